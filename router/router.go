@@ -1,0 +1,124 @@
+// Package router decides where requests go. A [Policy] picks a worker for each
+// request from a [View] of the cluster; it is pure: no clock, no I/O, its own
+// seeded generator. The simulator and the live client ask the same policies.
+//
+// Policies are named in specs such as "least-loaded" or "bounded-hash:c=1.25",
+// which [New] turns into a [Router]:
+//
+//	rt, err := router.New("affinity-spill:threshold=4", router.Env{Workers: 4, Adapters: adapters})
+//	w := rt.Policy.Route(router.Request{ID: 7, Adapter: 2}, &view)
+//
+// One policy lives in one file; registry.go lists them all.
+package router
+
+import "lorasim/trace"
+
+// None is the answer of a policy when no worker may take the request.
+const None = -1
+
+// Request is what a router may know of a request: never its output length.
+type Request struct {
+	ID      int64
+	Adapter int32 // index into View.Adapters; trace.BaseModel: no adapter
+	Prompt  int32 // prompt tokens
+	MaxNew  int32 // max_new_tokens asked for
+}
+
+// Tier says where a worker finds the weights of an adapter.
+type Tier uint8
+
+// Tiers, from slow to fast.
+const (
+	Remote Tier = iota // only in the adapter store
+	Disk               // on the worker's disk
+	Host               // in the worker's host memory
+	GPU                // in a GPU slot
+)
+
+// AdapterState is one adapter as one worker sees it.
+type AdapterState struct {
+	Running int32 // requests of the adapter that run there
+	Queued  int32 // requests of the adapter that wait there
+	Tier    Tier  // fastest place that holds the weights
+	Loading bool  // on its way to a GPU slot
+	Pinned  bool  // never evicted
+}
+
+// Worker is one worker as the router sees it.
+type Worker struct {
+	Up       bool // healthy
+	Draining bool // finishes its requests, takes no new ones
+
+	Running    int   // requests in the running batch
+	Queued     int   // requests waiting, on the way included
+	MaxRunning int   // limit of Running
+	Tokens     int64 // prompt tokens + max_new_tokens of all its requests
+	QueuedToks int64 // prompt tokens of its waiting requests
+	MaxRank    int   // largest rank among its requests, running and waiting
+
+	KVUsed     int64 // tokens in the KV cache; kept current only for policies with ReadsKV
+	KVCapacity int64 // tokens
+
+	Slots     int // GPU adapter slots
+	SlotsUsed int // slots that hold or load an adapter
+	HostSlots int // adapters that fit in host memory; 0: no limit
+
+	Age float64 // s since the worker's own signals were read
+
+	Adapters []AdapterState // by adapter index
+}
+
+// Load is the number of requests on the worker, running and waiting.
+func (w *Worker) Load() int { return w.Running + w.Queued }
+
+// Usable says whether new requests may be sent to the worker.
+func (w *Worker) Usable() bool { return w.Up && !w.Draining }
+
+// View is a read-only snapshot of the cluster. Policies must not keep or
+// change it.
+type View struct {
+	Now      float64 // s
+	Workers  []Worker
+	Adapters []trace.Adapter
+}
+
+// Policy picks the worker for a request.
+type Policy interface {
+	// Route returns the index of a usable worker, or None if there is none.
+	Route(r Request, v *View) int
+}
+
+// CostModel prices work on one worker; times in seconds. Policies that weigh
+// ranks or loads use it.
+type CostModel interface {
+	// DecodeStep is the length of a decode step of the given batch.
+	DecodeStep(running int, kvTokens int64, maxRank int) float64
+	// Prefill is the time to prefill the given prompt tokens in chunks.
+	Prefill(tokens int64) float64
+	// AdapterLoad is the time to bring an adapter of the given rank to a GPU slot.
+	AdapterLoad(rank int, from Tier) float64
+}
+
+// Env is what a policy may know when it is built.
+type Env struct {
+	Workers    int
+	Adapters   []trace.Adapter
+	Seed       uint64
+	MaxRunning int       // running requests a worker allows
+	Slots      int       // GPU adapter slots of a worker
+	Cost       CostModel // nil: policies that need one say so
+}
+
+// Router is a policy made ready for one run.
+type Router struct {
+	Name   string // the spec it was made from
+	Policy Policy
+
+	// Placement lists for each worker the adapters it starts with in host
+	// memory; nil: every adapter on every worker, as far as host memory goes.
+	Placement [][]int32
+	// ReadsKV: the policy looks at KVUsed.
+	ReadsKV bool
+	// Prefetch: workers load adapters of waiting requests into free slots early.
+	Prefetch bool
+}
