@@ -8,7 +8,17 @@
 //	rt, err := router.New("affinity-spill:threshold=4", router.Env{Workers: 4, Adapters: adapters})
 //	w := rt.Policy.Route(router.Request{ID: 7, Adapter: 2}, &view)
 //
-// One policy lives in one file; registry.go lists them all.
+// One policy, or a small family, lives in one file; registry.go lists them all.
+//
+// No policy picks a worker that is down or draining. Those that fix the worker
+// of an adapter go to another one meanwhile, each in an order it documents; the
+// answer is [None] only when no worker is usable.
+//
+// Policies believe the signals of the view, however old. Those that look for
+// the least loaded worker herd when signals are late: until the next refresh
+// every request goes to the worker that looked emptiest, so that load swings
+// instead of levelling (Mitzenmacher, "How useful is old information?", 2000).
+// [Stale] reproduces that; each policy's comment says whether it is prone to it.
 package router
 
 import "lorasim/trace"
@@ -61,6 +71,7 @@ type Worker struct {
 
 	Slots     int // GPU adapter slots
 	SlotsUsed int // slots that hold or load an adapter
+	SlotsIdle int // used slots whose adapter could be evicted now
 	HostSlots int // adapters that fit in host memory; 0: no limit
 
 	Age float64 // s since the worker's own signals were read
@@ -74,15 +85,24 @@ func (w *Worker) Load() int { return w.Running + w.Queued }
 // Usable says whether new requests may be sent to the worker.
 func (w *Worker) Usable() bool { return w.Up && !w.Draining }
 
+// adapter returns what the worker knows of an adapter.
+func (w *Worker) adapter(a int32) AdapterState {
+	if a < 0 || int(a) >= len(w.Adapters) {
+		return AdapterState{}
+	}
+	return w.Adapters[a]
+}
+
 // View is a read-only snapshot of the cluster. Policies must not keep or
 // change it.
 type View struct {
-	Now      float64 // s
-	Workers  []Worker
-	Adapters []trace.Adapter
+	Now      float64         // s; never goes back during a run
+	Workers  []Worker        // Env.Workers of them, in the same order all run
+	Adapters []trace.Adapter // the same as Env.Adapters
 }
 
-// Policy picks the worker for a request.
+// Policy picks the worker for a request. It may keep state of its own and is
+// not safe for concurrent use.
 type Policy interface {
 	// Route returns the index of a usable worker, or None if there is none.
 	Route(r Request, v *View) int
@@ -91,7 +111,9 @@ type Policy interface {
 // CostModel prices work on one worker; times in seconds. Policies that weigh
 // ranks or loads use it.
 type CostModel interface {
-	// DecodeStep is the length of a decode step of the given batch.
+	// DecodeStep is the length of a decode step of the given batch. A batch of
+	// 0 costs the fixed part of a step, not nothing, so that the difference of
+	// two batches is the cost of the requests between them.
 	DecodeStep(running int, kvTokens int64, maxRank int) float64
 	// Prefill is the time to prefill the given prompt tokens in chunks.
 	Prefill(tokens int64) float64
@@ -101,7 +123,7 @@ type CostModel interface {
 
 // Env is what a policy may know when it is built.
 type Env struct {
-	Workers    int
+	Workers    int // >= 1
 	Adapters   []trace.Adapter
 	Seed       uint64
 	MaxRunning int       // running requests a worker allows

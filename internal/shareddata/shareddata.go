@@ -1,0 +1,31 @@
+// Package shareddata finds the traces, logs and measurements that lie beside
+// the project and are not part of it. Tests that need them skip when they are
+// absent.
+package shareddata
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Dir returns the folder of shared data: $LORASIM_DATA, or ../shared/data from
+// the root of the repository.
+func Dir() string {
+	if d := os.Getenv("LORASIM_DATA"); d != "" {
+		return d
+	}
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "shared", "data")
+}
+
+// Path returns the path of a shared file and skips the test when it is absent.
+func Path(tb testing.TB, name string) string {
+	tb.Helper()
+	p := filepath.Join(Dir(), filepath.FromSlash(name))
+	if _, err := os.Stat(p); err != nil {
+		tb.Skipf("shared data %s is not here (set LORASIM_DATA to its folder): %v", name, err)
+	}
+	return p
+}

@@ -1,0 +1,44 @@
+// Package suggest words errors about unknown names.
+package suggest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Unknown says that a name is not among the known ones, and which it may be
+// meant to be.
+func Unknown(kind, name string, known []string) error {
+	if len(known) == 0 {
+		return fmt.Errorf("unknown %s %q: it has none", kind, name)
+	}
+	hint := ""
+	best := len(name)/3 + 2 // farther names are no typing errors
+	for _, k := range known {
+		if d := editDistance(name, k); d < best {
+			best, hint = d, fmt.Sprintf(", did you mean %q?", k)
+		}
+	}
+	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, strings.Join(known, ", "))
+}
+
+// editDistance is the Levenshtein distance in bytes: the fewest insertions,
+// deletions and substitutions that turn a into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1) // distances of a[:i] to every b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,110 @@
+package router
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+)
+
+// affinity sends each request to the worker with the best score
+//
+//	lora x residency + queue x (max - q)/(max - min) + kv x (1 - KV used)
+//
+// where q is the worker's waiting requests, between the least and the most of
+// the usable workers (all equal: 1), and KV used its share of the KV cache.
+// Queue and KV scores, and the residency table "score", are those of the
+// Gateway API Inference Extension's endpoint picker; weights default to 1, as
+// there. The table "residency" looks farther, to host memory and evictions.
+// Requests of the base model, resident everywhere, are scored by queue and KV
+// alone.
+//
+// It herds on late signals: the adapter, once seen on one worker, draws its
+// requests there until the queue score turns.
+type affinity struct {
+	residency       func(*Worker, int32) float64
+	lora, queue, kv float64 // weights
+	rng             *rand.Rand
+}
+
+func newAffinity(o *options, env Env) (*Router, error) {
+	p := &affinity{
+		residency: scoreResidency,
+		lora:      o.number("lora", 0, math.Inf(1)),
+		queue:     o.number("queue", 0, math.Inf(1)),
+		kv:        o.number("kv", 0, math.Inf(1)),
+		rng:       o.ties(env),
+	}
+	if o.choice("variant", "score", "residency") == "residency" {
+		p.residency = tierResidency
+	}
+	if p.lora == 0 && p.queue == 0 && p.kv == 0 {
+		return nil, errors.New("weights lora, queue and kv are all 0, expected one above 0")
+	}
+	return &Router{Policy: p, ReadsKV: p.kv > 0}, nil
+}
+
+// scoreResidency: active on the GPU 1, a slot is free 0.8, waiting there for
+// a slot 0.6, else 0.
+func scoreResidency(w *Worker, adapter int32) float64 {
+	a := w.adapter(adapter)
+	switch {
+	case a.Tier == GPU:
+		return 1
+	case w.SlotsUsed < w.Slots:
+		return 0.8
+	case a.Loading || a.Queued > 0:
+		return 0.6
+	}
+	return 0
+}
+
+// tierResidency: on the GPU, or on its way there, 1; in host memory 0.7; a slot
+// is free 0.6; a slot can be freed 0.3; else 0.
+func tierResidency(w *Worker, adapter int32) float64 {
+	a := w.adapter(adapter)
+	switch {
+	case a.Tier == GPU || a.Loading:
+		return 1
+	case a.Tier == Host:
+		return 0.7
+	case w.SlotsUsed < w.Slots:
+		return 0.6
+	case w.SlotsIdle > 0:
+		return 0.3
+	}
+	return 0
+}
+
+func (p *affinity) Route(r Request, v *View) int {
+	shortest, longest := math.MaxInt, math.MinInt
+	for i := range v.Workers {
+		if w := &v.Workers[i]; w.Usable() {
+			shortest, longest = min(shortest, w.Queued), max(longest, w.Queued)
+		}
+	}
+	perWaiting := 0.0 // score that a waiting request costs
+	if longest > shortest {
+		perWaiting = p.queue / float64(longest-shortest)
+	}
+	t := newTally(p.rng)
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		if !w.Usable() {
+			continue
+		}
+		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.kvShare()
+		if r.Adapter >= 0 {
+			score += p.lora * p.residency(w, r.Adapter)
+		}
+		t.offer(i, -score)
+	}
+	return t.worker
+}
+
+// kvShare is the used share of the KV cache, 0 where its capacity is unknown.
+func (w *Worker) kvShare() float64 {
+	if w.KVCapacity <= 0 {
+		return 0
+	}
+	return min(float64(w.KVUsed)/float64(w.KVCapacity), 1)
+}

@@ -1,0 +1,125 @@
+package router
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestResidencyTables(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		worker      Worker
+		state       AdapterState
+		score, tier float64
+	}{
+		{"on the GPU", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: GPU}, 1, 1},
+		{"free slot", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{}, 0.8, 0.6},
+		{"free slot, in host memory", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{Tier: Host}, 0.8, 0.7},
+		{"free slot, on disk", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{Tier: Disk}, 0.8, 0.6},
+		{"loading into the last slot", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: Host, Loading: true}, 0.6, 1},
+		{"waiting for a slot", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Queued: 1}, 0.6, 0},
+		{"waiting, a slot can be freed", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{Queued: 1}, 0.6, 0.3},
+		{"full, in host memory", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: Host}, 0, 0.7},
+		{"full, a slot can be freed", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{}, 0, 0.3},
+		{"full", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{}, 0, 0},
+	} {
+		c.worker.Adapters = []AdapterState{c.state}
+		if got := scoreResidency(&c.worker, 0); got != c.score {
+			t.Errorf("%s: score %g, want %g", c.name, got, c.score)
+		}
+		if got := tierResidency(&c.worker, 0); got != c.tier {
+			t.Errorf("%s: residency %g, want %g", c.name, got, c.tier)
+		}
+	}
+}
+
+func TestAffinityWeighs(t *testing.T) {
+	env := testEnv(3, 2)
+	env.Slots = 1
+	// Adapter 0 is on worker 0, which has the longest queue and half of its KV
+	// cache in use; worker 2 has a free slot, worker 1 neither.
+	v := testView(env)
+	v.Workers[0].Adapters[0].Tier = GPU
+	v.Workers[0].SlotsUsed, v.Workers[0].Queued, v.Workers[0].KVUsed = 1, 4, 5000
+	v.Workers[1].SlotsUsed, v.Workers[1].Queued, v.Workers[1].KVUsed = 1, 0, 1000
+	v.Workers[2].Queued, v.Workers[2].KVUsed = 2, 9000
+	for _, c := range []struct {
+		spec    string
+		adapter int32
+		want    int
+	}{
+		// Scores of workers 0, 1, 2 in comments, lora + queue + kv.
+		{"affinity", 0, 1},                               // 1+0+0.5, 0+1+0.9, 0.8+0.5+0.1
+		{"affinity:queue=0", 0, 0},                       // 1.5, 0.9, 0.9
+		{"affinity:lora=3", 0, 0},                        // 3.5, 1.9, 3.0
+		{"affinity:kv=0,lora=2", 0, 2},                   // 2, 1, 2.1
+		{"affinity:lora=0,queue=0", 0, 1},                // kv only
+		{"affinity:lora=2,kv=0", 1, 2},                   // adapter 1: 0+0, 0+1, 1.6+0.5
+		{"affinity:lora=100", -1, 1},                     // base model: 0.5, 1.9, 0.6
+		{"affinity:variant=residency,kv=0,lora=2", 0, 0}, // 2, 1, 1.2+0.5
+	} {
+		equal(t, route(mustNew(t, c.spec, env).Policy, v, c.adapter, 2), []int{c.want, c.want}, c.spec)
+	}
+	v.Workers[1].Up = false // then the queue score runs from 2 to 4
+	equal(t, route(mustNew(t, "affinity", env).Policy, v, 0, 1), []int{2}, "worker 1 down: 1.5 against 1.9")
+	setRunning(v, -1, -1, -1)
+	equal(t, route(mustNew(t, "affinity", env).Policy, v, 0, 1), []int{None}, "none")
+}
+
+func TestAffinityTies(t *testing.T) {
+	env := testEnv(4, 1)
+	v := testView(env)
+	setRunning(v, -1, 0, 0, 0)
+	counts := count(route(mustNew(t, "affinity", env).Policy, v, 0, 30000), 4)
+	checkUniform(t, counts[1:])
+	equal(t, route(mustNew(t, "affinity:ties=first", env).Policy, v, 0, 2), []int{1, 1}, "ties=first")
+}
+
+// The policy against the formula of its comment.
+func TestAffinityAgainstFormula(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		env := testEnv(rapid.IntRange(1, 6).Draw(t, "workers"), 3)
+		v := testView(env)
+		drawWorkers(t, v)
+		weight := rapid.SampledFrom([]float64{0, 0.5, 1, 3})
+		p := &affinity{residency: scoreResidency, lora: weight.Draw(t, "lora"), queue: weight.Draw(t, "queue"), kv: weight.Draw(t, "kv")}
+		if rapid.Bool().Draw(t, "residency") {
+			p.residency = tierResidency
+		}
+		r := Request{Adapter: rapid.Int32Range(-1, 2).Draw(t, "adapter")}
+		least, most := math.Inf(1), math.Inf(-1)
+		for _, w := range v.Workers {
+			if w.Usable() {
+				least, most = min(least, float64(w.Queued)), max(most, float64(w.Queued))
+			}
+		}
+		best := math.Inf(-1)
+		scores := make([]float64, len(v.Workers))
+		for i := range v.Workers {
+			w := &v.Workers[i]
+			if !w.Usable() {
+				continue
+			}
+			scores[i] = p.queue + p.kv*(1-float64(w.KVUsed)/float64(w.KVCapacity))
+			if most > least {
+				scores[i] += p.queue * ((most-float64(w.Queued))/(most-least) - 1)
+			}
+			if r.Adapter >= 0 {
+				scores[i] += p.lora * p.residency(w, r.Adapter)
+			}
+			best = max(best, scores[i])
+		}
+		got := p.Route(r, v)
+		if math.IsInf(best, -1) {
+			if got != None {
+				t.Fatalf("got %d, none is usable", got)
+			}
+			return
+		}
+		if !v.Workers[got].Usable() || scores[got] < best-1e-9 {
+			t.Fatalf("got worker %d of scores %v", got, scores)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package router
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// least sends each request to the usable worker with the least outstanding
+// tokens, or the least weighted number of requests. It herds on late signals;
+// with ties=random it does so only where loads differ.
+type least struct {
+	tokens bool       // count tokens instead of requests
+	queued int        // weight of a waiting request; a running one weighs 1
+	rng    *rand.Rand // picks among equals; nil: the first
+}
+
+// leastLoaded counts requests, wherever they are on the worker.
+func leastLoaded(rng *rand.Rand) least { return least{queued: 1, rng: rng} }
+
+func newLeastLoaded(o *options, env Env) (*Router, error) {
+	p := leastLoaded(o.ties(env))
+	return &Router{Policy: &p}, nil
+}
+
+// newLeastTokens counts tokens: prompt + max_new_tokens of all requests.
+func newLeastTokens(o *options, env Env) (*Router, error) {
+	return &Router{Policy: &least{tokens: true, rng: o.ties(env)}}, nil
+}
+
+// newWeightedQueue is the balancer between vLLM's data parallel engines, which
+// scores 4 x waiting + running.
+func newWeightedQueue(o *options, env Env) (*Router, error) {
+	weight := o.integer("weight", 0, 1_000_000)
+	return &Router{Policy: &least{queued: weight, rng: o.ties(env)}}, nil
+}
+
+// newAnyWorker is how S-LoRA (MLSys 2024) would be spread over workers: any of
+// them serves any adapter, loads it on demand, and meanwhile prefetches the
+// adapters of its queue.
+func newAnyWorker(o *options, env Env) (*Router, error) {
+	p := leastLoaded(o.ties(env))
+	return &Router{Policy: &p, Prefetch: true}, nil
+}
+
+func (p *least) cost(w *Worker) int64 {
+	if p.tokens {
+		return w.Tokens
+	}
+	return int64(w.Running + p.queued*w.Queued)
+}
+
+func (p *least) Route(_ Request, v *View) int {
+	best, first, equal := int64(math.MaxInt64), None, 0
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		c := p.cost(w)
+		if c > best || !w.Usable() {
+			continue
+		}
+		if c == best && first != None {
+			equal++
+			continue
+		}
+		best, first, equal = c, i, 1
+	}
+	if equal <= 1 || p.rng == nil {
+		return first
+	}
+	// The draw waits until the number of equals is known: one per request.
+	k := p.rng.IntN(equal)
+	for i := first; ; i++ {
+		w := &v.Workers[i]
+		if p.cost(w) != best || !w.Usable() {
+			continue
+		}
+		if k == 0 {
+			return i
+		}
+		k--
+	}
+}
+
+// tally finds the least cost among the workers offered to it.
+type tally struct {
+	worker int // None until one is offered
+	cost   float64
+	equal  int        // workers offered at this cost
+	rng    *rand.Rand // picks among equals; nil: the first
+}
+
+func newTally(rng *rand.Rand) tally {
+	return tally{worker: None, cost: math.Inf(1), rng: rng}
+}
+
+// offer considers a worker. It is small enough to be inlined; few workers get
+// past it.
+func (t *tally) offer(worker int, cost float64) {
+	if cost <= t.cost {
+		t.take(worker, cost)
+	}
+}
+
+// take keeps each of n equals with chance 1/n (reservoir sampling).
+func (t *tally) take(worker int, cost float64) {
+	if t.worker == None || cost < t.cost {
+		t.worker, t.cost, t.equal = worker, cost, 1
+		return
+	}
+	t.equal++
+	if t.rng != nil && t.rng.IntN(t.equal) == 0 {
+		t.worker = worker
+	}
+}

@@ -1,0 +1,107 @@
+package router
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestLeast(t *testing.T) {
+	for _, c := range []struct {
+		spec    string
+		workers []Worker
+		want    int
+	}{
+		{"least-loaded:ties=first", []Worker{{Running: 3}, {Running: 1, Queued: 1}, {Running: 2}}, 1},
+		{"least-loaded:ties=first", []Worker{{Running: 3}, {Queued: 4}, {Running: 2, Queued: 2}}, 0},
+		{"least-loaded:ties=first", []Worker{{Tokens: 9}, {Running: 1}, {Queued: 1}}, 0},
+		{"any-worker:ties=first", []Worker{{Running: 3}, {Queued: 2}, {Running: 2}}, 1},
+		{"least-tokens:ties=first", []Worker{{Tokens: 30}, {Tokens: 10, Running: 9}, {Tokens: 20}}, 1},
+		{"weighted-queue:ties=first", []Worker{{Queued: 1}, {Running: 4}, {Running: 3}}, 2},
+		{"weighted-queue:ties=first", []Worker{{Queued: 1}, {Running: 5}, {Running: 6}}, 0},
+		{"weighted-queue:ties=first", []Worker{{Queued: 1}, {Running: 4}, {Running: 6}}, 0},
+		{"weighted-queue:weight=1,ties=first", []Worker{{Queued: 2}, {Running: 4}, {Running: 1}}, 2},
+		{"weighted-queue:weight=0,ties=first", []Worker{{Running: 1}, {Queued: 9}, {Queued: 1}}, 1},
+	} {
+		env := testEnv(3, 1)
+		v := &View{Workers: c.workers, Adapters: env.Adapters}
+		for i := range v.Workers {
+			v.Workers[i].Up = true
+		}
+		p := mustNew(t, c.spec, env).Policy
+		equal(t, route(p, v, 0, 1), []int{c.want}, c.spec)
+		v.Workers[c.want].Draining = true
+		if got := route(p, v, 0, 1)[0]; got == c.want || got == None {
+			t.Errorf("%s: draining worker %d, got %d", c.spec, c.want, got)
+		}
+	}
+}
+
+func TestLeastTiesAreUniform(t *testing.T) {
+	env := testEnv(6, 1)
+	v := testView(env)
+	setRunning(v, 2, 5, 2, -1, 2, 2)
+	for _, spec := range []string{"least-loaded", "weighted-queue"} {
+		counts := count(route(mustNew(t, spec, env).Policy, v, 0, 40000), 6)
+		checkUniform(t, []int{counts[0], counts[2], counts[4], counts[5]})
+	}
+}
+
+// The fast scan against sorting all usable workers.
+func TestLeastAgainstSort(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		env := testEnv(rapid.IntRange(1, 12).Draw(t, "workers"), 1)
+		v := testView(env)
+		var usable []int
+		for i := range v.Workers {
+			w := &v.Workers[i]
+			w.Up = rapid.Bool().Draw(t, "up")
+			w.Running = rapid.IntRange(0, 3).Draw(t, "running")
+			w.Queued = rapid.IntRange(0, 3).Draw(t, "queued")
+			if w.Up {
+				usable = append(usable, i)
+			}
+		}
+		load := func(i int) int { return v.Workers[i].Running + v.Workers[i].Queued }
+		slices.SortStableFunc(usable, func(a, b int) int { return load(a) - load(b) })
+		first := mustNew(t, "least-loaded:ties=first", env).Policy.Route(Request{}, v)
+		seeded := mustNew(t, "least-loaded", env).Policy.Route(Request{}, v)
+		if len(usable) == 0 {
+			if first != None || seeded != None {
+				t.Fatalf("no usable worker, got %d and %d", first, seeded)
+			}
+			return
+		}
+		if first != usable[0] {
+			t.Fatalf("got %d, want %d", first, usable[0])
+		}
+		if !slices.Contains(usable, seeded) || load(seeded) != load(first) {
+			t.Fatalf("got %d, which is not among the least loaded", seeded)
+		}
+	})
+}
+
+func TestTally(t *testing.T) {
+	c := newTally(nil)
+	if c.worker != None {
+		t.Errorf("empty tally: %d", c.worker)
+	}
+	c.offer(4, 2)
+	c.offer(5, 2)
+	c.offer(2, 3)
+	if c.worker != 4 {
+		t.Errorf("first of equals: got %d", c.worker)
+	}
+	counts := make([]int, 4)
+	rng := newRand(Env{Seed: 3})
+	for range 40000 {
+		c := newTally(rng)
+		c.offer(0, 9)
+		for w := range counts {
+			c.offer(w, 1)
+		}
+		counts[c.worker]++
+	}
+	checkUniform(t, counts)
+}

@@ -1,0 +1,94 @@
+package router
+
+import (
+	"errors"
+	"math"
+)
+
+// rankAware is the scheduler of CaraServe (Li et al., 2024; later Toppings,
+// ATC 2025), which knows that a batch is as slow as its largest rank. Sending
+// request r to a worker with waiting requests q costs
+//
+//	[prefill(q+r) - prefill(q)] / avg_output + decode(all+r) - decode(all)
+//
+// seconds per token, where all are its running and waiting requests. A worker
+// whose decode step would then exceed the SLO is out. The cheapest wins, the
+// first of equals; if all are out, the least loaded, again the first.
+//
+// The cost is marginal: where it does not grow with the batch, as with a step
+// time linear in requests and tokens, workers are equals and fill up one after
+// the other, each to its SLO. Late signals therefore do harm around the SLO
+// only, but there requests herd past it.
+type rankAware struct {
+	cost      CostModel
+	slo       float64 // s; +Inf: none
+	avgOutput float64 // tokens; 0: the mean of max_new_tokens so far
+	sum       float64 // of max_new_tokens so far
+	seen      float64 // requests in sum
+}
+
+func newRankAware(o *options, env Env) (*Router, error) {
+	if env.Cost == nil {
+		return nil, errors.New("needs the step times of the workers (a cost model)")
+	}
+	p := &rankAware{cost: env.Cost}
+	switch o.text("slo") {
+	case "auto":
+		rank := 0
+		for _, a := range env.Adapters {
+			rank = max(rank, a.Rank)
+		}
+		p.slo = 1.5 * env.Cost.DecodeStep(1, 0, rank)
+	case "none":
+		p.slo = math.Inf(1)
+	default:
+		p.slo = o.number("slo", 0, math.Inf(1), "auto", "none") / 1000
+	}
+	if o.text("avg-output") != "auto" {
+		p.avgOutput = o.number("avg-output", 1, math.Inf(1), "auto")
+	}
+	return &Router{Policy: p, ReadsKV: true}, nil
+}
+
+func (p *rankAware) Route(r Request, v *View) int {
+	rank := 0
+	if r.Adapter >= 0 {
+		rank = v.Adapters[r.Adapter].Rank
+	}
+	output := p.output(r)
+	cheapest, emptiest := newTally(nil), newTally(nil)
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		if !w.Usable() {
+			continue
+		}
+		emptiest.offer(i, float64(w.Load()))
+		tokens := w.KVUsed + w.QueuedToks
+		decode := p.cost.DecodeStep(w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))
+		if decode > p.slo {
+			continue
+		}
+		prefill := p.cost.Prefill(w.QueuedToks+int64(r.Prompt)) - p.cost.Prefill(w.QueuedToks)
+		decode -= p.cost.DecodeStep(w.Load(), tokens, w.MaxRank)
+		cheapest.offer(i, prefill/output+decode)
+	}
+	if cheapest.worker == None {
+		return emptiest.worker
+	}
+	return cheapest.worker
+}
+
+// output estimates the tokens a request generates, r included in the mean.
+func (p *rankAware) output(r Request) float64 {
+	if p.avgOutput > 0 {
+		return p.avgOutput
+	}
+	if r.MaxNew > 0 {
+		p.sum += float64(r.MaxNew)
+		p.seen++
+	}
+	if p.seen == 0 {
+		return 1
+	}
+	return p.sum / p.seen
+}

@@ -1,0 +1,157 @@
+package router
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestListIsComplete(t *testing.T) {
+	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
+		"least-tokens weighted-queue affinity affinity-spill k-shard any-worker rank-aware"
+	var names []string
+	for _, d := range List() {
+		names = append(names, d.Name)
+		if d.Summary == "" {
+			t.Errorf("%s has no summary", d.Name)
+		}
+		for _, o := range d.Options {
+			if o.Name == "" || o.Doc == "" || strings.ContainsAny(o.Name, "=,: ") {
+				t.Errorf("%s: bad option %+v", d.Name, o)
+			}
+		}
+	}
+	equal(t, names, strings.Fields(want), "policies")
+}
+
+// Writing every default out must give the same policy as leaving them out.
+func TestDefaultsMayBeWrittenOut(t *testing.T) {
+	env := testEnv(3, 4)
+	for _, d := range List() {
+		if d.Name == "explicit" {
+			continue // has no defaults
+		}
+		var options []string
+		for _, o := range d.Options {
+			options = append(options, o.Name+"="+o.Default)
+		}
+		if len(options) == 0 {
+			continue
+		}
+		short, long := mustNew(t, d.Name, env), mustNew(t, d.Name+": "+strings.Join(options, " , "), env)
+		v := testView(env)
+		setRunning(v, 1, 0, 0)
+		equal(t, route(long.Policy, v, 1, 50), route(short.Policy, v, 1, 50), d.Name)
+	}
+}
+
+func TestNewKeepsSpecAndFlags(t *testing.T) {
+	env := testEnv(2, 2)
+	for _, c := range []struct {
+		spec                       string
+		placement, readsKV, prefix bool
+	}{
+		{"static", true, false, false},
+		{"static-block", true, false, false},
+		{"explicit:map=rest@all", true, false, false},
+		{"hash", true, false, false},
+		{"k-shard", true, false, false},
+		{"bounded-hash", false, false, false},
+		{"least-loaded", false, false, false},
+		{"affinity", false, true, false},
+		{"affinity:kv=0", false, false, false},
+		{"rank-aware", false, true, false},
+		{"any-worker", false, false, true},
+	} {
+		rt := mustNew(t, c.spec, env)
+		if rt.Name != c.spec || (rt.Placement != nil) != c.placement || rt.ReadsKV != c.readsKV || rt.Prefetch != c.prefix {
+			t.Errorf("%s: got %+v", c.spec, rt)
+		}
+		if rt.Placement != nil && len(rt.Placement) != env.Workers {
+			t.Errorf("%s: placement of %d workers", c.spec, len(rt.Placement))
+		}
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	for _, c := range []struct {
+		spec string
+		want []string
+	}{
+		{"", []string{`unknown policy ""`, "known: static,"}},
+		{"round_robin", []string{`did you mean "round-robin"?`, "rank-aware)"}},
+		{"leastloaded", []string{`did you mean "least-loaded"?`}},
+		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
+		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
+		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`, "known: variant, lora, queue, kv, ties"}},
+		{"affinity:variant=best", []string{`option variant is "best"`, "score or residency"}},
+		{"affinity:lora=0,queue=0,kv=0", []string{"lora, queue and kv are all 0"}},
+		{"affinity:kv=NaN", []string{`option kv is "NaN", expected a number >= 0`}},
+		{"affinity:kv=1,2", []string{`option kv is "1,2"`}},
+		{"least-loaded:", []string{`"" is not an option`, "key=value"}},
+		{"least-loaded:first", []string{`"first" is not an option`}},
+		{"least-loaded:=first", []string{`"=first" is not an option`}},
+		{"least-loaded:ties=first,ties=first", []string{"ties is given twice"}},
+		{"least-loaded:ties=last", []string{"random or first"}},
+		{"bounded-hash:c=0.9", []string{`option c is "0.9", expected a number >= 1`}},
+		{"bounded-hash:c=Inf", []string{`option c is "Inf"`}},
+		{"affinity-spill:threshold=0", []string{`expected an integer >= 1`}},
+		{"weighted-queue:weight=1.5", []string{`expected an integer from 0 to 1000000`}},
+		{"k-shard:k=4", []string{`option k is "4", expected an integer from 1 to 3`}},
+		{"k-shard:max=2,k=3", []string{`option k is "3", expected an integer from 1 to 2`}},
+		{"k-shard:low=2", []string{"option low is 2, expected less than high (1)"}},
+		{"rank-aware:slo=fast", []string{`option slo is "fast", expected a number >= 0 or auto or none`}},
+		{"rank-aware:avg-output=0", []string{`expected a number >= 1 or auto`}},
+		{"explicit", []string{"map=", "file=PATH"}},
+		{"explicit:map=0@0,file=x", []string{"map=", "file=PATH"}},
+	} {
+		_, err := New(c.spec, testEnv(3, 4))
+		checkError(t, err, c.want...)
+	}
+}
+
+func TestNewNeedsEnvironment(t *testing.T) {
+	env := testEnv(2, 2)
+	env.Workers = 0
+	_, err := New("static", env)
+	checkError(t, err, "0 workers")
+	env = testEnv(2, 2)
+	env.Cost = nil
+	_, err = New("rank-aware", env)
+	checkError(t, err, "rank-aware", "cost model")
+	env = testEnv(2, 2)
+	env.MaxRunning = 0
+	_, err = New("k-shard", env)
+	checkError(t, err, "k-shard", "running requests")
+}
+
+// FuzzNew feeds specs of any form: each is either refused in one line or gives
+// a policy that routes.
+func FuzzNew(f *testing.F) {
+	for _, s := range specs {
+		f.Add(s)
+	}
+	f.Add("explicit:map=0-2@0+1-2, 3@2,base@all")
+	f.Add("affinity:variant=residency,lora=1e3")
+	f.Add("k-shard:k=2,max=3,high=2,low=1")
+	f.Add("bounded-hash:c=")
+	f.Fuzz(func(t *testing.T, spec string) {
+		if strings.Contains(spec, "file") {
+			return // would open what it names
+		}
+		env := testEnv(3, 4)
+		rt, err := New(spec, env)
+		if err != nil {
+			if err.Error() == "" || strings.Contains(err.Error(), "\n") {
+				t.Errorf("bad error %q", err)
+			}
+			return
+		}
+		v := testView(env)
+		setRunning(v, -1, 3, 1)
+		for _, w := range route(rt.Policy, v, 3, 5) {
+			if w != 1 && w != 2 {
+				t.Errorf("%q sent a request to worker %d", spec, w)
+			}
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package router
+
+import "testing"
+
+func TestAffinitySpill(t *testing.T) {
+	env := testEnv(4, 2)
+	type worker struct {
+		load, queued int // load < 0: down
+		state        AdapterState
+	}
+	on := AdapterState{Tier: GPU}
+	for _, c := range []struct {
+		name    string
+		workers [4]worker
+		want    int
+	}{
+		{"least loaded of those that have it", [4]worker{{9, 0, on}, {5, 4, on}, {0, 0, AdapterState{}}, {6, 0, on}}, 1},
+		{"queue at the threshold", [4]worker{{9, 0, on}, {5, 5, on}, {0, 0, AdapterState{}}, {6, 0, on}}, 3},
+		{"all queues at the threshold", [4]worker{{9, 5, on}, {5, 5, on}, {7, 7, AdapterState{}}, {6, 5, on}}, 1},
+		{"spills to another worker", [4]worker{{9, 5, on}, {8, 5, on}, {3, 3, AdapterState{}}, {6, 5, on}}, 2},
+		{"the worker that has it is down", [4]worker{{-1, 0, on}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 2},
+		{"in host memory does not count", [4]worker{{9, 0, AdapterState{Tier: Host}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 2},
+		{"on its way counts", [4]worker{{9, 0, AdapterState{Loading: true}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 0},
+		{"wanted there counts", [4]worker{{9, 1, AdapterState{Queued: 1}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 0},
+		{"all are down", [4]worker{{-1, 0, on}, {-1, 0, on}, {-1, 0, on}, {-1, 0, on}}, None},
+	} {
+		v := testView(env)
+		for i, w := range c.workers {
+			v.Workers[i].Up = w.load >= 0
+			v.Workers[i].Queued = w.queued
+			v.Workers[i].Running = max(w.load-w.queued, 0)
+			v.Workers[i].Adapters[1] = w.state
+		}
+		equal(t, route(mustNew(t, "affinity-spill", env).Policy, v, 1, 2), []int{c.want, c.want}, c.name)
+	}
+}
+
+func TestAffinitySpillBaseModelAndThreshold(t *testing.T) {
+	env := testEnv(3, 1)
+	v := testView(env)
+	setRunning(v, 3, 2, 1)
+	v.Workers[0].Adapters[0].Tier = GPU
+	v.Workers[0].Queued = 1
+	equal(t, route(mustNew(t, "affinity-spill", env).Policy, v, -1, 1), []int{2}, "base model")
+	equal(t, route(mustNew(t, "affinity-spill:threshold=2", env).Policy, v, 0, 1), []int{0}, "below the threshold")
+	equal(t, route(mustNew(t, "affinity-spill:threshold=1", env).Policy, v, 0, 1), []int{2}, "at the threshold")
+}

@@ -1,0 +1,54 @@
+package router
+
+// static sends adapter i to worker i / block mod N, and request i of the base
+// model to worker i mod N. While that worker is unusable, the next usable one
+// in order takes its place. It ignores load, so late signals do not matter.
+type static struct{ block int }
+
+// newStatic makes the policy that deals adapters out like cards: block 1.
+func newStatic(_ *options, env Env) (*Router, error) {
+	return fixed(&static{block: 1}, env), nil
+}
+
+// newStaticBlock gives worker 0 the first ceil(K/N) of K adapters, worker 1 the
+// next, and so on; the last workers may get fewer, or none.
+func newStaticBlock(_ *options, env Env) (*Router, error) {
+	block := (len(env.Adapters) + env.Workers - 1) / env.Workers
+	return fixed(&static{block: max(block, 1)}, env), nil
+}
+
+func fixed(p *static, env Env) *Router {
+	placement := make([][]int32, env.Workers)
+	for a := range env.Adapters {
+		w := p.home(int32(a), env.Workers)
+		placement[w] = append(placement[w], int32(a))
+	}
+	return &Router{Policy: p, Placement: placement}
+}
+
+func (p *static) home(adapter int32, workers int) int {
+	return int(adapter) / p.block % workers
+}
+
+func (p *static) Route(r Request, v *View) int {
+	n := len(v.Workers)
+	if r.Adapter < 0 {
+		return nextUsable(v, int(uint64(r.ID)%uint64(n)))
+	}
+	return nextUsable(v, p.home(r.Adapter, n))
+}
+
+// nextUsable returns the first usable worker from the given one on, going
+// around, or None.
+func nextUsable(v *View, from int) int {
+	for i := range v.Workers {
+		w := from + i
+		if w >= len(v.Workers) {
+			w -= len(v.Workers)
+		}
+		if v.Workers[w].Usable() {
+			return w
+		}
+	}
+	return None
+}
