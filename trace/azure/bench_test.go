@@ -1,0 +1,96 @@
+package azure
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+)
+
+// BenchmarkInvocations reads rows as long as the published ones.
+func BenchmarkInvocations(b *testing.B) {
+	const rows = 100_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, ending := range []string{".txt", ".txt.gz"} {
+		path := filepath.Join(b.TempDir(), "trace"+ending)
+		err := WriteFile(path, func(w io.Writer) error {
+			iw, err := NewInvocationWriter(w)
+			if err != nil {
+				return err
+			}
+			for i := range rows {
+				k := rng.IntN(424)
+				f := Function{App: fmt.Sprintf("%064x", k/4), Func: fmt.Sprintf("%064x", k)}
+				d := float64(rng.IntN(5000)) / 1000
+				if err := iw.Write(f, Invocation{End: float64(i)*0.61 + rng.Float64() + d, Duration: d}); err != nil {
+					return err
+				}
+			}
+			return iw.Flush()
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(ending[1:], func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := OpenInvocations(path, Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n := 0
+				for ; err == nil; n++ {
+					_, err = r.Next()
+				}
+				if !errors.Is(err, io.EOF) || n-1 != rows {
+					b.Fatalf("%d rows, %v", n-1, err)
+				}
+				if err := r.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(rows*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}
+
+// BenchmarkMinutes reads days of 1440 minutes, for one hour and as a whole.
+func BenchmarkMinutes(b *testing.B) {
+	const rows = 2000
+	rng := rand.New(rand.NewPCG(1, 2))
+	path := filepath.Join(b.TempDir(), "day.csv")
+	err := WriteFile(path, func(w io.Writer) error {
+		m, err := NewMinuteWriter(w, 1, 1440)
+		if err != nil {
+			return err
+		}
+		counts := make([]int32, 1440)
+		for k := range rows {
+			for i := range counts {
+				counts[i] = int32(rng.ExpFloat64() * 3)
+			}
+			name := fmt.Sprintf("%064x", k)
+			if err := m.Write(Function{name, name, name}, "http", counts); err != nil {
+				return err
+			}
+		}
+		return m.Flush()
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, w := range []Window{{540, 600}, {0, 1440}} {
+		b.Run(fmt.Sprintf("minutes=%d", w.Minutes()), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := ReadHistogram(path, Query{V1, w, 60, false}, Options{})
+				if err != nil || len(h.Functions) != rows {
+					b.Fatal(len(h.Functions), err)
+				}
+			}
+			b.ReportMetric(rows*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}

@@ -1,0 +1,96 @@
+// Package lengths draws the token lengths of requests: prompt tokens and
+// output tokens, independent of each other unless they come from a table.
+//
+//	s, err := lengths.Parse("azure-conv")
+//	src = lengths.Fill(src, s, seed)
+//
+// Traces that state their own lengths (package llm) need none of this; function
+// traces and synthetic arrivals do.
+package lengths
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"lorasim/trace"
+)
+
+// Sampler draws the lengths of one request. Both are at least 1 token.
+type Sampler interface {
+	Draw(r *rand.Rand) (prompt, output int32)
+}
+
+// stream keeps the random numbers of lengths apart from those of arrivals and
+// adapters, which may come from the same seed.
+const stream = 0x6c656e67746873 // "lengths"
+
+// Fill sets the lengths of the requests of a source, in their order, from the
+// sampler's first draw on: the same seed gives the same lengths. It clears
+// MaxNew, which belonged to the length before. The result is a [trace.Sized]
+// if the source is.
+func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
+	f := filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
+	if sized, ok := src.(trace.Sized); ok {
+		return &sizedFilled{filled: f, sized: sized}
+	}
+	return &f
+}
+
+type filled struct {
+	trace.Source
+	sampler Sampler
+	rng     *rand.Rand
+}
+
+func (f *filled) Next() (trace.Request, error) {
+	r, err := f.Source.Next()
+	if err != nil {
+		return r, err
+	}
+	r.Prompt, r.Output = f.sampler.Draw(f.rng)
+	r.MaxNew = 0
+	return r, nil
+}
+
+type sizedFilled struct {
+	filled
+	sized trace.Sized
+}
+
+func (f *sizedFilled) Len() int64 { return f.sized.Len() }
+
+// Constant gives every request the same lengths.
+type Constant struct{ Prompt, Output int32 }
+
+// Draw returns the lengths.
+func (c Constant) Draw(*rand.Rand) (prompt, output int32) { return c.Prompt, c.Output }
+
+// Random draws both lengths evenly from the whole numbers between
+// max(1, int(ratio*len)) and len, both included, as the serving benchmarks do
+// for --random-input-len, --random-output-len and --random-range-ratio.
+type Random struct {
+	prompt, output span
+}
+
+// span is a range of whole numbers, both ends included.
+type span struct{ low, high int32 }
+
+// NewRandom returns a Random for the largest lengths (tokens, >= 1) and the
+// ratio of the smallest to them (0 to 1).
+func NewRandom(prompt, output int32, ratio float64) (*Random, error) {
+	if !(ratio >= 0 && ratio <= 1) {
+		return nil, fmt.Errorf("range ratio is %v, expected 0 to 1", ratio)
+	}
+	if prompt < 1 || output < 1 {
+		return nil, fmt.Errorf("lengths are %d and %d tokens, expected >= 1", prompt, output)
+	}
+	from := func(high int32) span { return span{max(1, int32(float64(high)*ratio)), high} }
+	return &Random{from(prompt), from(output)}, nil
+}
+
+// Draw returns two independent lengths.
+func (s *Random) Draw(r *rand.Rand) (prompt, output int32) {
+	return s.prompt.draw(r), s.output.draw(r)
+}
+
+func (s span) draw(r *rand.Rand) int32 { return s.low + r.Int32N(s.high-s.low+1) }

@@ -1,0 +1,303 @@
+// Package llm reads public traces of LLM requests as workloads: the Azure LLM
+// inference traces, BurstGPT and Mooncake. They state arrival times and token
+// counts but no adapters, so the caller says which adapter each request gets.
+//
+//	r, err := llm.Open(llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
+//		Adapters: trace.Names(4, nil),
+//		Assign:   func() int32 { return rng.Int32N(4) },
+//	})
+//	defer r.Close()
+//	w, err := trace.Collect(r)
+//
+// Files may be gzip-compressed, and a folder that holds one matching file may
+// be named instead of it. Reading streams: memory does not grow with the file,
+// except to sort it.
+package llm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"lorasim/internal/suggest"
+	"lorasim/trace"
+	"lorasim/trace/store/textfile"
+)
+
+// Format is a trace format.
+type Format string
+
+// The formats.
+const (
+	// AzureLLM is the Azure LLM inference trace of 2023 or 2024, or the
+	// multimodal one of 2025 (AzurePublicDataset). A request with zero context
+	// or generated tokens cannot be replayed: it is a bad row.
+	AzureLLM Format = "azure_llm"
+	// BurstGPT is BurstGPT_1, _2 or _3 (arXiv:2401.17644). A request with zero
+	// response tokens failed there: it is left out and counted.
+	BurstGPT Format = "burstgpt"
+	// Mooncake is the JSONL trace of Mooncake (FAST'25). Its prefix block
+	// hashes are checked for form and left out.
+	Mooncake Format = "mooncake"
+)
+
+// Options of Open.
+type Options struct {
+	Adapters []trace.Adapter
+	// Assign gives the adapter of the next request that is yielded; nil: the
+	// base model.
+	Assign func() int32
+	// Models gives the adapter of each BurstGPT model name instead of Assign.
+	// A name that is not in it makes a bad row.
+	Models map[string]int32
+
+	// Start and End bound the part of the trace to read, in seconds after its
+	// first row: Start <= time < End. End 0: to the end of the trace. Arrivals
+	// count from Start.
+	Start, End float64
+	// TimeScale multiplies the arrival times: 0.5 replays twice as fast; 0: 1.
+	TimeScale float64
+
+	SkipBadRows bool // count malformed rows instead of failing
+	FailedIsBad bool // BurstGPT: a failed request is a bad row
+	Sort        bool // order the rows by time, which holds them all in memory
+
+	// Progress is told the bytes read from the disk so far.
+	Progress func(bytesRead int64)
+}
+
+// Stats counts what became of the rows read so far.
+type Stats struct {
+	Requests int64 // yielded
+	Failed   int64 // left out: failed requests of BurstGPT
+	Bad      int64 // left out: malformed rows, with SkipBadRows
+	FirstBad error // the first of them
+}
+
+// Reader is a trace being read. It is a trace.Source whose requests are
+// numbered from 0.
+type Reader struct {
+	file    *textfile.File
+	read    func() (row, error) // the next row of the file
+	options Options
+	start   int64 // ns after the first row
+	end     int64
+
+	any    bool  // a row was read
+	first  int64 // time of the first row
+	last   int64 // time of the last row read
+	sorted []row // with Options.Sort, the rows not yet yielded
+	stats  Stats
+}
+
+// row is one row of a trace.
+type row struct {
+	at             int64 // ns since some point in time
+	prompt, output int32
+	adapter        int32 // with Options.Models
+	failed         bool
+}
+
+var _ trace.Source = (*Reader)(nil)
+
+// Open opens a trace, which must be closed after use. A missing column, an
+// unknown format or a contradiction in the options is an error here; errors of
+// a row come from Next and name file, line and column.
+func Open(format Format, path string, o Options) (*Reader, error) {
+	if err := o.check(format); err != nil {
+		return nil, err
+	}
+	f, ok := formats[format]
+	if !ok {
+		return nil, suggest.Unknown("trace format", string(format), formatNames)
+	}
+	path, err := textfile.Find(path, f.files...)
+	if err != nil {
+		return nil, fmt.Errorf("trace %s: %w", format, err)
+	}
+	file, err := textfile.Open(path, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{file: file, options: o, start: nanoseconds(o.Start), end: math.MaxInt64}
+	if o.End > 0 {
+		r.end = nanoseconds(o.End)
+	}
+	if r.read, err = f.open(r); err == nil && o.Sort {
+		err = r.sort()
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (o *Options) check(format Format) error {
+	const longest = float64(100 * 365 * 24 * time.Hour / time.Second)
+	scale := o.TimeScale
+	switch {
+	case !(o.Start >= 0 && o.Start < longest):
+		return fmt.Errorf("trace start is %v s, expected >= 0", o.Start)
+	case o.End != 0 && !(o.End > o.Start && o.End < longest):
+		return fmt.Errorf("trace end is %v s, expected more than the start (%v s)", o.End, o.Start)
+	case !(scale >= 0) || math.IsInf(scale, 1):
+		return fmt.Errorf("time scale is %v, expected > 0", scale)
+	case o.Models != nil && format != BurstGPT:
+		return fmt.Errorf("trace format %s has no model names to map to adapters", format)
+	case o.Models != nil && o.Assign != nil:
+		return errors.New("adapters are assigned both by model name and otherwise: choose one")
+	}
+	for name, a := range o.Models {
+		if a < trace.BaseModel || int(a) >= len(o.Adapters) {
+			return fmt.Errorf("model %q maps to adapter %d, expected -1 to %d", name, a, len(o.Adapters)-1)
+		}
+	}
+	return nil
+}
+
+func nanoseconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
+
+// Adapters returns the adapters given to Open.
+func (r *Reader) Adapters() []trace.Adapter { return r.options.Adapters }
+
+// Stats counts the rows read so far.
+func (r *Reader) Stats() Stats { return r.stats }
+
+// Path returns the file that is read, also where Open was given a folder.
+func (r *Reader) Path() string { return r.file.Path() }
+
+// Close closes the file.
+func (r *Reader) Close() error { return r.file.Close() }
+
+// Next returns the next request. A trace or window without any request is an
+// error.
+func (r *Reader) Next() (trace.Request, error) {
+	for {
+		w, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return trace.Request{}, r.done()
+		}
+		if err != nil {
+			return trace.Request{}, err
+		}
+		at := w.at - r.first
+		switch {
+		case at < r.start:
+			continue
+		case at >= r.end:
+			return trace.Request{}, r.done()
+		case w.failed:
+			r.stats.Failed++
+			continue
+		}
+		return r.request(w, at)
+	}
+}
+
+// next returns the next well-formed row in the order of time.
+func (r *Reader) next() (row, error) {
+	if r.options.Sort {
+		if len(r.sorted) == 0 {
+			return row{}, io.EOF
+		}
+		w := r.sorted[0]
+		r.sorted = r.sorted[1:]
+		r.last = w.at
+		return w, nil
+	}
+	w, err := r.wellFormed()
+	if err != nil {
+		return row{}, err
+	}
+	if !r.any {
+		r.any, r.first, r.last = true, w.at, w.at
+	}
+	if w.at < r.last {
+		return row{}, r.file.Bad("", fmt.Errorf("row is %v earlier than the one before; rows must be in the order of time, or be sorted", time.Duration(r.last-w.at)))
+	}
+	r.last = w.at
+	return w, nil
+}
+
+// wellFormed returns the next row of the file, past bad ones if they are to be
+// skipped.
+func (r *Reader) wellFormed() (row, error) {
+	for {
+		w, err := r.read()
+		if err == nil || !r.options.SkipBadRows {
+			return w, err
+		}
+		var bad *textfile.RowError
+		if !errors.As(err, &bad) {
+			return w, err
+		}
+		if r.stats.Bad++; r.stats.Bad == 1 {
+			r.stats.FirstBad = err
+		}
+	}
+}
+
+// sort reads the whole file. Rows of equal times keep their order.
+func (r *Reader) sort() error {
+	for {
+		w, err := r.wellFormed()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		r.sorted = append(r.sorted, w)
+	}
+	slices.SortStableFunc(r.sorted, func(a, b row) int { return cmp.Compare(a.at, b.at) })
+	if len(r.sorted) > 0 {
+		r.any, r.first = true, r.sorted[0].at
+	}
+	return nil
+}
+
+// request makes the request of a row that is at ns after the first one.
+func (r *Reader) request(w row, at int64) (trace.Request, error) {
+	q := trace.Request{
+		ID:      r.stats.Requests,
+		Arrival: float64(at-r.start) / 1e9,
+		Adapter: trace.BaseModel,
+		Prompt:  w.prompt,
+		Output:  w.output,
+	}
+	if r.options.TimeScale > 0 {
+		q.Arrival *= r.options.TimeScale
+	}
+	switch {
+	case r.options.Models != nil:
+		q.Adapter = w.adapter
+	case r.options.Assign != nil:
+		q.Adapter = r.options.Assign()
+	}
+	if err := q.Check(len(r.options.Adapters)); err != nil {
+		return trace.Request{}, r.file.Bad("", err)
+	}
+	r.stats.Requests++
+	return q, nil
+}
+
+// done is the error at the end of the trace: io.EOF if there were requests.
+func (r *Reader) done() error {
+	if r.stats.Requests > 0 {
+		return io.EOF
+	}
+	left := ""
+	if r.stats.Bad > 0 || r.stats.Failed > 0 {
+		left = fmt.Sprintf(" (left out: %d bad, %d failed)", r.stats.Bad, r.stats.Failed)
+	}
+	if r.any && (r.options.Start > 0 || r.options.End > 0) {
+		return fmt.Errorf("%s: no request in the window from %v s%s; the last row read is at %.3f s",
+			r.file.Path(), r.options.Start, left, float64(r.last-r.first)/1e9)
+	}
+	return fmt.Errorf("%s: empty trace: it holds no request%s", r.file.Path(), left)
+}

@@ -1,0 +1,122 @@
+package textfile_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lorasim/trace/store/textfile"
+)
+
+// table reads all rows of a CSV file.
+func table(path string) ([][]string, error) {
+	f, err := textfile.Open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := f.Header()
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]string
+	for {
+		fields, err := t.Row()
+		if errors.Is(err, io.EOF) {
+			return rows, nil
+		}
+		if err != nil {
+			return rows, err
+		}
+		row := make([]string, len(fields))
+		for i, b := range fields {
+			row[i] = string(b)
+		}
+		rows = append(rows, row)
+	}
+}
+
+func TestRows(t *testing.T) {
+	got, err := table(write(t, "f.csv", []byte("a,b,c\n1,,3\n\"x,y\",\"say \"\"hi\"\"\",\"\"\r\n,,\n")))
+	want := [][]string{{"1", "", "3"}, {"x,y", `say "hi"`, ""}, {"", "", ""}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v, difference:\n%s", err, diff)
+	}
+}
+
+func TestTableErrors(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                     "file is empty",
+		"a,b,a\n":              `:1: column "a": appears twice`,
+		"a,b\n1,2\n\n1,2,3\n":  ":4: row has 3 fields, expected 2 (a,b)",
+		"a,b\n1\n":             ":2: row has 1 fields, expected 2",
+		"a,b\n\"1,2\n":         ":2: quote is not closed",
+		"a,b\n\"1\"x,2\n":      ":2: expected a comma after the closing quote",
+		"\"a\",\"a\"\n\"1,2\n": "appears twice",
+	} {
+		if _, err := table(write(t, "f.csv", []byte(content))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, expected %q in it", content, err, want)
+		}
+	}
+}
+
+func TestColumns(t *testing.T) {
+	f, err := textfile.Open(write(t, "f.csv", []byte("id,time\n")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := f.Header()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, err := table.Column("time"); i != 1 || err != nil {
+		t.Errorf("time is column %d, %v", i, err)
+	}
+	if _, err := table.Column("tokens"); err == nil || !strings.HasSuffix(err.Error(), `f.csv:1: no column "tokens"; the header has id,time`) {
+		t.Errorf("error %v", err)
+	}
+	if i := table.Optional("rank"); i != -1 {
+		t.Errorf("rank is column %d, expected -1", i)
+	}
+	if err := table.Only("id", "times"); err == nil || !strings.Contains(err.Error(), `unknown column "time", did you mean "times"?`) {
+		t.Errorf("error %v", err)
+	}
+	if err := table.Only("time", "id", "rank"); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzRows compares with encoding/csv, which allows quotes that span lines and
+// trims nothing either.
+func FuzzRows(f *testing.F) {
+	f.Add([]byte("a,b\n1,2\n"))
+	f.Add([]byte("a,b\n\"1,\"\"\",2\r\n\n,\n"))
+	f.Add([]byte("\xef\xbb\xbfa\n\"\"\n"))
+	f.Add([]byte("a,b\n\"1\n2\",3\n"))
+	path := filepath.Join(f.TempDir(), "f.csv") // one file for all: far faster
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := table(path)
+		if err != nil {
+			return
+		}
+		r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))))
+		want, err := r.ReadAll()
+		if err != nil || bytes.Contains(content, []byte("\r")) {
+			return // bare quotes and carriage returns are taken differently
+		}
+		if diff := cmp.Diff(want[1:], append([][]string{}, got...)); diff != "" {
+			t.Errorf("differs from encoding/csv:\n%s", diff)
+		}
+	})
+}

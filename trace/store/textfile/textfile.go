@@ -1,0 +1,200 @@
+// Package textfile reads text formats line by line: plain or gzip-compressed
+// files, CSV rows by column name, flat JSON objects, and numbers without
+// allocating. Its errors name the file, line and column.
+//
+//	f, err := textfile.Open("trace.csv.gz", nil)
+//	defer f.Close()
+//	table, err := f.Header()
+//	arrival, err := table.Column("arrival_s")
+//	for {
+//		row, err := table.Row() // io.EOF at the end
+//		x, err := textfile.Float(row[arrival])
+//		if err != nil {
+//			return f.Bad("arrival_s", err)
+//		}
+//	}
+package textfile
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	bufferSize = 256 << 10
+	// maxLine bounds the memory that a file without line ends can take.
+	maxLine = 64 << 20
+)
+
+// RowError is a fault of one row. Other errors, such as a truncated file, end
+// the reading.
+type RowError struct {
+	File   string
+	Line   int    // from 1
+	Column string // name of the column or key; "": the row as a whole
+	Err    error
+}
+
+func (e *RowError) Error() string {
+	if e.Column == "" {
+		return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: column %q: %v", e.File, e.Line, e.Column, e.Err)
+}
+
+func (e *RowError) Unwrap() error { return e.Err }
+
+// File is a text file open for reading.
+type File struct {
+	path   string
+	file   *os.File
+	reader *bufio.Reader
+	gzip   bool
+	line   int
+	long   []byte // holds lines longer than the reader's buffer
+}
+
+// Open opens a plain or gzip-compressed file (told apart by its first bytes).
+// progress, unless nil, is called now and then with the number of bytes read
+// from the disk so far.
+func Open(path string, progress func(bytesRead int64)) (*File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		file.Close()
+		return nil, fmt.Errorf("%s: is a folder, expected a file", path)
+	}
+	f := &File{path: path, file: file}
+	var src io.Reader = file
+	if progress != nil {
+		src = &counter{r: file, hook: progress}
+	}
+	f.reader = bufio.NewReaderSize(src, bufferSize)
+	if magic, _ := f.reader.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(f.reader)
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("%s: bad gzip header: %w", path, err)
+		}
+		f.gzip = true
+		f.reader = bufio.NewReaderSize(z, bufferSize)
+	}
+	if bom, _ := f.reader.Peek(3); string(bom) == "\xef\xbb\xbf" {
+		f.reader.Discard(3)
+	}
+	return f, nil
+}
+
+// Path returns the path the file was opened with.
+func (f *File) Path() string { return f.path }
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// Line returns the next line that is not empty, without its line end; it is
+// valid until the next call. The error at the end of the file is io.EOF.
+func (f *File) Line() ([]byte, error) {
+	for {
+		line, err := f.next()
+		if err != nil {
+			return nil, err
+		}
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		if len(line) > 0 {
+			return line, nil
+		}
+	}
+}
+
+// next returns the next line without its line feed.
+func (f *File) next() ([]byte, error) {
+	line, err := f.reader.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		f.long = f.long[:0]
+		for errors.Is(err, bufio.ErrBufferFull) {
+			f.long = append(f.long, line...)
+			if len(f.long) > maxLine {
+				return nil, fmt.Errorf("%s:%d: line is longer than %d MiB", f.path, f.line+1, maxLine>>20)
+			}
+			line, err = f.reader.ReadSlice('\n')
+		}
+		f.long = append(f.long, line...)
+		line = f.long
+	}
+	switch {
+	case err == nil:
+		f.line++
+		return line[:len(line)-1], nil
+	case errors.Is(err, io.EOF) && len(line) > 0: // no line end at the end of the file
+		f.line++
+		return line, nil
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case f.gzip && errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("%s:%d: gzip file is truncated: %w", f.path, f.line+1, err)
+	default:
+		return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
+	}
+}
+
+// Bad returns the error of a fault in the current line.
+func (f *File) Bad(column string, err error) error {
+	return &RowError{File: f.path, Line: f.line, Column: column, Err: err}
+}
+
+type counter struct {
+	r    io.Reader
+	n    int64
+	hook func(int64)
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	c.hook(c.n)
+	return n, err
+}
+
+// Find returns path itself unless it is a folder, and then the one file in it
+// that matches one of the patterns of [filepath.Match], with or without ".gz".
+func Find(path string, patterns ...string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return path, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, e := range entries {
+		for _, p := range patterns {
+			if ok, _ := filepath.Match(p, strings.TrimSuffix(e.Name(), ".gz")); ok && !e.IsDir() {
+				found = append(found, e.Name())
+				break
+			}
+		}
+	}
+	switch len(found) {
+	case 1:
+		return filepath.Join(path, found[0]), nil
+	case 0:
+		return "", fmt.Errorf("%s: no file here matches %s", path, strings.Join(patterns, " or "))
+	default:
+		return "", fmt.Errorf("%s: %d files match, name one of them: %s", path, len(found), strings.Join(found, ", "))
+	}
+}

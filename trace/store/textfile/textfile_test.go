@@ -1,0 +1,158 @@
+package textfile_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lorasim/trace/store/textfile"
+)
+
+func write(tb testing.TB, name string, content []byte) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func zipped(tb testing.TB, content string) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(content)); err != nil {
+		tb.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// lines reads all lines and the error that ended them.
+func lines(tb testing.TB, path string) ([]string, error) {
+	tb.Helper()
+	f, err := textfile.Open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []string
+	for {
+		line, err := f.Line()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, string(line))
+	}
+}
+
+func TestLine(t *testing.T) {
+	long := strings.Repeat("x", 1_000_000)
+	for _, c := range []struct {
+		name, content string
+		want          []string
+	}{
+		{"plain", "a\nb\n", []string{"a", "b"}},
+		{"no line end at the end", "a\nb", []string{"a", "b"}},
+		{"carriage returns", "a\r\nb\r\n", []string{"a", "b"}},
+		{"empty lines", "\na\n\n\r\nb\n\n", []string{"a", "b"}},
+		{"byte order mark", "\xef\xbb\xbfa\n", []string{"a"}},
+		{"empty", "", nil},
+		{"longer than the buffer", "a\n" + long + "\nb\n" + long, []string{"a", long, "b", long}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, content := range map[string][]byte{"f.csv": []byte(c.content), "f.csv.gz": zipped(t, c.content)} {
+				got, err := lines(t, write(t, name, content))
+				if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+					t.Errorf("%s: error %v, difference:\n%.300s", name, err, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestTruncatedGzip(t *testing.T) {
+	whole := zipped(t, strings.Repeat("1,2,3\n", 100_000))
+	path := write(t, "f.csv.gz", whole[:len(whole)/2])
+	got, err := lines(t, path)
+	if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("error %v after %d lines, expected one that names the file and line and says truncated", err, len(got))
+	}
+	var row *textfile.RowError
+	if errors.As(err, &row) {
+		t.Error("a truncated file must not pass for a bad row, which can be skipped")
+	}
+	if _, err := lines(t, write(t, "g.gz", whole[:5])); err == nil || !strings.Contains(err.Error(), "gzip header") {
+		t.Errorf("error %v, expected one about the gzip header", err)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	path := write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 500_000))
+	var told []int64
+	f, err := textfile.Open(path, func(n int64) { told = append(told, n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for {
+		if _, err := f.Line(); err != nil {
+			break
+		}
+	}
+	if len(told) < 3 || told[len(told)-1] != 2_000_000 {
+		t.Errorf("told %v, expected several numbers up to 2000000", told)
+	}
+}
+
+func TestOpenFolder(t *testing.T) {
+	if _, err := textfile.Open(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "folder") {
+		t.Errorf("error %v, expected one that says it is a folder", err)
+	}
+	if _, err := textfile.Open(filepath.Join(t.TempDir(), "none.csv"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, expected that the file does not exist", err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"BurstGPT_1.csv.gz", "readme.md", "a.jsonl", "b.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := textfile.Find(dir, "other*.csv", "BurstGPT*.csv"); err != nil || got != filepath.Join(dir, "BurstGPT_1.csv.gz") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	file := filepath.Join(dir, "readme.md")
+	if got, err := textfile.Find(file, "*.csv"); err != nil || got != file {
+		t.Errorf("a file must be taken whatever its name: got %q, %v", got, err)
+	}
+	for pattern, want := range map[string]string{"*.jsonl": "name one of them: a.jsonl, b.jsonl", "*.txt": "no file here matches *.txt"} {
+		if _, err := textfile.Find(dir, pattern); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, expected %q in it", pattern, err, want)
+		}
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	err := textfile.Unknown("column", "promt_tokens", []string{"prompt_tokens", "id"})
+	if want := `unknown column "promt_tokens", did you mean "prompt_tokens"? (known: prompt_tokens, id)`; err.Error() != want {
+		t.Errorf("got %v, expected %s", err, want)
+	}
+	if err := textfile.Unknown("column", strings.Repeat("x", 1<<20), []string{"id"}); len(err.Error()) > 200 {
+		t.Errorf("%d characters of message", len(err.Error()))
+	}
+}

@@ -1,0 +1,114 @@
+package synth
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestSpecs(t *testing.T) {
+	arrivals := func(s string) (any, error) { return ParseArrivals(s) }
+	pattern := func(s string) (any, error) { return ParsePattern(s) }
+	ranks := func(s string) (any, error) { return ParseRanks(s) }
+	locality := func(s string) (any, error) { return ParseLocality(s) }
+	for _, test := range []struct {
+		parse func(string) (any, error)
+		spec  string
+		want  any    // the value, or
+		err   string // part of the error
+	}{
+		{arrivals, "gamma", Arrivals{Dist: Gamma, CV: 1}, ""},
+		{arrivals, "gamma:4", Arrivals{Dist: Gamma, CV: 4}, ""},
+		{arrivals, "bursty", Arrivals{Dist: Gamma, CV: 4}, ""},
+		{arrivals, "smooth", Arrivals{Dist: Gamma, CV: 0.5}, ""},
+		{arrivals, "total-weibull:2", Arrivals{Dist: Weibull, CV: 2, Total: true}, ""},
+		{arrivals, "deterministic", Arrivals{Dist: Deterministic, CV: 1}, ""},
+		{arrivals, "poison", nil, `unknown name "poison", expected gamma, exponential, weibull, deterministic, bursty, smooth`},
+		{arrivals, "smoth", nil, `did you mean "smooth"?`},
+		{arrivals, "gamma:0", nil, "cv is 0"},
+		{arrivals, "bursty:3", nil, "has 1 arguments"},
+		{arrivals, "total-", nil, `unknown name "total-"`},
+		{pattern, "constant", Pattern{}, ""},
+		{pattern, "on-off:10,20,0.1", Pattern{OnOff: OnOff{10, 20, 0.1}}, ""},
+		{pattern, " flash:1,2,3 ", Pattern{Flash: Flash{1, 2, 3, AllAdapters}}, ""},
+		{pattern, "diurnal:1e6,0.5+flash:1,2,3,0", Pattern{Diurnal: Diurnal{1e6, 0.5}, Flash: Flash{1, 2, 3, 0}}, ""},
+		{pattern, "diurnal:10,1+diurnal:10,1", nil, "diurnal is given twice"},
+		{pattern, "dirunal:10,1", nil, `did you mean "diurnal"?`},
+		{pattern, "on-off:1,2", nil, "on-off (on s, off s, off factor) has 2 arguments, expected 3"},
+		{pattern, "flash:1,2,3,0.5", nil, "flash adapter is 0.5"},
+		{pattern, "diurnal:0,0", nil, "period is 0 s"},
+		{ranks, "16", Ranks{Values: []int{16}}, ""},
+		{ranks, "8, 16", Ranks{Values: []int{8, 16}}, ""},
+		{ranks, "drawn:8=3,64=1", Ranks{Values: []int{8, 64}, Weights: []float64{3, 1}, Drawn: true}, ""},
+		{ranks, "drwan:8", nil, `did you mean "drawn"?`},
+		{ranks, "8,x", nil, `value 2 is "x", expected a whole number`},
+		{ranks, "8,0", nil, "rank is 0, expected 1 to 65536"},
+		{ranks, "drawn:8=1,16", nil, "some values have a weight"},
+		{ranks, "drawn:8,16=1", nil, "some values have a weight"},
+		{ranks, "8=1", nil, "only when drawn"},
+		{ranks, "drawn:8=-1", nil, "weight of rank 8 is -1"},
+		{ranks, "drawn:8=y", nil, `weight of rank 8 is "y"`},
+		{ranks, "drawn:8=0", nil, "add up to 0"},
+		{locality, "0.5", Locality{0.5, 4}, ""},
+		{locality, "0.5,8", Locality{0.5, 8}, ""},
+		{locality, "0", Locality{}, ""},
+		{locality, "2", nil, "locality is 2"},
+		{locality, "0.5,0", nil, "window is 0"},
+		{locality, "0.5,1.5", nil, "window is 1.5"},
+		{locality, "", nil, `argument 1 is ""`},
+	} {
+		got, err := test.parse(test.spec)
+		switch {
+		case test.err == "" && (err != nil || !reflect.DeepEqual(got, test.want)):
+			t.Errorf("%q is %+v, %v, expected %+v", test.spec, got, err, test.want)
+		case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+			t.Errorf("%q: error %v, expected %q", test.spec, err, test.err)
+		case err != nil && !strings.Contains(err.Error(), test.spec):
+			t.Errorf("%q: error %v does not name the spec", test.spec, err)
+		}
+	}
+}
+
+// fuzzSpec checks that a parser never panics and that what it accepts is valid
+// and reads back from its String.
+func fuzzSpec[T interface{ String() string }](f *testing.F, parse func(string) (T, error), check func(T) error, seeds ...string) {
+	for _, s := range seeds {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := parse(s)
+		if err != nil {
+			return
+		}
+		if err := check(v); err != nil {
+			t.Errorf("%q is accepted but not valid: %v", s, err)
+		}
+		again, err := parse(v.String())
+		if err != nil || !reflect.DeepEqual(again, v) {
+			t.Errorf("%q is %+v, written %q, which is %+v, %v", s, v, v.String(), again, err)
+		}
+	})
+}
+
+func FuzzPopularity(f *testing.F) {
+	fuzzSpec(f, ParsePopularity, func(p Popularity) error { return p.Check(max(1, len(p.Weights))) },
+		"zipf:0.9", "powerlaw:0.3", "maf2", "uniform", "explicit:5,3,1", "zipf", "explicit:1e300,1e-300")
+}
+
+func FuzzArrivals(f *testing.F) {
+	fuzzSpec(f, ParseArrivals, Arrivals.Check,
+		"gamma:4", "weibull:2", "exponential", "deterministic", "bursty", "smooth", "total-gamma:0.5")
+}
+
+func FuzzPattern(f *testing.F) {
+	fuzzSpec(f, ParsePattern, func(p Pattern) error { return p.Check(MaxAdapters) },
+		"constant", "on-off:10,20,0.1", "diurnal:86400,0.5", "flash:600,60,10", "diurnal:1e6,0.5+flash:1,2,3,4")
+}
+
+func FuzzRanks(f *testing.F) {
+	fuzzSpec(f, ParseRanks, Ranks.Check, "16", "8,16,32,64", "drawn:8,16", "drawn:8=3,64=1", "")
+}
+
+func FuzzLocality(f *testing.F) {
+	fuzzSpec(f, ParseLocality, Locality.Check, "0.5", "0.5,4", "0", "1,1")
+}
