@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// blind is an observer that looks away.
+type blind struct{ n int64 }
+
+func (b *blind) Done(*record.Request)     { b.n++ }
+func (b *blind) Tokens(tick.Ticks, int64) {}
+func (b *blind) Steps(record.Steps)       {}
+func (b *blind) Gap(tick.Ticks, int64)    {}
+
+// poisson yields n requests at the given rate: log-normal lengths of mean 1366
+// and 184 tokens, adapters drawn evenly.
+type poisson struct {
+	adapters []trace.Adapter
+	rng      *rand.Rand
+	n, i     int64
+	rate, at float64
+}
+
+func (p *poisson) Adapters() []trace.Adapter { return p.adapters }
+
+func (p *poisson) Next() (trace.Request, error) {
+	if p.i == p.n {
+		return trace.Request{}, io.EOF
+	}
+	p.at += p.rng.ExpFloat64() / p.rate
+	length := func(mean, sigma, limit float64) int32 {
+		return int32(max(1, min(limit, math.Exp(math.Log(mean)-sigma*sigma/2+sigma*p.rng.NormFloat64()))))
+	}
+	p.i++
+	return trace.Request{ID: p.i - 1, Arrival: p.at, Adapter: int32(p.rng.IntN(len(p.adapters))),
+		Prompt: length(1366, 1, 8000), Output: length(184, 1, 2000)}, nil
+}
+
+// speedProfile is an 80 GB card, so that 4 requests/s leave it well below saturation.
+func speedProfile() *profile.Costs {
+	p := profile.Default()
+	p.Latency.Decode = profile.Decode{BaseMs: 12, PerRequestMs: 0.03, PerKVTokenUs: 0.1}
+	p.Latency.Prefill = profile.Prefill{BaseMs: 8, PerTokenUs: 40}
+	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, DecodeUs: 17}
+	p.Memory.KVTokens = 100_000
+	p.Engine.ContextLength = 16384
+	p.Engine.MaxLorasPerBatch = 32
+	return p.Compile()
+}
+
+// BenchmarkRun is the speed target of the project: requests of mean 1366 prompt
+// and 184 output tokens, 4 requests/s for each worker. The workload's own cost
+// is included.
+func BenchmarkRun(b *testing.B) {
+	for _, workers := range []int{2, 16, 256} {
+		for _, policy := range []string{"static", "least-loaded"} {
+			b.Run(fmt.Sprintf("workers=%d/%s", workers, policy), func(b *testing.B) {
+				const n = 100_000
+				costs := speedProfile()
+				b.ReportAllocs()
+				var events int64
+				for range b.N {
+					src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 4 * float64(workers)}
+					rt, err := router.New(policy, router.Env{Workers: workers, Adapters: src.adapters, Seed: 1, MaxRunning: 256, Slots: 8})
+					if err != nil {
+						b.Fatal(err)
+					}
+					cfg := Config{Source: src, Router: rt, Observer: &blind{}, Home: router.Disk}
+					for range workers {
+						cfg.Workers = append(cfg.Workers, costs)
+					}
+					st, err := Run(context.Background(), cfg)
+					if err != nil {
+						b.Fatal(err)
+					}
+					events = st.Events
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/request")
+				b.ReportMetric(float64(events)/n, "events/request")
+			})
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"math"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// send hands the requests that are due, and for which the closed loop has
+// room, to the router.
+func (s *sim) send() error {
+	for len(s.releases) > 0 && s.releases[0] <= s.now {
+		s.releases.pop()
+		s.inFlight--
+	}
+	for s.headT <= s.now && s.hasRoom() {
+		s.sendHead()
+		if err := s.fetch(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sim) sendHead() {
+	h := &s.head
+	s.inFlight++
+	i := s.alloc()
+	r := &s.reqs[i]
+	*r = request{
+		id: h.ID, arrival: h.Arrival, arrived: s.headT, sent: s.now, first: tick.Never,
+		prompt: h.Prompt, output: h.Output, maxNew: h.Budget(), adapter: h.Adapter,
+		workerFirst: -1, worker: -1,
+	}
+	dest := s.cfg.Router.Policy.Route(router.Request{ID: h.ID, Adapter: h.Adapter, Prompt: h.Prompt, MaxNew: r.maxNew}, s.routerView())
+	if h.Adapter == trace.BaseModel {
+		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
+	}
+	if dest == router.None {
+		s.finish(i, record.Rejected, "no worker available", s.now)
+		return
+	}
+	r.workerFirst, r.worker = int32(dest), int32(dest)
+	w := &s.workers[dest]
+	if reason := w.refuses(r); reason != "" {
+		s.finish(i, record.Rejected, reason, s.now+w.costs.Overhead)
+		return
+	}
+	w.enqueue(i)
+}
+
+// routerView brings the view up to now.
+func (s *sim) routerView() *router.View {
+	s.view.Now = s.now.Seconds()
+	if s.cfg.Router.ReadsKV {
+		for i := range s.workers {
+			s.workers[i].v.KVUsed = s.workers[i].kvNow()
+		}
+	}
+	if s.stale != nil {
+		return s.stale.Update(&s.view)
+	}
+	return &s.view
+}
+
+// finish reports a request's end, which its client sees at time at, and
+// forgets the request.
+func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks) {
+	r := &s.reqs[i]
+	rec := &s.rec
+	*rec = record.Request{
+		ID: r.id, Adapter: r.adapter,
+		Arrival: r.arrival, Sent: s.seconds(r, r.sent), FirstToken: math.NaN(), Finish: s.seconds(r, at),
+		Prompt: r.prompt, Requested: r.maxNew,
+		WorkerFirst: r.workerFirst, WorkerLast: r.worker, Migrations: r.migrations,
+		ColdLoad: r.cold.Seconds(), Status: status, Error: reason,
+	}
+	if int(r.adapter) == len(s.adapters) {
+		rec.Adapter = trace.BaseModel
+	} else if r.adapter >= 0 {
+		rec.Rank = int32(s.adapters[r.adapter].Rank)
+	}
+	if status == record.OK {
+		rec.Output = r.output
+		rec.FirstToken = s.seconds(r, r.first)
+		if s.cfg.NoStream {
+			rec.FirstToken = rec.Finish
+		}
+		s.workers[r.worker].stats.Requests++
+		if s.gaps != nil && !s.cfg.NoStream {
+			rec.Gaps = s.gaps[i]
+		}
+	}
+	s.obs.Done(rec)
+	s.done++
+	s.end = max(s.end, at)
+	s.free = append(s.free, i)
+	if s.cfg.MaxConcurrency > 0 {
+		s.releases.push(at)
+	} else {
+		s.inFlight--
+	}
+}
+
+// seconds converts a time of a request. A request sent the moment it arrives
+// keeps the workload's own number, which ticks may not hold exactly.
+func (s *sim) seconds(r *request, t tick.Ticks) float64 {
+	if t == r.arrived {
+		return r.arrival
+	}
+	return t.Seconds()
+}
+
+// warmUp leaves the adapter of the first request in a GPU slot of the first
+// worker that holds it.
+func (s *sim) warmUp(adapter int32) {
+	if adapter == trace.BaseModel {
+		return
+	}
+	for i := range s.workers {
+		if w := &s.workers[i]; w.v.Adapters[adapter].Tier >= router.Host {
+			w.takeSlot(adapter)
+			w.setTier(adapter, router.GPU)
+			return
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package profile
+
+import (
+	"strings"
+	"testing"
+
+	"lorasim/internal/tick"
+	"lorasim/router"
+)
+
+func TestEmbeddedProfilesAreSound(t *testing.T) {
+	names := Names()
+	if len(names) < 3 {
+		t.Fatalf("embedded profiles: %v, expected at least 3", names)
+	}
+	for _, n := range names {
+		p, err := Load(n)
+		if err != nil {
+			t.Errorf("%s: %v", n, err)
+			continue
+		}
+		if p.Name != n || p.Source == "" || p.Model == "" {
+			t.Errorf("%s: name %q, model %q: expected the file's name, a model and a source", n, p.Name, p.Model)
+		}
+		out, err := p.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(out, n)
+		if err != nil {
+			t.Errorf("%s does not read back: %v", n, err)
+			continue
+		}
+		out2, err := again.YAML()
+		if err != nil || string(out) != string(out2) {
+			t.Errorf("%s changes when written and read again (%v)", n, err)
+		}
+	}
+}
+
+func TestParseNamesTheFault(t *testing.T) {
+	base := "name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}}\nmemory: {kv_tokens: 100}\n"
+	if _, err := Parse([]byte(base), "x"); err != nil {
+		t.Fatalf("the base is good, got %v", err)
+	}
+	for name, c := range map[string]struct{ yaml, want string }{
+		"unknown key": {base + "engine: {max_runing_requests: 3}\n", "max_runing_requests"},
+		"bad choice":  {base + "engine: {head_of_line: jump}\n", "engine.head_of_line"},
+		"negative":    {strings.Replace(base, "base_ms: 10", "base_ms: -1", 1), "latency.decode.base_ms"},
+		"no memory":   {strings.Replace(base, "kv_tokens: 100", "kv_tokens: 0", 1), "memory"},
+		"zero step":   {strings.Replace(base, "base_ms: 10", "base_ms: 0", 1), "decode step would take no time"},
+		"no name":     {strings.Replace(base, "name: x", "model: y", 1), "name is missing"},
+		"not yaml":    {"name: [", "profile f"},
+		"slots too big": {"name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}, lora: {backend: csgmv}}\n" +
+			"memory: {pool_gib: 1, kv_bytes_per_token: 1000}\n", "adapter slots"},
+	} {
+		_, err := Parse([]byte(c.yaml), "f")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
+		}
+	}
+	if _, err := Load("llama9"); err == nil || !strings.Contains(err.Error(), "llama2-7b-24gb") {
+		t.Errorf("unknown profile: got %v, expected the list of known ones", err)
+	}
+}
+
+// The expected numbers are worked out by hand from the formulas.
+func TestStepCosts(t *testing.T) {
+	p := Default()
+	p.Latency.Decode = Decode{BaseMs: 15, PerRequestMs: 0.5, PerKVTokenUs: 2}
+	p.Latency.Prefill = Prefill{BaseMs: 10, PerTokenUs: 100, PerTokenCtxNs: 10, FirstWaveFactor: 2}
+	p.Latency.LoRA = LoRA{Backend: BackendCSGMV, DecodeUs: 50, PrefillFactor: 0.5}
+	c := p.Compile()
+	ms := tick.FromMilliseconds
+
+	if got, want := c.DecodeFixed(4, 0, 64), ms(17); got != want {
+		t.Errorf("decode without adapters: %v, expected %v", got, want)
+	}
+	if got, want := c.DecodeFixed(4, 4, 64), ms(17+0.050*16); got != want {
+		t.Errorf("decode csgmv: %v, expected %v", got, want)
+	}
+	if got, want := c.PerKVToken, 2*tick.Microsecond; got != want {
+		t.Errorf("per KV token: %v, expected %v", got, want)
+	}
+	p.Latency.LoRA.Backend = BackendTriton
+	if got, want := c.DecodeFixed(4, 2, 64), ms(17+0.050*128); got != want {
+		t.Errorf("decode triton: %v, expected %v", got, want)
+	}
+
+	var w PrefillWork
+	w.Add(100, 1000, false) // sees 1000 + 50 tokens on average
+	if got, want := c.Prefill(w), ms(10+10+10e-6*100*1050); got != want {
+		t.Errorf("prefill: %v, expected %v", got, want)
+	}
+	w = PrefillWork{FirstWave: true}
+	w.Add(100, 0, true)
+	w.Add(100, 0, false)
+	if got, want := c.Prefill(w), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
+		t.Errorf("first wave with adapters: %v, expected %v", got, want)
+	}
+
+	// rank 16 x 5 MB = 80 MB: 2 + 4 ms to the GPU, 50 + 53.33 ms from disk,
+	// 200 + 400 ms from the store
+	for tier, want := range map[router.Tier]float64{
+		router.GPU: 0, router.Host: 6, router.Disk: 6 + 50 + 80/1.5, router.Remote: 606,
+	} {
+		if got := c.Load(0, tier); got != ms(want) {
+			t.Errorf("load from tier %d: %v ms, expected %v", tier, got.Milliseconds(), want)
+		}
+	}
+	m := Model{c}
+	if got, want := m.Prefill(8192+8), (c.Prefill(PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}) +
+		c.Prefill(PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4})).Seconds(); got != want {
+		t.Errorf("chunked prefill: %v, expected %v", got, want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}}\nmemory: {kv_tokens: 100}\n")
+	f.Add("name: x\nengine: {page_size: 0}\n")
+	f.Add("a: [1, {b: c}]\n- x")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := Parse([]byte(s), "fuzz")
+		if err == nil && p.Check() != nil {
+			t.Error("Parse accepted a profile that Check refuses")
+		}
+	})
+}

@@ -1,0 +1,305 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// ledger is an observer that keeps everything, token by token.
+type ledger struct {
+	recs   map[int64]record.Request
+	twice  []int64
+	gaps   map[tick.Ticks]int64
+	tokens map[tick.Ticks]int64
+}
+
+func newLedger() *ledger {
+	return &ledger{recs: map[int64]record.Request{}, gaps: map[tick.Ticks]int64{}, tokens: map[tick.Ticks]int64{}}
+}
+
+func (l *ledger) Done(r *record.Request) {
+	if _, ok := l.recs[r.ID]; ok {
+		l.twice = append(l.twice, r.ID)
+	}
+	l.recs[r.ID] = *r
+}
+func (l *ledger) Tokens(at tick.Ticks, n int64) { l.tokens[at] += n }
+func (l *ledger) Gap(d tick.Ticks, n int64)     { l.gaps[d] += n }
+func (l *ledger) Steps(s record.Steps) {
+	for i := range s.Count {
+		l.tokens[s.End(i+1)] += s.Batch
+		if i > 0 {
+			l.gaps[s.First+s.Incr*tick.Ticks(i)] += s.Batch
+		}
+	}
+}
+
+// byID routes a request to worker (id mod workers).
+type byID struct{ n int }
+
+func (p byID) Route(r router.Request, _ *router.View) int { return int(r.ID) % p.n }
+
+// testProfile has round step times and no spare memory.
+func testProfile() profile.Profile {
+	p := profile.Default()
+	p.Name = "test"
+	p.Latency.Decode = profile.Decode{BaseMs: 10, PerRequestMs: 1, PerKVTokenUs: 3}
+	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2}
+	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, DecodeUs: 20, PrefillFactor: 0.25}
+	p.Latency.RequestOverheadMs = 1.5
+	p.Memory.KVTokens = 1000
+	return p
+}
+
+func genProfile(t *rapid.T) profile.Profile {
+	p := testProfile()
+	e := &p.Engine
+	pick := func(name string, v ...int) int { return rapid.SampledFrom(v).Draw(t, name) }
+	p.Memory.KVTokens = int64(pick("kv", 64, 150, 400, 5000))
+	e.PageSize = pick("page", 1, 1, 4, 16)
+	e.MaxRunningRequests = pick("max_running", 1, 2, 5, 64)
+	e.ChunkedPrefillSize = pick("chunk", 0, 8, 32, 64)
+	e.MaxPrefillTokens = pick("max_prefill", 20, 100, 16384)
+	e.ContextLength = pick("context", 60, 4096)
+	e.ContextOverflow = rapid.SampledFrom([]string{profile.OverflowReject, profile.OverflowPrompt}).Draw(t, "overflow")
+	e.MaxLorasPerBatch = pick("slots", 1, 2, 4)
+	if rapid.Bool().Draw(t, "host_limit") {
+		e.MaxLoadedLoras = e.MaxLorasPerBatch + pick("host", 0, 1, 3)
+	}
+	e.HeadOfLine = rapid.SampledFrom([]string{profile.HeadOfLineBlock, profile.HeadOfLineSkip}).Draw(t, "hol")
+	e.StarvationS = rapid.SampledFrom([]float64{0, 0.05, 0.3, 3}).Draw(t, "starvation")
+	e.AdapterLoading = rapid.SampledFrom([]string{profile.LoadBlocking, profile.LoadOverlapped}).Draw(t, "loading")
+	e.AdapterEviction = rapid.SampledFrom([]string{profile.EvictLRU, profile.EvictFIFO}).Draw(t, "eviction")
+	e.ClipNewTokens = pick("clip", 10, 4096)
+	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
+	return p
+}
+
+func genWorkload(t *rapid.T) *trace.Workload {
+	w := &trace.Workload{Adapters: trace.Names(rapid.IntRange(1, 6).Draw(t, "adapters"), []int{8, 64, 0, 16})}
+	n := rapid.IntRange(1, 40).Draw(t, "requests")
+	at := 0.0
+	for i := range n {
+		at += rapid.SampledFrom([]float64{0, 0, 0.001, 0.0137, 0.1, 0.5}).Draw(t, "gap")
+		r := trace.Request{
+			ID: int64(i), Arrival: at,
+			Adapter: int32(rapid.IntRange(-1, len(w.Adapters)-1).Draw(t, "adapter")),
+			Prompt:  int32(rapid.IntRange(1, 90).Draw(t, "prompt")),
+			Output:  int32(rapid.IntRange(1, 60).Draw(t, "output")),
+		}
+		if rapid.Bool().Draw(t, "budget") {
+			r.MaxNew = r.Output + int32(rapid.IntRange(1, 50).Draw(t, "spare"))
+		}
+		w.Requests = append(w.Requests, r)
+	}
+	return w
+}
+
+// Invariant 5 (leap = step), and with it most of the others: the simulator and
+// an engine that shares no code with it and knows no shortcut agree on every
+// time to the tick, and on the multiset of all token times and gaps.
+func TestLeapsEqualSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := genProfile(t)
+		if err := p.Check(); err != nil {
+			t.Fatal(err)
+		}
+		costs := p.Compile()
+		wl := genWorkload(t)
+		n := rapid.IntRange(1, 3).Draw(t, "workers")
+		home := rapid.SampledFrom([]router.Tier{router.Disk, router.Remote}).Draw(t, "home")
+		rt := &router.Router{Policy: byID{n}, Prefetch: rapid.Bool().Draw(t, "prefetch")}
+		if rapid.Bool().Draw(t, "placed") {
+			rt.Placement = make([][]int32, n)
+			for a := range wl.Adapters {
+				rt.Placement[a%n] = append(rt.Placement[a%n], int32(a))
+			}
+		}
+
+		got := newLedger()
+		cfg := Config{Source: wl.Source(), Router: rt, Observer: got, Home: home, TokenTimes: true}
+		for range n {
+			cfg.Workers = append(cfg.Workers, costs)
+		}
+		s, err := newSim(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		checkEmpty(t, s)
+		st := s.stats()
+		want := runReference(wl, costs, n, rt, home)
+		compareRuns(t, got, want)
+		checkInvariants(t, wl, got, st, p)
+	})
+}
+
+func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Router, home router.Tier) *reference {
+	p := costs.Profile()
+	ref := &reference{
+		gaps: map[tick.Ticks]int64{}, tokens: map[tick.Ticks]int64{}, home: home, prefix: rt.Prefetch,
+		route: func(r *refRequest) int { return int(r.ID) % n },
+	}
+	for _, a := range wl.Adapters {
+		ref.ranks = append(ref.ranks, a.Rank)
+	}
+	for i := range n {
+		w := &refWorker{costs: costs, e: p.Engine, drained: -1, ratioFrom: p.Engine.NewTokenRatio,
+			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
+		hosts := 0
+		for a := range wl.Adapters {
+			w.ad[a].tier = home
+			if (rt.Placement == nil || a%n == i) && (p.Engine.MaxLoadedLoras == 0 || hosts < p.Engine.MaxLoadedLoras) {
+				w.ad[a].tier = router.Host
+				hosts++
+			}
+		}
+		ref.ws = append(ref.ws, w)
+	}
+	ref.run(wl.Requests)
+	return ref
+}
+
+func compareRuns(t *rapid.T, got *ledger, want *reference) {
+	if len(got.recs) != len(want.all) || len(got.twice) > 0 {
+		t.Fatalf("%d requests ended, %v twice; expected %d", len(got.recs), got.twice, len(want.all))
+	}
+	for _, r := range want.all {
+		g := got.recs[r.ID]
+		if g.Status != r.status {
+			t.Fatalf("request %d ended %v (%s), the reference says %v", r.ID, g.Status, g.Error, r.status)
+		}
+		if tick.FromSeconds(g.Finish) != r.end || tick.FromSeconds(g.ColdLoad) != r.cold {
+			t.Fatalf("request %d: finish %v, cold load %v; the reference says %v, %v", r.ID, g.Finish, g.ColdLoad, r.end.Seconds(), r.cold.Seconds())
+		}
+		if g.Status == record.OK && tick.FromSeconds(g.FirstToken) != r.first {
+			t.Fatalf("request %d: first token %v, the reference says %v", r.ID, g.FirstToken, r.first.Seconds())
+		}
+	}
+	same := func(what string, a, b map[tick.Ticks]int64) {
+		for k, v := range b {
+			if a[k] != v {
+				t.Fatalf("%s: %d at %v s, the reference has %d", what, a[k], k.Seconds(), v)
+			}
+		}
+		if len(a) != len(b) {
+			t.Fatalf("%s: %d different times, the reference has %d", what, len(a), len(b))
+		}
+	}
+	same("tokens", got.tokens, want.tokens)
+	same("gaps", got.gaps, want.gaps)
+}
+
+// Invariants 1 (conservation), 2 (causality) and 4 (capacity).
+func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, got *ledger, st *Stats, p profile.Profile) {
+	var tokens, seen int64
+	for _, r := range wl.Requests {
+		g, ok := got.recs[r.ID]
+		if !ok {
+			t.Fatalf("request %d never ended", r.ID)
+		}
+		if g.Arrival != r.Arrival || g.Sent < g.Arrival || g.Finish < g.Sent {
+			t.Fatalf("request %d: arrival %v, sent %v, finish %v", r.ID, g.Arrival, g.Sent, g.Finish)
+		}
+		if g.Prompt != r.Prompt || g.Requested != r.Budget() {
+			t.Fatalf("request %d: %d prompt tokens and a budget of %d became %d and %d", r.ID, r.Prompt, r.Budget(), g.Prompt, g.Requested)
+		}
+		if g.Status != record.OK {
+			if g.Error == "" {
+				t.Fatalf("request %d %v without a reason", r.ID, g.Status)
+			}
+			continue
+		}
+		at := g.FirstToken
+		for _, d := range g.Gaps {
+			at += d
+		}
+		if len(g.Gaps) != int(g.Output)-1 || math.Abs(at-g.Finish) > 1e-9 {
+			t.Fatalf("request %d: %d gaps for %d tokens, which end at %v, not %v", r.ID, len(g.Gaps), g.Output, at, g.Finish)
+		}
+		if g.FirstToken < g.Sent || g.Finish < g.FirstToken || g.Output != r.Output {
+			t.Fatalf("request %d: sent %v, first token %v, finish %v, %d tokens of %d", r.ID, g.Sent, g.FirstToken, g.Finish, g.Output, r.Output)
+		}
+		tokens += int64(r.Output)
+	}
+	for _, n := range got.tokens {
+		seen += n
+	}
+	if failed := len(wl.Requests) - int(sumRequests(st)); failed == 0 && seen != tokens {
+		t.Fatalf("%d tokens seen, %d generated", seen, tokens)
+	}
+	kv, _ := p.KVTokens()
+	for i, w := range st.Workers {
+		if w.PeakKV > kv || w.PeakRunning > int64(p.Engine.MaxRunningRequests) {
+			t.Fatalf("worker %d: peaks of %d KV tokens and %d running requests, limits %d and %d",
+				i, w.PeakKV, w.PeakRunning, kv, p.Engine.MaxRunningRequests)
+		}
+	}
+}
+
+// checkEmpty: after a run nothing is left on any worker.
+func checkEmpty(t *rapid.T, s *sim) {
+	for i := range s.workers {
+		w := &s.workers[i]
+		v := *w.v
+		for a, st := range v.Adapters {
+			if st.Running != 0 || st.Queued != 0 || st.Loading {
+				t.Fatalf("worker %d, adapter %d: left with %+v", i, a, st)
+			}
+		}
+		if v.SlotsIdle != v.SlotsUsed || v.SlotsUsed > v.Slots {
+			t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, v.SlotsIdle, v.SlotsUsed, v.Slots)
+		}
+		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.loras != 0 || w.large != 0 ||
+			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.max() != 0 {
+			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.loras, v)
+		}
+	}
+	if len(s.free) != len(s.reqs) {
+		t.Fatalf("%d of %d request places free", len(s.free), len(s.reqs))
+	}
+}
+
+func sumRequests(st *Stats) (n int64) {
+	for _, w := range st.Workers {
+		n += w.Requests
+	}
+	return n
+}
+
+// Invariant 3: the same scenario gives the same records, to the bit.
+func TestDeterminism(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := genProfile(t)
+		wl := genWorkload(t)
+		spec := rapid.SampledFrom([]string{"random", "least-loaded", "p2c", "affinity"}).Draw(t, "policy")
+		once := func() string {
+			l := newLedger()
+			rt, err := router.New(spec, router.Env{Workers: 2, Adapters: wl.Adapters, Seed: 7, Slots: p.Engine.MaxLorasPerBatch,
+				MaxRunning: p.Engine.MaxRunningRequests})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := p.Compile()
+			if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: l, Home: router.Disk}); err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(l.recs, l.gaps, l.tokens)
+		}
+		if a, b := once(), once(); a != b {
+			t.Fatalf("two runs differ:\n%s\n%s", a, b)
+		}
+	})
+}

@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"fmt"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+)
+
+// phase is what a worker is doing.
+type phase uint8
+
+const (
+	idle    phase = iota // between steps
+	prefill              // in a prefill step
+	decode               // in a run of decode steps
+)
+
+// worker is one inference engine instance.
+type worker struct {
+	s     *sim
+	id    int
+	costs *profile.Costs
+	eng   profile.Engine
+	v     *router.Worker // what routers see; its counters are the worker's own
+	stats WorkerStats
+
+	phase phase
+	ready bool // is to begin a step at this instant
+
+	// Waiting requests. retry: something changed since the queue was last
+	// found unable to fill a prefill step. full: only a request that leaves
+	// the batch can change that.
+	queue queue
+	retry bool
+	full  bool
+
+	// The running batch.
+	batch   []int32 // requests, a heap by finishStep
+	steps   int64   // decode steps so far
+	ctx     int64   // KV tokens of the batch
+	budget  int64   // sum over the batch of max_new_tokens - generated
+	loras   int64   // requests of the batch with an adapter
+	large   int64   // requests of the batch whose budget may exceed what the scheduler clips to
+	ranks   rankCount
+	allRank rankCount // the same for running and waiting requests
+
+	// The step under way.
+	run     record.Steps
+	filling []chunk // requests of the prefill step
+	chunked int32   // request whose prompt is only partly prefilled, -1: none
+	begun   tick.Ticks
+
+	// When the batch's requests saw their latest token: older of them at
+	// lastDecode, the others when the prefill step of their group ended.
+	lastDecode tick.Ticks
+	older      int64
+	groups     []group
+
+	kv       pages
+	adapters adapterTable
+
+	ratioFrom  float64 // new-token ratio ratioSince steps ago
+	ratioSince int64   // steps at that time
+}
+
+// group is requests whose first token came at the end of the same prefill step.
+type group struct {
+	at tick.Ticks
+	n  int64
+}
+
+func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
+	p := costs.Profile()
+	kvTokens, err := p.KVTokens()
+	if err != nil {
+		return err
+	}
+	e := p.Engine
+	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
+		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
+	}
+	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], chunked: -1, ratioFrom: e.NewTokenRatio}
+	w.kv.init(kvTokens, int64(e.PageSize))
+	*w.v = router.Worker{
+		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
+		Slots: e.MaxLorasPerBatch, HostSlots: e.MaxLoadedLoras,
+		Adapters: make([]router.AdapterState, len(s.adapters)),
+	}
+	w.queue.init(len(s.adapters) + 1)
+	w.ranks.init(costs, s.adapters)
+	w.allRank.init(costs, s.adapters)
+	w.initAdapters()
+	return nil
+}
+
+// refuses says why the worker can never serve a request, "" if it can.
+func (w *worker) refuses(r *request) string {
+	limit := w.eng.ContextLength
+	if w.eng.ContextOverflow == profile.OverflowReject && int(r.prompt)+int(r.maxNew) > limit {
+		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
+	}
+	if int(r.prompt) >= limit {
+		return fmt.Sprintf("prompt over the context length %d", limit)
+	}
+	if reserve := int64(r.prompt) + int64(min(int(r.maxNew), w.eng.ClipNewTokens)); reserve >= w.kv.capacity*w.kv.size {
+		return fmt.Sprintf("needs more than the worker's %d KV tokens", w.kv.capacity*w.kv.size)
+	}
+	return ""
+}
+
+// enqueue takes a request into the waiting queue.
+func (w *worker) enqueue(i int32) {
+	r := &w.s.reqs[i]
+	r.worker = int32(w.id)
+	w.v.Tokens += int64(r.prompt) + int64(r.maxNew)
+	w.allRank.add(r.adapter, 1)
+	w.v.MaxRank = w.allRank.max()
+	w.wait(i)
+	if w.s.cfg.Router.Prefetch {
+		w.prefetch(r.adapter)
+	}
+	w.wake()
+}
+
+// wait appends a request to the waiting queue; new and retracted ones alike.
+func (w *worker) wait(i int32) {
+	r := &w.s.reqs[i]
+	r.queued = w.s.now
+	w.queue.push(w.s.reqs, i)
+	w.v.Queued++
+	w.v.QueuedToks += int64(r.prompt)
+	w.countAdapter(r.adapter, 0, 1)
+}
+
+// leave drops a request from the counts that routers see.
+func (w *worker) leave(i int32) {
+	r := &w.s.reqs[i]
+	w.v.Tokens -= int64(r.prompt) + int64(r.maxNew)
+	w.allRank.add(r.adapter, -1)
+	w.v.MaxRank = w.allRank.max()
+}
+
+// wake tells the worker that the queue may now yield a prefill step: it takes
+// a look before its next step.
+func (w *worker) wake() {
+	w.retry = true
+	if w.full {
+		return
+	}
+	switch w.phase {
+	case idle:
+		w.getReady()
+	case decode:
+		w.shorten()
+	}
+}
+
+// getReady makes the worker begin a step at this instant.
+func (w *worker) getReady() {
+	if !w.ready {
+		w.ready = true
+		w.s.ready = append(w.s.ready, int32(w.id))
+	}
+}
+
+// begin starts the next step: a prefill step if one can be formed, else decode
+// steps, else none.
+func (w *worker) begin() {
+	w.ready = false
+	for {
+		if w.starvesAt() <= w.s.now {
+			w.retry = true
+		}
+		if w.chunked >= 0 || w.retry && !w.full && w.queue.n > 0 {
+			if w.beginPrefill() {
+				return
+			}
+			w.retry = false
+		}
+		if len(w.batch) == 0 {
+			if w.queue.n > 0 && len(w.adapters.queue) == 0 {
+				w.giveUp() // nothing runs or loads, so nothing would ever change
+				continue
+			}
+			w.phase = idle
+			w.ratioFrom, w.ratioSince = w.eng.NewTokenRatio, w.steps // an idle server forgets its estimate
+			return
+		}
+		w.retract()
+		if len(w.batch) > 0 {
+			w.beginDecode()
+			return
+		}
+		// the last request of the batch failed for lack of memory; look at the queue again
+	}
+}
+
+// giveUp fails the first waiting request, which cannot even run alone.
+func (w *worker) giveUp() {
+	i := w.queue.head
+	r := &w.s.reqs[i]
+	w.queue.remove(w.s.reqs, i)
+	w.v.Queued--
+	w.v.QueuedToks -= int64(r.prompt)
+	w.countAdapter(r.adapter, 0, -1)
+	w.leave(i)
+	w.full, w.retry = false, true
+	w.s.finish(i, record.Failed, "does not fit on the worker", w.s.now+w.costs.Overhead)
+}
+
+// endStep ends the step under way.
+func (w *worker) endStep() {
+	w.stats.Busy += w.s.now - w.begun
+	if w.phase == prefill {
+		w.endPrefill()
+	} else {
+		w.endDecode()
+	}
+	w.phase = idle
+	w.getReady()
+}
+
+// schedule makes the step under way end at t.
+func (w *worker) schedule(p phase, end tick.Ticks) {
+	w.phase, w.begun = p, w.s.now
+	w.s.timers.set(w.id, end)
+}
+
+// complete reports a request whose last token is out.
+func (w *worker) complete(i int32) {
+	w.leave(i)
+	w.s.finish(i, record.OK, "", w.s.now+w.costs.Overhead)
+}
+
+// ratio is the share of their remaining budgets that running requests are
+// expected to use.
+func (w *worker) ratio() float64 {
+	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
+	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
+	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
+}
+
+// countAdapter adjusts the counts of an adapter's requests that routers see.
+func (w *worker) countAdapter(a int32, running, queued int32) {
+	if int(a) < len(w.v.Adapters) {
+		st := &w.v.Adapters[a]
+		st.Running += running
+		st.Queued += queued
+	}
+}
