@@ -1,0 +1,239 @@
+package result
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"lorasim/internal/record"
+)
+
+func pointer[T any](v T) *T { return &v }
+
+// The fields and their order are those the reference writes.
+func TestJSONLLine(t *testing.T) {
+	r := everything()
+	r.RequestRate, r.MaxConcurrency = Unlimited(), 32
+	r.RandomInputLen, r.RandomOutputLen, r.RandomRangeRatio = pointer(1024), pointer(128), pointer(0.0)
+	var b bytes.Buffer
+	if err := r.WriteJSONL(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"backend": "sglang", "dataset_name": "random", "request_rate": "inf", "max_concurrency": 32, ` +
+		`"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0, "duration": 100.0, ` +
+		`"completed": 101, "total_input_tokens": 102, "total_output_tokens": 105, "total_output_tokens_retokenized": 106, ` +
+		`"request_throughput": 107.0, "input_throughput": 108.0, "output_throughput": 109.0, "total_throughput": 110.0, ` +
+		`"mean_e2e_latency_ms": 111.0, "median_e2e_latency_ms": 112.0, "std_e2e_latency_ms": 113.0, ` +
+		`"p90_e2e_latency_ms": 114.0, "p95_e2e_latency_ms": 115.0, "p99_e2e_latency_ms": 116.0, ` +
+		`"mean_ttft_ms": 117.0, "median_ttft_ms": 118.0, "std_ttft_ms": 119.0, "p90_ttft_ms": 120.0, "p95_ttft_ms": 121.0, "p99_ttft_ms": 122.0, ` +
+		`"mean_tpot_ms": 123.0, "median_tpot_ms": 124.0, "std_tpot_ms": 125.0, "p90_tpot_ms": 126.0, "p95_tpot_ms": 127.0, "p99_tpot_ms": 128.0, ` +
+		`"mean_itl_ms": 129.0, "median_itl_ms": 130.0, "std_itl_ms": 131.0, "p90_itl_ms": 132.0, "p95_itl_ms": 133.0, "p99_itl_ms": 134.0, "max_itl_ms": 135.0, ` +
+		`"concurrency": 136.0, "max_output_tokens_per_s": 138.0, "max_concurrent_requests": 139}` + "\n"
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestOutputDetails(t *testing.T) {
+	c := NewCollector(Options{KeepRecords: true})
+	c.Done(&record.Request{ID: 1, Sent: 1, FirstToken: 1.5, Finish: 2, Prompt: 7, Output: 3, Gaps: []float64{0.25, 0.25}})
+	c.Done(&record.Request{ID: 0, Sent: 0, FirstToken: math.NaN(), Finish: 1, Prompt: 5, Status: record.Failed, Error: `bad "thing"`})
+	r := c.Result(Meta{RequestRate: 2}, nil)
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	for range 2 {
+		if err := r.AppendJSONL(path, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail := `"input_lens": [5,7], "output_lens": [0,3], "ttfts": [0,0.5], "itls": [[],[0.25,0.25]], "errors": ["bad \"thing\"",""]}` + "\n"
+	if s := string(text); strings.Count(s, "\n") != 2 || strings.Count(s, tail) != 2 {
+		t.Errorf("file:\n%s\nwant two lines that end in\n%s", s, tail)
+	}
+	want := &Details{
+		InputLens: []int64{5, 7}, OutputLens: []int64{0, 3}, TTFTs: []float64{0, 0.5},
+		ITLs: [][]float64{{}, {0.25, 0.25}}, Errors: []string{`bad "thing"`, ""},
+	}
+	n := 0
+	err = ParseJSONL(bytes.NewReader(text), path, func(line int, got *Result) error {
+		n++
+		if d := cmp.Diff(want, got.Details); d != "" || line != n || got.Metrics.values[Completed] != 1 {
+			t.Errorf("result %d on line %d (-want +got):\n%s", n, line, d)
+		}
+		return nil
+	})
+	if err != nil || n != 2 {
+		t.Errorf("%d results, %v", n, err)
+	}
+
+	r.Records = nil
+	if err := r.AppendJSONL(path, true); err == nil || !strings.Contains(err.Error(), "need the records") {
+		t.Errorf("without records: %v", err)
+	}
+	if after, _ := os.ReadFile(path); !bytes.Equal(text, after) {
+		t.Error("a refused line changed the file")
+	}
+}
+
+// What WriteJSON writes, ParseJSONL gives back, and it is one valid JSON value.
+func TestJSONRoundTrip(t *testing.T) {
+	number := rapid.Float64()
+	rapid.Check(t, func(rt *rapid.T) {
+		r := &Result{Meta: Meta{
+			Source: Live, Backend: rapid.String().Draw(rt, "backend"), DatasetName: rapid.String().Draw(rt, "dataset"),
+			RequestRate:      rapid.SampledFrom([]Rate{0, 0.1, 2, 1e-7, 1e21, TraceRate, Unlimited()}).Draw(rt, "rate"),
+			MaxConcurrency:   rapid.IntRange(0, 100).Draw(rt, "concurrency"),
+			Seed:             rapid.Ptr(rapid.Int64(), true).Draw(rt, "seed"),
+			RandomInputLen:   rapid.Ptr(rapid.Int(), true).Draw(rt, "input"),
+			RandomRangeRatio: rapid.Ptr(number, true).Draw(rt, "ratio"),
+			Config: map[string]any{
+				"text": rapid.String().Draw(rt, "text"), "none": nil, "yes": true, "number": number.Draw(rt, "number"),
+				"list": []any{1.0, "a", map[string]any{"b": nil}},
+			},
+		}, Approximate: []string{"itl"}}
+		for m := range NumMetrics {
+			if rapid.Bool().Draw(rt, "has") {
+				v := number.Draw(rt, m.String())
+				if m.Descriptor().Int {
+					v = float64(rapid.Int64Range(0, 1<<53).Draw(rt, m.String()))
+				}
+				r.Metrics.Set(m, v)
+			}
+		}
+		if rapid.Bool().Draw(rt, "extra") {
+			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{}, &Counters{SolverTime: 0.5}).Extra
+		}
+		var b bytes.Buffer
+		if err := r.WriteJSON(&b); err != nil {
+			rt.Fatal(err)
+		}
+		var any map[string]any
+		if err := json.Unmarshal(b.Bytes(), &any); err != nil || any["schema"] != Schema || bytes.Count(b.Bytes(), []byte("\n")) != 1 {
+			rt.Fatalf("%v in %s", err, b.Bytes())
+		}
+		if v, ok := r.Metrics.Get(MeanE2E); ok && any["mean_e2e_latency_ms"] != v {
+			rt.Fatalf("mean_e2e_latency_ms is %v at the top level, want %v", any["mean_e2e_latency_ms"], v)
+		}
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, b.Bytes(), "", "  "); err != nil {
+			rt.Fatal(err)
+		}
+		for _, text := range []string{b.String(), indented.String(), "\ufeff\n" + strings.TrimSpace(b.String())} {
+			var got *Result
+			err := ParseJSONL(strings.NewReader(text), "r", func(_ int, r *Result) error { got = r; return nil })
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if d := cmp.Diff(r, got, cmp.AllowUnexported(Metrics{}), cmpopts.EquateEmpty()); d != "" {
+				rt.Fatalf("(-written +read):\n%s", d)
+			}
+		}
+	})
+}
+
+// Config values that JSON cannot hold become strings.
+func TestConfigInfinity(t *testing.T) {
+	r := &Result{Meta: Meta{Config: map[string]any{"rate": math.Inf(1), "list": []any{math.NaN(), map[string]any{"x": math.Inf(-1)}}}}}
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := `"config": {"list":["nan",{"x":"-inf"}],"rate":"inf"}}`; !strings.HasSuffix(strings.TrimSpace(b.String()), want) {
+		t.Errorf("%s does not end in %s", b.String(), want)
+	}
+}
+
+// Lines as the reference writes them: Python's json.dumps.
+func TestParseReferenceLine(t *testing.T) {
+	line := `{"tag": null, "backend": "sglang", "dataset_name": "random", "request_rate": Infinity, "max_concurrency": null, ` +
+		`"sharegpt_output_len": null, "random_input_len": 64, "random_output_len": 16, "random_range_ratio": 0.0, ` +
+		`"server_info": {"model": "say \"Infinity\"", "x": [NaN, -Infinity]}, "duration": 0.5943, "completed": 200, "mean_ttft_ms": NaN, ` +
+		`"max_itl_ms": -Infinity, "accept_length": null, "max_concurrent_requests": 200, "generated_texts": ["NaN"]}`
+	text := line + "\n\n" + line
+	var got []*Result
+	var lines []int
+	err := ParseJSONL(strings.NewReader(text), "ref.jsonl", func(line int, r *Result) error {
+		got, lines = append(got, r), append(lines, line)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Result{Meta: Meta{
+		Source: Log, Backend: "sglang", DatasetName: "random", RequestRate: Unlimited(),
+		RandomInputLen: pointer(64), RandomOutputLen: pointer(16), RandomRangeRatio: pointer(0.0),
+		Config: map[string]any{
+			"tag": nil, "sharegpt_output_len": nil,
+			"server_info": map[string]any{"model": `say "Infinity"`, "x": []any{"", "-inf"}},
+		},
+	}}
+	want.Metrics.Set(Duration, 0.5943)
+	want.Metrics.Set(Completed, 200)
+	want.Metrics.Set(MaxConcurrentRequests, 200)
+	if d := cmp.Diff([]*Result{want, want}, got, cmp.AllowUnexported(Metrics{})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]int{1, 3}, lines); d != "" {
+		t.Errorf("lines (-want +got):\n%s", d)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"completed": 1}` + "\nhello\n":   `f:2: expected a JSON object that begins with {, found "hello`,
+		"{\n\"completed\": 1,\n\"a\" 2\n}": "f:3: invalid character '2' after object key",
+		"\n{\"a\": {\n":                    "f:2: the JSON object that begins here has no end",
+		`{"completed": 1.5}`:               "f:1: field completed: is 1.5, expected a whole number",
+		`{"duration": "long"}`:             `f:1: field duration: is "long", expected a number`,
+		`{"request_rate": 0}`:              `f:1: field request_rate: request rate "0": expected a number above 0, inf or trace`,
+		`{"schema": "lorasim.result/9"}`:   `f:1: field schema: is "lorasim.result/9", expected "lorasim.result/1"`,
+		`{"max_concurrency": -1}`:          "f:1: field max_concurrency: is -1, expected a whole number above 0, or null",
+		`{"backend": 1}`:                   "f:1: field backend: json: cannot unmarshal number",
+		`{"a": 1} {"b": 2}`:                "f:1: invalid character '{' after top-level value",
+	} {
+		err := ParseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil })
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
+		}
+	}
+	stop := fmt.Errorf("stop")
+	if err := ParseJSONL(strings.NewReader("{}"), "f", func(int, *Result) error { return stop }); err != stop {
+		t.Errorf("yield's error came back as %v", err)
+	}
+}
+
+// Whatever is read can be written and read again the same.
+func FuzzParseJSONL(f *testing.F) {
+	f.Add(`{"backend": "sglang", "request_rate": Infinity, "completed": 200, "duration": 1e3, "x": [NaN]}`)
+	f.Add("{\n \"request_rate\": \"trace\", \"seed\": 1, \"config\": {\"a\": null}\n}\n{}")
+	f.Add(`{"itls": [[0.1], []], "ttfts": [1], "input_lens": [1], "output_lens": [2], "errors": ["\u0000"], "extra": {"requests": 4}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_ = ParseJSONL(strings.NewReader(text), "f", func(_ int, r *Result) error {
+			var b bytes.Buffer
+			if err := r.WriteJSON(&b); err != nil {
+				t.Fatalf("%q: cannot write what was read: %v", text, err)
+			}
+			var again *Result
+			if err := ParseJSONL(&b, "again", func(_ int, r *Result) error { again = r; return nil }); err != nil {
+				t.Fatalf("%q: %v", text, err)
+			}
+			r.Details = nil
+			if d := cmp.Diff(r, again, cmp.AllowUnexported(Metrics{}), cmpopts.EquateEmpty()); d != "" {
+				t.Fatalf("%q (-written +read):\n%s", text, d)
+			}
+			return nil
+		})
+	})
+}

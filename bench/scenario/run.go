@@ -1,0 +1,190 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/records"
+	"lorasim/internal/record"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// RunOptions is what a caller may ask of a run beside the scenario; none of it
+// changes what happens in the run.
+type RunOptions struct {
+	SLO         result.SLO
+	RecordsFile string // write one row per request there; "": do not
+	TokenTimes  bool   // with the time of every token
+	KeepRecords bool   // in the result
+
+	// Reading is told the bytes of input read, Running the requests done of
+	// total (0: unknown) and the simulated time in seconds.
+	Reading func(read, total int64)
+	Running func(done, total int64, now float64)
+}
+
+// Simulate runs the scenario in the simulator.
+func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, error) {
+	in, err := s.OpenWorkload(o.Reading)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	ps, err := s.Profiles()
+	if err != nil {
+		return nil, err
+	}
+	rt, err := s.Router(ps, in.Adapters())
+	if err != nil {
+		return nil, err
+	}
+	home, err := s.Cluster.home()
+	if err != nil {
+		return nil, err
+	}
+	if !(s.Routing.ViewStaleness >= 0) || math.IsInf(s.Routing.ViewStaleness, 0) {
+		return nil, fmt.Errorf("view_staleness is %v, expected a number >= 0", s.Routing.ViewStaleness)
+	}
+	collector := result.NewCollector(result.Options{
+		NonStreaming: s.Client.NoStream, Workers: s.Cluster.NumWorkers, Adapters: in.Adapters(),
+		SLO: o.SLO, KeepRecords: o.KeepRecords,
+	})
+	cfg := sim.Config{
+		Source: in.Source, Workers: compile(ps), Router: rt, Observer: collector,
+		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
+		Staleness: s.Routing.ViewStaleness, Home: home, TokenTimes: o.TokenTimes,
+	}
+	if o.Running != nil {
+		total := int64(0)
+		if sized, ok := in.Source.(trace.Sized); ok {
+			total = sized.Len()
+		}
+		cfg.Progress = func(done int64, now float64) { o.Running(done, total, now) }
+	}
+	var file *recordsFile
+	if o.RecordsFile != "" {
+		if file, err = newRecordsFile(o.RecordsFile, in.Source, collector); err != nil {
+			return nil, err
+		}
+		defer file.w.Abort()
+		cfg.Source, cfg.Observer = file, file
+	}
+	st, err := sim.Run(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if file != nil {
+		if err := file.close(); err != nil {
+			return nil, err
+		}
+	}
+	return collector.Result(s.Meta(in.Dataset), counters(st)), nil
+}
+
+// compile turns profiles into step costs, shared where the profile is.
+func compile(ps []*profile.Profile) []*profile.Costs {
+	byProfile := map[*profile.Profile]*profile.Costs{}
+	cs := make([]*profile.Costs, len(ps))
+	for i, p := range ps {
+		if byProfile[p] == nil {
+			byProfile[p] = p.Compile()
+		}
+		cs[i] = byProfile[p]
+	}
+	return cs
+}
+
+// Meta describes the scenario as the head of a result.
+func (s *Scenario) Meta(dataset string) result.Meta {
+	w := &s.Workload
+	m := result.Meta{
+		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
+		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
+	}
+	if dataset == "synthetic" || dataset == "slora" {
+		m.RequestRate = result.Rate(w.RequestRate)
+	}
+	if w.Lengths == "random" || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
+		in, out := s.randomRanges()
+		i, o := int(in[1])-1, int(out[1])-1
+		m.RandomInputLen, m.RandomOutputLen, m.RandomRangeRatio = &i, &o, &w.RandomRangeRatio
+	}
+	seed := int64(s.Seed)
+	m.Seed = &seed
+	for _, f := range Fields() {
+		if f.Key != "seed" {
+			m.Config[f.Key] = f.Value(s)
+		}
+	}
+	return m
+}
+
+func counters(st *sim.Stats) *result.Counters {
+	c := &result.Counters{}
+	for _, w := range st.Workers {
+		c.Workers = append(c.Workers, result.WorkerCounters{
+			Busy: w.Busy.Seconds(), ColdLoads: w.Loads, Evictions: w.Evictions,
+			Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
+		})
+	}
+	return c
+}
+
+// recordsFile writes records in the order of the workload, though requests end
+// in another: it stands between the simulator and its source and observer.
+type recordsFile struct {
+	trace.Source
+	record.Observer
+	w     *records.Writer
+	open  []int64                   // ids that entered and were not written yet, in order
+	ended map[int64]*record.Request // those of them that have ended
+	err   error
+}
+
+func newRecordsFile(path string, src trace.Source, next record.Observer) (*recordsFile, error) {
+	w, err := records.Create(path, src.Adapters())
+	if err != nil {
+		return nil, err
+	}
+	return &recordsFile{Source: src, Observer: next, w: w, ended: map[int64]*record.Request{}}, nil
+}
+
+func (f *recordsFile) Next() (trace.Request, error) {
+	if f.err != nil {
+		return trace.Request{}, f.err
+	}
+	r, err := f.Source.Next()
+	if err == nil {
+		f.open = append(f.open, r.ID)
+	}
+	return r, err
+}
+
+func (f *recordsFile) Done(r *record.Request) {
+	f.Observer.Done(r)
+	c := *r
+	f.ended[r.ID] = &c
+	n := 0
+	for n < len(f.open) && f.ended[f.open[n]] != nil && f.err == nil {
+		id := f.open[n]
+		f.err = f.w.Write(f.ended[id])
+		delete(f.ended, id)
+		n++
+	}
+	f.open = f.open[n:]
+}
+
+func (f *recordsFile) close() error {
+	if f.err != nil {
+		return f.err
+	}
+	if len(f.open) > 0 {
+		return errors.New("internal error: requests without a record")
+	}
+	return f.w.Close()
+}

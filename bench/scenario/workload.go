@@ -1,0 +1,596 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/internal/suggest"
+	"lorasim/trace"
+	"lorasim/trace/azure"
+	"lorasim/trace/lengths"
+	"lorasim/trace/llm"
+	"lorasim/trace/replay"
+	"lorasim/trace/store"
+	"lorasim/trace/synth"
+)
+
+// Defaults of settings whose zero value stands for "as the source says".
+const (
+	defaultPrompts  = 2000
+	defaultAdapters = 32
+	defaultRanks    = "8,16,32,64"
+	defaultInput    = 1024 // of the serving benchmarks
+	defaultOutput   = 128
+	// first turns of chats, short enough for a context of 4096 tokens
+	defaultLengths = "lognormal:prompt_mean=344,prompt_sigma=1.5,prompt_cap=2048,output_mean=158,output_sigma=1.2,output_cap=1024"
+)
+
+// Streams of random numbers that the workload's parts draw from.
+const (
+	streamAssign = 0x61737369676e
+)
+
+// NoLengths is a value of lengths that leaves requests without token counts.
+const NoLengths = "none"
+
+// Traces lists the names of trace_name.
+func Traces() []string {
+	return []string{"azure_v1", "azure_v2", "azure_llm", "burstgpt", "mooncake"}
+}
+
+// Input is the request source of a scenario with what is known of it.
+type Input struct {
+	trace.Source
+	// Dataset names the source for results: "synthetic", "azure_v2", ...
+	Dataset string
+	// Replayed is set for compat=dlora: what the reference generator prints.
+	Replayed *replay.Summary
+	// Skipped tells how many malformed or failed rows were left out so far.
+	Skipped func() int64
+
+	closers []io.Closer
+}
+
+// Close releases the files of the source.
+func (in *Input) Close() error {
+	var err error
+	for _, c := range in.closers {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// OpenWorkload builds the request source. progress, where not nil, is told the
+// bytes read from input files so far and, where known, in all (else 0).
+func (s *Scenario) OpenWorkload(progress func(read, total int64)) (*Input, error) {
+	w := &s.Workload
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = func(int64, int64) {}
+	}
+	if w.File != "" {
+		return s.openFile(progress)
+	}
+	adapters, err := s.adapters()
+	if err != nil {
+		return nil, err
+	}
+	var in *Input
+	switch {
+	case w.Compat == "slora":
+		in, err = s.openSLoRA()
+	case w.TraceHistogram != "":
+		in, err = s.openHistogram(adapters)
+	case !w.usesTrace():
+		in, err = s.openSynthetic()
+	case w.traceName() == "azure_v1" || w.traceName() == "azure_v2":
+		in, err = s.openFunctions(adapters, progress)
+	default:
+		in, err = s.openLLM(adapters, progress)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.fillLengths(in); err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return in, nil
+}
+
+func (w *Workload) usesTrace() bool { return w.UseTrace || w.TraceName != "" || w.TracePath != "" }
+
+func (w *Workload) traceName() string {
+	if w.TraceName == "" {
+		return "azure_v2"
+	}
+	return w.TraceName
+}
+
+// check finds settings that are out of range or contradict each other.
+func (w *Workload) check() error {
+	switch {
+	case w.NumPrompts < 0:
+		return fmt.Errorf("num_prompts is %d, expected >= 0", w.NumPrompts)
+	case w.NumAdapters < 0:
+		return fmt.Errorf("num_adapters is %d, expected >= 0", w.NumAdapters)
+	case w.Compat != "" && w.Compat != "dlora" && w.Compat != "slora":
+		return suggest.Unknown("compat", w.Compat, []string{"dlora", "slora"})
+	case w.TraceReplay != "rates" && w.TraceReplay != "vanilla":
+		return suggest.Unknown("trace_replay", w.TraceReplay, []string{"rates", "vanilla"})
+	case w.usesTrace() && !slices.Contains(Traces(), w.traceName()):
+		return suggest.Unknown("trace", w.TraceName, Traces())
+	case w.RandomInputLen < 0 || w.RandomOutputLen < 0:
+		return errors.New("random_input_len and random_output_len must be >= 0")
+	}
+	for _, c := range []struct {
+		key string
+		v   float64
+	}{{"rate_scale", w.RateScale}, {"cv_scale", w.CVScale}, {"time_scale", w.TimeScale}} {
+		if !(c.v > 0) || math.IsInf(c.v, 0) {
+			return fmt.Errorf("%s is %v, expected a number > 0", c.key, c.v)
+		}
+	}
+	sources := 0
+	for _, set := range []bool{w.File != "", w.usesTrace(), w.TraceHistogram != ""} {
+		if set {
+			sources++
+		}
+	}
+	switch {
+	case sources > 1:
+		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
+	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":
+		return errors.New("compat dlora replays function traces: give trace_path, or trace_histogram")
+	case w.Compat == "dlora" && w.usesTrace() && w.traceName() != "azure_v1" && w.traceName() != "azure_v2":
+		return fmt.Errorf("compat dlora replays azure_v1 and azure_v2, not %s", w.traceName())
+	case w.Compat == "slora" && sources > 0:
+		return errors.New("compat slora generates its requests: it takes no trace, histogram or saved workload")
+	case w.usesTrace() && w.TracePath == "":
+		return fmt.Errorf("trace %s: trace_path is missing", w.traceName())
+	}
+	return nil
+}
+
+// adapters are the adapters of every source but a saved workload.
+func (s *Scenario) adapters() ([]trace.Adapter, error) {
+	w := &s.Workload
+	n := w.NumAdapters
+	if n == 0 {
+		n = defaultAdapters
+	}
+	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
+	if err != nil {
+		return nil, fmt.Errorf("lora_ranks: %w", err)
+	}
+	return trace.Names(n, ranks.For(n, s.Seed)), nil
+}
+
+func orElse(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+func (s *Scenario) openFile(progress func(read, total int64)) (*Input, error) {
+	w := &s.Workload
+	size := fileSize(w.File)
+	o := store.ReadOptions{Progress: func(n int64) { progress(n, size) }}
+	if w.NumAdapters > 0 {
+		as, err := s.adapters()
+		if err != nil {
+			return nil, err
+		}
+		o.Adapters = as
+	}
+	r, err := store.Open(w.File, o)
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Source: r, Dataset: "workload", closers: []io.Closer{r}}
+	if w.LoraRanks != "" && w.NumAdapters == 0 {
+		ranks, err := synth.ParseRanks(w.LoraRanks)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lora_ranks: %w", err), r.Close())
+		}
+		as := slices.Clone(r.Adapters())
+		for i, rank := range ranks.For(len(as), s.Seed) {
+			as[i].Rank = rank
+		}
+		in.Source = withAdapters{in.Source, as}
+	}
+	in.limit(w.NumPrompts)
+	return in, nil
+}
+
+type withAdapters struct {
+	trace.Source
+	adapters []trace.Adapter
+}
+
+func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
+
+func (in *Input) limit(n int64) {
+	if n > 0 {
+		in.Source = trace.Limit(in.Source, n)
+	}
+}
+
+func fileSize(path string) int64 {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+		return st.Size()
+	}
+	return 0
+}
+
+func (s *Scenario) openSynthetic() (*Input, error) {
+	w := &s.Workload
+	cfg := synth.Default()
+	cfg.Adapters = w.NumAdapters
+	if cfg.Adapters == 0 {
+		cfg.Adapters = defaultAdapters
+	}
+	cfg.Rate, cfg.Drift, cfg.Seed = w.RequestRate, w.Drift, s.Seed
+	cfg.Requests = w.NumPrompts
+	if cfg.Requests == 0 {
+		cfg.Requests = defaultPrompts
+	}
+	var err error
+	for _, p := range []struct {
+		key   string
+		parse func() error
+	}{
+		{"lora_ranks", func() error { cfg.Ranks, err = synth.ParseRanks(orElse(w.LoraRanks, defaultRanks)); return err }},
+		{"popularity", func() error { cfg.Popularity, err = synth.ParsePopularity(w.Popularity); return err }},
+		{"arrivals", func() error { cfg.Arrivals, err = synth.ParseArrivals(w.Arrivals); return err }},
+		{"pattern", func() error { cfg.Pattern, err = synth.ParsePattern(orElse(w.Pattern, "constant")); return err }},
+		{"locality", func() error { cfg.Locality, err = parseLocality(w.Locality); return err }},
+	} {
+		if err := p.parse(); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.key, err)
+		}
+	}
+	src, err := synth.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Source: src, Dataset: "synthetic"}, nil
+}
+
+func parseLocality(s string) (synth.Locality, error) {
+	if s == "" {
+		return synth.Locality{}, nil
+	}
+	return synth.ParseLocality(s)
+}
+
+func (s *Scenario) openSLoRA() (*Input, error) {
+	w := &s.Workload
+	adapters, err := s.adapters()
+	if err != nil {
+		return nil, err
+	}
+	p, err := synth.ParsePopularity(w.Popularity)
+	if err != nil {
+		return nil, fmt.Errorf("popularity: %w", err)
+	}
+	if p.Kind != synth.PowerLaw {
+		return nil, fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p)
+	}
+	a, err := synth.ParseArrivals(w.Arrivals)
+	if err != nil {
+		return nil, fmt.Errorf("arrivals: %w", err)
+	}
+	n := w.NumPrompts
+	if n == 0 {
+		n = defaultPrompts
+	}
+	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
+	if err != nil {
+		return nil, fmt.Errorf("lora_ranks: %w", err)
+	}
+	in, out := s.randomRanges()
+	src, err := synth.NewSLoRA(synth.SLoRA{
+		Adapters: len(adapters), Ranks: ranks, Alpha: p.Param, Rate: w.RequestRate, CV: a.CV,
+		Duration: (float64(n) + 0.5) / w.RequestRate, Input: in, Output: out, Seed: uint32(s.Seed),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Source: src, Dataset: "slora"}, nil
+}
+
+// randomRanges are the half-open ranges that uniform lengths are drawn from.
+func (s *Scenario) randomRanges() (in, out [2]int32) {
+	w := &s.Workload
+	r := func(longest, def int) [2]int32 {
+		if longest == 0 {
+			longest = def
+		}
+		return [2]int32{int32(max(1, float64(longest)*w.RandomRangeRatio)), int32(longest) + 1}
+	}
+	return r(w.RandomInputLen, defaultInput), r(w.RandomOutputLen, defaultOutput)
+}
+
+func (s *Scenario) openFunctions(adapters []trace.Adapter, progress func(read, total int64)) (*Input, error) {
+	w := &s.Workload
+	format, err := azure.ParseFormat(w.traceName())
+	if err != nil {
+		return nil, err
+	}
+	read := azure.Options{SkipBadRows: w.SkipBadRows, Progress: progress}
+	if w.Compat == "dlora" {
+		d, err := s.dlora()
+		if err != nil {
+			return nil, err
+		}
+		d.Trace, d.Path, d.Read = format, w.TracePath, read
+		src, sum, err := d.Replay(adapters)
+		if err != nil {
+			return nil, err
+		}
+		return &Input{Source: src, Dataset: w.traceName(), Replayed: sum, Skipped: func() int64 { return sum.SkippedRows }}, nil
+	}
+	window, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
+	if err != nil {
+		return nil, err
+	}
+	mapping := replay.Mapping{Strategy: replay.Strategy(w.TraceMap), Stride: w.TraceMapStride, Sort: w.TraceNeedSort}
+	if w.TraceReplay == "vanilla" {
+		if format != azure.V2 {
+			return nil, fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", w.traceName())
+		}
+		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: w.TimeScale, Read: read}
+		src, _, err := v.Replay(adapters)
+		if err != nil {
+			return nil, err
+		}
+		in := &Input{Source: src, Dataset: w.traceName(), closers: []io.Closer{src}}
+		in.limit(w.NumPrompts)
+		return in, nil
+	}
+	cfg, err := s.rates()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Trace, cfg.Path, cfg.Window, cfg.Mapping, cfg.Read = format, w.TracePath, window, mapping, read
+	src, traffic, err := cfg.Replay(adapters)
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Source: src, Dataset: w.traceName(), Skipped: func() int64 { return traffic.SkippedRows }}, nil
+}
+
+// dlora is the reference replay, its trace left open.
+func (s *Scenario) dlora() (replay.DLoRA, error) {
+	w := &s.Workload
+	n := w.NumPrompts
+	if n == 0 {
+		n = defaultPrompts
+	}
+	if len(w.TraceCV) != 1 {
+		return replay.DLoRA{}, fmt.Errorf("trace_cv: compat dlora takes one, not %d", len(w.TraceCV))
+	}
+	return replay.DLoRA{
+		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort, Requests: int(n),
+		Distribution: w.TraceArrivalDistribution, Interval: w.TraceIntervalMinutes,
+		TotalRate: w.TraceTotalRate, CV: w.TraceCV[0], MapStride: w.TraceMapStride,
+	}, nil
+}
+
+// rates is the default replay, its trace left open.
+func (s *Scenario) rates() (replay.Config, error) {
+	w := &s.Workload
+	loc, err := parseLocality(w.Locality)
+	if err != nil {
+		return replay.Config{}, fmt.Errorf("locality: %w", err)
+	}
+	cfg := replay.Default()
+	cfg.Interval, cfg.Seed = w.TraceIntervalMinutes, s.Seed
+	cfg.Distribution = replay.Distribution(w.TraceArrivalDistribution)
+	cfg.CV, cfg.CVScale = w.TraceCV, w.CVScale
+	cfg.TotalRate, cfg.RateScale, cfg.TimeScale = w.TraceTotalRate, w.RateScale, w.TimeScale
+	cfg.Requests, cfg.Drift = w.NumPrompts, w.Drift
+	cfg.Locality, cfg.Recent = loc.P, loc.Window
+	return cfg, nil
+}
+
+func (s *Scenario) openHistogram(adapters []trace.Adapter) (*Input, error) {
+	w := &s.Workload
+	counts, err := parseHistogram(w.TraceHistogram)
+	if err != nil {
+		return nil, fmt.Errorf("trace_histogram: %w", err)
+	}
+	if w.NumAdapters == 0 && len(counts) != len(adapters) {
+		if adapters, err = s.adaptersOf(len(counts)); err != nil {
+			return nil, err
+		}
+	}
+	if w.Compat == "dlora" {
+		d, err := s.dlora()
+		if err != nil {
+			return nil, err
+		}
+		src, sum, err := d.ReplayHistogram(adapters, counts)
+		if err != nil {
+			return nil, err
+		}
+		return &Input{Source: src, Dataset: "histogram", Replayed: sum}, nil
+	}
+	cfg, err := s.rates()
+	if err != nil {
+		return nil, err
+	}
+	src, err := cfg.ReplayHistogram(adapters, counts)
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Source: src, Dataset: "histogram"}, nil
+}
+
+func (s *Scenario) adaptersOf(n int) ([]trace.Adapter, error) {
+	c := *s
+	c.Workload.NumAdapters = n
+	return c.adapters()
+}
+
+// parseHistogram reads invocations by adapter and interval: inline, with commas
+// between adapters and semicolons between intervals, or from a JSON file that
+// holds a list by adapter, of numbers or of lists by interval.
+func parseHistogram(s string) ([][]int64, error) {
+	if strings.HasSuffix(s, ".json") {
+		return readHistogram(s)
+	}
+	var counts [][]int64
+	for i, interval := range strings.Split(s, ";") {
+		cells := strings.Split(interval, ",")
+		if i == 0 {
+			counts = make([][]int64, len(cells))
+		}
+		if len(cells) != len(counts) {
+			return nil, fmt.Errorf("interval %d has %d adapters, the first has %d", i+1, len(cells), len(counts))
+		}
+		for k, c := range cells {
+			n, err := strconv.ParseInt(strings.TrimSpace(c), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q is not a whole number", c)
+			}
+			counts[k] = append(counts[k], n)
+		}
+	}
+	return counts, nil
+}
+
+func readHistogram(file string) ([][]int64, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var flat []int64
+	if err := json.Unmarshal(data, &flat); err == nil {
+		counts := make([][]int64, len(flat))
+		for k, n := range flat {
+			counts[k] = []int64{n}
+		}
+		return counts, nil
+	}
+	var counts [][]int64
+	if err := json.Unmarshal(data, &counts); err != nil {
+		return nil, fmt.Errorf("%s: expected a list of numbers, or of lists of numbers: %w", file, err)
+	}
+	return counts, nil
+}
+
+func (s *Scenario) openLLM(adapters []trace.Adapter, progress func(read, total int64)) (*Input, error) {
+	w := &s.Workload
+	p, err := synth.ParsePopularity(w.Popularity)
+	if err != nil {
+		return nil, fmt.Errorf("popularity: %w", err)
+	}
+	assign, err := p.Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
+	if err != nil {
+		return nil, fmt.Errorf("popularity: %w", err)
+	}
+	window, err := s.llmWindow()
+	if err != nil {
+		return nil, err
+	}
+	size := fileSize(w.TracePath)
+	r, err := llm.Open(llm.Format(w.traceName()), w.TracePath, llm.Options{
+		Adapters: adapters, Assign: assign, Start: window[0], End: window[1],
+		TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Sort: w.TraceSort,
+		Progress: func(n int64) { progress(n, size) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Source: r, Dataset: w.traceName(), closers: []io.Closer{r},
+		Skipped: func() int64 { st := r.Stats(); return st.Bad + st.Failed }}
+	in.limit(w.NumPrompts)
+	return in, nil
+}
+
+// llmWindow is the window of an LLM trace in seconds; the default window of
+// function traces, one hour, stands for the whole trace here.
+func (s *Scenario) llmWindow() ([2]float64, error) {
+	w, def := &s.Workload, Default().Workload
+	if w.TraceStartTime == def.TraceStartTime && w.TraceEndTime == def.TraceEndTime {
+		return [2]float64{}, nil
+	}
+	win, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
+	if err != nil {
+		return [2]float64{}, err
+	}
+	return [2]float64{float64(win.Start) * 60, float64(win.End) * 60}, nil
+}
+
+// fillLengths gives requests their token counts where the source has none, or
+// where others are asked for.
+func (s *Scenario) fillLengths(in *Input) error {
+	w := &s.Workload
+	spec := w.Lengths
+	own := w.Compat == "slora" || w.usesTrace() && slices.Contains([]string{"azure_llm", "burstgpt", "mooncake"}, w.traceName())
+	if spec == "auto" {
+		switch {
+		case own:
+			return nil
+		case w.RandomInputLen > 0 || w.RandomOutputLen > 0:
+			spec = "random"
+		default:
+			spec = defaultLengths
+		}
+	}
+	if spec == "random" {
+		input, output := s.randomRanges()
+		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, formatFloat(w.RandomRangeRatio))
+	}
+	if spec == NoLengths {
+		return nil
+	}
+	sampler, err := lengths.Parse(spec)
+	if err != nil {
+		return fmt.Errorf("lengths: %w", err)
+	}
+	if sized, ok := in.Source.(trace.Sized); ok {
+		sampler = lengths.Rescale(sampler, int(sized.Len()), s.Seed)
+	}
+	in.Source = lengths.Fill(in.Source, sampler, s.Seed)
+	return nil
+}
+
+// Ignored says which of the given settings have no effect on the workload;
+// given tells whether a flag was given.
+func (s *Scenario) Ignored(given func(flag string) bool) []string {
+	w := &s.Workload
+	var notes []string
+	note := func(why string, flags ...string) {
+		for _, f := range flags {
+			if given(f) {
+				notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f, why))
+			}
+		}
+	}
+	switch {
+	case w.File != "":
+		note("the saved workload states its arrivals", "request-rate", "arrivals", "pattern", "drift", "locality", "popularity")
+		note("the saved workload states its token counts", "lengths", "random-input-len", "random-output-len", "random-range-ratio")
+	case w.usesTrace() || w.TraceHistogram != "":
+		note("the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
+		note("the trace governs the arrivals", "arrivals", "pattern")
+	default:
+		note("no trace is replayed (see --trace-path)", "trace-total-rate", "trace-cv", "trace-map", "trace-map-stride",
+			"trace-need-sort", "trace-interval-minutes", "trace-arrival-distribution", "trace-start-time", "trace-end-time", "trace-replay",
+			"rate-scale", "cv-scale", "time-scale")
+	}
+	return notes
+}
