@@ -1,0 +1,100 @@
+// Command lorasim evaluates where LoRA adapters and requests should go on
+// several LLM workers, and when moving them is worth it. Each file of this
+// package is one command: it turns flags into a scenario, calls the package
+// that does the work, and prints the result.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // the work could not be done
+	exitUsage       = 2   // the command line or the scenario is wrong
+	exitInterrupted = 130 // stopped by a signal
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the whole program with everything it touches passed in.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		fmt.Fprintln(stderr, "lorasim: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintln(stderr, "lorasim:", err)
+	if isUsage(err) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lorasim",
+		Short: "Where should each LoRA adapter and each request go, and when is moving them worth it?",
+		Long: `lorasim simulates and drives LLM workers that serve many LoRA adapters: it
+replays traces or generates load, routes it by a policy, and prints the result
+block of the serving benchmarks.`,
+		Example: `  lorasim sim                                     # a run with the built-in workload
+  lorasim sim --policy static --num-workers 8     # other routing, more workers
+  lorasim sim --workload w.csv --json             # a saved workload, JSON out
+  lorasim policies                                # what can route
+  lorasim import bench.log                        # results of real runs`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newImport(), newVersion())
+	for _, c := range root.Commands() {
+		withUsageErrors(c)
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage(unknownCommand(cmd, args[0]))
+		}
+		return nil
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return root
+}
+
+// usageError is a fault in the command line or the scenario.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+func isUsage(err error) bool {
+	var u usageError
+	return errors.As(err, &u)
+}
