@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lorasim/trace/internal/textfile"
 )
 
 func expectError(t *testing.T, err error, parts ...string) {
@@ -42,7 +44,7 @@ func TestMinutesErrors(t *testing.T) {
 		{"no count", head + "o,a,f,http,1,2,\n", []string{"t.csv:2:", "column 3", `""`}},
 		{"too large", head + "o,a,f,http,1,2,2147483648\n", []string{"t.csv:2:", "column 3", "2147483647"}},
 		{"NaN", head + "o,a,f,http,1,NaN,3\n", []string{"t.csv:2:", "column 2", `"NaN"`}},
-		{"endless line", head + strings.Repeat("o", maxLine+bufferSize), []string{"t.csv:2:", "longer than"}},
+		{"endless line", head + strings.Repeat("o", textfile.MaxLine+1<<20), []string{"t.csv:2:", "longer than"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := readAllMinutes(write(t, "t.csv", []byte(c.data)), Window{1, 3}, Options{})

@@ -7,11 +7,13 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"lorasim/trace/internal/textfile"
 )
 
 // openText returns readers of a text that is in memory.
 func openText(text []byte, opt Options) (*Invocations, error) {
-	r := &Invocations{opt: opt, in: newInput("fuzz.txt", bytes.NewReader(text))}
+	r := &Invocations{opt: opt, in: textfile.New("fuzz.txt", bytes.NewReader(text))}
 	return r, r.readHeader()
 }
 
@@ -86,7 +88,7 @@ func FuzzMinutes(f *testing.F) {
 		}
 		m := &Minutes{window: w, opt: Options{SkipBadRows: true}}
 		var rows []MinuteRow
-		err := m.startDay(newInput("fuzz.csv", bytes.NewReader(text)), 0)
+		err := m.startDay(textfile.New("fuzz.csv", bytes.NewReader(text)), 0)
 		for err == nil {
 			var r MinuteRow
 			if r, err = m.Next(); err == nil {

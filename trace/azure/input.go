@@ -13,80 +13,51 @@ import (
 	"strings"
 
 	"github.com/nwaples/rardecode/v2"
+
+	"lorasim/trace/internal/textfile"
 )
 
-const (
-	progressStep = 1 << 20 // bytes between two calls of Progress
-	bufferSize   = 1 << 18 // bytes of read buffer
-	maxLine      = 1 << 20 // bytes of the longest line accepted
-)
+const progressStep = 1 << 20 // bytes between two calls of Progress
 
-// progress counts the bytes read from the files of one reader.
+// progress adds up the bytes read from the files of one reader.
 type progress struct {
 	report      func(read, total int64)
 	read, total int64
 	next        int64 // report when read reaches it
 }
 
-// counter reports the bytes that go through it.
-type counter struct {
-	r io.Reader
-	p *progress
-}
-
-func (c counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.p.read += int64(n)
-	if c.p.report != nil && (c.p.read >= c.p.next || errors.Is(err, io.EOF)) {
-		c.p.next = c.p.read + progressStep
-		c.p.report(c.p.read, c.p.total)
+// file returns the progress function of the next file.
+func (p *progress) file() func(bytesRead int64) {
+	if p.report == nil {
+		return nil
 	}
-	return n, err
-}
-
-// input is the text of one trace file, line by line.
-type input struct {
-	name string
-	line int // number of the line last read
-	text *bufio.Reader
-	long []byte   // a line that did not fit the buffer
-	file *os.File // nil: none to close
+	before := p.read
+	return func(n int64) {
+		p.read = before + n
+		if p.read >= p.next || p.read == p.total {
+			p.next = p.read + progressStep
+			p.report(p.read, p.total)
+		}
+	}
 }
 
 // open opens a file, which may be plain text, gzip or rar, told apart by their
 // first bytes or the ending of the name.
-func open(name string, p *progress) (*input, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	text, err := decompress(name, bufio.NewReaderSize(counter{f, p}, bufferSize))
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	in := newInput(name, text)
-	in.file = f
-	return in, nil
-}
-
-func newInput(name string, r io.Reader) *input {
-	return &input{name: name, text: bufio.NewReaderSize(r, bufferSize)}
-}
-
-func decompress(name string, r *bufio.Reader) (io.Reader, error) {
-	magic, _ := r.Peek(6)
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}) || strings.HasSuffix(name, ".gz"):
-		z, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, fmt.Errorf("not a readable gzip file: %w", err)
+func open(name string, p *progress) (*textfile.File, error) {
+	return textfile.OpenPacked(name, p.file(), func(r *bufio.Reader) (text io.Reader, format string, err error) {
+		magic, _ := r.Peek(6)
+		switch {
+		case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}) || strings.HasSuffix(name, ".gz"):
+			if text, err = gzip.NewReader(r); err != nil {
+				return nil, "", fmt.Errorf("not a readable gzip file: %w", err)
+			}
+			return text, "gzip", nil
+		case bytes.HasPrefix(magic, []byte("Rar!\x1a\x07")) || strings.HasSuffix(name, ".rar"):
+			text, err = openRar(r)
+			return text, "rar", err
 		}
-		return z, nil
-	case bytes.HasPrefix(magic, []byte("Rar!\x1a\x07")) || strings.HasSuffix(name, ".rar"):
-		return openRar(r)
-	}
-	return r, nil
+		return r, "", nil
+	})
 }
 
 // openRar returns the first .txt or .csv file of a rar archive.
@@ -109,83 +80,26 @@ func openRar(r io.Reader) (io.Reader, error) {
 	}
 }
 
-// close closes the file, once.
-func (in *input) close() error {
-	if in.file == nil {
-		return nil
-	}
-	err := in.file.Close()
-	in.file = nil
-	return err
+// badf returns the error of a fault in the line last read; SkipBadRows passes
+// over one in a row.
+func badf(f *textfile.File, format string, args ...any) error {
+	return f.Bad("", fmt.Errorf(format, args...))
 }
-
-// next returns the next line that is not empty, without its end, or io.EOF. It
-// is valid until the next call.
-func (in *input) next() ([]byte, error) {
-	for {
-		row, err := in.readLine()
-		if err != nil && !(errors.Is(err, io.EOF) && len(row) > 0) {
-			return nil, in.wrap(err)
-		}
-		in.line++
-		row = bytes.TrimSuffix(row, []byte("\n"))
-		row = bytes.TrimSuffix(row, []byte("\r"))
-		if in.line == 1 {
-			row = bytes.TrimPrefix(row, []byte("\ufeff"))
-		}
-		if len(row) > 0 {
-			return row, nil
-		}
-	}
-}
-
-var errLongLine = fmt.Errorf("a line is longer than %d bytes", maxLine)
-
-func (in *input) readLine() ([]byte, error) {
-	row, err := in.text.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return row, err
-	}
-	in.long = append(in.long[:0], row...)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		if len(in.long) > maxLine {
-			return nil, errLongLine
-		}
-		row, err = in.text.ReadSlice('\n')
-		in.long = append(in.long, row...)
-	}
-	return in.long, err
-}
-
-// wrap says where reading failed.
-func (in *input) wrap(err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		return io.EOF
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s:%d: the compressed file is truncated: %w", in.name, in.line+1, err)
-	}
-	return fmt.Errorf("%s:%d: %w", in.name, in.line+1, err)
-}
-
-// errorf returns an error at the line last read.
-func (in *input) errorf(format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %w", in.name, in.line, fmt.Errorf(format, args...))
-}
-
-// rowError is what is wrong with a row; SkipBadRows passes over it.
-type rowError struct{ error }
-
-func (e rowError) Unwrap() error { return e.error }
 
 // badField returns the error of a field that is not what was expected.
-func (in *input) badField(column string, got []byte, expected string) error {
+func badField(f *textfile.File, column string, got []byte, expected string) error {
 	const most = 60
 	text := string(got)
 	if len(text) > most {
 		text = text[:most] + "..."
 	}
-	return rowError{in.errorf("column %s is %q, expected %s", column, text, expected)}
+	return badf(f, "column %s is %q, expected %s", column, text, expected)
+}
+
+// skippable says whether err is about one row alone.
+func skippable(err error) bool {
+	var row *textfile.RowError
+	return errors.As(err, &row)
 }
 
 // find returns the first of the names that exists in the folder dir.

@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"strconv"
+
+	"lorasim/trace/internal/textfile"
 )
 
 const (
@@ -29,7 +31,7 @@ func (v Invocation) Start() float64 { return v.End - v.Duration }
 
 // Invocations reads the 2021 trace, row by row.
 type Invocations struct {
-	in        *input
+	in        *textfile.File
 	opt       Options
 	progress  progress
 	functions functions
@@ -55,7 +57,7 @@ func OpenInvocations(path string, opt Options) (*Invocations, error) {
 		return nil, err
 	}
 	if err := r.readHeader(); err != nil {
-		r.in.close()
+		r.in.Close()
 		return nil, err
 	}
 	return r, nil
@@ -63,9 +65,9 @@ func OpenInvocations(path string, opt Options) (*Invocations, error) {
 
 // readHeader checks the header.
 func (r *Invocations) readHeader() error {
-	line, err := r.in.next()
+	line, err := r.in.Line()
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: the file is empty, expected a header %s", r.in.name, v2Header)
+		return fmt.Errorf("%s: the file is empty, expected a header %s", r.in.Path(), v2Header)
 	}
 	if err != nil {
 		return err
@@ -73,14 +75,14 @@ func (r *Invocations) readHeader() error {
 	names, wanted := bytes.Split(line, []byte(",")), bytes.Split([]byte(v2Header), []byte(","))
 	for i, want := range wanted {
 		if i >= len(names) {
-			return r.in.errorf("the header has %d columns, expected column %d to be %s", len(names), i+1, want)
+			return badf(r.in, "the header has %d columns, expected column %d to be %s", len(names), i+1, want)
 		}
 		if !bytes.Equal(names[i], want) {
-			return r.in.errorf("header column %d is %.60q, expected %s", i+1, names[i], want)
+			return badf(r.in, "header column %d is %.60q, expected %s", i+1, names[i], want)
 		}
 	}
 	if len(names) > len(wanted) {
-		return r.in.errorf("the header has %d columns, expected %s", len(names), v2Header)
+		return badf(r.in, "the header has %d columns, expected %s", len(names), v2Header)
 	}
 	return nil
 }
@@ -92,17 +94,17 @@ func (r *Invocations) Functions() []Function { return r.functions.list }
 func (r *Invocations) Skipped() int64 { return r.skipped }
 
 // Where returns the file and line of the row last read, for messages.
-func (r *Invocations) Where() string { return fmt.Sprintf("%s:%d", r.in.name, r.in.line) }
+func (r *Invocations) Where() string { return r.in.Where() }
 
 // Close closes the file.
-func (r *Invocations) Close() error { return r.in.close() }
+func (r *Invocations) Close() error { return r.in.Close() }
 
 // Next returns the next row, or io.EOF after the last one.
 func (r *Invocations) Next() (Invocation, error) {
 	for {
-		line, err := r.in.next()
+		line, err := r.in.Line()
 		if errors.Is(err, io.EOF) && r.rows == 0 {
-			return Invocation{}, fmt.Errorf("%s: no rows%s", r.in.name, skippedNote(r.skipped))
+			return Invocation{}, fmt.Errorf("%s: no rows%s", r.in.Path(), skippedNote(r.skipped))
 		}
 		if err != nil {
 			return Invocation{}, err
@@ -112,7 +114,7 @@ func (r *Invocations) Next() (Invocation, error) {
 			r.rows++
 			return v, nil
 		}
-		if bad := (rowError{}); !r.opt.SkipBadRows || !errors.As(err, &bad) {
+		if !r.opt.SkipBadRows || !skippable(err) {
 			return Invocation{}, err
 		}
 		r.skipped++
@@ -121,7 +123,7 @@ func (r *Invocations) Next() (Invocation, error) {
 
 func (r *Invocations) parse(line []byte) (v Invocation, err error) {
 	if got := bytes.Count(line, []byte(",")) + 1; got != 4 {
-		return v, rowError{r.in.errorf("%d fields, expected %s", got, v2Header)}
+		return v, badf(r.in, "%d fields, expected %s", got, v2Header)
 	}
 	app := bytes.IndexByte(line, ',')
 	key := app + 1 + bytes.IndexByte(line[app+1:], ',')
@@ -139,7 +141,7 @@ func (r *Invocations) parse(line []byte) (v Invocation, err error) {
 func (r *Invocations) seconds(column string, field []byte) (float64, error) {
 	v, err := strconv.ParseFloat(string(field), 64)
 	if err != nil || !(v >= 0) || math.IsInf(v, 1) {
-		return 0, r.in.badField(column, field, "a number of seconds >= 0")
+		return 0, badField(r.in, column, field, "a number of seconds >= 0")
 	}
 	return v, nil
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"strconv"
+
+	"lorasim/trace/internal/textfile"
 )
 
 // v1Names are the columns before the minutes.
@@ -26,10 +28,10 @@ type MinuteRow struct {
 type Minutes struct {
 	window  Window
 	opt     Options
-	days    []string // files, one per day
-	first   int      // day of days[0]
-	next    int      // index in days of the next file
-	in      *input   // nil: none open
+	days    []string       // files, one per day
+	first   int            // day of days[0]
+	next    int            // index in days of the next file
+	in      *textfile.File // nil: none open
 	columns minuteColumns
 	counts  []int32
 	rows    int64 // accepted from the open file
@@ -92,7 +94,7 @@ func (m *Minutes) Close() error {
 	if m.in == nil {
 		return nil
 	}
-	err := m.in.close()
+	err := m.in.Close()
 	m.in = nil
 	return err
 }
@@ -108,7 +110,7 @@ func (m *Minutes) Next() (MinuteRow, error) {
 				return MinuteRow{}, err
 			}
 		}
-		line, err := m.in.next()
+		line, err := m.in.Line()
 		if errors.Is(err, io.EOF) {
 			err = m.endDay()
 			if err == nil {
@@ -123,7 +125,7 @@ func (m *Minutes) Next() (MinuteRow, error) {
 			m.rows++
 			return row, nil
 		}
-		if bad := (rowError{}); !m.opt.SkipBadRows || !errors.As(err, &bad) {
+		if !m.opt.SkipBadRows || !skippable(err) {
 			return MinuteRow{}, err
 		}
 		m.skipped++
@@ -141,16 +143,16 @@ func (m *Minutes) openDay() error {
 }
 
 // startDay reads the header of the file of a day.
-func (m *Minutes) startDay(in *input, day int) error {
+func (m *Minutes) startDay(in *textfile.File, day int) error {
 	m.in, m.rows = in, 0
-	header, err := in.next()
+	header, err := in.Line()
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: the file is empty, expected a header %s,%s,%s,%s,1,2,...", in.name, v1Names[0], v1Names[1], v1Names[2], v1Names[3])
+		return fmt.Errorf("%s: the file is empty, expected a header %s,%s,%s,%s,1,2,...", in.Path(), v1Names[0], v1Names[1], v1Names[2], v1Names[3])
 	}
 	if err != nil {
 		return err
 	}
-	m.columns, err = in.minuteHeader(header)
+	m.columns, err = minuteHeader(in, header)
 	if err != nil {
 		return err
 	}
@@ -158,29 +160,29 @@ func (m *Minutes) startDay(in *input, day int) error {
 }
 
 // minuteHeader parses the header of a file.
-func (in *input) minuteHeader(header []byte) (c minuteColumns, err error) {
+func minuteHeader(in *textfile.File, header []byte) (c minuteColumns, err error) {
 	names := bytes.Split(header, []byte(","))
 	for i, want := range v1Names {
 		if i >= len(names) {
-			return c, in.errorf("the header has %d columns, expected column %d to be %s", len(names), i+1, want)
+			return c, badf(in, "the header has %d columns, expected column %d to be %s", len(names), i+1, want)
 		}
 		if string(names[i]) != want {
-			return c, in.errorf("header column %d is %.60q, expected %s", i+1, names[i], want)
+			return c, badf(in, "header column %d is %.60q, expected %s", i+1, names[i], want)
 		}
 	}
 	minutes := names[len(v1Names):]
 	if len(minutes) == 0 {
-		return c, in.errorf("the header has no minute columns after %s, expected 1 to %d or a part of them", v1Names[3], minutesPerDay)
+		return c, badf(in, "the header has no minute columns after %s, expected 1 to %d or a part of them", v1Names[3], minutesPerDay)
 	}
 	for i, name := range minutes {
 		v, err := strconv.ParseUint(string(name), 10, 16)
 		switch {
 		case err != nil || v < 1 || v > minutesPerDay:
-			return c, in.errorf("header column %d is %.60q, expected a minute from 1 to %d", len(v1Names)+i+1, name, minutesPerDay)
+			return c, badf(in, "header column %d is %.60q, expected a minute from 1 to %d", len(v1Names)+i+1, name, minutesPerDay)
 		case i == 0:
 			c.first = int(v)
 		case int(v) != c.first+i:
-			return c, in.errorf("header column %d is minute %d, expected %d: minutes follow one another", len(v1Names)+i+1, v, c.first+i)
+			return c, badf(in, "header column %d is minute %d, expected %d: minutes follow one another", len(v1Names)+i+1, v, c.first+i)
 		}
 	}
 	c.count = len(minutes)
@@ -195,7 +197,7 @@ func (m *Minutes) choose(day int) error {
 	to := min(m.window.End, midnight+minutesPerDay)
 	firstName, lastName := from-midnight+1, to-midnight
 	if firstName < c.first || lastName >= c.first+c.count {
-		return m.in.errorf("the window %v needs the minute columns %d to %d of this file, which has %d to %d",
+		return badf(m.in, "the window %v needs the minute columns %d to %d of this file, which has %d to %d",
 			m.window, firstName, lastName, c.first, c.first+c.count-1)
 	}
 	c.skip, c.take, c.minute = firstName-c.first, to-from, from
@@ -205,7 +207,7 @@ func (m *Minutes) choose(day int) error {
 // endDay closes the file of a day.
 func (m *Minutes) endDay() error {
 	if m.rows == 0 {
-		return fmt.Errorf("%s: no rows%s", m.in.name, skippedNote(m.skipped))
+		return fmt.Errorf("%s: no rows%s", m.in.Path(), skippedNote(m.skipped))
 	}
 	return m.Close()
 }
@@ -220,7 +222,7 @@ func skippedNote(n int64) string {
 // parse parses a row. Only the counts of the window are looked at.
 func (m *Minutes) parse(line []byte) (MinuteRow, error) {
 	if got, want := bytes.Count(line, []byte(","))+1, len(v1Names)+m.columns.count; got != want {
-		return MinuteRow{}, rowError{m.in.errorf("%d fields, expected %d as in the header", got, want)}
+		return MinuteRow{}, badf(m.in, "%d fields, expected %d as in the header", got, want)
 	}
 	rest := line
 	for range v1Key {
@@ -237,7 +239,7 @@ func (m *Minutes) parse(line []byte) (MinuteRow, error) {
 		if n < 0 {
 			field, _, _ := bytes.Cut(rest, []byte(","))
 			name := strconv.Itoa(m.columns.first + m.columns.skip + i)
-			return MinuteRow{}, m.in.badField(name, field, fmt.Sprintf("a whole number from 0 to %d", math.MaxInt32))
+			return MinuteRow{}, badField(m.in, name, field, fmt.Sprintf("a whole number from 0 to %d", math.MaxInt32))
 		}
 		counts = append(counts, v)
 		rest = rest[n:]

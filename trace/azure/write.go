@@ -3,14 +3,13 @@ package azure
 import (
 	"bufio"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"lorasim/internal/atomicfile"
 )
 
 // MinuteWriter writes a file of the 2019 trace.
@@ -116,29 +115,19 @@ func checkNames(names ...string) error {
 
 // WriteFile writes a file through fill, compressed if the name ends in .gz. The
 // file appears under its name only when it is complete.
-func WriteFile(name string, fill func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("writing %s: %w", name, errors.Join(err, os.Remove(f.Name())))
+func WriteFile(name string, fill func(io.Writer) error) error {
+	err := atomicfile.Write(name, func(f *atomicfile.File) error {
+		if !strings.HasSuffix(name, ".gz") {
+			return fill(f)
 		}
-	}()
-	if err := errors.Join(fillFile(f, name, fill), f.Chmod(0o644), f.Close()); err != nil {
-		return err
+		z := gzip.NewWriter(f)
+		if err := fill(z); err != nil {
+			return err
+		}
+		return z.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	return os.Rename(f.Name(), name)
-}
-
-func fillFile(f *os.File, name string, fill func(io.Writer) error) error {
-	if !strings.HasSuffix(name, ".gz") {
-		return fill(f)
-	}
-	z := gzip.NewWriter(f)
-	if err := fill(z); err != nil {
-		return err
-	}
-	return z.Close()
+	return nil
 }

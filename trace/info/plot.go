@@ -2,11 +2,9 @@ package info
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"image/color"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/internal/atomicfile"
 	"lorasim/trace"
 )
 
@@ -121,8 +120,8 @@ func (c *plotCollector) layers() []layer {
 	return ls
 }
 
-// write draws the plots into a temporary file and renames it.
-func (c *plotCollector) write(path, format string) (err error) {
+// write draws the plots into a file.
+func (c *plotCollector) write(path, format string) error {
 	canvas, err := draw.NewFormattedCanvas(plotWidth, plotHeight, format)
 	if err != nil {
 		return err
@@ -130,20 +129,14 @@ func (c *plotCollector) write(path, format string) (err error) {
 	if err := c.draw(draw.New(canvas)); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	err = atomicfile.Write(path, func(f *atomicfile.File) error {
+		_, err := canvas.WriteTo(f)
+		return err
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("writing %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	_, err = canvas.WriteTo(f)
-	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // panel is one plot with a legend of its own, drawn beside it.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // Table draws the lengths of rows of a table, with replacement: prompt and

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // format describes one trace format.

@@ -25,7 +25,7 @@ import (
 
 	"lorasim/internal/suggest"
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // Format is a trace format.

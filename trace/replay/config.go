@@ -6,6 +6,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/internal/renewal"
 )
 
 // Config describes the default replay. The window is cut into intervals; in
@@ -93,8 +94,8 @@ func (c Config) Check() error {
 		}
 	}
 	for k := range max(len(c.CV), 1) {
-		if cv := c.cv(k); !(cv >= minCV && cv <= maxCV) {
-			return fmt.Errorf("cv of adapter %d, scaled, is %v, expected %g to %g", k, cv, minCV, maxCV)
+		if cv := c.cv(k); !(cv >= renewal.MinCV && cv <= renewal.MaxCV) {
+			return fmt.Errorf("cv of adapter %d, scaled, is %v, expected %g to %g", k, cv, renewal.MinCV, renewal.MaxCV)
 		}
 	}
 	switch {

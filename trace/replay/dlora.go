@@ -7,6 +7,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/internal/renewal"
 )
 
 // DLoRA replays a window of a trace with the algorithm of the workload
@@ -94,8 +95,8 @@ func (d DLoRA) check(adapters int) error {
 		return fmt.Errorf("interval is %d minutes, expected >= 1", d.Interval)
 	case !positive(d.TotalRate):
 		return fmt.Errorf("total rate is %v requests/s, expected > 0", d.TotalRate)
-	case d.Distribution == "gamma" && !(d.CV >= minCV && d.CV <= maxCV):
-		return fmt.Errorf("cv is %v, expected %g to %g", d.CV, minCV, maxCV)
+	case d.Distribution == "gamma" && !(d.CV >= renewal.MinCV && d.CV <= renewal.MaxCV):
+		return fmt.Errorf("cv is %v, expected %g to %g", d.CV, renewal.MinCV, renewal.MaxCV)
 	case d.TotalRate*float64(d.Interval)*1.2 > maxBatch:
 		return fmt.Errorf("total rate %v requests/s times interval %d minutes is too large for the dlora replay, expected below %g", d.TotalRate, d.Interval, maxBatch/1.2)
 	}

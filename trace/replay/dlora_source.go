@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"lorasim/trace"
+	"lorasim/trace/internal/renewal"
 	"lorasim/trace/nprand"
 )
 
@@ -18,7 +19,7 @@ type dloraSource struct {
 	interval int          // the next one
 	left     int          // requests left in the current one
 	procs    []dloraProcess
-	queue    heap
+	queue    renewal.Queue
 	next     int64
 	last     float64
 }
@@ -54,10 +55,10 @@ func (s *dloraSource) Next() (trace.Request, error) {
 		s.interval++
 	}
 	e := s.queue[0]
-	s.queue.replace(event{e.at + s.gap(&s.procs[e.adapter]), e.seq, e.adapter})
+	s.queue.Replace(renewal.Event{At: e.At + s.gap(&s.procs[e.Item]), Item: e.Item})
 	s.left--
-	s.last = e.at
-	r := trace.Request{ID: s.next, Arrival: e.at, Adapter: e.adapter}
+	s.last = e.At
+	r := trace.Request{ID: s.next, Arrival: e.At, Adapter: e.Item}
 	s.next++
 	return r, nil
 }
@@ -83,7 +84,7 @@ func (s *dloraSource) begin(interval int) {
 		p.batch = slices.Grow(p.batch[:0], size)[:size]
 		s.rng.Seed(0)
 		s.draw(p)
-		s.queue.push(event{s.last + s.gap(p), int64(k), int32(k)})
+		s.queue.Push(renewal.Event{At: s.last + s.gap(p), Item: int32(k)})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 
 	"lorasim/trace"
+	"lorasim/trace/internal/popularity"
+	"lorasim/trace/internal/renewal"
 )
 
 // source yields the requests of the default replay: it merges the processes of
@@ -18,16 +20,16 @@ type source struct {
 	lengths   []float64 // s of each interval, scaled; 0: left out
 	sums      []float64 // invocations of each interval
 
-	gaps  []gaps // by adapter, cycled
+	gaps  []renewal.Gaps // by adapter, cycled
 	procs []process
-	queue heap
+	queue renewal.Queue
 
 	interval int64   // those begun so far, all passes together
 	start    float64 // of the current interval, s
 	end      float64
 
-	drift  *drift  // nil: none
-	recent *recent // nil: no locality
+	drift  *drift             // nil: none
+	recent *popularity.Recent // nil: no locality
 	next   int64
 }
 
@@ -67,13 +69,13 @@ func newSource(c Config, adapters []trace.Adapter, histogram [][]int64, minutes 
 		s.procs[k].rng = rand.New(&s.procs[k].pcg)
 	}
 	for k := range max(len(c.CV), 1) {
-		s.gaps = append(s.gaps, newGaps(c.Distribution, c.cv(k)))
+		s.gaps = append(s.gaps, renewal.New(string(c.Distribution), c.cv(k)))
 	}
 	if c.Drift > 0 {
 		s.drift = newDrift(c.Drift, histogram)
 	}
 	if c.Locality > 0 {
-		s.recent = newRecent(c.Locality, min(c.Recent, len(adapters)), stream(c.Seed, localityStream, 0))
+		s.recent = popularity.NewRecent(c.Locality, min(c.Recent, len(adapters)), stream(c.Seed, localityStream, 0))
 	}
 	return s, nil
 }
@@ -104,24 +106,24 @@ func (s *source) Next() (trace.Request, error) {
 		s.begin()
 	}
 	e := s.queue[0]
-	p := &s.procs[e.adapter]
-	if at := e.at + p.mean*s.gapsOf(e.adapter).next(p.rng); at < s.end {
-		s.queue.replace(event{at, e.seq, e.adapter})
+	p := &s.procs[e.Item]
+	if at := e.At + p.mean*s.gapsOf(e.Item).Next(p.rng); at < s.end {
+		s.queue.Replace(renewal.Event{At: at, Item: e.Item})
 	} else {
-		s.queue.pop()
+		s.queue.Pop()
 	}
-	r := trace.Request{ID: s.next, Arrival: e.at, Adapter: e.adapter}
+	r := trace.Request{ID: s.next, Arrival: e.At, Adapter: e.Item}
 	s.next++
 	if s.drift != nil {
 		r.Adapter = s.drift.adapter(r.Adapter, r.Arrival)
 	}
 	if s.recent != nil {
-		r.Adapter = s.recent.choose(r.Adapter)
+		r.Adapter = s.recent.Choose(r.Adapter)
 	}
 	return r, nil
 }
 
-func (s *source) gapsOf(adapter int32) *gaps { return &s.gaps[int(adapter)%len(s.gaps)] }
+func (s *source) gapsOf(adapter int32) *renewal.Gaps { return &s.gaps[int(adapter)%len(s.gaps)] }
 
 // begin starts the processes of the next interval.
 func (s *source) begin() {
@@ -138,8 +140,8 @@ func (s *source) begin() {
 		p := &s.procs[k]
 		seedStream(&p.pcg, s.c.Seed, uint64(k), uint64(s.interval))
 		p.mean = s.meanGap(k, i)
-		if at := s.start + p.mean*s.gapsOf(int32(k)).first(p.rng); at < s.end {
-			s.queue.push(event{at, int64(k), int32(k)})
+		if at := s.start + p.mean*s.gapsOf(int32(k)).First(p.rng); at < s.end {
+			s.queue.Push(renewal.Event{At: at, Item: int32(k)})
 		}
 	}
 }
@@ -157,15 +159,6 @@ func stream(seed, a, b uint64) *rand.Rand {
 // seedStream seeds p for (seed, a, b). The numbers are scrambled first, as
 // streams of PCG whose seeds differ in few bits are similar at the start.
 func seedStream(p *rand.PCG, seed, a, b uint64) {
-	h := scramble(scramble(scramble(seed)+a) + b)
-	p.Seed(h, scramble(h))
-}
-
-// scramble is the output function of SplitMix64 (G. L. Steele et al., "Fast
-// splittable pseudorandom number generators", OOPSLA 2014), a bijection.
-func scramble(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	h := renewal.Mix(renewal.Mix(renewal.Mix(seed)+a) + b)
+	p.Seed(h, renewal.Mix(h))
 }

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/internal/renewal"
 )
 
 // Vanilla replays the invocations of azure_v2 that start within a window, at
@@ -68,8 +69,8 @@ type VanillaSource struct {
 	byIndex   []int32 // adapter by index of function in rows
 
 	rows  *azure.Invocations
-	done  bool // rows has ended
-	queue heap // rows held back
+	done  bool          // rows has ended
+	queue renewal.Queue // rows held back
 	taken int64
 	last  float64 // start of the last row given out, s
 	next  int64
@@ -92,10 +93,10 @@ func (s *VanillaSource) Next() (trace.Request, error) {
 		return trace.Request{}, io.EOF
 	}
 	e := s.queue[0]
-	s.queue.pop()
-	s.last = e.at
+	s.queue.Pop()
+	s.last = e.At
 	from, _ := s.v.Window.Seconds()
-	r := trace.Request{ID: s.next, Arrival: (e.at - from) * s.v.TimeScale, Adapter: e.adapter}
+	r := trace.Request{ID: s.next, Arrival: (e.At - from) * s.v.TimeScale, Adapter: e.Item}
 	s.next++
 	return r, nil
 }
@@ -123,7 +124,7 @@ func (s *VanillaSource) read() error {
 	if err != nil {
 		return err
 	}
-	s.queue.push(event{at, s.taken, adapter})
+	s.queue.Push(renewal.Event{At: at, Seq: s.taken, Item: adapter})
 	s.taken++
 	return nil
 }

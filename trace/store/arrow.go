@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/trace"
 )
 
@@ -23,11 +23,8 @@ type arrowFile struct {
 	own    batch // for columns that need converting
 }
 
-func newArrow(f *file) (blocks, error) {
-	if err := checkFooter(f); err != nil {
-		return nil, err
-	}
-	r, err := ipc.NewFileReader(f, ipc.WithAllocator(f))
+func newArrow(f *arrowfile.File) (blocks, error) {
+	r, err := f.Arrow()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +49,7 @@ func newArrow(f *file) (blocks, error) {
 	}
 	// The format keeps the number of rows in each batch alone.
 	for i := range r.NumRecords() {
-		f.taken = 0
+		f.NextBatch()
 		record, err := r.Record(i)
 		if err != nil {
 			return nil, err
@@ -62,7 +59,6 @@ func newArrow(f *file) (blocks, error) {
 		}
 		a.total += record.NumRows()
 	}
-	f.read = 0
 	return a, nil
 }
 
@@ -148,7 +144,7 @@ type arrowWriter struct {
 	n      int
 }
 
-func newArrowWriter(f *os.File, adapters []trace.Adapter, _ WriteOptions) (encoder, error) {
+func newArrowWriter(w io.WriteSeeker, adapters []trace.Adapter, _ WriteOptions) (encoder, error) {
 	text, err := formatAdapters(adapters)
 	if err != nil {
 		return nil, err
@@ -167,7 +163,7 @@ func newArrowWriter(f *os.File, adapters []trace.Adapter, _ WriteOptions) (encod
 	meta := arrow.NewMetadata([]string{adaptersKey}, []string{text})
 	a := &arrowWriter{schema: arrow.NewSchema(fields, &meta)}
 	a.b.resize(batchRows)
-	a.w, err = ipc.NewFileWriter(f, ipc.WithSchema(a.schema))
+	a.w, err = ipc.NewFileWriter(w, ipc.WithSchema(a.schema))
 	return a, err
 }
 

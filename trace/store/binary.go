@@ -7,8 +7,9 @@ import (
 	"io"
 	"os"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 const (
@@ -92,7 +93,8 @@ type blocks interface {
 // binaryReader reads a Parquet or Arrow file.
 type binaryReader struct {
 	path     string
-	file     *file
+	source   *source
+	file     *arrowfile.File
 	blocks   blocks
 	adapters []trace.Adapter
 	check    checker
@@ -106,42 +108,47 @@ var (
 	_ trace.Sized = (*binaryReader)(nil)
 )
 
-func openBinary(path string, o ReadOptions, newBlocks func(*file) (blocks, error)) (Reader, error) {
-	f, err := openFile(path, o.Progress)
+func openBinary(path string, o ReadOptions, newBlocks func(*arrowfile.File) (blocks, error)) (Reader, error) {
+	src, err := openSource(path, o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	r := &binaryReader{path: path, file: f, adapters: o.Adapters}
-	err = guard(path, func() error {
-		if r.blocks, err = newBlocks(f); err != nil {
-			return err
-		}
-		r.rows = r.blocks.rows()
-		// A corrupt count must not decide how much memory a caller takes.
-		if most := f.size * 1024; r.rows < 0 || r.rows > most {
-			return fmt.Errorf("states %d rows, which its %d bytes cannot hold", r.rows, f.size)
-		}
-		if r.adapters == nil {
-			r.adapters, err = parseAdapters(r.blocks)
-		}
-		return err
-	})
-	if err != nil {
-		f.Close()
+	r := &binaryReader{path: path, source: src, adapters: o.Adapters}
+	if err := guard(path, func() error { return r.open(newBlocks) }); err != nil {
+		src.Close()
 		return nil, err
+	}
+	return r, nil
+}
+
+func (r *binaryReader) open(newBlocks func(*arrowfile.File) (blocks, error)) (err error) {
+	if r.file, err = arrowfile.New(r.source); err != nil {
+		return err
+	}
+	if r.blocks, err = newBlocks(r.file); err != nil {
+		return err
+	}
+	r.source.read = 0 // Arrow files are read once to count the rows
+	r.rows = r.blocks.rows()
+	// A corrupt count must not decide how much memory a caller takes.
+	if most := r.file.Size() * 1024; r.rows < 0 || r.rows > most {
+		return fmt.Errorf("states %d rows, which its %d bytes cannot hold", r.rows, r.file.Size())
+	}
+	if r.adapters == nil {
+		r.adapters, err = parseAdapters(r.blocks)
 	}
 	r.check.adapters = len(r.adapters)
-	return r, nil
+	return err
 }
 
 func (r *binaryReader) Adapters() []trace.Adapter { return r.adapters }
 func (r *binaryReader) Len() int64                { return r.rows - r.check.n }
-func (r *binaryReader) Close() error              { return r.file.Close() }
+func (r *binaryReader) Close() error              { return r.source.Close() }
 
 func (r *binaryReader) Next() (trace.Request, error) {
 	for r.i == len(r.batch.id) {
 		r.i = 0
-		r.file.taken = 0
+		r.file.NextBatch()
 		err := guard(r.path, func() error { return r.blocks.next(&r.batch) })
 		if err != nil {
 			r.batch.resize(0)
@@ -159,19 +166,14 @@ func (r *binaryReader) Next() (trace.Request, error) {
 	return q, nil
 }
 
-// guard names the file in errors other than io.EOF, and turns panics, which
-// the Arrow library raises on malformed files, into errors.
-func guard(path string, f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%s: malformed file: %v", path, p)
-		}
-	}()
-	if err := f(); err != nil && err != io.EOF {
+// guard calls f and names the file in errors other than io.EOF, also where the
+// Arrow library panics.
+func guard(path string, f func() error) error {
+	err := arrowfile.Guard(f)
+	if err != nil && err != io.EOF {
 		return fmt.Errorf("%s: %w", path, err)
-	} else {
-		return err
 	}
+	return err
 }
 
 // adapterJSON is an adapter as the metadata holds it.
@@ -211,16 +213,14 @@ func parseAdapters(b blocks) ([]trace.Adapter, error) {
 	return as, nil
 }
 
-// file is a file for the Arrow library, which counts what is read.
-type file struct {
+// source is a file that tells how much of it was read.
+type source struct {
 	*os.File
-	size     int64
 	read     int64
-	taken    int64 // bytes of memory for the current batch
 	progress func(int64)
 }
 
-func openFile(path string, progress func(int64)) (*file, error) {
+func openSource(path string, progress func(int64)) (*source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -233,37 +233,14 @@ func openFile(path string, progress func(int64)) (*file, error) {
 		f.Close()
 		return nil, err
 	}
-	return &file{File: f, size: info.Size(), progress: progress}, nil
+	return &source{File: f, progress: progress}, nil
 }
 
-func (f *file) ReadAt(p []byte, at int64) (int, error) {
-	n, err := f.File.ReadAt(p, at)
-	if f.progress != nil {
-		f.read += int64(n)
-		f.progress(f.read)
+func (s *source) ReadAt(p []byte, at int64) (int, error) {
+	n, err := s.File.ReadAt(p, at)
+	if s.progress != nil {
+		s.read += int64(n)
+		s.progress(s.read)
 	}
 	return n, err
 }
-
-// Allocate, Reallocate and Free make a file the memory.Allocator for what is
-// read from it, with a limit on what one batch may take: lengths in a damaged
-// file must not exhaust the memory, which no recover could catch.
-func (f *file) Allocate(n int) []byte {
-	const gib = 1 << 30
-	limit := max(f.size, min(64<<20+64*f.size, 4*gib))
-	if f.taken += int64(n); n < 0 || f.taken > limit {
-		panic(fmt.Sprintf("a batch takes more than %d bytes, too much for a file of %d", limit, f.size))
-	}
-	return make([]byte, n)
-}
-
-func (f *file) Reallocate(n int, b []byte) []byte {
-	if n <= cap(b) {
-		return b[:n]
-	}
-	grown := f.Allocate(n)
-	copy(grown, b)
-	return grown
-}
-
-func (f *file) Free([]byte) {}

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // csvFile is a CSV file being read.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // jsonlFile is a JSONL file being read.

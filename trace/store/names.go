@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // names knows the adapters of a CSV or JSONL file and turns names into indices.

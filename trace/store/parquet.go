@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
@@ -13,13 +12,14 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/trace"
 )
 
 // parquetFile reads a Parquet file page by page, not as Arrow records: it then
 // holds one page of each column and one batch.
 type parquetFile struct {
-	file    *file
+	file    *arrowfile.File
 	r       *pq.Reader
 	index   [6]int
 	group   int               // next row group
@@ -28,8 +28,8 @@ type parquetFile struct {
 	raw     []uint64
 }
 
-func newParquet(f *file) (blocks, error) {
-	r, err := pq.NewParquetReader(f, pq.WithReadProps(parquet.NewReaderProperties(f)))
+func newParquet(f *arrowfile.File) (blocks, error) {
+	r, err := f.Parquet()
 	if err != nil {
 		return nil, err
 	}
@@ -85,20 +85,19 @@ func (p *parquetFile) next(b *batch) error {
 }
 
 func (p *parquetFile) openGroup() error {
-	g := p.r.RowGroup(p.group)
 	p.group++
-	if p.left = g.NumRows(); p.left < 0 {
+	if p.left = p.r.RowGroup(p.group - 1).NumRows(); p.left < 0 {
 		return fmt.Errorf("row group %d states %d rows", p.group, p.left)
 	}
 	for k, i := range p.index {
 		if i < 0 {
 			continue
 		}
-		c, err := newParquetColumn(p.file, p.r, g, i)
+		pages, err := p.file.Pages(p.r, p.group-1, i)
 		if err != nil {
 			return fmt.Errorf("row group %d: column %q: %w", p.group, binaryColumns[k], err)
 		}
-		p.columns[k] = c
+		p.columns[k] = newParquetColumn(pages)
 	}
 	return nil
 }
@@ -146,7 +145,7 @@ type parquetWriter struct {
 	n   int
 }
 
-func newParquetWriter(f *os.File, adapters []trace.Adapter, _ WriteOptions) (encoder, error) {
+func newParquetWriter(w io.WriteSeeker, adapters []trace.Adapter, _ WriteOptions) (encoder, error) {
 	required := parquet.Repetitions.Required
 	var fields schema.FieldList
 	for _, name := range binaryColumns {
@@ -173,7 +172,7 @@ func newParquetWriter(f *os.File, adapters []trace.Adapter, _ WriteOptions) (enc
 		parquet.WithDictionaryFor(idColumn, false),
 		parquet.WithDictionaryFor(arrivalColumn, false),
 	)
-	p := &parquetWriter{buf: bufio.NewWriterSize(f, 1<<20)}
+	p := &parquetWriter{buf: bufio.NewWriterSize(w, 1<<20)}
 	p.b.resize(batchRows)
 	var meta metadata.KeyValueMetadata
 	if err := meta.Append(adaptersKey, text); err != nil {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"lorasim/trace"
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // required columns of CSV and JSONL, in the order in which they are written.
@@ -122,8 +122,15 @@ type textWriter struct {
 	w        *bufio.Writer
 	adapters []trace.Adapter
 	o        WriteOptions
-	add      func(b []byte, r trace.Request, rank int, o WriteOptions) []byte
+	add      appendRow
 	line     []byte
+}
+
+// appendRow appends the row of a request whose adapter has the given rank.
+type appendRow func(b []byte, r trace.Request, rank int, o WriteOptions) []byte
+
+func newTextWriter(w io.Writer, adapters []trace.Adapter, o WriteOptions, add appendRow) *textWriter {
+	return &textWriter{w: bufio.NewWriterSize(w, 1<<20), adapters: adapters, o: o, add: add}
 }
 
 func (t *textWriter) write(r trace.Request) error {

@@ -1,13 +1,11 @@
 package store
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
+	"lorasim/internal/atomicfile"
 	"lorasim/trace"
 )
 
@@ -37,47 +35,30 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	var n int64
+	err = atomicfile.Write(path, func(f *atomicfile.File) error {
+		n, err = encode(f, path, newEncoder, src, o)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
-	renamed := false
-	defer func() { // also after a panic
-		if !renamed {
-			tmp.Close()
-			os.Remove(tmp.Name())
-		}
-	}()
-	n, err := encode(tmp, path, newEncoder, src, o)
-	if err != nil {
-		return 0, err
-	}
-	if err := tmp.Chmod(0o644); err != nil { // CreateTemp lets only the owner in
-		return 0, err
-	}
-	if err := tmp.Close(); err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return 0, err
-	}
-	renamed = true
 	return n, nil
 }
 
-type newEncoder func(*os.File, []trace.Adapter, WriteOptions) (encoder, error)
+type newEncoder func(io.WriteSeeker, []trace.Adapter, WriteOptions) (encoder, error)
 
 func encoderOf(path string) (newEncoder, error) {
 	switch format(path) {
 	case ".csv":
-		return func(f *os.File, as []trace.Adapter, o WriteOptions) (encoder, error) {
-			w := bufio.NewWriterSize(f, 1<<20)
-			_, err := w.Write(appendCSVHeader(nil, o))
-			return &textWriter{w: w, adapters: as, o: o, add: appendCSV}, err
+		return func(w io.WriteSeeker, as []trace.Adapter, o WriteOptions) (encoder, error) {
+			t := newTextWriter(w, as, o, appendCSV)
+			_, err := t.w.Write(appendCSVHeader(nil, o))
+			return t, err
 		}, nil
 	case ".jsonl":
-		return func(f *os.File, as []trace.Adapter, o WriteOptions) (encoder, error) {
-			return &textWriter{w: bufio.NewWriterSize(f, 1<<20), adapters: as, o: o, add: appendJSON}, nil
+		return func(w io.WriteSeeker, as []trace.Adapter, o WriteOptions) (encoder, error) {
+			return newTextWriter(w, as, o, appendJSON), nil
 		}, nil
 	case ".parquet":
 		return newParquetWriter, nil
@@ -87,10 +68,10 @@ func encoderOf(path string) (newEncoder, error) {
 	return nil, unknownFormat(path)
 }
 
-// encode writes the whole source to a file. path is for messages.
-func encode(f *os.File, path string, newEncoder newEncoder, src trace.Source, o WriteOptions) (int64, error) {
+// encode writes the whole source to w. path is for messages.
+func encode(w io.WriteSeeker, path string, newEncoder newEncoder, src trace.Source, o WriteOptions) (int64, error) {
 	adapters := src.Adapters()
-	e, err := newEncoder(f, adapters, o)
+	e, err := newEncoder(w, adapters, o)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}

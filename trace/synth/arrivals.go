@@ -1,13 +1,18 @@
 package synth
 
-import "fmt"
+import (
+	"fmt"
+
+	"lorasim/internal/suggest"
+	"lorasim/trace/internal/renewal"
+)
 
 // The distributions of the gaps of Arrivals.
 const (
-	Gamma         = "gamma"
-	Exponential   = "exponential"   // Poisson arrivals; CV 1
-	Weibull       = "weibull"       // heavier tail than gamma at the same CV > 1
-	Deterministic = "deterministic" // equal gaps; CV 0
+	Gamma         = renewal.Gamma
+	Exponential   = renewal.Exponential   // Poisson arrivals; CV 1
+	Weibull       = renewal.Weibull       // heavier tail than gamma at the same CV > 1
+	Deterministic = renewal.Deterministic // equal gaps; CV 0
 )
 
 // Coefficients of variation of the presets "bursty" and "smooth", both gamma.
@@ -49,8 +54,8 @@ func ParseArrivals(s string) (Arrivals, error) {
 	case "smooth":
 		a.Dist, a.CV = Gamma, smoothCV
 	default:
-		return Arrivals{}, fmt.Errorf("arrivals %q: %w", s, unknownName(name,
-			Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"))
+		return Arrivals{}, fmt.Errorf("arrivals %q: %w", s, suggest.Unknown("name", name,
+			[]string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"}))
 	}
 	xs, err := parseNumbers(args, 0, maxArgs)
 	if len(xs) == 1 {
@@ -86,15 +91,14 @@ func (a Arrivals) Check() error {
 }
 
 func (a Arrivals) check() error {
-	const minCV, maxCV = 1e-3, 1e3
 	switch a.Dist {
 	case Gamma, Weibull:
-		if !(a.CV >= minCV && a.CV <= maxCV) {
-			return fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, minCV, maxCV, Deterministic)
+		if !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
+			return fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV, Deterministic)
 		}
 	case Exponential, Deterministic:
 	default:
-		return unknownName(a.Dist, Gamma, Exponential, Weibull, Deterministic)
+		return suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic})
 	}
 	return nil
 }

@@ -6,21 +6,23 @@ import (
 	"math/rand/v2"
 
 	"lorasim/trace"
+	"lorasim/trace/internal/popularity"
+	"lorasim/trace/internal/renewal"
 )
 
 // generator merges renewal processes into one stream of requests.
 type generator struct {
 	adapters []trace.Adapter
 	clock    *clock
-	gaps     *gaps
+	gaps     renewal.Gaps
 	procs    []process
-	queue    []event // heap of the next arrival of every process
+	queue    renewal.Queue // next arrivals, in operational time, by index of process
 
 	order  []int32 // adapter of each popularity rank; nil: the rank itself
 	pick   *alias  // draws ranks for the total process and for rate inf
 	picker *rand.Rand
 	drift  float64
-	recent *recent // nil: no locality
+	recent *popularity.Recent // nil: no locality
 
 	id       int64
 	requests int64   // end before this id
@@ -43,12 +45,6 @@ const (
 	fixed    = -2
 )
 
-// event is the next arrival of a process, in operational time.
-type event struct {
-	at   float64
-	proc int32
-}
-
 // newGenerator builds the generator of a valid configuration.
 func newGenerator(c Config) (*generator, error) {
 	shares, err := c.Popularity.Shares(c.Adapters)
@@ -58,7 +54,7 @@ func newGenerator(c Config) (*generator, error) {
 	g := &generator{
 		adapters: trace.Names(c.Adapters, c.Ranks.For(c.Adapters, c.Seed)),
 		clock:    newClock(c.Pattern),
-		gaps:     newGaps(c.Arrivals),
+		gaps:     renewal.New(c.Arrivals.Dist, c.Arrivals.CV),
 		drift:    c.Drift,
 		requests: math.MaxInt64,
 		duration: math.Inf(1),
@@ -74,7 +70,7 @@ func newGenerator(c Config) (*generator, error) {
 		g.order = permutation(c.Adapters, stream(c.Seed, forShuffle, 0))
 	}
 	if c.Locality.P > 0 {
-		g.recent = newRecent(c.Locality, stream(c.Seed, forLocality, 0))
+		g.recent = popularity.NewRecent(c.Locality.P, c.Locality.Window, stream(c.Seed, forLocality, 0))
 	}
 	if c.Arrivals.Total || g.instant {
 		g.pick, g.picker = newAlias(shares), stream(c.Seed, forPick, 0)
@@ -93,7 +89,7 @@ func (g *generator) addProcesses(c Config, shares []float64) {
 		return
 	}
 	g.procs = make([]process, 0, len(shares)+1)
-	g.queue = make([]event, 0, len(shares)+1)
+	g.queue = make(renewal.Queue, 0, len(shares)+1)
 	for rank, s := range shares {
 		p := process{rank: int32(rank), end: math.Inf(1)}
 		p.rng = stream(c.Seed, forGaps, int(g.adapterOf(p.rank, 0)))
@@ -126,13 +122,12 @@ func (g *generator) add(p process, rate, start float64) {
 		return
 	}
 	p.gap = 1 / rate
-	at := start + g.gaps.first(p.rng)*p.gap
+	at := start + g.gaps.First(p.rng)*p.gap
 	if at >= p.end {
 		return
 	}
 	g.procs = append(g.procs, p)
-	g.queue = append(g.queue, event{at, int32(len(g.procs) - 1)})
-	g.siftUp()
+	g.queue.Push(renewal.Event{At: at, Item: int32(len(g.procs) - 1)})
 }
 
 // Adapters returns the adapters lora0, lora1, ...
@@ -146,14 +141,18 @@ func (g *generator) Next() (trace.Request, error) {
 	t, rank, adapter := 0.0, int32(drawRank), int32(0)
 	if !g.instant {
 		e := g.queue[0]
-		t = g.clock.time(e.at)
+		t = g.clock.time(e.At)
 		if !(t < g.duration) {
 			g.requests = g.id // stay at the end
 			return trace.Request{}, io.EOF
 		}
-		p := &g.procs[e.proc]
+		p := &g.procs[e.Item]
 		rank, adapter = p.rank, p.adapter
-		g.advance(p, e.at)
+		if at := e.At + g.gaps.Next(p.rng)*p.gap; at < p.end {
+			g.queue.Replace(renewal.Event{At: at, Item: e.Item})
+		} else {
+			g.queue.Pop()
+		}
 	}
 	if rank == drawRank {
 		rank = g.pick.draw(g.picker)
@@ -162,7 +161,7 @@ func (g *generator) Next() (trace.Request, error) {
 		adapter = g.adapterOf(rank, t)
 	}
 	if g.recent != nil {
-		adapter = g.recent.choose(adapter)
+		adapter = g.recent.Choose(adapter)
 	}
 	g.id++
 	return trace.Request{ID: g.id - 1, Arrival: t, Adapter: adapter}, nil
@@ -171,67 +170,12 @@ func (g *generator) Next() (trace.Request, error) {
 // adapterOf returns the adapter that has a popularity rank at time t.
 func (g *generator) adapterOf(rank int32, t float64) int32 {
 	if g.drift > 0 {
-		k := float64(len(g.adapters))
-		steps := int(math.Mod(math.Floor(t/g.drift), k))
-		rank = int32((int(rank) + steps) % len(g.adapters))
+		rank = int32(popularity.Drift(int(rank), len(g.adapters), t, g.drift))
 	}
 	if g.order != nil {
 		rank = g.order[rank]
 	}
 	return rank
-}
-
-// advance moves the process at the top of the heap to its next arrival.
-func (g *generator) advance(p *process, at float64) {
-	at += g.gaps.draw(p.rng) * p.gap
-	if at < p.end {
-		g.queue[0].at = at
-	} else {
-		last := len(g.queue) - 1
-		g.queue[0] = g.queue[last]
-		g.queue = g.queue[:last]
-	}
-	g.siftDown()
-}
-
-// before orders events; equal times go by process, for a unique order.
-func (e event) before(f event) bool {
-	return e.at < f.at || e.at == f.at && e.proc < f.proc
-}
-
-// siftUp restores the heap after an append.
-func (g *generator) siftUp() {
-	q := g.queue
-	for i := len(q) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !q[i].before(q[parent]) {
-			return
-		}
-		q[i], q[parent] = q[parent], q[i]
-		i = parent
-	}
-}
-
-// siftDown restores the heap after its top has changed. (Container/heap calls
-// through an interface for every comparison and boxes what it moves.)
-func (g *generator) siftDown() {
-	q := g.queue
-	e, i := q[0], 0
-	for {
-		child := 2*i + 1
-		if child >= len(q) {
-			break
-		}
-		if child+1 < len(q) && q[child+1].before(q[child]) {
-			child++
-		}
-		if !q[child].before(e) {
-			break
-		}
-		q[i] = q[child]
-		i = child
-	}
-	q[i] = e
 }
 
 // sized is a generator that only a number of requests ends.

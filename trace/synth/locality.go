@@ -3,7 +3,6 @@ package synth
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 )
 
 // Locality makes requests repeat adapters: with probability P a request uses
@@ -61,41 +60,4 @@ func (l Locality) Check() error {
 		return fmt.Errorf("locality window is %d, expected 1 to %d adapters", l.Window, maxWindow)
 	}
 	return nil
-}
-
-// recent holds the last distinct adapters, the latest first.
-type recent struct {
-	Locality
-	rng      *rand.Rand
-	adapters []int32
-}
-
-func newRecent(l Locality, rng *rand.Rand) *recent {
-	return &recent{Locality: l, rng: rng, adapters: make([]int32, 0, l.Window)}
-}
-
-// choose returns the adapter to use instead of own, and remembers it.
-func (r *recent) choose(own int32) int32 {
-	if len(r.adapters) > 0 && r.rng.Float64() < r.P {
-		own = r.adapters[r.rng.IntN(len(r.adapters))]
-	}
-	r.touch(own)
-	return own
-}
-
-// touch moves a to the front.
-func (r *recent) touch(a int32) {
-	at := 0
-	for at < len(r.adapters) && r.adapters[at] != a {
-		at++
-	}
-	if at == len(r.adapters) {
-		if at == cap(r.adapters) {
-			at--
-		} else {
-			r.adapters = append(r.adapters, a)
-		}
-	}
-	copy(r.adapters[1:at+1], r.adapters[:at])
-	r.adapters[0] = a
 }

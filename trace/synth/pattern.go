@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"lorasim/internal/suggest"
 )
 
 // AllAdapters is the Adapter of a flash crowd that multiplies the whole rate.
@@ -104,7 +106,7 @@ func (p *Pattern) parsePart(name string, args []string) error {
 		}
 		return p.Flash.check()
 	}
-	return unknownName(name, constant, onOff, diurnal, flash)
+	return suggest.Unknown("name", name, []string{constant, onOff, diurnal, flash})
 }
 
 // String returns the spec that ParsePattern reads.

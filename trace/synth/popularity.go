@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"lorasim/internal/suggest"
 )
 
 // The kinds of Popularity.
@@ -14,6 +16,8 @@ const (
 	MAF2     = "maf2"     // the apps of the Azure Functions trace of 2021
 	Explicit = "explicit" // Weights
 )
+
+var popularityKinds = []string{Uniform, Zipf, PowerLaw, MAF2, Explicit}
 
 const (
 	defaultZipf     = 0.9
@@ -61,7 +65,7 @@ func ParsePopularity(s string) (Popularity, error) {
 	case Explicit:
 		p.Weights, err = parseNumbers(args, 1, MaxAdapters)
 	default:
-		err = unknownName(name, Uniform, Zipf, PowerLaw, MAF2, Explicit)
+		err = suggest.Unknown("name", name, popularityKinds)
 	}
 	if err == nil {
 		err = p.checkShape()
@@ -124,7 +128,7 @@ func (p Popularity) checkShape() error {
 			return fmt.Errorf("weights add up to %v, expected a finite number > 0", sum)
 		}
 	default:
-		return unknownName(p.Kind, Uniform, Zipf, PowerLaw, MAF2, Explicit)
+		return suggest.Unknown("name", p.Kind, popularityKinds)
 	}
 	return nil
 }

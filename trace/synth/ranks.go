@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"lorasim/internal/suggest"
 )
 
 // Ranks says which LoRA rank each adapter has: the values in turn or, if Drawn,
@@ -39,7 +41,7 @@ func parseRanks(s string) (Ranks, error) {
 	list := s
 	if name, rest, found := strings.Cut(s, ":"); found {
 		if strings.TrimSpace(name) != "drawn" {
-			return r, unknownName(name, "drawn")
+			return r, suggest.Unknown("name", name, []string{"drawn"})
 		}
 		r.Drawn, list = true, rest
 	}

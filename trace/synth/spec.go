@@ -54,39 +54,3 @@ func formatSpec(name string, xs ...float64) string {
 func formatNumber(x float64) string {
 	return strings.Replace(strconv.FormatFloat(x, 'g', -1, 64), "e+", "e", 1)
 }
-
-// unknownName is the error for a name that is none of the known ones.
-func unknownName(name string, known ...string) error {
-	best, bestDist := "", 3 // farther names are no typing errors
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(name), k); d < bestDist {
-			best, bestDist = k, d
-		}
-	}
-	msg := fmt.Sprintf("unknown name %q, expected %s", name, strings.Join(known, ", "))
-	if best != "" {
-		msg += fmt.Sprintf("; did you mean %q?", best)
-	}
-	return fmt.Errorf("%s", msg)
-}
-
-// editDistance is the Levenshtein distance in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -23,7 +23,7 @@ func TestSpecs(t *testing.T) {
 		{arrivals, "smooth", Arrivals{Dist: Gamma, CV: 0.5}, ""},
 		{arrivals, "total-weibull:2", Arrivals{Dist: Weibull, CV: 2, Total: true}, ""},
 		{arrivals, "deterministic", Arrivals{Dist: Deterministic, CV: 1}, ""},
-		{arrivals, "poison", nil, `unknown name "poison", expected gamma, exponential, weibull, deterministic, bursty, smooth`},
+		{arrivals, "poison", nil, `unknown name "poison" (known: gamma, exponential, weibull, deterministic, bursty, smooth)`},
 		{arrivals, "smoth", nil, `did you mean "smooth"?`},
 		{arrivals, "gamma:0", nil, "cv is 0"},
 		{arrivals, "bursty:3", nil, "has 1 arguments"},

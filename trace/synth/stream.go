@@ -1,6 +1,10 @@
 package synth
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"lorasim/trace/internal/renewal"
+)
 
 // Purposes of random streams. Their numbers are part of what makes a seed
 // reproduce a workload: never renumber them.
@@ -14,19 +18,8 @@ const (
 	forExport   = 7 // execution times in exported traces
 )
 
-// stream returns the random stream of one purpose and one adapter. The three
-// numbers are hashed so that streams of neighbouring adapters and seeds have
-// nothing in common.
+// stream returns the random stream of one purpose and one adapter.
 func stream(seed uint64, purpose, adapter int) *rand.Rand {
-	h := mix(seed) ^ mix(uint64(purpose)<<32|uint64(adapter))
-	return rand.New(rand.NewPCG(mix(h), mix(h+1)))
-}
-
-// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable
-// pseudorandom number generators", OOPSLA 2014).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	h := renewal.Mix(seed) ^ renewal.Mix(uint64(purpose)<<32|uint64(adapter))
+	return rand.New(rand.NewPCG(renewal.Mix(h), renewal.Mix(h+1)))
 }

@@ -158,14 +158,14 @@ func TestLocality(t *testing.T) {
 	c.Locality = Locality{P: 0.5, Window: 3}
 	rs := generate(t, c)
 	var places [3]float64
-	window := newRecent(c.Locality, nil)
+	var window []int32 // distinct adapters, the latest first
 	for _, r := range rs {
-		for place, a := range window.adapters {
-			if a == r.Adapter {
-				places[place]++
-			}
+		if place := slices.Index(window, r.Adapter); place >= 0 {
+			places[place]++
+			window = slices.Delete(window, place, place+1)
 		}
-		window.touch(r.Adapter)
+		window = slices.Insert(window, 0, r.Adapter)
+		window = window[:min(len(window), 3)]
 	}
 	for _, n := range places {
 		near(t, "part of the repetitions", n/float64(len(rs)), (0.5+0.5*3/1000)/3, 0.01)
@@ -185,21 +185,6 @@ func TestLocality(t *testing.T) {
 	for a, want := range []float64{0.6, 0.2, 0.1, 0.1} {
 		got := count(rs, func(r trace.Request) bool { return r.Adapter == int32(a) }) / float64(len(rs))
 		near(t, "share", got, want, 0.01)
-	}
-}
-
-func TestRecentKeepsTheLastDistinctAdapters(t *testing.T) {
-	window := newRecent(Locality{P: 1, Window: 3}, nil)
-	for _, step := range []struct {
-		use  int32
-		want []int32
-	}{
-		{1, []int32{1}}, {1, []int32{1}}, {2, []int32{2, 1}}, {3, []int32{3, 2, 1}},
-		{2, []int32{2, 3, 1}}, {4, []int32{4, 2, 3}}, {3, []int32{3, 4, 2}}, {3, []int32{3, 4, 2}},
-	} {
-		if window.touch(step.use); !slices.Equal(window.adapters, step.want) {
-			t.Errorf("after %d the window is %v, expected %v", step.use, window.adapters, step.want)
-		}
 	}
 }
 

@@ -2,14 +2,15 @@ package records
 
 import (
 	"fmt"
+	"io"
 	"math"
-	"os"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/internal/record"
 )
 
@@ -47,7 +48,7 @@ type batchEncoder struct {
 	close   func() error
 }
 
-func newArrowEncoder(f *os.File) (*batchEncoder, error) {
+func newArrowEncoder(f io.WriteSeeker) (*batchEncoder, error) {
 	s := arrowSchema()
 	w, err := ipc.NewFileWriter(f, ipc.WithSchema(s))
 	if err != nil {
@@ -112,6 +113,7 @@ func (e *batchEncoder) finish() error {
 // batchDecoder takes rows from Arrow batches.
 type batchDecoder struct {
 	name  string
+	file  *arrowfile.File
 	next  func() (arrow.Record, error) // io.EOF after the last batch
 	batch arrow.Record
 	cols  []int // by position in columns; -1: absent
@@ -119,20 +121,17 @@ type batchDecoder struct {
 	row   int64 // rows read before
 }
 
-func newArrowDecoder(f seekable, name string) (d *batchDecoder, err error) {
+func newArrowDecoder(src arrowfile.Source, name string) (d *batchDecoder, err error) {
 	err = guard(name, 0, func() error {
-		if err := checkFooter(f); err != nil {
-			return err
-		}
-		mem, err := newAllocator(f)
+		f, err := arrowfile.New(src)
 		if err != nil {
 			return err
 		}
-		r, err := ipc.NewFileReader(f, ipc.WithAllocator(mem))
+		r, err := f.Arrow()
 		if err != nil {
 			return err
 		}
-		d = &batchDecoder{name: name, next: r.Read}
+		d = &batchDecoder{name: name, file: f, next: r.Read}
 		return d.bind(r.Schema())
 	})
 	return d, err
@@ -155,6 +154,7 @@ func (d *batchDecoder) bind(s *arrow.Schema) error {
 
 func (d *batchDecoder) decode(r *row) error {
 	for d.batch == nil || d.at >= int(d.batch.NumRows()) {
+		d.file.NextBatch()
 		err := guard(d.name, 0, func() (err error) {
 			d.batch, err = d.next()
 			return err

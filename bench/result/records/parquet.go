@@ -6,12 +6,12 @@ import (
 	"io"
 	"math"
 
-	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/internal/record"
 )
 
@@ -191,8 +191,8 @@ func (e *parquetEncoder) finish() error {
 // parquetDecoder walks all columns of a row group side by side.
 type parquetDecoder struct {
 	name    string
+	file    *arrowfile.File
 	r       *file.Reader
-	mem     memory.Allocator
 	leaves  []int // of the file, by column; -1: absent
 	streams []stream
 	group   int   // next row group
@@ -200,17 +200,17 @@ type parquetDecoder struct {
 	row     int64 // rows read before
 }
 
-func newParquetDecoder(f seekable, name string) (d *parquetDecoder, err error) {
+func newParquetDecoder(src arrowfile.Source, name string) (d *parquetDecoder, err error) {
 	err = guard(name, 0, func() error {
-		mem, err := newAllocator(f)
+		f, err := arrowfile.New(src)
 		if err != nil {
 			return err
 		}
-		r, err := file.NewParquetReader(f, file.WithReadProps(parquet.NewReaderProperties(mem)))
+		r, err := f.Parquet()
 		if err != nil {
 			return err
 		}
-		d = &parquetDecoder{name: name, r: r, mem: mem}
+		d = &parquetDecoder{name: name, file: f, r: r}
 		return d.bind()
 	})
 	return d, err
@@ -237,6 +237,7 @@ func (d *parquetDecoder) bind() error {
 }
 
 func (d *parquetDecoder) decode(r *row) error {
+	d.file.NextBatch()
 	return guard(d.name, d.row+1, func() error {
 		for d.left == 0 {
 			if d.group == d.r.NumRowGroups() {
@@ -262,19 +263,18 @@ func (d *parquetDecoder) decode(r *row) error {
 
 // openGroup begins the next row group.
 func (d *parquetDecoder) openGroup() error {
-	group := d.r.RowGroup(d.group)
+	group := d.group
 	d.group++
-	d.left = max(group.NumRows(), 0)
+	d.left = max(d.r.RowGroup(group).NumRows(), 0)
 	d.streams = make([]stream, len(columns))
 	var r row
 	for i, leaf := range d.leaves {
 		if leaf < 0 {
 			continue
 		}
-		pages, err := group.GetColumnPageReader(leaf)
+		pages, err := d.file.Pages(d.r, group, leaf)
 		if err == nil {
-			checked := &checkedPages{PageReader: pages, column: d.r.MetaData().Schema.Column(leaf)}
-			d.streams[i], err = newStream(checked, d.mem, d.r.BufferPool(), columns[i].field(&r))
+			d.streams[i], err = newStream(pages, d.file.Allocator(), d.r.BufferPool(), columns[i].field(&r))
 		}
 		if err != nil {
 			return fmt.Errorf("column %s: %w", columns[i].name, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 
+	"lorasim/internal/arrowfile"
 	"lorasim/internal/record"
 )
 
@@ -19,8 +20,8 @@ type stream interface {
 }
 
 // newStream returns the stream of a column chunk that fits the field p.
-func newStream(pages *checkedPages, mem memory.Allocator, pool *sync.Pool, p any) (stream, error) {
-	d := pages.column
+func newStream(pages *arrowfile.Pages, mem memory.Allocator, pool *sync.Pool, p any) (stream, error) {
+	d := pages.Column()
 	_, list := p.(*[]float64)
 	flat := d.MaxRepetitionLevel() == 0
 	switch c := file.NewColumnReader(d, pages, mem, pool).(type) {
@@ -76,7 +77,7 @@ const streamBatch = 1024
 // levels reads the definition and repetition levels of a column chunk with the
 // values that belong to them.
 type levels[T any] struct {
-	pages    *checkedPages
+	pages    *arrowfile.Pages
 	read     func(n int64, values []T, def, rep []int16) (int64, int, error)
 	max      int16 // definition level of a value that is there
 	values   []T
@@ -86,27 +87,28 @@ type levels[T any] struct {
 	next     int // next value
 }
 
-func newLevels[T any](pages *checkedPages, read func(int64, []T, []int16, []int16) (int64, int, error)) *levels[T] {
+func newLevels[T any](pages *arrowfile.Pages, read func(int64, []T, []int16, []int16) (int64, int, error)) *levels[T] {
 	return &levels[T]{
-		pages: pages, read: read, max: pages.column.MaxDefinitionLevel(),
+		pages: pages, read: read, max: pages.Column().MaxDefinitionLevel(),
 		values: make([]T, streamBatch), def: make([]int16, streamBatch), rep: make([]int16, streamBatch),
 	}
 }
 
 // fill makes sure that a level is held; false at the end of the chunk. It never
-// reads on into another page: at the end of one it takes a single level first.
+// reads on into another page, since text lies in the memory of its page: at the
+// end of one it takes a single level first.
 func (l *levels[T]) fill() (bool, error) {
 	if l.at < l.n {
 		return true, nil
 	}
-	n, have, err := l.read(int64(min(max(l.pages.left, 1), streamBatch)), l.values, l.def, l.rep)
+	n, have, err := l.read(int64(min(max(l.pages.Left, 1), streamBatch)), l.values, l.def, l.rep)
 	if err == nil {
 		err = l.pages.Err()
 	}
 	if err != nil {
 		return false, err
 	}
-	l.pages.left -= int(n)
+	l.pages.Left -= int(n)
 	l.n, l.at, l.have, l.next = int(n), 0, have, 0
 	return n > 0, nil
 }

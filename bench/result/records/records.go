@@ -30,6 +30,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lorasim/internal/arrowfile"
+	"lorasim/internal/atomicfile"
 	"lorasim/internal/record"
 	"lorasim/trace"
 )
@@ -57,7 +59,7 @@ func unknownFormat(path string) error {
 // Writer writes a file of records. It is not safe for concurrent use.
 type Writer struct {
 	path     string
-	file     *os.File // temporary, beside path
+	file     *atomicfile.File
 	out      *bufio.Writer
 	enc      encoder
 	adapters []trace.Adapter
@@ -68,7 +70,7 @@ type Writer struct {
 // Create begins a file of records; adapters give the names of column
 // adapter_name. The file appears under its name only when Close succeeds.
 func Create(path string, adapters []trace.Adapter) (*Writer, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp*")
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -114,34 +116,24 @@ func (w *Writer) Close() error {
 	if w.done {
 		return fs.ErrClosed
 	}
+	defer w.Abort()
 	err := w.enc.finish()
 	if err == nil {
 		err = w.out.Flush()
 	}
 	if err == nil {
-		err = w.file.Chmod(0o644)
-	}
-	if err == nil {
-		err = w.file.Close()
-	}
-	if err == nil {
-		err = os.Rename(w.file.Name(), w.path)
+		err = w.file.Commit()
 	}
 	if err != nil {
-		w.Abort()
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
-	w.done = true
 	return nil
 }
 
 // Abort drops an unfinished file; after Close it does nothing.
 func (w *Writer) Abort() {
-	if !w.done {
-		w.done = true
-		w.file.Close()
-		os.Remove(w.file.Name())
-	}
+	w.done = true
+	w.file.Abort()
 }
 
 // Reader reads a file of records. It is not safe for concurrent use.
@@ -166,14 +158,7 @@ func Open(path string) (*Reader, error) {
 	return &Reader{file: f, dec: dec, names: map[int32]string{}}, nil
 }
 
-// seekable is what the columnar formats need of a file.
-type seekable interface {
-	io.Reader
-	io.ReaderAt
-	io.Seeker
-}
-
-func newDecoder(f seekable, path string) (dec decoder, err error) {
+func newDecoder(f arrowfile.Source, path string) (dec decoder, err error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet":
 		return newParquetDecoder(f, path)
@@ -185,6 +170,19 @@ func newDecoder(f seekable, path string) (dec decoder, err error) {
 		return newJSONDecoder(f, path), nil
 	}
 	return nil, unknownFormat(path)
+}
+
+// guard calls f and names the file, and the row unless it is 0, in its error,
+// also where the Arrow library panics.
+func guard(name string, row int64, f func() error) error {
+	err := arrowfile.Guard(f)
+	switch {
+	case err == nil || err == io.EOF:
+		return err
+	case row > 0:
+		return fmt.Errorf("%s: row %d: %w", name, row, err)
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // Read fills in the next record, or returns io.EOF after the last one. Its Gaps

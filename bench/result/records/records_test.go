@@ -352,3 +352,44 @@ func TestCloseRenames(t *testing.T) {
 		t.Errorf("files left behind: %v", left)
 	}
 }
+
+// TestDamage: a file cut short is an error; one with a changed byte is one or
+// gives rows that could be written. Neither panics or hangs.
+func TestDamage(t *testing.T) {
+	for _, ext := range []string{".parquet", ".arrow"} {
+		path := filepath.Join(t.TempDir(), "r"+ext)
+		write(t, path, sample())
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(whole); i += 3 { // every third byte, to save time
+			if err := readDamaged(t, whole[:i], path); err == nil {
+				t.Errorf("%s: no error for the first %d bytes", ext, i)
+			}
+			changed := bytes.Clone(whole)
+			changed[i] ^= 0x84 // a high and a low bit
+			readDamaged(t, changed, path)
+		}
+	}
+}
+
+// readDamaged reads to the end or the first error.
+func readDamaged(t *testing.T, content []byte, path string) error {
+	t.Helper()
+	dec, err := newDecoder(bytes.NewReader(content), path)
+	var r row
+	for err == nil {
+		r.reset()
+		if err = dec.decode(&r); err == nil && r.check() != nil {
+			t.Errorf("a row came through that could not be written: %v", r.check())
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if !strings.HasPrefix(err.Error(), path+":") {
+		t.Errorf("error does not name the file: %v", err)
+	}
+	return err
+}

@@ -27,11 +27,11 @@ import (
 	"strings"
 )
 
-const (
-	bufferSize = 256 << 10
-	// maxLine bounds the memory that a file without line ends can take.
-	maxLine = 64 << 20
-)
+const bufferSize = 256 << 10
+
+// MaxLine is the length of the longest line accepted, in bytes. It bounds the
+// memory that a file without line ends can take.
+const MaxLine = 64 << 20
 
 // RowError is a fault of one row. Other errors, such as a truncated file, end
 // the reading.
@@ -54,17 +54,40 @@ func (e *RowError) Unwrap() error { return e.Err }
 // File is a text file open for reading.
 type File struct {
 	path   string
-	file   *os.File
+	file   *os.File // nil: none to close
+	packed string   // the format that the text is packed in; "": none
 	reader *bufio.Reader
-	gzip   bool
 	line   int
 	long   []byte // holds lines longer than the reader's buffer
+}
+
+// New returns a file that reads r, whatever lies at path.
+func New(path string, r io.Reader) *File {
+	return &File{path: path, reader: bufio.NewReaderSize(r, bufferSize)}
 }
 
 // Open opens a plain or gzip-compressed file (told apart by its first bytes).
 // progress, unless nil, is called now and then with the number of bytes read
 // from the disk so far.
 func Open(path string, progress func(bytesRead int64)) (*File, error) {
+	return OpenPacked(path, progress, func(r *bufio.Reader) (io.Reader, string, error) {
+		if magic, _ := r.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+			return r, "", nil
+		}
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, "", fmt.Errorf("bad gzip header: %w", err)
+		}
+		return z, "gzip", nil
+	})
+}
+
+// Unpacker returns the text that is packed in r and the name of the format, or
+// r itself and no name if it is plain.
+type Unpacker func(r *bufio.Reader) (text io.Reader, format string, err error)
+
+// OpenPacked opens a file that unpack knows to unpack.
+func OpenPacked(path string, progress func(bytesRead int64), unpack Unpacker) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -73,32 +96,35 @@ func Open(path string, progress func(bytesRead int64)) (*File, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s: is a folder, expected a file", path)
 	}
-	f := &File{path: path, file: file}
 	var src io.Reader = file
 	if progress != nil {
 		src = &counter{r: file, hook: progress}
 	}
-	f.reader = bufio.NewReaderSize(src, bufferSize)
-	if magic, _ := f.reader.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(f.reader)
-		if err != nil {
-			file.Close()
-			return nil, fmt.Errorf("%s: bad gzip header: %w", path, err)
-		}
-		f.gzip = true
-		f.reader = bufio.NewReaderSize(z, bufferSize)
+	text, format, err := unpack(bufio.NewReaderSize(src, bufferSize))
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if bom, _ := f.reader.Peek(3); string(bom) == "\xef\xbb\xbf" {
-		f.reader.Discard(3)
-	}
+	f := New(path, text)
+	f.file, f.packed = file, format
 	return f, nil
 }
 
 // Path returns the path the file was opened with.
 func (f *File) Path() string { return f.path }
 
-// Close closes the file.
-func (f *File) Close() error { return f.file.Close() }
+// Where returns the path and the number of the line last read, for messages.
+func (f *File) Where() string { return fmt.Sprintf("%s:%d", f.path, f.line) }
+
+// Close closes the file. To close it again does nothing.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}
 
 // Line returns the next line that is not empty, without its line end; it is
 // valid until the next call. The error at the end of the file is io.EOF.
@@ -108,8 +134,9 @@ func (f *File) Line() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n := len(line); n > 0 && line[n-1] == '\r' {
-			line = line[:n-1]
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		if f.line == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff")) // byte order mark
 		}
 		if len(line) > 0 {
 			return line, nil
@@ -124,8 +151,8 @@ func (f *File) next() ([]byte, error) {
 		f.long = f.long[:0]
 		for errors.Is(err, bufio.ErrBufferFull) {
 			f.long = append(f.long, line...)
-			if len(f.long) > maxLine {
-				return nil, fmt.Errorf("%s:%d: line is longer than %d MiB", f.path, f.line+1, maxLine>>20)
+			if len(f.long) > MaxLine {
+				return nil, fmt.Errorf("%s:%d: line is longer than %d MiB", f.path, f.line+1, MaxLine>>20)
 			}
 			line, err = f.reader.ReadSlice('\n')
 		}
@@ -141,8 +168,8 @@ func (f *File) next() ([]byte, error) {
 		return line, nil
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
-	case f.gzip && errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("%s:%d: gzip file is truncated: %w", f.path, f.line+1, err)
+	case f.packed != "" && errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("%s:%d: %s file is truncated: %w", f.path, f.line+1, f.packed, err)
 	default:
 		return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
 	}

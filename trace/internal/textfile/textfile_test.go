@@ -1,6 +1,7 @@
 package textfile_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -9,10 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 func write(tb testing.TB, name string, content []byte) string {
@@ -114,6 +116,51 @@ func TestProgress(t *testing.T) {
 	}
 	if len(told) < 3 || told[len(told)-1] != 2_000_000 {
 		t.Errorf("told %v, expected several numbers up to 2000000", told)
+	}
+}
+
+// TestLongestLine: a file without line ends ends in an error, not in all memory.
+func TestLongestLine(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader("a\n"), zeros{})
+	f := textfile.New("f.csv", endless)
+	if line, err := f.Line(); string(line) != "a" || err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if _, err := f.Line(); err == nil || err.Error() != "f.csv:2: line is longer than 64 MiB" {
+		t.Errorf("error %v, expected that line 2 is too long", err)
+	}
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func TestOpenPacked(t *testing.T) {
+	path := write(t, "f.rot13", []byte("nopq\n"))
+	open := func(text io.Reader, err error) (*textfile.File, error) {
+		return textfile.OpenPacked(path, nil, func(*bufio.Reader) (io.Reader, string, error) { return text, "rot13", err })
+	}
+	f, err := open(io.MultiReader(strings.NewReader("abcd\n"), iotest.ErrReader(io.ErrUnexpectedEOF)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := f.Line(); string(line) != "abcd" || err != nil || f.Where() != path+":1" {
+		t.Errorf("%q, %v at %s", line, err, f.Where())
+	}
+	if _, err := f.Line(); err == nil || err.Error() != path+":2: rot13 file is truncated: unexpected EOF" {
+		t.Errorf("error %v, expected that the file is truncated", err)
+	}
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := open(nil, errors.New("no rot13")); err == nil || err.Error() != path+": no rot13" {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -5,23 +5,17 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 // table reads all rows of a CSV file.
-func table(path string) ([][]string, error) {
-	f, err := textfile.Open(path, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
+func table(content []byte) ([][]string, error) {
+	f := textfile.New("f.csv", bytes.NewReader(content))
 	t, err := f.Header()
 	if err != nil {
 		return nil, err
@@ -44,7 +38,7 @@ func table(path string) ([][]string, error) {
 }
 
 func TestRows(t *testing.T) {
-	got, err := table(write(t, "f.csv", []byte("a,b,c\n1,,3\n\"x,y\",\"say \"\"hi\"\"\",\"\"\r\n,,\n")))
+	got, err := table([]byte("a,b,c\n1,,3\n\"x,y\",\"say \"\"hi\"\"\",\"\"\r\n,,\n"))
 	want := [][]string{{"1", "", "3"}, {"x,y", `say "hi"`, ""}, {"", "", ""}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, difference:\n%s", err, diff)
@@ -61,18 +55,14 @@ func TestTableErrors(t *testing.T) {
 		"a,b\n\"1\"x,2\n":      ":2: expected a comma after the closing quote",
 		"\"a\",\"a\"\n\"1,2\n": "appears twice",
 	} {
-		if _, err := table(write(t, "f.csv", []byte(content))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := table([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected %q in it", content, err, want)
 		}
 	}
 }
 
 func TestColumns(t *testing.T) {
-	f, err := textfile.Open(write(t, "f.csv", []byte("id,time\n")), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := textfile.New("f.csv", strings.NewReader("id,time\n"))
 	table, err := f.Header()
 	if err != nil {
 		t.Fatal(err)
@@ -101,12 +91,8 @@ func FuzzRows(f *testing.F) {
 	f.Add([]byte("a,b\n\"1,\"\"\",2\r\n\n,\n"))
 	f.Add([]byte("\xef\xbb\xbfa\n\"\"\n"))
 	f.Add([]byte("a,b\n\"1\n2\",3\n"))
-	path := filepath.Join(f.TempDir(), "f.csv") // one file for all: far faster
 	f.Fuzz(func(t *testing.T, content []byte) {
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		got, err := table(path)
+		got, err := table(content)
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/trace/store/textfile"
+	"lorasim/trace/internal/textfile"
 )
 
 func TestInt(t *testing.T) {

@@ -1,0 +1,105 @@
+// Package atomicfile writes files that appear under their name only when they
+// are complete, so that nobody ever reads half a file and a failed run leaves
+// the file that was there before as it was.
+//
+//	err := atomicfile.Write("plot.svg", func(f *atomicfile.File) error {
+//		_, err := canvas.WriteTo(f)
+//		return err
+//	})
+//
+// What is not written in one go goes into a [File]:
+//
+//	f, err := atomicfile.Create("run.parquet")
+//	defer f.Abort() // does nothing after Commit
+//	_, err = f.Write(data)
+//	err = f.Commit()
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is a file being written under a temporary name, in the folder of its
+// final one, so that giving it that name is one step.
+type File struct {
+	temp *os.File
+	path string
+	done bool
+}
+
+// Create begins the file path.
+func Create(path string) (*File, error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return nil, named(err, path)
+	}
+	return &File{temp: temp, path: path}, nil
+}
+
+// named names the file that the user knows in an error about the temporary one.
+func named(err error, path string) error {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return &fs.PathError{Op: e.Op, Path: path, Err: e.Err}
+	}
+	return err
+}
+
+// Write writes b to the file, without a buffer.
+func (f *File) Write(b []byte) (int, error) {
+	n, err := f.temp.Write(b)
+	if err != nil {
+		err = named(err, f.path)
+	}
+	return n, err
+}
+
+// Seek is that of an [os.File].
+func (f *File) Seek(offset int64, whence int) (int64, error) { return f.temp.Seek(offset, whence) }
+
+// Commit completes the file and gives it its name; everybody may read it. After
+// an error the file is gone.
+func (f *File) Commit() error {
+	if f.done {
+		return fs.ErrClosed
+	}
+	defer f.Abort()
+	if err := f.temp.Chmod(0o644); err != nil { // CreateTemp lets only the owner in
+		return named(err, f.path)
+	}
+	if err := f.temp.Close(); err != nil {
+		return named(err, f.path)
+	}
+	if err := os.Rename(f.temp.Name(), f.path); err != nil {
+		return err
+	}
+	f.done = true
+	return nil
+}
+
+// Abort removes the file, unless it is complete or removed already.
+func (f *File) Abort() {
+	if f.done {
+		return
+	}
+	f.done = true
+	f.temp.Close()
+	os.Remove(f.temp.Name())
+}
+
+// Write writes the file path through fill; if fill returns an error or panics,
+// nothing is left of it.
+func Write(path string, fill func(*File) error) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if err := fill(f); err != nil {
+		return err
+	}
+	return f.Commit()
+}
