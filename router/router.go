@@ -141,6 +141,8 @@ type Router struct {
 	Placement [][]int32
 	// ReadsKV: the policy looks at KVUsed.
 	ReadsKV bool
+	// Planner is the policy's planner, nil: it has none.
+	Planner Planner
 	// Prefetch: workers load adapters of waiting requests into free slots early.
 	Prefetch bool
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -11,9 +12,9 @@ import (
 // needs no loading.
 type adapterTable struct {
 	rows  []adapterRow
-	slots []int32 // rows that hold a GPU slot or are being loaded into one
-	hosts int     // adapters in host memory
-	queue []int32 // rows whose loads wait for their turn, the first one runs
+	slots []int32  // rows that hold a GPU slot or are being loaded into one
+	hosts int      // adapters in host memory
+	queue []ticket // loads that wait for their turn, the first one runs
 	// drained is the row that makes way for a starving request; its own
 	// waiting requests are passed over. -1: none.
 	drained int32
@@ -28,6 +29,21 @@ type adapterRow struct {
 	loaded  int64 // clock of its loading
 
 	loadFrom, loadTo tick.Ticks // its latest load beside the steps
+
+	failures int // loads that failed in a row
+
+	fetch   bool // on its way to host memory, without a GPU slot
+	leaving bool // dropped as soon as no request there uses it
+}
+
+// fetching says whether the adapter is on its way to the worker.
+func (r *adapterRow) fetching() bool { return r.fetch || r.loading }
+
+// ticket is a load beside the steps.
+type ticket struct {
+	row  int32
+	slot bool       // into the GPU slot that it holds already; else to host memory
+	ends tick.Ticks // when it is done
 }
 
 // initAdapters puts the adapters where the placement wants them: in host
@@ -169,6 +185,7 @@ func (w *worker) takeSlot(row int32) {
 		if w.isLoRA(out) {
 			w.setTier(out, router.Host)
 			w.stats.Evictions++
+			defer w.settle(out)
 		}
 		if out == t.drained {
 			t.drained = -1
@@ -185,7 +202,7 @@ func (w *worker) takeSlot(row int32) {
 // fetchHost books host memory for an adapter that is not there yet, dropping
 // the least recently used one without a slot if host memory is full.
 func (w *worker) fetchHost(row int32) {
-	if w.v.Adapters[row].Tier >= router.Host {
+	if w.v.Adapters[row].Tier >= router.Host || w.adapters.rows[row].fetch {
 		return
 	}
 	t := &w.adapters
@@ -209,20 +226,19 @@ func (w *worker) fetchHost(row int32) {
 }
 
 // useAdapter makes the adapter of a request that enters a prefill step active.
-// It returns the time the step has to wait for its load.
-func (w *worker) useAdapter(i int32) tick.Ticks {
+// It returns the time the step has to wait for its load, and false if the load
+// failed for good.
+func (w *worker) useAdapter(i int32) (wait tick.Ticks, ok bool) {
 	req := &w.s.reqs[i]
 	row := req.adapter
 	r := &w.adapters.rows[row]
-	var wait tick.Ticks
 	switch {
 	case !r.slot:
 		w.takeSlot(row)
 		if w.isLoRA(row) {
-			wait = w.loadTime(row)
-			w.fetchHost(row)
-			w.setTier(row, router.GPU)
-			w.countLoad(wait)
+			if wait, ok = w.loadNow(row); !ok {
+				return wait, false
+			}
 			req.cold += wait
 		}
 	case r.loadTo > req.queued: // loaded beside the steps while the request waited
@@ -234,19 +250,74 @@ func (w *worker) useAdapter(i int32) tick.Ticks {
 	if r.active++; r.active == 1 && !r.loading {
 		w.v.SlotsIdle--
 	}
-	return wait
+	return wait, true
 }
 
 // deactivate drops one request of a row from the batch.
 func (w *worker) deactivate(row int32) {
 	r := &w.adapters.rows[row]
-	if r.active--; r.active == 0 {
+	if r.active--; r.active == 0 && !r.loading {
 		w.v.SlotsIdle++
 	}
 }
 
+// loadNow loads an adapter into the slot that it has been given while no step
+// runs. It returns the time that takes; a load that fails is tried again, until
+// it has failed too often.
+func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
+	wait := w.loadTime(row)
+	r := &w.adapters.rows[row]
+	if r.fetch { // what is under way counts
+		wait += max(r.loadTo-w.s.now, 0)
+	}
+	for range maxFailures {
+		total += wait
+		if !w.loadFails() {
+			w.fetchHost(row)
+			w.setTier(row, router.GPU)
+			w.countLoad(total)
+			r.failures = 0
+			return total, true
+		}
+	}
+	w.dropSlot(row)
+	w.failWaiting(row, w.s.now+total)
+	return total, false
+}
+
+// maxFailures is how often a load is tried before the requests that wait for
+// the adapter fail.
+const maxFailures = 10
+
+// failWaiting fails the requests that wait for an adapter that does not load.
+func (w *worker) failWaiting(row int32, at tick.Ticks) {
+	for i := w.queue.byAdapter[row].head; i >= 0; i = w.queue.byAdapter[row].head {
+		w.dequeue(i)
+		w.leave(i)
+		w.s.finish(i, record.Failed, "its adapter does not load", at+w.costs.Overhead)
+	}
+	w.adapters.rows[row].failures = 0
+	w.settle(row)
+	w.roomMade()
+}
+
+// loadFails draws whether a load fails, and counts it.
+func (w *worker) loadFails() bool {
+	p := w.s.cfg.LoadFailures
+	if p <= 0 || w.s.rng.Float64() >= p {
+		return false
+	}
+	w.stats.Failures++
+	return true
+}
+
+// loadTime is how long a load into a GPU slot takes.
 func (w *worker) loadTime(row int32) tick.Ticks {
-	return w.costs.Load(w.s.adapters[row].Rank, w.v.Adapters[row].Tier)
+	tier := w.v.Adapters[row].Tier
+	if w.adapters.rows[row].fetch {
+		tier = router.Host // by the time it is its turn
+	}
+	return w.costs.Load(w.s.adapters[row].Rank, tier)
 }
 
 func (w *worker) countLoad(t tick.Ticks) {
@@ -254,23 +325,38 @@ func (w *worker) countLoad(t tick.Ticks) {
 	w.stats.LoadTime += t
 }
 
-// startLoad starts or queues the load of an adapter beside the steps; the
-// caller has made sure that it can get a slot.
+// startLoad starts or queues the load of an adapter into a GPU slot beside the
+// steps; the caller has made sure that it can get one.
 func (w *worker) startLoad(row int32) {
-	t := &w.adapters
 	w.takeSlot(row)
 	takes := w.loadTime(row)
 	w.fetchHost(row)
 	w.countLoad(takes)
-	r := &t.rows[row]
-	r.loading, r.loadFrom = true, w.s.now
+	w.adapters.rows[row].loading = true
 	w.v.SlotsIdle--
 	w.v.Adapters[row].Loading = true
+	w.enqueueLoad(row, true, takes)
+}
+
+// startFetch starts or queues bringing an adapter to host memory.
+func (w *worker) startFetch(row int32) {
+	rank := w.s.adapters[row].Rank
+	takes := w.costs.Load(rank, w.v.Adapters[row].Tier) - w.costs.Load(rank, router.Host)
+	w.fetchHost(row)
+	w.adapters.rows[row].fetch = true
+	w.enqueueLoad(row, false, takes)
+}
+
+// enqueueLoad books the loader, which does one thing at a time.
+func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
+	t := &w.adapters
+	r := &t.rows[row]
+	r.loadFrom = w.s.now
 	if n := len(t.queue); n > 0 {
-		r.loadFrom = t.rows[t.queue[n-1]].loadTo // one at a time
+		r.loadFrom = t.queue[n-1].ends
 	}
 	r.loadTo = r.loadFrom + takes
-	t.queue = append(t.queue, row)
+	t.queue = append(t.queue, ticket{row, slot, r.loadTo})
 	if len(t.queue) == 1 {
 		w.s.timers.set(w.loadTimer(), r.loadTo)
 	}
@@ -281,20 +367,113 @@ func (w *worker) loadTimer() int { return len(w.s.workers) + w.id }
 // endLoad ends the load under way and starts the next.
 func (w *worker) endLoad() {
 	t := &w.adapters
-	row := t.queue[0]
+	k := t.queue[0]
 	t.queue = append(t.queue[:0], t.queue[1:]...)
-	t.rows[row].loading = false
-	if t.rows[row].active == 0 {
-		w.v.SlotsIdle++
-	}
-	w.v.Adapters[row].Loading = false
-	w.setTier(row, router.GPU)
+	r := &t.rows[k.row]
 	if len(t.queue) > 0 {
-		w.s.timers.set(w.loadTimer(), t.rows[t.queue[0]].loadTo)
+		w.s.timers.set(w.loadTimer(), t.queue[0].ends)
 	}
+	failed := w.loadFails()
+	if k.slot {
+		r.loading = false
+		w.v.Adapters[k.row].Loading = false
+		if r.active == 0 {
+			w.v.SlotsIdle++
+		}
+	} else {
+		r.fetch = false
+	}
+	switch {
+	case !failed && k.slot:
+		r.failures = 0
+		w.setTier(k.row, router.GPU)
+	case !failed:
+		w.setTier(k.row, max(w.v.Adapters[k.row].Tier, router.Host)) // it may have got a slot meanwhile
+	default:
+		w.loadFailed(k)
+	}
+	w.settle(k.row)
 	if w.queue.n > 0 {
-		w.full = false
-		w.wake()
+		w.roomMade()
+	}
+}
+
+// loadFailed undoes a load that failed. Requests that wait for the adapter try
+// again; the router is told.
+func (w *worker) loadFailed(k ticket) {
+	t := &w.adapters
+	r := &t.rows[k.row]
+	if r.active > 0 || !k.slot && r.slot {
+		// a step has counted on it: by its end a second try has succeeded
+		w.setTier(k.row, router.GPU)
+		return
+	}
+	if k.slot {
+		w.dropSlot(k.row)
+	}
+	if w.v.Adapters[k.row].Tier < router.Host {
+		t.hosts--
+	}
+	if r.failures++; r.failures >= maxFailures {
+		w.failWaiting(k.row, w.s.now)
+	}
+	if w.s.plan.watcher != nil {
+		w.s.plan.watcher.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: k.row})
+	}
+}
+
+// dropSlot takes the GPU slot from a row that no request uses.
+func (w *worker) dropSlot(row int32) {
+	t := &w.adapters
+	for k, r := range t.slots {
+		if r == row {
+			t.slots[k] = t.slots[len(t.slots)-1]
+			t.slots = t.slots[:len(t.slots)-1]
+			break
+		}
+	}
+	t.rows[row].slot = false
+	w.v.SlotsIdle--
+	w.v.SlotsUsed = len(t.slots)
+	if row == t.drained {
+		t.drained = -1
+	}
+}
+
+// bring makes an adapter come to the worker because a plan says so: to host
+// memory, and to a GPU slot if one is free.
+func (w *worker) bring(row int32) {
+	r := &w.adapters.rows[row]
+	r.leaving = false
+	switch {
+	case r.slot || r.fetching():
+	case len(w.adapters.slots) < w.eng.MaxLorasPerBatch:
+		w.startLoad(row)
+	case w.v.Adapters[row].Tier < router.Host:
+		w.startFetch(row)
+	}
+}
+
+// release makes an adapter go as soon as nobody needs it.
+func (w *worker) release(row int32) {
+	w.adapters.rows[row].leaving = true
+	w.settle(row)
+}
+
+// settle drops an adapter that is to go once no request on the worker uses it.
+func (w *worker) settle(row int32) {
+	r := &w.adapters.rows[row]
+	if !r.leaving || r.active > 0 || r.fetching() || w.queue.byAdapter[row].at >= 0 || !w.isLoRA(row) {
+		return
+	}
+	r.leaving = false
+	if r.slot {
+		w.dropSlot(row)
+		w.roomMade()
+	}
+	if w.v.Adapters[row].Tier >= router.Host {
+		w.adapters.hosts--
+		w.setTier(row, w.s.cfg.Home)
 	}
 }
 
@@ -302,7 +481,7 @@ func (w *worker) endLoad() {
 // costs no other waiting request its adapter.
 func (w *worker) prefetch(row int32) {
 	t := &w.adapters
-	if !w.isLoRA(row) || t.rows[row].slot {
+	if !w.isLoRA(row) || t.rows[row].slot || t.rows[row].fetch {
 		return
 	}
 	if len(t.slots) >= w.eng.MaxLorasPerBatch {

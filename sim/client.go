@@ -33,7 +33,10 @@ func (s *sim) sendHead() {
 	*r = request{
 		id: h.ID, arrival: h.Arrival, arrived: s.headT, sent: s.now, first: tick.Never,
 		prompt: h.Prompt, output: h.Output, maxNew: h.Budget(), adapter: h.Adapter,
-		workerFirst: -1, worker: -1,
+		workerFirst: -1, worker: -1, started: tick.Never,
+	}
+	if s.plan.byID != nil {
+		s.plan.byID[r.id] = i
 	}
 	dest := s.cfg.Router.Policy.Route(router.Request{ID: h.ID, Adapter: h.Adapter, Prompt: h.Prompt, MaxNew: r.maxNew}, s.routerView())
 	if h.Adapter == trace.BaseModel {
@@ -50,6 +53,7 @@ func (s *sim) sendHead() {
 		return
 	}
 	w.enqueue(i)
+	s.adjust()
 }
 
 // routerView brings the view up to now.
@@ -96,6 +100,14 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 	}
 	s.obs.Done(rec)
 	s.done++
+	if s.plan.byID != nil {
+		delete(s.plan.byID, r.id)
+	}
+	if s.plan.learner != nil && status == record.OK {
+		s.plan.learner.Finished(router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output,
+			Exec: (at - r.started).Seconds(), Now: s.now.Seconds()})
+	}
+	r.id, r.moving = -1, notMoving
 	s.end = max(s.end, at)
 	s.free = append(s.free, i)
 	if s.cfg.MaxConcurrency > 0 {

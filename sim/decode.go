@@ -7,11 +7,13 @@ import (
 	"lorasim/internal/tick"
 )
 
-// join takes a request whose prompt is prefilled into the running batch.
-func (w *worker) join(i int32) {
+// join takes a request whose prompt is prefilled into the running batch. Its
+// latest token came at time at.
+func (w *worker) join(i int32, at tick.Ticks) {
 	r := &w.s.reqs[i]
 	n := int64(r.prefilled)
-	r.joinStep, r.joinTime = w.steps, w.s.now
+	r.state = running
+	r.joinStep, r.joinTime = w.steps, at
 	r.finishStep = w.steps + int64(r.output-r.generated)
 	w.push(i)
 	w.ctx += n
@@ -49,6 +51,7 @@ func (w *worker) part(i int32) {
 	w.v.Running--
 	w.countAdapter(r.adapter, -1, 0)
 	w.deactivate(r.adapter)
+	w.settle(r.adapter)
 	w.full, w.retry = false, true // room for others
 }
 
@@ -113,6 +116,18 @@ func (w *worker) stepsUntil(t tick.Ticks) int64 {
 
 // endDecode books the run of decode steps and reports the requests it finished.
 func (w *worker) endDecode() {
+	w.advance()
+	for len(w.batch) > 0 && w.s.reqs[w.batch[0]].finishStep == w.steps {
+		i := w.batch[0]
+		w.remove(0)
+		w.older--
+		w.part(i)
+		w.complete(i)
+	}
+}
+
+// advance books the steps of the run.
+func (w *worker) advance() {
 	run := w.run
 	k, b := run.Count, run.Batch
 	w.kv.decode(w.steps, b, k)
@@ -129,14 +144,7 @@ func (w *worker) endDecode() {
 	w.reportGaps(run.End(1))
 	run.Start += w.costs.Overhead
 	w.s.obs.Steps(run)
-	w.lastDecode, w.older = w.s.now, b
-	for len(w.batch) > 0 && w.s.reqs[w.batch[0]].finishStep == w.steps {
-		i := w.batch[0]
-		w.remove(0)
-		w.older--
-		w.part(i)
-		w.complete(i)
-	}
+	w.lastDecode, w.older = w.run.End(k), b
 }
 
 // reportGaps reports the gap before the first token of a run, which comes at
@@ -241,6 +249,7 @@ func (w *worker) putBack(k int) {
 	w.remove(k)
 	w.forget(&w.s.reqs[i])
 	w.part(i)
+	w.s.reqs[i].moving = notMoving // a migration that was under way is off
 	w.stats.Retractions++
 	w.wait(i)
 }
@@ -261,17 +270,20 @@ func (w *worker) reestimate() {
 	w.ratioSince = w.steps
 }
 
-// kvNow is the number of KV tokens at this instant, within a run of steps.
-func (w *worker) kvNow() int64 {
+// stepsDone is the number of steps of the run that are over at this instant.
+func (w *worker) stepsDone() int64 {
 	if w.phase != decode || w.s.now <= w.run.Start {
-		return w.kv.tokens
+		return 0
 	}
 	k := w.stepsUntil(w.s.now)
 	if w.run.End(k) > w.s.now {
 		k--
 	}
-	return w.kv.tokens + k*w.run.Batch
+	return k
 }
+
+// kvNow is the number of KV tokens at this instant, within a run of steps.
+func (w *worker) kvNow() int64 { return w.kv.tokens + w.stepsDone()*w.run.Batch }
 
 // push adds a request to the heap of the batch.
 func (w *worker) push(i int32) {

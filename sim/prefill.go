@@ -58,7 +58,11 @@ func (w *worker) beginPrefill() bool {
 		}
 	}
 	if len(w.filling) == 0 {
-		return false
+		if load > 0 { // for requests that bring their KV cache, or whose adapter failed to load
+			w.stats.Stalled += load
+			w.schedule(prefill, w.s.now+load)
+		}
+		return load > 0
 	}
 	w.stats.PrefillSteps++
 	w.stats.Stalled += load
@@ -93,6 +97,9 @@ func (w *worker) admit(i int32, room *admission, work *profile.PrefillWork) (loa
 	r := &w.s.reqs[i]
 	prompt := int64(r.prompt + r.generated)
 	reserve := w.reserve(r, 0)
+	if r.carried > 0 {
+		return w.admitCarried(i, reserve, room)
+	}
 	if float64(prompt+reserve) >= room.total {
 		w.full = true
 		return 0, false
@@ -100,22 +107,57 @@ func (w *worker) admit(i int32, room *admission, work *profile.PrefillWork) (loa
 	if prompt >= room.input && len(w.filling) > 0 {
 		return 0, false
 	}
+	if load, ok = w.start(i); !ok {
+		return load, true // it is gone; others may follow
+	}
 	n := prompt
 	if n > room.chunk {
 		n, reserve = room.chunk, 0
 		w.chunked = i
 	}
-	load = w.useAdapter(i)
-	w.queue.remove(w.s.reqs, i)
-	w.v.Queued--
-	w.v.QueuedToks -= int64(r.prompt)
-	w.v.Running++
-	w.countAdapter(r.adapter, 1, -1)
-	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
+	r.state = filling
 	w.fill(i, n, reserve, room, work)
 	if room.total <= 0 || room.current <= 0 {
 		w.full = true
 	}
+	return load, true
+}
+
+// start takes a request from the queue to run it. It returns the time to wait
+// for its adapter, and false if that could not be loaded: the request has then
+// failed.
+func (w *worker) start(i int32) (load tick.Ticks, ok bool) {
+	r := &w.s.reqs[i]
+	if load, ok = w.useAdapter(i); !ok {
+		return load, false
+	}
+	w.dequeue(i)
+	w.v.Running++
+	w.countAdapter(r.adapter, 1, 0)
+	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
+	r.started = min(r.started, w.s.now)
+	return load, true
+}
+
+// admitCarried takes a request that brings its KV cache into the batch: there
+// is nothing to prefill.
+func (w *worker) admitCarried(i int32, reserve int64, room *admission) (load tick.Ticks, ok bool) {
+	r := &w.s.reqs[i]
+	if float64(r.carried+reserve) >= room.total {
+		w.full = true
+		return 0, false
+	}
+	if load, ok = w.start(i); !ok {
+		return load, true
+	}
+	before := w.kv.used
+	w.kv.grow(0, r.carried)
+	alloc := (w.kv.used - before) * w.kv.size
+	room.total -= float64(alloc + reserve)
+	room.current -= alloc
+	r.prefilled, r.carried = int32(r.carried), 0
+	w.join(i, r.last)
+	w.groups = append(w.groups, group{r.last, 1})
 	return load, true
 }
 
@@ -171,7 +213,7 @@ func (w *worker) endPrefill() {
 			w.completePrefill(c.req)
 			continue
 		}
-		w.join(c.req)
+		w.join(c.req, w.s.now)
 		joined++
 	}
 	w.filling = w.filling[:0]
@@ -195,6 +237,7 @@ func (w *worker) completePrefill(i int32) {
 	w.v.KVUsed = w.kv.tokens
 	w.countAdapter(r.adapter, -1, 0)
 	w.deactivate(r.adapter)
+	w.settle(r.adapter)
 	w.full, w.retry = false, true
 	w.complete(i)
 }

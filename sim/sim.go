@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -54,6 +55,17 @@ type Config struct {
 	// TokenTimes fills in the gaps of the records, at a cost for every token.
 	TokenTimes bool
 
+	// MoveMode is how requests move that plans send elsewhere.
+	MoveMode Mode
+	// LoadFailures is the probability that an adapter load fails, once its time
+	// is spent.
+	LoadFailures float64
+	Outages      []Outage
+	// NoFailover: requests fail with their worker instead of going to another.
+	NoFailover bool
+	// Seed of what is random in the simulator itself: failures.
+	Seed uint64
+
 	// Progress, where set, is called now and then with the requests done and
 	// the simulated time in seconds.
 	Progress func(done int64, now float64)
@@ -69,6 +81,7 @@ type WorkerStats struct {
 	LoadTime     tick.Ticks // time those loads took
 	Stalled      tick.Ticks // part of Busy spent waiting for adapter loads
 	Evictions    int64      // adapters that lost their GPU slot
+	Failures     int64      // loads that failed
 	Retractions  int64      // requests that lost their KV cache
 	PeakRunning  int64
 	PeakKV       int64 // tokens
@@ -80,6 +93,7 @@ type Stats struct {
 	Requests int64
 	Events   int64
 	End      tick.Ticks // when the client saw the last token
+	Plans    PlanStats
 }
 
 // Run simulates the whole source. It returns an error if the configuration is
@@ -102,7 +116,13 @@ type sim struct {
 	ranks    []int // ranks[i]: rank of adapter i where it is resolved by a worker's profile
 	obs      record.Observer
 
-	now     tick.Ticks
+	now    tick.Ticks
+	events events
+	rng    *rand.Rand
+	plan   planning
+	// transfers under way; an id below 0 marks an unused place
+	transfers []transfer
+
 	timers  timers // slot w: end of worker w's step; slot W+w: end of its adapter load
 	workers []worker
 	ready   []int32 // workers to begin a step at this instant
@@ -122,7 +142,7 @@ type sim struct {
 	rec      record.Request // the record under way, reused
 	requests int64
 	done     int64
-	events   int64
+	loops    int64
 	end      tick.Ticks
 }
 
@@ -152,6 +172,13 @@ func newSim(cfg Config) (*sim, error) {
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)
 	}
+	s.rng = rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))
+	if err := s.scheduleOutages(); err != nil {
+		return nil, err
+	}
+	if err := s.initPlanning(); err != nil {
+		return nil, err
+	}
 	if err := s.fetch(); err != nil {
 		return nil, err
 	}
@@ -172,8 +199,8 @@ func (s *sim) run(ctx context.Context) error {
 			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times", tick.Max.Seconds()/86400)
 		}
 		s.now = now
-		s.events++
-		if s.events&0xfff == 0 {
+		s.loops++
+		if s.loops&0xfff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -188,11 +215,13 @@ func (s *sim) run(ctx context.Context) error {
 				s.workers[slot-len(s.workers)].endLoad()
 			}
 		}
+		s.handle(eventArrivals)
 		if err := s.send(); err != nil {
 			return err
 		}
-		for _, w := range s.ready {
-			s.workers[w].begin()
+		s.handle(eventPlan + 1)
+		for k := 0; k < len(s.ready); k++ { // one may make another ready
+			s.workers[s.ready[k]].begin()
 		}
 		s.ready = s.ready[:0]
 	}
@@ -211,7 +240,32 @@ func (s *sim) next() tick.Ticks {
 	if len(s.releases) > 0 {
 		t = min(t, s.releases[0])
 	}
-	return t
+	if t == tick.Never && s.events.work == 0 {
+		return t // planning alone is no reason to go on
+	}
+	return min(t, s.events.top())
+}
+
+// handle deals with the events that are due and of a kind before the given one.
+func (s *sim) handle(before eventKind) {
+	for {
+		e, ok := s.events.due(s.now, before)
+		if !ok {
+			return
+		}
+		switch e.kind {
+		case eventTransfer:
+			s.endTransfer(e.what)
+		case eventDown:
+			s.workers[e.what].fail()
+		case eventUp:
+			s.workers[e.what].recover()
+		case eventApply:
+			s.applyPending()
+		case eventPlan:
+			s.planNow()
+		}
+	}
 }
 
 // hasRoom says whether the client may have one more request in flight.
@@ -246,7 +300,7 @@ func (s *sim) fetch() error {
 }
 
 func (s *sim) stats() *Stats {
-	st := &Stats{Requests: s.done, Events: s.events, End: s.end}
+	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}
 	for i := range s.workers {
 		st.Workers = append(st.Workers, s.workers[i].stats)
 	}
@@ -279,7 +333,24 @@ type request struct {
 
 	workerFirst, worker int32
 	migrations          int32
+
+	state   state
+	moving  moving
+	dest    int32      // worker that it moves to
+	carried int64      // KV tokens that come with it
+	copied  int64      // KV tokens that a precopy has sent ahead
+	started tick.Ticks // when it first entered a prefill step
 }
+
+// state is where a request is.
+type state uint8
+
+const (
+	waiting state = iota // in a worker's queue
+	filling              // in a prefill step, or between two chunks
+	running              // in a batch
+	transit              // between two workers
+)
 
 // alloc returns the index of an unused request.
 func (s *sim) alloc() int32 {

@@ -62,6 +62,11 @@ type worker struct {
 	kv       pages
 	adapters adapterTable
 
+	departing []int32    // requests to take out of the batch at the end of the step
+	held      int64      // KV tokens of requests whose copy is under way
+	linkFree  tick.Ticks // when its link can carry the next KV cache
+	failedAt  tick.Ticks // when it last failed
+
 	ratioFrom  float64 // new-token ratio ratioSince steps ago
 	ratioSince int64   // steps at that time
 }
@@ -82,7 +87,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
-	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], chunked: -1, ratioFrom: e.NewTokenRatio}
+	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], chunked: -1, failedAt: -1, ratioFrom: e.NewTokenRatio}
 	w.kv.init(kvTokens, int64(e.PageSize))
 	*w.v = router.Worker{
 		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
@@ -119,6 +124,7 @@ func (w *worker) enqueue(i int32) {
 	w.allRank.add(r.adapter, 1)
 	w.v.MaxRank = w.allRank.max()
 	w.wait(i)
+	w.adapters.rows[r.adapter].leaving = false // it is needed after all
 	if w.s.cfg.Router.Prefetch {
 		w.prefetch(r.adapter)
 	}
@@ -129,10 +135,20 @@ func (w *worker) enqueue(i int32) {
 func (w *worker) wait(i int32) {
 	r := &w.s.reqs[i]
 	r.queued = w.s.now
+	r.state = waiting
 	w.queue.push(w.s.reqs, i)
 	w.v.Queued++
 	w.v.QueuedToks += int64(r.prompt)
 	w.countAdapter(r.adapter, 0, 1)
+}
+
+// dequeue takes a request out of the waiting queue.
+func (w *worker) dequeue(i int32) {
+	r := &w.s.reqs[i]
+	w.queue.remove(w.s.reqs, i)
+	w.v.Queued--
+	w.v.QueuedToks -= int64(r.prompt)
+	w.countAdapter(r.adapter, 0, -1)
 }
 
 // leave drops a request from the counts that routers see.
@@ -158,6 +174,15 @@ func (w *worker) wake() {
 	}
 }
 
+// roomMade tells the worker that something beside a finished request may let
+// waiting requests in.
+func (w *worker) roomMade() {
+	w.full = false
+	if w.queue.n > 0 {
+		w.wake()
+	}
+}
+
 // getReady makes the worker begin a step at this instant.
 func (w *worker) getReady() {
 	if !w.ready {
@@ -170,6 +195,12 @@ func (w *worker) getReady() {
 // steps, else none.
 func (w *worker) begin() {
 	w.ready = false
+	if !w.v.Up || w.phase != idle {
+		return // what made it ready came while it was beginning a step
+	}
+	if len(w.departing) > 0 {
+		w.sendDeparting()
+	}
 	for {
 		if w.starvesAt() <= w.s.now {
 			w.retry = true
@@ -181,7 +212,7 @@ func (w *worker) begin() {
 			w.retry = false
 		}
 		if len(w.batch) == 0 {
-			if w.queue.n > 0 && len(w.adapters.queue) == 0 {
+			if w.queue.n > 0 && len(w.adapters.queue) == 0 && w.held == 0 {
 				w.giveUp() // nothing runs or loads, so nothing would ever change
 				continue
 			}
@@ -201,12 +232,9 @@ func (w *worker) begin() {
 // giveUp fails the first waiting request, which cannot even run alone.
 func (w *worker) giveUp() {
 	i := w.queue.head
-	r := &w.s.reqs[i]
-	w.queue.remove(w.s.reqs, i)
-	w.v.Queued--
-	w.v.QueuedToks -= int64(r.prompt)
-	w.countAdapter(r.adapter, 0, -1)
+	w.dequeue(i)
 	w.leave(i)
+	w.settle(w.s.reqs[i].adapter)
 	w.full, w.retry = false, true
 	w.s.finish(i, record.Failed, "does not fit on the worker", w.s.now+w.costs.Overhead)
 }
@@ -220,6 +248,9 @@ func (w *worker) endStep() {
 		w.endDecode()
 	}
 	w.phase = idle
+	if len(w.departing) > 0 {
+		w.sendDeparting()
+	}
 	w.getReady()
 }
 

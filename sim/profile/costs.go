@@ -111,6 +111,11 @@ func (c *Costs) Load(rank int, from router.Tier) tick.Ticks {
 	return tick.FromMilliseconds(ms + a.HostToGPU.ms(bytes))
 }
 
+// Copy is the time to send bytes of KV cache to another worker.
+func (c *Costs) Copy(bytes float64) tick.Ticks {
+	return tick.FromMilliseconds(c.p.Adapters.Network.ms(bytes))
+}
+
 func (s Stage) ms(bytes float64) float64 {
 	return s.LatencyMs + float64(bytes/(s.GBPerS*1e9)*1000)
 }

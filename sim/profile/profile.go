@@ -153,6 +153,8 @@ type Adapters struct {
 	HostToGPU    Stage `yaml:"host_to_gpu"`
 	DiskToHost   Stage `yaml:"disk_to_host"`
 	RemoteToHost Stage `yaml:"remote_to_host"`
+	// Network carries KV caches from worker to worker.
+	Network Stage `yaml:"network"`
 }
 
 // Stage is one hop of an adapter's way: latency + bytes/bandwidth.
@@ -199,6 +201,7 @@ func Default() Profile {
 			HostToGPU:    Stage{LatencyMs: 2, GBPerS: 20},
 			DiskToHost:   Stage{LatencyMs: 50, GBPerS: 1.5},
 			RemoteToHost: Stage{LatencyMs: 200, GBPerS: 0.2},
+			Network:      Stage{LatencyMs: 1, GBPerS: 12.5},
 		},
 	}
 }
@@ -228,6 +231,7 @@ func (p *Profile) Check() error {
 		{"adapters.host_to_gpu.latency_ms", p.Adapters.HostToGPU.LatencyMs},
 		{"adapters.disk_to_host.latency_ms", p.Adapters.DiskToHost.LatencyMs},
 		{"adapters.remote_to_host.latency_ms", p.Adapters.RemoteToHost.LatencyMs},
+		{"adapters.network.latency_ms", p.Adapters.Network.LatencyMs},
 	} {
 		if !(c.v >= 0) || math.IsInf(c.v, 0) {
 			return fmt.Errorf("%s is %v, expected a number >= 0", c.field, c.v)
@@ -249,6 +253,7 @@ func (p *Profile) Check() error {
 		{"adapters.host_to_gpu.gb_per_s", p.Adapters.HostToGPU.GBPerS},
 		{"adapters.disk_to_host.gb_per_s", p.Adapters.DiskToHost.GBPerS},
 		{"adapters.remote_to_host.gb_per_s", p.Adapters.RemoteToHost.GBPerS},
+		{"adapters.network.gb_per_s", p.Adapters.Network.GBPerS},
 	} {
 		if !(c.v > 0) || math.IsInf(c.v, 0) {
 			return fmt.Errorf("%s is %v, expected a number > 0", c.field, c.v)

@@ -1,0 +1,104 @@
+package router
+
+// Active is a request in flight as a planner sees it: like a router, it does
+// not know the output length.
+type Active struct {
+	ID        int64
+	Adapter   int32 // trace.BaseModel: no adapter
+	Worker    int32 // where it waits or runs
+	Running   bool  // it has begun to run (its KV cache holds tokens); else it waits
+	Prompt    int32
+	Generated int32 // tokens so far
+	MaxNew    int32
+	KV        int64   // tokens in the KV cache
+	Age       float64 // s since it was sent
+}
+
+// Situation is what a planner decides on: the view and all requests in flight
+// that may be moved.
+type Situation struct {
+	*View
+	Requests []Active
+}
+
+// Placement is one adapter on one worker.
+type Placement struct {
+	Worker  int32 `json:"worker"`
+	Adapter int32 `json:"adapter"`
+}
+
+// Move sends a request in flight to another worker.
+type Move struct {
+	ID   int64 `json:"id"`
+	From int32 `json:"from"`
+	To   int32 `json:"to"`
+}
+
+// Plan is a change of the cluster that a planner wants. It is applied wholly
+// or not at all: if a part of it cannot be carried out when its time comes,
+// none is. Requests that have ended by then need no moving and do not count.
+type Plan struct {
+	Reason string `json:"reason"` // for people: why this plan
+	// Load brings adapters to workers, Unload takes them away as soon as no
+	// request there uses them.
+	Load   []Placement `json:"load,omitempty"`
+	Unload []Placement `json:"unload,omitempty"`
+	Move   []Move      `json:"move,omitempty"`
+
+	// SolveTime is the time that finding the plan takes, s: the plan is applied
+	// that much later than the situation it was made for.
+	SolveTime float64 `json:"solve_s"`
+	// What the solver says of the plan, where there was one.
+	Solver    string  `json:"solver,omitempty"`
+	Objective float64 `json:"objective_s,omitempty"` // predicted time until all is done, s
+	Stay      float64 `json:"stay_s,omitempty"`      // the same if nothing changed
+	Bound     float64 `json:"bound_s,omitempty"`     // no plan is better
+}
+
+// Empty says whether the plan changes nothing.
+func (p *Plan) Empty() bool { return len(p.Load) == 0 && len(p.Unload) == 0 && len(p.Move) == 0 }
+
+// Gap is the relative distance of the plan to its bound.
+func (p *Plan) Gap() float64 {
+	if p.Objective <= p.Bound || p.Objective == 0 {
+		return 0
+	}
+	return (p.Objective - p.Bound) / p.Objective
+}
+
+// Planner changes placement and moves requests now and then. A policy may be
+// one; like routing, planning is pure.
+type Planner interface {
+	// Interval is the time between plans, s.
+	Interval() float64
+	// Plan returns the change to make, or nil for none. A plan may be empty: it
+	// tells that, and why, nothing is to be done.
+	Plan(s *Situation) *Plan
+	// Applied reports what became of a plan: nil, or why it was dropped.
+	Applied(p *Plan, err error)
+}
+
+// Adjuster is a policy whose routing decisions may change the placement.
+type Adjuster interface {
+	// Adjust returns the change that the latest Route entails, or nil.
+	Adjust() *Plan
+}
+
+// Finished is what a router learns of a request that ended.
+type Finished struct {
+	Adapter int32
+	Worker  int32
+	Output  int32   // tokens
+	Exec    float64 // s from when it began to run to its end
+	Now     float64 // s
+}
+
+// Learner is a policy that wants to know how requests end.
+type Learner interface {
+	Finished(f Finished)
+}
+
+// LoadWatcher is a policy that wants to know of adapter loads that failed.
+type LoadWatcher interface {
+	LoadFailed(p Placement)
+}

@@ -1,0 +1,318 @@
+package sim
+
+import (
+	"context"
+
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// chaos is a planner that knows no sense: it loads, unloads and moves at random,
+// requests that are gone and places that do not exist included.
+type chaos struct {
+	rng      *rand.Rand
+	workers  int
+	adapters int
+	interval float64
+	solve    float64
+	left     int // plans to make
+	applied  int
+	dropped  int
+}
+
+func (c *chaos) Route(r router.Request, v *router.View) int {
+	for range 8 {
+		if w := c.rng.IntN(c.workers); v.Workers[w].Usable() {
+			return w
+		}
+	}
+	for w := range v.Workers {
+		if v.Workers[w].Usable() {
+			return w
+		}
+	}
+	return router.None
+}
+
+func (c *chaos) Interval() float64 { return c.interval }
+
+func (c *chaos) Applied(_ *router.Plan, err error) {
+	if err != nil {
+		c.dropped++
+	} else {
+		c.applied++
+	}
+}
+
+func (c *chaos) Plan(s *router.Situation) *router.Plan {
+	if c.left--; c.left < 0 || c.rng.IntN(5) == 0 {
+		return nil // a planner that never stops keeps requests from ever running
+	}
+	p := &router.Plan{Reason: "chaos", SolveTime: c.solve * c.rng.Float64()}
+	place := func() router.Placement {
+		return router.Placement{Worker: int32(c.rng.IntN(c.workers)), Adapter: int32(c.rng.IntN(c.adapters))}
+	}
+	for range c.rng.IntN(3) {
+		p.Load = append(p.Load, place())
+	}
+	for range c.rng.IntN(3) {
+		p.Unload = append(p.Unload, place())
+	}
+	for _, r := range s.Requests {
+		if c.rng.IntN(3) > 0 {
+			continue
+		}
+		m := router.Move{ID: r.ID, From: r.Worker, To: int32(c.rng.IntN(c.workers))}
+		if m.To == m.From && c.rng.IntN(20) > 0 {
+			continue // mostly; the rest makes a plan that cannot be applied
+		}
+		if c.rng.IntN(30) == 0 {
+			m.From = int32(c.rng.IntN(c.workers))
+		}
+		p.Move = append(p.Move, m)
+	}
+	if c.rng.IntN(10) == 0 {
+		p.Move = append(p.Move, router.Move{ID: 1 << 40, From: 0, To: int32(c.workers - 1)})
+	}
+	return p
+}
+
+// Invariant 7, and 1, 2 and 4 under it: whatever plans, failed loads and
+// outages do, every request ends once, its tokens come without a gap or a
+// repetition, no limit is passed, and nothing is left on any worker.
+func TestPlansLoseNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := genProfile(t)
+		p.Memory.KVBytesPerToken = 100_000
+		p.Adapters.Network = profile.Stage{LatencyMs: 2, GBPerS: rapid.SampledFrom([]float64{0.05, 10}).Draw(t, "bandwidth")}
+		wl := genWorkload(t)
+		n := rapid.IntRange(2, 4).Draw(t, "workers")
+		c := &chaos{
+			rng:     rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "chaos"), 1)),
+			workers: n, adapters: len(wl.Adapters),
+			left:     50,
+			interval: rapid.SampledFrom([]float64{0.003, 0.02, 0.3}).Draw(t, "interval"),
+			solve:    rapid.SampledFrom([]float64{0, 0.001, 0.1}).Draw(t, "solve"),
+		}
+		l := newLedger()
+		cfg := Config{
+			Source: wl.Source(), Router: &router.Router{Policy: c, Planner: c}, Observer: l, TokenTimes: true,
+			MoveMode:     rapid.SampledFrom(Modes()).Draw(t, "mode"),
+			LoadFailures: rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "load_failures"),
+			NoFailover:   rapid.Bool().Draw(t, "no_failover"),
+			Home:         router.Disk,
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "outages") {
+			from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
+			o := Outage{Worker: rapid.IntRange(0, n-1).Draw(t, "down"), From: from}
+			if rapid.Bool().Draw(t, "back") {
+				o.To = from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")
+			}
+			cfg.Outages = append(cfg.Outages, o)
+		}
+		costs := p.Compile()
+		for range n {
+			cfg.Workers = append(cfg.Workers, costs)
+		}
+		s, err := newSim(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		checkEmpty(t, s)
+		if len(l.twice) > 0 {
+			t.Fatalf("requests %v ended twice", l.twice)
+		}
+		checkInvariants(t, wl, l, s.stats(), p)
+		if got, want := int(s.plan.stats.Applied+s.plan.stats.Dropped), c.applied+c.dropped; got > want {
+			t.Fatalf("%d plans applied or dropped, the planner knows of %d", got, want)
+		}
+	})
+}
+
+// script is a planner with one plan, made at a given time.
+type script struct {
+	byID
+	at   float64
+	plan *router.Plan
+	errs []error
+}
+
+func (s *script) Interval() float64                 { return s.at }
+func (s *script) Applied(_ *router.Plan, err error) { s.errs = append(s.errs, err) }
+func (s *script) Plan(*router.Situation) *router.Plan {
+	p := s.plan
+	s.plan = nil
+	return p
+}
+
+// twoWorkers runs a script on two workers of plainProfile (see worked_test.go);
+// all requests start on worker 0.
+func twoWorkers(t *testing.T, p profile.Profile, mode Mode, sc *script, reqs []trace.Request) (*ledger, *Stats) {
+	t.Helper()
+	p.Memory.KVBytesPerToken = 1_000_000 // 1 MB: 0.1 ms a token at 10 GB/s
+	p.Adapters.Network = profile.Stage{LatencyMs: 1, GBPerS: 10}
+	for i := range reqs {
+		reqs[i].ID = int64(i)
+	}
+	sc.byID = byID{1}
+	l := newLedger()
+	st, err := Run(context.Background(), Config{
+		Source:  (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source(),
+		Workers: []*profile.Costs{p.Compile(), p.Compile()}, Observer: l, TokenTimes: true,
+		Router: &router.Router{Policy: sc, Planner: sc, Placement: [][]int32{{0, 1}, {}}}, MoveMode: mode, Home: router.Disk,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, st
+}
+
+// The expectations are worked out by hand. The request prefills 0-10 and decodes
+// in steps of 11 ms; the plan, made at 25 ms, moves it at the boundary at 32 ms
+// (two tokens after the first: 3 tokens, 52 in the KV cache).
+func TestMovesOfARunningRequest(t *testing.T) {
+	reqs := []trace.Request{{Adapter: -1, Prompt: 50, Output: 5}}
+	plan := func() *router.Plan {
+		return &router.Plan{Move: []router.Move{{ID: 0, From: 0, To: 1}}}
+	}
+	for _, c := range []struct {
+		mode   Mode
+		finish float64
+		moved  bool
+		recomp int64
+		lost   float64
+	}{
+		{MoveNone, 10 + 4*11, false, 0, 0},
+		{MoveQueued, 10 + 4*11, false, 0, 0},
+		// prefills 53 tokens at worker 1: 5 + 5.3 ms, which gives the 4th token; one step more
+		{MoveRecompute, 32 + 10.3 + 11, true, 52, 0},
+		// copies 52 tokens: 1 + 5.2 ms; two steps more
+		{MoveCopy, 32 + 6.2 + 22, true, 0, 6.2},
+		// the first round copies the 51 tokens there are at 25 ms (1 + 5.1 ms);
+		// at 31.1 none were added (the step ends at 32), so it leaves at 32 and
+		// copies the one token of that step: 1.1 ms
+		{MovePrecopy, 32 + 1.1 + 22, true, 0, 1.1},
+	} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			l, st := twoWorkers(t, plainProfile(), c.mode, &script{at: 0.025, plan: plan()}, append([]trace.Request(nil), reqs...))
+			l.expect(t, []want{{first: 12, finish: c.finish + 2}})
+			r := l.recs[0]
+			if (r.WorkerLast == 1) != c.moved || (r.Migrations == 1) != c.moved {
+				t.Errorf("on worker %d after %d migrations, expected moved = %v", r.WorkerLast, r.Migrations, c.moved)
+			}
+			if st.Plans.Recomputed != c.recomp || st.Plans.Lost != tick.FromMilliseconds(c.lost) {
+				t.Errorf("%d tokens recomputed, %v ms lost; expected %d, %v", st.Plans.Recomputed, st.Plans.Lost.Milliseconds(), c.recomp, c.lost)
+			}
+		})
+	}
+}
+
+func TestPlanOfAQueuedRequestAndItsAdapter(t *testing.T) {
+	p := plainProfile()
+	p.Engine.MaxRunningRequests = 1
+	plan := &router.Plan{
+		SolveTime: 0.005,
+		Load:      []router.Placement{{Worker: 1, Adapter: 1}},
+		Unload:    []router.Placement{{Worker: 0, Adapter: 0}},
+		Move:      []router.Move{{ID: 1, From: 0, To: 1}},
+	}
+	l, st := twoWorkers(t, p, MoveQueued, &script{at: 0.02, plan: plan}, []trace.Request{
+		{Arrival: 0, Adapter: 0, Prompt: 50, Output: 10}, // load 0-7, prefill 7-17, decode until 116
+		{Arrival: 0.001, Adapter: 1, Prompt: 50, Output: 1},
+		// Waits on worker 0 until the plan is applied at 25 ms. Its adapter comes
+		// to worker 1 from disk: 50 + 66.667 + 7 ms, until 148.667; then prefill.
+		{Arrival: 0.2, Adapter: 0, Prompt: 50, Output: 1},
+		// adapter 0 left worker 0 at 116 and must come from disk again
+	})
+	disk := 50 + 100/1.5 + 7
+	l.expect(t, []want{
+		{first: 19, finish: 118, cold: 7},
+		{first: 25 + disk + 12, finish: 25 + disk + 12, cold: disk},
+		{first: 200 + disk + 12, finish: 200 + disk + 12, cold: disk},
+	})
+	if s := st.Plans; s.Applied != 1 || s.Moves["queued"] != 1 || s.Changes != 2 || s.Net != 2 {
+		t.Errorf("plan statistics %+v", s)
+	}
+}
+
+func TestAPlanIsAppliedWhollyOrNotAtAll(t *testing.T) {
+	for name, bad := range map[string]*router.Plan{
+		"no such worker":  {Load: []router.Placement{{Worker: 2, Adapter: 0}}},
+		"no such adapter": {Unload: []router.Placement{{Worker: 0, Adapter: 7}}},
+		"not a move":      {Move: []router.Move{{ID: 0, From: 0, To: 0}}},
+	} {
+		bad.Move = append(bad.Move, router.Move{ID: 0, From: 0, To: 1}) // good by itself
+		bad.Load = append(bad.Load, router.Placement{Worker: 1, Adapter: 0})
+		sc := &script{at: 0.025, plan: bad}
+		l, st := twoWorkers(t, plainProfile(), MoveRecompute, sc, []trace.Request{{Adapter: 0, Prompt: 50, Output: 5}})
+		if len(sc.errs) != 1 || sc.errs[0] == nil {
+			t.Errorf("%s: the planner heard %v, expected one error", name, sc.errs)
+		}
+		if r := l.recs[0]; r.Migrations != 0 || st.Plans.Dropped != 1 || st.Plans.Applied != 0 || st.Workers[1].Loads != 0 {
+			t.Errorf("%s: part of the plan was applied: %+v, %+v", name, r, st.Plans)
+		}
+	}
+}
+
+func TestOutage(t *testing.T) {
+	reqs := func() []trace.Request {
+		return []trace.Request{{Adapter: -1, Prompt: 50, Output: 5}}
+	}
+	run := func(noFailover bool) record.Request {
+		l := newLedger()
+		p := plainProfile()
+		_, err := Run(context.Background(), Config{
+			Source:  (&trace.Workload{Requests: reqs()}).Source(),
+			Workers: []*profile.Costs{p.Compile(), p.Compile()}, Observer: l, TokenTimes: true,
+			Router: &router.Router{Policy: firstUp{}}, Outages: []Outage{{Worker: 0, From: 0.025, To: 0.1}}, NoFailover: noFailover,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.recs[0]
+	}
+	// prefill 0-10, tokens at 21; the step until 32 is lost. Worker 1 prefills 52
+	// tokens, 25-35.2, which gives the third; two steps more
+	r := run(false)
+	if got, want := r.Finish*1000, 25+10.2+22+2; r.Status != record.OK || got < want-1e-6 || got > want+1e-6 || r.WorkerLast != 1 {
+		t.Errorf("failover: %+v, expected to finish at %v ms on worker 1", r, want)
+	}
+	if r := run(true); r.Status != record.Failed || r.Error == "" {
+		t.Errorf("without failover: %+v, expected a failure", r)
+	}
+}
+
+type firstUp struct{}
+
+func (firstUp) Route(_ router.Request, v *router.View) int {
+	for w := range v.Workers {
+		if v.Workers[w].Usable() {
+			return w
+		}
+	}
+	return router.None
+}
+
+func TestBadOutages(t *testing.T) {
+	for _, o := range []Outage{{Worker: 1}, {Worker: -1}, {From: -1}, {From: 5, To: 4}, {From: 1e12}} {
+		p := plainProfile()
+		_, err := Run(context.Background(), Config{
+			Source: (&trace.Workload{}).Source(), Workers: []*profile.Costs{p.Compile()},
+			Router: &router.Router{Policy: byID{1}}, Observer: newLedger(), Outages: []Outage{o},
+		})
+		if err == nil {
+			t.Errorf("outage %+v was accepted", o)
+		}
+	}
+}
