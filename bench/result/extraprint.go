@@ -21,7 +21,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 	}
 	p := &printer{}
 	p.requests(e)
-	p.scheduled(e)
+	p.scheduled(r, e)
 	p.goodput(e.Goodput)
 	p.adapters(e)
 	p.workers(e)
@@ -83,7 +83,12 @@ func (p *printer) requests(e *Extra) {
 	p.count("Replies without text (TTFT 0)", e.TextlessReplies)
 }
 
-func (p *printer) scheduled(e *Extra) {
+// scheduled is left out where every request was sent on time: its numbers
+// would be those of the block.
+func (p *printer) scheduled(r *Result, e *Extra) {
+	if mean, _ := r.Metrics.Get(MeanE2E); mean == e.ScheduledE2E.Mean {
+		return
+	}
 	p.title("Latency from the Scheduled Arrival")
 	for _, f := range []struct {
 		name string

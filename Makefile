@@ -1,0 +1,28 @@
+# The usual targets; scripts/check and scripts/highs do the work.
+
+.PHONY: build highs test check fmt bench fuzz clean
+
+build: ## the pure-Go program, bin/lorasim
+	CGO_ENABLED=0 go build -trimpath -o bin/lorasim ./cmd/lorasim
+
+highs: ## the program with the HiGHS solver, bin/lorasim
+	scripts/highs
+	eval "$$(scripts/highs --env)" && go build -trimpath -tags highs -o bin/lorasim ./cmd/lorasim
+
+test: ## formatting, vet and the tests of the pure-Go build
+	scripts/check --fast
+
+check: ## everything CI runs
+	scripts/check
+
+fmt:
+	gofmt -w $$(git ls-files '*.go')
+
+bench: ## the benchmarks of the hot paths
+	go test -run '^$$' -bench . -benchmem ./sim ./router ./ilp ./trace/...
+
+fuzz: ## every fuzz target, FUZZTIME each
+	scripts/fuzz $(or $(FUZZTIME),60s)
+
+clean:
+	rm -rf bin
