@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"lorasim/ilp/highs"
 )
 
 func newVersion() *cobra.Command {
@@ -24,8 +26,18 @@ func newVersion() *cobra.Command {
 					}
 				}
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "lorasim %s%s (%s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "lorasim %s%s (%s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(w, "solvers: "+solvers())
 			return err
 		},
 	}
+}
+
+// solvers names the solvers of migration problems that are built in.
+func solvers() string {
+	if highs.Available() {
+		return "embedded, highs " + highs.Version()
+	}
+	return "embedded (highs: run scripts/highs and build with -tags highs)"
 }

@@ -1,0 +1,173 @@
+package ilp
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+)
+
+// LowerBound returns a value that the objective of no solution undercuts. It is
+// the least T + weighted moves that passes all of these tests:
+//
+//   - the average: all work, plus the moves that workers above T force, plus
+//     the overflow of pages that no worker has room for, spread evenly. A
+//     worker is relieved of its surplus at the lowest cost per second of work,
+//     splitting requests, which relaxes slots and integrality;
+//   - the work of a worker that cannot be avoided: its Base;
+//   - the longest single request;
+//   - the limit on moves: relieving the workers above T, longest requests
+//     first and splitting them, takes no more moves than are allowed.
+//
+// Each of them only gets easier as T grows, so T is found by bisection.
+func LowerBound(p *Problem) float64 {
+	b := newBounder(p)
+	lo, hi := b.least, math.Max(b.least, b.stay)
+	for range 100 {
+		mid := lo + (hi-lo)/2
+		if mid <= lo || mid >= hi {
+			break
+		}
+		if b.possible(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	if p.MoveWeight == 0 {
+		return lo
+	}
+	return b.weighted(lo, hi)
+}
+
+type bounder struct {
+	p       *Problem
+	total   float64 // s of all requests and bases, and of overflow that cannot be avoided
+	least   float64 // T cannot be lower
+	stay    float64 // T if nothing moves
+	load    []float64
+	work    []curve // by worker: extra work on others for relieving it
+	moves   []curve // by worker: requests moved to relieve it
+	limited bool
+}
+
+func newBounder(p *Problem) *bounder {
+	n := len(p.Workers)
+	b := &bounder{p: p, load: make([]float64, n), work: make([]curve, n), moves: make([]curve, n), limited: p.MaxMoves > 0}
+	pages := make([]float64, n)
+	groups := make([][]int32, n)
+	sum, room := 0.0, 0.0
+	for j := range p.Workers {
+		b.load[j] = p.Workers[j].Base
+		b.least = math.Max(b.least, p.Workers[j].Base)
+	}
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		n := float64(g.Count)
+		b.load[g.Worker] += n * g.Work
+		pages[g.Worker] += n * g.Pages
+		sum += n * g.Pages
+		b.least = math.Max(b.least, g.Work)
+		if g.Work > 0 {
+			groups[g.Worker] = append(groups[g.Worker], int32(i))
+		}
+	}
+	for j := range p.Workers {
+		b.total += b.load[j]
+		room += p.Workers[j].Pages
+		busy := b.load[j]
+		if p.PageRate > 0 {
+			busy += math.Max(0, pages[j]-p.Workers[j].Pages) / p.PageRate
+		}
+		b.stay = math.Max(b.stay, busy)
+		b.work[j] = newCurve(p, groups[j], func(g *Group) float64 { return g.Move })
+		if b.limited || p.MoveWeight > 0 {
+			b.moves[j] = newCurve(p, groups[j], func(g *Group) float64 {
+				if g.Virtual {
+					return 0
+				}
+				return 1
+			})
+		}
+	}
+	if p.PageRate > 0 {
+		b.total += math.Max(0, sum-room) / p.PageRate
+	}
+	return b
+}
+
+// possible says whether no test rules T = t out.
+func (b *bounder) possible(t float64) bool {
+	sum := b.total
+	for j, load := range b.load {
+		if load > t {
+			sum += b.work[j].at(load - t)
+		}
+	}
+	if sum > t*float64(len(b.load)) {
+		return false
+	}
+	return !b.limited || b.forced(t) <= float64(b.p.MaxMoves)*(1+1e-9)
+}
+
+// forced is the least number of moves that relieve all workers above t.
+func (b *bounder) forced(t float64) float64 {
+	sum := 0.0
+	for j, load := range b.load {
+		if load > t {
+			sum += b.moves[j].at(load - t)
+		}
+	}
+	return sum
+}
+
+// weighted is the least of T + MoveWeight * moves over T from lo to hi. Moves
+// are a convex function of T that falls, so the sum is convex: ternary search.
+// Above hi nothing is forced to move.
+func (b *bounder) weighted(lo, hi float64) float64 {
+	hi = math.Max(hi, b.stay)
+	f := func(t float64) float64 { return t + b.p.MoveWeight*b.forced(t) }
+	for range 120 {
+		m1, m2 := lo+(hi-lo)/3, hi-(hi-lo)/3
+		if f(m1) <= f(m2) {
+			hi = m2
+		} else {
+			lo = m1
+		}
+	}
+	return math.Min(f(lo), f(hi)) * (1 - 1e-9)
+}
+
+// curve is the least cost of relieving a worker as a function of the work taken
+// off, requests being divisible: piecewise linear and convex.
+type curve struct {
+	work, cost []float64 // cumulative over groups, cheapest first; both start with 0
+}
+
+func newCurve(p *Problem, groups []int32, cost func(*Group) float64) curve {
+	order := slices.Clone(groups)
+	slices.SortFunc(order, func(x, y int32) int {
+		g, h := &p.Groups[x], &p.Groups[y]
+		return cmp.Compare(cost(g)*h.Work, cost(h)*g.Work)
+	})
+	c := curve{work: make([]float64, len(order)+1), cost: make([]float64, len(order)+1)}
+	for i, k := range order {
+		g := &p.Groups[k]
+		n := float64(g.Count)
+		c.work[i+1] = c.work[i] + n*g.Work
+		c.cost[i+1] = c.cost[i] + n*cost(g)
+	}
+	return c
+}
+
+// at is the cost of taking off an amount of work; beyond what there is, of all.
+func (c curve) at(work float64) float64 {
+	i := sort.SearchFloat64s(c.work, work)
+	if i == 0 {
+		return 0
+	}
+	if i == len(c.work) {
+		return c.cost[i-1]
+	}
+	return c.cost[i-1] + (c.cost[i]-c.cost[i-1])*(work-c.work[i-1])/(c.work[i]-c.work[i-1])
+}

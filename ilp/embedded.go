@@ -1,0 +1,202 @@
+package ilp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Embedded is the solver that is always there: pure Go, no dependencies. It
+// starts from "nothing moves", lowers the busiest worker by shifts of requests,
+// exchanges, and swaps of whole adapters until none helps, and goes on with
+// iterated local search within its budget. Two workers with few adapters it
+// solves exactly. With a budget of work its result is the same on every machine.
+type Embedded struct{}
+
+var _ Solver = Embedded{}
+
+// Name implements Solver.
+func (Embedded) Name() string { return "embedded" }
+
+// DefaultWork is the budget of a problem where none is given: about a
+// millisecond for 2 workers and 200 requests, tens for 32 and 5000.
+func DefaultWork(p *Problem) int64 {
+	cells := int64(len(p.Workers)) * int64(p.Adapters)
+	return 15_000 + 150*cells
+}
+
+// Solve implements Solver. It ends early at the gap asked for, when ctx ends,
+// or when the bound is reached.
+func (e Embedded) Solve(ctx context.Context, p *Problem, b Budget) (*Solution, error) {
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("migration problem: %w", err)
+	}
+	l := newLimits(ctx, p, b)
+	s := newSearch(p, false, LowerBound(p), b.Seed)
+	fine := p.PageRate > 0 && len(p.Groups)*len(p.Workers) <= fineCells
+	if fine {
+		s.stop = l.stopper(s, 0.75)
+	} else {
+		s.stop = l.stopper(s, 1)
+	}
+	s.descend()
+	if s.objective() > s.target*(1+b.Gap) {
+		s.target = s.pairwise(s.target, b.Gap, l.exact(s))
+	}
+	bound := s.target
+	s.improve(bound * (1 + b.Gap))
+	s.trim()
+	sol := s.solution(bound)
+	if fine && sol.Gap() > b.Gap {
+		sol = l.refine(sol, bound, b)
+	}
+	sol.Solver = e.Name()
+	if stay, err := Evaluate(p, StayFlows(p)); err == nil && stay.Objective <= sol.Objective {
+		sol.Flows, sol.T, sol.Objective, sol.Moves, sol.Loads = StayFlows(p), stay.T, stay.Objective, stay.Moves, stay.Loads
+		sol.Status = Stay
+	}
+	switch gap := sol.Gap(); {
+	case gap <= 1e-9:
+		sol.Status = Optimal
+	case gap <= b.Gap:
+		sol.Status = WithinGap
+	}
+	return sol, nil
+}
+
+func newSearch(p *Problem, fine bool, target float64, seed uint64) *search {
+	return &search{
+		state:  newState(p, fine),
+		target: target,
+		eps:    1e-6 * math.Max(target, 1e-9),
+		rng:    rand.New(rand.NewPCG(seed, 0x656d626564646564)),
+	}
+}
+
+// fineCells is the number of groups times workers up to which a search that
+// knows the pages of each group follows the one that knows averages.
+const fineCells = 2000
+
+// refine goes on from a solution knowing the pages of each group.
+func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
+	s := newSearch(l.p, true, bound, b.Seed)
+	s.work = sol.Work
+	s.stop = l.stopper(s, 1)
+	s.follow(sol.Flows)
+	s.descend()
+	s.improve(bound * (1 + b.Gap))
+	s.trim()
+	if better := s.solution(bound); better.Objective <= sol.Objective {
+		return better
+	}
+	sol.Work = s.work
+	return sol
+}
+
+// trim takes back what the busiest worker does not need: requests go home
+// where that leaves T as it is and adds nothing to the weights.
+func (s *search) trim() {
+	_, limit, _ := s.top()
+	for c := range s.classes {
+		cc := &s.classes[c]
+		for w := range int32(s.j) {
+			n := s.x[c*s.j+int(w)]
+			if w == cc.home || n == 0 || !s.room(cc.adapter, cc.home) {
+				continue
+			}
+			for ; n > 0; n /= 2 {
+				for s.x[c*s.j+int(w)] >= n && s.after(int32(c), cc.home, n) <= limit && s.weights(int32(c), w, cc.home, n) <= 0 {
+					s.shift(int32(c), w, cc.home, n)
+				}
+			}
+		}
+	}
+}
+
+// solution turns the state into flows of the problem's groups and evaluates it.
+func (s *search) solution(bound float64) *Solution {
+	flows := s.decode()
+	out, err := Evaluate(s.p, flows)
+	if err != nil {
+		panic("ilp: embedded solver left an infeasible state: " + err.Error())
+	}
+	return &Solution{Flows: flows, T: out.T, Objective: out.Objective, Bound: math.Min(bound, out.Objective),
+		Moves: out.Moves, Loads: out.Loads, Status: Limit, Work: s.work}
+}
+
+// decode says which groups of each class go where: those with the most pages to
+// the workers that have the most pages to spare, where pages beyond a worker's
+// capacity do no harm as long as another worker is busier.
+func (s *search) decode() []Flow {
+	left := make([]float64, s.j) // pages to spare
+	most := slices.Max(s.load)
+	for w := range left {
+		left[w] = s.p.Workers[w].Pages + (most-s.load[w])*s.p.PageRate
+	}
+	var flows []Flow
+	var split []int
+	for c := range s.classes {
+		if w, ok := s.whole(c); ok {
+			for _, g := range s.classes[c].groups {
+				flows = append(flows, Flow{Group: g, Worker: w, Count: s.p.Groups[g].Count})
+			}
+			left[w] -= s.classes[c].pages * float64(s.classes[c].count)
+			continue
+		}
+		split = append(split, c)
+	}
+	// classes that are split even the pages out, the largest first
+	slices.SortFunc(split, func(a, b int) int {
+		x, y := &s.classes[a], &s.classes[b]
+		return cmp.Or(cmp.Compare(y.pages*float64(y.count), x.pages*float64(x.count)), cmp.Compare(a, b))
+	})
+	for _, c := range split {
+		flows = s.spread(flows, c, left)
+	}
+	slices.SortFunc(flows, func(a, b Flow) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Worker, b.Worker)) })
+	return flows
+}
+
+// whole returns the worker that has all requests of a class, if there is one.
+func (s *search) whole(c int) (int32, bool) {
+	for w := range int32(s.j) {
+		if n := s.x[c*s.j+int(w)]; n > 0 {
+			return w, n == s.classes[c].count
+		}
+	}
+	return 0, false
+}
+
+// spread distributes the groups of a class over the workers that its requests
+// go to. Groups are taken by falling pages; each request goes to the worker
+// with the most pages to spare for each request that it still gets.
+func (s *search) spread(flows []Flow, c int, left []float64) []Flow {
+	cl := &s.classes[c]
+	want := make([]int64, s.j)
+	copy(want, s.x[c*s.j:(c+1)*s.j])
+	at := map[[2]int32]int{}
+	for i := len(cl.groups) - 1; i >= 0; i-- {
+		g := cl.groups[i]
+		for range s.p.Groups[g].Count {
+			best := -1
+			for w := range s.j {
+				if want[w] > 0 && (best < 0 || left[w]/float64(want[w]) > left[best]/float64(want[best])) {
+					best = w
+				}
+			}
+			want[best]--
+			left[best] -= s.p.Groups[g].Pages
+			key := [2]int32{g, int32(best)}
+			if n, ok := at[key]; ok {
+				flows[n].Count++
+			} else {
+				at[key] = len(flows)
+				flows = append(flows, Flow{Group: g, Worker: int32(best), Count: 1})
+			}
+		}
+	}
+	return flows
+}

@@ -1,0 +1,121 @@
+// Package highs solves migration problems with HiGHS, a general solver of
+// mixed-integer programs: exact on small instances, a polisher of good plans on
+// middling ones, and a check on the embedded solver that shares no code with it.
+//
+//	s, err := highs.New(highs.Options{})
+//	sol, err := s.Solve(ctx, p, ilp.Budget{Time: 10 * time.Second})
+//	sol, err = s.SolveFrom(ctx, p, sol, ilp.Budget{Gap: 0.01}) // warm start
+//
+// HiGHS is a C++ library. It is there only in programs built with -tags highs,
+// with cgo, where `pkg-config highs` finds version 1.5 up to, not including,
+// 1.12; scripts/highs provides it. Elsewhere [Available] is false and [New]
+// returns an error.
+//
+// Solvers may be used by several goroutines at a time. Each solve runs on one
+// thread: HiGHS fixes the number of its threads for the whole process with the
+// first solve.
+package highs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lorasim/ilp"
+)
+
+// Formulation names a way to state the problem as a mixed-integer program.
+type Formulation string
+
+// The formulations. Request and Flow state the problem exactly. The bounds of
+// all of them hold, apart from rounding errors of about 1e-6.
+const (
+	// Auto takes Flow for small problems and Totals for large ones.
+	Auto Formulation = "auto"
+	// Request is dLoRA's: a binary for each request and worker.
+	Request Formulation = "request"
+	// Relaxed is Request with continuous variables, each request then going
+	// where the most of it went, as dLoRA solves it.
+	Relaxed Formulation = "relaxed"
+	// Flow counts requests that are alike instead of looking at each.
+	Flow Formulation = "flow"
+	// Totals counts the requests that leave and enter each worker and leaves
+	// the pages out; they are settled afterwards.
+	Totals Formulation = "d0"
+)
+
+// Formulations lists them.
+func Formulations() []Formulation {
+	return []Formulation{Auto, Request, Relaxed, Flow, Totals}
+}
+
+// FlowColumns is the number of groups times workers up to which Auto takes
+// Flow. Beyond about this, Totals finds better solutions in the same time.
+const FlowColumns = 1000
+
+// NodeWork is how many units of ilp.Budget.Work a branch-and-bound node counts
+// as. HiGHS always finishes the first node.
+const NodeWork = 100_000
+
+// ErrUnavailable says that the program was built without HiGHS.
+var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
+
+// Options selects how to solve.
+type Options struct {
+	Formulation Formulation // empty: Auto
+}
+
+// Solver solves with HiGHS.
+type Solver struct {
+	formulation Formulation
+}
+
+var _ ilp.Solver = (*Solver)(nil)
+
+// New returns a solver, or ErrUnavailable.
+func New(o Options) (*Solver, error) {
+	if !Available() {
+		return nil, ErrUnavailable
+	}
+	if o.Formulation == "" {
+		o.Formulation = Auto
+	}
+	if all := Formulations(); !slices.Contains(all, o.Formulation) {
+		names := make([]string, len(all))
+		for i, f := range all {
+			names[i] = string(f)
+		}
+		return nil, fmt.Errorf("formulation is %q, expected one of %s", o.Formulation, strings.Join(names, ", "))
+	}
+	return &Solver{formulation: o.Formulation}, nil
+}
+
+// Name implements [ilp.Solver].
+func (s *Solver) Name() string {
+	if s.formulation == Auto {
+		return "highs"
+	}
+	return "highs-" + string(s.formulation)
+}
+
+// Solve implements [ilp.Solver]. It stops at the gap asked for, or at a limit
+// with the best solution found and the bound so far; a budget without a gap or
+// a limit means optimality, which may take forever. NodeWork says how Work is
+// counted.
+//
+// Cancelling ctx makes HiGHS stop at its next look, which is between nodes and
+// between the steps of the first node; on problems with many thousand columns a
+// step can take seconds. A deadline is looked at more often. Either way Solve
+// returns the best solution found so far, without an error. With neither a
+// deadline nor a time limit in the budget the result is the same on every run.
+func (s *Solver) Solve(ctx context.Context, p *ilp.Problem, b ilp.Budget) (*ilp.Solution, error) {
+	return s.solve(ctx, p, nil, b)
+}
+
+// SolveFrom solves like Solve, beginning with a solution. The result is at
+// least as good. It is an error if start is not a solution of p.
+func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution, error) {
+	return s.solve(ctx, p, start, b)
+}

@@ -1,0 +1,183 @@
+package milp
+
+import (
+	"cmp"
+	"slices"
+
+	"lorasim/ilp"
+)
+
+// Request has a variable for each request i and worker j, as dLoRA (OSDI'24)
+// has it:
+//
+//	sum_j x_ij >= 1
+//	n_k y_kj >= sum_{i: m(i) = k} x_ij
+//
+// and the rows for time, pages, slots and moves. x is binary, or continuous,
+// each request then going where the most of it went.
+type Request struct {
+	*frame
+	group []int32   // by request
+	on    [][]int32 // column by request and worker, none where it may not be
+}
+
+// NewRequest returns the formulation; relaxed: with continuous x.
+func NewRequest(p *ilp.Problem, relaxed bool) (*Request, error) {
+	total := int64(p.Adapters)
+	for i := range p.Groups {
+		total += min(p.Groups[i].Count, MaxColumns)
+	}
+	if err := checkSize("request", total*int64(len(p.Workers))); err != nil {
+		return nil, err
+	}
+	f := &Request{frame: newFrame(p, true)}
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		for range g.Count {
+			at := make([]int32, len(p.Workers))
+			for j := range at {
+				at[j] = none
+				if int(g.Worker) == j || f.enters[j] {
+					at[j] = f.addRequest(g, j, !relaxed)
+				}
+			}
+			f.group = append(f.group, int32(i))
+			f.on = append(f.on, at)
+		}
+	}
+	f.addRows()
+	f.finish()
+	return f, nil
+}
+
+// addRequest adds the column of a request of a group on worker j.
+func (f *Request) addRequest(g *ilp.Group, j int, integer bool) int32 {
+	work, weight := g.Work, 0.0
+	moved := int(g.Worker) != j
+	if moved {
+		work += g.Move
+		if !g.Virtual {
+			weight = f.p.MoveWeight
+		}
+	}
+	col := f.m.column(weight, 0, 1, integer)
+	f.busy[j] = append(f.busy[j], term{col, work})
+	f.pages[j] = append(f.pages[j], term{col, g.Pages})
+	if moved && !g.Virtual {
+		f.moves = append(f.moves, term{col, 1})
+	}
+	return col
+}
+
+func (f *Request) addRows() {
+	of := make([][]int, f.p.Adapters)
+	for i, at := range f.on {
+		for _, col := range at {
+			if col != none {
+				f.m.term(col, 1)
+			}
+		}
+		f.m.row(1, inf)
+		k := f.p.Groups[f.group[i]].Adapter
+		of[k] = append(of[k], i)
+	}
+	for k, requests := range of {
+		for j, place := range f.place[k] {
+			if place == none {
+				continue
+			}
+			f.m.term(place, float64(len(requests)))
+			for _, i := range requests {
+				if col := f.on[i][j]; col != none {
+					f.m.term(col, -1)
+				}
+			}
+			f.m.row(0, inf)
+		}
+	}
+}
+
+// Model implements [Form].
+func (f *Request) Model() *Model { return &f.m }
+
+// Encode implements [Form].
+func (f *Request) Encode(flows []ilp.Flow) []float64 {
+	x := f.m.start()
+	next := make([]int, len(f.p.Groups)) // the first request of each group that is left
+	for i := len(f.group) - 1; i >= 0; i-- {
+		next[f.group[i]] = i
+	}
+	for _, fl := range flows {
+		for range fl.Count {
+			x[f.on[next[fl.Group]][fl.Worker]] = 1
+			next[fl.Group]++
+		}
+	}
+	f.setPlaces(x, flows)
+	f.m.settle(x)
+	return x
+}
+
+// Decode implements [Form].
+func (f *Request) Decode(x []float64) []ilp.Flow {
+	at := make([]int, len(f.on))
+	for i, cols := range f.on {
+		at[i] = int(f.p.Groups[f.group[i]].Worker)
+		most := 0.5 / float64(len(cols)) // some worker has more than this
+		for j, col := range cols {
+			if col != none && x[col] > most {
+				at[i], most = j, x[col]
+			}
+		}
+	}
+	f.limitMoves(at, x)
+	counts := make([]int64, len(f.p.Groups)*len(f.p.Workers))
+	for i, j := range at {
+		counts[int(f.group[i])*len(f.p.Workers)+j]++
+	}
+	return flowsOf(counts, len(f.p.Workers))
+}
+
+// limitMoves takes back moves that rounding has made too many, first those that
+// the relaxation was least sure of, where the adapter is still in its old place.
+func (f *Request) limitMoves(at []int, x []float64) {
+	if f.p.MaxMoves == 0 {
+		return
+	}
+	var moved []int
+	users := make([]int, f.p.Adapters*len(f.p.Workers))
+	user := func(i, j int) *int { return &users[int(f.p.Groups[f.group[i]].Adapter)*len(f.p.Workers)+j] }
+	for i, j := range at {
+		*user(i, j)++
+		if g := &f.p.Groups[f.group[i]]; int(g.Worker) != j && !g.Virtual {
+			moved = append(moved, i)
+		}
+	}
+	slices.SortStableFunc(moved, func(a, b int) int {
+		return cmp.Compare(x[f.on[a][at[a]]], x[f.on[b][at[b]]])
+	})
+	excess := len(moved) - f.p.MaxMoves
+	for _, i := range moved {
+		home := int(f.p.Groups[f.group[i]].Worker)
+		if excess <= 0 {
+			return
+		}
+		if *user(i, home) > 0 {
+			*user(i, at[i])--
+			*user(i, home)++
+			at[i] = home
+			excess--
+		}
+	}
+}
+
+// flowsOf turns counts by group and worker into flows.
+func flowsOf(counts []int64, workers int) []ilp.Flow {
+	var flows []ilp.Flow
+	for i, n := range counts {
+		if n > 0 {
+			flows = append(flows, ilp.Flow{Group: int32(i / workers), Worker: int32(i % workers), Count: n})
+		}
+	}
+	return flows
+}

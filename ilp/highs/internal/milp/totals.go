@@ -1,0 +1,217 @@
+package milp
+
+import (
+	"cmp"
+	"slices"
+
+	"lorasim/ilp"
+)
+
+// Totals counts, for the requests that are alike but for their pages and their
+// worker, how many leave (o_sj) and enter (i_sj) each worker, of n_sj that are
+// there:
+//
+//	sum_j i_sj = sum_j o_sj
+//	n_sj - o_sj <= n_sj y_kj
+//	i_sj <= (n_s - n_sj) y_kj        for k = m(s)
+//	T >= Base_j + sum_s (n_sj - o_sj) Work_s + i_sj (Work_s + Move_s) + sum_k y_kj Load_kj
+//	sum_k y_kj <= Slots_j
+//	sum_s sum_j i_sj <= MaxMoves
+//
+// Pages are left out, so that it is a relaxation: its bound holds, and its
+// solution is an assignment whose pages are settled afterwards.
+type Totals struct {
+	*frame
+	kinds []kind
+}
+
+// kind is requests that are alike but for their pages and their worker.
+type kind struct {
+	like    ilp.Group // its Count is the number of all of them
+	members []int32   // groups
+	have    []int64   // by worker
+	out, in []int32   // columns by worker, none where nobody can leave or enter
+}
+
+// NewTotals returns the formulation.
+func NewTotals(p *ilp.Problem) (*Totals, error) {
+	if err := checkSize("d0", int64(2*len(p.Groups)+p.Adapters)*int64(len(p.Workers))); err != nil {
+		return nil, err
+	}
+	f := newTotals(p, false)
+	f.finish()
+	return f, nil
+}
+
+// newTotals returns the formulation without the rows of frame.finish.
+func newTotals(p *ilp.Problem, usePages bool) *Totals {
+	f := &Totals{frame: newFrame(p, usePages), kinds: kindsOf(p)}
+	for i := range f.kinds {
+		f.addColumns(&f.kinds[i])
+	}
+	for i := range f.kinds {
+		f.addRows(&f.kinds[i])
+	}
+	return f
+}
+
+// kindsOf groups the groups.
+func kindsOf(p *ilp.Problem) []kind {
+	type key struct {
+		adapter    int32
+		work, move float64
+		virtual    bool
+	}
+	index := map[key]int{}
+	var kinds []kind
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		k := key{g.Adapter, g.Work, g.Move, g.Virtual}
+		n, ok := index[k]
+		if !ok {
+			n = len(kinds)
+			index[k] = n
+			kinds = append(kinds, kind{like: *g, have: make([]int64, len(p.Workers))})
+			kinds[n].like.Count = 0
+		}
+		s := &kinds[n]
+		s.like.Count += g.Count
+		s.members = append(s.members, int32(i))
+		s.have[g.Worker] += g.Count
+	}
+	return kinds
+}
+
+func (f *Totals) addColumns(s *kind) {
+	s.out, s.in = make([]int32, len(s.have)), make([]int32, len(s.have))
+	weight := f.p.MoveWeight
+	if s.like.Virtual {
+		weight = 0
+	}
+	for j, have := range s.have {
+		s.out[j], s.in[j] = none, none
+		if have > 0 {
+			s.out[j] = f.m.column(0, 0, float64(have), true)
+			f.base[j] += float64(have) * s.like.Work
+			f.busy[j] = append(f.busy[j], term{s.out[j], -s.like.Work})
+		}
+		if f.enters[j] && s.like.Count > have {
+			s.in[j] = f.m.column(weight, 0, float64(s.like.Count-have), true)
+			f.busy[j] = append(f.busy[j], term{s.in[j], s.like.Work + s.like.Move})
+			if !s.like.Virtual {
+				f.moves = append(f.moves, term{s.in[j], 1})
+			}
+		}
+	}
+}
+
+func (f *Totals) addRows(s *kind) {
+	for j := range s.have {
+		if s.in[j] != none {
+			f.m.term(s.in[j], 1)
+		}
+		if s.out[j] != none {
+			f.m.term(s.out[j], -1)
+		}
+	}
+	f.m.row(0, 0)
+	for j, have := range s.have {
+		place := f.place[s.like.Adapter][j]
+		if place == none {
+			continue
+		}
+		if s.out[j] != none {
+			f.m.term(place, float64(have))
+			f.m.term(s.out[j], 1)
+			f.m.row(float64(have), inf)
+		}
+		if s.in[j] != none {
+			f.m.term(place, float64(s.like.Count-have))
+			f.m.term(s.in[j], -1)
+			f.m.row(0, inf)
+		}
+	}
+}
+
+// Model implements [Form].
+func (f *Totals) Model() *Model { return &f.m }
+
+// Encode implements [Form].
+func (f *Totals) Encode(flows []ilp.Flow) []float64 {
+	x := f.encode(flows)
+	f.m.settle(x)
+	return x
+}
+
+// encode leaves T and overflow open.
+func (f *Totals) encode(flows []ilp.Flow) []float64 {
+	x := f.m.start()
+	kindOf := make([]*kind, len(f.p.Groups))
+	for i := range f.kinds {
+		for _, g := range f.kinds[i].members {
+			kindOf[g] = &f.kinds[i]
+		}
+	}
+	for _, fl := range flows {
+		home := f.p.Groups[fl.Group].Worker
+		if home == fl.Worker {
+			continue
+		}
+		s := kindOf[fl.Group]
+		x[s.out[home]] += float64(fl.Count)
+		x[s.in[fl.Worker]] += float64(fl.Count)
+	}
+	f.setPlaces(x, flows)
+	return x
+}
+
+// Decode implements [Form]. Requests with the most pages stay where they are;
+// see settlePages for the rest.
+func (f *Totals) Decode(x []float64) []ilp.Flow {
+	counts := make([]int64, len(f.p.Groups)*len(f.p.Workers))
+	for i := range f.kinds {
+		f.split(&f.kinds[i], x, counts)
+	}
+	if f.p.PageRate > 0 {
+		settlePages(f.p, f.kinds, counts)
+	}
+	return flowsOf(counts, len(f.p.Workers))
+}
+
+// split gives the requests of a kind to the workers.
+func (f *Totals) split(s *kind, x []float64, counts []int64) {
+	enter := make([]int64, len(s.have))
+	leave := make([]int64, len(s.have))
+	for j := range s.have {
+		if s.in[j] != none {
+			enter[j] = whole(x[s.in[j]])
+		}
+		if s.out[j] != none {
+			leave[j] = min(whole(x[s.out[j]]), s.have[j])
+		}
+		back := min(enter[j], leave[j]) // out and in again is no move
+		enter[j] -= back
+		leave[j] -= back
+	}
+	members := slices.Clone(s.members)
+	slices.SortStableFunc(members, func(a, b int32) int { return cmp.Compare(f.p.Groups[a].Pages, f.p.Groups[b].Pages) })
+	to := 0
+	for _, g := range members {
+		group := &f.p.Groups[g]
+		left := group.Count
+		for left > 0 && leave[group.Worker] > 0 {
+			for to < len(enter) && enter[to] == 0 {
+				to++
+			}
+			if to == len(enter) {
+				break // rounding let more leave than enter
+			}
+			n := min(left, leave[group.Worker], enter[to])
+			counts[int(g)*len(enter)+to] += n
+			left -= n
+			leave[group.Worker] -= n
+			enter[to] -= n
+		}
+		counts[int(g)*len(enter)+int(group.Worker)] += left
+	}
+}

@@ -1,0 +1,191 @@
+package ilp
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Format is the name of the JSON form of an instance.
+const Format = "lorasim.migration/1"
+
+// Instance is a migration problem as dLoRA states it: single requests, one
+// execution time for each adapter, a constant cost of moving.
+type Instance struct {
+	Format    string            `json:"format"`
+	Alpha     float64           `json:"alpha_s"`               // s that a moved request costs its new worker
+	Bandwidth float64           `json:"bandwidth_pages_per_s"` // of pages beyond a worker's capacity
+	Workers   []InstanceWorker  `json:"workers"`
+	Adapters  []InstanceAdapter `json:"adapters"`
+	Requests  []InstanceRequest `json:"requests"`
+}
+
+// InstanceWorker is a worker of an instance.
+type InstanceWorker struct {
+	Slots    int     `json:"slots"`
+	KVPages  int64   `json:"kv_pages"`
+	Resident []int32 `json:"resident"`
+}
+
+// InstanceAdapter is an adapter of an instance.
+type InstanceAdapter struct {
+	ExecTime float64 `json:"exec_time_s"` // mean execution time of a request
+}
+
+// InstanceRequest is a request of an instance.
+type InstanceRequest struct {
+	Adapter int32 `json:"adapter"`
+	Worker  int32 `json:"worker"`
+	Pages   int64 `json:"pages"`
+}
+
+// ReadInstance reads an instance from JSON; name is the file's, for errors.
+func ReadInstance(r io.Reader, name string) (*Instance, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var in Instance
+	if err := dec.Decode(&in); err != nil {
+		return nil, jsonError(err, data, name)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%s:%d: more after the instance", name, lineAt(data, dec.InputOffset()))
+	}
+	if err := in.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &in, nil
+}
+
+// jsonError says where in a file the JSON is wrong, and what was expected.
+func jsonError(err error, data []byte, name string) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%s:%d: %w", name, lineAt(data, syntax.Offset), err)
+	case errors.As(err, &kind):
+		expected := "an object"
+		switch kind.Type.Kind() {
+		case reflect.Int, reflect.Int32, reflect.Int64:
+			expected = "a whole number that fits"
+		case reflect.Float64:
+			expected = "a number"
+		case reflect.Slice:
+			expected = "a list"
+		case reflect.String:
+			expected = "a string"
+		}
+		return fmt.Errorf("%s:%d: %s: found %s, expected %s", name, lineAt(data, kind.Offset), cmp.Or(kind.Field, "the whole"), kind.Value, expected)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s:%d: the file ends within the instance", name, lineAt(data, int64(len(data))))
+	}
+	return fmt.Errorf("%s: %s, which %s does not have", name, strings.TrimPrefix(err.Error(), "json: "), Format)
+}
+
+func lineAt(data []byte, offset int64) int {
+	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+}
+
+// Write writes an instance as JSON, on one line.
+func (in *Instance) Write(w io.Writer) error { return json.NewEncoder(w).Encode(in) }
+
+// Check says what is wrong with an instance, or nil.
+func (in *Instance) Check() error {
+	if in.Format != Format {
+		return fmt.Errorf("format is %q, expected %q", in.Format, Format)
+	}
+	if !finite(in.Alpha) || !finite(in.Bandwidth) {
+		return fmt.Errorf("alpha_s is %v, bandwidth_pages_per_s is %v: expected numbers >= 0", in.Alpha, in.Bandwidth)
+	}
+	for k, a := range in.Adapters {
+		if !finite(a.ExecTime) {
+			return fmt.Errorf("adapters[%d]: exec_time_s is %v, expected a number >= 0", k, a.ExecTime)
+		}
+	}
+	for j, w := range in.Workers {
+		switch {
+		case w.Slots < 0:
+			return fmt.Errorf("workers[%d]: slots is %d, expected >= 0", j, w.Slots)
+		case w.KVPages < 0:
+			return fmt.Errorf("workers[%d]: kv_pages is %d, expected >= 0", j, w.KVPages)
+		}
+		for _, k := range w.Resident {
+			if int(k) < 0 || int(k) >= len(in.Adapters) {
+				return fmt.Errorf("workers[%d]: resident adapter %d, expected 0 to %d", j, k, len(in.Adapters)-1)
+			}
+		}
+	}
+	for i, r := range in.Requests {
+		switch {
+		case int(r.Adapter) < 0 || int(r.Adapter) >= len(in.Adapters):
+			return fmt.Errorf("requests[%d]: adapter %d, expected 0 to %d", i, r.Adapter, len(in.Adapters)-1)
+		case int(r.Worker) < 0 || int(r.Worker) >= len(in.Workers):
+			return fmt.Errorf("requests[%d]: worker %d, expected 0 to %d", i, r.Worker, len(in.Workers)-1)
+		case r.Pages < 0:
+			return fmt.Errorf("requests[%d]: pages is %d, expected >= 0", i, r.Pages)
+		}
+	}
+	p, _ := in.Problem()
+	return p.Check()
+}
+
+// Problem states the instance as a problem whose groups are requests alike in
+// adapter, worker and pages. The second result lists the requests of each group.
+func (in *Instance) Problem() (*Problem, [][]int) {
+	p := &Problem{Adapters: len(in.Adapters), PageRate: in.Bandwidth}
+	for _, w := range in.Workers {
+		res := slices.Clone(w.Resident)
+		slices.Sort(res)
+		p.Workers = append(p.Workers, Worker{Slots: w.Slots, Pages: float64(w.KVPages), Resident: slices.Compact(res)})
+	}
+	order := make([]int, len(in.Requests))
+	for i := range order {
+		order[i] = i
+	}
+	key := func(a, b InstanceRequest) int {
+		if a.Adapter != b.Adapter {
+			return int(a.Adapter - b.Adapter)
+		}
+		if a.Worker != b.Worker {
+			return int(a.Worker - b.Worker)
+		}
+		return int(a.Pages - b.Pages)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return key(in.Requests[a], in.Requests[b]) })
+	var members [][]int
+	for n, i := range order {
+		r := in.Requests[i]
+		if n == 0 || key(in.Requests[order[n-1]], r) != 0 {
+			p.Groups = append(p.Groups, Group{Adapter: r.Adapter, Worker: r.Worker,
+				Work: in.Adapters[r.Adapter].ExecTime, Move: in.Alpha, Pages: float64(r.Pages)})
+			members = append(members, nil)
+		}
+		g := len(p.Groups) - 1
+		p.Groups[g].Count++
+		members[g] = append(members[g], i)
+	}
+	return p, members
+}
+
+// Assignment turns flows of the instance's problem into a worker for each request.
+func (in *Instance) Assignment(flows []Flow, members [][]int) []int32 {
+	at := make([]int32, len(in.Requests))
+	next := make([]int64, len(members))
+	for _, f := range flows {
+		for range f.Count {
+			at[members[f.Group][next[f.Group]]] = f.Worker
+			next[f.Group]++
+		}
+	}
+	return at
+}

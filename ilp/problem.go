@@ -1,0 +1,211 @@
+// Package ilp decides, at one instant, which adapters should lie on which
+// workers and which requests should move: the migration problem of dLoRA
+// (OSDI'24), generalised to real costs, and solvers for it.
+//
+// A [Problem] holds requests in groups that are alike (same adapter, same
+// worker, same cost), because only their numbers matter. A [Solver] returns a
+// [Solution] with a proven lower bound:
+//
+//	sol, err := ilp.Embedded{}.Solve(ctx, p, ilp.Budget{})
+//	err = ilp.Verify(p, sol) // recomputes objective and feasibility
+//
+// # The model
+//
+// Worker j, adapter k, group g of n_g requests with adapter m(g) on worker
+// s(g); integer flows f_gj >= 0 with sum_j f_gj = n_g; y_kj = 1 where some
+// request of adapter k is on worker j. Minimise
+//
+//	T + MoveWeight * moves + LoadWeight * loads
+//
+// where, for every worker,
+//
+//	T >= Base_j + sum_g f_gj * (Work_g + [s(g) != j] Move_g)
+//	     + sum_{k not resident} y_kj * Load_kj + z_j
+//	z_j >= (sum_g f_gj * Pages_g - Pages_j) / PageRate,  z_j >= 0
+//	sum_k y_kj <= Slots_j
+//
+// and moves (requests that change their worker) <= MaxMoves. dLoRA's own
+// formulation is the case Work = mean execution time of the adapter, Move =
+// alpha, no loading times, no weights.
+package ilp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Problem is one instance. All times are in seconds.
+type Problem struct {
+	Workers  []Worker
+	Adapters int // number of adapters
+	Groups   []Group
+	// Load is the time to bring adapter k to worker j where it is not resident,
+	// at index k*len(Workers)+j; nil: none.
+	Load []float64
+	// PageRate turns pages beyond a worker's capacity into time, pages/s; 0:
+	// pages do not matter.
+	PageRate float64
+
+	MaxMoves   int     // requests that may change their worker; 0: any number
+	MoveWeight float64 // s of the objective for each request that moves
+	LoadWeight float64 // s of the objective for each adapter brought to a worker
+}
+
+// Worker is one worker.
+type Worker struct {
+	Slots    int     // adapters that may have requests there at a time
+	Pages    float64 // KV capacity
+	Base     float64 // s of work that no decision changes
+	Resident []int32 // adapters whose weights are there, ascending
+	Closed   bool    // takes no requests that are not there already
+}
+
+// Group is a number of requests that are alike.
+type Group struct {
+	Adapter int32
+	Worker  int32 // where they are
+	Count   int64
+	Work    float64 // s of a worker's time for each of them
+	Move    float64 // s that each costs its new worker in addition
+	Pages   float64 // KV pages of each, on average
+	// Virtual requests stand for ones to come: sending them elsewhere is no move.
+	Virtual bool
+}
+
+// Flow sends Count requests of a group to a worker.
+type Flow struct {
+	Group, Worker int32
+	Count         int64
+}
+
+// Status says how good a solution is known to be.
+type Status string
+
+// The statuses.
+const (
+	Optimal   Status = "optimal"    // no solution is better
+	WithinGap Status = "within-gap" // within the gap that was asked for
+	Limit     Status = "limit"      // the best found within the budget
+	Stay      Status = "stay"       // nothing moves: nothing better was found
+)
+
+// Solution is a feasible assignment of all requests.
+type Solution struct {
+	Flows     []Flow // by group, then worker; counts > 0
+	T         float64
+	Objective float64 // T + weighted moves and loads
+	Bound     float64 // no solution has a lower objective
+	Moves     int64   // requests on another worker than before
+	Loads     int64   // adapters with requests on a worker where they are not resident
+	Status    Status
+	Solver    string
+	Work      int64 // units of work spent, for deterministic budgets
+}
+
+// Gap is the relative distance of the objective to the bound.
+func (s *Solution) Gap() float64 {
+	if s.Objective <= s.Bound {
+		return 0
+	}
+	return (s.Objective - s.Bound) / s.Objective
+}
+
+// load is the time to bring adapter k to worker j, 0 where it is resident.
+func (p *Problem) load(k, j int) float64 {
+	if p.Load == nil {
+		return 0
+	}
+	return p.Load[k*len(p.Workers)+j]
+}
+
+// Resident says whether adapter k is resident on worker j.
+func (w *Worker) resident(k int32) bool {
+	_, ok := slices.BinarySearch(w.Resident, k)
+	return ok
+}
+
+// Check says what is wrong with an instance, or nil.
+func (p *Problem) Check() error {
+	if len(p.Workers) == 0 {
+		return errors.New("no workers")
+	}
+	if p.Adapters < 0 {
+		return fmt.Errorf("number of adapters is %d, expected >= 0", p.Adapters)
+	}
+	if p.Load != nil && len(p.Load) != p.Adapters*len(p.Workers) {
+		return fmt.Errorf("%d loading times, expected %d adapters x %d workers", len(p.Load), p.Adapters, len(p.Workers))
+	}
+	for i, t := range p.Load {
+		if !finite(t) {
+			return fmt.Errorf("loading time of adapter %d on worker %d is %v, expected a number >= 0", i/len(p.Workers), i%len(p.Workers), t)
+		}
+	}
+	if !finite(p.PageRate) || !finite(p.MoveWeight) || !finite(p.LoadWeight) || p.MaxMoves < 0 {
+		return fmt.Errorf("page rate %v, move weight %v, load weight %v, max moves %d: expected numbers >= 0",
+			p.PageRate, p.MoveWeight, p.LoadWeight, p.MaxMoves)
+	}
+	for j := range p.Workers {
+		if err := p.checkWorker(j); err != nil {
+			return fmt.Errorf("worker %d: %w", j, err)
+		}
+	}
+	for i := range p.Groups {
+		if err := p.checkGroup(&p.Groups[i]); err != nil {
+			return fmt.Errorf("group %d: %w", i, err)
+		}
+	}
+	return p.checkStart()
+}
+
+func (p *Problem) checkWorker(j int) error {
+	w := &p.Workers[j]
+	if w.Slots < 0 || !finite(w.Pages) || !finite(w.Base) {
+		return fmt.Errorf("slots %d, pages %v, base %v: expected numbers >= 0", w.Slots, w.Pages, w.Base)
+	}
+	for i, k := range w.Resident {
+		if int(k) < 0 || int(k) >= p.Adapters {
+			return fmt.Errorf("resident adapter %d, expected 0 to %d", k, p.Adapters-1)
+		}
+		if i > 0 && k <= w.Resident[i-1] {
+			return fmt.Errorf("resident adapters are not ascending at %d", k)
+		}
+	}
+	return nil
+}
+
+func (p *Problem) checkGroup(g *Group) error {
+	switch {
+	case int(g.Adapter) < 0 || int(g.Adapter) >= p.Adapters:
+		return fmt.Errorf("adapter %d, expected 0 to %d", g.Adapter, p.Adapters-1)
+	case int(g.Worker) < 0 || int(g.Worker) >= len(p.Workers):
+		return fmt.Errorf("worker %d, expected 0 to %d", g.Worker, len(p.Workers)-1)
+	case g.Count < 1:
+		return fmt.Errorf("%d requests, expected >= 1", g.Count)
+	case !finite(g.Work) || !finite(g.Move) || !finite(g.Pages):
+		return fmt.Errorf("work %v, move %v, pages %v: expected numbers >= 0", g.Work, g.Move, g.Pages)
+	}
+	return nil
+}
+
+// checkStart makes sure that leaving every request where it is is feasible,
+// which every solver starts from.
+func (p *Problem) checkStart() error {
+	used := make([]map[int32]bool, len(p.Workers))
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		if used[g.Worker] == nil {
+			used[g.Worker] = map[int32]bool{}
+		}
+		used[g.Worker][g.Adapter] = true
+	}
+	for j, u := range used {
+		if len(u) > p.Workers[j].Slots {
+			return fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, len(u), p.Workers[j].Slots)
+		}
+	}
+	return nil
+}
+
+func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }

@@ -1,0 +1,240 @@
+package ilp
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// search lowers the busiest worker of a state, move by move.
+type search struct {
+	*state
+	target float64 // no worker needs to be less busy than this: the bound on T
+	eps    float64 // smaller gains do not count
+	rng    *rand.Rand
+	stop   func() bool
+
+	returns []block // scratch of swapFrom
+}
+
+// shiftMove is a candidate: n requests of a class from one worker to another.
+type shiftMove struct {
+	class, from, to int32
+	n               int64
+	peak            float64 // of the two workers afterwards
+	gain            float64 // fall of the sum of squared times
+}
+
+// descend moves requests away from the busiest worker until nothing it knows
+// helps or the target is reached. Where moves and loads have weights, it then
+// goes back to the best it has been through.
+func (s *search) descend() {
+	best, mark := s.objective(), s.mark()
+	for !s.stop() {
+		a, t, _ := s.top()
+		if t <= s.target+s.eps {
+			break
+		}
+		if !s.shiftFrom(int32(a)) && !s.swapFrom(int32(a)) && !s.exchangeFrom(int32(a)) && !s.makeRoomFrom(int32(a)) {
+			break
+		}
+		if now := s.objective(); now <= best {
+			best, mark = now, s.mark()
+		}
+	}
+	if s.p.MoveWeight > 0 || s.p.LoadWeight > 0 {
+		s.rollback(mark)
+	}
+}
+
+// shiftFrom applies the best shift away from worker a, if one helps.
+func (s *search) shiftFrom(a int32) bool {
+	best := shiftMove{gain: 0}
+	for _, k := range s.on[a] {
+		for _, c := range s.of[k] {
+			if s.x[int(c)*s.j+int(a)] == 0 {
+				continue
+			}
+			for b := range int32(s.j) {
+				if b == a || !s.room(k, b) || !s.open(&s.classes[c], b) {
+					continue
+				}
+				if m := s.balance(c, a, b); m.gain > best.gain {
+					best = m
+				}
+			}
+		}
+	}
+	if best.n == 0 {
+		return false
+	}
+	s.shift(best.class, best.from, best.to, best.n)
+	return true
+}
+
+// balance is the shift of a class from a to b that evens the two out best
+// without making a less busy than the target. Its n is 0 if none helps.
+func (s *search) balance(ci, a, b int32) shiftMove {
+	s.work++
+	c := &s.classes[ci]
+	have := s.x[int(ci)*s.j+int(a)]
+	ta, tb := s.busy(int(a)), s.busy(int(b))
+	if !s.holds(c.adapter, b) && !s.p.Workers[b].resident(c.adapter) {
+		tb += s.p.load(int(c.adapter), int(b))
+	}
+	da, db := s.each(c, a), s.each(c, b)
+	if s.p.PageRate > 0 {
+		if s.pages[a] > s.p.Workers[a].Pages {
+			da += c.pages / s.p.PageRate
+		}
+		if s.pages[b] >= s.p.Workers[b].Pages {
+			db += c.pages / s.p.PageRate
+		}
+	}
+	if ta-tb <= s.eps || da <= 0 {
+		return shiftMove{}
+	}
+	n := int64((ta - tb) / (da + db))
+	if t := int64(math.Ceil((ta - s.target) / da)); n > t {
+		n = t
+	}
+	n = min(n, have)
+	m := s.try(ci, a, b, n, ta)
+	if n < have {
+		if up := s.try(ci, a, b, n+1, ta); up.gain > m.gain {
+			m = up
+		}
+	}
+	return m
+}
+
+// try evaluates a shift of n requests exactly.
+func (s *search) try(ci, a, b int32, n int64, ta float64) shiftMove {
+	if n <= 0 || !s.mayMove(ci, a, b, n) {
+		return shiftMove{}
+	}
+	na, nb := s.after(ci, a, -n), s.after(ci, b, n)
+	tb := s.busy(int(b))
+	peak := math.Max(na, nb)
+	if peak >= ta-s.eps {
+		return shiftMove{}
+	}
+	cost := s.weights(ci, a, b, n)
+	return shiftMove{class: ci, from: a, to: b, n: n, peak: peak, gain: ta*ta + tb*tb - na*na - nb*nb - cost*ta}
+}
+
+// after is how busy a worker would be with n more requests of a class.
+func (s *search) after(ci, w int32, n int64) float64 {
+	c := &s.classes[ci]
+	load := s.load[w] + float64(n)*s.each(c, w)
+	i := int(c.adapter)*s.j + int(w)
+	if !s.p.Workers[w].resident(c.adapter) {
+		switch {
+		case s.present[i] == 0:
+			load += s.p.load(int(c.adapter), int(w))
+		case s.present[i]+n == 0:
+			load -= s.p.load(int(c.adapter), int(w))
+		}
+	}
+	return load + s.over(int(w), s.pages[w]+float64(n)*c.pages)
+}
+
+// mayMove says whether the limit on moves allows a shift.
+func (s *search) mayMove(ci, a, b int32, n int64) bool {
+	return s.allowed(s.moved(ci, a, b, n))
+}
+
+// allowed says whether the limit on moves allows so many more.
+func (s *search) allowed(more int64) bool {
+	return s.p.MaxMoves == 0 || s.moves+more <= int64(s.p.MaxMoves)
+}
+
+// moved is by how much a shift changes the number of moves.
+func (s *search) moved(ci, a, b int32, n int64) int64 {
+	c := &s.classes[ci]
+	switch {
+	case c.home == a:
+		return n * c.counts
+	case c.home == b:
+		return -n * c.counts
+	}
+	return 0
+}
+
+// weights is what a shift adds to the objective beside T.
+func (s *search) weights(ci, a, b int32, n int64) float64 {
+	w := s.p.MoveWeight * float64(s.moved(ci, a, b, n))
+	if s.p.LoadWeight > 0 {
+		k := s.classes[ci].adapter
+		if !s.holds(k, b) && !s.p.Workers[b].resident(k) {
+			w += s.p.LoadWeight
+		}
+		if s.present[int(k)*s.j+int(a)] == n && !s.p.Workers[a].resident(k) {
+			w -= s.p.LoadWeight
+		}
+	}
+	return w
+}
+
+// improve repeats: a random change, then descend; the outcome stays if it is no
+// worse than before (iterated local search). It ends when the objective is good
+// enough.
+func (s *search) improve(enough float64) {
+	s.undo = s.undo[:0]
+	best := s.objective()
+	for !s.stop() && best > math.Max(enough, s.target+s.eps) {
+		if !s.perturb() {
+			continue
+		}
+		s.descend()
+		if now := s.objective(); now <= best {
+			best = now
+			s.undo = s.undo[:0]
+		} else {
+			s.rollback(0)
+		}
+	}
+}
+
+// perturb makes a random change between the busiest (mostly) and another worker.
+func (s *search) perturb() bool {
+	s.work++
+	top, _, _ := s.top()
+	a := int32(top)
+	if s.rng.IntN(4) == 0 {
+		a = s.rng.Int32N(int32(s.j))
+	}
+	b := s.rng.Int32N(int32(s.j))
+	if a == b || len(s.on[a]) == 0 {
+		return false
+	}
+	k := s.on[a][s.rng.IntN(len(s.on[a]))]
+	mark := s.mark()
+	switch s.rng.IntN(3) {
+	case 0: // swap two adapters
+		if len(s.on[b]) == 0 {
+			return false
+		}
+		l := s.on[b][s.rng.IntN(len(s.on[b]))]
+		if k == l || s.holds(k, b) || s.holds(l, a) || !s.moveAll(k, a, b) || !s.moveAll(l, b, a) {
+			s.rollback(mark)
+			return false
+		}
+	case 1: // move one adapter
+		if !s.room(k, b) || !s.moveAll(k, a, b) {
+			s.rollback(mark)
+			return false
+		}
+	default: // move some requests
+		c := s.of[k][s.rng.IntN(len(s.of[k]))]
+		n := s.x[int(c)*s.j+int(a)]
+		if n == 0 || !s.room(k, b) || !s.open(&s.classes[c], b) {
+			return false
+		}
+		n = 1 + s.rng.Int64N(min(n, 8))
+		if !s.mayMove(c, a, b, n) {
+			return false
+		}
+		s.shift(c, a, b, n)
+	}
+	return true
+}
