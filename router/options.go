@@ -104,6 +104,15 @@ func (o *options) number(name string, lo, hi float64, words ...string) float64 {
 	return v
 }
 
+// numberOr is number, but where the option is not given it is what the
+// environment says, if it says anything.
+func (o *options) numberOr(env float64, name string, lo, hi float64) float64 {
+	if _, given := o.values[name]; !given && env != 0 {
+		return env
+	}
+	return o.number(name, lo, hi)
+}
+
 // integer returns an option that is an integer in [lo, hi]; math.MaxInt is no
 // limit.
 func (o *options) integer(name string, lo, hi int) int {

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"math"
 )
 
@@ -29,7 +28,7 @@ type rankAware struct {
 
 func newRankAware(o *options, env Env) (*Router, error) {
 	if env.Cost == nil {
-		return nil, errors.New("needs the step times of the workers (a cost model)")
+		return nil, errNeedsCosts
 	}
 	p := &rankAware{cost: env.Cost}
 	switch o.text("slo") {

@@ -67,6 +67,32 @@ func List() []Descriptor {
 			{"slo", "auto", "longest decode step, ms; auto: 1.5 x a step of one request; none: no limit"},
 			{"avg-output", "auto", "mean output tokens of a request; auto: mean max_new_tokens so far"},
 		}, newRankAware},
+		{"period_mig", "least added time; every interval an ILP over all workers moves adapters and requests", []Option{
+			{"interval", "10", "s between plans"},
+			{"margin", "0.05", "share of the predicted time that a plan must gain"},
+			{"horizon", "auto", "s of forecast demand that a plan provides for; auto: the interval"},
+			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
+			{"spill", "1", "s by which a worker without the adapter must be better"},
+		}, newPeriodic},
+		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
+			{"interval", "60", "s between plans"},
+		}, newRankGroup},
+		{"min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)", []Option{
+			{"interval", "10", "s between plans"},
+			{"move", "4", "cost of a new place, in ranks of the adapter's hash order"},
+			{"keep", "4", "bonus of a place that is kept, likewise"},
+			{"cooldown", "30", "s between changes of an adapter's number of replicas"},
+		}, newMinCost},
+		{"llumnix", "moves requests from the worker with the least free KV per request to that with the most", []Option{
+			{"interval", "0.05", "s between looks"},
+			{"pause", "1", "s before a request moves again"},
+		}, newLlumnix},
+		{"dispatch_only", "dLoRA: greedy placement, least dispatch cost among the adapter's workers", nil, newDispatchOnly},
+		{"dispatch_mig", "dLoRA: also workers where the adapter can take an idle one's place", nil, newDispatchMig},
+		{"dlora_period_mig", "dLoRA: dispatch_only, and periodically its migration ILP for two workers", []Option{
+			{"interval", "10", "s between looks"},
+			{"threshold", "16", "requests above the mean that trigger a plan"},
+		}, newDLoRAPeriodMig},
 	}
 }
 

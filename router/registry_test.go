@@ -7,7 +7,8 @@ import (
 
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
-		"least-tokens weighted-queue affinity affinity-spill k-shard any-worker rank-aware"
+		"least-tokens weighted-queue affinity affinity-spill k-shard any-worker rank-aware " +
+		"period_mig rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
 		names = append(names, d.Name)
@@ -78,7 +79,7 @@ func TestNewErrors(t *testing.T) {
 		want []string
 	}{
 		{"", []string{`unknown policy ""`, "known: static,"}},
-		{"round_robin", []string{`did you mean "round-robin"?`, "rank-aware)"}},
+		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig)"}},
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},

@@ -21,7 +21,12 @@
 // [Stale] reproduces that; each policy's comment says whether it is prone to it.
 package router
 
-import "lorasim/trace"
+import (
+	"errors"
+
+	"lorasim/ilp"
+	"lorasim/trace"
+)
 
 // None is the answer of a policy when no worker may take the request.
 const None = -1
@@ -121,6 +126,8 @@ type CostModel interface {
 	AdapterLoad(rank int, from Tier) float64
 }
 
+var errNeedsCosts = errors.New("needs the step times of the workers (a cost model)")
+
 // Env is what a policy may know when it is built.
 type Env struct {
 	Workers    int // >= 1
@@ -129,6 +136,34 @@ type Env struct {
 	MaxRunning int       // running requests a worker allows
 	Slots      int       // GPU adapter slots of a worker
 	Cost       CostModel // nil: policies that need one say so
+
+	// For planners; the zero value stands for "not known".
+	Interval     float64    // s between plans where a spec does not say; 0: the policy's own
+	Threshold    float64    // requests above the mean that trigger dLoRA's plans; 0: its own
+	HostSlots    int        // adapters a worker's host memory holds; 0: no limit
+	AdapterBytes []float64  // size of each adapter
+	Memory       float64    // bytes of a worker's GPU memory for KV cache and adapters
+	KVBytes      float64    // bytes of one KV token
+	PageSize     int        // KV tokens per page; 0: 1
+	Moving       Moving     // how requests in flight are moved
+	Solver       ilp.Solver // nil: the embedded one
+}
+
+// Moving is how requests in flight get to another worker.
+type Moving string
+
+// The ways.
+const (
+	MoveNone      Moving = "none"      // they do not
+	MoveQueued    Moving = "queued"    // only those that have not begun to run
+	MoveRecompute Moving = "recompute" // the KV cache is dropped and prefilled again
+	MoveCopy      Moving = "copy"      // decoding stops while the KV cache is copied
+	MovePrecopy   Moving = "precopy"   // it is copied while decoding goes on, but for the rest
+)
+
+// Movings lists them.
+func Movings() []Moving {
+	return []Moving{MoveNone, MoveQueued, MoveRecompute, MoveCopy, MovePrecopy}
 }
 
 // Router is a policy made ready for one run.

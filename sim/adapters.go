@@ -75,8 +75,6 @@ func (w *worker) hostRoom() bool {
 	return w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras
 }
 
-func (w *worker) setTier(a int32, t router.Tier) { w.v.Adapters[a].Tier = t }
-
 // ready says whether requests of a row can run at once.
 func (w *worker) adapterReady(row int32) bool {
 	r := &w.adapters.rows[row]

@@ -66,6 +66,9 @@ func (w *worker) beginDecode() {
 	if w.retry && !w.full && w.queue.n > 0 {
 		k = 1 // a request retracted just now may be taken back after one step
 	}
+	if w.s.listener != nil {
+		k = 1 // it hears of every token
+	}
 	w.run = record.Steps{
 		Start: w.s.now,
 		First: w.costs.DecodeFixed(b, w.loras, w.ranks.max()) + w.costs.PerKVToken*tick.Ticks(w.ctx),
@@ -140,6 +143,9 @@ func (w *worker) advance() {
 
 	if w.s.gaps != nil {
 		w.recordGaps(&run)
+	}
+	if w.s.listener != nil {
+		w.reportTokens()
 	}
 	w.reportGaps(run.End(1))
 	run.Start += w.costs.Overhead

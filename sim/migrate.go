@@ -15,6 +15,7 @@ const (
 	precopying        // its KV cache is being copied while it runs
 	departing         // it leaves the batch at the end of the step under way
 	inTransit         // its KV cache is being copied; it does not run
+	canceled          // its client gave it up; it leaves when it is in the batch and a step ends
 )
 
 // transfer is a request's KV cache on its way.
@@ -40,7 +41,7 @@ const (
 func (s *sim) move(i int32, m router.Move) bool {
 	r := &s.reqs[i]
 	mode := s.cfg.MoveMode
-	if r.worker != m.From || r.moving != notMoving || mode == MoveNone || mode == "" {
+	if r.worker != m.From || r.moving != notMoving || mode == router.MoveNone || mode == "" {
 		return false
 	}
 	w := &s.workers[m.From]
@@ -51,12 +52,12 @@ func (s *sim) move(i int32, m router.Move) bool {
 		w.settle(r.adapter)
 		r.carried = 0 // a KV cache that came with it stays behind
 		w.roomMade()  // it may have been the one that held up the queue
-		s.plan.stats.Moves[string(MoveQueued)]++
+		s.plan.stats.Moves[string(router.MoveQueued)]++
 		s.arrive(i, m.To)
 		return true
-	case r.state != running || mode == MoveQueued:
+	case r.state != running || mode == router.MoveQueued:
 		return false
-	case mode == MovePrecopy:
+	case mode == router.MovePrecopy:
 		r.moving, r.dest = precopying, m.To
 		n := w.kvOf(r)
 		t := s.newTransfer(transfer{req: i, id: r.id, from: m.From, sent: n})
@@ -107,6 +108,10 @@ func (w *worker) depart(i, to int32) {
 // sendDeparting takes the requests that are to leave out of the batch; called
 // between steps.
 func (w *worker) sendDeparting() {
+	if w.s.listener != nil {
+		w.sendCanceled() // requests of a Server do not move
+		return
+	}
 	for _, i := range w.departing {
 		if r := &w.s.reqs[i]; r.moving == departing && r.worker == int32(w.id) && r.state == running {
 			w.sendAway(i)
@@ -127,7 +132,7 @@ func (w *worker) sendAway(i int32) {
 	r.moving = notMoving
 	mode := s.cfg.MoveMode
 	s.plan.stats.Moves[string(mode)]++
-	if mode == MoveRecompute {
+	if mode == router.MoveRecompute {
 		s.plan.stats.Recomputed += n
 		s.arrive(i, r.dest)
 		return

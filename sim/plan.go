@@ -9,23 +9,6 @@ import (
 	"lorasim/trace"
 )
 
-// Mode is how requests move to another worker.
-type Mode string
-
-// The modes.
-const (
-	MoveNone      Mode = "none"      // they do not
-	MoveQueued    Mode = "queued"    // only those that have not begun to run
-	MoveRecompute Mode = "recompute" // the KV cache is dropped and prefilled again
-	MoveCopy      Mode = "copy"      // decoding stops while the KV cache is copied
-	MovePrecopy   Mode = "precopy"   // it is copied while decoding goes on, but for the rest
-)
-
-// Modes lists the modes.
-func Modes() []Mode {
-	return []Mode{MoveNone, MoveQueued, MoveRecompute, MoveCopy, MovePrecopy}
-}
-
 // PlanRecord is what became of one plan.
 type PlanRecord struct {
 	Made    float64      `json:"made_s"`    // when it was made

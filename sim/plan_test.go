@@ -105,7 +105,7 @@ func TestPlansLoseNothing(t *testing.T) {
 		l := newLedger()
 		cfg := Config{
 			Source: wl.Source(), Router: &router.Router{Policy: c, Planner: c}, Observer: l, TokenTimes: true,
-			MoveMode:     rapid.SampledFrom(Modes()).Draw(t, "mode"),
+			MoveMode:     rapid.SampledFrom(router.Movings()).Draw(t, "mode"),
 			LoadFailures: rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "load_failures"),
 			NoFailover:   rapid.Bool().Draw(t, "no_failover"),
 			Home:         router.Disk,
@@ -158,7 +158,7 @@ func (s *script) Plan(*router.Situation) *router.Plan {
 
 // twoWorkers runs a script on two workers of plainProfile (see worked_test.go);
 // all requests start on worker 0.
-func twoWorkers(t *testing.T, p profile.Profile, mode Mode, sc *script, reqs []trace.Request) (*ledger, *Stats) {
+func twoWorkers(t *testing.T, p profile.Profile, mode router.Moving, sc *script, reqs []trace.Request) (*ledger, *Stats) {
 	t.Helper()
 	p.Memory.KVBytesPerToken = 1_000_000 // 1 MB: 0.1 ms a token at 10 GB/s
 	p.Adapters.Network = profile.Stage{LatencyMs: 1, GBPerS: 10}
@@ -187,22 +187,22 @@ func TestMovesOfARunningRequest(t *testing.T) {
 		return &router.Plan{Move: []router.Move{{ID: 0, From: 0, To: 1}}}
 	}
 	for _, c := range []struct {
-		mode   Mode
+		mode   router.Moving
 		finish float64
 		moved  bool
 		recomp int64
 		lost   float64
 	}{
-		{MoveNone, 10 + 4*11, false, 0, 0},
-		{MoveQueued, 10 + 4*11, false, 0, 0},
+		{router.MoveNone, 10 + 4*11, false, 0, 0},
+		{router.MoveQueued, 10 + 4*11, false, 0, 0},
 		// prefills 53 tokens at worker 1: 5 + 5.3 ms, which gives the 4th token; one step more
-		{MoveRecompute, 32 + 10.3 + 11, true, 52, 0},
+		{router.MoveRecompute, 32 + 10.3 + 11, true, 52, 0},
 		// copies 52 tokens: 1 + 5.2 ms; two steps more
-		{MoveCopy, 32 + 6.2 + 22, true, 0, 6.2},
+		{router.MoveCopy, 32 + 6.2 + 22, true, 0, 6.2},
 		// the first round copies the 51 tokens there are at 25 ms (1 + 5.1 ms);
 		// at 31.1 none were added (the step ends at 32), so it leaves at 32 and
 		// copies the one token of that step: 1.1 ms
-		{MovePrecopy, 32 + 1.1 + 22, true, 0, 1.1},
+		{router.MovePrecopy, 32 + 1.1 + 22, true, 0, 1.1},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			l, st := twoWorkers(t, plainProfile(), c.mode, &script{at: 0.025, plan: plan()}, append([]trace.Request(nil), reqs...))
@@ -227,7 +227,7 @@ func TestPlanOfAQueuedRequestAndItsAdapter(t *testing.T) {
 		Unload:    []router.Placement{{Worker: 0, Adapter: 0}},
 		Move:      []router.Move{{ID: 1, From: 0, To: 1}},
 	}
-	l, st := twoWorkers(t, p, MoveQueued, &script{at: 0.02, plan: plan}, []trace.Request{
+	l, st := twoWorkers(t, p, router.MoveQueued, &script{at: 0.02, plan: plan}, []trace.Request{
 		{Arrival: 0, Adapter: 0, Prompt: 50, Output: 10}, // load 0-7, prefill 7-17, decode until 116
 		{Arrival: 0.001, Adapter: 1, Prompt: 50, Output: 1},
 		// Waits on worker 0 until the plan is applied at 25 ms. Its adapter comes
@@ -255,7 +255,7 @@ func TestAPlanIsAppliedWhollyOrNotAtAll(t *testing.T) {
 		bad.Move = append(bad.Move, router.Move{ID: 0, From: 0, To: 1}) // good by itself
 		bad.Load = append(bad.Load, router.Placement{Worker: 1, Adapter: 0})
 		sc := &script{at: 0.025, plan: bad}
-		l, st := twoWorkers(t, plainProfile(), MoveRecompute, sc, []trace.Request{{Adapter: 0, Prompt: 50, Output: 5}})
+		l, st := twoWorkers(t, plainProfile(), router.MoveRecompute, sc, []trace.Request{{Adapter: 0, Prompt: 50, Output: 5}})
 		if len(sc.errs) != 1 || sc.errs[0] == nil {
 			t.Errorf("%s: the planner heard %v, expected one error", name, sc.errs)
 		}

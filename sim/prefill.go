@@ -68,6 +68,9 @@ func (w *worker) beginPrefill() bool {
 	w.stats.Stalled += load
 	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
 	w.v.KVUsed = w.kv.tokens
+	if work.Extends && !w.extended {
+		work.FirstExtend, w.extended = true, true
+	}
 	w.schedule(prefill, w.s.now+load+w.costs.Prefill(work))
 	return true
 }
@@ -209,6 +212,9 @@ func (w *worker) endPrefill() {
 		}
 		first++
 		r.generated++
+		if w.s.listener != nil {
+			w.s.listener.Token(r.id, w.s.now+w.costs.Overhead)
+		}
 		if r.generated == r.output {
 			w.completePrefill(c.req)
 			continue

@@ -44,7 +44,7 @@ type refWorker struct {
 	busy                      bool
 	prefilling                bool
 	until                     tick.Ticks
-	full                      bool
+	full, extended            bool
 	steps, ratioSince         int64
 	ratioFrom                 float64
 	ad                        []refAdapter // last: base model
@@ -492,6 +492,9 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	}
 	if len(w.filling) == 0 {
 		return false
+	}
+	if work.Extends && !w.extended {
+		work.FirstExtend, w.extended = true, true
 	}
 	w.busy, w.prefilling = true, true
 	w.until = s.now + stall + w.costs.Prefill(work)

@@ -56,7 +56,7 @@ type Config struct {
 	TokenTimes bool
 
 	// MoveMode is how requests move that plans send elsewhere.
-	MoveMode Mode
+	MoveMode router.Moving
 	// LoadFailures is the probability that an adapter load fails, once its time
 	// is spent.
 	LoadFailures float64
@@ -115,6 +115,8 @@ type sim struct {
 	adapters []trace.Adapter
 	ranks    []int // ranks[i]: rank of adapter i where it is resolved by a worker's profile
 	obs      record.Observer
+	watcher  Watcher  // obs, where it wants to see the workers
+	listener Listener // of a Server: wants to hear of every token
 
 	now    tick.Ticks
 	events events
@@ -160,6 +162,7 @@ func newSim(cfg Config) (*sim, error) {
 		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)
 	}
 	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), obs: cfg.Observer}
+	s.watcher, _ = cfg.Observer.(Watcher)
 	n := len(cfg.Workers)
 	s.timers.init(2 * n)
 	s.view = router.View{Workers: make([]router.Worker, n), Adapters: s.adapters}
@@ -198,6 +201,7 @@ func (s *sim) run(ctx context.Context) error {
 		if now > tick.Max {
 			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times", tick.Max.Seconds()/86400)
 		}
+		s.watch(now)
 		s.now = now
 		s.loops++
 		if s.loops&0xfff == 0 {

@@ -54,7 +54,7 @@ func testProfile() profile.Profile {
 	p := profile.Default()
 	p.Name = "test"
 	p.Latency.Decode = profile.Decode{BaseMs: 10, PerRequestMs: 1, PerKVTokenUs: 3}
-	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2}
+	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2, FirstExtendMs: 3}
 	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, DecodeUs: 20, PrefillFactor: 0.25}
 	p.Latency.RequestOverheadMs = 1.5
 	p.Memory.KVTokens = 1000

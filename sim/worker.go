@@ -47,6 +47,8 @@ type worker struct {
 	ranks   rankCount
 	allRank rankCount // the same for running and waiting requests
 
+	extended bool // a prefill step has gone on with a partly prefilled prompt
+
 	// The step under way.
 	run     record.Steps
 	filling []chunk // requests of the prefill step

@@ -53,6 +53,7 @@ type Collector struct {
 	duration              float64    // s; NaN: from end
 	coldStarts, migrated  int64
 	coldWait              float64 // s
+	ttftPerToken          float64 // s, summed over successful requests
 	attained              attained
 	e2e, ttft, tpot, itl  distribution
 	arrivalE2E, arrivalTT distribution
@@ -160,6 +161,7 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	} else {
 		c.seconds.addTokens(finish, int64(r.Output))
 	}
+	c.ttftPerToken += ttft.Seconds() / float64(max(r.Output, 1))
 	tpot := tick.Ticks(0)
 	if r.Output > 1 {
 		n := tick.Ticks(r.Output - 1)

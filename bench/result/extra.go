@@ -15,6 +15,26 @@ type Counters struct {
 	MigrationTime float64          // lost to migrations, summed over workers
 	SolverRuns    int64            // plans made
 	SolverTime    float64          // spent making them
+	Plans         PlanCounters
+	FailedLoads   int64 // adapter loads that failed
+}
+
+// PlanCounters is what plans of placement and migration did.
+type PlanCounters struct {
+	Applied int64 `json:"applied"` // not empty, and carried out
+	Dropped int64 `json:"dropped"` // could not be carried out when their time came
+	Loads   int64 `json:"loads"`   // adapters they brought to a worker
+	Unloads int64 `json:"unloads"`
+	// Gap is the mean relative distance of the plans' objectives to their bounds.
+	Gap float64 `json:"mean_gap"`
+	// Recomputed counts KV tokens prefilled again after a move, Copied the bytes
+	// of KV cache that were sent.
+	Recomputed int64   `json:"recomputed_tokens"`
+	Copied     float64 `json:"copied_bytes"`
+	// Changes counts changes of the placement; Undone is how many of them later
+	// changes took back: thrashing.
+	Changes int64 `json:"placement_changes"`
+	Undone  int64 `json:"placement_changes_undone"`
 }
 
 // WorkerCounters is what one worker did.
@@ -50,6 +70,10 @@ type Extra struct {
 	ScheduledE2E  Stats `json:"scheduled_e2e_latency"`
 	ScheduledTTFT Stats `json:"scheduled_ttft"`
 
+	// TTFTPerToken is the mean of TTFT / output tokens, s: the normalized
+	// queueing delay of dLoRA's figures, prefill included.
+	TTFTPerToken float64 `json:"ttft_per_output_token_s"`
+
 	Goodput  *Goodput       `json:"goodput,omitempty"`
 	Fairness *Fairness      `json:"fairness,omitempty"`
 	Balance  *Balance       `json:"load_balance,omitempty"`
@@ -68,6 +92,21 @@ type Extra struct {
 	MigrationTime float64          `json:"migration_time_s,omitempty"`
 	SolverRuns    int64            `json:"solver_runs,omitempty"`
 	SolverTime    float64          `json:"solver_time_s,omitempty"`
+	Plans         *PlanCounters    `json:"plans,omitempty"` // nil: none were made
+	FailedLoads   int64            `json:"failed_loads,omitempty"`
+	// Oracle is what no policy could have done better, where it was asked for.
+	Oracle *Oracle `json:"oracle,omitempty"`
+}
+
+// Oracle is a lower bound, with perfect knowledge of what is to come, and how
+// far a run is from it.
+type Oracle struct {
+	MeanE2E  float64 `json:"mean_e2e_latency_ms"` // no policy has a lower mean
+	Duration float64 `json:"duration"`            // s, likewise
+	// E2ERegret and DurationRegret are the run's excess over the bounds, as
+	// shares of the bounds.
+	E2ERegret      float64 `json:"mean_e2e_regret"`
+	DurationRegret float64 `json:"duration_regret"`
 }
 
 // Reason is one reason why requests did not succeed.
@@ -152,6 +191,11 @@ func (e *Extra) addCounters(c *Counters, duration float64) {
 	}
 	e.Migrations = slices.Clone(c.Migrations)
 	e.MigrationTime, e.SolverRuns, e.SolverTime = c.MigrationTime, c.SolverRuns, c.SolverTime
+	e.FailedLoads = c.FailedLoads
+	if c.SolverRuns > 0 || c.Plans != (PlanCounters{}) {
+		plans := c.Plans
+		e.Plans = &plans
+	}
 }
 
 // jain returns Jain's index of xs; 1 if there is nothing to compare.

@@ -236,9 +236,42 @@ func (p *printer) costs(e *Extra) {
 		p.count("Migrations, "+clip(cmp.Or(m.Kind, "unnamed"), 26), m.Count)
 	}
 	p.seconds("Time lost to migrations", e.MigrationTime)
-	p.count("Plans made", e.SolverRuns)
-	p.seconds("Solver time", e.SolverTime)
+	p.count("Failed adapter loads", e.FailedLoads)
 	p.pending = ""
+	p.plans(e)
+	p.oracle(e.Oracle)
+}
+
+func (p *printer) plans(e *Extra) {
+	c := e.Plans
+	if c == nil {
+		return
+	}
+	p.title("Plans")
+	p.count("Plans made", e.SolverRuns)
+	p.row("Plans applied / dropped", fmt.Sprintf("%d / %d", c.Applied, c.Dropped))
+	p.seconds("Solver time", e.SolverTime)
+	if c.Gap > 0 {
+		p.row("Gap of the plans to their bounds, mean", percent(c.Gap))
+	}
+	p.row("Adapters brought / taken away", fmt.Sprintf("%d / %d", c.Loads, c.Unloads))
+	p.row("Changes of placement / undone", fmt.Sprintf("%d / %d", c.Changes, c.Undone))
+	p.count("KV tokens recomputed", c.Recomputed)
+	if c.Copied > 0 {
+		p.row("KV cache copied (MB)", fmt.Sprintf("%.1f", c.Copied/1e6))
+	}
+	p.pending = ""
+}
+
+func (p *printer) oracle(o *Oracle) {
+	if o == nil {
+		return
+	}
+	p.title("Against Perfect Knowledge")
+	p.row("Mean E2E latency, lower bound (ms)", fmt.Sprintf("%.2f", o.MeanE2E))
+	p.row("Mean E2E latency above it", percent(o.E2ERegret))
+	p.row("Benchmark duration, lower bound (s)", fmt.Sprintf("%.2f", o.Duration))
+	p.row("Benchmark duration above it", percent(o.DurationRegret))
 }
 
 // clip cuts s to at most n characters and makes it one printable line.

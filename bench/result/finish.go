@@ -64,6 +64,7 @@ func (c *Collector) extra(duration float64, counters *Counters) *Extra {
 		TextlessReplies: c.textless,
 		ScheduledE2E:    c.arrivalE2E.stats(),
 		ScheduledTTFT:   c.arrivalTT.stats(),
+		TTFTPerToken:    ratio(c.ttftPerToken, float64(c.completed)),
 
 		ColdStarts: c.coldStarts, ColdStartWait: c.coldWait, Migrated: c.migrated,
 		Workers: slices.Clone(c.workers),

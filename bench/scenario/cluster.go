@@ -2,12 +2,13 @@ package scenario
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"lorasim/internal/suggest"
 	"lorasim/router"
+	"lorasim/sim"
 	"lorasim/sim/profile"
-	"lorasim/trace"
 )
 
 // Profiles returns the profile of each worker, with the scenario's changes.
@@ -89,16 +90,26 @@ func (c *Cluster) home() (router.Tier, error) {
 	return 0, suggest.Unknown("adapter_home", c.AdapterHome, []string{"disk", "remote"})
 }
 
-// Router makes the scenario's policy for workers of the given profiles.
-// Policies that weigh costs use those of the first worker.
-func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*router.Router, error) {
-	e := &ps[0].Engine
-	return router.New(s.Routing.Policy, router.Env{
-		Workers:    len(ps),
-		Adapters:   adapters,
-		Seed:       s.Seed,
-		MaxRunning: e.MaxRunningRequests,
-		Slots:      e.MaxLorasPerBatch,
-		Cost:       profile.Model{Costs: ps[0].Compile()},
-	})
+// outages reads the failures of workers: "2@10-30+0@50".
+func (c *Cluster) outages() ([]sim.Outage, error) {
+	var os []sim.Outage
+	if c.Outages == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(c.Outages, "+") {
+		worker, span, ok := strings.Cut(strings.TrimSpace(part), "@")
+		from, to, until := strings.Cut(span, "-")
+		o, err := sim.Outage{}, error(nil)
+		if o.Worker, err = strconv.Atoi(worker); err == nil && ok {
+			o.From, err = strconv.ParseFloat(from, 64)
+		}
+		if err == nil && until {
+			o.To, err = strconv.ParseFloat(to, 64)
+		}
+		if err != nil || !ok {
+			return nil, fmt.Errorf("outages: %q, expected WORKER@FROM or WORKER@FROM-TO, in s", part)
+		}
+		os = append(os, o)
+	}
+	return os, nil
 }

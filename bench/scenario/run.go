@@ -3,12 +3,13 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
+	"maps"
+	"slices"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/internal/record"
+	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -20,17 +21,26 @@ type RunOptions struct {
 	SLO         result.SLO
 	RecordsFile string // write one row per request there; "": do not
 	TokenTimes  bool   // with the time of every token
+	Oracle      bool   // tell how far the run is from what perfect knowledge could reach
+	PlansFile   string // write one plan per line there, as JSON; "": do not
 	KeepRecords bool   // in the result
 
 	// Reading is told the bytes of input read, Running the requests done of
 	// total (0: unknown) and the simulated time in seconds.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
+
+	// Input is the scenario's workload where the caller has it already, as in a
+	// sweep that runs it several times; nil: open it.
+	Input *Input
+	// Watch, where set, is given the observer of the run and the adapters, and
+	// returns the one to use in its place.
+	Watch func(next record.Observer, adapters []trace.Adapter) record.Observer
 }
 
 // Simulate runs the scenario in the simulator.
 func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, error) {
-	in, err := s.OpenWorkload(o.Reading)
+	in, err := s.input(o)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +57,9 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	if err != nil {
 		return nil, err
 	}
-	if !(s.Routing.ViewStaleness >= 0) || math.IsInf(s.Routing.ViewStaleness, 0) {
-		return nil, fmt.Errorf("view_staleness is %v, expected a number >= 0", s.Routing.ViewStaleness)
+	outages, err := s.Cluster.outages()
+	if err != nil {
+		return nil, err
 	}
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: s.Cluster.NumWorkers, Adapters: in.Adapters(),
@@ -58,6 +69,8 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		Source: in.Source, Workers: compile(ps), Router: rt, Observer: collector,
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
 		Staleness: s.Routing.ViewStaleness, Home: home, TokenTimes: o.TokenTimes,
+		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
+		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
 	}
 	if o.Running != nil {
 		total := int64(0)
@@ -74,6 +87,22 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		defer file.w.Abort()
 		cfg.Source, cfg.Observer = file, file
 	}
+	if o.Watch != nil {
+		cfg.Observer = o.Watch(cfg.Observer, in.Adapters())
+	}
+	var plans *plansFile
+	if o.PlansFile != "" {
+		if plans, err = newPlansFile(o.PlansFile, cfg.Observer); err != nil {
+			return nil, err
+		}
+		defer plans.file.Abort()
+		cfg.Observer = plans
+	}
+	var known *oracleObserver
+	if o.Oracle {
+		known = &oracleObserver{Observer: cfg.Observer}
+		cfg.Observer = known
+	}
 	st, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -83,7 +112,24 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 	}
-	return collector.Result(s.Meta(in.Dataset), counters(st)), nil
+	if plans != nil {
+		if err := plans.close(); err != nil {
+			return nil, err
+		}
+	}
+	res := collector.Result(s.Meta(in.Dataset), counters(st))
+	if known != nil {
+		res.Extra.Oracle = known.bound(cfg.Workers)
+	}
+	return res, nil
+}
+
+// input is the workload of the run.
+func (s *Scenario) input(o RunOptions) (*Input, error) {
+	if o.Input != nil {
+		return o.Input, nil
+	}
+	return s.OpenWorkload(o.Reading)
 }
 
 // compile turns profiles into step costs, shared where the profile is.
@@ -127,10 +173,24 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 func counters(st *sim.Stats) *result.Counters {
 	c := &result.Counters{}
 	for _, w := range st.Workers {
+		c.FailedLoads += w.Failures
 		c.Workers = append(c.Workers, result.WorkerCounters{
 			Busy: w.Busy.Seconds(), ColdLoads: w.Loads, Evictions: w.Evictions,
 			Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
 		})
+	}
+	p := &st.Plans
+	for _, kind := range slices.Sorted(maps.Keys(p.Moves)) {
+		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: kind, Count: p.Moves[kind]})
+	}
+	c.MigrationTime = p.Lost.Seconds()
+	c.SolverRuns, c.SolverTime = p.Plans, p.SolveTime
+	c.Plans = result.PlanCounters{
+		Applied: p.Applied, Dropped: p.Dropped, Loads: p.Loads, Unloads: p.Unloads,
+		Recomputed: p.Recomputed, Copied: p.Copied, Changes: p.Changes, Undone: p.Changes - p.Net,
+	}
+	if p.Gaps > 0 {
+		c.Plans.Gap = p.GapSum / float64(p.Gaps)
 	}
 	return c
 }

@@ -10,6 +10,8 @@
 //	run, err := sc.Build(scenario.Hooks{})
 package scenario
 
+import "lorasim/router"
+
 // Scenario describes a run completely: the same scenario gives the same result.
 type Scenario struct {
 	Name     string   `yaml:"name,omitempty" flag:"-"`
@@ -83,12 +85,23 @@ type Cluster struct {
 	AdapterEviction    string  `yaml:"adapter_eviction" help:"lru or fifo"`
 	LoraBackend        string  `yaml:"lora_backend" help:"none, csgmv, triton"`
 	AdapterHome        string  `yaml:"adapter_home" help:"where adapters lie that a worker does not start with: disk or remote"`
+
+	LoadFailureRate float64 `yaml:"load_failure_rate" help:"probability that an adapter load fails and is tried again"`
+	Outages         string  `yaml:"outages" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
+	NoFailover      bool    `yaml:"no_failover" help:"requests on a worker that fails are lost instead of sent elsewhere"`
 }
 
 // Routing says which policy sends requests where.
 type Routing struct {
 	Policy        string  `yaml:"policy" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
 	ViewStaleness float64 `yaml:"view_staleness" help:"age up to which the router's view of the workers lags, s"`
+
+	InferenceArchitecture string  `yaml:"inference_architecture" help:"as in the reference: sglang (policy static) or dlora (policy by migration_type); empty: policy"`
+	MigrationType         string  `yaml:"migration_type" help:"inference_architecture dlora: dispatch_only, dispatch_mig, period_mig"`
+	MigrationInterval     float64 `yaml:"migration_interval" help:"s between plans of a policy that makes any; 0: the policy's own"`
+	MigrationReqThreshold float64 `yaml:"migration_req_threshold" help:"requests above the mean that trigger dLoRA's plans; 0: its own"`
+	RequestMigration      string  `yaml:"request_migration" help:"how plans move requests: none, queued, recompute, copy, precopy"`
+	Solver                string  `yaml:"solver" help:"solver of plans: embedded, or highs where it is built in"`
 }
 
 // Client says how requests are sent.
@@ -126,6 +139,6 @@ func Default() Scenario {
 			Profile:     "llama2-7b-24gb",
 			AdapterHome: "disk",
 		},
-		Routing: Routing{Policy: "affinity-spill"},
+		Routing: Routing{Policy: "affinity-spill", RequestMigration: string(router.MoveRecompute), Solver: "embedded"},
 	}
 }

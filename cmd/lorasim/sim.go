@@ -13,6 +13,8 @@ func newSim() *cobra.Command {
 	var (
 		out     outputFlags
 		records string
+		plans   string
+		oracle  bool
 		tokens  bool
 	)
 	cmd := &cobra.Command{
@@ -33,7 +35,9 @@ give the same bytes.`,
 	out.add(cmd)
 	cmd.Flags().StringVar(&records, "records", "", "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)")
 	cmd.Flags().BoolVar(&tokens, "token-times", false, "records with the time of every token")
-	group(cmd, outputHeading, "records", "token-times")
+	cmd.Flags().StringVar(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line")
+	cmd.Flags().BoolVar(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach")
+	group(cmd, outputHeading, "records", "plans", "oracle", "token-times")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
@@ -52,7 +56,7 @@ give the same bytes.`,
 		warnIgnored(cmd, &sc)
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: slo, RecordsFile: records, TokenTimes: tokens || out.details, KeepRecords: out.details,
+			SLO: slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.details,
 			Reading: p.reading, Running: p.running,
 		})
 		p.done()

@@ -56,6 +56,9 @@ type PrefillWork struct {
 	LoRATokens int64   // of these, tokens of requests with an adapter
 	TokenCtx   float64 // sum over its requests of tokens * context before and within the chunk
 	FirstWave  bool    // before the worker's first decode step
+	Extends    bool    // goes on with a prompt that is partly prefilled
+	// FirstExtend: the worker's first step that does.
+	FirstExtend bool
 }
 
 // Add counts a chunk of n tokens after ctx tokens of the same request. Within
@@ -65,6 +68,7 @@ func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
 	if adapter {
 		w.LoRATokens += n
 	}
+	w.Extends = w.Extends || ctx > 0
 	w.TokenCtx += float64(n) * (float64(ctx) + float64(n)/2)
 }
 
@@ -78,6 +82,9 @@ func (c *Costs) Prefill(w PrefillWork) tick.Ticks {
 	}
 	if w.LoRATokens > 0 && l.LoRA.Backend != BackendNone {
 		ms *= 1 + float64(l.LoRA.PrefillFactor*float64(w.LoRATokens)/float64(w.Tokens))
+	}
+	if w.FirstExtend {
+		ms += l.Prefill.FirstExtendMs
 	}
 	return max(tick.FromMilliseconds(ms), 1)
 }

@@ -40,6 +40,7 @@ type Profile struct {
 //	prefill step = (base + per_token*tokens + per_token_ctx*sum(tokens*ctx))
 //	               * first_wave_factor (steps before the worker's first decode)
 //	               * (1 + lora.prefill_factor * share of adapter tokens)
+//	               + first_extend (once, where a chunked prompt goes on)
 //
 // with B running requests and ctx the KV tokens of each.
 type Latency struct {
@@ -68,6 +69,10 @@ type Prefill struct {
 	// FirstWaveFactor multiplies prefill steps before the first decode step of
 	// a worker (kernel compilation and autotuning); 0 or 1: no effect.
 	FirstWaveFactor float64 `yaml:"first_wave_factor,omitempty"`
+	// FirstExtendMs is spent once, in a worker's first prefill step that goes on
+	// with a partly prefilled prompt: the kernels that attend to cached context
+	// are compiled then.
+	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty"`
 }
 
 // LoRA backends.
@@ -219,6 +224,7 @@ func (p *Profile) Check() error {
 		{"latency.prefill.per_token_us", p.Latency.Prefill.PerTokenUs},
 		{"latency.prefill.per_token_ctx_ns", p.Latency.Prefill.PerTokenCtxNs},
 		{"latency.prefill.first_wave_factor", p.Latency.Prefill.FirstWaveFactor},
+		{"latency.prefill.first_extend_ms", p.Latency.Prefill.FirstExtendMs},
 		{"latency.lora.decode_us", p.Latency.LoRA.DecodeUs},
 		{"latency.lora.prefill_factor", p.Latency.LoRA.PrefillFactor},
 		{"latency.request_overhead_ms", p.Latency.RequestOverheadMs},

@@ -99,6 +99,13 @@ func TestStepCosts(t *testing.T) {
 		t.Errorf("first wave with adapters: %v, expected %v", got, want)
 	}
 
+	p.Latency.Prefill.FirstExtendMs = 30
+	w = PrefillWork{FirstExtend: true}
+	w.Add(100, 50, false)
+	if got, want := c.Prefill(w), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
+		t.Errorf("first step of a chunked prompt that goes on: %v, expected %v", got, want)
+	}
+
 	// rank 16 x 5 MB = 80 MB: 2 + 4 ms to the GPU, 50 + 53.33 ms from disk,
 	// 200 + 400 ms from the store
 	for tier, want := range map[router.Tier]float64{

@@ -25,6 +25,7 @@ func Specs() []Spec {
 		{"sharegpt", "sharegpt", "log-normal fitted to ShareGPT with history, at most 8k: mean 2340 + 439 tokens"},
 		{"measured-rate4", "measured-rate4", "ShareGPT first turns as in the measured runs at rate 4: mean 360 + 100 tokens"},
 		{"measured-stride", "measured-stride", "ShareGPT first turns as in the measured stride sweep: mean 360 + 158 tokens"},
+		{"measured", "measured:output_mean=M,output_sigma=S,output_cap=C", "as measured-stride with other outputs; prompt_... for the prompts"},
 		{"constant", "constant:PROMPT,OUTPUT", "the same lengths for every request"},
 		{"random", "random:PROMPT,OUTPUT[,RATIO]", "even between RATIO (default 0) times these lengths and these lengths"},
 		{"lognormal", "lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]",
@@ -55,6 +56,8 @@ func parse(name, args string, hasArgs bool) (Sampler, error) {
 		parser = parseLogNormal
 	case "table":
 		parser = parseTable
+	case "measured":
+		parser = parseMeasured
 	default:
 		return parsePreset(name, hasArgs)
 	}

@@ -1,0 +1,215 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"lorasim/ilp"
+)
+
+// periodMig is dLoRA's periodic migration: dispatch_only, and from time to time
+// a plan for two workers that are out of balance, by its migration ILP.
+type periodMig struct {
+	dispatch
+	interval  float64 // s
+	threshold float64 // requests above the mean that trigger a plan
+	exec      []meanTime
+	next      [][]int32 // placement that the plan under way leads to
+}
+
+type meanTime struct{ sum, n float64 }
+
+// What dLoRA assumes.
+const (
+	dloraExec     = 5.0  // s, execution time of an adapter's requests before any was seen
+	dloraMove     = 0.05 // s that a moved request costs its new worker
+	dloraKVFull   = 0.9  // share of the KV pages from which a worker is full
+	dloraKVCopied = 32 << 30
+)
+
+func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
+	d := newDLoRA(env, true)
+	p := &periodMig{
+		dispatch: dispatch{d}, exec: make([]meanTime, len(env.Adapters)),
+		interval:  o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
+		threshold: o.numberOr(env.Threshold, "threshold", 0, math.Inf(1)),
+	}
+	return &Router{Policy: p, Planner: p, ReadsKV: true, Placement: clonePlacement(d.held)}, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Interval implements Planner.
+func (p *periodMig) Interval() float64 { return p.interval }
+
+// Finished implements Learner.
+func (p *periodMig) Finished(f Finished) {
+	if isAdapter(f.Adapter) {
+		p.exec[f.Adapter].sum += f.Exec
+		p.exec[f.Adapter].n++
+	}
+}
+
+func (p *periodMig) execTime(k int32) float64 {
+	if !isAdapter(k) || p.exec[k].n == 0 {
+		return dloraExec
+	}
+	return p.exec[k].sum / p.exec[k].n
+}
+
+// Plan implements Planner.
+func (p *periodMig) Plan(s *Situation) *Plan {
+	pair, reason := p.trigger(s.View)
+	if pair == nil {
+		return nil
+	}
+	g := p.problem(s, pair)
+	if len(g.p.Groups) == 0 {
+		return nil
+	}
+	sol, plan, err := solve(&p.env, g.p, p.interval)
+	if err != nil {
+		return &Plan{Reason: fmt.Sprintf("%s, but: %v", reason, err)}
+	}
+	plan.Reason = reason
+	plan.Move = g.moves(s, sol.Flows, pair)
+	p.next = p.replaced(g, sol, pair)
+	plan.Load, plan.Unload = difference(p.held, p.next)
+	return plan
+}
+
+// Applied implements Planner.
+func (p *periodMig) Applied(_ *Plan, err error) {
+	if err == nil && p.next != nil {
+		p.setPlacement(p.next)
+	}
+	p.next = nil
+}
+
+func (d *dlora) setPlacement(held [][]int32) {
+	d.held = held
+	for k := range d.where {
+		d.where[k] = nil
+	}
+	for j := range held {
+		for _, k := range held[j] {
+			d.where[k] = append(d.where[k], int32(j))
+		}
+	}
+}
+
+// trigger returns the two workers to plan for and why, or nil.
+func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
+	var up []int32
+	for j := range v.Workers {
+		if v.Workers[j].Usable() {
+			up = append(up, int32(j))
+		}
+	}
+	if len(up) < 2 {
+		return nil, ""
+	}
+	fill := func(j int32) float64 { return float64(v.Workers[j].KVUsed) / float64(max(v.Workers[j].KVCapacity, 1)) }
+	load := func(j int32) float64 { return float64(v.Workers[j].Load()) }
+	full, empty := most(up, fill), least1(up, fill)
+	if fill(full) >= dloraKVFull && fill(empty) < dloraKVFull {
+		return []int32{full, empty}, fmt.Sprintf("KV cache of worker %d is %.0f %% full, of worker %d %.0f %%",
+			full, 100*fill(full), empty, 100*fill(empty))
+	}
+	busiest := most(up, load)
+	others := slices.DeleteFunc(slices.Clone(up), func(j int32) bool { return j == busiest })
+	mean := 0.0
+	for _, j := range others {
+		mean += load(j) / float64(len(others))
+	}
+	idlest := least1(others, load)
+	if delta := load(busiest) - mean; delta < p.threshold || load(idlest) > mean {
+		return nil, ""
+	}
+	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the others %.1f on average", busiest, load(busiest), mean)
+}
+
+// most and least1 return the first of the workers with the largest, or
+// smallest, value.
+func most(ws []int32, value func(int32) float64) int32 {
+	return slices.MaxFunc(ws, func(a, b int32) int { return compare(value(a), value(b)) })
+}
+
+func least1(ws []int32, value func(int32) float64) int32 {
+	return slices.MinFunc(ws, func(a, b int32) int { return compare(value(a), value(b)) })
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// problem is dLoRA's migration problem for the chosen workers.
+func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
+	pr := &ilp.Problem{Adapters: len(p.env.Adapters)}
+	if p.env.KVBytes > 0 {
+		pr.PageRate = dloraKVCopied / (p.env.KVBytes * float64(max(p.env.PageSize, 1)))
+	}
+	local := map[int32]int32{}
+	for n, j := range chosen {
+		local[j] = int32(n)
+		resident := slices.Clone(p.held[j])
+		slices.Sort(resident)
+		pr.Workers = append(pr.Workers, ilp.Worker{
+			Slots: len(resident), Resident: resident,
+			Pages: float64(s.Workers[j].KVCapacity) / float64(max(p.env.PageSize, 1)),
+		})
+	}
+	g := newGrouping(pr)
+	present := make([]map[int32]bool, len(chosen))
+	for i := range s.Requests {
+		a := &s.Requests[i]
+		n, ok := local[a.Worker]
+		if !ok || !isAdapter(a.Adapter) {
+			continue
+		}
+		g.add(i, a, n, p.execTime(a.Adapter), dloraMove, pagesOf(&p.env, a))
+		if present[n] == nil {
+			present[n] = map[int32]bool{}
+		}
+		present[n][a.Adapter] = true
+	}
+	for n := range pr.Workers { // requests may still be there whose adapter the placement has taken away
+		pr.Workers[n].Slots = max(pr.Workers[n].Slots, len(present[n]))
+	}
+	return g
+}
+
+// replaced is the placement that a solution leads to: the adapters that have
+// requests on the chosen workers, those that would have no replica elsewhere,
+// and then what the greedy refinement adds.
+func (p *periodMig) replaced(g *grouping, sol *ilp.Solution, chosen []int32) [][]int32 {
+	after := &dlora{env: p.env, cap: p.cap, arrived: p.arrived, total: p.total,
+		held: clonePlacement(p.held), where: make([][]int32, len(p.where))}
+	for n, j := range chosen {
+		var ks []int32
+		for _, f := range sol.Flows {
+			if k := g.p.Groups[f.Group].Adapter; int(f.Worker) == n && !slices.Contains(ks, k) {
+				ks = append(ks, k)
+			}
+		}
+		after.held[j] = ks
+	}
+	after.setPlacement(after.held)
+	for _, j := range chosen {
+		for _, k := range p.held[j] {
+			if len(after.where[k]) == 0 && len(after.held[j]) < max(p.cap[j], 1) {
+				after.add(int(j), k)
+			}
+		}
+	}
+	after.refine()
+	return after.held
+}

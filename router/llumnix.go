@@ -1,0 +1,110 @@
+package router
+
+import (
+	"fmt"
+	"math"
+)
+
+// llumnix moves running requests from the worker with the least room for each
+// of its requests to the one with the most, after Llumnix (OSDI'24). New
+// requests go to the worker with the most room. It knows nothing of adapters;
+// workers load them on demand.
+type llumnix struct {
+	env      Env
+	interval float64
+	moving   map[int64]float64 // requests moved lately, and when
+	pause    float64           // s before a request moves again
+}
+
+func newLlumnix(o *options, env Env) (*Router, error) {
+	p := &llumnix{
+		env: env, moving: map[int64]float64{},
+		interval: o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
+		pause:    o.number("pause", 0, math.Inf(1)),
+	}
+	return &Router{Policy: p, Planner: p, ReadsKV: true}, nil
+}
+
+// freeness is Llumnix's load signal: the KV tokens that are free once those that
+// wait are in, for each request.
+func freeness(w *Worker, requests int, tokens int64) float64 {
+	free := float64(w.KVCapacity - w.KVUsed - w.QueuedToks - tokens)
+	return free / float64(max(w.Load()+requests, 1))
+}
+
+func (p *llumnix) Route(_ Request, v *View) int {
+	best, most := None, math.Inf(-1)
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() {
+			if f := freeness(w, 0, 0); f > most {
+				best, most = j, f
+			}
+		}
+	}
+	return best
+}
+
+// Interval implements Planner.
+func (p *llumnix) Interval() float64 { return p.interval }
+
+// Applied implements Planner.
+func (p *llumnix) Applied(*Plan, error) {}
+
+// Plan pairs the worst worker with the best one and moves the request with the
+// least KV cache, if the two are then closer and the worst still the worse.
+func (p *llumnix) Plan(s *Situation) *Plan {
+	worst, best := None, None
+	for j := range s.Workers {
+		if w := &s.Workers[j]; w.Usable() {
+			if worst == None || freeness(w, 0, 0) < freeness(&s.Workers[worst], 0, 0) {
+				worst = j
+			}
+			if best == None || freeness(w, 0, 0) > freeness(&s.Workers[best], 0, 0) {
+				best = j
+			}
+		}
+	}
+	if worst == best {
+		return nil
+	}
+	a := p.smallest(s, int32(worst))
+	if a == nil {
+		return nil
+	}
+	from, to := &s.Workers[worst], &s.Workers[best]
+	before := freeness(to, 0, 0) - freeness(from, 0, 0)
+	after := freeness(to, 1, a.KV) - freeness(from, -1, -a.KV)
+	if after >= before || after <= 0 {
+		return nil
+	}
+	p.moving[a.ID] = s.Now
+	return &Plan{
+		Reason: fmt.Sprintf("free KV tokens per request: worker %d %.0f, worker %d %.0f",
+			worst, freeness(from, 0, 0), best, freeness(to, 0, 0)),
+		Move: []Move{{ID: a.ID, From: a.Worker, To: int32(best)}},
+	}
+}
+
+// smallest is the running request of a worker with the least KV cache that was
+// not moved lately.
+func (p *llumnix) smallest(s *Situation, worker int32) *Active {
+	for id, at := range p.moving {
+		if s.Now-at >= p.pause {
+			delete(p.moving, id)
+		}
+	}
+	var best *Active
+	for i := range s.Requests {
+		a := &s.Requests[i]
+		if a.Worker != worker || !a.Running {
+			continue
+		}
+		if _, lately := p.moving[a.ID]; lately {
+			continue
+		}
+		if best == nil || a.KV < best.KV || a.KV == best.KV && a.ID < best.ID {
+			best = a
+		}
+	}
+	return best
+}

@@ -1,0 +1,258 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"lorasim/ilp"
+)
+
+// forecastGroups is the number of virtual requests that stand for the demand of
+// one adapter; more split it more finely over workers.
+const forecastGroups = 16
+
+// Plan implements Planner.
+func (p *periodic) Plan(s *Situation) *Plan {
+	p.forecast(s.Now)
+	g := p.problem(s)
+	if g == nil {
+		return nil
+	}
+	sol, plan, err := solve(&p.env, g.p, p.interval)
+	if err != nil {
+		return &Plan{Reason: err.Error()}
+	}
+	gain := plan.Stay - plan.Objective
+	if needed := p.margin * plan.Stay; gain <= needed {
+		plan.Reason = fmt.Sprintf("stay: %.3f s of %.3f s to gain, less than %.0f %%", gain, plan.Stay, 100*p.margin)
+		return plan
+	}
+	all := make([]int32, len(s.Workers))
+	for j := range all {
+		all[j] = int32(j)
+	}
+	plan.Move = atHand(s, g.moves(s, sol.Flows, all))
+	plan.Load, plan.Unload = p.aim(p.placement(g, sol))
+	plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
+	return plan
+}
+
+// atHand leaves out moves to where the adapter is not even in host memory: the
+// request would stop the worker until it has come.
+func atHand(s *Situation, ms []Move) []Move {
+	adapter := make(map[int64]int32, len(s.Requests))
+	for i := range s.Requests {
+		adapter[s.Requests[i].ID] = s.Requests[i].Adapter
+	}
+	return slices.DeleteFunc(ms, func(m Move) bool { return s.Workers[m.To].adapter(adapter[m.ID]).Tier < Host })
+}
+
+// problem states the situation with the forecast demand as a migration problem
+// over all workers; nil if there is nothing to plan.
+func (p *periodic) problem(s *Situation) *grouping {
+	n := len(s.Workers)
+	pr := &ilp.Problem{Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight}
+	pr.Load = make([]float64, len(p.env.Adapters)*n)
+	for j := range s.Workers {
+		w := &s.Workers[j]
+		pr.Workers = append(pr.Workers, ilp.Worker{Closed: !w.Usable(), Resident: p.held[j]})
+		for k := range p.env.Adapters {
+			pr.Load[k*n+j] = p.env.Cost.AdapterLoad(p.env.Adapters[k].Rank, w.adapter(int32(k)).Tier)
+		}
+	}
+	g := newGrouping(pr)
+	present := make([]map[int32]bool, n)
+	for j := range present {
+		present[j] = map[int32]bool{}
+	}
+	step := p.share(s)
+	for i := range s.Requests {
+		a := &s.Requests[i]
+		work := p.remaining(a, step)
+		if !p.movable(a) {
+			pr.Workers[a.Worker].Base += work
+			continue
+		}
+		g.add(i, a, a.Worker, work, p.moveCost(a), pagesOf(&p.env, a))
+		present[a.Worker][a.Adapter] = true
+	}
+	p.addForecast(g, step, present)
+	if len(pr.Groups) == 0 {
+		return nil
+	}
+	// As many adapters as have a slot; more where there are more than slots.
+	slots := max(p.env.Slots, (len(p.env.Adapters)+n-1)/n+1)
+	for j := range pr.Workers {
+		pr.Workers[j].Slots = max(slots, len(present[j]))
+	}
+	return g
+}
+
+// Weights of a move and a load beside the predicted time: enough to leave alone
+// what does not help the busiest worker.
+const (
+	moveWeight = 0.002 // s
+	loadWeight = 0.010 // s
+)
+
+// share is the time of a worker that one decode step of one request takes, when
+// batches are as they are now.
+func (p *periodic) share(s *Situation) float64 {
+	var running, up float64
+	var kv int64
+	rank := 0
+	for j := range s.Workers {
+		if w := &s.Workers[j]; w.Usable() {
+			running += float64(w.Running)
+			kv += w.KVUsed
+			rank = max(rank, w.MaxRank)
+			up++
+		}
+	}
+	if up == 0 {
+		return 0
+	}
+	b := int(math.Ceil(max(running/up, float64(p.env.MaxRunning)/4, 1)))
+	return p.env.Cost.DecodeStep(b, kv/int64(up), rank) / float64(b)
+}
+
+// remaining is the work, in s of its worker, that a request still needs.
+func (p *periodic) remaining(a *Active, step float64) float64 {
+	output := p.outputOf(a.Adapter)
+	left := max(output-float64(a.Generated), output/4)
+	left = min(left, float64(max(a.MaxNew-a.Generated, 1)))
+	work := left * step
+	if !a.Running {
+		work += p.env.Cost.Prefill(int64(a.Prompt) + int64(a.Generated))
+	}
+	return work
+}
+
+func (p *periodic) outputOf(k int32) float64 {
+	output := p.output.or(guessOutput)
+	if isAdapter(k) {
+		output = p.demand[k].output.or(output)
+	}
+	return output
+}
+
+// movable says whether a plan may move a request.
+func (p *periodic) movable(a *Active) bool {
+	switch p.env.Moving {
+	case MoveNone, "":
+		return false
+	case MoveQueued:
+		return !a.Running && isAdapter(a.Adapter)
+	}
+	return isAdapter(a.Adapter)
+}
+
+// moveCost is what moving a request costs its new worker, s.
+func (p *periodic) moveCost(a *Active) float64 {
+	if !a.Running {
+		return 0
+	}
+	tokens := int64(a.Prompt) + int64(a.Generated)
+	if p.env.Moving == MoveRecompute {
+		return p.env.Cost.Prefill(tokens)
+	}
+	return float64(tokens) * p.env.KVBytes / networkRate
+}
+
+// networkRate is the rate at which KV caches are taken to be copied, bytes/s.
+const networkRate = 10e9
+
+// addForecast adds the demand to come as virtual requests on the workers that
+// hold the adapter, split so that these are as even as can be: so that staying
+// is not made out to be worse than it is.
+func (p *periodic) addForecast(g *grouping, step float64, present []map[int32]bool) {
+	n := len(g.p.Workers)
+	load := make([]float64, n)
+	for j := range g.p.Workers {
+		load[j] = g.p.Workers[j].Base
+	}
+	for i := range g.p.Groups {
+		gr := &g.p.Groups[i]
+		load[gr.Worker] += float64(gr.Count) * gr.Work
+	}
+	split := make([][]int64, len(p.demand))
+	unit := make([]float64, len(p.demand))
+	for round := range 3 {
+		for k := range p.demand {
+			d := &p.demand[k]
+			if d.rate <= 0 {
+				continue
+			}
+			if round == 0 {
+				work := p.env.Cost.Prefill(int64(d.prompt.value)) + p.outputOf(int32(k))*step
+				unit[k] = d.rate * p.horizon * work / forecastGroups
+				split[k] = make([]int64, n)
+			}
+			p.spread(g, int32(k), split[k], unit[k], load)
+		}
+	}
+	for k := range split {
+		for j, c := range split[k] {
+			if c > 0 {
+				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: int32(j), Count: c, Work: unit[k], Virtual: true})
+				present[j][int32(k)] = true
+			}
+		}
+	}
+}
+
+// spread takes an adapter's virtual requests back and gives each to the least
+// loaded holder that is up.
+func (p *periodic) spread(g *grouping, k int32, split []int64, unit float64, load []float64) {
+	for j, c := range split {
+		load[j] -= float64(c) * unit
+		split[j] = 0
+	}
+	to := p.holders(k)
+	for range forecastGroups {
+		best := int32(-1)
+		for _, j := range to {
+			if !g.p.Workers[j].Closed && (best < 0 || load[j] < load[best]) {
+				best = j
+			}
+		}
+		if best < 0 { // all its holders are down
+			for j := range load {
+				if !g.p.Workers[j].Closed && (best < 0 || load[j] < load[best]) {
+					best = int32(j)
+				}
+			}
+		}
+		if best < 0 {
+			return
+		}
+		split[best]++
+		load[best] += unit
+	}
+}
+
+// placement is what a solution leads to: adapters where it has requests, and
+// those that stay because there is room and nobody else has them.
+func (p *periodic) placement(g *grouping, sol *ilp.Solution) [][]int32 {
+	held := make([][]int32, len(g.p.Workers))
+	has := make([]bool, len(p.env.Adapters))
+	for _, f := range sol.Flows {
+		k := g.p.Groups[f.Group].Adapter
+		held[f.Worker] = append(held[f.Worker], k)
+		has[k] = true
+	}
+	for j := range held {
+		held[j] = sorted(held[j])
+	}
+	for j := range held {
+		for _, k := range p.held[j] {
+			if !has[k] {
+				held[j] = append(held[j], k)
+				has[k] = true
+			}
+		}
+		held[j] = sorted(held[j])
+	}
+	return held
+}

@@ -1,0 +1,166 @@
+package router
+
+import (
+	"math"
+	"slices"
+)
+
+// placer is what planners that keep a placement of their own share: where each
+// adapter is placed, and the demand for it.
+type placer struct {
+	env      Env
+	interval float64   // s between plans
+	held     [][]int32 // by worker: adapters placed there, ascending
+	placed   []bool    // the same: placed[adapter*workers+worker]
+	next     [][]int32 // placement that the plan under way leads to
+	demand   []demand  // by adapter
+	planAt   float64   // of the latest plan
+}
+
+// demand is what is known of an adapter's requests.
+type demand struct {
+	arrived float64 // since the latest plan
+	rate    float64 // requests/s, moving average over plans
+	output  mean    // tokens
+	prompt  mean    // tokens
+}
+
+// mean is a moving average that begins as an ordinary one.
+type mean struct{ value, n float64 }
+
+func (m *mean) add(x float64) {
+	m.n = min(m.n+1, 50)
+	m.value += (x - m.value) / m.n
+}
+
+func (m *mean) or(def float64) float64 {
+	if m.n == 0 {
+		return def
+	}
+	return m.value
+}
+
+// newPlacer deals the adapters out to the workers in turn.
+func newPlacer(o *options, env Env) placer {
+	p := placer{
+		env: env, demand: make([]demand, len(env.Adapters)),
+		interval: o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
+	}
+	held := make([][]int32, env.Workers)
+	for k := range env.Adapters {
+		held[k%env.Workers] = append(held[k%env.Workers], int32(k))
+	}
+	p.setPlacement(held)
+	return p
+}
+
+// router wraps a policy that is its own planner.
+func (p *placer) router(policy interface {
+	Policy
+	Planner
+}) *Router {
+	rt := &Router{Policy: policy, Planner: policy}
+	if p.env.HostSlots > 0 { // else there is room for every adapter everywhere
+		rt.Placement = clonePlacement(p.held)
+	}
+	return rt
+}
+
+func (p *placer) setPlacement(held [][]int32) {
+	p.held = held
+	p.placed = make([]bool, len(p.env.Adapters)*p.env.Workers)
+	for j := range held {
+		for _, k := range held[j] {
+			p.placed[int(k)*p.env.Workers+j] = true
+		}
+	}
+}
+
+// note counts a request for the forecast.
+func (p *placer) note(r Request) {
+	if isAdapter(r.Adapter) {
+		d := &p.demand[r.Adapter]
+		d.arrived++
+		d.prompt.add(float64(r.Prompt))
+	}
+}
+
+// holds says whether a request's adapter is placed on a worker; the base model is
+// everywhere.
+func (p *placer) holds(r Request, j int) bool {
+	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*p.env.Workers+j]
+}
+
+func (p *placer) holders(k int32) (js []int32) {
+	for j := range p.env.Workers {
+		if p.placed[int(k)*p.env.Workers+j] {
+			js = append(js, int32(j))
+		}
+	}
+	return js
+}
+
+// leastLoadedHolder is the usable worker with the fewest requests among those
+// where the adapter is placed, else among all.
+func (p *placer) leastLoadedHolder(r Request, v *View) int {
+	best := None
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() && p.holds(r, j) && (best == None || w.Load() < v.Workers[best].Load()) {
+			best = j
+		}
+	}
+	if best == None {
+		return fewest(v)
+	}
+	return best
+}
+
+// rateWeight is the weight of the latest interval in the forecast.
+const rateWeight = 0.5
+
+// forecast updates the demand of each adapter by what arrived since the latest
+// plan.
+func (p *placer) forecast(now float64) {
+	dt := now - p.planAt
+	if dt <= 0 {
+		return
+	}
+	for k := range p.demand {
+		d := &p.demand[k]
+		if rate := d.arrived / dt; p.planAt == 0 {
+			d.rate = rate
+		} else {
+			d.rate += rateWeight * (rate - d.rate)
+		}
+		d.arrived = 0
+	}
+	p.planAt = now
+}
+
+// aim sets the placement that a plan leads to and returns the loads and unloads
+// that takes. Where host memory has room for every adapter nothing is unloaded:
+// what is not used is evicted from its slot anyway.
+func (p *placer) aim(to [][]int32) (load, unload []Placement) {
+	p.next = to
+	load, unload = difference(p.held, to)
+	if p.env.HostSlots == 0 {
+		unload = nil
+	}
+	return load, unload
+}
+
+// Interval implements Planner.
+func (p *placer) Interval() float64 { return p.interval }
+
+// Applied implements Planner.
+func (p *placer) Applied(_ *Plan, err error) {
+	if err == nil && p.next != nil {
+		p.setPlacement(p.next)
+	}
+	p.next = nil
+}
+
+func sorted(ks []int32) []int32 {
+	slices.Sort(ks)
+	return slices.Compact(ks)
+}

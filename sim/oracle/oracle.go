@@ -1,0 +1,171 @@
+// Package oracle bounds from below what any policy could reach on a workload,
+// with perfect knowledge of what is to come: the yardstick for regret.
+//
+//	b := oracle.Of(requests, costs)
+//	regret := (meanE2E - b.MeanE2E) / b.MeanE2E
+//
+// Two relaxations are combined. A request alone on the fastest worker takes its
+// prefill and one decode step per further token: no schedule is faster. And each
+// request takes at least its share of a worker's time in the fullest batch; all
+// workers together are then no better than one machine as fast as all of them
+// that may be divided at will, on which serving the shortest remaining work
+// first gives the least sum of latencies (Schrage, 1968). Adapters, their loads
+// and the KV cache cost nothing here, so the bound is loose where they matter.
+package oracle
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+
+	"lorasim/sim/profile"
+)
+
+// Request is what the bound needs to know of a request.
+type Request struct {
+	Release float64 // s, when it was sent
+	Prompt  int32   // tokens
+	Output  int32   // tokens, >= 1
+}
+
+// Bound holds the lower bounds, s.
+type Bound struct {
+	MeanE2E  float64 // of the mean latency from sending to the last token
+	Duration float64 // of the time from the start of the run to the last token
+}
+
+// Of bounds the latencies of requests on workers with the given costs.
+func Of(requests []Request, workers []*profile.Costs) Bound {
+	if len(requests) == 0 || len(workers) == 0 {
+		return Bound{}
+	}
+	rs := slices.Clone(requests)
+	slices.SortStableFunc(rs, func(a, b Request) int {
+		switch {
+		case a.Release < b.Release:
+			return -1
+		case a.Release > b.Release:
+			return 1
+		}
+		return 0
+	})
+	kinds := distinct(workers)
+	longest := int64(0)
+	for _, r := range rs {
+		longest = max(longest, int64(r.Prompt)+int64(r.Output))
+	}
+	overhead := math.Inf(1)
+	for _, k := range kinds {
+		overhead = min(overhead, k.Overhead.Seconds())
+	}
+	alone := 0.0
+	var b Bound
+	work := make([]float64, len(rs))
+	for i, r := range rs {
+		least, share := math.Inf(1), math.Inf(1)
+		for _, k := range kinds {
+			least = min(least, aloneTime(k, r))
+			share = min(share, fullestShare(k, r, longest))
+		}
+		alone += least
+		work[i] = share / float64(len(workers))
+		b.Duration = max(b.Duration, r.Release+least+overhead)
+	}
+	n := float64(len(rs))
+	b.MeanE2E = max(alone, shortestFirst(rs, work))/n + overhead
+	b.Duration = max(b.Duration, drained(rs, work)+overhead)
+	// the simulator counts in ticks, this in seconds
+	b.MeanE2E *= 1 - 1e-9
+	b.Duration *= 1 - 1e-9
+	return b
+}
+
+func distinct(workers []*profile.Costs) []*profile.Costs {
+	var kinds []*profile.Costs
+	for _, w := range workers {
+		if !slices.Contains(kinds, w) {
+			kinds = append(kinds, w)
+		}
+	}
+	return kinds
+}
+
+// aloneTime is the time of a request that has a worker to itself: prefill in
+// one step, then one step for each further token.
+func aloneTime(c *profile.Costs, r Request) float64 {
+	steps := int64(max(r.Output-1, 0))
+	t := c.Prefill(profile.PrefillWork{Tokens: int64(r.Prompt)}).Seconds()
+	return t + float64(steps)*c.DecodeFixed(1, 0, 0).Seconds() + c.PerKVToken.Seconds()*kvReads(r)
+}
+
+// kvReads is the sum over a request's decode steps of the KV tokens they read.
+func kvReads(r Request) float64 {
+	steps := float64(max(r.Output-1, 0))
+	return steps*float64(r.Prompt) + steps*(steps-1)/2
+}
+
+// fullestShare is the least time of a worker that a request can cost: its part
+// of prefill steps as long as any and of decode steps of the largest batch.
+func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
+	e := &c.Profile().Engine
+	batch := int64(max(e.MaxRunningRequests, 1))
+	tokens := max(int64(e.MaxPrefillTokens), longest)
+	steps := float64(max(r.Output-1, 0))
+	t := float64(r.Prompt) * c.Prefill(profile.PrefillWork{Tokens: tokens}).Seconds() / float64(tokens)
+	return t + steps*c.DecodeFixed(batch, 0, 0).Seconds()/float64(batch) + c.PerKVToken.Seconds()*kvReads(r)
+}
+
+// drained is the earliest time at which all work can be done: what is released
+// from some time on cannot have been done before it.
+func drained(rs []Request, work []float64) float64 {
+	end, rest := 0.0, 0.0
+	for i := len(rs) - 1; i >= 0; i-- {
+		rest += work[i]
+		end = max(end, rs[i].Release+rest)
+	}
+	return end
+}
+
+// shortestFirst is the least sum of latencies on one machine: the shortest
+// remaining work first, preemptively.
+func shortestFirst(rs []Request, work []float64) float64 {
+	var open jobs
+	now, sum := 0.0, 0.0
+	for i := 0; i < len(rs) || len(open) > 0; {
+		if len(open) == 0 {
+			now = max(now, rs[i].Release)
+		}
+		for i < len(rs) && rs[i].Release <= now {
+			heap.Push(&open, job{work[i], rs[i].Release})
+			i++
+		}
+		next := math.Inf(1)
+		if i < len(rs) {
+			next = rs[i].Release
+		}
+		if now+open[0].left <= next {
+			now += open[0].left
+			sum += now - open[0].release
+			heap.Pop(&open)
+		} else {
+			open[0].left -= next - now
+			now = next
+		}
+	}
+	return sum
+}
+
+type job struct{ left, release float64 }
+
+// jobs is a heap by the work that is left.
+type jobs []job
+
+func (j jobs) Len() int           { return len(j) }
+func (j jobs) Less(a, b int) bool { return j[a].left < j[b].left }
+func (j jobs) Swap(a, b int)      { j[a], j[b] = j[b], j[a] }
+func (j *jobs) Push(x any)        { *j = append(*j, x.(job)) }
+func (j *jobs) Pop() any {
+	last := (*j)[len(*j)-1]
+	*j = (*j)[:len(*j)-1]
+	return last
+}

@@ -1,0 +1,241 @@
+package profile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"lorasim/internal/suggest"
+)
+
+// Efficiency says how close engines come to a GPU's peak rates.
+type Efficiency struct {
+	Bandwidth float64 // share of the memory bandwidth in decode
+	Compute   float64 // share of the peak FLOP/s in prefill
+	// StepMs is spent in every step beside reading and computing (scheduling,
+	// kernel launches); AllReduceUs per layer and step where TP > 1.
+	StepMs, AllReduceUs float64
+	// MemoryShare is what an engine uses of the GPU's memory.
+	MemoryShare float64
+	// Batch is the batch at which the number of distinct experts in a step is
+	// made linear.
+	Batch float64
+}
+
+// DefaultEfficiency returns common shares: most of the bandwidth, about half of
+// the peak FLOP/s.
+func DefaultEfficiency() Efficiency {
+	return Efficiency{Bandwidth: 0.85, Compute: 0.6, StepMs: 0.5, AllReduceUs: 20, MemoryShare: 0.88, Batch: 32}
+}
+
+// Analytic describes an analytic profile.
+type Analytic struct {
+	Model string // name of an Architecture
+	GPU   string // name of a GPU
+	TP    int    // GPUs that share the model; 0: as few powers of 2 as hold it
+	Bits  int    // of a weight; 0: as published
+	Efficiency
+}
+
+// Profile computes an uncalibrated profile from the roofline of the hardware
+// (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009): a decode step
+// reads the weights and the KV cache, a prefill step is bound by its FLOPs.
+//
+//	base         = fixed weights / bandwidth + step overhead
+//	per_request  = 2 x active weights / FLOP/s (+ the experts one more request adds)
+//	per_kv_token = KV bytes per token / bandwidth
+//	per_token    = 2 x active weights / FLOP/s
+//	per_token_ctx = 4 x layers x heads x head size / FLOP/s
+//
+// A batch of B tokens that each choose K of E experts uses E (1 - (1-K/E)^B) of
+// them on average; the tangent at Efficiency.Batch stands for it. What routing
+// skew, kernels and communication really cost is not in it: hence uncalibrated.
+func (a Analytic) Profile() (*Profile, error) {
+	m, g, err := a.find()
+	if err != nil {
+		return nil, err
+	}
+	if a.Bits == 0 {
+		a.Bits = m.WeightBits
+	}
+	if a.Bits != 16 && a.Bits != 8 && a.Bits != 4 {
+		return nil, fmt.Errorf("weights of %d bits, expected 16, 8 or 4", a.Bits)
+	}
+	if a.TP, err = a.gpus(m, g); err != nil {
+		return nil, err
+	}
+	p := Default()
+	p.Name = fmt.Sprintf("%s-%s-tp%d", m.Name, g.Name, a.TP)
+	p.Model = fmt.Sprintf("%s %d-bit weights, tp%d", m.Name, a.Bits, a.TP)
+	p.GPU = fmt.Sprintf("%d x %s", a.TP, g.Name)
+	p.Uncalibrated = true
+	p.Source = fmt.Sprintf("Analytic, never held against a measured run: roofline of %s (%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth and %.0f %% of its FLOP/s.",
+		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.Compute)
+	a.latency(&p, m, g)
+	a.memory(&p, m, g)
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
+	}
+	return &p, nil
+}
+
+func (a *Analytic) find() (*Architecture, *GPU, error) {
+	ms, gs := Architectures(), GPUs()
+	var names []string
+	for _, m := range ms {
+		names = append(names, m.Name)
+	}
+	i := slices.Index(names, a.Model)
+	if i < 0 {
+		return nil, nil, suggest.Unknown("model", a.Model, names)
+	}
+	names = nil
+	for _, g := range gs {
+		names = append(names, g.Name)
+	}
+	k := slices.Index(names, a.GPU)
+	if k < 0 {
+		return nil, nil, suggest.Unknown("GPU", a.GPU, names)
+	}
+	return &ms[i], &gs[k], nil
+}
+
+// weights is the size of all weights, bytes.
+func (a *Analytic) weights(m *Architecture) float64 { return m.Parameters() * float64(a.Bits) / 8 }
+
+const gib = 1 << 30
+
+// gpus is the number of GPUs: as asked for, or the fewest that leave a tenth of
+// their memory for the KV cache.
+func (a *Analytic) gpus(m *Architecture, g *GPU) (int, error) {
+	if a.TP < 0 || a.TP > 64 {
+		return 0, fmt.Errorf("tp is %d, expected 1 to 64", a.TP)
+	}
+	fits := func(n int) bool {
+		return a.weights(m) < float64(n)*g.MemoryGiB*gib*(a.MemoryShare-0.1)
+	}
+	if a.TP > 0 {
+		if !fits(a.TP) {
+			return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB", m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB)
+		}
+		return a.TP, nil
+	}
+	for n := 1; n <= 64; n *= 2 {
+		if fits(n) {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%s takes %.0f GiB, too much for 64 x %s", m.Name, a.weights(m)/gib, g.Name)
+}
+
+// flops is the peak rate at a width of weights, 1/s; 4-bit weights are computed
+// with in 16 bits.
+func flops(g *GPU, bits int) float64 {
+	if bits == 8 && g.TFLOPS8 > 0 {
+		return g.TFLOPS8 * 1e12
+	}
+	return g.TFLOPS16 * 1e12
+}
+
+func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
+	n := float64(a.TP)
+	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth // bytes/s
+	compute := n * flops(g, a.Bits) * a.Compute   // FLOP/s
+	bytes := float64(a.Bits) / 8
+	overhead := a.StepMs
+	if a.TP > 1 {
+		overhead += a.AllReduceUs / 1000 * float64(2*m.Layers) // after attention and after the feed-forward network
+	}
+
+	base, perRequest := m.fixed()*bytes, 0.0
+	if m.Experts > 0 {
+		e, miss := float64(m.Experts), 1-float64(m.TopK)/float64(m.Experts)
+		rest := math.Pow(miss, a.Batch)
+		slope := -e * rest * math.Log(miss)  // experts that one more request adds
+		atZero := e*(1-rest) - slope*a.Batch // tangent at a batch of 0
+		base += m.moeLayers() * atZero * m.expert() * bytes
+		perRequest += m.moeLayers() * slope * m.expert() * bytes
+	}
+	d := &p.Latency.Decode
+	d.BaseMs = round4(base/bandwidth*1000 + overhead)
+	d.PerRequestMs = round4(perRequest/bandwidth*1000 + 2*m.Active()/compute*1000)
+	kv := bandwidth
+	if m.Latent > 0 {
+		kv /= n // every GPU holds and reads the whole latent cache
+	}
+	d.PerKVTokenUs = round4(m.KVBytes() / kv * 1e6)
+
+	f := &p.Latency.Prefill
+	f.BaseMs = round4(overhead + m.fixed()*bytes/bandwidth*1000)
+	f.PerTokenUs = round4(2 * m.Active() / compute * 1e6)
+	f.PerTokenCtxNs = round4(4 * float64(m.Layers) * float64(m.Heads*m.HeadDim) / compute * 1e9)
+	p.Latency.RequestOverheadMs = 5
+}
+
+func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) {
+	n := float64(a.TP)
+	p.Memory.KVBytesPerToken = int64(m.KVBytes())
+	pool := n*g.MemoryGiB*a.MemoryShare - a.weights(m)/gib
+	if m.Latent > 0 {
+		pool /= n
+	}
+	p.Memory.PoolGiB = round4(pool)
+	p.Engine.ContextLength = m.Context
+	if n*g.MemoryGiB < 40 {
+		p.Engine.ChunkedPrefillSize = 2048
+	}
+	p.Adapters.BytesPerRank = m.LoRABytesPerRank()
+}
+
+// round4 rounds to 4 significant digits: more would pretend a precision that
+// is not there.
+func round4(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
+	return math.Round(x*scale) / scale
+}
+
+// Difference is one coefficient of two profiles.
+type Difference struct {
+	Name string  `json:"name"`
+	Unit string  `json:"unit"`
+	A    float64 `json:"a"`
+	B    float64 `json:"b"`
+	// Relative is A/B - 1; NaN where B is 0.
+	Relative float64 `json:"-"`
+}
+
+// Compare lists the coefficients and capacities of two profiles side by side.
+func Compare(a, b *Profile) []Difference {
+	kv := func(p *Profile) float64 {
+		n, err := p.KVTokens()
+		if err != nil {
+			return 0
+		}
+		return float64(n)
+	}
+	costs := func(p *Profile, f func(Model) float64) float64 { return 1000 * f(Model{p.Compile()}) }
+	step := func(m Model) float64 { return m.DecodeStep(16, 16*500, 0) }
+	prompt := func(m Model) float64 { return m.Prefill(1000) }
+	ds := []Difference{
+		{Name: "decode.base_ms", Unit: "ms", A: a.Latency.Decode.BaseMs, B: b.Latency.Decode.BaseMs},
+		{Name: "decode.per_request_ms", Unit: "ms", A: a.Latency.Decode.PerRequestMs, B: b.Latency.Decode.PerRequestMs},
+		{Name: "decode.per_kv_token_us", Unit: "us", A: a.Latency.Decode.PerKVTokenUs, B: b.Latency.Decode.PerKVTokenUs},
+		{Name: "prefill.base_ms", Unit: "ms", A: a.Latency.Prefill.BaseMs, B: b.Latency.Prefill.BaseMs},
+		{Name: "prefill.per_token_us", Unit: "us", A: a.Latency.Prefill.PerTokenUs, B: b.Latency.Prefill.PerTokenUs},
+		{Name: "prefill.per_token_ctx_ns", Unit: "ns", A: a.Latency.Prefill.PerTokenCtxNs, B: b.Latency.Prefill.PerTokenCtxNs},
+		{Name: "KV capacity", Unit: "tokens", A: kv(a), B: kv(b)},
+		{Name: "adapter bytes per rank", Unit: "bytes", A: a.Adapters.BytesPerRank, B: b.Adapters.BytesPerRank},
+		{Name: "decode step, 16 requests of 500 tokens", Unit: "ms", A: costs(a, step), B: costs(b, step)},
+		{Name: "prefill of 1000 tokens", Unit: "ms", A: costs(a, prompt), B: costs(b, prompt)},
+	}
+	for i := range ds {
+		ds[i].Relative = math.NaN()
+		if ds[i].B != 0 {
+			ds[i].Relative = ds[i].A/ds[i].B - 1
+		}
+	}
+	return ds
+}
