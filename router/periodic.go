@@ -118,13 +118,28 @@ func (p *periodic) adapterWait(k int32, w *Worker) (load, slot float64) {
 	if st.Tier == GPU || st.Loading {
 		return 0, 0
 	}
-	if w.SlotsUsed >= w.Slots && w.SlotsIdle == 0 {
+	if st.Queued == 0 && inUse(w) >= w.Slots {
 		slot = slotWait
 	}
 	if st.Queued == 0 { // else one of them brings it
 		load = p.env.Cost.AdapterLoad(p.env.Adapters[k].Rank, st.Tier)
 	}
 	return load, slot
+}
+
+// inUse is the number of adapters that have requests on a worker: those that
+// wait will take slots too. The scan is left out where nothing waits.
+func inUse(w *Worker) int {
+	if w.Queued == 0 {
+		return w.SlotsUsed - w.SlotsIdle
+	}
+	n := 0
+	for k := range w.Adapters {
+		if st := &w.Adapters[k]; st.Running > 0 || st.Queued > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // slotWait is the share of a request's execution time after which one of a
