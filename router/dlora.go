@@ -40,6 +40,9 @@ func newDispatchOnly(_ *options, env Env) (*Router, error) {
 }
 
 func clonePlacement(held [][]int32) [][]int32 {
+	if held == nil {
+		return nil
+	}
 	p := make([][]int32, len(held))
 	for j := range held {
 		p[j] = slices.Clone(held[j])

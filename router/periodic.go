@@ -12,6 +12,7 @@ import "math"
 // each adapter and solves one migration problem over all workers.
 type periodic struct {
 	placer
+	busy     float64 // share of the horizon that the busiest worker's work must fill
 	margin   float64 // share of the predicted time that a plan must gain
 	horizon  float64 // s of forecast demand that a plan provides for
 	maxMoves int
@@ -32,6 +33,7 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 	}
 	p := &periodic{
 		placer:   newPlacer(o, env),
+		busy:     o.number("busy", 0, math.Inf(1)),
 		margin:   o.number("margin", 0, 1),
 		maxMoves: o.integer("max-moves", 0, math.MaxInt),
 		spill:    o.number("spill", 0, math.Inf(1)),

@@ -2,7 +2,6 @@ package router
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"lorasim/ilp"
@@ -22,6 +21,10 @@ func (p *periodic) Plan(s *Situation) *Plan {
 	sol, plan, err := solve(&p.env, g.p, p.interval)
 	if err != nil {
 		return &Plan{Reason: err.Error()}
+	}
+	if plan.Stay < p.busy*p.horizon {
+		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s", plan.Stay, p.horizon)
+		return plan
 	}
 	gain := plan.Stay - plan.Objective
 	if needed := p.margin * plan.Stay; gain <= needed {
@@ -96,25 +99,22 @@ const (
 	loadWeight = 0.010 // s
 )
 
-// share is the time of a worker that one decode step of one request takes, when
-// batches are as they are now.
+// share is the time of a worker that one decode step of one request takes in a
+// full batch: work is counted as the capacity that it needs.
 func (p *periodic) share(s *Situation) float64 {
-	var running, up float64
-	var kv int64
-	rank := 0
+	var kv, capacity int64
+	running, rank := 0, 0
 	for j := range s.Workers {
 		if w := &s.Workers[j]; w.Usable() {
-			running += float64(w.Running)
+			running += w.Running
 			kv += w.KVUsed
+			capacity = max(capacity, w.KVCapacity)
 			rank = max(rank, w.MaxRank)
-			up++
 		}
 	}
-	if up == 0 {
-		return 0
-	}
-	b := int(math.Ceil(max(running/up, float64(p.env.MaxRunning)/4, 1)))
-	return p.env.Cost.DecodeStep(b, kv/int64(up), rank) / float64(b)
+	b := max(p.env.MaxRunning, 1)
+	full := min(capacity, kv/int64(max(running, 1))*int64(b))
+	return p.env.Cost.DecodeStep(b, full, rank) / float64(b)
 }
 
 // remaining is the work, in s of its worker, that a request still needs.

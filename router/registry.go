@@ -69,6 +69,7 @@ func List() []Descriptor {
 		}, newRankAware},
 		{"period_mig", "least added time; every interval an ILP over all workers moves adapters and requests", []Option{
 			{"interval", "10", "s between plans"},
+			{"busy", "0.5", "share of the horizon that the busiest worker's work must fill before anything moves"},
 			{"margin", "0.05", "share of the predicted time that a plan must gain"},
 			{"horizon", "auto", "s of forecast demand that a plan provides for; auto: the interval"},
 			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
