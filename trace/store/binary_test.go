@@ -376,7 +376,7 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		damaged := path("damaged" + filepath.Ext(file.Name()))
-		for i := range whole {
+		for i := 0; i < len(whole); i += 5 { // every place would take long
 			checkDamaged(t, damaged, whole[:i], true)
 			changed := append([]byte(nil), whole...)
 			changed[i] ^= 0x84 // a high and a low bit
