@@ -46,6 +46,7 @@ func (c *Cluster) override(p *profile.Profile) {
 		to *int
 	}{
 		{c.MaxRunningRequests, &e.MaxRunningRequests},
+		{c.MaxNumBatchedTokens, &e.MaxNumBatchedTokens},
 		{c.MaxLorasPerBatch, &e.MaxLorasPerBatch},
 		{c.MaxLoadedLoras, &e.MaxLoadedLoras},
 		{c.MaxLoraRank, &e.MaxLoraRank},
@@ -66,6 +67,7 @@ func (c *Cluster) override(p *profile.Profile) {
 		{c.AdapterLoading, &e.AdapterLoading},
 		{c.AdapterEviction, &e.AdapterEviction},
 		{c.LoraBackend, &p.Latency.LoRA.Backend},
+		{c.Scheduler, &e.Scheduler},
 	} {
 		if o.v != "" {
 			*o.to = o.v

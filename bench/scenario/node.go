@@ -19,3 +19,12 @@ func ParseNode(node ast.Node) (Scenario, error) {
 	}
 	return sc, nil
 }
+
+// Set changes the setting in a scenario to a value in the form of a flag, as
+// [Scenario.Set] does by name.
+func (f Field) Set(s *Scenario, value string) error {
+	if err := f.set(s, value); err != nil {
+		return fmt.Errorf("%s: %w", f.Key, err)
+	}
+	return nil
+}

@@ -70,21 +70,23 @@ type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" help:"number of workers"`
 	Profile    string `yaml:"profile" help:"worker profile: a name (see lorasim profile list) or a file; a list goes to the workers in turn"`
 
-	MaxRunningRequests int     `yaml:"max_running_requests" help:"requests a worker runs at a time"`
-	MaxLorasPerBatch   int     `yaml:"max_loras_per_batch" help:"GPU adapter slots of a worker"`
-	MaxLoadedLoras     int     `yaml:"max_loaded_loras" help:"adapters in a worker's host memory"`
-	MaxLoraRank        int     `yaml:"max_lora_rank" help:"rank the slots are allocated for"`
-	ChunkedPrefillSize int     `yaml:"chunked_prefill_size" help:"prompt tokens of one prefill step"`
-	MaxPrefillTokens   int     `yaml:"max_prefill_tokens" help:"prompt tokens of one prefill batch"`
-	ContextLength      int     `yaml:"context_length" help:"longest prompt + output"`
-	KVTokens           int64   `yaml:"kv_tokens" help:"tokens of a worker's KV cache"`
-	PageSize           int     `yaml:"page_size" help:"tokens of a KV page"`
-	HeadOfLine         string  `yaml:"head_of_line" help:"a waiting request without adapter slot: block those behind it, or skip"`
-	StarvationS        float64 `yaml:"starvation_s" help:"head_of_line skip: age at which it is given a slot"`
-	AdapterLoading     string  `yaml:"adapter_loading" help:"blocking or overlapped"`
-	AdapterEviction    string  `yaml:"adapter_eviction" help:"lru or fifo"`
-	LoraBackend        string  `yaml:"lora_backend" help:"none, csgmv, triton"`
-	AdapterHome        string  `yaml:"adapter_home" help:"where adapters lie that a worker does not start with: disk or remote"`
+	Scheduler           string  `yaml:"scheduler" help:"scheduler of the engine: sglang or vllm"`
+	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" help:"scheduler vllm: token budget of a step"`
+	MaxRunningRequests  int     `yaml:"max_running_requests" help:"requests a worker runs at a time"`
+	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" help:"GPU adapter slots of a worker"`
+	MaxLoadedLoras      int     `yaml:"max_loaded_loras" help:"adapters in a worker's host memory"`
+	MaxLoraRank         int     `yaml:"max_lora_rank" help:"rank the slots are allocated for"`
+	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" help:"prompt tokens of one prefill step"`
+	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" help:"prompt tokens of one prefill batch"`
+	ContextLength       int     `yaml:"context_length" help:"longest prompt + output"`
+	KVTokens            int64   `yaml:"kv_tokens" help:"tokens of a worker's KV cache"`
+	PageSize            int     `yaml:"page_size" help:"tokens of a KV page"`
+	HeadOfLine          string  `yaml:"head_of_line" help:"a waiting request without adapter slot: block those behind it, or skip"`
+	StarvationS         float64 `yaml:"starvation_s" help:"head_of_line skip: age at which it is given a slot"`
+	AdapterLoading      string  `yaml:"adapter_loading" help:"blocking or overlapped"`
+	AdapterEviction     string  `yaml:"adapter_eviction" help:"lru or fifo"`
+	LoraBackend         string  `yaml:"lora_backend" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`
+	AdapterHome         string  `yaml:"adapter_home" help:"where adapters lie that a worker does not start with: disk or remote"`
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" help:"probability that an adapter load fails and is tried again"`
 	Outages         string  `yaml:"outages" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`

@@ -1,0 +1,130 @@
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/sweep"
+)
+
+func fromResult(res *result.Result, file string) *Run {
+	r := &Run{Source: string(res.Source), File: file, Results: []*result.Result{res}, values: map[string][]float64{}}
+	if r.Source == "" {
+		r.Source = string(result.Log)
+	}
+	seed := ""
+	if res.Seed != nil {
+		seed = strconv.FormatInt(*res.Seed, 10)
+	}
+	r.Seeds = []string{seed}
+	r.What = describe(res)
+	r.add(sweep.Values(res))
+	ttft, ok1 := res.Metrics.Get(result.MeanTTFT)
+	e2e, ok2 := res.Metrics.Get(result.MeanE2E)
+	if ok1 && ok2 && e2e > 0 && ttft > 0.95*e2e {
+		r.Whole = true
+		r.Notes = append(r.Notes, "TTFT is all but E2E: the client did not stream, so its TTFT, TPOT and ITL are not comparable")
+	}
+	out, ok1 := res.Metrics.Get(result.TotalOutputTokens)
+	got, ok2 := res.Metrics.Get(result.TotalOutputTokensRetokenized)
+	if ok1 && ok2 && got < 0.8*out {
+		r.Asked = true
+		r.Notes = append(r.Notes, "fewer tokens came than it counts as generated: its token throughputs count what was asked for")
+	}
+	return r
+}
+
+// add enters the numbers of one seed.
+func (r *Run) add(values []sweep.Value) {
+	for _, v := range values {
+		if r.values[v.Name] == nil {
+			r.order = append(r.order, v.Name)
+		}
+		r.values[v.Name] = append(r.values[v.Name], v.Value)
+	}
+}
+
+// describe tells what a run was.
+func describe(res *result.Result) string {
+	var parts []string
+	config := func(key string) string {
+		v, ok := res.Config[key]
+		if !ok || v == nil {
+			return ""
+		}
+		return fmt.Sprint(v)
+	}
+	if res.Backend != "" {
+		parts = append(parts, res.Backend)
+	}
+	if p := config("routing.policy"); p != "" {
+		parts = append(parts, p)
+	} else if a := config("inference_architecture"); a != "" && a != res.Backend {
+		parts = append(parts, a)
+	}
+	if n := config("cluster.num_workers"); n != "" {
+		parts = append(parts, n+" workers")
+	}
+	if res.RequestRate != 0 {
+		parts = append(parts, "rate "+res.RequestRate.String())
+	}
+	if res.MaxConcurrency > 0 {
+		parts = append(parts, fmt.Sprintf("concurrency %d", res.MaxConcurrency))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// joinSeeds makes one run of results that differ in their seed alone.
+func joinSeeds(runs []*Run) []*Run {
+	var out []*Run
+	by := map[string]*Run{}
+	for _, r := range runs {
+		key := seedKey(r)
+		if first := by[key]; key != "" && first != nil && !slices.Contains(first.Seeds, r.Seeds[0]) {
+			first.Results = append(first.Results, r.Results...)
+			first.Seeds = append(first.Seeds, r.Seeds...)
+			first.add(sweep.Values(r.Results[0]))
+			continue
+		}
+		if key != "" && by[key] == nil {
+			by[key] = r
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// seedKey is the same for results that differ in their seed alone; "" where a
+// result does not tell enough.
+func seedKey(r *Run) string {
+	if len(r.Results) != 1 || r.Seeds[0] == "" || len(r.Results[0].Config) == 0 {
+		return ""
+	}
+	res := r.Results[0]
+	config, err := json.Marshal(res.Config)
+	if err != nil {
+		return "" // an infinite number, say; then it stays by itself
+	}
+	return fmt.Sprintf("%s|%s|%s|%s|%d|%s", res.Source, res.Backend, res.DatasetName, res.RequestRate, res.MaxConcurrency, config)
+}
+
+// FromResult returns a run of a comparison for a result.
+func FromResult(name string, res *result.Result) *Run {
+	r := fromResult(res, "")
+	r.Name = name
+	return r
+}
+
+// FromValues returns a run of a comparison for the numbers of several seeds.
+func FromValues(name string, seeds [][]sweep.Value) *Run {
+	r := &Run{Name: name, Source: "sweep", values: map[string][]float64{}}
+	for i, values := range seeds {
+		r.Seeds = append(r.Seeds, strconv.Itoa(i))
+		r.add(values)
+	}
+	return r
+}

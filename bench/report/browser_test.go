@@ -1,0 +1,213 @@
+package report_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// browser starts a headless Chromium, or skips the test where there is none.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WindowSize(1200, 900))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 90*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// trouble gathers what a page should not do: errors on the console, exceptions,
+// and requests for anything but itself.
+type trouble struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (tr *trouble) add(format string, args ...any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.seen = append(tr.seen, fmt.Sprintf(format, args...))
+}
+
+func (tr *trouble) watch(ctx context.Context, page string) error {
+	return chromedp.Listen(ctx, func(e any) {
+		switch e := e.(type) {
+		case *runtime.EventConsoleAPICalled:
+			switch e.Type {
+			case runtime.ConsoleAPICalledTypeError, runtime.ConsoleAPICalledTypeWarning, runtime.ConsoleAPICalledTypeAssert:
+				tr.add("console %s: %s", e.Type, e.Args[0].Value)
+			}
+		case *runtime.EventExceptionThrown:
+			tr.add("exception: %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
+		case *log.EventEntryAdded:
+			if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+				tr.add("log: %s", e.Entry.Text)
+			}
+		case *network.EventRequestWillBeSent:
+			if u := e.Request.URL; u != page && !strings.HasPrefix(u, "data:") {
+				tr.add("request: %s", u)
+			}
+		}
+	})
+}
+
+func (tr *trouble) report(t *testing.T) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for _, s := range tr.seen {
+		t.Error(s)
+	}
+}
+
+// look keeps a picture of the page where LORASIM_SCREENSHOTS names a folder.
+func look(t *testing.T, ctx context.Context, name string) {
+	dir := os.Getenv("LORASIM_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	if shot, err := chromedp.Run(ctx, chromedp.FullScreenshot(100)); err != nil {
+		t.Error(err)
+	} else if err := os.WriteFile(filepath.Join(dir, name+".png"), shot, 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// The page in a real browser: it loads nothing, reports no error, every figure
+// has data, and what is to be touched responds.
+func TestPageInBrowser(t *testing.T) {
+	ctx := browser(t)
+	url := "file://" + writePage(t)
+	tr := &trouble{}
+	if err := tr.watch(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	run := func(what string, actions ...chromedp.Action[chromedp.Void]) {
+		t.Helper()
+		if err := chromedp.Do(ctx, actions...); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	eval := func(js string) string {
+		t.Helper()
+		out, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+js+")"))
+		if err != nil {
+			t.Fatalf("%s: %v", js, err)
+		}
+		return out
+	}
+	run("open", chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
+	look(t, ctx, "light")
+
+	for _, id := range []string{"sweep-chart", "cdf-chart", "adapters-chart", "workers-total", "placement-chart"} {
+		if n := eval(fmt.Sprintf("+document.getElementById(%q).dataset.points", id)); n == "0" || n == "<nil>" {
+			t.Errorf("figure %s has no data: %s", id, n)
+		}
+	}
+	for what, js := range map[string]string{
+		"lines of the distribution": `document.querySelectorAll('#cdf-chart svg path[fill=none][stroke^="var(--c"]').length`,
+		"charts of single workers":  `[...document.querySelectorAll('#workers-grid .chart')].filter(c => +c.dataset.points > 0).length`,
+		"rows of the plans":         `document.querySelectorAll('#plans-table tbody tr').length`,
+		"rows of the overview":      `document.querySelectorAll('#overview tbody tr').length`,
+		"result blocks":             `document.querySelectorAll('#blocks pre').length`,
+		"bands of the sweep":        `document.querySelectorAll('#sweep-chart svg path[opacity="0.18"]').length`,
+		"coloured pixels of a canvas": `(() => { const c = document.querySelector('#placement-chart canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+			const seen = new Set(); for (let i = 0; i < d.length; i += 4) if (d[i + 3] === 255) seen.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return seen.size - 2; })()`,
+	} {
+		if n := eval(js); n == "0" || strings.HasPrefix(n, "-") {
+			t.Errorf("%s: %s", what, n)
+		}
+	}
+
+	// what is to be touched responds
+	lines := `document.querySelectorAll('#cdf-chart svg path[fill=none][stroke^="var(--c"]').length`
+	before := eval(lines)
+	run("hide a run", chromedp.Click(chromedp.CSS("#cdf .legend button")))
+	if after := eval(lines); after == before {
+		t.Errorf("a run is still shown after a click on its name: %s lines", after)
+	}
+	run("show it again", chromedp.Click(chromedp.CSS("#cdf .legend button")))
+	if after := eval(lines); after != before {
+		t.Errorf("a run does not come back: %s of %s lines", after, before)
+	}
+	label := `document.querySelector('#cdf-chart').getAttribute('aria-label')`
+	before = eval(label)
+	run("other latency", chromedp.SetValue(chromedp.CSS("#cdf select"), "ttft"), chromedp.Evaluate[chromedp.Void](`document.querySelector('#cdf select').dispatchEvent(new Event('change'))`))
+	if after := eval(label); after == before || !strings.Contains(after, "first token") {
+		t.Errorf("the choice of a latency changes nothing: %s", after)
+	}
+	for _, chart := range []string{"#cdf-chart", "#sweep-chart", "#placement-chart", "#adapters-chart", "#workers-total"} {
+		run("cursor", chromedp.Focus(chromedp.CSS(chart)), chromedp.SendKeys(chromedp.CSS(chart), kb.ArrowRight+kb.ArrowRight+kb.ArrowRight))
+		if text := eval(fmt.Sprintf(`(t => t.hidden ? '' : t.innerText)(document.querySelector('%s .tip'))`, chart)); text == "" {
+			t.Errorf("%s: the arrow keys show nothing", chart)
+		}
+		if text := eval(fmt.Sprintf(`document.querySelector('%s [aria-live]').textContent`, chart)); text == "" {
+			t.Errorf("%s: nothing is read out", chart)
+		}
+		run("escape", chromedp.SendKeys(chromedp.CSS(chart), kb.Escape))
+		if hidden := eval(fmt.Sprintf(`document.querySelector('%s .tip').hidden`, chart)); hidden != "true" {
+			t.Errorf("%s: escape does not hide the cursor", chart)
+		}
+	}
+	run("all plans", chromedp.Evaluate[chromedp.Void](`window.n = document.querySelectorAll('#plans-table tbody tr').length`), chromedp.Click(chromedp.CSS("#plans input[type=checkbox]")))
+	if eval(`document.querySelectorAll('#plans-table tbody tr').length >= window.n`) != "true" {
+		t.Error("showing all plans shows fewer")
+	}
+	background := `getComputedStyle(document.body).backgroundColor`
+	before = eval(background)
+	run("theme", chromedp.Click(chromedp.CSS("#theme")))
+	if after := eval(background); after == before {
+		t.Error("the theme does not change")
+	}
+	look(t, ctx, "dark")
+
+	// a telephone: nothing is wider than the screen
+	run("phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
+	if wide := eval(`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll') && !e.closest('pre') && !e.closest('.skip')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`); wide != "" {
+		t.Errorf("wider than a telephone: %s", wide)
+	}
+	look(t, ctx, "phone")
+	tr.report(t)
+}
+
+// Everything that can be focused has a name, and pictures have a description.
+func TestPageIsAccessible(t *testing.T) {
+	ctx := browser(t)
+	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+writePage(t)), chromedp.WaitVisible(chromedp.CSS("#blocks"))); err != nil {
+		t.Fatal(err)
+	}
+	nameless, err := chromedp.Run(ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('button, select, input, a, [role=img], [role=region]')].filter(e =>
+		!(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length && e.labels[0].textContent.trim()))).map(e => e.outerHTML.slice(0, 80)).join('; ')`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nameless != "" {
+		t.Errorf("without a name: %s", nameless)
+	}
+}

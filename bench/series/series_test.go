@@ -1,0 +1,268 @@
+package series
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/bench/scenario"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/trace"
+)
+
+func simulate(t *testing.T, sc scenario.Scenario) (*Series, []record.Request) {
+	t.Helper()
+	rec := NewRecorder(sc.Cluster.NumWorkers)
+	res, err := sc.Simulate(t.Context(), scenario.RunOptions{Watch: rec.Watching, KeepRecords: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec.Series(), res.Records
+}
+
+func total(s *Series, values func(Worker) []float64) float64 {
+	sum := 0.0
+	for _, w := range s.Workers {
+		for i, v := range values(w) {
+			sum += v * min(s.Bucket, s.End-float64(i)*s.Bucket)
+		}
+	}
+	return sum
+}
+
+// Little's law without its limit: summed over time, requests in the system are
+// the sum of their stays, to the microsecond.
+func TestTimeInSystem(t *testing.T) {
+	for _, policy := range []string{"affinity-spill", "period_mig", "llumnix"} {
+		sc := scenario.Default()
+		sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = policy, 1500, 14
+		sc.Cluster.MaxLoadedLoras = 12
+		s, rs := simulate(t, sc)
+		if len(s.Workers) != sc.Cluster.NumWorkers || len(s.Workers[0].Queued) > Buckets || len(s.Workers[0].Queued) < Buckets/2 {
+			t.Fatalf("%s: %d workers, %d buckets", policy, len(s.Workers), len(s.Workers[0].Queued))
+		}
+		stays, last := 0.0, 0.0
+		for i := range rs {
+			last = max(last, rs[i].Finish)
+			if rs[i].Status == record.OK {
+				stays += rs[i].E2E()
+			}
+		}
+		if math.Abs(s.End-last) > 1e-6 {
+			t.Errorf("%s: ends at %v, the last request at %v", policy, s.End, last)
+		}
+		in := total(s, func(w Worker) []float64 { return w.Queued }) + total(s, func(w Worker) []float64 { return w.Running })
+		// The client sees a reply some ms after it left the worker, and requests
+		// on the way between workers are on none: within 3 %.
+		if in > stays*1.0001 || in < 0.97*stays {
+			t.Errorf("%s: %.2f request seconds on the workers, %.2f by the records", policy, in, stays)
+		}
+	}
+}
+
+// Where adapters lie: never more of them on a worker than fit, and for every
+// request its adapter is in a slot of its worker while it ends there.
+func TestPlacement(t *testing.T) {
+	sc := scenario.Default()
+	sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = "affinity-spill", 800, 12
+	sc.Cluster.MaxLoadedLoras, sc.Cluster.MaxLorasPerBatch = 10, 4
+	s, rs := simulate(t, sc)
+	n := len(s.Adapters)
+	if s.Placement == nil || len(s.Placement.GPU) != n*len(s.Workers) || s.Placement.Resolution != 0 {
+		t.Fatal("no placement")
+	}
+	for w := range s.Workers {
+		for _, at := range []float64{0.1, 10.001, s.End / 2, s.End - 0.01} {
+			if k := count(s.Placement.GPU[w*n:(w+1)*n], at); k > 4 {
+				t.Errorf("worker %d at %v: %d adapters in 4 slots", w, at, k)
+			}
+			if k := count(s.Placement.Host[w*n:(w+1)*n], at); k > 10 {
+				t.Errorf("worker %d at %v: %d adapters in memory for 10", w, at, k)
+			}
+		}
+	}
+	checked := 0
+	for i := range rs {
+		r := &rs[i]
+		if r.Status != record.OK || r.Adapter < 0 || r.Output < 2 {
+			continue
+		}
+		checked++
+		mid := r.Finish - 0.1*(r.Finish-r.FirstToken) - 0.01
+		if mid <= r.FirstToken {
+			continue
+		}
+		if !there(s.Placement.GPU[int(r.WorkerLast)*n+int(r.Adapter)], mid) {
+			t.Fatalf("request %d runs at %v without its adapter %d on worker %d", r.ID, mid, r.Adapter, r.WorkerLast)
+		}
+	}
+	if checked < 700 {
+		t.Error(checked)
+	}
+}
+
+func there(stays Stays, at float64) bool {
+	for _, st := range stays {
+		if st[0] <= at && at < st[1] {
+			return true
+		}
+	}
+	return false
+}
+
+func count(all []Stays, at float64) int {
+	k := 0
+	for _, st := range all {
+		if there(st, at) {
+			k++
+		}
+	}
+	return k
+}
+
+// Records tell the same load as the simulator, as far as they go.
+func TestFromRecords(t *testing.T) {
+	sc := scenario.Default()
+	sc.Workload.NumPrompts = 1000
+	exact, rs := simulate(t, sc)
+	s := FromRecords(rs, exact.Adapters)
+	if s.Bucket != exact.Bucket || s.End != exact.End || len(s.Workers) != len(exact.Workers) {
+		t.Fatalf("%v %v %d", s.Bucket, s.End, len(s.Workers))
+	}
+	// The client sees a reply some ms after it left the worker: little over all.
+	for w := range s.Workers {
+		sum, off := 0.0, 0.0
+		for i := range s.Workers[w].Running {
+			a := exact.Workers[w].Running[i] + exact.Workers[w].Queued[i]
+			sum += a
+			off += math.Abs(s.Workers[w].Running[i] + s.Workers[w].Queued[i] - a)
+		}
+		if off > 0.03*sum {
+			t.Errorf("worker %d: the records are off by %v of %v requests", w, off, sum)
+		}
+	}
+	for a := range s.ByAdapter {
+		if s.ByAdapter[a] != exact.ByAdapter[a] {
+			t.Errorf("adapter %d: %+v and %+v", a, s.ByAdapter[a], exact.ByAdapter[a])
+		}
+	}
+	if got := FromRecords(nil, nil); len(got.Workers) != 0 || got.End != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Whatever happens, the buckets hold all the time there was, however often they
+// were joined.
+func TestBucketsKeepTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRecorder(1)
+		v := router.View{Workers: make([]router.Worker, 1)}
+		now, queued, top := tick.Ticks(0), 0.0, 0.0
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			d := tick.Ticks(rapid.Int64Range(1, int64(20*tick.Second)).Draw(t, "length"))
+			v.Workers[0].Queued = rapid.IntRange(0, 9).Draw(t, "queued")
+			r.Watch(now, now+d, &v)
+			now += d
+			queued += float64(v.Workers[0].Queued) * d.Seconds()
+			top = max(top, float64(v.Workers[0].Queued))
+		}
+		s := r.Series()
+		if got := total(s, func(w Worker) []float64 { return w.Queued }); math.Abs(got-queued) > 1e-6*(1+queued) {
+			t.Fatalf("%v request seconds, expected %v", got, queued)
+		}
+		most := 0.0
+		for _, m := range s.Workers[0].QueuedMax {
+			most = max(most, m)
+		}
+		if most != top || s.Bucket*float64(len(s.Workers[0].Queued)) < s.End || len(s.Workers[0].Queued) > Buckets {
+			t.Fatalf("most %v of %v; %d buckets of %v for %v", most, top, len(s.Workers[0].Queued), s.Bucket, s.End)
+		}
+	})
+}
+
+// Stays are bounded: with too many of them those close together become one, and
+// none is lost.
+func TestStaysAreBounded(t *testing.T) {
+	v := router.View{Workers: []router.Worker{{Adapters: make([]router.AdapterState, 2)}}, Adapters: make([]trace.Adapter, 2)}
+	p := newPlacer(&v)
+	p.limit = 1000
+	for i := range tick.Ticks(20_000) {
+		at := i * tick.Second
+		p.tier(at, 0, 0, router.GPU)
+		p.tier(at+tick.Second/4, 0, 0, router.Host)
+		p.tier(at+tick.Second/2, 0, 0, router.Disk)
+		if p.stays > 1001 {
+			t.Fatalf("%d stays are held", p.stays)
+		}
+	}
+	got := p.finish(20_000 * tick.Second)
+	if got.Resolution == 0 || len(got.GPU[0]) == 0 || len(got.GPU[1]) != 0 {
+		t.Fatalf("%v %d", got.Resolution, len(got.GPU[0]))
+	}
+	if last := got.GPU[0][len(got.GPU[0])-1]; got.GPU[0][0][0] != 0 || last[1] != 19999.25 {
+		t.Errorf("from %v to %v", got.GPU[0][0][0], last[1])
+	}
+	for i, st := range got.GPU[0] {
+		if st[1] <= st[0] || i > 0 && st[0] <= got.GPU[0][i-1][1] {
+			t.Fatalf("stay %d: %v", i, st)
+		}
+	}
+}
+
+func TestPlansAreBounded(t *testing.T) {
+	r := NewRecorder(1)
+	for i := range 5000 {
+		plan := &router.Plan{Reason: fmt.Sprint(i)}
+		if i%2 == 0 {
+			plan.Load = []router.Placement{{Worker: 0, Adapter: int32(i)}}
+		}
+		r.Plan(&sim.PlanRecord{Made: float64(i), Applied: float64(i), Plan: plan})
+	}
+	if n := len(r.series.Plans); n > maxPlans || n+r.series.PlansLeft != 5000 {
+		t.Errorf("%d plans, %d left out", n, r.series.PlansLeft)
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	l := NewLatencies()
+	for i := 1; i <= 1000; i++ {
+		l.Add(&record.Request{Sent: 1, FirstToken: 1.05, Finish: 1 + float64(i)/100, Output: 11})
+	}
+	l.Add(&record.Request{Sent: 1, Finish: 900, Status: record.Failed})
+	l.Add(&record.Request{Sent: 1, FirstToken: math.NaN(), Finish: 2, Output: 1})
+	for i, q := range QuantilesOf(l.E2E) {
+		if want := 10000 * float64(i) / Quantiles; math.Abs(q-want) > 0.005*want+21 {
+			t.Errorf("quantile %d is %v ms, expected %v", i, q, want)
+		}
+	}
+	if q := QuantilesOf(l.TTFT); l.TTFT.Count() != 1000 || math.Abs(q[0]-50) > 0.3 || math.Abs(q[Quantiles]-50) > 0.3 {
+		t.Error(l.TTFT.Count(), q[0], q[Quantiles])
+	}
+	if QuantilesOf(NewLatencies().E2E) != nil {
+		t.Error("quantiles of nothing")
+	}
+}
+
+func BenchmarkRecorder(b *testing.B) {
+	sc := scenario.Default()
+	sc.Workload.NumPrompts = 5000
+	for _, watch := range []bool{false, true} {
+		b.Run(fmt.Sprint(watch), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				o := scenario.RunOptions{}
+				if watch {
+					o.Watch = NewRecorder(sc.Cluster.NumWorkers).Watching
+				}
+				if _, err := sc.Simulate(b.Context(), o); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package sweep
+
+import (
+	"testing"
+
+	"lorasim/bench/scenario"
+	"lorasim/trace"
+)
+
+// BenchmarkCell is one cell of 20,000 requests on 8 workers, beyond its
+// workload, which cells share.
+func BenchmarkCell(b *testing.B) {
+	s := &Spec{Scenario: scenario.Default(), SeedCount: 1}
+	s.Scenario.Workload.NumPrompts, s.Scenario.Workload.NumAdapters = 20_000, 64
+	s.Scenario.Workload.RequestRate, s.Scenario.Cluster.NumWorkers = 20, 8
+	m, err := s.Plan()
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, err := s.Scenario.OpenWorkload(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := trace.Collect(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.simulate(b.Context(), &m.Cells[0], &scenario.Input{Source: w.Source(), Dataset: in.Dataset}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPlan is a sweep of 10,000 cells.
+func BenchmarkPlan(b *testing.B) {
+	s := &Spec{Scenario: scenario.Default(), SeedCount: 100}
+	for _, text := range []string{"request_rate=1:10:1", "num_workers=1:10"} {
+		a, err := ParseSet(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Add(a); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Plan(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

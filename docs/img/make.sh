@@ -1,0 +1,28 @@
+#!/bin/sh
+# Makes the pictures of docs/scenarios.md again, from the studies in scenarios/
+# (some minutes; the sweeps stay in the folder given, for a look at them):
+#
+#   docs/img/make.sh out
+#
+# report.png is a view of the page that this leaves in out/report.html.
+set -eu
+out=${1:?usage: docs/img/make.sh OUT}
+here=$(dirname "$0")
+mkdir -p "$out"
+go build -o "$out/lorasim" "$here/../../cmd/lorasim"
+lorasim=$out/lorasim
+
+study() { # NAME METRIC PICTURE
+	"$lorasim" sweep "$here/../../scenarios/$1.yaml" -o "$out/$1" >"$out/$1.txt"
+	"$lorasim" report "$out/$1" --no-runs --svg "$out/figures" >/dev/null
+	cp "$out/figures/sweep-$1-$2.svg" "$here/$3.svg"
+}
+study measured-rates mean_e2e_latency_ms measured-rates
+study skew mean_ttft_ms skew
+study burstiness mean_ttft_ms burstiness
+study rank-mix mean_e2e_latency_ms rank-mix
+study scale mean_e2e_latency_ms scale
+study migration-interval mean_e2e_latency_ms migration-interval
+study migration-interval p99_ttft_ms migration-interval-p99
+"$lorasim" report "$out/migration-interval" --at migration_interval=10 --png "$out/figures" -o "$out/report.html" >/dev/null
+cp "$out/figures/placement-period_mig.png" "$here/placement.png"
