@@ -83,6 +83,9 @@ func (w *worker) adapterReady(row int32) bool {
 
 // pick chooses the waiting request that may be prefilled next, or -1.
 func (w *worker) pick() int32 {
+	if w.exec != nil && w.exec.row != unmerged {
+		return w.pickMerged()
+	}
 	head := w.queue.head
 	row := w.s.reqs[head].adapter
 	if w.adapterReady(row) {
@@ -152,7 +155,7 @@ func (w *worker) victim() int {
 	var bestKey int64
 	for k, row := range w.adapters.slots {
 		r := &w.adapters.rows[row]
-		if r.active > 0 || r.loading || w.isLoRA(row) && w.v.Adapters[row].Pinned {
+		if r.active > 0 || r.loading || w.isLoRA(row) && w.v.Adapters[row].Pinned || w.vllm && !w.isLoRA(row) {
 			continue
 		}
 		key := r.used

@@ -29,16 +29,21 @@ func (w *worker) cancel(i int32) {
 	}
 }
 
-// sendCanceled ends the canceled requests that are in the batch and keeps those
-// that are still being prefilled for later. It is called before any step that
-// could retract them.
+// sendCanceled ends the canceled requests that are in the batch, or were put back
+// into the queue since, and keeps those that are still being prefilled, or wait
+// for their turn with their memory, for later.
 func (w *worker) sendCanceled() {
-	keep := w.departing[:0]
-	for _, i := range w.departing {
+	departing := w.departing
+	w.departing = nil
+	keep := departing[:0]
+	for _, i := range departing {
 		switch r := &w.s.reqs[i]; {
 		case r.moving != canceled:
 		case r.state == filling:
 			keep = append(keep, i)
+		case r.state == waiting:
+			r.moving = notMoving
+			w.cancel(i)
 		case r.state == running:
 			w.remove(w.indexOf(i))
 			w.forget(r)

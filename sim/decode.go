@@ -69,9 +69,13 @@ func (w *worker) beginDecode() {
 	if w.s.listener != nil {
 		k = 1 // it hears of every token
 	}
+	if w.exec != nil {
+		k = min(k, w.stepsInMode())
+		w.exec.fresh = false
+	}
 	w.run = record.Steps{
 		Start: w.s.now,
-		First: w.costs.DecodeFixed(b, w.loras, w.ranks.max()) + w.costs.PerKVToken*tick.Ticks(w.ctx),
+		First: w.costs.DecodeFixed(b, w.decodeLoras(), w.ranks.max()) + w.costs.PerKVToken*tick.Ticks(w.ctx),
 		Incr:  w.costs.PerKVToken * tick.Ticks(b),
 		Count: k,
 		Batch: b,
@@ -195,7 +199,7 @@ func (w *worker) forget(r *request) {
 	}
 	r.last = r.joinTime
 	for k := range w.groups {
-		if w.groups[k].at == r.joinTime {
+		if w.groups[k].at == r.joinTime && w.groups[k].n > 0 {
 			w.groups[k].n--
 			return
 		}
@@ -208,6 +212,13 @@ func (w *worker) forget(r *request) {
 func (w *worker) retract() {
 	if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
 		return
+	}
+	for w.exec != nil && len(w.exec.parked) > 0 {
+		w.dropParked()
+		if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
+			w.reestimate()
+			return
+		}
 	}
 	for len(w.batch) > 1 {
 		w.putBack(w.leastProgress())

@@ -81,6 +81,9 @@ func (w *worker) orphans() []int32 {
 	if w.chunked >= 0 {
 		ids = append(ids, w.chunked)
 	}
+	if w.exec != nil {
+		ids = append(ids, w.exec.parked...)
+	}
 	for len(w.batch) > 0 {
 		i := w.batch[0]
 		w.remove(0)

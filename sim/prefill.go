@@ -43,7 +43,7 @@ func (w *worker) beginPrefill() bool {
 	}
 	w.guard()
 	for w.queue.n > 0 && !w.full && room.input > 0 && room.chunk > 0 {
-		if len(w.batch)+len(w.filling) >= w.eng.MaxRunningRequests {
+		if w.seats()+len(w.filling) >= w.eng.MaxRunningRequests {
 			w.full = true
 			break
 		}
@@ -63,6 +63,12 @@ func (w *worker) beginPrefill() bool {
 			w.schedule(prefill, w.s.now+load)
 		}
 		return load > 0
+	}
+	if w.exec != nil {
+		w.exec.fresh = false
+		if w.exec.row != unmerged {
+			work.LoRATokens = 0
+		}
 	}
 	w.stats.PrefillSteps++
 	w.stats.Stalled += load
@@ -229,7 +235,7 @@ func (w *worker) endPrefill() {
 	if joined > 0 {
 		w.groups = append(w.groups, group{w.s.now, joined})
 	}
-	w.v.Running = len(w.batch)
+	w.v.Running = w.seats()
 	if w.chunked >= 0 {
 		w.v.Running++
 	}

@@ -14,6 +14,7 @@ type queue struct {
 	n          int
 	head, tail int32
 	seq        int64
+	front      int64          // seq of the latest request put before all others
 	byAdapter  []adapterQueue // by row of the adapter table
 	waiting    []int32        // rows with waiting requests, in no order
 }

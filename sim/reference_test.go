@@ -44,13 +44,14 @@ type refWorker struct {
 	busy                      bool
 	prefilling                bool
 	until                     tick.Ticks
-	full, extended            bool
+	full, extended, mixed     bool
 	steps, ratioSince         int64
 	ratioFrom                 float64
 	ad                        []refAdapter // last: base model
 	loads                     []int        // rows, first under way
-	drained                   int
-	clock                     int
+	refExecution
+	drained int
+	clock   int
 }
 
 type reference struct {
@@ -85,6 +86,9 @@ func (w *refWorker) usedPages() (n int64) {
 	for _, r := range w.filling {
 		n += w.pages(r.kv)
 	}
+	for _, r := range w.parked {
+		n += w.pages(r.kv)
+	}
 	if w.chunked != nil && !slices.Contains(w.filling, w.chunked) {
 		n += w.pages(w.chunked.kv)
 	}
@@ -101,6 +105,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 		count(r)
 	}
 	for _, r := range w.filling {
+		count(r)
+	}
+	for _, r := range w.parked {
 		count(r)
 	}
 	if w.chunked != nil && !slices.Contains(w.filling, w.chunked) {
@@ -191,7 +198,7 @@ func (s *reference) victim(w *refWorker) int {
 	best, key := -1, 0
 	for row := range w.ad {
 		a := &w.ad[row]
-		if !a.slot || a.loading || s.active(w, row) > 0 {
+		if !a.slot || a.loading || s.active(w, row) > 0 || w.e.Scheduler == profile.SchedulerVLLM && row == len(s.ranks) {
 			continue
 		}
 		k := a.used
@@ -303,6 +310,11 @@ func (s *reference) token(w *refWorker, r *refRequest) {
 
 func (s *reference) end(w *refWorker) {
 	w.busy = false
+	if w.mixed {
+		w.mixed = false
+		s.endMixed(w)
+		return
+	}
 	if w.prefilling {
 		for _, r := range w.filling {
 			if r.kv < r.need() {
@@ -346,9 +358,22 @@ func (w *refWorker) ratio() float64 {
 }
 
 func (s *reference) begin(w *refWorker) {
+	if w.e.Scheduler == profile.SchedulerVLLM {
+		s.beginVLLM(w)
+		return
+	}
 	for {
+		if w.modes && s.pause(w, s.chooseMode(w)) {
+			return
+		}
 		if (len(w.waiting) > 0 && !w.full || w.chunked != nil) && s.formPrefill(w) {
 			return
+		}
+		if len(w.running) == 0 && len(w.parked) > 0 {
+			if s.pause(w, s.resume(w)) {
+				return
+			}
+			continue
 		}
 		if len(w.running) == 0 {
 			if len(w.waiting) > 0 && len(w.loads) == 0 {
@@ -363,6 +388,13 @@ func (s *reference) begin(w *refWorker) {
 		retracted := false
 		for w.decodeNeed() > w.capacity-w.usedPages() {
 			retracted = true
+			if n := len(w.parked); n > 0 {
+				r := w.parked[n-1]
+				w.parked = w.parked[:n-1]
+				r.kv, w.full = 0, false
+				s.wait(w, r)
+				continue
+			}
 			if len(w.running) == 1 {
 				s.finish(w, w.running[0], record.Failed)
 				w.running = nil
@@ -403,6 +435,10 @@ func (s *reference) begin(w *refWorker) {
 				rank = max(rank, w.costs.Rank(s.ranks[r.Adapter]))
 			}
 		}
+		if w.merged() {
+			loras = 0
+		}
+		w.fresh = false
 		w.busy, w.prefilling = true, false
 		w.until = s.now + w.costs.DecodeFixed(int64(len(w.running)), loras, rank) + w.costs.PerKVToken*tick.Ticks(ctx)
 		return
@@ -445,7 +481,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	}
 	s.starvation(w)
 	for len(w.waiting) > 0 && !w.full && input > 0 && chunk > 0 {
-		if len(w.running)+len(w.filling) >= w.e.MaxRunningRequests {
+		if len(w.running)+len(w.filling)+len(w.parked) >= w.e.MaxRunningRequests {
 			w.full = true
 			break
 		}
@@ -493,6 +529,9 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	if len(w.filling) == 0 {
 		return false
 	}
+	if w.fresh = false; w.merged() {
+		work.LoRATokens = 0
+	}
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
@@ -503,6 +542,9 @@ func (s *reference) formPrefill(w *refWorker) bool {
 
 // choose returns the index in the queue of the request to prefill next, or -1.
 func (s *reference) choose(w *refWorker) int {
+	if w.merged() {
+		return s.chooseMerged(w)
+	}
 	blocking := w.e.AdapterLoading == profile.LoadBlocking
 	if w.e.HeadOfLine == profile.HeadOfLineBlock {
 		row := s.row(w.waiting[0])

@@ -80,6 +80,16 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.StarvationS = rapid.SampledFrom([]float64{0, 0.05, 0.3, 3}).Draw(t, "starvation")
 	e.AdapterLoading = rapid.SampledFrom([]string{profile.LoadBlocking, profile.LoadOverlapped}).Draw(t, "loading")
 	e.AdapterEviction = rapid.SampledFrom([]string{profile.EvictLRU, profile.EvictFIFO}).Draw(t, "eviction")
+	if rapid.Bool().Draw(t, "vllm") {
+		e.Scheduler = profile.SchedulerVLLM
+		e.MaxNumBatchedTokens = e.MaxRunningRequests + pick("batched", 0, 3, 20, 2048)
+	}
+	if l := &p.Latency.LoRA; e.Scheduler == profile.SchedulerSGLang && rapid.Bool().Draw(t, "modes") {
+		l.Backend = rapid.SampledFrom([]string{profile.BackendMerged, profile.BackendDLoRA}).Draw(t, "backend")
+		l.SwitchMs = rapid.SampledFrom([]float64{0, 20}).Draw(t, "switch")
+		l.UnmergedMs = rapid.SampledFrom([]float64{0, 1, 12}).Draw(t, "unmerged")
+		l.SwitchCredit = int64(pick("credit", 1, 7, 100))
+	}
 	e.ClipNewTokens = pick("clip", 10, 4096)
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	return p
@@ -158,6 +168,10 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 	for i := range n {
 		w := &refWorker{costs: costs, e: p.Engine, drained: -1, ratioFrom: p.Engine.NewTokenRatio,
 			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
+		if p.Engine.Scheduler == profile.SchedulerVLLM {
+			w.initVLLM()
+		}
+		w.initModes()
 		hosts := 0
 		for a := range wl.Adapters {
 			w.ad[a].tier = home

@@ -15,6 +15,7 @@ type phase uint8
 const (
 	idle    phase = iota // between steps
 	prefill              // in a prefill step
+	mixed                // in a step of vLLM's scheduler with prompt tokens
 	decode               // in a run of decode steps
 )
 
@@ -28,7 +29,9 @@ type worker struct {
 	stats WorkerStats
 
 	phase phase
-	ready bool // is to begin a step at this instant
+	ready bool       // is to begin a step at this instant
+	vllm  bool       // runs vLLM's scheduler
+	exec  *execution // merged or unmerged; nil: the backend knows no such modes
 
 	// Waiting requests. retry: something changed since the queue was last
 	// found unable to fill a prefill step. full: only a request that leaves
@@ -100,6 +103,12 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	w.ranks.init(costs, s.adapters)
 	w.allRank.init(costs, s.adapters)
 	w.initAdapters()
+	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
+		w.initExecution()
+	}
+	if w.vllm = e.Scheduler == profile.SchedulerVLLM; w.vllm {
+		w.initVLLM()
+	}
 	return nil
 }
 
@@ -129,6 +138,9 @@ func (w *worker) enqueue(i int32) {
 	w.adapters.rows[r.adapter].leaving = false // it is needed after all
 	if w.s.cfg.Router.Prefetch {
 		w.prefetch(r.adapter)
+		if w.vllm {
+			w.full = false // the load may have taken the slot of the request that found no memory
+		}
 	}
 	w.wake()
 }
@@ -165,7 +177,7 @@ func (w *worker) leave(i int32) {
 // a look before its next step.
 func (w *worker) wake() {
 	w.retry = true
-	if w.full {
+	if w.full && w.exec == nil {
 		return
 	}
 	switch w.phase {
@@ -203,15 +215,28 @@ func (w *worker) begin() {
 	if len(w.departing) > 0 {
 		w.sendDeparting()
 	}
+	if w.vllm {
+		w.beginVLLM()
+		return
+	}
 	for {
 		if w.starvesAt() <= w.s.now {
 			w.retry = true
+		}
+		if w.exec != nil && w.pause(w.chooseMode()) {
+			return
 		}
 		if w.chunked >= 0 || w.retry && !w.full && w.queue.n > 0 {
 			if w.beginPrefill() {
 				return
 			}
 			w.retry = false
+		}
+		if len(w.batch) == 0 && w.exec != nil && len(w.exec.parked) > 0 {
+			if w.pause(w.resume()) {
+				return
+			}
+			continue
 		}
 		if len(w.batch) == 0 {
 			if w.queue.n > 0 && len(w.adapters.queue) == 0 && w.held == 0 {
@@ -244,9 +269,12 @@ func (w *worker) giveUp() {
 // endStep ends the step under way.
 func (w *worker) endStep() {
 	w.stats.Busy += w.s.now - w.begun
-	if w.phase == prefill {
+	switch w.phase {
+	case prefill:
 		w.endPrefill()
-	} else {
+	case mixed:
+		w.endMixed()
+	default:
 		w.endDecode()
 	}
 	w.phase = idle

@@ -14,6 +14,10 @@ type Costs struct {
 	decodeBase, perRequest tick.Ticks
 	// PerKVToken is the cost of one KV token in one decode step.
 	PerKVToken tick.Ticks
+	// Switch is the time to merge another adapter into the weights, or to take
+	// the merged one out.
+	Switch   tick.Ticks
+	unmerged tick.Ticks
 	// Overhead delays every token of a request outside the engine.
 	Overhead tick.Ticks
 }
@@ -26,6 +30,8 @@ func (p *Profile) Compile() *Costs {
 		decodeBase: tick.FromMilliseconds(l.Decode.BaseMs),
 		perRequest: tick.FromMilliseconds(l.Decode.PerRequestMs),
 		PerKVToken: tick.FromMilliseconds(l.Decode.PerKVTokenUs / 1000),
+		Switch:     tick.FromMilliseconds(l.LoRA.SwitchMs),
+		unmerged:   tick.FromMilliseconds(l.LoRA.UnmergedMs),
 		Overhead:   tick.FromMilliseconds(l.RequestOverheadMs),
 	}
 }
@@ -45,6 +51,8 @@ func (c *Costs) DecodeFixed(batch, loras int64, maxRank int) tick.Ticks {
 			t += tick.FromMilliseconds(c.p.Latency.LoRA.DecodeUs / 1000 * math.Sqrt(br))
 		case BackendTriton:
 			t += tick.FromMilliseconds(c.p.Latency.LoRA.DecodeUs / 1000 * br)
+		case BackendDLoRA:
+			t += c.unmerged
 		}
 	}
 	return max(t, 1)
@@ -87,6 +95,18 @@ func (c *Costs) Prefill(w PrefillWork) tick.Ticks {
 		ms += l.Prefill.FirstExtendMs
 	}
 	return max(tick.FromMilliseconds(ms), 1)
+}
+
+// Mixed is the length of a step of scheduler vllm that takes prompt tokens
+// beside the next tokens of batch requests, loras of them with an adapter of at
+// most maxRank, with ctx KV tokens: that of the prefill, whose weights are read
+// once for all, and what the requests add to a decode step.
+func (c *Costs) Mixed(w PrefillWork, batch, loras int64, maxRank int, ctx int64) tick.Ticks {
+	t := c.Prefill(w)
+	if batch > 0 {
+		t += c.DecodeFixed(batch, loras, maxRank) - c.decodeBase + c.PerKVToken*tick.Ticks(ctx)
+	}
+	return max(t, 1)
 }
 
 // Rank resolves a rank that the workload may not have stated.

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Profile is one kind of worker.
@@ -80,6 +82,8 @@ const (
 	BackendNone   = "none"   // adapters cost nothing
 	BackendCSGMV  = "csgmv"  // decode: coefficient * sqrt(B * r_max)
 	BackendTriton = "triton" // decode: coefficient * B * r_max
+	BackendMerged = "merged" // one adapter at a time, merged into the weights
+	BackendDLoRA  = "dlora"  // merged, or all together at a cost for each step, by credits
 )
 
 // LoRA holds what adapters add to a step; B counts the running requests that
@@ -88,6 +92,14 @@ type LoRA struct {
 	Backend       string  `yaml:"backend"`
 	DecodeUs      float64 `yaml:"decode_us,omitempty"` // coefficient of the backend's term
 	PrefillFactor float64 `yaml:"prefill_factor,omitempty"`
+
+	// Backends merged and dlora: what a change of the mode takes, what an
+	// unmerged decode step takes more than a merged one, and the credits that
+	// end a merged mode (a decode step gives an adapter one for each of its
+	// requests that it passes over).
+	SwitchMs     float64 `yaml:"switch_ms,omitempty"`
+	UnmergedMs   float64 `yaml:"unmerged_ms,omitempty"`
+	SwitchCredit int64   `yaml:"switch_credit,omitempty"`
 }
 
 // Memory is the KV cache of a worker. Adapter slots are allocated beside it at
@@ -104,7 +116,8 @@ type Memory struct {
 
 // Schedulers and choices of the engine.
 const (
-	SchedulerSGLang = "sglang"
+	SchedulerSGLang = "sglang" // prefill steps first, else decode steps
+	SchedulerVLLM   = "vllm"   // every step decodes and takes prompt chunks
 
 	HeadOfLineBlock = "block" // the first request that does not fit stops the queue
 	HeadOfLineSkip  = "skip"  // requests whose adapter finds no slot are passed over
@@ -128,9 +141,12 @@ type Engine struct {
 	MaxRunningRequests int    `yaml:"max_running_requests"`
 	ChunkedPrefillSize int    `yaml:"chunked_prefill_size"` // tokens of a prefill step; 0: unlimited
 	MaxPrefillTokens   int    `yaml:"max_prefill_tokens"`
-	ContextLength      int    `yaml:"context_length"`
-	ContextOverflow    string `yaml:"context_overflow"`
-	PageSize           int    `yaml:"page_size"` // KV tokens per page
+	// MaxNumBatchedTokens is the token budget of a step of scheduler vllm, whose
+	// running requests take one each and prompts the rest.
+	MaxNumBatchedTokens int    `yaml:"max_num_batched_tokens"`
+	ContextLength       int    `yaml:"context_length"`
+	ContextOverflow     string `yaml:"context_overflow"`
+	PageSize            int    `yaml:"page_size"` // KV tokens per page
 
 	MaxLorasPerBatch int     `yaml:"max_loras_per_batch"` // GPU adapter slots; the base model takes one
 	MaxLoadedLoras   int     `yaml:"max_loaded_loras"`    // adapters in host memory; 0: no limit
@@ -180,25 +196,26 @@ type Validation struct {
 // defaults, and loading times measured on commodity servers.
 func Default() Profile {
 	return Profile{
-		Latency: Latency{Prefill: Prefill{FirstWaveFactor: 1}, LoRA: LoRA{Backend: BackendNone}},
+		Latency: Latency{Prefill: Prefill{FirstWaveFactor: 1}, LoRA: LoRA{Backend: BackendNone, SwitchCredit: 256}},
 		Engine: Engine{
-			Scheduler:          SchedulerSGLang,
-			MaxRunningRequests: 256,
-			ChunkedPrefillSize: 8192,
-			MaxPrefillTokens:   16384,
-			ContextLength:      4096,
-			ContextOverflow:    OverflowReject,
-			PageSize:           1,
-			MaxLorasPerBatch:   8,
-			MaxLoraRank:        64,
-			HeadOfLine:         HeadOfLineBlock,
-			StarvationS:        3,
-			AdapterLoading:     LoadBlocking,
-			AdapterEviction:    EvictLRU,
-			NewTokenRatio:      0.7,
-			NewTokenRatioMin:   0.14,
-			NewTokenRatioSteps: 600,
-			ClipNewTokens:      4096,
+			Scheduler:           SchedulerSGLang,
+			MaxRunningRequests:  256,
+			ChunkedPrefillSize:  8192,
+			MaxPrefillTokens:    16384,
+			MaxNumBatchedTokens: 2048,
+			ContextLength:       4096,
+			ContextOverflow:     OverflowReject,
+			PageSize:            1,
+			MaxLorasPerBatch:    8,
+			MaxLoraRank:         64,
+			HeadOfLine:          HeadOfLineBlock,
+			StarvationS:         3,
+			AdapterLoading:      LoadBlocking,
+			AdapterEviction:     EvictLRU,
+			NewTokenRatio:       0.7,
+			NewTokenRatioMin:    0.14,
+			NewTokenRatioSteps:  600,
+			ClipNewTokens:       4096,
 		},
 		Adapters: Adapters{
 			BytesPerRank: 5.0e6,
@@ -227,6 +244,8 @@ func (p *Profile) Check() error {
 		{"latency.prefill.first_extend_ms", p.Latency.Prefill.FirstExtendMs},
 		{"latency.lora.decode_us", p.Latency.LoRA.DecodeUs},
 		{"latency.lora.prefill_factor", p.Latency.LoRA.PrefillFactor},
+		{"latency.lora.switch_ms", p.Latency.LoRA.SwitchMs},
+		{"latency.lora.unmerged_ms", p.Latency.LoRA.UnmergedMs},
 		{"latency.request_overhead_ms", p.Latency.RequestOverheadMs},
 		{"memory.pool_gib", p.Memory.PoolGiB},
 		{"memory.kv_tokens", float64(p.Memory.KVTokens)},
@@ -249,6 +268,7 @@ func (p *Profile) Check() error {
 	}{
 		{"engine.max_running_requests", float64(p.Engine.MaxRunningRequests)},
 		{"engine.max_prefill_tokens", float64(p.Engine.MaxPrefillTokens)},
+		{"engine.max_num_batched_tokens", float64(p.Engine.MaxNumBatchedTokens)},
 		{"engine.context_length", float64(p.Engine.ContextLength)},
 		{"engine.page_size", float64(p.Engine.PageSize)},
 		{"engine.max_loras_per_batch", float64(p.Engine.MaxLorasPerBatch)},
@@ -265,24 +285,28 @@ func (p *Profile) Check() error {
 			return fmt.Errorf("%s is %v, expected a number > 0", c.field, c.v)
 		}
 	}
-	for _, c := range []struct{ field, v, a, b, c string }{
-		{"engine.scheduler", p.Engine.Scheduler, SchedulerSGLang, "", ""},
-		{"engine.context_overflow", p.Engine.ContextOverflow, OverflowReject, OverflowPrompt, ""},
-		{"engine.head_of_line", p.Engine.HeadOfLine, HeadOfLineBlock, HeadOfLineSkip, ""},
-		{"engine.adapter_loading", p.Engine.AdapterLoading, LoadBlocking, LoadOverlapped, ""},
-		{"engine.adapter_eviction", p.Engine.AdapterEviction, EvictLRU, EvictFIFO, ""},
-		{"latency.lora.backend", p.Latency.LoRA.Backend, BackendNone, BackendCSGMV, BackendTriton},
+	for _, c := range []struct {
+		field, v string
+		known    []string
+	}{
+		{"engine.scheduler", p.Engine.Scheduler, []string{SchedulerSGLang, SchedulerVLLM}},
+		{"engine.context_overflow", p.Engine.ContextOverflow, []string{OverflowReject, OverflowPrompt}},
+		{"engine.head_of_line", p.Engine.HeadOfLine, []string{HeadOfLineBlock, HeadOfLineSkip}},
+		{"engine.adapter_loading", p.Engine.AdapterLoading, []string{LoadBlocking, LoadOverlapped}},
+		{"engine.adapter_eviction", p.Engine.AdapterEviction, []string{EvictLRU, EvictFIFO}},
+		{"latency.lora.backend", p.Latency.LoRA.Backend, []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA}},
 	} {
-		if c.v == c.a || c.v == c.b || (c.c != "" && c.v == c.c) {
-			continue
+		if !slices.Contains(c.known, c.v) {
+			return fmt.Errorf("%s is %q, expected one of: %s", c.field, c.v, strings.Join(c.known, ", "))
 		}
-		known := c.a
-		for _, k := range []string{c.b, c.c} {
-			if k != "" {
-				known += ", " + k
-			}
+	}
+	if b := p.Latency.LoRA.Backend; b == BackendMerged || b == BackendDLoRA {
+		if p.Engine.Scheduler != SchedulerSGLang {
+			return fmt.Errorf("latency.lora.backend %s needs engine.scheduler %s", b, SchedulerSGLang)
 		}
-		return fmt.Errorf("%s is %q, expected one of: %s", c.field, c.v, known)
+		if c := p.Latency.LoRA.SwitchCredit; c < 1 || c > 1e12 {
+			return fmt.Errorf("latency.lora.switch_credit is %d, expected 1 to 10^12", c)
+		}
 	}
 	if r := p.Engine.NewTokenRatio; !(r > 0 && r <= 1) {
 		return fmt.Errorf("engine.new_token_ratio is %v, expected a number in (0, 1]", r)
@@ -295,6 +319,10 @@ func (p *Profile) Check() error {
 	}
 	if p.Latency.Prefill.BaseMs == 0 && p.Latency.Prefill.PerTokenUs == 0 {
 		return errors.New("latency.prefill.base_ms and per_token_us are both 0: a prefill step would take no time")
+	}
+	if e := &p.Engine; e.Scheduler == SchedulerVLLM && e.MaxNumBatchedTokens < e.MaxRunningRequests {
+		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least max_running_requests (%d), since every running request takes one token",
+			e.MaxNumBatchedTokens, e.MaxRunningRequests)
 	}
 	if n, err := p.KVTokens(); err != nil {
 		return err

@@ -1,0 +1,305 @@
+package sim
+
+import (
+	"math"
+
+	"lorasim/internal/tick"
+	"lorasim/sim/profile"
+)
+
+// Merged execution: an adapter is added into the model's weights, so that its
+// requests run at the speed of the base model, and no others can. dLoRA (B. Wu
+// et al., OSDI'24) changes between this and unmerged execution, where all
+// adapters run together and every step pays for it, with credits: each decode
+// step gives an adapter one credit for each of its requests that it passes
+// over, and once an adapter has enough of them the worker runs unmerged, until
+// running one adapter alone would give more tokens per second again. Backend
+// "merged" never runs unmerged: it changes to the adapter with most credits.
+//
+// Requests that are passed over after their prompt keep their memory and their
+// seat in the batch: they are parked. Modes change between steps only.
+type execution struct {
+	row    int32   // merged into the weights; unmerged: -1
+	credit []int64 // by row of the adapter table
+	passed []int64 // by row: its requests that the steps now pass over
+	since  int64   // worker's decode steps when passed was counted
+	fresh  bool    // no step has run since the mode changed
+	only   bool    // backend merged
+	limit  int64   // credits that end a merged mode
+	parked []int32 // requests that wait for their mode, in the order they came
+}
+
+const unmerged int32 = -1
+
+func (w *worker) initExecution() {
+	w.eng.StarvationS = 0 // credits take the guard's place
+	n := len(w.s.adapters) + 1
+	l := &w.costs.Profile().Latency.LoRA
+	w.exec = &execution{row: unmerged, credit: make([]int64, n), passed: make([]int64, n), since: w.steps,
+		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
+}
+
+// pending is the number of requests of a row on the worker.
+func (w *worker) pending(row int32) int64 {
+	if w.isLoRA(row) {
+		st := &w.v.Adapters[row]
+		return int64(st.Running) + int64(st.Queued)
+	}
+	n := int64(w.v.Running) + int64(w.v.Queued)
+	for a := range w.v.Adapters {
+		n -= int64(w.v.Adapters[a].Running) + int64(w.v.Adapters[a].Queued)
+	}
+	return n
+}
+
+// chooseMode changes the mode before a step if it is time to, and returns how
+// long that takes.
+func (w *worker) chooseMode() (takes tick.Ticks) {
+	e := w.exec
+	for row := range e.credit {
+		e.credit[row] += (w.steps - e.since) * e.passed[row]
+	}
+	if to := w.nextMode(); to != e.row {
+		takes = w.setMode(to)
+	}
+	w.countPassed()
+	return takes
+}
+
+// countPassed notes which requests the steps from now on pass over.
+func (w *worker) countPassed() {
+	e := w.exec
+	e.since = w.steps
+	for row := range e.passed {
+		e.passed[row] = 0
+		if e.row != unmerged && int32(row) != e.row {
+			e.passed[row] = w.pending(int32(row))
+		}
+	}
+}
+
+// nextMode is the mode for the next step.
+func (w *worker) nextMode() int32 {
+	e := w.exec
+	switch {
+	case w.chunked >= 0 || w.v.Running+w.v.Queued == 0:
+		return e.row
+	case e.row != unmerged && w.pending(e.row) == 0:
+		return w.bestMode()
+	case e.fresh:
+		return e.row
+	case e.row == unmerged:
+		return w.bestMode()
+	}
+	for row, c := range e.credit {
+		if c >= e.limit && w.pending(int32(row)) > 0 {
+			if e.only {
+				return w.bestMode()
+			}
+			return unmerged
+		}
+	}
+	return e.row
+}
+
+// bestMode is the mode to change to when nothing speaks for the present one:
+// under backend merged, the adapter with most credits, of equals the one with
+// most requests; else the adapter with most requests, if running it alone gives
+// more tokens per second than running all.
+func (w *worker) bestMode() int32 {
+	e := w.exec
+	best, most, credit, all, loras := unmerged, int64(0), int64(-1), int64(0), int64(0)
+	for row := range e.credit {
+		n, c := w.pending(int32(row)), e.credit[row]
+		if n == 0 {
+			continue
+		}
+		all += n
+		if w.isLoRA(int32(row)) {
+			loras += n
+		}
+		if !e.only {
+			c = 0
+		}
+		if c > credit || c == credit && n > most {
+			best, most, credit = int32(row), n, c
+		}
+	}
+	if e.only || best == unmerged {
+		return best
+	}
+	seats := int64(w.eng.MaxRunningRequests)
+	most, all, loras = min(most, seats), min(all, seats), min(loras, seats)
+	alone, together := w.costs.DecodeFixed(most, 0, 0), w.costs.DecodeFixed(all, loras, 1)
+	if float64(most)*float64(together) > float64(all)*float64(alone) {
+		return best
+	}
+	return unmerged
+}
+
+// setMode changes the mode: requests that it does not run are parked, those
+// parked that it runs go on. It returns how long the change takes: nothing
+// where the weights stay as they are.
+func (w *worker) setMode(to int32) tick.Ticks {
+	e := w.exec
+	base := int32(len(w.s.adapters))
+	plain := (e.row == unmerged || e.row == base) && (to == unmerged || to == base)
+	e.row, e.fresh = to, true
+	if to == unmerged {
+		clear(e.credit)
+	} else {
+		e.credit[to] = 0
+	}
+	w.full, w.retry = false, true
+	for k := 0; k < len(w.batch); {
+		if i := w.batch[k]; to != unmerged && w.s.reqs[i].adapter != to {
+			w.park(i, k)
+			k = 0 // the heap has changed
+			continue
+		}
+		k++
+	}
+	w.unpark(to)
+	if plain {
+		return 0
+	}
+	return w.costs.Switch
+}
+
+// unpark lets the parked requests go on that a mode runs.
+func (w *worker) unpark(row int32) {
+	e := w.exec
+	keep := e.parked[:0]
+	for _, i := range e.parked {
+		r := &w.s.reqs[i]
+		if row != unmerged && r.adapter != row {
+			keep = append(keep, i)
+			continue
+		}
+		w.join(i, r.last)
+		w.groups = append(w.groups, group{r.last, 1})
+	}
+	e.parked = keep
+}
+
+// park takes request i, at index k of the batch, out of it with its memory.
+func (w *worker) park(i int32, k int) {
+	r := &w.s.reqs[i]
+	w.remove(k)
+	w.forget(r)
+	d := int32(w.steps - r.joinStep)
+	n := int64(r.prefilled + d)
+	w.ctx -= n
+	w.budget -= int64(r.maxNew - r.generated - d)
+	if int(r.maxNew) > w.eng.ClipNewTokens {
+		w.large--
+	}
+	if w.isLoRA(r.adapter) {
+		w.loras--
+	}
+	w.ranks.add(r.adapter, -1)
+	w.kv.leave(n, w.steps)
+	r.generated += d
+	r.prefilled = int32(n)
+	r.state = filling // neither waiting nor running: it stays
+	// the latest of the parked is the last to have come
+	e := w.exec
+	at := len(e.parked)
+	for at > 0 && w.s.reqs[e.parked[at-1]].seq > r.seq {
+		at--
+	}
+	e.parked = append(e.parked, 0)
+	copy(e.parked[at+1:], e.parked[at:])
+	e.parked[at] = i
+}
+
+// dropParked returns the latest of the parked requests to the queue, so that
+// others find memory.
+func (w *worker) dropParked() {
+	e := w.exec
+	i := e.parked[len(e.parked)-1]
+	e.parked = e.parked[:len(e.parked)-1]
+	r := &w.s.reqs[i]
+	w.kv.release(int64(r.prefilled))
+	w.v.KVUsed = w.kv.tokens
+	r.prefilled = 0
+	r.moving = notMoving
+	w.v.Running--
+	w.countAdapter(r.adapter, -1, 0)
+	w.deactivate(r.adapter)
+	w.settle(r.adapter)
+	w.full, w.retry = false, true
+	w.stats.Retractions++
+	w.wait(i)
+}
+
+// resume changes to a mode that runs parked requests, when the present one
+// finds nothing that it could run. It returns how long that takes.
+func (w *worker) resume() tick.Ticks {
+	to := unmerged
+	if w.exec.only {
+		to = w.s.reqs[w.exec.parked[0]].adapter
+	}
+	takes := w.setMode(to)
+	w.countPassed()
+	return takes
+}
+
+// stepsInMode is the number of decode steps, at least 1, until the mode may
+// change: an adapter has the credits that end it, or it has just begun.
+func (w *worker) stepsInMode() int64 {
+	e := w.exec
+	if e.fresh {
+		return 1
+	}
+	least := int64(math.MaxInt64)
+	for row, n := range e.passed {
+		if n > 0 {
+			least = min(least, (e.limit-e.credit[row]+n-1)/n)
+		}
+	}
+	return max(least, 1)
+}
+
+// pickMerged chooses the waiting request that may be prefilled next in a merged
+// mode, or -1.
+func (w *worker) pickMerged() int32 {
+	row := w.exec.row
+	i := w.queue.byAdapter[row].head
+	if i < 0 || !w.eligible(row) {
+		return -1
+	}
+	if w.mustWait(row) && !w.adapterReady(row) {
+		w.startLoad(row)
+		return -1
+	}
+	return i
+}
+
+// decodeLoras is the number of requests of the batch that the LoRA kernels
+// work for.
+func (w *worker) decodeLoras() int64 {
+	if w.exec != nil && w.exec.row != unmerged {
+		return 0
+	}
+	return w.loras
+}
+
+// pause lets time pass in which the worker runs no step; false if it is none.
+func (w *worker) pause(t tick.Ticks) bool {
+	if t <= 0 {
+		return false
+	}
+	w.filling = w.filling[:0]
+	w.stats.Stalled += t
+	w.schedule(prefill, w.s.now+t)
+	return true
+}
+
+// seats is the number of requests in the batch, those parked included.
+func (w *worker) seats() int {
+	if w.exec == nil {
+		return len(w.batch)
+	}
+	return len(w.batch) + len(w.exec.parked)
+}
