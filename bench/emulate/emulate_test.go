@@ -1,0 +1,467 @@
+package emulate_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lorasim/bench/emulate"
+	"lorasim/router"
+	"lorasim/sim/profile"
+)
+
+// roundProfile has round step times: a prefill step of 5 ms, a decode step of
+// 10 ms, and tokens that take 2 ms to the client.
+func roundProfile() *profile.Profile {
+	p := profile.Default()
+	p.Name = "round"
+	p.Latency = profile.Latency{
+		Decode:            profile.Decode{BaseMs: 10},
+		Prefill:           profile.Prefill{BaseMs: 5, FirstWaveFactor: 1},
+		LoRA:              profile.LoRA{Backend: profile.BackendNone},
+		RequestOverheadMs: 2,
+	}
+	p.Memory.KVTokens = 100000
+	return &p
+}
+
+func newWorker(t testing.TB, cfg emulate.Config) *emulate.Worker {
+	t.Helper()
+	if cfg.Costs == nil {
+		cfg.Costs = roundProfile().Compile()
+	}
+	if cfg.Home == router.Remote {
+		cfg.Home = router.Disk
+	}
+	w, err := emulate.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// timedWriter notes when each write comes.
+type timedWriter struct {
+	*httptest.ResponseRecorder
+	start time.Time
+	at    []time.Duration
+}
+
+func (w *timedWriter) Write(b []byte) (int, error) {
+	w.at = append(w.at, time.Since(w.start))
+	return w.ResponseRecorder.Write(b)
+}
+
+func post(h http.Handler, path string, body any) *timedWriter {
+	data, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	w := &timedWriter{ResponseRecorder: httptest.NewRecorder(), start: time.Now()}
+	h.ServeHTTP(w, httptest.NewRequest("POST", path, bytes.NewReader(data)))
+	return w
+}
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w
+}
+
+func generateBody(prompt []int32, n int, more map[string]any) map[string]any {
+	b := map[string]any{"input_ids": prompt, "stream": true, "sampling_params": map[string]any{"max_new_tokens": n, "ignore_eos": true}}
+	for k, v := range more {
+		b[k] = v
+	}
+	return b
+}
+
+type generated struct {
+	Text      string  `json:"text"`
+	OutputIDs []int32 `json:"output_ids"`
+	MetaInfo  struct {
+		ID           string `json:"id"`
+		FinishReason *struct {
+			Type string `json:"type"`
+		} `json:"finish_reason"`
+		PromptTokens     int `json:"prompt_tokens"`
+		CompletionTokens int `json:"completion_tokens"`
+	} `json:"meta_info"`
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// eventsOf parses a stream of /generate, which must end in [DONE].
+func eventsOf(t *testing.T, body string) []generated {
+	t.Helper()
+	var list []generated
+	blocks := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
+	for i, b := range blocks {
+		data, ok := strings.CutPrefix(b, "data: ")
+		if !ok {
+			t.Fatalf("event %q", b)
+		}
+		if data == "[DONE]" {
+			if i != len(blocks)-1 {
+				t.Fatal("[DONE] is not the last event")
+			}
+			return list
+		}
+		var g generated
+		if err := json.Unmarshal([]byte(data), &g); err != nil {
+			t.Fatalf("event %q: %v", data, err)
+		}
+		list = append(list, g)
+	}
+	t.Fatalf("no [DONE] in %q", body)
+	return nil
+}
+
+// On a fake clock every token leaves at exactly the simulator's time: 5 ms of
+// prefill and 2 ms of overhead, then one every 10 ms; scaled, faster.
+func TestTokenTimes(t *testing.T) {
+	for _, speed := range []float64{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, emulate.Config{Speed: speed})
+			defer w.Close()
+			rec := post(w, "/generate", generateBody([]int32{7, 8, 9}, 4, nil))
+			want := []float64{7, 17, 27, 37}
+			if len(rec.at) != len(want) {
+				t.Fatalf("%d events, expected %d: %s", len(rec.at), len(want), rec.Body)
+			}
+			for i, at := range rec.at {
+				if got := at.Seconds() * 1000 * speed; got < want[i]-0.01 || got > want[i]+0.01 {
+					t.Errorf("speed %v: token %d at %v ms, expected %v", speed, i, got, want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestGenerateStream(t *testing.T) {
+	for _, incremental := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, emulate.Config{StreamOutput: incremental, Adapters: []emulate.Adapter{{Name: "chat"}}})
+			defer w.Close()
+			prompt := []int32{100, 200, 300}
+			rec := post(w, "/generate", generateBody(prompt, 5, map[string]any{"lora_path": "chat", "rid": "r\"1"}))
+			want := emulate.Tokens("chat", prompt, 5)
+			var all []int32
+			list := eventsOf(t, rec.Body.String())
+			for i, g := range list {
+				if incremental {
+					all = append(all, g.OutputIDs...)
+				} else {
+					all = g.OutputIDs
+				}
+				if g.MetaInfo.CompletionTokens != i+1 || g.MetaInfo.PromptTokens != 3 || g.MetaInfo.ID != "r\"1" || len(all) != i+1 {
+					t.Fatalf("event %d: %+v", i, g)
+				}
+				if last := i == len(list)-1; (g.MetaInfo.FinishReason != nil) != last {
+					t.Fatalf("event %d has finish reason %v", i, g.MetaInfo.FinishReason)
+				}
+			}
+			if !slices.Equal(all, want) {
+				t.Fatalf("tokens %v, expected %v", all, want)
+			}
+			if got := list[len(list)-1]; !incremental && !slices.Equal(emulate.Tokenize(got.Text), want) {
+				t.Fatalf("text %q does not tokenize to %v", got.Text, want)
+			}
+		})
+	}
+}
+
+// A request that is sent again with what it generated so far goes on as if
+// nothing had happened; another adapter or prompt gives other tokens.
+func TestTokensContinue(t *testing.T) {
+	prompt := []int32{5, 6, 7}
+	all := emulate.Tokens("a", prompt, 20)
+	for k := range all {
+		if rest := emulate.Tokens("a", append(slices.Clone(prompt), all[:k]...), 20-k); !slices.Equal(rest, all[k:]) {
+			t.Fatalf("after %d tokens: %v, expected %v", k, rest, all[k:])
+		}
+	}
+	if slices.Equal(all, emulate.Tokens("b", prompt, 20)) || slices.Equal(all, emulate.Tokens("a", []int32{5, 6, 8}, 20)) {
+		t.Fatal("another adapter or prompt gives the same tokens")
+	}
+}
+
+func TestAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, emulate.Config{})
+		defer w.Close()
+		var rec, other *timedWriter
+		go func() { rec = post(w, "/generate", generateBody([]int32{1}, 1000, map[string]any{"rid": "aa-1"})) }()
+		go func() { other = post(w, "/generate", generateBody([]int32{1}, 10, map[string]any{"rid": "ab-1"})) }()
+		time.Sleep(50 * time.Millisecond)
+		if got := post(w, "/abort_request", map[string]any{"rid": "aa"}); got.Code != 200 {
+			t.Fatalf("abort: %d", got.Code)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		list := eventsOf(t, rec.Body.String())
+		last := list[len(list)-1]
+		if last.MetaInfo.FinishReason == nil || last.MetaInfo.FinishReason.Type != "abort" {
+			t.Fatalf("the aborted request ended with %+v", last)
+		}
+		if want := emulate.Tokens("", []int32{1}, len(last.OutputIDs)); len(want) < 4 || len(want) > 7 || !slices.Equal(last.OutputIDs, want) {
+			t.Fatalf("the aborted request has %d tokens", len(want))
+		}
+		if n := len(eventsOf(t, other.Body.String())); n != 10 {
+			t.Fatalf("the other request has %d tokens", n)
+		}
+	})
+}
+
+// The forms of errors: in the stream with status 200, else as status 400; by
+// vLLM an unknown adapter is 404.
+func TestErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, emulate.Config{})
+		defer w.Close()
+		vllm := newWorker(t, emulate.Config{API: emulate.VLLM})
+		defer vllm.Close()
+		long := make([]int32, 4096)
+		for _, c := range []struct {
+			name, path string
+			body       map[string]any
+			status     int
+			say        string
+		}{
+			{"unknown adapter", "/generate", generateBody([]int32{1}, 5, map[string]any{"lora_path": "nope"}), 200, "'nope' is not loaded"},
+			{"too long", "/generate", generateBody(long, 5, nil), 200, "context length 4096"},
+			{"too long, no stream", "/generate", generateBody(long, 5, map[string]any{"stream": false}), 400, "context length 4096"},
+			{"no prompt", "/generate", generateBody(nil, 5, nil), 200, "prompt is empty"},
+			{"no budget", "/generate", generateBody([]int32{1}, 0, nil), 200, "max_new_tokens is 0"},
+			{"unknown adapter, OpenAI", "/v1/completions", map[string]any{"model": "m:nope", "prompt": "a b"}, 400, "'nope' is not loaded"},
+		} {
+			rec := post(w, c.path, c.body)
+			if rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
+				t.Errorf("%s: %d %s", c.name, rec.Code, rec.Body)
+			}
+			if c.status == 200 {
+				if list := eventsOf(t, rec.Body.String()); len(list) != 1 || list[0].Error == nil {
+					t.Errorf("%s: %s", c.name, rec.Body)
+				}
+			}
+		}
+		if rec := post(vllm, "/v1/completions", map[string]any{"model": "nope", "prompt": "a b"}); rec.Code != 404 {
+			t.Errorf("vLLM, unknown model: %d %s", rec.Code, rec.Body)
+		}
+		if rec := post(vllm, "/generate", generateBody([]int32{1}, 5, nil)); rec.Code != 404 {
+			t.Errorf("vLLM has /generate: %d", rec.Code)
+		}
+		if n := w.Running(); n != 0 {
+			t.Errorf("%d requests are left", n)
+		}
+	})
+}
+
+func TestAdapterAdmin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := roundProfile()
+		p.Engine.MaxLorasPerBatch, p.Engine.MaxLoadedLoras = 2, 2
+		w := newWorker(t, emulate.Config{Costs: p.Compile()})
+		defer w.Close()
+		load := func(name, path string) *timedWriter {
+			return post(w, "/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path})
+		}
+		if rec := load("a", "x/a?rank=16"); rec.Code != 200 || !strings.Contains(rec.Body.String(), `"success":true`) {
+			t.Fatalf("load: %d %s", rec.Code, rec.Body)
+		} else if want := 50 + 80e6/1.5e9*1000; rec.at[0].Seconds()*1000 < want-0.1 || rec.at[0].Seconds()*1000 > want+0.1 {
+			t.Errorf("the load of rank 16 took %v, expected %v ms", rec.at[0], want)
+		}
+		for _, c := range []struct{ name, path, say string }{
+			{"a", "a", "already loaded"},
+			{"b", "b-r128", "incompatible"},
+			{"", "b", "no name"},
+		} {
+			if rec := load(c.name, c.path); rec.Code != 400 || !strings.Contains(rec.Body.String(), c.say) {
+				t.Errorf("load of %q: %d %s", c.name, rec.Code, rec.Body)
+			}
+		}
+		load("b", "b")
+		if rec := load("c", "c"); rec.Code != 400 || !strings.Contains(rec.Body.String(), "at most 2") {
+			t.Errorf("a third adapter: %d %s", rec.Code, rec.Body)
+		}
+
+		// unloading waits for the request that uses it, and lets no other in
+		var stream *timedWriter
+		go func() {
+			stream = post(w, "/generate", generateBody([]int32{1}, 50, map[string]any{"lora_path": "a"}))
+		}()
+		time.Sleep(20 * time.Millisecond)
+		var refused *timedWriter
+		go func() {
+			time.Sleep(time.Millisecond)
+			refused = post(w, "/generate", generateBody([]int32{1}, 5, map[string]any{"lora_path": "a"}))
+		}()
+		before := time.Now()
+		rec := post(w, "/unload_lora_adapter", map[string]any{"lora_name": "a"})
+		if took := time.Since(before); rec.Code != 200 || took < 400*time.Millisecond || took > 600*time.Millisecond {
+			t.Errorf("unload: %d after %v, expected some 480 ms", rec.Code, took)
+		}
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if n := len(eventsOf(t, stream.Body.String())); n != 50 {
+			t.Errorf("the request has %d tokens", n)
+		}
+		if !strings.Contains(refused.Body.String(), "not loaded") {
+			t.Errorf("a request during the unload: %s", refused.Body)
+		}
+		if body := get(w, "/v1/models").Body.String(); strings.Contains(body, `"id":"a"`) || !strings.Contains(body, `"id":"b"`) {
+			t.Errorf("models: %s", body)
+		}
+		if rec := load("c", "c"); rec.Code != 200 {
+			t.Errorf("after the unload: %d %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+func TestOpenAI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, emulate.Config{API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "chat"}}})
+		defer w.Close()
+		want := emulate.Text(emulate.Tokens("chat", []int32{4, 5}, 3))
+		rec := post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": []int32{4, 5}, "max_tokens": 3, "ignore_eos": true})
+		if !strings.Contains(rec.Body.String(), fmt.Sprintf(`"text":%q`, want)) || !strings.Contains(rec.Body.String(), `"completion_tokens":3`) {
+			t.Errorf("completion: %s", rec.Body)
+		}
+		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "ignore_eos": true,
+			"stream": true, "stream_options": map[string]any{"include_usage": true}})
+		if n := strings.Count(rec.Body.String(), `"text":" t`); n != 3 || !strings.Contains(rec.Body.String(), `"choices":[]`) {
+			t.Errorf("stream: %s", rec.Body)
+		}
+		rec = post(w, "/v1/chat/completions", map[string]any{"model": "round", "messages": []any{map[string]any{"role": "user", "content": "hi there"}}, "max_tokens": 2})
+		if !strings.Contains(rec.Body.String(), `"object":"chat.completion"`) || !strings.Contains(rec.Body.String(), `"prompt_tokens":3`) {
+			t.Errorf("chat: %s", rec.Body)
+		}
+		if body := get(w, "/metrics").Body.String(); !strings.Contains(body, `vllm:num_requests_running{model_name="round"} 0`) {
+			t.Errorf("metrics: %s", body)
+		}
+	})
+}
+
+// EOSEvery ends replies that do not ignore EOS early, with "stop".
+func TestEOS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, emulate.Config{EOSEvery: 10})
+		defer w.Close()
+		stops := 0
+		for i := range 20 {
+			rec := post(w, "/generate", map[string]any{"input_ids": []int{i}, "sampling_params": map[string]any{"max_new_tokens": 30}})
+			var g generated
+			if err := json.Unmarshal(rec.Body.Bytes(), &g); err != nil {
+				t.Fatal(err)
+			}
+			if g.MetaInfo.FinishReason.Type == "stop" {
+				stops++
+				if g.OutputIDs[len(g.OutputIDs)-1] != emulate.EOS {
+					t.Fatalf("stopped at %v", g.OutputIDs)
+				}
+			} else if len(g.OutputIDs) != 30 {
+				t.Fatalf("%d tokens without a stop", len(g.OutputIDs))
+			}
+		}
+		if stops < 14 { // 1 - 0.9^30 = 96 % of 20
+			t.Fatalf("%d of 20 stopped at EOS", stops)
+		}
+	})
+}
+
+func TestSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := roundProfile()
+		p.Engine.MaxRunningRequests = 1
+		w := newWorker(t, emulate.Config{Costs: p.Compile(), APIKey: ""})
+		defer w.Close()
+		for range 3 {
+			go post(w, "/generate", generateBody([]int32{1, 2}, 20, nil))
+		}
+		time.Sleep(30 * time.Millisecond)
+		if body := get(w, "/get_load").Body.String(); !strings.Contains(body, `"num_reqs":3,"num_tokens":4,"num_waiting_reqs":2`) {
+			t.Errorf("load: %s", body)
+		}
+		if body := get(w, "/v1/loads").Body.String(); !strings.Contains(body, `"num_running_reqs":1`) || !strings.Contains(body, `"num_waiting_reqs":2`) {
+			t.Errorf("loads: %s", body)
+		}
+		if body := get(w, "/get_server_info").Body.String(); !strings.Contains(body, `"max_running_requests":1`) {
+			t.Errorf("server info: %s", body)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+func TestAPIKey(t *testing.T) {
+	w := newWorker(t, emulate.Config{APIKey: "secret"})
+	defer w.Close()
+	if rec := get(w, "/v1/models"); rec.Code != 401 {
+		t.Errorf("without the key: %d", rec.Code)
+	}
+	r := httptest.NewRequest("GET", "/v1/models", nil)
+	r.Header.Set("Authorization", "Bearer secret")
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, r)
+	if rec.Code != 200 {
+		t.Errorf("with the key: %d", rec.Code)
+	}
+}
+
+// FuzzBodies: no body of a request breaks the worker.
+func FuzzBodies(f *testing.F) {
+	f.Add("/generate", `{"input_ids":[1,2],"sampling_params":{"max_new_tokens":2}}`)
+	f.Add("/generate", `{"text":"a","stream":true,"lora_path":"x"}`)
+	f.Add("/v1/completions", `{"model":"a:b","prompt":[1]}`)
+	f.Add("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"stream":true}`)
+	f.Add("/load_lora_adapter", `{"lora_name":"a","lora_path":"b?rank=99999999999999999999"}`)
+	f.Add("/unload_lora_adapter", `{"lora_name":"a"}`)
+	f.Add("/abort_request", `{"rid":"x"}`)
+	w := newWorker(f, emulate.Config{Speed: 1e6})
+	f.Cleanup(w.Close)
+	f.Fuzz(func(t *testing.T, path, body string) {
+		if !slices.Contains([]string{"/generate", "/v1/completions", "/v1/chat/completions", "/load_lora_adapter", "/unload_lora_adapter", "/abort_request"}, path) {
+			return
+		}
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequest("POST", path, strings.NewReader(body)))
+		if rec.Code != 200 && rec.Code != 400 {
+			t.Fatalf("%s %q: status %d", path, body, rec.Code)
+		}
+	})
+}
+
+// BenchmarkOneToken measures a one-token request through HTTP on loopback.
+func BenchmarkOneToken(b *testing.B) {
+	p := roundProfile()
+	p.Latency.Decode.BaseMs, p.Latency.Prefill.BaseMs, p.Latency.RequestOverheadMs = 0.01, 0.01, 0
+	p.Engine.MaxRunningRequests = 1 << 20
+	w := newWorker(b, emulate.Config{Costs: p.Compile()})
+	defer w.Close()
+	srv := httptest.NewServer(w)
+	defer srv.Close()
+	body := `{"input_ids":[1,2,3,4,5,6,7,8],"sampling_params":{"max_new_tokens":1,"ignore_eos":true},"stream":true}`
+	b.ReportAllocs()
+	b.SetParallelism(16)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			resp, err := client.Post(srv.URL+"/generate", "application/json", strings.NewReader(body))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+	})
+	client.CloseIdleConnections()
+}

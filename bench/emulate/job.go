@@ -1,0 +1,184 @@
+package emulate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+
+	"lorasim/internal/record"
+	"lorasim/trace"
+)
+
+// job is a request in flight with the tokens it generates.
+type job struct {
+	w      *Worker
+	stream *stream
+	prompt int
+	chain  chain
+	eos    int // of the chain; 0 where EOS is ignored
+	total  int // tokens it will have, unless it ends early
+	out    []int32
+	end    progress // once ended
+}
+
+// order is what a client asks for, whatever the interface.
+type order struct {
+	rid       string
+	adapter   string // "": base model
+	prompt    []int32
+	budget    int
+	ignoreEOS bool
+}
+
+// errUnknownAdapter is the adapter that a request names and nobody has loaded.
+type errUnknownAdapter struct{ name string }
+
+func (e errUnknownAdapter) Error() string {
+	return fmt.Sprintf("LoRA adapter '%s' is not loaded", e.name)
+}
+
+// start hands an order to the engine.
+func (w *Worker) start(o order) (*job, error) {
+	if len(o.prompt) == 0 {
+		return nil, errors.New("the prompt is empty")
+	}
+	if o.budget < 1 || o.budget > math.MaxInt32 || len(o.prompt) > math.MaxInt32 {
+		return nil, fmt.Errorf("max_new_tokens is %d, expected a number from 1 to %d", o.budget, math.MaxInt32)
+	}
+	r := trace.Request{Adapter: trace.BaseModel, Prompt: int32(len(o.prompt)), Output: int32(o.budget), MaxNew: int32(o.budget)}
+	if o.adapter != "" {
+		known := false
+		w.eng.do(func() {
+			if a := w.adapters.rows[o.adapter]; a != nil && a.loaded {
+				r.Adapter, known = a.index, true
+			}
+		})
+		if !known {
+			return nil, errUnknownAdapter{o.adapter}
+		}
+	}
+	j := &job{w: w, prompt: len(o.prompt), chain: newChain(o.adapter)}
+	for _, t := range o.prompt {
+		j.chain.feed(t)
+	}
+	if !o.ignoreEOS {
+		j.eos = w.cfg.EOSEvery
+		r.Output = int32(untilEOS(j.chain, j.eos, o.budget))
+	}
+	j.total = int(r.Output)
+	var err error
+	j.stream, err = w.eng.submit(r, o.rid)
+	return j, err
+}
+
+// untilEOS is the number of tokens up to EOS, at most the budget.
+func untilEOS(c chain, eosEvery, budget int) int {
+	if eosEvery == 0 {
+		return budget
+	}
+	for n := 1; n < budget; n++ {
+		if c.next(eosEvery) == EOS {
+			return n
+		}
+	}
+	return budget
+}
+
+// await waits for at least n more tokens, or the end, and generates them. It
+// returns false when the client has gone.
+func (j *job) await(ctx context.Context, n int) bool {
+	from := len(j.out)
+	for {
+		p := j.stream.look()
+		if p.ended || p.tokens >= from+n && p.tokens < j.total { // the end comes with the last token
+			for len(j.out) < p.tokens {
+				j.out = append(j.out, j.chain.next(j.eos))
+			}
+			if p.ended {
+				j.end = p
+			}
+			return true
+		}
+		select {
+		case <-j.stream.news:
+		case <-ctx.Done():
+			j.w.eng.cancelOne(j.stream)
+			return false
+		case <-j.w.eng.done:
+			return false
+		}
+	}
+}
+
+func (j *job) ended() bool { return j.end.ended }
+
+// failure is why a job cannot be answered at all, "" if it can.
+func (j *job) failure() string {
+	if j.ended() && (j.end.status == record.Rejected || j.end.status == record.Failed) {
+		return j.end.reason
+	}
+	return ""
+}
+
+// finish is the type of the finish reason of a job that has ended.
+func (j *job) finish() string {
+	switch {
+	case j.end.status == record.Aborted:
+		return "abort"
+	case len(j.out) > 0 && j.out[len(j.out)-1] == EOS:
+		return "stop"
+	}
+	return "length"
+}
+
+// readJSON reads a request's body, or answers 400.
+func readJSON(rw http.ResponseWriter, r *http.Request, v any) bool {
+	data, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		badRequest(rw, err.Error())
+		return false
+	}
+	return true
+}
+
+func badRequest(rw http.ResponseWriter, text string) {
+	writeJSON(rw, http.StatusBadRequest, errorBody(text))
+}
+
+func errorBody(text string) map[string]any {
+	return map[string]any{"error": map[string]any{"message": text}}
+}
+
+func writeJSON(rw http.ResponseWriter, status int, v any) {
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(status)
+	json.NewEncoder(rw).Encode(v) // what fails is the connection, which the client sees
+}
+
+// events begins a stream of server-sent events.
+func events(rw http.ResponseWriter) {
+	h := rw.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	rw.WriteHeader(http.StatusOK)
+}
+
+// send writes one or more events and makes them leave.
+func send(rw http.ResponseWriter, data []byte) bool {
+	if _, err := rw.Write(data); err != nil {
+		return false
+	}
+	if f, ok := rw.(http.Flusher); ok {
+		f.Flush()
+	}
+	return true
+}
+
+const done = "data: [DONE]\n\n"

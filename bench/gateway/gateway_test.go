@@ -1,0 +1,476 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"lorasim/bench/emulate"
+	"lorasim/bench/gateway"
+	"lorasim/bench/live"
+	"lorasim/bench/live/fleet"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const speed = 10
+
+// fastProfile has steps of 10 ms, which take 1 ms here.
+func fastProfile() *profile.Profile {
+	p := profile.Default()
+	p.Name = "base"
+	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10, FirstWaveFactor: 1},
+		LoRA: profile.LoRA{Backend: profile.BackendNone}}
+	p.Memory.KVTokens = 1 << 24
+	p.Engine.MaxRunningRequests = 4096
+	return &p
+}
+
+type testWorker struct {
+	*emulate.Worker
+	srv   *httptest.Server
+	down  atomic.Bool
+	seen  atomic.Int64 // requests
+	paths sync.Map
+}
+
+func newTestWorker(t testing.TB, api emulate.API) *testWorker {
+	t.Helper()
+	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tw := &testWorker{Worker: w}
+	tw.srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if tw.down.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		if r.Method == http.MethodPost {
+			tw.seen.Add(1)
+		}
+		w.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(func() {
+		tw.srv.Close()
+		w.Close()
+	})
+	return tw
+}
+
+// newGateway starts a gateway before workers; adapters a and b.
+func newGateway(t testing.TB, policy string, set func(*gateway.Config), workers ...*testWorker) *httptest.Server {
+	t.Helper()
+	var urls []string
+	for _, w := range workers {
+		urls = append(urls, w.srv.URL)
+	}
+	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
+	rt, err := router.New(policy, router.Env{Workers: len(urls), Adapters: adapters, MaxRunning: 64, Slots: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := live.NewHTTPClient(nil)
+	start := time.Now()
+	f, err := fleet.New(fleet.Config{URLs: urls, API: fleet.Auto, Client: client, Router: rt, Adapters: adapters,
+		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := f.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cfg := gateway.Config{Fleet: f, URLs: urls, Adapters: adapters, Client: client, Retries: 2}
+	if set != nil {
+		set(&cfg)
+	}
+	g, err := gateway.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); f.Run(ctx) }()
+	srv := httptest.NewServer(g)
+	t.Cleanup(func() {
+		srv.Close()
+		cancel()
+		<-done
+		f.Close()
+		client.CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return srv
+}
+
+func post(t testing.TB, url string, body string) (int, string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+func get(t testing.TB, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// Clients of every interface reach workers of both kinds, whatever spelling of
+// an adapter they use.
+func TestInterfaces(t *testing.T) {
+	for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+		srv := newGateway(t, "round-robin", nil, newTestWorker(t, api), newTestWorker(t, api))
+		want := emulate.Text(emulate.Tokens("a", []int32{5, 6}, 4))
+		for _, model := range []string{"a", "base:a"} {
+			for _, stream := range []bool{false, true} {
+				body := fmt.Sprintf(`{"model": %q, "prompt": [5, 6], "max_tokens": 4, "ignore_eos": true, "stream": %t}`, model, stream)
+				status, text := post(t, srv.URL+"/v1/completions", body)
+				if status != 200 || streamedText(text, stream) != want {
+					t.Errorf("%s, model %s, stream %v: %d %s", api, model, stream, status, text)
+				}
+			}
+		}
+		status, text := post(t, srv.URL+"/v1/chat/completions", `{"model": "base", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`)
+		if status != 200 || !strings.Contains(text, "chat.completion") {
+			t.Errorf("%s, chat: %d %s", api, status, text)
+		}
+		if api == emulate.SGLang {
+			status, text = post(t, srv.URL+"/generate", `{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
+			if status != 200 || !strings.Contains(text, want) {
+				t.Errorf("generate: %d %s", status, text)
+			}
+			if status, text = get(t, srv.URL+"/get_server_info"); status != 200 || !strings.Contains(text, "max_running_requests") {
+				t.Errorf("server info: %d %s", status, text)
+			}
+		}
+		if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) || !strings.Contains(text, `"id":"b"`) {
+			t.Errorf("models: %d %s", status, text)
+		}
+	}
+}
+
+// streamedText joins the text of an OpenAI completion.
+func streamedText(reply string, stream bool) string {
+	var text string
+	for line := range strings.SplitSeq(reply, "\n") {
+		if stream {
+			var ok bool
+			if line, ok = strings.CutPrefix(line, "data: "); !ok {
+				continue
+			}
+		}
+		var o struct {
+			Choices []struct{ Text string }
+		}
+		if json.Unmarshal([]byte(line), &o) == nil {
+			for _, c := range o.Choices {
+				text += c.Text
+			}
+		}
+	}
+	return text
+}
+
+func TestRefusals(t *testing.T) {
+	w := newTestWorker(t, emulate.SGLang)
+	srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.MaxBody = 1000 }, w)
+	for _, c := range []struct {
+		path, body string
+		status     int
+		say        string
+	}{
+		{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
+		{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
+		{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
+		{"/generate", `{"lora_path": 3}`, 400, "expected a string"},
+		{"/generate", `[1]`, 400, "not a JSON object"},
+		{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large"},
+		{"/nowhere", `{}`, 404, ""},
+		{"/admin/load", `{"adapter": "a"}`, 400, "worker"},
+		{"/admin/load", `{"worker": 7, "adapter": "a"}`, 400, "expected 0 to 0"},
+		{"/admin/unload", `{"worker": 0, "adapter": "zz"}`, 400, "unknown adapter"},
+	} {
+		if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
+			t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)
+		}
+	}
+	if n := w.seen.Load(); n > 2 { // its two adapters were loaded
+		t.Errorf("%d refused requests reached the worker", n-2)
+	}
+}
+
+// All workers down: 503 until one is back; one of two down: nobody notices.
+func TestRecovery(t *testing.T) {
+	w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+	srv := newGateway(t, "round-robin", nil, w0, w1)
+	ask := func() int {
+		status, _ := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a", "sampling_params": {"max_new_tokens": 2}}`)
+		return status
+	}
+	w0.down.Store(true)
+	for range 6 {
+		if s := ask(); s != 200 {
+			t.Fatalf("with one of two workers down: %d", s)
+		}
+	}
+	w1.down.Store(true)
+	eventually(t, "503 when all are down", func() bool { return ask() == 503 })
+	if s, _ := get(t, srv.URL+"/health"); s != 503 {
+		t.Errorf("health with all down: %d", s)
+	}
+	w1.down.Store(false)
+	eventually(t, "recovery", func() bool { return ask() == 200 })
+	if s, _ := get(t, srv.URL+"/health"); s != 200 {
+		t.Errorf("health after the recovery: %d", s)
+	}
+}
+
+// eventually polls for a change that a health check has to notice.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("no %s within 5 s", what)
+}
+
+func TestAdmin(t *testing.T) {
+	srv := newGateway(t, "round-robin", nil, newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang))
+	if s, text := post(t, srv.URL+"/admin/unload", `{"worker": 1, "adapter": "a"}`); s != 200 {
+		t.Fatalf("unload: %d %s", s, text)
+	}
+	eventually(t, "unload", func() bool {
+		_, text := get(t, srv.URL+"/admin/workers")
+		return strings.Count(text, `"adapters":["b"]`) == 1
+	})
+	if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 || strings.Count(text, `"adapters":["a","b"]`) != 2 {
+		t.Errorf("load: %d %s", s, text)
+	}
+	post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`)
+	for range 4 {
+		post(t, srv.URL+"/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`)
+	}
+	_, text := get(t, srv.URL+"/metrics")
+	for _, line := range []string{
+		`lorasim_gateway_requests_total{adapter="base",result="OK",worker="1"} 4`,
+		`lorasim_gateway_adapter_loads_total 5`,
+		`lorasim_gateway_adapter_unloads_total 1`,
+		`lorasim_gateway_running{worker="0"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("metrics lack %s:\n%s", line, text)
+		}
+	}
+}
+
+func TestAPIKey(t *testing.T) {
+	srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, newTestWorker(t, emulate.SGLang))
+	if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
+		t.Errorf("without the key: %d", s)
+	}
+	req, _ := http.NewRequest("GET", srv.URL+"/v1/models", nil)
+	req.Header.Set("Authorization", "Bearer k")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("with the key: %d", resp.StatusCode)
+	}
+}
+
+// A client that goes away ends its request on the worker.
+func TestClientGone(t *testing.T) {
+	w := newTestWorker(t, emulate.SGLang)
+	srv := newGateway(t, "round-robin", nil, w)
+	ctx, cancel := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/generate",
+		strings.NewReader(`{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": 4000}}`))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	resp.Body.Close()
+	eventually(t, "end of the request on the worker", func() bool { return w.Running() == 0 })
+}
+
+// 1,000 clients at a time, and the books are balanced afterwards.
+func TestManyClients(t *testing.T) {
+	w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+	srv := newGateway(t, "least-loaded", nil, w0, w1)
+	client := live.NewHTTPClient(nil)
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	var ok atomic.Int64
+	for i := range 1000 {
+		wg.Go(func() {
+			body := fmt.Sprintf(`{"input_ids": [%d], "stream": true, "lora_path": "b", "sampling_params": {"max_new_tokens": 20, "ignore_eos": true}}`, i)
+			resp, err := client.Post(srv.URL+"/generate", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			data, err := io.ReadAll(resp.Body)
+			if err == nil && bytes.HasSuffix(data, []byte("data: [DONE]\n\n")) &&
+				bytes.Contains(data, []byte(emulate.Text(emulate.Tokens("b", []int32{int32(i)}, 20))+`"`)) {
+				ok.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if ok.Load() != 1000 {
+		t.Errorf("%d of 1000 replies are whole", ok.Load())
+	}
+	_, text := get(t, srv.URL+"/admin/workers")
+	if strings.Count(text, `"running":0,"queued":0`) != 2 {
+		t.Errorf("after all have ended: %s", text)
+	}
+}
+
+// BenchmarkToken measures the time per streamed token, direct and through the
+// gateway, from a worker that takes no time itself.
+func BenchmarkToken(b *testing.B) {
+	source := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/generate" {
+			return
+		}
+		var q struct{ N int }
+		json.NewDecoder(r.Body).Decode(&q)
+		event := []byte("data: {\"text\": \" t1\", \"output_ids\": [1], \"meta_info\": {\"completion_tokens\": 1}}\n\n")
+		for range q.N {
+			rw.Write(event)
+			rw.(http.Flusher).Flush()
+		}
+	}))
+	defer source.Close()
+	rt, err := router.New("round-robin", router.Env{Workers: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := live.NewHTTPClient(nil)
+	f, err := fleet.New(fleet.Config{URLs: []string{source.URL}, API: fleet.SGLang, Client: client, Router: rt, Now: func() float64 { return 0 }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	f.Assume(0)
+	g, err := gateway.New(gateway.Config{Fleet: f, URLs: []string{source.URL}, Client: client})
+	if err != nil {
+		b.Fatal(err)
+	}
+	proxy := httptest.NewServer(g)
+	defer proxy.Close()
+	defer client.CloseIdleConnections()
+	for _, c := range []struct{ name, url string }{{"direct", source.URL}, {"gateway", proxy.URL}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			resp, err := client.Post(c.url+"/generate", "application/json", strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer resp.Body.Close()
+			n, err := io.Copy(io.Discard, resp.Body)
+			if err != nil || n < int64(b.N) {
+				b.Fatal(n, err)
+			}
+		})
+	}
+}
+
+// BenchmarkTokenLatency measures how long a token of a paced stream takes from
+// the worker's write to the client's read.
+func BenchmarkTokenLatency(b *testing.B) {
+	start := time.Now()
+	source := newPacedSource(start)
+	defer source.Close()
+	rt, err := router.New("round-robin", router.Env{Workers: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := live.NewHTTPClient(nil)
+	defer client.CloseIdleConnections()
+	f, err := fleet.New(fleet.Config{URLs: []string{source.URL}, API: fleet.SGLang, Client: client, Router: rt, Now: func() float64 { return 0 }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	f.Assume(0)
+	g, err := gateway.New(gateway.Config{Fleet: f, URLs: []string{source.URL}, Client: client})
+	if err != nil {
+		b.Fatal(err)
+	}
+	proxy := httptest.NewServer(g)
+	defer proxy.Close()
+	for _, c := range []struct{ name, url string }{{"direct", source.URL}, {"gateway", proxy.URL}} {
+		b.Run(c.name, func(b *testing.B) {
+			resp, err := client.Post(c.url+"/generate", "application/json", strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			var sum time.Duration
+			n := 0
+			for lines.Scan() {
+				var at int64
+				if _, err := fmt.Sscanf(lines.Text(), "data: %d", &at); err == nil {
+					sum += time.Since(start) - time.Duration(at)
+					n++
+				}
+			}
+			b.ReportMetric(float64(sum.Microseconds())/float64(max(n, 1)), "us-late/token")
+		})
+	}
+}
+
+// newPacedSource sends an event that states its time every 2 ms.
+func newPacedSource(start time.Time) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var q struct{ N int }
+		json.NewDecoder(r.Body).Decode(&q)
+		for range q.N {
+			time.Sleep(2 * time.Millisecond)
+			fmt.Fprintf(rw, "data: %d\n\n", time.Since(start))
+			rw.(http.Flusher).Flush()
+		}
+	}))
+}

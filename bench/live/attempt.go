@@ -1,0 +1,301 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"lorasim/bench/live/fleet"
+	"lorasim/internal/record"
+	"lorasim/trace"
+)
+
+// outcome is how an attempt ended.
+type outcome struct {
+	kind   outcomeKind
+	status record.Status // of ended
+	reason string
+	to     int // of movedOn
+}
+
+type outcomeKind uint8
+
+const (
+	ended   outcomeKind = iota // the request is over
+	movedOn                    // it is to go on elsewhere
+	again                      // nothing came: try again
+	broken                     // it broke off: go on elsewhere with what came
+)
+
+func failed(status record.Status, reason string) outcome {
+	return outcome{kind: ended, status: status, reason: reason}
+}
+
+// attempt sends what is left of a request to a worker and follows it there.
+func (c *client) attempt(j *job, w int) outcome {
+	ctx, cancel := context.WithCancelCause(c.stop)
+	defer cancel(nil)
+	rid := j.enter(w, cancel)
+	out := c.try(ctx, cancel, j, w, rid)
+	if to := j.leave(); to >= 0 && out.kind != ended {
+		return outcome{kind: movedOn, to: to}
+	}
+	return out
+}
+
+// try is attempt without the moves. Time limits end this attempt through its own
+// cancel: the next one may have begun when they strike.
+func (c *client) try(ctx context.Context, cancel context.CancelCauseFunc, j *job, w int, rid string) outcome {
+	if !j.deadline.IsZero() {
+		t := time.AfterFunc(time.Until(j.deadline), func() { cancel(errTotal) })
+		defer t.Stop()
+	}
+	before := time.Now()
+	if err := c.cfg.Fleet.Ensure(ctx, w, j.req.Adapter); err != nil {
+		j.last = time.Now()
+		if cause := context.Cause(ctx); cause != nil {
+			return c.interrupted(w, cause)
+		}
+		if isRefused(err) {
+			c.cfg.Fleet.Suspect(w, err, true)
+		}
+		return outcome{kind: again, reason: shorten(err)}
+	}
+	if wait := time.Since(before); wait > coldLoad {
+		j.rec.ColdLoad += wait.Seconds() * c.cfg.Clock.speed
+	}
+	resp, err := c.post(ctx, cancel, j, w, rid)
+	if err != nil {
+		j.last = time.Now()
+		if cause := context.Cause(ctx); cause != nil {
+			return c.interrupted(w, cause)
+		}
+		c.cfg.Fleet.Suspect(w, err, isRefused(err))
+		return outcome{kind: again, reason: shorten(err)}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return c.refused(j, w, resp)
+	}
+	return c.read(ctx, cancel, j, w, resp.Body)
+}
+
+// coldLoad is the wait above which a request counts as having waited for its
+// adapter: one that is loaded is found at once.
+const coldLoad = time.Millisecond
+
+// post sends the request; a time limit for the first byte runs from here.
+func (c *client) post(ctx context.Context, cancel context.CancelCauseFunc, j *job, w int, rid string) (*http.Response, error) {
+	a := ask{rid: rid, model: c.model, prompt: prompt(c.cfg.Seed, j.req.ID, j.req.Prompt, c.cfg.Vocabulary),
+		maxNew: int(j.rec.Requested) - j.n, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
+	a.prompt = append(a.prompt, j.tokens...)
+	if j.req.Adapter != trace.BaseModel {
+		a.adapter = c.cfg.Source.Adapters()[j.req.Adapter].Name
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URLs[w]+c.cfg.Backend.path(), bytes.NewReader(c.cfg.Backend.body(&a)))
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range c.cfg.Header {
+		req.Header[k] = v
+	}
+	req.Header.Set("Content-Type", "application/json")
+	j.mu.Lock()
+	j.posted = true
+	j.mu.Unlock()
+	if c.cfg.FirstToken > 0 {
+		t := time.AfterFunc(c.cfg.FirstToken, func() { cancel(errFirstToken) })
+		defer t.Stop() // of the head; read goes on with its own
+	}
+	return c.cfg.Client.Do(req)
+}
+
+// refused judges an answer that is no success.
+func (c *client) refused(j *job, w int, resp *http.Response) outcome {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
+	j.last = time.Now()
+	reason := fmt.Sprintf("status %d: %s", resp.StatusCode, fleet.ErrorText(body))
+	switch code := resp.StatusCode; {
+	case j.req.Adapter >= 0 && (code == http.StatusNotFound || isNotLoaded(reason)):
+		c.cfg.Fleet.Forget(w, j.req.Adapter)
+		return outcome{kind: again, reason: reason}
+	case code == http.StatusTooManyRequests || code >= 500:
+		return outcome{kind: again, reason: reason}
+	}
+	return failed(record.Rejected, reason)
+}
+
+func isNotLoaded(reason string) bool { return strings.Contains(reason, "not loaded") }
+
+func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// interrupted judges an attempt that the client itself has given up before
+// anything came.
+func (c *client) interrupted(w int, cause error) outcome {
+	switch {
+	case errors.Is(cause, errMoved):
+		return outcome{kind: broken, reason: errMoved.Error()}
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle):
+		c.cfg.Fleet.Suspect(w, cause, false)
+		return outcome{kind: again, reason: cause.Error()}
+	case errors.Is(cause, errTotal):
+		return failed(record.Failed, cause.Error())
+	}
+	return failed(record.Aborted, errStopped.Error())
+}
+
+// shorten drops addresses and URLs from an error, so that equal failures count as
+// one reason.
+func shorten(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op + ": " + op.Err.Error()
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err.Error()
+	}
+	return err.Error()
+}
+
+var readers = sync.Pool{New: func() any { return newEventReader(nil, nil) }}
+
+// read follows the reply to its end.
+func (c *client) read(ctx context.Context, cancel context.CancelCauseFunc, j *job, w int, body io.Reader) outcome {
+	s := &reading{c: c, j: j, before: j.n}
+	if c.cfg.NoStream {
+		return c.readWhole(ctx, s, w, body)
+	}
+	limit := c.cfg.FirstToken
+	if limit == 0 {
+		limit = c.cfg.Idle
+	}
+	var idle *time.Timer
+	if limit > 0 {
+		idle = time.AfterFunc(limit, func() {
+			cause := errFirstToken
+			if s.any.Load() || c.cfg.FirstToken == 0 {
+				cause = errIdle
+			}
+			cancel(cause)
+		})
+		defer idle.Stop()
+	}
+	e := readers.Get().(*eventReader)
+	e.reset(body, func() {
+		s.any.Store(true)
+		if idle != nil {
+			if c.cfg.Idle > 0 {
+				idle.Reset(c.cfg.Idle)
+			} else {
+				idle.Stop()
+			}
+		}
+	})
+	defer func() { e.reset(nil, nil); readers.Put(e) }()
+	for {
+		data, err := e.next()
+		if err != nil {
+			j.last = time.Now()
+			return c.cutOff(ctx, s, w, err)
+		}
+		j.last = e.at
+		p, err := c.cfg.Backend.parse(data)
+		if err != nil {
+			return failed(record.Failed, err.Error())
+		}
+		if p.done {
+			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
+			return c.complete(s)
+		}
+		if p.fail != "" {
+			return c.errorEvent(j, w, s, p.fail)
+		}
+		s.take(p, e.at)
+	}
+}
+
+// readWhole reads a reply that is not streamed.
+func (c *client) readWhole(ctx context.Context, s *reading, w int, body io.Reader) outcome {
+	data, err := io.ReadAll(body)
+	s.j.last = time.Now()
+	if err != nil {
+		return c.cutOff(ctx, s, w, err)
+	}
+	p, err := c.cfg.Backend.parse(data)
+	if err != nil {
+		return failed(record.Failed, err.Error())
+	}
+	if p.fail != "" {
+		return c.errorEvent(s.j, w, s, p.fail)
+	}
+	s.take(p, s.j.last)
+	return c.complete(s)
+}
+
+// errorEvent judges an error within a reply of status 200: the request has
+// failed, unless all it says is that the adapter has gone, which a load mends.
+func (c *client) errorEvent(j *job, w int, s *reading, reason string) outcome {
+	if j.req.Adapter >= 0 && j.n == s.before && isNotLoaded(reason) {
+		c.cfg.Fleet.Forget(w, j.req.Adapter)
+		return outcome{kind: again, reason: reason}
+	}
+	return failed(record.Failed, reason)
+}
+
+// cutOff judges a stream that broke off.
+func (c *client) cutOff(ctx context.Context, s *reading, w int, err error) outcome {
+	cause := context.Cause(ctx)
+	got := s.j.n > s.before
+	switch {
+	case s.finish != "" && s.finish != "abort":
+		return c.complete(s) // all but the end marker
+	case cause != nil && (errors.Is(cause, errStopped) || errors.Is(cause, errTotal) || errors.Is(cause, errFirstToken) && !got):
+		return c.interrupted(w, cause)
+	case errors.Is(cause, errMoved):
+		return c.resume(s, cause.Error())
+	case cause != nil:
+		err = cause
+	case errors.Is(err, io.EOF):
+		err = errors.New("the stream ended early")
+	}
+	c.cfg.Fleet.Suspect(w, err, false)
+	if !got && !s.any.Load() {
+		return outcome{kind: again, reason: err.Error()}
+	}
+	return c.resume(s, shorten(err))
+}
+
+// resume says that a request goes on elsewhere with its tokens, if their ids are
+// known.
+func (c *client) resume(s *reading, reason string) outcome {
+	if !s.j.known {
+		return failed(record.Failed, reason)
+	}
+	if s.j.n >= int(s.j.rec.Requested) { // only the end of the stream was lost
+		return failed(record.OK, "")
+	}
+	return outcome{kind: broken, reason: reason}
+}
+
+// complete judges a reply that has come to its end.
+func (c *client) complete(s *reading) outcome {
+	switch {
+	case s.finish == "abort":
+		return c.resume(s, "aborted by the worker")
+	case s.finish == "error":
+		return failed(record.Failed, "the worker reports an error")
+	case s.finish == "" && s.j.n < int(s.j.rec.Requested):
+		return c.resume(s, "the stream ended early")
+	}
+	return failed(record.OK, "")
+}

@@ -1,0 +1,385 @@
+// Package live drives real workers: the same workload, router and result as in
+// the simulator, but the clock is the wall's and the workers answer by HTTP.
+//
+// [Run] takes requests from the source at their times, counted from the start
+// and not from gap to gap, so that no delay adds up. For each, the fleet picks a
+// worker (package fleet); a goroutine sends it, reads the stream and follows it
+// to its end: a retry before the first byte, another worker when its own breaks,
+// a move that a plan wants (attempt.go). Its record goes to Config.Done.
+//
+//	f, err := fleet.New(...)
+//	err = f.Start(ctx)
+//	stats, err := live.Run(ctx, live.Config{Source: w.Source(), Fleet: f, ...})
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lorasim/bench/live/fleet"
+	"lorasim/bench/result"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Clock counts seconds from its making, faster than the wall clock where the
+// workers' own time passes faster.
+type Clock struct {
+	start time.Time
+	speed float64
+}
+
+// NewClock starts a clock; speed 0 counts as 1.
+func NewClock(speed float64) Clock {
+	if speed == 0 {
+		speed = 1
+	}
+	return Clock{time.Now(), speed}
+}
+
+// Now is the time in seconds.
+func (c Clock) Now() float64 { return c.at(time.Now()) }
+
+func (c Clock) at(t time.Time) float64 { return t.Sub(c.start).Seconds() * c.speed }
+
+// wall is when the clock shows s seconds.
+func (c Clock) wall(s float64) time.Time {
+	return c.start.Add(time.Duration(s / c.speed * float64(time.Second)))
+}
+
+// Config is one run against live workers.
+type Config struct {
+	Source  trace.Source
+	Fleet   *fleet.Fleet
+	URLs    []string // of the fleet's workers
+	Backend Backend
+	Client  *http.Client // see NewHTTPClient
+	Header  http.Header
+	Clock   Clock // the one that the fleet has
+	// Done is told the record of each request, one at a time; it is only valid
+	// during the call. Times count from the start of the run.
+	Done func(r *record.Request)
+	// Output, where set, is told the token ids of each reply before its record,
+	// as far as the workers tell them.
+	Output func(id int64, tokens []int32)
+
+	MaxConcurrency int  // requests in flight at most; 0: no limit
+	NoStream       bool // ask for whole replies
+	WarmUp         bool // send one request ahead of the run
+	// HonourEOS lets replies end at EOS, within the workload's budgets; else they
+	// have exactly the workload's output tokens.
+	HonourEOS  bool
+	Seed       uint64 // of the prompts
+	Vocabulary int    // prompts are drawn from token ids below it; 0: 32000
+	Extra      []byte // fields for the body of every request: `"top_p": 1`
+
+	FirstToken time.Duration // from sending to the first byte; 0: no limit
+	Idle       time.Duration // between two reads of a stream; 0: no limit
+	Total      time.Duration // of a request; 0: no limit
+	Retries    int           // of a request, before its first byte
+	NoFailover bool          // requests fail with their worker
+	Move       router.Moving // how requests move that plans send elsewhere: none, queued, recompute
+	Grace      time.Duration // for requests in flight when the run is stopped
+
+	Progress func(p Progress) // called now and then; nil: not
+	Log      func(format string, args ...any)
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Sent, Done, Failed, InFlight int64
+	Now                          float64 // s since its start
+}
+
+// Stats is what a run tells beside the records.
+type Stats struct {
+	Sent, Retries, Failovers, Moved, MovesOff int64
+	// Lateness is how much later than scheduled requests were sent, s, in an open
+	// loop.
+	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
+	Duration                                            float64 // s until all was done
+	Stopped                                             bool    // before the source was at its end
+}
+
+// client is a run under way.
+type client struct {
+	cfg   Config
+	model string
+	start float64 // on the clock
+	runID uint32
+	stop  context.Context // ends when requests in flight are to be given up
+	room  chan struct{}   // closed loop: a place for each request in flight
+	wg    sync.WaitGroup
+
+	sent, done, failed               atomic.Int64
+	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
+
+	mu       sync.Mutex // guards what finish does
+	lateness *result.Histogram
+	lateSum  float64
+	lateMax  float64
+	end      float64
+}
+
+const defaultVocabulary = 32000
+
+// NewHTTPClient returns a client for thousands of streams at a time over
+// connections that are kept; base is cloned, nil: the default.
+func NewHTTPClient(base *http.Transport) *http.Client {
+	if base == nil {
+		base = http.DefaultTransport.(*http.Transport)
+	}
+	t := base.Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 0, 1<<16, 0
+	t.DisableCompression = true
+	t.ForceAttemptHTTP2 = false
+	t.WriteBufferSize, t.ReadBufferSize = 4096, 4096
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Run sends the whole source. When ctx ends, it stops sending, gives requests in
+// flight Config.Grace to end, aborts the others, and returns what it has, with
+// Stats.Stopped. It returns an error only if the configuration is unsound or the
+// source fails; even then every request that was sent has a record.
+func Run(ctx context.Context, cfg Config) (*Stats, error) {
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
+	c.stop = stop
+	if cfg.WarmUp {
+		if err := c.warmUp(ctx); err != nil {
+			return nil, err
+		}
+	}
+	background, quit := context.WithCancel(context.WithoutCancel(ctx))
+	defer quit()
+	var others sync.WaitGroup
+	others.Go(func() { cfg.Fleet.Run(background) })
+	if cfg.Progress != nil {
+		others.Go(func() { c.report(background) })
+	}
+	c.start = cfg.Clock.Now()
+	err = c.sendAll(ctx)
+	c.drain(ctx, giveUp)
+	quit()
+	others.Wait()
+	s := c.stats()
+	s.Stopped = ctx.Err() != nil
+	return s, err
+}
+
+func newClient(cfg Config) (*client, error) {
+	if cfg.Source == nil || cfg.Fleet == nil || cfg.Done == nil || cfg.Client == nil {
+		return nil, errors.New("live: source, fleet, HTTP client and receiver of the records are needed")
+	}
+	if cfg.Vocabulary == 0 {
+		cfg.Vocabulary = defaultVocabulary
+	}
+	if cfg.Vocabulary <= lowestToken || cfg.Vocabulary > math.MaxInt32 {
+		return nil, fmt.Errorf("live: a vocabulary of %d tokens, expected more than %d", cfg.Vocabulary, lowestToken)
+	}
+	switch cfg.Move {
+	case "":
+		cfg.Move = router.MoveNone
+	case router.MoveNone, router.MoveQueued, router.MoveRecompute:
+	default:
+		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	c := &client{cfg: cfg, runID: uint32(time.Now().UnixNano()), lateness: result.NewHistogram(11)}
+	if cfg.MaxConcurrency > 0 {
+		c.room = make(chan struct{}, cfg.MaxConcurrency)
+	}
+	for w := range cfg.URLs {
+		if c.model == "" {
+			c.model = cfg.Fleet.Model(w)
+		}
+	}
+	return c, nil
+}
+
+// sendAll sends the requests of the source at their times.
+func (c *client) sendAll(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	<-timer.C
+	defer timer.Stop()
+	for {
+		r, err := c.cfg.Source.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Check(len(c.cfg.Source.Adapters())); err != nil {
+			return fmt.Errorf("live: request %d: %w", r.ID, err)
+		}
+		if wait := time.Until(c.cfg.Clock.wall(c.start + r.Arrival)); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if c.room != nil {
+			select {
+			case c.room <- struct{}{}:
+			case <-ctx.Done():
+				return nil
+			}
+		} else if ctx.Err() != nil {
+			return nil
+		}
+		c.launch(r)
+	}
+}
+
+// launch routes a request, in the order of arrival, and lets a goroutine see to
+// it.
+func (c *client) launch(r trace.Request) {
+	c.sent.Add(1)
+	j := c.newJob(r)
+	w := c.cfg.Fleet.Route(&j.fr, -1)
+	c.wg.Go(func() {
+		c.serve(j, w)
+		if c.room != nil {
+			<-c.room
+		}
+	})
+}
+
+// drain waits for the requests in flight: as long as they take, or, once ctx
+// has ended, for the grace.
+func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
+	all := make(chan struct{})
+	go func() {
+		c.wg.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-all:
+		return
+	case <-time.After(c.cfg.Grace):
+	}
+	giveUp(errStopped)
+	<-all
+}
+
+// warmUp sends the first request of the source ahead of the run, to a worker
+// that holds its adapter; what becomes of it is only logged.
+func (c *client) warmUp(ctx context.Context) error {
+	r, err := c.cfg.Source.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.cfg.Source = &pushedBack{Source: c.cfg.Source, first: &r}
+	w := c.cfg.Fleet.First(r.Adapter)
+	if w == router.None {
+		return nil
+	}
+	warm := r
+	warm.ID = -1
+	j := c.newJob(warm)
+	j.silent = true
+	c.cfg.Fleet.Book(&j.fr, w)
+	stop := context.AfterFunc(ctx, func() { j.cancelWith(errStopped) })
+	defer stop()
+	c.serve(j, w)
+	if j.rec.Status != record.OK {
+		c.cfg.Log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)
+	}
+	c.retries.Store(0)
+	c.failovers.Store(0)
+	return nil
+}
+
+// pushedBack is a source whose first request is read already.
+type pushedBack struct {
+	trace.Source
+	first *trace.Request
+}
+
+func (p *pushedBack) Next() (trace.Request, error) {
+	if r := p.first; r != nil {
+		p.first = nil
+		return *r, nil
+	}
+	return p.Source.Next()
+}
+
+// finish completes the record of a request and hands it on.
+func (c *client) finish(j *job, status record.Status, reason string) {
+	r := &j.rec
+	r.Status, r.Error = status, reason
+	r.Output = int32(j.n)
+	r.Finish = max(c.cfg.Clock.at(j.last)-c.start, r.Sent)
+	if status != record.OK {
+		c.failed.Add(1)
+	}
+	if j.silent {
+		return
+	}
+	c.done.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end = max(c.end, r.Finish)
+	if c.room == nil {
+		late := max(r.Sent-r.Arrival, 0)
+		c.lateness.Add(tick.FromSeconds(late), 1)
+		c.lateSum += late
+		c.lateMax = max(c.lateMax, late)
+	}
+	if c.cfg.Output != nil {
+		c.cfg.Output(r.ID, j.tokens)
+	}
+	c.cfg.Done(r)
+}
+
+func (c *client) stats() *Stats {
+	s := &Stats{Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Moved: c.moved.Load(),
+		MovesOff: c.moves.Load(), LatenessMax: c.lateMax, Duration: c.end}
+	if n := c.lateness.Count(); n > 0 {
+		s.LatenessMean = c.lateSum / float64(n)
+		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()
+		s.LatenessP99 = tick.Ticks(c.lateness.At((n - 1) * 99 / 100)).Seconds()
+	}
+	return s
+}
+
+// report calls Config.Progress until ctx ends.
+func (c *client) report(ctx context.Context) {
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			sent, done := c.sent.Load(), c.done.Load()
+			c.cfg.Progress(Progress{Sent: sent, Done: done, Failed: c.failed.Load(), InFlight: sent - done, Now: c.cfg.Clock.Now() - c.start})
+		}
+	}
+}

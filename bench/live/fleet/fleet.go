@@ -1,0 +1,243 @@
+// Package fleet is a set of live workers as routers and planners know them: who
+// is healthy, what runs where, which adapters are loaded. The live client and
+// the gateway send the requests; the fleet picks the worker, keeps the books,
+// polls the workers' own load signals, loads and unloads adapters through their
+// administrative interfaces, and carries out plans.
+//
+//	f, err := fleet.New(cfg)
+//	err = f.Start(ctx)             // reach the workers, load what they start with
+//	go f.Run(ctx)                  // health checks and planning
+//	w := f.Route(&req, -1)         // booked
+//	err = f.Ensure(ctx, w, req.Adapter)
+//	... send it; f.Tokens(&req, n, first) as tokens come ...
+//	f.Left(&req)
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Config describes a fleet.
+type Config struct {
+	URLs     []string // base URLs, one for each worker, as ParseURL returns them
+	API      API
+	Client   *http.Client // for administration; streams of requests are the owner's business
+	Header   http.Header  // sent with every call
+	Router   *router.Router
+	Adapters []trace.Adapter
+	// Path is where a worker finds the weights of an adapter; nil: its name.
+	Path func(a trace.Adapter) string
+	// Now is the time in seconds since the start; it may run faster than the
+	// wall clock.
+	Now       func() float64
+	Speed     float64       // of Now against the wall clock; 0: 1
+	Poll      time.Duration // between two looks at a worker; 0: 1 s
+	Timeout   time.Duration // of a look, 0: 2 s
+	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
+	Staleness float64       // age up to which routers' view may lag, s
+	// Defaults stand for what a worker does not tell of itself.
+	MaxRunning, Slots int
+	KVCapacity        int64
+	// Log is told of what goes wrong and of changes; nil: nothing.
+	Log func(format string, args ...any)
+}
+
+// Fleet is a set of workers. Its methods may be called from many goroutines.
+type Fleet struct {
+	cfg     Config
+	workers []*worker
+	ranks   []int // by adapter
+
+	mu    sync.Mutex
+	view  router.View
+	stale *router.Stale
+	stats Stats
+
+	// loads, unloads and plans under way outlive what asked for them
+	ctx        context.Context
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+}
+
+// worker is one worker and what the fleet does with it.
+type worker struct {
+	end     *endpoint
+	acct    *account
+	info    info
+	known   bool            // it has told of itself since it was last down
+	held    map[int32]bool  // adapters it has loaded
+	leaving map[int32]bool  // adapters to unload once no request uses them
+	loads   map[int32]*call // loads and unloads under way
+	drained signal
+	missed  int // looks in a row that failed
+}
+
+// call is a load or unload under way.
+type call struct {
+	unload bool
+	done   chan struct{}
+	err    error
+}
+
+// signal wakes those who wait for something to change.
+type signal struct{ ch chan struct{} }
+
+// wait returns a channel that is closed by the next notify; called with
+// Fleet.mu held, as notify is.
+func (s *signal) wait() <-chan struct{} {
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) notify() {
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
+}
+
+// Stats counts what a fleet did beside serving requests.
+type Stats struct {
+	Loads, Unloads, FailedLoads int64
+	LoadTime                    float64 // s on the fleet's clock
+	Plans, Applied, Dropped     int64
+	SolveTime                   float64 // s of wall time
+	Moves                       int64   // requests that plans asked to move
+	Downs                       int64   // times that a worker was found to be down
+}
+
+// New prepares a fleet; nothing is sent yet.
+func New(cfg Config) (*Fleet, error) {
+	if len(cfg.URLs) == 0 {
+		return nil, errors.New("fleet: no workers")
+	}
+	if cfg.Speed == 0 {
+		cfg.Speed = 1
+	}
+	if cfg.Poll == 0 {
+		cfg.Poll = time.Second
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 2 * time.Second
+	}
+	if cfg.LoadLimit == 0 {
+		cfg.LoadLimit = time.Minute
+	}
+	if cfg.Path == nil {
+		cfg.Path = func(a trace.Adapter) string { return a.Name }
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	f := &Fleet{cfg: cfg, ranks: make([]int, len(cfg.Adapters)),
+		view: router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	if cfg.Staleness > 0 {
+		f.stale = router.NewStale(cfg.Staleness)
+	}
+	for i, a := range cfg.Adapters {
+		f.ranks[i] = a.Rank
+	}
+	for i, url := range cfg.URLs {
+		e := &endpoint{base: url, client: cfg.Client, header: cfg.Header}
+		e.api.Store(cfg.API)
+		f.workers = append(f.workers, &worker{end: e, held: map[int32]bool{}, leaving: map[int32]bool{}, loads: map[int32]*call{},
+			acct: &account{requests: map[int64]*Request{}, ranks: map[int]int{}}})
+		v := &f.view.Workers[i]
+		v.MaxRunning, v.Slots, v.KVCapacity = cfg.MaxRunning, cfg.Slots, cfg.KVCapacity
+		v.Adapters = make([]router.AdapterState, len(cfg.Adapters))
+		f.resetTiers(i)
+	}
+	return f, nil
+}
+
+// resetTiers enters that a worker holds nothing but what held says.
+func (f *Fleet) resetTiers(w int) {
+	for a := range f.view.Workers[w].Adapters {
+		t := router.Disk
+		if f.workers[w].held[int32(a)] {
+			t = router.Host
+		}
+		f.view.Workers[w].Adapters[a].Tier = t
+	}
+	f.slots(w)
+}
+
+// Up says how many workers are usable.
+func (f *Fleet) Up() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.usable(-1)
+}
+
+// Model is the name of the base model that a worker serves, "" if it has not said.
+func (f *Fleet) Model(w int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.workers[w].info.Model
+}
+
+// API is the interface that a worker has; Auto as long as it is not known.
+func (f *Fleet) API(w int) API { return f.workers[w].end.kind() }
+
+// Abort asks a worker to abort the request with the given id.
+func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	return f.workers[w].end.abort(ctx, rid)
+}
+
+// Stats returns the counts so far.
+func (f *Fleet) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// WorkerState is one worker for people and metrics.
+type WorkerState struct {
+	URL             string   `json:"url"`
+	API             API      `json:"api"`
+	Up              bool     `json:"up"`
+	Draining        bool     `json:"draining"`
+	Running, Queued int      `json:"-"`
+	Adapters        []string `json:"adapters"`
+}
+
+// Workers tells how the workers are.
+func (f *Fleet) Workers() []WorkerState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]WorkerState, len(f.workers))
+	for i, k := range f.workers {
+		v := &f.view.Workers[i]
+		list[i] = WorkerState{URL: f.cfg.URLs[i], API: k.end.kind(), Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued, Adapters: []string{}}
+		for a := range f.cfg.Adapters {
+			if k.held[int32(a)] {
+				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)
+			}
+		}
+	}
+	return list
+}
+
+// Drain makes a worker take no new requests, or take them again.
+func (f *Fleet) Drain(w int, drain bool) error {
+	if w < 0 || w >= len(f.workers) {
+		return fmt.Errorf("worker %d, expected 0 to %d", w, len(f.workers)-1)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.Workers[w].Draining = drain
+	return nil
+}

@@ -1,0 +1,257 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParseURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"localhost:30001": "http://localhost:30001", "https://a.b/x/": "https://a.b/x", "http://[::1]:80": "http://[::1]:80",
+	} {
+		if got, err := ParseURL(in); err != nil || got != want {
+			t.Errorf("%q: %q, %v; expected %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@x", "http://x?q=1", "a:1,b:2", "http://x:port"} {
+		if got, err := ParseURL(in); err == nil {
+			t.Errorf("%q: %q, expected an error", in, got)
+		}
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"error":{"message":"a"}}`:                       "a",
+		`{"error":"b"}`:                                   "b",
+		`{"success":false,"error_message":"c"}`:           "c",
+		`{"object":"error","message":"d"}`:                "d",
+		`{"detail":"e"}`:                                  `"e"`,
+		" plain\n":                                        "plain",
+		`{"error":{"message":""},"error_message":"last"}`: "last",
+		"": "",
+	} {
+		if got := ErrorText([]byte(body)); got != want {
+			t.Errorf("%s: %q, expected %q", body, got, want)
+		}
+	}
+	if got := ErrorText([]byte(strings.Repeat("x", 1000))); len(got) > 210 {
+		t.Errorf("%d bytes of a long body", len(got))
+	}
+}
+
+func TestSumMetric(t *testing.T) {
+	text := "# HELP a_b x\na_b{engine=\"0\",m=\"}\"} 3 1700000000\na_b{engine=\"1\"} 4.0\na_bc 100\na_b_total 50\nother{a_b=\"1\"} 7\n"
+	if got := sumMetric([]byte(text), "a_b"); got != 7 {
+		t.Errorf("sum %v, expected 7", got)
+	}
+	if got := sumMetric([]byte("a_b 2\na_b NaN\na_b -1\na_b\n"), "a_b"); got != 2 {
+		t.Errorf("sum %v, expected 2", got)
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte(`{"error":{"message":"a"}}`))
+	f.Add([]byte("vllm:x{a=\"b\"} 1 2\nvllm:x 3\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if ErrorText(data); sumMetric(data, "vllm:x") < 0 {
+			t.Fatal("a negative sum of what is not negative")
+		}
+	})
+}
+
+// answers is a server with the given paths and bodies; others are 404.
+func answers(t *testing.T, paths map[string]string) (*endpoint, *sync.Map) {
+	var calls sync.Map
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		n, _ := calls.LoadOrStore(r.URL.Path, new(int))
+		*n.(*int)++
+		body, ok := paths[r.URL.Path]
+		if !ok {
+			http.NotFound(rw, r)
+			return
+		}
+		rw.Write([]byte(body))
+	}))
+	t.Cleanup(srv.Close)
+	client := srv.Client()
+	t.Cleanup(client.CloseIdleConnections)
+	e := &endpoint{base: srv.URL, client: client}
+	e.api.Store(Auto)
+	return e, &calls
+}
+
+// Servers of several ages: which names they know.
+func TestDiscover(t *testing.T) {
+	const sglang = `{"model_path":"m","max_running_requests":7,"max_loras_per_batch":3,"max_loaded_loras":null,"max_total_num_tokens":99}`
+	const models = `{"data":[{"id":"m","parent":null,"max_model_len":8},{"id":"a","parent":"m"}]}`
+	for _, c := range []struct {
+		name  string
+		paths map[string]string
+		api   API
+		load  load
+		model string
+	}{
+		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,"num_used_tokens":5},{"num_running_reqs":1}]}`},
+			SGLang, load{3, 1, 5}, "m"},
+		{"sglang, older", map[string]string{"/get_server_info": sglang, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2,"num_tokens":9}]`},
+			SGLang, load{3, 2, 9}, "m"},
+		{"vllm", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": "vllm:num_requests_running 4\nvllm:num_requests_waiting{a=\"b\"} 6\n"},
+			VLLM, load{4, 6, -1}, "m"},
+		{"a gateway", map[string]string{"/server_info": sglang, "/v1/models": models, "/health": ""}, SGLang, load{0, 0, -1}, "m"},
+	} {
+		e, calls := answers(t, c.paths)
+		in, err := e.discover(context.Background())
+		if err != nil || e.kind() != c.api || in.Model != c.model {
+			t.Errorf("%s: %v, %s, %+v", c.name, err, e.kind(), in)
+			continue
+		}
+		for range 2 {
+			if l, err := e.loads(context.Background()); err != nil || l != c.load {
+				t.Errorf("%s: load %+v, %v; expected %+v", c.name, l, err, c.load)
+			}
+		}
+		if n, ok := calls.Load("/v1/loads"); ok && c.name != "sglang" && *n.(*int) != 1 {
+			t.Errorf("%s: the newer name was tried %d times", c.name, *n.(*int))
+		}
+	}
+}
+
+func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
+	as := trace.Names(adapters, []int{8, 64})
+	rt, err := router.New("least-loaded", router.Env{Workers: workers, Adapters: as})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := 0.0
+	f, err := New(Config{URLs: make([]string, workers), API: SGLang, Router: rt, Adapters: as, Slots: 2, MaxRunning: 4,
+		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range workers {
+		f.Assume(w)
+		for a := range adapters {
+			f.workers[w].held[int32(a)] = true
+		}
+	}
+	return f
+}
+
+// Whatever requests do, the books agree with a recount, and are empty when all
+// have left.
+func TestBooks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newTestFleet(t, 3, 4)
+		defer f.Close()
+		type live struct {
+			*Request
+			first bool
+		}
+		var open []*live
+		for id := range int64(rapid.IntRange(1, 60).Draw(t, "steps")) {
+			switch k := rapid.IntRange(0, 3).Draw(t, "what"); {
+			case k == 0 || len(open) == 0:
+				r := &live{&Request{ID: id, Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}, true}
+				if f.Route(r.Request, -1) == router.None {
+					t.Fatal("no worker")
+				}
+				open = append(open, r)
+			case k == 1:
+				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
+				f.Tokens(r.Request, 2, r.first)
+				r.first = false
+			case k == 2: // moves
+				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
+				f.Left(r.Request)
+				f.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
+				r.first = true
+			default:
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+				f.Left(open[i].Request)
+				open = append(open[:i], open[i+1:]...)
+			}
+			recount(t, f)
+		}
+		for _, r := range open {
+			f.Left(r.Request)
+		}
+		recount(t, f)
+		for w := range f.view.Workers {
+			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || f.workers[w].acct.kv.Load() != 0 {
+				t.Fatalf("worker %d: left with %+v", w, v)
+			}
+		}
+	})
+}
+
+func recount(t *rapid.T, f *Fleet) {
+	f.fresh()
+	for w, k := range f.workers {
+		v := &f.view.Workers[w]
+		var running, queued, rank int
+		var tokens, waiting, kv int64
+		adapters := make([]router.AdapterState, len(v.Adapters))
+		for _, r := range k.acct.requests {
+			tokens += int64(r.Prompt) + int64(r.MaxNew)
+			if r.running {
+				running++
+				kv += int64(r.Prompt) + int64(r.Generated())
+			} else {
+				queued++
+				waiting += int64(r.Prompt)
+			}
+			if r.Adapter >= 0 {
+				rank = max(rank, f.ranks[r.Adapter])
+				if r.running {
+					adapters[r.Adapter].Running++
+				} else {
+					adapters[r.Adapter].Queued++
+				}
+			}
+		}
+		if v.Running != running || v.Queued != queued || v.Tokens != tokens || v.QueuedToks != waiting || v.MaxRank != rank || v.KVUsed != kv {
+			t.Fatalf("worker %d: %+v; recounted %d running, %d queued, %d tokens, %d waiting, rank %d, kv %d", w, v, running, queued, tokens, waiting, rank, kv)
+		}
+		gpu := 0
+		for a := range adapters {
+			if v.Adapters[a].Running != adapters[a].Running || v.Adapters[a].Queued != adapters[a].Queued {
+				t.Fatalf("worker %d, adapter %d: %+v, recounted %+v", w, a, v.Adapters[a], adapters[a])
+			}
+			if v.Adapters[a].Tier == router.GPU {
+				gpu++
+			}
+		}
+		if gpu != v.SlotsUsed || gpu > 2 {
+			t.Fatalf("worker %d: %d adapters in GPU slots, %d slots used", w, gpu, v.SlotsUsed)
+		}
+	}
+}
+
+// BenchmarkRoute is the whole of the books for one request: route, first token,
+// more tokens, end.
+func BenchmarkRoute(b *testing.B) {
+	f := newTestFleet(b, 8, 32)
+	defer f.Close()
+	b.ReportAllocs()
+	for i := range b.N {
+		r := &Request{ID: int64(i), Adapter: int32(i % 32), Prompt: 100, MaxNew: 100}
+		f.Route(r, -1)
+		f.Tokens(r, 1, true)
+		f.Tokens(r, 9, false)
+		f.Left(r)
+	}
+}

@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"lorasim/router"
+)
+
+// planning asks the planner every interval of the fleet's clock.
+func (f *Fleet) planning(ctx context.Context) {
+	every := time.Duration(f.cfg.Router.Planner.Interval() / f.cfg.Speed * float64(time.Second))
+	t := time.NewTicker(max(every, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if p := f.plan(); p != nil {
+				f.Apply(ctx, p)
+			}
+		}
+	}
+}
+
+// plan asks the planner. Policies and planners share state and are not safe for
+// concurrent use, so requests are not routed meanwhile; the time that takes is
+// the solver's, which is counted.
+func (f *Fleet) plan() *router.Plan {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fresh()
+	begun := time.Now()
+	p := f.cfg.Router.Planner.Plan(f.situation())
+	f.stats.SolveTime += time.Since(begun).Seconds()
+	if p != nil {
+		f.stats.Plans++
+	}
+	return p
+}
+
+// situation lists the requests in flight, the order of the workers and then of
+// the requests' ids; called with mu held.
+func (f *Fleet) situation() *router.Situation {
+	s := &router.Situation{View: &f.view}
+	for w, k := range f.workers {
+		from := len(s.Requests)
+		for _, r := range k.acct.requests {
+			if r.Move == nil {
+				continue
+			}
+			a := router.Active{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
+				Generated: r.generated.Load(), MaxNew: r.MaxNew, Age: f.view.Now - r.Sent}
+			if r.running {
+				a.KV = int64(a.Prompt) + int64(a.Generated)
+			}
+			s.Requests = append(s.Requests, a)
+		}
+		slices.SortFunc(s.Requests[from:], func(a, b router.Active) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return s
+}
+
+var errDown = errors.New("a worker that the plan needs is down")
+
+// Apply carries out a plan: what is to come is loaded first; if a load fails,
+// what came is dropped again and the plan with it. Then the planner is told, so
+// that new requests go where the plan wants them, requests move, and what is to
+// go is unloaded once nobody uses it.
+func (f *Fleet) Apply(ctx context.Context, p *router.Plan) {
+	if p.Empty() {
+		f.applied(p, nil)
+		return
+	}
+	err := f.checkPlan(p)
+	if err == nil {
+		err = f.loadAll(ctx, p.Load)
+	}
+	f.applied(p, err)
+	if err != nil {
+		f.cfg.Log("plan dropped: %v", err)
+		return
+	}
+	for _, m := range p.Move {
+		f.move(m)
+	}
+	for _, u := range p.Unload {
+		if !slices.Contains(p.Load, u) {
+			f.Release(int(u.Worker), u.Adapter)
+		}
+	}
+}
+
+// applied tells the planner what became of its plan.
+func (f *Fleet) applied(p *router.Plan, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil:
+		f.stats.Dropped++
+	case !p.Empty():
+		f.stats.Applied++
+	}
+	if f.cfg.Router.Planner != nil {
+		f.cfg.Router.Planner.Applied(p, err)
+	}
+}
+
+// checkPlan says why a plan cannot be carried out, or nil.
+func (f *Fleet) checkPlan(p *router.Plan) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	inRange := func(w, a int32) bool {
+		return w >= 0 && int(w) < len(f.workers) && a >= 0 && int(a) < len(f.cfg.Adapters)
+	}
+	for _, l := range p.Load {
+		if !inRange(l.Worker, l.Adapter) {
+			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
+		}
+		if !f.view.Workers[l.Worker].Usable() {
+			return errDown
+		}
+	}
+	for _, u := range p.Unload {
+		if !inRange(u.Worker, u.Adapter) {
+			return fmt.Errorf("adapter %d on worker %d: no such place", u.Adapter, u.Worker)
+		}
+	}
+	for _, m := range p.Move {
+		if !inRange(m.To, 0) && len(f.cfg.Adapters) > 0 || m.To < 0 || int(m.To) >= len(f.workers) || m.To == m.From {
+			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
+		}
+		if !f.view.Workers[m.To].Usable() {
+			return errDown
+		}
+	}
+	return nil
+}
+
+// loadAll loads the adapters of a plan, all or none.
+func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
+	f.mu.Lock()
+	var fresh []router.Placement
+	for _, l := range loads {
+		if !f.workers[l.Worker].held[l.Adapter] {
+			fresh = append(fresh, l)
+		}
+	}
+	f.mu.Unlock()
+	errs := make([]error, len(loads))
+	var wg sync.WaitGroup
+	for i, l := range loads {
+		wg.Go(func() { errs[i] = f.Ensure(ctx, int(l.Worker), l.Adapter) })
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	if err != nil {
+		for _, l := range fresh {
+			f.Release(int(l.Worker), l.Adapter)
+		}
+	}
+	return err
+}
+
+// move asks the owner of a request to take it elsewhere; one that has ended or
+// is not where the plan thinks stays.
+func (f *Fleet) move(m router.Move) {
+	f.mu.Lock()
+	var r *Request
+	if m.From >= 0 && int(m.From) < len(f.workers) {
+		r = f.workers[m.From].acct.requests[m.ID]
+	}
+	f.mu.Unlock()
+	if r != nil && r.Move != nil && r.Move(int(m.From), int(m.To)) {
+		f.mu.Lock()
+		f.stats.Moves++
+		f.mu.Unlock()
+	}
+}
+
+// adjustLocked starts what the latest routing decision entails; called with mu
+// held.
+func (f *Fleet) adjustLocked() {
+	a, ok := f.cfg.Router.Policy.(router.Adjuster)
+	if !ok {
+		return
+	}
+	if p := a.Adjust(); p != nil && !p.Empty() {
+		f.background.Go(func() {
+			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
+			defer cancel()
+			f.Apply(ctx, p)
+		})
+	}
+}

@@ -1,0 +1,243 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lorasim/bench/emulate"
+	"lorasim/bench/result"
+	"lorasim/internal/record"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// descriptors counts the open files of this process; -1 where that is unknown.
+func descriptors() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(list)
+}
+
+// 2,000 streams at a time: all end well, and neither goroutines nor descriptors are left.
+func TestManyStreams(t *testing.T) {
+	const n = 2000
+	p := testProfile()
+	p.Engine.MaxRunningRequests = n
+	p.Engine.ChunkedPrefillSize, p.Engine.MaxPrefillTokens = 1<<20, 1<<20
+	p.Latency.Prefill.PerTokenUs = 0
+	before, routines := descriptors(), runtime.NumGoroutine()
+	func() {
+		w, err := emulate.New(emulate.Config{Costs: p.Compile(), Speed: speed, Home: router.Disk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		var arrived atomic.Int64
+		all := make(chan struct{})
+		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/generate" { // nobody is answered before all are there
+				if arrived.Add(1) == n {
+					close(all)
+				}
+				<-all
+			}
+			w.ServeHTTP(rw, r)
+		}))
+		defer srv.Close()
+		wl := workload(n, 0, 0)
+		for i := range wl.Requests {
+			wl.Requests[i].Output = 5
+		}
+		out := liveRun{urls: []string{srv.URL}, wl: wl, set: func(c *Config) { c.FirstToken, c.Idle = time.Minute, time.Minute }}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != n {
+			t.Errorf("%d of %d succeeded: %v", ok, n, out.reasons())
+		}
+	}()
+	for range 500 { // the ends of closed connections take a moment
+		if runtime.NumGoroutine() <= routines && descriptors() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if d, r := descriptors(), runtime.NumGoroutine(); d > before || r > routines {
+		t.Errorf("%d descriptors and %d goroutines before, %d and %d after", before, routines, d, r)
+	}
+}
+
+// The same workload through the simulator and, twice as fast, through emulated
+// workers: duration within 5 %, mean and median E2E within 15 %. The tolerances
+// are for busy machines; docs/live.md has a measurement in real time.
+func TestLiveEqualsSim(t *testing.T) {
+	const n = 60
+	wl := &trace.Workload{Adapters: trace.Names(4, []int{8, 16})}
+	for i := range n {
+		wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i) * 0.1,
+			Adapter: int32(i*7%5) - 1, Prompt: int32(100 + i*37%400), Output: int32(20 + i*13%80)})
+	}
+	costs := testProfile().Compile()
+	place := func() *router.Router {
+		rt := newRouter(t, "static", 2, wl.Adapters)
+		return rt
+	}
+	simulated := result.NewCollector(result.Options{Workers: 2, Adapters: wl.Adapters})
+	if _, err := sim.Run(context.Background(), sim.Config{Source: wl.Source(), Workers: []*profile.Costs{costs, costs},
+		Router: place(), Observer: simulated, Home: router.Disk}); err != nil {
+		t.Fatal(err)
+	}
+	urls, _ := inProcess(t, 2, faults{Loaded: 4, Speed: 2})
+	out := liveRun{urls: urls, speed: 2, wl: wl, router: place()}.run(context.Background(), t)
+	if ok := out.check(t, wl); ok != n {
+		t.Fatalf("%d of 60 succeeded: %v", ok, out.reasons())
+	}
+	live := result.NewCollector(result.Options{Workers: 2, Adapters: wl.Adapters})
+	for _, r := range wl.Requests {
+		q := out.recs[r.ID]
+		live.Done(&q)
+		live.AddGaps(&q)
+	}
+	a, b := simulated.Result(result.Meta{}, nil), live.Result(result.Meta{}, nil)
+	for _, c := range []struct {
+		metric result.Metric
+		within float64
+	}{{result.Duration, 0.05}, {result.MeanE2E, 0.15}, {result.MedianE2E, 0.15}} {
+		x, _ := a.Metrics.Get(c.metric)
+		y, _ := b.Metrics.Get(c.metric)
+		t.Logf("%v: simulated %.2f, live %.2f", c.metric, x, y)
+		if math.Abs(y-x) > c.within*x {
+			t.Errorf("%v: simulated %.2f, live %.2f", c.metric, x, y)
+		}
+	}
+	for i := range a.Extra.Workers {
+		if a.Extra.Workers[i].Requests != b.Extra.Workers[i].Requests {
+			t.Errorf("worker %d: %d requests simulated, %d live", i, a.Extra.Workers[i].Requests, b.Extra.Workers[i].Requests)
+		}
+	}
+}
+
+// Whole replies, a closed loop, the warm-up and the OpenAI endpoints.
+func TestKinds(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		backend Backend
+		api     emulate.API
+		set     func(*Config)
+	}{
+		{"closed loop", SGLang, emulate.SGLang, func(c *Config) { c.MaxConcurrency = 3 }},
+		{"whole replies", SGLang, emulate.SGLang, func(c *Config) { c.NoStream = true }},
+		{"warm-up", SGLang, emulate.SGLang, func(c *Config) { c.WarmUp = true }},
+		{"vLLM", VLLM, emulate.VLLM, nil},
+		{"vLLM, whole replies", VLLM, emulate.VLLM, func(c *Config) { c.NoStream = true }},
+	} {
+		wl := workload(30, 2, 0.01)
+		urls, o := inProcess(t, 2, faults{API: c.api, Loaded: 2})
+		out := liveRun{urls: urls, wl: wl, backend: c.backend, set: c.set}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 30 {
+			t.Errorf("%s: %d of 30 succeeded: %v", c.name, ok, out.reasons())
+		}
+		switch c.name {
+		case "closed loop":
+			if n := inFlight(out.recs); n > 3 {
+				t.Errorf("%d requests in flight, at most 3 expected", n)
+			}
+		case "warm-up":
+			if n := o.count("0/generate") + o.count("1/generate"); n != 31 {
+				t.Errorf("%d requests with a warm-up of one", n)
+			}
+		}
+	}
+	// completions and chats of sglang tell no token ids: counts alone
+	for _, b := range []Backend{SGLangOAI, SGLangOAIChat, VLLMChat} {
+		api := emulate.SGLang
+		if b.vllm() {
+			api = emulate.VLLM
+		}
+		wl := workload(20, 2, 0.01)
+		urls, _ := inProcess(t, 1, faults{API: api, Loaded: 2})
+		out := liveRun{urls: urls, wl: wl, backend: b}.run(context.Background(), t)
+		for id, r := range out.recs {
+			if r.Status != record.OK || r.Output != wl.Requests[id].Output {
+				t.Errorf("%s: request %d %v (%s) with %d tokens of %d", b, id, r.Status, r.Error, r.Output, wl.Requests[id].Output)
+			}
+		}
+	}
+}
+
+// inFlight is the largest number of requests between sending and end.
+func inFlight(recs map[int64]record.Request) int {
+	type edge struct {
+		at float64
+		d  int
+	}
+	var edges []edge
+	for _, r := range recs {
+		edges = append(edges, edge{r.Sent, 1}, edge{r.Finish, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int {
+		if a.at != b.at {
+			return int(math.Copysign(1, a.at-b.at))
+		}
+		return a.d - b.d
+	})
+	n, most := 0, 0
+	for _, e := range edges {
+		n += e.d
+		most = max(most, n)
+	}
+	return most
+}
+
+// A request that a worker cannot serve is rejected with the worker's words.
+func TestRejected(t *testing.T) {
+	wl := workload(3, 0, 0)
+	wl.Requests[1].Prompt = 5000
+	urls, _ := inProcess(t, 1, faults{})
+	out := liveRun{urls: urls, wl: wl}.run(context.Background(), t)
+	if r := out.recs[1]; r.Status != record.Failed || !strings.Contains(r.Error, "context length 4096") {
+		t.Errorf("too long a prompt: %v, %s", r.Status, r.Error)
+	}
+	out = liveRun{urls: urls, wl: wl, set: func(c *Config) { c.NoStream = true }}.run(context.Background(), t)
+	if r := out.recs[1]; r.Status != record.Rejected || !strings.Contains(r.Error, "context length 4096") {
+		t.Errorf("the same without a stream: %v, %s", r.Status, r.Error)
+	}
+}
+
+// BenchmarkOneToken is the client's whole way for a one-token request, with the
+// emulated worker in the same process.
+func BenchmarkOneToken(b *testing.B) {
+	p := testProfile()
+	p.Latency.Decode.BaseMs, p.Latency.Prefill.BaseMs, p.Latency.Prefill.PerTokenUs, p.Latency.RequestOverheadMs = 0.01, 0.01, 0, 0
+	p.Engine.MaxRunningRequests = 1 << 16
+	w, err := emulate.New(emulate.Config{Costs: p.Compile(), Speed: speed, Home: router.Disk})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	srv := httptest.NewServer(w)
+	defer srv.Close()
+	wl := workload(b.N, 0, 0)
+	for i := range wl.Requests {
+		wl.Requests[i].Output, wl.Requests[i].Prompt = 1, 8
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	out := liveRun{urls: []string{srv.URL}, wl: wl, set: func(c *Config) { c.MaxConcurrency = 512 }}.run(context.Background(), b)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+	if n := len(out.recs); n != b.N {
+		b.Fatal(fmt.Sprint(n, " records"))
+	}
+}

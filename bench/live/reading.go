@@ -1,0 +1,85 @@
+package live
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// reading is what one attempt has received so far.
+type reading struct {
+	c      *client
+	j      *job
+	before int         // tokens that earlier attempts brought
+	finish string      // the finish reason, "" before
+	any    atomic.Bool // some bytes have come
+}
+
+// take enters the tokens of a piece that arrived at the given time. As in the
+// reference benchmark, the gap since the latest token is spread over all tokens
+// of a piece, and the tokens that come with the first one leave no gap.
+func (s *reading) take(p piece, at time.Time) {
+	j := s.j
+	have := j.n - s.before
+	ids, fresh := s.fresh(p, have)
+	if p.finish != "" {
+		s.finish = p.finish
+	}
+	if fresh <= 0 {
+		return
+	}
+	if len(ids) == fresh {
+		if s.keepsIDs() {
+			j.tokens = append(j.tokens, ids...)
+		}
+	} else if j.known {
+		j.mu.Lock()
+		j.known = false
+		j.mu.Unlock()
+	}
+	s.c.cfg.Fleet.Tokens(&j.fr, fresh, have == 0)
+	if have == 0 {
+		j.begun = at
+	}
+	if !p.text { // the count at the end, of tokens that came with others or read as nothing
+		j.n += fresh
+		return
+	}
+	if j.n == 0 {
+		j.rec.FirstToken = s.c.cfg.Clock.at(at) - s.c.start
+	} else if !s.c.cfg.NoStream {
+		gap := at.Sub(j.token).Seconds() * s.c.cfg.Clock.speed / float64(fresh)
+		for range fresh {
+			j.rec.Gaps = append(j.rec.Gaps, gap)
+		}
+	}
+	j.n += fresh
+	j.token = at
+}
+
+// keepsIDs says whether token ids are needed later: to go on elsewhere, or by
+// the caller.
+func (s *reading) keepsIDs() bool {
+	return !s.c.cfg.NoFailover || s.j.fr.Move != nil || s.c.cfg.Output != nil
+}
+
+// fresh is the number of tokens of a piece that are new, and their ids where the
+// worker tells them. Workers repeat all ids of the reply in each event, or send
+// only the new ones; where they tell neither ids nor a count, a piece with text
+// is one token.
+func (s *reading) fresh(p piece, have int) (ids []int32, n int) {
+	switch {
+	case p.total >= 0 && p.ids == nil:
+		return nil, p.total - have
+	case p.total >= 0 && have+len(p.ids) == p.total:
+		return p.ids, len(p.ids)
+	case p.total >= 0 && len(p.ids) == p.total && have <= p.total:
+		return p.ids[have:], p.total - have
+	case p.total >= 0:
+		return nil, p.total - have
+	case len(p.ids) > 0:
+		return p.ids, len(p.ids)
+	case p.text:
+		return nil, 1
+	}
+	return nil, 0
+}

@@ -1,0 +1,207 @@
+// Package matrix runs every combination of some server commands and some client
+// commands: it starts the server, waits until it is ready, runs the client,
+// stops the server, and keeps logs and results in one folder. A combination that
+// fails does not keep the others from running, one that is done is not run again.
+//
+//	m, err := matrix.Load("matrix.yaml")
+//	rows, err := m.Run(ctx, matrix.Options{Log: os.Stderr})
+//	err = matrix.WriteTable(os.Stdout, rows)
+package matrix
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"lorasim/internal/suggest"
+)
+
+// Matrix is a file of server and client commands.
+type Matrix struct {
+	Name   string `yaml:"name"`
+	Output string `yaml:"output"` // folder of logs and results; from the file's own folder
+	Repeat int    `yaml:"repeat"` // runs of each combination; 0: 1
+	// Env is set for all commands.
+	Env     map[string]string `yaml:"env"`
+	Servers []Server          `yaml:"servers"`
+	Clients []Client          `yaml:"clients"`
+
+	dir string // where relative paths begin and commands run
+}
+
+// Server is a command that serves until it is stopped.
+type Server struct {
+	Name    string            `yaml:"name"`
+	Command string            `yaml:"command"` // for the shell
+	Env     map[string]string `yaml:"env"`
+	Ready   Ready             `yaml:"ready"`
+	Stop    Stop              `yaml:"stop"`
+}
+
+// Ready says when a server can be used: when all that is given holds.
+type Ready struct {
+	URLs    []string      `yaml:"urls"` // answer with a status of 2xx; $NAME is replaced from the environment
+	Log     string        `yaml:"log"`  // regular expression, in its output
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// Stop says how a server is stopped: a signal, and after the timeout a kill.
+type Stop struct {
+	Signal  string        `yaml:"signal"`
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// Client is a command that runs against a server and prints a result block.
+type Client struct {
+	Name    string            `yaml:"name"`
+	Command string            `yaml:"command"`
+	Env     map[string]string `yaml:"env"`
+	Timeout time.Duration     `yaml:"timeout"` // 0: none
+}
+
+// Defaults of times that a file leaves out.
+const (
+	defaultReady = 10 * time.Minute
+	defaultStop  = 30 * time.Second
+)
+
+var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT}
+
+// Load reads a file.
+func Load(path string) (*Matrix, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(data, path)
+}
+
+// Parse reads a file's text; path names it in errors, and relative paths in it
+// begin in its folder.
+func Parse(data []byte, path string) (*Matrix, error) {
+	m := &Matrix{}
+	if err := yaml.UnmarshalWithOptions(data, m, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+	}
+	m.dir = filepath.Dir(path)
+	if m.Repeat == 0 {
+		m.Repeat = 1
+	}
+	if m.Output == "" {
+		m.Output = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".out"
+	}
+	for i := range m.Servers {
+		s := &m.Servers[i]
+		if s.Ready.Timeout == 0 {
+			s.Ready.Timeout = defaultReady
+		}
+		if s.Stop.Timeout == 0 {
+			s.Stop.Timeout = defaultStop
+		}
+		if s.Stop.Signal == "" {
+			s.Stop.Signal = "TERM"
+		}
+		s.Stop.Signal = strings.TrimPrefix(strings.ToUpper(s.Stop.Signal), "SIG")
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// fileName is what names must look like: they become names of folders.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+func (m *Matrix) check() error {
+	if m.Repeat < 1 || m.Repeat > 1000 {
+		return fmt.Errorf("repeat is %d, expected 1 to 1000", m.Repeat)
+	}
+	if len(m.Servers) == 0 || len(m.Clients) == 0 {
+		return fmt.Errorf("%d servers and %d clients, expected at least one of each", len(m.Servers), len(m.Clients))
+	}
+	var names []string
+	name := func(kind string, i int, name, command string) error {
+		where := fmt.Sprintf("%s[%d]", kind, i)
+		switch {
+		case !fileName.MatchString(name):
+			return fmt.Errorf("%s.name is %q, expected letters, digits, '.', '_' and '-'", where, name)
+		case slices.Contains(names, kind+name):
+			return fmt.Errorf("%s.name %q is there already", where, name)
+		case strings.TrimSpace(command) == "":
+			return fmt.Errorf("%s (%s): command is missing", where, name)
+		}
+		names = append(names, kind+name)
+		return nil
+	}
+	for i, s := range m.Servers {
+		if err := name("servers", i, s.Name, s.Command); err != nil {
+			return err
+		}
+		if _, ok := signals[s.Stop.Signal]; !ok {
+			return fmt.Errorf("servers[%d] (%s): stop.signal: %w", i, s.Name, suggest.Unknown("signal", s.Stop.Signal, []string{"TERM", "INT", "HUP", "QUIT"}))
+		}
+		if _, err := regexp.Compile(s.Ready.Log); err != nil {
+			return fmt.Errorf("servers[%d] (%s): ready.log: %w", i, s.Name, err)
+		}
+		if s.Ready.Timeout < 0 || s.Stop.Timeout < 0 {
+			return fmt.Errorf("servers[%d] (%s): timeouts must not be negative", i, s.Name)
+		}
+	}
+	for i, c := range m.Clients {
+		if err := name("clients", i, c.Name, c.Command); err != nil {
+			return err
+		}
+		if c.Timeout < 0 {
+			return fmt.Errorf("clients[%d] (%s): timeout must not be negative", i, c.Name)
+		}
+	}
+	return nil
+}
+
+// combination is one run.
+type combination struct {
+	server *Server
+	client *Client
+	repeat int
+	dir    string
+	hash   string // of what it runs
+}
+
+// combinations lists the runs: all clients of a server, then the next server.
+func (m *Matrix) combinations() ([]combination, error) {
+	root := m.Output
+	if !filepath.IsAbs(root) {
+		root = filepath.Join(m.dir, root)
+	}
+	var cs []combination
+	for i := range m.Servers {
+		for k := range m.Clients {
+			for n := range m.Repeat {
+				c := combination{server: &m.Servers[i], client: &m.Clients[k], repeat: n}
+				name := c.server.Name + "+" + c.client.Name
+				if m.Repeat > 1 {
+					name += fmt.Sprintf("+%d", n+1)
+				}
+				c.dir = filepath.Join(root, name)
+				text, err := json.Marshal([]any{m.Env, c.server, c.client})
+				if err != nil {
+					return nil, err
+				}
+				sum := sha256.Sum256(text)
+				c.hash = hex.EncodeToString(sum[:])
+				cs = append(cs, c)
+			}
+		}
+	}
+	return cs, nil
+}

@@ -1,0 +1,279 @@
+package matrix
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"lorasim/bench/importer"
+	"lorasim/bench/result"
+	"lorasim/internal/atomicfile"
+)
+
+// Options is how a matrix is run.
+type Options struct {
+	Log   io.Writer // progress for people; nil: none
+	Rerun bool      // run combinations again that are done
+}
+
+// Row is what became of one combination.
+type Row struct {
+	Server string  `json:"server"`
+	Client string  `json:"client"`
+	Repeat int     `json:"repeat"`
+	Status string  `json:"status"` // ok or failed
+	Error  string  `json:"error,omitempty"`
+	Dir    string  `json:"dir"`
+	Ready  float64 `json:"ready_s"` // until the server was ready
+	Took   float64 `json:"client_s"`
+	Hash   string  `json:"hash"`
+	// Metrics are those of the last block or JSON line that the client printed.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	resumed bool
+}
+
+const (
+	statusOK     = "ok"
+	statusFailed = "failed"
+	statusFile   = "status.json"
+)
+
+// Run runs the combinations that are not done yet and returns a row for each of
+// all. An error means that the work could not go on; failures of combinations
+// stand in their rows.
+func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	cs, err := m.combinations()
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for i, c := range cs {
+		if old, ok := c.finished(); ok && !o.Rerun {
+			fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s: done before\n", i+1, len(cs), c.server.Name, c.client.Name)
+			rows = append(rows, old)
+			continue
+		}
+		fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s\n", i+1, len(cs), c.server.Name, c.client.Name)
+		row, err := m.runOne(ctx, c, o.Log)
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row)
+		fmt.Fprintf(o.Log, "  %s\n", strings.TrimRight(row.Status+": "+row.Error, ": "))
+	}
+	return rows, m.writeLog(cs)
+}
+
+// finished returns the row of a combination that succeeded before, and has not
+// changed since.
+func (c *combination) finished() (Row, bool) {
+	var row Row
+	data, err := os.ReadFile(filepath.Join(c.dir, statusFile))
+	if err != nil || json.Unmarshal(data, &row) != nil {
+		return row, false
+	}
+	row.resumed = true
+	return row, row.Status == statusOK && row.Hash == c.hash
+}
+
+// runOne runs a combination. Its status file is written last, and not at all if
+// ctx ends: what was interrupted runs again.
+func (m *Matrix) runOne(ctx context.Context, c combination, log io.Writer) (Row, error) {
+	row := Row{Server: c.server.Name, Client: c.client.Name, Repeat: c.repeat + 1, Dir: c.dir, Hash: c.hash, Status: statusOK}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return row, err
+	}
+	if err := os.Remove(filepath.Join(c.dir, statusFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return row, err
+	}
+	err := m.perform(ctx, c, &row, log)
+	if ctx.Err() != nil {
+		return row, ctx.Err()
+	}
+	if err != nil {
+		row.Status, row.Error = statusFailed, err.Error()
+	}
+	data, err := json.MarshalIndent(row, "", "  ")
+	if err != nil {
+		return row, err
+	}
+	return row, atomicfile.Write(filepath.Join(c.dir, statusFile), func(f *atomicfile.File) error {
+		_, err := f.Write(append(data, '\n'))
+		return err
+	})
+}
+
+func (m *Matrix) perform(ctx context.Context, c combination, row *Row, log io.Writer) (err error) {
+	dir, err := filepath.Abs(m.dir)
+	if err != nil {
+		return err
+	}
+	serverLog, err := os.Create(filepath.Join(c.dir, "server.log"))
+	if err != nil {
+		return err
+	}
+	defer serverLog.Close()
+	output := &watched{file: serverLog}
+	if c.server.Ready.Log != "" {
+		output.what = regexp.MustCompile(c.server.Ready.Log) // checked by Parse
+	}
+	begun := time.Now()
+	env := m.environment(c, c.server.Env)
+	p, err := start(c.server.Command, dir, env, output)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	defer func() {
+		how := p.stop(signals[c.server.Stop.Signal], c.server.Stop.Timeout)
+		fmt.Fprintf(log, "  server %s\n", how)
+	}()
+	if err := c.server.awaitReady(ctx, p, output, env); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	row.Ready = time.Since(begun).Seconds()
+	fmt.Fprintf(log, "  server ready after %.1f s\n", row.Ready)
+	begun = time.Now()
+	err = m.runClient(ctx, c, dir)
+	row.Took = time.Since(begun).Seconds()
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return row.readMetrics(filepath.Join(c.dir, "client.log"))
+}
+
+func (m *Matrix) runClient(ctx context.Context, c combination, dir string) error {
+	clientLog, err := os.Create(filepath.Join(c.dir, "client.log"))
+	if err != nil {
+		return err
+	}
+	defer clientLog.Close()
+	if d := c.client.Timeout; d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %v", d))
+		defer cancel()
+	}
+	p, err := start(c.client.Command, dir, m.environment(c, c.client.Env), clientLog)
+	if err != nil {
+		return err
+	}
+	if err := p.wait(ctx); err != nil {
+		return errors.New(exitText(err))
+	}
+	return nil
+}
+
+// environment is that of the program, with what the file sets, and the names and
+// the folder of the combination.
+func (m *Matrix) environment(c combination, own map[string]string) []string {
+	env := os.Environ()
+	for _, set := range []map[string]string{m.Env, own} {
+		for _, k := range slices.Sorted(maps.Keys(set)) {
+			env = append(env, k+"="+set[k])
+		}
+	}
+	dir, err := filepath.Abs(c.dir)
+	if err != nil {
+		dir = c.dir
+	}
+	return append(env, "MATRIX_SERVER="+c.server.Name, "MATRIX_CLIENT="+c.client.Name, "MATRIX_DIR="+dir)
+}
+
+// readMetrics takes the metrics of the last result in a client's output. A
+// client that prints none is no failure: not all are benchmarks.
+func (row *Row) readMetrics(path string) error {
+	runs, _, err := importer.Files([]string{path})
+	if err != nil || len(runs) == 0 {
+		return nil
+	}
+	row.Metrics = map[string]float64{}
+	for k := range result.NumMetrics {
+		if v, ok := runs[len(runs)-1].Metrics.Get(k); ok {
+			row.Metrics[k.String()] = v
+		}
+	}
+	return nil
+}
+
+// writeLog joins the clients' outputs in one file, in the form of the harness
+// that lorasim import reads.
+func (m *Matrix) writeLog(cs []combination) error {
+	path := filepath.Join(filepath.Dir(cs[0].dir), "results.txt")
+	return atomicfile.Write(path, func(f *atomicfile.File) error {
+		line := strings.Repeat("#", 80)
+		for _, c := range cs {
+			text, err := os.ReadFile(filepath.Join(c.dir, "client.log"))
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			head := fmt.Sprintf("%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n", line, c.server.Name, c.client.Name, strings.TrimSpace(c.client.Command), line)
+			if _, err := f.Write(append([]byte(head), append(text, '\n')...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// columns of the table beside the names and the status.
+var columns = []struct {
+	title  string
+	metric result.Metric
+}{
+	{"COMPLETED", result.Completed}, {"DURATION s", result.Duration}, {"REQ/S", result.RequestThroughput},
+	{"OUT TOK/S", result.OutputThroughput}, {"MEAN E2E ms", result.MeanE2E}, {"MEAN TTFT ms", result.MeanTTFT},
+	{"P99 TTFT ms", result.P99TTFT}, {"MEDIAN ITL ms", result.MedianITL},
+}
+
+// WriteTable lists the rows in aligned columns.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := []string{"SERVER", "CLIENT", "STATUS"}
+	for _, c := range columns {
+		head = append(head, c.title)
+	}
+	fmt.Fprintln(t, strings.Join(append(head, "NOTE"), "\t"))
+	for _, r := range rows {
+		fields := []string{r.Server, r.Client, r.Status}
+		for _, c := range columns {
+			text := "-"
+			if v, ok := r.Metrics[c.metric.String()]; ok {
+				text = result.FormatMetric(c.metric, v)
+			}
+			fields = append(fields, text)
+		}
+		note := strings.ReplaceAll(r.Error, "\n", " ")
+		if r.resumed {
+			note = cmp.Or(note, "done before")
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(append(fields, note), "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// Failed counts the rows that failed.
+func Failed(rows []Row) (n int) {
+	for _, r := range rows {
+		if r.Status != statusOK {
+			n++
+		}
+	}
+	return n
+}
