@@ -68,7 +68,9 @@ block of the serving benchmarks.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newImport(), newVersion())
+	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion())
+	root.AddCommand(newBench(), newGateway(), newMatrix(), newWorker())
+	root.AddCommand(newValidate(), newCalibrate())
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 	}

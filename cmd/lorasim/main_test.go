@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -12,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"lorasim": func() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"lorasim": main, // with its handling of signals
 	})
 }
 
@@ -23,7 +22,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", shareddata.Dir())
-			return nil
+			return setPorts(e)
 		},
 		Condition: func(cond string) (bool, error) {
 			_, err := os.Stat(shareddata.Dir())

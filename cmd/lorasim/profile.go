@@ -12,11 +12,12 @@ import (
 
 func newProfile() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "profile",
-		Short:   "List and show worker profiles",
-		Example: "  lorasim profile list\n  lorasim profile show llama2-7b-24gb > mine.yaml",
+		Use:   "profile",
+		Short: "List, show, compute and compare worker profiles",
+		Example: "  lorasim profile list\n  lorasim profile show llama2-7b-24gb > mine.yaml\n" +
+			"  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb",
 	}
-	cmd.AddCommand(newProfileList(), &cobra.Command{
+	cmd.AddCommand(newProfileList(), newProfileAnalytic(), newProfileCompare(), &cobra.Command{
 		Use:   "show NAME|FILE",
 		Short: "Print a profile with all its settings, as a file to change and use",
 		Args:  cobra.ExactArgs(1),

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"lorasim/bench/live"
+	"lorasim/trace"
+)
+
+// setPorts gives a script free ports on loopback: $PORT1 and $PORT2 follow each
+// other, as the ports of several workers do, $PORT3 stands alone.
+func setPorts(e *testscript.Env) error {
+	for range 100 {
+		a, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		first := a.Addr().(*net.TCPAddr).Port
+		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+1))
+		if err != nil {
+			a.Close()
+			continue
+		}
+		c, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		for i, l := range []net.Listener{a, b, c} {
+			e.Setenv(fmt.Sprintf("PORT%d", i+1), fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+			l.Close()
+		}
+		return nil
+	}
+	return fmt.Errorf("no two free ports in a row")
+}
+
+// TestRemote reaches a worker by TLS with a certificate of its own, an API key
+// and a further header, and no other way.
+func TestRemote(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer k" || r.Header.Get("X-Team") != "a b" {
+			rw.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer srv.Close()
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	pemFile := filepath.Join(t.TempDir(), "ca.pem")
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	if err := os.WriteFile(pemFile, cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags remoteFlags
+		want  int // status, 0: no connection
+	}{
+		{remoteFlags{caCert: pemFile, apiKey: "k", headers: []string{"X-Team: a b"}}, 200},
+		{remoteFlags{insecure: true, apiKey: "k", headers: []string{"X-Team: a b"}}, 200},
+		{remoteFlags{caCert: pemFile}, 401},
+		{remoteFlags{apiKey: "k"}, 0},
+	} {
+		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Second
+		_, transport, header, _, err := c.flags.parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := live.NewHTTPClient(transport)
+		req, err := http.NewRequest(http.MethodGet, srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = header
+		status := 0
+		if resp, err := client.Do(req); err == nil {
+			status = resp.StatusCode
+			resp.Body.Close()
+		}
+		if status != c.want {
+			t.Errorf("%+v: status %d, expected %d", c.flags, status, c.want)
+		}
+		client.CloseIdleConnections()
+	}
+
+	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"}, template: "/y/{name}-r{rank}"}
+	_, _, _, path, err := f.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a, want := range map[trace.Adapter]string{{Name: "a", Rank: 8}: "/y/a-r8", {Name: "b", Rank: 8}: "/x/b"} {
+		if got := path(a); got != want {
+			t.Errorf("path of %v: %s, expected %s", a, got, want)
+		}
+	}
+}

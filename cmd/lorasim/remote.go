@@ -1,0 +1,167 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/live/fleet"
+	"lorasim/trace"
+)
+
+// remoteFlags say how live workers are reached.
+type remoteFlags struct {
+	workers  []string
+	api      string
+	apiKey   string
+	headers  []string
+	insecure bool
+	caCert   string
+	loras    []string
+	template string
+	poll     time.Duration
+	connect  time.Duration
+}
+
+func (f *remoteFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringSliceVar(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces")
+	fs.StringVar(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm")
+	fs.StringVar(&f.apiKey, "api-key", os.Getenv("OPENAI_API_KEY"), "bearer token for the workers (default: $OPENAI_API_KEY)")
+	fs.Lookup("api-key").DefValue = "" // help shows no secrets
+	fs.StringArrayVar(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable")
+	fs.BoolVar(&f.insecure, "insecure", false, "do not verify the workers' TLS certificates")
+	fs.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)")
+	fs.DurationVar(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load")
+	fs.DurationVar(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect")
+	fs.StringArrayVar(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable")
+	fs.StringVar(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's")
+	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "poll-interval", "connect-timeout", "lora", "lora-path")
+}
+
+// urls are the workers of --worker-urls and the arguments.
+func (f *remoteFlags) urls(args []string) ([]string, error) {
+	var urls []string
+	for _, s := range append(append([]string(nil), f.workers...), strings.Split(strings.Join(args, ","), ",")...) {
+		if s == "" {
+			continue
+		}
+		u, err := fleet.ParseURL(s)
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, u)
+	}
+	if len(urls) == 0 {
+		return nil, errors.New("no workers: give --worker-urls (lorasim worker serves emulated ones)")
+	}
+	return urls, nil
+}
+
+// parse returns what the flags amount to.
+func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, path func(trace.Adapter) string, err error) {
+	if api, err = fleet.ParseAPI(f.api); err != nil {
+		return api, nil, nil, nil, fmt.Errorf("--worker-api: %w", err)
+	}
+	if f.poll <= 0 || f.connect <= 0 {
+		return api, nil, nil, nil, errors.New("--poll-interval and --connect-timeout must be above 0")
+	}
+	if t, err = f.transport(); err != nil {
+		return api, nil, nil, nil, err
+	}
+	h = http.Header{}
+	if f.apiKey != "" {
+		h.Set("Authorization", "Bearer "+f.apiKey)
+	}
+	for _, s := range f.headers {
+		name, value, ok := strings.Cut(s, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return api, nil, nil, nil, fmt.Errorf("--header %q: expected NAME:VALUE", s)
+		}
+		h.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	paths, err := loraPaths(f.loras)
+	if err != nil {
+		return api, nil, nil, nil, err
+	}
+	return api, t, h, func(a trace.Adapter) string {
+		if p, ok := paths[a.Name]; ok {
+			return p
+		}
+		return strings.NewReplacer("{name}", a.Name, "{rank}", strconv.Itoa(a.Rank)).Replace(f.template)
+	}, nil
+}
+
+// loraPaths reads NAME=PATH flags.
+func loraPaths(flags []string) (map[string]string, error) {
+	paths := map[string]string{}
+	for _, s := range flags {
+		name, path, ok := strings.Cut(s, "=")
+		if !ok || name == "" || path == "" {
+			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", s)
+		}
+		paths[name] = path
+	}
+	return paths, nil
+}
+
+func (f *remoteFlags) transport() (*http.Transport, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil // only hosts that are configured
+	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
+	if f.caCert != "" {
+		pem, err := os.ReadFile(f.caCert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--cacert: %s holds no certificate", f.caCert)
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	return t, nil
+}
+
+// cpuTime is the processor time that the program has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// log returns a printer of messages beside the progress; of equal messages it
+// prints a few.
+func (p *progress) log(w io.Writer) func(format string, args ...any) {
+	seen := map[string]int{}
+	return func(format string, args ...any) {
+		const most = 20
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if seen[format]++; seen[format] > most {
+			return
+		}
+		to := w
+		if p.box != nil {
+			to = p.box
+		}
+		fmt.Fprintf(to, "lorasim: "+format+"\n", args...)
+		if seen[format] == most {
+			fmt.Fprintln(to, "lorasim: further messages of this kind are left out")
+		}
+	}
+}

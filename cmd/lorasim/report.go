@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/report"
+	"lorasim/bench/result"
+	"lorasim/bench/sweep"
+	"lorasim/internal/atomicfile"
+)
+
+func newReport() *cobra.Command {
+	var (
+		o                  report.Options
+		out, png, svg, slo string
+		policies           string
+		at                 []string
+	)
+	cmd := &cobra.Command{
+		Use:   "report PATH... -o report.html",
+		Short: "Make one page to explore runs and sweeps, and figures for papers",
+		Long: `Report makes a single HTML file that needs no network: latency distributions,
+latency by adapter, queues and batches of each worker over time, where adapters
+lie, the plans with their reasons, curves of sweeps, and the result blocks.
+
+A PATH is the folder of a sweep, a scenario file (which is run, under each of
+--policies), a file of request records, a result file or a log. Of a sweep, one
+run per policy is simulated again to show it over time: that of the first seed
+at the middle of each axis, or where --at says.`,
+		Example: `  lorasim report out/ -o report.html
+  lorasim report out/ -o report.html --at migration_interval=5
+  lorasim report scenario.yaml --policies static,affinity-spill -o report.html
+  lorasim report bench.log live.parquet sim.json -o report.html
+  lorasim report out/ --svg figures       # figures alone`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" && png == "" && svg == "" {
+				return usage(errors.New("nothing to write: give -o FILE.html, --png DIR or --svg DIR"))
+			}
+			if err := reportOptions(&o, policies, at, slo); err != nil {
+				return usage(err)
+			}
+			p := newProgress(cmd.ErrOrStderr())
+			o.Progress = func(done, total int, what string) { p.set("running", int64(done), int64(total), what) }
+			page, warnings, err := report.Load(cmd.Context(), o, args...)
+			p.done()
+			for _, w := range warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "lorasim: warning:", w)
+			}
+			if err != nil {
+				return err
+			}
+			return writeReport(cmd, page, out, png, svg)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&out, "output", "o", "", "write the page to `file`")
+	fs.StringVar(&png, "png", "", "write each figure as PNG into `folder`")
+	fs.StringVar(&svg, "svg", "", "write each figure as SVG into `folder`")
+	fs.StringVar(&o.Title, "title", "", "title of the page")
+	group(cmd, outputHeading, "output", "png", "svg", "title")
+	fs.StringVar(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`")
+	fs.StringArrayVar(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated")
+	fs.BoolVar(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time")
+	fs.IntVar(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time")
+	fs.StringVar(&slo, "goodput", "", "scenario files: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
+	group(cmd, runHeading, "policies", "at", "no-runs", "max-runs", "goodput")
+	return cmd
+}
+
+func reportOptions(o *report.Options, policies string, at []string, slo string) (err error) {
+	if o.SLO, err = result.ParseSLO(slo); err != nil {
+		return fmt.Errorf("--goodput: %w", err)
+	}
+	if policies != "" {
+		a, err := sweep.ParseSet("policy=" + policies)
+		if err != nil {
+			return fmt.Errorf("--policies: %w", err)
+		}
+		o.Policies = a.Values
+	}
+	o.At = map[string]string{}
+	for _, text := range at {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("--at %q: expected KEY=VALUE", text)
+		}
+		o.At[key] = value
+	}
+	return nil
+}
+
+func writeReport(cmd *cobra.Command, page *report.Page, out, png, svg string) error {
+	for dir, format := range map[string]string{png: "png", svg: "svg"} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		files, err := page.WriteFigures(dir, format)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dir, f)); err != nil {
+				return err
+			}
+		}
+	}
+	if out == "" {
+		return nil
+	}
+	err := atomicfile.Write(out, func(f *atomicfile.File) error {
+		w := bufio.NewWriter(f)
+		if err := page.WriteHTML(w); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), out)
+	return err
+}

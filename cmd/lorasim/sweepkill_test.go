@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// lorasimCommand runs this test binary as lorasim, see TestMain.
+func lorasimCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Args[0] = "lorasim"
+	return cmd
+}
+
+// A sweep that is killed in its middle and called again gives, byte for byte,
+// what an uninterrupted one gives.
+func TestSweepSurvivesKill(t *testing.T) {
+	dir := t.TempDir()
+	args := func(out string) []string {
+		return []string{"sweep", "-o", filepath.Join(dir, out), "--name", "kill", "--num-prompts", "1000", "--seeds", "10",
+			"--set", "request_rate=4:16:2", "--policies", "static,least-loaded,affinity-spill"}
+	}
+	whole, err := lorasimCommand(args("whole")...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cells = 7 * 3 * 10
+	count := func() int {
+		done, err := filepath.Glob(filepath.Join(dir, "killed", "cells", "*.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(done)
+	}
+	cmd := lorasimCommand(args("killed")...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for count() < cells/5 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond) // there is no event to wait for in another process
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("the sweep was over before it could be killed")
+	}
+	if n := count(); n < cells/5 || n >= cells {
+		t.Fatalf("%d of %d cells were done when the sweep was killed", n, cells)
+	}
+	again, err := lorasimCommand(args("killed")...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(whole, again) {
+		t.Error("the tables differ")
+	}
+	names := 0
+	err = filepath.Walk(filepath.Join(dir, "whole"), func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		names++
+		rel, _ := filepath.Rel(filepath.Join(dir, "whole"), path)
+		a, err1 := os.ReadFile(path)
+		b, err2 := os.ReadFile(filepath.Join(dir, "killed", rel))
+		if err1 != nil || err2 != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s differs (%v, %v)", rel, err1, err2)
+		}
+		return nil
+	})
+	if err != nil || names != cells+7 {
+		t.Error(names, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "killed", "cells", ".*"))
+	if err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/emulate"
+	"lorasim/bench/scenario"
+	"lorasim/router"
+	"lorasim/trace"
+	"lorasim/trace/synth"
+)
+
+// workerFlags are the flags of lorasim worker beside the scenario's.
+type workerFlags struct {
+	listen, api, model, apiKey string
+	speed                      float64
+	loras                      []string
+	numAdapters                int
+	ranks                      string
+	eosEvery, streamInterval   int
+	streamOutput               bool
+}
+
+func newWorker() *cobra.Command {
+	var f workerFlags
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Serve an emulated worker: sglang's and vLLM's HTTP interfaces without a GPU",
+		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
+them, in real time or faster. Replies are made of tokens that depend only on the
+prompt. Several workers listen on consecutive ports.`,
+		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
+  lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
+  lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
+  lorasim worker --api vllm --time-scale 10                # ten times as fast`,
+	}
+	sf := addScenarioFlags(cmd, "cluster")
+	cmd.Flags().Lookup("num-workers").DefValue = "1"
+	cmd.Flags().Lookup("num-workers").Usage = "number of workers, on consecutive ports"
+	f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		sc, err := sf.scenario(cmd)
+		if err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("num-workers") && sf.file == "" {
+			sc.Cluster.NumWorkers = 1
+		}
+		cfgs, err := f.configs(&sc)
+		if err != nil {
+			return usage(err)
+		}
+		return f.serve(cmd, cfgs)
+	}
+	return cmd
+}
+
+func (f *workerFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one")
+	fs.StringVar(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm")
+	fs.Float64Var(&f.speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes")
+	fs.StringVar(&f.model, "served-model-name", "", "name of the base model (default: the profile's)")
+	fs.StringVar(&f.apiKey, "api-key", "", "bearer token that clients must send")
+	fs.IntVar(&f.eosEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget")
+	fs.IntVar(&f.streamInterval, "stream-interval", 1, "tokens per streamed event")
+	fs.BoolVar(&f.streamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far")
+	group(cmd, "Server", "listen", "api", "time-scale", "served-model-name", "api-key", "eos-every", "stream-interval", "stream-output")
+	fs.StringArrayVar(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable")
+	fs.IntVar(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start")
+	fs.StringVar(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn")
+	group(cmd, "Adapters", "lora", "num-adapters", "lora-ranks")
+}
+
+// configs are the configurations of the workers.
+func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
+	ps, err := sc.Profiles()
+	if err != nil {
+		return nil, err
+	}
+	api, err := emulate.ParseAPI(f.api)
+	if err != nil {
+		return nil, fmt.Errorf("--api: %w", err)
+	}
+	adapters, err := f.adapters(sc.Seed)
+	if err != nil {
+		return nil, err
+	}
+	home := router.Disk
+	if sc.Cluster.AdapterHome == "remote" {
+		home = router.Remote
+	}
+	cfgs := make([]emulate.Config, len(ps))
+	for i, p := range ps {
+		cfgs[i] = emulate.Config{Costs: p.Compile(), API: api, Speed: f.speed, ModelName: f.model, Adapters: adapters,
+			Home: home, EOSEvery: f.eosEvery, StreamInterval: f.streamInterval, StreamOutput: f.streamOutput, APIKey: f.apiKey}
+	}
+	return cfgs, nil
+}
+
+func (f *workerFlags) adapters(seed uint64) ([]emulate.Adapter, error) {
+	if f.numAdapters < 0 {
+		return nil, fmt.Errorf("--num-adapters is %d, expected >= 0", f.numAdapters)
+	}
+	ranks, err := synth.ParseRanks(f.ranks)
+	if err != nil {
+		return nil, fmt.Errorf("--lora-ranks: %w", err)
+	}
+	var as []emulate.Adapter
+	for _, a := range trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed)) {
+		as = append(as, emulate.Adapter{Name: a.Name, Path: a.Name, Rank: a.Rank})
+	}
+	for _, l := range f.loras {
+		name, path, ok := strings.Cut(l, "=")
+		if !ok {
+			path = name
+		}
+		if name == "" {
+			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", l)
+		}
+		as = append(as, emulate.Adapter{Name: name, Path: path})
+	}
+	return as, nil
+}
+
+// serve listens until the command is interrupted, then lets requests in flight
+// end for a moment.
+func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	servers := make([]*http.Server, 0, len(cfgs))
+	failed := make(chan error, len(cfgs))
+	defer func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		for _, s := range servers {
+			if s.Shutdown(grace) != nil {
+				s.Close()
+			}
+			s.Handler.(*emulate.Worker).Close()
+		}
+	}()
+	for i, cfg := range cfgs {
+		addr, err := nthPort(f.listen, i)
+		if err != nil {
+			return usage(fmt.Errorf("--listen: %w", err))
+		}
+		w, err := emulate.New(cfg)
+		if err != nil {
+			return usage(err)
+		}
+		s := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
+		servers = append(servers, s)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "listening on http://%s\n", l.Addr())
+		go func() { failed <- s.Serve(l) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return err
+	}
+}
+
+// nthPort is the address n ports after the given one; port 0 stays.
+func nthPort(addr string, n int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", fmt.Errorf("port %q, expected a number from 0 to 65535", port)
+	}
+	if p > 0 {
+		p += uint64(n)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(p, 10)), nil
+}
