@@ -76,7 +76,7 @@ func List() []Descriptor {
 			{"spill", "1", "s by which a worker without the adapter must be better"},
 		}, newPeriodic},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
-			{"interval", "60", "s between plans"},
+			{"interval", "10", "s between plans"},
 		}, newRankGroup},
 		{"min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)", []Option{
 			{"interval", "10", "s between plans"},
