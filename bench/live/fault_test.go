@@ -108,7 +108,7 @@ func TestWorkerHangs(t *testing.T) {
 	wl := workload(60, 2, 0.02)
 	victim := startProcess(t, faults{})
 	out := liveRun{urls: []string{victim.url, startProcess(t, faults{}).url}, wl: wl,
-		set: func(c *Config) { c.FirstToken, c.Idle = 500*time.Millisecond, 500*time.Millisecond },
+		set: func(c *Config) { c.FirstToken, c.Idle = 3*time.Second, 3*time.Second },
 		during: func(sent func() int64) {
 			for sent() < 30 {
 				time.Sleep(time.Millisecond)
