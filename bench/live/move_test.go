@@ -310,29 +310,38 @@ func TestDeathInMigration(t *testing.T) {
 	} {
 		t.Run(c.phase, func(t *testing.T) {
 			t.Parallel()
-			wl := long(workload(120, 2, 0.02))
-			var urls []string
-			for i := range 3 {
-				f := faults{Prompt: 26}
-				if i == c.victim {
-					f.DieOn = c.die
+			// On a busy machine requests may have ended before the plan comes.
+			for try := 0; !dieInMigration(t, c.victim, c.die); try++ {
+				if try == 4 {
+					t.Fatal("nobody died in 5 runs")
 				}
-				if i != 1 {
-					f.Loaded = 2
-				}
-				urls = append(urls, startProcess(t, f).url)
-			}
-			p := evacuate(2)
-			out := liveRun{urls: urls, wl: wl, router: p.router(3, 2), move: router.MoveRecompute}.run(context.Background(), t)
-			if ok := out.check(t, wl); ok != 120 {
-				t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
-			}
-			if out.fleet.Downs == 0 && c.die != "/unload_lora_adapter" {
-				t.Errorf("nobody died: %d plans applied, %d dropped, %d moved", p.applied, p.dropped, out.stats.Moved)
-			}
-			if dropped := c.die == "/load_lora_adapter"; (p.dropped > 0) != dropped {
-				t.Errorf("%d plans dropped", p.dropped)
 			}
 		})
 	}
+}
+
+// dieInMigration runs a migration in which a worker dies on a request for the
+// given path, checks what came of it, and says whether it did die.
+func dieInMigration(t *testing.T, victim int, path string) bool {
+	wl := long(workload(120, 2, 0.02))
+	var urls []string
+	for i := range 3 {
+		f := faults{Prompt: 26}
+		if i == victim {
+			f.DieOn = path
+		}
+		if i != 1 {
+			f.Loaded = 2
+		}
+		urls = append(urls, startProcess(t, f).url)
+	}
+	p := evacuate(2)
+	out := liveRun{urls: urls, wl: wl, router: p.router(3, 2), move: router.MoveRecompute}.run(context.Background(), t)
+	if ok := out.check(t, wl); ok != 120 {
+		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
+	}
+	if dropped := path == "/load_lora_adapter"; (p.dropped > 0) != dropped {
+		t.Errorf("%d plans dropped", p.dropped)
+	}
+	return out.fleet.Downs > 0 || path == "/unload_lora_adapter"
 }
