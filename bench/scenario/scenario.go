@@ -141,6 +141,6 @@ func Default() Scenario {
 			Profile:     "llama2-7b-24gb",
 			AdapterHome: "disk",
 		},
-		Routing: Routing{Policy: "affinity-spill", RequestMigration: string(router.MoveRecompute), Solver: "embedded"},
+		Routing: Routing{Policy: "period_mig", RequestMigration: string(router.MoveRecompute), Solver: "embedded"},
 	}
 }
