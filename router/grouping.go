@@ -86,11 +86,11 @@ func (g *grouping) moves(s *Situation, flows []ilp.Flow, workers []int32) []Move
 // for it is the embedded one with a budget of work, so that a simulation does
 // not depend on the machine; the time charged for it is modelled from the work.
 func solve(env *Env, p *ilp.Problem, interval float64) (*ilp.Solution, *Plan, error) {
-	solver, budget := env.Solver, ilp.Budget{Seed: env.Seed, Gap: 1e-4}
+	solver, budget := env.Solver, ilp.Budget{Seed: env.Seed, Gap: 1e-4, Work: int64(solveShare * interval / solveUnit)}
 	if solver == nil {
 		solver = ilp.Embedded{}
-		budget.Work = min(ilp.DefaultWork(p), int64(solveShare*interval/solveUnit))
-	} else {
+		budget.Work = min(ilp.DefaultWork(p), budget.Work)
+	} else { // the clock as well: its units of work are of very different length
 		budget.Time = seconds(solveShare * interval)
 	}
 	sol, err := solver.Solve(context.Background(), p, budget)
@@ -107,7 +107,7 @@ func solve(env *Env, p *ilp.Problem, interval float64) (*ilp.Solution, *Plan, er
 	}
 	return sol, &Plan{
 		Solver: sol.Solver, Objective: sol.Objective, Bound: sol.Bound, Stay: stay.Objective,
-		SolveTime: solveBase + solveUnit*float64(work),
+		SolveTime: min(solveBase+solveUnit*float64(work), solveShare*interval), // the budget ends it
 	}, nil
 }
 
