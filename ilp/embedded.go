@@ -25,7 +25,7 @@ func (Embedded) Name() string { return "embedded" }
 // millisecond for 2 workers and 200 requests, tens for 32 and 5000.
 func DefaultWork(p *Problem) int64 {
 	cells := int64(len(p.Workers)) * int64(p.Adapters)
-	return 15_000 + 150*cells
+	return 8_000 + 110*cells
 }
 
 // Solve implements Solver. It ends early at the gap asked for, when ctx ends,
