@@ -6,10 +6,10 @@
 #
 # report.png is a view of the page that this leaves in out/report.html.
 set -eu
-out=${1:?usage: docs/img/make.sh OUT}
-here=$(dirname "$0")
-mkdir -p "$out"
-go build -o "$out/lorasim" "$here/../../cmd/lorasim"
+mkdir -p "${1:?usage: docs/img/make.sh OUT}"
+out=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+(cd "$here/../.." && go build -o "$out/lorasim" ./cmd/lorasim)
 lorasim=$out/lorasim
 
 study() { # NAME METRIC PICTURE
