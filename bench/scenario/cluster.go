@@ -18,6 +18,9 @@ func (s *Scenario) Profiles() ([]*profile.Profile, error) {
 	if c.NumWorkers < 1 {
 		return nil, fmt.Errorf("num_workers is %d, expected >= 1", c.NumWorkers)
 	}
+	if !(c.LoadFailureRate >= 0 && c.LoadFailureRate < 1) {
+		return nil, fmt.Errorf("load_failure_rate is %v, expected a probability below 1", c.LoadFailureRate)
+	}
 	names := strings.Split(c.Profile, ",")
 	kinds := make([]*profile.Profile, len(names))
 	for i, name := range names {

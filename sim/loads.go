@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+)
+
+// ticket is a load beside the steps.
+type ticket struct {
+	row  int32
+	slot bool       // into the GPU slot that it holds already; else to host memory
+	ends tick.Ticks // when it is done
+}
+
+// loadNow loads an adapter into the slot that it has been given while no step
+// runs. It returns the time that takes; a load that fails is tried again, until
+// it has failed too often.
+func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
+	wait := w.loadTime(row)
+	r := &w.adapters.rows[row]
+	if r.fetch { // what is under way counts
+		wait += max(r.loadTo-w.s.now, 0)
+	}
+	for range maxFailures {
+		total += wait
+		if !w.loadFails() {
+			w.fetchHost(row)
+			w.setTier(row, router.GPU)
+			w.countLoad(total)
+			r.failures = 0
+			return total, true
+		}
+	}
+	w.dropSlot(row)
+	w.failWaiting(row, w.s.now+total)
+	return total, false
+}
+
+// maxFailures is how often a load is tried before the requests that wait for
+// the adapter fail.
+const maxFailures = 10
+
+// failWaiting fails the requests that wait for an adapter that does not load.
+func (w *worker) failWaiting(row int32, at tick.Ticks) {
+	for i := w.queue.byAdapter[row].head; i >= 0; i = w.queue.byAdapter[row].head {
+		w.dequeue(i)
+		w.leave(i)
+		w.s.finish(i, record.Failed, "its adapter does not load", at+w.costs.Overhead)
+	}
+	w.adapters.rows[row].failures = 0
+	w.settle(row)
+	w.roomMade()
+}
+
+// loadFails draws whether a load fails, and counts it.
+func (w *worker) loadFails() bool {
+	p := w.s.cfg.LoadFailures
+	if p <= 0 || w.s.rng.Float64() >= p {
+		return false
+	}
+	w.stats.Failures++
+	return true
+}
+
+// loadTime is how long a load into a GPU slot takes.
+func (w *worker) loadTime(row int32) tick.Ticks {
+	tier := w.v.Adapters[row].Tier
+	if w.adapters.rows[row].fetch {
+		tier = router.Host // by the time it is its turn
+	}
+	return w.costs.Load(w.s.adapters[row].Rank, tier)
+}
+
+func (w *worker) countLoad(t tick.Ticks) {
+	w.stats.Loads++
+	w.stats.LoadTime += t
+}
+
+// startLoad starts or queues the load of an adapter into a GPU slot beside the
+// steps; the caller has made sure that it can get one.
+func (w *worker) startLoad(row int32) {
+	w.takeSlot(row)
+	takes := w.loadTime(row)
+	w.fetchHost(row)
+	w.countLoad(takes)
+	w.adapters.rows[row].loading = true
+	w.v.SlotsIdle--
+	w.v.Adapters[row].Loading = true
+	w.enqueueLoad(row, true, takes)
+}
+
+// startFetch starts or queues bringing an adapter to host memory.
+func (w *worker) startFetch(row int32) {
+	rank := w.s.adapters[row].Rank
+	takes := w.costs.Load(rank, w.v.Adapters[row].Tier) - w.costs.Load(rank, router.Host)
+	w.fetchHost(row)
+	w.adapters.rows[row].fetch = true
+	w.enqueueLoad(row, false, takes)
+}
+
+// enqueueLoad books the loader, which does one thing at a time.
+func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
+	t := &w.adapters
+	r := &t.rows[row]
+	r.loadFrom = w.s.now
+	if n := len(t.queue); n > 0 {
+		r.loadFrom = t.queue[n-1].ends
+	}
+	r.loadTo = r.loadFrom + takes
+	t.queue = append(t.queue, ticket{row, slot, r.loadTo})
+	if len(t.queue) == 1 {
+		w.s.timers.set(w.loadTimer(), r.loadTo)
+	}
+}
+
+func (w *worker) loadTimer() int { return len(w.s.workers) + w.id }
+
+// endLoad ends the load under way and starts the next.
+func (w *worker) endLoad() {
+	t := &w.adapters
+	k := t.queue[0]
+	t.queue = append(t.queue[:0], t.queue[1:]...)
+	r := &t.rows[k.row]
+	if len(t.queue) > 0 {
+		w.s.timers.set(w.loadTimer(), t.queue[0].ends)
+	}
+	failed := w.loadFails()
+	if k.slot {
+		r.loading = false
+		w.v.Adapters[k.row].Loading = false
+		if r.active == 0 {
+			w.v.SlotsIdle++
+		}
+	} else {
+		r.fetch = false
+	}
+	switch {
+	case !failed && k.slot:
+		r.failures = 0
+		w.setTier(k.row, router.GPU)
+	case !failed:
+		w.setTier(k.row, max(w.v.Adapters[k.row].Tier, router.Host)) // it may have got a slot meanwhile
+	default:
+		w.loadFailed(k)
+	}
+	w.settle(k.row)
+	if w.queue.n > 0 {
+		w.roomMade()
+	}
+}
+
+// loadFailed undoes a load that failed. Requests that wait for the adapter try
+// again; the router is told.
+func (w *worker) loadFailed(k ticket) {
+	t := &w.adapters
+	r := &t.rows[k.row]
+	if r.active > 0 || !k.slot && r.slot {
+		// a step has counted on it: by its end a second try has succeeded
+		w.setTier(k.row, router.GPU)
+		return
+	}
+	if k.slot {
+		w.dropSlot(k.row)
+	}
+	if w.v.Adapters[k.row].Tier < router.Host {
+		t.hosts--
+	}
+	if r.failures++; r.failures >= maxFailures {
+		w.failWaiting(k.row, w.s.now)
+	}
+	if w.s.plan.watcher != nil {
+		w.s.plan.watcher.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: k.row})
+	}
+}
+
+// dropSlot takes the GPU slot from a row that no request uses.
+func (w *worker) dropSlot(row int32) {
+	t := &w.adapters
+	for k, r := range t.slots {
+		if r == row {
+			t.slots[k] = t.slots[len(t.slots)-1]
+			t.slots = t.slots[:len(t.slots)-1]
+			break
+		}
+	}
+	t.rows[row].slot = false
+	w.v.SlotsIdle--
+	w.v.SlotsUsed = len(t.slots)
+	if row == t.drained {
+		t.drained = -1
+	}
+}
+
+// bring makes an adapter come to the worker because a plan says so: to host
+// memory, and to a GPU slot if one is free.
+func (w *worker) bring(row int32) {
+	r := &w.adapters.rows[row]
+	r.leaving = false
+	switch {
+	case r.slot || r.fetching():
+	case len(w.adapters.slots) < w.eng.MaxLorasPerBatch:
+		w.startLoad(row)
+	case w.v.Adapters[row].Tier < router.Host:
+		w.startFetch(row)
+	}
+}
+
+// release makes an adapter go as soon as nobody needs it.
+func (w *worker) release(row int32) {
+	w.adapters.rows[row].leaving = true
+	w.settle(row)
+}
+
+// settle drops an adapter that is to go once no request on the worker uses it.
+func (w *worker) settle(row int32) {
+	r := &w.adapters.rows[row]
+	if !r.leaving || r.active > 0 || r.fetching() || w.queue.byAdapter[row].at >= 0 || !w.isLoRA(row) {
+		return
+	}
+	r.leaving = false
+	if r.slot {
+		w.dropSlot(row)
+		w.roomMade()
+	}
+	if w.v.Adapters[row].Tier >= router.Host {
+		w.adapters.hosts--
+		w.setTier(row, w.s.cfg.Home)
+	}
+}
+
+// prefetch starts loading the adapter of a request that has just come, if that
+// costs no other waiting request its adapter.
+func (w *worker) prefetch(row int32) {
+	t := &w.adapters
+	if !w.isLoRA(row) || t.rows[row].slot || t.rows[row].fetch {
+		return
+	}
+	if len(t.slots) >= w.eng.MaxLorasPerBatch {
+		if k := w.victim(); k < 0 || w.queue.byAdapter[t.slots[k]].at >= 0 {
+			return
+		}
+	}
+	w.startLoad(row)
+}
