@@ -5,6 +5,7 @@ import (
 
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -126,7 +127,9 @@ func TestPlansLoseNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.run(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // a run that does not end is a fault
+		defer cancel()
+		if err := s.run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		checkEmpty(t, s)

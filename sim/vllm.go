@@ -43,7 +43,7 @@ func (w *worker) beginVLLM() {
 			w.phase = idle
 			return
 		}
-		if w.stats.Retractions == preempted { // nothing that happened just now made room
+		if w.stats.Retractions == preempted && (!w.retry || w.full) { // nothing that happened just now made room
 			w.giveUp()
 		}
 	}
@@ -60,6 +60,12 @@ func (w *worker) beginMixed(admits bool) bool {
 		i := w.chunked
 		n := w.nextChunk(i, budget)
 		if !w.fits(i, n) {
+			if len(w.batch) == 0 && w.held == 0 { // it has all there is: it came from another worker with more tokens than fit
+				w.dropChunked()
+				w.leave(i)
+				w.s.finish(i, record.Failed, "out of KV cache", w.s.now+w.costs.Overhead)
+				return false
+			}
 			w.preemptChunked()
 			return false
 		}
@@ -196,6 +202,13 @@ func (w *worker) preempt() {
 // preemptChunked takes back the request whose prompt is partly prefilled.
 func (w *worker) preemptChunked() {
 	i := w.chunked
+	w.dropChunked()
+	w.requeue(i)
+}
+
+// dropChunked takes that request out of the worker.
+func (w *worker) dropChunked() {
+	i := w.chunked
 	r := &w.s.reqs[i]
 	w.chunked = -1
 	w.kv.release(int64(r.prefilled))
@@ -205,7 +218,7 @@ func (w *worker) preemptChunked() {
 	w.countAdapter(r.adapter, -1, 0)
 	w.deactivate(r.adapter)
 	w.settle(r.adapter)
-	w.requeue(i)
+	w.full, w.retry = false, true
 }
 
 // requeue puts a preempted request at the head of the queue.
