@@ -23,7 +23,8 @@ func Load(file string) (Scenario, error) {
 }
 
 // Parse reads a scenario from YAML on top of the defaults; where names it in
-// errors. Unknown keys are errors that name the nearest known one.
+// errors. Unknown keys are errors that name the nearest known one. Of a sweep it
+// takes the scenario that the sweep varies.
 func Parse(data []byte, where string) (Scenario, error) {
 	sc := Default()
 	f, err := parser.ParseBytes(data, 0)
@@ -34,6 +35,12 @@ func Parse(data []byte, where string) (Scenario, error) {
 		return sc, fmt.Errorf("scenario %s: %d documents, expected one", where, len(f.Docs))
 	}
 	if len(f.Docs) == 1 && f.Docs[0].Body != nil {
+		if part := scenarioPart(f.Docs[0].Body); part != nil {
+			if sc, err = ParseNode(part); err != nil {
+				return sc, fmt.Errorf("%s: %w", where, err)
+			}
+			return sc, nil
+		}
 		if err := checkKeys(f.Docs[0].Body, ""); err != nil {
 			return sc, fmt.Errorf("scenario %s:%w", where, err)
 		}
@@ -42,6 +49,18 @@ func Parse(data []byte, where string) (Scenario, error) {
 		}
 	}
 	return sc, nil
+}
+
+// scenarioPart is what a sweep file has under "scenario"; nil in other files.
+func scenarioPart(root ast.Node) ast.Node {
+	if m, ok := root.(*ast.MappingNode); ok {
+		for _, p := range m.Values {
+			if p.Key.String() == "scenario" {
+				return p.Value
+			}
+		}
+	}
+	return nil
 }
 
 // checkKeys finds keys that no setting has; the error begins with the line.
