@@ -18,13 +18,12 @@ func (p *periodic) Plan(s *Situation) *Plan {
 	if g == nil {
 		return nil
 	}
+	if plan := p.notWorthIt(g.p); plan != nil {
+		return plan
+	}
 	sol, plan, err := solve(&p.env, g.p, p.interval)
 	if err != nil {
 		return &Plan{Reason: err.Error()}
-	}
-	if plan.Stay < p.busy*p.horizon {
-		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s", plan.Stay, p.horizon)
-		return plan
 	}
 	gain := plan.Stay - plan.Objective
 	if needed := p.margin * plan.Stay; gain <= needed {
@@ -39,6 +38,26 @@ func (p *periodic) Plan(s *Situation) *Plan {
 	plan.Load, plan.Unload = p.aim(p.placement(g, sol))
 	plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 	return plan
+}
+
+// notWorthIt returns a plan to stay where that needs no solver: the workers have
+// little to do, or even the bound on what can be reached gains too little.
+func (p *periodic) notWorthIt(pr *ilp.Problem) *Plan {
+	stay, err := ilp.Evaluate(pr, ilp.StayFlows(pr))
+	if err != nil {
+		return nil // the solver says what is wrong
+	}
+	plan := &Plan{Objective: stay.Objective, Stay: stay.Objective, SolveTime: solveBase}
+	if stay.Objective < p.busy*p.horizon {
+		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s", stay.Objective, p.horizon)
+		return plan
+	}
+	plan.Bound = ilp.LowerBound(pr)
+	if gain := stay.Objective - plan.Bound; gain <= p.margin*stay.Objective {
+		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%", max(gain, 0), stay.Objective, 100*p.margin)
+		return plan
+	}
+	return nil
 }
 
 // atHand leaves out moves to where the adapter is not even in host memory: the
