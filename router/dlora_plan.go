@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -113,42 +114,32 @@ func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 	}
 	fill := func(j int32) float64 { return float64(v.Workers[j].KVUsed) / float64(max(v.Workers[j].KVCapacity, 1)) }
 	load := func(j int32) float64 { return float64(v.Workers[j].Load()) }
-	full, empty := most(up, fill), least1(up, fill)
+	full, empty := mostOf(up, fill), fewestOf(up, fill)
 	if fill(full) >= dloraKVFull && fill(empty) < dloraKVFull {
 		return []int32{full, empty}, fmt.Sprintf("KV cache of worker %d is %.0f %% full, of worker %d %.0f %%",
 			full, 100*fill(full), empty, 100*fill(empty))
 	}
-	busiest := most(up, load)
+	busiest := mostOf(up, load)
 	others := slices.DeleteFunc(slices.Clone(up), func(j int32) bool { return j == busiest })
 	mean := 0.0
 	for _, j := range others {
 		mean += load(j) / float64(len(others))
 	}
-	idlest := least1(others, load)
+	idlest := fewestOf(others, load)
 	if delta := load(busiest) - mean; delta < p.threshold || load(idlest) > mean {
 		return nil, ""
 	}
 	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the others %.1f on average", busiest, load(busiest), mean)
 }
 
-// most and least1 return the first of the workers with the largest, or
+// mostOf and fewestOf return the first of the workers with the largest, or
 // smallest, value.
-func most(ws []int32, value func(int32) float64) int32 {
-	return slices.MaxFunc(ws, func(a, b int32) int { return compare(value(a), value(b)) })
+func mostOf(ws []int32, value func(int32) float64) int32 {
+	return slices.MaxFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
 }
 
-func least1(ws []int32, value func(int32) float64) int32 {
-	return slices.MinFunc(ws, func(a, b int32) int { return compare(value(a), value(b)) })
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+func fewestOf(ws []int32, value func(int32) float64) int32 {
+	return slices.MinFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
 }
 
 // problem is dLoRA's migration problem for the chosen workers.

@@ -63,18 +63,17 @@ func log2(n int64) uint8 {
 // youngest move: they have the most before them.
 func (g *grouping) moves(s *Situation, flows []ilp.Flow, workers []int32) []Move {
 	var ms []Move
-	left := make([]int, len(g.members))
-	for n, m := range g.members {
+	next := make([]int, len(g.members)) // member of each group that moves next
+	for _, m := range g.members {
 		slices.SortStableFunc(m, func(a, b int) int { return cmp.Compare(s.Requests[a].Age, s.Requests[b].Age) })
-		left[n] = 0
 	}
 	for _, f := range flows {
 		if int(f.Group) >= len(g.members) || f.Worker == g.p.Groups[f.Group].Worker {
 			continue
 		}
 		for range f.Count {
-			a := &s.Requests[g.members[f.Group][left[f.Group]]]
-			left[f.Group]++
+			a := &s.Requests[g.members[f.Group][next[f.Group]]]
+			next[f.Group]++
 			ms = append(ms, Move{ID: a.ID, From: a.Worker, To: workers[f.Worker]})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/trace"
@@ -23,6 +24,14 @@ type PlanRecord struct {
 // and not used further.
 type PlanObserver interface {
 	Plan(r *PlanRecord)
+}
+
+// PassPlan hands a plan on to the next observer, if it wants to see plans: for
+// observers that stand before others.
+func PassPlan(next record.Observer, r *PlanRecord) {
+	if o, ok := next.(PlanObserver); ok {
+		o.Plan(r)
+	}
 }
 
 // pendingPlan is a plan whose solving time is not over.
@@ -192,9 +201,7 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
-	if o, ok := s.obs.(PlanObserver); ok {
-		o.Plan(rec)
-	}
+	PassPlan(s.obs, rec)
 }
 
 var errDown = errors.New("a worker that the plan needs is down")

@@ -243,29 +243,3 @@ func (w *worker) outOfMemory() {
 	w.leave(i)
 	w.s.finish(i, record.Failed, "out of KV cache", w.s.now+w.costs.Overhead)
 }
-
-// pushFront puts request i before all others, and first of its adapter's.
-func (q *queue) pushFront(reqs []request, i int32) {
-	r := &reqs[i]
-	q.n++
-	q.front--
-	r.seq = q.front
-	r.prev, r.next = -1, q.head
-	if q.head >= 0 {
-		reqs[q.head].prev = i
-	} else {
-		q.tail = i
-	}
-	q.head = i
-
-	a := &q.byAdapter[r.adapter]
-	r.aprev, r.anext = -1, a.head
-	if a.head >= 0 {
-		reqs[a.head].aprev = i
-	} else {
-		a.tail = i
-		a.at = int32(len(q.waiting))
-		q.waiting = append(q.waiting, r.adapter)
-	}
-	a.head = i
-}

@@ -27,11 +27,7 @@ func (o *oracleObserver) Done(r *record.Request) {
 }
 
 // Plan implements sim.PlanObserver.
-func (o *oracleObserver) Plan(r *sim.PlanRecord) {
-	if next, ok := o.Observer.(sim.PlanObserver); ok {
-		next.Plan(r)
-	}
-}
+func (o *oracleObserver) Plan(r *sim.PlanRecord) { sim.PassPlan(o.Observer, r) }
 
 // bound compares the run with what perfect knowledge could have reached; nil if
 // no request ended well.

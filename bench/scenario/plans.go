@@ -35,9 +35,7 @@ func (p *plansFile) Plan(r *sim.PlanRecord) {
 	if p.err == nil {
 		p.err = p.json.Encode(r)
 	}
-	if next, ok := p.Observer.(sim.PlanObserver); ok {
-		next.Plan(r)
-	}
+	sim.PassPlan(p.Observer, r)
 }
 
 func (p *plansFile) close() error {

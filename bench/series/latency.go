@@ -76,10 +76,4 @@ func (o *latencyObserver) Done(r *record.Request) {
 }
 
 // Plan implements sim.PlanObserver for the next observer.
-func (o *latencyObserver) Plan(p *sim.PlanRecord) { passPlan(o.Observer, p) }
-
-func passPlan(next record.Observer, p *sim.PlanRecord) {
-	if po, ok := next.(sim.PlanObserver); ok {
-		po.Plan(p)
-	}
-}
+func (o *latencyObserver) Plan(p *sim.PlanRecord) { sim.PassPlan(o.Observer, p) }

@@ -103,7 +103,7 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	r.series.thin()
 	r.series.Plans = append(r.series.Plans, newPlan(p))
-	passPlan(r.Observer, p)
+	sim.PassPlan(r.Observer, p)
 }
 
 // Done implements record.Observer.

@@ -14,6 +14,7 @@
 package oracle
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -40,15 +41,7 @@ func Of(requests []Request, workers []*profile.Costs) Bound {
 		return Bound{}
 	}
 	rs := slices.Clone(requests)
-	slices.SortStableFunc(rs, func(a, b Request) int {
-		switch {
-		case a.Release < b.Release:
-			return -1
-		case a.Release > b.Release:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(rs, func(a, b Request) int { return cmp.Compare(a.Release, b.Release) })
 	kinds := distinct(workers)
 	longest := int64(0)
 	for _, r := range rs {
