@@ -45,40 +45,15 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		return nil, err
 	}
 	defer in.Close()
-	ps, err := s.Profiles()
-	if err != nil {
-		return nil, err
-	}
-	rt, err := s.Router(ps, in.Adapters())
-	if err != nil {
-		return nil, err
-	}
-	home, err := s.Cluster.home()
-	if err != nil {
-		return nil, err
-	}
-	outages, err := s.Cluster.outages()
-	if err != nil {
-		return nil, err
-	}
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: s.Cluster.NumWorkers, Adapters: in.Adapters(),
 		SLO: o.SLO, KeepRecords: o.KeepRecords,
 	})
-	cfg := sim.Config{
-		Source: in.Source, Workers: compile(ps), Router: rt, Observer: collector,
-		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
-		Staleness: s.Routing.ViewStaleness, Home: home, TokenTimes: o.TokenTimes,
-		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
-		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
+	cfg, err := s.config(in, o)
+	if err != nil {
+		return nil, err
 	}
-	if o.Running != nil {
-		total := int64(0)
-		if sized, ok := in.Source.(trace.Sized); ok {
-			total = sized.Len()
-		}
-		cfg.Progress = func(done int64, now float64) { o.Running(done, total, now) }
-	}
+	cfg.Observer = collector
 	var file *recordsFile
 	if o.RecordsFile != "" {
 		if file, err = newRecordsFile(o.RecordsFile, in.Source, collector); err != nil {
@@ -122,6 +97,41 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
 	return res, nil
+}
+
+// config is the simulation that the scenario describes, without an observer.
+func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
+	ps, err := s.Profiles()
+	if err != nil {
+		return sim.Config{}, err
+	}
+	rt, err := s.Router(ps, in.Adapters())
+	if err != nil {
+		return sim.Config{}, err
+	}
+	home, err := s.Cluster.home()
+	if err != nil {
+		return sim.Config{}, err
+	}
+	outages, err := s.Cluster.outages()
+	if err != nil {
+		return sim.Config{}, err
+	}
+	cfg := sim.Config{
+		Source: in.Source, Workers: compile(ps), Router: rt,
+		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
+		Staleness: s.Routing.ViewStaleness, Home: home, TokenTimes: o.TokenTimes,
+		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
+		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
+	}
+	if o.Running != nil {
+		total := int64(0)
+		if sized, ok := in.Source.(trace.Sized); ok {
+			total = sized.Len()
+		}
+		cfg.Progress = func(done int64, now float64) { o.Running(done, total, now) }
+	}
+	return cfg, nil
 }
 
 // input is the workload of the run.
