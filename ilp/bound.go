@@ -11,11 +11,12 @@ import (
 // the least T + weighted moves that passes all of these tests:
 //
 //   - the average: all work, plus the moves that workers above T force, plus
-//     the overflow of pages that no worker has room for, spread evenly. A
-//     worker is relieved of its surplus at the lowest cost per second of work,
-//     splitting requests, which relaxes slots and integrality;
+//     the overflow of pages that no worker has room for, on the slowest worker,
+//     is no more than all workers do in T, each at its speed. A worker is
+//     relieved of its surplus at the lowest cost per second of work, splitting
+//     requests, which relaxes slots and integrality;
 //   - the work of a worker that cannot be avoided: its Base;
-//   - the longest single request;
+//   - the longest single request, where it is or on the fastest worker;
 //   - the limit on moves: relieving the workers above T, longest requests
 //     first and splitting them, takes no more moves than are allowed.
 //
@@ -42,38 +43,52 @@ func LowerBound(p *Problem) float64 {
 
 type bounder struct {
 	p       *Problem
-	total   float64 // s of all requests and bases, and of overflow that cannot be avoided
+	total   float64 // work of all requests and bases, and of overflow that cannot be avoided, in s at speed 1
 	least   float64 // T cannot be lower
 	stay    float64 // T if nothing moves
 	load    []float64
-	work    []curve // by worker: extra work on others for relieving it
-	moves   []curve // by worker: requests moved to relieve it
+	speed   []float64 // by worker
+	speeds  float64   // their sum
+	work    []curve   // by worker: extra work on others for relieving it
+	moves   []curve   // by worker: requests moved to relieve it
 	limited bool
 }
 
 func newBounder(p *Problem) *bounder {
 	n := len(p.Workers)
-	b := &bounder{p: p, load: make([]float64, n), work: make([]curve, n), moves: make([]curve, n), limited: p.MaxMoves > 0}
+	b := &bounder{p: p, load: make([]float64, n), speed: make([]float64, n), work: make([]curve, n), moves: make([]curve, n), limited: p.MaxMoves > 0}
 	pages := make([]float64, n)
 	groups := make([][]int32, n)
 	sum, room := 0.0, 0.0
+	slowest, fastest := math.Inf(1), 0.0 // fastest: of those that take requests
 	for j := range p.Workers {
-		b.load[j] = p.Workers[j].Base
-		b.least = math.Max(b.least, p.Workers[j].Base)
+		w := &p.Workers[j]
+		b.load[j] = w.Base
+		b.least = math.Max(b.least, w.Base)
+		b.speed[j] = w.speed()
+		b.speeds += b.speed[j]
+		slowest = math.Min(slowest, b.speed[j])
+		if !w.Closed {
+			fastest = math.Max(fastest, b.speed[j])
+		}
 	}
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		n := float64(g.Count)
-		b.load[g.Worker] += n * g.Work
+		b.load[g.Worker] += n * g.Work / b.speed[g.Worker]
 		pages[g.Worker] += n * g.Pages
 		sum += n * g.Pages
-		b.least = math.Max(b.least, g.Work)
+		longest := g.Work / b.speed[g.Worker]
+		if fastest > 0 {
+			longest = math.Min(longest, (g.Work+g.Move)/fastest)
+		}
+		b.least = math.Max(b.least, longest)
 		if g.Work > 0 {
 			groups[g.Worker] = append(groups[g.Worker], int32(i))
 		}
 	}
 	for j := range p.Workers {
-		b.total += b.load[j]
+		b.total += b.load[j] * b.speed[j]
 		room += p.Workers[j].Pages
 		busy := b.load[j]
 		if p.PageRate > 0 {
@@ -91,7 +106,7 @@ func newBounder(p *Problem) *bounder {
 		}
 	}
 	if p.PageRate > 0 {
-		b.total += math.Max(0, sum-room) / p.PageRate
+		b.total += math.Max(0, sum-room) / p.PageRate * slowest
 	}
 	return b
 }
@@ -101,10 +116,10 @@ func (b *bounder) possible(t float64) bool {
 	sum := b.total
 	for j, load := range b.load {
 		if load > t {
-			sum += b.work[j].at(load - t)
+			sum += b.work[j].at((load - t) * b.speed[j])
 		}
 	}
-	if sum > t*float64(len(b.load)) {
+	if sum > t*b.speeds {
 		return false
 	}
 	return !b.limited || b.forced(t) <= float64(b.p.MaxMoves)*(1+1e-9)
@@ -115,7 +130,7 @@ func (b *bounder) forced(t float64) float64 {
 	sum := 0.0
 	for j, load := range b.load {
 		if load > t {
-			sum += b.moves[j].at(load - t)
+			sum += b.moves[j].at((load - t) * b.speed[j])
 		}
 	}
 	return sum

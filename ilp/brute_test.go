@@ -17,7 +17,8 @@ var (
 )
 
 // problems draws valid problems with every feature of the model: loading times,
-// weights, bases, closed workers, pages, a limit on moves, virtual groups.
+// weights, bases, unequal speeds, closed workers, pages, a limit on moves, virtual
+// groups.
 func problems(z size) *rapid.Generator[*Problem] {
 	return rapid.Custom(func(t *rapid.T) *Problem {
 		times := rapid.SampledFrom([]float64{0, 0.05, 0.5, 1, 1.25, 2, 3.141, 7})
@@ -36,9 +37,13 @@ func problems(z size) *rapid.Generator[*Problem] {
 			p.Groups = append(p.Groups, g)
 			at[g.Worker][g.Adapter] = true
 		}
+		uneven := rapid.Bool().Draw(t, "uneven")
 		for w := range j {
 			v := Worker{Slots: len(at[w]) + rapid.IntRange(0, 2).Draw(t, "slots"), Pages: float64(rapid.IntRange(0, 200).Draw(t, "room")),
 				Closed: rapid.IntRange(0, 7).Draw(t, "closed") == 0}
+			if uneven {
+				v.Speed = rapid.SampledFrom([]float64{0, 0.25, 1, 1.7, 3}).Draw(t, "speed")
+			}
 			if rapid.IntRange(0, 3).Draw(t, "busy") == 0 {
 				v.Base = times.Draw(t, "base")
 			}
@@ -98,17 +103,21 @@ func plainly(p *Problem, groups, at []int) float64 {
 	t, moves, loads := 0.0, 0, 0
 	for j, w := range p.Workers {
 		busy, pages := w.Base, 0.0
+		speed := w.Speed
+		if speed == 0 {
+			speed = 1
+		}
 		here := make([]bool, p.Adapters)
 		for i, to := range at {
 			if to != j {
 				continue
 			}
 			g := p.Groups[groups[i]]
-			busy += g.Work
+			busy += g.Work / speed
 			pages += g.Pages
 			here[g.Adapter] = true
 			if int(g.Worker) != j {
-				busy += g.Move
+				busy += g.Move / speed
 				if w.Closed {
 					return math.Inf(1)
 				}

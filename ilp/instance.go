@@ -28,6 +28,7 @@ type Instance struct {
 
 // InstanceWorker is a worker of an instance.
 type InstanceWorker struct {
+	Speed    float64 `json:"speed,omitempty"` // against the execution times; 0: 1
 	Slots    int     `json:"slots"`
 	KVPages  int64   `json:"kv_pages"`
 	Resident []int32 `json:"resident"`
@@ -114,6 +115,8 @@ func (in *Instance) Check() error {
 	}
 	for j, w := range in.Workers {
 		switch {
+		case !finite(w.Speed):
+			return fmt.Errorf("workers[%d]: speed is %v, expected a number >= 0", j, w.Speed)
 		case w.Slots < 0:
 			return fmt.Errorf("workers[%d]: slots is %d, expected >= 0", j, w.Slots)
 		case w.KVPages < 0:
@@ -146,7 +149,7 @@ func (in *Instance) Problem() (*Problem, [][]int) {
 	for _, w := range in.Workers {
 		res := slices.Clone(w.Resident)
 		slices.Sort(res)
-		p.Workers = append(p.Workers, Worker{Slots: w.Slots, Pages: float64(w.KVPages), Resident: slices.Compact(res)})
+		p.Workers = append(p.Workers, Worker{Speed: w.Speed, Slots: w.Slots, Pages: float64(w.KVPages), Resident: slices.Compact(res)})
 	}
 	order := make([]int, len(in.Requests))
 	for i := range order {

@@ -61,6 +61,7 @@ func TestReadInstanceErrors(t *testing.T) {
 		{"bandwidth", "4096", "-1", "bandwidth_pages_per_s is -1: expected numbers >= 0"},
 		{"exec time", "2.5", "-2.5", "adapters[0]: exec_time_s is -2.5, expected a number >= 0"},
 		{"kv pages", `"kv_pages": 50`, `"kv_pages": -50`, "workers[1]: kv_pages is -50, expected >= 0"},
+		{"speed", `"slots": 1`, `"slots": 1, "speed": -2`, "workers[1]: speed is -2, expected a number >= 0"},
 		{"slots", `"slots": 1`, `"slots": -1`, "workers[1]: slots is -1, expected >= 0"},
 		{"resident", `"resident": [1]`, `"resident": [2]`, "workers[1]: resident adapter 2, expected 0 to 1"},
 		{"adapter", `"adapter": 1, "worker": 1`, `"adapter": 2, "worker": 1`, "requests[1]: adapter 2, expected 0 to 1"},

@@ -15,8 +15,9 @@ const pairAdapters = 12
 // number of requests of each adapter that cross over. A node is bounded by the
 // linear relaxation, which for two workers is a continuous knapsack: the busier
 // worker sheds work, in the order of what moving it costs for each second of it,
-// until the two are even. Pages enter only by the overflow that no assignment
-// avoids, evenly divided, which no assignment can better.
+// until the two are even; at any speeds, work sent the other way would only come on
+// top. Pages enter only by the overflow that no assignment avoids, evenly divided,
+// which no assignment can better where the speeds are equal; else not at all.
 type pair struct {
 	p        *Problem
 	items    []pairItem
@@ -108,7 +109,7 @@ func newPair(s *search, gap float64, work int64) *pair {
 		e.load[j] += p.Workers[j].Base
 		room += p.Workers[j].Pages
 	}
-	if p.PageRate > 0 {
+	if p.PageRate > 0 && s.speed[0] == s.speed[1] {
 		e.overflow = math.Max(0, pages-room) / p.PageRate
 	}
 	e.sortItems()
@@ -134,8 +135,8 @@ func (e *pair) set(i int, n int64, by int64) {
 	}
 	it := &e.items[i]
 	d := float64(n * by)
-	e.load[h] -= d * it.work
-	e.load[1-h] += d * (it.work + it.move[h])
+	e.load[h] -= d * it.work / e.search.speed[h]
+	e.load[1-h] += d * (it.work + it.move[h]) / e.search.speed[1-h]
 	e.moves += n * by * it.moving[h]
 }
 

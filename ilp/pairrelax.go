@@ -21,7 +21,7 @@ func (e *pair) itemsOf(s *search, k int32) []int {
 	for _, c := range s.of[k] {
 		cc := &s.classes[c]
 		h := cc.home
-		e.load[h] += cc.work * float64(cc.count)
+		e.load[h] += cc.work * float64(cc.count) / s.speed[h]
 		at := slices.IndexFunc(list, func(i int) bool { return e.items[i].work == cc.work && e.items[i].class[h] < 0 })
 		if at < 0 {
 			at = len(list)
@@ -87,13 +87,14 @@ func (e *pair) relax() relaxed {
 			continue
 		}
 		it := &e.items[i]
-		q := (a - b - e.overflow) / (2*it.work + it.move[h])
+		off, on := it.work/e.search.speed[h], (it.work+it.move[h])/e.search.speed[1-h]
+		q := (a - b - e.overflow) / (off + on)
 		if n := float64(it.count[h]); q > n {
-			a -= n * it.work
-			b += n * (it.work + it.move[h])
+			a -= n * off
+			b += n * on
 			continue
 		}
-		return relaxed{e.extra + a - q*it.work, h, r, q}
+		return relaxed{e.extra + a - q*off, h, r, q}
 	}
 	return relaxed{e.extra + math.Max(a, (a+b+e.overflow)/2), h, len(e.order[h]), 0}
 }

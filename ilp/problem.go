@@ -19,14 +19,14 @@
 //
 // where, for every worker,
 //
-//	T >= Base_j + sum_g f_gj * (Work_g + [s(g) != j] Move_g)
+//	T >= Base_j + sum_g f_gj * (Work_g + [s(g) != j] Move_g) / Speed_j
 //	     + sum_{k not resident} y_kj * Load_kj + z_j
 //	z_j >= (sum_g f_gj * Pages_g - Pages_j) / PageRate,  z_j >= 0
 //	sum_k y_kj <= Slots_j
 //
 // and moves (requests that change their worker) <= MaxMoves. dLoRA's own
 // formulation is the case Work = mean execution time of the adapter, Move =
-// alpha, no loading times, no weights.
+// alpha, no loading times, no weights, one speed.
 package ilp
 
 import (
@@ -55,9 +55,10 @@ type Problem struct {
 
 // Worker is one worker.
 type Worker struct {
+	Speed    float64 // s of Work and Move done per s; 0: 1
 	Slots    int     // adapters that may have requests there at a time
 	Pages    float64 // KV capacity
-	Base     float64 // s of work that no decision changes
+	Base     float64 // s of its own time that no decision changes
 	Resident []int32 // adapters whose weights are there, ascending
 	Closed   bool    // takes no requests that are not there already
 }
@@ -67,8 +68,8 @@ type Group struct {
 	Adapter int32
 	Worker  int32 // where they are
 	Count   int64
-	Work    float64 // s of a worker's time for each of them
-	Move    float64 // s that each costs its new worker in addition
+	Work    float64 // s of the time of a worker of speed 1 for each of them
+	Move    float64 // s that each costs its new worker in addition, likewise
 	Pages   float64 // KV pages of each, on average
 	// Virtual requests stand for ones to come: sending them elsewhere is no move.
 	Virtual bool
@@ -120,7 +121,15 @@ func (p *Problem) load(k, j int) float64 {
 	return p.Load[k*len(p.Workers)+j]
 }
 
-// Resident says whether adapter k is resident on worker j.
+// speed is what a worker does per s.
+func (w *Worker) speed() float64 {
+	if w.Speed == 0 {
+		return 1
+	}
+	return w.Speed
+}
+
+// resident says whether adapter k is resident on worker j.
 func (w *Worker) resident(k int32) bool {
 	_, ok := slices.BinarySearch(w.Resident, k)
 	return ok
@@ -161,8 +170,8 @@ func (p *Problem) Check() error {
 
 func (p *Problem) checkWorker(j int) error {
 	w := &p.Workers[j]
-	if w.Slots < 0 || !finite(w.Pages) || !finite(w.Base) {
-		return fmt.Errorf("slots %d, pages %v, base %v: expected numbers >= 0", w.Slots, w.Pages, w.Base)
+	if w.Slots < 0 || !finite(w.Pages) || !finite(w.Base) || !finite(w.Speed) {
+		return fmt.Errorf("slots %d, pages %v, base %v, speed %v: expected numbers >= 0", w.Slots, w.Pages, w.Base, w.Speed)
 	}
 	for i, k := range w.Resident {
 		if int(k) < 0 || int(k) >= p.Adapters {

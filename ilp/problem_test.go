@@ -55,6 +55,10 @@ func TestVerify(t *testing.T) {
 		{"bound too high", func(_ *Problem, s *Solution) { s.Bound = 8.4 }, "below its bound 8.4"},
 		{"bound not a number", func(_ *Problem, s *Solution) { s.Bound = math.NaN() }, "bound NaN"},
 		{"loading time changed", func(p *Problem, _ *Solution) { p.Load[1] = 0.5 }, "really 8.62 (T 8.5)"},
+		// 1 + 2*2.5/2 + 1/2 + 0.25 + 1 = 5.25 on worker 1, 7 on worker 0
+		{"twice as fast", func(p *Problem, _ *Solution) { p.Workers[1].Speed = 2 }, "(T 7)"},
+		{"half as fast", func(p *Problem, _ *Solution) { p.Workers[1].Speed = 0.5 }, "(T 14.25)"},
+		{"as fast", func(p *Problem, _ *Solution) { p.Workers[1].Speed = 1 }, ""},
 		{"pages changed", func(p *Problem, _ *Solution) { p.Workers[1].Pages = 90 }, "(T 9.25)"},
 	}
 	for _, tt := range tests {

@@ -19,7 +19,8 @@ type class struct {
 // they are exact enough to search with and are recomputed at the end.
 type state struct {
 	p       *Problem
-	j       int // workers
+	j       int       // workers
+	speed   []float64 // by worker
 	classes []class
 	of      [][]int32 // classes by adapter
 
@@ -45,6 +46,9 @@ type step struct {
 
 func newState(p *Problem, fine bool) *state {
 	s := &state{p: p, j: len(p.Workers)}
+	for j := range p.Workers {
+		s.speed = append(s.speed, p.Workers[j].speed())
+	}
 	order := make([]int32, len(p.Groups))
 	for i := range order {
 		order[i] = int32(i)
@@ -136,9 +140,9 @@ func (s *state) over(w int, pages float64) float64 {
 // each is what one request of a class adds to a worker's load.
 func (s *state) each(c *class, w int32) float64 {
 	if c.home == w {
-		return c.work
+		return c.work / s.speed[w]
 	}
-	return c.work + c.move
+	return (c.work + c.move) / s.speed[w]
 }
 
 // add changes the number of requests of a class on a worker by n, also below 0.

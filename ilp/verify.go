@@ -35,7 +35,7 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		g, j := &p.Groups[f.Group], int(f.Worker)
 		left[f.Group] -= f.Count
 		n := float64(f.Count)
-		out.Busy[j] += n * g.Work
+		out.Busy[j] += n * g.Work / p.Workers[j].speed()
 		pages[j] += n * g.Pages
 		used[j][g.Adapter] = true
 		if g.Worker == f.Worker {
@@ -44,7 +44,7 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		if p.Workers[j].Closed {
 			return out, fmt.Errorf("group %d moves to worker %d, which is closed", f.Group, j)
 		}
-		out.Busy[j] += n * g.Move
+		out.Busy[j] += n * g.Move / p.Workers[j].speed()
 		if !g.Virtual {
 			out.Moves += f.Count
 		}

@@ -13,8 +13,10 @@ import (
 // where q is the worker's waiting requests, between the least and the most of
 // the usable workers (all equal: 1), and KV used its share of the KV cache.
 // Queue and KV scores, and the residency table "score", are those of the
-// Gateway API Inference Extension's endpoint picker; weights default to 1, as
-// there. The table "residency" looks farther, to host memory and evictions.
+// Gateway API Inference Extension's endpoint picker (pkg/epp/framework/plugins/
+// scheduling/scorer: queuedepth, kvcacheutilization, loraaffinity); weights
+// default to 1, as there. The table "residency" looks farther, to GPU slots, host
+// memory and evictions.
 // Requests of the base model, resident everywhere, are scored by queue and KV
 // alone.
 //
@@ -43,16 +45,20 @@ func newAffinity(o *options, env Env) (*Router, error) {
 	return &Router{Policy: p, ReadsKV: p.kv > 0}, nil
 }
 
-// scoreResidency: active on the GPU 1, a slot is free 0.8, waiting there for
-// a slot 0.6, else 0.
+// scoreResidency is LoraAffinityScorer.Score (loraaffinity/lora_affinity.go):
+// adapter active 1; fewer adapters active and waiting than slots 0.8; adapter
+// waiting 0.6; else 0. An adapter is active that has running requests and waiting
+// that has waiting ones; one that has both counts twice. Which adapters lie in
+// the slots it does not ask: the metric that it reads
+// (vllm:lora_requests_info) does not say.
 func scoreResidency(w *Worker, adapter int32) float64 {
 	a := w.adapter(adapter)
 	switch {
-	case a.Tier == GPU:
+	case a.Running > 0:
 		return 1
-	case w.SlotsUsed < w.Slots:
+	case w.ActiveLoras+w.WaitingLoras < w.Slots:
 		return 0.8
-	case a.Loading || a.Queued > 0:
+	case a.Queued > 0:
 		return 0.6
 	}
 	return 0

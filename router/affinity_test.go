@@ -14,16 +14,19 @@ func TestResidencyTables(t *testing.T) {
 		state       AdapterState
 		score, tier float64
 	}{
-		{"on the GPU", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: GPU}, 1, 1},
-		{"free slot", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{}, 0.8, 0.6},
-		{"free slot, in host memory", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{Tier: Host}, 0.8, 0.7},
-		{"free slot, on disk", Worker{Slots: 2, SlotsUsed: 1}, AdapterState{Tier: Disk}, 0.8, 0.6},
-		{"loading into the last slot", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: Host, Loading: true}, 0.6, 1},
-		{"waiting for a slot", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Queued: 1}, 0.6, 0},
-		{"waiting, a slot can be freed", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{Queued: 1}, 0.6, 0.3},
-		{"full, in host memory", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{Tier: Host}, 0, 0.7},
-		{"full, a slot can be freed", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{}, 0, 0.3},
-		{"full", Worker{Slots: 1, SlotsUsed: 1}, AdapterState{}, 0, 0},
+		{"running", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Running: 1, Tier: GPU}, 1, 1},
+		{"on the GPU, nothing runs", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{Tier: GPU}, 0.8, 1},
+		{"on the GPU, others run", Worker{Slots: 2, SlotsUsed: 2, ActiveLoras: 2}, AdapterState{Tier: GPU}, 0, 1},
+		{"one fewer active than slots", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{}, 0.8, 0.6},
+		{"as many active and waiting as slots", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{}, 0, 0.6},
+		{"slots used by idle adapters", Worker{Slots: 2, SlotsUsed: 2, SlotsIdle: 1, ActiveLoras: 1}, AdapterState{}, 0.8, 0.3},
+		{"free slot, in host memory", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Host}, 0.8, 0.7},
+		{"free slot, on disk", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Disk}, 0.8, 0.6},
+		{"waiting, room", Worker{Slots: 3, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1}, 0.8, 0.6},
+		{"waiting while it loads into the last slot", Worker{Slots: 1, SlotsUsed: 1, WaitingLoras: 1}, AdapterState{Queued: 1, Tier: Host, Loading: true}, 0.6, 1},
+		{"waiting for a slot", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1}, 0.6, 0},
+		{"full, in host memory", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Host}, 0, 0.7},
+		{"full", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{}, 0, 0},
 	} {
 		c.worker.Adapters = []AdapterState{c.state}
 		if got := scoreResidency(&c.worker, 0); got != c.score {
@@ -37,13 +40,14 @@ func TestResidencyTables(t *testing.T) {
 
 func TestAffinityWeighs(t *testing.T) {
 	env := testEnv(3, 2)
-	env.Slots = 1
-	// Adapter 0 is on worker 0, which has the longest queue and half of its KV
+	env.Workers = Alike(3, Spec{Slots: 1})
+	// Adapter 0 runs on worker 0, which has the longest queue and half of its KV
 	// cache in use; worker 2 has a free slot, worker 1 neither.
 	v := testView(env)
 	v.Workers[0].Adapters[0].Tier = GPU
+	v.Workers[0].Count(0, 1, 0)
 	v.Workers[0].SlotsUsed, v.Workers[0].Queued, v.Workers[0].KVUsed = 1, 4, 5000
-	v.Workers[1].SlotsUsed, v.Workers[1].Queued, v.Workers[1].KVUsed = 1, 0, 1000
+	v.Workers[1].SlotsUsed, v.Workers[1].ActiveLoras, v.Workers[1].KVUsed = 1, 1, 1000
 	v.Workers[2].Queued, v.Workers[2].KVUsed = 2, 9000
 	for _, c := range []struct {
 		spec    string

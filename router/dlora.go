@@ -77,7 +77,7 @@ func (d *dlora) cheapest(k int32, v *View) (int, float64) {
 		if !v.Workers[j].Usable() {
 			return
 		}
-		if c := d.cost(&v.Workers[j]); best == None || c < cost {
+		if c := d.cost(j, &v.Workers[j]); best == None || c < cost {
 			best, cost = j, c
 		}
 	}
@@ -113,8 +113,8 @@ const mergedCost = 0.6
 
 // cost is dLoRA's dispatch cost: full batches of one adapter, and the mixed
 // batches that the remainders make.
-func (d *dlora) cost(w *Worker) float64 {
-	bs := int64(max(d.env.MaxRunning, 1))
+func (d *dlora) cost(j int, w *Worker) float64 {
+	bs := int64(max(d.env.Workers[j].MaxRunning, 1))
 	var full, rest int64
 	for k := range w.Adapters {
 		n := int64(w.Adapters[k].Running) + int64(w.Adapters[k].Queued)
@@ -164,10 +164,6 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 	if r.Adapter < 0 {
 		return best
 	}
-	bring := 0.0
-	if p.env.AdapterBytes != nil {
-		bring = p.env.AdapterBytes[r.Adapter] / swapBandwidth
-	}
 	out := int32(-1)
 	for j := range v.Workers {
 		w := &v.Workers[j]
@@ -178,7 +174,11 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 		if s < 0 {
 			continue
 		}
-		if c := p.cost(w) + bring; c < cost {
+		c := p.cost(j, w)
+		if bytes := p.env.Workers[j].AdapterBytes; bytes != nil {
+			c += bytes[r.Adapter] / swapBandwidth
+		}
+		if c < cost {
 			best, cost, out = j, c, s
 		}
 	}

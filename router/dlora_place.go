@@ -14,14 +14,14 @@ const streamPad = 0x646c6f7261
 // fewer than workers and adapters together. period pads as period_mig does:
 // with one random adapter on worker after worker.
 func (d *dlora) placeAll(period bool) {
-	n, k := d.env.Workers, len(d.env.Adapters)
+	n, k := len(d.env.Workers), len(d.env.Adapters)
 	d.held, d.where = make([][]int32, n), make([][]int32, k)
 	if k == 0 {
 		d.cap = make([]int, n)
 		return
 	}
 	limit := n + k - 1
-	d.greedy(limit, func(int) int { return d.room() })
+	d.greedy(limit, d.room)
 	d.pad(limit, period)
 	d.cap = make([]int, n)
 	for j := range d.held {
@@ -29,10 +29,10 @@ func (d *dlora) placeAll(period bool) {
 	}
 }
 
-// room is the number of adapters that a worker may hold.
-func (d *dlora) room() int {
-	if d.env.HostSlots > 0 {
-		return d.env.HostSlots
+// room is the number of adapters that worker j may hold.
+func (d *dlora) room(j int) int {
+	if n := d.env.Workers[j].HostSlots; n > 0 {
+		return n
 	}
 	return len(d.env.Adapters)
 }
@@ -97,13 +97,14 @@ func (d *dlora) addReplica(k int32, room func(j int) int) bool {
 func (d *dlora) bottleneck() float64 {
 	free := make([]float64, len(d.held))
 	for j := range d.held {
-		free[j] = d.env.Memory
-		if d.env.Memory == 0 {
+		w := &d.env.Workers[j]
+		free[j] = w.Memory
+		if w.Memory == 0 {
 			free[j] = 1
 		}
 		for _, k := range d.held[j] {
-			if d.env.AdapterBytes != nil && d.env.Memory > 0 {
-				free[j] -= d.env.AdapterBytes[k]
+			if w.AdapterBytes != nil && w.Memory > 0 {
+				free[j] -= w.AdapterBytes[k]
 			}
 		}
 	}
@@ -142,7 +143,7 @@ func (d *dlora) pad(limit int, period bool) {
 func (d *dlora) padOne(k int32) bool {
 	best := -1
 	for j := range d.held {
-		if len(d.held[j]) < d.room() && !d.holds(j, k) && (best < 0 || len(d.held[j]) < len(d.held[best])) {
+		if len(d.held[j]) < d.room(j) && !d.holds(j, k) && (best < 0 || len(d.held[j]) < len(d.held[best])) {
 			best = j
 		}
 	}

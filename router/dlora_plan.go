@@ -101,7 +101,14 @@ func (d *dlora) setPlacement(held [][]int32) {
 	}
 }
 
-// trigger returns the two workers to plan for and why, or nil.
+// trigger returns the two workers to plan for and why, or nil: the worker whose
+// KV cache is full and the emptiest; else the busiest, if it has at least
+// threshold requests more than the mean of all workers, itself included, and the
+// idlest. Of equals the busiest is the last and the idlest the first, as where
+// the reference sorts (EngineManager.migration_schedule in vllm/engine/
+// engine_manager.py of the artifact; _check_migration_needed in
+// instance_manager.py of its port to sglang). With two workers a threshold of 16
+// is thus a difference of 32.
 func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 	var up []int32
 	for j := range v.Workers {
@@ -119,25 +126,29 @@ func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 		return []int32{full, empty}, fmt.Sprintf("KV cache of worker %d is %.0f %% full, of worker %d %.0f %%",
 			full, 100*fill(full), empty, 100*fill(empty))
 	}
-	busiest := mostOf(up, load)
-	others := slices.DeleteFunc(slices.Clone(up), func(j int32) bool { return j == busiest })
-	mean := 0.0
-	for _, j := range others {
-		mean += load(j) / float64(len(others))
+	total := 0.0
+	for _, j := range up {
+		total += load(j)
 	}
-	idlest := fewestOf(others, load)
-	if delta := load(busiest) - mean; delta < p.threshold || load(idlest) > mean {
+	busiest, idlest, mean := mostOf(up, load), fewestOf(up, load), total/float64(len(up))
+	if delta := load(busiest) - mean; delta <= 0 || delta < p.threshold {
 		return nil, ""
 	}
-	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the others %.1f on average", busiest, load(busiest), mean)
+	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the mean is %.1f", busiest, load(busiest), mean)
 }
 
-// mostOf and fewestOf return the first of the workers with the largest, or
-// smallest, value.
+// mostOf returns the last of the workers with the largest value.
 func mostOf(ws []int32, value func(int32) float64) int32 {
-	return slices.MaxFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
+	most := ws[0]
+	for _, j := range ws {
+		if value(j) >= value(most) {
+			most = j
+		}
+	}
+	return most
 }
 
+// fewestOf returns the first of the workers with the smallest value.
 func fewestOf(ws []int32, value func(int32) float64) int32 {
 	return slices.MinFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
 }
@@ -145,8 +156,12 @@ func fewestOf(ws []int32, value func(int32) float64) int32 {
 // problem is dLoRA's migration problem for the chosen workers.
 func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 	pr := &ilp.Problem{Adapters: len(p.env.Adapters)}
-	if p.env.KVBytes > 0 {
-		pr.PageRate = dloraKVCopied / (p.env.KVBytes * float64(max(p.env.PageSize, 1)))
+	page, kvBytes := p.env.pageSize(), 0.0
+	for _, j := range chosen {
+		kvBytes = max(kvBytes, p.env.Workers[j].KVBytes)
+	}
+	if kvBytes > 0 {
+		pr.PageRate = dloraKVCopied / (kvBytes * page)
 	}
 	local := map[int32]int32{}
 	for n, j := range chosen {
@@ -155,7 +170,7 @@ func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 		slices.Sort(resident)
 		pr.Workers = append(pr.Workers, ilp.Worker{
 			Slots: len(resident), Resident: resident,
-			Pages: float64(s.Workers[j].KVCapacity) / float64(max(p.env.PageSize, 1)),
+			Pages: float64(s.Workers[j].KVCapacity) / page,
 		})
 	}
 	g := newGrouping(pr)
@@ -166,7 +181,7 @@ func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 		if !ok || !isAdapter(a.Adapter) {
 			continue
 		}
-		g.add(i, a, n, p.execTime(a.Adapter), dloraMove, pagesOf(&p.env, a))
+		g.add(i, a, n, p.execTime(a.Adapter), dloraMove, pagesOf(page, a))
 		if present[n] == nil {
 			present[n] = map[int32]bool{}
 		}

@@ -47,7 +47,7 @@ func newExplicit(o *options, env Env) (*Router, error) {
 	if p.adapters, p.base, err = t.finish(); err != nil {
 		return nil, err
 	}
-	placement := make([][]int32, env.Workers)
+	placement := make([][]int32, len(env.Workers))
 	for a, workers := range p.adapters {
 		for _, w := range workers {
 			placement[w] = append(placement[w], int32(a))

@@ -174,7 +174,7 @@ func FuzzTable(f *testing.F) {
 }
 
 func TestExplicitManyWorkers(t *testing.T) {
-	env := Env{Workers: 3000, Adapters: trace.Names(2, nil)}
+	env := Env{Workers: Alike(3000, Spec{}), Adapters: trace.Names(2, nil)}
 	rt := mustNew(t, "explicit:map=0@0-2999,1@2999", env)
 	if n := len(rt.Placement[2999]); n != 2 {
 		t.Errorf("worker 2999 has %d adapters, want 2", n)

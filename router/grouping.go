@@ -134,10 +134,10 @@ func difference(from, to [][]int32) (load, unload []Placement) {
 	return load, unload
 }
 
-// pagesOf is the number of KV pages of a request, now and when its prompt is in.
-func pagesOf(env *Env, a *Active) float64 {
+// pagesOf is the number of KV pages, of the given size, of a request, now and when its prompt is in.
+func pagesOf(size float64, a *Active) float64 {
 	tokens := max(a.KV, int64(a.Prompt)+int64(a.Generated))
-	return math.Ceil(float64(tokens) / float64(max(env.PageSize, 1)))
+	return math.Ceil(float64(tokens) / size)
 }
 
 func isAdapter(k int32) bool { return k != trace.BaseModel }

@@ -100,7 +100,7 @@ func TestHashMovesOnlyWhatItMust(t *testing.T) {
 		t.Errorf("adapters of worker 3 went to %v, expected several others", landed)
 	}
 	// One worker more takes adapters and moves no others.
-	env.Workers++
+	env.Workers = append(env.Workers, env.Workers[0])
 	for w, list := range mustNew(t, "hash", env).Placement {
 		for _, a := range list {
 			if w != home[a] && w != workers {
@@ -193,7 +193,7 @@ func TestBoundedHashBoundsLoad(t *testing.T) {
 			a := int32(max(rng.IntN(6)-3, 0))
 			w := p.Route(Request{Adapter: a}, v)
 			v.Workers[w].Running++
-			if limit := 1.25*float64(n)/float64(env.Workers) + 1; float64(v.Workers[w].Running) > limit {
+			if limit := 1.25*float64(n)/float64(len(env.Workers)) + 1; float64(v.Workers[w].Running) > limit {
 				t.Fatalf("request %d: worker %d has %d requests, bound %g", n, w, v.Workers[w].Running, limit)
 			}
 		}

@@ -31,12 +31,9 @@ var specs = []string{
 
 func testEnv(workers, adapters int) Env {
 	return Env{
-		Workers:    workers,
-		Adapters:   trace.Names(adapters, []int{8, 16, 32, 64}),
-		Seed:       1,
-		MaxRunning: 8,
-		Slots:      2,
-		Cost:       testCost{},
+		Workers:  Alike(workers, Spec{MaxRunning: 8, Slots: 2, Cost: testCost{}}),
+		Adapters: trace.Names(adapters, []int{8, 16, 32, 64}),
+		Seed:     1,
 	}
 }
 
@@ -55,15 +52,32 @@ func (testCost) Prefill(tokens int64) float64 {
 
 func (testCost) AdapterLoad(rank int, from Tier) float64 { return 0.01 * float64(rank) }
 
+func (testCost) Copy(bytes float64) float64 { return bytes / 1e10 }
+
+// slower is a worker that takes so many times as long for everything.
+type slower float64
+
+func (s slower) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
+	return float64(s) * testCost{}.DecodeStep(running, kvTokens, maxRank)
+}
+
+func (s slower) Prefill(tokens int64) float64 { return float64(s) * testCost{}.Prefill(tokens) }
+
+func (s slower) AdapterLoad(rank int, from Tier) float64 {
+	return float64(s) * testCost{}.AdapterLoad(rank, from)
+}
+
+func (s slower) Copy(bytes float64) float64 { return float64(s) * testCost{}.Copy(bytes) }
+
 // testView returns idle workers.
 func testView(env Env) *View {
-	v := &View{Adapters: env.Adapters, Workers: make([]Worker, env.Workers)}
+	v := &View{Adapters: env.Adapters, Workers: make([]Worker, len(env.Workers))}
 	for i := range v.Workers {
 		v.Workers[i] = Worker{
 			Up:         true,
-			MaxRunning: env.MaxRunning,
+			MaxRunning: env.Workers[i].MaxRunning,
 			KVCapacity: 10000,
-			Slots:      env.Slots,
+			Slots:      env.Workers[i].Slots,
 			Adapters:   make([]AdapterState, len(env.Adapters)),
 		}
 	}

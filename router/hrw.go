@@ -21,7 +21,7 @@ type hrw struct {
 func newHRW(env Env) *hrw {
 	h := &hrw{
 		adapters: make([]uint64, len(env.Adapters)),
-		workers:  make([]uint64, env.Workers),
+		workers:  make([]uint64, len(env.Workers)),
 		orders:   make([][]int32, len(env.Adapters)),
 	}
 	for w := range h.workers {

@@ -21,7 +21,7 @@ type kShard struct {
 	min, max               int
 	low, high              float64
 	growEvery, shrinkEvery float64 // s
-	maxRunning             int     // of workers that state none
+	workers                []Spec
 	hrw                    *hrw
 	shards                 []shard // by adapter
 	base                   least
@@ -33,12 +33,14 @@ type shard struct {
 }
 
 func newKShard(o *options, env Env) (*Router, error) {
-	if env.MaxRunning < 1 {
-		return nil, errors.New("the limit of running requests per worker must be known")
+	for j := range env.Workers {
+		if env.Workers[j].MaxRunning < 1 {
+			return nil, errors.New("the limit of running requests per worker must be known")
+		}
 	}
-	limit := o.integer("max", 0, env.Workers)
+	limit := o.integer("max", 0, len(env.Workers))
 	if limit == 0 {
-		limit = env.Workers
+		limit = len(env.Workers)
 	}
 	p := &kShard{
 		min:         o.integer("k", 1, limit),
@@ -47,7 +49,7 @@ func newKShard(o *options, env Env) (*Router, error) {
 		low:         o.number("low", 0, math.Inf(1)),
 		growEvery:   o.number("grow-every", 0, math.Inf(1)),
 		shrinkEvery: o.number("shrink-every", 0, math.Inf(1)),
-		maxRunning:  env.MaxRunning,
+		workers:     env.Workers,
 		hrw:         newHRW(env),
 		shards:      make([]shard, len(env.Adapters)),
 		base:        leastLoaded(newRand(env)),
@@ -98,7 +100,7 @@ func (p *kShard) scan(v *View, adapter int32, k int) (worker int, load float64) 
 		if w.MaxRunning > 0 {
 			room += w.MaxRunning
 		} else {
-			room += p.maxRunning
+			room += p.workers[n].MaxRunning
 		}
 	}
 	if room > 0 {

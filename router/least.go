@@ -22,7 +22,7 @@ func newLeastLoaded(o *options, env Env) (*Router, error) {
 	return &Router{Policy: &p}, nil
 }
 
-// newLeastTokens counts tokens: prompt + max_new_tokens of all requests.
+// newLeastTokens counts tokens: prompt + expected output of all requests.
 func newLeastTokens(o *options, env Env) (*Router, error) {
 	return &Router{Policy: &least{tokens: true, rng: o.ties(env)}}, nil
 }

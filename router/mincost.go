@@ -32,7 +32,7 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	for k := range p.replicas {
 		p.replicas[k], p.changed[k] = 1, math.Inf(-1)
 	}
-	up := make([]bool, env.Workers)
+	up := make([]bool, len(env.Workers))
 	for j := range up {
 		up[j] = true
 	}
@@ -49,16 +49,17 @@ func (p *minCost) Route(r Request, v *View) int {
 func (p *minCost) Plan(s *Situation) *Plan {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))
-	n := 0
+	n, slots := 0, 0
 	for j := range s.Workers {
 		if up[j] = s.Workers[j].Usable(); up[j] {
 			n++
+			slots += p.env.Workers[j].Slots
 		}
 	}
 	if n == 0 {
 		return nil
 	}
-	p.resize(s.Now, n)
+	p.resize(s.Now, n, float64(slots))
 	plan := &Plan{Reason: "replicas follow the load"}
 	plan.Load, plan.Unload = p.aim(p.target(up))
 	if plan.Empty() {
@@ -69,8 +70,7 @@ func (p *minCost) Plan(s *Situation) *Plan {
 
 // resize shares out the slots by the largest remainder of load share x slots,
 // at least one and at most every worker to each adapter.
-func (p *minCost) resize(now float64, up int) {
-	slots := float64(up * p.env.Slots)
+func (p *minCost) resize(now float64, up int, slots float64) {
 	total := 0.0
 	for k := range p.demand {
 		total += p.demand[k].rate
@@ -104,12 +104,12 @@ func (p *minCost) resize(now float64, up int) {
 
 // target is the cheapest placement of the replicas.
 func (p *minCost) target(up []bool) [][]int32 {
-	n := p.env.Workers
+	n := len(p.env.Workers)
 	room := make([]int, n)
-	usable, total := 0, 0
+	slots, total := 0, 0
 	for j := range up {
 		if up[j] {
-			usable++
+			slots += max(p.env.Workers[j].Slots, 1)
 		}
 	}
 	for _, r := range p.replicas {
@@ -117,7 +117,8 @@ func (p *minCost) target(up []bool) [][]int32 {
 	}
 	for j := range room {
 		if up[j] { // more than the slots where there are more adapters
-			room[j] = max(p.env.Slots, (total+usable-1)/usable)
+			own := max(p.env.Workers[j].Slots, 1)
+			room[j] = max(own, (total*own+slots-1)/slots)
 		}
 	}
 	cost := make([][]float64, len(p.replicas))

@@ -18,18 +18,20 @@ type periodic struct {
 	maxMoves int
 	spill    float64 // s a worker without the adapter must be better by
 
-	exec, output mean // of requests that ended, all adapters
+	exec           mean // s, of requests that ended
+	prompt, output mean // tokens, the output as expected, of all requests
 }
 
 // Guesses until requests have ended.
 const (
+	guessPrompt = 200 // tokens
 	guessOutput = 200 // tokens
 	guessExec   = 5   // s
 )
 
 func newPeriodic(o *options, env Env) (*Router, error) {
-	if env.Cost == nil {
-		return nil, errNeedsCosts
+	if err := env.needCosts(); err != nil {
+		return nil, err
 	}
 	p := &periodic{
 		placer:   newPlacer(o, env),
@@ -49,13 +51,15 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 
 func (p *periodic) Route(r Request, v *View) int {
 	p.note(r)
+	p.prompt.add(float64(r.Prompt))
+	p.output.add(r.output())
 	best, least := None, math.Inf(1)
 	for j := range v.Workers {
 		w := &v.Workers[j]
 		if !w.Usable() {
 			continue
 		}
-		c := p.price(r, w)
+		c := p.price(r, j, w)
 		if !p.holds(r, j) {
 			c += p.spill
 		}
@@ -77,15 +81,10 @@ const queueDelay = 0.05
 
 // price estimates the time, s, that a request costs itself and the others on a
 // worker.
-func (p *periodic) price(r Request, w *Worker) float64 {
-	cost := p.env.Cost
+func (p *periodic) price(r Request, j int, w *Worker) float64 {
+	cost := p.env.Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
-	output := p.output.or(guessOutput)
-	if isAdapter(r.Adapter) {
-		output = p.demand[r.Adapter].output.or(output)
-	}
-	output = min(output, float64(max(r.MaxNew, 1)))
-	exec := p.exec.or(guessExec)
+	output, exec := r.output(), p.exec.or(guessExec)
 
 	// until its first token: the prompts before it, and places in the batch, the
 	// KV cache and the adapter slots that have to become free first
@@ -97,7 +96,7 @@ func (p *periodic) price(r Request, w *Worker) float64 {
 	if room := w.KVCapacity; need > room && room > 0 {
 		first += exec * float64(need-room) / float64(room)
 	}
-	load, slot := p.adapterWait(r.Adapter, w)
+	load, slot := p.adapterWait(r.Adapter, j, w)
 	first += load + slot*exec*(1+float64(w.Queued))
 
 	// its decoding; what others lose to its load, its prefill and its decoding
@@ -112,7 +111,7 @@ func (p *periodic) price(r Request, w *Worker) float64 {
 
 // adapterWait is the time that loading a request's adapter takes, s, and, where
 // all slots are in use, the share of an execution until one is free.
-func (p *periodic) adapterWait(k int32, w *Worker) (load, slot float64) {
+func (p *periodic) adapterWait(k int32, j int, w *Worker) (load, slot float64) {
 	if !isAdapter(k) {
 		return 0, 0
 	}
@@ -124,7 +123,7 @@ func (p *periodic) adapterWait(k int32, w *Worker) (load, slot float64) {
 		slot = slotWait
 	}
 	if st.Queued == 0 { // else one of them brings it
-		load = p.env.Cost.AdapterLoad(p.env.Adapters[k].Rank, st.Tier)
+		load = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, st.Tier)
 	}
 	return load, slot
 }
@@ -149,10 +148,4 @@ func inUse(w *Worker) int {
 const slotWait = 0.25
 
 // Finished implements Learner.
-func (p *periodic) Finished(f Finished) {
-	p.exec.add(f.Exec)
-	p.output.add(float64(f.Output))
-	if isAdapter(f.Adapter) {
-		p.demand[f.Adapter].output.add(float64(f.Output))
-	}
-}
+func (p *periodic) Finished(f Finished) { p.exec.add(f.Exec) }

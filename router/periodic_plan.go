@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"lorasim/ilp"
@@ -76,11 +77,13 @@ func (p *periodic) problem(s *Situation) *grouping {
 	n := len(s.Workers)
 	pr := &ilp.Problem{Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight}
 	pr.Load = make([]float64, len(p.env.Adapters)*n)
+	speeds, unit := p.speeds(s)
+	page := p.env.pageSize()
 	for j := range s.Workers {
 		w := &s.Workers[j]
-		pr.Workers = append(pr.Workers, ilp.Worker{Closed: !w.Usable(), Resident: p.held[j]})
+		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.held[j]})
 		for k := range p.env.Adapters {
-			pr.Load[k*n+j] = p.env.Cost.AdapterLoad(p.env.Adapters[k].Rank, w.adapter(int32(k)).Tier)
+			pr.Load[k*n+j] = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, w.adapter(int32(k)).Tier)
 		}
 	}
 	g := newGrouping(pr)
@@ -88,25 +91,24 @@ func (p *periodic) problem(s *Situation) *grouping {
 	for j := range present {
 		present[j] = map[int32]bool{}
 	}
-	step := p.share(s)
 	for i := range s.Requests {
 		a := &s.Requests[i]
-		work := p.remaining(a, step)
+		work := p.remaining(a, unit)
 		if !p.movable(a) {
-			pr.Workers[a.Worker].Base += work
+			pr.Workers[a.Worker].Base += work / speeds[a.Worker]
 			continue
 		}
-		g.add(i, a, a.Worker, work, p.moveCost(a), pagesOf(&p.env, a))
+		g.add(i, a, a.Worker, work, p.moveCost(a, unit), pagesOf(page, a))
 		present[a.Worker][a.Adapter] = true
 	}
-	p.addForecast(g, step, present)
+	p.addForecast(g, unit, present)
 	if len(pr.Groups) == 0 {
 		return nil
 	}
 	// As many adapters as have a slot; more where there are more than slots.
-	slots := max(p.env.Slots, (len(p.env.Adapters)+n-1)/n+1)
+	share := (len(p.env.Adapters)+n-1)/n + 1
 	for j := range pr.Workers {
-		pr.Workers[j].Slots = max(slots, len(present[j]))
+		pr.Workers[j].Slots = max(p.env.Workers[j].Slots, share, len(present[j]))
 	}
 	return g
 }
@@ -118,42 +120,57 @@ const (
 	loadWeight = 0.010 // s
 )
 
-// share is the time of a worker that one decode step of one request takes in a
-// full batch: work is counted as the capacity that it needs.
-func (p *periodic) share(s *Situation) float64 {
-	var kv, capacity int64
+// rate is how fast a worker works: the time that one decode step of one request
+// takes of it in a full batch, s, and its other costs.
+type rate struct {
+	step float64
+	cost CostModel
+}
+
+// request is the time that a request takes of a worker.
+func (r rate) request(prompt int64, output float64) float64 {
+	return r.cost.Prefill(prompt) + output*r.step
+}
+
+// speeds compares the workers by what a typical request takes of them: the fastest
+// has speed 1, and its rate is the unit in which work is counted, as the capacity
+// that it needs.
+func (p *periodic) speeds(s *Situation) (speeds []float64, unit rate) {
+	var kv int64
 	running, rank := 0, 0
 	for j := range s.Workers {
 		if w := &s.Workers[j]; w.Usable() {
 			running += w.Running
 			kv += w.KVUsed
-			capacity = max(capacity, w.KVCapacity)
 			rank = max(rank, w.MaxRank)
 		}
 	}
-	b := max(p.env.MaxRunning, 1)
-	full := min(capacity, kv/int64(max(running, 1))*int64(b))
-	return p.env.Cost.DecodeStep(b, full, rank) / float64(b)
+	context := kv / int64(max(running, 1))
+	prompt, output := int64(p.prompt.or(guessPrompt)), p.output.or(guessOutput)
+	speeds = make([]float64, len(s.Workers))
+	least := math.Inf(1)
+	for j := range speeds {
+		w := &p.env.Workers[j]
+		b := max(w.MaxRunning, 1)
+		full := min(s.Workers[j].KVCapacity, context*int64(b))
+		r := rate{step: w.Cost.DecodeStep(b, full, rank) / float64(b), cost: w.Cost}
+		speeds[j] = r.request(prompt, output)
+		if speeds[j] < least {
+			least, unit = speeds[j], r
+		}
+	}
+	for j, t := range speeds {
+		speeds[j] = least / t
+	}
+	return speeds, unit
 }
 
-// remaining is the work, in s of its worker, that a request still needs.
-func (p *periodic) remaining(a *Active, step float64) float64 {
-	output := p.outputOf(a.Adapter)
-	left := max(output-float64(a.Generated), output/4)
-	left = min(left, float64(max(a.MaxNew-a.Generated, 1)))
-	work := left * step
-	if !a.Running {
-		work += p.env.Cost.Prefill(int64(a.Prompt) + int64(a.Generated))
+// remaining is the work that a request still needs, s at speed 1.
+func (p *periodic) remaining(a *Active, unit rate) float64 {
+	if a.Running {
+		return a.left() * unit.step
 	}
-	return work
-}
-
-func (p *periodic) outputOf(k int32) float64 {
-	output := p.output.or(guessOutput)
-	if isAdapter(k) {
-		output = p.demand[k].output.or(output)
-	}
-	return output
+	return unit.request(int64(a.Prompt)+int64(a.Generated), a.left())
 }
 
 // movable says whether a plan may move a request.
@@ -167,25 +184,23 @@ func (p *periodic) movable(a *Active) bool {
 	return isAdapter(a.Adapter)
 }
 
-// moveCost is what moving a request costs its new worker, s.
-func (p *periodic) moveCost(a *Active) float64 {
+// moveCost is what moving a request costs its new worker, s at speed 1.
+func (p *periodic) moveCost(a *Active, unit rate) float64 {
 	if !a.Running {
 		return 0
 	}
 	tokens := int64(a.Prompt) + int64(a.Generated)
 	if p.env.Moving == MoveRecompute {
-		return p.env.Cost.Prefill(tokens)
+		return unit.cost.Prefill(tokens)
 	}
-	return float64(tokens) * p.env.KVBytes / networkRate
+	from := &p.env.Workers[a.Worker]
+	return from.Cost.Copy(float64(tokens) * from.KVBytes)
 }
-
-// networkRate is the rate at which KV caches are taken to be copied, bytes/s.
-const networkRate = 10e9
 
 // addForecast adds the demand to come as virtual requests on the workers that
 // hold the adapter, split so that these are as even as can be: so that staying
 // is not made out to be worse than it is.
-func (p *periodic) addForecast(g *grouping, step float64, present []map[int32]bool) {
+func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool) {
 	n := len(g.p.Workers)
 	load := make([]float64, n)
 	for j := range g.p.Workers {
@@ -193,10 +208,10 @@ func (p *periodic) addForecast(g *grouping, step float64, present []map[int32]bo
 	}
 	for i := range g.p.Groups {
 		gr := &g.p.Groups[i]
-		load[gr.Worker] += float64(gr.Count) * gr.Work
+		load[gr.Worker] += float64(gr.Count) * gr.Work / g.p.Workers[gr.Worker].Speed
 	}
 	split := make([][]int64, len(p.demand))
-	unit := make([]float64, len(p.demand))
+	each := make([]float64, len(p.demand)) // work of a virtual request
 	for round := range 3 {
 		for k := range p.demand {
 			d := &p.demand[k]
@@ -204,42 +219,43 @@ func (p *periodic) addForecast(g *grouping, step float64, present []map[int32]bo
 				continue
 			}
 			if round == 0 {
-				work := p.env.Cost.Prefill(int64(d.prompt.value)) + p.outputOf(int32(k))*step
-				unit[k] = d.rate * p.horizon * work / forecastGroups
+				work := unit.request(int64(d.prompt.value), d.output.or(guessOutput))
+				each[k] = d.rate * p.horizon * work / forecastGroups
 				split[k] = make([]int64, n)
 			}
-			p.spread(g, int32(k), split[k], unit[k], load)
+			p.spread(g, int32(k), split[k], each[k], load)
 		}
 	}
 	for k := range split {
 		for j, c := range split[k] {
 			if c > 0 {
-				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: int32(j), Count: c, Work: unit[k], Virtual: true})
+				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: int32(j), Count: c, Work: each[k], Virtual: true})
 				present[j][int32(k)] = true
 			}
 		}
 	}
 }
 
-// spread takes an adapter's virtual requests back and gives each to the least
-// loaded holder that is up.
-func (p *periodic) spread(g *grouping, k int32, split []int64, unit float64, load []float64) {
+// spread takes an adapter's virtual requests back and gives each to the holder that
+// is up and would be done first.
+func (p *periodic) spread(g *grouping, k int32, split []int64, each float64, load []float64) {
 	for j, c := range split {
-		load[j] -= float64(c) * unit
+		load[j] -= float64(c) * each / g.p.Workers[j].Speed
 		split[j] = 0
 	}
+	done := func(j int32) float64 { return load[j] + each/g.p.Workers[j].Speed }
 	to := p.holders(k)
 	for range forecastGroups {
 		best := int32(-1)
 		for _, j := range to {
-			if !g.p.Workers[j].Closed && (best < 0 || load[j] < load[best]) {
+			if !g.p.Workers[j].Closed && (best < 0 || done(j) < done(best)) {
 				best = j
 			}
 		}
 		if best < 0 { // all its holders are down
-			for j := range load {
-				if !g.p.Workers[j].Closed && (best < 0 || load[j] < load[best]) {
-					best = int32(j)
+			for j := range int32(len(load)) {
+				if !g.p.Workers[j].Closed && (best < 0 || done(j) < done(best)) {
+					best = j
 				}
 			}
 		}
@@ -247,7 +263,7 @@ func (p *periodic) spread(g *grouping, k int32, split []int64, unit float64, loa
 			return
 		}
 		split[best]++
-		load[best] += unit
+		load[best] = done(best)
 	}
 }
 

@@ -21,7 +21,7 @@ type placer struct {
 type demand struct {
 	arrived float64 // since the latest plan
 	rate    float64 // requests/s, moving average over plans
-	output  mean    // tokens
+	output  mean    // tokens, as expected
 	prompt  mean    // tokens
 }
 
@@ -46,9 +46,9 @@ func newPlacer(o *options, env Env) placer {
 		env: env, demand: make([]demand, len(env.Adapters)),
 		interval: o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
 	}
-	held := make([][]int32, env.Workers)
+	held := make([][]int32, len(env.Workers))
 	for k := range env.Adapters {
-		held[k%env.Workers] = append(held[k%env.Workers], int32(k))
+		held[k%len(env.Workers)] = append(held[k%len(env.Workers)], int32(k))
 	}
 	p.setPlacement(held)
 	return p
@@ -60,7 +60,7 @@ func (p *placer) router(policy interface {
 	Planner
 }) *Router {
 	rt := &Router{Policy: policy, Planner: policy}
-	if p.env.HostSlots > 0 { // else there is room for every adapter everywhere
+	if p.env.hostLimited() { // else there is room for every adapter everywhere
 		rt.Placement = clonePlacement(p.held)
 	}
 	return rt
@@ -68,10 +68,10 @@ func (p *placer) router(policy interface {
 
 func (p *placer) setPlacement(held [][]int32) {
 	p.held = held
-	p.placed = make([]bool, len(p.env.Adapters)*p.env.Workers)
+	p.placed = make([]bool, len(p.env.Adapters)*len(p.env.Workers))
 	for j := range held {
 		for _, k := range held[j] {
-			p.placed[int(k)*p.env.Workers+j] = true
+			p.placed[int(k)*len(p.env.Workers)+j] = true
 		}
 	}
 }
@@ -82,18 +82,19 @@ func (p *placer) note(r Request) {
 		d := &p.demand[r.Adapter]
 		d.arrived++
 		d.prompt.add(float64(r.Prompt))
+		d.output.add(r.output())
 	}
 }
 
 // holds says whether a request's adapter is placed on a worker; the base model is
 // everywhere.
 func (p *placer) holds(r Request, j int) bool {
-	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*p.env.Workers+j]
+	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*len(p.env.Workers)+j]
 }
 
 func (p *placer) holders(k int32) (js []int32) {
 	for j := range p.env.Workers {
-		if p.placed[int(k)*p.env.Workers+j] {
+		if p.placed[int(k)*len(p.env.Workers)+j] {
 			js = append(js, int32(j))
 		}
 	}
@@ -138,15 +139,12 @@ func (p *placer) forecast(now float64) {
 }
 
 // aim sets the placement that a plan leads to and returns the loads and unloads
-// that takes. Where host memory has room for every adapter nothing is unloaded:
-// what is not used is evicted from its slot anyway.
+// that takes. Where a worker's host memory has room for every adapter nothing is
+// unloaded: what is not used is evicted from its slot anyway.
 func (p *placer) aim(to [][]int32) (load, unload []Placement) {
 	p.next = to
 	load, unload = difference(p.held, to)
-	if p.env.HostSlots == 0 {
-		unload = nil
-	}
-	return load, unload
+	return load, slices.DeleteFunc(unload, func(l Placement) bool { return p.env.Workers[l.Worker].HostSlots == 0 })
 }
 
 // Interval implements Planner.

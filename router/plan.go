@@ -8,8 +8,9 @@ type Active struct {
 	Worker    int32 // where it waits or runs
 	Running   bool  // it has begun to run (its KV cache holds tokens); else it waits
 	Prompt    int32
-	Generated int32 // tokens so far
-	MaxNew    int32
+	Generated int32   // tokens so far
+	MaxNew    int32   // max_new_tokens asked for
+	Expected  int32   // as of Request
 	KV        int64   // tokens in the KV cache
 	Age       float64 // s since it was sent
 }

@@ -18,8 +18,8 @@ func drawSituation(t *rapid.T, env Env, v *View) *Situation {
 	s := &Situation{View: v}
 	for j := range v.Workers {
 		w := &v.Workers[j]
-		*w = Worker{Up: rapid.IntRange(0, 5).Draw(t, "up") > 0, MaxRunning: env.MaxRunning, KVCapacity: 10000,
-			Slots: env.Slots, Adapters: make([]AdapterState, len(env.Adapters))}
+		*w = Worker{Up: rapid.IntRange(0, 5).Draw(t, "up") > 0, MaxRunning: env.Workers[j].MaxRunning, KVCapacity: 10000,
+			Slots: env.Workers[j].Slots, Adapters: make([]AdapterState, len(env.Adapters))}
 		for k := range w.Adapters {
 			w.Adapters[k].Tier = Tier(rapid.IntRange(0, 3).Draw(t, "tier"))
 		}
@@ -39,13 +39,12 @@ func drawSituation(t *rapid.T, env Env, v *View) *Situation {
 				w.Queued++
 				w.QueuedToks += int64(a.Prompt)
 			}
-			if isAdapter(a.Adapter) {
-				st := &w.Adapters[a.Adapter]
-				if a.Running {
-					st.Running++
-				} else {
-					st.Queued++
-				}
+			switch {
+			case !isAdapter(a.Adapter):
+			case a.Running:
+				w.Count(a.Adapter, 1, 0)
+			default:
+				w.Count(a.Adapter, 0, 1)
 			}
 			s.Requests = append(s.Requests, a)
 		}
@@ -67,8 +66,14 @@ func TestPlansAreSound(t *testing.T) {
 func checkPlanner(t *rapid.T, spec string) {
 	env := testEnv(rapid.IntRange(1, 5).Draw(t, "workers"), rapid.IntRange(1, 9).Draw(t, "adapters"))
 	env.Moving = rapid.SampledFrom(Movings()).Draw(t, "moving")
-	env.HostSlots = rapid.SampledFrom([]int{0, 9}).Draw(t, "host slots")
-	env.KVBytes, env.PageSize = 1e5, 16
+	hostSlots := rapid.SampledFrom([]int{0, 9}).Draw(t, "host slots")
+	for j := range env.Workers {
+		w := &env.Workers[j]
+		w.HostSlots = hostSlots
+		w.KVBytes, w.PageSize = 1e5, 16
+		w.Cost = slower(rapid.SampledFrom([]float64{1, 1, 3}).Draw(t, "slower"))
+		w.MaxRunning = rapid.SampledFrom([]int{8, 8, 32}).Draw(t, "max running")
+	}
 	rt, twin := mustNew(t, spec, env), mustNew(t, spec, env)
 	held := clonePlacement(rt.Placement)
 	v := testView(env)
@@ -221,10 +226,13 @@ func cheapest(supply, room []int, cost [][]float64) (units int, total float64) {
 // full batches at 0.6 and 1 left, 7 of another one full and 3 left; the 4 left
 // over make a mixed batch at 1.
 func TestDispatchCost(t *testing.T) {
-	d := &dlora{env: Env{MaxRunning: 4}}
+	d := &dlora{env: Env{Workers: []Spec{{MaxRunning: 4}, {MaxRunning: 8}}}}
 	w := &Worker{Adapters: []AdapterState{{Running: 4, Queued: 5}, {Queued: 7}}}
-	if got := d.cost(w); math.Abs(got-(3*0.6+1)) > 1e-12 {
+	if got := d.cost(0, w); math.Abs(got-(3*0.6+1)) > 1e-12 {
 		t.Errorf("cost %v, expected 2.8", got)
+	}
+	if got := d.cost(1, w); math.Abs(got-(0.6+1)) > 1e-12 { // one full batch of 8, and 1 + 7 mixed
+		t.Errorf("cost %v of a worker of 8, expected 1.6", got)
 	}
 }
 
@@ -251,20 +259,31 @@ func TestDLoRAPlacement(t *testing.T) {
 	}
 }
 
-// dLoRA's trigger by hand: 20 requests against 2 and 4 elsewhere are 17 above
-// the mean of the others; a threshold of 16 is met, one of 18 is not. A worker
-// whose KV cache is full comes first.
+// dLoRA's trigger by hand. 4, 20 and 2 requests: the busiest has 20 - 26/3 =
+// 11.33 more than the mean. Two workers: a threshold of 16 is met at a difference
+// of 32. A worker whose KV cache is full comes first. Of equals the last is
+// relieved, by the first.
 func TestDLoRATrigger(t *testing.T) {
-	env := testEnv(3, 4)
-	v := testView(env)
-	for j, n := range []int{4, 20, 2} {
-		v.Workers[j].Running = n
-	}
 	for _, c := range []struct {
+		running   []int
 		threshold float64
 		full      int
 		want      []int32
-	}{{16, -1, []int32{1, 2}}, {18, -1, nil}, {18, 0, []int32{0, 1}}} {
+	}{
+		{[]int{4, 20, 2}, 11, -1, []int32{1, 2}},
+		{[]int{4, 20, 2}, 11.5, -1, nil},
+		{[]int{4, 20, 2}, 18, 0, []int32{0, 1}},
+		{[]int{31, 0}, 16, -1, nil},
+		{[]int{32, 0}, 16, -1, []int32{0, 1}},
+		{[]int{5, 5}, 0, -1, nil},
+		{[]int{5, 6}, 0, -1, []int32{1, 0}},
+		{[]int{9, 1, 9, 1}, 4, -1, []int32{2, 1}},
+		{[]int{-1, 40, 0}, 16, -1, []int32{1, 2}},
+		{[]int{-1, 40, -1}, 0, -1, nil},
+	} {
+		env := testEnv(len(c.running), 4)
+		v := testView(env)
+		setRunning(v, c.running...)
 		for j := range v.Workers {
 			v.Workers[j].KVUsed = 100
 		}
@@ -273,7 +292,7 @@ func TestDLoRATrigger(t *testing.T) {
 		}
 		p := &periodMig{dispatch: dispatch{newDLoRA(env, true)}, threshold: c.threshold}
 		if pair, reason := p.trigger(v); !slices.Equal(pair, c.want) || (pair != nil) != (reason != "") {
-			t.Errorf("threshold %v: workers %v (%s), expected %v", c.threshold, pair, reason, c.want)
+			t.Errorf("%v requests, threshold %v: workers %v (%s), expected %v", c.running, c.threshold, pair, reason, c.want)
 		}
 	}
 }
@@ -340,7 +359,7 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 // rank-group puts equal demand of like rank together: with two workers the low
 // ranks go to one and the high ones to the other.
 func TestRankGroups(t *testing.T) {
-	env := Env{Workers: 2, Adapters: trace.Names(4, []int{8, 64}), Cost: testCost{}, MaxRunning: 8, Slots: 4}
+	env := Env{Workers: Alike(2, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 4}), Adapters: trace.Names(4, []int{8, 64})}
 	rt := mustNew(t, "rank-group", env)
 	for j, held := range rt.Policy.(*rankGroup).held {
 		low, high := 0, 0

@@ -19,25 +19,25 @@ import (
 // the other, each to its SLO. Late signals therefore do harm around the SLO
 // only, but there requests herd past it.
 type rankAware struct {
-	cost      CostModel
+	workers   []Spec
 	slo       float64 // s; +Inf: none
-	avgOutput float64 // tokens; 0: the mean of max_new_tokens so far
-	sum       float64 // of max_new_tokens so far
-	seen      float64 // requests in sum
+	avgOutput float64 // tokens; 0: what is expected of the request
 }
 
 func newRankAware(o *options, env Env) (*Router, error) {
-	if env.Cost == nil {
-		return nil, errNeedsCosts
+	if err := env.needCosts(); err != nil {
+		return nil, err
 	}
-	p := &rankAware{cost: env.Cost}
+	p := &rankAware{workers: env.Workers}
 	switch o.text("slo") {
 	case "auto":
 		rank := 0
 		for _, a := range env.Adapters {
 			rank = max(rank, a.Rank)
 		}
-		p.slo = 1.5 * env.Cost.DecodeStep(1, 0, rank)
+		for j := range env.Workers { // the slowest worker, or it would never be within
+			p.slo = max(p.slo, 1.5*env.Workers[j].Cost.DecodeStep(1, 0, rank))
+		}
 	case "none":
 		p.slo = math.Inf(1)
 	default:
@@ -62,13 +62,13 @@ func (p *rankAware) Route(r Request, v *View) int {
 			continue
 		}
 		emptiest.offer(i, float64(w.Load()))
-		tokens := w.KVUsed + w.QueuedToks
-		decode := p.cost.DecodeStep(w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))
+		cost, tokens := p.workers[i].Cost, w.KVUsed+w.QueuedToks
+		decode := cost.DecodeStep(w.Load()+1, tokens+int64(r.Prompt), max(w.MaxRank, rank))
 		if decode > p.slo {
 			continue
 		}
-		prefill := p.cost.Prefill(w.QueuedToks+int64(r.Prompt)) - p.cost.Prefill(w.QueuedToks)
-		decode -= p.cost.DecodeStep(w.Load(), tokens, w.MaxRank)
+		prefill := cost.Prefill(w.QueuedToks+int64(r.Prompt)) - cost.Prefill(w.QueuedToks)
+		decode -= cost.DecodeStep(w.Load(), tokens, w.MaxRank)
 		cheapest.offer(i, prefill/output+decode)
 	}
 	if cheapest.worker == None {
@@ -77,17 +77,10 @@ func (p *rankAware) Route(r Request, v *View) int {
 	return cheapest.worker
 }
 
-// output estimates the tokens a request generates, r included in the mean.
+// output estimates the tokens a request generates.
 func (p *rankAware) output(r Request) float64 {
 	if p.avgOutput > 0 {
 		return p.avgOutput
 	}
-	if r.MaxNew > 0 {
-		p.sum += float64(r.MaxNew)
-		p.seen++
-	}
-	if p.seen == 0 {
-		return 1
-	}
-	return p.sum / p.seen
+	return r.output()
 }

@@ -62,13 +62,12 @@ func TestRankAwareDefaults(t *testing.T) {
 	if got := mustNew(t, "rank-aware:slo=30", env).Policy.(*rankAware).slo; got != 0.03 {
 		t.Errorf("slo=30 is %g s", got)
 	}
-	for i, c := range []struct {
-		maxNew int32
-		want   float64 // mean so far
-	}{{0, 1}, {100, 100}, {0, 100}, {300, 200}, {200, 200}} {
-		if got := p.output(Request{MaxNew: c.maxNew}); got != c.want {
-			t.Errorf("request %d: output estimate %g, want %g", i, got, c.want)
-		}
+	if got := p.output(Request{MaxNew: 2048, Expected: 130}); got != 130 {
+		t.Errorf("output estimate %g, want what is expected, 130", got)
+	}
+	p.avgOutput = 50
+	if got := p.output(Request{MaxNew: 2048, Expected: 130}); got != 50 {
+		t.Errorf("output estimate %g, want avg-output, 50", got)
 	}
 }
 
@@ -94,9 +93,9 @@ func TestRankAwareAgainstFormula(t *testing.T) {
 				emptiest, load = i, n
 			}
 			ctx := w.KVUsed + w.QueuedToks
-			after := env.Cost.DecodeStep(w.Running+w.Queued+1, ctx+700, max(rank, w.MaxRank))
-			cost := (env.Cost.Prefill(w.QueuedToks+700)-env.Cost.Prefill(w.QueuedToks))/50 +
-				(after - env.Cost.DecodeStep(w.Running+w.Queued, ctx, w.MaxRank))
+			after := testCost{}.DecodeStep(w.Running+w.Queued+1, ctx+700, max(rank, w.MaxRank))
+			cost := (testCost{}.Prefill(w.QueuedToks+700)-testCost{}.Prefill(w.QueuedToks))/50 +
+				(after - testCost{}.DecodeStep(w.Running+w.Queued, ctx, w.MaxRank))
 			if after > 0.024 {
 				cost = math.Inf(1)
 			}

@@ -3,19 +3,20 @@ package router
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
 // rankGroup keeps adapters of like rank together, after LoRAServe: the largest
 // rank of a batch sets the price for all of it. Every interval it sorts the
-// adapters by rank, cuts them into as many runs of equal demand x cost as there
-// are workers, and gives the runs to the workers so that the fewest adapters
+// adapters by rank, cuts them into as many runs of demand x cost, in proportion to
+// the workers' speeds, as there are workers, and gives the runs to the workers so that the fewest adapters
 // move. An adapter on a cut, or with more than a worker's share, is on several.
 type rankGroup struct{ placer }
 
 func newRankGroup(o *options, env Env) (*Router, error) {
-	if env.Cost == nil {
-		return nil, errNeedsCosts
+	if err := env.needCosts(); err != nil {
+		return nil, err
 	}
 	p := &rankGroup{newPlacer(o, env)}
 	p.setPlacement(p.target()) // with even demand
@@ -41,37 +42,60 @@ func (p *rankGroup) Plan(s *Situation) *Plan {
 // typicalBatch is the batch for which the cost of a rank is looked up.
 const typicalBatch = 8
 
-// target is the placement for the demand as it is now.
+// target is the placement for the demand as it is now: the slowest workers get the
+// lowest ranks, each as much as its speed.
 func (p *rankGroup) target() [][]int32 {
 	order := make([]int32, len(p.env.Adapters))
 	weight := make([]float64, len(order))
+	time := make([]float64, len(p.env.Workers)) // of each worker, for the demand as a whole
 	total := 0.0
 	for k := range order {
 		order[k] = int32(k)
-		// a little for adapters without demand, so that they are somewhere
-		weight[k] = (p.demand[k].rate + 1e-3) * p.env.Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
+		for j := range time {
+			// a little for adapters without demand, so that they are somewhere
+			t := (p.demand[k].rate + 1e-3) * p.env.Workers[j].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
+			time[j] += t
+			weight[k] += t
+		}
 		total += weight[k]
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
 		return cmp.Compare(p.env.Adapters[a].Rank, p.env.Adapters[b].Rank)
 	})
-	runs := make([][]int32, p.env.Workers)
-	share := total / float64(p.env.Workers)
+	slow := slices.Sorted(slices.Values(time))
+	slices.Reverse(slow)
+	ends := make([]float64, len(slow)) // of the runs, on the scale of weight
+	speeds := 0.0
+	for g, t := range slow {
+		speeds += 1 / t
+		ends[g] = speeds
+	}
+	for g := range ends {
+		ends[g] *= total / speeds
+	}
+	runOf := func(at float64) int {
+		g, past := slices.BinarySearch(ends, at)
+		if past {
+			g++
+		}
+		return min(g, len(ends)-1)
+	}
+	runs := make([][]int32, len(p.env.Workers))
 	done := 0.0
 	for _, k := range order {
-		first := min(int(done/share*(1+1e-12)), p.env.Workers-1)
+		first := runOf(done * (1 + 1e-12))
 		done += weight[k]
-		last := min(int(done/share*(1-1e-12)), p.env.Workers-1)
-		for g := first; g <= last; g++ {
+		for g := first; g <= runOf(done*(1-1e-12)); g++ {
 			runs[g] = append(runs[g], k)
 		}
 	}
-	return p.seat(runs)
+	return p.seat(runs, slow, time)
 }
 
-// seat gives each run to a worker so that the fewest adapters move.
-func (p *rankGroup) seat(runs [][]int32) [][]int32 {
-	n := p.env.Workers
+// seat gives each run, made for a worker that takes slow[g] for the demand, to
+// such a worker so that the fewest adapters move.
+func (p *rankGroup) seat(runs [][]int32, slow, time []float64) [][]int32 {
+	n := len(p.env.Workers)
 	ones := make([]int, n)
 	cost := make([][]float64, n)
 	for g := range runs {
@@ -79,6 +103,10 @@ func (p *rankGroup) seat(runs [][]int32) [][]int32 {
 		runs[g] = sorted(runs[g])
 		cost[g] = make([]float64, n)
 		for j := range n {
+			if time[j] != slow[g] {
+				cost[g][j] = math.Inf(1)
+				continue
+			}
 			for _, k := range runs[g] {
 				if !p.placed[int(k)*n+j] {
 					cost[g][j]++

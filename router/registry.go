@@ -41,7 +41,7 @@ func List() []Descriptor {
 		}, newBoundedHash},
 		{"least-loaded", "fewest requests, running and waiting", []Option{ties}, newLeastLoaded},
 		{"p2c", "the less loaded of two random workers", nil, newP2C},
-		{"least-tokens", "fewest outstanding tokens (prompt + max_new_tokens)", []Option{ties}, newLeastTokens},
+		{"least-tokens", "fewest outstanding tokens (prompt + expected output)", []Option{ties}, newLeastTokens},
 		{"weighted-queue", "least weight x waiting + running requests", []Option{
 			{"weight", "4", "weight of a waiting request against a running one"}, ties,
 		}, newWeightedQueue},
@@ -65,7 +65,7 @@ func List() []Descriptor {
 		{"any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)", []Option{ties}, newAnyWorker},
 		{"rank-aware", "least added latency by rank within an SLO (CaraServe)", []Option{
 			{"slo", "auto", "longest decode step, ms; auto: 1.5 x a step of one request; none: no limit"},
-			{"avg-output", "auto", "mean output tokens of a request; auto: mean max_new_tokens so far"},
+			{"avg-output", "auto", "mean output tokens of a request; auto: the mean so far, by adapter"},
 		}, newRankAware},
 		{"period_mig", "least added time; every interval an ILP over all workers moves adapters and requests", []Option{
 			{"interval", "10", "s between plans"},
@@ -102,9 +102,32 @@ func List() []Descriptor {
 // belongs to the value before it, so that values may hold commas:
 // "explicit:map=0@0,1@1".
 func New(spec string, env Env) (*Router, error) {
-	if env.Workers < 1 {
-		return nil, fmt.Errorf("policy %s: %d workers, expected at least 1", spec, env.Workers)
+	if len(env.Workers) < 1 {
+		return nil, fmt.Errorf("policy %s: no workers, expected at least one", spec)
 	}
+	d, o, err := parseSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := d.build(o, env)
+	if o.err != nil {
+		err = o.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", d.Name, err)
+	}
+	rt.Name = spec
+	return rt, nil
+}
+
+// CheckSpec says what is wrong with the name or the options' names of a spec,
+// as far as that can be told without workers.
+func CheckSpec(spec string) error {
+	_, _, err := parseSpec(spec)
+	return err
+}
+
+func parseSpec(spec string) (*Descriptor, *options, error) {
 	name, rest, hasOptions := strings.Cut(spec, ":")
 	name = strings.TrimSpace(name)
 	policies := List()
@@ -115,17 +138,9 @@ func New(spec string, env Env) (*Router, error) {
 		}
 		o, err := parseOptions(&d, rest, hasOptions)
 		if err != nil {
-			return nil, fmt.Errorf("policy %s: %w", name, err)
+			return nil, nil, fmt.Errorf("policy %s: %w", name, err)
 		}
-		rt, err := d.build(o, env)
-		if o.err != nil {
-			err = o.err
-		}
-		if err != nil {
-			return nil, fmt.Errorf("policy %s: %w", name, err)
-		}
-		rt.Name = spec
-		return rt, nil
+		return &d, o, nil
 	}
-	return nil, suggest.Unknown("policy", name, names)
+	return nil, nil, suggest.Unknown("policy", name, names)
 }

@@ -67,7 +67,7 @@ func TestNewKeepsSpecAndFlags(t *testing.T) {
 		if rt.Name != c.spec || (rt.Placement != nil) != c.placement || rt.ReadsKV != c.readsKV || rt.Prefetch != c.prefix {
 			t.Errorf("%s: got %+v", c.spec, rt)
 		}
-		if rt.Placement != nil && len(rt.Placement) != env.Workers {
+		if rt.Placement != nil && len(rt.Placement) != len(env.Workers) {
 			t.Errorf("%s: placement of %d workers", c.spec, len(rt.Placement))
 		}
 	}
@@ -112,15 +112,15 @@ func TestNewErrors(t *testing.T) {
 
 func TestNewNeedsEnvironment(t *testing.T) {
 	env := testEnv(2, 2)
-	env.Workers = 0
+	env.Workers = nil
 	_, err := New("static", env)
-	checkError(t, err, "0 workers")
+	checkError(t, err, "no workers")
 	env = testEnv(2, 2)
-	env.Cost = nil
+	env.Workers[1].Cost = nil
 	_, err = New("rank-aware", env)
 	checkError(t, err, "rank-aware", "cost model")
 	env = testEnv(2, 2)
-	env.MaxRunning = 0
+	env.Workers[1].MaxRunning = 0
 	_, err = New("k-shard", env)
 	checkError(t, err, "k-shard", "running requests")
 }

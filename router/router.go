@@ -5,7 +5,7 @@
 // Policies are named in specs such as "least-loaded" or "bounded-hash:c=1.25",
 // which [New] turns into a [Router]:
 //
-//	rt, err := router.New("affinity-spill:threshold=4", router.Env{Workers: 4, Adapters: adapters})
+//	rt, err := router.New("affinity-spill:threshold=4", router.Env{Workers: router.Alike(4, spec), Adapters: adapters})
 //	w := rt.Policy.Route(router.Request{ID: 7, Adapter: 2}, &view)
 //
 // One policy, or a small family, lives in one file; registry.go lists them all.
@@ -14,15 +14,17 @@
 // of an adapter go to another one meanwhile, each in an order it documents; the
 // answer is [None] only when no worker is usable.
 //
-// Policies believe the signals of the view, however old. Those that look for
-// the least loaded worker herd when signals are late: until the next refresh
-// every request goes to the worker that looked emptiest, so that load swings
-// instead of levelling (Mitzenmacher, "How useful is old information?", 2000).
-// [Stale] reproduces that; each policy's comment says whether it is prone to it.
+// A router knows which requests it sent and which came back, but learns late what
+// only workers can tell: [Stale]. Policies believe the signals of the view,
+// however old. Those that look for the emptiest KV cache or the place of an
+// adapter herd when signals are late: until the next report every request goes to
+// the worker that looked best, so that load swings instead of levelling
+// (Mitzenmacher, "How useful is old information?", 2000).
 package router
 
 import (
 	"errors"
+	"slices"
 
 	"lorasim/ilp"
 	"lorasim/trace"
@@ -36,7 +38,10 @@ type Request struct {
 	ID      int64
 	Adapter int32 // index into View.Adapters; trace.BaseModel: no adapter
 	Prompt  int32 // prompt tokens
-	MaxNew  int32 // max_new_tokens asked for
+	MaxNew  int32 // max_new_tokens asked for: a limit, not what it will generate
+	// Expected is the output expected of it, tokens: [Outputs], or, for bounds on what
+	// any estimate could gain, the output itself. 0: nobody estimated.
+	Expected int32
 }
 
 // Tier says where a worker finds the weights of an adapter.
@@ -67,14 +72,17 @@ type Worker struct {
 	Running    int   // requests in the running batch
 	Queued     int   // requests waiting, on the way included
 	MaxRunning int   // limit of Running
-	Tokens     int64 // prompt tokens + max_new_tokens of all its requests
+	Tokens     int64 // prompt tokens + expected output tokens of all its requests
 	QueuedToks int64 // prompt tokens of its waiting requests
 	MaxRank    int   // largest rank among its requests, running and waiting
 
 	KVUsed     int64 // tokens in the KV cache; kept current only for policies with ReadsKV
 	KVCapacity int64 // tokens
 
-	Slots     int // GPU adapter slots
+	Slots        int // GPU adapter slots
+	ActiveLoras  int // adapters with running requests
+	WaitingLoras int // adapters with waiting requests
+
 	SlotsUsed int // slots that hold or load an adapter
 	SlotsIdle int // used slots whose adapter could be evicted now
 	HostSlots int // adapters that fit in host memory; 0: no limit
@@ -89,6 +97,23 @@ func (w *Worker) Load() int { return w.Running + w.Queued }
 
 // Usable says whether new requests may be sent to the worker.
 func (w *Worker) Usable() bool { return w.Up && !w.Draining }
+
+// Count changes the number of running and of waiting requests of an adapter.
+func (w *Worker) Count(adapter, running, queued int32) {
+	st := &w.Adapters[adapter]
+	change := func(n *int32, by int32, adapters *int) {
+		was := *n > 0
+		*n += by
+		switch is := *n > 0; {
+		case is && !was:
+			*adapters++
+		case was && !is:
+			*adapters--
+		}
+	}
+	change(&st.Running, running, &w.ActiveLoras)
+	change(&st.Queued, queued, &w.WaitingLoras)
+}
 
 // adapter returns what the worker knows of an adapter.
 func (w *Worker) adapter(a int32) AdapterState {
@@ -124,29 +149,70 @@ type CostModel interface {
 	Prefill(tokens int64) float64
 	// AdapterLoad is the time to bring an adapter of the given rank to a GPU slot.
 	AdapterLoad(rank int, from Tier) float64
+	// Copy is the time to send bytes of KV cache to another worker.
+	Copy(bytes float64) float64
 }
 
 var errNeedsCosts = errors.New("needs the step times of the workers (a cost model)")
 
 // Env is what a policy may know when it is built.
 type Env struct {
-	Workers    int // >= 1
-	Adapters   []trace.Adapter
-	Seed       uint64
-	MaxRunning int       // running requests a worker allows
-	Slots      int       // GPU adapter slots of a worker
-	Cost       CostModel // nil: policies that need one say so
+	Workers  []Spec // at least one
+	Adapters []trace.Adapter
+	Seed     uint64
 
 	// For planners; the zero value stands for "not known".
-	Interval     float64    // s between plans where a spec does not say; 0: the policy's own
-	Threshold    float64    // requests above the mean that trigger dLoRA's plans; 0: its own
-	HostSlots    int        // adapters a worker's host memory holds; 0: no limit
-	AdapterBytes []float64  // size of each adapter
-	Memory       float64    // bytes of a worker's GPU memory for KV cache and adapters
-	KVBytes      float64    // bytes of one KV token
-	PageSize     int        // KV tokens per page; 0: 1
-	Moving       Moving     // how requests in flight are moved
-	Solver       ilp.Solver // nil: the embedded one
+	Interval  float64    // s between plans where a spec does not say; 0: the policy's own
+	Threshold float64    // requests above the mean that trigger dLoRA's plans; 0: its own
+	Moving    Moving     // how requests in flight are moved
+	Solver    ilp.Solver // nil: the embedded one
+}
+
+// Spec is what a worker is all through a run. The zero value of a field stands
+// for "not known", but for HostSlots.
+type Spec struct {
+	Cost         CostModel // nil: policies that need one say so
+	MaxRunning   int       // requests it runs at a time
+	Slots        int       // GPU adapter slots
+	HostSlots    int       // adapters that its host memory holds; 0: no limit
+	AdapterBytes []float64 // size of each adapter
+	Memory       float64   // bytes of GPU memory for KV cache and adapters
+	KVBytes      float64   // bytes of one KV token
+	PageSize     int       // KV tokens per page; 0: 1
+}
+
+// Alike returns n workers of one kind.
+func Alike(n int, s Spec) []Spec {
+	list := make([]Spec, n)
+	for j := range list {
+		list[j] = s
+	}
+	return list
+}
+
+// needCosts says that a worker's cost model is missing.
+func (e *Env) needCosts() error {
+	for j := range e.Workers {
+		if e.Workers[j].Cost == nil {
+			return errNeedsCosts
+		}
+	}
+	return nil
+}
+
+// hostLimited says whether some worker's host memory does not hold every adapter.
+func (e *Env) hostLimited() bool {
+	return slices.ContainsFunc(e.Workers, func(s Spec) bool { return s.HostSlots > 0 })
+}
+
+// pageSize is the size of the pages that KV caches are counted in where workers
+// are compared: the largest of theirs, tokens.
+func (e *Env) pageSize() float64 {
+	size := 1
+	for j := range e.Workers {
+		size = max(size, e.Workers[j].PageSize)
+	}
+	return float64(size)
 }
 
 // Moving is how requests in flight get to another worker.

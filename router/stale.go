@@ -1,41 +1,45 @@
 package router
 
-// Stale shows policies a cluster as a router sees it that learns the state of
-// its workers only every so often. It keeps a copy of the view and refreshes
-// it in the first [Stale.Update] after the period has passed; called on a timer
-// of that period, it behaves as a router that polls.
+// Stale shows policies a cluster as a router sees it that asks the workers how
+// they are only every so often. What the router knows by itself is current: the
+// requests that it sent and that came back, with their tokens and adapters, and
+// which workers it was told to drain. What only workers can report is as old as the last time they were asked: whether
+// they are well, their limits, their KV caches, and which adapters they hold.
+//
+// It keeps a copy of what was reported and refreshes it in the first
+// [Stale.Update] after the period has passed; called on a timer of that period, it
+// behaves as a router that polls.
 //
 //	late := router.NewStale(0.5)
 //	w := rt.Policy.Route(req, late.Update(&live))
 //
-// All signals of a worker are late alike, health included: a policy may pick a
-// worker that has gone down since.
+// A policy may thus pick a worker that has gone down since.
 type Stale struct {
-	period float64
-	taken  float64   // s: when the copy was made
-	ages   []float64 // s: age of each worker's signals at that time
-	view   View
+	period   float64
+	taken    float64  // s: when reported was copied
+	reported []Worker // as they were then
+	view     View
 }
 
-// NewStale returns a Stale whose copy is always less than period seconds old;
-// with a period of 0 or less it passes the live view through.
+// NewStale returns a Stale whose reports are always less than period seconds
+// old; with a period of 0 or less it passes the live view through.
 func NewStale(period float64) *Stale { return &Stale{period: period} }
 
-// Update returns the view that policies are to see now. Its time and adapters
-// are the live ones, its workers are the copy, and their ages say how old
-// their signals are. It is valid until the next call.
+// Update returns the view that policies are to see now; the workers' ages say
+// how old their reports are. It is valid until the next call.
 func (s *Stale) Update(live *View) *View {
 	if !(s.period > 0) {
 		return live
 	}
 	elapsed := live.Now - s.taken
-	if len(live.Workers) != len(s.view.Workers) || elapsed < 0 || elapsed >= s.period {
+	if len(live.Workers) != len(s.reported) || elapsed < 0 || elapsed >= s.period {
 		s.refresh(live)
 		elapsed = 0
 	}
 	s.view.Now, s.view.Adapters = live.Now, live.Adapters
 	for i := range s.view.Workers {
-		s.view.Workers[i].Age = s.ages[i] + elapsed
+		s.view.Workers[i].know(&s.reported[i], &live.Workers[i])
+		s.view.Workers[i].Age = s.reported[i].Age + elapsed
 	}
 	return &s.view
 }
@@ -43,15 +47,30 @@ func (s *Stale) Update(live *View) *View {
 // refresh copies the workers into the memory of the last copy.
 func (s *Stale) refresh(live *View) {
 	s.taken = live.Now
-	if len(s.view.Workers) != len(live.Workers) {
+	if len(s.reported) != len(live.Workers) {
+		s.reported = make([]Worker, len(live.Workers))
 		s.view.Workers = make([]Worker, len(live.Workers))
-		s.ages = make([]float64, len(live.Workers))
 	}
 	for i := range live.Workers {
-		from, to := &live.Workers[i], &s.view.Workers[i]
+		from, to := &live.Workers[i], &s.reported[i]
 		adapters := append(to.Adapters[:0], from.Adapters...)
 		*to = *from
 		to.Adapters = adapters
-		s.ages[i] = from.Age
+	}
+}
+
+// know sets a worker to what a router knows that was told of it by an old report
+// and sees its own requests itself.
+func (w *Worker) know(reported, live *Worker) {
+	adapters := append(w.Adapters[:0], reported.Adapters...)
+	*w = *reported
+	w.Adapters = adapters
+	w.Draining = live.Draining
+	w.Running, w.Queued = live.Running, live.Queued
+	w.Tokens, w.QueuedToks = live.Tokens, live.QueuedToks
+	w.MaxRank = live.MaxRank
+	w.ActiveLoras, w.WaitingLoras = live.ActiveLoras, live.WaitingLoras
+	for k := range live.Adapters {
+		adapters[k].Running, adapters[k].Queued = live.Adapters[k].Running, live.Adapters[k].Queued
 	}
 }

@@ -13,14 +13,14 @@ func newStatic(_ *options, env Env) (*Router, error) {
 // newStaticBlock gives worker 0 the first ceil(K/N) of K adapters, worker 1 the
 // next, and so on; the last workers may get fewer, or none.
 func newStaticBlock(_ *options, env Env) (*Router, error) {
-	block := (len(env.Adapters) + env.Workers - 1) / env.Workers
+	block := (len(env.Adapters) + len(env.Workers) - 1) / len(env.Workers)
 	return fixed(&static{block: max(block, 1)}, env), nil
 }
 
 func fixed(p *static, env Env) *Router {
-	placement := make([][]int32, env.Workers)
+	placement := make([][]int32, len(env.Workers))
 	for a := range env.Adapters {
-		w := p.home(int32(a), env.Workers)
+		w := p.home(int32(a), len(env.Workers))
 		placement[w] = append(placement[w], int32(a))
 	}
 	return &Router{Policy: p, Placement: placement}

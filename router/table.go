@@ -90,17 +90,17 @@ func (t *table) add(entry, where string) error {
 
 func (t *table) workers(s string) ([]int32, error) {
 	if s == "all" {
-		return upTo(t.env.Workers), nil
+		return upTo(len(t.env.Workers)), nil
 	}
 	var list []int32
-	seen := make([]bool, t.env.Workers)
+	seen := make([]bool, len(t.env.Workers))
 	for part := range strings.SplitSeq(s, "+") {
 		lo, hi, ok := span(part)
 		if !ok {
 			return nil, fmt.Errorf("workers %q, expected a number, a range such as 0-3, a sum such as 0+2, or all", s)
 		}
-		if lo > hi || hi >= t.env.Workers {
-			return nil, fmt.Errorf("worker %s, expected 0 to %d", part, t.env.Workers-1)
+		if lo > hi || hi >= len(t.env.Workers) {
+			return nil, fmt.Errorf("worker %s, expected 0 to %d", part, len(t.env.Workers)-1)
 		}
 		for w := lo; w <= hi; w++ {
 			if seen[w] {
@@ -163,7 +163,7 @@ func (t *table) finish() (adapters [][]int32, base []int32, err error) {
 		t.entries[a] = t.rest
 	}
 	if t.base == nil {
-		t.base = upTo(t.env.Workers)
+		t.base = upTo(len(t.env.Workers))
 	}
 	return t.entries, t.base, nil
 }

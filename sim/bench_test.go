@@ -52,7 +52,7 @@ func speedProfile() *profile.Costs {
 	p := profile.Default()
 	p.Latency.Decode = profile.Decode{BaseMs: 12, PerRequestMs: 0.03, PerKVTokenUs: 0.1}
 	p.Latency.Prefill = profile.Prefill{BaseMs: 8, PerTokenUs: 40}
-	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, DecodeUs: 17}
+	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, CSGMVUs: 7}
 	p.Memory.KVTokens = 100_000
 	p.Engine.ContextLength = 16384
 	p.Engine.MaxLorasPerBatch = 32
@@ -72,7 +72,7 @@ func BenchmarkRun(b *testing.B) {
 				var events int64
 				for range b.N {
 					src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 4 * float64(workers)}
-					rt, err := router.New(policy, router.Env{Workers: workers, Adapters: src.adapters, Seed: 1, MaxRunning: 256, Slots: 8})
+					rt, err := router.New(policy, router.Env{Workers: router.Alike(workers, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: src.adapters, Seed: 1})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -90,5 +90,34 @@ func BenchmarkRun(b *testing.B) {
 				b.ReportMetric(float64(events)/n, "events/request")
 			})
 		}
+	}
+}
+
+// BenchmarkVLLM is BenchmarkRun under vLLM's scheduler on two workers: below
+// saturation, and with a KV cache so small that requests are preempted.
+func BenchmarkVLLM(b *testing.B) {
+	for name, kv := range map[string]int64{"wide": 100_000, "tight": 20_000} {
+		b.Run(name, func(b *testing.B) {
+			const n = 20_000
+			p := *speedProfile().Profile()
+			p.Engine.UseVLLM()
+			p.Memory.KVTokens = kv
+			costs := p.Compile()
+			b.ReportAllocs()
+			var st *Stats
+			for range b.N {
+				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 8}
+				rt, err := router.New("static", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: src.adapters, Seed: 1})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if st, err = Run(context.Background(), Config{Source: src, Workers: []*profile.Costs{costs, costs}, Router: rt, Observer: &blind{}, Home: router.Disk}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/request")
+			b.ReportMetric(float64(st.Events)/n, "events/request")
+			b.ReportMetric(float64(st.Workers[0].Retractions+st.Workers[1].Retractions)/n, "preemptions/request")
+		})
 	}
 }

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"slices"
-
-	"lorasim/internal/record"
-)
+import "lorasim/internal/record"
 
 const canceledReason = "given up by the client"
 
@@ -20,6 +16,11 @@ func (w *worker) cancel(i int32) {
 		w.settle(r.adapter)
 		w.s.finish(i, record.Aborted, canceledReason, w.s.now+w.costs.Overhead)
 		w.roomMade() // it may have been the one that held up the queue
+	case r.state == entering:
+		w.cancelEntering(i)
+		w.leave(i)
+		w.settle(r.adapter)
+		w.s.finish(i, record.Aborted, canceledReason, w.s.now+w.costs.Overhead)
 	case r.state == running:
 		w.depart(i, int32(w.id))
 		r.moving = canceled
@@ -39,6 +40,10 @@ func (w *worker) sendCanceled() {
 	for _, i := range departing {
 		switch r := &w.s.reqs[i]; {
 		case r.moving != canceled:
+		case r.state == filling && w.vllm:
+			w.drop(i)
+			w.leave(i)
+			w.s.finish(i, record.Aborted, canceledReason, w.s.now+w.costs.Overhead)
 		case r.state == filling:
 			keep = append(keep, i)
 		case r.state == waiting:
@@ -61,22 +66,4 @@ func (w *worker) reportTokens() {
 	for _, i := range w.batch {
 		w.s.listener.Token(w.s.reqs[i].id, w.s.now+w.costs.Overhead)
 	}
-}
-
-// set changes the rank of a row that no request uses.
-func (c *rankCount) set(row int32, rank int) {
-	k, found := slices.BinarySearch(c.ranks, rank)
-	if !found {
-		c.ranks = slices.Insert(c.ranks, k, rank)
-		c.n = slices.Insert(c.n, k, 0)
-		for i := range c.class {
-			if int(c.class[i]) >= k {
-				c.class[i]++
-			}
-		}
-		if c.top >= k {
-			c.top++
-		}
-	}
-	c.class[row] = uint8(k)
 }

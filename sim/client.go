@@ -32,13 +32,20 @@ func (s *sim) sendHead() {
 	r := &s.reqs[i]
 	*r = request{
 		id: h.ID, arrival: h.Arrival, arrived: s.headT, sent: s.now, first: tick.Never,
-		prompt: h.Prompt, output: h.Output, maxNew: h.Budget(), adapter: h.Adapter,
+		prompt: h.Prompt, output: h.Output, maxNew: h.Budget(), asked: h.Budget(), adapter: h.Adapter,
 		workerFirst: -1, worker: -1, started: tick.Never,
 	}
 	if s.plan.byID != nil {
 		s.plan.byID[r.id] = i
 	}
-	dest := s.cfg.Router.Policy.Route(router.Request{ID: h.ID, Adapter: h.Adapter, Prompt: h.Prompt, MaxNew: r.maxNew}, s.routerView())
+	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
+		s.finish(i, record.Failed, s.tooMany, s.now)
+		return
+	}
+	if r.expected = h.Output; !s.cfg.KnownOutputs {
+		r.expected = s.outputs.Expect(h.Adapter, r.maxNew)
+	}
+	dest := s.cfg.Router.Policy.Route(router.Request{ID: h.ID, Adapter: h.Adapter, Prompt: h.Prompt, MaxNew: r.maxNew, Expected: r.expected}, s.routerView())
 	if h.Adapter == trace.BaseModel {
 		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
 	}
@@ -74,13 +81,16 @@ func (s *sim) routerView() *router.View {
 // forgets the request.
 func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks) {
 	r := &s.reqs[i]
+	if at > s.window { // the client is gone before it sees this
+		status, reason, at = record.Unfinished, unfinishedReason, s.window
+	}
 	rec := &s.rec
 	*rec = record.Request{
 		ID: r.id, Adapter: r.adapter,
 		Arrival: r.arrival, Sent: s.seconds(r, r.sent), FirstToken: math.NaN(), Finish: s.seconds(r, at),
-		Prompt: r.prompt, Requested: r.maxNew,
+		Prompt: r.prompt, Requested: r.asked,
 		WorkerFirst: r.workerFirst, WorkerLast: r.worker, Migrations: r.migrations,
-		ColdLoad: r.cold.Seconds(), Status: status, Error: reason,
+		ColdLoad: r.cold.Seconds(), Status: status, Error: reason, Streamed: record.StreamingIf(!s.cfg.NoStream),
 	}
 	if int(r.adapter) == len(s.adapters) {
 		rec.Adapter = trace.BaseModel
@@ -89,6 +99,7 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 	}
 	if status == record.OK {
 		rec.Output = r.output
+		s.outputs.Ended(rec.Adapter, r.output)
 		rec.FirstToken = s.seconds(r, r.first)
 		if s.cfg.NoStream {
 			rec.FirstToken = rec.Finish
@@ -99,6 +110,9 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 		}
 	}
 	s.obs.Done(rec)
+	for _, o := range s.others.ends {
+		o.Done(rec)
+	}
 	s.done++
 	if s.plan.byID != nil {
 		delete(s.plan.byID, r.id)
@@ -134,7 +148,7 @@ func (s *sim) warmUp(adapter int32) {
 	}
 	for i := range s.workers {
 		if w := &s.workers[i]; w.v.Adapters[adapter].Tier >= router.Host {
-			w.takeSlot(adapter)
+			w.takeSlot(adapter, -1)
 			w.setTier(adapter, router.GPU)
 			return
 		}

@@ -14,15 +14,14 @@ func (w *worker) join(i int32, at tick.Ticks) {
 	n := int64(r.prefilled)
 	r.state = running
 	r.joinStep, r.joinTime = w.steps, at
+	w.order++
+	r.order = w.order
 	r.finishStep = w.steps + int64(r.output-r.generated)
 	w.push(i)
 	w.ctx += n
 	w.budget += int64(r.maxNew - r.generated)
 	if int(r.maxNew) > w.eng.ClipNewTokens {
 		w.large++
-	}
-	if w.isLoRA(r.adapter) {
-		w.loras++
 	}
 	w.ranks.add(r.adapter, 1)
 	w.kv.join(n, w.steps)
@@ -39,14 +38,17 @@ func (w *worker) part(i int32) {
 	if int(r.maxNew) > w.eng.ClipNewTokens {
 		w.large--
 	}
-	if w.isLoRA(r.adapter) {
-		w.loras--
-	}
 	w.ranks.add(r.adapter, -1)
 	w.kv.leave(n, w.steps)
-	w.kv.release(n)
-	w.v.KVUsed = w.kv.tokens
 	r.generated += k
+	r.prefilled += k
+	w.free(r)
+}
+
+// free frees the KV cache of a request that was running and is not in the batch.
+func (w *worker) free(r *request) {
+	w.kv.release(int64(r.prefilled))
+	w.v.KVUsed = w.kv.tokens
 	r.prefilled = 0
 	w.v.Running--
 	w.countAdapter(r.adapter, -1, 0)
@@ -71,18 +73,23 @@ func (w *worker) beginDecode() {
 	}
 	if w.exec != nil {
 		k = min(k, w.stepsInMode())
-		w.exec.fresh = false
+		w.exec.fresh, w.exec.decided = false, false
 	}
+	load := w.placeRunning()
+	w.stats.Stalled += load
 	w.run = record.Steps{
-		Start: w.s.now,
-		First: w.costs.DecodeFixed(b, w.decodeLoras(), w.ranks.max()) + w.costs.PerKVToken*tick.Ticks(w.ctx),
+		Start: w.s.now + load,
+		First: w.costs.Step(w.decodeWork()),
 		Incr:  w.costs.PerKVToken * tick.Ticks(b),
 		Count: k,
 		Batch: b,
 	}
-	if t := w.starvesAt(); t < w.run.End(k) {
-		w.run.Count = w.stepsUntil(max(t, w.s.now))
+	if w.drainerOn() {
+		if t := w.starvesAt(); t < w.run.End(k) {
+			w.run.Count = w.stepsUntil(max(t, w.s.now))
+		}
 	}
+	w.noteStep()
 	w.schedule(decode, w.run.End(w.run.Count))
 }
 
@@ -137,6 +144,7 @@ func (w *worker) endDecode() {
 func (w *worker) advance() {
 	run := w.run
 	k, b := run.Count, run.Batch
+	w.stampRunning()
 	w.kv.decode(w.steps, b, k)
 	w.steps += k
 	w.ctx += k * b
@@ -207,8 +215,9 @@ func (w *worker) forget(r *request) {
 }
 
 // retract returns requests to the queue until the next decode step has memory:
-// those with the fewest tokens first, of these the longest prompt. A request
-// that is left alone and still finds none fails.
+// those with the fewest tokens first, of these the longest prompt, of these the
+// last in the batch. A request that is left alone and still finds none fails
+// (ScheduleBatch.retract_decode in sglang's managers/schedule_batch.py).
 func (w *worker) retract() {
 	if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
 		return
@@ -253,7 +262,7 @@ func (w *worker) leastProgress() int {
 			if a.prompt > b.prompt {
 				best = k
 			}
-		} else if a.seq > b.seq {
+		} else if a.order > b.order {
 			best = k
 		}
 	}
@@ -267,6 +276,7 @@ func (w *worker) putBack(k int) {
 	w.forget(&w.s.reqs[i])
 	w.part(i)
 	w.s.reqs[i].moving = notMoving // a migration that was under way is off
+	w.notePreemption(&w.s.reqs[i])
 	w.stats.Retractions++
 	w.wait(i)
 }
@@ -275,7 +285,9 @@ func (w *worker) putBack(k int) {
 // retraction provides for (sglang's RETRACT_DECODE_STEPS).
 const retractHeadroom = 20
 
-// reestimate sets the new-token ratio from what the running requests have used.
+// reestimate sets the new-token ratio from what the running requests have used
+// (NewTokenRatioTracker.estimate_new_token_ratio_after_retract). The decode
+// step that follows does not lower it (Scheduler.update_running_batch).
 func (w *worker) reestimate() {
 	var generated, maxNew int64
 	for _, i := range w.batch {
@@ -283,8 +295,8 @@ func (w *worker) reestimate() {
 		generated += int64(r.generated) + w.steps - r.joinStep
 		maxNew += int64(r.maxNew)
 	}
-	w.ratioFrom = min(1, float64(generated+retractHeadroom*int64(len(w.batch)))/float64(maxNew))
-	w.ratioSince = w.steps
+	w.ratioFrom = min(1, float64(generated+retractHeadroom*int64(len(w.batch)))/float64(maxNew+1))
+	w.ratioSince = w.steps + 1
 }
 
 // stepsDone is the number of steps of the run that are over at this instant.

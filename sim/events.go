@@ -10,6 +10,7 @@ const (
 	eventTransfer eventKind = iota // a request's KV cache has been copied, or a round of it
 	eventDown                      // a worker fails
 	eventUp                        // a worker is back
+	eventEnter                     // a request has passed a worker's front end
 	eventArrivals                  // marks the place of arrivals in the order; never queued
 	eventApply                     // a plan's solving time is over
 	eventPlan                      // a planner's interval is over

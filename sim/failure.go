@@ -73,8 +73,12 @@ func (w *worker) orphans() []int32 {
 	for i := w.queue.head; i >= 0; i = w.s.reqs[i].next {
 		ids = append(ids, i)
 	}
+	ids = append(ids, w.partial...)
+	for _, p := range w.door.queue {
+		ids = append(ids, p.req)
+	}
 	for _, c := range w.filling {
-		if c.req != w.chunked {
+		if c.req != w.chunked && !w.vllm {
 			ids = append(ids, c.req)
 		}
 	}

@@ -25,9 +25,12 @@ func (p *pages) freeTokens() int64 { return (p.capacity - p.used) * p.size }
 
 func (p *pages) pagesOf(tokens int64) int64 { return (tokens + p.size - 1) / p.size }
 
+// pagesFor is the number of pages that a request of n tokens takes to grow by d.
+func (p *pages) pagesFor(n, d int64) int64 { return p.pagesOf(n+d) - p.pagesOf(n) }
+
 // grow lengthens one request from n tokens by d.
 func (p *pages) grow(n, d int64) {
-	p.used += p.pagesOf(n+d) - p.pagesOf(n)
+	p.used += p.pagesFor(n, d)
 	p.tokens += d
 }
 

@@ -4,6 +4,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/profile"
 )
 
 // ticket is a load beside the steps.
@@ -13,9 +14,8 @@ type ticket struct {
 	ends tick.Ticks // when it is done
 }
 
-// loadNow loads an adapter into the slot that it has been given while no step
-// runs. It returns the time that takes; a load that fails is tried again, until
-// it has failed too often.
+// loadNow is the time to load an adapter into a slot while no step runs; a load
+// that fails is tried again, until it has failed too often.
 func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 	wait := w.loadTime(row)
 	r := &w.adapters.rows[row]
@@ -25,14 +25,11 @@ func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 	for range maxFailures {
 		total += wait
 		if !w.loadFails() {
-			w.fetchHost(row)
-			w.setTier(row, router.GPU)
 			w.countLoad(total)
 			r.failures = 0
 			return total, true
 		}
 	}
-	w.dropSlot(row)
 	w.failWaiting(row, w.s.now+total)
 	return total, false
 }
@@ -80,12 +77,16 @@ func (w *worker) countLoad(t tick.Ticks) {
 // startLoad starts or queues the load of an adapter into a GPU slot beside the
 // steps; the caller has made sure that it can get one.
 func (w *worker) startLoad(row int32) {
-	w.takeSlot(row)
+	t := &w.adapters
+	t.clock++
+	t.rows[row].used = t.clock
+	w.takeSlot(row, -1)
 	takes := w.loadTime(row)
 	w.fetchHost(row)
 	w.countLoad(takes)
-	w.adapters.rows[row].loading = true
-	w.v.SlotsIdle--
+	t.rows[row].loading = true
+	t.claim(row)
+	w.countSlots()
 	w.v.Adapters[row].Loading = true
 	w.enqueueLoad(row, true, takes)
 }
@@ -130,7 +131,8 @@ func (w *worker) endLoad() {
 		r.loading = false
 		w.v.Adapters[k.row].Loading = false
 		if r.active == 0 {
-			w.v.SlotsIdle++
+			t.unclaim(k.row)
+			w.countSlots()
 		}
 	} else {
 		r.fetch = false
@@ -145,8 +147,15 @@ func (w *worker) endLoad() {
 		w.loadFailed(k)
 	}
 	w.settle(k.row)
-	if w.queue.n > 0 {
+	if w.phase == idle {
+		w.trimHost(-1)
+	}
+	switch {
+	case w.queue.n == 0:
+	case w.vllm || w.eng.HeadOfLine == profile.HeadOfLineBlock:
 		w.roomMade()
+	default:
+		w.wake()
 	}
 }
 
@@ -169,8 +178,23 @@ func (w *worker) loadFailed(k ticket) {
 	if r.failures++; r.failures >= maxFailures {
 		w.failWaiting(k.row, w.s.now)
 	}
+	if w.queue.byAdapter[k.row].at >= 0 {
+		w.fetchMissing(k.row)
+	}
+	w.tellLoadFailed(k.row)
+}
+
+func (w *worker) tellLoadFailed(row int32) {
 	if w.s.plan.watcher != nil {
-		w.s.plan.watcher.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: k.row})
+		w.s.plan.watcher.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: row})
+	}
+}
+
+// fetchMissing starts to bring an adapter that requests wait for to host memory
+// beside the steps, unless it is there or on its way.
+func (w *worker) fetchMissing(row int32) {
+	if !w.inHost(row) && !w.adapters.rows[row].fetching() {
+		w.startFetch(row)
 	}
 }
 
@@ -185,11 +209,7 @@ func (w *worker) dropSlot(row int32) {
 		}
 	}
 	t.rows[row].slot = false
-	w.v.SlotsIdle--
-	w.v.SlotsUsed = len(t.slots)
-	if row == t.drained {
-		t.drained = -1
-	}
+	w.countSlots()
 }
 
 // bring makes an adapter come to the worker because a plan says so: to host
@@ -198,8 +218,10 @@ func (w *worker) bring(row int32) {
 	r := &w.adapters.rows[row]
 	r.leaving = false
 	switch {
-	case r.slot || r.fetching():
-	case len(w.adapters.slots) < w.eng.MaxLorasPerBatch:
+	case !w.rankFits(row):
+		w.tellLoadFailed(row)
+	case r.slot || r.active > 0 || r.fetching():
+	case len(w.adapters.slots)+w.adapters.unplaced < w.eng.MaxLorasPerBatch:
 		w.startLoad(row)
 	case w.v.Adapters[row].Tier < router.Host:
 		w.startFetch(row)
@@ -233,11 +255,14 @@ func (w *worker) settle(row int32) {
 // costs no other waiting request its adapter.
 func (w *worker) prefetch(row int32) {
 	t := &w.adapters
-	if !w.isLoRA(row) || t.rows[row].slot || t.rows[row].fetch {
+	if r := &t.rows[row]; !w.isLoRA(row) || r.slot || r.active > 0 || r.fetch {
 		return
 	}
-	if len(t.slots) >= w.eng.MaxLorasPerBatch {
-		if k := w.victim(); k < 0 || w.queue.byAdapter[t.slots[k]].at >= 0 {
+	if len(t.slots)+t.unplaced >= w.eng.MaxLorasPerBatch {
+		if !w.slotObtainable(row) {
+			return
+		}
+		if k := w.victim(-1); k < 0 || w.queue.byAdapter[t.slots[k]].at >= 0 {
 			return
 		}
 	}

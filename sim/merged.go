@@ -1,51 +1,60 @@
 package sim
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 )
 
 // Merged execution: an adapter is added into the model's weights, so that its
-// requests run at the speed of the base model, and no others can. dLoRA (B. Wu
-// et al., OSDI'24) changes between this and unmerged execution, where all
-// adapters run together and every step pays for it, with credits: each decode
-// step gives an adapter one credit for each of its requests that it passes
-// over, and once an adapter has enough of them the worker runs unmerged, until
-// running one adapter alone would give more tokens per second again. Backend
-// "merged" never runs unmerged: it changes to the adapter with most credits.
+// requests run at the speed of the base model, and no others can. Backend dlora
+// changes between this and unmerged execution, where all adapters run together
+// and every step pays for it, see [credits]. Backend merged never runs
+// unmerged: each decode step gives an adapter one credit for each of its
+// requests that it passes over, and once an adapter has enough of them the
+// worker changes to the one that has most.
 //
 // Requests that are passed over after their prompt keep their memory and their
 // seat in the batch: they are parked. Modes change between steps only.
 type execution struct {
-	row    int32   // merged into the weights; unmerged: -1
-	credit []int64 // by row of the adapter table
-	passed []int64 // by row: its requests that the steps now pass over
-	since  int64   // worker's decode steps when passed was counted
-	fresh  bool    // no step has run since the mode changed
-	only   bool    // backend merged
-	limit  int64   // credits that end a merged mode
-	parked []int32 // requests that wait for their mode, in the order they came
+	row     int32    // merged into the weights; unmerged: -1
+	credit  []int64  // by row of the adapter table
+	passed  []int64  // by row: its requests that the steps now pass over
+	since   int64    // worker's decode steps when passed was counted
+	fresh   bool     // no step has begun since the mode changed
+	decided bool     // nor since credits were last asked
+	only    bool     // backend merged
+	dlora   *credits // backend dlora
+	limit   int64    // credits that end a merged mode
+	parked  []int32  // requests that wait for their mode, in the order they came
 }
 
 const unmerged int32 = -1
 
 func (w *worker) initExecution() {
-	w.eng.StarvationS = 0 // credits take the guard's place
+	w.eng.LoraDrainWait = 0 // credits take the drainer's place
 	n := len(w.s.adapters) + 1
 	l := &w.costs.Profile().Latency.LoRA
 	w.exec = &execution{row: unmerged, credit: make([]int64, n), passed: make([]int64, n), since: w.steps,
 		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
+	if !w.exec.only {
+		seats := int64(w.eng.MaxRunningRequests)
+		w.exec.dlora = newCredits(n, int(seats), l.CreditScale, w.costs.Step(profile.StepWork{Batch: seats}),
+			w.costs.Step(profile.StepWork{Batch: seats, LoRAs: seats}), w.costs.Switch)
+	}
 }
 
-// pending is the number of requests of a row on the worker.
+// pending is the number of requests of a row in the engine.
 func (w *worker) pending(row int32) int64 {
+	n := -w.entering(row)
 	if w.isLoRA(row) {
 		st := &w.v.Adapters[row]
-		return int64(st.Running) + int64(st.Queued)
+		return n + int64(st.Running) + int64(st.Queued)
 	}
-	n := int64(w.v.Running) + int64(w.v.Queued)
+	n += int64(w.v.Running) + int64(w.v.Queued)
 	for a := range w.v.Adapters {
 		n -= int64(w.v.Adapters[a].Running) + int64(w.v.Adapters[a].Queued)
 	}
@@ -56,6 +65,9 @@ func (w *worker) pending(row int32) int64 {
 // long that takes.
 func (w *worker) chooseMode() (takes tick.Ticks) {
 	e := w.exec
+	if e.dlora != nil {
+		return w.chooseByCredits()
+	}
 	for row := range e.credit {
 		e.credit[row] += (w.steps - e.since) * e.passed[row]
 	}
@@ -64,6 +76,40 @@ func (w *worker) chooseMode() (takes tick.Ticks) {
 	}
 	w.countPassed()
 	return takes
+}
+
+// chooseByCredits is chooseMode under backend dlora. A step is an iteration.
+func (w *worker) chooseByCredits() (takes tick.Ticks) {
+	e := w.exec
+	e.dlora.repeat(max(w.steps-e.since-1, 0))
+	e.since = w.steps
+	all := w.seats() + w.queue.n
+	if all == 0 || e.row != unmerged && w.pending(e.row) == 0 {
+		e.decided = false // nothing came of it
+	}
+	if e.decided || w.chunked >= 0 || all == 0 {
+		return 0
+	}
+	e.decided = true
+	e.dlora.row = e.row
+	if to := e.dlora.iterate(w.inOrder()); to != e.row {
+		return w.setMode(to)
+	}
+	return 0
+}
+
+// inOrder gives the rows of all requests on the worker in the order in which
+// they came to it.
+func (w *worker) inOrder() []int32 {
+	all := append(slices.Clone(w.batch), w.exec.parked...)
+	for i := w.queue.head; i >= 0; i = w.s.reqs[i].next {
+		all = append(all, i)
+	}
+	slices.SortFunc(all, func(a, b int32) int { return cmp.Compare(w.s.reqs[a].seq, w.s.reqs[b].seq) })
+	for k, i := range all {
+		all[k] = w.s.reqs[i].adapter
+	}
+	return all
 }
 
 // countPassed notes which requests the steps from now on pass over.
@@ -78,63 +124,38 @@ func (w *worker) countPassed() {
 	}
 }
 
-// nextMode is the mode for the next step.
+// nextMode is the mode for the next step under backend merged: the present one
+// until it has no requests or another adapter has credits enough.
 func (w *worker) nextMode() int32 {
 	e := w.exec
 	switch {
-	case w.chunked >= 0 || w.v.Running+w.v.Queued == 0:
+	case w.chunked >= 0 || w.v.Running+w.v.Queued == len(w.door.queue):
 		return e.row
-	case e.row != unmerged && w.pending(e.row) == 0:
-		return w.bestMode()
+	case e.row == unmerged || w.pending(e.row) == 0:
+		return w.mostCredits()
 	case e.fresh:
 		return e.row
-	case e.row == unmerged:
-		return w.bestMode()
 	}
 	for row, c := range e.credit {
 		if c >= e.limit && w.pending(int32(row)) > 0 {
-			if e.only {
-				return w.bestMode()
-			}
-			return unmerged
+			return w.mostCredits()
 		}
 	}
 	return e.row
 }
 
-// bestMode is the mode to change to when nothing speaks for the present one:
-// under backend merged, the adapter with most credits, of equals the one with
-// most requests; else the adapter with most requests, if running it alone gives
-// more tokens per second than running all.
-func (w *worker) bestMode() int32 {
+// mostCredits is the row with most credits, of equals the one with most
+// requests.
+func (w *worker) mostCredits() int32 {
 	e := w.exec
-	best, most, credit, all, loras := unmerged, int64(0), int64(-1), int64(0), int64(0)
-	for row := range e.credit {
-		n, c := w.pending(int32(row)), e.credit[row]
-		if n == 0 {
-			continue
-		}
-		all += n
-		if w.isLoRA(int32(row)) {
-			loras += n
-		}
-		if !e.only {
-			c = 0
-		}
-		if c > credit || c == credit && n > most {
+	best, most, credit := unmerged, int64(0), int64(-1)
+	for row, c := range e.credit {
+		n := w.pending(int32(row))
+		if n > 0 && (c > credit || c == credit && n > most) {
 			best, most, credit = int32(row), n, c
 		}
 	}
-	if e.only || best == unmerged {
-		return best
-	}
-	seats := int64(w.eng.MaxRunningRequests)
-	most, all, loras = min(most, seats), min(all, seats), min(loras, seats)
-	alone, together := w.costs.DecodeFixed(most, 0, 0), w.costs.DecodeFixed(all, loras, 1)
-	if float64(most)*float64(together) > float64(all)*float64(alone) {
-		return best
-	}
-	return unmerged
+	return best
 }
 
 // setMode changes the mode: requests that it does not run are parked, those
@@ -194,9 +215,6 @@ func (w *worker) park(i int32, k int) {
 	if int(r.maxNew) > w.eng.ClipNewTokens {
 		w.large--
 	}
-	if w.isLoRA(r.adapter) {
-		w.loras--
-	}
 	w.ranks.add(r.adapter, -1)
 	w.kv.leave(n, w.steps)
 	r.generated += d
@@ -252,6 +270,9 @@ func (w *worker) stepsInMode() int64 {
 	if e.fresh {
 		return 1
 	}
+	if e.dlora != nil {
+		return e.dlora.quiet()
+	}
 	least := int64(math.MaxInt64)
 	for row, n := range e.passed {
 		if n > 0 {
@@ -274,15 +295,6 @@ func (w *worker) pickMerged() int32 {
 		return -1
 	}
 	return i
-}
-
-// decodeLoras is the number of requests of the batch that the LoRA kernels
-// work for.
-func (w *worker) decodeLoras() int64 {
-	if w.exec != nil && w.exec.row != unmerged {
-		return 0
-	}
-	return w.loras
 }
 
 // pause lets time pass in which the worker runs no step; false if it is none.

@@ -216,7 +216,7 @@ func (s *sim) arrive(i, to int32) {
 // reroute sends a request that lost its worker to another.
 func (s *sim) reroute(i int32) {
 	r := &s.reqs[i]
-	q := router.Request{ID: r.id, Adapter: r.adapter, Prompt: r.prompt + r.generated, MaxNew: r.maxNew - r.generated}
+	q := router.Request{ID: r.id, Adapter: r.adapter, Prompt: r.prompt + r.generated, MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
 	if int(r.adapter) == len(s.adapters) {
 		q.Adapter = trace.BaseModel
 	}

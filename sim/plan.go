@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/trace"
@@ -24,14 +23,6 @@ type PlanRecord struct {
 // and not used further.
 type PlanObserver interface {
 	Plan(r *PlanRecord)
-}
-
-// PassPlan hands a plan on to the next observer, if it wants to see plans: for
-// observers that stand before others.
-func PassPlan(next record.Observer, r *PlanRecord) {
-	if o, ok := next.(PlanObserver); ok {
-		o.Plan(r)
-	}
 }
 
 // pendingPlan is a plan whose solving time is not over.
@@ -130,15 +121,14 @@ func (s *sim) planNow() {
 
 // situation is what a planner sees now.
 func (s *sim) situation() *router.Situation {
-	s.view.Now = s.now.Seconds()
 	p := &s.plan.situ
-	p.View = &s.view
 	p.Requests = p.Requests[:0]
 	for i := range s.workers {
 		w := &s.workers[i]
 		w.v.KVUsed = w.kvNow()
 		p.Requests = w.describe(p.Requests)
 	}
+	p.View = s.routerView()
 	return p
 }
 
@@ -148,7 +138,7 @@ func (w *worker) describe(as []router.Active) []router.Active {
 		r := &w.s.reqs[i]
 		a := router.Active{
 			ID: r.id, Adapter: r.adapter, Worker: int32(w.id), Running: running, Prompt: r.prompt,
-			Generated: r.generated, MaxNew: r.maxNew, Age: (w.s.now - r.sent).Seconds(),
+			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.now - r.sent).Seconds(),
 		}
 		if !w.isLoRA(r.adapter) {
 			a.Adapter = trace.BaseModel
@@ -201,7 +191,9 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
-	PassPlan(s.obs, rec)
+	for _, o := range s.others.plans {
+		o.Plan(rec)
+	}
 }
 
 var errDown = errors.New("a worker that the plan needs is down")

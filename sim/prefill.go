@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 )
@@ -14,26 +15,47 @@ type chunk struct {
 }
 
 // admission is the room left while a prefill step is being formed, as sglang's
-// PrefillAdder counts it.
+// PrefillAdder counts it (managers/schedule_policy.py, mem_cache/prefill_budget.py).
 type admission struct {
 	total   float64 // tokens left after what running and chosen requests are expected to need
 	current int64   // tokens left after what is allocated
 	input   int64   // prompt tokens left of max_prefill_tokens
-	chunk   int64   // prompt tokens left of chunked_prefill_size
+	chunk   int64   // prompt tokens left of chunked_prefill_size, or noChunks
+	states  []claim // what running and chosen requests of known length will free, see [worker.fitsKnown]
+	counted bool    // states is filled
+}
+
+// noChunks: prompts are never split.
+const noChunks = math.MaxInt64
+
+// openAdmission gives the room at the beginning of a prefill step. In a mixed
+// one the running requests take a token each.
+func (w *worker) openAdmission(room *admission) {
+	room.current = w.kv.freeTokens()
+	room.input = int64(w.eng.MaxPrefillTokens)
+	room.chunk = int64(w.eng.ChunkedPrefillSize)
+	if w.eng.MixedChunk {
+		b := int64(len(w.batch))
+		room.current -= b
+		room.input -= b
+		room.chunk -= b
+	}
+	if w.eng.ChunkedPrefillSize == 0 {
+		room.chunk = noChunks
+	}
+	ratio := 1.0 // what requests of known length need is no estimate
+	if !w.eng.IgnoreEOS {
+		ratio = w.ratio()
+	}
+	room.total = float64(room.current) - float64(ratio*float64(w.reserved()))
 }
 
 // beginPrefill forms a prefill step from the waiting queue, first come first
-// served, and starts it. It reports whether there was one.
+// served, and starts it. It reports whether there was one. The rules are those
+// of Scheduler._get_new_batch_prefill_raw (managers/scheduler.py).
 func (w *worker) beginPrefill() bool {
-	room := admission{
-		current: w.kv.freeTokens(),
-		input:   int64(w.eng.MaxPrefillTokens),
-		chunk:   int64(w.eng.ChunkedPrefillSize),
-	}
-	if room.chunk == 0 {
-		room.chunk = math.MaxInt64
-	}
-	room.total = float64(room.current) - float64(w.ratio()*float64(w.reserved()))
+	var room admission
+	w.openAdmission(&room)
 	work := profile.PrefillWork{FirstWave: w.steps == 0}
 	w.filling = w.filling[:0]
 	var load tick.Ticks
@@ -41,7 +63,7 @@ func (w *worker) beginPrefill() bool {
 	if w.chunked >= 0 {
 		w.continueChunked(&room, &work)
 	}
-	w.guard()
+	w.drain()
 	for w.queue.n > 0 && !w.full && room.input > 0 && room.chunk > 0 {
 		if w.seats()+len(w.filling) >= w.eng.MaxRunningRequests {
 			w.full = true
@@ -57,6 +79,7 @@ func (w *worker) beginPrefill() bool {
 			break
 		}
 	}
+	load += w.placeAdapters(w.mixes())
 	if len(w.filling) == 0 {
 		if load > 0 { // for requests that bring their KV cache, or whose adapter failed to load
 			w.stats.Stalled += load
@@ -65,10 +88,7 @@ func (w *worker) beginPrefill() bool {
 		return load > 0
 	}
 	if w.exec != nil {
-		w.exec.fresh = false
-		if w.exec.row != unmerged {
-			work.LoRATokens = 0
-		}
+		w.exec.fresh, w.exec.decided = false, false
 	}
 	w.stats.PrefillSteps++
 	w.stats.Stalled += load
@@ -77,7 +97,15 @@ func (w *worker) beginPrefill() bool {
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
-	w.schedule(prefill, w.s.now+load+w.costs.Prefill(work))
+	w.firstOfAll = len(w.batch) == 0
+	w.noteStep()
+	if w.mixes() {
+		takes := load + w.costs.Step(w.mixedWork(work))
+		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
+		w.schedule(mixed, w.s.now+takes)
+		return true
+	}
+	w.schedule(prefill, w.s.now+load+w.costs.Step(w.prefillWork(work)))
 	return true
 }
 
@@ -99,38 +127,71 @@ func (w *worker) reserve(r *request, k int64) int64 {
 	return min(int64(r.maxNew-r.generated)-k, int64(w.eng.ClipNewTokens))
 }
 
-// admit adds a waiting request, or its first chunk, to the prefill step. It
-// returns the time the step has to wait for the request's adapter, and false if
-// the request did not fit.
+// admit adds a waiting request, or its first chunk, to the prefill step
+// (PrefillAdder.add_one_req). It returns the time the step has to wait for the
+// request's adapter, and false if the request did not fit.
 func (w *worker) admit(i int32, room *admission, work *profile.PrefillWork) (load tick.Ticks, ok bool) {
 	r := &w.s.reqs[i]
-	prompt := int64(r.prompt + r.generated)
-	reserve := w.reserve(r, 0)
 	if r.carried > 0 {
-		return w.admitCarried(i, reserve, room)
+		return w.admitCarried(i, w.reserve(r, 0), room)
 	}
-	if float64(prompt+reserve) >= room.total {
-		w.full = true
+	n, known := int64(r.prompt+r.generated), w.eng.IgnoreEOS && w.eng.DisableRadixCache
+	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total
+	if known {
+		fits = w.fitsKnown(i, n, room)
+	}
+	if !fits {
+		w.noRoom()
 		return 0, false
 	}
-	if prompt >= room.input && len(w.filling) > 0 {
+	if room.chunk == noChunks && !known && w.paged(n) >= room.input && len(w.filling) > 0 {
 		return 0, false
+	}
+	reserve, split := w.wholeReserve(r), false
+	switch {
+	case room.chunk == noChunks:
+	case known && n > room.chunk:
+		n, reserve, split = room.chunk, 0, true
+	case !known && w.paged(n) > room.chunk:
+		n, reserve, split = room.chunk/w.kv.size*w.kv.size, 0, true
+		if n == 0 {
+			return 0, false
+		}
 	}
 	if load, ok = w.start(i); !ok {
 		return load, true // it is gone; others may follow
 	}
-	n := prompt
-	if n > room.chunk {
-		n, reserve = room.chunk, 0
+	if split {
 		w.chunked = i
 	}
 	r.state = filling
 	w.fill(i, n, reserve, room, work)
 	if room.total <= 0 || room.current <= 0 {
-		w.full = true
+		w.noRoom()
 	}
 	return load, true
 }
+
+// mixes says whether the prefill step that was formed takes the running
+// requests along: where they do not find memory for a token they sit it out.
+func (w *worker) mixes() bool {
+	return w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used
+}
+
+// noRoom notes that the next request of the queue finds no memory. Only a
+// request that leaves the batch makes some, so the queue is not looked at
+// before, unless there is none that could leave.
+func (w *worker) noRoom() { w.full = len(w.filling) > 0 || w.seats() > 0 }
+
+// wholeReserve is what a request is charged for its output once its whole
+// prompt is chosen: what it may generate in all, clipped, even where it has
+// generated some of it before it was retracted.
+func (w *worker) wholeReserve(r *request) int64 {
+	return int64(min(int(r.maxNew), w.eng.ClipNewTokens))
+}
+
+// paged rounds tokens up to whole pages.
+func (w *worker) paged(tokens int64) int64 { return w.kv.pagesOf(tokens) * w.kv.size }
 
 // start takes a request from the queue to run it. It returns the time to wait
 // for its adapter, and false if that could not be loaded: the request has then
@@ -153,7 +214,7 @@ func (w *worker) start(i int32) (load tick.Ticks, ok bool) {
 func (w *worker) admitCarried(i int32, reserve int64, room *admission) (load tick.Ticks, ok bool) {
 	r := &w.s.reqs[i]
 	if float64(r.carried+reserve) >= room.total {
-		w.full = true
+		w.noRoom()
 		return 0, false
 	}
 	if load, ok = w.start(i); !ok {
@@ -171,33 +232,71 @@ func (w *worker) admitCarried(i int32, reserve int64, room *admission) (load tic
 }
 
 // continueChunked adds the next chunk of the request whose prompt is partly
-// prefilled.
+// prefilled (PrefillAdder.add_chunked_req).
 func (w *worker) continueChunked(room *admission, work *profile.PrefillWork) {
 	i := w.chunked
 	r := &w.s.reqs[i]
-	left := int64(r.prompt + r.generated - r.prefilled)
-	n, reserve := left, w.reserve(r, 0)
-	if n > room.chunk {
-		n, reserve = room.chunk, 0
+	limit := min(room.chunk, int64(room.total))
+	if limit <= 0 {
+		limit = room.chunk // it has to go on so that it is done some time
+	}
+	// where that is more than there is, sglang breaks down; here it waits
+	limit = min(limit, w.kv.freeTokens())
+	if limit <= 0 {
+		return
+	}
+	n, reserve := int64(r.prompt+r.generated-r.prefilled), w.wholeReserve(r)
+	if n > limit {
+		n, reserve = limit, 0
 	} else {
 		w.chunked = -1
 	}
 	w.fill(i, n, reserve, room, work)
 }
 
-// fill counts n prompt tokens of request i into the prefill step.
+// fill counts n prompt tokens of request i into the prefill step
+// (PrefillAdder._update_prefill_budget): every request is charged whole pages,
+// and one more.
 func (w *worker) fill(i int32, n, reserve int64, room *admission, work *profile.PrefillWork) {
 	r := &w.s.reqs[i]
-	before := w.kv.used
 	w.kv.grow(int64(r.prefilled), n)
-	alloc := (w.kv.used - before) * w.kv.size
 	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))
 	r.prefilled += int32(n)
-	room.total -= float64(alloc + reserve)
-	room.current -= alloc
-	room.input -= n
-	room.chunk -= n
+	paged := w.paged(n)
+	room.total -= float64(paged + w.kv.size + reserve)
+	room.current -= paged + w.kv.size
+	room.input -= paged
+	if room.chunk != noChunks {
+		room.chunk -= paged
+	}
 	w.filling = append(w.filling, chunk{i, int32(n)})
+}
+
+// endChunks ends a prefill step. sglang keeps the note that the queue finds no
+// memory with the running batch: it goes when the chunked request is taken out
+// of the step's batch, and where that takes the place of an empty running batch
+// (Scheduler.get_next_batch_to_run).
+func (w *worker) endChunks() {
+	reopens := len(w.filling) > 0 && (w.chunked >= 0 || w.firstOfAll)
+	w.endPrefill()
+	if reopens {
+		w.full, w.retry = false, true
+	}
+}
+
+// endMixedChunk ends a prefill step that took the running requests along
+// (Scheduler._get_new_batch_prefill_raw, last part): its batch replaces the
+// running one, with the new requests in front. Such steps leave the new-token
+// ratio as it is.
+func (w *worker) endMixedChunk() {
+	w.endDecode()
+	w.ratioSince++
+	last := w.order
+	w.front -= int64(len(w.filling))
+	w.order = w.front - 1
+	w.endPrefill()
+	w.order = last
+	w.full, w.retry = false, true
 }
 
 // endPrefill gives every request whose prompt is complete its next token.

@@ -1,12 +1,5 @@
 package sim
 
-import (
-	"slices"
-
-	"lorasim/sim/profile"
-	"lorasim/trace"
-)
-
 // queue is the waiting queue of a worker: requests in the order they came, and
 // for each adapter its own requests in that order. All operations take
 // constant time. Links live in the requests themselves.
@@ -119,52 +112,18 @@ func (q *queue) remove(reqs []request, i int32) {
 	}
 }
 
-// oldest returns the request that came first among those whose adapter
-// satisfies ok, -1 if there is none.
-func (q *queue) oldest(reqs []request, ok func(adapter int32) bool) int32 {
+// oldest returns the request that came first of those that first gives for the
+// given adapters, as far as they have waiting requests; -1 if there is none.
+func (q *queue) oldest(reqs []request, among []int32, first func(adapter int32) int32) int32 {
 	best := int32(-1)
-	for _, a := range q.waiting {
-		if h := q.byAdapter[a].head; (best < 0 || reqs[h].seq < reqs[best].seq) && ok(a) {
+	for _, a := range among {
+		head := q.byAdapter[a].head
+		if head < 0 || best >= 0 && reqs[head].seq > reqs[best].seq {
+			continue
+		}
+		if h := first(a); h >= 0 && (best < 0 || reqs[h].seq < reqs[best].seq) {
 			best = h
 		}
 	}
 	return best
 }
-
-// rankCount counts requests by the rank of their adapter, to know the largest.
-type rankCount struct {
-	ranks []int   // distinct ranks, ascending; ranks[0] is 0 for the base model
-	class []uint8 // row of the adapter table -> index into ranks
-	n     []int64 // by class
-	top   int     // largest class with requests
-}
-
-func (c *rankCount) init(costs *profile.Costs, adapters []trace.Adapter) {
-	c.ranks = []int{0}
-	for _, a := range adapters {
-		if r := costs.Rank(a.Rank); !slices.Contains(c.ranks, r) {
-			c.ranks = append(c.ranks, r)
-		}
-	}
-	slices.Sort(c.ranks)
-	c.class = make([]uint8, len(adapters)+1)
-	for i, a := range adapters {
-		c.class[i] = uint8(min(slices.Index(c.ranks, costs.Rank(a.Rank)), 255))
-	}
-	c.n = make([]int64, len(c.ranks))
-}
-
-func (c *rankCount) add(row int32, d int64) {
-	k := int(c.class[row])
-	c.n[k] += d
-	if d > 0 {
-		c.top = max(c.top, k)
-		return
-	}
-	for c.top > 0 && c.n[c.top] == 0 {
-		c.top--
-	}
-}
-
-// max is the largest rank counted, 0 if there is none.
-func (c *rankCount) max() int { return c.ranks[c.top] }

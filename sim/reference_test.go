@@ -24,6 +24,7 @@ type refRequest struct {
 	kv               int64 // tokens in the cache
 	status           record.Status
 	worker           int
+	decodes          bool // scheduler vllm: had a token in the latest step
 }
 
 func (r *refRequest) need() int64 { return int64(r.Prompt) + r.generated }
@@ -41,10 +42,26 @@ type refWorker struct {
 	steps, ratioSince         int64
 	ratioFrom                 float64
 	ad                        []refAdapter // last: base model
-	loads                     []int        // rows, first under way
+	loads                     []refLoad    // the first is under way
+	wasEmpty                  bool         // nothing ran when the prefill step began
+	mixing                    bool
 	refExecution
-	drained int
-	clock   int
+	clock     int
+	scheduled map[*refRequest]int64 // scheduler vllm: tokens in this step
+
+	entering []refEntering // in the front end
+	frontEnd tick.Ticks    // when it is free
+	known    map[int32]bool
+}
+
+type refEntering struct {
+	r  *refRequest
+	at tick.Ticks
+}
+
+type refLoad struct {
+	row  int
+	slot bool // else to host memory
 }
 
 type reference struct {
@@ -121,7 +138,10 @@ func (s *reference) run(reqs []trace.Request) {
 				t = min(t, w.until)
 			}
 			if len(w.loads) > 0 {
-				t = min(t, w.ad[w.loads[0]].to)
+				t = min(t, w.ad[w.loads[0].row].to)
+			}
+			for _, e := range w.entering {
+				t = min(t, e.at)
 			}
 		}
 		if t == tick.Never {
@@ -134,8 +154,15 @@ func (s *reference) run(reqs []trace.Request) {
 			}
 		}
 		for _, w := range s.ws {
-			if len(w.loads) > 0 && w.ad[w.loads[0]].to == t {
+			if len(w.loads) > 0 && w.ad[w.loads[0].row].to == t {
 				s.loaded(w)
+			}
+		}
+		for _, w := range s.ws {
+			for len(w.entering) > 0 && w.entering[0].at == t {
+				r := w.entering[0].r
+				w.entering = w.entering[1:]
+				s.engage(w, r)
 			}
 		}
 		for next < len(reqs) && tick.FromSeconds(reqs[next].Arrival) == t {
@@ -154,31 +181,73 @@ func (s *reference) arrive(r *refRequest) {
 	s.all = append(s.all, r)
 	r.worker = s.route(r)
 	w := s.ws[r.worker]
-	need := int64(r.Prompt) + int64(r.Budget())
-	tooLong := int(r.Prompt) >= w.e.ContextLength
-	if w.e.ContextOverflow == profile.OverflowReject {
-		tooLong = tooLong || int(need) > w.e.ContextLength
-	}
-	if tooLong || int64(r.Prompt)+int64(min(int(r.Budget()), w.e.ClipNewTokens)) >= w.capacity*int64(w.e.PageSize) {
+	if s.refuse(w, r) {
 		r.status, r.end = record.Rejected, s.now+w.costs.Overhead
 		return
 	}
-	s.wait(w, r)
-	if row := s.row(r); s.prefix && row < len(s.ranks) && !w.ad[row].slot {
-		slots := 0
-		for _, a := range w.ad {
-			if a.slot {
-				slots++
-			}
-		}
-		if slots >= w.e.MaxLorasPerBatch {
-			v := s.victim(w)
-			if v < 0 || slices.ContainsFunc(w.waiting, func(q *refRequest) bool { return s.row(q) == v }) {
-				return
-			}
-		}
-		s.load(w, row)
+	l := &w.costs.Profile().Latency.FrontEnd
+	takes := tick.FromMilliseconds(l.PerRequestMs)
+	if r.Adapter != trace.BaseModel && !w.known[r.Adapter] {
+		w.known[r.Adapter] = true
+		takes += tick.FromMilliseconds(l.FirstUseMs)
 	}
+	w.frontEnd = max(w.frontEnd, s.now) + takes
+	if w.frontEnd > s.now {
+		w.entering = append(w.entering, refEntering{r, w.frontEnd})
+		return
+	}
+	s.engage(w, r)
+}
+
+// engage gives the engine a request that has passed the front end.
+func (s *reference) engage(w *refWorker, r *refRequest) {
+	s.wait(w, r)
+	row := s.row(r)
+	if row == len(s.ranks) {
+		return
+	}
+	if a := &w.ad[row]; s.prefix && !a.slot && !a.fetch && s.active(w, row) == 0 {
+		room := s.slots(w)+s.unplaced(w) < w.e.MaxLorasPerBatch
+		if !room && s.slotFree(w) {
+			v := s.victim(w, nil)
+			room = v >= 0 && !slices.ContainsFunc(w.waiting, func(q *refRequest) bool { return s.row(q) == v })
+		}
+		if room {
+			s.load(w, row)
+		}
+	}
+	if a := &w.ad[row]; !s.inHost(w, row) && !a.fetch && !a.loading {
+		s.fetch(w, row)
+	}
+}
+
+func (s *reference) refuse(w *refWorker, r *refRequest) bool {
+	prompt, budget, context := int(r.Prompt), int(r.Budget()), w.e.ContextLength
+	kv := int(w.capacity) * w.e.PageSize
+	if row := s.row(r); row < len(s.ranks) && w.costs.Rank(s.ranks[row]) > w.e.MaxLoraRank {
+		return true
+	}
+	if w.e.Scheduler == profile.SchedulerVLLM {
+		longest := min(context, kv+1)
+		r.Output = min(r.Output, int32(longest-prompt))
+		return prompt >= longest || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > longest
+	}
+	if prompt >= context || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > context {
+		return true
+	}
+	if w.e.ContextOverflow == profile.OverflowIgnore {
+		return prompt+min(budget, w.e.ClipNewTokens) >= kv
+	}
+	maxReqLen := min(context-1, kv-1)
+	if maxInput := maxReqLen - 5; prompt >= maxInput {
+		return true
+	}
+	budget = min(budget, maxReqLen-prompt-1)
+	r.MaxNew = int32(budget)
+	if r.Output = min(r.Output, r.MaxNew); w.e.IgnoreEOS {
+		r.Output = r.MaxNew
+	}
+	return false
 }
 
 func (s *reference) wait(w *refWorker, r *refRequest) {
@@ -210,22 +279,44 @@ func (s *reference) end(w *refWorker) {
 		s.endMixed(w)
 		return
 	}
-	if w.prefilling {
-		for _, r := range w.filling {
-			if r.kv < r.need() {
-				continue
-			}
-			s.token(w, r)
-			if r.generated == int64(r.Output) {
-				s.finish(w, r, record.OK)
-			} else {
-				w.running = append(w.running, r)
-			}
-		}
-		w.filling = nil
+	if w.prefilling && !w.mixing {
+		reopens := len(w.filling) > 0 && (w.chunked != nil || w.wasEmpty)
+		w.running = append(w.running, s.endFilling(w)...)
+		w.full = w.full && !reopens
 		return
 	}
+	filled := w.filling
+	w.filling = nil
+	s.endDecode(w)
+	if w.mixing {
+		w.mixing = false
+		w.ratioSince++
+		w.filling = filled
+		w.running = append(s.endFilling(w), w.running...)
+		w.full = false
+	}
+}
+
+// endFilling ends the prefill of a step's requests, and returns those that go on.
+func (s *reference) endFilling(w *refWorker) (joined []*refRequest) {
+	for _, r := range w.filling {
+		if r.kv < r.need() {
+			continue
+		}
+		s.token(w, r)
+		if r.generated == int64(r.Output) {
+			s.finish(w, r, record.OK)
+		} else {
+			joined = append(joined, r)
+		}
+	}
+	w.filling = nil
+	return joined
+}
+
+func (s *reference) endDecode(w *refWorker) {
 	w.steps++
+	s.stampRunning(w)
 	for _, r := range w.running {
 		r.kv++
 		s.token(w, r)
@@ -249,6 +340,9 @@ func (w *refWorker) decodeNeed() (n int64) {
 func (w *refWorker) ratio() float64 {
 	lo := w.e.NewTokenRatio * w.e.NewTokenRatioMin
 	decay := (w.e.NewTokenRatio - lo) / float64(w.e.NewTokenRatioSteps)
+	if w.steps < w.ratioSince {
+		return w.ratioFrom
+	}
 	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
 }
 
@@ -258,8 +352,12 @@ func (s *reference) begin(w *refWorker) {
 		return
 	}
 	for {
+		s.keep(w, -1)
 		if w.modes && s.pause(w, s.chooseMode(w)) {
 			return
+		}
+		if len(w.running) == 0 && len(w.parked) == 0 {
+			w.full = false
 		}
 		if (len(w.waiting) > 0 && !w.full || w.chunked != nil) && s.formPrefill(w) {
 			return
@@ -274,6 +372,7 @@ func (s *reference) begin(w *refWorker) {
 			if len(w.waiting) > 0 && len(w.loads) == 0 {
 				r := w.waiting[0]
 				w.waiting = w.waiting[1:]
+				w.decided = false
 				s.finish(w, r, record.Failed)
 				continue
 			}
@@ -295,14 +394,13 @@ func (s *reference) begin(w *refWorker) {
 				w.running = nil
 				break
 			}
-			worst := slices.MinFunc(w.running, func(a, b *refRequest) int {
+			backwards := slices.Clone(w.running) // of equals the last in the batch
+			slices.Reverse(backwards)
+			worst := slices.MinFunc(backwards, func(a, b *refRequest) int {
 				if a.generated != b.generated {
 					return int(a.generated - b.generated)
 				}
-				if a.Prompt != b.Prompt {
-					return int(b.Prompt - a.Prompt)
-				}
-				return b.order - a.order
+				return int(b.Prompt - a.Prompt)
 			})
 			w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == worst })
 			worst.kv = 0
@@ -318,65 +416,80 @@ func (s *reference) begin(w *refWorker) {
 				gen += r.generated
 				maxNew += int64(r.Budget())
 			}
-			w.ratioFrom = min(1, float64(gen+20*int64(len(w.running)))/float64(maxNew))
-			w.ratioSince = w.steps
+			w.ratioFrom = min(1, float64(gen+20*int64(len(w.running)))/float64(maxNew+1))
+			w.ratioSince = w.steps + 1
 		}
-		var ctx, loras int64
-		rank := 0
-		for _, r := range w.running {
-			ctx += r.kv
-			if r.Adapter != trace.BaseModel {
-				loras++
-				rank = max(rank, w.costs.Rank(s.ranks[r.Adapter]))
-			}
-		}
-		if w.merged() {
-			loras = 0
-		}
-		w.fresh = false
+		load := s.place(w, w.running)
+		w.fresh, w.decided = false, false
 		w.busy, w.prefilling = true, false
-		w.until = s.now + w.costs.DecodeFixed(int64(len(w.running)), loras, rank) + w.costs.PerKVToken*tick.Ticks(ctx)
+		w.until = s.now + load + w.costs.Step(s.work(w, w.running, nil, profile.PrefillWork{}))
 		return
 	}
 }
 
+// formPrefill follows Scheduler._get_new_batch_prefill_raw and PrefillAdder of
+// sglang, line by line where it can.
 func (s *reference) formPrefill(w *refWorker) bool {
+	clip, size := int64(w.e.ClipNewTokens), int64(w.e.PageSize)
+	ceil := func(n int64) int64 { return w.pages(n) * size }
+	available := (w.capacity - w.usedPages()) * size
+	known := w.e.IgnoreEOS && w.e.DisableRadixCache
+	ratio := w.ratio()
+	if w.e.IgnoreEOS {
+		ratio = 1
+	}
 	var reserved int64
-	clip := int64(w.e.ClipNewTokens)
 	for _, r := range w.running {
 		reserved += min(int64(r.Budget())-r.generated, clip)
 	}
-	size := int64(w.e.PageSize)
-	current := (w.capacity - w.usedPages()) * size
-	total := float64(current) - float64(w.ratio()*float64(reserved))
-	input, chunk := int64(w.e.MaxPrefillTokens), int64(w.e.ChunkedPrefillSize)
-	if chunk == 0 {
-		chunk = 1 << 60
+	offset, offsetTotal := int64(0), int64(0)
+	input, chunk, chunks := int64(w.e.MaxPrefillTokens), int64(w.e.ChunkedPrefillSize), w.e.ChunkedPrefillSize > 0
+	mixed := w.e.MixedChunk && chunks
+	if mixed {
+		n := int64(len(w.running))
+		offset, offsetTotal, input, chunk = n, n, input-n, chunk-n
+	}
+	total := func() float64 {
+		return float64(available-offsetTotal) - float64(ratio*float64(reserved))
 	}
 	work := profile.PrefillWork{FirstWave: w.steps == 0}
 	var stall tick.Ticks
-	fill := func(r *refRequest, n, reserve int64) {
-		alloc := (w.pages(r.kv+n) - w.pages(r.kv)) * size
+	commit := func(r *refRequest, n, maxNew int64) {
 		work.Add(n, r.kv, r.Adapter != trace.BaseModel)
 		r.kv += n
-		total -= float64(alloc + reserve)
-		current -= alloc
-		input -= n
-		chunk -= n
+		offset += ceil(n) + size
+		offsetTotal += ceil(n) + size + maxNew
+		input -= ceil(n)
+		chunk -= ceil(n)
 		w.filling = append(w.filling, r)
 	}
+	canRun := func() int { return len(w.filling) }
 	if r := w.chunked; r != nil {
-		n, reserve := r.need()-r.kv, min(int64(r.Budget())-r.generated, clip)
-		if n > chunk {
-			n, reserve = chunk, 0
-		} else {
-			w.chunked = nil
+		rem := min(chunk, int64(total()))
+		if !chunks {
+			rem = int64(total())
 		}
-		fill(r, n, reserve)
+		if rem <= 0 {
+			rem = chunk
+			if !chunks {
+				rem = 1 << 60
+			}
+		}
+		rem = min(rem, available)
+		if rem > 0 {
+			n, maxNew := r.need()-r.kv, min(int64(r.Budget()), clip)
+			if n > rem {
+				n, maxNew = rem, 0
+			} else {
+				w.chunked = nil
+			}
+			commit(r, n, maxNew)
+		}
 	}
-	s.starvation(w)
-	for len(w.waiting) > 0 && !w.full && input > 0 && chunk > 0 {
-		if len(w.running)+len(w.filling)+len(w.parked) >= w.e.MaxRunningRequests {
+	s.updateDraining(w)
+	var states [][2]int64 // tokens left, tokens occupied
+	for len(w.waiting) > 0 && !w.full && input > 0 && (!chunks || chunk > 0) {
+		if len(w.running)+canRun()+len(w.parked) >= w.e.MaxRunningRequests {
 			w.full = true
 			break
 		}
@@ -385,52 +498,108 @@ func (s *reference) formPrefill(w *refWorker) bool {
 			break
 		}
 		r := w.waiting[k]
-		reserve := min(int64(r.Budget())-r.generated, clip)
-		if float64(r.need()+reserve) >= total {
-			w.full = true
+		n, maxNew := r.need(), min(int64(r.Budget()), clip)
+		fits := float64(n+min(int64(r.Budget())-r.generated, clip)+size) < total()
+		if known {
+			state := func(r *refRequest) [2]int64 {
+				return [2]int64{int64(r.Budget()) - r.generated, int64(r.Prompt) + r.generated}
+			}
+			paged := ceil(n) + size
+			fits = paged <= available-offset && float64(paged) <= total()
+			switch {
+			case !fits:
+			case states == nil:
+				for _, q := range append([]*refRequest{r}, append(slices.Clone(w.running), w.filling...)...) {
+					states = append(states, state(q))
+				}
+				slices.SortStableFunc(states, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+			default:
+				at := 0
+				for at = range states {
+					if state(r)[0] <= states[at][0] {
+						break
+					}
+				}
+				states = slices.Insert(states, at, state(r))
+			}
+			free, freed := available-offset-paged, int64(0)
+			for i, st := range states {
+				b := int64(len(states) - i)
+				fits = fits && free+freed-st[0]*b > b
+				freed += st[1]
+			}
+		}
+		if !fits {
+			w.full = canRun() > 0 || len(w.running)+len(w.parked) > 0
 			break
 		}
-		if r.need() >= input && len(w.filling) > 0 {
+		if !chunks && !known && canRun() > 0 && ceil(n) >= input {
 			break
 		}
-		n := r.need()
-		if n > chunk {
-			n, reserve = chunk, 0
+		split := chunks && (known && n > chunk || !known && ceil(n) > chunk)
+		if split {
+			n, maxNew = chunk, 0
+			if !known {
+				n = chunk / size * size
+			}
+			if n <= 0 {
+				break
+			}
+		}
+		stall += s.use(w, r)
+		if split {
 			w.chunked = r
 		}
-		row := s.row(r)
-		a := &w.ad[row]
-		if !a.slot {
-			t := s.take(w, row)
-			if row < len(s.ranks) {
-				a.tier = router.GPU
-			}
-			stall += t
-			r.cold += t
-		} else {
-			if a.loading {
-				stall += a.to - s.now
-			}
-			r.cold += max(0, a.to-max(a.from, r.queuedAt)) // overlap of the load with the wait
-		}
-		w.clock++
-		a.used = w.clock
 		w.waiting = slices.Delete(w.waiting, k, k+1)
-		fill(r, n, reserve)
-		if total <= 0 || current <= 0 {
+		commit(r, n, maxNew)
+		if total() <= 0 || available-offset <= 0 {
 			w.full = true
 		}
 	}
 	if len(w.filling) == 0 {
+		w.clock++
 		return false
 	}
-	if w.fresh = false; w.merged() {
-		work.LoRATokens = 0
+	w.fresh, w.decided = false, false
+	filling := slices.Clone(w.filling)
+	batch, running := filling, []*refRequest(nil)
+	if w.mixing = mixed && len(w.running) > 0 && w.decodeNeed() <= w.capacity-w.usedPages(); w.mixing {
+		running = w.running
+		batch = append(slices.Clone(filling), running...)
 	}
+	stall += s.place(w, batch)
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
+	w.wasEmpty = len(w.running) == 0
 	w.busy, w.prefilling = true, true
-	w.until = s.now + stall + w.costs.Prefill(work)
+	w.until = s.now + stall + w.costs.Step(s.work(w, running, filling, work))
 	return true
+}
+
+// work is what a step computes that gives the running requests a token each and
+// takes prompt tokens of the filling ones.
+func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile.PrefillWork) profile.StepWork {
+	k := profile.StepWork{PrefillWork: p, Batch: int64(len(running)), Waiting: int64(len(w.waiting))}
+	met := map[int32]bool{}
+	for _, r := range running {
+		k.KV += r.kv
+		if r.Adapter != trace.BaseModel && !w.merged() {
+			met[r.Adapter] = true
+			rank := w.costs.Rank(s.ranks[r.Adapter])
+			k.LoRAs++
+			k.SumRank += int64(rank)
+			k.MaxRank = max(k.MaxRank, rank)
+		}
+	}
+	for _, r := range filling {
+		if r.Adapter != trace.BaseModel && !w.merged() {
+			met[r.Adapter] = true
+		}
+	}
+	if w.merged() {
+		k.LoRATokens = 0
+	}
+	k.Adapters = int64(len(met))
+	return k
 }

@@ -70,6 +70,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s.listener = cfg.Listener
+	if s.stepper, _ = cfg.Listener.(StepListener); s.stepper != nil {
+		s.workers[0].noted = newStep()
+	}
 	s.plan.byID = map[int64]int32{}
 	return &Server{s: s, w: &s.workers[0]}, nil
 }
@@ -146,6 +149,7 @@ func (v *Server) endDue() {
 			s.workers[slot-len(s.workers)].endLoad()
 		}
 	}
+	s.handle(eventArrivals) // requests that leave the front end
 }
 
 // arrive hands the submitted requests to the worker.
@@ -192,9 +196,7 @@ func (v *Server) Cancel(id int64) bool {
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.s.adapters[i] = a
-	rank := v.w.costs.Rank(a.Rank)
-	v.w.ranks.set(i, rank)
-	v.w.allRank.set(i, rank)
+	v.w.ranks.set(i, v.w.costs.Rank(a.Rank))
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
@@ -221,7 +223,10 @@ func (v *Server) Unload(i int32) {
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
-func (v *Server) Pin(i int32, pinned bool) { v.w.v.Adapters[i].Pinned = pinned }
+func (v *Server) Pin(i int32, pinned bool) {
+	v.w.v.Adapters[i].Pinned = pinned
+	v.w.adapters.pins = true
+}
 
 // Loaded says whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {

@@ -39,16 +39,27 @@ type Config struct {
 	Workers  []*profile.Costs // one for each worker; may be the same value
 	Router   *router.Router
 	Observer record.Observer
+	// Others watch beside Observer. Each is asked for what it can: DoneObserver,
+	// Watcher, PlanObserver; so is Observer.
+	Others []any
 
 	// MaxConcurrency limits the requests in flight (closed loop); 0: none.
 	MaxConcurrency int
+	// FailAbove: a request that finds so many in flight fails at once, as where
+	// a client runs out of ports; 0: none does. Not a closed loop: nobody waits.
+	FailAbove int
+	// Window ends the run after so many seconds: what is unfinished then is cut
+	// off (record.Unfinished), and the source is read no further; 0: no end.
+	Window float64
 	// NoStream: clients see all tokens at once, at the end.
 	NoStream bool
 	// WarmUp sends one request ahead of the run and leaves it out of the
 	// result; what remains of it is its adapter in a GPU slot.
 	WarmUp bool
-	// Staleness is the age up to which the router's view may lag, s.
+	// Staleness is the age up to which workers' reports to the router may lag, s.
 	Staleness float64
+	// KnownOutputs tells routers every request's output in advance, for bounds.
+	KnownOutputs bool
 	// Home is where adapters lie that a worker does not start with.
 	Home router.Tier
 
@@ -113,10 +124,10 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
-	ranks    []int // ranks[i]: rank of adapter i where it is resolved by a worker's profile
 	obs      record.Observer
-	watcher  Watcher  // obs, where it wants to see the workers
+	others   others   // who else wants to see what
 	listener Listener // of a Server: wants to hear of every token
+	stepper  StepListener
 
 	now    tick.Ticks
 	events events
@@ -124,6 +135,9 @@ type sim struct {
 	plan   planning
 	// transfers under way; an id below 0 marks an unused place
 	transfers []transfer
+
+	window  tick.Ticks // end of the run, tick.Never: when all is done
+	tooMany string     // why requests fail beyond Config.FailAbove
 
 	timers  timers // slot w: end of worker w's step; slot W+w: end of its adapter load
 	workers []worker
@@ -138,8 +152,9 @@ type sim struct {
 	inFlight int
 	releases times // when finished requests make room for new ones (closed loop)
 
-	view  router.View
-	stale *router.Stale
+	view    router.View
+	outputs *router.Outputs
+	stale   *router.Stale
 
 	rec      record.Request // the record under way, reused
 	requests int64
@@ -158,14 +173,25 @@ func newSim(cfg Config) (*sim, error) {
 	if cfg.MaxConcurrency < 0 {
 		return nil, fmt.Errorf("sim: max concurrency is %d, expected >= 0", cfg.MaxConcurrency)
 	}
+	if cfg.FailAbove < 0 {
+		return nil, fmt.Errorf("sim: limit of requests in flight is %d, expected >= 0", cfg.FailAbove)
+	}
+	window, err := cfg.windowEnd()
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Home > router.Disk {
 		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)
 	}
-	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), obs: cfg.Observer}
-	s.watcher, _ = cfg.Observer.(Watcher)
+	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), obs: cfg.Observer, window: window,
+		tooMany: fmt.Sprintf("the client has %d requests in flight", cfg.FailAbove)}
+	if err := s.others.add(cfg); err != nil {
+		return nil, err
+	}
 	n := len(cfg.Workers)
 	s.timers.init(2 * n)
 	s.view = router.View{Workers: make([]router.Worker, n), Adapters: s.adapters}
+	s.outputs = router.NewOutputs(len(s.adapters))
 	s.workers = make([]worker, n)
 	for i := range s.workers {
 		if err := s.workers[i].init(s, i, cfg.Workers[i]); err != nil {
@@ -196,6 +222,10 @@ func (s *sim) run(ctx context.Context) error {
 	for {
 		now := s.next()
 		if now == tick.Never {
+			break
+		}
+		if now > s.window {
+			s.cutOff()
 			break
 		}
 		if now > tick.Max {
@@ -264,6 +294,8 @@ func (s *sim) handle(before eventKind) {
 			s.workers[e.what].fail()
 		case eventUp:
 			s.workers[e.what].recover()
+		case eventEnter:
+			s.workers[e.what].enter()
 		case eventApply:
 			s.applyPending()
 		case eventPlan:
@@ -323,6 +355,8 @@ type request struct {
 	cold    tick.Ticks // waited for adapter weights
 
 	prompt, output, maxNew int32
+	expected               int32 // output that routers expect
+	asked                  int32 // max_new_tokens as the client stated it
 	adapter                int32 // index into a worker's adapter table
 	generated              int32 // tokens generated before it joined the batch
 	prefilled              int32 // tokens of prompt + generated in the KV cache
@@ -332,8 +366,8 @@ type request struct {
 	finishStep int64 // worker's decode steps when its last token is out
 
 	seq                      int64 // order in the queue
+	order                    int64 // order in the batch
 	next, prev, anext, aprev int32 // neighbours in the queue, and among its adapter's
-	heapPos                  int32
 
 	workerFirst, worker int32
 	migrations          int32
@@ -350,10 +384,11 @@ type request struct {
 type state uint8
 
 const (
-	waiting state = iota // in a worker's queue
-	filling              // in a prefill step, or between two chunks
-	running              // in a batch
-	transit              // between two workers
+	waiting  state = iota // in a worker's queue
+	filling               // in a prefill step, or between two chunks
+	running               // in a batch
+	transit               // between two workers
+	entering              // in a worker's front end
 )
 
 // alloc returns the index of an unused request.

@@ -55,7 +55,7 @@ func testProfile() profile.Profile {
 	p.Name = "test"
 	p.Latency.Decode = profile.Decode{BaseMs: 10, PerRequestMs: 1, PerKVTokenUs: 3}
 	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2, FirstExtendMs: 3}
-	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, DecodeUs: 20, PrefillFactor: 0.25}
+	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, CSGMVUs: 20, PrefillFactor: 0.25}
 	p.Latency.RequestOverheadMs = 1.5
 	p.Memory.KVTokens = 1000
 	return p
@@ -71,28 +71,62 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.ChunkedPrefillSize = pick("chunk", 0, 8, 32, 64)
 	e.MaxPrefillTokens = pick("max_prefill", 20, 100, 16384)
 	e.ContextLength = pick("context", 60, 4096)
-	e.ContextOverflow = rapid.SampledFrom([]string{profile.OverflowReject, profile.OverflowPrompt}).Draw(t, "overflow")
+	e.ContextOverflow = rapid.SampledFrom([]string{profile.OverflowReject, profile.OverflowPrompt, profile.OverflowIgnore}).Draw(t, "overflow")
 	e.MaxLorasPerBatch = pick("slots", 1, 2, 4)
 	if rapid.Bool().Draw(t, "host_limit") {
 		e.MaxLoadedLoras = e.MaxLorasPerBatch + pick("host", 0, 1, 3)
 	}
 	e.HeadOfLine = rapid.SampledFrom([]string{profile.HeadOfLineBlock, profile.HeadOfLineSkip}).Draw(t, "hol")
-	e.StarvationS = rapid.SampledFrom([]float64{0, 0.05, 0.3, 3}).Draw(t, "starvation")
+	e.LoraDrainWait = rapid.SampledFrom([]float64{0, 0.05, 0.3, 3}).Draw(t, "drain")
 	e.AdapterLoading = rapid.SampledFrom([]string{profile.LoadBlocking, profile.LoadOverlapped}).Draw(t, "loading")
 	e.AdapterEviction = rapid.SampledFrom([]string{profile.EvictLRU, profile.EvictFIFO}).Draw(t, "eviction")
 	if rapid.Bool().Draw(t, "vllm") {
 		e.Scheduler = profile.SchedulerVLLM
 		e.MaxNumBatchedTokens = e.MaxRunningRequests + pick("batched", 0, 3, 20, 2048)
+		e.LongPrefillTokenThreshold = pick("long_prefill", 0, 0, 1, 5, 20)
+		e.NoReserveFullISL = rapid.Bool().Draw(t, "first_chunk")
+		e.NoChunkedPrefill = e.MaxNumBatchedTokens >= e.ContextLength && rapid.Bool().Draw(t, "whole")
 	}
 	if l := &p.Latency.LoRA; e.Scheduler == profile.SchedulerSGLang && rapid.Bool().Draw(t, "modes") {
 		l.Backend = rapid.SampledFrom([]string{profile.BackendMerged, profile.BackendDLoRA}).Draw(t, "backend")
-		l.SwitchMs = rapid.SampledFrom([]float64{0, 20}).Draw(t, "switch")
-		l.UnmergedMs = rapid.SampledFrom([]float64{0, 1, 12}).Draw(t, "unmerged")
+		l.SwitchMs = rapid.SampledFrom([]float64{0.01, 20}).Draw(t, "switch")
+		l.UnmergedMs = rapid.SampledFrom([]float64{0.01, 1, 12}).Draw(t, "unmerged")
 		l.SwitchCredit = int64(pick("credit", 1, 7, 100))
+		l.CreditScale = int64(pick("scale", 1, 2, 10000))
+	}
+	if rapid.Bool().Draw(t, "front_end") {
+		p.Latency.FrontEnd = profile.FrontEnd{
+			PerRequestMs: rapid.SampledFrom([]float64{0, 1, 30}).Draw(t, "per_request"),
+			FirstUseMs:   rapid.SampledFrom([]float64{0, 10, 300}).Draw(t, "first_use"),
+		}
+	}
+	if l := &p.Latency; l.LoRA.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "law") {
+		genAdapterLaw(t, &p)
 	}
 	e.ClipNewTokens = pick("clip", 10, 4096)
+	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b == profile.BackendCSGMV && e.MaxPrefillTokens > e.MaxRunningRequests {
+		e.MixedChunk = (e.ChunkedPrefillSize == 0 || e.ChunkedPrefillSize > e.MaxRunningRequests) && rapid.Bool().Draw(t, "mixed")
+	}
+	e.IgnoreEOS = rapid.Bool().Draw(t, "ignore_eos")
+	e.DisableRadixCache = rapid.Bool().Draw(t, "no_radix")
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	return p
+}
+
+// genAdapterLaw gives a profile the law by distinct adapters, any term of which
+// may be nothing.
+func genAdapterLaw(t *rapid.T, p *profile.Profile) {
+	or0 := func(name string, v float64) float64 { return rapid.SampledFrom([]float64{0, v}).Draw(t, name) }
+	p.Latency.Law, p.Latency.LoRA.Backend = profile.LawAdapters, profile.BackendPunica
+	p.Latency.Adapters = profile.AdapterLaw{
+		BaseMs: 5, PerRequestMs: or0("b", 0.7), PerTokenUs: or0("p", 50), PerKVTokenUs: or0("kv", 3),
+		PerSlotUs: or0("s", 90), PerWaitingUs: or0("w", 130),
+		ByRank: []profile.RankCost{
+			{Rank: 8, PerAdapterMs: or0("a", 1), PerAdapterTokenUs: or0("am", 20), PerSlotTokenUs: or0("sm", 10)},
+			{Rank: 80, PerAdapterMs: 2, PerAdapterTokenUs: 30, PerSlotTokenUs: 11},
+		},
+	}
+	p.Engine.MaxLoraRank = rapid.IntRange(64, 80).Draw(t, "max_rank")
 }
 
 func genWorkload(t *rapid.T) *trace.Workload {
@@ -166,7 +200,7 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 		ref.ranks = append(ref.ranks, a.Rank)
 	}
 	for i := range n {
-		w := &refWorker{costs: costs, e: p.Engine, drained: -1, ratioFrom: p.Engine.NewTokenRatio,
+		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, ratioFrom: p.Engine.NewTokenRatio,
 			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
 		if p.Engine.Scheduler == profile.SchedulerVLLM {
 			w.initVLLM()
@@ -175,7 +209,7 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 		hosts := 0
 		for a := range wl.Adapters {
 			w.ad[a].tier = home
-			if (rt.Placement == nil || a%n == i) && (p.Engine.MaxLoadedLoras == 0 || hosts < p.Engine.MaxLoadedLoras) {
+			if (rt.Placement == nil || a%n == i) && (w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
 				w.ad[a].tier = router.Host
 				hosts++
 			}
@@ -243,10 +277,10 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, 
 		if len(g.Gaps) != int(g.Output)-1 || math.Abs(at-g.Finish) > 1e-9 {
 			t.Fatalf("request %d: %d gaps for %d tokens, which end at %v, not %v", r.ID, len(g.Gaps), g.Output, at, g.Finish)
 		}
-		if g.FirstToken < g.Sent || g.Finish < g.FirstToken || g.Output != r.Output {
+		if g.FirstToken < g.Sent || g.Finish < g.FirstToken || g.Output != expectedOutput(r, p) {
 			t.Fatalf("request %d: sent %v, first token %v, finish %v, %d tokens of %d", r.ID, g.Sent, g.FirstToken, g.Finish, g.Output, r.Output)
 		}
-		tokens += int64(r.Output)
+		tokens += int64(g.Output)
 	}
 	for _, n := range got.tokens {
 		seen += n
@@ -263,6 +297,23 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, 
 	}
 }
 
+// expectedOutput is what a request generates that is not refused.
+func expectedOutput(r trace.Request, p profile.Profile) int32 {
+	kv, _ := p.KVTokens()
+	page := int64(p.Engine.PageSize)
+	switch {
+	case p.Engine.Scheduler == profile.SchedulerVLLM:
+		return min(r.Output, int32(min(int64(p.Engine.ContextLength), kv/page*page+1))-r.Prompt)
+	case p.Engine.ContextOverflow == profile.OverflowIgnore:
+		return r.Output
+	}
+	budget := min(int64(r.Budget()), min(int64(p.Engine.ContextLength), kv/page*page)-2-int64(r.Prompt))
+	if p.Engine.IgnoreEOS {
+		return int32(budget)
+	}
+	return min(r.Output, int32(budget))
+}
+
 // checkEmpty: after a run nothing is left on any worker.
 func checkEmpty(t *rapid.T, s *sim) {
 	for i := range s.workers {
@@ -276,9 +327,9 @@ func checkEmpty(t *rapid.T, s *sim) {
 		if v.SlotsIdle != v.SlotsUsed || v.SlotsUsed > v.Slots {
 			t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, v.SlotsIdle, v.SlotsUsed, v.Slots)
 		}
-		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.loras != 0 || w.large != 0 ||
+		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.ranks.loras != 0 || w.ranks.sum != 0 || w.ranks.distinct != 0 || w.large != 0 ||
 			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.max() != 0 {
-			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.loras, v)
+			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.ranks.loras, v)
 		}
 	}
 	if len(s.free) != len(s.reqs) {
@@ -301,8 +352,8 @@ func TestDeterminism(t *testing.T) {
 		spec := rapid.SampledFrom([]string{"random", "least-loaded", "p2c", "affinity"}).Draw(t, "policy")
 		once := func() string {
 			l := newLedger()
-			rt, err := router.New(spec, router.Env{Workers: 2, Adapters: wl.Adapters, Seed: 7, Slots: p.Engine.MaxLorasPerBatch,
-				MaxRunning: p.Engine.MaxRunningRequests})
+			rt, err := router.New(spec, router.Env{Adapters: wl.Adapters, Seed: 7,
+				Workers: router.Alike(2, router.Spec{Slots: p.Engine.MaxLorasPerBatch, MaxRunning: p.Engine.MaxRunningRequests})})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,176 +13,144 @@ import (
 	"lorasim/trace"
 )
 
-// The reference of vLLM's scheduler: it looks at everything before each step,
-// and steps one by one. TestLeapsEqualSteps holds the simulator against it.
+// The reference of vLLM's scheduler: it keeps one list of running requests,
+// looks at everything before each step, and steps one by one.
+// TestLeapsEqualSteps holds the simulator against it.
 
 // initVLLM gives the base model a slot of its own for good.
 func (w *refWorker) initVLLM() {
+	if w.e.MaxLoadedLoras == 0 {
+		w.e.MaxLoadedLoras = w.e.MaxLorasPerBatch
+	}
 	w.e.MaxLorasPerBatch++
-	w.e.HeadOfLine, w.e.StarvationS = profile.HeadOfLineSkip, 0
+	w.e.HeadOfLine, w.e.LoraDrainWait = profile.HeadOfLineSkip, 0
 	w.ad[len(w.ad)-1].slot = true
 }
 
 func (s *reference) beginVLLM(w *refWorker) {
 	for {
-		preempted := s.preempt(w)
-		var fills []int64
-		stall := tick.Ticks(0)
-		w.filling = nil
-		budget := int64(w.e.MaxNumBatchedTokens - len(w.running))
-		take := func(r *refRequest) bool {
-			n := min(r.need()-r.kv, budget)
-			if w.pages(r.kv+n)-w.pages(r.kv) > w.capacity-w.usedPages()-w.decodeNeed() {
-				return false
-			}
-			w.chunked = nil
-			w.filling, fills = append(w.filling, r), append(fills, n)
+		w.scheduled = map[*refRequest]int64{}
+		budget, chunk := int64(w.e.MaxNumBatchedTokens), int64(math.MaxInt64)
+		if t := int64(w.e.LongPrefillTokenThreshold); t > 0 && len(w.running)+len(w.waiting) > 1 {
+			chunk = t
+		}
+		schedule := func(r *refRequest, n int64) {
+			w.scheduled[r] = n
 			budget -= n
-			r.kv += n
-			if r.kv < r.need() {
-				w.chunked = r
+		}
+		preempted := false
+		for k := 0; k < len(w.running) && budget > 0; k++ {
+			r := w.running[k]
+			n := min(r.need()-r.kv, chunk, budget)
+			for w.pagesAfterStep()+w.pages(r.kv+n)-w.pages(r.kv) > w.capacity && k < len(w.running) {
+				last := w.running[len(w.running)-1]
+				w.running = w.running[:len(w.running)-1]
+				if len(w.running) == 0 {
+					s.finish(w, last, record.Failed)
+					break
+				}
+				preempted = true
+				last.kv, last.queuedAt, last.decodes = 0, s.now, false
+				w.waiting = slices.Insert(w.waiting, 0, last)
 			}
-			return true
+			if k < len(w.running) {
+				schedule(r, n)
+			}
 		}
-		blocked := false
-		if r := w.chunked; r != nil && !take(r) {
-			s.preemptOne(w, r)
-			w.chunked, blocked = nil, true
+		for _, r := range w.running {
+			if w.scheduled[r] == 0 {
+				r.decodes = false // from now on it catches up like a prompt
+			}
 		}
-		for !preempted && !blocked && len(w.waiting) > 0 && budget > 0 && len(w.running)+len(w.filling) < w.e.MaxRunningRequests {
+		stall := tick.Ticks(0)
+		for !preempted && len(w.waiting) > 0 && budget > 0 && len(w.running) < w.e.MaxRunningRequests {
 			k := s.choose(w)
 			if k < 0 {
 				break
 			}
 			r := w.waiting[k]
-			if !take(r) {
+			n := min(r.need(), chunk)
+			if n > budget && w.e.NoChunkedPrefill {
+				break
+			}
+			n = min(n, budget)
+			must := r.need()
+			if w.e.NoReserveFullISL {
+				must = n
+			}
+			if w.pagesAfterStep()+w.pages(must) > w.capacity {
 				break
 			}
 			stall += s.use(w, r)
 			w.waiting = slices.Delete(w.waiting, k, k+1)
-			s.entered++
-			r.order = s.entered // newest of the running ones
+			w.running = append(w.running, r)
+			schedule(r, n)
 		}
-		if len(w.filling) > 0 {
-			s.startMixed(w, fills, stall)
-			return
-		}
-		if len(w.running) > 0 {
-			s.startMixed(w, nil, 0)
+		if len(w.scheduled) > 0 {
+			s.startMixed(w, stall)
 			return
 		}
 		if len(w.waiting) == 0 || len(w.loads) > 0 {
 			return
 		}
-		if preempted || blocked {
-			continue
+		if !preempted {
+			r := w.waiting[0]
+			w.waiting = w.waiting[1:]
+			s.finish(w, r, record.Failed)
 		}
-		r := w.waiting[0]
-		w.waiting = w.waiting[1:]
-		s.finish(w, r, record.Failed)
 	}
 }
 
-// use gives a request its adapter and returns how long the step waits for it.
-func (s *reference) use(w *refWorker, r *refRequest) (stall tick.Ticks) {
-	row := s.row(r)
-	a := &w.ad[row]
-	if !a.slot {
-		stall = s.take(w, row)
-		a.tier = router.GPU
-		r.cold += stall
-	} else {
-		if a.loading {
-			stall = a.to - s.now
-		}
-		r.cold += max(0, a.to-max(a.from, r.queuedAt))
+// pagesAfterStep is the number of KV pages that the running requests have with
+// what they get in this step.
+func (w *refWorker) pagesAfterStep() (n int64) {
+	for _, r := range w.running {
+		n += w.pages(r.kv + w.scheduled[r])
 	}
-	w.clock++
-	a.used = w.clock
-	return stall
+	return n
 }
 
-// startMixed starts a step that decodes all running requests and fills those
-// of w.filling by so many tokens each.
-func (s *reference) startMixed(w *refWorker, fills []int64, stall tick.Ticks) {
+// startMixed starts the step that has been scheduled.
+func (s *reference) startMixed(w *refWorker, stall tick.Ticks) {
 	work := profile.PrefillWork{FirstWave: w.steps == 0}
-	for i, r := range w.filling {
-		work.Add(fills[i], r.kv-fills[i], r.Adapter != trace.BaseModel)
+	var decodes, fills []*refRequest
+	for _, r := range w.running {
+		switch n := w.scheduled[r]; {
+		case n == 0:
+		case r.decodes:
+			decodes = append(decodes, r)
+		default:
+			fills = append(fills, r)
+			work.Add(n, r.kv, r.Adapter != trace.BaseModel)
+		}
 	}
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
-	var ctx, loras int64
-	rank := 0
-	for _, r := range w.running {
-		ctx += r.kv
-		if r.Adapter != trace.BaseModel {
-			loras++
-			rank = max(rank, w.costs.Rank(s.ranks[r.Adapter]))
-		}
-	}
 	w.busy, w.mixed = true, true
-	if len(fills) == 0 {
-		w.until = s.now + w.costs.DecodeFixed(int64(len(w.running)), loras, rank) + w.costs.PerKVToken*tick.Ticks(ctx)
-		return
+	w.until = s.now + stall + w.costs.Step(s.work(w, decodes, fills, work))
+	if len(decodes) > 0 {
+		w.steps++
 	}
-	w.until = s.now + stall + w.costs.Mixed(work, int64(len(w.running)), loras, rank, ctx)
 }
 
 func (s *reference) endMixed(w *refWorker) {
-	if len(w.running) > 0 {
-		w.steps++
-	}
-	for _, r := range w.running {
-		r.kv++
-		s.token(w, r)
+	if slices.ContainsFunc(w.running, func(r *refRequest) bool { return r.decodes && w.scheduled[r] > 0 }) {
+		s.stampRunning(w)
 	}
 	w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool {
+		r.kv += w.scheduled[r]
+		if r.kv < r.need() || w.scheduled[r] == 0 {
+			return false
+		}
+		s.token(w, r)
+		r.decodes = true
 		if r.generated < int64(r.Output) {
 			return false
 		}
 		s.finish(w, r, record.OK)
 		return true
 	})
-	for _, r := range w.filling {
-		if r.kv < r.need() {
-			continue
-		}
-		s.token(w, r)
-		if r.generated == int64(r.Output) {
-			s.finish(w, r, record.OK)
-		} else {
-			w.running = append(w.running, r)
-		}
-	}
-	w.filling = nil
-}
-
-// preempt makes room for the next tokens of the running requests, the newest
-// request going first.
-func (s *reference) preempt(w *refWorker) (preempted bool) {
-	for w.decodeNeed() > w.capacity-w.usedPages() {
-		switch {
-		case w.chunked != nil:
-			s.preemptOne(w, w.chunked)
-			w.chunked = nil
-		case len(w.running) == 1:
-			s.finish(w, w.running[0], record.Failed)
-			w.running = nil
-			return preempted
-		default:
-			newest := slices.MaxFunc(w.running, func(a, b *refRequest) int { return a.order - b.order })
-			w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == newest })
-			s.preemptOne(w, newest)
-		}
-		preempted = true
-	}
-	return preempted
-}
-
-func (s *reference) preemptOne(w *refWorker, r *refRequest) {
-	r.kv, r.queuedAt = 0, s.now
-	w.waiting = slices.Insert(w.waiting, 0, r)
 }
 
 // vllmProfile has round step times under vLLM's scheduler.

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"fmt"
+
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 )
@@ -16,18 +19,57 @@ type Watcher interface {
 	Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 }
 
-// watch tells a watcher of the time from s.now to the next event.
+// DoneObserver is an observer that wants to see requests end.
+type DoneObserver interface {
+	// Done is that of record.Observer.
+	Done(r *record.Request)
+}
+
+// others lists who wants to see what, beside the observer of every token.
+type others struct {
+	ends     []DoneObserver
+	watchers []Watcher
+	plans    []PlanObserver
+}
+
+// add asks every observer of a configuration for what it can.
+func (o *others) add(cfg Config) error {
+	for i, x := range append([]any{cfg.Observer}, cfg.Others...) {
+		d, done := x.(DoneObserver)
+		if done && i > 0 {
+			o.ends = append(o.ends, d)
+		}
+		w, watches := x.(Watcher)
+		if watches {
+			o.watchers = append(o.watchers, w)
+		}
+		p, plans := x.(PlanObserver)
+		if plans {
+			o.plans = append(o.plans, p)
+		}
+		if !done && !watches && !plans {
+			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher or PlanObserver", x)
+		}
+	}
+	return nil
+}
+
+// watch tells the watchers of the time from s.now to the next event.
 func (s *sim) watch(until tick.Ticks) {
-	if s.watcher != nil && until > s.now {
-		s.watcher.Watch(s.now, until, &s.view)
+	if until > s.now {
+		for _, w := range s.others.watchers {
+			w.Watch(s.now, until, &s.view)
+		}
 	}
 }
 
 // setTier enters where a worker finds the weights of an adapter.
 func (w *worker) setTier(a int32, t router.Tier) {
 	st := &w.v.Adapters[a]
-	if w.s.watcher != nil && st.Tier != t {
-		w.s.watcher.Tier(w.s.now, w.id, a, t)
+	if st.Tier != t {
+		for _, o := range w.s.others.watchers {
+			o.Tier(w.s.now, w.id, a, t)
+		}
 	}
 	st.Tier = t
 }

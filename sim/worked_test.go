@@ -148,14 +148,32 @@ func TestRetraction(t *testing.T) {
 	}
 }
 
-func TestARequestThatOutgrowsTheCacheFails(t *testing.T) {
+// max_new_tokens is cut so that prompt + output stay 2 below the context and 1
+// below the cache less one (Scheduler.init_req_max_new_tokens with max_req_len
+// of TpModelWorker.get_worker_info, sglang's managers/scheduler.py and
+// tp_worker.py).
+func TestBudgetsAreCut(t *testing.T) {
 	p := plainProfile()
 	p.Memory.KVTokens = 50
-	p.Engine.ClipNewTokens = 5
-	l, _ := simulate(t, p, Config{}, 0, []trace.Request{
-		{Arrival: 0, Adapter: -1, Prompt: 40, Output: 30}, // prefill 0-9; 10 steps of 11 ms fit
-	})
-	l.expect(t, []want{{finish: 9 + 110 + 2, status: record.Failed}})
+	reqs := func() []trace.Request {
+		return []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 40, Output: 30}} // 50 - 1 - 40 - 1 = 8 tokens: prefill 0-9, 7 steps of 11 ms
+	}
+	l, _ := simulate(t, p, Config{}, 0, reqs())
+	l.expect(t, []want{{first: 11, finish: 9 + 77 + 2}})
+	if r := l.recs[0]; r.Output != 8 || r.Requested != 30 {
+		t.Errorf("%d tokens of %d requested, expected 8 of 30", r.Output, r.Requested)
+	}
+	p.Memory.KVTokens, p.Engine.ContextLength, p.Engine.ContextOverflow = 1000, 48, profile.OverflowPrompt
+	l, _ = simulate(t, p, Config{}, 0, reqs()) // 48 - 1 - 40 - 1 = 6 tokens
+	l.expect(t, []want{{first: 11, finish: 9 + 55 + 2}})
+}
+
+// A request sent with ignore_eos runs to its budget.
+func TestIgnoreEOSRunsToTheBudget(t *testing.T) {
+	p := plainProfile()
+	p.Engine.IgnoreEOS = true
+	l, _ := simulate(t, p, Config{}, 0, []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 50, Output: 2, MaxNew: 5}})
+	l.expect(t, []want{{first: 12, finish: 10 + 44 + 2}})
 }
 
 func TestAdapterLoads(t *testing.T) {
@@ -169,6 +187,8 @@ func TestAdapterLoads(t *testing.T) {
 		}
 	}
 	t.Run("block", func(t *testing.T) {
+		p := p
+		p.Engine.HeadOfLine = profile.HeadOfLineBlock
 		l, st := simulate(t, p, Config{}, 2, reqs())
 		// 0 decodes 17-28-39; load of 1 39-46, prefill 46-56; load of 0 56-63, prefill 63-73
 		l.expect(t, []want{{first: 19, finish: 41, cold: 7}, {first: 58, finish: 58, cold: 7}, {first: 75, finish: 75, cold: 7}})
@@ -177,8 +197,6 @@ func TestAdapterLoads(t *testing.T) {
 		}
 	})
 	t.Run("skip", func(t *testing.T) {
-		p := p
-		p.Engine.HeadOfLine = profile.HeadOfLineSkip
 		l, _ := simulate(t, p, Config{}, 2, reqs())
 		// request 2 runs with 0's adapter: prefill 17-27, 0 decodes 27-49; load 49-56, prefill 56-66
 		l.expect(t, []want{{first: 19, finish: 51, cold: 7}, {first: 68, finish: 68, cold: 7}, {first: 29, finish: 29}})
@@ -188,9 +206,9 @@ func TestAdapterLoads(t *testing.T) {
 		p.Engine.AdapterLoading = profile.LoadOverlapped
 		p.Engine.MaxLorasPerBatch = 2
 		l, _ := simulate(t, p, Config{}, 2, reqs())
-		// load of 0 0-7, prefill 7-17; at 7 the load of 1 starts as well and holds
-		// back request 2 behind it; at 17 both prefill until 32; 0 decodes 32-54
-		l.expect(t, []want{{first: 19, finish: 56, cold: 7}, {first: 34, finish: 34, cold: 7}, {first: 34, finish: 34, cold: 5}})
+		// load of 0 0-7, of 1 7-14; at 7 the requests of 0 prefill until 22, then 1
+		// until 32; 0 decodes 32-54
+		l.expect(t, []want{{first: 24, finish: 56, cold: 7}, {first: 34, finish: 34, cold: 7}, {first: 24, finish: 24, cold: 5}})
 	})
 	t.Run("warm-up", func(t *testing.T) {
 		l, _ := simulate(t, p, Config{WarmUp: true}, 2, reqs()[:1])
@@ -232,9 +250,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		{profile.OverflowReject, 60, 41, "over the context length 100"},
 		{profile.OverflowReject, 60, 20, ""},
-		{profile.OverflowPrompt, 60, 29, ""},
+		{profile.OverflowPrompt, 60, 50, ""},
+		{profile.OverflowPrompt, 83, 1, ""},
+		{profile.OverflowPrompt, 84, 1, "needs more than the worker's 90 KV tokens"},
 		{profile.OverflowPrompt, 100, 1, "over the context length 100"},
-		{profile.OverflowPrompt, 60, 30, "needs more than the worker's 90 KV tokens"},
 	} {
 		p.Engine.ContextOverflow = c.overflow
 		l, _ := simulate(t, p, Config{}, 0, []trace.Request{{Adapter: -1, Prompt: c.prompt, Output: c.output}})

@@ -41,21 +41,24 @@ type worker struct {
 	full  bool
 
 	// The running batch.
-	batch   []int32 // requests, a heap by finishStep
-	steps   int64   // decode steps so far
-	ctx     int64   // KV tokens of the batch
-	budget  int64   // sum over the batch of max_new_tokens - generated
-	loras   int64   // requests of the batch with an adapter
-	large   int64   // requests of the batch whose budget may exceed what the scheduler clips to
-	ranks   rankCount
-	allRank rankCount // the same for running and waiting requests
+	batch  []int32 // requests, a heap by finishStep
+	steps  int64   // decode steps so far
+	ctx    int64   // KV tokens of the batch
+	budget int64   // sum over the batch of max_new_tokens - generated
+	large  int64   // requests of the batch whose budget may exceed what the scheduler clips to
+	ranks  rankCount
 
-	extended bool // a prefill step has gone on with a partly prefilled prompt
+	order      int64 // of the latest request to join the batch
+	front      int64 // of the latest request to join it before all others
+	firstOfAll bool  // the batch was empty when the prefill step began
+	extended   bool  // a prefill step has gone on with a partly prefilled prompt
 
 	// The step under way.
 	run     record.Steps
 	filling []chunk // requests of the prefill step
 	chunked int32   // request whose prompt is only partly prefilled, -1: none
+	partial []int32 // scheduler vllm: running requests whose prompts are partly prefilled
+	noted   *Step   // the step, for a StepListener
 	begun   tick.Ticks
 
 	// When the batch's requests saw their latest token: older of them at
@@ -64,6 +67,7 @@ type worker struct {
 	older      int64
 	groups     []group
 
+	door     frontEnd
 	kv       pages
 	adapters adapterTable
 
@@ -89,6 +93,8 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 		return err
 	}
 	e := p.Engine
+	e.MixedChunk = e.MixedChunk && e.ChunkedPrefillSize > 0
+	e.MaxLoadedLoras = e.HostLoras()
 	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
@@ -101,7 +107,6 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	}
 	w.queue.init(len(s.adapters) + 1)
 	w.ranks.init(costs, s.adapters)
-	w.allRank.init(costs, s.adapters)
 	w.initAdapters()
 	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
 		w.initExecution()
@@ -112,28 +117,78 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	return nil
 }
 
-// refuses says why the worker can never serve a request, "" if it can.
+// refuses says why the worker can never serve a request, "" if it can. It cuts
+// the request's budget to what the worker can give it.
 func (w *worker) refuses(r *request) string {
-	limit := w.eng.ContextLength
+	if w.isLoRA(r.adapter) && !w.rankFits(r.adapter) {
+		return fmt.Sprintf("its adapter does not load: rank %d over max_lora_rank %d", w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
+	}
+	limit := w.longest()
 	if w.eng.ContextOverflow == profile.OverflowReject && int(r.prompt)+int(r.maxNew) > limit {
 		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
 	}
 	if int(r.prompt) >= limit {
 		return fmt.Sprintf("prompt over the context length %d", limit)
 	}
-	if reserve := int64(r.prompt) + int64(min(int(r.maxNew), w.eng.ClipNewTokens)); reserve >= w.kv.capacity*w.kv.size {
-		return fmt.Sprintf("needs more than the worker's %d KV tokens", w.kv.capacity*w.kv.size)
+	kv := w.kv.capacity * w.kv.size
+	switch {
+	case w.vllm:
+		return ""
+	case w.eng.ContextOverflow == profile.OverflowIgnore:
+		if reserve := int64(r.prompt) + int64(min(int(r.maxNew), w.eng.ClipNewTokens)); reserve >= kv {
+			return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
+		}
+		return ""
+	}
+	// TpModelWorker.get_worker_info (managers/tp_worker.py), validate_input_length
+	// (managers/utils.py) and Scheduler.init_req_max_new_tokens (managers/scheduler.py)
+	longest := min(int64(limit), kv) - 1
+	if int64(r.prompt) >= longest-inputMargin {
+		if kv < int64(limit) {
+			return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
+		}
+		return fmt.Sprintf("prompt over the context length %d, less %d tokens", limit, 1+inputMargin)
+	}
+	r.maxNew = int32(min(int64(r.maxNew), longest-int64(r.prompt)-1))
+	r.output = min(r.output, r.maxNew)
+	if w.eng.IgnoreEOS {
+		r.output = r.maxNew
 	}
 	return ""
 }
 
-// enqueue takes a request into the waiting queue.
+// longest is the most tokens that a request may have, prompt and output. vLLM
+// ends a request there (v1/core/sched/utils.py, check_stop), and does not start
+// with a KV cache that holds less.
+func (w *worker) longest() int {
+	if w.vllm {
+		return int(min(int64(w.eng.ContextLength), w.kv.capacity*w.kv.size+1)) // the last token is not stored
+	}
+	return w.eng.ContextLength
+}
+
+// inputMargin is how many tokens a prompt stays below the longest request
+// (max_req_input_len in managers/tp_worker.py).
+const inputMargin = 5
+
+// enqueue takes a request that a router has sent.
 func (w *worker) enqueue(i int32) {
 	r := &w.s.reqs[i]
+	if w.vllm {
+		r.output = min(r.output, int32(w.longest())-r.prompt)
+	}
 	r.worker = int32(w.id)
-	w.v.Tokens += int64(r.prompt) + int64(r.maxNew)
-	w.allRank.add(r.adapter, 1)
-	w.v.MaxRank = w.allRank.max()
+	w.v.Tokens += int64(r.prompt) + int64(r.expected)
+	w.ranks.addToWorker(r.adapter, 1)
+	w.v.MaxRank = w.ranks.maxOfAll()
+	if !w.pass(i) {
+		w.engage(i)
+	}
+}
+
+// engage puts a request that has passed the front end into the engine's queue.
+func (w *worker) engage(i int32) {
+	r := &w.s.reqs[i]
 	w.wait(i)
 	w.adapters.rows[r.adapter].leaving = false // it is needed after all
 	if w.s.cfg.Router.Prefetch {
@@ -142,6 +197,7 @@ func (w *worker) enqueue(i int32) {
 			w.full = false // the load may have taken the slot of the request that found no memory
 		}
 	}
+	w.fetchMissing(r.adapter)
 	w.wake()
 }
 
@@ -151,6 +207,7 @@ func (w *worker) wait(i int32) {
 	r.queued = w.s.now
 	r.state = waiting
 	w.queue.push(w.s.reqs, i)
+	w.queueChanged()
 	w.v.Queued++
 	w.v.QueuedToks += int64(r.prompt)
 	w.countAdapter(r.adapter, 0, 1)
@@ -160,6 +217,7 @@ func (w *worker) wait(i int32) {
 func (w *worker) dequeue(i int32) {
 	r := &w.s.reqs[i]
 	w.queue.remove(w.s.reqs, i)
+	w.queueChanged()
 	w.v.Queued--
 	w.v.QueuedToks -= int64(r.prompt)
 	w.countAdapter(r.adapter, 0, -1)
@@ -168,9 +226,9 @@ func (w *worker) dequeue(i int32) {
 // leave drops a request from the counts that routers see.
 func (w *worker) leave(i int32) {
 	r := &w.s.reqs[i]
-	w.v.Tokens -= int64(r.prompt) + int64(r.maxNew)
-	w.allRank.add(r.adapter, -1)
-	w.v.MaxRank = w.allRank.max()
+	w.v.Tokens -= int64(r.prompt) + int64(r.expected)
+	w.ranks.addToWorker(r.adapter, -1)
+	w.v.MaxRank = w.ranks.maxOfAll()
 }
 
 // wake tells the worker that the queue may now yield a prefill step: it takes
@@ -220,7 +278,11 @@ func (w *worker) begin() {
 		return
 	}
 	for {
-		if w.starvesAt() <= w.s.now {
+		w.trimHost(-1)
+		if w.seats() == 0 {
+			w.full = false // nobody is left who could make room
+		}
+		if w.drainerOn() && w.starvesAt() <= w.s.now {
 			w.retry = true
 		}
 		if w.exec != nil && w.pause(w.chooseMode()) {
@@ -263,6 +325,9 @@ func (w *worker) giveUp() {
 	w.leave(i)
 	w.settle(w.s.reqs[i].adapter)
 	w.full, w.retry = false, true
+	if w.exec != nil {
+		w.exec.decided = false
+	}
 	w.s.finish(i, record.Failed, "does not fit on the worker", w.s.now+w.costs.Overhead)
 }
 
@@ -271,9 +336,13 @@ func (w *worker) endStep() {
 	w.stats.Busy += w.s.now - w.begun
 	switch w.phase {
 	case prefill:
-		w.endPrefill()
+		w.endChunks()
 	case mixed:
-		w.endMixed()
+		if w.vllm {
+			w.endMixed()
+		} else {
+			w.endMixedChunk()
+		}
 	default:
 		w.endDecode()
 	}
@@ -281,6 +350,7 @@ func (w *worker) endStep() {
 	if len(w.departing) > 0 {
 		w.sendDeparting()
 	}
+	w.stepNoted()
 	w.getReady()
 }
 
@@ -301,14 +371,15 @@ func (w *worker) complete(i int32) {
 func (w *worker) ratio() float64 {
 	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
 	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
+	if w.steps < w.ratioSince {
+		return w.ratioFrom
+	}
 	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
 }
 
 // countAdapter adjusts the counts of an adapter's requests that routers see.
 func (w *worker) countAdapter(a int32, running, queued int32) {
 	if int(a) < len(w.v.Adapters) {
-		st := &w.v.Adapters[a]
-		st.Running += running
-		st.Queued += queued
+		w.v.Count(a, running, queued)
 	}
 }

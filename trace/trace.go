@@ -119,8 +119,21 @@ func Collect(s Source) (*Workload, error) {
 	}
 }
 
-// Limit ends a source after n requests.
-func Limit(s Source, n int64) Source { return &limited{Source: s, left: n} }
+// Limit ends a source after n requests. It is a [Sized] one where s is.
+func Limit(s Source, n int64) Source {
+	l := &limited{Source: s, left: n}
+	if sized, ok := s.(Sized); ok {
+		return sizedLimit{l, sized}
+	}
+	return l
+}
+
+type sizedLimit struct {
+	*limited
+	of Sized
+}
+
+func (l sizedLimit) Len() int64 { return max(0, min(l.left, l.of.Len())) }
 
 type limited struct {
 	Source
@@ -133,6 +146,37 @@ func (l *limited) Next() (Request, error) {
 	}
 	l.left--
 	return l.Source.Next()
+}
+
+// Watch calls f now and then with the number of requests that a source has
+// yielded; an error of f ends the source.
+func Watch(s Source, f func(n int64) error) Source {
+	w := &watched{Source: s, f: f}
+	if sized, ok := s.(Sized); ok {
+		return struct {
+			*watched
+			sizer
+		}{w, sized}
+	}
+	return w
+}
+
+type sizer interface{ Len() int64 }
+
+type watched struct {
+	Source
+	f func(n int64) error
+	n int64
+}
+
+func (w *watched) Next() (Request, error) {
+	if w.n&0xff == 0 {
+		if err := w.f(w.n); err != nil {
+			return Request{}, err
+		}
+	}
+	w.n++
+	return w.Source.Next()
 }
 
 // Names returns n adapters named lora0, lora1, ... whose ranks are taken from

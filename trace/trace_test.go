@@ -22,6 +22,16 @@ func TestCollectAndLimit(t *testing.T) {
 			t.Errorf("limit %d: %d requests, %v; expected %d", n, len(got.Requests), err, want)
 		}
 	}
+	limit := Limit(w.Source(), 2)
+	for want := int64(2); want >= 0; want-- {
+		if n := limit.(Sized).Len(); n != want {
+			t.Errorf("limited: %d requests to come, expected %d", n, want)
+		}
+		limit.Next()
+	}
+	if n := Limit(w.Source(), 9).(Sized).Len(); n != 3 {
+		t.Errorf("limited to more than there are: %d to come", n)
+	}
 	src := w.Source()
 	src.Next()
 	if n := src.(Sized).Len(); n != 2 {
@@ -52,13 +62,35 @@ func (f *failing) Next() (Request, error) {
 
 func TestCheck(t *testing.T) {
 	good := Request{Arrival: 1, Adapter: 1, Prompt: 5, Output: 7}
-	if err := good.Check(2); err != nil {
-		t.Error(err)
+	for _, r := range []Request{
+		good,
+		{Arrival: 0, Adapter: BaseModel, Prompt: 1, Output: 1, MaxNew: 1},
+		{Arrival: math.MaxFloat64, Adapter: 1, Prompt: math.MaxInt32, Output: math.MaxInt32},
+	} {
+		if err := r.Check(2); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	for _, ok := range []Request{ // the ends of what is allowed
+		{Arrival: 0, Adapter: BaseModel, Prompt: 1, Output: 1},
+		{Adapter: 0, Prompt: 1, Output: 7, MaxNew: 7},
+		{Adapter: 1, Prompt: 1, Output: 7, MaxNew: 8},
+	} {
+		if err := ok.Check(2); err != nil {
+			t.Errorf("%+v: %v", ok, err)
+		}
+	}
+	bad := good
+	bad.Adapter = 2
+	if err := bad.Check(2); err == nil || !strings.Contains(err.Error(), "expected -1 (base model) to 1") {
+		t.Errorf("adapter 2 of 2: %v", err)
 	}
 	for want, change := range map[string]func(*Request){
 		"arrival_s":      func(r *Request) { r.Arrival = -1 },
 		"finite":         func(r *Request) { r.Arrival = math.NaN() },
+		"+Inf":           func(r *Request) { r.Arrival = math.Inf(1) },
 		"adapter":        func(r *Request) { r.Adapter = 2 },
+		"to 1":           func(r *Request) { r.Adapter = 9 },
 		"-1 (base":       func(r *Request) { r.Adapter = -2 },
 		"prompt_tokens":  func(r *Request) { r.Prompt = 0 },
 		"output_tokens":  func(r *Request) { r.Output = -3 },
@@ -80,7 +112,42 @@ func TestBudgetAndNames(t *testing.T) {
 	if got := Names(3, []int{8, 64}); !slices.Equal(got, want) {
 		t.Errorf("names %v, expected %v", got, want)
 	}
+	for _, a := range Names(2, nil) {
+		if a.Rank != 0 {
+			t.Errorf("without ranks %s has rank %d", a.Name, a.Rank)
+		}
+	}
 	if _, err := (&Workload{}).Source().Next(); err != io.EOF {
 		t.Errorf("an empty workload: %v, expected EOF", err)
+	}
+}
+
+// Names without ranks have none; Watch tells of every 256th request, keeps the
+// number to come, and ends at the first error.
+func TestWatch(t *testing.T) {
+	w := &Workload{Adapters: Names(2, nil), Requests: make([]Request, 600)}
+	if w.Adapters[1] != (Adapter{Name: "lora1"}) {
+		t.Errorf("adapter %+v", w.Adapters[1])
+	}
+	var told []int64
+	src := Watch(w.Source(), func(n int64) error { told = append(told, n); return nil })
+	if got, err := Collect(src); err != nil || len(got.Requests) != 600 || !slices.Equal(told, []int64{0, 256, 512}) {
+		t.Errorf("%d requests, %v, told of %v", len(got.Requests), err, told)
+	}
+	if n := src.(Sized).Len(); n != 0 {
+		t.Errorf("%d requests to come at the end", n)
+	}
+	if _, ok := Watch(&failing{}, nil).(Sized); ok {
+		t.Error("knows how many requests come of a source that does not")
+	}
+	stop := errors.New("stop")
+	src = Watch(w.Source(), func(n int64) error {
+		if n > 0 {
+			return stop
+		}
+		return nil
+	})
+	if _, err := Collect(src); err != stop || src.(Sized).Len() != 600-256 {
+		t.Errorf("error %v, %d requests to come", err, src.(Sized).Len())
 	}
 }

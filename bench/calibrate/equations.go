@@ -47,8 +47,13 @@ func (s *span) predict(p *profile.Profile) float64 {
 	f := &s.prefill
 	decode := s.steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
 	fill := f.steps*l.Prefill.BaseMs + f.tokens*l.Prefill.PerTokenUs/1000 + f.squares*l.Prefill.PerTokenCtxNs/1e6
+	switch l.LoRA.Backend {
+	case profile.BackendCSGMV:
+		decode += s.lora * l.LoRA.CSGMVUs / 1000
+	case profile.BackendTriton:
+		decode += s.lora * l.LoRA.TritonUs / 1000
+	}
 	if l.LoRA.Backend != profile.BackendNone {
-		decode += s.lora * l.LoRA.DecodeUs / 1000
 		if f.tokens > 0 {
 			fill *= 1 + l.LoRA.PrefillFactor*f.adapter/f.tokens
 		}
@@ -160,11 +165,11 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 	}
 	// the backends' factors of the mean batch and the largest rank
 	if s.steps > 0 {
-		switch x := loras / s.steps * float64(rank); h.backend {
+		switch h.backend {
 		case profile.BackendCSGMV:
-			s.lora = s.steps * math.Sqrt(x)
+			s.lora = s.steps * float64(rank)
 		case profile.BackendTriton:
-			s.lora = s.steps * x
+			s.lora = loras * float64(rank)
 		}
 	}
 	from := sort.Search(len(h.fills), func(k int) bool { return h.fills[k].at > r.FirstToken+together })

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func ReadKernels(in io.Reader, name string) ([]Kernel, error) {
 }
 
 // KernelFit is what timings of one backend say: a step takes
-// Fixed + PerRequest*B + LoRA*f(B, r), f = sqrt(B*r) for csgmv, B*r for triton.
+// Fixed + PerRequest*B + LoRA*f(B, r), f = r for csgmv, B*r for triton.
 type KernelFit struct {
 	Backend                          string
 	FixedMs, PerRequestMs, LoRAUs    float64
@@ -78,6 +79,8 @@ type KernelFit struct {
 	Timings                          int
 	// Errors are those of timings left out of the fit, a fifth at a time.
 	Errors validate.Summary
+
+	perRequest *float64 // where it is held, ms
 }
 
 // Kernels fits the LoRA term of a profile to the timings of one backend by
@@ -87,12 +90,17 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*profile.Prof
 	if backend != profile.BackendCSGMV && backend != profile.BackendTriton {
 		return nil, nil, suggest.Unknown("backend", backend, []string{profile.BackendCSGMV, profile.BackendTriton})
 	}
-	ks = slices.DeleteFunc(slices.Clone(ks), func(k Kernel) bool { return k.Backend != backend })
+	ks = medians(slices.DeleteFunc(slices.Clone(ks), func(k Kernel) bool { return k.Backend != backend }))
 	if len(ks) < 10 {
 		return nil, nil, fmt.Errorf("%d timings of backend %s, expected at least 10", len(ks), backend)
 	}
 	f := &KernelFit{Backend: backend, Timings: len(ks)}
-	x, std, err := leastSquares(ks)
+	l := &start.Latency
+	if l.LoRA.Backend != backend && l.LoRA.Backend != profile.BackendNone {
+		// a second backend of the same server: requests cost what they cost already
+		f.perRequest = &l.Decode.PerRequestMs
+	}
+	x, std, err := f.leastSquares(ks)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,7 +117,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*profile.Prof
 				in = append(in, k)
 			}
 		}
-		x, _, err := leastSquares(in)
+		x, _, err := f.leastSquares(in)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,26 +128,60 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*profile.Prof
 	}
 	f.Errors = validate.Summarize(errs)
 	p := *start
-	p.Latency.LoRA.Backend, p.Latency.LoRA.DecodeUs = backend, max(f.LoRAUs, 0)
-	p.Latency.Decode.PerRequestMs = max(f.PerRequestMs, 0)
+	if backend == profile.BackendCSGMV {
+		p.Latency.LoRA.CSGMVUs = max(f.LoRAUs, 0)
+	} else {
+		p.Latency.LoRA.TritonUs = max(f.LoRAUs, 0)
+	}
+	if f.perRequest == nil {
+		p.Latency.LoRA.Backend, p.Latency.Decode.PerRequestMs = backend, max(f.PerRequestMs, 0)
+	}
 	return &p, f, nil
 }
 
 // terms are the factors of the three coefficients.
 func (k Kernel) terms() [3]float64 {
-	br := float64(k.Batch) * float64(k.MaxRank)
-	if k.Backend == profile.BackendCSGMV {
-		br = math.Sqrt(br)
+	x := float64(k.MaxRank)
+	if k.Backend == profile.BackendTriton {
+		x *= float64(k.Batch)
 	}
-	return [3]float64{1, float64(k.Batch), br}
+	return [3]float64{1, float64(k.Batch), x}
 }
 
-func leastSquares(ks []Kernel) (x, std [3]float64, err error) {
-	a, b := mat.NewDense(len(ks), 3, nil), mat.NewVecDense(len(ks), nil)
+// medians puts one timing in the place of all of the same batch and rank: some
+// are disturbed by as much as the adapters cost.
+func medians(ks []Kernel) []Kernel {
+	slices.SortStableFunc(ks, func(a, b Kernel) int {
+		return cmp.Or(cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.MaxRank, b.MaxRank), cmp.Compare(a.Ms, b.Ms))
+	})
+	var out []Kernel
+	for i := 0; i < len(ks); {
+		j := i
+		for j < len(ks) && ks[j].Batch == ks[i].Batch && ks[j].MaxRank == ks[i].MaxRank {
+			j++
+		}
+		k := ks[i]
+		k.Ms = (ks[(i+j-1)/2].Ms + ks[(i+j)/2].Ms) / 2
+		out = append(out, k)
+		i = j
+	}
+	return out
+}
+
+// leastSquares solves for the coefficients that are not held.
+func (f *KernelFit) leastSquares(ks []Kernel) (x, std [3]float64, err error) {
+	free := []int{0, 1, 2}
+	if f.perRequest != nil {
+		free = []int{0, 2}
+		x[1] = *f.perRequest
+	}
+	a, b := mat.NewDense(len(ks), len(free), nil), mat.NewVecDense(len(ks), nil)
 	for i, k := range ks {
 		t := k.terms()
-		a.SetRow(i, t[:])
-		b.SetVec(i, k.Ms)
+		for j, c := range free {
+			a.Set(i, j, t[c])
+		}
+		b.SetVec(i, k.Ms-x[1]*t[1])
 	}
 	var solution mat.VecDense
 	if err := solution.SolveVec(a, b); err != nil {
@@ -148,13 +190,13 @@ func leastSquares(ks []Kernel) (x, std [3]float64, err error) {
 	var residual, normal, inverse mat.Dense
 	residual.Mul(a, &solution)
 	residual.Sub(b, &residual)
-	variance := math.Pow(mat.Norm(&residual, 2), 2) / float64(max(len(ks)-3, 1))
+	variance := math.Pow(mat.Norm(&residual, 2), 2) / float64(max(len(ks)-len(free), 1))
 	normal.Mul(a.T(), a)
 	if err := inverse.Inverse(&normal); err != nil {
 		return x, std, fmt.Errorf("the timings do not tell batch and rank apart: %w", err)
 	}
-	for i := range x {
-		x[i], std[i] = solution.AtVec(i), math.Sqrt(variance*inverse.At(i, i))
+	for j, c := range free {
+		x[c], std[c] = solution.AtVec(j), math.Sqrt(variance*inverse.At(j, j))
 	}
 	return x, std, nil
 }

@@ -33,14 +33,14 @@ func TestKernelsRecover(t *testing.T) {
 		if math.Abs(f.LoRAUs-2) > 1e-6 || math.Abs(f.PerRequestMs-0.03) > 1e-9 || math.Abs(f.FixedMs-17) > 1e-6 {
 			t.Errorf("%s: %v us, %v ms, %v ms, expected 2, 0.03, 17", backend, f.LoRAUs, f.PerRequestMs, f.FixedMs)
 		}
-		if p.Latency.LoRA.Backend != backend || p.Latency.LoRA.DecodeUs != f.LoRAUs || f.Errors.MedianAbsError > 0.01 {
+		if p.Latency.LoRA.Backend != backend || p.Latency.LoRA.CSGMVUs+p.Latency.LoRA.TritonUs != f.LoRAUs || f.Errors.MedianAbsError > 0.01 {
 			t.Errorf("%s: profile %+v, errors %+v", backend, p.Latency.LoRA, f.Errors)
 		}
 	}
 }
 
-// The measured table: for triton an independent fit gave 0.00233 ms for each
-// request and rank.
+// The measured table: for triton an independent fit, to all timings and not to
+// medians, gave 0.00233 ms for each request and rank.
 func TestKernelsMeasured(t *testing.T) {
 	f, err := os.Open(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"))
 	if err != nil {
@@ -57,7 +57,7 @@ func TestKernelsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("triton: %+v", *fit)
-	if math.Abs(fit.LoRAUs/2.33-1) > 0.1 || fit.Errors.MedianAbsError > 0.05 {
+	if math.Abs(fit.LoRAUs-2.33) > 3*fit.LoRAStd || fit.Errors.MedianAbsError > 0.05 {
 		t.Errorf("%+v", *fit)
 	}
 	_, fit, err = Kernels(ks, profile.BackendCSGMV, &start)

@@ -20,7 +20,7 @@ import (
 var RecordCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns",
-	"lora.decode_us", "lora.prefill_factor", "request_overhead_ms",
+	"lora.csgmv_us", "lora.triton_us", "lora.prefill_factor", "request_overhead_ms",
 }
 
 // How far an equation may be off: by the client's clock, in s, and by steps

@@ -38,7 +38,7 @@ func recordsOf(t testing.TB, p *profile.Profile, n int, noise float64, tokenTime
 		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: at, Adapter: int32(i % 4),
 			Prompt: int32(20 + 1500*math.Pow(rng.Float64(), 3)), Output: int32(1 + 300*math.Pow(rng.Float64(), 2))})
 	}
-	rt, err := router.New("round-robin", router.Env{Workers: 2, Adapters: w.Adapters, MaxRunning: 24, Slots: 8})
+	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 24, Slots: 8}), Adapters: w.Adapters})
 	if err != nil {
 		t.Fatal(err)
 	}

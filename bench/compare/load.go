@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -29,14 +30,16 @@ type Run struct {
 	Line   int    // in a log; 0: none
 	What   string // what the run was, in a few words
 	Notes  []string
-	Whole  bool // replies came in one piece: TTFT is E2E
-	Asked  bool // output tokens are those asked for, not those that came
+	// Streamed says whether replies were read as they came; if not, TTFT is E2E.
+	Streamed record.Streaming
+	Asked    bool // output tokens are those asked for, not those that came
 	// Results is one result for each seed; nil for a sweep.
 	Results []*result.Result
 	Seeds   []string
 
-	values map[string][]float64 // by metric: one for each seed
-	order  []string             // names of values, as first seen
+	completed []sweep.Completion   // one for each seed
+	values    map[string][]float64 // by metric: one for each seed
+	order     []string             // names of values, as first seen
 }
 
 // Value estimates a metric over the seeds of the run.
@@ -94,6 +97,9 @@ const (
 // may be records or results.
 func kindOf(path string) (kind, error) {
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -178,6 +184,7 @@ func loadRecords(path string) (*Run, error) {
 	defer rd.Close()
 	c := result.NewCollector(result.Options{})
 	gaps := false
+	streamed := map[record.Streaming]bool{}
 	for {
 		var q record.Request
 		err := rd.Read(&q)
@@ -188,10 +195,18 @@ func loadRecords(path string) (*Run, error) {
 			return nil, err
 		}
 		gaps = gaps || q.Gaps != nil
+		if q.Status == record.OK && q.Streamed == record.StreamingUnknown && q.FirstToken < q.Finish {
+			q.Streamed = record.Streamed // it saw its first token before the last
+		}
+		streamed[q.Streamed] = true
 		c.Done(&q)
 		c.AddGaps(&q)
 	}
-	res := c.Result(result.Meta{}, nil)
+	meta := result.Meta{}
+	if streamed[record.Streamed] != streamed[record.NotStreamed] {
+		meta.Streamed = record.StreamingIf(streamed[record.Streamed])
+	}
+	res := c.Result(meta, nil)
 	if !gaps { // the times of tokens are not known: absent, not zero
 		var ms result.Metrics
 		for m := range result.NumMetrics {

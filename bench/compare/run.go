@@ -3,12 +3,14 @@ package compare
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/bench/sweep"
+	"lorasim/internal/record"
 )
 
 func fromResult(res *result.Result, file string) *Run {
@@ -23,12 +25,10 @@ func fromResult(res *result.Result, file string) *Run {
 	r.Seeds = []string{seed}
 	r.What = describe(res)
 	r.add(sweep.Values(res))
-	ttft, ok1 := res.Metrics.Get(result.MeanTTFT)
-	e2e, ok2 := res.Metrics.Get(result.MeanE2E)
-	if ok1 && ok2 && e2e > 0 && ttft > 0.95*e2e {
-		r.Whole = true
-		r.Notes = append(r.Notes, "TTFT is all but E2E: the client did not stream, so its TTFT, TPOT and ITL are not comparable")
+	if r.Streamed = res.Streamed; r.Streamed == record.NotStreamed {
+		r.Notes = append(r.Notes, "the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of one that did")
 	}
+	r.Notes = append(r.Notes, res.Shortfall()...)
 	out, ok1 := res.Metrics.Get(result.TotalOutputTokens)
 	got, ok2 := res.Metrics.Get(result.TotalOutputTokensRetokenized)
 	if ok1 && ok2 && got < 0.8*out {
@@ -40,7 +40,18 @@ func fromResult(res *result.Result, file string) *Run {
 
 // add enters the numbers of one seed.
 func (r *Run) add(values []sweep.Value) {
+	r.completed = append(r.completed, sweep.CompletionOf(func(name string) float64 {
+		for _, v := range values {
+			if v.Name == name {
+				return v.Value
+			}
+		}
+		return math.NaN()
+	}))
 	for _, v := range values {
+		if sweep.Hidden(v.Name) {
+			continue
+		}
 		if r.values[v.Name] == nil {
 			r.order = append(r.order, v.Name)
 		}
@@ -61,7 +72,9 @@ func describe(res *result.Result) string {
 	if res.Backend != "" {
 		parts = append(parts, res.Backend)
 	}
-	if p := config("routing.policy"); p != "" {
+	if res.Policy != "" {
+		parts = append(parts, res.Policy)
+	} else if p := config("routing.policy"); p != "" {
 		parts = append(parts, p)
 	} else if a := config("inference_architecture"); a != "" && a != res.Backend {
 		parts = append(parts, a)
@@ -74,6 +87,10 @@ func describe(res *result.Result) string {
 	}
 	if res.MaxConcurrency > 0 {
 		parts = append(parts, fmt.Sprintf("concurrency %d", res.MaxConcurrency))
+	}
+	// settings are told above where the whole configuration is known
+	if s := res.Scenario; s != "" && (config("cluster.num_workers") == "" || !strings.Contains(s, "=") && s != "defaults") {
+		parts = append(parts, s)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -120,10 +137,9 @@ func FromResult(name string, res *result.Result) *Run {
 }
 
 // FromValues returns a run of a comparison for the numbers of several seeds.
-func FromValues(name string, seeds [][]sweep.Value) *Run {
-	r := &Run{Name: name, Source: "sweep", values: map[string][]float64{}}
-	for i, values := range seeds {
-		r.Seeds = append(r.Seeds, strconv.Itoa(i))
+func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
+	r := &Run{Name: name, Source: "sweep", Seeds: seeds, values: map[string][]float64{}}
+	for _, values := range numbers {
 		r.add(values)
 	}
 	return r

@@ -85,6 +85,9 @@ func (c Cell) text() string {
 	if c.Best {
 		s = "*" + s
 	}
+	if c.Apart {
+		s += " " + sweep.NotComparable
+	}
 	return s
 }
 
@@ -110,6 +113,9 @@ func (t *Table) writeNotes(b *strings.Builder) {
 	}
 	if several {
 		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
+	}
+	if t.apart {
+		b.WriteString(";\n" + sweep.NotComparable + " not comparable: of other requests than those of the other runs, or measured in another way (see the notes)")
 	}
 	b.WriteByte('\n')
 	for _, n := range t.Notes {
@@ -176,6 +182,8 @@ func (t *Table) WriteJSON(w io.Writer) error {
 		DiffLow  *float64 `json:"diff_ci95_low,omitempty"`
 		DiffHigh *float64 `json:"diff_ci95_high,omitempty"`
 		Best     bool     `json:"best,omitempty"`
+		Clear    bool     `json:"best_by_intervals,omitempty"`
+		Apart    bool     `json:"not_comparable,omitempty"`
 	}
 	type row struct {
 		Metric string          `json:"metric"`
@@ -198,7 +206,7 @@ func (t *Table) WriteJSON(w io.Writer) error {
 		for i, c := range r.Cells {
 			jr.Runs[t.Runs[i].Name] = cell{
 				c.N, finite(c.Mean), finite(c.Low), finite(c.High), finite(c.Ratio),
-				finite(c.Diff.Mean), finite(c.Diff.Low), finite(c.Diff.High), c.Best,
+				finite(c.Diff.Mean), finite(c.Diff.Low), finite(c.Diff.High), c.Best, c.Clear, c.Apart,
 			}
 		}
 		out.Metrics = append(out.Metrics, jr)

@@ -351,6 +351,32 @@ func TestOpenAI(t *testing.T) {
 	})
 }
 
+// Token ids come where they are asked for, and from vLLM alone.
+func TestTokenIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
+			w := newWorker(t, emulate.Config{API: api})
+			for _, asked := range []bool{true, false} {
+				rec := post(w, "/v1/completions", map[string]any{"model": "round", "prompt": []int32{4, 5}, "max_tokens": 3, "return_token_ids": asked})
+				if has := strings.Contains(rec.Body.String(), `"token_ids":[`); rec.Code != 200 || has != (asked && api == emulate.VLLM) {
+					t.Errorf("%s, asked %v: %s", api, asked, rec.Body)
+				}
+			}
+			w.Close()
+		}
+	})
+}
+
+func TestNegativeSettings(t *testing.T) {
+	costs := roundProfile().Compile()
+	for _, c := range []emulate.Config{{StreamInterval: -1}, {MaxAdapters: -1}, {EOSEvery: -1}} {
+		c.Costs = costs
+		if _, err := emulate.New(c); err == nil || !strings.Contains(err.Error(), "must not be negative") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // EOSEvery ends replies that do not ignore EOS early, with "stop".
 func TestEOS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -231,13 +231,17 @@ func event(v any) []byte {
 	return append(append([]byte("data: "), data...), "\n\n"...)
 }
 
-// models lists the base model and the loaded adapters.
+// models lists the base model and the loaded adapters, whose parent it is and
+// whose root is where they were loaded from (sglang: available_models in
+// http_server.py; vLLM: show_available_models in models/serving.py).
 func (w *Worker) models(rw http.ResponseWriter, _ *http.Request) {
 	entry := func(id, root string, parent any) map[string]any {
 		return map[string]any{"id": id, "object": "model", "created": w.started.Unix(), "owned_by": string(w.cfg.API),
-			"root": root, "parent": parent, "max_model_len": w.cfg.Costs.Profile().Engine.ContextLength}
+			"root": root, "parent": parent, "max_model_len": nil}
 	}
-	list := []any{entry(w.cfg.ModelName, w.cfg.ModelName, nil)}
+	base := entry(w.cfg.ModelName, w.cfg.ModelName, nil)
+	base["max_model_len"] = w.cfg.Costs.Profile().Engine.ContextLength
+	list := []any{base}
 	loaded := w.loadedAdapters()
 	for _, name := range sortedNames(loaded) {
 		list = append(list, entry(name, loaded[name], w.cfg.ModelName))

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
+	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -20,30 +23,79 @@ import (
 //	POST /admin/unload  {"worker": 0, "adapter": "chat"}
 //	POST /admin/drain   {"worker": 0, "drain": true}
 func (g *Gateway) admin() {
-	type order struct {
-		Worker  *int   `json:"worker"`
-		Adapter string `json:"adapter"`
-		Drain   bool   `json:"drain"`
-	}
-	do := func(path string, f func(ctx context.Context, o order) error) {
-		g.mux.HandleFunc("POST "+path, func(rw http.ResponseWriter, r *http.Request) {
-			var o order
-			if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Worker == nil {
-				fail(rw, http.StatusBadRequest, `expected a JSON object with "worker", the index of one`)
-				return
-			}
-			if err := f(r.Context(), o); err != nil {
-				fail(rw, http.StatusBadRequest, err.Error())
-				return
-			}
-			g.workers(rw, r)
-		})
-	}
 	f := g.cfg.Fleet
-	do("/admin/load", func(ctx context.Context, o order) error { return f.Load(ctx, *o.Worker, o.Adapter) })
-	do("/admin/unload", func(_ context.Context, o order) error { return f.Unload(*o.Worker, o.Adapter) })
-	do("/admin/drain", func(_ context.Context, o order) error { return f.Drain(*o.Worker, o.Drain) })
+	g.order("/admin/load", "adapter", func(ctx context.Context, w int, value json.RawMessage) error {
+		name, err := named(value)
+		if err != nil {
+			return err
+		}
+		return f.Load(ctx, w, name)
+	})
+	g.order("/admin/unload", "adapter", func(_ context.Context, w int, value json.RawMessage) error {
+		name, err := named(value)
+		if err != nil {
+			return err
+		}
+		return f.Unload(w, name)
+	})
+	g.order("/admin/drain", "drain", func(_ context.Context, w int, value json.RawMessage) error {
+		switch string(value) {
+		case "true", "false":
+			return f.Drain(w, string(value) == "true")
+		}
+		return fmt.Errorf("drain is %s, expected true or false", value)
+	})
 	g.mux.HandleFunc("GET /admin/workers", g.workers)
+}
+
+func named(value json.RawMessage) (name string, err error) {
+	if err = json.Unmarshal(value, &name); err != nil || name == "" {
+		return "", fmt.Errorf("adapter is %s, expected the name of one", value)
+	}
+	return name, nil
+}
+
+// order serves a change of one worker: a JSON object of "worker" and one other
+// field, neither of which may be left out, and answers how the workers are then.
+func (g *Gateway) order(path, field string, do func(ctx context.Context, w int, value json.RawMessage) error) {
+	g.mux.HandleFunc("POST "+path, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var values map[string]json.RawMessage
+		if err == nil {
+			values, err = fieldsOf(body, "worker", field)
+		}
+		w := -1
+		if err == nil && (json.Unmarshal(values["worker"], &w) != nil || w < 0) {
+			err = fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		}
+		if err == nil {
+			err = do(r.Context(), w, values[field])
+		}
+		if err != nil {
+			fail(rw, http.StatusBadRequest, err.Error())
+			return
+		}
+		g.workers(rw, r)
+	})
+}
+
+// fieldsOf reads a JSON object that has the given fields and no others.
+func fieldsOf(body []byte, names ...string) (map[string]json.RawMessage, error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(body, &values); err != nil || values == nil {
+		return nil, fmt.Errorf("expected a JSON object with %q and %q", names[0], names[1])
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(names, name) {
+			return nil, suggest.Unknown("field", name, names)
+		}
+	}
+	for _, name := range names {
+		if _, ok := values[name]; !ok {
+			return nil, fmt.Errorf("field %q is missing", name)
+		}
+	}
+	return values, nil
 }
 
 func (g *Gateway) workers(rw http.ResponseWriter, _ *http.Request) {
@@ -66,7 +118,7 @@ func (g *Gateway) workers(rw http.ResponseWriter, _ *http.Request) {
 // health says whether requests can be served.
 func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	switch {
-	case g.draining.Load():
+	case g.gate.isClosed():
 		fail(rw, http.StatusServiceUnavailable, "shutting down")
 	case g.cfg.Fleet.Up() == 0:
 		fail(rw, http.StatusServiceUnavailable, "no worker is available")
@@ -79,7 +131,7 @@ func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
 	var base any
 	for i, name := range g.names() {
 		entry := map[string]any{"id": name, "object": "model", "owned_by": "lorasim", "root": name, "parent": nil}
-		if _, isAdapter := g.byName[name]; isAdapter {
+		if g.cfg.Fleet.Lookup(name) >= 0 {
 			entry["parent"] = base
 		} else if i == 0 {
 			base = name

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"syscall"
@@ -23,33 +24,31 @@ import (
 
 	"lorasim/bench/live/fleet"
 	"lorasim/router"
-	"lorasim/trace"
 )
 
 // Config describes a gateway.
 type Config struct {
-	Fleet    *fleet.Fleet // started; its Run is the caller's business
-	URLs     []string     // of its workers
-	Adapters []trace.Adapter
-	Client   *http.Client
-	Header   http.Header // set on what is sent to workers
-	Now      func() float64
+	Fleet  *fleet.Fleet // started; its Run is the caller's business
+	URLs   []string     // of its workers
+	Client *http.Client
+	Header http.Header // set on what is sent to workers
+	Now    func() float64
 
 	MaxBody   int64 // bytes of a request's body; 0: 32 MiB
 	Retries   int   // other workers that a request is offered before its first byte
 	APIKey    string
 	FirstByte time.Duration // longest wait for it; 0: no limit
 	Log       func(format string, args ...any)
+	Access    *slog.Logger // gets a line for each request; nil: nothing
 }
 
 // Gateway is an http.Handler.
 type Gateway struct {
-	cfg      Config
-	byName   map[string]int32
-	mux      *http.ServeMux
-	metrics  *metrics
-	nextID   atomic.Int64
-	draining atomic.Bool
+	cfg     Config
+	mux     *http.ServeMux
+	metrics *metrics
+	nextID  atomic.Int64
+	gate    gate
 }
 
 const defaultMaxBody = 32 << 20
@@ -69,12 +68,9 @@ func New(cfg Config) (*Gateway, error) {
 		start := time.Now()
 		cfg.Now = func() float64 { return time.Since(start).Seconds() }
 	}
-	g := &Gateway{cfg: cfg, byName: map[string]int32{}, mux: http.NewServeMux()}
-	for i, a := range cfg.Adapters {
-		g.byName[a.Name] = int32(i)
-	}
+	g := &Gateway{cfg: cfg, mux: http.NewServeMux(), gate: gate{empty: make(chan struct{})}}
 	g.metrics = newMetrics(cfg.Fleet)
-	for _, p := range []string{"/generate", "/v1/completions", "/v1/chat/completions"} {
+	for _, p := range inference {
 		g.mux.HandleFunc("POST "+p, g.serve)
 	}
 	for _, p := range []string{"/get_server_info", "/server_info", "/get_model_info", "/model_info", "/version"} {
@@ -89,9 +85,12 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Drain makes /health say that the gateway is going, so that nobody sends it new
-// requests; those in flight go on.
-func (g *Gateway) Drain() { g.draining.Store(true) }
+// inference are the endpoints whose requests are routed, by the adapter or model
+// that they name: of both engines, and those that one of them has. Endpoints that
+// change a worker are not among them.
+var inference = []string{"/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
+	"/v1/embeddings", "/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize", "/score", "/v1/score",
+	"/rerank", "/v1/rerank", "/v2/rerank", "/classify", "/pooling"}
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -100,7 +99,11 @@ func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(rw, r.Body, g.cfg.MaxBody)
-	g.mux.ServeHTTP(rw, r)
+	if g.cfg.Access == nil {
+		g.mux.ServeHTTP(rw, r)
+		return
+	}
+	g.logged(rw, r)
 }
 
 // fail answers with an error in the form of the engines and of OpenAI.
@@ -124,10 +127,22 @@ type flight struct {
 	adapter string // for metrics
 	sent    time.Time
 	begun   time.Time // first byte
+	line    *line     // of the access log
 }
 
 // serve routes a request and passes it on.
 func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
+	if !g.gate.enter() {
+		rw.Header().Set("Retry-After", "1")
+		fail(rw, http.StatusServiceUnavailable, "shutting down")
+		g.metrics.rejected.WithLabelValues("shutting down").Inc()
+		return
+	}
+	if l, ok := rw.(*line); ok {
+		l.written = g.gate.leave
+	} else {
+		defer g.gate.leave()
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		var big *http.MaxBytesError
@@ -144,10 +159,11 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
 		g.metrics.rejected.WithLabelValues(http.StatusText(status)).Inc()
 		return
 	}
-	f := &flight{g: g, rw: rw, r: r, want: q, sent: time.Now(), adapter: "base"}
+	f := &flight{g: g, rw: rw, r: r, want: q, sent: time.Now(), adapter: "base", line: lineOf(rw)}
 	if q.adapter >= 0 {
-		f.adapter = g.cfg.Adapters[q.adapter].Name
+		f.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
+	f.line.adapter, f.line.prompt = f.adapter, q.prompt
 	f.fr = fleet.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew, Sent: g.cfg.Now()}
 	f.fly()
 }
@@ -164,6 +180,7 @@ func (f *flight) fly() {
 			g.metrics.rejected.WithLabelValues(http.StatusText(http.StatusServiceUnavailable)).Inc()
 			return
 		}
+		f.line.worker, f.line.tries = w, try+1
 		done, reason := f.offer(w, try >= g.cfg.Retries)
 		if done {
 			return
@@ -204,7 +221,7 @@ func (f *flight) offer(w int, final bool) (done bool, reason string) {
 		return false, "the worker did not answer"
 	}
 	defer resp.Body.Close()
-	if !final && again(resp.StatusCode) {
+	if !final && f.again(resp.StatusCode) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		if f.want.adapter >= 0 && resp.StatusCode == http.StatusNotFound {
 			g.cfg.Fleet.Forget(w, f.want.adapter)
@@ -216,8 +233,9 @@ func (f *flight) offer(w int, final bool) (done bool, reason string) {
 }
 
 // again says whether another worker, or a load of the adapter, may help.
-func again(status int) bool {
-	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusNotFound
+func (f *flight) again(status int) bool {
+	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
+		status == http.StatusNotFound && f.want.adapter >= 0
 }
 
 func (f *flight) send(ctx context.Context, cancel context.CancelFunc, w int) (*http.Response, error) {
@@ -255,9 +273,11 @@ func (f *flight) pass(w int, resp *http.Response) {
 			g.cfg.Fleet.Tokens(&f.fr, events, tokens == 0)
 			if tokens == 0 {
 				f.begun = time.Now()
+				f.line.firstByte = f.begun.Sub(f.sent)
 				g.metrics.firstByte.Observe(f.begun.Sub(f.sent).Seconds())
 			}
 			tokens += events
+			f.line.events = tokens
 			if _, werr := f.rw.Write(buf[:n]); werr != nil {
 				g.metrics.count(w, f.adapter, "client gone")
 				return

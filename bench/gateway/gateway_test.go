@@ -43,15 +43,14 @@ func fastProfile() *profile.Profile {
 
 type testWorker struct {
 	*emulate.Worker
-	srv   *httptest.Server
-	down  atomic.Bool
-	seen  atomic.Int64 // requests
-	paths sync.Map
+	srv  *httptest.Server
+	down atomic.Bool
+	seen atomic.Int64 // requests
 }
 
-func newTestWorker(t testing.TB, api emulate.API) *testWorker {
+func newTestWorker(t testing.TB, api emulate.API, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
-	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk})
+	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk, Adapters: adapters})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,19 +74,32 @@ func newTestWorker(t testing.TB, api emulate.API) *testWorker {
 // newGateway starts a gateway before workers; adapters a and b.
 func newGateway(t testing.TB, policy string, set func(*gateway.Config), workers ...*testWorker) *httptest.Server {
 	t.Helper()
+	srv, _ := startGateway(t, policy, nil, set, workers...)
+	return srv
+}
+
+func startGateway(t testing.TB, policy string, setFleet func(*fleet.Config), set func(*gateway.Config), workers ...*testWorker) (*httptest.Server, *gateway.Gateway) {
+	t.Helper()
 	var urls []string
 	for _, w := range workers {
 		urls = append(urls, w.srv.URL)
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
-	rt, err := router.New(policy, router.Env{Workers: len(urls), Adapters: adapters, MaxRunning: 64, Slots: 8})
+	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
+		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8}), Adapters: adapters})
+	}
+	rt, err := newRouter(adapters)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := live.NewHTTPClient(nil)
 	start := time.Now()
-	f, err := fleet.New(fleet.Config{URLs: urls, API: fleet.Auto, Client: client, Router: rt, Adapters: adapters,
-		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second})
+	fc := fleet.Config{URLs: urls, API: fleet.Auto, Client: client, Router: rt, Adapters: adapters, Extend: newRouter,
+		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
+	if setFleet != nil {
+		setFleet(&fc)
+	}
+	f, err := fleet.New(fc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +107,7 @@ func newGateway(t testing.TB, policy string, set func(*gateway.Config), workers 
 	if err := f.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cfg := gateway.Config{Fleet: f, URLs: urls, Adapters: adapters, Client: client, Retries: 2}
+	cfg := gateway.Config{Fleet: f, URLs: urls, Client: client, Retries: 2}
 	if set != nil {
 		set(&cfg)
 	}
@@ -114,7 +126,7 @@ func newGateway(t testing.TB, policy string, set func(*gateway.Config), workers 
 		client.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return srv
+	return srv, g
 }
 
 func post(t testing.TB, url string, body string) (int, string) {
@@ -216,9 +228,25 @@ func TestRefusals(t *testing.T) {
 		{"/generate", `[1]`, 400, "not a JSON object"},
 		{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large"},
 		{"/nowhere", `{}`, 404, ""},
-		{"/admin/load", `{"adapter": "a"}`, 400, "worker"},
+		{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
+		{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
+		{"/admin/load", `{"worker": 0, "adapter": 3}`, 400, "adapter is 3, expected the name of one"},
+		{"/admin/load", `{"worker": 0, "adapter": ""}`, 400, "expected the name of one"},
 		{"/admin/load", `{"worker": 7, "adapter": "a"}`, 400, "expected 0 to 0"},
+		{"/admin/load", `{"worker": "0", "adapter": "a"}`, 400, "expected the index of one, from 0"},
+		{"/admin/load", `{"worker": -1, "adapter": "a"}`, 400, "expected the index of one, from 0"},
+		{"/admin/load", `{"worker": null, "adapter": "a"}`, 400, "expected the index of one, from 0"},
+		{"/admin/load", `{"worker": 0, "adaptor": "a"}`, 400, `unknown field \"adaptor\", did you mean \"adapter\"?`},
 		{"/admin/unload", `{"worker": 0, "adapter": "zz"}`, 400, "unknown adapter"},
+		{"/admin/unload", `{"worker": 0, "adapter": "a", "drain": true}`, 400, `unknown field \"drain\"`},
+		{"/admin/drain", `{"worker": 0}`, 400, `field \"drain\" is missing`},
+		{"/admin/drain", `{"drain": true}`, 400, `field \"worker\" is missing`},
+		{"/admin/drain", `{"worker": 0, "drain": null}`, 400, "drain is null, expected true or false"},
+		{"/admin/drain", `{"worker": 0, "drain": "true"}`, 400, "expected true or false"},
+		{"/admin/drain", `{"worker": 1, "drain": true}`, 400, "expected 0 to 0"},
+		{"/admin/drain", `null`, 400, "expected a JSON object with"},
+		{"/admin/drain", `{"worker": 0, "drain": true} {}`, 400, "expected a JSON object with"},
+		{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, ""},
 	} {
 		if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
 			t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)
@@ -279,7 +307,9 @@ func TestAdmin(t *testing.T) {
 	if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 || strings.Count(text, `"adapters":["a","b"]`) != 2 {
 		t.Errorf("load: %d %s", s, text)
 	}
-	post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`)
+	if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`); s != 200 || strings.Count(text, `"draining":true`) != 1 {
+		t.Errorf("drain: %d %s", s, text)
+	}
 	for range 4 {
 		post(t, srv.URL+"/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`)
 	}
@@ -293,6 +323,9 @@ func TestAdmin(t *testing.T) {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("metrics lack %s:\n%s", line, text)
 		}
+	}
+	if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": false}`); s != 200 || strings.Contains(text, `"draining":true`) {
+		t.Errorf("end of the drain: %d %s", s, text)
 	}
 }
 
@@ -382,7 +415,7 @@ func BenchmarkToken(b *testing.B) {
 		}
 	}))
 	defer source.Close()
-	rt, err := router.New("round-robin", router.Env{Workers: 1})
+	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{})})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -422,7 +455,7 @@ func BenchmarkTokenLatency(b *testing.B) {
 	start := time.Now()
 	source := newPacedSource(start)
 	defer source.Close()
-	rt, err := router.New("round-robin", router.Env{Workers: 1})
+	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{})})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -30,15 +31,19 @@ const (
 // understand reads a request's body. Errors come with the status to answer.
 func (g *Gateway) understand(path string, body []byte) (*want, int, error) {
 	q := &want{body: body, openAI: path != "/generate", adapter: trace.BaseModel, maxNew: defaultMaxNew}
-	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the body is not a JSON object: %v", err)
+	if err := json.Unmarshal(body, &q.fields); err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("the body is not a JSON object: %w", err)
+	}
+	if q.fields == nil {
+		return nil, http.StatusBadRequest, errors.New("the body is not a JSON object: it is null")
 	}
 	name, err := q.adapterName()
 	if err != nil {
 		return nil, http.StatusBadRequest, err
 	}
 	if name != "" {
-		a, ok := g.byName[name]
+		a := g.cfg.Fleet.Lookup(name)
+		ok := a >= 0
 		if !ok && !(q.openAI && g.isBase(name)) {
 			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
 		}
@@ -103,7 +108,7 @@ func (g *Gateway) names() []string {
 			list = append(list, m)
 		}
 	}
-	for _, a := range g.cfg.Adapters {
+	for _, a := range g.cfg.Fleet.Adapters() {
 		list = append(list, a.Name)
 	}
 	return list

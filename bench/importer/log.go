@@ -54,12 +54,51 @@ func (l *logReader) take(text string) {
 		l.block = &block{line: l.line}
 	case l.block != nil && trimmed == result.BlockEnd():
 		l.endBlock(complete)
+	case l.takeEnding(trimmed):
 	case l.takeContext(trimmed):
 	case l.block != nil && !isProgress(trimmed):
 		if !l.block.add(l, text) {
 			l.endBlock(cutShort)
 		}
 	}
+}
+
+// endingLine matches what stands below a block of lorasim; see result.Shortfall.
+var endingLine = regexp.MustCompile(`^(\d+) of (\d+) (failed|rejected|aborted|unfinished|not completed|not sent): (.+)$`)
+
+// takeEnding reads a line below a block on requests that did not succeed; false
+// if it is none.
+func (l *logReader) takeEnding(text string) bool {
+	m := endingLine.FindStringSubmatch(text)
+	if m == nil || l.block != nil || len(l.runs) == 0 {
+		return false
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	all, err2 := strconv.ParseInt(m[2], 10, 64)
+	if err != nil || err2 != nil {
+		return false
+	}
+	r := l.runs[len(l.runs)-1].Result
+	if r.Ended == nil || len(r.Ended.Reasons) == 0 {
+		r.Ended = &result.Endings{}
+	}
+	e := r.Ended
+	e.Requests = all
+	switch m[3] {
+	case "not sent":
+		e.Unsent, e.Requests = n, all-n
+		return true
+	case "rejected":
+		e.Rejected += n
+	case "aborted":
+		e.Aborted += n
+	case "unfinished":
+		e.Unfinished += n
+	default:
+		e.Failed += n
+	}
+	e.Reasons = append(e.Reasons, result.Reason{Status: m[3], Reason: m[4], Count: n})
+	return true
 }
 
 // takeContext reads a line that tells something of a run; false if it does not.
@@ -185,6 +224,8 @@ func (l *logReader) endBlock(how ending) {
 	}
 	run.Source = result.Log
 	setArguments(run.Result, l.args, b.has(known["Max request concurrency:"]))
+	run.InferStreaming()
+	setMissing(run)
 	l.runs = append(l.runs, run)
 	l.args = nil
 	l.context = Context{Server: l.context.Server, Client: l.context.Client, SectionRate: l.context.SectionRate}
@@ -216,6 +257,17 @@ func setArguments(r *result.Result, args map[string]any, limitKnown bool) {
 		f := float64(v)
 		r.RandomRangeRatio = &f
 	}
+}
+
+// setMissing notes that fewer requests succeeded than were asked for, where
+// the arguments say how many that were: a trace may have fewer.
+func setMissing(run *Imported) {
+	asked, ok := run.Config["num_prompts"].(int64)
+	completed, has := run.Metrics.Get(result.Completed)
+	if !ok || !has || run.Config["use_trace"] == true || completed > float64(asked) || len(run.ModelCounts) > 0 {
+		return
+	}
+	run.Ended = &result.Endings{Requests: asked, Failed: asked - int64(completed)}
 }
 
 func intArgument(args map[string]any, name string) *int {

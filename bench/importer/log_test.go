@@ -2,12 +2,14 @@ package importer
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/result"
+	"lorasim/internal/record"
 )
 
 const head = "============ Serving Benchmark Result ============\n"
@@ -249,4 +251,48 @@ func FuzzLog(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Lines below a block say how requests ended, and arguments how many there were.
+func TestEndings(t *testing.T) {
+	block := head + "Successful requests:                     7\n" + foot
+	for _, c := range []struct {
+		log  string
+		want *result.Endings
+	}{
+		{block, nil},
+		{"2 of 9 rejected: too long\n" + block, nil},
+		{block + "1 of 10 failed: reset\n2 of 10 rejected: too long: 4096\nnote: more\n", &result.Endings{Requests: 10, Failed: 1, Rejected: 2,
+			Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1}, {Status: "rejected", Reason: "too long: 4096", Count: 2}}}},
+		{block + "1 of 8 failed: reset\n12 of 20 not sent: the run was stopped\n", &result.Endings{Requests: 8, Failed: 1, Unsent: 12,
+			Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1}}}},
+		{"Namespace(num_prompts=9, use_trace=False)\n" + block, &result.Endings{Requests: 9, Failed: 2}},
+		{"Namespace(num_prompts=9, use_trace=False)\n" + block + "2 of 9 aborted: x\n", &result.Endings{Requests: 9, Aborted: 2,
+			Reasons: []result.Reason{{Status: "aborted", Reason: "x", Count: 2}}}},
+		{"Namespace(num_prompts=9, use_trace=True)\n" + block, nil},
+		{"Namespace(num_prompts=6)\n" + block, nil},
+	} {
+		runs, _, err := Read(strings.NewReader(c.log), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(c.want, runs[0].Endings()); d != "" {
+			t.Errorf("%s(-want +got):\n%s", c.log, d)
+		}
+	}
+}
+
+// The multi-worker LoRA benchmark did not stream, the others did.
+func TestStreamingOfRealLogs(t *testing.T) {
+	for name, runs := range realLogs(t) {
+		want := record.Streamed
+		if strings.HasPrefix(filepath.Base(name), "lora_") {
+			want = record.NotStreamed
+		}
+		for _, r := range runs {
+			if r.Streamed != want {
+				t.Errorf("%s:%d: streamed %q, want %q", name, r.Line, r.Streamed, want)
+			}
+		}
+	}
 }

@@ -36,6 +36,9 @@ const (
 	broken                     // it broke off: go on elsewhere with what came
 )
 
+func succeeded() outcome { return outcome{kind: ended, status: record.OK} }
+
+// failed ends a request with a status that is not OK.
 func failed(status record.Status, reason string) outcome {
 	return outcome{kind: ended, status: status, reason: reason}
 }
@@ -282,7 +285,7 @@ func (c *client) resume(s *reading, reason string) outcome {
 		return failed(record.Failed, reason)
 	}
 	if s.j.n >= int(s.j.rec.Requested) { // only the end of the stream was lost
-		return failed(record.OK, "")
+		return succeeded()
 	}
 	return outcome{kind: broken, reason: reason}
 }
@@ -297,5 +300,5 @@ func (c *client) complete(s *reading) outcome {
 	case s.finish == "" && s.j.n < int(s.j.rec.Requested):
 		return c.resume(s, "the stream ended early")
 	}
-	return failed(record.OK, "")
+	return succeeded()
 }

@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -49,7 +50,7 @@ type Options struct {
 // result is complete even if ctx ended the run early (Stats.Stopped).
 func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
 	sc.Cluster.NumWorkers = len(o.URLs)
-	in, err := sc.OpenWorkload(o.Reading)
+	in, err := sc.OpenWorkload(ctx, o.Reading)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,6 +59,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if err != nil {
 		return nil, nil, err
 	}
+	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
+		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
+	}
 	rt, err := sc.Router(ps, in.Adapters())
 	if err != nil {
 		return nil, nil, err
@@ -65,15 +69,14 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	clock := NewClock(o.Speed)
 	client := NewHTTPClient(o.Transport)
 	defer client.CloseIdleConnections()
-	kv, err := ps[0].KVTokens()
+	limits, err := fleet.LimitsOf(ps)
 	if err != nil {
 		return nil, nil, err
 	}
-	e := ps[0].Engine
 	f, err := fleet.New(fleet.Config{
 		URLs: o.URLs, API: o.API, Client: client, Header: o.Header, Router: rt, Adapters: in.Adapters(), Path: o.Path,
 		Now: clock.Now, Speed: o.Speed, Poll: o.Poll, Staleness: sc.Routing.ViewStaleness,
-		MaxRunning: e.MaxRunningRequests, Slots: e.MaxLorasPerBatch, KVCapacity: kv, Log: o.Log,
+		Limits: limits, Log: o.Log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -92,15 +95,15 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	cfg := Config{
 		Source: in.Source, Fleet: f, URLs: o.URLs, Backend: o.Backend, Client: client, Header: o.Header, Clock: clock,
 		Done: sink.done, MaxConcurrency: sc.Client.MaxConcurrency, NoStream: sc.Client.NoStream, WarmUp: !sc.Client.NoWarmup,
-		HonourEOS: o.HonourEOS, Seed: sc.Seed, Vocabulary: o.Vocabulary, Extra: o.Extra,
+		HonourEOS: o.HonourEOS, KnownOutputs: sc.Routing.KnownOutputs, Seed: sc.Seed, Vocabulary: o.Vocabulary, Extra: o.Extra,
 		FirstToken: o.FirstToken, Idle: o.Idle, Total: o.Total, Retries: o.Retries, NoFailover: sc.Cluster.NoFailover,
 		Move: moving(sc, rt), Grace: o.Grace, Log: o.Log,
 	}
+	total := int64(0)
+	if sized, ok := in.Source.(trace.Sized); ok {
+		total = sized.Len()
+	}
 	if o.Progress != nil {
-		total := int64(0)
-		if sized, ok := in.Source.(trace.Sized); ok {
-			total = sized.Len()
-		}
 		cfg.Progress = func(p Progress) { o.Progress(p, total) }
 	}
 	st, runErr := Run(ctx, cfg)
@@ -116,7 +119,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta := sc.Meta(in.Dataset)
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
 	meta.Config["live"] = describe(o, st, &fs)
-	return sink.collector.Result(meta, counters(st, &fs, cfg.Move)), st, runErr
+	res := sink.collector.Result(meta, counters(st, &fs, cfg.Move))
+	res.Extra.Unsent = max(total-res.Extra.Requests, 0) // all were sent, unless the run was stopped
+	return res, st, runErr
 }
 
 // moving is how requests move: not at all where nobody plans.

@@ -13,6 +13,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,12 @@ type Config struct {
 	WarmUp         bool // send one request ahead of the run
 	// HonourEOS lets replies end at EOS, within the workload's budgets; else they
 	// have exactly the workload's output tokens.
-	HonourEOS  bool
-	Seed       uint64 // of the prompts
-	Vocabulary int    // prompts are drawn from token ids below it; 0: 32000
-	Extra      []byte // fields for the body of every request: `"top_p": 1`
+	HonourEOS bool
+	// KnownOutputs tells the policy every output in advance, for bounds.
+	KnownOutputs bool
+	Seed         uint64 // of the prompts
+	Vocabulary   int    // prompts are drawn from token ids below it; 0: 32000
+	Extra        []byte // fields for the body of every request: `"top_p": 1`
 
 	FirstToken time.Duration // from sending to the first byte; 0: no limit
 	Idle       time.Duration // between two reads of a stream; 0: no limit
@@ -89,6 +92,7 @@ type Config struct {
 	NoFailover bool          // requests fail with their worker
 	Move       router.Moving // how requests move that plans send elsewhere: none, queued, recompute
 	Grace      time.Duration // for requests in flight when the run is stopped
+	Patience   time.Duration // the run is given up when no worker has been up for so long; 0: 10 s
 
 	Progress func(p Progress) // called now and then; nil: not
 	Log      func(format string, args ...any)
@@ -170,8 +174,18 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	if cfg.Progress != nil {
 		others.Go(func() { c.report(background) })
 	}
+	sending, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	others.Go(func() {
+		if awaitAllDown(background, cfg.Fleet.Up, c.cfg.Patience) {
+			end(errAllDown)
+		}
+	})
 	c.start = cfg.Clock.Now()
-	err = c.sendAll(ctx)
+	err = c.sendAll(sending)
+	if errors.Is(context.Cause(sending), errAllDown) {
+		err = fmt.Errorf("%w for %v: the rest is not sent", errAllDown, c.cfg.Patience)
+	}
 	c.drain(ctx, giveUp)
 	quit()
 	others.Wait()
@@ -187,6 +201,7 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.Vocabulary == 0 {
 		cfg.Vocabulary = defaultVocabulary
 	}
+	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	if cfg.Vocabulary <= lowestToken || cfg.Vocabulary > math.MaxInt32 {
 		return nil, fmt.Errorf("live: a vocabulary of %d tokens, expected more than %d", cfg.Vocabulary, lowestToken)
 	}
@@ -367,6 +382,28 @@ func (c *client) stats() *Stats {
 		s.LatenessP99 = tick.Ticks(c.lateness.At((n - 1) * 99 / 100)).Seconds()
 	}
 	return s
+}
+
+var errAllDown = errors.New("no worker has been up")
+
+// awaitAllDown waits until there has been nobody to send to for some time; false:
+// ctx ended before.
+func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bool {
+	t := time.NewTicker(patience / 50)
+	defer t.Stop()
+	last := time.Now() // when a worker was up
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case now := <-t.C:
+			if up() > 0 {
+				last = now
+			} else if now.Sub(last) >= patience {
+				return true
+			}
+		}
+	}
 }
 
 // report calls Config.Progress until ctx ends.

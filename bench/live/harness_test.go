@@ -230,6 +230,7 @@ type liveRun struct {
 	set      func(*Config)
 	setFleet func(*fleet.Config)
 	during   func(sent func() int64) // called beside the run
+	fails    string                  // the error that the run must end with
 }
 
 // outcomeOf is what came of a run.
@@ -254,7 +255,10 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	defer client.CloseIdleConnections()
 	fc := fleet.Config{URLs: r.urls, API: fleet.Auto, Client: client, Router: r.router, Adapters: r.wl.Adapters,
 		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: 5 * time.Second, LoadLimit: 5 * time.Second,
-		MaxRunning: 64, Slots: 8, KVCapacity: 1 << 20, Log: func(string, ...any) {}}
+		Log: func(string, ...any) {}}
+	for range r.urls {
+		fc.Limits = append(fc.Limits, fleet.Limits{MaxRunning: 64, Slots: 8, KVCapacity: 1 << 20})
+	}
 	if r.setFleet != nil {
 		r.setFleet(&fc)
 	}
@@ -289,8 +293,8 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	if r.during != nil {
 		wg.Go(func() { r.during(sent.Load) })
 	}
-	if out.stats, err = Run(ctx, cfg); err != nil {
-		t.Fatal(err)
+	if out.stats, err = Run(ctx, cfg); err != nil && (r.fails == "" || !strings.Contains(err.Error(), r.fails)) || err == nil && r.fails != "" {
+		t.Fatalf("the run ends with %v, expected %q", err, r.fails)
 	}
 	wg.Wait()
 	out.fleet = f.Stats()
@@ -313,8 +317,8 @@ func (c *counting) Next() (trace.Request, error) {
 
 func newRouter(t testing.TB, spec string, workers int, adapters []trace.Adapter) *router.Router {
 	t.Helper()
-	rt, err := router.New(spec, router.Env{Workers: workers, Adapters: adapters, Seed: 1, MaxRunning: 64, Slots: 8,
-		Cost: profile.Model{Costs: testProfile().Compile()}})
+	rt, err := router.New(spec, router.Env{Adapters: adapters, Seed: 1,
+		Workers: router.Alike(workers, router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: testProfile().Compile()}})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,11 +56,14 @@ func (c *client) newJob(r trace.Request) *job {
 		maxNew = r.Budget()
 	}
 	j.rec = record.Request{ID: r.ID, Adapter: r.Adapter, Arrival: r.Arrival, Sent: r.Arrival, FirstToken: math.NaN(), Prompt: r.Prompt,
-		Requested: maxNew, WorkerFirst: -1, WorkerLast: -1}
+		Requested: maxNew, WorkerFirst: -1, WorkerLast: -1, Streamed: record.StreamingIf(!c.cfg.NoStream)}
 	if r.Adapter >= 0 {
 		j.rec.Rank = int32(c.cfg.Source.Adapters()[r.Adapter].Rank)
 	}
 	j.fr = fleet.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget(), Sent: c.cfg.Clock.Now()}
+	if c.cfg.KnownOutputs {
+		j.fr.Output = r.Output
+	}
 	if c.cfg.Move != router.MoveNone {
 		j.fr.Move = j.move
 	}

@@ -24,6 +24,8 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"lorasim/internal/suggest"
+
+	"lorasim/internal/yamlerr"
 )
 
 // Matrix is a file of server and client commands.
@@ -91,7 +93,7 @@ func Load(path string) (*Matrix, error) {
 func Parse(data []byte, path string) (*Matrix, error) {
 	m := &Matrix{}
 	if err := yaml.UnmarshalWithOptions(data, m, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+		return nil, yamlerr.In(path, err)
 	}
 	m.dir = filepath.Dir(path)
 	if m.Repeat == 0 {

@@ -189,10 +189,26 @@ func TestParseErrors(t *testing.T) {
 		{"servers: [{name: s, command: x, ready: {log: '('}}]\nclients: [{name: c, command: x}]\n", "ready.log"},
 		{"servers: [{name: s, command: x, ready: {timeout: soon}}]\nclients: [{name: c, command: x}]\n", "soon"},
 		{ok + "repeat: -1\n", "repeat is -1"},
+		{ok + "repeat: 1001\n", "repeat is 1001, expected 1 to 1000"},
+		{"servers: [{name: s, command: x}]\n", "1 servers and 0 clients"},
+		{"servers: [{name: s, command: x, ready: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): timeouts must not be negative"},
+		{"servers: [{name: s, command: x, stop: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): timeouts must not be negative"},
 	} {
 		_, err := Parse([]byte(c.text), "m.yaml")
 		if err == nil || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), "m.yaml") {
 			t.Errorf("%q: %v, expected m.yaml and %q", c.text, err, c.say)
+		}
+	}
+}
+
+// The ends of what is allowed, and a server and a client of one name.
+func TestParseEnds(t *testing.T) {
+	for _, text := range []string{
+		"servers: [{name: s, command: x}]\nclients: [{name: s, command: x}]\nrepeat: 1\n",
+		"servers: [{name: s, command: x, ready: {timeout: 0s}}]\nclients: [{name: c, command: x}]\nrepeat: 1000\n",
+	} {
+		if _, err := Parse([]byte(text), "m.yaml"); err != nil {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/sweep"
 )
@@ -111,6 +112,7 @@ type tableRow struct {
 	Better int       `json:"better"`
 	Cells  []*number `json:"cells"` // by run
 	Best   []bool    `json:"best"`
+	Apart  []bool    `json:"apart"` // not comparable with the other runs
 }
 
 type sweepData struct {
@@ -126,6 +128,7 @@ type sweepData struct {
 
 type axisData struct {
 	Key     string   `json:"key"`
+	Label   string   `json:"label"` // with the unit
 	Values  []string `json:"values"`
 	Numeric bool     `json:"numeric"`
 }
@@ -134,12 +137,15 @@ type metricData struct {
 	Name   string `json:"name"`
 	Title  string `json:"title"`
 	Better int    `json:"better"`
+	All    bool   `json:"all,omitempty"` // about all requests, however they ended
 }
 
 // pointData holds mean, low and high of each metric, null where there is none.
 type pointData struct {
 	At     []int       `json:"at"` // index of the value on each axis
 	Policy int         `json:"p"`
+	Left   number      `json:"left"`            // share of the requests that did not complete
+	Apart  bool        `json:"apart,omitempty"` // not the same requests completed as elsewhere
 	Means  [][3]number `json:"m"`
 }
 
@@ -189,7 +195,7 @@ func (p *Page) data() (*pageData, error) {
 		for _, row := range p.Compared.Rows {
 			tr := tableRow{Title: row.Title, Better: row.Better}
 			for _, c := range row.Cells {
-				tr.Best = append(tr.Best, c.Best)
+				tr.Best, tr.Apart = append(tr.Best, c.Clear), append(tr.Apart, c.Apart)
 				if c.N == 0 {
 					tr.Cells = append(tr.Cells, nil)
 					continue
@@ -242,14 +248,14 @@ func (r *Run) data() (runData, error) {
 func (s *Sweep) data() sweepData {
 	d := sweepData{Name: s.Name, About: s.About, Axes: []axisData{}, Policies: s.Policies, Baseline: s.Baseline, Seeds: len(s.Seeds), Points: []pointData{}}
 	for _, a := range s.Axes {
-		d.Axes = append(d.Axes, axisData{a.Leaf(), a.Values, a.Numeric()})
+		d.Axes = append(d.Axes, axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()})
 	}
 	for _, m := range s.Tables.Metrics {
-		d.Metrics = append(d.Metrics, metricData{m, sweep.Title(m), sweep.LowerIsBetter(m)})
+		d.Metrics = append(d.Metrics, metricData{m, sweep.Title(m), sweep.LowerIsBetter(m), sweep.CountsAll(m)})
 	}
 	for i := range s.Points {
 		p := &s.Points[i]
-		pd := pointData{Policy: slices.Index(s.Policies, p.Policy)}
+		pd := pointData{Policy: slices.Index(s.Policies, p.Policy), Left: number(p.Left), Apart: p.Apart}
 		for k, v := range p.Values {
 			pd.At = append(pd.At, slices.Index(s.Axes[k].Values, v))
 		}

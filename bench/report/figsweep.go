@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 )
 
@@ -60,7 +61,7 @@ func (s *Sweep) lines() (names []string, of func(*sweep.Point) int) {
 
 func (s *Sweep) curve(metric string) (figure, error) {
 	a := s.Axes[0]
-	f := figure{plot: newPlot(a.Leaf(), sweep.Title(metric))}
+	f := figure{plot: newPlot(scenario.Label(a.Key), sweep.Title(metric))}
 	names, of := s.lines()
 	lo, hi := math.Inf(1), 0.0
 	for i, name := range names {
@@ -93,7 +94,7 @@ func (s *Sweep) curve(metric string) (figure, error) {
 		}
 	}
 	s.scaleX(f.plot)
-	if f.plot.Y.Min = 0; lo > 0 && hi > 20*lo {
+	if lo > 0 && hi > 20*lo {
 		f.plot.Y.Min = lo / 1.5
 		f.plot.Y.Scale, f.plot.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/bench/scenario"
@@ -22,7 +23,10 @@ func (l *loader) sweep(path string) error {
 		return err
 	}
 	if t.Left > 0 {
-		l.page.Notes = append(l.page.Notes, fmt.Sprintf("%s: %d of %d cells are missing or failed", d.Name, t.Left, len(d.Cells)))
+		l.page.Notes = append(l.page.Notes, fmt.Sprintf("%s: %d of %d cells are missing, failed or broken", d.Name, t.Left, len(d.Cells)))
+	}
+	for _, b := range t.Broken {
+		l.warnings = append(l.warnings, fmt.Sprintf("%s: cell %d (%s) is left out: %s", path, b.Index, b.What, b.Error))
 	}
 	l.page.Sweeps = append(l.page.Sweeps, &Sweep{d, t})
 	if l.page.About == "" {
@@ -37,9 +41,13 @@ func (l *loader) sweep(path string) error {
 		names = names[:l.opt.MaxRuns]
 	}
 	for _, name := range names {
+		kept, err := l.kept(d, name, picked[name])
+		if err != nil {
+			return err
+		}
 		if l.opt.NoRuns {
-			if err := l.kept(d, name, picked[name]); err != nil {
-				return err
+			if kept != nil {
+				l.page.Runs = append(l.page.Runs, kept)
 			}
 			continue
 		}
@@ -48,7 +56,7 @@ func (l *loader) sweep(path string) error {
 		if err != nil {
 			return err
 		}
-		l.jobs = append(l.jobs, job{name, d.Describe(c), sc, d.SLO()})
+		l.jobs = append(l.jobs, job{name, d.Describe(c), sc, d.SLO(), kept})
 	}
 	return nil
 }
@@ -79,25 +87,26 @@ func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.
 	return names, picked, nil
 }
 
-// kept adds what the sweep kept of a run, by seed.
-func (l *loader) kept(d *sweep.Dir, name string, cells []*sweep.Cell) error {
+// kept is what the sweep kept of a run, by seed; nil: nothing.
+func (l *loader) kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 	r := &Run{Name: name, Source: "sweep"}
 	for _, c := range cells {
 		cell, err := d.ReadCell(c)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sweep.ErrBroken) {
 			continue // the page says that cells are missing
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.What = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
 		r.Kept = append(r.Kept, cell)
+		r.Seeds = append(r.Seeds, strconv.FormatUint(c.Seed, 10))
 	}
-	if len(r.Kept) > 0 {
-		r.What += fmt.Sprintf(", mean of %d seeds", len(r.Kept))
-		l.page.Runs = append(l.page.Runs, r)
+	if len(r.Kept) == 0 {
+		return nil, nil
 	}
-	return nil
+	r.What += fmt.Sprintf(", mean of %d seeds", len(r.Kept))
+	return r, nil
 }
 
 // point returns the values of the axes at which runs are shown, and which keys

@@ -63,8 +63,9 @@ type Run struct {
 	What   string
 	Result *result.Result // nil: not known
 	Series *series.Series // nil: not known
-	// Kept is what a sweep kept of the run, by seed, where Result is nil.
-	Kept []*sweep.CellResult
+	// Kept is what a sweep kept of the run, by seed.
+	Kept  []*sweep.CellResult
+	Seeds []string // of Kept
 
 	compared *compare.Run // as it was loaded; nil: was not
 }
@@ -122,6 +123,7 @@ type job struct {
 	name, what string
 	sc         *scenario.Scenario
 	slo        result.SLO
+	kept       *Run // what a sweep has of the run, over its seeds; nil: of no sweep
 }
 
 // scenario adds the runs of a scenario file.
@@ -137,14 +139,18 @@ func (l *loader) scenario(path string) error {
 	for _, p := range policies {
 		c := sc
 		c.Routing.Policy = p
-		l.jobs = append(l.jobs, job{p, filepath.Base(path) + ", seed " + fmt.Sprint(c.Seed), &c, l.opt.SLO})
+		l.jobs = append(l.jobs, job{p, filepath.Base(path) + ", seed " + fmt.Sprint(c.Seed), &c, l.opt.SLO, nil})
 	}
 	return nil
 }
 
 // Simulate runs a scenario and records it over time.
 func Simulate(ctx context.Context, sc *scenario.Scenario, slo result.SLO) (*result.Result, *series.Series, error) {
-	rec := series.NewRecorder(sc.Cluster.NumWorkers)
+	workers, err := sc.Workers()
+	if err != nil {
+		return nil, nil, err
+	}
+	rec := series.NewRecorder(workers)
 	res, err := sc.Simulate(ctx, scenario.RunOptions{SLO: slo, Watch: rec.Watching})
 	if err != nil {
 		return nil, nil, err
@@ -161,7 +167,11 @@ func (l *loader) simulate() error {
 		if err != nil {
 			return fmt.Errorf("%s (%s): %w", j.name, j.what, err)
 		}
-		l.page.Runs = append(l.page.Runs, &Run{Name: j.name, Source: string(res.Source), What: j.what, Result: res, Series: s})
+		run := &Run{Name: j.name, Source: string(res.Source), What: j.what, Result: res, Series: s}
+		if j.kept != nil {
+			run.Kept, run.Seeds = j.kept.Kept, j.kept.Seeds
+		}
+		l.page.Runs = append(l.page.Runs, run)
 	}
 	return nil
 }
@@ -235,14 +245,20 @@ func (l *loader) finish() error {
 	if len(p.Runs) == 0 {
 		return nil
 	}
+	for _, r := range p.Runs {
+		if r.Result != nil && len(r.Kept) > 0 {
+			p.Notes = append(p.Notes, "Runs of a sweep: the table has means over its seeds, the figures over time are those of one seed.")
+			break
+		}
+	}
 	var runs []*compare.Run
 	for _, r := range p.Runs {
-		if r.Result == nil {
-			var seeds [][]sweep.Value
+		if len(r.Kept) > 0 { // all its seeds tell more than the one that is run again
+			var numbers [][]sweep.Value
 			for _, c := range r.Kept {
-				seeds = append(seeds, c.Values)
+				numbers = append(numbers, c.Values)
 			}
-			runs = append(runs, compare.FromValues(r.Name, seeds))
+			runs = append(runs, compare.FromValues(r.Name, r.Seeds, numbers))
 			continue
 		}
 		c := r.compared

@@ -33,7 +33,7 @@ seeds: 3
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := spec.Plan()
+	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSecondAxis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := spec.Plan()
+	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,7 @@ type Collector struct {
 	adapters              []adapterState // by index + 1: base model first
 	workers               []WorkerStats
 	failures              failures
+	completedSet          uint64
 	records               []record.Request
 }
 
@@ -140,6 +141,7 @@ func (c *Collector) Done(r *record.Request) {
 // success enters the latencies of a successful request.
 func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Ticks) {
 	c.completed++
+	c.completedSet = completedSet(c.completedSet, r)
 	c.input += int64(r.Prompt)
 	c.output += int64(r.Output)
 

@@ -1,7 +1,6 @@
 package result
 
 import (
-	"cmp"
 	"slices"
 
 	"lorasim/internal/tick"
@@ -55,12 +54,7 @@ type MigrationCount struct {
 // Extra is what a result holds beyond the reference's metrics. Latencies are in
 // milliseconds, other times in seconds, shares between 0 and 1.
 type Extra struct {
-	Requests int64 `json:"requests"` // all, however they ended
-	Failed   int64 `json:"failed"`
-	Rejected int64 `json:"rejected"`
-	Aborted  int64 `json:"aborted"`
-	// Reasons lists why requests did not succeed, the most frequent first.
-	Reasons []Reason `json:"reasons,omitempty"`
+	Endings
 	// TextlessReplies counts successful requests without a first token; their
 	// TTFT is 0 in the metrics, as in the reference.
 	TextlessReplies int64 `json:"textless_replies,omitempty"`
@@ -107,13 +101,6 @@ type Oracle struct {
 	// shares of the bounds.
 	E2ERegret      float64 `json:"mean_e2e_regret"`
 	DurationRegret float64 `json:"duration_regret"`
-}
-
-// Reason is one reason why requests did not succeed.
-type Reason struct {
-	Status string `json:"status"`
-	Reason string `json:"reason"`
-	Count  int64  `json:"count"`
 }
 
 // Goodput is how well a run met an SLO.
@@ -232,9 +219,4 @@ func ratio(a, b float64) float64 {
 		return 0
 	}
 	return a / b
-}
-
-// byCount orders what happened most first, then by name.
-func byCount(a, b Reason) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
 }

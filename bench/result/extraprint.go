@@ -77,6 +77,7 @@ func (p *printer) requests(e *Extra) {
 	p.row("Failed requests", fmt.Sprint(e.Failed))
 	p.row("Rejected requests", fmt.Sprint(e.Rejected))
 	p.row("Aborted requests", fmt.Sprint(e.Aborted))
+	p.count("Unfinished requests", e.Unfinished)
 	for _, r := range e.Reasons {
 		p.line(fmt.Sprintf("  %7d %-8s %s", r.Count, r.Status, clip(r.Reason, 61)))
 	}
@@ -130,8 +131,11 @@ func (p *printer) adapters(e *Extra) {
 	const format = "%-26s %9s %8s %11s %11s %10s"
 	p.line(fmt.Sprintf(format, "Adapter", "Requests", "Share", "Mean E2E ms", "P99 E2E ms", "Mean TTFT"))
 	line := func(a AdapterStats, p99 string) {
-		p.line(fmt.Sprintf(format, clip(a.Name, 26), fmt.Sprint(a.Requests), percent(a.Share),
-			fmt.Sprintf("%.2f", a.MeanE2E), p99, fmt.Sprintf("%.2f", a.MeanTTFT)))
+		e2e, ttft := fmt.Sprintf("%.2f", a.MeanE2E), fmt.Sprintf("%.2f", a.MeanTTFT)
+		if a.Completed == 0 { // there is no latency to tell
+			e2e, p99, ttft = "-", "-", "-"
+		}
+		p.line(fmt.Sprintf(format, clip(a.Name, 26), fmt.Sprint(a.Requests), percent(a.Share), e2e, p99, ttft))
 	}
 	top := e.Adapters
 	if len(top) > topAdapters+1 { // a rest of one takes no more room than naming it

@@ -55,11 +55,14 @@ func (c *Collector) setTotals(m *Metrics, duration float64) {
 // extra derives what lies beyond the reference's metrics.
 func (c *Collector) extra(duration float64, counters *Counters) *Extra {
 	e := &Extra{
-		Requests: c.requests,
-		Failed:   c.failures.byStatus[record.Failed],
-		Rejected: c.failures.byStatus[record.Rejected],
-		Aborted:  c.failures.byStatus[record.Aborted],
-		Reasons:  c.failures.reasons(),
+		Endings: Endings{
+			Requests:   c.requests,
+			Failed:     c.failures.byStatus[record.Failed],
+			Rejected:   c.failures.byStatus[record.Rejected],
+			Aborted:    c.failures.byStatus[record.Aborted],
+			Unfinished: c.failures.byStatus[record.Unfinished],
+			Reasons:    c.failures.reasons(), CompletedSet: int64(c.completedSet),
+		},
 
 		TextlessReplies: c.textless,
 		ScheduledE2E:    c.arrivalE2E.stats(),

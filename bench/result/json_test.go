@@ -22,6 +22,7 @@ func pointer[T any](v T) *T { return &v }
 // The fields and their order are those the reference writes.
 func TestJSONLLine(t *testing.T) {
 	r := everything()
+	r.Source, r.Extra = Log, nil
 	r.RequestRate, r.MaxConcurrency = Unlimited(), 32
 	r.RandomInputLen, r.RandomOutputLen, r.RandomRangeRatio = pointer(1024), pointer(128), pointer(0.0)
 	var b bytes.Buffer
@@ -93,8 +94,10 @@ func TestJSONRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &Result{Meta: Meta{
 			Source: Live, Backend: rapid.String().Draw(rt, "backend"), DatasetName: rapid.String().Draw(rt, "dataset"),
-			RequestRate:      rapid.SampledFrom([]Rate{0, 0.1, 2, 1e-7, 1e21, TraceRate, Unlimited()}).Draw(rt, "rate"),
-			MaxConcurrency:   rapid.IntRange(0, 100).Draw(rt, "concurrency"),
+			RequestRate:    rapid.SampledFrom([]Rate{0, 0.1, 2, 1e-7, 1e21, TraceRate, Unlimited()}).Draw(rt, "rate"),
+			MaxConcurrency: rapid.IntRange(0, 100).Draw(rt, "concurrency"),
+			Streamed:       rapid.SampledFrom([]record.Streaming{"", record.Streamed, record.NotStreamed}).Draw(rt, "streamed"),
+			Policy:         rapid.String().Draw(rt, "policy"), Scenario: rapid.String().Draw(rt, "scenario"),
 			Seed:             rapid.Ptr(rapid.Int64(), true).Draw(rt, "seed"),
 			RandomInputLen:   rapid.Ptr(rapid.Int(), true).Draw(rt, "input"),
 			RandomRangeRatio: rapid.Ptr(number, true).Draw(rt, "ratio"),
@@ -114,6 +117,8 @@ func TestJSONRoundTrip(t *testing.T) {
 		}
 		if rapid.Bool().Draw(rt, "extra") {
 			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{}, &Counters{SolverTime: 0.5}).Extra
+		} else if rapid.Bool().Draw(rt, "ended") {
+			r.Ended = &Endings{Requests: 7, Rejected: 2, Reasons: []Reason{{"rejected", "full", 2}}, CompletedSet: 1 << 51}
 		}
 		var b bytes.Buffer
 		if err := r.WriteJSON(&b); err != nil {

@@ -54,7 +54,9 @@ func (r *Result) AppendJSONL(path string, details bool) error {
 }
 
 // WriteJSONL writes the run as one line with exactly the reference's fields in
-// its order; absent metrics have no field. The line is valid JSON: an infinite
+// its order, and after them what tells runs apart (source, seed, policy,
+// scenario, streamed) and how requests ended, where they are known; absent
+// metrics have no field. The line is valid JSON: an infinite
 // request rate is the string "inf", where the reference writes a bare Infinity.
 func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	o := &object{}
@@ -64,6 +66,7 @@ func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 			o.metric(m, &r.Metrics)
 		}
 	}
+	r.writeOwn(o)
 	if details {
 		d, err := r.details()
 		if err != nil {
@@ -87,6 +90,7 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	o.value("source", r.Source)
 	r.writeArguments(o)
 	o.value("seed", r.Seed)
+	r.writeNames(o)
 	for m := range NumMetrics {
 		o.metric(m, &r.Metrics)
 	}
@@ -95,11 +99,52 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	}
 	if r.Extra != nil {
 		o.value("extra", r.Extra)
+	} else if r.Ended != nil {
+		o.value("ended", r.Ended)
 	}
 	if len(r.Config) > 0 {
 		o.value("config", finite(r.Config))
 	}
 	return o.writeTo(w)
+}
+
+// writeOwn writes what a line has beyond the reference's fields, as far as it
+// is known.
+func (r *Result) writeOwn(o *object) {
+	if r.Source == Sim || r.Source == Live {
+		o.value("source", r.Source)
+		o.value("seed", r.Seed)
+	}
+	r.writeNames(o)
+	if e := r.Endings(); e != nil {
+		o.value("requests", e.Requests)
+		o.value("failed", e.Failed)
+		o.value("rejected", e.Rejected)
+		o.value("aborted", e.Aborted)
+		if e.Unfinished != 0 {
+			o.value("unfinished", e.Unfinished)
+		}
+		if e.Unsent != 0 {
+			o.value("unsent", e.Unsent)
+		}
+		if len(e.Reasons) > 0 {
+			o.value("reasons", e.Reasons)
+		}
+		if e.CompletedSet != 0 {
+			o.value("completed_set", e.CompletedSet)
+		}
+	}
+}
+
+// writeNames writes what tells runs apart, as far as it is known.
+func (r *Result) writeNames(o *object) {
+	for _, f := range []struct{ name, text string }{
+		{"policy", r.Policy}, {"scenario", r.Scenario}, {"streamed", string(r.Streamed)},
+	} {
+		if f.text != "" {
+			o.value(f.name, f.text)
+		}
+	}
 }
 
 // writeArguments writes what the reference records of a run's arguments.

@@ -191,7 +191,8 @@ func FormatRow(row Row, value string) string {
 }
 
 // WriteBlock prints the reference's block in the given layout, byte for byte.
-// Rows whose metric is absent, and sections without rows, are left out.
+// Rows whose metric is absent, and sections without rows, are left out. Below
+// it stands which requests did not succeed, if any.
 func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 	var b bytes.Buffer
 	title := ""
@@ -206,7 +207,7 @@ func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 			title = ""
 		}
 	}
-	b.WriteString(BlockEnd() + "\n")
+	b.WriteString(BlockEnd() + "\n" + r.shortfall())
 	_, err := w.Write(b.Bytes())
 	return err
 }

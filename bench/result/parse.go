@@ -11,6 +11,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"lorasim/internal/record"
 )
 
 // ParseJSONL reads results one by one from JSON lines: the reference's, also
@@ -122,7 +124,31 @@ func (d *document) decode() (*Result, error) {
 			return nil, fmt.Errorf("%d: field %s: %w", d.line, key, err)
 		}
 	}
+	if fields["failed"] != nil {
+		if err := r.setEndings(d.text, fields["failed"]); err != nil {
+			return nil, fmt.Errorf("%d: %w", d.line, err)
+		}
+	}
+	if r.Source == Log {
+		r.InferStreaming()
+	}
 	return r, nil
+}
+
+// setEndings enters how the requests of a line of WriteJSONL ended; or of a line
+// of another benchmark, such as vLLM's, which counts failures.
+func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
+	e := &Endings{}
+	if r.Source != Log {
+		r.Ended = e
+		return json.Unmarshal(line, e)
+	}
+	completed, ok := r.Metrics.Get(Completed)
+	if json.Unmarshal(failed, &e.Failed) == nil && e.Failed >= 0 && ok {
+		e.Requests = int64(completed) + e.Failed
+		r.Ended = e
+	}
+	return nil
 }
 
 // setField enters one field of a JSON line.
@@ -160,12 +186,25 @@ func (r *Result) setField(key string, text json.RawMessage) error {
 		return json.Unmarshal(text, &r.Seed)
 	case "approximate_percentiles":
 		return json.Unmarshal(text, &r.Approximate)
+	case "policy":
+		return json.Unmarshal(text, &r.Policy)
+	case "scenario":
+		return json.Unmarshal(text, &r.Scenario)
+	case "streamed":
+		var s string
+		err := json.Unmarshal(text, &s)
+		r.Streamed = record.ParseStreaming(s)
+		return err
 	case "extra":
 		return json.Unmarshal(text, &r.Extra)
+	case "ended":
+		return json.Unmarshal(text, &r.Ended)
 	case "config":
 		return r.mergeConfig(text)
 	case "input_lens", "output_lens", "ttfts", "itls", "errors":
 		return r.setDetail(key, text)
+	case "requests", "failed", "rejected", "aborted", "unfinished", "unsent", "reasons", "completed_set":
+		return nil // see decode
 	case "generated_texts":
 		return nil // of no use here, and large
 	}

@@ -53,6 +53,13 @@ type Meta struct {
 	RandomRangeRatio *float64
 	Seed             *int64
 
+	// Streamed says whether the client read replies as they came.
+	Streamed record.Streaming
+	Policy   string // that routed the requests; "": not known
+	// Scenario is the scenario's name, or the settings in which it differs from
+	// the defaults; "": not known.
+	Scenario string
+
 	// Config is the run's configuration in free form: values as encoding/json
 	// knows them, and int64.
 	Config map[string]any
@@ -65,9 +72,11 @@ type Result struct {
 	// Approximate names the latency families (as in "itl") whose percentiles
 	// come from a histogram and may be off by up to 0.05 %.
 	Approximate []string
-	Extra       *Extra           // nil: only the reference's metrics are known
-	Details     *Details         // per-request arrays read from a JSONL line; nil: none
-	Records     []record.Request // where the collector was told to keep them
+	Extra       *Extra // nil: only the reference's metrics are known
+	// Ended says how the requests ended where Extra is nil; see Endings.
+	Ended   *Endings
+	Details *Details         // per-request arrays read from a JSONL line; nil: none
+	Records []record.Request // where the collector was told to keep them
 }
 
 // Rate is a request rate in requests/s. The zero value means that the rate is

@@ -9,41 +9,15 @@ import (
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
-
-// Profiles returns the profile of each worker, with the scenario's changes.
-// Workers with the same profile share it.
-func (s *Scenario) Profiles() ([]*profile.Profile, error) {
-	c := &s.Cluster
-	if c.NumWorkers < 1 {
-		return nil, fmt.Errorf("num_workers is %d, expected >= 1", c.NumWorkers)
-	}
-	if !(c.LoadFailureRate >= 0 && c.LoadFailureRate < 1) {
-		return nil, fmt.Errorf("load_failure_rate is %v, expected a probability below 1", c.LoadFailureRate)
-	}
-	names := strings.Split(c.Profile, ",")
-	kinds := make([]*profile.Profile, len(names))
-	for i, name := range names {
-		p, err := profile.Load(strings.TrimSpace(name))
-		if err != nil {
-			return nil, err
-		}
-		c.override(p)
-		if err := p.Check(); err != nil {
-			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", p.Name, err)
-		}
-		kinds[i] = p
-	}
-	ps := make([]*profile.Profile, c.NumWorkers)
-	for i := range ps {
-		ps[i] = kinds[i%len(kinds)]
-	}
-	return ps, nil
-}
 
 // override applies the settings that are not left to the profile.
 func (c *Cluster) override(p *profile.Profile) {
 	e := &p.Engine
+	if c.Scheduler == profile.SchedulerVLLM && e.Scheduler != c.Scheduler {
+		e.UseVLLM()
+	}
 	for _, o := range []struct {
 		v  int
 		to *int
@@ -53,7 +27,7 @@ func (c *Cluster) override(p *profile.Profile) {
 		{c.MaxLorasPerBatch, &e.MaxLorasPerBatch},
 		{c.MaxLoadedLoras, &e.MaxLoadedLoras},
 		{c.MaxLoraRank, &e.MaxLoraRank},
-		{c.ChunkedPrefillSize, &e.ChunkedPrefillSize},
+		{max(c.ChunkedPrefillSize, 0), &e.ChunkedPrefillSize},
 		{c.MaxPrefillTokens, &e.MaxPrefillTokens},
 		{c.ContextLength, &e.ContextLength},
 		{c.PageSize, &e.PageSize},
@@ -76,12 +50,37 @@ func (c *Cluster) override(p *profile.Profile) {
 			*o.to = o.v
 		}
 	}
+	if c.ChunkedPrefillSize < 0 {
+		e.ChunkedPrefillSize = 0 // no limit, as in sglang
+	}
 	if c.KVTokens != 0 {
 		p.Memory.KVTokens = c.KVTokens
 	}
-	if c.StarvationS != 0 {
-		e.StarvationS = c.StarvationS
+	if c.LoraDrainWait != 0 {
+		e.LoraDrainWait = c.LoraDrainWait
 	}
+	e.MixedChunk = e.MixedChunk || c.EnableMixedChunk
+	e.IgnoreEOS = e.IgnoreEOS || c.IgnoreEOS
+	e.DisableRadixCache = e.DisableRadixCache || c.DisableRadixCache
+}
+
+// checkRanks refuses adapters that the engines would not load: sglang's
+// LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and vLLM's PEFTHelper
+// (lora/peft_helper.py) take ranks up to max_lora_rank.
+func checkRanks(ps []*profile.Profile, adapters []trace.Adapter) error {
+	seen := map[*profile.Profile]bool{}
+	for _, p := range ps {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		for _, a := range adapters {
+			if a.Rank > p.Engine.MaxLoraRank {
+				return fmt.Errorf("adapter %s has rank %d, above the max_lora_rank of the workers (%d, profile %s): an engine refuses to load it", a.Name, a.Rank, p.Engine.MaxLoraRank, p.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // home is the tier of adapters that a worker does not start with.
@@ -95,13 +94,22 @@ func (c *Cluster) home() (router.Tier, error) {
 	return 0, suggest.Unknown("adapter_home", c.AdapterHome, []string{"disk", "remote"})
 }
 
-// outages reads the failures of workers: "2@10-30+0@50".
+// outages reads the failures of workers.
 func (c *Cluster) outages() ([]sim.Outage, error) {
-	var os []sim.Outage
 	if c.Outages == "" {
 		return nil, nil
 	}
-	for part := range strings.SplitSeq(c.Outages, "+") {
+	os, err := parseOutages(c.Outages)
+	if err != nil {
+		return nil, fmt.Errorf("outages: %w", err)
+	}
+	return os, nil
+}
+
+// parseOutages reads a text such as "2@10-30+0@50".
+func parseOutages(text string) ([]sim.Outage, error) {
+	var os []sim.Outage
+	for part := range strings.SplitSeq(text, "+") {
 		worker, span, ok := strings.Cut(strings.TrimSpace(part), "@")
 		from, to, until := strings.Cut(span, "-")
 		o, err := sim.Outage{}, error(nil)
@@ -112,7 +120,7 @@ func (c *Cluster) outages() ([]sim.Outage, error) {
 			o.To, err = strconv.ParseFloat(to, 64)
 		}
 		if err != nil || !ok {
-			return nil, fmt.Errorf("outages: %q, expected WORKER@FROM or WORKER@FROM-TO, in s", part)
+			return nil, fmt.Errorf("%q, expected WORKER@FROM or WORKER@FROM-TO, in s", part)
 		}
 		os = append(os, o)
 	}

@@ -67,6 +67,8 @@ func detect(path string) (string, error) {
 		}
 	}
 	switch {
+	case strings.HasPrefix(line, "time_s,") && strings.Contains(line, "adapter"):
+		return "alibaba_genai", nil
 	case strings.HasPrefix(line, "{") && strings.Contains(line, `"input_length"`):
 		return "mooncake", nil
 	case strings.Contains(line, "arrival_s"):

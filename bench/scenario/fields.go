@@ -17,6 +17,7 @@ type Field struct {
 	Section string // "workload", ...; "": top level
 	Help    string
 
+	check string // tag, see values.go
 	index []int
 	kind  reflect.Type
 }
@@ -38,7 +39,7 @@ func fieldsOf(t reflect.Type, prefix, section string, index []int) []Field {
 			continue
 		}
 		f := Field{Key: prefix + name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), index: at, kind: sf.Type}
+			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), index: at, kind: sf.Type}
 		if flag, ok := sf.Tag.Lookup("flag"); ok {
 			f.Flag = strings.TrimPrefix(flag, "-")
 		}
@@ -71,10 +72,7 @@ func (s *Scenario) Set(key, value string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.set(s, value); err != nil {
-		return fmt.Errorf("%s: %w", f.Key, err)
-	}
-	return nil
+	return f.Set(s, value)
 }
 
 // Get returns a setting in the form that Set takes.
@@ -115,49 +113,21 @@ func formatFloat(x float64) string {
 	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+") // "inf", not "+Inf"
 }
 
-func (f Field) set(s *Scenario, value string) error {
-	v := reflect.ValueOf(s).Elem().FieldByIndex(f.index)
-	switch v.Interface().(type) {
-	case string:
-		v.SetString(value)
-	case bool:
-		b, err := strconv.ParseBool(value)
-		if err != nil {
-			return fmt.Errorf("%q is not true or false", value)
-		}
-		v.SetBool(b)
-	case int, int64:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number", value)
-		}
-		v.SetInt(n)
-	case uint64:
-		n, err := strconv.ParseUint(value, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number >= 0", value)
-		}
-		v.SetUint(n)
-	case float64:
-		x, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a number", value)
-		}
-		v.SetFloat(x)
-	case []float64:
-		var xs []float64
-		for part := range strings.SplitSeq(value, ",") {
-			x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-			if err != nil {
-				return fmt.Errorf("%q is not a list of numbers", value)
-			}
-			xs = append(xs, x)
-		}
-		v.Set(reflect.ValueOf(xs))
-	default:
-		panic("scenario: no setter for " + f.kind.String())
+// Set changes the setting in a scenario to a value in the form of a flag, as
+// [Scenario.Set] does by name.
+func (f Field) Set(s *Scenario, value string) error {
+	if err := f.set(s, value); err != nil {
+		return fmt.Errorf("%s: %w", f.Key, err)
 	}
 	return nil
+}
+
+func (f Field) set(s *Scenario, text string) error {
+	v, err := f.parse(text)
+	if err == nil {
+		reflect.ValueOf(s).Elem().FieldByIndex(f.index).Set(v)
+	}
+	return err
 }
 
 // Type is the kind of value, as flags name it.

@@ -3,31 +3,25 @@ package scenario
 import (
 	"lorasim/bench/result"
 	"lorasim/internal/record"
-	"lorasim/sim"
 	"lorasim/sim/oracle"
 	"lorasim/sim/profile"
 )
 
 // oracleObserver notes what the oracle has to know of the requests that ended
-// well, on the way to the next observer.
+// well.
 type oracleObserver struct {
-	record.Observer
 	requests []oracle.Request
 	latency  float64 // s, summed
 	end      float64 // s
 }
 
 func (o *oracleObserver) Done(r *record.Request) {
-	o.Observer.Done(r)
 	o.end = max(o.end, r.Finish)
 	if r.Status == record.OK {
 		o.requests = append(o.requests, oracle.Request{Release: r.Sent, Prompt: r.Prompt, Output: r.Output})
 		o.latency += r.Finish - r.Sent
 	}
 }
-
-// Plan implements sim.PlanObserver.
-func (o *oracleObserver) Plan(r *sim.PlanRecord) { sim.PassPlan(o.Observer, r) }
 
 // bound compares the run with what perfect knowledge could have reached; nil if
 // no request ended well.

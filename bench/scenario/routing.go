@@ -14,7 +14,6 @@ import (
 )
 
 // Router makes the scenario's policy for workers of the given profiles.
-// Policies that weigh costs use those of the first worker.
 func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*router.Router, error) {
 	r := &s.Routing
 	spec, err := r.spec()
@@ -28,35 +27,49 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	if err != nil {
 		return nil, err
 	}
-	p := ps[0]
+	env := router.Env{
+		Adapters:  adapters,
+		Seed:      s.Seed,
+		Moving:    router.Moving(r.RequestMigration),
+		Interval:  r.MigrationInterval,
+		Threshold: r.MigrationReqThreshold,
+		Solver:    solver,
+	}
+	known := map[*profile.Profile]router.Spec{}
+	for _, p := range ps {
+		if _, ok := known[p]; !ok {
+			if known[p], err = workerSpec(p, adapters); err != nil {
+				return nil, err
+			}
+		}
+		env.Workers = append(env.Workers, known[p])
+	}
+	return router.New(spec, env)
+}
+
+// workerSpec is what a router knows of a worker of a profile.
+func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, error) {
 	costs := p.Compile()
 	kv, err := p.KVTokens()
 	if err != nil {
-		return nil, err
+		return router.Spec{}, err
 	}
-	env := router.Env{
-		Workers:    len(ps),
-		Adapters:   adapters,
-		Seed:       s.Seed,
-		MaxRunning: p.Engine.MaxRunningRequests,
-		Slots:      p.Engine.MaxLorasPerBatch,
-		Cost:       profile.Model{Costs: costs},
-		HostSlots:  p.Engine.MaxLoadedLoras,
-		KVBytes:    float64(p.Memory.KVBytesPerToken),
-		PageSize:   p.Engine.PageSize,
-		Moving:     router.Moving(r.RequestMigration),
-		Interval:   r.MigrationInterval,
-		Threshold:  r.MigrationReqThreshold,
-		Solver:     solver,
+	s := router.Spec{
+		Cost:         profile.Model{Costs: costs},
+		MaxRunning:   p.Engine.MaxRunningRequests,
+		Slots:        p.Engine.MaxLorasPerBatch,
+		HostSlots:    p.Engine.HostLoras(),
+		AdapterBytes: make([]float64, len(adapters)),
+		KVBytes:      float64(p.Memory.KVBytesPerToken),
+		PageSize:     p.Engine.PageSize,
 	}
-	env.AdapterBytes = make([]float64, len(adapters))
 	largest := 0.0
 	for k, a := range adapters {
-		env.AdapterBytes[k] = costs.Bytes(a.Rank)
-		largest = max(largest, env.AdapterBytes[k])
+		s.AdapterBytes[k] = costs.Bytes(a.Rank)
+		largest = max(largest, s.AdapterBytes[k])
 	}
-	env.Memory = float64(kv)*env.KVBytes + float64(env.Slots)*largest
-	return router.New(spec, env)
+	s.Memory = float64(kv)*s.KVBytes + float64(s.Slots)*largest
+	return s, nil
 }
 
 // spec is the policy that the routing asks for.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
@@ -33,50 +34,54 @@ type RunOptions struct {
 	// Input is the scenario's workload where the caller has it already, as in a
 	// sweep that runs it several times; nil: open it.
 	Input *Input
-	// Watch, where set, is given the observer of the run and the adapters, and
-	// returns the one to use in its place.
-	Watch func(next record.Observer, adapters []trace.Adapter) record.Observer
+	// Watch, where set, is given the adapters and returns one more observer of
+	// the run, of those that sim.Config.Others takes.
+	Watch func(adapters []trace.Adapter) any
 }
 
 // Simulate runs the scenario in the simulator.
 func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, error) {
-	in, err := s.input(o)
+	in, err := s.input(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	collector := result.NewCollector(result.Options{
-		NonStreaming: s.Client.NoStream, Workers: s.Cluster.NumWorkers, Adapters: in.Adapters(),
-		SLO: o.SLO, KeepRecords: o.KeepRecords,
-	})
 	cfg, err := s.config(in, o)
 	if err != nil {
 		return nil, err
 	}
+	collector := result.NewCollector(result.Options{
+		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
+		SLO: o.SLO, KeepRecords: o.KeepRecords,
+	})
+	if s.Workload.Window > 0 {
+		collector.SetDuration(s.Workload.Window)
+	}
 	cfg.Observer = collector
 	var file *recordsFile
 	if o.RecordsFile != "" {
-		if file, err = newRecordsFile(o.RecordsFile, in.Source, collector); err != nil {
+		if file, err = newRecordsFile(o.RecordsFile, in.Source); err != nil {
 			return nil, err
 		}
+		file.window = s.Workload.Window > 0
 		defer file.w.Abort()
-		cfg.Source, cfg.Observer = file, file
+		cfg.Source, cfg.Others = file, append(cfg.Others, file)
 	}
 	if o.Watch != nil {
-		cfg.Observer = o.Watch(cfg.Observer, in.Adapters())
+		cfg.Others = append(cfg.Others, o.Watch(in.Adapters()))
 	}
 	var plans *plansFile
 	if o.PlansFile != "" {
-		if plans, err = newPlansFile(o.PlansFile, cfg.Observer); err != nil {
+		if plans, err = newPlansFile(o.PlansFile); err != nil {
 			return nil, err
 		}
 		defer plans.file.Abort()
-		cfg.Observer = plans
+		cfg.Others = append(cfg.Others, plans)
 	}
 	var known *oracleObserver
 	if o.Oracle {
-		known = &oracleObserver{Observer: cfg.Observer}
-		cfg.Observer = known
+		known = &oracleObserver{}
+		cfg.Others = append(cfg.Others, known)
 	}
 	st, err := sim.Run(ctx, cfg)
 	if err != nil {
@@ -103,11 +108,14 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
 	ps, err := s.Profiles()
 	if err != nil {
-		return sim.Config{}, err
+		return sim.Config{}, fault(err)
+	}
+	if err := checkRanks(ps, in.Adapters()); err != nil {
+		return sim.Config{}, fault(err)
 	}
 	rt, err := s.Router(ps, in.Adapters())
 	if err != nil {
-		return sim.Config{}, err
+		return sim.Config{}, fault(err)
 	}
 	home, err := s.Cluster.home()
 	if err != nil {
@@ -118,9 +126,10 @@ func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	cfg := sim.Config{
+		Window: s.Workload.Window, FailAbove: s.Client.MaxInFlightFail,
 		Source: in.Source, Workers: compile(ps), Router: rt,
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
-		Staleness: s.Routing.ViewStaleness, Home: home, TokenTimes: o.TokenTimes,
+		Staleness: s.Routing.ViewStaleness, KnownOutputs: s.Routing.KnownOutputs, Home: home, TokenTimes: o.TokenTimes,
 		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
 		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
 	}
@@ -135,11 +144,11 @@ func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
 }
 
 // input is the workload of the run.
-func (s *Scenario) input(o RunOptions) (*Input, error) {
+func (s *Scenario) input(ctx context.Context, o RunOptions) (*Input, error) {
 	if o.Input != nil {
 		return o.Input, nil
 	}
-	return s.OpenWorkload(o.Reading)
+	return s.OpenWorkload(ctx, o.Reading)
 }
 
 // compile turns profiles into step costs, shared where the profile is.
@@ -161,8 +170,9 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	m := result.Meta{
 		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
 		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
+		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy, Scenario: s.Summary(),
 	}
-	if dataset == "synthetic" || dataset == "slora" {
+	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {
 		m.RequestRate = result.Rate(w.RequestRate)
 	}
 	if w.Lengths == "random" || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
@@ -177,7 +187,35 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 			m.Config[f.Key] = f.Value(s)
 		}
 	}
+	if n, err := s.Workers(); err == nil {
+		m.Config["cluster.num_workers"] = n
+	}
 	return m
+}
+
+// Summary is the scenario's name, or, where it has none, the settings in which
+// it differs from the defaults, beside policy and seed: "num_workers=8
+// request_rate=25"; "defaults" where it does not.
+func (s *Scenario) Summary() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	def := Default()
+	var parts []string
+	for _, f := range Fields() {
+		v := f.Get(s)
+		if f.Key == "name" || f.Key == "seed" || f.Key == "routing.policy" || v == f.Get(&def) {
+			continue
+		}
+		if i := strings.LastIndexByte(v, '/'); i >= 0 {
+			v = v[i+1:] // the folder of a file tells little
+		}
+		parts = append(parts, f.Leaf()+"="+v)
+	}
+	if len(parts) == 0 {
+		return "defaults"
+	}
+	return strings.Join(parts, " ")
 }
 
 func counters(st *sim.Stats) *result.Counters {
@@ -206,22 +244,24 @@ func counters(st *sim.Stats) *result.Counters {
 }
 
 // recordsFile writes records in the order of the workload, though requests end
-// in another: it stands between the simulator and its source and observer.
+// in another: it stands between the simulator and its source, and observes.
 type recordsFile struct {
 	trace.Source
-	record.Observer
 	w     *records.Writer
 	open  []int64                   // ids that entered and were not written yet, in order
 	ended map[int64]*record.Request // those of them that have ended
 	err   error
+	// window: the run has an end, and a request that was read but not sent by
+	// then gets no record.
+	window bool
 }
 
-func newRecordsFile(path string, src trace.Source, next record.Observer) (*recordsFile, error) {
+func newRecordsFile(path string, src trace.Source) (*recordsFile, error) {
 	w, err := records.Create(path, src.Adapters())
 	if err != nil {
 		return nil, err
 	}
-	return &recordsFile{Source: src, Observer: next, w: w, ended: map[int64]*record.Request{}}, nil
+	return &recordsFile{Source: src, w: w, ended: map[int64]*record.Request{}}, nil
 }
 
 func (f *recordsFile) Next() (trace.Request, error) {
@@ -236,7 +276,6 @@ func (f *recordsFile) Next() (trace.Request, error) {
 }
 
 func (f *recordsFile) Done(r *record.Request) {
-	f.Observer.Done(r)
 	c := *r
 	f.ended[r.ID] = &c
 	n := 0
@@ -253,7 +292,7 @@ func (f *recordsFile) close() error {
 	if f.err != nil {
 		return f.err
 	}
-	if len(f.open) > 0 {
+	if unsent := len(f.open); unsent > 1 || unsent == 1 && !f.window {
 		return errors.New("internal error: requests without a record")
 	}
 	return f.w.Close()

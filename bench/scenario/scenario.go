@@ -5,17 +5,19 @@
 // text in one place; the YAML reader, the flags of the commands, and parameter
 // sweeps are all derived from the struct by reflection (fields.go).
 //
+// The tag check says which values a setting takes (values.go).
+//
 //	sc := scenario.Default()
 //	err := sc.Set("policy", "affinity-spill")
-//	run, err := sc.Build(scenario.Hooks{})
+//	res, err := sc.Simulate(ctx, scenario.RunOptions{})
 package scenario
 
 import "lorasim/router"
 
 // Scenario describes a run completely: the same scenario gives the same result.
 type Scenario struct {
-	Name     string   `yaml:"name,omitempty" flag:"-"`
-	Seed     uint64   `yaml:"seed" help:"seed of everything random"`
+	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
+	Seed     uint64   `yaml:"seed" check:">=0" help:"seed of everything random"`
 	Workload Workload `yaml:"workload"`
 	Cluster  Cluster  `yaml:"cluster"`
 	Routing  Routing  `yaml:"routing"`
@@ -26,91 +28,102 @@ type Scenario struct {
 // workload (File), a trace (UseTrace or any trace key that names one), a
 // histogram, or the built-in generator.
 type Workload struct {
-	File string `yaml:"file" flag:"workload" help:"run a saved workload (.csv, .jsonl, .parquet, .arrow)"`
+	File string `yaml:"file" check:"any" flag:"workload" help:"run a saved workload (.csv, .jsonl, .parquet, .arrow)"`
 
-	NumPrompts  int64   `yaml:"num_prompts" help:"number of requests; 0: all of a file or trace, 2000 generated ones"`
-	NumAdapters int     `yaml:"num_adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
-	LoraRanks   string  `yaml:"lora_ranks" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
-	Popularity  string  `yaml:"popularity" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
-	RequestRate float64 `yaml:"request_rate" help:"generated requests/s, inf: all at once; a trace has its own rate"`
-	Arrivals    string  `yaml:"arrivals" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
-	Pattern     string  `yaml:"pattern" help:"rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR[,ADAPTER]; joined by +"`
-	Drift       float64 `yaml:"drift" help:"rotate the adapters' popularity every so many seconds; 0: never"`
-	Locality    string  `yaml:"locality" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
+	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
+	Window      float64 `yaml:"window" check:">=0 <=1e7" help:"end the run after so many seconds and cut off what is unfinished; all figures count completed requests only; 0: run until all is done"`
+	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
+	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
+	Popularity  string  `yaml:"popularity" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
+	RequestRate float64 `yaml:"request_rate" check:">=1e-9 <=1e9 inf" help:"generated requests/s, inf: all at once; a trace has its own rate"`
+	Arrivals    string  `yaml:"arrivals" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
+	Pattern     string  `yaml:"pattern" check:"parse" help:"rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR[,ADAPTER]; joined by +"`
+	Drift       float64 `yaml:"drift" check:">=0 <=1e9" help:"rotate the adapters' popularity every so many seconds; 0: never"`
+	Locality    string  `yaml:"locality" check:"parse" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
 
-	Lengths          string  `yaml:"lengths" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., table:FILE, none"`
-	RandomInputLen   int     `yaml:"random_input_len" help:"lengths random: longest prompt; 0: 1024"`
-	RandomOutputLen  int     `yaml:"random_output_len" help:"lengths random: longest output; 0: 128"`
-	RandomRangeRatio float64 `yaml:"random_range_ratio" help:"lengths random: shortest as a share of the longest"`
+	Sessions string `yaml:"sessions" check:"parse" help:"requests in runs to one adapter, which replaces popularity and arrivals: zipf:m=M[,nbar=N,s=S], copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]; m: sessions in progress"`
+
+	Lengths          string  `yaml:"lengths" check:"parse" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., copula:FILE,..., table:FILE, none"`
+	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" help:"lengths random: longest prompt; 0: 1024"`
+	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" help:"lengths random: longest output; 0: 128"`
+	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" help:"lengths random: shortest as a share of the longest"`
+
+	MaxNewTokens string `yaml:"max_new_tokens" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT,..., trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
 
 	UseTrace                 bool      `yaml:"use_trace" help:"replay a trace instead of generating requests"`
-	TraceName                string    `yaml:"trace_name" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake; empty: azure_v2"`
-	TracePath                string    `yaml:"trace_path" help:"file or folder of the trace"`
-	Compat                   string    `yaml:"compat" help:"repeat a published generator exactly: dlora (function traces), slora (generated)"`
-	TraceReplay              string    `yaml:"trace_replay" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`
-	TraceStartTime           string    `yaml:"trace_start_time" help:"start of the window, day.hour.minute"`
-	TraceEndTime             string    `yaml:"trace_end_time" help:"end of the window, day.hour.minute"`
-	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" help:"interval of constant rates, minutes"`
-	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" help:"gaps: gamma, exponential, pareto, weibull"`
-	TraceTotalRate           float64   `yaml:"trace_total_rate" help:"requests/s of all adapters together; 0: the trace's own"`
-	TraceCV                  []float64 `yaml:"trace_cv,flow" help:"coefficient of variation of the gaps; a list goes to the adapters in turn"`
-	TraceMap                 string    `yaml:"trace_map" help:"functions to adapters: stride, round-robin, stripe"`
-	TraceMapStride           int       `yaml:"trace_map_stride" help:"functions per block of trace_map stride"`
+	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai; empty: azure_v2"`
+	TracePath                string    `yaml:"trace_path" check:"any" help:"file or folder of the trace"`
+	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"repeat a published generator exactly: dlora (function traces), slora (generated), vllm-lora (generated: one Poisson process per adapter)"`
+	TraceReplay              string    `yaml:"trace_replay" check:"oneof rates vanilla" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`
+	TraceStartTime           string    `yaml:"trace_start_time" check:"parse" help:"start of the window, day.hour.minute"`
+	TraceEndTime             string    `yaml:"trace_end_time" check:"parse" help:"end of the window, day.hour.minute"`
+	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" check:">=1 <=1e6" help:"interval of constant rates, minutes"`
+	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" check:"oneof gamma exponential pareto weibull" help:"gaps: gamma, exponential, pareto, weibull"`
+	TraceTotalRate           float64   `yaml:"trace_total_rate" check:">=0 <=1e9" help:"requests/s of all adapters together; 0: the trace's own"`
+	TraceCV                  []float64 `yaml:"trace_cv,flow" check:">0 <=1e3" help:"coefficient of variation of the gaps; a list goes to the adapters in turn"`
+	TraceMap                 string    `yaml:"trace_map" check:"oneof stride round-robin stripe" help:"functions to adapters: stride, round-robin, stripe"`
+	TraceMapStride           int       `yaml:"trace_map_stride" check:">=1 <=1e9" help:"functions per block of trace_map stride"`
 	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"busiest functions first"`
-	TraceHistogram           string    `yaml:"trace_histogram" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
+	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
 	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (holds them in memory)"`
-	RateScale                float64   `yaml:"rate_scale" help:"multiply the trace's rates"`
-	CVScale                  float64   `yaml:"cv_scale" help:"multiply the coefficients of variation"`
-	TimeScale                float64   `yaml:"time_scale" help:"multiply the trace's times"`
+	RateScale                float64   `yaml:"rate_scale" check:">=1e-9 <=1e9" help:"multiply the trace's rates"`
+	CVScale                  float64   `yaml:"cv_scale" check:">=1e-9 <=1e3" help:"multiply the coefficients of variation"`
+	TimeScale                float64   `yaml:"time_scale" check:">=1e-9 <=1e9" help:"multiply the trace's times"`
 	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"count malformed rows instead of stopping"`
 }
 
 // Cluster says what the workers are. Zero and empty values are the profile's.
 type Cluster struct {
-	NumWorkers int    `yaml:"num_workers" help:"number of workers"`
-	Profile    string `yaml:"profile" help:"worker profile: a name (see lorasim profile list) or a file; a list goes to the workers in turn"`
+	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" help:"number of workers; 0: as many as profile counts, else 4"`
+	Profile    string `yaml:"profile" check:"any" help:"worker profile: a name (see lorasim profile list), a file, or analytic:MODEL,GPU; a list goes to the workers in turn, one with counts, NAME*2,OTHER*6, one after the other"`
 
-	Scheduler           string  `yaml:"scheduler" help:"scheduler of the engine: sglang or vllm"`
-	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" help:"scheduler vllm: token budget of a step"`
-	MaxRunningRequests  int     `yaml:"max_running_requests" help:"requests a worker runs at a time"`
-	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" help:"GPU adapter slots of a worker"`
-	MaxLoadedLoras      int     `yaml:"max_loaded_loras" help:"adapters in a worker's host memory"`
-	MaxLoraRank         int     `yaml:"max_lora_rank" help:"rank the slots are allocated for"`
-	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" help:"prompt tokens of one prefill step"`
-	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" help:"prompt tokens of one prefill batch"`
-	ContextLength       int     `yaml:"context_length" help:"longest prompt + output"`
-	KVTokens            int64   `yaml:"kv_tokens" help:"tokens of a worker's KV cache"`
-	PageSize            int     `yaml:"page_size" help:"tokens of a KV page"`
-	HeadOfLine          string  `yaml:"head_of_line" help:"a waiting request without adapter slot: block those behind it, or skip"`
-	StarvationS         float64 `yaml:"starvation_s" help:"head_of_line skip: age at which it is given a slot"`
-	AdapterLoading      string  `yaml:"adapter_loading" help:"blocking or overlapped"`
-	AdapterEviction     string  `yaml:"adapter_eviction" help:"lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`
-	AdapterHome         string  `yaml:"adapter_home" help:"where adapters lie that a worker does not start with: disk or remote"`
+	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm" help:"scheduler of the engine: sglang or vllm"`
+	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" help:"scheduler vllm: token budget of a step"`
+	MaxRunningRequests  int     `yaml:"max_running_requests" check:">=0 <=1e6" help:"requests a worker runs at a time"`
+	MaxLorasPerBatch    int     `yaml:"max_loras_per_batch" check:">=0 <=1e6" help:"GPU adapter slots of a worker"`
+	MaxLoadedLoras      int     `yaml:"max_loaded_loras" check:">=0 <=1e6" help:"adapters in a worker's host memory"`
+	MaxLoraRank         int     `yaml:"max_lora_rank" check:">=0 <=1e6" help:"rank the slots are allocated for"`
+	ChunkedPrefillSize  int     `yaml:"chunked_prefill_size" check:">=-1 <=1e9" help:"prompt tokens of one prefill step; -1: no limit, prompts are not cut"`
+	MaxPrefillTokens    int     `yaml:"max_prefill_tokens" check:">=0 <=1e9" help:"prompt tokens of one prefill batch"`
+	ContextLength       int     `yaml:"context_length" check:">=0 <=1e9" help:"longest prompt + output"`
+	KVTokens            int64   `yaml:"kv_tokens" check:">=0 <=1e12" help:"tokens of a worker's KV cache"`
+	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" help:"tokens of a KV page"`
+	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"a waiting request without adapter slot: skip it, or block those behind it as old versions of sglang do"`
+	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" help:"age at which such a request has a running adapter make way, s; 0: never"`
+	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"prefill steps take the running requests along (sglang)"`
+	IgnoreEOS           bool    `yaml:"ignore_eos" help:"requests run to their max_new_tokens, and the scheduler knows it (sglang)"`
+	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"with ignore_eos: reserve memory as sglang does without radix cache"`
+	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"blocking: no step runs while an adapter is copied to the GPU; overlapped: its requests are skipped meanwhile"`
+	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"lru or fifo"`
+	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`
+	AdapterHome         string  `yaml:"adapter_home" check:"oneof disk remote" help:"where adapters lie that a worker does not start with: disk or remote"`
 
-	LoadFailureRate float64 `yaml:"load_failure_rate" help:"probability that an adapter load fails and is tried again"`
-	Outages         string  `yaml:"outages" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
+	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" help:"probability that an adapter load fails and is tried again"`
+	Outages         string  `yaml:"outages" check:"parse" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
 	NoFailover      bool    `yaml:"no_failover" help:"requests on a worker that fails are lost instead of sent elsewhere"`
 }
 
 // Routing says which policy sends requests where.
 type Routing struct {
-	Policy        string  `yaml:"policy" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
-	ViewStaleness float64 `yaml:"view_staleness" help:"age up to which the router's view of the workers lags, s"`
+	Policy        string  `yaml:"policy" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
+	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" help:"age up to which what workers report to the router lags (health, KV cache, adapters held), s; it knows its own requests at once"`
 
-	InferenceArchitecture string  `yaml:"inference_architecture" help:"as in the reference: sglang (policy static) or dlora (policy by migration_type); empty: policy"`
-	MigrationType         string  `yaml:"migration_type" help:"inference_architecture dlora: dispatch_only, dispatch_mig, period_mig"`
-	MigrationInterval     float64 `yaml:"migration_interval" help:"s between plans of a policy that makes any; 0: the policy's own"`
-	MigrationReqThreshold float64 `yaml:"migration_req_threshold" help:"requests above the mean that trigger dLoRA's plans; 0: its own"`
-	RequestMigration      string  `yaml:"request_migration" help:"how plans move requests: none, queued, recompute, copy, precopy"`
-	Solver                string  `yaml:"solver" help:"solver of plans: embedded, or highs where it is built in"`
+	KnownOutputs bool `yaml:"known_outputs" help:"routers know every output in advance: a bound on what better estimates could gain"`
+
+	InferenceArchitecture string  `yaml:"inference_architecture" check:"oneof sglang dlora" help:"as in the reference: sglang (policy static) or dlora (policy by migration_type); empty: policy"`
+	MigrationType         string  `yaml:"migration_type" check:"oneof dispatch_only dispatch_mig period_mig" help:"inference_architecture dlora: dispatch_only, dispatch_mig, period_mig"`
+	MigrationInterval     float64 `yaml:"migration_interval" check:">=0.001 <=1e7 0" help:"s between plans of a policy that makes any; 0: the policy's own"`
+	MigrationReqThreshold float64 `yaml:"migration_req_threshold" check:">=0 <=1e9" help:"requests above the mean that trigger dLoRA's plans; 0: its own"`
+	RequestMigration      string  `yaml:"request_migration" check:"oneof none queued recompute copy precopy" help:"how plans move requests: none, queued, recompute, copy, precopy"`
+	Solver                string  `yaml:"solver" check:"oneof embedded highs" help:"solver of plans: embedded, or highs where it is built in"`
 }
 
 // Client says how requests are sent.
 type Client struct {
-	MaxConcurrency int  `yaml:"max_concurrency" help:"requests in flight at most (closed loop); 0: no limit"`
-	NoStream       bool `yaml:"no_stream" help:"clients see all tokens at once, at the end (TTFT = E2E)"`
-	NoWarmup       bool `yaml:"no_warmup" help:"do not send a request ahead of the run"`
+	MaxConcurrency  int  `yaml:"max_concurrency" check:">=0 <=1e9" help:"requests in flight at most (closed loop); 0: no limit"`
+	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" help:"a request that finds so many in flight fails at once, as where a client is out of ports; 0: no limit"`
+	NoStream        bool `yaml:"no_stream" help:"clients see all tokens at once, at the end (TTFT = E2E)"`
+	NoWarmup        bool `yaml:"no_warmup" help:"do not send a request ahead of the run"`
 }
 
 // Default is the run without arguments: a skewed, bursty load on four workers
@@ -123,6 +136,7 @@ func Default() Scenario {
 			RequestRate:              10,
 			Arrivals:                 "exponential",
 			Lengths:                  "auto",
+			MaxNewTokens:             "auto",
 			TraceReplay:              "rates",
 			TraceStartTime:           "0.0.0",
 			TraceEndTime:             "0.0.60",
@@ -137,7 +151,6 @@ func Default() Scenario {
 			TimeScale:                1,
 		},
 		Cluster: Cluster{
-			NumWorkers:  4,
 			Profile:     "llama2-7b-24gb",
 			AdapterHome: "disk",
 		},

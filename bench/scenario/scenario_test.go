@@ -1,10 +1,13 @@
 package scenario
 
 import (
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lorasim/internal/bounds"
 )
 
 func TestEveryFieldIsNamedOnce(t *testing.T) {
@@ -105,13 +108,14 @@ func TestYAMLReadsBack(t *testing.T) {
 func TestParseNamesTheFault(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"workload:\n  num_promts: 3\n", `s.yaml:2: unknown key "num_promts", did you mean "num_prompts"?`},
+		{"cluster:\n  starvation_s: 3\n", `s.yaml:2: unknown key "cluster.starvation_s": it is lora_drain_wait_threshold now`},
 		{"num_prompts: 3\n", `s.yaml:1: unknown key "num_prompts", did you mean "workload.num_prompts"?`},
 		{"cluster:\n  policy: p2c\n", `did you mean "routing.policy"?`},
 		{"wrkload: {}\n", `did you mean "workload"?`},
 		{"workload:\n  num_prompts: many\n", "num_prompts"},
 		{"- 1\n", "expected keys and values"},
 		{"seed: 1\n---\nseed: 2\n", "2 documents"},
-		{"seed: [", "scenario s.yaml"},
+		{"seed: [", "s.yaml:1: "},
 	} {
 		if _, err := Parse([]byte(c.text), "s.yaml"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, expected %s", c.text, err, c.want)
@@ -153,4 +157,63 @@ func mustYAML(t *testing.T, s *Scenario) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// A setting without a check would take any value.
+func TestEveryFieldIsChecked(t *testing.T) {
+	used := map[string]bool{}
+	for _, f := range Fields() {
+		_, isWords := strings.CutPrefix(f.check, "oneof ")
+		switch {
+		case f.Type() == "bool":
+			if f.check != "" {
+				t.Errorf("%s is a switch and needs no check", f.Key)
+			}
+		case f.Type() != "string":
+			if b, err := bounds.Parse(f.check); err != nil || f.check == "" || b.Has(math.Inf(-1)) {
+				t.Errorf("%s has the check %q, expected bounds (%v)", f.Key, f.check, err)
+			}
+		case f.check == "parse":
+			if parsers[f.Leaf()] == nil {
+				t.Errorf("%s has no parser in parsers", f.Key)
+			}
+			used[f.Leaf()] = true
+		case !isWords && f.check != "any":
+			t.Errorf("%s has the check %q, expected oneof, parse or any", f.Key, f.check)
+		}
+	}
+	for key := range parsers {
+		if !used[key] {
+			t.Errorf("the parser of %s is not used", key)
+		}
+	}
+}
+
+func TestBadValuesNameFileAndLine(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"cluster:\n  num_workers: -3", `s.yaml:2: cluster.num_workers: "-3" is not a whole number from 0 to 100000`},
+		{"workload:\n  num_prompts: many", `s.yaml:2: workload.num_prompts: "many" is not a whole number from 0 to 1000000000000`},
+		{"workload:\n\n  request_rate: .nan", `s.yaml:3: workload.request_rate: "NaN" is not a number from 1e-09 to 1000000000, or inf`},
+		{"workload: {trace_cv: [1, x]}", `s.yaml:1: workload.trace_cv: "1,x" is not a list of numbers > 0 and <= 1000`},
+		{"workload: {random_range_ratio: 1.5}", `s.yaml:1: workload.random_range_ratio: "1.5" is not a number from 0 to 1`},
+		{"cluster:\n  scheduler: vlm", `s.yaml:2: cluster.scheduler: unknown value "vlm", did you mean "vllm"?`},
+		{"workload:\n  num_prompts: {a: 1}", "s.yaml:2: workload.num_prompts: keys and values, expected one value"},
+		{"workload:\n  num_prompts: [1]", "s.yaml:2: workload.num_prompts: a list, expected one value"},
+		{"workload: 5", "s.yaml:1: workload: expected keys and values"},
+		{"seed: 1\nseed: 2", `s.yaml:2: mapping key "seed" already defined`},
+		{"client:\n  no_stream: maybe", `s.yaml:2: client.no_stream: "maybe" is not true or false`},
+		{"seed: *x", "s.yaml:1: "},
+		{"scenario:\n  workload:\n    drift: -1", `s.yaml:3: workload.drift: "-1" is not a number from 0`},
+	} {
+		if _, err := Parse([]byte(c.text), "s.yaml"); err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: got %v, expected %s", c.text, err, c.want)
+		}
+	}
+	got, err := Parse([]byte("seed: 0x10\nworkload: {num_prompts: 1_000, request_rate: .inf, lora_ranks: 8, trace_cv: [1, 2.5], lengths: null}\ncluster: {num_workers: &n 3, max_loras_per_batch: *n}\nclient: {no_stream: true}"), "s.yaml")
+	want := Default()
+	want.Seed, want.Workload.NumPrompts, want.Workload.RequestRate, want.Workload.LoraRanks = 16, 1000, math.Inf(1), "8"
+	want.Workload.TraceCV, want.Cluster.NumWorkers, want.Cluster.MaxLorasPerBatch, want.Client.NoStream = []float64{1, 2.5}, 3, 3, true
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
 }

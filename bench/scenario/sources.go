@@ -10,6 +10,7 @@ import (
 	"lorasim/trace/llm"
 	"lorasim/trace/replay"
 	"lorasim/trace/synth"
+	"lorasim/trace/usage"
 )
 
 func (s *Scenario) openSynthetic() (*Input, error) {
@@ -20,10 +21,7 @@ func (s *Scenario) openSynthetic() (*Input, error) {
 		cfg.Adapters = defaultAdapters
 	}
 	cfg.Rate, cfg.Drift, cfg.Seed = w.RequestRate, w.Drift, s.Seed
-	cfg.Requests = w.NumPrompts
-	if cfg.Requests == 0 {
-		cfg.Requests = defaultPrompts
-	}
+	cfg.Requests, cfg.Duration = w.generated(), w.Window
 	var err error
 	for _, p := range []struct {
 		key   string
@@ -33,6 +31,7 @@ func (s *Scenario) openSynthetic() (*Input, error) {
 		{"popularity", func() error { cfg.Popularity, err = synth.ParsePopularity(w.Popularity); return err }},
 		{"arrivals", func() error { cfg.Arrivals, err = synth.ParseArrivals(w.Arrivals); return err }},
 		{"pattern", func() error { cfg.Pattern, err = synth.ParsePattern(orElse(w.Pattern, "constant")); return err }},
+		{"sessions", func() error { cfg.Sessions, err = synth.ParseSessions(w.Sessions); return err }},
 		{"locality", func() error { cfg.Locality, err = parseLocality(w.Locality); return err }},
 	} {
 		if err := p.parse(); err != nil {
@@ -70,13 +69,13 @@ func (s *Scenario) openSLoRA() (*Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arrivals: %w", err)
 	}
-	n := w.NumPrompts
+	n := w.generated()
 	if n == 0 {
-		n = defaultPrompts
+		n = int64(max(1, w.Window*w.RequestRate))
 	}
-	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
+	ranks, err := w.ranks()
 	if err != nil {
-		return nil, fmt.Errorf("lora_ranks: %w", err)
+		return nil, err
 	}
 	in, out := s.randomRanges()
 	src, err := synth.NewSLoRA(synth.SLoRA{
@@ -87,6 +86,47 @@ func (s *Scenario) openSLoRA() (*Input, error) {
 		return nil, err
 	}
 	return &Input{Source: src, Dataset: "slora"}, nil
+}
+
+// openSharedPoisson opens compat vllm-lora. Its client's seed was 0 in all
+// published runs; here it is the scenario's.
+func (s *Scenario) openSharedPoisson() (*Input, error) {
+	w := &s.Workload
+	adapters, err := s.adapters()
+	if err != nil {
+		return nil, err
+	}
+	p, err := synth.ParsePopularity(w.Popularity)
+	if err != nil {
+		return nil, fmt.Errorf("popularity: %w", err)
+	}
+	shares, err := p.Shares(len(adapters))
+	if err != nil {
+		return nil, fmt.Errorf("popularity: %w", err)
+	}
+	for i := range shares {
+		shares[i] *= w.RequestRate
+	}
+	ranks, err := w.ranks()
+	if err != nil {
+		return nil, err
+	}
+	src, err := synth.NewSharedPoisson(synth.SharedPoisson{
+		Rates: shares, Ranks: ranks, Requests: w.generated(), Duration: w.Window, Seed: uint32(s.Seed),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Source: src, Dataset: "vllm-lora"}, nil
+}
+
+// generated is the number of requests that a generator makes; 0: as many as the
+// window takes.
+func (w *Workload) generated() int64 {
+	if w.NumPrompts == 0 && w.Window == 0 {
+		return defaultPrompts
+	}
+	return w.NumPrompts
 }
 
 func (s *Scenario) randomRanges() (in, out [2]int32) {
@@ -100,7 +140,7 @@ func (s *Scenario) randomRanges() (in, out [2]int32) {
 	return r(w.RandomInputLen, defaultInput), r(w.RandomOutputLen, defaultOutput)
 }
 
-func (s *Scenario) openFunctions(adapters []trace.Adapter, progress func(read, total int64)) (*Input, error) {
+func (s *Scenario) openFunctions(adapters []trace.Adapter, progress reading) (*Input, error) {
 	w := &s.Workload
 	format, err := azure.ParseFormat(w.traceName())
 	if err != nil {
@@ -181,7 +221,7 @@ func (s *Scenario) rates() (replay.Config, error) {
 	return cfg, nil
 }
 
-func (s *Scenario) openLLM(adapters []trace.Adapter, progress func(read, total int64)) (*Input, error) {
+func (s *Scenario) openLLM(adapters []trace.Adapter, progress reading) (*Input, error) {
 	w := &s.Workload
 	p, err := synth.ParsePopularity(w.Popularity)
 	if err != nil {
@@ -199,13 +239,44 @@ func (s *Scenario) openLLM(adapters []trace.Adapter, progress func(read, total i
 	r, err := llm.Open(llm.Format(w.traceName()), w.TracePath, llm.Options{
 		Adapters: adapters, Assign: assign, Start: window[0], End: window[1],
 		TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Sort: w.TraceSort,
-		Progress: func(n int64) { progress(n, size) },
+		Progress: func(n int64) error { return progress(n, size) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	in := &Input{Source: r, Dataset: w.traceName(), closers: []io.Closer{r},
 		Skipped: func() int64 { st := r.Stats(); return st.Bad + st.Failed }}
+	in.limit(w.NumPrompts)
+	return in, nil
+}
+
+// openUsage opens a record of adapters in use: its own adapters, or as many as
+// the scenario asks for.
+func (s *Scenario) openUsage(adapters []trace.Adapter, progress reading) (*Input, error) {
+	w := &s.Workload
+	window, err := s.llmWindow()
+	if err != nil {
+		return nil, err
+	}
+	size := fileSize(w.TracePath)
+	o := usage.Options{
+		Start: window[0], End: window[1], TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows,
+		Progress: func(n int64) error { return progress(n, size) },
+	}
+	if w.NumAdapters > 0 {
+		o.Adapters = adapters
+	} else {
+		ranks, err := w.ranks()
+		if err != nil {
+			return nil, err
+		}
+		o.Ranks = func(n int) []int { return ranks.For(n, s.Seed) }
+	}
+	read, skipped, err := usage.Read(w.TracePath, o)
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Source: read.Source(), Dataset: w.traceName(), Skipped: func() int64 { return skipped }}
 	in.limit(w.NumPrompts)
 	return in, nil
 }

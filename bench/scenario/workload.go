@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,8 +38,11 @@ const NoLengths = "none"
 
 // Traces lists the names of trace_name.
 func Traces() []string {
-	return []string{"azure_v1", "azure_v2", "azure_llm", "burstgpt", "mooncake"}
+	return []string{"azure_v1", "azure_v2", "azure_llm", "burstgpt", "mooncake", "alibaba_genai"}
 }
+
+// compats lists the values of compat.
+var compats = []string{"dlora", "slora", "vllm-lora"}
 
 // Input is the request source of a scenario with what is known of it.
 type Input struct {
@@ -62,16 +66,37 @@ func (in *Input) Close() error {
 	return err
 }
 
-// OpenWorkload builds the request source. progress, where not nil, is told the
-// bytes read from input files so far and, where known, in all (else 0).
-func (s *Scenario) OpenWorkload(progress func(read, total int64)) (*Input, error) {
-	w := &s.Workload
-	if err := w.check(); err != nil {
+// OpenWorkload builds the request source; when ctx ends, so does its reading
+// and the source. progress, where not nil, is told the bytes read from input
+// files so far and, where known, in all (else 0).
+func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
+	if err := s.Workload.check(); err != nil {
+		return nil, fault(err)
+	}
+	in, err := s.open(func(read, total int64) error {
+		if progress != nil {
+			progress(read, total)
+		}
+		return ctx.Err()
+	})
+	if err != nil {
 		return nil, err
 	}
-	if progress == nil {
-		progress = func(int64, int64) {}
+	src, err := s.fillBudgets(in.Source)
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
 	}
+	in.Source = src
+	in.Source = trace.Watch(in.Source, func(int64) error { return ctx.Err() })
+	return in, nil
+}
+
+// reading is told the bytes of input read, so far and, where known, in all; its
+// error ends the reading.
+type reading = func(read, total int64) error
+
+func (s *Scenario) open(progress reading) (*Input, error) {
+	w := &s.Workload
 	if w.File != "" {
 		return s.openFile(progress)
 	}
@@ -83,12 +108,16 @@ func (s *Scenario) OpenWorkload(progress func(read, total int64)) (*Input, error
 	switch {
 	case w.Compat == "slora":
 		in, err = s.openSLoRA()
+	case w.Compat == "vllm-lora":
+		in, err = s.openSharedPoisson()
 	case w.TraceHistogram != "":
 		in, err = s.openHistogram(adapters)
 	case !w.usesTrace():
 		in, err = s.openSynthetic()
 	case w.traceName() == "azure_v1" || w.traceName() == "azure_v2":
 		in, err = s.openFunctions(adapters, progress)
+	case w.traceName() == "alibaba_genai":
+		in, err = s.openUsage(adapters, progress)
 	default:
 		in, err = s.openLLM(adapters, progress)
 	}
@@ -117,8 +146,10 @@ func (w *Workload) check() error {
 		return fmt.Errorf("num_prompts is %d, expected >= 0", w.NumPrompts)
 	case w.NumAdapters < 0:
 		return fmt.Errorf("num_adapters is %d, expected >= 0", w.NumAdapters)
-	case w.Compat != "" && w.Compat != "dlora" && w.Compat != "slora":
-		return suggest.Unknown("compat", w.Compat, []string{"dlora", "slora"})
+	case !(w.Window >= 0) || math.IsInf(w.Window, 0):
+		return fmt.Errorf("window is %v s, expected a number >= 0", w.Window)
+	case w.Compat != "" && !slices.Contains(compats, w.Compat):
+		return suggest.Unknown("compat", w.Compat, compats)
 	case w.TraceReplay != "rates" && w.TraceReplay != "vanilla":
 		return suggest.Unknown("trace_replay", w.TraceReplay, []string{"rates", "vanilla"})
 	case w.usesTrace() && !slices.Contains(Traces(), w.traceName()):
@@ -147,8 +178,8 @@ func (w *Workload) check() error {
 		return errors.New("compat dlora replays function traces: give trace_path, or trace_histogram")
 	case w.Compat == "dlora" && w.usesTrace() && w.traceName() != "azure_v1" && w.traceName() != "azure_v2":
 		return fmt.Errorf("compat dlora replays azure_v1 and azure_v2, not %s", w.traceName())
-	case w.Compat == "slora" && sources > 0:
-		return errors.New("compat slora generates its requests: it takes no trace, histogram or saved workload")
+	case (w.Compat == "slora" || w.Compat == "vllm-lora") && sources > 0:
+		return fmt.Errorf("compat %s generates its requests: it takes no trace, histogram or saved workload", w.Compat)
 	case w.usesTrace() && w.TracePath == "":
 		return fmt.Errorf("trace %s: trace_path is missing", w.traceName())
 	}
@@ -162,11 +193,20 @@ func (s *Scenario) adapters() ([]trace.Adapter, error) {
 	if n == 0 {
 		n = defaultAdapters
 	}
-	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
+	ranks, err := w.ranks()
 	if err != nil {
-		return nil, fmt.Errorf("lora_ranks: %w", err)
+		return nil, err
 	}
 	return trace.Names(n, ranks.For(n, s.Seed)), nil
+}
+
+// ranks is the law of the adapters' ranks where no saved workload states them.
+func (w *Workload) ranks() (synth.Ranks, error) {
+	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
+	if err != nil {
+		return ranks, fmt.Errorf("lora_ranks: %w", err)
+	}
+	return ranks, nil
 }
 
 func orElse(s, def string) string {
@@ -176,10 +216,10 @@ func orElse(s, def string) string {
 	return s
 }
 
-func (s *Scenario) openFile(progress func(read, total int64)) (*Input, error) {
+func (s *Scenario) openFile(progress reading) (*Input, error) {
 	w := &s.Workload
 	size := fileSize(w.File)
-	o := store.ReadOptions{Progress: func(n int64) { progress(n, size) }}
+	o := store.ReadOptions{Progress: func(n int64) error { return progress(n, size) }}
 	if w.NumAdapters > 0 {
 		as, err := s.adapters()
 		if err != nil {
@@ -201,7 +241,7 @@ func (s *Scenario) openFile(progress func(read, total int64)) (*Input, error) {
 		for i, rank := range ranks.For(len(as), s.Seed) {
 			as[i].Rank = rank
 		}
-		in.Source = withAdapters{in.Source, as}
+		in.Source = renamed(in.Source, as)
 	}
 	in.limit(w.NumPrompts)
 	return in, nil
@@ -213,6 +253,22 @@ type withAdapters struct {
 }
 
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
+
+// renamed gives a source other adapters; it is a trace.Sized one where src is.
+func renamed(src trace.Source, adapters []trace.Adapter) trace.Source {
+	w := withAdapters{src, adapters}
+	if sized, ok := src.(trace.Sized); ok {
+		return sizedAdapters{w, sized}
+	}
+	return w
+}
+
+type sizedAdapters struct {
+	withAdapters
+	of trace.Sized
+}
+
+func (s sizedAdapters) Len() int64 { return s.of.Len() }
 
 func (in *Input) limit(n int64) {
 	if n > 0 {
@@ -227,14 +283,6 @@ func fileSize(path string) int64 {
 	return 0
 }
 
-// randomRanges are the half-open ranges that uniform lengths are drawn from.
-// dlora is the reference replay, its trace left open.
-// rates is the default replay, its trace left open.
-// parseHistogram reads invocations by adapter and interval: inline, with commas
-// between adapters and semicolons between intervals, or from a JSON file that
-// holds a list by adapter, of numbers or of lists by interval.
-// llmWindow is the window of an LLM trace in seconds; the default window of
-// function traces, one hour, stands for the whole trace here.
 // fillLengths gives requests their token counts where the source has none, or
 // where others are asked for.
 func (s *Scenario) fillLengths(in *Input) error {
@@ -283,12 +331,20 @@ func (s *Scenario) Ignored(given func(flag string) bool) []string {
 	}
 	switch {
 	case w.File != "":
-		note("the saved workload states its arrivals", "request-rate", "arrivals", "pattern", "drift", "locality", "popularity")
+		note("the saved workload states its arrivals", "request-rate", "arrivals", "pattern", "drift", "locality", "sessions", "popularity")
 		note("the saved workload states its token counts", "lengths", "random-input-len", "random-output-len", "random-range-ratio")
 	case w.usesTrace() || w.TraceHistogram != "":
 		note("the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
-		note("the trace governs the arrivals", "arrivals", "pattern")
+		note("the trace governs the arrivals", "arrivals", "pattern", "sessions")
+		if w.traceName() == "alibaba_genai" && w.usesTrace() {
+			note("the trace states the adapters", "popularity", "drift", "locality")
+		}
+	case w.Compat == "vllm-lora":
+		note("compat vllm-lora has one Poisson process per adapter", "arrivals", "pattern", "drift", "locality", "sessions")
 	default:
+		if w.Sessions != "" {
+			note("sessions choose the adapters (see --sessions)", "popularity")
+		}
 		note("no trace is replayed (see --trace-path)", "trace-total-rate", "trace-cv", "trace-map", "trace-map-stride",
 			"trace-need-sort", "trace-interval-minutes", "trace-arrival-distribution", "trace-start-time", "trace-end-time", "trace-replay",
 			"rate-scale", "cv-scale", "time-scale")

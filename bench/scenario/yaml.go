@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -11,44 +12,49 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"lorasim/internal/suggest"
+	"lorasim/internal/yamlerr"
 )
 
-// Load reads a scenario file on top of the defaults.
+// Load reads a scenario file on top of the defaults. Relative paths in it are
+// those from the file's folder.
 func Load(file string) (Scenario, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return Scenario{}, fmt.Errorf("scenario: %w", err)
+		return Scenario{}, err
 	}
-	return Parse(data, file)
+	sc, err := Parse(data, file)
+	sc.MapPaths(In(filepath.Dir(file)))
+	return sc, err
 }
 
-// Parse reads a scenario from YAML on top of the defaults; where names it in
-// errors. Unknown keys are errors that name the nearest known one. Of a sweep it
-// takes the scenario that the sweep varies.
-func Parse(data []byte, where string) (Scenario, error) {
-	sc := Default()
+// Parse reads a scenario from YAML on top of the defaults; file names it in
+// errors, which say line and key. Unknown keys are errors that name the nearest
+// known one. Of a sweep it takes the scenario that the sweep varies.
+func Parse(data []byte, file string) (Scenario, error) {
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return sc, fmt.Errorf("scenario %s: %s", where, yaml.FormatError(err, false, true))
+		return Default(), yamlerr.In(file, err)
 	}
 	if len(f.Docs) > 1 {
-		return sc, fmt.Errorf("scenario %s: %d documents, expected one", where, len(f.Docs))
+		return Default(), fmt.Errorf("%s: %d documents, expected one", file, len(f.Docs))
 	}
-	if len(f.Docs) == 1 && f.Docs[0].Body != nil {
-		if part := scenarioPart(f.Docs[0].Body); part != nil {
-			if sc, err = ParseNode(part); err != nil {
-				return sc, fmt.Errorf("%s: %w", where, err)
-			}
-			return sc, nil
-		}
-		if err := checkKeys(f.Docs[0].Body, ""); err != nil {
-			return sc, fmt.Errorf("scenario %s:%w", where, err)
-		}
-		if err := yaml.UnmarshalWithOptions(data, &sc, yaml.Strict()); err != nil {
-			return sc, fmt.Errorf("scenario %s: %s", where, yaml.FormatError(err, false, true))
-		}
+	if len(f.Docs) == 0 || f.Docs[0].Body == nil {
+		return Default(), nil
 	}
-	return sc, nil
+	root := f.Docs[0].Body
+	if part := scenarioPart(root); part != nil {
+		root = part
+	}
+	return ParseNode(root, file)
+}
+
+// ParseNode reads a scenario that is part of a YAML file, as Parse does.
+func ParseNode(node ast.Node, file string) (Scenario, error) {
+	r := nodeReader{scenario: Default(), anchors: map[string]ast.Node{}, seen: map[string]bool{}}
+	if err := r.section(node, ""); err != nil {
+		return r.scenario, fmt.Errorf("%s:%w", file, err)
+	}
+	return r.scenario, nil
 }
 
 // scenarioPart is what a sweep file has under "scenario"; nil in other files.
@@ -63,48 +69,146 @@ func scenarioPart(root ast.Node) ast.Node {
 	return nil
 }
 
-// checkKeys finds keys that no setting has; the error begins with the line.
-func checkKeys(node ast.Node, prefix string) error {
+// nodeReader sets what the nodes of a file say. Its errors begin with the line.
+type nodeReader struct {
+	scenario Scenario
+	anchors  map[string]ast.Node
+	seen     map[string]bool
+}
+
+func (r *nodeReader) section(node ast.Node, prefix string) error {
+	node, err := r.resolve(node)
+	if err != nil {
+		return err
+	}
 	var pairs []*ast.MappingValueNode
 	switch n := node.(type) {
 	case *ast.MappingNode:
 		pairs = n.Values
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{n}
-	default:
-		if prefix == "" {
-			return errors.New(" expected keys and values")
-		}
+	case *ast.NullNode:
 		return nil
+	default:
+		return fmt.Errorf("%d: %sexpected keys and values", node.GetToken().Position.Line, named(strings.TrimSuffix(prefix, ".")))
 	}
 	for _, p := range pairs {
-		key := prefix + p.Key.String()
-		line := p.Key.GetToken().Position.Line
-		isSection, isField := false, false
-		var known []string
-		for _, f := range Fields() {
-			isField = isField || f.Key == key
-			isSection = isSection || f.Section == key
-			if rest, ok := strings.CutPrefix(f.Key, prefix); ok {
-				name, _, _ := strings.Cut(rest, ".")
-				if len(known) == 0 || known[len(known)-1] != name {
-					known = append(known, name)
-				}
-			}
+		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
+		if r.seen[key] {
+			return fmt.Errorf("%d: %q is given twice", line, key)
 		}
+		r.seen[key] = true
+		f, isSection, err := find(key, prefix)
 		switch {
+		case err != nil:
+			return fmt.Errorf("%d: %w", line, err)
 		case isSection:
-			if err := checkKeys(p.Value, key+"."); err != nil {
+			if err := r.section(p.Value, key+"."); err != nil {
 				return err
 			}
-		case !isField:
-			if f, err := Find(p.Key.String()); err == nil {
-				return fmt.Errorf("%d: unknown key %q, did you mean %q?", line, key, f.Key)
+		default:
+			text, given, err := r.value(f, p.Value)
+			if err == nil && given {
+				err = f.set(&r.scenario, text)
 			}
-			return fmt.Errorf("%d: %w", line, suggest.Unknown("key", p.Key.String(), known))
+			if err != nil {
+				return fmt.Errorf("%d: %s: %w", line, key, err)
+			}
 		}
 	}
 	return nil
+}
+
+func named(key string) string {
+	if key == "" {
+		return ""
+	}
+	return key + ": "
+}
+
+// find returns the setting or section of a key.
+func find(key, prefix string) (f Field, isSection bool, err error) {
+	var known []string
+	for _, f := range Fields() {
+		switch {
+		case f.Key == key:
+			return f, false, nil
+		case f.Section == key:
+			return f, true, nil
+		}
+		if rest, ok := strings.CutPrefix(f.Key, prefix); ok {
+			name, _, _ := strings.Cut(rest, ".")
+			if len(known) == 0 || known[len(known)-1] != name {
+				known = append(known, name)
+			}
+		}
+	}
+	name := strings.TrimPrefix(key, prefix)
+	if name == "starvation_s" {
+		return f, false, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang", key)
+	}
+	if f, err := Find(name); err == nil {
+		return f, false, fmt.Errorf("unknown key %q, did you mean %q?", key, f.Key)
+	}
+	return f, false, suggest.Unknown("key", name, known)
+}
+
+// value is a node's value in the form of a flag; without one the default stays.
+func (r *nodeReader) value(f Field, node ast.Node) (text string, given bool, err error) {
+	if node, err = r.resolve(node); err != nil {
+		return "", false, err
+	}
+	switch n := node.(type) {
+	case *ast.NullNode:
+		return "", false, nil
+	case *ast.StringNode:
+		return n.Value, true, nil
+	case *ast.LiteralNode:
+		return n.Value.Value, true, nil
+	case *ast.IntegerNode:
+		if f.Type() == "string" {
+			return n.GetToken().Value, true, nil
+		}
+		return fmt.Sprint(n.Value), true, nil // also 0x10 and 1_000
+	case *ast.InfinityNode:
+		return formatFloat(n.Value), true, nil
+	case *ast.NanNode:
+		return "NaN", true, nil
+	case *ast.FloatNode, *ast.BoolNode:
+		return n.GetToken().Value, true, nil
+	case *ast.SequenceNode:
+		if f.Type() != "floats" {
+			return "", false, errors.New("a list, expected one value")
+		}
+		parts := make([]string, len(n.Values))
+		for i, e := range n.Values {
+			if parts[i], _, err = r.value(Field{kind: f.kind.Elem()}, e); err != nil {
+				return "", false, err
+			}
+		}
+		return strings.Join(parts, ","), true, nil
+	}
+	return "", false, errors.New("keys and values, expected one value")
+}
+
+// resolve looks through anchors, aliases and tags.
+func (r *nodeReader) resolve(node ast.Node) (ast.Node, error) {
+	for range 10 {
+		switch n := node.(type) {
+		case *ast.AnchorNode:
+			r.anchors[n.Name.String()] = n.Value
+			node = n.Value
+		case *ast.TagNode:
+			node = n.Value
+		case *ast.AliasNode:
+			if node = r.anchors[n.Value.String()]; node == nil {
+				return nil, fmt.Errorf("%d: unknown alias *%s", n.GetToken().Position.Line, n.Value)
+			}
+		default:
+			return node, nil
+		}
+	}
+	return nil, fmt.Errorf("%d: aliases within aliases", node.GetToken().Position.Line)
 }
 
 // YAML returns the whole scenario as a file that Parse reads back.

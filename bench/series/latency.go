@@ -6,7 +6,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
-	"lorasim/sim"
 )
 
 // Quantiles is the number of steps of a latency's quantiles: those for the
@@ -26,9 +25,9 @@ func NewLatencies() *Latencies {
 	return &Latencies{E2E: h(), TTFT: h(), TPOT: h()}
 }
 
-// Add enters a request. One that failed, and what a request does not have, do
+// Done enters a request. One that failed, and what a request does not have, do
 // not count.
-func (l *Latencies) Add(r *record.Request) {
+func (l *Latencies) Done(r *record.Request) {
 	if r.Status != record.OK {
 		return
 	}
@@ -58,22 +57,3 @@ func QuantilesOf(h *result.Histogram) []float64 {
 	}
 	return qs
 }
-
-// Observe returns an observer that adds every request to l and hands all it
-// sees to next.
-func (l *Latencies) Observe(next record.Observer) record.Observer {
-	return &latencyObserver{Observer: next, l: l}
-}
-
-type latencyObserver struct {
-	record.Observer
-	l *Latencies
-}
-
-func (o *latencyObserver) Done(r *record.Request) {
-	o.l.Add(r)
-	o.Observer.Done(r)
-}
-
-// Plan implements sim.PlanObserver for the next observer.
-func (o *latencyObserver) Plan(p *sim.PlanRecord) { sim.PassPlan(o.Observer, p) }

@@ -13,18 +13,18 @@ const Buckets = 512
 
 // Recorder records a simulated run: give [Recorder.Watching] to the scenario.
 type Recorder struct {
-	record.Observer // the next one
-	clock           clock
-	workers         []workerSums
-	adapters        []trace.Adapter
-	place           *placer
-	series          Series
-	lat             *Latencies
-	end             tick.Ticks
-	begun           bool
+	clock    clock
+	workers  []workerSums
+	adapters []trace.Adapter
+	place    *placer
+	series   Series
+	lat      *Latencies
+	end      tick.Ticks
+	begun    bool
 }
 
 var (
+	_ sim.DoneObserver = (*Recorder)(nil)
 	_ sim.Watcher      = (*Recorder)(nil)
 	_ sim.PlanObserver = (*Recorder)(nil)
 )
@@ -47,8 +47,8 @@ func (r *Recorder) addWorkers(n int) {
 }
 
 // Watching is the Watch function of scenario.RunOptions.
-func (r *Recorder) Watching(next record.Observer, adapters []trace.Adapter) record.Observer {
-	r.Observer, r.adapters = next, adapters
+func (r *Recorder) Watching(adapters []trace.Adapter) any {
+	r.adapters = adapters
 	r.series.ByAdapter = make([]AdapterLoad, len(adapters)+1)
 	return r
 }
@@ -103,15 +103,13 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	r.series.thin()
 	r.series.Plans = append(r.series.Plans, newPlan(p))
-	sim.PassPlan(r.Observer, p)
 }
 
-// Done implements record.Observer.
+// Done implements sim.DoneObserver.
 func (r *Recorder) Done(q *record.Request) {
-	r.lat.Add(q)
+	r.lat.Done(q)
 	r.series.count(q)
 	r.end = max(r.end, ticks(q.Finish))
-	r.Observer.Done(q)
 }
 
 // count enters a request into the sums of its adapter.

@@ -20,7 +20,7 @@ func FromRecords(rs []record.Request, adapters []trace.Adapter) *Series {
 	var points []point
 	for i := range rs {
 		q := &rs[i]
-		r.lat.Add(q)
+		r.lat.Done(q)
 		r.series.count(q)
 		r.end = max(r.end, ticks(q.Finish))
 		if q.WorkerLast < 0 || q.WorkerLast >= maxWorkers || !(q.Finish >= q.Sent) {

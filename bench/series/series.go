@@ -2,7 +2,7 @@
 // length and running requests of each worker, which adapters lie where, the
 // plans that were made, and the latencies. Reports draw their pictures from it.
 //
-//	rec := series.NewRecorder(workers, adapters)
+//	rec := series.NewRecorder(workers)
 //	res, err := sc.Simulate(ctx, scenario.RunOptions{Watch: rec.Watching})
 //	run := rec.Series()
 //

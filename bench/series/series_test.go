@@ -3,6 +3,7 @@ package series
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,12 +18,20 @@ import (
 
 func simulate(t *testing.T, sc scenario.Scenario) (*Series, []record.Request) {
 	t.Helper()
-	rec := NewRecorder(sc.Cluster.NumWorkers)
+	rec := NewRecorder(workers(sc))
 	res, err := sc.Simulate(t.Context(), scenario.RunOptions{Watch: rec.Watching, KeepRecords: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rec.Series(), res.Records
+}
+
+func workers(sc scenario.Scenario) int {
+	n, err := sc.Workers()
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 func total(s *Series, values func(Worker) []float64) float64 {
@@ -43,7 +52,7 @@ func TestTimeInSystem(t *testing.T) {
 		sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = policy, 1500, 14
 		sc.Cluster.MaxLoadedLoras = 12
 		s, rs := simulate(t, sc)
-		if len(s.Workers) != sc.Cluster.NumWorkers || len(s.Workers[0].Queued) > Buckets || len(s.Workers[0].Queued) < Buckets/2 {
+		if len(s.Workers) != workers(sc) || len(s.Workers[0].Queued) > Buckets || len(s.Workers[0].Queued) < Buckets/2 {
 			t.Fatalf("%s: %d workers, %d buckets", policy, len(s.Workers), len(s.Workers[0].Queued))
 		}
 		stays, last := 0.0, 0.0
@@ -65,8 +74,10 @@ func TestTimeInSystem(t *testing.T) {
 	}
 }
 
-// Where adapters lie: never more of them on a worker than fit, and for every
-// request its adapter is in a slot of its worker while it ends there.
+// Where adapters lie: never more in slots than there are. More than fit into host
+// memory only where requests need every one of them. For every request its
+// adapter is in a slot of its worker at its last decode step; before, a prefill
+// step may take the slot for a while.
 func TestPlacement(t *testing.T) {
 	sc := scenario.Default()
 	sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = "affinity-spill", 800, 12
@@ -76,15 +87,32 @@ func TestPlacement(t *testing.T) {
 	if s.Placement == nil || len(s.Placement.GPU) != n*len(s.Workers) || s.Placement.Resolution != 0 {
 		t.Fatal("no placement")
 	}
+	// The client sees an end some ms after the worker: 12 in this profile.
+	const overhead, blink = 0.012, 0.001
+	over := 0
 	for w := range s.Workers {
-		for _, at := range []float64{0.1, 10.001, s.End / 2, s.End - 0.01} {
+		for at := 0.1; at < s.End; at += 0.977 {
 			if k := count(s.Placement.GPU[w*n:(w+1)*n], at); k > 4 {
 				t.Errorf("worker %d at %v: %d adapters in 4 slots", w, at, k)
 			}
-			if k := count(s.Placement.Host[w*n:(w+1)*n], at); k > 10 {
-				t.Errorf("worker %d at %v: %d adapters in memory for 10", w, at, k)
+			if count(s.Placement.Host[w*n:(w+1)*n], at) <= 10 {
+				continue
+			}
+			over++
+			for a, stays := range s.Placement.Host[w*n : (w+1)*n] {
+				if there(stays, at) && !slices.ContainsFunc(rs, func(r record.Request) bool {
+					return int(r.Adapter) == a && int(r.WorkerLast) == w && r.Sent <= at && at < r.Finish
+				}) {
+					t.Errorf("worker %d at %v: adapter %d is one of more than 10 in memory, and nobody's", w, at, a)
+				}
 			}
 		}
+		if k := count(s.Placement.Host[w*n:(w+1)*n], s.End-blink); k > 10 {
+			t.Errorf("worker %d ends with %d adapters in memory for 10", w, k)
+		}
+	}
+	if over == 0 {
+		t.Error("requests never need more adapters than fit into memory")
 	}
 	checked := 0
 	for i := range rs {
@@ -93,12 +121,8 @@ func TestPlacement(t *testing.T) {
 			continue
 		}
 		checked++
-		mid := r.Finish - 0.1*(r.Finish-r.FirstToken) - 0.01
-		if mid <= r.FirstToken {
-			continue
-		}
-		if !there(s.Placement.GPU[int(r.WorkerLast)*n+int(r.Adapter)], mid) {
-			t.Fatalf("request %d runs at %v without its adapter %d on worker %d", r.ID, mid, r.Adapter, r.WorkerLast)
+		if last := r.Finish - overhead - blink; !there(s.Placement.GPU[int(r.WorkerLast)*n+int(r.Adapter)], last) {
+			t.Fatalf("request %d runs at %v without its adapter %d on worker %d", r.ID, last, r.Adapter, r.WorkerLast)
 		}
 	}
 	if checked < 700 {
@@ -231,10 +255,10 @@ func TestPlansAreBounded(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	l := NewLatencies()
 	for i := 1; i <= 1000; i++ {
-		l.Add(&record.Request{Sent: 1, FirstToken: 1.05, Finish: 1 + float64(i)/100, Output: 11})
+		l.Done(&record.Request{Sent: 1, FirstToken: 1.05, Finish: 1 + float64(i)/100, Output: 11})
 	}
-	l.Add(&record.Request{Sent: 1, Finish: 900, Status: record.Failed})
-	l.Add(&record.Request{Sent: 1, FirstToken: math.NaN(), Finish: 2, Output: 1})
+	l.Done(&record.Request{Sent: 1, Finish: 900, Status: record.Failed})
+	l.Done(&record.Request{Sent: 1, FirstToken: math.NaN(), Finish: 2, Output: 1})
 	for i, q := range QuantilesOf(l.E2E) {
 		if want := 10000 * float64(i) / Quantiles; math.Abs(q-want) > 0.005*want+21 {
 			t.Errorf("quantile %d is %v ms, expected %v", i, q, want)
@@ -257,7 +281,7 @@ func BenchmarkRecorder(b *testing.B) {
 			for b.Loop() {
 				o := scenario.RunOptions{}
 				if watch {
-					o.Watch = NewRecorder(sc.Cluster.NumWorkers).Watching
+					o.Watch = NewRecorder(workers(sc)).Watching
 				}
 				if _, err := sc.Simulate(b.Context(), o); err != nil {
 					b.Fatal(err)

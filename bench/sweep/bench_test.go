@@ -13,11 +13,11 @@ func BenchmarkCell(b *testing.B) {
 	s := &Spec{Scenario: scenario.Default(), SeedCount: 1}
 	s.Scenario.Workload.NumPrompts, s.Scenario.Workload.NumAdapters = 20_000, 64
 	s.Scenario.Workload.RequestRate, s.Scenario.Cluster.NumWorkers = 20, 8
-	m, err := s.Plan()
+	m, err := s.Plan(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	in, err := s.Scenario.OpenWorkload(nil)
+	in, err := s.Scenario.OpenWorkload(b.Context(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Plan(); err != nil {
+		if _, err := s.Plan(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,14 +9,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/sweep/frame"
 	"lorasim/internal/atomicfile"
-	"lorasim/internal/record"
 	"lorasim/trace"
 )
 
@@ -49,7 +47,7 @@ func (m *Manifest) simulate(ctx context.Context, c *Cell, input *scenario.Input)
 	lat := series.NewLatencies()
 	res, err := sc.Simulate(ctx, scenario.RunOptions{
 		SLO: m.SLO(), Input: input,
-		Watch: func(next record.Observer, _ []trace.Adapter) record.Observer { return lat.Observe(next) },
+		Watch: func([]trace.Adapter) any { return lat },
 	})
 	if err != nil {
 		return nil, err
@@ -59,7 +57,7 @@ func (m *Manifest) simulate(ctx context.Context, c *Cell, input *scenario.Input)
 
 func cellFrame(c *Cell, res *result.Result, lat *series.Latencies) *frame.Frame {
 	f := frame.New("name", frame.Text, "i", frame.Int, "value", frame.Float)
-	f.Meta = [][2]string{{hashKey, c.Hash}, {"lorasim.index", strconv.Itoa(c.Index)}, {"lorasim.schema", Schema}}
+	f.Meta = [][2]string{{hashKey, c.Hash}, {"lorasim.schema", Schema}}
 	for _, v := range Values(res) {
 		f.Append(v.Name, 0, v.Value)
 	}
@@ -119,7 +117,7 @@ func (r *CellResult) Value(name string) float64 {
 // parseCell reads what a cell's table holds.
 func parseCell(f *frame.Frame, hash string) (*CellResult, error) {
 	if got := f.MetaValue(hashKey); got != hash {
-		return nil, fmt.Errorf("belongs to another sweep (cell %q, expected %q)", got, hash)
+		return nil, fmt.Errorf("belongs to another cell (%q, expected %q)", got, hash)
 	}
 	names, err := f.Column("name", frame.Text)
 	if err != nil {
@@ -173,24 +171,35 @@ type failure struct {
 	Error string `json:"error"`
 }
 
+// The files of a cell are named by its hash: it stays as a sweep grows, while the
+// index does not.
 func (d *Dir) cellPath(c *Cell) string {
-	return filepath.Join(d.Path, cellsDir, fmt.Sprintf("%06d.parquet", c.Index))
+	return filepath.Join(d.Path, cellsDir, c.Hash+".parquet")
 }
 
 func (d *Dir) failurePath(c *Cell) string {
-	return filepath.Join(d.Path, cellsDir, fmt.Sprintf("%06d.failed.json", c.Index))
+	return filepath.Join(d.Path, cellsDir, c.Hash+".failed.json")
 }
+
+// ErrBroken is an error of [Dir.ReadCell]: the file is there, but not what it
+// should be. Running the sweep again replaces it.
+var ErrBroken = errors.New("broken file of a cell")
 
 // ReadCell reads the file of a cell; fs.ErrNotExist if it has not run.
 func (d *Dir) ReadCell(c *Cell) (*CellResult, error) {
 	path := d.cellPath(c)
 	f, err := frame.ReadFile(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	r, err := parseCell(f, c.Hash)
+	var r *CellResult
+	if err == nil {
+		if r, err = parseCell(f, c.Hash); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return r, nil
 }
@@ -203,27 +212,23 @@ const (
 	Missing State = iota
 	Done
 	Failed
+	Broken // there is a file, but it cannot be read
 )
 
-// state looks for the file of a cell; a failure's message comes with it.
-func (d *Dir) state(c *Cell) (State, string, error) {
-	if _, err := os.Stat(d.cellPath(c)); err == nil {
-		return Done, "", nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return Missing, "", err
+// look reads the file of a cell; a message comes with those failed and broken.
+func (d *Dir) look(c *Cell) (State, *CellResult, string) {
+	r, err := d.ReadCell(c)
+	if err == nil {
+		return Done, r, ""
 	}
-	data, err := os.ReadFile(d.failurePath(c))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Missing, "", nil
-	}
-	if err != nil {
-		return Missing, "", err
+	if !errors.Is(err, fs.ErrNotExist) {
+		return Broken, nil, err.Error()
 	}
 	var f failure
-	if err := json.Unmarshal(data, &f); err != nil || f.Hash != c.Hash {
-		return Missing, "", nil // of another sweep, or nonsense: run it again
+	if data, err := os.ReadFile(d.failurePath(c)); err != nil || json.Unmarshal(data, &f) != nil || f.Hash != c.Hash {
+		return Missing, nil, "" // or nonsense: run it again
 	}
-	return Failed, f.Error, nil
+	return Failed, nil, f.Error
 }
 
 func (d *Dir) writeFailure(c *Cell, failed error) error {

@@ -17,10 +17,27 @@ type Dir struct {
 	*Manifest
 }
 
-// Create puts a planned sweep into a folder. If the folder holds the same sweep
-// already, that is gone on with; if it holds another one, that is an error.
+// Create puts a planned sweep into a folder. If the folder holds a sweep already
+// that differs in policies, seeds and values alone, that is gone on with: the
+// manifest then has those of both, and cells that are done stay so. If it holds
+// another one, that is an error that tells what differs.
 func Create(path string, m *Manifest) (*Dir, error) {
-	if err := m.write(path); err != nil {
+	if err := m.moveTo(path); err != nil {
+		return nil, err
+	}
+	if IsDir(path) {
+		old, err := Open(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.grow(old.Manifest); err != nil {
+			return nil, fmt.Errorf("%s holds another sweep: %w; choose another folder, or remove it to begin again", path, err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(path, cellsDir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := m.save(); err != nil {
 		return nil, err
 	}
 	return &Dir{path, m}, nil
@@ -40,7 +57,22 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.dir = path
 	return &Dir{path, m}, nil
+}
+
+// writable makes sure, before anything is run, that results can be written.
+func (d *Dir) writable() error {
+	for _, dir := range []string{d.Path, filepath.Join(d.Path, cellsDir)} {
+		f, err := os.CreateTemp(dir, ".writable.*.tmp")
+		if err != nil {
+			return fmt.Errorf("the sweep's folder cannot be written to: %w", err)
+		}
+		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // IsDir says whether path is a folder with a sweep.
@@ -51,17 +83,17 @@ func IsDir(path string) bool {
 
 // Status is how far a sweep is.
 type Status struct {
-	Name    string        `json:"name"`
-	Hash    string        `json:"hash"`
-	Cells   int           `json:"cells"`
-	Done    int           `json:"done"`
-	Missing int           `json:"missing"`
-	Failed  []FailedCell  `json:"failed"`
-	left    []int         // missing cells, in order
-	known   map[int]State // by index
+	Name    string       `json:"name"`
+	Hash    string       `json:"hash"`
+	Cells   int          `json:"cells"`
+	Done    int          `json:"done"`
+	Missing int          `json:"missing"`
+	Failed  []FailedCell `json:"failed"`
+	Broken  []FailedCell `json:"broken"` // their files cannot be read; they run again
+	left    []int        // missing cells, in order
 }
 
-// FailedCell names a cell that failed and why.
+// FailedCell names a cell that failed, or whose file is broken, and why.
 type FailedCell struct {
 	Index int    `json:"index"`
 	What  string `json:"cell"`
@@ -69,26 +101,28 @@ type FailedCell struct {
 }
 
 // Status looks at the files of the sweep.
-func (d *Dir) Status() (*Status, error) {
-	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, known: map[int]State{}}
+func (d *Dir) Status() *Status { return d.survey(func(int, *CellResult) {}) }
+
+// survey is Status; done is given what the cells hold that are done.
+func (d *Dir) survey(done func(i int, r *CellResult)) *Status {
+	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, Broken: []FailedCell{}}
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		state, message, err := d.state(c)
-		if err != nil {
-			return nil, err
-		}
-		s.known[i] = state
+		state, r, message := d.look(c)
 		switch state {
 		case Done:
 			s.Done++
+			done(i, r)
 		case Failed:
 			s.Failed = append(s.Failed, FailedCell{i, d.Describe(c), message})
+		case Broken:
+			s.Broken = append(s.Broken, FailedCell{i, d.Describe(c), message})
 		default:
 			s.Missing++
 			s.left = append(s.left, i)
 		}
 	}
-	return s, nil
+	return s
 }
 
 // Describe names a cell by its settings.

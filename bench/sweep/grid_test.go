@@ -80,7 +80,7 @@ goodput: "ttft:500"
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.Plan()
+	m, err := s.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestParseSpecErrors(t *testing.T) {
 		"seeds: 0":                        "s.yaml:1: seeds: ",
 		"seeds: [1, 1]":                   "given twice",
 		"seeds: some":                     "whole number",
-		"scenario:\n  cluster:\n    n: 1": `s.yaml: scenario: line 3: unknown key "n"`,
+		"scenario:\n  cluster:\n    n: 1": `s.yaml:3: unknown key "n"`,
 		"scenario: 5":                     "expected keys and values",
 		"a: {":                            "s.yaml",
 	} {
@@ -133,14 +133,14 @@ func TestPlanErrors(t *testing.T) {
 		"baseline: p2c":                                 "unknown baseline",
 		"goodput: fast":                                 "goodput: ",
 		"policies: [statc]":                             `did you mean "static"`,
-		"set: {popularity: [zipf, zpf]}":                "workload.popularity zpf: ",
-		"set: {head_of_line: [block, jump]}":            "cluster.head_of_line jump: ",
-		"set: {num_workers: [0]}":                       "num_workers is 0",
+		"set: {popularity: [zipf, zpf]}":                `workload.popularity: popularity "zpf"`,
+		"set: {head_of_line: [block, jump]}":            `cluster.head_of_line: unknown value "jump"`,
+		"set: {num_workers: [-1]}":                      `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
 		"seeds: 100000\nset: {request_rate: '1:100:1'}": "more than 1000000 cells",
 	} {
 		s, err := ParseSpec([]byte(text), "s.yaml")
 		if err == nil {
-			_, err = s.Plan()
+			_, err = s.Plan(t.Context())
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
@@ -187,7 +187,7 @@ func FuzzParseSpec(f *testing.F) {
 }
 
 func FuzzReadManifest(f *testing.F) {
-	f.Add([]byte(`{"schema":"lorasim.sweep/1","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
+	f.Add([]byte(`{"schema":"lorasim.sweep/2","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := ReadManifest(data, "m.json")
 		if err == nil && len(m.Cells) == 0 {
@@ -211,7 +211,7 @@ func TestNamedScenarios(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		m, err := s.Plan()
+		m, err := s.Plan(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", f, err)
 			continue

@@ -2,14 +2,16 @@ package sweep
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
@@ -18,9 +20,10 @@ import (
 )
 
 // Schema names the version of the manifest and of the files of cells.
-const Schema = "lorasim.sweep/1"
+const Schema = "lorasim.sweep/2"
 
-// Manifest is a sweep written out. It never changes once it is made.
+// Manifest is a sweep written out. Once it is in a folder it may grow, see
+// [Create], but what a cell is never changes.
 type Manifest struct {
 	Schema   string        `json:"schema"`
 	Name     string        `json:"name"`
@@ -36,6 +39,10 @@ type Manifest struct {
 	Cells    []Cell        `json:"cells"`
 
 	base scenario.Scenario
+	// dir is the folder that relative paths in the fields above are from; "":
+	// the working directory, as long as the sweep has no folder.
+	dir         string
+	anyBaseline bool // nobody asked for Baseline
 }
 
 // Cell is one run of a sweep.
@@ -50,30 +57,27 @@ type Cell struct {
 // Plan writes a spec out: its cells in the order of the axes (the first varies
 // slowest), then the policies, then the seeds. It checks what can be checked
 // without running anything.
-func (s *Spec) Plan() (*Manifest, error) {
+func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	spec := *s
 	if err := spec.complete(); err != nil {
 		return nil, err
 	}
-	text, err := spec.Scenario.YAML()
-	if err != nil {
-		return nil, err
-	}
 	m := &Manifest{
-		Schema: Schema, Name: spec.Name, About: spec.About, Scenario: string(text), Axes: spec.Axes,
+		Schema: Schema, Name: spec.Name, About: spec.About, Axes: spec.Axes,
 		Policies: spec.Policies, Seeds: spec.Seeds, Baseline: spec.Baseline, Goodput: spec.Goodput,
-		base: spec.Scenario,
+		base: spec.Scenario, anyBaseline: s.Baseline == "",
 	}
 	if m.Axes == nil {
 		m.Axes = []Axis{}
 	}
-	if err := m.check(); err != nil {
+	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
+	var err error
 	if m.Inputs, err = m.fingerprints(); err != nil {
 		return nil, err
 	}
-	if err := m.addCells(); err != nil {
+	if err := m.write(); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -81,10 +85,11 @@ func (s *Spec) Plan() (*Manifest, error) {
 
 // check tries every policy, and every value of every axis, in one cell each, so
 // that a wrong one is found now and not in the middle of the sweep.
-func (m *Manifest) check() error {
+func (m *Manifest) check(ctx context.Context) error {
+	first := map[string]*trace.Workload{}
 	try := func(policy, key, value string) error {
 		sc := m.base
-		sc.Routing.Policy = policy
+		sc.Seed, sc.Routing.Policy = m.Seeds[0], policy
 		for _, a := range m.Axes {
 			v := a.Values[0]
 			if a.Key == key {
@@ -94,7 +99,15 @@ func (m *Manifest) check() error {
 				return err
 			}
 		}
-		return checkScenario(&sc)
+		k := workloadKey(&sc)
+		if first[k] == nil {
+			w, err := sc.First(ctx)
+			if err != nil {
+				return err
+			}
+			first[k] = w
+		}
+		return sc.Check(ctx, first[k])
 	}
 	for _, p := range m.Policies {
 		if err := try(p, "", ""); err != nil {
@@ -102,7 +115,7 @@ func (m *Manifest) check() error {
 		}
 	}
 	for _, a := range m.Axes {
-		for _, v := range a.Values {
+		for _, v := range a.Values[1:] { // the first one was tried with the policies
 			if err := try(m.Policies[0], a.Key, v); err != nil {
 				return fmt.Errorf("%s %s: %w", a.Key, v, err)
 			}
@@ -111,35 +124,31 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// checkScenario builds what needs no file: workers, router, and the workload
-// where it is generated.
-func checkScenario(sc *scenario.Scenario) error {
-	ps, err := sc.Profiles()
-	w := &sc.Workload
-	if err != nil || w.File != "" {
+// write writes out what follows from the settings: the text of the scenario,
+// the cells, the hash.
+func (m *Manifest) write() error {
+	text, err := m.base.YAML()
+	if err != nil {
 		return err
 	}
-	adapters := trace.Names(max(w.NumAdapters, 1), nil)
-	if !w.UseTrace && w.TraceName == "" && w.TracePath == "" && w.TraceHistogram == "" {
-		in, err := sc.OpenWorkload(nil)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		adapters = in.Adapters()
-	} else if w.NumAdapters == 0 {
-		return nil // the trace tells
-	}
-	_, err = sc.Router(ps, adapters)
-	return err
+	m.Scenario, m.Cells = string(text), nil
+	slices.SortFunc(m.Inputs, func(a, b Fingerprint) int { // in no order of paths, which differ by folder
+		return cmp.Or(strings.Compare(a.SHA256, b.SHA256), strings.Compare(a.Path, b.Path))
+	})
+	return m.addCells()
 }
 
 func (m *Manifest) addCells() error {
 	at := make([]int, len(m.Axes))
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n%s\n%s\n", Schema, m.Goodput, m.Baseline)
+	content := map[string]string{} // instead of paths, which differ by folder
 	for _, in := range m.Inputs {
-		fmt.Fprintf(sum, "%q %s\n", in.Path, in.SHA256)
+		content[in.Path] = "sha256:" + in.SHA256
+	}
+	byContent := func(path string) string { return cmp.Or(content[path], path) }
+	fmt.Fprintf(sum, "%s\n%s\n%s\n", Schema, m.Goodput, mapPolicy(m.Baseline, byContent))
+	for _, in := range m.Inputs {
+		fmt.Fprintln(sum, in.SHA256)
 	}
 	for {
 		values := make([]string, len(at))
@@ -149,11 +158,11 @@ func (m *Manifest) addCells() error {
 		for _, p := range m.Policies {
 			for _, seed := range m.Seeds {
 				c := Cell{Index: len(m.Cells), Seed: seed, Policy: p, Values: values}
-				sc, err := m.ScenarioOf(&c)
+				sc, err := m.stored(&c)
 				if err != nil {
 					return err
 				}
-				c.Hash = m.hash(sc)
+				c.Hash = m.hash(sc, byContent)
 				fmt.Fprintln(sum, c.Hash)
 				m.Cells = append(m.Cells, c)
 			}
@@ -178,6 +187,15 @@ func next(at []int, axes []Axis) bool {
 
 // ScenarioOf returns the scenario of a cell.
 func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
+	sc, err := m.stored(c)
+	if err == nil && m.dir != "" {
+		sc.MapPaths(scenario.In(m.dir))
+	}
+	return sc, err
+}
+
+// stored is the scenario of a cell with the paths of the manifest.
+func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 	sc := m.base
 	sc.Seed, sc.Routing.Policy = c.Seed, c.Policy
 	for i, a := range m.Axes {
@@ -192,12 +210,15 @@ func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
 	return &sc, nil
 }
 
-// hash identifies what a cell's result depends on.
-func (m *Manifest) hash(sc *scenario.Scenario) string {
+// hash identifies what a cell's result depends on; byContent replaces the names
+// of files by their hashes.
+func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n", Schema, m.Goodput)
+	own := *sc
+	own.MapPaths(byContent)
 	for _, f := range fields {
-		fmt.Fprintf(&b, "%s=%q\n", f.Key, f.Get(sc))
+		fmt.Fprintf(&b, "%s=%q\n", f.Key, f.Get(&own))
 	}
 	sum := sha256.Sum256(b.Bytes())
 	return hex.EncodeToString(sum[:16])
@@ -223,27 +244,19 @@ func (m *Manifest) SLO() result.SLO {
 
 const manifestFile = "manifest.json"
 
-// write writes the manifest into a folder, or makes sure that the one there is
-// the same.
-func (m *Manifest) write(dir string) error {
+// save writes the manifest into its folder, unless it is there.
+func (m *Manifest) save() error {
 	data, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, manifestFile)
-	switch old, err := os.ReadFile(path); {
-	case err == nil && bytes.Equal(old, append(data, '\n')):
+	data = append(data, '\n')
+	path := filepath.Join(m.dir, manifestFile)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
-	case err == nil:
-		return fmt.Errorf("%s holds another sweep: choose another folder, or remove it to begin again", dir)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(dir, cellsDir), 0o755); err != nil {
-		return err
 	}
 	return atomicfile.Write(path, func(f *atomicfile.File) error {
-		_, err := f.Write(append(data, '\n'))
+		_, err := f.Write(data)
 		return err
 	})
 }

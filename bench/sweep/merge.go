@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,8 +27,9 @@ type Tables struct {
 	Table *frame.Frame
 	// Points are the rows of Table in another form.
 	Points  []Point
-	Metrics []string // names of all numbers
-	Left    int      // cells left out
+	Metrics []string     // names of all numbers
+	Left    int          // cells left out
+	Broken  []FailedCell // those of them whose files are broken
 }
 
 // Point is one combination of settings and policy.
@@ -35,6 +37,10 @@ type Point struct {
 	Values  []string // of the axes
 	Policy  string
 	Metrics []Metric
+	Left    float64 // share of the requests that did not complete; NaN: not known
+	// Apart: not all requests completed, and not the same ones as elsewhere in
+	// the sweep, so that latencies are not comparable.
+	Apart bool
 }
 
 // Metric is one number over the seeds of a point.
@@ -45,6 +51,15 @@ type Metric struct {
 	Diff Estimate
 	// Base is the mean of the baseline.
 	Base float64
+	// Apart: the baseline completed other requests, so that Diff compares
+	// latencies of different requests.
+	Apart bool
+}
+
+// Clear says that the difference to the baseline is comparable and its interval
+// excludes 0.
+func (m *Metric) Clear() bool {
+	return !m.Apart && m.Diff.N > 1 && (m.Diff.Low > 0 || m.Diff.High < 0)
 }
 
 // Metric finds a metric of a point by name; false if it has none.
@@ -58,8 +73,8 @@ func (p *Point) Metric(name string) (Metric, bool) {
 }
 
 // Merge reads all cells and writes the tables cells.csv, .jsonl and .parquet
-// and table.csv, .jsonl and .parquet. Cells that are missing or failed are an
-// error unless o.Partial is set.
+// and table.csv, .jsonl and .parquet. Cells that are missing, failed or broken
+// are an error unless o.Partial is set.
 func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	t, err := d.Tables(o)
 	if err != nil {
@@ -89,38 +104,30 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 	if err := suggestIn("baseline", o.Baseline, d.Policies); err != nil {
 		return nil, err
 	}
-	results, left, err := d.readAll(o.Partial)
+	results, status, err := d.readAll(o.Partial)
 	if err != nil {
 		return nil, err
 	}
 	names := metricNames(results)
-	t := &Tables{Left: left, Metrics: names, Cells: d.cellsFrame(results, names)}
+	t := &Tables{Left: status.Cells - status.Done, Broken: status.Broken, Cells: d.cellsFrame(results, names)}
+	names = slices.DeleteFunc(names, Hidden)
+	t.Metrics = names
 	t.Points = d.points(results, names, o.Baseline)
 	t.Table = d.tableFrame(t.Points, o.Baseline)
 	return t, nil
 }
 
 // readAll reads the cells by index; those left out are nil.
-func (d *Dir) readAll(partial bool) (results []*CellResult, left int, err error) {
-	status, err := d.Status()
-	if err != nil {
-		return nil, 0, err
-	}
-	if left = status.Missing + len(status.Failed); left > 0 && !partial {
-		return nil, 0, &IncompleteError{status}
-	}
-	if left == len(d.Cells) {
-		return nil, 0, fmt.Errorf("%s: no cell has run yet", d.Path)
-	}
+func (d *Dir) readAll(partial bool) (results []*CellResult, status *Status, err error) {
 	results = make([]*CellResult, len(d.Cells))
-	for i := range d.Cells {
-		if status.known[i] == Done {
-			if results[i], err = d.ReadCell(&d.Cells[i]); err != nil {
-				return nil, 0, err
-			}
-		}
+	status = d.survey(func(i int, r *CellResult) { results[i] = r })
+	if status.Done < status.Cells && !partial {
+		return nil, nil, &IncompleteError{status}
 	}
-	return results, left, nil
+	if status.Done == 0 {
+		return nil, nil, fmt.Errorf("%s: no cell has run yet", d.Path)
+	}
+	return results, status, nil
 }
 
 // IncompleteError says which cells a merge lacks.
@@ -131,6 +138,9 @@ func (e *IncompleteError) Error() string {
 	fmt.Fprintf(&b, "%d of %d cells are done", e.Done, e.Cells)
 	if e.Missing > 0 {
 		fmt.Fprintf(&b, ", %d are missing (the first is %d)", e.Missing, e.left[0])
+	}
+	if n := len(e.Broken); n > 0 {
+		fmt.Fprintf(&b, ", %d must run again (cell %d: %s)", n, e.Broken[0].Index, e.Broken[0].Error)
 	}
 	if n := len(e.Failed); n > 0 {
 		fmt.Fprintf(&b, ", %d failed (cell %d: %s)", n, e.Failed[0].Index, e.Failed[0].Error)
@@ -243,14 +253,17 @@ func (d *Dir) points(results []*CellResult, names []string, baseline string) []P
 		}
 	}
 	var points []Point
+	apart := differing(results, seeds)
 	for first := 0; first < len(results); first += seeds * policies {
 		for p, policy := range d.Policies {
 			at := first + p*seeds
-			pt := Point{Values: d.Cells[at].Values, Policy: policy}
+			own, theirs := results[at:at+seeds], results[first+base*seeds:first+(base+1)*seeds]
+			all := CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean })
+			pt := Point{Values: d.Cells[at].Values, Policy: policy, Left: all.Left(), Apart: slices.Contains(apart[at:at+seeds], true)}
+			same := samePairs(own, theirs)
 			for _, n := range names {
-				xs := column(results[at:at+seeds], n)
-				bs := column(results[first+base*seeds:first+(base+1)*seeds], n)
-				m := Metric{Name: n, Estimate: Mean(xs), Base: Mean(bs).Mean}
+				xs, bs := column(own, n), column(theirs, n)
+				m := Metric{Name: n, Estimate: Mean(xs), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
 				m.Diff = Mean(nil)
 				if p != base {
 					m.Diff = Paired(xs, bs)
@@ -287,6 +300,7 @@ func (d *Dir) tableFrame(points []Point, baseline string) *frame.Frame {
 		{"policy", frame.Text}, {"metric", frame.Text}, {"n", frame.Int}, {"mean", frame.Float}, {"std", frame.Float},
 		{"ci95_low", frame.Float}, {"ci95_high", frame.Float}, {"baseline", frame.Text}, {"diff_n", frame.Int},
 		{"diff_mean", frame.Float}, {"diff_ci95_low", frame.Float}, {"diff_ci95_high", frame.Float}, {"ratio", frame.Float},
+		{"comparable", frame.Text}, // with the baseline: both completed the same requests
 	} {
 		f.Add(c.name, c.kind)
 	}
@@ -297,9 +311,16 @@ func (d *Dir) tableFrame(points []Point, baseline string) *frame.Frame {
 				ratio = m.Mean / m.Base
 			}
 			row := append(d.row(p.Values), p.Policy, m.Name, m.N, m.Mean, m.Std, m.Low, m.High, baseline, m.Diff.N,
-				m.Diff.Mean, m.Diff.Low, m.Diff.High, ratio)
+				m.Diff.Mean, m.Diff.Low, m.Diff.High, ratio, yesNo(!m.Apart))
 			f.Append(row...)
 		}
 	}
 	return f
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -54,6 +55,8 @@ type RunOptions struct {
 	// Progress is told of the cells of this run: those done so far, those that
 	// failed among them, and all. One call at a time.
 	Progress func(done, failed, total int)
+	// Warn is told of each cell whose file is broken, before any cell runs.
+	Warn func(message string)
 }
 
 // Summary is what a run did.
@@ -69,7 +72,7 @@ type Summary struct {
 // of one folder at a time. An error means that the sweep cannot go on; what is
 // done stays done.
 func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
-	if err := d.checkInputs(); err != nil {
+	if err := errors.Join(d.checkInputs(), d.writable()); err != nil {
 		return nil, err
 	}
 	sum := &Summary{}
@@ -126,14 +129,16 @@ func (d *Dir) todo(o RunOptions, sum *Summary) ([]*Cell, error) {
 	var todo []*Cell
 	for _, i := range order {
 		c := &d.Cells[i]
-		state, message, err := d.state(c)
+		state, _, message := d.look(c)
 		switch {
-		case err != nil:
-			return nil, err
 		case state == Done:
 			sum.Kept++
 		case state == Failed && !o.Retry:
 			sum.Failed = append(sum.Failed, FailedCell{i, d.Describe(c), message})
+		case state == Broken:
+			if todo = append(todo, c); o.Warn != nil {
+				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", i, d.Describe(c), message))
+			}
 		default:
 			todo = append(todo, c)
 		}

@@ -4,16 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/suggest"
+	"lorasim/internal/yamlerr"
 )
 
 // DefaultSeeds is the number of seeds of a sweep that does not say.
@@ -65,13 +66,21 @@ func (s *Spec) Add(a Axis) error {
 // specKeys are the keys of a sweep file.
 var specKeys = []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"}
 
-// LoadSpec reads a sweep file.
+// LoadSpec reads a sweep file. Relative paths in it are those from the file's
+// folder.
 func LoadSpec(file string) (*Spec, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	return ParseSpec(data, file)
+	s, err := ParseSpec(data, file)
+	if err != nil {
+		return nil, err
+	}
+	in := scenario.In(filepath.Dir(file))
+	s.Scenario.MapPaths(in)
+	s.Axes, s.Policies, s.Baseline = mapPaths(s.Axes, in), mapPolicies(s.Policies, in), mapPolicy(s.Baseline, in)
+	return s, nil
 }
 
 // ParseSpec reads a sweep from YAML; where names the file in errors:
@@ -91,7 +100,7 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	s := &Spec{Scenario: scenario.Default()}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return nil, fmt.Errorf("sweep %s: %s", where, yaml.FormatError(err, false, true))
+		return nil, yamlerr.In(where, err)
 	}
 	if len(f.Docs) != 1 || f.Docs[0].Body == nil {
 		return nil, fmt.Errorf("sweep %s: expected one document with keys and values", where)
@@ -107,8 +116,8 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 			return nil, fmt.Errorf("sweep %s:%d: key %q is given twice", where, line(p.Key), key)
 		}
 		seen[key] = true
-		if err := s.take(key, p.Value); err != nil && key == "scenario" {
-			return nil, fmt.Errorf("sweep %s: %w", where, err) // it names its own line
+		if err := s.take(key, p.Value, where); err != nil && key == "scenario" {
+			return nil, err // it names file and line
 		} else if err != nil {
 			return nil, fmt.Errorf("sweep %s:%d: %w", where, line(p.Key), err)
 		}
@@ -116,7 +125,7 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	return s, nil
 }
 
-func (s *Spec) take(key string, v ast.Node) (err error) {
+func (s *Spec) take(key string, v ast.Node, where string) (err error) {
 	switch key {
 	case "name":
 		s.Name, err = text(v)
@@ -127,7 +136,7 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 	case "goodput":
 		s.Goodput, err = text(v)
 	case "scenario":
-		s.Scenario, err = scenario.ParseNode(v)
+		s.Scenario, err = scenario.ParseNode(v, where)
 		return err
 	case "set":
 		return s.takeAxes(v)

@@ -32,7 +32,7 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []strin
 	for _, a := range d.Axes {
 		head = append(head, a.Leaf())
 	}
-	head = append(head, "policy")
+	head = append(head, "policy", "not completed")
 	for _, n := range metrics {
 		head = append(head, Title(n))
 	}
@@ -41,26 +41,37 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []strin
 		head = append(head, "vs "+baseline)
 	}
 	fmt.Fprintln(tw, strings.Join(head, "\t"))
+	apart := false
 	for _, p := range t.Points {
-		line := append(append([]string(nil), p.Values...), p.Policy)
+		line := append(append([]string(nil), p.Values...), p.Policy, percentLeft(p.Left))
 		for _, n := range metrics {
 			m, ok := p.Metric(n)
 			if !ok {
 				line = append(line, "-")
 				continue
 			}
-			line = append(line, m.Estimate.String())
+			text := m.Estimate.String()
+			if p.Apart && !CountsAll(n) {
+				text += " " + NotComparable
+				apart = true
+			}
+			line = append(line, text)
 		}
 		if compared {
 			m, _ := p.Metric(metrics[0])
 			line = append(line, m.Versus())
+			apart = apart || m.Apart
 		}
 		fmt.Fprintln(tw, strings.Join(line, "\t"))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, d.legend(compared, metrics, baseline))
+	text := d.legend(compared, metrics, baseline)
+	if apart {
+		text += ";\n" + NotComparable + " not comparable: latencies and throughputs are of the requests that completed, here not the same ones"
+	}
+	_, err := fmt.Fprintln(w, text)
 	return err
 }
 
@@ -74,6 +85,9 @@ func (d *Dir) legend(compared bool, metrics []string, baseline string) string {
 	}
 	return text
 }
+
+// NotComparable marks numbers of runs that did not complete the same requests.
+const NotComparable = "≠"
 
 // String prints mean and half interval.
 func (e Estimate) String() string {
@@ -94,9 +108,12 @@ func (m Metric) Versus() string {
 	text := fmt.Sprintf("%+.1f %%", 100*m.Diff.Mean/m.Base)
 	if m.Diff.N > 1 {
 		text += fmt.Sprintf(" ±%.1f", math.Abs(100*m.Diff.Half()/m.Base))
-		if m.Diff.Low > 0 || m.Diff.High < 0 {
-			text += " *"
-		}
+	}
+	switch {
+	case m.Apart:
+		text += " " + NotComparable
+	case m.Clear():
+		text += " *"
 	}
 	return text
 }
@@ -135,11 +152,13 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
 			Mean *float64 `json:"mean"`
 			Low  *float64 `json:"ci95_low"`
 			High *float64 `json:"ci95_high"`
+			Same bool     `json:"comparable"` // both completed the same requests
 		} `json:"diff,omitempty"`
 	}
 	type point struct {
 		Set     map[string]string   `json:"set"`
 		Policy  string              `json:"policy"`
+		Left    *float64            `json:"not_completed_share"`
 		Metrics map[string]estimate `json:"metrics"`
 	}
 	out := struct {
@@ -153,7 +172,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
 		Points   []point  `json:"points"`
 	}{Schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, baseline, []point{}}
 	for _, p := range t.Points {
-		jp := point{Set: map[string]string{}, Policy: p.Policy, Metrics: map[string]estimate{}}
+		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: finite(p.Left), Metrics: map[string]estimate{}}
 		for i, a := range d.Axes {
 			jp.Set[a.Key] = p.Values[i]
 		}
@@ -165,7 +184,8 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
 					Mean *float64 `json:"mean"`
 					Low  *float64 `json:"ci95_low"`
 					High *float64 `json:"ci95_high"`
-				}{m.Diff.N, finite(m.Diff.Mean), finite(m.Diff.Low), finite(m.Diff.High)}
+					Same bool     `json:"comparable"` // both completed the same requests
+				}{m.Diff.N, finite(m.Diff.Mean), finite(m.Diff.Low), finite(m.Diff.High), !m.Apart}
 			}
 			jp.Metrics[m.Name] = e
 		}

@@ -97,7 +97,7 @@ func (r *runner) simulate(ctx context.Context, c *Cell) (f *frame.Frame, err err
 	ws.mu.Unlock()
 	defer ws.release(key, s)
 	if several {
-		s.once.Do(func() { s.load(sc) })
+		s.once.Do(func() { s.load(ctx, sc) })
 	}
 	w, dataset, err := s.loaded()
 	switch {
@@ -125,15 +125,15 @@ func (ws *workloads) release(key string, s *shared) {
 }
 
 // load reads the workload into memory, unless it is too large.
-func (s *shared) load(sc *scenario.Scenario) {
-	w, dataset, err := collect(sc)
+func (s *shared) load(ctx context.Context, sc *scenario.Scenario) {
+	w, dataset, err := collect(ctx, sc)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.w, s.dataset, s.err = w, dataset, err
 }
 
-func collect(sc *scenario.Scenario) (*trace.Workload, string, error) {
-	in, err := sc.OpenWorkload(nil)
+func collect(ctx context.Context, sc *scenario.Scenario) (*trace.Workload, string, error) {
+	in, err := sc.OpenWorkload(ctx, nil)
 	if err != nil {
 		return nil, "", err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"lorasim/internal/yamlerr"
 	"lorasim/trace/lengths"
 )
 
@@ -63,7 +64,7 @@ func LoadGroups(path string) (*Groups, error) {
 func parseGroups(data []byte, where string) (*Groups, error) {
 	g := &Groups{}
 	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %s", where, yaml.FormatError(err, false, true))
+		return nil, yamlerr.In(where, err)
 	}
 	check := func(name string, gr Group) error {
 		if _, err := lengths.Parse(gr.Lengths); err != nil {

@@ -166,7 +166,7 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	}
 	src := lengths.Fill(allAtOnce{n: int64(b.Requests)}.source(), sampler, b.Seed)
 	costs := p.Compile()
-	rt, err := router.New("round-robin", router.Env{Workers: 1, MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch})
+	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch})})
 	if err != nil {
 		return nil, err
 	}

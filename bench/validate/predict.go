@@ -199,6 +199,8 @@ func newPlan(r *Run, hists Histograms, o Options) (*plan, error) {
 		return nil, err
 	}
 	p := *o.Profile
+	p.Engine.ContextOverflow = profile.OverflowIgnore // the fitted lengths go with it
+	p.Engine.HeadOfLine = profile.HeadOfLineBlock     // the measured servers ran sglang 0.5.4 to 0.5.6
 	if r.MaxLoras > 0 {
 		p.Engine.MaxLorasPerBatch = r.MaxLoras
 	}
@@ -263,8 +265,8 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	w := trace.Workload{Adapters: p.adapters, Requests: requests}
 	src := lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(requests), lengthSeed), lengthSeed)
 	rt, err := router.New(p.run.Policy, router.Env{
-		Workers: len(p.costs), Adapters: p.adapters, Seed: lengthSeed, MaxRunning: p.maxRun, Slots: p.slots,
-		Cost: profile.Model{Costs: p.costs[0]},
+		Workers:  router.Alike(len(p.costs), router.Spec{MaxRunning: p.maxRun, Slots: p.slots, Cost: profile.Model{Costs: p.costs[0]}}),
+		Adapters: p.adapters, Seed: lengthSeed,
 	})
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func ReadRuns(in io.Reader, name string) ([]Run, error) {
 		return nil, fmt.Errorf("%s: empty, expected a header line", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: expected CSV with a header line of measured runs: %w", name, err)
 	}
 	header = slices.Clone(header)
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")

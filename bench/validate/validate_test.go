@@ -294,7 +294,7 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"groups: {a: {lengths: nonsense}}":                        "groups.a",
-		"other: {lengths: sharegpt}\nx: 1":                        "unknown field",
+		"other: {lengths: sharegpt}\nx: 1":                        `g.yaml:2: unknown key "x"`,
 		"other: {lengths: sharegpt, first_worker: {azure_v1: 2}}": "first_worker of azure_v1 is 2",
 	} {
 		if _, err := parseGroups([]byte(text), "g.yaml"); err == nil || !strings.Contains(err.Error(), want) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -101,6 +100,10 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	fs.Float64Var(&f.speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time")
 	group(cmd, "Requests", "backend", "disable-ignore-eos", "vocab-size", "extra-request-body", "first-token-timeout",
 		"idle-timeout", "request-timeout", "retries", "grace", "ready-timeout", "worker-time-scale")
+	within(cmd, ">=11 <=1e9", "vocab-size")
+	within(cmd, ">0 <=1e6", "worker-time-scale")
+	within(cmd, ">=0 <=1000", "retries")
+	within(cmd, ">=0", "first-token-timeout", "idle-timeout", "request-timeout", "grace", "ready-timeout")
 	fs.StringVar(&f.records, "records", "", "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)")
 	group(cmd, outputHeading, "records")
 }
@@ -122,12 +125,6 @@ func (f *benchFlags) options(args []string) (live.Options, error) {
 	}
 	if o.Extra, err = extraFields(f.extra); err != nil {
 		return o, fmt.Errorf("--extra-request-body: %w", err)
-	}
-	if !(f.speed > 0 && f.speed <= 1e6) {
-		return o, fmt.Errorf("--worker-time-scale is %v, expected a number above 0, at most 1e6", f.speed)
-	}
-	if f.retries < 0 || f.firstToken < 0 || f.idle < 0 || f.total < 0 || f.grace < 0 || f.ready < 0 {
-		return o, errors.New("--retries and the timeouts must not be negative")
 	}
 	o.Speed, o.RecordsFile, o.KeepRecords = f.speed, f.records, f.out.details
 	o.HonourEOS, o.Vocabulary = f.eos, f.vocab
@@ -179,8 +176,5 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario, o live.Optio
 	if st.Stopped {
 		return cmd.Context().Err()
 	}
-	if n, _ := res.Metrics.Get(result.Completed); n == 0 && st.Sent > 0 {
-		return errors.New("no request succeeded")
-	}
-	return nil
+	return res.NoSuccess()
 }

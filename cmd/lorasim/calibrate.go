@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/validate"
 	"lorasim/internal/record"
+	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 )
 
@@ -34,6 +35,8 @@ type calibrateFlags struct {
 	fitGroups   bool
 	kernels     string
 	kernelsKind string
+
+	vllmRuns, tables string
 }
 
 func newCalibrate() *cobra.Command {
@@ -49,11 +52,15 @@ that the fit has not seen.
 
 It takes one kind of data: per-request records of a live run (most telling, all
 the more with the times of the tokens), closed-loop blocks of serving-benchmark
-logs, a table of measured runs, or kernel timings of the LoRA backends.`,
+logs, a table of measured runs, or kernel timings of the LoRA backends. With
+--vllm-runs it fits the law by distinct adapters of each model of a table of
+measured hours of vLLM to the runs of use calibration and to timings of steps, and
+writes NAME.yaml for each of them into the folder --output.`,
 		Example: `  lorasim calibrate --records run.parquet --profile llama2-7b-24gb --output mine.yaml
   lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
   lorasim calibrate --runs lora_runs.csv --histograms seed_workload.json --folds 4 --output fitted.yaml
-  lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml`,
+  lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml
+  lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.records, "records", "", "per-request records, `file` (.parquet, .arrow, .csv, .jsonl)")
@@ -71,27 +78,44 @@ logs, a table of measured runs, or kernel timings of the LoRA backends.`,
 	fs.IntVar(&f.folds, "folds", 0, "cross-validate: fit so many times, each time without one part of the runs; 0: do not")
 	fs.StringVar(&f.kernels, "kernels", "", "kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms")
 	fs.StringVar(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton")
+	fs.StringVar(&f.vllmRuns, "vllm-runs", "", "table of measured hours of vLLM, CSV `file`")
+	fs.StringVar(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table")
 	fs.StringVar(&f.start, "profile", "llama2-7b-24gb", "profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU")
 	fs.StringSliceVar(&f.fit, "fit", nil, "coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")")
 	fs.IntVar(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient")
 	fs.StringVar(&f.output, "output", "", "write the fitted profile to `file`; default: print it")
 	fs.StringVar(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted")
 	fs.BoolVar(&f.json, "json", false, "print the fit as one JSON object")
+	within(cmd, ">=0 <1", "holdout")
+	within(cmd, ">=1 <=1e6", "concurrency")
+	within(cmd, ">=1 <=1e6", "seeds")
+	within(cmd, ">=0", "seed")
+	within(cmd, ">=0 <=1000", "folds")
+	within(cmd, ">=0 <=1e9", "evaluations")
 	group(cmd, "Records", "records", "holdout")
 	group(cmd, "Logs", "logs", "server", "concurrency")
 	group(cmd, "Table of runs", "runs", "histograms", "groups", "seeds", "seed", "fit-groups", "output-groups", "folds")
 	group(cmd, "Kernels", "kernels", "backend")
+	group(cmd, "Measured hours of vLLM", "vllm-runs", "tables")
 	group(cmd, "Fit", "profile", "fit", "evaluations")
 	group(cmd, outputHeading, "output", "name", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		kinds := 0
-		for _, s := range []string{f.records, f.logs, f.table.runs, f.kernels} {
+		for _, s := range []string{f.records, f.logs, f.table.runs, f.kernels, f.vllmRuns} {
 			if s != "" {
 				kinds++
 			}
 		}
 		if kinds != 1 {
-			return usage(errors.New("expected one of --records, --logs, --runs and --kernels"))
+			return usage(errors.New("expected one of --records, --logs, --runs, --kernels and --vllm-runs"))
+		}
+		for _, name := range f.fit {
+			if known := calibrate.Coefficients(); !slices.Contains(known, name) {
+				return usage(fmt.Errorf("--fit: %w", suggest.Unknown("coefficient", name, known)))
+			}
+		}
+		if f.vllmRuns != "" {
+			return f.fromVLLM(cmd)
 		}
 		return f.run(cmd)
 	}

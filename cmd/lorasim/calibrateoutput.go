@@ -48,7 +48,7 @@ func (out *fitted) table(w io.Writer) {
 		fmt.Fprintf(tw, "COEFFICIENT\tVALUE\tSTANDARD ERROR\n")
 		fmt.Fprintf(tw, "fixed part, ms (not used)\t%.4g\t%.2g\n", k.FixedMs, k.FixedStd)
 		fmt.Fprintf(tw, "decode.per_request_ms\t%.4g\t%.2g\n", k.PerRequestMs, k.PerRequestStd)
-		fmt.Fprintf(tw, "lora.decode_us\t%.4g\t%.2g\n", k.LoRAUs, k.LoRAStd)
+		fmt.Fprintf(tw, "lora.%s_us\t%.4g\t%.2g\n", k.Backend, k.LoRAUs, k.LoRAStd)
 	} else {
 		fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
 		for _, e := range out.fit.Params {
@@ -111,7 +111,7 @@ func (out *fitted) writeJSON(w io.Writer) error {
 		relative := func(std, x float64) *float64 { return finite(math.Abs(std / x)) }
 		object.Coefficients = append(object.Coefficients,
 			coefficient{Name: "decode.per_request_ms", Value: finite(k.PerRequestMs), RelStd: relative(k.PerRequestStd, k.PerRequestMs)},
-			coefficient{Name: "lora.decode_us", Value: finite(k.LoRAUs), RelStd: relative(k.LoRAStd, k.LoRAUs)})
+			coefficient{Name: "lora." + k.Backend + "_us", Value: finite(k.LoRAUs), RelStd: relative(k.LoRAStd, k.LoRAUs)})
 	}
 	for _, v := range out.profile.Validation {
 		object.Unseen = append(object.Unseen, errorOf{v.Runs, v.Metric, v.MedianAbsError, v.P90AbsError})

@@ -88,8 +88,7 @@ func (v *settingValue) String() string { return v.text }
 func (v *settingValue) Type() string   { return v.field.Type() }
 
 func (v *settingValue) Set(s string) error {
-	sc := scenario.Default()
-	if err := sc.Set(v.field.Key, s); err != nil {
+	if err := v.field.Check(s); err != nil {
 		return err
 	}
 	v.text = s
@@ -154,17 +153,22 @@ func withUsageErrors(cmd *cobra.Command) {
 	check := cmd.Args
 	switch {
 	case check != nil:
-		cmd.Args = func(c *cobra.Command, args []string) error { return usage(check(c, args)) }
 	case cmd.HasSubCommands():
-		cmd.Args = func(c *cobra.Command, args []string) error {
+		check = func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage(unknownCommand(c, args[0]))
+				return unknownCommand(c, args[0])
 			}
 			return nil
 		}
 		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	default:
-		cmd.Args = func(c *cobra.Command, args []string) error { return usage(cobra.NoArgs(c, args)) }
+		check = cobra.NoArgs
+	}
+	cmd.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usage(err)
+		}
+		return usage(checkBounds(c))
 	}
 	for _, c := range cmd.Commands() {
 		withUsageErrors(c)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"strings"
+	"os"
 	"sync"
 	"time"
 
@@ -16,14 +18,14 @@ import (
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/router"
 	"lorasim/trace"
 )
 
 // gatewayFlags are the flags of lorasim gateway beside the scenario's.
 type gatewayFlags struct {
 	remote                   remoteFlags
-	listen, key              string
-	loras                    []string
+	listen, key, access      string
 	maxBody                  int64
 	headerTime, grace, first time.Duration
 	retries                  int
@@ -35,11 +37,14 @@ func newGateway() *cobra.Command {
 		Use:   "gateway [URL...]",
 		Short: "Spread the requests of any client over live workers by a routing policy",
 		Long: `Gateway is a reverse proxy before workers that run sglang or vLLM (or lorasim
-worker). It serves /generate, /v1/completions, /v1/chat/completions, /v1/models,
-/health and /metrics (Prometheus), and /admin/workers, load, unload and drain.
-Adapters are those of --lora; an unknown one is refused with status 404. It talks
-to no other host than the workers.`,
+worker). It serves /generate, /v1/completions, /v1/chat/completions and the other
+endpoints that generate, embed, score or tokenize, /v1/models, /health and
+/metrics (Prometheus), and /admin/workers, load, unload and drain. Adapters are
+those of --lora, --lora-file and --lora-dir, and those that the workers hold; any
+other is refused with status 404. It talks to no other host than the workers. On
+SIGTERM it takes no new requests and lets those in flight end.`,
 		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
+  lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
   lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded --listen :8000
   curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
 		Args: cobra.ArbitraryArgs,
@@ -65,27 +70,43 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs.Int64Var(&f.maxBody, "max-body", 32<<20, "longest body of a request, bytes")
 	fs.DurationVar(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header")
 	fs.DurationVar(&f.first, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none")
-	fs.DurationVar(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped")
+	fs.DurationVar(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)")
+	fs.StringVar(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none")
 	fs.IntVar(&f.retries, "retries", 2, "other workers that a request is offered before its first byte")
-	group(cmd, "Gateway", "listen", "gateway-key", "max-body", "header-timeout", "first-token-timeout", "grace", "retries")
+	within(cmd, ">=1", "max-body")
+	within(cmd, ">0", "header-timeout")
+	within(cmd, ">=0", "first-token-timeout", "grace")
+	within(cmd, ">=0 <=1000", "retries")
+	group(cmd, "Gateway", "listen", "gateway-key", "max-body", "header-timeout", "first-token-timeout", "grace", "retries", "access-log")
 }
 
-// adapters are those of --lora.
+// adapters are those that are named; the workers may hold others.
 func (f *gatewayFlags) adapters() ([]trace.Adapter, error) {
-	var as []trace.Adapter
-	seen := map[string]bool{}
-	for _, l := range f.remote.loras {
-		name, _, ok := strings.Cut(l, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", l)
-		}
-		if seen[name] {
-			return nil, fmt.Errorf("--lora: adapter %q is given twice", name)
-		}
-		seen[name] = true
-		as = append(as, trace.Adapter{Name: name})
+	loras, err := f.remote.adapters()
+	if err != nil {
+		return nil, err
+	}
+	as := make([]trace.Adapter, len(loras))
+	for i, a := range loras {
+		as[i] = trace.Adapter{Name: a.Name, Rank: a.Rank}
 	}
 	return as, nil
+}
+
+// accessLog opens the log of requests and plans: lines of text on stderr, of
+// JSON in a file; nil: none.
+func (f *gatewayFlags) accessLog(stderr io.Writer) (*slog.Logger, io.Closer, error) {
+	switch f.access {
+	case "-":
+		return slog.New(slog.NewTextHandler(stderr, nil)), io.NopCloser(nil), nil
+	case "none":
+		return nil, io.NopCloser(nil), nil
+	}
+	file, err := os.OpenFile(f.access, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--access-log: %w", err)
+	}
+	return slog.New(slog.NewJSONHandler(file, nil)), file, nil
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -113,32 +134,42 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	if err != nil {
 		return usage(err)
 	}
+	limits, err := fleet.LimitsOf(ps)
+	if err != nil {
+		return usage(err)
+	}
+	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
+	if err != nil {
+		return usage(err)
+	}
+	defer accessFile.Close()
 	log := newProgress(nil).log(cmd.ErrOrStderr())
 	clock := live.NewClock(1)
 	client := live.NewHTTPClient(transport)
 	defer client.CloseIdleConnections()
 	fl, err := fleet.New(fleet.Config{URLs: urls, API: api, Client: client, Header: header, Router: rt, Adapters: adapters, Path: path,
 		Now: clock.Now, Poll: f.remote.poll, Staleness: sc.Routing.ViewStaleness,
-		MaxRunning: ps[0].Engine.MaxRunningRequests, Slots: ps[0].Engine.MaxLorasPerBatch, KVCapacity: ps[0].Memory.KVTokens, Log: log})
+		Limits: limits, Log: log, Plans: access,
+		Extend: func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }})
 	if err != nil {
 		return err
 	}
 	defer fl.Close()
-	g, err := gateway.New(gateway.Config{Fleet: fl, URLs: urls, Adapters: adapters, Client: client, Header: header, Now: clock.Now,
-		MaxBody: f.maxBody, Retries: f.retries, APIKey: f.key, FirstByte: f.first, Log: log})
+	g, err := gateway.New(gateway.Config{Fleet: fl, URLs: urls, Client: client, Header: header, Now: clock.Now,
+		MaxBody: f.maxBody, Retries: f.retries, APIKey: f.key, FirstByte: f.first, Log: log, Access: access})
 	if err != nil {
 		return err
 	}
 	return f.serve(cmd, fl, g)
 }
 
-// serve listens until the command is interrupted; then it takes no new requests
-// and lets those in flight end.
+// serve listens until the command is interrupted; then it answers new requests
+// and /health with status 503 until those in flight have ended, and closes.
 func (f *gatewayFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, g *gateway.Gateway) error {
 	ctx := cmd.Context()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen %s: %w", f.listen, err)
 	}
 	defer l.Close()
 	if err := fl.Start(ctx); err != nil {
@@ -158,11 +189,19 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, g *gateway.Gat
 		return err
 	case <-ctx.Done():
 	}
-	g.Drain()
+	idle := g.Drain()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
 	defer cancel()
+	select {
+	case <-idle: // until then, who asks is told that the gateway is going
+	case <-grace.Done():
+	}
 	if err := srv.Shutdown(grace); err != nil {
 		srv.Close()
+		select {
+		case <-idle:
+		case <-time.After(time.Second): // for the end of the log
+		}
 		return fmt.Errorf("requests were still in flight after %v and were cut off", f.grace)
 	}
 	return nil

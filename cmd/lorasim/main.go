@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"lorasim/bench/scenario"
 )
 
 // Exit codes.
@@ -27,6 +29,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -41,12 +44,15 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch {
 	case err == nil:
 		return exitOK
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case ctx.Err() != nil:
+		if !errors.Is(err, ctx.Err()) {
+			fmt.Fprintln(stderr, "lorasim:", err)
+		}
 		fmt.Fprintln(stderr, "lorasim: interrupted")
 		return exitInterrupted
 	}
 	fmt.Fprintln(stderr, "lorasim:", err)
-	if isUsage(err) {
+	if isUsage(scenarioFault(err)) {
 		return exitUsage
 	}
 	return exitFailed
@@ -58,7 +64,10 @@ func newRoot() *cobra.Command {
 		Short: "Where should each LoRA adapter and each request go, and when is moving them worth it?",
 		Long: `lorasim simulates and drives LLM workers that serve many LoRA adapters: it
 replays traces or generates load, routes it by a policy, and prints the result
-block of the serving benchmarks.`,
+block of the serving benchmarks.
+
+Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong;
+130 interrupted (Ctrl-C or SIGTERM).`,
 		Example: `  lorasim sim                                     # a run with the built-in workload
   lorasim sim --policy static --num-workers 8     # other routing, more workers
   lorasim sim --workload w.csv --json             # a saved workload, JSON out
@@ -66,11 +75,14 @@ block of the serving benchmarks.`,
   lorasim import bench.log                        # results of real runs`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       "see lorasim version", // makes cobra define --version
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetVersionTemplate(versionText())
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion())
 	root.AddCommand(newBench(), newGateway(), newMatrix(), newWorker())
 	root.AddCommand(newValidate(), newCalibrate())
+	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 	}
@@ -82,6 +94,15 @@ block of the serving benchmarks.`,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return root
+}
+
+// scenarioFault makes an error a usage error where the scenario is at fault.
+func scenarioFault(err error) error {
+	var f *scenario.Fault
+	if errors.As(err, &f) {
+		return usage(err)
+	}
+	return err
 }
 
 // usageError is a fault in the command line or the scenario.

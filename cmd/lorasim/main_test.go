@@ -30,3 +30,12 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// Two measured runs, for validate and calibrate.
+const (
+	runsCSV = `group,use,policy_file,policy_actual,trace,total_rate,cv,map_stride,num_prompts,num_instances,num_loras,lora_ranks,max_running_requests,duration_s,mean_e2e_ms,median_e2e_ms
+mine,validation,static,static modulo,azure_v2,3.0,1.0,64,600,2,4,8|8|8|8,16,200,1500,900
+mine,calibration,least-loaded,,azure_v2,3.0,1.0,64,600,2,4,8|8|8|8,16,200,1200,800
+`
+	histJSON = `{"histograms_by_stride": {"64": [100, 200, 300, 400]}}`
+)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -51,6 +50,9 @@ it into one that was.`,
 	fs.Float64Var(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches")
 	fs.Float64Var(&a.Compute, "compute-efficiency", a.Compute, "share of the peak FLOP/s that prefill reaches")
 	fs.Float64Var(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU's memory that the engine uses")
+	within(cmd, ">=0 <=1024", "tp")
+	within(cmd, ">=0 <=32", "bits")
+	within(cmd, ">0 <=1", "bandwidth-efficiency", "compute-efficiency", "memory-share")
 	fs.BoolVar(&list, "list", false, "list the known models and GPUs")
 	return cmd
 }
@@ -118,14 +120,5 @@ func loadAny(cmd *cobra.Command, name string) (*profile.Profile, error) {
 		}
 		return profile.Parse(data, "on standard input")
 	}
-	spec, ok := strings.CutPrefix(name, "analytic:")
-	if !ok {
-		return profile.Load(name)
-	}
-	model, gpu, ok := strings.Cut(spec, ",")
-	if !ok {
-		return nil, usage(fmt.Errorf("profile %q: expected analytic:MODEL,GPU", name))
-	}
-	p, err := profile.Analytic{Model: model, GPU: gpu, Efficiency: profile.DefaultEfficiency()}.Profile()
-	return p, usage(err)
+	return profile.Load(name)
 }

@@ -7,77 +7,172 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
+
+	"lorasim/trace"
 )
 
-// progress shows how far a run is, with its ETA, if stderr is a terminal.
+const (
+	drawEvery = 100 * time.Millisecond
+	clearLine = "\r\x1b[K"
+)
+
+// progress shows how far a run is in one line of the terminal, if stderr is
+// one. It has no goroutine: the line is drawn by those who report, now and then.
+// Its methods may be called from several goroutines.
 type progress struct {
-	mu     sync.Mutex
-	box    *mpb.Progress
-	bar    *mpb.Bar
-	what   string
-	detail string
+	mu      sync.Mutex
+	out     io.Writer  // nil: no terminal, nothing is shown
+	columns func() int // of the terminal at this moment
+	now     func() time.Time
+
+	what  string    // the phase shown
+	begun time.Time // when it began
+	next  time.Time // when the line may be drawn again
+	shown bool
+
+	read, size int64 // bytes of input
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.box = mpb.New(mpb.WithOutput(w), mpb.WithWidth(50), mpb.WithRefreshRate(200*time.Millisecond))
+	p := &progress{now: time.Now}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		p.out = f
+		p.columns = func() int {
+			if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+				return n
+			}
+			return 80
+		}
 	}
 	return p
 }
 
-// set moves the bar of one phase; a total of 0 is unknown.
+// set says how far a phase is; a total of 0 is unknown.
 func (p *progress) set(what string, done, total int64, detail string) {
-	if p.box == nil {
+	if p.out == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar == nil || p.what != what {
-		p.drop()
-		p.what = what
-		p.bar = p.box.AddBar(0,
-			mpb.BarRemoveOnComplete(),
-			mpb.PrependDecorators(decor.Name(what+" ")),
-			mpb.AppendDecorators(
-				decor.Percentage(decor.WC{W: 5}),
-				decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return " " + p.detail }),
-				decor.Name(" ETA "), decor.AverageETA(decor.ET_STYLE_GO),
-			))
-	}
-	p.detail = detail
-	if total > 0 {
-		p.bar.SetTotal(total, false)
-	}
-	p.bar.SetCurrent(done)
+	p.draw(what, done, total, func() string { return detail })
 }
 
 func (p *progress) reading(read, total int64) {
-	p.set("reading", read, total, fmt.Sprintf("%.0f MB", float64(read)/1e6))
-}
-
-func (p *progress) running(done, total int64, now float64) {
-	p.set("simulating", done, total, fmt.Sprintf("%d requests, %.0f s", done, now))
-}
-
-// drop removes the bar shown.
-func (p *progress) drop() {
-	if p.bar != nil {
-		p.bar.Abort(true)
-		p.bar = nil
-	}
-}
-
-// done removes the progress from the screen.
-func (p *progress) done() {
-	if p.box == nil {
+	if p.out == nil {
 		return
 	}
 	p.mu.Lock()
-	p.drop()
-	p.mu.Unlock()
-	p.box.Wait()
+	defer p.mu.Unlock()
+	p.read, p.size = read, total
+	if p.what == "" || p.what == "reading" { // else the input is read as it is used
+		p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
+	}
+}
+
+// running shows a simulation; where the number of its requests is unknown, the
+// share of its input that was read stands for the share of the run.
+func (p *progress) running(done, total int64, now float64) {
+	if p.out == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	detail := func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) }
+	if total == 0 {
+		p.draw("simulating", p.read, p.size, detail)
+		return
+	}
+	p.draw("simulating", done, total, detail)
+}
+
+// watch shows how much of a source has been taken.
+func (p *progress) watch(what string, src trace.Source) trace.Source {
+	if p.out == nil {
+		return src
+	}
+	total := int64(0)
+	if sized, ok := src.(trace.Sized); ok {
+		total = sized.Len()
+	}
+	return trace.Watch(src, func(n int64) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		done, of := n, total
+		if total == 0 {
+			done, of = p.read, p.size
+		}
+		p.draw(what, done, of, func() string { return fmt.Sprintf("%d requests", n) })
+		return nil
+	})
+}
+
+// draw shows the line, unless it was drawn just now.
+func (p *progress) draw(what string, done, total int64, detail func() string) {
+	now := p.now()
+	if p.what != what {
+		p.what, p.begun, p.next = what, now, now
+	}
+	if now.Before(p.next) {
+		return
+	}
+	p.next, p.shown = now.Add(drawEvery), true
+	text := what
+	if total > 0 {
+		share := min(float64(done)/float64(total), 1)
+		text += fmt.Sprintf(" %3.0f %%", 100*share)
+		if took := now.Sub(p.begun); share > 0 && took >= time.Second {
+			left := time.Duration(float64(took) * (1 - share) / share)
+			text += " ETA " + left.Round(time.Second).String()
+		}
+	}
+	if d := detail(); d != "" {
+		text += " " + d
+	}
+	// in the last column some terminals wrap, and the ^C that they echo must not:
+	// what it leaves on the line above would stay
+	io.WriteString(p.out, clearLine+cut(text, p.columns()-1-len("^C")))
+}
+
+// cut shortens a text to n characters.
+func cut(text string, n int) string {
+	if r := []rune(text); len(r) > n {
+		return string(r[:max(n, 0)])
+	}
+	return text
+}
+
+// clear takes the line off the screen.
+func (p *progress) clear() {
+	if p.shown {
+		io.WriteString(p.out, clearLine)
+		p.shown = false
+	}
+}
+
+// done takes the line off the screen; a later set shows it again.
+func (p *progress) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	p.what = ""
+}
+
+// log returns a printer of messages beside the progress; of messages of a kind
+// it prints a few.
+func (p *progress) log(w io.Writer) func(format string, args ...any) {
+	seen := map[string]int{}
+	return func(format string, args ...any) {
+		const most = 20
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if seen[format]++; seen[format] > most {
+			return
+		}
+		p.clear()
+		fmt.Fprintf(w, "lorasim: "+format+"\n", args...)
+		if seen[format] == most {
+			fmt.Fprintln(w, "lorasim: further messages of this kind are left out")
+		}
+	}
 }

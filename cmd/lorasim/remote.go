@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +28,8 @@ type remoteFlags struct {
 	insecure bool
 	caCert   string
 	loras    []string
+	loraFile string
+	loraDir  string
 	template string
 	poll     time.Duration
 	connect  time.Duration
@@ -45,9 +46,12 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)")
 	fs.DurationVar(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load")
 	fs.DurationVar(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect")
+	within(cmd, ">0", "poll-interval", "connect-timeout")
 	fs.StringArrayVar(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable")
+	fs.StringVar(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora")
+	fs.StringVar(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json")
 	fs.StringVar(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's")
-	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "poll-interval", "connect-timeout", "lora", "lora-path")
+	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "poll-interval", "connect-timeout", "lora", "lora-file", "lora-dir", "lora-path")
 }
 
 // urls are the workers of --worker-urls and the arguments.
@@ -74,9 +78,6 @@ func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, 
 	if api, err = fleet.ParseAPI(f.api); err != nil {
 		return api, nil, nil, nil, fmt.Errorf("--worker-api: %w", err)
 	}
-	if f.poll <= 0 || f.connect <= 0 {
-		return api, nil, nil, nil, errors.New("--poll-interval and --connect-timeout must be above 0")
-	}
 	if t, err = f.transport(); err != nil {
 		return api, nil, nil, nil, err
 	}
@@ -91,9 +92,13 @@ func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, 
 		}
 		h.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	paths, err := loraPaths(f.loras)
+	loras, err := f.adapters()
 	if err != nil {
 		return api, nil, nil, nil, err
+	}
+	paths := map[string]string{}
+	for _, a := range loras {
+		paths[a.Name] = a.Path
 	}
 	return api, t, h, func(a trace.Adapter) string {
 		if p, ok := paths[a.Name]; ok {
@@ -103,17 +108,56 @@ func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, 
 	}, nil
 }
 
-// loraPaths reads NAME=PATH flags.
-func loraPaths(flags []string) (map[string]string, error) {
-	paths := map[string]string{}
-	for _, s := range flags {
-		name, path, ok := strings.Cut(s, "=")
-		if !ok || name == "" || path == "" {
-			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", s)
+// adapters are those that flags name, in the order of --lora, --lora-file and
+// --lora-dir.
+func (f *remoteFlags) adapters() ([]fleet.LoRA, error) {
+	var all []fleet.LoRA
+	from := map[string]string{}
+	add := func(flag string, list ...fleet.LoRA) error {
+		for _, a := range list {
+			if was, ok := from[a.Name]; ok && was == flag {
+				return fmt.Errorf("%s: adapter %q is given twice", flag, a.Name)
+			} else if ok {
+				return fmt.Errorf("%s: adapter %q is given by %s too", flag, a.Name, was)
+			}
+			from[a.Name] = flag
+			all = append(all, a)
 		}
-		paths[name] = path
+		return nil
 	}
-	return paths, nil
+	for _, text := range f.loras {
+		a, err := fleet.ParseLoRA(text)
+		if err != nil {
+			return nil, fmt.Errorf("--lora %w", err)
+		}
+		if err := add("--lora", a); err != nil {
+			return nil, err
+		}
+	}
+	if f.loraFile != "" {
+		file, err := os.Open(f.loraFile)
+		if err != nil {
+			return nil, fmt.Errorf("--lora-file: %w", err)
+		}
+		defer file.Close()
+		list, err := fleet.ReadLoRAs(file, f.loraFile)
+		if err != nil {
+			return nil, fmt.Errorf("--lora-file: %w", err)
+		}
+		if err := add("--lora-file", list...); err != nil {
+			return nil, err
+		}
+	}
+	if f.loraDir != "" {
+		list, err := fleet.FindLoRAs(f.loraDir)
+		if err != nil {
+			return nil, fmt.Errorf("--lora-dir: %w", err)
+		}
+		if err := add("--lora-dir", list...); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func (f *remoteFlags) transport() (*http.Transport, error) {
@@ -142,26 +186,4 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// log returns a printer of messages beside the progress; of equal messages it
-// prints a few.
-func (p *progress) log(w io.Writer) func(format string, args ...any) {
-	seen := map[string]int{}
-	return func(format string, args ...any) {
-		const most = 20
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if seen[format]++; seen[format] > most {
-			return
-		}
-		to := w
-		if p.box != nil {
-			to = p.box
-		}
-		fmt.Fprintf(to, "lorasim: "+format+"\n", args...)
-		if seen[format] == most {
-			fmt.Fprintln(to, "lorasim: further messages of this kind are left out")
-		}
-	}
 }

@@ -70,6 +70,7 @@ at the middle of each axis, or where --at says.`,
 	fs.StringArrayVar(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated")
 	fs.BoolVar(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time")
 	fs.IntVar(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time")
+	within(cmd, ">=0 <=1000", "max-runs")
 	fs.StringVar(&slo, "goodput", "", "scenario files: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
 	group(cmd, runHeading, "policies", "at", "no-runs", "max-runs", "goodput")
 	return cmd

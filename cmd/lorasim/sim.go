@@ -22,7 +22,9 @@ func newSim() *cobra.Command {
 		Short: "Simulate a workload on workers under a routing policy",
 		Long: `Sim runs a workload (generated, replayed from a trace, or saved) through the
 discrete-event simulator and prints the result block. The same scenario and seed
-give the same bytes.`,
+give the same bytes.
+
+` + engineNamesText(),
 		Example: `  lorasim sim
   lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
   lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama2-7b-24gb --json
@@ -63,12 +65,20 @@ give the same bytes.`,
 		if err != nil {
 			return err
 		}
-		return out.write(cmd, res)
+		if err := out.write(cmd, res); err != nil {
+			return err
+		}
+		return res.NoSuccess()
 	}
 	return cmd
 }
 
+// printConfig prints the scenario so that it reproduces the run wherever it is
+// kept: relative paths in a scenario are those from its own folder.
 func printConfig(cmd *cobra.Command, sc *scenario.Scenario) error {
+	if err := sc.AbsolutePaths(); err != nil {
+		return err
+	}
 	text, err := sc.YAML()
 	if err != nil {
 		return err

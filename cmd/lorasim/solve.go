@@ -61,6 +61,8 @@ the best possible. The objective is recomputed independently of the solver.`,
 	fs.Int64Var(&f.work, "work", 0, "stop embedded after so many units of work, the same on every machine")
 	fs.Float64Var(&f.gap, "gap", 0, "stop at this relative gap between objective and bound, such as 0.01")
 	fs.Uint64Var(&f.seed, "seed", 0, "seed of the solver's random choices")
+	within(cmd, ">=0", "time-limit", "work", "seed")
+	within(cmd, ">=0 <1", "gap")
 	group(cmd, "Solver", "solver", "formulation", "warm-start", "time-limit", "work", "gap", "seed")
 	fs.BoolVar(&plan, "assignment", false, "print where each request goes as well")
 	fs.BoolVar(&asJSON, "json", false, "print the result, with the assignment, as one JSON object")
@@ -130,12 +132,6 @@ func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
 		return nil, usage(fmt.Errorf("--solver: %w", suggest.Unknown("solver", f.solver, []string{"embedded", "highs"})))
 	case !slices.Contains(formulations(), f.formulation):
 		return nil, usage(fmt.Errorf("--formulation: %w", suggest.Unknown("formulation", f.formulation, formulations())))
-	case f.limit < 0:
-		return nil, usage(fmt.Errorf("--time-limit is %v, expected a duration >= 0", f.limit))
-	case f.work < 0:
-		return nil, usage(fmt.Errorf("--work is %d, expected a number >= 0", f.work))
-	case !(f.gap >= 0 && f.gap < 1):
-		return nil, usage(fmt.Errorf("--gap is %v, expected a number from 0 to 1", f.gap))
 	}
 	if f.solver == "highs" {
 		if changed("work") {

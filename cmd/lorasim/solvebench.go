@@ -75,6 +75,7 @@ The same seed gives the same bytes.`,
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`file` to write (default: stdout)")
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the draw")
+	within(cmd, ">=0", "seed")
 	return cmd
 }
 
@@ -107,12 +108,6 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
   lorasim solve bench --solvers embedded,embedded:1s,highs:flow,highs:d0,highs:d0:warm --time-limit 10s`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := solverBench{seeds: seeds}
-			if seeds < 1 {
-				return usage(fmt.Errorf("--seeds is %d, expected a number >= 1", seeds))
-			}
-			if limit <= 0 {
-				return usage(fmt.Errorf("--time-limit is %v, expected a duration > 0", limit))
-			}
 			for _, text := range sizes {
 				z, err := parseSize(text)
 				if err != nil {
@@ -144,6 +139,8 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
 	fs.StringSliceVar(&solvers, "solvers", benchSolvers(), "solvers to compare")
 	fs.IntVar(&seeds, "seeds", 5, "problems of each size")
 	fs.DurationVar(&limit, "time-limit", highsTime, "of highs, for each problem")
+	within(cmd, ">=1 <=1e5", "seeds")
+	within(cmd, ">0", "time-limit")
 	fs.BoolVar(&asJSON, "json", false, "print as one JSON object")
 	return cmd
 }

@@ -33,7 +33,8 @@ flags, or from both (flags win). Any setting of a scenario can be varied.
 
 DIR gets a manifest, one Parquet file per run, and the tables cells.* (one row per
 run) and table.* (one row per combination and metric) as CSV, JSONL and Parquet.
-A sweep that was interrupted goes on where it stopped when it is called again.
+A sweep that was interrupted goes on where it stopped when it is called again;
+one called with further policies, seeds or values runs what they add.
 The subcommands do the same in steps, on one machine or many.`,
 		Example: `  lorasim sweep -o out --set request_rate=4,8,16 --policies static,affinity-spill --seeds 10
   lorasim sweep -o out --set num_workers=2:8:2 --set max_loras_per_batch=4:32:x2
@@ -51,9 +52,12 @@ The subcommands do the same in steps, on one machine or many.`,
 		if len(args) == 0 && !cmd.Flags().Changed("output") && !grid.given(cmd) {
 			return cmd.Help()
 		}
-		d, err := grid.create(cmd, args, dir)
+		d, err := grid.create(cmd, args, dir, out.check)
 		if err != nil {
 			return err
+		}
+		if err := d.CheckBaseline(out.baseline); err != nil {
+			return usage(fmt.Errorf("--baseline: %w", err))
 		}
 		sum, err := run.run(cmd, d)
 		if err != nil {
@@ -79,7 +83,7 @@ func newSweepPlan() *cobra.Command {
 		Example: "  lorasim sweep plan scenarios/skew.yaml -o out\n  lorasim sweep plan -o out --set num_workers=2,4 --seeds 10",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := grid.create(cmd, args, dir)
+			d, err := grid.create(cmd, args, dir, nil)
 			if err != nil {
 				return err
 			}
@@ -156,16 +160,17 @@ func newSweepStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := d.Status()
-			if err != nil {
-				return err
-			}
+			s := d.Status()
 			w := cmd.OutOrStdout()
 			if asJSON {
 				return writeJSON(w, s)
 			}
-			fmt.Fprintf(w, "%s: %d cells, %d done, %d missing, %d failed\n", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
-			for _, f := range s.Failed {
+			fmt.Fprintf(w, "%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
+			if n := len(s.Broken); n > 0 {
+				fmt.Fprintf(w, ", %d broken", n)
+			}
+			fmt.Fprintln(w)
+			for _, f := range append(s.Failed, s.Broken...) {
 				fmt.Fprintf(w, "  cell %d (%s): %s\n", f.Index, f.What, f.Error)
 			}
 			return nil
@@ -201,6 +206,7 @@ parallel. DIR is the folder as the machines that run the shards see it.`,
 	fs := cmd.Flags()
 	fs.IntVar(&job.Shards, "shards", 8, "number of jobs")
 	fs.IntVar(&job.Jobs, "jobs", 1, "cells at a time in one job, so cores of a job")
+	within(cmd, ">=1 <=1e6", "shards", "jobs")
 	fs.StringVar(&job.Program, "program", "lorasim", "how lorasim is called on those machines")
 	fs.StringVar(&job.Name, "name", "", "name of the job (default: that of the sweep)")
 	fs.StringVar(&job.Time, "time", "", "slurm: time limit of one job, as in 0:30:00")
@@ -239,6 +245,7 @@ func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 	fs := cmd.Flags()
 	fs.IntVar(&r.jobs, "jobs", 0, "cells at a time (default: as many as there are cores)")
 	fs.BoolVar(&r.retry, "retry", false, "run cells again that failed")
+	within(cmd, ">=0 <=1e5", "jobs")
 	group(cmd, runHeading, "jobs", "retry")
 	if shards {
 		fs.StringVar(&r.shard, "shard", "", "run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system")
@@ -248,19 +255,18 @@ func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 
 func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, error) {
 	o := sweep.RunOptions{Jobs: r.jobs, Retry: r.retry}
-	if r.jobs < 0 {
-		return nil, usage(fmt.Errorf("--jobs is %d, expected >= 0", r.jobs))
-	}
 	if r.shard != "" {
 		var err error
 		if o.Shard, err = sweep.ParseShard(r.shard, os.Getenv); err != nil {
 			return nil, usage(fmt.Errorf("--shard: %w", err))
 		}
 	}
+	o.Warn = func(message string) { fmt.Fprintln(cmd.ErrOrStderr(), "lorasim: warning:", message) }
 	p := newProgress(cmd.ErrOrStderr())
 	o.Progress = func(done, failed, total int) {
 		p.set("sweep", int64(done), int64(total), fmt.Sprintf("%d of %d cells, %d failed", done, total, failed))
 	}
+	o.Progress(0, 0, len(d.Cells))
 	sum, err := d.Run(cmd.Context(), o)
 	p.done()
 	if errors.Is(err, context.Canceled) && sum != nil {
@@ -282,6 +288,14 @@ func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all")
 	fs.BoolVar(&o.json, "json", false, "print all metrics as one JSON object")
 	group(cmd, outputHeading, "baseline", "metrics", "json")
+}
+
+// check finds what cannot be printed, before anything has run.
+func (o *sweepTableFlags) check(m *sweep.Manifest) error {
+	if err := m.CheckMetrics(o.metrics); err != nil {
+		return usage(fmt.Errorf("--metrics: %w", err))
+	}
+	return nil
 }
 
 func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) error {

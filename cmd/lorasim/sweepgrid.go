@@ -31,6 +31,7 @@ func (g *gridFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&g.set, "set", nil, "vary a setting: `KEY=VALUES`, as in request_rate=4,8,16, num_workers=2:8:2,\nmax_loras_per_batch=4:32:x2, lora_ranks=8|8,64; may be repeated")
 	fs.StringVar(&g.policies, "policies", "", "policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)")
 	fs.IntVar(&g.seeds, "seeds", 0, "number of seeds, from --seed on (default: 5)")
+	within(cmd, ">=1 <=1e5", "seeds")
 	fs.StringVar(&g.goodput, "goodput", "", "count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
 	fs.StringVar(&g.name, "name", "", "name of the sweep (default: that of the file, or of DIR)")
 	group(cmd, gridHeading, "set", "policies", "seeds", "goodput", "name")
@@ -80,9 +81,6 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (*sweep.Spec, error)
 		}
 	}
 	if cmd.Flags().Changed("seeds") {
-		if g.seeds < 1 {
-			return nil, fmt.Errorf("--seeds is %d, expected >= 1", g.seeds)
-		}
 		spec.Seeds, spec.SeedCount = nil, g.seeds
 	}
 	if cmd.Flags().Changed("goodput") {
@@ -94,8 +92,8 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (*sweep.Spec, error)
 	return spec, nil
 }
 
-// create plans the sweep in a folder.
-func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string) (*sweep.Dir, error) {
+// create plans the sweep in a folder, if check, where set, has nothing against it.
+func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string, check func(*sweep.Manifest) error) (*sweep.Dir, error) {
 	spec, err := g.spec(cmd, args)
 	if err != nil {
 		return nil, usage(err)
@@ -113,11 +111,21 @@ func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string) (*swee
 			spec.Name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
 		}
 	}
-	m, err := spec.Plan()
+	m, err := spec.Plan(cmd.Context())
 	if err != nil {
 		return nil, usage(err)
 	}
-	return sweep.Create(dir, m)
+	if check != nil {
+		if err := check(m); err != nil {
+			return nil, err
+		}
+	}
+	asked := len(m.Cells)
+	d, err := sweep.Create(dir, m)
+	if err == nil && len(d.Cells) > asked {
+		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: note: %s also has %d cells of an earlier call\n", dir, len(d.Cells)-asked)
+	}
+	return d, err
 }
 
 // unknownSubcommand says so where what stands for a file is no file but looks

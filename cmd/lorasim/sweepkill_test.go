@@ -21,14 +21,14 @@ func lorasimCommand(args ...string) *exec.Cmd {
 func TestSweepSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	args := func(out string) []string {
-		return []string{"sweep", "-o", filepath.Join(dir, out), "--name", "kill", "--num-prompts", "1000", "--seeds", "10",
-			"--set", "request_rate=4:16:2", "--policies", "static,least-loaded,affinity-spill"}
+		return []string{"sweep", "-o", filepath.Join(dir, out), "--name", "kill", "--num-prompts", "600", "--seeds", "6",
+			"--set", "request_rate=4:16:4", "--policies", "static,least-loaded,affinity-spill"}
 	}
 	whole, err := lorasimCommand(args("whole")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	const cells = 7 * 3 * 10
+	const cells = 4 * 3 * 6
 	count := func() int {
 		done, err := filepath.Glob(filepath.Join(dir, "killed", "cells", "*.parquet"))
 		if err != nil {

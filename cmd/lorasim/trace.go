@@ -61,7 +61,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	}
 	p := newProgress(cmd.ErrOrStderr())
 	defer p.done()
-	in, err := sc.OpenWorkload(p.reading)
+	in, err := sc.OpenWorkload(cmd.Context(), p.reading)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	if err != nil {
 		return err
 	}
-	n, err := store.Write(out, in.Source, opt)
+	n, err := store.Write(out, p.watch("writing", in.Source), opt)
 	p.done()
 	if err != nil {
 		return err
@@ -86,9 +86,10 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 }
 
 // columns says which optional columns the workload needs: ranks where they were
-// stated, budgets where a saved workload has some of its own.
+// stated, budgets where a law or a saved workload states some.
 func columns(sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, error) {
 	opt := store.WriteOptions{Ranks: sc.Workload.LoraRanks != ""}
+	opt.MaxNew = sc.Workload.StatesBudgets()
 	if sc.Workload.File == "" {
 		return opt, nil
 	}
@@ -100,7 +101,7 @@ func columns(sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, err
 		return opt, err
 	}
 	defer r.Close()
-	for !opt.MaxNew {
+	for !opt.MaxNew && sc.Workload.MaxNewTokens != "exact" {
 		q, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -155,14 +156,15 @@ own times and rates, their functions given to --num-adapters adapters.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw the chart with ASCII characters only")
 	cmd.Flags().IntVar(&top, "top", 10, "adapters to list")
+	within(cmd, ">=0 <=1e6", "top")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		in, done, err := openDescribed(cmd, sf, args)
+		in, p, err := openDescribed(cmd, sf, args)
 		if err != nil {
 			return err
 		}
 		defer in.Close()
-		sum, err := info.Summarize(in.Source, info.Options{Top: top})
-		done()
+		sum, err := info.Summarize(p.watch("reading", in.Source), info.Options{Top: top})
+		p.done()
 		if err != nil {
 			return err
 		}
@@ -176,7 +178,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 }
 
 // openDescribed opens what info and plot are to look at.
-func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *scenario.Input, done func(), err error) {
+func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *scenario.Input, p *progress, err error) {
 	sc, err := sf.scenario(cmd)
 	if err != nil {
 		return nil, nil, err
@@ -186,13 +188,13 @@ func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *sc
 			return nil, nil, err
 		}
 	}
-	p := newProgress(cmd.ErrOrStderr())
-	in, err = sc.OpenWorkload(p.reading)
+	p = newProgress(cmd.ErrOrStderr())
+	in, err = sc.OpenWorkload(cmd.Context(), p.reading)
 	if err != nil {
 		p.done()
 		return nil, nil, err
 	}
-	return in, p.done, nil
+	return in, p, nil
 }
 
 func newTracePlot() *cobra.Command {
@@ -209,13 +211,13 @@ func newTracePlot() *cobra.Command {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))
 		}
-		in, done, err := openDescribed(cmd, sf, args)
+		in, p, err := openDescribed(cmd, sf, args)
 		if err != nil {
 			return err
 		}
 		defer in.Close()
-		err = info.Plot(in.Source, out)
-		done()
+		err = info.Plot(p.watch("reading", in.Source), out)
+		p.done()
 		return err
 	}
 	return cmd
@@ -237,6 +239,7 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`file` to write")
 	cmd.Flags().StringVar(&format, "format", "workload", "workload, azure_v1 or azure_v2")
 	cmd.Flags().Float64Var(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s")
+	within(cmd, ">0 <=1e6", "mean-duration")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
@@ -249,12 +252,14 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 			return saveWorkload(cmd, &sc, out)
 		}
 		sc.Workload.Lengths = scenario.NoLengths
-		in, err := sc.OpenWorkload(nil)
+		p := newProgress(cmd.ErrOrStderr())
+		defer p.done()
+		in, err := sc.OpenWorkload(cmd.Context(), p.reading)
 		if err != nil {
 			return err
 		}
 		defer in.Close()
-		return exportTrace(cmd, in.Source, format, out, mean, sc.Seed)
+		return exportTrace(cmd, p.watch("writing", in.Source), format, out, mean, sc.Seed)
 	}
 	return cmd
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/validate"
+	"lorasim/bench/validate/steps"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
@@ -18,6 +20,8 @@ import (
 type validateFlags struct {
 	runs, histograms, use, groups string
 	logs, profile, plot           string
+	vllmSteps, sglangBatches      string
+	vllmRuns, tables              string
 	seeds                         int
 	seed                          uint64
 	json                          bool
@@ -35,45 +39,117 @@ blocks of serving-benchmark logs (--logs).
 The lengths of the requests of a table's runs were not recorded. They are drawn
 for several seeds, and the prediction is the mean over the seeds. Runs whose
 offered load is within 15 % of what the workers can do are marked: there, small
-differences in speed decide whether a queue builds up.`,
+differences in speed decide whether a queue builds up.
+
+With --vllm-runs the table holds measured hours of vLLM with many adapters: Poisson
+arrivals for an hour, of which only the completed requests count. What the servers
+printed of their KV caches and of adapter loads lies beside it (--tables).
+
+The rules of the engines' schedulers need no times: --vllm-steps holds every step
+of the simulated scheduler against the recorded steps of vLLM's own,
+--sglang-batches every batch against those of sglang. The command fails where a
+case differs.`,
 		Example: `  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --use validation
   lorasim validate --runs lora_runs.csv --histograms seed_workload.json --json
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
-  lorasim validate --logs logs/`,
+  lorasim validate --logs logs/
+  lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
+  lorasim validate --vllm-steps vllm_steps/ --json`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.runs, "runs", "", "table of measured runs, CSV `file`")
 	fs.StringVar(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`")
-	fs.StringVar(&f.use, "use", "", "only the runs of this use: calibration or validation")
+	fs.StringVar(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)")
 	fs.StringVar(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in")
 	fs.IntVar(&f.seeds, "seeds", 64, "draws of the lengths")
 	fs.Uint64Var(&f.seed, "seed", 1, "first seed")
 	fs.StringVar(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table")
-	fs.StringVar(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log")
+	fs.StringVar(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...)")
 	fs.StringVar(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`")
+	fs.StringVar(&f.vllmRuns, "vllm-runs", "", "table of measured hours of vLLM, CSV `file`")
+	fs.StringVar(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table")
+	fs.StringVar(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl")
+	fs.StringVar(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json")
 	fs.BoolVar(&f.json, "json", false, "print one JSON object")
+	within(cmd, ">=1 <=1e6", "seeds")
+	within(cmd, ">=0", "seed")
 	group(cmd, "Table of runs", "runs", "histograms", "use", "groups", "seeds", "seed")
+	group(cmd, "Measured hours of vLLM", "vllm-runs", "tables")
 	group(cmd, "Logs", "logs")
+	group(cmd, "Steps of an engine's scheduler", "vllm-steps", "sglang-batches")
 	group(cmd, outputHeading, "profile", "plot", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if (f.runs == "") == (f.logs == "") {
-			return usage(errors.New("expected either --runs with --histograms, or --logs"))
+		if err := f.oneSource(); err != nil {
+			return err
+		}
+		if f.vllmSteps != "" || f.sglangBatches != "" {
+			return f.steps(cmd)
+		}
+		if f.vllmRuns != "" {
+			report, err := f.vllmReport(cmd)
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, report)
 		}
 		report, err := f.report(cmd)
 		if err != nil {
 			return err
 		}
-		if f.plot != "" {
-			if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
-				return err
-			}
-		}
-		if f.json {
-			return report.WriteJSON(cmd.OutOrStdout())
-		}
-		return report.WriteText(cmd.OutOrStdout())
+		return f.print(cmd, report)
 	}
 	return cmd
+}
+
+// print writes a report, and its plot where one is asked for.
+func (f *validateFlags) print(cmd *cobra.Command, report interface {
+	WriteText(io.Writer) error
+	WriteJSON(io.Writer) error
+	Plot(io.Writer) error
+}) error {
+	if f.plot != "" {
+		if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return report.WriteJSON(cmd.OutOrStdout())
+	}
+	return report.WriteText(cmd.OutOrStdout())
+}
+
+// oneSource checks that one kind of measurement was given.
+func (f *validateFlags) oneSource() error {
+	given := 0
+	for _, s := range []string{f.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches} {
+		if s != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		return usage(errors.New("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches"))
+	}
+	return nil
+}
+
+// steps holds the simulated schedulers against the steps of an engine.
+func (f *validateFlags) steps(cmd *cobra.Command) error {
+	compare, dir := steps.VLLM, f.vllmSteps
+	if f.sglangBatches != "" {
+		compare, dir = steps.SGLang, f.sglangBatches
+	}
+	report, err := compare(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	write := report.WriteText
+	if f.json {
+		write = report.WriteJSON
+	}
+	if err := write(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	return report.Err()
 }
 
 func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {

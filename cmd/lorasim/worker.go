@@ -21,13 +21,14 @@ import (
 
 // workerFlags are the flags of lorasim worker beside the scenario's.
 type workerFlags struct {
-	listen, api, model, apiKey string
-	speed                      float64
-	loras                      []string
-	numAdapters                int
-	ranks                      string
-	eosEvery, streamInterval   int
-	streamOutput               bool
+	listen, host, api, model, apiKey string
+	port                             int
+	speed                            float64
+	loras                            []string
+	numAdapters                      int
+	ranks                            string
+	eosEvery, streamInterval         int
+	streamOutput                     bool
 }
 
 func newWorker() *cobra.Command {
@@ -37,7 +38,9 @@ func newWorker() *cobra.Command {
 		Short: "Serve an emulated worker: sglang's and vLLM's HTTP interfaces without a GPU",
 		Long: `Worker serves the interfaces of sglang or vLLM with the simulator's engine behind
 them, in real time or faster. Replies are made of tokens that depend only on the
-prompt. Several workers listen on consecutive ports.`,
+prompt. Several workers listen on consecutive ports.
+
+` + engineNamesText(),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8
@@ -52,8 +55,11 @@ prompt. Several workers listen on consecutive ports.`,
 		if err != nil {
 			return err
 		}
-		if !cmd.Flags().Changed("num-workers") && sf.file == "" {
+		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
 			sc.Cluster.NumWorkers = 1
+		}
+		if err := f.address(); err != nil {
+			return usage(err)
 		}
 		cfgs, err := f.configs(&sc)
 		if err != nil {
@@ -67,6 +73,9 @@ prompt. Several workers listen on consecutive ports.`,
 func (f *workerFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one")
+	fs.StringVar(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)")
+	fs.IntVar(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)")
+	within(cmd, ">=0 <=65535", "port")
 	fs.StringVar(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm")
 	fs.Float64Var(&f.speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes")
 	fs.StringVar(&f.model, "served-model-name", "", "name of the base model (default: the profile's)")
@@ -74,11 +83,34 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 	fs.IntVar(&f.eosEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget")
 	fs.IntVar(&f.streamInterval, "stream-interval", 1, "tokens per streamed event")
 	fs.BoolVar(&f.streamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far")
-	group(cmd, "Server", "listen", "api", "time-scale", "served-model-name", "api-key", "eos-every", "stream-interval", "stream-output")
+	group(cmd, "Server", "listen", "host", "port", "api", "time-scale", "served-model-name", "api-key", "eos-every", "stream-interval", "stream-output")
+	within(cmd, ">0 <=1e6", "time-scale")
+	within(cmd, ">=0 <=1e9", "eos-every")
+	within(cmd, ">=1 <=1e6", "stream-interval")
 	fs.StringArrayVar(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable")
 	fs.IntVar(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start")
 	fs.StringVar(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn")
+	within(cmd, ">=0 <=1e6", "num-adapters")
 	group(cmd, "Adapters", "lora", "num-adapters", "lora-ranks")
+}
+
+// address brings --host and --port into --listen.
+func (f *workerFlags) address() error {
+	if f.host == "" && f.port < 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if f.host != "" {
+		host = f.host
+	}
+	if f.port >= 0 {
+		port = strconv.Itoa(f.port)
+	}
+	f.listen = net.JoinHostPort(host, port)
+	return nil
 }
 
 // configs are the configurations of the workers.
@@ -108,9 +140,6 @@ func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 }
 
 func (f *workerFlags) adapters(seed uint64) ([]emulate.Adapter, error) {
-	if f.numAdapters < 0 {
-		return nil, fmt.Errorf("--num-adapters is %d, expected >= 0", f.numAdapters)
-	}
 	ranks, err := synth.ParseRanks(f.ranks)
 	if err != nil {
 		return nil, fmt.Errorf("--lora-ranks: %w", err)
@@ -162,7 +191,7 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 		servers = append(servers, s)
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			return err
+			return fmt.Errorf("--listen %s: %w", addr, err)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "listening on http://%s\n", l.Addr())
 		go func() { failed <- s.Serve(l) }()

@@ -22,6 +22,7 @@ study skew mean_ttft_ms skew
 study burstiness mean_ttft_ms burstiness
 study rank-mix mean_e2e_latency_ms rank-mix
 study scale mean_e2e_latency_ms scale
+study sessions mean_ttft_ms sessions
 study migration-interval mean_e2e_latency_ms migration-interval
 study migration-interval p99_ttft_ms migration-interval-p99
 "$lorasim" report "$out/migration-interval" --at migration_interval=10 --png "$out/figures" -o "$out/report.html" >/dev/null

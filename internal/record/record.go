@@ -14,14 +14,15 @@ type Status uint8
 
 // The ways a request can end.
 const (
-	OK       Status = iota // all its tokens arrived
-	Failed                 // accepted, then broke
-	Rejected               // refused by the worker or the router
-	Aborted                // given up by the client
+	OK         Status = iota // all its tokens arrived
+	Failed                   // accepted, then broke
+	Rejected                 // refused by the worker or the router
+	Aborted                  // given up by the client
+	Unfinished               // still under way when the run's window ended
 	NumStatus
 )
 
-var statusNames = [NumStatus]string{"ok", "failed", "rejected", "aborted"}
+var statusNames = [NumStatus]string{"ok", "failed", "rejected", "aborted", "unfinished"}
 
 func (s Status) String() string {
 	if s < NumStatus {
@@ -37,7 +38,38 @@ func ParseStatus(s string) (Status, error) {
 			return Status(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown status %q: expected ok, failed, rejected or aborted", s)
+	return 0, fmt.Errorf("unknown status %q: expected ok, failed, rejected, aborted or unfinished", s)
+}
+
+// Streaming says whether a client read replies as they came. One that did not
+// saw all tokens of a reply at its end, so that TTFT is E2E.
+type Streaming string
+
+// The kinds of clients.
+const (
+	StreamingUnknown Streaming = ""
+	Streamed         Streaming = "yes"
+	NotStreamed      Streaming = "no"
+)
+
+// StreamingIf is Streamed if streamed holds, else NotStreamed.
+func StreamingIf(streamed bool) Streaming {
+	if streamed {
+		return Streamed
+	}
+	return NotStreamed
+}
+
+// ParseStreaming reads what a file says; all but yes and no is
+// StreamingUnknown.
+func ParseStreaming(s string) Streaming {
+	switch s {
+	case string(Streamed):
+		return Streamed
+	case string(NotStreamed):
+		return NotStreamed
+	}
+	return StreamingUnknown
 }
 
 // Request is the fate of one request. Times are seconds since the start of the
@@ -62,6 +94,7 @@ type Request struct {
 	ColdLoad    float64 // s spent waiting for adapter weights
 	Status      Status
 	Error       string // why Status is not OK
+	Streamed    Streaming
 
 	// Gaps are the times between consecutive tokens (s), where recorded.
 	Gaps []float64

@@ -16,6 +16,9 @@ func TestStatusNames(t *testing.T) {
 	if _, err := ParseStatus("fine"); err == nil {
 		t.Error(`"fine" is not a status`)
 	}
+	if got := NumStatus.String(); got != "status(5)" {
+		t.Errorf("one status too far is %q", got)
+	}
 }
 
 // The end of a run of steps is the sum of their lengths.
@@ -37,5 +40,13 @@ func TestLatencies(t *testing.T) {
 	r := Request{Arrival: 1, Sent: 1.5, FirstToken: 2, Finish: 5}
 	if r.ClientQueue() != 0.5 || r.TTFT() != 0.5 || r.E2E() != 3.5 {
 		t.Errorf("queue %v, TTFT %v, E2E %v; expected 0.5, 0.5, 3.5", r.ClientQueue(), r.TTFT(), r.E2E())
+	}
+}
+
+func TestStreaming(t *testing.T) {
+	for s, want := range map[string]Streaming{"yes": StreamingIf(true), "no": StreamingIf(false), "": StreamingUnknown, "Yes": StreamingUnknown} {
+		if got := ParseStreaming(s); got != want {
+			t.Errorf("%q reads as %q, expected %q", s, got, want)
+		}
 	}
 }

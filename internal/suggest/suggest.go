@@ -12,6 +12,7 @@ func Unknown(kind, name string, known []string) error {
 	if len(known) == 0 {
 		return fmt.Errorf("unknown %s %q: it has none", kind, name)
 	}
+	const most = 30 // longer lists hide the hint
 	hint := ""
 	best := len(name)/3 + 2 // farther names are no typing errors
 	for _, k := range known {
@@ -19,7 +20,14 @@ func Unknown(kind, name string, known []string) error {
 			best, hint = d, fmt.Sprintf(", did you mean %q?", k)
 		}
 	}
-	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, strings.Join(known, ", "))
+	if hint != "" && len(known) > most {
+		return fmt.Errorf("unknown %s %q%s", kind, name, hint)
+	}
+	list := strings.Join(known[:min(len(known), most)], ", ")
+	if more := len(known) - most; more > 0 {
+		list += fmt.Sprintf(", and %d more", more)
+	}
+	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, list)
 }
 
 // editDistance is the Levenshtein distance in bytes: the fewest insertions,

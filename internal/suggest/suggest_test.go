@@ -1,6 +1,10 @@
 package suggest
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
 
 func TestUnknown(t *testing.T) {
 	for _, c := range []struct{ name, want string }{
@@ -10,6 +14,21 @@ func TestUnknown(t *testing.T) {
 		if got := Unknown("policy", c.name, []string{"random", "static"}).Error(); got != c.want {
 			t.Errorf("got %s, expected %s", got, c.want)
 		}
+	}
+	// Of equally near names the first; up to 30 known names are listed beside it.
+	known := []string{"cat", "bat"}
+	for len(known) < 30 {
+		known = append(known, fmt.Sprint("name", len(known)))
+	}
+	hint := `unknown kind "rat", did you mean "cat"?`
+	if got := Unknown("kind", "rat", known).Error(); len(got) < len(hint)+100 || got[:len(hint)] != hint {
+		t.Errorf("got %s, expected %s and 30 names", got, hint)
+	}
+	if got := Unknown("kind", "rat", append(known, "x")).Error(); got != hint {
+		t.Errorf("got %s, expected %s alone", got, hint)
+	}
+	if got := Unknown("kind", "zzz", append(known, "x", "y")).Error(); !strings.HasSuffix(got, ", name29, and 2 more)") {
+		t.Errorf("got %s, expected 30 names and how many there are beside them", got)
 	}
 	if got, want := Unknown("option", "x", nil).Error(), `unknown option "x": it has none`; got != want {
 		t.Errorf("got %s, expected %s", got, want)

@@ -34,8 +34,8 @@ func (f *finished) Gap(tick.Ticks, int64)    {}
 
 func simulate(t rapid.TB, wl *trace.Workload, p *profile.Profile, workers int, policy string) *finished {
 	costs := p.Compile()
-	rt, err := router.New(policy, router.Env{Workers: workers, Adapters: wl.Adapters, Seed: 1,
-		MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, Cost: profile.Model{Costs: costs}})
+	rt, err := router.New(policy, router.Env{Adapters: wl.Adapters, Seed: 1, Workers: router.Alike(workers, router.Spec{
+		MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, Cost: profile.Model{Costs: costs}})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,12 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"lorasim/internal/suggest"
 )
@@ -35,6 +38,32 @@ type Analytic struct {
 	TP    int    // GPUs that share the model; 0: as few powers of 2 as hold it
 	Bits  int    // of a weight; 0: as published
 	Efficiency
+}
+
+// AnalyticPrefix begins the name of an analytic profile.
+const AnalyticPrefix = "analytic:"
+
+// ParseAnalytic reads MODEL,GPU[,tp=N][,bits=N].
+func ParseAnalytic(spec string) (Analytic, error) {
+	a := Analytic{Efficiency: DefaultEfficiency()}
+	pieces := strings.Split(spec, ",")
+	if len(pieces) < 2 {
+		return a, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")
+	}
+	a.Model, a.GPU = strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1])
+	for _, piece := range pieces[2:] {
+		key, value, _ := strings.Cut(strings.TrimSpace(piece), "=")
+		to := map[string]*int{"tp": &a.TP, "bits": &a.Bits}[key]
+		if to == nil {
+			return a, suggest.Unknown("option", key, []string{"tp", "bits"})
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return a, fmt.Errorf("%s is %q, expected a whole number >= 1", key, value)
+		}
+		*to = n
+	}
+	return a, nil
 }
 
 // Profile computes an uncalibrated profile from the roofline of the hardware

@@ -1,8 +1,6 @@
 package profile
 
 import (
-	"math"
-
 	"lorasim/internal/tick"
 	"lorasim/router"
 )
@@ -10,6 +8,8 @@ import (
 // Costs is a profile compiled to integer step costs. All methods are pure.
 type Costs struct {
 	p *Profile
+
+	adapters *adapterCosts // nil: law phases
 
 	decodeBase, perRequest tick.Ticks
 	// PerKVToken is the cost of one KV token in one decode step.
@@ -20,12 +20,15 @@ type Costs struct {
 	unmerged tick.Ticks
 	// Overhead delays every token of a request outside the engine.
 	Overhead tick.Ticks
+	// FrontEnd is what a request occupies the front end for, FirstUse what the
+	// first one of each adapter does on top.
+	FrontEnd, FirstUse tick.Ticks
 }
 
 // Compile converts a checked profile.
 func (p *Profile) Compile() *Costs {
 	l := &p.Latency
-	return &Costs{
+	c := &Costs{
 		p:          p,
 		decodeBase: tick.FromMilliseconds(l.Decode.BaseMs),
 		perRequest: tick.FromMilliseconds(l.Decode.PerRequestMs),
@@ -33,24 +36,68 @@ func (p *Profile) Compile() *Costs {
 		Switch:     tick.FromMilliseconds(l.LoRA.SwitchMs),
 		unmerged:   tick.FromMilliseconds(l.LoRA.UnmergedMs),
 		Overhead:   tick.FromMilliseconds(l.RequestOverheadMs),
+		FrontEnd:   tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
+		FirstUse:   tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
 	}
+	if l.Law == LawAdapters {
+		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
+		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
+	}
+	return c
 }
 
 // Profile returns the profile the costs were compiled from.
 func (c *Costs) Profile() *Profile { return c.p }
 
-// DecodeFixed is the part of a decode step that does not depend on the KV
-// tokens: batch requests run, loras of them with an adapter of at most maxRank.
-// A step takes DecodeFixed + PerKVToken*sum(ctx), at least one tick.
-func (c *Costs) DecodeFixed(batch, loras int64, maxRank int) tick.Ticks {
-	t := c.decodeBase + c.perRequest*tick.Ticks(batch)
-	if loras > 0 {
-		br := float64(loras) * float64(maxRank)
+// StepWork is what one step of an engine computes.
+type StepWork struct {
+	PrefillWork // no prompt tokens: a decode step
+
+	Batch   int64 // running requests that get their next token
+	KV      int64 // their tokens in the KV cache
+	LoRAs   int64 // of them, requests with an adapter
+	MaxRank int   // largest rank among those
+	SumRank int64 // sum of their ranks
+
+	Adapters int64 // distinct adapters in the step, of prompts too
+	Waiting  int64 // requests left in the queue
+}
+
+// Step is the length of a step, at least one tick. Steps that differ in KV
+// alone differ by PerKVToken for each token: what leaps over decode steps rest
+// on.
+func (c *Costs) Step(w StepWork) tick.Ticks {
+	switch {
+	case c.adapters != nil:
+		return max(c.adapters.step(&w), 1) + c.PerKVToken*tick.Ticks(w.KV)
+	case w.Tokens == 0:
+		return c.decodeFixed(&w) + c.PerKVToken*tick.Ticks(w.KV)
+	case w.Batch == 0:
+		return c.prefill(&w.PrefillWork)
+	}
+	// The weights are read once for the prompts and for the running requests,
+	// which add what they add to a decode step.
+	t := c.prefill(&w.PrefillWork) + c.decodeFixed(&w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
+	return max(t, 1)
+}
+
+// ScansQueue says whether steps take longer the more requests wait.
+func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWaiting > 0 }
+
+// CountsAdapters says whether the length of a step depends on
+// StepWork.Adapters.
+func (c *Costs) CountsAdapters() bool { return c.adapters != nil }
+
+// decodeFixed is the part of a decode step that does not depend on the KV
+// tokens.
+func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
+	t := c.decodeBase + c.perRequest*tick.Ticks(w.Batch)
+	if w.LoRAs > 0 {
 		switch c.p.Latency.LoRA.Backend {
 		case BackendCSGMV:
-			t += tick.FromMilliseconds(c.p.Latency.LoRA.DecodeUs / 1000 * math.Sqrt(br))
+			t += tick.FromMilliseconds(c.p.Latency.LoRA.CSGMVUs / 1000 * float64(w.MaxRank))
 		case BackendTriton:
-			t += tick.FromMilliseconds(c.p.Latency.LoRA.DecodeUs / 1000 * br)
+			t += tick.FromMilliseconds(c.p.Latency.LoRA.TritonUs / 1000 * float64(w.LoRAs) * float64(w.MaxRank))
 		case BackendDLoRA:
 			t += c.unmerged
 		}
@@ -58,7 +105,7 @@ func (c *Costs) DecodeFixed(batch, loras int64, maxRank int) tick.Ticks {
 	return max(t, 1)
 }
 
-// PrefillWork is what a prefill step computes.
+// PrefillWork is what a step computes of prompts.
 type PrefillWork struct {
 	Tokens     int64   // prompt tokens
 	LoRATokens int64   // of these, tokens of requests with an adapter
@@ -80,8 +127,8 @@ func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
 	w.TokenCtx += float64(n) * (float64(ctx) + float64(n)/2)
 }
 
-// Prefill is the length of a prefill step.
-func (c *Costs) Prefill(w PrefillWork) tick.Ticks {
+// prefill is the length of a prefill step.
+func (c *Costs) prefill(w *PrefillWork) tick.Ticks {
 	l := &c.p.Latency
 	ms := l.Prefill.BaseMs + l.Prefill.PerTokenUs/1000*float64(w.Tokens)
 	ms += float64(l.Prefill.PerTokenCtxNs / 1e6 * w.TokenCtx)
@@ -95,18 +142,6 @@ func (c *Costs) Prefill(w PrefillWork) tick.Ticks {
 		ms += l.Prefill.FirstExtendMs
 	}
 	return max(tick.FromMilliseconds(ms), 1)
-}
-
-// Mixed is the length of a step of scheduler vllm that takes prompt tokens
-// beside the next tokens of batch requests, loras of them with an adapter of at
-// most maxRank, with ctx KV tokens: that of the prefill, whose weights are read
-// once for all, and what the requests add to a decode step.
-func (c *Costs) Mixed(w PrefillWork, batch, loras int64, maxRank int, ctx int64) tick.Ticks {
-	t := c.Prefill(w)
-	if batch > 0 {
-		t += c.DecodeFixed(batch, loras, maxRank) - c.decodeBase + c.PerKVToken*tick.Ticks(ctx)
-	}
-	return max(t, 1)
 }
 
 // Rank resolves a rank that the workload may not have stated.
@@ -152,13 +187,17 @@ type Model struct{ Costs *Costs }
 
 var _ router.CostModel = Model{}
 
-// DecodeStep implements router.CostModel; every request is taken to use an adapter.
+// DecodeStep implements router.CostModel; every request is taken to use an
+// adapter of its own, as far as there are slots.
 func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	loras := int64(running)
 	if maxRank <= 0 {
 		loras = 0
 	}
-	return (m.Costs.DecodeFixed(int64(running), loras, maxRank) + m.Costs.PerKVToken*tick.Ticks(kvTokens)).Seconds()
+	return m.Costs.Step(StepWork{
+		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank, SumRank: loras * int64(maxRank),
+		Adapters: min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch)),
+	}).Seconds()
 }
 
 // Prefill implements router.CostModel: full chunks, then the rest.
@@ -171,12 +210,15 @@ func (m Model) Prefill(tokens int64) float64 {
 		if n == 0 {
 			return 0
 		}
-		w := PrefillWork{}
+		w := StepWork{Adapters: 1}
 		w.Add(n, 0, true)
-		return m.Costs.Prefill(w).Seconds()
+		return m.Costs.Step(w).Seconds()
 	}
 	return float64(tokens/chunk)*step(chunk) + step(tokens%chunk)
 }
+
+// Copy implements router.CostModel.
+func (m Model) Copy(bytes float64) float64 { return m.Costs.Copy(bytes).Seconds() }
 
 // AdapterLoad implements router.CostModel.
 func (m Model) AdapterLoad(rank int, from router.Tier) float64 {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"lorasim/internal/yamlerr"
 )
 
 //go:embed profiles/*.yaml
@@ -29,8 +31,16 @@ func Names() []string {
 	return names
 }
 
-// Load returns the embedded profile of that name, or reads a profile file.
+// Load returns the embedded profile of that name, makes the analytic one that
+// "analytic:MODEL,GPU" asks for ([ParseAnalytic]), or reads a profile file.
 func Load(nameOrFile string) (*Profile, error) {
+	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
+		a, err := ParseAnalytic(spec)
+		if err != nil {
+			return nil, fmt.Errorf("profile %q: %w", nameOrFile, err)
+		}
+		return a.Profile()
+	}
 	if slices.Contains(Names(), nameOrFile) {
 		data, err := embedded.ReadFile(path.Join("profiles", nameOrFile+".yaml"))
 		if err != nil {
@@ -49,11 +59,20 @@ func Load(nameOrFile string) (*Profile, error) {
 	return Parse(data, nameOrFile)
 }
 
-// Parse reads a profile from YAML on top of Default; where names it in errors.
+// Parse reads a profile from YAML on top of the defaults of its scheduler,
+// Default or DefaultVLLM; where names it in errors.
 func Parse(data []byte, where string) (*Profile, error) {
+	var of struct {
+		Engine struct {
+			Scheduler string `yaml:"scheduler"`
+		} `yaml:"engine"`
+	}
 	p := Default()
+	if err := yaml.Unmarshal(data, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
+		p = DefaultVLLM()
+	}
 	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("profile %s: %s", where, yaml.FormatError(err, false, true))
+		return nil, fmt.Errorf("profile %w", yamlerr.In(where, err))
 	}
 	if p.Name == "" {
 		return nil, fmt.Errorf("profile %s: name is missing", where)

@@ -51,7 +51,7 @@ func TestParseNamesTheFault(t *testing.T) {
 		"zero step":   {strings.Replace(base, "base_ms: 10", "base_ms: 0", 1), "decode step would take no time"},
 		"no name":     {strings.Replace(base, "name: x", "model: y", 1), "name is missing"},
 		"not yaml":    {"name: [", "profile f"},
-		"slots too big": {"name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}, lora: {backend: csgmv}}\n" +
+		"slots too big": {"name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}, lora: {backend: csgmv, csgmv_us: 1}}\n" +
 			"memory: {pool_gib: 1, kv_bytes_per_token: 1000}\n", "adapter slots"},
 	} {
 		_, err := Parse([]byte(c.yaml), "f")
@@ -69,40 +69,40 @@ func TestStepCosts(t *testing.T) {
 	p := Default()
 	p.Latency.Decode = Decode{BaseMs: 15, PerRequestMs: 0.5, PerKVTokenUs: 2}
 	p.Latency.Prefill = Prefill{BaseMs: 10, PerTokenUs: 100, PerTokenCtxNs: 10, FirstWaveFactor: 2}
-	p.Latency.LoRA = LoRA{Backend: BackendCSGMV, DecodeUs: 50, PrefillFactor: 0.5}
+	p.Latency.LoRA = LoRA{Backend: BackendCSGMV, CSGMVUs: 50, TritonUs: 50, PrefillFactor: 0.5}
 	c := p.Compile()
 	ms := tick.FromMilliseconds
 
-	if got, want := c.DecodeFixed(4, 0, 64), ms(17); got != want {
+	if got, want := c.Step(StepWork{Batch: 4}), ms(17); got != want {
 		t.Errorf("decode without adapters: %v, expected %v", got, want)
 	}
-	if got, want := c.DecodeFixed(4, 4, 64), ms(17+0.050*16); got != want {
+	if got, want := c.Step(StepWork{Batch: 4, LoRAs: 4, MaxRank: 64}), ms(17+0.050*64); got != want {
 		t.Errorf("decode csgmv: %v, expected %v", got, want)
 	}
 	if got, want := c.PerKVToken, 2*tick.Microsecond; got != want {
 		t.Errorf("per KV token: %v, expected %v", got, want)
 	}
 	p.Latency.LoRA.Backend = BackendTriton
-	if got, want := c.DecodeFixed(4, 2, 64), ms(17+0.050*128); got != want {
+	if got, want := c.Step(StepWork{Batch: 4, LoRAs: 2, MaxRank: 64}), ms(17+0.050*128); got != want {
 		t.Errorf("decode triton: %v, expected %v", got, want)
 	}
 
 	var w PrefillWork
 	w.Add(100, 1000, false) // sees 1000 + 50 tokens on average
-	if got, want := c.Prefill(w), ms(10+10+10e-6*100*1050); got != want {
+	if got, want := c.Step(StepWork{PrefillWork: w}), ms(10+10+10e-6*100*1050); got != want {
 		t.Errorf("prefill: %v, expected %v", got, want)
 	}
 	w = PrefillWork{FirstWave: true}
 	w.Add(100, 0, true)
 	w.Add(100, 0, false)
-	if got, want := c.Prefill(w), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
+	if got, want := c.Step(StepWork{PrefillWork: w}), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
 		t.Errorf("first wave with adapters: %v, expected %v", got, want)
 	}
 
 	p.Latency.Prefill.FirstExtendMs = 30
 	w = PrefillWork{FirstExtend: true}
 	w.Add(100, 50, false)
-	if got, want := c.Prefill(w), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
+	if got, want := c.Step(StepWork{PrefillWork: w}), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
 		t.Errorf("first step of a chunked prompt that goes on: %v, expected %v", got, want)
 	}
 
@@ -116,8 +116,8 @@ func TestStepCosts(t *testing.T) {
 		}
 	}
 	m := Model{c}
-	if got, want := m.Prefill(8192+8), (c.Prefill(PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}) +
-		c.Prefill(PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4})).Seconds(); got != want {
+	if got, want := m.Prefill(8192+8), (c.Step(StepWork{PrefillWork: PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}}) +
+		c.Step(StepWork{PrefillWork: PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4}})).Seconds(); got != want {
 		t.Errorf("chunked prefill: %v, expected %v", got, want)
 	}
 }
@@ -132,4 +132,35 @@ func FuzzParse(f *testing.F) {
 			t.Error("Parse accepted a profile that Check refuses")
 		}
 	})
+}
+
+// A profile of scheduler vllm starts from vLLM's defaults, host memory
+// following the slots (config/lora.py, config/scheduler.py).
+func TestVLLMDefaults(t *testing.T) {
+	const rest = "latency: {decode: {base_ms: 1}, prefill: {base_ms: 1}}\nmemory: {kv_tokens: 5000}\n"
+	p, err := Parse([]byte("name: v\nengine: {scheduler: vllm}\n"+rest), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := p.Engine
+	if e.MaxRunningRequests != 256 || e.MaxNumBatchedTokens != 2048 || e.PageSize != 16 || e.MaxLorasPerBatch != 1 || e.MaxLoraRank != 16 || e.HostLoras() != 1 {
+		t.Errorf("defaults %+v", e)
+	}
+	if p, err = Parse([]byte("name: v\nengine: {scheduler: vllm, max_loras_per_batch: 4, page_size: 32}\n"+rest), "v"); err != nil {
+		t.Fatal(err)
+	}
+	if e = p.Engine; e.HostLoras() != 4 || e.PageSize != 32 {
+		t.Errorf("host memory for %d adapters and pages of %d, expected 4 and 32", e.HostLoras(), e.PageSize)
+	}
+	e.MaxLoadedLoras = 9
+	if e.HostLoras() != 9 {
+		t.Errorf("host memory for %d adapters, expected the 9 set", e.HostLoras())
+	}
+	d := Default().Engine
+	if d.HostLoras() != 0 {
+		t.Errorf("sglang: host memory for %d adapters, expected no limit", d.HostLoras())
+	}
+	if _, err := Parse([]byte("name: v\nengine: {scheduler: vllm, no_chunked_prefill: true}\n"+rest), "v"); err == nil {
+		t.Error("prompts in whole that may be longer than a step's budget: no error")
+	}
 }

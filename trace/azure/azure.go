@@ -78,8 +78,8 @@ type Options struct {
 	SkipBadRows bool
 	// Progress, if not nil, is called about every megabyte and at the end with
 	// the bytes read so far and the bytes to read in all, both of the files as
-	// they lie on disk.
-	Progress func(read, total int64)
+	// they lie on disk; its error ends the reading.
+	Progress func(read, total int64) error
 }
 
 // functions numbers the functions of a trace in the order of first appearance.

@@ -5,10 +5,13 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -218,6 +221,7 @@ func TestHistogramOfInvocations(t *testing.T) {
 		{"by end", Query{V2, Window{0, 2}, 1, true}, [][]int64{{1, 1}, {0, 1}}},
 		{"short last interval", Query{V2, Window{0, 2}, 5, true}, [][]int64{{2}, {1}}},
 		{"a function without traffic", Query{V2, Window{0, 1}, 1, true}, [][]int64{{1}, nil}},
+		{"not from the start", Query{V2, Window{1, 3}, 1, true}, [][]int64{{1, 0}, {1, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, err := ReadHistogram(path, c.query, Options{})
@@ -231,6 +235,41 @@ func TestHistogramOfInvocations(t *testing.T) {
 				t.Errorf("%d functions, expected both of the file", len(h.Functions))
 			}
 		})
+	}
+}
+
+// Intervals hold their start and not their end, to the last bit.
+func TestIntervalsAreHalfOpen(t *testing.T) {
+	for _, w := range []Window{{0, 7}, {0, 49}, {13, 1440}, {1439, 13 * 1440}, {20, 20 + 64}} {
+		for _, interval := range []int{1, 7, 60} {
+			n := w.Intervals(interval)
+			want := make([]int64, n)
+			var text strings.Builder
+			text.WriteString(v2Header + "\n")
+			from, to := w.Seconds()
+			add := func(at float64, i int) {
+				fmt.Fprintf(&text, "a,f,%s,0\n", strconv.FormatFloat(at, 'g', -1, 64))
+				if 0 <= i && i < n {
+					want[i]++
+				}
+			}
+			for i := range n {
+				start := from + float64(60*interval*i)
+				if start > 0 {
+					add(math.Nextafter(start, 0), i-1)
+				}
+				add(start, i)
+			}
+			add(math.Nextafter(to, 0), n-1)
+			add(to, n)
+			h, err := ReadHistogram(write(t, "t.txt", []byte(text.String())), Query{V2, w, interval, true}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(want, h.Counts[0]); d != "" {
+				t.Errorf("%v in intervals of %d minutes:\n%s", w, interval, d)
+			}
+		}
 	}
 }
 
@@ -266,13 +305,20 @@ func TestPublicExcerpts(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	// Told at steps of 1 MiB and at the end, not at each read.
+	calls := 0
+	plain := write(t, "t.txt", []byte(v2Text+strings.Repeat("a1,f1,100,1\n", 1<<18)))
+	if _, _, _, err := readAllInvocations(plain, Options{Progress: func(int64, int64) error { calls++; return nil }}); err != nil || calls < 3 || calls > 5 {
+		t.Errorf("told %d times of 3 MiB, %v", calls, err)
+	}
 	data := zip(t, v2Text+strings.Repeat("a1,f1,100,1\n", 1000))
 	var last, total int64
-	opt := Options{Progress: func(read, all int64) {
+	opt := Options{Progress: func(read, all int64) error {
 		if read < last {
 			t.Errorf("progress went back from %d to %d", last, read)
 		}
 		last, total = read, all
+		return nil
 	}}
 	if _, _, _, err := readAllInvocations(write(t, "t.txt.gz", data), opt); err != nil {
 		t.Fatal(err)

@@ -112,8 +112,7 @@ func readInvocations(path string, q Query, opt Options) (*Histogram, error) {
 			at = v.End
 		}
 		if from <= at && at < to {
-			// The quotient may round up to a whole number of intervals.
-			h.counts(v.Function, intervals)[min(int((at-from)/length), intervals-1)]++
+			h.counts(v.Function, intervals)[int((at-from)/length)]++
 		} else {
 			h.know(v.Function)
 		}

@@ -21,23 +21,24 @@ const progressStep = 1 << 20 // bytes between two calls of Progress
 
 // progress adds up the bytes read from the files of one reader.
 type progress struct {
-	report      func(read, total int64)
+	report      func(read, total int64) error
 	read, total int64
 	next        int64 // report when read reaches it
 }
 
 // file returns the progress function of the next file.
-func (p *progress) file() func(bytesRead int64) {
+func (p *progress) file() func(bytesRead int64) error {
 	if p.report == nil {
 		return nil
 	}
 	before := p.read
-	return func(n int64) {
+	return func(n int64) error {
 		p.read = before + n
 		if p.read >= p.next || p.read == p.total {
 			p.next = p.read + progressStep
-			p.report(p.read, p.total)
+			return p.report(p.read, p.total)
 		}
+		return nil
 	}
 }
 

@@ -147,7 +147,7 @@ func (m *Minutes) startDay(in *textfile.File, day int) error {
 	m.in, m.rows = in, 0
 	header, err := in.Line()
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: the file is empty, expected a header %s,%s,%s,%s,1,2,...", in.Path(), v1Names[0], v1Names[1], v1Names[2], v1Names[3])
+		return fmt.Errorf("%s: the file is empty, expected a header %s,%s,%s,%s and the minutes 1 to 1440", in.Path(), v1Names[0], v1Names[1], v1Names[2], v1Names[3])
 	}
 	if err != nil {
 		return err

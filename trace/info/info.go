@@ -7,7 +7,8 @@
 //
 // [Plot] draws a workload as PNG or SVG.
 //
-// Memory grows with the number of adapters and not with that of the requests.
+// Memory grows with the number of adapters and, from 2^20 requests on, not with
+// that of the requests.
 // Standard deviations and variances are those of the population (ddof 0), and
 // percentiles interpolate linearly between order statistics, as numpy does by
 // default. What a workload is too short to define is NaN, in JSON null.
@@ -54,11 +55,12 @@ type Summary struct {
 	// LocalityWindow distinct adapters used last before them.
 	Locality Number `json:"locality"`
 
-	Adapters     int     `json:"adapters"`
-	AdaptersUsed int     `json:"adapters_used"`
-	Skew         Skew    `json:"skew"`
-	Top          []Usage `json:"top"`  // most used first; the base model is one of them
-	Rest         Usage   `json:"rest"` // all others together
+	Adapters     int       `json:"adapters"`
+	AdaptersUsed int       `json:"adapters_used"`
+	Skew         Skew      `json:"skew"`
+	LRU          []HitRate `json:"lru"`
+	Top          []Usage   `json:"top"`  // most used first; the base model is one of them
+	Rest         Usage     `json:"rest"` // all others together
 
 	Prompt Tokens `json:"prompt_tokens"`
 	Output Tokens `json:"output_tokens"`
@@ -137,6 +139,7 @@ type collector struct {
 	usage      []usage // by adapter; the last one is the base model
 	dispersion [len(dispersionWindows)]dispersion
 	locality   locality
+	reuse      reuse
 	prompt     *histogram
 	output     *histogram
 	timeline   *timeline
@@ -153,6 +156,7 @@ func newCollector(adapters []trace.Adapter) *collector {
 	c := &collector{
 		adapters: adapters,
 		usage:    make([]usage, len(adapters)+1),
+		reuse:    reuse{lru: newLRU(len(adapters))},
 		prompt:   newHistogram(),
 		output:   newHistogram(),
 		timeline: newTimeline(1, timelineBins),
@@ -221,6 +225,7 @@ func (c *collector) add(r trace.Request) {
 	if r.Adapter != trace.BaseModel {
 		u = &c.usage[r.Adapter]
 		c.locality.add(r.Adapter)
+		c.reuse.add(r.Adapter)
 	}
 	if u.requests > 0 {
 		u.gaps.add(r.Arrival - u.last)

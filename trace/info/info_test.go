@@ -234,6 +234,31 @@ func TestHistogramResolution(t *testing.T) {
 	})
 }
 
+// The counts about the border between exact and coarse ones.
+func TestHistogramBorder(t *testing.T) {
+	h := newHistogram()
+	for _, v := range []int32{exactBelow - 1, exactBelow, math.MaxInt32} {
+		h.add(v)
+	}
+	near(t, "smallest", Number(h.quantile(0)), exactBelow-1, 0)
+	near(t, "median", Number(h.quantile(0.5)), exactBelow, 1e-3*exactBelow)
+	near(t, "largest", Number(h.quantile(1)), math.MaxInt32, 1e-3*math.MaxInt32)
+}
+
+// Bins are widened only as far as is needed.
+func TestTimelineRound(t *testing.T) {
+	for ms, want := range map[int][2]int{200: {1, 200}, 201: {2, 101}, 400: {2, 200}, 401: {5, 81}, 1000: {5, 200}, 1001: {10, 101}} {
+		tl := newTimeline(2, 2000)
+		for i := range ms {
+			tl.add(1, float64(i)/1000+1e-5)
+		}
+		tl.round(200)
+		if tl.width != int64(want[0]) || tl.used != want[1] || tl.row(1)[0] != int64(want[0]) || len(tl.row(0)) != want[1] {
+			t.Errorf("%d ms: %d bins of %d ms with %v, expected %d of %d", ms, tl.used, tl.width, tl.row(1), want[1], want[0])
+		}
+	}
+}
+
 func TestShortWorkloads(t *testing.T) {
 	for _, n := range []int{0, 1, 2} {
 		w := handmade()

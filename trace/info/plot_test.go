@@ -175,3 +175,12 @@ func TestPlotErrors(t *testing.T) {
 		t.Errorf("%v in the folder", left)
 	}
 }
+
+// Bins and adapters share what memory may hold.
+func TestPlotBins(t *testing.T) {
+	for adapters, want := range map[int]int{1: 1024, 1<<13 - 1: 1024, 1<<14 - 1: 512, 1<<20 - 1: 100} {
+		if got := newPlotCollector(make([]trace.Adapter, adapters)).timeline.bins; got != want {
+			t.Errorf("%d adapters: %d bins, expected %d", adapters, got, want)
+		}
+	}
+}

@@ -64,6 +64,7 @@ func (c *collector) spread(s *Summary, top int) {
 	s.AdaptersUsed = len(counts)
 	counts = append(counts, make([]int64, k-len(counts))...)
 	s.Skew = skew(counts)
+	s.LRU = c.reuse.curve(k, s.AdaptersUsed)
 
 	s.Rest.Name, s.Rest.Index = others(len(order)-len(s.Top)), Several
 	s.Rest.Share = Number(float64(s.Rest.Requests) / float64(s.Requests))

@@ -31,6 +31,7 @@ func (s *Summary) WriteText(w io.Writer, opt TextOptions) error {
 	s.writeHead(&b)
 	if s.Requests > 0 {
 		s.writeAdapters(&b)
+		s.writeLRU(&b)
 		s.writeTokens(&b)
 		writeChart(&b, s.Timeline, opt.ASCII)
 	}
@@ -87,6 +88,22 @@ func (s *Summary) writeAdapters(b *bytes.Buffer) {
 	if s.Rest.Requests > 0 {
 		row(s.Rest)
 	}
+	t.flush()
+}
+
+// writeLRU writes what caches of the adapters used last would hold.
+func (s *Summary) writeLRU(b *bytes.Buffer) {
+	if len(s.LRU) == 0 {
+		return
+	}
+	head, hits, shuffled := []string{"LRU slots"}, []string{"hits"}, []string{"in random order"}
+	for _, h := range s.LRU {
+		head = append(head, fmt.Sprint(h.Slots))
+		hits, shuffled = append(hits, percent(h.Hits)), append(shuffled, percent(h.Shuffled))
+	}
+	t := newTable(b, head...)
+	t.row(hits...)
+	t.row(shuffled...)
 	t.flush()
 }
 

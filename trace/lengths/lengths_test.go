@@ -121,8 +121,12 @@ func TestFill(t *testing.T) {
 			t.Fatalf("request %d is %+v, %v", i, r, err)
 		}
 	}
-	if _, ok := lengths.Fill(trace.Limit(w.Source(), 5), parse(t, "sharegpt"), 1).(trace.Sized); ok {
+	unsized := struct{ trace.Source }{w.Source()}
+	if _, ok := lengths.Fill(trace.Limit(unsized, 5), parse(t, "sharegpt"), 1).(trace.Sized); ok {
 		t.Error("the length of a source that does not know it cannot be known")
+	}
+	if s, ok := lengths.Fill(trace.Limit(w.Source(), 5), parse(t, "sharegpt"), 1).(trace.Sized); !ok || s.Len() != 5 {
+		t.Error("a limited source whose length is known")
 	}
 }
 

@@ -30,6 +30,11 @@ func Specs() []Spec {
 		{"random", "random:PROMPT,OUTPUT[,RATIO]", "even between RATIO (default 0) times these lengths and these lengths"},
 		{"lognormal", "lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]",
 			"log-normal; the mean is that after capping; prompt_median and output_median may stand instead"},
+		{"sharegpt-llama3", "sharegpt-llama3", "ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens"},
+		{"sharegpt-qwen2", "sharegpt-qwen2", "the same in tokens of Qwen 2: mean 223 + 200 tokens"},
+		{"copula", "copula:FILE[,KEY=VALUE...]",
+			"correlated: histograms of a CSV file (what,lo,hi,count; or sharegpt-v3) joined by a Gaussian copula; " +
+				"keys: prompt_scale, output_scale, rho, eos, prompt_min, prompt_max, output_min, output_max, sum_max"},
 		{"table", "table:FILE", "rows of a CSV file with num_prefill_tokens and num_decode_tokens"},
 	}
 }
@@ -56,6 +61,8 @@ func parse(name, args string, hasArgs bool) (Sampler, error) {
 		parser = parseLogNormal
 	case "table":
 		parser = parseTable
+	case "copula":
+		parser = parseCopula
 	case "measured":
 		parser = parseMeasured
 	default:
@@ -82,6 +89,8 @@ func parsePreset(name string, hasArgs bool) (Sampler, error) {
 		s = l
 	} else if m, ok := measured(name); ok {
 		s = m
+	} else if c, ok := correlated(name); ok {
+		s = c
 	} else {
 		var known []string
 		for _, s := range Specs() {

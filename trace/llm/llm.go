@@ -66,8 +66,9 @@ type Options struct {
 	FailedIsBad bool // BurstGPT: a failed request is a bad row
 	Sort        bool // order the rows by time, which holds them all in memory
 
-	// Progress is told the bytes read from the disk so far.
-	Progress func(bytesRead int64)
+	// Progress is told the bytes read from the disk so far; its error ends the
+	// reading.
+	Progress func(bytesRead int64) error
 }
 
 // Stats counts what became of the rows read so far.

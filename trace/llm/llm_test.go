@@ -173,9 +173,12 @@ func TestWindowAndScale(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, difference:\n%s", err, diff)
 	}
-	for _, o := range []llm.Options{{Start: 91}, {Start: 11, End: 19}} {
-		if _, _, err = read(llm.BurstGPT, path, o); err == nil || !strings.Contains(err.Error(), "no request in the window") {
-			t.Errorf("window %v to %v: error %v", o.Start, o.End, err)
+	for o, want := range map[[2]float64]string{
+		{91, 0}:  "no request in the window from 91 s; the last row read is at 90.000 s",
+		{11, 19}: "no request in the window from 11 s; the last row read is at 20.000 s",
+	} {
+		if _, _, err = read(llm.BurstGPT, path, llm.Options{Start: o[0], End: o[1]}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("window %v: error %v, expected %s", o, err, want)
 		}
 	}
 }
@@ -267,7 +270,17 @@ func TestOptionErrors(t *testing.T) {
 			t.Errorf("error %v, expected %q in it", err, want)
 		}
 	}
-	_, _, err := read(llm.AzureLLM, path, llm.Options{Models: map[string]int32{}})
+	// a window may lie anywhere within a century
+	_, _, err := read(llm.BurstGPT, path, llm.Options{Start: 99 * 365 * 86400})
+	if err == nil || !strings.Contains(err.Error(), "no request in the window") {
+		t.Errorf("99 years: error %v", err)
+	}
+	for _, o := range []llm.Options{{Start: 101 * 365 * 86400}, {End: 101 * 365 * 86400}} {
+		if _, _, err := read(llm.BurstGPT, path, o); err == nil || !strings.Contains(err.Error(), "is 3.185136e+09 s, expected") {
+			t.Errorf("101 years: error %v", err)
+		}
+	}
+	_, _, err = read(llm.AzureLLM, path, llm.Options{Models: map[string]int32{}})
 	if err == nil || !strings.Contains(err.Error(), "no model names") {
 		t.Errorf("error %v", err)
 	}

@@ -142,6 +142,11 @@ func TestDLoRAErrors(t *testing.T) {
 	expectError(t, err, "no adapters")
 	_, _, err = good.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}})
 	expectError(t, err, "interval 1 of the window (minutes 60 to 120", "no traffic")
+	few := good // no request falls to the second interval, which then may be empty
+	few.Requests = 1
+	if _, s, err := few.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}}); err != nil || s.Counts[0]+s.Counts[1] != 1 {
+		t.Errorf("one request in two intervals: %v", err)
+	}
 }
 
 // TestDLoRALaterDay: the reference asks a later day's file of azure_v1 for

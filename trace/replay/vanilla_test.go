@@ -108,6 +108,20 @@ func TestVanilla(t *testing.T) {
 	}
 }
 
+// The window holds its start and not its end.
+func TestVanillaWindow(t *testing.T) {
+	f := azure.Function{App: "a", Func: "f"}
+	var rows []invocation
+	for _, at := range []float64{0, math.Nextafter(60, 0), 60, 60, 119.5, 120} {
+		rows = append(rows, invocation{f, azure.Invocation{End: at}})
+	}
+	v := Vanilla{Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 2}, Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+	got, _ := vanilla(t, v, 1)
+	if d := gocmp.Diff([]trace.Request{{}, {ID: 1}, {ID: 2, Arrival: 59.5}}, got); d != "" {
+		t.Error(d)
+	}
+}
+
 // TestVanillaReorders puts rows up to a quarter of the window of reordering out
 // of their places in a trace that is larger than it.
 func TestVanillaReorders(t *testing.T) {

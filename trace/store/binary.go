@@ -217,10 +217,10 @@ func parseAdapters(b blocks) ([]trace.Adapter, error) {
 type source struct {
 	*os.File
 	read     int64
-	progress func(int64)
+	progress func(int64) error
 }
 
-func openSource(path string, progress func(int64)) (*source, error) {
+func openSource(path string, progress func(int64) error) (*source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -240,7 +240,9 @@ func (s *source) ReadAt(p []byte, at int64) (int, error) {
 	n, err := s.File.ReadAt(p, at)
 	if s.progress != nil {
 		s.read += int64(n)
-		s.progress(s.read)
+		if stop := s.progress(s.read); stop != nil {
+			return 0, stop
+		}
 	}
 	return n, err
 }

@@ -194,7 +194,7 @@ func TestReadProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls, last := 0, int64(0)
-		if _, err := read(path, store.ReadOptions{Progress: func(n int64) { calls++; last = n }}); err != nil {
+		if _, err := read(path, store.ReadOptions{Progress: func(n int64) error { calls++; last = n; return nil }}); err != nil {
 			t.Fatal(err)
 		}
 		// Parquet and Arrow readers touch their footers more than once.

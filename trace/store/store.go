@@ -67,8 +67,8 @@ type ReadOptions struct {
 	// unknown, and those without names are called lora0, lora1, ...
 	Adapters []trace.Adapter
 	// Progress is told the bytes read from the disk so far; where the file is
-	// read twice it starts again.
-	Progress func(bytesRead int64)
+	// read twice it starts again. Its error ends the reading.
+	Progress func(bytesRead int64) error
 }
 
 // Reader is a saved workload being read. Readers of Parquet and Arrow files

@@ -23,6 +23,7 @@ type generator struct {
 	picker *rand.Rand
 	drift  float64
 	recent *popularity.Recent // nil: no locality
+	runs   *sessions          // nil: requests are independent
 
 	id       int64
 	requests int64   // end before this id
@@ -71,6 +72,10 @@ func newGenerator(c Config) (*generator, error) {
 	}
 	if c.Locality.P > 0 {
 		g.recent = popularity.NewRecent(c.Locality.P, c.Locality.Window, stream(c.Seed, forLocality, 0))
+	}
+	if c.Sessions.Kind != "" {
+		g.runs, err = newSessions(c.Sessions, c.Adapters, c.Rate, stream(c.Seed, forSessions, 0), &g.queue)
+		return g, err
 	}
 	if c.Arrivals.Total || g.instant {
 		g.pick, g.picker = newAlias(shares), stream(c.Seed, forPick, 0)
@@ -146,12 +151,10 @@ func (g *generator) Next() (trace.Request, error) {
 			g.requests = g.id // stay at the end
 			return trace.Request{}, io.EOF
 		}
-		p := &g.procs[e.Item]
-		rank, adapter = p.rank, p.adapter
-		if at := e.At + g.gaps.Next(p.rng)*p.gap; at < p.end {
-			g.queue.Replace(renewal.Event{At: at, Item: e.Item})
+		if g.runs != nil {
+			rank = g.runs.next(&g.queue)
 		} else {
-			g.queue.Pop()
+			rank, adapter = g.advance(e)
 		}
 	}
 	if rank == drawRank {
@@ -165,6 +168,18 @@ func (g *generator) Next() (trace.Request, error) {
 	}
 	g.id++
 	return trace.Request{ID: g.id - 1, Arrival: t, Adapter: adapter}, nil
+}
+
+// advance moves the process of event e on to its next arrival, and returns the
+// popularity rank and the adapter of its requests.
+func (g *generator) advance(e renewal.Event) (rank, adapter int32) {
+	p := &g.procs[e.Item]
+	if at := e.At + g.gaps.Next(p.rng)*p.gap; at < p.end {
+		g.queue.Replace(renewal.Event{At: at, Item: e.Item})
+	} else {
+		g.queue.Pop()
+	}
+	return p.rank, p.adapter
 }
 
 // adapterOf returns the adapter that has a popularity rank at time t.

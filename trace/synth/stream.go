@@ -16,6 +16,7 @@ const (
 	forRanks    = 5
 	forCrowd    = 6 // gaps of a flash crowd on one adapter
 	forExport   = 7 // execution times in exported traces
+	forSessions = 8
 )
 
 // stream returns the random stream of one purpose and one adapter.

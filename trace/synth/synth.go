@@ -47,6 +47,7 @@ type Config struct {
 	Pattern    Pattern    // how the rate varies with time
 	Drift      float64    // s between rotations of the popularity by one rank; 0: none
 	Locality   Locality   // repetition of recently used adapters
+	Sessions   Sessions   // requests in runs to one adapter, which replaces Popularity and Arrivals
 	Requests   int64      // end after so many; 0: no limit
 	Duration   float64    // end at this time, s; 0: no limit
 	Seed       uint64
@@ -85,6 +86,7 @@ func (c Config) Check() error {
 		c.Arrivals.Check,
 		func() error { return c.Pattern.Check(c.Adapters) },
 		c.Locality.Check,
+		c.checkSessions,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -92,6 +94,27 @@ func (c Config) Check() error {
 	}
 	if math.IsInf(c.Rate, 1) {
 		return c.checkInstant()
+	}
+	return nil
+}
+
+// checkSessions refuses what has no meaning together with sessions.
+func (c Config) checkSessions() error {
+	if c.Sessions.Kind == "" {
+		return nil
+	}
+	if err := c.Sessions.Check(); err != nil {
+		return fmt.Errorf("sessions: %w", err)
+	}
+	switch {
+	case math.IsInf(c.Rate, 1):
+		return fmt.Errorf("rate inf puts all requests at time 0 and leaves no room for sessions")
+	case c.Arrivals != Arrivals{Dist: Exponential, CV: 1}:
+		return fmt.Errorf("sessions have gaps of their own and leave no room for arrivals %s", c.Arrivals)
+	case c.Locality.P > 0:
+		return fmt.Errorf("sessions repeat adapters by themselves and leave no room for locality")
+	case c.Pattern.Flash.Duration > 0 && c.Pattern.Flash.Adapter != AllAdapters:
+		return fmt.Errorf("sessions leave no room for a flash crowd on one adapter")
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
 func (f *Fleet) begin(w int, a int32, unload bool) *call {
 	c := &call{unload: unload, done: make(chan struct{})}
 	f.workers[w].loads[a] = c
+	f.workers[w].changes++
 	return c
 }
 
@@ -57,10 +58,10 @@ func (f *Fleet) load(w int, a int32, c *call) {
 	f.mu.Unlock()
 	begun := f.cfg.Now()
 	f.makeRoom(ctx, w)
-	name := f.cfg.Adapters[a].Name
-	err := f.workers[w].end.loadAdapter(ctx, name, f.cfg.Path(f.cfg.Adapters[a]))
+	name, path := f.where(a)
+	err := f.workers[w].end.loadAdapter(ctx, name, path)
 	if err != nil && isLimit(err) && f.evict(ctx, w) {
-		err = f.workers[w].end.loadAdapter(ctx, name, f.cfg.Path(f.cfg.Adapters[a]))
+		err = f.workers[w].end.loadAdapter(ctx, name, path)
 	}
 	if err != nil {
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err)
@@ -86,6 +87,7 @@ func (f *Fleet) load(w int, a int32, c *call) {
 // end finishes a load or unload; called with mu held.
 func (f *Fleet) end(w int, a int32, c *call, err error) {
 	delete(f.workers[w].loads, a)
+	f.workers[w].changes++
 	c.err = err
 	close(c.done)
 }
@@ -145,7 +147,7 @@ func (f *Fleet) lastUse(w int, a int32) int {
 
 // unload carries out an unload that begin booked.
 func (f *Fleet) unload(ctx context.Context, w int, a int32, c *call) {
-	name := f.cfg.Adapters[a].Name
+	name, _ := f.where(a)
 	err := f.workers[w].end.unloadAdapter(ctx, name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -225,7 +227,7 @@ func (f *Fleet) check(w int, name string) (int32, error) {
 	if w < 0 || w >= len(f.workers) {
 		return 0, fmt.Errorf("worker %d, expected 0 to %d", w, len(f.workers)-1)
 	}
-	a := f.adapterByName(name)
+	a := f.Lookup(name)
 	if a < 0 {
 		return 0, fmt.Errorf("unknown adapter %q", name)
 	}

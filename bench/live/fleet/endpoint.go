@@ -161,7 +161,10 @@ func ErrorText(body []byte) string {
 		}
 	}
 	const most = 200
-	s := strings.TrimSpace(string(body))
+	s := strings.Join(strings.Fields(string(body)), " ") // one line
+	if strings.HasPrefix(s, "<") {
+		return "a page of HTML: not an engine's server?"
+	}
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
@@ -235,6 +238,7 @@ func (e *endpoint) discover(ctx context.Context) (info, error) {
 // model is an entry of /v1/models; adapters have a parent.
 type model struct {
 	ID, Parent  string
+	Root        string // where an adapter lies
 	MaxModelLen int
 }
 
@@ -243,6 +247,7 @@ func (e *endpoint) models(ctx context.Context) ([]model, error) {
 		Data []struct {
 			ID          string  `json:"id"`
 			Parent      *string `json:"parent"`
+			Root        string  `json:"root"`
 			MaxModelLen int     `json:"max_model_len"`
 		} `json:"data"`
 	}
@@ -251,7 +256,7 @@ func (e *endpoint) models(ctx context.Context) ([]model, error) {
 	}
 	var ms []model
 	for _, d := range list.Data {
-		m := model{ID: d.ID, MaxModelLen: d.MaxModelLen}
+		m := model{ID: d.ID, Root: d.Root, MaxModelLen: d.MaxModelLen}
 		if d.Parent != nil {
 			m.Parent = *d.Parent
 		}

@@ -17,11 +17,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
 	"lorasim/router"
+	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
@@ -42,24 +44,50 @@ type Config struct {
 	Poll      time.Duration // between two looks at a worker; 0: 1 s
 	Timeout   time.Duration // of a look, 0: 2 s
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
-	Staleness float64       // age up to which routers' view may lag, s
-	// Defaults stand for what a worker does not tell of itself.
-	MaxRunning, Slots int
-	KVCapacity        int64
+	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
+	// Limits stand for what a worker does not tell of itself; nil: not known.
+	Limits []Limits
+	// Extend makes a router for more adapters than Router knows. Where it is set,
+	// the fleet takes in adapters that workers hold and nobody has named; nil:
+	// those are left alone.
+	Extend func(adapters []trace.Adapter) (*router.Router, error)
+	// Plans gets a line for each plan that was made; nil: nothing.
+	Plans *slog.Logger
 	// Log is told of what goes wrong and of changes; nil: nothing.
 	Log func(format string, args ...any)
+}
+
+// Limits are those of one worker.
+type Limits struct {
+	MaxRunning, Slots int
+	KVCapacity        int64 // tokens
+}
+
+// LimitsOf are those that profiles state.
+func LimitsOf(ps []*profile.Profile) ([]Limits, error) {
+	list := make([]Limits, len(ps))
+	for i, p := range ps {
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, err
+		}
+		list[i] = Limits{p.Engine.MaxRunningRequests, p.Engine.MaxLorasPerBatch, kv}
+	}
+	return list, nil
 }
 
 // Fleet is a set of workers. Its methods may be called from many goroutines.
 type Fleet struct {
 	cfg     Config
 	workers []*worker
-	ranks   []int // by adapter
 
-	mu    sync.Mutex
-	view  router.View
-	stale *router.Stale
-	stats Stats
+	mu      sync.Mutex        // also guards Adapters and Router of cfg
+	ranks   []int             // by adapter
+	roots   map[string]string // where adapters lie that were found on workers
+	outputs *router.Outputs
+	view    router.View
+	stale   *router.Stale
+	stats   Stats
 
 	// loads, unloads and plans under way outlive what asked for them
 	ctx        context.Context
@@ -78,6 +106,7 @@ type worker struct {
 	loads   map[int32]*call // loads and unloads under way
 	drained signal
 	missed  int // looks in a row that failed
+	changes int // of loads, held and known
 }
 
 // call is a load or unload under way.
@@ -139,8 +168,9 @@ func New(cfg Config) (*Fleet, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	f := &Fleet{cfg: cfg, ranks: make([]int, len(cfg.Adapters)),
+	f := &Fleet{cfg: cfg, ranks: make([]int, len(cfg.Adapters)), roots: map[string]string{},
 		view: router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	f.outputs = router.NewOutputs(len(cfg.Adapters))
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		f.stale = router.NewStale(cfg.Staleness)
@@ -154,7 +184,10 @@ func New(cfg Config) (*Fleet, error) {
 		f.workers = append(f.workers, &worker{end: e, held: map[int32]bool{}, leaving: map[int32]bool{}, loads: map[int32]*call{},
 			acct: &account{requests: map[int64]*Request{}, ranks: map[int]int{}}})
 		v := &f.view.Workers[i]
-		v.MaxRunning, v.Slots, v.KVCapacity = cfg.MaxRunning, cfg.Slots, cfg.KVCapacity
+		if cfg.Limits != nil {
+			l := cfg.Limits[i]
+			v.MaxRunning, v.Slots, v.KVCapacity = l.MaxRunning, l.Slots, l.KVCapacity
+		}
 		v.Adapters = make([]router.AdapterState, len(cfg.Adapters))
 		f.resetTiers(i)
 	}

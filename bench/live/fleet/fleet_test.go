@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,8 @@ func TestErrorText(t *testing.T) {
 		" plain\n":                                        "plain",
 		`{"error":{"message":""},"error_message":"last"}`: "last",
 		"": "",
+		"<!DOCTYPE html>\n<html><body>404</body></html>": "a page of HTML: not an engine's server?",
+		"two\n\tlines": "two lines",
 	} {
 		if got := ErrorText([]byte(body)); got != want {
 			t.Errorf("%s: %q, expected %q", body, got, want)
@@ -132,12 +135,13 @@ func TestDiscover(t *testing.T) {
 
 func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	as := trace.Names(adapters, []int{8, 64})
-	rt, err := router.New("least-loaded", router.Env{Workers: workers, Adapters: as})
+	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(workers, router.Spec{}), Adapters: as})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := 0.0
-	f, err := New(Config{URLs: make([]string, workers), API: SGLang, Router: rt, Adapters: as, Slots: 2, MaxRunning: 4,
+	limits := slices.Repeat([]Limits{{Slots: 2, MaxRunning: 4}}, workers)
+	f, err := New(Config{URLs: make([]string, workers), API: SGLang, Router: rt, Adapters: as, Limits: limits,
 		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -238,6 +242,37 @@ func recount(t *rapid.T, f *Fleet) {
 		if gpu != v.SlotsUsed || gpu > 2 {
 			t.Fatalf("worker %d: %d adapters in GPU slots, %d slots used", w, gpu, v.SlotsUsed)
 		}
+	}
+}
+
+// The adapters used latest are in the GPU slots; those that no request runs with
+// are idle there.
+func TestSlots(t *testing.T) {
+	f := newTestFleet(t, 1, 3) // of 2 slots
+	defer f.Close()
+	v := &f.view.Workers[0]
+	var open []*Request
+	for i, want := range []struct{ used, idle, gone int }{{1, 0, -1}, {2, 0, -1}, {2, 0, 0}} {
+		r := &Request{ID: int64(i), Adapter: int32(i)}
+		f.Book(r, 0)
+		f.Tokens(r, 1, true)
+		f.Tokens(r, 1, true) // told twice, counted once
+		if v.SlotsUsed != want.used || v.SlotsIdle != want.idle || v.Running != i+1 {
+			t.Errorf("after adapter %d: %+v", i, v)
+		}
+		if want.gone >= 0 && v.Adapters[want.gone].Tier != router.Host {
+			t.Errorf("adapter %d is still in a slot", want.gone)
+		}
+		open = append(open, r)
+	}
+	f.Left(open[2])
+	if v.SlotsUsed != 2 || v.SlotsIdle != 1 {
+		t.Errorf("with one idle: %+v", v)
+	}
+	f.view.Workers[0].Slots = 0 // not known: all are
+	f.slots(0)
+	if v.SlotsUsed != 3 || v.Adapters[0].Tier != router.GPU {
+		t.Errorf("without a number of slots: %+v", v)
 	}
 }
 

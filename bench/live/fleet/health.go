@@ -11,6 +11,9 @@ import (
 // worker that cannot be reached is down until a later look finds it. It returns
 // an error only if a worker answers and cannot be used, or ctx ends.
 func (f *Fleet) Start(ctx context.Context) error {
+	if f.cfg.Extend != nil {
+		f.discoverAll(ctx)
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(f.workers))
 	for i := range f.workers {
@@ -69,18 +72,14 @@ func (f *Fleet) welcome(ctx context.Context, w int) error {
 	f.mu.Lock()
 	k.info, k.known, k.missed = in, true, 0
 	f.setInfo(w, in)
-	clear(k.held)
-	for _, m := range ms {
-		if a := f.adapterByName(m.ID); a >= 0 {
-			k.held[a] = true
-		}
-	}
-	f.resetTiers(w)
-	missing := f.missing(w)
+	k.changes++
+	f.takeIn(w, ms)
+	f.holds(w, ms)
+	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
 	f.mu.Unlock()
 	for _, a := range missing {
 		if err := f.Ensure(ctx, w, a); err != nil {
-			if f.cfg.Router.Placement == nil {
+			if !placed {
 				break // as many as fit; the others when they are needed
 			}
 			f.cfg.Log("worker %d (%s): %v", w, f.cfg.URLs[w], err)
@@ -104,15 +103,6 @@ func (f *Fleet) setInfo(w int, in info) {
 		v.KVCapacity = in.KVCapacity
 	}
 	v.HostSlots = in.MaxLoaded
-}
-
-func (f *Fleet) adapterByName(name string) int32 {
-	for i, a := range f.cfg.Adapters {
-		if a.Name == name {
-			return int32(i)
-		}
-	}
-	return -1
 }
 
 // missing lists the adapters that a worker is to start with and does not hold.
@@ -140,12 +130,15 @@ func (f *Fleet) missing(w int) []int32 {
 
 // Run looks after the workers and plans until ctx ends.
 func (f *Fleet) Run(ctx context.Context) {
+	f.mu.Lock()
+	planner := f.cfg.Router.Planner // one that replaces it has the same interval
+	f.mu.Unlock()
 	var wg sync.WaitGroup
 	for i := range f.workers {
 		wg.Go(func() { f.watch(ctx, i) })
 	}
-	if f.cfg.Router.Planner != nil {
-		wg.Go(func() { f.planning(ctx) })
+	if planner != nil {
+		wg.Go(func() { f.planning(ctx, planner.Interval()) })
 	}
 	wg.Wait()
 }
@@ -194,14 +187,15 @@ func (f *Fleet) look(ctx context.Context, w int) {
 		return
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if err == nil {
 		k.missed = 0
 		f.foreign(w, l, max(own, len(k.acct.requests)))
-		return
-	}
-	if k.missed++; k.missed >= misses || !errors.Is(err, context.DeadlineExceeded) {
+	} else if k.missed++; k.missed >= misses || !errors.Is(err, context.DeadlineExceeded) {
 		f.down(w, err)
+	}
+	f.mu.Unlock()
+	if err == nil && f.cfg.Extend != nil {
+		f.relist(look, w)
 	}
 }
 
@@ -228,6 +222,7 @@ func (f *Fleet) down(w int, err error) {
 	f.stats.Downs++
 	f.foreign(w, load{}, 0)
 	clear(k.held)
+	k.changes++
 	clear(k.leaving)
 	k.acct.lru = nil
 	f.resetTiers(w)

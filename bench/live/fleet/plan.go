@@ -13,8 +13,8 @@ import (
 )
 
 // planning asks the planner every interval of the fleet's clock.
-func (f *Fleet) planning(ctx context.Context) {
-	every := time.Duration(f.cfg.Router.Planner.Interval() / f.cfg.Speed * float64(time.Second))
+func (f *Fleet) planning(ctx context.Context, interval float64) {
+	every := time.Duration(interval / f.cfg.Speed * float64(time.Second))
 	t := time.NewTicker(max(every, time.Millisecond))
 	defer t.Stop()
 	for {
@@ -22,8 +22,8 @@ func (f *Fleet) planning(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if p := f.plan(); p != nil {
-				f.Apply(ctx, p)
+			if p, by := f.plan(); p != nil {
+				f.apply(ctx, p, by)
 			}
 		}
 	}
@@ -32,23 +32,23 @@ func (f *Fleet) planning(ctx context.Context) {
 // plan asks the planner. Policies and planners share state and are not safe for
 // concurrent use, so requests are not routed meanwhile; the time that takes is
 // the solver's, which is counted.
-func (f *Fleet) plan() *router.Plan {
+func (f *Fleet) plan() (*router.Plan, *router.Router) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fresh()
+	s := f.situation()
 	begun := time.Now()
-	p := f.cfg.Router.Planner.Plan(f.situation())
+	p := f.cfg.Router.Planner.Plan(s)
 	f.stats.SolveTime += time.Since(begun).Seconds()
 	if p != nil {
 		f.stats.Plans++
 	}
-	return p
+	return p, f.cfg.Router
 }
 
 // situation lists the requests in flight, the order of the workers and then of
 // the requests' ids; called with mu held.
 func (f *Fleet) situation() *router.Situation {
-	s := &router.Situation{View: &f.view}
+	s := &router.Situation{View: f.fresh()}
 	for w, k := range f.workers {
 		from := len(s.Requests)
 		for _, r := range k.acct.requests {
@@ -56,7 +56,7 @@ func (f *Fleet) situation() *router.Situation {
 				continue
 			}
 			a := router.Active{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
-				Generated: r.generated.Load(), MaxNew: r.MaxNew, Age: f.view.Now - r.Sent}
+				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.expected, Age: f.view.Now - r.Sent}
 			if r.running {
 				a.KV = int64(a.Prompt) + int64(a.Generated)
 			}
@@ -74,15 +74,23 @@ var errDown = errors.New("a worker that the plan needs is down")
 // that new requests go where the plan wants them, requests move, and what is to
 // go is unloaded once nobody uses it.
 func (f *Fleet) Apply(ctx context.Context, p *router.Plan) {
+	f.mu.Lock()
+	by := f.cfg.Router
+	f.mu.Unlock()
+	f.apply(ctx, p, by)
+}
+
+// apply is Apply of a plan by a router that may have been replaced since.
+func (f *Fleet) apply(ctx context.Context, p *router.Plan, by *router.Router) {
 	if p.Empty() {
-		f.applied(p, nil)
+		f.applied(p, by, nil)
 		return
 	}
 	err := f.checkPlan(p)
 	if err == nil {
 		err = f.loadAll(ctx, p.Load)
 	}
-	f.applied(p, err)
+	f.applied(p, by, err)
 	if err != nil {
 		f.cfg.Log("plan dropped: %v", err)
 		return
@@ -98,7 +106,7 @@ func (f *Fleet) Apply(ctx context.Context, p *router.Plan) {
 }
 
 // applied tells the planner what became of its plan.
-func (f *Fleet) applied(p *router.Plan, err error) {
+func (f *Fleet) applied(p *router.Plan, by *router.Router, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -107,9 +115,39 @@ func (f *Fleet) applied(p *router.Plan, err error) {
 	case !p.Empty():
 		f.stats.Applied++
 	}
-	if f.cfg.Router.Planner != nil {
-		f.cfg.Router.Planner.Applied(p, err)
+	f.logPlan(p, err)
+	if by == f.cfg.Router && by.Planner != nil {
+		by.Planner.Applied(p, err)
 	}
+}
+
+// logPlan writes a line on a plan; called with mu held.
+func (f *Fleet) logPlan(p *router.Plan, err error) {
+	if f.cfg.Plans == nil {
+		return
+	}
+	name := func(a int32) string {
+		if a < 0 || int(a) >= len(f.cfg.Adapters) {
+			return fmt.Sprint(a) // a plan that is dropped for it
+		}
+		return f.cfg.Adapters[a].Name
+	}
+	places := func(ps []router.Placement) []string {
+		names := []string{}
+		for _, p := range ps {
+			names = append(names, fmt.Sprintf("%s@%d", name(p.Adapter), p.Worker))
+		}
+		return names
+	}
+	result := "applied"
+	attrs := []any{"reason", p.Reason, "load", places(p.Load), "unload", places(p.Unload), "moves", len(p.Move), "solve_s", p.SolveTime}
+	switch {
+	case err != nil:
+		result, attrs = "dropped", append(attrs, "error", err.Error())
+	case p.Empty():
+		result = "nothing to do"
+	}
+	f.cfg.Plans.Info("plan", append([]any{"result", result}, attrs...)...)
 }
 
 // checkPlan says why a plan cannot be carried out, or nil.
@@ -191,11 +229,12 @@ func (f *Fleet) adjustLocked() {
 	if !ok {
 		return
 	}
+	by := f.cfg.Router
 	if p := a.Adjust(); p != nil && !p.Empty() {
 		f.background.Go(func() {
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 			defer cancel()
-			f.Apply(ctx, p)
+			f.apply(ctx, p, by)
 		})
 	}
 }

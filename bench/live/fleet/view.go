@@ -15,11 +15,13 @@ type Request struct {
 	Adapter int32 // trace.BaseModel: none
 	Prompt  int32
 	MaxNew  int32
+	Output  int32   // tokens it will generate, where routers are to know; 0: they expect
 	Sent    float64 // s on the fleet's clock
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false where the request cannot go.
 	Move func(from, to int) bool
 
+	expected  int32 // output that routers expect
 	generated atomic.Int32
 	worker    int // -1: none; this and the next guarded by Fleet.mu
 	running   bool
@@ -50,7 +52,7 @@ func (f *Fleet) Route(r *Request, avoid int) int {
 		hidden = v.Workers[avoid].Up
 		v.Workers[avoid].Up = false
 	}
-	w := f.cfg.Router.Policy.Route(router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew}, v)
+	w := f.cfg.Router.Policy.Route(router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew, Expected: f.expect(r)}, v)
 	if hidden {
 		v.Workers[avoid].Up = true
 	}
@@ -78,15 +80,25 @@ func (f *Fleet) Book(r *Request, w int) {
 	f.book(r, w)
 }
 
+// expect is the output that routers expect of a request, from its first booking on.
+func (f *Fleet) expect(r *Request) int32 {
+	if r.expected == 0 {
+		if r.expected = r.Output; r.expected == 0 {
+			r.expected = f.outputs.Expect(r.Adapter, r.MaxNew)
+		}
+	}
+	return r.expected
+}
+
 func (f *Fleet) book(r *Request, w int) {
 	v, a := &f.view.Workers[w], f.workers[w].acct
 	r.worker, r.running = w, false
 	a.requests[r.ID] = r
 	v.Queued++
-	v.Tokens += int64(r.Prompt) + int64(r.MaxNew)
+	v.Tokens += int64(r.Prompt) + int64(f.expect(r))
 	v.QueuedToks += int64(r.Prompt)
 	if r.Adapter != trace.BaseModel {
-		v.Adapters[r.Adapter].Queued++
+		v.Count(r.Adapter, 0, 1)
 		a.ranks[f.ranks[r.Adapter]]++
 		v.MaxRank = max(v.MaxRank, f.ranks[r.Adapter])
 	}
@@ -112,8 +124,7 @@ func (f *Fleet) Tokens(r *Request, n int, first bool) {
 	v.Running++
 	v.QueuedToks -= int64(r.Prompt)
 	if r.Adapter != trace.BaseModel {
-		v.Adapters[r.Adapter].Queued--
-		v.Adapters[r.Adapter].Running++
+		v.Count(r.Adapter, 1, -1)
 		f.used(r.worker, r.Adapter)
 	}
 }
@@ -127,7 +138,7 @@ func (f *Fleet) Left(r *Request) {
 	}
 	v, a := &f.view.Workers[r.worker], f.workers[r.worker].acct
 	delete(a.requests, r.ID)
-	v.Tokens -= int64(r.Prompt) + int64(r.MaxNew)
+	v.Tokens -= int64(r.Prompt) + int64(r.expected)
 	if r.running {
 		v.Running--
 		a.kv.Add(-int64(r.Prompt) - int64(r.generated.Load()))
@@ -138,9 +149,9 @@ func (f *Fleet) Left(r *Request) {
 	if r.Adapter != trace.BaseModel {
 		st := &v.Adapters[r.Adapter]
 		if r.running {
-			st.Running--
+			v.Count(r.Adapter, -1, 0)
 		} else {
-			st.Queued--
+			v.Count(r.Adapter, 0, -1)
 		}
 		rank := f.ranks[r.Adapter]
 		if a.ranks[rank]--; a.ranks[rank] == 0 {
@@ -160,12 +171,13 @@ func (f *Fleet) Left(r *Request) {
 	r.worker = -1
 }
 
-// Finished tells a policy that learns how a request ended; exec is the time from
-// its first token to its end.
+// Finished notes the output of a request that ended well, and tells a policy that
+// learns; exec is the time from its first token to its end.
 func (f *Fleet) Finished(r *Request, w int, exec float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.outputs.Ended(r.Adapter, r.generated.Load())
 	if l, ok := f.cfg.Router.Policy.(router.Learner); ok {
-		f.mu.Lock()
-		defer f.mu.Unlock()
 		l.Finished(router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()})
 	}
 }
@@ -266,6 +278,7 @@ func (f *Fleet) Forget(w int, a int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.workers[w].held, a)
+	f.workers[w].changes++
 	f.view.Workers[w].Adapters[a].Tier = router.Disk
 	f.slots(w)
 }

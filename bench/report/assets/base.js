@@ -111,3 +111,18 @@ function legend(names, colors) {
   box.draw = draw;
   return box;
 }
+
+// fitted shows a table that never runs out of its section: where its columns do
+// not fit side by side, each row becomes a block of labelled values (data-label).
+function fitted(label, table) {
+  const box = el('div', { class: 'fit', role: 'region', 'aria-label': label }, table);
+  let width = -1;
+  const fit = () => {
+    width = box.clientWidth;
+    table.classList.remove('stacked');
+    table.classList.toggle('stacked', table.scrollWidth > box.clientWidth || box.scrollWidth > box.clientWidth);
+  };
+  table.addEventListener('filled', fit);
+  new ResizeObserver(() => { if (box.clientWidth !== width) fit(); }).observe(box);
+  return box;
+}

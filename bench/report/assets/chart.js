@@ -58,7 +58,7 @@ function range(axis, values) {
 
 // lineChart draws into host what spec() returns, each time it is called:
 // {label, x: {label, log, cats, min, max}, y: {...}, lines: [{name, color, dash,
-// points: [[x, y, low, high, text]], dots, step}], marks: [{x, text}], height}
+// points: [[x, y, low, high, text, hollow]], dots, step}], marks: [{x, text}], height}
 function lineChart(host, spec) {
   host.classList.add('chart');
   host.tabIndex = 0;
@@ -212,5 +212,8 @@ function drawLine(g, l, X, Y) {
     if (l.area) g.append(svg('path', { d: `${d}V${f(Y(0))}H${f(X(ps[0][0]))}Z`, fill: l.color, opacity: 0.2 }));
     g.append(svg('path', { d, fill: 'none', stroke: l.color, 'stroke-width': l.thin ? 1.3 : 2, 'stroke-dasharray': l.dash || null, 'stroke-linejoin': 'round' }));
   }
-  if (l.dots || l.points.length <= 24) for (const p of ps) g.append(svg('circle', { cx: f(X(p[0])), cy: f(Y(p[1])), r: l.thin ? 2 : 3.2, fill: l.color }));
+  for (const p of ps) {
+    if (!l.dots && l.points.length > 24 && !p[5]) continue;
+    g.append(svg('circle', { cx: f(X(p[0])), cy: f(Y(p[1])), r: l.thin ? 2 : p[5] ? 4 : 3.2, fill: p[5] ? 'var(--card)' : l.color, stroke: p[5] ? l.color : null, 'stroke-width': 2 }));
+  }
 }

@@ -9,12 +9,13 @@ function overview() {
   const body = el('tbody');
   for (const row of D.compared.rows) {
     const tr = el('tr', {}, el('th', { scope: 'row' }, row.title + [' ↑', '', ' ↓'][row.better + 1]));
-    row.cells.forEach((v, i) => tr.append(el('td', { class: row.best[i] ? 'best' : null }, fmt(v) + (row.best[i] ? ' ★' : ''))));
+    row.cells.forEach((v, i) => tr.append(el('td', { class: row.best[i] ? 'best' : null, 'data-label': D.runs[i].name },
+      fmt(v) + (row.best[i] ? ' ★' : '') + (row.apart[i] ? ' ≠' : ''))));
     body.append(tr);
   }
   const kinds = [...new Set(D.runs.map(r => r.source))].join(', ');
-  const s = section('overview', 'Runs', `One column per run (${kinds}). ↓ less is better, ↑ more is; ★ the best of its row.`,
-    el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Metrics of the runs' }, el('table', {}, el('thead', {}, head), body)));
+  const s = section('overview', 'Runs', `One column per run (${kinds}). Means over the seeds where a sweep has several. ↓ less is better, ↑ more is; ★ the best of its row, where the paired 95 % interval of its difference to every other run excludes 0; ≠ not comparable: other requests completed, or measured in another way.`,
+    fitted('Metrics of the runs', el('table', { id: 'overview-table' }, el('thead', {}, head), body)));
   if (D.runs.some(r => r.what)) {
     s.append(el('details', {}, el('summary', {}, 'What the runs are'),
       el('ul', { class: 'note' }, ...D.runs.map(r => el('li', {}, `${r.name}: ${r.source}, ${r.what}`)))));
@@ -36,7 +37,7 @@ function latencies() {
   const draw = lineChart(chart, () => ({
     label: `${titles[which]}: share of requests by latency`, height: 340,
     x: { label: titles[which] + ' (ms)', log },
-    y: { label: 'share of requests', min: 0, max: 1, text: v => fmt(100 * v) + ' %' },
+    y: { label: 'share of requests (%)', min: 0, max: 1, text: v => fmt(100 * v) + ' %' },
     lines: shown(runs).filter(r => r.quantiles[which]).map(r => ({
       name: r.name, color: color(r.i), dash: dash(r.i), below: 0, above: 1,
       points: r.quantiles[which].map((q, k) => [q, D.probabilities[k]]).filter(p => !log || p[0] > 0),
@@ -89,7 +90,7 @@ function workers() {
   const sum = s => s.workers[0][which] ? s.workers[0][which].map((_, k) => s.workers.reduce((t, w) => t + (w[which][k] || 0), 0)) : null;
   const drawTotal = lineChart(total, () => ({
     label: titles[which] + ' on all workers over time', height: 240,
-    x: { label: 'time (s)', min: 0 }, y: { label: 'all workers', zero: true },
+    x: { label: 'time (s)', min: 0 }, y: { label: (which === 'loads' ? 'adapter loads' : 'requests') + ' on all workers' },
     lines: shown(runs).map(r => ({ name: r.name, color: color(r.i), dash: dash(r.i), thin: true, points: line(r.series, sum(r.series)) })),
   }));
   let drawn = [];
@@ -112,7 +113,7 @@ function workers() {
       grid.append(el('div', {}, el('h3', {}, `Worker ${k}`), c));
       drawn.push(lineChart(c, () => ({
         label: `Worker ${k}: ${titles[which]} over time`, height: 130,
-        x: { min: 0, max: s.end, text: time }, y: { min: 0, max: top || 1 },
+        x: { min: 0, max: s.end, text: time }, y: { label: which === 'loads' ? 'loads' : 'requests', min: 0, max: top || 1 },
         lines: [{ name: titles[which], color: workerColor(k), area: true, thin: true, points: line(s, values(w, s)) }],
       })));
     }
@@ -131,23 +132,26 @@ function plans() {
     el('div', { class: 'tools' },
       select('Run', runs.map(r => [r.name, r.name]), v => { run = v; fill(); }, run),
       checkbox('Only plans that change something', v => { changes = v; fill(); }, changes)),
-    count, el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Plans' }, table), more);
+    count, fitted('Plans', table), more);
   const list = names => names.length > 4 ? `${names.slice(0, 4).join(', ')} and ${names.length - 4} more` : names.join(', ');
   function fill() {
     const p = runs.find(r => r.name === run).plans;
     const rows = p.rows.filter(x => !changes || x.dropped || x.loads.length || x.unloads.length || x.moves);
     count.textContent = `${rows.length} of ${p.rows.length} plans` + (p.left ? `, ${p.left} more were not kept` : '');
-    const head = ['Time (s)', 'Reason', 'Brought (adapter@worker)', 'Taken away', 'Requests moved', 'Gain (s)', 'Gap', 'Solved in (s)'];
+    const head = ['Time (s)', 'Reason', 'Brought (adapter@worker)', 'Taken away (adapter@worker)', 'Requests moved', 'Gain (s)', 'Gap (%)', 'Solved in (s)'];
     const body = el('tbody');
     for (const x of rows.slice(0, most)) {
-      body.append(el('tr', {}, el('th', { scope: 'row' }, fmt(x.applied)),
+      const tr = el('tr', {}, el('th', { scope: 'row' }, fmt(x.applied)),
         el('td', { class: 'text' }, x.dropped ? `dropped: ${x.dropped}` : x.reason),
         el('td', { class: 'text', title: x.loads.join(', ') }, list(x.loads)), el('td', { class: 'text', title: x.unloads.join(', ') }, list(x.unloads)),
         el('td', {}, fmt(x.moves)), el('td', {}, x.gain == null ? '' : fmt(x.gain)),
-        el('td', {}, x.gap == null ? '' : fmt(100 * x.gap) + ' %'), el('td', {}, fmt(x.solve))));
+        el('td', {}, x.gap == null ? '' : fmt(100 * x.gap)), el('td', {}, fmt(x.solve)));
+      [...tr.children].forEach((c, i) => { c.dataset.label = head[i]; });
+      body.append(tr);
     }
     table.replaceChildren(el('thead', {}, el('tr', {}, ...head.map((h, i) => el('th', { scope: 'col', class: i > 0 && i < 4 ? 'text' : null }, h)))), body);
     more.hidden = rows.length <= most;
+    table.dispatchEvent(new Event('filled'));
   }
   fill();
 }
@@ -160,7 +164,7 @@ function sweeps() {
 
 // dimensions of a sweep: its axes, and the policies where there are several.
 function dimensions(s) {
-  const d = s.axes.map((a, i) => ({ name: a.key, values: a.values, numeric: a.numeric, of: p => p.at[i] }));
+  const d = s.axes.map((a, i) => ({ name: a.label, values: a.values, numeric: a.numeric, of: p => p.at[i] }));
   if (s.policies.length > 1 || !d.length) d.push({ name: 'policy', values: s.policies, numeric: false, of: p => p.p });
   return d;
 }
@@ -173,7 +177,7 @@ function sweepSection(s, id) {
   const st = {
     across: 0, lines: last > 0 ? last : -1, // -1: a single line
     metric: Math.max(0, s.metrics.findIndex(m => m.name === 'mean_e2e_latency_ms')),
-    fixed: dims.map(d => Math.floor(d.values.length / 2)), logX: geometric(dims[0]), logY: false, zero: true,
+    fixed: dims.map(d => Math.floor(d.values.length / 2)), logX: geometric(dims[0]), logY: false, zero: false,
   };
   const chart = el('div', { id: id + '-chart' }), tools = el('div', { class: 'tools' }), names = el('div');
   let drop = null, draw = () => {};
@@ -203,10 +207,14 @@ function sweepSection(s, id) {
     }
   }
   fill();
-  section(id, `Sweep: ${s.name}`, `${s.about && s.about !== D.about ? s.about + ' ' : ''}Mean over ${s.seeds} seed${s.seeds > 1 ? 's; the band is its 95 % confidence interval' : ''}.`,
+  section(id, `Sweep: ${s.name}`, `${s.about && s.about !== D.about ? s.about + ' ' : ''}Mean over ${s.seeds} seed${s.seeds > 1 ? 's; the band is its 95 % confidence interval' : ''}.${s.points.some(p => p.left > 0) ? ' Hollow points: some requests did not complete; ≠ not the same ones as elsewhere, so that latencies do not compare.' : ''}`,
     tools, names, chart);
   draw = lineChart(chart, () => curves(s, dims, st));
 }
+
+// undone says how many requests of a point did not complete.
+const undone = (p, m) => !(p.left > 0) ? '' :
+  `(${p.left < 0.001 ? '<0.1' : fmt(100 * p.left)} % of the requests did not complete${p.apart && !m.all ? ' ≠' : ''})`;
 
 // curves are the lines of a sweep across one dimension, one for each value of
 // another.
@@ -224,7 +232,7 @@ function curves(s, dims, st) {
     },
     lines: lines.map(l => ({
       name: l.name, color: color(l.i), dash: dash(l.i), dots: d.name === 'policy',
-      points: s.points.filter(p => fits(p, l)).map(p => [x(d.of(p)), ...p.m[st.metric]]).sort((u, v) => u[0] - v[0]),
+      points: s.points.filter(p => fits(p, l)).map(p => [x(d.of(p)), ...p.m[st.metric], undone(p, m), p.left > 0]).sort((u, v) => u[0] - v[0]),
     })),
   };
 }

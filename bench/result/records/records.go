@@ -14,8 +14,9 @@
 // The columns are id, adapter (index, -1: base model), adapter_name, rank,
 // arrival_s, sent_s, first_token_s, finish_s, prompt_tokens, output_tokens,
 // requested_output_tokens, worker_first, worker_last (-1: none), migrations,
-// cold_load_s, client_queue_s (sent - arrival), status, error and, except in
-// CSV, token_gaps_s. A time that never came is null, in CSV an empty field. The
+// cold_load_s, client_queue_s (sent - arrival), status, error, streamed (whether
+// the client read replies as they came: yes, no, or nothing where that is not
+// known) and, except in CSV, token_gaps_s. A time that never came is null, in CSV an empty field. The
 // same records give the same bytes. Both directions hold only one batch of rows
 // in memory.
 package records
@@ -193,15 +194,12 @@ func (r *Reader) Read(q *record.Request) error {
 		return err
 	}
 	*q = r.row.Request
+	q.Streamed = record.ParseStreaming(string(q.Streamed))
 	if _, seen := r.names[q.Adapter]; !seen && r.row.adapterName != "" {
 		r.names[q.Adapter] = strings.Clone(r.row.adapterName)
 	}
 	return nil
 }
-
-// AdapterNames returns the names of adapters by index, as far as the rows read
-// so far tell them.
-func (r *Reader) AdapterNames() map[int32]string { return r.names }
 
 // Close ends the reading.
 func (r *Reader) Close() error { return r.file.Close() }

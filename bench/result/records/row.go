@@ -47,6 +47,7 @@ var columns = []column{
 	{"client_queue_s", false, func(r *row) any { return &r.queue }},
 	{"status", true, func(r *row) any { return &r.Status }},
 	{"error", false, func(r *row) any { return &r.Error }},
+	{"streamed", false, func(r *row) any { return (*string)(&r.Streamed) }},
 	{gapsColumn, false, func(r *row) any { return &r.Gaps }},
 }
 

@@ -64,3 +64,11 @@ func TestRecentKeepsTheLastDistinctAdapters(t *testing.T) {
 		}
 	}
 }
+
+// The first request of all has nothing to repeat, however likely that is.
+func TestRecentStartsWithItsOwn(t *testing.T) {
+	r := NewRecent(1, 2, rand.New(rand.NewPCG(1, 2)))
+	if a, b := r.Choose(5), r.Choose(7); a != 5 || b != 5 {
+		t.Errorf("uses %d and %d, expected 5 and its repetition", a, b)
+	}
+}

@@ -26,6 +26,9 @@ func TestObject(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, difference:\n%s", err, diff)
 	}
+	if got, err := members(`{"a":"\u09af\uAF90"}`); err != nil || len(got) != 1 {
+		t.Errorf("all ends of the hexadecimal digits: %v, %v", got, err)
+	}
 	if got, err := members("{}"); err != nil || got != nil {
 		t.Errorf("{}: %v, %v", got, err)
 	}
@@ -33,24 +36,32 @@ func TestObject(t *testing.T) {
 
 func TestObjectErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		``:                  "ends too early, expected '{'",
-		`[1]`:               "character 1: found '[', expected '{'",
-		`{"a":1`:            "ends too early, expected ',' or '}'",
-		`{"a":1,}`:          `character 8: found '}', expected '"'`,
-		`{"a" 1}`:           "character 6: found '1', expected ':'",
-		`{"a":01}`:          "character 7: found '1', expected ',' or '}'",
-		`{"a":1.}`:          "expected a digit",
-		`{"a":NaN}`:         "expected a number, a string, true, false or null",
-		`{"a":{"b":1}}`:     "expected a number, a string",
-		`{"a":[[1]]}`:       "expected a number, a string",
-		`{"a":"b}`:          "ends too early",
-		"{\"a\":\"\tb\"}":   "control character",
-		`{"a":"\x"}`:        "expected an escaped character",
-		`{"a":"\u12g4"}`:    "four hexadecimal digits",
-		`{"a":1}{`:          "expected the end of the line",
-		`{"a":[1,2}`:        "expected ',' or ']'",
-		`{"a":1 "b":2}`:     "expected ',' or '}'",
-		`{"a":"` + "\x00\"": "control character",
+		``:                    "ends too early, expected '{'",
+		`[1]`:                 "character 1: found '[', expected '{'",
+		`{"a":1`:              "ends too early, expected ',' or '}'",
+		`{"a":1,}`:            `character 8: found '}', expected '"'`,
+		`{"a" 1}`:             "character 6: found '1', expected ':'",
+		`{"a":01}`:            "character 7: found '1', expected ',' or '}'",
+		`{"a":1.}`:            "expected a digit",
+		`{"a":NaN}`:           "expected a number, a string, true, false or null",
+		`{"a":{"b":1}}`:       "expected a number, a string",
+		`{"a":[[1]]}`:         "expected a number, a string",
+		`{"a":"b}`:            "ends too early",
+		"{\"a\":\"\tb\"}":     "control character",
+		`{"a":"\x"}`:          "expected an escaped character",
+		`{"a":"\u12g4"}`:      "four hexadecimal digits",
+		"{\"a\":\"\\u123`\"}": "four hexadecimal digits",
+		`{"a":"\u123@"}`:      "four hexadecimal digits",
+		`{"a":"\u123G"}`:      "four hexadecimal digits",
+		`{"a":"\u123/"}`:      "four hexadecimal digits",
+		`{"a":"\u123:"}`:      "four hexadecimal digits",
+		`{"a":true`:           "ends too early, expected ',' or '}'",
+		`{"a":tru`:            "expected a number, a string, true",
+		`{"a":`:               "ends too early, expected a value",
+		`{"a":1}{`:            "expected the end of the line",
+		`{"a":[1,2}`:          "expected ',' or ']'",
+		`{"a":1 "b":2}`:       "expected ',' or '}'",
+		`{"a":"` + "\x00\"":   "control character",
 	} {
 		if _, err := members(line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected %q in it", line, err, want)

@@ -68,8 +68,8 @@ func New(path string, r io.Reader) *File {
 
 // Open opens a plain or gzip-compressed file (told apart by its first bytes).
 // progress, unless nil, is called now and then with the number of bytes read
-// from the disk so far.
-func Open(path string, progress func(bytesRead int64)) (*File, error) {
+// from the disk so far; its error ends the reading.
+func Open(path string, progress func(bytesRead int64) error) (*File, error) {
 	return OpenPacked(path, progress, func(r *bufio.Reader) (io.Reader, string, error) {
 		if magic, _ := r.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 			return r, "", nil
@@ -87,7 +87,7 @@ func Open(path string, progress func(bytesRead int64)) (*File, error) {
 type Unpacker func(r *bufio.Reader) (text io.Reader, format string, err error)
 
 // OpenPacked opens a file that unpack knows to unpack.
-func OpenPacked(path string, progress func(bytesRead int64), unpack Unpacker) (*File, error) {
+func OpenPacked(path string, progress func(bytesRead int64) error, unpack Unpacker) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -183,13 +183,15 @@ func (f *File) Bad(column string, err error) error {
 type counter struct {
 	r    io.Reader
 	n    int64
-	hook func(int64)
+	hook func(int64) error
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	c.hook(c.n)
+	if stop := c.hook(c.n); stop != nil {
+		return 0, stop
+	}
 	return n, err
 }
 

@@ -104,7 +104,7 @@ func TestTruncatedGzip(t *testing.T) {
 func TestProgress(t *testing.T) {
 	path := write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 500_000))
 	var told []int64
-	f, err := textfile.Open(path, func(n int64) { told = append(told, n) })
+	f, err := textfile.Open(path, func(n int64) error { told = append(told, n); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,5 +201,39 @@ func TestUnknown(t *testing.T) {
 	}
 	if err := textfile.Unknown("column", strings.Repeat("x", 1<<20), []string{"id"}); len(err.Error()) > 200 {
 		t.Errorf("%d characters of message", len(err.Error()))
+	}
+}
+
+func TestClose(t *testing.T) {
+	f, err := textfile.Open(write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Line()
+	}
+	if !errors.Is(err, os.ErrClosed) {
+		t.Errorf("reading a closed file ends with %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+}
+
+// Only a packed file that ends too early is truncated.
+func TestReadErrors(t *testing.T) {
+	whole := zipped(t, "1,2\n")
+	whole[len(whole)-8] ^= 1 // checksum
+	path := write(t, "f.csv.gz", whole)
+	if _, err := lines(t, path); err == nil || !strings.HasPrefix(err.Error(), path+":2: gzip: invalid checksum") {
+		t.Errorf("error %v, expected a wrong checksum", err)
+	}
+	f := textfile.New("f.csv", io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	f.Line()
+	if _, err := f.Line(); err == nil || err.Error() != "f.csv:2: unexpected EOF" {
+		t.Errorf("error %v", err)
 	}
 }

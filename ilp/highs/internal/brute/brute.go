@@ -11,14 +11,18 @@ import (
 )
 
 // Problem draws a problem with up to 3 workers, 3 adapters and 4 groups, with
-// any mixture of what a problem can have: closed and full workers, loading
-// times, weights, pages that press, a limit of moves, virtual requests.
+// any mixture of what a problem can have: closed and full workers, unequal
+// speeds, loading times, weights, pages that press, a limit of moves, virtual
+// requests.
 func Problem(rng *rand.Rand) *ilp.Problem {
 	p := &ilp.Problem{Adapters: 1 + rng.IntN(3)}
 	for range 1 + rng.IntN(3) {
 		w := ilp.Worker{Pages: float64(rng.IntN(20)), Closed: rng.IntN(6) == 0}
 		if rng.IntN(3) == 0 {
 			w.Base = 4 * rng.Float64()
+		}
+		if rng.IntN(3) == 0 {
+			w.Speed = 0.25 + 2*rng.Float64()
 		}
 		for k := range p.Adapters {
 			if rng.IntN(2) == 0 {

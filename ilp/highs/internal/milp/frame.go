@@ -27,6 +27,7 @@ type frame struct {
 	overflow []int32   // column by worker, none where pages do not matter
 	place    [][]int32 // column by adapter and worker, none where it needs none
 	enters   []bool    // by worker: takes requests from elsewhere
+	speed    []float64 // by worker
 
 	busy, pages [][]term  // by worker: what requests cost it
 	base        []float64 // by worker: what they cost it in any case
@@ -45,14 +46,17 @@ var inf = math.Inf(1)
 // newFrame adds the columns; usePages says whether pages count.
 func newFrame(p *ilp.Problem, usePages bool) *frame {
 	n := len(p.Workers)
-	f := &frame{p: p, overflow: make([]int32, n), enters: make([]bool, n),
+	f := &frame{p: p, overflow: make([]int32, n), enters: make([]bool, n), speed: make([]float64, n),
 		busy: make([][]term, n), pages: make([][]term, n), base: make([]float64, n)}
 	f.m.Start = []int{0}
 	f.t = f.m.column(1, 0, inf, false)
 	for j := range p.Workers {
 		w := &p.Workers[j]
 		f.enters[j] = !w.Closed && w.Slots > 0
-		f.base[j] = w.Base
+		f.base[j], f.speed[j] = w.Base, w.Speed
+		if w.Speed == 0 {
+			f.speed[j] = 1
+		}
 		f.overflow[j] = none
 		if usePages && p.PageRate > 0 {
 			f.overflow[j] = f.m.column(0, 0, inf, false)

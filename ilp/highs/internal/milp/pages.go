@@ -125,7 +125,11 @@ func (s *settler) shut(g *ilp.Group, j int) bool {
 
 // change is how a worker's load changes when it gives a request for another.
 func (s *settler) change(gives, gets *ilp.Group, j int) float64 {
-	return moved(gets, j)*gets.Move - moved(gives, j)*gives.Move
+	change := moved(gets, j)*gets.Move - moved(gives, j)*gives.Move
+	if speed := s.p.Workers[j].Speed; speed > 0 {
+		change /= speed
+	}
+	return change
 }
 
 // moved is 1 for a group that is not at home on a worker.

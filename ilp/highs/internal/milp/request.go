@@ -61,7 +61,7 @@ func (f *Request) addRequest(g *ilp.Group, j int, integer bool) int32 {
 		}
 	}
 	col := f.m.column(weight, 0, 1, integer)
-	f.busy[j] = append(f.busy[j], term{col, work})
+	f.busy[j] = append(f.busy[j], term{col, work / f.speed[j]})
 	f.pages[j] = append(f.pages[j], term{col, g.Pages})
 	if moved && !g.Virtual {
 		f.moves = append(f.moves, term{col, 1})

@@ -14,7 +14,7 @@ import (
 //	sum_j i_sj = sum_j o_sj
 //	n_sj - o_sj <= n_sj y_kj
 //	i_sj <= (n_s - n_sj) y_kj        for k = m(s)
-//	T >= Base_j + sum_s (n_sj - o_sj) Work_s + i_sj (Work_s + Move_s) + sum_k y_kj Load_kj
+//	T >= Base_j + sum_s ((n_sj - o_sj) Work_s + i_sj (Work_s + Move_s)) / Speed_j + sum_k y_kj Load_kj
 //	sum_k y_kj <= Slots_j
 //	sum_s sum_j i_sj <= MaxMoves
 //
@@ -92,12 +92,12 @@ func (f *Totals) addColumns(s *kind) {
 		s.out[j], s.in[j] = none, none
 		if have > 0 {
 			s.out[j] = f.m.column(0, 0, float64(have), true)
-			f.base[j] += float64(have) * s.like.Work
-			f.busy[j] = append(f.busy[j], term{s.out[j], -s.like.Work})
+			f.base[j] += float64(have) * s.like.Work / f.speed[j]
+			f.busy[j] = append(f.busy[j], term{s.out[j], -s.like.Work / f.speed[j]})
 		}
 		if f.enters[j] && s.like.Count > have {
 			s.in[j] = f.m.column(weight, 0, float64(s.like.Count-have), true)
-			f.busy[j] = append(f.busy[j], term{s.in[j], s.like.Work + s.like.Move})
+			f.busy[j] = append(f.busy[j], term{s.in[j], (s.like.Work + s.like.Move) / f.speed[j]})
 			if !s.like.Virtual {
 				f.moves = append(f.moves, term{s.in[j], 1})
 			}

@@ -1,0 +1,411 @@
+package compare
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lorasim/bench/importer"
+	"lorasim/bench/result"
+	"lorasim/bench/sweep"
+	"lorasim/internal/record"
+)
+
+// seeded is a run of two seeds or more with one metric.
+func seeded(name, metric string, seeds []string, xs ...float64) *Run {
+	var all [][]sweep.Value
+	for _, x := range xs {
+		all = append(all, []sweep.Value{{Name: metric, Value: x}})
+	}
+	return FromValues(name, seeds, all)
+}
+
+// Differences are paired only where both runs have the same seeds, each with a
+// value.
+func TestPairing(t *testing.T) {
+	const m = "mean_e2e_latency_ms"
+	two, others := []string{"1", "2"}, []string{"1", "3"}
+	base := seeded("base", m, two, 100, 200)
+	for _, c := range []struct {
+		run    *Run
+		paired int
+	}{
+		{seeded("same seeds", m, two, 90, 190), 2},
+		{seeded("others", m, others, 90, 190), 0},
+		{seeded("one seed", m, two[:1], 90), 0},
+		{seeded("a value is missing", m, two, 90), 0},
+	} {
+		tab := compared(t, base, c.run)
+		cells := tab.row(m).Cells
+		if cells[1].Diff.N != c.paired || cells[0].Diff.N != 0 {
+			t.Errorf("%s: %d pairs, expected %d", c.run.Name, cells[1].Diff.N, c.paired)
+		}
+		if r := cells[1].Ratio; math.Abs(r-cells[1].Mean/150) > 1e-12 {
+			t.Errorf("%s: ratio %v", c.run.Name, r)
+		}
+	}
+	half := seeded("half", m, two, 90)
+	if c := compared(t, half, base).row(m).Cells[1]; c.Diff.N != 0 {
+		t.Errorf("the baseline lacks a value: %+v", c.Diff)
+	}
+	tab := compared(t, seeded("zero", m, []string{"1"}, 0), seeded("five", m, []string{"1"}, 5))
+	if c := tab.row(m).Cells[1]; !math.IsNaN(c.Ratio) {
+		t.Errorf("ratio to 0: %v", c.Ratio)
+	}
+}
+
+// Rows of zeros are left out, but for how many requests completed.
+func TestRowsShown(t *testing.T) {
+	v := func(completed, failed, evictions float64) []sweep.Value {
+		return []sweep.Value{{Name: "completed", Value: completed}, {Name: "failed", Value: failed}, {Name: "evictions", Value: evictions}, {Name: "odd", Value: 1}}
+	}
+	runs := []*Run{FromValues("a", []string{"1"}, [][]sweep.Value{v(0, 0, 0)}), FromValues("b", []string{"1"}, [][]sweep.Value{v(0, 0, 2)})}
+	names := func(o Options) string {
+		tab, err := New(runs, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, r := range tab.Rows {
+			list = append(list, r.Metric)
+		}
+		return strings.Join(list, " ")
+	}
+	for want, o := range map[string]Options{"completed evictions": {}, "completed failed evictions odd": {All: true}, "odd failed": {Metrics: []string{"odd", "failed"}}} {
+		if got := names(o); got != want {
+			t.Errorf("%+v: %s, expected %s", o, got, want)
+		}
+	}
+	if _, err := New(nil, Options{}); err == nil || err.Error() != "nothing to compare" {
+		t.Error(err)
+	}
+}
+
+// A run that did not get all tokens back states token throughputs that are not
+// comparable with those of one that did; two of its kind compare.
+func TestTokensAskedFor(t *testing.T) {
+	run := func(name string, got float64) *Run {
+		r := &result.Result{}
+		r.Metrics.Set(result.TotalOutputTokens, 1000)
+		r.Metrics.Set(result.TotalOutputTokensRetokenized, got)
+		r.Metrics.Set(result.OutputThroughput, got)
+		r.Metrics.Set(result.TotalThroughput, got+10)
+		r.Metrics.Set(result.RequestThroughput, got/100)
+		return FromResult(name, r)
+	}
+	few, all := run("few", 799), run("all", 800)
+	if !few.Asked || all.Asked {
+		t.Errorf("799 of 1000 are fewer: %v, 800 are not: %v", few.Asked, all.Asked)
+	}
+	tab := compared(t, few, all)
+	for metric, apart := range map[string]bool{"output_throughput": true, "total_throughput": true, "request_throughput": false} {
+		if c := tab.row(metric).Cells; c[0].Apart != apart || c[1].Apart || c[1].Best == apart {
+			t.Errorf("%s: %+v", metric, c)
+		}
+	}
+	if c := compared(t, few, run("fewer", 500)).row("output_throughput").Cells; c[0].Apart || !c[0].Best {
+		t.Errorf("two that count what was asked for: %+v", c)
+	}
+	if only := FromResult("x", &result.Result{}); only.Asked || only.Source != "log" {
+		t.Errorf("a result without tokens: %+v", only)
+	}
+}
+
+// Runs with other numbers of input tokens had other workloads.
+func TestWorkloadsDiffer(t *testing.T) {
+	for most, noted := range map[float64]bool{1000: false, 1020: false, 1021: true} {
+		tab := compared(t, seeded("a", "total_input_tokens", []string{"1"}, 1010), seeded("b", "total_input_tokens", []string{"1"}, 1000), seeded("c", "total_input_tokens", []string{"1"}, most))
+		want := fmt.Sprintf("the runs had between 1000 and %.0f input tokens: their workloads are not the same", most)
+		if got := strings.Join(tab.Notes, ""); (got == want) != noted || !noted && got != "" {
+			t.Errorf("%v: %q", most, got)
+		}
+	}
+}
+
+// The run whose completed requests count is the one that completed most.
+func TestReference(t *testing.T) {
+	one := []string{"1"}
+	run := func(name string, completed, set float64) *Run {
+		return FromValues(name, one, [][]sweep.Value{values(100, completed, set, 50)})
+	}
+	tab := compared(t, run("a", 80, 1), run("b", 90, 2), run("c", 90, 3), run("d", 90, 2))
+	for i, apart := range []bool{true, false, true, false} {
+		if c := tab.row("mean_e2e_latency_ms").Cells[i]; c.Apart != apart {
+			t.Errorf("%s: apart %v", tab.Runs[i].Name, c.Apart)
+		}
+	}
+	two := func(name string, a, b float64) *Run {
+		return FromValues(name, []string{"1", "2"}, [][]sweep.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
+	}
+	tab = compared(t, two("half", 100, 50), two("most", 80, 90))
+	if c := tab.row("mean_e2e_latency_ms").Cells; !c[0].Apart || c[1].Apart {
+		t.Errorf("75 %% and 85 %%: %+v", c)
+	}
+	if n := tab.Notes; len(n) != 2 || n[0] != "half: 25 % of its requests did not complete" || n[1] != "most: 15 % of its requests did not complete" {
+		t.Errorf("%q", n)
+	}
+	tab = compared(t, two("a", 80, 90), two("b", 80, 90), FromValues("c", []string{"1", "3"}, [][]sweep.Value{values(100, 80, 1, 50), values(100, 90, 1, 50)}))
+	if c := tab.row("mean_e2e_latency_ms").Cells; c[1].Apart || !c[2].Apart {
+		t.Errorf("other seeds: %+v", c)
+	}
+}
+
+// What logs say of the rate is held against what was sent.
+func TestSentRate(t *testing.T) {
+	for _, c := range []struct {
+		counts []int64
+		last   float64
+		rate   result.Rate
+		want   float64
+	}{
+		{[]int64{30, 10}, 20, 5, 2}, {nil, 20, 5, 0}, {[]int64{30}, 0, 5, 0}, {[]int64{30}, -1, 5, 0},
+		{[]int64{30}, 20, 0, 0}, {[]int64{30}, 20, result.Rate(math.Inf(1)), 0}, {[]int64{30}, 20, result.Rate(math.NaN()), 0},
+	} {
+		m := &importer.Imported{Result: &result.Result{}, Context: importer.Context{ModelCounts: c.counts, LastArrival: c.last}}
+		m.RequestRate = c.rate
+		if got := sentRate(m); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// The runs above the table: a line for each, with the line of a log and the
+// number of seeds.
+func TestText(t *testing.T) {
+	run := func(name string, seeds []string, xs ...float64) *Run {
+		var all [][]sweep.Value
+		for _, x := range xs {
+			all = append(all, []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: x}})
+		}
+		return FromValues(name, seeds, all)
+	}
+	a := run("A", []string{"1"}, 10)
+	a.File, a.Line, a.What, a.Source = "x/bench.log", 12, "one", "log"
+	b := run("B", []string{"1", "2"}, 5, 7)
+	b.File, b.What = "out", "two"
+	var out strings.Builder
+	if err := compared(t, a, b).WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"A  log    bench.log:12  one\n", "B  sweep  out           two, 2 seeds\n", " 10 ", "*6 ±", "×0.60\n", "× ratio to A; ± half of the 95 %"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	if err := compared(t, a).WriteText(&out); err != nil || strings.Contains(out.String(), "ratio") || strings.Contains(out.String(), "±") {
+		t.Errorf("%v: one run has no ratios and no intervals:\n%s", err, out.String())
+	}
+	for want, c := range map[string]Cell{
+		"-":       {},
+		"12":      {Estimate: sweep.Estimate{N: 1, Mean: 12}},
+		"1.26":    {Estimate: sweep.Estimate{N: 1, Mean: 1.256}},
+		"*3":      {Estimate: sweep.Estimate{N: 1, Mean: 3}, Best: true},
+		"3 ≠":     {Estimate: sweep.Estimate{N: 1, Mean: 3}, Apart: true},
+		"3 ±0.50": {Estimate: sweep.Estimate{N: 2, Mean: 3, Low: 2.5, High: 3.5}},
+		"-1.26":   {Estimate: sweep.Estimate{N: 1, Mean: -1.256}},
+	} {
+		if got := c.text(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	diff := sweep.Estimate{N: 3, Low: -4, High: -2}
+	for want, c := range map[string]Cell{
+		"":            {Ratio: math.NaN()},
+		"×0.75":       {Ratio: 0.75, Estimate: sweep.Estimate{N: 1, Mean: 3}},
+		"×0.75 ±0.25": {Ratio: 0.75, Estimate: sweep.Estimate{N: 3, Mean: 3}, Diff: diff},
+	} {
+		if got := c.ratio(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+}
+
+// JSON lines are records where they have an arrival and an adapter, else results.
+func TestKinds(t *testing.T) {
+	dir := t.TempDir()
+	for i, c := range []struct {
+		name, text string
+		want       kind
+	}{
+		{"a.jsonl", `{"arrival_s": 1, "adapter": "x"}` + "\n{", recordsFile}, {"b.jsonl", `{"arrival_s": 1, "adapter": "x"}`, recordsFile},
+		{"c.jsonl", `{"arrival_s": 1}`, resultsFile}, {"d.jsonl", `{"adapter": "x"}`, resultsFile}, {"e.log", "arrival_s adapter", resultsFile},
+		{"f.jsonl", strings.Repeat(" ", 1<<17), resultsFile}, {"g.CSV", "", recordsFile}, {"h.parquet", "", recordsFile}, {"i.arrow", "", recordsFile},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := kindOf(path); err != nil || got != c.want {
+			t.Errorf("%d, %s: %v, %v", i, c.name, got, err)
+		}
+	}
+}
+
+// Records without the times of tokens have no ITL rather than one of zero; with
+// them, they have.
+func TestRecordsWithoutGaps(t *testing.T) {
+	dir := t.TempDir()
+	line := func(first, gaps string) string {
+		return `{"id":0,"arrival_s":0,"sent_s":0,"first_token_s":` + first + `,"finish_s":3,"prompt_tokens":5,"output_tokens":3,"adapter":0,"status":"ok"` + gaps + "}\n"
+	}
+	for i, c := range []struct {
+		text     string
+		itl      bool
+		streamed record.Streaming
+	}{
+		{line("1", ""), false, record.Streamed},
+		{line("3", ""), false, record.StreamingUnknown},
+		{line("1", `,"token_gaps_s":[1,1]`), true, record.Streamed},
+		{line("1", "") + strings.Replace(line("1", `,"token_gaps_s":[1,1]`), `"id":0`, `"id":1`, 1), true, record.Streamed},
+	} {
+		path := filepath.Join(dir, fmt.Sprintf("%d.jsonl", i))
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		runs, _, err := Load([]string{path})
+		if err != nil {
+			t.Error(i, err)
+			continue
+		}
+		r := runs[0]
+		for _, m := range []string{"mean_itl_ms", "max_itl_ms", "max_output_tokens_per_s"} {
+			if has := len(r.values[m]) > 0; has != c.itl {
+				t.Errorf("%d: %s there: %v", i, m, has)
+			}
+		}
+		if r.Streamed != c.streamed || len(r.values["mean_tpot_ms"]) == 0 || len(r.values["mean_ttft_ms"]) == 0 {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	config := map[string]any{"routing.policy": "p2c", "cluster.num_workers": 4}
+	for want, r := range map[string]*result.Result{
+		"sglang, static, rate 2.0":      {Meta: result.Meta{Backend: "sglang", Policy: "static", RequestRate: 2, Config: map[string]any{"routing.policy": "p2c"}}},
+		"p2c, 4 workers, concurrency 8": {Meta: result.Meta{Config: config, MaxConcurrency: 8, Scenario: "defaults"}},
+		"p2c, 4 workers, night":         {Meta: result.Meta{Config: config, Scenario: "night"}},
+		"p2c, 4 workers":                {Meta: result.Meta{Config: config, Scenario: "seed=3"}},
+		"defaults":                      {Meta: result.Meta{Scenario: "defaults"}},
+		"dlora":                         {Meta: result.Meta{Backend: "dlora", Config: map[string]any{"inference_architecture": "dlora"}}},
+		"sglang, dlora":                 {Meta: result.Meta{Backend: "sglang", Config: map[string]any{"inference_architecture": "dlora", "routing.policy": nil}}},
+	} {
+		if got := describe(r); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+}
+
+// Only results that tell all of their settings, and have other seeds, are joined.
+func TestJoinSeeds(t *testing.T) {
+	res := func(seed int64, config map[string]any) *Run {
+		r := &result.Result{Meta: result.Meta{Config: config}}
+		if seed >= 0 {
+			r.Seed = &seed
+		}
+		return fromResult(r, "f")
+	}
+	a, b := map[string]any{"x": 1}, map[string]any{"x": 2}
+	var got []string
+	for _, r := range joinSeeds([]*Run{res(1, a), res(2, a), res(1, a), res(3, b), res(4, nil), res(5, nil), res(-1, a), res(-1, a), res(6, a)}) {
+		got = append(got, strings.Join(r.Seeds, "+"))
+	}
+	if s := fmt.Sprint(got); s != "[1+2+6 1 3 4 5  ]" {
+		t.Error(s)
+	}
+}
+
+// Titles and names are aligned at their left end, numbers at their right, and
+// ratios follow their numbers.
+func TestAlignment(t *testing.T) {
+	one := []string{"1"}
+	v := func(completed, ttft float64) [][]sweep.Value {
+		return [][]sweep.Value{{{Name: "requests", Value: completed}, {Name: "completed", Value: completed}, {Name: "mean_ttft_ms", Value: ttft}}}
+	}
+	a, b, c := FromValues("A", one, v(8, 1234.5)), FromValues("B", one, v(16000, 12.25)), FromValues("C", one, v(8, 99))
+	a.File, a.What, b.File, b.What, c.File, c.What = "a", "first", "bbb", "second", "c", "third"
+	tab, err := New([]*Run{a, b, c}, Options{Baseline: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := tab.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `A  sweep  a    first
+B  sweep  bbb  second
+C  sweep  c    third
+
+                              A               B   C
+Successful requests           8 ×0.00     16000   8 ×0.00
+Mean TTFT (ms)       ↓  1234.50 ×100.78  *12.25  99 ×8.08
+`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("%s\nexpected\n%s", out.String(), want)
+	}
+}
+
+// A run without the metric, or with one that is not comparable, does not stand
+// against the best; one that is not clearly worse does, wherever it stands.
+func TestBestOfThree(t *testing.T) {
+	seeds := []string{"1", "2", "3"}
+	run := func(name string, set float64, e2e ...float64) *Run {
+		var all [][]sweep.Value
+		for i := range 3 {
+			v := []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: set}}
+			if i < len(e2e) {
+				v = append(v, sweep.Value{Name: "mean_e2e_latency_ms", Value: e2e[i]})
+			}
+			all = append(all, v)
+		}
+		return FromValues(name, seeds, all)
+	}
+	best, worse := run("best", 10, 90, 190, 290), run("worse", 10, 100, 200, 301)
+	for _, c := range []struct {
+		name  string
+		third *Run
+		clear bool
+	}{
+		{"worse too", run("c", 10, 110, 210, 311), true},
+		{"without a value", run("c", 10), true},
+		{"not comparable", run("c", 5, 95, 185, 290), true},
+		{"about the same", run("c", 10, 95, 185, 291), false},
+	} {
+		for _, order := range [][]*Run{{best, worse, c.third}, {c.third, best, worse}, {best, c.third, worse}} {
+			cells := compared(t, order...).row("mean_e2e_latency_ms").Cells
+			for i, r := range order {
+				if is := r == best && c.clear; cells[i].Best != is || cells[i].Clear != (r == best && c.clear) {
+					t.Errorf("%s: %s is the best: %v", c.name, r.Name, cells[i].Best)
+				}
+			}
+		}
+	}
+}
+
+func TestJSONOfSeeds(t *testing.T) {
+	const m = "mean_e2e_latency_ms"
+	tab := compared(t, seeded("A", m, []string{"1", "2", "3"}, 90, 190, 290), seeded("B", m, []string{"1", "2", "3"}, 100, 200, 301))
+	var out strings.Builder
+	if err := tab.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Metrics []struct {
+			Better string
+			Runs   map[string]map[string]any
+		}
+	}
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+		t.Fatal(err)
+	}
+	a, b := got.Metrics[0].Runs["A"], got.Metrics[0].Runs["B"]
+	if got.Metrics[0].Better != "less" || a["best"] != true || a["best_by_intervals"] != true || b["best"] != nil || a["ratio"] != nil ||
+		math.Abs(b["diff_mean"].(float64)-31.0/3) > 1e-9 || !(b["diff_ci95_low"].(float64) > 0) {
+		t.Error(out.String())
+	}
+}

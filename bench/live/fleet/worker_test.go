@@ -1,0 +1,195 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// fakeWorker is an sglang worker's administration, without a model behind it.
+type fakeWorker struct {
+	*httptest.Server
+	mu       sync.Mutex
+	held     []string          // adapters
+	info     map[string]int    // what /server_info says
+	load     load              // what /v1/loads says
+	refuse   map[string]string // why it does not load an adapter
+	calls    []string          // changes asked for, "+name" and "-name"
+	paths    []string          // of adapters to load
+	hold     chan struct{}     // loads and unloads wait for it
+	slow     bool              // looks at its load never end
+	arrivals chan string       // of calls, before they wait
+}
+
+func newFakeWorker(t *testing.T, held ...string) *fakeWorker {
+	k := &fakeWorker{held: held, info: map[string]int{}, refuse: map[string]string{}, arrivals: make(chan string, 100)}
+	k.Server = httptest.NewServer(http.HandlerFunc(k.answer))
+	t.Cleanup(k.Close)
+	return k
+}
+
+func (k *fakeWorker) answer(rw http.ResponseWriter, r *http.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch r.URL.Path {
+	case "/server_info":
+		json.NewEncoder(rw).Encode(k.info)
+	case "/v1/models":
+		list := []map[string]string{{"id": "base"}}
+		for _, name := range k.held {
+			list = append(list, map[string]string{"id": name, "parent": "base", "root": "/held/" + name})
+		}
+		json.NewEncoder(rw).Encode(map[string]any{"data": list})
+	case "/v1/loads":
+		if k.slow {
+			k.mu.Unlock()
+			<-r.Context().Done()
+			k.mu.Lock()
+			return
+		}
+		fmt.Fprintf(rw, `{"loads":[{"num_running_reqs":%d,"num_waiting_reqs":%d}]}`, k.load.Running, k.load.Queued)
+	case "/load_lora_adapter", "/unload_lora_adapter":
+		k.change(rw, r)
+	default:
+		http.NotFound(rw, r)
+	}
+}
+
+func (k *fakeWorker) change(rw http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Name string `json:"lora_name"`
+		Path string `json:"lora_path"`
+	}
+	json.NewDecoder(r.Body).Decode(&body)
+	sign := map[string]string{"/load_lora_adapter": "+", "/unload_lora_adapter": "-"}[r.URL.Path]
+	k.arrivals <- sign + body.Name
+	if hold := k.hold; hold != nil {
+		k.mu.Unlock()
+		<-hold
+		k.mu.Lock()
+	}
+	k.calls = append(k.calls, sign+body.Name)
+	if why := k.refuse[sign+body.Name]; why != "" {
+		rw.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(rw, `{"error_message":%q}`, why)
+		return
+	}
+	if sign == "-" {
+		k.held = slices.DeleteFunc(k.held, func(n string) bool { return n == body.Name })
+		return
+	}
+	k.paths = append(k.paths, body.Path)
+	if n := k.info["max_loaded_loras"]; n > 0 && len(k.held) >= n {
+		rw.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(rw, `{"error_message":"max_loaded_loras reached"}`)
+		return
+	}
+	k.held = append(k.held, body.Name)
+}
+
+// did returns the changes asked for so far, and forgets them.
+func (k *fakeWorker) did() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	calls := k.calls
+	k.calls = nil
+	return calls
+}
+
+// fixed is a policy that sends everything to one worker and notes what it hears.
+type fixed struct {
+	to       int
+	adjust   *router.Plan
+	failed   []router.Placement
+	finished []router.Finished
+}
+
+func (p *fixed) Route(_ router.Request, v *router.View) int {
+	if !v.Workers[p.to].Usable() {
+		return slices.IndexFunc(v.Workers, func(w router.Worker) bool { return w.Usable() })
+	}
+	return p.to
+}
+func (p *fixed) Adjust() *router.Plan           { return p.adjust }
+func (p *fixed) LoadFailed(at router.Placement) { p.failed = append(p.failed, at) }
+func (p *fixed) Finished(fin router.Finished)   { p.finished = append(p.finished, fin) }
+
+// outcomes is a planner that notes what became of its plans.
+type outcomes struct {
+	next *router.Plan
+	seen []*router.Situation
+	told []error
+	each time.Duration
+}
+
+func (o *outcomes) Interval() float64 { return o.each.Seconds() }
+func (o *outcomes) Plan(s *router.Situation) *router.Plan {
+	o.seen = append(o.seen, s)
+	return o.next
+}
+func (o *outcomes) Applied(_ *router.Plan, err error) { o.told = append(o.told, err) }
+
+// startFleet is a fleet of fake workers that has started, with adapters lora0,
+// lora1, ... and the policy and planner above.
+func startFleet(t *testing.T, adapters int, edit func(*Config), workers ...*fakeWorker) (*Fleet, *fixed, *outcomes) {
+	t.Helper()
+	policy, planner := &fixed{}, &outcomes{each: time.Hour}
+	client := &http.Client{Transport: &http.Transport{}}
+	now := 0.0
+	var clock sync.Mutex
+	cfg := Config{API: SGLang, Client: client, Adapters: trace.Names(adapters, []int{8, 64}),
+		Router: &router.Router{Policy: policy, Planner: planner},
+		Now: func() float64 {
+			clock.Lock()
+			defer clock.Unlock()
+			now += 0.25
+			return now
+		}}
+	for _, k := range workers {
+		cfg.URLs = append(cfg.URLs, k.URL)
+		cfg.Router.Placement = append(cfg.Router.Placement, nil)
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	f, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close(); client.CloseIdleConnections() })
+	if err := f.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return f, policy, planner
+}
+
+func sameCalls(t *testing.T, what string, k *fakeWorker, want ...string) {
+	t.Helper()
+	got := k.did()
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: the worker was asked for %v, expected %v", what, got, want)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func copyBody(w io.Writer, r *http.Request) { io.Copy(w, r.Body) }
+
+func answer(status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body))}
+}

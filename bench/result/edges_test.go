@@ -1,0 +1,196 @@
+package result
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+)
+
+// collected is the result of the given requests.
+func collected(o Options, rs ...record.Request) (*Collector, *Result) {
+	c := NewCollector(o)
+	for i := range rs {
+		c.Done(&rs[i])
+		c.AddGaps(&rs[i])
+	}
+	return c, c.Result(Meta{}, nil)
+}
+
+func value(t *testing.T, r *Result, m Metric) float64 {
+	t.Helper()
+	v, ok := r.Metrics.Get(m)
+	if !ok {
+		t.Errorf("no %v", m)
+	}
+	return v
+}
+
+// The time per output token is rounded to the nearest tick; a reply of one token
+// has none.
+func TestTPOTIsRounded(t *testing.T) {
+	for _, c := range []struct {
+		ticks  tick.Ticks // from the first token to the end
+		output int32
+		want   tick.Ticks
+	}{{4, 3, 2}, {5, 3, 3}, {6, 3, 3}, {4, 4, 1}, {5, 4, 2}, {7, 2, 7}, {7, 1, 0}} {
+		_, r := collected(Options{}, record.Request{FirstToken: tick.Ticks(100).Seconds(), Finish: tick.Ticks(100 + c.ticks).Seconds(), Output: c.output})
+		if got, want := value(t, r, MeanTPOT), 1000*c.want.Seconds(); !near(got, want, 1e-9) {
+			t.Errorf("%d ticks, %d tokens: %v ms, expected %v", c.ticks, c.output, got, want)
+		}
+	}
+}
+
+// The normalized queueing delay is the mean of TTFT over output tokens, at least
+// one of them.
+func TestTTFTPerToken(t *testing.T) {
+	r := smallRun(Options{}).Result(Meta{}, nil)
+	if want := (0.5/5 + 0.25/1 + 0) / 3; !near(r.Extra.TTFTPerToken, want, 1e-12) {
+		t.Errorf("%v, expected %v", r.Extra.TTFTPerToken, want)
+	}
+}
+
+// Gaps count for requests that succeeded, streamed, and began to reply.
+func TestGapsThatCount(t *testing.T) {
+	q := func(s record.Status, first float64) record.Request {
+		return record.Request{FirstToken: first, Finish: 2, Output: 3, Gaps: []float64{0.25, 0.5}, Status: s}
+	}
+	for _, c := range []struct {
+		name         string
+		nonStreaming bool
+		q            record.Request
+		want         float64
+	}{
+		{"streamed", false, q(record.OK, 1), 500}, {"not streamed", true, q(record.OK, 1), 0},
+		{"failed", false, q(record.Failed, 1), 0}, {"no token", false, q(record.OK, math.NaN()), 0},
+	} {
+		_, r := collected(Options{NonStreaming: c.nonStreaming}, c.q)
+		if got := value(t, r, MaxITL); got != c.want {
+			t.Errorf("%s: longest gap %v ms, expected %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A request that was sent before it was due did not wait in the client.
+func TestSentEarly(t *testing.T) {
+	_, r := collected(Options{}, record.Request{Arrival: 2, Sent: 1, FirstToken: 1.5, Finish: 3, Output: 2})
+	if e := r.Extra; !near(e.ScheduledE2E.Mean, 2000, 1e-9) || !near(e.ScheduledTTFT.Mean, 500, 1e-9) {
+		t.Errorf("%+v, %+v", e.ScheduledE2E, e.ScheduledTTFT)
+	}
+	for s, want := range map[float64]tick.Ticks{-1: 0, 0: 0, math.NaN(): 0, 1: tick.Second} {
+		if got := ticks(s); got != want {
+			t.Errorf("%v s are %d ticks", s, got)
+		}
+	}
+}
+
+// What a tokenizer counted stands beside what was asked for, also where that is
+// nothing.
+func TestRetokenized(t *testing.T) {
+	c, r := collected(Options{}, record.Request{FirstToken: 1, Finish: 2, Output: 9})
+	if got := value(t, r, TotalOutputTokensRetokenized); got != 9 {
+		t.Errorf("without a tokenizer: %v", got)
+	}
+	for _, n := range []int64{0, 5} {
+		c.SetRetokenized(n)
+		if got := value(t, c.Result(Meta{}, nil), TotalOutputTokensRetokenized); got != float64(n) {
+			t.Errorf("%v, expected %d", got, n)
+		}
+	}
+}
+
+// Plans are told of where any were made or did something.
+func TestPlansAreTold(t *testing.T) {
+	for _, c := range []struct {
+		counters Counters
+		told     bool
+	}{{Counters{}, false}, {Counters{SolverRuns: 1}, true}, {Counters{Plans: PlanCounters{Dropped: 1}}, true}} {
+		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
+		if (r.Extra.Plans != nil) != c.told {
+			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)
+		}
+	}
+	var b strings.Builder
+	r := NewCollector(Options{}).Result(Meta{}, &Counters{SolverRuns: 2, Plans: PlanCounters{Applied: 1}})
+	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
+		t.Errorf("%v in\n%s", err, b.String())
+	}
+	for _, row := range []string{"copied", "Gap of the plans", "recomputed"} { // nothing of it: no row
+		if strings.Contains(b.String(), row) {
+			t.Errorf("%q in\n%s", row, b.String())
+		}
+	}
+}
+
+func TestJain(t *testing.T) {
+	for _, c := range []struct {
+		xs   []float64
+		want float64
+	}{{nil, 1}, {[]float64{0, 0}, 1}, {[]float64{3, 3, 3}, 1}, {[]float64{5, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
+		if got := jain(c.xs); !near(got, c.want, 1e-12) {
+			t.Errorf("%v: %v, expected %v", c.xs, got, c.want)
+		}
+	}
+	if b := balance(nil); b != nil {
+		t.Errorf("%+v", b)
+	}
+	if b := balance([]WorkerStats{{Requests: 0}, {Requests: 0}}); b.CV != 0 || b.Max != 0 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Every request of a run that went well has its place in the details.
+func TestDetailsOfSuccesses(t *testing.T) {
+	_, r := collected(Options{KeepRecords: true}, record.Request{FirstToken: 1, Finish: 2, Output: 2, Gaps: []float64{1}})
+	if d, err := r.details(); err != nil || len(d.TTFTs) != 1 || d.TTFTs[0] != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestMetricNames(t *testing.T) {
+	for m, want := range map[Metric]string{-1: "metric(-1)", 0: descriptors[0].Key, NumMetrics - 1: descriptors[NumMetrics-1].Key, NumMetrics: "metric("} {
+		if got := m.String(); !strings.HasPrefix(got, want) {
+			t.Errorf("%d: %s", int(m), got)
+		}
+		if m >= 0 && m < NumMetrics {
+			if again, ok := MetricByKey(m.String()); !ok || again != m {
+				t.Errorf("%s is %v", m, again)
+			}
+		}
+	}
+}
+
+// A progression of no terms is nothing.
+func TestEmptyRuns(t *testing.T) {
+	var m moments
+	m.addRun(5, 1, 0, 3)
+	h := NewHistogram(7)
+	h.AddRun(5, 1, 0, 3)
+	h.AddRun(5, 1, -1, 3)
+	if m.n != 0 || m.max != 0 || h.Count() != 0 {
+		t.Errorf("%+v, %d", m, h.Count())
+	}
+}
+
+// Nearly a number of JavaScript is no number.
+func TestNoInfinity(t *testing.T) {
+	for _, text := range []string{`{"request_rate": Infinite}`, `{"request_rate": NoN}`, `{"completed": Ixxxxxxx}`} {
+		if err := ParseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "f:1: ") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// Adapters keep their samples as long as the run does, and no longer.
+func TestAdaptersFold(t *testing.T) {
+	c := NewCollector(Options{SampleLimit: 2})
+	for i := range 4 {
+		folded := c.adapter(0).e2e.hist != nil
+		if want := i > 2; folded != want {
+			t.Errorf("after %d requests: folded %v", i, folded)
+		}
+		c.Done(&record.Request{FirstToken: 1, Finish: 2, Output: 2})
+	}
+}

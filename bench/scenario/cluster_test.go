@@ -1,0 +1,184 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"lorasim/internal/record"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// Every setting of the cluster that overrides a profile reaches the engine, and
+// those left alone stay.
+func TestOverrides(t *testing.T) {
+	load := func(edit func(c *Cluster)) *profile.Profile {
+		t.Helper()
+		sc := Default()
+		edit(&sc.Cluster)
+		ps, err := sc.Profiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ps[0]
+	}
+	plain := load(func(*Cluster) {})
+	for name, c := range map[string]struct {
+		edit func(c *Cluster)
+		got  func(p *profile.Profile) any
+		want any
+	}{
+		"max_running_requests": {func(c *Cluster) { c.MaxRunningRequests = 3 }, func(p *profile.Profile) any { return p.Engine.MaxRunningRequests }, 3},
+		"max_loras_per_batch":  {func(c *Cluster) { c.MaxLorasPerBatch = 2 }, func(p *profile.Profile) any { return p.Engine.MaxLorasPerBatch }, 2},
+		"max_loaded_loras":     {func(c *Cluster) { c.MaxLoadedLoras = 11 }, func(p *profile.Profile) any { return p.Engine.MaxLoadedLoras }, 11},
+		"max_lora_rank":        {func(c *Cluster) { c.MaxLoraRank = 128 }, func(p *profile.Profile) any { return p.Engine.MaxLoraRank }, 128},
+		"chunked_prefill_size": {func(c *Cluster) { c.ChunkedPrefillSize = 512 }, func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 512},
+		"no chunks":            {func(c *Cluster) { c.ChunkedPrefillSize = -1 }, func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 0},
+		"context_length":       {func(c *Cluster) { c.ContextLength = 2048 }, func(p *profile.Profile) any { return p.Engine.ContextLength }, 2048},
+		"kv_tokens":            {func(c *Cluster) { c.KVTokens = 9999 }, func(p *profile.Profile) any { return p.Memory.KVTokens }, int64(9999)},
+		"lora_drain_wait":      {func(c *Cluster) { c.LoraDrainWait = 5 }, func(p *profile.Profile) any { return p.Engine.LoraDrainWait }, 5.0},
+		"enable_mixed_chunk":   {func(c *Cluster) { c.EnableMixedChunk = true }, func(p *profile.Profile) any { return p.Engine.MixedChunk }, true},
+		"ignore_eos":           {func(c *Cluster) { c.IgnoreEOS = true }, func(p *profile.Profile) any { return p.Engine.IgnoreEOS }, true},
+		"disable_radix_cache":  {func(c *Cluster) { c.DisableRadixCache = true }, func(p *profile.Profile) any { return p.Engine.DisableRadixCache }, true},
+		"scheduler":            {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxLoraRank = 64 }, func(p *profile.Profile) any { return p.Engine.Scheduler }, "vllm"},
+	} {
+		if was := c.got(plain); was == c.want {
+			t.Errorf("%s: the profile has %v itself", name, was)
+		}
+		if got := c.got(load(c.edit)); got != c.want {
+			t.Errorf("%s: %v, expected %v", name, got, c.want)
+		}
+	}
+	both := load(func(c *Cluster) { c.Scheduler, c.MaxRunningRequests = "vllm", 5 })
+	if both.Engine.MaxRunningRequests != 5 {
+		t.Errorf("a setting beside scheduler: %d", both.Engine.MaxRunningRequests)
+	}
+	for rate, ok := range map[float64]bool{0: true, 0.999: true, 1: false, -0.1: false, math.NaN(): false} {
+		sc := Default()
+		sc.Cluster.LoadFailureRate = rate
+		if _, err := sc.Profiles(); (err == nil) != ok {
+			t.Errorf("load_failure_rate %v: %v", rate, err)
+		}
+	}
+}
+
+// Engines load adapters up to their largest rank, that included.
+func TestRanksOfWorkers(t *testing.T) {
+	low, high := &profile.Profile{Name: "low"}, &profile.Profile{Name: "high"}
+	low.Engine.MaxLoraRank, high.Engine.MaxLoraRank = 16, 64
+	for rank, want := range map[int]string{16: "", 17: "adapter b has rank 17, above the max_lora_rank of the workers (16, profile low)", 65: "profile high"} {
+		err := checkRanks([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: rank}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+func TestOutages(t *testing.T) {
+	got, err := parseOutages("2@10-30+0@50.5 + 1@0")
+	if want := []sim.Outage{{Worker: 2, From: 10, To: 30}, {Worker: 0, From: 50.5}, {Worker: 1}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "2", "x@1", "1@", "1@x", "1@2-", "1@2-x", "1@2+"} {
+		if got, err := parseOutages(bad); err == nil || !strings.Contains(err.Error(), "expected WORKER@FROM or WORKER@FROM-TO, in s") {
+			t.Errorf("%q: %+v, %v", bad, got, err)
+		}
+	}
+	c := Cluster{Outages: "x"}
+	if _, err := c.outages(); err == nil || !strings.HasPrefix(err.Error(), "outages: ") {
+		t.Error(err)
+	}
+	for home, want := range map[string]router.Tier{"disk": router.Disk, "remote": router.Remote} {
+		if got, err := (&Cluster{AdapterHome: home}).home(); err != nil || got != want {
+			t.Errorf("%s: %v, %v", home, got, err)
+		}
+	}
+	if _, err := (&Cluster{AdapterHome: "disc"}).home(); err == nil {
+		t.Error("a home on a disc")
+	}
+}
+
+// The reference's names of architectures and kinds of migration.
+func TestRoutingSpec(t *testing.T) {
+	for _, c := range []struct{ architecture, migration, want string }{
+		{"", "", "p2c"}, {"sglang", "", "static"}, {"sglang", "period_mig", "static"}, {"dlora", "", "dlora_period_mig"}, {"dlora", "period_mig", "dlora_period_mig"},
+		{"dlora", "dispatch_only", "dispatch_only"}, {"dlora", "dispatch_mig", "dispatch_mig"},
+		{"", "period_mig", "error: migration_type period_mig goes with inference_architecture dlora"},
+		{"dlora", "perod_mig", `error: unknown migration_type "perod_mig", did you mean "period_mig"? (known: dispatch_only, dispatch_mig, period_mig)`}, {"dlroa", "", `error: unknown inference_architecture "dlroa", did you mean "dlora"? (known: sglang, dlora)`},
+	} {
+		r := Routing{Policy: "p2c", InferenceArchitecture: c.architecture, MigrationType: c.migration}
+		got, err := r.spec()
+		if err != nil {
+			got = fmt.Sprintf("error: %v", err)
+		}
+		if got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	for i, edit := range []func(r *Routing){
+		func(r *Routing) { r.RequestMigration = "teleport" }, func(r *Routing) { r.ViewStaleness = -1 },
+		func(r *Routing) { r.MigrationInterval = math.NaN() }, func(r *Routing) { r.MigrationReqThreshold = math.Inf(1) },
+	} {
+		r := Default().Routing
+		if err := r.check(); err != nil {
+			t.Fatal(err)
+		}
+		if edit(&r); r.check() == nil {
+			t.Errorf("%d: no error", i)
+		}
+	}
+	if s, err := (&Routing{Solver: "embedded"}).solver(); s != nil || err != nil {
+		t.Error(s, err)
+	}
+	if _, err := (&Routing{Solver: "cplex"}).solver(); err == nil || !strings.Contains(err.Error(), `unknown solver "cplex"`) {
+		t.Error(err)
+	}
+}
+
+// What a router knows of a worker's memory: the KV cache and a slot for the
+// largest adapter, for each slot.
+func TestWorkerSpec(t *testing.T) {
+	sc := Default()
+	ps, err := sc.Profiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ps[0]
+	s, err := workerSpec(p, []trace.Adapter{{Rank: 8}, {Rank: 64}, {Rank: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, _ := p.KVTokens()
+	if s.AdapterBytes[1] != 8*s.AdapterBytes[0] || s.AdapterBytes[0] <= 0 {
+		t.Errorf("bytes %v of ranks 8, 64, 16", s.AdapterBytes)
+	}
+	if want := float64(kv)*float64(p.Memory.KVBytesPerToken) + float64(p.Engine.MaxLorasPerBatch)*s.AdapterBytes[1]; s.Memory != want {
+		t.Errorf("memory %v, expected %v", s.Memory, want)
+	}
+}
+
+// The bound of the oracle is held against the mean of the requests that ended
+// well, and the end of the run.
+func TestOracleObserver(t *testing.T) {
+	sc := Default()
+	ps, err := sc.Profiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &oracleObserver{}
+	if o.bound(compile(ps)) != nil {
+		t.Error("a bound without requests")
+	}
+	o.Done(&record.Request{Sent: 1, Finish: 9, Prompt: 10, Output: 5, Status: record.OK})
+	o.Done(&record.Request{Sent: 2, Finish: 6, Prompt: 10, Output: 5, Status: record.OK})
+	o.Done(&record.Request{Sent: 2, Finish: 5, Status: record.Failed})
+	b := o.bound(compile(ps))
+	if len(o.requests) != 2 || math.Abs((b.E2ERegret+1)*b.MeanE2E-6000) > 1e-6 || math.Abs((b.DurationRegret+1)*b.Duration-9) > 1e-9 {
+		t.Errorf("%d requests, %+v; the run had a mean of 6 s and ended at 9 s", len(o.requests), b)
+	}
+}

@@ -1,0 +1,48 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMapPaths(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bare"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ key, value, want string }{
+		{"workload.file", "", ""},
+		{"workload.file", "w.csv", dir + "/w.csv"},
+		{"workload.file", "/a/w.csv", "/a/w.csv"},
+		{"trace_path", "../x", filepath.Dir(dir) + "/x"},
+		{"trace_histogram", "1,2;3,4", "1,2;3,4"},
+		{"trace_histogram", "h.json", dir + "/h.json"},
+		{"lengths", "auto", "auto"},
+		{"lengths", "table:t.csv", "table:" + dir + "/t.csv"},
+		{"profile", "llama2-7b-24gb", "llama2-7b-24gb"},
+		{"profile", "llama2-7b-24g", "llama2-7b-24g"}, // a slip, no file
+		{"profile", "bare", dir + "/bare"},
+		{"profile", "p.yaml, llama2-7b-24gb,q/p", dir + "/p.yaml,llama2-7b-24gb," + dir + "/q/p"},
+		{"policy", "static", "static"},
+		{"policy", "explicit:map=0@1", "explicit:map=0@1"},
+		{"policy", "explicit:file=f", "explicit:file=" + dir + "/f"},
+		{"policy", "period_mig:interval=3", "period_mig:interval=3"},
+		{"arrivals", "bursty", "bursty"},
+	} {
+		f, err := Find(c.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.MapPaths(c.value, In(dir)); got != c.want {
+			t.Errorf("%s %s: %s, expected %s", c.key, c.value, got, c.want)
+		}
+		sc := Default()
+		if err := sc.Set(c.key, c.value); err != nil {
+			t.Fatal(err)
+		}
+		if sc.MapPaths(In(dir)); f.Get(&sc) != c.want {
+			t.Errorf("%s %s: the scenario has %s, expected %s", c.key, c.value, f.Get(&sc), c.want)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package sweep
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"lorasim/bench/result"
+	"lorasim/bench/series"
+)
+
+// A file of a cell gives back what the result said of each adapter.
+func TestAdaptersOfCell(t *testing.T) {
+	c := &Cell{Hash: "h"}
+	res := &result.Result{Extra: &result.Extra{
+		Adapters: []result.AdapterStats{
+			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3}, {Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6}, {Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
+		},
+		Workers: []result.WorkerStats{{Requests: 4, Busy: 0.5}},
+	}}
+	res.Metrics.Set(result.MeanTTFT, 12)
+	r, err := parseCell(cellFrame(c, res, series.NewLatencies()), "h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []CellAdapter{{2, 9, 1, 2, 3}, {-1, 5, 4, 5, 6}, {0, 1, 7, 8, 9}}; !slices.Equal(r.Adapters, want) {
+		t.Errorf("%+v, expected %+v", r.Adapters, want)
+	}
+	if r.Value("mean_ttft_ms") != 12 || !math.IsNaN(r.Value("mean_tft_ms")) || !math.IsNaN(r.Value(workerBusy)) {
+		t.Errorf("%+v", r.Values)
+	}
+	plain := &result.Result{}
+	plain.Metrics.Set(result.MeanTTFT, 12)
+	f := cellFrame(c, plain, series.NewLatencies())
+	if r, err := parseCell(f, "h"); err != nil || len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []Value{{"mean_ttft_ms", 12}}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := parseCell(f, "g"); err == nil || err.Error() != `belongs to another cell ("h", expected "g")` {
+		t.Error(err)
+	}
+}
+
+// What is not the failure of this very cell is no failure: the cell runs.
+func TestFailureFiles(t *testing.T) {
+	d := create(t, smallSpec(t))
+	c := &d.Cells[0]
+	own, _ := json.Marshal(failure{c.Index, c.Hash, "no memory"})
+	other, _ := json.Marshal(failure{c.Index, d.Cells[1].Hash, "no memory"})
+	for text, want := range map[string]State{string(own): Failed, string(other): Missing, "{}": Missing, string(own[:9]): Missing, string(own) + "}": Missing} {
+		write(t, d.failurePath(c), text)
+		if state, _, message := d.look(c); state != want || (message == "no memory") != (want == Failed) {
+			t.Errorf("%s: state %d, %q", text, state, message)
+		}
+	}
+	if err := os.Remove(d.failurePath(c)); err != nil {
+		t.Fatal(err)
+	}
+	if state, _, _ := d.look(c); state != Missing {
+		t.Errorf("without a file: %d", state)
+	}
+}
+
+// A folder without a manifest holds no sweep; one whose manifest cannot be read
+// is another matter.
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), dir+" holds no sweep: ") {
+		t.Error(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, manifestFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil || strings.Contains(err.Error(), "holds no sweep") {
+		t.Error(err)
+	}
+}
+
+// A sweep that is done is rid of what interrupted runs left; a failure to do so
+// is told.
+func TestTemporaries(t *testing.T) {
+	d := create(t, smallSpec(t))
+	stale := []string{filepath.Join(d.Path, ".table.csv.1.tmp"), filepath.Join(d.Path, cellsDir, ".x.2.tmp")}
+	keep := filepath.Join(d.Path, "notes.tmp")
+	for _, f := range append(stale, keep) {
+		write(t, f, "")
+	}
+	if err := d.sweepTemporaries(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range stale {
+		if _, err := os.Stat(f); err == nil {
+			t.Errorf("%s is still there", f)
+		}
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Error(err)
+	}
+	write(t, filepath.Join(stale[0], "file"), "") // a folder that is not empty stays
+	if err := d.sweepTemporaries(); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Latencies of a run without one success are left out; where a log does not say
+// how many there were, they stay.
+func TestValuesWithoutSuccess(t *testing.T) {
+	for completed, want := range map[float64]bool{-1: true, 0: false, 1: true} {
+		r := &result.Result{Extra: &result.Extra{}}
+		if completed >= 0 {
+			r.Metrics.Set(result.Completed, completed)
+		}
+		r.Metrics.Set(result.MeanTTFT, 5)
+		r.Metrics.Set(result.Duration, 9)
+		names := map[string]bool{}
+		for _, v := range Values(r) {
+			names[v.Name] = true
+		}
+		if names["mean_ttft_ms"] != want || names["ttft_per_output_token_s"] != want || names["scheduled_ttft.mean_ms"] != want || !names["duration"] {
+			t.Errorf("%v completed: %v", completed, names)
+		}
+	}
+}
+
+func TestRanges(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		whole bool
+		want  string
+	}{
+		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"}, {"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
+		{"1:10:4", true, "1 5 9"}, {"1:8:x2", true, "1 2 4 8"}, {"1:7:x2", true, "1 2 4"}, {"0.1:10:x10", false, "0.1 1 10"},
+		{"1000000:3000000:1000000", true, "1000000 2000000 3000000"},
+		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"}, {"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
+		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"}, {"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
+		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"}, {"1:2:3:4", true, "error: expected LO:HI:STEP"},
+	} {
+		values, err := expand(c.text, c.whole)
+		got := strings.Join(values, " ")
+		if wanted, bad := strings.CutPrefix(c.want, "error: "); bad && (err == nil || !strings.Contains(err.Error(), wanted)) || !bad && (err != nil || got != c.want) {
+			t.Errorf("%s: %s, %v; expected %s", c.text, got, err, c.want)
+		}
+	}
+	last := func(n int) string { return "1:" + Number(float64(n)) }
+	if v, err := expand(last(maxValues), true); err != nil || len(v) != maxValues {
+		t.Errorf("%d values: %v", len(v), err)
+	}
+	if _, err := expand(last(maxValues+1), true); err == nil {
+		t.Error("one too many")
+	}
+}
+
+// Numbers have the decimals that a reader wants, and those of an interval as
+// many as its mean.
+func TestNumbers(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0", 7: "7", -3: "-3", 0.5: "0.5000", 0.99999: "1.0000", 1.25: "1.25", 99.5: "99.50", 100.25: "100.2", -250.5: "-250.5", 9999.5: "9999.5", 10000.5: "10000",
+	} {
+		if got := Number(x); got != want {
+			t.Errorf("%v: %s, expected %s", x, got, want)
+		}
+	}
+	if Number(math.NaN()) != "-" {
+		t.Error(Number(math.NaN()))
+	}
+	for want, e := range map[string]Estimate{"-": {}, "5": {N: 1, Mean: 5}, "5 ±0": {N: 2, Mean: 5, Low: 5, High: 5}, "200.5 ±1.5": {N: 2, Mean: 200.5, Low: 199, High: 202}} {
+		if got := e.String(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	diff := func(n int, mean, half float64) Estimate {
+		return Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
+	}
+	for want, m := range map[string]Metric{
+		"-":               {Base: 10},
+		"+20.0 %":         {Base: 10, Diff: diff(1, 2, 0)},
+		"+20.0 % ±30.0":   {Base: 10, Diff: diff(2, 2, 3)},
+		"+20.0 % ±20.0":   {Base: 10, Diff: diff(2, 2, 2)}, // reaches 0
+		"+20.0 % ±10.0 *": {Base: 10, Diff: diff(2, 2, 1)},
+		"-20.0 % ±10.0 *": {Base: 10, Diff: diff(2, -2, 1)},
+		"-20.0 % ±20.0":   {Base: 10, Diff: diff(2, -2, 2)},
+		"+20.0 % ±10.0 ≠": {Base: 10, Diff: diff(2, 2, 1), Apart: true},
+	} {
+		if got := m.Versus(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	if got := (Metric{Diff: diff(2, 1, 0)}).Versus(); got != "-" {
+		t.Errorf("against a baseline of 0: %s", got)
+	}
+}
+
+// A title is for a number that there is.
+func TestTitles(t *testing.T) {
+	names := map[string]bool{}
+	for _, v := range Values(&result.Result{Extra: &result.Extra{
+		Goodput: &result.Goodput{}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Plans: &result.PlanCounters{}, Oracle: &result.Oracle{},
+	}}) {
+		names[v.Name] = true
+	}
+	for name := range titles {
+		if !names[name] {
+			t.Errorf("no number is called %s", name)
+		}
+	}
+	for name, want := range map[string]string{
+		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)", "solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
+	} {
+		if got := Title(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestWhatIsBetter(t *testing.T) {
+	for name, want := range map[string]int{
+		"output_throughput": -1, "goodput.share": -1, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
+		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1, "load_balance.cv": 1, "load_balance.max": 0,
+		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
+	} {
+		if got := LowerIsBetter(name); got != want {
+			t.Errorf("%s: %d, expected %d", name, got, want)
+		}
+	}
+}
+
+func TestSizeOfSweep(t *testing.T) {
+	s := &Spec{Policies: []string{"p2c", "static"}, Seeds: SeedList(1, 500), Axes: []Axis{{Values: make([]string, maxCells/1000)}}}
+	if err := s.complete(); err != nil {
+		t.Error(err)
+	}
+	s.Seeds = SeedList(1, 501)
+	if err := s.complete(); err == nil || err.Error() != "the sweep has more than 1000000 cells" {
+		t.Error(err)
+	}
+}

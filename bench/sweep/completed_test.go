@@ -1,0 +1,145 @@
+package sweep
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/bench/sweep/frame"
+)
+
+func TestCompletion(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name  string
+		a, b  Completion
+		whole bool // a
+		same  bool
+	}{
+		{"both whole, of different workloads", Completion{100, 100, 7}, Completion{50, 50, 9}, true, true},
+		{"one rejected some", Completion{100, 100, 7}, Completion{100, 90, 9}, true, false},
+		{"as many, but others", Completion{100, 90, 7}, Completion{100, 90, 9}, false, false},
+		{"the same", Completion{100, 90, 7}, Completion{100, 90, 7}, false, true},
+		{"no fingerprint", Completion{100, 90, nan}, Completion{100, 90, 7}, false, true},
+		{"not one", Completion{100, 0, 0}, Completion{100, 100, 7}, false, false},
+		{"totals not known", Completion{nan, 90, nan}, Completion{nan, 91, nan}, false, false},
+		{"nothing known", Completion{nan, nan, nan}, Completion{100, 91, 1}, false, true},
+	} {
+		if got := c.a.Whole(); got != c.whole {
+			t.Errorf("%s: whole %v", c.name, got)
+		}
+		if c.a.Same(c.b) != c.same || c.b.Same(c.a) != c.same {
+			t.Errorf("%s: same %v", c.name, !c.same)
+		}
+	}
+	for share, want := range map[float64]string{nan: "-", 0: "0.0 %", 0.0001: "<0.1 %", 0.001: "0.1 %", 0.66: "66.0 %"} {
+		if got := percentLeft(share); got != want {
+			t.Errorf("%v: %s", share, got)
+		}
+	}
+}
+
+func sweepText(t *testing.T, d *Dir, baseline string) (*Tables, []string) {
+	t.Helper()
+	runAll(t, d, RunOptions{})
+	tables, err := d.Tables(MergeOptions{Baseline: baseline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := d.WriteText(&b, tables, baseline, []string{"mean_e2e_latency_ms", "rejected"}); err != nil {
+		t.Fatal(err)
+	}
+	return tables, strings.Split(b.String(), "\n")
+}
+
+// Where a setting makes requests rejected, every policy rejects the same ones:
+// the policies compare, the settings do not.
+func TestRejectionsOfASetting(t *testing.T) {
+	s := smallSpec(t, "context_length=300,4096")
+	s.Scenario.Workload.Lengths = "random:500,20,0"
+	d := create(t, s)
+	tables, lines := sweepText(t, d, "static")
+	for i, p := range tables.Points {
+		short := p.Values[1] == "300"
+		rejected, _ := p.Metric("rejected")
+		if want := rejected.Mean / 150; short != (p.Left > 0.2) || math.Abs(p.Left-want) > 1e-9 || p.Apart != short {
+			t.Errorf("%v %s: %v left, want %v, apart %v", p.Values, p.Policy, p.Left, want, p.Apart)
+		}
+		line := lines[i+1]
+		if !strings.Contains(line, " %") || strings.Count(line, NotComparable) != map[bool]int{true: 1}[short] {
+			t.Error(line)
+		}
+		if m, _ := p.Metric("mean_e2e_latency_ms"); m.Apart {
+			t.Errorf("%v %s: not comparable with a baseline that completed the same requests", p.Values, p.Policy)
+		}
+	}
+}
+
+// Where the policy decides which requests fail, the policies do not compare.
+func TestFailuresOfAPolicy(t *testing.T) {
+	s := smallSpec(t)
+	s.Scenario.Cluster.Outages, s.Scenario.Cluster.NoFailover = "0@1-4", true
+	d := create(t, s)
+	tables, lines := sweepText(t, d, "static")
+	apart := 0
+	for i, p := range tables.Points {
+		m, ok := p.Metric("mean_e2e_latency_ms")
+		if !ok || !p.Apart || !(p.Left > 0) {
+			t.Fatalf("%v %s: %+v", p.Values, p.Policy, p)
+		}
+		if p.Policy == "static" {
+			if m.Apart {
+				t.Error("the baseline is not comparable with itself")
+			}
+			continue
+		}
+		apart++
+		if last := lines[i+1]; !m.Apart || m.Clear() || !strings.HasSuffix(last, NotComparable) || strings.Contains(last, "*") {
+			t.Errorf("%q", last)
+		}
+		if f, _ := p.Metric("failed"); f.Apart {
+			t.Error("numbers of failures compare whichever requests failed")
+		}
+	}
+	if apart != 2 || !strings.Contains(strings.Join(lines, "\n"), "≠ not comparable") {
+		t.Error(strings.Join(lines, "\n"))
+	}
+	column, err := tables.Table.Column("comparable", frame.Text)
+	if err != nil || column.Texts[0] != "yes" || !strings.Contains(strings.Join(column.Texts, " "), "no") {
+		t.Error("no column comparable")
+	}
+	var b bytes.Buffer
+	if err := d.WriteJSON(&b, tables, "static"); err != nil {
+		t.Fatal(err)
+	}
+	var out struct {
+		Points []struct {
+			Left    float64 `json:"not_completed_share"`
+			Metrics map[string]struct {
+				Diff *struct {
+					Comparable bool `json:"comparable"`
+				} `json:"diff"`
+			} `json:"metrics"`
+		} `json:"points"`
+	}
+	if err := json.Unmarshal(b.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	second := out.Points[1].Metrics
+	if out.Points[1].Left == 0 || second["mean_e2e_latency_ms"].Diff.Comparable || !second["failed"].Diff.Comparable {
+		t.Errorf("%+v", out.Points[1])
+	}
+}
+
+// A run that was stopped did not complete its workload, whatever it sent.
+func TestCompletionOfStoppedRun(t *testing.T) {
+	c := CompletionOf(func(name string) float64 {
+		return map[string]float64{"requests": 10, "completed": 10, "unsent": 5}[name]
+	})
+	if c.Whole() || math.Abs(c.Left()-1.0/3) > 1e-12 {
+		t.Errorf("%+v: %v left", c, c.Left())
+	}
+}

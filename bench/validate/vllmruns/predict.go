@@ -1,0 +1,287 @@
+package vllmruns
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/lengths"
+	"lorasim/trace/synth"
+)
+
+// Options say how runs are predicted.
+type Options struct {
+	// Profiles by the name of the model; one that is missing is the embedded one.
+	Profiles map[string]*profile.Profile
+	// Progress, where set, is told how many runs of all are done.
+	Progress func(done, total int)
+}
+
+// models are the models that have an embedded profile, with the law of the
+// lengths in their tokens.
+var models = map[string]struct{ profile, lengths string }{
+	"llama-3.1-8b-instruct": {"llama-3.1-8b-h100", "sharegpt-llama3"},
+	"qwen-2.5-7b-instruct":  {"qwen-2.5-7b-h100", "sharegpt-qwen2"},
+}
+
+// ProfileOf is the name of the embedded profile of a model, "" if it has none.
+func ProfileOf(model string) string { return models[model].profile }
+
+// clientLimit is the number of requests that the client could have in flight:
+// the local ports of its machine.
+const clientLimit = 26_500
+
+// model is what the runs of a model have in common.
+type model struct {
+	profile *profile.Profile
+	lengths *lengths.Copula
+	// means of prompt and output before any reply ends early, tokens
+	prompt, output float64
+}
+
+// newModel gathers what is known of a model.
+func newModel(name string, t *Tables, o Options) (*model, error) {
+	known, ok := models[name]
+	m := &model{profile: o.Profiles[name]}
+	var err error
+	switch {
+	case m.profile != nil:
+	case !ok:
+		return nil, fmt.Errorf("no profile of model %q: expected llama-3.1-8b-instruct, qwen-2.5-7b-instruct, or a profile for it", name)
+	default:
+		if m.profile, err = profile.Load(known.profile); err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		known.lengths = "sharegpt-llama3"
+	}
+	s, err := lengths.Parse(known.lengths)
+	if err != nil {
+		return nil, err
+	}
+	law := *s.(*lengths.Copula)
+	law.Prompt, law.Output = t.prompt, t.output
+	m.lengths = &law
+	whole := law
+	whole.EOS = 0
+	const n = 100_000
+	r := rand.New(rand.NewPCG(0, 0))
+	for range n {
+		p, q := whole.Draw(r)
+		m.prompt += float64(p) / n
+		m.output += float64(q) / n
+	}
+	return m, nil
+}
+
+// Simulate predicts runs on all processors. The result does not depend on their
+// number.
+func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, error) {
+	byName := map[string]*model{}
+	for i := range runs {
+		name := runs[i].Model
+		if byName[name] != nil {
+			continue
+		}
+		m, err := newModel(name, t, o)
+		if err != nil {
+			return nil, fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+		}
+		byName[name] = m
+	}
+	rows, errs := make([]Row, len(runs)), make([]error, len(runs))
+	each := func(i int) { rows[i], errs[i] = simulate(ctx, &runs[i], byName[runs[i].Model], t) }
+	parallel(ctx, len(runs), each, o.Progress)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+		}
+	}
+	return rows, nil
+}
+
+// parallel calls f for 0 to n-1 on all processors.
+func parallel(ctx context.Context, n int, f func(int), progress func(done, total int)) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	next, done := 0, 0
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= n || ctx.Err() != nil {
+					return
+				}
+				f(i)
+				mu.Lock()
+				if done++; progress != nil {
+					progress(done, n)
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// simulate predicts one run.
+func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
+	row := Row{Line: r.Line, Use: r.Use, Run: r.Name, Model: r.Model, Group: r.Group,
+		Slots: r.Slots, MaxRank: r.MaxRank, Adapters: len(r.Rates), Measured: r.Measured}
+	costs, err := server(r, m.profile, t)
+	if err != nil {
+		row.Skipped = err.Error()
+		return row, nil
+	}
+	src, err := workload(r, m)
+	if err != nil {
+		return row, err
+	}
+	watch := &observer{}
+	st, err := sim.Run(ctx, sim.Config{
+		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: only{}}, Observer: watch,
+		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+	})
+	if err != nil {
+		return row, err
+	}
+	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
+	row.Predicted, row.Error = watch.values(r.Window), Values{}
+	for _, m := range Metrics {
+		if e, ok := errorOf(r.Measured, row.Predicted, m); ok {
+			row.Error[m] = e
+		}
+	}
+	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
+	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
+		row.Arrivals = int64(r.Arrivals)
+	}
+	row.StarvedMeasured = r.Completed < starvedBelow*float64(row.Arrivals)
+	return row, nil
+}
+
+// server is the worker of a run: the profile of its model with the run's slots,
+// ranks and limits, and the KV cache and load times of the tables.
+func server(r *Run, p *profile.Profile, t *Tables) (*profile.Costs, error) {
+	q := *p
+	e := &q.Engine
+	e.MaxLorasPerBatch, e.MaxLoraRank, e.MaxRunningRequests = r.Slots, r.MaxRank, r.MaxSeqs
+	e.MaxLoadedLoras = max(len(r.Rates), r.Slots+1) // all adapters lie in host memory
+	e.MaxNumBatchedTokens = max(e.MaxNumBatchedTokens, r.MaxSeqs)
+	var err error
+	if q.Memory.KVTokens, err = t.kvTokens(r.Model, r.Slots, r.MaxRank); err != nil {
+		return nil, err
+	}
+	if host, disk, ok := t.load(r.Model, r.Ranks, r.MaxRank); ok {
+		const atOnce = 1e6 // GB/s: the times do not depend on the rank
+		q.Adapters.HostToGPU = profile.Stage{LatencyMs: host, GBPerS: atOnce}
+		q.Adapters.DiskToHost = profile.Stage{LatencyMs: disk, GBPerS: atOnce}
+	}
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	return q.Compile(), nil
+}
+
+// workload is the requests of a run. The pool's means scale the lengths; they
+// differ from run to run by a percent or two.
+func workload(r *Run, m *model) (trace.Source, error) {
+	ranks := r.Ranks
+	if len(ranks) == 0 {
+		ranks = []int{r.MaxRank}
+	}
+	src, err := synth.NewSharedPoisson(synth.SharedPoisson{Rates: r.Rates, Ranks: synth.Ranks{Values: ranks}, Duration: r.Window})
+	if err != nil {
+		return nil, err
+	}
+	law := m.lengths
+	if r.PoolPrompt > 0 && r.PoolOutput > 0 {
+		law = law.Scaled(r.PoolPrompt/m.prompt, r.PoolOutput/m.output)
+	}
+	return lengths.Fill(src, law, 0), nil
+}
+
+// only routes to the one worker.
+type only struct{}
+
+func (only) Route(router.Request, *router.View) int { return 0 }
+
+// observer collects the figures of a run.
+type observer struct {
+	ttft    []float64 // s, of completed requests
+	tpot    float64   // s, summed over those with two tokens or more
+	several int64     // number of those
+	gaps    float64   // between the pieces of completed requests
+	decode  float64   // s that these took
+	tokens  int64     // of completed requests
+	arrived int64
+	running float64 // requests x s
+	scrapes scrapes
+}
+
+func (o *observer) Done(r *record.Request) {
+	o.arrived++
+	if r.Status != record.OK {
+		return
+	}
+	// What the front end takes in late, the engine begins late.
+	late := o.scrapes.after(r.Sent) - r.Sent
+	first, last := o.scrapes.after(r.FirstToken+late), o.scrapes.after(r.Finish+late)
+	o.ttft = append(o.ttft, first-r.Sent)
+	o.tokens += int64(r.Prompt) + int64(r.Output)
+	if r.Output > 1 {
+		d := last - first
+		o.several++
+		o.tpot += d / float64(r.Output-1)
+		o.decode += d
+		o.gaps += o.scrapes.pieces(float64(r.Output-1), r.FirstToken+late, r.Finish+late)
+	}
+}
+
+func (*observer) Tokens(tick.Ticks, int64) {}
+func (*observer) Steps(record.Steps)       {}
+func (*observer) Gap(tick.Ticks, int64)    {}
+
+// Watch implements sim.Watcher.
+func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
+	o.scrapes.watch(to.Seconds(), &v.Workers[0])
+	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
+}
+
+// Tier implements sim.Watcher.
+func (*observer) Tier(tick.Ticks, int, int32, router.Tier) {}
+
+// values are the figures of a run of so many seconds; those of no requests are absent.
+func (o *observer) values(window float64) Values {
+	v := Values{Throughput: float64(o.tokens) / window, Running: o.running / window}
+	if n := len(o.ttft); n > 0 {
+		sum := 0.0
+		for _, x := range o.ttft {
+			sum += x
+		}
+		slices.Sort(o.ttft)
+		v[TTFTMean], v[TTFTMedian] = 1000*sum/float64(n), 1000*(o.ttft[(n-1)/2]+o.ttft[n/2])/2
+	}
+	if o.several > 0 {
+		v[TPOT], v[ITL] = 1000*o.tpot/float64(o.several), 1000*o.decode/o.gaps
+	}
+	return v
+}

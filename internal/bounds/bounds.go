@@ -1,0 +1,106 @@
+// Package bounds says which numbers a setting takes, in a short text that can
+// stand in a struct tag or beside a flag:
+//
+//	b := bounds.MustParse(">=0 <1")
+//	b.Has(1)     // false
+//	b.String()   // ">= 0 and < 1"
+package bounds
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds is a range of numbers. NaN is in none.
+type Bounds struct {
+	low, high         float64
+	openLow, openHigh bool      // the limit itself is outside
+	extra             []float64 // single numbers beside the range
+}
+
+// Parse reads bounds: any of >=X, >X, <=X, <X, separated by spaces, and single
+// numbers that are in, too ("0 >=0.001", ">0 inf"). Without an upper limit every
+// finite number from the lower one on is in. The empty text lets in every finite
+// number.
+func Parse(text string) (Bounds, error) {
+	b := Bounds{low: math.Inf(-1), high: math.Inf(1), openLow: true, openHigh: true}
+	for _, part := range strings.Fields(text) {
+		number := strings.TrimLeft(part, "<>=")
+		x, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return b, fmt.Errorf("bounds %q: %q is not a number", text, number)
+		}
+		switch strings.TrimSuffix(part, number) {
+		case ">=":
+			b.low, b.openLow = x, false
+		case ">":
+			b.low, b.openLow = x, true
+		case "<=":
+			b.high, b.openHigh = x, false
+		case "<":
+			b.high, b.openHigh = x, true
+		case "":
+			b.extra = append(b.extra, x)
+		default:
+			return b, fmt.Errorf("bounds %q: expected >=X, >X, <=X, <X or X, not %q", text, part)
+		}
+	}
+	return b, nil
+}
+
+// MustParse is Parse for texts in the program itself.
+func MustParse(text string) Bounds {
+	b, err := Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// Has says whether x is in the range.
+func (b Bounds) Has(x float64) bool {
+	return (x > b.low || x == b.low && !b.openLow) && (x < b.high || x == b.high && !b.openHigh) || slices.Contains(b.extra, x)
+}
+
+// String words the range for people; "" is every finite number.
+func (b Bounds) String() string {
+	text := b.rangeText()
+	for _, x := range b.extra {
+		text += ", or " + number(x)
+	}
+	return text
+}
+
+func (b Bounds) rangeText() string {
+	low, high := "", ""
+	if !math.IsInf(b.low, -1) {
+		low = ">= " + number(b.low)
+		if b.openLow {
+			low = "> " + number(b.low)
+		}
+	}
+	if !math.IsInf(b.high, 1) {
+		high = "<= " + number(b.high)
+		if b.openHigh {
+			high = "< " + number(b.high)
+		}
+	}
+	switch {
+	case low != "" && high != "" && !b.openLow && !b.openHigh:
+		return "from " + number(b.low) + " to " + number(b.high)
+	case low != "" && high != "":
+		return low + " and " + high
+	}
+	return low + high
+}
+
+func number(x float64) string {
+	format := byte('f')
+	if x != 0 && math.Abs(x) < 1e-4 {
+		format = 'g'
+	}
+	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, format, -1, 64)), "+") // "inf", not "+Inf"
+}

@@ -1,0 +1,428 @@
+package router
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"lorasim/ilp"
+	"lorasim/trace"
+)
+
+// The decisions of the planners, worked out by hand on workers whose costs are
+// easy to add up.
+
+// handCost: a decode step takes 1 s for each request and 1 ms for each KV token,
+// a prefill 10 ms for each token, an adapter 1 s for each rank, a byte 1 s.
+type handCost struct{}
+
+func (handCost) DecodeStep(running int, kvTokens int64, _ int) float64 {
+	return float64(running) + float64(kvTokens)/1000
+}
+func (handCost) Prefill(tokens int64) float64         { return float64(tokens) / 100 }
+func (handCost) AdapterLoad(rank int, _ Tier) float64 { return float64(rank) }
+func (handCost) Copy(bytes float64) float64           { return bytes }
+
+func handEnv(workers, adapters int) Env {
+	return Env{Workers: Alike(workers, Spec{MaxRunning: 4, Slots: 2, Cost: handCost{}, KVBytes: 3, PageSize: 16}), Adapters: trace.Names(adapters, []int{8})}
+}
+
+func close2(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-9*math.Max(1, math.Abs(want)) {
+		t.Errorf("%s is %v, expected %v", what, got, want)
+	}
+}
+
+// Until anything has ended a request is taken to run for 5 s.
+func TestPriceByHand(t *testing.T) {
+	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodic)
+	r := Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
+	for _, c := range []struct {
+		name string
+		k    int32
+		w    Worker
+		want float64
+	}{
+		// first token: prefill 4, queue 0.05, load 8, a slot 0.25*5*2; decoding:
+		// 50 steps of 3.7, 9 s for two others, and 1.1 s more per step for them
+		{"a load and a wait for a slot", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Tier: Host}}}, 30*14.55 + 185 + 18 + 110},
+		{"a slot is left", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
+			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Tier: Host}}}, 30*12.05 + 185 + 18 + 110},
+		{"another brings the adapter", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 2}, {}, {Tier: Host, Queued: 1}}}, 30*4.05 + 185 + 2 + 110},
+		{"it is on its way", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Loading: true}}}, 30*4.05 + 185 + 2 + 110},
+		// nothing waits: the slots in use are those not idle
+		{"slots idle", 2, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, SlotsIdle: 1,
+			Adapters: make([]AdapterState, 3)}, 30*9 + 185 + 18 + 110},
+		{"no slot idle", 2, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2,
+			Adapters: make([]AdapterState, 3)}, 30*10.25 + 185 + 18 + 110},
+		// three too many for the batch: 3*5/4; 250 tokens too many: 5*250/2000
+		{"full", 2, Worker{Running: 4, Queued: 2, QueuedToks: 300, KVUsed: 1800, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 4}, {Queued: 2}, {Tier: GPU}}}, 30*(4+0.1+3.75+0.625) + 295 + 4},
+		{"one too many, KV cache just filled", 2, Worker{Running: 4, KVUsed: 1850, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 4}, {}, {Tier: GPU}}}, 30*2.25 + 297.5 + 4},
+		{"the last place", 2, Worker{Running: 3, KVUsed: 0, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			Adapters: []AdapterState{{Running: 3}, {}, {Tier: GPU}}}, 30*1 + 50*4.1 + 3 + 50*3*1.1},
+		{"the base model on an idle worker of unknown KV cache", -1, Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 30*1 + 55},
+	} {
+		r.Adapter = c.k
+		close2(t, c.name, p.price(r, 0, &c.w), c.want)
+	}
+	p.Finished(Finished{Exec: 10})
+	close2(t, "wait behind requests of 10 s", p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0,
+		&Worker{Running: 4, KVUsed: 1850, KVCapacity: 2000, MaxRunning: 4, Adapters: make([]AdapterState, 3)}), 30*3.5+297.5+4)
+}
+
+// A worker without the adapter must be better by the spill.
+func TestPeriodicSpill(t *testing.T) {
+	env := handEnv(3, 3)
+	for _, c := range []struct {
+		spec    string
+		running []int
+		want    int
+	}{
+		// on the GPU everywhere: one request more costs (10 + 1 + 10)*0.1... more than 3 s and less than 1000 s
+		{"period_mig:spill=0", []int{0, 0, 0}, 0},
+		{"period_mig:spill=3", []int{0, 0, 0}, 1},
+		{"period_mig:spill=3", []int{0, 1, 0}, 0},
+		{"period_mig:spill=1000", []int{0, 1, 0}, 1},
+		{"period_mig:spill=1000", []int{0, -1, 0}, 0},
+		{"period_mig:spill=1000", []int{-1, -1, -1}, None},
+	} {
+		v := testView(env)
+		setRunning(v, c.running...)
+		for j := range v.Workers {
+			v.Workers[j].Adapters[1].Tier = GPU
+		}
+		if got := mustNew(t, c.spec, env).Policy.Route(Request{Adapter: 1, Prompt: 100, Expected: 10}, v); got != c.want {
+			t.Errorf("%s with %v running: worker %d, expected %d", c.spec, c.running, got, c.want)
+		}
+	}
+}
+
+func TestSpeedsByHand(t *testing.T) {
+	env := handEnv(3, 1)
+	env.Workers[1].Cost = twice{}
+	p := mustNew(t, "period_mig", env).Policy.(*periodic)
+	s := &Situation{View: testView(env)}
+	for j := range s.Workers {
+		s.Workers[j].KVCapacity = 1000
+	}
+	s.Workers[0].Running, s.Workers[0].KVUsed = 2, 600
+	s.Workers[2].Up, s.Workers[2].Running, s.Workers[2].KVUsed = false, 9, 9000
+	// 300 tokens of context, but room for 250: a full batch of 4 takes 5 s
+	speeds, unit := p.speeds(s)
+	close2(t, "step", unit.step, 1.25)
+	close2(t, "typical request", unit.request(guessPrompt, guessOutput), 2+250)
+	for j, want := range []float64{1, 0.5, 1} {
+		close2(t, "speed", speeds[j], want)
+	}
+	s.Workers[0].KVUsed = 400 // 200 tokens of context: 800 in a full batch
+	_, unit = p.speeds(s)
+	close2(t, "step", unit.step, 1.2)
+
+	a := Active{Prompt: 300, Generated: 40, Expected: 100, MaxNew: 500}
+	close2(t, "a waiting request", p.remaining(&a, unit), 3.4+60*1.2)
+	close2(t, "moving it", p.moveCost(&a, unit), 0)
+	a.Running = true
+	close2(t, "a running request", p.remaining(&a, unit), 60*1.2)
+	p.env.Moving = MoveRecompute
+	close2(t, "computing its prompt again", p.moveCost(&a, unit), 3.4)
+	p.env.Moving = MoveCopy
+	close2(t, "copying its KV cache", p.moveCost(&a, unit), 340*3)
+	for _, c := range []struct {
+		moving                 Moving
+		waiting, running, base bool
+	}{{"", false, false, false}, {MoveNone, false, false, false}, {MoveQueued, true, false, false}, {MoveRecompute, true, true, false}, {MoveCopy, true, true, false}} {
+		p.env.Moving = c.moving
+		if p.movable(&Active{}) != c.waiting || p.movable(&Active{Running: true}) != c.running ||
+			p.movable(&Active{Adapter: -1}) != c.base || p.movable(&Active{Adapter: -1, Running: true}) != c.base {
+			t.Errorf("moving %q: wrong requests may move", c.moving)
+		}
+	}
+}
+
+// twice takes twice as long as handCost.
+type twice struct{ handCost }
+
+func (twice) DecodeStep(running int, kvTokens int64, rank int) float64 {
+	return 2 * handCost{}.DecodeStep(running, kvTokens, rank)
+}
+func (twice) Prefill(tokens int64) float64 { return 2 * handCost{}.Prefill(tokens) }
+
+func TestForecast(t *testing.T) {
+	p := mustNew(t, "rank-group", handEnv(2, 2)).Policy.(*rankGroup)
+	rates := func(now float64, requests int, want float64) {
+		t.Helper()
+		for range requests {
+			p.note(Request{Adapter: 1, Prompt: 10})
+			p.note(Request{Adapter: -1, Prompt: 10})
+		}
+		p.forecast(now)
+		close2(t, "rate of adapter 1", p.demand[1].rate, want)
+		close2(t, "rate of adapter 0", p.demand[0].rate, 0)
+	}
+	rates(10, 40, 4)
+	rates(10, 10, 4) // no time has passed: they count for the next
+	rates(15, 0, 3)  // 10 in 5 s
+	rates(25, 0, 1.5)
+}
+
+// A mean of up to 50 numbers; then each one weighs a fiftieth.
+func TestMean(t *testing.T) {
+	var m mean
+	close2(t, "nothing", m.or(7), 7)
+	for i := range 50 {
+		m.add(float64(i))
+	}
+	close2(t, "mean of 0 to 49", m.or(7), 24.5)
+	m.add(74.5)
+	close2(t, "one more", m.value, 25.5)
+}
+
+func TestLeastLoadedHolder(t *testing.T) {
+	env := handEnv(4, 4)
+	p := mustNew(t, "rank-group", env).Policy.(*rankGroup)
+	p.setPlacement([][]int32{{0}, {0, 1}, {1}, {0}})
+	for _, c := range []struct {
+		k       int32
+		running []int
+		want    int
+	}{
+		{0, []int{3, 2, 0, 2}, 1}, {0, []int{1, 2, 0, 1}, 0}, {0, []int{-1, -1, 5, 3}, 3}, {0, []int{-1, -1, 5, -1}, 2},
+		{3, []int{2, 1, 1, 3}, 1}, {-1, []int{2, 1, 0, 3}, 2}, {1, []int{-1, -1, -1, -1}, None},
+	} {
+		v := testView(env)
+		setRunning(v, c.running...)
+		if got := p.leastLoadedHolder(Request{Adapter: c.k}, v); got != c.want {
+			t.Errorf("adapter %d with %v running: worker %d, expected %d", c.k, c.running, got, c.want)
+		}
+	}
+	if got := p.holders(0); !slices.Equal(got, []int32{0, 1, 3}) {
+		t.Errorf("adapter 0 is on %v", got)
+	}
+}
+
+// Free KV tokens for each request: of 1000, worker 0 has (1000-700-100)/(3+1) =
+// 50, worker 1 (1000-200)/2 = 400.
+func TestLlumnixByHand(t *testing.T) {
+	env := handEnv(3, 1)
+	p := mustNew(t, "llumnix:pause=10", env).Policy.(*llumnix)
+	s := &Situation{View: testView(env)}
+	for j, w := range []Worker{{Running: 3, Queued: 1, KVUsed: 700, QueuedToks: 100}, {Running: 2, KVUsed: 200}, {}} {
+		w.Up, w.KVCapacity, w.Adapters = j < 2, 1000, s.Workers[j].Adapters
+		s.Workers[j] = w
+	}
+	close2(t, "freeness of worker 0", freeness(&s.Workers[0], 0, 0), 50)
+	close2(t, "freeness of worker 1", freeness(&s.Workers[1], 0, 0), 400)
+	close2(t, "freeness of an idle worker", freeness(&s.Workers[2], 0, 0), 1000)
+	close2(t, "freeness with one more of 200 tokens", freeness(&s.Workers[1], 1, 200), 200)
+	s.Requests = []Active{
+		{ID: 1, Running: true, KV: 300}, {ID: 3, Running: true, KV: 200}, {ID: 2, Running: true, KV: 200},
+		{ID: 4, KV: 10}, {ID: 5, Worker: 1, Running: true, KV: 100},
+	}
+	moved := func(want int64) {
+		t.Helper()
+		plan := p.Plan(s)
+		switch {
+		case want == 0 && plan != nil:
+			t.Errorf("plan %+v, expected none", plan)
+		case want > 0 && (plan == nil || !slices.Equal(plan.Move, []Move{{want, 0, 1}})):
+			t.Errorf("plan %+v, expected request %d to go from worker 0 to 1", plan, want)
+		}
+	}
+	s.Now = 100
+	moved(2) // of equals the first; request 4 does not run, 5 is elsewhere
+	moved(3)
+	moved(0) // with request 1 both would have 500/3
+	s.Now = 109.9
+	moved(0)
+	s.Now = 110
+	moved(2)
+	if got := p.Route(Request{}, s.View); got != 1 {
+		t.Errorf("a new request goes to worker %d, expected 1", got)
+	}
+}
+
+// Six slots; demand 5, 3, 0 and 1 of 9: 3.33, 2, 0 and 0.67 of them.
+func TestResizeByHand(t *testing.T) {
+	p := mustNew(t, "min-cost-flow:cooldown=10", handEnv(3, 4)).Policy.(*minCost)
+	for k, rate := range []float64{5, 3, 0, 1} {
+		p.demand[k].rate = rate
+	}
+	resize := func(now float64, up int, slots float64, want ...int) {
+		t.Helper()
+		p.resize(now, up, slots)
+		if !slices.Equal(p.replicas, want) {
+			t.Errorf("replicas at %v are %v, expected %v", now, p.replicas, want)
+		}
+	}
+	resize(1, 3, 6, 3, 2, 1, 1)
+	p.demand[0].rate, p.demand[3].rate = 1, 5
+	resize(10.9, 3, 6, 3, 2, 1, 3) // what changed at 1 stays for 10 s
+	resize(11, 3, 6, 1, 2, 1, 3)   // 0.67, 2, 0, 3.33
+	resize(30, 2, 6, 1, 2, 1, 2)   // two workers are up
+	p.demand[1].rate, p.demand[0].rate = 0, 2
+	resize(50, 3, 4, 1, 1, 1, 3) // 1.14, 0, 0, 2.86
+	for k := range p.demand {
+		p.demand[k].rate = 0
+	}
+	resize(90, 1, 6, 1, 1, 1, 3) // nothing is known: as it was
+}
+
+// dLoRA's greedy placement by hand. Workers of 10 bytes; the throughput of an
+// adapter is the memory left beside it over its share of the requests.
+func TestDLoRABottleneck(t *testing.T) {
+	env := handEnv(2, 3)
+	for j := range env.Workers {
+		env.Workers[j].Memory, env.Workers[j].AdapterBytes = 10, []float64{1, 2, 5}
+	}
+	d := newDLoRA(env, false)
+	place := func(held ...[]int32) { d.setPlacement(held) }
+	d.arrived, d.total = []float64{2, 1, 1}, 4
+	place([]int32{0, 1}, []int32{2})
+	// adapter 0: (10-3)/0.5 = 14, 1: 7/0.25 = 28, 2: 5/0.25 = 20
+	close2(t, "least throughput", d.bottleneck(), 14)
+	place([]int32{0}, []int32{1, 2})
+	close2(t, "least throughput", d.bottleneck(), 12) // 3/0.25, before 9/0.5
+	env.Workers[1].Memory = 0                         // not stated: all workers alike
+	close2(t, "least throughput", d.bottleneck(), 4)
+	env.Workers[1].Memory = 10
+
+	if k := d.shortest(3); k != 0 { // a third of the replicas for half of the requests
+		t.Errorf("adapter %d is short of replicas, expected 0", k)
+	}
+	d.arrived = []float64{1, 1, 2}
+	if k := d.shortest(3); k != 2 {
+		t.Errorf("adapter %d is short of replicas, expected 2", k)
+	}
+	// Adapter 2 beside 0 would leave that 4 of 9 bytes, but itself get 4 more: 0
+	// has 4/0.25 = 16 then, and before the worst was 2 with 3/0.5 = 6.
+	if !d.addReplica(2, d.room) || !slices.Equal(d.held[0], []int32{0, 2}) {
+		t.Errorf("placement %v, expected adapter 2 beside 0", d.held)
+	}
+	// Adapter 1 beside 0 takes from what is the worst already.
+	place([]int32{0}, []int32{1, 2})
+	d.arrived, d.total = []float64{18, 1, 1}, 20
+	if d.addReplica(1, d.room) || !slices.Equal(d.held[0], []int32{0}) || !slices.Equal(d.where[1], []int32{1}) {
+		t.Errorf("placement %v, expected none that hurts adapter 0", d.held)
+	}
+	place([]int32{0}, []int32{1})
+	if k := d.shortest(2); k != 2 {
+		t.Errorf("adapter %d is to be placed first, expected 2, which has no place", k)
+	}
+	// the emptiest worker first, of equals the first; no more than its room
+	place([]int32{0}, nil)
+	d.arrived, d.total = []float64{1, 1, 1}, 3
+	if !d.addReplica(1, func(int) int { return 1 }) || !slices.Equal(d.held[1], []int32{1}) {
+		t.Errorf("placement %v, expected adapter 1 on worker 1", d.held)
+	}
+	if d.addReplica(2, func(int) int { return 1 }) {
+		t.Errorf("placement %v, but there was no room", d.held)
+	}
+}
+
+// Requests of four tokens or so each are alike by powers of two.
+func TestGroupingByHand(t *testing.T) {
+	for n, want := range map[int64]uint8{0: 0, 1: 1, 2: 2, 3: 2, 4: 3, 7: 3, 8: 4, 1 << 40: 41} {
+		if got := log2(n); got != want {
+			t.Errorf("bucket of %d is %d, expected %d", n, got, want)
+		}
+	}
+	for _, c := range []struct {
+		a    Active
+		want float64
+	}{
+		{Active{Prompt: 16}, 1}, {Active{Prompt: 17}, 2}, {Active{Prompt: 10, Generated: 7}, 2}, {Active{Prompt: 10, Generated: 6, KV: 16}, 1},
+		{Active{Prompt: 10, KV: 33}, 3},
+	} {
+		if got := pagesOf(16, &c.a); got != c.want {
+			t.Errorf("%+v takes %v pages, expected %v", c.a, got, c.want)
+		}
+	}
+	load, unload := difference([][]int32{{0, 1}, {2}}, [][]int32{{1, 2}, {2}})
+	if !slices.Equal(load, []Placement{{0, 2}}) || !slices.Equal(unload, []Placement{{0, 0}}) {
+		t.Errorf("load %v, unload %v", load, unload)
+	}
+}
+
+// Requests go only to where the adapter is in host memory or on the GPU.
+func TestAtHand(t *testing.T) {
+	s := &Situation{View: testView(handEnv(2, 4)), Requests: []Active{{ID: 5, Adapter: 0}, {ID: 6, Adapter: 1}, {ID: 7, Adapter: 2}}}
+	s.Workers[1].Adapters[0].Tier, s.Workers[1].Adapters[1].Tier, s.Workers[1].Adapters[2].Tier = Disk, Host, GPU
+	got := atHand(s, []Move{{5, 0, 1}, {6, 0, 1}, {7, 0, 1}})
+	if !slices.Equal(got, []Move{{6, 0, 1}, {7, 0, 1}}) {
+		t.Errorf("moves %v, expected those of requests 6 and 7", got)
+	}
+}
+
+// dispatch_mig's idle adapter has no request there and another replica.
+func TestIdleReplica(t *testing.T) {
+	d := newDLoRA(handEnv(2, 4), false)
+	d.setPlacement([][]int32{{0, 1, 2, 3}, {1, 2, 3}})
+	p := &dispatchMig{dlora: d}
+	w := &Worker{Adapters: []AdapterState{{}, {Running: 1}, {Queued: 1}, {}}}
+	if k := p.idle(0, w); k != 3 { // 0 is here alone, 1 and 2 are in use
+		t.Errorf("adapter %d is idle, expected 3", k)
+	}
+	w.Adapters[3].Queued = 1
+	if k := p.idle(0, w); k != -1 {
+		t.Errorf("adapter %d is idle, expected none", k)
+	}
+}
+
+// dLoRA takes 5 s for an execution until it has seen one.
+func TestExecTime(t *testing.T) {
+	p := mustNew(t, "dlora_period_mig", handEnv(2, 2)).Policy.(*periodMig)
+	p.Finished(Finished{Adapter: 1, Exec: 2})
+	p.Finished(Finished{Adapter: 1, Exec: 4})
+	p.Finished(Finished{Adapter: -1, Exec: 100})
+	for k, want := range map[int32]float64{-1: 5, 0: 5, 1: 3} {
+		close2(t, "execution time", p.execTime(k), want)
+	}
+}
+
+// A solver that tells no work is charged for the usual one.
+func TestSolveTime(t *testing.T) {
+	env := handEnv(2, 2)
+	p := &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}}, Groups: []ilp.Group{{Count: 4, Work: 2}}}
+	for _, c := range []struct{ work, charged int64 }{{0, ilp.DefaultWork(p)}, {1000, 1000}, {1 << 40, 0}} {
+		env.Solver = working(c.work)
+		_, plan, err := solve(&env, p, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 100e-6 + 25e-9*float64(c.charged)
+		if c.charged == 0 || want > 2 { // a fifth of the interval at most
+			want = 2
+		}
+		close2(t, "time for solving", plan.SolveTime, want)
+	}
+}
+
+// working is a solver that leaves everything where it is and claims to have worked.
+type working int64
+
+func (working) Name() string { return "working" }
+
+func (w working) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.Solution, error) {
+	return &ilp.Solution{Flows: ilp.StayFlows(p), Work: int64(w)}, nil
+}
+
+// Of equals Llumnix takes the first worker for a new request, and moves the
+// smallest request whatever its place in the list.
+func TestLlumnixTies(t *testing.T) {
+	env := handEnv(2, 1)
+	p := mustNew(t, "llumnix", env).Policy.(*llumnix)
+	if got := p.Route(Request{}, testView(env)); got != 0 {
+		t.Errorf("worker %d, expected 0", got)
+	}
+	s := &Situation{View: testView(env), Requests: []Active{{ID: 9, Running: true, KV: 10}, {ID: 3, Running: true, KV: 20}, {ID: 4, Running: true, KV: 10}}}
+	if a := p.smallest(s, 0); a.ID != 4 {
+		t.Errorf("request %d is the smallest, expected 4", a.ID)
+	}
+}

@@ -1,0 +1,145 @@
+package router
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"lorasim/ilp"
+)
+
+// dLoRA's placement after a plan for workers 0 and 2: the adapters where the
+// flows take their requests, and adapter 3, which has none and is nowhere else,
+// where worker 0 has room.
+func TestReplaced(t *testing.T) {
+	for _, c := range []struct {
+		cap  int
+		want [][]int32
+	}{{3, [][]int32{{1, 2, 3}, nil, {0}}}, {2, [][]int32{{1, 2}, nil, {0}}}} {
+		p := mustNew(t, "dlora_period_mig", handEnv(3, 4)).Policy.(*periodMig)
+		p.setPlacement([][]int32{{0, 1, 3}, nil, {2}})
+		p.cap = []int{c.cap, 0, 1}
+		g := newGrouping(&ilp.Problem{Groups: []ilp.Group{{Adapter: 0}, {Adapter: 1}, {Adapter: 2, Worker: 1}, {Adapter: 1}}})
+		flows := []ilp.Flow{{Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1}, {Group: 2, Worker: 0, Count: 3}, {Group: 3, Worker: 0, Count: 1}}
+		if got := p.replaced(g, &ilp.Solution{Flows: flows}, []int32{0, 2}); !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("room for %d: placement %v, expected %v", c.cap, got, c.want)
+		}
+	}
+}
+
+// dLoRA pads with one adapter after the other, period_mig's form with a random
+// one on worker after worker.
+func TestPadding(t *testing.T) {
+	seen := map[int32]bool{}
+	for seed := range uint64(20) {
+		env := handEnv(2, 3)
+		env.Seed = seed
+		d := newDLoRA(env, false)
+		d.setPlacement(make([][]int32, 2))
+		d.pad(4, false)
+		if want := [][]int32{{0, 2}, {1, 0}}; !reflect.DeepEqual(d.held, want) {
+			t.Errorf("seed %d: placement %v, expected %v", seed, d.held, want)
+		}
+		d.setPlacement(make([][]int32, 2))
+		d.pad(2, true)
+		if len(d.held[0]) != 1 || !slices.Equal(d.held[0], d.held[1]) {
+			t.Fatalf("seed %d: placement %v, expected one adapter on both workers", seed, d.held)
+		}
+		seen[d.held[0][0]] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("twenty seeds pad with %d adapters of 3", len(seen))
+	}
+}
+
+// The 16 virtual requests of an adapter, 1 s each, go where they are done first:
+// to holders while one is up, of equals to the first.
+func TestSpreadByHand(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		closed []int
+		load   []float64
+		want   []int64
+	}{
+		{"the holder", nil, []float64{90, 0, 0, 0}, []int64{16, 0, 0, 0}},
+		{"the holder is down", []int{0}, []float64{0, 0, 0, 0}, []int64{0, 6, 5, 5}},
+		{"one has work", []int{0}, []float64{0, 4, 0, 90}, []int64{0, 6, 10, 0}},
+		{"all are down", []int{0, 1, 2, 3}, []float64{0, 0, 0, 0}, []int64{0, 0, 0, 0}},
+	} {
+		p := mustNew(t, "period_mig", handEnv(4, 1)).Policy.(*periodic)
+		p.setPlacement([][]int32{{0}, nil, nil, nil})
+		g := newGrouping(&ilp.Problem{})
+		for j := range 4 {
+			g.p.Workers = append(g.p.Workers, ilp.Worker{Speed: 1, Closed: slices.Contains(c.closed, j)})
+		}
+		split := make([]int64, 4)
+		load := slices.Clone(c.load)
+		p.spread(g, 0, split, 1, load)
+		if !slices.Equal(split, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, split, c.want)
+		}
+		for j := range load {
+			close2(t, c.name+": work", load[j], c.load[j]+float64(c.want[j]))
+		}
+	}
+}
+
+// Each worker may hold an even share of the adapters, rounded up, and one more;
+// where it has more slots, as many as those.
+func TestPeriodicSlots(t *testing.T) {
+	for _, c := range []struct{ workers, adapters, slots, want int }{
+		{2, 4, 2, 3}, {2, 5, 2, 4}, {3, 7, 2, 4}, {2, 4, 9, 9},
+	} {
+		env := handEnv(c.workers, c.adapters)
+		env.Moving = MoveQueued
+		for j := range env.Workers {
+			env.Workers[j].Slots = c.slots
+		}
+		p := mustNew(t, "period_mig", env).Policy.(*periodic)
+		g := p.problem(&Situation{View: testView(env), Requests: []Active{{Prompt: 10, MaxNew: 10}}})
+		for j := range g.p.Workers {
+			if got := g.p.Workers[j].Slots; got != c.want {
+				t.Errorf("%d adapters, %d workers of %d slots: %d, expected %d", c.adapters, c.workers, c.slots, got, c.want)
+			}
+		}
+	}
+}
+
+// period_mig follows a solution that gains more than the margin of what staying
+// takes, and says how much there was to gain otherwise.
+func TestPeriodicMargin(t *testing.T) {
+	for _, c := range []struct {
+		spec   string
+		gains  float64
+		reason string
+	}{
+		{"period_mig:margin=0", 0, "stay: 0.000 s"},
+		{"period_mig:margin=0", 0.01, "the busiest"},
+		{"period_mig:margin=0.2", 0.19, "stay: "},
+		{"period_mig:margin=0.2", 0.21, "the busiest"},
+	} {
+		env := handEnv(2, 2)
+		env.Moving, env.Solver = MoveQueued, gaining(c.gains)
+		rt := mustNew(t, c.spec, env)
+		s := &Situation{View: testView(env)}
+		for i := range 60 { // all on worker 0, which holds adapter 0; adapter 1 could go
+			s.Requests = append(s.Requests, Active{ID: int64(i), Adapter: int32(i % 2), Prompt: 200, MaxNew: 400})
+		}
+		s.Now = 10
+		if plan := rt.Planner.Plan(s); plan == nil || !strings.HasPrefix(plan.Reason, c.reason) {
+			t.Errorf("%s, a gain of %v: plan %+v, expected %q", c.spec, c.gains, plan, c.reason)
+		}
+	}
+}
+
+// gaining is a solver that claims to gain a share of what staying takes.
+type gaining float64
+
+func (gaining) Name() string { return "gaining" }
+
+func (s gaining) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.Solution, error) {
+	stay, err := ilp.Evaluate(p, ilp.StayFlows(p))
+	return &ilp.Solution{Flows: ilp.StayFlows(p), Objective: (1 - float64(s)) * stay.Objective, Work: 1}, err
+}

@@ -1,0 +1,200 @@
+// Mutants measures how much the tests notice. It samples places of a package
+// where an operator can be exchanged for its neighbour (< for <=, && for ||,
+// + for -, min for max, a condition for its opposite), runs the package's tests
+// with one exchange at a time, and lists the mutants that they let pass.
+//
+//	go run ./scripts/mutants -n 30 ./router ./sim
+//	go run ./scripts/mutants -n 50 -seed 7 -json ./ilp
+//
+// Nothing is written into the tree: the compiler is given the changed file as
+// an overlay. The same seed samples the same places of the same source. A
+// mutant that does not compile is drawn again. One that survives is either a
+// missing test or equivalent to the original, which a person has to tell.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+type options struct {
+	n       int
+	seed    uint64
+	timeout time.Duration
+	args    string // further arguments of go test
+	json    bool
+}
+
+// outcome is what became of one mutant.
+type outcome string
+
+const (
+	killed   outcome = "killed"   // a test failed, or ran out of time
+	survived outcome = "survived" // all tests passed
+	invalid  outcome = "invalid"  // it does not compile
+)
+
+// report is the result for one package.
+type report struct {
+	Package   string   `json:"package"`
+	Killed    int      `json:"killed"`
+	Survived  int      `json:"survived"`
+	Survivors []mutant `json:"survivors"`
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.n, "n", 30, "mutants to try per package")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "time for one run of the tests; a mutant that needs more counts as killed")
+	flag.StringVar(&o.args, "args", "-failfast", "further arguments of go test, separated by spaces")
+	flag.BoolVar(&o.json, "json", false, "one JSON object per package")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, flag.Args(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
+	pkgs, err := list(ctx, patterns)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	for _, p := range pkgs {
+		r, err := p.try(ctx, o, tmp)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.ImportPath, err)
+		}
+		if r.Killed+r.Survived == 0 {
+			continue // no code to exchange anything in
+		}
+		if o.json {
+			if err := json.NewEncoder(w).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(w, "%-40s %3d of %3d killed (%.0f %%)\n", r.Package, r.Killed, r.Killed+r.Survived,
+			100*float64(r.Killed)/float64(r.Killed+r.Survived))
+		for _, m := range r.Survivors {
+			fmt.Fprintf(w, "  survived  %s\n", m)
+		}
+	}
+	return nil
+}
+
+// pkg is a package as `go list -json` describes it.
+type pkg struct {
+	Dir        string
+	ImportPath string
+	GoFiles    []string
+}
+
+func list(ctx context.Context, patterns []string) ([]pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles"}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var pkgs []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); err == io.EOF {
+			return pkgs, nil
+		} else if err != nil {
+			return nil, err
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// try runs the package's tests on a sample of its mutants.
+func (p *pkg) try(ctx context.Context, o options, tmp string) (*report, error) {
+	var all []mutant
+	for _, f := range p.GoFiles {
+		src, err := os.ReadFile(filepath.Join(p.Dir, f))
+		if err != nil {
+			return nil, err
+		}
+		ms, err := mutants(filepath.Join(p.Dir, f), src)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ms...)
+	}
+	rng := rand.New(rand.NewPCG(o.seed, 0x6d7574616e74))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	r := &report{Package: p.ImportPath, Survivors: []mutant{}}
+	for _, m := range all {
+		if r.Killed+r.Survived == o.n {
+			break
+		}
+		out, err := p.test(ctx, o, tmp, m)
+		if err != nil {
+			return nil, err
+		}
+		switch out {
+		case killed:
+			r.Killed++
+		case survived:
+			r.Survived++
+			r.Survivors = append(r.Survivors, m)
+		}
+	}
+	return r, nil
+}
+
+// test runs the package's tests with one mutant in place.
+func (p *pkg) test(ctx context.Context, o options, tmp string, m mutant) (outcome, error) {
+	src, err := os.ReadFile(m.path)
+	if err != nil {
+		return "", err
+	}
+	changed, overlay := filepath.Join(tmp, "changed.go"), filepath.Join(tmp, "overlay.json")
+	if err := os.WriteFile(changed, m.apply(src), 0o600); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path: changed}})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return "", err
+	}
+	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout", o.timeout.String()}
+	args = append(append(args, strings.Fields(o.args)...), p.ImportPath)
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	return cmp.Or(map[bool]outcome{true: survived}[err == nil], verdict(out)), nil
+}
+
+// verdict tells a build that failed from tests that did.
+func verdict(output []byte) outcome {
+	if bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")) {
+		return invalid
+	}
+	return killed
+}

@@ -1,0 +1,231 @@
+package profile
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/internal/tick"
+)
+
+func soundProfile() Profile {
+	p := Default()
+	p.Name = "sound"
+	p.Latency.Decode, p.Latency.Prefill.BaseMs = Decode{BaseMs: 15, PerRequestMs: 0.5, PerKVTokenUs: 2}, 10
+	p.Latency.LoRA.SwitchMs, p.Latency.LoRA.UnmergedMs = 20, 3
+	p.Memory.KVTokens = 10_000
+	return p
+}
+
+// Both sides of bounds that TestRangesOfAProfile leaves out: want is part of the error, "" where the profile is
+// sound.
+func TestCheckBounds(t *testing.T) {
+	backend := func(b string, change func(*LoRA)) func(*Profile) {
+		return func(p *Profile) {
+			p.Latency.LoRA.Backend = b
+			change(&p.Latency.LoRA)
+		}
+	}
+	engine := func(change func(*Engine)) func(*Profile) { return func(p *Profile) { change(&p.Engine) } }
+	keep := func(*LoRA) {}
+	mixed := func(change func(*Engine)) func(*Profile) {
+		return engine(func(e *Engine) { e.MixedChunk, e.MaxRunningRequests = true, 100; change(e) })
+	}
+	for name, c := range map[string]struct {
+		change func(*Profile)
+		want   string
+	}{
+		"sound":                {func(*Profile) {}, ""},
+		"NaN":                  {func(p *Profile) { p.Latency.Decode.BaseMs = math.NaN() }, "latency.decode.base_ms"},
+		"infinite":             {func(p *Profile) { p.Latency.RequestOverheadMs = math.Inf(1) }, "latency.request_overhead_ms"},
+		"no rank":              {func(p *Profile) { p.Adapters.DefaultRank = 0 }, "adapters.default_rank is 0, expected a number > 0"},
+		"infinite bandwidth":   {func(p *Profile) { p.Adapters.DiskToHost.GBPerS = math.Inf(1) }, "adapters.disk_to_host.gb_per_s"},
+		"no slots":             {engine(func(e *Engine) { e.MaxLorasPerBatch = 0 }), "engine.max_loras_per_batch"},
+		"decode base alone":    {func(p *Profile) { p.Latency.Decode.PerRequestMs = 0 }, ""},
+		"decode request alone": {func(p *Profile) { p.Latency.Decode.BaseMs = 0 }, ""},
+		"prefill token alone":  {func(p *Profile) { p.Latency.Prefill = Prefill{PerTokenUs: 1} }, ""},
+		"prefill free":         {func(p *Profile) { p.Latency.Prefill.BaseMs = 0 }, "a prefill step would take no time"},
+
+		"merged":           {backend(BackendMerged, func(l *LoRA) { l.UnmergedMs = 0 }), ""},
+		"merged unknown":   {backend(BackendMerged, func(l *LoRA) { l.SwitchMs = 0 }), "no coefficients"},
+		"dlora":            {backend(BackendDLoRA, keep), ""},
+		"dlora, no switch": {backend(BackendDLoRA, func(l *LoRA) { l.SwitchMs = 0 }), "no coefficients"},
+		"dlora, unmerged":  {backend(BackendDLoRA, func(l *LoRA) { l.UnmergedMs = 0 }), "no coefficients"},
+
+		"credit not used":     {backend(BackendNone, func(l *LoRA) { l.SwitchCredit = 0 }), ""},
+		"scale 1":             {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1 }), ""},
+		"scale 10^6":          {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1e6 }), ""},
+		"merged under vllm":   {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendMerged }, "merged needs engine.scheduler sglang"},
+		"dlora under vllm":    {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendDLoRA }, "dlora needs engine.scheduler sglang"},
+		"least ratio 1":       {engine(func(e *Engine) { e.NewTokenRatioMin = 1 }), ""},
+		"least ratio above":   {engine(func(e *Engine) { e.NewTokenRatioMin = 1.01 }), "engine.new_token_ratio_min is 1.01"},
+		"least ratio below 0": {engine(func(e *Engine) { e.NewTokenRatioMin = -0.01 }), "engine.new_token_ratio_min is -0.01"},
+
+		"budget of the running":  {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 256 }), ""},
+		"budget below":           {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 255 }), "at least max_running_requests (256)"},
+		"budget of sglang":       {engine(func(e *Engine) { e.MaxNumBatchedTokens = 1 }), ""},
+		"whole prompts":          {engine(func(e *Engine) { e.UseVLLM(); e.NoChunkedPrefill, e.MaxNumBatchedTokens = true, 4096 }), ""},
+		"whole prompts, too big": {engine(func(e *Engine) { e.UseVLLM(); e.NoChunkedPrefill, e.MaxNumBatchedTokens = true, 4095 }), "at least context_length (4096)"},
+
+		"mixed, any chunk":    {mixed(func(e *Engine) { e.ChunkedPrefillSize = 0 }), ""},
+		"mixed, chunk":        {mixed(func(e *Engine) { e.ChunkedPrefillSize = 101 }), ""},
+		"mixed, small chunk":  {mixed(func(e *Engine) { e.ChunkedPrefillSize = 100 }), "chunked_prefill_size (100)"},
+		"mixed, prefill":      {mixed(func(e *Engine) { e.MaxPrefillTokens = 101 }), ""},
+		"mixed, small":        {mixed(func(e *Engine) { e.MaxPrefillTokens = 100 }), "max_prefill_tokens (100)"},
+		"table from no slots": {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{0, 8}, []int64{2000, 1}}}} }, ""},
+		"table below":         {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{-1, 8}, []int64{2000, 1}}}} }, "tokens at -1 slots"},
+		"one page":            {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
+		"less than one page":  {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 }, "less than one page of 16"},
+		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} }, "expected kv_tokens, or pool_gib and kv_bytes_per_token"},
+	} {
+		p := soundProfile()
+		c.change(&p)
+		switch err := p.Check(); {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v, expected none", name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
+		}
+	}
+}
+
+func TestAdapterLawBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*AdapterLaw)
+		sound  bool
+	}{
+		"zero":          {func(l *AdapterLaw) { l.PerSlotUs = 0 }, true},
+		"just below":    {func(l *AdapterLaw) { l.PerTokenUs = 999_999 }, true},
+		"10^6":          {func(l *AdapterLaw) { l.PerTokenUs = 1e6 }, false},
+		"rank 1":        {func(l *AdapterLaw) { l.ByRank[0].Rank = 1 }, true},
+		"rank 0":        {func(l *AdapterLaw) { l.ByRank[0].Rank = 0 }, false},
+		"adapter 0":     {func(l *AdapterLaw) { l.ByRank[0].PerAdapterMs = 0 }, true},
+		"adapter 10^6":  {func(l *AdapterLaw) { l.ByRank[0].PerAdapterMs = 1e6 }, false},
+		"adapter token": {func(l *AdapterLaw) { l.ByRank[1].PerAdapterTokenUs = -1 }, false},
+	} {
+		p := lawProfile()
+		c.change(&p.Latency.Adapters)
+		if err := p.Check(); (err == nil) != c.sound {
+			t.Errorf("%s: %v, sound should be %v", name, err, c.sound)
+		}
+	}
+}
+
+// 1 GiB of 1 KiB per token; 8 slots of rank 64 at 1 MiB per rank take half.
+func TestKVTokensOfAPool(t *testing.T) {
+	p := soundProfile()
+	p.Memory = Memory{PoolGiB: 1, KVBytesPerToken: 1024}
+	p.Adapters.BytesPerRank = 1 << 20
+	if n, err := p.KVTokens(); n != 1<<20 || err != nil {
+		t.Errorf("without adapters: %d tokens (%v), expected %d", n, err, 1<<20)
+	}
+	p.Latency.LoRA.Backend, p.Latency.LoRA.CSGMVUs = BackendCSGMV, 1
+	if n, err := p.KVTokens(); n != 1<<19 || err != nil {
+		t.Errorf("with 512 MiB of slots: %d tokens (%v), expected %d", n, err, 1<<19)
+	}
+	p.Engine.MaxLorasPerBatch = 16 // the whole pool
+	if n, err := p.KVTokens(); err == nil || !strings.Contains(err.Error(), "16 adapter slots of rank 64 take 1.0 GiB") {
+		t.Errorf("slots as big as the pool: %d tokens, %v", n, err)
+	}
+}
+
+// The costs that routers ask for, ms, worked out by hand.
+func TestModel(t *testing.T) {
+	near := func(name string, seconds, ms float64) {
+		if math.Abs(1000*seconds-ms) > 1e-6 {
+			t.Errorf("%s: %v ms, expected %v", name, 1000*seconds, ms)
+		}
+	}
+	p := soundProfile()
+	p.Latency.LoRA.Backend, p.Latency.LoRA.CSGMVUs = BackendCSGMV, 50
+	p.Latency.Prefill.PerTokenUs = 100
+	m := Model{p.Compile()}
+	near("copy of 25 MB", m.Copy(25e6), 1+2)
+	if m.Costs.CountsAdapters() || m.Costs.ScansQueue() {
+		t.Error("law phases has no term for adapters or waiting requests")
+	}
+	p.Engine.ChunkedPrefillSize, p.Engine.MaxPrefillTokens = 0, 1000
+	near("prefill in steps of max_prefill_tokens", m.Prefill(2000), 2*(10+100))
+	p.Engine.ChunkedPrefillSize = 500
+	near("prefill in chunks", m.Prefill(2000), 4*(10+50))
+
+	// prompts and running requests in one step: one base
+	var w PrefillWork
+	w.Add(100, 0, false)
+	got := m.Costs.Step(StepWork{PrefillWork: w, Batch: 4, KV: 1000, LoRAs: 2, MaxRank: 16})
+	if want := tick.FromMilliseconds(10 + 10 + 4*0.5 + 2 + 0.05*16); got != want {
+		t.Errorf("mixed step: %v ms, expected %v", got.Milliseconds(), want.Milliseconds())
+	}
+	p.Latency.LoRA.Backend = BackendDLoRA
+	near("unmerged decode", m.DecodeStep(4, 1000, 64), 15+4*0.5+2+3)
+
+	law := lawProfile() // 8 slots, so at most 8 distinct adapters
+	m = Model{law.Compile()}
+	slots := 8 * (0.004 + 0.0001*20)
+	near("law adapters", m.DecodeStep(20, 9000, 16), 10+20*0.02+0.45+8*(0.4+0.0002*20)+slots)
+	if !m.Costs.CountsAdapters() {
+		t.Error("law adapters counts adapters")
+	}
+	law.Latency.Adapters.PerWaitingUs = 0
+	if law.Compile().ScansQueue() {
+		t.Error("a law whose waiting requests cost nothing scans the queue")
+	}
+}
+
+func TestParseAnalytic(t *testing.T) {
+	a, err := ParseAnalytic("llama-2-7b, h100,tp=2, bits=8")
+	if err != nil || a.Model != "llama-2-7b" || a.GPU != "h100" || a.TP != 2 || a.Bits != 8 {
+		t.Errorf("got %+v (%v)", a, err)
+	}
+	if a, err = ParseAnalytic("llama-2-7b,h100,tp=1"); err != nil || a.TP != 1 || a.Bits != 0 {
+		t.Errorf("one GPU: %+v (%v)", a, err)
+	}
+	for spec, want := range map[string]string{
+		"llama-2-7b":             "expected analytic:MODEL,GPU",
+		"llama-2-7b,h100,tp=0":   `tp is "0", expected a whole number >= 1`,
+		"llama-2-7b,h100,bits=x": `bits is "x"`,
+		"llama-2-7b,h100,pp=2":   "pp",
+	} {
+		if _, err := Load(AnalyticPrefix + spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, expected an error with %q", spec, err, want)
+		}
+	}
+}
+
+// Worked out from data sheets and config.json, to the 4 digits a profile states.
+func TestAnalyticCosts(t *testing.T) {
+	near := func(name string, got, want float64) {
+		if math.Abs(got/want-1) > 0.001 {
+			t.Errorf("%s: %v, expected %v", name, got, want)
+		}
+	}
+	profile := func(model, gpu string, tp, bits int) *Profile {
+		p, err := Analytic{Model: model, GPU: gpu, TP: tp, Bits: bits, Efficiency: DefaultEfficiency()}.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const weights = 6.607e9 // Llama-2-7B without the input embedding
+	one := profile("llama-2-7b", "h100", 0, 0)
+	if one.GPU != "1 x h100" {
+		t.Errorf("Llama-2-7B on %s, expected one H100", one.GPU)
+	}
+	if want := "(989 TFLOP/s, 3350 GB/s, 80 GiB each) at 85 % of its bandwidth and 60 % of its FLOP/s"; !strings.Contains(one.Source, want) {
+		t.Errorf("source %q, expected %q in it", one.Source, want)
+	}
+	near("request", one.Latency.Decode.PerRequestMs, 2*weights/(0.6*989e12)*1e3)
+	near("prompt token", one.Latency.Prefill.PerTokenUs, 2*weights/(0.6*989e12)*1e6)
+	near("context", one.Latency.Prefill.PerTokenCtxNs, 4*32*4096/(0.6*989e12)*1e9)
+	near("prefill base", one.Latency.Prefill.BaseMs, 0.5+2*weights/(0.85*3350e9)*1e3)
+
+	two := profile("llama-2-7b", "h100", 2, 8) // an all-reduce of 20 us twice in each of 32 layers
+	near("KV token of two", two.Latency.Decode.PerKVTokenUs, 524288/(2*0.85*3350e9)*1e6)
+	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*weights/(2*0.6*1979e12)*1e6)
+	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 0.5+0.02*64+weights/(2*0.85*3350e9)*1e3)
+	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs, 2*weights/(0.6*312e12)*1e6)
+
+	// every GPU reads the latent cache of 61 x 576 values
+	v3 := profile("deepseek-v3", "h200", 8, 0)
+	near("latent KV token", v3.Latency.Decode.PerKVTokenUs, 61*576*2/(0.85*4800e9)*1e6)
+}

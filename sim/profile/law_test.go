@@ -1,0 +1,123 @@
+package profile
+
+import (
+	"strings"
+	"testing"
+
+	"lorasim/internal/tick"
+)
+
+func lawProfile() Profile {
+	p := Default()
+	p.Name = "law"
+	p.Latency.Law, p.Latency.LoRA.Backend = LawAdapters, BackendPunica
+	p.Latency.Adapters = AdapterLaw{
+		BaseMs: 10, PerRequestMs: 0.02, PerTokenUs: 30, PerKVTokenUs: 0.05, PerSlotUs: 4, PerWaitingUs: 0.5,
+		ByRank: []RankCost{
+			{Rank: 16, PerAdapterMs: 0.4, PerAdapterTokenUs: 0.2, PerSlotTokenUs: 0.1},
+			{Rank: 32, PerAdapterMs: 0.6, PerAdapterTokenUs: 0.4, PerSlotTokenUs: 0.3},
+		},
+	}
+	p.Engine.Scheduler, p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank = SchedulerVLLM, 8, 16
+	p.Memory.KVTokens = 10_000
+	return p
+}
+
+// Worked by hand, ms, 40 requests with 9000 KV tokens, 60 prompt tokens (M is
+// 100), 5 adapters, 8 slots, 200 waiting.
+func TestAdapterLaw(t *testing.T) {
+	work := StepWork{
+		PrefillWork: PrefillWork{Tokens: 60, LoRATokens: 60}, Batch: 40, LoRAs: 40, MaxRank: 8, KV: 9000, Adapters: 5, Waiting: 200,
+	}
+	const plain = 10 + 40*0.02 + 60*0.030 + 9000*0.00005 + 200*0.0005
+	for name, c := range map[string]struct {
+		change func(*Profile)
+		want   float64
+	}{
+		"rank 16": {func(*Profile) {}, plain + 5*(0.4+0.0002*100) + 8*(0.004+0.0001*100)},
+		"rank 32": {func(p *Profile) { p.Engine.MaxLoraRank = 32 }, plain + 5*(0.6+0.0004*100) + 8*(0.004+0.0003*100)},
+		"rank 20": {func(p *Profile) { p.Engine.MaxLoraRank = 20 }, plain + 5*(0.45+0.00025*100) + 8*(0.004+0.00015*100)},
+		"rank 64": {func(p *Profile) { p.Engine.MaxLoraRank = 64 }, plain + 5*(1+0.0008*100) + 8*(0.004+0.0007*100)},
+		// rank 4: 0.25 ms, 0.05 us, and -0.05 us, which counts as none
+		"rank 4":           {func(p *Profile) { p.Engine.MaxLoraRank = 4 }, plain + 5*(0.25+0.00005*100) + 8*0.004},
+		"without adapters": {func(p *Profile) { p.Latency.LoRA.Backend = BackendNone }, plain},
+	} {
+		p := lawProfile()
+		p.Engine.MaxRunningRequests = 64
+		c.change(&p)
+		if err := p.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		costs := p.Compile()
+		if got := costs.Step(work); got != tick.FromMilliseconds(c.want) {
+			t.Errorf("%s: %v ms, expected %v", name, got.Milliseconds(), c.want)
+		}
+		more := work
+		more.KV += 1000
+		if got := costs.Step(more) - costs.Step(work); got != 1000*costs.PerKVToken || got != tick.FromMilliseconds(0.05) {
+			t.Errorf("%s: 1000 more KV tokens take %v ms, expected 0.05", name, got.Milliseconds())
+		}
+		if !costs.ScansQueue() {
+			t.Errorf("%s: the law has a term for waiting requests", name)
+		}
+	}
+}
+
+func TestLawFaults(t *testing.T) {
+	for want, change := range map[string]func(*Profile){
+		"engine.max_lora_rank is 8, latency.adapters.by_rank has rank 32 alone": func(p *Profile) {
+			p.Engine.MaxLoraRank, p.Latency.Adapters.ByRank = 8, p.Latency.Adapters.ByRank[1:]
+		},
+		"latency.lora.backend is csgmv, for which the profile has no coefficients; it has those of: none, punica": func(p *Profile) { p.Latency.LoRA.Backend = BackendCSGMV },
+		"latency.lora.backend is punica, for which the profile has no coefficients; it has those of: none":        func(p *Profile) { p.Latency.Law = LawPhases },
+		"latency.law is \"other\"":                                                       func(p *Profile) { p.Latency.Law = "other" },
+		"latency.adapters.base_ms is 0":                                                  func(p *Profile) { p.Latency.Adapters.BaseMs = 0 },
+		"latency.adapters.per_waiting_us is -1":                                          func(p *Profile) { p.Latency.Adapters.PerWaitingUs = -1 },
+		"by_rank: rank 16 after 16":                                                      func(p *Profile) { p.Latency.Adapters.ByRank[1].Rank = 16 },
+		"by_rank: rank 32: -1":                                                           func(p *Profile) { p.Latency.Adapters.ByRank[1].PerSlotTokenUs = -1 },
+		"by_rank: expected at least one":                                                 func(p *Profile) { p.Latency.Adapters.ByRank = nil },
+		"latency.front_end.first_use_ms is -1":                                           func(p *Profile) { p.Latency.FrontEnd.FirstUseMs = -1 },
+		"memory.kv_table: rank 8 after 0 with 2 slots and 1 tokens":                      func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9}}} },
+		"memory.kv_table: rank 8: 0 tokens at 2 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9, 0}}} },
+		"memory.kv_table: rank 8: 9 tokens at 1 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 1}, []int64{9, 9}}} },
+		"memory.kv_table: rank 8 after 8":                                                func(p *Profile) { c := KVCurve{8, []int{1}, []int64{9}}; p.Memory.KVTable = []KVCurve{c, c} },
+		"memory.kv_table does not cover 8 slots of rank 16; give the size of the KV cac": func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{8, []int{1}, []int64{9}}}} },
+	} {
+		p := lawProfile()
+		p.Engine.MaxRunningRequests = 64
+		change(&p)
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, expected an error with %q", err, want)
+		}
+	}
+}
+
+func TestKVTable(t *testing.T) {
+	p := lawProfile()
+	p.Memory = Memory{KVTable: []KVCurve{
+		{8, []int{0, 10, 100}, []int64{2000, 1000, 100}},
+		{32, []int{10, 50}, []int64{900, 500}},
+	}}
+	for _, c := range []struct {
+		slots, rank int
+		want        int64 // 0: not covered
+	}{
+		{10, 8, 1000}, {100, 8, 100}, {55, 8, 550}, {5, 8, 1500}, {101, 8, 0},
+		{10, 32, 900}, {20, 32, 800}, {9, 32, 0}, {51, 32, 0}, {10, 64, 0}, {10, 4, 0},
+		// slots x rank is 400: 50 slots of rank 8 hold 600 tokens, 12.5 of rank 32
+		// hold 875; rank 20 lies in the middle
+		{20, 20, 738},
+		// 128: 16 slots of rank 8 hold 940, rank 32 does not reach so far down
+		{8, 16, 940},
+	} {
+		p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank = c.slots, c.rank
+		got, err := p.KVTokens()
+		if got != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%d slots of rank %d: %d (%v), expected %d", c.slots, c.rank, got, err, c.want)
+		}
+	}
+	p.Latency.LoRA.Backend = BackendNone
+	if got, err := p.KVTokens(); got != 2000 || err != nil {
+		t.Errorf("without adapters: %d (%v), expected 2000", got, err)
+	}
+}

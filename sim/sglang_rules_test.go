@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Rules of sglang that the recorded batches do not show, one by one. The
+// profile is plainProfile: adapters load in 7 ms.
+
+// Each starving adapter, the longest wait first, is promised the running
+// adapter that is done first, by its longest request, and drains for no other
+// (LoRADrainer._update_draining_loras, lora/lora_drainer.py).
+func TestDrainerPromises(t *testing.T) {
+	s := &sim{reqs: make([]request, 4), now: 10 * tick.Second}
+	w := &worker{s: s}
+	w.eng.LoraDrainWait = 2
+	w.queue.init(7)
+	w.adapters.rows = make([]adapterRow, 7)
+	for row := range w.adapters.rows {
+		w.adapters.rows[row].drainsFor = -1
+	}
+	for k, q := range []struct {
+		row    int32
+		queued tick.Ticks
+	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
+		s.reqs[k].adapter, s.reqs[k].queued = q.row, q.queued
+		w.queue.push(s.reqs, int32(k))
+	}
+	w.adapters.rows[0].left, w.adapters.rows[1].left, w.adapters.rows[2].left = 5, 3, 9
+	expect := func(want ...int32) {
+		t.Helper()
+		for row, d := range want {
+			if got := w.adapters.rows[row].drainsFor; got != d {
+				t.Errorf("adapter %d drains for %d, expected %d", row, got, d)
+			}
+		}
+	}
+	running := []int32{2, 0, 1}
+	w.promise(running[:2])
+	expect(4, -1, 3) // the one that waits since 6 s comes first
+	w.promise(running)
+	expect(4, 6, 3) // 6 waits for a tick more than 2 s, 5 for 2 s just now
+	w.s.now++
+	w.promise(running)
+	expect(4, 6, 3) // nobody is left to make way for 5
+	if !w.adapters.rows[6].promised || w.adapters.rows[5].promised {
+		t.Error("5 is promised a slot, or 6 is not")
+	}
+}
+
+// A draining adapter takes requests of at most 1.2 times the tokens that its
+// longest one has left (LoRADrainer.can_schedule).
+func TestDrainerTolerance(t *testing.T) {
+	s := &sim{reqs: make([]request, 3)}
+	w := &worker{s: s}
+	w.queue.init(1)
+	w.adapters.rows = []adapterRow{{drainsFor: -1, left: 10}}
+	for k, maxNew := range []int32{14, 13, 12} {
+		s.reqs[k].maxNew = maxNew
+		w.queue.push(s.reqs, int32(k))
+	}
+	for drainsFor, want := range []int32{2, 0} { // for row 0, then for none
+		w.adapters.rows[0].drainsFor = -int32(drainsFor)
+		if got := w.firstOf(0); got != want {
+			t.Errorf("draining for %d: request %d goes first, expected %d", -drainsFor, got, want)
+		}
+	}
+	w.adapters.rows[0].drainsFor = 0
+	w.adapters.rows[0].left = 9
+	if got := w.firstOf(0); got != -1 {
+		t.Errorf("request %d goes first, expected none", got)
+	}
+}
+
+// Both adapters are loaded by 14 ms and prefilled by 29; steps of 12 ms follow.
+// Adapter 2 waits since 1 ms, more than 50 at the step that ends at 53: adapter
+// 1 drains, whose longest request is shorter than that of 0. At 101 ms it has 33
+// tokens left: a request of 60 does not get in, one of 20 does.
+func TestDrainer(t *testing.T) {
+	p := plainProfile()
+	p.Engine.MaxLorasPerBatch = 2
+	reqs := func() []trace.Request {
+		return []trace.Request{
+			{Arrival: 0, Adapter: 0, Prompt: 50, Output: 200},
+			{Arrival: 0, Adapter: 1, Prompt: 50, Output: 40},
+			{Arrival: 1, Adapter: 2, Prompt: 10, Output: 1},
+			{Arrival: 100, Adapter: 1, Prompt: 10, Output: 60},
+			{Arrival: 101, Adapter: 1, Prompt: 10, Output: 20},
+		}
+	}
+	off, _ := simulate(t, p, Config{}, 3, reqs())
+	if !(off.recs[2].FirstToken > off.recs[3].Finish) {
+		t.Errorf("adapter 2 begins at %v s without drainer, before adapter 1 is done at %v", off.recs[2].FirstToken, off.recs[3].Finish)
+	}
+	p.Engine.LoraDrainWait = 0.05
+	on, _ := simulate(t, p, Config{}, 3, reqs())
+	if r := on.recs[4]; tick.FromSeconds(r.FirstToken) != tick.FromMilliseconds(101+6+2) {
+		t.Errorf("the short request begins at %v s, expected 0.109", r.FirstToken)
+	}
+	if a, b, c := on.recs[1].Finish, on.recs[2].FirstToken, on.recs[3].FirstToken; !(a < b && b < c) {
+		t.Errorf("adapter 1 is done at %v s, adapter 2 begins at %v, the long request at %v: expected this order", a, b, c)
+	}
+}
+
+// Every batch stamps its adapters, so that the one that ran last stays, not the
+// one admitted last (LRUEvictionPolicy.mark_used, lora/eviction_policy.py).
+func TestEveryBatchCountsAsUse(t *testing.T) {
+	p := plainProfile()
+	p.Engine.MaxLorasPerBatch = 2
+	l, _ := simulate(t, p, Config{}, 3, []trace.Request{
+		{Arrival: 0, Adapter: 0, Prompt: 50, Output: 30},
+		{Arrival: 60, Adapter: 1, Prompt: 50, Output: 2}, // later in, earlier out
+		{Arrival: 900, Adapter: 2, Prompt: 50, Output: 1},
+		{Arrival: 1000, Adapter: 0, Prompt: 50, Output: 1},
+		{Arrival: 1100, Adapter: 1, Prompt: 50, Output: 1},
+	})
+	for id, cold := range []float64{0.007, 0.007, 0.007, 0, 0.007} {
+		if got := l.recs[int64(id)].ColdLoad; tick.FromSeconds(got) != tick.FromSeconds(cold) {
+			t.Errorf("request %d waits %v s for its adapter, expected %v", id, got, cold)
+		}
+	}
+}
+
+// Adapters are evicted before the base model, however long that was not used,
+// even one of running requests that is not in the batch to be prefilled; it
+// comes back for the next decode step, in the base model's place
+// (LoRAMemoryPool.prepare_lora_batch, lora/mem_pool.py).
+func TestTheBaseModelIsEvictedLast(t *testing.T) {
+	p := plainProfile()
+	p.Engine.MaxLorasPerBatch = 2
+	l, st := simulate(t, p, Config{}, 2, []trace.Request{
+		{Arrival: 0, Adapter: -1, Prompt: 50, Output: 1},
+		{Arrival: 100, Adapter: 0, Prompt: 50, Output: 1},
+		{Arrival: 200, Adapter: 1, Prompt: 50, Output: 1}, // in 0's place
+		{Arrival: 300, Adapter: 0, Prompt: 50, Output: 4}, // load 300-307, prefill 307-317, decode 317-328
+		{Arrival: 320, Adapter: 1, Prompt: 50, Output: 2}, // load 328-335, prefill 335-345, load of 0 345-352, decode 352-364
+	})
+	l.expect(t, []want{
+		{first: 12, finish: 12}, {first: 119, finish: 119, cold: 7}, {first: 219, finish: 219, cold: 7},
+		{first: 319, finish: 364 + 11 + 2, cold: 7}, {first: 347, finish: 366, cold: 7},
+	})
+	if w := st.Workers[0]; w.Loads != 5 || w.Evictions != 3 {
+		t.Errorf("%d loads, %d evictions, expected 5 and 3", w.Loads, w.Evictions)
+	}
+}
+
+// An adapter of a larger rank than max_lora_rank does not load
+// (LoRAMemoryPool.can_support).
+func TestRankOverTheLargest(t *testing.T) {
+	p := plainProfile()
+	for _, c := range []struct {
+		largest int
+		want    record.Status
+	}{{10, record.OK}, {9, record.Rejected}} {
+		p.Engine.MaxLoraRank = c.largest
+		l, st := simulate(t, p, Config{}, 1, []trace.Request{{Adapter: 0, Prompt: 5, Output: 1}})
+		r := l.recs[0]
+		if r.Status != c.want || (r.Status != record.OK) != strings.Contains(r.Error, "rank 10 over max_lora_rank 9") {
+			t.Errorf("max_lora_rank %d: %v (%s), expected %v", c.largest, r.Status, r.Error, c.want)
+		}
+		if loads := st.Workers[0].Loads; (loads > 0) != (c.want == record.OK) {
+			t.Errorf("max_lora_rank %d: %d loads", c.largest, loads)
+		}
+	}
+}
+
+// Weights are fetched from disk beside the steps; only the copy to the GPU
+// stops them.
+func TestAFetchStopsNobody(t *testing.T) {
+	cfg := Config{Router: &router.Router{Policy: byID{1}, Placement: [][]int32{{}}}, Home: router.Disk}
+	l, st := simulate(t, plainProfile(), cfg, 1, []trace.Request{
+		{Arrival: 0, Adapter: -1, Prompt: 50, Output: 20}, // prefill 0-10, 19 steps of 11 ms but for the other's 7 + 10
+		{Arrival: 5, Adapter: 0, Prompt: 50, Output: 1},   // fetched 5-121.7; step ends at 131; load until 138, prefill until 148
+	})
+	l.expect(t, []want{{first: 12, finish: 10 + 19*11 + 17 + 2}, {first: 150, finish: 150, cold: 50 + 100/1.5 + 7}})
+	if got := st.Workers[0].Stalled; got != tick.FromMilliseconds(7) {
+		t.Errorf("the steps waited %v ms, expected 7", got.Milliseconds())
+	}
+}
