@@ -18,7 +18,6 @@ func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
 	k := f.workers[w]
 	for {
 		f.mu.Lock()
-		delete(k.leaving, a) // it is needed after all
 		c := k.loads[a]
 		if c == nil {
 			if k.held[a] {
@@ -38,6 +37,15 @@ func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// keep is Ensure of an adapter that is to stay, though it may have been about to
+// go.
+func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
+	f.mu.Lock()
+	delete(f.workers[w].leaving, a)
+	f.mu.Unlock()
+	return f.Ensure(ctx, w, a)
 }
 
 // begin books a load or unload; called with mu held.
@@ -164,7 +172,7 @@ func (f *Fleet) unload(ctx context.Context, w int, a int32, c *call) {
 }
 
 // Release unloads an adapter as soon as no request of the fleet uses it there,
-// unless one comes that needs it.
+// unless one is booked there from now on.
 func (f *Fleet) Release(w int, a int32) {
 	f.mu.Lock()
 	f.workers[w].leaving[a] = true
@@ -210,7 +218,7 @@ func (f *Fleet) Load(ctx context.Context, w int, name string) error {
 	if err != nil {
 		return err
 	}
-	return f.Ensure(ctx, w, a)
+	return f.keep(ctx, w, a)
 }
 
 // Unload drops an adapter once its requests have ended; it returns at once.

@@ -170,13 +170,38 @@ func TestRelease(t *testing.T) {
 	r := &Request{ID: 3, Adapter: 1}
 	f.Book(r, 0)
 	f.Release(0, 1)
-	awaitDrained(t, f)
-	if err := f.Ensure(context.Background(), 0, 1); err != nil {
+	if err := f.Ensure(context.Background(), 0, 1); err != nil { // of a request from before: the release stands
 		t.Fatal(err)
 	}
 	f.Left(r)
 	f.background.Wait()
-	sameCalls(t, "needed after all", k)
+	sameCalls(t, "sent after the release", k, "-lora1")
+	for what, need := range map[string]func() error{
+		"a request came": func() error {
+			late := &Request{ID: 4, Adapter: 1}
+			f.Book(late, 0)
+			f.Left(late)
+			return nil
+		},
+		"loaded by hand": func() error { return f.Load(context.Background(), 0, "lora1") },
+		"a plan loads it": func() error {
+			return f.loadAll(context.Background(), []router.Placement{{Worker: 0, Adapter: 1}})
+		},
+	} {
+		if err := f.Load(context.Background(), 0, "lora1"); err != nil {
+			t.Fatal(err)
+		}
+		k.did()
+		f.Book(r, 0)
+		f.Release(0, 1)
+		awaitDrained(t, f)
+		if err := need(); err != nil {
+			t.Fatal(err)
+		}
+		f.Left(r)
+		f.background.Wait()
+		sameCalls(t, what, k)
+	}
 
 	f.Book(r, 0)
 	f.Release(0, 1)

@@ -194,7 +194,7 @@ func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 	errs := make([]error, len(loads))
 	var wg sync.WaitGroup
 	for i, l := range loads {
-		wg.Go(func() { errs[i] = f.Ensure(ctx, int(l.Worker), l.Adapter) })
+		wg.Go(func() { errs[i] = f.keep(ctx, int(l.Worker), l.Adapter) })
 	}
 	wg.Wait()
 	err := errors.Join(errs...)

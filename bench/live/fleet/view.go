@@ -94,6 +94,7 @@ func (f *Fleet) book(r *Request, w int) {
 	v, a := &f.view.Workers[w], f.workers[w].acct
 	r.worker, r.running = w, false
 	a.requests[r.ID] = r
+	delete(f.workers[w].leaving, r.Adapter) // it is needed after all
 	v.Queued++
 	v.Tokens += int64(r.Prompt) + int64(f.expect(r))
 	v.QueuedToks += int64(r.Prompt)
