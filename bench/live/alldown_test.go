@@ -41,20 +41,21 @@ func TestAllDownPatience(t *testing.T) {
 // TestAllDown: with the only worker dead the run ends by itself and says so;
 // what was sent has its records.
 func TestAllDown(t *testing.T) {
-	t.Parallel()
-	wl := workload(1_000_000, 1, 0.02) // half an hour
-	victim := startProcess(t, faults{})
-	taken := int64(0)
-	out := liveRun{urls: []string{victim.url}, wl: wl, fails: "no worker has been up for 300ms: the rest is not sent",
-		set: func(c *Config) { c.Patience = 300 * time.Millisecond },
-		during: func(sent func() int64) {
-			for sent() < 10 {
-				time.Sleep(time.Millisecond)
-			}
-			victim.cmd.Process.Kill()
-			taken = sent()
-		}}.run(context.Background(), t)
-	if n := int64(len(out.recs)); n < taken-1 || n != out.stats.Sent || n == int64(len(wl.Requests)) || out.stats.Stopped {
-		t.Errorf("%d records of %d requests sent, %d when the worker died; stopped by hand: %v", n, out.stats.Sent, taken, out.stats.Stopped)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := workload(1_000_000, 1, 0.02) // half an hour
+		o := startWorkers(t, faults{})
+		taken := int64(0)
+		out := liveRun{cluster: o, wl: wl, fails: "no worker has been up for 300ms: the rest is not sent",
+			set: func(c *Config) { c.Patience = 300 * time.Millisecond },
+			during: func(sent func() int64) {
+				for sent() < 10 {
+					time.Sleep(time.Millisecond)
+				}
+				o.hosts[0].Kill()
+				taken = sent()
+			}}.run(context.Background(), t)
+		if n := int64(len(out.recs)); n < taken-1 || n != out.stats.Sent || n == int64(len(wl.Requests)) || out.stats.Stopped {
+			t.Errorf("%d records of %d requests sent, %d when the worker died; stopped by hand: %v", n, out.stats.Sent, taken, out.stats.Stopped)
+		}
+	})
 }

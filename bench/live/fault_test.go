@@ -2,10 +2,9 @@ package live
 
 import (
 	"context"
-	"net"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lorasim/bench/emulate"
@@ -24,18 +23,7 @@ func (o *outcomeOf) reasons() map[string]int {
 	return m
 }
 
-// unusedAddress is one that refuses connections.
-func unusedAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
-
-// One of two workers, each a process of its own, misbehaves; the other one is
-// sound. Whatever goes wrong, each request ends once and no token is lost or
+// One of two workers misbehaves; the other one is sound. Whatever goes wrong, each request ends once and no token is lost or
 // repeated.
 func TestFaults(t *testing.T) {
 	const n = 60
@@ -55,128 +43,137 @@ func TestFaults(t *testing.T) {
 		{name: "load fails", faults: faults{Fail: []string{"/load_lora_adapter"}}, want: n},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			wl := workload(n, 2, 0.02)
-			urls := []string{startProcess(t, c.faults).url, startProcess(t, faults{}).url}
-			out := liveRun{urls: urls, wl: wl, set: func(cfg *Config) {
-				if c.faults.Generate == "slow" {
-					cfg.Idle = 500 * time.Millisecond
+			synctest.Test(t, func(t *testing.T) {
+				wl := workload(n, 2, 0.02)
+				out := liveRun{cluster: startWorkers(t, c.faults, faults{}), wl: wl, set: func(cfg *Config) {
+					if c.faults.Generate == "slow" {
+						cfg.Idle = 500 * time.Millisecond
+					}
+				}}.run(context.Background(), t)
+				ok := out.check(t, wl)
+				if ok < c.want || c.reason != "" && ok == n {
+					t.Errorf("%d of %d requests succeeded, expected at least %d: %v", ok, n, c.want, out.reasons())
 				}
-			}}.run(context.Background(), t)
-			ok := out.check(t, wl)
-			if ok < c.want || c.reason != "" && ok == n {
-				t.Errorf("%d of %d requests succeeded, expected at least %d: %v", ok, n, c.want, out.reasons())
-			}
-			for reason := range out.reasons() {
-				if c.reason == "" || !strings.Contains(reason, c.reason) {
-					t.Errorf("a request ended with %q, expected %q", reason, c.reason)
+				for reason := range out.reasons() {
+					if c.reason == "" || !strings.Contains(reason, c.reason) {
+						t.Errorf("a request ended with %q, expected %q", reason, c.reason)
+					}
 				}
-			}
-			if (out.stats.Failovers > 0) != c.resume {
-				t.Errorf("%d requests went on elsewhere", out.stats.Failovers)
-			}
+				if (out.stats.Failovers > 0) != c.resume {
+					t.Errorf("%d requests went on elsewhere", out.stats.Failovers)
+				}
+			})
 		})
 	}
 }
 
 func TestWorkerKilled(t *testing.T) {
-	t.Parallel()
-	for _, failover := range []bool{true, false} {
-		wl := long(workload(80, 2, 0.02))
-		victim := startProcess(t, faults{})
-		out := liveRun{urls: []string{victim.url, startProcess(t, faults{}).url}, wl: wl,
-			set: func(c *Config) { c.NoFailover = !failover },
-			during: func(sent func() int64) {
-				for sent() < 40 {
-					time.Sleep(time.Millisecond)
-				}
-				victim.cmd.Process.Kill()
-			}}.run(context.Background(), t)
-		ok := out.check(t, wl)
-		if failover && (ok != 80 || out.stats.Failovers == 0) || !failover && (ok == 80 || ok < 60) {
-			t.Errorf("failover %v: %d of 80 succeeded, %d went on elsewhere: %v", failover, ok, out.stats.Failovers, out.reasons())
+	synctest.Test(t, func(t *testing.T) {
+		for _, failover := range []bool{true, false} {
+			wl := long(workload(80, 2, 0.02))
+			o := startWorkers(t, faults{}, faults{})
+			out := liveRun{cluster: o, wl: wl,
+				set: func(c *Config) { c.NoFailover = !failover },
+				during: func(sent func() int64) {
+					for sent() < 40 {
+						time.Sleep(time.Millisecond)
+					}
+					o.hosts[0].Kill()
+				}}.run(context.Background(), t)
+			ok := out.check(t, wl)
+			if failover && (ok != 80 || out.stats.Failovers == 0) || !failover && (ok == 80 || ok < 60) {
+				t.Errorf("failover %v: %d of 80 succeeded, %d went on elsewhere: %v", failover, ok, out.stats.Failovers, out.reasons())
+			}
+			if out.fleet.Downs == 0 {
+				t.Error("nobody noticed that the worker is down")
+			}
 		}
-		if out.fleet.Downs == 0 {
-			t.Error("nobody noticed that the worker is down")
-		}
-	}
+	})
 }
 
 // A worker that hangs takes connections and answers nothing.
 func TestWorkerHangs(t *testing.T) {
-	t.Parallel()
-	wl := workload(60, 2, 0.02)
-	victim := startProcess(t, faults{})
-	out := liveRun{urls: []string{victim.url, startProcess(t, faults{}).url}, wl: wl,
-		set: func(c *Config) { c.FirstToken, c.Idle = 3*time.Second, 3*time.Second },
-		during: func(sent func() int64) {
-			for sent() < 30 {
-				time.Sleep(time.Millisecond)
-			}
-			victim.cmd.Process.Signal(syscall.SIGSTOP)
-		}}.run(context.Background(), t)
-	if ok := out.check(t, wl); ok != 60 {
-		t.Errorf("%d of 60 succeeded: %v", ok, out.reasons())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := workload(60, 2, 0.02)
+		o := startWorkers(t, faults{}, faults{})
+		out := liveRun{cluster: o, wl: wl,
+			set: func(c *Config) { c.FirstToken, c.Idle = 3*time.Second, 3*time.Second },
+			during: func(sent func() int64) {
+				for sent() < 30 {
+					time.Sleep(time.Millisecond)
+				}
+				o.hosts[0].Freeze()
+			}}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 60 {
+			t.Errorf("%d of 60 succeeded: %v", ok, out.reasons())
+		}
+	})
 }
 
 func TestConnectionRefused(t *testing.T) {
-	t.Parallel()
-	wl := workload(30, 1, 0.02)
-	out := liveRun{refused: true, urls: []string{unusedAddress(t), startProcess(t, faults{}).url}, wl: wl}.run(context.Background(), t)
-	if ok := out.check(t, wl); ok != 30 {
-		t.Errorf("one of two workers refuses: %d of 30 succeeded: %v", ok, out.reasons())
-	}
-	out = liveRun{refused: true, urls: []string{unusedAddress(t)}, wl: wl}.run(context.Background(), t)
-	out.check(t, wl)
-	if r := out.reasons(); r["rejected: no worker available"] != 30 {
-		t.Errorf("the only worker refuses: %v", r)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := workload(30, 1, 0.02)
+		o := startWorkers(t, faults{})
+		o.urls = append([]string{"http://nobody"}, o.urls...)
+		out := liveRun{refused: true, cluster: o, wl: wl}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 30 {
+			t.Errorf("one of two workers refuses: %d of 30 succeeded: %v", ok, out.reasons())
+		}
+		o = startWorkers(t)
+		o.urls = []string{"http://nobody"}
+		out = liveRun{refused: true, cluster: o, wl: wl}.run(context.Background(), t)
+		out.check(t, wl)
+		if r := out.reasons(); r["rejected: no worker available"] != 30 {
+			t.Errorf("the only worker refuses: %v", r)
+		}
+	})
 }
 
 // The run is stopped while requests are in flight: what was sent ends, finished
 // or aborted, and soon.
 func TestStopped(t *testing.T) {
-	t.Parallel()
-	wl := workload(400, 2, 0.05)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	begun := time.Now()
-	out := liveRun{urls: []string{startProcess(t, faults{}).url}, wl: wl,
-		during: func(sent func() int64) {
-			for sent() < 50 {
-				time.Sleep(time.Millisecond)
-			}
-			cancel()
-		}, set: func(c *Config) { c.Grace = 0 }}.run(ctx, t)
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("it took %v to stop", took)
-	}
-	var aborted int
-	for _, r := range out.recs {
-		if r.Status == record.Aborted {
-			aborted++
+	synctest.Test(t, func(t *testing.T) {
+		wl := workload(400, 2, 0.05)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		begun := time.Now()
+		out := liveRun{cluster: startWorkers(t, faults{}), wl: wl,
+			during: func(sent func() int64) {
+				for sent() < 50 {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}, set: func(c *Config) { c.Grace = 0 }}.run(ctx, t)
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("it took %v to stop", took)
 		}
-	}
-	if !out.stats.Stopped || out.stats.Sent >= 400 || int64(len(out.recs)) != out.stats.Sent || aborted == 0 {
-		t.Errorf("stopped %v: %d sent, %d ended, %d aborted", out.stats.Stopped, out.stats.Sent, len(out.recs), aborted)
-	}
+		var aborted int
+		for _, r := range out.recs {
+			if r.Status == record.Aborted {
+				aborted++
+			}
+		}
+		if !out.stats.Stopped || out.stats.Sent >= 400 || int64(len(out.recs)) != out.stats.Sent || aborted == 0 {
+			t.Errorf("stopped %v: %d sent, %d ended, %d aborted", out.stats.Stopped, out.stats.Sent, len(out.recs), aborted)
+		}
+	})
 }
 
 // More adapters than a worker holds: they are loaded when they are needed, and
 // those used longest ago make room.
 func TestAdaptersOnDemand(t *testing.T) {
-	t.Parallel()
-	for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
-		wl := workload(60, 5, 0.1)
-		backend := SGLang
-		if api == emulate.VLLM {
-			backend = VLLM
+	synctest.Test(t, func(t *testing.T) {
+		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+			wl := workload(60, 5, 0.1)
+			backend := SGLang
+			if api == emulate.VLLM {
+				backend = VLLM
+			}
+			out := liveRun{cluster: startWorkers(t, faults{API: api, Limit: 2}), wl: wl, backend: backend,
+				set: func(c *Config) { c.Retries = 50 }, setFleet: func(c *fleet.Config) { c.Limits[0].Slots = 2 }}.run(context.Background(), t)
+			if ok := out.check(t, wl); ok != 60 || out.fleet.Loads < 5 {
+				t.Errorf("%s: %d of 60 succeeded with %d loads: %v", api, ok, out.fleet.Loads, out.reasons())
+			}
 		}
-		out := liveRun{urls: []string{startProcess(t, faults{API: api, Limit: 2}).url}, wl: wl, backend: backend,
-			set: func(c *Config) { c.Retries = 50 }, setFleet: func(c *fleet.Config) { c.Limits[0].Slots = 2 }}.run(context.Background(), t)
-		if ok := out.check(t, wl); ok != 60 || out.fleet.Loads < 5 {
-			t.Errorf("%s: %d of 60 succeeded with %d loads: %v", api, ok, out.fleet.Loads, out.reasons())
-		}
-	}
+	})
 }

@@ -1,17 +1,13 @@
 package live
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +20,7 @@ import (
 	"lorasim/bench/emulate"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/result"
+	"lorasim/internal/memnet"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -36,27 +33,25 @@ const speed = 10
 
 // faults are what goes wrong on a test worker.
 type faults struct {
-	API          emulate.API `json:",omitempty"`
-	StreamOutput bool        `json:",omitempty"`
+	API          emulate.API
+	StreamOutput bool
 	// Generate is what happens to requests: "500", "truncate", "garbage",
 	// "error-event", "slow", each after a few events where that makes sense.
-	Generate string `json:",omitempty"`
+	Generate string
 	// Admin calls that fail with status 500, by path.
-	Fail []string `json:",omitempty"`
-	// DieOn makes the process die in the middle of a call, by path; "resumed" is
+	Fail []string
+	// DieOn makes the worker die in the middle of a call, by path; "resumed" is
 	// a request that comes with tokens generated elsewhere.
-	DieOn  string `json:",omitempty"`
-	Prompt int    `json:",omitempty"` // longest prompt of a request that is new
-	Loaded int    `json:",omitempty"` // adapters lora0, ... that it starts with
-	Limit  int    `json:",omitempty"` // adapters that it can hold
+	DieOn  string
+	Prompt int   // longest prompt of a request that is new
+	Loaded int   // adapters lora0, ... that it starts with
+	Ranks  []int // theirs, in turn; nil: not known
+	Limit  int   // adapters that it can hold
 	Speed  float64
 }
 
-const workerEnv = "LORASIM_TEST_WORKER"
-
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(workerEnv); spec != "" {
-		serveFaulty(spec)
+	if serveProcess() {
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -85,39 +80,24 @@ func newEmulated(f faults) (*emulate.Worker, error) {
 	}
 	cfg := emulate.Config{Costs: p.Compile(), API: f.API, Speed: cmp.Or(f.Speed, speed), Home: router.Disk, StreamOutput: f.StreamOutput}
 	for i := range f.Loaded {
-		cfg.Adapters = append(cfg.Adapters, emulate.Adapter{Name: fmt.Sprintf("lora%d", i)})
+		a := emulate.Adapter{Name: fmt.Sprintf("lora%d", i)}
+		if len(f.Ranks) > 0 {
+			a.Rank = f.Ranks[i%len(f.Ranks)]
+		}
+		cfg.Adapters = append(cfg.Adapters, a)
 	}
 	return emulate.New(cfg)
 }
 
-// serveFaulty is the process of a test worker; it ends with its standard input.
-func serveFaulty(spec string) {
-	var f faults
-	if err := json.Unmarshal([]byte(spec), &f); err != nil {
-		panic(err)
-	}
-	w, err := newEmulated(f)
-	if err != nil {
-		panic(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println("http://" + l.Addr().String())
-	go http.Serve(l, f.wrap(w))
-	io.Copy(io.Discard, os.Stdin)
-}
-
 // wrap puts the faults before a worker.
-func (f faults) wrap(next http.Handler) http.Handler {
+func (f faults) wrap(next http.Handler, die func()) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if slices.Contains(f.Fail, r.URL.Path) {
 			http.Error(rw, `{"error":{"message":"injected"}}`, http.StatusInternalServerError)
 			return
 		}
 		if f.DieOn == r.URL.Path {
-			os.Exit(1)
+			die()
 		}
 		if r.URL.Path != "/generate" {
 			next.ServeHTTP(rw, r)
@@ -130,7 +110,7 @@ func (f faults) wrap(next http.Handler) http.Handler {
 				IDs []int32 `json:"input_ids"`
 			}
 			if json.Unmarshal(body, &g) == nil && len(g.IDs) > f.Prompt {
-				os.Exit(1)
+				die()
 			}
 		}
 		f.generate(next, rw, r)
@@ -180,47 +160,44 @@ func (c *cutter) Write(b []byte) (int, error) {
 
 func (c *cutter) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 
-// process is a worker in a process of its own.
-type process struct {
-	url string
-	cmd *exec.Cmd
+// cluster is workers on a network in memory, in a bubble of testing/synctest:
+// their time and the client's is the bubble's, however slow the machine is.
+type cluster struct {
+	net   *memnet.Network
+	hosts []*memnet.Host
+	urls  []string
+	*once
 }
 
-func startProcess(t testing.TB, f faults) *process {
+func startWorkers(t testing.TB, fs ...faults) *cluster {
 	t.Helper()
-	spec, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
+	c := &cluster{net: memnet.New(), once: &once{open: map[string]int{}, calls: map[string]int{}}}
+	for i, f := range fs {
+		w, err := newEmulated(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h *memnet.Host
+		die := func() {
+			h.Kill()
+			panic(http.ErrAbortHandler)
+		}
+		h = c.net.Serve(fmt.Sprintf("worker%d", i), c.wrap(fmt.Sprint(i), f.wrap(w, die)))
+		t.Cleanup(func() {
+			h.Kill()
+			w.Close()
+		})
+		c.hosts, c.urls = append(c.hosts, h), append(c.urls, h.URL)
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+string(spec))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &process{strings.TrimSpace(line), cmd}
+	return c
 }
 
-// scenario is a run against test workers.
+// sound is n workers that work.
+func sound(n int, f faults) []faults { return slices.Repeat([]faults{f}, n) }
+
+// liveRun is a run against test workers.
 type liveRun struct {
-	urls     []string
+	*cluster
 	speed    float64 // 0: speed
 	refused  bool    // some of them do not answer
 	wl       *trace.Workload
@@ -251,7 +228,11 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	}
 	r.speed = cmp.Or(r.speed, speed)
 	clock := NewClock(r.speed)
-	client := NewHTTPClient(nil)
+	var transport *http.Transport
+	if r.net != nil {
+		transport = r.net.Transport()
+	}
+	client := NewHTTPClient(transport)
 	defer client.CloseIdleConnections()
 	fc := fleet.Config{URLs: r.urls, API: fleet.Auto, Client: client, Router: r.router, Adapters: r.wl.Adapters,
 		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: 5 * time.Second, LoadLimit: 5 * time.Second,
@@ -271,7 +252,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		t.Fatal(err)
 	}
 	if !r.refused {
-		f.AwaitAll(ctx, 20*time.Second) // a busy machine may take its time
+		f.AwaitAll(ctx, time.Hour) // a busy machine may take its time
 	}
 	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}}
 	var sent atomic.Int64

@@ -8,10 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"lorasim/bench/emulate"
 	"lorasim/router"
@@ -88,8 +88,7 @@ func (p *planner) router(workers, adapters int) *router.Router {
 	return &router.Router{Name: "test", Policy: p, Planner: p, Placement: place}
 }
 
-// long makes requests last some 250 ms of wall time, so that there is something
-// to move.
+// long makes requests last some 2.5 s, so that there is something to move.
 func long(w *trace.Workload) *trace.Workload {
 	for i := range w.Requests {
 		w.Requests[i].Output += 200
@@ -162,30 +161,10 @@ func (c *closing) Write(b []byte) (int, error) {
 
 func (c *closing) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 
-// inProcess starts workers within the test.
-func inProcess(t testing.TB, n int, f faults) ([]string, *once) {
-	o := &once{open: map[string]int{}, calls: map[string]int{}}
-	var urls []string
-	for i := range n {
-		w, err := newEmulated(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv := httptest.NewServer(o.wrap(fmt.Sprint(i), f.wrap(w)))
-		t.Cleanup(func() {
-			srv.Close()
-			w.Close()
-		})
-		urls = append(urls, srv.URL)
-	}
-	return urls, o
-}
-
 // A planner that sends requests back and forth at random, in every mode and over
 // both forms of streams: no token is lost or repeated, and no request is on two
 // workers at a time.
 func TestMovesKeepTokens(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		move   router.Moving
 		stream bool
@@ -198,45 +177,47 @@ func TestMovesKeepTokens(t *testing.T) {
 		{router.MoveRecompute, false, emulate.VLLM},
 	} {
 		t.Run(fmt.Sprintf("%s %v %s", c.move, c.stream, c.api), func(t *testing.T) {
-			wl := long(workload(150, 2, 0.01))
-			urls, o := inProcess(t, 3, faults{API: c.api, StreamOutput: c.stream, Loaded: 2})
-			rng := rand.New(rand.NewPCG(1, 2))
-			p := &planner{interval: 0.05}
-			left := 80
-			p.next = func(s *router.Situation) *router.Plan {
-				if left--; left < 0 {
-					return nil // else requests would be moved before they get anywhere
-				}
-				plan := &router.Plan{Reason: "chaos"}
-				for _, r := range s.Requests {
-					if rng.IntN(4) == 0 {
-						plan.Move = append(plan.Move, router.Move{ID: r.ID, From: r.Worker, To: (r.Worker + 1 + int32(rng.IntN(2))) % 3})
+			synctest.Test(t, func(t *testing.T) {
+				wl := long(workload(150, 2, 0.01))
+				o := startWorkers(t, sound(3, faults{API: c.api, StreamOutput: c.stream, Loaded: 2})...)
+				rng := rand.New(rand.NewPCG(1, 2))
+				p := &planner{interval: 0.05}
+				left := 80
+				p.next = func(s *router.Situation) *router.Plan {
+					if left--; left < 0 {
+						return nil // else requests would be moved before they get anywhere
 					}
+					plan := &router.Plan{Reason: "chaos"}
+					for _, r := range s.Requests {
+						if rng.IntN(4) == 0 {
+							plan.Move = append(plan.Move, router.Move{ID: r.ID, From: r.Worker, To: (r.Worker + 1 + int32(rng.IntN(2))) % 3})
+						}
+					}
+					p.home = rng.IntN(3)
+					return plan
 				}
-				p.home = rng.IntN(3)
-				return plan
-			}
-			run := liveRun{urls: urls, wl: wl, router: p.router(3, 2), move: c.move, set: func(c *Config) { c.Retries = 1000 }}
-			if c.api == emulate.VLLM {
-				run.backend = VLLM
-			}
-			out := run.run(context.Background(), t)
-			if ok := out.check(t, wl); ok != 150 {
-				t.Errorf("%d of 150 succeeded: %v", ok, out.reasons())
-			}
-			if len(o.twice) > 0 {
-				t.Errorf("on two workers at a time: %v", o.twice)
-			}
-			var migrations int64
-			for _, r := range out.recs {
-				migrations += int64(r.Migrations)
-			}
-			if migrations != out.stats.Moved || (migrations > 20) != (c.move == router.MoveRecompute) && c.move != router.MoveQueued {
-				t.Errorf("%d moves in the records, %d counted", migrations, out.stats.Moved)
-			}
-			if c.move != router.MoveNone && out.fleet.Moves == 0 || c.move == router.MoveNone && out.fleet.Moves > 0 {
-				t.Errorf("%d requests were asked to move", out.fleet.Moves)
-			}
+				run := liveRun{cluster: o, wl: wl, router: p.router(3, 2), move: c.move, set: func(c *Config) { c.Retries = 1000 }}
+				if c.api == emulate.VLLM {
+					run.backend = VLLM
+				}
+				out := run.run(context.Background(), t)
+				if ok := out.check(t, wl); ok != 150 {
+					t.Errorf("%d of 150 succeeded: %v", ok, out.reasons())
+				}
+				if len(o.twice) > 0 {
+					t.Errorf("on two workers at a time: %v", o.twice)
+				}
+				var migrations int64
+				for _, r := range out.recs {
+					migrations += int64(r.Migrations)
+				}
+				if migrations != out.stats.Moved || (migrations > 20) != (c.move == router.MoveRecompute) && c.move != router.MoveQueued {
+					t.Errorf("%d moves in the records, %d counted", migrations, out.stats.Moved)
+				}
+				if c.move != router.MoveNone && out.fleet.Moves == 0 || c.move == router.MoveNone && out.fleet.Moves > 0 {
+					t.Errorf("%d requests were asked to move", out.fleet.Moves)
+				}
+			})
 		})
 	}
 }
@@ -244,59 +225,61 @@ func TestMovesKeepTokens(t *testing.T) {
 // A plan is carried out in order: the destination loads before anything is
 // routed there, and the source unloads when its requests are gone.
 func TestPlanOrder(t *testing.T) {
-	t.Parallel()
-	wl := long(workload(120, 2, 0.02))
-	urls, o := inProcess(t, 2, faults{})
-	p := evacuate(2)
-	out := liveRun{urls: urls, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
-	if ok := out.check(t, wl); ok != 120 {
-		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
-	}
-	if p.applied != 2 || p.dropped != 0 || out.stats.Moved < 1 {
-		t.Errorf("%d plans applied, %d dropped, %d requests moved", p.applied, p.dropped, out.stats.Moved)
-	}
-	if o.count("1/load_lora_adapter") != 2 || o.count("0/load_lora_adapter") != 2 || o.count("0/unload_lora_adapter") != 2 {
-		t.Errorf("%d loads on worker 1, %d on worker 0, %d unloads, expected 2 of each",
-			o.count("1/load_lora_adapter"), o.count("0/load_lora_adapter"), o.count("0/unload_lora_adapter"))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := long(workload(120, 2, 0.02))
+		o := startWorkers(t, faults{}, faults{})
+		p := evacuate(2)
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 120 {
+			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
+		}
+		if p.applied != 2 || p.dropped != 0 || out.stats.Moved < 1 {
+			t.Errorf("%d plans applied, %d dropped, %d requests moved", p.applied, p.dropped, out.stats.Moved)
+		}
+		if o.count("1/load_lora_adapter") != 2 || o.count("0/load_lora_adapter") != 2 || o.count("0/unload_lora_adapter") != 2 {
+			t.Errorf("%d loads on worker 1, %d on worker 0, %d unloads, expected 2 of each",
+				o.count("1/load_lora_adapter"), o.count("0/load_lora_adapter"), o.count("0/unload_lora_adapter"))
+		}
+	})
 }
 
 // A load that fails drops the whole plan: nothing moves, and what came goes.
 func TestPlanDropped(t *testing.T) {
-	t.Parallel()
-	wl := long(workload(120, 2, 0.02))
-	sound, _ := inProcess(t, 1, faults{})
-	faulty, o := inProcess(t, 1, faults{Fail: []string{"/load_lora_adapter"}})
-	p := evacuate(2)
-	p.home = 0
-	next := p.next
-	p.next = func(s *router.Situation) *router.Plan { plan := next(s); p.home = 0; return plan }
-	out := liveRun{urls: append(sound, faulty...), wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
-	if ok := out.check(t, wl); ok != 120 {
-		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
-	}
-	if p.dropped != 2 || out.stats.Moved != 0 || o.count("0/generate") != 0 {
-		t.Errorf("%d plans dropped, %d requests moved, %d sent to the destination", p.dropped, out.stats.Moved, o.count("0/generate"))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := long(workload(120, 2, 0.02))
+		o := startWorkers(t, faults{}, faults{Fail: []string{"/load_lora_adapter"}})
+		p := evacuate(2)
+		p.home = 0
+		next := p.next
+		p.next = func(s *router.Situation) *router.Plan { plan := next(s); p.home = 0; return plan }
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 120 {
+			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
+		}
+		if p.dropped != 2 || out.stats.Moved != 0 || o.count("1/generate") != 0 {
+			t.Errorf("%d plans dropped, %d requests moved, %d sent to the destination", p.dropped, out.stats.Moved, o.count("1/generate"))
+		}
+	})
 }
 
 // An abort that fails leaves requests where they are.
 func TestAbortFails(t *testing.T) {
-	t.Parallel()
-	wl := long(workload(120, 2, 0.02))
-	urls, _ := inProcess(t, 2, faults{Fail: []string{"/abort_request"}})
-	p := evacuate(2)
-	out := liveRun{urls: urls, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
-	if ok := out.check(t, wl); ok != 120 {
-		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
-	}
-	if out.stats.MovesOff == 0 || out.stats.MovesOff < out.stats.Moved {
-		t.Errorf("%d requests moved, %d stayed", out.stats.Moved, out.stats.MovesOff)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		wl := long(workload(120, 2, 0.02))
+		o := startWorkers(t, sound(2, faults{Fail: []string{"/abort_request"}})...)
+		p := evacuate(2)
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		if ok := out.check(t, wl); ok != 120 {
+			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
+		}
+		if out.stats.MovesOff == 0 || out.stats.MovesOff < out.stats.Moved {
+			t.Errorf("%d requests moved, %d stayed", out.stats.Moved, out.stats.MovesOff)
+		}
+	})
 }
 
-// A worker, a process of its own, dies in each phase of a migration from worker
-// 0 to worker 1; a third one is there to help.
+// A worker dies in each phase of a migration from worker 0 to worker 1; a third
+// one is there to help.
 func TestDeathInMigration(t *testing.T) {
 	for _, c := range []struct {
 		phase  string
@@ -309,39 +292,26 @@ func TestDeathInMigration(t *testing.T) {
 		{"unloading at the source", 0, "/unload_lora_adapter"},
 	} {
 		t.Run(c.phase, func(t *testing.T) {
-			t.Parallel()
-			// On a busy machine requests may have ended before the plan comes.
-			for try := 0; !dieInMigration(t, c.victim, c.die); try++ {
-				if try == 4 {
-					t.Fatal("nobody died in 5 runs")
-				}
-			}
+			synctest.Test(t, func(t *testing.T) { dieInMigration(t, c.victim, c.die) })
 		})
 	}
 }
 
 // dieInMigration runs a migration in which a worker dies on a request for the
-// given path, checks what came of it, and says whether it did die.
-func dieInMigration(t *testing.T, victim int, path string) bool {
+// given path, and checks what came of it.
+func dieInMigration(t *testing.T, victim int, path string) {
 	wl := long(workload(120, 2, 0.02))
-	var urls []string
-	for i := range 3 {
-		f := faults{Prompt: 26}
-		if i == victim {
-			f.DieOn = path
-		}
-		if i != 1 {
-			f.Loaded = 2
-		}
-		urls = append(urls, startProcess(t, f).url)
-	}
+	fs := []faults{{Prompt: 26, Loaded: 2}, {Prompt: 26}, {Prompt: 26, Loaded: 2}}
+	fs[victim].DieOn = path
 	p := evacuate(2)
-	out := liveRun{urls: urls, wl: wl, router: p.router(3, 2), move: router.MoveRecompute}.run(context.Background(), t)
+	out := liveRun{cluster: startWorkers(t, fs...), wl: wl, router: p.router(3, 2), move: router.MoveRecompute}.run(context.Background(), t)
 	if ok := out.check(t, wl); ok != 120 {
 		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
 	}
 	if dropped := path == "/load_lora_adapter"; (p.dropped > 0) != dropped {
 		t.Errorf("%d plans dropped", p.dropped)
 	}
-	return out.fleet.Downs > 0 || path == "/unload_lora_adapter"
+	if out.fleet.Downs == 0 {
+		t.Error("nobody noticed that the worker is down")
+	}
 }
