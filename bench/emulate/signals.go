@@ -99,6 +99,7 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 		gauge("vllm:num_requests_running", float64(s.running))
 		gauge("vllm:num_requests_waiting", float64(s.queued))
 		gauge("vllm:kv_cache_usage_perc", s.usage())
+		fmt.Fprintf(rw, "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size=\"1\",num_gpu_blocks=\"%d\"} 1\n", s.kvCapacity)
 		fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"%d\",running_lora_adapters=%q,waiting_lora_adapters=%q} %v\n",
 			s.slots, strings.Join(s.runningLoras, ","), strings.Join(s.waitingLora, ","), float64(time.Now().UnixMilli())/1000)
 		return

@@ -99,20 +99,7 @@ func fieldsOf(body []byte, names ...string) (map[string]json.RawMessage, error) 
 }
 
 func (g *Gateway) workers(rw http.ResponseWriter, _ *http.Request) {
-	type state struct {
-		URL      string   `json:"url"`
-		API      string   `json:"api"`
-		Up       bool     `json:"up"`
-		Draining bool     `json:"draining"`
-		Running  int      `json:"running"`
-		Queued   int      `json:"queued"`
-		Adapters []string `json:"adapters"`
-	}
-	list := []state{}
-	for _, w := range g.cfg.Fleet.Workers() {
-		list = append(list, state{w.URL, string(w.API), w.Up, w.Draining, w.Running, w.Queued, w.Adapters})
-	}
-	writeJSON(rw, http.StatusOK, map[string]any{"workers": list})
+	writeJSON(rw, http.StatusOK, map[string]any{"workers": g.cfg.Fleet.Workers()})
 }
 
 // health says whether requests can be served.

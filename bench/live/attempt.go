@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -128,7 +127,7 @@ func (c *client) refused(j *job, w int, resp *http.Response) outcome {
 	j.last = time.Now()
 	reason := fmt.Sprintf("status %d: %s", resp.StatusCode, fleet.ErrorText(body))
 	switch code := resp.StatusCode; {
-	case j.req.Adapter >= 0 && (code == http.StatusNotFound || isNotLoaded(reason)):
+	case j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
 		c.cfg.Fleet.Forget(w, j.req.Adapter)
 		return outcome{kind: again, reason: reason}
 	case code == http.StatusTooManyRequests || code >= 500:
@@ -136,8 +135,6 @@ func (c *client) refused(j *job, w int, resp *http.Response) outcome {
 	}
 	return failed(record.Rejected, reason)
 }
-
-func isNotLoaded(reason string) bool { return strings.Contains(reason, "not loaded") }
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
@@ -248,7 +245,7 @@ func (c *client) readWhole(ctx context.Context, s *reading, w int, body io.Reade
 // errorEvent judges an error within a reply of status 200: the request has
 // failed, unless all it says is that the adapter has gone, which a load mends.
 func (c *client) errorEvent(j *job, w int, s *reading, reason string) outcome {
-	if j.req.Adapter >= 0 && j.n == s.before && isNotLoaded(reason) {
+	if j.req.Adapter >= 0 && j.n == s.before && fleet.IsNotLoaded(reason) {
 		c.cfg.Fleet.Forget(w, j.req.Adapter)
 		return outcome{kind: again, reason: reason}
 	}

@@ -31,6 +31,7 @@ type Options struct {
 	SLO         result.SLO
 	RecordsFile string // "": none
 	KeepRecords bool   // in the result
+	Replies     string // file for the token ids of the replies; "": none
 	HonourEOS   bool
 	Vocabulary  int
 	Extra       []byte
@@ -76,7 +77,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	f, err := fleet.New(fleet.Config{
 		URLs: o.URLs, API: o.API, Client: client, Header: o.Header, Router: rt, Adapters: in.Adapters(), Path: o.Path,
 		Now: clock.Now, Speed: o.Speed, Poll: o.Poll, Staleness: sc.Routing.ViewStaleness,
-		Limits: limits, Log: o.Log,
+		Limits: limits, Stated: Stated(sc), Log: o.Log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -99,6 +100,14 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		FirstToken: o.FirstToken, Idle: o.Idle, Total: o.Total, Retries: o.Retries, NoFailover: sc.Cluster.NoFailover,
 		Move: moving(sc, rt), Grace: o.Grace, Log: o.Log,
 	}
+	var replies *repliesFile
+	if o.Replies != "" {
+		if replies, err = createReplies(o.Replies); err != nil {
+			return nil, nil, err
+		}
+		defer replies.abort()
+		cfg.Output = replies.add
+	}
 	total := int64(0)
 	if sized, ok := in.Source.(trace.Sized); ok {
 		total = sized.Len()
@@ -112,6 +121,11 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	}
 	if o.RecordsFile != "" {
 		if err := sink.write(o.RecordsFile, in.Adapters()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if replies != nil {
+		if err := replies.close(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -164,7 +178,8 @@ func (s *sink) write(path string, adapters []trace.Adapter) error {
 }
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
-	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime}
+	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
+		Plans: result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped}}
 	if st.Moved > 0 {
 		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
 	}

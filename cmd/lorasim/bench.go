@@ -19,6 +19,7 @@ type benchFlags struct {
 	remote  remoteFlags
 	backend string
 	records string
+	replies string
 	eos     bool
 	vocab   int
 	extra   string
@@ -45,7 +46,7 @@ prints the block of what finished.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "kv_tokens", "no_failover")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens", "no_failover")
 	f.remote.add(cmd)
 	f.add(cmd)
 	f.out.add(cmd)
@@ -105,7 +106,8 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	within(cmd, ">=0 <=1000", "retries")
 	within(cmd, ">=0", "first-token-timeout", "idle-timeout", "request-timeout", "grace", "ready-timeout")
 	fs.StringVar(&f.records, "records", "", "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)")
-	group(cmd, outputHeading, "records")
+	fs.StringVar(&f.replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them")
+	group(cmd, outputHeading, "records", "replies")
 }
 
 func (f *benchFlags) options(args []string) (live.Options, error) {
@@ -126,7 +128,7 @@ func (f *benchFlags) options(args []string) (live.Options, error) {
 	if o.Extra, err = extraFields(f.extra); err != nil {
 		return o, fmt.Errorf("--extra-request-body: %w", err)
 	}
-	o.Speed, o.RecordsFile, o.KeepRecords = f.speed, f.records, f.out.details
+	o.Speed, o.RecordsFile, o.Replies, o.KeepRecords = f.speed, f.records, f.replies, f.out.details
 	o.HonourEOS, o.Vocabulary = f.eos, f.vocab
 	o.FirstToken, o.Idle, o.Total, o.Grace, o.Retries = f.firstToken, f.idle, f.total, f.grace, f.retries
 	o.Poll, o.Ready = f.remote.poll, f.ready

@@ -50,7 +50,7 @@ SIGTERM it takes no new requests and lets those in flight end.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "routing")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "kv_tokens")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
 	f.remote.add(cmd)
 	f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -149,7 +149,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	defer client.CloseIdleConnections()
 	fl, err := fleet.New(fleet.Config{URLs: urls, API: api, Client: client, Header: header, Router: rt, Adapters: adapters, Path: path,
 		Now: clock.Now, Poll: f.remote.poll, Staleness: sc.Routing.ViewStaleness,
-		Limits: limits, Log: log, Plans: access,
+		Limits: limits, Stated: live.Stated(sc), Log: log, Plans: access,
 		Extend: func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }})
 	if err != nil {
 		return err

@@ -9,9 +9,16 @@ import (
 	"lorasim/trace"
 )
 
-// Ensure makes sure that a worker holds an adapter, and loads it if need be. A
-// worker that is full gives up the adapter that it has not used for longest.
+// Ensure makes sure that a worker holds the adapter of a request that is booked
+// there, and loads it if need be. A worker that is full gives up the adapter that
+// it has not used for longest.
 func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
+	return f.ensure(ctx, w, a, 1)
+}
+
+// ensure is Ensure on behalf of so many booked requests, which are known not to
+// have reached the worker meanwhile.
+func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 	if a == trace.BaseModel {
 		return nil
 	}
@@ -24,28 +31,47 @@ func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
 				f.mu.Unlock()
 				return nil
 			}
+			if k.info.RunTime == Off {
+				defer f.mu.Unlock()
+				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
+			}
 			c = f.begin(w, a, false)
 			f.background.Go(func() { f.load(w, a, c) })
 		}
+		k.outside[a] += booked
+		k.drained.notify()
 		f.mu.Unlock()
-		select {
-		case <-c.done:
-			if c.err != nil && !c.unload {
-				return c.err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		err := await(ctx, c)
+		f.mu.Lock()
+		if k.outside[a] -= booked; k.outside[a] == 0 {
+			delete(k.outside, a)
+		}
+		f.mu.Unlock()
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// keep is Ensure of an adapter that is to stay, though it may have been about to
-// go.
+// await waits for the end of a load or unload; that an unload fails is no failure.
+func await(ctx context.Context, c *call) error {
+	select {
+	case <-c.done:
+		if c.unload {
+			return nil
+		}
+		return c.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// keep loads an adapter that is to stay, though it may have been about to go.
 func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
 	f.mu.Lock()
 	delete(f.workers[w].leaving, a)
 	f.mu.Unlock()
-	return f.Ensure(ctx, w, a)
+	return f.ensure(ctx, w, a, 0)
 }
 
 // begin books a load or unload; called with mu held.
@@ -65,9 +91,11 @@ func (f *Fleet) load(w int, a int32, c *call) {
 	f.view.Workers[w].Adapters[a].Loading = true
 	f.mu.Unlock()
 	begun := f.cfg.Now()
-	f.makeRoom(ctx, w)
 	name, path := f.where(a)
-	err := f.workers[w].end.loadAdapter(ctx, name, path)
+	err := f.beforeLoad(ctx, w, a)
+	if err == nil {
+		err = f.workers[w].end.loadAdapter(ctx, name, path)
+	}
 	if err != nil && isLimit(err) && f.evict(ctx, w) {
 		err = f.workers[w].end.loadAdapter(ctx, name, path)
 	}
@@ -82,6 +110,7 @@ func (f *Fleet) load(w int, a int32, c *call) {
 		f.stats.Loads++
 		f.stats.LoadTime += f.cfg.Now() - begun
 		f.workers[w].held[a] = true
+		delete(f.workers[w].lost, a)
 		f.view.Workers[w].Adapters[a].Tier = max(f.view.Workers[w].Adapters[a].Tier, router.Host)
 	} else {
 		f.stats.FailedLoads++
@@ -106,18 +135,6 @@ func isLimit(err error) bool {
 	return strings.Contains(text, "max_loaded") || strings.Contains(text, "at most") || strings.Contains(text, "limit") || strings.Contains(text, "exceed")
 }
 
-// makeRoom unloads an adapter of a worker that says how many it holds, and
-// holds as many.
-func (f *Fleet) makeRoom(ctx context.Context, w int) {
-	f.mu.Lock()
-	k := f.workers[w]
-	full := k.info.MaxLoaded > 0 && len(k.held) >= k.info.MaxLoaded
-	f.mu.Unlock()
-	if full {
-		f.evict(ctx, w)
-	}
-}
-
 // evict unloads the adapter that a worker has not used for longest and that no
 // request uses; false if there is none or it stays.
 func (f *Fleet) evict(ctx context.Context, w int) bool {
@@ -133,13 +150,31 @@ func (f *Fleet) evict(ctx context.Context, w int) bool {
 			victim, age = int32(a), n
 		}
 	}
-	if victim < 0 {
+	f.mu.Unlock()
+	return victim >= 0 && f.unloadIdle(ctx, w, victim, func() bool { return true })
+}
+
+// unloadIdle unloads an adapter that no request of the fleet uses, once the
+// worker says that no other does either; not if it is used or still is false
+// by then. It returns whether the adapter has gone.
+func (f *Fleet) unloadIdle(ctx context.Context, w int, a int32, still func() bool) bool {
+	k := f.workers[w]
+	free := func() bool { // called with mu held
+		st := &f.view.Workers[w].Adapters[a]
+		return k.held[a] && st.Running+st.Queued == 0 && k.loads[a] == nil && still()
+	}
+	if err := f.awaitIdle(ctx, w, a, certain, free); err != nil {
+		f.cfg.Log("worker %d (%s) keeps adapter %s: %v", w, f.cfg.URLs[w], f.nameOf(a), err)
+		return false
+	}
+	f.mu.Lock()
+	if !free() {
 		f.mu.Unlock()
 		return false
 	}
-	c := f.begin(w, victim, true)
+	c := f.begin(w, a, true)
 	f.mu.Unlock()
-	f.unload(ctx, w, victim, c)
+	f.unload(ctx, w, a, c)
 	return c.err == nil
 }
 
@@ -182,20 +217,22 @@ func (f *Fleet) Release(w int, a int32) {
 
 func (f *Fleet) release(ctx context.Context, w int, a int32) {
 	k := f.workers[w]
+	wanted := func() bool { return k.leaving[a] } // called with mu held
 	for {
 		f.mu.Lock()
 		st := &f.view.Workers[w].Adapters[a]
-		if !k.leaving[a] || !k.held[a] {
+		if !wanted() || !k.held[a] {
 			f.mu.Unlock()
 			return
 		}
 		if st.Running+st.Queued == 0 && k.loads[a] == nil {
-			delete(k.leaving, a)
-			c := f.begin(w, a, true)
 			f.mu.Unlock()
 			ctx, cancel := context.WithTimeout(ctx, f.cfg.LoadLimit)
-			f.unload(ctx, w, a, c)
+			f.unloadIdle(ctx, w, a, wanted)
 			cancel()
+			f.mu.Lock()
+			delete(k.leaving, a)
+			f.mu.Unlock()
 			return
 		}
 		wait := k.drained.wait()

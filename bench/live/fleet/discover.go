@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -68,10 +69,17 @@ func (f *Fleet) discoverAll(ctx context.Context) {
 
 // holds notes which adapters a worker lists; called with mu held.
 func (f *Fleet) holds(w int, listed []model) {
-	clear(f.workers[w].held)
+	k := f.workers[w]
+	before := maps.Clone(k.held)
+	clear(k.held)
 	for _, m := range listed {
 		if a := indexOf(f.cfg.Adapters, m.ID); a >= 0 {
-			f.workers[w].held[a] = true
+			k.held[a] = true
+		}
+	}
+	for a := range before {
+		if !k.held[a] {
+			k.lost[a] = true
 		}
 	}
 	f.resetTiers(w)
@@ -110,6 +118,8 @@ func (f *Fleet) Lookup(name string) int32 { return indexOf(f.Adapters(), name) }
 func indexOf(adapters []trace.Adapter, name string) int32 {
 	return int32(slices.IndexFunc(adapters, func(a trace.Adapter) bool { return a.Name == name }))
 }
+
+func (f *Fleet) nameOf(a int32) string { return f.Adapters()[a].Name }
 
 // where is the name of an adapter and where workers find it.
 func (f *Fleet) where(a int32) (name, path string) {

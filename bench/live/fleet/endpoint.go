@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -177,189 +175,6 @@ func isStatus(err error, code int) bool {
 	return errors.As(err, &s) && s.Code == code
 }
 
-// info is what a worker tells of itself; zero where it does not.
-type info struct {
-	Model          string
-	MaxRunning     int
-	Slots          int
-	MaxLoaded      int
-	KVCapacity     int64
-	ContextLength  int
-	VocabularySize int
-}
-
-// discover finds out which interface the worker has and what it tells.
-func (e *endpoint) discover(ctx context.Context) (info, error) {
-	var in info
-	if k := e.kind(); k != VLLM {
-		var s struct {
-			ModelPath          string `json:"model_path"`
-			ServedModelName    string `json:"served_model_name"`
-			MaxRunningRequests int    `json:"max_running_requests"`
-			MaxLorasPerBatch   int    `json:"max_loras_per_batch"`
-			MaxLoadedLoras     int    `json:"max_loaded_loras"`
-			MaxTotalNumTokens  int64  `json:"max_total_num_tokens"`
-			ContextLength      int    `json:"context_length"`
-		}
-		err := e.get(ctx, "/server_info", &s)
-		if isStatus(err, http.StatusNotFound) {
-			err = e.get(ctx, "/get_server_info", &s)
-		}
-		if err == nil {
-			e.api.Store(SGLang)
-			in = info{Model: s.ServedModelName, MaxRunning: s.MaxRunningRequests, Slots: s.MaxLorasPerBatch,
-				MaxLoaded: s.MaxLoadedLoras, KVCapacity: s.MaxTotalNumTokens, ContextLength: s.ContextLength}
-			if in.Model == "" {
-				in.Model = s.ModelPath
-			}
-			return in, nil
-		}
-		if k == SGLang || !isStatus(err, http.StatusNotFound) {
-			return in, err
-		}
-	}
-	if _, err := e.call(ctx, http.MethodGet, "/version", nil); err != nil && !isStatus(err, http.StatusNotFound) {
-		return in, err
-	}
-	e.api.Store(VLLM)
-	list, err := e.models(ctx)
-	if err != nil {
-		return in, err
-	}
-	for _, m := range list {
-		if m.Parent == "" {
-			in.Model, in.ContextLength = m.ID, m.MaxModelLen
-			break
-		}
-	}
-	return in, nil
-}
-
-// model is an entry of /v1/models; adapters have a parent.
-type model struct {
-	ID, Parent  string
-	Root        string // where an adapter lies
-	MaxModelLen int
-}
-
-func (e *endpoint) models(ctx context.Context) ([]model, error) {
-	var list struct {
-		Data []struct {
-			ID          string  `json:"id"`
-			Parent      *string `json:"parent"`
-			Root        string  `json:"root"`
-			MaxModelLen int     `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if err := e.get(ctx, "/v1/models", &list); err != nil {
-		return nil, err
-	}
-	var ms []model
-	for _, d := range list.Data {
-		m := model{ID: d.ID, Root: d.Root, MaxModelLen: d.MaxModelLen}
-		if d.Parent != nil {
-			m.Parent = *d.Parent
-		}
-		ms = append(ms, m)
-	}
-	return ms, nil
-}
-
-// load is a worker's own account of its load.
-type load struct {
-	Running, Queued int
-	KVUsed          int64 // -1: not told
-}
-
-// loads reads the load signal: by the newer name, then the older one, which is
-// remembered. A server without any is only asked for its health.
-func (e *endpoint) loads(ctx context.Context) (load, error) {
-	if e.silent.Load() {
-		_, err := e.call(ctx, http.MethodGet, "/health", nil)
-		return load{KVUsed: -1}, err
-	}
-	l, err := e.signals(ctx)
-	if isStatus(err, http.StatusNotFound) {
-		e.silent.Store(true)
-		return e.loads(ctx)
-	}
-	return l, err
-}
-
-func (e *endpoint) signals(ctx context.Context) (load, error) {
-	if e.kind() == VLLM {
-		return e.loadsVLLM(ctx)
-	}
-	if !e.older.Load() {
-		var s struct {
-			Loads []struct {
-				Running int   `json:"num_running_reqs"`
-				Waiting int   `json:"num_waiting_reqs"`
-				Tokens  int64 `json:"num_used_tokens"`
-			} `json:"loads"`
-		}
-		err := e.get(ctx, "/v1/loads", &s)
-		if !isStatus(err, http.StatusNotFound) {
-			var l load
-			for _, r := range s.Loads { // one for each data-parallel rank
-				l.Running += r.Running
-				l.Queued += r.Waiting
-				l.KVUsed += r.Tokens
-			}
-			return l, err
-		}
-		e.older.Store(true)
-	}
-	var ranks []struct {
-		All     int   `json:"num_reqs"`
-		Waiting int   `json:"num_waiting_reqs"`
-		Tokens  int64 `json:"num_tokens"`
-	}
-	err := e.get(ctx, "/get_load", &ranks)
-	var l load
-	for _, r := range ranks {
-		l.Running += r.All - r.Waiting
-		l.Queued += r.Waiting
-		l.KVUsed += r.Tokens
-	}
-	return l, err
-}
-
-func (e *endpoint) loadsVLLM(ctx context.Context) (load, error) {
-	data, err := e.call(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return load{}, err
-	}
-	l := load{KVUsed: -1}
-	l.Running = int(sumMetric(data, "vllm:num_requests_running"))
-	l.Queued = int(sumMetric(data, "vllm:num_requests_waiting"))
-	return l, nil
-}
-
-// sumMetric adds up the series of a metric in Prometheus' text format.
-func sumMetric(text []byte, name string) float64 {
-	var sum float64
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, maxAnswer)
-	for lines.Scan() {
-		rest, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		if k := strings.LastIndexByte(rest, '}'); k >= 0 {
-			rest = rest[k+1:]
-		}
-		fields := strings.Fields(rest)
-		if len(fields) == 0 {
-			continue
-		}
-		if v, err := strconv.ParseFloat(fields[0], 64); err == nil && v >= 0 && v < 1e9 {
-			sum += v
-		}
-	}
-	return sum
-}
-
 // loadAdapter and unloadAdapter change what a worker holds. An adapter that is
 // there, or gone, already is no failure.
 func (e *endpoint) loadAdapter(ctx context.Context, name, path string) error {
@@ -372,10 +187,21 @@ func (e *endpoint) loadAdapter(ctx context.Context, name, path string) error {
 
 func (e *endpoint) unloadAdapter(ctx context.Context, name string) error {
 	_, err := e.call(ctx, http.MethodPost, e.loraPath("unload"), map[string]any{"lora_name": name})
-	if err != nil && (isStatus(err, http.StatusNotFound) || strings.Contains(err.Error(), "not loaded")) {
+	if err != nil && (isStatus(err, http.StatusNotFound) || IsNotLoaded(err.Error())) {
 		return nil
 	}
 	return err
+}
+
+// IsNotLoaded says whether an engine's message is that it does not hold an
+// adapter, in the words of the engines.
+func IsNotLoaded(text string) bool {
+	for _, words := range []string{"not loaded", "never been loaded", "does not exist", "cannot be found"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *endpoint) loraPath(verb string) string {

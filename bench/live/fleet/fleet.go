@@ -46,7 +46,9 @@ type Config struct {
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
 	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
+	// Stated stand for what it tells, too, where they are not 0.
 	Limits []Limits
+	Stated Limits
 	// Extend makes a router for more adapters than Router knows. Where it is set,
 	// the fleet takes in adapters that workers hold and nobody has named; nil:
 	// those are left alone.
@@ -59,8 +61,10 @@ type Config struct {
 
 // Limits are those of one worker.
 type Limits struct {
-	MaxRunning, Slots int
-	KVCapacity        int64 // tokens
+	MaxRunning int   `json:"max_running_requests"`
+	Slots      int   `json:"adapter_slots"`
+	KVCapacity int64 `json:"kv_tokens"`
+	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
 }
 
 // LimitsOf are those that profiles state.
@@ -71,7 +75,7 @@ func LimitsOf(ps []*profile.Profile) ([]Limits, error) {
 		if err != nil {
 			return nil, err
 		}
-		list[i] = Limits{p.Engine.MaxRunningRequests, p.Engine.MaxLorasPerBatch, kv}
+		list[i] = Limits{p.Engine.MaxRunningRequests, p.Engine.MaxLorasPerBatch, kv, p.Engine.HostLoras()}
 	}
 	return list, nil
 }
@@ -99,10 +103,14 @@ type Fleet struct {
 type worker struct {
 	end     *endpoint
 	acct    *account
-	info    info
+	info    Info
+	said    load            // of its load, at the latest look
 	known   bool            // it has told of itself since it was last down
 	held    map[int32]bool  // adapters it has loaded
 	leaving map[int32]bool  // adapters to unload once no request uses them
+	lost    map[int32]bool  // adapters that went without the fleet's doing
+	outside map[int32]int   // booked requests that wait for a load or unload, by adapter
+	warned  map[string]bool // limits whose contradiction is logged
 	loads   map[int32]*call // loads and unloads under way
 	drained signal
 	missed  int // looks in a row that failed
@@ -181,12 +189,13 @@ func New(cfg Config) (*Fleet, error) {
 	for i, url := range cfg.URLs {
 		e := &endpoint{base: url, client: cfg.Client, header: cfg.Header}
 		e.api.Store(cfg.API)
-		f.workers = append(f.workers, &worker{end: e, held: map[int32]bool{}, leaving: map[int32]bool{}, loads: map[int32]*call{},
+		f.workers = append(f.workers, &worker{end: e, held: map[int32]bool{}, leaving: map[int32]bool{},
+			lost: map[int32]bool{}, outside: map[int32]int{}, warned: map[string]bool{}, loads: map[int32]*call{},
 			acct: &account{requests: map[int64]*Request{}, ranks: map[int]int{}}})
 		v := &f.view.Workers[i]
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]
-			v.MaxRunning, v.Slots, v.KVCapacity = l.MaxRunning, l.Slots, l.KVCapacity
+			v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
 		}
 		v.Adapters = make([]router.AdapterState, len(cfg.Adapters))
 		f.resetTiers(i)
@@ -237,14 +246,18 @@ func (f *Fleet) Stats() Stats {
 	return f.stats
 }
 
-// WorkerState is one worker for people and metrics.
+// WorkerState is one worker for people and metrics: what it told of itself, with
+// the limits that count for the fleet, and how it is.
 type WorkerState struct {
-	URL             string   `json:"url"`
-	API             API      `json:"api"`
-	Up              bool     `json:"up"`
-	Draining        bool     `json:"draining"`
-	Running, Queued int      `json:"-"`
-	Adapters        []string `json:"adapters"`
+	URL string `json:"url"`
+	Info
+	Up       bool     `json:"up"`
+	Draining bool     `json:"draining"`
+	Running  int      `json:"running"`
+	Queued   int      `json:"queued"`
+	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
+	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
+	Adapters []string `json:"adapters"`
 }
 
 // Workers tells how the workers are.
@@ -254,7 +267,9 @@ func (f *Fleet) Workers() []WorkerState {
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
 		v := &f.view.Workers[i]
-		list[i] = WorkerState{URL: f.cfg.URLs[i], API: k.end.kind(), Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued, Adapters: []string{}}
+		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
+			Deferred: k.said.Deferred, KVUsed: k.acct.kv.Load(), Adapters: []string{}}
+		list[i].API, list[i].Limits = k.end.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
 		for a := range f.cfg.Adapters {
 			if k.held[int32(a)] {
 				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)

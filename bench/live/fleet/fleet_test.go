@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -56,22 +59,53 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-func TestSumMetric(t *testing.T) {
-	text := "# HELP a_b x\na_b{engine=\"0\",m=\"}\"} 3 1700000000\na_b{engine=\"1\"} 4.0\na_bc 100\na_b_total 50\nother{a_b=\"1\"} 7\n"
-	if got := sumMetric([]byte(text), "a_b"); got != 7 {
-		t.Errorf("sum %v, expected 7", got)
+// What vLLM's metrics tell: the newest series of the adapters in use, limits of
+// all engines, and whether there is LoRA at all before its first request.
+func TestReadVLLM(t *testing.T) {
+	const cache = `vllm:cache_config_info{block_size="16",engine="%d",num_gpu_blocks="%d"} 1.0
+`
+	text := fmt.Sprintf(`# HELP vllm:num_requests_running x
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",m="}"} 3
+vllm:num_requests_running{engine="1"} 4.0
+vllm:num_requests_waiting{engine="0"} 2 1700000000
+vllm:num_requests_waiting_total 50
+vllm:num_requests_waiting_by_reason{reason="capacity"} 1
+vllm:num_requests_waiting_by_reason{reason="deferred"} 1
+# TYPE vllm:lora_requests_info gauge
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters=""} 1.5e9
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="c",waiting_lora_adapters="d"} 1.6e9
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="",waiting_lora_adapters=""} 1.4e9
+`+cache+cache, 0, 100, 1, 50)
+	got, err := readVLLM([]byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := sumMetric([]byte("a_b 2\na_b NaN\na_b -1\na_b\n"), "a_b"); got != 2 {
-		t.Errorf("sum %v, expected 2", got)
+	names := slices.Sorted(maps.Keys(got.Busy))
+	got.Busy = nil
+	if want := (load{Running: 7, Queued: 2, Deferred: 1, KVUsed: -1, At: 1.6e9, Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) || !slices.Equal(names, []string{"c", "d"}) {
+		t.Errorf("%+v with %q, expected %+v with c and d", got, names, want)
+	}
+	for text, lora := range map[string]bool{"# TYPE vllm:lora_requests_info gauge\n": true, "vllm:num_requests_running 1\n": false} {
+		if l, err := readVLLM([]byte(text)); err != nil || (l.Busy != nil) != lora {
+			t.Errorf("%q: %+v, %v", text, l, err)
+		}
+	}
+	if l, err := readVLLM([]byte("vllm:num_requests_running 2\nvllm:num_requests_running{a=\"1\"} NaN\n")); err != nil || l.Running != 2 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := readVLLM([]byte("<html>")); err == nil {
+		t.Error("a page of HTML was read as metrics")
 	}
 }
 
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"error":{"message":"a"}}`))
-	f.Add([]byte("vllm:x{a=\"b\"} 1 2\nvllm:x 3\n"))
+	f.Add([]byte("vllm:num_requests_running{a=\"b\"} 1 2\nvllm:lora_requests_info{max_lora=\"x\"} 3\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if ErrorText(data); sumMetric(data, "vllm:x") < 0 {
-			t.Fatal("a negative sum of what is not negative")
+		ErrorText(data)
+		if l, err := readVLLM(data); err == nil && (l.Running < 0 || l.KVCapacity < 0) {
+			t.Fatalf("%+v of what is not negative", l)
 		}
 	})
 }
@@ -87,6 +121,9 @@ func answers(t *testing.T, paths map[string]string) (*endpoint, *sync.Map) {
 			http.NotFound(rw, r)
 			return
 		}
+		if body == "405" {
+			rw.WriteHeader(http.StatusMethodNotAllowed)
+		}
 		rw.Write([]byte(body))
 	}))
 	t.Cleanup(srv.Close)
@@ -97,37 +134,53 @@ func answers(t *testing.T, paths map[string]string) (*endpoint, *sync.Map) {
 	return e, &calls
 }
 
-// Servers of several ages: which names they know.
+// Servers of several ages: which names they know, and what they tell.
 func TestDiscover(t *testing.T) {
-	const sglang = `{"model_path":"m","max_running_requests":7,"max_loras_per_batch":3,"max_loaded_loras":null,"max_total_num_tokens":99}`
+	const old = `{"model_path":"m","max_running_requests":7,"max_loras_per_batch":3,"max_loaded_loras":null,"max_total_num_tokens":99}`
+	const sglang = `{"version":"0.5.23","model_path":"p","served_model_name":"m","enable_lora":true,"dp_size":1,"max_running_requests":7,
+		"max_loras_per_batch":3,"max_loaded_loras":8,"max_lora_rank":16,"max_total_num_tokens":99,"context_length":2048}`
 	const models = `{"data":[{"id":"m","parent":null,"max_model_len":8},{"id":"a","parent":"m"}]}`
+	const series = "vllm:num_requests_running 4\nvllm:num_requests_waiting{a=\"b\"} 6\n"
+	said := Limits{MaxRunning: 7, Slots: 3, KVCapacity: 99}
+	full := Limits{7, 3, 99, 8}
 	for _, c := range []struct {
 		name  string
 		paths map[string]string
-		api   API
 		load  load
-		model string
+		info  Info
 	}{
-		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,"num_used_tokens":5},{"num_running_reqs":1}]}`},
-			SGLang, load{3, 1, 5}, "m"},
-		{"sglang, older", map[string]string{"/get_server_info": sglang, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2,"num_tokens":9}]`},
-			SGLang, load{3, 2, 9}, "m"},
-		{"vllm", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": "vllm:num_requests_running 4\nvllm:num_requests_waiting{a=\"b\"} 6\n"},
-			VLLM, load{4, 6, -1}, "m"},
-		{"a gateway", map[string]string{"/server_info": sglang, "/v1/models": models, "/health": ""}, SGLang, load{0, 0, -1}, "m"},
+		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,"num_used_tokens":5,
+			"max_total_num_tokens":60,"max_running_requests":9,"lora":{"slots_total":4}},{"num_running_reqs":1,"max_total_num_tokens":40}]}`},
+			load{Running: 3, Queued: 1, KVUsed: 5, Limits: Limits{MaxRunning: 9, Slots: 4, KVCapacity: 100}},
+			Info{SGLang, "0.5.23", "m", On, On, full, 16, 2048}},
+		{"sglang, replicas", map[string]string{"/server_info": strings.Replace(sglang, `"dp_size":1`, `"dp_size":2`, 1), "/v1/loads": `{}`},
+			load{}, Info{SGLang, "0.5.23", "m", On, Off, full, 16, 2048}},
+		{"sglang without LoRA", map[string]string{"/server_info": strings.Replace(sglang, `"enable_lora":true`, `"enable_lora":false`, 1), "/v1/loads": `{}`},
+			load{}, Info{SGLang, "0.5.23", "m", Off, Off, Limits{7, 0, 99, 8}, 16, 2048}},
+		{"sglang, older", map[string]string{"/get_server_info": old, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2,"num_tokens":9}]`},
+			load{Running: 3, Queued: 2, KVUsed: 9}, Info{API: SGLang, Model: "m", Limits: said}},
+		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
+			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
+			load{Running: 4, Queued: 6, KVUsed: -1, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
+			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4}, ContextLength: 8}},
+		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
+			load{Running: 4, Queued: 6, KVUsed: -1, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
+		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405", "/metrics": series},
+			load{Running: 4, Queued: 6, KVUsed: -1}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
+		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{KVUsed: -1}, Info{API: SGLang, Model: "m", Limits: said}},
 	} {
 		e, calls := answers(t, c.paths)
 		in, err := e.discover(context.Background())
-		if err != nil || e.kind() != c.api || in.Model != c.model {
-			t.Errorf("%s: %v, %s, %+v", c.name, err, e.kind(), in)
+		if err != nil || in != c.info || e.kind() != in.API {
+			t.Errorf("%s: %v, %+v, expected %+v", c.name, err, in, c.info)
 			continue
 		}
 		for range 2 {
-			if l, err := e.loads(context.Background()); err != nil || l != c.load {
+			if l, err := e.loads(context.Background()); err != nil || !reflect.DeepEqual(l, c.load) {
 				t.Errorf("%s: load %+v, %v; expected %+v", c.name, l, err, c.load)
 			}
 		}
-		if n, ok := calls.Load("/v1/loads"); ok && c.name != "sglang" && *n.(*int) != 1 {
+		if n, ok := calls.Load("/v1/loads"); ok && c.paths["/v1/loads"] == "" && *n.(*int) != 1 {
 			t.Errorf("%s: the newer name was tried %d times", c.name, *n.(*int))
 		}
 	}

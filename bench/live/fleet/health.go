@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -70,15 +71,18 @@ func (f *Fleet) welcome(ctx context.Context, w int) error {
 		return err
 	}
 	f.mu.Lock()
-	k.info, k.known, k.missed = in, true, 0
+	k.known, k.missed = true, 0
 	f.setInfo(w, in)
 	k.changes++
 	f.takeIn(w, ms)
 	f.holds(w, ms)
 	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
+	if in.RunTime == Off {
+		missing = nil
+	}
 	f.mu.Unlock()
 	for _, a := range missing {
-		if err := f.Ensure(ctx, w, a); err != nil {
+		if err := f.ensure(ctx, w, a, 0); err != nil {
 			if !placed {
 				break // as many as fit; the others when they are needed
 			}
@@ -91,18 +95,31 @@ func (f *Fleet) welcome(ctx context.Context, w int) error {
 	return nil
 }
 
-func (f *Fleet) setInfo(w int, in info) {
-	v := &f.view.Workers[w]
-	if in.MaxRunning > 0 {
-		v.MaxRunning = in.MaxRunning
+// setInfo enters what a worker tells of itself; called with mu held.
+func (f *Fleet) setInfo(w int, in Info) {
+	k := f.workers[w]
+	k.info = in
+	f.tell(w, in.Limits)
+}
+
+// tell enters the limits that a worker tells, where nobody has stated others; a
+// contradiction is logged once. Called with mu held.
+func (f *Fleet) tell(w int, l Limits) {
+	k, v := f.workers[w], &f.view.Workers[w]
+	enter := func(what string, told, stated int64, set func(n int64)) {
+		if told > 0 && stated > 0 && told != stated && !k.warned[what] {
+			k.warned[what] = true
+			f.cfg.Log("worker %d (%s) has %d %s; %d are stated, and count", w, f.cfg.URLs[w], told, what, stated)
+		}
+		if n := cmp.Or(stated, told); n > 0 {
+			set(n)
+		}
 	}
-	if in.Slots > 0 {
-		v.Slots = in.Slots
-	}
-	if in.KVCapacity > 0 {
-		v.KVCapacity = in.KVCapacity
-	}
-	v.HostSlots = in.MaxLoaded
+	s := &f.cfg.Stated
+	enter("running requests at most", int64(l.MaxRunning), int64(s.MaxRunning), func(n int64) { v.MaxRunning = int(n) })
+	enter("adapter slots", int64(l.Slots), int64(s.Slots), func(n int64) { v.Slots = int(n) })
+	enter("adapters at most", int64(l.MaxLoaded), int64(s.MaxLoaded), func(n int64) { v.HostSlots = int(n) })
+	enter("KV tokens", l.KVCapacity, s.KVCapacity, func(n int64) { v.KVCapacity = n })
 }
 
 // missing lists the adapters that a worker is to start with and does not hold.
@@ -117,7 +134,7 @@ func (f *Fleet) missing(w int) []int32 {
 		return list
 	}
 	room := len(f.cfg.Adapters)
-	if n := f.workers[w].info.MaxLoaded; n > 0 {
+	if n := f.view.Workers[w].HostSlots; n > 0 {
 		room = n - len(f.workers[w].held)
 	}
 	for a := range int32(len(f.cfg.Adapters)) {
@@ -188,13 +205,14 @@ func (f *Fleet) look(ctx context.Context, w int) {
 	}
 	f.mu.Lock()
 	if err == nil {
-		k.missed = 0
+		k.missed, k.said = 0, l
+		f.tell(w, l.Limits)
 		f.foreign(w, l, max(own, len(k.acct.requests)))
 	} else if k.missed++; k.missed >= misses || !errors.Is(err, context.DeadlineExceeded) {
 		f.down(w, err)
 	}
 	f.mu.Unlock()
-	if err == nil && f.cfg.Extend != nil {
+	if err == nil {
 		f.relist(look, w)
 	}
 }
@@ -221,6 +239,7 @@ func (f *Fleet) down(w int, err error) {
 	k.known = false
 	f.stats.Downs++
 	f.foreign(w, load{}, 0)
+	k.said = load{}
 	clear(k.held)
 	k.changes++
 	clear(k.leaving)

@@ -165,7 +165,7 @@ func (f *Fleet) Left(r *Request) {
 		if st.Running == 0 {
 			f.slots(r.worker)
 		}
-		if st.Running+st.Queued == 0 {
+		if f.postedOf(r.worker, r.Adapter) <= 0 {
 			f.workers[r.worker].drained.notify()
 		}
 	}
@@ -279,6 +279,7 @@ func (f *Fleet) Forget(w int, a int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.workers[w].held, a)
+	f.workers[w].lost[a] = true
 	f.workers[w].changes++
 	f.view.Workers[w].Adapters[a].Tier = router.Disk
 	f.slots(w)
