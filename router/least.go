@@ -12,6 +12,7 @@ type least struct {
 	tokens bool       // count tokens instead of requests
 	queued int        // weight of a waiting request; a running one weighs 1
 	rng    *rand.Rand // picks among equals; nil: the first
+	equals []int32    // scratch
 }
 
 // leastLoaded counts requests, wherever they are on the worker.
@@ -50,34 +51,26 @@ func (p *least) cost(w *Worker) int64 {
 }
 
 func (p *least) Route(_ Request, v *View) int {
-	best, first, equal := int64(math.MaxInt64), None, 0
+	best := int64(math.MaxInt64)
+	p.equals = p.equals[:0]
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		c := p.cost(w)
 		if c > best || !w.Usable() {
 			continue
 		}
-		if c == best && first != None {
-			equal++
-			continue
+		if c < best {
+			best, p.equals = c, p.equals[:0]
 		}
-		best, first, equal = c, i, 1
+		p.equals = append(p.equals, int32(i))
 	}
-	if equal <= 1 || p.rng == nil {
-		return first
+	switch {
+	case len(p.equals) == 0:
+		return None
+	case len(p.equals) == 1 || p.rng == nil:
+		return int(p.equals[0])
 	}
-	// The draw waits until the number of equals is known: one per request.
-	k := p.rng.IntN(equal)
-	for i := first; ; i++ {
-		w := &v.Workers[i]
-		if p.cost(w) != best || !w.Usable() {
-			continue
-		}
-		if k == 0 {
-			return i
-		}
-		k--
-	}
+	return int(p.equals[p.rng.IntN(len(p.equals))])
 }
 
 // tally finds the least cost among the workers offered to it.

@@ -101,18 +101,21 @@ func (w *Worker) Usable() bool { return w.Up && !w.Draining }
 // Count changes the number of running and of waiting requests of an adapter.
 func (w *Worker) Count(adapter, running, queued int32) {
 	st := &w.Adapters[adapter]
-	change := func(n *int32, by int32, adapters *int) {
-		was := *n > 0
-		*n += by
-		switch is := *n > 0; {
-		case is && !was:
-			*adapters++
-		case was && !is:
-			*adapters--
-		}
+	w.ActiveLoras += began(st.Running, running)
+	w.WaitingLoras += began(st.Queued, queued)
+	st.Running += running
+	st.Queued += queued
+}
+
+// began is 1 if a count that changes by by leaves 0, -1 if it comes back to 0.
+func began(n, by int32) int {
+	switch {
+	case by > 0 && n == 0:
+		return 1
+	case by < 0 && n+by == 0:
+		return -1
 	}
-	change(&st.Running, running, &w.ActiveLoras)
-	change(&st.Queued, queued, &w.WaitingLoras)
+	return 0
 }
 
 // adapter returns what the worker knows of an adapter.

@@ -7,7 +7,6 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/sim/profile"
 )
 
 // adapterTable is what a worker knows of adapters. Its rows are the workload's
@@ -111,19 +110,14 @@ func (w *worker) pick() int32 {
 	if w.exec != nil && w.exec.row != unmerged {
 		return w.pickMerged()
 	}
-	if w.eng.HeadOfLine == profile.HeadOfLineBlock {
+	if w.rules.blocks {
 		return w.pickBlocked()
 	}
-	if row := w.s.reqs[w.queue.head].adapter; w.adapterReady(row) && w.adapters.rows[row].drainsFor < 0 {
-		return w.queue.head
-	}
 	for {
-		i := w.queue.oldest(w.s.reqs, w.candidates(), func(row int32) int32 {
-			if !w.eligible(row) {
-				return -1
-			}
-			return w.firstOf(row)
-		})
+		i := w.queue.head
+		if w.pickable(w.s.reqs[i].adapter) != i {
+			i = w.queue.oldest(w.s.reqs, w.candidates(), w.pickable)
+		}
 		if i < 0 {
 			return -1
 		}
@@ -154,7 +148,7 @@ func (w *worker) pickBlocked() int32 {
 	case w.adapterReady(row):
 		return head
 	case w.adapters.rows[row].loading:
-		if w.eng.AdapterLoading == profile.LoadBlocking {
+		if w.rules.blocking {
 			return head
 		}
 		return -1
@@ -168,14 +162,26 @@ func (w *worker) pickBlocked() int32 {
 	return head
 }
 
+// pickable is the first waiting request of a row that may be picked, -1 if there
+// is none.
+func (w *worker) pickable(row int32) int32 {
+	if !w.eligible(row) {
+		return -1
+	}
+	return w.firstOf(row)
+}
+
 // eligible says whether requests of a row may be picked, a load permitting.
 func (w *worker) eligible(row int32) bool {
 	r := &w.adapters.rows[row]
+	if r.active > 0 && !r.loading {
+		return true
+	}
 	if !w.inHost(row) {
 		return false
 	}
 	if r.loading {
-		return w.eng.AdapterLoading == profile.LoadBlocking
+		return w.rules.blocking
 	}
 	return w.adapterReady(row) || !r.slot && w.slotObtainable(row)
 }
@@ -194,7 +200,7 @@ func (w *worker) candidates() []int32 {
 // mustWait says whether requests of a row wait for its load while others run
 // (lora/lora_overlap_loader.py in sglang).
 func (w *worker) mustWait(row int32) bool {
-	return w.eng.AdapterLoading == profile.LoadOverlapped && w.isLoRA(row) && !w.adapters.rows[row].slot
+	return !w.rules.blocking && w.isLoRA(row) && !w.adapters.rows[row].slot
 }
 
 // slotObtainable says whether an idle row can run beside those that are
@@ -249,7 +255,7 @@ func (w *worker) victim(batch int64) int {
 			continue
 		}
 		key := t.lastUse(r)
-		if w.eng.AdapterEviction == profile.EvictFIFO {
+		if w.rules.fifo {
 			key = r.loaded
 		}
 		switch {
@@ -271,7 +277,7 @@ func (w *worker) victim(batch int64) int {
 // displaces says whether a prefill step may take the slots of running
 // requests: where loads wait for the step, sglang looks at its batch alone.
 func (w *worker) displaces() bool {
-	return !w.vllm && w.exec == nil && w.eng.AdapterLoading == profile.LoadBlocking
+	return !w.vllm && w.exec == nil && w.rules.blocking
 }
 
 // placeAdapters gives the adapters of the prefill step that was just formed
@@ -319,26 +325,25 @@ func (w *worker) runningInBatch() {
 	}
 }
 
-// inBatch enters a row into the batch that is to be placed, marked by the clock.
+// inBatch enters a row into the batch that is to be placed: its rows are marked
+// by the clock, t.batch has those without a slot.
 func (t *adapterTable) inBatch(row int32) {
 	if r := &t.rows[row]; r.used != t.clock {
 		r.used = t.clock
-		t.batch = append(t.batch, row)
+		if !r.slot {
+			t.batch = append(t.batch, row)
+		}
 	}
 }
 
-// place gives slots to the rows of the batch that have none: the base model
+// place gives slots to the rows of t.batch: the base model
 // first, then by row, where sglang goes by the adapters' random ids.
 func (w *worker) place() (load tick.Ticks) {
 	t := &w.adapters
 	batch := t.clock
 	slices.SortFunc(t.batch, func(a, b int32) int { return cmp.Compare((a+1)%int32(len(t.rows)), (b+1)%int32(len(t.rows))) })
 	for _, row := range t.batch {
-		r := &t.rows[row]
-		if r.slot {
-			continue
-		}
-		if w.isLoRA(row) && !r.paid {
+		if r := &t.rows[row]; w.isLoRA(row) && !r.paid {
 			d := w.loadTime(row)
 			w.countLoad(d)
 			load += d

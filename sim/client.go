@@ -30,11 +30,12 @@ func (s *sim) sendHead() {
 	s.inFlight++
 	i := s.alloc()
 	r := &s.reqs[i]
-	*r = request{
-		id: h.ID, arrival: h.Arrival, arrived: s.headT, sent: s.now, first: tick.Never,
-		prompt: h.Prompt, output: h.Output, maxNew: h.Budget(), asked: h.Budget(), adapter: h.Adapter,
-		workerFirst: -1, worker: -1, started: tick.Never,
-	}
+	*r = request{} // and field by field: a literal is built beside it and copied
+	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
+	r.first, r.started = tick.Never, tick.Never
+	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
+	r.asked = r.maxNew
+	r.workerFirst, r.worker = -1, -1
 	if s.plan.byID != nil {
 		s.plan.byID[r.id] = i
 	}
@@ -85,13 +86,12 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 		status, reason, at = record.Unfinished, unfinishedReason, s.window
 	}
 	rec := &s.rec
-	*rec = record.Request{
-		ID: r.id, Adapter: r.adapter,
-		Arrival: r.arrival, Sent: s.seconds(r, r.sent), FirstToken: math.NaN(), Finish: s.seconds(r, at),
-		Prompt: r.prompt, Requested: r.asked,
-		WorkerFirst: r.workerFirst, WorkerLast: r.worker, Migrations: r.migrations,
-		ColdLoad: r.cold.Seconds(), Status: status, Error: reason, Streamed: record.StreamingIf(!s.cfg.NoStream),
-	}
+	*rec = record.Request{} // and field by field, as in sendHead
+	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, r.adapter, r.prompt, r.asked
+	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, s.seconds(r, r.sent), math.NaN(), s.seconds(r, at)
+	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
+	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
+	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if int(r.adapter) == len(s.adapters) {
 		rec.Adapter = trace.BaseModel
 	} else if r.adapter >= 0 {

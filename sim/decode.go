@@ -5,6 +5,7 @@ import (
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/sim/profile"
 )
 
 // join takes a request whose prompt is prefilled into the running batch. Its
@@ -79,7 +80,7 @@ func (w *worker) beginDecode() {
 	w.stats.Stalled += load
 	w.run = record.Steps{
 		Start: w.s.now + load,
-		First: w.costs.Step(w.decodeWork()),
+		First: w.stepTime(&profile.StepWork{}, true),
 		Incr:  w.costs.PerKVToken * tick.Ticks(b),
 		Count: k,
 		Batch: b,

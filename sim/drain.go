@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"lorasim/internal/tick"
-	"lorasim/sim/profile"
 )
 
 // The drainer keeps requests that are passed over for want of a slot from
@@ -19,7 +18,7 @@ import (
 const drainTolerance = 1.2
 
 func (w *worker) drainerOn() bool {
-	return w.eng.LoraDrainWait > 0 && w.eng.HeadOfLine == profile.HeadOfLineSkip
+	return w.eng.LoraDrainWait > 0 && !w.rules.blocks
 }
 
 // starvesAt is when the drainer has to look at the queue next: when the oldest

@@ -23,7 +23,12 @@ func (p *pages) init(tokens, size int64) {
 // freeTokens is the room left, in tokens.
 func (p *pages) freeTokens() int64 { return (p.capacity - p.used) * p.size }
 
-func (p *pages) pagesOf(tokens int64) int64 { return (tokens + p.size - 1) / p.size }
+func (p *pages) pagesOf(tokens int64) int64 {
+	if p.size == 1 {
+		return tokens // the usual size; a division less
+	}
+	return (tokens + p.size - 1) / p.size
+}
 
 // pagesFor is the number of pages that a request of n tokens takes to grow by d.
 func (p *pages) pagesFor(n, d int64) int64 { return p.pagesOf(n+d) - p.pagesOf(n) }
@@ -41,6 +46,9 @@ func (p *pages) release(n int64) {
 }
 
 func (p *pages) place(n, steps int64) int64 {
+	if p.size == 1 {
+		return 0
+	}
 	m := (n - steps) % p.size
 	if m < 0 {
 		m += p.size

@@ -4,7 +4,6 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/sim/profile"
 )
 
 // ticket is a load beside the steps.
@@ -152,7 +151,7 @@ func (w *worker) endLoad() {
 	}
 	switch {
 	case w.queue.n == 0:
-	case w.vllm || w.eng.HeadOfLine == profile.HeadOfLineBlock:
+	case w.vllm || w.rules.blocks:
 		w.roomMade()
 	default:
 		w.wake()

@@ -42,8 +42,8 @@ func (w *worker) initExecution() {
 		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
 	if !w.exec.only {
 		seats := int64(w.eng.MaxRunningRequests)
-		w.exec.dlora = newCredits(n, int(seats), l.CreditScale, w.costs.Step(profile.StepWork{Batch: seats}),
-			w.costs.Step(profile.StepWork{Batch: seats, LoRAs: seats}), w.costs.Switch)
+		w.exec.dlora = newCredits(n, int(seats), l.CreditScale, w.costs.Step(&profile.StepWork{Batch: seats}),
+			w.costs.Step(&profile.StepWork{Batch: seats, LoRAs: seats}), w.costs.Switch)
 	}
 }
 

@@ -195,8 +195,8 @@ func (w *refWorker) initModes() {
 		w.credit, w.passed = make([]int64, len(w.ad)), make([]int64, len(w.ad))
 		if !w.only {
 			n, seats, scale := int64(len(w.ad)), int64(w.e.MaxRunningRequests), l.CreditScale
-			merge := w.costs.Step(profile.StepWork{Batch: seats}).Seconds()
-			unmerge := w.costs.Step(profile.StepWork{Batch: seats, LoRAs: seats}).Seconds()
+			merge := w.costs.Step(&profile.StepWork{Batch: seats}).Seconds()
+			unmerge := w.costs.Step(&profile.StepWork{Batch: seats, LoRAs: seats}).Seconds()
 			w.dlora = &refCredits{B: int(seats), right: scale * n << 20, left: scale*n<<20 - scale<<20/2, cost: 1 << 20 / seats,
 				batchCost: 2 * int64(math.Round(1<<19/(float64(merge/unmerge)*float64(seats)))),
 				mergeTime: merge, unmergeTime: unmerge, swtch: w.costs.Switch.Seconds(), mergeLeft: merge / unmerge, mergeRight: 1, maxModel: -1}

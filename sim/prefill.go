@@ -56,7 +56,8 @@ func (w *worker) openAdmission(room *admission) {
 func (w *worker) beginPrefill() bool {
 	var room admission
 	w.openAdmission(&room)
-	work := profile.PrefillWork{FirstWave: w.steps == 0}
+	var work profile.StepWork
+	work.FirstWave = w.steps == 0
 	w.filling = w.filling[:0]
 	var load tick.Ticks
 
@@ -100,12 +101,12 @@ func (w *worker) beginPrefill() bool {
 	w.firstOfAll = len(w.batch) == 0
 	w.noteStep()
 	if w.mixes() {
-		takes := load + w.costs.Step(w.mixedWork(work))
+		takes := load + w.stepTime(&work, true)
 		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
 		w.schedule(mixed, w.s.now+takes)
 		return true
 	}
-	w.schedule(prefill, w.s.now+load+w.costs.Step(w.prefillWork(work)))
+	w.schedule(prefill, w.s.now+load+w.stepTime(&work, false))
 	return true
 }
 
@@ -130,7 +131,7 @@ func (w *worker) reserve(r *request, k int64) int64 {
 // admit adds a waiting request, or its first chunk, to the prefill step
 // (PrefillAdder.add_one_req). It returns the time the step has to wait for the
 // request's adapter, and false if the request did not fit.
-func (w *worker) admit(i int32, room *admission, work *profile.PrefillWork) (load tick.Ticks, ok bool) {
+func (w *worker) admit(i int32, room *admission, work *profile.StepWork) (load tick.Ticks, ok bool) {
 	r := &w.s.reqs[i]
 	if r.carried > 0 {
 		return w.admitCarried(i, w.reserve(r, 0), room)
@@ -233,7 +234,7 @@ func (w *worker) admitCarried(i int32, reserve int64, room *admission) (load tic
 
 // continueChunked adds the next chunk of the request whose prompt is partly
 // prefilled (PrefillAdder.add_chunked_req).
-func (w *worker) continueChunked(room *admission, work *profile.PrefillWork) {
+func (w *worker) continueChunked(room *admission, work *profile.StepWork) {
 	i := w.chunked
 	r := &w.s.reqs[i]
 	limit := min(room.chunk, int64(room.total))
@@ -257,7 +258,7 @@ func (w *worker) continueChunked(room *admission, work *profile.PrefillWork) {
 // fill counts n prompt tokens of request i into the prefill step
 // (PrefillAdder._update_prefill_budget): every request is charged whole pages,
 // and one more.
-func (w *worker) fill(i int32, n, reserve int64, room *admission, work *profile.PrefillWork) {
+func (w *worker) fill(i int32, n, reserve int64, room *admission, work *profile.StepWork) {
 	r := &w.s.reqs[i]
 	w.kv.grow(int64(r.prefilled), n)
 	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))

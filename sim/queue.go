@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 // queue is the waiting queue of a worker: requests in the order they came, and
 // for each adapter its own requests in that order. All operations take
 // constant time. Links live in the requests themselves.
@@ -13,6 +15,7 @@ type queue struct {
 }
 
 type adapterQueue struct {
+	seq        int64 // of head; here so that oldest need not look at requests
 	head, tail int32
 	at         int32 // index in queue.waiting, -1: no requests
 }
@@ -21,7 +24,7 @@ func (q *queue) init(rows int) {
 	q.head, q.tail = -1, -1
 	q.byAdapter = make([]adapterQueue, rows)
 	for i := range q.byAdapter {
-		q.byAdapter[i] = adapterQueue{-1, -1, -1}
+		q.byAdapter[i] = adapterQueue{head: -1, tail: -1, at: -1}
 	}
 }
 
@@ -44,7 +47,7 @@ func (q *queue) push(reqs []request, i int32) {
 	if a.tail >= 0 {
 		reqs[a.tail].anext = i
 	} else {
-		a.head = i
+		a.head, a.seq = i, r.seq
 		a.at = int32(len(q.waiting))
 		q.waiting = append(q.waiting, r.adapter)
 	}
@@ -74,7 +77,7 @@ func (q *queue) pushFront(reqs []request, i int32) {
 		a.at = int32(len(q.waiting))
 		q.waiting = append(q.waiting, r.adapter)
 	}
-	a.head = i
+	a.head, a.seq = i, r.seq
 }
 
 // remove takes request i out.
@@ -103,7 +106,9 @@ func (q *queue) remove(reqs []request, i int32) {
 	} else {
 		a.tail = r.aprev
 	}
-	if a.head < 0 {
+	if a.head >= 0 {
+		a.seq = reqs[a.head].seq
+	} else {
 		last := q.waiting[len(q.waiting)-1]
 		q.waiting[a.at] = last
 		q.byAdapter[last].at = a.at
@@ -115,14 +120,16 @@ func (q *queue) remove(reqs []request, i int32) {
 // oldest returns the request that came first of those that first gives for the
 // given adapters, as far as they have waiting requests; -1 if there is none.
 func (q *queue) oldest(reqs []request, among []int32, first func(adapter int32) int32) int32 {
-	best := int32(-1)
-	for _, a := range among {
-		head := q.byAdapter[a].head
-		if head < 0 || best >= 0 && reqs[head].seq > reqs[best].seq {
+	best, least := int32(-1), int64(math.MaxInt64)
+	for _, k := range among {
+		a := &q.byAdapter[k]
+		if a.head < 0 || a.seq > least {
 			continue
 		}
-		if h := first(a); h >= 0 && (best < 0 || reqs[h].seq < reqs[best].seq) {
-			best = h
+		if h := first(k); h == a.head {
+			best, least = h, a.seq
+		} else if h >= 0 && reqs[h].seq < least {
+			best, least = h, reqs[h].seq
 		}
 	}
 	return best

@@ -579,8 +579,8 @@ func (s *reference) formPrefill(w *refWorker) bool {
 
 // work is what a step computes that gives the running requests a token each and
 // takes prompt tokens of the filling ones.
-func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile.PrefillWork) profile.StepWork {
-	k := profile.StepWork{PrefillWork: p, Batch: int64(len(running)), Waiting: int64(len(w.waiting))}
+func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile.PrefillWork) *profile.StepWork {
+	k := &profile.StepWork{PrefillWork: p, Batch: int64(len(running)), Waiting: int64(len(w.waiting))}
 	met := map[int32]bool{}
 	for _, r := range running {
 		k.KV += r.kv

@@ -27,7 +27,7 @@ import (
 
 // vllmStep is a step while it is formed.
 type vllmStep struct {
-	work      profile.PrefillWork
+	work      profile.StepWork
 	budget    int64      // tokens left of max_num_batched_tokens
 	chunk     int64      // most tokens of one prompt
 	load      tick.Ticks // time the step waits for adapters
@@ -36,7 +36,7 @@ type vllmStep struct {
 
 // initVLLM prepares a worker under this scheduler.
 func (w *worker) initVLLM() {
-	w.eng.HeadOfLine, w.eng.LoraDrainWait = profile.HeadOfLineSkip, 0
+	w.rules.blocks, w.eng.LoraDrainWait = false, 0
 	w.eng.MaxLorasPerBatch++ // one for the base model, which keeps it
 	w.v.Slots = w.eng.MaxLorasPerBatch
 	w.takeSlot(int32(len(w.s.adapters)), -1)
@@ -73,7 +73,7 @@ func (w *worker) beginVLLM() {
 
 func (w *worker) newVLLMStep() vllmStep {
 	s := vllmStep{
-		work:   profile.PrefillWork{FirstWave: w.steps == 0},
+		work:   profile.StepWork{PrefillWork: profile.PrefillWork{FirstWave: w.steps == 0}},
 		budget: int64(w.eng.MaxNumBatchedTokens),
 		chunk:  int64(w.eng.LongPrefillTokenThreshold),
 	}
@@ -236,7 +236,7 @@ func (w *worker) beginMixed(s *vllmStep) {
 	if s.work.Extends && !w.extended {
 		s.work.FirstExtend, w.extended = true, true
 	}
-	takes := s.load + w.costs.Step(w.mixedWork(s.work))
+	takes := s.load + w.stepTime(&s.work, true)
 	w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
 	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
 	w.v.KVUsed = w.kv.tokens

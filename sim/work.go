@@ -3,53 +3,35 @@ package sim
 import (
 	"slices"
 
+	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
-// decodeWork is what the next decode step computes.
-func (w *worker) decodeWork() profile.StepWork {
-	k := profile.StepWork{Batch: int64(len(w.batch)), KV: w.ctx, Waiting: int64(w.queue.n)}
-	if w.exec == nil || w.exec.row == unmerged {
-		c := &w.ranks
-		k.LoRAs, k.MaxRank, k.SumRank, k.Adapters = c.loras, c.max(), c.sum, c.distinct
+// stepTime is the length of a step that computes the prompts of k, those of the
+// chunks in w.filling, and the next tokens of the batch if it decodes too.
+func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
+	k.Waiting = int64(w.queue.n)
+	if decodes {
+		k.Batch, k.KV = int64(len(w.batch)), w.ctx
 	}
-	return k
-}
-
-// prefillWork is what a step of the chunks in w.filling alone computes.
-func (w *worker) prefillWork(p profile.PrefillWork) profile.StepWork {
-	k := profile.StepWork{PrefillWork: p, Waiting: int64(w.queue.n)}
 	if w.exec != nil && w.exec.row != unmerged {
 		k.LoRATokens = 0
-		return k
+		return w.costs.Step(k)
 	}
-	if !w.costs.CountsAdapters() {
-		return k
+	c := &w.ranks
+	if decodes {
+		k.LoRAs, k.MaxRank, k.SumRank, k.Adapters = c.loras, c.max(), c.sum, c.distinct
 	}
-	w.ranks.nextStep()
-	for _, c := range w.filling {
-		if w.ranks.meet(w.s.reqs[c.req].adapter) {
-			k.Adapters++
+	if k.Tokens > 0 && w.costs.CountsAdapters() {
+		c.nextStep()
+		for _, f := range w.filling {
+			if row := w.s.reqs[f.req].adapter; (!decodes || c.rows[row].n == 0) && c.meet(row) {
+				k.Adapters++
+			}
 		}
 	}
-	return k
-}
-
-// mixedWork is what a step of the batch and the chunks in w.filling computes.
-func (w *worker) mixedWork(p profile.PrefillWork) profile.StepWork {
-	k := w.decodeWork()
-	k.PrefillWork = p
-	if !w.costs.CountsAdapters() {
-		return k
-	}
-	w.ranks.nextStep()
-	for _, c := range w.filling {
-		if row := w.s.reqs[c.req].adapter; w.ranks.rows[row].n == 0 && w.ranks.meet(row) {
-			k.Adapters++
-		}
-	}
-	return k
+	return w.costs.Step(k)
 }
 
 // queueChanged ends the run of decode steps after the step under way if the
@@ -78,6 +60,7 @@ type rankCount struct {
 type rankRow struct {
 	n     int32 // requests of the batch
 	class int32 // index into ranks
+	rank  int32 // ranks[class]
 	step  int64 // the latest in which it was met
 }
 
@@ -116,7 +99,8 @@ func (c *rankCount) init(costs *profile.Costs, adapters []trace.Adapter) {
 	slices.Sort(c.ranks)
 	c.rows = make([]rankRow, len(adapters)+1)
 	for i, a := range adapters {
-		c.rows[i].class = int32(slices.Index(c.ranks, costs.Rank(a.Rank)))
+		rank := costs.Rank(a.Rank)
+		c.rows[i].class, c.rows[i].rank = int32(slices.Index(c.ranks, rank)), int32(rank)
 	}
 	c.batch.n = make([]int32, len(c.ranks))
 	c.all.n = make([]int32, len(c.ranks))
@@ -136,7 +120,7 @@ func (c *rankCount) set(row int32, rank int) {
 			}
 		}
 	}
-	c.rows[row].class = class
+	c.rows[row].class, c.rows[row].rank = class, int32(rank)
 }
 
 // add counts d more requests of a row in the batch, 1 or -1.
@@ -145,7 +129,7 @@ func (c *rankCount) add(row, d int32) {
 	r.n += d
 	if r.class > 0 {
 		c.loras += int64(d)
-		c.sum += int64(d) * int64(c.ranks[r.class])
+		c.sum += int64(d) * int64(r.rank)
 		if r.n == 0 || d > 0 && r.n == 1 {
 			c.distinct += int64(d)
 		}

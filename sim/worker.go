@@ -29,8 +29,9 @@ type worker struct {
 	stats WorkerStats
 
 	phase phase
-	ready bool       // is to begin a step at this instant
-	vllm  bool       // runs vLLM's scheduler
+	ready bool // is to begin a step at this instant
+	vllm  bool // runs vLLM's scheduler
+	rules rules
 	exec  *execution // merged or unmerged; nil: the backend knows no such modes
 
 	// Waiting requests. retry: something changed since the queue was last
@@ -86,6 +87,25 @@ type group struct {
 	n  int64
 }
 
+// rules are what the names in a profile stand for.
+type rules struct {
+	blocks   bool // head_of_line block
+	blocking bool // adapter_loading blocking
+	fifo     bool // adapter_eviction fifo
+	reject   bool // context_overflow reject
+	ignore   bool // context_overflow ignore
+}
+
+func rulesOf(e *profile.Engine) rules {
+	return rules{
+		blocks:   e.HeadOfLine == profile.HeadOfLineBlock,
+		blocking: e.AdapterLoading == profile.LoadBlocking,
+		fifo:     e.AdapterEviction == profile.EvictFIFO,
+		reject:   e.ContextOverflow == profile.OverflowReject,
+		ignore:   e.ContextOverflow == profile.OverflowIgnore,
+	}
+}
+
 func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	p := costs.Profile()
 	kvTokens, err := p.KVTokens()
@@ -98,7 +118,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
-	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], chunked: -1, failedAt: -1, ratioFrom: e.NewTokenRatio}
+	*w = worker{s: s, id: id, costs: costs, eng: e, rules: rulesOf(&e), v: &s.view.Workers[id], chunked: -1, failedAt: -1, ratioFrom: e.NewTokenRatio}
 	w.kv.init(kvTokens, int64(e.PageSize))
 	*w.v = router.Worker{
 		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
@@ -124,7 +144,7 @@ func (w *worker) refuses(r *request) string {
 		return fmt.Sprintf("its adapter does not load: rank %d over max_lora_rank %d", w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
 	}
 	limit := w.longest()
-	if w.eng.ContextOverflow == profile.OverflowReject && int(r.prompt)+int(r.maxNew) > limit {
+	if w.rules.reject && int(r.prompt)+int(r.maxNew) > limit {
 		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
 	}
 	if int(r.prompt) >= limit {
@@ -134,7 +154,7 @@ func (w *worker) refuses(r *request) string {
 	switch {
 	case w.vllm:
 		return ""
-	case w.eng.ContextOverflow == profile.OverflowIgnore:
+	case w.rules.ignore:
 		if reserve := int64(r.prompt) + int64(min(int(r.maxNew), w.eng.ClipNewTokens)); reserve >= kv {
 			return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
 		}

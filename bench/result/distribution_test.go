@@ -148,7 +148,7 @@ func TestRunIsItsGaps(t *testing.T) {
 func binCounts(h *Histogram) (pairs []int64) {
 	for i, c := range h.counts {
 		if c != 0 {
-			pairs = append(pairs, int64(h.lo+i), c)
+			pairs = append(pairs, int64(h.lo+i), int64(c))
 		}
 	}
 	return pairs
@@ -215,5 +215,17 @@ func BenchmarkHistogramAddRun(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() { // 200 steps of 20 ms that grow by 1 us
 		h.AddRun(20*tick.Millisecond, tick.Microsecond, 200, 16)
+	}
+}
+
+// Counters are four bytes wide; what they lack is kept beside them.
+func TestHistogramManyOfOne(t *testing.T) {
+	h := NewHistogram(11)
+	h.Add(100, 3<<32)
+	h.Add(5_000_000, 7)
+	h.Add(2, 5) // moves the bins
+	h.Add(100, 1)
+	if h.Count() != 3<<32+13 || h.At(4) != 2 || h.At(5) != 100 || h.At(3<<32+5) != 100 || h.At(3<<32+6) < 4_990_000 {
+		t.Errorf("%d values: %v %v %v %v", h.Count(), h.At(4), h.At(5), h.At(3<<32+5), h.At(3<<32+6))
 	}
 }

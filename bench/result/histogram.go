@@ -1,6 +1,7 @@
 package result
 
 import (
+	"math"
 	"math/bits"
 
 	"lorasim/internal/tick"
@@ -13,11 +14,13 @@ import (
 // that of HdrHistogram (G. Tene, 2012).
 //
 // Memory follows the range of the values seen, at most (64-bits)*2^bits
-// counters. The zero Histogram is not ready for use: see NewHistogram.
+// counters of four bytes: adding a value costs what finding its counter in the
+// caches does. The zero Histogram is not ready for use: see NewHistogram.
 type Histogram struct {
 	bits   uint
-	lo     int     // bin of counts[0]
-	counts []int64 // by bin - lo
+	lo     int           // bin of counts[0]
+	counts []uint32      // by bin - lo, modulo 2^32
+	high   map[int]int64 // by bin, what counts lacks, in units of 2^32
 	n      int64
 }
 
@@ -45,8 +48,15 @@ func (h *Histogram) Add(d tick.Ticks, n int64) {
 	if uint(i) >= uint(len(h.counts)) {
 		i = h.grow(i)
 	}
-	h.counts[i] += n
 	h.n += n
+	c := uint64(h.counts[i]) + uint64(n)
+	h.counts[i] = uint32(c)
+	if c > math.MaxUint32 {
+		if h.high == nil {
+			h.high = map[int]int64{}
+		}
+		h.high[i+h.lo] += int64(c >> 32)
+	}
 }
 
 // grow makes room for bin lo+i, by at least half of what is there so that
@@ -58,17 +68,17 @@ func (h *Histogram) grow(i int) int {
 	switch {
 	case old == 0:
 		h.lo = max(i+h.lo-step/2, 0)
-		h.counts = make([]int64, step)
+		h.counts = make([]uint32, step)
 		return i - h.lo
 	case i < 0:
 		shift := min(max(-i, spare), h.lo)
-		counts := make([]int64, old+shift)
+		counts := make([]uint32, old+shift)
 		copy(counts[shift:], h.counts)
 		h.lo -= shift
 		h.counts = counts
 		return i + shift
 	default:
-		counts := make([]int64, max(i+1, old+spare))
+		counts := make([]uint32, max(i+1, old+spare))
 		copy(counts, h.counts)
 		h.counts = counts
 		return i
@@ -83,20 +93,22 @@ func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
 	if k <= 0 {
 		return
 	}
-	if last := first + step*tick.Ticks(k-1); h.bin(first) == h.bin(last) {
-		h.Add(first, k*n)
-		return
-	}
-	if k <= short {
+	last := h.bin(first + step*tick.Ticks(k-1))
+	if k <= short && h.bin(first) != last {
 		for ; k > 0; k-- {
 			h.Add(first, n)
 			first += step
 		}
 		return
 	}
-	for k > 0 {
-		low, width := h.bounds(h.bin(first))
-		m := min(int64((low+width-1-first)/step)+1, k)
+	for {
+		bin := h.bin(first)
+		if bin == last {
+			h.Add(first, k*n)
+			return
+		}
+		low, width := h.bounds(bin)
+		m := int64((low+width-1-first)/step) + 1
 		h.Add(first, m*n)
 		first += step * tick.Ticks(m)
 		k -= m
@@ -107,7 +119,8 @@ func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
 // order, as if the values of a bin lay evenly in it. It is off by less than the
 // bin's width.
 func (h *Histogram) At(r int64) float64 {
-	for i, c := range h.counts {
+	for i, low := range h.counts {
+		c := int64(low) + h.high[i+h.lo]<<32
 		if r < c {
 			low, width := h.bounds(h.lo + i)
 			return float64(low) + float64(width-1)*(float64(r)+0.5)/float64(c)

@@ -66,8 +66,8 @@ func (in *Input) Close() error {
 	return err
 }
 
-// OpenWorkload builds the request source; when ctx ends, so does its reading
-// and the source. progress, where not nil, is told the bytes read from input
+// OpenWorkload builds the request source; when ctx ends, so does the reading of
+// files. progress, where not nil, is told the bytes read from input
 // files so far and, where known, in all (else 0).
 func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
 	if err := s.Workload.check(); err != nil {
@@ -87,7 +87,6 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 		return nil, errors.Join(err, in.Close())
 	}
 	in.Source = src
-	in.Source = trace.Watch(in.Source, func(int64) error { return ctx.Err() })
 	return in, nil
 }
 

@@ -139,8 +139,9 @@ func collect(ctx context.Context, sc *scenario.Scenario) (*trace.Workload, strin
 	}
 	defer in.Close()
 	w := &trace.Workload{Adapters: in.Adapters()}
+	src := trace.Watch(in, func(int64) error { return ctx.Err() })
 	for {
-		r, err := in.Next()
+		r, err := src.Next()
 		if errors.Is(err, io.EOF) {
 			return w, in.Dataset, nil
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -86,16 +87,16 @@ func (p *progress) running(done, total int64, now float64) {
 	p.draw("simulating", done, total, detail)
 }
 
-// watch shows how much of a source has been taken.
-func (p *progress) watch(what string, src trace.Source) trace.Source {
-	if p.out == nil {
-		return src
-	}
+// watch shows how much of a source has been taken, which ends with ctx.
+func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
 	total := int64(0)
 	if sized, ok := src.(trace.Sized); ok {
 		total = sized.Len()
 	}
 	return trace.Watch(src, func(n int64) error {
+		if p.out == nil {
+			return ctx.Err()
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		done, of := n, total
@@ -103,7 +104,7 @@ func (p *progress) watch(what string, src trace.Source) trace.Source {
 			done, of = p.read, p.size
 		}
 		p.draw(what, done, of, func() string { return fmt.Sprintf("%d requests", n) })
-		return nil
+		return ctx.Err()
 	})
 }
 

@@ -70,7 +70,7 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	if err != nil {
 		return err
 	}
-	n, err := store.Write(out, p.watch("writing", in.Source), opt)
+	n, err := store.Write(out, p.watch(cmd.Context(), "writing", in.Source), opt)
 	p.done()
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 			return err
 		}
 		defer in.Close()
-		sum, err := info.Summarize(p.watch("reading", in.Source), info.Options{Top: top})
+		sum, err := info.Summarize(p.watch(cmd.Context(), "reading", in.Source), info.Options{Top: top})
 		p.done()
 		if err != nil {
 			return err
@@ -216,7 +216,7 @@ func newTracePlot() *cobra.Command {
 			return err
 		}
 		defer in.Close()
-		err = info.Plot(p.watch("reading", in.Source), out)
+		err = info.Plot(p.watch(cmd.Context(), "reading", in.Source), out)
 		p.done()
 		return err
 	}
@@ -259,7 +259,7 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 			return err
 		}
 		defer in.Close()
-		return exportTrace(cmd, p.watch("writing", in.Source), format, out, mean, sc.Seed)
+		return exportTrace(cmd, p.watch(cmd.Context(), "writing", in.Source), format, out, mean, sc.Seed)
 	}
 	return cmd
 }

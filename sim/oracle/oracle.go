@@ -88,12 +88,12 @@ func distinct(workers []*profile.Costs) []*profile.Costs {
 func aloneTime(c *profile.Costs, r Request) float64 {
 	steps := int64(max(r.Output-1, 0))
 	t := promptStep(c, int64(r.Prompt))
-	return t + float64(steps)*c.Step(profile.StepWork{Batch: 1}).Seconds() + c.PerKVToken.Seconds()*kvReads(r)
+	return t + float64(steps)*c.Step(&profile.StepWork{Batch: 1}).Seconds() + c.PerKVToken.Seconds()*kvReads(r)
 }
 
 // promptStep is the time of a step with so many prompt tokens and nothing else.
 func promptStep(c *profile.Costs, tokens int64) float64 {
-	return c.Step(profile.StepWork{PrefillWork: profile.PrefillWork{Tokens: tokens}}).Seconds()
+	return c.Step(&profile.StepWork{PrefillWork: profile.PrefillWork{Tokens: tokens}}).Seconds()
 }
 
 // kvReads is the sum over a request's decode steps of the KV tokens they read.
@@ -110,7 +110,7 @@ func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
 	tokens := max(int64(e.MaxPrefillTokens), longest)
 	steps := float64(max(r.Output-1, 0))
 	t := float64(r.Prompt) * promptStep(c, tokens) / float64(tokens)
-	return t + steps*c.Step(profile.StepWork{Batch: batch}).Seconds()/float64(batch) + c.PerKVToken.Seconds()*kvReads(r)
+	return t + steps*c.Step(&profile.StepWork{Batch: batch}).Seconds()/float64(batch) + c.PerKVToken.Seconds()*kvReads(r)
 }
 
 // drained is the earliest time at which all work can be done: what is released

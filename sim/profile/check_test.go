@@ -145,14 +145,16 @@ func TestModel(t *testing.T) {
 		t.Error("law phases has no term for adapters or waiting requests")
 	}
 	p.Engine.ChunkedPrefillSize, p.Engine.MaxPrefillTokens = 0, 1000
+	m = Model{p.Compile()}
 	near("prefill in steps of max_prefill_tokens", m.Prefill(2000), 2*(10+100))
 	p.Engine.ChunkedPrefillSize = 500
+	m = Model{p.Compile()}
 	near("prefill in chunks", m.Prefill(2000), 4*(10+50))
 
 	// prompts and running requests in one step: one base
 	var w PrefillWork
 	w.Add(100, 0, false)
-	got := m.Costs.Step(StepWork{PrefillWork: w, Batch: 4, KV: 1000, LoRAs: 2, MaxRank: 16})
+	got := m.Costs.Step(&StepWork{PrefillWork: w, Batch: 4, KV: 1000, LoRAs: 2, MaxRank: 16})
 	if want := tick.FromMilliseconds(10 + 10 + 4*0.5 + 2 + 0.05*16); got != want {
 		t.Errorf("mixed step: %v ms, expected %v", got.Milliseconds(), want.Milliseconds())
 	}

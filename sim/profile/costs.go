@@ -12,6 +12,13 @@ type Costs struct {
 	adapters *adapterCosts // nil: law phases
 
 	decodeBase, perRequest tick.Ticks
+	csgmv                  []tick.Ticks // by rank, up to maxTableRank
+	// of a prefill step, ms
+	perToken, perTokenCtx float64
+	// chunk is the longest chunk of a prompt, chunkTime what a step with one
+	// takes, s.
+	chunk     int64
+	chunkTime float64
 	// PerKVToken is the cost of one KV token in one decode step.
 	PerKVToken tick.Ticks
 	// Switch is the time to merge another adapter into the weights, or to take
@@ -39,11 +46,29 @@ func (p *Profile) Compile() *Costs {
 		FrontEnd:   tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
 		FirstUse:   tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
 	}
+	c.perToken, c.perTokenCtx = l.Prefill.PerTokenUs/1000, l.Prefill.PerTokenCtxNs/1e6
 	if l.Law == LawAdapters {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	}
+	for r := range maxTableRank + 1 {
+		c.csgmv = append(c.csgmv, c.csgmvAt(r))
+	}
+	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
+		c.chunk = int64(p.Engine.MaxPrefillTokens)
+	}
+	c.chunkTime = c.prompt(c.chunk)
 	return c
+}
+
+// maxTableRank is the largest rank whose cost is kept in a table: of vLLM's and
+// sglang's ranks the largest.
+const maxTableRank = 512
+
+// csgmvAt is what a decode step with adapters up to a rank takes more with
+// sglang's chunked kernels.
+func (c *Costs) csgmvAt(rank int) tick.Ticks {
+	return tick.FromMilliseconds(c.p.Latency.LoRA.CSGMVUs / 1000 * float64(rank))
 }
 
 // Profile returns the profile the costs were compiled from.
@@ -66,18 +91,18 @@ type StepWork struct {
 // Step is the length of a step, at least one tick. Steps that differ in KV
 // alone differ by PerKVToken for each token: what leaps over decode steps rest
 // on.
-func (c *Costs) Step(w StepWork) tick.Ticks {
+func (c *Costs) Step(w *StepWork) tick.Ticks {
 	switch {
 	case c.adapters != nil:
-		return max(c.adapters.step(&w), 1) + c.PerKVToken*tick.Ticks(w.KV)
+		return max(c.adapters.step(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Tokens == 0:
-		return c.decodeFixed(&w) + c.PerKVToken*tick.Ticks(w.KV)
+		return c.decodeFixed(w) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Batch == 0:
 		return c.prefill(&w.PrefillWork)
 	}
 	// The weights are read once for the prompts and for the running requests,
 	// which add what they add to a decode step.
-	t := c.prefill(&w.PrefillWork) + c.decodeFixed(&w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
+	t := c.prefill(&w.PrefillWork) + c.decodeFixed(w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
 }
 
@@ -95,7 +120,11 @@ func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 	if w.LoRAs > 0 {
 		switch c.p.Latency.LoRA.Backend {
 		case BackendCSGMV:
-			t += tick.FromMilliseconds(c.p.Latency.LoRA.CSGMVUs / 1000 * float64(w.MaxRank))
+			if w.MaxRank <= maxTableRank {
+				t += c.csgmv[w.MaxRank]
+			} else {
+				t += c.csgmvAt(w.MaxRank)
+			}
 		case BackendTriton:
 			t += tick.FromMilliseconds(c.p.Latency.LoRA.TritonUs / 1000 * float64(w.LoRAs) * float64(w.MaxRank))
 		case BackendDLoRA:
@@ -130,8 +159,8 @@ func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
 // prefill is the length of a prefill step.
 func (c *Costs) prefill(w *PrefillWork) tick.Ticks {
 	l := &c.p.Latency
-	ms := l.Prefill.BaseMs + l.Prefill.PerTokenUs/1000*float64(w.Tokens)
-	ms += float64(l.Prefill.PerTokenCtxNs / 1e6 * w.TokenCtx)
+	ms := l.Prefill.BaseMs + c.perToken*float64(w.Tokens)
+	ms += float64(c.perTokenCtx * w.TokenCtx)
 	if w.FirstWave && l.Prefill.FirstWaveFactor > 0 {
 		ms *= l.Prefill.FirstWaveFactor
 	}
@@ -194,7 +223,7 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	if maxRank <= 0 {
 		loras = 0
 	}
-	return m.Costs.Step(StepWork{
+	return m.Costs.Step(&StepWork{
 		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank, SumRank: loras * int64(maxRank),
 		Adapters: min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch)),
 	}).Seconds()
@@ -202,19 +231,21 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 
 // Prefill implements router.CostModel: full chunks, then the rest.
 func (m Model) Prefill(tokens int64) float64 {
-	chunk := int64(m.Costs.p.Engine.ChunkedPrefillSize)
-	if chunk <= 0 {
-		chunk = int64(m.Costs.p.Engine.MaxPrefillTokens)
+	c := m.Costs
+	if tokens < c.chunk {
+		return c.prompt(tokens)
 	}
-	step := func(n int64) float64 {
-		if n == 0 {
-			return 0
-		}
-		w := StepWork{Adapters: 1}
-		w.Add(n, 0, true)
-		return m.Costs.Step(w).Seconds()
+	return float64(tokens/c.chunk)*c.chunkTime + c.prompt(tokens%c.chunk)
+}
+
+// prompt is the time, s, of a step that computes n tokens of one prompt.
+func (c *Costs) prompt(n int64) float64 {
+	if n == 0 {
+		return 0
 	}
-	return float64(tokens/chunk)*step(chunk) + step(tokens%chunk)
+	w := StepWork{Adapters: 1}
+	w.Add(n, 0, true)
+	return c.Step(&w).Seconds()
 }
 
 // Copy implements router.CostModel.

@@ -49,12 +49,12 @@ func TestAdapterLaw(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		costs := p.Compile()
-		if got := costs.Step(work); got != tick.FromMilliseconds(c.want) {
+		if got := costs.Step(&work); got != tick.FromMilliseconds(c.want) {
 			t.Errorf("%s: %v ms, expected %v", name, got.Milliseconds(), c.want)
 		}
 		more := work
 		more.KV += 1000
-		if got := costs.Step(more) - costs.Step(work); got != 1000*costs.PerKVToken || got != tick.FromMilliseconds(0.05) {
+		if got := costs.Step(&more) - costs.Step(&work); got != 1000*costs.PerKVToken || got != tick.FromMilliseconds(0.05) {
 			t.Errorf("%s: 1000 more KV tokens take %v ms, expected 0.05", name, got.Milliseconds())
 		}
 		if !costs.ScansQueue() {

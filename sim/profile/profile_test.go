@@ -73,36 +73,36 @@ func TestStepCosts(t *testing.T) {
 	c := p.Compile()
 	ms := tick.FromMilliseconds
 
-	if got, want := c.Step(StepWork{Batch: 4}), ms(17); got != want {
+	if got, want := c.Step(&StepWork{Batch: 4}), ms(17); got != want {
 		t.Errorf("decode without adapters: %v, expected %v", got, want)
 	}
-	if got, want := c.Step(StepWork{Batch: 4, LoRAs: 4, MaxRank: 64}), ms(17+0.050*64); got != want {
+	if got, want := c.Step(&StepWork{Batch: 4, LoRAs: 4, MaxRank: 64}), ms(17+0.050*64); got != want {
 		t.Errorf("decode csgmv: %v, expected %v", got, want)
 	}
 	if got, want := c.PerKVToken, 2*tick.Microsecond; got != want {
 		t.Errorf("per KV token: %v, expected %v", got, want)
 	}
 	p.Latency.LoRA.Backend = BackendTriton
-	if got, want := c.Step(StepWork{Batch: 4, LoRAs: 2, MaxRank: 64}), ms(17+0.050*128); got != want {
+	if got, want := c.Step(&StepWork{Batch: 4, LoRAs: 2, MaxRank: 64}), ms(17+0.050*128); got != want {
 		t.Errorf("decode triton: %v, expected %v", got, want)
 	}
 
 	var w PrefillWork
 	w.Add(100, 1000, false) // sees 1000 + 50 tokens on average
-	if got, want := c.Step(StepWork{PrefillWork: w}), ms(10+10+10e-6*100*1050); got != want {
+	if got, want := c.Step(&StepWork{PrefillWork: w}), ms(10+10+10e-6*100*1050); got != want {
 		t.Errorf("prefill: %v, expected %v", got, want)
 	}
 	w = PrefillWork{FirstWave: true}
 	w.Add(100, 0, true)
 	w.Add(100, 0, false)
-	if got, want := c.Step(StepWork{PrefillWork: w}), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
+	if got, want := c.Step(&StepWork{PrefillWork: w}), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
 		t.Errorf("first wave with adapters: %v, expected %v", got, want)
 	}
 
 	p.Latency.Prefill.FirstExtendMs = 30
 	w = PrefillWork{FirstExtend: true}
 	w.Add(100, 50, false)
-	if got, want := c.Step(StepWork{PrefillWork: w}), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
+	if got, want := c.Step(&StepWork{PrefillWork: w}), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
 		t.Errorf("first step of a chunked prompt that goes on: %v, expected %v", got, want)
 	}
 
@@ -116,8 +116,8 @@ func TestStepCosts(t *testing.T) {
 		}
 	}
 	m := Model{c}
-	if got, want := m.Prefill(8192+8), (c.Step(StepWork{PrefillWork: PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}}) +
-		c.Step(StepWork{PrefillWork: PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4}})).Seconds(); got != want {
+	if got, want := m.Prefill(8192+8), (c.Step(&StepWork{PrefillWork: PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}}) +
+		c.Step(&StepWork{PrefillWork: PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4}})).Seconds(); got != want {
 		t.Errorf("chunked prefill: %v, expected %v", got, want)
 	}
 }

@@ -171,36 +171,16 @@ const budgetStream = 0x627564676574 // "budget"
 // would at a server; with keep the budget is raised instead. The result is a
 // [trace.Sized] if the source is.
 func WithBudget(src trace.Source, b Budget, keep bool, seed uint64) trace.Source {
-	l := limited{Source: src, law: b, keep: keep, rng: rand.New(rand.NewPCG(seed, budgetStream))}
-	if sized, ok := src.(trace.Sized); ok {
-		return &sizedLimited{limited: l, sized: sized}
+	f := filled{Source: src}
+	switch inner := src.(type) { // the same source sets both
+	case *filled:
+		f = *inner
+	case *sizedFilled:
+		f = inner.filled
 	}
-	return &l
-}
-
-type limited struct {
-	trace.Source
-	law  Budget
-	keep bool
-	rng  *rand.Rand
-}
-
-func (l *limited) Next() (trace.Request, error) {
-	r, err := l.Source.Next()
-	if err != nil {
-		return r, err
+	if f.law != nil {
+		f = filled{Source: src}
 	}
-	r.MaxNew = l.law.Draw(r.Output, l.rng)
-	if l.keep {
-		r.MaxNew = max(r.MaxNew, r.Output)
-	}
-	r.Output = min(r.Output, r.MaxNew)
-	return r, nil
+	f.law, f.keep, f.budgetRng = b, keep, rand.New(rand.NewPCG(seed, budgetStream))
+	return newFilled(f)
 }
-
-type sizedLimited struct {
-	limited
-	sized trace.Sized
-}
-
-func (l *sizedLimited) Len() int64 { return l.sized.Len() }

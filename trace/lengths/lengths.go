@@ -29,17 +29,26 @@ const stream = 0x6c656e67746873 // "lengths"
 // MaxNew, which belonged to the length before. The result is a [trace.Sized]
 // if the source is.
 func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
-	f := filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
-	if sized, ok := src.(trace.Sized); ok {
+	return newFilled(filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))})
+}
+
+// filled sets lengths, budgets or both: one source of two costs less than two,
+// a request being copied by each.
+type filled struct {
+	trace.Source
+	sampler Sampler // nil: lengths are kept
+	rng     *rand.Rand
+
+	law       Budget // nil: no budgets are set
+	keep      bool   // raise the budget where it is below the output
+	budgetRng *rand.Rand
+}
+
+func newFilled(f filled) trace.Source {
+	if sized, ok := f.Source.(trace.Sized); ok {
 		return &sizedFilled{filled: f, sized: sized}
 	}
 	return &f
-}
-
-type filled struct {
-	trace.Source
-	sampler Sampler
-	rng     *rand.Rand
 }
 
 func (f *filled) Next() (trace.Request, error) {
@@ -47,8 +56,17 @@ func (f *filled) Next() (trace.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Prompt, r.Output = f.sampler.Draw(f.rng)
-	r.MaxNew = 0
+	if f.sampler != nil {
+		r.Prompt, r.Output = f.sampler.Draw(f.rng)
+		r.MaxNew = 0
+	}
+	if f.law != nil {
+		r.MaxNew = f.law.Draw(r.Output, f.budgetRng)
+		if f.keep {
+			r.MaxNew = max(r.MaxNew, r.Output)
+		}
+		r.Output = min(r.Output, r.MaxNew)
+	}
 	return r, nil
 }
 
