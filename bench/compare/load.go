@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -148,12 +149,12 @@ func loadResults(path string) ([]*Run, []importer.Warning, error) {
 		if m.Rows != nil { // a block; one result in a JSON file needs no line
 			r.Line = m.Line
 		}
+		what := []string{r.What, "", m.Who(" / "), m.Strategy}
 		if m.SectionRate != "" && m.RequestRate == 0 {
-			r.What += ", rate " + m.SectionRate
+			what[1] = "rate " + m.SectionRate
 		}
-		if m.Server != "" || m.Client != "" {
-			r.What += ", " + m.Server + " / " + m.Client
-		}
+		r.What = strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), ", ")
+		r.Notes = append(r.Notes, m.Notes...)
 		if n := sentRate(m); n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
 			r.Notes = append(r.Notes, fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
 		}

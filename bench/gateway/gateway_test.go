@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -21,6 +22,7 @@ import (
 	"lorasim/bench/gateway"
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
+	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -41,21 +43,44 @@ func fastProfile() *profile.Profile {
 	return &p
 }
 
+// memory is a test in a bubble of testing/synctest, with a network in memory.
+type memory struct {
+	*testing.T
+	net    *memnet.Network
+	client *http.Client // of the tests themselves
+	hosts  int
+}
+
+func inMemory(t *testing.T, test func(t *memory)) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Second) }) // servers linger half a second over a request that they did not read
+		n := memnet.New()
+		client := live.NewHTTPClient(n.Transport())
+		t.Cleanup(client.CloseIdleConnections)
+		test(&memory{T: t, net: n, client: client})
+	})
+}
+
+func (t *memory) serve(h http.Handler) *memnet.Host {
+	t.hosts++
+	return t.net.Serve(fmt.Sprintf("host%d", t.hosts), h)
+}
+
 type testWorker struct {
 	*emulate.Worker
-	srv  *httptest.Server
+	srv  *memnet.Host
 	down atomic.Bool
 	seen atomic.Int64 // requests
 }
 
-func newTestWorker(t testing.TB, api emulate.API, adapters ...emulate.Adapter) *testWorker {
+func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
 	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk, Adapters: adapters})
 	if err != nil {
 		t.Fatal(err)
 	}
 	tw := &testWorker{Worker: w}
-	tw.srv = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	tw.srv = t.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if tw.down.Load() {
 			panic(http.ErrAbortHandler)
 		}
@@ -65,20 +90,20 @@ func newTestWorker(t testing.TB, api emulate.API, adapters ...emulate.Adapter) *
 		w.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(func() {
-		tw.srv.Close()
+		tw.srv.Kill()
 		w.Close()
 	})
 	return tw
 }
 
 // newGateway starts a gateway before workers; adapters a and b.
-func newGateway(t testing.TB, policy string, set func(*gateway.Config), workers ...*testWorker) *httptest.Server {
+func newGateway(t *memory, policy string, set func(*gateway.Config), workers ...*testWorker) *memnet.Host {
 	t.Helper()
 	srv, _ := startGateway(t, policy, nil, set, workers...)
 	return srv
 }
 
-func startGateway(t testing.TB, policy string, setFleet func(*fleet.Config), set func(*gateway.Config), workers ...*testWorker) (*httptest.Server, *gateway.Gateway) {
+func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set func(*gateway.Config), workers ...*testWorker) (*memnet.Host, *gateway.Gateway) {
 	t.Helper()
 	var urls []string
 	for _, w := range workers {
@@ -92,7 +117,7 @@ func startGateway(t testing.TB, policy string, setFleet func(*fleet.Config), set
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := live.NewHTTPClient(nil)
+	client := live.NewHTTPClient(t.net.Transport())
 	start := time.Now()
 	fc := fleet.Config{URLs: urls, API: fleet.Auto, Client: client, Router: rt, Adapters: adapters, Extend: newRouter,
 		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
@@ -117,21 +142,20 @@ func startGateway(t testing.TB, policy string, setFleet func(*fleet.Config), set
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); f.Run(ctx) }()
-	srv := httptest.NewServer(g)
+	srv := t.serve(g)
 	t.Cleanup(func() {
-		srv.Close()
+		srv.Kill()
 		cancel()
 		<-done
 		f.Close()
 		client.CloseIdleConnections()
-		http.DefaultClient.CloseIdleConnections()
 	})
 	return srv, g
 }
 
-func post(t testing.TB, url string, body string) (int, string) {
+func post(t *memory, url string, body string) (int, string) {
 	t.Helper()
-	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	resp, err := t.client.Post(url, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,9 +167,9 @@ func post(t testing.TB, url string, body string) (int, string) {
 	return resp.StatusCode, string(data)
 }
 
-func get(t testing.TB, url string) (int, string) {
+func get(t *memory, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := t.client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,35 +184,37 @@ func get(t testing.TB, url string) (int, string) {
 // Clients of every interface reach workers of both kinds, whatever spelling of
 // an adapter they use.
 func TestInterfaces(t *testing.T) {
-	for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
-		srv := newGateway(t, "round-robin", nil, newTestWorker(t, api), newTestWorker(t, api))
-		want := emulate.Text(emulate.Tokens("a", []int32{5, 6}, 4))
-		for _, model := range []string{"a", "base:a"} {
-			for _, stream := range []bool{false, true} {
-				body := fmt.Sprintf(`{"model": %q, "prompt": [5, 6], "max_tokens": 4, "ignore_eos": true, "stream": %t}`, model, stream)
-				status, text := post(t, srv.URL+"/v1/completions", body)
-				if status != 200 || streamedText(text, stream) != want {
-					t.Errorf("%s, model %s, stream %v: %d %s", api, model, stream, status, text)
+	inMemory(t, func(t *memory) {
+		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+			srv := newGateway(t, "round-robin", nil, newTestWorker(t, api), newTestWorker(t, api))
+			want := emulate.Text(emulate.Tokens("a", []int32{5, 6}, 4))
+			for _, model := range []string{"a", "base:a"} {
+				for _, stream := range []bool{false, true} {
+					body := fmt.Sprintf(`{"model": %q, "prompt": [5, 6], "max_tokens": 4, "ignore_eos": true, "stream": %t}`, model, stream)
+					status, text := post(t, srv.URL+"/v1/completions", body)
+					if status != 200 || streamedText(text, stream) != want {
+						t.Errorf("%s, model %s, stream %v: %d %s", api, model, stream, status, text)
+					}
 				}
 			}
-		}
-		status, text := post(t, srv.URL+"/v1/chat/completions", `{"model": "base", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`)
-		if status != 200 || !strings.Contains(text, "chat.completion") {
-			t.Errorf("%s, chat: %d %s", api, status, text)
-		}
-		if api == emulate.SGLang {
-			status, text = post(t, srv.URL+"/generate", `{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
-			if status != 200 || !strings.Contains(text, want) {
-				t.Errorf("generate: %d %s", status, text)
+			status, text := post(t, srv.URL+"/v1/chat/completions", `{"model": "base", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`)
+			if status != 200 || !strings.Contains(text, "chat.completion") {
+				t.Errorf("%s, chat: %d %s", api, status, text)
 			}
-			if status, text = get(t, srv.URL+"/get_server_info"); status != 200 || !strings.Contains(text, "max_running_requests") {
-				t.Errorf("server info: %d %s", status, text)
+			if api == emulate.SGLang {
+				status, text = post(t, srv.URL+"/generate", `{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
+				if status != 200 || !strings.Contains(text, want) {
+					t.Errorf("generate: %d %s", status, text)
+				}
+				if status, text = get(t, srv.URL+"/get_server_info"); status != 200 || !strings.Contains(text, "max_running_requests") {
+					t.Errorf("server info: %d %s", status, text)
+				}
+			}
+			if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) || !strings.Contains(text, `"id":"b"`) {
+				t.Errorf("models: %d %s", status, text)
 			}
 		}
-		if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) || !strings.Contains(text, `"id":"b"`) {
-			t.Errorf("models: %d %s", status, text)
-		}
-	}
+	})
 }
 
 // streamedText joins the text of an OpenAI completion.
@@ -214,77 +240,81 @@ func streamedText(reply string, stream bool) string {
 }
 
 func TestRefusals(t *testing.T) {
-	w := newTestWorker(t, emulate.SGLang)
-	srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.MaxBody = 1000 }, w)
-	for _, c := range []struct {
-		path, body string
-		status     int
-		say        string
-	}{
-		{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
-		{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
-		{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
-		{"/generate", `{"lora_path": 3}`, 400, "expected a string"},
-		{"/generate", `[1]`, 400, "not a JSON object"},
-		{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large"},
-		{"/nowhere", `{}`, 404, ""},
-		{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
-		{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
-		{"/admin/load", `{"worker": 0, "adapter": 3}`, 400, "adapter is 3, expected the name of one"},
-		{"/admin/load", `{"worker": 0, "adapter": ""}`, 400, "expected the name of one"},
-		{"/admin/load", `{"worker": 7, "adapter": "a"}`, 400, "expected 0 to 0"},
-		{"/admin/load", `{"worker": "0", "adapter": "a"}`, 400, "expected the index of one, from 0"},
-		{"/admin/load", `{"worker": -1, "adapter": "a"}`, 400, "expected the index of one, from 0"},
-		{"/admin/load", `{"worker": null, "adapter": "a"}`, 400, "expected the index of one, from 0"},
-		{"/admin/load", `{"worker": 0, "adaptor": "a"}`, 400, `unknown field \"adaptor\", did you mean \"adapter\"?`},
-		{"/admin/unload", `{"worker": 0, "adapter": "zz"}`, 400, "unknown adapter"},
-		{"/admin/unload", `{"worker": 0, "adapter": "a", "drain": true}`, 400, `unknown field \"drain\"`},
-		{"/admin/drain", `{"worker": 0}`, 400, `field \"drain\" is missing`},
-		{"/admin/drain", `{"drain": true}`, 400, `field \"worker\" is missing`},
-		{"/admin/drain", `{"worker": 0, "drain": null}`, 400, "drain is null, expected true or false"},
-		{"/admin/drain", `{"worker": 0, "drain": "true"}`, 400, "expected true or false"},
-		{"/admin/drain", `{"worker": 1, "drain": true}`, 400, "expected 0 to 0"},
-		{"/admin/drain", `null`, 400, "expected a JSON object with"},
-		{"/admin/drain", `{"worker": 0, "drain": true} {}`, 400, "expected a JSON object with"},
-		{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, ""},
-	} {
-		if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
-			t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)
+	inMemory(t, func(t *memory) {
+		w := newTestWorker(t, emulate.SGLang)
+		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.MaxBody = 1000 }, w)
+		for _, c := range []struct {
+			path, body string
+			status     int
+			say        string
+		}{
+			{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
+			{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
+			{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
+			{"/generate", `{"lora_path": 3}`, 400, "expected a string"},
+			{"/generate", `[1]`, 400, "not a JSON object"},
+			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large"},
+			{"/nowhere", `{}`, 404, ""},
+			{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
+			{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
+			{"/admin/load", `{"worker": 0, "adapter": 3}`, 400, "adapter is 3, expected the name of one"},
+			{"/admin/load", `{"worker": 0, "adapter": ""}`, 400, "expected the name of one"},
+			{"/admin/load", `{"worker": 7, "adapter": "a"}`, 400, "expected 0 to 0"},
+			{"/admin/load", `{"worker": "0", "adapter": "a"}`, 400, "expected the index of one, from 0"},
+			{"/admin/load", `{"worker": -1, "adapter": "a"}`, 400, "expected the index of one, from 0"},
+			{"/admin/load", `{"worker": null, "adapter": "a"}`, 400, "expected the index of one, from 0"},
+			{"/admin/load", `{"worker": 0, "adaptor": "a"}`, 400, `unknown field \"adaptor\", did you mean \"adapter\"?`},
+			{"/admin/unload", `{"worker": 0, "adapter": "zz"}`, 400, "unknown adapter"},
+			{"/admin/unload", `{"worker": 0, "adapter": "a", "drain": true}`, 400, `unknown field \"drain\"`},
+			{"/admin/drain", `{"worker": 0}`, 400, `field \"drain\" is missing`},
+			{"/admin/drain", `{"drain": true}`, 400, `field \"worker\" is missing`},
+			{"/admin/drain", `{"worker": 0, "drain": null}`, 400, "drain is null, expected true or false"},
+			{"/admin/drain", `{"worker": 0, "drain": "true"}`, 400, "expected true or false"},
+			{"/admin/drain", `{"worker": 1, "drain": true}`, 400, "expected 0 to 0"},
+			{"/admin/drain", `null`, 400, "expected a JSON object with"},
+			{"/admin/drain", `{"worker": 0, "drain": true} {}`, 400, "expected a JSON object with"},
+			{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, ""},
+		} {
+			if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
+				t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)
+			}
 		}
-	}
-	if n := w.seen.Load(); n > 2 { // its two adapters were loaded
-		t.Errorf("%d refused requests reached the worker", n-2)
-	}
+		if n := w.seen.Load(); n > 2 { // its two adapters were loaded
+			t.Errorf("%d refused requests reached the worker", n-2)
+		}
+	})
 }
 
 // All workers down: 503 until one is back; one of two down: nobody notices.
 func TestRecovery(t *testing.T) {
-	w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
-	srv := newGateway(t, "round-robin", nil, w0, w1)
-	ask := func() int {
-		status, _ := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a", "sampling_params": {"max_new_tokens": 2}}`)
-		return status
-	}
-	w0.down.Store(true)
-	for range 6 {
-		if s := ask(); s != 200 {
-			t.Fatalf("with one of two workers down: %d", s)
+	inMemory(t, func(t *memory) {
+		w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+		srv := newGateway(t, "round-robin", nil, w0, w1)
+		ask := func() int {
+			status, _ := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a", "sampling_params": {"max_new_tokens": 2}}`)
+			return status
 		}
-	}
-	w1.down.Store(true)
-	eventually(t, "503 when all are down", func() bool { return ask() == 503 })
-	if s, _ := get(t, srv.URL+"/health"); s != 503 {
-		t.Errorf("health with all down: %d", s)
-	}
-	w1.down.Store(false)
-	eventually(t, "recovery", func() bool { return ask() == 200 })
-	if s, _ := get(t, srv.URL+"/health"); s != 200 {
-		t.Errorf("health after the recovery: %d", s)
-	}
+		w0.down.Store(true)
+		for range 6 {
+			if s := ask(); s != 200 {
+				t.Fatalf("with one of two workers down: %d", s)
+			}
+		}
+		w1.down.Store(true)
+		eventually(t, "503 when all are down", func() bool { return ask() == 503 })
+		if s, _ := get(t, srv.URL+"/health"); s != 503 {
+			t.Errorf("health with all down: %d", s)
+		}
+		w1.down.Store(false)
+		eventually(t, "recovery", func() bool { return ask() == 200 })
+		if s, _ := get(t, srv.URL+"/health"); s != 200 {
+			t.Errorf("health after the recovery: %d", s)
+		}
+	})
 }
 
 // eventually polls for a change that a health check has to notice.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *memory, what string, ok func() bool) {
 	t.Helper()
 	for range 500 {
 		if ok() {
@@ -296,107 +326,113 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func TestAdmin(t *testing.T) {
-	srv := newGateway(t, "round-robin", nil, newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang))
-	if s, text := post(t, srv.URL+"/admin/unload", `{"worker": 1, "adapter": "a"}`); s != 200 {
-		t.Fatalf("unload: %d %s", s, text)
-	}
-	eventually(t, "unload", func() bool {
-		_, text := get(t, srv.URL+"/admin/workers")
-		return strings.Count(text, `"adapters":["b"]`) == 1
-	})
-	if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 || strings.Count(text, `"adapters":["a","b"]`) != 2 {
-		t.Errorf("load: %d %s", s, text)
-	}
-	if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`); s != 200 || strings.Count(text, `"draining":true`) != 1 {
-		t.Errorf("drain: %d %s", s, text)
-	}
-	for range 4 {
-		post(t, srv.URL+"/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`)
-	}
-	_, text := get(t, srv.URL+"/metrics")
-	for _, line := range []string{
-		`lorasim_gateway_requests_total{adapter="base",result="OK",worker="1"} 4`,
-		`lorasim_gateway_adapter_loads_total 5`,
-		`lorasim_gateway_adapter_unloads_total 1`,
-		`lorasim_gateway_running{worker="0"} 0`,
-	} {
-		if !strings.Contains(text, line+"\n") {
-			t.Errorf("metrics lack %s:\n%s", line, text)
+	inMemory(t, func(t *memory) {
+		srv := newGateway(t, "round-robin", nil, newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang))
+		if s, text := post(t, srv.URL+"/admin/unload", `{"worker": 1, "adapter": "a"}`); s != 200 {
+			t.Fatalf("unload: %d %s", s, text)
 		}
-	}
-	if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": false}`); s != 200 || strings.Contains(text, `"draining":true`) {
-		t.Errorf("end of the drain: %d %s", s, text)
-	}
+		eventually(t, "unload", func() bool {
+			_, text := get(t, srv.URL+"/admin/workers")
+			return strings.Count(text, `"adapters":["b"]`) == 1
+		})
+		if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 || strings.Count(text, `"adapters":["a","b"]`) != 2 {
+			t.Errorf("load: %d %s", s, text)
+		}
+		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`); s != 200 || strings.Count(text, `"draining":true`) != 1 {
+			t.Errorf("drain: %d %s", s, text)
+		}
+		for range 4 {
+			post(t, srv.URL+"/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`)
+		}
+		_, text := get(t, srv.URL+"/metrics")
+		for _, line := range []string{
+			`lorasim_gateway_requests_total{adapter="base",result="OK",worker="1"} 4`,
+			`lorasim_gateway_adapter_loads_total 5`,
+			`lorasim_gateway_adapter_unloads_total 1`,
+			`lorasim_gateway_running{worker="0"} 0`,
+		} {
+			if !strings.Contains(text, line+"\n") {
+				t.Errorf("metrics lack %s:\n%s", line, text)
+			}
+		}
+		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": false}`); s != 200 || strings.Contains(text, `"draining":true`) {
+			t.Errorf("end of the drain: %d %s", s, text)
+		}
+	})
 }
 
 func TestAPIKey(t *testing.T) {
-	srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, newTestWorker(t, emulate.SGLang))
-	if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
-		t.Errorf("without the key: %d", s)
-	}
-	req, _ := http.NewRequest("GET", srv.URL+"/v1/models", nil)
-	req.Header.Set("Authorization", "Bearer k")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != 200 {
-		t.Errorf("with the key: %d", resp.StatusCode)
-	}
+	inMemory(t, func(t *memory) {
+		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, newTestWorker(t, emulate.SGLang))
+		if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
+			t.Errorf("without the key: %d", s)
+		}
+		req, _ := http.NewRequest("GET", srv.URL+"/v1/models", nil)
+		req.Header.Set("Authorization", "Bearer k")
+		resp, err := t.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("with the key: %d", resp.StatusCode)
+		}
+	})
 }
 
 // A client that goes away ends its request on the worker.
 func TestClientGone(t *testing.T) {
-	w := newTestWorker(t, emulate.SGLang)
-	srv := newGateway(t, "round-robin", nil, w)
-	ctx, cancel := context.WithCancel(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/generate",
-		strings.NewReader(`{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": 4000}}`))
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	resp.Body.Close()
-	eventually(t, "end of the request on the worker", func() bool { return w.Running() == 0 })
+	inMemory(t, func(t *memory) {
+		w := newTestWorker(t, emulate.SGLang)
+		srv := newGateway(t, "round-robin", nil, w)
+		ctx, cancel := context.WithCancel(context.Background())
+		req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/generate",
+			strings.NewReader(`{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": 4000}}`))
+		resp, err := t.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		resp.Body.Close()
+		eventually(t, "end of the request on the worker", func() bool { return w.Running() == 0 })
+	})
 }
 
 // 1,000 clients at a time, and the books are balanced afterwards.
 func TestManyClients(t *testing.T) {
-	w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
-	srv := newGateway(t, "least-loaded", nil, w0, w1)
-	client := live.NewHTTPClient(nil)
-	defer client.CloseIdleConnections()
-	var wg sync.WaitGroup
-	var ok atomic.Int64
-	for i := range 1000 {
-		wg.Go(func() {
-			body := fmt.Sprintf(`{"input_ids": [%d], "stream": true, "lora_path": "b", "sampling_params": {"max_new_tokens": 20, "ignore_eos": true}}`, i)
-			resp, err := client.Post(srv.URL+"/generate", "application/json", strings.NewReader(body))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer resp.Body.Close()
-			data, err := io.ReadAll(resp.Body)
-			if err == nil && bytes.HasSuffix(data, []byte("data: [DONE]\n\n")) &&
-				bytes.Contains(data, []byte(emulate.Text(emulate.Tokens("b", []int32{int32(i)}, 20))+`"`)) {
-				ok.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if ok.Load() != 1000 {
-		t.Errorf("%d of 1000 replies are whole", ok.Load())
-	}
-	_, text := get(t, srv.URL+"/admin/workers")
-	if strings.Count(text, `"running":0,"queued":0`) != 2 {
-		t.Errorf("after all have ended: %s", text)
-	}
+	inMemory(t, func(t *memory) {
+		w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
+		srv := newGateway(t, "least-loaded", nil, w0, w1)
+		var wg sync.WaitGroup
+		var ok atomic.Int64
+		for i := range 1000 {
+			wg.Go(func() {
+				body := fmt.Sprintf(`{"input_ids": [%d], "stream": true, "lora_path": "b", "sampling_params": {"max_new_tokens": 20, "ignore_eos": true}}`, i)
+				resp, err := t.client.Post(srv.URL+"/generate", "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				data, err := io.ReadAll(resp.Body)
+				if err == nil && bytes.HasSuffix(data, []byte("data: [DONE]\n\n")) &&
+					bytes.Contains(data, []byte(emulate.Text(emulate.Tokens("b", []int32{int32(i)}, 20))+`"`)) {
+					ok.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if ok.Load() != 1000 {
+			t.Errorf("%d of 1000 replies are whole", ok.Load())
+		}
+		_, text := get(t, srv.URL+"/admin/workers")
+		if strings.Count(text, `"running":0,"queued":0`) != 2 {
+			t.Errorf("after all have ended: %s", text)
+		}
+	})
 }
 
 // BenchmarkToken measures the time per streamed token, direct and through the

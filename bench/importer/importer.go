@@ -1,6 +1,6 @@
 // Package importer reads what the reference benchmark and its relatives leave
-// behind, logs with result blocks and JSON lines, as results, so that measured
-// runs can be compared with simulated ones.
+// behind, logs with result blocks and the JSON of sglang, vLLM, AIPerf and
+// GuideLLM, as results, so that measured runs can be compared with simulated ones.
 //
 //	runs, warnings, err := importer.Files([]string{"bench.log", "out.jsonl"})
 //	importer.WriteTable(os.Stdout, runs)
@@ -30,18 +30,23 @@ type Imported struct {
 	Context
 	File string
 	Line int // of the block's title, or of the JSON object
-	// Layout is the layout of the block; "" for a JSON line.
+	// Layout is the layout of the block; "" for JSON.
 	Layout result.Layout
-	// Rows are the rows of the block in the order found; nil for a JSON line.
+	// Rows are the rows of the block in the order found; nil for JSON.
 	Rows []Row
 	// Truncated: the block has no end.
 	Truncated bool
+
+	// These are of JSON files.
+	Models   []string // that requests named
+	Strategy string   // by which they were sent, in the client's words
+	Notes    []string // on what the client counts in a way of its own
 }
 
 // Context is what a log says of a run beside its block. Zero values are not
 // known.
 type Context struct {
-	Server, Client string  // of the combination of server and client that ran
+	Server, Client string  // of the combination of server and client that ran, or the client and its version
 	SectionRate    string  // as in the header "# request rate = 2"
 	InputTokens    int64   // planned, from "#Input tokens:"
 	OutputTokens   int64   // planned, from "#Output tokens:"
@@ -89,16 +94,16 @@ func Files(paths []string) ([]*Imported, []Warning, error) {
 	return runs, warnings, nil
 }
 
-// Read reads a log, or JSON lines if the first character is {. name is the name
-// of the file for messages. Lines that are not understood give warnings; an
-// error is a failure to read, a bad JSON line, or a file without any result.
+// Read reads a log, or JSON if the first character is {. name is the name of the
+// file for messages. Lines that are not understood give warnings; an error is a
+// failure to read, JSON of another kind, or a file without any result.
 func Read(r io.Reader, name string) ([]*Imported, []Warning, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var runs []*Imported
 	var warnings []Warning
 	var err error
 	if startsWithBrace(in) {
-		runs, err = readJSONL(in, name)
+		runs, err = readJSON(in, name)
 	} else {
 		runs, warnings, err = readLog(in, name)
 	}
@@ -106,7 +111,7 @@ func Read(r io.Reader, name string) ([]*Imported, []Warning, error) {
 		return nil, nil, err
 	}
 	if len(runs) == 0 {
-		return nil, nil, fmt.Errorf("%s: no result found: expected a block that begins with %q, or JSON lines",
+		return nil, nil, fmt.Errorf("%s: no result found: expected a block that begins with %q, or JSON of a benchmark",
 			name, result.BlockStart())
 	}
 	return runs, warnings, nil
@@ -119,22 +124,21 @@ func startsWithBrace(in *bufio.Reader) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
 }
 
-func readJSONL(r io.Reader, name string) ([]*Imported, error) {
-	var runs []*Imported
-	err := result.ParseJSONL(r, name, func(line int, res *result.Result) error {
-		runs = append(runs, &Imported{Result: res, File: name, Line: line})
-		return nil
-	})
-	return runs, err
-}
-
 // Print prints the block again as it was found, with values from the result; a
-// run from a JSON line prints in the current layout.
+// run from JSON prints in the current layout, and below it what else is to be
+// said.
 func (m *Imported) Print(w io.Writer) error {
-	if m.Rows == nil {
-		return m.WriteBlock(w, result.SGLang)
-	}
 	var b bytes.Buffer
+	if m.Rows == nil {
+		if err := m.WriteBlock(&b, result.SGLang); err != nil {
+			return err
+		}
+		for _, line := range append(m.percentiles(), m.remarks()...) {
+			b.WriteString("note: " + line + "\n")
+		}
+		_, err := w.Write(b.Bytes())
+		return err
+	}
 	b.WriteString("\n" + result.BlockStart() + "\n")
 	for _, row := range m.Rows {
 		text := row.Text

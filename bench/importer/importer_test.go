@@ -186,12 +186,6 @@ func pythonText(v any) string {
 		return "None"
 	case float64:
 		return result.Rate(v).String() + map[bool]string{true: "0.0"}[v == 0]
-	case []any:
-		var parts []string
-		for _, e := range v {
-			parts = append(parts, fmt.Sprintf("'%v'", e))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }
@@ -229,8 +223,8 @@ func TestRealTable(t *testing.T) {
 	want := `
 FILE                                  LINE  LAYOUT        BACKEND     RATE  CONC  COMPLETED  DURATION s  MEAN E2E ms  MEDIAN E2E ms  MEAN TTFT ms  NOTE
 deepseek_v3_flashinfer_vs_triton.log  22    sglang-0.5.4  sglang-oai  inf   32    256        255.25      31889.68     31526.58       1203.21       flashinfer/rand256x32
-lora_static_azure_v2_rates.log        23    lora          sglang      2.0   -     996        262.38      1979.33      576.03         1955.72       rate 2
-qwen2.5_0.5b_short.log                10    sglang-0.5.6  sglang      inf   -     200        0.59        524.41       522.80         503.94
+lora_static_azure_v2_rates.log        23    lora          sglang      2.0         996        262.38      1979.33      576.03         1955.72       rate 2
+qwen2.5_0.5b_short.log                10    sglang-0.5.6  sglang      inf         200        0.59        524.41       522.80         503.94
 `
 	if d := cmp.Diff(strings.TrimPrefix(want, "\n"), b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

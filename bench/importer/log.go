@@ -125,8 +125,7 @@ func (l *logReader) takeContext(text string) bool {
 // tells nothing.
 func (c *Context) take(text string, args *map[string]any) (found bool, err error) {
 	if before, list, ok := strings.Cut(text, "Namespace("); ok && (before == "" || before == "benchmark_args=") {
-		*args, _, err = ParseNamespace("Namespace(" + list)
-		if err != nil {
+		if *args, err = namespace(list); err != nil {
 			return true, fmt.Errorf("argument list not understood: %w", err)
 		}
 		return true, nil

@@ -85,7 +85,7 @@ func TestLogs(t *testing.T) {
 		{
 			name: "arguments that make no sense", log: "Namespace(a=, b=2)\n" + head + completed + foot,
 			printed:  "\n" + head + completed + foot,
-			warnings: []string{"log:1: argument list not understood: column 13: expected a value, found ','"},
+			warnings: []string{"log:1: argument list not understood: character 3: expected the value of a and a comma or ) behind it"},
 		},
 	} {
 		runs, warnings, err := Read(strings.NewReader(c.log), "log")
@@ -170,9 +170,12 @@ func TestJSONLines(t *testing.T) {
 	if err := WriteTable(&b, runs); err != nil {
 		t.Fatal(err)
 	}
-	want := "FILE       LINE  LAYOUT  BACKEND  RATE  CONC  COMPLETED  DURATION s  MEAN E2E ms  MEDIAN E2E ms  MEAN TTFT ms  NOTE\n" +
-		"out.jsonl  2     jsonl   sglang   inf   -     5          2.50        -            -              -\n" +
-		"out.jsonl  3     jsonl   -        -     -     6          -           -            -              -\n"
+	const rest = "Total input tokens, Total generated tokens, Request throughput, Input token throughput, Output token throughput, " +
+		"Peak output token throughput, Peak concurrent requests, Total token throughput, Concurrency, E2E Latency, TTFT, TPOT, ITL\n"
+	want := "FILE       LINE  LAYOUT  BACKEND  RATE  COMPLETED  DURATION s\n" +
+		"out.jsonl  2     json    sglang   inf   5          2.50\n" +
+		"out.jsonl  3     json                   6\n" +
+		"out.jsonl: not in the file: " + rest + "out.jsonl: not in the file: Benchmark duration, " + rest
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -184,7 +187,7 @@ func TestJSONLines(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                    `f: no result found: expected a block that begins with "============ Serving Benchmark Result ============", or JSON lines`,
+		"":                                    `f: no result found: expected a block that begins with "============ Serving Benchmark Result ============", or JSON of a benchmark`,
 		"hello\n":                             "f: no result found",
 		"{\"completed\": 1}\n{\"completed\":": "f:2: the JSON object that begins here has no end",
 		"\n" + strings.Repeat("x", maxLine+1): "f:2: the line is longer than 1048576 bytes: expected a text file",

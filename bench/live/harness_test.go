@@ -229,13 +229,14 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	r.speed = cmp.Or(r.speed, speed)
 	clock := NewClock(r.speed)
 	var transport *http.Transport
+	limit := time.Hour // of what goes over sockets: as long as a busy machine takes
 	if r.net != nil {
-		transport = r.net.Transport()
+		transport, limit = r.net.Transport(), 5*time.Second
 	}
 	client := NewHTTPClient(transport)
 	defer client.CloseIdleConnections()
 	fc := fleet.Config{URLs: r.urls, API: fleet.Auto, Client: client, Router: r.router, Adapters: r.wl.Adapters,
-		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: 5 * time.Second, LoadLimit: 5 * time.Second,
+		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: limit, LoadLimit: limit,
 		Log: func(string, ...any) {}}
 	for range r.urls {
 		fc.Limits = append(fc.Limits, fleet.Limits{MaxRunning: 64, Slots: 8, KVCapacity: 1 << 20})
@@ -252,7 +253,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		t.Fatal(err)
 	}
 	if !r.refused {
-		f.AwaitAll(ctx, time.Hour) // a busy machine may take its time
+		f.AwaitAll(ctx, limit)
 	}
 	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}}
 	var sent atomic.Int64
@@ -265,7 +266,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 			out.recs[q.ID] = *q
 		},
 		Output: func(id int64, tokens []int32) { out.tokens[id] = tokens },
-		Seed:   1, FirstToken: 10 * time.Second, Idle: 5 * time.Second, Retries: 3, Move: r.move, Grace: 100 * time.Millisecond,
+		Seed:   1, FirstToken: 2 * limit, Idle: limit, Patience: 2 * limit, Retries: 3, Move: r.move, Grace: 100 * time.Millisecond,
 	}
 	if r.set != nil {
 		r.set(&cfg)

@@ -88,10 +88,10 @@ func (p *planner) router(workers, adapters int) *router.Router {
 	return &router.Router{Name: "test", Policy: p, Planner: p, Placement: place}
 }
 
-// long makes requests last some 2.5 s, so that there is something to move.
+// long makes requests last some 1.3 s, so that there is something to move.
 func long(w *trace.Workload) *trace.Workload {
 	for i := range w.Requests {
-		w.Requests[i].Output += 200
+		w.Requests[i].Output += 90
 	}
 	return w
 }

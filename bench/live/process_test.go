@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"lorasim/bench/live/fleet"
 )
 
 const workerEnv = "LORASIM_TEST_WORKER"
@@ -73,8 +71,6 @@ func TestProcessKilled(t *testing.T) {
 	other, _ := startProcess(t)
 	wl := long(workload(80, 2, 0.02))
 	out := liveRun{cluster: &cluster{urls: []string{victim, other}}, wl: wl,
-		set:      func(c *Config) { c.FirstToken, c.Idle, c.Patience = time.Hour, time.Hour, time.Hour },
-		setFleet: func(c *fleet.Config) { c.Timeout, c.LoadLimit = time.Hour, time.Hour },
 		during: func(sent func() int64) {
 			for sent() < 40 {
 				time.Sleep(time.Millisecond)

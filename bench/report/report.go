@@ -192,6 +192,9 @@ func (l *loader) readFiles() error {
 			run.Name += fmt.Sprintf(":%d", r.Line)
 		}
 		run.compared = r
+		if recs := r.Results[0].Records; len(recs) > 0 {
+			run.Series = series.FromRecords(recs, r.Results[0].Adapters)
+		}
 		if r.Source == "records" {
 			if run.Series, err = fromRecords(r.File); err != nil {
 				return err

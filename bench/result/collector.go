@@ -27,7 +27,8 @@ type Options struct {
 	SLO          SLO             // for goodput; empty: none
 	KeepRecords  bool            // copy every record into Result.Records
 	// SampleLimit is the number of samples of each latency kept exactly before
-	// they fold into a histogram; 0: DefaultSampleLimit.
+	// they fold into a histogram; 0: DefaultSampleLimit. Gaps between tokens
+	// that come through Steps and Gap, too many to keep, do so at once.
 	SampleLimit int
 }
 
@@ -75,8 +76,7 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: opt.SampleLimit, bits: latencyBits}
 	return &Collector{
 		opt: opt,
-		e2e: latency, ttft: latency, tpot: latency, arrivalE2E: latency, arrivalTT: latency,
-		itl:         distribution{bits: latencyBits}, // too many to keep: histogram from the start
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
 		duration:    math.NaN(),
 		retokenized: -1,
 		workers:     make([]WorkerStats, opt.Workers),
@@ -217,7 +217,7 @@ func (c *Collector) AddGaps(r *record.Request) {
 	for _, g := range r.Gaps {
 		at += g
 		c.seconds.addTokens(ticks(at), 1)
-		c.itl.addMany(ticks(g), 1)
+		c.itl.add(ticks(g))
 	}
 }
 

@@ -24,6 +24,10 @@ type Details struct {
 	TTFTs      []float64   `json:"ttfts"`
 	ITLs       [][]float64 `json:"itls"`
 	Errors     []string    `json:"errors"`
+	// Only vLLM writes these: E2E latencies, also without the others, and when
+	// requests were sent, on a clock of its own.
+	Latencies  []float64 `json:"-"`
+	StartTimes []float64 `json:"-"`
 }
 
 // jsonlMetrics are the metrics of the reference's JSONL line, in its order.
@@ -179,7 +183,7 @@ func (r *Result) details() (*Details, error) {
 	}
 	recs := slices.Clone(r.Records)
 	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-	d := &Details{[]int64{}, []int64{}, []float64{}, [][]float64{}, []string{}}
+	d := &Details{InputLens: []int64{}, OutputLens: []int64{}, TTFTs: []float64{}, ITLs: [][]float64{}, Errors: []string{}}
 	for i := range recs {
 		q := &recs[i]
 		output, ttft, gaps := int64(0), 0.0, []float64{}

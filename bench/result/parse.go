@@ -22,6 +22,30 @@ import (
 // Result.Config. yield is called for each result with the line it begins on;
 // its error ends the reading.
 func ParseJSONL(r io.Reader, name string, yield func(line int, r *Result) error) error {
+	return Documents(r, name, func(line int, text []byte) error {
+		res, err := ParseJSON(text)
+		if err != nil {
+			return Misplaced(name, line, text, err)
+		}
+		return yield(line, res)
+	})
+}
+
+// Misplaced is an error in the text of a document of a file: that of a syntax
+// error tells the line, that of any other the line on which the text begins.
+func Misplaced(name string, line int, text []byte, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		line += bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n"))
+	}
+	return fmt.Errorf("%s:%d: %w", name, line, err)
+}
+
+// Documents cuts a file into the JSON objects that it holds, one after the
+// other, on one line or several. Python's bare Infinity and NaN, which JSON has
+// not, become the strings "inf" and "". yield is called for each with the line
+// it begins on; its error ends the reading.
+func Documents(r io.Reader, name string, yield func(line int, text []byte) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var doc document
 	for number := 1; ; number++ {
@@ -38,11 +62,7 @@ func ParseJSONL(r io.Reader, name string, yield func(line int, r *Result) error)
 			return fmt.Errorf("%s:%d: %w", name, number, err)
 		}
 		if complete {
-			res, err := doc.decode()
-			if err != nil {
-				return fmt.Errorf("%s:%w", name, err)
-			}
-			if err := yield(doc.line, res); err != nil {
+			if err := yield(doc.line, doc.text); err != nil {
 				return err
 			}
 			doc = document{}
@@ -107,26 +127,21 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 	return d.depth <= 0, nil
 }
 
-// decode turns the text into a result; errors begin with the line.
-func (d *document) decode() (*Result, error) {
+// ParseJSON reads one result; see ParseJSONL.
+func ParseJSON(text []byte) (*Result, error) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(d.text, &fields); err != nil {
-		line := d.line
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			line += bytes.Count(d.text[:min(int(syntax.Offset), len(d.text))], []byte("\n"))
-		}
-		return nil, fmt.Errorf("%d: %w", line, err)
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
 	}
 	r := &Result{Meta: Meta{Source: Log}}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if err := r.setField(key, fields[key]); err != nil {
-			return nil, fmt.Errorf("%d: field %s: %w", d.line, key, err)
+			return nil, fmt.Errorf("field %s: %w", key, err)
 		}
 	}
 	if fields["failed"] != nil {
-		if err := r.setEndings(d.text, fields["failed"]); err != nil {
-			return nil, fmt.Errorf("%d: %w", d.line, err)
+		if err := r.setEndings(text, fields["failed"]); err != nil {
+			return nil, err
 		}
 	}
 	if r.Source == Log {
@@ -153,6 +168,11 @@ func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
 
 // setField enters one field of a JSON line.
 func (r *Result) setField(key string, text json.RawMessage) error {
+	if key == "total_token_throughput" { // these two are vLLM's names
+		key = "total_throughput"
+	} else if stat, ok := strings.CutSuffix(key, "_e2el_ms"); ok {
+		key = stat + "_e2e_latency_ms"
+	}
 	if m, ok := MetricByKey(key); ok {
 		return r.setMetric(m, text)
 	}
@@ -201,11 +221,11 @@ func (r *Result) setField(key string, text json.RawMessage) error {
 		return json.Unmarshal(text, &r.Ended)
 	case "config":
 		return r.mergeConfig(text)
-	case "input_lens", "output_lens", "ttfts", "itls", "errors":
+	case "input_lens", "output_lens", "ttfts", "itls", "errors", "latencies", "start_times":
 		return r.setDetail(key, text)
 	case "requests", "failed", "rejected", "aborted", "unfinished", "unsent", "reasons", "completed_set":
-		return nil // see decode
-	case "generated_texts":
+		return nil // see ParseJSON
+	case "generated_texts", "queue_times":
 		return nil // of no use here, and large
 	}
 	var v any
@@ -275,5 +295,6 @@ func (r *Result) setDetail(key string, text json.RawMessage) error {
 	return json.Unmarshal(text, map[string]any{
 		"input_lens": &d.InputLens, "output_lens": &d.OutputLens,
 		"ttfts": &d.TTFTs, "itls": &d.ITLs, "errors": &d.Errors,
+		"latencies": &d.Latencies, "start_times": &d.StartTimes,
 	}[key])
 }

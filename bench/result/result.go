@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"lorasim/internal/record"
+	"lorasim/trace"
 )
 
 // Schema names the version of the result's JSON form.
@@ -77,6 +78,8 @@ type Result struct {
 	Ended   *Endings
 	Details *Details         // per-request arrays read from a JSONL line; nil: none
 	Records []record.Request // where the collector was told to keep them
+	// Adapters are those of the records of an imported run, by their index.
+	Adapters []trace.Adapter
 }
 
 // Rate is a request rate in requests/s. The zero value means that the rate is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -47,360 +46,373 @@ func TestDefaults(t *testing.T) {
 // Workers start with the adapters of the router's placement, or, without one,
 // with as many as they have room for.
 func TestStart(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		maxLoaded int
-		place     [][]int32
-		want      []string
-	}{
-		{"placed", 0, [][]int32{{4, 0, 3}}, []string{"+lora0", "+lora4"}},
-		{"placed nowhere", 0, [][]int32{{}}, nil},
-		{"room for 3", 3, nil, []string{"+lora0", "+lora1"}},
-		{"no room", 1, nil, nil},
-		{"all", 0, nil, []string{"+lora0", "+lora1", "+lora2", "+lora4"}},
-	} {
-		k := newFakeWorker(t, "lora3")
-		k.info = map[string]int{"max_loaded_loras": c.maxLoaded, "max_running_requests": 7, "max_loras_per_batch": 5, "max_total_num_tokens": 99}
-		f, _, _ := startFleet(t, 5, func(cfg *Config) {
-			cfg.Router.Placement = c.place
-			cfg.Path = func(a trace.Adapter) string { return "/w/" + a.Name }
-		}, k)
-		sameCalls(t, c.name, k, c.want...)
-		if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 7 || v.Slots != 5 || v.KVCapacity != 99 || v.HostSlots != c.maxLoaded || v.Adapters[3].Tier != router.Host {
-			t.Errorf("%s: %+v", c.name, v)
-		}
-		for _, p := range k.paths {
-			if !strings.HasPrefix(p, "/w/lora") {
-				t.Errorf("%s: path %s", c.name, p)
+	inMemory(t, func(t *memory) {
+		for _, c := range []struct {
+			name      string
+			maxLoaded int
+			place     [][]int32
+			want      []string
+		}{
+			{"placed", 0, [][]int32{{4, 0, 3}}, []string{"+lora0", "+lora4"}},
+			{"placed nowhere", 0, [][]int32{{}}, nil},
+			{"room for 3", 3, nil, []string{"+lora0", "+lora1"}},
+			{"no room", 1, nil, nil},
+			{"all", 0, nil, []string{"+lora0", "+lora1", "+lora2", "+lora4"}},
+		} {
+			k := newFakeWorker(t, "lora3")
+			k.info = map[string]int{"max_loaded_loras": c.maxLoaded, "max_running_requests": 7, "max_loras_per_batch": 5, "max_total_num_tokens": 99}
+			f, _, _ := startFleet(t, 5, func(cfg *Config) {
+				cfg.Router.Placement = c.place
+				cfg.Path = func(a trace.Adapter) string { return "/w/" + a.Name }
+			}, k)
+			sameCalls(t, c.name, k, c.want...)
+			if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 7 || v.Slots != 5 || v.KVCapacity != 99 || v.HostSlots != c.maxLoaded || v.Adapters[3].Tier != router.Host {
+				t.Errorf("%s: %+v", c.name, v)
+			}
+			for _, p := range k.paths {
+				if !strings.HasPrefix(p, "/w/lora") {
+					t.Errorf("%s: path %s", c.name, p)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Where a worker does not say what it can hold, what was stated stands; one that
 // takes no more adapters is used with those that it took, and an adapter that a
 // placement wants and that fails leaves the next to be tried.
 func TestStartWithFailures(t *testing.T) {
-	for placed, want := range map[bool][]string{false: {"+lora0", "+lora1"}, true: {"+lora0", "+lora1", "+lora2"}} {
-		k := newFakeWorker(t)
-		k.refuse["+lora1"] = "broken file"
-		f, _, _ := startFleet(t, 3, func(c *Config) {
-			c.Limits = []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}
-			if c.Router.Placement = nil; placed {
-				c.Router.Placement = [][]int32{{0, 1, 2}}
+	inMemory(t, func(t *memory) {
+		for placed, want := range map[bool][]string{false: {"+lora0", "+lora1"}, true: {"+lora0", "+lora1", "+lora2"}} {
+			k := newFakeWorker(t)
+			k.refuse["+lora1"] = "broken file"
+			f, _, _ := startFleet(t, 3, func(c *Config) {
+				c.Limits = []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}
+				if c.Router.Placement = nil; placed {
+					c.Router.Placement = [][]int32{{0, 1, 2}}
+				}
+			}, k)
+			sameCalls(t, fmt.Sprintf("placed %v", placed), k, want...)
+			if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 4 || v.Slots != 2 || v.KVCapacity != 9 {
+				t.Errorf("%+v", v)
 			}
-		}, k)
-		sameCalls(t, fmt.Sprintf("placed %v", placed), k, want...)
-		if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 4 || v.Slots != 2 || v.KVCapacity != 9 {
-			t.Errorf("%+v", v)
 		}
-	}
+	})
 }
 
 // A worker that cannot be reached is down until a later look finds it.
 func TestDownAndUp(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "http://" + l.Addr().String()
-	l.Close()
-	var mu sync.Mutex
-	var lines []string
-	k := newFakeWorker(t, "lora0")
-	f, _, _ := startFleet(t, 1, func(c *Config) {
-		c.URLs = append(c.URLs, url)
-		c.Router.Placement = nil
-		c.Poll = time.Millisecond
-		c.Log = func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, fmt.Sprintf(format, args...))
+	inMemory(t, func(t *memory) {
+		const url = "http://nobody"
+		var mu sync.Mutex
+		var lines []string
+		k := newFakeWorker(t, "lora0")
+		f, _, _ := startFleet(t, 1, func(c *Config) {
+			c.URLs = append(c.URLs, url)
+			c.Router.Placement = nil
+			c.Poll = time.Millisecond
+			c.Log = func(format string, args ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				lines = append(lines, fmt.Sprintf(format, args...))
+			}
+		}, k)
+		ctx := context.Background()
+		if f.Up() != 1 || len(lines) != 1 || !strings.HasPrefix(lines[0], "worker 1 ("+url+"): ") {
+			t.Errorf("%d up: %q", f.Up(), lines)
 		}
-	}, k)
-	ctx := context.Background()
-	if f.Up() != 1 || len(lines) != 1 || !strings.HasPrefix(lines[0], "worker 1 ("+url+"): ") {
-		t.Errorf("%d up: %q", f.Up(), lines)
-	}
-	if n := f.AwaitAll(ctx, 20*time.Millisecond); n != 1 {
-		t.Errorf("%d missing, expected 1", n)
-	}
-	late := newFakeWorker(t, "lora0")
-	f.workers[1].end.base = late.URL // it comes up
-	if n := f.AwaitAll(ctx, 5*time.Second); n != 0 || f.Up() != 2 {
-		t.Errorf("%d missing, %d up", n, f.Up())
-	}
+		if n := f.AwaitAll(ctx, 20*time.Millisecond); n != 1 {
+			t.Errorf("%d missing, expected 1", n)
+		}
+		late := newFakeWorker(t, "lora0")
+		f.workers[1].end.base = late.URL // it comes up
+		if n := f.AwaitAll(ctx, 5*time.Second); n != 0 || f.Up() != 2 {
+			t.Errorf("%d missing, %d up", n, f.Up())
+		}
 
-	r := &Request{ID: 1, Adapter: 0}
-	f.Book(r, 1)
-	f.Suspect(1, errors.New("cut off"), false)
-	if f.Up() != 2 {
-		t.Error("down on a suspicion")
-	}
-	f.Suspect(1, errors.New("refused"), true)
-	f.Suspect(1, errors.New("refused"), true) // counted once
-	if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].held[0] {
-		t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
-	}
-	lines = nil
-	f.look(ctx, 1)
-	if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].held[0] {
-		t.Errorf("%d up: %q", f.Up(), lines)
-	}
-	late.Close()
-	if f.look(ctx, 1); f.Up() != 1 {
-		t.Error("up, though it refuses connections")
-	}
-	lines = nil
-	if f.look(ctx, 1); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
-		t.Errorf("%q", lines)
-	}
+		r := &Request{ID: 1, Adapter: 0}
+		f.Book(r, 1)
+		f.Suspect(1, errors.New("cut off"), false)
+		if f.Up() != 2 {
+			t.Error("down on a suspicion")
+		}
+		f.Suspect(1, errors.New("refused"), true)
+		f.Suspect(1, errors.New("refused"), true) // counted once
+		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].held[0] {
+			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
+		}
+		lines = nil
+		f.look(ctx, 1)
+		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].held[0] {
+			t.Errorf("%d up: %q", f.Up(), lines)
+		}
+		late.Kill()
+		if f.look(ctx, 1); f.Up() != 1 {
+			t.Error("up, though it refuses connections")
+		}
+		lines = nil
+		if f.look(ctx, 1); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
+			t.Errorf("%q", lines)
+		}
+	})
 }
 
 // A worker that is slow to answer once is not down, one that is so twice in a
 // row is.
 func TestSlowLooks(t *testing.T) {
-	k := newFakeWorker(t)
-	f, _, _ := startFleet(t, 0, func(c *Config) { c.Timeout = 30 * time.Millisecond }, k)
-	slow := func(v bool) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.slow = v
-	}
-	for i, c := range []struct {
-		slow bool
-		up   int
-	}{{true, 1}, {false, 1}, {true, 1}, {true, 0}} {
-		slow(c.slow)
-		if f.look(context.Background(), 0); f.Up() != c.up {
-			t.Errorf("look %d: %d up, expected %d", i, f.Up(), c.up)
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t)
+		f, _, _ := startFleet(t, 0, func(c *Config) { c.Timeout = 30 * time.Millisecond }, k)
+		slow := func(v bool) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.slow = v
 		}
-	}
-	slow(false)
-	f.look(context.Background(), 0)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	f.look(ctx, 0)
-	if f.look(ctx, 0); f.Up() != 1 {
-		t.Error("the end of the fleet was taken for the worker's")
-	}
+		for i, c := range []struct {
+			slow bool
+			up   int
+		}{{true, 1}, {false, 1}, {true, 1}, {true, 0}} {
+			slow(c.slow)
+			if f.look(context.Background(), 0); f.Up() != c.up {
+				t.Errorf("look %d: %d up, expected %d", i, f.Up(), c.up)
+			}
+		}
+		slow(false)
+		f.look(context.Background(), 0)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		f.look(ctx, 0)
+		if f.look(ctx, 0); f.Up() != 1 {
+			t.Error("the end of the fleet was taken for the worker's")
+		}
+	})
 }
 
 // What a worker says of its load beyond the fleet's own requests is entered as
 // others', first of its queue.
 func TestForeignLoad(t *testing.T) {
-	k := newFakeWorker(t)
-	f, _, _ := startFleet(t, 0, nil, k)
-	for id := range int64(3) {
-		r := &Request{ID: id, Adapter: trace.BaseModel}
-		f.Book(r, 0)
-		if id > 0 {
-			f.Tokens(r, 1, true)
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t)
+		f, _, _ := startFleet(t, 0, nil, k)
+		for id := range int64(3) {
+			r := &Request{ID: id, Adapter: trace.BaseModel}
+			f.Book(r, 0)
+			if id > 0 {
+				f.Tokens(r, 1, true)
+			}
 		}
-	}
-	for _, c := range []struct {
-		running, queued, wantRunning, wantQueued int
-	}{
-		{2, 1, 2, 1},  // its own alone
-		{2, 0, 2, 1},  // fewer: not yet counted there
-		{7, 1, 6, 2},  // five more, one of which may wait
-		{4, 9, 3, 10}, // nine wait, and one more of the others runs
-		{1, 3, 2, 2},
-	} {
-		k.load = load{Running: c.running, Queued: c.queued}
-		before := f.view.Now
-		f.look(context.Background(), 0)
-		if v := f.view.Workers[0]; v.Running != c.wantRunning || v.Queued != c.wantQueued {
-			t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued, v.Running, v.Queued, c.wantRunning, c.wantQueued)
+		for _, c := range []struct {
+			running, queued, wantRunning, wantQueued int
+		}{
+			{2, 1, 2, 1},  // its own alone
+			{2, 0, 2, 1},  // fewer: not yet counted there
+			{7, 1, 6, 2},  // five more, one of which may wait
+			{4, 9, 3, 10}, // nine wait, and one more of the others runs
+			{1, 3, 2, 2},
+		} {
+			k.load = load{Running: c.running, Queued: c.queued}
+			before := f.view.Now
+			f.look(context.Background(), 0)
+			if v := f.view.Workers[0]; v.Running != c.wantRunning || v.Queued != c.wantQueued {
+				t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued, v.Running, v.Queued, c.wantRunning, c.wantQueued)
+			}
+			f.fresh()
+			if age := f.view.Workers[0].Age; age != 0.25 || f.view.Now <= before {
+				t.Errorf("age %v, expected one tick of the clock", age)
+			}
 		}
-		f.fresh()
-		if age := f.view.Workers[0].Age; age != 0.25 || f.view.Now <= before {
-			t.Errorf("age %v, expected one tick of the clock", age)
+		f.Suspect(0, errors.New("gone"), true)
+		if v := f.view.Workers[0]; v.Running != 2 || v.Queued != 1 {
+			t.Errorf("a worker that is down has requests of others: %+v", v)
 		}
-	}
-	f.Suspect(0, errors.New("gone"), true)
-	if v := f.view.Workers[0]; v.Running != 2 || v.Queued != 1 {
-		t.Errorf("a worker that is down has requests of others: %+v", v)
-	}
+	})
 }
 
 // Looks go on as long as the fleet runs.
 func TestRun(t *testing.T) {
-	k := newFakeWorker(t)
-	k.load = load{Running: 3}
-	f, _, _ := startFleet(t, 0, func(c *Config) { c.Poll = time.Millisecond; c.Router.Planner = nil }, k)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { f.Run(ctx); close(done) }()
-	for f.Workers()[0].Running != 3 {
-		time.Sleep(time.Millisecond)
-	}
-	cancel()
-	<-done
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t)
+		k.load = load{Running: 3}
+		f, _, _ := startFleet(t, 0, func(c *Config) { c.Poll = time.Millisecond; c.Router.Planner = nil }, k)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { f.Run(ctx); close(done) }()
+		for f.Workers()[0].Running != 3 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		<-done
+	})
 }
 
 func TestRouting(t *testing.T) {
-	workers := []*fakeWorker{newFakeWorker(t), newFakeWorker(t, "lora1"), newFakeWorker(t, "lora0")}
-	f, policy, _ := startFleet(t, 2, nil, workers...)
-	for _, c := range []struct {
-		adapter int32
-		want    int
-	}{{trace.BaseModel, 0}, {1, 1}, {0, 2}} {
-		if got := f.First(c.adapter); got != c.want {
-			t.Errorf("adapter %d: first %d, expected %d", c.adapter, got, c.want)
+	inMemory(t, func(t *memory) {
+		workers := []*fakeWorker{newFakeWorker(t), newFakeWorker(t, "lora1"), newFakeWorker(t, "lora0")}
+		f, policy, _ := startFleet(t, 2, nil, workers...)
+		for _, c := range []struct {
+			adapter int32
+			want    int
+		}{{trace.BaseModel, 0}, {1, 1}, {0, 2}} {
+			if got := f.First(c.adapter); got != c.want {
+				t.Errorf("adapter %d: first %d, expected %d", c.adapter, got, c.want)
+			}
 		}
-	}
-	f.Drain(0, true)
-	f.Forget(2, 0)
-	if f.First(trace.BaseModel) != 1 || f.First(0) != 1 || f.view.Workers[2].Adapters[0].Tier != router.Disk {
-		t.Errorf("%d, %d", f.First(trace.BaseModel), f.First(0))
-	}
-	f.Drain(0, false)
-	route := func(avoid int) int {
-		r := &Request{ID: 1, Adapter: 1}
-		w := f.Route(r, avoid)
-		if w != router.None {
-			f.Left(r)
+		f.Drain(0, true)
+		f.Forget(2, 0)
+		if f.First(trace.BaseModel) != 1 || f.First(0) != 1 || f.view.Workers[2].Adapters[0].Tier != router.Disk {
+			t.Errorf("%d, %d", f.First(trace.BaseModel), f.First(0))
 		}
-		return w
-	}
-	policy.to = 1
-	if a, b := route(-1), route(1); a != 1 || b != 0 || !f.view.Workers[1].Up {
-		t.Errorf("routed to %d; avoiding 1, to %d", a, b)
-	}
-	f.Drain(0, true)
-	f.Drain(2, true)
-	if w := route(1); w != 1 {
-		t.Errorf("the one to avoid is the only one: %d", w)
-	}
-	f.Drain(1, true)
-	if w := route(-1); w != router.None || f.First(1) != router.None {
-		t.Errorf("none is usable: %d, first %d", w, f.First(1))
-	}
-	f.Drain(2, false)
-	r := &Request{ID: 2, Adapter: trace.BaseModel}
-	if w := f.BookOr(r, 2); w != 2 {
-		t.Error(w)
-	}
-	f.Left(r)
-	f.Left(r) // no harm
-	if w := f.BookOr(r, 1); w != 2 || f.Workers()[2].Queued != 1 {
-		t.Errorf("booked on %d: %+v", w, f.Workers())
-	}
-	f.Tokens(r, 4, true)
-	f.Finished(r, 2, 0.5)
-	if len(policy.finished) != 1 || policy.finished[0].Output != 4 || policy.finished[0].Exec != 0.5 || policy.finished[0].Worker != 2 {
-		t.Errorf("%+v", policy.finished)
-	}
+		f.Drain(0, false)
+		route := func(avoid int) int {
+			r := &Request{ID: 1, Adapter: 1}
+			w := f.Route(r, avoid)
+			if w != router.None {
+				f.Left(r)
+			}
+			return w
+		}
+		policy.to = 1
+		if a, b := route(-1), route(1); a != 1 || b != 0 || !f.view.Workers[1].Up {
+			t.Errorf("routed to %d; avoiding 1, to %d", a, b)
+		}
+		f.Drain(0, true)
+		f.Drain(2, true)
+		if w := route(1); w != 1 {
+			t.Errorf("the one to avoid is the only one: %d", w)
+		}
+		f.Drain(1, true)
+		if w := route(-1); w != router.None || f.First(1) != router.None {
+			t.Errorf("none is usable: %d, first %d", w, f.First(1))
+		}
+		f.Drain(2, false)
+		r := &Request{ID: 2, Adapter: trace.BaseModel}
+		if w := f.BookOr(r, 2); w != 2 {
+			t.Error(w)
+		}
+		f.Left(r)
+		f.Left(r) // no harm
+		if w := f.BookOr(r, 1); w != 2 || f.Workers()[2].Queued != 1 {
+			t.Errorf("booked on %d: %+v", w, f.Workers())
+		}
+		f.Tokens(r, 4, true)
+		f.Finished(r, 2, 0.5)
+		if len(policy.finished) != 1 || policy.finished[0].Output != 4 || policy.finished[0].Exec != 0.5 || policy.finished[0].Worker != 2 {
+			t.Errorf("%+v", policy.finished)
+		}
+	})
 }
 
 // Adapters that workers hold and nobody named are taken in, where that is
 // allowed: at the start, and when others load them later.
 func TestTakeIn(t *testing.T) {
-	var lines []string
-	a, b := newFakeWorker(t, "x", "lora0"), newFakeWorker(t, "y", "x")
-	var known []trace.Adapter
-	var refuse error
-	edit := func(c *Config) {
-		rt := c.Router
-		c.Staleness = 1
-		c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-		c.Extend = func(all []trace.Adapter) (*router.Router, error) {
-			known = slices.Clone(all)
-			next := *rt
-			return &next, refuse
+	inMemory(t, func(t *memory) {
+		var lines []string
+		a, b := newFakeWorker(t, "x", "lora0"), newFakeWorker(t, "y", "x")
+		var known []trace.Adapter
+		var refuse error
+		edit := func(c *Config) {
+			rt := c.Router
+			c.Staleness = 1
+			c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			c.Extend = func(all []trace.Adapter) (*router.Router, error) {
+				known = slices.Clone(all)
+				next := *rt
+				return &next, refuse
+			}
 		}
-	}
-	f, _, _ := startFleet(t, 1, edit, a, b)
-	names := func() (list []string) {
-		for _, a := range f.Adapters() {
-			list = append(list, a.Name)
+		f, _, _ := startFleet(t, 1, edit, a, b)
+		names := func() (list []string) {
+			for _, a := range f.Adapters() {
+				list = append(list, a.Name)
+			}
+			return list
 		}
-		return list
-	}
-	if got := names(); !slices.Equal(got, []string{"lora0", "x", "y"}) || len(known) != 3 {
-		t.Fatalf("%v", got)
-	}
-	if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "x"}) || !slices.Equal(ws[1].Adapters, []string{"x", "y"}) {
-		t.Errorf("%+v", ws)
-	}
-	if len(lines) != 2 || !strings.HasSuffix(lines[0], "holds adapter x") || !strings.HasSuffix(lines[1], "holds adapter y") {
-		t.Errorf("%q", lines)
-	}
-	if err := f.Load(context.Background(), 0, "y"); err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
-		t.Errorf("%v, loaded from %v", err, a.paths)
-	}
-	stale := f.stale
+		if got := names(); !slices.Equal(got, []string{"lora0", "x", "y"}) || len(known) != 3 {
+			t.Fatalf("%v", got)
+		}
+		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "x"}) || !slices.Equal(ws[1].Adapters, []string{"x", "y"}) {
+			t.Errorf("%+v", ws)
+		}
+		if len(lines) != 2 || !strings.HasSuffix(lines[0], "holds adapter x") || !strings.HasSuffix(lines[1], "holds adapter y") {
+			t.Errorf("%q", lines)
+		}
+		if err := f.Load(context.Background(), 0, "y"); err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
+			t.Errorf("%v, loaded from %v", err, a.paths)
+		}
+		stale := f.stale
 
-	a.held = []string{"lora0", "z"} // others are at work
-	f.look(context.Background(), 0)
-	if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 || f.stale == stale {
-		t.Errorf("%+v, %v", ws, names())
-	}
-	f.look(context.Background(), 0)
-	if len(f.ranks) != 4 || len(f.view.Workers[1].Adapters) != 4 || f.view.Workers[1].Adapters[3].Tier != router.Disk {
-		t.Errorf("ranks %v, %+v", f.ranks, f.view.Workers[1].Adapters)
-	}
+		a.held = []string{"lora0", "z"} // others are at work
+		f.look(context.Background(), 0)
+		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 || f.stale == stale {
+			t.Errorf("%+v, %v", ws, names())
+		}
+		f.look(context.Background(), 0)
+		if len(f.ranks) != 4 || len(f.view.Workers[1].Adapters) != 4 || f.view.Workers[1].Adapters[3].Tier != router.Disk {
+			t.Errorf("ranks %v, %+v", f.ranks, f.view.Workers[1].Adapters)
+		}
 
-	r := &Request{ID: 1, Adapter: 3, MaxNew: 10} // what was taken in is served, and learnt of
-	if w := f.Route(r, -1); w != 0 {
-		t.Errorf("routed to %d", w)
-	}
-	f.Tokens(r, 4, true)
-	f.Finished(r, 0, 1)
-	f.Left(r)
+		r := &Request{ID: 1, Adapter: 3, MaxNew: 10} // what was taken in is served, and learnt of
+		if w := f.Route(r, -1); w != 0 {
+			t.Errorf("routed to %d", w)
+		}
+		f.Tokens(r, 4, true)
+		f.Finished(r, 0, 1)
+		f.Left(r)
 
-	refuse = errors.New("a router for no more than 4")
-	lines = nil
-	a.held = append(a.held, "v")
-	f.look(context.Background(), 0)
-	if len(names()) != 4 || len(lines) != 1 || !strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
-		t.Errorf("%v: %q", names(), lines)
-	}
+		refuse = errors.New("a router for no more than 4")
+		lines = nil
+		a.held = append(a.held, "v")
+		f.look(context.Background(), 0)
+		if len(names()) != 4 || len(lines) != 1 || !strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
+			t.Errorf("%v: %q", names(), lines)
+		}
 
-	c := newFakeWorker(t, "x")
-	g, _, _ := startFleet(t, 1, nil, c)
-	c.held = append(c.held, "lora0") // by others
-	g.look(context.Background(), 0)
-	if ws := g.Workers(); len(g.Adapters()) != 1 || !slices.Equal(ws[0].Adapters, []string{"lora0"}) {
-		t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
-	}
-	c.held = nil // by the engine itself
-	if g.look(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].lost[0] {
-		t.Error("what the worker has dropped is still held")
-	}
+		c := newFakeWorker(t, "x")
+		g, _, _ := startFleet(t, 1, nil, c)
+		c.held = append(c.held, "lora0") // by others
+		g.look(context.Background(), 0)
+		if ws := g.Workers(); len(g.Adapters()) != 1 || !slices.Equal(ws[0].Adapters, []string{"lora0"}) {
+			t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
+		}
+		c.held = nil // by the engine itself
+		if g.look(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].lost[0] {
+			t.Error("what the worker has dropped is still held")
+		}
+	})
 }
 
 // A list of adapters that is older than a change is not believed.
 func TestRelistIsLate(t *testing.T) {
-	k := newFakeWorker(t, "lora0")
-	asked, answer := make(chan struct{}), make(chan struct{})
-	f, _, _ := startFleet(t, 2, func(c *Config) {
-		rt := c.Router
-		c.Extend = func([]trace.Adapter) (*router.Router, error) { return rt, nil }
-	}, k)
-	plain := k.Config.Handler
-	k.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/models" {
-			close(asked)
-			<-answer
-			k.mu.Lock()
-			k.held = nil // the list from before the load
-			k.mu.Unlock()
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t, "lora0")
+		asked, answer := make(chan struct{}), make(chan struct{})
+		f, _, _ := startFleet(t, 2, func(c *Config) {
+			rt := c.Router
+			c.Extend = func([]trace.Adapter) (*router.Router, error) { return rt, nil }
+		}, k)
+		plain := k.handler
+		k.handler = func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/models" {
+				close(asked)
+				<-answer
+				k.mu.Lock()
+				k.held = nil // the list from before the load
+				k.mu.Unlock()
+			}
+			plain(rw, r)
 		}
-		plain.ServeHTTP(rw, r)
+		done := make(chan struct{})
+		go func() { f.relist(context.Background(), 0); close(done) }()
+		<-asked
+		if err := f.Ensure(context.Background(), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		close(answer)
+		<-done
+		if ws := f.Workers(); len(ws[0].Adapters) != 2 {
+			t.Errorf("%+v", ws)
+		}
 	})
-	done := make(chan struct{})
-	go func() { f.relist(context.Background(), 0); close(done) }()
-	<-asked
-	if err := f.Ensure(context.Background(), 0, 1); err != nil {
-		t.Fatal(err)
-	}
-	close(answer)
-	<-done
-	if ws := f.Workers(); len(ws[0].Adapters) != 2 {
-		t.Errorf("%+v", ws)
-	}
 }
 
 func TestEndpoint(t *testing.T) {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"lorasim/internal/memnet"
 )
 
 // state is what a fake engine tells at one look.
@@ -22,16 +24,17 @@ type state struct {
 
 // busyWorker is a worker whose looks are scripted; the last is repeated.
 type busyWorker struct {
-	*httptest.Server
+	*memnet.Host
 	mu     sync.Mutex
 	script []state
 	looks  int
 	calls  []string // changes, with the number of looks before: "2+a"
 }
 
-func newBusyWorker(t *testing.T, api API, script ...state) *busyWorker {
+func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 	k := &busyWorker{script: script}
-	k.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	t.workers++
+	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		switch {
@@ -65,7 +68,7 @@ func newBusyWorker(t *testing.T, api API, script ...state) *busyWorker {
 			http.NotFound(rw, r)
 		}
 	}))
-	t.Cleanup(k.Close)
+	t.Cleanup(k.Kill)
 	return k
 }
 
@@ -88,7 +91,7 @@ func (k *busyWorker) did() []string {
 	return k.calls
 }
 
-func busyFleet(t *testing.T, api API, k *busyWorker, edit func(*Config)) *Fleet {
+func busyFleet(t *memory, api API, k *busyWorker, edit func(*Config)) *Fleet {
 	other := newFakeWorker(t) // for startFleet alone
 	f, _, _ := startFleet(t, 2, func(c *Config) {
 		c.API, c.URLs = api, []string{k.URL}
@@ -103,62 +106,66 @@ func busyFleet(t *testing.T, api API, k *busyWorker, edit func(*Config)) *Fleet 
 // An adapter is unloaded when the engine has said three times in a row, anew each
 // time, that nobody uses it.
 func TestUnloadWaitsForTheEngine(t *testing.T) {
-	own := state{1, 0, "lora1", 1} // of the fleet, with another adapter
-	for _, c := range []struct {
-		name   string
-		api    API
-		script []state
-		want   string
-	}{
-		{"idle", VLLM, []state{{}}, "3-lora0"},
-		{"runs at first", VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0, "lora1,lora0", 3}, {2, 0, "lora1", 4}, {2, 0, "lora1", 5}, {1, 0, "lora1", 6}}, "6-lora0"},
-		{"told anew", VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1", 3}}, "6-lora0"},
-		{"one that waits may use it", VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1, "lora1", 3}, {1, 1, "lora1", 4}, {1, 0, "lora1", 5}, {1, 0, "lora1", 6}, {1, 0, "lora1", 7}}, "7-lora0"},
-		{"the fleet's own waits", VLLM, []state{{0, 1, "", 1}, {0, 1, "", 2}, {0, 1, "", 3}}, "3-lora0"},
-		{"sglang tells no names", SGLang, []state{{2, 0, "", 0}, {1, 1, "", 0}, {1, 0, "", 0}}, "5-lora0"},
-	} {
-		k := newBusyWorker(t, c.api, c.script...)
-		f := busyFleet(t, c.api, k, nil)
-		f.Book(&Request{ID: 1, Adapter: 1}, 0)
-		f.Release(0, 0)
-		f.background.Wait()
-		if got := k.did(); !slices.Equal(got, []string{c.want}) {
-			t.Errorf("%s: %v, expected %s", c.name, got, c.want)
+	inMemory(t, func(t *memory) {
+		own := state{1, 0, "lora1", 1} // of the fleet, with another adapter
+		for _, c := range []struct {
+			name   string
+			api    API
+			script []state
+			want   string
+		}{
+			{"idle", VLLM, []state{{}}, "3-lora0"},
+			{"runs at first", VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0, "lora1,lora0", 3}, {2, 0, "lora1", 4}, {2, 0, "lora1", 5}, {1, 0, "lora1", 6}}, "6-lora0"},
+			{"told anew", VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1", 3}}, "6-lora0"},
+			{"one that waits may use it", VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1, "lora1", 3}, {1, 1, "lora1", 4}, {1, 0, "lora1", 5}, {1, 0, "lora1", 6}, {1, 0, "lora1", 7}}, "7-lora0"},
+			{"the fleet's own waits", VLLM, []state{{0, 1, "", 1}, {0, 1, "", 2}, {0, 1, "", 3}}, "3-lora0"},
+			{"sglang tells no names", SGLang, []state{{2, 0, "", 0}, {1, 1, "", 0}, {1, 0, "", 0}}, "5-lora0"},
+		} {
+			k := newBusyWorker(t, c.api, c.script...)
+			f := busyFleet(t, c.api, k, nil)
+			f.Book(&Request{ID: 1, Adapter: 1}, 0)
+			f.Release(0, 0)
+			f.background.Wait()
+			if got := k.did(); !slices.Equal(got, []string{c.want}) {
+				t.Errorf("%s: %v, expected %s", c.name, got, c.want)
+			}
 		}
-	}
+	})
 }
 
 // Where others use an adapter as long as the fleet can wait, or nobody knows, it
 // stays.
 func TestUnloadGivenUp(t *testing.T) {
-	for name, script := range map[string]state{"requests of others use it, or may": {1, 0, "lora0", 1}, errUntold.Error(): {0, 0, "?", 0}} {
-		var lines []string
-		k := newBusyWorker(t, VLLM, script)
-		f := busyFleet(t, VLLM, k, func(c *Config) {
-			c.LoadLimit = 10 * time.Millisecond
-			c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-		})
-		f.Release(0, 0)
-		f.background.Wait()
-		if len(k.did()) > 0 || !f.workers[0].held[0] || len(lines) != 1 || !strings.Contains(lines[0], "keeps adapter lora0: "+name) {
-			t.Errorf("%v: %q", k.did(), lines)
+	inMemory(t, func(t *memory) {
+		for name, script := range map[string]state{"requests of others use it, or may": {1, 0, "lora0", 1}, errUntold.Error(): {0, 0, "?", 0}} {
+			var lines []string
+			k := newBusyWorker(t, VLLM, script)
+			f := busyFleet(t, VLLM, k, func(c *Config) {
+				c.LoadLimit = 10 * time.Millisecond
+				c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			})
+			f.Release(0, 0)
+			f.background.Wait()
+			if len(k.did()) > 0 || !f.workers[0].held[0] || len(lines) != 1 || !strings.Contains(lines[0], "keeps adapter lora0: "+name) {
+				t.Errorf("%v: %q", k.did(), lines)
+			}
 		}
-	}
+	})
 }
 
 // A request that comes while the engine is watched calls the unload off.
 func TestUnloadCalledOff(t *testing.T) {
-	k := newBusyWorker(t, VLLM, state{1, 0, "lora0", 1})
-	f := busyFleet(t, VLLM, k, nil)
-	f.Release(0, 0)
-	for k.looked() < 2 {
-		time.Sleep(time.Millisecond)
-	}
-	f.Book(&Request{ID: 1, Adapter: 0}, 0)
-	f.background.Wait()
-	if len(k.did()) > 0 {
-		t.Errorf("%v", k.did())
-	}
+	inMemory(t, func(t *memory) {
+		k := newBusyWorker(t, VLLM, state{1, 0, "lora0", 1})
+		f := busyFleet(t, VLLM, k, nil)
+		f.Release(0, 0)
+		time.Sleep(3 * between) // in which it looks, and finds it in use
+		f.Book(&Request{ID: 1, Adapter: 0}, 0)
+		f.background.Wait()
+		if len(k.did()) > 0 {
+			t.Errorf("%v", k.did())
+		}
+	})
 }
 
 func (k *busyWorker) looked() int {
@@ -171,80 +178,86 @@ func (k *busyWorker) looked() int {
 // without the fleet's doing is loaded again when the former's requests have
 // ended, its own, which it counts, and others'.
 func TestLoadWaitsForTheFormer(t *testing.T) {
-	k := newBusyWorker(t, VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
-	f := busyFleet(t, VLLM, k, nil)
-	old := &Request{ID: 1, Adapter: 0}
-	f.Book(old, 0)
-	f.Tokens(old, 1, true)
-	f.Forget(0, 0)
-	late := &Request{ID: 2, Adapter: 0}
-	f.Book(late, 0)
-	done := make(chan error)
-	go func() { done <- f.Ensure(context.Background(), 0, 0) }()
-	awaitDrained(t, f)
-	if k.looked() > 0 || len(k.did()) > 0 {
-		t.Errorf("the fleet's own request runs: %v", k.did())
-	}
-	f.Left(old)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if got := k.did(); !slices.Equal(got, []string{"5+lora0"}) {
-		t.Errorf("%v, expected a load after two looks that name it and three that do not", got)
-	}
-	k.begin()
-	if err := f.Ensure(context.Background(), 0, 1); err != nil { // one that nobody has had: one look, that names another
-		t.Fatal(err)
-	}
-	if got := k.did(); !slices.Equal(got, []string{"1+lora1"}) {
-		t.Errorf("%v", got)
-	}
-	if len(f.workers[0].outside) > 0 {
-		t.Errorf("requests still wait: %v", f.workers[0].outside)
-	}
+	inMemory(t, func(t *memory) {
+		k := newBusyWorker(t, VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
+		f := busyFleet(t, VLLM, k, nil)
+		old := &Request{ID: 1, Adapter: 0}
+		f.Book(old, 0)
+		f.Tokens(old, 1, true)
+		f.Forget(0, 0)
+		late := &Request{ID: 2, Adapter: 0}
+		f.Book(late, 0)
+		done := make(chan error)
+		go func() { done <- f.Ensure(context.Background(), 0, 0) }()
+		synctest.Wait()
+		if k.looked() > 0 || len(k.did()) > 0 {
+			t.Errorf("the fleet's own request runs: %v", k.did())
+		}
+		f.Left(old)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if got := k.did(); !slices.Equal(got, []string{"5+lora0"}) {
+			t.Errorf("%v, expected a load after two looks that name it and three that do not", got)
+		}
+		k.begin()
+		if err := f.Ensure(context.Background(), 0, 1); err != nil { // one that nobody has had: one look, that names another
+			t.Fatal(err)
+		}
+		if got := k.did(); !slices.Equal(got, []string{"1+lora1"}) {
+			t.Errorf("%v", got)
+		}
+		if len(f.workers[0].outside) > 0 {
+			t.Errorf("requests still wait: %v", f.workers[0].outside)
+		}
+	})
 }
 
 // A worker without run-time loading is asked for nothing.
 func TestFixedAdapters(t *testing.T) {
-	for in, want := range map[Info]string{
-		{API: VLLM, LoRA: On, RunTime: Off}:    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-		{API: VLLM, LoRA: Off, RunTime: Off}:   "serves no adapters: start it with --enable-lora",
-		{API: SGLang, LoRA: On, RunTime: Off}:  "one data-parallel replica",
-		{API: SGLang, LoRA: Off, RunTime: Off}: "serves no adapters: start it with --enable-lora",
-	} {
-		k := newFakeWorker(t, "lora0")
-		f, _, _ := startFleet(t, 2, nil, k)
-		f.workers[0].info = in
-		err := f.Ensure(context.Background(), 0, 1)
-		if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v", in, err)
+	inMemory(t, func(t *memory) {
+		for in, want := range map[Info]string{
+			{API: VLLM, LoRA: On, RunTime: Off}:    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+			{API: VLLM, LoRA: Off, RunTime: Off}:   "serves no adapters: start it with --enable-lora",
+			{API: SGLang, LoRA: On, RunTime: Off}:  "one data-parallel replica",
+			{API: SGLang, LoRA: Off, RunTime: Off}: "serves no adapters: start it with --enable-lora",
+		} {
+			k := newFakeWorker(t, "lora0")
+			f, _, _ := startFleet(t, 2, nil, k)
+			f.workers[0].info = in
+			err := f.Ensure(context.Background(), 0, 1)
+			if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v", in, err)
+			}
+			if err := f.Ensure(context.Background(), 0, 0); err != nil {
+				t.Errorf("what it holds: %v", err)
+			}
+			sameCalls(t, want, k)
 		}
-		if err := f.Ensure(context.Background(), 0, 0); err != nil {
-			t.Errorf("what it holds: %v", err)
-		}
-		sameCalls(t, want, k)
-	}
+	})
 }
 
 // What workers tell of their limits counts, unless others are stated; that they
 // differ is said once.
 func TestStatedLimits(t *testing.T) {
-	var lines []string
-	k := newFakeWorker(t)
-	k.info = map[string]int{"max_running_requests": 7, "max_loras_per_batch": 5, "max_total_num_tokens": 99}
-	f, _, _ := startFleet(t, 0, func(c *Config) {
-		c.Limits = []Limits{{1, 2, 3, 4}}
-		c.Stated = Limits{MaxRunning: 8, KVCapacity: 99}
-		c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	}, k)
-	k.load.Running = 1
-	for range 2 {
-		f.look(context.Background(), 0)
-	}
-	if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
-		t.Errorf("%+v", got)
-	}
-	if len(lines) != 1 || !strings.HasSuffix(lines[0], "has 7 running requests at most; 8 are stated, and count") {
-		t.Errorf("%q", lines)
-	}
+	inMemory(t, func(t *memory) {
+		var lines []string
+		k := newFakeWorker(t)
+		k.info = map[string]int{"max_running_requests": 7, "max_loras_per_batch": 5, "max_total_num_tokens": 99}
+		f, _, _ := startFleet(t, 0, func(c *Config) {
+			c.Limits = []Limits{{1, 2, 3, 4}}
+			c.Stated = Limits{MaxRunning: 8, KVCapacity: 99}
+			c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+		}, k)
+		k.load.Running = 1
+		for range 2 {
+			f.look(context.Background(), 0)
+		}
+		if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
+			t.Errorf("%+v", got)
+		}
+		if len(lines) != 1 || !strings.HasSuffix(lines[0], "has 7 running requests at most; 8 are stated, and count") {
+			t.Errorf("%q", lines)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lorasim/router"
@@ -55,72 +56,76 @@ func TestSituation(t *testing.T) {
 // A plan is carried out wholly: loads first, then moves, then unloads once
 // nobody uses the adapter. What is both to come and to go stays.
 func TestApply(t *testing.T) {
-	var log bytes.Buffer
-	a, b := newFakeWorker(t, "lora0", "lora1"), newFakeWorker(t)
-	f, _, planner := startFleet(t, 3, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, a, b)
-	var moved [][2]int
-	stays := &Request{ID: 1, Adapter: 0, Move: func(int, int) bool { return false }}
-	moves := &Request{ID: 2, Adapter: 0}
-	moves.Move = func(from, to int) bool {
-		moved = append(moved, [2]int{from, to})
-		return true
-	}
-	fixedHere := &Request{ID: 3, Adapter: 0}
-	for _, r := range []*Request{stays, moves, fixedHere} {
-		f.Book(r, 0)
-	}
-	f.Apply(context.Background(), &router.Plan{Reason: "why", SolveTime: 0.5,
-		Load:   []router.Placement{{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}},
-		Unload: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 0, Adapter: 1}, {Worker: 1, Adapter: 2}},
-		Move:   []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1}, {ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
-	})
-	sameCalls(t, "loads", b, "+lora0", "+lora2")
-	awaitDrained(t, f)
-	for _, r := range []*Request{stays, moves, fixedHere} {
-		f.Left(r)
-	}
-	f.background.Wait()
-	sameCalls(t, "unloads", a, "-lora0", "-lora1")
-	sameCalls(t, "to come and to go", b)
-	if !slices.Equal(moved, [][2]int{{0, 1}}) {
-		t.Errorf("asked to move %v", moved)
-	}
-	if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || s.Moves != 1 || s.Loads != 2 || s.Unloads != 2 {
-		t.Errorf("%+v", s)
-	}
-	if len(planner.told) != 1 || planner.told[0] != nil {
-		t.Errorf("the planner was told %v", planner.told)
-	}
-	if got := log.String(); !strings.Contains(got, `msg=plan result=applied reason=why load="[lora0@1 lora2@1]" unload="[lora0@0 lora1@0 lora2@1]" moves=6 solve_s=0.5`) {
-		t.Error(got)
-	}
+	inMemory(t, func(t *memory) {
+		var log bytes.Buffer
+		a, b := newFakeWorker(t, "lora0", "lora1"), newFakeWorker(t)
+		f, _, planner := startFleet(t, 3, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, a, b)
+		var moved [][2]int
+		stays := &Request{ID: 1, Adapter: 0, Move: func(int, int) bool { return false }}
+		moves := &Request{ID: 2, Adapter: 0}
+		moves.Move = func(from, to int) bool {
+			moved = append(moved, [2]int{from, to})
+			return true
+		}
+		fixedHere := &Request{ID: 3, Adapter: 0}
+		for _, r := range []*Request{stays, moves, fixedHere} {
+			f.Book(r, 0)
+		}
+		f.Apply(context.Background(), &router.Plan{Reason: "why", SolveTime: 0.5,
+			Load:   []router.Placement{{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}},
+			Unload: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 0, Adapter: 1}, {Worker: 1, Adapter: 2}},
+			Move:   []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1}, {ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
+		})
+		sameCalls(t, "loads", b, "+lora0", "+lora2")
+		awaitDrained(t, f)
+		for _, r := range []*Request{stays, moves, fixedHere} {
+			f.Left(r)
+		}
+		f.background.Wait()
+		sameCalls(t, "unloads", a, "-lora0", "-lora1")
+		sameCalls(t, "to come and to go", b)
+		if !slices.Equal(moved, [][2]int{{0, 1}}) {
+			t.Errorf("asked to move %v", moved)
+		}
+		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || s.Moves != 1 || s.Loads != 2 || s.Unloads != 2 {
+			t.Errorf("%+v", s)
+		}
+		if len(planner.told) != 1 || planner.told[0] != nil {
+			t.Errorf("the planner was told %v", planner.told)
+		}
+		if got := log.String(); !strings.Contains(got, `msg=plan result=applied reason=why load="[lora0@1 lora2@1]" unload="[lora0@0 lora1@0 lora2@1]" moves=6 solve_s=0.5`) {
+			t.Error(got)
+		}
 
-	log.Reset()
-	f.Apply(context.Background(), &router.Plan{Reason: "even"})
-	if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil || !strings.Contains(log.String(), `result="nothing to do"`) {
-		t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
-	}
+		log.Reset()
+		f.Apply(context.Background(), &router.Plan{Reason: "even"})
+		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil || !strings.Contains(log.String(), `result="nothing to do"`) {
+			t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
+		}
+	})
 }
 
 // One load that fails takes the others of its plan with it, but nothing that was
 // there before, and the plan's other parts are not begun.
 func TestApplyFails(t *testing.T) {
-	var log bytes.Buffer
-	k := newFakeWorker(t, "lora0", "lora3")
-	f, _, planner := startFleet(t, 4, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, k)
-	k.refuse["+lora2"] = "no such file"
-	f.Apply(context.Background(), &router.Plan{
-		Load:   []router.Placement{{Adapter: 0}, {Adapter: 1}, {Adapter: 2}},
-		Unload: []router.Placement{{Adapter: 3}},
+	inMemory(t, func(t *memory) {
+		var log bytes.Buffer
+		k := newFakeWorker(t, "lora0", "lora3")
+		f, _, planner := startFleet(t, 4, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, k)
+		k.refuse["+lora2"] = "no such file"
+		f.Apply(context.Background(), &router.Plan{
+			Load:   []router.Placement{{Adapter: 0}, {Adapter: 1}, {Adapter: 2}},
+			Unload: []router.Placement{{Adapter: 3}},
+		})
+		f.background.Wait()
+		sameCalls(t, "all or none", k, "+lora1", "+lora2", "-lora1")
+		if s := f.Stats(); s.Applied != 0 || s.Dropped != 1 {
+			t.Errorf("%+v", s)
+		}
+		if len(planner.told) != 1 || planner.told[0] == nil || !strings.Contains(log.String(), "result=dropped") || !strings.Contains(log.String(), "no such file") {
+			t.Errorf("the planner was told %v, and the log says %s", planner.told, log.String())
+		}
 	})
-	f.background.Wait()
-	sameCalls(t, "all or none", k, "+lora1", "+lora2", "-lora1")
-	if s := f.Stats(); s.Applied != 0 || s.Dropped != 1 {
-		t.Errorf("%+v", s)
-	}
-	if len(planner.told) != 1 || planner.told[0] == nil || !strings.Contains(log.String(), "result=dropped") || !strings.Contains(log.String(), "no such file") {
-		t.Errorf("the planner was told %v, and the log says %s", planner.told, log.String())
-	}
 }
 
 func TestCheckPlan(t *testing.T) {
@@ -163,73 +168,80 @@ func TestCheckPlan(t *testing.T) {
 
 // A planner that was replaced meanwhile is not told of its plan's fate.
 func TestAppliedByAnother(t *testing.T) {
-	k := newFakeWorker(t)
-	f, _, planner := startFleet(t, 1, nil, k)
-	f.applied(&router.Plan{}, &router.Router{Planner: planner}, nil)
-	if len(planner.told) != 0 {
-		t.Error("told of the plan of another router")
-	}
-	f.applied(&router.Plan{Move: []router.Move{{}}}, f.cfg.Router, errors.New("late"))
-	if s := f.Stats(); len(planner.told) != 1 || planner.told[0] == nil || s.Dropped != 1 || s.Applied != 0 {
-		t.Errorf("told %v, %+v", planner.told, s)
-	}
-	f.cfg.Router.Planner = nil // a policy without one may adjust
-	f.applied(&router.Plan{}, f.cfg.Router, nil)
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t)
+		f, _, planner := startFleet(t, 1, nil, k)
+		f.applied(&router.Plan{}, &router.Router{Planner: planner}, nil)
+		if len(planner.told) != 0 {
+			t.Error("told of the plan of another router")
+		}
+		f.applied(&router.Plan{Move: []router.Move{{}}}, f.cfg.Router, errors.New("late"))
+		if s := f.Stats(); len(planner.told) != 1 || planner.told[0] == nil || s.Dropped != 1 || s.Applied != 0 {
+			t.Errorf("told %v, %+v", planner.told, s)
+		}
+		f.cfg.Router.Planner = nil // a policy without one may adjust
+		f.applied(&router.Plan{}, f.cfg.Router, nil)
+	})
 }
 
 // Planning asks the planner once in each interval of the fleet's clock, which
 // runs faster than the wall clock.
 func TestPlanning(t *testing.T) {
-	k := newFakeWorker(t, "lora0")
-	f, _, planner := startFleet(t, 2, func(c *Config) { c.Speed = 100 }, k)
-	planner.each, planner.next = time.Second, &router.Plan{Load: []router.Placement{{Adapter: 1}}}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	begun := time.Now()
-	go func() { f.Run(ctx); close(done) }()
-	if call := <-k.arrivals; call != "+lora1" {
-		t.Error(call)
-	}
-	for f.Stats().Plans < 3 {
-		time.Sleep(time.Millisecond)
-	}
-	if wall := time.Since(begun); wall < 29*time.Millisecond {
-		t.Errorf("three plans after %v, expected one in 10 ms", wall)
-	}
-	cancel()
-	<-done
-	if s := f.Stats(); s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 || int64(len(planner.seen)) != s.Plans {
-		t.Errorf("%+v after %d", s, len(planner.seen))
-	}
-	planner.next = nil
-	before := f.Stats().Plans
-	if p, by := f.plan(); p != nil || by != f.cfg.Router || f.Stats().Plans != before {
-		t.Errorf("no plan was counted as one: %v, %+v", p, f.Stats())
-	}
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t, "lora0")
+		f, _, planner := startFleet(t, 2, func(c *Config) { c.Speed = 100 }, k)
+		planner.each, planner.next = time.Second, &router.Plan{Load: []router.Placement{{Adapter: 1}}}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		begun := time.Now()
+		go func() { f.Run(ctx); close(done) }()
+		if call := <-k.arrivals; call != "+lora1" {
+			t.Error(call)
+		}
+		for f.Stats().Plans < 3 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		if wall := time.Since(begun); wall != 30*time.Millisecond {
+			t.Errorf("three plans after %v, expected one in 10 ms", wall)
+		}
+		cancel()
+		<-done
+		if s := f.Stats(); s.Applied == 0 || s.SolveTime < 0 || s.Dropped != 0 || int64(len(planner.seen)) != s.Plans {
+			t.Errorf("%+v after %d", s, len(planner.seen))
+		}
+		planner.next = nil
+		before := f.Stats().Plans
+		if p, by := f.plan(); p != nil || by != f.cfg.Router || f.Stats().Plans != before {
+			t.Errorf("no plan was counted as one: %v, %+v", p, f.Stats())
+		}
+	})
 }
 
 // A policy's adjustment is carried out like a plan, an empty one is nothing.
 func TestAdjust(t *testing.T) {
-	k := newFakeWorker(t, "lora0")
-	f, policy, planner := startFleet(t, 2, nil, k)
-	route := func() {
-		r := &Request{ID: 1, Adapter: 0}
-		if w := f.Route(r, -1); w != 0 {
-			t.Fatal(w)
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t, "lora0")
+		f, policy, planner := startFleet(t, 2, nil, k)
+		route := func() {
+			r := &Request{ID: 1, Adapter: 0}
+			if w := f.Route(r, -1); w != 0 {
+				t.Fatal(w)
+			}
+			f.Left(r)
+			f.background.Wait()
 		}
-		f.Left(r)
-		f.background.Wait()
-	}
-	route()
-	policy.adjust = &router.Plan{}
-	route()
-	if len(planner.told) != 0 {
-		t.Error("an empty adjustment was carried out")
-	}
-	policy.adjust = &router.Plan{Load: []router.Placement{{Adapter: 1}}}
-	route()
-	sameCalls(t, "an adjustment", k, "+lora1")
-	if s := f.Stats(); s.Applied != 1 || len(planner.told) != 1 {
-		t.Errorf("%+v", s)
-	}
+		route()
+		policy.adjust = &router.Plan{}
+		route()
+		if len(planner.told) != 0 {
+			t.Error("an empty adjustment was carried out")
+		}
+		policy.adjust = &router.Plan{Load: []router.Placement{{Adapter: 1}}}
+		route()
+		sameCalls(t, "an adjustment", k, "+lora1")
+		if s := f.Stats(); s.Applied != 1 || len(planner.told) != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
 }

@@ -6,20 +6,22 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/trace"
 )
 
 // fakeWorker is an sglang worker's administration, without a model behind it.
 type fakeWorker struct {
-	*httptest.Server
+	*memnet.Host
+	handler  http.HandlerFunc
 	mu       sync.Mutex
 	held     []string          // adapters
 	info     map[string]int    // what /server_info says
@@ -32,10 +34,23 @@ type fakeWorker struct {
 	arrivals chan string       // of calls, before they wait
 }
 
-func newFakeWorker(t *testing.T, held ...string) *fakeWorker {
+// memory is a test in a bubble of testing/synctest, with a network in memory.
+type memory struct {
+	*testing.T
+	net     *memnet.Network
+	workers int
+}
+
+func inMemory(t *testing.T, test func(t *memory)) {
+	synctest.Test(t, func(t *testing.T) { test(&memory{T: t, net: memnet.New()}) })
+}
+
+func newFakeWorker(t *memory, held ...string) *fakeWorker {
 	k := &fakeWorker{held: held, info: map[string]int{}, refuse: map[string]string{}, arrivals: make(chan string, 100)}
-	k.Server = httptest.NewServer(http.HandlerFunc(k.answer))
-	t.Cleanup(k.Close)
+	k.handler = k.answer
+	t.workers++
+	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { k.handler(rw, r) }))
+	t.Cleanup(k.Kill)
 	return k
 }
 
@@ -142,10 +157,10 @@ func (o *outcomes) Applied(_ *router.Plan, err error) { o.told = append(o.told, 
 
 // startFleet is a fleet of fake workers that has started, with adapters lora0,
 // lora1, ... and the policy and planner above.
-func startFleet(t *testing.T, adapters int, edit func(*Config), workers ...*fakeWorker) (*Fleet, *fixed, *outcomes) {
+func startFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWorker) (*Fleet, *fixed, *outcomes) {
 	t.Helper()
 	policy, planner := &fixed{}, &outcomes{each: time.Hour}
-	client := &http.Client{Transport: &http.Transport{}}
+	client := &http.Client{Transport: t.net.Transport()}
 	now := 0.0
 	var clock sync.Mutex
 	cfg := Config{API: SGLang, Client: client, Adapters: trace.Names(adapters, []int{8, 64}),
@@ -174,7 +189,7 @@ func startFleet(t *testing.T, adapters int, edit func(*Config), workers ...*fake
 	return f, policy, planner
 }
 
-func sameCalls(t *testing.T, what string, k *fakeWorker, want ...string) {
+func sameCalls(t testing.TB, what string, k *fakeWorker, want ...string) {
 	t.Helper()
 	got := k.did()
 	slices.Sort(got)
