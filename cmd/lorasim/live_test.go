@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,31 +20,27 @@ import (
 	"lorasim/trace"
 )
 
-// setPorts gives a script free ports on loopback: $PORT1 and $PORT2 follow each
-// other, as the ports of several workers do, $PORT3 stands alone.
+// setPorts gives a script free ports on loopback: $PORT1 to $PORT3 follow each
+// other, as the ports of several workers do. They are below those that systems
+// give to connections, so that none takes them before the script does.
 func setPorts(e *testscript.Env) error {
 	for range 100 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		first := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+1))
-		if err != nil {
-			a.Close()
-			continue
-		}
-		c, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		for i, l := range []net.Listener{a, b, c} {
-			e.Setenv(fmt.Sprintf("PORT%d", i+1), fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+		first := 10000 + rand.IntN(20000)
+		var taken error
+		for i := range 3 {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
+			if err != nil {
+				taken = err
+				break
+			}
 			l.Close()
+			e.Setenv(fmt.Sprintf("PORT%d", i+1), fmt.Sprint(first+i))
 		}
-		return nil
+		if taken == nil {
+			return nil
+		}
 	}
-	return fmt.Errorf("no two free ports in a row")
+	return fmt.Errorf("no three free ports in a row")
 }
 
 // TestRemote reaches a worker by TLS with a certificate of its own, an API key
@@ -70,7 +67,7 @@ func TestRemote(t *testing.T) {
 		{remoteFlags{caCert: pemFile}, 401},
 		{remoteFlags{apiKey: "k"}, 0},
 	} {
-		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Second
+		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Hour
 		_, transport, header, _, err := c.flags.parse()
 		if err != nil {
 			t.Fatal(err)

@@ -62,7 +62,7 @@ func try(t *testing.T, names []string, args ...string) {
 		default:
 			t.Errorf("%q: exit code %d", args, c)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(10 * time.Minute):
 		t.Fatalf("%q: hangs after it was interrupted: %s", args, stderr.String())
 	}
 }
