@@ -9,9 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 
 // hang is the time after which a run on a terminal counts as hanging. The runs
 // take a second or two; the rest is for machines that are busy otherwise.
-const hang = 2 * time.Minute
+const hang = 10 * time.Minute
 
 // terminal is a run of the built program on a pseudo-terminal, which is its
 // stdin, stdout and stderr.
@@ -88,21 +89,58 @@ func (r *terminal) await(from int, what string) {
 	r.t.Fatalf("%s: hangs before showing %q:\n%q", r.name, what, r.text())
 }
 
-// wait returns the exit code and how long the program took from now on.
-func (r *terminal) wait() (int, time.Duration) {
+// wait returns the exit code.
+func (r *terminal) wait() int {
 	r.t.Helper()
-	begin := time.Now()
 	select {
 	case <-r.done:
 	case <-time.After(hang):
 		r.t.Fatalf("%s: hangs:\n%q", r.name, r.text())
 	}
-	return r.cmd.ProcessState.ExitCode(), time.Since(begin)
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// interrupt presses Ctrl-C and returns the exit code and the CPU time that the
+// program took from then on, as well as it is known: on a busy machine that says
+// more than the time that passed.
+func (r *terminal) interrupt() (code int, cpu time.Duration) {
+	r.t.Helper()
+	before := workOf(r.cmd.Process.Pid)
+	r.tty.Write([]byte{3})
+	code = r.wait()
+	return code, r.cmd.ProcessState.UserTime() + r.cmd.ProcessState.SystemTime() - before
+}
+
+// workOf is the CPU time of a process so far, as Linux tells it; 0 elsewhere.
+func workOf(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // from the third one, state, on
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // a hundredth of a second each
 }
 
 func (r *terminal) resize(columns int) {
 	if err := pty.Setsize(r.tty, &pty.Winsize{Rows: 24, Cols: uint16(columns)}); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// resized is what a test prints between what a program did.
+const resized = "RESIZED"
+
+// print writes to the terminal as the program does, if it still runs: what comes
+// after it in the output was written later. Elsewhere than on Linux it does not.
+func (r *terminal) print(text string) {
+	if f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/2", r.cmd.Process.Pid), os.O_WRONLY|syscall.O_NOCTTY, 0); err == nil {
+		f.WriteString(text)
+		f.Close()
 	}
 }
 
@@ -132,6 +170,9 @@ func (r *terminal) noWrap(output string, columns int) {
 }
 
 var widths = []int{40, 80, 200}
+
+// promptCPU is ample: it is a few hundredths of a second on a machine of 2024.
+const promptCPU = 5 * time.Second
 
 // inputs are the files that the runs on a terminal need.
 func terminalInputs(t *testing.T) string {
@@ -183,16 +224,17 @@ func TestTerminalRuns(t *testing.T) {
 			}
 			r := startOnTerminal(t, dir, columns, strings.Fields(text)...)
 			r.await(0, c.bar)
-			before := len(r.text())
 			r.noWrap(r.text(), columns)
 			r.resize(30)
-			code, _ := r.wait()
+			r.print(resized)
+			code := r.wait()
 			output := r.text()
 			if code != 0 || !strings.Contains(output, c.out) {
 				t.Fatalf("%s: exit code %d, expected 0 and %q:\n%q", r.name, code, c.out, output)
 			}
 			// the first line after the change may have asked for the size before it
-			if after := bars(output[before:]); len(after) > 1 {
+			_, narrow, _ := strings.Cut(output, resized)
+			if after := bars(narrow); len(after) > 1 {
 				for _, b := range after[1:] {
 					if len([]rune(b))+len("^C") >= 30 {
 						t.Errorf("%s: after a change to 30 columns: %q", r.name, b)
@@ -208,8 +250,9 @@ func TestTerminalRuns(t *testing.T) {
 }
 
 // TestTerminalInterrupt presses Ctrl-C at several points of every command that
-// shows progress. Each must end with exit code 130 within a second; as a busy
-// machine may take longer for reasons of its own, the best of three counts.
+// shows progress. Each must end with exit code 130, as good as at once: with no
+// more than promptCPU of work. A run that is over before the key is pressed is
+// no run: it is tried again.
 func TestTerminalInterrupt(t *testing.T) {
 	dir := terminalInputs(t)
 	worker := startOnTerminal(t, dir, 80, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4", "--time-scale", "20")
@@ -239,28 +282,33 @@ func TestTerminalInterrupt(t *testing.T) {
 		{"trace plot --num-prompts 20000000 -o out.svg", "reading"},
 		{"solve bench --size 64,512,5000", "solving"},
 	} {
-		text := c.args
-		var took []time.Duration
-		for try := range 3 {
-			if strings.Contains(c.args, "%d") {
-				text = fmt.Sprintf(c.args, 10*i+try)
+		for try := range 5 {
+			text := c.args
+			if strings.Contains(text, "%d") {
+				text = fmt.Sprintf(text, 10*i+try)
 			}
 			columns := widths[(i+try)%len(widths)]
 			r := startOnTerminal(t, dir, columns, strings.Fields(text)...)
 			r.await(0, c.at)
-			time.Sleep(time.Duration(i%4) * 40 * time.Millisecond) // not always at the same point
-			r.tty.Write([]byte{3})
-			code, d := r.wait()
+			if try == 0 {
+				time.Sleep(time.Duration(i%4) * 40 * time.Millisecond) // not always at the same point
+			}
+			code, cpu := r.interrupt()
+			r.noWrap(r.text(), columns)
+			if code == 0 && try < 4 {
+				done, _ := filepath.Glob(filepath.Join(dir, "out.*"))
+				for _, f := range done {
+					os.Remove(f)
+				}
+				continue
+			}
 			if code != exitInterrupted || !strings.Contains(r.text(), "lorasim: interrupted\r\n") {
 				t.Errorf("%s: exit code %d after Ctrl-C, expected %d:\n%q", r.name, code, exitInterrupted, tail(r.text()))
 			}
-			r.noWrap(r.text(), columns)
-			if took = append(took, d); d < time.Second {
-				break
+			if cpu > promptCPU {
+				t.Errorf("%s: %v of work after Ctrl-C, expected %v at most", text, cpu, promptCPU)
 			}
-		}
-		if slices.Min(took) >= time.Second {
-			t.Errorf("%s: ends %v after Ctrl-C, expected within 1s", text, took)
+			break
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".*.tmp"))
@@ -273,22 +321,20 @@ func tail(s string) string { return s[max(0, len(s)-600):] }
 
 // TestTerminalSecondInterrupt: who waits for requests in flight may stop waiting.
 func TestTerminalSecondInterrupt(t *testing.T) {
-	worker := startOnTerminal(t, t.TempDir(), 80, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4", "--time-scale", "0.01")
-	worker.await(0, "listening on http://")
-	worker.await(0, "\r\n")
-	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(worker.text())
-	r := startOnTerminal(t, t.TempDir(), 80, "bench", url, "--num-adapters", "4", "--request-rate", "100", "--no-warmup", "--grace", "10m")
+	worker := newHeldWorker(t, "lora0", "lora1", "lora2", "lora3")
+	r := startOnTerminal(t, t.TempDir(), 80, "bench", worker.URL, "--num-adapters", "4", "--request-rate", "100", "--no-warmup", "--grace", "10h",
+		"--first-token-timeout", "0", "--idle-timeout", "0", "--poll-interval", "1h", "--ready-timeout", "1h")
 	r.await(0, "in flight")
-	r.tty.Write([]byte{3})
-	time.Sleep(300 * time.Millisecond)
-	select {
-	case <-r.done:
-		t.Fatalf("ended within its grace:\n%q", r.text())
-	default:
-	}
-	r.tty.Write([]byte{3})
-	if _, d := r.wait(); d > 30*time.Second {
-		t.Errorf("ended %v after the second Ctrl-C", d)
+	for press := 0; ; press++ { // two that come too soon after each other are one to the program
+		r.tty.Write([]byte{3})
+		select {
+		case <-r.done:
+			if press == 0 {
+				t.Fatalf("ended within its grace:\n%q", r.text())
+			}
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
 	}
 }
 
