@@ -127,7 +127,7 @@ func TestPlansLoseNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // a run that does not end is a fault
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a run that does not end is a fault
 		defer cancel()
 		if err := s.run(ctx); err != nil {
 			t.Fatal(err)
