@@ -236,7 +236,7 @@ func event(v any) []byte {
 // http_server.py; vLLM: show_available_models in models/serving.py).
 func (w *Worker) models(rw http.ResponseWriter, _ *http.Request) {
 	entry := func(id, root string, parent any) map[string]any {
-		return map[string]any{"id": id, "object": "model", "created": w.started.Unix(), "owned_by": string(w.cfg.API),
+		return map[string]any{"id": id, "object": "model", "created": time.Now().Unix(), "owned_by": string(w.cfg.API),
 			"root": root, "parent": parent, "max_model_len": nil}
 	}
 	base := entry(w.cfg.ModelName, w.cfg.ModelName, nil)

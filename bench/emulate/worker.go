@@ -15,7 +15,6 @@ package emulate
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"lorasim/internal/suggest"
 	"lorasim/router"
@@ -72,7 +71,6 @@ type Worker struct {
 	eng      *engine
 	adapters registry // guarded by the engine's lock
 	mux      http.Handler
-	started  time.Time
 }
 
 const (
@@ -108,7 +106,7 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, eng: eng, started: time.Now(),
+	w := &Worker{cfg: cfg, eng: eng,
 		adapters: registry{max: cfg.Costs.Profile().Engine.MaxLoadedLoras, rows: map[string]*row{}}}
 	for _, a := range cfg.Adapters {
 		var err error

@@ -56,20 +56,24 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	defer in.Close()
-	ps, err := sc.Profiles()
-	if err != nil {
-		return nil, nil, err
-	}
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
 		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
+	}
+	client := NewHTTPClient(o.Transport)
+	defer client.CloseIdleConnections()
+	first := Preflight{URLs: o.URLs, API: o.API, Client: client, Header: o.Header, Ready: o.Ready}
+	ps, err := first.Look(ctx, sc)
+	if err != nil {
+		return nil, nil, err
 	}
 	rt, err := sc.Router(ps, in.Adapters())
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := first.Judge(in.Adapters(), rt, moving(sc, rt) == router.MoveRecompute, o.Log); err != nil {
+		return nil, nil, err
+	}
 	clock := NewClock(o.Speed)
-	client := NewHTTPClient(o.Transport)
-	defer client.CloseIdleConnections()
 	limits, err := fleet.LimitsOf(ps)
 	if err != nil {
 		return nil, nil, err
@@ -85,9 +89,6 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	defer f.Close()
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
-	}
-	if o.Ready > 0 {
-		f.AwaitAll(ctx, o.Ready)
 	}
 	sink := &sink{collector: result.NewCollector(result.Options{
 		NonStreaming: sc.Client.NoStream, Workers: len(o.URLs), Adapters: in.Adapters(), SLO: o.SLO, KeepRecords: o.KeepRecords,

@@ -5,7 +5,28 @@ import (
 
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
 )
+
+// What workers tell takes the place of what a profile assumes, unless it is stated.
+func TestTold(t *testing.T) {
+	shared := profile.Default()
+	ps := []*profile.Profile{&shared, &shared, &shared}
+	reports := []fleet.Report{{Info: fleet.Info{Limits: fleet.Limits{MaxRunning: 5, Slots: 6, KVCapacity: 7, MaxLoaded: 9}}},
+		{Info: fleet.Info{Limits: fleet.Limits{Slots: 2}}}, {Error: "down"}}
+	got := told(ps, reports, fleet.Limits{Slots: shared.Engine.MaxLorasPerBatch})
+	e := got[0].Engine
+	if e.MaxRunningRequests != 5 || e.MaxLorasPerBatch != shared.Engine.MaxLorasPerBatch || got[0].Memory.KVTokens != 7 || e.MaxLoadedLoras != 9 {
+		t.Errorf("%+v", e)
+	}
+	if got[1].Engine != shared.Engine || got[2].Engine != shared.Engine {
+		t.Errorf("%+v, %+v", got[1].Engine, got[2].Engine)
+	}
+	if got = told(ps, reports, fleet.Limits{MaxRunning: 1, KVCapacity: 1, MaxLoaded: 1}); got[0].Engine.MaxRunningRequests != shared.Engine.MaxRunningRequests ||
+		got[0].Memory.KVTokens != shared.Memory.KVTokens || got[0].Engine.MaxLoadedLoras != shared.Engine.MaxLoadedLoras || got[1].Engine.MaxLorasPerBatch != 2 {
+		t.Errorf("%+v", got[0].Engine)
+	}
+}
 
 func TestCounters(t *testing.T) {
 	c := counters(&Stats{Moved: 4}, &fleet.Stats{Plans: 3, Applied: 2, Dropped: 1, FailedLoads: 5}, "recompute")

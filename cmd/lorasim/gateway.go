@@ -126,13 +126,20 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(errors.New("--max-body and --header-timeout must be above 0; --grace, --retries and --first-token-timeout not negative"))
 	}
 	sc.Cluster.NumWorkers = len(urls)
-	ps, err := sc.Profiles()
+	log := newProgress(nil).log(cmd.ErrOrStderr())
+	client := live.NewHTTPClient(transport)
+	defer client.CloseIdleConnections()
+	first := live.Preflight{URLs: urls, API: api, Client: client, Header: header}
+	ps, err := first.Look(cmd.Context(), sc)
 	if err != nil {
 		return usage(err)
 	}
 	rt, err := sc.Router(ps, adapters)
 	if err != nil {
 		return usage(err)
+	}
+	if err := first.Judge(adapters, rt, false, log); err != nil {
+		return err
 	}
 	limits, err := fleet.LimitsOf(ps)
 	if err != nil {
@@ -143,10 +150,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(err)
 	}
 	defer accessFile.Close()
-	log := newProgress(nil).log(cmd.ErrOrStderr())
 	clock := live.NewClock(1)
-	client := live.NewHTTPClient(transport)
-	defer client.CloseIdleConnections()
 	fl, err := fleet.New(fleet.Config{URLs: urls, API: api, Client: client, Header: header, Router: rt, Adapters: adapters, Path: path,
 		Now: clock.Now, Poll: f.remote.poll, Staleness: sc.Routing.ViewStaleness,
 		Limits: limits, Stated: live.Stated(sc), Log: log, Plans: access,

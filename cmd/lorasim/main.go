@@ -80,7 +80,7 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion())
-	root.AddCommand(newBench(), newGateway(), newMatrix(), newWorker())
+	root.AddCommand(newBench(), newGateway(), newCheck(), newMatrix(), newWorker())
 	root.AddCommand(newValidate(), newCalibrate())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {

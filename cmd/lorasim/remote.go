@@ -35,7 +35,8 @@ type remoteFlags struct {
 	connect  time.Duration
 }
 
-func (f *remoteFlags) add(cmd *cobra.Command) {
+// addConnection adds the flags with which workers are reached.
+func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces")
 	fs.StringVar(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm")
@@ -44,14 +45,22 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable")
 	fs.BoolVar(&f.insecure, "insecure", false, "do not verify the workers' TLS certificates")
 	fs.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)")
-	fs.DurationVar(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load")
 	fs.DurationVar(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect")
-	within(cmd, ">0", "poll-interval", "connect-timeout")
+	within(cmd, ">0", "connect-timeout")
+	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "connect-timeout")
+}
+
+// add adds these and how workers and their adapters are looked after.
+func (f *remoteFlags) add(cmd *cobra.Command) {
+	f.addConnection(cmd)
+	fs := cmd.Flags()
+	fs.DurationVar(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load")
+	within(cmd, ">0", "poll-interval")
 	fs.StringArrayVar(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable")
 	fs.StringVar(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora")
 	fs.StringVar(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json")
 	fs.StringVar(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's")
-	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "poll-interval", "connect-timeout", "lora", "lora-file", "lora-dir", "lora-path")
+	group(cmd, "Live workers", "poll-interval", "lora", "lora-file", "lora-dir", "lora-path")
 }
 
 // urls are the workers of --worker-urls and the arguments.

@@ -82,7 +82,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="",waiting_lora_adapt
 		t.Fatal(err)
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
-	got.Busy = nil
+	got.Busy, got.VLLM = nil, !got.VLLM
 	if want := (load{Running: 7, Queued: 2, Deferred: 1, KVUsed: -1, At: 1.6e9, Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) || !slices.Equal(names, []string{"c", "d"}) {
 		t.Errorf("%+v with %q, expected %+v with c and d", got, names, want)
 	}
@@ -161,12 +161,12 @@ func TestDiscover(t *testing.T) {
 			load{Running: 3, Queued: 2, KVUsed: 9}, Info{API: SGLang, Model: "m", Limits: said}},
 		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
 			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
-			load{Running: 4, Queued: 6, KVUsed: -1, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
+			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
 			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4}, ContextLength: 8}},
 		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
-			load{Running: 4, Queued: 6, KVUsed: -1, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
+			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
 		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405", "/metrics": series},
-			load{Running: 4, Queued: 6, KVUsed: -1}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
+			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
 		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{KVUsed: -1}, Info{API: SGLang, Model: "m", Limits: said}},
 	} {
 		e, calls := answers(t, c.paths)

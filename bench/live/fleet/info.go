@@ -111,7 +111,9 @@ func (e *endpoint) discoverVLLM(ctx context.Context) (Info, error) {
 		}
 	}
 	if l, err := e.loadsVLLM(ctx); err == nil {
-		in.LoRA, in.Limits = switchOf(l.Busy != nil), l.Limits
+		if in.Limits = l.Limits; l.VLLM { // else of a gateway before it, or switched off
+			in.LoRA = switchOf(l.Busy != nil)
+		}
 	} else if !isStatus(err, http.StatusNotFound) {
 		return in, err
 	}

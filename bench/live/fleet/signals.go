@@ -19,6 +19,7 @@ type load struct {
 	KVUsed          int64           // -1: not told
 	Busy            map[string]bool // adapters of its requests, once these have had a token; nil: not told
 	At              float64         // when Busy was taken, by the worker's clock, s
+	VLLM            bool            // they are vLLM's metrics
 	Limits                          // as far as they are told with the load
 }
 
@@ -122,6 +123,7 @@ func readVLLM(text []byte) (load, error) {
 		}
 		return n
 	}
+	l.VLLM = families["vllm:num_requests_running"] != nil
 	l.Running = sum("vllm:num_requests_running", "", "")
 	l.Queued = sum("vllm:num_requests_waiting", "", "")
 	l.Deferred = sum("vllm:num_requests_waiting_by_reason", "reason", "deferred")

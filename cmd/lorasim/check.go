@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/live"
+	"lorasim/bench/live/fleet"
+)
+
+func newCheck() *cobra.Command {
+	var f remoteFlags
+	var asJSON bool
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "check URL...",
+		Short: "Look at live workers: what they are, hold and take, and what policies cannot do there",
+		Long: `Check asks each worker for its engine, model, adapters and limits, whether it
+loads adapters while it runs, whether replies tell token ids, and how its clock
+stands to this machine's. It changes nothing and takes a second; each worker gets
+one request for a token. It fails if a worker does not answer.`,
+		Example: `  lorasim check http://gpu0:30000 http://gpu1:30000
+  lorasim check localhost:8000 --json`,
+		Args: cobra.ArbitraryArgs,
+	}
+	f.addConnection(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().DurationVar(&wait, "ready-timeout", 0, "wait so long for workers that do not answer yet")
+	within(cmd, ">=0", "ready-timeout")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		urls, err := f.urls(args)
+		if err != nil {
+			return usage(err)
+		}
+		api, transport, header, _, err := f.parse()
+		if err != nil {
+			return usage(err)
+		}
+		client := live.NewHTTPClient(transport)
+		defer client.CloseIdleConnections()
+		reports := fleet.Check(cmd.Context(), fleet.CheckConfig{URLs: urls, API: api, Client: client, Header: header, Wait: wait, Clock: true})
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		if asJSON {
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			if err := enc.Encode(map[string]any{"schema": "lorasim.check/1", "workers": reports}); err != nil {
+				return err
+			}
+		} else if err := printReports(cmd.OutOrStdout(), reports); err != nil {
+			return err
+		}
+		failed := 0
+		for i := range reports {
+			if reports[i].Error != "" {
+				failed++
+			}
+		}
+		if failed > 0 {
+			return fmt.Errorf("%d of %d workers cannot be used", failed, len(reports))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func printReports(w io.Writer, reports []fleet.Report) error {
+	var b strings.Builder
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-18s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	count := func(what string, n int64) {
+		if n > 0 {
+			row(what, "%d", n)
+		} else {
+			row(what, "not told")
+		}
+	}
+	for i := range reports {
+		r := &reports[i]
+		fmt.Fprintln(&b, r.URL)
+		if r.Error != "" {
+			row("cannot be used", "%s", r.Error)
+			continue
+		}
+		row("engine", "%s %s", r.API, r.Version)
+		row("model", "%s", r.Model)
+		count("context length", int64(r.ContextLength))
+		row("LoRA", "%s", cmp.Or(r.LoRA, "not told"))
+		row("run-time loading", "%s", cmp.Or(r.RunTime, "not told"))
+		count("adapter slots", int64(r.Slots))
+		count("largest rank", int64(r.MaxRank))
+		count("adapters at most", int64(r.MaxLoaded))
+		count("KV tokens", r.KVCapacity)
+		count("running at most", int64(r.MaxRunning))
+		row("adapters", "%s", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " "))))
+		row("token ids", "%s", cmp.Or(r.TokenIDs, "not told"))
+		if c := r.Clock; c != nil {
+			row("clock", "%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error, 1e3*c.RoundTrip)
+		} else {
+			row("clock", "not told")
+		}
+		for _, text := range r.Cannot {
+			row("policies cannot", "%s", text)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
