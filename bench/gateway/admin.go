@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"lorasim/internal/suggest"
-	"lorasim/router"
-	"lorasim/trace"
 )
 
 // admin serves what is not a client's business: the state of the workers, and
@@ -59,7 +57,7 @@ func named(value json.RawMessage) (name string, err error) {
 // field, neither of which may be left out, and answers how the workers are then.
 func (g *Gateway) order(path, field string, do func(ctx context.Context, w int, value json.RawMessage) error) {
 	g.mux.HandleFunc("POST "+path, func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
 		var values map[string]json.RawMessage
 		if err == nil {
 			values, err = fieldsOf(body, "worker", field)
@@ -128,38 +126,8 @@ func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
-// ask passes a question about the server on to the first worker that is up.
-func (g *Gateway) ask(rw http.ResponseWriter, r *http.Request) {
-	w := g.cfg.Fleet.First(trace.BaseModel)
-	if w == router.None {
-		fail(rw, http.StatusServiceUnavailable, "no worker is available")
-		return
-	}
-	resp, err := g.call(r.Context(), http.MethodGet, w, r.URL.Path, nil, r.Header)
-	if err != nil {
-		fail(rw, http.StatusBadGateway, "the worker did not answer")
-		return
-	}
-	defer resp.Body.Close()
-	copyHeader(rw.Header(), resp.Header)
-	rw.WriteHeader(resp.StatusCode)
-	io.Copy(rw, resp.Body) // what fails is a connection, which the client sees
-}
-
 // adminTimeout limits short calls to workers.
 const adminTimeout = 10 * time.Second
-
-func (g *Gateway) call(ctx context.Context, method string, w int, path string, body io.Reader, h http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, g.cfg.URLs[w]+path, body)
-	if err != nil {
-		return nil, err
-	}
-	copyHeader(req.Header, h)
-	for k, v := range g.cfg.Header {
-		req.Header[k] = v
-	}
-	return g.cfg.Client.Do(req)
-}
 
 // abort asks every worker to abort a request: which of them has it is known to
 // its client alone.
@@ -167,7 +135,7 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 	var q struct {
 		RID string `json:"rid"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.RID == "" {
+	if err := json.NewDecoder(http.MaxBytesReader(rw, r.Body, keep)).Decode(&q); err != nil || q.RID == "" {
 		fail(rw, http.StatusBadRequest, `expected a JSON object with "rid"`)
 		return
 	}

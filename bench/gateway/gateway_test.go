@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,16 @@ import (
 	"lorasim/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv("GATEWAY_BENCHMARK"); role != "" {
+		if err := playRole(role, os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const speed = 10
 
@@ -251,10 +261,7 @@ func TestRefusals(t *testing.T) {
 			{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
-			{"/generate", `{"lora_path": 3}`, 400, "expected a string"},
-			{"/generate", `[1]`, 400, "not a JSON object"},
-			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large"},
-			{"/nowhere", `{}`, 404, ""},
+			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large: it names no model within its first 1000 bytes"},
 			{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
 			{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
 			{"/admin/load", `{"worker": 0, "adapter": 3}`, 400, "adapter is 3, expected the name of one"},
@@ -273,7 +280,11 @@ func TestRefusals(t *testing.T) {
 			{"/admin/drain", `{"worker": 1, "drain": true}`, 400, "expected 0 to 0"},
 			{"/admin/drain", `null`, 400, "expected a JSON object with"},
 			{"/admin/drain", `{"worker": 0, "drain": true} {}`, 400, "expected a JSON object with"},
-			{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, ""},
+			{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, "changes a worker and is not passed on"},
+			{"/v1/unload_lora_adapter", `{}`, 404, "not passed on"},
+			{"/update_weights_from_disk", `{}`, 404, "not passed on"},
+			{"/pause_generation", `{}`, 404, "not passed on"},
+			{"/sleep", ``, 404, "not passed on"},
 		} {
 			if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
 				t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)

@@ -238,6 +238,150 @@ func TestTokensOfAnswer(t *testing.T) {
 	}
 }
 
+// Whatever a worker serves passes: method, path, query, body, headers but those
+// of one connection, status and trailers.
+func TestPassesAnything(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	s := startScripted(t, 0, func(rw http.ResponseWriter, r *http.Request) {
+		got = r.Clone(r.Context())
+		body, _ = io.ReadAll(r.Body)
+		h := rw.Header()
+		h.Set("Trailer", "X-After")
+		h.Set("X-Kept", "yes")
+		h.Set("Connection", "X-Dropped")
+		h.Set("X-Dropped", "yes")
+		rw.WriteHeader(http.StatusTeapot)
+		io.WriteString(rw, "answer")
+		h.Set("X-After", "end")
+	})
+	for _, c := range []struct{ method, uri, body string }{
+		{"PUT", "/a%2Fb/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
+		{"POST", "/v1/audio/speech", `{"input": "x"}`}, {"PATCH", "/new", ""}, {"OPTIONS", "/v1/completions", ""},
+	} {
+		req, err := http.NewRequest(c.method, s.URL+c.uri, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"X-Own": {"1", "2"}, "Connection": {"X-Hop, Upgrade"}, "X-Hop": {"1"}, "Upgrade": {"websocket"}, "Te": {"trailers"},
+			"Proxy-Authorization": {"secret"}, "Accept-Encoding": {"br"}}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusTeapot || string(text) != "answer" || resp.Header.Get("X-Kept") != "yes" || resp.Header["X-Dropped"] != nil || resp.Trailer.Get("X-After") != "end" {
+			t.Errorf("%s %s: %d %q, %v, header %v, trailer %v", c.method, c.uri, resp.StatusCode, text, err, resp.Header, resp.Trailer)
+		}
+		if got.Method != c.method || got.RequestURI != c.uri || string(body) != c.body {
+			t.Errorf("the worker got %s %s %q, expected %v", got.Method, got.RequestURI, body, c)
+		}
+		for name, want := range map[string]string{"X-Own": "[1 2]", "X-Hop": "[]", "Upgrade": "[]", "Connection": "[]", "Proxy-Authorization": "[]", "Te": "[trailers]", "Accept-Encoding": "[br]", "X-Forwarded-For": "[127.0.0.1]"} {
+			if v := fmt.Sprint(append([]string{}, got.Header[name]...)); v != want {
+				t.Errorf("%s %s: the worker got %s %s, expected %s", c.method, c.uri, name, v, want)
+			}
+		}
+		if w := s.fleet.Workers()[0]; w.Running+w.Queued != 0 {
+			t.Errorf("after %s %s: %+v", c.method, c.uri, w)
+		}
+	}
+}
+
+// Bytes pass as they are, whatever events they make.
+func TestBytesOfStream(t *testing.T) {
+	const stream = ": comment\r\ndata: 1\ndata: 2\n\nid: 5\r\rdata:\n\n\xff\x00data: [DONE]"
+	s := startScripted(t, 0, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		for i := range len(stream) {
+			io.WriteString(rw, stream[i:i+1])
+			rw.(http.Flusher).Flush()
+		}
+	})
+	if code, text, err := s.post(t, ""); code != 200 || text != stream || err != nil {
+		t.Errorf("%d %q, %v; expected %q", code, text, err, stream)
+	}
+}
+
+// A body longer than is kept for another try passes while it comes, and is offered
+// once.
+func TestLongBodyPasses(t *testing.T) {
+	first := make(chan string, 1)
+	var length atomic.Int64
+	s := startScripted(t, 1, func(rw http.ResponseWriter, r *http.Request) {
+		head := make([]byte, 20)
+		io.ReadFull(r.Body, head)
+		first <- string(head)
+		n, _ := io.Copy(io.Discard, r.Body)
+		length.Store(n + 20)
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}, status(200, "fine"))
+	in, out := io.Pipe()
+	go func() {
+		io.WriteString(out, `{"lora_path":null,  "text": "`)
+		io.WriteString(out, strings.Repeat("x", keep))
+		if got := <-first; got != `{"lora_path":null,  ` { // it has arrived before the end was sent
+			t.Errorf("the worker got %q", got)
+		}
+		io.WriteString(out, `"}`)
+		out.Close()
+	}()
+	resp, err := s.Client().Post(s.URL+"/generate", "application/json", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || length.Load() != keep+31 {
+		t.Errorf("%d, the worker got %d bytes", resp.StatusCode, length.Load())
+	}
+}
+
+// A look-up that one worker does not know goes to the next; what concerns all
+// workers goes to all.
+func TestOtherWorkers(t *testing.T) {
+	var asked atomic.Int64
+	worker := func(code int, text string) http.HandlerFunc {
+		return func(rw http.ResponseWriter, r *http.Request) { asked.Add(1); status(code, text)(rw, r) }
+	}
+	for _, c := range []struct {
+		method, path string
+		answers      [2]int
+		want         string
+		asked        int64
+	}{
+		{"GET", "/v1/responses/r1", [2]int{404, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [2]int{200, 200}, "200 one", 1},
+		{"GET", "/v1/responses/r1", [2]int{404, 404}, "404 two", 2}, {"GET", "/server_info", [2]int{400, 200}, "400 one", 1},
+		{"POST", "/flush_cache", [2]int{200, 200}, "200 two", 2}, {"POST", "/start_profile", [2]int{200, 400}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
+		{"POST", "/flush_cache", [2]int{400, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
+	} {
+		asked.Store(0)
+		s := startScripted(t, 1, worker(c.answers[0], "one"), worker(c.answers[1], "two"))
+		req, _ := http.NewRequest(c.method, s.URL+c.path, nil)
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); !strings.HasPrefix(got, c.want) || asked.Load() != c.asked {
+			t.Errorf("%s %s, answers %v: %s after %d workers, expected %s after %d", c.method, c.path, c.answers, got, asked.Load(), c.want, c.asked)
+		}
+	}
+}
+
+// A path that no worker has says nothing of the adapter that a request names.
+func TestNotServed(t *testing.T) {
+	for _, text := range []string{`{"detail":"Not Found"}`, "404 page not found\n"} {
+		s := startScripted(t, 1, status(404, text), status(200, ""))
+		if code, got, err := s.post(t, "a"); code != 404 || got != text || err != nil {
+			t.Errorf("%d %q, %v; expected 404 %q", code, got, err, text)
+		}
+		if len(s.fleet.Workers()[0].Adapters) != 1 {
+			t.Errorf("%q: the worker is taken not to have the adapter", text)
+		}
+	}
+}
+
 func TestNeeds(t *testing.T) {
 	f, err := fleet.New(fleet.Config{URLs: []string{"u"}})
 	if err != nil {

@@ -1,12 +1,17 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"lorasim/bench/live/fleet"
 	"lorasim/trace"
@@ -14,12 +19,22 @@ import (
 
 // want is what the gateway understands of a request.
 type want struct {
-	body    []byte
-	fields  map[string]json.RawMessage
-	openAI  bool
-	adapter int32 // trace.BaseModel: none
-	prompt  int32 // tokens, or an estimate
+	openAI  bool        // adapters are models
+	body    []byte      // as far as it was read
+	rest    io.Reader   // what follows; nil: that was all
+	spent   atomic.Bool // the rest has been read: there is no second try
+	length  int64       // of the whole body; -1: not known
+	adapter int32       // trace.BaseModel: none
+	others  []int32     // adapters of a batch beside it
+	prompt  int32       // tokens, or an estimate
 	maxNew  int32
+	object  int      // the body is a JSON object, which begins before here; 0: it is not
+	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
+	names   []string // of adapters or the model
+	fields  struct { // other fields that were found
+		model, lora, sampling json.RawMessage
+		tokens                [3]int32 // max_completion_tokens, max_tokens, max_output_tokens
+	}
 }
 
 // Defaults of the engines where a request does not say.
@@ -28,62 +43,228 @@ const (
 	bytesPerToken = 4 // of text, to estimate its tokens
 )
 
-// understand reads a request's body. Errors come with the status to answer.
-func (g *Gateway) understand(path string, body []byte) (*want, int, error) {
-	q := &want{body: body, openAI: path != "/generate", adapter: trace.BaseModel, maxNew: defaultMaxNew}
-	if err := json.Unmarshal(body, &q.fields); err != nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the body is not a JSON object: %w", err)
+// keep is the longest body that is read whole, so that another worker can be
+// offered it.
+const keep = 1 << 20
+
+// errNoModel says that a body is too long to look for its model any further.
+var errNoModel = errors.New("request body too large")
+
+// understand reads of a request's body what routing needs: all of a short one,
+// of a longer one up to the name of its model. What it makes no sense of is for
+// the worker to judge. Errors come with the status to answer.
+func (g *Gateway) understand(r *http.Request) (*want, int, error) {
+	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew, length: r.ContentLength}
+	if r.Body == nil || r.Body == http.NoBody {
+		return q, 0, nil
 	}
-	if q.fields == nil {
-		return nil, http.StatusBadRequest, errors.New("the body is not a JSON object: it is null")
-	}
-	name, err := q.adapterName()
-	if err != nil {
+	if err := q.read(r, g.cfg.MaxBody); err != nil {
+		if errors.Is(err, errNoModel) {
+			return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
+		}
 		return nil, http.StatusBadRequest, err
 	}
-	if name != "" {
-		a := g.cfg.Fleet.Lookup(name)
-		ok := a >= 0
-		if !ok && !(q.openAI && g.isBase(name)) {
-			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+	for i, name := range q.names {
+		a, err := g.find(name, q.openAI)
+		if err != nil {
+			return nil, http.StatusNotFound, err
 		}
-		if ok {
+		if i == 0 {
 			q.adapter = a
+		} else if a != trace.BaseModel {
+			q.others = append(q.others, a)
 		}
 	}
-	q.prompt, q.maxNew = q.promptTokens(), q.budget()
 	return q, 0, nil
 }
 
-// adapterName is the adapter that a request names, or, by OpenAI interfaces, the
-// model; "" if none.
-func (q *want) adapterName() (string, error) {
-	text := func(key string) (string, error) {
-		raw, ok := q.fields[key]
-		if !ok || string(raw) == "null" {
-			return "", nil
-		}
-		var s string
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return "", fmt.Errorf("%s: expected a string", key)
-		}
-		return s, nil
+// find is the adapter that a request names; of OpenAI interfaces the name may be
+// that of a base model, and of an adapter behind that and a colon.
+func (g *Gateway) find(name string, openAI bool) (int32, error) {
+	if a := g.cfg.Fleet.Lookup(name); a >= 0 {
+		return a, nil
 	}
-	if q.openAI {
-		model, err := text("model")
-		if err != nil {
-			return "", err
+	if openAI {
+		if g.isBase(name) {
+			return trace.BaseModel, nil
 		}
-		if _, adapter, ok := strings.Cut(model, ":"); ok {
-			return adapter, nil
+		if _, adapter, ok := strings.Cut(name, ":"); ok {
+			if a := g.cfg.Fleet.Lookup(adapter); a >= 0 {
+				return a, nil
+			}
 		}
-		if lora, err := text("lora_path"); err != nil || lora != "" {
-			return lora, err
-		}
-		return model, nil
 	}
-	return text("lora_path")
+	return 0, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
 }
+
+// read reads the body: all of it up to keep bytes, then until the model is found,
+// up to most bytes.
+func (q *want) read(r *http.Request, most int64) error {
+	first := min(keep, most)
+	var buf bytes.Buffer
+	if n := r.ContentLength; n > 0 {
+		buf.Grow(int(min(n, first)) + bytes.MinRead)
+	}
+	n, err := io.CopyN(&buf, r.Body, first)
+	whole := errors.Is(err, io.EOF) || err == nil && n == r.ContentLength
+	if err != nil && !whole {
+		return err
+	}
+	var more io.Reader // beyond what is in buf
+	if !whole {
+		more = io.LimitReader(r.Body, most-first)
+	}
+	if media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
+		q.scanForm(&buf, more, params["boundary"])
+	} else {
+		q.scanJSON(&buf, more)
+	}
+	q.body = buf.Bytes()
+	if whole {
+		q.length = int64(len(q.body))
+	} else {
+		q.rest = r.Body
+		q.prompt = max(q.prompt, clamp(max(q.length, int64(len(q.body)))/bytesPerToken))
+	}
+	q.name()
+	if !whole && q.fields.model == nil && q.fields.lora == nil && int64(len(q.body)) >= most {
+		return errNoModel
+	}
+	return nil
+}
+
+// scanJSON takes the fields of a JSON object, of a long one until it knows the
+// model. It stops at what is not JSON.
+func (q *want) scanJSON(buf *bytes.Buffer, more io.Reader) {
+	s := scanner{buf: buf, more: more}
+	if s.next() != '{' {
+		return
+	}
+	s.at++
+	q.object = s.at
+	for s.next() == '"' {
+		from := s.at
+		if !s.skip() {
+			return
+		}
+		key := unescaped(s.buf.Bytes()[from:s.at])
+		if s.next() != ':' {
+			return
+		}
+		s.at++
+		s.next()
+		if from = s.at; !s.skip() {
+			return
+		}
+		q.take(key, s.buf.Bytes()[from:s.at], s.at)
+		if more != nil && (q.fields.model != nil && q.openAI || q.fields.lora != nil) || s.next() != ',' {
+			return
+		}
+		s.at++
+	}
+}
+
+// unescaped is a string, with its quotes, as others write it.
+func unescaped(key []byte) string {
+	var text string
+	if bytes.IndexByte(key, '\\') >= 0 && json.Unmarshal(key, &text) == nil {
+		return `"` + text + `"`
+	}
+	return string(key)
+}
+
+// take notes a field, its key with the quotes, whose value ends at the given place
+// of the body.
+func (q *want) take(key string, raw []byte, end int) {
+	switch key {
+	case `"model"`:
+		q.fields.model = bytes.Clone(raw)
+		q.model = [2]int{end - len(raw), end}
+	case `"lora_path"`:
+		q.fields.lora = bytes.Clone(raw)
+	case `"sampling_params"`:
+		q.fields.sampling = bytes.Clone(raw)
+	case `"max_completion_tokens"`:
+		q.fields.tokens[0] = positive(raw)
+	case `"max_tokens"`:
+		q.fields.tokens[1] = positive(raw)
+	case `"max_output_tokens"`:
+		q.fields.tokens[2] = positive(raw)
+	case `"input_ids"`, `"prompt"`, `"text"`, `"input"`, `"messages"`:
+		n := int64(len(raw)) / bytesPerToken
+		if raw[0] == '[' && key != `"messages"` {
+			n = int64(bytes.Count(raw, []byte{','})) + 1
+		}
+		q.prompt = clamp(n)
+	}
+}
+
+// scanForm takes the model of a form, as of audio to transcribe.
+func (q *want) scanForm(buf *bytes.Buffer, more io.Reader, boundary string) {
+	const longest = 4096 // of a name, bytes
+	var in io.Reader = bytes.NewReader(buf.Bytes())
+	if more != nil {
+		in = io.MultiReader(in, io.TeeReader(more, buf))
+	}
+	form := multipart.NewReader(in, boundary)
+	for {
+		p, err := form.NextPart()
+		if err != nil {
+			return
+		}
+		if p.FormName() != "model" {
+			continue
+		}
+		if text, err := io.ReadAll(io.LimitReader(p, longest)); err == nil {
+			q.fields.model, _ = json.Marshal(string(text))
+		}
+		return
+	}
+}
+
+// name settles which adapters or model the request names, and its budget.
+func (q *want) name() {
+	var model, lora string
+	var batch []*string
+	json.Unmarshal(q.fields.model, &model) // no text: no name
+	if json.Unmarshal(q.fields.lora, &lora) != nil && json.Unmarshal(q.fields.lora, &batch) == nil {
+		for _, name := range batch {
+			if name != nil {
+				q.names = append(q.names, *name)
+			}
+		}
+	}
+	switch {
+	case q.openAI && strings.Contains(model, ":"), q.openAI && lora == "" && len(q.names) == 0:
+		lora = model
+	}
+	if lora != "" {
+		q.names = []string{lora}
+	}
+	var p struct {
+		MaxNewTokens float64 `json:"max_new_tokens"`
+	}
+	if json.Unmarshal(q.fields.sampling, &p) == nil && p.MaxNewTokens > 0 {
+		q.maxNew = clamp(int64(min(p.MaxNewTokens, math.MaxInt32)))
+		return
+	}
+	for _, n := range q.fields.tokens {
+		if n > 0 {
+			q.maxNew = n
+			return
+		}
+	}
+}
+
+func positive(raw []byte) int32 {
+	var n float64
+	if json.Unmarshal(raw, &n) != nil || !(n >= 1) {
+		return 0
+	}
+	return clamp(int64(min(n, math.MaxInt32)))
+}
+
+func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
 
 // isBase says whether a name is that of the base model.
 func (g *Gateway) isBase(name string) bool {
@@ -114,47 +295,10 @@ func (g *Gateway) names() []string {
 	return list
 }
 
-// promptTokens counts the tokens of the prompt, or estimates them from its text.
-func (q *want) promptTokens() int32 {
-	n := 1
-	for _, key := range []string{"input_ids", "prompt", "text", "messages"} {
-		raw := q.fields[key]
-		if len(raw) == 0 {
-			continue
-		}
-		if raw[0] == '[' && key != "messages" {
-			n = strings.Count(string(raw), ",") + 1
-		} else {
-			n = len(raw) / bytesPerToken
-		}
-	}
-	return int32(min(max(n, 1), math.MaxInt32/4))
-}
-
-// budget is the number of tokens asked for.
-func (q *want) budget() int32 {
-	n := 0
-	for _, key := range []string{"max_completion_tokens", "max_tokens"} {
-		if json.Unmarshal(q.fields[key], &n) == nil && n > 0 {
-			break
-		}
-	}
-	var p struct {
-		MaxNewTokens int `json:"max_new_tokens"`
-	}
-	if json.Unmarshal(q.fields["sampling_params"], &p) == nil && p.MaxNewTokens > 0 {
-		n = p.MaxNewTokens
-	}
-	if n <= 0 {
-		n = defaultMaxNew
-	}
-	return int32(min(n, math.MaxInt32/4))
-}
-
-// bodyFor is the body to send to a worker: that of the client, but for the name
-// of the model, where the worker's interface spells adapters differently.
-func (q *want) bodyFor(api fleet.API, base, adapter string) []byte {
-	if !q.openAI || q.adapter == trace.BaseModel {
+// respelt is what to send of what was read of the body: as it came, but for the
+// name of the model, where the worker's interface spells adapters in another way.
+func (q *want) respelt(api fleet.API, base, adapter string) []byte {
+	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
 		return q.body
 	}
 	model := adapter
@@ -162,22 +306,41 @@ func (q *want) bodyFor(api fleet.API, base, adapter string) []byte {
 		model = base + ":" + adapter
 	}
 	var now string
-	if json.Unmarshal(q.fields["model"], &now) == nil && now == model {
+	if json.Unmarshal(q.fields.model, &now) == nil && now == model {
 		return q.body
-	}
-	fields := make(map[string]json.RawMessage, len(q.fields))
-	for k, v := range q.fields {
-		fields[k] = v
 	}
 	name, err := json.Marshal(model)
 	if err != nil {
 		return q.body
 	}
-	fields["model"] = name
-	delete(fields, "lora_path")
-	body, err := json.Marshal(fields)
-	if err != nil {
-		return q.body
+	from, to := q.model[0], q.model[1]
+	if to == 0 { // a field of its own, at the front: there are others
+		from, to = q.object, q.object
+		name = fmt.Appendf(nil, `"model":%s,`, name)
 	}
-	return body
+	return bytes.Join([][]byte{q.body[:from], name, q.body[to:]}, nil)
+}
+
+// send is the body of one attempt.
+func (q *want) send(r *http.Request, text []byte) {
+	r.ContentLength = q.length
+	if q.length >= 0 {
+		r.ContentLength += int64(len(text) - len(q.body))
+	}
+	r.Body, r.GetBody = http.NoBody, nil
+	switch {
+	case q.rest != nil:
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text), &spending{q}))
+	case len(text) > 0:
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+		r.Body, _ = r.GetBody()
+	}
+}
+
+// spending reads the rest of a body, once.
+type spending struct{ q *want }
+
+func (s *spending) Read(p []byte) (int, error) {
+	s.q.spent.Store(true)
+	return s.q.rest.Read(p)
 }

@@ -37,9 +37,9 @@ func newGateway() *cobra.Command {
 		Use:   "gateway [URL...]",
 		Short: "Spread the requests of any client over live workers by a routing policy",
 		Long: `Gateway is a reverse proxy before workers that run sglang or vLLM (or lorasim
-worker). It serves /generate, /v1/completions, /v1/chat/completions and the other
-endpoints that generate, embed, score or tokenize, /v1/models, /health and
-/metrics (Prometheus), and /admin/workers, load, unload and drain. Adapters are
+worker). It passes on whatever they serve, routed by the adapter or model that a
+request names, and has /v1/models, /health and /metrics (Prometheus) of its own,
+and /admin/workers, load, unload and drain. Adapters are
 those of --lora, --lora-file and --lora-dir, and those that the workers hold; any
 other is refused with status 404. It talks to no other host than the workers. On
 SIGTERM it takes no new requests and lets those in flight end.`,
@@ -67,7 +67,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on")
 	fs.StringVar(&f.key, "gateway-key", "", "bearer token that clients must send")
-	fs.Int64Var(&f.maxBody, "max-body", 32<<20, "longest body of a request, bytes")
+	fs.Int64Var(&f.maxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes")
 	fs.DurationVar(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header")
 	fs.DurationVar(&f.first, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none")
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)")
