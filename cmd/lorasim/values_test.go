@@ -155,6 +155,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"check":            srv.URL,
 		"compare":          "a.jsonl",
 		"gateway":          srv.URL + " --listen 127.0.0.1:0",
+		"import":           "a.jsonl",
 		"profile analytic": "",
 		"report":           "a.jsonl -o r.html",
 		"sim":              "--num-prompts 20 --json",
