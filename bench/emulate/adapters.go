@@ -103,6 +103,17 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	return r, nil
 }
 
+// lookup is the index of an adapter that requests may use.
+func (w *Worker) lookup(name string) (int32, bool) {
+	w.eng.mu.Lock()
+	defer w.eng.mu.Unlock()
+	r := w.adapters.rows[name]
+	if r == nil || !r.loaded {
+		return trace.BaseModel, false
+	}
+	return r.index, true
+}
+
 // taken counts the adapters that take a place.
 func (g *registry) taken() (n int) {
 	for _, r := range g.rows {

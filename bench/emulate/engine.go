@@ -27,6 +27,7 @@ type engine struct {
 	head    int      // of due
 	nextID  int64
 	waiters []*waiter
+	awake   tick.Ticks // when run looks again
 }
 
 // report is something that a client sees at a time.
@@ -114,6 +115,7 @@ func (e *engine) run() {
 		}
 		e.mu.Lock()
 		next := e.catchUp()
+		e.awake = next
 		e.mu.Unlock()
 		if next != tick.Never {
 			timer.Reset(e.until(next))
@@ -196,8 +198,9 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 		delete(e.streams, s.id)
 		return nil, err
 	}
-	e.catchUp()
-	e.poke()
+	if e.catchUp() < e.awake {
+		e.poke()
+	}
 	return s, nil
 }
 

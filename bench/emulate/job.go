@@ -1,13 +1,15 @@
 package emulate
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/internal/record"
 	"lorasim/trace"
@@ -52,12 +54,7 @@ func (w *Worker) start(o order) (*job, error) {
 	r := trace.Request{Adapter: trace.BaseModel, Prompt: int32(len(o.prompt)), Output: int32(o.budget), MaxNew: int32(o.budget)}
 	if o.adapter != "" {
 		known := false
-		w.eng.do(func() {
-			if a := w.adapters.rows[o.adapter]; a != nil && a.loaded {
-				r.Adapter, known = a.index, true
-			}
-		})
-		if !known {
+		if r.Adapter, known = w.lookup(o.adapter); !known {
 			return nil, errUnknownAdapter{o.adapter}
 		}
 	}
@@ -135,11 +132,16 @@ func (j *job) finish() string {
 	return "length"
 }
 
+// lenient takes what the engines' own parsers take.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
 // readJSON reads a request's body, or answers 400.
 func readJSON(rw http.ResponseWriter, r *http.Request, v any) bool {
-	data, err := io.ReadAll(r.Body)
+	var data bytes.Buffer
+	data.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
+	_, err := data.ReadFrom(r.Body)
 	if err == nil {
-		err = json.Unmarshal(data, v)
+		err = json.Unmarshal(data.Bytes(), v, lenient)
 	}
 	if err != nil {
 		badRequest(rw, err.Error())
@@ -159,7 +161,7 @@ func errorBody(text string) map[string]any {
 func writeJSON(rw http.ResponseWriter, status int, v any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	json.NewEncoder(rw).Encode(v) // what fails is the connection, which the client sees
+	json.MarshalWrite(rw, v, json.Deterministic(true)) // what fails is the connection, which the client sees
 }
 
 // events begins a stream of server-sent events.
@@ -170,12 +172,13 @@ func events(rw http.ResponseWriter) {
 	rw.WriteHeader(http.StatusOK)
 }
 
-// send writes one or more events and makes them leave.
-func send(rw http.ResponseWriter, data []byte) bool {
+// send writes one or more events and makes them leave; the last ones leave with
+// the end of the reply.
+func send(rw http.ResponseWriter, data []byte, last bool) bool {
 	if _, err := rw.Write(data); err != nil {
 		return false
 	}
-	if f, ok := rw.(http.Flusher); ok {
+	if f, ok := rw.(http.Flusher); ok && !last {
 		f.Flush()
 	}
 	return true

@@ -1,20 +1,22 @@
 package emulate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // completionRequest is the body of /v1/completions and /v1/chat/completions.
 type completionRequest struct {
-	Model     string          `json:"model"`
-	Prompt    json.RawMessage `json:"prompt"`
-	Messages  []message       `json:"messages"`
-	MaxTokens *int            `json:"max_tokens"`
+	Model     string         `json:"model"`
+	Prompt    jsontext.Value `json:"prompt"`
+	Messages  []message      `json:"messages"`
+	MaxTokens *int           `json:"max_tokens"`
 	// MaxCompletionTokens is the chat endpoint's newer name of MaxTokens.
 	MaxCompletionTokens *int    `json:"max_completion_tokens"`
 	N                   *int    `json:"n"`
@@ -200,7 +202,7 @@ func (c *completion) stream(rw http.ResponseWriter, r *http.Request) {
 			begun = true
 		}
 		if reason != "" {
-			send(rw, errorEvent(reason))
+			send(rw, errorEvent(reason), true)
 			return
 		}
 		data := event(c.body([]any{c.choice(c.j.out[seen:], true)}, true))
@@ -213,7 +215,7 @@ func (c *completion) stream(rw http.ResponseWriter, r *http.Request) {
 			}
 			data = append(data, done...)
 		}
-		if !send(rw, data) {
+		if !send(rw, data, c.j.ended()) {
 			c.w.eng.cancelOne(c.j.stream)
 			return
 		}
@@ -224,7 +226,7 @@ func (c *completion) stream(rw http.ResponseWriter, r *http.Request) {
 }
 
 func event(v any) []byte {
-	data, err := json.Marshal(v)
+	data, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {
 		panic(err) // maps, strings and numbers
 	}

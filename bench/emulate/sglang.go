@@ -1,11 +1,12 @@
 package emulate
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 )
 
 // generateRequest is the body of sglang's /generate.
@@ -86,7 +87,7 @@ func (w *Worker) refuse(rw http.ResponseWriter, stream bool, reason string) {
 		return
 	}
 	events(rw)
-	send(rw, errorEvent(reason))
+	send(rw, errorEvent(reason), true)
 }
 
 func errorEvent(reason string) []byte {
@@ -110,7 +111,7 @@ func (w *Worker) streamGenerate(rw http.ResponseWriter, r *http.Request, j *job,
 			begun = true
 		}
 		if reason := j.failure(); reason != "" {
-			send(rw, errorEvent(reason))
+			send(rw, errorEvent(reason), true)
 			return
 		}
 		from := 0
@@ -126,7 +127,7 @@ func (w *Worker) streamGenerate(rw http.ResponseWriter, r *http.Request, j *job,
 		if j.ended() {
 			buf = append(buf, done...)
 		}
-		if !send(rw, buf) {
+		if !send(rw, buf, j.ended()) {
 			j.w.eng.cancelOne(j.stream)
 			return
 		}

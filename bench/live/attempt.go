@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
 	"lorasim/internal/record"
 	"lorasim/trace"
 )
@@ -75,7 +75,9 @@ func (c *client) try(ctx context.Context, cancel context.CancelCauseFunc, j *job
 	if wait := time.Since(before); wait > coldLoad {
 		j.rec.ColdLoad += wait.Seconds() * c.cfg.Clock.speed
 	}
-	resp, err := c.post(ctx, cancel, j, w, rid)
+	s := &reading{c: c, j: j, before: j.n, cancel: cancel}
+	defer s.stop()
+	reply, err := c.post(ctx, s, w, rid)
 	if err != nil {
 		j.last = time.Now()
 		if cause := context.Cause(ctx); cause != nil {
@@ -84,49 +86,40 @@ func (c *client) try(ctx context.Context, cancel context.CancelCauseFunc, j *job
 		c.cfg.Fleet.Suspect(w, err, isRefused(err))
 		return outcome{kind: again, reason: shorten(err)}
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return c.refused(j, w, resp)
+	defer reply.Close()
+	if reply.Status != http.StatusOK {
+		return c.refused(j, w, reply)
 	}
-	return c.read(ctx, cancel, j, w, resp.Body)
+	return c.read(ctx, s, w, reply)
 }
 
 // coldLoad is the wait above which a request counts as having waited for its
 // adapter: one that is loaded is found at once.
 const coldLoad = time.Millisecond
 
-// post sends the request; a time limit for the first byte runs from here.
-func (c *client) post(ctx context.Context, cancel context.CancelCauseFunc, j *job, w int, rid string) (*http.Response, error) {
+// post sends the request; the time limit for the first byte runs from here.
+func (c *client) post(ctx context.Context, s *reading, w int, rid string) (*wire.Reply, error) {
+	j := s.j
 	a := ask{rid: rid, model: c.model, prompt: prompt(c.cfg.Seed, j.req.ID, j.req.Prompt, c.cfg.Vocabulary),
 		maxNew: int(j.rec.Requested) - j.n, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
 	a.prompt = append(a.prompt, j.tokens...)
 	if j.req.Adapter != trace.BaseModel {
 		a.adapter = c.cfg.Source.Adapters()[j.req.Adapter].Name
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.URLs[w]+c.cfg.Backend.path(), bytes.NewReader(c.cfg.Backend.body(&a)))
-	if err != nil {
-		return nil, err
-	}
-	for k, v := range c.cfg.Header {
-		req.Header[k] = v
-	}
-	req.Header.Set("Content-Type", "application/json")
+	body := c.cfg.Backend.body(make([]byte, 0, 256+8*len(a.prompt)), &a)
 	j.mu.Lock()
 	j.posted = true
 	j.mu.Unlock()
-	if c.cfg.FirstToken > 0 {
-		t := time.AfterFunc(c.cfg.FirstToken, func() { cancel(errFirstToken) })
-		defer t.Stop() // of the head; read goes on with its own
-	}
-	return c.cfg.Client.Do(req)
+	s.limit(c.cfg.FirstToken)
+	return c.wire.Post(ctx, c.targets[w], body)
 }
 
 // refused judges an answer that is no success.
-func (c *client) refused(j *job, w int, resp *http.Response) outcome {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
+func (c *client) refused(j *job, w int, reply *wire.Reply) outcome {
+	body, _ := io.ReadAll(io.LimitReader(reply, 1<<16)) // what is there of it is good enough for a message
 	j.last = time.Now()
-	reason := fmt.Sprintf("status %d: %s", resp.StatusCode, fleet.ErrorText(body))
-	switch code := resp.StatusCode; {
+	reason := fmt.Sprintf("status %d: %s", reply.Status, fleet.ErrorText(body))
+	switch code := reply.Status; {
 	case j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
 		c.cfg.Fleet.Forget(w, j.req.Adapter)
 		return outcome{kind: again, reason: reason}
@@ -167,41 +160,27 @@ func shorten(err error) string {
 	return err.Error()
 }
 
-var readers = sync.Pool{New: func() any { return newEventReader(nil, nil) }}
+// receiver is what reading a reply needs; replies use it in turn.
+type receiver struct {
+	*eventReader
+	parser
+}
+
+var receivers = sync.Pool{New: func() any { return &receiver{eventReader: newEventReader(nil, nil)} }}
 
 // read follows the reply to its end.
-func (c *client) read(ctx context.Context, cancel context.CancelCauseFunc, j *job, w int, body io.Reader) outcome {
-	s := &reading{c: c, j: j, before: j.n}
+func (c *client) read(ctx context.Context, s *reading, w int, body io.Reader) outcome {
 	if c.cfg.NoStream {
+		s.stop()
 		return c.readWhole(ctx, s, w, body)
 	}
-	limit := c.cfg.FirstToken
-	if limit == 0 {
-		limit = c.cfg.Idle
+	if c.cfg.FirstToken == 0 {
+		s.limit(c.cfg.Idle)
 	}
-	var idle *time.Timer
-	if limit > 0 {
-		idle = time.AfterFunc(limit, func() {
-			cause := errFirstToken
-			if s.any.Load() || c.cfg.FirstToken == 0 {
-				cause = errIdle
-			}
-			cancel(cause)
-		})
-		defer idle.Stop()
-	}
-	e := readers.Get().(*eventReader)
-	e.reset(body, func() {
-		s.any.Store(true)
-		if idle != nil {
-			if c.cfg.Idle > 0 {
-				idle.Reset(c.cfg.Idle)
-			} else {
-				idle.Stop()
-			}
-		}
-	})
-	defer func() { e.reset(nil, nil); readers.Put(e) }()
+	j := s.j
+	e := receivers.Get().(*receiver)
+	e.reset(body, s.seen)
+	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	for {
 		data, err := e.next()
 		if err != nil {
@@ -209,7 +188,7 @@ func (c *client) read(ctx context.Context, cancel context.CancelCauseFunc, j *jo
 			return c.cutOff(ctx, s, w, err)
 		}
 		j.last = e.at
-		p, err := c.cfg.Backend.parse(data)
+		p, err := e.parse(c.cfg.Backend, data)
 		if err != nil {
 			return failed(record.Failed, err.Error())
 		}
@@ -231,7 +210,7 @@ func (c *client) readWhole(ctx context.Context, s *reading, w int, body io.Reade
 	if err != nil {
 		return c.cutOff(ctx, s, w, err)
 	}
-	p, err := c.cfg.Backend.parse(data)
+	p, err := new(parser).parse(c.cfg.Backend, data)
 	if err != nil {
 		return failed(record.Failed, err.Error())
 	}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
 	"lorasim/bench/result"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -116,13 +118,16 @@ type Stats struct {
 
 // client is a run under way.
 type client struct {
-	cfg   Config
-	model string
-	start float64 // on the clock
-	runID uint32
-	stop  context.Context // ends when requests in flight are to be given up
-	room  chan struct{}   // closed loop: a place for each request in flight
-	wg    sync.WaitGroup
+	cfg     Config
+	wire    *wire.Client
+	targets []*wire.Target // by worker
+	model   string
+	start   float64 // on the clock
+	runID   uint32
+	stop    context.Context // ends when requests in flight are to be given up
+	room    chan struct{}   // closed loop: a place for each request in flight
+	hands   chan errand     // to goroutines that wait for more
+	wg      sync.WaitGroup
 
 	sent, done, failed               atomic.Int64
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
@@ -159,6 +164,7 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer c.wire.CloseIdle()
 	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	c.stop = stop
@@ -183,6 +189,7 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	})
 	c.start = cfg.Clock.Now()
 	err = c.sendAll(sending)
+	close(c.hands)
 	if errors.Is(context.Cause(sending), errAllDown) {
 		err = fmt.Errorf("%w for %v: the rest is not sent", errAllDown, c.cfg.Patience)
 	}
@@ -215,11 +222,19 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	c := &client{cfg: cfg, runID: uint32(time.Now().UnixNano()), lateness: result.NewHistogram(11)}
+	c := &client{cfg: cfg, runID: uint32(time.Now().UnixNano()), hands: make(chan errand), wire: wire.New(cfg.Client), lateness: result.NewHistogram(11)}
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}
-	for w := range cfg.URLs {
+	header := http.Header{}
+	maps.Copy(header, cfg.Header)
+	header.Set("Content-Type", "application/json")
+	for w, url := range cfg.URLs {
+		t, err := c.wire.Target(url+cfg.Backend.path(), header)
+		if err != nil {
+			return nil, fmt.Errorf("live: %w", err)
+		}
+		c.targets = append(c.targets, t)
 		if c.model == "" {
 			c.model = cfg.Fleet.Model(w)
 		}
@@ -270,12 +285,28 @@ func (c *client) launch(r trace.Request) {
 	c.sent.Add(1)
 	j := c.newJob(r)
 	w := c.cfg.Fleet.Route(&j.fr, -1)
-	c.wg.Go(func() {
-		c.serve(j, w)
+	select {
+	case c.hands <- errand{j, w}:
+	default: // none is free
+		c.wg.Go(func() { c.work(errand{j, w}) })
+	}
+}
+
+// errand is a request with the worker it is booked on.
+type errand struct {
+	j *job
+	w int
+}
+
+// work serves one request after the other, so that their goroutines' stacks need
+// not grow anew for each.
+func (c *client) work(e errand) {
+	for ok := true; ok; e, ok = <-c.hands {
+		c.serve(e.j, e.w)
 		if c.room != nil {
 			<-c.room
 		}
-	})
+	}
 }
 
 // drain waits for the requests in flight: as long as they take, or, once ctx

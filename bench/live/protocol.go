@@ -2,10 +2,15 @@ package live
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/internal/suggest"
 )
@@ -63,22 +68,22 @@ type ask struct {
 	extra     []byte // further fields of the body: `"a": 1, "b": 2`; may be empty
 }
 
-// body is the JSON body of a request.
-func (b Backend) body(a *ask) []byte {
-	var d []byte
+// body appends the JSON body of a request to d.
+func (b Backend) body(d []byte, a *ask) []byte {
 	if b == SGLang {
 		d = append(d, `{"input_ids": `...)
 		d = appendInts(d, a.prompt)
-		d = fmt.Appendf(d, `, "sampling_params": {"temperature": 0, "max_new_tokens": %d, "ignore_eos": %t}, "stream": %t, "rid": %s`,
-			a.maxNew, a.ignoreEOS, a.stream, quote(a.rid))
+		d = fmt.Appendf(d, `, "sampling_params": {"temperature": 0, "max_new_tokens": %d, "ignore_eos": %t}, "stream": %t, "rid": `,
+			a.maxNew, a.ignoreEOS, a.stream)
+		d = appendQuote(d, a.rid)
 		if a.adapter != "" {
-			d = append(append(d, `, "lora_path": `...), quote(a.adapter)...)
+			d = appendQuote(append(d, `, "lora_path": `...), a.adapter)
 		}
 	} else {
-		d = append(append(d, `{"model": `...), quote(b.model(a))...)
+		d = appendQuote(append(d, `{"model": `...), b.model(a))
 		if b.chat() {
 			d = append(d, `, "messages": [{"role": "user", "content": `...)
-			d = append(append(d, quote(promptText(a.prompt))...), `}]`...)
+			d = append(appendQuote(d, promptText(a.prompt)), `}]`...)
 		} else {
 			d = appendInts(append(d, `, "prompt": `...), a.prompt)
 		}
@@ -90,7 +95,7 @@ func (b Backend) body(a *ask) []byte {
 			d = append(d, `, "return_token_ids": true`...)
 		}
 		if !b.vllm() {
-			d = append(append(d, `, "rid": `...), quote(a.rid)...)
+			d = appendQuote(append(d, `, "rid": `...), a.rid)
 		}
 	}
 	if len(a.extra) > 0 {
@@ -111,12 +116,9 @@ func (b Backend) model(a *ask) string {
 	return a.model + ":" + a.adapter
 }
 
-func quote(s string) []byte {
-	q, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string
-	}
-	return q
+func appendQuote(d []byte, s string) []byte {
+	d, _ = jsontext.AppendQuote(d, s) // an error tells of invalid UTF-8, which is replaced
+	return d
 }
 
 func appendInts(d []byte, xs []int32) []byte {
@@ -146,32 +148,16 @@ var (
 	emptyText  = []byte(`""`)
 )
 
-// generateReply is an event of sglang's /generate.
-type generateReply struct {
-	Text      json.RawMessage `json:"text"`
-	OutputIDs []int32         `json:"output_ids"`
-	MetaInfo  *struct {
-		FinishReason     *finishReason `json:"finish_reason"`
-		CompletionTokens *int          `json:"completion_tokens"`
-	} `json:"meta_info"`
-	Error json.RawMessage `json:"error"`
-}
-
-type finishReason struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-}
-
 // openAIReply is an event, or the whole, of a reply of the OpenAI endpoints.
 type openAIReply struct {
 	Choices []struct {
-		Text  json.RawMessage `json:"text"`
+		Text  jsontext.Value `json:"text"`
 		Delta struct {
-			Content   json.RawMessage `json:"content"`
-			Reasoning json.RawMessage `json:"reasoning_content"`
+			Content   jsontext.Value `json:"content"`
+			Reasoning jsontext.Value `json:"reasoning_content"`
 		} `json:"delta"`
 		Message struct {
-			Content json.RawMessage `json:"content"`
+			Content jsontext.Value `json:"content"`
 		} `json:"message"`
 		TokenIDs     []int32 `json:"token_ids"`
 		FinishReason *string `json:"finish_reason"`
@@ -179,55 +165,156 @@ type openAIReply struct {
 	Usage *struct {
 		CompletionTokens int `json:"completion_tokens"`
 	} `json:"usage"`
-	Error  json.RawMessage `json:"error"`
-	Object string          `json:"object"`
+	Error  jsontext.Value `json:"error"`
+	Object string         `json:"object"`
 }
 
+// parser reads events. What it returns is valid until its next call: it uses its
+// memory again.
+type parser struct {
+	from bytes.Buffer // of dec, which reads it in place
+	dec  jsontext.Decoder
+	key  []byte // the name of the member that is read
+	ids  []int32
+}
+
+// lenient takes what the engines' own JSON may have beyond the letter.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
 // parse reads the data of an event.
-func (b Backend) parse(data []byte) (piece, error) {
+func (p *parser) parse(b Backend, data []byte) (piece, error) {
 	if bytes.Equal(data, doneMarker) {
 		return piece{done: true, total: -1}, nil
 	}
 	if b == SGLang {
-		return parseGenerate(data)
+		return p.parseGenerate(data)
 	}
-	return parseOpenAI(data)
+	return p.parseOpenAI(data)
 }
 
 var errNoJSON = errors.New("the reply is not the JSON that was expected")
 
-func parseGenerate(data []byte) (piece, error) {
-	var g generateReply
-	if err := json.Unmarshal(data, &g); err != nil {
-		return piece{}, fmt.Errorf("%w: %v", errNoJSON, err)
-	}
+// parseGenerate reads an event of sglang's /generate, which repeats the reply so
+// far, value by value: into a struct it takes three times as long.
+func (r *parser) parseGenerate(data []byte) (piece, error) {
+	r.from = *bytes.NewBuffer(data)
+	r.dec.Reset(&r.from, lenient)
+	r.ids = r.ids[:0]
 	p := piece{total: -1}
-	if fail := failureOf(g.Error); fail != "" {
-		p.fail = fail
-		return p, nil
+	meta := false
+	err := r.members(func() error {
+		if string(r.key) == `"meta_info"` && r.dec.PeekKind() == '{' {
+			meta = true
+			return r.members(func() error { return r.metaInfo(&p) })
+		}
+		v, err := r.dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		switch string(r.key) {
+		case `"text"`:
+			p.text = hasText(v)
+		case `"output_ids"`:
+			r.ids, err = appendIDs(r.ids, v)
+		case `"error"`:
+			p.fail = failureOf(v)
+		}
+		return err
+	})
+	if err == nil {
+		if _, end := r.dec.ReadToken(); end != io.EOF {
+			err = errors.New("something follows the object")
+		}
 	}
-	if g.MetaInfo == nil {
+	switch {
+	case err != nil:
+		return piece{}, fmt.Errorf("%w: %v", errNoJSON, err)
+	case p.fail != "":
+		return piece{total: -1, fail: p.fail}, nil
+	case !meta:
 		return p, fmt.Errorf("%w: no meta_info", errNoJSON)
 	}
-	p.text = hasText(g.Text) || len(g.OutputIDs) > 0
-	p.ids = g.OutputIDs
-	if n := g.MetaInfo.CompletionTokens; n != nil {
-		if *n < 0 {
-			return p, fmt.Errorf("%w: completion_tokens is %d", errNoJSON, *n)
-		}
-		p.total = *n
-	}
-	if r := g.MetaInfo.FinishReason; r != nil {
-		if p.finish = r.Type; p.finish == "" {
-			p.finish = "unknown"
-		}
-	}
+	p.text = p.text || len(r.ids) > 0
+	p.ids = r.ids
 	return p, nil
 }
 
-func parseOpenAI(data []byte) (piece, error) {
+// members calls f for each member of the object that comes next, with its name, as
+// it stands there, in key; f reads its value.
+func (r *parser) members(f func() error) error {
+	if t, err := r.dec.ReadToken(); err != nil {
+		return err
+	} else if t.Kind() != '{' {
+		return fmt.Errorf("%v, expected an object", t)
+	}
+	for r.dec.PeekKind() != '}' {
+		name, err := r.dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		r.key = append(r.key[:0], name...)
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	_, err := r.dec.ReadToken()
+	return err
+}
+
+// metaInfo reads a member of meta_info.
+func (r *parser) metaInfo(p *piece) error {
+	v, err := r.dec.ReadValue()
+	if err != nil || bytes.Equal(v, nullText) {
+		return err
+	}
+	switch string(r.key) {
+	case `"completion_tokens"`:
+		n, err := strconv.ParseUint(string(v), 10, 31)
+		if err != nil {
+			return fmt.Errorf("completion_tokens is %.20s", v)
+		}
+		p.total = int(n)
+	case `"finish_reason"`:
+		reason := struct {
+			Type string `json:"type"`
+		}{}
+		if err := json.Unmarshal(v, &reason, lenient); err != nil {
+			return err
+		}
+		p.finish = cmp.Or(reason.Type, "unknown")
+	}
+	return nil
+}
+
+// appendIDs appends the token ids of a JSON array.
+func appendIDs(ids []int32, array jsontext.Value) ([]int32, error) {
+	if bytes.Equal(array, nullText) {
+		return ids, nil
+	}
+	id, digits := int64(0), 0
+	for _, b := range array {
+		switch {
+		case b >= '0' && b <= '9':
+			id = min(id*10+int64(b-'0'), math.MaxInt32+1)
+			digits++
+		case b == ',' || b == ']':
+			if id > math.MaxInt32 {
+				return nil, fmt.Errorf("a token id above %d", math.MaxInt32)
+			}
+			if digits > 0 {
+				ids = append(ids, int32(id))
+			}
+			id, digits = 0, 0
+		case b != '[' && b != ' ' && b != '\n' && b != '\t' && b != '\r':
+			return nil, fmt.Errorf("token ids %.40s, expected a list of numbers", array)
+		}
+	}
+	return ids, nil
+}
+
+func (r *parser) parseOpenAI(data []byte) (piece, error) {
 	var o openAIReply
-	if err := json.Unmarshal(data, &o); err != nil {
+	if err := json.Unmarshal(data, &o, lenient); err != nil {
 		return piece{}, fmt.Errorf("%w: %v", errNoJSON, err)
 	}
 	p := piece{total: -1}
@@ -251,12 +338,12 @@ func parseOpenAI(data []byte) (piece, error) {
 	return p, nil
 }
 
-func hasText(raw json.RawMessage) bool {
+func hasText(raw jsontext.Value) bool {
 	return len(raw) > 0 && !bytes.Equal(raw, nullText) && !bytes.Equal(raw, emptyText)
 }
 
 // failureOf is the message of an error in a reply, "" if there is none.
-func failureOf(raw json.RawMessage) string {
+func failureOf(raw jsontext.Value) string {
 	if len(raw) == 0 || bytes.Equal(raw, nullText) {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -12,6 +13,43 @@ type reading struct {
 	before int         // tokens that earlier attempts brought
 	finish string      // the finish reason, "" before
 	any    atomic.Bool // some bytes have come
+
+	cancel context.CancelCauseFunc // ends the attempt
+	timer  *time.Timer             // of the time limit that runs; nil: none yet
+}
+
+// limit starts a time limit for the next bytes; 0: none.
+func (s *reading) limit(d time.Duration) {
+	if d > 0 {
+		s.timer = time.AfterFunc(d, s.overdue)
+	}
+}
+
+func (s *reading) overdue() {
+	if s.any.Load() || s.c.cfg.FirstToken == 0 {
+		s.cancel(errIdle)
+	} else {
+		s.cancel(errFirstToken)
+	}
+}
+
+// seen notes that bytes have come.
+func (s *reading) seen() {
+	s.any.Store(true)
+	switch {
+	case s.timer == nil:
+	case s.c.cfg.Idle > 0:
+		s.timer.Reset(s.c.cfg.Idle)
+	default:
+		s.timer.Stop()
+	}
+}
+
+// stop ends the time limit.
+func (s *reading) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 }
 
 // take enters the tokens of a piece that arrived at the given time. As in the

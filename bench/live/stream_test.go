@@ -78,8 +78,8 @@ func TestBodies(t *testing.T) {
 	a := ask{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true, ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
 	for _, b := range Backends() {
 		var v map[string]any
-		if err := json.Unmarshal(b.body(&a), &v); err != nil {
-			t.Fatalf("%s: %v in %s", b, err, b.body(&a))
+		if err := json.Unmarshal(b.body(nil, &a), &v); err != nil {
+			t.Fatalf("%s: %v in %s", b, err, b.body(nil, &a))
 		}
 		if v["stream"] != true || v["top_p"] != 0.5 {
 			t.Errorf("%s: %v", b, v)
@@ -117,7 +117,7 @@ func TestParse(t *testing.T) {
 		{"error", VLLM, `{"error":{"message":"no"}}`, piece{total: -1, fail: "no"}, false},
 		{"error, vLLM's older form", VLLM, `{"object":"error","message":"no"}`, piece{}, true},
 	} {
-		got, err := c.backend.parse([]byte(c.data))
+		got, err := new(parser).parse(c.backend, []byte(c.data))
 		if (err != nil) != c.wrong {
 			t.Errorf("%s: error %v", c.name, err)
 			continue
@@ -142,9 +142,10 @@ func FuzzParse(f *testing.F) {
 		if !slices.Equal(whole, cut) {
 			t.Fatalf("whole %q, byte by byte %q", whole, cut)
 		}
+		var r parser
 		for _, data := range whole {
 			for _, b := range Backends() {
-				if p, err := b.parse([]byte(data)); err == nil && p.total < -1 {
+				if p, err := r.parse(b, []byte(data)); err == nil && p.total < -1 {
 					t.Fatalf("%s: %+v", data, p)
 				}
 			}
@@ -165,6 +166,7 @@ func TestPrompt(t *testing.T) {
 
 func BenchmarkEvents(b *testing.B) {
 	event := "data: {\"text\": \" t10673 t17117\", \"output_ids\": [10673, 17117], \"meta_info\": {\"id\": \"x\", \"finish_reason\": null, \"prompt_tokens\": 2, \"completion_tokens\": 2, \"cached_tokens\": 0}}\n\n"
+	var r parser
 	e := newEventReader(nil, nil)
 	e.reset(&endless{[]byte(event), 0}, nil)
 	b.SetBytes(int64(len(event)))
@@ -174,7 +176,7 @@ func BenchmarkEvents(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := SGLang.parse(data); err != nil {
+		if _, err := r.parse(SGLang, data); err != nil {
 			b.Fatal(err)
 		}
 	}
