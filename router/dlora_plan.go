@@ -61,7 +61,10 @@ func (p *periodMig) execTime(k int32) float64 {
 }
 
 // Plan implements Planner.
-func (p *periodMig) Plan(s *Situation) *Plan {
+func (p *periodMig) Plan(s *Situation) *Plan { return p.Begin(s).now() }
+
+// Begin implements Beginner.
+func (p *periodMig) Begin(s *Situation) *Pending {
 	pair, reason := p.trigger(s.View)
 	if pair == nil {
 		return nil
@@ -70,15 +73,28 @@ func (p *periodMig) Plan(s *Situation) *Plan {
 	if len(g.p.Groups) == 0 {
 		return nil
 	}
-	sol, plan, err := solve(&p.env, g.p, p.interval)
-	if err != nil {
-		return &Plan{Reason: fmt.Sprintf("%s, but: %v", reason, err)}
-	}
-	plan.Reason = reason
-	plan.Move = g.moves(s, sol.Flows, pair)
-	p.next = p.replaced(g, sol, pair)
-	plan.Load, plan.Unload = difference(p.held, p.next)
-	return plan
+	after := &dlora{env: p.env, cap: p.cap, arrived: slices.Clone(p.arrived), total: p.total,
+		held: clonePlacement(p.held), where: make([][]int32, len(p.where))}
+	var plan *Plan
+	solved := false
+	return &Pending{func() {
+		var sol *ilp.Solution
+		var err error
+		if sol, plan, err = solve(&p.env, g.p, p.interval); err != nil {
+			plan = &Plan{Reason: fmt.Sprintf("%s, but: %v", reason, err)}
+			return
+		}
+		solved = true
+		plan.Reason = reason
+		plan.Move = g.moves(s, sol.Flows, pair)
+		after.replace(g, sol, pair)
+	}, func() *Plan {
+		if solved {
+			p.next = after.held
+			plan.Load, plan.Unload = difference(p.held, p.next)
+		}
+		return plan
+	}}
 }
 
 // Applied implements Planner.
@@ -193,12 +209,11 @@ func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 	return g
 }
 
-// replaced is the placement that a solution leads to: the adapters that have
+// replace makes the placement what a solution leads to: the adapters that have
 // requests on the chosen workers, those that would have no replica elsewhere,
 // and then what the greedy refinement adds.
-func (p *periodMig) replaced(g *grouping, sol *ilp.Solution, chosen []int32) [][]int32 {
-	after := &dlora{env: p.env, cap: p.cap, arrived: p.arrived, total: p.total,
-		held: clonePlacement(p.held), where: make([][]int32, len(p.where))}
+func (d *dlora) replace(g *grouping, sol *ilp.Solution, chosen []int32) {
+	before := slices.Clone(d.held)
 	for n, j := range chosen {
 		var ks []int32
 		for _, f := range sol.Flows {
@@ -206,16 +221,15 @@ func (p *periodMig) replaced(g *grouping, sol *ilp.Solution, chosen []int32) [][
 				ks = append(ks, k)
 			}
 		}
-		after.held[j] = ks
+		d.held[j] = ks
 	}
-	after.setPlacement(after.held)
+	d.setPlacement(d.held)
 	for _, j := range chosen {
-		for _, k := range p.held[j] {
-			if len(after.where[k]) == 0 && len(after.held[j]) < max(p.cap[j], 1) {
-				after.add(int(j), k)
+		for _, k := range before[j] {
+			if len(d.where[k]) == 0 && len(d.held[j]) < max(d.cap[j], 1) {
+				d.add(int(j), k)
 			}
 		}
 	}
-	after.refine()
-	return after.held
+	d.refine()
 }

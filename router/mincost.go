@@ -46,7 +46,10 @@ func (p *minCost) Route(r Request, v *View) int {
 }
 
 // Plan implements Planner.
-func (p *minCost) Plan(s *Situation) *Plan {
+func (p *minCost) Plan(s *Situation) *Plan { return p.Begin(s).now() }
+
+// Begin implements Beginner.
+func (p *minCost) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))
 	n, slots := 0, 0
@@ -60,12 +63,7 @@ func (p *minCost) Plan(s *Situation) *Plan {
 		return nil
 	}
 	p.resize(s.Now, n, float64(slots))
-	plan := &Plan{Reason: "replicas follow the load"}
-	plan.Load, plan.Unload = p.aim(p.target(up))
-	if plan.Empty() {
-		plan.Reason = "replicas and places are as they should be"
-	}
-	return plan
+	return p.towards(func() [][]int32 { return p.target(up) }, "replicas follow the load", "replicas and places are as they should be")
 }
 
 // resize shares out the slots by the largest remainder of load share x slots,
@@ -102,7 +100,7 @@ func (p *minCost) resize(now float64, up int, slots float64) {
 	}
 }
 
-// target is the cheapest placement of the replicas.
+// target is the cheapest placement of the replicas, of which routing changes nothing.
 func (p *minCost) target(up []bool) [][]int32 {
 	n := len(p.env.Workers)
 	room := make([]int, n)

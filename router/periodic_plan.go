@@ -13,32 +13,48 @@ import (
 const forecastGroups = 16
 
 // Plan implements Planner.
-func (p *periodic) Plan(s *Situation) *Plan {
+func (p *periodic) Plan(s *Situation) *Plan { return p.Begin(s).now() }
+
+// Begin implements Beginner.
+func (p *periodic) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
 	g := p.problem(s)
 	if g == nil {
 		return nil
 	}
-	if plan := p.notWorthIt(g.p); plan != nil {
+	var sol *ilp.Solution // of a plan that is worth it
+	var plan *Plan
+	return &Pending{func() { sol, plan = p.solve(g.p) }, func() *Plan {
+		if sol == nil {
+			return plan
+		}
+		all := make([]int32, len(s.Workers))
+		for j := range all {
+			all[j] = int32(j)
+		}
+		plan.Move = atHand(s, g.moves(s, sol.Flows, all))
+		plan.Load, plan.Unload = p.aim(p.placement(g, sol))
+		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
+	}}
+}
+
+// solve returns a solution that is worth carrying out and what a plan tells of it,
+// or nil and a plan to stay.
+func (p *periodic) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
+	if plan := p.notWorthIt(pr); plan != nil {
+		return nil, plan
 	}
-	sol, plan, err := solve(&p.env, g.p, p.interval)
+	sol, plan, err := solve(&p.env, pr, p.interval)
 	if err != nil {
-		return &Plan{Reason: err.Error()}
+		return nil, &Plan{Reason: err.Error()}
 	}
 	gain := plan.Stay - plan.Objective
 	if needed := p.margin * plan.Stay; gain <= needed {
 		plan.Reason = fmt.Sprintf("stay: %.3f s of %.3f s to gain, less than %.0f %%", gain, plan.Stay, 100*p.margin)
-		return plan
+		return nil, plan
 	}
-	all := make([]int32, len(s.Workers))
-	for j := range all {
-		all[j] = int32(j)
-	}
-	plan.Move = atHand(s, g.moves(s, sol.Flows, all))
-	plan.Load, plan.Unload = p.aim(p.placement(g, sol))
-	plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
-	return plan
+	return sol, plan
 }
 
 // notWorthIt returns a plan to stay where that needs no solver: the workers have

@@ -147,6 +147,19 @@ func (p *placer) aim(to [][]int32) (load, unload []Placement) {
 	return load, slices.DeleteFunc(unload, func(l Placement) bool { return p.env.Workers[l.Worker].HostSlots == 0 })
 }
 
+// towards is a plan that leads to a target, for a reason; there is another where it
+// changes nothing.
+func (p *placer) towards(target func() [][]int32, reason, asIs string) *Pending {
+	var to [][]int32
+	return &Pending{func() { to = target() }, func() *Plan {
+		plan := &Plan{Reason: reason}
+		if plan.Load, plan.Unload = p.aim(to); plan.Empty() {
+			plan.Reason = asIs
+		}
+		return plan
+	}}
+}
+
 // Interval implements Planner.
 func (p *placer) Interval() float64 { return p.interval }
 

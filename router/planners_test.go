@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
 	"testing"
 
 	"lorasim/trace"
@@ -86,7 +87,10 @@ func checkPlanner(t *rapid.T, spec string) {
 				t.Fatalf("same seed, but routed to %d and %d", a, b)
 			}
 		}
-		plan, again := rt.Planner.Plan(s), twin.Planner.Plan(s)
+		plan := rt.Planner.Plan(s)
+		later := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival while solving")), Prompt: 50, MaxNew: 100}
+		again := beside(twin, s, func() { twin.Policy.Route(later, v) })
+		rt.Policy.Route(later, v)
 		equalPlans(t, plan, again)
 		if plan == nil {
 			continue
@@ -107,6 +111,25 @@ func checkPlanner(t *rapid.T, spec string) {
 			}
 		}
 	}
+}
+
+// beside makes a plan while requests are routed, where the planner can.
+func beside(rt *Router, s *Situation, route func()) *Plan {
+	b, ok := rt.Planner.(Beginner)
+	if !ok {
+		defer route()
+		return rt.Planner.Plan(s)
+	}
+	pending := b.Begin(s)
+	if pending == nil {
+		route()
+		return nil
+	}
+	var wg sync.WaitGroup
+	wg.Go(pending.Solve)
+	route()
+	wg.Wait()
+	return pending.Plan()
 }
 
 func equalPlans(t *rapid.T, a, b *Plan) {

@@ -23,8 +23,8 @@ func TestReplaced(t *testing.T) {
 		p.cap = []int{c.cap, 0, 1}
 		g := newGrouping(&ilp.Problem{Groups: []ilp.Group{{Adapter: 0}, {Adapter: 1}, {Adapter: 2, Worker: 1}, {Adapter: 1}}})
 		flows := []ilp.Flow{{Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1}, {Group: 2, Worker: 0, Count: 3}, {Group: 3, Worker: 0, Count: 1}}
-		if got := p.replaced(g, &ilp.Solution{Flows: flows}, []int32{0, 2}); !slices.EqualFunc(got, c.want, slices.Equal) {
-			t.Errorf("room for %d: placement %v, expected %v", c.cap, got, c.want)
+		if p.replace(g, &ilp.Solution{Flows: flows}, []int32{0, 2}); !slices.EqualFunc(p.held, c.want, slices.Equal) {
+			t.Errorf("room for %d: placement %v, expected %v", c.cap, p.held, c.want)
 		}
 	}
 }

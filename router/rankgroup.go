@@ -29,21 +29,20 @@ func (p *rankGroup) Route(r Request, v *View) int {
 }
 
 // Plan implements Planner.
-func (p *rankGroup) Plan(s *Situation) *Plan {
+func (p *rankGroup) Plan(s *Situation) *Plan { return p.Begin(s).now() }
+
+// Begin implements Beginner.
+func (p *rankGroup) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
-	plan := &Plan{Reason: "adapters of like rank and equal demand together"}
-	plan.Load, plan.Unload = p.aim(p.target())
-	if plan.Empty() {
-		plan.Reason = "the groups by rank are as they should be"
-	}
-	return plan
+	return p.towards(p.target, "adapters of like rank and equal demand together", "the groups by rank are as they should be")
 }
 
 // typicalBatch is the batch for which the cost of a rank is looked up.
 const typicalBatch = 8
 
-// target is the placement for the demand as it is now: the slowest workers get the
-// lowest ranks, each as much as its speed.
+// target is the placement for the demand as of the latest forecast, of which
+// routing changes nothing: the slowest workers get the lowest ranks, each as much
+// as its speed.
 func (p *rankGroup) target() [][]int32 {
 	order := make([]int32, len(p.env.Adapters))
 	weight := make([]float64, len(order))

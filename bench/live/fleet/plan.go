@@ -29,20 +29,39 @@ func (f *Fleet) planning(ctx context.Context, interval float64) {
 	}
 }
 
-// plan asks the planner. Policies and planners share state and are not safe for
-// concurrent use, so requests are not routed meanwhile; the time that takes is
-// the solver's, which is counted.
+// plan asks the planner. Requests are routed while it solves, if it is a
+// router.Beginner; policies and planners share state, so not during the rest. A
+// plan whose router was replaced meanwhile is none. The time that takes is counted.
 func (f *Fleet) plan() (*router.Plan, *router.Router) {
+	begun := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.situation()
-	begun := time.Now()
-	p := f.cfg.Router.Planner.Plan(s)
+	by := f.cfg.Router
+	p := f.planned(by.Planner, f.situation())
 	f.stats.SolveTime += time.Since(begun).Seconds()
+	if by != f.cfg.Router {
+		p = nil
+	}
 	if p != nil {
 		f.stats.Plans++
 	}
-	return p, f.cfg.Router
+	return p, by
+}
+
+// planned makes a plan; called with mu held, which it gives up for the solver.
+func (f *Fleet) planned(by router.Planner, s *router.Situation) *router.Plan {
+	b, ok := by.(router.Beginner)
+	if !ok {
+		return by.Plan(s)
+	}
+	pending := b.Begin(s)
+	if pending == nil {
+		return nil
+	}
+	f.mu.Unlock()
+	pending.Solve()
+	f.mu.Lock()
+	return pending.Plan()
 }
 
 // situation lists the requests in flight, the order of the workers and then of

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lorasim/ilp"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -244,4 +246,55 @@ func TestAdjust(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// waiting is a solver that is told when to end, by its answer.
+type waiting struct {
+	began chan struct{}
+	end   chan *ilp.Solution
+}
+
+func (w waiting) Name() string { return "waiting" }
+func (w waiting) Solve(context.Context, *ilp.Problem, ilp.Budget) (*ilp.Solution, error) {
+	w.began <- struct{}{}
+	return <-w.end, nil
+}
+
+// Requests are routed while the solver works. Its plan is for the situation when
+// it began; the plan of a router that was replaced meanwhile is none.
+func TestPlanBesideRouting(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		f := newTestFleet(t, 2, 1)
+		solver := waiting{make(chan struct{}), make(chan *ilp.Solution)}
+		rt, err := router.New("dlora_period_mig:threshold=1", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 4, Slots: 2}), Adapters: f.Adapters(),
+			Interval: 1, Moving: router.MoveRecompute, Solver: solver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.cfg.Router = rt
+		for id := range int64(4) {
+			f.Book(&Request{ID: id, Move: func(int, int) bool { return true }}, 0)
+		}
+		var plan *router.Plan
+		var by *router.Router
+		var wg sync.WaitGroup
+		wg.Go(func() { plan, by = f.plan() })
+		<-solver.began
+		late := &Request{ID: 9}
+		if w := f.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
+			t.Error("not routed")
+		}
+		f.Left(late)
+		if replaced {
+			f.mu.Lock()
+			f.cfg.Router = &router.Router{Policy: rt.Policy}
+			f.mu.Unlock()
+		}
+		solver.end <- &ilp.Solution{Flows: []ilp.Flow{{Worker: 0, Count: 2}, {Worker: 1, Count: 2}}}
+		wg.Wait()
+		if by != rt || (plan == nil) != replaced || plan != nil && len(plan.Move) != 2 || (f.Stats().Plans == 0) != replaced {
+			t.Errorf("router replaced: %v, plan %+v, %+v", replaced, plan, f.Stats())
+		}
+		f.Close()
+	}
 }
