@@ -75,7 +75,7 @@ func (c *client) try(ctx context.Context, cancel context.CancelCauseFunc, j *job
 	if wait := time.Since(before); wait > coldLoad {
 		j.rec.ColdLoad += wait.Seconds() * c.cfg.Clock.speed
 	}
-	s := &reading{c: c, j: j, before: j.n, cancel: cancel}
+	s := &reading{c: c, j: j, before: j.n, textBefore: len(j.text), cancel: cancel}
 	defer s.stop()
 	reply, err := c.post(ctx, s, w, rid)
 	if err != nil {
@@ -180,6 +180,7 @@ func (c *client) read(ctx context.Context, s *reading, w int, body io.Reader) ou
 	j := s.j
 	e := receivers.Get().(*receiver)
 	e.reset(body, s.seen)
+	e.keepText = c.cfg.Text != nil
 	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	for {
 		data, err := e.next()
@@ -210,7 +211,8 @@ func (c *client) readWhole(ctx context.Context, s *reading, w int, body io.Reade
 	if err != nil {
 		return c.cutOff(ctx, s, w, err)
 	}
-	p, err := new(parser).parse(c.cfg.Backend, data)
+	whole := parser{keepText: c.cfg.Text != nil}
+	p, err := whole.parse(c.cfg.Backend, data)
 	if err != nil {
 		return failed(record.Failed, err.Error())
 	}

@@ -109,6 +109,10 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		defer replies.abort()
 		cfg.Output = replies.add
 	}
+	texts := map[int64]string{}
+	if o.KeepRecords {
+		cfg.Text = func(id int64, text string) { texts[id] = text }
+	}
 	total := int64(0)
 	if sized, ok := in.Source.(trace.Sized); ok {
 		total = sized.Len()
@@ -135,6 +139,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
 	meta.Config["live"] = describe(o, st, &fs)
 	res := sink.collector.Result(meta, counters(st, &fs, cfg.Move))
+	res.Texts = texts
 	res.Extra.Unsent = max(total-res.Extra.Requests, 0) // all were sent, unless the run was stopped
 	return res, st, runErr
 }

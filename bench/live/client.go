@@ -74,6 +74,8 @@ type Config struct {
 	// Output, where set, is told the token ids of each reply before its record,
 	// as far as the workers tell them.
 	Output func(id int64, tokens []int32)
+	// Text, where set, is told the text of each reply before its record.
+	Text func(id int64, text string)
 
 	MaxConcurrency int  // requests in flight at most; 0: no limit
 	NoStream       bool // ask for whole replies
@@ -400,6 +402,9 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 	}
 	if c.cfg.Output != nil {
 		c.cfg.Output(r.ID, j.tokens)
+	}
+	if c.cfg.Text != nil {
+		c.cfg.Text(r.ID, string(j.text))
 	}
 	c.cfg.Done(r)
 }

@@ -214,6 +214,7 @@ type liveRun struct {
 type outcomeOf struct {
 	recs   map[int64]record.Request
 	tokens map[int64][]int32
+	texts  map[int64]string
 	stats  *Stats
 	fleet  fleet.Stats
 }
@@ -255,7 +256,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	if !r.refused {
 		f.AwaitAll(ctx, limit)
 	}
-	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}}
+	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}, texts: map[int64]string{}}
 	var sent atomic.Int64
 	cfg := Config{
 		Source: &counting{r.wl.Source(), &sent}, Fleet: f, URLs: r.urls, Backend: r.backend, Client: client, Clock: clock,
@@ -266,6 +267,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 			out.recs[q.ID] = *q
 		},
 		Output: func(id int64, tokens []int32) { out.tokens[id] = tokens },
+		Text:   func(id int64, text string) { out.texts[id] = text },
 		Seed:   1, FirstToken: 2 * limit, Idle: limit, Patience: 2 * limit, Retries: 3, Move: r.move, Grace: 100 * time.Millisecond,
 	}
 	if r.set != nil {
@@ -335,6 +337,9 @@ func (o *outcomeOf) check(t testing.TB, wl *trace.Workload) (ok int) {
 		got := o.tokens[r.ID]
 		if len(got) > len(want) || !slices.Equal(got, want[:len(got)]) {
 			t.Errorf("request %d, %v: tokens %v, expected %v", r.ID, q.Status, got, want)
+		}
+		if text := emulate.Text(got); o.texts[r.ID] != text {
+			t.Errorf("request %d, %v: text %q, expected %q", r.ID, q.Status, o.texts[r.ID], text)
 		}
 		if q.Status != record.OK {
 			if q.Error == "" {

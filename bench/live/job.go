@@ -34,6 +34,7 @@ type job struct {
 
 	n        int       // tokens so far, of all attempts
 	tokens   []int32   // the same, as far as their ids are known
+	text     []byte    // what they read as, where Config.Text asks for it
 	last     time.Time // of the latest bytes
 	token    time.Time // of the latest token
 	begun    time.Time // first token of the latest attempt

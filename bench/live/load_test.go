@@ -159,6 +159,9 @@ func TestKinds(t *testing.T) {
 			wl := workload(20, 2, 0.01)
 			out := liveRun{cluster: startWorkers(t, faults{API: api, Loaded: 2}), wl: wl, backend: b}.run(context.Background(), t)
 			for id, r := range out.recs {
+				if n := len(emulate.Tokenize(out.texts[id])); n != int(r.Output) && !b.chat() {
+					t.Errorf("%s: request %d has %d words of text for %d tokens", b, id, n, r.Output)
+				}
 				if r.Status != record.OK || r.Output != wl.Requests[id].Output {
 					t.Errorf("%s: request %d %v (%s) with %d tokens of %d", b, id, r.Status, r.Error, r.Output, wl.Requests[id].Output)
 				}

@@ -134,7 +134,8 @@ func appendInts(d []byte, xs []int32) []byte {
 
 // piece is what one event of a stream, or a whole reply, says.
 type piece struct {
-	text   bool    // it has some new text, or tokens
+	text   bool    // it has some new text, or token ids
+	said   []byte  // the text, where the parser was told to keep it: all so far, or what is new
 	total  int     // tokens of the attempt so far, as the worker counts; -1: it does not say
 	ids    []int32 // the tokens so far, or those that are new; nil: it does not say
 	finish string  // "": not finished
@@ -157,7 +158,8 @@ type openAIReply struct {
 			Reasoning jsontext.Value `json:"reasoning_content"`
 		} `json:"delta"`
 		Message struct {
-			Content jsontext.Value `json:"content"`
+			Content   jsontext.Value `json:"content"`
+			Reasoning jsontext.Value `json:"reasoning_content"`
 		} `json:"message"`
 		TokenIDs     []int32 `json:"token_ids"`
 		FinishReason *string `json:"finish_reason"`
@@ -176,6 +178,16 @@ type parser struct {
 	dec  jsontext.Decoder
 	key  []byte // the name of the member that is read
 	ids  []int32
+
+	keepText bool
+	said     []byte
+}
+
+// say keeps the text of a JSON string.
+func (r *parser) say(raw jsontext.Value) {
+	if r.keepText && hasText(raw) {
+		r.said, _ = jsontext.AppendUnquote(r.said, raw) // what is no string has no text
+	}
 }
 
 // lenient takes what the engines' own JSON may have beyond the letter.
@@ -186,6 +198,7 @@ func (p *parser) parse(b Backend, data []byte) (piece, error) {
 	if bytes.Equal(data, doneMarker) {
 		return piece{done: true, total: -1}, nil
 	}
+	p.said = p.said[:0]
 	if b == SGLang {
 		return p.parseGenerate(data)
 	}
@@ -214,6 +227,7 @@ func (r *parser) parseGenerate(data []byte) (piece, error) {
 		switch string(r.key) {
 		case `"text"`:
 			p.text = hasText(v)
+			r.say(v)
 		case `"output_ids"`:
 			r.ids, err = appendIDs(r.ids, v)
 		case `"error"`:
@@ -235,7 +249,7 @@ func (r *parser) parseGenerate(data []byte) (piece, error) {
 		return p, fmt.Errorf("%w: no meta_info", errNoJSON)
 	}
 	p.text = p.text || len(r.ids) > 0
-	p.ids = r.ids
+	p.ids, p.said = r.ids, r.said
 	return p, nil
 }
 
@@ -326,7 +340,11 @@ func (r *parser) parseOpenAI(data []byte) (piece, error) {
 		return p, fmt.Errorf("%w: no choices", errNoJSON)
 	}
 	for _, c := range o.Choices {
-		p.text = p.text || hasText(c.Text) || hasText(c.Delta.Content) || hasText(c.Delta.Reasoning) || hasText(c.Message.Content)
+		p.text = p.text || len(c.TokenIDs) > 0
+		for _, v := range []jsontext.Value{c.Text, c.Delta.Reasoning, c.Delta.Content, c.Message.Reasoning, c.Message.Content} {
+			p.text = p.text || hasText(v)
+			r.say(v)
+		}
 		p.ids = append(p.ids, c.TokenIDs...)
 		if c.FinishReason != nil {
 			p.finish = *c.FinishReason
@@ -335,6 +353,7 @@ func (r *parser) parseOpenAI(data []byte) (piece, error) {
 	if o.Usage != nil {
 		p.total = o.Usage.CompletionTokens
 	}
+	p.said = r.said
 	return p, nil
 }
 

@@ -10,9 +10,11 @@ import (
 type reading struct {
 	c      *client
 	j      *job
-	before int         // tokens that earlier attempts brought
-	finish string      // the finish reason, "" before
-	any    atomic.Bool // some bytes have come
+	before int // tokens that earlier attempts brought
+
+	textBefore int         // bytes of text of theirs
+	finish     string      // the finish reason, "" before
+	any        atomic.Bool // some bytes have come
 
 	cancel context.CancelCauseFunc // ends the attempt
 	timer  *time.Timer             // of the time limit that runs; nil: none yet
@@ -59,6 +61,7 @@ func (s *reading) take(p piece, at time.Time) {
 	j := s.j
 	have := j.n - s.before
 	ids, fresh := s.fresh(p, have)
+	s.say(p, have)
 	if p.finish != "" {
 		s.finish = p.finish
 	}
@@ -78,7 +81,7 @@ func (s *reading) take(p piece, at time.Time) {
 	if have == 0 {
 		j.begun = at
 	}
-	if !p.text { // the count at the end, of tokens that came with others or read as nothing
+	if !p.text && j.n > 0 { // the count at the end, of tokens that came with others or read as nothing
 		j.n += fresh
 		return
 	}
@@ -92,6 +95,19 @@ func (s *reading) take(p piece, at time.Time) {
 	}
 	j.n += fresh
 	j.token = at
+}
+
+// say keeps the text of a piece. That of sglang's own interface repeats the reply
+// so far, unless its ids are only those that are new.
+func (s *reading) say(p piece, have int) {
+	j := s.j
+	if s.c.cfg.Text == nil || len(p.said) == 0 {
+		return
+	}
+	if s.c.cfg.Backend == SGLang && (len(p.ids) == 0 || len(p.ids) == p.total) {
+		j.text = j.text[:s.textBefore]
+	}
+	j.text = append(j.text, p.said...)
 }
 
 // keepsIDs says whether token ids are needed later: to go on elsewhere, or by

@@ -30,15 +30,16 @@ func TestJSONLLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"backend": "sglang", "dataset_name": "random", "request_rate": "inf", "max_concurrency": 32, ` +
-		`"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0, "duration": 100.0, ` +
-		`"completed": 101, "total_input_tokens": 102, "total_output_tokens": 105, "total_output_tokens_retokenized": 106, ` +
+		`"random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0, ` +
+		`"tag": null, "sharegpt_output_len": null, "server_info": null, "duration": 100.0, ` +
+		`"completed": 101, "total_input_tokens": 102, "total_input_text_tokens": 103, "total_input_vision_tokens": 104, "total_output_tokens": 105, "total_output_tokens_retokenized": 106, ` +
 		`"request_throughput": 107.0, "input_throughput": 108.0, "output_throughput": 109.0, "total_throughput": 110.0, ` +
 		`"mean_e2e_latency_ms": 111.0, "median_e2e_latency_ms": 112.0, "std_e2e_latency_ms": 113.0, ` +
 		`"p90_e2e_latency_ms": 114.0, "p95_e2e_latency_ms": 115.0, "p99_e2e_latency_ms": 116.0, ` +
 		`"mean_ttft_ms": 117.0, "median_ttft_ms": 118.0, "std_ttft_ms": 119.0, "p90_ttft_ms": 120.0, "p95_ttft_ms": 121.0, "p99_ttft_ms": 122.0, ` +
 		`"mean_tpot_ms": 123.0, "median_tpot_ms": 124.0, "std_tpot_ms": 125.0, "p90_tpot_ms": 126.0, "p95_tpot_ms": 127.0, "p99_tpot_ms": 128.0, ` +
 		`"mean_itl_ms": 129.0, "median_itl_ms": 130.0, "std_itl_ms": 131.0, "p90_itl_ms": 132.0, "p95_itl_ms": 133.0, "p99_itl_ms": 134.0, "max_itl_ms": 135.0, ` +
-		`"concurrency": 136.0, "max_output_tokens_per_s": 138.0, "max_concurrent_requests": 139}` + "\n"
+		`"concurrency": 136.0, "accept_length": 137.0, "max_output_tokens_per_s": 138.0, "max_concurrent_requests": 139}` + "\n"
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -49,6 +50,7 @@ func TestOutputDetails(t *testing.T) {
 	c.Done(&record.Request{ID: 1, Sent: 1, FirstToken: 1.5, Finish: 2, Prompt: 7, Output: 3, Gaps: []float64{0.25, 0.25}})
 	c.Done(&record.Request{ID: 0, Sent: 0, FirstToken: math.NaN(), Finish: 1, Prompt: 5, Status: record.Failed, Error: `bad "thing"`})
 	r := c.Result(Meta{RequestRate: 2}, nil)
+	r.Texts = map[int64]string{1: "a \"word\""}
 	path := filepath.Join(t.TempDir(), "out.jsonl")
 	for range 2 {
 		if err := r.AppendJSONL(path, true); err != nil {
@@ -59,7 +61,7 @@ func TestOutputDetails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tail := `"input_lens": [5,7], "output_lens": [0,3], "ttfts": [0,0.5], "itls": [[],[0.25,0.25]], "errors": ["bad \"thing\"",""]}` + "\n"
+	tail := `"input_lens": [5,7], "output_lens": [0,3], "ttfts": [0,0.5], "itls": [[],[0.25,0.25]], "generated_texts": ["","a \"word\""], "errors": ["bad \"thing\"",""]}` + "\n"
 	if s := string(text); strings.Count(s, "\n") != 2 || strings.Count(s, tail) != 2 {
 		t.Errorf("file:\n%s\nwant two lines that end in\n%s", s, tail)
 	}

@@ -23,6 +23,7 @@ type Details struct {
 	OutputLens []int64     `json:"output_lens"`
 	TTFTs      []float64   `json:"ttfts"`
 	ITLs       [][]float64 `json:"itls"`
+	Texts      []string    `json:"-"` // empty ones of simulated requests; not read: large and of no use here
 	Errors     []string    `json:"errors"`
 	// Only vLLM writes these: E2E latencies, also without the others, and when
 	// requests were sent, on a clock of its own.
@@ -32,13 +33,13 @@ type Details struct {
 
 // jsonlMetrics are the metrics of the reference's JSONL line, in its order.
 var jsonlMetrics = [][]Metric{
-	{Duration, Completed, TotalInputTokens, TotalOutputTokens, TotalOutputTokensRetokenized},
+	{Duration, Completed, TotalInputTokens, TotalInputTextTokens, TotalInputVisionTokens, TotalOutputTokens, TotalOutputTokensRetokenized},
 	{RequestThroughput, InputThroughput, OutputThroughput, TotalThroughput},
 	{MeanE2E, MedianE2E, StdE2E, P90E2E, P95E2E, P99E2E},
 	{MeanTTFT, MedianTTFT, StdTTFT, P90TTFT, P95TTFT, P99TTFT},
 	{MeanTPOT, MedianTPOT, StdTPOT, P90TPOT, P95TPOT, P99TPOT},
 	{MeanITL, MedianITL, StdITL, P90ITL, P95ITL, P99ITL, MaxITL},
-	{Concurrency, MaxOutputTokensPerS, MaxConcurrentRequests},
+	{Concurrency, AcceptLength, MaxOutputTokensPerS, MaxConcurrentRequests},
 }
 
 // AppendJSONL appends the run's line to a file as the reference does with
@@ -65,9 +66,20 @@ func (r *Result) AppendJSONL(path string, details bool) error {
 func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	o := &object{}
 	r.writeArguments(o)
+	for _, unknown := range []string{"tag", "sharegpt_output_len", "server_info"} {
+		o.value(unknown, nil)
+	}
 	for _, group := range jsonlMetrics {
 		for _, m := range group {
 			o.metric(m, &r.Metrics)
+		}
+	}
+	for _, f := range []struct {
+		m      Metric
+		absent any
+	}{{TotalInputVisionTokens, 0}, {AcceptLength, nil}} {
+		if _, ok := r.Metrics.Get(f.m); !ok {
+			o.value(f.m.String(), f.absent)
 		}
 	}
 	r.writeOwn(o)
@@ -80,6 +92,9 @@ func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 		o.value("output_lens", d.OutputLens)
 		o.value("ttfts", d.TTFTs)
 		o.value("itls", d.ITLs)
+		if d.Texts != nil {
+			o.value("generated_texts", d.Texts)
+		}
 		o.value("errors", d.Errors)
 	}
 	return o.writeTo(w)
@@ -183,7 +198,8 @@ func (r *Result) details() (*Details, error) {
 	}
 	recs := slices.Clone(r.Records)
 	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-	d := &Details{InputLens: []int64{}, OutputLens: []int64{}, TTFTs: []float64{}, ITLs: [][]float64{}, Errors: []string{}}
+	d := &Details{InputLens: []int64{}, OutputLens: []int64{}, TTFTs: []float64{}, ITLs: [][]float64{},
+		Texts: []string{}, Errors: []string{}}
 	for i := range recs {
 		q := &recs[i]
 		output, ttft, gaps := int64(0), 0.0, []float64{}
@@ -198,6 +214,7 @@ func (r *Result) details() (*Details, error) {
 		d.OutputLens = append(d.OutputLens, output)
 		d.TTFTs = append(d.TTFTs, ttft)
 		d.ITLs = append(d.ITLs, gaps)
+		d.Texts = append(d.Texts, r.Texts[q.ID])
 		d.Errors = append(d.Errors, q.Error)
 	}
 	return d, nil

@@ -78,6 +78,7 @@ type Result struct {
 	Ended   *Endings
 	Details *Details         // per-request arrays read from a JSONL line; nil: none
 	Records []record.Request // where the collector was told to keep them
+	Texts   map[int64]string // of the replies by request id, where they were kept
 	// Adapters are those of the records of an imported run, by their index.
 	Adapters []trace.Adapter
 }
