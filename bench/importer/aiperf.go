@@ -225,8 +225,7 @@ func (in *aiperfInput) describe(m *Imported) {
 
 // aiperfRequests gathers the lines of profile_export.jsonl, one per request.
 type aiperfRequests struct {
-	begin int64 // ns, of the first request
-	list  []aiperfRequest
+	list []aiperfRequest
 }
 
 type aiperfRequest struct {

@@ -48,7 +48,7 @@ type Workload struct {
 	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" help:"lengths random: longest output; 0: 128"`
 	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" help:"lengths random: shortest as a share of the longest"`
 
-	MaxNewTokens string `yaml:"max_new_tokens" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT,..., trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
+	MaxNewTokens string `yaml:"max_new_tokens" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT], trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
 
 	UseTrace                 bool      `yaml:"use_trace" help:"replay a trace instead of generating requests"`
 	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai; empty: azure_v2"`

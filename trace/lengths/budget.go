@@ -21,7 +21,7 @@ type Budget interface {
 }
 
 // BudgetForms says what ParseBudget takes.
-const BudgetForms = "exact, constant:N or N, factor:F or xF, uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT,..."
+const BudgetForms = "exact, constant:N or N, factor:F or xF, uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT]"
 
 // ParseBudget turns a spec into a law:
 //
@@ -135,7 +135,7 @@ func parseMix(args string) (Budget, error) {
 	for _, part := range strings.Split(args, ",") {
 		tokens, weight, ok := strings.Cut(part, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q, expected mix:N=WEIGHT,N=WEIGHT,...", part)
+			return nil, fmt.Errorf("%q, expected mix:N=WEIGHT[,N=WEIGHT]", part)
 		}
 		n, err := length("budget", tokens)
 		if err != nil {

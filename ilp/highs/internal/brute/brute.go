@@ -3,7 +3,6 @@
 package brute
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -80,57 +79,11 @@ func addSlots(p *ilp.Problem, rng *rand.Rand) {
 	}
 }
 
-// Assignments calls f with every assignment of the requests of p to workers,
-// feasible or not. f must not keep the flows.
-func Assignments(p *ilp.Problem, f func([]ilp.Flow)) {
-	var flows []ilp.Flow
-	var place func(group, worker int, left int64)
-	place = func(group, worker int, left int64) {
-		if group == len(p.Groups) {
-			f(flows)
-			return
-		}
-		if worker == len(p.Workers)-1 {
-			mark := len(flows)
-			flows = add(flows, group, worker, left)
-			if group+1 < len(p.Groups) {
-				place(group+1, 0, p.Groups[group+1].Count)
-			} else {
-				place(group+1, 0, 0)
-			}
-			flows = flows[:mark]
-			return
-		}
-		for n := range left + 1 {
-			mark := len(flows)
-			flows = add(flows, group, worker, n)
-			place(group, worker+1, left-n)
-			flows = flows[:mark]
-		}
-	}
-	if len(p.Groups) == 0 {
-		f(nil)
-		return
-	}
-	place(0, 0, p.Groups[0].Count)
-}
-
 func add(flows []ilp.Flow, group, worker int, n int64) []ilp.Flow {
 	if n == 0 {
 		return flows
 	}
 	return append(flows, ilp.Flow{Group: int32(group), Worker: int32(worker), Count: n})
-}
-
-// Solve returns the objective of the best assignment.
-func Solve(p *ilp.Problem) float64 {
-	best := math.Inf(1)
-	Assignments(p, func(flows []ilp.Flow) {
-		if out, err := ilp.Evaluate(p, flows); err == nil {
-			best = math.Min(best, out.Objective)
-		}
-	})
-	return best
 }
 
 // Assignment draws a feasible assignment.

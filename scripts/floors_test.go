@@ -1,0 +1,42 @@
+package scripts
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floors are the top-level folders from below: one may import from itself and
+// from those before it.
+var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd"}
+
+// TestFloors holds the imports of all packages, those of tests left out, against
+// the floors of docs/architecture.md.
+func TestFloors(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`, "lorasim/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	floor := func(pkg string) int {
+		top, _, _ := strings.Cut(strings.TrimPrefix(pkg, "lorasim/"), "/")
+		return slices.Index(floors, top)
+	}
+	checked := 0
+	for line := range strings.Lines(string(out)) {
+		from, to, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || !strings.HasPrefix(to, "lorasim/") || strings.HasPrefix(from, "lorasim/scripts") {
+			continue
+		}
+		if floor(from) < 0 || floor(to) < 0 {
+			t.Errorf("%s imports %s: a folder without a floor, expected one of %v", from, to, floors)
+		}
+		if floor(to) > floor(from) {
+			t.Errorf("%s imports %s, which is above it", from, to)
+		}
+		checked++
+	}
+	if checked < 100 {
+		t.Errorf("%d imports checked, expected hundreds", checked)
+	}
+}
