@@ -32,16 +32,18 @@ type Options struct {
 	Progress    func(done, total int, loss float64)
 }
 
+var errNoStart = errors.New("calibrate: no profile to start from")
+
 // problem is the common part of all problems.
 func (o *Options) problem(defaults []string, floor bool) (Problem, []coefficient, error) {
 	if o.Start == nil {
-		return Problem{}, nil, errors.New("calibrate: no profile to start from")
+		return Problem{}, nil, errNoStart
 	}
 	names := o.Fit
 	if len(names) == 0 {
 		names = defaults
 	}
-	cs, err := choose(names)
+	cs, err := choose(names, o.Start.Latency.Law)
 	if err != nil {
 		return Problem{}, nil, err
 	}

@@ -136,7 +136,7 @@ func TestBlocksRecover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cs, err := choose(fit)
+	cs, err := choose(fit, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,25 @@ var coefficients = []coefficient{
 	{"lora.triton_us", 1e-3, 10_000, 10, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.TritonUs }},
 	{"lora.prefill_factor", 1e-3, 5, 0.1, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.PrefillFactor }},
 	{"request_overhead_ms", 0.1, 5000, 100, func(p *profile.Profile) *float64 { return &p.Latency.RequestOverheadMs }},
+	{"adapters.base_ms", 0.05, 1000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.BaseMs }},
+	{"adapters.per_request_ms", 1e-4, 100, 0.1, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerRequestMs }},
+	{"adapters.per_prompt_ms", 1e-4, 1000, 1, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerPromptMs }},
+	{"adapters.per_token_us", 0.05, 50_000, 20, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerTokenUs }},
+	{"adapters.per_kv_token_us", 1e-4, 100, 0.05, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerKVTokenUs }},
+	{"adapters.per_adapter_ms", 1e-4, 1000, 0.5, perAdapter},
+	{"load.host_to_gpu_ms", 1e-3, 10_000, 2, func(p *profile.Profile) *float64 { return &p.Adapters.HostToGPU.LatencyMs }},
 	{"memory.pool_gib", 0.5, 2000, 8, func(p *profile.Profile) *float64 { return &p.Memory.PoolGiB }},
+}
+
+// perAdapter is the cost of an adapter at the rank of the slots.
+func perAdapter(p *profile.Profile) *float64 {
+	l := &p.Latency.Adapters
+	i := slices.IndexFunc(l.ByRank, func(c profile.RankCost) bool { return c.Rank == p.Engine.MaxLoraRank })
+	if i < 0 {
+		l.ByRank = []profile.RankCost{{Rank: p.Engine.MaxLoraRank}}
+		i = 0
+	}
+	return &l.ByRank[i].PerAdapterMs
 }
 
 // Coefficients lists the names of the coefficients that a fit can move.
@@ -45,8 +63,8 @@ func Coefficients() []string {
 	return names
 }
 
-// choose returns the coefficients of the given names.
-func choose(names []string) ([]coefficient, error) {
+// choose returns the coefficients of the given names, which a law has to know.
+func choose(names []string, law string) ([]coefficient, error) {
 	var out []coefficient
 	for _, n := range names {
 		i := slices.IndexFunc(coefficients, func(c coefficient) bool { return c.name == n })
@@ -55,6 +73,9 @@ func choose(names []string) ([]coefficient, error) {
 		}
 		if slices.IndexFunc(out, func(c coefficient) bool { return c.name == n }) >= 0 {
 			return nil, fmt.Errorf("coefficient %s is given twice", n)
+		}
+		if part, _, _ := strings.Cut(n, "."); part == "adapters" != (law == profile.LawAdapters) && slices.Contains([]string{"decode", "prefill", "lora", "adapters"}, part) {
+			return nil, fmt.Errorf("the law of the profile (latency.law) has no coefficient %s", n)
 		}
 		out = append(out, coefficients[i])
 	}
@@ -82,6 +103,7 @@ func params(cs []coefficient, p *profile.Profile, floor bool) []Param {
 // with returns a copy of p with the coefficients set to x; NaN leaves one.
 func with(p *profile.Profile, cs []coefficient, x []float64) *profile.Profile {
 	q := *p
+	q.Latency.Adapters.ByRank = slices.Clone(q.Latency.Adapters.ByRank)
 	for i, c := range cs {
 		if !math.IsNaN(x[i]) {
 			*c.of(&q) = x[i]

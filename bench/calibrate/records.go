@@ -46,52 +46,86 @@ type replay struct {
 	count    int     // of workers
 }
 
-// Records fits a profile to the records of one live run: its coefficients to
-// the equations of the run (see [span]), which are exact but for the scatter of
-// the clock. It returns the errors of E2E latency and TTFT, in a simulation of
+// Records fits a profile to the records of live runs: its coefficients to the
+// equations of the runs (see [span]), which are exact but for the scatter of
+// the clock, or to their steps (see [step]) where its law is that by distinct
+// adapters. It returns the errors of E2E latency and TTFT, in a simulation of
 // the requests on the workers and at the times at which they were sent, on the
-// requests held out.
-func Records(ctx context.Context, rs []record.Request, o RecordsOptions) (*profile.Profile, *Fit, []profile.Validation, error) {
-	p, cs, err := o.problem(RecordCoefficients, true)
-	if err != nil {
-		return nil, nil, nil, err
+// requests held out of each run.
+func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) (*profile.Profile, *Fit, []profile.Validation, error) {
+	if o.Start == nil {
+		return nil, nil, nil, errNoStart
 	}
 	if !(o.Holdout >= 0 && o.Holdout < 1) {
 		return nil, nil, nil, fmt.Errorf("holdout is %v, expected 0 to below 1", o.Holdout)
 	}
-	run, err := newReplay(rs)
+	var runs []*replay
+	var fitted []int // requests of each run
+	for i, rs := range records {
+		run, err := newReplay(rs)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("run %d: %w", i+1, err)
+		}
+		runs = append(runs, run)
+		fitted = append(fitted, len(run.measured)-int(o.Holdout*float64(len(run.measured))))
+	}
+	best, fit, err := fitRecords(ctx, runs, fitted, &o.Options)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	fitted := len(run.measured) - int(o.Holdout*float64(len(run.measured)))
-	eqs := equations(run, fitted, o.Start)
+	var errs errorsOf
+	for i, run := range runs {
+		got, err := run.simulate(ctx, best)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("run %d: %w", i+1, err)
+		}
+		errs.add(run, got, fitted[i])
+	}
+	return best, fit, errs.validation(), nil
+}
+
+// fitRecords fits to the first fitted[i] requests of each run.
+func fitRecords(ctx context.Context, runs []*replay, fitted []int, o *Options) (*profile.Profile, *Fit, error) {
+	if o.Start.Latency.Law == profile.LawAdapters {
+		steps, waits, err := stepsOfRuns(runs, fitted, o.Start)
+		if err != nil {
+			return nil, nil, err
+		}
+		return fitSteps(ctx, steps, waits, o)
+	}
+	p, cs, err := o.problem(RecordCoefficients, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	var eqs []span
+	for i, run := range runs {
+		eqs = append(eqs, equations(run, fitted[i], o.Start)...)
+	}
 	p.Residuals = func(_ context.Context, x []float64) ([]float64, error) {
 		return equationResiduals(eqs, with(o.Start, cs, x)), nil
 	}
 	p.Prior = 3 // the equations are reason enough to leave the start
 	fit, err := Solve(ctx, p)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	best := with(o.Start, cs, fit.X)
-	got, err := run.simulate(ctx, best)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return best, fit, run.errors(got, fitted), nil
+	return with(o.Start, cs, fit.X), fit, nil
 }
 
 // equationResiduals are the relative errors of the equations over the noise.
-// Large ones count less than their square (pseudo-Huber loss): where steps were
-// matched wrongly, a span is off by much, whatever the coefficients.
 func equationResiduals(eqs []span, p *profile.Profile) []float64 {
 	r := make([]float64, len(eqs))
 	for i := range eqs {
 		s := &eqs[i]
-		e := (s.predict(p) - s.seconds) / math.Hypot(clockNoise, recordNoise*s.seconds)
-		r[i] = math.Copysign(math.Sqrt(2*(math.Sqrt(1+e*e)-1)), e)
+		r[i] = robust((s.predict(p) - s.seconds) / math.Hypot(clockNoise, recordNoise*s.seconds))
 	}
 	return r
+}
+
+// robust has large errors count less than their square (pseudo-Huber loss):
+// where steps were matched wrongly, one is off by much, whatever the coefficients.
+func robust(e float64) float64 {
+	return math.Copysign(math.Sqrt(2*(math.Sqrt(1+e*e)-1)), e)
 }
 
 func newReplay(rs []record.Request) (*replay, error) {
@@ -185,23 +219,27 @@ func (*timesOf) Gap(tick.Ticks, int64)    {}
 // streamed says whether the client saw the first token before the last one.
 func streamed(r *record.Request) bool { return r.Output > 1 && r.FirstToken < r.Finish }
 
-// errors are those on the requests from index from on.
-func (run *replay) errors(got []times, from int) []profile.Validation {
-	var e2e, ttft []float64
+// errorsOf are the errors of single requests.
+type errorsOf struct{ e2e, ttft []float64 }
+
+// add enters those of the requests of a run from index from on.
+func (e *errorsOf) add(run *replay, got []times, from int) {
 	for i := from; i < len(got); i++ {
 		q := &run.measured[i]
 		if q.E2E() > 0 {
-			e2e = append(e2e, got[i].e2e/q.E2E()-1)
+			e.e2e = append(e.e2e, got[i].e2e/q.E2E()-1)
 		}
 		if streamed(q) && q.TTFT() > 0 {
-			ttft = append(ttft, got[i].ttft/q.TTFT()-1)
+			e.ttft = append(e.ttft, got[i].ttft/q.TTFT()-1)
 		}
 	}
-	var out []profile.Validation
+}
+
+func (e *errorsOf) validation() (out []profile.Validation) {
 	for _, m := range []struct {
 		name   string
 		errors []float64
-	}{{"e2e of each request", e2e}, {"ttft of each request", ttft}} {
+	}{{"e2e of each request", e.e2e}, {"ttft of each request", e.ttft}} {
 		if len(m.errors) > 0 {
 			s := validate.Summarize(m.errors)
 			out = append(out, profile.Validation{Runs: fmt.Sprintf("%d held-out requests", s.Runs), Metric: m.name,

@@ -90,12 +90,12 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rs := recordsOf(t, truth(), c.n, c.noise, false)
-			got, fit, held, err := Records(context.Background(), rs, RecordsOptions{
+			got, fit, held, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
 				Options: Options{Start: away(), Fit: recovered}, Holdout: 0.25})
 			if err != nil {
 				t.Fatal(err)
 			}
-			cs, err := choose(recovered)
+			cs, err := choose(recovered, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,12 +124,12 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 // the coefficients.
 func TestRecordsWithTokenTimes(t *testing.T) {
 	rs := recordsOf(t, truth(), 400, 0, false)
-	plain, _, _, err := Records(context.Background(), rs, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	plain, _, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rs = recordsOf(t, truth(), 400, 0, true)
-	exact, _, _, err := Records(context.Background(), rs, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	exact, _, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestRecordsSayWhatTheyCannotDetermine(t *testing.T) {
 		rs = append(rs, record.Request{ID: int64(i), Adapter: trace.BaseModel, Arrival: at, Sent: at,
 			FirstToken: at + 0.1, Finish: at + 0.1 + 99*0.02, Prompt: 500, Output: 100, Requested: 100})
 	}
-	got, fit, _, err := Records(context.Background(), rs, RecordsOptions{Options: Options{Start: start}})
+	got, fit, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: start}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestRecordsFaults(t *testing.T) {
 		"too long":  {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "do not in the simulation"},
 	} {
 		c.o.Start = truth()
-		if _, _, _, err := Records(context.Background(), c.rs, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}

@@ -24,7 +24,7 @@ type calibrateFlags struct {
 	evaluations, folds  int
 	json                bool
 
-	records string
+	records []string
 	holdout float64
 
 	logs, server string
@@ -57,13 +57,14 @@ logs, a table of measured runs, or kernel timings of the LoRA backends. With
 measured hours of vLLM to the runs of use calibration and to timings of steps, and
 writes NAME.yaml for each of them into the folder --output.`,
 		Example: `  lorasim calibrate --records run.parquet --profile llama2-7b-24gb --output mine.yaml
+  lorasim calibrate --records low.jsonl high.jsonl --profile engine.yaml --output mine.yaml
   lorasim calibrate --logs logs/ --server flashinfer --concurrency 32 --profile analytic:deepseek-v3,h200 --output fitted.yaml
   lorasim calibrate --runs lora_runs.csv --histograms seed_workload.json --folds 4 --output fitted.yaml
   lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml
   lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.records, "records", "", "per-request records, `file` (.parquet, .arrow, .csv, .jsonl)")
+	fs.StringSliceVar(&f.records, "records", nil, "per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces")
 	fs.Float64Var(&f.holdout, "holdout", 0.25, "share of the requests, the last ones, that the fit does not see")
 	fs.StringVar(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs")
 	fs.StringVar(&f.server, "server", "", "only the blocks of this server, as the log names it")
@@ -99,9 +100,14 @@ writes NAME.yaml for each of them into the folder --output.`,
 	group(cmd, "Measured hours of vLLM", "vllm-runs", "tables")
 	group(cmd, "Fit", "profile", "fit", "evaluations")
 	group(cmd, outputHeading, "output", "name", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(f.records) == 0 && len(args) > 0 {
+			return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
+		}
+		f.records = append(f.records, args...)
 		kinds := 0
-		for _, s := range []string{f.records, f.logs, f.table.runs, f.kernels, f.vllmRuns} {
+		for _, s := range []string{strings.Join(f.records, ","), f.logs, f.table.runs, f.kernels, f.vllmRuns} {
 			if s != "" {
 				kinds++
 			}
@@ -142,7 +148,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		}}
 	var out *fitted
 	switch {
-	case f.records != "":
+	case len(f.records) > 0:
 		out, err = f.fromRecords(cmd, o)
 	case f.logs != "":
 		out, err = f.fromLogs(cmd, o)
@@ -183,16 +189,22 @@ func (out *fitted) held() string {
 }
 
 func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
-	rs, _, err := records.ReadAll(f.records)
-	if err != nil {
-		return nil, err
+	var runs [][]record.Request
+	ok := 0
+	for _, file := range f.records {
+		rs, _, err := records.ReadAll(file)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, rs)
+		ok += countOK(rs)
 	}
-	p, fit, errs, err := calibrate.Records(cmd.Context(), rs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
+	p, fit, errs, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.records, err)
+		return nil, fmt.Errorf("%s: %w", strings.Join(f.records, ", "), err)
 	}
 	p.Validation = errs
-	return &fitted{profile: p, fit: fit, data: fmt.Sprintf("%d per-request records", countOK(rs))}, nil
+	return &fitted{profile: p, fit: fit, data: fmt.Sprintf("%d per-request records", ok)}, nil
 }
 
 func countOK(rs []record.Request) (n int) {

@@ -136,7 +136,8 @@ func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 
 // PrefillWork is what a step computes of prompts.
 type PrefillWork struct {
-	Tokens     int64   // prompt tokens
+	Prompts    int64   // prompts worked on
+	Tokens     int64   // their tokens in the step
 	LoRATokens int64   // of these, tokens of requests with an adapter
 	TokenCtx   float64 // sum over its requests of tokens * context before and within the chunk
 	FirstWave  bool    // before the worker's first decode step
@@ -148,6 +149,7 @@ type PrefillWork struct {
 // Add counts a chunk of n tokens after ctx tokens of the same request. Within
 // the chunk a token sees on average half of the chunk.
 func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
+	w.Prompts++
 	w.Tokens += n
 	if adapter {
 		w.LoRATokens += n

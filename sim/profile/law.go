@@ -18,11 +18,11 @@ const (
 // AdapterLaw is the step time of an engine that decodes and prefills in the same
 // step and whose LoRA kernels work through adapters, not requests:
 //
-//	base + per_request*B + per_token*P + per_kv_token*KV
+//	base + per_request*B + per_prompt*N + per_token*P + per_kv_token*KV
 //	     + A*(per_adapter + per_adapter_token*M)
 //	     + S*(per_slot + per_slot_token*M) + per_waiting*W
 //
-// with B running requests, KV their tokens in the cache, P prompt tokens,
+// with B running requests, KV their tokens in the cache, P tokens of N prompts,
 // M = B + P, A distinct adapters in the step, S adapter slots
 // (engine.max_loras_per_batch) and W requests that are left waiting. Weights are
 // padded to engine.max_lora_rank in the slots, so the cost of an adapter follows
@@ -31,6 +31,7 @@ const (
 type AdapterLaw struct {
 	BaseMs       float64 `yaml:"base_ms"`
 	PerRequestMs float64 `yaml:"per_request_ms"`
+	PerPromptMs  float64 `yaml:"per_prompt_ms,omitempty"`
 	PerTokenUs   float64 `yaml:"per_token_us"`
 	PerKVTokenUs float64 `yaml:"per_kv_token_us"`
 	PerSlotUs    float64 `yaml:"per_slot_us"`
@@ -81,7 +82,7 @@ func (l *AdapterLaw) check(e *Engine, backend string) error {
 		field string
 		v     float64
 	}{
-		{"base_ms", l.BaseMs}, {"per_request_ms", l.PerRequestMs}, {"per_token_us", l.PerTokenUs},
+		{"base_ms", l.BaseMs}, {"per_request_ms", l.PerRequestMs}, {"per_prompt_ms", l.PerPromptMs}, {"per_token_us", l.PerTokenUs},
 		{"per_kv_token_us", l.PerKVTokenUs}, {"per_slot_us", l.PerSlotUs}, {"per_waiting_us", l.PerWaitingUs},
 	} {
 		if !(c.v >= 0 && c.v < 1e6) {
@@ -112,15 +113,16 @@ func (l *AdapterLaw) check(e *Engine, backend string) error {
 
 // adapterCosts is an AdapterLaw in ticks for the slots of a profile.
 type adapterCosts struct {
-	base, perRequest, perToken, perWaiting tick.Ticks
-	perAdapter, perAdapterToken            tick.Ticks
-	slots, slotToken                       tick.Ticks // of all slots
+	base, perRequest, perPrompt, perToken, perWaiting tick.Ticks
+	perAdapter, perAdapterToken                       tick.Ticks
+	slots, slotToken                                  tick.Ticks // of all slots
 }
 
 func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 	c := &adapterCosts{
 		base:       tick.FromMilliseconds(l.BaseMs),
 		perRequest: tick.FromMilliseconds(l.PerRequestMs),
+		perPrompt:  tick.FromMilliseconds(l.PerPromptMs),
 		perToken:   tick.FromMilliseconds(l.PerTokenUs / 1000),
 		perWaiting: tick.FromMilliseconds(l.PerWaitingUs / 1000),
 	}
@@ -139,7 +141,7 @@ func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 // step is the length of a step but for its KV tokens.
 func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 	m := tick.Ticks(w.Batch + w.Tokens)
-	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perToken*tick.Ticks(w.Tokens) +
+	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) + c.perToken*tick.Ticks(w.Tokens) +
 		tick.Ticks(w.Adapters)*(c.perAdapter+c.perAdapterToken*m) + c.slots + c.slotToken*m +
 		c.perWaiting*tick.Ticks(w.Waiting)
 }

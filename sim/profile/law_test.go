@@ -12,7 +12,7 @@ func lawProfile() Profile {
 	p.Name = "law"
 	p.Latency.Law, p.Latency.LoRA.Backend = LawAdapters, BackendPunica
 	p.Latency.Adapters = AdapterLaw{
-		BaseMs: 10, PerRequestMs: 0.02, PerTokenUs: 30, PerKVTokenUs: 0.05, PerSlotUs: 4, PerWaitingUs: 0.5,
+		BaseMs: 10, PerRequestMs: 0.02, PerPromptMs: 0.7, PerTokenUs: 30, PerKVTokenUs: 0.05, PerSlotUs: 4, PerWaitingUs: 0.5,
 		ByRank: []RankCost{
 			{Rank: 16, PerAdapterMs: 0.4, PerAdapterTokenUs: 0.2, PerSlotTokenUs: 0.1},
 			{Rank: 32, PerAdapterMs: 0.6, PerAdapterTokenUs: 0.4, PerSlotTokenUs: 0.3},
@@ -23,13 +23,13 @@ func lawProfile() Profile {
 	return p
 }
 
-// Worked by hand, ms, 40 requests with 9000 KV tokens, 60 prompt tokens (M is
+// Worked by hand, ms, 40 requests with 9000 KV tokens, 60 tokens of 3 prompts (M is
 // 100), 5 adapters, 8 slots, 200 waiting.
 func TestAdapterLaw(t *testing.T) {
 	work := StepWork{
-		PrefillWork: PrefillWork{Tokens: 60, LoRATokens: 60}, Batch: 40, LoRAs: 40, MaxRank: 8, KV: 9000, Adapters: 5, Waiting: 200,
+		PrefillWork: PrefillWork{Prompts: 3, Tokens: 60, LoRATokens: 60}, Batch: 40, LoRAs: 40, MaxRank: 8, KV: 9000, Adapters: 5, Waiting: 200,
 	}
-	const plain = 10 + 40*0.02 + 60*0.030 + 9000*0.00005 + 200*0.0005
+	const plain = 10 + 40*0.02 + 3*0.7 + 60*0.030 + 9000*0.00005 + 200*0.0005
 	for name, c := range map[string]struct {
 		change func(*Profile)
 		want   float64

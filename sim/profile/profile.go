@@ -84,15 +84,16 @@ type Prefill struct {
 
 // LoRA backends.
 const (
-	BackendNone   = "none"   // adapters cost nothing
-	BackendCSGMV  = "csgmv"  // decode: coefficient * r_max
-	BackendTriton = "triton" // decode: coefficient * B * r_max
-	BackendMerged = "merged" // one adapter at a time, merged into the weights
-	BackendDLoRA  = "dlora"  // merged, or all together at a cost for each step, by credits
-	BackendPunica = "punica" // vLLM's kernels: law adapters
+	BackendNone   = "none"         // adapters cost nothing
+	BackendCSGMV  = "csgmv"        // decode: coefficient * r_max
+	BackendTriton = "triton"       // decode: coefficient * B * r_max
+	BackendMerged = "merged"       // one adapter at a time, merged into the weights
+	BackendDLoRA  = "dlora"        // merged, or all together at a cost for each step, by credits
+	BackendPunica = "punica"       // vLLM's kernels: law adapters
+	BackendNative = "torch_native" // sglang without kernels, a loop over adapters: law adapters
 )
 
-var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica}
+var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica, BackendNative}
 
 // LoRA holds what adapters add to a step; B counts the running requests that
 // use an adapter, r_max is the largest rank among them.

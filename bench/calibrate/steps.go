@@ -1,0 +1,188 @@
+package calibrate
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+
+	"lorasim/internal/record"
+	"lorasim/sim/profile"
+)
+
+// Steps of a recorded run, from the times of its tokens. The tokens of a step
+// reach the client together, so that the tokens of all requests of a worker fall
+// into bursts, one for each step. From burst to burst the worker did one step,
+// if some request went on; and the requests of the burst were in it. Nothing has
+// to be assumed of the scheduler: whether prompts have steps of their own or
+// share those of the running requests is seen.
+
+// step is one step of a worker, as its tokens tell.
+type step struct {
+	seconds  float64
+	work     profile.StepWork
+	loads    []int   // ranks of the adapters that had to be brought into a slot
+	arrivals float64 // requests that came meanwhile
+	waits    float64 // 1: seconds go from the sending of its only request
+}
+
+// token is a token that the client saw.
+type token struct {
+	at float64
+	r  *record.Request
+	n  int // 0: the first one
+}
+
+// heldUp is the least time between two bursts, in s: those that come sooner were
+// held up on their way.
+const heldUp = 0.001
+
+// seesTokens says whether the times of a request's tokens are recorded.
+func seesTokens(r *record.Request) bool { return len(r.Gaps) == int(r.Output)-1 }
+
+// stepsOf finds the steps of a run until the time at which its request n was
+// sent.
+func stepsOf(run *replay, n int, p *profile.Profile) []step {
+	until := math.Inf(1)
+	if n < len(run.measured) {
+		until = run.measured[n].Sent
+	}
+	tokens := make([][]token, run.count)
+	sent := make([][]float64, run.count)
+	for i := range run.measured {
+		r := &run.measured[i]
+		w := r.WorkerLast
+		sent[w] = append(sent[w], r.Sent)
+		at := r.FirstToken
+		tokens[w] = append(tokens[w], token{at, r, 0})
+		for k, gap := range r.Gaps {
+			at += gap
+			tokens[w] = append(tokens[w], token{at, r, k + 1})
+		}
+	}
+	var out []step
+	for w := range tokens {
+		bursts := burstsOf(tokens[w])
+		end := sort.Search(len(bursts), func(k int) bool { return bursts[k][0].at >= until })
+		out = append(out, stepsBetween(bursts[:end], sent[w], &p.Engine)...)
+	}
+	return out
+}
+
+// burstsOf sorts tokens into bursts. No request has two tokens in one.
+func burstsOf(tokens []token) [][]token {
+	slices.SortFunc(tokens, func(a, b token) int { return cmp.Compare(a.at, b.at) })
+	var out [][]token
+	from := 0
+	in := map[*record.Request]bool{}
+	for i, t := range tokens {
+		if i > from && (in[t.r] || t.at-tokens[i-1].at > together) {
+			out = append(out, tokens[from:i])
+			from = i
+			clear(in)
+		}
+		in[t.r] = true
+	}
+	if len(tokens) > 0 {
+		out = append(out, tokens[from:])
+	}
+	return out
+}
+
+// stepsBetween are the steps between the bursts of one worker; sent is when its
+// requests were sent, ascending. A burst that lacks a token of a running request
+// is none: a step was torn apart, or two were seen as one.
+func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
+	var out []step
+	running := map[*record.Request]bool{}
+	slots := recent{size: e.MaxLorasPerBatch}
+	next := 0             // request to be sent
+	last := math.Inf(-1)  // when the burst before came
+	ended := math.Inf(-1) // when the latest step of out did
+	known := false        // that was one step's, and some request went on
+	for _, b := range bursts {
+		at, first := b[0].at, b[0].r
+		s, whole := compose(b, running, e)
+		for s.arrivals = 0; next < len(sent) && sent[next] < at; next++ {
+			s.arrivals++
+		}
+		s.loads = slots.use(b)
+		switch {
+		case whole && known && at-last < heldUp: // what the client read late it read in one
+			if ended == last {
+				out = out[:len(out)-1]
+			}
+		case whole && known:
+			s.seconds, ended = at-last, at
+			out = append(out, s)
+		case whole && len(running) == 0 && len(b) == 1 && first.Sent > last && first.ColdLoad == 0: // found it idle
+			s.seconds, s.waits, s.arrivals, ended = first.TTFT(), 1, 0, at
+			out = append(out, s)
+		}
+		for _, t := range b {
+			running[t.r] = t.n < int(t.r.Output)-1
+		}
+		maps.DeleteFunc(running, func(_ *record.Request, goesOn bool) bool { return !goesOn })
+		last, known = at, whole && len(running) > 0
+	}
+	return out
+}
+
+// compose says what a step computed that ended with a burst, and whether the
+// burst is whole: all running requests have a token, or, where prompts have
+// steps of their own, none has.
+func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s step, whole bool) {
+	adapters := map[int32]bool{}
+	for _, t := range b {
+		if t.n == 0 {
+			s.work.Add(int64(t.r.Prompt), 0, t.r.Adapter >= 0)
+		} else {
+			s.work.Batch++
+			s.work.KV += int64(int(t.r.Prompt) + t.n)
+		}
+		if t.r.Adapter >= 0 {
+			adapters[t.r.Adapter] = true
+		}
+	}
+	w := &s.work
+	w.Adapters = int64(len(adapters))
+	chunk := e.ChunkedPrefillSize
+	if e.Scheduler == profile.SchedulerVLLM {
+		chunk = e.MaxNumBatchedTokens
+	}
+	if chunk > 0 && int(w.Tokens+w.Batch) > chunk {
+		return s, false // of several steps
+	}
+	if apart := e.Scheduler == profile.SchedulerSGLang && !e.MixedChunk; apart && w.Prompts > 0 {
+		return s, w.Batch == 0
+	}
+	return s, int(w.Batch) == len(running)
+}
+
+// recent are the adapters in the slots of a worker, the latest used last.
+type recent struct {
+	size  int
+	slots []int32
+}
+
+// use brings the adapters of a burst into slots and returns the ranks of
+// those that were not there.
+func (s *recent) use(b []token) (loads []int) {
+	for _, t := range b {
+		a := t.r.Adapter
+		if a < 0 {
+			continue
+		}
+		if i := slices.Index(s.slots, a); i >= 0 {
+			s.slots = slices.Delete(s.slots, i, i+1)
+		} else {
+			loads = append(loads, int(t.r.Rank))
+			if len(s.slots) >= s.size {
+				s.slots = s.slots[1:]
+			}
+		}
+		s.slots = append(s.slots, a)
+	}
+	return loads
+}
