@@ -175,6 +175,11 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {
 		m.RequestRate = result.Rate(w.RequestRate)
 	}
+	if w.paced() {
+		if m.RequestRate = result.Rate(w.RequestRate); w.RampUpStrategy != "" {
+			m.RequestRate = result.Unlimited() // as vLLM's client reports it
+		}
+	}
 	if w.Lengths == "random" || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
 		in, out := s.randomRanges()
 		i, o := int(in[1])-1, int(out[1])-1

@@ -38,8 +38,16 @@ type Workload struct {
 	RequestRate float64 `yaml:"request_rate" check:">=1e-9 <=1e9 inf" help:"generated requests/s, inf: all at once; a trace has its own rate"`
 	Arrivals    string  `yaml:"arrivals" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
 	Pattern     string  `yaml:"pattern" check:"parse" help:"rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR[,ADAPTER]; joined by +"`
-	Drift       float64 `yaml:"drift" check:">=0 <=1e9" help:"rotate the adapters' popularity every so many seconds; 0: never"`
-	Locality    string  `yaml:"locality" check:"parse" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
+
+	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" help:"arrivals as vLLM's client makes them, of one process: the shape of the gamma distribution of the gaps, 1: exponential, less: in bursts, inf: equal gaps; 0: as arrivals says"`
+	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"the rate grows from request to request, as with vLLM's client: linear, exponential; empty: not"`
+	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" help:"requests/s of the first request"`
+	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" help:"requests/s of the last one"`
+	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed" help:"adapters as sglang's client chooses them: uniform, distinct (in turn), skewed (adapter i has a share as ALPHA^-i); empty: as popularity says"`
+	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" check:">1 <=1e6" help:"ALPHA of the distribution skewed"`
+
+	Drift    float64 `yaml:"drift" check:">=0 <=1e9" help:"rotate the adapters' popularity every so many seconds; 0: never"`
+	Locality string  `yaml:"locality" check:"parse" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
 
 	Sessions string `yaml:"sessions" check:"parse" help:"requests in runs to one adapter, which replaces popularity and arrivals: zipf:m=M[,nbar=N,s=S], copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]; m: sessions in progress"`
 
@@ -65,6 +73,7 @@ type Workload struct {
 	TraceMapStride           int       `yaml:"trace_map_stride" check:">=1 <=1e9" help:"functions per block of trace_map stride"`
 	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"busiest functions first"`
 	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
+	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" help:"LLM traces: at the trace's own times; false: at request_rate (as sglang's client does it), burstiness or ramp_up"`
 	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (holds them in memory)"`
 	RateScale                float64   `yaml:"rate_scale" check:">=1e-9 <=1e9" help:"multiply the trace's rates"`
 	CVScale                  float64   `yaml:"cv_scale" check:">=1e-9 <=1e3" help:"multiply the coefficients of variation"`
@@ -135,6 +144,8 @@ func Default() Scenario {
 			Popularity:               "zipf",
 			RequestRate:              10,
 			Arrivals:                 "exponential",
+			LoraZipfAlpha:            1.5,
+			UseTraceTimestamps:       true,
 			Lengths:                  "auto",
 			MaxNewTokens:             "auto",
 			TraceReplay:              "rates",

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 
 	"lorasim/trace"
@@ -22,6 +23,9 @@ func (s *Scenario) openSynthetic() (*Input, error) {
 	}
 	cfg.Rate, cfg.Drift, cfg.Seed = w.RequestRate, w.Drift, s.Seed
 	cfg.Requests, cfg.Duration = w.generated(), w.Window
+	if w.paced() {
+		cfg.Rate = math.Inf(1) // the times are replaced
+	}
 	var err error
 	for _, p := range []struct {
 		key   string
@@ -37,6 +41,9 @@ func (s *Scenario) openSynthetic() (*Input, error) {
 		if err := p.parse(); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.key, err)
 		}
+	}
+	if w.LoraRequestDist != "" {
+		cfg.Arrivals.Total = true // one process, whatever the adapters
 	}
 	src, err := synth.New(cfg)
 	if err != nil {

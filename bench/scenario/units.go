@@ -4,6 +4,7 @@ package scenario
 // plain counts and shares.
 var units = map[string]string{
 	"seed": "", "num_prompts": "requests", "window": "s", "num_adapters": "adapters", "request_rate": "req/s", "drift": "s",
+	"burstiness": "shape", "ramp_up_start_rps": "req/s", "ramp_up_end_rps": "req/s", "lora_zipf_alpha": "",
 	"random_input_len": "tokens", "random_output_len": "tokens", "random_range_ratio": "share of the longest",
 	"trace_interval_minutes": "min", "trace_total_rate": "req/s", "trace_cv": "std / mean", "trace_map_stride": "functions",
 	"rate_scale": "×", "cv_scale": "×", "time_scale": "×",

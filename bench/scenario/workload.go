@@ -123,6 +123,9 @@ func (s *Scenario) open(progress reading) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.asClients(in); err != nil {
+		return nil, errors.Join(fault(err), in.Close())
+	}
 	if err := s.fillLengths(in); err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
@@ -163,6 +166,9 @@ func (w *Workload) check() error {
 		if !(c.v > 0) || math.IsInf(c.v, 0) {
 			return fmt.Errorf("%s is %v, expected a number > 0", c.key, c.v)
 		}
+	}
+	if err := w.checkClients(); err != nil {
+		return err
 	}
 	sources := 0
 	for _, set := range []bool{w.File != "", w.usesTrace(), w.TraceHistogram != ""} {
@@ -287,7 +293,7 @@ func fileSize(path string) int64 {
 func (s *Scenario) fillLengths(in *Input) error {
 	w := &s.Workload
 	spec := w.Lengths
-	own := w.Compat == "slora" || w.usesTrace() && slices.Contains([]string{"azure_llm", "burstgpt", "mooncake"}, w.traceName())
+	own := w.Compat == "slora" || w.llmTrace()
 	if spec == "auto" {
 		switch {
 		case own:
@@ -328,12 +334,23 @@ func (s *Scenario) Ignored(given func(flag string) bool) []string {
 			}
 		}
 	}
+	if w.RampUpStrategy != "" {
+		note("the ramp-up governs the rate", "request-rate")
+	}
+	if w.LoraRequestDist != "" {
+		note("--lora-request-distribution chooses the adapters", "popularity", "locality")
+	}
+	if w.LoraRequestDist != synth.SkewedAdapters {
+		note("the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
+	}
 	switch {
 	case w.File != "":
 		note("the saved workload states its arrivals", "request-rate", "arrivals", "pattern", "drift", "locality", "sessions", "popularity")
 		note("the saved workload states its token counts", "lengths", "random-input-len", "random-output-len", "random-range-ratio")
 	case w.usesTrace() || w.TraceHistogram != "":
-		note("the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
+		if !w.paced() {
+			note("the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
+		}
 		note("the trace governs the arrivals", "arrivals", "pattern", "sessions")
 		if w.traceName() == "alibaba_genai" && w.usesTrace() {
 			note("the trace states the adapters", "popularity", "drift", "locality")

@@ -17,6 +17,7 @@ const (
 	forCrowd    = 6 // gaps of a flash crowd on one adapter
 	forExport   = 7 // execution times in exported traces
 	forSessions = 8
+	forPace     = 9 // gaps of a benchmark's client
 )
 
 // stream returns the random stream of one purpose and one adapter.
