@@ -194,7 +194,7 @@ func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*
 	for _, file := range f.records {
 		rs, _, err := records.ReadAll(file)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--records: %w", err)
 		}
 		runs = append(runs, rs)
 		ok += countOK(rs)
