@@ -77,24 +77,10 @@ func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs 
 	if err := vllmlaw.Sizes(p, model, tables); err != nil {
 		return err
 	}
-	bar := newProgress(cmd.ErrOrStderr())
-	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
-		Profiles: map[string]*profile.Profile{model: p},
-		Progress: func(done, total int) { bar.set("simulating", int64(done), int64(total), model) },
-	})
-	bar.done()
+	fit, err := fitLaw(cmd, p, model, runs, tables, steps)
 	if err != nil {
 		return err
 	}
-	loads := make([]float64, len(rows))
-	for i := range rows {
-		loads[i] = rows[i].LoadsPerStep
-	}
-	fit, err := vllmlaw.Fit(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
-	if err != nil {
-		return err
-	}
-	p.Latency.Adapters = fit.Law
 	if err := refineWaiting(cmd, p, model, runs, tables); err != nil {
 		return err
 	}
@@ -128,6 +114,35 @@ func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs 
 	}
 	fmt.Fprintf(tw, "error of the fit\tmedian %.1f %%\tP90 %.1f %%\n\n", 100*fit.Runs.MedianAbsError, 100*fit.Runs.P90AbsError)
 	return tw.Flush()
+}
+
+// fitLaw sets the profile's law to the one that fits the runs. How often a step
+// loads an adapter is what the runs as simulated with that law say: the law that
+// counts none is where it begins, whatever the profile had.
+func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []vllmlaw.Step) (*vllmlaw.Result, error) {
+	loads := make([]float64, len(runs))
+	for pass := 1; ; pass++ {
+		fit, err := vllmlaw.Fit(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
+		if err != nil {
+			return nil, err
+		}
+		p.Latency.Adapters = fit.Law
+		if pass == 3 {
+			return fit, nil
+		}
+		bar := newProgress(cmd.ErrOrStderr())
+		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
+			Profiles: map[string]*profile.Profile{model: p},
+			Progress: func(done, total int) { bar.set("simulating", int64(done), int64(total), model) },
+		})
+		bar.done()
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			loads[i] = rows[i].LoadsPerStep
+		}
+	}
 }
 
 // manyWaiting is the mean queue from which on a run tells what a waiting request
@@ -168,7 +183,7 @@ func refineWaiting(cmd *cobra.Command, p *profile.Profile, model string, runs []
 	if err != nil {
 		return err
 	}
-	if *w = whole; a > b { // else it does not matter here
+	if *w = whole; a > b { // the line through both; else it does not matter here
 		root := whole - a*(whole/2)/(a-b)
 		*w = math.Round(1000*min(max(root, 0), 2*whole)) / 1000
 	}
