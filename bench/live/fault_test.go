@@ -115,13 +115,13 @@ func TestConnectionRefused(t *testing.T) {
 		wl := workload(30, 1, 0.02)
 		o := startWorkers(t, faults{})
 		o.urls = append([]string{"http://nobody"}, o.urls...)
-		out := liveRun{refused: true, cluster: o, wl: wl}.run(context.Background(), t)
+		out := liveRun{cluster: o, wl: wl}.run(context.Background(), t)
 		if ok := out.check(t, wl); ok != 30 {
 			t.Errorf("one of two workers refuses: %d of 30 succeeded: %v", ok, out.reasons())
 		}
 		o = startWorkers(t)
 		o.urls = []string{"http://nobody"}
-		out = liveRun{refused: true, cluster: o, wl: wl}.run(context.Background(), t)
+		out = liveRun{cluster: o, wl: wl}.run(context.Background(), t)
 		out.check(t, wl)
 		if r := out.reasons(); r["rejected: no worker available"] != 30 {
 			t.Errorf("the only worker refuses: %v", r)

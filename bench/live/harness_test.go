@@ -199,7 +199,6 @@ func sound(n int, f faults) []faults { return slices.Repeat([]faults{f}, n) }
 type liveRun struct {
 	*cluster
 	speed    float64 // 0: speed
-	refused  bool    // some of them do not answer
 	wl       *trace.Workload
 	router   *router.Router // nil: round robin
 	backend  Backend
@@ -252,9 +251,6 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	defer f.Close()
 	if err := f.Start(ctx); err != nil {
 		t.Fatal(err)
-	}
-	if !r.refused {
-		f.AwaitAll(ctx, limit)
 	}
 	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}, texts: map[int64]string{}}
 	var sent atomic.Int64

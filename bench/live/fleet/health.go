@@ -29,34 +29,6 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// AwaitAll looks at the workers that are down until all are up, at most for the
-// given time, and returns how many are not.
-func (f *Fleet) AwaitAll(ctx context.Context, limit time.Duration) int {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	t := time.NewTicker(min(f.cfg.Poll, 200*time.Millisecond))
-	defer t.Stop()
-	for {
-		missing := 0
-		for i := range f.workers {
-			f.mu.Lock()
-			known := f.workers[i].known
-			f.mu.Unlock()
-			if !known && f.welcome(ctx, i) != nil {
-				missing++
-			}
-		}
-		if missing == 0 {
-			return 0
-		}
-		select {
-		case <-ctx.Done():
-			return missing
-		case <-t.C:
-		}
-	}
-}
-
 // welcome takes a worker in: asks what it is and holds, loads what it lacks.
 func (f *Fleet) welcome(ctx context.Context, w int) error {
 	k := f.workers[w]
