@@ -1,0 +1,85 @@
+"""1,000 unloads and loads of adapters under load, by the gateway's administration:
+vLLM lives, and every reply is right."""
+
+import contextlib
+import json
+import subprocess
+import threading
+
+from harness import ADAPTERS, call, wait_for
+
+ENGINES = ("vllm",)
+ROUNDS = 1000
+
+
+@contextlib.contextmanager
+def gateway(t, worker, port):
+    url = f"http://127.0.0.1:{port}"
+    loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(ADAPTERS)]
+    command = [t.setup.lorasim, "gateway", worker.url, "--listen", url[7:], "--policy", "least-loaded", "--access-log", "none", *loras]
+    with open(t.file("gateway.log"), "w") as log:
+        g = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait_for("the gateway", lambda: answers(url), 60)
+        yield url
+    finally:
+        g.terminate()
+        g.wait(60)
+
+
+def answers(url):
+    with contextlib.suppress(OSError):
+        return call(url + "/health", timeout=2)[0] == 200
+    return False
+
+
+def churn(url, adapter, left, over):
+    """Unloads and loads an adapter again and again; left counts down."""
+    def held():
+        return adapter in json.loads(call(url + "/admin/workers")[1])["workers"][0]["adapters"]
+
+    while left() and not over.is_set():
+        call(url + "/admin/unload", {"worker": 0, "adapter": adapter})
+        wait_for(f"{adapter} to go", lambda: not held() or over.is_set(), 120)
+        status, text = call(url + "/admin/load", {"worker": 0, "adapter": adapter}, timeout=120)
+        if status != 200:
+            raise RuntimeError(f"loading {adapter}: {status} {text}")
+
+
+def run(t):
+    worker, mark, lock = t.workers[0], t.marks[0], threading.Lock()
+    rounds, problems, over = [ROUNDS], [], threading.Event()
+
+    def left():
+        with lock:
+            rounds[0] -= 1
+            return rounds[0] >= 0
+
+    def churner(i):
+        try:
+            churn(url, f"lora{i}", left, over)
+        except Exception as e:
+            problems.append(repr(e))
+
+    sent, rate, few = 100, "inf", ["--max-concurrency", "3"]  # most adapters are idle at any time
+    want = t.bench("static", urls=t.workers[1].url, requests=sent, rate=rate, flags=few)["replies"]
+    with gateway(t, worker, t.setup.port + 50) as url:
+        threads = [threading.Thread(target=churner, args=(i,)) for i in range(ADAPTERS)]
+        for x in threads:
+            x.start()
+        done = equal = 0
+        while any(x.is_alive() for x in threads):  # as often as it takes
+            result = t.bench("static", urls=url, requests=sent, rate=rate, flags=few)
+            done += result["completed"]
+            equal += sum(result["replies"].get(i) == want[i] for i in range(sent))
+            t.fact("runs", t.facts.get("runs", 0) + 1)
+            if problems:
+                over.set()
+    t.fact("done", done)
+    t.fact("equal", equal)
+    t.expect(f"no problem, not {problems[:2]}", not problems)
+    t.expect(f"all of {t.facts['runs']} times {sent} requests done, not {done}", done == t.facts["runs"] * sent)
+    t.expect(f"token ids as on a worker left alone, not {done - equal} others", done == equal)
+    t.marks = [mark, t.marks[1]]
+    t.sound()
+    t.expect(f"{ROUNDS} unloads and loads, not {t.facts['changes'] // 2}", t.facts["changes"] >= 2 * ROUNDS)

@@ -1,0 +1,232 @@
+"""Workers of real engines, runs of lorasim against them, and what a case may use.
+
+A case is a file in cases/ with ENGINES, the engines it is for, and run(t). It calls
+t.expect(what, condition) for what must hold and t.fact(name, value) for what the
+table shows of it; t.workers are two workers that serve when it begins. A case may
+stop, kill and start them, and must leave none of its own behind.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ADAPTERS, SLOTS, HELD = 16, 4, 8
+
+
+def call(url, body=None, timeout=30):
+    """Status and text of a GET, or of a POST of a JSON body."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as r:
+            return r.status, r.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+
+
+def wait_for(what, condition, limit):
+    """Waits until a condition holds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {limit} s")
+        time.sleep(0.1)
+
+
+def processes(session):
+    """Process ids of a session."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+            if int(f.read().rsplit(")", 1)[1].split()[3]) == session:
+                found.append(int(pid))
+    return found
+
+
+def signal_session(session, number):
+    for pid in processes(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Worker:
+    """One engine's server; a session of its own, so that all of it can be signalled."""
+
+    def __init__(self, setup, engine, index, env=None, flags=()):
+        self.setup, self.engine, self.index = setup, engine, index
+        self.port = setup.port + index
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = os.path.join(setup.out, f"{engine}{index}.log")
+        self.env, self.flags, self.process = env or {}, list(flags), None
+
+    def start(self):
+        command = [os.path.join(HERE, f"serve-{self.engine}"), self.setup.dir, self.setup.model, str(self.port), *self.flags]
+        core = self.setup.cores[self.index % len(self.setup.cores)]
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                ["taskset", "-c", str(core), *command], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                start_new_session=True, cwd=self.setup.out, env=os.environ | self.env)
+        with open(self.setup.sessions, "a") as f:  # for whoever must clean up after this program
+            f.write(f"{self.process.pid}\n")
+
+    def answers(self):
+        with contextlib.suppress(OSError):
+            return call(self.url + "/health", timeout=2)[0] == 200
+        return False
+
+    def ready(self, limit=600):
+        def look():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.engine} on port {self.port} ended with {self.process.returncode}, see {self.log}")
+            return self.answers()
+
+        wait_for(f"{self.engine} on port {self.port} to be ready", look, limit)
+
+    def signal(self, number):
+        signal_session(self.process.pid, number)
+
+    def stop(self):
+        if self.process is None:
+            return
+        session = self.process.pid
+        for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+            signal_session(session, number)
+            with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
+                self.process.wait(patience)
+                wait_for("its end", lambda: not processes(session), patience)
+                break
+        self.process = None
+
+    def mark(self):
+        """A place in the log, for lines(since)."""
+        return os.path.getsize(self.log)
+
+    def lines(self, since=0):
+        with open(self.log, errors="replace") as f:
+            f.seek(since)
+            return f.read().splitlines()
+
+    def changes(self, since):
+        """Loads and unloads asked for by HTTP: how many, and how many refused."""
+        done = refused = 0
+        for line in self.lines(since):
+            if m := re.search(r'"POST (?:/v1)?/(?:un)?load_lora_adapter HTTP/1.1" (\d+)', line):
+                done += m[1] == "200"
+                refused += m[1] != "200"
+        return done, refused
+
+    def served(self, since):
+        return sum('"POST /generate ' in x or '"POST /v1/completions ' in x for x in self.lines(since))
+
+
+class Setup:
+    """What all cases share."""
+
+    def __init__(self, folder, out, lorasim, port, requests, rate):
+        self.dir, self.out, self.lorasim, self.port = folder, out, lorasim, port
+        self.requests, self.rate = requests, rate
+        self.model = os.path.join(folder, "model")
+        self.sessions = os.path.join(out, "sessions")
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.references = {}  # replies of undisturbed static runs, by engine
+
+
+class Case:
+    """One case on one engine."""
+
+    def __init__(self, setup, name, engine, workers):
+        self.setup, self.name, self.engine, self.workers = setup, name, engine, workers
+        self.urls = ",".join(w.url for w in workers)
+        self.checks, self.facts = [], {}
+        self.marks = [w.mark() for w in workers]
+
+    def expect(self, what, condition):
+        self.checks.append((what, bool(condition)))
+
+    def fact(self, name, value):
+        self.facts[name] = value
+
+    def failed(self):
+        return [what for what, ok in self.checks if not ok]
+
+    def file(self, name):
+        return os.path.join(self.setup.out, f"{self.engine}-{self.name}-{name}")
+
+    def lorasim(self, *arguments):
+        """Runs lorasim; exit code, stdout, stderr."""
+        r = subprocess.run([self.setup.lorasim, *arguments], capture_output=True, text=True, timeout=900)
+        return r.returncode, r.stdout, r.stderr
+
+    def adapters(self):
+        return ["--lora-path", self.setup.model + "/{name}"]
+
+    def bench(self, policy, meanwhile=None, urls=None, requests=None, rate=None, backend=None, flags=()):
+        """Sends the workload under a policy; meanwhile() runs beside it. Returns the
+        result, with the replies' token ids by request as "replies"."""
+        replies = self.file("replies.jsonl")
+        flags = [
+            "--backend", backend or self.engine, *self.adapters(), "--vocab-size", "2000", "--num-adapters", str(ADAPTERS),
+            "--lora-ranks", "8", "--popularity", "zipf:1", "--drift", "10", "--lengths",
+            "lognormal:prompt_mean=40,prompt_sigma=0.6,prompt_cap=128,output_mean=20,output_sigma=0.6,output_cap=60",
+            "--num-prompts", str(requests or self.setup.requests), "--request-rate", str(rate or self.setup.rate),
+            "--max-loaded-loras", str(HELD), "--policy", policy, "--replies", replies, "--json", *flags]
+        problems = []
+
+        def beside():
+            try:
+                meanwhile()
+            except Exception as e:  # told where the case is judged
+                problems.append(e)
+
+        thread = threading.Thread(target=beside) if meanwhile else None
+        if thread:
+            thread.start()
+        code, stdout, stderr = self.lorasim("bench", "--worker-urls", urls or self.urls, *flags)
+        if thread:
+            thread.join()
+        with open(self.file("bench.log"), "a") as f:
+            f.write(stderr)
+        if not stdout.strip() or problems:
+            raise RuntimeError(f"bench ended with {code}: {problems or stderr.strip()[-300:]}")
+        result = json.loads(stdout)
+        with open(replies) as f:
+            result["replies"] = {r["id"]: r["tokens"] for r in map(json.loads, f)}
+        return result
+
+    def reference(self):
+        """Replies of an undisturbed run under static."""
+        if self.engine not in self.setup.references:
+            result = self.bench("static")
+            self.expect("all of the static run done", result["completed"] == self.setup.requests)
+            self.setup.references[self.engine] = result["replies"]
+        return self.setup.references[self.engine]
+
+    def judge(self, result, beside_others=False):
+        """What holds after every run: nothing failed, replies as in the undisturbed
+        run to the last token, no load or unload refused but beside others that
+        change the same, engines alive."""
+        want, got = self.reference(), result["replies"]
+        wrong = [i for i in want if got.get(i) != want[i]]
+        live = result["config"]["live"]
+        self.fact("done", result["completed"])
+        self.fact("equal", len(want) - len(wrong))
+        for name, key in (("moved", "moved_requests"), ("failovers", "failovers"), ("loads", "adapter_loads"), ("unloads", "adapter_unloads")):
+            self.fact(name, live[key])
+        self.fact("mean_e2e_ms", round(result["mean_e2e_latency_ms"]))
+        self.expect(f"{self.setup.requests} requests done, not {result['completed']}", result["completed"] == self.setup.requests)
+        self.expect(f"token ids as in the static run, not {len(wrong)} others", not wrong)
+        self.sound(beside_others)
+
+    def sound(self, beside_others=False):
+        done, refused = map(sum, zip(*(w.changes(since) for w, since in zip(self.workers, self.marks))))
+        self.fact("changes", done)
+        self.expect(f"no load or unload refused, not {refused}", beside_others or refused == 0)
+        self.expect("engines alive", all(w.answers() for w in self.workers))
