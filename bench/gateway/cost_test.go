@@ -46,6 +46,7 @@ func BenchmarkOneToken(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer g.Close()
 	proxy := httptest.NewServer(g)
 	defer proxy.Close()
 	for _, clients := range []int{1, 16} {
@@ -111,6 +112,9 @@ func playRole(role string, args []string) error {
 	if role == "worker" {
 		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
+			if r.URL.Path != "/v1/completions" {
+				return // what the fleet asks for before it loads an adapter
+			}
 			rw.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(rw, "data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"text\":\" t1\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n")
 		}))
@@ -138,11 +142,12 @@ func playRole(role string, args []string) error {
 				begun := time.Now()
 				resp, e := client.Post(args[0]+"/v1/completions", "application/json", strings.NewReader(body))
 				if e == nil {
-					_, e = io.Copy(io.Discard, resp.Body)
+					var text []byte
+					text, e = io.ReadAll(resp.Body)
 					resp.Body.Close()
-				}
-				if e == nil && resp.StatusCode != 200 {
-					e = fmt.Errorf("status %d", resp.StatusCode)
+					if e == nil && resp.StatusCode != 200 {
+						e = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+					}
 				}
 				if e != nil {
 					mu.Lock()

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
 )
 
 // Config describes a gateway.
@@ -52,11 +53,14 @@ type Gateway struct {
 	gate    gate
 
 	urls      []*url.URL // of the workers
-	transport http.RoundTripper
+	transport *wire.Client
 	silent    *log.Logger // of what the proxy says of connections that break
 }
 
 const defaultMaxBody = 32 << 20
+
+// Close closes the connections to workers that no request uses.
+func (g *Gateway) Close() { g.transport.CloseIdle() }
 
 // New returns a gateway.
 func New(cfg Config) (*Gateway, error) {
@@ -82,9 +86,7 @@ func New(cfg Config) (*Gateway, error) {
 		}
 		g.urls = append(g.urls, base)
 	}
-	if g.transport = cfg.Client.Transport; g.transport == nil {
-		g.transport = http.DefaultTransport
-	}
+	g.transport = wire.New(cfg.Client)
 	g.mux.HandleFunc("/", g.pass)
 	for _, p := range everyWorker {
 		g.mux.HandleFunc(p, g.all)

@@ -158,6 +158,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 		cancel()
 		<-done
 		f.Close()
+		g.Close()
 		client.CloseIdleConnections()
 	})
 	return srv, g
@@ -477,6 +478,7 @@ func BenchmarkToken(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer g.Close()
 	proxy := httptest.NewServer(g)
 	defer proxy.Close()
 	defer client.CloseIdleConnections()
@@ -518,6 +520,7 @@ func BenchmarkTokenLatency(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer g.Close()
 	proxy := httptest.NewServer(g)
 	defer proxy.Close()
 	for _, c := range []struct{ name, url string }{{"direct", source.URL}, {"gateway", proxy.URL}} {

@@ -74,7 +74,7 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 	}
 	s.fleet = f
 	s.Server = httptest.NewServer(g)
-	t.Cleanup(func() { s.Server.Close(); f.Close(); client.CloseIdleConnections() })
+	t.Cleanup(func() { s.Server.Close(); f.Close(); g.Close(); client.CloseIdleConnections() })
 	return s
 }
 

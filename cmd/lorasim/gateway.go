@@ -164,6 +164,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	if err != nil {
 		return err
 	}
+	defer g.Close()
 	return f.serve(cmd, fl, g)
 }
 

@@ -392,3 +392,98 @@ func FuzzReply(f *testing.F) {
 		}
 	})
 }
+
+// roundTrip sends a request of any kind and reads the whole reply.
+func roundTrip(t *testing.T, c *Client, method, url string, body io.Reader) (*http.Response, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Own", "1")
+	resp, err := c.RoundTrip(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp, string(text), err
+}
+
+// Requests of any method pass over one connection, with headers and trailers;
+// those with a body that can be read once only are left to the http.Client.
+func TestRoundTrip(t *testing.T) {
+	s, conns := counted(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-After")
+		w.Header().Set("X-Method", r.Method+r.Header.Get("X-Own"))
+		switch r.URL.Path {
+		case "/none":
+			w.WriteHeader(http.StatusNoContent)
+			return
+		case "/early":
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		io.WriteString(w, r.URL.RawQuery+string(body))
+		w.(http.Flusher).Flush()
+		w.Header().Set("X-After", "end")
+	})
+	c := newClient(t)
+	for _, q := range []struct {
+		method, uri, body, want, after string
+		status                         int
+	}{
+		{"GET", "/?a=b", "", "a=b", "end", 200}, {"POST", "/", "body", "body", "end", 200}, {"HEAD", "/", "", "", "", 200},
+		{"DELETE", "/none", "", "", "", 204}, {"PUT", "/early", "x", "x", "end", 200},
+	} {
+		resp, text, err := roundTrip(t, c, q.method, s.URL+q.uri, strings.NewReader(q.body))
+		if err != nil || resp.StatusCode != q.status || text != q.want || resp.Header.Get("X-Method") != q.method+"1" || resp.Trailer.Get("X-After") != q.after {
+			t.Errorf("%s %s: %+v %q, %v", q.method, q.uri, resp, text, err)
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d connections, expected 1", n)
+	}
+	for _, body := range []io.Reader{io.MultiReader(strings.NewReader("once")), strings.NewReader(strings.Repeat("x", maxWhole+1))} {
+		if _, text, err := roundTrip(t, c, "POST", s.URL, body); err != nil || text != "once" && len(text) != maxWhole+1 {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections, expected one more, the http.Client's", n)
+	}
+}
+
+// A connection that the server closed is replaced, once: a request that it closes
+// without a reply fails.
+func TestRoundTripAgain(t *testing.T) {
+	var closing atomic.Bool
+	var seen atomic.Int64
+	s, _ := counted(t, func(w http.ResponseWriter, r *http.Request) {
+		seen.Add(1)
+		if closing.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		io.Copy(w, r.Body)
+	})
+	c := newClient(t)
+	if _, text, err := roundTrip(t, c, "POST", s.URL, strings.NewReader("one")); text != "one" || err != nil {
+		t.Fatal(text, err)
+	}
+	s.CloseClientConnections() // in the 100 ms in which nobody looks
+	if _, text, err := roundTrip(t, c, "POST", s.URL, strings.NewReader("two")); text != "two" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	closing.Store(true)
+	seen.Store(0)
+	if _, _, err := roundTrip(t, c, "POST", s.URL, strings.NewReader("three")); err == nil || seen.Load() > 2 {
+		t.Errorf("%v after %d requests", err, seen.Load())
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	r, _ := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	if _, err := c.RoundTrip(r); !errors.Is(err, why) {
+		t.Errorf("%v, expected the cause", err)
+	}
+}
