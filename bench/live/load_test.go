@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,29 +212,43 @@ func TestRejected(t *testing.T) {
 	})
 }
 
-// BenchmarkOneToken is the client's whole way for a one-token request, with the
-// emulated worker in the same process.
-func BenchmarkOneToken(b *testing.B) {
-	p := testProfile()
-	p.Latency.Decode.BaseMs, p.Latency.Prefill.BaseMs, p.Latency.Prefill.PerTokenUs, p.Latency.RequestOverheadMs = 0.01, 0.01, 0, 0
-	p.Engine.MaxRunningRequests = 1 << 16
-	w, err := emulate.New(emulate.Config{Costs: p.Compile(), Speed: speed, Home: router.Disk})
-	if err != nil {
+// BenchmarkClient is the client's whole way for requests of one token, and of 17
+// that come one at a time, 64 requests at a time, with the emulated worker in a
+// process of its own: client-us/request is the processor time of the client alone.
+func BenchmarkClient(b *testing.B) {
+	for _, c := range []struct {
+		tokens int32
+		speed  float64
+	}{{1, 1000}, {17, 1}} {
+		b.Run(fmt.Sprintf("tokens=%d", c.tokens), func(b *testing.B) {
+			url, _ := startProcess(b, faults{Speed: c.speed})
+			wl := workload(b.N, 0, 0)
+			for i := range wl.Requests {
+				wl.Requests[i].Output, wl.Requests[i].Prompt = c.tokens, 64
+			}
+			b.ReportAllocs()
+			before := cpuTime(b)
+			b.ResetTimer()
+			out := liveRun{cluster: &cluster{urls: []string{url}}, speed: c.speed, wl: wl, set: func(cfg *Config) {
+				cfg.MaxConcurrency, cfg.Output, cfg.Text = 64, nil, nil
+			}}.run(context.Background(), b)
+			b.StopTimer()
+			b.ReportMetric(float64(cpuTime(b)-before)/1e3/float64(b.N), "client-us/request")
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+			for _, r := range out.recs {
+				if r.Status != record.OK || r.Output != c.tokens {
+					b.Fatalf("%v (%s) with %d tokens", r.Status, r.Error, r.Output)
+				}
+			}
+		})
+	}
+}
+
+// cpuTime is the processor time of this process so far, ns.
+func cpuTime(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
 	}
-	defer w.Close()
-	srv := httptest.NewServer(w)
-	defer srv.Close()
-	wl := workload(b.N, 0, 0)
-	for i := range wl.Requests {
-		wl.Requests[i].Output, wl.Requests[i].Prompt = 1, 8
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	out := liveRun{cluster: &cluster{urls: []string{srv.URL}}, wl: wl, set: func(c *Config) { c.MaxConcurrency = 512 }}.run(context.Background(), b)
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
-	if n := len(out.recs); n != b.N {
-		b.Fatal(fmt.Sprint(n, " records"))
-	}
+	return u.Utime.Nano() + u.Stime.Nano()
 }

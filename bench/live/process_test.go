@@ -3,6 +3,7 @@ package live
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -19,10 +20,15 @@ const workerEnv = "LORASIM_TEST_WORKER"
 // serveProcess is a worker as a process of its own, if this process is to be one;
 // it ends with its standard input.
 func serveProcess() bool {
-	if os.Getenv(workerEnv) == "" {
+	text := os.Getenv(workerEnv)
+	if text == "" {
 		return false
 	}
-	w, err := newEmulated(faults{})
+	var f faults
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		panic(err)
+	}
+	w, err := newEmulated(f)
 	if err != nil {
 		panic(err)
 	}
@@ -36,10 +42,14 @@ func serveProcess() bool {
 	return true
 }
 
-func startProcess(t *testing.T) (url string, kill func()) {
+func startProcess(t testing.TB, f faults) (url string, kill func()) {
 	t.Helper()
+	text, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -67,8 +77,8 @@ func startProcess(t *testing.T) (url string, kill func()) {
 // TestProcessKilled: as TestWorkerKilled, but with processes and sockets. How
 // long anything takes is nobody's business here.
 func TestProcessKilled(t *testing.T) {
-	victim, kill := startProcess(t)
-	other, _ := startProcess(t)
+	victim, kill := startProcess(t, faults{})
+	other, _ := startProcess(t, faults{})
 	wl := long(workload(80, 2, 0.02))
 	out := liveRun{cluster: &cluster{urls: []string{victim, other}}, wl: wl,
 		during: func(sent func() int64) {
