@@ -21,7 +21,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	}
 	c := &w.ranks
 	if decodes {
-		k.LoRAs, k.MaxRank, k.SumRank, k.Adapters = c.loras, c.max(), c.sum, c.distinct
+		k.LoRAs, k.MaxRank, k.SumRank, k.Adapters, k.Squares = c.loras, c.max(), c.sum, c.distinct, c.squares
 	}
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
 		c.nextStep()
@@ -54,6 +54,7 @@ type rankCount struct {
 	loras    int64 // requests of the batch with an adapter
 	sum      int64 // of their ranks
 	distinct int64 // adapters with requests in the batch
+	squares  int64 // sum of the squares of their numbers
 }
 
 // rankRow is an adapter, by row of the adapter table.
@@ -130,6 +131,7 @@ func (c *rankCount) add(row, d int32) {
 	if r.class > 0 {
 		c.loras += int64(d)
 		c.sum += int64(d) * int64(r.rank)
+		c.squares += int64(d) * (2*int64(r.n) - int64(d))
 		if r.n == 0 || d > 0 && r.n == 1 {
 			c.distinct += int64(d)
 		}

@@ -40,6 +40,7 @@ var coefficients = []coefficient{
 	{"adapters.per_kv_token_us", 1e-4, 100, 0.05, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerKVTokenUs }},
 	{"adapters.per_adapter_ms", 1e-4, 1000, 0.5, perAdapter},
 	{"load.host_to_gpu_ms", 1e-3, 10_000, 2, func(p *profile.Profile) *float64 { return &p.Adapters.HostToGPU.LatencyMs }},
+	{"load.disk_to_host_ms", 1e-3, 60_000, 20, func(p *profile.Profile) *float64 { return &p.Adapters.DiskToHost.LatencyMs }},
 	{"memory.pool_gib", 0.5, 2000, 8, func(p *profile.Profile) *float64 { return &p.Memory.PoolGiB }},
 }
 

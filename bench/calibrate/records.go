@@ -91,7 +91,7 @@ func fitRecords(ctx context.Context, runs []*replay, fitted []int, o *Options) (
 		if err != nil {
 			return nil, nil, err
 		}
-		return fitSteps(ctx, steps, waits, o)
+		return fitSteps(ctx, len(runs), steps, waits, o)
 	}
 	p, cs, err := o.problem(RecordCoefficients, true)
 	if err != nil {

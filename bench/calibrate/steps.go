@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"lorasim/internal/record"
+	"lorasim/router"
 	"lorasim/sim/profile"
 )
 
@@ -22,8 +23,9 @@ import (
 type step struct {
 	seconds  float64
 	work     profile.StepWork
-	loads    []int   // ranks of the adapters that had to be brought into a slot
+	loads    []load  // that it waited for
 	arrivals float64 // requests that came meanwhile
+	run      int     // index
 	waits    float64 // 1: seconds go from the sending of its only request
 }
 
@@ -96,7 +98,7 @@ func burstsOf(tokens []token) [][]token {
 func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 	var out []step
 	running := map[*record.Request]bool{}
-	slots := recent{size: e.MaxLorasPerBatch}
+	held := newHolding(e)
 	next := 0             // request to be sent
 	last := math.Inf(-1)  // when the burst before came
 	ended := math.Inf(-1) // when the latest step of out did
@@ -107,8 +109,10 @@ func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 		for s.arrivals = 0; next < len(sent) && sent[next] < at; next++ {
 			s.arrivals++
 		}
-		s.loads = slots.use(b)
+		loads, certain := held.use(b)
+		s.loads = loads
 		switch {
+		case !certain:
 		case whole && known && at-last < heldUp: // what the client read late it read in one
 			if ended == last {
 				out = out[:len(out)-1]
@@ -133,7 +137,7 @@ func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 // burst is whole: all running requests have a token, or, where prompts have
 // steps of their own, none has.
 func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s step, whole bool) {
-	adapters := map[int32]bool{}
+	adapters := map[int32]int64{} // running requests
 	for _, t := range b {
 		if t.n == 0 {
 			s.work.Add(int64(t.r.Prompt), 0, t.r.Adapter >= 0)
@@ -141,12 +145,18 @@ func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s 
 			s.work.Batch++
 			s.work.KV += int64(int(t.r.Prompt) + t.n)
 		}
-		if t.r.Adapter >= 0 {
-			adapters[t.r.Adapter] = true
+		if a := t.r.Adapter; a >= 0 && t.n > 0 {
+			s.work.LoRAs++
+			adapters[a]++
+		} else if a >= 0 {
+			adapters[a] += 0
 		}
 	}
 	w := &s.work
 	w.Adapters = int64(len(adapters))
+	for _, n := range adapters {
+		w.Squares += n * n
+	}
 	chunk := e.ChunkedPrefillSize
 	if e.Scheduler == profile.SchedulerVLLM {
 		chunk = e.MaxNumBatchedTokens
@@ -160,29 +170,65 @@ func compose(b []token, running map[*record.Request]bool, e *profile.Engine) (s 
 	return s, int(w.Batch) == len(running)
 }
 
-// recent are the adapters in the slots of a worker, the latest used last.
-type recent struct {
-	size  int
-	slots []int32
+// load is one of an adapter of a rank from a tier to a slot.
+type load struct {
+	rank int
+	from router.Tier
 }
 
-// use brings the adapters of a burst into slots and returns the ranks of
-// those that were not there.
-func (s *recent) use(b []token) (loads []int) {
+// holding are the adapters that a worker has in its slots and in host memory: of
+// those of the run the latest used.
+type holding struct {
+	slots, host recent
+	fetches     bool // steps wait for loads into host memory, too
+}
+
+func newHolding(e *profile.Engine) *holding {
+	return &holding{slots: recent{size: e.MaxLorasPerBatch}, host: recent{size: e.HostLoras()}, fetches: e.Scheduler == profile.SchedulerVLLM}
+}
+
+// use takes in the adapters of a burst. It returns the loads that its step waited
+// for, and whether they are known: not where the run is too young to tell what
+// the worker held before it.
+func (h *holding) use(b []token) (loads []load, known bool) {
+	known = true
 	for _, t := range b {
 		a := t.r.Adapter
 		if a < 0 {
 			continue
 		}
-		if i := slices.Index(s.slots, a); i >= 0 {
-			s.slots = slices.Delete(s.slots, i, i+1)
-		} else {
-			loads = append(loads, int(t.r.Rank))
-			if len(s.slots) >= s.size {
-				s.slots = s.slots[1:]
-			}
+		inHost, hostKnown := h.host.use(a)
+		inSlot, slotKnown := h.slots.use(a)
+		from := router.Host
+		if h.fetches && !inHost {
+			from = router.Disk
 		}
-		s.slots = append(s.slots, a)
+		if !inSlot {
+			loads = append(loads, load{int(t.r.Rank), from})
+			known = known && slotKnown && (hostKnown || !h.fetches)
+		}
 	}
-	return loads
+	return loads, known
+}
+
+// recent are the latest used adapters, as many as fit, the latest one last; size
+// 0: there is no limit.
+type recent struct {
+	size int
+	list []int32
+}
+
+// use says whether an adapter was among them, and whether that is known, and
+// makes it the latest.
+func (s *recent) use(a int32) (found, known bool) {
+	i := slices.Index(s.list, a)
+	full := s.size > 0 && len(s.list) >= s.size
+	switch {
+	case i >= 0:
+		s.list = slices.Delete(s.list, i, i+1)
+	case full:
+		s.list = s.list[1:]
+	}
+	s.list = append(s.list, a)
+	return i >= 0, i >= 0 || full
 }

@@ -85,6 +85,7 @@ type StepWork struct {
 	SumRank int64 // sum of their ranks
 
 	Adapters int64 // distinct adapters in the step, of prompts too
+	Squares  int64 // sum of the squares of the adapters' running requests
 	Waiting  int64 // requests left in the queue
 }
 
@@ -225,9 +226,10 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	if maxRank <= 0 {
 		loras = 0
 	}
+	adapters := min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch))
 	return m.Costs.Step(&StepWork{
 		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank, SumRank: loras * int64(maxRank),
-		Adapters: min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch)),
+		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
 	}).Seconds()
 }
 

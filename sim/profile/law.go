@@ -28,6 +28,15 @@ const (
 // padded to engine.max_lora_rank in the slots, so the cost of an adapter follows
 // that rank and not its own. The time to bring adapters to their slots is
 // adapters.host_to_gpu; the step waits for it.
+//
+// Backend torch_native works through runs of requests of the same adapter, in the
+// order in which they joined the batch. Of n_a requests of each adapter and L in
+// all, in an order that is left to chance, there are
+//
+//	L + 1 - sum(n_a^2) / L
+//
+// such runs on average: 1 for one adapter, L where all differ. In its decode steps
+// A is that number.
 type AdapterLaw struct {
 	BaseMs       float64 `yaml:"base_ms"`
 	PerRequestMs float64 `yaml:"per_request_ms"`
@@ -116,6 +125,7 @@ type adapterCosts struct {
 	base, perRequest, perPrompt, perToken, perWaiting tick.Ticks
 	perAdapter, perAdapterToken                       tick.Ticks
 	slots, slotToken                                  tick.Ticks // of all slots
+	runs                                              bool       // of requests count, not adapters
 }
 
 func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
@@ -131,6 +141,7 @@ func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 		return c
 	}
 	s := float64(e.MaxLorasPerBatch)
+	c.runs = backend == BackendNative
 	c.perAdapter = tick.FromMilliseconds(r.PerAdapterMs)
 	c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterTokenUs / 1000)
 	c.slots = tick.FromMilliseconds(s * l.PerSlotUs / 1000)
@@ -141,8 +152,13 @@ func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
 // step is the length of a step but for its KV tokens.
 func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 	m := tick.Ticks(w.Batch + w.Tokens)
+	perAdapter := c.perAdapter + c.perAdapterToken*m
+	adapters := tick.Ticks(w.Adapters) * perAdapter
+	if c.runs && w.LoRAs > 0 && w.Tokens == 0 {
+		adapters = tick.Ticks(w.LoRAs+1)*perAdapter - perAdapter*tick.Ticks(w.Squares)/tick.Ticks(w.LoRAs)
+	}
 	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) + c.perToken*tick.Ticks(w.Tokens) +
-		tick.Ticks(w.Adapters)*(c.perAdapter+c.perAdapterToken*m) + c.slots + c.slotToken*m +
+		adapters + c.slots + c.slotToken*m +
 		c.perWaiting*tick.Ticks(w.Waiting)
 }
 

@@ -121,3 +121,28 @@ func TestKVTable(t *testing.T) {
 		t.Errorf("without adapters: %d (%v), expected 2000", got, err)
 	}
 }
+
+// Runs of requests of one adapter, by hand: of 3 requests of one adapter and 1 of
+// another the latter stands first or last in 2 of 4 orders, which makes 2 runs, else
+// 3; two of each make 2 runs in 2 orders of 6, 3 in 2 and 4 in 2.
+func TestAdapterLawCountsRuns(t *testing.T) {
+	p := lawProfile()
+	p.Latency.Adapters = AdapterLaw{BaseMs: 10, ByRank: []RankCost{{Rank: 16, PerAdapterMs: 2}}}
+	p.Latency.LoRA.Backend = BackendNative
+	for _, c := range []struct {
+		name string
+		work StepWork
+		runs float64
+	}{
+		{"one adapter", StepWork{Batch: 5, LoRAs: 5, Adapters: 1, Squares: 25}, 1},
+		{"all differ", StepWork{Batch: 5, LoRAs: 5, Adapters: 5, Squares: 5}, 5},
+		{"3 and 1", StepWork{Batch: 4, LoRAs: 4, Adapters: 2, Squares: 10}, 2.5},
+		{"2 and 2", StepWork{Batch: 4, LoRAs: 4, Adapters: 2, Squares: 8}, 3},
+		{"none", StepWork{Batch: 4}, 0},
+		{"prompts", StepWork{PrefillWork: PrefillWork{Prompts: 2, Tokens: 50}, Adapters: 2}, 2},
+	} {
+		if got := p.Compile().Step(&c.work); got != tick.FromMilliseconds(10+2*c.runs) {
+			t.Errorf("%s: %v ms, expected %v", c.name, got.Milliseconds(), 10+2*c.runs)
+		}
+	}
+}

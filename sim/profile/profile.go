@@ -90,7 +90,7 @@ const (
 	BackendMerged = "merged"       // one adapter at a time, merged into the weights
 	BackendDLoRA  = "dlora"        // merged, or all together at a cost for each step, by credits
 	BackendPunica = "punica"       // vLLM's kernels: law adapters
-	BackendNative = "torch_native" // sglang without kernels, a loop over adapters: law adapters
+	BackendNative = "torch_native" // sglang without kernels, a loop: law adapters
 )
 
 var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica, BackendNative}
