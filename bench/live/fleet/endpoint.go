@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -176,8 +177,12 @@ func isStatus(err error, code int) bool {
 }
 
 // loadAdapter and unloadAdapter change what a worker holds. An adapter that is
-// there, or gone, already is no failure.
+// there, or gone, already is no failure; the worker is asked first, as others
+// change it too, and sglang itself, which drops and reloads adapters.
 func (e *endpoint) loadAdapter(ctx context.Context, name, path string) error {
+	if held, err := e.holds(ctx, name); err == nil && held {
+		return nil
+	}
 	_, err := e.call(ctx, http.MethodPost, e.loraPath("load"), map[string]any{"lora_name": name, "lora_path": path})
 	if err != nil && strings.Contains(err.Error(), "already") {
 		return nil
@@ -186,11 +191,20 @@ func (e *endpoint) loadAdapter(ctx context.Context, name, path string) error {
 }
 
 func (e *endpoint) unloadAdapter(ctx context.Context, name string) error {
+	if held, err := e.holds(ctx, name); err == nil && !held {
+		return nil
+	}
 	_, err := e.call(ctx, http.MethodPost, e.loraPath("unload"), map[string]any{"lora_name": name})
 	if err != nil && (isStatus(err, http.StatusNotFound) || IsNotLoaded(err.Error())) {
 		return nil
 	}
 	return err
+}
+
+// holds says whether a worker lists an adapter.
+func (e *endpoint) holds(ctx context.Context, name string) (bool, error) {
+	list, err := e.models(ctx)
+	return slices.ContainsFunc(list, func(m model) bool { return m.ID == name && m.Parent != "" }), err
 }
 
 // IsNotLoaded says whether an engine's message is that it does not hold an

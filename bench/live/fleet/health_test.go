@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -386,13 +387,14 @@ func TestRelistIsLate(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t, "lora0")
 		asked, answer := make(chan struct{}), make(chan struct{})
+		var first atomic.Bool // the look that is late; a load asks, too
 		f, _, _ := startFleet(t, 2, func(c *Config) {
 			rt := c.Router
 			c.Extend = func([]trace.Adapter) (*router.Router, error) { return rt, nil }
 		}, k)
 		plain := k.handler
 		k.handler = func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/v1/models" {
+			if r.URL.Path == "/v1/models" && first.CompareAndSwap(false, true) {
 				close(asked)
 				<-answer
 				k.mu.Lock()

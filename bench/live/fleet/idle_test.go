@@ -29,6 +29,7 @@ type busyWorker struct {
 	script []state
 	looks  int
 	calls  []string // changes, with the number of looks before: "2+a"
+	gone   bool     // lora0, which it holds at first
 }
 
 func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
@@ -41,7 +42,10 @@ func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 		case r.URL.Path == "/server_info" && api == SGLang, r.URL.Path == "/version" && api == VLLM:
 			fmt.Fprint(rw, "{}")
 		case r.URL.Path == "/v1/models":
-			fmt.Fprint(rw, `{"data":[{"id":"base"},{"id":"lora0","parent":"base"}]}`)
+			if fmt.Fprint(rw, `{"data":[{"id":"base"}`); !k.gone {
+				fmt.Fprint(rw, `,{"id":"lora0","parent":"base"}`)
+			}
+			fmt.Fprint(rw, "]}")
 		case r.URL.Path == "/v1/loads":
 			s := k.next()
 			fmt.Fprintf(rw, `{"loads":[{"num_running_reqs":%d,"num_waiting_reqs":%d}]}`, s.running, s.waiting)
@@ -184,6 +188,7 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 		old := &Request{ID: 1, Adapter: 0}
 		f.Book(old, 0)
 		f.Tokens(old, 1, true)
+		k.gone = true
 		f.Forget(0, 0)
 		late := &Request{ID: 2, Adapter: 0}
 		f.Book(late, 0)
@@ -206,6 +211,12 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 		}
 		if got := k.did(); !slices.Equal(got, []string{"1+lora1"}) {
 			t.Errorf("%v", got)
+		}
+		k.gone = false // others have loaded it meanwhile
+		f.Forget(0, 0)
+		k.begin()
+		if err := f.Ensure(context.Background(), 0, 0); err != nil || len(k.did()) > 0 {
+			t.Errorf("what is there again: %v, %v", err, k.did())
 		}
 		if len(f.workers[0].outside) > 0 {
 			t.Errorf("requests still wait: %v", f.workers[0].outside)
