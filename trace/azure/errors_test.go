@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 func expectError(t *testing.T, err error, parts ...string) {

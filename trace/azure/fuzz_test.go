@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // openText returns readers of a text that is in memory.

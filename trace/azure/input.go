@@ -14,7 +14,7 @@ import (
 
 	"github.com/nwaples/rardecode/v2"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 const progressStep = 1 << 20 // bytes between two calls of Progress

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // v1Names are the columns before the minutes.

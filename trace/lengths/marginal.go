@@ -8,7 +8,7 @@ import (
 	"io"
 	"sort"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // Marginal is the distribution that a histogram stands for: the bins with the

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"lorasim/internal/suggest"
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // Spec describes one form of spec that Parse takes.

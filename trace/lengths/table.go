@@ -6,7 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // Table draws the lengths of rows of a table, with replacement: prompt and

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // format describes one trace format.

@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 	"lorasim/trace"
-	"lorasim/trace/internal/textfile"
 )
 
 // Format is a trace format.

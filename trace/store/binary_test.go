@@ -319,15 +319,15 @@ func TestBinaryErrors(t *testing.T) {
 		`unknown column "promt" (known: id, arrival_s`:                    append(without("prompt_tokens"), column{name: "promt", values: []int32{1, 2, 3}}),
 		`unknown column "max_new_token", did you mean "max_new_tokens"?`:  with(column{name: "max_new_token", values: []int32{1, 2, 3}}),
 		`column "id" appears twice`:                                       append(foreign(), foreign()[3]),
-		`column "arrival_s" is of type`:                                   with(column{name: "arrival_s", values: []float32{1, 2, 3}}),
-		`column "adapter" is of type`:                                     with(column{name: "adapter", values: []float64{0, 1, 1}}),
-		`column "output_tokens": value 4294967297 is out of range`:        with(column{name: "output_tokens", values: []int64{1, 1<<32 + 1, 1}}),
+		`column "arrival_s": has type`:                                    with(column{name: "arrival_s", values: []float32{1, 2, 3}}),
+		`column "adapter": has type`:                                      with(column{name: "adapter", values: []float64{0, 1, 1}}),
+		`row 2: column "output_tokens": 4294967297 is out of range`:       with(column{name: "output_tokens", values: []int64{1, 1<<32 + 1, 1}}),
 		`row 2: prompt_tokens is -4, expected >= 1`:                       with(column{name: "prompt_tokens", values: []int32{1, -4, 1}}),
 		`row 3: arrival_s 0.5 comes before that of the request before (1`: with(column{name: "arrival_s", values: []float64{0, 1, 0.5}}),
 		`row 3: id 3 is not greater than that of the request before (4)`:  with(column{name: "id", values: []int64{3, 4, 3}}),
 		`row 3: adapter is 2, expected -1 (base model) to 1`:              with(column{name: "adapter", values: []int64{0, 1, 2}}),
 		`row 1: max_new_tokens is 1, expected >= output_tokens (7)`:       with(column{name: "max_new_tokens", values: []int64{1, 0, 0}, valid: yes}),
-		`column "max_new_tokens": has empty values`:                       with(column{name: "max_new_tokens", values: []int32{9, 9, 9}, valid: []bool{true, false, true}}),
+		`row 2: column "max_new_tokens": is null, expected a value`:       with(column{name: "max_new_tokens", values: []int32{9, 9, 9}, valid: []bool{true, false, true}}),
 	} {
 		for _, ext := range binaryExtensions {
 			path := filepath.Join(t.TempDir(), "w"+ext)

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"lorasim/internal/textfile"
 	"lorasim/trace"
-	"lorasim/trace/internal/textfile"
 )
 
 // names knows the adapters of a CSV or JSONL file and turns names into indices.
@@ -30,7 +30,7 @@ func (n *names) start() {
 }
 
 // same checks that a file has only names or only indices.
-func (n *names) same(row *textRow) error {
+func (n *names) same(row *row) error {
 	if !n.some {
 		n.some, n.named = true, row.named
 		return nil
@@ -45,7 +45,7 @@ func (n *names) same(row *textRow) error {
 }
 
 // add takes note of the adapter of a row, in the first pass.
-func (n *names) add(row *textRow) error {
+func (n *names) add(row *row) error {
 	if err := n.same(row); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func unnamed(first, end int) []trace.Adapter {
 }
 
 // resolve sets the adapter index of a row.
-func (n *names) resolve(row *textRow) error {
+func (n *names) resolve(row *row) error {
 	if err := n.same(row); err != nil || !row.named {
 		return err
 	}
@@ -123,15 +123,38 @@ func (n *names) unknown(name string) error {
 	return textfile.Unknown("adapter", name, known)
 }
 
-// setIndex sets the adapter of a row to an index as the file states it.
-func (row *textRow) setIndex(b []byte) error {
-	i, err := textfile.Int(b)
+// setAdapter sets the adapter of a row to the index or the name that a CSV or
+// JSONL file states.
+func (r *row) setAdapter(isJSON bool) (err error) {
+	if isJSON && r.text[0] == '"' {
+		r.named = true
+		r.name, err = textfile.Text(r.text)
+		return err
+	}
+	if !isJSON && !isIndex(r.text) {
+		r.name, r.named = r.text, true
+		return nil
+	}
+	i, err := textfile.Int(r.text)
 	if err != nil {
 		return err
 	}
-	row.Adapter = int32(i)
-	if i < int64(trace.BaseModel) || int64(row.Adapter) != i {
-		return errors.New(string(b) + " is out of range, expected -1 (base model) or an index")
+	r.Adapter = int32(i)
+	if i < int64(trace.BaseModel) || int64(r.Adapter) != i {
+		return errors.New(string(r.text) + " is out of range, expected -1 (base model) or an index")
 	}
 	return nil
+}
+
+// isIndex tells a whole number from the name of an adapter.
+func isIndex(b []byte) bool {
+	if len(b) > 1 && b[0] == '-' {
+		b = b[1:]
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
 }

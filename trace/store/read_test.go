@@ -100,7 +100,7 @@ func TestTextErrors(t *testing.T) {
 		{"w.csv", "id,arrival_s,adapter,promt_tokens,output_tokens\n", `:1: unknown column "promt_tokens", did you mean "prompt_tokens"?`},
 		{"w.csv", "id,id,arrival_s,adapter,prompt_tokens,output_tokens\n", `:1: column "id": appears twice`},
 		{"w.csv", head + "0,1,0,1,1\n1,1,0,1\n", ":3: row has 4 fields, expected 5"},
-		{"w.csv", head + "0,1,0,1,1\n1,1,0,-1,1\n", `:3: column "prompt_tokens": -1 is negative`},
+		{"w.csv", head + "0,1,0,1,1\n1,1,0,-1,1\n", `:3: prompt_tokens is -1, expected >= 1`},
 		{"w.csv", head + "0,1,0,1,x\n", `:2: column "output_tokens": "x" is not a whole number`},
 		{"w.csv", head + "0.5,1,0,1,1\n", `:2: column "id": "0.5" is not a whole number`},
 		{"w.csv", head + "0,NaN,0,1,1\n", `:2: column "arrival_s": "NaN" is not a decimal number`},
@@ -120,9 +120,9 @@ func TestTextErrors(t *testing.T) {
 		{"w.jsonl", `{"id":1,"arrival":1}`, `:1: unknown key "arrival", did you mean "arrival_s"?`},
 		{"w.jsonl", `{"id":1,"id":1}`, `:1: column "id": appears twice`},
 		{"w.jsonl", `{"id":1,"arrival_s":"1"}`, `:1: column "arrival_s": "\"1\"" is not a decimal number`},
-		{"w.jsonl", `{"id":1,"prompt_tokens":-4}`, `:1: column "prompt_tokens": -4 is negative`},
-		{"w.jsonl", `{"id":1,"adapter":null}`, `:1: column "adapter": "null" is not a whole number`},
-		{"w.jsonl", `{"id":1,"adapter":2.5}`, `:1: column "adapter": "2.5" is not a whole number`},
+		{"w.jsonl", strings.Replace(row0, `"prompt_tokens":1`, `"prompt_tokens":-4`, 1), `:1: prompt_tokens is -4, expected >= 1`},
+		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":null`, 1), `:1: column "adapter": "null" is not a whole number`},
+		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":2.5`, 1), `:1: column "adapter": "2.5" is not a whole number`},
 		{"w.jsonl", row0 + row0[:30], ":2: JSON object ends too early"},
 		{"w.jsonl", row0 + "[]\n", ":2: character 1: found '[', expected '{'"},
 		{"w.jsonl", row0 + strings.Replace(row0, `"arrival_s":1`, `"arrival_s":0`, 1), ":2: arrival_s 0 comes before"},
@@ -165,7 +165,7 @@ func TestStatedAdapters(t *testing.T) {
 
 func TestUnknownFormat(t *testing.T) {
 	for path, want := range map[string]string{
-		"w.parket": `w.parket: unknown workload format ".parket", did you mean ".parquet"?`,
+		"w.parket": `w.parket: unknown file format ".parket", did you mean ".parquet"?`,
 		"workload": "workload: no extension to tell the format, expected .csv, .jsonl, .parquet or .arrow",
 	} {
 		if _, err := store.Open(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -34,13 +34,15 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
-	"lorasim/internal/suggest"
+	"lorasim/internal/table"
 	"lorasim/trace"
 )
 
@@ -55,9 +57,38 @@ const (
 	rankColumn    = "rank"
 )
 
+// adaptersKey is the key of the adapters in a schema's metadata.
+const adaptersKey = "lorasim.adapters"
+
 // maxAdapters bounds the number of adapters that a file may imply by its
 // largest index or state, which would otherwise decide how much memory to take.
 const maxAdapters = 1 << 20
+
+// row is one row of a file.
+type row struct {
+	trace.Request
+	text  table.Raw // the adapter in CSV and JSONL
+	name  []byte    // of the adapter, where named; empty: base model
+	named bool      // the adapter is a name, not an index
+	rank  int32     // 0: not stated
+}
+
+func (r *row) columns(adapter any, o WriteOptions) []table.Column {
+	columns := []table.Column{
+		{Name: idColumn, Value: &r.ID},
+		{Name: arrivalColumn, Value: &r.Arrival, Decimal: true},
+		{Name: adapterColumn, Value: adapter},
+		{Name: promptColumn, Value: &r.Prompt},
+		{Name: outputColumn, Value: &r.Output},
+	}
+	if o.MaxNew {
+		columns = append(columns, table.Column{Name: maxNewColumn, Value: &r.MaxNew, Optional: true})
+	}
+	if o.Ranks {
+		columns = append(columns, table.Column{Name: rankColumn, Value: &r.rank, Optional: true})
+	}
+	return columns
+}
 
 // ReadOptions of Open.
 type ReadOptions struct {
@@ -82,27 +113,133 @@ type Reader interface {
 // file, the line (in Parquet and Arrow files the row, from 1) and the column.
 // A file without requests is an error.
 func Open(path string, o ReadOptions) (Reader, error) {
-	switch format(strings.TrimSuffix(path, ".gz")) {
-	case ".csv":
-		return openText(path, o, newCSV)
-	case ".jsonl":
-		return openText(path, o, newJSONL)
-	case ".parquet":
-		return openBinary(path, o, newParquet)
-	case ".arrow":
-		return openBinary(path, o, newArrow)
+	n := &names{adapters: o.Adapters, fixed: o.Adapters != nil}
+	if isText(path) && !n.fixed {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; state them", path)
+		}
+		first, err := newReader(path, o, n)
+		if err != nil {
+			return nil, err
+		}
+		err = first.findAdapters()
+		first.Close()
+		if err != nil {
+			return nil, err
+		}
+		n.fixed = true
 	}
-	return nil, unknownFormat(path)
+	n.start()
+	r, err := newReader(path, o, n)
+	if err != nil || r.isText {
+		return r, err
+	}
+	if err := r.openBinary(o.Adapters); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return &sizedReader{r}, nil
 }
 
-func format(path string) string { return strings.ToLower(filepath.Ext(path)) }
+// isText tells CSV and JSONL files.
+func isText(path string) bool {
+	ext := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
+	return ext == ".csv" || ext == ".jsonl"
+}
 
-func unknownFormat(path string) error {
-	ext := filepath.Ext(path)
-	if ext == "" {
-		return fmt.Errorf("%s: no extension to tell the format, expected .csv, .jsonl, .parquet or .arrow", path)
+// reader reads a file of any format.
+type reader struct {
+	path           string
+	isText, isJSON bool
+	file           *table.Reader
+	row            row
+	names          *names
+	check          checker
+	rows           int64
+}
+
+// sizedReader reads a Parquet or Arrow file.
+type sizedReader struct{ *reader }
+
+var _ trace.Sized = (*sizedReader)(nil)
+
+func (r *sizedReader) Len() int64 { return r.rows - r.check.n }
+
+func newReader(path string, o ReadOptions, n *names) (*reader, error) {
+	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n}
+	r.check.adapters = len(n.adapters)
+	columns := r.row.columns(&r.row.Adapter, WriteOptions{MaxNew: true})
+	if r.isText {
+		columns = r.row.columns(&r.row.text, WriteOptions{MaxNew: true, Ranks: true})
 	}
-	return fmt.Errorf("%s: %w", path, suggest.Unknown("workload format", ext, []string{".csv", ".jsonl", ".parquet", ".arrow"}))
+	var err error
+	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress})
+	return r, err
+}
+
+// openBinary looks at what a Parquet or Arrow file says of itself.
+func (r *reader) openBinary(adapters []trace.Adapter) (err error) {
+	if r.rows, err = r.file.Rows(); err != nil {
+		return err
+	}
+	if adapters == nil {
+		if r.names.adapters, err = parseAdapters(r.file.Meta()); err != nil {
+			return fmt.Errorf("%s: %w", r.path, err)
+		}
+	}
+	r.check.adapters = len(r.names.adapters)
+	return nil
+}
+
+func (r *reader) Adapters() []trace.Adapter { return r.names.adapters }
+
+func (r *reader) Close() error { return r.file.Close() }
+
+// read reads the next row.
+func (r *reader) read() error {
+	r.row = row{}
+	if err := r.file.Read(); err != nil || !r.isText {
+		return err
+	}
+	if r.row.rank < 0 {
+		return r.file.Bad(rankColumn, fmt.Errorf("%d is negative, expected >= 0", r.row.rank))
+	}
+	if err := r.row.setAdapter(r.isJSON); err != nil {
+		return r.file.Bad(adapterColumn, err)
+	}
+	return nil
+}
+
+// findAdapters is the first pass over a CSV or JSONL file.
+func (r *reader) findAdapters() error {
+	for {
+		if err := r.read(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := r.names.add(&r.row); err != nil {
+			return r.file.Bad(adapterColumn, err)
+		}
+	}
+}
+
+func (r *reader) Next() (trace.Request, error) {
+	if err := r.read(); err != nil {
+		if errors.Is(err, io.EOF) && r.check.n == 0 {
+			err = fmt.Errorf("%s: %w", r.path, errEmpty)
+		}
+		return trace.Request{}, err
+	}
+	if r.isText {
+		if err := r.names.resolve(&r.row); err != nil {
+			return trace.Request{}, r.file.Bad(adapterColumn, err)
+		}
+	}
+	if err := r.check.check(&r.row.Request); err != nil {
+		return trace.Request{}, r.file.Bad("", err)
+	}
+	return r.row.Request, nil
 }
 
 var errEmpty = errors.New("empty workload: it holds no request")
@@ -114,7 +251,7 @@ type checker struct {
 	n        int64 // requests so far
 }
 
-func (c *checker) check(r trace.Request) error {
+func (c *checker) check(r *trace.Request) error {
 	if err := r.Check(c.adapters); err != nil {
 		return err
 	}
@@ -125,7 +262,105 @@ func (c *checker) check(r trace.Request) error {
 	if c.n > 0 && r.ID <= c.last.ID {
 		return fmt.Errorf("%s %d is not greater than that of the request before (%d)", idColumn, r.ID, c.last.ID)
 	}
-	c.last = r
+	c.last = *r
 	c.n++
 	return nil
+}
+
+// adapterJSON is an adapter as the metadata holds it.
+type adapterJSON struct {
+	Name string `json:"name"`
+	Rank int    `json:"rank,omitempty"`
+}
+
+func formatAdapters(as []trace.Adapter) string {
+	list := make([]adapterJSON, len(as))
+	for i, a := range as {
+		list[i] = adapterJSON(a)
+	}
+	b, _ := json.Marshal(list) // texts and numbers always have a JSON form
+	return string(b)
+}
+
+func parseAdapters(meta [][2]string) ([]trace.Adapter, error) {
+	text := ""
+	for _, m := range meta {
+		if m[0] == adaptersKey {
+			text = m[1]
+		}
+	}
+	if text == "" {
+		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; state them", adaptersKey)
+	}
+	var list []adapterJSON
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)
+	}
+	if len(list) > maxAdapters {
+		return nil, fmt.Errorf("%d adapters, expected at most %d", len(list), maxAdapters)
+	}
+	as := make([]trace.Adapter, len(list))
+	for i, a := range list {
+		if a.Rank < 0 {
+			return nil, fmt.Errorf("adapter %q has rank %d, expected >= 0", a.Name, a.Rank)
+		}
+		as[i] = trace.Adapter(a)
+	}
+	return as, nil
+}
+
+// WriteOptions of Write. They concern CSV and JSONL; Parquet and Arrow files
+// always hold everything.
+type WriteOptions struct {
+	MaxNew bool // write the column max_new_tokens
+	Ranks  bool // write the column rank
+}
+
+// Write saves a workload and returns the number of requests. The file appears
+// under its name only when it is complete: on an error nothing is left behind
+// and a file that was there before is kept. Requests are checked as in reading,
+// and so is that there is at least one. Without WriteOptions.MaxNew a request
+// whose max_new_tokens differs from its output tokens is an error in CSV and
+// JSONL.
+//
+// The same requests give the same bytes.
+func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
+	if !isText(path) {
+		o = WriteOptions{MaxNew: true}
+	}
+	var row row
+	adapters := src.Adapters()
+	w, err := table.Create(path, row.columns(&row.Adapter, o), table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
+	if err != nil {
+		return 0, err
+	}
+	defer w.Abort()
+	c := checker{adapters: len(adapters)}
+	for {
+		r, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		if err := c.check(&r); err != nil {
+			return 0, fmt.Errorf("%s: request %d: %w", path, c.n, err)
+		}
+		if r.MaxNew != 0 && r.MaxNew != r.Output && !o.MaxNew {
+			return 0, fmt.Errorf("%s: request %d: %s is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
+				path, c.n-1, maxNewColumn, r.MaxNew, r.Output)
+		}
+		row.Request, row.rank = r, 0
+		if r.Adapter >= 0 {
+			row.rank = int32(adapters[r.Adapter].Rank)
+		}
+		if err := w.Write(); err != nil {
+			return 0, err
+		}
+	}
+	if c.n == 0 {
+		return 0, fmt.Errorf("%s: %w", path, errEmpty)
+	}
+	return c.n, w.Close()
 }

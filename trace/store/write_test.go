@@ -131,21 +131,3 @@ func TestWritePermissions(t *testing.T) {
 		t.Errorf("%v, %v; expected that others may read the file", info.Mode(), err)
 	}
 }
-
-// TestDiskFull: errors of the last bytes, such as a footer, are not lost.
-func TestDiskFull(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full")
-	}
-	for _, ext := range extensions {
-		f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = store.Encode(f, "w"+ext, bursty(10).Source())
-		f.Close()
-		if err == nil || !strings.HasPrefix(err.Error(), "w"+ext) || !strings.Contains(err.Error(), "no space left") {
-			t.Errorf("%s: error %v, expected that no space is left", ext, err)
-		}
-	}
-}

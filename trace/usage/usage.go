@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strconv"
 
+	"lorasim/internal/textfile"
 	"lorasim/trace"
-	"lorasim/trace/internal/textfile"
 )
 
 // Options of Read.

@@ -22,74 +22,99 @@
 package records
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"math"
 	"strings"
 
-	"lorasim/internal/arrowfile"
-	"lorasim/internal/atomicfile"
 	"lorasim/internal/record"
+	"lorasim/internal/table"
 	"lorasim/trace"
 )
 
-// encoder writes rows in one format.
-type encoder interface {
-	encode(*row) error
-	finish() error
+// row is a record as a file holds it.
+type row struct {
+	record.Request
+	adapterName, status, streamed string
+	queue                         float64
 }
 
-// decoder reads rows in one format; decode returns io.EOF after the last one.
-// Its errors say where in the file they arose.
-type decoder interface {
-	decode(*row) error
+func (r *row) columns() []table.Column {
+	return []table.Column{
+		{Name: "id", Value: &r.ID},
+		{Name: "adapter", Value: &r.Adapter},
+		{Name: "adapter_name", Value: &r.adapterName, Optional: true},
+		{Name: "rank", Value: &r.Rank, Optional: true},
+		{Name: "arrival_s", Value: &r.Arrival, Nullable: true},
+		{Name: "sent_s", Value: &r.Sent, Nullable: true},
+		{Name: "first_token_s", Value: &r.FirstToken, Nullable: true},
+		{Name: "finish_s", Value: &r.Finish, Nullable: true},
+		{Name: "prompt_tokens", Value: &r.Prompt},
+		{Name: "output_tokens", Value: &r.Output},
+		{Name: "requested_output_tokens", Value: &r.Requested, Optional: true},
+		{Name: "worker_first", Value: &r.WorkerFirst, Optional: true},
+		{Name: "worker_last", Value: &r.WorkerLast, Optional: true},
+		{Name: "migrations", Value: &r.Migrations, Optional: true},
+		{Name: "cold_load_s", Value: &r.ColdLoad, Nullable: true, Optional: true},
+		{Name: "client_queue_s", Value: &r.queue, Nullable: true, Optional: true},
+		{Name: "status", Value: &r.status},
+		{Name: "error", Value: &r.Error, Optional: true},
+		{Name: "streamed", Value: &r.streamed, Optional: true},
+		{Name: "token_gaps_s", Value: &r.Gaps, Optional: true},
+	}
+}
+
+// check refuses what a file could not give back, and names its column.
+func check(columns []table.Column) (column string, err error) {
+	for _, c := range columns {
+		switch p := c.Value.(type) {
+		case *float64:
+			if math.IsInf(*p, 0) {
+				return c.Name, fmt.Errorf("is %v, expected a finite number or NaN", *p)
+			}
+		case *[]float64:
+			for _, g := range *p {
+				if math.IsInf(g, 0) || math.IsNaN(g) {
+					return c.Name, fmt.Errorf("holds %v, expected finite numbers", g)
+				}
+			}
+		}
+	}
+	return "", nil
+}
+
+// clean makes text that every format gives back unchanged: valid UTF-8, lines
+// that end in \n.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if strings.Contains(s, "\r") {
+		s = strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
+	}
+	return s
 }
 
 // Extensions lists the file extensions of the formats.
-func Extensions() []string { return []string{".parquet", ".arrow", ".csv", ".jsonl"} }
-
-func unknownFormat(path string) error {
-	return fmt.Errorf("%s: unknown format %q: expected a name that ends in %s",
-		path, filepath.Ext(path), strings.Join(Extensions(), ", "))
-}
+func Extensions() []string { return table.Extensions() }
 
 // Writer writes a file of records. It is not safe for concurrent use.
 type Writer struct {
-	path     string
-	file     *atomicfile.File
-	out      *bufio.Writer
-	enc      encoder
-	adapters []trace.Adapter
-	row      row
-	done     bool
+	*table.Writer
+	path    string
+	names   []string // of the adapters
+	row     row
+	columns []table.Column
 }
 
 // Create begins a file of records; adapters give the names of column
 // adapter_name. The file appears under its name only when Close succeeds.
-func Create(path string, adapters []trace.Adapter) (*Writer, error) {
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return nil, err
+func Create(path string, adapters []trace.Adapter) (w *Writer, err error) {
+	w = &Writer{path: path}
+	for _, a := range adapters {
+		w.names = append(w.names, clean(a.Name))
 	}
-	w := &Writer{path: path, file: f, out: bufio.NewWriterSize(f, 1<<16), adapters: adapters}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet":
-		w.enc, err = newParquetEncoder(w.out)
-	case ".arrow":
-		w.enc, err = newArrowEncoder(f)
-	case ".csv":
-		w.enc = newCSVEncoder(w.out)
-	case ".jsonl":
-		w.enc = &jsonEncoder{w: w.out}
-	default:
-		err = unknownFormat(path)
-	}
-	if err != nil {
-		w.Abort()
+	w.columns = w.row.columns()
+	if w.Writer, err = table.Create(path, w.columns, table.Options{}); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -97,106 +122,59 @@ func Create(path string, adapters []trace.Adapter) (*Writer, error) {
 
 // Write adds a record. Text is stored as valid UTF-8 with \n as the end of a
 // line; a time or gap that is infinite, or a gap that is NaN, is an error.
-func (w *Writer) Write(r *record.Request) error {
-	if w.done {
-		return fs.ErrClosed
+func (w *Writer) Write(q *record.Request) error {
+	r := &w.row
+	*r = row{Request: *q, queue: q.ClientQueue(), streamed: string(q.Streamed)}
+	r.Error = clean(q.Error)
+	if q.Adapter >= 0 && int(q.Adapter) < len(w.names) {
+		r.adapterName = w.names[q.Adapter]
 	}
-	w.row.set(r, w.adapters)
-	if err := w.row.check(); err != nil {
-		return fmt.Errorf("%s: request %d: %w", w.path, r.ID, err)
+	if q.Status >= record.NumStatus {
+		return fmt.Errorf("%s: request %d: status is %d, expected one below %d", w.path, q.ID, q.Status, record.NumStatus)
 	}
-	if err := w.enc.encode(&w.row); err != nil {
-		return fmt.Errorf("%s: %w", w.path, err)
+	r.status = q.Status.String()
+	if column, err := check(w.columns); err != nil {
+		return fmt.Errorf("%s: request %d: %s %w", w.path, q.ID, column, err)
 	}
-	return nil
-}
-
-// Close completes the file and gives it its name. After an error nothing is
-// left behind.
-func (w *Writer) Close() error {
-	if w.done {
-		return fs.ErrClosed
-	}
-	defer w.Abort()
-	err := w.enc.finish()
-	if err == nil {
-		err = w.out.Flush()
-	}
-	if err == nil {
-		err = w.file.Commit()
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", w.path, err)
-	}
-	return nil
-}
-
-// Abort drops an unfinished file; after Close it does nothing.
-func (w *Writer) Abort() {
-	w.done = true
-	w.file.Abort()
+	return w.Writer.Write()
 }
 
 // Reader reads a file of records. It is not safe for concurrent use.
 type Reader struct {
-	file  io.Closer
-	dec   decoder
-	row   row
-	names map[int32]string
+	file    *table.Reader
+	row     row
+	columns []table.Column
+	names   map[int32]string
 }
 
 // Open begins to read a file of records.
-func Open(path string) (*Reader, error) {
-	f, err := os.Open(path)
-	if err != nil {
+func Open(path string) (r *Reader, err error) {
+	r = &Reader{names: map[int32]string{}}
+	r.columns = r.row.columns()
+	if r.file, err = table.Open(path, r.columns, table.Options{}); err != nil {
 		return nil, err
 	}
-	dec, err := newDecoder(f, path)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return &Reader{file: f, dec: dec, names: map[int32]string{}}, nil
-}
-
-func newDecoder(f arrowfile.Source, path string) (dec decoder, err error) {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet":
-		return newParquetDecoder(f, path)
-	case ".arrow":
-		return newArrowDecoder(f, path)
-	case ".csv":
-		return newCSVDecoder(f, path)
-	case ".jsonl":
-		return newJSONDecoder(f, path), nil
-	}
-	return nil, unknownFormat(path)
-}
-
-// guard calls f and names the file, and the row unless it is 0, in its error,
-// also where the Arrow library panics.
-func guard(name string, row int64, f func() error) error {
-	err := arrowfile.Guard(f)
-	switch {
-	case err == nil || err == io.EOF:
-		return err
-	case row > 0:
-		return fmt.Errorf("%s: row %d: %w", name, row, err)
-	}
-	return fmt.Errorf("%s: %w", name, err)
+	return r, nil
 }
 
 // Read fills in the next record, or returns io.EOF after the last one. Its Gaps
 // are new for each record. Errors name the file, the row and the column.
-func (r *Reader) Read(q *record.Request) error {
-	r.row.reset()
-	if err := r.dec.decode(&r.row); err != nil {
+func (r *Reader) Read(q *record.Request) (err error) {
+	r.row = row{Request: record.Request{WorkerFirst: -1, WorkerLast: -1}}
+	if err := r.file.Read(); err != nil {
 		return err
 	}
+	if column, err := check(r.columns); err != nil {
+		return r.file.Bad(column, err)
+	}
+	if r.row.Status, err = record.ParseStatus(r.row.status); err != nil {
+		return r.file.Bad("status", err)
+	}
 	*q = r.row.Request
-	q.Streamed = record.ParseStreaming(string(q.Streamed))
+	q.Error = clean(q.Error)
+	q.Streamed = record.ParseStreaming(r.row.streamed)
 	if _, seen := r.names[q.Adapter]; !seen && r.row.adapterName != "" {
-		r.names[q.Adapter] = strings.Clone(r.row.adapterName)
+		r.names[q.Adapter] = clean(r.row.adapterName)
 	}
 	return nil
 }

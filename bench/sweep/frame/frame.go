@@ -9,17 +9,11 @@
 package frame
 
 import (
-	"bufio"
-	"encoding/csv"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"math"
-	"path/filepath"
-	"strconv"
-	"strings"
 
-	"lorasim/internal/atomicfile"
+	"lorasim/internal/table"
 )
 
 // Kind is the type of a column.
@@ -110,99 +104,87 @@ func (f *Frame) MetaValue(key string) string {
 	return ""
 }
 
-// WriteFile writes the table in the format that the ending of path names:
-// .csv, .jsonl or .parquet. The file appears only when it is complete.
+// WriteFile writes the table in the format that the ending of path names. The
+// file appears only when it is complete; the same table gives the same bytes.
 func (f *Frame) WriteFile(path string) error {
-	write := f.WriteParquet
-	switch ext := strings.ToLower(filepath.Ext(path)); ext {
-	case ".csv":
-		write = f.WriteCSV
-	case ".jsonl":
-		write = f.WriteJSONL
-	case ".parquet":
-	default:
-		return fmt.Errorf("%s: unknown format %q: expected a name that ends in .csv, .jsonl or .parquet", path, ext)
-	}
-	err := atomicfile.Write(path, func(file *atomicfile.File) error {
-		out := bufio.NewWriterSize(file, 1<<16)
-		if err := write(out); err != nil {
-			return err
-		}
-		return out.Flush()
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-// WriteCSV writes the table with a header line.
-func (f *Frame) WriteCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	line := make([]string, len(f.Columns))
+	columns := make([]table.Column, len(f.Columns))
 	for i, c := range f.Columns {
-		line[i] = c.Name
+		columns[i] = table.Column{Name: c.Name, Value: c.Kind.cell(), Nullable: true}
 	}
-	if err := out.Write(line); err != nil {
+	w, err := table.Create(path, columns, table.Options{Meta: f.Meta})
+	if err != nil {
 		return err
 	}
+	defer w.Abort()
 	for row := range f.Rows {
 		for i, c := range f.Columns {
-			line[i] = c.text(row)
+			switch p := columns[i].Value.(type) {
+			case *string:
+				*p = c.Texts[row]
+			case *int64:
+				*p = c.Ints[row]
+			case *float64:
+				*p = c.Floats[row]
+			}
 		}
-		if err := out.Write(line); err != nil {
+		if err := w.Write(); err != nil {
 			return err
 		}
 	}
-	out.Flush()
-	return out.Error()
+	return w.Close()
 }
 
-func (c *Column) text(row int) string {
-	switch c.Kind {
+// cell returns a place for a value of the kind.
+func (k Kind) cell() any {
+	switch k {
 	case Text:
-		return c.Texts[row]
+		return new(string)
 	case Int:
-		return strconv.FormatInt(c.Ints[row], 10)
+		return new(int64)
 	}
-	if math.IsNaN(c.Floats[row]) {
-		return ""
-	}
-	return strconv.FormatFloat(c.Floats[row], 'g', -1, 64)
+	return new(float64)
 }
 
-// WriteJSONL writes one JSON object per row, with the columns in their order.
-// A number that JSON cannot hold is null.
-func (f *Frame) WriteJSONL(w io.Writer) error {
-	var b []byte
-	for row := range f.Rows {
-		b = append(b[:0], '{')
-		for i, c := range f.Columns {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendJSON(b, c.Name)
-			b = append(b, ':')
-			switch {
-			case c.Kind == Text:
-				b = appendJSON(b, c.Texts[row])
-			case c.Kind == Float && (math.IsNaN(c.Floats[row]) || math.IsInf(c.Floats[row], 0)):
-				b = append(b, "null"...)
-			default:
-				b = append(b, c.text(row)...)
-			}
-		}
-		if _, err := w.Write(append(b, '}', '\n')); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func appendJSON(b []byte, s string) []byte {
-	text, err := json.Marshal(s)
+// ReadFile reads a table without lists from a Parquet file; every error names
+// the file.
+func ReadFile(path string) (*Frame, error) {
+	r, err := table.Open(path, nil, table.Options{})
 	if err != nil {
-		panic(err) // strings always marshal
+		return nil, err
 	}
-	return append(b, text...)
+	defer r.Close()
+	f := &Frame{Meta: r.Meta()}
+	values := make([]any, len(r.Columns()))
+	for _, c := range r.Columns() {
+		switch c.Value.(type) {
+		case *string:
+			f.Add(c.Name, Text)
+		case *int64:
+			f.Add(c.Name, Int)
+		case *float64:
+			f.Add(c.Name, Float)
+		default:
+			return nil, fmt.Errorf("%s: column %q holds lists, expected text or numbers", path, c.Name)
+		}
+	}
+	for {
+		err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i, c := range r.Columns() {
+			switch p := c.Value.(type) {
+			case *string:
+				values[i] = *p
+			case *int64:
+				values[i] = *p
+			case *float64:
+				values[i] = *p
+			}
+		}
+		f.Append(values...)
+	}
 }

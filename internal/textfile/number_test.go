@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 func TestInt(t *testing.T) {

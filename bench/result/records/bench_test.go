@@ -1,48 +1,11 @@
 package records
 
 import (
-	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"lorasim/internal/record"
 )
-
-// fuzzReader reads arbitrary bytes as a file of the given format: it must end,
-// with records or one error.
-func fuzzReader(f *testing.F, ext string) {
-	path := filepath.Join(f.TempDir(), "seed"+ext)
-	for _, rs := range [][]record.Request{nil, sample()[:1], sample()} {
-		write(f, path, rs)
-		seed, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		dec, err := newDecoder(bytes.NewReader(data), "f"+ext)
-		if err != nil {
-			return
-		}
-		var r row
-		for {
-			r.reset()
-			if dec.decode(&r) != nil {
-				return
-			}
-			if err := r.check(); err != nil {
-				t.Fatalf("a row came through that could not be written: %v", err)
-			}
-		}
-	})
-}
-
-func FuzzCSV(f *testing.F)     { fuzzReader(f, ".csv") }
-func FuzzJSONL(f *testing.F)   { fuzzReader(f, ".jsonl") }
-func FuzzArrow(f *testing.F)   { fuzzReader(f, ".arrow") }
-func FuzzParquet(f *testing.F) { fuzzReader(f, ".parquet") }
 
 func benchmarkWrite(b *testing.B, ext string) {
 	r := sample()[0]

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // table reads all rows of a CSV file.

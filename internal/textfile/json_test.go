@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lorasim/trace/internal/textfile"
+	"lorasim/internal/textfile"
 )
 
 // members reads an object as pairs of keys and raw values.

@@ -10,12 +10,16 @@ import (
 )
 
 // Table reads the rows of a CSV file by the names of its columns. Fields may be
-// quoted as in RFC 4180, but not span lines.
+// quoted as in RFC 4180, but not span lines unless Multiline says so.
 type Table struct {
+	// Multiline lets quoted fields span lines; empty lines in them stay.
+	Multiline bool
+
 	file   *File
 	names  []string
 	fields [][]byte
 	quoted []byte // unquoted contents of the current row's quoted fields
+	joined []byte // lines of the current row, where there are several
 }
 
 // Header reads the first line of a CSV file as the names of its columns.
@@ -40,6 +44,9 @@ func (f *File) Header() (*Table, error) {
 	}
 	return t, nil
 }
+
+// Names returns the names of the columns.
+func (t *Table) Names() []string { return t.names }
 
 // Column returns the index of a column that must be there.
 func (t *Table) Column(name string) (int, error) {
@@ -80,8 +87,34 @@ func (t *Table) Row() ([][]byte, error) {
 	return t.fields, nil
 }
 
-func (t *Table) split(line []byte) error {
+// join appends lines to one with an open quote until it is closed, if it ever is.
+func (t *Table) join(line []byte) ([]byte, error) {
+	t.joined = append(t.joined[:0], line...)
+	for {
+		next, err := t.file.next()
+		if errors.Is(err, io.EOF) {
+			return t.joined, nil
+		}
+		if err == nil && len(t.joined)+len(next) > MaxLine {
+			err = fmt.Errorf("row is longer than %d MiB", MaxLine>>20)
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.joined = append(append(t.joined, '\n'), bytes.TrimSuffix(next, []byte("\r"))...)
+		if bytes.Count(next, []byte{'"'})%2 == 1 {
+			return t.joined, nil
+		}
+	}
+}
+
+func (t *Table) split(line []byte) (err error) {
 	if bytes.IndexByte(line, '"') >= 0 {
+		if t.Multiline && bytes.Count(line, []byte{'"'})%2 == 1 {
+			if line, err = t.join(line); err != nil {
+				return err
+			}
+		}
 		return t.splitQuoted(line)
 	}
 	t.fields = t.fields[:0]

@@ -1,0 +1,318 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+)
+
+// arrowEncoder writes record batches of batchRows rows, uncompressed.
+type arrowEncoder struct {
+	w       *ipc.FileWriter
+	builder *array.RecordBuilder
+	add     []func() // appends the cell of each column
+	rows    int
+}
+
+func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arrowEncoder, error) {
+	var fields []arrow.Field
+	for i := range columns {
+		fields = append(fields, columns[i].arrowField())
+	}
+	var keys, values []string
+	for _, m := range meta {
+		keys, values = append(keys, m[0]), append(values, m[1])
+	}
+	md := arrow.NewMetadata(keys, values)
+	s := arrow.NewSchema(fields, &md)
+	w, err := ipc.NewFileWriter(f, ipc.WithSchema(s))
+	if err != nil {
+		return nil, err
+	}
+	e := &arrowEncoder{w: w, builder: array.NewRecordBuilder(memory.DefaultAllocator, s)}
+	for i := range columns {
+		e.add = append(e.add, columns[i].arrowAppender(e.builder.Field(i)))
+	}
+	return e, nil
+}
+
+func (c *Column) arrowField() arrow.Field {
+	f := arrow.Field{Name: c.Name}
+	switch c.Value.(type) {
+	case *int64:
+		f.Type = arrow.PrimitiveTypes.Int64
+	case *int32:
+		f.Type = arrow.PrimitiveTypes.Int32
+	case *float64:
+		f.Type, f.Nullable = arrow.PrimitiveTypes.Float64, c.Nullable
+	case *string:
+		f.Type = arrow.BinaryTypes.String
+	case *[]float64:
+		f.Type, f.Nullable = arrow.ListOfNonNullable(arrow.PrimitiveTypes.Float64), true
+	}
+	return f
+}
+
+func (c *Column) arrowAppender(b array.Builder) func() {
+	switch p := c.Value.(type) {
+	case *int64:
+		b := b.(*array.Int64Builder)
+		return func() { b.Append(*p) }
+	case *int32:
+		b := b.(*array.Int32Builder)
+		return func() { b.Append(*p) }
+	case *float64:
+		b := b.(*array.Float64Builder)
+		return func() {
+			if c.Nullable && math.IsNaN(*p) {
+				b.AppendNull()
+				return
+			}
+			b.Append(*p)
+		}
+	case *string:
+		b := b.(*array.StringBuilder)
+		return func() { b.Append(*p) }
+	}
+	p, lists := c.Value.(*[]float64), b.(*array.ListBuilder)
+	return func() {
+		if *p == nil {
+			lists.AppendNull()
+			return
+		}
+		lists.Append(true)
+		lists.ValueBuilder().(*array.Float64Builder).AppendValues(*p, nil)
+	}
+}
+
+func (e *arrowEncoder) write() error {
+	if e.rows == 0 {
+		e.builder.Reserve(batchRows)
+	}
+	for _, add := range e.add {
+		add()
+	}
+	if e.rows++; e.rows < batchRows {
+		return nil
+	}
+	return e.flush()
+}
+
+func (e *arrowEncoder) flush() error {
+	e.rows = 0
+	batch := e.builder.NewRecord()
+	defer batch.Release()
+	return e.w.Write(batch)
+}
+
+func (e *arrowEncoder) close() error {
+	if e.rows > 0 {
+		if err := e.flush(); err != nil {
+			return err
+		}
+	}
+	return e.w.Close()
+}
+
+// arrowDecoder reads one record batch at a time.
+type arrowDecoder struct {
+	place
+	r       *ipc.FileReader
+	mem     *budget
+	columns []Column
+	index   []int
+	texts   texts
+	batch   int // next one
+	at, end int // rows of the current one
+	set     []func(i int) error
+}
+
+func newArrowDecoder(src *source, path string, columns []Column, strict bool) (*arrowDecoder, error) {
+	if err := checkFooter(src, src.size); err != nil {
+		return nil, err
+	}
+	mem := newBudget(src.size)
+	r, err := ipc.NewFileReader(src, ipc.WithAllocator(mem))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range r.Schema().Fields() {
+		names = append(names, f.Name)
+	}
+	d := &arrowDecoder{place: place{path: path, row: -1}, r: r, mem: mem, columns: columns, texts: texts{}}
+	d.set = make([]func(int) error, len(columns))
+	d.index, err = bind(columns, names, strict)
+	return d, err
+}
+
+func (d *arrowDecoder) meta() (pairs [][2]string) {
+	md := d.r.Schema().Metadata()
+	for i, k := range md.Keys() {
+		pairs = append(pairs, [2]string{k, md.Values()[i]})
+	}
+	return pairs
+}
+
+// rows reads all batches, for the format keeps the number of rows in each alone.
+func (d *arrowDecoder) rows() (n int64, err error) {
+	for i := range d.r.NumRecords() {
+		d.mem.taken = 0
+		batch, err := d.r.Record(i)
+		if err != nil {
+			return 0, err
+		}
+		if n += batch.NumRows(); batch.NumRows() < 0 {
+			return 0, fmt.Errorf("record batch %d states %d rows", i+1, batch.NumRows())
+		}
+	}
+	return n, nil
+}
+
+func (d *arrowDecoder) read() error {
+	for d.at == d.end {
+		if d.batch == d.r.NumRecords() {
+			return io.EOF
+		}
+		if err := d.nextBatch(); err != nil {
+			return fmt.Errorf("%s: record batch %d: %w", d.path, d.batch, err)
+		}
+	}
+	d.row++
+	for i, set := range d.set {
+		if set == nil {
+			continue
+		}
+		if err := set(d.at); err != nil {
+			return d.bad(d.columns[i].Name, err)
+		}
+	}
+	d.at++
+	return nil
+}
+
+func (d *arrowDecoder) nextBatch() error {
+	d.mem.taken = 0
+	d.batch++
+	return guard(func() error {
+		batch, err := d.r.Record(d.batch - 1)
+		if err != nil {
+			return err
+		}
+		for i, at := range d.index {
+			if at < 0 {
+				continue
+			}
+			c, values := &d.columns[i], batch.Column(at)
+			if int64(values.Len()) != batch.NumRows() {
+				return fmt.Errorf("column %q: has %d values, expected %d", c.Name, values.Len(), batch.NumRows())
+			}
+			if d.set[i], err = c.arrowSetter(values, d.texts); err != nil {
+				return fmt.Errorf("column %q: %w", c.Name, err)
+			}
+		}
+		d.at, d.end = 0, int(batch.NumRows())
+		return nil
+	})
+}
+
+// arrowSetter returns what puts a value of an array into the cell.
+func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error, err error) {
+	switch p := c.Value.(type) {
+	case *int64, *int32:
+		switch v := values.(type) {
+		case *array.Int64:
+			set = func(i int) error { return c.setInt(v.Value(i)) }
+		case *array.Int32:
+			set = func(i int) error { return c.setInt(int64(v.Value(i))) }
+		}
+	case *float64:
+		if v, ok := values.(*array.Float64); ok {
+			set = func(i int) error { *p = v.Value(i); return nil }
+		}
+	case *string:
+		if v, ok := values.(*array.String); ok {
+			set = func(i int) error { // the batch's memory ends with it
+				s := v.Value(i)
+				if known, ok := t[s]; ok {
+					*p = known
+				} else {
+					*p = t.of([]byte(s))
+				}
+				return nil
+			}
+		}
+	case *[]float64:
+		if v, ok := values.(*array.List); ok {
+			if elements, ok := v.ListValues().(*array.Float64); ok {
+				set = func(i int) error { return setArrowList(p, v, elements, i) }
+			}
+		}
+	}
+	if set == nil {
+		return nil, fmt.Errorf("has type %s, expected %s", values.DataType(), c.wants())
+	}
+	if values.NullN() == 0 {
+		return set, nil
+	}
+	full := set
+	return func(i int) error {
+		if values.IsNull(i) {
+			return c.null()
+		}
+		return full(i)
+	}, nil
+}
+
+func setArrowList(p *[]float64, lists *array.List, elements *array.Float64, i int) error {
+	start, end := lists.ValueOffsets(i)
+	if start < 0 || start > end || end > int64(elements.Len()) {
+		return fmt.Errorf("list of elements %d to %d out of %d", start, end, elements.Len())
+	}
+	if elements.NullN() > 0 {
+		return errors.New("holds a null, expected numbers")
+	}
+	*p = append(make([]float64, 0, end-start), elements.Float64Values()[start:end]...)
+	return nil
+}
+
+// budget is an allocator that panics, for guard, rather than give out more
+// memory than an intact file could need at a time.
+type budget struct {
+	size, limit int64
+	taken       int64 // since the last batch began
+}
+
+// newBudget returns the budget of a file of the given size. Compression may make
+// a file smaller than what it holds, by a factor of a few hundred at most.
+func newBudget(size int64) *budget {
+	const floor, factor, most = 64 << 20, 256, 4 << 30
+	return &budget{size: size, limit: max(size, min(floor+factor*size, most))}
+}
+
+// Allocate implements memory.Allocator.
+func (b *budget) Allocate(n int) []byte {
+	if b.taken += int64(n); n < 0 || b.taken > b.limit {
+		panic(fmt.Sprintf("a batch takes more than %d bytes, too much for a file of %d", b.limit, b.size))
+	}
+	return make([]byte, n)
+}
+
+// Reallocate implements memory.Allocator.
+func (b *budget) Reallocate(n int, old []byte) []byte {
+	if n <= cap(old) {
+		return old[:n]
+	}
+	grown := b.Allocate(n)
+	copy(grown, old)
+	return grown
+}
+
+// Free implements memory.Allocator.
+func (b *budget) Free([]byte) {}

@@ -1,0 +1,306 @@
+package table
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
+)
+
+// The Parquet library trusts the counts in a file: a list of 2 billion row groups,
+// a run of as many equal numbers, each stated in a few bytes, would take all
+// memory. So each such count is held against what follows it before the library
+// sees it. The values themselves are left to the library.
+
+const (
+	maxPage   = 64 << 20 // bytes of a page, unpacked
+	maxValues = 16 << 20 // of a page
+	maxHeader = 64 << 10 // bytes of a page's header
+)
+
+var errDamaged = errors.New("damaged file: a length or count is not possible")
+
+// checkParquetFooter checks the description of a file at its end.
+func checkParquetFooter(src io.ReaderAt, size int64) error {
+	tail := make([]byte, 8) // the footer's length and the magic bytes
+	if size < 12 {
+		return errors.New("not a Parquet file: too short")
+	}
+	if _, err := src.ReadAt(tail, size-8); err != nil {
+		return err
+	}
+	if string(tail[4:]) != "PAR1" {
+		return errors.New("not a Parquet file, or cut short: it does not end in PAR1")
+	}
+	n := int64(binary.LittleEndian.Uint32(tail))
+	if n > size-12 {
+		return errDamaged
+	}
+	footer := make([]byte, n)
+	if _, err := src.ReadAt(footer, size-8-n); err != nil {
+		return err
+	}
+	_, err := skim(footer, thriftStruct, 0)
+	return err
+}
+
+// Types of Thrift's compact protocol.
+const (
+	thriftTrue, thriftFalse, thriftByte = 1, 2, 3
+	thriftInt16, thriftInt64            = 4, 6
+	thriftDouble, thriftBinary          = 7, 8
+	thriftList, thriftSet, thriftStruct = 9, 10, 12
+)
+
+// skim goes over a value of Thrift's compact protocol and returns what follows it.
+// A list must not have more items than bytes follow.
+func skim(b []byte, kind byte, depth int) ([]byte, error) {
+	const deepest = 32
+	if len(b) == 0 || depth > deepest {
+		return nil, errDamaged
+	}
+	skip := 0
+	switch kind {
+	case thriftByte:
+		skip = 1
+	case thriftDouble:
+		skip = 8
+	case thriftBinary:
+		n, used := binary.Uvarint(b)
+		if used <= 0 || n > uint64(len(b)-used) {
+			return nil, errDamaged
+		}
+		skip = used + int(n)
+	case thriftList, thriftSet:
+		return skimList(b, depth)
+	case thriftStruct:
+		return skimStruct(b, depth)
+	default:
+		if kind < thriftInt16 || kind > thriftInt64 {
+			return nil, errDamaged // also maps, which Parquet does not use
+		}
+		if _, skip = binary.Uvarint(b); skip <= 0 {
+			return nil, errDamaged
+		}
+	}
+	if skip > len(b) {
+		return nil, errDamaged
+	}
+	return b[skip:], nil
+}
+
+func skimList(b []byte, depth int) (_ []byte, err error) {
+	kind, n, used := b[0]&15, uint64(b[0]>>4), 1
+	if n == 15 {
+		n, used = binary.Uvarint(b[1:])
+		used++
+	}
+	if used <= 0 || n > uint64(len(b)-used) {
+		return nil, errDamaged
+	}
+	if kind == thriftTrue || kind == thriftFalse {
+		kind = thriftByte
+	}
+	for b = b[used:]; n > 0 && err == nil; n-- {
+		b, err = skim(b, kind, depth+1)
+	}
+	return b, err
+}
+
+func skimStruct(b []byte, depth int) (_ []byte, err error) {
+	for len(b) > 0 && err == nil {
+		head := b[0]
+		if b = b[1:]; head == 0 {
+			return b, nil
+		}
+		if head>>4 == 0 { // the number of the field stands by itself
+			if b, err = skim(b, thriftInt16, depth); err != nil {
+				return nil, err
+			}
+		}
+		if kind := head & 15; kind != thriftTrue && kind != thriftFalse {
+			b, err = skim(b, kind, depth+1)
+		}
+	}
+	return nil, errDamaged
+}
+
+// checkPages goes over the pages of a column chunk.
+func checkPages(src io.ReaderAt, size int64, m *format.ColumnMetaData, leaf parquet.LeafColumn) error {
+	at, n := m.DataPageOffset, m.TotalCompressedSize
+	if m.DictionaryPageOffset != 0 {
+		at = m.DictionaryPageOffset
+	}
+	if at < 0 || n < 0 || at > size || n > size-at {
+		return fmt.Errorf("%d bytes lie at byte %d of a file of %d", n, at, size)
+	}
+	head := make([]byte, min(maxHeader, n))
+	var page []byte
+	for end := at + n; at < end; {
+		head = head[:min(int64(len(head)), end-at)]
+		if _, err := src.ReadAt(head, at); err != nil {
+			return err
+		}
+		rest, err := skim(head, thriftStruct, 0)
+		if err != nil {
+			return err
+		}
+		used := len(head) - len(rest)
+		var h format.PageHeader
+		if err := thrift.Unmarshal(&thrift.CompactProtocol{}, head[:used], &h); err != nil {
+			return err
+		}
+		at += int64(used)
+		length := int64(h.CompressedPageSize)
+		if length < 0 || length > end-at || h.UncompressedPageSize < 0 || h.UncompressedPageSize > maxPage {
+			return errDamaged
+		}
+		if int64(cap(page)) < length {
+			page = make([]byte, length)
+		}
+		if _, err := src.ReadAt(page[:length], at); err != nil && length > 0 {
+			return err
+		}
+		if err := checkPage(&h, m.Codec, page[:length], leaf); err != nil {
+			return err
+		}
+		at += length
+	}
+	return nil
+}
+
+// checkPage checks a page: the levels and indices in it are stored in runs.
+func checkPage(h *format.PageHeader, codec format.CompressionCodec, data []byte, leaf parquet.LeafColumn) (err error) {
+	most := int64(h.UncompressedPageSize)
+	repWidth, defWidth := bits.Len(uint(leaf.MaxRepetitionLevel)), bits.Len(uint(leaf.MaxDefinitionLevel))
+	switch h.Type {
+	case format.DictionaryPage:
+		data, err = unpack(codec, data, most)
+		if err == nil && int64(h.DictionaryPageHeader.V.NumValues) > int64(len(data)) { // a value takes 4 bytes or more
+			err = errDamaged
+		}
+		return err
+	case format.DataPage:
+		p := &h.DataPageHeader.V
+		if data, err = unpack(codec, data, most); err != nil {
+			return err
+		}
+		for _, width := range []int{repWidth, defWidth} {
+			if width == 0 {
+				continue
+			}
+			if len(data) < 4 || uint64(binary.LittleEndian.Uint32(data)) > uint64(len(data)-4) {
+				return errDamaged
+			}
+			n := 4 + int(binary.LittleEndian.Uint32(data))
+			if err := checkRuns(data[4:n], width, p.NumValues); err != nil {
+				return err
+			}
+			data = data[n:]
+		}
+		return checkValues(p.Encoding, data, p.NumValues)
+	case format.DataPageV2:
+		p := &h.DataPageHeaderV2.V
+		rep, def := int64(p.RepetitionLevelsByteLength), int64(p.DefinitionLevelsByteLength)
+		if rep < 0 || def < 0 || rep+def > int64(len(data)) {
+			return errDamaged
+		}
+		if err := errors.Join(checkRuns(data[:rep], repWidth, p.NumValues), checkRuns(data[rep:rep+def], defWidth, p.NumValues)); err != nil {
+			return err
+		}
+		if data = data[rep+def:]; !p.IsCompressed.Valid || p.IsCompressed.V {
+			if data, err = unpack(codec, data, most); err != nil {
+				return err
+			}
+		}
+		return checkValues(p.Encoding, data, p.NumValues)
+	}
+	return nil // the library passes over an index page
+}
+
+// checkValues checks the values of a page. Their encodings are PLAIN and the
+// dictionary ones, the defaults of Parquet writers.
+func checkValues(e format.Encoding, data []byte, n int32) error {
+	switch {
+	case n < 0 || n > maxValues:
+		return fmt.Errorf("page states %d values, expected at most %d", n, maxValues)
+	case e == format.RLEDictionary || e == format.PlainDictionary:
+		if len(data) == 0 {
+			return nil
+		}
+		return checkRuns(data[1:], int(data[0]), n)
+	case e != format.Plain:
+		return fmt.Errorf("encoding %v is not supported, expected PLAIN or a dictionary", e)
+	}
+	return nil
+}
+
+// checkRuns checks numbers of the given width in bits in Parquet's hybrid of
+// run-length encoding and bit packing (Parquet format, "Encodings"): a varint
+// header whose lowest bit tells header>>1 groups of 8 packed numbers from a run of
+// header>>1 equal ones. There may be some more than n, to fill up the last group.
+func checkRuns(data []byte, width int, n int32) error {
+	const spare = 1 << 10
+	left := int64(n) + spare
+	for len(data) > 0 {
+		header, used := binary.Uvarint(data)
+		count, size := int64(header>>1), int64(width+7)/8
+		if used <= 0 || used > binary.MaxVarintLen32 || width > 32 {
+			return errDamaged
+		}
+		if header&1 == 1 {
+			count, size = 8*count, count*int64(width)
+		}
+		if left -= count; left < 0 {
+			return errDamaged
+		}
+		data = data[min(int64(used)+size, int64(len(data))):]
+	}
+	return nil
+}
+
+// unpack returns the contents of a page, which must not be longer than stated.
+func unpack(codec format.CompressionCodec, data []byte, most int64) ([]byte, error) {
+	var r io.Reader
+	var err error
+	switch codec {
+	case format.Uncompressed:
+		return data, nil
+	case format.Snappy:
+		if n, err := snappy.DecodedLen(data); err != nil || int64(n) > most {
+			return nil, errDamaged
+		}
+		return snappy.Decode(nil, data)
+	case format.Gzip:
+		r, err = gzip.NewReader(bytes.NewReader(data))
+	case format.Brotli:
+		r = brotli.NewReader(bytes.NewReader(data))
+	case format.Zstd:
+		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPage))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	default:
+		return nil, fmt.Errorf("compression %v is not supported, expected SNAPPY, GZIP, BROTLI, ZSTD or none", codec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err = io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = errDamaged
+	}
+	return data, err
+}

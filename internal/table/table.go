@@ -1,0 +1,427 @@
+// Package table writes and reads files of rows with typed columns, in the format
+// that a file's extension names: .csv, .jsonl (one JSON object per line),
+// .parquet or .arrow (Arrow IPC file); text to read may be packed by gzip
+// (.csv.gz, .jsonl.gz). A caller states its columns, each with a pointer to the
+// cell of the row at hand:
+//
+//	var row struct {
+//		id   int64
+//		time float64
+//	}
+//	columns := []table.Column{{Name: "id", Value: &row.id}, {Name: "time_s", Value: &row.time}}
+//
+//	w, err := table.Create("t.parquet", columns, table.Options{})
+//	defer w.Abort() // leaves nothing behind unless Close succeeded
+//	row.id, row.time = 1, 0.5
+//	err = w.Write()
+//	err = w.Close()
+//
+//	r, err := table.Open("t.parquet", columns, table.Options{})
+//	defer r.Close()
+//	for err = r.Read(); err == nil; err = r.Read() { ... } // io.EOF at the end
+//
+// The same rows give the same bytes. Both directions stream. Files may be damaged
+// or made by anybody: a length, a count or a place that a file states is checked
+// before it decides over memory or time. Errors name the file, the line (in
+// Parquet and Arrow files the row, from 1), the column and what was expected.
+package table
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/suggest"
+)
+
+// Column is one column of a file.
+type Column struct {
+	Name string
+	// Value points to the cell of the row at hand, which gives the column its
+	// type: an *int64, *int32, *float64, *string or *[]float64 (nil: absent; not
+	// in CSV), or a *Raw to read text.
+	Value    any
+	Nullable bool // numbers of a *float64 may be absent, which is NaN
+	Optional bool // a file may lack the column, a CSV field be empty: the cell stays as it is
+	Decimal  bool // in text, numbers of usual size have no exponent
+}
+
+// Raw is a field of a text file as it stands there, valid until the next row: that
+// of a CSV file without quotes, the value of a JSON member with them.
+type Raw []byte
+
+// Options of Create and Open.
+type Options struct {
+	// Meta is what a Parquet or Arrow file to write says of itself: pairs of key
+	// and value. The keys must be different.
+	Meta [][2]string
+	// Strict refuses files with other columns than those asked for.
+	Strict bool
+	// Progress is told the bytes read so far; its error ends the reading.
+	Progress func(bytesRead int64) error
+}
+
+// batchRows is the number of rows of an Arrow record batch or a Parquet row group
+// that is written.
+const batchRows = 1 << 16
+
+// Extensions lists the formats.
+func Extensions() []string { return []string{".csv", ".jsonl", ".parquet", ".arrow"} }
+
+func unknownFormat(path string) error {
+	ext := filepath.Ext(path)
+	if ext == "" {
+		return fmt.Errorf("%s: no extension to tell the format, expected .csv, .jsonl, .parquet or .arrow", path)
+	}
+	return fmt.Errorf("%s: %w", path, suggest.Unknown("file format", ext, Extensions()))
+}
+
+func formatOf(path string) string { return strings.ToLower(filepath.Ext(path)) }
+
+// encoder writes rows in one format.
+type encoder interface {
+	write() error // the row that the columns point to
+	close() error // what is held back, and the end of the file
+}
+
+// newEncoder begins a file in the format of path. Arrow files are written to f
+// itself, others through out.
+func newEncoder(path string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (encoder, error) {
+	switch ext := formatOf(path); ext {
+	case ".csv", ".jsonl":
+		return newTextEncoder(out, ext == ".jsonl", columns)
+	case ".parquet":
+		return newParquetEncoder(out, columns, o.Meta)
+	case ".arrow":
+		return newArrowEncoder(f, columns, o.Meta)
+	}
+	return nil, unknownFormat(path)
+}
+
+// Writer writes a file. It is not safe for concurrent use.
+type Writer struct {
+	path string
+	file *atomicfile.File
+	out  *bufio.Writer
+	enc  encoder
+	done bool
+}
+
+// Create begins a file. It appears under its name only when Close succeeds.
+func Create(path string, columns []Column, o Options) (*Writer, error) {
+	if !slices.Contains(Extensions(), formatOf(path)) {
+		return nil, unknownFormat(path)
+	}
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{path: path, file: f, out: bufio.NewWriterSize(f, 1<<18)}
+	if w.enc, err = newEncoder(path, f, w.out, columns, o); err != nil {
+		w.Abort()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return w, nil
+}
+
+// Write adds the row that the columns point to.
+func (w *Writer) Write() error {
+	if w.done {
+		return fs.ErrClosed
+	}
+	if err := w.enc.write(); err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
+	}
+	return nil
+}
+
+// Close completes the file and gives it its name. After an error nothing is left
+// behind.
+func (w *Writer) Close() error {
+	if w.done {
+		return fs.ErrClosed
+	}
+	defer w.Abort()
+	err := w.enc.close()
+	if err == nil {
+		err = w.out.Flush()
+	}
+	if err == nil {
+		err = w.file.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
+	}
+	return nil
+}
+
+// Abort drops an unfinished file; after Close it does nothing.
+func (w *Writer) Abort() {
+	w.done = true
+	w.file.Abort()
+}
+
+// decoder reads rows in one format. Its methods may panic where a file is damaged.
+type decoder interface {
+	read() error          // fills the cells; io.EOF after the last row
+	rows() (int64, error) // of the whole file; -1: not known
+	meta() [][2]string
+	bad(column string, err error) error // names the place of the row at hand
+}
+
+// Reader reads a file. It is not safe for concurrent use.
+type Reader struct {
+	dec     decoder
+	text    *textDecoder // dec, if it is one
+	file    io.Closer
+	columns []Column
+}
+
+// Open begins to read a file. Without columns it takes all that a Parquet file
+// has, with cells of its own; see [Reader.Columns].
+func Open(path string, columns []Column, o Options) (*Reader, error) {
+	switch ext := formatOf(strings.TrimSuffix(path, ".gz")); ext {
+	case ".csv", ".jsonl":
+		return openText(path, ext == ".jsonl", columns, o)
+	}
+	if !slices.Contains(Extensions(), formatOf(path)) {
+		return nil, unknownFormat(path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
+	var r *Reader
+	if err == nil {
+		r, err = openBinary(&source{File: f, size: info.Size(), progress: o.Progress}, path, columns, o)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// openBinary opens a Parquet or Arrow file.
+func openBinary(src *source, path string, columns []Column, o Options) (*Reader, error) {
+	r := &Reader{file: src, columns: columns}
+	err := guard(func() (err error) {
+		if formatOf(path) == ".arrow" {
+			r.dec, err = newArrowDecoder(src, path, columns, o.Strict)
+			return err
+		}
+		p, err := newParquetDecoder(src, path, columns, o.Strict)
+		if err == nil {
+			r.dec, r.columns = p, p.columns
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	src.read = 0 // opening reads the end of the file first
+	return r, nil
+}
+
+// Columns returns the columns with the cells that Read fills.
+func (r *Reader) Columns() []Column { return r.columns }
+
+// Meta returns what the file says of itself, by key; nothing in text.
+func (r *Reader) Meta() [][2]string { return r.dec.meta() }
+
+// Rows returns the number of rows that the file states, -1 in text. It may be a
+// lie, but not one that the size of the file rules out.
+func (r *Reader) Rows() (int64, error) {
+	var n int64
+	err := guard(func() (err error) { n, err = r.dec.rows(); return err })
+	if src, ok := r.file.(*source); ok {
+		src.read = 0
+		if err == nil && (n < 0 || n > src.size*1024) {
+			err = fmt.Errorf("states %d rows, which its %d bytes cannot hold", n, src.size)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", src.Name(), err)
+		}
+	}
+	return n, err
+}
+
+// Read fills the cells with the next row, or returns io.EOF after the last one.
+func (r *Reader) Read() (err error) {
+	if r.text != nil { // what follows would take a tenth of the time
+		return r.text.read()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = r.dec.bad("", damaged(p))
+		}
+	}()
+	return r.dec.read()
+}
+
+// Bad returns the error of a fault in the row last read; column may be empty.
+func (r *Reader) Bad(column string, err error) error { return r.dec.bad(column, err) }
+
+// Close ends the reading.
+func (r *Reader) Close() error { return r.file.Close() }
+
+// guard calls f and returns its error. A panic, by which libraries answer a
+// damaged file, becomes one.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = damaged(p)
+		}
+	}()
+	return f()
+}
+
+func damaged(p any) error { return fmt.Errorf("damaged file: %v", p) }
+
+// place is what Parquet and Arrow decoders share: the place of the row at hand.
+type place struct {
+	path string
+	row  int64 // rows read before the one at hand
+}
+
+func (b *place) bad(column string, err error) error {
+	if column != "" {
+		err = fmt.Errorf("column %q: %w", column, err)
+	}
+	return fmt.Errorf("%s: row %d: %w", b.path, b.row+1, err)
+}
+
+// source is a file that tells how much of it was read.
+type source struct {
+	*os.File
+	size, read int64
+	progress   func(int64) error
+}
+
+func (s *source) ReadAt(p []byte, at int64) (int, error) {
+	n, err := s.File.ReadAt(p, at)
+	if s.progress != nil {
+		s.read += int64(n)
+		if stop := s.progress(s.read); stop != nil {
+			return 0, stop
+		}
+	}
+	return n, err
+}
+
+// bind finds the columns by the names that a file has: the index of each, or -1.
+func bind(columns []Column, names []string, strict bool) ([]int, error) {
+	var missing []string
+	index := make([]int, len(columns))
+	for i, c := range columns {
+		at := slices.Index(names, c.Name)
+		if index[i] = at; at < 0 && !c.Optional {
+			missing = append(missing, strconv.Quote(c.Name))
+		}
+		if at >= 0 && slices.Contains(names[at+1:], c.Name) {
+			return nil, fmt.Errorf("column %q appears twice", c.Name)
+		}
+	}
+	for _, n := range names {
+		if strict && !slices.ContainsFunc(columns, func(c Column) bool { return c.Name == n }) {
+			return nil, unknown("column", n, columns)
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "), clip(strings.Join(names, ",")))
+	}
+	return index, nil
+}
+
+func unknown(what, name string, columns []Column) error {
+	var known []string
+	for _, c := range columns {
+		known = append(known, c.Name)
+	}
+	return suggest.Unknown(what, clip(name), known)
+}
+
+// clip shortens a text of a file for an error message.
+func clip(s string) string {
+	const most = 120
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
+var (
+	errNull  = errors.New("is null, expected a value")
+	errShort = errors.New("ends before the row group does")
+)
+
+// null empties the cell.
+func (c *Column) null() error {
+	switch p := c.Value.(type) {
+	case *[]float64:
+		*p = nil
+		return nil
+	case *float64:
+		if c.Nullable {
+			*p = math.NaN()
+			return nil
+		}
+	}
+	return errNull
+}
+
+// setInt puts a whole number into the cell.
+func (c *Column) setInt(x int64) error {
+	switch p := c.Value.(type) {
+	case *int64:
+		*p = x
+	case *int32:
+		if *p = int32(x); int64(*p) != x {
+			return outOfRange(x)
+		}
+	}
+	return nil
+}
+
+func outOfRange(x int64) error { return fmt.Errorf("%d is out of range, expected a 32-bit number", x) }
+
+// wants says what a file's column should hold, for messages.
+func (c *Column) wants() string {
+	switch c.Value.(type) {
+	case *int64, *int32:
+		return "int32 or int64"
+	case *float64:
+		return "float64"
+	case *string:
+		return "text"
+	}
+	return "lists of float64"
+}
+
+// texts keeps the short texts that come again and again, so that reading them
+// takes no memory.
+type texts map[string]string
+
+func (t texts) of(b []byte) string {
+	if s, ok := t[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(t) < 1<<12 && len(s) < 1<<8 {
+		t[s] = s
+	}
+	return s
+}
