@@ -119,6 +119,13 @@ func (f *Fleet) load(w int, a int32, c *call) {
 		}
 	}
 	f.end(w, a, c, err)
+	if n := f.view.Workers[w].HostSlots; err == nil && n > 0 && len(f.workers[w].held) > n {
+		f.background.Go(func() { // sglang has dropped another: which one?
+			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
+			defer cancel()
+			f.relist(ctx, w)
+		})
+	}
 }
 
 // end finishes a load or unload; called with mu held.

@@ -248,6 +248,30 @@ func TestFixedAdapters(t *testing.T) {
 	})
 }
 
+// A worker that drops an adapter by itself to take another is asked at once what
+// it holds.
+func TestReadBackWhenFull(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		k := newFakeWorker(t, "lora0")
+		f, _, _ := startFleet(t, 2, func(c *Config) { c.Stated.MaxLoaded = 1 }, k)
+		plain := k.handler
+		k.handler = func(rw http.ResponseWriter, r *http.Request) {
+			if plain(rw, r); r.URL.Path == "/load_lora_adapter" {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				k.held = k.held[1:]
+			}
+		}
+		if err := f.Ensure(context.Background(), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		f.background.Wait()
+		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora1"}) {
+			t.Errorf("%+v", ws)
+		}
+	})
+}
+
 // What workers tell of their limits counts, unless others are stated; that they
 // differ is said once.
 func TestStatedLimits(t *testing.T) {

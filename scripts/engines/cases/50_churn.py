@@ -61,7 +61,7 @@ def run(t):
         except Exception as e:
             problems.append(repr(e))
 
-    sent, rate, few = 100, "inf", ["--max-concurrency", "3"]  # most adapters are idle at any time
+    sent, rate, few = 100, 1000, ["--max-concurrency", "3"]  # most adapters are idle at any time
     want = t.bench("static", urls=t.workers[1].url, requests=sent, rate=rate, flags=few)["replies"]
     with gateway(t, worker, t.setup.port + 50) as url:
         threads = [threading.Thread(target=churner, args=(i,)) for i in range(ADAPTERS)]
