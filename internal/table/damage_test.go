@@ -97,7 +97,7 @@ func loadBytes(tb testing.TB, path string, content []byte) ([]cells, error) {
 		tb.Fatal(err)
 	}
 	rows, err := load(path, Options{})
-	if err != nil && !strings.HasPrefix(err.Error(), path+": ") {
+	if err != nil && !strings.HasPrefix(err.Error(), path+":") {
 		tb.Errorf("the error does not name the file: %v", err)
 	}
 	return rows, err
@@ -222,6 +222,8 @@ func TestHostilePages(t *testing.T) {
 		Type: format.DictionaryPage, UncompressedPageSize: 8,
 		DictionaryPageHeader: thrift.New(format.DictionaryPageHeader{NumValues: math.MaxInt32}),
 	}
+	coded := dictionary
+	coded.DictionaryPageHeader.V = format.DictionaryPageHeader{NumValues: 1, Encoding: format.RLEDictionary}
 	huge := dataPage(1, format.Plain)
 	huge.UncompressedPageSize = math.MaxInt32
 	v2 := format.PageHeader{Type: format.DataPageV2, UncompressedPageSize: 8, DataPageHeaderV2: thrift.New(format.DataPageHeaderV2{
@@ -244,6 +246,7 @@ func TestHostilePages(t *testing.T) {
 		"values":              {page: page(t, dataPage(math.MaxInt32, format.Plain), nil)},
 		"negative values":     {page: page(t, dataPage(-1, format.Plain), nil)},
 		"a dictionary":        {page: page(t, dictionary, make([]byte, 8))},
+		"a coded dictionary":  {page: page(t, coded, append([]byte{0}, endless...))},
 		"unpacked bytes":      {page: page(t, huge, nil)},
 		"a snappy block":      {page: page(t, dataPage(1, format.Plain), bomb), codec: format.Snappy},
 		"wide indices":        {page: page(t, dataPage(1, format.RLEDictionary), []byte{33, 2, 0})},

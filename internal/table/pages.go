@@ -185,8 +185,12 @@ func checkPage(h *format.PageHeader, codec format.CompressionCodec, data []byte,
 	repWidth, defWidth := bits.Len(uint(leaf.MaxRepetitionLevel)), bits.Len(uint(leaf.MaxDefinitionLevel))
 	switch h.Type {
 	case format.DictionaryPage:
+		p := &h.DictionaryPageHeader.V
+		if p.Encoding != format.Plain && p.Encoding != format.PlainDictionary { // in runs it could be endless
+			return fmt.Errorf("dictionary in encoding %v, expected PLAIN", p.Encoding)
+		}
 		data, err = unpack(codec, data, most)
-		if err == nil && int64(h.DictionaryPageHeader.V.NumValues) > int64(len(data)) { // a value takes 4 bytes or more
+		if err == nil && int64(p.NumValues) > int64(len(data)) { // a value takes 4 bytes or more
 			err = errDamaged
 		}
 		return err
