@@ -305,6 +305,10 @@ func TestOtherEndpoints(t *testing.T) {
 				t.Errorf("%s %s: %d %s", c.path, c.body, s, text)
 			}
 		}
+		// what none of the workers has is 404, which tells a client what they are
+		if status, text := get(t, srv.URL+"/server_info"); status != http.StatusNotFound {
+			t.Errorf("/server_info: %d %s", status, text)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if want := []string{`/tokenize {"prompt":"x"}`, `/v1/embeddings {"model":"a","input":"x"}`, "/v1/rerank"}; !slices.Equal(got, want) {

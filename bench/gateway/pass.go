@@ -133,7 +133,7 @@ func (f *flight) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, &refusal{http.StatusServiceUnavailable, last}
 		}
 		f.line.worker, f.line.tries = w, try+1
-		resp, reason := f.offer(r, w, try >= f.g.cfg.Retries)
+		resp, reason := f.offer(r, w, try >= f.g.cfg.Retries || !f.booked && f.next(w) == router.None)
 		if resp != nil {
 			return resp, nil
 		}
@@ -161,8 +161,13 @@ func (f *flight) pick() int {
 	if w := f.g.cfg.Fleet.First(f.want.adapter); !slices.Contains(f.tried, w) {
 		return w
 	}
+	return f.next(router.None)
+}
+
+// next is the first worker beside one that has not been asked.
+func (f *flight) next(beside int) int {
 	for w, s := range f.g.cfg.Fleet.Workers() {
-		if s.Up && !s.Draining && !slices.Contains(f.tried, w) {
+		if w != beside && s.Up && !s.Draining && !slices.Contains(f.tried, w) {
 			return w
 		}
 	}
