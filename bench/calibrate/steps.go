@@ -41,7 +41,7 @@ type token struct {
 const heldUp = 0.001
 
 // seesTokens says whether the times of a request's tokens are recorded.
-func seesTokens(r *record.Request) bool { return len(r.Gaps) == int(r.Output)-1 }
+func seesTokens(r *record.Request) bool { return len(r.Gaps) > 0 || r.Output == 1 || !streamed(r) }
 
 // stepsOf finds the steps of a run until the time at which its request n was
 // sent.
@@ -58,9 +58,13 @@ func stepsOf(run *replay, n int, p *profile.Profile) []step {
 		sent[w] = append(sent[w], r.Sent)
 		at := r.FirstToken
 		tokens[w] = append(tokens[w], token{at, r, 0})
+		with := max(int(r.Output)-1-len(r.Gaps), 0) // tokens that came with the first one and leave no gap
+		for k := range with {
+			tokens[w] = append(tokens[w], token{at, r, k + 1})
+		}
 		for k, gap := range r.Gaps {
 			at += gap
-			tokens[w] = append(tokens[w], token{at, r, k + 1})
+			tokens[w] = append(tokens[w], token{at, r, with + k + 1})
 		}
 	}
 	var out []step
