@@ -186,6 +186,7 @@ func checkPage(h *format.PageHeader, codec format.CompressionCodec, data []byte,
 	switch h.Type {
 	case format.DictionaryPage:
 		p := &h.DictionaryPageHeader.V
+		//lint:ignore SA1019 older files have it
 		if p.Encoding != format.Plain && p.Encoding != format.PlainDictionary { // in runs it could be endless
 			return fmt.Errorf("dictionary in encoding %v, expected PLAIN", p.Encoding)
 		}
@@ -238,6 +239,7 @@ func checkValues(e format.Encoding, data []byte, n int32) error {
 	switch {
 	case n < 0 || n > maxValues:
 		return fmt.Errorf("page states %d values, expected at most %d", n, maxValues)
+	//lint:ignore SA1019 older files have it
 	case e == format.RLEDictionary || e == format.PlainDictionary:
 		if len(data) == 0 {
 			return nil

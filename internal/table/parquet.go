@@ -48,6 +48,7 @@ func (c *Column) parquetNode() parquet.Node {
 
 // parquetEncoder writes row groups of batchRows rows.
 type parquetEncoder struct {
+	//lint:ignore SA1019 the generic writer wants a Go type; columns are known at run time
 	w       *parquet.Writer
 	columns []Column
 	values  [][]parquet.Value // by column; held back
