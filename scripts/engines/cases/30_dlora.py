@@ -4,6 +4,6 @@ ENGINES = ("vllm", "sglang")
 
 
 def run(t):
-    t.judge(t.bench("dlora_period_mig:interval=2,threshold=4"))
+    t.judge(t.bench("dlora_period_mig:interval=1,threshold=1"))
     for name in ("moved", "loads", "unloads"):
         t.expect(f"some {name}", t.facts[name] > 0)
