@@ -89,7 +89,10 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]P
 			jobs = append(jobs, &job{run: i, seed: seed})
 		}
 	}
-	do(ctx, jobs, func(j *job) { j.values, j.err = plans[j.run].simulate(ctx, j.seed) }, o.Progress)
+	Parallel(ctx, len(jobs), func(k int) {
+		j := jobs[k]
+		j.values, j.err = plans[j.run].simulate(ctx, j.seed)
+	}, o.Progress)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -104,32 +107,30 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]P
 	return ps, nil
 }
 
-// do runs jobs on all processors.
-func do(ctx context.Context, jobs []*job, f func(*job), progress func(done, total int64)) {
+// Parallel calls f for 0 to n-1 on all processors, until ctx ends; progress, where
+// not nil, is told how many are done, by one goroutine at a time.
+func Parallel(ctx context.Context, n int, f func(int), progress func(done, total int64)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	next, done := 0, int64(0)
-	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
 			for {
 				mu.Lock()
 				k := next
 				next++
 				mu.Unlock()
-				if k >= len(jobs) || ctx.Err() != nil {
+				if k >= n || ctx.Err() != nil {
 					return
 				}
-				f(jobs[k])
+				f(k)
 				mu.Lock()
-				done++
-				if progress != nil {
-					progress(done, int64(len(jobs)))
+				if done++; progress != nil {
+					progress(done, int64(n))
 				}
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -133,7 +133,7 @@ func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmrun
 		bar := newProgress(cmd.ErrOrStderr())
 		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
 			Profiles: map[string]*profile.Profile{model: p},
-			Progress: func(done, total int) { bar.set("simulating", int64(done), int64(total), model) },
+			Progress: func(done, total int64) { bar.set("simulating", done, total, model) },
 		})
 		bar.done()
 		if err != nil {

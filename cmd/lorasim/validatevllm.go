@@ -46,8 +46,8 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	defer bar.done()
 	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
 		Profiles: profiles,
-		Progress: func(done, total int) {
-			bar.set("simulating", int64(done), int64(total), fmt.Sprintf("%d of %d runs", done, total))
+		Progress: func(done, total int64) {
+			bar.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
 		},
 	})
 	if err != nil {

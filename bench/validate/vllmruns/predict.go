@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
-	"sync"
 
+	"lorasim/bench/validate"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -23,7 +22,7 @@ type Options struct {
 	// Profiles by the name of the model; one that is missing is the embedded one.
 	Profiles map[string]*profile.Profile
 	// Progress, where set, is told how many runs of all are done.
-	Progress func(done, total int)
+	Progress func(done, total int64)
 }
 
 // models are the models that have an embedded profile, with the law of the
@@ -101,7 +100,7 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 	}
 	rows, errs := make([]Row, len(runs)), make([]error, len(runs))
 	each := func(i int) { rows[i], errs[i] = simulate(ctx, &runs[i], byName[runs[i].Model], t) }
-	parallel(ctx, len(runs), each, o.Progress)
+	validate.Parallel(ctx, len(runs), each, o.Progress)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -111,35 +110,6 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 		}
 	}
 	return rows, nil
-}
-
-// parallel calls f for 0 to n-1 on all processors.
-func parallel(ctx context.Context, n int, f func(int), progress func(done, total int)) {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	next, done := 0, 0
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= n || ctx.Err() != nil {
-					return
-				}
-				f(i)
-				mu.Lock()
-				if done++; progress != nil {
-					progress(done, n)
-				}
-				mu.Unlock()
-			}
-		}()
-	}
-	wg.Wait()
 }
 
 // simulate predicts one run.
