@@ -4,7 +4,7 @@ import (
 	"io"
 	"strings"
 
-	"lorasim/bench/validate/scatter"
+	"lorasim/internal/figure"
 )
 
 // Plot draws predicted against measured as an SVG: a panel for each of the
@@ -15,15 +15,15 @@ func (r *Report) Plot(w io.Writer) error {
 	if r.blocks() {
 		metrics = []Metric{MeanE2E, MeanTTFT, MeanITL}
 	}
-	var panels []scatter.Panel
+	var panels []figure.Panel
 	for _, m := range metrics {
 		panels = append(panels, r.panel(m))
 	}
-	return scatter.SVG(w, panels)
+	return figure.WritePanels(w, panels)
 }
 
-func (r *Report) panel(m Metric) scatter.Panel {
-	p := scatter.Panel{Title: string(m), Unit: "ms"}
+func (r *Report) panel(m Metric) figure.Panel {
+	p := figure.Panel{Title: string(m), Unit: "ms"}
 	if m == Duration {
 		p.Unit = "s"
 	}
@@ -37,7 +37,7 @@ func (r *Report) panel(m Metric) scatter.Panel {
 		if r.blocks() {
 			name = row.ID
 		}
-		p.Points = append(p.Points, scatter.Point{Group: name, Measured: row.Measured[m], Predicted: row.Predicted[m]})
+		p.Points = append(p.Points, figure.Point{Group: name, Measured: row.Measured[m], Predicted: row.Predicted[m]})
 	}
 	return p
 }

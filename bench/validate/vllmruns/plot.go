@@ -4,18 +4,18 @@ import (
 	"io"
 	"strings"
 
-	"lorasim/bench/validate/scatter"
+	"lorasim/internal/figure"
 )
 
 // Plot draws predicted against measured as an SVG: throughput, time per output
 // token and mean TTFT, coloured by model and by whether the run was starved.
 func (r *Report) Plot(w io.Writer) error {
-	var panels []scatter.Panel
+	var panels []figure.Panel
 	for _, m := range []struct {
 		metric Metric
 		unit   string
 	}{{Throughput, "tokens/s"}, {TPOT, "ms"}, {TTFTMean, "ms"}} {
-		p := scatter.Panel{Title: string(m.metric), Unit: m.unit}
+		p := figure.Panel{Title: string(m.metric), Unit: m.unit}
 		for i := range r.Runs {
 			row := &r.Runs[i]
 			if _, ok := row.Error[m.metric]; !ok || row.Predicted[m.metric] <= 0 {
@@ -25,9 +25,9 @@ func (r *Report) Plot(w io.Writer) error {
 			if row.StarvedMeasured {
 				model += ", starved"
 			}
-			p.Points = append(p.Points, scatter.Point{Group: model, Measured: row.Measured[m.metric], Predicted: row.Predicted[m.metric]})
+			p.Points = append(p.Points, figure.Point{Group: model, Measured: row.Measured[m.metric], Predicted: row.Predicted[m.metric]})
 		}
 		panels = append(panels, p)
 	}
-	return scatter.SVG(w, panels)
+	return figure.WritePanels(w, panels)
 }

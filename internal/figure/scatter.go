@@ -1,5 +1,4 @@
-// Package scatter draws predicted against measured figures.
-package scatter
+package figure
 
 import (
 	"fmt"
@@ -14,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Panel is one figure of merit of several runs.
+// Panel shows a figure of merit of several runs, predicted against measured.
 type Panel struct {
 	Title, Unit string
 	Points      []Point
@@ -26,9 +25,9 @@ type Point struct {
 	Measured, Predicted float64 // > 0
 }
 
-// SVG draws panels side by side, on logarithmic axes with the diagonal and
-// lines 10 % beside it.
-func SVG(w io.Writer, panels []Panel) error {
+// WritePanels draws panels side by side as an SVG, on logarithmic axes with the
+// diagonal and lines 10 % beside it.
+func WritePanels(w io.Writer, panels []Panel) error {
 	const width, height = 9 * vg.Centimeter, 9 * vg.Centimeter
 	canvas := vgsvg.New(width*vg.Length(len(panels)), height)
 	all := draw.New(canvas)
@@ -44,12 +43,6 @@ func SVG(w io.Writer, panels []Panel) error {
 	return err
 }
 
-// colors tell groups apart, also for those who see few colors (Okabe, Ito).
-var colors = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
-	color.RGBA{204, 121, 167, 255}, color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255},
-}
-
 func (panel *Panel) plot() (*plot.Plot, error) {
 	if len(panel.Points) == 0 {
 		return nil, fmt.Errorf("no run with a prediction of %s", panel.Title)
@@ -59,7 +52,6 @@ func (panel *Panel) plot() (*plot.Plot, error) {
 	p.X.Label.Text, p.Y.Label.Text = "measured, "+panel.Unit, "predicted, "+panel.Unit
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = logTicks{}, logTicks{}
-	p.Legend.Left = false // the points lie about the diagonal
 	p.Legend.TextStyle.Font.Size = vg.Points(8)
 
 	var names []string
@@ -86,11 +78,10 @@ func (panel *Panel) plot() (*plot.Plot, error) {
 		p.Add(l)
 	}
 	for i, name := range names {
-		s, err := plotter.NewScatter(points[name])
+		s, err := dots(i, points[name])
 		if err != nil {
 			return nil, err
 		}
-		s.Color, s.Radius, s.Shape = colors[i%len(colors)], vg.Points(2.5), draw.CircleGlyph{}
 		p.Add(s)
 		p.Legend.Add(name, s)
 	}
@@ -114,14 +105,13 @@ func (logTicks) Ticks(lo, hi float64) []plot.Tick {
 	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
 		for _, f := range factors {
 			v := f * math.Pow(10, e)
-			if v < lo || v > hi {
-				continue
-			}
 			label := fmt.Sprintf("%g", v)
 			if v >= 10_000 {
 				label = fmt.Sprintf("%gk", v/1000)
 			}
-			ts = append(ts, plot.Tick{Value: v, Label: label})
+			if v >= lo && v <= hi {
+				ts = append(ts, plot.Tick{Value: v, Label: label})
+			}
 		}
 	}
 	return ts

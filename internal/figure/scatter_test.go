@@ -1,4 +1,4 @@
-package scatter
+package figure
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestSVG(t *testing.T) {
+func TestPanels(t *testing.T) {
 	var b bytes.Buffer
-	err := SVG(&b, []Panel{
+	err := WritePanels(&b, []Panel{
 		{Title: "throughput", Unit: "tokens/s", Points: []Point{{"first", 100, 110}, {"second", 1000, 900}}},
 		{Title: "TTFT", Unit: "ms", Points: []Point{{"first", 10, 1e6}}},
 	})
@@ -22,7 +22,7 @@ func TestSVG(t *testing.T) {
 			t.Errorf("%q is there %d times, expected %d", text, n, times)
 		}
 	}
-	if err := SVG(&b, []Panel{{Title: "TPOT"}}); err == nil || !strings.Contains(err.Error(), "no run with a prediction of TPOT") {
+	if err := WritePanels(&b, []Panel{{Title: "TPOT"}}); err == nil || !strings.Contains(err.Error(), "no run with a prediction of TPOT") {
 		t.Errorf("a panel without points gives %v", err)
 	}
 }

@@ -1,0 +1,40 @@
+package format
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"testing"
+)
+
+func TestClip(t *testing.T) {
+	for in, want := range map[string]string{"äbc": "äbc", "äbcd": "äb…", "a\nb": "a b", "\x7f\t": "  "} {
+		if got := Clip(in, 3); got != want {
+			t.Errorf("Clip(%q, 3) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestPercent(t *testing.T) {
+	if got := Percent(0.12345, 1) + Percent(1, 0) + Percent(math.NaN(), 2); got != "12.3 %100 %-" {
+		t.Error(got)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := Table(&b, [][]string{{"A", "LONG", "C"}, {"bcd", "e", "f"}, {"g", "", ""}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "A    LONG  C\nbcd  e     f\ng\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestNotFinite(t *testing.T) {
+	inf := math.Inf(1)
+	text, err := json.Marshal([]any{Number(math.NaN()), Number(-inf), Number(0.5), Finite(inf), Finite(2)})
+	if err != nil || string(text) != "[null,null,0.5,null,2]" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
