@@ -33,6 +33,7 @@ type poisson struct {
 }
 
 func (p *poisson) Adapters() []trace.Adapter { return p.adapters }
+func (p *poisson) Len() int64                { return p.n - p.i }
 
 func (p *poisson) Next() (trace.Request, error) {
 	if p.i == p.n {

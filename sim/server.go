@@ -81,6 +81,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 type noRequests struct{ adapters []trace.Adapter }
 
 func (n noRequests) Adapters() []trace.Adapter    { return n.adapters }
+func (n noRequests) Len() int64                   { return 0 }
 func (n noRequests) Next() (trace.Request, error) { return trace.Request{}, io.EOF }
 
 type onlyWorker struct{}

@@ -66,14 +66,10 @@ type Adapter struct {
 type Source interface {
 	// Adapters returns the workload's adapters; known before the first Next.
 	Adapters() []Adapter
+	// Len returns the number of requests still to come, -1 if it is not known.
+	Len() int64
 	// Next returns the next request, or io.EOF after the last one.
 	Next() (Request, error)
-}
-
-// Sized is a Source that knows how many requests are still to come.
-type Sized interface {
-	Source
-	Len() int64
 }
 
 // Workload is a workload in memory.
@@ -103,10 +99,7 @@ func (m *memory) Next() (Request, error) {
 
 // Collect reads a source to its end.
 func Collect(s Source) (*Workload, error) {
-	w := &Workload{Adapters: s.Adapters()}
-	if sized, ok := s.(Sized); ok {
-		w.Requests = make([]Request, 0, sized.Len())
-	}
+	w := &Workload{Adapters: s.Adapters(), Requests: make([]Request, 0, max(s.Len(), 0))}
 	for {
 		r, err := s.Next()
 		if errors.Is(err, io.EOF) {
@@ -119,29 +112,18 @@ func Collect(s Source) (*Workload, error) {
 	}
 }
 
-// Limit ends a source after n requests. It is a [Sized] one where s is.
-func Limit(s Source, n int64) Source {
-	l := &limited{Source: s, left: n}
-	if sized, ok := s.(Sized); ok {
-		return sizedLimit{l, sized}
-	}
-	return l
-}
-
-type sizedLimit struct {
-	*limited
-	of Sized
-}
-
-func (l sizedLimit) Len() int64 { return max(0, min(l.left, l.of.Len())) }
+// Limit ends a source after n requests.
+func Limit(s Source, n int64) Source { return &limited{Source: s, left: max(n, 0)} }
 
 type limited struct {
 	Source
 	left int64
 }
 
+func (l *limited) Len() int64 { return min(l.left, l.Source.Len()) }
+
 func (l *limited) Next() (Request, error) {
-	if l.left <= 0 {
+	if l.left == 0 {
 		return Request{}, io.EOF
 	}
 	l.left--
@@ -151,17 +133,8 @@ func (l *limited) Next() (Request, error) {
 // Watch calls f now and then with the number of requests that a source has
 // yielded; an error of f ends the source.
 func Watch(s Source, f func(n int64) error) Source {
-	w := &watched{Source: s, f: f}
-	if sized, ok := s.(Sized); ok {
-		return struct {
-			*watched
-			sizer
-		}{w, sized}
-	}
-	return w
+	return &watched{Source: s, f: f}
 }
-
-type sizer interface{ Len() int64 }
 
 type watched struct {
 	Source

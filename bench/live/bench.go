@@ -113,10 +113,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if o.KeepRecords {
 		cfg.Text = func(id int64, text string) { texts[id] = text }
 	}
-	total := int64(0)
-	if sized, ok := in.Source.(trace.Sized); ok {
-		total = sized.Len()
-	}
+	total := max(in.Source.Len(), 0)
 	if o.Progress != nil {
 		cfg.Progress = func(p Progress) { o.Progress(p, total) }
 	}

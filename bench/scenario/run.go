@@ -134,10 +134,7 @@ func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
 		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
 	}
 	if o.Running != nil {
-		total := int64(0)
-		if sized, ok := in.Source.(trace.Sized); ok {
-			total = sized.Len()
-		}
+		total := max(in.Source.Len(), 0)
 		cfg.Progress = func(done int64, now float64) { o.Running(done, total, now) }
 	}
 	return cfg, nil

@@ -116,7 +116,7 @@ func TestCompatVLLMLora(t *testing.T) {
 	if in, err = sc.OpenWorkload(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := in.Source.(trace.Sized).Len(); n != defaultPrompts {
+	if n := in.Source.Len(); n != defaultPrompts {
 		t.Errorf("%d requests without a window, expected %d", n, defaultPrompts)
 	}
 }

@@ -246,34 +246,19 @@ func (s *Scenario) openFile(progress reading) (*Input, error) {
 		for i, rank := range ranks.For(len(as), s.Seed) {
 			as[i].Rank = rank
 		}
-		in.Source = renamed(in.Source, as)
+		in.Source = withAdapters{in.Source, as}
 	}
 	in.limit(w.NumPrompts)
 	return in, nil
 }
 
+// withAdapters is a source with other adapters.
 type withAdapters struct {
 	trace.Source
 	adapters []trace.Adapter
 }
 
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
-
-// renamed gives a source other adapters; it is a trace.Sized one where src is.
-func renamed(src trace.Source, adapters []trace.Adapter) trace.Source {
-	w := withAdapters{src, adapters}
-	if sized, ok := src.(trace.Sized); ok {
-		return sizedAdapters{w, sized}
-	}
-	return w
-}
-
-type sizedAdapters struct {
-	withAdapters
-	of trace.Sized
-}
-
-func (s sizedAdapters) Len() int64 { return s.of.Len() }
 
 func (in *Input) limit(n int64) {
 	if n > 0 {
@@ -315,9 +300,7 @@ func (s *Scenario) fillLengths(in *Input) error {
 	if err != nil {
 		return fmt.Errorf("lengths: %w", err)
 	}
-	if sized, ok := in.Source.(trace.Sized); ok {
-		sampler = lengths.Rescale(sampler, int(sized.Len()), s.Seed)
-	}
+	sampler = lengths.Rescale(sampler, int(in.Source.Len()), s.Seed)
 	in.Source = lengths.Fill(in.Source, sampler, s.Seed)
 	return nil
 }

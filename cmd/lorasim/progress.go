@@ -89,10 +89,7 @@ func (p *progress) running(done, total int64, now float64) {
 
 // watch shows how much of a source has been taken, which ends with ctx.
 func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
-	total := int64(0)
-	if sized, ok := src.(trace.Sized); ok {
-		total = sized.Len()
-	}
+	total := max(src.Len(), 0)
 	return trace.Watch(src, func(n int64) error {
 		if p.out == nil {
 			return ctx.Err()

@@ -168,19 +168,12 @@ const budgetStream = 0x627564676574 // "budget"
 
 // WithBudget sets the budgets of the requests of a source: the same seed gives the
 // same budgets. Where a budget is below the output, the output ends there, as it
-// would at a server; with keep the budget is raised instead. The result is a
-// [trace.Sized] if the source is.
+// would at a server; with keep the budget is raised instead.
 func WithBudget(src trace.Source, b Budget, keep bool, seed uint64) trace.Source {
 	f := filled{Source: src}
-	switch inner := src.(type) { // the same source sets both
-	case *filled:
-		f = *inner
-	case *sizedFilled:
-		f = inner.filled
-	}
-	if f.law != nil {
-		f = filled{Source: src}
+	if inner, ok := src.(*filled); ok && inner.law == nil {
+		f = *inner // the same source sets both
 	}
 	f.law, f.keep, f.budgetRng = b, keep, rand.New(rand.NewPCG(seed, budgetStream))
-	return newFilled(f)
+	return &f
 }

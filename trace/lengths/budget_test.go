@@ -72,7 +72,7 @@ func TestWithBudget(t *testing.T) {
 	}
 	for _, keep := range []bool{false, true} {
 		src := WithBudget(w.Source(), b, keep, 1)
-		if n := src.(trace.Sized).Len(); n != 2 {
+		if n := src.Len(); n != 2 {
 			t.Errorf("length %d", n)
 		}
 		got, err := trace.Collect(src)

@@ -26,10 +26,9 @@ const stream = 0x6c656e67746873 // "lengths"
 
 // Fill sets the lengths of the requests of a source, in their order, from the
 // sampler's first draw on: the same seed gives the same lengths. It clears
-// MaxNew, which belonged to the length before. The result is a [trace.Sized]
-// if the source is.
+// MaxNew, which belonged to the length before.
 func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
-	return newFilled(filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))})
+	return &filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
 }
 
 // filled sets lengths, budgets or both: one source of two costs less than two,
@@ -42,13 +41,6 @@ type filled struct {
 	law       Budget // nil: no budgets are set
 	keep      bool   // raise the budget where it is below the output
 	budgetRng *rand.Rand
-}
-
-func newFilled(f filled) trace.Source {
-	if sized, ok := f.Source.(trace.Sized); ok {
-		return &sizedFilled{filled: f, sized: sized}
-	}
-	return &f
 }
 
 func (f *filled) Next() (trace.Request, error) {
@@ -69,13 +61,6 @@ func (f *filled) Next() (trace.Request, error) {
 	}
 	return r, nil
 }
-
-type sizedFilled struct {
-	filled
-	sized trace.Sized
-}
-
-func (f *sizedFilled) Len() int64 { return f.sized.Len() }
 
 // Constant gives every request the same lengths.
 type Constant struct{ Prompt, Output int32 }

@@ -166,6 +166,9 @@ func nanoseconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
 // Adapters returns the adapters given to Open.
 func (r *Reader) Adapters() []trace.Adapter { return r.options.Adapters }
 
+// Len is not known.
+func (r *Reader) Len() int64 { return -1 }
+
 // Stats counts the rows read so far.
 func (r *Reader) Stats() Stats { return r.stats }
 

@@ -55,7 +55,7 @@ type Summary struct {
 
 // Replay prepares the replay of the trace for the adapters. The summary comes
 // from a first run of the generator, so that the source need not be read.
-func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Sized, *Summary, error) {
+func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) {
 	if err := d.check(len(adapters)); err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +69,7 @@ func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Sized, *Summary, error) {
 // ReplayHistogram does the same for known invocations by adapter and interval,
 // without a trace: Trace, Path, Start, End, NeedSort and MapStride do not
 // matter.
-func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Sized, *Summary, error) {
+func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Source, *Summary, error) {
 	if err := d.check(len(adapters)); err != nil {
 		return nil, nil, err
 	}
@@ -197,7 +197,7 @@ func pick(fs, order []int) []int {
 }
 
 // start makes the source, after a run for the summary.
-func (d DLoRA) start(adapters []trace.Adapter, t *Traffic) (trace.Sized, *Summary, error) {
+func (d DLoRA) start(adapters []trace.Adapter, t *Traffic) (trace.Source, *Summary, error) {
 	for i := range t.Histogram[0] {
 		if d.budget(i, len(t.Histogram[0])) > 0 && sumInterval(t.Histogram, i) == 0 {
 			return nil, nil, fmt.Errorf("interval %d of the window (minutes %d to %d after its start) has no traffic, which the dlora replay cannot handle; use the default replay or another window",

@@ -88,7 +88,7 @@ func readGolden(t *testing.T, path string) map[string]*goldenCase {
 
 const timeTolerance = 1e-9 // relative
 
-func checkSequence(t *testing.T, c *goldenCase, src trace.Sized, s *Summary) {
+func checkSequence(t *testing.T, c *goldenCase, src trace.Source, s *Summary) {
 	t.Helper()
 	if src.Len() != int64(c.NumWorkload) {
 		t.Errorf("%d requests announced, expected %d", src.Len(), c.NumWorkload)

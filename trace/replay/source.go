@@ -94,6 +94,9 @@ func (s *source) meanGap(adapter, i int) float64 {
 // Adapters returns the adapters.
 func (s *source) Adapters() []trace.Adapter { return s.adapters }
 
+// Len is not known: what the last pass gives is drawn.
+func (s *source) Len() int64 { return -1 }
+
 // Next returns the next request.
 func (s *source) Next() (trace.Request, error) {
 	if s.c.Requests > 0 && s.next == s.c.Requests {

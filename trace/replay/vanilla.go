@@ -79,6 +79,9 @@ type VanillaSource struct {
 // Adapters returns the adapters.
 func (s *VanillaSource) Adapters() []trace.Adapter { return s.adapters }
 
+// Len is not known.
+func (s *VanillaSource) Len() int64 { return -1 }
+
 // Close closes the trace.
 func (s *VanillaSource) Close() error { return s.rows.Close() }
 

@@ -137,7 +137,7 @@ func TestManyBatches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if left := r.(trace.Sized).Len(); left != int64(n) {
+			if left := r.Len(); left != int64(n) {
 				t.Errorf("%s: %d requests to come, expected %d", ext, left, n)
 			}
 			for i, want := range w.Requests {
@@ -145,7 +145,7 @@ func TestManyBatches(t *testing.T) {
 					t.Fatalf("%s: request %d is %+v, %v; expected %+v", ext, i, got, err, want)
 				}
 			}
-			if left := r.(trace.Sized).Len(); left != 0 {
+			if left := r.Len(); left != 0 {
 				t.Errorf("%s: %d requests to come at the end", ext, left)
 			}
 			r.Close()

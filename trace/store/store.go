@@ -102,8 +102,7 @@ type ReadOptions struct {
 	Progress func(bytesRead int64) error
 }
 
-// Reader is a saved workload being read. Readers of Parquet and Arrow files
-// are also a [trace.Sized].
+// Reader is a saved workload being read.
 type Reader interface {
 	trace.Source
 	io.Closer
@@ -138,7 +137,7 @@ func Open(path string, o ReadOptions) (Reader, error) {
 		r.Close()
 		return nil, err
 	}
-	return &sizedReader{r}, nil
+	return r, nil
 }
 
 // isText tells CSV and JSONL files.
@@ -158,12 +157,13 @@ type reader struct {
 	rows           int64
 }
 
-// sizedReader reads a Parquet or Arrow file.
-type sizedReader struct{ *reader }
-
-var _ trace.Sized = (*sizedReader)(nil)
-
-func (r *sizedReader) Len() int64 { return r.rows - r.check.n }
+// Len is known in Parquet and Arrow files.
+func (r *reader) Len() int64 {
+	if r.isText {
+		return -1
+	}
+	return r.rows - r.check.n
+}
 
 func newReader(path string, o ReadOptions, n *names) (*reader, error) {
 	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n}

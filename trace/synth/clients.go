@@ -88,9 +88,6 @@ func Paced(src trace.Source, p Pace, n int64, seed uint64) (trace.Source, error)
 		}
 		d.scale = float64(n) / p.Rate / ahead.at
 	}
-	if sized, ok := src.(trace.Sized); ok {
-		return sizedPace{d, sized}, nil
-	}
 	return d, nil
 }
 
@@ -137,13 +134,6 @@ func (d *paced) rate() float64 {
 	return d.pace.Rate
 }
 
-type sizedPace struct {
-	*paced
-	of trace.Sized
-}
-
-func (s sizedPace) Len() int64 { return s.of.Len() }
-
 // The ways in which sglang's client spreads requests over adapters
 // (lora_request_distribution in sglang/benchmark/serving.py, 0.5.23).
 const (
@@ -185,9 +175,6 @@ func Assigned(src trace.Source, distribution string, alpha float64, seed uint64)
 	default:
 		return nil, suggest.Unknown("distribution", distribution, []string{UniformAdapters, DistinctAdapters, SkewedAdapters})
 	}
-	if sized, ok := src.(trace.Sized); ok {
-		return sizedAssigned{a, sized}, nil
-	}
 	return a, nil
 }
 
@@ -204,10 +191,3 @@ func (a *assigned) Next() (trace.Request, error) {
 	}
 	return r, err
 }
-
-type sizedAssigned struct {
-	*assigned
-	of trace.Sized
-}
-
-func (s sizedAssigned) Len() int64 { return s.of.Len() }

@@ -193,8 +193,10 @@ func (g *generator) adapterOf(rank int32, t float64) int32 {
 	return rank
 }
 
-// sized is a generator that only a number of requests ends.
-type sized struct{ *generator }
-
-// Len returns the number of requests still to come.
-func (s sized) Len() int64 { return s.requests - s.id }
+// Len is known where only the number of requests ends the workload.
+func (g *generator) Len() int64 {
+	if g.requests == math.MaxInt64 || !math.IsInf(g.duration, 1) {
+		return -1
+	}
+	return g.requests - g.id
+}

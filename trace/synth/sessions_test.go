@@ -141,7 +141,7 @@ func TestCopyingKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := src.(sized).runs
+	s := src.(*generator).runs
 	for s.started < 50 {
 		s.choose()
 	}
@@ -169,7 +169,7 @@ func TestCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := src.(sized).runs
+	s := src.(*generator).runs
 	first := s.started // those in progress at time 0
 	for i := range 7 {
 		if got, want := s.choose(), int32((first+i)%3); got != want {

@@ -67,9 +67,6 @@ func NewSharedPoisson(c SharedPoisson) (trace.Source, error) {
 		s.scales[i] = 1 / r // infinite where it never comes
 		s.queue.Push(renewal.Event{At: s.gap(i), Item: int32(i)})
 	}
-	if c.Duration == 0 {
-		return sizedPoisson{s}, nil
-	}
 	return s, nil
 }
 
@@ -104,7 +101,10 @@ func (s *sharedPoisson) Next() (trace.Request, error) {
 	return trace.Request{ID: s.id - 1, Arrival: e.At, Adapter: e.Item}, nil
 }
 
-// sizedPoisson is a workload that only a number of requests ends.
-type sizedPoisson struct{ *sharedPoisson }
-
-func (s sizedPoisson) Len() int64 { return s.requests - s.id }
+// Len is known where only a number of requests ends the workload.
+func (s *sharedPoisson) Len() int64 {
+	if !math.IsInf(s.duration, 1) {
+		return -1
+	}
+	return s.requests - s.id
+}

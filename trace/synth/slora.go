@@ -48,7 +48,7 @@ func (c SLoRA) Check() error {
 	return c.Ranks.Check()
 }
 
-// NewSLoRA returns the requests of the S-LoRA generator, a trace.Sized source.
+// NewSLoRA returns the requests of the S-LoRA generator.
 // The generator draws all adapters first, then all lengths, then the gaps, from
 // one stream; so 12 bytes are kept per request, and the gaps are streamed.
 func NewSLoRA(c SLoRA) (trace.Source, error) {

@@ -132,8 +132,7 @@ func (c Config) checkInstant() error {
 	return nil
 }
 
-// New returns the workload's requests, with Prompt and Output 0. It is a
-// trace.Sized source when only the number of requests ends it.
+// New returns the workload's requests, with Prompt and Output 0.
 func New(c Config) (trace.Source, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("synthetic workload: %w", err)
@@ -141,9 +140,6 @@ func New(c Config) (trace.Source, error) {
 	g, err := newGenerator(c)
 	if err != nil {
 		return nil, fmt.Errorf("synthetic workload: %w", err)
-	}
-	if c.Requests > 0 && c.Duration == 0 {
-		return sized{g}, nil
 	}
 	return g, nil
 }
