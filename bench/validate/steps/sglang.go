@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"lorasim/internal/record"
 	"lorasim/internal/tick"
-	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -25,45 +22,27 @@ type sglangCase struct {
 	// IgnoreEOS says whether the requests were sent with ignore_eos; absent: yes.
 	// Otherwise their lengths are certain too (min_new_tokens), but not to the
 	// scheduler.
-	IgnoreEOS *bool           `json:"ignore_eos"`
-	Requests  []sglangRequest `json:"requests"`
-	Batches   []sglangBatch   `json:"batches"`
-	First     [][]int64       `json:"first"` // IDs in the order of their first tokens; a list: at the same time
-}
-
-type sglangRequest struct {
-	ID      int64 `json:"id"`
-	Adapter int32 `json:"adapter"` // -1: none
-	Prompt  int32 `json:"prompt"`
-	Output  int32 `json:"output"`
+	IgnoreEOS *bool         `json:"ignore_eos"`
+	Requests  []request     `json:"requests"`
+	Batches   []sglangBatch `json:"batches"`
+	First     [][]int64     `json:"first"` // IDs in the order of their first tokens; a list: at the same time
 }
 
 // sglangBatch is a batch, or a line about retracted requests.
 type sglangBatch struct {
-	Prefill []int64 `json:"prefill,omitempty"` // new requests, new tokens, cached tokens, running, queued
-	Decode  []int64 `json:"decode,omitempty"`  // running, tokens in the KV cache, queued
-	Log     string  `json:"log,omitempty"`
-	// Retracted is what Log says.
-	Retracted int `json:"retracted,omitempty"`
+	Prefill   []int64 `json:"prefill,omitempty"` // new requests, new tokens, cached tokens, running, queued
+	Decode    []int64 `json:"decode,omitempty"`  // running, tokens in the KV cache, queued
+	Log       string  `json:"log,omitempty"`
+	Retracted int     `json:"retracted,omitempty"` // what Log says
 }
 
 // SGLang holds the simulated scheduler against the batches of sglang's in a
 // folder of cases, NAME.json.
 func SGLang(ctx context.Context, dir string) (*Report, error) {
-	return runFolder(ctx, dir, ".json", func(path string) (Case, error) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return Case{}, err
-		}
-		c, err := runSGLang(data)
-		if err != nil {
-			return c, fmt.Errorf("%s: %w", path, err)
-		}
-		return c, nil
-	})
+	return runFolder(ctx, dir, ".json", runSGLang)
 }
 
-func runSGLang(data []byte) (Case, error) {
+func runSGLang(_ string, data []byte) (Case, error) {
 	c, err := parseSGLangCase(data)
 	if err != nil {
 		return Case{}, err
@@ -87,16 +66,6 @@ func parseSGLangCase(data []byte) (*sglangCase, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, err
 	}
-	ids := map[int64]bool{}
-	for _, r := range c.Requests {
-		switch {
-		case ids[r.ID]:
-			return nil, fmt.Errorf("request %d is there twice", r.ID)
-		case r.Adapter < -1 || r.Adapter > 1<<20 || r.Prompt < 1 || r.Output < 1:
-			return nil, fmt.Errorf("request %d: expected adapter -1 to 2^20, prompt and output >= 1", r.ID)
-		}
-		ids[r.ID] = true
-	}
 	for i := range c.Batches {
 		b := &c.Batches[i]
 		if !(len(b.Prefill) == 5 && b.Decode == nil || len(b.Decode) == 3 && b.Prefill == nil || b.Prefill == nil && b.Decode == nil && b.Log != "") {
@@ -111,7 +80,7 @@ func parseSGLangCase(data []byte) (*sglangCase, error) {
 		}
 		b.Log = ""
 	}
-	return &c, nil
+	return &c, check(c.Requests)
 }
 
 // profile is the engine of the case: that of the recordings, with its flags.
@@ -125,34 +94,27 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 	e.MaxLorasPerBatch, e.MaxLoadedLoras, e.MaxRunningRequests, e.ContextLength = 4, 0, 16, 2048
 	e.IgnoreEOS = c.IgnoreEOS == nil || *c.IgnoreEOS
 	conservativeness := 1.0
+	numbers := map[string]*int{
+		"--max-loras-per-batch": &e.MaxLorasPerBatch, "--max-running-requests": &e.MaxRunningRequests,
+		"--max-prefill-tokens": &e.MaxPrefillTokens, "--context-length": &e.ContextLength,
+		"--page-size": &e.PageSize, "--chunked-prefill-size": &e.ChunkedPrefillSize,
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Flags)) {
 		text := ""
 		if v := c.Flags[name]; v != nil {
 			text = *v
 		}
 		var err error
-		number := func(to *int) { *to, err = strconv.Atoi(text) }
-		switch name {
-		case "--max-loras-per-batch":
-			number(&e.MaxLorasPerBatch)
-		case "--max-running-requests":
-			number(&e.MaxRunningRequests)
-		case "--max-prefill-tokens":
-			number(&e.MaxPrefillTokens)
-		case "--context-length":
-			number(&e.ContextLength)
-		case "--page-size":
-			number(&e.PageSize)
-		case "--chunked-prefill-size":
-			number(&e.ChunkedPrefillSize)
-			e.ChunkedPrefillSize = max(e.ChunkedPrefillSize, 0) // -1: no chunks
-		case "--max-total-tokens":
+		switch to := numbers[name]; {
+		case to != nil:
+			*to, err = strconv.Atoi(text)
+		case name == "--max-total-tokens":
 			p.Memory.KVTokens, err = strconv.ParseInt(text, 10, 64)
-		case "--schedule-conservativeness":
+		case name == "--schedule-conservativeness":
 			conservativeness, err = strconv.ParseFloat(text, 64)
-		case "--enable-mixed-chunk":
+		case name == "--enable-mixed-chunk":
 			e.MixedChunk = true
-		case "--disable-radix-cache":
+		case name == "--disable-radix-cache":
 			e.DisableRadixCache = true
 		default:
 			return nil, fmt.Errorf("flag %s is not known", name)
@@ -161,52 +123,61 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 			return nil, fmt.Errorf("flag %s %s: expected a number", name, text)
 		}
 	}
+	e.ChunkedPrefillSize = max(e.ChunkedPrefillSize, 0) // -1: no chunks
 	e.NewTokenRatio = min(e.NewTokenRatio*conservativeness, 1)
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	return &p, nil
+	return &p, p.Check()
 }
 
 // compare runs the case and returns the first difference, nil if there is none.
 func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
-	e := &sglangEngine{first: map[int64]tick.Ticks{}}
-	adapters := 0
-	for _, r := range c.Requests {
-		adapters = max(adapters, int(r.Adapter)+1)
-	}
-	server, err := sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk})
+	e, adapters, err := newEngine(p, c.Requests)
 	if err != nil {
 		return nil, err
 	}
 	for a := range int32(adapters) {
-		server.Define(a, trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8})
-		server.Preload(a)
+		e.Define(a, trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8})
+		e.Preload(a)
 	}
 	for _, r := range c.Requests {
-		if err := server.Submit(trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}); err != nil {
+		if err := e.Submit(trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}); err != nil {
 			return nil, err
 		}
 	}
-	for t := server.Next(); t != tick.Never; t = server.Next() {
-		server.Advance(t)
+	for t := e.Next(); t != tick.Never; t = e.Next() {
+		e.Advance(t)
 	}
 	if e.failed != nil {
 		return nil, e.failed
 	}
-	for i := range max(len(c.Batches), len(e.batches)) {
+	batches := batchesOf(e.steps)
+	for i := range max(len(c.Batches), len(batches)) {
 		var want, got sglangBatch
 		if i < len(c.Batches) {
 			want = c.Batches[i]
 		}
-		if i < len(e.batches) {
-			got = e.batches[i]
+		if i < len(batches) {
+			got = batches[i]
 		}
 		if !slices.Equal(want.Prefill, got.Prefill) || !slices.Equal(want.Decode, got.Decode) || want.Retracted != got.Retracted {
 			return &Difference{Step: i, Expected: want, Got: got}, nil
 		}
 	}
 	return c.compareFirst(e.first), nil
+}
+
+// batchesOf are steps as sglang logs them.
+func batchesOf(steps []*sim.Step) (out []sglangBatch) {
+	for _, s := range steps {
+		if n := len(s.Preempted); n > 0 {
+			out = append(out, sglangBatch{Retracted: n})
+		}
+		b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
+		if s.Prompts > 0 {
+			b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, 0, int64(s.Before), int64(s.Waiting)}}
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 // compareFirst holds the order of the first tokens against the recorded one.
@@ -228,34 +199,4 @@ func (c *sglangCase) compareFirst(first map[int64]tick.Ticks) *Difference {
 		latest, last = end, id
 	}
 	return nil
-}
-
-// sglangEngine writes down what the simulated worker does, as sglang logs it.
-type sglangEngine struct {
-	batches []sglangBatch
-	first   map[int64]tick.Ticks
-	failed  error
-}
-
-func (e *sglangEngine) Token(id int64, at tick.Ticks) {
-	if _, ok := e.first[id]; !ok {
-		e.first[id] = at
-	}
-}
-
-func (e *sglangEngine) Ended(id int64, status record.Status, reason string, _ tick.Ticks) {
-	if status != record.OK && e.failed == nil {
-		e.failed = fmt.Errorf("request %d: %s", id, reason)
-	}
-}
-
-func (e *sglangEngine) Step(s *sim.Step) {
-	if n := len(s.Preempted); n > 0 {
-		e.batches = append(e.batches, sglangBatch{Retracted: n})
-	}
-	b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
-	if s.Prompts > 0 {
-		b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, 0, int64(s.Before), int64(s.Waiting)}}
-	}
-	e.batches = append(e.batches, b)
 }

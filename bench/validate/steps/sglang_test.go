@@ -70,7 +70,7 @@ func TestSGLangCase(t *testing.T) {
 		{"another order", "[0], [1, 3], [2]", "[0], [2], [1, 3]", `step 5: expected "first token of 2 before 1", got "that of 1 before 2"`},
 		{"radix", `, "--disable-radix-cache": null`, "", "skipped: needs the radix cache"},
 	} {
-		got, err := runSGLang([]byte(strings.Replace(smallCase, c.from, c.to, 1)))
+		got, err := runSGLang("", []byte(strings.Replace(smallCase, c.from, c.to, 1)))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if r := got.result(); r != c.want {
@@ -114,7 +114,7 @@ func TestSGLangRefuses(t *testing.T) {
 		`{"batches": [{"log": "#retracted_reqs: many, "}]}`:                      "expected the number of retracted",
 		`{"flags": {"--max-total-tokens": "20", "--disable-radix-cache": null}, "requests": [{"prompt": 30, "output": 1}]}`: "request 0: needs more than the worker's 20 KV tokens",
 	} {
-		if _, err := runSGLang([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := runSGLang("", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %s", text, err, want)
 		}
 	}

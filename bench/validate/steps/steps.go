@@ -14,9 +14,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
 )
 
 // Report is the outcome of a folder of cases.
@@ -32,15 +39,15 @@ type Summary struct {
 	Skipped int `json:"skipped"`
 }
 
+func (s Summary) differ() int { return s.Cases - s.Exact - s.Skipped }
+
 // Case is one case held against its recording.
 type Case struct {
-	Name    string `json:"name"`
-	Exact   bool   `json:"exact"`
-	Skipped bool   `json:"skipped"`
-	// Reason says why the case was skipped.
-	Reason string `json:"reason,omitempty"`
-	// Steps is the number of steps recorded.
-	Steps           int         `json:"steps"`
+	Name            string      `json:"name"`
+	Exact           bool        `json:"exact"`
+	Skipped         bool        `json:"skipped"`
+	Reason          string      `json:"reason,omitempty"` // why it was skipped
+	Steps           int         `json:"steps"`            // recorded
 	FirstDifference *Difference `json:"first_difference,omitempty"`
 }
 
@@ -53,7 +60,7 @@ type Difference struct {
 }
 
 // runFolder runs each case of a folder, whose file is named NAME and the ending.
-func runFolder(ctx context.Context, dir, ending string, run func(path string) (Case, error)) (*Report, error) {
+func runFolder(ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error)) (*Report, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+ending))
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("%s: no NAME%s there", dir, ending), err)
@@ -63,9 +70,13 @@ func runFolder(ctx context.Context, dir, ending string, run func(path string) (C
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := run(path)
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
+		}
+		c, err := run(path, data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		c.Name = strings.TrimSuffix(filepath.Base(path), ending)
 		cases = append(cases, c)
@@ -79,11 +90,11 @@ func newReport(cases []Case) *Report {
 	for i := range cases {
 		c := &cases[i]
 		c.Exact = !c.Skipped && c.FirstDifference == nil
-		if c.Exact {
-			r.Summary.Exact++
-		}
-		if c.Skipped {
+		switch {
+		case c.Skipped:
 			r.Summary.Skipped++
+		case c.Exact:
+			r.Summary.Exact++
 		}
 	}
 	return r
@@ -91,17 +102,10 @@ func newReport(cases []Case) *Report {
 
 // Err tells how many cases differ, nil if none does.
 func (r *Report) Err() error {
-	if n := r.Summary.Cases - r.Summary.Exact - r.Summary.Skipped; n > 0 {
+	if n := r.Summary.differ(); n > 0 {
 		return fmt.Errorf("%d of %d cases differ from the engine", n, r.Summary.Cases)
 	}
 	return nil
-}
-
-// WriteJSON prints the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
 }
 
 // WriteText prints a table with a line for each case, and the summary.
@@ -111,12 +115,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, c := range r.Cases {
 		fmt.Fprintf(tw, "%s\t%d\t%s\n", c.Name, c.Steps, c.result())
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%d cases: %d exact, %d skipped, %d differ\n", r.Summary.Cases, r.Summary.Exact, r.Summary.Skipped,
-		r.Summary.Cases-r.Summary.Exact-r.Summary.Skipped)
-	return err
+	s := r.Summary
+	fmt.Fprintf(tw, "\n%d cases: %d exact, %d skipped, %d differ\n", s.Cases, s.Exact, s.Skipped, s.differ())
+	return tw.Flush()
 }
 
 func (c *Case) result() string {
@@ -136,4 +137,67 @@ func compact(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(b)
+}
+
+// request is a request of a case; vLLM's are added before step Step and state
+// their prompts in parts.
+type request struct {
+	ID      int64      `json:"id"`
+	Step    int        `json:"step"`
+	Adapter int32      `json:"adapter"` // -1: none
+	Parts   [][2]int64 `json:"parts"`   // seed and tokens of each part of the prompt
+	Prompt  int32      `json:"prompt"`
+	Output  int32      `json:"output"`
+}
+
+func check(requests []request) error {
+	ids := map[int64]bool{}
+	for _, r := range requests {
+		switch {
+		case ids[r.ID]:
+			return fmt.Errorf("request %d is there twice", r.ID)
+		case r.Step < 0 || r.Adapter < -1 || r.Adapter > 1<<20 || r.Prompt < 1 || r.Output < 1:
+			return fmt.Errorf("request %d: expected step >= 0, adapter -1 to 2^20, prompt and output >= 1", r.ID)
+		}
+		ids[r.ID] = true
+	}
+	return nil
+}
+
+// engine is a simulated worker, and what it did.
+type engine struct {
+	*sim.Server
+	steps  []*sim.Step
+	first  map[int64]tick.Ticks // when requests got their first token
+	ended  []int64
+	failed error
+}
+
+// newEngine returns a worker of a profile for requests, and the number of their
+// adapters.
+func newEngine(p *profile.Profile, requests []request) (e *engine, adapters int, err error) {
+	for _, r := range requests {
+		adapters = max(adapters, int(r.Adapter)+1)
+	}
+	e = &engine{first: map[int64]tick.Ticks{}}
+	e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk})
+	return e, adapters, err
+}
+
+// Step implements sim.StepListener.
+func (e *engine) Step(s *sim.Step) { e.steps = append(e.steps, s) }
+
+// Token implements sim.Listener.
+func (e *engine) Token(id int64, at tick.Ticks) {
+	if _, ok := e.first[id]; !ok {
+		e.first[id] = at
+	}
+}
+
+// Ended implements sim.Listener.
+func (e *engine) Ended(id int64, status record.Status, reason string, _ tick.Ticks) {
+	e.ended = append(e.ended, id)
+	if status != record.OK && e.failed == nil {
+		e.failed = fmt.Errorf("request %d: %s", id, reason)
+	}
 }

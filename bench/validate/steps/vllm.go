@@ -2,44 +2,36 @@ package steps
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"lorasim/internal/record"
 	"lorasim/internal/tick"
-	"lorasim/router"
-	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
+const vllmEnding = ".case.json"
+
 // vllmCase is a case of vLLM's scheduler, NAME.case.json.
 type vllmCase struct {
-	MaxLoras                  int           `json:"max_loras"` // 0: adapters are ignored
-	MaxNumSeqs                int           `json:"max_num_seqs"`
-	MaxNumBatchedTokens       int           `json:"max_num_batched_tokens"`
-	MaxModelLen               int           `json:"max_model_len"`
-	BlockSize                 int           `json:"block_size"`
-	NumBlocks                 int64         `json:"num_blocks"` // one of them, the null block, holds nothing
-	PrefixCaching             bool          `json:"prefix_caching"`
-	LongPrefillTokenThreshold int           `json:"long_prefill_token_threshold"`
-	Requests                  []vllmRequest `json:"requests"`
-}
-
-// vllmRequest is a request of a case; it is added before step Step.
-type vllmRequest struct {
-	ID      int64      `json:"id"`
-	Step    int        `json:"step"`
-	Adapter int32      `json:"adapter"` // -1: none
-	Parts   [][2]int64 `json:"parts"`   // seed and tokens of each part of the prompt
-	Output  int32      `json:"output"`
+	MaxLoras                  int       `json:"max_loras"` // 0: adapters are ignored
+	MaxNumSeqs                int       `json:"max_num_seqs"`
+	MaxNumBatchedTokens       int       `json:"max_num_batched_tokens"`
+	MaxModelLen               int       `json:"max_model_len"`
+	BlockSize                 int       `json:"block_size"`
+	NumBlocks                 int64     `json:"num_blocks"` // one of them, the null block, holds nothing
+	PrefixCaching             bool      `json:"prefix_caching"`
+	LongPrefillTokenThreshold int       `json:"long_prefill_token_threshold"`
+	Requests                  []request `json:"requests"`
 }
 
 // vllmStep is a line of NAME.steps.jsonl; requests go by their ID.
@@ -60,21 +52,15 @@ type vllmStep struct {
 // VLLM holds the simulated scheduler against the steps of vLLM's in a folder of
 // cases, NAME.case.json with NAME.steps.jsonl.
 func VLLM(ctx context.Context, dir string) (*Report, error) {
-	return runFolder(ctx, dir, ".case.json", runVLLM)
+	return runFolder(ctx, dir, vllmEnding, runVLLM)
 }
 
-func runVLLM(path string) (Case, error) {
-	var out Case
-	data, err := os.ReadFile(path)
+func runVLLM(path string, data []byte) (out Case, err error) {
+	c, err := parseVLLMCase(data)
 	if err != nil {
 		return out, err
 	}
-	c, err := parseVLLMCase(data)
-	if err != nil {
-		return out, fmt.Errorf("%s: %w", path, err)
-	}
-	recorded := strings.TrimSuffix(path, ".case.json") + ".steps.jsonl"
-	want, err := readVLLMSteps(recorded)
+	want, err := readVLLMSteps(strings.TrimSuffix(path, vllmEnding) + ".steps.jsonl")
 	if err != nil {
 		return out, err
 	}
@@ -83,10 +69,8 @@ func runVLLM(path string) (Case, error) {
 		out.Skipped, out.Reason = true, "needs prefix caching"
 		return out, nil
 	}
-	if out.FirstDifference, err = c.compare(want); err != nil {
-		return out, fmt.Errorf("%s: %w", path, err)
-	}
-	return out, nil
+	out.FirstDifference, err = c.compare(want)
+	return out, err
 }
 
 // parseVLLMCase reads a case and checks it.
@@ -98,36 +82,22 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 	if c.MaxLoras < 0 || c.NumBlocks < 2 || c.NumBlocks > 1<<40 || c.LongPrefillTokenThreshold < 0 || c.BlockSize < 1 || c.BlockSize > 1<<16 {
 		return nil, errors.New("expected max_loras and long_prefill_token_threshold >= 0, block_size 1 to 65536, num_blocks 2 to 2^40")
 	}
-	ids := map[int64]bool{}
-	for _, r := range c.Requests {
-		switch {
-		case ids[r.ID]:
-			return nil, fmt.Errorf("request %d is there twice", r.ID)
-		case r.Step < 0 || r.Adapter < -1 || r.Output < 1 || r.Adapter > 1<<20:
-			return nil, fmt.Errorf("request %d: expected step >= 0, adapter -1 to 2^20, output >= 1", r.ID)
-		case r.prompt() < 1 || r.prompt() > 1<<30:
-			return nil, fmt.Errorf("request %d: the parts have %d tokens, expected 1 to 2^30", r.ID, r.prompt())
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		n := int64(0)
+		for _, p := range r.Parts {
+			if n += p[1]; p[1] < 0 || p[1] > 1<<30 || n > 1<<30 {
+				n = -1
+				break
+			}
 		}
-		ids[r.ID] = true
+		if n < 1 {
+			return nil, fmt.Errorf("request %d: the parts have %d tokens, expected 1 to 2^30", r.ID, n)
+		}
+		r.Prompt = int32(n)
 	}
-	slices.SortFunc(c.Requests, func(a, b vllmRequest) int {
-		if a.Step != b.Step {
-			return a.Step - b.Step
-		}
-		return int(a.ID - b.ID)
-	})
-	return &c, nil
-}
-
-// prompt is the number of prompt tokens, -1 if a part is out of range.
-func (r *vllmRequest) prompt() (n int64) {
-	for _, p := range r.Parts {
-		if p[1] < 0 || p[1] > 1<<30 || n > 1<<30 {
-			return -1
-		}
-		n += p[1]
-	}
-	return n
+	slices.SortFunc(c.Requests, func(a, b request) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.ID, b.ID)) })
+	return &c, check(c.Requests)
 }
 
 func readVLLMSteps(path string) ([]vllmStep, error) {
@@ -141,51 +111,20 @@ func readVLLMSteps(path string) ([]vllmStep, error) {
 	sc.Buffer(nil, 1<<24)
 	for sc.Scan() {
 		var s vllmStep
-		if err := json.Unmarshal(sc.Bytes(), &s); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, len(steps)+1, err)
+		err := json.Unmarshal(sc.Bytes(), &s)
+		if err == nil && s.Step != len(steps) {
+			err = fmt.Errorf("step %d, expected %d", s.Step, len(steps))
 		}
-		if s.Step != len(steps) {
-			return nil, fmt.Errorf("%s:%d: step %d, expected %d", path, len(steps)+1, s.Step, len(steps))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), len(steps)+1, err)
 		}
 		slices.Sort(s.Finished)
 		steps = append(steps, s)
 	}
 	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return steps, nil
-}
-
-// compare steps the simulated scheduler through the case and returns the first
-// difference, nil if there is none.
-func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
-	p := c.profile()
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	e := &vllmEngine{todo: c.Requests, lora: c.MaxLoras > 0, blockSize: int64(c.BlockSize)}
-	adapters := 0
-	for _, r := range c.Requests {
-		adapters = max(adapters, int(r.Adapter)+1)
-	}
-	var err error
-	e.server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk})
-	if err != nil {
-		return nil, err
-	}
-	for i, w := range want {
-		g, err := e.step(i)
-		if err != nil {
-			return nil, err
-		}
-		if d := difference(i, &w, g); d != nil {
-			return d, nil
-		}
-	}
-	if e.live > 0 || len(e.todo) > 0 {
-		return &Difference{Step: len(want), Expected: "the end", Got: fmt.Sprintf("%d requests left", e.live+len(e.todo))}, nil
-	}
-	return nil, nil
 }
 
 // profile is the engine of the case. Steps take any constant time: no rule of
@@ -204,44 +143,50 @@ func (c *vllmCase) profile() *profile.Profile {
 	return &p
 }
 
-// vllmEngine drives a simulated worker step by step.
-type vllmEngine struct {
-	server    *sim.Server
-	todo      []vllmRequest // not added yet
-	lora      bool
-	blockSize int64
-	live      int
-
-	last     *sim.Step // the step that has just ended
-	finished []string
-	failed   error
-}
-
-func (e *vllmEngine) Token(int64, tick.Ticks) {}
-
-func (e *vllmEngine) Step(s *sim.Step) { e.last = s }
-
-func (e *vllmEngine) Ended(id int64, status record.Status, reason string, _ tick.Ticks) {
-	e.live--
-	e.finished = append(e.finished, name(id))
-	if status != record.OK && e.failed == nil {
-		e.failed = fmt.Errorf("request %d: %s", id, reason)
+// compare steps the simulated scheduler through the case and returns the first
+// difference, nil if there is none.
+func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
+	p := c.profile()
+	if err := p.Check(); err != nil {
+		return nil, err
 	}
+	e, _, err := newEngine(p, c.Requests)
+	if err != nil {
+		return nil, err
+	}
+	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests}
+	for i, w := range want {
+		g, err := v.step(i)
+		if err != nil {
+			return nil, err
+		}
+		if d := difference(i, &w, g); d != nil {
+			return d, nil
+		}
+	}
+	if left := len(c.Requests) - v.done; left > 0 {
+		return &Difference{Step: len(want), Expected: "the end", Got: fmt.Sprintf("%d requests left", left)}, nil
+	}
+	return nil, nil
 }
 
-func name(id int64) string { return strconv.FormatInt(id, 10) }
+// vllmEngine goes through a case step by step.
+type vllmEngine struct {
+	*engine
+	*vllmCase
+	todo []request // not added yet
+	done int
+}
 
 // add submits the requests that come before step i.
 func (e *vllmEngine) add(i int) error {
 	for len(e.todo) > 0 && e.todo[0].Step <= i {
 		r := e.todo[0]
 		e.todo = e.todo[1:]
-		e.live++
-		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: int32(r.prompt()), Output: r.Output}
-		if !e.lora {
-			q.Adapter = trace.BaseModel
+		if e.MaxLoras == 0 {
+			r.Adapter = trace.BaseModel
 		}
-		if err := e.server.Submit(q); err != nil {
+		if err := e.Submit(trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}); err != nil {
 			return err
 		}
 	}
@@ -254,38 +199,36 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 		if err := e.add(0); err != nil {
 			return nil, err
 		}
-		e.server.Advance(0)
+		e.Advance(0)
 	}
-	e.last, e.finished = nil, []string{}
-	got := &vllmStep{Step: i, Tokens: map[string]int32{}, Computed: map[string]int32{}}
-	v := e.server.View() // stands if there is nothing to do
-	got.Running, got.Waiting, got.Free = v.Running, v.Queued, (v.KVCapacity-v.KVUsed)/e.blockSize
-	end := e.server.Next()
+	e.steps, e.ended = nil, nil
+	v := e.View() // stands if there is nothing to do
+	got := &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(e.BlockSize),
+		Tokens: map[string]int32{}, Computed: map[string]int32{}}
+	end := e.Next()
 	if end == tick.Never {
-		end = e.server.Now()
+		end = e.Now()
 	}
 	if err := e.add(i + 1); err != nil { // they come between the end of this step and the next
 		return nil, err
 	}
-	e.server.Advance(end)
+	e.Advance(end)
 	if e.failed != nil {
 		return nil, e.failed
 	}
-	if s := e.last; s != nil {
-		got.New, got.Resumed, got.Preempted = names(s.New), names(s.Resumed), names(s.Preempted)
-		got.Running, got.Waiting, got.Free = s.Running, s.Waiting, s.FreePages
-		for id, n := range s.Tokens {
-			got.Tokens[name(id)] = n
-		}
-		for id, n := range s.Computed {
-			got.Computed[name(id)] = n
-		}
+	if n := len(e.steps); n > 0 {
+		s := e.steps[n-1]
+		got = &vllmStep{New: names(s.New), Resumed: names(s.Resumed), Preempted: names(s.Preempted),
+			Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: byName(s.Tokens), Computed: byName(s.Computed)}
 	}
-	got.Finished = e.finished
+	got.Finished = append([]string{}, names(e.ended)...)
+	e.done += len(e.ended)
 	slices.Sort(got.Preempted)
 	slices.Sort(got.Finished)
 	return got, nil
 }
+
+func name(id int64) string { return strconv.FormatInt(id, 10) }
 
 func names(ids []int64) []string {
 	var s []string
@@ -293,6 +236,14 @@ func names(ids []int64) []string {
 		s = append(s, name(id))
 	}
 	return s
+}
+
+func byName(counts map[int64]int32) map[string]int32 {
+	m := map[string]int32{}
+	for id, n := range counts {
+		m[name(id)] = n
+	}
+	return m
 }
 
 // difference compares a step field by field.

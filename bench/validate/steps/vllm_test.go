@@ -127,7 +127,7 @@ func (ends) Gap(tick.Ticks, int64)    {}
 func (c *vllmCase) source() trace.Source {
 	w := trace.Workload{}
 	for _, r := range c.Requests {
-		q := trace.Request{ID: r.ID, Arrival: float64(r.Step), Adapter: r.Adapter, Prompt: int32(r.prompt()), Output: r.Output}
+		q := trace.Request{ID: r.ID, Arrival: float64(r.Step), Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
 		if c.MaxLoras == 0 {
 			q.Adapter = trace.BaseModel
 		}
