@@ -12,6 +12,7 @@ import (
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/steps"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 )
@@ -104,7 +105,6 @@ case differs.`,
 // print writes a report, and its plot where one is asked for.
 func (f *validateFlags) print(cmd *cobra.Command, report interface {
 	WriteText(io.Writer) error
-	WriteJSON(io.Writer) error
 	Plot(io.Writer) error
 }) error {
 	if f.plot != "" {
@@ -113,7 +113,7 @@ func (f *validateFlags) print(cmd *cobra.Command, report interface {
 		}
 	}
 	if f.json {
-		return report.WriteJSON(cmd.OutOrStdout())
+		return format.JSON(cmd.OutOrStdout(), report, "  ")
 	}
 	return report.WriteText(cmd.OutOrStdout())
 }
@@ -142,14 +142,12 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	write := report.WriteText
 	if f.json {
-		write = report.WriteJSON
+		err = format.JSON(cmd.OutOrStdout(), report, "  ")
+	} else {
+		err = report.WriteText(cmd.OutOrStdout())
 	}
-	if err := write(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	return report.Err()
+	return errors.Join(err, report.Err())
 }
 
 func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {

@@ -17,8 +17,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -110,7 +110,7 @@ func (r *Report) Err() error {
 
 // WriteText prints a table with a line for each case, and the summary.
 func (r *Report) WriteText(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := format.Columns(w)
 	fmt.Fprintln(tw, "CASE\tSTEPS\tRESULT")
 	for _, c := range r.Cases {
 		fmt.Fprintf(tw, "%s\t%d\t%s\n", c.Name, c.Steps, c.result())
