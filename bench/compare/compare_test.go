@@ -121,7 +121,7 @@ func TestSeedsAreOneRun(t *testing.T) {
 			paths = append(paths, p)
 		}
 	}
-	spec := &sweep.Spec{Scenario: scenario.Default(), Policies: []string{"static", "least-loaded"}, SeedCount: 3}
+	spec := &sweep.Spec{Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded"}}, SeedCount: 3}
 	spec.Scenario.Workload.NumPrompts = 200
 	m, err := spec.Plan(t.Context())
 	if err != nil {

@@ -24,23 +24,33 @@ func TestAdaptersOfCell(t *testing.T) {
 		Workers: []result.WorkerStats{{Requests: 4, Busy: 0.5}},
 	}}
 	res.Metrics.Set(result.MeanTTFT, 12)
-	r, err := parseCell(cellFrame(c, res, series.NewLatencies()), "h")
-	if err != nil {
+	d := &Dir{Path: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(d.Path, cellsDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	read := func(res *result.Result) *CellResult {
+		if err := d.writeCell(c, res, series.NewLatencies()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := d.ReadCell(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := read(res)
 	if want := []CellAdapter{{2, 9, 1, 2, 3}, {-1, 5, 4, 5, 6}, {0, 1, 7, 8, 9}}; !slices.Equal(r.Adapters, want) {
 		t.Errorf("%+v, expected %+v", r.Adapters, want)
 	}
-	if r.Value("mean_ttft_ms") != 12 || !math.IsNaN(r.Value("mean_tft_ms")) || !math.IsNaN(r.Value(workerBusy)) {
+	if r.Value("mean_ttft_ms") != 12 || !math.IsNaN(r.Value("mean_tft_ms")) || !math.IsNaN(r.Value(workerNames[1])) {
 		t.Errorf("%+v", r.Values)
 	}
 	plain := &result.Result{}
 	plain.Metrics.Set(result.MeanTTFT, 12)
-	f := cellFrame(c, plain, series.NewLatencies())
-	if r, err := parseCell(f, "h"); err != nil || len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []Value{{"mean_ttft_ms", 12}}) {
-		t.Errorf("%+v, %v", r, err)
+	if r := read(plain); len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []Value{{"mean_ttft_ms", 12}}) {
+		t.Errorf("%+v", r)
 	}
-	if _, err := parseCell(f, "g"); err == nil || err.Error() != `belongs to another cell ("h", expected "g")` {
+	if _, err := readCell(d.cellPath(c), "g"); err == nil || !strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
 		t.Error(err)
 	}
 }
@@ -51,16 +61,16 @@ func TestFailureFiles(t *testing.T) {
 	c := &d.Cells[0]
 	own, _ := json.Marshal(failure{c.Index, c.Hash, "no memory"})
 	other, _ := json.Marshal(failure{c.Index, d.Cells[1].Hash, "no memory"})
-	for text, want := range map[string]State{string(own): Failed, string(other): Missing, "{}": Missing, string(own[:9]): Missing, string(own) + "}": Missing} {
+	for text, want := range map[string]state{string(own): stateFailed, string(other): stateMissing, "{}": stateMissing, string(own[:9]): stateMissing, string(own) + "}": stateMissing} {
 		write(t, d.failurePath(c), text)
-		if state, _, message := d.look(c); state != want || (message == "no memory") != (want == Failed) {
+		if state, _, message := d.look(c); state != want || (message == "no memory") != (want == stateFailed) {
 			t.Errorf("%s: state %d, %q", text, state, message)
 		}
 	}
 	if err := os.Remove(d.failurePath(c)); err != nil {
 		t.Fatal(err)
 	}
-	if state, _, _ := d.look(c); state != Missing {
+	if state, _, _ := d.look(c); state != stateMissing {
 		t.Errorf("without a file: %d", state)
 	}
 }
@@ -89,7 +99,7 @@ func TestTemporaries(t *testing.T) {
 	for _, f := range append(stale, keep) {
 		write(t, f, "")
 	}
-	if err := d.sweepTemporaries(); err != nil {
+	if err := d.removeTemporaries(); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range stale {
@@ -101,7 +111,7 @@ func TestTemporaries(t *testing.T) {
 		t.Error(err)
 	}
 	write(t, filepath.Join(stale[0], "file"), "") // a folder that is not empty stays
-	if err := d.sweepTemporaries(); err == nil {
+	if err := d.removeTemporaries(); err == nil {
 		t.Error("no error")
 	}
 }
@@ -185,11 +195,11 @@ func TestNumbers(t *testing.T) {
 		"-20.0 % ±20.0":   {Base: 10, Diff: diff(2, -2, 2)},
 		"+20.0 % ±10.0 ≠": {Base: 10, Diff: diff(2, 2, 1), Apart: true},
 	} {
-		if got := m.Versus(); got != want {
+		if got := m.versus(); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	if got := (Metric{Diff: diff(2, 1, 0)}).Versus(); got != "-" {
+	if got := (Metric{Diff: diff(2, 1, 0)}).versus(); got != "-" {
 		t.Errorf("against a baseline of 0: %s", got)
 	}
 }
@@ -229,11 +239,11 @@ func TestWhatIsBetter(t *testing.T) {
 }
 
 func TestSizeOfSweep(t *testing.T) {
-	s := &Spec{Policies: []string{"p2c", "static"}, Seeds: SeedList(1, 500), Axes: []Axis{{Values: make([]string, maxCells/1000)}}}
+	s := &Spec{SeedCount: 500, Grid: Grid{Policies: []string{"p2c", "static"}, Axes: []Axis{{Values: make([]string, maxCells/1000)}}}}
 	if err := s.complete(); err != nil {
 		t.Error(err)
 	}
-	s.Seeds = SeedList(1, 501)
+	s.Seeds, s.SeedCount = nil, 501
 	if err := s.complete(); err == nil || err.Error() != "the sweep has more than 1000000 cells" {
 		t.Error(err)
 	}

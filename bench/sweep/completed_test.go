@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-
-	"lorasim/bench/sweep/frame"
 )
 
 func TestCompletion(t *testing.T) {
@@ -49,7 +49,7 @@ func sweepText(t *testing.T, d *Dir, baseline string) (*Tables, []string) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := d.WriteText(&b, tables, baseline, []string{"mean_e2e_latency_ms", "rejected"}); err != nil {
+	if err := d.WriteText(&b, tables, []string{"mean_e2e_latency_ms", "rejected"}); err != nil {
 		t.Fatal(err)
 	}
 	return tables, strings.Split(b.String(), "\n")
@@ -97,7 +97,7 @@ func TestFailuresOfAPolicy(t *testing.T) {
 			continue
 		}
 		apart++
-		if last := lines[i+1]; !m.Apart || m.Clear() || !strings.HasSuffix(last, NotComparable) || strings.Contains(last, "*") {
+		if last := lines[i+1]; !m.Apart || m.clear() || !strings.HasSuffix(last, NotComparable) || strings.Contains(last, "*") {
 			t.Errorf("%q", last)
 		}
 		if f, _ := p.Metric("failed"); f.Apart {
@@ -107,12 +107,15 @@ func TestFailuresOfAPolicy(t *testing.T) {
 	if apart != 2 || !strings.Contains(strings.Join(lines, "\n"), "≠ not comparable") {
 		t.Error(strings.Join(lines, "\n"))
 	}
-	column, err := tables.Table.Column("comparable", frame.Text)
-	if err != nil || column.Texts[0] != "yes" || !strings.Contains(strings.Join(column.Texts, " "), "no") {
-		t.Error("no column comparable")
+	if _, err := d.Merge(MergeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	column := readColumn(t, filepath.Join(d.Path, "table.parquet"), "comparable")
+	if column[0] != "yes" || !slices.Contains(column, any("no")) {
+		t.Errorf("comparable: %v", column)
 	}
 	var b bytes.Buffer
-	if err := d.WriteJSON(&b, tables, "static"); err != nil {
+	if err := d.WriteJSON(&b, tables); err != nil {
 		t.Fatal(err)
 	}
 	var out struct {

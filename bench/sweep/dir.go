@@ -1,13 +1,23 @@
 package sweep
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/series"
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/table"
 )
 
 // Dir is a folder with a sweep: its manifest, one file for each cell in cells/,
@@ -16,6 +26,12 @@ type Dir struct {
 	Path string
 	*Manifest
 }
+
+const (
+	manifestFile = "manifest.json"
+	cellsDir     = "cells"
+	hashKey      = "lorasim.cell" // what the file of a cell says of itself
+)
 
 // Create puts a planned sweep into a folder. If the folder holds a sweep already
 // that differs in policies, seeds and values alone, that is gone on with: the
@@ -37,10 +53,25 @@ func Create(path string, m *Manifest) (*Dir, error) {
 	if err := os.MkdirAll(filepath.Join(path, cellsDir), 0o755); err != nil {
 		return nil, err
 	}
-	if err := m.save(); err != nil {
+	data, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
 		return nil, err
 	}
+	data = append(data, '\n')
+	file := filepath.Join(path, manifestFile)
+	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, data) {
+		if err := writeFile(file, data); err != nil {
+			return nil, err
+		}
+	}
 	return &Dir{path, m}, nil
+}
+
+func writeFile(path string, data []byte) error {
+	return atomicfile.Write(path, func(f *atomicfile.File) error {
+		_, err := f.Write(data)
+		return err
+	})
 }
 
 // Open opens a folder with a sweep.
@@ -61,6 +92,350 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path, m}, nil
 }
 
+// IsDir says whether path is a folder with a sweep.
+func IsDir(path string) bool {
+	_, err := os.Stat(filepath.Join(path, manifestFile))
+	return err == nil
+}
+
+// grow takes everything of an earlier manifest of the same folder into m: its
+// policies, seeds and values of axes. The cells of both stay what they are. An
+// error tells what else differs.
+func (m *Manifest) grow(old *Manifest) error {
+	if err := m.sameBase(old); err != nil {
+		return err
+	}
+	m.base = old.base // but for settings that the cells have their own values of
+	m.Policies = union(old.Policies, m.Policies)
+	m.Seeds = sortedUnion(old.Seeds, m.Seeds, cmp.Compare)
+	for i, was := range old.Axes {
+		k := slices.IndexFunc(m.Axes, func(a Axis) bool { return a.Key == was.Key })
+		m.Axes[i], m.Axes[k] = m.Axes[k], m.Axes[i]
+		if a := &m.Axes[i]; was.Numeric() && a.Numeric() {
+			a.Values = sortedUnion(was.Values, a.Values, func(x, y string) int { return cmp.Compare(a.Number(x), a.Number(y)) })
+		} else {
+			a.Values = union(was.Values, a.Values)
+		}
+	}
+	if m.anyBaseline {
+		m.Baseline = old.Baseline
+	}
+	m.Inputs = union(old.Inputs, m.Inputs)
+	if _, err := m.cells(); err != nil {
+		return err
+	}
+	return m.write()
+}
+
+// sameBase makes sure that nothing differs but policies, seeds and values.
+func (m *Manifest) sameBase(old *Manifest) error {
+	if m.Goodput != old.Goodput {
+		return fmt.Errorf("goodput is %q there, %q here", old.Goodput, m.Goodput)
+	}
+	for _, a := range old.Axes {
+		if !m.varies(a.Key) {
+			return fmt.Errorf("%s is varied there, but not here", a.Key)
+		}
+	}
+	for _, a := range m.Axes {
+		if !old.varies(a.Key) {
+			return fmt.Errorf("%s is varied here, but not there", a.Key)
+		}
+	}
+	var differ []string
+	for _, f := range fields {
+		if was, is := f.Get(&old.base), f.Get(&m.base); was != is && f.Key != seedKey && !m.varies(f.Key) {
+			differ = append(differ, fmt.Sprintf("%s is %q there, %q here", f.Key, was, is))
+		}
+	}
+	if len(differ) > 0 {
+		return errors.New(strings.Join(differ, "; "))
+	}
+	for _, in := range old.Inputs {
+		for _, is := range m.Inputs {
+			if in.Path == is.Path && in.SHA256 != is.SHA256 {
+				return fmt.Errorf("%s has changed since", m.resolve(in.Path))
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Manifest) varies(key string) bool {
+	return key == policyKey || slices.ContainsFunc(m.Axes, func(a Axis) bool { return a.Key == key })
+}
+
+// union is old and what new has beyond it; in the order of new if that has all.
+func union[T comparable](old, new []T) []T {
+	beyond := func(a, b []T) []T {
+		return slices.DeleteFunc(slices.Clone(b), func(v T) bool { return slices.Contains(a, v) })
+	}
+	if len(beyond(new, old)) == 0 {
+		return new
+	}
+	return slices.Concat(old, beyond(old, new))
+}
+
+// sortedUnion is union, in ascending order where both lists are.
+func sortedUnion[T comparable](old, new []T, compare func(a, b T) int) []T {
+	out := union(old, new)
+	if slices.IsSortedFunc(old, compare) && slices.IsSortedFunc(new, compare) {
+		out = slices.SortedStableFunc(slices.Values(out), compare)
+	}
+	return out
+}
+
+// CellResult is what the file of a cell holds.
+type CellResult struct {
+	Values          []Value
+	E2E, TTFT, TPOT []float64 // quantiles, ms
+	Adapters        []CellAdapter
+}
+
+// CellAdapter is how an adapter fared in a cell.
+type CellAdapter struct {
+	Index           int // -1: base model
+	Requests        float64
+	E2E, P99E, TTFT float64 // ms
+}
+
+// The file of a cell is a table of three columns: the name of a number, its
+// place where the name stands for a list, and its value. Beside the numbers of
+// Values there are lists: of quantiles, by adapter and by worker.
+var (
+	quantileNames = []string{"e2e_quantile_ms", "ttft_quantile_ms", "tpot_quantile_ms"}
+	adapterNames  = []string{"adapter_requests", "adapter_mean_e2e_ms", "adapter_p99_e2e_ms", "adapter_mean_ttft_ms"}
+	workerNames   = []string{"worker_requests", "worker_busy_share"}
+)
+
+// quantiles are the lists that quantileNames name, numbers those of adapterNames.
+func (r *CellResult) quantiles() []*[]float64 { return []*[]float64{&r.E2E, &r.TTFT, &r.TPOT} }
+func (a *CellAdapter) numbers() []*float64 {
+	return []*float64{&a.Requests, &a.E2E, &a.P99E, &a.TTFT}
+}
+
+// cellRow is a row of the file of a cell.
+type cellRow struct {
+	name  string
+	i     int64
+	value float64
+}
+
+func (r *cellRow) columns() []table.Column {
+	return []table.Column{{Name: "name", Value: &r.name, Nullable: true}, {Name: "i", Value: &r.i, Nullable: true}, {Name: "value", Value: &r.value, Nullable: true}}
+}
+
+// writeTable writes a file of rows, which the columns hold whenever rows calls
+// write.
+func writeTable(path string, columns []table.Column, o table.Options, rows func(write func() error) error) error {
+	w, err := table.Create(path, columns, o)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if err := rows(w.Write); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) error {
+	var rows []cellRow
+	for _, v := range Values(res) {
+		rows = append(rows, cellRow{v.Name, 0, v.Value})
+	}
+	for k, h := range []*result.Histogram{lat.E2E, lat.TTFT, lat.TPOT} {
+		for i, v := range series.QuantilesOf(h) {
+			rows = append(rows, cellRow{quantileNames[k], int64(i), v})
+		}
+	}
+	if res.Extra != nil {
+		for _, a := range res.Extra.Adapters {
+			for k, v := range []float64{float64(a.Requests), a.MeanE2E, a.P99E2E, a.MeanTTFT} {
+				rows = append(rows, cellRow{adapterNames[k], int64(a.Index), v})
+			}
+		}
+		for i, w := range res.Extra.Workers {
+			rows = append(rows, cellRow{workerNames[0], int64(i), float64(w.Requests)}, cellRow{workerNames[1], int64(i), w.Busy})
+		}
+	}
+	var row cellRow
+	meta := [][2]string{{hashKey, c.Hash}, {"lorasim.schema", schema}}
+	return writeTable(d.cellPath(c), row.columns(), table.Options{Meta: meta}, func(write func() error) error {
+		for _, row = range rows {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Value returns the number with the given name; NaN if there is none.
+func (r *CellResult) Value(name string) float64 {
+	for _, v := range r.Values {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return math.NaN()
+}
+
+func (r *CellResult) add(row cellRow) {
+	if k := slices.Index(quantileNames, row.name); k >= 0 {
+		list := r.quantiles()[k]
+		*list = append(*list, row.value)
+		return
+	}
+	if k := slices.Index(adapterNames, row.name); k >= 0 {
+		last := len(r.Adapters) - 1
+		if last < 0 || r.Adapters[last].Index != int(row.i) {
+			r.Adapters = append(r.Adapters, CellAdapter{Index: int(row.i)})
+			last++
+		}
+		*r.Adapters[last].numbers()[k] = row.value
+		return
+	}
+	if !slices.Contains(workerNames, row.name) {
+		r.Values = append(r.Values, Value{row.name, row.value})
+	}
+}
+
+// The files of a cell are named by its hash: it stays as a sweep grows, while the
+// index does not.
+func (d *Dir) cellPath(c *Cell) string { return filepath.Join(d.Path, cellsDir, c.Hash+".parquet") }
+
+func (d *Dir) failurePath(c *Cell) string {
+	return filepath.Join(d.Path, cellsDir, c.Hash+".failed.json")
+}
+
+// ErrBroken is an error of [Dir.ReadCell]: the file is there, but not what it
+// should be. Running the sweep again replaces it.
+var ErrBroken = errors.New("broken file of a cell")
+
+// ReadCell reads the file of a cell; fs.ErrNotExist if it has not run.
+func (d *Dir) ReadCell(c *Cell) (*CellResult, error) {
+	r, err := readCell(d.cellPath(c), c.Hash)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return r, err
+}
+
+func readCell(path, hash string) (*CellResult, error) {
+	var row cellRow
+	file, err := table.Open(path, row.columns(), table.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	got := ""
+	for _, pair := range file.Meta() {
+		if pair[0] == hashKey {
+			got = pair[1]
+		}
+	}
+	if got != hash {
+		return nil, fmt.Errorf("%s: belongs to another cell (%q, expected %q)", path, got, hash)
+	}
+	r := &CellResult{}
+	for err = file.Read(); err == nil; err = file.Read() {
+		r.add(row)
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return r, nil
+}
+
+// failure is the file of a cell that failed.
+type failure struct {
+	Index int    `json:"index"`
+	Hash  string `json:"hash"`
+	Error string `json:"error"`
+}
+
+func (d *Dir) writeFailure(c *Cell, failed error) error {
+	data, err := json.Marshal(failure{c.Index, c.Hash, failed.Error()})
+	if err != nil {
+		return err
+	}
+	return writeFile(d.failurePath(c), append(data, '\n'))
+}
+
+// state is how far a cell is.
+type state uint8
+
+const (
+	stateMissing state = iota
+	stateDone
+	stateFailed
+	stateBroken // there is a file, but it cannot be read
+)
+
+// look reads the file of a cell; a message comes with those failed and broken.
+func (d *Dir) look(c *Cell) (state, *CellResult, string) {
+	r, err := d.ReadCell(c)
+	if err == nil {
+		return stateDone, r, ""
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return stateBroken, nil, err.Error()
+	}
+	var f failure
+	if data, err := os.ReadFile(d.failurePath(c)); err != nil || json.Unmarshal(data, &f) != nil || f.Hash != c.Hash {
+		return stateMissing, nil, "" // or nonsense: run it again
+	}
+	return stateFailed, nil, f.Error
+}
+
+// Status is how far a sweep is.
+type Status struct {
+	Name    string       `json:"name"`
+	Hash    string       `json:"hash"`
+	Cells   int          `json:"cells"`
+	Done    int          `json:"done"`
+	Missing int          `json:"missing"`
+	Failed  []FailedCell `json:"failed"`
+	Broken  []FailedCell `json:"broken"` // their files cannot be read; they run again
+
+	firstMissing int
+}
+
+// FailedCell names a cell that failed, or whose file is broken, and why.
+type FailedCell struct {
+	Index int    `json:"index"`
+	What  string `json:"cell"`
+	Error string `json:"error"`
+}
+
+// Status looks at the files of the sweep.
+func (d *Dir) Status() *Status { return d.survey(nil) }
+
+// survey is Status; results, where not nil, gets what the cells hold that are done.
+func (d *Dir) survey(results []*CellResult) *Status {
+	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, Broken: []FailedCell{}}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		state, r, message := d.look(c)
+		switch state {
+		case stateDone:
+			if s.Done++; results != nil {
+				results[i] = r
+			}
+		case stateFailed:
+			s.Failed = append(s.Failed, FailedCell{i, d.Describe(c), message})
+		case stateBroken:
+			s.Broken = append(s.Broken, FailedCell{i, d.Describe(c), message})
+		case stateMissing:
+			if s.Missing++; s.Missing == 1 {
+				s.firstMissing = i
+			}
+		}
+	}
+	return s
+}
+
 // writable makes sure, before anything is run, that results can be written.
 func (d *Dir) writable() error {
 	for _, dir := range []string{d.Path, filepath.Join(d.Path, cellsDir)} {
@@ -75,69 +450,9 @@ func (d *Dir) writable() error {
 	return nil
 }
 
-// IsDir says whether path is a folder with a sweep.
-func IsDir(path string) bool {
-	_, err := os.Stat(filepath.Join(path, manifestFile))
-	return err == nil
-}
-
-// Status is how far a sweep is.
-type Status struct {
-	Name    string       `json:"name"`
-	Hash    string       `json:"hash"`
-	Cells   int          `json:"cells"`
-	Done    int          `json:"done"`
-	Missing int          `json:"missing"`
-	Failed  []FailedCell `json:"failed"`
-	Broken  []FailedCell `json:"broken"` // their files cannot be read; they run again
-	left    []int        // missing cells, in order
-}
-
-// FailedCell names a cell that failed, or whose file is broken, and why.
-type FailedCell struct {
-	Index int    `json:"index"`
-	What  string `json:"cell"`
-	Error string `json:"error"`
-}
-
-// Status looks at the files of the sweep.
-func (d *Dir) Status() *Status { return d.survey(func(int, *CellResult) {}) }
-
-// survey is Status; done is given what the cells hold that are done.
-func (d *Dir) survey(done func(i int, r *CellResult)) *Status {
-	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, Broken: []FailedCell{}}
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		state, r, message := d.look(c)
-		switch state {
-		case Done:
-			s.Done++
-			done(i, r)
-		case Failed:
-			s.Failed = append(s.Failed, FailedCell{i, d.Describe(c), message})
-		case Broken:
-			s.Broken = append(s.Broken, FailedCell{i, d.Describe(c), message})
-		default:
-			s.Missing++
-			s.left = append(s.left, i)
-		}
-	}
-	return s
-}
-
-// Describe names a cell by its settings.
-func (m *Manifest) Describe(c *Cell) string {
-	var parts []string
-	for i, a := range m.Axes {
-		parts = append(parts, a.Leaf()+"="+c.Values[i])
-	}
-	parts = append(parts, "policy="+c.Policy, "seed="+strconv.FormatUint(c.Seed, 10))
-	return strings.Join(parts, " ")
-}
-
-// sweepTemporaries removes what interrupted runs left of files, once no file is
+// removeTemporaries removes what interrupted runs left of files, once no file is
 // missing any more.
-func (d *Dir) sweepTemporaries() error {
+func (d *Dir) removeTemporaries() error {
 	for _, dir := range []string{filepath.Join(d.Path, cellsDir), d.Path} {
 		stale, err := filepath.Glob(filepath.Join(dir, ".*.tmp"))
 		if err != nil {

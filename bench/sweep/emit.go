@@ -1,18 +1,17 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/template"
 
 	"lorasim/internal/suggest"
 )
-
-// Systems lists the batch systems that Emit writes job files for.
-func Systems() []string { return []string{"slurm", "kubernetes", "parallel"} }
 
 // Job says how the shards of a sweep are to run.
 type Job struct {
@@ -95,57 +94,39 @@ spec:
             claimName: {{yaml .Claim}}
 `
 
-// Emit writes a job file that runs the shards of a sweep.
+// Emit writes a job file that runs the shards of a sweep, for slurm, kubernetes
+// or parallel.
 func (j Job) Emit(w io.Writer, system string) error {
 	text, ok := map[string]string{"slurm": slurmText, "kubernetes": kubernetesText, "parallel": parallelText}[system]
 	if !ok {
-		return suggest.Unknown("batch system", system, Systems())
+		return suggest.Unknown("batch system", system, []string{"slurm", "kubernetes", "parallel"})
 	}
 	if err := j.complete(system); err != nil {
 		return err
 	}
-	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": yamlQuote}).Parse(text)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	err = t.Execute(&b, struct {
+	t := template.Must(template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).Parse(text))
+	return t.Execute(w, struct {
 		Job
 		Last         int
 		MergeCommand string
 	}{j, j.Shards - 1, shellQuote(j.Program) + " sweep merge " + shellQuote(j.Dir)})
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, b.String())
-	return err
 }
 
 var (
+	notLabel = regexp.MustCompile(`[^-a-z0-9]`)
 	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	// what may stand in a line of #SBATCH, where nothing can be quoted
-	plainWord = regexp.MustCompile(`^[-A-Za-z0-9_.:,+]*$`)
+	plainWord  = regexp.MustCompile(`^[-A-Za-z0-9_.:,+]*$`)
+	shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
 )
 
+// complete fills in what the job leaves open and checks it.
 func (j *Job) complete(system string) error {
-	for _, f := range []struct {
-		v   *string
-		def string
-	}{{&j.Program, "lorasim"}, {&j.Name, "sweep"}, {&j.Image, "lorasim:latest"}, {&j.Claim, "sweeps"}, {&j.Mount, path.Dir(j.Dir)}} {
-		if *f.v == "" {
-			*f.v = f.def
-		}
-	}
-	j.Name = strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r - 'A' + 'a'
-		}
-		return '-'
-	}, j.Name), "-")
+	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"), cmp.Or(j.Claim, "sweeps")
+	j.Mount = cmp.Or(j.Mount, path.Dir(j.Dir))
+	j.Name = strings.Trim(notLabel.ReplaceAllString(strings.ToLower(cmp.Or(j.Name, "sweep")), "-"), "-")
 	j.Jobs = max(j.Jobs, 1)
+	kubernetes := system == "kubernetes"
 	switch {
 	case j.Shards < 1:
 		return fmt.Errorf("shards is %d, expected >= 1", j.Shards)
@@ -153,26 +134,20 @@ func (j *Job) complete(system string) error {
 		return fmt.Errorf("job name %q: expected up to 63 letters, digits and hyphens", j.Name)
 	case strings.ContainsAny(j.Dir+j.Program, "\n\r"):
 		return fmt.Errorf("folder %q: a job file cannot name a path with a line break", j.Dir)
+	case kubernetes && !dnsLabel.MatchString(j.Claim):
+		return fmt.Errorf("claim %q: expected lower-case letters, digits and hyphens", j.Claim)
+	case kubernetes && !path.IsAbs(j.Dir):
+		return fmt.Errorf("folder %q: Kubernetes needs the absolute path that the sweep has on the volume", j.Dir)
+	case kubernetes && strings.ContainsAny(j.Image, " \n\""):
+		return fmt.Errorf("image %q: expected NAME[:TAG]", j.Image)
 	}
 	for _, f := range []struct{ name, v string }{{"time", j.Time}, {"memory", j.Memory}, {"partition", j.Queue}} {
 		if !plainWord.MatchString(f.v) {
 			return fmt.Errorf("%s %q: expected letters, digits and -_.:,+", f.name, f.v)
 		}
 	}
-	if system == "kubernetes" {
-		switch {
-		case !dnsLabel.MatchString(j.Claim):
-			return fmt.Errorf("claim %q: expected lower-case letters, digits and hyphens", j.Claim)
-		case !path.IsAbs(j.Dir):
-			return fmt.Errorf("folder %q: Kubernetes needs the absolute path that the sweep has on the volume", j.Dir)
-		case strings.ContainsAny(j.Image, " \n\""):
-			return fmt.Errorf("image %q: expected NAME[:TAG]", j.Image)
-		}
-	}
 	return nil
 }
-
-var shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
 
 // shellQuote makes one word of the shell out of s.
 func shellQuote(s string) string {
@@ -180,9 +155,4 @@ func shellQuote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// yamlQuote makes one YAML text out of s.
-func yamlQuote(s string) string {
-	return "\"" + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + "\""
 }

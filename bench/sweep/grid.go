@@ -19,16 +19,27 @@ type Axis struct {
 // Leaf is the last part of the key: "request_rate".
 func (a Axis) Leaf() string { return a.Key[strings.LastIndexByte(a.Key, '.')+1:] }
 
+// Numeric says whether all values of the axis are finite numbers.
+func (a Axis) Numeric() bool {
+	return !slices.ContainsFunc(a.Values, func(v string) bool { return math.IsNaN(a.Number(v)) })
+}
+
+// Number is a value of the axis as a finite number; NaN if it is none.
+func (a Axis) Number(v string) float64 {
+	x, err := strconv.ParseFloat(v, 64)
+	if err != nil || math.IsInf(x, 0) {
+		return math.NaN()
+	}
+	return x
+}
+
 // Keys that have a place of their own in a sweep.
 const (
 	policyKey = "routing.policy"
 	seedKey   = "seed"
 )
 
-const (
-	maxValues = 100_000   // of one axis
-	maxCells  = 1_000_000 // of a sweep
-)
+const maxValues = 100_000 // of one axis
 
 // ParseSet reads an axis such as "request_rate=4,8,16", "num_workers=1:8",
 // "request_rate=1:4:0.5" (both ends included) or "max_loras_per_batch=1:64:x2".
@@ -39,13 +50,11 @@ func ParseSet(text string) (Axis, error) {
 	if !ok {
 		return Axis{}, fmt.Errorf("%q: expected KEY=VALUES, such as request_rate=4,8,16", text)
 	}
-	var values []string
+	separator := ","
 	if strings.Contains(list, "|") {
-		values = strings.Split(strings.TrimSuffix(list, "|"), "|")
-	} else {
-		values = strings.Split(list, ",")
+		separator, list = "|", strings.TrimSuffix(list, "|")
 	}
-	return NewAxis(strings.TrimSpace(key), values)
+	return NewAxis(strings.TrimSpace(key), strings.Split(list, separator))
 }
 
 // NewAxis checks the values of a setting, given by any name it has, and brings
@@ -68,7 +77,7 @@ func NewAxis(key string, values []string) (Axis, error) {
 		}
 		for _, e := range expanded {
 			sc := scenario.Default()
-			if err := sc.Set(f.Key, e); err != nil {
+			if err := f.Set(&sc, e); err != nil {
 				return Axis{}, err
 			}
 			e = f.Get(&sc)
@@ -86,14 +95,14 @@ func NewAxis(key string, values []string) (Axis, error) {
 
 // joinOptions puts the options of a policy that commas parted together again:
 // a piece with = but without : goes on with the policy before it.
-func joinOptions(values []string) []string {
-	var out []string
+func joinOptions(values []string) (out []string) {
 	for _, v := range values {
-		if len(out) > 0 && strings.Contains(v, "=") && !strings.Contains(v, ":") && strings.Contains(out[len(out)-1], ":") {
-			out[len(out)-1] += "," + v
-			continue
+		last := len(out) - 1
+		if last >= 0 && strings.Contains(v, "=") && !strings.Contains(v, ":") && strings.Contains(out[last], ":") {
+			out[last] += "," + v
+		} else {
+			out = append(out, v)
 		}
-		out = append(out, v)
 	}
 	return out
 }
@@ -108,14 +117,13 @@ func expand(text string, whole bool) ([]string, error) {
 	if len(parts) != 3 {
 		return nil, bad
 	}
-	factor := strings.HasPrefix(parts[2], "x")
+	var factor bool
+	parts[2], factor = strings.CutPrefix(parts[2], "x")
 	var n [3]float64
 	for i, p := range parts {
-		x, err := strconv.ParseFloat(strings.TrimPrefix(p, "x"), 64)
-		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || i < 2 && strings.HasPrefix(p, "x") {
+		if n[i] = (Axis{}).Number(p); math.IsNaN(n[i]) {
 			return nil, bad
 		}
-		n[i] = x
 	}
 	lo, hi, step := n[0], n[1], n[2]
 	switch {
@@ -126,6 +134,10 @@ func expand(text string, whole bool) ([]string, error) {
 	case !factor && step <= 0:
 		return nil, fmt.Errorf("range %q: expected a step above 0", text)
 	}
+	format := byte('g')
+	if whole {
+		format = 'f'
+	}
 	var out []string
 	for i := 0; ; i++ {
 		x := lo + float64(i)*step // not by adding up, which would drift
@@ -133,28 +145,14 @@ func expand(text string, whole bool) ([]string, error) {
 			x = lo * math.Pow(step, float64(i))
 		}
 		x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 12, 64), 64) // 0.1+0.2 is meant to be 0.3
-		if x > hi*(1+1e-9) && x > hi+1e-12 {
+		switch {
+		case x > hi*(1+1e-9) && x > hi+1e-12:
 			return out, nil
-		}
-		if whole && x != math.Trunc(x) {
+		case whole && x != math.Trunc(x):
 			return nil, fmt.Errorf("range %q: %v is no whole number", text, x)
-		}
-		if len(out) == maxValues {
+		case len(out) == maxValues:
 			return nil, fmt.Errorf("range %q: more than %d values", text, maxValues)
-		}
-		format := byte('g')
-		if whole {
-			format = 'f'
 		}
 		out = append(out, strconv.FormatFloat(x, format, -1, 64))
 	}
-}
-
-// SeedList returns n seeds that begin with first.
-func SeedList(first uint64, n int) []uint64 {
-	seeds := make([]uint64, n)
-	for i := range seeds {
-		seeds[i] = first + uint64(i)
-	}
-	return seeds
 }

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,11 +124,10 @@ func TestUnion(t *testing.T) {
 		{[]int{1, 4}, []int{5, 2}, []int{1, 4, 5, 2}, []int{1, 4, 5, 2}},
 		{[]int{1, 4}, []int{4}, []int{1, 4}, []int{1, 4}},
 	} {
-		less := func(a, b int) bool { return a < b }
 		if got := union(c.old, c.new); !slices.Equal(got, c.plain) {
 			t.Errorf("union of %v and %v is %v", c.old, c.new, got)
 		}
-		if got := sortedUnion(c.old, c.new, less); !slices.Equal(got, c.sorted) {
+		if got := sortedUnion(c.old, c.new, cmp.Compare); !slices.Equal(got, c.sorted) {
 			t.Errorf("sorted union of %v and %v is %v", c.old, c.new, got)
 		}
 	}
@@ -163,7 +163,7 @@ func TestBrokenCells(t *testing.T) {
 		t.Error(err)
 	}
 	tables, err := d.Tables(MergeOptions{Partial: true})
-	if err != nil || tables.Cells.Rows != 7 || tables.Left != 5 || len(tables.Broken) != 4 {
+	if err != nil || len(tables.Points) != 4 || tables.Left != 5 || len(tables.Broken) != 4 {
 		t.Fatal(tables, err)
 	}
 	var told []string

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,28 +16,24 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/internal/atomicfile"
+	"lorasim/internal/suggest"
 	"lorasim/trace"
 )
 
-// Schema names the version of the manifest and of the files of cells.
-const Schema = "lorasim.sweep/2"
+// schema names the version of the manifest and of the files of cells.
+const schema = "lorasim.sweep/2"
 
 // Manifest is a sweep written out. Once it is in a folder it may grow, see
 // [Create], but what a cell is never changes.
 type Manifest struct {
-	Schema   string        `json:"schema"`
-	Name     string        `json:"name"`
-	About    string        `json:"about,omitempty"`
-	Hash     string        `json:"hash"` // of everything below that matters to results
-	Scenario string        `json:"scenario"`
-	Axes     []Axis        `json:"axes"`
-	Policies []string      `json:"policies"`
-	Seeds    []uint64      `json:"seeds"`
-	Baseline string        `json:"baseline"`
-	Goodput  string        `json:"goodput,omitempty"`
-	Inputs   []Fingerprint `json:"inputs,omitempty"`
-	Cells    []Cell        `json:"cells"`
+	Schema   string `json:"schema"`
+	Name     string `json:"name"`
+	About    string `json:"about,omitempty"`
+	Hash     string `json:"hash"` // of everything below that matters to results
+	Scenario string `json:"scenario"`
+	Grid
+	Inputs []Fingerprint `json:"inputs,omitempty"`
+	Cells  []Cell        `json:"cells"`
 
 	base scenario.Scenario
 	// dir is the folder that relative paths in the fields above are from; "":
@@ -54,6 +51,12 @@ type Cell struct {
 	Hash   string   `json:"hash"`   // of its scenario
 }
 
+// Fingerprint identifies a file that a sweep reads.
+type Fingerprint struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+}
+
 // Plan writes a spec out: its cells in the order of the axes (the first varies
 // slowest), then the policies, then the seeds. It checks what can be checked
 // without running anything.
@@ -62,25 +65,14 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	if err := spec.complete(); err != nil {
 		return nil, err
 	}
-	m := &Manifest{
-		Schema: Schema, Name: spec.Name, About: spec.About, Axes: spec.Axes,
-		Policies: spec.Policies, Seeds: spec.Seeds, Baseline: spec.Baseline, Goodput: spec.Goodput,
-		base: spec.Scenario, anyBaseline: s.Baseline == "",
-	}
-	if m.Axes == nil {
-		m.Axes = []Axis{}
-	}
+	m := &Manifest{Schema: schema, Name: spec.Name, About: spec.About, Grid: spec.Grid, base: spec.Scenario, anyBaseline: s.Baseline == ""}
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
-	var err error
-	if m.Inputs, err = m.fingerprints(); err != nil {
+	if err := m.takeFingerprints(); err != nil {
 		return nil, err
 	}
-	if err := m.write(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, m.write()
 }
 
 // check tries every policy, and every value of every axis, in one cell each, so
@@ -95,7 +87,7 @@ func (m *Manifest) check(ctx context.Context) error {
 			if a.Key == key {
 				v = value
 			}
-			if err := sc.Set(a.Key, v); err != nil {
+			if err := fieldByKey[a.Key].Set(&sc, v); err != nil {
 				return err
 			}
 		}
@@ -124,6 +116,115 @@ func (m *Manifest) check(ctx context.Context) error {
 	return nil
 }
 
+// takeFingerprints notes the files that the settings name.
+func (m *Manifest) takeFingerprints() error {
+	var failed error
+	seen := map[string]bool{}
+	note := func(path string) string {
+		if !seen[path] && failed == nil {
+			var sum string
+			sum, failed = sumPath(path)
+			m.Inputs = append(m.Inputs, Fingerprint{path, sum})
+		}
+		seen[path] = true
+		return path
+	}
+	base := m.base
+	base.Routing.Policy = ""
+	for _, a := range m.Axes {
+		if err := fieldByKey[a.Key].Set(&base, a.Values[0]); err != nil { // the base's own value does not matter
+			return err
+		}
+	}
+	base.MapPaths(note)
+	m.mapPaths(note)
+	return failed
+}
+
+// sumPath is the hash of a file; of a folder, that of the names and sizes of its
+// files, as traces in folders are too large to be read more often than needed.
+func sumPath(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	st, err := f.Stat()
+	if err == nil && !st.IsDir() {
+		_, err = io.Copy(h, f)
+	} else if err == nil {
+		err = listTo(h, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func listTo(w io.Writer, folder string) error {
+	entries, err := os.ReadDir(folder) // sorted
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().IsRegular() {
+			fmt.Fprintf(w, "%q %d\n", e.Name(), info.Size())
+		}
+	}
+	return nil
+}
+
+// checkInputs makes sure that the files are those that the sweep was planned
+// with.
+func (m *Manifest) checkInputs() error {
+	for _, in := range m.Inputs {
+		path := m.resolve(in.Path)
+		sum, err := sumPath(path)
+		if err != nil {
+			return err
+		}
+		if sum != in.SHA256 {
+			return fmt.Errorf("%s has changed since the sweep was planned", path)
+		}
+	}
+	return nil
+}
+
+// resolve turns a path of the manifest into one from the working directory.
+func (m *Manifest) resolve(path string) string { return scenario.In(m.dir)(path) }
+
+// moveTo makes relative paths those from the folder of the sweep instead of the
+// working directory, so that the sweep can be gone on with from anywhere, and on
+// machines that see folder and files elsewhere.
+func (m *Manifest) moveTo(dir string) error {
+	abs, failed := filepath.Abs(dir)
+	to := func(path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		p, err := filepath.Abs(path)
+		if err == nil {
+			p, err = filepath.Rel(abs, p)
+		}
+		failed = cmp.Or(failed, err)
+		return p
+	}
+	m.base.MapPaths(to)
+	m.mapPaths(to)
+	for i := range m.Inputs {
+		m.Inputs[i].Path = to(m.Inputs[i].Path)
+	}
+	if m.dir = dir; failed != nil {
+		return failed
+	}
+	return m.write()
+}
+
 // write writes out what follows from the settings: the text of the scenario,
 // the cells, the hash.
 func (m *Manifest) write() error {
@@ -139,21 +240,26 @@ func (m *Manifest) write() error {
 }
 
 func (m *Manifest) addCells() error {
-	at := make([]int, len(m.Axes))
-	sum := sha256.New()
 	content := map[string]string{} // instead of paths, which differ by folder
 	for _, in := range m.Inputs {
 		content[in.Path] = "sha256:" + in.SHA256
 	}
 	byContent := func(path string) string { return cmp.Or(content[path], path) }
-	fmt.Fprintf(sum, "%s\n%s\n%s\n", Schema, m.Goodput, mapPolicy(m.Baseline, byContent))
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%s\n%s\n", schema, m.Goodput, mapPolicy(m.Baseline, byContent))
 	for _, in := range m.Inputs {
 		fmt.Fprintln(sum, in.SHA256)
 	}
-	for {
-		values := make([]string, len(at))
-		for i, k := range at {
-			values[i] = m.Axes[i].Values[k]
+	// of each combination of values, the last axis varies fastest
+	var add func(values []string) error
+	add = func(values []string) error {
+		if i := len(values); i < len(m.Axes) {
+			for _, v := range m.Axes[i].Values {
+				if err := add(append(slices.Clip(values), v)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		for _, p := range m.Policies {
 			for _, seed := range m.Seeds {
@@ -167,29 +273,20 @@ func (m *Manifest) addCells() error {
 				m.Cells = append(m.Cells, c)
 			}
 		}
-		if !next(at, m.Axes) {
-			m.Hash = hex.EncodeToString(sum.Sum(nil))
-			return nil
-		}
+		return nil
 	}
-}
-
-// next moves on to the next combination of values, the last axis first.
-func next(at []int, axes []Axis) bool {
-	for i := len(at) - 1; i >= 0; i-- {
-		if at[i]++; at[i] < len(axes[i].Values) {
-			return true
-		}
-		at[i] = 0
+	if err := add([]string{}); err != nil {
+		return err
 	}
-	return false
+	m.Hash = hex.EncodeToString(sum.Sum(nil))
+	return nil
 }
 
 // ScenarioOf returns the scenario of a cell.
 func (m *Manifest) ScenarioOf(c *Cell) (*scenario.Scenario, error) {
 	sc, err := m.stored(c)
 	if err == nil && m.dir != "" {
-		sc.MapPaths(scenario.In(m.dir))
+		sc.MapPaths(m.resolve)
 	}
 	return sc, err
 }
@@ -199,11 +296,7 @@ func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 	sc := m.base
 	sc.Seed, sc.Routing.Policy = c.Seed, c.Policy
 	for i, a := range m.Axes {
-		f, ok := fieldByKey[a.Key]
-		if !ok {
-			return nil, fmt.Errorf("cell %d: unknown key %q", c.Index, a.Key)
-		}
-		if err := f.Set(&sc, c.Values[i]); err != nil {
+		if err := fieldByKey[a.Key].Set(&sc, c.Values[i]); err != nil {
 			return nil, fmt.Errorf("cell %d: %w", c.Index, err)
 		}
 	}
@@ -214,7 +307,7 @@ func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 // of files by their hashes.
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s\n", Schema, m.Goodput)
+	fmt.Fprintf(&b, "%s\n%s\n", schema, m.Goodput)
 	own := *sc
 	own.MapPaths(byContent)
 	for _, f := range fields {
@@ -242,23 +335,36 @@ func (m *Manifest) SLO() result.SLO {
 	return slo
 }
 
-const manifestFile = "manifest.json"
-
-// save writes the manifest into its folder, unless it is there.
-func (m *Manifest) save() error {
-	data, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return err
+// Describe names a cell by its settings.
+func (m *Manifest) Describe(c *Cell) string {
+	text := ""
+	for i, a := range m.Axes {
+		text += a.Leaf() + "=" + c.Values[i] + " "
 	}
-	data = append(data, '\n')
-	path := filepath.Join(m.dir, manifestFile)
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+	return fmt.Sprintf("%spolicy=%s seed=%d", text, c.Policy, c.Seed)
+}
+
+// CheckMetrics finds names that no cell of a sweep can have a number of, before
+// any cell has run.
+func (m *Manifest) CheckMetrics(names []string) error {
+	known := knownMetrics()
+	for _, n := range names {
+		if err := suggest.Among("metric", n, known); err != nil {
+			return err
+		}
+		if strings.HasPrefix(n, "goodput.") && m.Goodput == "" {
+			return fmt.Errorf("%s needs an SLO, see --goodput", n)
+		}
+	}
+	return nil
+}
+
+// CheckBaseline finds a baseline that is none of the policies.
+func (m *Manifest) CheckBaseline(policy string) error {
+	if policy == "" {
 		return nil
 	}
-	return atomicfile.Write(path, func(f *atomicfile.File) error {
-		_, err := f.Write(data)
-		return err
-	})
+	return suggest.Among("baseline", policy, m.Policies)
 }
 
 // ReadManifest reads a manifest and checks that it is what [Spec.Plan] makes of
@@ -270,28 +376,26 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	if err := dec.Decode(m); err != nil {
 		return nil, fmt.Errorf("%s: not a manifest of a sweep: %w", where, err)
 	}
-	if m.Schema != Schema {
-		return nil, fmt.Errorf("%s: schema is %q, expected %q", where, m.Schema, Schema)
+	if m.Schema != schema {
+		return nil, fmt.Errorf("%s: schema is %q, expected %q", where, m.Schema, schema)
 	}
 	sc, err := scenario.Parse([]byte(m.Scenario), where+" (scenario)")
 	if err != nil {
 		return nil, err
 	}
-	again := &Manifest{Schema: Schema, Goodput: m.Goodput, Baseline: m.Baseline, Policies: m.Policies, Seeds: m.Seeds, Inputs: m.Inputs, base: sc}
-	cells := len(m.Policies) * len(m.Seeds)
+	again := &Manifest{Grid: m.Grid, Inputs: m.Inputs, base: sc}
+	again.Axes = nil
 	for _, a := range m.Axes {
-		b, err := NewAxis(a.Key, a.Values)
-		if err != nil {
+		if a, err = NewAxis(a.Key, a.Values); err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
-		if again.Axes = append(again.Axes, b); cells <= maxCells {
-			cells *= len(a.Values)
-		}
+		again.Axes = append(again.Axes, a)
 	}
-	if cells != len(m.Cells) {
-		return nil, fmt.Errorf("%s: %d cells, expected %d", where, len(m.Cells), cells)
-	}
-	if cells == 0 {
+	n, err := m.cells()
+	switch {
+	case err != nil || n != len(m.Cells):
+		return nil, fmt.Errorf("%s: %d cells, expected %d", where, len(m.Cells), n)
+	case n == 0:
 		return nil, fmt.Errorf("%s: no cells", where)
 	}
 	if err := again.addCells(); err != nil {
@@ -306,6 +410,6 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	if m.Hash != again.Hash {
 		return nil, fmt.Errorf("%s: the hash does not fit; the file was changed, or made by another version", where)
 	}
-	m.base, m.Cells = sc, again.Cells
+	m.base, m.Axes, m.Cells = sc, again.Axes, again.Cells
 	return m, nil
 }

@@ -1,14 +1,18 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
-	"lorasim/bench/sweep/frame"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"lorasim/internal/suggest"
+	"lorasim/internal/table"
 )
 
 // MergeOptions says how to merge.
@@ -19,17 +23,13 @@ type MergeOptions struct {
 
 // Tables is a merged sweep.
 type Tables struct {
-	// Cells has one row for each cell: its settings and all its numbers.
-	Cells *frame.Frame
-	// Table has one row for each combination of settings, policy and number:
-	// n seeds, mean, std and 95 % confidence interval; and the difference to the
-	// baseline policy, paired by seed, with its interval.
-	Table *frame.Frame
-	// Points are the rows of Table in another form.
 	Points  []Point
 	Metrics []string     // names of all numbers
 	Left    int          // cells left out
 	Broken  []FailedCell // those of them whose files are broken
+
+	baseline string
+	results  []*CellResult // of all cells; nil: left out
 }
 
 // Point is one combination of settings and policy.
@@ -56,9 +56,9 @@ type Metric struct {
 	Apart bool
 }
 
-// Clear says that the difference to the baseline is comparable and its interval
+// clear says that the difference to the baseline is comparable and its interval
 // excludes 0.
-func (m *Metric) Clear() bool {
+func (m *Metric) clear() bool {
 	return !m.Apart && m.Diff.N > 1 && (m.Diff.Low > 0 || m.Diff.High < 0)
 }
 
@@ -72,87 +72,68 @@ func (p *Point) Metric(name string) (Metric, bool) {
 	return Metric{}, false
 }
 
-// Merge reads all cells and writes the tables cells.csv, .jsonl and .parquet
-// and table.csv, .jsonl and .parquet. Cells that are missing, failed or broken
-// are an error unless o.Partial is set.
+// Merge reads all cells and writes the tables cells and table, each as .csv,
+// .jsonl and .parquet. Cells that are missing, failed or broken are an error
+// unless o.Partial is set.
 func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	t, err := d.Tables(o)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		name  string
-		frame *frame.Frame
-	}{{"cells", t.Cells}, {"table", t.Table}} {
+	for _, write := range []func(*Tables, string) error{d.writeCells, d.writePoints} {
 		for _, ext := range []string{".csv", ".jsonl", ".parquet"} {
-			if err := f.frame.WriteFile(filepath.Join(d.Path, f.name+ext)); err != nil {
+			if err := write(t, ext); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if t.Left == 0 {
-		return t, d.sweepTemporaries()
+		return t, d.removeTemporaries()
 	}
 	return t, nil
 }
 
 // Tables is Merge without writing anything.
 func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
-	if o.Baseline == "" {
-		o.Baseline = d.Baseline
-	}
-	if err := suggestIn("baseline", o.Baseline, d.Policies); err != nil {
+	baseline := cmp.Or(o.Baseline, d.Baseline)
+	if err := suggest.Among("baseline", baseline, d.Policies); err != nil {
 		return nil, err
 	}
-	results, status, err := d.readAll(o.Partial)
-	if err != nil {
-		return nil, err
-	}
-	names := metricNames(results)
-	t := &Tables{Left: status.Cells - status.Done, Broken: status.Broken, Cells: d.cellsFrame(results, names)}
-	names = slices.DeleteFunc(names, Hidden)
-	t.Metrics = names
-	t.Points = d.points(results, names, o.Baseline)
-	t.Table = d.tableFrame(t.Points, o.Baseline)
-	return t, nil
-}
-
-// readAll reads the cells by index; those left out are nil.
-func (d *Dir) readAll(partial bool) (results []*CellResult, status *Status, err error) {
-	results = make([]*CellResult, len(d.Cells))
-	status = d.survey(func(i int, r *CellResult) { results[i] = r })
-	if status.Done < status.Cells && !partial {
-		return nil, nil, &IncompleteError{status}
+	results := make([]*CellResult, len(d.Cells))
+	status := d.survey(results)
+	if status.Done < status.Cells && !o.Partial {
+		return nil, &IncompleteError{status}
 	}
 	if status.Done == 0 {
-		return nil, nil, fmt.Errorf("%s: no cell has run yet", d.Path)
+		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
 	}
-	return results, status, nil
+	t := &Tables{Left: status.Cells - status.Done, Broken: status.Broken, baseline: baseline, results: results}
+	t.Metrics = slices.DeleteFunc(t.names(), Hidden)
+	t.Points = d.points(t)
+	return t, nil
 }
 
 // IncompleteError says which cells a merge lacks.
 type IncompleteError struct{ *Status }
 
 func (e *IncompleteError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d cells are done", e.Done, e.Cells)
+	text := fmt.Sprintf("%d of %d cells are done", e.Done, e.Cells)
 	if e.Missing > 0 {
-		fmt.Fprintf(&b, ", %d are missing (the first is %d)", e.Missing, e.left[0])
+		text += fmt.Sprintf(", %d are missing (the first is %d)", e.Missing, e.firstMissing)
 	}
 	if n := len(e.Broken); n > 0 {
-		fmt.Fprintf(&b, ", %d must run again (cell %d: %s)", n, e.Broken[0].Index, e.Broken[0].Error)
+		text += fmt.Sprintf(", %d must run again (cell %d: %s)", n, e.Broken[0].Index, e.Broken[0].Error)
 	}
 	if n := len(e.Failed); n > 0 {
-		fmt.Fprintf(&b, ", %d failed (cell %d: %s)", n, e.Failed[0].Index, e.Failed[0].Error)
+		text += fmt.Sprintf(", %d failed (cell %d: %s)", n, e.Failed[0].Index, e.Failed[0].Error)
 	}
-	return b.String()
+	return text
 }
 
-// metricNames lists the numbers of all cells in the order they first appear.
-func metricNames(results []*CellResult) []string {
-	var names []string
+// names lists the numbers of all cells in the order they first appear.
+func (t *Tables) names() (names []string) {
 	seen := map[string]bool{}
-	for _, r := range results {
+	for _, r := range t.results {
 		if r == nil {
 			continue
 		}
@@ -166,105 +147,128 @@ func metricNames(results []*CellResult) []string {
 	return names
 }
 
-// settings adds the columns of the axes to a table; numbers where all values
-// are numbers.
-func (d *Dir) settings(f *frame.Frame) {
-	for _, a := range d.Axes {
-		f.Add(a.Leaf(), a.kind())
-	}
-}
-
-func (a Axis) kind() frame.Kind {
-	for _, v := range a.Values {
-		if _, ok := number(v); !ok {
-			return frame.Text
+// settings are the columns of the axes, of numbers where all values are numbers,
+// and what puts the values of a row into them.
+func (m *Manifest) settings() (columns []table.Column, set func(values []string)) {
+	for _, a := range m.Axes {
+		c := table.Column{Name: a.Leaf(), Value: new(string)}
+		if a.Numeric() {
+			c.Value = new(float64)
 		}
+		columns = append(columns, c)
 	}
-	return frame.Float
-}
-
-// Numeric says whether all values of the axis are finite numbers.
-func (a Axis) Numeric() bool { return a.kind() == frame.Float }
-
-// Number is a value of the axis as a number, if it is one.
-func (a Axis) Number(v string) float64 {
-	x, _ := number(v)
-	return x
-}
-
-func number(v string) (float64, bool) {
-	x, err := strconv.ParseFloat(v, 64)
-	return x, err == nil && !math.IsInf(x, 0) && !math.IsNaN(x)
-}
-
-// row returns the values of the axes for a table.
-func (d *Dir) row(values []string) []any {
-	var row []any
-	for i, a := range d.Axes {
-		if a.kind() == frame.Float {
-			x, _ := number(values[i])
-			row = append(row, x)
-		} else {
-			row = append(row, values[i])
-		}
-	}
-	return row
-}
-
-func (d *Dir) cellsFrame(results []*CellResult, names []string) *frame.Frame {
-	f := frame.New("cell", frame.Int)
-	d.settings(f)
-	f.Add("policy", frame.Text)
-	f.Add("seed", frame.Text) // may be beyond 63 bits
-	for _, n := range names {
-		f.Add(n, frame.Float)
-	}
-	for i, r := range results {
-		if r == nil {
-			continue
-		}
-		c := &d.Cells[i]
-		row := append([]any{c.Index}, d.row(c.Values)...)
-		row = append(row, c.Policy, strconv.FormatUint(c.Seed, 10))
-		byName := map[string]float64{}
-		for _, v := range r.Values {
-			byName[v.Name] = v.Value
-		}
-		for _, n := range names {
-			v, ok := byName[n]
-			if !ok {
-				v = math.NaN()
+	return columns, func(values []string) {
+		for i, v := range values {
+			switch p := columns[i].Value.(type) {
+			case *string:
+				*p = v
+			case *float64:
+				*p = m.Axes[i].Number(v)
 			}
-			row = append(row, v)
 		}
-		f.Append(row...)
 	}
-	return f
+}
+
+// writeCells writes one row for each cell: its settings and all its numbers.
+func (d *Dir) writeCells(t *Tables, ext string) error {
+	var (
+		cell         int64
+		policy, seed string // seeds may be beyond 63 bits
+	)
+	settings, set := d.settings()
+	columns := slices.Concat([]table.Column{{Name: "cell", Value: &cell}}, settings,
+		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}})
+	names := t.names()
+	numbers := make([]float64, len(names))
+	at := map[string]*float64{}
+	for i, n := range names {
+		columns = append(columns, table.Column{Name: n, Value: &numbers[i]})
+		at[n] = &numbers[i]
+	}
+	return d.writeMerged("cells"+ext, columns, func(write func() error) error {
+		for i, r := range t.results {
+			if r == nil {
+				continue
+			}
+			c := &d.Cells[i]
+			cell, policy, seed = int64(i), c.Policy, strconv.FormatUint(c.Seed, 10)
+			set(c.Values)
+			for k := range numbers {
+				numbers[k] = math.NaN()
+			}
+			for _, v := range r.Values {
+				*at[v.Name] = v.Value
+			}
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// writePoints writes one row for each combination of settings, policy and number:
+// its estimate over the seeds, and the difference to the baseline, paired by seed.
+func (d *Dir) writePoints(t *Tables, ext string) error {
+	var (
+		p          Point
+		m          Metric
+		n, diffN   int64
+		ratio      float64
+		comparable string // with the baseline: both completed the same requests
+	)
+	columns, set := d.settings()
+	columns = append(columns, []table.Column{
+		{Name: "policy", Value: &p.Policy}, {Name: "metric", Value: &m.Name}, {Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
+		{Name: "std", Value: &m.Std}, {Name: "ci95_low", Value: &m.Low}, {Name: "ci95_high", Value: &m.High},
+		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN}, {Name: "diff_mean", Value: &m.Diff.Mean},
+		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
+		{Name: "comparable", Value: &comparable},
+	}...)
+	return d.writeMerged("table"+ext, columns, func(write func() error) error {
+		for _, p = range t.Points {
+			set(p.Values)
+			for _, m = range p.Metrics {
+				n, diffN, ratio, comparable = int64(m.N), int64(m.Diff.N), math.NaN(), "yes"
+				if m.Base != 0 {
+					ratio = m.Mean / m.Base
+				}
+				if m.Apart {
+					comparable = "no"
+				}
+				if err := write(); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (d *Dir) writeMerged(name string, columns []table.Column, rows func(write func() error) error) error {
+	for i := range columns {
+		columns[i].Nullable = true
+	}
+	return writeTable(filepath.Join(d.Path, name), columns, table.Options{}, rows)
 }
 
 // points sums up the cells of each combination of settings and policy, which
 // stand next to each other, one for each seed.
-func (d *Dir) points(results []*CellResult, names []string, baseline string) []Point {
+func (d *Dir) points(t *Tables) (points []Point) {
 	seeds, policies := len(d.Seeds), len(d.Policies)
-	base := 0
-	for i, p := range d.Policies {
-		if p == baseline {
-			base = i
-		}
-	}
-	var points []Point
-	apart := differing(results, seeds)
-	for first := 0; first < len(results); first += seeds * policies {
+	base := slices.Index(d.Policies, t.baseline)
+	apart := differing(t.results, seeds)
+	for first := 0; first < len(t.results); first += seeds * policies {
+		theirs := t.results[first+base*seeds:][:seeds]
 		for p, policy := range d.Policies {
 			at := first + p*seeds
-			own, theirs := results[at:at+seeds], results[first+base*seeds:first+(base+1)*seeds]
+			own := t.results[at : at+seeds]
 			all := CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean })
 			pt := Point{Values: d.Cells[at].Values, Policy: policy, Left: all.Left(), Apart: slices.Contains(apart[at:at+seeds], true)}
 			same := samePairs(own, theirs)
-			for _, n := range names {
+			for _, n := range t.Metrics {
 				xs, bs := column(own, n), column(theirs, n)
-				m := Metric{Name: n, Estimate: Mean(xs), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
-				m.Diff = Mean(nil)
+				m := Metric{Name: n, Estimate: Mean(xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
 				if p != base {
 					m.Diff = Paired(xs, bs)
 				}
@@ -290,37 +294,76 @@ func column(results []*CellResult, name string) []float64 {
 	return out
 }
 
-func (d *Dir) tableFrame(points []Point, baseline string) *frame.Frame {
-	f := &frame.Frame{}
-	d.settings(f)
-	for _, c := range []struct {
-		name string
-		kind frame.Kind
-	}{
-		{"policy", frame.Text}, {"metric", frame.Text}, {"n", frame.Int}, {"mean", frame.Float}, {"std", frame.Float},
-		{"ci95_low", frame.Float}, {"ci95_high", frame.Float}, {"baseline", frame.Text}, {"diff_n", frame.Int},
-		{"diff_mean", frame.Float}, {"diff_ci95_low", frame.Float}, {"diff_ci95_high", frame.Float}, {"ratio", frame.Float},
-		{"comparable", frame.Text}, // with the baseline: both completed the same requests
-	} {
-		f.Add(c.name, c.kind)
-	}
-	for _, p := range points {
-		for _, m := range p.Metrics {
-			ratio := math.NaN()
-			if m.Base != 0 {
-				ratio = m.Mean / m.Base
+// differing finds, seed by seed, the runs that left requests undone where not all
+// runs of that seed completed the same ones.
+func differing(results []*CellResult, seeds int) []bool {
+	out := make([]bool, len(results))
+	for s := range seeds {
+		var first *Completion
+		same := true
+		for i := s; i < len(results); i += seeds {
+			if results[i] == nil {
+				continue
 			}
-			row := append(d.row(p.Values), p.Policy, m.Name, m.N, m.Mean, m.Std, m.Low, m.High, baseline, m.Diff.N,
-				m.Diff.Mean, m.Diff.Low, m.Diff.High, ratio, yesNo(!m.Apart))
-			f.Append(row...)
+			c := CompletionOf(results[i].Value)
+			if first == nil {
+				first = &c
+			}
+			same = same && c.Same(*first)
+		}
+		for i := s; i < len(results) && !same; i += seeds {
+			out[i] = results[i] != nil && !CompletionOf(results[i].Value).Whole()
 		}
 	}
-	return f
+	return out
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
+// samePairs says that in each pair of runs both completed the same requests.
+func samePairs(as, bs []*CellResult) bool {
+	for i := range as {
+		if as[i] != nil && bs[i] != nil && !CompletionOf(as[i].Value).Same(CompletionOf(bs[i].Value)) {
+			return false
+		}
 	}
-	return "no"
+	return true
+}
+
+// Estimate is a mean with its 95 % confidence interval. NaN where there is
+// nothing to tell it from: the interval of fewer than two values.
+type Estimate struct {
+	N         int
+	Mean      float64
+	Std       float64 // of the values, with n-1
+	Low, High float64
+}
+
+// Half is half the width of the interval.
+func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
+
+// Mean estimates a mean from independent values, such as the results of several
+// seeds, by Student's t distribution with n-1 degrees of freedom. Values that
+// are NaN do not count.
+func Mean(values []float64) Estimate {
+	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	switch {
+	case e.N == 1:
+		e.Mean = xs[0]
+	case e.N > 1:
+		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(0.975)
+		half := t * e.Std / math.Sqrt(float64(e.N))
+		e.Low, e.High = e.Mean-half, e.Mean+half
+	}
+	return e
+}
+
+// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
+// random numbers, it is far narrower than the difference of their means.
+func Paired(a, b []float64) Estimate {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return Mean(d)
 }

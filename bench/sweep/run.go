@@ -1,51 +1,46 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/series"
+	"lorasim/trace"
 )
 
 // Shard is a part of a sweep: part Index of Count, from 0.
 type Shard struct{ Index, Count int }
 
-// ParseShard reads "I/N" with 0 <= I < N. "auto/N" takes the index from the
-// first of the given environment variables of batch systems that is set: see
-// ShardVariables.
+// ParseShard reads "I/N" with 0 <= I < N. "auto/N" takes the index of a job in
+// its array from the environment, as Slurm and Kubernetes' Indexed Jobs give it.
 func ParseShard(text string, getenv func(string) string) (Shard, error) {
-	bad := fmt.Errorf("shard %q: expected I/N with 0 <= I < N, such as 0/8, or auto/N", text)
-	index, count, ok := strings.Cut(text, "/")
-	if !ok {
-		return Shard{}, bad
-	}
+	index, count, _ := strings.Cut(text, "/")
 	if index == "auto" {
-		index = ""
-		for _, name := range ShardVariables {
-			if v := getenv(name); v != "" && index == "" {
-				index = v
-			}
+		const slurm, kubernetes = "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"
+		if index = cmp.Or(getenv(slurm), getenv(kubernetes)); index == "" {
+			return Shard{}, fmt.Errorf("shard %q: none of %s, %s is set", text, slurm, kubernetes)
 		}
-		if index == "" {
-			return Shard{}, fmt.Errorf("shard %q: none of %s is set", text, strings.Join(ShardVariables, ", "))
-		}
+		text = index + "/" + count
 	}
 	i, err1 := strconv.Atoi(index)
 	n, err2 := strconv.Atoi(count)
 	if err1 != nil || err2 != nil || i < 0 || i >= n {
-		return Shard{}, fmt.Errorf("shard %s/%s: expected I/N with 0 <= I < N, such as 0/8, or auto/N", index, count)
+		return Shard{}, fmt.Errorf("shard %s: expected I/N with 0 <= I < N, such as 0/8, or auto/N", text)
 	}
 	return Shard{i, n}, nil
 }
-
-// ShardVariables are the environment variables that hold the index of a job in
-// its array: of Slurm and of Kubernetes' Indexed Jobs.
-var ShardVariables = []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"}
 
 // RunOptions says how to run a sweep, or a part of it.
 type RunOptions struct {
@@ -84,41 +79,51 @@ func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	if jobs <= 0 {
 		jobs = runtime.GOMAXPROCS(0)
 	}
-	r := &runner{dir: d, opt: o, sum: sum, workloads: newWorkloads(d.Manifest, todo), total: len(todo)}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	queue := make(chan *Cell)
-	var wg sync.WaitGroup
-	for range min(jobs, len(todo)) {
-		wg.Go(func() {
-			for c := range queue {
-				if err := r.cell(ctx, c); err != nil {
-					r.stop(err)
-					stop()
-				}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var (
+		wg     sync.WaitGroup
+		next   atomic.Int64
+		mu     sync.Mutex
+		failed int
+		loads  = newWorkloads(todo)
+	)
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(todo)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+			reason, err := d.runCell(ctx, todo[i], loads)
+			if err != nil {
+				stop(err)
+				return
 			}
-		})
-	}
-feed:
-	for _, c := range todo {
-		select {
-		case queue <- c:
-		case <-ctx.Done():
-			break feed
+			mu.Lock()
+			if sum.Ran++; reason != nil {
+				c := todo[i].cell
+				failed++
+				sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), reason.Error()})
+			}
+			if o.Progress != nil {
+				o.Progress(sum.Ran, failed, len(todo))
+			}
+			mu.Unlock()
 		}
 	}
-	close(queue)
-	wg.Wait()
-	if r.err != nil {
-		return sum, r.err
+	for range min(jobs, len(todo)) {
+		wg.Go(work)
 	}
+	wg.Wait()
 	slices.SortFunc(sum.Failed, func(a, b FailedCell) int { return a.Index - b.Index })
 	return sum, context.Cause(ctx)
 }
 
+// job is a cell to run and the number of its workload.
+type job struct {
+	cell     *Cell
+	workload int
+}
+
 // todo returns the shard's cells that are to run; those with the same workload
 // stand together, so that they can share it.
-func (d *Dir) todo(o RunOptions, sum *Summary) ([]*Cell, error) {
+func (d *Dir) todo(o RunOptions, sum *Summary) ([]job, error) {
 	order, err := d.byWorkload()
 	if err != nil {
 		return nil, err
@@ -126,80 +131,161 @@ func (d *Dir) todo(o RunOptions, sum *Summary) ([]*Cell, error) {
 	if n := o.Shard.Count; n > 0 {
 		order = order[o.Shard.Index*len(order)/n : (o.Shard.Index+1)*len(order)/n]
 	}
-	var todo []*Cell
-	for _, i := range order {
-		c := &d.Cells[i]
+	var todo []job
+	for _, j := range order {
+		c := j.cell
 		state, _, message := d.look(c)
 		switch {
-		case state == Done:
+		case state == stateDone:
 			sum.Kept++
-		case state == Failed && !o.Retry:
-			sum.Failed = append(sum.Failed, FailedCell{i, d.Describe(c), message})
-		case state == Broken:
-			if todo = append(todo, c); o.Warn != nil {
-				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", i, d.Describe(c), message))
-			}
+		case state == stateFailed && !o.Retry:
+			sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), message})
 		default:
-			todo = append(todo, c)
+			if todo = append(todo, j); state == stateBroken && o.Warn != nil {
+				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", c.Index, d.Describe(c), message))
+			}
 		}
 	}
 	return todo, nil
 }
 
-type runner struct {
-	dir       *Dir
-	opt       RunOptions
-	workloads *workloads
-	total     int
+// workloadKey is the same for cells that have the same workload: all that it
+// depends on is the section of the scenario and the seed.
+func workloadKey(sc *scenario.Scenario) string { return fmt.Sprintf("%d %#v", sc.Seed, sc.Workload) }
 
-	mu     sync.Mutex
-	sum    *Summary
-	done   int
-	failed int
-	err    error
+// byWorkload orders the cells so that those with the same workload stand
+// together, in the order in which the workloads first appear.
+func (m *Manifest) byWorkload() ([]job, error) {
+	numbers := map[string]int{}
+	order := make([]job, len(m.Cells))
+	for i := range m.Cells {
+		sc, err := m.ScenarioOf(&m.Cells[i])
+		if err != nil {
+			return nil, err
+		}
+		key := workloadKey(sc)
+		if _, ok := numbers[key]; !ok {
+			numbers[key] = len(numbers)
+		}
+		order[i] = job{&m.Cells[i], numbers[key]}
+	}
+	slices.SortStableFunc(order, func(a, b job) int { return a.workload - b.workload })
+	return order, nil
 }
 
-func (r *runner) stop(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = err
+// runCell runs one cell and writes its file, or that of its failure, which it
+// returns. Its error is one that stops the sweep.
+func (d *Dir) runCell(ctx context.Context, j job, w *workloads) (failed, err error) {
+	res, lat, failed := d.simulateShared(ctx, j, w)
+	if err := ctx.Err(); err != nil {
+		return nil, err // not the cell's fault
 	}
+	if failed != nil {
+		return failed, d.writeFailure(j.cell, failed)
+	}
+	if err := d.writeCell(j.cell, res, lat); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(d.failurePath(j.cell)); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return nil, nil
 }
 
-// cell runs one cell and writes its file, or that of its failure. Its error is
-// one that stops the sweep.
-func (r *runner) cell(ctx context.Context, c *Cell) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f, failed := r.simulate(ctx, c)
-	if err := ctx.Err(); err != nil {
-		return err // not the cell's fault
-	}
-	d := r.dir
-	if failed != nil {
-		if err := d.writeFailure(c, failed); err != nil {
-			return err
+// simulateShared runs a cell with its share of the workload. A panic is the
+// failure of this cell alone.
+func (d *Dir) simulateShared(ctx context.Context, j job, w *workloads) (res *result.Result, lat *series.Latencies, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("internal error: %v", p)
 		}
-	} else {
-		if err := f.WriteFile(d.cellPath(c)); err != nil {
-			return err
+	}()
+	sc, err := d.ScenarioOf(j.cell)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := w.input(ctx, j, sc)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.simulate(ctx, sc, in)
+}
+
+// simulate runs a cell's scenario. in is its workload, nil: it opens its own.
+func (m *Manifest) simulate(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (*result.Result, *series.Latencies, error) {
+	lat := series.NewLatencies()
+	res, err := sc.Simulate(ctx, scenario.RunOptions{SLO: m.SLO(), Input: in, Watch: func([]trace.Adapter) any { return lat }})
+	return res, lat, err
+}
+
+// maxShared is the number of requests up to which the workload of several cells
+// is held in memory; beyond, each cell reads its own.
+const maxShared = 4 << 20
+
+// workloads holds those that cells under way share, by number, each as long as a
+// cell still needs it.
+type workloads struct {
+	mu sync.Mutex
+	by map[int]*shared
+}
+
+type shared struct {
+	cells   int  // that still are to begin
+	several bool // from the start
+	once    sync.Once
+	w       *trace.Workload // nil: each cell opens its own
+	dataset string
+	err     error
+}
+
+func newWorkloads(todo []job) *workloads {
+	ws := &workloads{by: map[int]*shared{}}
+	for _, j := range todo {
+		s := ws.by[j.workload]
+		if s == nil {
+			s = &shared{}
+			ws.by[j.workload] = s
 		}
-		if err := os.Remove(d.failurePath(c)); err != nil && !os.IsNotExist(err) {
-			return err
+		s.cells++
+		s.several = s.cells > 1
+	}
+	return ws
+}
+
+// input is the workload of a cell where others share it, else nil.
+func (ws *workloads) input(ctx context.Context, j job, sc *scenario.Scenario) (*scenario.Input, error) {
+	ws.mu.Lock()
+	s := ws.by[j.workload]
+	if s.cells--; s.cells == 0 {
+		delete(ws.by, j.workload)
+	}
+	ws.mu.Unlock()
+	if s.several {
+		s.once.Do(func() { s.w, s.dataset, s.err = collect(ctx, sc) })
+	}
+	if s.w == nil {
+		return nil, s.err
+	}
+	return &scenario.Input{Source: s.w.Source(), Dataset: s.dataset}, nil
+}
+
+// collect reads the workload into memory, unless it is too large.
+func collect(ctx context.Context, sc *scenario.Scenario) (*trace.Workload, string, error) {
+	in, err := sc.OpenWorkload(ctx, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer in.Close()
+	w := &trace.Workload{Adapters: in.Adapters()}
+	src := trace.Watch(in, func(int64) error { return ctx.Err() })
+	for {
+		r, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			return w, in.Dataset, nil
 		}
+		if err != nil || len(w.Requests) == maxShared {
+			return nil, "", err
+		}
+		w.Requests = append(w.Requests, r)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done++
-	r.sum.Ran++
-	if failed != nil {
-		r.failed++
-		r.sum.Failed = append(r.sum.Failed, FailedCell{c.Index, d.Describe(c), failed.Error()})
-	}
-	if r.opt.Progress != nil {
-		r.opt.Progress(r.done, r.failed, r.total)
-	}
-	return nil
 }

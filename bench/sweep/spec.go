@@ -1,10 +1,32 @@
+// Package sweep runs a scenario many times, over a grid of settings, policies
+// and seeds, and sums up what came out, with confidence intervals.
+//
+//	spec, err := sweep.LoadSpec("migration-interval.yaml")
+//	m, err := spec.Plan(ctx)
+//	dir, err := sweep.Create("out", m)             // out/manifest.json
+//	sum, err := dir.Run(ctx, sweep.RunOptions{})   // out/cells/*.parquet
+//	tables, err := dir.Merge(sweep.MergeOptions{}) // out/{cells,table}.{csv,jsonl,parquet}
+//
+// One run of the grid is a cell. Cells with the same seed see the same requests
+// at the same times whatever the policy (common random numbers), so that
+// differences between policies are compared seed by seed, which needs far fewer
+// seeds than comparing means.
+//
+// A sweep lives in a folder. Its manifest lists every cell, and grows where
+// policies, seeds or values are added; each cell becomes one file, named by the
+// hash of what it depends on, written whole or not at all; so a sweep that was
+// stopped in any way goes on where it stopped, and its parts may run on many
+// machines that share the folder (see Shard and Job). What is in the files
+// depends only on the manifest: neither on the machine nor on the order.
 package sweep
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,22 +39,58 @@ import (
 	"lorasim/internal/yamlerr"
 )
 
-// DefaultSeeds is the number of seeds of a sweep that does not say.
-const DefaultSeeds = 5
-
-// Spec is what a sweep is to be: a scenario, and what to vary in it.
+// Spec is what a sweep is to be: a scenario, and what to vary in it. Without
+// policies it has the scenario's, without a baseline the first policy.
 type Spec struct {
 	Name  string
 	About string // one sentence for people
 	// Scenario is the base; what is varied does not matter in it.
 	Scenario scenario.Scenario
-	Axes     []Axis   // not the policy, not the seed
-	Policies []string // none: the scenario's
-	Seeds    []uint64 // none: SeedCount of them, from the scenario's on
-	// SeedCount is the number of seeds where Seeds is empty; 0: DefaultSeeds.
+	Grid
+	// SeedCount is the number of seeds, from the scenario's on, where Seeds is
+	// empty; 0: 5.
 	SeedCount int
-	Baseline  string // policy that the others are compared with; "": the first
-	Goodput   string // SLO, see result.ParseSLO; "": none
+}
+
+// Grid is what a sweep varies, and how it is looked at.
+type Grid struct {
+	Axes     []Axis   `json:"axes"` // not the policy, not the seed
+	Policies []string `json:"policies"`
+	Seeds    []uint64 `json:"seeds"`
+	Baseline string   `json:"baseline"`          // policy that the others are compared with
+	Goodput  string   `json:"goodput,omitempty"` // SLO, see result.ParseSLO; "": none
+}
+
+const maxCells = 1_000_000
+
+// cells is the number of cells, with an error where there are too many.
+func (g *Grid) cells() (n int, err error) {
+	n = len(g.Policies) * len(g.Seeds)
+	for _, a := range g.Axes {
+		if n *= len(a.Values); n > maxCells {
+			return n, fmt.Errorf("the sweep has more than %d cells", maxCells)
+		}
+	}
+	return n, nil
+}
+
+// mapPaths replaces the names of files in the grid by f of them.
+func (g *Grid) mapPaths(f func(string) string) {
+	axes, policies := make([]Axis, len(g.Axes)), make([]string, len(g.Policies))
+	for i, a := range g.Axes {
+		axes[i].Key = a.Key
+		for _, v := range a.Values {
+			axes[i].Values = append(axes[i].Values, fieldByKey[a.Key].MapPaths(v, f))
+		}
+	}
+	for i, p := range g.Policies {
+		policies[i] = mapPolicy(p, f)
+	}
+	g.Axes, g.Policies, g.Baseline = axes, policies, mapPolicy(g.Baseline, f)
+}
+
+func mapPolicy(policy string, f func(string) string) string {
+	return fieldByKey[policyKey].MapPaths(policy, f)
 }
 
 // Add adds an axis; one on the policy or the seed goes to its own place. A key
@@ -53,18 +111,13 @@ func (s *Spec) Add(a Axis) error {
 		}
 		return nil
 	}
-	for i := range s.Axes {
-		if s.Axes[i].Key == a.Key {
-			s.Axes[i] = a
-			return nil
-		}
+	if i := slices.IndexFunc(s.Axes, func(b Axis) bool { return a.Key == b.Key }); i >= 0 {
+		s.Axes[i] = a
+	} else {
+		s.Axes = append(s.Axes, a)
 	}
-	s.Axes = append(s.Axes, a)
 	return nil
 }
-
-// specKeys are the keys of a sweep file.
-var specKeys = []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"}
 
 // LoadSpec reads a sweep file. Relative paths in it are those from the file's
 // folder.
@@ -79,7 +132,7 @@ func LoadSpec(file string) (*Spec, error) {
 	}
 	in := scenario.In(filepath.Dir(file))
 	s.Scenario.MapPaths(in)
-	s.Axes, s.Policies, s.Baseline = mapPaths(s.Axes, in), mapPolicies(s.Policies, in), mapPolicy(s.Baseline, in)
+	s.mapPaths(in)
 	return s, nil
 }
 
@@ -111,96 +164,78 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	}
 	seen := map[string]bool{}
 	for _, p := range pairs {
-		key := p.Key.String()
+		key, line := p.Key.String(), p.Key.GetToken().Position.Line
 		if seen[key] {
-			return nil, fmt.Errorf("sweep %s:%d: key %q is given twice", where, line(p.Key), key)
+			return nil, fmt.Errorf("sweep %s:%d: key %q is given twice", where, line, key)
 		}
 		seen[key] = true
-		if err := s.take(key, p.Value, where); err != nil && key == "scenario" {
-			return nil, err // it names file and line
-		} else if err != nil {
-			return nil, fmt.Errorf("sweep %s:%d: %w", where, line(p.Key), err)
+		if key == "scenario" {
+			if s.Scenario, err = scenario.ParseNode(p.Value, where); err != nil {
+				return nil, err
+			}
+		} else if err := s.take(key, p.Value); err != nil {
+			return nil, fmt.Errorf("sweep %s:%d: %w", where, line, err)
 		}
 	}
 	return s, nil
 }
 
-func (s *Spec) take(key string, v ast.Node, where string) (err error) {
+// take reads the value of any key but scenario.
+func (s *Spec) take(key string, v ast.Node) (err error) {
 	switch key {
-	case "name":
-		s.Name, err = text(v)
-	case "about":
-		s.About, err = text(v)
-	case "baseline":
-		s.Baseline, err = text(v)
-	case "goodput":
-		s.Goodput, err = text(v)
-	case "scenario":
-		s.Scenario, err = scenario.ParseNode(v, where)
-		return err
+	case "name", "about", "baseline", "goodput":
+		to := map[string]*string{"name": &s.Name, "about": &s.About, "baseline": &s.Baseline, "goodput": &s.Goodput}[key]
+		if *to, err = text(v); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
 	case "set":
-		return s.takeAxes(v)
+		pairs, err := mapping(v)
+		if err != nil {
+			return fmt.Errorf("set: %w", err)
+		}
+		for _, p := range pairs {
+			if err := s.takeAxis(p.Key.String(), p.Value); err != nil {
+				return err
+			}
+		}
+		return nil
 	case "policies":
 		return s.takeAxis(policyKey, v)
 	case "seeds":
-		if n, ok := v.(*ast.IntegerNode); ok {
-			count, err := strconv.Atoi(n.String())
-			if err != nil || count < 1 || count > maxValues {
-				return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", n.String(), maxValues)
-			}
-			s.Seeds, s.SeedCount = nil, count
-			return nil
+		n, ok := v.(*ast.IntegerNode)
+		if !ok {
+			return s.takeAxis(seedKey, v)
 		}
-		return s.takeAxis(seedKey, v)
-	default:
-		return suggest.Unknown("key", key, specKeys)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	return nil
-}
-
-func (s *Spec) takeAxes(v ast.Node) error {
-	pairs, err := mapping(v)
-	if err != nil {
-		return fmt.Errorf("set: %w", err)
-	}
-	for _, p := range pairs {
-		if err := s.takeAxis(p.Key.String(), p.Value); err != nil {
-			return err
+		s.Seeds = nil
+		if s.SeedCount, err = strconv.Atoi(n.String()); err != nil || s.SeedCount < 1 || s.SeedCount > maxValues {
+			return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", n.String(), maxValues)
 		}
+		return nil
 	}
-	return nil
+	return suggest.Unknown("key", key, []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"})
 }
 
 // takeAxis reads the values of one setting: one, or a list, in which a list is
 // one value.
 func (s *Spec) takeAxis(key string, v ast.Node) error {
-	nodes := []ast.Node{v}
-	if list, ok := v.(*ast.SequenceNode); ok {
-		nodes = list.Values
+	list := func(n ast.Node) []ast.Node {
+		if l, ok := n.(*ast.SequenceNode); ok {
+			return l.Values
+		}
+		return []ast.Node{n}
 	}
 	var values []string
-	for _, n := range nodes {
-		var one string
-		if list, ok := n.(*ast.SequenceNode); ok {
-			var parts []string
-			for _, e := range list.Values {
-				t, err := text(e)
-				if err != nil {
-					return fmt.Errorf("%s: %w", key, err)
-				}
-				parts = append(parts, t)
-			}
-			one = strings.Join(parts, ",")
-		} else {
-			var err error
-			if one, err = text(n); err != nil {
+	for _, n := range list(v) {
+		var parts []string
+		for _, e := range list(n) {
+			t, err := text(e)
+			if err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
+			parts = append(parts, t)
 		}
-		values = append(values, one)
+		values = append(values, strings.Join(parts, ","))
 	}
 	a, err := NewAxis(key, values)
 	if err != nil {
@@ -233,24 +268,22 @@ func text(n ast.Node) (string, error) {
 	return "", errors.New("expected a single value")
 }
 
-func line(n ast.Node) int { return n.GetToken().Position.Line }
-
 // complete fills in what the spec leaves open and checks it as a whole.
 func (s *Spec) complete() error {
+	if s.Axes == nil {
+		s.Axes = []Axis{}
+	}
 	if len(s.Policies) == 0 {
 		s.Policies = []string{s.Scenario.Routing.Policy}
 	}
 	if len(s.Seeds) == 0 {
-		count := s.SeedCount
-		if count == 0 {
-			count = DefaultSeeds
+		s.Seeds = make([]uint64, cmp.Or(s.SeedCount, 5))
+		for i := range s.Seeds {
+			s.Seeds[i] = s.Scenario.Seed + uint64(i)
 		}
-		s.Seeds = SeedList(s.Scenario.Seed, count)
 	}
-	if s.Baseline == "" {
-		s.Baseline = s.Policies[0]
-	}
-	if err := suggestIn("baseline", s.Baseline, s.Policies); err != nil {
+	s.Baseline = cmp.Or(s.Baseline, s.Policies[0])
+	if err := suggest.Among("baseline", s.Baseline, s.Policies); err != nil {
 		return err
 	}
 	slo, err := result.ParseSLO(s.Goodput)
@@ -258,20 +291,6 @@ func (s *Spec) complete() error {
 		return fmt.Errorf("goodput: %w", err)
 	}
 	s.Goodput = slo.String()
-	n := len(s.Policies) * len(s.Seeds)
-	for _, a := range s.Axes {
-		if n *= len(a.Values); n > maxCells {
-			return fmt.Errorf("the sweep has more than %d cells", maxCells)
-		}
-	}
-	return nil
-}
-
-func suggestIn(kind, name string, known []string) error {
-	for _, k := range known {
-		if k == name {
-			return nil
-		}
-	}
-	return suggest.Unknown(kind, name, known)
+	_, err = s.cells()
+	return err
 }

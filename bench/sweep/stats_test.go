@@ -70,7 +70,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := d.WriteText(&b, tables, "least-loaded", []string{"mean_ttft_ms", "goodput.share"}); err != nil {
+	if err := d.WriteText(&b, tables, []string{"mean_ttft_ms", "goodput.share"}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(b.String(), "\n")

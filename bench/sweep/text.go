@@ -5,18 +5,24 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"lorasim/internal/suggest"
 )
 
 // DefaultMetrics are those of the table that people read.
 var DefaultMetrics = []string{"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput"}
 
+// NotComparable marks numbers of runs that did not complete the same requests.
+const NotComparable = "≠"
+
 // CheckMetrics makes sure that a merged sweep has the given metrics.
 func (t *Tables) CheckMetrics(names []string) error {
 	for _, n := range names {
-		if err := suggestIn("metric", n, t.Metrics); err != nil {
+		if err := suggest.Among("metric", n, t.Metrics); err != nil {
 			return err
 		}
 	}
@@ -26,7 +32,7 @@ func (t *Tables) CheckMetrics(names []string) error {
 // WriteText prints one line per combination of settings and policy, with means
 // and 95 % confidence intervals, and the difference to the baseline in the first
 // of the metrics.
-func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []string) error {
+func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var head []string
 	for _, a := range d.Axes {
@@ -38,20 +44,16 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []strin
 	}
 	compared := len(d.Policies) > 1 && len(metrics) > 0
 	if compared {
-		head = append(head, "vs "+baseline)
+		head = append(head, "vs "+t.baseline)
 	}
 	fmt.Fprintln(tw, strings.Join(head, "\t"))
 	apart := false
 	for _, p := range t.Points {
-		line := append(append([]string(nil), p.Values...), p.Policy, percentLeft(p.Left))
+		line := append(slices.Clone(p.Values), p.Policy, percentLeft(p.Left))
 		for _, n := range metrics {
-			m, ok := p.Metric(n)
-			if !ok {
-				line = append(line, "-")
-				continue
-			}
+			m, _ := p.Metric(n)
 			text := m.Estimate.String()
-			if p.Apart && !CountsAll(n) {
+			if m.N > 0 && p.Apart && !CountsAll(n) {
 				text += " " + NotComparable
 				apart = true
 			}
@@ -59,7 +61,7 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []strin
 		}
 		if compared {
 			m, _ := p.Metric(metrics[0])
-			line = append(line, m.Versus())
+			line = append(line, m.versus())
 			apart = apart || m.Apart
 		}
 		fmt.Fprintln(tw, strings.Join(line, "\t"))
@@ -67,41 +69,45 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, baseline string, metrics []strin
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	text := d.legend(compared, metrics, baseline)
-	if apart {
-		text += ";\n" + NotComparable + " not comparable: latencies and throughputs are of the requests that completed, here not the same ones"
+	legend := fmt.Sprintf("\nmeans over %d seeds", len(d.Seeds))
+	if len(d.Seeds) > 1 {
+		legend += ", ± half of the 95 % confidence interval"
 	}
-	_, err := fmt.Fprintln(w, text)
+	if compared {
+		legend += fmt.Sprintf(";\nvs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
+	}
+	if apart {
+		legend += ";\n" + NotComparable + " not comparable: latencies and throughputs are of the requests that completed, here not the same ones"
+	}
+	_, err := fmt.Fprintln(w, legend)
 	return err
 }
 
-func (d *Dir) legend(compared bool, metrics []string, baseline string) string {
-	text := fmt.Sprintf("\nmeans over %d seeds", len(d.Seeds))
-	if len(d.Seeds) > 1 {
-		text += ", ± half of the 95 % confidence interval"
+// percentLeft words a share of requests that did not complete; one that is not 0
+// never looks like it.
+func percentLeft(share float64) string {
+	switch {
+	case math.IsNaN(share):
+		return "-"
+	case share > 0 && share < 0.001:
+		return "<0.1 %"
 	}
-	if compared {
-		text += fmt.Sprintf(";\nvs %s: difference in %s, paired by seed; * where its interval excludes 0", baseline, Title(metrics[0]))
-	}
-	return text
+	return fmt.Sprintf("%.1f %%", 100*share)
 }
-
-// NotComparable marks numbers of runs that did not complete the same requests.
-const NotComparable = "≠"
 
 // String prints mean and half interval.
 func (e Estimate) String() string {
-	switch {
-	case e.N == 0:
+	switch e.N {
+	case 0:
 		return "-"
-	case e.N == 1:
+	case 1:
 		return Number(e.Mean)
 	}
 	return Number(e.Mean) + " ±" + numberLike(e.Half(), e.Mean)
 }
 
-// Versus prints the difference to the baseline in percent of it.
-func (m Metric) Versus() string {
+// versus prints the difference to the baseline in percent of it.
+func (m Metric) versus() string {
 	if m.Diff.N == 0 || m.Base == 0 {
 		return "-"
 	}
@@ -112,7 +118,7 @@ func (m Metric) Versus() string {
 	switch {
 	case m.Apart:
 		text += " " + NotComparable
-	case m.Clear():
+	case m.clear():
 		text += " *"
 	}
 	return text
@@ -140,20 +146,21 @@ func numberLike(x, y float64) string {
 }
 
 // WriteJSON prints the tables as one JSON object.
-func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
-	type estimate struct {
+func (d *Dir) WriteJSON(w io.Writer, t *Tables) error {
+	type difference struct {
 		N    int      `json:"n"`
 		Mean *float64 `json:"mean"`
-		Std  *float64 `json:"std"`
 		Low  *float64 `json:"ci95_low"`
 		High *float64 `json:"ci95_high"`
-		Diff *struct {
-			N    int      `json:"n"`
-			Mean *float64 `json:"mean"`
-			Low  *float64 `json:"ci95_low"`
-			High *float64 `json:"ci95_high"`
-			Same bool     `json:"comparable"` // both completed the same requests
-		} `json:"diff,omitempty"`
+		Same bool     `json:"comparable"` // both completed the same requests
+	}
+	type estimate struct {
+		N    int         `json:"n"`
+		Mean *float64    `json:"mean"`
+		Std  *float64    `json:"std"`
+		Low  *float64    `json:"ci95_low"`
+		High *float64    `json:"ci95_high"`
+		Diff *difference `json:"diff,omitempty"`
 	}
 	type point struct {
 		Set     map[string]string   `json:"set"`
@@ -161,16 +168,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
 		Left    *float64            `json:"not_completed_share"`
 		Metrics map[string]estimate `json:"metrics"`
 	}
-	out := struct {
-		Schema   string   `json:"schema"`
-		Name     string   `json:"name"`
-		Hash     string   `json:"hash"`
-		Cells    int      `json:"cells"`
-		Left     int      `json:"left_out"`
-		Seeds    []uint64 `json:"seeds"`
-		Baseline string   `json:"baseline"`
-		Points   []point  `json:"points"`
-	}{Schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, baseline, []point{}}
+	points := []point{}
 	for _, p := range t.Points {
 		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: finite(p.Left), Metrics: map[string]estimate{}}
 		for i, a := range d.Axes {
@@ -179,21 +177,24 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, baseline string) error {
 		for _, m := range p.Metrics {
 			e := estimate{N: m.N, Mean: finite(m.Mean), Std: finite(m.Std), Low: finite(m.Low), High: finite(m.High)}
 			if m.Diff.N > 0 {
-				e.Diff = &struct {
-					N    int      `json:"n"`
-					Mean *float64 `json:"mean"`
-					Low  *float64 `json:"ci95_low"`
-					High *float64 `json:"ci95_high"`
-					Same bool     `json:"comparable"` // both completed the same requests
-				}{m.Diff.N, finite(m.Diff.Mean), finite(m.Diff.Low), finite(m.Diff.High), !m.Apart}
+				e.Diff = &difference{m.Diff.N, finite(m.Diff.Mean), finite(m.Diff.Low), finite(m.Diff.High), !m.Apart}
 			}
 			jp.Metrics[m.Name] = e
 		}
-		out.Points = append(out.Points, jp)
+		points = append(points, jp)
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", " ")
-	return enc.Encode(out)
+	return enc.Encode(struct {
+		Schema   string   `json:"schema"`
+		Name     string   `json:"name"`
+		Hash     string   `json:"hash"`
+		Cells    int      `json:"cells"`
+		Left     int      `json:"left_out"`
+		Seeds    []uint64 `json:"seeds"`
+		Baseline string   `json:"baseline"`
+		Points   []point  `json:"points"`
+	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points})
 }
 
 // finite is nil where JSON has no number.

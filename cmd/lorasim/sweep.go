@@ -299,11 +299,7 @@ func (o *sweepTableFlags) check(m *sweep.Manifest) error {
 }
 
 func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) error {
-	baseline := o.baseline
-	if baseline == "" {
-		baseline = d.Baseline
-	}
-	t, err := d.Merge(sweep.MergeOptions{Partial: partial, Baseline: baseline})
+	t, err := d.Merge(sweep.MergeOptions{Partial: partial, Baseline: o.baseline})
 	if err != nil {
 		return err
 	}
@@ -311,10 +307,10 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: note: %d of %d cells are left out\n", t.Left, len(d.Cells))
 	}
 	if o.json {
-		return d.WriteJSON(cmd.OutOrStdout(), t, baseline)
+		return d.WriteJSON(cmd.OutOrStdout(), t)
 	}
 	if err := t.CheckMetrics(o.metrics); err != nil {
 		return usage(fmt.Errorf("--metrics: %w", err))
 	}
-	return d.WriteText(cmd.OutOrStdout(), t, baseline, o.metrics)
+	return d.WriteText(cmd.OutOrStdout(), t, o.metrics)
 }

@@ -3,8 +3,17 @@ package suggest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
+
+// Among is nil if a name is among the known ones, else Unknown.
+func Among(kind, name string, known []string) error {
+	if slices.Contains(known, name) {
+		return nil
+	}
+	return Unknown(kind, name, known)
+}
 
 // Unknown says that a name is not among the known ones, and which it may be
 // meant to be.

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,16 +20,6 @@ type Value struct {
 // there all the same, so that means over seeds are right. A run without one
 // success has no latencies, where the block prints them as 0.
 func Values(r *result.Result) []Value {
-	out := values(r)
-	if completed, ok := r.Metrics.Get(result.Completed); !ok || completed > 0 {
-		return out
-	}
-	return slices.DeleteFunc(out, func(v Value) bool {
-		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") || v.Name == "ttft_per_output_token_s"
-	})
-}
-
-func values(r *result.Result) []Value {
 	var out []Value
 	for m := range result.NumMetrics {
 		if v, ok := r.Metrics.Get(m); ok {
@@ -37,21 +28,40 @@ func values(r *result.Result) []Value {
 	}
 	switch {
 	case r.Extra != nil:
-		return flatten(out, "", reflect.ValueOf(r.Extra).Elem())
+		out = flatten(out, "", reflect.ValueOf(r.Extra).Elem(), false)
 	case r.Ended != nil:
-		return flatten(out, "", reflect.ValueOf(r.Ended).Elem())
+		out = flatten(out, "", reflect.ValueOf(r.Ended).Elem(), false)
 	}
-	return out
+	if completed, ok := r.Metrics.Get(result.Completed); !ok || completed > 0 {
+		return out
+	}
+	return slices.DeleteFunc(out, func(v Value) bool {
+		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") || v.Name == "ttft_per_output_token_s"
+	})
+}
+
+// knownMetrics names the numbers of a result that lacks none.
+func knownMetrics() (names []string) {
+	for m := range result.NumMetrics {
+		names = append(names, m.String())
+	}
+	for _, v := range flatten(nil, "", reflect.ValueOf(result.Extra{}), true) {
+		if !Hidden(v.Name) {
+			names = append(names, v.Name)
+		}
+	}
+	return names
 }
 
 // flatten appends the numbers of a struct; those of structs within have the
-// name of their field in front, and absent ones are left out. Lists have no
-// single numbers, but for counts by kind, which are added up.
-func flatten(out []Value, prefix string, v reflect.Value) []Value {
+// name of their field in front. What is behind a nil pointer is left out, or 0
+// where absent ones are asked for, too. Lists have no single numbers, but for
+// counts by kind, which are added up.
+func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 	for i := range v.NumField() {
-		f := v.Type().Field(i)
+		f, x := v.Type().Field(i), v.Field(i)
 		if f.Anonymous {
-			out = flatten(out, prefix, v.Field(i))
+			out = flatten(out, prefix, x, absent)
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -59,12 +69,13 @@ func flatten(out []Value, prefix string, v reflect.Value) []Value {
 			continue
 		}
 		name = prefix + name
-		x := v.Field(i)
 		if x.Kind() == reflect.Pointer {
-			if x.IsNil() {
+			if x.IsNil() && absent {
+				x = reflect.New(f.Type.Elem())
+			}
+			if x = x.Elem(); !x.IsValid() {
 				continue
 			}
-			x = x.Elem()
 		}
 		switch x.Kind() {
 		case reflect.Int, reflect.Int32, reflect.Int64:
@@ -72,18 +83,75 @@ func flatten(out []Value, prefix string, v reflect.Value) []Value {
 		case reflect.Float64:
 			out = append(out, Value{name, x.Float()})
 		case reflect.Struct:
-			out = flatten(out, name+".", x)
+			out = flatten(out, name+".", x, absent)
 		case reflect.Slice:
 			if counts, ok := x.Interface().([]result.MigrationCount); ok {
-				sum := int64(0)
+				sum := 0.0
 				for _, c := range counts {
-					sum += c.Count
+					sum += float64(c.Count)
 				}
-				out = append(out, Value{name, float64(sum)})
+				out = append(out, Value{name, sum})
 			}
 		}
 	}
 	return out
+}
+
+// completedSet is the fingerprint of the requests that a run completed.
+const completedSet = "completed_set"
+
+// Hidden says that a value is no number to show.
+func Hidden(name string) bool { return name == completedSet }
+
+// Completion says which requests a run completed; NaN where it is not known.
+type Completion struct {
+	Requests, Completed float64
+	set                 float64
+}
+
+// CompletionOf takes a run's completion from its values.
+func CompletionOf(value func(name string) float64) Completion {
+	all := value("requests")
+	if unsent := value("unsent"); unsent > 0 {
+		all += unsent
+	}
+	return Completion{all, value("completed"), value(completedSet)}
+}
+
+// Whole says that every request completed.
+func (c Completion) Whole() bool { return c.Requests == c.Completed }
+
+// Left is the share of requests that did not complete; NaN: not known.
+func (c Completion) Left() float64 {
+	if c.Requests == 0 {
+		return 0
+	}
+	return (c.Requests - c.Completed) / c.Requests
+}
+
+// Same says that both runs completed the same requests, as far as is known: all
+// of them, or those with the same fingerprint. Where they do not, their
+// latencies are of different requests and cannot be compared.
+func (c Completion) Same(o Completion) bool {
+	switch {
+	case c.Whole() && o.Whole(), math.IsNaN(c.Completed) || math.IsNaN(o.Completed):
+		return true
+	case c.Completed != o.Completed:
+		return false
+	case c.set > 0 && o.set > 0:
+		return c.set == o.set
+	}
+	return true
+}
+
+// CountsAll says that a metric is about all requests of a run, so that it can be
+// compared whichever of them completed.
+func CountsAll(metric string) bool {
+	switch metric {
+	case "requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent":
+		return true
+	}
+	return metric == "goodput.share" || strings.HasPrefix(metric, "goodput.good_")
 }
 
 // titles are those that a name does not give by itself.
