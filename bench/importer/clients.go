@@ -135,10 +135,8 @@ func tokens(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 // requests. It returns how these ended; nil if they are not all of the run, and
 // nothing was derived.
 func (m *Imported) derive(recs []record.Request, want func(result.Metric) bool) (*result.Endings, error) {
-	c := result.NewCollector(result.Options{})
-	if d, ok := m.Metrics.Get(result.Duration); ok {
-		c.SetDuration(d)
-	}
+	duration, _ := m.Metrics.Get(result.Duration)
+	c := result.NewCollector(result.Options{Duration: duration})
 	for i := range recs {
 		if err := checkTimes(&recs[i]); err != nil {
 			return nil, fmt.Errorf("request %d %w", i, err)

@@ -182,7 +182,7 @@ func (s *sink) write(path string, adapters []trace.Adapter) error {
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
-		Plans: result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped}}
+		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped}}
 	if st.Moved > 0 {
 		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
 	}

@@ -1,15 +1,21 @@
 package result
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
+	"sort"
+	"strings"
 
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/trace"
 )
 
-// DefaultSampleLimit is the number of latency samples kept exactly.
-const DefaultSampleLimit = 1 << 20
+// defaultSampleLimit is the number of latency samples kept exactly.
+const defaultSampleLimit = 1 << 20
 
 // Resolutions of the histograms, see NewHistogram.
 const (
@@ -26,9 +32,12 @@ type Options struct {
 	Adapters     []trace.Adapter // names for the per-adapter table
 	SLO          SLO             // for goodput; empty: none
 	KeepRecords  bool            // copy every record into Result.Records
+	// Duration of the run, s; 0: from time 0, when its first request was
+	// scheduled, to the last finish.
+	Duration float64
 	// SampleLimit is the number of samples of each latency kept exactly before
-	// they fold into a histogram; 0: DefaultSampleLimit. Gaps between tokens
-	// that come through Steps and Gap, too many to keep, do so at once.
+	// they fold into a histogram; 0: a million. Gaps between tokens that come
+	// through Steps and Gap, too many to keep, do so at once.
 	SampleLimit int
 }
 
@@ -47,22 +56,16 @@ type Options struct {
 type Collector struct {
 	opt Options
 
-	requests, completed   int64
-	input, output         int64 // tokens of successful requests
-	textless, retokenized int64
+	counts                Extra // so far, without what is derived in the end
+	reasons               map[Reason]int64
+	input, output         int64      // tokens of successful requests
 	end                   tick.Ticks // last finish
-	duration              float64    // s; NaN: from end
-	coldStarts, migrated  int64
-	coldWait              float64 // s
-	ttftPerToken          float64 // s, summed over successful requests
-	attained              attained
+	ttftPerToken          float64    // s, summed over successful requests
+	good                  Goodput    // the shares are counts
 	e2e, ttft, tpot, itl  distribution
 	arrivalE2E, arrivalTT distribution
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
-	workers               []WorkerStats
-	failures              failures
-	completedSet          uint64
 	records               []record.Request
 }
 
@@ -70,32 +73,13 @@ var _ record.Observer = (*Collector)(nil)
 
 // NewCollector returns a collector for one run.
 func NewCollector(opt Options) *Collector {
-	if opt.SampleLimit <= 0 {
-		opt.SampleLimit = DefaultSampleLimit
-	}
-	latency := distribution{limit: opt.SampleLimit, bits: latencyBits}
+	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	return &Collector{
-		opt: opt,
+		opt: opt, reasons: map[Reason]int64{},
 		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
-		duration:    math.NaN(),
-		retokenized: -1,
-		workers:     make([]WorkerStats, opt.Workers),
+		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 	}
 }
-
-// SetFirstSent says when the first request was sent, in seconds since the start
-// of the run: the one-second buckets of the peaks begin there, as in the
-// reference. To be called before anything is collected; without it they begin
-// at 0.
-func (c *Collector) SetFirstSent(s float64) { c.seconds.origin = ticks(s) }
-
-// SetDuration sets the benchmark duration in seconds; without it the run lasts
-// from time 0, when its first request was scheduled, to the last finish.
-func (c *Collector) SetDuration(s float64) { c.duration = s }
-
-// SetRetokenized sets the number of output tokens that the client's own
-// tokenizer counted; without it the tokens are taken to be exact.
-func (c *Collector) SetRetokenized(n int64) { c.retokenized = n }
 
 // ticks converts seconds; a time that never came counts as 0.
 func ticks(s float64) tick.Ticks {
@@ -108,40 +92,45 @@ func ticks(s float64) tick.Ticks {
 // Done implements record.Observer.
 func (c *Collector) Done(r *record.Request) {
 	if c.opt.KeepRecords {
-		c.keep(r)
+		kept := *r // the record is only valid during the call
+		kept.Gaps = slices.Clone(r.Gaps)
+		c.records = append(c.records, kept)
 	}
 	finish := ticks(r.Finish)
-	a := c.adapter(r.Adapter)
-	c.requests++
-	a.requests++
 	c.end = max(c.end, finish)
+	a, e := c.adapter(r.Adapter), &c.counts
+	a.Requests++
+	e.Requests++
 	if r.ColdLoad > 0 {
-		c.coldStarts++
-		c.coldWait += r.ColdLoad
+		e.ColdStarts++
+		e.ColdStartWait += r.ColdLoad
 	}
 	if r.Migrations > 0 {
-		c.migrated++
+		e.Migrated++
 	}
-	w := c.worker(r.WorkerLast)
-	if w != nil {
-		w.Requests++
+	var w WorkerStats // of no worker, where it never reached one
+	worker := &w
+	if i := int(r.WorkerLast); i >= 0 {
+		for i >= len(e.Workers) {
+			e.Workers = append(e.Workers, w)
+		}
+		worker = &e.Workers[i]
 	}
+	worker.Requests++
 	if r.Status != record.OK {
-		c.failures.add(r.Status, r.Error)
+		*e.Of(r.Status)++
+		c.failure(r.Status, r.Error)
 		return
 	}
 	tokens := int64(r.Prompt) + int64(r.Output)
-	a.tokens += tokens
-	if w != nil {
-		w.Tokens += tokens
-	}
+	a.Tokens += tokens
+	worker.Tokens += tokens
 	c.success(r, a, finish)
 }
 
 // success enters the latencies of a successful request.
 func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Ticks) {
-	c.completed++
-	c.completedSet = completedSet(c.completedSet, r)
+	c.counts.CompletedSet = completedSet(c.counts.CompletedSet, r)
 	c.input += int64(r.Prompt)
 	c.output += int64(r.Output)
 
@@ -152,16 +141,15 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	}
 	e2e := max(finish-sent, 0)
 	ttft := e2e
-	textless := false
-	if !c.opt.NonStreaming {
-		if textless = math.IsNaN(r.FirstToken); textless {
-			c.textless++
-			ttft = 0
-		} else {
-			ttft = max(ticks(r.FirstToken)-sent, 0)
-		}
-	} else {
+	textless := !c.opt.NonStreaming && math.IsNaN(r.FirstToken)
+	switch {
+	case c.opt.NonStreaming:
 		c.seconds.addTokens(finish, int64(r.Output))
+	case textless:
+		c.counts.TextlessReplies++
+		ttft = 0
+	default:
+		ttft = max(ticks(r.FirstToken)-sent, 0)
 	}
 	c.ttftPerToken += ttft.Seconds() / float64(max(r.Output, 1))
 	tpot := tick.Ticks(0)
@@ -175,10 +163,13 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	c.arrivalE2E.add(e2e + queued)
 	c.arrivalTT.add(ttft + queued)
 	c.seconds.addRequest(sent, finish)
-	a.success(e2e, ttft, r.Output, c.e2e.hist != nil)
-	if !c.opt.SLO.Empty() {
-		c.attained.count(c.opt.SLO, ttft, tpot, e2e, textless)
+	if c.e2e.hist != nil { // beyond the limit no samples are kept
+		a.e2e.fold()
 	}
+	a.e2e.add(e2e)
+	a.ttft += float64(ttft)
+	a.normalized += float64(e2e) / float64(max(r.Output, 1))
+	c.good.count(c.opt.SLO, ttft, tpot, e2e, textless)
 }
 
 // Tokens implements record.Observer.
@@ -221,21 +212,181 @@ func (c *Collector) AddGaps(r *record.Request) {
 	}
 }
 
-// keep copies a record, which is only valid during the call.
-func (c *Collector) keep(r *record.Request) {
-	kept := *r
-	kept.Gaps = append([]float64(nil), r.Gaps...)
-	c.records = append(c.records, kept)
+// Result derives the result of what was collected so far. counters may be nil.
+func (c *Collector) Result(meta Meta, counters *Counters) *Result {
+	r := &Result{Meta: meta, Records: c.records}
+	duration := c.opt.Duration
+	if duration == 0 {
+		duration = c.end.Seconds()
+	}
+	completed, input, output := float64(c.e2e.n), float64(c.input), float64(c.output)
+	for m, v := range map[Metric]float64{
+		Duration: duration, Completed: completed,
+		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output, TotalOutputTokensRetokenized: output,
+		RequestThroughput: ratio(completed, duration), InputThroughput: ratio(input, duration),
+		OutputThroughput: ratio(output, duration), TotalThroughput: ratio(float64(c.input+c.output), duration),
+		Concurrency:         ratio(c.e2e.total()/float64(tick.Second), duration),
+		MaxOutputTokensPerS: float64(c.seconds.peakTokens()), MaxConcurrentRequests: float64(c.seconds.peakRequests()),
+		MaxITL: ms(float64(c.itl.max)),
+	} {
+		r.Metrics.Set(m, v)
+	}
+	for i, d := range []*distribution{&c.e2e, &c.ttft, &c.tpot, &c.itl} {
+		f, s := families[i], d.stats()
+		for stat, v := range [numStats]float64{s.Mean, s.Median, s.Std, s.P90, s.P95, s.P99} {
+			r.Metrics.Set(f.first+Metric(stat), v)
+		}
+		if d.approximate() {
+			r.Approximate = append(r.Approximate, f.key)
+		}
+	}
+
+	e := c.counts
+	e.Workers = slices.Clone(e.Workers)
+	for reason, n := range c.reasons {
+		reason.Count = n
+		e.Reasons = append(e.Reasons, reason)
+	}
+	slices.SortFunc(e.Reasons, func(a, b Reason) int { // what happened most first, then by name
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
+	})
+	e.ScheduledE2E, e.ScheduledTTFT = c.arrivalE2E.stats(), c.arrivalTT.stats()
+	e.TTFTPerToken = ratio(c.ttftPerToken, completed)
+	e.Adapters, e.Fairness = c.adapterStats()
+	e.Balance = balance(e.Workers)
+	if counters != nil {
+		e.addCounters(counters, duration)
+	}
+	if !c.opt.SLO.Empty() {
+		g := c.good
+		g.SLO = c.opt.SLO.String()
+		g.PerS, g.Share = ratio(float64(g.Good), duration), ratio(float64(g.Good), float64(e.Requests))
+		g.TTFT, g.TPOT, g.E2E = ratio(g.TTFT, completed), ratio(g.TPOT, completed), ratio(g.E2E, completed)
+		e.Goodput = &g
+	}
+	r.Extra = &e
+	return r
 }
 
-// worker returns the counters of a worker; nil for a request that never reached
-// one.
-func (c *Collector) worker(index int32) *WorkerStats {
-	if index < 0 {
-		return nil
+// adapterState gathers the requests of one adapter.
+type adapterState struct {
+	AdapterStats     // counts alone
+	e2e              distribution
+	ttft, normalized float64 // ticks, and ticks per output token, summed
+}
+
+func (c *Collector) adapter(index int32) *adapterState {
+	for i := int32(len(c.adapters)) - 1; i <= index; i++ {
+		a := adapterState{AdapterStats: AdapterStats{Index: i, Name: "base model"}, e2e: distribution{limit: math.MaxInt, bits: adapterBits}}
+		if int(i) >= len(c.opt.Adapters) {
+			a.Name = fmt.Sprintf("adapter %d", i)
+		} else if i >= 0 {
+			a.Name = c.opt.Adapters[i].Name
+		}
+		c.adapters = append(c.adapters, a)
 	}
-	for int(index) >= len(c.workers) {
-		c.workers = append(c.workers, WorkerStats{})
+	return &c.adapters[index+1]
+}
+
+// adapterStats lists the adapters that had requests, the busiest first, and
+// compares them.
+func (c *Collector) adapterStats() ([]AdapterStats, *Fairness) {
+	var all []AdapterStats
+	var latencies, tokens []float64
+	for i := range c.adapters {
+		a := &c.adapters[i]
+		if a.Requests == 0 {
+			continue
+		}
+		n, s := float64(a.e2e.n), a.AdapterStats
+		s.Completed = a.e2e.n
+		s.Share = ratio(float64(s.Requests), float64(c.counts.Requests))
+		s.MeanE2E, s.P99E2E = ms(a.e2e.mean()), ms(a.e2e.percentiles(99)[0])
+		s.MeanTTFT, s.NormalizedLatency = ms(ratio(a.ttft, n)), ms(ratio(a.normalized, n))
+		all = append(all, s)
+		tokens = append(tokens, float64(s.Tokens))
+		if s.Completed > 0 {
+			latencies = append(latencies, s.NormalizedLatency)
+		}
 	}
-	return &c.workers[index]
+	if len(all) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(all, func(a, b AdapterStats) int { return cmp.Compare(b.Requests, a.Requests) })
+	return all, &Fairness{Adapters: len(all), NormalizedLatency: jain(latencies), Tokens: jain(tokens)}
+}
+
+// Limits on what is kept of the reasons, which may come from outside.
+const (
+	maxReasons   = 64
+	maxReasonLen = 120
+	otherReasons = "(other reasons)"
+)
+
+// failure counts a reason why a request did not succeed.
+func (c *Collector) failure(s record.Status, reason string) {
+	reason, _, _ = strings.Cut(strings.ToValidUTF8(strings.TrimSpace(reason), "\uFFFD"), "\n")
+	key := Reason{Status: s.String(), Reason: cmp.Or(format.Clip(reason, maxReasonLen), "no reason given")}
+	if _, ok := c.reasons[key]; !ok && len(c.reasons) >= maxReasons {
+		key.Reason = otherReasons
+	}
+	c.reasons[key]++
+}
+
+// perSecond counts what happens in each second of a run, for the two peaks of
+// the block. It takes 16 bytes for each second of the run.
+type perSecond struct {
+	tokens []int64 // output tokens by second
+	change []int64 // requests that begin in the second, less those that ended in the one before
+}
+
+func second(at tick.Ticks) int { return int(max(at, 0) / tick.Second) }
+
+// at returns the count of a second.
+func at(counts *[]int64, sec int) *int64 {
+	if n := sec + 1 - len(*counts); n > 0 {
+		*counts = append(*counts, make([]int64, n)...)
+	}
+	return &(*counts)[sec]
+}
+
+func (p *perSecond) addTokens(time tick.Ticks, n int64) { *at(&p.tokens, second(time)) += n }
+
+// addSteps counts the tokens of a run of decode steps.
+func (p *perSecond) addSteps(s record.Steps) {
+	last := second(s.End(s.Count))
+	done := int64(0)
+	for sec := second(s.End(1)); sec < last; sec++ {
+		next := tick.Ticks(sec+1) * tick.Second
+		// ended before the next second begins
+		n := int64(sort.Search(int(s.Count), func(i int) bool { return s.End(int64(i)+1) >= next }))
+		*at(&p.tokens, sec) += (n - done) * s.Batch
+		done = n
+	}
+	*at(&p.tokens, last) += (s.Count - done) * s.Batch
+}
+
+// addRequest counts a request that is in flight from sent to finish; it touches
+// both its first and its last second.
+func (p *perSecond) addRequest(sent, finish tick.Ticks) {
+	*at(&p.change, second(finish)+1)--
+	*at(&p.change, second(sent))++
+}
+
+// peakTokens returns the most tokens in one second.
+func (p *perSecond) peakTokens() (peak int64) {
+	for _, n := range p.tokens {
+		peak = max(peak, n)
+	}
+	return peak
+}
+
+// peakRequests returns the most requests that touch one second.
+func (p *perSecond) peakRequests() (peak int64) {
+	now := int64(0)
+	for _, c := range p.change {
+		now += c
+		peak = max(peak, now)
+	}
+	return peak
 }

@@ -34,13 +34,20 @@ func smallRun(o Options) *Collector {
 	return c
 }
 
+func workerCounters(busy float64) []WorkerCounters {
+	return []WorkerCounters{
+		{Busy: busy, LoadCounters: LoadCounters{ColdLoads: 3, Evictions: 1, LoadTime: 0.5}},
+		{LoadCounters: LoadCounters{ColdLoads: 1, Retractions: 2}},
+	}
+}
+
 func TestSmallRunByHand(t *testing.T) {
 	c := smallRun(Options{
 		Workers: 3, Adapters: []trace.Adapter{{Name: "a"}, {Name: "b"}},
 		SLO: SLO{TTFT: 400, E2E: 2200},
 	})
 	r := c.Result(Meta{}, &Counters{
-		Workers:    []WorkerCounters{{Busy: 2, ColdLoads: 3, Evictions: 1, LoadTime: 0.5}, {ColdLoads: 1, Retractions: 2}},
+		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 0.125,
 		SolverRuns: 4, SolverTime: 0.01,
 	})
@@ -82,8 +89,8 @@ func TestSmallRunByHand(t *testing.T) {
 		t.Errorf("adapters (-want +got):\n%s", d)
 	}
 	workers := []WorkerStats{
-		{Requests: 3, Share: 0.75, Tokens: 115, Busy: 0.5, ColdLoads: 3, Evictions: 1, LoadTime: 0.5},
-		{Requests: 1, Share: 0.25, Tokens: 51, ColdLoads: 1, Retractions: 2},
+		{Requests: 3, Share: 0.75, Tokens: 115, WorkerCounters: workerCounters(0.5)[0]},
+		{Requests: 1, Share: 0.25, Tokens: 51, WorkerCounters: workerCounters(0.5)[1]},
 		{},
 	}
 	if d := cmp.Diff(workers, e.Workers, approx); d != "" {

@@ -86,34 +86,19 @@ func TestSentEarly(t *testing.T) {
 	}
 }
 
-// What a tokenizer counted stands beside what was asked for, also where that is
-// nothing.
-func TestRetokenized(t *testing.T) {
-	c, r := collected(Options{}, record.Request{FirstToken: 1, Finish: 2, Output: 9})
-	if got := value(t, r, TotalOutputTokensRetokenized); got != 9 {
-		t.Errorf("without a tokenizer: %v", got)
-	}
-	for _, n := range []int64{0, 5} {
-		c.SetRetokenized(n)
-		if got := value(t, c.Result(Meta{}, nil), TotalOutputTokensRetokenized); got != float64(n) {
-			t.Errorf("%v, expected %d", got, n)
-		}
-	}
-}
-
 // Plans are told of where any were made or did something.
 func TestPlansAreTold(t *testing.T) {
 	for _, c := range []struct {
 		counters Counters
 		told     bool
-	}{{Counters{}, false}, {Counters{SolverRuns: 1}, true}, {Counters{Plans: PlanCounters{Dropped: 1}}, true}} {
+	}{{Counters{}, false}, {Counters{SolverRuns: 1, Plans: &PlanCounters{}}, true}, {Counters{Plans: &PlanCounters{Dropped: 1}}, true}, {Counters{Plans: &PlanCounters{}}, false}} {
 		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
 		if (r.Extra.Plans != nil) != c.told {
 			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)
 		}
 	}
 	var b strings.Builder
-	r := NewCollector(Options{}).Result(Meta{}, &Counters{SolverRuns: 2, Plans: PlanCounters{Applied: 1}})
+	r := NewCollector(Options{}).Result(Meta{}, &Counters{SolverRuns: 2, Plans: &PlanCounters{Applied: 1}})
 	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
 		t.Errorf("%v in\n%s", err, b.String())
 	}

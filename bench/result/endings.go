@@ -1,10 +1,9 @@
 package result
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 )
 
@@ -34,9 +33,19 @@ type Reason struct {
 	Count  int64  `json:"count"`
 }
 
-// byCount orders what happened most first, then by name.
-func byCount(a, b Reason) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Status, b.Status), cmp.Compare(a.Reason, b.Reason))
+// Of is the number of requests that ended in a way other than record.OK.
+func (e *Endings) Of(s record.Status) *int64 {
+	switch s {
+	case record.Failed:
+		return &e.Failed
+	case record.Rejected:
+		return &e.Rejected
+	case record.Aborted:
+		return &e.Aborted
+	case record.Unfinished:
+		return &e.Unfinished
+	}
+	return new(int64)
 }
 
 // Endings returns how the requests of the run ended; nil where that is not
@@ -69,38 +78,21 @@ func (r *Result) Shortfall() []string {
 		rest -= n
 	}
 	for _, q := range e.Reasons[:min(len(e.Reasons), shownReasons)] {
-		line(q.Count, q.Status, clip(q.Reason, maxReasonLen))
+		line(q.Count, q.Status, format.Clip(q.Reason, maxReasonLen))
 	}
-	switch {
-	case len(lines) == 0:
-		for _, q := range []struct {
-			status string
-			n      int64
-		}{{"failed", e.Failed}, {"rejected", e.Rejected}, {"aborted", e.Aborted}, {"unfinished", e.Unfinished}} {
-			if q.n > 0 {
-				line(q.n, q.status, "no reason known")
+	if len(lines) == 0 {
+		for status := record.Failed; status < record.NumStatus; status++ {
+			if n := *e.Of(status); n > 0 {
+				line(n, status.String(), "no reason known")
 			}
 		}
-	case rest > 0:
+	} else if rest > 0 {
 		line(rest, "not completed", "other reasons")
 	}
 	if e.Unsent > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d not sent: the run was stopped", e.Unsent, e.Requests+e.Unsent))
 	}
 	return lines
-}
-
-// shortfall is Shortfall as it stands below a block.
-func (r *Result) shortfall() string {
-	lines := r.Shortfall()
-	if len(lines) == 0 {
-		return ""
-	}
-	completed, _ := r.Metrics.Get(Completed)
-	if completed == 0 {
-		return strings.Join(lines, "\n") + "\nnote: no request succeeded, so there are no latencies\n"
-	}
-	return strings.Join(lines, "\n") + fmt.Sprintf("\nnote: all latencies and throughputs are of the other %.0f requests alone\n", completed)
 }
 
 // NoSuccess is an error where requests were sent and not one succeeded.
@@ -122,11 +114,11 @@ const setBits = 52
 
 // completedSet adds a request to a fingerprint, in any order: the sum of the
 // ids, each mixed as in SplitMix64 (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
-func completedSet(sum uint64, r *record.Request) uint64 {
+func completedSet(sum int64, r *record.Request) int64 {
 	z := uint64(r.ID) + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return (sum + (z ^ z>>31)) & (1<<setBits - 1)
+	return int64((uint64(sum) + (z ^ z>>31)) & (1<<setBits - 1))
 }
 
 // InferStreaming tells from a run's numbers whether its client streamed, where

@@ -1,7 +1,11 @@
 package result
 
 import (
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"lorasim/internal/tick"
 )
@@ -9,13 +13,13 @@ import (
 // Counters is what a driver knows beyond the fate of its requests. Zero fields
 // are not printed. Times are in seconds.
 type Counters struct {
-	Workers       []WorkerCounters
-	Migrations    []MigrationCount // by kind, in the order to print
-	MigrationTime float64          // lost to migrations, summed over workers
-	SolverRuns    int64            // plans made
-	SolverTime    float64          // spent making them
-	Plans         PlanCounters
-	FailedLoads   int64 // adapter loads that failed
+	Workers       []WorkerCounters `json:"-"`
+	Migrations    []MigrationCount `json:"migrations,omitempty"`       // by kind, in the order to print
+	MigrationTime float64          `json:"migration_time_s,omitempty"` // lost to migrations, summed over workers
+	SolverRuns    int64            `json:"solver_runs,omitempty"`      // plans made
+	SolverTime    float64          `json:"solver_time_s,omitempty"`    // spent making them
+	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: none were made
+	FailedLoads   int64            `json:"failed_loads,omitempty"`     // adapter loads that failed
 }
 
 // PlanCounters is what plans of placement and migration did.
@@ -38,11 +42,18 @@ type PlanCounters struct {
 
 // WorkerCounters is what one worker did.
 type WorkerCounters struct {
-	Busy        float64 // s with at least one request in the batch
-	ColdLoads   int64   // adapters brought to a GPU slot
-	Evictions   int64   // adapters dropped from a GPU slot
-	Retractions int64   // requests taken out of the batch for want of KV memory
-	LoadTime    float64 // s lost to adapter loads
+	// Busy is the time with at least one request in the batch, s; in WorkerStats
+	// its share of the run's duration.
+	Busy float64 `json:"busy_share,omitempty"`
+	LoadCounters
+}
+
+// LoadCounters is what one worker, or all, did for want of memory.
+type LoadCounters struct {
+	ColdLoads   int64   `json:"cold_loads,omitempty"`  // adapters brought to a GPU slot
+	Evictions   int64   `json:"evictions,omitempty"`   // adapters dropped from a GPU slot
+	Retractions int64   `json:"retractions,omitempty"` // requests taken out of the batch for want of KV memory
+	LoadTime    float64 `json:"load_time_s,omitempty"` // s lost to adapter loads
 }
 
 // MigrationCount is how often one kind of migration happened.
@@ -78,16 +89,8 @@ type Extra struct {
 	ColdStartWait float64 `json:"cold_start_wait_s,omitempty"` // the sum of their waits
 	Migrated      int64   `json:"migrated_requests,omitempty"` // requests that moved at least once
 
-	ColdLoads     int64            `json:"cold_loads,omitempty"`
-	Evictions     int64            `json:"evictions,omitempty"`
-	Retractions   int64            `json:"retractions,omitempty"`
-	LoadTime      float64          `json:"load_time_s,omitempty"`
-	Migrations    []MigrationCount `json:"migrations,omitempty"`
-	MigrationTime float64          `json:"migration_time_s,omitempty"`
-	SolverRuns    int64            `json:"solver_runs,omitempty"`
-	SolverTime    float64          `json:"solver_time_s,omitempty"`
-	Plans         *PlanCounters    `json:"plans,omitempty"` // nil: none were made
-	FailedLoads   int64            `json:"failed_loads,omitempty"`
+	LoadCounters
+	Counters
 	// Oracle is what no policy could have done better, where it was asked for.
 	Oracle *Oracle `json:"oracle,omitempty"`
 }
@@ -152,14 +155,10 @@ type AdapterStats struct {
 
 // WorkerStats is what one worker served: the requests that ended there.
 type WorkerStats struct {
-	Requests    int64   `json:"requests"`             // all that ended there, however they did
-	Share       float64 `json:"share"`                // of the requests that reached a worker
-	Tokens      int64   `json:"tokens"`               // prompt and output, of successful requests
-	Busy        float64 `json:"busy_share,omitempty"` // of the run's duration
-	ColdLoads   int64   `json:"cold_loads,omitempty"`
-	Evictions   int64   `json:"evictions,omitempty"`
-	Retractions int64   `json:"retractions,omitempty"`
-	LoadTime    float64 `json:"load_time_s,omitempty"`
+	Requests int64   `json:"requests"` // all that ended there, however they did
+	Share    float64 `json:"share"`    // of the requests that reached a worker
+	Tokens   int64   `json:"tokens"`   // prompt and output, of successful requests
+	WorkerCounters
 }
 
 // addCounters enters what the driver counted.
@@ -168,20 +167,17 @@ func (e *Extra) addCounters(c *Counters, duration float64) {
 		if i == len(e.Workers) {
 			e.Workers = append(e.Workers, WorkerStats{})
 		}
-		s := &e.Workers[i]
-		s.Busy = ratio(w.Busy, duration)
-		s.ColdLoads, s.Evictions, s.Retractions, s.LoadTime = w.ColdLoads, w.Evictions, w.Retractions, w.LoadTime
+		e.Workers[i].WorkerCounters = w
+		e.Workers[i].Busy = ratio(w.Busy, duration)
 		e.ColdLoads += w.ColdLoads
 		e.Evictions += w.Evictions
 		e.Retractions += w.Retractions
 		e.LoadTime += w.LoadTime
 	}
-	e.Migrations = slices.Clone(c.Migrations)
-	e.MigrationTime, e.SolverRuns, e.SolverTime = c.MigrationTime, c.SolverRuns, c.SolverTime
-	e.FailedLoads = c.FailedLoads
-	if c.SolverRuns > 0 || c.Plans != (PlanCounters{}) {
-		plans := c.Plans
-		e.Plans = &plans
+	e.Counters = *c
+	e.Counters.Workers = nil
+	if c.SolverRuns == 0 && c.Plans != nil && *c.Plans == (PlanCounters{}) {
+		e.Plans = nil
 	}
 }
 
@@ -198,7 +194,7 @@ func jain(xs []float64) float64 {
 	return sum * sum / (float64(len(xs)) * squares)
 }
 
-// balance summarises the requests per worker.
+// balance summarises the requests per worker, and enters their shares.
 func balance(workers []WorkerStats) *Balance {
 	if len(workers) == 0 {
 		return nil
@@ -207,10 +203,10 @@ func balance(workers []WorkerStats) *Balance {
 	for _, w := range workers {
 		m.add(tick.Ticks(w.Requests), 1)
 	}
-	return &Balance{
-		Mean: m.mean(), Std: m.std(), CV: ratio(m.std(), m.mean()),
-		Max: int64(m.max), Min: int64(m.min),
+	for i := range workers {
+		workers[i].Share = ratio(float64(workers[i].Requests), m.total())
 	}
+	return &Balance{Mean: m.mean(), Std: m.std(), CV: ratio(m.std(), m.mean()), Max: int64(m.max), Min: int64(m.min)}
 }
 
 // ratio returns a/b, and 0 instead of dividing by zero.
@@ -219,4 +215,82 @@ func ratio(a, b float64) float64 {
 		return 0
 	}
 	return a / b
+}
+
+// SLO is a service-level objective: upper limits in milliseconds on the
+// latencies of a request. A limit of 0 is not set.
+type SLO struct{ TTFT, TPOT, E2E float64 }
+
+var latencyNames = [...]string{"ttft", "tpot", "e2e"}
+
+func (s *SLO) limits() [3]*float64 { return [...]*float64{&s.TTFT, &s.TPOT, &s.E2E} }
+
+// ParseSLO reads an SLO such as "ttft:500 tpot:50 e2e:5000" (ms); spaces or
+// commas separate the limits, and "" is the empty SLO.
+func ParseSLO(spec string) (SLO, error) {
+	var s SLO
+	for _, part := range strings.FieldsFunc(spec, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if why := s.parse(part); why != "" {
+			return SLO{}, fmt.Errorf("SLO %q: %q: %s", spec, part, why)
+		}
+	}
+	return s, nil
+}
+
+// parse enters a limit, or says what is wrong with it.
+func (s *SLO) parse(part string) (why string) {
+	name, value, ok := strings.Cut(part, ":")
+	if !ok {
+		return "expected NAME:MILLISECONDS, as in ttft:500"
+	}
+	i := slices.Index(latencyNames[:], name)
+	if i < 0 {
+		return "unknown latency: expected ttft, tpot or e2e"
+	}
+	limit := s.limits()[i]
+	if *limit != 0 {
+		return "given twice"
+	}
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(v > 0) || math.IsInf(v, 0) {
+		return "expected a number of milliseconds above 0"
+	}
+	*limit = v
+	return ""
+}
+
+// String is the inverse of ParseSLO.
+func (s SLO) String() string {
+	var parts []string
+	for i, limit := range s.limits() {
+		if *limit > 0 {
+			parts = append(parts, latencyNames[i]+":"+strconv.FormatFloat(*limit, 'f', -1, 64))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// Empty says whether no limit is set.
+func (s SLO) Empty() bool { return s == SLO{} }
+
+// count adds a successful request. One without text never had a first token and
+// so misses a limit on TTFT.
+func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) {
+	good := true
+	within := func(v tick.Ticks, limit float64, share *float64) {
+		if limit == 0 || v.Milliseconds() <= limit {
+			*share++
+		} else {
+			good = false
+		}
+	}
+	if textless {
+		ttft = tick.Max
+	}
+	within(ttft, s.TTFT, &g.TTFT)
+	within(tpot, s.TPOT, &g.TPOT)
+	within(e2e, s.E2E, &g.E2E)
+	if good {
+		g.Good++
+	}
 }

@@ -2,7 +2,9 @@ package result
 
 import (
 	"fmt"
-	"math"
+	"strings"
+
+	"lorasim/internal/format"
 )
 
 // Metric names one number of a result. The latency metrics of a family lie in
@@ -62,18 +64,17 @@ type Descriptor struct {
 	Int   bool   // a whole number; otherwise two decimals are printed
 }
 
-// A family is a latency with the same statistics as the others.
-type family struct {
+// families are the latencies, which have the same statistics.
+var families = [...]struct {
 	first Metric // its mean
 	key   string // as in "mean_ttft_ms"
 	label string // as in "Mean TTFT (ms)"
-}
-
-var families = [...]family{
-	{MeanE2E, "e2e_latency", "E2E Latency"},
-	{MeanTTFT, "ttft", "TTFT"},
-	{MeanTPOT, "tpot", "TPOT"},
-	{MeanITL, "itl", "ITL"},
+	title string // of its section in the block
+}{
+	{MeanE2E, "e2e_latency", "E2E Latency", "End-to-End Latency"},
+	{MeanTTFT, "ttft", "TTFT", "Time to First Token"},
+	{MeanTPOT, "tpot", "TPOT", "Time per Output Token (excl. 1st token)"},
+	{MeanITL, "itl", "ITL", "Inter-Token Latency"},
 }
 
 // Stat is one statistic of a latency family.
@@ -90,10 +91,7 @@ const (
 	numStats
 )
 
-var statNames = [numStats]struct{ key, label string }{
-	{"mean", "Mean"}, {"median", "Median"}, {"std", "Std"},
-	{"p90", "P90"}, {"p95", "P95"}, {"p99", "P99"},
-}
+var statNames = [numStats]string{"Mean", "Median", "Std", "P90", "P95", "P99"}
 
 var descriptors, byKey = describe()
 
@@ -120,9 +118,7 @@ func describe() (ds [NumMetrics]Descriptor, index map[string]Metric) {
 	for _, f := range families {
 		for s := Mean; s < numStats; s++ {
 			ds[f.first+Metric(s)] = Descriptor{
-				Key:   statNames[s].key + "_" + f.key + "_ms",
-				Label: statNames[s].label + " " + f.label + " (ms)",
-				Unit:  "ms",
+				Key: strings.ToLower(statNames[s]) + "_" + f.key + "_ms", Label: statNames[s] + " " + f.label + " (ms)", Unit: "ms",
 			}
 		}
 	}
@@ -159,11 +155,10 @@ type Metrics struct {
 // Set stores a value. A value that is no finite number leaves m absent: no file
 // format could carry it.
 func (ms *Metrics) Set(m Metric, v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return
+	if format.IsFinite(v) {
+		ms.set |= 1 << m
+		ms.values[m] = v
 	}
-	ms.set |= 1 << m
-	ms.values[m] = v
 }
 
 // Get returns the value of m and whether it is there.

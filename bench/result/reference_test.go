@@ -13,7 +13,7 @@ import (
 
 // slowMetrics computes the metrics as the reference benchmark does, from lists
 // of everything.
-func slowMetrics(rs []record.Request, firstSent, duration float64) map[Metric]float64 {
+func slowMetrics(rs []record.Request, duration float64) map[Metric]float64 {
 	var e2e, ttft, tpot, itl []float64
 	var input, output, completed float64
 	tokens, active := map[int]float64{}, map[int]float64{}
@@ -29,10 +29,10 @@ func slowMetrics(rs []record.Request, firstSent, duration float64) map[Metric]fl
 		if !math.IsNaN(r.FirstToken) {
 			first = r.FirstToken - r.Sent
 			at := r.FirstToken
-			tokens[int(at-firstSent)]++
+			tokens[int(at)]++
 			for _, g := range r.Gaps {
 				at += g
-				tokens[int(at-firstSent)]++
+				tokens[int(at)]++
 				itl = append(itl, g)
 			}
 		}
@@ -40,7 +40,7 @@ func slowMetrics(rs []record.Request, firstSent, duration float64) map[Metric]fl
 		if r.Output > 1 {
 			tpot = append(tpot, (latency-first)/float64(r.Output-1))
 		}
-		for s := int(r.Sent - firstSent); s <= int(r.Finish-firstSent); s++ {
+		for s := int(r.Sent); s <= int(r.Finish); s++ {
 			active[s]++
 		}
 	}
@@ -134,11 +134,9 @@ func drawRun(t *rapid.T) []record.Request {
 	return rs
 }
 
-// nearBorder says whether any of the times of a run, counted from firstSent, is
-// so near a full second that rounding decides on its bucket.
-func nearBorder(rs []record.Request, firstSent float64) bool {
+// nearBorder says whether any of the times of a run is so near a full second that rounding decides on its bucket.
+func nearBorder(rs []record.Request) bool {
 	border := func(t float64) bool {
-		t -= firstSent
 		return math.Abs(t-math.Round(t)) < 1e-6 && math.Round(t) != 0
 	}
 	for _, r := range rs {
@@ -158,29 +156,23 @@ func nearBorder(rs []record.Request, firstSent float64) bool {
 func TestCollectorAgainstSlowReference(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rs := drawRun(rt)
-		firstSent, duration := math.Inf(1), 1e-9
+		duration := 1e-9
 		for _, r := range rs {
-			if r.Status == record.OK {
-				firstSent = min(firstSent, r.Sent)
-			}
 			duration = max(duration, r.Finish)
 		}
-		if nearBorder(rs, firstSent) {
+		if nearBorder(rs) {
 			rt.Skip("on the border of a second")
 		}
 		c := NewCollector(Options{})
-		if !math.IsInf(firstSent, 0) {
-			c.SetFirstSent(firstSent)
-		}
 		if len(rs) == 0 {
-			c.SetDuration(duration)
+			c.opt.Duration = duration
 		}
 		for i := range rs {
 			c.Done(&rs[i])
 			c.AddGaps(&rs[i])
 		}
 		got := c.Result(Meta{}, nil)
-		for m, want := range slowMetrics(rs, firstSent, duration) {
+		for m, want := range slowMetrics(rs, duration) {
 			tolerance := 1e-7 // ms; ticks are 1e-8 ms
 			if m >= MeanITL && m < MaxITL {
 				tolerance += 0.0005 * want
@@ -196,8 +188,6 @@ func TestCollectorAgainstSlowReference(t *testing.T) {
 func TestStepsAreTheirTokens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		bulk, single := NewCollector(Options{}), NewCollector(Options{})
-		bulk.SetFirstSent(0.3)
-		single.SetFirstSent(0.3)
 		for range rapid.IntRange(1, 4).Draw(rt, "runs") {
 			s := record.Steps{
 				Start: tick.FromMilliseconds(float64(rapid.IntRange(300, 3000).Draw(rt, "start"))),

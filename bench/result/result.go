@@ -17,6 +17,7 @@
 package result
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -115,6 +116,25 @@ func ParseRate(s string) (Rate, error) {
 		return 0, fmt.Errorf("request rate %q: expected a number above 0, inf or trace", s)
 	}
 	return Rate(v), nil
+}
+
+// MarshalJSON writes a finite rate as a number, another as a string.
+func (r Rate) MarshalJSON() ([]byte, error) {
+	switch {
+	case r == 0:
+		return []byte("null"), nil
+	case r < 0 || math.IsInf(float64(r), 1):
+		return json.Marshal(r.String())
+	}
+	return []byte(r.String()), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (r *Rate) UnmarshalJSON(text []byte) (err error) {
+	if s := string(text); s != "null" {
+		*r, err = ParseRate(strings.Trim(s, `" `))
+	}
+	return err
 }
 
 // pyFloat prints v as Python's repr does: the shortest digits that give v back,

@@ -52,11 +52,8 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	}
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
-		SLO: o.SLO, KeepRecords: o.KeepRecords,
+		SLO: o.SLO, KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
 	})
-	if s.Workload.Window > 0 {
-		collector.SetDuration(s.Workload.Window)
-	}
 	cfg.Observer = collector
 	var file *recordsFile
 	if o.RecordsFile != "" {
@@ -225,8 +222,9 @@ func counters(st *sim.Stats) *result.Counters {
 	for _, w := range st.Workers {
 		c.FailedLoads += w.Failures
 		c.Workers = append(c.Workers, result.WorkerCounters{
-			Busy: w.Busy.Seconds(), ColdLoads: w.Loads, Evictions: w.Evictions,
-			Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
+			Busy: w.Busy.Seconds(), LoadCounters: result.LoadCounters{
+				ColdLoads: w.Loads, Evictions: w.Evictions, Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
+			},
 		})
 	}
 	p := &st.Plans
@@ -235,7 +233,7 @@ func counters(st *sim.Stats) *result.Counters {
 	}
 	c.MigrationTime = p.Lost.Seconds()
 	c.SolverRuns, c.SolverTime = p.Plans, p.SolveTime
-	c.Plans = result.PlanCounters{
+	c.Plans = &result.PlanCounters{
 		Applied: p.Applied, Dropped: p.Dropped, Loads: p.Loads, Unloads: p.Unloads,
 		Recomputed: p.Recomputed, Copied: p.Copied, Changes: p.Changes, Undone: p.Changes - p.Net,
 	}

@@ -21,7 +21,7 @@ func TestAdaptersOfCell(t *testing.T) {
 		Adapters: []result.AdapterStats{
 			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3}, {Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6}, {Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
 		},
-		Workers: []result.WorkerStats{{Requests: 4, Busy: 0.5}},
+		Workers: []result.WorkerStats{{Requests: 4, WorkerCounters: result.WorkerCounters{Busy: 0.5}}},
 	}}
 	res.Metrics.Set(result.MeanTTFT, 12)
 	d := &Dir{Path: t.TempDir()}
@@ -208,7 +208,7 @@ func TestNumbers(t *testing.T) {
 func TestTitles(t *testing.T) {
 	names := map[string]bool{}
 	for _, v := range Values(&result.Result{Extra: &result.Extra{
-		Goodput: &result.Goodput{}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Plans: &result.PlanCounters{}, Oracle: &result.Oracle{},
+		Goodput: &result.Goodput{}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}}, Oracle: &result.Oracle{},
 	}}) {
 		names[v.Name] = true
 	}

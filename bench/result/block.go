@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,12 +25,10 @@ func Layouts() []Layout { return []Layout{SGLang054, SGLang056, LoRA, SGLang} }
 
 // ParseLayout finds a layout by name.
 func ParseLayout(name string) (Layout, error) {
-	for _, l := range Layouts() {
-		if string(l) == name {
-			return l, nil
-		}
+	if !slices.Contains(Layouts(), Layout(name)) {
+		return "", fmt.Errorf("unknown layout %q: expected %s, %s, %s or %s", name, SGLang054, SGLang056, LoRA, SGLang)
 	}
-	return "", fmt.Errorf("unknown layout %q: expected %s, %s, %s or %s", name, SGLang054, SGLang056, LoRA, SGLang)
+	return Layout(name), nil
 }
 
 // RowKind says what a row of the block shows.
@@ -51,28 +50,27 @@ type Row struct {
 	Metric Metric // of a MetricRow
 }
 
-// The width of a block and the text of its first line.
-const (
-	blockWidth = 50
-	blockTitle = " Serving Benchmark Result "
-)
+// statistics are those that layouts have rows for, by latency.
+var statistics = map[Layout][len(families)]string{
+	SGLang054: {"mean median", "mean median p99", "", "mean median p95 p99 max"},
+	SGLang056: {"mean median p90 p99", "mean median p99", "mean median p99", "mean median p95 p99 max"},
+	LoRA:      {"mean median", "mean median p99", "mean median p99", "mean median p99"},
+	SGLang:    {"mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99 max"},
+}
 
 // Rows returns the rows of the layout in order, those included that runs print
 // only where they have something to show.
 func (l Layout) Rows() []Row {
 	peaks := l == SGLang056 || l == SGLang
 	var rows []Row
-	meta := func(kind RowKind, label string) { rows = append(rows, Row{Kind: kind, Label: label}) }
 	metric := func(ms ...Metric) {
 		for _, m := range ms {
 			rows = append(rows, Row{Label: m.Descriptor().Label + ":", Metric: m})
 		}
 	}
-
-	meta(BackendRow, "Backend:")
-	meta(RateRow, "Traffic request rate:")
+	rows = append(rows, Row{Kind: BackendRow, Label: "Backend:"}, Row{Kind: RateRow, Label: "Traffic request rate:"})
 	if l != LoRA {
-		meta(ConcurrencyRow, "Max request concurrency:")
+		rows = append(rows, Row{Kind: ConcurrencyRow, Label: "Max request concurrency:"})
 	}
 	metric(Completed, Duration, TotalInputTokens)
 	if peaks {
@@ -87,69 +85,37 @@ func (l Layout) Rows() []Row {
 	} else {
 		metric(TotalThroughput, Concurrency, AcceptLength)
 	}
-	for _, s := range l.sections() {
-		meta(TitleRow, s.title)
-		metric(s.metrics...)
+	for i, f := range families {
+		title := f.title
+		if l == LoRA && f.first == MeanITL {
+			title = "Inter-token Latency"
+		}
+		stats := strings.Fields(statistics[l][i])
+		if len(stats) > 0 {
+			rows = append(rows, Row{Kind: TitleRow, Label: title})
+		}
+		for _, stat := range stats {
+			metric(byKey[stat+"_"+f.key+"_ms"])
+		}
 	}
 	return rows
 }
 
-type section struct {
-	title   string
-	metrics []Metric
-}
-
-// sections returns the latency sections of the layout.
-func (l Layout) sections() []section {
-	const (
-		e2e  = "End-to-End Latency"
-		ttft = "Time to First Token"
-		tpot = "Time per Output Token (excl. 1st token)"
-		itl  = "Inter-Token Latency"
-	)
-	switch l {
-	case SGLang054:
-		return []section{
-			{e2e, []Metric{MeanE2E, MedianE2E}},
-			{ttft, []Metric{MeanTTFT, MedianTTFT, P99TTFT}},
-			{itl, []Metric{MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}},
-		}
-	case SGLang056:
-		return []section{
-			{e2e, []Metric{MeanE2E, MedianE2E, P90E2E, P99E2E}},
-			{ttft, []Metric{MeanTTFT, MedianTTFT, P99TTFT}},
-			{tpot, []Metric{MeanTPOT, MedianTPOT, P99TPOT}},
-			{itl, []Metric{MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}},
-		}
-	case LoRA:
-		return []section{
-			{e2e, []Metric{MeanE2E, MedianE2E}},
-			{ttft, []Metric{MeanTTFT, MedianTTFT, P99TTFT}},
-			{tpot, []Metric{MeanTPOT, MedianTPOT, P99TPOT}},
-			{"Inter-token Latency", []Metric{MeanITL, MedianITL, P99ITL}},
-		}
-	}
-	return []section{
-		{e2e, []Metric{MeanE2E, MedianE2E, P90E2E, P95E2E, P99E2E}},
-		{ttft, []Metric{MeanTTFT, MedianTTFT, P90TTFT, P95TTFT, P99TTFT}},
-		{tpot, []Metric{MeanTPOT, MedianTPOT, P90TPOT, P95TPOT, P99TPOT}},
-		{itl, []Metric{MeanITL, MedianITL, P90ITL, P95ITL, P99ITL, MaxITL}},
-	}
-}
+// blockWidth is the width of a block.
+const blockWidth = 50
 
 // BlockStart returns the line that opens a block; the reference prints an empty
 // line before it.
-func BlockStart() string { return centre(blockTitle, '=') }
+func BlockStart() string { return centre(" Serving Benchmark Result ", "=") }
 
 // BlockEnd returns the line that closes a block.
 func BlockEnd() string { return strings.Repeat("=", blockWidth) }
 
 // centre pads s to the block's width as Python's ^ alignment does: the odd
 // character goes to the right.
-func centre(s string, fill rune) string {
+func centre(s, fill string) string {
 	pad := max(blockWidth-len([]rune(s)), 0)
-	f := string(fill)
-	return strings.Repeat(f, pad/2) + s + strings.Repeat(f, pad-pad/2)
+	return strings.Repeat(fill, pad/2) + s + strings.Repeat(fill, pad-pad/2)
 }
 
 // Value returns the text of a row's value; false where the result does not have
@@ -185,7 +151,7 @@ func FormatMetric(m Metric, v float64) string {
 // centred in dashes, or label and value, padded.
 func FormatRow(row Row, value string) string {
 	if row.Kind == TitleRow {
-		return centre(row.Label, '-')
+		return centre(row.Label, "-")
 	}
 	return fmt.Sprintf("%-40s %-10s", row.Label, value)
 }
@@ -200,14 +166,20 @@ func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 	for _, row := range l.Rows() {
 		if row.Kind == TitleRow {
 			title = FormatRow(row, "") + "\n"
-			continue
-		}
-		if v, ok := r.Value(row); ok {
+		} else if v, ok := r.Value(row); ok {
 			b.WriteString(title + FormatRow(row, v) + "\n")
 			title = ""
 		}
 	}
-	b.WriteString(BlockEnd() + "\n" + r.shortfall())
+	b.WriteString(BlockEnd() + "\n")
+	if lines := r.Shortfall(); len(lines) > 0 {
+		b.WriteString(strings.Join(lines, "\n") + "\nnote: ")
+		if completed, _ := r.Metrics.Get(Completed); completed == 0 {
+			b.WriteString("no request succeeded, so there are no latencies\n")
+		} else {
+			fmt.Fprintf(&b, "all latencies and throughputs are of the other %.0f requests alone\n", completed)
+		}
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }

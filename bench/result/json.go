@@ -1,0 +1,501 @@
+package result
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/internal/format"
+	"lorasim/internal/record"
+)
+
+// Details are the per-request arrays of a JSONL line written with
+// --output-details, in the order of the requests; times in seconds. A request
+// that did not succeed has 0 output tokens and a TTFT of 0.
+type Details struct {
+	InputLens  []int64
+	OutputLens []int64
+	TTFTs      []float64
+	ITLs       [][]float64
+	Texts      []string // not read: large and of no use here
+	Errors     []string
+	// Only vLLM writes these: E2E latencies, also without the others, and when
+	// requests were sent, on a clock of its own.
+	Latencies  []float64
+	StartTimes []float64
+}
+
+// fields are where the fields of JSON lie that are no metrics, by name.
+func (r *Result) fields() map[string]any {
+	return map[string]any{
+		"source": &r.Source, "backend": &r.Backend, "dataset_name": &r.DatasetName, "request_rate": &r.RequestRate,
+		"max_concurrency": (*limit)(&r.MaxConcurrency), "random_input_len": &r.RandomInputLen,
+		"random_output_len": &r.RandomOutputLen, "random_range_ratio": &r.RandomRangeRatio, "seed": &r.Seed,
+		"policy": &r.Policy, "scenario": &r.Scenario, "streamed": &r.Streamed,
+		"approximate_percentiles": &r.Approximate, "extra": &r.Extra, "ended": &r.Ended,
+	}
+}
+
+func (d *Details) fields() map[string]any {
+	return map[string]any{
+		"input_lens": &d.InputLens, "output_lens": &d.OutputLens, "ttfts": &d.TTFTs, "itls": &d.ITLs,
+		"generated_texts": &d.Texts, "errors": &d.Errors, "latencies": &d.Latencies, "start_times": &d.StartTimes,
+	}
+}
+
+func (e *Endings) fields() map[string]any {
+	return map[string]any{
+		"requests": &e.Requests, "failed": &e.Failed, "rejected": &e.Rejected, "aborted": &e.Aborted, "unfinished": &e.Unfinished,
+		"unsent": &e.Unsent, "reasons": &e.Reasons, "completed_set": &e.CompletedSet,
+	}
+}
+
+// The reference's fields for a run's arguments, and what tells runs apart.
+const (
+	argumentFields = "backend dataset_name request_rate max_concurrency random_input_len random_output_len random_range_ratio"
+	nameFields     = "policy scenario streamed"
+)
+
+// limit is a number that is null in JSON where it is 0.
+type limit int
+
+func (l limit) MarshalJSON() ([]byte, error) {
+	if l == 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(int(l))
+}
+
+func (l *limit) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, (*int)(l)); err != nil || *l < 0 {
+		return fmt.Errorf("is %s, expected a whole number above 0, or null", format.Clip(string(text), 40))
+	}
+	return nil
+}
+
+// AppendJSONL appends the run's line to a file as the reference does with
+// --output-file, creating it if need be, in a single write. details adds the
+// per-request arrays, for which the result must have records or details.
+func (r *Result) AppendJSONL(path string, details bool) error {
+	var b bytes.Buffer
+	if err := r.WriteJSONL(&b, details); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b.Bytes())
+	return errors.Join(err, f.Close())
+}
+
+// WriteJSONL writes the run as one line with exactly the reference's fields in
+// its order, and after them what tells runs apart (source, seed, policy,
+// scenario, streamed) and how requests ended, where they are known; absent
+// metrics have no field. The line is valid JSON: an infinite
+// request rate is the string "inf", where the reference writes a bare Infinity.
+func (r *Result) WriteJSONL(w io.Writer, details bool) error {
+	o, fields := &object{}, r.fields()
+	o.write(argumentFields, fields)
+	for _, unknown := range []string{"tag", "sharegpt_output_len", "server_info"} {
+		o.raw(unknown, "null")
+	}
+	o.metrics(&r.Metrics)
+	if !r.Metrics.Has(TotalInputVisionTokens) {
+		o.raw(TotalInputVisionTokens.String(), "0")
+	}
+	if !r.Metrics.Has(AcceptLength) {
+		o.raw(AcceptLength.String(), "null")
+	}
+	if r.Source == Sim || r.Source == Live {
+		o.write("source seed", fields)
+	}
+	o.writeKnown(nameFields, fields)
+	if e := r.Endings(); e != nil {
+		o.write("requests failed rejected aborted", e.fields())
+		o.writeKnown("unfinished unsent reasons completed_set", e.fields())
+	}
+	if details {
+		d, err := r.details()
+		if err != nil {
+			return err
+		}
+		o.write("input_lens output_lens ttfts itls", d.fields())
+		o.writeKnown("generated_texts", d.fields())
+		o.write("errors", d.fields())
+	}
+	return o.writeTo(w)
+}
+
+// WriteJSON writes the whole result, without its records, as one line of JSON:
+// the fields of WriteJSONL and beside them the schema, the source, the seed, the
+// other metrics, the extra section and the configuration. ParseJSONL reads it.
+func (r *Result) WriteJSON(w io.Writer) error {
+	o, fields := &object{}, r.fields()
+	o.value("schema", Schema)
+	o.write("source "+argumentFields+" seed", fields)
+	o.writeKnown(nameFields, fields)
+	o.metrics(&r.Metrics)
+	if r.Extra != nil {
+		delete(fields, "ended")
+	}
+	o.writeKnown("approximate_percentiles extra ended", fields)
+	if len(r.Config) > 0 {
+		o.value("config", finite(r.Config))
+	}
+	return o.writeTo(w)
+}
+
+// details returns the per-request arrays, in the order of the request ids.
+func (r *Result) details() (*Details, error) {
+	if r.Details != nil {
+		return r.Details, nil
+	}
+	if int64(len(r.Records)) < int64(r.Metrics.values[Completed]) {
+		return nil, errors.New("output details need the records of the run, which were not kept")
+	}
+	recs := slices.Clone(r.Records)
+	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
+	n := len(recs)
+	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n), ITLs: make([][]float64, n),
+		Texts: make([]string, n), Errors: make([]string, n)}
+	for i := range recs {
+		q := &recs[i]
+		d.InputLens[i], d.Texts[i], d.Errors[i], d.ITLs[i] = int64(q.Prompt), r.Texts[q.ID], q.Error, []float64{}
+		if q.Status == record.OK {
+			d.OutputLens[i], d.ITLs[i] = int64(q.Output), append(d.ITLs[i], q.Gaps...)
+			if t := q.TTFT(); !math.IsNaN(t) {
+				d.TTFTs[i] = t
+			}
+		}
+	}
+	return d, nil
+}
+
+// object builds a JSON object with its fields in the order they are given.
+type object struct {
+	b   bytes.Buffer
+	err error
+}
+
+func (o *object) raw(key, value string) {
+	separator := ", "
+	if o.b.Len() == 0 {
+		separator = "{"
+	}
+	o.b.WriteString(separator + strconv.Quote(key) + ": " + value)
+}
+
+func (o *object) value(key string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("field %s: %w", key, err)
+	}
+	o.raw(key, string(text))
+}
+
+// write writes the fields of the given names.
+func (o *object) write(names string, fields map[string]any) {
+	for _, name := range strings.Fields(names) {
+		o.value(name, fields[name])
+	}
+}
+
+// writeKnown writes those of the fields that are there and not empty.
+func (o *object) writeKnown(names string, fields map[string]any) {
+	for _, name := range strings.Fields(names) {
+		if at := fields[name]; at != nil && !reflect.ValueOf(at).Elem().IsZero() {
+			o.value(name, at)
+		}
+	}
+}
+
+// metrics writes the metrics that are there, floats as Python prints them.
+func (o *object) metrics(ms *Metrics) {
+	for m := range NumMetrics {
+		v, ok := ms.Get(m)
+		text := pyFloat(v)
+		if m.Descriptor().Int {
+			text = FormatMetric(m, v)
+		}
+		if ok {
+			o.raw(m.String(), text)
+		}
+	}
+}
+
+func (o *object) writeTo(w io.Writer) error {
+	if o.err != nil {
+		return o.err
+	}
+	o.b.WriteString("}\n")
+	_, err := w.Write(o.b.Bytes())
+	return err
+}
+
+// finite returns v with the numbers that JSON cannot hold as strings ("inf",
+// "-inf", "nan").
+func finite(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if !format.IsFinite(v) {
+			return pyFloat(v)
+		}
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = finite(v[i])
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k := range v {
+			out[k] = finite(v[k])
+		}
+		return out
+	}
+	return v
+}
+
+// ParseJSONL reads results one by one from JSON lines: the reference's, also
+// with Python's bare Infinity and NaN, and those of WriteJSONL and WriteJSON. A
+// result may also span several lines, as after a pretty-printer. name is the
+// name of the file for errors. Fields unknown to the schema go to
+// Result.Config. yield is called for each result with the line it begins on;
+// its error ends the reading.
+func ParseJSONL(r io.Reader, name string, yield func(line int, r *Result) error) error {
+	return Documents(r, name, func(line int, text []byte) error {
+		res, err := ParseJSON(text)
+		if err != nil {
+			return Misplaced(name, line, text, err)
+		}
+		return yield(line, res)
+	})
+}
+
+// Misplaced is an error in the text of a document of a file: that of a syntax
+// error tells the line, that of any other the line on which the text begins.
+func Misplaced(name string, line int, text []byte, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		line += bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n"))
+	}
+	return fmt.Errorf("%s:%d: %w", name, line, err)
+}
+
+// Documents cuts a file into the JSON objects that it holds, one after the
+// other, on one line or several. Python's bare Infinity and NaN, which JSON has
+// not, become the strings "inf" and "". yield is called for each with the line
+// it begins on; its error ends the reading.
+func Documents(r io.Reader, name string, yield func(line int, text []byte) error) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	var doc document
+	for number := 1; ; number++ {
+		text, err := in.ReadBytes('\n')
+		last := errors.Is(err, io.EOF)
+		complete := false
+		if err == nil || last {
+			if number == 1 {
+				text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+			}
+			complete, err = doc.add(text, number)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", name, number, err)
+		}
+		if complete {
+			if err := yield(doc.line, doc.text); err != nil {
+				return err
+			}
+			doc = document{}
+		}
+		if last && len(doc.text) > 0 {
+			return fmt.Errorf("%s:%d: the JSON object that begins here has no end", name, doc.line)
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// document gathers the lines of one JSON object.
+type document struct {
+	line  int // where it begins
+	depth int // open brackets
+	text  []byte
+}
+
+// add takes one more line and says whether the object is complete. Python's
+// bare Infinity and NaN, which JSON has not, become strings of the same length,
+// so that places in errors stay right.
+func (d *document) add(text []byte, number int) (complete bool, err error) {
+	if len(d.text) == 0 {
+		if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 {
+			return false, nil
+		}
+		if text[0] != '{' {
+			return false, fmt.Errorf("expected a JSON object that begins with {, found %q", format.Clip(string(text[:min(len(text), 40)]), 20))
+		}
+		d.line = number
+	}
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				quoted = false
+			}
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			d.depth++
+		case c == '}' || c == ']':
+			d.depth--
+		case c == 'N' && bytes.HasPrefix(text[i:], []byte("NaN")):
+			copy(text[i:], `"" `)
+			i += len("NaN") - 1
+		case c == 'I' && bytes.HasPrefix(text[i:], []byte("Infinity")):
+			if i > 0 && text[i-1] == '-' {
+				copy(text[i-1:], `"-inf"   `)
+			} else {
+				copy(text[i:], `"inf"   `)
+			}
+			i += len("Infinity") - 1
+		}
+	}
+	d.text = append(d.text, text...)
+	return d.depth <= 0, nil
+}
+
+// ParseJSON reads one result; see ParseJSONL.
+func ParseJSON(text []byte) (*Result, error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		return nil, err
+	}
+	r, d := &Result{Meta: Meta{Source: Log}}, &Details{}
+	fields := r.fields()
+	maps.Copy(fields, d.fields())
+	for _, unused := range []string{"generated_texts", "queue_times"} { // and large
+		fields[unused] = nil
+	}
+	for key := range (&Endings{}).fields() { // see below
+		fields[key] = nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if err := r.setField(key, values[key], fields); err != nil {
+			return nil, fmt.Errorf("field %s: %w", key, err)
+		}
+	}
+	if !reflect.ValueOf(*d).IsZero() {
+		r.Details = d
+	}
+	r.Streamed = record.ParseStreaming(string(r.Streamed))
+	if values["failed"] != nil {
+		if err := r.setEndings(text, values["failed"]); err != nil {
+			return nil, err
+		}
+	}
+	if r.Source == Log {
+		r.InferStreaming()
+	}
+	return r, nil
+}
+
+// setEndings enters how the requests of a line of WriteJSONL ended; or of a line
+// of another benchmark, such as vLLM's, which counts failures.
+func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
+	e := &Endings{}
+	if r.Source != Log {
+		r.Ended = e
+		return json.Unmarshal(line, e)
+	}
+	completed, ok := r.Metrics.Get(Completed)
+	if json.Unmarshal(failed, &e.Failed) == nil && e.Failed >= 0 && ok {
+		e.Requests = int64(completed) + e.Failed
+		r.Ended = e
+	}
+	return nil
+}
+
+// setField enters one field of a JSON line; fields are where those with a place
+// of their own lie, nil where they are of no use.
+func (r *Result) setField(key string, text json.RawMessage, fields map[string]any) error {
+	if key == "total_token_throughput" { // these two are vLLM's names
+		key = "total_throughput"
+	} else if stat, ok := strings.CutSuffix(key, "_e2el_ms"); ok {
+		key = stat + "_e2e_latency_ms"
+	}
+	if m, ok := MetricByKey(key); ok {
+		return r.setMetric(m, text)
+	}
+	if at, known := fields[key]; at != nil {
+		return json.Unmarshal(text, at)
+	} else if known {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return err
+	}
+	switch config, isMap := v.(map[string]any); {
+	case key == "schema" && v != Schema:
+		return fmt.Errorf("is %s, expected %q", text, Schema)
+	case key == "schema":
+	case key == "config" && isMap:
+		for k, v := range config {
+			r.SetConfig(k, v)
+		}
+	case key == "config" && v != nil:
+		return fmt.Errorf("is %s, expected an object", format.Clip(string(text), 40))
+	case key == "config":
+	default:
+		r.SetConfig(key, v)
+	}
+	return nil
+}
+
+// SetConfig enters a value of the configuration.
+func (r *Result) SetConfig(key string, v any) {
+	if r.Config == nil {
+		r.Config = map[string]any{}
+	}
+	r.Config[key] = v
+}
+
+// setMetric enters a metric; null and numbers that are not finite leave it
+// absent.
+func (r *Result) setMetric(m Metric, text json.RawMessage) error {
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case float64:
+		if m.Descriptor().Int && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
+			return fmt.Errorf("is %s, expected a whole number", text)
+		}
+		r.Metrics.Set(m, v)
+		return nil
+	case string:
+		if v == "" || v == "inf" || v == "-inf" { // see document.add
+			return nil
+		}
+	}
+	return fmt.Errorf("is %s, expected a number", format.Clip(string(text), 40))
+}
