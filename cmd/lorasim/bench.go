@@ -9,25 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/live"
-	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 )
 
 // benchFlags are the flags of lorasim bench beside the scenario's.
 type benchFlags struct {
-	out     outputFlags
-	remote  remoteFlags
-	backend string
-	records string
-	replies string
-	eos     bool
-	vocab   int
-	extra   string
-	speed   float64
-
-	firstToken, idle, total, grace, ready time.Duration
-
-	retries int
+	live.Options
+	out            outputFlags
+	remote         remoteFlags
+	backend, extra string
 }
 
 func newBench() *cobra.Command {
@@ -55,84 +45,52 @@ prints the block of what finished.`,
 		if err != nil {
 			return err
 		}
-		o, err := f.options(args)
-		if err != nil {
-			return usage(err)
-		}
-		if err := f.out.check(); err != nil {
+		if err := f.check(args); err != nil {
 			return err
 		}
-		warnIgnored(cmd, &sc)
-		return f.run(cmd, &sc, o)
+		noteIgnored(cmd, &sc)
+		return f.run(cmd, &sc)
 	}
 	return cmd
 }
 
-// addWorkerSettings adds flags for what policies assume of workers that do not
-// tell it themselves.
-func addWorkerSettings(cmd *cobra.Command, keys ...string) {
-	def := scenario.Default()
-	for _, key := range keys {
-		f, err := scenario.Find(key)
-		if err != nil {
-			panic(err) // a fault of the caller
-		}
-		v := &settingValue{field: f, text: f.Get(&def)}
-		flag := cmd.Flags().VarPF(v, f.Flag, "", f.Help)
-		if v.Type() == "bool" {
-			flag.NoOptDefVal = "true"
-		}
-		group(cmd, "What policies assume of the workers", f.Flag)
-	}
-}
-
 func (f *benchFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.backend, "backend", string(live.SGLang), "interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat")
-	fs.BoolVar(&f.eos, "disable-ignore-eos", false, "let replies end at EOS, within the workload's budgets")
-	fs.IntVar(&f.vocab, "vocab-size", 32000, "prompts are drawn from token ids below this")
-	fs.StringVar(&f.extra, "extra-request-body", "", "JSON object with further fields for every request")
-	fs.DurationVar(&f.firstToken, "first-token-timeout", 5*time.Minute, "longest wait for the first byte; 0: none")
-	fs.DurationVar(&f.idle, "idle-timeout", time.Minute, "longest pause of a stream; 0: none")
-	fs.DurationVar(&f.total, "request-timeout", 0, "longest time of a request; 0: none")
-	fs.IntVar(&f.retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks")
-	fs.DurationVar(&f.grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C")
-	fs.DurationVar(&f.ready, "ready-timeout", 0, "wait so long for workers that do not answer yet")
-	fs.Float64Var(&f.speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time")
-	group(cmd, "Requests", "backend", "disable-ignore-eos", "vocab-size", "extra-request-body", "first-token-timeout",
-		"idle-timeout", "request-timeout", "retries", "grace", "ready-timeout", "worker-time-scale")
-	within(cmd, ">=11 <=1e9", "vocab-size")
-	within(cmd, ">0 <=1e6", "worker-time-scale")
-	within(cmd, ">=0 <=1000", "retries")
-	within(cmd, ">=0", "first-token-timeout", "idle-timeout", "request-timeout", "grace", "ready-timeout")
-	fs.StringVar(&f.records, "records", "", "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)")
-	fs.StringVar(&f.replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them")
-	group(cmd, outputHeading, "records", "replies")
+	flags(cmd, "Requests",
+		opt(&f.backend, "backend", string(live.SGLang), "interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
+		opt(&f.HonourEOS, "disable-ignore-eos", false, "let replies end at EOS, within the workload's budgets"),
+		opt(&f.Vocabulary, "vocab-size", 32000, "prompts are drawn from token ids below this", ">=11 <=1e9"),
+		opt(&f.extra, "extra-request-body", "", "JSON object with further fields for every request"),
+		opt(&f.FirstToken, "first-token-timeout", 5*time.Minute, "longest wait for the first byte; 0: none", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a stream; 0: none", ">=0"),
+		opt(&f.Total, "request-timeout", 0, "longest time of a request; 0: none", ">=0"),
+		opt(&f.Retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks", ">=0 <=1000"),
+		opt(&f.Grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C", ">=0"),
+		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
+		opt(&f.Speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
+	flags(cmd, outputHeading,
+		opt(&f.RecordsFile, "records", "", recordsHelp),
+		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
 }
 
-func (f *benchFlags) options(args []string) (live.Options, error) {
-	var o live.Options
-	var err error
-	if o.URLs, err = f.remote.urls(args); err != nil {
-		return o, err
+// check completes the options.
+func (f *benchFlags) check(args []string) (err error) {
+	if f.URLs, err = f.remote.urls(args); err != nil {
+		return usage(err)
 	}
-	if o.Backend, err = live.ParseBackend(f.backend); err != nil {
-		return o, fmt.Errorf("--backend: %w", err)
+	if f.Backend, err = live.ParseBackend(f.backend); err != nil {
+		return usage(fmt.Errorf("--backend: %w", err))
 	}
-	if o.API, o.Transport, o.Header, o.Path, err = f.remote.parse(); err != nil {
-		return o, err
+	if f.API, f.Transport, f.Header, f.Path, err = f.remote.parse(); err != nil {
+		return usage(err)
 	}
-	if o.SLO, err = result.ParseSLO(f.out.goodput); err != nil {
-		return o, fmt.Errorf("--goodput: %w", err)
+	if err := f.out.check(); err != nil {
+		return err
 	}
-	if o.Extra, err = extraFields(f.extra); err != nil {
-		return o, fmt.Errorf("--extra-request-body: %w", err)
+	if f.Extra, err = extraFields(f.extra); err != nil {
+		return usage(fmt.Errorf("--extra-request-body: %w", err))
 	}
-	o.Speed, o.RecordsFile, o.Replies, o.KeepRecords = f.speed, f.records, f.replies, f.out.details
-	o.HonourEOS, o.Vocabulary = f.eos, f.vocab
-	o.FirstToken, o.Idle, o.Total, o.Grace, o.Retries = f.firstToken, f.idle, f.total, f.grace, f.retries
-	o.Poll, o.Ready = f.remote.poll, f.ready
-	return o, nil
+	f.SLO, f.KeepRecords, f.Poll = f.out.slo, f.out.details, f.remote.poll
+	return nil
 }
 
 // extraFields is the inside of a JSON object.
@@ -154,21 +112,19 @@ func extraFields(text string) ([]byte, error) {
 	return []byte(strings.TrimSuffix(strings.TrimPrefix(string(data), "{"), "}")), nil
 }
 
-func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario, o live.Options) error {
-	stderr := cmd.ErrOrStderr()
-	p := newProgress(stderr)
-	o.Log = p.log(stderr)
-	o.Reading = p.reading
-	o.Progress = func(q live.Progress, total int64) {
+func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
+	p := newProgress(cmd.ErrOrStderr())
+	f.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
+	f.Progress = func(q live.Progress, total int64) {
 		p.set("sending", q.Done, total, fmt.Sprintf("%.1f/s, %d in flight, %d failed", float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
 	}
 	before := cpuTime()
-	res, st, err := live.Bench(cmd.Context(), sc, o)
+	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
 	p.done()
 	if res == nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "lorasim: %s, client CPU %.0f us per request\n", st.Summary(), (cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
+	say(cmd, "%s, client CPU %.0f us per request", st.Summary(), (cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
 	if werr := f.out.write(cmd, res); werr != nil {
 		return werr
 	}

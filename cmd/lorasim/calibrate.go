@@ -1,19 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/calibrate"
+	"lorasim/bench/calibrate/vllmlaw"
 	"lorasim/bench/result/records"
 	"lorasim/bench/validate"
+	"lorasim/bench/validate/vllmruns"
+	"lorasim/internal/format"
 	"lorasim/internal/record"
-	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 )
 
@@ -30,7 +37,7 @@ type calibrateFlags struct {
 	logs, server string
 	concurrency  []int
 
-	table       validateFlags // runs, histograms, groups, seeds
+	table       tableFlags
 	outGroups   string
 	fitGroups   bool
 	kernels     string
@@ -63,61 +70,45 @@ writes NAME.yaml for each of them into the folder --output.`,
   lorasim calibrate --kernels kernels.csv --backend triton --output fitted.yaml
   lorasim calibrate --vllm-runs vllm_lora/runs.csv --output profiles/`,
 	}
-	fs := cmd.Flags()
-	fs.StringSliceVar(&f.records, "records", nil, "per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces")
-	fs.Float64Var(&f.holdout, "holdout", 0.25, "share of the requests, the last ones, that the fit does not see")
-	fs.StringVar(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs")
-	fs.StringVar(&f.server, "server", "", "only the blocks of this server, as the log names it")
-	fs.IntSliceVar(&f.concurrency, "concurrency", nil, "fit the blocks of these concurrencies, predict the others; default: fit all")
-	fs.StringVar(&f.table.runs, "runs", "", "table of measured runs, CSV `file`; rows of use validation are only predicted")
-	fs.StringVar(&f.table.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`")
-	fs.StringVar(&f.table.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in")
-	fs.IntVar(&f.table.seeds, "seeds", 8, "draws of the lengths")
-	fs.Uint64Var(&f.table.seed, "seed", 1, "first seed")
-	fs.BoolVar(&f.fitGroups, "fit-groups", false, "fit the lengths of the groups too")
-	fs.StringVar(&f.outGroups, "output-groups", "", "write the fitted groups to `file`")
-	fs.IntVar(&f.folds, "folds", 0, "cross-validate: fit so many times, each time without one part of the runs; 0: do not")
-	fs.StringVar(&f.kernels, "kernels", "", "kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms")
-	fs.StringVar(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton")
-	fs.StringVar(&f.vllmRuns, "vllm-runs", "", "table of measured hours of vLLM, CSV `file`")
-	fs.StringVar(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table")
-	fs.StringVar(&f.start, "profile", "llama2-7b-24gb", "profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU")
-	fs.StringSliceVar(&f.fit, "fit", nil, "coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")")
-	fs.IntVar(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient")
-	fs.StringVar(&f.output, "output", "", "write the fitted profile to `file`; default: print it")
-	fs.StringVar(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted")
-	fs.BoolVar(&f.json, "json", false, "print the fit as one JSON object")
-	within(cmd, ">=0 <1", "holdout")
-	within(cmd, ">=1 <=1e6", "concurrency")
-	within(cmd, ">=1 <=1e6", "seeds")
-	within(cmd, ">=0", "seed")
-	within(cmd, ">=0 <=1000", "folds")
-	within(cmd, ">=0 <=1e9", "evaluations")
-	group(cmd, "Records", "records", "holdout")
-	group(cmd, "Logs", "logs", "server", "concurrency")
-	group(cmd, "Table of runs", "runs", "histograms", "groups", "seeds", "seed", "fit-groups", "output-groups", "folds")
-	group(cmd, "Kernels", "kernels", "backend")
-	group(cmd, "Measured hours of vLLM", "vllm-runs", "tables")
-	group(cmd, "Fit", "profile", "fit", "evaluations")
-	group(cmd, outputHeading, "output", "name", "json")
+	flags(cmd, "Records",
+		opt(&f.records, "records", nil, "per-request records of a run, `file` (.parquet, .arrow, .csv, .jsonl); of several, separated by commas or spaces"),
+		opt(&f.holdout, "holdout", 0.25, "share of the requests, the last ones, that the fit does not see", ">=0 <1"))
+	flags(cmd, "Logs",
+		opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs"),
+		opt(&f.server, "server", "", "only the blocks of this server, as the log names it"),
+		opt(&f.concurrency, "concurrency", nil, "fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
+	f.table.add(cmd, 8, "table of measured runs, CSV `file`; rows of use validation are only predicted")
+	flags(cmd, tableHeading,
+		opt(&f.fitGroups, "fit-groups", false, "fit the lengths of the groups too"),
+		opt(&f.outGroups, "output-groups", "", "write the fitted groups to `file`"),
+		opt(&f.folds, "folds", 0, "cross-validate: fit so many times, each time without one part of the runs; 0: do not", ">=0 <=1000"))
+	flags(cmd, "Kernels",
+		opt(&f.kernels, "kernels", "", "kernel timings, CSV `file` with backend, batch_size, max_rank, median_ms"),
+		opt(&f.kernelsKind, "backend", "csgmv", "LoRA backend to fit: csgmv or triton"))
+	flags(cmd, vllmHeading,
+		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
+		opt(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table"))
+	flags(cmd, "Fit",
+		opt(&f.start, "profile", "llama2-7b-24gb", "profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
+		opt(&f.fit, "fit", nil, "coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")"),
+		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient", ">=0 <=1e9"))
+	flags(cmd, outputHeading,
+		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
+		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
+		opt(&f.json, "json", false, "print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(f.records) == 0 && len(args) > 0 {
 			return usage(fmt.Errorf("unexpected argument %q: expected files after --records alone", args[0]))
 		}
 		f.records = append(f.records, args...)
-		kinds := 0
-		for _, s := range []string{strings.Join(f.records, ","), f.logs, f.table.runs, f.kernels, f.vllmRuns} {
-			if s != "" {
-				kinds++
-			}
-		}
-		if kinds != 1 {
-			return usage(errors.New("expected one of --records, --logs, --runs, --kernels and --vllm-runs"))
+		if err := onlyOne("expected one of --records, --logs, --runs, --kernels and --vllm-runs",
+			strings.Join(f.records, ","), f.logs, f.table.runs, f.kernels, f.vllmRuns); err != nil {
+			return err
 		}
 		for _, name := range f.fit {
-			if known := calibrate.Coefficients(); !slices.Contains(known, name) {
-				return usage(fmt.Errorf("--fit: %w", suggest.Unknown("coefficient", name, known)))
+			if err := oneOf("fit", "coefficient", name, calibrate.Coefficients()); err != nil {
+				return err
 			}
 		}
 		if f.vllmRuns != "" {
@@ -131,7 +122,7 @@ writes NAME.yaml for each of them into the folder --output.`,
 // fitted is the outcome of any kind of fit.
 type fitted struct {
 	profile *profile.Profile
-	fit     *calibrate.Fit // nil for kernels
+	fit     *calibrate.Fit // empty for kernels
 	data    string         // what it was fitted to, for the profile's source
 	kernels *calibrate.KernelFit
 }
@@ -162,30 +153,22 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	p := out.profile
-	if p.Name = f.name; p.Name == "" {
-		p.Name = start.Name + "-fitted"
-	}
+	p.Name = cmp.Or(f.name, start.Name+"-fitted")
 	p.Uncalibrated = false
 	p.Source = fmt.Sprintf("Fitted to %s, starting from %s.", out.data, start.Name)
-	if held := out.held(); held != "" {
-		p.Source += " Not determined by the data and left as they were: " + held + "."
+	var held []string
+	for _, e := range out.fit.Params {
+		if e.Held {
+			held = append(held, e.Name)
+		}
+	}
+	if held != nil {
+		p.Source += " Not determined by the data and left as they were: " + strings.Join(held, ", ") + "."
 	}
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("the fitted profile is unsound: %w", err)
 	}
 	return f.write(cmd, out)
-}
-
-func (out *fitted) held() string {
-	var names []string
-	if out.fit != nil {
-		for _, e := range out.fit.Params {
-			if e.Held {
-				names = append(names, e.Name)
-			}
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
@@ -197,7 +180,11 @@ func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*
 			return nil, fmt.Errorf("--records: %w", err)
 		}
 		runs = append(runs, rs)
-		ok += countOK(rs)
+		for i := range rs {
+			if rs[i].Status == record.OK {
+				ok++
+			}
+		}
 	}
 	p, fit, errs, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
 	if err != nil {
@@ -205,15 +192,6 @@ func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*
 	}
 	p.Validation = errs
 	return &fitted{profile: p, fit: fit, data: fmt.Sprintf("%d per-request records", ok)}, nil
-}
-
-func countOK(rs []record.Request) (n int) {
-	for i := range rs {
-		if rs[i].Status == record.OK {
-			n++
-		}
-	}
-	return n
 }
 
 func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
@@ -251,12 +229,7 @@ func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*fit
 }
 
 func (f *calibrateFlags) fromKernels(start *profile.Profile) (*fitted, error) {
-	file, err := os.Open(f.kernels)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	ks, err := calibrate.ReadKernels(file, f.kernels)
+	ks, err := readFile(f.kernels, calibrate.ReadKernels)
 	if err != nil {
 		return nil, err
 	}
@@ -266,11 +239,11 @@ func (f *calibrateFlags) fromKernels(start *profile.Profile) (*fitted, error) {
 	}
 	p.Validation = []profile.Validation{{Runs: fmt.Sprintf("%d kernel timings, five folds", k.Timings), Metric: "decode step without attention",
 		MedianAbsError: k.Errors.MedianAbsError, P90AbsError: k.Errors.P90AbsError}}
-	return &fitted{profile: p, kernels: k, data: fmt.Sprintf("%d kernel timings of %s", k.Timings, k.Backend)}, nil
+	return &fitted{profile: p, fit: &calibrate.Fit{}, kernels: k, data: fmt.Sprintf("%d kernel timings of %s", k.Timings, k.Backend)}, nil
 }
 
 func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
-	runs, hists, groups, err := f.table.table()
+	runs, hists, groups, err := f.table.read("")
 	if err != nil {
 		return nil, err
 	}
@@ -304,13 +277,257 @@ func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*fit
 		p.Validation = append(p.Validation, validate.NewReport(ps).Validation(fmt.Sprintf("runs left out, %d folds", f.folds), validate.Metrics)...)
 	}
 	if f.outGroups != "" {
-		text, err := rf.Groups.YAML()
-		if err != nil {
-			return nil, err
-		}
-		if err := writeFile(f.outGroups, text); err != nil {
+		if err := saveYAML(f.outGroups, rf.Groups); err != nil {
 			return nil, err
 		}
 	}
 	return &fitted{profile: p, fit: rf.Fit, data: fmt.Sprintf("%d measured runs", fitRuns)}, nil
+}
+
+// write saves the profile and prints the fit.
+func (f *calibrateFlags) write(cmd *cobra.Command, out *fitted) error {
+	if f.output == "" && !f.json {
+		out.table(cmd.ErrOrStderr())
+		return writeYAML(cmd, out.profile)
+	}
+	if f.output != "" {
+		if err := saveYAML(f.output, out.profile); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return out.writeJSON(cmd)
+	}
+	out.table(cmd.OutOrStdout())
+	return nil
+}
+
+// table prints the coefficients and the errors on unseen data.
+func (out *fitted) table(w io.Writer) {
+	tw := format.Columns(w)
+	if k := out.kernels; k != nil {
+		fmt.Fprintf(tw, "COEFFICIENT\tVALUE\tSTANDARD ERROR\n")
+		fmt.Fprintf(tw, "fixed part, ms (not used)\t%.4g\t%.2g\n", k.FixedMs, k.FixedStd)
+		fmt.Fprintf(tw, "decode.per_request_ms\t%.4g\t%.2g\n", k.PerRequestMs, k.PerRequestStd)
+		fmt.Fprintf(tw, "lora.%s_us\t%.4g\t%.2g\n", k.Backend, k.LoRAUs, k.LoRAStd)
+	} else {
+		fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
+		for _, e := range out.fit.Params {
+			value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
+			switch {
+			case e.Held:
+				value, std, note = "-", "-", "not determined by the data, left as it was"
+			case e.AtBound:
+				note = "at its bound"
+			}
+			fmt.Fprintln(tw, strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
+		}
+		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n", out.fit.StartLoss, out.fit.Loss, out.fit.Evaluations)
+	}
+	if len(out.profile.Validation) > 0 {
+		fmt.Fprintln(tw, "\nUNSEEN DATA\tMETRIC\tMEDIAN |ERROR|\tP90")
+		for _, v := range out.profile.Validation {
+			fmt.Fprintf(tw, "%s\t%s\t%.1f %%\t%.1f %%\n", v.Runs, v.Metric, 100*v.MedianAbsError, 100*v.P90AbsError)
+		}
+	}
+	tw.Flush()
+}
+
+func (out *fitted) writeJSON(cmd *cobra.Command) error {
+	type coefficient struct {
+		Name    string   `json:"name"`
+		Start   float64  `json:"start"`
+		Value   *float64 `json:"value"`          // null: held
+		RelStd  *float64 `json:"relative_error"` // null: infinite
+		Held    bool     `json:"held"`
+		AtBound bool     `json:"at_bound"`
+	}
+	type errorOf struct {
+		Runs   string  `json:"runs"`
+		Metric string  `json:"metric"`
+		Median float64 `json:"median_abs_error"`
+		P90    float64 `json:"p90_abs_error"`
+	}
+	object := struct {
+		Profile      string        `json:"profile"`
+		Coefficients []coefficient `json:"coefficients"`
+		StartLoss    *float64      `json:"start_deviation,omitempty"`
+		Loss         *float64      `json:"deviation,omitempty"`
+		Evaluations  int           `json:"evaluations,omitempty"`
+		Unseen       []errorOf     `json:"unseen"`
+	}{Profile: out.profile.Name, Coefficients: []coefficient{}, Unseen: []errorOf{}}
+	if fit := out.fit; out.kernels == nil {
+		object.StartLoss, object.Loss, object.Evaluations = format.Finite(fit.StartLoss), format.Finite(fit.Loss), fit.Evaluations
+		for _, e := range fit.Params {
+			object.Coefficients = append(object.Coefficients, coefficient{e.Name, e.Start, format.Finite(e.Value), format.Finite(e.RelStd), e.Held, e.AtBound})
+		}
+	}
+	if k := out.kernels; k != nil {
+		relative := func(std, x float64) *float64 { return format.Finite(math.Abs(std / x)) }
+		object.Coefficients = append(object.Coefficients,
+			coefficient{Name: "decode.per_request_ms", Value: format.Finite(k.PerRequestMs), RelStd: relative(k.PerRequestStd, k.PerRequestMs)},
+			coefficient{Name: "lora." + k.Backend + "_us", Value: format.Finite(k.LoRAUs), RelStd: relative(k.LoRAStd, k.LoRAUs)})
+	}
+	for _, v := range out.profile.Validation {
+		object.Unseen = append(object.Unseen, errorOf{v.Runs, v.Metric, v.MedianAbsError, v.P90AbsError})
+	}
+	return writeJSON(cmd, object, "  ")
+}
+
+// fromVLLM fits the law by distinct adapters for each model of a table.
+func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
+	if f.output == "" {
+		return usage(errors.New("--vllm-runs needs --output, the folder to write profiles to"))
+	}
+	dir := cmp.Or(f.tables, filepath.Dir(f.vllmRuns))
+	all, err := vllmruns.Read(f.vllmRuns)
+	if err != nil {
+		return err
+	}
+	runs := map[string][]vllmruns.Run{}
+	for _, r := range all {
+		if r.Use == vllmruns.Calibration {
+			runs[r.Model] = append(runs[r.Model], r)
+		}
+	}
+	if len(runs) == 0 {
+		return fmt.Errorf("%s: no runs of use calibration", f.vllmRuns)
+	}
+	tables, err := vllmruns.ReadTables(dir)
+	if err != nil {
+		return err
+	}
+	steps, err := vllmlaw.ReadSteps(filepath.Join(dir, "latency.csv"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.output, 0o755); err != nil {
+		return err
+	}
+	for _, m := range slices.Sorted(maps.Keys(runs)) {
+		name := vllmruns.ProfileOf(m)
+		if name == "" {
+			return fmt.Errorf("%s: no profile to start from for model %q", f.vllmRuns, m)
+		}
+		if err := f.vllmModel(cmd, name, m, runs[m], tables, steps[m]); err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+// vllmModel fits and writes the profile of one model.
+func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []vllmlaw.Step) error {
+	p, err := profile.Load(name)
+	if err != nil {
+		return err
+	}
+	if err := vllmlaw.Sizes(p, model, tables); err != nil {
+		return err
+	}
+	fit, err := fitLaw(cmd, p, model, runs, tables, steps)
+	if err != nil {
+		return err
+	}
+	if err := refineWaiting(cmd, p, model, runs, tables); err != nil {
+		return err
+	}
+	fit.Law = p.Latency.Adapters
+	p.Source = fmt.Sprintf("lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
+		"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
+		"(%.1f %%); sizes of the KV cache and load times as measured.",
+		len(runs), 100*fit.Runs.MedianAbsError, len(steps), 100*fit.Steps.MedianAbsError)
+	if len(fit.Held) > 0 {
+		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.Held, ", ") + "."
+	}
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("the fitted profile is unsound: %w", err)
+	}
+	path := filepath.Join(f.output, name+".yaml")
+	if err := saveYAML(path, p); err != nil {
+		return err
+	}
+	l := &fit.Law
+	tw := format.Columns(cmd.OutOrStdout())
+	fmt.Fprintf(tw, "%s\t\n", path)
+	fmt.Fprintf(tw, "base_ms\t%.4g\nper_request_ms\t%.4g\nper_token_us\t%.4g\nper_kv_token_us\t%.4g\nper_slot_us\t%.4g\nper_waiting_us\t%.4g\n",
+		l.BaseMs, l.PerRequestMs, l.PerTokenUs, l.PerKVTokenUs, l.PerSlotUs, l.PerWaitingUs)
+	for _, r := range l.ByRank {
+		fmt.Fprintf(tw, "rank %d\tper_adapter_ms %.4g\tper_adapter_token_us %.4g\tper_slot_token_us %.4g\n",
+			r.Rank, r.PerAdapterMs, r.PerAdapterTokenUs, r.PerSlotTokenUs)
+	}
+	fmt.Fprintf(tw, "error of the fit\tmedian %.1f %%\tP90 %.1f %%\n\n", 100*fit.Runs.MedianAbsError, 100*fit.Runs.P90AbsError)
+	return tw.Flush()
+}
+
+// fitLaw sets the profile's law to the one that fits the runs. How often a step
+// loads an adapter is what the runs as simulated with that law say: the law that
+// counts none is where it begins, whatever the profile had.
+func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []vllmlaw.Step) (*vllmlaw.Result, error) {
+	loads := make([]float64, len(runs))
+	for pass := 1; ; pass++ {
+		fit, err := vllmlaw.Fit(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
+		if err != nil {
+			return nil, err
+		}
+		p.Latency.Adapters = fit.Law
+		if pass == 3 {
+			return fit, nil
+		}
+		bar := newProgress(cmd.ErrOrStderr())
+		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: map[string]*profile.Profile{model: p},
+			Progress: func(done, total int64) { bar.set("simulating", done, total, model) }})
+		bar.done()
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			loads[i] = rows[i].LoadsPerStep
+		}
+	}
+}
+
+// manyWaiting is the mean queue from which on a run tells what a waiting request
+// costs: a step then scans it for a millisecond or more.
+const manyWaiting = 3000
+
+// refineWaiting sets the cost of a waiting request so that the simulated time per
+// output token is right in the median over the runs with many. Mean figures do
+// not tell it well: the queue grows all the time, and adapters that wait for a
+// slot come and go with it.
+func refineWaiting(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r vllmruns.Run) bool { return !(r.Waiting > manyWaiting) })
+	w := &p.Latency.Adapters.PerWaitingUs
+	if len(runs) < 3 || *w == 0 {
+		return nil
+	}
+	deviation := func(at float64) (float64, error) {
+		*w = at
+		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: map[string]*profile.Profile{model: p}})
+		var errs []float64
+		for _, r := range rows {
+			if e, ok := r.Error[vllmruns.TPOT]; ok {
+				errs = append(errs, e)
+			}
+		}
+		slices.Sort(errs)
+		if len(errs) == 0 {
+			return 0, err
+		}
+		return (errs[(len(errs)-1)/2] + errs[len(errs)/2]) / 2, err
+	}
+	whole := *w
+	a, err := deviation(whole)
+	if err != nil {
+		return err
+	}
+	b, err := deviation(whole / 2)
+	if err != nil {
+		return err
+	}
+	if *w = whole; a > b { // the line through both; else it does not matter here
+		root := whole - a*(whole/2)/(a-b)
+		*w = math.Round(1000*min(max(root, 0), 2*whole)) / 1000
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/matrix"
 )
 
 func newCheck() *cobra.Command {
@@ -30,9 +30,8 @@ one request for a token. It fails if a worker does not answer.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.addConnection(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().DurationVar(&wait, "ready-timeout", 0, "wait so long for workers that do not answer yet")
-	within(cmd, ">=0", "ready-timeout")
+	jsonFlag(cmd, &asJSON, "print one JSON object")
+	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		urls, err := f.urls(args)
 		if err != nil {
@@ -49,12 +48,11 @@ one request for a token. It fails if a worker does not answer.`,
 			return err
 		}
 		if asJSON {
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			if err := enc.Encode(map[string]any{"schema": "lorasim.check/1", "workers": reports}); err != nil {
-				return err
-			}
-		} else if err := printReports(cmd.OutOrStdout(), reports); err != nil {
+			err = writeJSON(cmd, map[string]any{"schema": "lorasim.check/1", "workers": reports}, "  ")
+		} else {
+			err = printReports(cmd.OutOrStdout(), reports)
+		}
+		if err != nil {
 			return err
 		}
 		failed := 0
@@ -113,4 +111,56 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func newMatrix() *cobra.Command {
+	var asJSON, rerun bool
+	cmd := &cobra.Command{
+		Use:   "matrix FILE.yaml",
+		Short: "Run every combination of server commands and client commands",
+		Long: `Matrix starts each server of a file, waits until it is ready, runs each client
+against it, stops the server, and prints one table. Logs, results and a joined
+results.txt stay in a folder beside the file. A combination that fails does not
+stop the others; one that is done is not run again, so an interrupted matrix goes
+on where it was.
+
+  name: backends
+  servers:
+    - name: plain
+      command: lorasim worker --listen 127.0.0.1:30001 --num-adapters 4
+      ready: {urls: ["http://127.0.0.1:30001/health"], timeout: 1m}  # and/or log: PATTERN
+      stop: {signal: TERM, timeout: 30s}
+  clients:
+    - name: rate4
+      command: lorasim bench 127.0.0.1:30001 --num-adapters 4 --request-rate 4 --num-prompts 100
+      timeout: 10m
+
+Commands run in the file's folder by the shell; $MATRIX_DIR is the folder of the
+combination.`,
+		Example: "  lorasim matrix backends.yaml\n  lorasim matrix backends.yaml --rerun --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := matrix.Load(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			rows, err := m.Run(cmd.Context(), matrix.Options{Log: cmd.ErrOrStderr(), Rerun: rerun})
+			var werr error
+			if asJSON {
+				werr = writeJSON(cmd, map[string]any{"name": m.Name, "runs": rows}, "")
+			} else {
+				werr = matrix.WriteTable(cmd.OutOrStdout(), rows)
+			}
+			if err := cmp.Or(werr, err); err != nil {
+				return err
+			}
+			if n := matrix.Failed(rows); n > 0 {
+				return fmt.Errorf("%d of %d combinations failed", n, len(rows))
+			}
+			return nil
+		},
+	}
+	jsonFlag(cmd, &asJSON, "print the table as one JSON object")
+	flags(cmd, "", opt(&rerun, "rerun", false, "run combinations again that are done"))
+	return cmd
 }

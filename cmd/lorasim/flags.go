@@ -1,17 +1,108 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 )
 
-// groupKey annotates a flag with the heading it is listed under in the help.
-const groupKey = "group"
+// Annotations of a flag: the heading it is listed under in the help, and the
+// numbers it takes (package bounds; of a duration: s).
+const (
+	groupKey  = "group"
+	boundsKey = "bounds"
+)
+
+// Headings that several commands share.
+const (
+	outputHeading = "Output"
+	tableHeading  = "Table of runs"
+	vllmHeading   = "Measured hours of vLLM"
+	gridHeading   = "Grid"
+	runHeading    = "Run"
+)
+
+// option is a flag of a command; opt makes one.
+type option struct {
+	to          any // points to the value, which is the default
+	names, help string
+	bounds      []string
+}
+
+// opt describes a flag: where its value goes, its name ("output,o" with a short
+// one), default and help, and of a number its bounds.
+func opt[T any](to *T, name string, def T, help string, within ...string) option {
+	*to = def
+	return option{to: to, names: name, help: help, bounds: within}
+}
+
+// repeated is a list of which every flag gives one item, commas and all; the
+// items of a []string may also stand in one flag with commas between.
+type repeated []string
+
+// flags gives a command flags, listed under a heading. Every flag that is a
+// number needs bounds, but for settings of the scenario, which have checks of
+// their own.
+func flags(cmd *cobra.Command, heading string, options ...option) {
+	fs := cmd.Flags()
+	for _, o := range options {
+		name, short, _ := strings.Cut(o.names, ",")
+		switch p := o.to.(type) {
+		case *string:
+			fs.StringVarP(p, name, short, *p, o.help)
+		case *bool:
+			fs.BoolVar(p, name, *p, o.help)
+		case *int:
+			fs.IntVar(p, name, *p, o.help)
+		case *int64:
+			fs.Int64Var(p, name, *p, o.help)
+		case *uint64:
+			fs.Uint64Var(p, name, *p, o.help)
+		case *float64:
+			fs.Float64Var(p, name, *p, o.help)
+		case *time.Duration:
+			fs.DurationVar(p, name, *p, o.help)
+		case *[]int:
+			fs.IntSliceVar(p, name, *p, o.help)
+		case *[]string:
+			fs.StringSliceVar(p, name, *p, o.help)
+		case *repeated:
+			fs.StringArrayVar((*[]string)(p), name, *p, o.help)
+		default:
+			panic(fmt.Sprintf("--%s: a flag cannot be a %T", name, p))
+		}
+		f := fs.Lookup(name)
+		annotate(f, groupKey, heading)
+		for _, text := range o.bounds {
+			bounds.MustParse(text)
+			annotate(f, boundsKey, text)
+		}
+	}
+}
+
+// jsonFlag adds --json, without a heading.
+func jsonFlag(cmd *cobra.Command, to *bool, help string) {
+	flags(cmd, "", opt(to, "json", false, help))
+}
+
+func annotate(f *pflag.Flag, key, value string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	if value != "" {
+		f.Annotations[key] = []string{value}
+	}
+}
 
 // scenarioFlags are the flags that stand for settings of a scenario. The
 // scenario file comes first, flags that are given win over it.
@@ -34,28 +125,35 @@ var headings = map[string]string{
 // they all share one variable type that knows the default's text.
 func addScenarioFlags(cmd *cobra.Command, sections ...string) *scenarioFlags {
 	sf := &scenarioFlags{}
-	fs := cmd.Flags()
-	def := scenario.Default()
-	fs.StringVarP(&sf.file, "scenario", "f", "", "scenario `file` (YAML); flags win over it")
-	group(cmd, headings[""], "scenario")
+	flags(cmd, headings[""], opt(&sf.file, "scenario,f", "", "scenario `file` (YAML); flags win over it"))
 	for _, f := range scenario.Fields() {
-		if f.Flag == "" || !contains(sections, f.Section) && f.Section != "" {
-			continue
+		if f.Flag != "" && (f.Section == "" || slices.Contains(sections, f.Section)) {
+			addSetting(cmd, headings[f.Section], f)
 		}
-		v := &settingValue{field: f, text: f.Get(&def)}
-		flag := fs.VarPF(v, f.Flag, "", f.Help)
-		if v.Type() == "bool" {
-			flag.NoOptDefVal = "true"
-		}
-		group(cmd, headings[f.Section], f.Flag)
 	}
 	return sf
 }
 
-// addPrintConfig adds --print-config.
-func (sf *scenarioFlags) addPrintConfig(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&sf.print, "print-config", false, "print the effective scenario and stop; the file reproduces the run")
-	group(cmd, headings[""], "print-config")
+func addSetting(cmd *cobra.Command, heading string, field scenario.Field) {
+	def := scenario.Default()
+	v := &settingValue{field: field, text: field.Get(&def)}
+	f := cmd.Flags().VarPF(v, field.Flag, "", field.Help)
+	if v.Type() == "bool" {
+		f.NoOptDefVal = "true"
+	}
+	annotate(f, groupKey, heading)
+}
+
+// addWorkerSettings adds flags for what policies assume of workers that do not
+// tell it themselves.
+func addWorkerSettings(cmd *cobra.Command, keys ...string) {
+	for _, key := range keys {
+		f, err := scenario.Find(key)
+		if err != nil {
+			panic(err) // a fault of the caller
+		}
+		addSetting(cmd, "What policies assume of the workers", f)
+	}
 }
 
 // scenario returns the scenario that file and flags amount to.
@@ -67,7 +165,11 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (scenario.Scenario, error)
 			return sc, usage(err)
 		}
 	}
-	var err error
+	return sc, sf.apply(cmd, &sc)
+}
+
+// apply changes a scenario by the flags that were given.
+func (sf *scenarioFlags) apply(cmd *cobra.Command, sc *scenario.Scenario) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if v, ok := f.Value.(*settingValue); ok && err == nil {
 			if e := sc.Set(v.field.Key, v.text); e != nil {
@@ -75,7 +177,7 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (scenario.Scenario, error)
 			}
 		}
 	})
-	return sc, err
+	return err
 }
 
 // settingValue is the value of a flag that stands for a setting.
@@ -93,15 +195,6 @@ func (v *settingValue) Set(s string) error {
 	}
 	v.text = s
 	return nil
-}
-
-// group puts flags under a heading in the help.
-func group(cmd *cobra.Command, heading string, names ...string) {
-	for _, n := range names {
-		if err := cmd.Flags().SetAnnotation(n, groupKey, []string{heading}); err != nil {
-			panic(err) // the flag was not defined: a fault of the caller
-		}
-	}
 }
 
 // groupedUsage prints a command's help with its flags under their headings.
@@ -185,11 +278,129 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return suggest.Unknown("command", name, known)
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
+// checkBounds checks the flags that were given.
+func checkBounds(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		text := f.Annotations[boundsKey]
+		if len(text) == 0 || err != nil {
+			return
+		}
+		b := bounds.MustParse(text[0])
+		for one := range strings.SplitSeq(strings.Trim(f.Value.String(), "[]"), ",") {
+			x, e := strconv.ParseFloat(one, 64)
+			if d, isTime := time.ParseDuration(one); e != nil && isTime == nil {
+				x, e = d.Seconds(), nil
+			}
+			if e != nil || !b.Has(x) {
+				err = fmt.Errorf("--%s: %q is not %s", f.Name, one, wanted(f))
+			}
+		}
+	})
+	return err
+}
+
+// wanted is what a flag takes, for people.
+func wanted(f *pflag.Flag) string {
+	text := kindOf(f)
+	if b := f.Annotations[boundsKey]; len(b) > 0 {
+		text = strings.TrimSpace(text + " " + bounds.MustParse(b[0]).String())
+	}
+	return text
+}
+
+func kindOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64", "uint64", "intSlice":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a duration such as 500ms or 1m30s"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + f.Value.Type()
+}
+
+// flagError words an error of the flag library for people.
+func flagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	var missing *pflag.ValueRequiredError
+	switch {
+	case errors.As(err, &value):
+		f := value.GetFlag()
+		if _, ok := f.Value.(*settingValue); ok {
+			return usage(fmt.Errorf("--%s: %w", f.Name, errors.Unwrap(err)))
+		}
+		return usage(fmt.Errorf("--%s: %q is not %s", f.Name, value.GetValue(), wanted(f)))
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			return usage(fmt.Errorf("unknown flag -%s in -%s", name, unknown.GetSpecifiedShortnames()))
+		}
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, "--"+f.Name)
+			}
+		})
+		return usage(suggest.Unknown("flag", "--"+name, known))
+	case errors.As(err, &missing):
+		f := missing.GetFlag()
+		return usage(fmt.Errorf("--%s: the value is missing, expected %s", f.Name, kindOf(f)))
+	}
+	return usage(err)
+}
+
+// oneOf refuses a text that is none of the known ones.
+func oneOf(flag, what, value string, known []string) error {
+	if !slices.Contains(known, value) {
+		return usage(fmt.Errorf("--%s: %w", flag, suggest.Unknown(what, value, known)))
+	}
+	return nil
+}
+
+// onlyOne counts the texts that are not empty, of which there must be one.
+func onlyOne(expected string, texts ...string) error {
+	given := slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+	if len(given) != 1 {
+		return usage(errors.New(expected))
+	}
+	return nil
+}
+
+// engineNames are flags under which the engines know a setting that has another
+// name here, so that the command line of a server can be taken over.
+var engineNames = []struct{ engine, theirs, ours string }{
+	// vllm/engine/arg_utils.py, EngineArgs.add_cli_args
+	{"vLLM", "max-loras", "max-loras-per-batch"},
+	{"vLLM", "max-cpu-loras", "max-loaded-loras"},
+	{"vLLM", "max-num-seqs", "max-running-requests"},
+	{"vLLM", "max-model-len", "context-length"},
+	{"vLLM", "block-size", "page-size"},
+	// sglang/srt/arg_groups/fields/{schedule,lora,device}.py
+	{"sglang", "max-total-tokens", "kv-tokens"},
+	{"sglang", "lora-eviction-policy", "adapter-eviction"},
+	{"sglang", "random-seed", "seed"},
+}
+
+// ownName is the name here of a flag.
+func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	for _, n := range engineNames {
+		if n.theirs == name {
+			name = n.ours
+			break
 		}
 	}
-	return false
+	return pflag.NormalizedName(name)
+}
+
+// engineNamesText is a paragraph of the help.
+func engineNamesText() string {
+	text := "The engines' own names of flags are taken, too:\n"
+	for _, n := range engineNames {
+		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
+	}
+	return text
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -64,33 +63,15 @@ SIGTERM it takes no new requests and lets those in flight end.`,
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on")
-	fs.StringVar(&f.key, "gateway-key", "", "bearer token that clients must send")
-	fs.Int64Var(&f.maxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes")
-	fs.DurationVar(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header")
-	fs.DurationVar(&f.first, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none")
-	fs.DurationVar(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)")
-	fs.StringVar(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none")
-	fs.IntVar(&f.retries, "retries", 2, "other workers that a request is offered before its first byte")
-	within(cmd, ">=1", "max-body")
-	within(cmd, ">0", "header-timeout")
-	within(cmd, ">=0", "first-token-timeout", "grace")
-	within(cmd, ">=0 <=1000", "retries")
-	group(cmd, "Gateway", "listen", "gateway-key", "max-body", "header-timeout", "first-token-timeout", "grace", "retries", "access-log")
-}
-
-// adapters are those that are named; the workers may hold others.
-func (f *gatewayFlags) adapters() ([]trace.Adapter, error) {
-	loras, err := f.remote.adapters()
-	if err != nil {
-		return nil, err
-	}
-	as := make([]trace.Adapter, len(loras))
-	for i, a := range loras {
-		as[i] = trace.Adapter{Name: a.Name, Rank: a.Rank}
-	}
-	return as, nil
+	flags(cmd, "Gateway",
+		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on"),
+		opt(&f.key, "gateway-key", "", "bearer token that clients must send"),
+		opt(&f.maxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
+		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
+		opt(&f.first, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
+		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
+		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
+		opt(&f.retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
 }
 
 // accessLog opens the log of requests and plans: lines of text on stderr, of
@@ -114,16 +95,17 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	if err != nil {
 		return usage(err)
 	}
-	adapters, err := f.adapters()
+	loras, err := f.remote.adapters() // the workers may hold others
 	if err != nil {
 		return usage(err)
+	}
+	adapters := make([]trace.Adapter, len(loras))
+	for i, a := range loras {
+		adapters[i] = trace.Adapter{Name: a.Name, Rank: a.Rank}
 	}
 	api, transport, header, path, err := f.remote.parse()
 	if err != nil {
 		return usage(err)
-	}
-	if f.maxBody < 1 || f.headerTime <= 0 || f.grace < 0 || f.retries < 0 || f.first < 0 {
-		return usage(errors.New("--max-body and --header-timeout must be above 0; --grace, --retries and --first-token-timeout not negative"))
 	}
 	sc.Cluster.NumWorkers = len(urls)
 	log := newProgress(nil).log(cmd.ErrOrStderr())

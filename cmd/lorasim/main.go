@@ -11,11 +11,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/scenario"
+	"lorasim/ilp/highs"
 )
 
 // Exit codes.
@@ -52,7 +55,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitInterrupted
 	}
 	fmt.Fprintln(stderr, "lorasim:", err)
-	if isUsage(scenarioFault(err)) {
+	var wrong usageError
+	var fault *scenario.Fault
+	if errors.As(err, &wrong) || errors.As(err, &fault) {
 		return exitUsage
 	}
 	return exitFailed
@@ -79,9 +84,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion())
-	root.AddCommand(newBench(), newGateway(), newCheck(), newMatrix(), newWorker())
-	root.AddCommand(newValidate(), newCalibrate())
+	root.AddCommand(newSim(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
@@ -96,15 +100,6 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	return root
 }
 
-// scenarioFault makes an error a usage error where the scenario is at fault.
-func scenarioFault(err error) error {
-	var f *scenario.Fault
-	if errors.As(err, &f) {
-		return usage(err)
-	}
-	return err
-}
-
 // usageError is a fault in the command line or the scenario.
 type usageError struct{ error }
 
@@ -117,7 +112,33 @@ func usage(err error) error {
 	return usageError{err}
 }
 
-func isUsage(err error) bool {
-	var u usageError
-	return errors.As(err, &u)
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version and what is built in",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+}
+
+// versionText is the version and what is built in.
+func versionText() string {
+	version, revision := "devel", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" && info.Main.Version != "(devel)" {
+			version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = " " + s.Value
+			}
+		}
+	}
+	solvers := "embedded (highs: run scripts/highs and build with -tags highs)"
+	if highs.Available() {
+		solvers = "embedded, highs " + highs.Version()
+	}
+	return fmt.Sprintf("lorasim %s%s (%s, %s/%s)\nsolvers: %s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH, solvers)
 }

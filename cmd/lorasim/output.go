@@ -2,38 +2,46 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
 )
-
-const outputHeading = "Output"
 
 // outputFlags say how a result is printed and saved.
 type outputFlags struct {
-	json    bool
-	classic bool
-	layout  string
-	goodput string
-	file    string
-	details bool
+	json, classic, details bool
+	layout, goodput, file  string
+
+	slo    result.SLO
+	parsed result.Layout
 }
 
+const (
+	goodputHelp = "count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""
+	recordsHelp = "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
+)
+
 func (o *outputFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.BoolVar(&o.json, "json", false, "print the result as one JSON object")
-	fs.BoolVar(&o.classic, "classic", false, "print the reference's block alone, without the extra section")
-	fs.StringVar(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang")
-	fs.StringVar(&o.goodput, "goodput", "", "count requests within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
-	fs.StringVar(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks")
-	fs.BoolVar(&o.details, "output-details", false, "with per-request arrays in that line")
-	group(cmd, outputHeading, "json", "classic", "layout", "goodput", "output-file", "output-details")
+	flags(cmd, outputHeading,
+		opt(&o.json, "json", false, "print the result as one JSON object"),
+		opt(&o.classic, "classic", false, "print the reference's block alone, without the extra section"),
+		opt(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"),
+		opt(&o.goodput, "goodput", "", goodputHelp),
+		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),
+		opt(&o.details, "output-details", false, "with per-request arrays in that line"))
 }
 
 // check finds faults before the run instead of after it.
-func (o *outputFlags) check() error {
-	if _, err := result.ParseLayout(o.layout); err != nil {
+func (o *outputFlags) check() (err error) {
+	if o.slo, err = result.ParseSLO(o.goodput); err != nil {
+		return usage(fmt.Errorf("--goodput: %w", err))
+	}
+	if o.parsed, err = result.ParseLayout(o.layout); err != nil {
 		return usage(fmt.Errorf("--layout: %w", err))
 	}
 	return nil
@@ -41,10 +49,6 @@ func (o *outputFlags) check() error {
 
 // write prints the result, and saves it where asked to.
 func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) error {
-	layout, err := result.ParseLayout(o.layout)
-	if err != nil {
-		return usage(fmt.Errorf("--layout: %w", err))
-	}
 	if o.file != "" {
 		if err := r.AppendJSONL(o.file, o.details); err != nil {
 			return err
@@ -54,8 +58,61 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) error {
 	if o.json {
 		return r.WriteJSON(w)
 	}
-	if err := r.WriteBlock(w, layout); err != nil || o.classic {
+	if err := r.WriteBlock(w, o.parsed); err != nil || o.classic {
 		return err
 	}
 	return r.WriteExtra(w)
+}
+
+// writeJSON prints an object, on one line without an indent.
+func writeJSON(cmd *cobra.Command, v any, indent string) error {
+	return format.JSON(cmd.OutOrStdout(), v, indent)
+}
+
+// writeYAML prints what has a YAML form.
+func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error {
+	text, err := v.YAML()
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(text)
+	return err
+}
+
+// writeTextOrJSON prints a report.
+func writeTextOrJSON(cmd *cobra.Command, asJSON bool, v interface{ WriteText(io.Writer) error }) error {
+	if asJSON {
+		return writeJSON(cmd, v, "  ")
+	}
+	return v.WriteText(cmd.OutOrStdout())
+}
+
+func saveYAML(path string, v interface{ YAML() ([]byte, error) }) error {
+	text, err := v.YAML()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w *atomicfile.File) error { _, err := w.Write(text); return err })
+}
+
+// readFile reads a file with a reader that names it in errors.
+func readFile[T any](path string, read func(io.Reader, string) (T, error)) (T, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer f.Close()
+	return read(f, path)
+}
+
+// say prints a message on stderr: a note, or what goes on.
+func say(cmd *cobra.Command, format string, args ...any) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: "+format+"\n", args...)
+}
+
+func warn[T any](cmd *cobra.Command, warnings ...T) {
+	for _, w := range warnings {
+		say(cmd, "warning: %v", w)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,52 +22,47 @@ import (
 
 // remoteFlags say how live workers are reached.
 type remoteFlags struct {
-	workers  []string
-	api      string
-	apiKey   string
-	headers  []string
-	insecure bool
-	caCert   string
-	loras    []string
-	loraFile string
-	loraDir  string
-	template string
-	poll     time.Duration
-	connect  time.Duration
+	workers                     []string
+	api, apiKey, caCert         string
+	insecure                    bool
+	loras, headers              repeated
+	loraFile, loraDir, template string
+	poll, connect               time.Duration
 }
+
+const (
+	remoteHeading = "Live workers"
+	readyHelp     = "wait so long for workers that do not answer yet"
+)
 
 // addConnection adds the flags with which workers are reached.
 func (f *remoteFlags) addConnection(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringSliceVar(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces")
-	fs.StringVar(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm")
-	fs.StringVar(&f.apiKey, "api-key", os.Getenv("OPENAI_API_KEY"), "bearer token for the workers (default: $OPENAI_API_KEY)")
-	fs.Lookup("api-key").DefValue = "" // help shows no secrets
-	fs.StringArrayVar(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable")
-	fs.BoolVar(&f.insecure, "insecure", false, "do not verify the workers' TLS certificates")
-	fs.StringVar(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)")
-	fs.DurationVar(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect")
-	within(cmd, ">0", "connect-timeout")
-	group(cmd, "Live workers", "worker-urls", "worker-api", "api-key", "header", "insecure", "cacert", "connect-timeout")
+	flags(cmd, remoteHeading,
+		opt(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces"),
+		opt(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm"),
+		opt(&f.apiKey, "api-key", os.Getenv("OPENAI_API_KEY"), "bearer token for the workers (default: $OPENAI_API_KEY)"),
+		opt(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable"),
+		opt(&f.insecure, "insecure", false, "do not verify the workers' TLS certificates"),
+		opt(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)"),
+		opt(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect", ">0"))
+	cmd.Flags().Lookup("api-key").DefValue = "" // help shows no secrets
 }
 
 // add adds these and how workers and their adapters are looked after.
 func (f *remoteFlags) add(cmd *cobra.Command) {
 	f.addConnection(cmd)
-	fs := cmd.Flags()
-	fs.DurationVar(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load")
-	within(cmd, ">0", "poll-interval")
-	fs.StringArrayVar(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable")
-	fs.StringVar(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora")
-	fs.StringVar(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json")
-	fs.StringVar(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's")
-	group(cmd, "Live workers", "poll-interval", "lora", "lora-file", "lora-dir", "lora-path")
+	flags(cmd, remoteHeading,
+		opt(&f.poll, "poll-interval", time.Second, "time between two looks at a worker's health and load", ">0"),
+		opt(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable"),
+		opt(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora"),
+		opt(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json"),
+		opt(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's"))
 }
 
 // urls are the workers of --worker-urls and the arguments.
 func (f *remoteFlags) urls(args []string) ([]string, error) {
 	var urls []string
-	for _, s := range append(append([]string(nil), f.workers...), strings.Split(strings.Join(args, ","), ",")...) {
+	for _, s := range slices.Concat(f.workers, strings.Split(strings.Join(args, ","), ",")) {
 		if s == "" {
 			continue
 		}
@@ -102,9 +98,6 @@ func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, 
 		h.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	loras, err := f.adapters()
-	if err != nil {
-		return api, nil, nil, nil, err
-	}
 	paths := map[string]string{}
 	for _, a := range loras {
 		paths[a.Name] = a.Path
@@ -114,15 +107,17 @@ func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, 
 			return p
 		}
 		return strings.NewReplacer("{name}", a.Name, "{rank}", strconv.Itoa(a.Rank)).Replace(f.template)
-	}, nil
+	}, err
 }
 
 // adapters are those that flags name, in the order of --lora, --lora-file and
 // --lora-dir.
-func (f *remoteFlags) adapters() ([]fleet.LoRA, error) {
-	var all []fleet.LoRA
+func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 	from := map[string]string{}
-	add := func(flag string, list ...fleet.LoRA) error {
+	add := func(flag string, list []fleet.LoRA, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
 		for _, a := range list {
 			if was, ok := from[a.Name]; ok && was == flag {
 				return fmt.Errorf("%s: adapter %q is given twice", flag, a.Name)
@@ -139,30 +134,19 @@ func (f *remoteFlags) adapters() ([]fleet.LoRA, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--lora %w", err)
 		}
-		if err := add("--lora", a); err != nil {
+		if err := add("--lora", []fleet.LoRA{a}, nil); err != nil {
 			return nil, err
 		}
 	}
 	if f.loraFile != "" {
-		file, err := os.Open(f.loraFile)
-		if err != nil {
-			return nil, fmt.Errorf("--lora-file: %w", err)
-		}
-		defer file.Close()
-		list, err := fleet.ReadLoRAs(file, f.loraFile)
-		if err != nil {
-			return nil, fmt.Errorf("--lora-file: %w", err)
-		}
-		if err := add("--lora-file", list...); err != nil {
+		list, err := readFile(f.loraFile, fleet.ReadLoRAs)
+		if err := add("--lora-file", list, err); err != nil {
 			return nil, err
 		}
 	}
 	if f.loraDir != "" {
 		list, err := fleet.FindLoRAs(f.loraDir)
-		if err != nil {
-			return nil, fmt.Errorf("--lora-dir: %w", err)
-		}
-		if err := add("--lora-dir", list...); err != nil {
+		if err := add("--lora-dir", list, err); err != nil {
 			return nil, err
 		}
 	}

@@ -21,7 +21,7 @@ func newReport() *cobra.Command {
 		o                  report.Options
 		out, png, svg, slo string
 		policies           string
-		at                 []string
+		at                 repeated
 	)
 	cmd := &cobra.Command{
 		Use:   "report PATH... -o report.html",
@@ -51,28 +51,23 @@ at the middle of each axis, or where --at says.`,
 			o.Progress = func(done, total int, what string) { p.set("running", int64(done), int64(total), what) }
 			page, warnings, err := report.Load(cmd.Context(), o, args...)
 			p.done()
-			for _, w := range warnings {
-				fmt.Fprintln(cmd.ErrOrStderr(), "lorasim: warning:", w)
-			}
-			if err != nil {
+			if warn(cmd, warnings...); err != nil {
 				return err
 			}
 			return writeReport(cmd, page, out, png, svg)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVarP(&out, "output", "o", "", "write the page to `file`")
-	fs.StringVar(&png, "png", "", "write each figure as PNG into `folder`")
-	fs.StringVar(&svg, "svg", "", "write each figure as SVG into `folder`")
-	fs.StringVar(&o.Title, "title", "", "title of the page")
-	group(cmd, outputHeading, "output", "png", "svg", "title")
-	fs.StringVar(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`")
-	fs.StringArrayVar(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated")
-	fs.BoolVar(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time")
-	fs.IntVar(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time")
-	within(cmd, ">=0 <=1000", "max-runs")
-	fs.StringVar(&slo, "goodput", "", "scenario files: count requests within an SLO in ms, such as \"ttft:500 tpot:50\"")
-	group(cmd, runHeading, "policies", "at", "no-runs", "max-runs", "goodput")
+	flags(cmd, outputHeading,
+		opt(&out, "output,o", "", "write the page to `file`"),
+		opt(&png, "png", "", "write each figure as PNG into `folder`"),
+		opt(&svg, "svg", "", "write each figure as SVG into `folder`"),
+		opt(&o.Title, "title", "", "title of the page"))
+	flags(cmd, runHeading,
+		opt(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`"),
+		opt(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),
+		opt(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time"),
+		opt(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time", ">=0 <=1000"),
+		opt(&slo, "goodput", "", "scenario files: count requests within an SLO in ms, such as \"ttft:500 tpot:50\""))
 	return cmd
 }
 

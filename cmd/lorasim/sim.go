@@ -1,21 +1,25 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/result"
+	"lorasim/bench/compare"
+	"lorasim/bench/importer"
+	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
+	"lorasim/router"
 )
 
 func newSim() *cobra.Command {
 	var (
-		out     outputFlags
-		records string
-		plans   string
-		oracle  bool
-		tokens  bool
+		out            outputFlags
+		records, plans string
+		oracle, tokens bool
 	)
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -33,32 +37,31 @@ give the same bytes.
   lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
-	sf.addPrintConfig(cmd)
+	flags(cmd, headings[""], opt(&sf.print, "print-config", false, "print the effective scenario and stop; the file reproduces the run"))
 	out.add(cmd)
-	cmd.Flags().StringVar(&records, "records", "", "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)")
-	cmd.Flags().BoolVar(&tokens, "token-times", false, "records with the time of every token")
-	cmd.Flags().StringVar(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line")
-	cmd.Flags().BoolVar(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach")
-	group(cmd, outputHeading, "records", "plans", "oracle", "token-times")
+	flags(cmd, outputHeading,
+		opt(&records, "records", "", recordsHelp),
+		opt(&tokens, "token-times", false, "records with the time of every token"),
+		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
+		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
 			return err
 		}
-		if sf.print {
-			return printConfig(cmd, &sc)
-		}
-		slo, err := result.ParseSLO(out.goodput)
-		if err != nil {
-			return usage(fmt.Errorf("--goodput: %w", err))
+		if sf.print { // relative paths in a scenario are those from its own folder
+			if err := sc.AbsolutePaths(); err != nil {
+				return err
+			}
+			return writeYAML(cmd, &sc)
 		}
 		if err := out.check(); err != nil {
 			return err
 		}
-		warnIgnored(cmd, &sc)
+		noteIgnored(cmd, &sc)
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.details,
+			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.details,
 			Reading: p.reading, Running: p.running,
 		})
 		p.done()
@@ -73,24 +76,170 @@ give the same bytes.
 	return cmd
 }
 
-// printConfig prints the scenario so that it reproduces the run wherever it is
-// kept: relative paths in a scenario are those from its own folder.
-func printConfig(cmd *cobra.Command, sc *scenario.Scenario) error {
-	if err := sc.AbsolutePaths(); err != nil {
-		return err
+// noteIgnored says which given settings have no effect, where a user may well
+// think that they have.
+func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
+	for _, text := range sc.Ignored(cmd.Flags().Changed) {
+		say(cmd, "note: %s", text)
 	}
-	text, err := sc.YAML()
+}
+
+func newPolicies() *cobra.Command {
+	var asJSON, long bool
+	cmd := &cobra.Command{
+		Use:     "policies",
+		Short:   "List the routing policies",
+		Example: "  lorasim policies\n  lorasim policies --options\n  lorasim sim --policy bounded-hash:c=1.25",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return policiesJSON(cmd)
+			}
+			tw := format.Columns(cmd.OutOrStdout())
+			for _, d := range router.List() {
+				fmt.Fprintf(tw, "%s\t%s\n", d.Name, d.Summary)
+				for _, o := range d.Options {
+					if !long {
+						break
+					}
+					def := ""
+					if o.Default != "" {
+						def = "=" + o.Default
+					}
+					fmt.Fprintf(tw, "  :%s%s\t  %s\n", o.Name, def, o.Doc)
+				}
+			}
+			return tw.Flush()
+		},
+	}
+	flags(cmd, "", opt(&long, "options", false, "with each policy's options and their defaults"))
+	jsonFlag(cmd, &asJSON, "print as JSON")
+	return cmd
+}
+
+func policiesJSON(cmd *cobra.Command) error {
+	type option struct{ Name, Default, Doc string }
+	type policy struct {
+		Name    string   `json:"name"`
+		Summary string   `json:"summary"`
+		Options []option `json:"options,omitempty"`
+	}
+	var ps []policy
+	for _, d := range router.List() {
+		p := policy{Name: d.Name, Summary: d.Summary}
+		for _, o := range d.Options {
+			p.Options = append(p.Options, option{o.Name, o.Default, o.Doc})
+		}
+		ps = append(ps, p)
+	}
+	return writeJSON(cmd, ps, "  ")
+}
+
+func newCompare() *cobra.Command {
+	var o compare.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "compare FILE...",
+		Short: "Put runs side by side: simulated, live, and from logs",
+		Long: `Compare prints one table of the runs in result files (--json, --output-file),
+logs of serving benchmarks, files of request records (--records) and folders of
+sweeps. Ratios refer to the first run, or to --baseline. Results that differ in
+their seed alone are one run, with 95 % confidence intervals.`,
+		Example: `  lorasim compare bench.log sim.json
+  lorasim compare a.jsonl b.jsonl --baseline B
+  lorasim compare live.parquet sim.parquet --metrics mean_ttft_ms,p99_ttft_ms
+  lorasim compare out/ --json       # a small sweep, policy against policy`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			runs, warnings, err := compare.Load(args)
+			if warn(cmd, warnings...); err != nil {
+				return err
+			}
+			t, err := compare.New(runs, o)
+			if err != nil {
+				return usage(err)
+			}
+			if asJSON {
+				return t.WriteJSON(cmd.OutOrStdout())
+			}
+			return t.WriteText(cmd.OutOrStdout())
+		},
+	}
+	flags(cmd, "",
+		opt(&o.Baseline, "baseline", "", "run that ratios refer to: A, B, ... (default: the first)"),
+		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
+		opt(&o.All, "all", false, "show every metric that a run has"))
+	jsonFlag(cmd, &asJSON, "print as one JSON object")
+	return cmd
+}
+
+func newImport() *cobra.Command {
+	var print, asJSON bool
+	var keep string
+	cmd := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf and GuideLLM",
+		Long: `Import finds the result blocks in logs of the serving benchmarks, however much
+else stands between them, and reads the results that clients write: the JSON
+lines of sglang's bench_serving, the JSON of vllm bench serve and of GuideLLM, and
+AIPerf's summary (..._aiperf.json) and requests (.jsonl). It lists what it found,
+or prints every run as a block, a log's in its own layout. What a file does not
+tell is said in a line. --records keeps the single requests, where a file has
+them, for report and calibrate.`,
+		Example: `  lorasim import bench.log
+  lorasim import --print profile_export_aiperf.json
+  lorasim import benchmarks.json --records requests.parquet
+  lorasim import --json *.log results.jsonl`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if print && asJSON {
+				return usage(errors.New("--print and --json exclude each other"))
+			}
+			runs, warnings, err := importer.Files(args)
+			if warn(cmd, warnings...); err != nil {
+				return err
+			}
+			if keep != "" {
+				if err := writeImported(keep, runs); err != nil {
+					return err
+				}
+			}
+			w := cmd.OutOrStdout()
+			if !print && !asJSON {
+				return importer.WriteTable(w, runs)
+			}
+			for _, r := range runs {
+				write := r.Print
+				if asJSON {
+					write = r.WriteJSON
+				}
+				if err := write(w); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	flags(cmd, "", opt(&print, "print", false, "print every block again in its own layout"))
+	jsonFlag(cmd, &asJSON, "print every result as one line of JSON")
+	flags(cmd, "", opt(&keep, "records", "", "write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
+	return cmd
+}
+
+// writeImported writes the requests of the one run that has some.
+func writeImported(path string, runs []*importer.Imported) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(m *importer.Imported) bool { return len(m.Records) == 0 })
+	if len(runs) != 1 {
+		return fmt.Errorf("--records: %d runs have requests, expected one", len(runs))
+	}
+	w, err := records.Create(path, runs[0].Adapters)
 	if err != nil {
 		return err
 	}
-	_, err = cmd.OutOrStdout().Write(text)
-	return err
-}
-
-// warnIgnored says which given settings have no effect, where a user may well
-// think that they have.
-func warnIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
-	for _, text := range sc.Ignored(func(flag string) bool { return cmd.Flags().Changed(flag) }) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "lorasim: note:", text)
+	defer w.Abort()
+	for i := range runs[0].Records {
+		if err := w.Write(&runs[0].Records[i]); err != nil {
+			return err
+		}
 	}
+	return w.Close()
 }

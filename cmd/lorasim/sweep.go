@@ -1,28 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/sweep"
 )
 
-const (
-	gridHeading = "Grid"
-	runHeading  = "Run"
-)
-
 func newSweep() *cobra.Command {
-	var (
-		grid gridFlags
-		run  sweepRunFlags
-		out  sweepTableFlags
-		dir  string
-	)
+	var grid gridFlags
+	var run sweepRunFlags
+	var out sweepTableFlags
+	var dir string
 	cmd := &cobra.Command{
 		Use:   "sweep [SWEEP.yaml] -o DIR",
 		Short: "Run a grid of settings, policies and seeds, and sum it up with confidence intervals",
@@ -43,11 +39,10 @@ The subcommands do the same in steps, on one machine or many.`,
   lorasim sweep plan scenarios/skew.yaml -o out && lorasim sweep emit slurm out --shards 16 > job.sh`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.Flags().StringVarP(&dir, "output", "o", "", "`folder` for the sweep")
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` for the sweep"))
 	grid.add(cmd)
 	run.add(cmd, false)
 	out.add(cmd)
-	group(cmd, outputHeading, "output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 && !cmd.Flags().Changed("output") && !grid.given(cmd) {
 			return cmd.Help()
@@ -73,10 +68,8 @@ The subcommands do the same in steps, on one machine or many.`,
 }
 
 func newSweepPlan() *cobra.Command {
-	var (
-		grid gridFlags
-		dir  string
-	)
+	var grid gridFlags
+	var dir string
 	cmd := &cobra.Command{
 		Use:     "plan [SWEEP.yaml] -o DIR",
 		Short:   "Write the manifest of a sweep, without running it",
@@ -91,9 +84,8 @@ func newSweepPlan() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&dir, "output", "o", "", "`folder` for the sweep")
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` for the sweep"))
 	grid.add(cmd)
-	group(cmd, outputHeading, "output")
 	return cmd
 }
 
@@ -143,8 +135,7 @@ func newSweepMerge() *cobra.Command {
 		},
 	}
 	out.add(cmd)
-	cmd.Flags().BoolVar(&partial, "partial", false, "leave out cells that are missing or failed")
-	group(cmd, outputHeading, "partial")
+	flags(cmd, outputHeading, opt(&partial, "partial", false, "leave out cells that are missing or failed"))
 	return cmd
 }
 
@@ -161,10 +152,10 @@ func newSweepStatus() *cobra.Command {
 				return err
 			}
 			s := d.Status()
-			w := cmd.OutOrStdout()
 			if asJSON {
-				return writeJSON(w, s)
+				return writeJSON(cmd, s, " ")
 			}
+			w := cmd.OutOrStdout()
 			fmt.Fprintf(w, "%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
 			if n := len(s.Broken); n > 0 {
 				fmt.Fprintf(w, ", %d broken", n)
@@ -176,7 +167,7 @@ func newSweepStatus() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as one JSON object")
+	jsonFlag(cmd, &asJSON, "print as one JSON object")
 	return cmd
 }
 
@@ -203,18 +194,17 @@ parallel. DIR is the folder as the machines that run the shards see it.`,
 			return usage(job.Emit(cmd.OutOrStdout(), args[0]))
 		},
 	}
-	fs := cmd.Flags()
-	fs.IntVar(&job.Shards, "shards", 8, "number of jobs")
-	fs.IntVar(&job.Jobs, "jobs", 1, "cells at a time in one job, so cores of a job")
-	within(cmd, ">=1 <=1e6", "shards", "jobs")
-	fs.StringVar(&job.Program, "program", "lorasim", "how lorasim is called on those machines")
-	fs.StringVar(&job.Name, "name", "", "name of the job (default: that of the sweep)")
-	fs.StringVar(&job.Time, "time", "", "slurm: time limit of one job, as in 0:30:00")
-	fs.StringVar(&job.Memory, "memory", "", "memory limit of one job, as in 2G (slurm) or 2Gi (kubernetes)")
-	fs.StringVar(&job.Queue, "partition", "", "slurm: partition")
-	fs.StringVar(&job.Image, "image", "lorasim:latest", "kubernetes: image that has lorasim")
-	fs.StringVar(&job.Claim, "claim", "sweeps", "kubernetes: persistent volume claim that holds the folder")
-	fs.StringVar(&job.Mount, "mount", "", "kubernetes: where the claim is mounted (default: the folder above DIR)")
+	flags(cmd, "",
+		opt(&job.Shards, "shards", 8, "number of jobs", ">=1 <=1e6"),
+		opt(&job.Jobs, "jobs", 1, "cells at a time in one job, so cores of a job", ">=1 <=1e6"),
+		opt(&job.Program, "program", "lorasim", "how lorasim is called on those machines"),
+		opt(&job.Name, "name", "", "name of the job (default: that of the sweep)"),
+		opt(&job.Time, "time", "", "slurm: time limit of one job, as in 0:30:00"),
+		opt(&job.Memory, "memory", "", "memory limit of one job, as in 2G (slurm) or 2Gi (kubernetes)"),
+		opt(&job.Queue, "partition", "", "slurm: partition"),
+		opt(&job.Image, "image", "lorasim:latest", "kubernetes: image that has lorasim"),
+		opt(&job.Claim, "claim", "sweeps", "kubernetes: persistent volume claim that holds the folder"),
+		opt(&job.Mount, "mount", "", "kubernetes: where the claim is mounted (default: the folder above DIR)"))
 	return cmd
 }
 
@@ -226,42 +216,38 @@ func failed(cmd *cobra.Command, d *sweep.Dir, sum *sweep.Summary) error {
 	const most = 10
 	for i, f := range sum.Failed {
 		if i == most {
-			fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: and %d more, see lorasim sweep status %s\n", len(sum.Failed)-most, d.Path)
+			say(cmd, "and %d more, see lorasim sweep status %s", len(sum.Failed)-most, d.Path)
 			break
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: cell %d (%s) failed: %s\n", f.Index, f.What, f.Error)
+		say(cmd, "cell %d (%s) failed: %s", f.Index, f.What, f.Error)
 	}
 	return fmt.Errorf("%d cells failed; --retry runs them again", len(sum.Failed))
 }
 
 // sweepRunFlags say how the cells are run.
 type sweepRunFlags struct {
-	jobs  int
-	retry bool
+	sweep.RunOptions
 	shard string
 }
 
 func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
-	fs := cmd.Flags()
-	fs.IntVar(&r.jobs, "jobs", 0, "cells at a time (default: as many as there are cores)")
-	fs.BoolVar(&r.retry, "retry", false, "run cells again that failed")
-	within(cmd, ">=0 <=1e5", "jobs")
-	group(cmd, runHeading, "jobs", "retry")
+	flags(cmd, runHeading,
+		opt(&r.Jobs, "jobs", 0, "cells at a time (default: as many as there are cores)", ">=0 <=1e5"),
+		opt(&r.Retry, "retry", false, "run cells again that failed"))
 	if shards {
-		fs.StringVar(&r.shard, "shard", "", "run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system")
-		group(cmd, runHeading, "shard")
+		flags(cmd, runHeading, opt(&r.shard, "shard", "", "run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
 	}
 }
 
 func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, error) {
-	o := sweep.RunOptions{Jobs: r.jobs, Retry: r.retry}
+	o := r.RunOptions
 	if r.shard != "" {
 		var err error
 		if o.Shard, err = sweep.ParseShard(r.shard, os.Getenv); err != nil {
 			return nil, usage(fmt.Errorf("--shard: %w", err))
 		}
 	}
-	o.Warn = func(message string) { fmt.Fprintln(cmd.ErrOrStderr(), "lorasim: warning:", message) }
+	o.Warn = func(message string) { warn(cmd, message) }
 	p := newProgress(cmd.ErrOrStderr())
 	o.Progress = func(done, failed, total int) {
 		p.set("sweep", int64(done), int64(total), fmt.Sprintf("%d of %d cells, %d failed", done, total, failed))
@@ -270,7 +256,7 @@ func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, e
 	sum, err := d.Run(cmd.Context(), o)
 	p.done()
 	if errors.Is(err, context.Canceled) && sum != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: %d cells done; the same command goes on from there\n", sum.Ran+sum.Kept)
+		say(cmd, "%d cells done; the same command goes on from there", sum.Ran+sum.Kept)
 	}
 	return sum, err
 }
@@ -283,11 +269,10 @@ type sweepTableFlags struct {
 }
 
 func (o *sweepTableFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)")
-	fs.StringSliceVar(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all")
-	fs.BoolVar(&o.json, "json", false, "print all metrics as one JSON object")
-	group(cmd, outputHeading, "baseline", "metrics", "json")
+	flags(cmd, outputHeading,
+		opt(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)"),
+		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all"),
+		opt(&o.json, "json", false, "print all metrics as one JSON object"))
 }
 
 // check finds what cannot be printed, before anything has run.
@@ -304,7 +289,7 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 		return err
 	}
 	if t.Left > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: note: %d of %d cells are left out\n", t.Left, len(d.Cells))
+		say(cmd, "note: %d of %d cells are left out", t.Left, len(d.Cells))
 	}
 	if o.json {
 		return d.WriteJSON(cmd.OutOrStdout(), t)
@@ -313,4 +298,123 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 		return usage(fmt.Errorf("--metrics: %w", err))
 	}
 	return d.WriteText(cmd.OutOrStdout(), t, o.metrics)
+}
+
+// gridFlags say what a sweep is to be, beside or instead of a sweep file.
+type gridFlags struct {
+	scenario *scenarioFlags
+	set      repeated
+	policies string
+	seeds    int
+	goodput  string
+	name     string
+}
+
+func (g *gridFlags) add(cmd *cobra.Command) {
+	flags(cmd, gridHeading,
+		opt(&g.set, "set", nil, "vary a setting: `KEY=VALUES`, as in request_rate=4,8,16, num_workers=2:8:2,\nmax_loras_per_batch=4:32:x2, lora_ranks=8|8,64; may be repeated"),
+		opt(&g.policies, "policies", "", "policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
+		opt(&g.seeds, "seeds", 0, "number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
+		opt(&g.goodput, "goodput", "", goodputHelp),
+		opt(&g.name, "name", "", "name of the sweep (default: that of the file, or of DIR)"))
+	g.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+}
+
+// given says whether a flag says what to sweep.
+func (g *gridFlags) given(cmd *cobra.Command) bool {
+	return len(g.set) > 0 || g.policies != "" || cmd.Flags().Changed("seeds") || g.scenario.file != ""
+}
+
+// spec is what file and flags amount to.
+func (g *gridFlags) spec(cmd *cobra.Command, args []string) (*sweep.Spec, error) {
+	spec := &sweep.Spec{}
+	var err error
+	switch {
+	case len(args) > 0 && g.scenario.file != "":
+		return nil, errors.New("a sweep file has its own scenario: --scenario cannot be given beside it")
+	case len(args) > 0:
+		if spec, err = sweep.LoadSpec(args[0]); err != nil {
+			return nil, unknownSubcommand(cmd, args[0], err)
+		}
+		if err := g.scenario.apply(cmd, &spec.Scenario); err != nil {
+			return nil, err
+		}
+	default:
+		if spec.Scenario, err = g.scenario.scenario(cmd); err != nil {
+			return nil, err
+		}
+	}
+	add := func(flag, text string) error {
+		a, err := sweep.ParseSet(text)
+		if err == nil {
+			err = spec.Add(a)
+		}
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		return nil
+	}
+	for _, text := range g.set {
+		if err := add("set", text); err != nil {
+			return nil, err
+		}
+	}
+	if g.policies != "" {
+		if err := add("policies", "policy="+g.policies); err != nil {
+			return nil, err
+		}
+	}
+	if cmd.Flags().Changed("seeds") {
+		spec.Seeds, spec.SeedCount = nil, g.seeds
+	}
+	if cmd.Flags().Changed("goodput") {
+		spec.Goodput = g.goodput
+	}
+	spec.Name = cmp.Or(g.name, spec.Name)
+	return spec, nil
+}
+
+// create plans the sweep in a folder, if check, where set, has nothing against it.
+func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string, check func(*sweep.Manifest) error) (*sweep.Dir, error) {
+	spec, err := g.spec(cmd, args)
+	if err != nil {
+		return nil, usage(err)
+	}
+	if dir == "" {
+		return nil, usage(errors.New("-o DIR is missing: the folder for the sweep"))
+	}
+	if spec.Name == "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		spec.Name = filepath.Base(abs)
+		if len(args) > 0 {
+			spec.Name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
+		}
+	}
+	m, err := spec.Plan(cmd.Context())
+	if err != nil {
+		return nil, usage(err)
+	}
+	if check != nil {
+		if err := check(m); err != nil {
+			return nil, err
+		}
+	}
+	asked := len(m.Cells)
+	d, err := sweep.Create(dir, m)
+	if err == nil && len(d.Cells) > asked {
+		say(cmd, "note: %s also has %d cells of an earlier call", dir, len(d.Cells)-asked)
+	}
+	return d, err
+}
+
+// unknownSubcommand says so where what stands for a file is no file but looks
+// like a subcommand.
+func unknownSubcommand(cmd *cobra.Command, name string, err error) error {
+	if _, e := os.Stat(name); e != nil && !strings.ContainsAny(name, "./") && cmd.HasSubCommands() {
+		return unknownCommand(cmd, name)
+	}
+	return err
 }

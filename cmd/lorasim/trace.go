@@ -42,13 +42,13 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
   lorasim trace workload --trace-name azure_llm --trace-path AzureLLMInferenceTrace_code.csv --num-adapters 32 -o w.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "workload `file` to write")
+	flags(cmd, "", opt(&out, "output,o", "", "workload `file` to write"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
 			return err
 		}
-		warnIgnored(cmd, &sc)
+		noteIgnored(cmd, &sc)
 		return saveWorkload(cmd, &sc, out)
 	}
 	return cmd
@@ -76,9 +76,12 @@ func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	if s := in.Replayed; s != nil {
-		fmt.Fprintln(stderr, pythonList(s.Counts))
-		fmt.Fprintln(stderr, "last arrival:", pythonFloat(s.LastArrival))
+	if s := in.Replayed; s != nil { // as the reference generator prints them, in Python
+		last := fmt.Sprint(s.LastArrival)
+		if !strings.ContainsAny(last, ".e") {
+			last += ".0"
+		}
+		fmt.Fprintf(stderr, "%s\nlast arrival: %s\n", strings.ReplaceAll(fmt.Sprint(s.Counts), " ", ", "), last)
 	}
 	reportSkipped(cmd, in)
 	fmt.Fprintf(stderr, "%d requests for %d adapters in %s\n", n, len(in.Adapters()), out)
@@ -119,22 +122,8 @@ func reportSkipped(cmd *cobra.Command, in *scenario.Input) {
 		return
 	}
 	if n := in.Skipped(); n > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "lorasim: note: %d rows left out\n", n)
+		say(cmd, "note: %d rows left out", n)
 	}
-}
-
-// pythonList prints numbers as the reference generator does.
-func pythonList(ns []int) string {
-	return strings.ReplaceAll(fmt.Sprint(ns), " ", ", ")
-}
-
-// pythonFloat prints a time as Python does.
-func pythonFloat(x float64) string {
-	s := fmt.Sprint(x)
-	if !strings.ContainsAny(s, ".e") {
-		s += ".0"
-	}
-	return s
 }
 
 func newTraceInfo() *cobra.Command {
@@ -153,10 +142,10 @@ own times and rates, their functions given to --num-adapters adapters.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw the chart with ASCII characters only")
-	cmd.Flags().IntVar(&top, "top", 10, "adapters to list")
-	within(cmd, ">=0 <=1e6", "top")
+	jsonFlag(cmd, &asJSON, "print as JSON")
+	flags(cmd, "",
+		opt(&ascii, "ascii", false, "draw the chart with ASCII characters only"),
+		opt(&top, "top", 10, "adapters to list", ">=0 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, p, err := openDescribed(cmd, sf, args)
 		if err != nil {
@@ -184,17 +173,15 @@ func openDescribed(cmd *cobra.Command, sf *scenarioFlags, args []string) (in *sc
 		return nil, nil, err
 	}
 	if len(args) == 1 {
-		if err := sc.DescribeFile(args[0], func(flag string) bool { return cmd.Flags().Changed(flag) }); err != nil {
+		if err := sc.DescribeFile(args[0], cmd.Flags().Changed); err != nil {
 			return nil, nil, err
 		}
 	}
 	p = newProgress(cmd.ErrOrStderr())
-	in, err = sc.OpenWorkload(cmd.Context(), p.reading)
-	if err != nil {
+	if in, err = sc.OpenWorkload(cmd.Context(), p.reading); err != nil {
 		p.done()
-		return nil, nil, err
 	}
-	return in, p, nil
+	return in, p, err
 }
 
 func newTracePlot() *cobra.Command {
@@ -206,7 +193,7 @@ func newTracePlot() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "picture to write, .png or .svg")
+	flags(cmd, "", opt(&out, "output,o", "", "picture to write, .png or .svg"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if out == "" {
 			return usage(errors.New("-o PICTURE is missing"))
@@ -236,10 +223,10 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
   lorasim trace generate --format azure_v2 --num-adapters 200 --num-prompts 50000 -o functions.txt`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`file` to write")
-	cmd.Flags().StringVar(&format, "format", "workload", "workload, azure_v1 or azure_v2")
-	cmd.Flags().Float64Var(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s")
-	within(cmd, ">0 <=1e6", "mean-duration")
+	flags(cmd, "",
+		opt(&out, "output,o", "", "`file` to write"),
+		opt(&format, "format", "workload", "workload, azure_v1 or azure_v2"),
+		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
@@ -265,23 +252,23 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 }
 
 func exportTrace(cmd *cobra.Command, src trace.Source, format, out string, mean float64, seed uint64) error {
+	var n any
+	var what string
+	var err error
 	switch format {
 	case "azure_v1":
-		n, err := synth.ExportMinutes(src, out)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d files in %s\n", n, out)
+		what = "files"
+		n, err = synth.ExportMinutes(src, out)
 	case "azure_v2":
-		n, err := synth.ExportInvocations(src, out, mean, seed)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d invocations in %s\n", n, out)
+		what = "invocations"
+		n, err = synth.ExportInvocations(src, out, mean, seed)
 	default:
 		return usage(fmt.Errorf("--format is %q, expected workload, azure_v1 or azure_v2", format))
 	}
-	return nil
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v %s in %s\n", n, what, out)
+	}
+	return err
 }
 
 func newTraceConvert() *cobra.Command {

@@ -1,32 +1,52 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/steps"
+	"lorasim/bench/validate/vllmruns"
 	"lorasim/internal/atomicfile"
-	"lorasim/internal/format"
-	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 )
 
+// tableFlags name a table of measured runs and what belongs to it.
+type tableFlags struct {
+	runs, histograms, groups string
+	seeds                    int
+	seed                     uint64
+}
+
+// add adds the flags; further ones are listed after the histograms.
+func (f *tableFlags) add(cmd *cobra.Command, seeds int, runsHelp string, further ...option) {
+	flags(cmd, tableHeading,
+		opt(&f.runs, "runs", "", runsHelp),
+		opt(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`"))
+	flags(cmd, tableHeading, further...)
+	flags(cmd, tableHeading,
+		opt(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in"),
+		opt(&f.seeds, "seeds", seeds, "draws of the lengths", ">=1 <=1e6"),
+		opt(&f.seed, "seed", 1, "first seed", ">=0"))
+}
+
 // validateFlags are the arguments of the validate command.
 type validateFlags struct {
-	runs, histograms, use, groups string
-	logs, profile, plot           string
-	vllmSteps, sglangBatches      string
-	vllmRuns, tables              string
-	seeds                         int
-	seed                          uint64
-	json                          bool
+	table                    tableFlags
+	use, logs, profile, plot string
+	vllmSteps, sglangBatches string
+	vllmRuns, tables         string
+	json                     bool
 }
+
+const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
 
 func newValidate() *cobra.Command {
 	f := &validateFlags{}
@@ -57,79 +77,47 @@ case differs.`,
   lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
   lorasim validate --vllm-steps vllm_steps/ --json`,
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.runs, "runs", "", "table of measured runs, CSV `file`")
-	fs.StringVar(&f.histograms, "histograms", "", "invocations per adapter by stride, JSON `file`")
-	fs.StringVar(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)")
-	fs.StringVar(&f.groups, "groups", "", "what the table does not tell of its groups of runs, YAML `file`; default: built in")
-	fs.IntVar(&f.seeds, "seeds", 64, "draws of the lengths")
-	fs.Uint64Var(&f.seed, "seed", 1, "first seed")
-	fs.StringVar(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table")
-	fs.StringVar(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...)")
-	fs.StringVar(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`")
-	fs.StringVar(&f.vllmRuns, "vllm-runs", "", "table of measured hours of vLLM, CSV `file`")
-	fs.StringVar(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table")
-	fs.StringVar(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl")
-	fs.StringVar(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json")
-	fs.BoolVar(&f.json, "json", false, "print one JSON object")
-	within(cmd, ">=1 <=1e6", "seeds")
-	within(cmd, ">=0", "seed")
-	group(cmd, "Table of runs", "runs", "histograms", "use", "groups", "seeds", "seed")
-	group(cmd, "Measured hours of vLLM", "vllm-runs", "tables")
-	group(cmd, "Logs", "logs")
-	group(cmd, "Steps of an engine's scheduler", "vllm-steps", "sglang-batches")
-	group(cmd, outputHeading, "profile", "plot", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.oneSource(); err != nil {
+	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
+		opt(&f.use, "use", "", "only the runs of this use: calibration or validation (--vllm-runs: or held)"))
+	flags(cmd, "Logs", opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs instead of a table"))
+	flags(cmd, outputHeading,
+		opt(&f.profile, "profile", "", "worker profile, a name or a file; default: llama2-7b-24gb for a table, that of the model and server for a log, of the model for --vllm-runs (else MODEL=PROFILE,...)"),
+		opt(&f.plot, "plot", "", "draw predicted against measured into an SVG `file`"))
+	flags(cmd, vllmHeading,
+		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
+		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
+	flags(cmd, "Steps of an engine's scheduler",
+		opt(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
+		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
+	flags(cmd, outputHeading, opt(&f.json, "json", false, "print one JSON object"))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches",
+			f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches); err != nil {
 			return err
 		}
-		if f.vllmSteps != "" || f.sglangBatches != "" {
+		var report interface {
+			WriteText(io.Writer) error
+			Plot(io.Writer) error
+		}
+		switch {
+		case f.vllmSteps != "" || f.sglangBatches != "":
 			return f.steps(cmd)
+		case f.vllmRuns != "":
+			report, err = f.vllmReport(cmd)
+		default:
+			report, err = f.report(cmd)
 		}
-		if f.vllmRuns != "" {
-			report, err := f.vllmReport(cmd)
-			if err != nil {
-				return err
-			}
-			return f.print(cmd, report)
-		}
-		report, err := f.report(cmd)
 		if err != nil {
 			return err
 		}
-		return f.print(cmd, report)
+		if f.plot != "" {
+			if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
+				return err
+			}
+		}
+		return writeTextOrJSON(cmd, f.json, report)
 	}
 	return cmd
-}
-
-// print writes a report, and its plot where one is asked for.
-func (f *validateFlags) print(cmd *cobra.Command, report interface {
-	WriteText(io.Writer) error
-	Plot(io.Writer) error
-}) error {
-	if f.plot != "" {
-		if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
-			return err
-		}
-	}
-	if f.json {
-		return format.JSON(cmd.OutOrStdout(), report, "  ")
-	}
-	return report.WriteText(cmd.OutOrStdout())
-}
-
-// oneSource checks that one kind of measurement was given.
-func (f *validateFlags) oneSource() error {
-	given := 0
-	for _, s := range []string{f.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches} {
-		if s != "" {
-			given++
-		}
-	}
-	if given != 1 {
-		return usage(errors.New("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches"))
-	}
-	return nil
 }
 
 // steps holds the simulated schedulers against the steps of an engine.
@@ -142,20 +130,18 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.json {
-		err = format.JSON(cmd.OutOrStdout(), report, "  ")
-	} else {
-		err = report.WriteText(cmd.OutOrStdout())
+	if err := writeTextOrJSON(cmd, f.json, report); err != nil {
+		return err
 	}
-	return errors.Join(err, report.Err())
+	return report.Err()
 }
 
 func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
-	var p *profile.Profile
 	name := f.profile
-	if name == "" && f.runs != "" {
-		name = "llama2-7b-24gb"
+	if f.table.runs != "" {
+		name = cmp.Or(name, "llama2-7b-24gb")
 	}
+	var p *profile.Profile
 	if name != "" {
 		var err error
 		if p, err = profile.Load(name); err != nil {
@@ -169,13 +155,13 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 		}
 		return validate.CompareBlocks(cmd.Context(), blocks, p)
 	}
-	runs, hists, groups, err := f.table()
+	runs, hists, groups, err := f.table.read(f.use)
 	if err != nil {
 		return nil, err
 	}
 	bar := newProgress(cmd.ErrOrStderr())
 	ps, err := validate.Simulate(cmd.Context(), runs, hists, validate.Options{
-		Profile: p, Groups: groups, Seeds: f.seeds, FirstSeed: f.seed,
+		Profile: p, Groups: groups, Seeds: f.table.seeds, FirstSeed: f.table.seed,
 		Progress: func(done, total int64) { bar.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total)) },
 	})
 	bar.done()
@@ -183,58 +169,97 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 		return nil, err
 	}
 	report := validate.NewReport(ps)
-	report.Profile, report.Seeds = p.Name, f.seeds
+	report.Profile, report.Seeds = p.Name, f.table.seeds
 	if f.use != "" {
 		report.Use = f.use
 	}
 	return report, nil
 }
 
-// table reads the files of a table of runs.
-func (f *validateFlags) table() ([]validate.Run, validate.Histograms, *validate.Groups, error) {
-	fail := func(err error) ([]validate.Run, validate.Histograms, *validate.Groups, error) {
+// read reads the files, of the table the runs of a use alone, where one is given.
+func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups, err error) {
+	if f.histograms == "" {
+		return nil, nil, nil, usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them"))
+	}
+	if use != "" {
+		if err := oneOf("use", "use", use, []string{validate.Calibration, validate.Validation}); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	groups = validate.DefaultGroups()
+	if f.groups != "" {
+		if groups, err = validate.LoadGroups(f.groups); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if runs, err = readFile(f.runs, validate.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
-	if f.histograms == "" {
-		return fail(usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them")))
-	}
-	if f.seeds < 1 {
-		return fail(usage(fmt.Errorf("--seeds is %d, expected >= 1", f.seeds)))
-	}
-	uses := []string{validate.Calibration, validate.Validation}
-	if f.use != "" && !slices.Contains(uses, f.use) {
-		return fail(usage(fmt.Errorf("--use: %w", suggest.Unknown("use", f.use, uses))))
-	}
-	groups := validate.DefaultGroups()
-	if f.groups != "" {
-		var err error
-		if groups, err = validate.LoadGroups(f.groups); err != nil {
-			return fail(err)
+	if use != "" {
+		runs = slices.DeleteFunc(runs, func(r validate.Run) bool { return r.Use != use })
+		if len(runs) == 0 {
+			return nil, nil, nil, fmt.Errorf("%s: no run has use %s", f.runs, use)
 		}
 	}
-	file, err := os.Open(f.runs)
-	if err != nil {
-		return fail(err)
+	hists, err = readFile(f.histograms, validate.ReadHistograms)
+	return runs, hists, groups, err
+}
+
+// vllmReport holds the simulator against a table of measured hours of vLLM.
+func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error) {
+	if f.use != "" {
+		if err := oneOf("use", "use", f.use, []string{vllmruns.Calibration, vllmruns.Validation, vllmruns.Held}); err != nil {
+			return nil, err
+		}
 	}
-	defer file.Close()
-	runs, err := validate.ReadRuns(file, f.runs)
+	profiles, err := profilesOf(f.profile)
 	if err != nil {
-		return fail(err)
+		return nil, err
+	}
+	runs, err := vllmruns.Read(f.vllmRuns)
+	if err != nil {
+		return nil, err
 	}
 	if f.use != "" {
-		runs = slices.DeleteFunc(runs, func(r validate.Run) bool { return r.Use != f.use })
+		runs = slices.DeleteFunc(runs, func(r vllmruns.Run) bool { return r.Use != f.use })
 		if len(runs) == 0 {
-			return fail(fmt.Errorf("%s: no run has use %s", f.runs, f.use))
+			return nil, fmt.Errorf("%s: no run has use %s", f.vllmRuns, f.use)
 		}
 	}
-	hf, err := os.Open(f.histograms)
+	tables, err := vllmruns.ReadTables(cmp.Or(f.tables, filepath.Dir(f.vllmRuns)))
 	if err != nil {
-		return fail(err)
+		return nil, fmt.Errorf("the tables beside the runs (see --tables): %w", err)
 	}
-	defer hf.Close()
-	hists, err := validate.ReadHistograms(hf, f.histograms)
+	bar := newProgress(cmd.ErrOrStderr())
+	defer bar.done()
+	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
+		Profiles: profiles,
+		Progress: func(done, total int64) {
+			bar.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
+		},
+	})
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	return runs, hists, groups, nil
+	return vllmruns.NewReport(rows, f.use), nil
+}
+
+// profilesOf reads MODEL=PROFILE,... of --profile with --vllm-runs.
+func profilesOf(list string) (map[string]*profile.Profile, error) {
+	if list == "" {
+		return nil, nil
+	}
+	ps := map[string]*profile.Profile{}
+	for pair := range strings.SplitSeq(list, ",") {
+		model, name, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage(errors.New("--profile: with --vllm-runs expected MODEL=PROFILE for each model, with commas between"))
+		}
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		ps[model] = p
+	}
+	return ps, nil
 }

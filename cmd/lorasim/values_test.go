@@ -86,7 +86,7 @@ func TestEveryFlagTakesOrRefuses(t *testing.T) {
 				seen[f.Name] = true
 				path = []string{"sim"}
 			case isNumber(f) && f.Annotations[boundsKey] == nil:
-				t.Errorf("%s --%s is a number without bounds: within(cmd, ...)", cmd.CommandPath(), f.Name)
+				t.Errorf("%s --%s is a number without bounds: see opt", cmd.CommandPath(), f.Name)
 			case !isNumber(f):
 				return // see TestEveryTextFlag
 			}

@@ -21,14 +21,10 @@ import (
 
 // workerFlags are the flags of lorasim worker beside the scenario's.
 type workerFlags struct {
-	listen, host, api, model, apiKey string
-	port                             int
-	speed                            float64
-	loras                            []string
-	numAdapters                      int
-	ranks                            string
-	eosEvery, streamInterval         int
-	streamOutput                     bool
+	emulate.Config           // of every worker
+	listen, host, api, ranks string
+	port, numAdapters        int
+	loras                    repeated
 }
 
 func newWorker() *cobra.Command {
@@ -71,27 +67,21 @@ prompt. Several workers listen on consecutive ports.
 }
 
 func (f *workerFlags) add(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one")
-	fs.StringVar(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)")
-	fs.IntVar(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)")
-	within(cmd, ">=0 <=65535", "port")
-	fs.StringVar(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm")
-	fs.Float64Var(&f.speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes")
-	fs.StringVar(&f.model, "served-model-name", "", "name of the base model (default: the profile's)")
-	fs.StringVar(&f.apiKey, "api-key", "", "bearer token that clients must send")
-	fs.IntVar(&f.eosEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget")
-	fs.IntVar(&f.streamInterval, "stream-interval", 1, "tokens per streamed event")
-	fs.BoolVar(&f.streamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far")
-	group(cmd, "Server", "listen", "host", "port", "api", "time-scale", "served-model-name", "api-key", "eos-every", "stream-interval", "stream-output")
-	within(cmd, ">0 <=1e6", "time-scale")
-	within(cmd, ">=0 <=1e9", "eos-every")
-	within(cmd, ">=1 <=1e6", "stream-interval")
-	fs.StringArrayVar(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable")
-	fs.IntVar(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start")
-	fs.StringVar(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn")
-	within(cmd, ">=0 <=1e6", "num-adapters")
-	group(cmd, "Adapters", "lora", "num-adapters", "lora-ranks")
+	flags(cmd, "Server",
+		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
+		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
+		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)", ">=0 <=65535"),
+		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
+		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
+		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),
+		opt(&f.APIKey, "api-key", "", "bearer token that clients must send"),
+		opt(&f.EOSEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget", ">=0 <=1e9"),
+		opt(&f.StreamInterval, "stream-interval", 1, "tokens per streamed event", ">=1 <=1e6"),
+		opt(&f.StreamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far"))
+	flags(cmd, "Adapters",
+		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
+		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
+		opt(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn"))
 }
 
 // address brings --host and --port into --listen.
@@ -119,22 +109,20 @@ func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := emulate.ParseAPI(f.api)
-	if err != nil {
+	if f.API, err = emulate.ParseAPI(f.api); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
 	}
-	adapters, err := f.adapters(sc.Seed)
-	if err != nil {
+	if f.Adapters, err = f.adapters(sc.Seed); err != nil {
 		return nil, err
 	}
-	home := router.Disk
+	f.Home = router.Disk
 	if sc.Cluster.AdapterHome == "remote" {
-		home = router.Remote
+		f.Home = router.Remote
 	}
 	cfgs := make([]emulate.Config, len(ps))
 	for i, p := range ps {
-		cfgs[i] = emulate.Config{Costs: p.Compile(), API: api, Speed: f.speed, ModelName: f.model, Adapters: adapters,
-			Home: home, EOSEvery: f.eosEvery, StreamInterval: f.streamInterval, StreamOutput: f.streamOutput, APIKey: f.apiKey}
+		cfgs[i] = f.Config
+		cfgs[i].Costs = p.Compile()
 	}
 	return cfgs, nil
 }
