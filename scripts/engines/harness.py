@@ -19,6 +19,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAPTERS, SLOTS, HELD = 16, 4, 8
+RATES = {"vllm": 25, "sglang": 14}  # requests/s that two idle cores just serve
 
 
 def call(url, body=None, timeout=30):
@@ -176,7 +177,7 @@ class Case:
             "--backend", backend or self.engine, *self.adapters(), "--vocab-size", "2000", "--num-adapters", str(ADAPTERS),
             "--lora-ranks", "8", "--popularity", "zipf:1", "--drift", "10", "--lengths",
             "lognormal:prompt_mean=40,prompt_sigma=0.6,prompt_cap=128,output_mean=20,output_sigma=0.6,output_cap=60",
-            "--num-prompts", str(requests or self.setup.requests), "--request-rate", str(rate or self.setup.rate),
+            "--num-prompts", str(requests or self.setup.requests), "--request-rate", str(rate or self.setup.rate or RATES[self.engine]),
             "--max-loaded-loras", str(HELD), "--policy", policy, "--replies", replies, "--json", *flags]
         problems = []
 

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from harness import HERE, Case, Setup, Worker
+from harness import HERE, RATES, Case, Setup, Worker
 
 
 def load_cases(names):
@@ -63,7 +63,7 @@ def main():
     p.add_argument("--cases", default="")
     p.add_argument("--port", type=int, default=31000)
     p.add_argument("--requests", type=int, default=500)
-    p.add_argument("--rate", type=float, default=9)
+    p.add_argument("--rate", type=float, help="requests/s (default: %s)" % ", ".join(f"{e} {r}" for e, r in RATES.items()))
     a = p.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))

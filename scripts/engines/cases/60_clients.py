@@ -18,7 +18,7 @@ def run(t):
                                     "--access-log", t.file("access.jsonl"), *adapters], stdout=log, stderr=log)
     try:
         wait_for("the gateway to listen", lambda: "listening" in open(t.file("gateway.log")).read() or gateway.poll() is not None, 120)
-        env = dict(os.environ, TOKENIZER=t.setup.model + "/base", LORASIM=t.setup.lorasim, REQUESTS="24", RATE="2",
+        env = dict(os.environ, TOKENIZER=t.setup.model + "/base", LORASIM=t.setup.lorasim, REQUESTS="24", RATE="4",
                    VLLM=f"{t.setup.dir}/env-vllm/bin/vllm", SGLANG=f"{t.setup.dir}/env-sglang/bin/python")
         r = subprocess.run(["bash", "-c", '. "$1"; shift; clients "$@"', "clients", os.path.join(HERE, "clients.sh"), url, t.file("clients"), *CLIENTS[t.engine]],
                            env=env, capture_output=True, text=True, timeout=1800)
