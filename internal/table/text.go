@@ -148,7 +148,17 @@ func openText(path string, asJSON bool, columns []Column, o Options) (*Reader, e
 	if err != nil {
 		return nil, err
 	}
-	d, err := newTextDecoder(f, asJSON, columns, o.Strict)
+	r, err := OpenText(f, asJSON, columns, o.Strict)
+	if err == nil && !asJSON {
+		r.text.table.Multiline = true
+	}
+	return r, err
+}
+
+// OpenText reads JSON lines or CSV from a file that is open already and that the
+// Reader closes, whatever its name. In CSV no field spans lines.
+func OpenText(f *textfile.File, asJSON bool, columns []Column, strict bool) (*Reader, error) {
+	d, err := newTextDecoder(f, asJSON, columns, strict)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -166,7 +176,6 @@ func newTextDecoder(f *textfile.File, asJSON bool, columns []Column, strict bool
 	if d.table, err = f.Header(); err != nil {
 		return nil, err
 	}
-	d.table.Multiline = true
 	if d.index, err = bind(columns, d.table.Names(), strict); err != nil {
 		return nil, f.Bad("", err)
 	}

@@ -61,29 +61,6 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
-func TestColumns(t *testing.T) {
-	f := textfile.New("f.csv", strings.NewReader("id,time\n"))
-	table, err := f.Header()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i, err := table.Column("time"); i != 1 || err != nil {
-		t.Errorf("time is column %d, %v", i, err)
-	}
-	if _, err := table.Column("tokens"); err == nil || !strings.HasSuffix(err.Error(), `f.csv:1: no column "tokens"; the header has id,time`) {
-		t.Errorf("error %v", err)
-	}
-	if i := table.Optional("rank"); i != -1 {
-		t.Errorf("rank is column %d, expected -1", i)
-	}
-	if err := table.Only("id", "times"); err == nil || !strings.Contains(err.Error(), `unknown column "time", did you mean "times"?`) {
-		t.Errorf("error %v", err)
-	}
-	if err := table.Only("time", "id", "rank"); err != nil {
-		t.Error(err)
-	}
-}
-
 // FuzzRows compares with encoding/csv, which allows quotes that span lines and
 // trims nothing either.
 func FuzzRows(f *testing.F) {

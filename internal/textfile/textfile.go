@@ -1,11 +1,10 @@
-// Package textfile reads text formats line by line: plain or gzip-compressed
-// files, CSV rows by column name, flat JSON objects, and numbers without
+// Package textfile reads text formats line by line: plain or compressed files, CSV rows by column name, flat JSON objects, and numbers without
 // allocating. Its errors name the file, line and column.
 //
 //	f, err := textfile.Open("trace.csv.gz", nil)
 //	defer f.Close()
 //	table, err := f.Header()
-//	arrival, err := table.Column("arrival_s")
+//	arrival := slices.Index(table.Names(), "arrival_s")
 //	for {
 //		row, err := table.Row() // io.EOF at the end
 //		x, err := textfile.Float(row[arrival])
@@ -23,8 +22,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/nwaples/rardecode/v2"
 )
 
 const bufferSize = 256 << 10
@@ -66,28 +69,10 @@ func New(path string, r io.Reader) *File {
 	return &File{path: path, reader: bufio.NewReaderSize(r, bufferSize)}
 }
 
-// Open opens a plain or gzip-compressed file (told apart by its first bytes).
-// progress, unless nil, is called now and then with the number of bytes read
-// from the disk so far; its error ends the reading.
+// Open opens a file that is plain or packed by gzip or rar, told apart by its
+// first bytes or the ending .rar. progress, unless nil, is called now and then
+// with the number of bytes read from the disk so far; its error ends the reading.
 func Open(path string, progress func(bytesRead int64) error) (*File, error) {
-	return OpenPacked(path, progress, func(r *bufio.Reader) (io.Reader, string, error) {
-		if magic, _ := r.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-			return r, "", nil
-		}
-		z, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, "", fmt.Errorf("bad gzip header: %w", err)
-		}
-		return z, "gzip", nil
-	})
-}
-
-// Unpacker returns the text that is packed in r and the name of the format, or
-// r itself and no name if it is plain.
-type Unpacker func(r *bufio.Reader) (text io.Reader, format string, err error)
-
-// OpenPacked opens a file that unpack knows to unpack.
-func OpenPacked(path string, progress func(bytesRead int64) error, unpack Unpacker) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -100,7 +85,7 @@ func OpenPacked(path string, progress func(bytesRead int64) error, unpack Unpack
 	if progress != nil {
 		src = &counter{r: file, hook: progress}
 	}
-	text, format, err := unpack(bufio.NewReaderSize(src, bufferSize))
+	text, format, err := unpack(path, bufio.NewReaderSize(src, bufferSize))
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -108,6 +93,40 @@ func OpenPacked(path string, progress func(bytesRead int64) error, unpack Unpack
 	f := New(path, text)
 	f.file, f.packed = file, format
 	return f, nil
+}
+
+// unpack returns the text of r and the format that it is packed in.
+func unpack(path string, r *bufio.Reader) (text io.Reader, format string, err error) {
+	magic, _ := r.Peek(6)
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		if text, err = gzip.NewReader(r); err != nil {
+			err = fmt.Errorf("bad gzip header: %w", err)
+		}
+		return text, "gzip", err
+	case bytes.HasPrefix(magic, []byte("Rar!\x1a\x07")) || strings.HasSuffix(path, ".rar"):
+		text, err = unpackRar(r)
+		return text, "rar", err
+	}
+	return r, "", nil
+}
+
+// unpackRar returns the first .txt or .csv file of a rar archive.
+func unpackRar(r io.Reader) (io.Reader, error) {
+	archive, err := rardecode.NewReader(r)
+	for err == nil {
+		var h *rardecode.FileHeader
+		if h, err = archive.Next(); err != nil {
+			break
+		}
+		if ext := path.Ext(h.Name); !h.IsDir && (ext == ".txt" || ext == ".csv") {
+			return archive, nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, errors.New("the rar archive holds no .txt or .csv file")
+	}
+	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
 // Path returns the path the file was opened with.
@@ -169,10 +188,9 @@ func (f *File) next() ([]byte, error) {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
 	case f.packed != "" && errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("%s:%d: %s file is truncated: %w", f.path, f.line+1, f.packed, err)
-	default:
-		return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
+		err = fmt.Errorf("%s file is truncated: %w", f.packed, err)
 	}
+	return nil, fmt.Errorf("%s:%d: %w", f.path, f.line+1, err)
 }
 
 // Bad returns the error of a fault in the current line.
@@ -198,12 +216,8 @@ func (c *counter) Read(p []byte) (int, error) {
 // Find returns path itself unless it is a folder, and then the one file in it
 // that matches one of the patterns of [filepath.Match], with or without ".gz".
 func Find(path string, patterns ...string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	if !info.IsDir() {
-		return path, nil
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return path, err
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -211,11 +225,11 @@ func Find(path string, patterns ...string) (string, error) {
 	}
 	var found []string
 	for _, e := range entries {
-		for _, p := range patterns {
-			if ok, _ := filepath.Match(p, strings.TrimSuffix(e.Name(), ".gz")); ok && !e.IsDir() {
-				found = append(found, e.Name())
-				break
-			}
+		if !e.IsDir() && slices.ContainsFunc(patterns, func(p string) bool {
+			ok, _ := filepath.Match(p, strings.TrimSuffix(e.Name(), ".gz"))
+			return ok
+		}) {
+			found = append(found, e.Name())
 		}
 	}
 	switch len(found) {
@@ -223,7 +237,142 @@ func Find(path string, patterns ...string) (string, error) {
 		return filepath.Join(path, found[0]), nil
 	case 0:
 		return "", fmt.Errorf("%s: no file here matches %s", path, strings.Join(patterns, " or "))
-	default:
-		return "", fmt.Errorf("%s: %d files match, name one of them: %s", path, len(found), strings.Join(found, ", "))
+	}
+	return "", fmt.Errorf("%s: %d files match, name one of them: %s", path, len(found), strings.Join(found, ", "))
+}
+
+// Table reads the rows of a CSV file by the names of its columns. Fields may be
+// quoted as in RFC 4180, but not span lines unless Multiline says so.
+type Table struct {
+	// Multiline lets quoted fields span lines; empty lines in them stay.
+	Multiline bool
+
+	file   *File
+	names  []string
+	fields [][]byte
+	quoted []byte // unquoted contents of the current row's quoted fields
+	joined []byte // lines of the current row, where there are several
+}
+
+// Header reads the first line of a CSV file as the names of its columns.
+func (f *File) Header() (*Table, error) {
+	line, err := f.Line()
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: file is empty, expected a header line", f.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{file: f}
+	if err := t.split(line); err != nil {
+		return nil, f.Bad("", err)
+	}
+	for _, b := range t.fields {
+		name := string(b)
+		if slices.Contains(t.names, name) {
+			return nil, f.Bad(name, errors.New("appears twice in the header"))
+		}
+		t.names = append(t.names, name)
+	}
+	return t, nil
+}
+
+// Names returns the names of the columns.
+func (t *Table) Names() []string { return t.names }
+
+// Row returns the fields of the next row, valid until the next call, or io.EOF
+// after the last one.
+func (t *Table) Row() ([][]byte, error) {
+	line, err := t.file.Line()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.split(line); err != nil {
+		return nil, t.file.Bad("", err)
+	}
+	if len(t.fields) != len(t.names) {
+		return nil, t.file.Bad("", fmt.Errorf("row has %d fields, expected %d (%s)",
+			len(t.fields), len(t.names), clip(strings.Join(t.names, ","))))
+	}
+	return t.fields, nil
+}
+
+// join appends lines to one with an open quote until it is closed, if it ever is.
+func (t *Table) join(line []byte) ([]byte, error) {
+	t.joined = append(t.joined[:0], line...)
+	for {
+		next, err := t.file.next()
+		if errors.Is(err, io.EOF) {
+			return t.joined, nil
+		}
+		if err == nil && len(t.joined)+len(next) > MaxLine {
+			err = fmt.Errorf("row is longer than %d MiB", MaxLine>>20)
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.joined = append(append(t.joined, '\n'), bytes.TrimSuffix(next, []byte("\r"))...)
+		if bytes.Count(next, []byte{'"'})%2 == 1 {
+			return t.joined, nil
+		}
+	}
+}
+
+func (t *Table) split(line []byte) (err error) {
+	if bytes.IndexByte(line, '"') >= 0 {
+		if t.Multiline && bytes.Count(line, []byte{'"'})%2 == 1 {
+			if line, err = t.join(line); err != nil {
+				return err
+			}
+		}
+		return t.splitQuoted(line)
+	}
+	t.fields = t.fields[:0]
+	start := 0
+	for i, c := range line {
+		if c == ',' {
+			t.fields = append(t.fields, line[start:i:i])
+			start = i + 1
+		}
+	}
+	t.fields = append(t.fields, line[start:])
+	return nil
+}
+
+func (t *Table) splitQuoted(line []byte) error {
+	t.fields = t.fields[:0]
+	t.quoted = slices.Grow(t.quoted[:0], len(line)) // fields of this row stay valid
+	for {
+		if len(line) == 0 || line[0] != '"' {
+			field, rest, more := bytes.Cut(line, []byte{','})
+			t.fields = append(t.fields, field)
+			if !more {
+				return nil
+			}
+			line = rest
+			continue
+		}
+		start := len(t.quoted)
+		for line = line[1:]; ; {
+			end := bytes.IndexByte(line, '"')
+			if end < 0 {
+				return errors.New("quote is not closed on its line")
+			}
+			t.quoted = append(t.quoted, line[:end]...)
+			line = line[end+1:]
+			if len(line) == 0 || line[0] != '"' {
+				break
+			}
+			t.quoted = append(t.quoted, '"') // a doubled quote
+			line = line[1:]
+		}
+		t.fields = append(t.fields, t.quoted[start:len(t.quoted):len(t.quoted)])
+		switch {
+		case len(line) == 0:
+			return nil
+		case line[0] != ',':
+			return errors.New("expected a comma after the closing quote")
+		}
+		line = line[1:]
 	}
 }

@@ -1,7 +1,6 @@
 package textfile_test
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -139,27 +138,9 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestOpenPacked(t *testing.T) {
-	path := write(t, "f.rot13", []byte("nopq\n"))
-	open := func(text io.Reader, err error) (*textfile.File, error) {
-		return textfile.OpenPacked(path, nil, func(*bufio.Reader) (io.Reader, string, error) { return text, "rot13", err })
-	}
-	f, err := open(io.MultiReader(strings.NewReader("abcd\n"), iotest.ErrReader(io.ErrUnexpectedEOF)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if line, err := f.Line(); string(line) != "abcd" || err != nil || f.Where() != path+":1" {
-		t.Errorf("%q, %v at %s", line, err, f.Where())
-	}
-	if _, err := f.Line(); err == nil || err.Error() != path+":2: rot13 file is truncated: unexpected EOF" {
-		t.Errorf("error %v, expected that the file is truncated", err)
-	}
-	for range 2 {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := open(nil, errors.New("no rot13")); err == nil || err.Error() != path+": no rot13" {
+func TestRar(t *testing.T) {
+	path := write(t, "f.rar", []byte("no rar\n"))
+	if _, err := textfile.Open(path, nil); err == nil || !strings.HasPrefix(err.Error(), path+": not a readable rar archive") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -15,20 +15,16 @@ func BenchmarkInvocations(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, ending := range []string{".txt", ".txt.gz"} {
 		path := filepath.Join(b.TempDir(), "trace"+ending)
-		err := WriteFile(path, func(w io.Writer) error {
-			iw, err := NewInvocationWriter(w)
-			if err != nil {
-				return err
-			}
+		err := WriteInvocations(path, func(add func(Function, Invocation) error) error {
 			for i := range rows {
 				k := rng.IntN(424)
 				f := Function{App: fmt.Sprintf("%064x", k/4), Func: fmt.Sprintf("%064x", k)}
 				d := float64(rng.IntN(5000)) / 1000
-				if err := iw.Write(f, Invocation{End: float64(i)*0.61 + rng.Float64() + d, Duration: d}); err != nil {
+				if err := add(f, Invocation{End: float64(i)*0.61 + rng.Float64() + d, Duration: d}); err != nil {
 					return err
 				}
 			}
-			return iw.Flush()
+			return nil
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -60,23 +56,19 @@ func BenchmarkInvocations(b *testing.B) {
 func BenchmarkMinutes(b *testing.B) {
 	const rows = 2000
 	rng := rand.New(rand.NewPCG(1, 2))
-	path := filepath.Join(b.TempDir(), "day.csv")
-	err := WriteFile(path, func(w io.Writer) error {
-		m, err := NewMinuteWriter(w, 1, 1440)
-		if err != nil {
-			return err
-		}
+	path := b.TempDir()
+	err := WriteDay(path, 0, func(add func(Function, []int32) error) error {
 		counts := make([]int32, 1440)
 		for k := range rows {
 			for i := range counts {
 				counts[i] = int32(rng.ExpFloat64() * 3)
 			}
 			name := fmt.Sprintf("%064x", k)
-			if err := m.Write(Function{name, name, name}, "http", counts); err != nil {
+			if err := add(Function{name, name, name}, counts); err != nil {
 				return err
 			}
 		}
-		return m.Flush()
+		return nil
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -46,20 +46,18 @@ func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
 	return nil, err
 }
 
-// counts returns the counts of a function, made if need be.
-func (h *Histogram) counts(function int32, intervals int) []int64 {
-	h.know(function)
-	if h.Counts[function] == nil {
-		h.Counts[function] = make([]int64, intervals)
-	}
-	return h.Counts[function]
-}
-
-// know makes room for a function, which may have no traffic.
-func (h *Histogram) know(function int32) {
+// add counts n invocations of a function in one of so many intervals; n may be 0.
+func (h *Histogram) add(function int32, interval, intervals int, n int64) {
 	for int(function) >= len(h.Counts) {
 		h.Counts = append(h.Counts, nil)
 	}
+	if n == 0 {
+		return
+	}
+	if h.Counts[function] == nil {
+		h.Counts[function] = make([]int64, intervals)
+	}
+	h.Counts[function][interval] += n
 }
 
 func readMinutes(path string, q Query, opt Options) (*Histogram, error) {
@@ -79,11 +77,8 @@ func readMinutes(path string, q Query, opt Options) (*Histogram, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.know(row.Function)
 		for i, n := range row.Counts {
-			if n > 0 {
-				h.counts(row.Function, intervals)[(row.First+i-q.Window.Start)/q.Interval] += int64(n)
-			}
+			h.add(row.Function, (row.First+i-q.Window.Start)/q.Interval, intervals, int64(n))
 		}
 	}
 }
@@ -97,7 +92,6 @@ func readInvocations(path string, q Query, opt Options) (*Histogram, error) {
 	h := &Histogram{}
 	intervals := q.Window.Intervals(q.Interval)
 	from, to := q.Window.Seconds()
-	length := 60 * float64(q.Interval)
 	for {
 		v, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -107,14 +101,14 @@ func readInvocations(path string, q Query, opt Options) (*Histogram, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := v.Start()
+		at, n := v.Start(), int64(0)
 		if q.ByEnd {
 			at = v.End
 		}
+		interval := 0
 		if from <= at && at < to {
-			h.counts(v.Function, intervals)[int((at-from)/length)]++
-		} else {
-			h.know(v.Function)
+			interval, n = int((at-from)/(60*float64(q.Interval))), 1
 		}
+		h.add(v.Function, interval, intervals, n)
 	}
 }

@@ -1,9 +1,9 @@
 package azure
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,13 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
-
-func failing(w io.Writer) error {
-	if _, err := io.WriteString(w, v2Header); err != nil {
-		return err
-	}
-	return errors.New("disk full")
-}
 
 // drawFunction draws from few names, so that functions repeat.
 func drawFunction(t *rapid.T) Function {
@@ -37,17 +30,15 @@ func TestMinutesRoundTrip(t *testing.T) {
 			want = append(want, minuteRow{drawFunction(t), first - 1, counts})
 		}
 		path := filepath.Join(dir, rapid.SampledFrom([]string{"t.csv", "t.csv.gz"}).Draw(t, "name"))
-		err := WriteFile(path, func(w io.Writer) error {
-			m, err := NewMinuteWriter(w, first, last)
-			if err != nil {
-				return err
-			}
-			for _, r := range want {
-				if err := m.Write(r.Function, "http", r.Counts); err != nil {
-					return err
+		err := writeFile(path, func(w *bufio.Writer) error {
+			return writeMinutes(w, first, last, func(add func(Function, []int32) error) error {
+				for _, r := range want {
+					if err := add(r.Function, r.Counts); err != nil {
+						return err
+					}
 				}
-			}
-			return m.Flush()
+				return nil
+			})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -77,17 +68,13 @@ func TestInvocationsRoundTrip(t *testing.T) {
 			want = append(want, row{f, seconds.Draw(t, "end"), seconds.Draw(t, "duration")})
 		}
 		path := filepath.Join(dir, rapid.SampledFrom([]string{"t.txt", "t.csv.gz"}).Draw(t, "name"))
-		err := WriteFile(path, func(w io.Writer) error {
-			iw, err := NewInvocationWriter(w)
-			if err != nil {
-				return err
-			}
+		err := WriteInvocations(path, func(add func(Function, Invocation) error) error {
 			for _, r := range want {
-				if err := iw.Write(r.Function, Invocation{End: r.End, Duration: r.Duration}); err != nil {
+				if err := add(r.Function, Invocation{End: r.End, Duration: r.Duration}); err != nil {
 					return err
 				}
 			}
-			return iw.Flush()
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -107,24 +94,24 @@ func TestInvocationsRoundTrip(t *testing.T) {
 }
 
 func TestWriterErrors(t *testing.T) {
-	_, err := NewMinuteWriter(io.Discard, 0, 5)
-	expectError(t, err, "minute columns 0 to 5", "1 to 1440")
-	m, err := NewMinuteWriter(io.Discard, 1, 2)
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	minutes := func(f Function, counts ...int32) error {
+		return WriteDay(dir, 0, func(add func(Function, []int32) error) error { return add(f, counts) })
 	}
-	expectError(t, m.Write(Function{Func: "f"}, "http", []int32{1}), "function f", "1 counts, expected 2")
-	expectError(t, m.Write(Function{Func: "f"}, "http", []int32{1, -1}), "count 1 is -1")
-	expectError(t, m.Write(Function{App: "a,b"}, "http", []int32{1, 1}), `"a,b"`)
-	w, err := NewInvocationWriter(io.Discard)
-	if err != nil {
-		t.Fatal(err)
+	expectError(t, minutes(Function{Func: "f"}, 1, -1), "function f", "count 1 is -1")
+	expectError(t, minutes(Function{App: "a,b"}, 1, 1), `"a,b"`)
+	row := func(path string, f Function, v Invocation) error {
+		return WriteInvocations(path, func(add func(Function, Invocation) error) error { return add(f, v) })
 	}
-	expectError(t, w.Write(Function{Func: "a\nb"}, Invocation{}), `"a\nb"`)
+	path := filepath.Join(dir, "a.csv.gz")
+	expectError(t, row(path, Function{Func: "a\nb"}, Invocation{}), path, `"a\nb"`)
 	for _, x := range []float64{-1, math.NaN(), math.Inf(1)} {
-		expectError(t, w.Write(Function{Func: "f"}, Invocation{End: 1, Duration: x}), fmt.Sprint(x), ">= 0")
+		expectError(t, row(path, Function{Func: "f"}, Invocation{End: 1, Duration: x}), fmt.Sprint(x), ">= 0")
 	}
-	if err := WriteFile(filepath.Join(t.TempDir(), "no", "such", "folder"), failing); !errors.Is(err, os.ErrNotExist) {
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if err := row(filepath.Join(dir, "no", "such", "folder"), Function{}, Invocation{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, expected that the folder does not exist", err)
 	}
 }

@@ -14,11 +14,9 @@ import (
 
 // Budget is a law of max_new_tokens: how many tokens clients ask for at most, which
 // engines reserve memory for and routers see, while the output is known to nobody
-// before it is there.
-type Budget interface {
-	// Draw returns the budget, >= 1, of a request that would generate so many tokens.
-	Draw(output int32, r *rand.Rand) int32
-}
+// before it is there. It returns the budget, >= 1, of a request that would generate
+// so many tokens.
+type Budget func(output int32, r *rand.Rand) int32
 
 // BudgetForms says what ParseBudget takes.
 const BudgetForms = "exact, constant:N or N, factor:F or xF, uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT]"
@@ -32,112 +30,73 @@ const BudgetForms = "exact, constant:N or N, factor:F or xF, uniform:LOW,HIGH, l
 //	lognormal:mean=600,sigma=0.8,cap=4096
 //	mix:256=1,1024=3,2048=1  constants of several kinds of client, by weight
 func ParseBudget(spec string) (Budget, error) {
-	name, args, _ := strings.Cut(spec, ":")
-	b, err := parseBudget(name, args)
+	b, err := parseBudget(strings.Cut(spec, ":"))
 	if err != nil {
 		return nil, fmt.Errorf("max_new_tokens %q: %w", spec, err)
 	}
 	return b, nil
 }
 
-func parseBudget(name, args string) (Budget, error) {
-	if n, err := strconv.ParseInt(name, 10, 32); err == nil && n >= 1 && args == "" {
-		return constantBudget(n), nil
-	}
-	if f, ok := strings.CutPrefix(name, "x"); ok && args == "" {
-		return parseFactor(f)
+func parseBudget(name, args string, hasArgs bool) (Budget, error) {
+	if !hasArgs { // the short forms
+		if n, err := length("", name); err == nil {
+			name, args = "constant", strconv.Itoa(int(n))
+		} else if f, ok := strings.CutPrefix(name, "x"); ok {
+			name, args = "factor", f
+		}
 	}
 	switch name {
 	case "exact":
 		if args != "" {
 			return nil, errors.New("exact takes no options")
 		}
-		return exactBudget{}, nil
+		return func(output int32, _ *rand.Rand) int32 { return output }, nil
 	case "constant":
 		n, err := length("constant", args)
-		return constantBudget(n), err
+		return func(int32, *rand.Rand) int32 { return n }, err
 	case "factor":
-		return parseFactor(args)
+		f, err := number("factor", args)
+		if err == nil && !(f >= 1 && f <= 1e6) {
+			err = fmt.Errorf("factor is %s, expected a number from 1 to 1000000", args)
+		}
+		return func(output int32, _ *rand.Rand) int32 {
+			return int32(min(math.Ceil(f*float64(output)), math.MaxInt32))
+		}, err
 	case "uniform":
 		low, high, ok := strings.Cut(args, ",")
 		if !ok {
 			return nil, errors.New("expected uniform:LOW,HIGH")
 		}
-		lo, err := length("low", low)
-		if err != nil {
-			return nil, err
-		}
-		hi, err := length("high", high)
+		lo, hi, err := twoLengths("low", low, "high", high)
 		if err == nil && hi < lo {
 			err = fmt.Errorf("high (%d) is below low (%d)", hi, lo)
 		}
-		return uniformBudget{lo, hi}, err
+		return func(_ int32, r *rand.Rand) int32 { return span{lo, hi}.draw(r) }, err
 	case "lognormal":
-		return parseLogNormalBudget(args)
+		spec := tokensSpec{which: "budget"}
+		given, err := readOptions(args, spec.options("")...)
+		if err != nil {
+			return nil, fmt.Errorf("%w; expected lognormal:mean=M,sigma=S[,cap=C]", err)
+		}
+		t, err := spec.tokens("", given)
+		return func(_ int32, r *rand.Rand) int32 { return t.Draw(r) }, err
 	case "mix":
 		return parseMix(args)
 	}
 	return nil, suggest.Unknown("law", name, []string{"exact", "constant", "factor", "uniform", "lognormal", "mix"})
 }
 
-type exactBudget struct{}
-
-func (exactBudget) Draw(output int32, _ *rand.Rand) int32 { return output }
-
-type constantBudget int32
-
-func (c constantBudget) Draw(int32, *rand.Rand) int32 { return int32(c) }
-
-type factorBudget float64
-
-func parseFactor(text string) (Budget, error) {
-	f, err := number("factor", text)
-	if err == nil && !(f >= 1 && f <= 1e6) {
-		err = fmt.Errorf("factor is %s, expected a number from 1 to 1000000", text)
-	}
-	return factorBudget(f), err
-}
-
-func (f factorBudget) Draw(output int32, _ *rand.Rand) int32 {
-	return int32(min(math.Ceil(float64(f)*float64(output)), math.MaxInt32))
-}
-
-type uniformBudget span
-
-func (u uniformBudget) Draw(_ int32, r *rand.Rand) int32 { return span(u).draw(r) }
-
-type logNormalBudget Tokens
-
-func parseLogNormalBudget(args string) (Budget, error) {
-	options := map[string]string{}
-	for _, part := range strings.Split(args, ",") {
-		key, value, ok := strings.Cut(part, "=")
-		if _, twice := options["budget_"+key]; !ok || twice || key != "mean" && key != "median" && key != "sigma" && key != "cap" {
-			return nil, fmt.Errorf("%q, expected lognormal:mean=M,sigma=S[,cap=C]", part)
-		}
-		options["budget_"+key] = value
-	}
-	t, err := parseTokens("budget", options)
-	return logNormalBudget(t), err
-}
-
-func (l logNormalBudget) Draw(_ int32, r *rand.Rand) int32 { return Tokens(l).Draw(r) }
-
-// mixBudget draws constants by weight.
-type mixBudget struct {
-	tokens []int32
-	upTo   []float64 // cumulative weights
-}
-
+// parseMix reads constants that are drawn by weight.
 func parseMix(args string) (Budget, error) {
-	m := mixBudget{}
+	var tokens []int32
+	var upTo []float64 // cumulative weights
 	sum := 0.0
-	for _, part := range strings.Split(args, ",") {
-		tokens, weight, ok := strings.Cut(part, "=")
+	for part := range strings.SplitSeq(args, ",") {
+		count, weight, ok := strings.Cut(part, "=")
 		if !ok {
 			return nil, fmt.Errorf("%q, expected mix:N=WEIGHT[,N=WEIGHT]", part)
 		}
-		n, err := length("budget", tokens)
+		n, err := length("budget", count)
 		if err != nil {
 			return nil, err
 		}
@@ -149,19 +108,17 @@ func parseMix(args string) (Budget, error) {
 			return nil, err
 		}
 		sum += w
-		m.tokens, m.upTo = append(m.tokens, n), append(m.upTo, sum)
+		tokens, upTo = append(tokens, n), append(upTo, sum)
 	}
-	return m, nil
-}
-
-func (m mixBudget) Draw(_ int32, r *rand.Rand) int32 {
-	u := r.Float64() * m.upTo[len(m.upTo)-1]
-	for i, end := range m.upTo {
-		if u < end {
-			return m.tokens[i]
+	return func(_ int32, r *rand.Rand) int32 {
+		u := r.Float64() * sum
+		for i, end := range upTo[:len(upTo)-1] {
+			if u < end {
+				return tokens[i]
+			}
 		}
-	}
-	return m.tokens[len(m.tokens)-1]
+		return tokens[len(tokens)-1]
+	}, nil
 }
 
 const budgetStream = 0x627564676574 // "budget"

@@ -24,7 +24,7 @@ func TestBudgetLaws(t *testing.T) {
 			t.Errorf("%s: %v", c.spec, err)
 			continue
 		}
-		if got := b.Draw(c.output, r); got != c.want {
+		if got := b(c.output, r); got != c.want {
 			t.Errorf("%s of an output of %d: %d, want %d", c.spec, c.output, got, c.want)
 		}
 	}
@@ -41,7 +41,7 @@ func TestBudgetMeans(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 4))
 		sum, least, most := 0.0, int32(math.MaxInt32), int32(0)
 		for range 40000 {
-			n := b.Draw(1, r)
+			n := b(1, r)
 			sum, least, most = sum+float64(n), min(least, n), max(most, n)
 		}
 		if mean := sum / 40000; math.Abs(mean/want-1) > 0.02 || least < 1 || most > 4096 {
@@ -107,7 +107,7 @@ func FuzzParseBudget(f *testing.F) {
 		}
 		r := rand.New(rand.NewPCG(1, 1))
 		for _, output := range []int32{1, 100, math.MaxInt32} {
-			if n := b.Draw(output, r); n < 1 {
+			if n := b(output, r); n < 1 {
 				t.Errorf("%s: budget %d", spec, n)
 			}
 		}

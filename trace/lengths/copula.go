@@ -1,12 +1,19 @@
 package lengths
 
 import (
+	"bytes"
+	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"sort"
 
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 )
 
 // Copula draws correlated lengths: the two histograms are the marginals of
@@ -116,3 +123,107 @@ func (c *Copula) Scaled(prompt, output float64) *Copula {
 	s.OutputScale *= output
 	return &s
 }
+
+// Marginal is the distribution that a histogram stands for: the bins with the
+// shares of their counts, even within a bin.
+type Marginal struct {
+	lo, hi []float64 // of the bins with a count
+	below  []float64 // share of all counts up to and including the bin; the last is 1
+}
+
+// Quantile returns the value below which a share p of the distribution lies.
+func (m *Marginal) Quantile(p float64) float64 {
+	k := sort.SearchFloat64s(m.below, p)
+	k = min(k, len(m.below)-1)
+	start := 0.0
+	if k > 0 {
+		start = m.below[k-1]
+	}
+	part := min(max((p-start)/(m.below[k]-start), 0), 1)
+	return m.lo[k] + float64(part*(m.hi[k]-m.lo[k]))
+}
+
+// largestBin bounds lengths and counts, far beyond any histogram.
+const largestBin = 1e12
+
+// add appends a bin, which must lie above those before.
+func (m *Marginal) add(lo, hi, count float64) error {
+	switch n := len(m.lo); {
+	case !(lo >= 0) || !(hi > lo) || hi > largestBin:
+		return fmt.Errorf("the bin is %v to %v, expected 0 <= lo < hi <= %g", lo, hi, largestBin)
+	case !(count >= 0) || count > largestBin:
+		return fmt.Errorf("count is %v, expected 0 to %g", count, largestBin)
+	case n > 0 && lo < m.hi[n-1]:
+		return fmt.Errorf("the bin begins at %v, within the one before, which ends at %v", lo, m.hi[n-1])
+	case count == 0:
+		return nil
+	}
+	sum := count
+	if n := len(m.below); n > 0 {
+		sum += m.below[n-1]
+	}
+	m.lo, m.hi, m.below = append(m.lo, lo), append(m.hi, hi), append(m.below, sum)
+	return nil
+}
+
+// normalize turns the running sums of counts into shares.
+func (m *Marginal) normalize() {
+	total := m.below[len(m.below)-1]
+	for i := range m.below {
+		m.below[i] /= total
+	}
+}
+
+// ReadMarginals reads the histograms of prompt and output lengths from a CSV
+// file with the columns what (prompt or output), lo, hi and count, a row for
+// each bin in ascending order. Errors name the file, line and column. The name
+// [ShareGPTV3] stands for the built-in histograms.
+func ReadMarginals(path string) (prompt, output Marginal, err error) {
+	f := textfile.New(path, bytes.NewReader(shareGPTV3))
+	if path != ShareGPTV3 {
+		if f, err = textfile.Open(path, nil); err != nil {
+			return prompt, output, err
+		}
+	}
+	var what string
+	var lo, hi, count float64
+	csv, err := table.OpenText(f, false, []table.Column{
+		{Name: "what", Value: &what}, {Name: "lo", Value: &lo}, {Name: "hi", Value: &hi}, {Name: "count", Value: &count},
+	}, false)
+	if err != nil {
+		return prompt, output, err
+	}
+	defer csv.Close()
+	both := map[string]*Marginal{"prompt": &prompt, "output": &output}
+	for {
+		if err := csv.Read(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return prompt, output, err
+		}
+		m := both[what]
+		if m == nil {
+			return prompt, output, csv.Bad("what", fmt.Errorf("is %.40q, expected prompt or output", what))
+		}
+		if err := m.add(lo, hi, count); err != nil {
+			return prompt, output, csv.Bad("lo", err)
+		}
+	}
+	for _, what := range []string{"prompt", "output"} {
+		if len(both[what].below) == 0 {
+			return prompt, output, fmt.Errorf("%s: the %s histogram has no counts", path, what)
+		}
+		both[what].normalize()
+	}
+	return prompt, output, nil
+}
+
+// ShareGPTV3 names the built-in histograms: prompt and reply lengths of the
+// first two turns of ShareGPT V3 (prompts of 4 to 1024 tokens, replies of at
+// least 4, 2048 together), in 30 bins, counted by another tokenizer than that
+// of Llama 3.1 or Qwen 2.5. Source: GPULLMAdapterOptimization by Ferran Agullo
+// Lopez et al. (arXiv 2508.08343), Apache-2.0.
+const ShareGPTV3 = "sharegpt-v3"
+
+//go:embed sharegpt_v3.csv
+var shareGPTV3 []byte

@@ -9,9 +9,13 @@
 package lengths
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 
+	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
 
@@ -53,7 +57,7 @@ func (f *filled) Next() (trace.Request, error) {
 		r.MaxNew = 0
 	}
 	if f.law != nil {
-		r.MaxNew = f.law.Draw(r.Output, f.budgetRng)
+		r.MaxNew = f.law(r.Output, f.budgetRng)
 		if f.keep {
 			r.MaxNew = max(r.MaxNew, r.Output)
 		}
@@ -97,3 +101,53 @@ func (s *Random) Draw(r *rand.Rand) (prompt, output int32) {
 }
 
 func (s span) draw(r *rand.Rand) int32 { return s.low + r.Int32N(s.high-s.low+1) }
+
+// Table draws the lengths of rows of a table, with replacement: prompt and
+// output of one row together, so that their correlation stays.
+type Table struct {
+	rows []pair
+}
+
+type pair struct{ prompt, output int32 }
+
+// ReadTable reads a CSV file, plain or gzip-compressed, with the columns
+// num_prefill_tokens and num_decode_tokens; others are ignored. Errors name
+// the file, line and column. It takes 8 bytes of memory per row.
+func ReadTable(path string) (*Table, error) {
+	f, err := textfile.Open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	var cells [2]table.Raw
+	columns := []table.Column{{Name: "num_prefill_tokens", Value: &cells[0]}, {Name: "num_decode_tokens", Value: &cells[1]}}
+	csv, err := table.OpenText(f, false, columns, false)
+	if err != nil {
+		return nil, err
+	}
+	defer csv.Close()
+	t := &Table{}
+	for {
+		if err := csv.Read(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		var row [2]int32
+		for i, text := range cells {
+			if row[i], err = textfile.Tokens(text); err != nil {
+				return nil, csv.Bad(columns[i].Name, err)
+			}
+		}
+		t.rows = append(t.rows, pair{row[0], row[1]})
+	}
+	if len(t.rows) == 0 {
+		return nil, fmt.Errorf("%s: length table has no rows", path)
+	}
+	return t, nil
+}
+
+// Draw returns the lengths of a row.
+func (t *Table) Draw(r *rand.Rand) (prompt, output int32) {
+	row := t.rows[r.IntN(len(t.rows))]
+	return row.prompt, row.output
+}

@@ -2,6 +2,9 @@ package lengths
 
 import (
 	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,8 +36,7 @@ func TestMeasuredSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	preset, _ := measured("measured-stride")
-	if same != Sampler(preset) {
+	if preset := measuredStride(); same != Sampler(preset) {
 		t.Errorf("%+v, expected the preset %+v", same, preset)
 	}
 	for spec, want := range map[string]string{
@@ -48,6 +50,25 @@ func TestMeasuredSpec(t *testing.T) {
 	} {
 		if _, err := Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected an error with %q", spec, err, want)
+		}
+	}
+}
+
+// TestSpecs: every spec in the list is understood.
+func TestSpecs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "t.csv")
+	if err := os.WriteFile(file, []byte("num_prefill_tokens,num_decode_tokens,what,lo,hi,count\n1,2,prompt,1,2,1\n1,2,output,1,2,1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("PROMPT", "10", "OUTPUT", "5", "RATIO", "0.5", "FILE", file, "KEY=VALUE...", "rho=0.5", "=M", "=50", "=S", "=1", "=C", "=100", "[", "", "]", "")
+	for _, s := range specs() {
+		spec := strings.TrimSuffix(s.name+":"+fill.Replace(s.args), ":")
+		law, err := Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, o := law.Draw(rand.New(rand.NewPCG(1, 1))); p < 1 || o < 1 {
+			t.Errorf("%s: drew %d, %d", spec, p, o)
 		}
 	}
 }

@@ -10,133 +10,123 @@ import (
 	"lorasim/internal/textfile"
 )
 
-// Spec describes one form of spec that Parse takes.
-type Spec struct {
-	Name    string // what stands before the colon
-	Form    string
-	Summary string
+// spec is one form of spec that Parse takes.
+type spec struct {
+	name  string
+	args  string // what stands after the colon; "": nothing
+	parse func(args string) (Sampler, error)
 }
 
-// Specs lists the specs that Parse takes.
-func Specs() []Spec {
-	return []Spec{
-		{"azure-conv", "azure-conv", "log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens"},
-		{"azure-code", "azure-code", "log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens"},
-		{"sharegpt", "sharegpt", "log-normal fitted to ShareGPT with history, at most 8k: mean 2340 + 439 tokens"},
-		{"measured-rate4", "measured-rate4", "ShareGPT first turns as in the measured runs at rate 4: mean 360 + 100 tokens"},
-		{"measured-stride", "measured-stride", "ShareGPT first turns as in the measured stride sweep: mean 360 + 158 tokens"},
-		{"measured", "measured:output_mean=M,output_sigma=S,output_cap=C", "as measured-stride with other outputs; prompt_... for the prompts"},
-		{"constant", "constant:PROMPT,OUTPUT", "the same lengths for every request"},
-		{"random", "random:PROMPT,OUTPUT[,RATIO]", "even between RATIO (default 0) times these lengths and these lengths"},
-		{"lognormal", "lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]",
-			"log-normal; the mean is that after capping; prompt_median and output_median may stand instead"},
-		{"sharegpt-llama3", "sharegpt-llama3", "ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens"},
-		{"sharegpt-qwen2", "sharegpt-qwen2", "the same in tokens of Qwen 2: mean 223 + 200 tokens"},
-		{"copula", "copula:FILE[,KEY=VALUE...]",
-			"correlated: histograms of a CSV file (what,lo,hi,count; or sharegpt-v3) joined by a Gaussian copula; " +
-				"keys: prompt_scale, output_scale, rho, eos, prompt_min, prompt_max, output_min, output_max, sum_max"},
-		{"table", "table:FILE", "rows of a CSV file with num_prefill_tokens and num_decode_tokens"},
+func specs() []spec {
+	preset := func(s func() Sampler) func(string) (Sampler, error) {
+		return func(string) (Sampler, error) { return s(), nil }
+	}
+	copula := func(args string) func(string) (Sampler, error) {
+		return func(string) (Sampler, error) { return parseCopula(args) }
+	}
+	return []spec{
+		{"azure-conv", "", preset(azureConv)},
+		{"azure-code", "", preset(azureCode)},
+		{"sharegpt", "", preset(shareGPT)},
+		{"measured-rate4", "", preset(func() Sampler { return measuredRate4() })},
+		{"measured-stride", "", preset(func() Sampler { return measuredStride() })},
+		{"measured", "output_mean=M,output_sigma=S,output_cap=C", parseMeasured},
+		{"constant", "PROMPT,OUTPUT", parseConstant},
+		{"random", "PROMPT,OUTPUT[,RATIO]", parseRandom},
+		{"lognormal", "prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]", parseLogNormal},
+		{"sharegpt-llama3", "", copula(llamaLengths)},
+		{"sharegpt-qwen2", "", copula(qwenLengths)},
+		{"copula", "FILE[,KEY=VALUE...]", parseCopula},
+		{"table", "FILE", func(path string) (Sampler, error) { return ReadTable(path) }},
 	}
 }
 
-// Parse turns a spec, such as "sharegpt" or "random:1024,128,0.5", into a
-// sampler; Specs lists the forms. It reads the file that a table spec names.
-func Parse(spec string) (Sampler, error) {
-	name, args, hasArgs := strings.Cut(spec, ":")
-	s, err := parse(name, args, hasArgs)
+// The lengths of the pools behind the measured vLLM runs: scales and rho give
+// their means (223.0 and 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and
+// the KV tokens per running request, eos the served outputs, whose mean is 0.990
+// and 0.957 of the pool's.
+const (
+	poolLimits   = ",prompt_min=4,prompt_max=1024,output_min=4,sum_max=2048"
+	llamaLengths = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.828,rho=-0.377,eos=5.2e-5" + poolLimits
+	qwenLengths  = ShareGPTV3 + ",prompt_scale=0.867,output_scale=0.846,rho=-0.355,eos=2.3e-4" + poolLimits
+)
+
+// Parse turns a spec into a sampler and reads the file that it names:
+//
+//	azure-conv        log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens
+//	azure-code        log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens
+//	sharegpt          log-normal fitted to ShareGPT with history, at most 8k: mean 2340 + 439 tokens
+//	measured-rate4    ShareGPT first turns as in the measured runs at rate 4: mean 360 + 100 tokens
+//	measured-stride   ShareGPT first turns as in the measured stride sweep: mean 360 + 158 tokens
+//	measured:output_mean=M,output_sigma=S,output_cap=C
+//	                  as measured-stride with other outputs; prompt_... for the prompts
+//	constant:PROMPT,OUTPUT
+//	random:PROMPT,OUTPUT[,RATIO]
+//	                  even between RATIO (default 0) times these lengths and these lengths
+//	lognormal:prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]
+//	                  the mean is that after capping; prompt_median and output_median may stand instead
+//	sharegpt-llama3   ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens
+//	sharegpt-qwen2    the same in tokens of Qwen 2: mean 223 + 200 tokens
+//	copula:FILE[,KEY=VALUE...]
+//	                  correlated: histograms of a CSV file (what,lo,hi,count; or sharegpt-v3) joined by a
+//	                  Gaussian copula; keys: prompt_scale, output_scale, rho, eos, prompt_min, prompt_max,
+//	                  output_min, output_max, sum_max
+//	table:FILE        rows of a CSV file with num_prefill_tokens and num_decode_tokens
+func Parse(text string) (Sampler, error) {
+	s, err := parse(strings.Cut(text, ":"))
 	if err != nil {
-		return nil, fmt.Errorf("lengths %q: %w", spec, err)
+		return nil, fmt.Errorf("lengths %q: %w", text, err)
 	}
 	return s, nil
 }
 
 func parse(name, args string, hasArgs bool) (Sampler, error) {
-	var parser func(args string) (Sampler, error)
-	switch name {
-	case "constant":
-		parser = parseConstant
-	case "random":
-		parser = parseRandom
-	case "lognormal":
-		parser = parseLogNormal
-	case "table":
-		parser = parseTable
-	case "copula":
-		parser = parseCopula
-	case "measured":
-		parser = parseMeasured
-	default:
-		return parsePreset(name, hasArgs)
-	}
-	if args == "" {
-		return nil, fmt.Errorf("expected %s", form(name))
-	}
-	return parser(args)
-}
-
-func form(name string) string {
-	for _, s := range Specs() {
-		if s.Name == name {
-			return s.Form
+	var known []string
+	for _, s := range specs() {
+		switch {
+		case s.name != name:
+			known = append(known, s.name)
+		case s.args == "" && hasArgs:
+			return nil, fmt.Errorf("%s takes no options", name)
+		case s.args != "" && args == "":
+			return nil, fmt.Errorf("expected %s:%s", name, s.args)
+		default:
+			return s.parse(args)
 		}
 	}
-	return name
-}
-
-func parsePreset(name string, hasArgs bool) (Sampler, error) {
-	var s Sampler
-	if l, ok := fitted(name); ok {
-		s = l
-	} else if m, ok := measured(name); ok {
-		s = m
-	} else if c, ok := correlated(name); ok {
-		s = c
-	} else {
-		var known []string
-		for _, s := range Specs() {
-			known = append(known, s.Name)
-		}
-		return nil, suggest.Unknown("name", name, known)
-	}
-	if hasArgs {
-		return nil, fmt.Errorf("%s takes no options", name)
-	}
-	return s, nil
+	return nil, suggest.Unknown("name", name, known)
 }
 
 func parseConstant(args string) (Sampler, error) {
 	parts := strings.Split(args, ",")
 	if len(parts) != 2 {
-		return nil, fmt.Errorf("%d values, expected %s", len(parts), form("constant"))
+		return nil, fmt.Errorf("%d values, expected constant:PROMPT,OUTPUT", len(parts))
 	}
-	prompt, output, err := twoLengths(parts)
+	prompt, output, err := twoLengths("prompt", parts[0], "output", parts[1])
 	return Constant{prompt, output}, err
 }
 
 func parseRandom(args string) (Sampler, error) {
 	parts := strings.Split(args, ",")
 	if len(parts) != 2 && len(parts) != 3 {
-		return nil, fmt.Errorf("%d values, expected %s", len(parts), form("random"))
+		return nil, fmt.Errorf("%d values, expected random:PROMPT,OUTPUT[,RATIO]", len(parts))
 	}
-	prompt, output, err := twoLengths(parts)
+	prompt, output, err := twoLengths("prompt", parts[0], "output", parts[1])
+	ratio := 0.0
+	if err == nil && len(parts) == 3 {
+		ratio, err = number("ratio", parts[2])
+	}
 	if err != nil {
 		return nil, err
-	}
-	ratio := 0.0
-	if len(parts) == 3 {
-		if ratio, err = number("ratio", parts[2]); err != nil {
-			return nil, err
-		}
 	}
 	return NewRandom(prompt, output, ratio)
 }
 
-func twoLengths(parts []string) (prompt, output int32, err error) {
-	if prompt, err = length("prompt", parts[0]); err != nil {
-		return 0, 0, err
+func twoLengths(what1, text1, what2, text2 string) (a, b int32, err error) {
+	if a, err = length(what1, text1); err == nil {
+		b, err = length(what2, text2)
 	}
-	output, err = length("output", parts[1])
-	return prompt, output, err
+	return a, b, err
 }
 
 // length reads a whole number of tokens >= 1.
@@ -151,78 +141,138 @@ func length(what, text string) (int32, error) {
 func number(what, text string) (float64, error) {
 	x, err := textfile.Float([]byte(text))
 	if err != nil {
-		return 0, fmt.Errorf("%s %w", what, err)
+		err = fmt.Errorf("%s %w", what, err)
 	}
-	return x, nil
+	return x, err
 }
 
-func parseTable(path string) (Sampler, error) { return ReadTable(path) }
+// option is a key and where its value goes: a *float64 takes a number, an *int32
+// a whole number of tokens.
+type option struct {
+	key   string
+	value any
+}
 
-var logNormalKeys = []string{
-	"prompt_mean", "prompt_median", "prompt_sigma", "prompt_cap",
-	"output_mean", "output_median", "output_sigma", "output_cap",
+// readOptions reads key=value,... and returns which keys are there.
+func readOptions(args string, known ...option) (given map[string]bool, err error) {
+	given = map[string]bool{}
+	for part := range strings.SplitSeq(args, ",") {
+		key, text, ok := strings.Cut(part, "=")
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%q is not of the form key=value", part)
+		case given[key]:
+			return nil, fmt.Errorf("%s is given twice", key)
+		}
+		var keys []string
+		for _, o := range known {
+			if keys = append(keys, o.key); o.key != key {
+				continue
+			}
+			given[key] = true
+			switch p := o.value.(type) {
+			case *float64:
+				*p, err = number(key, text)
+			case *int32:
+				*p, err = length(key, text)
+			}
+		}
+		if !given[key] {
+			err = suggest.Unknown("option", key, keys)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return given, nil
+}
+
+// parseCopula reads FILE[,key=value...].
+func parseCopula(args string) (Sampler, error) {
+	c := &Copula{PromptScale: 1, OutputScale: 1, Limits: NoLimits()}
+	file, options, more := strings.Cut(args, ",")
+	if more {
+		l := &c.Limits
+		if _, err := readOptions(options,
+			option{"prompt_scale", &c.PromptScale}, option{"output_scale", &c.OutputScale}, option{"rho", &c.Rho}, option{"eos", &c.EOS},
+			option{"prompt_min", &l.PromptMin}, option{"prompt_max", &l.PromptMax},
+			option{"output_min", &l.OutputMin}, option{"output_max", &l.OutputMax}, option{"sum_max", &l.SumMax}); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if c.Prompt, c.Output, err = ReadMarginals(file); err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parseMeasured reads the changes to the preset measured-stride.
+func parseMeasured(args string) (Sampler, error) {
+	m := measuredStride()
+	p, o := &m.prompt, &m.output
+	if _, err := readOptions(args, option{"prompt_mean", &p.mean}, option{"prompt_sigma", &p.sigma}, option{"prompt_cap", &p.cap},
+		option{"output_mean", &o.mean}, option{"output_sigma", &o.sigma}, option{"output_cap", &o.cap}); err != nil {
+		return nil, err
+	}
+	for _, p := range []preset{m.prompt, m.output} {
+		if err := checkTokens("mean", p.mean, p.sigma, p.cap); err != nil {
+			return nil, err
+		}
+	}
+	return measured(m.prompt, m.output), nil
 }
 
 func parseLogNormal(args string) (Sampler, error) {
-	options := map[string]string{}
-	for _, part := range strings.Split(args, ",") {
-		key, value, ok := strings.Cut(part, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not of the form key=value", part)
-		}
-		if _, twice := options[key]; twice {
-			return nil, fmt.Errorf("%s is given twice", key)
-		}
-		known := false
-		for _, k := range logNormalKeys {
-			known = known || k == key
-		}
-		if !known {
-			return nil, suggest.Unknown("option", key, logNormalKeys)
-		}
-		options[key] = value
-	}
-	prompt, err := parseTokens("prompt", options)
+	prompt, output := tokensSpec{which: "prompt"}, tokensSpec{which: "output"}
+	given, err := readOptions(args, append(prompt.options("prompt_"), output.options("output_")...)...)
 	if err != nil {
 		return nil, err
 	}
-	output, err := parseTokens("output", options)
+	var l LogNormal
+	if l.Prompt, err = prompt.tokens("prompt_", given); err == nil {
+		l.Output, err = output.tokens("output_", given)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return LogNormal{prompt, output}, nil
+	return l, nil
 }
 
-// parseTokens reads the options of the prompts or the outputs.
-func parseTokens(which string, options map[string]string) (Tokens, error) {
-	center, from := which+"_mean", FromMean
-	if _, ok := options[which+"_median"]; ok {
-		if _, both := options[center]; both {
-			return Tokens{}, fmt.Errorf("both %s_mean and %s_median are given", which, which)
-		}
-		center, from = which+"_median", FromMedian
+// tokensSpec are the options of a log-normal distribution.
+type tokensSpec struct {
+	which               string
+	mean, median, sigma float64
+	cap                 int32
+}
+
+func (t *tokensSpec) options(prefix string) []option {
+	return []option{{prefix + "mean", &t.mean}, {prefix + "median", &t.median}, {prefix + "sigma", &t.sigma}, {prefix + "cap", &t.cap}}
+}
+
+func (t *tokensSpec) tokens(prefix string, given map[string]bool) (tokens Tokens, err error) {
+	mean, median := given[prefix+"mean"], given[prefix+"median"]
+	switch {
+	case mean && median:
+		return Tokens{}, fmt.Errorf("both %smean and %smedian are given", prefix, prefix)
+	case !mean && !median:
+		return Tokens{}, fmt.Errorf("%smean is missing", prefix)
+	case !given[prefix+"sigma"]:
+		return Tokens{}, fmt.Errorf("%ssigma is missing", prefix)
 	}
-	var values [2]float64
-	for i, key := range []string{center, which + "_sigma"} {
-		text, ok := options[key]
-		if !ok {
-			return Tokens{}, fmt.Errorf("%s is missing, expected %s", key, form("lognormal"))
-		}
-		var err error
-		if values[i], err = number(key, text); err != nil {
-			return Tokens{}, err
-		}
+	if !given[prefix+"cap"] {
+		t.cap = NoCap
 	}
-	limit := NoCap
-	if text, ok := options[which+"_cap"]; ok {
-		var err error
-		if limit, err = length(which+"_cap", text); err != nil {
-			return Tokens{}, err
-		}
+	if median {
+		tokens, err = FromMedian(t.median, t.sigma, t.cap)
+	} else {
+		tokens, err = FromMean(t.mean, t.sigma, t.cap)
 	}
-	t, err := from(values[0], values[1], limit)
 	if err != nil {
-		return Tokens{}, fmt.Errorf("%s: %w", which, err)
+		err = fmt.Errorf("%s: %w", t.which, err)
 	}
-	return t, nil
+	return tokens, err
 }

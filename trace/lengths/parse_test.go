@@ -24,21 +24,6 @@ func TestParseLogNormal(t *testing.T) {
 	}
 }
 
-// TestSpecs: every spec in the list is understood.
-func TestSpecs(t *testing.T) {
-	file := save(t, "num_prefill_tokens,num_decode_tokens,what,lo,hi,count\n1,2,prompt,1,2,1\n1,2,output,1,2,1\n")
-	fill := strings.NewReplacer("PROMPT", "10", "OUTPUT", "5", "RATIO", "0.5", "FILE", file, "KEY=VALUE...", "rho=0.5", "=M", "=50", "=S", "=1", "=C", "=100", "[", "", "]", "")
-	for _, s := range lengths.Specs() {
-		spec := fill.Replace(s.Form)
-		if p, o := parse(t, spec).Draw(rand.New(rand.NewPCG(1, 1))); p < 1 || o < 1 {
-			t.Errorf("%s: drew %d, %d", spec, p, o)
-		}
-		if !strings.HasPrefix(s.Form, s.Name) || s.Summary == "" {
-			t.Errorf("bad entry %+v", s)
-		}
-	}
-}
-
 func TestParseErrors(t *testing.T) {
 	const ok = "prompt_mean=5,prompt_sigma=1,output_mean=5,output_sigma=1"
 	for spec, want := range map[string]string{

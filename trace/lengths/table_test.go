@@ -66,8 +66,8 @@ func TestTableShareGPT(t *testing.T) {
 	path := shareddata.Path(t, "lengths/sharegpt_8k_filtered_stats_llama2_tokenizer.csv")
 	rows := tableRows(t, path)
 	s := parse(t, "table:"+path)
-	if n := s.(*lengths.Table).Len(); n != len(rows) || n != 30731 {
-		t.Errorf("%d rows, expected %d", n, len(rows))
+	if n := len(rows); n != 30731 {
+		t.Errorf("%d rows, expected 30731", n)
 	}
 	var p, o []float64
 	for _, row := range rows {
@@ -129,13 +129,9 @@ func FuzzTable(f *testing.F) {
 func BenchmarkReadTable(b *testing.B) {
 	path := shareddata.Path(b, "lengths/sharegpt_8k_filtered_stats_llama2_tokenizer.csv")
 	b.ReportAllocs()
-	rows := 0
 	for b.Loop() {
-		t, err := lengths.ReadTable(path)
-		if err != nil {
+		if _, err := lengths.ReadTable(path); err != nil {
 			b.Fatal(err)
 		}
-		rows += t.Len()
 	}
-	b.ReportMetric(float64(rows)/b.Elapsed().Seconds(), "rows/s")
 }

@@ -3,177 +3,81 @@ package llm
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"time"
 
+	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 )
 
 // format describes one trace format.
 type format struct {
-	files []string // patterns of its files' names
-	open  func(*Reader) (func() (row, error), error)
+	files                 []string // patterns of its files' names
+	json                  bool     // JSON lines, else CSV
+	stamp, prompt, output string   // columns
+	// at reads the time of a row, ns since some point in time.
+	at func(c *clock, text []byte) (int64, error)
+	// count reads a number of tokens. Where it takes 0, a request without output
+	// failed.
+	count func(text []byte) (int32, error)
 }
 
 var formats = map[Format]format{
-	AzureLLM: {[]string{"AzureLLMInferenceTrace*.csv", "AzureLMMInferenceTrace*.csv"}, azure},
-	BurstGPT: {[]string{"BurstGPT*.csv"}, burst},
-	Mooncake: {[]string{"*.jsonl"}, mooncake},
+	AzureLLM: {
+		files: []string{"AzureLLMInferenceTrace*.csv", "AzureLMMInferenceTrace*.csv"},
+		stamp: "TIMESTAMP", prompt: "ContextTokens", output: "GeneratedTokens",
+		at: (*clock).parse, count: textfile.Tokens,
+	},
+	BurstGPT: {
+		files: []string{"BurstGPT*.csv"},
+		stamp: "Timestamp", prompt: "Request tokens", output: "Response tokens",
+		at: func(_ *clock, s []byte) (int64, error) { return textfile.Fixed(s, 9) }, count: textfile.Count,
+	},
+	Mooncake: {
+		files: []string{"*.jsonl"}, json: true,
+		stamp: "timestamp", prompt: "input_length", output: "output_length",
+		at: func(_ *clock, ms []byte) (int64, error) { return textfile.Fixed(ms, 6) }, count: textfile.Tokens,
+	},
 }
 
 var formatNames = []string{string(AzureLLM), string(BurstGPT), string(Mooncake)}
 
-// columns finds the named columns of a CSV file.
-func columns(f *textfile.File, names ...string) (*textfile.Table, []int, error) {
-	t, err := f.Header()
+// open returns a function that reads the next row of a file, which is closed on
+// an error.
+func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), error) {
+	const hashColumn = "hash_ids" // JSON only
+	var stamp, prompt, output, ids table.Raw
+	columns := []table.Column{{Name: f.stamp, Value: &stamp}, {Name: f.prompt, Value: &prompt}, {Name: f.output, Value: &output}}
+	if f.json {
+		columns = append(columns, table.Column{Name: hashColumn, Value: &ids})
+	}
+	t, err := table.OpenText(file, f.json, columns, f.json)
 	if err != nil {
 		return nil, nil, err
 	}
-	index := make([]int, len(names))
-	for i, name := range names {
-		if index[i], err = t.Column(name); err != nil {
-			return nil, nil, err
-		}
-	}
-	return t, index, nil
-}
-
-func azure(r *Reader) (func() (row, error), error) {
-	const stampColumn, promptColumn, outputColumn = "TIMESTAMP", "ContextTokens", "GeneratedTokens"
-	t, index, err := columns(r.file, stampColumn, promptColumn, outputColumn)
-	if err != nil {
-		return nil, err
-	}
 	var clock clock
-	return func() (row, error) {
-		fields, err := t.Row()
-		if err != nil {
+	return t, func() (w row, err error) {
+		if err := t.Read(); err != nil {
 			return row{}, err
 		}
-		var w row
-		if w.at, err = clock.parse(fields[index[0]]); err != nil {
-			return row{}, r.file.Bad(stampColumn, err)
+		if w.at, err = f.at(&clock, stamp); err != nil {
+			return row{}, t.Bad(f.stamp, err)
 		}
-		if w.prompt, err = tokens(fields[index[1]]); err != nil {
-			return row{}, r.file.Bad(promptColumn, err)
+		if w.output, err = f.count(output); err != nil {
+			return row{}, t.Bad(f.output, err)
 		}
-		if w.output, err = tokens(fields[index[2]]); err != nil {
-			return row{}, r.file.Bad(outputColumn, err)
+		if w.prompt, err = f.count(prompt); err == nil && w.prompt == 0 && w.output > 0 {
+			_, err = textfile.Tokens(prompt)
 		}
-		return w, nil
-	}, nil
-}
-
-func burst(r *Reader) (func() (row, error), error) {
-	const stampColumn, promptColumn, outputColumn, modelColumn = "Timestamp", "Request tokens", "Response tokens", "Model"
-	names := []string{stampColumn, promptColumn, outputColumn}
-	if r.options.Models != nil {
-		names = append(names, modelColumn)
-	}
-	t, index, err := columns(r.file, names...)
-	if err != nil {
-		return nil, err
-	}
-	return func() (row, error) {
-		fields, err := t.Row()
 		if err != nil {
-			return row{}, err
+			return row{}, t.Bad(f.prompt, err)
 		}
-		var w row
-		if w.at, err = textfile.Fixed(fields[index[0]], 9); err != nil {
-			return row{}, r.file.Bad(stampColumn, err)
-		}
-		if w.prompt, err = textfile.Count(fields[index[1]]); err != nil {
-			return row{}, r.file.Bad(promptColumn, err)
-		}
-		if w.output, err = textfile.Count(fields[index[2]]); err != nil {
-			return row{}, r.file.Bad(outputColumn, err)
-		}
-		switch {
-		case w.output == 0 && r.options.FailedIsBad:
-			return row{}, r.file.Bad(outputColumn, errors.New("is 0: the request failed"))
-		case w.output == 0:
-			w.failed = true
-			return w, nil
-		case w.prompt == 0:
-			return row{}, r.file.Bad(promptColumn, errNoTokens)
-		}
-		if r.options.Models != nil {
-			a, ok := r.options.Models[string(fields[index[3]])]
-			if !ok {
-				known := slices.Sorted(maps.Keys(r.options.Models))
-				return row{}, r.file.Bad(modelColumn, textfile.Unknown("model", string(fields[index[3]]), known))
+		if f.json {
+			if err := hashes(ids); err != nil {
+				return row{}, t.Bad(hashColumn, err)
 			}
-			w.adapter = a
 		}
 		return w, nil
 	}, nil
-}
-
-func mooncake(r *Reader) (func() (row, error), error) {
-	var o mooncakeRow
-	visit := o.member
-	return func() (row, error) {
-		line, err := r.file.Line()
-		if err != nil {
-			return row{}, err
-		}
-		o = mooncakeRow{}
-		if err := textfile.Object(line, visit); err != nil {
-			return row{}, r.file.Bad(o.column, err)
-		}
-		if missing := o.missing(); missing != "" {
-			return row{}, r.file.Bad(missing, errors.New("is missing"))
-		}
-		return o.row, nil
-	}, nil
-}
-
-var mooncakeKeys = []string{"timestamp", "input_length", "output_length", "hash_ids"}
-
-type mooncakeRow struct {
-	row
-	seen   [4]bool // by index in mooncakeKeys
-	column string  // key of the member at fault
-}
-
-func (o *mooncakeRow) member(key, value []byte) error {
-	var err error
-	k := -1
-	switch string(key) {
-	case "timestamp": // ms
-		k = 0
-		o.at, err = textfile.Fixed(value, 6)
-	case "input_length":
-		k = 1
-		o.prompt, err = tokens(value)
-	case "output_length":
-		k = 2
-		o.output, err = tokens(value)
-	case "hash_ids":
-		k = 3
-		err = hashes(value)
-	default:
-		return textfile.Unknown("key", string(key), mooncakeKeys)
-	}
-	if err == nil && o.seen[k] {
-		err = errors.New("appears twice")
-	}
-	if err != nil {
-		o.column = mooncakeKeys[k]
-	}
-	o.seen[k] = true
-	return err
-}
-
-// missing returns the first key that is not there.
-func (o *mooncakeRow) missing() string {
-	for k, seen := range o.seen {
-		if !seen {
-			return mooncakeKeys[k]
-		}
-	}
-	return ""
 }
 
 // hashes checks that a value is an array of whole numbers.
@@ -191,13 +95,93 @@ func hashes(value []byte) error {
 	return nil
 }
 
-var errNoTokens = errors.New("is 0, expected >= 1 token")
+// clock reads time stamps such as "2023-11-16 18:15:46.6805900", with 'T'
+// instead of the space, up to nine decimal places or none, and "Z" or an
+// offset "+00:00" at the end or nothing (UTC). Much faster than time.Parse.
+type clock struct {
+	known bool
+	date  [10]byte // the last date read, if known
+	day   int64    // its start, ns since 1970
+}
 
-// tokens reads a token count >= 1.
-func tokens(b []byte) (int32, error) {
-	n, err := textfile.Count(b)
-	if err == nil && n == 0 {
-		err = errNoTokens
+// Layout: "2006-01-02 15:04:05" and then the decimal places and the zone.
+const stampLength = len("2006-01-02 15:04:05")
+
+// parse returns the time in ns since 1970 in UTC.
+func (c *clock) parse(b []byte) (int64, error) {
+	if len(b) < stampLength || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
+		return 0, badStamp(b)
 	}
-	return n, err
+	if !c.known || string(b[:10]) != string(c.date[:]) {
+		if err := c.setDate(b[:10]); err != nil {
+			return 0, badStamp(b)
+		}
+	}
+	hour, ok1 := two(b[11:], 23)
+	minute, ok2 := two(b[14:], 59)
+	second, ok3 := two(b[17:], 59)
+	fraction, rest, ok4 := decimals(b[stampLength:])
+	zone, ok5 := offset(rest)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
+		return 0, badStamp(b)
+	}
+	return c.day + ((hour*60+minute-zone)*60+second)*int64(time.Second) + fraction, nil
+}
+
+func (c *clock) setDate(date []byte) error {
+	t, err := time.Parse(time.DateOnly, string(date))
+	if err != nil {
+		return err
+	}
+	if t.Year() < 1970 || t.Year() > 2200 { // int64 nanoseconds end in 2262
+		return fmt.Errorf("year %d", t.Year())
+	}
+	copy(c.date[:], date)
+	c.day, c.known = t.UnixNano(), true
+	return nil
+}
+
+// two reads two digits of at most limit.
+func two(b []byte, limit int64) (int64, bool) {
+	tens, ones := int64(b[0])-'0', int64(b[1])-'0'
+	n := tens*10 + ones
+	return n, 0 <= tens && tens <= 9 && 0 <= ones && ones <= 9 && n <= limit
+}
+
+// decimals reads "." and one to nine digits, if there, as nanoseconds.
+func decimals(b []byte) (ns int64, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '.' {
+		return 0, b, true
+	}
+	unit := int64(time.Second)
+	i := 1
+	for ; i < len(b) && '0' <= b[i] && b[i] <= '9'; i++ {
+		if unit == 1 {
+			return 0, nil, false
+		}
+		unit /= 10
+		ns += int64(b[i]-'0') * unit
+	}
+	return ns, b[i:], i > 1
+}
+
+// offset reads a zone as minutes east of UTC.
+func offset(b []byte) (minutes int64, ok bool) {
+	if len(b) == 0 || len(b) == 1 && b[0] == 'Z' {
+		return 0, true
+	}
+	if len(b) != len("+00:00") || b[0] != '+' && b[0] != '-' || b[3] != ':' {
+		return 0, false
+	}
+	h, ok1 := two(b[1:], 23)
+	m, ok2 := two(b[4:], 59)
+	minutes = h*60 + m
+	if b[0] == '-' {
+		minutes = -minutes
+	}
+	return minutes, ok1 && ok2
+}
+
+func badStamp(b []byte) error {
+	return fmt.Errorf("%.60q is not a time stamp, expected one like 2023-11-16 18:15:46.6805900 or 2024-05-12T00:00:00.123+00:00", b)
 }

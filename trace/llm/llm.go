@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"lorasim/internal/suggest"
+	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -51,9 +52,6 @@ type Options struct {
 	// Assign gives the adapter of the next request that is yielded; nil: the
 	// base model.
 	Assign func() int32
-	// Models gives the adapter of each BurstGPT model name instead of Assign.
-	// A name that is not in it makes a bad row.
-	Models map[string]int32
 
 	// Start and End bound the part of the trace to read, in seconds after its
 	// first row: Start <= time < End. End 0: to the end of the trace. Arrivals
@@ -63,7 +61,6 @@ type Options struct {
 	TimeScale float64
 
 	SkipBadRows bool // count malformed rows instead of failing
-	FailedIsBad bool // BurstGPT: a failed request is a bad row
 	Sort        bool // order the rows by time, which holds them all in memory
 
 	// Progress is told the bytes read from the disk so far; its error ends the
@@ -76,13 +73,13 @@ type Stats struct {
 	Requests int64 // yielded
 	Failed   int64 // left out: failed requests of BurstGPT
 	Bad      int64 // left out: malformed rows, with SkipBadRows
-	FirstBad error // the first of them
 }
 
 // Reader is a trace being read. It is a trace.Source whose requests are
 // numbered from 0.
 type Reader struct {
-	file    *textfile.File
+	path    string
+	table   *table.Reader
 	read    func() (row, error) // the next row of the file
 	options Options
 	start   int64 // ns after the first row
@@ -98,9 +95,7 @@ type Reader struct {
 // row is one row of a trace.
 type row struct {
 	at             int64 // ns since some point in time
-	prompt, output int32
-	adapter        int32 // with Options.Models
-	failed         bool
+	prompt, output int32 // output 0: it failed
 }
 
 var _ trace.Source = (*Reader)(nil)
@@ -109,7 +104,7 @@ var _ trace.Source = (*Reader)(nil)
 // unknown format or a contradiction in the options is an error here; errors of
 // a row come from Next and name file, line and column.
 func Open(format Format, path string, o Options) (*Reader, error) {
-	if err := o.check(format); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
 	}
 	f, ok := formats[format]
@@ -124,39 +119,31 @@ func Open(format Format, path string, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{file: file, options: o, start: nanoseconds(o.Start), end: math.MaxInt64}
+	r := &Reader{path: path, options: o, start: nanoseconds(o.Start), end: math.MaxInt64}
 	if o.End > 0 {
 		r.end = nanoseconds(o.End)
 	}
-	if r.read, err = f.open(r); err == nil && o.Sort {
-		err = r.sort()
-	}
-	if err != nil {
-		file.Close()
+	if r.table, r.read, err = f.open(file); err != nil {
 		return nil, err
+	}
+	if o.Sort {
+		if err := r.sort(); err != nil {
+			r.Close()
+			return nil, err
+		}
 	}
 	return r, nil
 }
 
-func (o *Options) check(format Format) error {
+func (o *Options) check() error {
 	const longest = float64(100 * 365 * 24 * time.Hour / time.Second)
-	scale := o.TimeScale
 	switch {
 	case !(o.Start >= 0 && o.Start < longest):
 		return fmt.Errorf("trace start is %v s, expected >= 0", o.Start)
 	case o.End != 0 && !(o.End > o.Start && o.End < longest):
 		return fmt.Errorf("trace end is %v s, expected more than the start (%v s)", o.End, o.Start)
-	case !(scale >= 0) || math.IsInf(scale, 1):
-		return fmt.Errorf("time scale is %v, expected > 0", scale)
-	case o.Models != nil && format != BurstGPT:
-		return fmt.Errorf("trace format %s has no model names to map to adapters", format)
-	case o.Models != nil && o.Assign != nil:
-		return errors.New("adapters are assigned both by model name and otherwise: choose one")
-	}
-	for name, a := range o.Models {
-		if a < trace.BaseModel || int(a) >= len(o.Adapters) {
-			return fmt.Errorf("model %q maps to adapter %d, expected -1 to %d", name, a, len(o.Adapters)-1)
-		}
+	case !(o.TimeScale >= 0) || math.IsInf(o.TimeScale, 1):
+		return fmt.Errorf("time scale is %v, expected > 0", o.TimeScale)
 	}
 	return nil
 }
@@ -172,11 +159,8 @@ func (r *Reader) Len() int64 { return -1 }
 // Stats counts the rows read so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// Path returns the file that is read, also where Open was given a folder.
-func (r *Reader) Path() string { return r.file.Path() }
-
 // Close closes the file.
-func (r *Reader) Close() error { return r.file.Close() }
+func (r *Reader) Close() error { return r.table.Close() }
 
 // Next returns the next request. A trace or window without any request is an
 // error.
@@ -195,7 +179,7 @@ func (r *Reader) Next() (trace.Request, error) {
 			continue
 		case at >= r.end:
 			return trace.Request{}, r.done()
-		case w.failed:
+		case w.output == 0:
 			r.stats.Failed++
 			continue
 		}
@@ -222,7 +206,7 @@ func (r *Reader) next() (row, error) {
 		r.any, r.first, r.last = true, w.at, w.at
 	}
 	if w.at < r.last {
-		return row{}, r.file.Bad("", fmt.Errorf("row is %v earlier than the one before; rows must be in the order of time, or be sorted", time.Duration(r.last-w.at)))
+		return row{}, r.table.Bad("", fmt.Errorf("row is %v earlier than the one before; rows must be in the order of time, or be sorted", time.Duration(r.last-w.at)))
 	}
 	r.last = w.at
 	return w, nil
@@ -240,9 +224,7 @@ func (r *Reader) wellFormed() (row, error) {
 		if !errors.As(err, &bad) {
 			return w, err
 		}
-		if r.stats.Bad++; r.stats.Bad == 1 {
-			r.stats.FirstBad = err
-		}
+		r.stats.Bad++
 	}
 }
 
@@ -277,14 +259,11 @@ func (r *Reader) request(w row, at int64) (trace.Request, error) {
 	if r.options.TimeScale > 0 {
 		q.Arrival *= r.options.TimeScale
 	}
-	switch {
-	case r.options.Models != nil:
-		q.Adapter = w.adapter
-	case r.options.Assign != nil:
+	if r.options.Assign != nil {
 		q.Adapter = r.options.Assign()
 	}
 	if err := q.Check(len(r.options.Adapters)); err != nil {
-		return trace.Request{}, r.file.Bad("", err)
+		return trace.Request{}, r.table.Bad("", err)
 	}
 	r.stats.Requests++
 	return q, nil
@@ -301,7 +280,7 @@ func (r *Reader) done() error {
 	}
 	if r.any && (r.options.Start > 0 || r.options.End > 0) {
 		return fmt.Errorf("%s: no request in the window from %v s%s; the last row read is at %.3f s",
-			r.file.Path(), r.options.Start, left, float64(r.last-r.first)/1e9)
+			r.path, r.options.Start, left, float64(r.last-r.first)/1e9)
 	}
-	return fmt.Errorf("%s: empty trace: it holds no request%s", r.file.Path(), left)
+	return fmt.Errorf("%s: empty trace: it holds no request%s", r.path, left)
 }

@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -26,17 +25,13 @@ type invocation struct {
 func writeTrace(t testing.TB, rows []invocation) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trace.txt")
-	err := azure.WriteFile(path, func(w io.Writer) error {
-		iw, err := azure.NewInvocationWriter(w)
-		if err != nil {
-			return err
-		}
+	err := azure.WriteInvocations(path, func(add func(azure.Function, azure.Invocation) error) error {
 		for _, r := range rows {
-			if err := iw.Write(r.Function, r.Invocation); err != nil {
+			if err := add(r.Function, r.Invocation); err != nil {
 				return err
 			}
 		}
-		return iw.Flush()
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -74,22 +75,16 @@ func Read(path string, o Options) (w *trace.Workload, skipped int64, err error) 
 			path, o.Start, len(refs), refs[len(refs)-1].at-refs[0].at)
 	}
 	if w.Adapters == nil {
-		w.Adapters = named(ids, o.Ranks)
-	}
-	return w, skipped, nil
-}
-
-func named(ids []int64, ranks func(n int) []int) []trace.Adapter {
-	as := make([]trace.Adapter, len(ids))
-	for i, id := range ids {
-		as[i].Name = "adapter" + strconv.FormatInt(id, 10)
-	}
-	if ranks != nil {
-		for i, r := range ranks(len(ids)) {
-			as[i].Rank = r
+		for _, id := range ids {
+			w.Adapters = append(w.Adapters, trace.Adapter{Name: "adapter" + strconv.FormatInt(id, 10)})
+		}
+		if o.Ranks != nil {
+			for i, r := range o.Ranks(len(ids)) {
+				w.Adapters[i].Rank = r
+			}
 		}
 	}
-	return as
+	return w, skipped, nil
 }
 
 // ref is one row.
@@ -99,7 +94,7 @@ type ref struct {
 }
 
 func readFile(path string, o Options) (refs []ref, skipped int64, err error) {
-	path, err = textfile.Find(path, "*lora_refs*.csv", "*lora_refs*.csv.gz")
+	path, err = textfile.Find(path, "*lora_refs*.csv")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -107,27 +102,22 @@ func readFile(path string, o Options) (refs []ref, skipped int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	defer f.Close()
-	t, err := f.Header()
+	var r ref
+	rows, err := table.OpenText(f, false, []table.Column{{Name: "time_s", Value: &r.at}, {Name: "adapter", Value: &r.adapter}}, false)
 	if err != nil {
 		return nil, 0, err
 	}
-	at, err := t.Column("time_s")
-	if err != nil {
-		return nil, 0, err
-	}
-	adapter, err := t.Column("adapter")
-	if err != nil {
-		return nil, 0, err
-	}
+	defer rows.Close()
 	for {
-		r, err := next(f, t, at, adapter)
+		err := rows.Read()
+		if err == nil && !(math.Abs(r.at) <= maxTime) {
+			err = rows.Bad("time_s", fmt.Errorf("is %v, expected at most %g s", r.at, float64(maxTime)))
+		}
 		var bad *textfile.RowError
 		switch {
+		case errors.Is(err, io.EOF) && len(refs) == 0:
+			return nil, skipped, fmt.Errorf("%s: empty trace: it holds no request", path)
 		case errors.Is(err, io.EOF):
-			if len(refs) == 0 {
-				return nil, skipped, fmt.Errorf("%s: empty trace: it holds no request", path)
-			}
 			return refs, skipped, nil
 		case errors.As(err, &bad) && o.SkipBadRows:
 			skipped++
@@ -137,22 +127,4 @@ func readFile(path string, o Options) (refs []ref, skipped int64, err error) {
 			refs = append(refs, r)
 		}
 	}
-}
-
-func next(f *textfile.File, t *textfile.Table, at, adapter int) (ref, error) {
-	fields, err := t.Row()
-	if err != nil {
-		return ref{}, err
-	}
-	var r ref
-	if r.at, err = textfile.Float(fields[at]); err != nil {
-		return ref{}, f.Bad("time_s", err)
-	}
-	if !(math.Abs(r.at) <= maxTime) {
-		return ref{}, f.Bad("time_s", fmt.Errorf("is %v, expected at most %g s", r.at, float64(maxTime)))
-	}
-	if r.adapter, err = textfile.Int(fields[adapter]); err != nil {
-		return ref{}, f.Bad("adapter", err)
-	}
-	return r, nil
 }
