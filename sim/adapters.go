@@ -17,19 +17,19 @@ type adapterTable struct {
 	slots []int32  // rows that hold a GPU slot or are being loaded into one
 	hosts int      // adapters in host memory
 	queue []ticket // loads that wait for their turn, the first one runs
+	timer timer    // of its end
 
 	claimed  []int32 // rows that are active or being loaded, in no order
 	unplaced int     // rows of these that hold no slot
 	decoded  int64   // clock of the latest decode step
 	pins     bool    // an adapter may be pinned
 	batch    []int32 // rows of the step whose adapters are being placed
-	draining []int32 // rows that make way for starving ones, see drain.go
+	draining []int32 // rows that make way for starving ones, see pick.go
 	clock    int64   // order of uses and loads, for eviction
 }
 
 type adapterRow struct {
 	active    int32 // requests in the batch or in a prefill step
-	claim     int32 // index in adapterTable.claimed
 	drainsFor int32 // the starving row that it makes way for, -1: none
 	failures  int32 // loads that failed in a row
 
@@ -54,15 +54,13 @@ func (r *adapterRow) fetching() bool { return r.fetch || r.loading }
 // memory on the workers it names, else at Config.Home.
 func (w *worker) initAdapters() {
 	n := len(w.s.adapters)
-	w.adapters = adapterTable{rows: make([]adapterRow, n+1)}
-	for row := range w.adapters.rows {
-		w.adapters.rows[row].drainsFor = -1
-	}
+	w.adapters.rows = slices.Repeat([]adapterRow{{drainsFor: -1}}, n+1)
+	w.adapters.timer = timer{order: eventLoad.order(int64(w.id)), place: -1, do: w.endLoad}
 	for a := range w.v.Adapters {
 		w.v.Adapters[a].Tier = w.s.cfg.Home
 	}
 	put := func(a int32) {
-		if w.hostRoom() && w.rankFits(a) {
+		if (w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras) && w.rankFits(a) {
 			w.v.Adapters[a].Tier = router.Host
 			w.adapters.hosts++
 		}
@@ -78,10 +76,6 @@ func (w *worker) initAdapters() {
 	}
 }
 
-func (w *worker) hostRoom() bool {
-	return w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras
-}
-
 // rankFits says whether an adapter fits into a GPU slot. sglang refuses to load
 // one of a larger rank than max_lora_rank (LoRAMemoryPool.can_support in
 // lora/mem_pool.py).
@@ -89,144 +83,99 @@ func (w *worker) rankFits(a int32) bool {
 	return w.costs.Rank(w.s.adapters[a].Rank) <= w.eng.MaxLoraRank
 }
 
-// inHost says whether the weights of a row are in host memory or a slot, or are
-// not needed. sglang's scheduler does not see a request before they are:
-// they are fetched beside its steps. The other scheduler fetches within them.
-func (w *worker) inHost(row int32) bool {
-	return w.vllm || !w.isLoRA(row) || w.v.Adapters[row].Tier >= router.Host
-}
-
-// adapterReady says whether requests of a row can run without a load. An idle
-// adapter's slot may be promised to a row of the step that is being formed.
-func (w *worker) adapterReady(row int32) bool {
-	r := &w.adapters.rows[row]
-	return !r.loading && (r.active > 0 || r.slot && (!w.displaces() || w.slotObtainable(row)))
-}
-
-// pick chooses the waiting request that may be prefilled next, or -1. Those
-// whose adapter finds no slot are passed over, and the queue goes on
-// (Scheduler.can_schedule_lora_req in sglang's managers/scheduler.py).
-func (w *worker) pick() int32 {
-	if w.exec != nil && w.exec.row != unmerged {
-		return w.pickMerged()
-	}
-	if w.rules.blocks {
-		return w.pickBlocked()
-	}
-	for {
-		i := w.queue.head
-		if w.pickable(w.s.reqs[i].adapter) != i {
-			i = w.queue.oldest(w.s.reqs, w.candidates(), w.pickable)
-		}
-		if i < 0 {
-			return -1
-		}
-		row := w.s.reqs[i].adapter
-		if w.adapterReady(row) || !w.mustWait(row) {
-			return i
-		}
-		w.startLoad(row) // its requests wait; look for another
-	}
-}
-
-// pickBlocked is pick under head_of_line block: the queue's first request whose
-// weights are there decides, and where it has to wait everybody waits.
-func (w *worker) pickBlocked() int32 {
-	head := w.queue.head
-	if !w.inHost(w.s.reqs[head].adapter) {
-		if head = w.queue.oldest(w.s.reqs, w.queue.waiting, func(row int32) int32 {
-			if !w.inHost(row) {
-				return -1
-			}
-			return w.queue.byAdapter[row].head
-		}); head < 0 {
-			return -1
+// setTier enters where a worker finds the weights of an adapter.
+func (w *worker) setTier(a int32, t router.Tier) {
+	st := &w.v.Adapters[a]
+	if st.Tier != t {
+		for _, o := range w.s.others.watchers {
+			o.Tier(w.s.now, w.id, a, t)
 		}
 	}
-	row := w.s.reqs[head].adapter
-	switch {
-	case w.adapterReady(row):
-		return head
-	case w.adapters.rows[row].loading:
-		if w.rules.blocking {
-			return head
-		}
-		return -1
-	case !w.slotObtainable(row):
-		w.full = len(w.adapters.queue) == 0 // else the end of a load may make room
-		return -1
-	case w.mustWait(row):
-		w.startLoad(row)
-		return -1
-	}
-	return head
+	st.Tier = t
 }
 
-// pickable is the first waiting request of a row that may be picked, -1 if there
-// is none.
-func (w *worker) pickable(row int32) int32 {
-	if !w.eligible(row) {
-		return -1
-	}
-	return w.firstOf(row)
+// claim notes that a row is in use, unclaim that it no longer is.
+func (t *adapterTable) claim(row int32) { t.claimed = append(t.claimed, row) }
+
+func (t *adapterTable) unclaim(row int32) { t.claimed = without(t.claimed, row) }
+
+// without takes an element out of a list without order.
+func without(list []int32, x int32) []int32 {
+	last := len(list) - 1
+	list[slices.Index(list, x)] = list[last]
+	return list[:last]
 }
 
-// eligible says whether requests of a row may be picked, a load permitting.
-func (w *worker) eligible(row int32) bool {
-	r := &w.adapters.rows[row]
-	if r.active > 0 && !r.loading {
-		return true
-	}
-	if !w.inHost(row) {
-		return false
-	}
-	if r.loading {
-		return w.rules.blocking
-	}
-	return w.adapterReady(row) || !r.slot && w.slotObtainable(row)
-}
-
-// candidates lists the rows among which those that are eligible and have
-// requests waiting are found. Where no slot can be obtained, these are few: the
-// rows that are in use.
-func (w *worker) candidates() []int32 {
+// countSlots tells routers how many slots are taken, and how many of these by
+// adapters that nobody uses.
+func (w *worker) countSlots() {
 	t := &w.adapters
-	if w.vllm || t.pins || len(t.claimed) < w.eng.MaxLorasPerBatch || len(t.claimed) > len(w.queue.waiting) {
-		return w.queue.waiting
-	}
-	return t.claimed
+	w.v.SlotsUsed = len(t.slots)
+	w.v.SlotsIdle = len(t.slots) - len(t.claimed) + t.unplaced
 }
 
-// mustWait says whether requests of a row wait for its load while others run
-// (lora/lora_overlap_loader.py in sglang).
-func (w *worker) mustWait(row int32) bool {
-	return !w.rules.blocking && w.isLoRA(row) && !w.adapters.rows[row].slot
-}
-
-// slotObtainable says whether an idle row can run beside those that are
-// running, chosen or being loaded (LoRAManager.validate_lora_batch in
-// lora/lora_manager.py): idle ones make way unless they are pinned.
-func (w *worker) slotObtainable(row int32) bool {
-	t := &w.adapters
-	n := len(t.claimed)
-	if w.vllm && t.rows[len(t.rows)-1].active == 0 {
-		n++ // the base model's slot is its own
-	}
-	if t.pins {
-		for _, o := range t.slots {
-			if r := &t.rows[o]; o != row && r.active == 0 && !r.loading && w.isLoRA(o) && w.v.Adapters[o].Pinned {
-				n++
-			}
+// useAdapter makes the adapter of a request that enters a prefill step active.
+// It returns the time the step has to wait for its load, and false if the load
+// failed for good. The adapter gets its slot once the step is formed, or at
+// once where loads do not wait for steps.
+func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
+	t, row := &w.adapters, q.adapter
+	r := &t.rows[row]
+	if r.loadTo > q.queued { // loaded beside the steps while the request waited
+		if r.slot {
+			wait = max(r.loadTo-w.s.now, 0)
 		}
+		q.cold += r.loadTo - max(r.loadFrom, q.queued)
 	}
-	return n < w.eng.MaxLorasPerBatch
+	if !r.slot && r.active == 0 && w.isLoRA(row) {
+		d, ok := w.loadNow(row)
+		if !ok {
+			return wait + d, false
+		}
+		r.paid = true
+		wait += d
+		q.cold += d
+	}
+	if r.active++; r.active == 1 {
+		if !r.loading {
+			t.claim(row)
+		}
+		if !r.slot {
+			t.unplaced++
+		}
+		w.countSlots()
+	}
+	if !r.slot && !w.displaces() {
+		w.fillSlot(row, -1)
+	}
+	t.clock++
+	r.used = t.clock
+	return wait, true
+}
+
+// deactivate drops one request of a row from the batch.
+func (w *worker) deactivate(row int32) {
+	t := &w.adapters
+	r := &t.rows[row]
+	if r.active > 1 {
+		r.active--
+		return
+	}
+	r.used, r.active = t.lastUse(r), 0
+	if !r.loading {
+		t.unclaim(row)
+	}
+	if !r.slot {
+		t.unplaced--
+	}
+	w.countSlots()
 }
 
 // stampRunning notes that a decode step had the running requests in its batch
 // (LRUEvictionPolicy.mark_used in lora/eviction_policy.py). See lastUse.
-func (w *worker) stampRunning() {
-	w.adapters.clock++
-	w.adapters.decoded = w.adapters.clock
+func (t *adapterTable) stampRunning() {
+	t.clock++
+	t.decoded = t.clock
 }
 
 // lastUse is the clock of the latest step that had a row in its batch. That of
@@ -251,21 +200,15 @@ func (w *worker) victim(batch int64) int {
 	var bestKey int64
 	for k, row := range t.slots {
 		r := &t.rows[row]
-		if r.used == batch || r.loading || r.active > 0 && batch < 0 {
+		if r.used == batch || r.loading || r.active > 0 && batch < 0 ||
+			!w.isLoRA(row) && w.vllm || w.isLoRA(row) && w.v.Adapters[row].Pinned {
 			continue
 		}
 		key := t.lastUse(r)
-		if w.rules.fifo {
-			key = r.loaded
-		}
-		switch {
-		case !w.isLoRA(row):
-			if w.vllm {
-				continue
-			}
+		if !w.isLoRA(row) {
 			key = math.MaxInt64
-		case w.v.Adapters[row].Pinned:
-			continue
+		} else if w.rules.fifo {
+			key = r.loaded
 		}
 		if best < 0 || key < bestKey || key == bestKey && row < t.slots[best] {
 			best, bestKey = k, key
@@ -284,11 +227,11 @@ func (w *worker) displaces() bool {
 // their slots; a mixed one has the running requests in its batch too. It
 // returns the time of loads that no request has been told to wait for: of
 // adapters whose slot was taken while they ran.
-func (w *worker) placeAdapters(running bool) (load tick.Ticks) {
+func (w *worker) placeAdapters(mixes bool) (load tick.Ticks) {
 	t := &w.adapters
 	t.clock++
 	for _, c := range w.filling {
-		t.rows[w.s.reqs[c.req].adapter].used = t.clock
+		t.rows[c.req.adapter].used = t.clock
 	}
 	if t.unplaced == 0 || !w.displaces() {
 		return 0
@@ -296,12 +239,9 @@ func (w *worker) placeAdapters(running bool) (load tick.Ticks) {
 	t.clock++
 	t.batch = t.batch[:0]
 	for _, c := range w.filling {
-		t.inBatch(w.s.reqs[c.req].adapter)
+		t.inBatch(c.req.adapter)
 	}
-	if running {
-		w.runningInBatch()
-	}
-	return w.place()
+	return w.place(mixes)
 }
 
 // placeRunning is placeAdapters for a decode step.
@@ -312,17 +252,7 @@ func (w *worker) placeRunning() (load tick.Ticks) {
 	}
 	t.clock++
 	t.batch = t.batch[:0]
-	w.runningInBatch()
-	return w.place()
-}
-
-// runningInBatch enters the rows of the running requests into the batch.
-func (w *worker) runningInBatch() {
-	for _, row := range w.adapters.claimed {
-		if w.ranks.rows[row].n > 0 {
-			w.adapters.inBatch(row)
-		}
-	}
+	return w.place(true)
 }
 
 // inBatch enters a row into the batch that is to be placed: its rows are marked
@@ -336,25 +266,38 @@ func (t *adapterTable) inBatch(row int32) {
 	}
 }
 
-// place gives slots to the rows of t.batch: the base model
-// first, then by row, where sglang goes by the adapters' random ids.
-func (w *worker) place() (load tick.Ticks) {
+// place gives slots to the rows of t.batch, with those of the running requests
+// if the step decodes: the base model first, then by row, where sglang goes by
+// the adapters' random ids.
+func (w *worker) place(decodes bool) (load tick.Ticks) {
 	t := &w.adapters
+	if decodes {
+		for _, row := range t.claimed {
+			if w.ranks.rows[row].n > 0 {
+				t.inBatch(row)
+			}
+		}
+	}
 	batch := t.clock
 	slices.SortFunc(t.batch, func(a, b int32) int { return cmp.Compare((a+1)%int32(len(t.rows)), (b+1)%int32(len(t.rows))) })
 	for _, row := range t.batch {
-		if r := &t.rows[row]; w.isLoRA(row) && !r.paid {
+		if w.isLoRA(row) && !t.rows[row].paid {
 			d := w.loadTime(row)
 			w.countLoad(d)
 			load += d
 		}
-		w.takeSlot(row, batch)
-		if w.isLoRA(row) {
-			w.fetchHost(row)
-			w.setTier(row, router.GPU)
-		}
+		w.fillSlot(row, batch)
 	}
 	return load
+}
+
+// fillSlot gives a row a GPU slot with its weights in it.
+func (w *worker) fillSlot(row int32, batch int64) {
+	w.takeSlot(row, batch)
+	if w.isLoRA(row) {
+		w.fetchHost(row)
+		w.setTier(row, router.GPU)
+	}
 }
 
 // takeSlot gives a row a GPU slot, evicting another if need be; the caller has
@@ -362,10 +305,8 @@ func (w *worker) place() (load tick.Ticks) {
 func (w *worker) takeSlot(row int32, batch int64) {
 	t := &w.adapters
 	if len(t.slots) >= w.eng.MaxLorasPerBatch {
-		k := w.victim(batch)
-		out := t.slots[k]
-		t.slots[k] = t.slots[len(t.slots)-1]
-		t.slots = t.slots[:len(t.slots)-1]
+		out := t.slots[w.victim(batch)]
+		t.slots = without(t.slots, out)
 		o := &t.rows[out]
 		o.used, o.slot = t.lastUse(o), false
 		if o.active > 0 {
@@ -387,26 +328,11 @@ func (w *worker) takeSlot(row int32, batch int64) {
 	w.countSlots()
 }
 
-// claim notes that a row is in use.
-func (t *adapterTable) claim(row int32) {
-	t.rows[row].claim = int32(len(t.claimed))
-	t.claimed = append(t.claimed, row)
-}
-
-// unclaim notes that it no longer is.
-func (t *adapterTable) unclaim(row int32) {
-	last := t.claimed[len(t.claimed)-1]
-	t.claimed[t.rows[row].claim] = last
-	t.rows[last].claim = t.rows[row].claim
-	t.claimed = t.claimed[:len(t.claimed)-1]
-}
-
-// countSlots tells routers how many slots are taken, and how many of these by
-// adapters that nobody uses.
-func (w *worker) countSlots() {
-	t := &w.adapters
-	w.v.SlotsUsed = len(t.slots)
-	w.v.SlotsIdle = len(t.slots) - len(t.claimed) + t.unplaced
+// dropSlot takes the GPU slot from a row that no request uses.
+func (w *worker) dropSlot(row int32) {
+	w.adapters.slots = without(w.adapters.slots, row)
+	w.adapters.rows[row].slot = false
+	w.countSlots()
 }
 
 // fetchHost books host memory for an adapter that is not there yet.
@@ -446,10 +372,8 @@ func (w *worker) hostVictim(coming int32) int32 {
 	t, out := &w.adapters, int32(-1)
 	for a := range int32(len(w.v.Adapters)) {
 		st, r := &w.v.Adapters[a], &t.rows[a]
-		if st.Tier < router.Host || st.Pinned || r.active > 0 || r.fetching() || a == coming {
-			continue
-		}
-		if w.vllm && r.slot || !w.vllm && w.queue.byAdapter[a].at >= 0 {
+		if st.Tier < router.Host || st.Pinned || r.active > 0 || r.fetching() || a == coming ||
+			w.vllm && r.slot || !w.vllm && w.queue.has(a) {
 			continue
 		}
 		if out < 0 || r.used < t.rows[out].used {
@@ -462,66 +386,4 @@ func (w *worker) hostVictim(coming int32) int32 {
 		}
 	}
 	return out
-}
-
-// useAdapter makes the adapter of a request that enters a prefill step active.
-// It returns the time the step has to wait for its load, and false if the load
-// failed for good. The adapter gets its slot once the step is formed, or at
-// once where loads do not wait for steps.
-func (w *worker) useAdapter(i int32) (wait tick.Ticks, ok bool) {
-	req := &w.s.reqs[i]
-	row := req.adapter
-	r := &w.adapters.rows[row]
-	if r.loadTo > req.queued { // loaded beside the steps while the request waited
-		if r.slot {
-			wait = max(r.loadTo-w.s.now, 0)
-		}
-		req.cold += r.loadTo - max(r.loadFrom, req.queued)
-	}
-	if !r.slot && r.active == 0 && w.isLoRA(row) {
-		d, ok := w.loadNow(row)
-		if !ok {
-			return wait + d, false
-		}
-		r.paid = true
-		wait += d
-		req.cold += d
-	}
-	if r.active++; r.active == 1 {
-		if !r.loading {
-			w.adapters.claim(row)
-		}
-		if !r.slot {
-			w.adapters.unplaced++
-		}
-		w.countSlots()
-	}
-	if !r.slot && !w.displaces() {
-		w.takeSlot(row, -1)
-		if w.isLoRA(row) {
-			w.fetchHost(row)
-			w.setTier(row, router.GPU)
-		}
-	}
-	w.adapters.clock++
-	r.used = w.adapters.clock
-	return wait, true
-}
-
-// deactivate drops one request of a row from the batch.
-func (w *worker) deactivate(row int32) {
-	t := &w.adapters
-	r := &t.rows[row]
-	if r.active > 1 {
-		r.active--
-		return
-	}
-	r.used, r.active = t.lastUse(r), 0
-	if !r.loading {
-		t.unclaim(row)
-	}
-	if !r.slot {
-		t.unplaced--
-	}
-	w.countSlots()
 }

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"math"
 
 	"lorasim/internal/record"
@@ -9,11 +12,100 @@ import (
 	"lorasim/trace"
 )
 
+// request is one request in flight.
+type request struct {
+	id      int64      // -1: none, the place is free
+	arrival float64    // as the workload states it, s
+	arrived tick.Ticks // the same in ticks
+	sent    tick.Ticks
+	started tick.Ticks // when it first entered a prefill step, tick.Never before
+	first   tick.Ticks // first token, tick.Never before
+	last    tick.Ticks // latest token seen before it left a batch
+	queued  tick.Ticks // when it entered its worker's queue, or leaves its front end
+	cold    tick.Ticks // waited for adapter weights
+
+	prompt, output, maxNew int32
+	expected               int32 // output that routers expect
+	asked                  int32 // max_new_tokens as the client stated it
+	adapter                int32 // index into a worker's adapter table
+	generated              int32 // tokens generated before it joined the batch
+	prefilled              int32 // tokens of prompt + generated in the KV cache
+
+	joinStep   int64 // worker's decode steps when it joined the batch
+	joinTime   tick.Ticks
+	finishStep int64 // worker's decode steps when its last token is out
+
+	seq   int64 // order in the queue
+	order int64 // order in the batch
+	place int32 // in the heap of the batch
+	links [numLists]link
+
+	workerFirst, worker, migrations int32
+
+	state   state
+	moving  moving
+	dest    int32 // worker that it moves to
+	carried int64 // KV tokens that come with it
+	copied  int64 // KV tokens that a precopy has sent ahead
+
+	gaps []float64 // between its tokens, s, with Config.TokenTimes
+}
+
+// state is where a request is.
+type state uint8
+
+const (
+	waiting  state = iota // in a worker's queue
+	filling               // in a prefill step, between two chunks, or parked
+	running               // in a batch
+	transit               // between two workers
+	entering              // in a worker's front end
+)
+
+// alloc returns an unused request.
+func (s *sim) alloc() *request {
+	n := len(s.free)
+	if n == 0 {
+		s.reqs = append(s.reqs, &request{})
+		return s.reqs[len(s.reqs)-1]
+	}
+	r := s.free[n-1]
+	s.free = s.free[:n-1]
+	*r = request{} // and field by field: a literal is built beside it and copied
+	return r
+}
+
+// fetch reads the next request of the source into head.
+func (s *sim) fetch() error {
+	r, err := s.cfg.Source.Next()
+	if errors.Is(err, io.EOF) {
+		s.headT = tick.Never
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.Check(len(s.adapters)); err != nil {
+		return fmt.Errorf("sim: request %d: %w", r.ID, err)
+	}
+	if r.Arrival >= tick.Max.Seconds() {
+		return fmt.Errorf("sim: request %d arrives after %.0f days, expected at most %.0f; compress the workload's times",
+			r.ID, r.Arrival/86400, tick.Max.Seconds()/86400)
+	}
+	t := tick.FromSeconds(r.Arrival)
+	if s.requests > 0 && t < s.headT {
+		return fmt.Errorf("sim: request %d arrives at %v s, before its predecessor", r.ID, r.Arrival)
+	}
+	s.head, s.headT = r, t
+	s.requests++
+	return nil
+}
+
 // send hands the requests that are due, and for which the closed loop has
 // room, to the router.
 func (s *sim) send() error {
-	for len(s.releases) > 0 && s.releases[0] <= s.now {
-		s.releases.pop()
+	for len(s.releases) > 0 && s.releases[0].key <= int64(s.now) {
+		s.releases.remove(0)
 		s.inFlight--
 	}
 	for s.headT <= s.now && s.hasRoom() {
@@ -28,40 +120,57 @@ func (s *sim) send() error {
 func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
-	i := s.alloc()
-	r := &s.reqs[i]
-	*r = request{} // and field by field: a literal is built beside it and copied
+	r := s.alloc()
 	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
 	r.first, r.started = tick.Never, tick.Never
 	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
 	r.asked = r.maxNew
 	r.workerFirst, r.worker = -1, -1
+	if h.Adapter == trace.BaseModel {
+		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
+	}
 	if s.plan.byID != nil {
-		s.plan.byID[r.id] = i
+		s.plan.byID[r.id] = r
 	}
 	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
-		s.finish(i, record.Failed, s.tooMany, s.now)
+		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.now)
 		return
 	}
 	if r.expected = h.Output; !s.cfg.KnownOutputs {
 		r.expected = s.outputs.Expect(h.Adapter, r.maxNew)
 	}
-	dest := s.cfg.Router.Policy.Route(router.Request{ID: h.ID, Adapter: h.Adapter, Prompt: h.Prompt, MaxNew: r.maxNew, Expected: r.expected}, s.routerView())
-	if h.Adapter == trace.BaseModel {
-		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
+	s.route(r, record.Rejected, "no worker available")
+}
+
+// route sends a request to the worker that the router picks, with the tokens
+// that it has generated. Where none takes it, it ends with the given status, and
+// with the given reason unless the worker states one.
+func (s *sim) route(r *request, otherwise record.Status, reason string) {
+	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
+		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
+	dest, at, isNew := s.cfg.Router.Policy.Route(q, s.routerView()), s.now, r.workerFirst < 0
+	if dest != router.None && (isNew || s.workers[dest].v.Up) { // new ones wait for a worker whose failure the router has not heard of
+		w := &s.workers[dest]
+		r.worker = int32(dest)
+		if isNew {
+			r.workerFirst = r.worker
+			at += w.costs.Overhead
+		}
+		if reason = w.refuses(r); reason == "" {
+			w.enqueue(r)
+			s.adjust()
+			return
+		}
 	}
-	if dest == router.None {
-		s.finish(i, record.Rejected, "no worker available", s.now)
-		return
+	s.finish(r, otherwise, reason, at)
+}
+
+// adapterOf is a request's adapter as the workload counts them.
+func (s *sim) adapterOf(r *request) int32 {
+	if int(r.adapter) == len(s.adapters) {
+		return trace.BaseModel
 	}
-	r.workerFirst, r.worker = int32(dest), int32(dest)
-	w := &s.workers[dest]
-	if reason := w.refuses(r); reason != "" {
-		s.finish(i, record.Rejected, reason, s.now+w.costs.Overhead)
-		return
-	}
-	w.enqueue(i)
-	s.adjust()
+	return r.adapter
 }
 
 // routerView brings the view up to now.
@@ -78,38 +187,34 @@ func (s *sim) routerView() *router.View {
 	return &s.view
 }
 
+// unfinishedReason is why requests end as record.Unfinished.
+const unfinishedReason = "cut off at the end of the window"
+
 // finish reports a request's end, which its client sees at time at, and
 // forgets the request.
-func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks) {
-	r := &s.reqs[i]
+func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ticks) {
 	if at > s.window { // the client is gone before it sees this
 		status, reason, at = record.Unfinished, unfinishedReason, s.window
 	}
 	rec := &s.rec
-	*rec = record.Request{} // and field by field, as in sendHead
-	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, r.adapter, r.prompt, r.asked
-	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, s.seconds(r, r.sent), math.NaN(), s.seconds(r, at)
+	*rec = record.Request{} // and field by field, as in alloc
+	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, s.adapterOf(r), r.prompt, r.asked
+	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, r.seconds(r.sent), math.NaN(), r.seconds(at)
 	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
 	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
-	if int(r.adapter) == len(s.adapters) {
-		rec.Adapter = trace.BaseModel
-	} else if r.adapter >= 0 {
-		rec.Rank = int32(s.adapters[r.adapter].Rank)
+	if rec.Adapter >= 0 {
+		rec.Rank = int32(s.adapters[rec.Adapter].Rank)
 	}
 	if status == record.OK {
 		rec.Output = r.output
 		s.outputs.Ended(rec.Adapter, r.output)
-		rec.FirstToken = s.seconds(r, r.first)
-		if s.cfg.NoStream {
-			rec.FirstToken = rec.Finish
+		if rec.FirstToken, rec.Gaps = r.seconds(r.first), r.gaps; s.cfg.NoStream {
+			rec.FirstToken, rec.Gaps = rec.Finish, nil
 		}
 		s.workers[r.worker].stats.Requests++
-		if s.gaps != nil && !s.cfg.NoStream {
-			rec.Gaps = s.gaps[i]
-		}
 	}
-	s.obs.Done(rec)
+	s.cfg.Observer.Done(rec)
 	for _, o := range s.others.ends {
 		o.Done(rec)
 	}
@@ -123,9 +228,9 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 	}
 	r.id, r.moving = -1, notMoving
 	s.end = max(s.end, at)
-	s.free = append(s.free, i)
+	s.free = append(s.free, r)
 	if s.cfg.MaxConcurrency > 0 {
-		s.releases.push(at)
+		s.releases.push(entry[struct{}]{key: int64(at)})
 	} else {
 		s.inFlight--
 	}
@@ -133,7 +238,7 @@ func (s *sim) finish(i int32, status record.Status, reason string, at tick.Ticks
 
 // seconds converts a time of a request. A request sent the moment it arrives
 // keeps the workload's own number, which ticks may not hold exactly.
-func (s *sim) seconds(r *request, t tick.Ticks) float64 {
+func (r *request) seconds(t tick.Ticks) float64 {
 	if t == r.arrived {
 		return r.arrival
 	}
@@ -143,14 +248,84 @@ func (s *sim) seconds(r *request, t tick.Ticks) float64 {
 // warmUp leaves the adapter of the first request in a GPU slot of the first
 // worker that holds it.
 func (s *sim) warmUp(adapter int32) {
-	if adapter == trace.BaseModel {
-		return
-	}
 	for i := range s.workers {
-		if w := &s.workers[i]; w.v.Adapters[adapter].Tier >= router.Host {
+		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapters[adapter].Tier >= router.Host {
 			w.takeSlot(adapter, -1)
 			w.setTier(adapter, router.GPU)
 			return
+		}
+	}
+}
+
+// cutOff ends the run at the end of its window: steps that are over by then
+// count, and what is in flight ends unfinished. Requests that were not sent by
+// then, in a closed loop say, have no part in the run.
+func (s *sim) cutOff() {
+	s.watch(s.window)
+	s.now = s.window
+	for i := range s.workers {
+		s.workers[i].interrupted()
+	}
+	for _, r := range s.reqs {
+		if r.id >= 0 {
+			s.finish(r, record.Unfinished, unfinishedReason, s.now)
+		}
+	}
+	if s.headT != tick.Never {
+		s.requests-- // read, but not sent
+	}
+}
+
+// Watcher is an observer that wants to see the workers over time.
+type Watcher interface {
+	// Watch tells how the workers were from one instant to another, between
+	// which nothing changed but KV caches growing. The view is only valid
+	// during the call; the calls leave no gap.
+	Watch(from, to tick.Ticks, v *router.View)
+	// Tier tells that an adapter is now found in another tier of a worker. What
+	// changes before the first Watch is in that one's view.
+	Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
+}
+
+// DoneObserver is an observer that wants to see requests end, as record.Observer.
+type DoneObserver interface {
+	Done(r *record.Request)
+}
+
+// others lists who wants to see what, beside the observer of every token.
+type others struct {
+	ends     []DoneObserver
+	watchers []Watcher
+	plans    []PlanObserver
+}
+
+// add asks every observer of a configuration for what it can.
+func (o *others) add(cfg Config) error {
+	for i, x := range append([]any{cfg.Observer}, cfg.Others...) {
+		d, done := x.(DoneObserver)
+		if done && i > 0 {
+			o.ends = append(o.ends, d)
+		}
+		w, watches := x.(Watcher)
+		if watches {
+			o.watchers = append(o.watchers, w)
+		}
+		p, plans := x.(PlanObserver)
+		if plans {
+			o.plans = append(o.plans, p)
+		}
+		if !done && !watches && !plans {
+			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher or PlanObserver", x)
+		}
+	}
+	return nil
+}
+
+// watch tells the watchers of the time from s.now to the next event.
+func (s *sim) watch(until tick.Ticks) {
+	if until > s.now {
+		for _, w := range s.others.watchers {
+			w.Watch(s.now, until, &s.view)
 		}
 	}
 }

@@ -22,8 +22,7 @@ func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 		wait += max(r.loadTo-w.s.now, 0)
 	}
 	for range maxFailures {
-		total += wait
-		if !w.loadFails() {
+		if total += wait; !w.loadFails() {
 			w.countLoad(total)
 			r.failures = 0
 			return total, true
@@ -39,10 +38,10 @@ const maxFailures = 10
 
 // failWaiting fails the requests that wait for an adapter that does not load.
 func (w *worker) failWaiting(row int32, at tick.Ticks) {
-	for i := w.queue.byAdapter[row].head; i >= 0; i = w.queue.byAdapter[row].head {
-		w.dequeue(i)
-		w.leave(i)
-		w.s.finish(i, record.Failed, "its adapter does not load", at+w.costs.Overhead)
+	for r := w.queue.byAdapter[row].head; r != nil; r = w.queue.byAdapter[row].head {
+		w.dequeue(r)
+		w.count(r, -1)
+		w.s.finish(r, record.Failed, "its adapter does not load", at+w.costs.Overhead)
 	}
 	w.adapters.rows[row].failures = 0
 	w.settle(row)
@@ -110,11 +109,9 @@ func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
 	r.loadTo = r.loadFrom + takes
 	t.queue = append(t.queue, ticket{row, slot, r.loadTo})
 	if len(t.queue) == 1 {
-		w.s.timers.set(w.loadTimer(), r.loadTo)
+		w.s.set(&t.timer, r.loadTo)
 	}
 }
-
-func (w *worker) loadTimer() int { return len(w.s.workers) + w.id }
 
 // endLoad ends the load under way and starts the next.
 func (w *worker) endLoad() {
@@ -123,10 +120,12 @@ func (w *worker) endLoad() {
 	t.queue = append(t.queue[:0], t.queue[1:]...)
 	r := &t.rows[k.row]
 	if len(t.queue) > 0 {
-		w.s.timers.set(w.loadTimer(), t.queue[0].ends)
+		w.s.set(&t.timer, t.queue[0].ends)
 	}
 	failed := w.loadFails()
+	tier := max(w.v.Adapters[k.row].Tier, router.Host) // it may have got a slot meanwhile
 	if k.slot {
+		tier = router.GPU
 		r.loading = false
 		w.v.Adapters[k.row].Loading = false
 		if r.active == 0 {
@@ -136,14 +135,13 @@ func (w *worker) endLoad() {
 	} else {
 		r.fetch = false
 	}
-	switch {
-	case !failed && k.slot:
-		r.failures = 0
-		w.setTier(k.row, router.GPU)
-	case !failed:
-		w.setTier(k.row, max(w.v.Adapters[k.row].Tier, router.Host)) // it may have got a slot meanwhile
-	default:
+	if failed {
 		w.loadFailed(k)
+	} else {
+		if k.slot {
+			r.failures = 0
+		}
+		w.setTier(k.row, tier)
 	}
 	w.settle(k.row)
 	if w.phase == idle {
@@ -177,7 +175,7 @@ func (w *worker) loadFailed(k ticket) {
 	if r.failures++; r.failures >= maxFailures {
 		w.failWaiting(k.row, w.s.now)
 	}
-	if w.queue.byAdapter[k.row].at >= 0 {
+	if w.queue.has(k.row) {
 		w.fetchMissing(k.row)
 	}
 	w.tellLoadFailed(k.row)
@@ -195,20 +193,6 @@ func (w *worker) fetchMissing(row int32) {
 	if !w.inHost(row) && !w.adapters.rows[row].fetching() {
 		w.startFetch(row)
 	}
-}
-
-// dropSlot takes the GPU slot from a row that no request uses.
-func (w *worker) dropSlot(row int32) {
-	t := &w.adapters
-	for k, r := range t.slots {
-		if r == row {
-			t.slots[k] = t.slots[len(t.slots)-1]
-			t.slots = t.slots[:len(t.slots)-1]
-			break
-		}
-	}
-	t.rows[row].slot = false
-	w.countSlots()
 }
 
 // bring makes an adapter come to the worker because a plan says so: to host
@@ -236,7 +220,7 @@ func (w *worker) release(row int32) {
 // settle drops an adapter that is to go once no request on the worker uses it.
 func (w *worker) settle(row int32) {
 	r := &w.adapters.rows[row]
-	if !r.leaving || r.active > 0 || r.fetching() || w.queue.byAdapter[row].at >= 0 || !w.isLoRA(row) {
+	if !r.leaving || r.active > 0 || r.fetching() || w.queue.has(row) || !w.isLoRA(row) {
 		return
 	}
 	r.leaving = false
@@ -261,7 +245,7 @@ func (w *worker) prefetch(row int32) {
 		if !w.slotObtainable(row) {
 			return
 		}
-		if k := w.victim(-1); k < 0 || w.queue.byAdapter[t.slots[k]].at >= 0 {
+		if k := w.victim(-1); k < 0 || w.queue.has(t.slots[k]) {
 			return
 		}
 	}

@@ -20,16 +20,16 @@ import (
 // Requests that are passed over after their prompt keep their memory and their
 // seat in the batch: they are parked. Modes change between steps only.
 type execution struct {
-	row     int32    // merged into the weights; unmerged: -1
-	credit  []int64  // by row of the adapter table
-	passed  []int64  // by row: its requests that the steps now pass over
-	since   int64    // worker's decode steps when passed was counted
-	fresh   bool     // no step has begun since the mode changed
-	decided bool     // nor since credits were last asked
-	only    bool     // backend merged
-	dlora   *credits // backend dlora
-	limit   int64    // credits that end a merged mode
-	parked  []int32  // requests that wait for their mode, in the order they came
+	row     int32      // merged into the weights; unmerged: -1
+	credit  []int64    // by row of the adapter table
+	passed  []int64    // by row: its requests that the steps now pass over
+	since   int64      // worker's decode steps when passed was counted
+	fresh   bool       // no step has begun since the mode changed
+	decided bool       // nor since credits were last asked
+	only    bool       // backend merged
+	dlora   *credits   // backend dlora
+	limit   int64      // credits that end a merged mode
+	parked  []*request // wait for their mode, in the order they came
 }
 
 const unmerged int32 = -1
@@ -49,16 +49,20 @@ func (w *worker) initExecution() {
 
 // pending is the number of requests of a row in the engine.
 func (w *worker) pending(row int32) int64 {
-	n := -w.entering(row)
+	n := 0
+	for _, r := range w.door.queue {
+		if r.adapter == row {
+			n--
+		}
+	}
 	if w.isLoRA(row) {
-		st := &w.v.Adapters[row]
-		return n + int64(st.Running) + int64(st.Queued)
+		return int64(n) + int64(w.v.Adapters[row].Running) + int64(w.v.Adapters[row].Queued)
 	}
-	n += int64(w.v.Running) + int64(w.v.Queued)
-	for a := range w.v.Adapters {
-		n -= int64(w.v.Adapters[a].Running) + int64(w.v.Adapters[a].Queued)
+	n += w.v.Load()
+	for _, st := range w.v.Adapters {
+		n -= int(st.Running + st.Queued)
 	}
-	return n
+	return int64(n)
 }
 
 // chooseMode changes the mode before a step if it is time to, and returns how
@@ -87,7 +91,7 @@ func (w *worker) chooseByCredits() (takes tick.Ticks) {
 	if all == 0 || e.row != unmerged && w.pending(e.row) == 0 {
 		e.decided = false // nothing came of it
 	}
-	if e.decided || w.chunked >= 0 || all == 0 {
+	if e.decided || w.chunked != nil || all == 0 {
 		return 0
 	}
 	e.decided = true
@@ -100,16 +104,16 @@ func (w *worker) chooseByCredits() (takes tick.Ticks) {
 
 // inOrder gives the rows of all requests on the worker in the order in which
 // they came to it.
-func (w *worker) inOrder() []int32 {
-	all := append(slices.Clone(w.batch), w.exec.parked...)
-	for i := w.queue.head; i >= 0; i = w.s.reqs[i].next {
-		all = append(all, i)
+func (w *worker) inOrder() (rows []int32) {
+	all := slices.Concat(w.exec.parked, w.queue.all())
+	for _, e := range w.batch {
+		all = append(all, e.value)
 	}
-	slices.SortFunc(all, func(a, b int32) int { return cmp.Compare(w.s.reqs[a].seq, w.s.reqs[b].seq) })
-	for k, i := range all {
-		all[k] = w.s.reqs[i].adapter
+	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
+	for _, r := range all {
+		rows = append(rows, r.adapter)
 	}
-	return all
+	return rows
 }
 
 // countPassed notes which requests the steps from now on pass over.
@@ -129,7 +133,7 @@ func (w *worker) countPassed() {
 func (w *worker) nextMode() int32 {
 	e := w.exec
 	switch {
-	case w.chunked >= 0 || w.v.Running+w.v.Queued == len(w.door.queue):
+	case w.chunked != nil || w.v.Running+w.v.Queued == len(w.door.queue):
 		return e.row
 	case e.row == unmerged || w.pending(e.row) == 0:
 		return w.mostCredits()
@@ -171,84 +175,42 @@ func (w *worker) setMode(to int32) tick.Ticks {
 	} else {
 		e.credit[to] = 0
 	}
-	w.full, w.retry = false, true
-	for k := 0; k < len(w.batch); {
-		if i := w.batch[k]; to != unmerged && w.s.reqs[i].adapter != to {
-			w.park(i, k)
-			k = 0 // the heap has changed
-			continue
+	w.reopen()
+	for k := 0; k < len(w.batch); k++ {
+		if r := w.batch[k].value; to != unmerged && r.adapter != to {
+			w.park(r)
+			k = -1 // the heap has changed
 		}
-		k++
 	}
-	w.unpark(to)
+	e.parked = slices.DeleteFunc(e.parked, func(r *request) bool {
+		runs := to == unmerged || r.adapter == to
+		if runs {
+			w.rejoin(r)
+		}
+		return runs
+	})
 	if plain {
 		return 0
 	}
 	return w.costs.Switch
 }
 
-// unpark lets the parked requests go on that a mode runs.
-func (w *worker) unpark(row int32) {
-	e := w.exec
-	keep := e.parked[:0]
-	for _, i := range e.parked {
-		r := &w.s.reqs[i]
-		if row != unmerged && r.adapter != row {
-			keep = append(keep, i)
-			continue
-		}
-		w.join(i, r.last)
-		w.groups = append(w.groups, group{r.last, 1})
-	}
-	e.parked = keep
-}
-
-// park takes request i, at index k of the batch, out of it with its memory.
-func (w *worker) park(i int32, k int) {
-	r := &w.s.reqs[i]
-	w.remove(k)
-	w.forget(r)
-	d := int32(w.steps - r.joinStep)
-	n := int64(r.prefilled + d)
-	w.ctx -= n
-	w.budget -= int64(r.maxNew - r.generated - d)
-	if int(r.maxNew) > w.eng.ClipNewTokens {
-		w.large--
-	}
-	w.ranks.add(r.adapter, -1)
-	w.kv.leave(n, w.steps)
-	r.generated += d
-	r.prefilled = int32(n)
+// park takes a request out of the batch with its memory.
+func (w *worker) park(r *request) {
+	w.unbatch(r)
 	r.state = filling // neither waiting nor running: it stays
-	// the latest of the parked is the last to have come
-	e := w.exec
-	at := len(e.parked)
-	for at > 0 && w.s.reqs[e.parked[at-1]].seq > r.seq {
-		at--
-	}
-	e.parked = append(e.parked, 0)
-	copy(e.parked[at+1:], e.parked[at:])
-	e.parked[at] = i
+	at, _ := slices.BinarySearchFunc(w.exec.parked, r.seq, func(o *request, seq int64) int { return cmp.Compare(o.seq, seq) })
+	w.exec.parked = slices.Insert(w.exec.parked, at, r)
 }
 
 // dropParked returns the latest of the parked requests to the queue, so that
 // others find memory.
 func (w *worker) dropParked() {
 	e := w.exec
-	i := e.parked[len(e.parked)-1]
+	r := e.parked[len(e.parked)-1]
 	e.parked = e.parked[:len(e.parked)-1]
-	r := &w.s.reqs[i]
-	w.kv.release(int64(r.prefilled))
-	w.v.KVUsed = w.kv.tokens
-	r.prefilled = 0
-	r.moving = notMoving
-	w.v.Running--
-	w.countAdapter(r.adapter, -1, 0)
-	w.deactivate(r.adapter)
-	w.settle(r.adapter)
-	w.full, w.retry = false, true
-	w.stats.Retractions++
-	w.wait(i)
+	w.free(r)
+	w.putBack(r, false)
 }
 
 // resume changes to a mode that runs parked requests, when the present one
@@ -256,7 +218,7 @@ func (w *worker) dropParked() {
 func (w *worker) resume() tick.Ticks {
 	to := unmerged
 	if w.exec.only {
-		to = w.s.reqs[w.exec.parked[0]].adapter
+		to = w.exec.parked[0].adapter
 	}
 	takes := w.setMode(to)
 	w.countPassed()
@@ -282,36 +244,270 @@ func (w *worker) stepsInMode() int64 {
 	return max(least, 1)
 }
 
-// pickMerged chooses the waiting request that may be prefilled next in a merged
-// mode, or -1.
-func (w *worker) pickMerged() int32 {
-	row := w.exec.row
-	i := w.queue.byAdapter[row].head
-	if i < 0 || !w.eligible(row) {
-		return -1
-	}
-	if w.mustWait(row) && !w.adapterReady(row) {
-		w.startLoad(row)
-		return -1
-	}
-	return i
+// credits is dLoRA's choice between merged and unmerged execution (B. Wu et al.,
+// OSDI'24, Algorithm 1; Scheduler._credit_schedule, _adjust_credit and
+// _adjust_merge_threshold in vllm/core/scheduler.py of its artifact). In every
+// iteration the requests that would run first come first served are those that
+// are owed it. An adapter is merged while it has at least left times as many
+// requests as these, and another is merged once it has right times as many. A
+// merged adapter pays, in credits, those whose requests it keeps from running;
+// without credits it may not be merged, and one that was paid enough runs
+// first, unmerged. The two thresholds are adjusted where the mode changes, by
+// what it gave and what the other would have given: in steps towards each
+// other, and apart by a factor.
+//
+// Credits are whole numbers of creditUnit parts, so that a run of iterations
+// can be booked at once.
+type credits struct {
+	seats       int     // requests of an iteration
+	alone       float64 // time of a merged iteration
+	together    float64 // of an unmerged one
+	change      float64 // of a change between them
+	have        []int64 // credits by row
+	enough      int64   // an adapter that has these runs first
+	still       int64   // and goes on to as long as it has these
+	pay         int64   // for a request kept from running by one that was paid
+	payMerged   int64   // by the merged adapter
+	left, right float64
+
+	row      int32   // merged, or unmerged
+	paid     []int32 // rows that ran first for their credits in the latest iteration
+	most     int32   // row with the most requests in the latest unmerged iteration, -1: none
+	iters    int64   // iterations since the mode changed
+	merged   int64   // requests that merged execution served in these, or would have
+	unmerged int64   // that unmerged execution served, or would have
+	virtual  int64   // changes that merged execution would have made
+
+	// What the latest iteration did, for repeat.
+	moved              []int64 // credits by row
+	countedM, countedU int64
+	repeats            bool // the next one does the same, unless credits pass a threshold
 }
 
-// pause lets time pass in which the worker runs no step; false if it is none.
-func (w *worker) pause(t tick.Ticks) bool {
-	if t <= 0 {
-		return false
+const (
+	creditUnit = 1 << 20
+	aimdAdd    = 0.05
+	aimdMul    = 1.1
+)
+
+func newCredits(rows, seats int, scale int64, alone, together, change tick.Ticks) *credits {
+	speed := float64(alone) / float64(together)
+	c := &credits{
+		seats: seats, alone: alone.Seconds(), together: together.Seconds(), change: change.Seconds(),
+		have: make([]int64, rows), moved: make([]int64, rows),
+		enough: int64(rows) * scale * creditUnit, pay: creditUnit / int64(seats),
+		payMerged: 2 * int64(math.Round(creditUnit/2/(speed*float64(seats)))),
+		left:      speed, right: 1, row: unmerged, most: -1,
 	}
-	w.filling = w.filling[:0]
-	w.stats.Stalled += t
-	w.schedule(prefill, w.s.now+t)
-	return true
+	c.still = c.enough - scale*creditUnit/2
+	for row := range c.have {
+		c.have[row] = int64(rows-1) * scale * creditUnit
+	}
+	return c
 }
 
-// seats is the number of requests in the batch, those parked included.
-func (w *worker) seats() int {
-	if w.exec == nil {
-		return len(w.batch)
+// iterate chooses the mode of the next iteration, for requests of the given
+// rows in the order in which they came. It returns the row to merge.
+func (c *credits) iterate(queue []int32) int32 {
+	clear(c.moved)
+	fcfs := queue[:min(len(queue), c.seats)]
+	n := make([]int, len(c.have))
+	for _, row := range queue {
+		n[row]++
 	}
-	return len(w.batch) + len(w.exec.parked)
+	c.countedM, c.countedU, c.repeats = 0, 0, true
+	if scheduled := c.runPaid(fcfs, n); scheduled != nil {
+		c.settleUp(fcfs, scheduled, c.pay)
+		// who runs first among them depends on the credits
+		c.repeats = !slices.ContainsFunc(c.moved, func(d int64) bool { return d != 0 })
+		c.leaveMerged()
+	} else {
+		c.runMost(fcfs, n)
+	}
+	c.apply(1)
+	return c.row
+}
+
+// runPaid returns the iteration's requests if some adapter has credits to run
+// first, by rows; nil if none has.
+func (c *credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
+	order := make([]int32, len(c.have))
+	for row := range order {
+		order[row] = int32(row)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(c.have[b], c.have[a]) })
+	var paid []int32
+	room := c.seats
+	for _, row := range order {
+		if c.have[row] < c.still || room == 0 {
+			break
+		}
+		if c.have[row] >= c.enough || slices.Contains(c.paid, row) {
+			paid = append(paid, row)
+			k := min(room, n[row])
+			room -= k
+			scheduled = append(scheduled, slices.Repeat([]int32{row}, k)...)
+		}
+	}
+	c.paid = paid
+	if room == c.seats {
+		return nil
+	}
+	taken := make([]int, len(c.have)) // of each row, the first of them
+	for _, row := range scheduled {
+		taken[row]++
+	}
+	for _, row := range fcfs {
+		if taken[row] > 0 {
+			taken[row]--
+		} else if room > 0 {
+			scheduled = append(scheduled, row)
+			room--
+		}
+	}
+	return scheduled
+}
+
+// runMost runs the merged adapter, merges the one with most requests, or runs
+// all, whatever the thresholds say.
+func (c *credits) runMost(fcfs []int32, n []int) {
+	most := int32(-1)
+	for row := range c.have {
+		if c.have[row] >= 0 && (most < 0 || n[row] > n[most]) {
+			most = int32(row)
+		}
+	}
+	batch := 0
+	if most >= 0 {
+		batch = min(n[most], c.seats)
+	}
+	c.countedM, c.countedU = int64(batch), int64(len(fcfs))
+	switch {
+	case c.row >= 0 && c.have[c.row] >= 0 && float64(n[c.row]) >= c.left*float64(len(fcfs)):
+		c.countedM = int64(min(n[c.row], c.seats))
+		c.iters++
+		c.count(1)
+		c.settleUp(fcfs, slices.Repeat([]int32{c.row}, n[c.row]), c.payMerged)
+	case most >= 0 && float64(n[most]) >= c.right*float64(len(fcfs)):
+		c.adjust()
+		c.row, c.iters, c.repeats = most, 1, false
+		c.count(1)
+		c.settleUp(fcfs, slices.Repeat([]int32{most}, batch), c.payMerged)
+	default:
+		if c.most != most {
+			c.virtual++
+			c.most = most
+		}
+		c.count(1)
+		c.leaveMerged()
+	}
+}
+
+// count notes the requests that k iterations served, or would have.
+func (c *credits) count(k int64) {
+	c.merged += k * c.countedM
+	c.unmerged += k * c.countedU
+}
+
+// leaveMerged counts an iteration of unmerged execution.
+func (c *credits) leaveMerged() {
+	if c.row == unmerged {
+		c.iters++
+		return
+	}
+	c.adjust()
+	c.row, c.iters, c.repeats = unmerged, 1, false
+}
+
+// settleUp has the rows of the requests that run in place of those that are
+// owed it pay for that.
+func (c *credits) settleUp(fcfs, scheduled []int32, price int64) {
+	owed := make([]int, len(c.have))
+	for _, row := range fcfs {
+		owed[row]++
+	}
+	if len(fcfs) != len(scheduled) {
+		for _, row := range scheduled {
+			owed[row] = max(owed[row]-1, 0)
+		}
+		for row, k := range owed {
+			c.moved[row] += int64(k) * (price / 2)
+			c.moved[scheduled[0]] -= int64(k) * (price / 2)
+		}
+		return
+	}
+	var late []int32 // those not owed it, who pay the last of those who are
+	for _, row := range scheduled {
+		if owed[row] > 0 {
+			owed[row]--
+		} else {
+			late = append(late, row)
+		}
+	}
+	for k, row := range late {
+		c.moved[row] -= price
+		c.moved[fcfs[len(fcfs)-len(late)+k]] += price
+	}
+}
+
+// adjust moves the threshold that ends the present mode or keeps it, by how
+// many requests the two modes served, or would have, since it began.
+func (c *credits) adjust() {
+	if c.iters == 0 {
+		return
+	}
+	tMerged, tUnmerged := c.alone*float64(c.iters), c.together*float64(c.iters)
+	if c.row != unmerged {
+		tMerged += c.change
+	} else {
+		tUnmerged += c.change
+		tMerged += float64(c.change * float64(c.virtual))
+	}
+	merged, unmerged := float64(c.merged)/tMerged, float64(c.unmerged)/tUnmerged
+	switch {
+	case c.row >= 0 && merged > unmerged && c.right-aimdAdd > c.left:
+		c.right -= aimdAdd
+	case c.row >= 0 && merged < unmerged:
+		c.right *= aimdMul
+	case c.row < 0 && unmerged > merged && c.left+aimdAdd < c.right:
+		c.left += aimdAdd
+	case c.row < 0 && unmerged < merged:
+		c.left /= aimdMul
+	}
+	c.merged, c.unmerged, c.virtual, c.most = 0, 0, 0, -1
+}
+
+// apply books the credits of k iterations.
+func (c *credits) apply(k int64) {
+	for row, d := range c.moved {
+		c.have[row] += k * d
+	}
+}
+
+// quiet is the number of iterations like the latest, itself included, until one
+// may choose differently.
+func (c *credits) quiet() int64 {
+	if !c.repeats {
+		return 1
+	}
+	k := int64(math.MaxInt64)
+	for row, d := range c.moved {
+		before := c.have[row] - d // what the latest decided on
+		for _, limit := range []int64{c.enough, c.still, 0} {
+			switch {
+			case d > 0 && before < limit:
+				k = min(k, (limit-before+d-1)/d)
+			case d < 0 && before >= limit:
+				k = min(k, (before-limit)/-d+1)
+			}
+		}
+	}
+	return k
+}
+
+// repeat books k more iterations like the latest.
+func (c *credits) repeat(k int64) {
+	c.iters += k
+	c.count(k)
+	c.apply(k)
 }

@@ -3,10 +3,10 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/trace"
 )
 
 // PlanRecord is what became of one plan.
@@ -25,12 +25,6 @@ type PlanObserver interface {
 	Plan(r *PlanRecord)
 }
 
-// pendingPlan is a plan whose solving time is not over.
-type pendingPlan struct {
-	plan *router.Plan
-	made tick.Ticks
-}
-
 // planning is the state of planning in a run.
 type planning struct {
 	planner  router.Planner
@@ -38,9 +32,8 @@ type planning struct {
 	learner  router.Learner
 	watcher  router.LoadWatcher
 	every    tick.Ticks
-	busy     bool // a plan is being solved
-	pending  pendingPlan
-	byID     map[int64]int32 // requests in flight
+	busy     bool               // a plan is being solved
+	byID     map[int64]*request // requests in flight
 	situ     router.Situation
 	stats    PlanStats
 	place    []bool // place[w*adapters+a]: wanted there, for thrashing
@@ -83,14 +76,14 @@ func (s *sim) initPlanning() error {
 			p.place[w*len(s.adapters)+a] = st.Tier >= router.Host
 		}
 	}
-	p.first = append([]bool(nil), p.place...)
+	p.first = slices.Clone(p.place)
 	if p.planner != nil {
-		p.byID = map[int64]int32{}
+		p.byID = map[int64]*request{}
 		p.every = tick.FromSeconds(p.planner.Interval())
 		if p.every <= 0 {
 			return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
 		}
-		s.events.push(p.every, eventPlan, 0)
+		s.at(p.every, eventPlan, s.planNow)
 	}
 	return nil
 }
@@ -99,7 +92,7 @@ func (s *sim) initPlanning() error {
 func (s *sim) planNow() {
 	p := &s.plan
 	if s.headT != tick.Never || s.done < s.requests {
-		s.events.push(s.now+p.every, eventPlan, 0) // as long as there is something to plan for
+		s.at(s.now+p.every, eventPlan, s.planNow) // as long as there is something to plan for
 	}
 	if p.busy {
 		return
@@ -115,8 +108,11 @@ func (s *sim) planNow() {
 		p.stats.Gaps++
 	}
 	p.busy = true
-	p.pending = pendingPlan{plan, s.now}
-	s.events.push(s.now+max(0, tick.FromSeconds(plan.SolveTime)), eventApply, 0)
+	made := s.now
+	s.at(made+max(0, tick.FromSeconds(plan.SolveTime)), eventApply, func() {
+		p.busy = false
+		s.apply(plan, made)
+	})
 }
 
 // situation is what a planner sees now.
@@ -134,39 +130,24 @@ func (s *sim) situation() *router.Situation {
 
 // describe appends the requests of a worker that may be moved.
 func (w *worker) describe(as []router.Active) []router.Active {
-	add := func(i int32, running bool, more int64) {
-		r := &w.s.reqs[i]
-		a := router.Active{
-			ID: r.id, Adapter: r.adapter, Worker: int32(w.id), Running: running, Prompt: r.prompt,
+	add := func(r *request) *router.Active {
+		as = append(as, router.Active{
+			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
 			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.now - r.sent).Seconds(),
-		}
-		if !w.isLoRA(r.adapter) {
-			a.Adapter = trace.BaseModel
-		}
-		if running {
-			a.Generated += int32(more)
-			a.KV = int64(r.prefilled) + more
-		}
-		as = append(as, a)
+		})
+		return &as[len(as)-1]
 	}
-	for i := w.queue.head; i >= 0; i = w.s.reqs[i].next {
-		add(i, false, 0)
+	for r := w.queue.head; r != nil; r = r.links[inQueue].next {
+		add(r)
 	}
 	done := w.stepsDone()
-	for _, i := range w.batch {
-		if w.s.reqs[i].moving == notMoving {
-			add(i, true, w.steps-w.s.reqs[i].joinStep+done)
+	for _, e := range w.batch {
+		if r := e.value; r.moving == notMoving {
+			a, more := add(r), w.steps-r.joinStep+done
+			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.prefilled)+more
 		}
 	}
 	return as
-}
-
-// applyPending applies the plan that was being solved.
-func (s *sim) applyPending() {
-	p := &s.plan
-	p.busy = false
-	s.apply(p.pending.plan, p.pending.made)
-	p.pending = pendingPlan{}
 }
 
 // apply carries a plan out, wholly or not at all.
@@ -181,9 +162,9 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 		p.stats.Applied++
 		s.place(plan)
 		for _, m := range plan.Move {
-			if i, ok := p.byID[m.ID]; !ok {
+			if r, ok := p.byID[m.ID]; !ok {
 				rec.Gone++
-			} else if s.move(i, m) {
+			} else if s.move(r, m) {
 				rec.Moved++
 			}
 		}
@@ -198,56 +179,41 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 
 var errDown = errors.New("a worker that the plan needs is down")
 
-// checkPlan says why a plan cannot be carried out, or nil.
+// checkPlan says why a plan cannot be carried out, or nil: the workers are up,
+// would not refuse the requests, and have host memory for the adapters.
 func (s *sim) checkPlan(plan *router.Plan) error {
-	inRange := func(w int32, a int32) error {
-		if int(w) < 0 || int(w) >= len(s.workers) || int(a) < 0 || int(a) >= len(s.adapters) {
-			return fmt.Errorf("adapter %d on worker %d: no such place", a, w)
+	isWorker := func(w int32) bool { return w >= 0 && int(w) < len(s.workers) }
+	for _, l := range slices.Concat(plan.Load, plan.Unload) {
+		if !isWorker(l.Worker) || l.Adapter < 0 || int(l.Adapter) >= len(s.adapters) {
+			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
 		}
-		return nil
 	}
+	coming := make([]int, len(s.workers))
 	for _, l := range plan.Load {
-		if err := inRange(l.Worker, l.Adapter); err != nil {
-			return err
-		}
-		if !s.workers[l.Worker].v.Usable() {
+		w := &s.workers[l.Worker]
+		if !w.v.Usable() {
 			return errDown
 		}
-	}
-	for _, l := range plan.Unload {
-		if err := inRange(l.Worker, l.Adapter); err != nil {
-			return err
+		if w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows[l.Adapter].fetching() {
+			coming[l.Worker]++
 		}
 	}
 	for _, m := range plan.Move {
-		if int(m.To) < 0 || int(m.To) >= len(s.workers) || m.To == m.From {
+		if !isWorker(m.To) || m.To == m.From {
 			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
 		}
 		if !s.workers[m.To].v.Usable() {
 			return errDown
 		}
-		if i, ok := s.plan.byID[m.ID]; ok {
-			if reason := s.workers[m.To].refuses(&s.reqs[i]); reason != "" {
+		if r, ok := s.plan.byID[m.ID]; ok {
+			if reason := s.workers[m.To].refuses(r); reason != "" {
 				return fmt.Errorf("request %d cannot move to worker %d: %s", m.ID, m.To, reason)
 			}
 		}
 	}
-	return s.checkRoom(plan)
-}
-
-// checkRoom makes sure that the adapters a plan brings fit in host memory, with
-// those gone that it takes away.
-func (s *sim) checkRoom(plan *router.Plan) error {
-	room := map[int32]int{}
-	for _, l := range plan.Load {
-		w := &s.workers[l.Worker]
-		if w.eng.MaxLoadedLoras > 0 && w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows[l.Adapter].fetching() {
-			room[l.Worker]++
-		}
-	}
-	for w, n := range room {
-		if n > s.workers[w].eng.MaxLoadedLoras {
-			return fmt.Errorf("%d adapters to load on worker %d, which holds %d", n, w, s.workers[w].eng.MaxLoadedLoras)
+	for w, n := range coming {
+		if limit := s.workers[w].eng.MaxLoadedLoras; limit > 0 && n > limit {
+			return fmt.Errorf("%d adapters to load on worker %d, which holds %d", n, w, limit)
 		}
 	}
 	return nil
@@ -285,4 +251,13 @@ func (s *sim) planStats() PlanStats {
 		}
 	}
 	return st
+}
+
+// adjust carries out what the latest routing decision entails.
+func (s *sim) adjust() {
+	if s.plan.adjuster != nil {
+		if p := s.plan.adjuster.Adjust(); p != nil {
+			s.apply(p, s.now)
+		}
+	}
 }

@@ -1,22 +1,67 @@
 package sim
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 )
 
+// sglang is the scheduler of sglang: prefill steps if one can be formed, else
+// decode steps.
+type sglang struct{ *worker }
+
+func (w sglang) begin() {
+	for {
+		w.trimHost(-1)
+		if w.seats() == 0 {
+			w.full = false // nobody is left who could make room
+		}
+		if w.drainerOn() && w.starvesAt() <= w.s.now {
+			w.retry = true
+		}
+		if w.exec != nil && w.pause(w.chooseMode()) {
+			return
+		}
+		if w.chunked != nil || w.retry && !w.full && w.queue.n > 0 {
+			if w.beginPrefill() {
+				return
+			}
+			w.retry = false
+		}
+		switch {
+		case len(w.batch) > 0:
+			if w.retract(); len(w.batch) > 0 {
+				w.beginDecode()
+				return
+			}
+			// its last request failed for lack of memory; look at the queue again
+		case w.exec != nil && len(w.exec.parked) > 0:
+			if w.pause(w.resume()) {
+				return
+			}
+		case w.queue.n > 0 && len(w.adapters.queue) == 0 && w.held == 0:
+			w.giveUp() // nothing runs or loads, so nothing would ever change
+		default:
+			w.ratioFrom, w.ratioSince = w.eng.NewTokenRatio, w.steps // an idle server forgets its estimate
+			return
+		}
+	}
+}
+
 // chunk is the part of a request's prompt that one prefill step computes.
 type chunk struct {
-	req    int32
+	req    *request
 	tokens int32
 }
 
 // admission is the room left while a prefill step is being formed, as sglang's
 // PrefillAdder counts it (managers/schedule_policy.py, mem_cache/prefill_budget.py).
 type admission struct {
+	work    profile.StepWork
 	total   float64 // tokens left after what running and chosen requests are expected to need
 	current int64   // tokens left after what is allocated
 	input   int64   // prompt tokens left of max_prefill_tokens
@@ -30,83 +75,68 @@ const noChunks = math.MaxInt64
 
 // openAdmission gives the room at the beginning of a prefill step. In a mixed
 // one the running requests take a token each.
-func (w *worker) openAdmission(room *admission) {
-	room.current = w.kv.freeTokens()
-	room.input = int64(w.eng.MaxPrefillTokens)
-	room.chunk = int64(w.eng.ChunkedPrefillSize)
+func (w *worker) openAdmission() admission {
+	a := admission{current: w.kv.free() * w.kv.size, input: int64(w.eng.MaxPrefillTokens), chunk: int64(w.eng.ChunkedPrefillSize)}
+	a.work.FirstWave = w.steps == 0
 	if w.eng.MixedChunk {
 		b := int64(len(w.batch))
-		room.current -= b
-		room.input -= b
-		room.chunk -= b
+		a.current -= b
+		a.input -= b
+		a.chunk -= b
 	}
 	if w.eng.ChunkedPrefillSize == 0 {
-		room.chunk = noChunks
+		a.chunk = noChunks
 	}
 	ratio := 1.0 // what requests of known length need is no estimate
 	if !w.eng.IgnoreEOS {
 		ratio = w.ratio()
 	}
-	room.total = float64(room.current) - float64(ratio*float64(w.reserved()))
+	a.total = float64(a.current) - float64(ratio*float64(w.reserved()))
+	return a
 }
 
 // beginPrefill forms a prefill step from the waiting queue, first come first
 // served, and starts it. It reports whether there was one. The rules are those
 // of Scheduler._get_new_batch_prefill_raw (managers/scheduler.py).
 func (w *worker) beginPrefill() bool {
-	var room admission
-	w.openAdmission(&room)
-	var work profile.StepWork
-	work.FirstWave = w.steps == 0
+	room := w.openAdmission()
 	w.filling = w.filling[:0]
-	var load tick.Ticks
-
-	if w.chunked >= 0 {
-		w.continueChunked(&room, &work)
+	if w.chunked != nil {
+		w.continueChunked(&room)
 	}
 	w.drain()
+	var load tick.Ticks
 	for w.queue.n > 0 && !w.full && room.input > 0 && room.chunk > 0 {
 		if w.seats()+len(w.filling) >= w.eng.MaxRunningRequests {
 			w.full = true
 			break
 		}
-		i := w.pick()
-		if i < 0 {
+		r := w.pick()
+		if r == nil {
 			break
 		}
-		t, ok := w.admit(i, &room, &work)
+		t, ok := w.admit(r, &room)
 		load += t
 		if !ok {
 			break
 		}
 	}
-	load += w.placeAdapters(w.mixes())
+	// a mixed step takes the running requests along, unless they find no memory
+	// for a token each
+	mixes := w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.stepNeed(w.steps) <= w.kv.free()
+	load += w.placeAdapters(mixes)
 	if len(w.filling) == 0 {
-		if load > 0 { // for requests that bring their KV cache, or whose adapter failed to load
-			w.stats.Stalled += load
-			w.schedule(prefill, w.s.now+load)
-		}
-		return load > 0
+		return w.pause(load) // for requests that bring their KV cache, or whose adapter failed to load
 	}
 	if w.exec != nil {
 		w.exec.fresh, w.exec.decided = false, false
 	}
-	w.stats.PrefillSteps++
-	w.stats.Stalled += load
-	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
-	w.v.KVUsed = w.kv.tokens
-	if work.Extends && !w.extended {
-		work.FirstExtend, w.extended = true, true
-	}
 	w.firstOfAll = len(w.batch) == 0
-	w.noteStep()
-	if w.mixes() {
-		takes := load + w.stepTime(&work, true)
-		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
-		w.schedule(mixed, w.s.now+takes)
-		return true
+	if mixes {
+		w.startStep(mixed, &room.work, load)
+	} else {
+		w.startStep(prefill, &room.work, load)
 	}
-	w.schedule(prefill, w.s.now+load+w.stepTime(&work, false))
 	return true
 }
 
@@ -117,8 +147,8 @@ func (w *worker) reserved() int64 {
 		return w.budget
 	}
 	sum := int64(0)
-	for _, i := range w.batch {
-		sum += w.reserve(&w.s.reqs[i], w.steps-w.s.reqs[i].joinStep)
+	for _, e := range w.batch {
+		sum += w.reserve(e.value, w.steps-e.value.joinStep)
 	}
 	return sum
 }
@@ -128,62 +158,6 @@ func (w *worker) reserve(r *request, k int64) int64 {
 	return min(int64(r.maxNew-r.generated)-k, int64(w.eng.ClipNewTokens))
 }
 
-// admit adds a waiting request, or its first chunk, to the prefill step
-// (PrefillAdder.add_one_req). It returns the time the step has to wait for the
-// request's adapter, and false if the request did not fit.
-func (w *worker) admit(i int32, room *admission, work *profile.StepWork) (load tick.Ticks, ok bool) {
-	r := &w.s.reqs[i]
-	if r.carried > 0 {
-		return w.admitCarried(i, w.reserve(r, 0), room)
-	}
-	n, known := int64(r.prompt+r.generated), w.eng.IgnoreEOS && w.eng.DisableRadixCache
-	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total
-	if known {
-		fits = w.fitsKnown(i, n, room)
-	}
-	if !fits {
-		w.noRoom()
-		return 0, false
-	}
-	if room.chunk == noChunks && !known && w.paged(n) >= room.input && len(w.filling) > 0 {
-		return 0, false
-	}
-	reserve, split := w.wholeReserve(r), false
-	switch {
-	case room.chunk == noChunks:
-	case known && n > room.chunk:
-		n, reserve, split = room.chunk, 0, true
-	case !known && w.paged(n) > room.chunk:
-		n, reserve, split = room.chunk/w.kv.size*w.kv.size, 0, true
-		if n == 0 {
-			return 0, false
-		}
-	}
-	if load, ok = w.start(i); !ok {
-		return load, true // it is gone; others may follow
-	}
-	if split {
-		w.chunked = i
-	}
-	r.state = filling
-	w.fill(i, n, reserve, room, work)
-	if room.total <= 0 || room.current <= 0 {
-		w.noRoom()
-	}
-	return load, true
-}
-
-// mixes says whether the prefill step that was formed takes the running
-// requests along: where they do not find memory for a token they sit it out.
-func (w *worker) mixes() bool {
-	return w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used
-}
-
-// noRoom notes that the next request of the queue finds no memory. Only a
-// request that leaves the batch makes some, so the queue is not looked at
-// before, unless there is none that could leave.
-func (w *worker) noRoom() { w.full = len(w.filling) > 0 || w.seats() > 0 }
-
 // wholeReserve is what a request is charged for its output once its whole
 // prompt is chosen: what it may generate in all, clipped, even where it has
 // generated some of it before it was retracted.
@@ -191,18 +165,63 @@ func (w *worker) wholeReserve(r *request) int64 {
 	return int64(min(int(r.maxNew), w.eng.ClipNewTokens))
 }
 
-// paged rounds tokens up to whole pages.
-func (w *worker) paged(tokens int64) int64 { return w.kv.pagesOf(tokens) * w.kv.size }
+// admit adds a waiting request, or its first chunk, to the prefill step
+// (PrefillAdder.add_one_req). It returns the time the step has to wait for the
+// request's adapter, and false if the request did not fit.
+func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
+	if r.carried > 0 {
+		return w.admitCarried(r, room)
+	}
+	n, known := int64(r.prompt+r.generated), w.eng.IgnoreEOS && w.eng.DisableRadixCache
+	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total
+	if known {
+		fits = w.fitsKnown(r, n, room)
+	}
+	if !fits {
+		w.noRoom()
+		return 0, false
+	}
+	reserve, split := w.wholeReserve(r), false
+	switch paged := w.kv.paged(n); {
+	case room.chunk == noChunks:
+		if !known && paged >= room.input && len(w.filling) > 0 {
+			return 0, false
+		}
+	case known && n > room.chunk:
+		n, reserve, split = room.chunk, 0, true
+	case !known && paged > room.chunk:
+		n, reserve, split = room.chunk/w.kv.size*w.kv.size, 0, true
+		if n == 0 {
+			return 0, false
+		}
+	}
+	if load, ok = w.start(r); !ok {
+		return load, true // it is gone; others may follow
+	}
+	if split {
+		w.chunked = r
+	}
+	r.state = filling
+	w.fill(r, n, reserve, room)
+	if room.total <= 0 || room.current <= 0 {
+		w.noRoom()
+	}
+	return load, true
+}
+
+// noRoom notes that the next request of the queue finds no memory. Only a
+// request that leaves the batch makes some, so the queue is not looked at
+// before, unless there is none that could leave.
+func (w *worker) noRoom() { w.full = len(w.filling) > 0 || w.seats() > 0 }
 
 // start takes a request from the queue to run it. It returns the time to wait
 // for its adapter, and false if that could not be loaded: the request has then
 // failed.
-func (w *worker) start(i int32) (load tick.Ticks, ok bool) {
-	r := &w.s.reqs[i]
-	if load, ok = w.useAdapter(i); !ok {
+func (w *worker) start(r *request) (load tick.Ticks, ok bool) {
+	if load, ok = w.useAdapter(r); !ok {
 		return load, false
 	}
-	w.dequeue(i)
+	w.dequeue(r)
 	w.v.Running++
 	w.countAdapter(r.adapter, 1, 0)
 	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
@@ -210,39 +229,34 @@ func (w *worker) start(i int32) (load tick.Ticks, ok bool) {
 	return load, true
 }
 
-// admitCarried takes a request that brings its KV cache into the batch: there
-// is nothing to prefill.
-func (w *worker) admitCarried(i int32, reserve int64, room *admission) (load tick.Ticks, ok bool) {
-	r := &w.s.reqs[i]
+// admitCarried is admit for a request that brings its KV cache, so that there is
+// nothing to prefill.
+func (w *worker) admitCarried(r *request, room *admission) (load tick.Ticks, ok bool) {
+	reserve := w.reserve(r, 0)
 	if float64(r.carried+reserve) >= room.total {
 		w.noRoom()
 		return 0, false
 	}
-	if load, ok = w.start(i); !ok {
-		return load, true
+	if load, ok = w.start(r); ok {
+		before := w.kv.used
+		w.joinCarried(r)
+		alloc := (w.kv.used - before) * w.kv.size
+		room.total -= float64(alloc + reserve)
+		room.current -= alloc
 	}
-	before := w.kv.used
-	w.kv.grow(0, r.carried)
-	alloc := (w.kv.used - before) * w.kv.size
-	room.total -= float64(alloc + reserve)
-	room.current -= alloc
-	r.prefilled, r.carried = int32(r.carried), 0
-	w.join(i, r.last)
-	w.groups = append(w.groups, group{r.last, 1})
 	return load, true
 }
 
 // continueChunked adds the next chunk of the request whose prompt is partly
 // prefilled (PrefillAdder.add_chunked_req).
-func (w *worker) continueChunked(room *admission, work *profile.StepWork) {
-	i := w.chunked
-	r := &w.s.reqs[i]
+func (w *worker) continueChunked(room *admission) {
+	r := w.chunked
 	limit := min(room.chunk, int64(room.total))
 	if limit <= 0 {
 		limit = room.chunk // it has to go on so that it is done some time
 	}
 	// where that is more than there is, sglang breaks down; here it waits
-	limit = min(limit, w.kv.freeTokens())
+	limit = min(limit, w.kv.free()*w.kv.size)
 	if limit <= 0 {
 		return
 	}
@@ -250,27 +264,31 @@ func (w *worker) continueChunked(room *admission, work *profile.StepWork) {
 	if n > limit {
 		n, reserve = limit, 0
 	} else {
-		w.chunked = -1
+		w.chunked = nil
 	}
-	w.fill(i, n, reserve, room, work)
+	w.fill(r, n, reserve, room)
 }
 
-// fill counts n prompt tokens of request i into the prefill step
+// fill counts n prompt tokens of a request into the prefill step
 // (PrefillAdder._update_prefill_budget): every request is charged whole pages,
 // and one more.
-func (w *worker) fill(i int32, n, reserve int64, room *admission, work *profile.StepWork) {
-	r := &w.s.reqs[i]
-	w.kv.grow(int64(r.prefilled), n)
-	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))
-	r.prefilled += int32(n)
-	paged := w.paged(n)
+func (w *worker) fill(r *request, n, reserve int64, room *admission) {
+	w.take(r, n, &room.work)
+	paged := w.kv.paged(n)
 	room.total -= float64(paged + w.kv.size + reserve)
 	room.current -= paged + w.kv.size
 	room.input -= paged
 	if room.chunk != noChunks {
 		room.chunk -= paged
 	}
-	w.filling = append(w.filling, chunk{i, int32(n)})
+}
+
+// take counts n prompt tokens of a request into the step.
+func (w *worker) take(r *request, n int64, work *profile.StepWork) {
+	w.kv.grow(int64(r.prefilled), n)
+	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))
+	r.prefilled += int32(n)
+	w.filling = append(w.filling, chunk{r, int32(n)})
 }
 
 // endChunks ends a prefill step. sglang keeps the note that the queue finds no
@@ -278,18 +296,18 @@ func (w *worker) fill(i int32, n, reserve int64, room *admission, work *profile.
 // of the step's batch, and where that takes the place of an empty running batch
 // (Scheduler.get_next_batch_to_run).
 func (w *worker) endChunks() {
-	reopens := len(w.filling) > 0 && (w.chunked >= 0 || w.firstOfAll)
+	reopens := len(w.filling) > 0 && (w.chunked != nil || w.firstOfAll)
 	w.endPrefill()
 	if reopens {
-		w.full, w.retry = false, true
+		w.reopen()
 	}
 }
 
-// endMixedChunk ends a prefill step that took the running requests along
+// endMixed ends a prefill step that took the running requests along
 // (Scheduler._get_new_batch_prefill_raw, last part): its batch replaces the
 // running one, with the new requests in front. Such steps leave the new-token
 // ratio as it is.
-func (w *worker) endMixedChunk() {
+func (w sglang) endMixed() {
 	w.endDecode()
 	w.ratioSince++
 	last := w.order
@@ -297,23 +315,24 @@ func (w *worker) endMixedChunk() {
 	w.order = w.front - 1
 	w.endPrefill()
 	w.order = last
-	w.full, w.retry = false, true
+	w.reopen()
 }
 
-// endPrefill gives every request whose prompt is complete its next token.
+// endPrefill gives every request whose prompt is complete its next token. One
+// whose only (or last) token that is never joins the batch.
 func (w *worker) endPrefill() {
 	var first, joined int64
 	for _, c := range w.filling {
-		r := &w.s.reqs[c.req]
+		r := c.req
 		if r.prefilled < r.prompt+r.generated {
-			continue // the chunked request goes on
+			continue // it goes on
 		}
 		if r.first == tick.Never {
 			r.first = w.s.now + w.costs.Overhead
 		} else {
-			w.s.obs.Gap(w.s.now-r.last, 1)
-			if w.s.gaps != nil {
-				w.s.gaps[c.req] = append(w.s.gaps[c.req], (w.s.now - r.last).Seconds())
+			w.s.cfg.Observer.Gap(w.s.now-r.last, 1)
+			if w.s.cfg.TokenTimes {
+				r.gaps = append(r.gaps, (w.s.now - r.last).Seconds())
 			}
 		}
 		first++
@@ -322,34 +341,91 @@ func (w *worker) endPrefill() {
 			w.s.listener.Token(r.id, w.s.now+w.costs.Overhead)
 		}
 		if r.generated == r.output {
-			w.completePrefill(c.req)
+			w.free(r)
+			w.finish(r, record.OK, "")
 			continue
 		}
-		w.join(c.req, w.s.now)
+		w.join(r, w.s.now)
 		joined++
 	}
 	w.filling = w.filling[:0]
 	if first > 0 {
-		w.s.obs.Tokens(w.s.now+w.costs.Overhead, first)
+		w.s.cfg.Observer.Tokens(w.s.now+w.costs.Overhead, first)
 	}
 	if joined > 0 {
 		w.groups = append(w.groups, group{w.s.now, joined})
 	}
 	w.v.Running = w.seats()
-	if w.chunked >= 0 {
+	if w.chunked != nil {
 		w.v.Running++
 	}
 }
 
-// completePrefill ends a request whose only (or last) token came with its
-// prefill, so that it never joined the batch.
-func (w *worker) completePrefill(i int32) {
-	r := &w.s.reqs[i]
-	w.kv.release(int64(r.prefilled))
-	w.v.KVUsed = w.kv.tokens
-	w.countAdapter(r.adapter, -1, 0)
-	w.deactivate(r.adapter)
-	w.settle(r.adapter)
-	w.full, w.retry = false, true
-	w.complete(i)
+// Requests sent with ignore_eos run to their budget, so that their lengths are
+// known in advance. Without a radix cache sglang then asks, instead of
+// reserving a share of every budget, whether memory lasts if all requests run
+// to their ends (PrefillAdder.add_one_req_ignore_eos in
+// managers/schedule_policy.py).
+
+// claim is a request's part in that: the tokens it will still take, and those
+// it holds without them.
+type claim struct{ left, holds int64 }
+
+// fitsKnown says whether a waiting request, n tokens of which are to be
+// prefilled, fits beside the running and chosen requests.
+func (w *worker) fitsKnown(r *request, n int64, room *admission) bool {
+	take := w.kv.paged(n) + w.kv.size
+	if take > room.current || float64(take) > room.total {
+		return false
+	}
+	w.countClaim(r, room)
+	free, freed := room.current-take, int64(0)
+	for k, c := range room.states {
+		b := int64(len(room.states) - k)
+		if free+freed-c.left*b <= b { // a token for each, to be safe
+			return false
+		}
+		freed += c.holds
+	}
+	return true
+}
+
+// countClaim enters a request among the claims, in the order of their ends.
+func (w *worker) countClaim(r *request, room *admission) {
+	if room.counted {
+		c := w.claimOf(r)
+		if c.left <= 0 {
+			return
+		}
+		// add_req_state inserts one that ends after all others before the last
+		at := max(len(room.states)-1, 0)
+		if k := slices.IndexFunc(room.states, func(o claim) bool { return c.left <= o.left }); k >= 0 {
+			at = k
+		}
+		room.states = slices.Insert(room.states, at, c)
+		return
+	}
+	room.counted = true
+	rs := []*request{r}
+	for _, e := range w.batch {
+		rs = append(rs, e.value)
+	}
+	slices.SortFunc(rs[1:], func(a, b *request) int { return cmp.Compare(a.order, b.order) })
+	for _, c := range w.filling {
+		rs = append(rs, c.req)
+	}
+	for _, o := range rs {
+		if c := w.claimOf(o); c.left > 0 {
+			room.states = append(room.states, c)
+		}
+	}
+	slices.SortStableFunc(room.states, func(a, b claim) int { return cmp.Compare(a.left, b.left) })
+}
+
+func (w *worker) claimOf(r *request) claim {
+	done := int64(r.generated)
+	if r.state == running {
+		done += w.steps - r.joinStep
+	}
+	return claim{left: int64(r.maxNew) - done, holds: int64(r.prompt) + done}
 }

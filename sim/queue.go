@@ -1,135 +1,201 @@
 package sim
 
-import "math"
+import (
+	"math"
+	"slices"
+)
+
+// entry is a value in a heap.
+type entry[T any] struct {
+	key, tie int64
+	value    T
+	place    *int32 // where set: is kept at the entry's index in the heap, -1 once it is out
+}
+
+// heap is a binary min-heap by (key, tie).
+type heap[T any] []entry[T]
+
+func (e *entry[T]) before(o *entry[T]) bool {
+	return e.key < o.key || e.key == o.key && e.tie < o.tie
+}
+
+func (h *heap[T]) push(e entry[T]) {
+	*h = append(*h, e)
+	h.fix(len(*h) - 1)
+}
+
+// remove takes the entry at index k out.
+func (h *heap[T]) remove(k int) T {
+	a := *h
+	out, last := a[k], len(a)-1
+	a[k] = a[last]
+	a[last] = entry[T]{}
+	*h = a[:last]
+	if k < last {
+		h.fix(k)
+	}
+	if out.place != nil {
+		*out.place = -1
+	}
+	return out.value
+}
+
+// fix moves the entry at index k, whose key is new, to where it belongs.
+func (h *heap[T]) fix(k int) {
+	a := *h
+	e := a[k]
+	put := func(k int, e *entry[T]) {
+		a[k] = *e
+		if e.place != nil {
+			*e.place = int32(k)
+		}
+	}
+	for k > 0 && e.before(&a[(k-1)/2]) {
+		put(k, &a[(k-1)/2])
+		k = (k - 1) / 2
+	}
+	for c := 2*k + 1; c < len(a); c = 2*k + 1 {
+		if c+1 < len(a) && a[c+1].before(&a[c]) {
+			c++
+		}
+		if !a[c].before(&e) {
+			break
+		}
+		put(k, &a[c])
+		k = c
+	}
+	put(k, &e)
+}
+
+// list is a doubly linked list of requests, whose links lie in the requests.
+type list struct {
+	head, tail *request
+	of         int // which of a request's links
+}
+
+type link struct{ next, prev *request }
+
+// The lists that a waiting request is in.
+const (
+	inQueue   = iota // all that wait
+	ofAdapter        // those of its adapter
+	numLists
+)
+
+// add appends a request, or puts it before all others.
+func (l *list) add(r *request, front bool) {
+	k := &r.links[l.of]
+	if front {
+		k.prev, k.next = nil, l.head
+	} else {
+		k.prev, k.next = l.tail, nil
+	}
+	if k.prev != nil {
+		k.prev.links[l.of].next = r
+	} else {
+		l.head = r
+	}
+	if k.next != nil {
+		k.next.links[l.of].prev = r
+	} else {
+		l.tail = r
+	}
+}
+
+func (l *list) remove(r *request) {
+	k := &r.links[l.of]
+	if k.prev != nil {
+		k.prev.links[l.of].next = k.next
+	} else {
+		l.head = k.next
+	}
+	if k.next != nil {
+		k.next.links[l.of].prev = k.prev
+	} else {
+		l.tail = k.prev
+	}
+}
 
 // queue is the waiting queue of a worker: requests in the order they came, and
-// for each adapter its own requests in that order. All operations take
-// constant time. Links live in the requests themselves.
+// for each adapter its own requests in that order. All operations but oldest
+// take constant time.
 type queue struct {
-	n          int
-	head, tail int32
-	seq        int64
-	front      int64          // seq of the latest request put before all others
-	byAdapter  []adapterQueue // by row of the adapter table
-	waiting    []int32        // rows with waiting requests, in no order
+	list
+	n         int
+	seq       int64          // of the latest request to come, or to be numbered by vLLM
+	front     int64          // of the latest request put before all others
+	byAdapter []adapterQueue // by row of the adapter table
+	waiting   []int32        // rows with waiting requests, in no order
 }
 
 type adapterQueue struct {
-	seq        int64 // of head; here so that oldest need not look at requests
-	head, tail int32
-	at         int32 // index in queue.waiting, -1: no requests
+	list
+	seq int64 // of head; here so that oldest need not look at requests
+	at  int32 // index in queue.waiting, -1: no requests
 }
 
-func (q *queue) init(rows int) {
-	q.head, q.tail = -1, -1
-	q.byAdapter = make([]adapterQueue, rows)
-	for i := range q.byAdapter {
-		q.byAdapter[i] = adapterQueue{head: -1, tail: -1, at: -1}
-	}
+func newQueue(rows int) queue {
+	return queue{byAdapter: slices.Repeat([]adapterQueue{{list: list{of: ofAdapter}, at: -1}}, rows)}
 }
 
-// push appends request i.
-func (q *queue) push(reqs []request, i int32) {
-	r := &reqs[i]
+// add appends a request, or puts it before all others.
+func (q *queue) add(r *request, front bool) {
 	q.n++
-	q.seq++
-	r.seq = q.seq
-	r.next, r.prev = -1, q.tail
-	if q.tail >= 0 {
-		reqs[q.tail].next = i
+	if front {
+		q.front--
+		r.seq = q.front
 	} else {
-		q.head = i
+		q.seq++
+		r.seq = q.seq
 	}
-	q.tail = i
-
+	q.list.add(r, front)
 	a := &q.byAdapter[r.adapter]
-	r.anext, r.aprev = -1, a.tail
-	if a.tail >= 0 {
-		reqs[a.tail].anext = i
-	} else {
-		a.head, a.seq = i, r.seq
+	a.add(r, front)
+	a.seq = a.head.seq
+	if a.at < 0 {
 		a.at = int32(len(q.waiting))
 		q.waiting = append(q.waiting, r.adapter)
 	}
-	a.tail = i
 }
 
-// pushFront puts request i before all others, and first of its adapter's.
-func (q *queue) pushFront(reqs []request, i int32) {
-	r := &reqs[i]
-	q.n++
-	q.front--
-	r.seq = q.front
-	r.prev, r.next = -1, q.head
-	if q.head >= 0 {
-		reqs[q.head].prev = i
-	} else {
-		q.tail = i
-	}
-	q.head = i
-
-	a := &q.byAdapter[r.adapter]
-	r.aprev, r.anext = -1, a.head
-	if a.head >= 0 {
-		reqs[a.head].aprev = i
-	} else {
-		a.tail = i
-		a.at = int32(len(q.waiting))
-		q.waiting = append(q.waiting, r.adapter)
-	}
-	a.head, a.seq = i, r.seq
-}
-
-// remove takes request i out.
-func (q *queue) remove(reqs []request, i int32) {
-	r := &reqs[i]
+func (q *queue) remove(r *request) {
 	q.n--
-	if r.prev >= 0 {
-		reqs[r.prev].next = r.next
-	} else {
-		q.head = r.next
-	}
-	if r.next >= 0 {
-		reqs[r.next].prev = r.prev
-	} else {
-		q.tail = r.prev
-	}
-
+	q.list.remove(r)
 	a := &q.byAdapter[r.adapter]
-	if r.aprev >= 0 {
-		reqs[r.aprev].anext = r.anext
-	} else {
-		a.head = r.anext
+	a.remove(r)
+	if a.head != nil {
+		a.seq = a.head.seq
+		return
 	}
-	if r.anext >= 0 {
-		reqs[r.anext].aprev = r.aprev
-	} else {
-		a.tail = r.aprev
-	}
-	if a.head >= 0 {
-		a.seq = reqs[a.head].seq
-	} else {
-		last := q.waiting[len(q.waiting)-1]
-		q.waiting[a.at] = last
-		q.byAdapter[last].at = a.at
-		q.waiting = q.waiting[:len(q.waiting)-1]
-		a.at = -1
-	}
+	last := q.waiting[len(q.waiting)-1]
+	q.waiting[a.at] = last
+	q.byAdapter[last].at = a.at
+	q.waiting = q.waiting[:len(q.waiting)-1]
+	a.at = -1
 }
 
-// oldest returns the request that came first of those that first gives for the
-// given adapters, as far as they have waiting requests; -1 if there is none.
-func (q *queue) oldest(reqs []request, among []int32, first func(adapter int32) int32) int32 {
-	best, least := int32(-1), int64(math.MaxInt64)
+// all lists the requests in their order.
+func (q *queue) all() (rs []*request) {
+	for r := q.head; r != nil; r = r.links[inQueue].next {
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+// has says whether requests of a row wait.
+func (q *queue) has(row int32) bool { return q.byAdapter[row].at >= 0 }
+
+// oldest is the request that came first of those that first gives for the
+// given adapters, as far as they have waiting requests; nil if there is none.
+func (q *queue) oldest(among []int32, first func(row int32) *request) (best *request) {
+	least := int64(math.MaxInt64)
 	for _, k := range among {
 		a := &q.byAdapter[k]
-		if a.head < 0 || a.seq > least {
+		if a.head == nil || a.seq > least {
 			continue
 		}
-		if h := first(k); h == a.head {
-			best, least = h, a.seq
-		} else if h >= 0 && reqs[h].seq < least {
-			best, least = h, reqs[h].seq
+		if h := first(k); h != nil && h.seq < least {
+			best, least = h, h.seq
 		}
 	}
 	return best

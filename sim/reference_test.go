@@ -588,7 +588,6 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile
 			met[r.Adapter] = true
 			rank := w.costs.Rank(s.ranks[r.Adapter])
 			k.LoRAs++
-			k.SumRank += int64(rank)
 			k.MaxRank = max(k.MaxRank, rank)
 		}
 	}

@@ -73,7 +73,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if s.stepper, _ = cfg.Listener.(StepListener); s.stepper != nil {
 		s.workers[0].noted = newStep()
 	}
-	s.plan.byID = map[int64]int32{}
+	s.plan.byID = map[int64]*request{}
 	return &Server{s: s, w: &s.workers[0]}, nil
 }
 
@@ -130,31 +130,14 @@ func (v *Server) Advance(to tick.Ticks) {
 	to = max(min(to, tick.Max), s.now)
 	for t := s.next(); t < to; t = s.next() {
 		s.now = t
-		v.endDue()
-		v.settle()
+		_ = s.instant(func() error { return nil })
 	}
 	s.now = to
-	v.endDue()
-	v.arrive()
-	v.settle()
-}
-
-// endDue, arrive and settle are what happens at one instant, in the order that
-// [Run] has: endDue ends the steps and loads that are due.
-func (v *Server) endDue() {
-	s := v.s
-	for s.timers.top() == s.now {
-		if slot := s.timers.pop(); slot < len(s.workers) {
-			s.workers[slot].endStep()
-		} else {
-			s.workers[slot-len(s.workers)].endLoad()
-		}
-	}
-	s.handle(eventArrivals) // requests that leave the front end
+	_ = s.instant(v.arrive) // nothing there fails
 }
 
 // arrive hands the submitted requests to the worker.
-func (v *Server) arrive() {
+func (v *Server) arrive() error {
 	s := v.s
 	for _, r := range v.inbox {
 		r.Arrival = s.now.Seconds()
@@ -164,15 +147,7 @@ func (v *Server) arrive() {
 	}
 	s.headT = tick.Never
 	v.inbox = v.inbox[:0]
-}
-
-// settle lets the worker begin the step that it is ready for.
-func (v *Server) settle() {
-	s := v.s
-	for k := 0; k < len(s.ready); k++ { // one may make another ready
-		s.workers[s.ready[k]].begin()
-	}
-	s.ready = s.ready[:0]
+	return nil
 }
 
 // Cancel gives a request up. One that waits ends at once; one that runs ends
@@ -185,19 +160,18 @@ func (v *Server) Cancel(id int64) bool {
 		v.s.listener.Ended(id, record.Aborted, canceledReason, v.s.now+v.w.costs.Overhead)
 		return true
 	}
-	i, ok := v.s.plan.byID[id]
-	if !ok {
-		return false
+	r, ok := v.s.plan.byID[id]
+	if ok {
+		v.w.cancel(r)
+		v.s.beginSteps()
 	}
-	v.w.cancel(i)
-	v.settle()
-	return true
+	return ok
 }
 
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.s.adapters[i] = a
-	v.w.ranks.set(i, v.w.costs.Rank(a.Rank))
+	v.w.ranks.rows[i].rank = int32(v.w.costs.Rank(a.Rank))
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
@@ -220,7 +194,7 @@ func (v *Server) Load(i int32) {
 // Unload drops an adapter as soon as no request uses it; see Gone.
 func (v *Server) Unload(i int32) {
 	v.w.release(i)
-	v.settle()
+	v.s.beginSteps()
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
@@ -248,3 +222,115 @@ func (v *Server) View() *router.Worker {
 
 // Stats counts what the worker did so far.
 func (v *Server) Stats() WorkerStats { return v.w.stats }
+
+const canceledReason = "given up by the client"
+
+// cancel ends a request that its client gave up: at once where it waits, else
+// at the next boundary between steps at which it is in the batch.
+func (w *worker) cancel(r *request) {
+	switch {
+	case r.moving == canceled:
+	case r.state == waiting:
+		w.dequeue(r)
+		w.settle(r.adapter)
+		w.finish(r, record.Aborted, canceledReason)
+		w.roomMade() // it may have been the one that held up the queue
+	case r.state == entering:
+		w.door.queue = slices.DeleteFunc(w.door.queue, func(o *request) bool { return o == r })
+		w.countQueued(r, -1)
+		w.settle(r.adapter)
+		w.finish(r, record.Aborted, canceledReason)
+	case r.state == running:
+		w.depart(r, int32(w.id))
+		r.moving = canceled
+	default: // in a prefill step, or between two of them
+		r.moving = canceled
+		w.departing = append(w.departing, r)
+	}
+}
+
+// endCanceled ends a canceled request that is in the batch, or was put back into
+// the queue since, and keeps one that is still being prefilled, or waits for its
+// turn with its memory, for later.
+func (w *worker) endCanceled(r *request) {
+	switch {
+	case r.state == filling && !w.vllm:
+		w.departing = append(w.departing, r)
+	case r.state == waiting:
+		r.moving = notMoving
+		w.cancel(r)
+	default:
+		w.drop(r)
+		w.finish(r, record.Aborted, canceledReason)
+	}
+}
+
+// Step is what one step of an engine did, with requests by ID.
+type Step struct {
+	Tokens    map[int64]int32 // scheduled
+	New       []int64         // running for the first time, in the order of their admission
+	Resumed   []int64         // running again after a preemption
+	Preempted []int64         // or retracted, before the step
+	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
+
+	Prompts      int   // requests of which it took prompt tokens
+	PromptTokens int64 // of all of these
+	Before       int   // requests that were running, whether it took them along or not
+
+	// After the step: requests that run and wait, free KV pages, tokens stored.
+	Running, Waiting int
+	FreePages        int64
+	KVTokens         int64
+}
+
+// A StepListener is a [Listener] that hears of every step, at its end; requests that ended with it have done so before.
+type StepListener interface {
+	Listener
+	Step(s *Step)
+}
+
+// noteAdmission, notePreemption and noteStep write down the step that is being
+// formed; stepNoted reports it at its end.
+func (w *worker) noteAdmission(r *request, resumed bool) {
+	if w.noted == nil {
+		return
+	}
+	to := &w.noted.New
+	if resumed {
+		to = &w.noted.Resumed
+	}
+	*to = append(*to, r.id)
+	w.noted.Computed[r.id] = r.prefilled
+}
+
+func (w *worker) notePreemption(r *request) {
+	if w.noted != nil {
+		w.noted.Preempted = append(w.noted.Preempted, r.id)
+	}
+}
+
+func (w *worker) noteStep() {
+	if w.noted == nil {
+		return
+	}
+	for _, e := range w.batch {
+		w.noted.Tokens[e.value.id] = 1
+	}
+	for _, c := range w.filling {
+		w.noted.Tokens[c.req.id] = c.tokens
+		w.noted.PromptTokens += int64(c.tokens)
+	}
+	w.noted.Prompts, w.noted.Before = len(w.filling), len(w.batch)
+}
+
+func (w *worker) stepNoted() {
+	if w.noted == nil {
+		return
+	}
+	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
+	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.tokens
+	w.s.stepper.Step(w.noted)
+	w.noted = newStep()
+}
+
+func newStep() *Step { return &Step{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }

@@ -17,20 +17,18 @@ import (
 // adapter that is done first, by its longest request, and drains for no other
 // (LoRADrainer._update_draining_loras, lora/lora_drainer.py).
 func TestDrainerPromises(t *testing.T) {
-	s := &sim{reqs: make([]request, 4), now: 10 * tick.Second}
-	w := &worker{s: s}
+	w := &worker{s: &sim{now: 10 * tick.Second}}
 	w.eng.LoraDrainWait = 2
-	w.queue.init(7)
+	w.queue = newQueue(7)
 	w.adapters.rows = make([]adapterRow, 7)
 	for row := range w.adapters.rows {
 		w.adapters.rows[row].drainsFor = -1
 	}
-	for k, q := range []struct {
+	for _, q := range []struct {
 		row    int32
 		queued tick.Ticks
 	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
-		s.reqs[k].adapter, s.reqs[k].queued = q.row, q.queued
-		w.queue.push(s.reqs, int32(k))
+		w.queue.add(&request{adapter: q.row, queued: q.queued}, false)
 	}
 	w.adapters.rows[0].left, w.adapters.rows[1].left, w.adapters.rows[2].left = 5, 3, 9
 	expect := func(want ...int32) {
@@ -57,24 +55,21 @@ func TestDrainerPromises(t *testing.T) {
 // A draining adapter takes requests of at most 1.2 times the tokens that its
 // longest one has left (LoRADrainer.can_schedule).
 func TestDrainerTolerance(t *testing.T) {
-	s := &sim{reqs: make([]request, 3)}
-	w := &worker{s: s}
-	w.queue.init(1)
+	w := &worker{queue: newQueue(1)}
 	w.adapters.rows = []adapterRow{{drainsFor: -1, left: 10}}
 	for k, maxNew := range []int32{14, 13, 12} {
-		s.reqs[k].maxNew = maxNew
-		w.queue.push(s.reqs, int32(k))
+		w.queue.add(&request{id: int64(k), maxNew: maxNew}, false)
 	}
-	for drainsFor, want := range []int32{2, 0} { // for row 0, then for none
+	for drainsFor, want := range []int64{2, 0} { // for row 0, then for none
 		w.adapters.rows[0].drainsFor = -int32(drainsFor)
-		if got := w.firstOf(0); got != want {
-			t.Errorf("draining for %d: request %d goes first, expected %d", -drainsFor, got, want)
+		if got := w.firstOf(0); got.id != want {
+			t.Errorf("draining for %d: request %d goes first, expected %d", -drainsFor, got.id, want)
 		}
 	}
 	w.adapters.rows[0].drainsFor = 0
 	w.adapters.rows[0].left = 9
-	if got := w.firstOf(0); got != -1 {
-		t.Errorf("request %d goes first, expected none", got)
+	if got := w.firstOf(0); got != nil {
+		t.Errorf("request %d goes first, expected none", got.id)
 	}
 }
 

@@ -2,10 +2,10 @@
 // events.
 //
 // A request travels: [Run] takes it from the source and asks the router for a
-// worker (client.go); the worker queues it, picks it for a prefill step
-// (prefill.go), runs it in its decode batch (decode.go) and reports its record
-// to the observer when its last token is out. Adapter weights come and go in
-// adapters.go, KV pages in kv.go.
+// worker (client.go); the worker queues it (worker.go), picks it (pick.go) for a
+// prefill step (prefill.go, vllm.go), runs it in its decode batch (batch.go) and
+// reports its record to the observer when its last token is out. Adapter weights
+// come and go in adapters.go and loads.go.
 //
 // Events are ordered by (time, kind, worker): at one instant, steps and adapter
 // loads that end come first, so that their capacity is free; then the requests
@@ -23,7 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"math/rand/v2"
 
 	"lorasim/internal/record"
@@ -124,92 +124,74 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
-	obs      record.Observer
 	others   others   // who else wants to see what
 	listener Listener // of a Server: wants to hear of every token
 	stepper  StepListener
+	rng      *rand.Rand
 
 	now    tick.Ticks
-	events events
-	rng    *rand.Rand
-	plan   planning
-	// transfers under way; an id below 0 marks an unused place
-	transfers []transfer
+	window tick.Ticks   // end of the run, tick.Never: when all is done
+	events heap[func()] // by time and kind
+	seq    int64        // of the latest event
 
-	window  tick.Ticks // end of the run, tick.Never: when all is done
-	tooMany string     // why requests fail beyond Config.FailAbove
-
-	timers  timers // slot w: end of worker w's step; slot W+w: end of its adapter load
 	workers []worker
-	ready   []int32 // workers to begin a step at this instant
+	ready   []*worker // to begin a step at this instant
+	plan    planning
 
-	reqs  []request   // requests in flight, by index
-	free  []int32     // unused indices of reqs
-	gaps  [][]float64 // by index of reqs, with Config.TokenTimes
+	reqs  []*request // in flight, and the unused ones in free
+	free  []*request
 	head  trace.Request
 	headT tick.Ticks // arrival of head; tick.Never: the source is at its end
 
 	inFlight int
-	releases times // when finished requests make room for new ones (closed loop)
+	releases heap[struct{}] // when finished requests make room for new ones (closed loop)
 
 	view    router.View
 	outputs *router.Outputs
 	stale   *router.Stale
 
-	rec      record.Request // the record under way, reused
-	requests int64
-	done     int64
-	loops    int64
-	end      tick.Ticks
+	rec                   record.Request // the record under way, reused
+	requests, done, loops int64
+	end                   tick.Ticks
 }
 
 func newSim(cfg Config) (*sim, error) {
-	if len(cfg.Workers) == 0 {
+	window := tick.Never
+	switch w := cfg.Window; {
+	case len(cfg.Workers) == 0:
 		return nil, errors.New("sim: no workers")
-	}
-	if cfg.Router == nil || cfg.Router.Policy == nil {
+	case cfg.Router == nil || cfg.Router.Policy == nil:
 		return nil, errors.New("sim: no router")
-	}
-	if cfg.MaxConcurrency < 0 {
+	case cfg.MaxConcurrency < 0:
 		return nil, fmt.Errorf("sim: max concurrency is %d, expected >= 0", cfg.MaxConcurrency)
-	}
-	if cfg.FailAbove < 0 {
+	case cfg.FailAbove < 0:
 		return nil, fmt.Errorf("sim: limit of requests in flight is %d, expected >= 0", cfg.FailAbove)
-	}
-	window, err := cfg.windowEnd()
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Home > router.Disk {
+	case !(w >= 0) || math.IsInf(w, 0) || w >= tick.Max.Seconds():
+		return nil, fmt.Errorf("sim: window is %v s, expected 0 (none) to %.0f", w, tick.Max.Seconds())
+	case cfg.Home > router.Disk:
 		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)
+	case w > 0:
+		window = tick.FromSeconds(w)
 	}
-	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), obs: cfg.Observer, window: window,
-		tooMany: fmt.Sprintf("the client has %d requests in flight", cfg.FailAbove)}
+	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
+		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
+	s.view = router.View{Workers: make([]router.Worker, len(cfg.Workers)), Adapters: s.adapters}
+	s.outputs = router.NewOutputs(len(s.adapters))
+	if cfg.Staleness > 0 {
+		s.stale = router.NewStale(cfg.Staleness)
+	}
 	if err := s.others.add(cfg); err != nil {
 		return nil, err
 	}
-	n := len(cfg.Workers)
-	s.timers.init(2 * n)
-	s.view = router.View{Workers: make([]router.Worker, n), Adapters: s.adapters}
-	s.outputs = router.NewOutputs(len(s.adapters))
-	s.workers = make([]worker, n)
 	for i := range s.workers {
 		if err := s.workers[i].init(s, i, cfg.Workers[i]); err != nil {
 			return nil, fmt.Errorf("sim: worker %d: %w", i, err)
 		}
 	}
-	if cfg.Staleness > 0 {
-		s.stale = router.NewStale(cfg.Staleness)
-	}
-	s.rng = rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))
-	if err := s.scheduleOutages(); err != nil {
-		return nil, err
-	}
-	if err := s.initPlanning(); err != nil {
-		return nil, err
-	}
-	if err := s.fetch(); err != nil {
-		return nil, err
+	for _, f := range []func() error{s.scheduleOutages, s.initPlanning, s.fetch} {
+		if err := f(); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.WarmUp && s.headT != tick.Never {
 		s.warmUp(s.head.Adapter)
@@ -217,13 +199,9 @@ func newSim(cfg Config) (*sim, error) {
 	return s, nil
 }
 
-// run is the event loop; the package comment explains the order of events.
+// run goes from one instant at which something happens to the next.
 func (s *sim) run(ctx context.Context) error {
-	for {
-		now := s.next()
-		if now == tick.Never {
-			break
-		}
+	for now := s.next(); now != tick.Never; now = s.next() {
 		if now > s.window {
 			s.cutOff()
 			break
@@ -233,8 +211,7 @@ func (s *sim) run(ctx context.Context) error {
 		}
 		s.watch(now)
 		s.now = now
-		s.loops++
-		if s.loops&0xfff == 0 {
+		if s.loops++; s.loops&0xfff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -242,22 +219,9 @@ func (s *sim) run(ctx context.Context) error {
 				s.cfg.Progress(s.done, now.Seconds())
 			}
 		}
-		for s.timers.top() == now {
-			if slot := s.timers.pop(); slot < len(s.workers) {
-				s.workers[slot].endStep()
-			} else {
-				s.workers[slot-len(s.workers)].endLoad()
-			}
-		}
-		s.handle(eventArrivals)
-		if err := s.send(); err != nil {
+		if err := s.instant(s.send); err != nil {
 			return err
 		}
-		s.handle(eventPlan + 1)
-		for k := 0; k < len(s.ready); k++ { // one may make another ready
-			s.workers[s.ready[k]].begin()
-		}
-		s.ready = s.ready[:0]
 	}
 	if left := s.requests - s.done; left > 0 {
 		return fmt.Errorf("sim: internal error: %d requests never ended", left)
@@ -265,74 +229,98 @@ func (s *sim) run(ctx context.Context) error {
 	return nil
 }
 
-// next is the time of the next event.
-func (s *sim) next() tick.Ticks {
-	t := s.timers.top()
-	if s.headT != tick.Never && s.hasRoom() {
-		t = min(t, max(s.headT, s.now)) // in a closed loop the head may be overdue
+// instant does what is due now, in the order that the package comment explains.
+func (s *sim) instant(arrivals func() error) error {
+	s.handle(eventArrivals)
+	if err := arrivals(); err != nil {
+		return err
 	}
-	if len(s.releases) > 0 {
-		t = min(t, s.releases[0])
-	}
-	if t == tick.Never && s.events.work == 0 {
-		return t // planning alone is no reason to go on
-	}
-	return min(t, s.events.top())
+	s.handle(numEvents)
+	s.beginSteps()
+	return nil
 }
 
-// handle deals with the events that are due and of a kind before the given one.
-func (s *sim) handle(before eventKind) {
-	for {
-		e, ok := s.events.due(s.now, before)
-		if !ok {
-			return
-		}
-		switch e.kind {
-		case eventTransfer:
-			s.endTransfer(e.what)
-		case eventDown:
-			s.workers[e.what].fail()
-		case eventUp:
-			s.workers[e.what].recover()
-		case eventEnter:
-			s.workers[e.what].enter()
-		case eventApply:
-			s.applyPending()
-		case eventPlan:
-			s.planNow()
-		}
+func (s *sim) beginSteps() {
+	for k := 0; k < len(s.ready); k++ { // one may make another ready
+		s.ready[k].begin()
 	}
+	s.ready = s.ready[:0]
+}
+
+// eventKind orders events of the same instant: what frees or takes away
+// capacity comes before arrivals, planning after them.
+type eventKind int64
+
+const (
+	eventStep     eventKind = iota // a worker's step ends
+	eventLoad                      // an adapter load beside the steps ends
+	eventTransfer                  // a request's KV cache has been copied, or a round of it
+	eventDown                      // a worker fails
+	eventUp                        // a worker is back
+	eventEnter                     // a request has passed a worker's front end
+	eventArrivals                  // marks the place of arrivals in the order; never scheduled
+	eventApply                     // a plan's solving time is over
+	eventPlan                      // a planner's interval is over; at most one is scheduled
+	numEvents
+)
+
+// order ranks events of the same instant: by kind, then as given.
+func (k eventKind) order(seq int64) int64 { return int64(k)<<48 | seq }
+
+// at schedules an event; those of one kind at one instant go in the order in
+// which they were scheduled.
+func (s *sim) at(t tick.Ticks, kind eventKind, do func()) {
+	s.seq++
+	s.events.push(entry[func()]{key: int64(t), tie: kind.order(s.seq), value: do})
+}
+
+// timer is an event that can be moved and called off.
+type timer struct {
+	order int64
+	place int32 // in sim.events, -1: not set
+	do    func()
+}
+
+func (s *sim) set(t *timer, at tick.Ticks) {
+	if t.place < 0 {
+		s.events.push(entry[func()]{int64(at), t.order, t.do, &t.place})
+		return
+	}
+	s.events[t.place].key = int64(at)
+	s.events.fix(int(t.place))
+}
+
+func (s *sim) stop(t *timer) {
+	if t.place >= 0 {
+		s.events.remove(int(t.place))
+	}
+}
+
+// handle does what is due and of a kind before the given one.
+func (s *sim) handle(before eventKind) {
+	for len(s.events) > 0 && s.events[0].key <= int64(s.now) && s.events[0].tie < before.order(0) {
+		s.events.remove(0)()
+	}
+}
+
+// next is the time of the next event.
+func (s *sim) next() tick.Ticks {
+	t := tick.Never
+	if s.headT != tick.Never && s.hasRoom() {
+		t = max(s.headT, s.now) // in a closed loop the head may be overdue
+	}
+	if len(s.releases) > 0 {
+		t = min(t, tick.Ticks(s.releases[0].key))
+	}
+	if len(s.events) == 0 || t == tick.Never && len(s.events) == 1 && s.events[0].tie >= eventPlan.order(0) {
+		return t // planning alone is no reason to go on
+	}
+	return min(t, tick.Ticks(s.events[0].key))
 }
 
 // hasRoom says whether the client may have one more request in flight.
 func (s *sim) hasRoom() bool {
 	return s.cfg.MaxConcurrency == 0 || s.inFlight < s.cfg.MaxConcurrency
-}
-
-// fetch reads the next request of the source into head.
-func (s *sim) fetch() error {
-	r, err := s.cfg.Source.Next()
-	if errors.Is(err, io.EOF) {
-		s.headT = tick.Never
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := r.Check(len(s.adapters)); err != nil {
-		return fmt.Errorf("sim: request %d: %w", r.ID, err)
-	}
-	if r.Arrival >= tick.Max.Seconds() {
-		return fmt.Errorf("sim: request %d arrives after %.0f days, expected at most %.0f; compress the workload's times",
-			r.ID, r.Arrival/86400, tick.Max.Seconds()/86400)
-	}
-	t := tick.FromSeconds(r.Arrival)
-	if s.requests > 0 && t < s.headT {
-		return fmt.Errorf("sim: request %d arrives at %v s, before its predecessor", r.ID, r.Arrival)
-	}
-	s.head, s.headT = r, t
-	s.requests++
-	return nil
 }
 
 func (s *sim) stats() *Stats {
@@ -341,69 +329,4 @@ func (s *sim) stats() *Stats {
 		st.Workers = append(st.Workers, s.workers[i].stats)
 	}
 	return st
-}
-
-// request is one request in flight.
-type request struct {
-	id      int64
-	arrival float64    // as the workload states it, s
-	arrived tick.Ticks // the same in ticks
-	sent    tick.Ticks
-	first   tick.Ticks // first token, tick.Never before
-	last    tick.Ticks // latest token seen before it left a batch
-	queued  tick.Ticks // when it entered its worker's queue
-	cold    tick.Ticks // waited for adapter weights
-
-	prompt, output, maxNew int32
-	expected               int32 // output that routers expect
-	asked                  int32 // max_new_tokens as the client stated it
-	adapter                int32 // index into a worker's adapter table
-	generated              int32 // tokens generated before it joined the batch
-	prefilled              int32 // tokens of prompt + generated in the KV cache
-
-	joinStep   int64 // worker's decode steps when it joined the batch
-	joinTime   tick.Ticks
-	finishStep int64 // worker's decode steps when its last token is out
-
-	seq                      int64 // order in the queue
-	order                    int64 // order in the batch
-	next, prev, anext, aprev int32 // neighbours in the queue, and among its adapter's
-
-	workerFirst, worker int32
-	migrations          int32
-
-	state   state
-	moving  moving
-	dest    int32      // worker that it moves to
-	carried int64      // KV tokens that come with it
-	copied  int64      // KV tokens that a precopy has sent ahead
-	started tick.Ticks // when it first entered a prefill step
-}
-
-// state is where a request is.
-type state uint8
-
-const (
-	waiting  state = iota // in a worker's queue
-	filling               // in a prefill step, or between two chunks
-	running               // in a batch
-	transit               // between two workers
-	entering              // in a worker's front end
-)
-
-// alloc returns the index of an unused request.
-func (s *sim) alloc() int32 {
-	if n := len(s.free); n > 0 {
-		i := s.free[n-1]
-		s.free = s.free[:n-1]
-		if s.gaps != nil {
-			s.gaps[i] = nil
-		}
-		return i
-	}
-	s.reqs = append(s.reqs, request{})
-	if s.cfg.TokenTimes {
-		s.gaps = append(s.gaps, nil)
-	}
-	return int32(len(s.reqs) - 1)
 }

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"slices"
+	"math/bits"
 
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
@@ -21,12 +21,14 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	}
 	c := &w.ranks
 	if decodes {
-		k.LoRAs, k.MaxRank, k.SumRank, k.Adapters, k.Squares = c.loras, c.max(), c.sum, c.distinct, c.squares
+		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.batch.max(), c.distinct, c.squares
 	}
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
-		c.nextStep()
+		c.step++
 		for _, f := range w.filling {
-			if row := w.s.reqs[f.req].adapter; (!decodes || c.rows[row].n == 0) && c.meet(row) {
+			r := &c.rows[f.req.adapter]
+			if (!decodes || r.n == 0) && r.rank > 0 && r.step != c.step {
+				r.step = c.step
 				k.Adapters++
 			}
 		}
@@ -34,129 +36,161 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	return w.costs.Step(k)
 }
 
-// queueChanged ends the run of decode steps after the step under way if the
-// steps after that take another time, the waiting requests being others.
-func (w *worker) queueChanged() {
-	if w.phase == decode && w.costs.ScansQueue() {
-		w.shorten()
-	}
-}
-
 // rankCount counts the requests of a batch by their adapter and its rank, and by
 // rank alone all those on the worker.
 type rankCount struct {
-	ranks []int // distinct ranks, ascending; ranks[0] is 0 for the base model
-	rows  []rankRow
-	batch classes
-	all   classes
-	step  int64 // number of the step that nextStep began
+	rows       []rankRow
+	batch, all byRank
+	step       int64 // number of the latest step whose prompts' adapters were counted
 
 	loras    int64 // requests of the batch with an adapter
-	sum      int64 // of their ranks
 	distinct int64 // adapters with requests in the batch
 	squares  int64 // sum of the squares of their numbers
 }
 
-// rankRow is an adapter, by row of the adapter table.
+// rankRow is an adapter, by row of the adapter table, or, of rank 0, the base
+// model.
 type rankRow struct {
-	n     int32 // requests of the batch
-	class int32 // index into ranks
-	rank  int32 // ranks[class]
-	step  int64 // the latest in which it was met
+	n    int32 // requests of the batch
+	rank int32
+	step int64 // the latest in which it was counted
 }
 
-// classes counts requests by index into rankCount.ranks.
-type classes struct {
-	n   []int32
-	top int32 // largest class with requests
-}
-
-func (c *classes) add(class, d int32) {
-	c.n[class] += d
-	if d > 0 {
-		c.top = max(c.top, class)
-		return
-	}
-	for c.top > 0 && c.n[c.top] == 0 {
-		c.top--
-	}
-}
-
-// insert makes room for a new class.
-func (c *classes) insert(class int32) {
-	c.n = slices.Insert(c.n, int(class), 0)
-	if c.top >= class {
-		c.top++
-	}
-}
-
-func (c *rankCount) init(costs *profile.Costs, adapters []trace.Adapter) {
-	c.ranks = []int{0}
-	for _, a := range adapters {
-		if r := costs.Rank(a.Rank); !slices.Contains(c.ranks, r) {
-			c.ranks = append(c.ranks, r)
-		}
-	}
-	slices.Sort(c.ranks)
-	c.rows = make([]rankRow, len(adapters)+1)
+func newRankCount(costs *profile.Costs, adapters []trace.Adapter) rankCount {
+	c := rankCount{rows: make([]rankRow, len(adapters)+1)}
 	for i, a := range adapters {
-		rank := costs.Rank(a.Rank)
-		c.rows[i].class, c.rows[i].rank = int32(slices.Index(c.ranks, rank)), int32(rank)
+		c.rows[i].rank = int32(costs.Rank(a.Rank))
 	}
-	c.batch.n = make([]int32, len(c.ranks))
-	c.all.n = make([]int32, len(c.ranks))
-}
-
-// set changes the rank of a row that no request uses.
-func (c *rankCount) set(row int32, rank int) {
-	k, found := slices.BinarySearch(c.ranks, rank)
-	class := int32(k)
-	if !found {
-		c.ranks = slices.Insert(c.ranks, k, rank)
-		c.batch.insert(class)
-		c.all.insert(class)
-		for i := range c.rows {
-			if c.rows[i].class >= class {
-				c.rows[i].class++
-			}
-		}
-	}
-	c.rows[row].class, c.rows[row].rank = class, int32(rank)
+	return c
 }
 
 // add counts d more requests of a row in the batch, 1 or -1.
 func (c *rankCount) add(row, d int32) {
 	r := &c.rows[row]
 	r.n += d
-	if r.class > 0 {
+	if r.rank > 0 {
 		c.loras += int64(d)
-		c.sum += int64(d) * int64(r.rank)
 		c.squares += int64(d) * (2*int64(r.n) - int64(d))
 		if r.n == 0 || d > 0 && r.n == 1 {
 			c.distinct += int64(d)
 		}
 	}
-	c.batch.add(r.class, d)
+	c.batch.add(r.rank, d)
 }
 
-// addToWorker counts d more requests of a row on the worker, 1 or -1.
-func (c *rankCount) addToWorker(row, d int32) { c.all.add(c.rows[row].class, d) }
+// byRank counts requests by rank.
+type byRank struct {
+	n   []int32
+	set []uint64 // a bit for each rank that has any
+}
 
-// max is the largest rank in the batch, 0 if there is none.
-func (c *rankCount) max() int { return c.ranks[c.batch.top] }
-
-// maxOfAll is the largest rank on the worker, 0 if there is none.
-func (c *rankCount) maxOfAll() int { return c.ranks[c.all.top] }
-
-// nextStep forgets the adapters that meet has seen.
-func (c *rankCount) nextStep() { c.step++ }
-
-// meet says whether a row is an adapter that the step has not met yet.
-func (c *rankCount) meet(row int32) bool {
-	r := &c.rows[row]
-	if r.class == 0 || r.step == c.step {
-		return false
+func (c *byRank) add(rank, d int32) {
+	if k := int(rank); k >= len(c.n) {
+		c.n = append(c.n, make([]int32, k+1-len(c.n))...)
+		c.set = append(c.set, make([]uint64, k/64+1-len(c.set))...)
 	}
-	r.step = c.step
-	return true
+	if c.n[rank] += d; c.n[rank] > 0 {
+		c.set[rank/64] |= 1 << (rank % 64)
+	} else {
+		c.set[rank/64] &^= 1 << (rank % 64)
+	}
+}
+
+// max is the largest rank that a request has, 0 if there is none.
+func (c *byRank) max() int {
+	for k := len(c.set) - 1; k >= 0; k-- {
+		if c.set[k] != 0 {
+			return 64*k + bits.Len64(c.set[k]) - 1
+		}
+	}
+	return 0
+}
+
+// pages is the KV cache of a worker, counted in pages of size tokens. A request
+// holds whole pages. Requests of the running batch are known only by how many
+// of them sit at which place within a page, so that a run of decode steps
+// costs no time per request.
+type pages struct {
+	size     int64
+	capacity int64 // pages
+	used     int64 // pages
+	tokens   int64 // tokens stored
+
+	// at[(n-steps) mod size] counts the running requests with n tokens, where
+	// steps are the worker's decode steps so far: a request keeps its place
+	// while it decodes.
+	at []int64
+}
+
+func newPages(tokens, size int64) pages {
+	return pages{size: size, capacity: tokens / size, at: make([]int64, size)}
+}
+
+// free is the number of pages left.
+func (p *pages) free() int64 { return p.capacity - p.used }
+
+func (p *pages) pagesOf(tokens int64) int64 {
+	if p.size == 1 {
+		return tokens // the usual size; a division less
+	}
+	return (tokens + p.size - 1) / p.size
+}
+
+// pagesFor is the number of pages that a request of n tokens takes to grow by d.
+func (p *pages) pagesFor(n, d int64) int64 { return p.pagesOf(n+d) - p.pagesOf(n) }
+
+// paged rounds tokens up to whole pages.
+func (p *pages) paged(tokens int64) int64 { return p.pagesOf(tokens) * p.size }
+
+// grow lengthens one request from n tokens by d.
+func (p *pages) grow(n, d int64) {
+	p.used += p.pagesFor(n, d)
+	p.tokens += d
+}
+
+// release frees a request of n tokens.
+func (p *pages) release(n int64) {
+	p.used -= p.pagesOf(n)
+	p.tokens -= n
+}
+
+func (p *pages) place(n, steps int64) int64 {
+	if p.size == 1 {
+		return 0
+	}
+	return ((n-steps)%p.size + p.size) % p.size
+}
+
+// count counts a request of n tokens into the running batch, 1, or out of it, -1.
+func (p *pages) count(n, steps, d int64) { p.at[p.place(n, steps)] += d }
+
+// stepNeed is the number of pages that the next decode step takes: one for
+// each running request whose pages are full.
+func (p *pages) stepNeed(steps int64) int64 { return p.at[p.place(0, steps)] }
+
+// stepsThatFit is the largest number of decode steps, at most limit, that the
+// free pages allow for a batch of the given size.
+func (p *pages) stepsThatFit(steps, batch, limit int64) int64 {
+	if batch == 0 {
+		return limit
+	}
+	k := p.free() / batch * p.size // in size steps every request takes one page
+	if k >= limit {
+		return limit
+	}
+	for free := p.free() % batch; k < limit; k++ {
+		if free -= p.stepNeed(steps + k); free < 0 {
+			break
+		}
+	}
+	return k
+}
+
+// decode makes every running request longer by k tokens.
+func (p *pages) decode(steps, batch, k int64) {
+	p.used += k / p.size * batch
+	for i := k - k%p.size; i < k; i++ {
+		p.used += p.stepNeed(steps + i)
+	}
+	p.tokens += k * batch
 }

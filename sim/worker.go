@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -14,10 +15,18 @@ type phase uint8
 
 const (
 	idle    phase = iota // between steps
-	prefill              // in a prefill step
-	mixed                // in a step of vLLM's scheduler with prompt tokens
+	prefill              // in a prefill step, or paused
+	mixed                // in a step that takes prompt tokens and decodes
 	decode               // in a run of decode steps
 )
+
+// scheduler forms the steps of an engine: [sglang] or [vllm].
+type scheduler interface {
+	// begin starts the next step, or leap, if there is anything to do.
+	begin()
+	// endMixed ends a step that took prompt tokens and decoded.
+	endMixed()
+}
 
 // worker is one inference engine instance.
 type worker struct {
@@ -28,25 +37,27 @@ type worker struct {
 	v     *router.Worker // what routers see; its counters are the worker's own
 	stats WorkerStats
 
-	phase phase
-	ready bool // is to begin a step at this instant
-	vllm  bool // runs vLLM's scheduler
-	rules rules
-	exec  *execution // merged or unmerged; nil: the backend knows no such modes
+	phase     phase
+	ready     bool // is to begin a step at this instant
+	scheduler scheduler
+	vllm      bool // that is vLLM's
+	rules     rules
+	exec      *execution // merged or unmerged; nil: the backend knows no such modes
 
-	// Waiting requests. retry: something changed since the queue was last
-	// found unable to fill a prefill step. full: only a request that leaves
-	// the batch can change that.
-	queue queue
-	retry bool
-	full  bool
+	// Whether to look at the waiting requests before the next step. retry:
+	// something changed since they were last found unable to fill a prefill step.
+	// full: nothing but a request that leaves the batch can let one in, so that
+	// they are not looked at whatever else changes. wake, roomMade and reopen are
+	// the ways from one to the other.
+	retry, full bool
+	queue       queue
 
 	// The running batch.
-	batch  []int32 // requests, a heap by finishStep
-	steps  int64   // decode steps so far
-	ctx    int64   // KV tokens of the batch
-	budget int64   // sum over the batch of max_new_tokens - generated
-	large  int64   // requests of the batch whose budget may exceed what the scheduler clips to
+	batch  heap[*request] // by the step of the last token, then as they came
+	steps  int64          // decode steps so far
+	ctx    int64          // KV tokens of the batch
+	budget int64          // sum over the batch of max_new_tokens - generated
+	large  int64          // requests of the batch whose budget may exceed what the scheduler clips to
 	ranks  rankCount
 
 	order      int64 // of the latest request to join the batch
@@ -56,11 +67,12 @@ type worker struct {
 
 	// The step under way.
 	run     record.Steps
-	filling []chunk // requests of the prefill step
-	chunked int32   // request whose prompt is only partly prefilled, -1: none
-	partial []int32 // scheduler vllm: running requests whose prompts are partly prefilled
-	noted   *Step   // the step, for a StepListener
+	filling []chunk    // requests of the prefill step
+	chunked *request   // whose prompt is only partly prefilled, where there is but one
+	partial []*request // scheduler vllm: running requests whose prompts are partly prefilled
+	noted   *Step      // the step, for a StepListener
 	begun   tick.Ticks
+	timer   timer // of its end
 
 	// When the batch's requests saw their latest token: older of them at
 	// lastDecode, the others when the prefill step of their group ended.
@@ -72,7 +84,7 @@ type worker struct {
 	kv       pages
 	adapters adapterTable
 
-	departing []int32    // requests to take out of the batch at the end of the step
+	departing []*request // to be taken out of the batch at the end of the step
 	held      int64      // KV tokens of requests whose copy is under way
 	linkFree  tick.Ticks // when its link can carry the next KV cache
 	failedAt  tick.Ticks // when it last failed
@@ -96,16 +108,6 @@ type rules struct {
 	ignore   bool // context_overflow ignore
 }
 
-func rulesOf(e *profile.Engine) rules {
-	return rules{
-		blocks:   e.HeadOfLine == profile.HeadOfLineBlock,
-		blocking: e.AdapterLoading == profile.LoadBlocking,
-		fifo:     e.AdapterEviction == profile.EvictFIFO,
-		reject:   e.ContextOverflow == profile.OverflowReject,
-		ignore:   e.ContextOverflow == profile.OverflowIgnore,
-	}
-}
-
 func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	p := costs.Profile()
 	kvTokens, err := p.KVTokens()
@@ -118,24 +120,43 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
-	*w = worker{s: s, id: id, costs: costs, eng: e, rules: rulesOf(&e), v: &s.view.Workers[id], chunked: -1, failedAt: -1, ratioFrom: e.NewTokenRatio}
-	w.kv.init(kvTokens, int64(e.PageSize))
+	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], failedAt: -1, ratioFrom: e.NewTokenRatio,
+		rules: rules{
+			blocks:   e.HeadOfLine == profile.HeadOfLineBlock,
+			blocking: e.AdapterLoading == profile.LoadBlocking,
+			fifo:     e.AdapterEviction == profile.EvictFIFO,
+			reject:   e.ContextOverflow == profile.OverflowReject,
+			ignore:   e.ContextOverflow == profile.OverflowIgnore,
+		},
+		timer: timer{order: eventStep.order(int64(id)), place: -1, do: w.endStep},
+		queue: newQueue(len(s.adapters) + 1),
+		ranks: newRankCount(costs, s.adapters),
+		kv:    newPages(kvTokens, int64(e.PageSize)),
+	}
 	*w.v = router.Worker{
 		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
 		Slots: e.MaxLorasPerBatch, HostSlots: e.MaxLoadedLoras,
 		Adapters: make([]router.AdapterState, len(s.adapters)),
 	}
-	w.queue.init(len(s.adapters) + 1)
-	w.ranks.init(costs, s.adapters)
+	w.door.enter = w.enter
 	w.initAdapters()
 	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
 		w.initExecution()
 	}
-	if w.vllm = e.Scheduler == profile.SchedulerVLLM; w.vllm {
-		w.initVLLM()
+	w.scheduler = sglang{w}
+	if e.Scheduler == profile.SchedulerVLLM {
+		w.vllm, w.scheduler = true, vllm{w}
+		w.rules.blocks, w.eng.LoraDrainWait = false, 0
+		w.eng.MaxLorasPerBatch++ // one for the base model, which keeps it
+		w.v.Slots = w.eng.MaxLorasPerBatch
+		w.takeSlot(int32(len(s.adapters)), -1)
 	}
 	return nil
 }
+
+// inputMargin is how many tokens a prompt stays below the longest request
+// (max_req_input_len in managers/tp_worker.py).
+const inputMargin = 5
 
 // refuses says why the worker can never serve a request, "" if it can. It cuts
 // the request's budget to what the worker can give it.
@@ -143,33 +164,25 @@ func (w *worker) refuses(r *request) string {
 	if w.isLoRA(r.adapter) && !w.rankFits(r.adapter) {
 		return fmt.Sprintf("its adapter does not load: rank %d over max_lora_rank %d", w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
 	}
-	limit := w.longest()
-	if w.rules.reject && int(r.prompt)+int(r.maxNew) > limit {
-		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
-	}
-	if int(r.prompt) >= limit {
-		return fmt.Sprintf("prompt over the context length %d", limit)
-	}
-	kv := w.kv.capacity * w.kv.size
+	limit, kv, prompt := int64(w.longest()), w.kv.capacity*w.kv.size, int64(r.prompt)
+	longest := min(limit, kv) - 1
 	switch {
+	case w.rules.reject && prompt+int64(r.maxNew) > limit:
+		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
+	case prompt >= limit:
+		return fmt.Sprintf("prompt over the context length %d", limit)
 	case w.vllm:
 		return ""
-	case w.rules.ignore:
-		if reserve := int64(r.prompt) + int64(min(int(r.maxNew), w.eng.ClipNewTokens)); reserve >= kv {
-			return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
-		}
+	case w.rules.ignore && prompt+int64(min(int(r.maxNew), w.eng.ClipNewTokens)) < kv:
 		return ""
+	case w.rules.ignore, prompt >= longest-inputMargin && kv < limit:
+		return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
+	case prompt >= longest-inputMargin:
+		return fmt.Sprintf("prompt over the context length %d, less %d tokens", limit, 1+inputMargin)
 	}
 	// TpModelWorker.get_worker_info (managers/tp_worker.py), validate_input_length
 	// (managers/utils.py) and Scheduler.init_req_max_new_tokens (managers/scheduler.py)
-	longest := min(int64(limit), kv) - 1
-	if int64(r.prompt) >= longest-inputMargin {
-		if kv < int64(limit) {
-			return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
-		}
-		return fmt.Sprintf("prompt over the context length %d, less %d tokens", limit, 1+inputMargin)
-	}
-	r.maxNew = int32(min(int64(r.maxNew), longest-int64(r.prompt)-1))
+	r.maxNew = int32(min(int64(r.maxNew), longest-prompt-1))
 	r.output = min(r.output, r.maxNew)
 	if w.eng.IgnoreEOS {
 		r.output = r.maxNew
@@ -187,29 +200,71 @@ func (w *worker) longest() int {
 	return w.eng.ContextLength
 }
 
-// inputMargin is how many tokens a prompt stays below the longest request
-// (max_req_input_len in managers/tp_worker.py).
-const inputMargin = 5
-
 // enqueue takes a request that a router has sent.
-func (w *worker) enqueue(i int32) {
-	r := &w.s.reqs[i]
+func (w *worker) enqueue(r *request) {
 	if w.vllm {
 		r.output = min(r.output, int32(w.longest())-r.prompt)
 	}
 	r.worker = int32(w.id)
-	w.v.Tokens += int64(r.prompt) + int64(r.expected)
-	w.ranks.addToWorker(r.adapter, 1)
-	w.v.MaxRank = w.ranks.maxOfAll()
-	if !w.pass(i) {
-		w.engage(i)
+	w.count(r, 1)
+	if !w.pass(r) {
+		w.engage(r)
+	}
+}
+
+// count counts a request into what routers see, 1, or out of it, -1.
+func (w *worker) count(r *request, d int64) {
+	w.v.Tokens += d * (int64(r.prompt) + int64(r.expected))
+	w.ranks.all.add(w.ranks.rows[r.adapter].rank, int32(d))
+	w.v.MaxRank = w.ranks.all.max()
+}
+
+// frontEnd is a server's front end: it hands requests to the engine one after
+// the other, in the order in which they came.
+type frontEnd struct {
+	queue []*request
+	free  tick.Ticks // when it has no more work
+	known []bool     // adapters that it has seen
+	enter func()
+}
+
+// pass takes a request into the front end. It returns false if the engine gets
+// it at once.
+func (w *worker) pass(r *request) bool {
+	f, takes := &w.door, w.costs.FrontEnd
+	if w.costs.FirstUse > 0 && w.isLoRA(r.adapter) {
+		if f.known == nil {
+			f.known = make([]bool, len(w.s.adapters))
+		}
+		if !f.known[r.adapter] {
+			f.known[r.adapter] = true
+			takes += w.costs.FirstUse
+		}
+	}
+	f.free = max(f.free, w.s.now) + takes
+	if f.free == w.s.now {
+		return false
+	}
+	r.state, r.queued = entering, f.free
+	w.countQueued(r, 1)
+	f.queue = append(f.queue, r)
+	w.s.at(f.free, eventEnter, f.enter)
+	return true
+}
+
+// enter hands the engine the request whose time in the front end is over.
+func (w *worker) enter() {
+	if f := &w.door; len(f.queue) > 0 && f.queue[0].queued <= w.s.now { // else the worker failed, or its client gave it up
+		r := f.queue[0]
+		f.queue = f.queue[1:]
+		w.countQueued(r, -1)
+		w.engage(r)
 	}
 }
 
 // engage puts a request that has passed the front end into the engine's queue.
-func (w *worker) engage(i int32) {
-	r := &w.s.reqs[i]
-	w.wait(i)
+func (w *worker) engage(r *request) {
+	w.wait(r, false)
 	w.adapters.rows[r.adapter].leaving = false // it is needed after all
 	if w.s.cfg.Router.Prefetch {
 		w.prefetch(r.adapter)
@@ -221,48 +276,58 @@ func (w *worker) engage(i int32) {
 	w.wake()
 }
 
-// wait appends a request to the waiting queue; new and retracted ones alike.
-func (w *worker) wait(i int32) {
-	r := &w.s.reqs[i]
+// wait puts a request into the waiting queue, last or first; new and retracted
+// ones alike.
+func (w *worker) wait(r *request, first bool) {
 	r.queued = w.s.now
 	r.state = waiting
-	w.queue.push(w.s.reqs, i)
+	w.queue.add(r, first)
 	w.queueChanged()
-	w.v.Queued++
-	w.v.QueuedToks += int64(r.prompt)
-	w.countAdapter(r.adapter, 0, 1)
+	w.countQueued(r, 1)
 }
 
 // dequeue takes a request out of the waiting queue.
-func (w *worker) dequeue(i int32) {
-	r := &w.s.reqs[i]
-	w.queue.remove(w.s.reqs, i)
+func (w *worker) dequeue(r *request) {
+	w.queue.remove(r)
 	w.queueChanged()
-	w.v.Queued--
-	w.v.QueuedToks -= int64(r.prompt)
-	w.countAdapter(r.adapter, 0, -1)
+	w.countQueued(r, -1)
 }
 
-// leave drops a request from the counts that routers see.
-func (w *worker) leave(i int32) {
-	r := &w.s.reqs[i]
-	w.v.Tokens -= int64(r.prompt) + int64(r.expected)
-	w.ranks.addToWorker(r.adapter, -1)
-	w.v.MaxRank = w.ranks.maxOfAll()
+// queueChanged ends the run of decode steps after the step under way if the
+// steps after that take another time, the waiting requests being others.
+func (w *worker) queueChanged() {
+	if w.phase == decode && w.costs.ScansQueue() {
+		w.shorten()
+	}
+}
+
+// countQueued counts a request among those that routers see waiting, 1, or no
+// longer, -1.
+func (w *worker) countQueued(r *request, d int32) {
+	w.v.Queued += int(d)
+	w.v.QueuedToks += int64(d) * int64(r.prompt)
+	w.countAdapter(r.adapter, 0, d)
+}
+
+// countAdapter adjusts the counts of an adapter's requests that routers see.
+func (w *worker) countAdapter(a int32, running, queued int32) {
+	if w.isLoRA(a) {
+		w.v.Count(a, running, queued)
+	}
+}
+
+// finish ends a request that is neither in the queue nor in the batch any more.
+func (w *worker) finish(r *request, status record.Status, reason string) {
+	w.count(r, -1)
+	w.s.finish(r, status, reason, w.s.now+w.costs.Overhead)
 }
 
 // wake tells the worker that the queue may now yield a prefill step: it takes
 // a look before its next step.
 func (w *worker) wake() {
 	w.retry = true
-	if w.full && w.exec == nil {
-		return
-	}
-	switch w.phase {
-	case idle:
-		w.getReady()
-	case decode:
-		w.shorten()
+	if !w.full || w.exec != nil {
+		w.interrupt()
 	}
 }
 
@@ -275,16 +340,29 @@ func (w *worker) roomMade() {
 	}
 }
 
+// reopen notes, between steps, that a request has left the batch.
+func (w *worker) reopen() { w.full, w.retry = false, true }
+
+// interrupt has the worker choose anew what to do, now or after the decode step
+// under way.
+func (w *worker) interrupt() {
+	switch w.phase {
+	case idle:
+		w.getReady()
+	case decode:
+		w.shorten()
+	}
+}
+
 // getReady makes the worker begin a step at this instant.
 func (w *worker) getReady() {
 	if !w.ready {
 		w.ready = true
-		w.s.ready = append(w.s.ready, int32(w.id))
+		w.s.ready = append(w.s.ready, w)
 	}
 }
 
-// begin starts the next step: a prefill step if one can be formed, else decode
-// steps, else none.
+// begin starts the next step.
 func (w *worker) begin() {
 	w.ready = false
 	if !w.v.Up || w.phase != idle {
@@ -293,62 +371,41 @@ func (w *worker) begin() {
 	if len(w.departing) > 0 {
 		w.sendDeparting()
 	}
-	if w.vllm {
-		w.beginVLLM()
-		return
-	}
-	for {
-		w.trimHost(-1)
-		if w.seats() == 0 {
-			w.full = false // nobody is left who could make room
-		}
-		if w.drainerOn() && w.starvesAt() <= w.s.now {
-			w.retry = true
-		}
-		if w.exec != nil && w.pause(w.chooseMode()) {
-			return
-		}
-		if w.chunked >= 0 || w.retry && !w.full && w.queue.n > 0 {
-			if w.beginPrefill() {
-				return
-			}
-			w.retry = false
-		}
-		if len(w.batch) == 0 && w.exec != nil && len(w.exec.parked) > 0 {
-			if w.pause(w.resume()) {
-				return
-			}
-			continue
-		}
-		if len(w.batch) == 0 {
-			if w.queue.n > 0 && len(w.adapters.queue) == 0 && w.held == 0 {
-				w.giveUp() // nothing runs or loads, so nothing would ever change
-				continue
-			}
-			w.phase = idle
-			w.ratioFrom, w.ratioSince = w.eng.NewTokenRatio, w.steps // an idle server forgets its estimate
-			return
-		}
-		w.retract()
-		if len(w.batch) > 0 {
-			w.beginDecode()
-			return
-		}
-		// the last request of the batch failed for lack of memory; look at the queue again
-	}
+	w.scheduler.begin()
 }
 
-// giveUp fails the first waiting request, which cannot even run alone.
-func (w *worker) giveUp() {
-	i := w.queue.head
-	w.dequeue(i)
-	w.leave(i)
-	w.settle(w.s.reqs[i].adapter)
-	w.full, w.retry = false, true
-	if w.exec != nil {
-		w.exec.decided = false
+// schedule makes the step under way end at a time.
+func (w *worker) schedule(p phase, end tick.Ticks) {
+	w.phase, w.begun = p, w.s.now
+	w.s.set(&w.timer, end)
+}
+
+// startStep starts the step with the prompts that w.filling lists, which waits
+// for loads first. It decodes too if it is mixed.
+func (w *worker) startStep(p phase, work *profile.StepWork, load tick.Ticks) {
+	w.stats.PrefillSteps++
+	w.stats.Stalled += load
+	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
+	w.v.KVUsed = w.kv.tokens
+	if work.Extends && !w.extended {
+		work.FirstExtend, w.extended = true, true
 	}
-	w.s.finish(i, record.Failed, "does not fit on the worker", w.s.now+w.costs.Overhead)
+	w.noteStep()
+	takes := load + w.stepTime(work, p == mixed)
+	if p == mixed {
+		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
+	}
+	w.schedule(p, w.s.now+takes)
+}
+
+// pause lets time pass in which the worker runs no step; false if it is none.
+func (w *worker) pause(t tick.Ticks) bool {
+	if t > 0 {
+		w.filling = w.filling[:0]
+		w.stats.Stalled += t
+		w.schedule(prefill, w.s.now+t)
+	}
+	return t > 0
 }
 
 // endStep ends the step under way.
@@ -358,11 +415,7 @@ func (w *worker) endStep() {
 	case prefill:
 		w.endChunks()
 	case mixed:
-		if w.vllm {
-			w.endMixed()
-		} else {
-			w.endMixedChunk()
-		}
+		w.scheduler.endMixed()
 	default:
 		w.endDecode()
 	}
@@ -374,32 +427,89 @@ func (w *worker) endStep() {
 	w.getReady()
 }
 
-// schedule makes the step under way end at t.
-func (w *worker) schedule(p phase, end tick.Ticks) {
-	w.phase, w.begun = p, w.s.now
-	w.s.timers.set(w.id, end)
-}
-
-// complete reports a request whose last token is out.
-func (w *worker) complete(i int32) {
-	w.leave(i)
-	w.s.finish(i, record.OK, "", w.s.now+w.costs.Overhead)
-}
-
-// ratio is the share of their remaining budgets that running requests are
-// expected to use.
-func (w *worker) ratio() float64 {
-	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
-	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
-	if w.steps < w.ratioSince {
-		return w.ratioFrom
+// interrupted books what was done of the step under way, which is not to end.
+func (w *worker) interrupted() {
+	if k := w.stepsDone(); k > 0 { // their tokens are out
+		w.run.Count = k
+		w.advance()
 	}
-	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
+	if w.phase != idle {
+		w.stats.Busy += w.s.now - w.begun
+	}
 }
 
-// countAdapter adjusts the counts of an adapter's requests that routers see.
-func (w *worker) countAdapter(a int32, running, queued int32) {
-	if int(a) < len(w.v.Adapters) {
-		w.v.Count(a, running, queued)
+// giveUp fails the first waiting request, which cannot even run alone.
+func (w *worker) giveUp() {
+	r := w.queue.head
+	w.dequeue(r)
+	w.settle(r.adapter)
+	w.reopen()
+	if w.exec != nil {
+		w.exec.decided = false
 	}
+	w.finish(r, record.Failed, "does not fit on the worker")
+}
+
+// seats is the number of running requests: those in the batch, partly prefilled
+// or parked.
+func (w *worker) seats() int {
+	n := len(w.batch) + len(w.partial)
+	if w.exec != nil {
+		n += len(w.exec.parked)
+	}
+	return n
+}
+
+// isLoRA says whether a row of the adapter table is an adapter.
+func (w *worker) isLoRA(row int32) bool { return int(row) < len(w.s.adapters) }
+
+// fail takes the worker down. Its requests go to others with the tokens that
+// their clients have seen, or fail, as the configuration says.
+func (w *worker) fail() {
+	if !w.v.Up {
+		return
+	}
+	s := w.s
+	w.interrupted()
+	s.stop(&w.timer)
+	s.stop(&w.adapters.timer)
+	orphans := w.orphans()
+	old := *w
+	if err := w.init(s, w.id, w.costs); err != nil {
+		panic(err) // the same call succeeded before
+	}
+	w.v.Up, w.failedAt = false, s.now
+	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
+	for _, r := range orphans {
+		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
+		if s.cfg.NoFailover {
+			s.finish(r, record.Failed, "its worker failed", s.now)
+		} else {
+			s.route(r, record.Failed, noFailover)
+		}
+	}
+}
+
+const noFailover = "its worker failed and no other took it"
+
+// orphans lists the worker's requests in the order in which they came to it
+// and notes how far they are.
+func (w *worker) orphans() []*request {
+	rs := slices.Concat(w.queue.all(), w.partial, w.door.queue)
+	for _, c := range w.filling {
+		if c.req != w.chunked && !w.vllm {
+			rs = append(rs, c.req)
+		}
+	}
+	if w.chunked != nil {
+		rs = append(rs, w.chunked)
+	}
+	if w.exec != nil {
+		rs = append(rs, w.exec.parked...)
+	}
+	for len(w.batch) > 0 {
+		rs = append(rs, w.batch[0].value)
+		w.unbatch(w.batch[0].value)
+	}
+	return rs
 }

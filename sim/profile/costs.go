@@ -82,7 +82,6 @@ type StepWork struct {
 	KV      int64 // their tokens in the KV cache
 	LoRAs   int64 // of them, requests with an adapter
 	MaxRank int   // largest rank among those
-	SumRank int64 // sum of their ranks
 
 	Adapters int64 // distinct adapters in the step, of prompts too
 	Squares  int64 // sum of the squares of the adapters' running requests
@@ -228,7 +227,7 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	}
 	adapters := min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch))
 	return m.Costs.Step(&StepWork{
-		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank, SumRank: loras * int64(maxRank),
+		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank,
 		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
 	}).Seconds()
 }

@@ -10,39 +10,55 @@ import (
 
 // join takes a request whose prompt is prefilled into the running batch. Its
 // latest token came at time at.
-func (w *worker) join(i int32, at tick.Ticks) {
-	r := &w.s.reqs[i]
-	n := int64(r.prefilled)
+func (w *worker) join(r *request, at tick.Ticks) {
 	r.state = running
 	r.joinStep, r.joinTime = w.steps, at
 	w.order++
 	r.order = w.order
 	r.finishStep = w.steps + int64(r.output-r.generated)
-	w.push(i)
-	w.ctx += n
-	w.budget += int64(r.maxNew - r.generated)
-	if int(r.maxNew) > w.eng.ClipNewTokens {
-		w.large++
-	}
-	w.ranks.add(r.adapter, 1)
-	w.kv.join(n, w.steps)
+	w.batch.push(entry[*request]{r.finishStep, r.seq, r, &r.place})
+	w.countBatch(r, 1)
 }
 
-// part takes a request out of the running batch and frees its KV cache; the
-// heap is the caller's business.
-func (w *worker) part(i int32) {
-	r := &w.s.reqs[i]
+// rejoin takes a request that saw its latest token elsewhere, or long ago, into
+// the batch.
+func (w *worker) rejoin(r *request) {
+	w.join(r, r.last)
+	w.groups = append(w.groups, group{r.last, 1})
+}
+
+// joinCarried takes a request that brings its KV cache into the batch.
+func (w *worker) joinCarried(r *request) {
+	w.kv.grow(0, r.carried)
+	r.prefilled, r.carried = int32(r.carried), 0
+	w.rejoin(r)
+}
+
+// unbatch takes a request that has not ended, or just did, out of the running
+// batch and notes how far it is; it keeps its KV cache.
+func (w *worker) unbatch(r *request) {
+	w.batch.remove(int(r.place))
+	w.forgetGap(r)
 	k := int32(w.steps - r.joinStep)
-	n := int64(r.prefilled + k)
-	w.ctx -= n
-	w.budget -= int64(r.maxNew - r.generated - k)
-	if int(r.maxNew) > w.eng.ClipNewTokens {
-		w.large--
-	}
-	w.ranks.add(r.adapter, -1)
-	w.kv.leave(n, w.steps)
 	r.generated += k
 	r.prefilled += k
+	w.countBatch(r, -1)
+}
+
+// countBatch counts a request of the batch in, 1, or out, -1.
+func (w *worker) countBatch(r *request, d int64) {
+	w.ctx += d * int64(r.prefilled)
+	w.budget += d * int64(r.maxNew-r.generated)
+	if int(r.maxNew) > w.eng.ClipNewTokens {
+		w.large += d
+	}
+	w.ranks.add(r.adapter, int32(d))
+	w.kv.count(int64(r.prefilled), w.steps, d)
+}
+
+// leaveBatch takes a request out of the running batch and frees its KV cache.
+func (w *worker) leaveBatch(r *request) {
+	w.unbatch(r)
 	w.free(r)
 }
 
@@ -55,17 +71,13 @@ func (w *worker) free(r *request) {
 	w.countAdapter(r.adapter, -1, 0)
 	w.deactivate(r.adapter)
 	w.settle(r.adapter)
-	w.full, w.retry = false, true // room for others
+	w.reopen()
 }
-
-// isLoRA says whether a row of the adapter table is an adapter.
-func (w *worker) isLoRA(row int32) bool { return int(row) < len(w.s.adapters) }
 
 // beginDecode starts as many decode steps as pass without a change of the batch.
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
-	k := w.s.reqs[w.batch[0]].finishStep - w.steps
-	k = w.kv.stepsThatFit(w.steps, b, k)
+	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].key-w.steps)
 	if w.retry && !w.full && w.queue.n > 0 {
 		k = 1 // a request retracted just now may be taken back after one step
 	}
@@ -98,7 +110,7 @@ func (w *worker) beginDecode() {
 func (w *worker) shorten() {
 	if k := w.stepsUntil(w.s.now); k < w.run.Count {
 		w.run.Count = k
-		w.s.timers.set(w.id, w.run.End(k))
+		w.s.set(&w.timer, w.run.End(k))
 	}
 }
 
@@ -129,15 +141,37 @@ func (w *worker) stepsUntil(t tick.Ticks) int64 {
 	return k
 }
 
+// stepsDone is the number of steps of the run that are over at this instant.
+func (w *worker) stepsDone() int64 {
+	if w.phase != decode || w.s.now <= w.run.Start {
+		return 0
+	}
+	k := w.stepsUntil(w.s.now)
+	if w.run.End(k) > w.s.now {
+		k--
+	}
+	return k
+}
+
+// kvNow is the number of KV tokens at this instant, within a run of steps.
+func (w *worker) kvNow() int64 { return w.kv.tokens + w.stepsDone()*w.run.Batch }
+
+// inCache is the number of tokens that a running request had in the KV cache at
+// the latest boundary between runs of steps.
+func (w *worker) inCache(r *request) int64 {
+	if r.state == running {
+		return int64(r.prefilled) + w.steps - r.joinStep
+	}
+	return int64(r.prefilled)
+}
+
 // endDecode books the run of decode steps and reports the requests it finished.
 func (w *worker) endDecode() {
 	w.advance()
-	for len(w.batch) > 0 && w.s.reqs[w.batch[0]].finishStep == w.steps {
-		i := w.batch[0]
-		w.remove(0)
-		w.older--
-		w.part(i)
-		w.complete(i)
+	for len(w.batch) > 0 && w.batch[0].key == w.steps {
+		r := w.batch[0].value
+		w.leaveBatch(r)
+		w.finish(r, record.OK, "")
 	}
 }
 
@@ -145,7 +179,7 @@ func (w *worker) endDecode() {
 func (w *worker) advance() {
 	run := w.run
 	k, b := run.Count, run.Batch
-	w.stampRunning()
+	w.adapters.stampRunning()
 	w.kv.decode(w.steps, b, k)
 	w.steps += k
 	w.ctx += k * b
@@ -153,16 +187,17 @@ func (w *worker) advance() {
 	w.stats.DecodeSteps += k
 	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
 	w.v.KVUsed = w.kv.tokens
-
-	if w.s.gaps != nil {
+	if w.s.cfg.TokenTimes {
 		w.recordGaps(&run)
 	}
 	if w.s.listener != nil {
-		w.reportTokens()
+		for _, e := range w.batch {
+			w.s.listener.Token(e.value.id, w.s.now+w.costs.Overhead)
+		}
 	}
 	w.reportGaps(run.End(1))
 	run.Start += w.costs.Overhead
-	w.s.obs.Steps(run)
+	w.s.cfg.Observer.Steps(run)
 	w.lastDecode, w.older = w.run.End(k), b
 }
 
@@ -171,11 +206,11 @@ func (w *worker) advance() {
 // latest token came.
 func (w *worker) reportGaps(t tick.Ticks) {
 	if w.older > 0 {
-		w.s.obs.Gap(t-w.lastDecode, w.older)
+		w.s.cfg.Observer.Gap(t-w.lastDecode, w.older)
 	}
 	for _, g := range w.groups {
 		if g.n > 0 {
-			w.s.obs.Gap(t-g.at, g.n)
+			w.s.cfg.Observer.Gap(t-g.at, g.n)
 		}
 	}
 	w.groups = w.groups[:0]
@@ -185,22 +220,22 @@ func (w *worker) reportGaps(t tick.Ticks) {
 // called when the run's steps are counted, but its requests are all still there.
 func (w *worker) recordGaps(run *record.Steps) {
 	before := w.steps - run.Count
-	for _, i := range w.batch {
-		last := w.lastDecode
-		if r := &w.s.reqs[i]; r.joinStep == before {
+	for _, e := range w.batch {
+		r, last := e.value, w.lastDecode
+		if r.joinStep == before {
 			last = r.joinTime
 		}
 		for k := range run.Count {
 			end := run.End(k + 1)
-			w.s.gaps[i] = append(w.s.gaps[i], (end - last).Seconds())
+			r.gaps = append(r.gaps, (end - last).Seconds())
 			last = end
 		}
 	}
 }
 
-// forget takes a request that is leaving the batch unfinished out of the
-// counts of reportGaps and notes when its latest token came.
-func (w *worker) forget(r *request) {
+// forgetGap takes a request that is leaving the batch out of the counts of
+// reportGaps and notes when its latest token came.
+func (w *worker) forgetGap(r *request) {
 	if r.joinStep < w.steps {
 		w.older--
 		r.last = w.lastDecode
@@ -220,66 +255,48 @@ func (w *worker) forget(r *request) {
 // last in the batch. A request that is left alone and still finds none fails
 // (ScheduleBatch.retract_decode in sglang's managers/schedule_batch.py).
 func (w *worker) retract() {
-	if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
+	if w.kv.stepNeed(w.steps) <= w.kv.free() {
 		return
 	}
-	for w.exec != nil && len(w.exec.parked) > 0 {
-		w.dropParked()
-		if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
-			w.reestimate()
+	for w.kv.stepNeed(w.steps) > w.kv.free() {
+		switch {
+		case w.exec != nil && len(w.exec.parked) > 0:
+			w.dropParked()
+		case len(w.batch) > 1:
+			r := w.leastProgress()
+			w.leaveBatch(r)
+			w.putBack(r, false)
+		default:
+			r := w.batch[0].value
+			w.leaveBatch(r)
+			w.finish(r, record.Failed, "out of KV cache")
 			return
 		}
-	}
-	for len(w.batch) > 1 {
-		w.putBack(w.leastProgress())
-		if w.kv.stepNeed(w.steps) <= w.kv.capacity-w.kv.used {
-			break
-		}
-	}
-	if w.kv.stepNeed(w.steps) > w.kv.capacity-w.kv.used {
-		i := w.batch[0]
-		w.remove(0)
-		w.forget(&w.s.reqs[i])
-		w.part(i)
-		w.leave(i)
-		w.s.finish(i, record.Failed, "out of KV cache", w.s.now+w.costs.Overhead)
-		return
 	}
 	w.reestimate()
 }
 
-// leastProgress is the index in the batch of the request to retract.
-func (w *worker) leastProgress() int {
-	best := 0
-	for k := 1; k < len(w.batch); k++ {
-		a, b := &w.s.reqs[w.batch[k]], &w.s.reqs[w.batch[best]]
+// leastProgress is the request of the batch to retract.
+func (w *worker) leastProgress() *request {
+	best := w.batch[0].value
+	for _, e := range w.batch[1:] {
+		r := e.value
 		// all decode in lockstep, so fewest tokens = largest difference
-		da, db := a.joinStep-int64(a.generated), b.joinStep-int64(b.generated)
-		if da != db {
-			if da > db {
-				best = k
-			}
-		} else if a.prompt != b.prompt {
-			if a.prompt > b.prompt {
-				best = k
-			}
-		} else if a.order > b.order {
-			best = k
+		d := r.joinStep - int64(r.generated) - (best.joinStep - int64(best.generated))
+		if d > 0 || d == 0 && (r.prompt > best.prompt || r.prompt == best.prompt && r.order > best.order) {
+			best = r
 		}
 	}
 	return best
 }
 
-// putBack retracts the request at index k of the batch.
-func (w *worker) putBack(k int) {
-	i := w.batch[k]
-	w.remove(k)
-	w.forget(&w.s.reqs[i])
-	w.part(i)
-	w.s.reqs[i].moving = notMoving // a migration that was under way is off
-	w.notePreemption(&w.s.reqs[i])
+// putBack returns a request that has lost its KV cache to the queue, last or
+// first.
+func (w *worker) putBack(r *request, first bool) {
+	r.moving = notMoving // a migration that was under way is off
+	w.notePreemption(r)
 	w.stats.Retractions++
-	w.wait(i)
+	w.wait(r, first)
 }
 
 // retractHeadroom is the number of decode steps that the estimate after a
@@ -291,8 +308,8 @@ const retractHeadroom = 20
 // step that follows does not lower it (Scheduler.update_running_batch).
 func (w *worker) reestimate() {
 	var generated, maxNew int64
-	for _, i := range w.batch {
-		r := &w.s.reqs[i]
+	for _, e := range w.batch {
+		r := e.value
 		generated += int64(r.generated) + w.steps - r.joinStep
 		maxNew += int64(r.maxNew)
 	}
@@ -300,77 +317,13 @@ func (w *worker) reestimate() {
 	w.ratioSince = w.steps + 1
 }
 
-// stepsDone is the number of steps of the run that are over at this instant.
-func (w *worker) stepsDone() int64 {
-	if w.phase != decode || w.s.now <= w.run.Start {
-		return 0
+// ratio is the share of their remaining budgets that running requests are
+// expected to use.
+func (w *worker) ratio() float64 {
+	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
+	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
+	if w.steps < w.ratioSince {
+		return w.ratioFrom
 	}
-	k := w.stepsUntil(w.s.now)
-	if w.run.End(k) > w.s.now {
-		k--
-	}
-	return k
-}
-
-// kvNow is the number of KV tokens at this instant, within a run of steps.
-func (w *worker) kvNow() int64 { return w.kv.tokens + w.stepsDone()*w.run.Batch }
-
-// push adds a request to the heap of the batch.
-func (w *worker) push(i int32) {
-	w.batch = append(w.batch, i)
-	w.siftUp(len(w.batch) - 1)
-}
-
-// remove takes the request at index k out of the heap of the batch.
-func (w *worker) remove(k int) {
-	last := len(w.batch) - 1
-	moved := w.batch[last]
-	w.batch = w.batch[:last]
-	if k < last {
-		w.batch[k] = moved
-		w.siftDown(k)
-		w.siftUp(k)
-	}
-}
-
-// before orders the batch by the step of the last token, then by the order in
-// which requests joined.
-func (w *worker) before(a, b int32) bool {
-	ra, rb := &w.s.reqs[a], &w.s.reqs[b]
-	if ra.finishStep != rb.finishStep {
-		return ra.finishStep < rb.finishStep
-	}
-	return ra.seq < rb.seq
-}
-
-func (w *worker) siftUp(k int) {
-	i := w.batch[k]
-	for k > 0 {
-		p := (k - 1) / 2
-		if !w.before(i, w.batch[p]) {
-			break
-		}
-		w.batch[k] = w.batch[p]
-		k = p
-	}
-	w.batch[k] = i
-}
-
-func (w *worker) siftDown(k int) {
-	i, n := w.batch[k], len(w.batch)
-	for {
-		c := 2*k + 1
-		if c >= n {
-			break
-		}
-		if c+1 < n && w.before(w.batch[c+1], w.batch[c]) {
-			c++
-		}
-		if !w.before(w.batch[c], i) {
-			break
-		}
-		w.batch[k] = w.batch[c]
-		k = c
-	}
-	w.batch[k] = i
+	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
 }
