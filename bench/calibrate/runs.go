@@ -88,7 +88,7 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 		}
 		return with(o.Start, cs, x[:len(cs)]), groups
 	}
-	simulate := func(ctx context.Context, p *profile.Profile, g *validate.Groups) ([]validate.Prediction, error) {
+	simulate := func(ctx context.Context, p *profile.Profile, g *validate.Groups) ([]validate.Row, error) {
 		return validate.Simulate(ctx, use, hists, validate.Options{Profile: p, Groups: g, Seeds: o.Seeds, FirstSeed: o.FirstSeed, NoLoad: true})
 	}
 	first, err := simulate(ctx, o.Start, o.Groups)
@@ -117,16 +117,13 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 // much the metric depends on the draw of the lengths, which is what makes runs
 // near saturation hard to predict. The latter is taken from the first
 // prediction, so that the fit cannot buy itself noise.
-func runResiduals(ps, first []validate.Prediction) []float64 {
+func runResiduals(ps, first []validate.Row) []float64 {
 	var r []float64
 	for i := range ps {
 		for _, m := range validate.Metrics {
-			measured, ok := ps[i].Run.Measured[m]
-			if !ok || first[i].Predicted == nil {
-				continue
+			if measured, ok := ps[i].Measured[m]; ok && first[i].Predicted != nil {
+				r = append(r, logError(measured, ps[i].Predicted[m])/math.Hypot(runNoise[m], first[i].Spread[m]))
 			}
-			spread := first[i].Spread[m] / first[i].Predicted[m]
-			r = append(r, logError(measured, ps[i].Predicted[m])/math.Hypot(runNoise[m], spread))
 		}
 	}
 	return r
@@ -224,7 +221,7 @@ func setSpec(spec, key string, x float64) string {
 // CrossValidate fits folds times, each time without one part of the runs for
 // calibration, and returns the predictions of the parts left out. Run i is in
 // part i modulo folds.
-func CrossValidate(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions, folds int) ([]validate.Prediction, error) {
+func CrossValidate(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions, folds int) ([]validate.Row, error) {
 	var use []validate.Run
 	for _, r := range runs {
 		if r.Use != validate.Validation {
@@ -234,7 +231,7 @@ func CrossValidate(ctx context.Context, runs []validate.Run, hists validate.Hist
 	if folds < 2 || folds > len(use) {
 		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", folds, len(use))
 	}
-	var out []validate.Prediction
+	var out []validate.Row
 	for fold := range folds {
 		var in, left []validate.Run
 		for i, r := range use {

@@ -2,13 +2,10 @@ package validate
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"lorasim/bench/importer"
@@ -20,21 +17,7 @@ import (
 	"lorasim/trace/lengths"
 )
 
-// The metrics of a block beyond those of a table; times in ms.
-const (
-	MeanTTFT   Metric = "mean_ttft"
-	MedianTTFT Metric = "median_ttft"
-	P99TTFT    Metric = "p99_ttft"
-	MeanITL    Metric = "mean_itl"
-	MedianITL  Metric = "median_itl"
-	P95ITL     Metric = "p95_itl"
-	P99ITL     Metric = "p99_itl"
-	MaxITL     Metric = "max_itl"
-)
-
-// BlockMetrics lists the metrics that are compared for a block.
-var BlockMetrics = []Metric{Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}
-
+// ofResult are the metrics of a block in a result.
 var ofResult = map[Metric]result.Metric{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E,
 	MeanTTFT: result.MeanTTFT, MedianTTFT: result.MedianTTFT, P99TTFT: result.P99TTFT,
@@ -59,7 +42,7 @@ type Block struct {
 
 // Name tells blocks of one folder apart.
 func (b *Block) Name() string {
-	return strings.Join(slices.DeleteFunc([]string{b.Server, fmt.Sprintf("%dx%d", b.Requests, b.Concurrency)}, func(s string) bool { return s == "" }), " ")
+	return strings.TrimPrefix(fmt.Sprintf("%s %dx%d", b.Server, b.Requests, b.Concurrency), " ")
 }
 
 // ReadLogs reads the blocks of every *.log and *.jsonl file of a folder, or of
@@ -69,8 +52,18 @@ func ReadLogs(path string) ([]Block, error) {
 	if st, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if st.IsDir() {
-		if files, err = logFiles(path); err != nil {
+		entries, err := os.ReadDir(path)
+		if err != nil {
 			return nil, err
+		}
+		files = nil
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".log" || ext == ".jsonl") {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s: no .log or .jsonl file", path)
 		}
 	}
 	runs, _, err := importer.Files(files)
@@ -83,26 +76,6 @@ func ReadLogs(path string) ([]Block, error) {
 	}
 	return blocks, nil
 }
-
-func logFiles(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(os.DirFS(dir), ".")
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".log" || ext == ".jsonl") {
-			files = append(files, filepath.Join(dir, e.Name()))
-		}
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: no .log or .jsonl file", dir)
-	}
-	return files, nil
-}
-
-// maxLength bounds the lengths of a block, tokens.
-const maxLength = 1 << 24
 
 func newBlock(r *importer.Imported) Block {
 	b := Block{File: filepath.Base(r.File), Line: r.Line, Server: r.Server, Concurrency: r.MaxConcurrency, Measured: Values{}}
@@ -124,6 +97,7 @@ func newBlock(r *importer.Imported) Block {
 	if r.RandomRangeRatio != nil {
 		b.Ratio = *r.RandomRangeRatio
 	}
+	const maxLength = 1 << 24 // tokens
 	switch {
 	case b.Concurrency == 0 || !math.IsInf(float64(r.RequestRate), 1):
 		b.Skipped = "no closed loop: needs a request rate of inf and a limit on the concurrency"
@@ -135,9 +109,9 @@ func newBlock(r *importer.Imported) Block {
 	return b
 }
 
-// ProfileOf finds the embedded profile of a block: that of its model and, where
-// there are several, of its server's attention backend.
-func ProfileOf(b *Block) (*profile.Profile, error) {
+// profileOf finds the embedded profile of a block: that of its model and, where
+// there are several, of its server's attention backend; nil: there is none.
+func profileOf(b *Block) (*profile.Profile, error) {
 	model := strings.ToLower(filepath.Base(strings.TrimRight(b.Model, "/")))
 	var found []*profile.Profile
 	for _, name := range profile.Names() {
@@ -155,7 +129,7 @@ func ProfileOf(b *Block) (*profile.Profile, error) {
 			return p, nil
 		}
 	}
-	return nil, skip("no embedded profile of this model and server; give one")
+	return nil, nil
 }
 
 // SimulateBlock predicts a block.
@@ -164,15 +138,14 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	if err != nil {
 		return nil, err
 	}
-	src := lengths.Fill(allAtOnce{n: int64(b.Requests)}.source(), sampler, b.Seed)
-	costs := p.Compile()
-	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch})})
-	if err != nil {
-		return nil, err
+	w := trace.Workload{Requests: make([]trace.Request, b.Requests)} // all at time 0
+	for i := range w.Requests {
+		w.Requests[i] = trace.Request{ID: int64(i), Adapter: trace.BaseModel, Prompt: 1, Output: 1}
 	}
 	c := result.NewCollector(result.Options{Workers: 1})
 	if _, err := sim.Run(ctx, sim.Config{
-		Source: src, Workers: []*profile.Costs{costs}, Router: rt, Observer: c, MaxConcurrency: b.Concurrency, Home: router.Disk,
+		Source: lengths.Fill(w.Source(), sampler, b.Seed), Workers: []*profile.Costs{p.Compile()}, Observer: c,
+		Router: &router.Router{Policy: Fixed(func(int64) int { return 0 })}, MaxConcurrency: b.Concurrency, Home: router.Disk,
 	}); err != nil {
 		return nil, err
 	}
@@ -189,61 +162,41 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	return vs, nil
 }
 
-// allAtOnce describes n requests of the base model at time 0.
-type allAtOnce struct{ n int64 }
-
-func (a allAtOnce) source() trace.Source {
-	w := trace.Workload{Requests: make([]trace.Request, a.n)}
-	for i := range w.Requests {
-		w.Requests[i] = trace.Request{ID: int64(i), Adapter: trace.BaseModel, Prompt: 1, Output: 1}
-	}
-	return w.Source()
-}
-
-// CompareBlocks predicts blocks and reports on them. p is the profile for all
-// of them; nil: the embedded one of each (see ProfileOf).
-func CompareBlocks(ctx context.Context, blocks []Block, p *profile.Profile) (*Report, error) {
-	r := &Report{Schema: Schema, Use: "all", Seeds: 1, Profile: "the embedded profiles"}
-	if p != nil {
-		r.Profile = p.Name
-	}
+// CompareBlocks predicts blocks and reports on them. given is the profile for
+// all of them; nil: the embedded one of each.
+func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) (*Report, error) {
+	var rows []Row
 	for i := range blocks {
 		b := &blocks[i]
-		row := Row{Line: b.Line, Group: b.File, ID: b.Name(), Policy: b.Name(), Measured: b.Measured, Skipped: b.Skipped}
-		if row.Skipped == "" {
-			if err := row.predict(ctx, b, p); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", b.File, b.Line, err)
+		row := Row{Line: b.Line, Group: b.File, ID: b.Name(), Policy: b.Name(), Comparison: Comparison{Measured: b.Measured}, Skipped: b.Skipped}
+		p := given
+		var err error
+		if p == nil {
+			if p, err = profileOf(b); err != nil {
+				return nil, err
 			}
 		}
-		r.Runs = append(r.Runs, row)
+		switch {
+		case row.Skipped != "":
+		case p == nil:
+			row.Skipped = "no embedded profile of this model and server; give one"
+		default:
+			vs, err := SimulateBlock(ctx, b, p)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", b.File, b.Line, err)
+			}
+			row.Profile = p.Name
+			row.Predict(vs)
+		}
+		rows = append(rows, row)
 	}
-	r.summarize()
-	r.Servers = serverRatios(blocks, r.Runs)
+	r := NewReport(rows)
+	r.Ratio, r.Seeds, r.Profile = nil, 1, "the embedded profiles"
+	if given != nil {
+		r.Profile = given.Name
+	}
+	r.Servers = serverRatios(blocks, rows)
 	return r, nil
-}
-
-func (row *Row) predict(ctx context.Context, b *Block, p *profile.Profile) error {
-	if p == nil {
-		var no skip
-		var err error
-		if p, err = ProfileOf(b); errors.As(err, &no) {
-			row.Skipped = no.Error()
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-	vs, err := SimulateBlock(ctx, b, p)
-	if err != nil {
-		return err
-	}
-	row.Profile, row.Predicted, row.Error = p.Name, vs, Values{}
-	for m := range vs {
-		if e, ok := Relative(b.Measured, vs, m); ok {
-			row.Error[m] = e
-		}
-	}
-	return nil
 }
 
 // ServerRatio compares the mean E2E latency of one server with that of another

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
 	"lorasim/internal/record"
-	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
@@ -26,207 +23,148 @@ type Options struct {
 	// mean of, from FirstSeed on.
 	Seeds     int
 	FirstSeed uint64
-	// NoLoad leaves out the simulations that Prediction.Load needs.
+	// NoLoad leaves out the simulations that Row.Load needs.
 	NoLoad bool
 	// Progress, where set, is told how many simulations of all are done.
 	Progress func(done, total int64)
 }
 
-// Prediction is a run with what the simulator makes of it.
-type Prediction struct {
-	Run       Run
-	Predicted Values
-	Spread    Values // standard deviation over the seeds
-	// Load is the offered load: the time until the last request has begun when
-	// all of them come at once, as a multiple of the time over which they came.
-	Load float64
-	// Skipped says why the run was not predicted.
-	Skipped string
-}
-
-// NearSaturation says whether the offered load is within 15 % of what the
-// workers can do: there small differences in speed decide whether a queue
-// builds up, and no prediction of latencies is worth much.
-func (p *Prediction) NearSaturation() bool { return p.Load > 0.85 && p.Load < 1.15 }
-
-// job is one simulation.
-type job struct {
-	run    int
-	seed   int // -1: all requests at once
-	values Values
-	err    error
-}
-
 // Simulate predicts runs on all processors. The result does not depend on their
 // number.
-func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]Prediction, error) {
+func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]Row, error) {
 	if o.Groups == nil {
 		o.Groups = DefaultGroups()
 	}
 	if o.Seeds < 1 {
 		return nil, fmt.Errorf("seeds is %d, expected >= 1", o.Seeds)
 	}
-	ps := make([]Prediction, len(runs))
-	var plans []*plan
-	var jobs []*job
-	for i, r := range runs {
-		ps[i].Run = r
-		p, err := newPlan(&r, hists, o)
-		plans = append(plans, p)
-		var no skip
-		if errors.As(err, &no) {
-			ps[i].Skipped = no.Error()
-			continue
-		}
-		if err != nil {
+	// A job is a simulation of a run: of a draw of its lengths, or, with seed -1,
+	// of the first one with all requests at once.
+	type job struct{ run, seed int }
+	var jobs []job
+	rows, plans := make([]Row, len(runs)), make([]*plan, len(runs))
+	for i := range runs {
+		r := &runs[i]
+		rows[i] = Row{Line: r.Line, Group: r.Group, Use: r.Use, ID: r.ID, Policy: r.Policy, Trace: r.Trace,
+			Rate: r.Rate, Stride: r.Stride, Comparison: Comparison{Measured: r.Measured}, run: r}
+		var err error
+		if plans[i], rows[i].Skipped, err = newPlan(r, hists, o); err != nil {
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)
 		}
-		first := 0
-		if !o.NoLoad {
-			first = -1
+		first := -1
+		if o.NoLoad {
+			first = 0
 		}
-		for seed := first; seed < o.Seeds; seed++ {
-			jobs = append(jobs, &job{run: i, seed: seed})
+		for seed := first; seed < o.Seeds && plans[i] != nil; seed++ {
+			jobs = append(jobs, job{i, seed})
 		}
 	}
-	Parallel(ctx, len(jobs), func(k int) {
+	values := make([]Values, len(jobs))
+	if err := Parallel(ctx, len(jobs), func(k int) (err error) {
 		j := jobs[k]
-		j.values, j.err = plans[j.run].simulate(ctx, j.seed)
-	}, o.Progress)
-	if err := ctx.Err(); err != nil {
+		if values[k], err = plans[j.run].simulate(ctx, j.seed); err != nil {
+			err = fmt.Errorf("run in line %d: %w", runs[j.run].Line, err)
+		}
+		return err
+	}, o.Progress); err != nil {
 		return nil, err
 	}
-	for _, j := range jobs {
-		if j.err != nil {
-			return nil, fmt.Errorf("run in line %d: %w", ps[j.run].Run.Line, j.err)
+	for k := 0; k < len(jobs); {
+		i := jobs[k].run
+		if jobs[k].seed < 0 {
+			rows[i].setLoad(values[k][begun] / plans[i].span())
+			k++
 		}
+		rows[i].average(values[k : k+o.Seeds])
+		k += o.Seeds
 	}
-	for i := range ps {
-		ps[i].average(jobs, i, plans[i])
-	}
-	return ps, nil
+	return rows, nil
 }
 
-// Parallel calls f for 0 to n-1 on all processors, until ctx ends; progress, where
-// not nil, is told how many are done, by one goroutine at a time.
-func Parallel(ctx context.Context, n int, f func(int), progress func(done, total int64)) {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	next, done := 0, int64(0)
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				k := next
-				next++
-				mu.Unlock()
-				if k >= n || ctx.Err() != nil {
-					return
-				}
-				f(k)
-				mu.Lock()
-				if done++; progress != nil {
-					progress(done, int64(n))
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
+// setLoad enters the offered load. Within 15 % of what the workers can do, small
+// differences in speed decide whether a queue builds up, and no prediction of
+// latencies is worth much.
+func (r *Row) setLoad(load float64) {
+	r.Load, r.NearSaturation = load, load > 0.85 && load < 1.15
 }
 
-// average fills in the prediction of run i from its simulations.
-func (p *Prediction) average(jobs []*job, i int, pl *plan) {
-	byMetric := map[Metric][]float64{}
-	for _, j := range jobs {
-		switch {
-		case j.run != i:
-		case j.seed < 0:
-			p.Load = j.values[begun] / pl.span
-		default:
-			for m, v := range j.values {
-				byMetric[m] = append(byMetric[m], v)
-			}
+// average enters the mean of the predictions with several seeds.
+func (r *Row) average(draws []Values) {
+	mean, spread := Values{}, Values{}
+	for _, m := range Metrics {
+		var vs []float64
+		for _, v := range draws {
+			vs = append(vs, v[m])
+		}
+		var std float64
+		if mean[m], std = meanStd(vs); mean[m] != 0 {
+			spread[m] = std / mean[m]
 		}
 	}
-	if len(byMetric) == 0 {
-		return
-	}
-	p.Predicted, p.Spread = Values{}, Values{}
-	delete(byMetric, begun)
-	for m, vs := range byMetric {
-		p.Predicted[m], p.Spread[m] = meanStd(vs)
-	}
+	r.Predict(mean)
+	r.Spread = spread
 }
 
 // begun is the time at which the last request has its first token, s.
 const begun Metric = "begun"
 
-// skip says why a run cannot be predicted.
-type skip string
-
-func (s skip) Error() string { return string(s) }
-
 // plan is a run ready to be simulated with any draw of its lengths.
 type plan struct {
-	run      Run
-	requests []trace.Request // arrivals and adapters
-	adapters []trace.Adapter
-	costs    []*profile.Costs
+	run      *Run
+	workload *trace.Workload // arrivals and adapters
+	costs    *profile.Costs
+	spec     router.Spec // of a worker
 	lengths  lengths.Sampler
-	seed0    uint64
-	span     float64 // s from the start to the last arrival
-	maxRun   int
-	slots    int
+	seed     uint64
 }
 
-func newPlan(r *Run, hists Histograms, o Options) (*plan, error) {
+// newPlan returns a plan, or says why the run cannot be predicted.
+func newPlan(r *Run, hists Histograms, o Options) (_ *plan, skipped string, err error) {
 	g := o.Groups.of(r)
-	counts, err := invocations(r, g, hists)
-	if err != nil {
-		return nil, err
+	counts, skipped := invocations(r, g, hists)
+	if skipped != "" {
+		return nil, skipped, nil
 	}
 	if r.Adapters > maxAdapters || r.Workers > maxAdapters {
-		return nil, fmt.Errorf("%d adapters on %d workers, expected at most %d", r.Adapters, r.Workers, maxAdapters)
+		return nil, "", fmt.Errorf("%d adapters on %d workers, expected at most %d", r.Adapters, r.Workers, maxAdapters)
 	}
-	adapters := trace.Names(r.Adapters, r.Ranks)
 	d := replay.DLoRA{Requests: r.Requests, Distribution: "gamma", Interval: 60, TotalRate: r.Rate, CV: r.CV}
-	src, _, err := d.ReplayHistogram(adapters, counts)
+	src, _, err := d.ReplayHistogram(trace.Names(r.Adapters, r.Ranks), counts)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	w, err := trace.Collect(src)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	p := *o.Profile
-	p.Engine.ContextOverflow = profile.OverflowIgnore // the fitted lengths go with it
-	p.Engine.HeadOfLine = profile.HeadOfLineBlock     // the measured servers ran sglang 0.5.4 to 0.5.6
+	e := &p.Engine
+	e.ContextOverflow = profile.OverflowIgnore // the fitted lengths go with it
+	e.HeadOfLine = profile.HeadOfLineBlock     // the measured servers ran sglang 0.5.4 to 0.5.6
 	if r.MaxLoras > 0 {
-		p.Engine.MaxLorasPerBatch = r.MaxLoras
+		e.MaxLorasPerBatch = r.MaxLoras
 	}
 	if r.MaxRunning > 0 {
-		p.Engine.MaxRunningRequests = r.MaxRunning
+		e.MaxRunningRequests = r.MaxRunning
 	}
 	if err := p.Check(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	sampler, err := lengths.Parse(g.Lengths)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	costs := p.Compile()
-	pl := &plan{run: *r, requests: w.Requests, adapters: adapters, lengths: sampler, seed0: o.FirstSeed,
-		span: w.Requests[len(w.Requests)-1].Arrival, maxRun: p.Engine.MaxRunningRequests, slots: p.Engine.MaxLorasPerBatch}
-	for range r.Workers {
-		pl.costs = append(pl.costs, costs)
-	}
-	return pl, nil
+	spec := router.Spec{MaxRunning: e.MaxRunningRequests, Slots: e.MaxLorasPerBatch, Cost: profile.Model{Costs: costs}}
+	return &plan{run: r, workload: w, costs: costs, spec: spec, lengths: sampler, seed: o.FirstSeed}, "", nil
 }
 
+// span is the time of the last arrival, s.
+func (p *plan) span() float64 { return p.workload.Requests[len(p.workload.Requests)-1].Arrival }
+
 // invocations returns the histogram of a run: that of its stride, or one that
-// gives the group's share to the first worker.
-func invocations(r *Run, g Group, hists Histograms) ([][]int64, error) {
+// gives the group's share to the first worker; or why there is none.
+func invocations(r *Run, g Group, hists Histograms) (counts [][]int64, skipped string) {
 	flat := hists[r.Stride]
 	if share, ok := g.FirstWorker[r.Trace]; ok && r.Workers == 2 && len(flat) != r.Adapters {
 		flat = nil
@@ -240,70 +178,53 @@ func invocations(r *Run, g Group, hists Histograms) ([][]int64, error) {
 		}
 	}
 	if flat == nil {
-		return nil, skip(fmt.Sprintf("no histogram of stride %d", r.Stride))
+		return nil, fmt.Sprintf("no histogram of stride %d", r.Stride)
 	}
 	if len(flat) != r.Adapters {
-		return nil, skip(fmt.Sprintf("the histogram of stride %d has %d adapters, the run has %d", r.Stride, len(flat), r.Adapters))
+		return nil, fmt.Sprintf("the histogram of stride %d has %d adapters, the run has %d", r.Stride, len(flat), r.Adapters)
 	}
-	counts := make([][]int64, len(flat))
-	for i, n := range flat {
-		counts[i] = []int64{n}
+	for _, n := range flat {
+		counts = append(counts, []int64{n})
 	}
-	return counts, nil
+	return counts, ""
 }
 
 // simulate runs one draw of the lengths; seed -1 is the first draw with all
 // requests at time 0.
 func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
-	requests := p.requests
+	w := *p.workload
 	if seed < 0 {
-		requests = slices.Clone(requests)
-		for i := range requests {
-			requests[i].Arrival = 0
+		w.Requests = slices.Clone(w.Requests)
+		for i := range w.Requests {
+			w.Requests[i].Arrival = 0
 		}
 	}
-	lengthSeed := p.seed0 + uint64(max(seed, 0))
-	w := trace.Workload{Adapters: p.adapters, Requests: requests}
-	src := lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(requests), lengthSeed), lengthSeed)
-	rt, err := router.New(p.run.Policy, router.Env{
-		Workers:  router.Alike(len(p.costs), router.Spec{MaxRunning: p.maxRun, Slots: p.slots, Cost: profile.Model{Costs: p.costs[0]}}),
-		Adapters: p.adapters, Seed: lengthSeed,
-	})
+	lengthSeed := p.seed + uint64(max(seed, 0))
+	rt, err := router.New(p.run.Policy, router.Env{Workers: router.Alike(p.run.Workers, p.spec), Adapters: w.Adapters, Seed: lengthSeed})
 	if err != nil {
 		return nil, err
 	}
-	var o latencies
+	var e2e []float64 // of successful requests, ms
+	last := 0.0
 	st, err := sim.Run(ctx, sim.Config{
-		Source: src, Workers: p.costs, Router: rt, Observer: &o, WarmUp: true, Home: router.Disk,
+		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
+		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
+		Observer: Done(func(r *record.Request) {
+			if r.Status == record.OK {
+				e2e = append(e2e, r.E2E()*1000)
+				last = max(last, r.FirstToken)
+			}
+		}),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(o.e2e) == 0 {
+	if len(e2e) == 0 {
 		return nil, errors.New("no request of the simulated run succeeded")
 	}
-	mean, _ := meanStd(o.e2e)
-	slices.Sort(o.e2e)
+	mean, _ := meanStd(e2e)
+	slices.Sort(e2e)
 	return Values{
-		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: quantile(o.e2e, 0.5), P99E2E: quantile(o.e2e, 0.99),
-		begun: o.begun,
+		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last,
 	}, nil
 }
-
-// latencies collects the latencies of successful requests, ms, and when the
-// last of them had its first token, s.
-type latencies struct {
-	e2e   []float64
-	begun float64
-}
-
-func (l *latencies) Done(r *record.Request) {
-	if r.Status == record.OK {
-		l.e2e = append(l.e2e, r.E2E()*1000)
-		l.begun = max(l.begun, r.FirstToken)
-	}
-}
-
-func (*latencies) Tokens(tick.Ticks, int64) {}
-func (*latencies) Steps(record.Steps)       {}
-func (*latencies) Gap(tick.Ticks, int64)    {}

@@ -1,13 +1,15 @@
 package validate
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
+	"lorasim/internal/figure"
+	"lorasim/internal/format"
 	"lorasim/sim/profile"
 )
 
@@ -26,9 +28,6 @@ type Report struct {
 	Runs    []Row              `json:"runs"`
 }
 
-// Schema names the version of the JSON form of a report.
-const Schema = "lorasim.validate/1"
-
 // GroupSummary is the summary of the runs of one group under one policy.
 type GroupSummary struct {
 	Group   string             `json:"group"`
@@ -36,25 +35,28 @@ type GroupSummary struct {
 	Summary map[Metric]Summary `json:"summary"`
 }
 
-// Row is one run. Errors and spreads are fractions.
+// Row is one run.
 type Row struct {
-	Line           int     `json:"line,omitempty"`
-	Group          string  `json:"group"`
-	Use            string  `json:"use,omitempty"`
-	ID             string  `json:"run_id,omitempty"`
-	Policy         string  `json:"policy,omitempty"`
-	Trace          string  `json:"trace,omitempty"`
-	Rate           float64 `json:"total_rate,omitempty"`
-	Stride         int     `json:"map_stride,omitempty"`
+	Line   int     `json:"line,omitempty"`
+	Group  string  `json:"group"`
+	Use    string  `json:"use,omitempty"`
+	ID     string  `json:"run_id,omitempty"`
+	Policy string  `json:"policy,omitempty"`
+	Trace  string  `json:"trace,omitempty"`
+	Rate   float64 `json:"total_rate,omitempty"`
+	Stride int     `json:"map_stride,omitempty"`
+	// Load is the offered load: the time until the last request has begun when
+	// all of them come at once, as a multiple of the time over which they came.
 	Load           float64 `json:"load,omitempty"`
 	NearSaturation bool    `json:"near_saturation,omitempty"`
 	Profile        string  `json:"profile,omitempty"` // where runs have different ones
-	Measured       Values  `json:"measured"`
-	Predicted      Values  `json:"predicted,omitempty"`
-	Spread         Values  `json:"spread,omitempty"`
-	Error          Values  `json:"error,omitempty"`
-	Skipped        string  `json:"skipped,omitempty"`
+	Comparison
+	Skipped string `json:"skipped,omitempty"` // why the run was not predicted
+
+	run *Run // nil: a block
 }
+
+func (r *Row) comparison() *Comparison { return &r.Comparison }
 
 // Ratios compares the mean E2E latency under least-loaded with that under
 // static, measured and predicted.
@@ -84,107 +86,56 @@ type Ratio struct {
 }
 
 // NewReport summarizes predictions.
-func NewReport(ps []Prediction) *Report {
-	r := &Report{Schema: Schema, Use: "all", Summary: map[Metric]Summary{}, Clear: map[Metric]Summary{}}
-	for i := range ps {
-		r.Runs = append(r.Runs, newRow(&ps[i]))
+func NewReport(rows []Row) *Report {
+	r := &Report{Schema: "lorasim.validate/1", Use: "all", Runs: rows, Summary: Summaries(rows, (*Row).comparison)}
+	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }), (*Row).comparison)
+	known := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return len(row.Error) == 0 })
+	type key struct{ group, policy string }
+	keys, groups := GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
+	for _, k := range keys {
+		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, Summaries(groups[k], (*Row).comparison)})
 	}
-	r.summarize()
-	r.Ratio = newRatios(ps)
+	r.Ratio = newRatios(known)
 	return r
 }
 
-func newRow(p *Prediction) Row {
-	run := &p.Run
-	row := Row{Line: run.Line, Group: run.Group, Use: run.Use, ID: run.ID, Policy: run.Policy, Trace: run.Trace,
-		Rate: run.Rate, Stride: run.Stride, Load: p.Load, NearSaturation: p.NearSaturation(),
-		Measured: run.Measured, Predicted: p.Predicted, Skipped: p.Skipped, Spread: Values{}, Error: Values{}}
-	for m, v := range p.Predicted {
-		if s, ok := p.Spread[m]; ok && v != 0 {
-			row.Spread[m] = s / v
-		}
-		if e, ok := Relative(run.Measured, p.Predicted, m); ok {
-			row.Error[m] = e
-		}
-	}
-	return row
-}
-
-// summarize fills in the summaries from the rows.
-func (r *Report) summarize() {
-	r.Summary = summaries(r.Runs, func(*Row) bool { return true })
-	r.Clear = summaries(r.Runs, func(row *Row) bool { return !row.NearSaturation })
-	type key struct{ group, policy string }
-	var keys []key
-	for i := range r.Runs {
-		if k := (key{r.Runs[i].Group, r.Runs[i].Policy}); len(r.Runs[i].Error) > 0 && !slices.Contains(keys, k) {
-			keys = append(keys, k)
-		}
-	}
-	for _, k := range keys {
-		s := summaries(r.Runs, func(row *Row) bool { return row.Group == k.group && row.Policy == k.policy })
-		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, s})
-	}
-}
-
-func summaries(rows []Row, take func(*Row) bool) map[Metric]Summary {
-	errors := map[Metric][]float64{}
-	for i := range rows {
-		for m, e := range rows[i].Error {
-			if take(&rows[i]) {
-				errors[m] = append(errors[m], e)
-			}
-		}
-	}
-	out := map[Metric]Summary{}
-	for m, es := range errors {
-		out[m] = Summarize(es)
-	}
-	return out
-}
-
 // newRatios pairs runs that differ in their policy alone; nil: there are none.
-func newRatios(ps []Prediction) *Ratios {
+func newRatios(rows []Row) *Ratios {
 	type key struct {
 		group, trace               string
 		rate, cv                   float64
 		stride, requests, adapters int
 	}
-	type side struct{ measured, predicted []float64 }
-	type pair struct {
-		sides [2]side // static, least-loaded
-		near  bool
-	}
-	var order []key
-	pairs := map[key]*pair{}
-	for i := range ps {
-		p := &ps[i]
-		which := slices.IndexFunc([]string{"static", "least-loaded"}, func(name string) bool { return strings.HasPrefix(p.Run.Policy, name) })
-		a, okA := p.Run.Measured[MeanE2E]
-		b, okB := p.Predicted[MeanE2E]
-		if which < 0 || !okA || !okB {
-			continue
-		}
-		r := &p.Run
-		k := key{r.Group, r.Trace, r.Rate, r.CV, r.Stride, r.Requests, r.Adapters}
-		if pairs[k] == nil {
-			pairs[k] = &pair{}
-			order = append(order, k)
-		}
-		s := &pairs[k].sides[which]
-		s.measured, s.predicted = append(s.measured, a), append(s.predicted, b)
-		pairs[k].near = pairs[k].near || p.NearSaturation()
-	}
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
+		_, ok := r.Error[MeanE2E]
+		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") && !strings.HasPrefix(r.Policy, "least-loaded")
+	})
+	keys, pairs := GroupBy(rows, func(row *Row) key {
+		r := row.run
+		return key{r.Group, r.Trace, r.Rate, r.CV, r.Stride, r.Requests, r.Adapters}
+	})
 	var out Ratios
 	var abs, clear []float64
 	right := 0
-	for _, k := range order {
-		static, loaded := pairs[k].sides[0], pairs[k].sides[1]
-		if len(static.measured) == 0 || len(loaded.measured) == 0 {
+	for _, k := range keys {
+		mean := func(policy string, of func(*Row) float64) float64 {
+			var xs []float64
+			for i := range pairs[k] {
+				if r := &pairs[k][i]; strings.HasPrefix(r.Policy, policy) {
+					xs = append(xs, of(r))
+				}
+			}
+			m, _ := meanStd(xs)
+			return m
+		}
+		ratio := func(of func(*Row) float64) float64 { return mean("least-loaded", of) / mean("static", of) }
+		row := Ratio{Group: k.group, Trace: k.trace, Rate: k.rate, Stride: k.stride,
+			Measured:  ratio(func(r *Row) float64 { return r.Measured[MeanE2E] }),
+			Predicted: ratio(func(r *Row) float64 { return r.Predicted[MeanE2E] })}
+		if math.IsNaN(row.Measured) { // one of the policies has no run
 			continue
 		}
-		row := Ratio{Group: k.group, Trace: k.trace, Rate: k.rate, Stride: k.stride, NearSaturation: pairs[k].near,
-			Measured: mean(loaded.measured) / mean(static.measured), Predicted: mean(loaded.predicted) / mean(static.predicted)}
+		row.NearSaturation = slices.ContainsFunc(pairs[k], func(r Row) bool { return r.NearSaturation })
 		row.Error = row.Predicted/row.Measured - 1
 		if (row.Measured < 1) == (row.Predicted < 1) {
 			right++
@@ -205,20 +156,9 @@ func newRatios(ps []Prediction) *Ratios {
 	return &out
 }
 
-func mean(xs []float64) float64 {
-	m, _ := meanStd(xs)
-	return m
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
-}
-
 // Validation is the summary as lines of a profile's validation table.
 func (r *Report) Validation(what string, metrics []Metric) []profile.Validation {
+	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
 	var out []profile.Validation
 	for _, m := range metrics {
 		if s, ok := r.Summary[m]; ok {
@@ -229,5 +169,207 @@ func (r *Report) Validation(what string, metrics []Metric) []profile.Validation 
 	return out
 }
 
-// round keeps a hundredth of a percent.
-func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
+// blocks says whether the report is on blocks of logs.
+func (r *Report) blocks() bool {
+	return slices.ContainsFunc(r.Runs, func(row Row) bool { return row.run == nil })
+}
+
+// Plot draws predicted against measured as an SVG: a panel for each of the
+// metrics duration, mean and median E2E latency, or for logs the mean E2E
+// latency, TTFT and ITL.
+func (r *Report) Plot(w io.Writer) error {
+	metrics := []Metric{Duration, MeanE2E, MedianE2E}
+	if r.blocks() {
+		metrics = []Metric{MeanE2E, MeanTTFT, MeanITL}
+	}
+	var panels []figure.Panel
+	for _, m := range metrics {
+		unit := "ms"
+		if m == Duration {
+			unit = "s"
+		}
+		panels = append(panels, Panel(r.Runs, m, unit, func(row *Row) (*Comparison, string) {
+			if r.blocks() {
+				return &row.Comparison, row.ID
+			}
+			policy, _, _ := strings.Cut(row.Policy, ":")
+			return &row.Comparison, row.Group + " " + policy
+		}))
+	}
+	return figure.WritePanels(w, panels)
+}
+
+// WriteText prints the report as tables: the runs, the summaries, the ratio of
+// the policies.
+func (r *Report) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	if r.blocks() {
+		for i := range r.Runs {
+			p.block(&r.Runs[i])
+		}
+		p.servers(r.Servers)
+		return p.err
+	}
+	metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Metric) bool { return r.Summary[m].Runs == 0 })
+	p.runs(r.Runs, metrics)
+	p.summaries(r, metrics)
+	if r.Ratio != nil {
+		p.ratios(r.Ratio)
+	}
+	return p.err
+}
+
+// printer prints tables until one fails.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) table(title string, rows [][]string) {
+	if p.err == nil && title != "" {
+		_, p.err = fmt.Fprintf(p.w, "\n%s\n", title)
+	}
+	if p.err == nil {
+		p.err = format.Table(p.w, rows)
+	}
+}
+
+// block prints one block, a metric on each line.
+func (p *printer) block(r *Row) {
+	title := fmt.Sprintf("%s:%d %s", r.Group, r.Line, r.ID)
+	if r.Skipped != "" {
+		p.table(title, [][]string{{"skipped: " + r.Skipped}})
+		return
+	}
+	rows := [][]string{{"METRIC", "MEASURED", "PREDICTED", "ERROR"}}
+	for _, m := range BlockMetrics {
+		if _, ok := r.Error[m]; ok {
+			rows = append(rows, append([]string{m.label()}, r.cells(m)...))
+		}
+	}
+	p.table(title+", profile "+r.Profile, rows)
+}
+
+func (p *printer) servers(rs []ServerRatio) {
+	if len(rs) == 0 {
+		return
+	}
+	rows := [][]string{{"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR"}}
+	for _, r := range rs {
+		rows = append(rows, []string{r.Servers, strconv.Itoa(r.Requests), strconv.Itoa(r.Concurrency),
+			fixed(r.Measured, 4), fixed(r.Predicted, 4), percent(r.Error)})
+	}
+	p.table("Ratio of the mean E2E latencies", rows)
+}
+
+func (p *printer) runs(runs []Row, metrics []Metric) {
+	head := []string{"GROUP", "USE", "POLICY", "TRACE", "RATE", "STRIDE", "LOAD"}
+	for _, m := range metrics {
+		head = append(head, m.label(), "PREDICTED", "ERROR")
+	}
+	rows := [][]string{append(head, "NOTE")}
+	for i := range runs {
+		r := &runs[i]
+		cells := []string{r.Group, dash(r.Use), dash(r.Policy), dash(r.Trace), number(r.Rate), number(float64(r.Stride)), "-"}
+		if r.Load != 0 {
+			cells[6] = fixed(r.Load, 2)
+		}
+		for _, m := range metrics {
+			cells = append(cells, r.cells(m)...)
+		}
+		note := nearSaturation(r.NearSaturation)
+		if r.Skipped != "" {
+			note = "skipped: " + r.Skipped
+		}
+		rows = append(rows, append(cells, note))
+	}
+	p.table("", rows)
+}
+
+// cells are a metric as measured and predicted, and the error.
+func (c *Comparison) cells(m Metric) []string {
+	e, ok := c.Error[m]
+	if !ok {
+		return []string{"-", "-", "-"}
+	}
+	return []string{m.format(c.Measured[m]), m.format(c.Predicted[m]), percent(e)}
+}
+
+func (p *printer) summaries(r *Report, metrics []Metric) {
+	rows := [][]string{{"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
+	add := func(what string, s map[Metric]Summary) {
+		for _, m := range metrics {
+			if v, ok := s[m]; ok {
+				rows = append(rows, append([]string{what, string(m)}, v.Cells()...))
+			}
+		}
+	}
+	add("all", r.Summary)
+	if len(r.Groups) > 1 || r.Ratio != nil {
+		add("away from saturation", r.Clear)
+		for _, g := range r.Groups {
+			add(strings.TrimSpace(g.Group+" "+g.Policy), g.Summary)
+		}
+	}
+	p.table("Errors of "+r.Profile, rows)
+}
+
+// Cells are the number of runs and the errors.
+func (s Summary) Cells() []string {
+	return []string{strconv.Itoa(s.Runs), format.Percent(s.MedianAbsError, 1), format.Percent(s.P90AbsError, 1),
+		format.Percent(s.MaxAbsError, 1), percent(s.MeanError)}
+}
+
+func (p *printer) ratios(r *Ratios) {
+	rows := [][]string{{"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"}}
+	for _, q := range r.Rows {
+		rows = append(rows, []string{q.Group, dash(q.Trace), number(q.Rate), strconv.Itoa(q.Stride),
+			fixed(q.Measured, 3), fixed(q.Predicted, 3), percent(q.Error), nearSaturation(q.NearSaturation)})
+	}
+	p.table("Mean E2E latency, least-loaded over static", rows)
+	p.table("", [][]string{{fmt.Sprintf("right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
+		100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError, 100*r.ClearMaxAbsError)}})
+}
+
+func nearSaturation(near bool) string {
+	if near {
+		return "near saturation"
+	}
+	return ""
+}
+
+func percent(e float64) string { return fmt.Sprintf("%+.1f %%", 100*e) }
+
+func fixed(x float64, decimals int) string { return strconv.FormatFloat(x, 'f', decimals, 64) }
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func number(x float64) string {
+	if x == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(x, 'g', 6, 64)
+}
+
+// label is the metric's name with its unit, as a heading.
+func (m Metric) label() string {
+	if m == Duration {
+		return "DURATION s"
+	}
+	return strings.ToUpper(strings.ReplaceAll(string(m), "_", " ")) + " ms"
+}
+
+func (m Metric) format(v float64) string {
+	switch {
+	case m == Duration:
+		return fixed(v, 1)
+	case v < 1000:
+		return fixed(v, 2)
+	}
+	return fixed(v, 0)
+}

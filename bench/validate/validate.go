@@ -2,10 +2,10 @@
 // it simulates every run of a table of measurements, or of a folder of
 // serving-benchmark logs, and says how far off each metric is.
 //
-//	runs, err := validate.ReadRuns(f, "runs.csv")
-//	hist, err := validate.ReadHistograms(g, "histograms.json")
-//	ps, err := validate.Simulate(ctx, runs, hist, validate.Options{Profile: p, Seeds: 8})
-//	validate.NewReport(ps).WriteText(os.Stdout)
+//	runs, err := validate.FromFile("runs.csv", validate.ReadRuns)
+//	hist, err := validate.FromFile("histograms.json", validate.ReadHistograms)
+//	rows, err := validate.Simulate(ctx, runs, hist, validate.Options{Profile: p, Seeds: 8})
+//	validate.NewReport(rows).WriteText(os.Stdout)
 //
 // The single lengths of the requests of those runs were not recorded. They are
 // drawn, over several seeds, and what is predicted is the mean of the metric
@@ -13,38 +13,67 @@
 package validate
 
 import (
+	"context"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 
 	"gonum.org/v1/gonum/stat"
+
+	"lorasim/internal/figure"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
 )
 
 // Metric is one measured number of a run.
 type Metric string
 
-// The metrics that are compared.
+// The metrics that are compared; P99E2E not of blocks, those from MeanTTFT on of
+// blocks alone. All but the duration are in ms.
 const (
-	Duration  Metric = "duration"   // s
-	MeanE2E   Metric = "mean_e2e"   // ms
-	MedianE2E Metric = "median_e2e" // ms
-	P99E2E    Metric = "p99_e2e"    // ms
+	Duration   Metric = "duration" // s
+	MeanE2E    Metric = "mean_e2e"
+	MedianE2E  Metric = "median_e2e"
+	P99E2E     Metric = "p99_e2e"
+	MeanTTFT   Metric = "mean_ttft"
+	MedianTTFT Metric = "median_ttft"
+	P99TTFT    Metric = "p99_ttft"
+	MeanITL    Metric = "mean_itl"
+	MedianITL  Metric = "median_itl"
+	P95ITL     Metric = "p95_itl"
+	P99ITL     Metric = "p99_itl"
+	MaxITL     Metric = "max_itl"
 )
 
-// Metrics lists the metrics in the order in which they are printed.
-var Metrics = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
+// Metrics lists the metrics of runs and BlockMetrics those of blocks, in the
+// order in which they are printed.
+var (
+	Metrics      = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
+	BlockMetrics = []Metric{Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}
+)
 
 // Values holds metrics; one that is not known is absent.
 type Values map[Metric]float64
 
-// Relative is the relative error of predicted against measured, as a fraction,
-// and whether both are known.
-func Relative(measured, predicted Values, m Metric) (float64, bool) {
-	a, okA := measured[m]
-	b, okB := predicted[m]
-	if !okA || !okB || a == 0 {
-		return 0, false
+// Comparison is what was measured of a run and what is predicted. Spread is the
+// standard deviation of the prediction over the seeds; it and Error are relative.
+type Comparison struct {
+	Measured  Values `json:"measured"`
+	Predicted Values `json:"predicted,omitempty"`
+	Spread    Values `json:"spread,omitempty"`
+	Error     Values `json:"error,omitempty"`
+}
+
+// Predict enters a prediction and its errors.
+func (c *Comparison) Predict(predicted Values) {
+	c.Predicted, c.Error = predicted, Values{}
+	for m, b := range predicted {
+		if a := c.Measured[m]; a != 0 {
+			c.Error[m] = (b - a) / a
+		}
 	}
-	return (b - a) / a, true
 }
 
 // Summary is how large the errors of one metric are, as fractions.
@@ -68,14 +97,54 @@ func Summarize(errors []float64) Summary {
 		s.MeanError += e / float64(len(errors))
 	}
 	slices.Sort(abs)
-	s.MedianAbsError, s.P90AbsError = quantile(abs, 0.5), quantile(abs, 0.9)
-	s.MaxAbsError = abs[len(abs)-1]
+	s.MedianAbsError, s.P90AbsError, s.MaxAbsError = Quantile(abs, 0.5), Quantile(abs, 0.9), abs[len(abs)-1]
 	return s
 }
 
-// quantile interpolates linearly between the closest ranks of sorted values,
+// Summaries summarizes the errors of runs by metric.
+func Summaries[Row any](rows []Row, of func(*Row) *Comparison) map[Metric]Summary {
+	errors := map[Metric][]float64{}
+	for i := range rows {
+		for m, e := range of(&rows[i]).Error {
+			errors[m] = append(errors[m], e)
+		}
+	}
+	out := map[Metric]Summary{}
+	for m, es := range errors {
+		out[m] = Summarize(es)
+	}
+	return out
+}
+
+// GroupBy puts rows with the same key together, keys in the order in which they
+// come.
+func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Key, groups map[Key][]Row) {
+	groups = map[Key][]Row{}
+	for i := range rows {
+		k := key(&rows[i])
+		if groups[k] == nil {
+			keys = append(keys, k)
+		}
+		groups[k] = append(groups[k], rows[i])
+	}
+	return keys, groups
+}
+
+// Panel draws predicted against measured; of names the group of a row.
+func Panel[Row any](rows []Row, m Metric, unit string, of func(*Row) (*Comparison, string)) figure.Panel {
+	p := figure.Panel{Title: string(m), Unit: unit}
+	for i := range rows {
+		c, group := of(&rows[i])
+		if _, ok := c.Error[m]; ok && c.Predicted[m] > 0 {
+			p.Points = append(p.Points, figure.Point{Group: group, Measured: c.Measured[m], Predicted: c.Predicted[m]})
+		}
+	}
+	return p
+}
+
+// Quantile interpolates linearly between the closest ranks of sorted values,
 // as numpy does by default.
-func quantile(sorted []float64, p float64) float64 {
+func Quantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	k := int(at)
 	if k+1 >= len(sorted) {
@@ -91,3 +160,57 @@ func meanStd(xs []float64) (mean, std float64) {
 	}
 	return stat.MeanStdDev(xs, nil)
 }
+
+// Parallel calls f for 0 to n-1 on all processors, until ctx ends, and returns
+// the error of the lowest number; progress, where not nil, is told how many are
+// done, by one goroutine at a time.
+func Parallel(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	next, done := 0, int64(0)
+	errs := make([]error, n)
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				k := next
+				next++
+				mu.Unlock()
+				if k >= n || ctx.Err() != nil {
+					return
+				}
+				errs[k] = f(k)
+				mu.Lock()
+				if done++; progress != nil {
+					progress(done, int64(n))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Done observes the ends of the requests of a simulation.
+type Done func(*record.Request)
+
+// Done implements record.Observer.
+func (f Done) Done(r *record.Request) { f(r) }
+func (Done) Tokens(tick.Ticks, int64) {}
+func (Done) Steps(record.Steps)       {}
+func (Done) Gap(tick.Ticks, int64)    {}
+
+// Fixed routes each request to a worker that is known beforehand.
+type Fixed func(id int64) int
+
+// Route implements router.Policy.
+func (f Fixed) Route(r router.Request, _ *router.View) int { return f(r.ID) }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -20,21 +19,11 @@ import (
 // measuredRuns are those of the shared table, and its histograms.
 func measuredRuns(t *testing.T) ([]Run, Histograms) {
 	t.Helper()
-	f, err := os.Open(shareddata.Path(t, "measured/lora_runs.csv"))
+	runs, err := FromFile(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	runs, err := ReadRuns(f, "lora_runs.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := os.Open(shareddata.Path(t, "measured/seed_workload.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	hists, err := ReadHistograms(g, "seed_workload.json")
+	hists, err := FromFile(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +81,12 @@ func TestWorkloadsAreTheMeasuredOnes(t *testing.T) {
 		if r.Sent[0] == 0 || !strings.HasPrefix(r.Policy, "static") || len(hists[r.Stride]) != r.Adapters {
 			continue
 		}
-		p, err := newPlan(r, hists, o)
+		p, _, err := newPlan(r, hists, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got [2]int
-		for _, q := range p.requests {
+		for _, q := range p.workload.Requests {
 			if r.Policy == "static" {
 				got[q.Adapter%2]++
 			} else {
@@ -176,11 +165,11 @@ func smallReport(t *testing.T) (*Report, []byte) {
 		t.Fatal(err)
 	}
 	r := NewReport(ps)
-	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
+	text, err := json.Marshal(r)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return r, b.Bytes()
+	return r, text
 }
 
 // Strides and rates of one's own work, rows without a histogram are skipped
@@ -267,12 +256,12 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 	change := func(old, new string) string { return head + "\n" + strings.Replace(row, old, new, 1) + "\n" }
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":  {"", "t.csv: empty"},
-		"none":   {head + "\n", "no runs"},
+		"none":   {head + "\n", "no rows"},
 		"column": {strings.Replace(small, "total_rate", "rate", 1), `t.csv:1: no column "total_rate"`},
 		"use":    {change("validation", "validatoin"), "t.csv:2: use: unknown use"},
 		"rate":   {change("3.0", "fast"), `t.csv:2: total_rate: "fast"`},
 		"stride": {change(",64,", ",0,"), "t.csv:2: map_stride"},
-		"group":  {change("mine", ""), "t.csv:2: group is empty"},
+		"group":  {change("mine", ""), "t.csv:2: group: is empty"},
 		"fields": {change(",20,", ","), "t.csv"},
 		"number": {change(",1500,", ",-1,"), "t.csv:2: mean_e2e_ms"},
 	} {
@@ -297,7 +286,7 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 		"other: {lengths: sharegpt}\nx: 1":                        `g.yaml:2: unknown key "x"`,
 		"other: {lengths: sharegpt, first_worker: {azure_v1: 2}}": "first_worker of azure_v1 is 2",
 	} {
-		if _, err := parseGroups([]byte(text), "g.yaml"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadGroups(strings.NewReader(text), "g.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected an error with %q", text, err, want)
 		}
 	}
@@ -345,19 +334,19 @@ func FuzzReadHistograms(f *testing.F) {
 	})
 }
 
-func FuzzParseGroups(f *testing.F) {
-	f.Add(string(embeddedGroups))
+func FuzzReadGroups(f *testing.F) {
+	f.Add(embeddedGroups)
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.Contains(s, "table") { // would open files
 			return
 		}
-		g, err := parseGroups([]byte(s), "fuzz")
+		g, err := ReadGroups(strings.NewReader(s), "fuzz")
 		if err != nil {
 			return
 		}
 		if out, err := g.YAML(); err != nil {
 			t.Error(err)
-		} else if _, err := parseGroups(out, "again"); err != nil {
+		} else if _, err := ReadGroups(bytes.NewReader(out), "again"); err != nil {
 			t.Errorf("does not read back: %v\n%s", err, out)
 		}
 	})

@@ -380,13 +380,13 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		return usage(errors.New("--vllm-runs needs --output, the folder to write profiles to"))
 	}
 	dir := cmp.Or(f.tables, filepath.Dir(f.vllmRuns))
-	all, err := vllmruns.Read(f.vllmRuns)
+	all, err := readFile(f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return err
 	}
 	runs := map[string][]vllmruns.Run{}
 	for _, r := range all {
-		if r.Use == vllmruns.Calibration {
+		if r.Use == validate.Calibration {
 			runs[r.Model] = append(runs[r.Model], r)
 		}
 	}

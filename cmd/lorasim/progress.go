@@ -59,6 +59,11 @@ func (p *progress) set(what string, done, total int64, detail string) {
 	p.draw(what, done, total, func() string { return detail })
 }
 
+// runs says how many runs of a table are simulated.
+func (p *progress) runs(done, total int64) {
+	p.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
+}
+
 func (p *progress) reading(read, total int64) {
 	if p.out == nil {
 		return

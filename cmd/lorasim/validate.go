@@ -160,15 +160,15 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 		return nil, err
 	}
 	bar := newProgress(cmd.ErrOrStderr())
-	ps, err := validate.Simulate(cmd.Context(), runs, hists, validate.Options{
+	rows, err := validate.Simulate(cmd.Context(), runs, hists, validate.Options{
 		Profile: p, Groups: groups, Seeds: f.table.seeds, FirstSeed: f.table.seed,
-		Progress: func(done, total int64) { bar.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total)) },
+		Progress: bar.runs,
 	})
 	bar.done()
 	if err != nil {
 		return nil, err
 	}
-	report := validate.NewReport(ps)
+	report := validate.NewReport(rows)
 	report.Profile, report.Seeds = p.Name, f.table.seeds
 	if f.use != "" {
 		report.Use = f.use
@@ -181,50 +181,50 @@ func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histo
 	if f.histograms == "" {
 		return nil, nil, nil, usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them"))
 	}
-	if use != "" {
-		if err := oneOf("use", "use", use, []string{validate.Calibration, validate.Validation}); err != nil {
-			return nil, nil, nil, err
-		}
-	}
 	groups = validate.DefaultGroups()
 	if f.groups != "" {
-		if groups, err = validate.LoadGroups(f.groups); err != nil {
+		if groups, err = readFile(f.groups, validate.ReadGroups); err != nil {
 			return nil, nil, nil, err
 		}
 	}
 	if runs, err = readFile(f.runs, validate.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
-	if use != "" {
-		runs = slices.DeleteFunc(runs, func(r validate.Run) bool { return r.Use != use })
-		if len(runs) == 0 {
-			return nil, nil, nil, fmt.Errorf("%s: no run has use %s", f.runs, use)
-		}
+	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration, validate.Validation); err != nil {
+		return nil, nil, nil, err
 	}
 	hists, err = readFile(f.histograms, validate.ReadHistograms)
 	return runs, hists, groups, err
 }
 
+// ofUse are the runs of a table that have one of its uses; "": all.
+func ofUse[Run any](runs []Run, table, use string, of func(Run) string, uses ...string) ([]Run, error) {
+	if use == "" {
+		return runs, nil
+	}
+	if err := oneOf("use", "use", use, uses); err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(r Run) bool { return of(r) != use })
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("%s: no run has use %s", table, use)
+	}
+	return runs, nil
+}
+
 // vllmReport holds the simulator against a table of measured hours of vLLM.
 func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error) {
-	if f.use != "" {
-		if err := oneOf("use", "use", f.use, []string{vllmruns.Calibration, vllmruns.Validation, vllmruns.Held}); err != nil {
-			return nil, err
-		}
-	}
 	profiles, err := profilesOf(f.profile)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := vllmruns.Read(f.vllmRuns)
+	runs, err := readFile(f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return nil, err
 	}
-	if f.use != "" {
-		runs = slices.DeleteFunc(runs, func(r vllmruns.Run) bool { return r.Use != f.use })
-		if len(runs) == 0 {
-			return nil, fmt.Errorf("%s: no run has use %s", f.vllmRuns, f.use)
-		}
+	runs, err = ofUse(runs, f.vllmRuns, f.use, func(r vllmruns.Run) string { return r.Use }, validate.Calibration, validate.Validation, vllmruns.Held)
+	if err != nil {
+		return nil, err
 	}
 	tables, err := vllmruns.ReadTables(cmp.Or(f.tables, filepath.Dir(f.vllmRuns)))
 	if err != nil {
@@ -232,12 +232,7 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	}
 	bar := newProgress(cmd.ErrOrStderr())
 	defer bar.done()
-	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{
-		Profiles: profiles,
-		Progress: func(done, total int64) {
-			bar.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
-		},
-	})
+	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: profiles, Progress: bar.runs})
 	if err != nil {
 		return nil, err
 	}

@@ -1,3 +1,15 @@
+// Package vllmruns holds the simulator against measured hours of vLLM with many
+// LoRA adapters: a table with a row for each run, and beside it what the server
+// printed of its KV cache and of adapter loads.
+//
+//	runs, err := validate.FromFile("vllm_lora/runs.csv", vllmruns.Read)
+//	tables, err := vllmruns.ReadTables("vllm_lora")
+//	rows, err := vllmruns.Simulate(ctx, runs, tables, vllmruns.Options{})
+//	vllmruns.NewReport(rows, "").WriteText(os.Stdout)
+//
+// A run is an hour of one worker: a Poisson process per adapter, lengths drawn
+// from a pool of ShareGPT prompts, and an end at which what is unfinished is
+// cancelled. All figures count completed requests only.
 package vllmruns
 
 import (
@@ -16,6 +28,27 @@ import (
 	"lorasim/trace/lengths"
 	"lorasim/trace/synth"
 )
+
+// The metrics. TPOT is the mean over requests of their mean gap between tokens,
+// ITL the mean over all gaps, Running the mean number of running requests.
+const (
+	Throughput validate.Metric = "throughput" // prompt + output tokens/s of completed requests
+	TPOT       validate.Metric = "tpot"       // ms
+	ITL        validate.Metric = "itl"        // ms
+	TTFTMean   validate.Metric = "ttft_mean"  // ms
+	TTFTMedian validate.Metric = "ttft_median"
+	Running    validate.Metric = "running"
+)
+
+// Metrics lists the metrics in the order in which they are printed.
+var Metrics = []validate.Metric{Throughput, TPOT, ITL, TTFTMean, TTFTMedian, Running}
+
+// Held is a use of runs beside those of package validate: of a table kept aside.
+const Held = "held"
+
+// starvedBelow: a run that completed less than this share of its arrivals was
+// starved.
+const starvedBelow = 0.9
 
 // Options say how runs are predicted.
 type Options struct {
@@ -98,24 +131,20 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 		}
 		byName[name] = m
 	}
-	rows, errs := make([]Row, len(runs)), make([]error, len(runs))
-	each := func(i int) { rows[i], errs[i] = simulate(ctx, &runs[i], byName[runs[i].Model], t) }
-	validate.Parallel(ctx, len(runs), each, o.Progress)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for i, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+	rows := make([]Row, len(runs))
+	err := validate.Parallel(ctx, len(runs), func(i int) (err error) {
+		if rows[i], err = simulate(ctx, &runs[i], byName[runs[i].Model], t); err != nil {
+			err = fmt.Errorf("run in line %d: %w", runs[i].Line, err)
 		}
-	}
-	return rows, nil
+		return err
+	}, o.Progress)
+	return rows, err
 }
 
 // simulate predicts one run.
 func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	row := Row{Line: r.Line, Use: r.Use, Run: r.Name, Model: r.Model, Group: r.Group,
-		Slots: r.Slots, MaxRank: r.MaxRank, Adapters: len(r.Rates), Measured: r.Measured}
+		Slots: r.Slots, MaxRank: r.MaxRank, Adapters: len(r.Rates), Comparison: validate.Comparison{Measured: r.Measured}}
 	costs, err := server(r, m.profile, t)
 	if err != nil {
 		row.Skipped = err.Error()
@@ -127,19 +156,14 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	}
 	watch := &observer{}
 	st, err := sim.Run(ctx, sim.Config{
-		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: only{}}, Observer: watch,
-		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: validate.Fixed(func(int64) int { return 0 })},
+		Observer: validate.Done(watch.done), Others: []any{watch}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err
 	}
 	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
-	row.Predicted, row.Error = watch.values(r.Window), Values{}
-	for _, m := range Metrics {
-		if e, ok := errorOf(r.Measured, row.Predicted, m); ok {
-			row.Error[m] = e
-		}
-	}
+	row.Predict(watch.values(r.Window))
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
 	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
 		row.Arrivals = int64(r.Arrivals)
@@ -157,7 +181,7 @@ func server(r *Run, p *profile.Profile, t *Tables) (*profile.Costs, error) {
 	e.MaxLoadedLoras = max(len(r.Rates), r.Slots+1) // all adapters lie in host memory
 	e.MaxNumBatchedTokens = max(e.MaxNumBatchedTokens, r.MaxSeqs)
 	var err error
-	if q.Memory.KVTokens, err = t.kvTokens(r.Model, r.Slots, r.MaxRank); err != nil {
+	if q.Memory.KVTokens, err = t.KVTokens(r.Model, r.Slots, r.MaxRank); err != nil {
 		return nil, err
 	}
 	if host, disk, ok := t.load(r.Model, r.Ranks, r.MaxRank); ok {
@@ -189,11 +213,6 @@ func workload(r *Run, m *model) (trace.Source, error) {
 	return lengths.Fill(src, law, 0), nil
 }
 
-// only routes to the one worker.
-type only struct{}
-
-func (only) Route(router.Request, *router.View) int { return 0 }
-
 // observer collects the figures of a run.
 type observer struct {
 	ttft    []float64 // s, of completed requests
@@ -207,7 +226,7 @@ type observer struct {
 	scrapes scrapes
 }
 
-func (o *observer) Done(r *record.Request) {
+func (o *observer) done(r *record.Request) {
 	o.arrived++
 	if r.Status != record.OK {
 		return
@@ -226,10 +245,6 @@ func (o *observer) Done(r *record.Request) {
 	}
 }
 
-func (*observer) Tokens(tick.Ticks, int64) {}
-func (*observer) Steps(record.Steps)       {}
-func (*observer) Gap(tick.Ticks, int64)    {}
-
 // Watch implements sim.Watcher.
 func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
 	o.scrapes.watch(to.Seconds(), &v.Workers[0])
@@ -240,8 +255,8 @@ func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
 func (*observer) Tier(tick.Ticks, int, int32, router.Tier) {}
 
 // values are the figures of a run of so many seconds; those of no requests are absent.
-func (o *observer) values(window float64) Values {
-	v := Values{Throughput: float64(o.tokens) / window, Running: o.running / window}
+func (o *observer) values(window float64) validate.Values {
+	v := validate.Values{Throughput: float64(o.tokens) / window, Running: o.running / window}
 	if n := len(o.ttft); n > 0 {
 		sum := 0.0
 		for _, x := range o.ttft {

@@ -1,15 +1,43 @@
 package vllmruns
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"lorasim/bench/validate"
+	"lorasim/internal/figure"
+	"lorasim/internal/format"
 )
+
+// Row is one run with its prediction.
+type Row struct {
+	Line     int    `json:"line"`
+	Use      string `json:"use"`
+	Run      string `json:"run"`
+	Model    string `json:"model"`
+	Group    string `json:"group,omitempty"`
+	Slots    int    `json:"max_loras"`
+	MaxRank  int    `json:"max_lora_rank"`
+	Adapters int    `json:"adapters"`
+	// Arrivals is the number of requests that came: as recorded, or else as the
+	// generator makes them.
+	Arrivals int64 `json:"arrivals"`
+	validate.Comparison
+
+	// LoadsPerStep is how many adapters a predicted step brings to their slots.
+	LoadsPerStep float64 `json:"-"`
+
+	StarvedMeasured  bool `json:"starved_measured"`
+	StarvedPredicted bool `json:"starved_predicted"`
+	// Skipped says why the run was not predicted.
+	Skipped string `json:"skipped,omitempty"`
+}
 
 // Report says how well runs were predicted.
 type Report struct {
@@ -20,9 +48,6 @@ type Report struct {
 	Runs    []Row   `json:"runs"`
 }
 
-// Schema names the version of the JSON form of a report.
-const Schema = "lorasim.validate-vllm-runs/1"
-
 // Group is the summary of the runs of one campaign with one model.
 type Group struct {
 	Use     string  `json:"use"`
@@ -31,131 +56,109 @@ type Group struct {
 	Summary Summary `json:"summary"`
 }
 
+// Summary is over all runs with a prediction.
+type Summary struct {
+	metrics map[validate.Metric]validate.Summary
+	// Starved says how often the prediction tells correctly whether a run was
+	// starved.
+	Starved struct {
+		Runs      int     `json:"runs"`
+		Agreement float64 `json:"agreement"`
+	}
+}
+
 // NewReport summarizes predictions.
 func NewReport(rows []Row, use string) *Report {
-	r := &Report{Schema: Schema, Use: use, Runs: rows, Summary: summarize(rows, func(*Row) bool { return true })}
-	if use == "" {
-		r.Use = "all"
-	}
+	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows)}
 	type key struct{ use, model, group string }
-	var keys []key
-	for i := range rows {
-		if k := (key{rows[i].Use, rows[i].Model, rows[i].Group}); !slices.Contains(keys, k) {
-			keys = append(keys, k)
-		}
-	}
+	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
 	for _, k := range keys {
-		s := summarize(rows, func(row *Row) bool { return (key{row.Use, row.Model, row.Group}) == k })
-		r.Groups = append(r.Groups, Group{k.use, k.model, k.group, s})
+		r.Groups = append(r.Groups, Group{k.use, k.model, k.group, summarize(groups[k])})
 	}
 	return r
 }
 
-func summarize(rows []Row, take func(*Row) bool) Summary {
-	errors := map[Metric][]float64{}
-	s := Summary{metrics: map[Metric]validate.Summary{}}
+func summarize(rows []Row) Summary {
+	s := Summary{metrics: validate.Summaries(rows, func(r *Row) *validate.Comparison { return &r.Comparison })}
 	right := 0
 	for i := range rows {
-		row := &rows[i]
-		if row.Skipped != "" || !take(row) {
-			continue
-		}
-		for m, e := range row.Error {
-			errors[m] = append(errors[m], e)
-		}
-		s.Starved.Runs++
-		if row.StarvedMeasured == row.StarvedPredicted {
-			right++
+		if r := &rows[i]; r.Skipped == "" {
+			s.Starved.Runs++
+			if r.StarvedMeasured == r.StarvedPredicted {
+				right++
+			}
 		}
 	}
-	for _, m := range Metrics {
-		s.metrics[m] = validate.Summarize(errors[m])
-	}
-	if s.Starved.Runs > 0 {
+	if right > 0 {
 		s.Starved.Agreement = float64(right) / float64(s.Starved.Runs)
 	}
 	return s
 }
 
-// Of is the summary of one metric.
-func (s *Summary) Of(m Metric) validate.Summary { return s.metrics[m] }
-
 // MarshalJSON writes the metrics by name, and starved beside them.
 func (s Summary) MarshalJSON() ([]byte, error) {
 	all := map[string]any{"starved": s.Starved}
-	for m, v := range s.metrics {
-		all[string(m)] = v
+	for _, m := range Metrics {
+		all[string(m)] = s.metrics[m]
 	}
 	return json.Marshal(all)
 }
 
-// WriteJSON writes the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
-}
-
-// worst is how many runs of each metric the text lists.
-const worst = 5
-
 // WriteText prints the summary, that of each group, and the runs that are
 // furthest off.
 func (r *Report) WriteText(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "METRIC\tRUNS\tMEDIAN |ERROR|\tP90\tMAX\tMEAN ERROR")
+	agreement := func(s *Summary, decimals int) string { return format.Percent(s.Starved.Agreement, decimals) }
+	rows := [][]string{{"METRIC", "RUNS", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
 	for _, m := range Metrics {
-		s := r.Summary.Of(m)
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%+.1f %%\n", m, s.Runs, percent(s.MedianAbsError), percent(s.P90AbsError), percent(s.MaxAbsError), 100*s.MeanError)
+		rows = append(rows, append([]string{string(m)}, r.Summary.metrics[m].Cells()...))
 	}
-	fmt.Fprintf(tw, "starved or not\t%d\tright in %.2f %%\n", r.Summary.Starved.Runs, 100*r.Summary.Starved.Agreement)
-	fmt.Fprint(tw, "\nUSE\tMODEL\tGROUP\tRUNS")
+	rows = append(rows, []string{"starved or not", strconv.Itoa(r.Summary.Starved.Runs), "right in " + agreement(&r.Summary, 2)}, nil)
+	head := []string{"USE", "MODEL", "GROUP", "RUNS"}
 	for _, m := range Metrics {
-		fmt.Fprintf(tw, "\t%s", strings.ToUpper(string(m)))
+		head = append(head, strings.ToUpper(string(m)))
 	}
-	fmt.Fprintln(tw, "\tSTARVED")
+	rows = append(rows, append(head, "STARVED"))
 	for _, g := range r.Groups {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d", g.Use, g.Model, g.Group, g.Summary.Starved.Runs)
+		cells := []string{g.Use, g.Model, g.Group, strconv.Itoa(g.Summary.Starved.Runs)}
 		for _, m := range Metrics {
-			s := g.Summary.Of(m)
-			fmt.Fprintf(tw, "\t%s %+.1f", percent(s.MedianAbsError), 100*s.MeanError)
+			s := g.Summary.metrics[m]
+			cells = append(cells, fmt.Sprintf("%s %+.1f", format.Percent(s.MedianAbsError, 1), 100*s.MeanError))
 		}
-		fmt.Fprintf(tw, "\t%.1f %%\n", 100*g.Summary.Starved.Agreement)
+		rows = append(rows, append(cells, agreement(&g.Summary, 1)))
 	}
-	fmt.Fprintln(tw, "\nFURTHEST OFF\tRUN\tSLOTS\tADAPTERS\tARRIVALS\tMEASURED\tPREDICTED\tERROR")
+	rows = append(rows, nil, []string{"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR"})
 	for _, m := range Metrics {
 		for _, row := range r.furthest(m) {
-			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%\n", m, row.Run, row.Slots, row.Adapters, row.Arrivals,
-				row.Measured[m], row.Predicted[m], 100*row.Error[m])
+			rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%", m, row.Run, row.Slots, row.Adapters, row.Arrivals,
+				row.Measured[m], row.Predicted[m], 100*row.Error[m]), "\t"))
 		}
 	}
-	for i := range r.Runs {
-		if row := &r.Runs[i]; row.Skipped != "" {
-			fmt.Fprintf(tw, "skipped\t%s\t%s\n", row.Run, row.Skipped)
+	for _, row := range r.Runs {
+		if row.Skipped != "" {
+			rows = append(rows, []string{"skipped", row.Run, row.Skipped})
 		}
 	}
-	return tw.Flush()
+	return format.Table(w, rows)
 }
 
-// furthest are the runs with the largest errors.
-func (r *Report) furthest(m Metric) []*Row {
-	var rows []*Row
-	for i := range r.Runs {
-		if _, ok := r.Runs[i].Error[m]; ok {
-			rows = append(rows, &r.Runs[i])
+// furthest are the five runs with the largest errors.
+func (r *Report) furthest(m validate.Metric) []Row {
+	rows := slices.DeleteFunc(slices.Clone(r.Runs), func(row Row) bool { _, ok := row.Error[m]; return !ok })
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(math.Abs(b.Error[m]), math.Abs(a.Error[m])) })
+	return rows[:min(5, len(rows))]
+}
+
+// Plot draws predicted against measured as an SVG: throughput, time per output
+// token and mean TTFT, coloured by model and by whether the run was starved.
+func (r *Report) Plot(w io.Writer) error {
+	group := func(row *Row) (*validate.Comparison, string) {
+		model, _, _ := strings.Cut(row.Model, "-")
+		if row.StarvedMeasured {
+			model += ", starved"
 		}
+		return &row.Comparison, model
 	}
-	slices.SortStableFunc(rows, func(a, b *Row) int {
-		x, y := a.Error[m], b.Error[m]
-		switch {
-		case max(x, -x) > max(y, -y):
-			return -1
-		case max(x, -x) < max(y, -y):
-			return 1
-		}
-		return 0
+	return figure.WritePanels(w, []figure.Panel{
+		validate.Panel(r.Runs, Throughput, "tokens/s", group), validate.Panel(r.Runs, TPOT, "ms", group), validate.Panel(r.Runs, TTFTMean, "ms", group),
 	})
-	return rows[:min(worst, len(rows))]
 }
-
-func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }

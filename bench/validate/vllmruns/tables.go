@@ -4,15 +4,114 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"lorasim/bench/validate"
 	"lorasim/sim/profile"
 	"lorasim/trace/lengths"
 )
+
+// Run is one measured hour: its set-up, and what was measured.
+type Run struct {
+	Line  int // in the table
+	Use   string
+	Name  string
+	Model string
+	Group string
+
+	Slots   int       // max_loras
+	MaxRank int       // max_lora_rank
+	MaxSeqs int       // max_num_seqs
+	Ranks   []int     // ranks that the adapters have in some order
+	Rates   []float64 // requests/s of each adapter
+	Window  float64   // s
+
+	PoolPrompt, PoolOutput float64 // mean tokens of the prompts drawn beforehand; 0: unknown
+
+	InRate  float64 // prompt tokens/s
+	Waiting float64 // mean requests that waited; NaN: unknown
+	KVShare float64 // mean share of the KV cache in use; NaN: unknown
+
+	Measured  validate.Values
+	Completed float64 // requests; NaN: unknown
+	Arrivals  float64 // as the authors recorded them; NaN: unknown
+}
+
+// most bounds counts of a run, far beyond any server.
+const most = 100_000
+
+// Read reads a table of runs.
+func Read(in io.Reader, name string) (runs []Run, err error) {
+	required := []string{
+		"use", "run", "model", "max_loras", "max_lora_rank", "rates", "adapter_rate_index", "window_s",
+		"successful_requests", "in_tok_s", "out_tok_s", "ttft_mean_ms", "ttft_median_ms", "tpot_mean_ms", "itl_mean_ms",
+	}
+	err = validate.ReadCSV(in, name, required, func(t *validate.CSVRow) {
+		r := Run{
+			Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"), Group: t.Text("group"),
+			Slots: t.Count("max_loras", 1, most), MaxRank: t.Count("max_lora_rank", 1, most), MaxSeqs: 256,
+			Rates: rates(t), Window: t.Positive("window_s"), Measured: validate.Values{},
+			InRate: t.Number("in_tok_s"), Waiting: t.Number("series_wait_mean"), KVShare: t.Number("series_kv_mean"),
+			Completed: t.Number("successful_requests"), Arrivals: t.Number("twin_arrivals"),
+		}
+		if t.Has("max_num_seqs") {
+			r.MaxSeqs = t.Count("max_num_seqs", 1, most)
+		}
+		for _, s := range strings.Fields(t.Text("module_ranks")) {
+			rank, err := strconv.Atoi(s)
+			if err != nil || rank < 1 || rank > r.MaxRank {
+				t.Fail("module_ranks", "%q is not a rank from 1 to max_lora_rank (%d)", s, r.MaxRank)
+			}
+			r.Ranks = append(r.Ranks, rank)
+		}
+		if n := t.Number("pool_prompts"); n > 0 {
+			r.PoolPrompt, r.PoolOutput = t.Number("pool_input_tokens")/n, t.Number("pool_output_tokens")/n
+		}
+		for m, v := range map[validate.Metric]float64{
+			Throughput: r.InRate + t.Number("out_tok_s"), TPOT: t.Number("tpot_mean_ms"), ITL: t.Number("itl_mean_ms"),
+			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"), Running: t.Number("series_run_mean"),
+		} {
+			if v > 0 {
+				r.Measured[m] = v
+			}
+		}
+		runs = append(runs, r)
+	})
+	return runs, err
+}
+
+// rates are the rates of the adapters: one digit for each, an index into rates.
+func rates(t *validate.CSVRow) []float64 {
+	var levels []float64
+	for _, s := range strings.Fields(t.Text("rates")) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x >= 0 && x <= 1e6) {
+			t.Fail("rates", "%q is not a rate of 0 to 10^6 requests/s", s)
+		}
+		levels = append(levels, x)
+	}
+	index := t.Text("adapter_rate_index")
+	if len(index) == 0 || len(index) > most {
+		t.Fail("adapter_rate_index", "has %d digits, expected 1 to %d, one for each adapter", len(index), most)
+	}
+	out := make([]float64, len(index))
+	for i, digit := range []byte(index) {
+		k := int(digit) - '0'
+		if k < 0 || k >= len(levels) {
+			t.Fail("adapter_rate_index", "digit %d is %q, expected an index into the %d rates", i+1, digit, len(levels))
+			return nil
+		}
+		out[i] = levels[k]
+	}
+	return out
+}
 
 // Tables is what was measured of the servers beside the runs.
 type Tables struct {
@@ -46,21 +145,25 @@ const (
 // times those of the profiles.
 func ReadTables(dir string) (*Tables, error) {
 	t := &Tables{kv: map[string][]kvPoint{}, loads: map[string][]loadPoint{}}
-	err := each(filepath.Join(dir, kvFile), []string{"model", "slots", "rank", "kv_tokens"}, func(row *table) {
-		tokens := row.number("kv_tokens")
-		if !(tokens > 0) {
-			return // the server did not start
+	read := func(file string, columns []string, f func(*validate.CSVRow)) error {
+		_, err := validate.FromFile(filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
+			return nil, validate.ReadCSV(in, name, columns, f)
+		})
+		return err
+	}
+	err := read(kvFile, []string{"model", "slots", "rank", "kv_tokens"}, func(r *validate.CSVRow) {
+		model := r.Text("model")
+		if tokens := r.Number("kv_tokens"); tokens > 0 { // else the server did not start
+			t.kv[model] = append(t.kv[model], kvPoint{r.Count("slots", 0, most), r.Count("rank", 0, most), tokens})
 		}
-		model := row.text("model")
-		t.kv[model] = append(t.kv[model], kvPoint{row.count("slots", 0), row.count("rank", 0), tokens})
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = each(filepath.Join(dir, loadsFile), []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"}, func(row *table) {
-		model := row.text("model")
-		t.loads[model] = append(t.loads[model], loadPoint{
-			row.count("adapter_rank", 1), row.count("max_lora_rank", 1), row.positive("cpu_mean_ms"), row.positive("disk_mean_rest_ms")})
+	err = read(loadsFile, []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"}, func(r *validate.CSVRow) {
+		model := r.Text("model")
+		t.loads[model] = append(t.loads[model], loadPoint{r.Count("adapter_rank", 1, most), r.Count("max_lora_rank", 1, most),
+			r.Positive("cpu_mean_ms"), r.Positive("disk_mean_rest_ms")})
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -76,23 +179,6 @@ func ReadTables(dir string) (*Tables, error) {
 	return t, err
 }
 
-// each reads a table row by row.
-func each(path string, columns []string, f func(*table)) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	t, err := newTable(file, path, columns...)
-	if err != nil {
-		return err
-	}
-	for t.next() {
-		f(t)
-	}
-	return t.err
-}
-
 // mergeKV sorts points by rank and slots. Of several with the same it keeps the
 // largest: the others are of servers that failed because something else was in
 // the GPU's memory, far off the line on which all other sizes lie. Without slots
@@ -104,16 +190,20 @@ func mergeKV(points []kvPoint) []kvPoint {
 	return slices.CompactFunc(points, func(a, b kvPoint) bool { return a.rank == b.rank && a.slots == b.slots })
 }
 
-// kvTokens is the size of the KV cache with slots of a rank: along the slots of
-// that rank, or between the neighbouring ranks at the same slots x rank, which
-// is what the weights take. Beyond the table it goes on in a straight line.
-func (t *Tables) kvTokens(model string, slots, rank int) (int64, error) {
+// KVTokens is the size of the KV cache of a model with slots of a rank: along the
+// slots of that rank, or between the neighbouring ranks at the same slots x rank,
+// which is what the weights take. Beyond the table it goes on in a straight line.
+func (t *Tables) KVTokens(model string, slots, rank int) (int64, error) {
 	points := t.kv[model]
 	if len(points) == 0 {
 		return 0, fmt.Errorf("%s has no KV capacity of %s", kvFile, model)
 	}
 	below, above := -1, -1 // the nearest ranks of the table with at least two sizes
-	for _, r := range ranksOf(points) {
+	for i := 1; i < len(points); i++ {
+		r := points[i].rank
+		if r == 0 || r != points[i-1].rank {
+			continue
+		}
 		if r <= rank {
 			below = r
 		}
@@ -142,9 +232,15 @@ func (t *Tables) kvTokens(model string, slots, rank int) (int64, error) {
 	return int64(math.Round(tokens)), nil
 }
 
-// KVTokens is the size of the KV cache of a model with slots of a rank.
-func (t *Tables) KVTokens(model string, slots, rank int) (int64, error) {
-	return t.kvTokens(model, slots, rank)
+// along interpolates between the sizes of a rank.
+func along(points []kvPoint, rank int, slots float64) float64 {
+	points = slices.DeleteFunc(slices.Clone(points), func(p kvPoint) bool { return p.rank != rank })
+	k := 1
+	for k < len(points)-1 && slots > float64(points[k].slots) {
+		k++
+	}
+	a, b := points[k-1], points[k]
+	return a.tokens + (slots-float64(a.slots))/float64(b.slots-a.slots)*(b.tokens-a.tokens)
 }
 
 // KVCurves is the table of a model as a profile has it, without the sizes that
@@ -174,28 +270,6 @@ func (t *Tables) Loads(model string) (host float64, ranks, disk []float64) {
 		}
 	}
 	return host / float64(max(len(ranks), 1)), ranks, disk
-}
-
-// ranksOf lists the ranks, ascending, that have two or more sizes.
-func ranksOf(points []kvPoint) []int {
-	var ranks []int
-	for i := 1; i < len(points); i++ {
-		if r := points[i].rank; r > 0 && r == points[i-1].rank && !slices.Contains(ranks, r) {
-			ranks = append(ranks, r)
-		}
-	}
-	return ranks
-}
-
-// along interpolates between the sizes of a rank.
-func along(points []kvPoint, rank int, slots float64) float64 {
-	points = slices.DeleteFunc(slices.Clone(points), func(p kvPoint) bool { return p.rank != rank })
-	k := 1
-	for k < len(points)-1 && slots > float64(points[k].slots) {
-		k++
-	}
-	a, b := points[k-1], points[k]
-	return a.tokens + (slots-float64(a.slots))/float64(b.slots-a.slots)*(b.tokens-a.tokens)
 }
 
 // load is the mean time to bring adapters of some ranks to slots of a rank from

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/validate"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -59,13 +60,13 @@ func tiny() *profile.Profile {
 }
 
 func TestReadRuns(t *testing.T) {
-	runs, err := read(strings.NewReader(header+easy+loaded), "runs.csv")
+	runs, err := Read(strings.NewReader(header+easy+loaded), "runs.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Run{Line: 2, Use: Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8, MaxSeqs: 64,
-		Ranks: []int{8, 4}, Rates: []float64{0.5, 0.25, 0.25, 0.5}, Window: 200, PoolPrompt: 223, PoolOutput: 196.4, InRate: 333.3, OutRate: 300,
-		Measured:  Values{Throughput: 633.3, TPOT: 11, ITL: 12, TTFTMean: 50, TTFTMedian: 40, Running: 2.5},
+	want := Run{Line: 2, Use: validate.Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8, MaxSeqs: 64,
+		Ranks: []int{8, 4}, Rates: []float64{0.5, 0.25, 0.25, 0.5}, Window: 200, PoolPrompt: 223, PoolOutput: 196.4, InRate: 333.3,
+		Measured:  validate.Values{Throughput: 633.3, TPOT: 11, ITL: 12, TTFTMean: 50, TTFTMedian: 40, Running: 2.5},
 		Completed: 290, Arrivals: 300}
 	got := runs[0]
 	if !math.IsNaN(got.Waiting) || !math.IsNaN(got.KVShare) {
@@ -84,18 +85,18 @@ func TestReadRuns(t *testing.T) {
 func TestReadRunsErrors(t *testing.T) {
 	for want, content := range map[string]string{
 		"r.csv: empty, expected a header":                                        "",
-		`column "max_loras" is missing`:                                          strings.Replace(header, "max_loras", "max_lora", 1) + easy,
-		"r.csv: the table has no runs":                                           header,
-		`r.csv:2: max_loras: is "0", expected`:                                   header + strings.Replace(easy, ",2,8,8 4", ",0,8,8 4", 1),
+		`no column "max_loras"`:                                                  strings.Replace(header, "max_loras", "max_lora", 1) + easy,
+		"r.csv: no rows":                                                         header,
+		`r.csv:2: max_loras: "0", expected`:                                      header + strings.Replace(easy, ",2,8,8 4", ",0,8,8 4", 1),
 		`module_ranks: "9" is not a rank from 1 to max_lora_rank (8)`:            header + strings.Replace(easy, "8 4", "8 9", 1),
 		`rates: "x" is not a rate`:                                               header + strings.Replace(easy, "0.5 0.25", "0.5 x", 1),
 		`adapter_rate_index: digit 3 is '2', expected an index into the 2 rates`: header + strings.Replace(easy, "0110", "0120", 1),
 		"adapter_rate_index: has 0 digits":                                       header + strings.Replace(easy, "0110", "", 1),
-		`window_s: is "0", expected a number > 0`:                                header + strings.Replace(easy, ",200,1000", ",0,1000", 1),
-		`tpot_mean_ms: "fast" is not a number`:                                   header + strings.Replace(easy, ",11,", ",fast,", 1),
+		`window_s: "0", expected a number > 0`:                                   header + strings.Replace(easy, ",200,1000", ",0,1000", 1),
+		`tpot_mean_ms: "fast", expected a number`:                                header + strings.Replace(easy, ",11,", ",fast,", 1),
 		"wrong number of fields":                                                 header + easy + "x\n",
 	} {
-		if _, err := read(strings.NewReader(content), "r.csv"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Read(strings.NewReader(content), "r.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected one with %q", err, want)
 		}
 	}
@@ -104,7 +105,7 @@ func TestReadRunsErrors(t *testing.T) {
 func FuzzReadRuns(f *testing.F) {
 	f.Add(header + easy + loaded)
 	f.Fuzz(func(t *testing.T, content string) {
-		runs, err := read(strings.NewReader(content), "r.csv")
+		runs, err := Read(strings.NewReader(content), "r.csv")
 		if err != nil {
 			return
 		}
@@ -133,13 +134,13 @@ func TestKVTokens(t *testing.T) {
 		{4, 4, 8200},  // a rank below the table: as 2 slots of rank 8
 		{1, 32, 7000}, // a rank above it: as 2 slots of rank 16
 	} {
-		got, err := tables.kvTokens("tiny", c.slots, c.rank)
+		got, err := tables.KVTokens("tiny", c.slots, c.rank)
 		if err != nil || math.Abs(float64(got-c.want)) > 1 {
 			t.Errorf("%d slots of rank %d: %d tokens, %v; expected %d", c.slots, c.rank, got, err, c.want)
 		}
 	}
 	for model, slots := range map[string]int{"tiny": 1000, "none": 2} {
-		if n, err := tables.kvTokens(model, slots, 8); err == nil {
+		if n, err := tables.KVTokens(model, slots, 8); err == nil {
 			t.Errorf("%s with %d slots: %d tokens, expected an error", model, slots, n)
 		}
 	}
@@ -165,7 +166,7 @@ func TestLoadTimes(t *testing.T) {
 // TestSimulate: a light load is served and has the offered throughput, a heavy
 // one is not; the rows do not depend on the number of processors.
 func TestSimulate(t *testing.T) {
-	runs, err := read(strings.NewReader(header+easy+loaded), "runs.csv")
+	runs, err := Read(strings.NewReader(header+easy+loaded), "runs.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestSimulate(t *testing.T) {
 func TestObserver(t *testing.T) {
 	o := &observer{}
 	done := func(sent, first, finish float64, output int32, s record.Status) {
-		o.Done(&record.Request{Sent: sent, FirstToken: first, Finish: finish, Prompt: 10, Output: output, Status: s})
+		o.done(&record.Request{Sent: sent, FirstToken: first, Finish: finish, Prompt: 10, Output: output, Status: s})
 	}
 	done(1, 1.5, 2.5, 11, record.OK) // 10 gaps of 0.1 s
 	done(1, 2, 2.6, 3, record.OK)    // 2 gaps of 0.3 s
@@ -226,7 +227,7 @@ func TestObserver(t *testing.T) {
 	done(1, math.NaN(), 9, 0, record.Unfinished)
 	v := &router.View{Workers: []router.Worker{{Running: 4}}}
 	o.Watch(tick.FromSeconds(0), tick.FromSeconds(5), v)
-	want := Values{Throughput: 45 / 10.0, TPOT: 200, ITL: 1000 * 1.6 / 12, TTFTMean: 1000 * 1.6 / 3, TTFTMedian: 500, Running: 2}
+	want := validate.Values{Throughput: 45 / 10.0, TPOT: 200, ITL: 1000 * 1.6 / 12, TTFTMean: 1000 * 1.6 / 3, TTFTMedian: 500, Running: 2}
 	for m, got := range o.values(10) {
 		if math.Abs(got-want[m]) > 1e-9 {
 			t.Errorf("%s is %v, expected %v", m, got, want[m])
@@ -267,14 +268,19 @@ func TestWorkload(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	tpot := func(predicted float64) validate.Comparison {
+		c := validate.Comparison{Measured: validate.Values{TPOT: 10}}
+		c.Predict(validate.Values{TPOT: predicted})
+		return c
+	}
 	rows := []Row{
-		{Line: 2, Use: Calibration, Model: "m", Group: "g", Run: "a", Measured: Values{TPOT: 10}, Predicted: Values{TPOT: 11}, Error: Values{TPOT: 0.1}, StarvedMeasured: true},
-		{Line: 3, Use: Validation, Model: "m", Group: "g", Run: "b", Measured: Values{TPOT: 10}, Predicted: Values{TPOT: 7}, Error: Values{TPOT: -0.3}},
-		{Line: 4, Use: Validation, Model: "m", Group: "g", Run: "c", Skipped: "why not"},
+		{Line: 2, Use: validate.Calibration, Model: "m", Group: "g", Run: "a", Comparison: tpot(11), StarvedMeasured: true},
+		{Line: 3, Use: validate.Validation, Model: "m", Group: "g", Run: "b", Comparison: tpot(7)},
+		{Line: 4, Use: validate.Validation, Model: "m", Group: "g", Run: "c", Skipped: "why not"},
 	}
 	r := NewReport(rows, "")
 	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
+	if err := json.NewEncoder(&b).Encode(r); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

@@ -1,0 +1,284 @@
+package validate
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"lorasim/internal/suggest"
+	"lorasim/internal/yamlerr"
+	"lorasim/trace/lengths"
+)
+
+// Run is one measured run: its set-up, and what was measured.
+type Run struct {
+	Line   int    // in the table
+	Group  string // runs of one campaign
+	Use    string // calibration: may be fitted; validation: only compared
+	ID     string
+	Policy string // policy spec of the router
+	Trace  string
+
+	Rate, CV   float64 // requests/s of all adapters, variation of the gaps
+	Stride     int     // functions per block of the trace's mapping to adapters
+	Requests   int
+	Workers    int
+	Adapters   int
+	Ranks      []int // of the adapters; 0: not stated
+	MaxLoras   int
+	MaxRunning int
+
+	Measured Values
+	// Sent counts the requests that went to the first two workers; 0: unknown.
+	Sent [2]int
+}
+
+// Uses of a run.
+const (
+	Calibration = "calibration"
+	Validation  = "validation"
+)
+
+// Bounds of a run, so that a mistyped field does not fill the memory.
+const (
+	maxAdapters = 100_000
+	maxCount    = 100_000_000
+)
+
+// measuredColumns are the columns with what was measured, the later ones more
+// telling.
+var measuredColumns = []struct {
+	name   string
+	metric Metric
+}{
+	{"duration_s", Duration}, {"mean_e2e_ms", MeanE2E}, {"median_e2e_ms", MedianE2E},
+	{"p99_ttft_ms", P99E2E}, // clients that do not stream: TTFT = E2E
+	{"p99_e2e_ms", P99E2E},
+}
+
+// ReadRuns reads a table of measured runs: CSV with a header; columns that are
+// not known are ignored, empty fields are unknown values.
+func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
+	required := []string{"group", "policy_file", "total_rate", "map_stride", "num_prompts", "num_instances", "num_loras"}
+	err = ReadCSV(in, name, required, func(t *CSVRow) {
+		for _, column := range required {
+			if !t.Has(column) {
+				t.Fail(column, "is empty")
+			}
+		}
+		count := func(column string) int {
+			if !t.Has(column) {
+				return 0
+			}
+			return t.Count(column, 1, maxCount)
+		}
+		r := Run{
+			Line: t.Line, Group: t.Text("group"), Use: t.Text("use"), ID: t.Text("run_id"), Trace: t.Text("trace"),
+			Policy: policyOf(t.Text("policy_file"), t.Text("policy_actual")), Rate: t.Positive("total_rate"), CV: 1,
+			Stride: count("map_stride"), Requests: count("num_prompts"), Workers: count("num_instances"), Adapters: count("num_loras"),
+			MaxLoras: count("max_loras_per_batch"), MaxRunning: count("max_running_requests"),
+			Measured: Values{}, Sent: [2]int{count("inst0_requests"), count("inst1_requests")},
+		}
+		if uses := []string{Calibration, Validation}; t.Has("use") && r.Use != Calibration && r.Use != Validation {
+			t.Fail("use", "%w", suggest.Unknown("use", r.Use, uses))
+		}
+		if t.Has("cv") {
+			r.CV = t.Positive("cv")
+		}
+		if t.Has("lora_ranks") {
+			r.Ranks = readRanks(t.Text("lora_ranks"))
+			r.Ranks = r.Ranks[:min(len(r.Ranks), r.Adapters)]
+		}
+		for _, c := range measuredColumns {
+			if t.Has(c.name) {
+				r.Measured[c.metric] = t.Positive(c.name)
+			}
+		}
+		runs = append(runs, r)
+	})
+	return runs, err
+}
+
+// policyOf is the router's spec of a policy of the table: of its name, or of
+// words that describe what was found to happen, which win where they are
+// understood.
+func policyOf(name, words string) string {
+	for _, p := range []struct{ word, policy string }{
+		{"static block", "static-block"}, {"static modulo", "static"},
+		{"random", "random"}, {"least active", "least-loaded:ties=first"},
+	} {
+		if strings.Contains(strings.ToLower(words), p.word) {
+			return p.policy
+		}
+	}
+	switch name = strings.ToLower(name); name {
+	case "static":
+		return "static-block"
+	case "least-loaded":
+		return "least-loaded:ties=first"
+	}
+	return name
+}
+
+// readRanks reads ranks such as 64|16|64|8 or 8x4|16x4; what is not a number is
+// a rank that is not stated.
+func readRanks(s string) []int {
+	var ranks []int
+	s, _, _ = strings.Cut(strings.TrimPrefix(s, "likely "), " ")
+	for part := range strings.SplitSeq(s, "|") {
+		rank, times, _ := strings.Cut(part, "x")
+		n, err := strconv.Atoi(rank)
+		if err != nil || n < 0 {
+			n = 0
+		}
+		repeat, err := strconv.Atoi(times)
+		if err != nil || repeat < 1 || repeat > maxAdapters {
+			repeat = 1
+		}
+		for range repeat {
+			ranks = append(ranks, n)
+		}
+	}
+	return ranks
+}
+
+// Histograms holds, by stride of the mapping, how often the functions of each
+// adapter were invoked.
+type Histograms map[int][]int64
+
+// ReadHistograms reads invocations per adapter from JSON:
+//
+//	{"histograms_by_stride": {"4": [23, 162, 206, 228], ...},
+//	 "runs": {"any name": {"map_stride": 1, "histogram": [111, 159, 58, 291]}}}
+//
+// Either part may be absent, other keys are ignored.
+func ReadHistograms(in io.Reader, name string) (Histograms, error) {
+	var file struct {
+		ByStride map[string][]int64 `json:"histograms_by_stride"`
+		Runs     map[string]struct {
+			Stride    int     `json:"map_stride"`
+			Histogram []int64 `json:"histogram"`
+		} `json:"runs"`
+	}
+	if err := json.NewDecoder(in).Decode(&file); err != nil {
+		return nil, fmt.Errorf("%s: expected a JSON object with histograms_by_stride or runs: %w", name, err)
+	}
+	hs := Histograms{}
+	for key, counts := range file.ByStride {
+		stride, err := strconv.Atoi(key)
+		if err != nil || stride < 1 {
+			return nil, fmt.Errorf("%s: histograms_by_stride: key %q, expected a stride >= 1", name, key)
+		}
+		hs[stride] = counts
+	}
+	for key, run := range file.Runs {
+		if run.Stride < 1 {
+			return nil, fmt.Errorf("%s: runs.%s: map_stride is %d, expected >= 1", name, key, run.Stride)
+		}
+		hs[run.Stride] = run.Histogram
+	}
+	if len(hs) == 0 {
+		return nil, fmt.Errorf("%s: no histogram, expected histograms_by_stride or runs", name)
+	}
+	for stride, counts := range hs {
+		if err := checkCounts(counts); err != nil {
+			return nil, fmt.Errorf("%s: histogram of stride %d: %w", name, stride, err)
+		}
+	}
+	return hs, nil
+}
+
+func checkCounts(counts []int64) error {
+	sum := int64(0)
+	for i, n := range counts {
+		if n < 0 || n > 1e15 {
+			return fmt.Errorf("adapter %d has %d invocations, expected 0 to 10^15", i, n)
+		}
+		sum += n
+	}
+	if sum == 0 {
+		return errors.New("no invocations")
+	}
+	return nil
+}
+
+// Group is what the table does not tell of its runs: how long the requests
+// were, and, where no histogram is known, how the adapters shared them.
+type Group struct {
+	// Lengths is a spec of package lengths.
+	Lengths string `yaml:"lengths"`
+	// MeanKnown: the mean output length was measured and is not to be fitted.
+	MeanKnown bool `yaml:"mean_known,omitempty"`
+	// FirstWorker is the share of the requests whose adapters are on worker 0
+	// of two under static-block, by trace; it stands in where there is no
+	// histogram for as many adapters as the run has.
+	FirstWorker map[string]float64 `yaml:"first_worker,omitempty"`
+	// Source says where the numbers come from.
+	Source string `yaml:"source,omitempty"`
+}
+
+// Groups are the groups of runs by name; Other stands for those not listed.
+type Groups struct {
+	Groups map[string]Group `yaml:"groups"`
+	Other  Group            `yaml:"other"`
+}
+
+//go:embed groups.yaml
+var embeddedGroups string
+
+// DefaultGroups returns the groups of the runs that the embedded profiles were
+// fitted on.
+func DefaultGroups() *Groups {
+	g, err := ReadGroups(strings.NewReader(embeddedGroups), "groups.yaml")
+	if err != nil {
+		panic(err) // part of the binary
+	}
+	return g
+}
+
+// ReadGroups reads a YAML file of groups.
+func ReadGroups(in io.Reader, name string) (*Groups, error) {
+	data, err := io.ReadAll(io.LimitReader(in, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	g := &Groups{}
+	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
+		return nil, yamlerr.In(name, err)
+	}
+	check := func(group string, gr Group) error {
+		if _, err := lengths.Parse(gr.Lengths); err != nil {
+			return fmt.Errorf("%s: %s: %w", name, group, err)
+		}
+		for trace, share := range gr.FirstWorker {
+			if !(share >= 0 && share <= 1) || math.IsNaN(share) {
+				return fmt.Errorf("%s: %s: first_worker of %s is %v, expected 0 to 1", name, group, trace, share)
+			}
+		}
+		return nil
+	}
+	for group, gr := range g.Groups {
+		if err := check("groups."+group, gr); err != nil {
+			return nil, err
+		}
+	}
+	return g, check("other", g.Other)
+}
+
+// YAML returns the groups as a file that ReadGroups reads back.
+func (g *Groups) YAML() ([]byte, error) { return yaml.Marshal(g) }
+
+// of returns the group of a run.
+func (g *Groups) of(r *Run) Group {
+	if gr, ok := g.Groups[r.Group]; ok {
+		return gr
+	}
+	return g.Other
+}
