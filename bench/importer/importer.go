@@ -15,13 +15,18 @@ package importer
 import (
 	"bufio"
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/internal/format"
 )
 
 // Imported is one run found in a file.
@@ -54,16 +59,16 @@ type Context struct {
 	LastArrival    float64 // s, of a trace
 }
 
+// Who is the server and the client as far as they are known.
+func (c *Context) Who(separator string) string { return joinKnown(separator, c.Server, c.Client) }
+
 // Row is one row of a block.
 type Row struct {
 	result.Row
-	Text    string // the line as found, without its end
-	Unknown bool   // no layout has it; Kind and Metric mean nothing
-	// Verbatim: the text is printed again as it is, because the row is unknown
-	// or its value would not print like it.
+	Text string // the line as found, without its end
+	// Verbatim: the text alone is kept, because no layout has the row or its
+	// value would not print like it.
 	Verbatim bool
-	// Trimmed: the log lost the spaces at the end of the line.
-	Trimmed bool
 }
 
 // Warning is something in a file that was not understood, or kept as it is.
@@ -97,12 +102,10 @@ func Files(paths []string) ([]*Imported, []Warning, error) {
 // Read reads a log, or JSON if the first character is {. name is the name of the
 // file for messages. Lines that are not understood give warnings; an error is a
 // failure to read, JSON of another kind, or a file without any result.
-func Read(r io.Reader, name string) ([]*Imported, []Warning, error) {
+func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
-	var runs []*Imported
-	var warnings []Warning
-	var err error
-	if startsWithBrace(in) {
+	head, _ := in.Peek(1 << 10) // an error comes again when reading
+	if head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")); bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) {
 		runs, err = readJSON(in, name)
 	} else {
 		runs, warnings, err = readLog(in, name)
@@ -117,16 +120,8 @@ func Read(r io.Reader, name string) ([]*Imported, []Warning, error) {
 	return runs, warnings, nil
 }
 
-// startsWithBrace says whether the first character, white space aside, is {.
-func startsWithBrace(in *bufio.Reader) bool {
-	head, _ := in.Peek(1 << 10) // an error comes again when reading
-	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
-	return bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
-}
-
-// Print prints the block again as it was found, with values from the result; a
-// run from JSON prints in the current layout, and below it what else is to be
-// said.
+// Print prints the block again as it was found; a run from JSON prints in the
+// current layout, and below it what else is to be said.
 func (m *Imported) Print(w io.Writer) error {
 	var b bytes.Buffer
 	if m.Rows == nil {
@@ -136,73 +131,150 @@ func (m *Imported) Print(w io.Writer) error {
 		for _, line := range append(m.percentiles(), m.remarks()...) {
 			b.WriteString("note: " + line + "\n")
 		}
-		_, err := w.Write(b.Bytes())
-		return err
-	}
-	b.WriteString("\n" + result.BlockStart() + "\n")
-	for _, row := range m.Rows {
-		text := row.Text
-		if !row.Verbatim {
-			value, _ := m.Value(row.Row)
-			text = result.FormatRow(row.Row, value)
+	} else {
+		b.WriteString("\n" + result.BlockStart() + "\n")
+		for _, row := range m.Rows {
+			b.WriteString(row.Text + "\n")
 		}
-		if row.Trimmed {
-			text = strings.TrimRight(text, " ")
+		if !m.Truncated {
+			b.WriteString(result.BlockEnd() + "\n")
 		}
-		b.WriteString(text + "\n")
-	}
-	if !m.Truncated {
-		b.WriteString(result.BlockEnd() + "\n")
 	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// maxLine bounds a line of a log; the longest known are argument lists of a few
-// kilobytes.
-const maxLine = 1 << 20
-
-// lineReader splits a log into lines at \n and at \r, by which progress bars
-// overwrite themselves.
-type lineReader struct {
-	s      *bufio.Scanner
-	name   string
-	number int  // of the line of the last piece
-	ended  bool // the last piece ended the line
-}
-
-func newLineReader(r io.Reader, name string) *lineReader {
-	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 0, 1<<16), maxLine)
-	s.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-		if i := bytes.IndexAny(data, "\r\n"); i >= 0 {
-			return i + 1, data[:i+1], nil
+// WriteTable lists runs, one per line, in aligned columns, those alone that some
+// run has a value in; below it stands what JSON files do not tell.
+func WriteTable(w io.Writer, runs []*Imported) error {
+	head := []string{"FILE", "LINE", "LAYOUT", "BACKEND", "RATE", "CONC"}
+	metrics := []result.Metric{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
+	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
+	for _, m := range runs {
+		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend, m.RequestRate.String(), ""}
+		if m.Rows == nil {
+			row[2] = "json"
 		}
-		if atEOF && len(data) > 0 {
-			return len(data), data, nil
+		if m.MaxConcurrency > 0 {
+			row[5] = strconv.Itoa(m.MaxConcurrency)
 		}
-		return 0, nil, nil
-	})
-	return &lineReader{s: s, name: name, ended: true}
-}
-
-// next returns the next piece without its end, or io.EOF.
-func (l *lineReader) next() (string, error) {
-	if l.ended {
-		l.number++
-		l.ended = false
+		for _, k := range metrics {
+			text, _ := m.Value(result.Row{Metric: k})
+			if !m.Metrics.Has(k) {
+				text = ""
+			}
+			row = append(row, text)
+		}
+		row = append(row, m.note())
+		for i := range row {
+			row[i] = clip(row[i])
+		}
+		rows = append(rows, row)
 	}
-	if !l.s.Scan() {
-		switch err := l.s.Err(); {
-		case err == nil:
-			return "", io.EOF
-		case errors.Is(err, bufio.ErrTooLong):
-			return "", fmt.Errorf("%s:%d: the line is longer than %d bytes: expected a text file", l.name, l.number, maxLine)
-		default:
-			return "", fmt.Errorf("%s:%d: %w", l.name, l.number, err)
+	for i := len(rows[0]) - 1; i >= 0; i-- {
+		if !slices.ContainsFunc(rows[1:], func(row []string) bool { return row[i] != "" }) {
+			for k := range rows {
+				rows[k] = slices.Delete(rows[k], i, i+1)
+			}
 		}
 	}
-	text := l.s.Text()
-	l.ended = strings.HasSuffix(text, "\n")
-	return strings.TrimRight(text, "\r\n"), nil
+	if err := format.Table(w, rows); err != nil {
+		return err
+	}
+	said := map[string]bool{}
+	for _, m := range runs {
+		for _, line := range m.remarks() {
+			line = fmt.Sprintf("%s: %s\n", filepath.Base(m.File), line)
+			if m.Rows != nil || said[line] {
+				continue
+			}
+			said[line] = true
+			if _, err := io.WriteString(w, line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// note tells runs of one log apart.
+func (m *Imported) note() string {
+	rate, cut := "", ""
+	if m.SectionRate != "" {
+		rate = "rate " + m.SectionRate
+	}
+	if m.Truncated {
+		cut = "cut short"
+	}
+	return joinKnown(", ", m.Who("/"), m.Strategy, strings.Join(m.Models, " "), rate, cut)
+}
+
+// clip shortens text of a file for a line.
+func clip(s string) string { return format.Clip(s, 60) }
+
+// joinKnown joins the texts that are not empty.
+func joinKnown(separator string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), separator)
+}
+
+// remarks are what the file does not tell, in one line, and what its client
+// counts in another way.
+func (m *Imported) remarks() []string {
+	if miss := m.missing(); miss != "" {
+		return append([]string{"not in the file: " + miss}, m.Notes...)
+	}
+	return m.Notes
+}
+
+var percentileKey = regexp.MustCompile(`^p([0-9.]+)_(e2e_latency|ttft|tpot|itl)_ms$`)
+
+// percentiles lists those that the block has no row for, a line per latency.
+func (m *Imported) percentiles() (lines []string) {
+	type percentile struct{ p, v float64 }
+	by := map[string][]percentile{}
+	for key, v := range m.Config {
+		k := percentileKey.FindStringSubmatch(key)
+		v, isNumber := v.(float64)
+		if k == nil || !isNumber {
+			continue
+		}
+		if p, err := strconv.ParseFloat(k[1], 64); err == nil && p != 50 {
+			by[k[2]] = append(by[k[2]], percentile{p, v})
+		}
+	}
+	for _, name := range []string{"e2e_latency", "ttft", "tpot", "itl"} {
+		slices.SortFunc(by[name], func(a, b percentile) int { return cmp.Compare(a.p, b.p) })
+		var parts []string
+		for _, p := range by[name] {
+			parts = append(parts, fmt.Sprintf("P%g %.2f", p.p, p.v))
+		}
+		if parts != nil {
+			label := strings.ToUpper(strings.TrimSuffix(name, "_latency"))
+			lines = append(lines, "also stated of "+label+" (ms): "+strings.Join(parts, ", "))
+		}
+	}
+	return lines
+}
+
+// missing names the rows of the block that the file does not tell: a latency of
+// which it tells nothing by its name alone.
+func (m *Imported) missing() string {
+	optional := []result.Metric{result.TotalInputTextTokens, result.TotalInputVisionTokens, result.TotalOutputTokensRetokenized, result.AcceptLength}
+	var list []string
+	none := false // of the latency whose rows these are
+	for _, row := range result.SGLang.Rows() {
+		if row.Kind != result.MetricRow {
+			none = false
+			continue
+		}
+		label, _, _ := strings.Cut(strings.TrimSuffix(row.Label, ":"), " (")
+		if isLatency(row.Metric) && !m.Metrics.Has(row.Metric) {
+			none = true
+			list = append(list, strings.TrimPrefix(label, "Mean "))
+		}
+		if !none && !m.Metrics.Has(row.Metric) && !slices.Contains(optional, row.Metric) {
+			list = append(list, label)
+		}
+	}
+	return strings.Join(list, ", ")
 }

@@ -1,15 +1,21 @@
 package importer
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/internal/format"
+	"lorasim/internal/record"
 )
 
 // logReader walks through a log. Headers of a section (server, client, rate)
@@ -21,44 +27,66 @@ type logReader struct {
 	warnings []Warning
 	context  Context
 	args     map[string]any
-	block    *block // being read; nil: none
+	block    *Imported // being read; nil: none
+	noise    int       // lines in a row of the block that are no rows
 }
 
+// maxLine bounds a line of a log; the longest known are argument lists of a few
+// kilobytes.
+const maxLine = 1 << 20
+
 func readLog(r io.Reader, name string) ([]*Imported, []Warning, error) {
-	l := &logReader{name: name}
-	lines := newLineReader(r, name)
-	for {
-		text, err := lines.next()
-		if errors.Is(err, io.EOF) {
-			l.endBlock(cutByEnd)
-			return l.runs, l.warnings, nil
+	l := &logReader{name: name, line: 1}
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 1<<16), maxLine)
+	// progress bars overwrite themselves by \r
+	s.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if i := bytes.IndexAny(data, "\r\n"); i >= 0 {
+			return i + 1, data[:i+1], nil
 		}
-		if err != nil {
-			return nil, nil, err
+		if atEOF && len(data) > 0 {
+			return len(data), data, nil
 		}
-		l.line = lines.number
-		l.take(strings.TrimPrefix(text, "\ufeff"))
+		return 0, nil, nil
+	})
+	for s.Scan() {
+		text := s.Text()
+		l.take(strings.TrimPrefix(strings.TrimRight(text, "\r\n"), "\ufeff"))
+		if strings.HasSuffix(text, "\n") {
+			l.line++
+		}
 	}
+	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, nil, fmt.Errorf("%s:%d: the line is longer than %d bytes: expected a text file", name, l.line, maxLine)
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("%s:%d: %w", name, l.line, err)
+	}
+	l.endBlock("by the end of the file")
+	return l.runs, l.warnings, nil
 }
 
 func (l *logReader) warn(line int, format string, a ...any) {
 	l.warnings = append(l.warnings, Warning{l.name, line, fmt.Sprintf(format, a...)})
 }
 
+// here is where a block seems to be over.
+func (l *logReader) here() string { return fmt.Sprintf("before line %d", l.line) }
+
 // take reads one line.
 func (l *logReader) take(text string) {
 	switch trimmed := strings.TrimSpace(text); {
 	case trimmed == "":
 	case trimmed == result.BlockStart():
-		l.endBlock(cutShort)
-		l.block = &block{line: l.line}
+		l.endBlock(l.here())
+		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line}
+		l.noise = 0
 	case l.block != nil && trimmed == result.BlockEnd():
-		l.endBlock(complete)
+		l.endBlock("")
 	case l.takeEnding(trimmed):
 	case l.takeContext(trimmed):
 	case l.block != nil && !isProgress(trimmed):
-		if !l.block.add(l, text) {
-			l.endBlock(cutShort)
+		if !l.addRow(text) {
+			l.endBlock(l.here())
 		}
 	}
 }
@@ -84,109 +112,76 @@ func (l *logReader) takeEnding(text string) bool {
 	}
 	e := r.Ended
 	e.Requests = all
-	switch m[3] {
-	case "not sent":
+	if m[3] == "not sent" {
 		e.Unsent, e.Requests = n, all-n
 		return true
-	case "rejected":
-		e.Rejected += n
-	case "aborted":
-		e.Aborted += n
-	case "unfinished":
-		e.Unfinished += n
-	default:
-		e.Failed += n
 	}
+	status, err := record.ParseStatus(m[3])
+	if err != nil { // not completed, for reasons that are not told
+		status = record.Failed
+	}
+	*e.Of(status) += n
 	e.Reasons = append(e.Reasons, result.Reason{Status: m[3], Reason: m[4], Count: n})
 	return true
+}
+
+// contextLines are those that tell something of a run, and what they tell.
+var contextLines = []struct {
+	pattern *regexp.Regexp
+	set     func(l *logReader, m []string) error
+}{
+	{regexp.MustCompile(`^(?:benchmark_args=)?Namespace\((.*)$`), func(l *logReader, m []string) (err error) {
+		if l.args, err = namespace(m[1]); err != nil {
+			err = fmt.Errorf("argument list not understood: %w", err)
+		}
+		return err
+	}},
+	{regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`), func(l *logReader, m []string) error {
+		l.context.Server, l.context.Client = m[1], m[2]
+		return nil
+	}},
+	{regexp.MustCompile(`^SERVER:\s*(\S.*)$`), func(l *logReader, m []string) error { l.context.Server = m[1]; return nil }},
+	{regexp.MustCompile(`^CLIENT:\s*(\S.*)$`), func(l *logReader, m []string) error { l.context.Client = m[1]; return nil }},
+	{regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`), func(l *logReader, m []string) error { l.context.SectionRate = m[1]; return nil }},
+	{regexp.MustCompile(`^#Input tokens:\s*(\d+)$`), func(l *logReader, m []string) (err error) {
+		l.context.InputTokens, err = strconv.ParseInt(m[1], 10, 64)
+		return err
+	}},
+	{regexp.MustCompile(`^#Output tokens:\s*(\d+)$`), func(l *logReader, m []string) (err error) {
+		l.context.OutputTokens, err = strconv.ParseInt(m[1], 10, 64)
+		return err
+	}},
+	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`), func(l *logReader, m []string) (err error) {
+		l.context.LastArrival, err = strconv.ParseFloat(m[1], 64)
+		return err
+	}},
+	// The counts may share their line with a progress bar that has no end yet.
+	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`), func(l *logReader, m []string) error {
+		l.context.ModelCounts = nil
+		for _, s := range strings.Split(m[1], ", ") {
+			n, err := strconv.ParseInt(s, 10, 64)
+			if err != nil {
+				return err
+			}
+			l.context.ModelCounts = append(l.context.ModelCounts, n)
+		}
+		return nil
+	}},
 }
 
 // takeContext reads a line that tells something of a run; false if it does not.
 // Such a line never stands inside a block, and so ends one.
 func (l *logReader) takeContext(text string) bool {
-	c, args := l.context, l.args
-	found, err := c.take(text, &args)
-	if !found {
-		return false
-	}
-	if l.block != nil {
-		l.endBlock(cutShort)
-		c, args = l.context, l.args
-		_, err = c.take(text, &args)
-	}
-	if err != nil {
-		l.warn(l.line, "%v", err)
-	}
-	l.context, l.args = c, args
-	return true
-}
-
-// take enters what a line tells into the context or the arguments; false if it
-// tells nothing.
-func (c *Context) take(text string, args *map[string]any) (found bool, err error) {
-	if before, list, ok := strings.Cut(text, "Namespace("); ok && (before == "" || before == "benchmark_args=") {
-		if *args, err = namespace(list); err != nil {
-			return true, fmt.Errorf("argument list not understood: %w", err)
+	for _, c := range contextLines {
+		if m := c.pattern.FindStringSubmatch(text); m != nil {
+			l.endBlock(l.here())
+			if err := c.set(l, m); err != nil {
+				l.warn(l.line, "%v", err)
+			}
+			return true
 		}
-		return true, nil
 	}
-	if m := combination.FindStringSubmatch(text); m != nil {
-		c.Server, c.Client = m[1], m[2]
-		return true, nil
-	}
-	if m := sectionRate.FindStringSubmatch(text); m != nil {
-		c.SectionRate = m[1]
-		return true, nil
-	}
-	if m := modelCounts.FindStringSubmatch(text); m != nil {
-		c.ModelCounts = parseCounts(m[1])
-		return true, nil
-	}
-	return c.takeField(text), nil
-}
-
-var (
-	combination = regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`)
-	sectionRate = regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`)
-	// The counts may share their line with a progress bar that has no end yet.
-	modelCounts = regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?(\[\d+(?:, \d+)*\])$`)
-)
-
-// takeField reads a line of the form "name: value".
-func (c *Context) takeField(text string) bool {
-	name, value, ok := strings.Cut(text, ":")
-	value = strings.TrimSpace(value)
-	if !ok || value == "" {
-		return false
-	}
-	var err error
-	switch name {
-	case "SERVER":
-		c.Server = value
-	case "CLIENT":
-		c.Client = value
-	case "#Input tokens":
-		c.InputTokens, err = strconv.ParseInt(value, 10, 64)
-	case "#Output tokens":
-		c.OutputTokens, err = strconv.ParseInt(value, 10, 64)
-	case "last arrival":
-		c.LastArrival, err = strconv.ParseFloat(value, 64)
-	default:
-		return false
-	}
-	return err == nil
-}
-
-// parseCounts reads a list such as "[189, 253]" that modelCounts matched.
-func parseCounts(list string) (counts []int64) {
-	for _, s := range strings.Split(strings.Trim(list, "[]"), ", ") {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return nil
-		}
-		counts = append(counts, n)
-	}
-	return counts
+	return false
 }
 
 // isProgress says whether a line is a progress bar, which may be printed into
@@ -195,85 +190,276 @@ func isProgress(text string) bool {
 	return strings.Contains(text, "it/s") || strings.Contains(text, "s/it") || strings.Contains(text, "%|")
 }
 
-// ending is how a block ended.
-type ending int
-
-const (
-	complete ending = iota
-	cutShort        // by a line that cannot be part of it
-	cutByEnd        // of the file
-)
-
-// endBlock turns the block being read, if any, into a run.
-func (l *logReader) endBlock(how ending) {
+// endBlock turns the block being read, if any, into a run; cut says what ended
+// it, where it was not its last line.
+func (l *logReader) endBlock(cut string) {
 	b := l.block
 	if b == nil {
 		return
 	}
-	l.block = nil
-	switch how {
-	case cutShort:
-		l.warn(b.line, "the block that begins here is cut short before line %d", l.line)
-	case cutByEnd:
-		l.warn(b.line, "the block that begins here is cut short by the end of the file")
+	if l.block = nil; cut != "" {
+		b.Truncated = true
+		l.warn(b.Line, "the block that begins here is cut short %s", cut)
 	}
-	run := &Imported{
-		Result: &b.res, Context: l.context, File: l.name, Line: b.line,
-		Layout: b.layout(), Rows: b.rows, Truncated: how != complete,
-	}
-	run.Source = result.Log
-	setArguments(run.Result, l.args, b.has(known["Max request concurrency:"]))
-	run.InferStreaming()
-	setMissing(run)
-	l.runs = append(l.runs, run)
+	b.Context, b.Layout = l.context, b.layout()
+	b.setArguments(l.args)
+	b.InferStreaming()
+	l.runs = append(l.runs, b)
 	l.args = nil
 	l.context = Context{Server: l.context.Server, Client: l.context.Client, SectionRate: l.context.SectionRate}
 }
 
 // setArguments enters the arguments of a run; rows of the block go before them.
-func setArguments(r *result.Result, args map[string]any, limitKnown bool) {
-	r.Config = maps.Clone(args)
+func (m *Imported) setArguments(args map[string]any) {
+	m.Config = maps.Clone(args)
 	if s, ok := args["dataset_name"].(string); ok {
-		r.DatasetName = s
+		m.DatasetName = s
 	} else if s, ok := args["trace_name"].(string); ok && args["use_trace"] == true {
-		r.DatasetName = s
+		m.DatasetName = s
 	}
-	if s, ok := args["backend"].(string); ok && r.Backend == "" {
-		r.Backend = s
+	if s, ok := args["backend"].(string); ok && m.Backend == "" {
+		m.Backend = s
 	}
-	if v, ok := args["max_concurrency"].(int64); ok && !limitKnown && v > 0 {
-		r.MaxConcurrency = int(v)
+	if v, ok := args["max_concurrency"].(int64); ok && v > 0 && !m.has("Max request concurrency:") {
+		m.MaxConcurrency = int(v)
 	}
 	if v, ok := args["seed"].(int64); ok {
-		r.Seed = &v
+		m.Seed = &v
 	}
-	r.RandomInputLen = intArgument(args, "random_input_len")
-	r.RandomOutputLen = intArgument(args, "random_output_len")
+	for name, to := range map[string]**int{"random_input_len": &m.RandomInputLen, "random_output_len": &m.RandomOutputLen} {
+		if v, ok := args[name].(int64); ok {
+			*to = new(int(v))
+		}
+	}
 	switch v := args["random_range_ratio"].(type) {
 	case float64:
-		r.RandomRangeRatio = &v
+		m.RandomRangeRatio = &v
 	case int64:
-		f := float64(v)
-		r.RandomRangeRatio = &f
+		m.RandomRangeRatio = new(float64(v))
+	}
+	// Fewer requests succeeded than were asked for; but a trace may have fewer.
+	asked, ok := args["num_prompts"].(int64)
+	completed, has := m.Metrics.Get(result.Completed)
+	if ok && has && args["use_trace"] != true && completed <= float64(asked) && len(m.ModelCounts) == 0 {
+		m.Ended = &result.Endings{Requests: asked, Failed: asked - int64(completed)}
 	}
 }
 
-// setMissing notes that fewer requests succeeded than were asked for, where
-// the arguments say how many that were: a trace may have fewer.
-func setMissing(run *Imported) {
-	asked, ok := run.Config["num_prompts"].(int64)
-	completed, has := run.Metrics.Get(result.Completed)
-	if !ok || !has || run.Config["use_trace"] == true || completed > float64(asked) || len(run.ModelCounts) > 0 {
-		return
+// maxNoise is how many lines that are no rows a block may have between two
+// rows, from programs that print to the same terminal; after more the block is
+// taken to have ended.
+const maxNoise = 8
+
+// known lists the rows of all layouts by label; titles by their text.
+var known = knownRows()
+
+func knownRows() map[string]result.Row {
+	rows := map[string]result.Row{}
+	for _, l := range result.Layouts() {
+		for _, r := range l.Rows() {
+			rows[r.Label] = r
+		}
 	}
-	run.Ended = &result.Endings{Requests: asked, Failed: asked - int64(completed)}
+	return rows
 }
 
-func intArgument(args map[string]any, name string) *int {
-	v, ok := args[name].(int64)
-	if !ok {
-		return nil
+// addRow takes a line of the block; false if the block seems to be over.
+func (l *logReader) addRow(text string) bool {
+	b, trimmed := l.block, strings.TrimRight(text, " \t")
+	verbatim := Row{Text: text, Verbatim: true}
+	if title := strings.Trim(trimmed, "-"); title != "" && strings.HasPrefix(trimmed, "---") && strings.HasSuffix(trimmed, "---") {
+		l.noise = 0
+		if row, ok := known[title]; ok && row.Kind == result.TitleRow {
+			l.appendRow(row, text)
+			return true
+		}
+		l.warn(l.line, "unknown section %q, kept as it is", clip(title))
+		verbatim.Row = result.Row{Kind: result.TitleRow, Label: title}
+		b.Rows = append(b.Rows, verbatim)
+		return true
 	}
-	n := int(v)
-	return &n
+	label, value, _ := strings.Cut(trimmed, ":")
+	label, value = label+":", strings.TrimSpace(value)
+	row, ok := known[label]
+	verbatim.Row = row
+	switch {
+	case ok && row.Kind != result.TitleRow && b.repeats(row):
+		l.warn(l.line, "second row %q, kept as it is", row.Label)
+	case ok && row.Kind != result.TitleRow && !b.set(row, value):
+		l.warn(l.line, "row %q: value %q not understood, kept as it is", row.Label, clip(value))
+	case ok && row.Kind != result.TitleRow:
+		l.noise = 0
+		l.appendRow(row, text)
+		return true
+	case value != "" && trimmed == strings.TrimRight(result.FormatRow(result.Row{Label: label}, value), " "):
+		l.warn(l.line, "unknown row %q, kept as it is", clip(label))
+		verbatim.Row = result.Row{Label: label}
+	case l.noise == maxNoise:
+		return false
+	default:
+		l.noise++
+		l.warn(l.line, "not a row of the block: %q", clip(trimmed))
+		return true
+	}
+	l.noise = 0
+	b.Rows = append(b.Rows, verbatim)
+	return true
+}
+
+// appendRow adds a row whose value is in the result; the log may have lost the
+// spaces at its end.
+func (l *logReader) appendRow(row result.Row, text string) {
+	value, _ := l.block.Value(row)
+	printed := result.FormatRow(row, value)
+	r := Row{row, text, text != printed && text != strings.TrimRight(printed, " ")}
+	if r.Verbatim {
+		l.warn(l.line, "row %q is not in the form the benchmark prints, kept as it is", clip(row.Label))
+	}
+	l.block.Rows = append(l.block.Rows, r)
+}
+
+// has says whether the block has a row.
+func (m *Imported) has(label string) bool {
+	return slices.ContainsFunc(m.Rows, func(r Row) bool { return r.Row == known[label] })
+}
+
+// repeats says whether the block already has the row, or its value under
+// another label. The limit on concurrency always has a value, "not set".
+func (m *Imported) repeats(row result.Row) bool {
+	if row.Kind == result.ConcurrencyRow {
+		return m.has(row.Label)
+	}
+	_, there := m.Value(row)
+	return there
+}
+
+// set enters the value of a row into the result; false if it is none.
+func (m *Imported) set(row result.Row, value string) bool {
+	switch row.Kind {
+	case result.BackendRow:
+		m.Backend = value
+		return value != ""
+	case result.RateRow:
+		rate, err := result.ParseRate(value)
+		m.RequestRate = rate
+		return err == nil
+	case result.ConcurrencyRow:
+		n, err := strconv.Atoi(value)
+		if err != nil || n <= 0 {
+			return value == "not set"
+		}
+		m.MaxConcurrency = n
+		return true
+	}
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil || !format.IsFinite(v) || row.Metric.Descriptor().Int && v != math.Trunc(v) {
+		return false
+	}
+	m.Metrics.Set(row.Metric, v)
+	return true
+}
+
+// layout tells the layout from the rows that only one has.
+func (m *Imported) layout() result.Layout {
+	for _, only := range []struct {
+		layout result.Layout
+		labels []string
+	}{
+		{result.LoRA, []string{"Inter-token Latency", "Total throughput (tok/s):"}},
+		{result.SGLang, []string{"P95 E2E Latency (ms):", "P90 TTFT (ms):", "P90 TPOT (ms):", "P90 ITL (ms):"}},
+		{result.SGLang056, []string{"Mean TPOT (ms):", "Total input text tokens:", "Peak concurrent requests:"}},
+	} {
+		if slices.ContainsFunc(only.labels, m.has) {
+			return only.layout
+		}
+	}
+	return result.SGLang054
+}
+
+var argument = regexp.MustCompile(`^[\pL\d_.]+=`)
+
+// namespace reads what stands between the brackets of the argument list of a
+// Python program, Namespace(a=1, b='x'), up to the closing one. Strings, numbers,
+// None, True and False become string, int64, float64, nil and bool; a list, a
+// dictionary or an object stays the text that Python prints for it.
+func namespace(s string) (map[string]any, error) {
+	args := map[string]any{}
+	for rest := s; ; {
+		rest = strings.TrimLeft(rest, ", ")
+		if strings.HasPrefix(rest, ")") {
+			return args, nil
+		}
+		name := argument.FindString(rest)
+		if name == "" {
+			return nil, fmt.Errorf("character %d: expected NAME=VALUE or )", len(s)-len(rest)+1)
+		}
+		rest = rest[len(name):]
+		name = strings.TrimSuffix(name, "=")
+		end := valueEnd(rest)
+		if end <= 0 {
+			return nil, fmt.Errorf("character %d: expected the value of %s and a comma or ) behind it", len(s)-len(rest)+1, name)
+		}
+		args[name] = literal(rest[:end])
+		rest = rest[end:]
+	}
+}
+
+// valueEnd is where the next comma or bracket stands that is not part of the
+// value; -1 if there is none.
+func valueEnd(s string) int {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quote != 0:
+			if c == '\\' {
+				i++
+			} else if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case depth == 0 && (c == ',' || c == ')'):
+			return i
+		case strings.IndexByte("([{<", c) >= 0:
+			depth++
+		case strings.IndexByte(")]}>", c) >= 0:
+			depth--
+		}
+	}
+	return -1
+}
+
+// literals are the words that Python prints for values.
+var literals = map[string]any{"None": nil, "True": true, "False": false, "nan": math.NaN(), "inf": math.Inf(1), "-inf": math.Inf(-1)}
+
+// literal is the value of a Python literal, or its text.
+func literal(s string) any {
+	if v, ok := literals[s]; ok {
+		return v
+	}
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return i
+	}
+	if f, err := strconv.ParseFloat(s, 64); err == nil && strings.IndexByte("+-.0123456789", s[0]) >= 0 {
+		return f
+	}
+	if n := len(s); n >= 2 && (s[0] == '\'' || s[0] == '"') && s[n-1] == s[0] {
+		return unquote(s[1:n-1], s[0])
+	}
+	return s
+}
+
+// unquote undoes the escapes of Python's repr, which are among Go's; text with
+// others stays as it is.
+func unquote(s string, quote byte) string {
+	var b strings.Builder
+	for rest := s; rest != ""; {
+		r, _, tail, err := strconv.UnquoteChar(rest, quote)
+		if err != nil {
+			return s
+		}
+		b.WriteRune(r)
+		rest = tail
+	}
+	return b.String()
 }

@@ -24,11 +24,11 @@ func TestValuesOfRows(t *testing.T) {
 		{result.Row{Kind: result.BackendRow}, "sglang", true}, {result.Row{Kind: result.BackendRow}, "", false},
 		{result.Row{Kind: result.RateRow}, "inf", true}, {result.Row{Kind: result.RateRow}, "2.0", true}, {result.Row{Kind: result.RateRow}, "-2", false},
 	} {
-		b := &block{}
+		b := &Imported{Result: &result.Result{}}
 		if b.set(c.row, c.value) != c.ok {
 			t.Errorf("%+v: %q is a value: %v", c.row, c.value, !c.ok)
 		}
-		if v, there := b.res.Metrics.Get(c.row.Metric); c.row.Kind == result.MetricRow && (there != c.ok || math.IsNaN(v)) {
+		if v, there := b.Metrics.Get(c.row.Metric); c.row.Kind == result.MetricRow && (there != c.ok || math.IsNaN(v)) {
 			t.Errorf("%q was entered as %v, %v", c.value, v, there)
 		}
 	}
@@ -53,22 +53,16 @@ func TestFields(t *testing.T) {
 		"SERVER: a": true, "CLIENT: b": true, "#Input tokens: 5": true, "#Output tokens: 5": true, "last arrival: 2.5": true,
 		"SERVER:": false, "SERVER:  ": false, "SERVER a": false, "": false, "#Input tokens: five": false, "#Input tokens: 5.5": false, "last arrival: soon": false, "Server: a": false,
 	} {
-		if got := new(Context).takeField(text); got != want {
+		if got := new(logReader).takeContext(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
 }
 
-func TestProgressAndClip(t *testing.T) {
+func TestProgress(t *testing.T) {
 	for text, want := range map[string]bool{"3.2it/s": true, "1.5s/it": true, " 50%|###": true, "Mean TTFT (ms): 5": false, "100 %": false, "it / s": false} {
 		if isProgress(text) != want {
 			t.Errorf("%q: %v", text, !want)
-		}
-	}
-	for n, want := range map[int]string{59: "ö", 60: "ö", 61: "…"} {
-		got := clip(strings.Repeat("ö", n))
-		if !strings.HasSuffix(got, want) || len([]rune(got)) != min(n, 60) {
-			t.Errorf("%d characters: %q", n, got)
 		}
 	}
 }
