@@ -10,29 +10,27 @@ import (
 	"lorasim/sim/profile"
 )
 
-// Equations of a recorded run, linear in the coefficients of the latency model:
-// they follow from who ran together with whom, which the records tell, so that
-// no simulation is needed.
+// span is an equation of a recorded run, linear in the coefficients of the latency
+// model: seconds = sum of the amounts times the coefficients. It follows from who
+// ran together with whom, which the records tell, so that no simulation is needed.
 //
 // The time from the first to the last token of a request is the length of its
 // decode steps and of the prefill steps between them. Requests of a worker
 // decode in lockstep, so two of them share as many steps as the one produced
 // tokens while the other ran. And a request that found its worker idle waited
 // for nothing but its own prefill.
-
-// span is one equation: seconds = sum of the amounts times the coefficients.
 type span struct {
 	seconds float64
 	steps   float64 // decode steps
 	batch   float64 // sum over them of the requests in the batch
 	context float64 // sum over them of the KV tokens
 	lora    float64 // sum over them of the backend's factor
-	prefill fill    // the prefill steps
+	prefill prefills
 	waits   float64 // request overheads
 }
 
-// fill is one or several prefill steps.
-type fill struct {
+// prefills is one or several prefill steps.
+type prefills struct {
 	at       float64 // when its requests got their first token, s
 	requests int
 	steps    float64
@@ -43,8 +41,7 @@ type fill struct {
 
 // predict is the length of a span under a profile, s.
 func (s *span) predict(p *profile.Profile) float64 {
-	l := &p.Latency
-	f := &s.prefill
+	l, f := &p.Latency, &s.prefill
 	decode := s.steps*l.Decode.BaseMs + s.batch*l.Decode.PerRequestMs + s.context*l.Decode.PerKVTokenUs/1000
 	fill := f.steps*l.Prefill.BaseMs + f.tokens*l.Prefill.PerTokenUs/1000 + f.squares*l.Prefill.PerTokenCtxNs/1e6
 	switch l.LoRA.Backend {
@@ -53,28 +50,25 @@ func (s *span) predict(p *profile.Profile) float64 {
 	case profile.BackendTriton:
 		decode += s.lora * l.LoRA.TritonUs / 1000
 	}
-	if l.LoRA.Backend != profile.BackendNone {
-		if f.tokens > 0 {
-			fill *= 1 + l.LoRA.PrefillFactor*f.adapter/f.tokens
-		}
+	if l.LoRA.Backend != profile.BackendNone && f.tokens > 0 {
+		fill *= 1 + l.LoRA.PrefillFactor*f.adapter/f.tokens
 	}
 	return (decode + fill + s.waits*l.RequestOverheadMs) / 1000
 }
 
-// equations derives spans from the first n requests of a run, for each worker
-// by itself. Ranks, backend and chunk size are those of the profile.
-func equations(run *replay, n int, p *profile.Profile) []span {
-	byWorker := make([][]*record.Request, run.count)
-	for i := range run.measured[:n] {
+// equations derives spans from the fitted requests of a run, for each worker by
+// itself. Ranks, backend and chunk size are those of the profile.
+func equations(run *replay, p *profile.Profile) (out []span) {
+	byWorker := make([][]*record.Request, run.workers)
+	for i := range run.measured[:run.fitted] {
 		r := &run.measured[i]
 		byWorker[r.WorkerLast] = append(byWorker[r.WorkerLast], r)
 	}
 	costs := p.Compile()
-	var out []span
 	for _, rs := range byWorker {
 		slices.SortStableFunc(rs, func(a, b *record.Request) int { return cmp.Compare(a.FirstToken, b.FirstToken) })
-		w := &history{requests: rs, fills: fillsOf(rs, p), costs: costs, backend: p.Latency.LoRA.Backend}
-		out = append(out, w.spans()...)
+		h := &history{requests: rs, prefills: prefillsOf(rs, p), costs: costs, backend: p.Latency.LoRA.Backend}
+		out = append(out, h.spans()...)
 	}
 	return out
 }
@@ -82,7 +76,7 @@ func equations(run *replay, n int, p *profile.Profile) []span {
 // history is what one worker did.
 type history struct {
 	requests []*record.Request // by first token
-	fills    []fill            // in the order of time
+	prefills []prefills        // in the order of time
 	costs    *profile.Costs
 	backend  string
 }
@@ -91,19 +85,18 @@ type history struct {
 // seen: less than the shortest step.
 const together = 0.004
 
-// fillsOf finds the prefill steps: requests that got their first token
+// prefillsOf finds the prefill steps: requests that got their first token
 // together. A prompt longer than a chunk took several.
-func fillsOf(rs []*record.Request, p *profile.Profile) []fill {
+func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 	chunk := float64(p.Engine.ChunkedPrefillSize)
 	if chunk == 0 {
 		chunk = math.Inf(1)
 	}
-	var fs []fill
 	for _, r := range rs {
-		if len(fs) == 0 || r.FirstToken-fs[len(fs)-1].at > together {
-			fs = append(fs, fill{at: r.FirstToken})
+		if len(out) == 0 || r.FirstToken-out[len(out)-1].at > together {
+			out = append(out, prefills{at: r.FirstToken})
 		}
-		f := &fs[len(fs)-1]
+		f := &out[len(out)-1]
 		n := float64(r.Prompt)
 		f.requests++
 		f.tokens += n
@@ -111,20 +104,17 @@ func fillsOf(rs []*record.Request, p *profile.Profile) []fill {
 		if r.Adapter >= 0 {
 			f.adapter += n
 		}
+		f.steps = max(math.Ceil(f.tokens/chunk), 1)
 	}
-	for i := range fs {
-		fs[i].steps = max(math.Ceil(fs[i].tokens/chunk), 1)
-	}
-	return fs
+	return out
 }
 
 // spans are the equations of the worker's requests.
-func (h *history) spans() []span {
-	var out []span
+func (h *history) spans() (out []span) {
 	busyUntil := math.Inf(-1)
 	var earlier []*record.Request // those that may still run
 	for i, r := range h.requests {
-		own := h.fills[sort.Search(len(h.fills), func(k int) bool { return h.fills[k].at+together >= r.FirstToken })]
+		own := h.prefills[sort.Search(len(h.prefills), func(k int) bool { return h.prefills[k].at+together >= r.FirstToken })]
 		if own.requests == 1 && own.steps == 1 && r.Sent > busyUntil && r.ColdLoad == 0 {
 			out = append(out, span{seconds: r.TTFT(), prefill: own, waits: 1})
 		}
@@ -163,17 +153,14 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 		}
 		add(q)
 	}
-	// the backends' factors of the mean batch and the largest rank
-	if s.steps > 0 {
-		switch h.backend {
-		case profile.BackendCSGMV:
-			s.lora = s.steps * float64(rank)
-		case profile.BackendTriton:
-			s.lora = loras * float64(rank)
-		}
+	switch h.backend { // factors of the mean batch and the largest rank
+	case profile.BackendCSGMV:
+		s.lora = s.steps * float64(rank)
+	case profile.BackendTriton:
+		s.lora = loras * float64(rank)
 	}
-	from := sort.Search(len(h.fills), func(k int) bool { return h.fills[k].at > r.FirstToken+together })
-	for _, f := range h.fills[from:] {
+	from := sort.Search(len(h.prefills), func(k int) bool { return h.prefills[k].at > r.FirstToken+together })
+	for _, f := range h.prefills[from:] {
 		if f.at >= r.Finish {
 			break
 		}
@@ -194,18 +181,17 @@ func shared(r, q *record.Request) (steps, context float64) {
 	if to <= from || r.Output < 2 || q.Output < 2 {
 		return 0, 0
 	}
-	a0, a1 := progress(r, from), progress(r, to)
-	b0, b1 := progress(q, from), progress(q, to)
+	ofR := progress(r, to) - progress(r, from)
+	first, last := progress(q, from), progress(q, to)
 	switch {
 	case r.FirstToken >= q.FirstToken && r.Finish <= q.Finish:
-		steps = a1 - a0
+		steps = ofR
 	case q.FirstToken >= r.FirstToken && q.Finish <= r.Finish:
-		steps = b1 - b0
+		steps = last - first
 	default:
-		steps = (a1 - a0 + b1 - b0) / 2
+		steps = (ofR + last - first) / 2
 	}
 	// step k of a request sees its prompt and k tokens
-	first, last := b0, b1
 	if q.FirstToken >= r.FirstToken {
 		last = first + steps
 	} else if q.Finish <= r.Finish {

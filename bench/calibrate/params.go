@@ -1,14 +1,42 @@
 package calibrate
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"lorasim/bench/validate"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
 )
+
+// Options say how to fit.
+type Options struct {
+	Start *profile.Profile
+	// Fit names the coefficients to fit; empty: those that the kind of data
+	// says something about.
+	Fit         []string
+	Evaluations int // 0: as Problem has it
+	Progress    func(done, total int, loss float64)
+}
+
+// model is what a fit changes: a profile, and what else predictions rest on.
+type model struct {
+	profile *profile.Profile
+	groups  *validate.Groups // of runs
+	// arrivalMs and slow are of fits to steps: see arrival and slowness.
+	arrivalMs float64
+	slow      []float64
+}
+
+// knob is a number of a model that a fit may move.
+type knob struct {
+	Param
+	set func(m *model, x float64)
+}
 
 // coefficient is a number of a profile that a fit may move.
 type coefficient struct {
@@ -56,8 +84,7 @@ func perAdapter(p *profile.Profile) *float64 {
 }
 
 // Coefficients lists the names of the coefficients that a fit can move.
-func Coefficients() []string {
-	var names []string
+func Coefficients() (names []string) {
 	for _, c := range coefficients {
 		names = append(names, c.name)
 	}
@@ -65,14 +92,14 @@ func Coefficients() []string {
 }
 
 // choose returns the coefficients of the given names, which a law has to know.
-func choose(names []string, law string) ([]coefficient, error) {
-	var out []coefficient
+func choose(names []string, law string) (out []coefficient, err error) {
 	for _, n := range names {
-		i := slices.IndexFunc(coefficients, func(c coefficient) bool { return c.name == n })
+		named := func(c coefficient) bool { return c.name == n }
+		i := slices.IndexFunc(coefficients, named)
 		if i < 0 {
 			return nil, suggest.Unknown("coefficient", n, Coefficients())
 		}
-		if slices.IndexFunc(out, func(c coefficient) bool { return c.name == n }) >= 0 {
+		if slices.ContainsFunc(out, named) {
 			return nil, fmt.Errorf("coefficient %s is given twice", n)
 		}
 		if part, _, _ := strings.Cut(n, "."); part == "adapters" != (law == profile.LawAdapters) && slices.Contains([]string{"decode", "prefill", "lora", "adapters"}, part) {
@@ -80,41 +107,111 @@ func choose(names []string, law string) ([]coefficient, error) {
 		}
 		out = append(out, coefficients[i])
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("no coefficient to fit, expected some of: %s", strings.Join(Coefficients(), ", "))
-	}
 	return out, nil
 }
 
-// params are the parameters of a fit that starts from p. Where floor is set,
-// they start no lower than at the coefficient's usual size: a fit of logarithms
-// sees no slope in a coefficient that is all but zero.
-func params(cs []coefficient, p *profile.Profile, floor bool) []Param {
-	out := make([]Param, len(cs))
-	for i, c := range cs {
-		start := *c.of(p)
+// knobs are the coefficients to fit, starting from the profile. Where floor is
+// set, they start no lower than at the coefficient's usual size: a fit of
+// logarithms sees no slope in a coefficient that is all but zero.
+func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
+	if o.Start == nil {
+		return nil, errors.New("calibrate: no profile to start from")
+	}
+	names := o.Fit
+	if len(names) == 0 {
+		names = defaults
+	}
+	cs, err := choose(names, o.Start.Latency.Law)
+	for _, c := range cs {
+		start := *c.of(o.Start)
 		if start <= c.min || floor && start < c.usual {
 			start = c.usual
 		}
-		out[i] = Param{Name: c.name, Start: min(start, c.max*0.99), Min: c.min, Max: c.max}
+		out = append(out, knob{Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x }})
 	}
-	return out
+	return out, err
 }
 
-// with returns a copy of p with the coefficients set to x; NaN leaves one.
-func with(p *profile.Profile, cs []coefficient, x []float64) *profile.Profile {
-	q := *p
-	q.Latency.Adapters.ByRank = slices.Clone(q.Latency.Adapters.ByRank)
-	for i, c := range cs {
-		if !math.IsNaN(x[i]) {
-			*c.of(&q) = x[i]
-		}
+// fit moves the knobs of a model until the residuals are small. Knobs that the
+// data do not determine leave the model as it was.
+func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior float64, residuals func(context.Context, *model) ([]float64, error)) (*model, *Fit, error) {
+	p := Problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
+	for _, k := range knobs {
+		p.Params = append(p.Params, k.Param)
 	}
-	return &q
+	apply := func(x []float64) *model {
+		m := start.clone()
+		for i, k := range knobs {
+			if !math.IsNaN(x[i]) {
+				k.set(m, x[i])
+			}
+		}
+		return m
+	}
+	p.Residuals = func(ctx context.Context, x []float64) ([]float64, error) { return residuals(ctx, apply(x)) }
+	fit, err := Solve(ctx, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return apply(fit.X), fit, nil
+}
+
+func (m model) clone() *model {
+	p := *m.profile
+	p.Latency.Adapters.ByRank = slices.Clone(p.Latency.Adapters.ByRank)
+	m.profile, m.slow = &p, slices.Clone(m.slow)
+	if m.groups != nil {
+		m.groups = m.groups.Clone()
+	}
+	return &m
 }
 
 // logError is the logarithm of predicted over measured: a relative error that
 // is the same in both directions.
 func logError(measured, predicted float64) float64 {
 	return math.Log(max(predicted, 1e-9) / max(measured, 1e-9))
+}
+
+// BlockCoefficients are the coefficients that blocks say something about.
+var BlockCoefficients = []string{
+	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
+	"prefill.base_ms", "prefill.per_token_us", "prefill.first_extend_ms", "request_overhead_ms",
+}
+
+// blockNoise is how far apart repeated runs of a benchmark lie, as a fraction;
+// tails and the waits of the first wave scatter more than means.
+var blockNoise = map[validate.Metric]float64{
+	validate.Duration: 0.01, validate.MeanE2E: 0.01, validate.MedianE2E: 0.01,
+	validate.MeanTTFT: 0.02, validate.MedianTTFT: 0.02, validate.P99TTFT: 0.03,
+	validate.MeanITL: 0.01, validate.MedianITL: 0.01, validate.P95ITL: 0.01, validate.P99ITL: 0.02, validate.MaxITL: 0.03,
+}
+
+// Blocks fits a profile to closed-loop blocks.
+func Blocks(ctx context.Context, blocks []validate.Block, o Options) (*profile.Profile, *Fit, error) {
+	knobs, err := o.knobs(BlockCoefficients, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b validate.Block) bool { return b.Skipped != "" })
+	if len(blocks) == 0 {
+		return nil, nil, errors.New("no closed-loop block with known lengths to fit")
+	}
+	best, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 0, func(ctx context.Context, m *model) (r []float64, err error) {
+		for i := range blocks {
+			vs, err := validate.SimulateBlock(ctx, &blocks[i], m.profile)
+			if err != nil {
+				return nil, err
+			}
+			for _, metric := range validate.BlockMetrics {
+				if measured, ok := blocks[i].Measured[metric]; ok {
+					r = append(r, logError(measured, vs[metric])/blockNoise[metric])
+				}
+			}
+		}
+		return r, nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return best.profile, fit, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/validate"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
@@ -43,26 +44,20 @@ func recordsOf(t testing.TB, p *profile.Profile, n int, noise float64, tokenTime
 		t.Fatal(err)
 	}
 	c := p.Compile()
-	var o keeper
-	if _, err := sim.Run(context.Background(), sim.Config{Source: w.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: &o, Home: router.Disk, TokenTimes: tokenTimes}); err != nil {
+	var rs []record.Request
+	keep := validate.Done(func(r *record.Request) { rs = append(rs, *r) })
+	if _, err := sim.Run(context.Background(), sim.Config{Source: w.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: keep, Home: router.Disk, TokenTimes: tokenTimes}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range o.rs {
-		r := &o.rs[i]
+	for i := range rs {
+		r := &rs[i]
 		ttft := r.TTFT() * math.Exp(noise*rng.NormFloat64())
 		decode := (r.Finish - r.FirstToken) * math.Exp(noise*rng.NormFloat64())
 		r.FirstToken = r.Sent + ttft
 		r.Finish = r.FirstToken + decode
 	}
-	return o.rs
+	return rs
 }
-
-type keeper struct {
-	timesOf
-	rs []record.Request
-}
-
-func (k *keeper) Done(r *record.Request) { k.rs = append(k.rs, *r) }
 
 // away returns a profile to start from whose coefficients are off by 20 to 40 %.
 func away() *profile.Profile {

@@ -84,8 +84,8 @@ func TestStepsByHand(t *testing.T) {
 	}
 	e := profile.Default().Engine
 	e.MaxLorasPerBatch = 1
-	run := &replay{measured: []record.Request{z, a, b}, count: 1}
-	got := stepsOf(run, 3, &profile.Profile{Engine: e})
+	run := &replay{measured: []record.Request{z, a, b}, fitted: 3, workers: 1}
+	got := stepsOf(run, &profile.Profile{Engine: e})
 	want := []struct {
 		seconds                                              float64
 		batch, kv, prompts, tokens, adapters, loads, arrival int

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -281,4 +282,14 @@ func (g *Groups) of(r *Run) Group {
 		return gr
 	}
 	return g.Other
+}
+
+// Clone returns a copy whose groups can be changed.
+func (g *Groups) Clone() *Groups {
+	c := &Groups{Groups: maps.Clone(g.Groups), Other: g.Other}
+	for name, gr := range c.Groups {
+		gr.FirstWorker = maps.Clone(gr.FirstWorker)
+		c.Groups[name] = gr
+	}
+	return c
 }
