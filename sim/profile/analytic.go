@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
 
 	"lorasim/internal/suggest"
 )
@@ -80,7 +82,11 @@ func ParseAnalytic(spec string) (Analytic, error) {
 // them on average; the tangent at Efficiency.Batch stands for it. What routing
 // skew, kernels and communication really cost is not in it: hence uncalibrated.
 func (a Analytic) Profile() (*Profile, error) {
-	m, g, err := a.find()
+	m, err := named("model", a.Model, Architectures(), func(m *Architecture) string { return m.Name })
+	if err != nil {
+		return nil, err
+	}
+	g, err := named("GPU", a.GPU, GPUs(), func(g *GPU) string { return g.Name })
 	if err != nil {
 		return nil, err
 	}
@@ -108,25 +114,15 @@ func (a Analytic) Profile() (*Profile, error) {
 	return &p, nil
 }
 
-func (a *Analytic) find() (*Architecture, *GPU, error) {
-	ms, gs := Architectures(), GPUs()
+// named is the one of a list that has a name.
+func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error) {
 	var names []string
-	for _, m := range ms {
-		names = append(names, m.Name)
+	for i := range all {
+		if names = append(names, nameOf(&all[i])); names[i] == name {
+			return &all[i], nil
+		}
 	}
-	i := slices.Index(names, a.Model)
-	if i < 0 {
-		return nil, nil, suggest.Unknown("model", a.Model, names)
-	}
-	names = nil
-	for _, g := range gs {
-		names = append(names, g.Name)
-	}
-	k := slices.Index(names, a.GPU)
-	if k < 0 {
-		return nil, nil, suggest.Unknown("GPU", a.GPU, names)
-	}
-	return &ms[i], &gs[k], nil
+	return nil, suggest.Unknown(what, name, names)
 }
 
 // weights is the size of all weights, bytes.
@@ -173,12 +169,12 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	bytes := float64(a.Bits) / 8
 	overhead := a.StepMs
 	if a.TP > 1 {
-		overhead += a.AllReduceUs / 1000 * float64(2*m.Layers) // after attention and after the feed-forward network
+		overhead += a.AllReduceUs / 1000 * 2 * m.Layers // after attention and after the feed-forward network
 	}
 
 	base, perRequest := m.fixed()*bytes, 0.0
 	if m.Experts > 0 {
-		e, miss := float64(m.Experts), 1-float64(m.TopK)/float64(m.Experts)
+		e, miss := m.Experts, 1-m.TopK/m.Experts
 		rest := math.Pow(miss, a.Batch)
 		slope := -e * rest * math.Log(miss)  // experts that one more request adds
 		atZero := e*(1-rest) - slope*a.Batch // tangent at a batch of 0
@@ -197,7 +193,7 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	f := &p.Latency.Prefill
 	f.BaseMs = round4(overhead + m.fixed()*bytes/bandwidth*1000)
 	f.PerTokenUs = round4(2 * m.Active() / compute * 1e6)
-	f.PerTokenCtxNs = round4(4 * float64(m.Layers) * float64(m.Heads*m.HeadDim) / compute * 1e9)
+	f.PerTokenCtxNs = round4(4 * m.Layers * m.Heads * m.HeadDim / compute * 1e9)
 	p.Latency.RequestOverheadMs = 5
 }
 
@@ -226,6 +222,122 @@ func round4(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
+// GPU is what an analytic profile needs to know of a GPU: peak rates from its
+// maker's data sheet, dense (without sparsity).
+type GPU struct {
+	Name      string
+	TFLOPS16  float64 // fp16/bf16 tensor cores with fp32 accumulation, 10^12/s
+	TFLOPS8   float64 // fp8; 0: computes in 16 bits
+	GBPerS    float64 // memory bandwidth, 10^9 bytes/s
+	MemoryGiB float64
+}
+
+// Architecture is a decoder-only transformer, as its config.json describes it.
+type Architecture struct {
+	Name                  string
+	Layers, Hidden, Vocab float64
+	FFN                   float64 // width of a dense layer's feed-forward network
+	Heads, KVHeads        float64
+	HeadDim               float64
+	TiedEmbed             bool
+	WeightBits            int // of the published weights
+	Context               int
+
+	// Mixture of experts; Experts 0: dense.
+	Experts     float64
+	TopK        float64 // experts of one token
+	ExpertFFN   float64
+	Shared      float64 // experts that every token uses
+	DenseLayers float64 // first layers without experts
+
+	// Multi-head latent attention caches one vector of this many values per
+	// token and layer instead of keys and values; 0: ordinary attention.
+	Latent float64
+	// AttentionWeights of a layer, where it is not that of ordinary attention.
+	AttentionWeights float64
+}
+
+// hardware is hardware.yaml.
+var hardware = sync.OnceValue(func() (h struct {
+	GPUs          []GPU
+	Architectures []Architecture
+}) {
+	data, err := embedded.ReadFile("hardware.yaml")
+	if err == nil {
+		err = yaml.UnmarshalWithOptions(data, &h, yaml.Strict())
+	}
+	if err != nil {
+		panic(err) // the file is part of the binary
+	}
+	return h
+})
+
+// GPUs lists the known GPUs, Architectures the known models.
+func GPUs() []GPU                   { return hardware().GPUs }
+func Architectures() []Architecture { return hardware().Architectures }
+
+// attention is the number of attention weights of a layer.
+func (a *Architecture) attention() float64 {
+	if a.AttentionWeights > 0 {
+		return a.AttentionWeights
+	}
+	return a.Hidden * a.HeadDim * 2 * (a.Heads + a.KVHeads)
+}
+
+// expert is the number of weights of one expert: gate, up and down.
+func (a *Architecture) expert() float64 { return 3 * a.Hidden * a.ExpertFFN }
+
+// moeLayers is the number of layers with experts.
+func (a *Architecture) moeLayers() float64 {
+	if a.Experts == 0 {
+		return 0
+	}
+	return a.Layers - a.DenseLayers
+}
+
+// fixed is the number of weights that every decode step reads: all but the
+// experts and the input embedding.
+func (a *Architecture) fixed() float64 {
+	dense := a.Layers - a.moeLayers()
+	return a.Layers*a.attention() + dense*3*a.Hidden*a.FFN +
+		a.moeLayers()*a.Shared*a.expert() + a.Vocab*a.Hidden
+}
+
+// Parameters is the number of all weights (norms and biases left out).
+func (a *Architecture) Parameters() float64 {
+	n := a.fixed() + a.moeLayers()*a.Experts*a.expert()
+	if !a.TiedEmbed {
+		n += a.Vocab * a.Hidden
+	}
+	return n
+}
+
+// Active is the number of weights that one token is multiplied with.
+func (a *Architecture) Active() float64 {
+	return a.fixed() + a.moeLayers()*a.TopK*a.expert()
+}
+
+// KVBytes is the size of one token's cache in 16 bits.
+func (a *Architecture) KVBytes() float64 {
+	if a.Latent > 0 {
+		return a.Layers * a.Latent * 2
+	}
+	return a.Layers * 2 * a.KVHeads * a.HeadDim * 2
+}
+
+// LoRABytesPerRank is the size of an adapter on all linear layers, in 16 bits
+// and per rank: 2 bytes x (in + out) of every target. Of experts only the
+// shared part can be a target.
+func (a *Architecture) LoRABytesPerRank() float64 {
+	h, q, kv := a.Hidden, a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+	attention := (h + q) + 2*(h+kv) + (q + h)
+	if a.Latent > 0 {
+		attention = 2 * (h + a.Heads*a.HeadDim)
+	}
+	ffn := 3 * (h + a.FFN)
+	return 2 * (a.Layers*attention + (a.Layers-a.moeLayers())*ffn)
+}
+
 // Difference is one coefficient of two profiles.
 type Difference struct {
 	Name string  `json:"name"`
@@ -239,32 +351,32 @@ type Difference struct {
 // Compare lists the coefficients and capacities of two profiles side by side.
 func Compare(a, b *Profile) []Difference {
 	kv := func(p *Profile) float64 {
-		n, err := p.KVTokens()
-		if err != nil {
-			return 0
-		}
+		n, _ := p.KVTokens() // 0 with an error
 		return float64(n)
 	}
-	costs := func(p *Profile, f func(Model) float64) float64 { return 1000 * f(Model{p.Compile()}) }
-	step := func(m Model) float64 { return m.DecodeStep(16, 16*500, 0) }
-	prompt := func(m Model) float64 { return m.Prefill(1000) }
-	ds := []Difference{
-		{Name: "decode.base_ms", Unit: "ms", A: a.Latency.Decode.BaseMs, B: b.Latency.Decode.BaseMs},
-		{Name: "decode.per_request_ms", Unit: "ms", A: a.Latency.Decode.PerRequestMs, B: b.Latency.Decode.PerRequestMs},
-		{Name: "decode.per_kv_token_us", Unit: "us", A: a.Latency.Decode.PerKVTokenUs, B: b.Latency.Decode.PerKVTokenUs},
-		{Name: "prefill.base_ms", Unit: "ms", A: a.Latency.Prefill.BaseMs, B: b.Latency.Prefill.BaseMs},
-		{Name: "prefill.per_token_us", Unit: "us", A: a.Latency.Prefill.PerTokenUs, B: b.Latency.Prefill.PerTokenUs},
-		{Name: "prefill.per_token_ctx_ns", Unit: "ns", A: a.Latency.Prefill.PerTokenCtxNs, B: b.Latency.Prefill.PerTokenCtxNs},
-		{Name: "KV capacity", Unit: "tokens", A: kv(a), B: kv(b)},
-		{Name: "adapter bytes per rank", Unit: "bytes", A: a.Adapters.BytesPerRank, B: b.Adapters.BytesPerRank},
-		{Name: "decode step, 16 requests of 500 tokens", Unit: "ms", A: costs(a, step), B: costs(b, step)},
-		{Name: "prefill of 1000 tokens", Unit: "ms", A: costs(a, prompt), B: costs(b, prompt)},
-	}
-	for i := range ds {
-		ds[i].Relative = math.NaN()
-		if ds[i].B != 0 {
-			ds[i].Relative = ds[i].A/ds[i].B - 1
+	step := func(p *Profile) float64 { return 1000 * (Model{p.Compile()}).DecodeStep(16, 16*500, 0) }
+	prompt := func(p *Profile) float64 { return 1000 * (Model{p.Compile()}).Prefill(1000) }
+	var ds []Difference
+	for _, d := range []struct {
+		name, unit string
+		of         func(*Profile) float64
+	}{
+		{"decode.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.BaseMs }},
+		{"decode.per_request_ms", "ms", func(p *Profile) float64 { return p.Latency.Decode.PerRequestMs }},
+		{"decode.per_kv_token_us", "us", func(p *Profile) float64 { return p.Latency.Decode.PerKVTokenUs }},
+		{"prefill.base_ms", "ms", func(p *Profile) float64 { return p.Latency.Prefill.BaseMs }},
+		{"prefill.per_token_us", "us", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenUs }},
+		{"prefill.per_token_ctx_ns", "ns", func(p *Profile) float64 { return p.Latency.Prefill.PerTokenCtxNs }},
+		{"KV capacity", "tokens", kv},
+		{"adapter bytes per rank", "bytes", func(p *Profile) float64 { return p.Adapters.BytesPerRank }},
+		{"decode step, 16 requests of 500 tokens", "ms", step},
+		{"prefill of 1000 tokens", "ms", prompt},
+	} {
+		x := Difference{Name: d.name, Unit: d.unit, A: d.of(a), B: d.of(b), Relative: math.NaN()}
+		if x.B != 0 {
+			x.Relative = x.A/x.B - 1
 		}
+		ds = append(ds, x)
 	}
 	return ds
 }

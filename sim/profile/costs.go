@@ -7,26 +7,19 @@ import (
 
 // Costs is a profile compiled to integer step costs. All methods are pure.
 type Costs struct {
-	p *Profile
-
+	p        *Profile
 	adapters *adapterCosts // nil: law phases
 
-	decodeBase, perRequest tick.Ticks
-	csgmv                  []tick.Ticks // by rank, up to maxTableRank
-	// of a prefill step, ms
-	perToken, perTokenCtx float64
+	decodeBase, perRequest, unmerged tick.Ticks
+	csgmv, perToken, perTokenCtx     float64 // ms
 	// chunk is the longest chunk of a prompt, chunkTime what a step with one
 	// takes, s.
 	chunk     int64
 	chunkTime float64
-	// PerKVToken is the cost of one KV token in one decode step.
-	PerKVToken tick.Ticks
-	// Switch is the time to merge another adapter into the weights, or to take
-	// the merged one out.
-	Switch   tick.Ticks
-	unmerged tick.Ticks
-	// Overhead delays every token of a request outside the engine.
-	Overhead tick.Ticks
+
+	PerKVToken tick.Ticks // of one KV token in one decode step
+	Switch     tick.Ticks // to merge another adapter into the weights, or to take the merged one out
+	Overhead   tick.Ticks // outside the engine, on every token of a request
 	// FrontEnd is what a request occupies the front end for, FirstUse what the
 	// first one of each adapter does on top.
 	FrontEnd, FirstUse tick.Ticks
@@ -36,7 +29,7 @@ type Costs struct {
 func (p *Profile) Compile() *Costs {
 	l := &p.Latency
 	c := &Costs{
-		p:          p,
+		p: p, csgmv: l.LoRA.CSGMVUs / 1000, perToken: l.Prefill.PerTokenUs / 1000, perTokenCtx: l.Prefill.PerTokenCtxNs / 1e6,
 		decodeBase: tick.FromMilliseconds(l.Decode.BaseMs),
 		perRequest: tick.FromMilliseconds(l.Decode.PerRequestMs),
 		PerKVToken: tick.FromMilliseconds(l.Decode.PerKVTokenUs / 1000),
@@ -46,29 +39,15 @@ func (p *Profile) Compile() *Costs {
 		FrontEnd:   tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
 		FirstUse:   tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
 	}
-	c.perToken, c.perTokenCtx = l.Prefill.PerTokenUs/1000, l.Prefill.PerTokenCtxNs/1e6
 	if l.Law == LawAdapters {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
-	}
-	for r := range maxTableRank + 1 {
-		c.csgmv = append(c.csgmv, c.csgmvAt(r))
 	}
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
 	c.chunkTime = c.prompt(c.chunk)
 	return c
-}
-
-// maxTableRank is the largest rank whose cost is kept in a table: of vLLM's and
-// sglang's ranks the largest.
-const maxTableRank = 512
-
-// csgmvAt is what a decode step with adapters up to a rank takes more with
-// sglang's chunked kernels.
-func (c *Costs) csgmvAt(rank int) tick.Ticks {
-	return tick.FromMilliseconds(c.p.Latency.LoRA.CSGMVUs / 1000 * float64(rank))
 }
 
 // Profile returns the profile the costs were compiled from.
@@ -120,11 +99,7 @@ func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 	if w.LoRAs > 0 {
 		switch c.p.Latency.LoRA.Backend {
 		case BackendCSGMV:
-			if w.MaxRank <= maxTableRank {
-				t += c.csgmv[w.MaxRank]
-			} else {
-				t += c.csgmvAt(w.MaxRank)
-			}
+			t += tick.FromMilliseconds(c.csgmv * float64(w.MaxRank))
 		case BackendTriton:
 			t += tick.FromMilliseconds(c.p.Latency.LoRA.TritonUs / 1000 * float64(w.LoRAs) * float64(w.MaxRank))
 		case BackendDLoRA:

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 
+	"lorasim/internal/bounds"
 	"lorasim/internal/tick"
 )
 
@@ -38,13 +41,13 @@ const (
 // such runs on average: 1 for one adapter, L where all differ. In its decode steps
 // A is that number.
 type AdapterLaw struct {
-	BaseMs       float64 `yaml:"base_ms"`
-	PerRequestMs float64 `yaml:"per_request_ms"`
-	PerPromptMs  float64 `yaml:"per_prompt_ms,omitempty"`
-	PerTokenUs   float64 `yaml:"per_token_us"`
-	PerKVTokenUs float64 `yaml:"per_kv_token_us"`
-	PerSlotUs    float64 `yaml:"per_slot_us"`
-	PerWaitingUs float64 `yaml:"per_waiting_us,omitempty"`
+	BaseMs       float64 `yaml:"base_ms" is:">=0 <1e6"`
+	PerRequestMs float64 `yaml:"per_request_ms" is:">=0 <1e6"`
+	PerPromptMs  float64 `yaml:"per_prompt_ms,omitempty" is:">=0 <1e6"`
+	PerTokenUs   float64 `yaml:"per_token_us" is:">=0 <1e6"`
+	PerKVTokenUs float64 `yaml:"per_kv_token_us" is:">=0 <1e6"`
+	PerSlotUs    float64 `yaml:"per_slot_us" is:">=0 <1e6"`
+	PerWaitingUs float64 `yaml:"per_waiting_us,omitempty" is:">=0 <1e6"`
 	// ByRank lists what depends on engine.max_lora_rank, ranks ascending; other
 	// ranks follow in straight lines.
 	ByRank []RankCost `yaml:"by_rank,omitempty"`
@@ -87,17 +90,6 @@ func (l *AdapterLaw) at(rank int) (RankCost, error) {
 func between(a, b, f float64) float64 { return a + f*(b-a) }
 
 func (l *AdapterLaw) check(e *Engine, backend string) error {
-	for _, c := range []struct {
-		field string
-		v     float64
-	}{
-		{"base_ms", l.BaseMs}, {"per_request_ms", l.PerRequestMs}, {"per_prompt_ms", l.PerPromptMs}, {"per_token_us", l.PerTokenUs},
-		{"per_kv_token_us", l.PerKVTokenUs}, {"per_slot_us", l.PerSlotUs}, {"per_waiting_us", l.PerWaitingUs},
-	} {
-		if !(c.v >= 0 && c.v < 1e6) {
-			return fmt.Errorf("latency.adapters.%s is %v, expected a number in [0, 10^6)", c.field, c.v)
-		}
-	}
 	last := 0
 	for _, c := range l.ByRank {
 		if c.Rank <= last {
@@ -129,23 +121,15 @@ type adapterCosts struct {
 }
 
 func (l *AdapterLaw) compile(e *Engine, backend string) *adapterCosts {
-	c := &adapterCosts{
-		base:       tick.FromMilliseconds(l.BaseMs),
-		perRequest: tick.FromMilliseconds(l.PerRequestMs),
-		perPrompt:  tick.FromMilliseconds(l.PerPromptMs),
-		perToken:   tick.FromMilliseconds(l.PerTokenUs / 1000),
-		perWaiting: tick.FromMilliseconds(l.PerWaitingUs / 1000),
+	us := func(us float64) tick.Ticks { return tick.FromMilliseconds(us / 1000) }
+	c := &adapterCosts{base: tick.FromMilliseconds(l.BaseMs), perRequest: tick.FromMilliseconds(l.PerRequestMs),
+		perPrompt: tick.FromMilliseconds(l.PerPromptMs), perToken: us(l.PerTokenUs), perWaiting: us(l.PerWaitingUs)}
+	if r, err := l.at(e.MaxLoraRank); backend != BackendNone && err == nil { // no error: Check has seen to that
+		slots := float64(e.MaxLorasPerBatch)
+		c.runs = backend == BackendNative
+		c.perAdapter, c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterMs), us(r.PerAdapterTokenUs)
+		c.slots, c.slotToken = us(slots*l.PerSlotUs), us(slots*r.PerSlotTokenUs)
 	}
-	r, err := l.at(e.MaxLoraRank)
-	if backend == BackendNone || err != nil { // no adapters, or Check has said so
-		return c
-	}
-	s := float64(e.MaxLorasPerBatch)
-	c.runs = backend == BackendNative
-	c.perAdapter = tick.FromMilliseconds(r.PerAdapterMs)
-	c.perAdapterToken = tick.FromMilliseconds(r.PerAdapterTokenUs / 1000)
-	c.slots = tick.FromMilliseconds(s * l.PerSlotUs / 1000)
-	c.slotToken = tick.FromMilliseconds(s * r.PerSlotTokenUs / 1000)
 	return c
 }
 
@@ -162,6 +146,135 @@ func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 		c.perWaiting*tick.Ticks(w.Waiting)
 }
 
+// Check says what is wrong with a profile, or nil: of a single field what its
+// tag does not allow, then of fields together.
+func (p *Profile) Check() error {
+	if err := checkFields(reflect.ValueOf(*p), ""); err != nil {
+		return err
+	}
+	e, l := &p.Engine, &p.Latency.LoRA
+	merges := l.Backend == BackendMerged || l.Backend == BackendDLoRA
+	switch {
+	case merges && e.Scheduler != SchedulerSGLang:
+		return fmt.Errorf("latency.lora.backend %s needs engine.scheduler %s", l.Backend, SchedulerSGLang)
+	case merges && (l.SwitchCredit < 1 || l.SwitchCredit > 1e12):
+		return fmt.Errorf("latency.lora.switch_credit is %d, expected 1 to 10^12", l.SwitchCredit)
+	case l.Backend == BackendDLoRA && (l.CreditScale < 1 || l.CreditScale > 1e6):
+		return fmt.Errorf("latency.lora.credit_scale is %d, expected 1 to 10^6", l.CreditScale)
+	case e.Scheduler == SchedulerVLLM && e.MaxNumBatchedTokens < e.MaxRunningRequests:
+		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least max_running_requests (%d), since every running request takes one token",
+			e.MaxNumBatchedTokens, e.MaxRunningRequests)
+	case e.NoChunkedPrefill && e.MaxNumBatchedTokens < e.ContextLength: // as SchedulerConfig.verify_max_model_len
+		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least context_length (%d) with no_chunked_prefill",
+			e.MaxNumBatchedTokens, e.ContextLength)
+	case e.MixedChunk && (e.Scheduler != SchedulerSGLang || merges):
+		return fmt.Errorf("engine.enable_mixed_chunk needs engine.scheduler %s and a backend that runs all adapters together", SchedulerSGLang)
+	case e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests || e.MaxPrefillTokens <= e.MaxRunningRequests):
+		return fmt.Errorf("engine.enable_mixed_chunk needs chunked_prefill_size (%d) and max_prefill_tokens (%d) above max_running_requests (%d), since every running request takes one token of a step",
+			e.ChunkedPrefillSize, e.MaxPrefillTokens, e.MaxRunningRequests)
+	}
+	if err := p.Latency.checkLaw(e); err != nil {
+		return err
+	}
+	if err := checkKVTable(p.Memory.KVTable); err != nil {
+		return err
+	}
+	if n, err := p.KVTokens(); err != nil {
+		return err
+	} else if n < int64(e.PageSize) {
+		return fmt.Errorf("the KV cache holds %d tokens, less than one page of %d", n, e.PageSize)
+	}
+	return nil
+}
+
+// checkFields holds the numbers and texts of a struct against their tags: bounds
+// (internal/bounds), or choices.
+func checkFields(v reflect.Value, path string) error {
+	for i := range v.NumField() {
+		f, x := v.Type().Field(i), v.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name = path + name
+		switch is := f.Tag.Get("is"); {
+		case x.Kind() == reflect.Struct:
+			if err := checkFields(x, name+"."); err != nil {
+				return err
+			}
+		case is == "":
+		case x.Kind() == reflect.String:
+			if known := strings.Split(is, "|"); !slices.Contains(known, x.String()) {
+				return fmt.Errorf("%s is %q, expected one of: %s", name, x.String(), strings.Join(known, ", "))
+			}
+		default:
+			n := x.Convert(reflect.TypeFor[float64]()).Float()
+			if b := bounds.MustParse(is); !b.Has(n) {
+				return fmt.Errorf("%s is %v, expected a number %v", name, n, b)
+			}
+		}
+	}
+	return nil
+}
+
+// knows says whether there are coefficients of a backend.
+func (l *Latency) knows(backend string) bool {
+	phases := l.Law != LawAdapters
+	switch backend {
+	case BackendNone:
+		return true
+	case BackendCSGMV:
+		return phases && l.LoRA.CSGMVUs > 0
+	case BackendTriton:
+		return phases && l.LoRA.TritonUs > 0
+	case BackendMerged:
+		return phases && l.LoRA.SwitchMs > 0
+	case BackendDLoRA:
+		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
+	}
+	return !phases
+}
+
+// checkLaw says what is wrong with the law of the step times, or nil.
+func (l *Latency) checkLaw(e *Engine) error {
+	if !l.knows(l.LoRA.Backend) {
+		known := slices.DeleteFunc(slices.Clone(allBackends), func(b string) bool { return !l.knows(b) })
+		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s", l.LoRA.Backend, strings.Join(known, ", "))
+	}
+	switch {
+	case l.Law == LawAdapters:
+		return l.Adapters.check(e, l.LoRA.Backend)
+	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
+		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
+	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:
+		return errors.New("latency.prefill.base_ms and per_token_us are both 0: a prefill step would take no time")
+	}
+	return nil
+}
+
+// KVTokens is the capacity of the KV cache in tokens: stated, from the table, or
+// what the adapter slots leave of the pool.
+func (p *Profile) KVTokens() (int64, error) {
+	m, e, lora := &p.Memory, &p.Engine, p.Latency.LoRA.Backend != BackendNone
+	switch {
+	case m.KVTokens > 0:
+		return m.KVTokens, nil
+	case len(m.KVTable) > 0 && lora:
+		return kvFromTable(m.KVTable, e.MaxLorasPerBatch, e.MaxLoraRank)
+	case len(m.KVTable) > 0:
+		return kvFromTable(m.KVTable, 0, m.KVTable[0].Rank)
+	case m.PoolGiB <= 0 || m.KVBytesPerToken <= 0:
+		return 0, errors.New("memory: expected kv_tokens, or pool_gib and kv_bytes_per_token")
+	}
+	slots := 0.0
+	if lora {
+		slots = float64(e.MaxLorasPerBatch) * float64(e.MaxLoraRank) * p.Adapters.BytesPerRank
+	}
+	n := int64((m.PoolGiB*gib - slots) / float64(m.KVBytesPerToken))
+	if n <= 0 {
+		return 0, fmt.Errorf("memory: %d adapter slots of rank %d take %.1f GiB, more than pool_gib %.1f leaves",
+			e.MaxLorasPerBatch, e.MaxLoraRank, slots/gib, m.PoolGiB)
+	}
+	return n, nil
+}
+
 // KVCurve is the size of the KV cache with slots of one rank.
 type KVCurve struct {
 	Rank   int     `yaml:"rank"`
@@ -172,15 +285,15 @@ type KVCurve struct {
 // at interpolates between the slots of a curve.
 func (c *KVCurve) at(slots float64) (float64, bool) {
 	n := len(c.Slots)
-	if n == 0 || slots < float64(c.Slots[0]) || slots > float64(c.Slots[n-1]) {
+	if slots < float64(c.Slots[0]) || slots > float64(c.Slots[n-1]) {
 		return 0, false
-	}
-	k := 1
-	for k < n-1 && slots > float64(c.Slots[k]) {
-		k++
 	}
 	if n == 1 {
 		return float64(c.Tokens[0]), true
+	}
+	k := 1
+	for slots > float64(c.Slots[k]) {
+		k++
 	}
 	f := (slots - float64(c.Slots[k-1])) / float64(c.Slots[k]-c.Slots[k-1])
 	return between(float64(c.Tokens[k-1]), float64(c.Tokens[k]), f), true
@@ -189,32 +302,26 @@ func (c *KVCurve) at(slots float64) (float64, bool) {
 // kvFromTable interpolates a table: along the slots of a rank, and between two
 // ranks at the same slots x rank, on which the size of the slots depends.
 func kvFromTable(table []KVCurve, slots, rank int) (int64, error) {
-	outside := func() (int64, error) {
-		return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d; give the size of the KV cache (kv_tokens)", slots, rank)
-	}
 	k, found := slices.BinarySearchFunc(table, rank, func(c KVCurve, rank int) int { return c.Rank - rank })
 	if found {
 		if n, ok := table[k].at(float64(slots)); ok {
 			return int64(n), nil
 		}
-		return outside()
+	} else if k > 0 && k < len(table) {
+		a, b := &table[k-1], &table[k]
+		product := float64(slots) * float64(rank)
+		na, okA := a.at(product / float64(a.Rank))
+		nb, okB := b.at(product / float64(b.Rank))
+		switch {
+		case okA && okB:
+			return int64(math.Round(between(na, nb, float64(rank-a.Rank)/float64(b.Rank-a.Rank)))), nil
+		case okA:
+			return int64(na), nil
+		case okB:
+			return int64(nb), nil
+		}
 	}
-	if k == 0 || k == len(table) {
-		return outside()
-	}
-	a, b := &table[k-1], &table[k]
-	product := float64(slots) * float64(rank)
-	na, okA := a.at(product / float64(a.Rank))
-	nb, okB := b.at(product / float64(b.Rank))
-	switch {
-	case okA && okB:
-		return int64(math.Round(between(na, nb, float64(rank-a.Rank)/float64(b.Rank-a.Rank)))), nil
-	case okA:
-		return int64(na), nil
-	case okB:
-		return int64(nb), nil
-	}
-	return outside()
+	return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d; give the size of the KV cache (kv_tokens)", slots, rank)
 }
 
 func checkKVTable(table []KVCurve) error {
@@ -232,13 +339,4 @@ func checkKVTable(table []KVCurve) error {
 		}
 	}
 	return nil
-}
-
-// FrontEnd is a server's front end that hands requests to the engine one after
-// the other: tokenizer and HTTP in one process. A request occupies it for
-// PerRequestMs; the first request of each adapter for FirstUseMs more, while
-// the adapter is read and registered.
-type FrontEnd struct {
-	PerRequestMs float64 `yaml:"per_request_ms,omitempty"`
-	FirstUseMs   float64 `yaml:"first_use_ms,omitempty"`
 }

@@ -11,11 +11,15 @@
 package profile
 
 import (
-	"errors"
+	"embed"
 	"fmt"
-	"math"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"lorasim/internal/yamlerr"
 )
 
 // Profile is one kind of worker.
@@ -47,7 +51,7 @@ type Profile struct {
 // with B running requests and ctx the KV tokens of each: law phases. AdapterLaw
 // has the other one.
 type Latency struct {
-	Law     string  `yaml:"law,omitempty"` // "": phases
+	Law     string  `yaml:"law,omitempty" is:"phases|adapters|"` // "": phases
 	Decode  Decode  `yaml:"decode"`
 	Prefill Prefill `yaml:"prefill"`
 	LoRA    LoRA    `yaml:"lora"`
@@ -56,30 +60,39 @@ type Latency struct {
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
 	// RequestOverheadMs is spent outside the engine on every request (HTTP,
 	// tokenizer, detokenizer); it delays all its tokens.
-	RequestOverheadMs float64 `yaml:"request_overhead_ms"`
+	RequestOverheadMs float64 `yaml:"request_overhead_ms" is:">=0"`
+}
+
+// FrontEnd is a server's front end that hands requests to the engine one after
+// the other: tokenizer and HTTP in one process. A request occupies it for
+// PerRequestMs; the first request of each adapter for FirstUseMs more, while
+// the adapter is read and registered.
+type FrontEnd struct {
+	PerRequestMs float64 `yaml:"per_request_ms,omitempty" is:">=0"`
+	FirstUseMs   float64 `yaml:"first_use_ms,omitempty" is:">=0"`
 }
 
 // Decode holds the coefficients of a decode step.
 type Decode struct {
-	BaseMs       float64 `yaml:"base_ms"`
-	PerRequestMs float64 `yaml:"per_request_ms"`
-	PerKVTokenUs float64 `yaml:"per_kv_token_us"`
+	BaseMs       float64 `yaml:"base_ms" is:">=0"`
+	PerRequestMs float64 `yaml:"per_request_ms" is:">=0"`
+	PerKVTokenUs float64 `yaml:"per_kv_token_us" is:">=0"`
 }
 
 // Prefill holds the coefficients of a prefill step.
 type Prefill struct {
-	BaseMs     float64 `yaml:"base_ms"`
-	PerTokenUs float64 `yaml:"per_token_us"`
+	BaseMs     float64 `yaml:"base_ms" is:">=0"`
+	PerTokenUs float64 `yaml:"per_token_us" is:">=0"`
 	// PerTokenCtxNs is the attention term: ns per prompt token and token of
 	// context before it.
-	PerTokenCtxNs float64 `yaml:"per_token_ctx_ns,omitempty"`
+	PerTokenCtxNs float64 `yaml:"per_token_ctx_ns,omitempty" is:">=0"`
 	// FirstWaveFactor multiplies prefill steps before the first decode step of
 	// a worker (kernel compilation and autotuning); 0 or 1: no effect.
-	FirstWaveFactor float64 `yaml:"first_wave_factor,omitempty"`
+	FirstWaveFactor float64 `yaml:"first_wave_factor,omitempty" is:">=0"`
 	// FirstExtendMs is spent once, in a worker's first prefill step that goes on
 	// with a partly prefilled prompt: the kernels that attend to cached context
 	// are compiled then.
-	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty"`
+	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty" is:">=0"`
 }
 
 // LoRA backends.
@@ -98,21 +111,21 @@ var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerg
 // LoRA holds what adapters add to a step; B counts the running requests that
 // use an adapter, r_max is the largest rank among them.
 type LoRA struct {
-	Backend string `yaml:"backend"`
+	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native"`
 	// What the kernels of a backend add to a decode step; 0: not known, so that
 	// the backend cannot be used. csgmv works through all segments of the batch
 	// side by side, each loading the weights of its own rank, and takes as long as
 	// the largest: us per rank. triton's grid covers every request up to the
 	// largest rank: us per request and rank.
-	CSGMVUs  float64 `yaml:"csgmv_us,omitempty"`
-	TritonUs float64 `yaml:"triton_us,omitempty"`
+	CSGMVUs  float64 `yaml:"csgmv_us,omitempty" is:">=0"`
+	TritonUs float64 `yaml:"triton_us,omitempty" is:">=0"`
 
-	PrefillFactor float64 `yaml:"prefill_factor,omitempty"`
+	PrefillFactor float64 `yaml:"prefill_factor,omitempty" is:">=0"`
 
 	// Backends merged and dlora: what a change of the mode takes, and what an
 	// unmerged decode step takes more than a merged one.
-	SwitchMs   float64 `yaml:"switch_ms,omitempty"`
-	UnmergedMs float64 `yaml:"unmerged_ms,omitempty"`
+	SwitchMs   float64 `yaml:"switch_ms,omitempty" is:">=0"`
+	UnmergedMs float64 `yaml:"unmerged_ms,omitempty" is:">=0"`
 	// SwitchCredit, backend merged, are the credits that end a merged mode (a
 	// decode step gives an adapter one for each of its requests that it passes
 	// over); CreditScale, backend dlora, those that an adapter has to gain
@@ -125,12 +138,12 @@ type LoRA struct {
 // the largest rank, whatever the rank of the adapters in them.
 type Memory struct {
 	// KVTokens is the capacity in tokens; 0: from KVTable, or derived from PoolGiB.
-	KVTokens int64 `yaml:"kv_tokens,omitempty"`
+	KVTokens int64 `yaml:"kv_tokens,omitempty" is:">=0"`
 	// KVTable is the capacity as measured, by slots and their rank.
 	KVTable []KVCurve `yaml:"kv_table,omitempty"`
 	// PoolGiB is what weights, activations and graphs leave for KV cache and
 	// adapter slots.
-	PoolGiB float64 `yaml:"pool_gib,omitempty"`
+	PoolGiB float64 `yaml:"pool_gib,omitempty" is:">=0"`
 	// KVBytesPerToken is the size of one token's keys and values.
 	KVBytesPerToken int64 `yaml:"kv_bytes_per_token,omitempty"`
 }
@@ -161,16 +174,16 @@ const (
 // Engine is the set-up of a worker's scheduler. Flag names follow the engines'
 // own where they have one.
 type Engine struct {
-	Scheduler          string `yaml:"scheduler"`
-	MaxRunningRequests int    `yaml:"max_running_requests"`
-	ChunkedPrefillSize int    `yaml:"chunked_prefill_size"` // tokens of a prefill step; 0: unlimited
-	MaxPrefillTokens   int    `yaml:"max_prefill_tokens"`
+	Scheduler          string `yaml:"scheduler" is:"sglang|vllm"`
+	MaxRunningRequests int    `yaml:"max_running_requests" is:">0"`
+	ChunkedPrefillSize int    `yaml:"chunked_prefill_size" is:">=0"` // tokens of a prefill step; 0: unlimited
+	MaxPrefillTokens   int    `yaml:"max_prefill_tokens" is:">0"`
 	// MaxNumBatchedTokens is the token budget of a step of scheduler vllm, whose
 	// running requests take one each and prompts the rest.
-	MaxNumBatchedTokens int `yaml:"max_num_batched_tokens"`
+	MaxNumBatchedTokens int `yaml:"max_num_batched_tokens" is:">0"`
 	// LongPrefillTokenThreshold is the most tokens of one prompt that a step of
 	// scheduler vllm takes while there are other requests; 0: no limit.
-	LongPrefillTokenThreshold int `yaml:"long_prefill_token_threshold,omitempty"`
+	LongPrefillTokenThreshold int `yaml:"long_prefill_token_threshold,omitempty" is:">=0"`
 	// NoChunkedPrefill and NoReserveFullISL turn off two of vLLM's defaults:
 	// prompts that a step takes in part, and a request being let in only where
 	// all its tokens find memory, not just those of the first step. Versions
@@ -178,28 +191,28 @@ type Engine struct {
 	NoChunkedPrefill bool `yaml:"no_chunked_prefill,omitempty"`
 	NoReserveFullISL bool `yaml:"no_reserve_full_isl,omitempty"`
 
-	ContextLength   int    `yaml:"context_length"`
-	ContextOverflow string `yaml:"context_overflow"`
-	PageSize        int    `yaml:"page_size"` // KV tokens per page
+	ContextLength   int    `yaml:"context_length" is:">0"`
+	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
+	PageSize        int    `yaml:"page_size" is:">0"` // KV tokens per page
 
-	MaxLorasPerBatch int    `yaml:"max_loras_per_batch"` // GPU adapter slots; the base model takes one
-	MaxLoadedLoras   int    `yaml:"max_loaded_loras"`    // adapters in host memory; 0: no limit, scheduler vllm: max_loras_per_batch
-	MaxLoraRank      int    `yaml:"max_lora_rank"`       // rank the slots are allocated for
-	HeadOfLine       string `yaml:"head_of_line"`
+	MaxLorasPerBatch int    `yaml:"max_loras_per_batch" is:">0"` // GPU adapter slots; the base model takes one
+	MaxLoadedLoras   int    `yaml:"max_loaded_loras" is:">=0"`   // adapters in host memory; 0: no limit, scheduler vllm: max_loras_per_batch
+	MaxLoraRank      int    `yaml:"max_lora_rank" is:">0"`       // rank the slots are allocated for
+	HeadOfLine       string `yaml:"head_of_line" is:"skip|block"`
 	// LoraDrainWait is the age in s at which a request that finds no slot has a
 	// running adapter make way (lora_drain_wait_threshold); 0: never.
-	LoraDrainWait   float64 `yaml:"lora_drain_wait_threshold"`
-	AdapterLoading  string  `yaml:"adapter_loading"`
-	AdapterEviction string  `yaml:"adapter_eviction"`
+	LoraDrainWait   float64 `yaml:"lora_drain_wait_threshold" is:">=0"`
+	AdapterLoading  string  `yaml:"adapter_loading" is:"blocking|overlapped"`
+	AdapterEviction string  `yaml:"adapter_eviction" is:"lru|fifo"`
 
 	// NewTokenRatio is the share of its remaining budget a running request is
 	// expected to still use; it falls to NewTokenRatioMin * itself over
 	// NewTokenRatioSteps decode steps and is re-estimated after a retraction.
-	NewTokenRatio      float64 `yaml:"new_token_ratio"`
-	NewTokenRatioMin   float64 `yaml:"new_token_ratio_min"`
-	NewTokenRatioSteps int64   `yaml:"new_token_ratio_steps"`
+	NewTokenRatio      float64 `yaml:"new_token_ratio" is:">0 <=1"`
+	NewTokenRatioMin   float64 `yaml:"new_token_ratio_min" is:">=0 <=1"`
+	NewTokenRatioSteps int64   `yaml:"new_token_ratio_steps" is:">0"`
 	// ClipNewTokens caps the budget the scheduler reserves for one request.
-	ClipNewTokens int `yaml:"clip_new_tokens"`
+	ClipNewTokens int `yaml:"clip_new_tokens" is:">0"`
 
 	// MixedChunk has prefill steps take the running requests along
 	// (enable_mixed_chunk).
@@ -213,8 +226,8 @@ type Engine struct {
 
 // Adapters says how big adapters are and how long moving them takes.
 type Adapters struct {
-	BytesPerRank float64 `yaml:"bytes_per_rank"`
-	DefaultRank  int     `yaml:"default_rank"` // for adapters whose rank the workload does not state
+	BytesPerRank float64 `yaml:"bytes_per_rank" is:">=0"`
+	DefaultRank  int     `yaml:"default_rank" is:">0"` // for adapters whose rank the workload does not state
 	// A load passes every stage from where the weights lie to the GPU.
 	HostToGPU    Stage `yaml:"host_to_gpu"`
 	DiskToHost   Stage `yaml:"disk_to_host"`
@@ -225,8 +238,8 @@ type Adapters struct {
 
 // Stage is one hop of an adapter's way: latency + bytes/bandwidth.
 type Stage struct {
-	LatencyMs float64 `yaml:"latency_ms"`
-	GBPerS    float64 `yaml:"gb_per_s"`
+	LatencyMs float64 `yaml:"latency_ms" is:">=0"`
+	GBPerS    float64 `yaml:"gb_per_s" is:">0"`
 }
 
 // Validation is one line of a profile's validation table.
@@ -306,196 +319,72 @@ func (e *Engine) HostLoras() int {
 	return e.MaxLoadedLoras
 }
 
-// Check says what is wrong with a profile, or nil; the first fault by field.
-func (p *Profile) Check() error {
-	for _, c := range []struct {
-		field string
-		v     float64
-	}{
-		{"latency.decode.base_ms", p.Latency.Decode.BaseMs},
-		{"latency.decode.per_request_ms", p.Latency.Decode.PerRequestMs},
-		{"latency.decode.per_kv_token_us", p.Latency.Decode.PerKVTokenUs},
-		{"latency.prefill.base_ms", p.Latency.Prefill.BaseMs},
-		{"latency.prefill.per_token_us", p.Latency.Prefill.PerTokenUs},
-		{"latency.prefill.per_token_ctx_ns", p.Latency.Prefill.PerTokenCtxNs},
-		{"latency.prefill.first_wave_factor", p.Latency.Prefill.FirstWaveFactor},
-		{"latency.prefill.first_extend_ms", p.Latency.Prefill.FirstExtendMs},
-		{"latency.lora.csgmv_us", p.Latency.LoRA.CSGMVUs},
-		{"latency.lora.triton_us", p.Latency.LoRA.TritonUs},
-		{"latency.lora.prefill_factor", p.Latency.LoRA.PrefillFactor},
-		{"latency.lora.switch_ms", p.Latency.LoRA.SwitchMs},
-		{"latency.lora.unmerged_ms", p.Latency.LoRA.UnmergedMs},
-		{"latency.request_overhead_ms", p.Latency.RequestOverheadMs},
-		{"latency.front_end.per_request_ms", p.Latency.FrontEnd.PerRequestMs},
-		{"latency.front_end.first_use_ms", p.Latency.FrontEnd.FirstUseMs},
-		{"memory.pool_gib", p.Memory.PoolGiB},
-		{"memory.kv_tokens", float64(p.Memory.KVTokens)},
-		{"engine.lora_drain_wait_threshold", p.Engine.LoraDrainWait},
-		{"engine.chunked_prefill_size", float64(p.Engine.ChunkedPrefillSize)},
-		{"engine.max_loaded_loras", float64(p.Engine.MaxLoadedLoras)},
-		{"engine.long_prefill_token_threshold", float64(p.Engine.LongPrefillTokenThreshold)},
-		{"adapters.bytes_per_rank", p.Adapters.BytesPerRank},
-		{"adapters.host_to_gpu.latency_ms", p.Adapters.HostToGPU.LatencyMs},
-		{"adapters.disk_to_host.latency_ms", p.Adapters.DiskToHost.LatencyMs},
-		{"adapters.remote_to_host.latency_ms", p.Adapters.RemoteToHost.LatencyMs},
-		{"adapters.network.latency_ms", p.Adapters.Network.LatencyMs},
-	} {
-		if !(c.v >= 0) || math.IsInf(c.v, 0) {
-			return fmt.Errorf("%s is %v, expected a number >= 0", c.field, c.v)
-		}
+//go:embed hardware.yaml profiles/*.yaml
+var embedded embed.FS
+
+// Names lists the embedded profiles, sorted.
+func Names() []string {
+	entries, err := embedded.ReadDir("profiles")
+	if err != nil {
+		panic(err) // the folder is part of the binary
 	}
-	for _, c := range []struct {
-		field string
-		v     float64
-	}{
-		{"engine.max_running_requests", float64(p.Engine.MaxRunningRequests)},
-		{"engine.max_prefill_tokens", float64(p.Engine.MaxPrefillTokens)},
-		{"engine.max_num_batched_tokens", float64(p.Engine.MaxNumBatchedTokens)},
-		{"engine.context_length", float64(p.Engine.ContextLength)},
-		{"engine.page_size", float64(p.Engine.PageSize)},
-		{"engine.max_loras_per_batch", float64(p.Engine.MaxLorasPerBatch)},
-		{"engine.max_lora_rank", float64(p.Engine.MaxLoraRank)},
-		{"engine.new_token_ratio_steps", float64(p.Engine.NewTokenRatioSteps)},
-		{"engine.clip_new_tokens", float64(p.Engine.ClipNewTokens)},
-		{"adapters.default_rank", float64(p.Adapters.DefaultRank)},
-		{"adapters.host_to_gpu.gb_per_s", p.Adapters.HostToGPU.GBPerS},
-		{"adapters.disk_to_host.gb_per_s", p.Adapters.DiskToHost.GBPerS},
-		{"adapters.remote_to_host.gb_per_s", p.Adapters.RemoteToHost.GBPerS},
-		{"adapters.network.gb_per_s", p.Adapters.Network.GBPerS},
-	} {
-		if !(c.v > 0) || math.IsInf(c.v, 0) {
-			return fmt.Errorf("%s is %v, expected a number > 0", c.field, c.v)
-		}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
 	}
-	for _, c := range []struct {
-		field, v string
-		known    []string
-	}{
-		{"latency.law", p.Latency.Law, []string{LawPhases, LawAdapters, ""}},
-		{"engine.scheduler", p.Engine.Scheduler, []string{SchedulerSGLang, SchedulerVLLM}},
-		{"engine.context_overflow", p.Engine.ContextOverflow, []string{OverflowReject, OverflowPrompt, OverflowIgnore}},
-		{"engine.head_of_line", p.Engine.HeadOfLine, []string{HeadOfLineSkip, HeadOfLineBlock}},
-		{"engine.adapter_loading", p.Engine.AdapterLoading, []string{LoadBlocking, LoadOverlapped}},
-		{"engine.adapter_eviction", p.Engine.AdapterEviction, []string{EvictLRU, EvictFIFO}},
-		{"latency.lora.backend", p.Latency.LoRA.Backend, allBackends},
-	} {
-		if !slices.Contains(c.known, c.v) {
-			return fmt.Errorf("%s is %q, expected one of: %s", c.field, c.v, strings.Join(c.known, ", "))
-		}
-	}
-	if b := p.Latency.LoRA.Backend; b == BackendMerged || b == BackendDLoRA {
-		if p.Engine.Scheduler != SchedulerSGLang {
-			return fmt.Errorf("latency.lora.backend %s needs engine.scheduler %s", b, SchedulerSGLang)
-		}
-		if c := p.Latency.LoRA.SwitchCredit; c < 1 || c > 1e12 {
-			return fmt.Errorf("latency.lora.switch_credit is %d, expected 1 to 10^12", c)
-		}
-		if c := p.Latency.LoRA.CreditScale; b == BackendDLoRA && (c < 1 || c > 1e6) {
-			return fmt.Errorf("latency.lora.credit_scale is %d, expected 1 to 10^6", c)
-		}
-	}
-	if r := p.Engine.NewTokenRatio; !(r > 0 && r <= 1) {
-		return fmt.Errorf("engine.new_token_ratio is %v, expected a number in (0, 1]", r)
-	}
-	if r := p.Engine.NewTokenRatioMin; !(r >= 0 && r <= 1) {
-		return fmt.Errorf("engine.new_token_ratio_min is %v, expected a number in [0, 1]", r)
-	}
-	if err := p.Latency.checkLaw(&p.Engine); err != nil {
-		return err
-	}
-	if err := checkKVTable(p.Memory.KVTable); err != nil {
-		return err
-	}
-	if e := &p.Engine; e.Scheduler == SchedulerVLLM && e.MaxNumBatchedTokens < e.MaxRunningRequests {
-		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least max_running_requests (%d), since every running request takes one token",
-			e.MaxNumBatchedTokens, e.MaxRunningRequests)
-	}
-	if e := &p.Engine; e.NoChunkedPrefill && e.MaxNumBatchedTokens < e.ContextLength { // as SchedulerConfig.verify_max_model_len
-		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least context_length (%d) with no_chunked_prefill",
-			e.MaxNumBatchedTokens, e.ContextLength)
-	}
-	if e := &p.Engine; e.MixedChunk && (e.Scheduler != SchedulerSGLang || p.Latency.LoRA.Backend == BackendMerged || p.Latency.LoRA.Backend == BackendDLoRA) {
-		return fmt.Errorf("engine.enable_mixed_chunk needs engine.scheduler %s and a backend that runs all adapters together", SchedulerSGLang)
-	} else if e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests || e.MaxPrefillTokens <= e.MaxRunningRequests) {
-		return fmt.Errorf("engine.enable_mixed_chunk needs chunked_prefill_size (%d) and max_prefill_tokens (%d) above max_running_requests (%d), since every running request takes one token of a step",
-			e.ChunkedPrefillSize, e.MaxPrefillTokens, e.MaxRunningRequests)
-	}
-	if n, err := p.KVTokens(); err != nil {
-		return err
-	} else if n < int64(p.Engine.PageSize) {
-		return fmt.Errorf("the KV cache holds %d tokens, less than one page of %d", n, p.Engine.PageSize)
-	}
-	return nil
+	return names
 }
 
-// knows says whether there are coefficients of a backend.
-func (l *Latency) knows(backend string) bool {
-	phases := l.Law != LawAdapters
-	switch backend {
-	case BackendNone:
-		return true
-	case BackendCSGMV:
-		return phases && l.LoRA.CSGMVUs > 0
-	case BackendTriton:
-		return phases && l.LoRA.TritonUs > 0
-	case BackendMerged:
-		return phases && l.LoRA.SwitchMs > 0
-	case BackendDLoRA:
-		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
-	}
-	return !phases
-}
-
-// backends are those that the profile has coefficients of.
-func (l *Latency) backends() (known []string) {
-	for _, b := range allBackends {
-		if l.knows(b) {
-			known = append(known, b)
+// Load returns the embedded profile of that name, makes the analytic one that
+// "analytic:MODEL,GPU" asks for ([ParseAnalytic]), or reads a profile file.
+func Load(nameOrFile string) (*Profile, error) {
+	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
+		a, err := ParseAnalytic(spec)
+		if err != nil {
+			return nil, fmt.Errorf("profile %q: %w", nameOrFile, err)
 		}
+		return a.Profile()
 	}
-	return known
+	read := os.ReadFile
+	if slices.Contains(Names(), nameOrFile) {
+		read = func(name string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
+	}
+	data, err := read(nameOrFile)
+	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "./\\") {
+		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file",
+			nameOrFile, strings.Join(Names(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	return Parse(data, nameOrFile)
 }
 
-// checkLaw says what is wrong with the law of the step times, or nil.
-func (l *Latency) checkLaw(e *Engine) error {
-	if !l.knows(l.LoRA.Backend) {
-		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s", l.LoRA.Backend, strings.Join(l.backends(), ", "))
+// Parse reads a profile from YAML on top of the defaults of its scheduler,
+// Default or DefaultVLLM; where names it in errors.
+func Parse(data []byte, where string) (*Profile, error) {
+	var of struct {
+		Engine struct {
+			Scheduler string `yaml:"scheduler"`
+		} `yaml:"engine"`
 	}
-	switch {
-	case l.Law == LawAdapters:
-		return l.Adapters.check(e, l.LoRA.Backend)
-	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:
-		return errors.New("latency.decode.base_ms and per_request_ms are both 0: a decode step would take no time")
-	case l.Prefill.BaseMs == 0 && l.Prefill.PerTokenUs == 0:
-		return errors.New("latency.prefill.base_ms and per_token_us are both 0: a prefill step would take no time")
+	p := Default()
+	if err := yaml.Unmarshal(data, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
+		p = DefaultVLLM()
 	}
-	return nil
+	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("profile %w", yamlerr.In(where, err))
+	}
+	if p.Name == "" {
+		return nil, fmt.Errorf("profile %s: name is missing", where)
+	}
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("profile %s: %w", where, err)
+	}
+	return &p, nil
 }
 
-// KVTokens is the capacity of the KV cache in tokens: stated, from the table, or
-// what the adapter slots leave of the pool.
-func (p *Profile) KVTokens() (int64, error) {
-	if p.Memory.KVTokens > 0 {
-		return p.Memory.KVTokens, nil
-	}
-	if len(p.Memory.KVTable) > 0 {
-		if p.Latency.LoRA.Backend == BackendNone {
-			return kvFromTable(p.Memory.KVTable, 0, p.Memory.KVTable[0].Rank)
-		}
-		return kvFromTable(p.Memory.KVTable, p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank)
-	}
-	if p.Memory.PoolGiB <= 0 || p.Memory.KVBytesPerToken <= 0 {
-		return 0, errors.New("memory: expected kv_tokens, or pool_gib and kv_bytes_per_token")
-	}
-	pool := p.Memory.PoolGiB * (1 << 30)
-	slots := 0.0
-	if p.Latency.LoRA.Backend != BackendNone {
-		slots = float64(p.Engine.MaxLorasPerBatch) * float64(p.Engine.MaxLoraRank) * p.Adapters.BytesPerRank
-	}
-	n := int64((pool - slots) / float64(p.Memory.KVBytesPerToken))
-	if n <= 0 {
-		return 0, fmt.Errorf("memory: %d adapter slots of rank %d take %.1f GiB, more than pool_gib %.1f leaves",
-			p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank, slots/(1<<30), p.Memory.PoolGiB)
-	}
-	return n, nil
+// YAML returns the whole profile as a file that Parse reads back.
+func (p *Profile) YAML() ([]byte, error) {
+	return yaml.MarshalWithOptions(p, yaml.Indent(2))
 }
