@@ -1,118 +1,190 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
-	"lorasim/internal/suggest"
+	"lorasim/ilp"
+	"lorasim/ilp/highs"
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
-// override applies the settings that are not left to the profile.
+// defaultWorkers is their number where neither num_workers nor profile says.
+const defaultWorkers = 4
+
+// profileEntry is one entry of a list of profiles: NAME or NAME*COUNT.
+type profileEntry struct {
+	name  string
+	count int // 0: not given
+}
+
+func (e profileEntry) String() string {
+	if e.count > 0 {
+		return fmt.Sprintf("%s*%d", e.name, e.count)
+	}
+	return e.name
+}
+
+// parseProfiles reads a list of profiles. The commas of an analytic one belong to
+// it: its GPU is the piece that follows, its options are those with a "=".
+func parseProfiles(list string) ([]profileEntry, error) {
+	pieces := strings.Split(list, ",")
+	for i := range pieces {
+		pieces[i] = strings.TrimSpace(pieces[i])
+	}
+	var entries []profileEntry
+	for len(pieces) > 0 {
+		n := 1
+		if strings.HasPrefix(pieces[0], profile.AnalyticPrefix) && len(pieces) > 1 {
+			for n = 2; n < len(pieces) && strings.Contains(pieces[n], "="); n++ {
+			}
+		}
+		e := profileEntry{name: strings.Join(pieces[:n], ",")}
+		pieces = pieces[n:]
+		if at := strings.LastIndexByte(e.name, '*'); at >= 0 {
+			count, err := strconv.Atoi(strings.TrimSpace(e.name[at+1:]))
+			if err != nil || count < 1 {
+				return nil, fmt.Errorf("profile %q, expected NAME or NAME*COUNT with a count >= 1", e.name)
+			}
+			e = profileEntry{strings.TrimSpace(e.name[:at]), count}
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// workers returns the profiles and says which of them each worker has. Without
+// counts they go to the workers in turn; with any, each comes so many times (once
+// where it has none), one after the other, and num_workers is their sum.
+func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
+	if entries, err = parseProfiles(c.Profile); err != nil {
+		return nil, nil, err
+	}
+	counted := false
+	for i, e := range entries {
+		counted = counted || e.count > 0
+		kinds = append(kinds, slices.Repeat([]int{i}, max(e.count, 1))...)
+	}
+	if !counted {
+		kinds = make([]int, cmp.Or(max(c.NumWorkers, 0), defaultWorkers))
+		for j := range kinds {
+			kinds[j] = j % len(entries)
+		}
+	} else if c.NumWorkers != 0 && c.NumWorkers != len(kinds) {
+		return nil, nil, fmt.Errorf("num_workers is %d, but profile %s lists %d workers", c.NumWorkers, c.Profile, len(kinds))
+	}
+	return entries, kinds, nil
+}
+
+// Workers is the number of workers.
+func (s *Scenario) Workers() (int, error) {
+	_, kinds, err := s.Cluster.workers()
+	return len(kinds), err
+}
+
+// Profiles returns the profile of each worker, with the scenario's changes.
+// Workers with the same profile share it.
+func (s *Scenario) Profiles() ([]*profile.Profile, error) {
+	if err := s.checkValues(); err != nil {
+		return nil, err
+	}
+	entries, kinds, err := s.Cluster.workers()
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]*profile.Profile{}
+	for _, e := range entries {
+		if known[e.name] != nil {
+			continue
+		}
+		p, err := profile.Load(e.name)
+		if err != nil {
+			return nil, err
+		}
+		s.Cluster.override(p)
+		if err := p.Check(); err != nil {
+			return nil, fmt.Errorf("profile %s with this scenario's changes: %w", p.Name, err)
+		}
+		known[e.name] = p
+	}
+	ps := make([]*profile.Profile, len(kinds))
+	for j, i := range kinds {
+		ps[j] = known[entries[i].name]
+	}
+	return ps, nil
+}
+
+// override applies the settings that are not left to the profile: those that the
+// profile's engine knows by the same key, and two more.
 func (c *Cluster) override(p *profile.Profile) {
 	e := &p.Engine
 	if c.Scheduler == profile.SchedulerVLLM && e.Scheduler != c.Scheduler {
 		e.UseVLLM()
 	}
-	for _, o := range []struct {
-		v  int
-		to *int
-	}{
-		{c.MaxRunningRequests, &e.MaxRunningRequests},
-		{c.MaxNumBatchedTokens, &e.MaxNumBatchedTokens},
-		{c.MaxLorasPerBatch, &e.MaxLorasPerBatch},
-		{c.MaxLoadedLoras, &e.MaxLoadedLoras},
-		{c.MaxLoraRank, &e.MaxLoraRank},
-		{max(c.ChunkedPrefillSize, 0), &e.ChunkedPrefillSize},
-		{c.MaxPrefillTokens, &e.MaxPrefillTokens},
-		{c.ContextLength, &e.ContextLength},
-		{c.PageSize, &e.PageSize},
-	} {
-		if o.v != 0 {
-			*o.to = o.v
-		}
+	to := map[string]reflect.Value{
+		"kv_tokens":    reflect.ValueOf(&p.Memory.KVTokens).Elem(),
+		"lora_backend": reflect.ValueOf(&p.Latency.LoRA.Backend).Elem(),
 	}
-	for _, o := range []struct {
-		v  string
-		to *string
-	}{
-		{c.HeadOfLine, &e.HeadOfLine},
-		{c.AdapterLoading, &e.AdapterLoading},
-		{c.AdapterEviction, &e.AdapterEviction},
-		{c.LoraBackend, &p.Latency.LoRA.Backend},
-		{c.Scheduler, &e.Scheduler},
-	} {
-		if o.v != "" {
-			*o.to = o.v
+	for field, v := range reflect.ValueOf(e).Elem().Fields() {
+		to[field.Tag.Get("yaml")] = v
+	}
+	for field, v := range reflect.ValueOf(c).Elem().Fields() {
+		if to, ok := to[field.Tag.Get("yaml")]; ok && !v.IsZero() {
+			to.Set(v)
 		}
 	}
 	if c.ChunkedPrefillSize < 0 {
 		e.ChunkedPrefillSize = 0 // no limit, as in sglang
 	}
-	if c.KVTokens != 0 {
-		p.Memory.KVTokens = c.KVTokens
-	}
-	if c.LoraDrainWait != 0 {
-		e.LoraDrainWait = c.LoraDrainWait
-	}
-	e.MixedChunk = e.MixedChunk || c.EnableMixedChunk
-	e.IgnoreEOS = e.IgnoreEOS || c.IgnoreEOS
-	e.DisableRadixCache = e.DisableRadixCache || c.DisableRadixCache
 }
 
-// checkRanks refuses adapters that the engines would not load: sglang's
-// LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and vLLM's PEFTHelper
-// (lora/peft_helper.py) take ranks up to max_lora_rank.
-func checkRanks(ps []*profile.Profile, adapters []trace.Adapter) error {
-	seen := map[*profile.Profile]bool{}
-	for _, p := range ps {
-		if seen[p] {
-			continue
+// perProfile is what f makes of each worker's profile, once for those that share it.
+func perProfile[T any](ps []*profile.Profile, f func(*profile.Profile) (T, error)) ([]T, error) {
+	known := map[*profile.Profile]T{}
+	list := make([]T, len(ps))
+	for i, p := range ps {
+		v, ok := known[p]
+		if !ok {
+			var err error
+			if v, err = f(p); err != nil {
+				return nil, err
+			}
+			known[p] = v
 		}
-		seen[p] = true
+		list[i] = v
+	}
+	return list, nil
+}
+
+// compile turns profiles into step costs. It refuses adapters that the engines
+// would not load: sglang's LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and
+// vLLM's PEFTHelper (lora/peft_helper.py) take ranks up to max_lora_rank.
+func compile(ps []*profile.Profile, adapters []trace.Adapter) ([]*profile.Costs, error) {
+	return perProfile(ps, func(p *profile.Profile) (*profile.Costs, error) {
 		for _, a := range adapters {
 			if a.Rank > p.Engine.MaxLoraRank {
-				return fmt.Errorf("adapter %s has rank %d, above the max_lora_rank of the workers (%d, profile %s): an engine refuses to load it", a.Name, a.Rank, p.Engine.MaxLoraRank, p.Name)
+				return nil, fmt.Errorf("adapter %s has rank %d, above the max_lora_rank of the workers (%d, profile %s): an engine refuses to load it", a.Name, a.Rank, p.Engine.MaxLoraRank, p.Name)
 			}
 		}
-	}
-	return nil
+		return p.Compile(), nil
+	})
 }
 
-// home is the tier of adapters that a worker does not start with.
-func (c *Cluster) home() (router.Tier, error) {
-	switch c.AdapterHome {
-	case "disk":
-		return router.Disk, nil
-	case "remote":
-		return router.Remote, nil
-	}
-	return 0, suggest.Unknown("adapter_home", c.AdapterHome, []string{"disk", "remote"})
-}
-
-// outages reads the failures of workers.
-func (c *Cluster) outages() ([]sim.Outage, error) {
-	if c.Outages == "" {
-		return nil, nil
-	}
-	os, err := parseOutages(c.Outages)
-	if err != nil {
-		return nil, fmt.Errorf("outages: %w", err)
-	}
-	return os, nil
-}
-
-// parseOutages reads a text such as "2@10-30+0@50".
+// parseOutages reads failures of workers, such as "2@10-30+0@50".
 func parseOutages(text string) ([]sim.Outage, error) {
 	var os []sim.Outage
 	for part := range strings.SplitSeq(text, "+") {
 		worker, span, ok := strings.Cut(strings.TrimSpace(part), "@")
 		from, to, until := strings.Cut(span, "-")
-		o, err := sim.Outage{}, error(nil)
+		var o sim.Outage
+		var err error
 		if o.Worker, err = strconv.Atoi(worker); err == nil && ok {
 			o.From, err = strconv.ParseFloat(from, 64)
 		}
@@ -125,4 +197,67 @@ func parseOutages(text string) ([]sim.Outage, error) {
 		os = append(os, o)
 	}
 	return os, nil
+}
+
+// Router makes the scenario's policy for workers of the given profiles.
+func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*router.Router, error) {
+	r := &s.Routing
+	policy, err := r.policy()
+	if err != nil {
+		return nil, err
+	}
+	var solver ilp.Solver // nil: the embedded one
+	if r.Solver == "highs" {
+		if solver, err = highs.New(highs.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	workers, err := perProfile(ps, func(p *profile.Profile) (router.Spec, error) { return workerSpec(p, adapters) })
+	if err != nil {
+		return nil, err
+	}
+	return router.New(policy, router.Env{
+		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
+		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver,
+	})
+}
+
+// workerSpec is what a router knows of a worker of a profile.
+func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, error) {
+	costs := p.Compile()
+	kv, err := p.KVTokens()
+	if err != nil {
+		return router.Spec{}, err
+	}
+	s := router.Spec{
+		Cost:         profile.Model{Costs: costs},
+		MaxRunning:   p.Engine.MaxRunningRequests,
+		Slots:        p.Engine.MaxLorasPerBatch,
+		HostSlots:    p.Engine.HostLoras(),
+		AdapterBytes: make([]float64, len(adapters)),
+		KVBytes:      float64(p.Memory.KVBytesPerToken),
+		PageSize:     p.Engine.PageSize,
+	}
+	largest := 0.0
+	for k, a := range adapters {
+		s.AdapterBytes[k] = costs.Bytes(a.Rank)
+		largest = max(largest, s.AdapterBytes[k])
+	}
+	s.Memory = float64(kv)*s.KVBytes + float64(s.Slots)*largest
+	return s, nil
+}
+
+// policy is the policy that the routing asks for.
+func (r *Routing) policy() (string, error) {
+	switch {
+	case r.InferenceArchitecture == "sglang":
+		return "static", nil
+	case r.InferenceArchitecture == "dlora" && (r.MigrationType == "" || r.MigrationType == "period_mig"):
+		return "dlora_period_mig", nil
+	case r.InferenceArchitecture == "dlora":
+		return r.MigrationType, nil
+	case r.MigrationType != "":
+		return "", fmt.Errorf("migration_type %s goes with inference_architecture dlora", r.MigrationType)
+	}
+	return r.Policy, nil
 }

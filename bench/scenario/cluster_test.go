@@ -72,7 +72,7 @@ func TestRanksOfWorkers(t *testing.T) {
 	low, high := &profile.Profile{Name: "low"}, &profile.Profile{Name: "high"}
 	low.Engine.MaxLoraRank, high.Engine.MaxLoraRank = 16, 64
 	for rank, want := range map[int]string{16: "", 17: "adapter b has rank 17, above the max_lora_rank of the workers (16, profile low)", 65: "profile high"} {
-		err := checkRanks([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: rank}})
+		_, err := compile([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: rank}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
@@ -89,17 +89,13 @@ func TestOutages(t *testing.T) {
 			t.Errorf("%q: %+v, %v", bad, got, err)
 		}
 	}
-	c := Cluster{Outages: "x"}
-	if _, err := c.outages(); err == nil || !strings.HasPrefix(err.Error(), "outages: ") {
-		t.Error(err)
-	}
 	for home, want := range map[string]router.Tier{"disk": router.Disk, "remote": router.Remote} {
-		if got, err := (&Cluster{AdapterHome: home}).home(); err != nil || got != want {
-			t.Errorf("%s: %v, %v", home, got, err)
+		sc := Default()
+		sc.Cluster.AdapterHome, sc.Cluster.Outages = home, "1@5"
+		cfg, err := sc.config(&Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
+		if err != nil || cfg.Home != want || !slices.Equal(cfg.Outages, []sim.Outage{{Worker: 1, From: 5}}) {
+			t.Errorf("%s: %v, %v, %v", home, cfg.Home, cfg.Outages, err)
 		}
-	}
-	if _, err := (&Cluster{AdapterHome: "disc"}).home(); err == nil {
-		t.Error("a home on a disc")
 	}
 }
 
@@ -109,10 +105,9 @@ func TestRoutingSpec(t *testing.T) {
 		{"", "", "p2c"}, {"sglang", "", "static"}, {"sglang", "period_mig", "static"}, {"dlora", "", "dlora_period_mig"}, {"dlora", "period_mig", "dlora_period_mig"},
 		{"dlora", "dispatch_only", "dispatch_only"}, {"dlora", "dispatch_mig", "dispatch_mig"},
 		{"", "period_mig", "error: migration_type period_mig goes with inference_architecture dlora"},
-		{"dlora", "perod_mig", `error: unknown migration_type "perod_mig", did you mean "period_mig"? (known: dispatch_only, dispatch_mig, period_mig)`}, {"dlroa", "", `error: unknown inference_architecture "dlroa", did you mean "dlora"? (known: sglang, dlora)`},
 	} {
 		r := Routing{Policy: "p2c", InferenceArchitecture: c.architecture, MigrationType: c.migration}
-		got, err := r.spec()
+		got, err := r.policy()
 		if err != nil {
 			got = fmt.Sprintf("error: %v", err)
 		}
@@ -120,23 +115,25 @@ func TestRoutingSpec(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	for i, edit := range []func(r *Routing){
-		func(r *Routing) { r.RequestMigration = "teleport" }, func(r *Routing) { r.ViewStaleness = -1 },
-		func(r *Routing) { r.MigrationInterval = math.NaN() }, func(r *Routing) { r.MigrationReqThreshold = math.Inf(1) },
+}
+
+// Values that no flag or file has set are checked, too.
+func TestValuesOfPrograms(t *testing.T) {
+	for want, edit := range map[string]func(s *Scenario){
+		`routing.request_migration: unknown value "teleport"`:                          func(s *Scenario) { s.Routing.RequestMigration = "teleport" },
+		`routing.view_staleness: "-1" is not a number`:                                 func(s *Scenario) { s.Routing.ViewStaleness = -1 },
+		`routing.migration_interval: "nan" is not a number`:                            func(s *Scenario) { s.Routing.MigrationInterval = math.NaN() },
+		`routing.migration_req_threshold: "inf" is not a number`:                       func(s *Scenario) { s.Routing.MigrationReqThreshold = math.Inf(1) },
+		`routing.solver: unknown value "cplex"`:                                        func(s *Scenario) { s.Routing.Solver = "cplex" },
+		`routing.migration_type: unknown value "perod_mig", did you mean "period_mig"`: func(s *Scenario) { s.Routing.MigrationType = "perod_mig" },
+		`cluster.adapter_home: unknown value "disc"`:                                   func(s *Scenario) { s.Cluster.AdapterHome = "disc" },
+		`cluster.outages: "x", expected WORKER@FROM`:                                   func(s *Scenario) { s.Cluster.Outages = "x" },
 	} {
-		r := Default().Routing
-		if err := r.check(); err != nil {
-			t.Fatal(err)
+		sc := Default()
+		edit(&sc)
+		if _, err := sc.Profiles(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, expected %s", err, want)
 		}
-		if edit(&r); r.check() == nil {
-			t.Errorf("%d: no error", i)
-		}
-	}
-	if s, err := (&Routing{Solver: "embedded"}).solver(); s != nil || err != nil {
-		t.Error(s, err)
-	}
-	if _, err := (&Routing{Solver: "cplex"}).solver(); err == nil || !strings.Contains(err.Error(), `unknown solver "cplex"`) {
-		t.Error(err)
 	}
 }
 
@@ -170,14 +167,18 @@ func TestOracleObserver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	costs, err := compile(ps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := &oracleObserver{}
-	if o.bound(compile(ps)) != nil {
+	if o.bound(costs) != nil {
 		t.Error("a bound without requests")
 	}
 	o.Done(&record.Request{Sent: 1, Finish: 9, Prompt: 10, Output: 5, Status: record.OK})
 	o.Done(&record.Request{Sent: 2, Finish: 6, Prompt: 10, Output: 5, Status: record.OK})
 	o.Done(&record.Request{Sent: 2, Finish: 5, Status: record.Failed})
-	b := o.bound(compile(ps))
+	b := o.bound(costs)
 	if len(o.requests) != 2 || math.Abs((b.E2ERegret+1)*b.MeanE2E-6000) > 1e-6 || math.Abs((b.DurationRegret+1)*b.Duration-9) > 1e-9 {
 		t.Errorf("%d requests, %+v; the run had a mean of 6 s and ended at 9 s", len(o.requests), b)
 	}

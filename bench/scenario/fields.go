@@ -1,13 +1,20 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
+	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
+	"lorasim/router"
+	"lorasim/trace/azure"
+	"lorasim/trace/lengths"
+	"lorasim/trace/synth"
 )
 
 // Field is one setting of a scenario.
@@ -17,7 +24,16 @@ type Field struct {
 	Section string // "workload", ...; "": top level
 	Help    string
 
-	check string // tag, see values.go
+	// check says which values it takes:
+	//
+	//	">=0 <1"        numbers in these bounds (package bounds)
+	//	"oneof a b c"   these words; the empty one, too, where it is the default
+	//	"parse"         what its parser takes
+	//	"any"           any text; what it names is looked for when it is used
+	//
+	// Switches need none.
+	check string
+	unit  string
 	index []int
 	kind  reflect.Type
 }
@@ -25,21 +41,28 @@ type Field struct {
 // Leaf is the last part of the key: "num_prompts".
 func (f Field) Leaf() string { return f.Key[strings.LastIndexByte(f.Key, '.')+1:] }
 
-// Fields lists every setting in the order of the struct.
-func Fields() []Field { return fieldsOf(reflect.TypeFor[Scenario](), "", "", nil) }
+var (
+	fields   = fieldsOf(reflect.TypeFor[Scenario](), "", nil)
+	defaults = Default() // for the words that stand for "not given"
+)
 
-func fieldsOf(t reflect.Type, prefix, section string, index []int) []Field {
-	var fs []Field
+// Fields lists every setting in the order of the struct.
+func Fields() []Field { return slices.Clone(fields) }
+
+func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
-		at := append(append([]int(nil), index...), i)
+		at := append(slices.Clip(index), i)
 		if sf.Type.Kind() == reflect.Struct {
-			fs = append(fs, fieldsOf(sf.Type, prefix+name+".", prefix+name, at)...)
+			fs = append(fs, fieldsOf(sf.Type, name, at)...)
 			continue
 		}
-		f := Field{Key: prefix + name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), index: at, kind: sf.Type}
+		f := Field{Key: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
+			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), unit: sf.Tag.Get("unit"), index: at, kind: sf.Type}
+		if section != "" {
+			f.Key = section + "." + name
+		}
 		if flag, ok := sf.Tag.Lookup("flag"); ok {
 			f.Flag = strings.TrimPrefix(flag, "-")
 		}
@@ -51,18 +74,67 @@ func fieldsOf(t reflect.Type, prefix, section string, index []int) []Field {
 // Find returns the setting with the given key: its path, its last part, or its
 // flag name.
 func Find(key string) (Field, error) {
-	fs := Fields()
-	known := make([]string, len(fs))
-	for i, f := range fs {
+	for _, f := range fields {
 		if key == f.Key || key == f.Leaf() || key == f.Flag && key != "" {
 			return f, nil
 		}
+	}
+	known := make([]string, len(fields))
+	for i, f := range fields {
 		known[i] = f.Leaf()
 		if strings.Contains(key, ".") {
 			known[i] = f.Key
 		}
 	}
 	return Field{}, suggest.Unknown("key", key, known)
+}
+
+// Label is the last part of a setting's key with its unit, for axes and heads of
+// tables: "migration_interval (s)".
+func Label(key string) string {
+	f, err := Find(key)
+	if err != nil || f.unit == "" || f.unit == "-" {
+		return key
+	}
+	return f.Leaf() + " (" + f.unit + ")"
+}
+
+func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
+
+// Get returns a setting in the form that Set takes.
+func (f Field) Get(s *Scenario) string {
+	switch x := f.of(s).Interface().(type) {
+	case float64:
+		return formatFloat(x)
+	case []float64:
+		parts := make([]string, len(x))
+		for i, e := range x {
+			parts[i] = formatFloat(e)
+		}
+		return strings.Join(parts, ",")
+	default:
+		return fmt.Sprint(x)
+	}
+}
+
+// value returns a setting as JSON knows it; an infinite number is its text.
+func (f Field) value(s *Scenario) any {
+	v := f.of(s)
+	switch {
+	case v.CanInt():
+		return v.Int()
+	case v.CanUint():
+		return int64(v.Uint())
+	case v.Kind() == reflect.Bool:
+		return v.Bool()
+	case v.CanFloat() && !math.IsInf(v.Float(), 0):
+		return v.Float()
+	}
+	return f.Get(s)
+}
+
+func formatFloat(x float64) string {
+	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+") // "inf", not "+Inf"
 }
 
 // Set changes one setting, given by any name that Find knows, to a value in
@@ -75,46 +147,7 @@ func (s *Scenario) Set(key, value string) error {
 	return f.Set(s, value)
 }
 
-// Get returns a setting in the form that Set takes.
-func (f Field) Get(s *Scenario) string {
-	v := reflect.ValueOf(s).Elem().FieldByIndex(f.index)
-	switch x := v.Interface().(type) {
-	case float64:
-		return formatFloat(x)
-	case []float64:
-		parts := make([]string, len(x))
-		for i, e := range x {
-			parts[i] = formatFloat(e)
-		}
-		return strings.Join(parts, ",")
-	}
-	return fmt.Sprint(v.Interface())
-}
-
-// Value returns a setting as JSON knows it; an infinite number is its text.
-func (f Field) Value(s *Scenario) any {
-	v := reflect.ValueOf(s).Elem().FieldByIndex(f.index)
-	switch v.Kind() {
-	case reflect.Int, reflect.Int64:
-		return v.Int()
-	case reflect.Uint64:
-		return int64(v.Uint())
-	case reflect.Bool:
-		return v.Bool()
-	case reflect.Float64:
-		if !math.IsInf(v.Float(), 0) && !math.IsNaN(v.Float()) {
-			return v.Float()
-		}
-	}
-	return f.Get(s)
-}
-
-func formatFloat(x float64) string {
-	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+") // "inf", not "+Inf"
-}
-
-// Set changes the setting in a scenario to a value in the form of a flag, as
-// [Scenario.Set] does by name.
+// Set changes the setting in a scenario to a value in the form of a flag.
 func (f Field) Set(s *Scenario, value string) error {
 	if err := f.set(s, value); err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -125,9 +158,39 @@ func (f Field) Set(s *Scenario, value string) error {
 func (f Field) set(s *Scenario, text string) error {
 	v, err := f.parse(text)
 	if err == nil {
-		reflect.ValueOf(s).Elem().FieldByIndex(f.index).Set(v)
+		f.of(s).Set(v)
 	}
 	return err
+}
+
+// Check says what is wrong with a value in the form of a flag, or nil.
+func (f Field) Check(text string) error {
+	_, err := f.parse(text)
+	return err
+}
+
+// checkValues finds a setting that cannot have its value: those that were set by
+// flags and files have been checked, others not.
+func (s *Scenario) checkValues() error {
+	for _, f := range fields {
+		if err := f.Check(f.Get(s)); err != nil {
+			return fmt.Errorf("%s: %w", f.Key, err)
+		}
+	}
+	return nil
+}
+
+// Fault is an error of the scenario itself, not of its files or its run.
+type Fault struct{ err error }
+
+func (f *Fault) Error() string { return f.err.Error() }
+func (f *Fault) Unwrap() error { return f.err }
+
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Fault{err}
 }
 
 // Type is the kind of value, as flags name it.
@@ -143,4 +206,103 @@ func (f Field) Type() string {
 		return "floats"
 	}
 	return "string"
+}
+
+// parse turns a text into a value of the setting. Errors tell what was expected.
+func (f Field) parse(text string) (reflect.Value, error) {
+	v := reflect.New(f.kind).Elem()
+	var err error
+	switch f.kind.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		err = f.checkText(text)
+	case reflect.Bool:
+		x, e := strconv.ParseBool(text)
+		v.SetBool(x)
+		if e != nil {
+			err = fmt.Errorf("%q is not true or false", text)
+		}
+	case reflect.Int, reflect.Int64:
+		n, e := strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		err = f.checkNumber(text, float64(n), e, "a whole number")
+	case reflect.Uint64:
+		n, e := strconv.ParseUint(text, 10, 64)
+		v.SetUint(n)
+		err = f.checkNumber(text, float64(n), e, "a whole number")
+	case reflect.Float64:
+		x, e := strconv.ParseFloat(text, 64)
+		v.SetFloat(x)
+		err = f.checkNumber(text, x, e, "a number")
+	case reflect.Slice:
+		for part := range strings.SplitSeq(text, ",") {
+			x, e := strconv.ParseFloat(strings.TrimSpace(part), 64)
+			v = reflect.Append(v, reflect.ValueOf(x))
+			err = cmp.Or(err, f.checkNumber(text, x, e, "a list of numbers"))
+		}
+	}
+	return v, err
+}
+
+func (f Field) checkNumber(text string, x float64, err error, what string) error {
+	b := bounds.MustParse(f.check)
+	if err == nil && b.Has(x) {
+		return nil
+	}
+	return fmt.Errorf("%q is not %s", text, strings.TrimSpace(what+" "+b.String()))
+}
+
+func (f Field) checkText(text string) error {
+	if text == "" && f.of(&defaults).String() == "" {
+		return nil
+	}
+	if words, ok := strings.CutPrefix(f.check, "oneof "); ok {
+		return suggest.Among("value", text, strings.Fields(words))
+	}
+	if f.check == "parse" {
+		return parsers[f.Leaf()](text)
+	}
+	return nil
+}
+
+// parsers check the settings whose tag says so. Empty texts never get there
+// where they are the default.
+var parsers = map[string]func(string) error{
+	"lora_ranks":       errorOf(synth.ParseRanks),
+	"popularity":       errorOf(synth.ParsePopularity),
+	"arrivals":         errorOf(synth.ParseArrivals),
+	"pattern":          errorOf(synth.ParsePattern),
+	"locality":         errorOf(synth.ParseLocality),
+	"sessions":         errorOf(synth.ParseSessions),
+	"trace_start_time": errorOf(azure.ParseInstant),
+	"trace_end_time":   errorOf(azure.ParseInstant),
+	"outages":          errorOf(parseOutages),
+	"policy":           router.CheckSpec,
+	"max_new_tokens": func(text string) error {
+		if text == "auto" || text == budgetOfTrace {
+			return nil
+		}
+		return errorOf(lengths.ParseBudget)(text)
+	},
+	"lengths": func(text string) error {
+		// files are looked for when they are used
+		if slices.Contains([]string{"auto", "random", NoLengths}, text) || strings.HasPrefix(text, "table:") || strings.HasPrefix(text, "copula:") {
+			return nil
+		}
+		return errorOf(lengths.Parse)(text)
+	},
+	"trace_histogram": func(text string) error {
+		if strings.HasSuffix(text, ".json") {
+			return nil
+		}
+		counts, err := parseHistogram(text)
+		if err == nil && !slices.ContainsFunc(slices.Concat(counts...), func(n int64) bool { return n > 0 }) {
+			err = fmt.Errorf("%q holds no requests", text)
+		}
+		return err
+	},
+}
+
+func errorOf[T any](parse func(string) (T, error)) func(string) error {
+	return func(s string) error { _, err := parse(s); return err }
 }

@@ -32,7 +32,7 @@ func TestProfileLists(t *testing.T) {
 		{a + "*2," + b, 4, "num_workers is 4, but profile " + a + "*2," + b + " lists 3 workers"},
 		{a + "*0", 0, `"llama2-7b-24gb*0", expected NAME or NAME*COUNT with a count >= 1`},
 		{a + "*x", 0, "with a count >= 1"},
-		{a, -1, "num_workers is -1"},
+		{a, -1, `num_workers: "-1" is not a whole number`},
 		{"analytic:llama-2-7b", 0, "expected analytic:MODEL,GPU[,tp=N][,bits=N]"},
 		{"analytic:llama-2-7b,h100,pt=2", 0, `unknown option "pt"`},
 		{"analytic:llama-2-7b,h100,tp=0", 0, `tp is "0", expected a whole number >= 1`},

@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -9,9 +12,11 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
+	"lorasim/internal/atomicfile"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
+	"lorasim/sim/oracle"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -41,121 +46,100 @@ type RunOptions struct {
 
 // Simulate runs the scenario in the simulator.
 func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, error) {
-	in, err := s.input(ctx, o)
-	if err != nil {
-		return nil, err
+	in := o.Input
+	if in == nil {
+		var err error
+		if in, err = s.OpenWorkload(ctx, o.Reading); err != nil {
+			return nil, err
+		}
 	}
 	defer in.Close()
 	cfg, err := s.config(in, o)
 	if err != nil {
-		return nil, err
+		return nil, fault(err)
 	}
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
 		SLO: o.SLO, KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
 	})
 	cfg.Observer = collector
-	var file *recordsFile
+	var written []func() error // what completes the files
 	if o.RecordsFile != "" {
-		if file, err = newRecordsFile(o.RecordsFile, in.Source); err != nil {
+		w, err := records.Create(o.RecordsFile, in.Adapters())
+		if err != nil {
 			return nil, err
 		}
-		file.window = s.Workload.Window > 0
-		defer file.w.Abort()
-		cfg.Source, cfg.Others = file, append(cfg.Others, file)
+		defer w.Abort()
+		f := &recordsFile{Source: in.Source, w: w, ended: map[int64]*record.Request{}, window: s.Workload.Window > 0}
+		cfg.Source, cfg.Others, written = f, append(cfg.Others, f), append(written, f.close)
 	}
 	if o.Watch != nil {
 		cfg.Others = append(cfg.Others, o.Watch(in.Adapters()))
 	}
-	var plans *plansFile
 	if o.PlansFile != "" {
-		if plans, err = newPlansFile(o.PlansFile); err != nil {
+		file, err := atomicfile.Create(o.PlansFile)
+		if err != nil {
 			return nil, err
 		}
-		defer plans.file.Abort()
-		cfg.Others = append(cfg.Others, plans)
+		defer file.Abort()
+		p := &plansFile{file: file, buf: bufio.NewWriter(file)}
+		cfg.Others, written = append(cfg.Others, p), append(written, p.close)
 	}
-	var known *oracleObserver
+	var known oracleObserver
 	if o.Oracle {
-		known = &oracleObserver{}
-		cfg.Others = append(cfg.Others, known)
+		cfg.Others = append(cfg.Others, &known)
 	}
 	st, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if file != nil {
-		if err := file.close(); err != nil {
-			return nil, err
-		}
-	}
-	if plans != nil {
-		if err := plans.close(); err != nil {
+	for _, complete := range written {
+		if err := complete(); err != nil {
 			return nil, err
 		}
 	}
 	res := collector.Result(s.Meta(in.Dataset), counters(st))
-	if known != nil {
+	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
 	return res, nil
 }
 
+// Check finds what would stop the scenario from running, by running it with the
+// one request that First returns.
+func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
+	_, err := s.Simulate(ctx, RunOptions{Input: &Input{Source: first.Source()}})
+	return err
+}
+
 // config is the simulation that the scenario describes, without an observer.
-func (s *Scenario) config(in *Input, o RunOptions) (sim.Config, error) {
+func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	ps, err := s.Profiles()
 	if err != nil {
-		return sim.Config{}, fault(err)
+		return cfg, err
 	}
-	if err := checkRanks(ps, in.Adapters()); err != nil {
-		return sim.Config{}, fault(err)
-	}
-	rt, err := s.Router(ps, in.Adapters())
-	if err != nil {
-		return sim.Config{}, fault(err)
-	}
-	home, err := s.Cluster.home()
-	if err != nil {
-		return sim.Config{}, err
-	}
-	outages, err := s.Cluster.outages()
-	if err != nil {
-		return sim.Config{}, err
-	}
-	cfg := sim.Config{
-		Window: s.Workload.Window, FailAbove: s.Client.MaxInFlightFail,
-		Source: in.Source, Workers: compile(ps), Router: rt,
+	cfg = sim.Config{
+		Window: s.Workload.Window, FailAbove: s.Client.MaxInFlightFail, Source: in.Source,
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
-		Staleness: s.Routing.ViewStaleness, KnownOutputs: s.Routing.KnownOutputs, Home: home, TokenTimes: o.TokenTimes,
+		Staleness: s.Routing.ViewStaleness, KnownOutputs: s.Routing.KnownOutputs, TokenTimes: o.TokenTimes,
 		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
-		LoadFailures: s.Cluster.LoadFailureRate, Outages: outages, NoFailover: s.Cluster.NoFailover,
+		Home:         map[string]router.Tier{"disk": router.Disk, "remote": router.Remote}[s.Cluster.AdapterHome],
+		LoadFailures: s.Cluster.LoadFailureRate, NoFailover: s.Cluster.NoFailover,
+	}
+	if cfg.Workers, err = compile(ps, in.Adapters()); err != nil {
+		return cfg, err
+	}
+	if cfg.Router, err = s.Router(ps, in.Adapters()); err != nil {
+		return cfg, err
+	}
+	if s.Cluster.Outages != "" {
+		cfg.Outages = must(parseOutages(s.Cluster.Outages))
 	}
 	if o.Running != nil {
 		total := max(in.Source.Len(), 0)
 		cfg.Progress = func(done int64, now float64) { o.Running(done, total, now) }
 	}
 	return cfg, nil
-}
-
-// input is the workload of the run.
-func (s *Scenario) input(ctx context.Context, o RunOptions) (*Input, error) {
-	if o.Input != nil {
-		return o.Input, nil
-	}
-	return s.OpenWorkload(ctx, o.Reading)
-}
-
-// compile turns profiles into step costs, shared where the profile is.
-func compile(ps []*profile.Profile) []*profile.Costs {
-	byProfile := map[*profile.Profile]*profile.Costs{}
-	cs := make([]*profile.Costs, len(ps))
-	for i, p := range ps {
-		if byProfile[p] == nil {
-			byProfile[p] = p.Compile()
-		}
-		cs[i] = byProfile[p]
-	}
-	return cs
 }
 
 // Meta describes the scenario as the head of a result.
@@ -175,15 +159,15 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 		}
 	}
 	if w.Lengths == "random" || w.RandomInputLen > 0 || w.RandomOutputLen > 0 {
-		in, out := s.randomRanges()
+		in, out := w.randomRanges()
 		i, o := int(in[1])-1, int(out[1])-1
 		m.RandomInputLen, m.RandomOutputLen, m.RandomRangeRatio = &i, &o, &w.RandomRangeRatio
 	}
 	seed := int64(s.Seed)
 	m.Seed = &seed
-	for _, f := range Fields() {
+	for _, f := range fields {
 		if f.Key != "seed" {
-			m.Config[f.Key] = f.Value(s)
+			m.Config[f.Key] = f.value(s)
 		}
 	}
 	if n, err := s.Workers(); err == nil {
@@ -199,11 +183,10 @@ func (s *Scenario) Summary() string {
 	if s.Name != "" {
 		return s.Name
 	}
-	def := Default()
 	var parts []string
-	for _, f := range Fields() {
+	for _, f := range fields {
 		v := f.Get(s)
-		if f.Key == "name" || f.Key == "seed" || f.Key == "routing.policy" || v == f.Get(&def) {
+		if f.Key == "name" || f.Key == "seed" || f.Key == "routing.policy" || v == f.Get(&defaults) {
 			continue
 		}
 		if i := strings.LastIndexByte(v, '/'); i >= 0 {
@@ -211,10 +194,7 @@ func (s *Scenario) Summary() string {
 		}
 		parts = append(parts, f.Leaf()+"="+v)
 	}
-	if len(parts) == 0 {
-		return "defaults"
-	}
-	return strings.Join(parts, " ")
+	return cmp.Or(strings.Join(parts, " "), "defaults")
 }
 
 func counters(st *sim.Stats) *result.Counters {
@@ -256,14 +236,6 @@ type recordsFile struct {
 	window bool
 }
 
-func newRecordsFile(path string, src trace.Source) (*recordsFile, error) {
-	w, err := records.Create(path, src.Adapters())
-	if err != nil {
-		return nil, err
-	}
-	return &recordsFile{Source: src, w: w, ended: map[int64]*record.Request{}}, nil
-}
-
 func (f *recordsFile) Next() (trace.Request, error) {
 	if f.err != nil {
 		return trace.Request{}, f.err
@@ -278,14 +250,15 @@ func (f *recordsFile) Next() (trace.Request, error) {
 func (f *recordsFile) Done(r *record.Request) {
 	c := *r
 	f.ended[r.ID] = &c
-	n := 0
-	for n < len(f.open) && f.ended[f.open[n]] != nil && f.err == nil {
-		id := f.open[n]
-		f.err = f.w.Write(f.ended[id])
-		delete(f.ended, id)
-		n++
+	for len(f.open) > 0 && f.err == nil {
+		first := f.ended[f.open[0]]
+		if first == nil {
+			return
+		}
+		f.err = f.w.Write(first)
+		delete(f.ended, first.ID)
+		f.open = f.open[1:]
 	}
-	f.open = f.open[n:]
 }
 
 func (f *recordsFile) close() error {
@@ -296,4 +269,57 @@ func (f *recordsFile) close() error {
 		return errors.New("internal error: requests without a record")
 	}
 	return f.w.Close()
+}
+
+// plansFile writes every plan of a run, one JSON object per line.
+type plansFile struct {
+	file *atomicfile.File
+	buf  *bufio.Writer
+	err  error
+}
+
+// Plan implements sim.PlanObserver.
+func (p *plansFile) Plan(r *sim.PlanRecord) {
+	if p.err == nil {
+		enc := json.NewEncoder(p.buf)
+		enc.SetEscapeHTML(false)
+		p.err = enc.Encode(r)
+	}
+}
+
+func (p *plansFile) close() error {
+	if err := cmp.Or(p.err, p.buf.Flush()); err != nil {
+		return err
+	}
+	return p.file.Commit()
+}
+
+// oracleObserver notes what the oracle has to know of the requests that ended
+// well.
+type oracleObserver struct {
+	requests []oracle.Request
+	latency  float64 // s, summed
+	end      float64 // s
+}
+
+func (o *oracleObserver) Done(r *record.Request) {
+	o.end = max(o.end, r.Finish)
+	if r.Status == record.OK {
+		o.requests = append(o.requests, oracle.Request{Release: r.Sent, Prompt: r.Prompt, Output: r.Output})
+		o.latency += r.Finish - r.Sent
+	}
+}
+
+// bound compares the run with what perfect knowledge could have reached; nil if
+// no request ended well.
+func (o *oracleObserver) bound(workers []*profile.Costs) *result.Oracle {
+	if len(o.requests) == 0 {
+		return nil
+	}
+	b := oracle.Of(o.requests, workers)
+	mean := o.latency / float64(len(o.requests))
+	return &result.Oracle{
+		MeanE2E: 1000 * b.MeanE2E, Duration: b.Duration,
+		E2ERegret: mean/b.MeanE2E - 1, DurationRegret: o.end/b.Duration - 1,
+	}
 }

@@ -1,130 +1,101 @@
 package scenario
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
+	"lorasim/internal/textfile"
 	"lorasim/trace"
 	"lorasim/trace/azure"
 	"lorasim/trace/llm"
 	"lorasim/trace/replay"
+	"lorasim/trace/store"
 	"lorasim/trace/synth"
 	"lorasim/trace/usage"
 )
 
-func (s *Scenario) openSynthetic() (*Input, error) {
-	w := &s.Workload
-	cfg := synth.Default()
-	cfg.Adapters = w.NumAdapters
-	if cfg.Adapters == 0 {
-		cfg.Adapters = defaultAdapters
-	}
-	cfg.Rate, cfg.Drift, cfg.Seed = w.RequestRate, w.Drift, s.Seed
-	cfg.Requests, cfg.Duration = w.generated(), w.Window
-	if w.paced() {
-		cfg.Rate = math.Inf(1) // the times are replaced
-	}
-	var err error
-	for _, p := range []struct {
-		key   string
-		parse func() error
-	}{
-		{"lora_ranks", func() error { cfg.Ranks, err = synth.ParseRanks(orElse(w.LoraRanks, defaultRanks)); return err }},
-		{"popularity", func() error { cfg.Popularity, err = synth.ParsePopularity(w.Popularity); return err }},
-		{"arrivals", func() error { cfg.Arrivals, err = synth.ParseArrivals(w.Arrivals); return err }},
-		{"pattern", func() error { cfg.Pattern, err = synth.ParsePattern(orElse(w.Pattern, "constant")); return err }},
-		{"sessions", func() error { cfg.Sessions, err = synth.ParseSessions(w.Sessions); return err }},
-		{"locality", func() error { cfg.Locality, err = parseLocality(w.Locality); return err }},
-	} {
-		if err := p.parse(); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.key, err)
-		}
-	}
-	if w.LoraRequestDist != "" {
-		cfg.Arrivals.Total = true // one process, whatever the adapters
-	}
-	src, err := synth.New(cfg)
+// Defaults of settings whose zero value stands for "as the source says".
+const (
+	defaultPrompts  = 2000
+	defaultAdapters = 32
+	defaultRanks    = "8,16,32,64"
+)
+
+// streamAssign are the random numbers of adapters for LLM traces.
+const streamAssign = 0x61737369676e
+
+// reading is told the bytes of input read, so far and, where known, in all; its
+// error ends the reading.
+type reading func(read, total int64) error
+
+// must is the value of a setting that checkValues let pass.
+func must[T any](v T, err error) T {
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	return &Input{Source: src, Dataset: "synthetic"}, nil
+	return v
 }
 
-func parseLocality(s string) (synth.Locality, error) {
-	if s == "" {
-		return synth.Locality{}, nil
+// open opens the source that in.Dataset names.
+func (s *Scenario) open(in *Input, progress reading) error {
+	w := &s.Workload
+	switch in.Dataset {
+	case "workload":
+		return s.openFile(in, progress)
+	case "synthetic":
+		return s.openSynthetic(in)
+	case "slora":
+		return s.openSLoRA(in)
+	case "vllm-lora":
+		return s.openSharedPoisson(in)
+	case "histogram":
+		return s.openHistogram(in)
+	case "azure_v1", "azure_v2":
+		return s.openFunctions(in, azure.Options{SkipBadRows: w.SkipBadRows, Progress: progress})
+	case "alibaba_genai":
+		return s.openUsage(in, progress)
 	}
-	return synth.ParseLocality(s)
+	return s.openLLM(in, progress)
 }
 
-func (s *Scenario) openSLoRA() (*Input, error) {
-	w := &s.Workload
-	adapters, err := s.adapters()
-	if err != nil {
-		return nil, err
-	}
-	p, err := synth.ParsePopularity(w.Popularity)
-	if err != nil {
-		return nil, fmt.Errorf("popularity: %w", err)
-	}
-	if p.Kind != synth.PowerLaw {
-		return nil, fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p)
-	}
-	a, err := synth.ParseArrivals(w.Arrivals)
-	if err != nil {
-		return nil, fmt.Errorf("arrivals: %w", err)
-	}
-	n := w.generated()
-	if n == 0 {
-		n = int64(max(1, w.Window*w.RequestRate))
-	}
-	ranks, err := w.ranks()
-	if err != nil {
-		return nil, err
-	}
-	in, out := s.randomRanges()
-	src, err := synth.NewSLoRA(synth.SLoRA{
-		Adapters: len(adapters), Ranks: ranks, Alpha: p.Param, Rate: w.RequestRate, CV: a.CV,
-		Duration: (float64(n) + 0.5) / w.RequestRate, Input: in, Output: out, Seed: uint32(s.Seed),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Input{Source: src, Dataset: "slora"}, nil
+// adapters are n adapters, of any source but a saved workload that says itself.
+func (s *Scenario) adapters(n int) []trace.Adapter {
+	return trace.Names(n, s.Workload.ranks().For(n, s.Seed))
 }
 
-// openSharedPoisson opens compat vllm-lora. Its client's seed was 0 in all
-// published runs; here it is the scenario's.
-func (s *Scenario) openSharedPoisson() (*Input, error) {
-	w := &s.Workload
-	adapters, err := s.adapters()
-	if err != nil {
-		return nil, err
+// numAdapters is their number where nothing but the settings says.
+func (w *Workload) numAdapters() int { return cmp.Or(w.NumAdapters, defaultAdapters) }
+
+// ranks is the law of the adapters' ranks.
+func (w *Workload) ranks() synth.Ranks {
+	return must(synth.ParseRanks(cmp.Or(w.LoraRanks, defaultRanks)))
+}
+
+func (w *Workload) popularity() synth.Popularity { return must(synth.ParsePopularity(w.Popularity)) }
+
+func (w *Workload) locality() synth.Locality {
+	if w.Locality == "" {
+		return synth.Locality{}
 	}
-	p, err := synth.ParsePopularity(w.Popularity)
-	if err != nil {
-		return nil, fmt.Errorf("popularity: %w", err)
+	return must(synth.ParseLocality(w.Locality))
+}
+
+// limited ends a source after num_prompts.
+func (w *Workload) limited(src trace.Source) trace.Source {
+	if w.NumPrompts > 0 {
+		return trace.Limit(src, w.NumPrompts)
 	}
-	shares, err := p.Shares(len(adapters))
-	if err != nil {
-		return nil, fmt.Errorf("popularity: %w", err)
-	}
-	for i := range shares {
-		shares[i] *= w.RequestRate
-	}
-	ranks, err := w.ranks()
-	if err != nil {
-		return nil, err
-	}
-	src, err := synth.NewSharedPoisson(synth.SharedPoisson{
-		Rates: shares, Ranks: ranks, Requests: w.generated(), Duration: w.Window, Seed: uint32(s.Seed),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Input{Source: src, Dataset: "vllm-lora"}, nil
+	return src
 }
 
 // generated is the number of requests that a generator makes; 0: as many as the
@@ -136,166 +107,344 @@ func (w *Workload) generated() int64 {
 	return w.NumPrompts
 }
 
-func (s *Scenario) randomRanges() (in, out [2]int32) {
-	w := &s.Workload
-	r := func(longest, def int) [2]int32 {
-		if longest == 0 {
-			longest = def
-		}
-		return [2]int32{int32(max(1, float64(longest)*w.RandomRangeRatio)), int32(longest) + 1}
-	}
-	return r(w.RandomInputLen, defaultInput), r(w.RandomOutputLen, defaultOutput)
+// of is the progress of reading one file.
+func (r reading) of(path string) func(n int64) error {
+	size := fileSize(path)
+	return func(n int64) error { return r(n, size) }
 }
 
-func (s *Scenario) openFunctions(adapters []trace.Adapter, progress reading) (*Input, error) {
+func fileSize(path string) int64 {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+		return st.Size()
+	}
+	return 0
+}
+
+func (s *Scenario) openFile(in *Input, progress reading) error {
 	w := &s.Workload
-	format, err := azure.ParseFormat(w.traceName())
+	o := store.ReadOptions{Progress: progress.of(w.File)}
+	if w.NumAdapters > 0 {
+		o.Adapters = s.adapters(w.NumAdapters)
+	}
+	r, err := store.Open(w.File, o)
+	if err != nil {
+		return err
+	}
+	in.Source, in.file = r, r
+	if w.LoraRanks != "" && w.NumAdapters == 0 {
+		adapters := slices.Clone(r.Adapters())
+		for i, rank := range w.ranks().For(len(adapters), s.Seed) {
+			adapters[i].Rank = rank
+		}
+		in.Source = withAdapters{r, adapters}
+	}
+	in.Source = w.limited(in.Source)
+	return nil
+}
+
+// withAdapters is a source with other adapters.
+type withAdapters struct {
+	trace.Source
+	adapters []trace.Adapter
+}
+
+func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
+
+func (s *Scenario) openSynthetic(in *Input) (err error) {
+	w := &s.Workload
+	cfg := synth.Default()
+	cfg.Adapters, cfg.Rate, cfg.Drift, cfg.Seed = w.numAdapters(), w.RequestRate, w.Drift, s.Seed
+	cfg.Requests, cfg.Duration = w.generated(), w.Window
+	if w.paced() {
+		cfg.Rate = math.Inf(1) // the times are replaced
+	}
+	cfg.Ranks, cfg.Popularity, cfg.Locality = w.ranks(), w.popularity(), w.locality()
+	cfg.Arrivals = must(synth.ParseArrivals(w.Arrivals))
+	cfg.Pattern = must(synth.ParsePattern(cmp.Or(w.Pattern, "constant")))
+	cfg.Sessions = must(synth.ParseSessions(w.Sessions))
+	if w.LoraRequestDist != "" {
+		cfg.Arrivals.Total = true // one process, whatever the adapters
+	}
+	in.Source, err = synth.New(cfg)
+	return err
+}
+
+func (s *Scenario) openSLoRA(in *Input) (err error) {
+	w := &s.Workload
+	p := w.popularity()
+	if p.Kind != synth.PowerLaw {
+		return fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p)
+	}
+	n := w.generated()
+	if n == 0 {
+		n = int64(max(1, w.Window*w.RequestRate))
+	}
+	input, output := w.randomRanges()
+	in.Source, err = synth.NewSLoRA(synth.SLoRA{
+		Adapters: w.numAdapters(), Ranks: w.ranks(), Alpha: p.Param, Rate: w.RequestRate, CV: must(synth.ParseArrivals(w.Arrivals)).CV,
+		Duration: (float64(n) + 0.5) / w.RequestRate, Input: input, Output: output, Seed: uint32(s.Seed),
+	})
+	return err
+}
+
+// openSharedPoisson opens compat vllm-lora. Its client's seed was 0 in all
+// published runs; here it is the scenario's.
+func (s *Scenario) openSharedPoisson(in *Input) error {
+	w := &s.Workload
+	rates, err := w.popularity().Shares(w.numAdapters())
+	if err != nil {
+		return fmt.Errorf("popularity: %w", err)
+	}
+	for i := range rates {
+		rates[i] *= w.RequestRate
+	}
+	in.Source, err = synth.NewSharedPoisson(synth.SharedPoisson{
+		Rates: rates, Ranks: w.ranks(), Requests: w.generated(), Duration: w.Window, Seed: uint32(s.Seed),
+	})
+	return err
+}
+
+func (s *Scenario) openHistogram(in *Input) error {
+	w := &s.Workload
+	counts, err := parseHistogram(w.TraceHistogram)
+	if err != nil {
+		return fmt.Errorf("trace_histogram: %w", err)
+	}
+	adapters := s.adapters(cmp.Or(w.NumAdapters, len(counts)))
+	if w.Compat != "dlora" {
+		in.Source, err = s.rates().ReplayHistogram(adapters, counts)
+		return err
+	}
+	d, err := s.dlora()
+	if err != nil {
+		return err
+	}
+	in.Source, in.Replayed, err = d.ReplayHistogram(adapters, counts)
+	return err
+}
+
+// parseHistogram reads the invocations of each adapter in each interval, from a
+// text or from the JSON file that it names.
+func parseHistogram(s string) ([][]int64, error) {
+	if strings.HasSuffix(s, ".json") {
+		return readHistogram(s)
+	}
+	var counts [][]int64
+	for i, interval := range strings.Split(s, ";") {
+		cells := strings.Split(interval, ",")
+		if i == 0 {
+			counts = make([][]int64, len(cells))
+		}
+		if len(cells) != len(counts) {
+			return nil, fmt.Errorf("interval %d has %d adapters, the first has %d", i+1, len(cells), len(counts))
+		}
+		for k, c := range cells {
+			n, err := strconv.ParseInt(strings.TrimSpace(c), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q is not a whole number", c)
+			}
+			counts[k] = append(counts[k], n)
+		}
+	}
+	return counts, nil
+}
+
+func readHistogram(file string) ([][]int64, error) {
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	read := azure.Options{SkipBadRows: w.SkipBadRows, Progress: progress}
+	var counts [][]int64
+	var flat []int64 // one interval
+	if json.Unmarshal(data, &flat) == nil {
+		for _, n := range flat {
+			counts = append(counts, []int64{n})
+		}
+	} else if err := json.Unmarshal(data, &counts); err != nil {
+		return nil, fmt.Errorf("%s: expected a list of numbers, or of lists of numbers: %w", file, err)
+	}
+	return counts, nil
+}
+
+func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
+	w := &s.Workload
+	format, adapters := azure.Format(in.Dataset), s.adapters(w.numAdapters())
 	if w.Compat == "dlora" {
 		d, err := s.dlora()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d.Trace, d.Path, d.Read = format, w.TracePath, read
-		src, sum, err := d.Replay(adapters)
-		if err != nil {
-			return nil, err
+		if in.Source, in.Replayed, err = d.Replay(adapters); err != nil {
+			return err
 		}
-		return &Input{Source: src, Dataset: w.traceName(), Replayed: sum, Skipped: func() int64 { return sum.SkippedRows }}, nil
+		in.Skipped = func() int64 { return in.Replayed.SkippedRows }
+		return nil
 	}
 	window, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mapping := replay.Mapping{Strategy: replay.Strategy(w.TraceMap), Stride: w.TraceMapStride, Sort: w.TraceNeedSort}
 	if w.TraceReplay == "vanilla" {
 		if format != azure.V2 {
-			return nil, fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", w.traceName())
+			return fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", format)
 		}
 		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: w.TimeScale, Read: read}
 		src, _, err := v.Replay(adapters)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		in := &Input{Source: src, Dataset: w.traceName(), closers: []io.Closer{src}}
-		in.limit(w.NumPrompts)
-		return in, nil
+		in.Source, in.file = w.limited(src), src
+		return nil
 	}
-	cfg, err := s.rates()
-	if err != nil {
-		return nil, err
-	}
+	cfg := s.rates()
 	cfg.Trace, cfg.Path, cfg.Window, cfg.Mapping, cfg.Read = format, w.TracePath, window, mapping, read
 	src, traffic, err := cfg.Replay(adapters)
-	if err != nil {
-		return nil, err
-	}
-	return &Input{Source: src, Dataset: w.traceName(), Skipped: func() int64 { return traffic.SkippedRows }}, nil
+	in.Source, in.Skipped = src, func() int64 { return traffic.SkippedRows }
+	return err
 }
 
 func (s *Scenario) dlora() (replay.DLoRA, error) {
 	w := &s.Workload
-	n := w.NumPrompts
-	if n == 0 {
-		n = defaultPrompts
-	}
 	if len(w.TraceCV) != 1 {
 		return replay.DLoRA{}, fmt.Errorf("trace_cv: compat dlora takes one, not %d", len(w.TraceCV))
 	}
 	return replay.DLoRA{
-		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort, Requests: int(n),
+		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort, Requests: int(cmp.Or(w.NumPrompts, defaultPrompts)),
 		Distribution: w.TraceArrivalDistribution, Interval: w.TraceIntervalMinutes,
 		TotalRate: w.TraceTotalRate, CV: w.TraceCV[0], MapStride: w.TraceMapStride,
 	}, nil
 }
 
-func (s *Scenario) rates() (replay.Config, error) {
-	w := &s.Workload
-	loc, err := parseLocality(w.Locality)
-	if err != nil {
-		return replay.Config{}, fmt.Errorf("locality: %w", err)
-	}
-	cfg := replay.Default()
+func (s *Scenario) rates() replay.Config {
+	w, cfg := &s.Workload, replay.Default()
 	cfg.Interval, cfg.Seed = w.TraceIntervalMinutes, s.Seed
 	cfg.Distribution = replay.Distribution(w.TraceArrivalDistribution)
 	cfg.CV, cfg.CVScale = w.TraceCV, w.CVScale
 	cfg.TotalRate, cfg.RateScale, cfg.TimeScale = w.TraceTotalRate, w.RateScale, w.TimeScale
 	cfg.Requests, cfg.Drift = w.NumPrompts, w.Drift
-	cfg.Locality, cfg.Recent = loc.P, loc.Window
-	return cfg, nil
+	cfg.Locality, cfg.Recent = w.locality().P, w.locality().Window
+	return cfg
 }
 
-func (s *Scenario) openLLM(adapters []trace.Adapter, progress reading) (*Input, error) {
+func (s *Scenario) openLLM(in *Input, progress reading) error {
 	w := &s.Workload
-	p, err := synth.ParsePopularity(w.Popularity)
+	adapters := s.adapters(w.numAdapters())
+	assign, err := w.popularity().Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
 	if err != nil {
-		return nil, fmt.Errorf("popularity: %w", err)
+		return fmt.Errorf("popularity: %w", err)
 	}
-	assign, err := p.Assigner(len(adapters), rand.New(rand.NewPCG(s.Seed, streamAssign)))
+	start, end, err := w.llmWindow()
 	if err != nil {
-		return nil, fmt.Errorf("popularity: %w", err)
+		return err
 	}
-	window, err := s.llmWindow()
-	if err != nil {
-		return nil, err
-	}
-	size := fileSize(w.TracePath)
-	r, err := llm.Open(llm.Format(w.traceName()), w.TracePath, llm.Options{
-		Adapters: adapters, Assign: assign, Start: window[0], End: window[1],
-		TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Sort: w.TraceSort,
-		Progress: func(n int64) error { return progress(n, size) },
+	r, err := llm.Open(llm.Format(in.Dataset), w.TracePath, llm.Options{
+		Adapters: adapters, Assign: assign, Start: start, End: end, TimeScale: w.TimeScale / w.RateScale,
+		SkipBadRows: w.SkipBadRows, Sort: w.TraceSort, Progress: progress.of(w.TracePath),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	in := &Input{Source: r, Dataset: w.traceName(), closers: []io.Closer{r},
-		Skipped: func() int64 { st := r.Stats(); return st.Bad + st.Failed }}
-	in.limit(w.NumPrompts)
-	return in, nil
+	in.Source, in.file = w.limited(r), r
+	in.Skipped = func() int64 { st := r.Stats(); return st.Bad + st.Failed }
+	return nil
 }
 
 // openUsage opens a record of adapters in use: its own adapters, or as many as
 // the scenario asks for.
-func (s *Scenario) openUsage(adapters []trace.Adapter, progress reading) (*Input, error) {
+func (s *Scenario) openUsage(in *Input, progress reading) error {
 	w := &s.Workload
-	window, err := s.llmWindow()
+	start, end, err := w.llmWindow()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	size := fileSize(w.TracePath)
 	o := usage.Options{
-		Start: window[0], End: window[1], TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows,
-		Progress: func(n int64) error { return progress(n, size) },
+		Start: start, End: end, TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath),
+		Ranks: func(n int) []int { return w.ranks().For(n, s.Seed) },
 	}
 	if w.NumAdapters > 0 {
-		o.Adapters = adapters
-	} else {
-		ranks, err := w.ranks()
-		if err != nil {
-			return nil, err
-		}
-		o.Ranks = func(n int) []int { return ranks.For(n, s.Seed) }
+		o.Adapters = s.adapters(w.NumAdapters)
 	}
 	read, skipped, err := usage.Read(w.TracePath, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	in := &Input{Source: read.Source(), Dataset: w.traceName(), Skipped: func() int64 { return skipped }}
-	in.limit(w.NumPrompts)
-	return in, nil
+	in.Source, in.Skipped = w.limited(read.Source()), func() int64 { return skipped }
+	return nil
 }
 
-func (s *Scenario) llmWindow() ([2]float64, error) {
-	w, def := &s.Workload, Default().Workload
-	if w.TraceStartTime == def.TraceStartTime && w.TraceEndTime == def.TraceEndTime {
-		return [2]float64{}, nil
+// llmWindow is the part of an LLM trace to read, in s; all of it where none is
+// stated.
+func (w *Workload) llmWindow() (start, end float64, err error) {
+	if w.TraceStartTime == defaults.Workload.TraceStartTime && w.TraceEndTime == defaults.Workload.TraceEndTime {
+		return 0, 0, nil
 	}
 	win, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
-	if err != nil {
-		return [2]float64{}, err
+	return float64(win.Start) * 60, float64(win.End) * 60, err
+}
+
+// DescribeFile makes the scenario read a file of any kind that OpenWorkload
+// knows, as it is: at its own times and rates, without token counts that are
+// not its own. given tells which flags the user gave; those stay.
+func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err error) {
+	w := &s.Workload
+	kind := w.TraceName
+	if !given("trace-name") {
+		if kind, err = detect(path); err != nil {
+			return err
+		}
 	}
-	return [2]float64{float64(win.Start) * 60, float64(win.End) * 60}, nil
+	if kind == "workload" {
+		w.File = path
+		return nil
+	}
+	w.TraceName, w.TracePath = kind, path
+	if !given("trace-total-rate") {
+		w.TraceTotalRate = 0
+	}
+	if kind == "azure_v2" && !given("trace-replay") && w.Compat == "" {
+		w.TraceReplay = "vanilla"
+	}
+	if !given("lengths") {
+		w.Lengths = "auto"
+		if kind == "azure_v1" || kind == "azure_v2" {
+			w.Lengths = NoLengths
+		}
+	}
+	return nil
+}
+
+// detect finds out what kind of trace a file is: by its name where that is
+// telling, else by its first line.
+func detect(path string) (string, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".parquet", ".arrow":
+		return "workload", nil
+	case ".rar":
+		return "azure_v2", nil
+	}
+	const names = "azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai"
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return "", fmt.Errorf("%s is a folder; say which trace it holds with --trace-name (%s)", path, names)
+	}
+	f, err := textfile.Open(path, nil)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	first, err := f.Line()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	line := string(first[:min(len(first), 1<<20)]) // no header is longer
+	for _, k := range []struct{ begins, has, kind string }{
+		{"HashOwner,", "", "azure_v1"}, {"app,func,", "", "azure_v2"}, {"TIMESTAMP,", "", "azure_llm"}, {"Timestamp,", "", "burstgpt"},
+		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
+	} {
+		if strings.HasPrefix(line, k.begins) && strings.Contains(line, k.has) {
+			return k.kind, nil
+		}
+	}
+	return "", fmt.Errorf("%s:1: not the header of a known trace or workload; say which with --trace-name (%s)", path, names)
 }

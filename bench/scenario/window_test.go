@@ -123,8 +123,8 @@ func TestCompatVLLMLora(t *testing.T) {
 
 func TestBadWindows(t *testing.T) {
 	for want, change := range map[string]func(*Workload){
-		"window is -1 s, expected a number >= 0":  func(w *Workload) { w.Window = -1 },
-		"window is +Inf s":                        func(w *Workload) { w.Window = math.Inf(1) },
+		`window: "-1" is not a number from 0`:     func(w *Workload) { w.Window = -1 },
+		`window: "inf" is not a number`:           func(w *Workload) { w.Window = math.Inf(1) },
 		`did you mean "vllm-lora"?`:               func(w *Workload) { w.Compat = "vllm-lor" },
 		"compat vllm-lora generates its requests": func(w *Workload) { w.Compat, w.TracePath = "vllm-lora", "x" },
 		"popularity: ":                            func(w *Workload) { w.Compat, w.Popularity = "vllm-lora", "explicit:1,2" },

@@ -1,48 +1,33 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"slices"
+	"strings"
 
-	"lorasim/internal/suggest"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 	"lorasim/trace/replay"
-	"lorasim/trace/store"
 	"lorasim/trace/synth"
 )
 
-// Defaults of settings whose zero value stands for "as the source says".
 const (
-	defaultPrompts  = 2000
-	defaultAdapters = 32
-	defaultRanks    = "8,16,32,64"
-	defaultInput    = 1024 // of the serving benchmarks
-	defaultOutput   = 128
-	// first turns of chats, short enough for a context of 4096 tokens
+	// defaultLengths are first turns of chats, short enough for a context of 4096 tokens.
 	defaultLengths = "lognormal:prompt_mean=344,prompt_sigma=1.5,prompt_cap=2048,output_mean=158,output_sigma=1.2,output_cap=1024"
+	// defaultBudget is what chat clients are taken to ask for: a constant at which the
+	// built-in chats end. Engines reserve memory for it; nobody but the engine's
+	// clients would know better.
+	defaultBudget = "1024"
+
+	// NoLengths is a value of lengths that leaves requests without token counts.
+	NoLengths = "none"
+
+	budgetOfTrace = "trace" // of max_new_tokens
 )
-
-// Streams of random numbers that the workload's parts draw from.
-const (
-	streamAssign = 0x61737369676e
-)
-
-// NoLengths is a value of lengths that leaves requests without token counts.
-const NoLengths = "none"
-
-// Traces lists the names of trace_name.
-func Traces() []string {
-	return []string{"azure_v1", "azure_v2", "azure_llm", "burstgpt", "mooncake", "alibaba_genai"}
-}
-
-// compats lists the values of compat.
-var compats = []string{"dlora", "slora", "vllm-lora"}
 
 // Input is the request source of a scenario with what is known of it.
 type Input struct {
@@ -54,122 +39,102 @@ type Input struct {
 	// Skipped tells how many malformed or failed rows were left out so far.
 	Skipped func() int64
 
-	closers []io.Closer
+	file io.Closer // nil: none
 }
 
 // Close releases the files of the source.
 func (in *Input) Close() error {
-	var err error
-	for _, c := range in.closers {
-		err = errors.Join(err, c.Close())
+	if in.file == nil {
+		return nil
 	}
-	return err
+	return in.file.Close()
 }
 
 // OpenWorkload builds the request source; when ctx ends, so does the reading of
-// files. progress, where not nil, is told the bytes read from input
-// files so far and, where known, in all (else 0).
+// files. progress, where not nil, is told the bytes read from input files so far
+// and, where known, in all (else 0).
 func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total int64)) (*Input, error) {
-	if err := s.Workload.check(); err != nil {
+	w := &s.Workload
+	if err := cmp.Or(s.checkValues(), w.check()); err != nil {
 		return nil, fault(err)
 	}
-	in, err := s.open(func(read, total int64) error {
+	in := &Input{Dataset: w.dataset()}
+	err := s.open(in, func(read, total int64) error {
 		if progress != nil {
 			progress(read, total)
 		}
 		return ctx.Err()
 	})
-	if err != nil {
-		return nil, err
+	if err == nil && w.File == "" {
+		if err = fault(s.asClients(in)); err == nil {
+			err = s.fillLengths(in)
+		}
 	}
-	src, err := s.fillBudgets(in.Source)
+	if err == nil {
+		err = s.fillBudgets(in)
+	}
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
-	in.Source = src
 	return in, nil
 }
 
-// reading is told the bytes of input read, so far and, where known, in all; its
-// error ends the reading.
-type reading = func(read, total int64) error
-
-func (s *Scenario) open(progress reading) (*Input, error) {
-	w := &s.Workload
-	if w.File != "" {
-		return s.openFile(progress)
-	}
-	adapters, err := s.adapters()
+// First returns the workload of the scenario with its first request alone, for
+// Check. An error says that a file is missing, is unreadable or does not begin
+// as it should.
+func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
+	in, err := s.OpenWorkload(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	var in *Input
-	switch {
-	case w.Compat == "slora":
-		in, err = s.openSLoRA()
-	case w.Compat == "vllm-lora":
-		in, err = s.openSharedPoisson()
-	case w.TraceHistogram != "":
-		in, err = s.openHistogram(adapters)
-	case !w.usesTrace():
-		in, err = s.openSynthetic()
-	case w.traceName() == "azure_v1" || w.traceName() == "azure_v2":
-		in, err = s.openFunctions(adapters, progress)
-	case w.traceName() == "alibaba_genai":
-		in, err = s.openUsage(adapters, progress)
-	default:
-		in, err = s.openLLM(adapters, progress)
+	defer in.Close()
+	w, err := trace.Collect(trace.Limit(in, 1))
+	if err == nil && len(w.Requests) == 0 {
+		err = fmt.Errorf("the workload (%s) has no request", in.Dataset)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.asClients(in); err != nil {
-		return nil, errors.Join(fault(err), in.Close())
-	}
-	if err := s.fillLengths(in); err != nil {
-		return nil, errors.Join(err, in.Close())
-	}
-	return in, nil
+	return w, err
 }
 
 func (w *Workload) usesTrace() bool { return w.UseTrace || w.TraceName != "" || w.TracePath != "" }
 
-func (w *Workload) traceName() string {
-	if w.TraceName == "" {
-		return "azure_v2"
+func (w *Workload) traceName() string { return cmp.Or(w.TraceName, "azure_v2") }
+
+// dataset names the source of the requests.
+func (w *Workload) dataset() string {
+	switch {
+	case w.File != "":
+		return "workload"
+	case w.Compat == "slora" || w.Compat == "vllm-lora":
+		return w.Compat
+	case w.TraceHistogram != "":
+		return "histogram"
+	case w.usesTrace():
+		return w.traceName()
 	}
-	return w.TraceName
+	return "synthetic"
 }
 
-// check finds settings that are out of range or contradict each other.
+// llmTrace says whether the source is an LLM trace.
+func (w *Workload) llmTrace() bool {
+	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake"}, w.dataset())
+}
+
+// paced says whether requests come as the serving benchmarks' clients send them:
+// they know these settings by the same names, with the same meaning.
+func (w *Workload) paced() bool {
+	return w.Burstiness != 0 || w.RampUpStrategy != "" || w.usesTrace() && !w.UseTraceTimestamps
+}
+
+// randomLengths says whether lengths are random, by that name or by their range.
+func (w *Workload) randomLengths() bool {
+	return w.Lengths == "random" || w.Lengths == "auto" && (w.RandomInputLen > 0 || w.RandomOutputLen > 0)
+}
+
+// check finds settings that contradict each other.
 func (w *Workload) check() error {
-	switch {
-	case w.NumPrompts < 0:
-		return fmt.Errorf("num_prompts is %d, expected >= 0", w.NumPrompts)
-	case w.NumAdapters < 0:
-		return fmt.Errorf("num_adapters is %d, expected >= 0", w.NumAdapters)
-	case !(w.Window >= 0) || math.IsInf(w.Window, 0):
-		return fmt.Errorf("window is %v s, expected a number >= 0", w.Window)
-	case w.Compat != "" && !slices.Contains(compats, w.Compat):
-		return suggest.Unknown("compat", w.Compat, compats)
-	case w.TraceReplay != "rates" && w.TraceReplay != "vanilla":
-		return suggest.Unknown("trace_replay", w.TraceReplay, []string{"rates", "vanilla"})
-	case w.usesTrace() && !slices.Contains(Traces(), w.traceName()):
-		return suggest.Unknown("trace", w.TraceName, Traces())
-	case w.RandomInputLen < 0 || w.RandomOutputLen < 0:
-		return errors.New("random_input_len and random_output_len must be >= 0")
-	}
-	for _, c := range []struct {
-		key string
-		v   float64
-	}{{"rate_scale", w.RateScale}, {"cv_scale", w.CVScale}, {"time_scale", w.TimeScale}} {
-		if !(c.v > 0) || math.IsInf(c.v, 0) {
-			return fmt.Errorf("%s is %v, expected a number > 0", c.key, c.v)
-		}
-	}
-	if err := w.checkClients(); err != nil {
-		return err
-	}
+	def := Default().Workload
+	generated := w.dataset() == "synthetic" && w.Compat == ""
+	functions := w.traceName() == "azure_v1" || w.traceName() == "azure_v2"
 	sources := 0
 	for _, set := range []bool{w.File != "", w.usesTrace(), w.TraceHistogram != ""} {
 		if set {
@@ -177,11 +142,27 @@ func (w *Workload) check() error {
 		}
 	}
 	switch {
+	case w.RampUpStrategy == "" && (w.RampUpStartRPS != 0 || w.RampUpEndRPS != 0):
+		return errors.New("ramp_up_start_rps and ramp_up_end_rps need ramp_up_strategy: linear or exponential")
+	case w.RampUpStrategy != "" && !(w.RampUpStartRPS > 0 && w.RampUpEndRPS >= w.RampUpStartRPS):
+		return fmt.Errorf("ramp_up_strategy needs a ramp_up_start_rps above 0 and a ramp_up_end_rps that is no less, not %v and %v", w.RampUpStartRPS, w.RampUpEndRPS)
+	case (w.paced() || w.LoraRequestDist != "") && !generated && !w.llmTrace():
+		return errors.New("burstiness, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
+	case w.paced() && generated && (w.Arrivals != def.Arrivals || w.Pattern != def.Pattern || w.Drift != 0 || w.Sessions != ""):
+		return errors.New("burstiness and ramp_up say when all requests come: they leave no room for arrivals, pattern, drift and sessions")
+	case w.paced() && w.llmTrace() && w.UseTraceTimestamps:
+		return errors.New("burstiness and ramp_up replace the trace's times: give use_trace_timestamps=false")
+	case (w.Burstiness != 0 || w.RampUpStrategy != "") && w.NumPrompts == 0 && (w.Window > 0 || w.usesTrace()):
+		return errors.New("burstiness and ramp_up need num_prompts: the times depend on it")
+	case w.LoraRequestDist != "" && w.Sessions != "":
+		return errors.New("lora_request_distribution chooses the adapters: it leaves no room for sessions")
+	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) && w.NumAdapters == 1:
+		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
 	case sources > 1:
 		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
 	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":
 		return errors.New("compat dlora replays function traces: give trace_path, or trace_histogram")
-	case w.Compat == "dlora" && w.usesTrace() && w.traceName() != "azure_v1" && w.traceName() != "azure_v2":
+	case w.Compat == "dlora" && w.usesTrace() && !functions:
 		return fmt.Errorf("compat dlora replays azure_v1 and azure_v2, not %s", w.traceName())
 	case (w.Compat == "slora" || w.Compat == "vllm-lora") && sources > 0:
 		return fmt.Errorf("compat %s generates its requests: it takes no trace, histogram or saved workload", w.Compat)
@@ -191,86 +172,29 @@ func (w *Workload) check() error {
 	return nil
 }
 
-// adapters are the adapters of every source but a saved workload.
-func (s *Scenario) adapters() ([]trace.Adapter, error) {
+// asClients gives the requests the times and adapters that a benchmark's client
+// would give them, where that is asked for.
+func (s *Scenario) asClients(in *Input) (err error) {
 	w := &s.Workload
-	n := w.NumAdapters
-	if n == 0 {
-		n = defaultAdapters
-	}
-	ranks, err := w.ranks()
-	if err != nil {
-		return nil, err
-	}
-	return trace.Names(n, ranks.For(n, s.Seed)), nil
-}
-
-// ranks is the law of the adapters' ranks where no saved workload states them.
-func (w *Workload) ranks() (synth.Ranks, error) {
-	ranks, err := synth.ParseRanks(orElse(w.LoraRanks, defaultRanks))
-	if err != nil {
-		return ranks, fmt.Errorf("lora_ranks: %w", err)
-	}
-	return ranks, nil
-}
-
-func orElse(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}
-
-func (s *Scenario) openFile(progress reading) (*Input, error) {
-	w := &s.Workload
-	size := fileSize(w.File)
-	o := store.ReadOptions{Progress: func(n int64) error { return progress(n, size) }}
-	if w.NumAdapters > 0 {
-		as, err := s.adapters()
-		if err != nil {
-			return nil, err
+	if w.LoraRequestDist != "" {
+		if in.Source, err = synth.Assigned(in.Source, w.LoraRequestDist, w.LoraZipfAlpha, s.Seed); err != nil {
+			return fmt.Errorf("lora_request_distribution: %w", err)
 		}
-		o.Adapters = as
 	}
-	r, err := store.Open(w.File, o)
-	if err != nil {
-		return nil, err
+	if !w.paced() {
+		return nil
 	}
-	in := &Input{Source: r, Dataset: "workload", closers: []io.Closer{r}}
-	if w.LoraRanks != "" && w.NumAdapters == 0 {
-		ranks, err := synth.ParseRanks(w.LoraRanks)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("lora_ranks: %w", err), r.Close())
-		}
-		as := slices.Clone(r.Adapters())
-		for i, rank := range ranks.For(len(as), s.Seed) {
-			as[i].Rank = rank
-		}
-		in.Source = withAdapters{in.Source, as}
+	p := synth.Pace{Rate: w.RequestRate, Burstiness: w.Burstiness,
+		Ramp: synth.Ramp{Strategy: w.RampUpStrategy, Start: w.RampUpStartRPS, End: w.RampUpEndRPS}}
+	if p.Burstiness == 0 {
+		p.Burstiness, p.FromZero = 1, w.RampUpStrategy == ""
 	}
-	in.limit(w.NumPrompts)
-	return in, nil
-}
-
-// withAdapters is a source with other adapters.
-type withAdapters struct {
-	trace.Source
-	adapters []trace.Adapter
-}
-
-func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
-
-func (in *Input) limit(n int64) {
-	if n > 0 {
-		in.Source = trace.Limit(in.Source, n)
+	n := w.NumPrompts
+	if !w.usesTrace() {
+		n = w.generated()
 	}
-}
-
-func fileSize(path string) int64 {
-	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-		return st.Size()
-	}
-	return 0
+	in.Source, err = synth.Paced(in.Source, p, n, s.Seed)
+	return err
 }
 
 // fillLengths gives requests their token counts where the source has none, or
@@ -278,23 +202,14 @@ func fileSize(path string) int64 {
 func (s *Scenario) fillLengths(in *Input) error {
 	w := &s.Workload
 	spec := w.Lengths
-	own := w.Compat == "slora" || w.llmTrace()
-	if spec == "auto" {
-		switch {
-		case own:
-			return nil
-		case w.RandomInputLen > 0 || w.RandomOutputLen > 0:
-			spec = "random"
-		default:
-			spec = defaultLengths
-		}
-	}
-	if spec == "random" {
-		input, output := s.randomRanges()
-		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, formatFloat(w.RandomRangeRatio))
-	}
-	if spec == NoLengths {
+	switch {
+	case spec == NoLengths || spec == "auto" && (w.Compat == "slora" || w.llmTrace()):
 		return nil
+	case w.randomLengths():
+		input, output := w.randomRanges()
+		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, formatFloat(w.RandomRangeRatio))
+	case spec == "auto":
+		spec = defaultLengths
 	}
 	sampler, err := lengths.Parse(spec)
 	if err != nil {
@@ -305,48 +220,82 @@ func (s *Scenario) fillLengths(in *Input) error {
 	return nil
 }
 
+// randomRanges are the ranges of random lengths, without their ends. Zeros stand
+// for the serving benchmarks' lengths.
+func (w *Workload) randomRanges() (in, out [2]int32) {
+	r := func(longest int) [2]int32 {
+		return [2]int32{int32(max(1, float64(longest)*w.RandomRangeRatio)), int32(longest) + 1}
+	}
+	return r(cmp.Or(w.RandomInputLen, 1024)), r(cmp.Or(w.RandomOutputLen, 128))
+}
+
+// budgetLaw is the law of max_new_tokens, "trace" for what a saved workload states;
+// keep: where the law's budget is below an output, the output counts. auto is a
+// saved workload's own column; what benchmark clients ask for, namely the output,
+// where the workload is one of theirs (compat, random and measured lengths); else
+// a constant.
+func (w *Workload) budgetLaw() (law string, keep bool) {
+	switch {
+	case w.MaxNewTokens != "auto":
+		return w.MaxNewTokens, false
+	case w.File != "":
+		return budgetOfTrace, false
+	case w.Compat != "" || w.randomLengths() || strings.HasPrefix(w.Lengths, "measured") || strings.HasPrefix(w.Lengths, "random:") || w.Lengths == NoLengths:
+		return "exact", false
+	}
+	return defaultBudget, true
+}
+
+// StatesBudgets says whether max_new_tokens may differ from the outputs, apart from
+// what a saved workload states.
+func (w *Workload) StatesBudgets() bool {
+	law, _ := w.budgetLaw()
+	return law != "exact" && law != budgetOfTrace
+}
+
+// fillBudgets gives requests their max_new_tokens.
+func (s *Scenario) fillBudgets(in *Input) error {
+	file := s.Workload.File != ""
+	law, keep := s.Workload.budgetLaw()
+	switch {
+	case law == budgetOfTrace && !file:
+		return errors.New("max_new_tokens trace: only a saved workload states any; expected " + lengths.BudgetForms)
+	case law == budgetOfTrace, law == "exact" && !file: // they have none yet, which is the same
+		return nil
+	}
+	b, err := lengths.ParseBudget(law)
+	if err == nil {
+		in.Source = lengths.WithBudget(in.Source, b, keep, s.Seed)
+	}
+	return err
+}
+
 // Ignored says which of the given settings have no effect on the workload;
 // given tells whether a flag was given.
-func (s *Scenario) Ignored(given func(flag string) bool) []string {
+func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	w := &s.Workload
-	var notes []string
-	note := func(why string, flags ...string) {
-		for _, f := range flags {
-			if given(f) {
+	note := func(applies bool, why, flags string) {
+		for f := range strings.FieldsSeq(flags) {
+			if applies && given(f) {
 				notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f, why))
 			}
 		}
 	}
-	if w.RampUpStrategy != "" {
-		note("the ramp-up governs the rate", "request-rate")
-	}
-	if w.LoraRequestDist != "" {
-		note("--lora-request-distribution chooses the adapters", "popularity", "locality")
-	}
-	if w.LoraRequestDist != synth.SkewedAdapters {
-		note("the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
-	}
-	switch {
-	case w.File != "":
-		note("the saved workload states its arrivals", "request-rate", "arrivals", "pattern", "drift", "locality", "sessions", "popularity")
-		note("the saved workload states its token counts", "lengths", "random-input-len", "random-output-len", "random-range-ratio")
-	case w.usesTrace() || w.TraceHistogram != "":
-		if !w.paced() {
-			note("the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
-		}
-		note("the trace governs the arrivals", "arrivals", "pattern", "sessions")
-		if w.traceName() == "alibaba_genai" && w.usesTrace() {
-			note("the trace states the adapters", "popularity", "drift", "locality")
-		}
-	case w.Compat == "vllm-lora":
-		note("compat vllm-lora has one Poisson process per adapter", "arrivals", "pattern", "drift", "locality", "sessions")
-	default:
-		if w.Sessions != "" {
-			note("sessions choose the adapters (see --sessions)", "popularity")
-		}
-		note("no trace is replayed (see --trace-path)", "trace-total-rate", "trace-cv", "trace-map", "trace-map-stride",
-			"trace-need-sort", "trace-interval-minutes", "trace-arrival-distribution", "trace-start-time", "trace-end-time", "trace-replay",
-			"rate-scale", "cv-scale", "time-scale")
-	}
+	file, compat := w.File != "", w.Compat == "vllm-lora"
+	traced := !file && (w.usesTrace() || w.TraceHistogram != "")
+	generated := !file && !traced && !compat
+	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
+	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality")
+	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
+	note(file, "the saved workload states its arrivals", "request-rate arrivals pattern drift locality sessions popularity")
+	note(file, "the saved workload states its token counts", "lengths random-input-len random-output-len random-range-ratio")
+	note(traced && !w.paced(), "the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
+	note(traced, "the trace governs the arrivals", "arrivals pattern sessions")
+	note(traced && w.dataset() == "alibaba_genai", "the trace states the adapters", "popularity drift locality")
+	note(!file && !traced && compat, "compat vllm-lora has one Poisson process per adapter", "arrivals pattern drift locality sessions")
+	note(generated && w.Sessions != "", "sessions choose the adapters (see --sessions)", "popularity")
+	note(generated, "no trace is replayed (see --trace-path)", `trace-total-rate trace-cv trace-map trace-map-stride
+		trace-need-sort trace-interval-minutes trace-arrival-distribution trace-start-time trace-end-time trace-replay
+		rate-scale cv-scale time-scale`)
 	return notes
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -13,6 +14,7 @@ import (
 
 	"lorasim/internal/suggest"
 	"lorasim/internal/yamlerr"
+	"lorasim/sim/profile"
 )
 
 // Load reads a scenario file on top of the defaults. Relative paths in it are
@@ -42,8 +44,9 @@ func Parse(data []byte, file string) (Scenario, error) {
 		return Default(), nil
 	}
 	root := f.Docs[0].Body
-	if part := scenarioPart(root); part != nil {
-		root = part
+	pairs, _ := yamlerr.Pairs(root)
+	if i := slices.IndexFunc(pairs, func(p *ast.MappingValueNode) bool { return p.Key.String() == "scenario" }); i >= 0 {
+		root = pairs[i].Value
 	}
 	return ParseNode(root, file)
 }
@@ -57,17 +60,8 @@ func ParseNode(node ast.Node, file string) (Scenario, error) {
 	return r.scenario, nil
 }
 
-// scenarioPart is what a sweep file has under "scenario"; nil in other files.
-func scenarioPart(root ast.Node) ast.Node {
-	if m, ok := root.(*ast.MappingNode); ok {
-		for _, p := range m.Values {
-			if p.Key.String() == "scenario" {
-				return p.Value
-			}
-		}
-	}
-	return nil
-}
+// YAML returns the whole scenario as a file that Parse reads back.
+func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, yaml.Indent(2)) }
 
 // nodeReader sets what the nodes of a file say. Its errors begin with the line.
 type nodeReader struct {
@@ -76,21 +70,19 @@ type nodeReader struct {
 	seen     map[string]bool
 }
 
+// section reads the keys of a section, "" or with a dot at its end.
 func (r *nodeReader) section(node ast.Node, prefix string) error {
 	node, err := r.resolve(node)
-	if err != nil {
+	if err != nil || node.Type() == ast.NullType {
 		return err
 	}
-	var pairs []*ast.MappingValueNode
-	switch n := node.(type) {
-	case *ast.MappingNode:
-		pairs = n.Values
-	case *ast.MappingValueNode:
-		pairs = []*ast.MappingValueNode{n}
-	case *ast.NullNode:
-		return nil
-	default:
-		return fmt.Errorf("%d: %sexpected keys and values", node.GetToken().Position.Line, named(strings.TrimSuffix(prefix, ".")))
+	pairs, ok := yamlerr.Pairs(node)
+	if !ok {
+		where := ""
+		if prefix != "" {
+			where = strings.TrimSuffix(prefix, ".") + ": "
+		}
+		return fmt.Errorf("%d: %sexpected keys and values", node.GetToken().Position.Line, where)
 	}
 	for _, p := range pairs {
 		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
@@ -98,59 +90,47 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 			return fmt.Errorf("%d: %q is given twice", line, key)
 		}
 		r.seen[key] = true
-		f, isSection, err := find(key, prefix)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%d: %w", line, err)
-		case isSection:
+		if slices.ContainsFunc(fields, func(f Field) bool { return f.Section == key }) {
 			if err := r.section(p.Value, key+"."); err != nil {
 				return err
 			}
-		default:
-			text, given, err := r.value(f, p.Value)
-			if err == nil && given {
-				err = f.set(&r.scenario, text)
-			}
-			if err != nil {
-				return fmt.Errorf("%d: %s: %w", line, key, err)
-			}
+			continue
+		}
+		f, err := findKey(key, prefix)
+		if err != nil {
+			return fmt.Errorf("%d: %w", line, err)
+		}
+		text, given, err := r.value(f, p.Value)
+		if err == nil && given {
+			err = f.set(&r.scenario, text)
+		}
+		if err != nil {
+			return fmt.Errorf("%d: %s: %w", line, key, err)
 		}
 	}
 	return nil
 }
 
-func named(key string) string {
-	if key == "" {
-		return ""
-	}
-	return key + ": "
-}
-
-// find returns the setting or section of a key.
-func find(key, prefix string) (f Field, isSection bool, err error) {
+// findKey returns the setting of a key of the section with the prefix.
+func findKey(key, prefix string) (Field, error) {
 	var known []string
-	for _, f := range Fields() {
-		switch {
-		case f.Key == key:
-			return f, false, nil
-		case f.Section == key:
-			return f, true, nil
+	for _, f := range fields {
+		if f.Key == key {
+			return f, nil
 		}
 		if rest, ok := strings.CutPrefix(f.Key, prefix); ok {
 			name, _, _ := strings.Cut(rest, ".")
-			if len(known) == 0 || known[len(known)-1] != name {
-				known = append(known, name)
-			}
+			known = append(known, name)
 		}
 	}
 	name := strings.TrimPrefix(key, prefix)
 	if name == "starvation_s" {
-		return f, false, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang", key)
+		return Field{}, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang", key)
 	}
 	if f, err := Find(name); err == nil {
-		return f, false, fmt.Errorf("unknown key %q, did you mean %q?", key, f.Key)
+		return f, fmt.Errorf("unknown key %q, did you mean %q?", key, f.Key)
 	}
-	return f, false, suggest.Unknown("key", name, known)
+	return Field{}, suggest.Unknown("key", name, slices.Compact(known))
 }
 
 // value is a node's value in the form of a flag; without one the default stays.
@@ -211,7 +191,111 @@ func (r *nodeReader) resolve(node ast.Node) (ast.Node, error) {
 	return nil, fmt.Errorf("%d: aliases within aliases", node.GetToken().Position.Line)
 }
 
-// YAML returns the whole scenario as a file that Parse reads back.
-func (s *Scenario) YAML() ([]byte, error) {
-	return yaml.MarshalWithOptions(s, yaml.Indent(2))
+// pathsIn replaces the names of files within the values of those settings that
+// have any.
+var pathsIn = map[string]func(value string, f func(string) string) string{
+	"workload.file":       wholePath,
+	"workload.trace_path": wholePath,
+	"workload.trace_histogram": func(value string, f func(string) string) string {
+		if strings.HasSuffix(value, ".json") {
+			return f(value)
+		}
+		return value
+	},
+	"workload.lengths": func(value string, f func(string) string) string {
+		if file, ok := strings.CutPrefix(value, "table:"); ok {
+			return "table:" + f(file)
+		}
+		return value
+	},
+	"cluster.profile": func(value string, f func(string) string) string {
+		entries, err := parseProfiles(value)
+		if err != nil {
+			return value // whoever loads them says what is wrong
+		}
+		names := make([]string, len(entries))
+		for i, e := range entries {
+			if isProfileFile(e.name, f) {
+				e.name = f(e.name)
+			}
+			names[i] = e.String()
+		}
+		return strings.Join(names, ",")
+	},
+	"routing.policy": func(value string, f func(string) string) string {
+		text, ok := strings.CutPrefix(value, "explicit:")
+		if !ok {
+			return value
+		}
+		options := strings.Split(text, ",")
+		for i, o := range options {
+			if file, ok := strings.CutPrefix(o, "file="); ok {
+				options[i] = "file=" + f(file)
+			}
+		}
+		return "explicit:" + strings.Join(options, ",")
+	},
+}
+
+func wholePath(value string, f func(string) string) string {
+	if value == "" {
+		return ""
+	}
+	return f(value)
+}
+
+// isProfileFile says whether a profile is a file and not a built-in one, nor a
+// name that is neither, which is left for the error message to show.
+func isProfileFile(name string, f func(string) string) bool {
+	if name == "" || slices.Contains(profile.Names(), name) || strings.HasPrefix(name, profile.AnalyticPrefix) {
+		return false
+	}
+	if strings.ContainsAny(name, `./\`) {
+		return true
+	}
+	_, err := os.Stat(f(name))
+	return err == nil
+}
+
+// MapPaths replaces the name of every file that the scenario reads by f of it.
+func (s *Scenario) MapPaths(f func(path string) string) {
+	for _, field := range fields {
+		if replace := pathsIn[field.Key]; replace != nil {
+			v := field.of(s)
+			v.SetString(replace(v.String(), f))
+		}
+	}
+}
+
+// MapPaths replaces the names of files within a value of the setting by those
+// that path gives; values of settings that name none stay as they are.
+func (f Field) MapPaths(value string, path func(string) string) string {
+	if replace := pathsIn[f.Key]; replace != nil {
+		return replace(value, path)
+	}
+	return value
+}
+
+// In returns a function for MapPaths that resolves relative paths against a
+// folder.
+func In(folder string) func(string) string {
+	return func(path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(folder, path)
+	}
+}
+
+// AbsolutePaths makes the scenario independent of the working directory.
+func (s *Scenario) AbsolutePaths() (failed error) {
+	s.MapPaths(func(path string) string {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			failed = err
+			return path
+		}
+		return abs
+	})
+	return failed
 }

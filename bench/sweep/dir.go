@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/table"
@@ -143,7 +144,7 @@ func (m *Manifest) sameBase(old *Manifest) error {
 		}
 	}
 	var differ []string
-	for _, f := range fields {
+	for _, f := range scenario.Fields() {
 		if was, is := f.Get(&old.base), f.Get(&m.base); was != is && f.Key != seedKey && !m.varies(f.Key) {
 			differ = append(differ, fmt.Sprintf("%s is %q there, %q here", f.Key, was, is))
 		}

@@ -87,7 +87,7 @@ func (m *Manifest) check(ctx context.Context) error {
 			if a.Key == key {
 				v = value
 			}
-			if err := fieldByKey[a.Key].Set(&sc, v); err != nil {
+			if err := setting(a.Key).Set(&sc, v); err != nil {
 				return err
 			}
 		}
@@ -132,7 +132,7 @@ func (m *Manifest) takeFingerprints() error {
 	base := m.base
 	base.Routing.Policy = ""
 	for _, a := range m.Axes {
-		if err := fieldByKey[a.Key].Set(&base, a.Values[0]); err != nil { // the base's own value does not matter
+		if err := setting(a.Key).Set(&base, a.Values[0]); err != nil { // the base's own value does not matter
 			return err
 		}
 	}
@@ -296,7 +296,7 @@ func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 	sc := m.base
 	sc.Seed, sc.Routing.Policy = c.Seed, c.Policy
 	for i, a := range m.Axes {
-		if err := fieldByKey[a.Key].Set(&sc, c.Values[i]); err != nil {
+		if err := setting(a.Key).Set(&sc, c.Values[i]); err != nil {
 			return nil, fmt.Errorf("cell %d: %w", c.Index, err)
 		}
 	}
@@ -310,23 +310,11 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	fmt.Fprintf(&b, "%s\n%s\n", schema, m.Goodput)
 	own := *sc
 	own.MapPaths(byContent)
-	for _, f := range fields {
+	for _, f := range scenario.Fields() {
 		fmt.Fprintf(&b, "%s=%q\n", f.Key, f.Get(&own))
 	}
 	sum := sha256.Sum256(b.Bytes())
 	return hex.EncodeToString(sum[:16])
-}
-
-// The settings, found once: reflection for each of many cells would take longer
-// than planning them.
-var fields, fieldByKey = index()
-
-func index() ([]scenario.Field, map[string]scenario.Field) {
-	fs, by := scenario.Fields(), map[string]scenario.Field{}
-	for _, f := range fs {
-		by[f.Key] = f
-	}
-	return fs, by
 }
 
 // SLO returns the limits of goodput.

@@ -80,7 +80,7 @@ func (g *Grid) mapPaths(f func(string) string) {
 	for i, a := range g.Axes {
 		axes[i].Key = a.Key
 		for _, v := range a.Values {
-			axes[i].Values = append(axes[i].Values, fieldByKey[a.Key].MapPaths(v, f))
+			axes[i].Values = append(axes[i].Values, setting(a.Key).MapPaths(v, f))
 		}
 	}
 	for i, p := range g.Policies {
@@ -90,7 +90,13 @@ func (g *Grid) mapPaths(f func(string) string) {
 }
 
 func mapPolicy(policy string, f func(string) string) string {
-	return fieldByKey[policyKey].MapPaths(policy, f)
+	return setting(policyKey).MapPaths(policy, f)
+}
+
+// setting is the setting of the scenario with a key that is known.
+func setting(key string) scenario.Field {
+	f, _ := scenario.Find(key)
+	return f
 }
 
 // Add adds an axis; one on the policy or the seed goes to its own place. A key
@@ -158,9 +164,9 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	if len(f.Docs) != 1 || f.Docs[0].Body == nil {
 		return nil, fmt.Errorf("sweep %s: expected one document with keys and values", where)
 	}
-	pairs, err := mapping(f.Docs[0].Body)
-	if err != nil {
-		return nil, fmt.Errorf("sweep %s: %w", where, err)
+	pairs, ok := yamlerr.Pairs(f.Docs[0].Body)
+	if !ok {
+		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}
 	seen := map[string]bool{}
 	for _, p := range pairs {
@@ -190,9 +196,9 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 		}
 		return nil
 	case "set":
-		pairs, err := mapping(v)
-		if err != nil {
-			return fmt.Errorf("set: %w", err)
+		pairs, ok := yamlerr.Pairs(v)
+		if !ok {
+			return errors.New("set: expected keys and values")
 		}
 		for _, p := range pairs {
 			if err := s.takeAxis(p.Key.String(), p.Value); err != nil {
@@ -242,17 +248,6 @@ func (s *Spec) takeAxis(key string, v ast.Node) error {
 		return err
 	}
 	return s.Add(a)
-}
-
-// mapping returns the pairs of a mapping.
-func mapping(n ast.Node) ([]*ast.MappingValueNode, error) {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n.Values, nil
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}, nil
-	}
-	return nil, errors.New("expected keys and values")
 }
 
 // text returns a single value as it is written.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -27,15 +28,17 @@ func In(file string, err error) error {
 	}
 	at := e.GetToken()
 	key := keyOf(at)
-	var text string
-	var wrong *yaml.TypeError
-	var large *yaml.OverflowError
-	var unknown *yaml.UnknownFieldError
-	var node *yaml.UnexpectedNodeTypeError
+	var (
+		text    string
+		wrong   *yaml.TypeError
+		large   *yaml.OverflowError
+		unknown *yaml.UnknownFieldError
+		node    *yaml.UnexpectedNodeTypeError
+	)
 	switch {
 	case errors.As(err, &wrong):
 		text = key + fmt.Sprintf("%q is not %s", at.Value, kind(wrong.DstType))
-		if block(wrong.SrcType) {
+		if src := wrong.SrcType; src != nil && (src.Kind() == reflect.Map || src.Kind() == reflect.Slice) {
 			text = key + "expected " + kind(wrong.DstType)
 		}
 	case errors.As(err, &large):
@@ -57,6 +60,17 @@ var nodeKinds = map[ast.NodeType]string{ast.MappingType: "a block of keys and va
 // goTypes are places in the library's messages that speak of the program.
 var goTypes = regexp.MustCompile(`(of type |into Go struct field |Go value of type )\S+ ?`)
 
+// Pairs returns the keys and values of a mapping; false for other nodes.
+func Pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	}
+	return nil, false
+}
+
 // keyOf is the key that a value belongs to, with ": ", as far as it is told.
 func keyOf(value *token.Token) string {
 	colon := value.Prev
@@ -66,32 +80,27 @@ func keyOf(value *token.Token) string {
 	return ""
 }
 
-func block(t reflect.Type) bool {
-	return t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice)
-}
-
 // kind is what a value of a type is for people.
 func kind(t reflect.Type) string {
 	if t == nil {
 		return "what is expected here"
 	}
-	if t.String() == "time.Duration" {
+	switch k := t.Kind(); {
+	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 500ms or 1m30s"
-	}
-	switch t.Kind() {
-	case reflect.Bool:
+	case k == reflect.Bool:
 		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case reflect.Int <= k && k <= reflect.Int64:
 		return "a whole number"
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case reflect.Uint <= k && k <= reflect.Uint64:
 		return "a whole number >= 0"
-	case reflect.Float32, reflect.Float64:
+	case k == reflect.Float32 || k == reflect.Float64:
 		return "a number"
-	case reflect.String:
+	case k == reflect.String:
 		return "a text"
-	case reflect.Slice, reflect.Array:
+	case k == reflect.Slice || k == reflect.Array:
 		return "a list"
-	case reflect.Pointer:
+	case k == reflect.Pointer:
 		return kind(t.Elem())
 	}
 	return "a block of keys and values"
