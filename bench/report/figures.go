@@ -1,46 +1,30 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
+	"math"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"lorasim/internal/atomicfile"
+	"lorasim/bench/scenario"
+	"lorasim/bench/sweep"
+	"lorasim/internal/figure"
 )
 
-// figureColors are those of the page in its light theme, safe for the
-// colour-blind (after Okabe and Ito).
-var figureColors = []color.NRGBA{
-	{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 128, 93, 255}, {181, 73, 140, 255},
-	{138, 109, 0, 255}, {43, 159, 216, 255}, {106, 81, 163, 255}, {95, 102, 112, 255},
-}
-
-func figureColor(i int) color.NRGBA { return figureColors[i%len(figureColors)] }
-
-func lineStyle(i int) draw.LineStyle {
-	dashes := [][]vg.Length{nil, {vg.Points(5), vg.Points(2)}, {vg.Points(1.5), vg.Points(2)}}
-	return draw.LineStyle{Width: vg.Points(1.6), Color: figureColor(i), Dashes: dashes[i/len(figureColors)%len(dashes)]}
-}
-
-// figure is one picture: its file name without ending, and its plot, with a
-// legend of its own beside it.
-type figure struct {
+// picture is one figure: its file name without ending, and its plot.
+type picture struct {
+	*figure.Plot
 	name   string
-	plot   *plot.Plot
-	legend []entry
-	h      vg.Length // 0: figureHeight
-}
-
-// entry is a line of a legend.
-type entry struct {
-	name string
-	icon plot.Thumbnailer
+	height vg.Length // 0: figureHeight
 }
 
 const (
@@ -50,123 +34,50 @@ const (
 
 // WriteFigures writes every figure of the page into a folder, in the given
 // format (png or svg), and returns the names of the files.
-func (p *Page) WriteFigures(dir, format string) ([]string, error) {
+func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)
 	}
-	var figures []figure
-	for _, build := range []func() ([]figure, error){p.cdfs, p.adapterFigures, p.overTime, p.placements, p.curves} {
-		fs, err := build()
+	for _, build := range []func() ([]picture, error){p.cdfs, p.adapterFigures, p.overTime, p.placements, p.curves} {
+		pictures, err := build()
 		if err != nil {
 			return nil, err
 		}
-		figures = append(figures, fs...)
-	}
-	var files []string
-	for _, f := range figures {
-		name := f.name + "." + format
-		if err := f.write(filepath.Join(dir, name), format); err != nil {
-			return nil, err
+		for _, f := range pictures {
+			name := f.name + "." + format
+			err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight), func(c draw.Canvas) error {
+				f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, name)
 		}
-		files = append(files, name)
 	}
 	return files, nil
 }
 
-func (f figure) write(path, format string) error {
-	h := f.h
-	if h == 0 {
-		h = figureHeight
-	}
-	canvas, err := draw.NewFormattedCanvas(figureWidth, h, format)
-	if err != nil {
-		return err
-	}
-	f.draw(draw.New(canvas))
-	return atomicfile.Write(path, func(file *atomicfile.File) error {
-		_, err := canvas.WriteTo(file)
-		return err
-	})
-}
-
-// draw draws the plot and, on its right, the legend: within the plot it would
-// hide lines.
-func (f figure) draw(c draw.Canvas) {
-	c = draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4))
-	if len(f.legend) == 0 {
-		f.plot.Draw(c)
-		return
-	}
-	l := plot.NewLegend()
-	l.Top, l.Left, l.Padding = true, true, vg.Points(2)
-	l.TextStyle.Font.Variant, l.TextStyle.Font.Size = "Sans", vg.Points(10)
-	width := vg.Length(0)
-	for _, e := range f.legend {
-		l.Add(e.name, e.icon)
-		width = max(width, l.TextStyle.Width(e.name))
-	}
-	width += l.ThumbnailWidth + vg.Points(12)
-	right := c
-	right.Min.X = c.Max.X - width
-	c.Max.X -= width + vg.Points(4)
-	f.plot.Draw(c)
-	l.Draw(right)
-}
-
 var unsafeName = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
 
-func fileName(s string) string { return unsafeName.ReplaceAllString(s, "_") }
-
-func newPlot(x, y string) *plot.Plot {
-	pl := plot.New()
-	pl.X.Label.Text, pl.Y.Label.Text = x, y
-	sans(pl)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{225}, color.Gray{225}
-	pl.Add(grid)
-	return pl
+func fileName(parts ...string) string {
+	return unsafeName.ReplaceAllString(strings.Join(parts, "-"), "_")
 }
 
-// sans sets the letters of a plot without serifs.
-func sans(pl *plot.Plot) {
-	for _, st := range []*draw.TextStyle{
-		&pl.Title.TextStyle, &pl.X.Label.TextStyle, &pl.Y.Label.TextStyle, &pl.X.Tick.Label, &pl.Y.Tick.Label,
-	} {
-		st.Font.Variant = "Sans"
-	}
-	pl.Title.Padding = vg.Points(6)
-}
-
-// addLine adds a line with its entry in the legend; "": none.
-func (f *figure) addLine(name string, i int, xys plotter.XYs) error {
-	if len(xys) == 0 {
-		return nil
-	}
-	l, err := plotter.NewLine(xys)
-	if err != nil {
-		return err
-	}
-	l.LineStyle = lineStyle(i)
-	f.plot.Add(l)
-	if name != "" {
-		f.legend = append(f.legend, entry{name, l})
-	}
-	return nil
-}
-
-func logX(pl *plot.Plot) {
-	pl.X.Scale, pl.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+func newPicture(x, y string, name ...string) picture {
+	f := picture{Plot: figure.New(x, y), name: fileName(name...)}
+	f.Grid()
+	return f
 }
 
 // cdfs draws the latency distributions.
-func (p *Page) cdfs() ([]figure, error) {
-	var out []figure
+func (p *Page) cdfs() (out []picture, err error) {
 	for _, l := range []struct{ key, title string }{
 		{"e2e", "end-to-end latency (ms)"}, {"ttft", "time to first token (ms)"}, {"tpot", "time per output token (ms)"},
 	} {
-		f := figure{name: "cdf-" + l.key, plot: newPlot(l.title, "share of requests")}
-		logX(f.plot)
-		f.plot.Y.Min, f.plot.Y.Max = 0, 1
+		f := newPicture(l.title, "share of requests", "cdf", l.key)
+		f.LogX()
+		f.Y.Min, f.Y.Max = 0, 1
 		for i, r := range p.Runs {
 			qs := r.quantiles()[l.key]
 			var xys plotter.XYs
@@ -178,11 +89,11 @@ func (p *Page) cdfs() ([]figure, error) {
 			if len(xys) < 2 || xys[0].X == xys[len(xys)-1].X {
 				continue
 			}
-			if err := f.addLine(r.Name, i, xys); err != nil {
+			if err := f.Line(r.Name, i, xys); err != nil {
 				return nil, err
 			}
 		}
-		if len(f.legend) > 0 {
+		if !f.Empty() {
 			out = append(out, f)
 		}
 	}
@@ -190,9 +101,9 @@ func (p *Page) cdfs() ([]figure, error) {
 }
 
 // adapterFigures draws the mean latency of each adapter, the busiest left.
-func (p *Page) adapterFigures() ([]figure, error) {
-	f := figure{name: "adapters", plot: newPlot("adapters, by number of requests", "mean E2E latency (ms)")}
-	f.plot.Y.Min = 0
+func (p *Page) adapterFigures() ([]picture, error) {
+	f := newPicture("adapters, by number of requests", "mean E2E latency (ms)", "adapters")
+	f.Y.Min = 0
 	rank := map[string]int{}
 	for i, r := range p.Runs {
 		var xys plotter.XYs
@@ -200,29 +111,24 @@ func (p *Page) adapterFigures() ([]figure, error) {
 			if _, ok := rank[a.Name]; !ok {
 				rank[a.Name] = len(rank) + 1
 			}
-			xys = append(xys, plotter.XY{X: float64(rank[a.Name]), Y: float64(a.E2E)})
+			xys = append(xys, plotter.XY{X: float64(rank[a.Name]), Y: a.E2E})
 		}
 		if len(xys) < 2 {
 			continue
 		}
-		s, err := plotter.NewScatter(xys)
-		if err != nil {
+		if err := f.Dots(r.Name, i, xys); err != nil {
 			return nil, err
 		}
-		s.GlyphStyle = draw.GlyphStyle{Color: figureColor(i), Radius: vg.Points(2.2), Shape: draw.CircleGlyph{}}
-		f.plot.Add(s)
-		f.legend = append(f.legend, entry{r.Name, s})
 	}
-	if len(f.legend) == 0 {
+	if f.Empty() {
 		return nil, nil
 	}
-	return []figure{f}, nil
+	return []picture{f}, nil
 }
 
 // overTime draws waiting and running requests on all workers, run against run,
-// and for each run the waiting requests of each worker.
-func (p *Page) overTime() ([]figure, error) {
-	var out []figure
+// and for each run the requests of each worker.
+func (p *Page) overTime() (out []picture, err error) {
 	for _, m := range []struct {
 		name, title string
 		values      func(r *Run, w int) []float64
@@ -230,53 +136,253 @@ func (p *Page) overTime() ([]figure, error) {
 		{"queue", "waiting requests", func(r *Run, w int) []float64 { return r.Series.Workers[w].Queued }},
 		{"running", "running requests", func(r *Run, w int) []float64 { return r.Series.Workers[w].Running }},
 	} {
-		f := figure{name: m.name, plot: newPlot("time (s)", m.title+", all workers")}
-		f.plot.Y.Min = 0
+		f := newPicture("time (s)", m.title+", all workers", m.name)
+		f.Y.Min = 0
 		for i, r := range p.Runs {
 			if r.Series == nil || len(r.Series.Workers) == 0 {
 				continue
 			}
-			var xys plotter.XYs
-			for k := range m.values(r, 0) {
-				at := plotter.XY{X: (float64(k) + 0.5) * r.Series.Bucket}
-				for w := range r.Series.Workers {
-					at.Y += m.values(r, w)[k]
+			single := newPicture("time (s)", m.title, m.name, r.Name)
+			single.Title.Text, single.Y.Min = r.Name, 0
+			all := make(plotter.XYs, len(m.values(r, 0)))
+			for w := range r.Series.Workers {
+				xys := make(plotter.XYs, len(all))
+				for k, v := range m.values(r, w) {
+					xys[k] = plotter.XY{X: (float64(k) + 0.5) * r.Series.Bucket, Y: v}
+					all[k].X = xys[k].X
+					all[k].Y += v
 				}
-				xys = append(xys, at)
+				name := ""
+				if w < 16 {
+					name = fmt.Sprintf("worker %d", w)
+				}
+				if err := single.Line(name, w, xys); err != nil {
+					return nil, err
+				}
 			}
-			if err := f.addLine(r.Name, i, xys); err != nil {
+			if err := f.Line(r.Name, i, all); err != nil {
 				return nil, err
 			}
-			workers, err := r.perWorker(m.title, func(w int) []float64 { return m.values(r, w) })
-			if err != nil {
-				return nil, err
-			}
-			workers.name = m.name + "-" + fileName(r.Name)
-			out = append(out, workers)
+			out = append(out, single)
 		}
-		if len(f.legend) > 0 {
+		if !f.Empty() {
 			out = append(out, f)
 		}
 	}
 	return out, nil
 }
 
-func (r *Run) perWorker(title string, values func(w int) []float64) (figure, error) {
-	f := figure{plot: newPlot("time (s)", title)}
-	f.plot.Title.Text = r.Name
-	f.plot.Y.Min = 0
-	for w := range r.Series.Workers {
-		var xys plotter.XYs
-		for k, v := range values(w) {
-			xys = append(xys, plotter.XY{X: (float64(k) + 0.5) * r.Series.Bucket, Y: v})
+// figurePlaceRows is the number of adapters in a figure of the placement.
+const figurePlaceRows = 32
+
+// placements draws for each run which adapter lay in the host memory of which
+// worker; several workers share the height of a row.
+func (p *Page) placements() (out []picture, err error) {
+	for _, r := range p.Runs {
+		if r.Series == nil || r.Series.Placement == nil || r.Series.End <= 0 {
+			continue
 		}
-		name := ""
-		if w < 16 {
-			name = fmt.Sprintf("worker %d", w)
+		order := byRequests(r.Series)
+		order = order[:min(len(order), figurePlaceRows)]
+		f := picture{Plot: figure.New("time (s)", "adapters, the most used on top"), name: fileName("placement", r.Name)}
+		f.Title.Text = r.Name
+		f.X.Min, f.X.Max = 0, r.Series.End
+		f.Y.Min, f.Y.Max = 0, float64(len(order))
+		names := make([]plot.Tick, len(order))
+		for i, a := range order {
+			names[i] = plot.Tick{Value: float64(len(order)-i) - 0.5, Label: r.Series.Adapters[a].Name}
 		}
-		if err := f.addLine(name, w, xys); err != nil {
-			return f, err
+		f.Y.Tick.Marker = plot.ConstantTicks(names)
+		f.Y.Tick.Label.Font.Size = vg.Points(7)
+		f.Y.Tick.Length = 0
+		f.Add(placementPlot{r, order})
+		f.height = vg.Length(len(order))*vg.Points(9) + vg.Inch
+		for w := range min(len(r.Series.Workers), 24) {
+			f.Entry(fmt.Sprintf("worker %d", w), figure.Swatch{Color: figure.Color(w)})
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// placementPlot draws stays as bars, and plans as marks on the upper edge.
+type placementPlot struct {
+	r     *Run
+	order []int
+}
+
+// Plot implements plot.Plotter.
+func (p placementPlot) Plot(c draw.Canvas, pl *plot.Plot) {
+	x, y := pl.Transforms(&c)
+	s := p.r.Series
+	for i, a := range p.order {
+		for _, b := range p.bars(a) {
+			top := float64(len(p.order)-i) - 0.05 - 0.9*b.from
+			bottom := float64(len(p.order)-i) - 0.05 - 0.9*b.to
+			c.FillPolygon(figure.Color(b.worker), []vg.Point{
+				{X: x(b.start), Y: y(bottom)}, {X: x(b.end), Y: y(bottom)}, {X: x(b.end), Y: y(top)}, {X: x(b.start), Y: y(top)},
+			})
 		}
 	}
-	return f, nil
+	for i := range s.Plans {
+		if pn := &s.Plans[i]; !pn.Empty() && pn.Dropped == "" {
+			at, up, half := x(pn.Applied), c.Max.Y+vg.Points(4), vg.Points(2)
+			c.FillPolygon(color.Black, []vg.Point{{X: at, Y: c.Max.Y}, {X: at - half, Y: up}, {X: at + half, Y: up}})
+		}
+	}
+}
+
+// bar is a worker's share of a row over some time; from and to are parts of the
+// row's height.
+type bar struct {
+	worker     int
+	start, end float64
+	from, to   float64
+}
+
+func (p placementPlot) bars(adapter int) (out []bar) {
+	s := p.r.Series
+	var cuts []float64
+	for w := range s.Workers {
+		for _, st := range s.Placement.Host[w*len(s.Adapters)+adapter] {
+			cuts = append(cuts, st[0], st[1])
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	next := make([]int, len(s.Workers))
+	for i := 0; i+1 < len(cuts); i++ {
+		a, b := cuts[i], cuts[i+1]
+		var on []int
+		for w := range s.Workers {
+			stays := s.Placement.Host[w*len(s.Adapters)+adapter]
+			for next[w] < len(stays) && stays[next[w]][1] <= a {
+				next[w]++
+			}
+			if next[w] < len(stays) && stays[next[w]][0] <= a {
+				on = append(on, w)
+			}
+		}
+		for k, w := range on {
+			out = append(out, bar{w, a, b, float64(k) / float64(len(on)), float64(k+1) / float64(len(on))})
+		}
+	}
+	return out
+}
+
+// curves draws the usual metrics of each sweep across its first axis, with error
+// bands: a line per policy, or, where there is one policy, per value of the
+// second axis; other axes are at their middle.
+func (p *Page) curves() (out []picture, err error) {
+	for _, s := range p.Sweeps {
+		for _, metric := range append([]string{"goodput.share"}, sweep.DefaultMetrics...) {
+			if len(s.Axes) == 0 || !slices.Contains(s.Tables.Metrics, metric) {
+				continue
+			}
+			f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
+			if err := s.curve(f.Plot, metric); err != nil {
+				return nil, err
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// lines lists the names of a sweep's lines, and which one a point belongs to; -1:
+// none.
+func (s *Sweep) lines() (names []string, of func(*sweep.Point) int) {
+	second := len(s.Policies) == 1 && len(s.Axes) > 1
+	names = s.Policies
+	if second {
+		names = s.Axes[1].Values
+	}
+	return names, func(pt *sweep.Point) int {
+		for i, a := range s.Axes {
+			if i > 0 && !(i == 1 && second) && pt.Values[i] != a.Values[len(a.Values)/2] {
+				return -1
+			}
+		}
+		if second {
+			return slices.Index(names, pt.Values[1])
+		}
+		return slices.Index(names, pt.Policy)
+	}
+}
+
+// at is where a value of the first axis stands.
+func (s *Sweep) at(value string) float64 {
+	if a := s.Axes[0]; a.Numeric() {
+		return a.Number(value)
+	}
+	return float64(slices.Index(s.Axes[0].Values, value))
+}
+
+func (s *Sweep) curve(f *figure.Plot, metric string) error {
+	names, of := s.lines()
+	lo, hi := math.Inf(1), 0.0
+	for i, name := range names {
+		var line, up, down plotter.XYs
+		for k := range s.Points {
+			pt := &s.Points[k]
+			m, ok := pt.Metric(metric)
+			if !ok || of(pt) != i {
+				continue
+			}
+			x := s.at(pt.Values[0])
+			line = append(line, plotter.XY{X: x, Y: m.Mean})
+			lo, hi = min(lo, m.Mean), max(hi, m.Mean)
+			if m.N > 1 {
+				// below a tenth of the mean an interval would only stretch a logarithmic axis
+				up, down = append(up, plotter.XY{X: x, Y: m.High}), append(down, plotter.XY{X: x, Y: max(m.Low, m.Mean/10, 0)})
+			}
+		}
+		if len(up) > 1 {
+			slices.Reverse(down)
+			band, err := plotter.NewPolygon(append(up, down...))
+			if err != nil {
+				return err
+			}
+			c := figure.Color(i)
+			c.A = 45
+			band.Color, band.LineStyle.Width = c, 0
+			f.Add(band)
+		}
+		if err := cmp.Or(f.Line(name, i, line), f.Dots("", i, line)); err != nil {
+			return err
+		}
+	}
+	s.scaleX(f)
+	if lo > 0 && hi > 20*lo {
+		f.Y.Min = lo / 1.5
+		f.Y.Scale, f.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	return nil
+}
+
+// scaleX puts the values of the first axis below the plot: names where they are
+// no numbers, on a logarithmic scale where they grow by factors.
+func (s *Sweep) scaleX(f *figure.Plot) {
+	a := s.Axes[0]
+	var ticks []plot.Tick
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, v := range a.Values {
+		x := s.at(v)
+		lo, hi = min(lo, x), max(hi, x)
+		ticks = append(ticks, plot.Tick{Value: x, Label: v})
+	}
+	if a.Numeric() && lo > 0 && hi/lo >= 16 && len(a.Values) > 2 {
+		f.X.Scale = plot.LogScale{}
+	}
+	if len(ticks) <= 14 {
+		f.X.Tick.Marker = plot.ConstantTicks(ticks)
+	}
+	const fits = 50 // letters side by side
+	if len(strings.Join(a.Values, "  ")) > fits {
+		f.X.Tick.Label.Rotation = math.Pi / 8
+		f.X.Tick.Label.XAlign, f.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	}
+	if !a.Numeric() {
+		f.X.Min, f.X.Max = -0.2, float64(len(a.Values))-0.8
+	}
 }

@@ -11,9 +11,14 @@
 package report
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"lorasim/bench/compare"
@@ -79,10 +84,9 @@ type Sweep struct {
 // Load gathers a page from folders of sweeps, scenario files (which are run),
 // records, results and logs.
 func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, error) {
-	l := &loader{ctx: ctx, opt: o, page: &Page{Title: o.Title}}
-	if l.opt.MaxRuns == 0 {
-		l.opt.MaxRuns = 8
-	}
+	l := &loader{opt: o, page: &Page{Title: o.Title}}
+	l.opt.MaxRuns = cmp.Or(o.MaxRuns, 8)
+	var files []string
 	for _, path := range paths {
 		var err error
 		switch ext := strings.ToLower(filepath.Ext(path)); {
@@ -91,17 +95,19 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 		case ext == ".yaml" || ext == ".yml":
 			err = l.scenario(path)
 		default:
-			l.files = append(l.files, path)
+			files = append(files, path)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := l.simulate(); err != nil {
+	if err := l.simulate(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := l.readFiles(); err != nil {
-		return nil, nil, err
+	if len(files) > 0 {
+		if err := l.readFiles(files); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := l.finish(); err != nil {
 		return nil, nil, err
@@ -110,20 +116,21 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 }
 
 type loader struct {
-	ctx      context.Context
 	opt      Options
 	page     *Page
 	jobs     []job
-	files    []string
 	warnings []string
 }
 
 // job is a run to simulate.
 type job struct {
-	name, what string
-	sc         *scenario.Scenario
-	slo        result.SLO
-	kept       *Run // what a sweep has of the run, over its seeds; nil: of no sweep
+	run *Run // without what the simulation gives
+	sc  *scenario.Scenario
+	slo result.SLO
+}
+
+func (l *loader) note(format string, values ...any) {
+	l.page.Notes = append(l.page.Notes, fmt.Sprintf(format, values...))
 }
 
 // scenario adds the runs of a scenario file.
@@ -139,59 +146,167 @@ func (l *loader) scenario(path string) error {
 	for _, p := range policies {
 		c := sc
 		c.Routing.Policy = p
-		l.jobs = append(l.jobs, job{p, filepath.Base(path) + ", seed " + fmt.Sprint(c.Seed), &c, l.opt.SLO, nil})
+		l.jobs = append(l.jobs, job{&Run{Name: p, What: fmt.Sprintf("%s, seed %d", filepath.Base(path), c.Seed)}, &c, l.opt.SLO})
 	}
 	return nil
 }
 
-// Simulate runs a scenario and records it over time.
-func Simulate(ctx context.Context, sc *scenario.Scenario, slo result.SLO) (*result.Result, *series.Series, error) {
-	workers, err := sc.Workers()
-	if err != nil {
-		return nil, nil, err
-	}
-	rec := series.NewRecorder(workers)
-	res, err := sc.Simulate(ctx, scenario.RunOptions{SLO: slo, Watch: rec.Watching})
-	if err != nil {
-		return nil, nil, err
-	}
-	return res, rec.Series(), nil
-}
-
-func (l *loader) simulate() error {
+// simulate runs the scenarios and records them over time.
+func (l *loader) simulate(ctx context.Context) error {
 	for i, j := range l.jobs {
 		if l.opt.Progress != nil {
-			l.opt.Progress(i, len(l.jobs), j.name)
+			l.opt.Progress(i, len(l.jobs), j.run.Name)
 		}
-		res, s, err := Simulate(l.ctx, j.sc, j.slo)
+		workers, err := j.sc.Workers()
 		if err != nil {
-			return fmt.Errorf("%s (%s): %w", j.name, j.what, err)
+			return err
 		}
-		run := &Run{Name: j.name, Source: string(res.Source), What: j.what, Result: res, Series: s}
-		if j.kept != nil {
-			run.Kept, run.Seeds = j.kept.Kept, j.kept.Seeds
+		rec := series.NewRecorder(workers)
+		res, err := j.sc.Simulate(ctx, scenario.RunOptions{SLO: j.slo, Watch: rec.Watching})
+		if err != nil {
+			return fmt.Errorf("%s (%s): %w", j.run.Name, j.run.What, err)
 		}
-		l.page.Runs = append(l.page.Runs, run)
+		j.run.Source, j.run.Result, j.run.Series = string(res.Source), res, rec.Series()
+		l.page.Runs = append(l.page.Runs, j.run)
 	}
 	return nil
+}
+
+// sweep reads a sweep and picks runs of it.
+func (l *loader) sweep(path string) error {
+	d, err := sweep.Open(path)
+	if err != nil {
+		return err
+	}
+	t, err := d.Tables(sweep.MergeOptions{Partial: true})
+	if err != nil {
+		return err
+	}
+	if t.Left > 0 {
+		l.note("%s: %d of %d cells are missing, failed or broken", d.Name, t.Left, len(d.Cells))
+	}
+	for _, b := range t.Broken {
+		l.warnings = append(l.warnings, fmt.Sprintf("%s: cell %d (%s) is left out: %s", path, b.Index, b.What, b.Error))
+	}
+	l.page.Sweeps = append(l.page.Sweeps, &Sweep{d, t})
+	l.page.About = cmp.Or(l.page.About, d.About)
+	names, picked, err := l.pick(d)
+	if err != nil {
+		return err
+	}
+	if n := len(names); n > l.opt.MaxRuns {
+		l.note("%s: %d of %d runs are shown", d.Name, l.opt.MaxRuns, n)
+		names = names[:l.opt.MaxRuns]
+	}
+	for _, name := range names {
+		run, err := kept(d, name, picked[name])
+		if err != nil {
+			return err
+		}
+		if l.opt.NoRuns {
+			if len(run.Kept) > 0 {
+				run.What += fmt.Sprintf(", mean of %d seeds", len(run.Kept))
+				l.page.Runs = append(l.page.Runs, run)
+			}
+			continue
+		}
+		c := picked[name][0]
+		sc, err := d.ScenarioOf(c)
+		if err != nil {
+			return err
+		}
+		run.What = d.Describe(c)
+		l.jobs = append(l.jobs, job{run, sc, d.SLO()})
+	}
+	return nil
+}
+
+// kept is a run with what the sweep kept of it, by seed.
+func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
+	r := &Run{Name: name, Source: "sweep"}
+	for _, c := range cells {
+		cell, err := d.ReadCell(c)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sweep.ErrBroken) {
+			continue // the page says that cells are missing
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.What = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
+		r.Kept = append(r.Kept, cell)
+		r.Seeds = append(r.Seeds, strconv.FormatUint(c.Seed, 10))
+	}
+	return r, nil
+}
+
+// pick returns the cells of the runs to show, by seed: those of each policy at
+// one point; or, where there is one policy, of each value of the second axis.
+func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.Cell, err error) {
+	want, pinned, err := l.point(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	second := len(d.Policies) == 1 && len(d.Axes) > 1 && !pinned[d.Axes[1].Key]
+	picked = map[string][]*sweep.Cell{}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		name, at := c.Policy, slices.Clone(want)
+		if second {
+			name, at[1] = c.Values[1], c.Values[1]
+		}
+		if !slices.Equal(c.Values, at) {
+			continue
+		}
+		if picked[name] == nil {
+			names = append(names, name)
+		}
+		picked[name] = append(picked[name], c)
+	}
+	return names, picked, nil
+}
+
+// point returns the values of the axes at which runs are shown, and which keys
+// the user gave.
+func (l *loader) point(d *sweep.Dir) (want []string, pinned map[string]bool, err error) {
+	used := map[string]bool{}
+	pinned = map[string]bool{}
+	for _, a := range d.Axes {
+		v := a.Values[len(a.Values)/2]
+		for key, at := range l.opt.At {
+			f, err := scenario.Find(key)
+			if err != nil {
+				return nil, nil, err
+			}
+			if f.Key == a.Key {
+				pinned[a.Key] = true
+				if used[key] = true; !slices.Contains(a.Values, at) {
+					return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s", d.Name, a.Leaf(), at, strings.Join(a.Values, ", "))
+				}
+				v = at
+			}
+		}
+		want = append(want, v)
+	}
+	for key := range l.opt.At {
+		if !used[key] {
+			return nil, nil, fmt.Errorf("%s does not vary %s", d.Name, key)
+		}
+	}
+	return want, pinned, nil
 }
 
 // readFiles reads results, logs and records.
-func (l *loader) readFiles() error {
-	if len(l.files) == 0 {
-		return nil
-	}
-	runs, warnings, err := compare.Load(l.files)
+func (l *loader) readFiles(files []string) error {
+	runs, warnings, err := compare.Load(files)
 	if err != nil {
 		return err
 	}
 	l.warnings = append(l.warnings, warnings...)
 	for _, r := range runs {
-		run := &Run{Name: filepath.Base(r.File), Source: r.Source, What: r.What, Result: r.Results[0]}
+		run := &Run{Name: filepath.Base(r.File), Source: r.Source, What: r.What, Result: r.Results[0], compared: r}
 		if r.Line > 0 {
 			run.Name += fmt.Sprintf(":%d", r.Line)
 		}
-		run.compared = r
 		if recs := r.Results[0].Records; len(recs) > 0 {
 			run.Series = series.FromRecords(recs, r.Results[0].Adapters)
 		}
@@ -239,33 +354,27 @@ func (l *loader) finish() error {
 			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
 		}
 	}
-	if p.Title == "" {
-		p.Title = "Runs"
-		if len(p.Sweeps) > 0 {
-			p.Title = p.Sweeps[0].Name
-		}
+	if len(p.Sweeps) > 0 {
+		p.Title = cmp.Or(p.Title, p.Sweeps[0].Name)
 	}
+	p.Title = cmp.Or(p.Title, "Runs")
 	if len(p.Runs) == 0 {
 		return nil
 	}
-	for _, r := range p.Runs {
-		if r.Result != nil && len(r.Kept) > 0 {
-			p.Notes = append(p.Notes, "Runs of a sweep: the table has means over its seeds, the figures over time are those of one seed.")
-			break
-		}
+	if slices.ContainsFunc(p.Runs, func(r *Run) bool { return r.Result != nil && len(r.Kept) > 0 }) {
+		l.note("Runs of a sweep: the table has means over its seeds, the figures over time are those of one seed.")
 	}
 	var runs []*compare.Run
 	for _, r := range p.Runs {
-		if len(r.Kept) > 0 { // all its seeds tell more than the one that is run again
+		c := r.compared
+		switch {
+		case len(r.Kept) > 0: // all its seeds tell more than the one that is run again
 			var numbers [][]sweep.Value
 			for _, c := range r.Kept {
 				numbers = append(numbers, c.Values)
 			}
-			runs = append(runs, compare.FromValues(r.Name, r.Seeds, numbers))
-			continue
-		}
-		c := r.compared
-		if c == nil {
+			c = compare.FromValues(r.Name, r.Seeds, numbers)
+		case c == nil:
 			c = compare.FromResult(r.Name, r.Result)
 		}
 		c.Name = r.Name

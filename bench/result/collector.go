@@ -81,14 +81,6 @@ func NewCollector(opt Options) *Collector {
 	}
 }
 
-// ticks converts seconds; a time that never came counts as 0.
-func ticks(s float64) tick.Ticks {
-	if !(s > 0) {
-		return 0
-	}
-	return tick.FromSeconds(min(s, tick.Max.Seconds()))
-}
-
 // Done implements record.Observer.
 func (c *Collector) Done(r *record.Request) {
 	if c.opt.KeepRecords {
@@ -96,7 +88,7 @@ func (c *Collector) Done(r *record.Request) {
 		kept.Gaps = slices.Clone(r.Gaps)
 		c.records = append(c.records, kept)
 	}
-	finish := ticks(r.Finish)
+	finish := record.Ticks(r.Finish)
 	c.end = max(c.end, finish)
 	a, e := c.adapter(r.Adapter), &c.counts
 	a.Requests++
@@ -134,10 +126,10 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	c.input += int64(r.Prompt)
 	c.output += int64(r.Output)
 
-	sent := ticks(r.Sent)
+	sent := record.Ticks(r.Sent)
 	queued := tick.Ticks(0) // in the client
 	if r.Arrival < r.Sent {
-		queued = sent - ticks(r.Arrival)
+		queued = sent - record.Ticks(r.Arrival)
 	}
 	e2e := max(finish-sent, 0)
 	ttft := e2e
@@ -149,7 +141,7 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 		c.counts.TextlessReplies++
 		ttft = 0
 	default:
-		ttft = max(ticks(r.FirstToken)-sent, 0)
+		ttft = max(record.Ticks(r.FirstToken)-sent, 0)
 	}
 	c.ttftPerToken += ttft.Seconds() / float64(max(r.Output, 1))
 	tpot := tick.Ticks(0)
@@ -204,11 +196,11 @@ func (c *Collector) AddGaps(r *record.Request) {
 		return
 	}
 	at := r.FirstToken
-	c.seconds.addTokens(ticks(at), 1)
+	c.seconds.addTokens(record.Ticks(at), 1)
 	for _, g := range r.Gaps {
 		at += g
-		c.seconds.addTokens(ticks(at), 1)
-		c.itl.add(ticks(g))
+		c.seconds.addTokens(record.Ticks(at), 1)
+		c.itl.add(record.Ticks(g))
 	}
 }
 

@@ -80,7 +80,7 @@ func TestSentEarly(t *testing.T) {
 		t.Errorf("%+v, %+v", e.ScheduledE2E, e.ScheduledTTFT)
 	}
 	for s, want := range map[float64]tick.Ticks{-1: 0, 0: 0, math.NaN(): 0, 1: tick.Second} {
-		if got := ticks(s); got != want {
+		if got := record.Ticks(s); got != want {
 			t.Errorf("%v s are %d ticks", s, got)
 		}
 	}

@@ -13,6 +13,11 @@
 package series
 
 import (
+	"math"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/trace"
@@ -36,11 +41,25 @@ type Series struct {
 	ByAdapter []AdapterLoad
 }
 
+// Placement tells when the weights of adapters lay on workers.
+type Placement struct {
+	// Host and GPU hold the stays by worker*adapters + adapter: in host memory
+	// or a GPU slot, and in a GPU slot.
+	Host, GPU []Stays
+	// Resolution is the shortest stay and the shortest absence that were kept
+	// apart, s; 0: all were.
+	Resolution float64
+}
+
+// Stays are times [from, to) in s, in order.
+type Stays [][2]float64
+
 // Worker is one worker over time, one value for each bucket.
 type Worker struct {
-	Queued, Running []float64 // mean over the bucket
-	QueuedMax       []float64
-	Loads           []float64 // adapters that came to a GPU slot in the bucket
+	Queued    []float64 `json:"queued"`  // mean over the bucket
+	Running   []float64 `json:"running"` // likewise
+	QueuedMax []float64 `json:"queued_max,omitempty"`
+	Loads     []float64 `json:"loads,omitempty"` // adapters that came to a GPU slot in the bucket
 }
 
 // AdapterLoad is what an adapter's requests came to.
@@ -96,22 +115,63 @@ func (s *Series) thin() {
 		return
 	}
 	before := len(s.Plans)
-	kept := s.Plans[:0]
-	for _, p := range s.Plans {
-		if !p.Empty() {
-			kept = append(kept, p)
+	kept := slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() })
+	if n := len(kept); n > maxPlans/2 {
+		for i := 0; i < n; i += 2 {
+			kept[i/2] = kept[i]
 		}
-	}
-	if len(kept) > maxPlans/2 {
-		half := kept[:0]
-		for i := 0; i < len(kept); i += 2 {
-			half = append(half, kept[i])
-		}
-		kept = half
+		kept = kept[:(n+1)/2]
 	}
 	s.PlansLeft += before - len(kept)
 	s.Plans = kept
 }
 
-// firstWidth is the width of a bucket before a run outgrows the buckets.
-const firstWidth = tick.Second / 64
+// Quantiles is the number of steps of a latency's quantiles: those for the
+// probabilities 0, 1/Quantiles, ..., 1.
+const Quantiles = 200
+
+const latencyBits = 8 // bins of the histograms are at most 0.4 % wide
+
+// Latencies gathers the latencies of successful requests in bounded memory.
+type Latencies struct {
+	E2E, TTFT, TPOT *result.Histogram
+}
+
+// NewLatencies returns empty latencies.
+func NewLatencies() *Latencies {
+	h := func() *result.Histogram { return result.NewHistogram(latencyBits) }
+	return &Latencies{E2E: h(), TTFT: h(), TPOT: h()}
+}
+
+// Done enters a request. One that failed, and what a request does not have, do
+// not count.
+func (l *Latencies) Done(r *record.Request) {
+	if r.Status != record.OK {
+		return
+	}
+	add := func(h *result.Histogram, s float64) {
+		if s >= 0 && s < tick.Max.Seconds() {
+			h.Add(tick.FromSeconds(s), 1)
+		}
+	}
+	e2e, ttft := r.E2E(), r.TTFT()
+	add(l.E2E, e2e)
+	add(l.TTFT, ttft)
+	if r.Output > 1 {
+		add(l.TPOT, (e2e-ttft)/float64(r.Output-1))
+	}
+}
+
+// QuantilesOf returns the Quantiles+1 quantiles of a histogram in ms, to 0.4 %;
+// nil where it is empty.
+func QuantilesOf(h *result.Histogram) []float64 {
+	if h.Count() == 0 {
+		return nil
+	}
+	qs := make([]float64, Quantiles+1)
+	for i := range qs {
+		rank := math.Round(float64(h.Count()-1) * float64(i) / Quantiles)
+		qs[i] = h.At(int64(rank)) / float64(tick.Millisecond)
+	}
+	return qs
+}

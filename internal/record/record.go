@@ -5,6 +5,7 @@ package record
 
 import (
 	"fmt"
+	"slices"
 
 	"lorasim/internal/tick"
 )
@@ -33,10 +34,8 @@ func (s Status) String() string {
 
 // ParseStatus is the inverse of Status.String.
 func ParseStatus(s string) (Status, error) {
-	for i, n := range statusNames {
-		if n == s {
-			return Status(i), nil
-		}
+	if i := slices.Index(statusNames[:], s); i >= 0 {
+		return Status(i), nil
 	}
 	return 0, fmt.Errorf("unknown status %q: expected ok, failed, rejected, aborted or unfinished", s)
 }
@@ -63,11 +62,8 @@ func StreamingIf(streamed bool) Streaming {
 // ParseStreaming reads what a file says; all but yes and no is
 // StreamingUnknown.
 func ParseStreaming(s string) Streaming {
-	switch s {
-	case string(Streamed):
-		return Streamed
-	case string(NotStreamed):
-		return NotStreamed
+	if k := Streaming(s); k == Streamed || k == NotStreamed {
+		return k
 	}
 	return StreamingUnknown
 }
@@ -108,6 +104,14 @@ func (r *Request) E2E() float64 { return r.Finish - r.Sent }
 
 // TTFT is the latency from sending to the first token, s.
 func (r *Request) TTFT() float64 { return r.FirstToken - r.Sent }
+
+// Ticks converts a time of a request in seconds; one that never came counts as 0.
+func Ticks(s float64) tick.Ticks {
+	if !(s > 0) {
+		return 0
+	}
+	return tick.FromSeconds(min(s, tick.Max.Seconds()))
+}
 
 // Steps is a run of consecutive decode steps of one worker, each giving one
 // token to every request of a batch. Step i of Count (from 0) lasts
