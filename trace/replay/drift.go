@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"lorasim/trace/internal/popularity"
+	"lorasim/trace/internal/renewal"
 )
 
 // drift moves the popularity ranks of the adapters on by one each period.
@@ -28,5 +28,5 @@ func newDrift(period float64, histogram [][]int64) *drift {
 
 // adapter returns which adapter has the traffic of adapter k at time t.
 func (d *drift) adapter(k int32, t float64) int32 {
-	return d.byRank[popularity.Drift(d.rank[k], len(d.byRank), t, d.period)]
+	return d.byRank[renewal.Drift(d.rank[k], len(d.byRank), t, d.period)]
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 
 	"lorasim/trace"
-	"lorasim/trace/internal/popularity"
 	"lorasim/trace/internal/renewal"
 )
 
@@ -28,8 +27,8 @@ type source struct {
 	start    float64 // of the current interval, s
 	end      float64
 
-	drift  *drift             // nil: none
-	recent *popularity.Recent // nil: no locality
+	drift  *drift          // nil: none
+	recent *renewal.Recent // nil: no locality
 	next   int64
 }
 
@@ -75,7 +74,7 @@ func newSource(c Config, adapters []trace.Adapter, histogram [][]int64, minutes 
 		s.drift = newDrift(c.Drift, histogram)
 	}
 	if c.Locality > 0 {
-		s.recent = popularity.NewRecent(c.Locality, min(c.Recent, len(adapters)), stream(c.Seed, localityStream, 0))
+		s.recent = renewal.NewRecent(c.Locality, min(c.Recent, len(adapters)), stream(c.Seed, localityStream, 0))
 	}
 	return s, nil
 }

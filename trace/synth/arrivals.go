@@ -1,11 +1,132 @@
 package synth
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 
+	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 	"lorasim/trace/internal/renewal"
 )
+
+// A spec is a name and arguments, "name:a,b,c".
+
+// splitSpec takes a spec apart; args is nil without a colon.
+func splitSpec(s string) (name string, args []string) {
+	name, rest, found := strings.Cut(strings.TrimSpace(s), ":")
+	if found {
+		args = strings.Split(rest, ",")
+	}
+	return strings.TrimSpace(name), args
+}
+
+// parseNumbers reads args as finite numbers, between lo and hi of them.
+func parseNumbers(args []string, lo, hi int) ([]float64, error) {
+	if len(args) < lo || len(args) > hi {
+		want := strconv.Itoa(lo)
+		if hi != lo {
+			want = fmt.Sprintf("%d to %d", lo, hi)
+		}
+		return nil, fmt.Errorf("has %d arguments, expected %s", len(args), want)
+	}
+	xs := make([]float64, len(args))
+	for i, a := range args {
+		x, err := strconv.ParseFloat(strings.TrimSpace(a), 64)
+		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
+			return nil, fmt.Errorf("argument %d is %q, expected a finite number", i+1, a)
+		}
+		xs[i] = x
+	}
+	return xs, nil
+}
+
+// assign reads args into numbers, of which the first ones are required.
+func assign(args []string, required int, to ...*float64) error {
+	xs, err := parseNumbers(args, required, len(to))
+	for i, x := range xs {
+		*to[i] = x
+	}
+	return err
+}
+
+// formatSpec is the inverse of splitSpec and parseNumbers.
+func formatSpec(name string, xs ...float64) string {
+	for i, x := range xs {
+		name += ":,"[min(i, 1):min(i, 1)+1] + formatNumber(x)
+	}
+	return name
+}
+
+// formatNumber writes x in the shortest form that reads back, without the "+" of
+// an exponent, which joins patterns.
+func formatNumber(x float64) string {
+	return strings.Replace(strconv.FormatFloat(x, 'g', -1, 64), "e+", "e", 1)
+}
+
+// parsed is what a parser returns; its errors name the spec.
+func parsed[T any](what, spec string, v T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("%s %q: %w", what, spec, err)
+	}
+	return v, nil
+}
+
+// check is an error unless x is in the range, in the words of package bounds.
+func check(what string, x float64, unit, in string) error {
+	b := bounds.MustParse(in)
+	if b.Has(x) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v%s, expected %s", what, x, unit, b)
+}
+
+// number is a number of a spec: where it is and what it may be.
+type number struct {
+	name     string
+	at       *float64
+	unit, in string // as check takes them
+}
+
+func checkAll(numbers []number) error {
+	for _, n := range numbers {
+		if err := check(n.name, *n.at, n.unit, n.in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWeights refuses weights that are no shares; name says which one of them is i.
+func checkWeights(weights []float64, name func(i int) string) error {
+	sum := 0.0
+	for i, w := range weights {
+		if !(w >= 0) {
+			return fmt.Errorf("%s is %v, expected >= 0", name(i), w)
+		}
+		sum += w
+	}
+	if !(sum > 0) || math.IsInf(sum, 0) {
+		return fmt.Errorf("weights add up to %v, expected a finite number > 0", sum)
+	}
+	return nil
+}
+
+// normalize divides weights by their sum.
+func normalize(weights []float64) []float64 {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return weights
+}
 
 // The distributions of the gaps of Arrivals.
 const (
@@ -13,12 +134,6 @@ const (
 	Exponential   = renewal.Exponential   // Poisson arrivals; CV 1
 	Weibull       = renewal.Weibull       // heavier tail than gamma at the same CV > 1
 	Deterministic = renewal.Deterministic // equal gaps; CV 0
-)
-
-// Coefficients of variation of the presets "bursty" and "smooth", both gamma.
-const (
-	burstyCV = 4
-	smoothCV = 0.5
 )
 
 // Arrivals describes the renewal process of the requests.
@@ -38,36 +153,26 @@ type Arrivals struct {
 // The prefix "total-", as in "total-gamma:4", sets Total.
 func ParseArrivals(s string) (Arrivals, error) {
 	name, args := splitSpec(s)
-	a := Arrivals{CV: 1}
-	const total = "total-"
-	if len(name) > len(total) && name[:len(total)] == total {
-		a.Total, name = true, name[len(total):]
+	a := Arrivals{Dist: name, CV: 1}
+	if rest, ok := strings.CutPrefix(name, "total-"); ok && rest != "" {
+		a.Total, a.Dist = true, rest
 	}
-	a.Dist = name
-	maxArgs := 0
-	switch name {
+	var to []*float64
+	switch a.Dist {
 	case Gamma, Weibull:
-		maxArgs = 1
-	case Exponential, Deterministic:
+		to = append(to, &a.CV)
 	case "bursty":
-		a.Dist, a.CV = Gamma, burstyCV
+		a.Dist, a.CV = Gamma, 4
 	case "smooth":
-		a.Dist, a.CV = Gamma, smoothCV
-	default:
-		return Arrivals{}, fmt.Errorf("arrivals %q: %w", s, suggest.Unknown("name", name,
-			[]string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"}))
+		a.Dist, a.CV = Gamma, 0.5
 	}
-	xs, err := parseNumbers(args, 0, maxArgs)
-	if len(xs) == 1 {
-		a.CV = xs[0]
-	}
+	err := a.Check()
 	if err == nil {
-		err = a.check()
+		if err = assign(args, 0, to...); err == nil {
+			err = a.Check()
+		}
 	}
-	if err != nil {
-		return Arrivals{}, fmt.Errorf("arrivals %q: %w", s, err)
-	}
-	return a, nil
+	return parsed("arrivals", s, a, err)
 }
 
 // String returns the spec that ParseArrivals reads.
@@ -84,13 +189,6 @@ func (a Arrivals) String() string {
 
 // Check says what is wrong with a, or nil.
 func (a Arrivals) Check() error {
-	if err := a.check(); err != nil {
-		return fmt.Errorf("arrivals %s: %w", a.Dist, err)
-	}
-	return nil
-}
-
-func (a Arrivals) check() error {
 	switch a.Dist {
 	case Gamma, Weibull:
 		if !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
@@ -98,7 +196,318 @@ func (a Arrivals) check() error {
 		}
 	case Exponential, Deterministic:
 	default:
-		return suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic})
+		return suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"})
 	}
 	return nil
+}
+
+// AllAdapters is the Adapter of a flash crowd that multiplies the whole rate.
+const AllAdapters int32 = -1
+
+// Pattern is how the rate varies with time: the product of its parts. The zero
+// Pattern is constant.
+type Pattern struct {
+	OnOff   OnOff
+	Diurnal Diurnal
+	Flash   Flash
+}
+
+// OnOff alternates between the full rate for On seconds, starting at time 0,
+// and Factor times it for Off seconds.
+type OnOff struct {
+	On, Off float64 // s; Off 0: absent
+	Factor  float64 // >= 0
+}
+
+// Diurnal multiplies the rate by 1 + Amplitude sin(2 pi t / Period): it starts
+// at the mean and rises.
+type Diurnal struct {
+	Period    float64 // s; 0: absent
+	Amplitude float64 // 0 to 1
+}
+
+// Flash multiplies the rate by Factor from At for Duration seconds. With one
+// Adapter the crowd comes on top: extra requests, (Factor-1) times those the
+// adapter has otherwise when the crowd sets in, from a process of their own.
+type Flash struct {
+	At, Duration float64 // s; Duration 0: absent
+	Factor       float64 // >= 1
+	Adapter      int32   // or AllAdapters
+}
+
+// flash is the name of a part that may have an adapter, constant that of none.
+const (
+	constant = "constant"
+	flash    = "flash"
+)
+
+// part is one part of a pattern; its numbers are 0 where it is absent.
+type part struct {
+	name    string
+	numbers []number
+}
+
+func (p *Pattern) parts() []part {
+	const phases = ">=1e-3 <=1e12" // s; shorter ones are below the resolution that matters
+	o, d, f := &p.OnOff, &p.Diurnal, &p.Flash
+	return []part{
+		{"on-off", []number{{"on", &o.On, " s", phases}, {"off", &o.Off, " s", phases}, {"off factor", &o.Factor, "", ">=0 <=1e6"}}},
+		{"diurnal", []number{{"period", &d.Period, " s", phases}, {"amplitude", &d.Amplitude, "", ">=0 <=1"}}},
+		{flash, []number{{"start", &f.At, " s", ">=0 <=1e12"}, {"duration", &f.Duration, " s", phases}, {"factor", &f.Factor, "", ">=1 <=1e6"}}},
+	}
+}
+
+// ParsePattern reads "constant", "on-off:ON,OFF,FACTOR", "diurnal:PERIOD,AMPLITUDE",
+// "flash:AT,DURATION,FACTOR" or "flash:AT,DURATION,FACTOR,ADAPTER" (times in
+// seconds), or several different ones joined by "+".
+func ParsePattern(s string) (p Pattern, err error) {
+	seen := map[string]bool{}
+	for text := range strings.SplitSeq(s, "+") {
+		name, args := splitSpec(text)
+		if seen[name] {
+			err = fmt.Errorf("%s is given twice", name)
+		}
+		seen[name] = true
+		if err == nil {
+			err = p.parsePart(name, args)
+		}
+	}
+	return parsed("rate pattern", s, p, err)
+}
+
+// parsePart sets one part of p from its spec.
+func (p *Pattern) parsePart(name string, args []string) error {
+	known := []string{constant}
+	for _, part := range p.parts() {
+		if known = append(known, part.name); part.name != name {
+			continue
+		}
+		var to []*float64
+		var names []string
+		for _, n := range part.numbers {
+			to, names = append(to, n.at), append(names, n.name+n.unit)
+		}
+		adapter := float64(AllAdapters)
+		if name == flash {
+			to, names = append(to, &adapter), append(names, "adapter")
+		}
+		if err := assign(args, len(part.numbers), to...); err != nil {
+			return fmt.Errorf("%s (%s) %w", name, strings.Join(names, ", "), err)
+		}
+		if len(args) == 4 && !(adapter == math.Trunc(adapter) && adapter >= 0 && adapter < MaxAdapters) {
+			return fmt.Errorf("flash adapter is %v, expected an adapter index", adapter)
+		}
+		if name == flash {
+			p.Flash.Adapter = int32(adapter)
+		}
+		return checkAll(part.numbers)
+	}
+	if name == constant {
+		return assign(args, 0)
+	}
+	return suggest.Unknown("name", name, known)
+}
+
+// given says whether a part is there.
+func (p part) given() bool {
+	return slices.ContainsFunc(p.numbers, func(n number) bool { return *n.at != 0 })
+}
+
+// String returns the spec that ParsePattern reads.
+func (p Pattern) String() string {
+	var parts []string
+	for _, part := range p.parts() {
+		if !part.given() {
+			continue
+		}
+		var xs []float64
+		for _, n := range part.numbers {
+			xs = append(xs, *n.at)
+		}
+		if part.name == flash && p.Flash.Adapter != AllAdapters {
+			xs = append(xs, float64(p.Flash.Adapter))
+		}
+		parts = append(parts, formatSpec(part.name, xs...))
+	}
+	return cmp.Or(strings.Join(parts, "+"), constant)
+}
+
+// Check says what is wrong with p for k adapters, or nil.
+func (p Pattern) Check(k int) error {
+	for _, part := range p.parts() {
+		if !part.given() {
+			continue
+		}
+		if err := checkAll(part.numbers); err != nil {
+			return fmt.Errorf("rate pattern: %s: %w", part.name, err)
+		}
+		if a := p.Flash.Adapter; part.name == flash && (a < AllAdapters || int(a) >= k) {
+			return fmt.Errorf("rate pattern: flash adapter is %d, expected 0 to %d, or %d for all", a, k-1, AllAdapters)
+		}
+	}
+	return nil
+}
+
+// clock converts between time and operational time, the integral of the rate
+// pattern over time. It walks forward through the segments in which the factor
+// of on-off and flash crowd is constant, so calls must not go back in time.
+// A flash crowd on one adapter is no part of it.
+type clock struct {
+	p     Pattern
+	plain bool // the pattern is constant
+
+	// The current segment.
+	from, until float64 // s
+	factor      float64
+	start, end  float64 // operational time at from and until
+
+	cycle    int64 // on-off cycles begun before from
+	on       bool
+	flashing flashState
+	last     float64 // latest time returned
+}
+
+type flashState uint8
+
+const (
+	beforeFlash flashState = iota
+	inFlash
+	afterFlash
+)
+
+func newClock(p Pattern) *clock {
+	c := &clock{p: p, plain: p == Pattern{}, on: true}
+	if p.Flash.Duration == 0 || p.Flash.Adapter != AllAdapters {
+		c.flashing = afterFlash
+	} else if p.Flash.At == 0 {
+		c.flashing = inFlash
+	}
+	c.enter()
+	return c
+}
+
+// enter fills in factor and the end of the segment that begins at from.
+func (c *clock) enter() {
+	c.factor = 1
+	if !c.on {
+		c.factor = c.p.OnOff.Factor
+	}
+	if c.flashing == inFlash {
+		c.factor *= c.p.Flash.Factor
+	}
+	c.until = min(c.toggle(), c.flashEdge())
+	c.end = math.Inf(1)
+	if !math.IsInf(c.until, 1) {
+		c.end = c.start + c.factor*(c.smooth(c.until)-c.smooth(c.from))
+	}
+}
+
+// toggle is when the on-off phase changes next.
+func (c *clock) toggle() float64 {
+	o := c.p.OnOff
+	switch {
+	case o.Off == 0:
+		return math.Inf(1)
+	case c.on:
+		return float64(c.cycle)*(o.On+o.Off) + o.On
+	}
+	return float64(c.cycle+1) * (o.On + o.Off)
+}
+
+// flashEdge is when the flash crowd begins or ends next.
+func (c *clock) flashEdge() float64 {
+	switch c.flashing {
+	case beforeFlash:
+		return c.p.Flash.At
+	case inFlash:
+		return c.p.Flash.At + c.p.Flash.Duration
+	}
+	return math.Inf(1)
+}
+
+// next moves on to the following segment.
+func (c *clock) next() {
+	if c.until == c.toggle() {
+		if !c.on {
+			c.cycle++
+		}
+		c.on = !c.on
+	}
+	if c.until == c.flashEdge() {
+		c.flashing++
+	}
+	c.from, c.start = c.until, c.end
+	c.enter()
+}
+
+// operational returns the operational time of time t.
+func (c *clock) operational(t float64) float64 {
+	for t > c.until {
+		c.next()
+	}
+	return c.start + c.factor*(c.smooth(t)-c.smooth(c.from))
+}
+
+// time returns the time of operational time tau, never less than before. Where
+// the rate is 0 for a while, that is the start of the pause.
+func (c *clock) time(tau float64) float64 {
+	if c.plain {
+		return tau
+	}
+	for tau > c.end {
+		c.next()
+	}
+	t := c.from
+	if tau > c.start {
+		t = c.unsmooth(c.smooth(c.from) + (tau-c.start)/c.factor)
+	}
+	c.last = max(c.last, min(t, c.until))
+	return c.last
+}
+
+// smooth is the integral of the diurnal factor from 0 to t.
+func (c *clock) smooth(t float64) float64 {
+	d := c.p.Diurnal
+	if d.Amplitude == 0 {
+		return t
+	}
+	w := 2 * math.Pi / d.Period
+	s := math.Sin(w * t / 2) // 1-cos(x) = 2 sin^2(x/2), without cancellation
+	return t + d.Amplitude/w*2*s*s
+}
+
+// unsmooth is the inverse of smooth, by Newton's method kept inside a bracket:
+// smooth(t) lies between t and t + amplitude*period/pi. The error
+// after a step is about step^2 w/2, which ends the search once it is lost in
+// rounding.
+func (c *clock) unsmooth(y float64) float64 {
+	d := c.p.Diurnal
+	if d.Amplitude == 0 {
+		return y
+	}
+	w := 2 * math.Pi / d.Period
+	lo, hi := y-2*d.Amplitude/w, y
+	t := min(max(c.last, lo), hi)
+	for range 100 {
+		sin, cos := math.Sincos(w * t / 2)
+		err := t + d.Amplitude/w*2*sin*sin - y
+		switch {
+		case err == 0:
+			return t
+		case err > 0:
+			hi = t
+		default:
+			lo = t
+		}
+		step := err / (1 + d.Amplitude*2*sin*cos)
+		next := t - step
+		if !(next > lo && next < hi) {
+			next, step = lo+(hi-lo)/2, math.Inf(1)
+		}
+		if step*step*w <= 1e-15*math.Abs(next) || next == t {
+			return next
+		}
+		t = next
+	}
+	return t
 }

@@ -1,14 +1,17 @@
 package synth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 
 	"lorasim/internal/suggest"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
+	"lorasim/trace/nprand"
 )
 
 // What follows is how the serving benchmarks' own clients time their requests
@@ -42,21 +45,15 @@ const (
 	ExponentialRamp = "exponential"
 )
 
-// Bounds of Burstiness.
-const (
-	minBurstiness = 1 / (renewal.MaxCV * renewal.MaxCV)
-	maxBurstiness = 1 / (renewal.MinCV * renewal.MinCV)
-)
-
 // Check says what is wrong with p, or nil.
 func (p Pace) Check() error {
+	// those of which the gamma distribution has a CV that can be drawn
+	if err := check("burstiness", p.Burstiness, "", ">=1e-6 <=1e6 inf"); err != nil {
+		return err
+	}
 	switch r := p.Ramp; {
-	case !(p.Burstiness >= minBurstiness && p.Burstiness <= maxBurstiness) && !math.IsInf(p.Burstiness, 1):
-		return fmt.Errorf("burstiness is %v, expected %g to %g, or inf", p.Burstiness, minBurstiness, maxBurstiness)
 	case r.Strategy == "":
-		if !(p.Rate >= minRate && p.Rate <= maxRate) && !math.IsInf(p.Rate, 1) {
-			return fmt.Errorf("rate is %v requests/s, expected %g to %g, or inf", p.Rate, minRate, maxRate)
-		}
+		return check("rate", p.Rate, " requests/s", ">=1e-9 <=1e9 inf")
 	case r.Strategy != LinearRamp && r.Strategy != ExponentialRamp:
 		return suggest.Unknown("ramp-up strategy", r.Strategy, []string{LinearRamp, ExponentialRamp})
 	case !(r.Start >= minRate && r.Start <= r.End && r.End <= maxRate):
@@ -75,12 +72,11 @@ func Paced(src trace.Source, p Pace, n int64, seed uint64) (trace.Source, error)
 	if !math.IsInf(p.Burstiness, 1) {
 		d.gaps = renewal.New(Gamma, 1/math.Sqrt(p.Burstiness))
 	}
-	if p.Ramp.Strategy != "" || !p.FromZero {
-		if n <= 0 {
-			return nil, errors.New("the pace depends on the number of requests, which is not known")
-		}
+	steady := p.Ramp.Strategy == ""
+	if n <= 0 && !(steady && p.FromZero) {
+		return nil, errors.New("the pace depends on the number of requests, which is not known")
 	}
-	if p.Ramp.Strategy == "" && !p.FromZero && !math.IsInf(p.Rate, 1) {
+	if steady && !p.FromZero && !math.IsInf(p.Rate, 1) {
 		ahead := *d
 		ahead.rng = stream(seed, forPace, 0)
 		for range n {
@@ -149,28 +145,22 @@ func Assigned(src trace.Source, distribution string, alpha float64, seed uint64)
 	if k < 1 {
 		return nil, errors.New("there are no adapters to choose from")
 	}
-	a := &assigned{Source: src}
+	a, rng := &assigned{Source: src}, stream(seed, forPick, 0)
 	switch distribution {
 	case DistinctAdapters:
 		turn := -1
 		a.draw = func() int32 { turn = (turn + 1) % k; return int32(turn) }
 	case UniformAdapters:
-		rng := stream(seed, forPick, 0)
 		a.draw = func() int32 { return rng.Int32N(int32(k)) }
 	case SkewedAdapters:
-		if !(alpha > 1) || math.IsInf(alpha, 1) {
-			return nil, fmt.Errorf("alpha is %v, expected a number above 1", alpha)
+		if err := check("alpha", alpha, "", ">1"); err != nil {
+			return nil, err
 		}
 		shares := make([]float64, k)
-		sum := 0.0
 		for i := range shares {
 			shares[i] = math.Pow(alpha, -float64(i))
-			sum += shares[i]
 		}
-		for i := range shares {
-			shares[i] /= sum
-		}
-		table, rng := newAlias(shares), stream(seed, forPick, 0)
+		table := newAlias(normalize(shares))
 		a.draw = func() int32 { return table.draw(rng) }
 	default:
 		return nil, suggest.Unknown("distribution", distribution, []string{UniformAdapters, DistinctAdapters, SkewedAdapters})
@@ -190,4 +180,190 @@ func (a *assigned) Next() (trace.Request, error) {
 		r.Adapter = a.draw()
 	}
 	return r, err
+}
+
+// SLoRA describes a workload of the generator in S-LoRA's benchmarks
+// (benchmarks/trace.py, generate_requests), which NewSLoRA reproduces draw by
+// draw from the same seed, token counts included.
+type SLoRA struct {
+	Adapters int
+	Ranks    Ranks
+	Alpha    float64  // adapter popularity, as PowerLaw: 1 is uniform
+	Rate     float64  // requests/s
+	CV       float64  // of the gamma gaps, whose first one precedes the first request
+	Duration float64  // s; the number of requests is int(Rate * Duration)
+	Input    [2]int32 // prompt tokens, uniform in [low, high)
+	Output   [2]int32 // output tokens, uniform in [low, high)
+	Seed     uint32
+}
+
+// Check says what is wrong with the configuration, or nil.
+func (c SLoRA) Check() error {
+	if err := cmp.Or(check("number of adapters", float64(c.Adapters), "", ">=1 <=1e7"),
+		check("alpha", c.Alpha, "", ">0"), check("cv", c.CV, "", ">0"), check("rate", c.Rate, " requests/s", ">0")); err != nil {
+		return err
+	}
+	const most = 1e9 // requests, whose draws are kept in memory
+	if n := c.Rate * c.Duration; !(c.Duration > 0) || !(n >= 1 && n <= most) {
+		return fmt.Errorf("rate %v requests/s for %v s is %v requests, expected 1 to %g", c.Rate, c.Duration, n, most)
+	}
+	for _, r := range []struct {
+		what string
+		v    [2]int32
+	}{{"input", c.Input}, {"output", c.Output}} {
+		if r.v[0] < 1 || r.v[1] <= r.v[0] {
+			return fmt.Errorf("%s range is [%d, %d), expected 1 <= low < high", r.what, r.v[0], r.v[1])
+		}
+	}
+	return c.Ranks.Check()
+}
+
+// NewSLoRA returns the requests of the S-LoRA generator.
+// The generator draws all adapters first, then all lengths, then the gaps, from
+// one stream; so 12 bytes are kept per request, and the gaps are streamed.
+func NewSLoRA(c SLoRA) (trace.Source, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("S-LoRA workload: %w", err)
+	}
+	s := &slora{
+		adapters: trace.Names(c.Adapters, c.Ranks.For(c.Adapters, uint64(c.Seed))),
+		rng:      nprand.New(c.Seed),
+		shape:    1 / (c.CV * c.CV),
+		scale:    c.CV * c.CV / c.Rate,
+		draws:    make([]sloraDraw, int(c.Rate*c.Duration)),
+	}
+	for i := range s.draws {
+		adapter := int32(s.rng.Power(c.Alpha) * float64(c.Adapters))
+		s.draws[i].adapter = min(adapter, int32(c.Adapters-1)) // the draw may round up to 1
+	}
+	for i := range s.draws {
+		s.draws[i].prompt = s.rng.RandInt(c.Input[0], c.Input[1])
+	}
+	for i := range s.draws {
+		s.draws[i].output = s.rng.RandInt(c.Output[0], c.Output[1])
+	}
+	return s, nil
+}
+
+type slora struct {
+	adapters     []trace.Adapter
+	rng          *nprand.Rand
+	shape, scale float64
+	draws        []sloraDraw
+	next         int
+	now          float64 // s
+}
+
+type sloraDraw struct{ adapter, prompt, output int32 }
+
+func (s *slora) Adapters() []trace.Adapter { return s.adapters }
+func (s *slora) Len() int64                { return int64(len(s.draws) - s.next) }
+
+func (s *slora) Next() (trace.Request, error) {
+	if s.next == len(s.draws) {
+		return trace.Request{}, io.EOF
+	}
+	s.now += s.rng.Gamma(s.shape, s.scale)
+	d := s.draws[s.next]
+	s.next++
+	return trace.Request{ID: int64(s.next - 1), Arrival: s.now, Adapter: d.adapter, Prompt: d.prompt, Output: d.output}, nil
+}
+
+// SharedPoisson describes the arrivals of the client behind the measured vLLM
+// runs with many adapters (GPULLMAdapterOptimization, arXiv 2508.08343), which
+// NewSharedPoisson reproduces draw by draw: one Poisson process per adapter, all
+// of them fed by one generator of numpy, np.random.exponential(1/rate). First
+// each adapter in order draws one gap; then whoever is due, by time and then by
+// adapter, arrives and draws its next gap.
+type SharedPoisson struct {
+	Rates    []float64 // requests/s of each adapter, >= 0
+	Ranks    Ranks
+	Requests int64   // end after so many; 0: do not
+	Duration float64 // s; end before this time; 0: do not
+	Seed     uint32
+}
+
+// Check says what is wrong with the configuration, or nil.
+func (c SharedPoisson) Check() error {
+	if err := check("number of adapters", float64(len(c.Rates)), "", ">=1 <=1e7"); err != nil {
+		return err
+	}
+	total := 0.0
+	for i, r := range c.Rates {
+		if err := check(fmt.Sprintf("rate of adapter %d", i), r, " requests/s", ">=0"); err != nil {
+			return err
+		}
+		total += r
+	}
+	switch {
+	case total == 0:
+		return fmt.Errorf("the rates of all %d adapters are 0", len(c.Rates))
+	case c.Requests < 0 || !(c.Duration >= 0) || math.IsInf(c.Duration, 0):
+		return fmt.Errorf("%d requests in %v s, expected numbers >= 0", c.Requests, c.Duration)
+	case c.Requests == 0 && c.Duration == 0:
+		return fmt.Errorf("neither a number of requests nor a duration is given: the workload would never end")
+	}
+	return c.Ranks.Check()
+}
+
+// NewSharedPoisson returns the requests, without lengths.
+func NewSharedPoisson(c SharedPoisson) (trace.Source, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("vllm-lora workload: %w", err)
+	}
+	s := &sharedPoisson{
+		adapters: trace.Names(len(c.Rates), c.Ranks.For(len(c.Rates), uint64(c.Seed))),
+		rng:      nprand.New(c.Seed), requests: math.MaxInt64, duration: math.Inf(1),
+		scales: make([]float64, len(c.Rates)),
+	}
+	if c.Requests > 0 {
+		s.requests = c.Requests
+	}
+	if c.Duration > 0 {
+		s.duration = c.Duration
+	}
+	for i, r := range c.Rates {
+		s.scales[i] = 1 / r // infinite where it never comes
+		s.queue.Push(renewal.Event{At: s.gap(i), Item: int32(i)})
+	}
+	return s, nil
+}
+
+type sharedPoisson struct {
+	adapters []trace.Adapter
+	rng      *nprand.Rand
+	scales   []float64 // mean gaps, s
+	queue    renewal.Queue
+	id       int64
+	requests int64
+	duration float64
+}
+
+// gap draws a gap of an adapter; one that never comes draws too.
+func (s *sharedPoisson) gap(adapter int) float64 {
+	x := s.rng.StandardExponential()
+	if math.IsInf(s.scales[adapter], 1) {
+		return math.Inf(1)
+	}
+	return s.scales[adapter] * x
+}
+
+func (s *sharedPoisson) Adapters() []trace.Adapter { return s.adapters }
+
+func (s *sharedPoisson) Next() (trace.Request, error) {
+	e := s.queue[0]
+	if s.id >= s.requests || !(e.At < s.duration) {
+		return trace.Request{}, io.EOF
+	}
+	s.queue.Replace(renewal.Event{At: e.At + s.gap(int(e.Item)), Item: e.Item})
+	s.id++
+	return trace.Request{ID: s.id - 1, Arrival: e.At, Adapter: e.Item}, nil
+}
+
+// Len is known where only a number of requests ends the workload.
+func (s *sharedPoisson) Len() int64 {
+	if !math.IsInf(s.duration, 1) {
+		return -1
+	}
+	return s.requests - s.id
 }

@@ -161,7 +161,7 @@ func TestAssigned(t *testing.T) {
 		k     int
 		name  string
 		alpha float64
-	}{"no adapters": {0, UniformAdapters, 2}, "above 1": {2, SkewedAdapters, 1}, "distribution": {2, "zipf", 2}} {
+	}{"no adapters": {0, UniformAdapters, 2}, "> 1": {2, SkewedAdapters, 1}, "distribution": {2, "zipf", 2}} {
 		if _, err := Assigned(plain(1, c.k).Source(), c.name, c.alpha, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, expected %q", c, err, want)
 		}

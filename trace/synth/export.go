@@ -39,8 +39,8 @@ func nextExport(src trace.Source) (trace.Request, error) {
 // 0: none), so that rows, which state the end, are not in the order of ends. It
 // returns the number of rows.
 func ExportInvocations(src trace.Source, name string, meanDuration float64, seed uint64) (rows int64, err error) {
-	if !(meanDuration >= 0 && meanDuration <= longest) {
-		return 0, fmt.Errorf("mean execution time is %v s, expected 0 to %g", meanDuration, longest)
+	if err := check("mean execution time", meanDuration, " s", ">=0 <=1e12"); err != nil {
+		return 0, err
 	}
 	functions := make([]azure.Function, len(src.Adapters()))
 	for i := range functions {

@@ -1,9 +1,13 @@
 package synth
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 
 	"lorasim/internal/suggest"
 )
@@ -16,8 +20,6 @@ const (
 	MAF2     = "maf2"     // the apps of the Azure Functions trace of 2021
 	Explicit = "explicit" // Weights
 )
-
-var popularityKinds = []string{Uniform, Zipf, PowerLaw, MAF2, Explicit}
 
 const (
 	defaultZipf     = 0.9
@@ -47,33 +49,25 @@ type Popularity struct {
 
 // ParsePopularity reads "uniform", "zipf:0.9", "powerlaw:0.3", "maf2" or
 // "explicit:5,3,1". The number of zipf and powerlaw may be left out.
-func ParsePopularity(s string) (Popularity, error) {
+func ParsePopularity(s string) (p Popularity, err error) {
 	name, args := splitSpec(s)
-	p := Popularity{Kind: name}
-	xs, err := []float64(nil), error(nil)
+	p.Kind = name
 	switch name {
 	case Uniform, MAF2:
-		_, err = parseNumbers(args, 0, 0)
-	case Zipf, PowerLaw:
+		err = assign(args, 0)
+	case Zipf:
 		p.Param = defaultZipf
-		if name == PowerLaw {
-			p.Param = defaultPowerLaw
-		}
-		if xs, err = parseNumbers(args, 0, 1); len(xs) == 1 {
-			p.Param = xs[0]
-		}
+		err = assign(args, 0, &p.Param)
+	case PowerLaw:
+		p.Param = defaultPowerLaw
+		err = assign(args, 0, &p.Param)
 	case Explicit:
 		p.Weights, err = parseNumbers(args, 1, MaxAdapters)
-	default:
-		err = suggest.Unknown("name", name, popularityKinds)
 	}
 	if err == nil {
 		err = p.checkShape()
 	}
-	if err != nil {
-		return Popularity{}, fmt.Errorf("popularity %q: %w", s, err)
-	}
-	return p, nil
+	return parsed("popularity", s, p, err)
 }
 
 // String returns the spec that ParsePopularity reads. It leaves out Shuffle.
@@ -89,46 +83,29 @@ func (p Popularity) String() string {
 
 // Check says what is wrong with p for k adapters, or nil.
 func (p Popularity) Check(k int) error {
-	err := p.checkShape()
-	switch {
+	switch err := p.checkShape(); {
 	case err != nil:
+		return err
 	case k < 1:
-		err = fmt.Errorf("%d adapters, expected at least 1", k)
+		return fmt.Errorf("%d adapters, expected at least 1", k)
 	case p.Kind == Explicit && len(p.Weights) != k:
-		err = fmt.Errorf("%d weights for %d adapters, expected one for each", len(p.Weights), k)
-	}
-	if err != nil {
-		return fmt.Errorf("popularity %s: %w", p.Kind, err)
+		return fmt.Errorf("popularity: %d weights for %d adapters, expected one for each", len(p.Weights), k)
 	}
 	return nil
 }
 
 // checkShape is Check as far as it does not depend on the number of adapters.
 func (p Popularity) checkShape() error {
-	const most = 100 // beyond it shares underflow
-	switch p.Kind {
+	switch p.Kind { // beyond 100 shares underflow
 	case Uniform, MAF2:
 	case Zipf:
-		if !(p.Param >= 0 && p.Param <= most) {
-			return fmt.Errorf("exponent is %v, expected 0 to %d", p.Param, most)
-		}
+		return check("popularity: zipf exponent", p.Param, "", ">=0 <=100")
 	case PowerLaw:
-		if !(p.Param > 0 && p.Param <= most) {
-			return fmt.Errorf("alpha is %v, expected > 0 and <= %d", p.Param, most)
-		}
+		return check("popularity: powerlaw alpha", p.Param, "", ">0 <=100")
 	case Explicit:
-		sum := 0.0
-		for i, w := range p.Weights {
-			if !(w >= 0) {
-				return fmt.Errorf("weight %d is %v, expected >= 0", i+1, w)
-			}
-			sum += w
-		}
-		if !(sum > 0) || math.IsInf(sum, 0) {
-			return fmt.Errorf("weights add up to %v, expected a finite number > 0", sum)
-		}
+		return checkWeights(p.Weights, func(i int) string { return fmt.Sprintf("popularity: weight %d", i+1) })
 	default:
-		return suggest.Unknown("name", p.Kind, popularityKinds)
+		return suggest.Unknown("name", p.Kind, []string{Uniform, Zipf, PowerLaw, MAF2, Explicit})
 	}
 	return nil
 }
@@ -157,43 +134,17 @@ func (p Popularity) Shares(k int) ([]float64, error) {
 			shares[i], below = upTo-below, upTo
 		}
 	case MAF2:
-		maf2Shares(shares)
+		cells := max(k, maf2Apps)
+		below := 0.0
+		for i := range cells {
+			upTo := maf2Cumulative(float64(i+1) * maf2Apps / float64(cells))
+			shares[i%k] += upTo - below
+			below = upTo
+		}
 	case Explicit:
 		copy(shares, p.Weights)
 	}
-	sum := 0.0
-	for _, s := range shares {
-		sum += s
-	}
-	for i := range shares {
-		shares[i] /= sum
-	}
-	return shares, nil
-}
-
-// Assigner returns a function that draws adapters of k with r. With Shuffle it
-// first draws which adapter has which share.
-func (p Popularity) Assigner(k int, r *rand.Rand) (func() int32, error) {
-	shares, err := p.Shares(k)
-	if err != nil {
-		return nil, err
-	}
-	table := newAlias(shares)
-	if !p.Shuffle {
-		return func() int32 { return table.draw(r) }, nil
-	}
-	order := permutation(k, r)
-	return func() int32 { return order[table.draw(r)] }, nil
-}
-
-// permutation draws an order of 0 to k-1.
-func permutation(k int, r *rand.Rand) []int32 {
-	order := make([]int32, k)
-	for i := range order {
-		order[i] = int32(i)
-	}
-	r.Shuffle(k, func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return order
+	return normalize(shares), nil
 }
 
 // maf2Curve holds the cumulative shares measured on the 2021 trace.
@@ -225,14 +176,233 @@ func maf2Top(rank float64) float64 {
 	return 1
 }
 
-// maf2Shares fills in unnormalised shares; see Popularity for the rule.
-func maf2Shares(shares []float64) {
-	k := len(shares)
-	cells := max(k, maf2Apps)
-	below := 0.0
-	for i := range cells {
-		upTo := maf2Cumulative(float64(i+1) * maf2Apps / float64(cells))
-		shares[i%k] += upTo - below
-		below = upTo
+// Assigner returns a function that draws adapters of k with r. With Shuffle it
+// first draws which adapter has which share.
+func (p Popularity) Assigner(k int, r *rand.Rand) (func() int32, error) {
+	shares, err := p.Shares(k)
+	if err != nil {
+		return nil, err
 	}
+	table := newAlias(shares)
+	if !p.Shuffle {
+		return func() int32 { return table.draw(r) }, nil
+	}
+	order := permutation(k, r)
+	return func() int32 { return order[table.draw(r)] }, nil
+}
+
+// permutation draws an order of 0 to k-1.
+func permutation(k int, r *rand.Rand) []int32 {
+	order := make([]int32, k)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	r.Shuffle(k, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}
+
+// alias draws from a discrete distribution in constant time, with one random
+// word per draw: Walker's alias method, with the table built as in Vose, "A
+// linear algorithm for generating random numbers with a given distribution",
+// IEEE TSE 17(9), 1991.
+type alias struct {
+	cells []aliasCell
+}
+
+// aliasCell gives its own index with probability keep/2^64, else other.
+type aliasCell struct {
+	keep  uint64
+	other int32
+}
+
+// newAlias builds the table for shares, which add up to 1.
+func newAlias(shares []float64) *alias {
+	n := len(shares)
+	cells := make([]aliasCell, n)
+	scaled := make([]float64, n)
+	var small, large []int32
+	for i, s := range shares {
+		scaled[i] = s * float64(n)
+		if scaled[i] < 1 {
+			small = append(small, int32(i))
+		} else {
+			large = append(large, int32(i))
+		}
+	}
+	for len(small) > 0 && len(large) > 0 {
+		s, l := small[len(small)-1], large[len(large)-1]
+		small = small[:len(small)-1]
+		cells[s] = aliasCell{keep: uint64(math.Ldexp(scaled[s], 64)), other: l}
+		scaled[l] -= 1 - scaled[s]
+		if scaled[l] < 1 {
+			large = large[:len(large)-1]
+			small = append(small, l)
+		}
+	}
+	// What is left is 1 but for rounding.
+	for _, i := range append(large, small...) {
+		cells[i] = aliasCell{keep: math.MaxUint64, other: i}
+	}
+	return &alias{cells: cells}
+}
+
+// draw returns an index. The high word of the product picks the cell, the low
+// word is uniform within it.
+func (a *alias) draw(r *rand.Rand) int32 {
+	cell, frac := bits.Mul64(r.Uint64(), uint64(len(a.cells)))
+	if frac < a.cells[cell].keep {
+		return int32(cell)
+	}
+	return a.cells[cell].other
+}
+
+// Locality makes requests repeat adapters: with probability P a request uses
+// one of the last Window distinct adapters, all equally likely, instead of its
+// own. The own choice may be a recent one too, so repetitions are more frequent
+// than P; and since recent adapters are equally likely, a Window > 1 evens out
+// their shares somewhat.
+type Locality struct {
+	P      float64 // 0 to 1; 0: none
+	Window int     // distinct adapters, 1 to 1024, for it is searched for each request
+}
+
+// ParseLocality reads "0.5" (window 4), "0.5,8" (with the window) or "0".
+func ParseLocality(s string) (l Locality, err error) {
+	window := 4.0
+	err = assign(strings.Split(s, ","), 1, &l.P, &window)
+	if err == nil && (window != math.Trunc(window) || math.Abs(window) > 1024) {
+		err = fmt.Errorf("window is %v, expected a whole number from 1 to 1024", window)
+	}
+	if l.P != 0 {
+		l.Window = int(window)
+	}
+	return parsed("locality", s, l, cmp.Or(err, l.Check()))
+}
+
+// String returns the spec that ParseLocality reads.
+func (l Locality) String() string {
+	if l.P == 0 {
+		return "0"
+	}
+	return formatSpec("", l.P, float64(l.Window))[1:]
+}
+
+// Check says what is wrong with l, or nil.
+func (l Locality) Check() error {
+	err := check("locality", l.P, "", ">=0 <=1")
+	if err == nil && l.P > 0 {
+		err = check("locality window", float64(l.Window), " adapters", ">=1 <=1024")
+	}
+	return err
+}
+
+// Ranks says which LoRA rank each adapter has: the values in turn or, if Drawn,
+// drawn at random with the weights (none: all alike). Without values no rank is
+// stated.
+type Ranks struct {
+	Values  []int
+	Weights []float64
+	Drawn   bool
+}
+
+const maxRank = 1 << 16
+
+// ParseRanks reads "16" (all alike), "8,16,32,64" (in turn), "drawn:8,16,64" or
+// "drawn:8=3,64=1" (with weights). An empty spec states no rank.
+func ParseRanks(s string) (Ranks, error) {
+	if strings.TrimSpace(s) == "" {
+		return Ranks{}, nil
+	}
+	r, err := parseRanks(s)
+	if err == nil {
+		err = r.Check()
+	}
+	return parsed("ranks", s, r, err)
+}
+
+func parseRanks(s string) (r Ranks, err error) {
+	list := s
+	if name, rest, found := strings.Cut(s, ":"); found {
+		if strings.TrimSpace(name) != "drawn" {
+			return r, suggest.Unknown("name", name, []string{"drawn"})
+		}
+		r.Drawn, list = true, rest
+	}
+	for i, item := range strings.Split(list, ",") {
+		value, weight, weighted := strings.Cut(item, "=")
+		v, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil {
+			return r, fmt.Errorf("value %d is %q, expected a whole number", i+1, value)
+		}
+		if weighted != (r.Weights != nil) && i > 0 {
+			return r, fmt.Errorf("some values have a weight and some have none")
+		}
+		if weighted {
+			w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+			if err != nil {
+				return r, fmt.Errorf("weight of rank %d is %q, expected a number", v, weight)
+			}
+			r.Weights = append(r.Weights, w)
+		}
+		r.Values = append(r.Values, v)
+	}
+	return r, nil
+}
+
+// String returns the spec that ParseRanks reads.
+func (r Ranks) String() string {
+	items := make([]string, len(r.Values))
+	for i, v := range r.Values {
+		items[i] = strconv.Itoa(v)
+		if r.Weights != nil {
+			items[i] += "=" + formatNumber(r.Weights[i])
+		}
+	}
+	list := strings.Join(items, ",")
+	if r.Drawn {
+		return "drawn:" + list
+	}
+	return list
+}
+
+// Check says what is wrong with r, or nil.
+func (r Ranks) Check() error {
+	for _, v := range r.Values {
+		if v < 1 || v > maxRank {
+			return fmt.Errorf("rank is %d, expected 1 to %d", v, maxRank)
+		}
+	}
+	switch {
+	case r.Drawn && len(r.Values) == 0:
+		return fmt.Errorf("ranks are to be drawn, expected at least one value")
+	case r.Weights == nil:
+		return nil
+	case !r.Drawn:
+		return fmt.Errorf("ranks have weights, expected them only when drawn")
+	case len(r.Weights) != len(r.Values):
+		return fmt.Errorf("%d weights for %d ranks", len(r.Weights), len(r.Values))
+	}
+	return checkWeights(r.Weights, func(i int) string { return fmt.Sprintf("weight of rank %d", r.Values[i]) })
+}
+
+// For returns the ranks of k adapters, nil when none is stated. r must be valid.
+func (r Ranks) For(k int, seed uint64) []int {
+	if len(r.Values) == 0 {
+		return nil
+	}
+	pick := func(i int) int { return i % len(r.Values) }
+	if r.Drawn {
+		shares := make([]float64, len(r.Values))
+		for i := range shares {
+			shares[i] = 1
+		}
+		copy(shares, r.Weights)
+		table, rng := newAlias(normalize(shares)), stream(seed, forRanks, 0)
+		pick = func(int) int { return int(table.draw(rng)) }
+	}
+	ranks := make([]int, k)
+	for i := range ranks {
+		ranks[i] = r.Values[pick(i)]
+	}
+	return ranks
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 	"lorasim/trace/internal/renewal"
 )
@@ -44,34 +45,22 @@ type Sessions struct {
 	Offset float64 // CopySessions: j0 >= 0
 }
 
-var sessionKinds = []string{ZipfSessions, CopySessions}
-
 // maxCopied is how far back a session looks for an adapter to copy.
 const maxCopied = 1 << 20
 
-// sessionParam is one NAME=VALUE of a spec.
-type sessionParam struct {
-	name string
-	at   *float64
-	ok   func(x float64) bool
-	want string
-}
-
-func (s *Sessions) params() []sessionParam {
-	ps := []sessionParam{
-		{"m", &s.Active, func(x float64) bool { return x > 0 && x <= 1e6 }, "the sessions in progress on average, > 0 to 1e6"},
-		{"nbar", &s.Length, func(x float64) bool { return x > 1 && x <= 1e6 }, "the mean requests of a session, > 1 to 1e6"},
+func (s *Sessions) numbers() []number {
+	ns := []number{
+		{"m", &s.Active, " sessions in progress on average", ">0 <=1e6"},
+		{"nbar", &s.Length, " requests a session", ">1 <=1e6"},
 	}
 	switch s.Kind {
 	case ZipfSessions:
-		ps = append(ps, sessionParam{"s", &s.Skew, func(x float64) bool { return x >= 0 && x <= 100 }, "the exponent, 0 to 100"})
+		return append(ns, number{"s", &s.Skew, "", ">=0 <=100"})
 	case CopySessions:
-		ps = append(ps,
-			sessionParam{"p_new", &s.New, func(x float64) bool { return x > 0 && x <= 1 }, "the probability of a new adapter, > 0 to 1"},
-			sessionParam{"gamma", &s.Gamma, func(x float64) bool { return x >= 0 && x <= 100 }, "the exponent, 0 to 100"},
-			sessionParam{"j0", &s.Offset, func(x float64) bool { return x >= 0 && x <= 1e9 }, "the offset, 0 to 1e9"})
+		return append(ns, number{"p_new", &s.New, "", ">0 <=1"}, number{"gamma", &s.Gamma, "", ">=0 <=100"},
+			number{"j0", &s.Offset, " sessions", ">=0 <=1e9"})
 	}
-	return ps
+	return ns
 }
 
 // ParseSessions reads "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
@@ -89,46 +78,39 @@ func ParseSessions(spec string) (Sessions, error) {
 
 func parseSessions(spec string) (Sessions, error) {
 	kind, list, _ := strings.Cut(spec, ":")
-	s := Sessions{Kind: strings.TrimSpace(kind), Length: 4.53, Skew: 0.9, New: 0.363, Gamma: 0.84, Offset: 11}
+	s := Sessions{Kind: strings.TrimSpace(kind), Length: 4.53}
 	switch s.Kind {
 	case ZipfSessions:
-		s.New, s.Gamma, s.Offset = 0, 0, 0
+		s.Skew = 0.9
 	case CopySessions:
-		s.Skew = 0
+		s.New, s.Gamma, s.Offset = 0.363, 0.84, 11
 	default:
-		return s, suggest.Unknown("kind", s.Kind, sessionKinds)
+		return s, s.Check()
 	}
-	params := s.params()
 	given := map[string]bool{}
-	for _, item := range strings.Split(list, ",") {
+	for item := range strings.SplitSeq(list, ",") {
 		name, value, _ := strings.Cut(item, "=")
 		name = strings.TrimSpace(name)
-		k := 0
-		for k < len(params) && params[k].name != name {
-			k++
-		}
-		if k == len(params) {
-			return s, suggest.Unknown("parameter", name, names(params))
-		}
 		if given[name] {
 			return s, fmt.Errorf("%s is given twice", name)
 		}
-		given[name] = true
-		x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil {
-			return s, fmt.Errorf("%s is %q, expected %s", name, value, params[k].want)
+		var known []string
+		for _, n := range s.numbers() {
+			if known = append(known, n.name); n.name != name {
+				continue
+			}
+			given[name] = true
+			x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				return s, fmt.Errorf("%s is %q, expected a number %s", name, value, bounds.MustParse(n.in))
+			}
+			*n.at = x
 		}
-		*params[k].at = x
+		if !given[name] {
+			return s, suggest.Unknown("parameter", name, known)
+		}
 	}
 	return s, s.Check()
-}
-
-func names(params []sessionParam) []string {
-	list := make([]string, len(params))
-	for i, p := range params {
-		list[i] = p.name
-	}
-	return list
 }
 
 // String returns the spec that ParseSessions reads.
@@ -137,8 +119,8 @@ func (s Sessions) String() string {
 		return ""
 	}
 	var list []string
-	for _, p := range s.params() {
-		list = append(list, p.name+"="+strconv.FormatFloat(*p.at, 'g', -1, 64))
+	for _, n := range s.numbers() {
+		list = append(list, n.name+"="+strconv.FormatFloat(*n.at, 'g', -1, 64))
 	}
 	return s.Kind + ":" + strings.Join(list, ",")
 }
@@ -150,14 +132,9 @@ func (s Sessions) Check() error {
 		return nil
 	case ZipfSessions, CopySessions:
 	default:
-		return suggest.Unknown("kind", s.Kind, sessionKinds)
+		return suggest.Unknown("kind", s.Kind, []string{ZipfSessions, CopySessions})
 	}
-	for _, p := range s.params() {
-		if !p.ok(*p.at) {
-			return fmt.Errorf("%s is %v, expected %s", p.name, *p.at, p.want)
-		}
-	}
-	return nil
+	return checkAll(s.numbers())
 }
 
 // gap is the mean time between two requests of a session, s, where requests
@@ -173,16 +150,13 @@ type sessions struct {
 	adapters int
 	pick     *alias // ZipfSessions
 
-	open    []openSession // by item of the queue, from 1 on
-	unused  []int32
+	open    []int32   // ranks of sessions with requests to come, by item of the queue, from 1 on
+	unused  []int32   // items
 	fresh   int32     // CopySessions: new adapters so far
 	history []int32   // adapters of sessions so far, the last maxCopied of them in a ring
 	started int       // sessions so far
 	weights []float64 // weights[j]: sum of the weights of J = 1..j
 }
-
-// openSession is a session with requests to come.
-type openSession struct{ rank int32 }
 
 // startItem is the item of the event at which the next session begins.
 const startItem = 0
@@ -192,7 +166,7 @@ const startItem = 0
 // new ones whose first request is a gap away.
 func newSessions(law Sessions, adapters int, rate float64, rng *rand.Rand, queue *renewal.Queue) (*sessions, error) {
 	s := &sessions{law: law, rng: rng, gap: law.gap(rate), between: law.Length / rate, adapters: adapters,
-		open: make([]openSession, 1), weights: []float64{0}}
+		open: make([]int32, 1), weights: []float64{0}}
 	if law.Kind == ZipfSessions {
 		shares, err := Popularity{Kind: Zipf, Param: law.Skew}.Shares(adapters)
 		if err != nil {
@@ -214,9 +188,12 @@ func (s *sessions) next(queue *renewal.Queue) int32 {
 	e := (*queue)[0]
 	if e.Item == startItem {
 		queue.Replace(renewal.Event{At: e.At + s.rng.ExpFloat64()*s.between, Item: startItem})
-		return s.beginAt(e.At, queue)
+		if s.goesOn() {
+			return s.begin(e.At, queue)
+		}
+		return s.choose()
 	}
-	rank := s.open[e.Item].rank
+	rank := s.open[e.Item]
 	if s.goesOn() {
 		queue.Replace(renewal.Event{At: e.At + s.rng.ExpFloat64()*s.gap, Item: e.Item})
 	} else {
@@ -230,23 +207,15 @@ func (s *sessions) next(queue *renewal.Queue) int32 {
 // then geometric with mean Length.
 func (s *sessions) goesOn() bool { return s.rng.Float64() >= 1/s.law.Length }
 
-// beginAt begins a session with a request at time at and returns its rank.
-func (s *sessions) beginAt(at float64, queue *renewal.Queue) int32 {
-	if s.goesOn() {
-		return s.begin(at, queue)
-	}
-	return s.choose()
-}
-
 // begin opens a session whose next request is a gap after at.
 func (s *sessions) begin(at float64, queue *renewal.Queue) int32 {
 	rank := s.choose()
 	item := int32(len(s.open))
 	if n := len(s.unused); n > 0 {
 		item, s.unused = s.unused[n-1], s.unused[:n-1]
-		s.open[item].rank = rank
+		s.open[item] = rank
 	} else {
-		s.open = append(s.open, openSession{rank})
+		s.open = append(s.open, rank)
 	}
 	queue.Push(renewal.Event{At: at + s.rng.ExpFloat64()*s.gap, Item: item})
 	return rank

@@ -123,7 +123,7 @@ func TestSLoRAErrors(t *testing.T) {
 		{"number of adapters is 0", func(c *SLoRA) { c.Adapters = 0 }},
 		{"alpha is 0", func(c *SLoRA) { c.Alpha = 0 }},
 		{"cv is -1", func(c *SLoRA) { c.CV = -1 }},
-		{"rate 0 requests/s", func(c *SLoRA) { c.Rate = 0 }},
+		{"rate is 0 requests/s", func(c *SLoRA) { c.Rate = 0 }},
 		{"is 0.5 requests, expected 1 to", func(c *SLoRA) { c.Rate = 0.05 }},
 		{"input range is [0, 512)", func(c *SLoRA) { c.Input[0] = 0 }},
 		{"output range is [8, 8)", func(c *SLoRA) { c.Output[1] = 8 }},

@@ -8,12 +8,16 @@
 //		// an arrival of e.Item at e.At
 //		q.Replace(renewal.Event{At: e.At + meanGap*g.Next(r), Item: e.Item})
 //	}
+//
+// [Drift] and [Recent] make the adapter of a request depend on time and on the
+// requests before it.
 package renewal
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // The distributions of gaps. All are scaled to a mean of 1 and, where a CV can
@@ -169,4 +173,123 @@ func (g *gammaSampler) draw(r *rand.Rand) float64 {
 			return boost * g.d * v
 		}
 	}
+}
+
+// Event is something that happens to an item, such as the next arrival of a
+// process. Events are ordered by At, then by Seq, then by Item.
+type Event struct {
+	At   float64 // time
+	Seq  int64   // 0 where items have one event at a time
+	Item int32
+}
+
+func (e Event) before(f Event) bool {
+	return e.At < f.At || e.At == f.At && (e.Seq < f.Seq || e.Seq == f.Seq && e.Item < f.Item)
+}
+
+// Queue is a binary heap of events, the first of which is at index 0. Written
+// out because container/heap goes through interfaces, which costs several times
+// as much.
+type Queue []Event
+
+// Push adds an event.
+func (q *Queue) Push(e Event) {
+	*q = append(*q, e)
+	h := *q
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !e.before(h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = e
+}
+
+// Pop removes the first event.
+func (q *Queue) Pop() {
+	last := len(*q) - 1
+	e := (*q)[last]
+	*q = (*q)[:last]
+	if last > 0 {
+		q.Replace(e)
+	}
+}
+
+// Replace puts e in the place of the first event.
+func (q Queue) Replace(e Event) {
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(q) {
+			break
+		}
+		if child+1 < len(q) && q[child+1].before(q[child]) {
+			child++
+		}
+		if !q[child].before(e) {
+			break
+		}
+		q[i] = q[child]
+		i = child
+	}
+	q[i] = e
+}
+
+// Drift returns what has become of a rank at time t (s), when the ranks 0 to
+// n-1 move on by one each period (s): each takes the place of the next, and the
+// last that of the first.
+func Drift(rank, n int, t, period float64) int {
+	steps := int(math.Mod(math.Floor(t/period), float64(n)))
+	return (rank + steps) % n
+}
+
+// Recent repeats recently used adapters.
+type Recent struct {
+	p    float64
+	rng  *rand.Rand
+	last []int32 // distinct adapters, the latest first; its capacity is the window
+}
+
+// NewRecent returns a Recent that repeats, with probability p, one of the last
+// window distinct adapters, all equally likely. They are searched for each
+// request.
+func NewRecent(p float64, window int, rng *rand.Rand) *Recent {
+	return &Recent{p: p, rng: rng, last: make([]int32, 0, window)}
+}
+
+// Choose returns the adapter to use, which is own or a recent one, and
+// remembers it.
+func (r *Recent) Choose(own int32) int32 {
+	if len(r.last) > 0 && r.rng.Float64() < r.p {
+		own = r.last[r.rng.IntN(len(r.last))]
+	}
+	r.touch(own)
+	return own
+}
+
+// touch moves an adapter to the front.
+func (r *Recent) touch(adapter int32) {
+	at := slices.Index(r.last, adapter)
+	if at < 0 {
+		if len(r.last) < cap(r.last) {
+			r.last = append(r.last, adapter)
+		}
+		at = len(r.last) - 1
+	}
+	copy(r.last[1:at+1], r.last[:at])
+	r.last[0] = adapter
+}
+
+// Mix scrambles a number that random streams are seeded with, so that the
+// streams of neighbouring seeds and items have nothing in common. It is the
+// output function of SplitMix64 (G. L. Steele et al., "Fast splittable
+// pseudorandom number generators", OOPSLA 2014), a bijection.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -1,4 +1,4 @@
-package popularity
+package renewal
 
 import (
 	"math"
