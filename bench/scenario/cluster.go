@@ -208,7 +208,7 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	}
 	var solver ilp.Solver // nil: the embedded one
 	if r.Solver == "highs" {
-		if solver, err = highs.New(highs.Options{}); err != nil {
+		if solver, err = highs.New(highs.Auto); err != nil {
 			return nil, err
 		}
 	}

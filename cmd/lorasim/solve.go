@@ -134,7 +134,7 @@ func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
 }
 
 func newHighs(formulation string, warm bool) (ilp.Solver, error) {
-	s, err := highs.New(highs.Options{Formulation: highs.Formulation(formulation)})
+	s, err := highs.New(highs.Formulation(formulation))
 	if err != nil {
 		return nil, fmt.Errorf("solver highs: %w", err)
 	}

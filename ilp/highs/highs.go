@@ -2,7 +2,7 @@
 // mixed-integer programs: exact on small instances, a polisher of good plans on
 // middling ones, and a check on the embedded solver that shares no code with it.
 //
-//	s, err := highs.New(highs.Options{})
+//	s, err := highs.New(highs.Auto)
 //	sol, err := s.Solve(ctx, p, ilp.Budget{Time: 10 * time.Second})
 //	sol, err = s.SolveFrom(ctx, p, sol, ilp.Budget{Gap: 0.01}) // warm start
 //
@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"lorasim/ilp"
 )
@@ -42,7 +41,7 @@ const (
 	// Flow counts requests that are alike instead of looking at each.
 	Flow Formulation = "flow"
 	// Totals counts the requests that leave and enter each worker and leaves
-	// the pages out; they are settled afterwards.
+	// the pages out; those with the most stay.
 	Totals Formulation = "d0"
 )
 
@@ -62,34 +61,20 @@ const NodeWork = 100_000
 // ErrUnavailable says that the program was built without HiGHS.
 var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
 
-// Options selects how to solve.
-type Options struct {
-	Formulation Formulation // empty: Auto
-}
-
 // Solver solves with HiGHS.
-type Solver struct {
-	formulation Formulation
-}
+type Solver struct{ formulation Formulation }
 
 var _ ilp.Solver = (*Solver)(nil)
 
 // New returns a solver, or ErrUnavailable.
-func New(o Options) (*Solver, error) {
+func New(f Formulation) (*Solver, error) {
 	if !Available() {
 		return nil, ErrUnavailable
 	}
-	if o.Formulation == "" {
-		o.Formulation = Auto
+	if all := Formulations(); !slices.Contains(all, f) {
+		return nil, fmt.Errorf("formulation is %q, expected one of %v", f, all)
 	}
-	if all := Formulations(); !slices.Contains(all, o.Formulation) {
-		names := make([]string, len(all))
-		for i, f := range all {
-			names[i] = string(f)
-		}
-		return nil, fmt.Errorf("formulation is %q, expected one of %s", o.Formulation, strings.Join(names, ", "))
-	}
-	return &Solver{formulation: o.Formulation}, nil
+	return &Solver{f}, nil
 }
 
 // Name implements [ilp.Solver].

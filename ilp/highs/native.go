@@ -20,6 +20,8 @@ extern HighsInt Highs_getIntInfoValue(const void *highs, const char *info, Highs
 extern HighsInt Highs_getInt64InfoValue(const void *highs, const char *info, int64_t *value);
 extern HighsInt Highs_getDoubleInfoValue(const void *highs, const char *info, double *value);
 
+extern const char *Highs_version(void);
+
 // Callbacks came with HiGHS 1.6; weak, they are null before.
 typedef void (*callback)(int type, const char *message, const void *out, int *interrupt, void *data);
 extern HighsInt Highs_setCallback(void *highs, callback f, void *data) __attribute__((weak));
@@ -50,6 +52,10 @@ import (
 
 	lanl "github.com/lanl/highs"
 )
+
+// Version is the version of HiGHS that the program was built with; empty where
+// [Available] is false.
+func Version() string { return C.GoString(C.Highs_version()) }
 
 // native is a HiGHS model, for what github.com/lanl/highs does not offer. Who
 // uses it keeps the lanl.RawModel alive, whose finalizer frees it.

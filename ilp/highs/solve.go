@@ -141,19 +141,12 @@ func minimise(ctx context.Context, m *milp.Model, x []float64, b ilp.Budget, unt
 	if err != nil {
 		return answer{}, err
 	}
-	// its finalizer frees what n points to
-	defer runtime.KeepAlive(raw)
+	defer runtime.KeepAlive(raw) // its finalizer frees what n points to
 	n, err := nativeOf(raw)
-	if err != nil {
-		return answer{}, err
+	if err != nil || passed(until) {
+		return answer{bound: math.Inf(-1)}, err
 	}
-	if passed(until) {
-		return answer{bound: math.Inf(-1)}, nil
-	}
-	if err := setOptions(raw, b, until); err != nil {
-		return answer{}, err
-	}
-	if err := n.setSolution(x); err != nil {
+	if err := errors.Join(setOptions(raw, b, until), n.setSolution(x)); err != nil {
 		return answer{}, err
 	}
 	defer n.stopWith(ctx)()

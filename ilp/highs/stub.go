@@ -11,6 +11,10 @@ import (
 // Available says whether the program was built with HiGHS.
 func Available() bool { return false }
 
+// Version is the version of HiGHS that the program was built with; empty where
+// [Available] is false.
+func Version() string { return "" }
+
 func (s *Solver) solve(context.Context, *ilp.Problem, *ilp.Solution, ilp.Budget) (*ilp.Solution, error) {
 	return nil, ErrUnavailable
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestUnavailable(t *testing.T) {
-	if s, err := highs.New(highs.Options{}); highs.Available() || s != nil || !errors.Is(err, highs.ErrUnavailable) {
+	if s, err := highs.New(highs.Auto); highs.Available() || s != nil || !errors.Is(err, highs.ErrUnavailable) {
 		t.Errorf("available %v, New: %v, %v", highs.Available(), s, err)
 	}
 }

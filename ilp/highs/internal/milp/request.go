@@ -31,78 +31,56 @@ func NewRequest(p *ilp.Problem, relaxed bool) (*Request, error) {
 		return nil, err
 	}
 	f := &Request{frame: newFrame(p, true)}
+	of := make([][]int, p.Adapters) // requests
 	for i := range p.Groups {
-		g := &p.Groups[i]
-		for range g.Count {
-			at := make([]int32, len(p.Workers))
-			for j := range at {
-				at[j] = none
-				if int(g.Worker) == j || f.enters[j] {
-					at[j] = f.addRequest(g, j, !relaxed)
-				}
-			}
-			f.group = append(f.group, int32(i))
-			f.on = append(f.on, at)
+		for range p.Groups[i].Count {
+			k := p.Groups[i].Adapter
+			of[k] = append(of[k], len(f.on))
+			f.add(int32(i), !relaxed)
 		}
 	}
-	f.addRows()
-	f.finish()
-	return f, nil
-}
-
-// addRequest adds the column of a request of a group on worker j.
-func (f *Request) addRequest(g *ilp.Group, j int, integer bool) int32 {
-	work, weight := g.Work, 0.0
-	moved := int(g.Worker) != j
-	if moved {
-		work += g.Move
-		if !g.Virtual {
-			weight = f.p.MoveWeight
-		}
-	}
-	col := f.m.column(weight, 0, 1, integer)
-	f.busy[j] = append(f.busy[j], term{col, work / f.speed[j]})
-	f.pages[j] = append(f.pages[j], term{col, g.Pages})
-	if moved && !g.Virtual {
-		f.moves = append(f.moves, term{col, 1})
-	}
-	return col
-}
-
-func (f *Request) addRows() {
-	of := make([][]int, f.p.Adapters)
-	for i, at := range f.on {
-		for _, col := range at {
-			if col != none {
-				f.m.term(col, 1)
-			}
-		}
-		f.m.row(1, inf)
-		k := f.p.Groups[f.group[i]].Adapter
-		of[k] = append(of[k], i)
+	for _, cols := range f.on {
+		f.m.row(1, inf, sum(cols, 1)...)
 	}
 	for k, requests := range of {
 		for j, place := range f.place[k] {
 			if place == none {
 				continue
 			}
-			f.m.term(place, float64(len(requests)))
+			terms := []term{{place, float64(len(requests))}}
 			for _, i := range requests {
-				if col := f.on[i][j]; col != none {
-					f.m.term(col, -1)
-				}
+				terms = append(terms, term{f.on[i][j], -1})
 			}
-			f.m.row(0, inf)
+			f.m.row(0, inf, terms...)
 		}
 	}
+	f.finish()
+	return f, nil
 }
 
-// Model implements [Form].
-func (f *Request) Model() *Model { return &f.m }
+// add adds the columns of a request of a group.
+func (f *Request) add(group int32, integer bool) {
+	g := &f.p.Groups[group]
+	cols := f.spread(g, 1, f.p.MoveWeight, integer)
+	for j, col := range cols {
+		if col == none {
+			continue
+		}
+		work := g.Work
+		if int(g.Worker) != j {
+			work += g.Move
+			if !g.Virtual {
+				f.moves = append(f.moves, term{col, 1})
+			}
+		}
+		f.busy[j] = append(f.busy[j], term{col, work / f.speed[j]})
+	}
+	f.group, f.on = append(f.group, group), append(f.on, cols)
+}
 
 // Encode implements [Form].
 func (f *Request) Encode(flows []ilp.Flow) []float64 {
-	x := f.m.start()
+	x := f.start(flows)
 	next := make([]int, len(f.p.Groups)) // the first request of each group that is left
 	for i := len(f.group) - 1; i >= 0; i-- {
 		next[f.group[i]] = i
@@ -113,9 +91,7 @@ func (f *Request) Encode(flows []ilp.Flow) []float64 {
 			next[fl.Group]++
 		}
 	}
-	f.setPlaces(x, flows)
-	f.m.settle(x)
-	return x
+	return f.m.settle(x)
 }
 
 // Decode implements [Form].
@@ -169,15 +145,4 @@ func (f *Request) limitMoves(at []int, x []float64) {
 			excess--
 		}
 	}
-}
-
-// flowsOf turns counts by group and worker into flows.
-func flowsOf(counts []int64, workers int) []ilp.Flow {
-	var flows []ilp.Flow
-	for i, n := range counts {
-		if n > 0 {
-			flows = append(flows, ilp.Flow{Group: int32(i / workers), Worker: int32(i % workers), Count: n})
-		}
-	}
-	return flows
 }
