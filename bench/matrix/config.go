@@ -9,8 +9,8 @@
 package matrix
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,7 +24,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"lorasim/internal/suggest"
-
 	"lorasim/internal/yamlerr"
 )
 
@@ -96,24 +95,13 @@ func Parse(data []byte, path string) (*Matrix, error) {
 		return nil, yamlerr.In(path, err)
 	}
 	m.dir = filepath.Dir(path)
-	if m.Repeat == 0 {
-		m.Repeat = 1
-	}
-	if m.Output == "" {
-		m.Output = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".out"
-	}
+	m.Repeat = cmp.Or(m.Repeat, 1)
+	m.Output = cmp.Or(m.Output, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))+".out")
 	for i := range m.Servers {
 		s := &m.Servers[i]
-		if s.Ready.Timeout == 0 {
-			s.Ready.Timeout = defaultReady
-		}
-		if s.Stop.Timeout == 0 {
-			s.Stop.Timeout = defaultStop
-		}
-		if s.Stop.Signal == "" {
-			s.Stop.Signal = "TERM"
-		}
-		s.Stop.Signal = strings.TrimPrefix(strings.ToUpper(s.Stop.Signal), "SIG")
+		s.Ready.Timeout = cmp.Or(s.Ready.Timeout, defaultReady)
+		s.Stop.Timeout = cmp.Or(s.Stop.Timeout, defaultStop)
+		s.Stop.Signal = strings.TrimPrefix(strings.ToUpper(cmp.Or(s.Stop.Signal, "TERM")), "SIG")
 	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -131,22 +119,24 @@ func (m *Matrix) check() error {
 	if len(m.Servers) == 0 || len(m.Clients) == 0 {
 		return fmt.Errorf("%d servers and %d clients, expected at least one of each", len(m.Servers), len(m.Clients))
 	}
-	var names []string
-	name := func(kind string, i int, name, command string) error {
+	names := map[string]bool{}
+	check := func(kind string, i int, name, command string, timeouts ...time.Duration) error {
 		where := fmt.Sprintf("%s[%d]", kind, i)
 		switch {
 		case !fileName.MatchString(name):
 			return fmt.Errorf("%s.name is %q, expected letters, digits, '.', '_' and '-'", where, name)
-		case slices.Contains(names, kind+name):
+		case names[kind+name]:
 			return fmt.Errorf("%s.name %q is there already", where, name)
 		case strings.TrimSpace(command) == "":
 			return fmt.Errorf("%s (%s): command is missing", where, name)
+		case slices.Min(timeouts) < 0:
+			return fmt.Errorf("%s (%s): timeouts must not be negative", where, name)
 		}
-		names = append(names, kind+name)
+		names[kind+name] = true
 		return nil
 	}
 	for i, s := range m.Servers {
-		if err := name("servers", i, s.Name, s.Command); err != nil {
+		if err := check("servers", i, s.Name, s.Command, s.Ready.Timeout, s.Stop.Timeout); err != nil {
 			return err
 		}
 		if _, ok := signals[s.Stop.Signal]; !ok {
@@ -155,28 +145,20 @@ func (m *Matrix) check() error {
 		if _, err := regexp.Compile(s.Ready.Log); err != nil {
 			return fmt.Errorf("servers[%d] (%s): ready.log: %w", i, s.Name, err)
 		}
-		if s.Ready.Timeout < 0 || s.Stop.Timeout < 0 {
-			return fmt.Errorf("servers[%d] (%s): timeouts must not be negative", i, s.Name)
-		}
 	}
 	for i, c := range m.Clients {
-		if err := name("clients", i, c.Name, c.Command); err != nil {
+		if err := check("clients", i, c.Name, c.Command, c.Timeout); err != nil {
 			return err
-		}
-		if c.Timeout < 0 {
-			return fmt.Errorf("clients[%d] (%s): timeout must not be negative", i, c.Name)
 		}
 	}
 	return nil
 }
 
-// combination is one run.
+// combination is one run, with what is known of it beforehand.
 type combination struct {
+	Row
 	server *Server
 	client *Client
-	repeat int
-	dir    string
-	hash   string // of what it runs
 }
 
 // combinations lists the runs: all clients of a server, then the next server.
@@ -188,20 +170,19 @@ func (m *Matrix) combinations() ([]combination, error) {
 	var cs []combination
 	for i := range m.Servers {
 		for k := range m.Clients {
+			server, client := &m.Servers[i], &m.Clients[k]
+			text, err := json.Marshal([]any{m.Env, server, client})
+			if err != nil {
+				return nil, err
+			}
+			hash := fmt.Sprintf("%x", sha256.Sum256(text))
 			for n := range m.Repeat {
-				c := combination{server: &m.Servers[i], client: &m.Clients[k], repeat: n}
-				name := c.server.Name + "+" + c.client.Name
+				name := server.Name + "+" + client.Name
 				if m.Repeat > 1 {
 					name += fmt.Sprintf("+%d", n+1)
 				}
-				c.dir = filepath.Join(root, name)
-				text, err := json.Marshal([]any{m.Env, c.server, c.client})
-				if err != nil {
-					return nil, err
-				}
-				sum := sha256.Sum256(text)
-				c.hash = hex.EncodeToString(sum[:])
-				cs = append(cs, c)
+				row := Row{Server: server.Name, Client: client.Name, Repeat: n + 1, Dir: filepath.Join(root, name), Hash: hash, Status: statusOK}
+				cs = append(cs, combination{row, server, client})
 			}
 		}
 	}

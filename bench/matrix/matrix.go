@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,14 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"lorasim/bench/importer"
 	"lorasim/bench/result"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
 )
 
 // Options is how a matrix is run.
@@ -63,12 +63,16 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 	}
 	var rows []Row
 	for i, c := range cs {
-		if old, ok := c.finished(); ok && !o.Rerun {
-			fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s: done before\n", i+1, len(cs), c.server.Name, c.client.Name)
+		was := ""
+		old, ok := c.finished()
+		if ok = ok && !o.Rerun; ok {
+			was = ": done before"
+		}
+		fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s%s\n", i+1, len(cs), c.Server, c.Client, was)
+		if ok {
 			rows = append(rows, old)
 			continue
 		}
-		fmt.Fprintf(o.Log, "[%d/%d] SERVER=%s CLIENT=%s\n", i+1, len(cs), c.server.Name, c.client.Name)
 		row, err := m.runOne(ctx, c, o.Log)
 		if err != nil {
 			return rows, err
@@ -83,47 +87,40 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 // changed since.
 func (c *combination) finished() (Row, bool) {
 	var row Row
-	data, err := os.ReadFile(filepath.Join(c.dir, statusFile))
+	data, err := os.ReadFile(filepath.Join(c.Dir, statusFile))
 	if err != nil || json.Unmarshal(data, &row) != nil {
 		return row, false
 	}
 	row.resumed = true
-	return row, row.Status == statusOK && row.Hash == c.hash
+	return row, row.Status == statusOK && row.Hash == c.Hash
 }
 
 // runOne runs a combination. Its status file is written last, and not at all if
 // ctx ends: what was interrupted runs again.
 func (m *Matrix) runOne(ctx context.Context, c combination, log io.Writer) (Row, error) {
-	row := Row{Server: c.server.Name, Client: c.client.Name, Repeat: c.repeat + 1, Dir: c.dir, Hash: c.hash, Status: statusOK}
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
-		return row, err
+	status := filepath.Join(c.Dir, statusFile)
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return c.Row, err
 	}
-	if err := os.Remove(filepath.Join(c.dir, statusFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return row, err
+	if err := os.Remove(status); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return c.Row, err
 	}
-	err := m.perform(ctx, c, &row, log)
+	err := m.perform(ctx, &c, log)
 	if ctx.Err() != nil {
-		return row, ctx.Err()
+		return c.Row, ctx.Err()
 	}
 	if err != nil {
-		row.Status, row.Error = statusFailed, err.Error()
+		c.Status, c.Error = statusFailed, err.Error()
 	}
-	data, err := json.MarshalIndent(row, "", "  ")
-	if err != nil {
-		return row, err
-	}
-	return row, atomicfile.Write(filepath.Join(c.dir, statusFile), func(f *atomicfile.File) error {
-		_, err := f.Write(append(data, '\n'))
-		return err
-	})
+	return c.Row, atomicfile.Write(status, func(f *atomicfile.File) error { return format.JSON(f, c.Row, "  ") })
 }
 
-func (m *Matrix) perform(ctx context.Context, c combination, row *Row, log io.Writer) (err error) {
+func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) (err error) {
 	dir, err := filepath.Abs(m.dir)
 	if err != nil {
 		return err
 	}
-	serverLog, err := os.Create(filepath.Join(c.dir, "server.log"))
+	serverLog, err := os.Create(filepath.Join(c.Dir, "server.log"))
 	if err != nil {
 		return err
 	}
@@ -139,25 +136,25 @@ func (m *Matrix) perform(ctx context.Context, c combination, row *Row, log io.Wr
 		return fmt.Errorf("server: %w", err)
 	}
 	defer func() {
-		how := p.stop(signals[c.server.Stop.Signal], c.server.Stop.Timeout)
-		fmt.Fprintf(log, "  server %s\n", how)
+		fmt.Fprintf(log, "  server %s\n", p.stop(signals[c.server.Stop.Signal], c.server.Stop.Timeout))
 	}()
 	if err := c.server.awaitReady(ctx, p, output, env); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	row.Ready = time.Since(begun).Seconds()
-	fmt.Fprintf(log, "  server ready after %.1f s\n", row.Ready)
+	c.Ready = time.Since(begun).Seconds()
+	fmt.Fprintf(log, "  server ready after %.1f s\n", c.Ready)
 	begun = time.Now()
 	err = m.runClient(ctx, c, dir)
-	row.Took = time.Since(begun).Seconds()
+	c.Took = time.Since(begun).Seconds()
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	return row.readMetrics(filepath.Join(c.dir, "client.log"))
+	c.readMetrics()
+	return nil
 }
 
-func (m *Matrix) runClient(ctx context.Context, c combination, dir string) error {
-	clientLog, err := os.Create(filepath.Join(c.dir, "client.log"))
+func (m *Matrix) runClient(ctx context.Context, c *combination, dir string) error {
+	clientLog, err := os.Create(filepath.Join(c.Dir, "client.log"))
 	if err != nil {
 		return err
 	}
@@ -171,65 +168,57 @@ func (m *Matrix) runClient(ctx context.Context, c combination, dir string) error
 	if err != nil {
 		return err
 	}
-	if err := p.wait(ctx); err != nil {
-		return errors.New(exitText(err))
-	}
-	return nil
+	return p.wait(ctx)
 }
 
 // environment is that of the program, with what the file sets, and the names and
 // the folder of the combination.
-func (m *Matrix) environment(c combination, own map[string]string) []string {
-	env := os.Environ()
-	for _, set := range []map[string]string{m.Env, own} {
-		for _, k := range slices.Sorted(maps.Keys(set)) {
-			env = append(env, k+"="+set[k])
-		}
+func (m *Matrix) environment(c *combination, own map[string]string) map[string]string {
+	env := map[string]string{}
+	for _, e := range os.Environ() {
+		k, v, _ := strings.Cut(e, "=")
+		env[k] = v
 	}
-	dir, err := filepath.Abs(c.dir)
+	maps.Copy(env, m.Env)
+	maps.Copy(env, own)
+	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
-		dir = c.dir
+		dir = c.Dir
 	}
-	return append(env, "MATRIX_SERVER="+c.server.Name, "MATRIX_CLIENT="+c.client.Name, "MATRIX_DIR="+dir)
+	env["MATRIX_SERVER"], env["MATRIX_CLIENT"], env["MATRIX_DIR"] = c.Server, c.Client, dir
+	return env
 }
 
-// readMetrics takes the metrics of the last result in a client's output. A
+// readMetrics takes the metrics of the last result in the client's output. A
 // client that prints none is no failure: not all are benchmarks.
-func (row *Row) readMetrics(path string) error {
-	runs, _, err := importer.Files([]string{path})
+func (c *combination) readMetrics() {
+	runs, _, err := importer.Files([]string{filepath.Join(c.Dir, "client.log")})
 	if err != nil || len(runs) == 0 {
-		return nil
+		return
 	}
-	row.Metrics = map[string]float64{}
+	c.Metrics = map[string]float64{}
 	for k := range result.NumMetrics {
 		if v, ok := runs[len(runs)-1].Metrics.Get(k); ok {
-			row.Metrics[k.String()] = v
+			c.Metrics[k.String()] = v
 		}
 	}
-	return nil
 }
 
 // writeLog joins the clients' outputs in one file, in the form of the harness
 // that lorasim import reads.
 func (m *Matrix) writeLog(cs []combination) error {
-	path := filepath.Join(filepath.Dir(cs[0].dir), "results.txt")
-	return atomicfile.Write(path, func(f *atomicfile.File) error {
-		line := strings.Repeat("#", 80)
-		for _, c := range cs {
-			text, err := os.ReadFile(filepath.Join(c.dir, "client.log"))
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			head := fmt.Sprintf("%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n", line, c.server.Name, c.client.Name, strings.TrimSpace(c.client.Command), line)
-			if _, err := f.Write(append([]byte(head), append(text, '\n')...)); err != nil {
-				return err
-			}
+	var all bytes.Buffer
+	line := strings.Repeat("#", 80)
+	for _, c := range cs {
+		text, err := os.ReadFile(filepath.Join(c.Dir, "client.log"))
+		if err == nil {
+			fmt.Fprintf(&all, "%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n%s\n", line, c.Server, c.Client, strings.TrimSpace(c.client.Command), line, text)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
-		return nil
-	})
+	}
+	path := filepath.Join(filepath.Dir(cs[0].Dir), "results.txt")
+	return atomicfile.Write(path, func(f *atomicfile.File) error { _, err := f.Write(all.Bytes()); return err })
 }
 
 // columns of the table beside the names and the status.
@@ -244,12 +233,11 @@ var columns = []struct {
 
 // WriteTable lists the rows in aligned columns.
 func WriteTable(w io.Writer, rows []Row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{"SERVER", "CLIENT", "STATUS"}
 	for _, c := range columns {
 		head = append(head, c.title)
 	}
-	fmt.Fprintln(t, strings.Join(append(head, "NOTE"), "\t"))
+	table := [][]string{append(head, "NOTE")}
 	for _, r := range rows {
 		fields := []string{r.Server, r.Client, r.Status}
 		for _, c := range columns {
@@ -263,9 +251,9 @@ func WriteTable(w io.Writer, rows []Row) error {
 		if r.resumed {
 			note = cmp.Or(note, "done before")
 		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(append(fields, note), "\t"), "\t"))
+		table = append(table, append(fields, note))
 	}
-	return t.Flush()
+	return format.Table(w, table)
 }
 
 // Failed counts the rows that failed.

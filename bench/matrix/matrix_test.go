@@ -230,10 +230,10 @@ func FuzzParse(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, c := range cs {
-			if seen[c.dir] {
-				t.Fatalf("two combinations in %s", c.dir)
+			if seen[c.Dir] {
+				t.Fatalf("two combinations in %s", c.Dir)
 			}
-			seen[c.dir] = true
+			seen[c.Dir] = true
 		}
 	})
 }

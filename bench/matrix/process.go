@@ -3,14 +3,13 @@ package matrix
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
-	"strings"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -24,10 +23,12 @@ type process struct {
 	err  error // once done
 }
 
-func start(command, dir string, env []string, output io.Writer) (*process, error) {
+func start(command, dir string, env map[string]string, output io.Writer) (*process, error) {
 	cmd := exec.Command("/bin/sh", "-c", command)
-	cmd.Dir, cmd.Env = dir, env
-	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+	for k, v := range env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// a child of the command that keeps the output open must not hold us up
 	cmd.WaitDelay = time.Second
@@ -52,12 +53,10 @@ func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
 	default:
 	}
 	p.signal(s)
-	t := time.NewTimer(timeout)
-	defer t.Stop()
 	how := "stopped"
 	select {
 	case <-p.done:
-	case <-t.C:
+	case <-time.After(timeout):
 		how = fmt.Sprintf("killed: it did not stop within %v", timeout)
 	}
 	p.signal(syscall.SIGKILL) // what is left of the group
@@ -115,43 +114,12 @@ func (w *watched) ready() bool {
 const lookEvery = 100 * time.Millisecond
 
 // awaitReady returns when the server is ready, or why it never will be.
-func (s *Server) awaitReady(ctx context.Context, p *process, log *watched, env []string) error {
-	var urls []string
-	for _, u := range s.Ready.URLs {
-		urls = append(urls, os.Expand(u, func(name string) string { return lookup(env, name) }))
-	}
+func (s *Server) awaitReady(ctx context.Context, p *process, log *watched, env map[string]string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Ready.Timeout, fmt.Errorf("not ready within %v", s.Ready.Timeout))
 	defer cancel()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	t := time.NewTicker(lookEvery)
-	defer t.Stop()
-	for {
-		if log.ready() && answer(ctx, client, urls) {
-			return nil
-		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("ended before it was ready: %v", exitText(p.err))
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-t.C:
-		}
-	}
-}
-
-// lookup finds a variable in an environment, in which later entries win.
-func lookup(env []string, name string) (value string) {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			value = v
-		}
-	}
-	return value
-}
-
-func answer(ctx context.Context, client *http.Client, urls []string) bool {
-	for _, url := range urls {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	answers := func(url string) bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Expand(url, func(name string) string { return env[name] }), nil)
 		if err != nil {
 			return false
 		}
@@ -160,20 +128,20 @@ func answer(ctx context.Context, client *http.Client, urls []string) bool {
 			return false
 		}
 		resp.Body.Close()
-		if resp.StatusCode/100 != 2 {
-			return false
+		return resp.StatusCode/100 == 2
+	}
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		if log.ready() && !slices.ContainsFunc(s.Ready.URLs, func(url string) bool { return !answers(url) }) {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended before it was ready: %v", p.cmd.ProcessState)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
 		}
 	}
-	return true
-}
-
-func exitText(err error) string {
-	if err == nil {
-		return "exit status 0"
-	}
-	var e *exec.ExitError
-	if errors.As(err, &e) {
-		return e.Error()
-	}
-	return err.Error()
 }
