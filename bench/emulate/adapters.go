@@ -1,10 +1,9 @@
 package emulate
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 
 	"lorasim/trace"
@@ -40,20 +39,9 @@ func rankOf(path string) int {
 	if m == nil {
 		return 0
 	}
-	n, err := strconv.Atoi(m[1])
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(m[1]) // 0 where it is too large
 	return n
 }
-
-// refusal is why an adapter is not loaded or unloaded.
-type refusal struct {
-	text    string
-	unknown bool
-}
-
-func (r *refusal) Error() string { return r.text }
 
 func (w *Worker) preload(a Adapter) error {
 	r, err := w.beginLoad(a)
@@ -65,29 +53,34 @@ func (w *Worker) preload(a Adapter) error {
 	return nil
 }
 
+// refusal is why an adapter is not loaded or unloaded, as the engines word it.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 // beginLoad books the load of an adapter; called with the engine locked.
 func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	g := &w.adapters
 	r := g.rows[a.Name]
+	refuse := func(format string, args ...any) (*row, error) {
+		return nil, refusal(fmt.Sprintf("Failed to load LoRA adapter %s: "+format, append([]any{a.Name}, args...)...))
+	}
 	if a.Name == "" || a.Name == w.cfg.ModelName {
-		return nil, &refusal{text: fmt.Sprintf("%q is no name for an adapter", a.Name)}
+		return nil, fmt.Errorf("%q is no name for an adapter", a.Name)
 	}
 	if r != nil && (r.loaded || r.busy) {
-		return nil, &refusal{text: fmt.Sprintf("Failed to load LoRA adapter %s: it is already loaded", a.Name)}
+		return refuse("it is already loaded")
 	}
 	if n := g.taken(); g.max > 0 && n >= g.max {
-		return nil, &refusal{text: fmt.Sprintf("Failed to load LoRA adapter %s: %d of at most %d adapters are loaded", a.Name, n, g.max)}
+		return refuse("%d of at most %d adapters are loaded", n, g.max)
 	}
-	rank := a.Rank
-	if rank == 0 {
-		rank = rankOf(a.Path)
-	}
+	rank := cmp.Or(a.Rank, rankOf(a.Path))
 	if limit := w.cfg.Costs.Profile().Engine.MaxLoraRank; rank > limit {
-		return nil, &refusal{text: fmt.Sprintf("Failed to load LoRA adapter %s: rank %d is incompatible with the memory pool of max_lora_rank %d", a.Name, rank, limit)}
+		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, limit)
 	}
 	if r == nil {
 		if len(g.rows) == w.cfg.MaxAdapters {
-			return nil, &refusal{text: fmt.Sprintf("Failed to load LoRA adapter %s: %d names are known, and no more fit", a.Name, len(g.rows))}
+			return refuse("%d names are known, and no more fit", len(g.rows))
 		}
 		r = &row{index: int32(len(g.rows)), rank: -1}
 		g.rows[a.Name] = r
@@ -149,7 +142,7 @@ func (w *Worker) unload(name string, wait bool) error {
 	var err error
 	w.eng.do(func() {
 		if r = w.adapters.rows[name]; r == nil || !r.loaded {
-			err = &refusal{fmt.Sprintf("Failed to unload LoRA adapter %s: it is not loaded", name), true}
+			err = refusal(fmt.Sprintf("Failed to unload LoRA adapter %s: it is not loaded", name))
 			return
 		}
 		r.loaded, r.busy = false, true
@@ -184,5 +177,3 @@ func (w *Worker) loadedAdapters() map[string]string {
 	})
 	return m
 }
-
-func sortedNames(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,7 +1,9 @@
 package emulate
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,13 +32,11 @@ type engine struct {
 	awake   tick.Ticks // when run looks again
 }
 
-// report is something that a client sees at a time.
+// report is something that a client sees at a time: a token, or the end.
 type report struct {
-	at     tick.Ticks
-	to     *stream
-	ended  bool
-	status record.Status
-	reason string
+	at  tick.Ticks
+	to  *stream
+	end *progress // nil: a token
 }
 
 // waiter waits for the worker to be in some state.
@@ -48,15 +48,12 @@ type waiter struct {
 // stream is one request as its HTTP handler sees it. The handler is told that
 // there is something new, and takes all there is: a slow client costs no memory.
 type stream struct {
-	id  int64
-	rid string
+	id   int64
+	rid  string
+	news chan struct{}
 
-	mu     sync.Mutex
-	tokens int
-	ended  bool
-	status record.Status
-	reason string
-	news   chan struct{}
+	mu    sync.Mutex
+	state progress
 }
 
 // progress is how far a stream is.
@@ -70,7 +67,7 @@ type progress struct {
 func (s *stream) look() progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return progress{s.tokens, s.ended, s.status, s.reason}
+	return s.state
 }
 
 func newEngine(cfg sim.ServerConfig, speed float64) (*engine, error) {
@@ -97,7 +94,7 @@ func (e *engine) Token(id int64, at tick.Ticks) {
 
 // Ended implements sim.Listener.
 func (e *engine) Ended(id int64, status record.Status, reason string, at tick.Ticks) {
-	e.due = append(e.due, report{at: at, to: e.streams[id], ended: true, status: status, reason: reason})
+	e.due = append(e.due, report{at: at, to: e.streams[id], end: &progress{ended: true, status: status, reason: reason}})
 	delete(e.streams, id)
 }
 
@@ -147,15 +144,13 @@ func (e *engine) catchUp() tick.Ticks {
 		clear(e.due[n:])
 		e.due, e.head = e.due[:n], 0
 	}
-	keep := e.waiters[:0]
-	for _, w := range e.waiters {
-		if w.reached() {
+	e.waiters = slices.DeleteFunc(e.waiters, func(w *waiter) bool {
+		reached := w.reached()
+		if reached {
 			close(w.done)
-		} else {
-			keep = append(keep, w)
 		}
-	}
-	e.waiters = keep
+		return reached
+	})
 	next := e.srv.Next()
 	if e.head < len(e.due) {
 		next = min(next, e.due[e.head].at)
@@ -166,22 +161,21 @@ func (e *engine) catchUp() tick.Ticks {
 func (r *report) deliver() {
 	s := r.to
 	s.mu.Lock()
-	if r.ended {
-		s.ended, s.status, s.reason = true, r.status, r.reason
+	if r.end != nil {
+		tokens := s.state.tokens
+		s.state = *r.end
+		s.state.tokens = tokens
 	} else {
-		s.tokens++
+		s.state.tokens++
 	}
 	s.mu.Unlock()
-	select {
-	case s.news <- struct{}{}:
-	default:
-	}
+	poke(s.news)
 }
 
-// poke makes run look again.
-func (e *engine) poke() {
+// poke makes whoever waits look again.
+func poke(c chan struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -199,7 +193,7 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 		return nil, err
 	}
 	if e.catchUp() < e.awake {
-		e.poke()
+		poke(e.wake)
 	}
 	return s, nil
 }
@@ -207,21 +201,15 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 // cancel gives up the requests that match.
 func (e *engine) cancel(match func(*stream) bool) {
 	e.do(func() {
-		var ids []int64
-		for id, s := range e.streams {
+		for _, s := range slices.Collect(maps.Values(e.streams)) { // Cancel takes them out
 			if match(s) {
-				ids = append(ids, id)
+				e.srv.Cancel(s.id)
 			}
-		}
-		for _, id := range ids {
-			e.srv.Cancel(id)
 		}
 	})
 }
 
-func (e *engine) cancelOne(s *stream) {
-	e.do(func() { e.srv.Cancel(s.id) })
-}
+func (e *engine) cancelOne(s *stream) { e.do(func() { e.srv.Cancel(s.id) }) }
 
 // do calls f with the worker brought to the present.
 func (e *engine) do(f func()) {
@@ -229,7 +217,7 @@ func (e *engine) do(f func()) {
 	defer e.mu.Unlock()
 	e.srv.Advance(e.now())
 	f()
-	e.poke()
+	poke(e.wake)
 }
 
 // wait returns a function that returns once reached holds, or the engine stops.
@@ -238,7 +226,7 @@ func (e *engine) wait(reached func() bool) func() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiters = append(e.waiters, w)
-	e.poke()
+	poke(e.wake)
 	return func() {
 		select {
 		case <-w.done:

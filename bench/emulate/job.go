@@ -113,6 +113,50 @@ func (j *job) await(ctx context.Context, n int) bool {
 
 func (j *job) ended() bool { return j.end.ended }
 
+// whole waits for the end of the reply; false: the client has gone.
+func (j *job) whole(ctx context.Context) bool {
+	for !j.ended() {
+		if !j.await(ctx, j.total+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// sendEvents sends events as tokens come, as event appends them for those from seen
+// on. A job that fails before its first token is answered by refuse, where there
+// is one; else in the stream.
+func (j *job) sendEvents(rw http.ResponseWriter, r *http.Request, refuse func(reason string), event func(b []byte, seen int) []byte) {
+	var buf []byte
+	seen, begun := 0, false
+	for j.await(r.Context(), j.w.cfg.StreamInterval) {
+		reason := j.failure()
+		if reason != "" && !begun && refuse != nil {
+			refuse(reason)
+			return
+		}
+		if !begun {
+			events(rw)
+			begun = true
+		}
+		if reason != "" {
+			send(rw, errorEvent(reason), true)
+			return
+		}
+		buf = event(buf[:0], seen)
+		if seen = len(j.out); j.ended() {
+			buf = append(buf, done...)
+		}
+		if !send(rw, buf, j.ended()) {
+			j.w.eng.cancelOne(j.stream)
+			return
+		}
+		if j.ended() {
+			return
+		}
+	}
+}
+
 // failure is why a job cannot be answered at all, "" if it can.
 func (j *job) failure() string {
 	if j.ended() && (j.end.status == record.Rejected || j.end.status == record.Failed) {
@@ -150,12 +194,22 @@ func readJSON(rw http.ResponseWriter, r *http.Request, v any) bool {
 	return true
 }
 
+type object = map[string]any
+
 func badRequest(rw http.ResponseWriter, text string) {
 	writeJSON(rw, http.StatusBadRequest, errorBody(text))
 }
 
-func errorBody(text string) map[string]any {
-	return map[string]any{"error": map[string]any{"message": text}}
+func errorBody(text string) object { return object{"error": object{"message": text}} }
+
+func errorEvent(reason string) []byte { return append(appendEvent(nil, errorBody(reason)), done...) }
+
+func appendEvent(b []byte, v any) []byte {
+	data, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		panic(err) // maps, strings and numbers
+	}
+	return append(append(append(b, "data: "...), data...), "\n\n"...)
 }
 
 func writeJSON(rw http.ResponseWriter, status int, v any) {

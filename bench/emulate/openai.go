@@ -1,9 +1,12 @@
 package emulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,21 +55,20 @@ func (w *Worker) openAI(rw http.ResponseWriter, r *http.Request, chat bool) {
 		w.refuseOpenAI(rw, err)
 		return
 	}
-	reply := &completion{w: w, j: j, q: &q, chat: chat, id: fmt.Sprintf("cmpl-%d", j.stream.id), created: time.Now().Unix()}
+	c := &completion{w: w, j: j, q: &q, chat: chat, id: fmt.Sprintf("cmpl-%d", j.stream.id), created: time.Now().Unix()}
+	refuse := func(reason string) { w.refuseOpenAI(rw, errors.New(reason)) }
 	if q.Stream {
-		reply.stream(rw, r)
+		j.sendEvents(rw, r, refuse, c.appendEvents)
 		return
 	}
-	for !j.ended() {
-		if !j.await(r.Context(), o.budget+1) {
-			return
-		}
+	if !j.whole(r.Context()) {
+		return
 	}
 	if reason := j.failure(); reason != "" {
-		w.refuseOpenAI(rw, errors.New(reason))
+		refuse(reason)
 		return
 	}
-	writeJSON(rw, http.StatusOK, reply.whole())
+	writeJSON(rw, http.StatusOK, c.body(false, []any{c.choice(j.out, false)}, true))
 }
 
 // completionOrder turns an OpenAI request into an order.
@@ -75,16 +77,10 @@ func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error)
 	if q.N != nil && *q.N != 1 {
 		return o, errors.New("n must be 1")
 	}
-	if q.MaxCompletionTokens != nil {
-		q.MaxTokens = q.MaxCompletionTokens
+	if budget := cmp.Or(q.MaxCompletionTokens, q.MaxTokens); budget != nil {
+		o.budget = *budget
 	}
-	if q.MaxTokens != nil {
-		o.budget = *q.MaxTokens
-	}
-	var err error
-	if o.adapter, err = w.adapterOf(q); err != nil {
-		return o, err
-	}
+	o.adapter = w.adapterOf(q)
 	if chat {
 		for _, m := range q.Messages {
 			o.prompt = append(o.prompt, Tokenize(m.Role+" "+m.Content)...)
@@ -104,20 +100,18 @@ func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error)
 
 // adapterOf is the adapter that a request names: sglang's "base:adapter" or
 // lora_path, vLLM's model.
-func (w *Worker) adapterOf(q *completionRequest) (string, error) {
+func (w *Worker) adapterOf(q *completionRequest) string {
 	if w.cfg.API == VLLM {
-		if q.Model == w.cfg.ModelName || q.Model == "" {
-			return "", nil
+		if q.Model == w.cfg.ModelName {
+			return ""
 		}
-		return q.Model, nil
+		return q.Model
 	}
-	if _, adapter, ok := strings.Cut(q.Model, ":"); ok {
-		return adapter, nil
+	_, adapter, ok := strings.Cut(q.Model, ":")
+	if !ok && q.LoraPath != nil {
+		adapter = *q.LoraPath
 	}
-	if q.LoraPath != nil {
-		return *q.LoraPath, nil
-	}
-	return "", nil
+	return adapter
 }
 
 // refuseOpenAI answers a request that never came to run.
@@ -128,8 +122,8 @@ func (w *Worker) refuseOpenAI(rw http.ResponseWriter, err error) {
 		status, kind = http.StatusNotFound, "NotFoundError"
 		text = fmt.Sprintf("The model `%s` does not exist.", unknown.name)
 	}
-	writeJSON(rw, status, map[string]any{"object": "error", "message": text, "type": kind, "param": nil, "code": status,
-		"error": map[string]any{"message": text, "type": kind, "param": nil, "code": status}})
+	writeJSON(rw, status, object{"object": "error", "message": text, "type": kind, "param": nil, "code": status,
+		"error": object{"message": text, "type": kind, "param": nil, "code": status}})
 }
 
 // completion is a reply under way.
@@ -152,13 +146,9 @@ func (c *completion) object(chunk bool) string {
 	return "chat.completion"
 }
 
-func (c *completion) usage() map[string]any {
-	return map[string]any{"prompt_tokens": c.j.prompt, "completion_tokens": len(c.j.out), "total_tokens": c.j.prompt + len(c.j.out)}
-}
-
 // choice is the one choice of a reply, with the given new tokens.
-func (c *completion) choice(tokens []int32, chunk bool) map[string]any {
-	ch := map[string]any{"index": 0, "logprobs": nil, "finish_reason": nil}
+func (c *completion) choice(tokens []int32, chunk bool) object {
+	ch := object{"index": 0, "logprobs": nil, "finish_reason": nil}
 	if c.j.ended() {
 		ch["finish_reason"] = c.j.finish()
 	}
@@ -166,9 +156,9 @@ func (c *completion) choice(tokens []int32, chunk bool) map[string]any {
 	case !c.chat:
 		ch["text"] = text
 	case chunk:
-		ch["delta"] = map[string]any{"role": "assistant", "content": text}
+		ch["delta"] = object{"role": "assistant", "content": text}
 	default:
-		ch["message"] = map[string]any{"role": "assistant", "content": text}
+		ch["message"] = object{"role": "assistant", "content": text}
 	}
 	if c.q.ReturnTokenIDs && c.w.cfg.API == VLLM {
 		ch["token_ids"] = tokens
@@ -176,86 +166,41 @@ func (c *completion) choice(tokens []int32, chunk bool) map[string]any {
 	return ch
 }
 
-func (c *completion) body(choices []any, chunk bool) map[string]any {
-	return map[string]any{"id": c.id, "object": c.object(chunk), "created": c.created, "model": c.q.Model, "choices": choices}
-}
-
-func (c *completion) whole() map[string]any {
-	b := c.body([]any{c.choice(c.j.out, false)}, false)
-	b["usage"] = c.usage()
+func (c *completion) body(chunk bool, choices []any, usage bool) object {
+	b := object{"id": c.id, "object": c.object(chunk), "created": c.created, "model": c.q.Model, "choices": choices}
+	if usage {
+		b["usage"] = object{"prompt_tokens": c.j.prompt, "completion_tokens": len(c.j.out), "total_tokens": c.j.prompt + len(c.j.out)}
+	}
 	return b
 }
 
-func (c *completion) stream(rw http.ResponseWriter, r *http.Request) {
-	seen, begun := 0, false
-	for {
-		if !c.j.await(r.Context(), c.w.cfg.StreamInterval) {
-			return
-		}
-		reason := c.j.failure()
-		if reason != "" && !begun {
-			c.w.refuseOpenAI(rw, errors.New(reason))
-			return
-		}
-		if !begun {
-			events(rw)
-			begun = true
-		}
-		if reason != "" {
-			send(rw, errorEvent(reason), true)
-			return
-		}
-		data := event(c.body([]any{c.choice(c.j.out[seen:], true)}, true))
-		seen = len(c.j.out)
-		if c.j.ended() {
-			if c.q.StreamOptions.IncludeUsage {
-				last := c.body([]any{}, true)
-				last["usage"] = c.usage()
-				data = append(data, event(last)...)
-			}
-			data = append(data, done...)
-		}
-		if !send(rw, data, c.j.ended()) {
-			c.w.eng.cancelOne(c.j.stream)
-			return
-		}
-		if c.j.ended() {
-			return
-		}
+func (c *completion) appendEvents(b []byte, seen int) []byte {
+	b = appendEvent(b, c.body(true, []any{c.choice(c.j.out[seen:], true)}, false))
+	if c.j.ended() && c.q.StreamOptions.IncludeUsage {
+		b = appendEvent(b, c.body(true, []any{}, true))
 	}
-}
-
-func event(v any) []byte {
-	data, err := json.Marshal(v, json.Deterministic(true))
-	if err != nil {
-		panic(err) // maps, strings and numbers
-	}
-	return append(append([]byte("data: "), data...), "\n\n"...)
+	return b
 }
 
 // models lists the base model and the loaded adapters, whose parent it is and
 // whose root is where they were loaded from (sglang: available_models in
 // http_server.py; vLLM: show_available_models in models/serving.py).
 func (w *Worker) models(rw http.ResponseWriter, _ *http.Request) {
-	entry := func(id, root string, parent any) map[string]any {
-		return map[string]any{"id": id, "object": "model", "created": time.Now().Unix(), "owned_by": string(w.cfg.API),
+	entry := func(id, root string, parent any) object {
+		return object{"id": id, "object": "model", "created": time.Now().Unix(), "owned_by": string(w.cfg.API),
 			"root": root, "parent": parent, "max_model_len": nil}
 	}
 	base := entry(w.cfg.ModelName, w.cfg.ModelName, nil)
 	base["max_model_len"] = w.cfg.Costs.Profile().Engine.ContextLength
 	list := []any{base}
 	loaded := w.loadedAdapters()
-	for _, name := range sortedNames(loaded) {
+	for _, name := range slices.Sorted(maps.Keys(loaded)) {
 		list = append(list, entry(name, loaded[name], w.cfg.ModelName))
 	}
-	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": list})
+	writeJSON(rw, http.StatusOK, object{"object": "list", "data": list})
 }
 
-func (w *Worker) loadVLLM(rw http.ResponseWriter, r *http.Request) {
-	var q loraRequest
-	if !readJSON(rw, r, &q) {
-		return
-	}
+func (w *Worker) loadVLLM(rw http.ResponseWriter, q *loraRequest) {
 	if err := w.load(Adapter{Name: q.Name, Path: q.Path}, false); err != nil {
 		w.refuseOpenAI(rw, err)
 		return
@@ -263,11 +208,7 @@ func (w *Worker) loadVLLM(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "Success: LoRA adapter '%s' added successfully.", q.Name)
 }
 
-func (w *Worker) unloadVLLM(rw http.ResponseWriter, r *http.Request) {
-	var q loraRequest
-	if !readJSON(rw, r, &q) {
-		return
-	}
+func (w *Worker) unloadVLLM(rw http.ResponseWriter, q *loraRequest) {
 	if err := w.unload(q.Name, false); err != nil {
 		w.refuseOpenAI(rw, errUnknownAdapter{q.Name})
 		return

@@ -64,13 +64,20 @@ func (w *Worker) generate(rw http.ResponseWriter, r *http.Request) {
 		panic(err) // a string
 	}
 	if g.Stream {
-		w.streamGenerate(rw, r, j, rid)
+		var text strings.Builder // all of it is repeated in every event, unless StreamOutput
+		j.sendEvents(rw, r, nil, func(b []byte, seen int) []byte {
+			from := 0
+			if w.cfg.StreamOutput {
+				from = seen
+				text.Reset()
+			}
+			text.WriteString(Text(j.out[seen:]))
+			return append(appendGenerate(append(b, "data: "...), j, rid, text.String(), j.out[from:]), "\n\n"...)
+		})
 		return
 	}
-	for !j.ended() {
-		if !j.await(r.Context(), o.budget+1) {
-			return
-		}
+	if !j.whole(r.Context()) {
+		return
 	}
 	if reason := j.failure(); reason != "" {
 		badRequest(rw, reason)
@@ -90,83 +97,28 @@ func (w *Worker) refuse(rw http.ResponseWriter, stream bool, reason string) {
 	send(rw, errorEvent(reason), true)
 }
 
-func errorEvent(reason string) []byte {
-	body, err := json.Marshal(errorBody(reason))
-	if err != nil {
-		panic(err) // a map of strings
-	}
-	return fmt.Appendf(nil, "data: %s\n\n%s", body, done)
-}
-
-func (w *Worker) streamGenerate(rw http.ResponseWriter, r *http.Request, j *job, rid []byte) {
-	var text strings.Builder // all of it is repeated in every event, unless StreamOutput
-	var buf []byte
-	seen, begun := 0, false
-	for {
-		if !j.await(r.Context(), w.cfg.StreamInterval) {
-			return
-		}
-		if !begun {
-			events(rw)
-			begun = true
-		}
-		if reason := j.failure(); reason != "" {
-			send(rw, errorEvent(reason), true)
-			return
-		}
-		from := 0
-		if w.cfg.StreamOutput {
-			from = seen
-			text.Reset()
-		}
-		text.WriteString(Text(j.out[seen:]))
-		seen = len(j.out)
-		buf = append(buf[:0], "data: "...)
-		buf = appendGenerate(buf, j, rid, text.String(), j.out[from:])
-		buf = append(buf, "\n\n"...)
-		if j.ended() {
-			buf = append(buf, done...)
-		}
-		if !send(rw, buf, j.ended()) {
-			j.w.eng.cancelOne(j.stream)
-			return
-		}
-		if j.ended() {
-			return
-		}
-	}
-}
-
 // appendGenerate appends the JSON object of /generate as of now, with the given
 // text, which is of a kind that needs no escaping, and token ids.
 func appendGenerate(b []byte, j *job, rid []byte, text string, ids []int32) []byte {
-	b = append(b, `{"text": "`...)
-	b = append(b, text...)
-	b = append(b, `", "output_ids": [`...)
+	b = append(append(append(b, `{"text": "`...), text...), `", "output_ids": [`...)
 	for i, t := range ids {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
 		b = strconv.AppendInt(b, int64(t), 10)
 	}
-	b = append(b, `], "meta_info": {"id": `...)
-	b = append(b, rid...)
-	b = append(b, `, "finish_reason": `...)
+	reason := "null"
 	switch {
 	case !j.ended():
-		b = append(b, "null"...)
 	case j.finish() == "length":
-		b = fmt.Appendf(b, `{"type": "length", "length": %d}`, len(j.out))
+		reason = fmt.Sprintf(`{"type": "length", "length": %d}`, len(j.out))
 	case j.finish() == "stop":
-		b = fmt.Appendf(b, `{"type": "stop", "matched": %d}`, EOS)
+		reason = fmt.Sprintf(`{"type": "stop", "matched": %d}`, EOS)
 	default:
-		b = append(b, `{"type": "abort", "message": "Aborted"}`...)
+		reason = `{"type": "abort", "message": "Aborted"}`
 	}
-	b = append(b, `, "prompt_tokens": `...)
-	b = strconv.AppendInt(b, int64(j.prompt), 10)
-	b = append(b, `, "completion_tokens": `...)
-	b = strconv.AppendInt(b, int64(len(j.out)), 10)
-	return append(b, `, "cached_tokens": 0}}`...)
+	return fmt.Appendf(b, `], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": 0}}`,
+		rid, reason, j.prompt, len(j.out))
 }
 
 // abort serves /abort_request: every request whose rid begins with the given one.
@@ -191,18 +143,22 @@ type loraRequest struct {
 	Pinned bool   `json:"pinned"`
 }
 
-func (w *Worker) loadSGLang(rw http.ResponseWriter, r *http.Request) {
-	var q loraRequest
-	if readJSON(rw, r, &q) {
-		w.answerLora(rw, w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned))
+// lora serves a request about an adapter.
+func lora(serve func(http.ResponseWriter, *loraRequest)) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		var q loraRequest
+		if readJSON(rw, r, &q) {
+			serve(rw, &q)
+		}
 	}
 }
 
-func (w *Worker) unloadSGLang(rw http.ResponseWriter, r *http.Request) {
-	var q loraRequest
-	if readJSON(rw, r, &q) {
-		w.answerLora(rw, w.unload(q.Name, true))
-	}
+func (w *Worker) loadSGLang(rw http.ResponseWriter, q *loraRequest) {
+	w.answerLora(rw, w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned))
+}
+
+func (w *Worker) unloadSGLang(rw http.ResponseWriter, q *loraRequest) {
+	w.answerLora(rw, w.unload(q.Name, true))
 }
 
 func (w *Worker) answerLora(rw http.ResponseWriter, err error) {
@@ -210,7 +166,7 @@ func (w *Worker) answerLora(rw http.ResponseWriter, err error) {
 	if err != nil {
 		status, text = http.StatusBadRequest, err.Error()
 	}
-	writeJSON(rw, status, map[string]any{"rid": nil, "success": err == nil, "error_message": text, "loaded_adapters": w.loadedAdapters()})
+	writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text, "loaded_adapters": w.loadedAdapters()})
 }
 
 func (w *Worker) flushCache(rw http.ResponseWriter, _ *http.Request) {

@@ -65,13 +65,9 @@ func Tokens(adapter string, prompt []int32, n int) []int32 {
 func Text(tokens []int32) string {
 	var b []byte
 	for _, t := range tokens {
-		b = appendText(b, t)
+		b = strconv.AppendInt(append(b, " t"...), int64(t), 10)
 	}
 	return string(b)
-}
-
-func appendText(b []byte, token int32) []byte {
-	return strconv.AppendInt(append(b, " t"...), int64(token), 10)
 }
 
 // Tokenize makes one token of each word of a text.

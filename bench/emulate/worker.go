@@ -13,7 +13,9 @@
 package emulate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 
 	"lorasim/internal/suggest"
@@ -80,27 +82,16 @@ const (
 
 // New starts a worker.
 func New(cfg Config) (*Worker, error) {
-	if cfg.Speed == 0 {
-		cfg.Speed = 1
-	}
-	if !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
+	if cfg.Speed = cmp.Or(cfg.Speed, 1); !(cfg.Speed > 0 && cfg.Speed <= 1e6) {
 		return nil, fmt.Errorf("emulate: speed is %v, expected a number above 0, at most 1e6", cfg.Speed)
 	}
-	if cfg.API == "" {
-		cfg.API = SGLang
-	}
-	if cfg.StreamInterval == 0 {
-		cfg.StreamInterval = 1
-	}
-	if cfg.MaxAdapters == 0 {
-		cfg.MaxAdapters = defaultMaxAdapters
-	}
+	cfg.API = cmp.Or(cfg.API, SGLang)
+	cfg.StreamInterval = cmp.Or(cfg.StreamInterval, 1)
+	cfg.MaxAdapters = cmp.Or(cfg.MaxAdapters, defaultMaxAdapters)
+	cfg.ModelName = cmp.Or(cfg.ModelName, cfg.Costs.Profile().Name)
 	if cfg.StreamInterval < 0 || cfg.MaxAdapters < 0 || cfg.EOSEvery < 0 {
 		return nil, fmt.Errorf("emulate: the stream interval (%d), the number of adapters (%d) and the EOS interval (%d) must not be negative",
 			cfg.StreamInterval, cfg.MaxAdapters, cfg.EOSEvery)
-	}
-	if cfg.ModelName == "" {
-		cfg.ModelName = cfg.Costs.Profile().Name
 	}
 	eng, err := newEngine(sim.ServerConfig{Costs: cfg.Costs, MaxAdapters: cfg.MaxAdapters, Home: cfg.Home}, cfg.Speed)
 	if err != nil {
@@ -133,7 +124,7 @@ func (w *Worker) Running() int {
 // ServeHTTP implements http.Handler.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if k := w.cfg.APIKey; k != "" && r.URL.Path != "/health" && r.Header.Get("Authorization") != "Bearer "+k {
-		writeJSON(rw, http.StatusUnauthorized, map[string]any{"error": "Unauthorized"})
+		writeJSON(rw, http.StatusUnauthorized, object{"error": "Unauthorized"})
 		return
 	}
 	r.Body = http.MaxBytesReader(rw, r.Body, maxBody)
@@ -142,34 +133,30 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 func (w *Worker) routes() http.Handler {
 	m := http.NewServeMux()
-	ok := func(rw http.ResponseWriter, _ *http.Request) {}
-	m.HandleFunc("GET /health", ok)
-	m.HandleFunc("GET /v1/models", w.models)
-	m.HandleFunc("GET /metrics", w.metrics)
-	m.HandleFunc("POST /v1/completions", w.completions)
-	m.HandleFunc("POST /v1/chat/completions", w.chat)
+	ok := func(http.ResponseWriter, *http.Request) {}
+	routes := map[string]http.HandlerFunc{
+		"GET /health": ok, "GET /v1/models": w.models, "GET /metrics": w.metrics,
+		"POST /v1/completions": w.completions, "POST /v1/chat/completions": w.chat,
+	}
+	own := map[string]http.HandlerFunc{
+		"GET /health_generate": ok, "POST /generate": w.generate, "POST /abort_request": w.abort,
+		"POST /load_lora_adapter": lora(w.loadSGLang), "POST /unload_lora_adapter": lora(w.unloadSGLang),
+		"POST /flush_cache": w.flushCache, "GET /flush_cache": w.flushCache,
+		"GET /get_server_info": w.serverInfo, "GET /server_info": w.serverInfo,
+		"GET /get_model_info": w.modelInfo, "GET /model_info": w.modelInfo,
+		"GET /get_load": w.getLoad, "GET /v1/loads": w.loads,
+	}
 	if w.cfg.API == VLLM {
-		m.HandleFunc("GET /version", func(rw http.ResponseWriter, _ *http.Request) {
-			writeJSON(rw, http.StatusOK, map[string]any{"version": "emulated"})
-		})
-		m.HandleFunc("POST /v1/load_lora_adapter", w.loadVLLM)
-		m.HandleFunc("POST /v1/unload_lora_adapter", w.unloadVLLM)
-		return m
+		own = map[string]http.HandlerFunc{
+			"GET /version": func(rw http.ResponseWriter, _ *http.Request) {
+				writeJSON(rw, http.StatusOK, object{"version": "emulated"})
+			},
+			"POST /v1/load_lora_adapter": lora(w.loadVLLM), "POST /v1/unload_lora_adapter": lora(w.unloadVLLM),
+		}
 	}
-	m.HandleFunc("GET /health_generate", ok)
-	m.HandleFunc("POST /generate", w.generate)
-	m.HandleFunc("POST /abort_request", w.abort)
-	m.HandleFunc("POST /load_lora_adapter", w.loadSGLang)
-	m.HandleFunc("POST /unload_lora_adapter", w.unloadSGLang)
-	m.HandleFunc("POST /flush_cache", w.flushCache)
-	m.HandleFunc("GET /flush_cache", w.flushCache)
-	for _, p := range []string{"/get_server_info", "/server_info"} {
-		m.HandleFunc("GET "+p, w.serverInfo)
+	maps.Copy(routes, own)
+	for pattern, h := range routes {
+		m.HandleFunc(pattern, h)
 	}
-	for _, p := range []string{"/get_model_info", "/model_info"} {
-		m.HandleFunc("GET "+p, w.modelInfo)
-	}
-	m.HandleFunc("GET /get_load", w.getLoad)
-	m.HandleFunc("GET /v1/loads", w.loads)
 	return m
 }
