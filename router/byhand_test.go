@@ -35,49 +35,123 @@ func close2(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Until anything has ended a request is taken to run for 5 s.
+// Until anything has ended a request is taken to run for 5 s, and a second until the
+// first token to be worth 30.
 func TestPriceByHand(t *testing.T) {
-	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodic)
+	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*periodic)
 	r := Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
+	onGPU := []AdapterState{{Running: 2}, {}, {Tier: GPU}}
 	for _, c := range []struct {
-		name string
-		k    int32
-		w    Worker
-		want float64
+		name      string
+		k         int32
+		prefilled float64
+		w         Worker
+		first     float64
+		want      float64
 	}{
-		// first token: prefill 4, queue 0.05, load 8, a slot 0.25*5*2; decoding:
-		// 50 steps of 3.7, 9 s for two others, and 1.1 s more per step for them
-		{"a load and a wait for a slot", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Tier: Host}}}, 30*14.55 + 185 + 18 + 110},
-		{"a slot is left", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
-			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Tier: Host}}}, 30*12.05 + 185 + 18 + 110},
-		{"another brings the adapter", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 2}, {}, {Tier: Host, Queued: 1}}}, 30*4.05 + 185 + 2 + 110},
-		{"it is on its way", 2, Worker{Running: 2, Queued: 1, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 2}, {Queued: 1}, {Loading: true}}}, 30*4.05 + 185 + 2 + 110},
-		// nothing waits: the slots in use are those not idle
-		{"slots idle", 2, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, SlotsIdle: 1,
-			Adapters: make([]AdapterState, 3)}, 30*9 + 185 + 18 + 110},
-		{"no slot idle", 2, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2,
-			Adapters: make([]AdapterState, 3)}, 30*10.25 + 185 + 18 + 110},
-		// three too many for the batch: 3*5/4; 250 tokens too many: 5*250/2000
-		{"full", 2, Worker{Running: 4, Queued: 2, QueuedToks: 300, KVUsed: 1800, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 4}, {Queued: 2}, {Tier: GPU}}}, 30*(4+0.1+3.75+0.625) + 295 + 4},
-		{"one too many, KV cache just filled", 2, Worker{Running: 4, KVUsed: 1850, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 4}, {}, {Tier: GPU}}}, 30*2.25 + 297.5 + 4},
-		{"the last place", 2, Worker{Running: 3, KVUsed: 0, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
-			Adapters: []AdapterState{{Running: 3}, {}, {Tier: GPU}}}, 30*1 + 50*4.1 + 3 + 50*3*1.1},
-		{"the base model on an idle worker of unknown KV cache", -1, Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 30*1 + 55},
+		// first token: prefill 1, a step of 3.7; decoding: 50 steps of 3.7, 1 s for two
+		// others, and 1.1 s more per step for them
+		{"at hand", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 3.7, 185 + 2 + 110},
+		{"prompts before it", 2, 5, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			5 + 1 + 3.7, 185 + 2 + 110},
+		// one has been waiting for longer than its prompt takes: half of 5 s over two
+		{"one is stuck", 1, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {Tier: GPU, Queued: 1}, {}}}, 1 + 3.7 + 1.25, 185 + 2 + 110},
+		// a load of 8, as long again for the adapter that makes way
+		{"a load", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, SlotsUsed: 2, ActiveLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8, 185 + 2*9 + 110},
+		{"a load that evicts", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8, 30*8 + 2*8 + 185 + 2*9 + 110},
+		// both slots in use: eight executions until one is free
+		{"a wait for a slot", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2,
+			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}}, 1 + 3.7 + 40, 185 + 2 + 110},
+		// those without a slot let others pass
+		{"others wait for a slot", 0, -100, Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
+			Adapters: []AdapterState{{Tier: GPU, Running: 1}, {Tier: GPU, Running: 1}, {Tier: Host, Queued: 3}}}, 1 + 3.7, 185 + 2 + 110},
+		{"another brings the adapter", 2, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {}, {Tier: Host, Queued: 1}}}, 1 + 3.7 + 1.25, 185 + 2 + 110},
+		// one too many for the batch: 5/4
+		{"full", 2, -100, Worker{Running: 4, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 4.7 + 1.25, 50*4.7 + 4},
+		// 1600 + 100 + 400 for what it may generate: 100 more than there are, and those
+		// that run have 800 each: one has to end
+		{"no memory", 2, -100, Worker{Running: 2, KVUsed: 1600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 4.7 + 2.5, 50*4.7 + 2 + 110},
+		{"just enough memory", 2, -100, Worker{Running: 2, KVUsed: 1500, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 4.6, 50*4.6 + 2 + 110},
+		// an old report: three quarters of the tokens of its requests
+		{"an old report", 2, -100, Worker{Running: 2, KVUsed: 0, Tokens: 800, Age: 1, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+			1 + 3.7, 185 + 2 + 110},
+		{"the base model on an idle worker of unknown KV cache", -1, -100, Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 1, 55},
 	} {
 		r.Adapter = c.k
-		close2(t, c.name, p.price(r, 0, &c.w), c.want)
+		p.lanes[0].prefilled = c.prefilled
+		total, first := p.price(r, 0, &View{Workers: []Worker{c.w}})
+		close2(t, c.name+", first token", first, c.first)
+		close2(t, c.name, total, 30*c.first+c.want)
 	}
+	// requests take 10 s and their first tokens 2 s: 0.7 of that is what seconds weigh
 	p.Finished(Finished{Exec: 10})
-	close2(t, "wait behind requests of 10 s", p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0,
-		&Worker{Running: 4, KVUsed: 1850, KVCapacity: 2000, MaxRunning: 4, Adapters: make([]AdapterState, 3)}), 30*3.5+297.5+4)
+	p.first.add(2)
+	total, first := p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0, &View{Workers: []Worker{{Running: 4, KVUsed: 600, MaxRunning: 4, Adapters: make([]AdapterState, 3)}}})
+	close2(t, "wait behind requests of 10 s", first, 1+4.7+2.5)
+	close2(t, "what seconds weigh", total, 3.5*first+50*4.7+4)
 }
 
-// A worker without the adapter must be better by the spill.
+// What is on its way from a store comes one after the other, beside the steps.
+func TestPeriodicFetches(t *testing.T) {
+	env := handEnv(1, 3)
+	env.Workers[0].Cost = twoTiers{}
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*periodic)
+	v := testView(env)
+	for k := range v.Workers[0].Adapters {
+		v.Workers[0].Adapters[k].Tier = Disk
+	}
+	_, first := p.price(Request{Adapter: 0, Prompt: 100}, 0, v)
+	close2(t, "the first", first, 20+1+1)
+	p.Route(Request{Adapter: 0, Prompt: 100}, v)
+	v.Now = 5
+	_, first = p.price(Request{Adapter: 1, Prompt: 100}, 0, v)
+	close2(t, "one after it", first, 15+20+1+1)
+	v.Workers[0].Adapters[0].Queued = 1
+	_, first = p.price(Request{Adapter: 0, Prompt: 100}, 0, v)
+	close2(t, "one that is on its way", first, 15+1)
+}
+
+// twoTiers loads in 1 s from host memory, in 21 s from elsewhere.
+type twoTiers struct{ handCost }
+
+func (twoTiers) AdapterLoad(_ int, from Tier) float64 {
+	if from < Host {
+		return 21
+	}
+	return 1
+}
+
+// Requests that wait although the prompts before them are computed show how much
+// memory the engine really needs; that none wait with more takes it back.
+func TestPeriodicLearnsRoom(t *testing.T) {
+	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodic)
+	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
+		ActiveLoras: 1, Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: GPU}}}}}
+	w, l := &v.Workers[0], &p.lanes[0]
+	r := Request{Adapter: 2, Prompt: 10, MaxNew: 400, Expected: 50}
+	l.prefilled = 49.96
+	p.sent(r, 0, v)
+	close2(t, "it may be a step", l.room(w), 2000)
+	l.prefilled = 49.9
+	p.sent(r, 0, v)
+	close2(t, "one waits with 1500", l.room(w), 1950)
+	w.Running, l.prefilled = 4, 40
+	p.sent(r, 0, v)
+	close2(t, "the batch is full", l.room(w), 1950)
+	w.Running, w.Queued, w.QueuedToks, w.KVUsed = 2, 0, 0, 1560
+	p.sent(r, 0, v)
+	close2(t, "none waits with 1960", l.room(w), 1960)
+}
+
+// A worker without the adapter must be better by the spill, a share of an execution.
 func TestPeriodicSpill(t *testing.T) {
 	env := handEnv(3, 3)
 	for _, c := range []struct {
@@ -85,10 +159,10 @@ func TestPeriodicSpill(t *testing.T) {
 		running []int
 		want    int
 	}{
-		// on the GPU everywhere: one request more costs (10 + 1 + 10)*0.1... more than 3 s and less than 1000 s
+		// on the GPU everywhere: one request more costs a step, 30 s, and half as much beside
 		{"period_mig:spill=0", []int{0, 0, 0}, 0},
-		{"period_mig:spill=3", []int{0, 0, 0}, 1},
-		{"period_mig:spill=3", []int{0, 1, 0}, 0},
+		{"period_mig:spill=1", []int{0, 0, 0}, 1},
+		{"period_mig:spill=1", []int{0, 1, 0}, 0},
 		{"period_mig:spill=1000", []int{0, 1, 0}, 1},
 		{"period_mig:spill=1000", []int{0, -1, 0}, 0},
 		{"period_mig:spill=1000", []int{-1, -1, -1}, None},

@@ -4,22 +4,30 @@ import "math"
 
 // periodic is this project's own planner and the router that goes with it.
 //
-// Requests go where they cost all requests together the least time: the worker's
-// queue, the load of the adapter, the wait for an adapter slot, and what those
-// that run there already lose. Holders of the adapter under the current
-// placement come first; another worker is used where that pays in spite of the
-// load. Every interval the planner (periodic_plan.go) forecasts the demand for
-// each adapter and solves one migration problem over all workers.
+// Requests go where they cost all requests together the least time (price). Of
+// workers that cost nearly the same, those where the current placement has the
+// adapter come first. Every interval the planner (periodic_plan.go) forecasts the
+// demand for each adapter and solves one migration problem over all workers.
 type periodic struct {
 	placer
 	busy     float64 // share of the horizon that the busiest worker's work must fill
 	margin   float64 // share of the predicted time that a plan must gain
 	horizon  float64 // s of forecast demand that a plan provides for
 	maxMoves int
-	spill    float64 // s a worker without the adapter must be better by
+	spill    float64 // share of a request's time that a worker without the adapter must be better by
 
-	exec           mean // s, of requests that ended
-	prompt, output mean // tokens, the output as expected, of all requests
+	lanes          []lane // by worker
+	exec           mean   // s, of requests that ended
+	first          mean   // s until the first token, as expected
+	prompt, output mean   // tokens, the output as expected, of all requests
+}
+
+// lane is what the router works out of a worker from what it sent there itself.
+type lane struct {
+	prefilled float64 // s: when the prompts sent there will have been computed
+	fetched   float64 // s: when the adapters sent for will have come to host memory
+	exec      mean    // s, of requests that ended there
+	full      float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
 }
 
 // Guesses until requests have ended.
@@ -39,6 +47,7 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		margin:   o.number("margin", 0, 1),
 		maxMoves: o.integer("max-moves", 0, math.MaxInt),
 		spill:    o.number("spill", 0, math.Inf(1)),
+		lanes:    make([]lane, len(env.Workers)),
 	}
 	p.horizon = p.interval
 	if o.text("horizon") != "auto" {
@@ -53,99 +62,186 @@ func (p *periodic) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
-	best, least := None, math.Inf(1)
+	best, least, first := None, math.Inf(1), 0.0
 	for j := range v.Workers {
-		w := &v.Workers[j]
-		if !w.Usable() {
+		if !v.Workers[j].Usable() {
 			continue
 		}
-		c := p.price(r, j, w)
-		if !p.holds(r, j) {
-			c += p.spill
+		if c, f := p.price(r, j, v); c < least {
+			best, least, first = j, c, f
 		}
-		if c < least {
-			best, least = j, c
-		}
+	}
+	if best != None {
+		p.sent(r, best, v)
+		p.first.addUpTo(first, 300)
 	}
 	return best
 }
 
 // firstWeight is what a second until the first token counts against one of
-// decoding: the user sees nothing yet, and what delays one request there delays
-// those behind it.
-const firstWeight = 30
-
-// queueDelay is what each waiting request tells beside its prompt, s: that the
-// worker is in the middle of a step, or that something holds up its queue.
-const queueDelay = 0.05
+// decoding: as much more as requests take longer than their first tokens, so that a
+// percent of the one is about as dear as a percent of the other.
+func (p *periodic) firstWeight() float64 {
+	if p.first.n == 0 {
+		return 30
+	}
+	return min(max(0.7*p.exec.or(guessExec)/p.first.value, 1), 30)
+}
 
 // price estimates the time, s, that a request costs itself and the others on a
-// worker.
-func (p *periodic) price(r Request, j int, w *Worker) float64 {
-	cost := p.env.Workers[j].Cost
+// worker, and how much of it its first token takes.
+func (p *periodic) price(r Request, j int, v *View) (total, first float64) {
+	w, l, cost := &v.Workers[j], &p.lanes[j], p.env.Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
-	output, exec := r.output(), p.exec.or(guessExec)
+	output, exec := r.output(), l.exec.or(p.exec.or(guessExec))
+	kv := w.KVUsed
+	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
+		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
+	}
+	batch := min(running+1, limit)
+	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
+	prefill := cost.Prefill(int64(r.Prompt))
+	a := p.adapterWait(r.Adapter, j, v)
 
-	// until its first token: the prompts before it, and places in the batch, the
-	// KV cache and the adapter slots that have to become free first
-	first := cost.Prefill(w.QueuedToks+int64(r.Prompt)) + queueDelay*float64(w.Queued)
-	if over := w.Running + w.Queued + 1 - limit; over > 0 {
-		first += float64(over) * exec / float64(limit)
+	// until its first token: the prompts before it, a step under way, and places in
+	// the batch, the KV cache and the adapter slots that have to become free first
+	first = max(l.prefilled-v.Now, a.fetch, 0) + a.load + prefill + slotWait*exec*float64(a.crowd)
+	if running > 0 {
+		first += step
 	}
-	need := w.KVUsed + w.QueuedToks + int64(r.Prompt) + int64(output)
-	if room := w.KVCapacity; need > room && room > 0 {
-		first += exec * float64(need-room) / float64(room)
+	between := exec / float64(max(running, 1)) // from one request's end to the next
+	stuck := max(w.Queued-a.slotless, 0)
+	first += exec * float64(max(w.Running+stuck+1-limit, 0)) / float64(limit)
+	if v.Now > l.prefilled+step {
+		first += between * float64(stuck) / 2
 	}
-	load, slot := p.adapterWait(r.Adapter, j, w)
-	first += load + slot*exec*(1+float64(w.Queued))
+	if over := l.need(r, kv, w) - l.room(w); over > 0 {
+		first += between * math.Ceil(over*float64(max(running, 1))/float64(max(kv, 1)))
+	}
 
 	// its decoding; what others lose to its load, its prefill and its decoding
-	batch := min(running+1, limit)
-	step := cost.DecodeStep(batch, w.KVUsed+int64(r.Prompt), w.MaxRank)
-	t := output*step + (load+cost.Prefill(int64(r.Prompt)))*float64(running)
+	t := output*step + (a.load+prefill)*float64(running)
 	if batch > running {
-		t += output * float64(running) * max(0, step-cost.DecodeStep(running, w.KVUsed, w.MaxRank))
+		t += output * float64(running) * max(0, step-cost.DecodeStep(running, kv, w.MaxRank))
 	}
-	return firstWeight*first + t
+	if !p.holds(r, j) {
+		t += p.spill * exec
+	}
+	weight := p.firstWeight()
+	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 
-// adapterWait is the time that loading a request's adapter takes, s, and, where
-// all slots are in use, the share of an execution until one is free.
-func (p *periodic) adapterWait(k int32, j int, w *Worker) (load, slot float64) {
+// need is the KV tokens that a worker would have to have for a request to run there
+// at once: engines reserve what it may generate.
+func (l *lane) need(r Request, kv int64, w *Worker) float64 {
+	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.output())
+}
+
+// room is the need that a worker can meet: its KV cache, or less where requests have
+// had to wait with less, for what is reserved for the running ones is not known.
+func (l *lane) room(w *Worker) float64 {
+	switch {
+	case w.KVCapacity == 0:
+		return math.Inf(1)
+	case l.full > 0:
+		return min(l.full, float64(w.KVCapacity))
+	}
+	return float64(w.KVCapacity)
+}
+
+// adapterWait is what a request waits for its adapter.
+type adapterWait struct {
+	fetch, load float64 // s, until it is in host memory; from there to a slot
+	evicts      float64 // s, to load the adapter again that makes way
+	crowd       int     // adapters that have to be done before it gets a slot
+	slotless    int     // requests that wait for a slot, and let others pass
+}
+
+// slotWait is how many executions an adapter keeps its slot for where others wait
+// for it: more of its requests come meanwhile.
+const slotWait = 8
+
+func (p *periodic) adapterWait(k int32, j int, v *View) (a adapterWait) {
+	w := &v.Workers[j]
+	adapters, slotless := w.crowd()
+	a.slotless = slotless
 	if !isAdapter(k) {
-		return 0, 0
+		return a
 	}
 	st := w.adapter(k)
-	if st.Tier == GPU || st.Loading {
-		return 0, 0
+	if st.Running+st.Queued == 0 && adapters >= w.Slots {
+		a.crowd = 1 + adapters - w.Slots
 	}
-	if st.Queued == 0 && inUse(w) >= w.Slots {
-		slot = slotWait
+	if st.Tier == GPU || st.Loading || st.Running > 0 {
+		return a
 	}
-	if st.Queued == 0 { // else one of them brings it
-		load = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, st.Tier)
+	coming := max(p.lanes[j].fetched-v.Now, 0) // what its loader has to do
+	if st.Queued > 0 {                         // another brings it
+		if st.Tier < Host {
+			a.fetch = coming
+		}
+		return a
 	}
-	return load, slot
+	cost, rank := p.env.Workers[j].Cost, p.env.Adapters[k].Rank
+	a.load = cost.AdapterLoad(rank, Host)
+	if w.SlotsUsed >= w.Slots {
+		a.evicts = a.load
+	}
+	if st.Tier < Host {
+		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
+	}
+	return a
 }
 
-// inUse is the number of adapters that have requests on a worker: those that
-// wait will take slots too. The scan is left out where nothing waits.
-func inUse(w *Worker) int {
-	if w.Queued == 0 {
-		return w.SlotsUsed - w.SlotsIdle
+// crowd is the number of adapters that have requests on a worker, and, where they
+// are more than its slots, the number of requests that have none.
+func (w *Worker) crowd() (adapters, slotless int) {
+	adapters = w.ActiveLoras + w.WaitingLoras
+	if adapters < w.Slots || w.WaitingLoras == 0 {
+		return adapters, 0
 	}
-	n := 0
+	adapters = 0
 	for k := range w.Adapters {
-		if st := &w.Adapters[k]; st.Running > 0 || st.Queued > 0 {
-			n++
+		st := &w.Adapters[k]
+		if st.Running > 0 || st.Queued > 0 {
+			adapters++
+		}
+		if st.Running == 0 {
+			slotless += int(st.Queued)
 		}
 	}
-	return n
+	if adapters <= w.Slots {
+		slotless = 0
+	}
+	return adapters, slotless
 }
 
-// slotWait is the share of a request's execution time after which one of a
-// worker's adapters is done, where all slots are in use.
-const slotWait = 0.25
+// sent notes what a request brings to the worker that it goes to, and learns from
+// what still waits there.
+func (p *periodic) sent(r Request, j int, v *View) {
+	w, l := &v.Workers[j], &p.lanes[j]
+	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
+	switch adapters, _ := w.crowd(); {
+	case w.Queued == 0:
+		if l.full > 0 {
+			l.full = max(l.full, level)
+		}
+	case v.Now > l.prefilled+stuckAfter && adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+		l.full = l.room(w) + 0.1*(level-l.room(w))
+	}
+	a := p.adapterWait(r.Adapter, j, v)
+	if a.fetch > 0 {
+		l.fetched = max(l.fetched, v.Now+a.fetch)
+	}
+	l.prefilled = max(l.prefilled, v.Now) + a.load + p.env.Workers[j].Cost.Prefill(int64(r.Prompt))
+}
+
+// stuckAfter is how long after the prompts before it should have been computed a
+// request is taken to wait for memory, s: longer than a step.
+const stuckAfter = 0.05
 
 // Finished implements Learner.
-func (p *periodic) Finished(f Finished) { p.exec.add(f.Exec) }
+func (p *periodic) Finished(f Finished) {
+	p.exec.add(f.Exec)
+	p.lanes[f.Worker].exec.add(f.Exec)
+}

@@ -28,8 +28,11 @@ type demand struct {
 // mean is a moving average that begins as an ordinary one.
 type mean struct{ value, n float64 }
 
-func (m *mean) add(x float64) {
-	m.n = min(m.n+1, 50)
+func (m *mean) add(x float64) { m.addUpTo(x, 50) }
+
+// addUpTo adds to an average over so many values at most.
+func (m *mean) addUpTo(x, most float64) {
+	m.n = min(m.n+1, most)
 	m.value += (x - m.value) / m.n
 }
 
