@@ -59,20 +59,18 @@ func (w *worker) initAdapters() {
 	for a := range w.v.Adapters {
 		w.v.Adapters[a].Tier = w.s.cfg.Home
 	}
-	put := func(a int32) {
+	place := make([]int32, n) // all, in their order
+	for a := range place {
+		place[a] = int32(a)
+	}
+	if p := w.s.cfg.Router.Placement; p != nil {
+		place = p[w.id]
+	}
+	for _, a := range place {
 		if (w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras) && w.rankFits(a) {
 			w.v.Adapters[a].Tier = router.Host
 			w.adapters.hosts++
 		}
-	}
-	if place := w.s.cfg.Router.Placement; place != nil {
-		for _, a := range place[w.id] {
-			put(a)
-		}
-		return
-	}
-	for a := range int32(n) {
-		put(a)
 	}
 }
 
@@ -207,7 +205,7 @@ func (w *worker) victim(batch int64) int {
 		key := t.lastUse(r)
 		if !w.isLoRA(row) {
 			key = math.MaxInt64
-		} else if w.rules.fifo {
+		} else if w.fifo {
 			key = r.loaded
 		}
 		if best < 0 || key < bestKey || key == bestKey && row < t.slots[best] {
@@ -220,14 +218,15 @@ func (w *worker) victim(batch int64) int {
 // displaces says whether a prefill step may take the slots of running
 // requests: where loads wait for the step, sglang looks at its batch alone.
 func (w *worker) displaces() bool {
-	return !w.vllm && w.exec == nil && w.rules.blocking
+	return !w.vllm && w.exec == nil && w.blocking
 }
 
-// placeAdapters gives the adapters of the prefill step that was just formed
-// their slots; a mixed one has the running requests in its batch too. It
-// returns the time of loads that no request has been told to wait for: of
-// adapters whose slot was taken while they ran.
-func (w *worker) placeAdapters(mixes bool) (load tick.Ticks) {
+// placeAdapters gives the adapters of the step that was just formed, its prompts'
+// and if it decodes those of the running requests, their slots: the base model
+// first, then by row, where sglang goes by the adapters' random ids. It returns
+// the time of loads that no request has been told to wait for: of adapters whose
+// slot was taken while they ran.
+func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 	t := &w.adapters
 	t.clock++
 	for _, c := range w.filling {
@@ -237,48 +236,24 @@ func (w *worker) placeAdapters(mixes bool) (load tick.Ticks) {
 		return 0
 	}
 	t.clock++
+	batch := t.clock // marks the rows of the step
 	t.batch = t.batch[:0]
-	for _, c := range w.filling {
-		t.inBatch(c.req.adapter)
-	}
-	return w.place(mixes)
-}
-
-// placeRunning is placeAdapters for a decode step.
-func (w *worker) placeRunning() (load tick.Ticks) {
-	t := &w.adapters
-	if t.unplaced == 0 || !w.displaces() {
-		return 0
-	}
-	t.clock++
-	t.batch = t.batch[:0]
-	return w.place(true)
-}
-
-// inBatch enters a row into the batch that is to be placed: its rows are marked
-// by the clock, t.batch has those without a slot.
-func (t *adapterTable) inBatch(row int32) {
-	if r := &t.rows[row]; r.used != t.clock {
-		r.used = t.clock
-		if !r.slot {
-			t.batch = append(t.batch, row)
-		}
-	}
-}
-
-// place gives slots to the rows of t.batch, with those of the running requests
-// if the step decodes: the base model first, then by row, where sglang goes by
-// the adapters' random ids.
-func (w *worker) place(decodes bool) (load tick.Ticks) {
-	t := &w.adapters
-	if decodes {
-		for _, row := range t.claimed {
-			if w.ranks.rows[row].n > 0 {
-				t.inBatch(row)
+	in := func(row int32) {
+		if r := &t.rows[row]; r.used != batch {
+			r.used = batch
+			if !r.slot {
+				t.batch = append(t.batch, row)
 			}
 		}
 	}
-	batch := t.clock
+	for _, c := range w.filling {
+		in(c.req.adapter)
+	}
+	for _, row := range t.claimed {
+		if decodes && w.ranks.rows[row].n > 0 {
+			in(row)
+		}
+	}
 	slices.SortFunc(t.batch, func(a, b int32) int { return cmp.Compare((a+1)%int32(len(t.rows)), (b+1)%int32(len(t.rows))) })
 	for _, row := range t.batch {
 		if w.isLoRA(row) && !t.rows[row].paid {

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"math"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
@@ -15,8 +13,7 @@ func (w *worker) join(r *request, at tick.Ticks) {
 	r.joinStep, r.joinTime = w.steps, at
 	w.order++
 	r.order = w.order
-	r.finishStep = w.steps + int64(r.output-r.generated)
-	w.batch.push(entry[*request]{r.finishStep, r.seq, r, &r.place})
+	w.batch.push(entry[*request]{w.steps + int64(r.output-r.generated), r.seq, r, &r.place})
 	w.countBatch(r, 1)
 }
 
@@ -78,17 +75,14 @@ func (w *worker) free(r *request) {
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
 	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].key-w.steps)
-	if w.retry && !w.full && w.queue.n > 0 {
-		k = 1 // a request retracted just now may be taken back after one step
-	}
-	if w.s.listener != nil {
-		k = 1 // it hears of every token
+	if w.retry && !w.full && w.queue.n > 0 || w.s.listener != nil {
+		k = 1 // a request retracted just now may be taken back after one step; a listener hears of every token
 	}
 	if w.exec != nil {
 		k = min(k, w.stepsInMode())
 		w.exec.fresh, w.exec.decided = false, false
 	}
-	load := w.placeRunning()
+	load := w.placeAdapters(true)
 	w.stats.Stalled += load
 	w.run = record.Steps{
 		Start: w.s.now + load,
@@ -97,10 +91,8 @@ func (w *worker) beginDecode() {
 		Count: k,
 		Batch: b,
 	}
-	if w.drainerOn() {
-		if t := w.starvesAt(); t < w.run.End(k) {
-			w.run.Count = w.stepsUntil(max(t, w.s.now))
-		}
+	if t := w.starvesAt(); t < w.run.End(k) {
+		w.run.Count = w.stepsUntil(max(t, w.s.now))
 	}
 	w.noteStep()
 	w.schedule(decode, w.run.End(w.run.Count))
@@ -121,24 +113,15 @@ func (w *worker) stepsUntil(t tick.Ticks) int64 {
 	if run.Count == 1 || run.End(1) >= t {
 		return 1
 	}
-	// solve Start + k*First + k(k-1)/2*Incr = t, then mend the rounding
-	var k int64
-	d := float64(t - run.Start)
-	if run.Incr == 0 {
-		k = int64(d / float64(run.First))
-	} else {
-		half := float64(run.Incr) / 2
-		b := float64(run.First) - half
-		k = int64(2 * d / (b + math.Sqrt(float64(b*b)+float64(4*half*d))))
+	least, most := int64(1), run.Count
+	for least < most {
+		if k := (least + most) / 2; run.End(k) < t {
+			least = k + 1
+		} else {
+			most = k
+		}
 	}
-	k = min(max(k, 1), run.Count)
-	for k < run.Count && run.End(k) < t {
-		k++
-	}
-	for k > 1 && run.End(k-1) >= t {
-		k--
-	}
-	return k
+	return least
 }
 
 // stepsDone is the number of steps of the run that are over at this instant.
@@ -320,10 +303,10 @@ func (w *worker) reestimate() {
 // ratio is the share of their remaining budgets that running requests are
 // expected to use.
 func (w *worker) ratio() float64 {
-	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
-	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
 	if w.steps < w.ratioSince {
 		return w.ratioFrom
 	}
+	lo := w.eng.NewTokenRatio * w.eng.NewTokenRatioMin
+	decay := (w.eng.NewTokenRatio - lo) / float64(w.eng.NewTokenRatioSteps)
 	return max(w.ratioFrom-float64(decay*float64(w.steps-w.ratioSince)), lo)
 }

@@ -31,16 +31,14 @@ type request struct {
 	generated              int32 // tokens generated before it joined the batch
 	prefilled              int32 // tokens of prompt + generated in the KV cache
 
-	joinStep   int64 // worker's decode steps when it joined the batch
-	joinTime   tick.Ticks
-	finishStep int64 // worker's decode steps when its last token is out
-
-	seq   int64 // order in the queue
-	order int64 // order in the batch
-	place int32 // in the heap of the batch
-	links [numLists]link
-
 	workerFirst, worker, migrations int32
+
+	seq      int64 // order in the queue
+	links    [numLists]link
+	order    int64 // order in the batch
+	place    int32 // in the heap of the batch
+	joinStep int64 // worker's decode steps when it joined the batch
+	joinTime tick.Ticks
 
 	state   state
 	moving  moving
@@ -302,20 +300,20 @@ type others struct {
 // add asks every observer of a configuration for what it can.
 func (o *others) add(cfg Config) error {
 	for i, x := range append([]any{cfg.Observer}, cfg.Others...) {
-		d, done := x.(DoneObserver)
-		if done && i > 0 {
+		d, ends := x.(DoneObserver)
+		w, watches := x.(Watcher)
+		p, plans := x.(PlanObserver)
+		if !ends && !watches && !plans {
+			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher or PlanObserver", x)
+		}
+		if ends && i > 0 {
 			o.ends = append(o.ends, d)
 		}
-		w, watches := x.(Watcher)
 		if watches {
 			o.watchers = append(o.watchers, w)
 		}
-		p, plans := x.(PlanObserver)
 		if plans {
 			o.plans = append(o.plans, p)
-		}
-		if !done && !watches && !plans {
-			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher or PlanObserver", x)
 		}
 	}
 	return nil

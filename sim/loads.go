@@ -149,7 +149,7 @@ func (w *worker) endLoad() {
 	}
 	switch {
 	case w.queue.n == 0:
-	case w.vllm || w.rules.blocks:
+	case w.vllm || w.blocks:
 		w.roomMade()
 	default:
 		w.wake()

@@ -320,7 +320,7 @@ func (c *credits) iterate(queue []int32) int32 {
 		c.settleUp(fcfs, scheduled, c.pay)
 		// who runs first among them depends on the credits
 		c.repeats = !slices.ContainsFunc(c.moved, func(d int64) bool { return d != 0 })
-		c.leaveMerged()
+		c.enter(unmerged)
 	} else {
 		c.runMost(fcfs, n)
 	}
@@ -382,25 +382,23 @@ func (c *credits) runMost(fcfs []int32, n []int) {
 		batch = min(n[most], c.seats)
 	}
 	c.countedM, c.countedU = int64(batch), int64(len(fcfs))
+	to := most
 	switch {
 	case c.row >= 0 && c.have[c.row] >= 0 && float64(n[c.row]) >= c.left*float64(len(fcfs)):
-		c.countedM = int64(min(n[c.row], c.seats))
-		c.iters++
-		c.count(1)
-		c.settleUp(fcfs, slices.Repeat([]int32{c.row}, n[c.row]), c.payMerged)
-	case most >= 0 && float64(n[most]) >= c.right*float64(len(fcfs)):
-		c.adjust()
-		c.row, c.iters, c.repeats = most, 1, false
-		c.count(1)
-		c.settleUp(fcfs, slices.Repeat([]int32{most}, batch), c.payMerged)
-	default:
+		to, batch = c.row, n[c.row]
+		c.countedM = int64(min(batch, c.seats))
+	case most < 0 || float64(n[most]) < c.right*float64(len(fcfs)):
 		if c.most != most {
 			c.virtual++
 			c.most = most
 		}
 		c.count(1)
-		c.leaveMerged()
+		c.enter(unmerged)
+		return
 	}
+	c.enter(to)
+	c.count(1)
+	c.settleUp(fcfs, slices.Repeat([]int32{to}, batch), c.payMerged)
 }
 
 // count notes the requests that k iterations served, or would have.
@@ -409,14 +407,13 @@ func (c *credits) count(k int64) {
 	c.unmerged += k * c.countedU
 }
 
-// leaveMerged counts an iteration of unmerged execution.
-func (c *credits) leaveMerged() {
-	if c.row == unmerged {
-		c.iters++
-		return
+// enter counts an iteration with a row merged, or unmerged.
+func (c *credits) enter(row int32) {
+	if row != c.row {
+		c.adjust()
+		c.row, c.iters, c.repeats = row, 0, false
 	}
-	c.adjust()
-	c.row, c.iters, c.repeats = unmerged, 1, false
+	c.iters++
 }
 
 // settleUp has the rows of the requests that run in place of those that are

@@ -22,7 +22,7 @@ func (w *worker) pick() *request {
 	if w.exec != nil && w.exec.row != unmerged {
 		return w.pickMerged()
 	}
-	if w.rules.blocks {
+	if w.blocks {
 		return w.pickBlocked()
 	}
 	for {
@@ -98,7 +98,7 @@ func (w *worker) eligible(row int32) bool {
 	case !w.inHost(row):
 		return false
 	case r.loading:
-		return w.rules.blocking
+		return w.blocking
 	}
 	return r.slot && !w.displaces() || w.slotObtainable(row)
 }
@@ -117,7 +117,7 @@ func (w *worker) candidates() []int32 {
 // mustWait says whether requests of an eligible row wait for its load while
 // others run (lora/lora_overlap_loader.py in sglang).
 func (w *worker) mustWait(row int32) bool {
-	return !w.rules.blocking && w.isLoRA(row) && !w.adapters.rows[row].slot
+	return !w.blocking && w.isLoRA(row) && !w.adapters.rows[row].slot
 }
 
 // slotObtainable says whether an idle row can run beside those that are
@@ -150,17 +150,16 @@ func (w *worker) slotObtainable(row int32) bool {
 const drainTolerance = 1.2
 
 func (w *worker) drainerOn() bool {
-	return w.eng.LoraDrainWait > 0 && !w.rules.blocks
+	return w.eng.LoraDrainWait > 0 && !w.blocks
 }
 
 // starvesAt is when the drainer has to look at the queue next: when the oldest
 // request of an adapter without promise has waited for longer than the
-// threshold, if there is a running adapter that could make way. The drainer is
-// on.
+// threshold, if there is a running adapter that could make way.
 func (w *worker) starvesAt() tick.Ticks {
 	t := &w.adapters
 	at := tick.Never
-	if w.full || w.queue.n == 0 || len(t.claimed) < w.eng.MaxLorasPerBatch ||
+	if !w.drainerOn() || w.full || w.queue.n == 0 || len(t.claimed) < w.eng.MaxLorasPerBatch ||
 		!slices.ContainsFunc(t.slots, func(row int32) bool { return t.rows[row].active > 0 && t.rows[row].drainsFor < 0 }) {
 		return at
 	}

@@ -20,7 +20,7 @@ func (w sglang) begin() {
 		if w.seats() == 0 {
 			w.full = false // nobody is left who could make room
 		}
-		if w.drainerOn() && w.starvesAt() <= w.s.now {
+		if w.starvesAt() <= w.s.now {
 			w.retry = true
 		}
 		if w.exec != nil && w.pause(w.chooseMode()) {

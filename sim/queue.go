@@ -130,8 +130,7 @@ type queue struct {
 
 type adapterQueue struct {
 	list
-	seq int64 // of head; here so that oldest need not look at requests
-	at  int32 // index in queue.waiting, -1: no requests
+	at int32 // index in queue.waiting, -1: no requests
 }
 
 func newQueue(rows int) queue {
@@ -151,7 +150,6 @@ func (q *queue) add(r *request, front bool) {
 	q.list.add(r, front)
 	a := &q.byAdapter[r.adapter]
 	a.add(r, front)
-	a.seq = a.head.seq
 	if a.at < 0 {
 		a.at = int32(len(q.waiting))
 		q.waiting = append(q.waiting, r.adapter)
@@ -164,7 +162,6 @@ func (q *queue) remove(r *request) {
 	a := &q.byAdapter[r.adapter]
 	a.remove(r)
 	if a.head != nil {
-		a.seq = a.head.seq
 		return
 	}
 	last := q.waiting[len(q.waiting)-1]
@@ -190,8 +187,7 @@ func (q *queue) has(row int32) bool { return q.byAdapter[row].at >= 0 }
 func (q *queue) oldest(among []int32, first func(row int32) *request) (best *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range among {
-		a := &q.byAdapter[k]
-		if a.head == nil || a.seq > least {
+		if h := q.byAdapter[k].head; h == nil || h.seq > least {
 			continue
 		}
 		if h := first(k); h != nil && h.seq < least {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -53,10 +54,10 @@ type Server struct {
 
 // NewServer returns a worker at time 0 with no adapter defined.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	if cfg.Costs == nil || cfg.Listener == nil {
-		return nil, fmt.Errorf("sim: a server needs costs and a listener")
-	}
-	if cfg.MaxAdapters < 0 {
+	switch {
+	case cfg.Costs == nil || cfg.Listener == nil:
+		return nil, errors.New("sim: a server needs costs and a listener")
+	case cfg.MaxAdapters < 0:
 		return nil, fmt.Errorf("sim: room for %d adapters, expected >= 0", cfg.MaxAdapters)
 	}
 	s, err := newSim(Config{

@@ -43,39 +43,27 @@ type Config struct {
 	// Watcher, PlanObserver; so is Observer.
 	Others []any
 
-	// MaxConcurrency limits the requests in flight (closed loop); 0: none.
-	MaxConcurrency int
+	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
 	// FailAbove: a request that finds so many in flight fails at once, as where
 	// a client runs out of ports; 0: none does. Not a closed loop: nobody waits.
 	FailAbove int
 	// Window ends the run after so many seconds: what is unfinished then is cut
 	// off (record.Unfinished), and the source is read no further; 0: no end.
-	Window float64
-	// NoStream: clients see all tokens at once, at the end.
-	NoStream bool
+	Window   float64
+	NoStream bool // clients see all tokens at once, at the end
 	// WarmUp sends one request ahead of the run and leaves it out of the
 	// result; what remains of it is its adapter in a GPU slot.
-	WarmUp bool
-	// Staleness is the age up to which workers' reports to the router may lag, s.
-	Staleness float64
-	// KnownOutputs tells routers every request's output in advance, for bounds.
-	KnownOutputs bool
-	// Home is where adapters lie that a worker does not start with.
-	Home router.Tier
+	WarmUp       bool
+	Staleness    float64     // age up to which workers' reports to the router may lag, s
+	KnownOutputs bool        // tells routers every request's output in advance, for bounds
+	Home         router.Tier // where adapters lie that a worker does not start with
+	TokenTimes   bool        // fills in the gaps of the records, at a cost for every token
 
-	// TokenTimes fills in the gaps of the records, at a cost for every token.
-	TokenTimes bool
-
-	// MoveMode is how requests move that plans send elsewhere.
-	MoveMode router.Moving
-	// LoadFailures is the probability that an adapter load fails, once its time
-	// is spent.
-	LoadFailures float64
+	MoveMode     router.Moving // how requests move that plans send elsewhere
+	LoadFailures float64       // probability that an adapter load fails, once its time is spent
 	Outages      []Outage
-	// NoFailover: requests fail with their worker instead of going to another.
-	NoFailover bool
-	// Seed of what is random in the simulator itself: failures.
-	Seed uint64
+	NoFailover   bool   // requests fail with their worker instead of going to another
+	Seed         uint64 // of what is random in the simulator itself: failures
 
 	// Progress, where set, is called now and then with the requests done and
 	// the simulated time in seconds.
@@ -84,27 +72,25 @@ type Config struct {
 
 // WorkerStats counts what one worker did.
 type WorkerStats struct {
-	Requests     int64 // finished there
-	PrefillSteps int64
-	DecodeSteps  int64
-	Busy         tick.Ticks // time in steps, adapter loads within them included
-	Loads        int64      // adapter loads into a GPU slot
-	LoadTime     tick.Ticks // time those loads took
-	Stalled      tick.Ticks // part of Busy spent waiting for adapter loads
-	Evictions    int64      // adapters that lost their GPU slot
-	Failures     int64      // loads that failed
-	Retractions  int64      // requests that lost their KV cache
-	PeakRunning  int64
-	PeakKV       int64 // tokens
+	Requests                  int64 // finished there
+	PrefillSteps, DecodeSteps int64
+	Busy                      tick.Ticks // time in steps, adapter loads within them included
+	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
+	Loads                     int64      // adapter loads into a GPU slot
+	LoadTime                  tick.Ticks // time those loads took
+	Evictions                 int64      // adapters that lost their GPU slot
+	Failures                  int64      // loads that failed
+	Retractions               int64      // requests that lost their KV cache
+	PeakRunning               int64
+	PeakKV                    int64 // tokens
 }
 
 // Stats counts what a run did beside its requests' records.
 type Stats struct {
-	Workers  []WorkerStats
-	Requests int64
-	Events   int64
-	End      tick.Ticks // when the client saw the last token
-	Plans    PlanStats
+	Workers          []WorkerStats
+	Requests, Events int64
+	End              tick.Ticks // when the client saw the last token
+	Plans            PlanStats
 }
 
 // Run simulates the whole source. It returns an error if the configuration is

@@ -41,8 +41,10 @@ type worker struct {
 	ready     bool // is to begin a step at this instant
 	scheduler scheduler
 	vllm      bool // that is vLLM's
-	rules     rules
-	exec      *execution // merged or unmerged; nil: the backend knows no such modes
+	// What the names in the profile stand for: head_of_line block, adapter_loading
+	// blocking, adapter_eviction fifo.
+	blocks, blocking, fifo bool
+	exec                   *execution // merged or unmerged; nil: the backend knows no such modes
 
 	// Whether to look at the waiting requests before the next step. retry:
 	// something changed since they were last found unable to fill a prefill step.
@@ -99,15 +101,6 @@ type group struct {
 	n  int64
 }
 
-// rules are what the names in a profile stand for.
-type rules struct {
-	blocks   bool // head_of_line block
-	blocking bool // adapter_loading blocking
-	fifo     bool // adapter_eviction fifo
-	reject   bool // context_overflow reject
-	ignore   bool // context_overflow ignore
-}
-
 func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	p := costs.Profile()
 	kvTokens, err := p.KVTokens()
@@ -121,13 +114,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
 	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], failedAt: -1, ratioFrom: e.NewTokenRatio,
-		rules: rules{
-			blocks:   e.HeadOfLine == profile.HeadOfLineBlock,
-			blocking: e.AdapterLoading == profile.LoadBlocking,
-			fifo:     e.AdapterEviction == profile.EvictFIFO,
-			reject:   e.ContextOverflow == profile.OverflowReject,
-			ignore:   e.ContextOverflow == profile.OverflowIgnore,
-		},
+		blocks: e.HeadOfLine == profile.HeadOfLineBlock, blocking: e.AdapterLoading == profile.LoadBlocking, fifo: e.AdapterEviction == profile.EvictFIFO,
 		timer: timer{order: eventStep.order(int64(id)), place: -1, do: w.endStep},
 		queue: newQueue(len(s.adapters) + 1),
 		ranks: newRankCount(costs, s.adapters),
@@ -146,7 +133,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	w.scheduler = sglang{w}
 	if e.Scheduler == profile.SchedulerVLLM {
 		w.vllm, w.scheduler = true, vllm{w}
-		w.rules.blocks, w.eng.LoraDrainWait = false, 0
+		w.blocks, w.eng.LoraDrainWait = false, 0
 		w.eng.MaxLorasPerBatch++ // one for the base model, which keeps it
 		w.v.Slots = w.eng.MaxLorasPerBatch
 		w.takeSlot(int32(len(s.adapters)), -1)
@@ -165,17 +152,17 @@ func (w *worker) refuses(r *request) string {
 		return fmt.Sprintf("its adapter does not load: rank %d over max_lora_rank %d", w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
 	}
 	limit, kv, prompt := int64(w.longest()), w.kv.capacity*w.kv.size, int64(r.prompt)
-	longest := min(limit, kv) - 1
+	longest, ignores := min(limit, kv)-1, w.eng.ContextOverflow == profile.OverflowIgnore
 	switch {
-	case w.rules.reject && prompt+int64(r.maxNew) > limit:
+	case w.eng.ContextOverflow == profile.OverflowReject && prompt+int64(r.maxNew) > limit:
 		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
 	case prompt >= limit:
 		return fmt.Sprintf("prompt over the context length %d", limit)
 	case w.vllm:
 		return ""
-	case w.rules.ignore && prompt+int64(min(int(r.maxNew), w.eng.ClipNewTokens)) < kv:
+	case ignores && prompt+int64(min(int(r.maxNew), w.eng.ClipNewTokens)) < kv:
 		return ""
-	case w.rules.ignore, prompt >= longest-inputMargin && kv < limit:
+	case ignores, prompt >= longest-inputMargin && kv < limit:
 		return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
 	case prompt >= longest-inputMargin:
 		return fmt.Sprintf("prompt over the context length %d, less %d tokens", limit, 1+inputMargin)
