@@ -3,6 +3,7 @@ package compare
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,26 +26,23 @@ import (
 // Run is one column of a comparison: a run, or several of them that differ in
 // their seed alone.
 type Run struct {
-	Name   string // short, unique within a comparison: "A", "B", ...
-	Source string // sim, live, log, records or sweep
-	File   string
-	Line   int    // in a log; 0: none
-	What   string // what the run was, in a few words
-	Notes  []string
+	Name   string   `json:"name"`   // short, unique within a comparison: "A", "B", ...
+	Source string   `json:"source"` // sim, live, log, records or sweep
+	File   string   `json:"file"`
+	Line   int      `json:"line,omitempty"` // in a log; 0: none
+	What   string   `json:"what"`           // what the run was, in a few words
+	Seeds  []string `json:"seeds"`
+	Notes  []string `json:"notes,omitempty"`
 	// Streamed says whether replies were read as they came; if not, TTFT is E2E.
-	Streamed record.Streaming
-	Asked    bool // output tokens are those asked for, not those that came
+	Streamed record.Streaming `json:"-"`
+	Asked    bool             `json:"-"` // output tokens are those asked for, not those that came
 	// Results is one result for each seed; nil for a sweep.
-	Results []*result.Result
-	Seeds   []string
+	Results []*result.Result `json:"-"`
 
 	completed []sweep.Completion   // one for each seed
 	values    map[string][]float64 // by metric: one for each seed
 	order     []string             // names of values, as first seen
 }
-
-// Value estimates a metric over the seeds of the run.
-func (r *Run) Value(name string) sweep.Estimate { return sweep.Mean(r.values[name]) }
 
 // Load reads runs from files of any kind: result files and JSON lines, logs of
 // serving benchmarks (each block is a run), files of request records, and
@@ -54,28 +52,16 @@ func (r *Run) Value(name string) sweep.Estimate { return sweep.Mean(r.values[nam
 func Load(paths []string) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
-		switch kind, err := kindOf(p); {
-		case err != nil:
+		var ws []importer.Warning
+		k, err := kindOf(p)
+		if err == nil {
+			rs, ws, err = [...]func(string) ([]*Run, []importer.Warning, error){loadResults, loadRecords, loadSweep}[k](p)
+		}
+		if err != nil {
 			return nil, nil, err
-		case kind == sweepFolder:
-			rs, err = loadSweep(p)
-			if err != nil {
-				return nil, nil, err
-			}
-		case kind == recordsFile:
-			r, err := loadRecords(p)
-			if err != nil {
-				return nil, nil, err
-			}
-			rs = []*Run{r}
-		default:
-			var ws []importer.Warning
-			if rs, ws, err = loadResults(p); err != nil {
-				return nil, nil, err
-			}
-			for _, w := range ws {
-				warnings = append(warnings, w.String())
-			}
+		}
+		for _, w := range ws {
+			warnings = append(warnings, w.String())
 		}
 		runs = append(runs, rs...)
 	}
@@ -97,28 +83,25 @@ const (
 // kindOf looks at a path: records have their own endings, but that JSON lines
 // may be records or results.
 func kindOf(path string) (kind, error) {
-	st, err := os.Stat(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if st.IsDir() {
-		if sweep.IsDir(path) {
-			return sweepFolder, nil
-		}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return 0, err
+	case sweep.IsDir(path):
+		return sweepFolder, nil
+	case st.IsDir():
 		return 0, fmt.Errorf("%s is a folder without a sweep", path)
-	}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet", ".arrow", ".csv":
+	case slices.Contains([]string{".parquet", ".arrow", ".csv"}, strings.ToLower(filepath.Ext(path))):
 		return recordsFile, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
 	line, err := bufio.NewReaderSize(f, 1<<16).ReadSlice('\n')
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return 0, err
@@ -149,11 +132,11 @@ func loadResults(path string) ([]*Run, []importer.Warning, error) {
 		if m.Rows != nil { // a block; one result in a JSON file needs no line
 			r.Line = m.Line
 		}
-		what := []string{r.What, "", m.Who(" / "), m.Strategy}
+		rate := ""
 		if m.SectionRate != "" && m.RequestRate == 0 {
-			what[1] = "rate " + m.SectionRate
+			rate = "rate " + m.SectionRate
 		}
-		r.What = strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), ", ")
+		r.What = joinKnown(r.What, rate, m.Who(" / "), m.Strategy)
 		r.Notes = append(r.Notes, m.Notes...)
 		if n := sentRate(m); n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
 			r.Notes = append(r.Notes, fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
@@ -163,6 +146,10 @@ func loadResults(path string) ([]*Run, []importer.Warning, error) {
 	return runs, warnings, nil
 }
 
+func joinKnown(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ", ")
+}
+
 // sentRate is the rate at which the log says that requests were sent, where it
 // also states another; 0: it does not tell.
 func sentRate(m *importer.Imported) float64 {
@@ -170,17 +157,17 @@ func sentRate(m *importer.Imported) float64 {
 	for _, c := range m.ModelCounts {
 		n += c
 	}
-	if n == 0 || m.LastArrival <= 0 || !(m.RequestRate > 0) || math.IsInf(float64(m.RequestRate), 0) {
+	if m.LastArrival <= 0 || !(m.RequestRate > 0) || m.RequestRate == result.Unlimited() {
 		return 0
 	}
 	return float64(n) / m.LastArrival
 }
 
 // loadRecords derives the metrics of a file of request records.
-func loadRecords(path string) (*Run, error) {
+func loadRecords(path string) ([]*Run, []importer.Warning, error) {
 	rd, err := records.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rd.Close()
 	c := result.NewCollector(result.Options{})
@@ -193,7 +180,7 @@ func loadRecords(path string) (*Run, error) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		gaps = gaps || q.Gaps != nil
 		if q.Status == record.OK && q.Streamed == record.StreamingUnknown && q.FirstToken < q.Finish {
@@ -209,32 +196,28 @@ func loadRecords(path string) (*Run, error) {
 	}
 	res := c.Result(meta, nil)
 	if !gaps { // the times of tokens are not known: absent, not zero
-		var ms result.Metrics
-		for m := range result.NumMetrics {
-			if v, ok := res.Metrics.Get(m); ok && (m < result.MeanITL || m > result.MaxITL) && m != result.MaxOutputTokensPerS {
-				ms.Set(m, v)
-			}
+		res.Metrics.Delete(result.MaxOutputTokensPerS)
+		for m := result.MeanITL; m <= result.MaxITL; m++ {
+			res.Metrics.Delete(m)
 		}
-		res.Metrics = ms
 	}
 	r := fromResult(res, path)
 	r.Source, r.What = "records", "request records"
-	return r, nil
+	return []*Run{r}, nil, nil
 }
 
 // maxSweepRuns is the number of combinations of a sweep that can stand side by
 // side.
 const maxSweepRuns = 26
 
-func loadSweep(path string) ([]*Run, error) {
+func loadSweep(path string) (runs []*Run, _ []importer.Warning, err error) {
 	d, err := sweep.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if n := len(d.Cells) / len(d.Seeds); n > maxSweepRuns {
-		return nil, fmt.Errorf("%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n, maxSweepRuns)
+		return nil, nil, fmt.Errorf("%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n, maxSweepRuns)
 	}
-	var runs []*Run
 	var last *Run
 	for i := range d.Cells {
 		c := &d.Cells[i]
@@ -243,15 +226,132 @@ func loadSweep(path string) ([]*Run, error) {
 			for k, a := range d.Axes {
 				parts = append(parts, a.Leaf()+" "+c.Values[k])
 			}
-			last = &Run{Source: "sweep", File: path, What: strings.Join(append(parts, c.Policy), ", "), values: map[string][]float64{}}
+			last = FromValues("", nil, nil)
+			last.File, last.What = path, strings.Join(append(parts, c.Policy), ", ")
 			runs = append(runs, last)
 		}
 		r, err := d.ReadCell(c)
 		if err != nil {
-			return nil, fmt.Errorf("%s is not complete (see lorasim sweep status): %w", path, err)
+			return nil, nil, fmt.Errorf("%s is not complete (see lorasim sweep status): %w", path, err)
 		}
 		last.add(r.Values)
 		last.Seeds = append(last.Seeds, strconv.FormatUint(c.Seed, 10))
 	}
-	return runs, nil
+	return runs, nil, nil
+}
+
+// FromResult returns a run of a comparison for a result.
+func FromResult(name string, res *result.Result) *Run {
+	r := fromResult(res, "")
+	r.Name = name
+	return r
+}
+
+// FromValues returns a run of a comparison for the numbers of several seeds.
+func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
+	r := &Run{Name: name, Source: "sweep", Seeds: seeds, values: map[string][]float64{}}
+	for _, values := range numbers {
+		r.add(values)
+	}
+	return r
+}
+
+func fromResult(res *result.Result, file string) *Run {
+	r := FromValues("", []string{""}, [][]sweep.Value{sweep.Values(res)})
+	r.Source, r.File, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), file, []*result.Result{res}, describe(res), res.Streamed
+	if res.Seed != nil {
+		r.Seeds[0] = strconv.FormatInt(*res.Seed, 10)
+	}
+	if r.Streamed == record.NotStreamed {
+		r.Notes = append(r.Notes, "the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of one that did")
+	}
+	r.Notes = append(r.Notes, res.Shortfall()...)
+	out, ok1 := res.Metrics.Get(result.TotalOutputTokens)
+	got, ok2 := res.Metrics.Get(result.TotalOutputTokensRetokenized)
+	if r.Asked = ok1 && ok2 && got < 0.8*out; r.Asked {
+		r.Notes = append(r.Notes, "fewer tokens came than it counts as generated: its token throughputs count what was asked for")
+	}
+	return r
+}
+
+// add enters the numbers of one seed.
+func (r *Run) add(values []sweep.Value) {
+	r.completed = append(r.completed, sweep.CompletionOf(func(name string) float64 {
+		if i := slices.IndexFunc(values, func(v sweep.Value) bool { return v.Name == name }); i >= 0 {
+			return values[i].Value
+		}
+		return math.NaN()
+	}))
+	for _, v := range values {
+		if sweep.Hidden(v.Name) {
+			continue
+		}
+		if r.values[v.Name] == nil {
+			r.order = append(r.order, v.Name)
+		}
+		r.values[v.Name] = append(r.values[v.Name], v.Value)
+	}
+}
+
+// describe tells what a run was.
+func describe(res *result.Result) string {
+	config := func(key string) string {
+		if v := res.Config[key]; v != nil {
+			return fmt.Sprint(v)
+		}
+		return ""
+	}
+	architecture := config("inference_architecture")
+	if architecture == res.Backend {
+		architecture = ""
+	}
+	parts := []string{res.Backend, cmp.Or(res.Policy, config("routing.policy"), architecture)}
+	workers := config("cluster.num_workers")
+	if workers != "" {
+		parts = append(parts, workers+" workers")
+	}
+	if res.RequestRate != 0 {
+		parts = append(parts, "rate "+res.RequestRate.String())
+	}
+	if res.MaxConcurrency > 0 {
+		parts = append(parts, fmt.Sprintf("concurrency %d", res.MaxConcurrency))
+	}
+	// settings are told above where the whole configuration is known
+	if s := res.Scenario; workers == "" || !strings.Contains(s, "=") && s != "defaults" {
+		parts = append(parts, s)
+	}
+	return joinKnown(parts...)
+}
+
+// joinSeeds makes one run of results that differ in their seed alone.
+func joinSeeds(runs []*Run) (out []*Run) {
+	by := map[string]*Run{}
+	for _, r := range runs {
+		key := seedKey(r)
+		if first := by[key]; key != "" && first != nil && !slices.Contains(first.Seeds, r.Seeds[0]) {
+			first.Results = append(first.Results, r.Results...)
+			first.Seeds = append(first.Seeds, r.Seeds...)
+			first.add(sweep.Values(r.Results[0]))
+			continue
+		}
+		if by[key] == nil {
+			by[key] = r
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// seedKey is the same for results that differ in their seed alone; "" where a
+// result does not tell enough.
+func seedKey(r *Run) string {
+	if len(r.Results) != 1 || r.Seeds[0] == "" || len(r.Results[0].Config) == 0 {
+		return ""
+	}
+	res := r.Results[0]
+	config, err := json.Marshal(res.Config)
+	if err != nil {
+		return "" // an infinite number, say; then it stays by itself
+	}
+	return fmt.Sprintf("%s|%s|%s|%s|%d|%s", res.Source, res.Backend, res.DatasetName, res.RequestRate, res.MaxConcurrency, config)
 }

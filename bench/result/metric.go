@@ -168,3 +168,9 @@ func (ms *Metrics) Get(m Metric) (float64, bool) {
 
 // Has says whether m is there.
 func (ms *Metrics) Has(m Metric) bool { return ms.set&(1<<m) != 0 }
+
+// Delete makes m absent.
+func (ms *Metrics) Delete(m Metric) {
+	ms.set &^= 1 << m
+	ms.values[m] = 0
+}

@@ -9,11 +9,15 @@ package compare
 
 import (
 	"fmt"
+	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"lorasim/bench/sweep"
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/suggest"
 )
@@ -21,12 +25,12 @@ import (
 // Options says what to compare.
 type Options struct {
 	Baseline string   // name of the run that ratios refer to; "": the first
-	Metrics  []string // rows; none: DefaultMetrics, as far as a run has them
+	Metrics  []string // rows; none: the usual ones, as far as a run has them
 	All      bool     // every metric that a run has
 }
 
-// DefaultMetrics are the rows of a table that does not say otherwise.
-var DefaultMetrics = []string{
+// defaultMetrics are the rows of a table that does not say otherwise.
+var defaultMetrics = []string{
 	"completed", "failed", "rejected", "aborted", "unfinished", "unsent", "duration",
 	"request_throughput", "output_throughput", "total_throughput", "concurrency",
 	"mean_e2e_latency_ms", "median_e2e_latency_ms", "p99_e2e_latency_ms",
@@ -74,19 +78,19 @@ type Cell struct {
 
 // New compares runs.
 func New(runs []*Run, o Options) (*Table, error) {
-	t := &Table{Runs: runs}
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("nothing to compare")
 	}
-	var names []string
-	for i, r := range runs {
-		names = append(names, r.Name)
-		if strings.EqualFold(r.Name, o.Baseline) {
-			t.Baseline = i
+	t := &Table{Runs: runs}
+	if o.Baseline != "" {
+		var names []string
+		for _, r := range runs {
+			names = append(names, r.Name)
 		}
-	}
-	if o.Baseline != "" && !strings.EqualFold(names[t.Baseline], o.Baseline) {
-		return nil, suggest.Unknown("run", o.Baseline, names)
+		t.Baseline = slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, o.Baseline) })
+		if t.Baseline < 0 {
+			return nil, suggest.Unknown("run", o.Baseline, names)
+		}
 	}
 	metrics, err := choose(runs, o)
 	if err != nil {
@@ -130,22 +134,24 @@ func choose(runs []*Run, o Options) ([]string, error) {
 		return o.Metrics, nil
 	}
 	var out []string
-	for _, m := range DefaultMetrics {
-		for _, r := range runs {
-			// zero failures and the like are worth no row
-			if vs := r.values[m]; len(vs) > 0 && (m == "completed" || sweep.Mean(vs).Mean != 0) {
-				out = append(out, m)
-				break
-			}
+	for _, m := range defaultMetrics {
+		// zero failures and the like are worth no row
+		if slices.ContainsFunc(runs, func(r *Run) bool {
+			return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0)
+		}) {
+			out = append(out, m)
 		}
 	}
 	return out, nil
 }
 
+// value estimates a metric over the seeds of the run.
+func (r *Run) value(name string) sweep.Estimate { return sweep.Mean(r.values[name]) }
+
 func (t *Table) cell(i int, metric string) Cell {
 	r, base := t.Runs[i], t.Runs[t.Baseline]
-	c := Cell{Estimate: r.Value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil)}
-	b := base.Value(metric)
+	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil)}
+	b := base.value(metric)
 	if r == base || c.N == 0 || b.N == 0 {
 		return c
 	}
@@ -292,18 +298,185 @@ func (t *Table) note() {
 	for _, n := range order {
 		t.Notes = append(t.Notes, strings.Join(names[n], ", ")+": "+n)
 	}
-	if a, b, ok := t.spread("total_input_tokens"); ok && b > 1.02*a {
-		t.Notes = append(t.Notes, fmt.Sprintf("the runs had between %.0f and %.0f input tokens: their workloads are not the same", a, b))
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, r := range t.Runs {
+		if e := r.value("total_input_tokens"); e.N > 0 {
+			least, most = min(least, e.Mean), max(most, e.Mean)
+		}
+	}
+	if most > 1.02*least {
+		t.Notes = append(t.Notes, fmt.Sprintf("the runs had between %.0f and %.0f input tokens: their workloads are not the same", least, most))
 	}
 }
 
-// spread is the least and the largest mean of a metric.
-func (t *Table) spread(metric string) (least, most float64, ok bool) {
-	least, most = math.Inf(1), math.Inf(-1)
+// WriteText prints the runs and the table of their metrics.
+func (t *Table) WriteText(w io.Writer) error {
+	var b strings.Builder
+	var rows [][]string
 	for _, r := range t.Runs {
-		if e := r.Value(metric); e.N > 0 {
-			least, most, ok = min(least, e.Mean), max(most, e.Mean), true
+		where, what := filepath.Base(r.File), r.What
+		if r.Line > 0 {
+			where += fmt.Sprintf(":%d", r.Line)
+		}
+		if len(r.Seeds) > 1 {
+			what += fmt.Sprintf(", %d seeds", len(r.Seeds))
+		}
+		rows = append(rows, []string{r.Name, r.Source, where, what})
+	}
+	writeAligned(&b, rows, make([]bool, 4))
+	b.WriteByte('\n')
+	t.writeRows(&b)
+	t.writeNotes(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeRows prints a line per metric; values are aligned at their right end, as
+// the decimals of a metric are the same in all runs, with their ratio behind.
+func (t *Table) writeRows(b *strings.Builder) {
+	rows := [][]string{{"", ""}}
+	right := []bool{false, false}
+	for i, r := range t.Runs {
+		rows[0], right = append(rows[0], r.Name), append(right, true)
+		if i != t.Baseline {
+			rows[0], right = append(rows[0], ""), append(right, false)
 		}
 	}
-	return least, most, ok
+	for _, row := range t.Rows {
+		line := []string{row.Title, [...]string{"↑", "", "↓"}[row.Better+1]}
+		for i, c := range row.Cells {
+			line = append(line, c.text())
+			if i != t.Baseline {
+				line = append(line, c.ratio())
+			}
+		}
+		rows = append(rows, line)
+	}
+	writeAligned(b, rows, right)
+}
+
+func (c Cell) text() string {
+	if c.N == 0 {
+		return "-"
+	}
+	s := sweep.Number(c.Mean)
+	if c.Mean != math.Trunc(c.Mean) && math.Abs(c.Mean) >= 1 {
+		s = fmt.Sprintf("%.2f", c.Mean) // as in the block
+	}
+	if c.N > 1 {
+		s += fmt.Sprintf(" ±%.2f", c.Half())
+	}
+	if c.Best {
+		s = "*" + s
+	}
+	if c.Apart {
+		s += " " + sweep.NotComparable
+	}
+	return s
+}
+
+func (c Cell) ratio() string {
+	if math.IsNaN(c.Ratio) {
+		return ""
+	}
+	s := fmt.Sprintf("×%.2f", c.Ratio)
+	if base := c.Mean / c.Ratio; c.Diff.N > 1 && base != 0 {
+		s += fmt.Sprintf(" ±%.2f", math.Abs(c.Diff.Half()/base))
+	}
+	return s
+}
+
+func (t *Table) writeNotes(b *strings.Builder) {
+	several := false
+	for _, r := range t.Runs {
+		several = several || len(r.Seeds) > 1
+	}
+	b.WriteString("\n↓ less is better, ↑ more is; * the best")
+	if len(t.Runs) > 1 {
+		fmt.Fprintf(b, "; × ratio to %s", t.Runs[t.Baseline].Name)
+	}
+	if several {
+		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
+	}
+	if t.apart {
+		b.WriteString(";\n" + sweep.NotComparable + " not comparable: of other requests than those of the other runs, or measured in another way (see the notes)")
+	}
+	b.WriteByte('\n')
+	for _, n := range t.Notes {
+		b.WriteString("note: " + n + "\n")
+	}
+}
+
+// writeAligned prints rows in columns, those in right aligned to the right and
+// one space from what follows if that is not, all others two spaces apart. Empty
+// columns are left out.
+func writeAligned(b *strings.Builder, rows [][]string, right []bool) {
+	widths := make([]int, len(right))
+	for _, row := range rows {
+		for i, s := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(s))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, s := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s))
+			switch {
+			case widths[i] == 0:
+				continue
+			case right[i] && i+1 < len(row) && !right[i+1]:
+				line += pad + s + " "
+			case right[i]:
+				line += pad + s + "  "
+			default:
+				line += s + pad + "  "
+			}
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// Schema names the version of the JSON form.
+const Schema = "lorasim.compare/1"
+
+// WriteJSON prints the comparison as one JSON object; a number that is not
+// there is null.
+func (t *Table) WriteJSON(w io.Writer) error {
+	type cell struct {
+		N        int      `json:"n"`
+		Mean     *float64 `json:"mean"`
+		Low      *float64 `json:"ci95_low,omitempty"`
+		High     *float64 `json:"ci95_high,omitempty"`
+		Ratio    *float64 `json:"ratio,omitempty"`
+		DiffMean *float64 `json:"diff_mean,omitempty"`
+		DiffLow  *float64 `json:"diff_ci95_low,omitempty"`
+		DiffHigh *float64 `json:"diff_ci95_high,omitempty"`
+		Best     bool     `json:"best,omitempty"`
+		Clear    bool     `json:"best_by_intervals,omitempty"`
+		Apart    bool     `json:"not_comparable,omitempty"`
+	}
+	type row struct {
+		Metric string          `json:"metric"`
+		Title  string          `json:"title"`
+		Better string          `json:"better,omitempty"`
+		Runs   map[string]cell `json:"runs"`
+	}
+	out := struct {
+		Schema   string   `json:"schema"`
+		Baseline string   `json:"baseline"`
+		Runs     []*Run   `json:"runs"`
+		Metrics  []row    `json:"metrics"`
+		Notes    []string `json:"notes"`
+	}{Schema: Schema, Baseline: t.Runs[t.Baseline].Name, Runs: t.Runs, Notes: append([]string{}, t.Notes...)}
+	for _, r := range t.Rows {
+		jr := row{Metric: r.Metric, Title: r.Title, Better: [...]string{"more", "", "less"}[r.Better+1], Runs: map[string]cell{}}
+		for i, c := range r.Cells {
+			jr.Runs[t.Runs[i].Name] = cell{
+				c.N, format.Finite(c.Mean), format.Finite(c.Low), format.Finite(c.High), format.Finite(c.Ratio),
+				format.Finite(c.Diff.Mean), format.Finite(c.Diff.Low), format.Finite(c.Diff.High), c.Best, c.Clear, c.Apart,
+			}
+		}
+		out.Metrics = append(out.Metrics, jr)
+	}
+	return format.JSON(w, out, " ")
 }
