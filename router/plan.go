@@ -1,5 +1,11 @@
 package router
 
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
 // Active is a request in flight as a planner sees it: like a router, it does
 // not know the output length.
 type Active struct {
@@ -58,6 +64,29 @@ type Plan struct {
 
 // Empty says whether the plan changes nothing.
 func (p *Plan) Empty() bool { return len(p.Load) == 0 && len(p.Unload) == 0 && len(p.Move) == 0 }
+
+// Check says why the plan cannot be carried out on a cluster, or nil. It does not
+// look at its requests: those that have ended do not count.
+func (p *Plan) Check(v *View) error {
+	worker := func(w int32) bool { return w >= 0 && int(w) < len(v.Workers) }
+	for _, l := range slices.Concat(p.Load, p.Unload) {
+		if !worker(l.Worker) || l.Adapter < 0 || int(l.Adapter) >= len(v.Adapters) {
+			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
+		}
+	}
+	for _, m := range p.Move {
+		if !worker(m.To) || m.To == m.From {
+			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
+		}
+	}
+	if slices.ContainsFunc(p.Load, func(l Placement) bool { return !v.Workers[l.Worker].Usable() }) ||
+		slices.ContainsFunc(p.Move, func(m Move) bool { return !v.Workers[m.To].Usable() }) {
+		return errDown
+	}
+	return nil
+}
+
+var errDown = errors.New("a worker that the plan needs is down")
 
 // Gap is the relative distance of the plan to its bound.
 func (p *Plan) Gap() float64 {

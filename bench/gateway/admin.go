@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,8 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lorasim/bench/live/fleet"
 	"lorasim/internal/suggest"
 )
 
@@ -22,20 +27,17 @@ import (
 //	POST /admin/drain   {"worker": 0, "drain": true}
 func (g *Gateway) admin() {
 	f := g.cfg.Fleet
-	g.order("/admin/load", "adapter", func(ctx context.Context, w int, value json.RawMessage) error {
-		name, err := named(value)
-		if err != nil {
-			return err
+	named := func(do func(ctx context.Context, w int, name string) error) func(context.Context, int, json.RawMessage) error {
+		return func(ctx context.Context, w int, value json.RawMessage) error {
+			var name string
+			if err := json.Unmarshal(value, &name); err != nil || name == "" {
+				return fmt.Errorf("adapter is %s, expected the name of one", value)
+			}
+			return do(ctx, w, name)
 		}
-		return f.Load(ctx, w, name)
-	})
-	g.order("/admin/unload", "adapter", func(_ context.Context, w int, value json.RawMessage) error {
-		name, err := named(value)
-		if err != nil {
-			return err
-		}
-		return f.Unload(w, name)
-	})
+	}
+	g.order("/admin/load", "adapter", named(f.Load))
+	g.order("/admin/unload", "adapter", named(func(_ context.Context, w int, name string) error { return f.Unload(w, name) }))
 	g.order("/admin/drain", "drain", func(_ context.Context, w int, value json.RawMessage) error {
 		switch string(value) {
 		case "true", "false":
@@ -43,14 +45,7 @@ func (g *Gateway) admin() {
 		}
 		return fmt.Errorf("drain is %s, expected true or false", value)
 	})
-	g.mux.HandleFunc("GET /admin/workers", g.workers)
-}
-
-func named(value json.RawMessage) (name string, err error) {
-	if err = json.Unmarshal(value, &name); err != nil || name == "" {
-		return "", fmt.Errorf("adapter is %s, expected the name of one", value)
-	}
-	return name, nil
+	g.mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 }
 
 // order serves a change of one worker: a JSON object of "worker" and one other
@@ -73,7 +68,7 @@ func (g *Gateway) order(path, field string, do func(ctx context.Context, w int, 
 			fail(rw, http.StatusBadRequest, err.Error())
 			return
 		}
-		g.workers(rw, r)
+		g.answerWorkers(rw, r)
 	})
 }
 
@@ -96,14 +91,17 @@ func fieldsOf(body []byte, names ...string) (map[string]json.RawMessage, error) 
 	return values, nil
 }
 
-func (g *Gateway) workers(rw http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) answerWorkers(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, http.StatusOK, map[string]any{"workers": g.cfg.Fleet.Workers()})
 }
 
 // health says whether requests can be served.
 func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
+	g.mu.Lock()
+	closed := g.closed
+	g.mu.Unlock()
 	switch {
-	case g.gate.isClosed():
+	case closed:
 		fail(rw, http.StatusServiceUnavailable, "shutting down")
 	case g.cfg.Fleet.Up() == 0:
 		fail(rw, http.StatusServiceUnavailable, "no worker is available")
@@ -142,12 +140,119 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), adminTimeout)
 	defer cancel()
 	failures := 0
-	for w := range g.cfg.URLs {
+	for w := range g.urls {
 		if err := g.cfg.Fleet.Abort(ctx, w, q.RID); err != nil {
 			failures++
 		}
 	}
-	if failures == len(g.cfg.URLs) {
+	if failures == len(g.urls) {
 		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of %d workers took the abort", failures))
 	}
+}
+
+// all passes a request on to every worker that is up, such as to empty caches. It
+// answers as the first that fails, or the last.
+func (g *Gateway) all(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+	if err != nil {
+		fail(rw, http.StatusRequestEntityTooLarge, err.Error())
+		return
+	}
+	status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
+	for w, s := range g.cfg.Fleet.Workers() {
+		if !s.Up {
+			continue
+		}
+		status, header, text = g.forward(r, w, body)
+		if status/100 != 2 {
+			text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
+			break
+		}
+	}
+	if status/100 != 2 {
+		fail(rw, status, string(text))
+		return
+	}
+	rw.Header().Set("Content-Type", header.Get("Content-Type"))
+	rw.WriteHeader(status)
+	rw.Write(text) // what fails is the connection, which the client sees
+}
+
+// forward sends a short request to one worker.
+func (g *Gateway) forward(r *http.Request, w int, body []byte) (int, http.Header, []byte) {
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, g.workers.URLs[w]+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		return http.StatusBadRequest, nil, []byte(err.Error())
+	}
+	req.Header.Set("Content-Type", r.Header.Get("Content-Type"))
+	maps.Copy(req.Header, g.workers.Header)
+	resp, err := g.transport.RoundTrip(req)
+	if err != nil {
+		return http.StatusBadGateway, nil, []byte("it did not answer")
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, keep))
+	if err != nil {
+		return http.StatusBadGateway, nil, []byte("its answer broke off")
+	}
+	return resp.StatusCode, resp.Header, text
+}
+
+// metrics are the gateway's own, in a registry of their own.
+type metrics struct {
+	registry  *prometheus.Registry
+	requests  *prometheus.CounterVec
+	rejected  *prometheus.CounterVec
+	retries   prometheus.Counter
+	firstByte prometheus.Histogram
+}
+
+func newMetrics(f *fleet.Fleet) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
+			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
+			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
+			Help: "Times that a request was offered to another worker."}),
+		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
+			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+	}
+	m.registry.MustRegister(m.requests, m.rejected, m.retries, m.firstByte, fleetCollector{f})
+	return m
+}
+
+// fleetCollector reads the fleet's own counts when it is asked.
+type fleetCollector struct{ *fleet.Fleet }
+
+// Describe implements prometheus.Collector.
+func (c fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name, help string, value float64, names []string, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value, labels...)
+	}
+	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
+	worker := []string{"worker"}
+	for i, w := range c.Workers() {
+		up, index := 0.0, strconv.Itoa(i)
+		if w.Up {
+			up = 1
+		}
+		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
+		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
+		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
+		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)
+	}
+	s := c.Stats()
+	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
+	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
+	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
+	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
+		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
+	}
+	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
 }

@@ -36,13 +36,15 @@ func BenchmarkOneToken(b *testing.B) {
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{URLs: []string{worker}, API: fleet.VLLM, Client: client, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: fleet.SGLang, Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	f.Assume(0)
-	g, err := gateway.New(gateway.Config{Fleet: f, URLs: []string{worker}, Client: client})
+	if err := f.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{Fleet: f})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -113,7 +115,8 @@ func playRole(role string, args []string) error {
 		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			if r.URL.Path != "/v1/completions" {
-				return // what the fleet asks for before it loads an adapter
+				io.WriteString(rw, "{}") // what the fleet asks for
+				return
 			}
 			rw.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(rw, "data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"text\":\" t1\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n")

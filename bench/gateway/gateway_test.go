@@ -129,7 +129,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	client := live.NewHTTPClient(t.net.Transport())
 	start := time.Now()
-	fc := fleet.Config{URLs: urls, API: fleet.Auto, Client: client, Router: rt, Adapters: adapters, Extend: newRouter,
+	fc := fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt, Adapters: adapters, Extend: newRouter,
 		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
 	if setFleet != nil {
 		setFleet(&fc)
@@ -142,7 +142,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	if err := f.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cfg := gateway.Config{Fleet: f, URLs: urls, Client: client, Retries: 2}
+	cfg := gateway.Config{Fleet: f, Retries: 2}
 	if set != nil {
 		set(&cfg)
 	}
@@ -452,6 +452,7 @@ func TestManyClients(t *testing.T) {
 func BenchmarkToken(b *testing.B) {
 	source := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != "/generate" {
+			io.WriteString(rw, "{}") // what the fleet asks for
 			return
 		}
 		var q struct{ N int }
@@ -468,13 +469,15 @@ func BenchmarkToken(b *testing.B) {
 		b.Fatal(err)
 	}
 	client := live.NewHTTPClient(nil)
-	f, err := fleet.New(fleet.Config{URLs: []string{source.URL}, API: fleet.SGLang, Client: client, Router: rt, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang, Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	f.Assume(0)
-	g, err := gateway.New(gateway.Config{Fleet: f, URLs: []string{source.URL}, Client: client})
+	if err := f.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{Fleet: f})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -510,13 +513,15 @@ func BenchmarkTokenLatency(b *testing.B) {
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{URLs: []string{source.URL}, API: fleet.SGLang, Client: client, Router: rt, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang, Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	f.Assume(0)
-	g, err := gateway.New(gateway.Config{Fleet: f, URLs: []string{source.URL}, Client: client})
+	if err := f.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Config{Fleet: f})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -549,7 +554,9 @@ func BenchmarkTokenLatency(b *testing.B) {
 func newPacedSource(start time.Time) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var q struct{ N int }
-		json.NewDecoder(r.Body).Decode(&q)
+		if json.NewDecoder(r.Body).Decode(&q) != nil {
+			io.WriteString(rw, "{}") // what the fleet asks for
+		}
 		for range q.N {
 			time.Sleep(2 * time.Millisecond)
 			fmt.Fprintf(rw, "data: %d\n\n", time.Since(start))

@@ -179,12 +179,12 @@ func TestForm(t *testing.T) {
 // Which models are known: adapters, base models that workers tell of, and any
 // where none does.
 func TestUnderstand(t *testing.T) {
-	f, err := fleet.New(fleet.Config{URLs: []string{"u"}, Adapters: []trace.Adapter{{Name: "a"}, {Name: "x:b"}}, Router: &router.Router{}})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"u"}}, Adapters: []trace.Adapter{{Name: "a"}, {Name: "x:b"}}, Router: &router.Router{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	g := &Gateway{cfg: Config{Fleet: f, URLs: []string{"u"}, MaxBody: most}}
+	g := &Gateway{cfg: Config{Fleet: f, MaxBody: most}, workers: f.Config()}
 	for _, c := range []struct {
 		path, body string
 		status     int

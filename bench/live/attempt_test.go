@@ -32,11 +32,10 @@ func TestEndOfReply(t *testing.T) {
 		{"aborted", "abort", 4, true, broken, record.OK, true},
 		{"an error", "error", 5, true, ended, record.Failed, true},
 	} {
-		s := &reading{j: &job{n: c.got, known: c.known, rec: record.Request{Requested: 5}}, finish: c.finish}
-		cl := &client{}
-		got := cl.resume(s, "cut off")
+		a := &attempt{j: &job{n: c.got, known: c.known, rec: record.Request{Requested: 5}}, finish: c.finish}
+		got := a.resume("cut off")
 		if c.complete {
-			got = cl.complete(s)
+			got = a.complete()
 		}
 		if got.kind != c.kind || got.kind == ended && got.status != c.status || (got.reason == "") != (c.status == record.OK && c.kind == ended) {
 			t.Errorf("%s: %+v", c.name, got)
@@ -70,21 +69,21 @@ func TestFirstToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		clock := NewClock(1)
-		f, err := fleet.New(fleet.Config{URLs: []string{"http://worker"}, Client: NewHTTPClient(nil), Router: rt, Now: clock.Now})
+		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"}, Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cl := &client{cfg: Config{Backend: c.backend, Clock: clock, Fleet: f, NoFailover: true}}
 		j := cl.newJob(trace.Request{Adapter: trace.BaseModel, Output: 9})
 		f.Book(&j.fr, 0)
-		s := &reading{c: cl, j: j}
+		a := &attempt{c: cl, j: j}
 		var p parser
 		for i, e := range c.events {
 			got, err := p.parse(c.backend, []byte(e))
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.take(got, clock.start.Add(time.Duration(i+1)*time.Second))
+			a.take(got, clock.start.Add(time.Duration(i+1)*time.Second))
 		}
 		if first := j.rec.FirstToken; first != c.first && !(math.IsNaN(first) && math.IsNaN(c.first)) || len(j.rec.Gaps) != c.gaps {
 			t.Errorf("%s: first token at %v and %d gaps, expected %v and %d", c.name, first, len(j.rec.Gaps), c.first, c.gaps)

@@ -1,11 +1,12 @@
 package live
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -13,44 +14,30 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
+	"lorasim/internal/atomicfile"
 	"lorasim/internal/record"
 	"lorasim/router"
+	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
 // Options is how a scenario is run against live workers.
 type Options struct {
-	URLs      []string // as fleet.ParseURL returns them
-	Backend   Backend
-	API       fleet.API
-	Transport *http.Transport // nil: the default
-	Header    http.Header
-	Path      func(a trace.Adapter) string // where workers find an adapter; nil: its name
-	Speed     float64                      // of emulated workers' time; 0: 1
+	Config               // what the scenario does not say; Bench sets the rest
+	Workers fleet.Config // the same
 
 	SLO         result.SLO
-	RecordsFile string // "": none
-	KeepRecords bool   // in the result
-	Replies     string // file for the token ids of the replies; "": none
-	HonourEOS   bool
-	Vocabulary  int
-	Extra       []byte
-
-	FirstToken, Idle, Total time.Duration
-	Retries                 int
-	Grace                   time.Duration
-	Poll                    time.Duration
-	Ready                   time.Duration // wait so long for workers that are not there yet
-
-	Reading  func(read, total int64)
-	Progress func(p Progress, total int64) // total 0: unknown
-	Log      func(format string, args ...any)
+	RecordsFile string        // "": none
+	KeepRecords bool          // in the result
+	Replies     string        // file for the token ids of the replies; "": none
+	Ready       time.Duration // how long to wait for workers that do not answer yet
+	Reading     func(read, total int64)
 }
 
 // Bench runs a scenario's workload against live workers under its policy. The
 // result is complete even if ctx ended the run early (Stats.Stopped).
 func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
-	sc.Cluster.NumWorkers = len(o.URLs)
+	sc.Cluster.NumWorkers = len(o.Workers.URLs)
 	in, err := sc.OpenWorkload(ctx, o.Reading)
 	if err != nil {
 		return nil, nil, err
@@ -59,30 +46,11 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
 		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
 	}
-	client := NewHTTPClient(o.Transport)
-	defer client.CloseIdleConnections()
-	first := Preflight{URLs: o.URLs, API: o.API, Client: client, Header: o.Header, Ready: o.Ready}
-	ps, err := first.Look(ctx, sc)
-	if err != nil {
-		return nil, nil, err
-	}
-	rt, err := sc.Router(ps, in.Adapters())
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := first.Judge(in.Adapters(), rt, moving(sc, rt) == router.MoveRecompute, o.Log); err != nil {
-		return nil, nil, err
-	}
-	clock := NewClock(o.Speed)
-	limits, err := fleet.LimitsOf(ps)
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := fleet.New(fleet.Config{
-		URLs: o.URLs, API: o.API, Client: client, Header: o.Header, Router: rt, Adapters: in.Adapters(), Path: o.Path,
-		Now: clock.Now, Speed: o.Speed, Poll: o.Poll, Staleness: sc.Routing.ViewStaleness,
-		Limits: limits, Stated: Stated(sc), Log: o.Log,
-	})
+	cfg := o.Config
+	cfg.Clock = NewClock(o.Workers.Speed)
+	o.Workers.Now, o.Workers.Adapters = cfg.Clock.Now, in.Adapters()
+	defer o.Workers.Client.CloseIdleConnections()
+	f, rt, err := NewFleet(ctx, sc, o.Workers, o.Ready, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,55 +58,110 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	sink := &sink{collector: result.NewCollector(result.Options{
-		NonStreaming: sc.Client.NoStream, Workers: len(o.URLs), Adapters: in.Adapters(), SLO: o.SLO, KeepRecords: o.KeepRecords,
+	sink := &sink{keep: o.RecordsFile != "", texts: map[int64]string{}, collector: result.NewCollector(result.Options{
+		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), SLO: o.SLO, KeepRecords: o.KeepRecords,
 	})}
-	sink.keep = o.RecordsFile != ""
-	cfg := Config{
-		Source: in.Source, Fleet: f, URLs: o.URLs, Backend: o.Backend, Client: client, Header: o.Header, Clock: clock,
-		Done: sink.done, MaxConcurrency: sc.Client.MaxConcurrency, NoStream: sc.Client.NoStream, WarmUp: !sc.Client.NoWarmup,
-		HonourEOS: o.HonourEOS, KnownOutputs: sc.Routing.KnownOutputs, Seed: sc.Seed, Vocabulary: o.Vocabulary, Extra: o.Extra,
-		FirstToken: o.FirstToken, Idle: o.Idle, Total: o.Total, Retries: o.Retries, NoFailover: sc.Cluster.NoFailover,
-		Move: moving(sc, rt), Grace: o.Grace, Log: o.Log,
-	}
-	var replies *repliesFile
+	cfg.Source, cfg.Fleet, cfg.Done, cfg.Move = in.Source, f, sink.done, moving(sc, rt)
+	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
+	cfg.KnownOutputs, cfg.Seed, cfg.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
 	if o.Replies != "" {
-		if replies, err = createReplies(o.Replies); err != nil {
+		file, err := atomicfile.Create(o.Replies)
+		if err != nil {
 			return nil, nil, err
 		}
-		defer replies.abort()
-		cfg.Output = replies.add
+		defer file.Abort()
+		sink.replies = bufio.NewWriter(file)
+		sink.commit = file.Commit
+		cfg.Output = sink.reply
 	}
-	texts := map[int64]string{}
 	if o.KeepRecords {
-		cfg.Text = func(id int64, text string) { texts[id] = text }
-	}
-	total := max(in.Source.Len(), 0)
-	if o.Progress != nil {
-		cfg.Progress = func(p Progress) { o.Progress(p, total) }
+		cfg.Text = func(id int64, text string) { sink.texts[id] = text }
 	}
 	st, runErr := Run(ctx, cfg)
 	if st == nil {
 		return nil, nil, runErr
 	}
-	if o.RecordsFile != "" {
-		if err := sink.write(o.RecordsFile, in.Adapters()); err != nil {
-			return nil, nil, err
-		}
-	}
-	if replies != nil {
-		if err := replies.close(); err != nil {
-			return nil, nil, err
-		}
+	if err := sink.write(o.RecordsFile, in.Adapters()); err != nil {
+		return nil, nil, err
 	}
 	fs := f.Stats()
 	meta := sc.Meta(in.Dataset)
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
-	meta.Config["live"] = describe(o, st, &fs)
+	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := sink.collector.Result(meta, counters(st, &fs, cfg.Move))
-	res.Texts = texts
-	res.Extra.Unsent = max(total-res.Extra.Requests, 0) // all were sent, unless the run was stopped
+	res.Texts = sink.texts
+	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
 	return res, st, runErr
+}
+
+// NewFleet looks at the workers of a configuration, waiting so long for those that
+// do not answer yet, and makes a fleet of them under the scenario's policy. What
+// they tell of themselves and nobody has stated takes the place of what the
+// scenario's profiles assume; what cannot work there is refused, with the router.
+// For a gateway it takes in adapters that the workers hold, and no requests move.
+func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, error) {
+	sc.Cluster.NumWorkers = len(cfg.URLs)
+	ps, err := sc.Profiles()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Stated = stated(sc)
+	reports := fleet.Check(ctx, cfg.Connection, ready, false)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	ps = told(ps, reports, cfg.Stated)
+	if cfg.Router, err = sc.Router(ps, cfg.Adapters); err != nil {
+		return nil, nil, err
+	}
+	for i := range reports {
+		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway && moving(sc, cfg.Router) == router.MoveRecompute {
+			cfg.Log("worker %d (%s) tells no token ids: requests that have begun do not move", i, r.URL)
+		}
+	}
+	if err := fleet.Refuse(reports, cfg.Adapters, cfg.Router); err != nil {
+		return nil, cfg.Router, err
+	}
+	for _, p := range ps {
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
+	}
+	if gateway {
+		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }
+	}
+	cfg.Staleness = sc.Routing.ViewStaleness
+	f, err := fleet.New(cfg)
+	return f, cfg.Router, err
+}
+
+// stated are the limits that flags or the scenario state; what is not stated is 0.
+func stated(sc *scenario.Scenario) fleet.Limits {
+	c := &sc.Cluster
+	return fleet.Limits{MaxRunning: c.MaxRunningRequests, Slots: c.MaxLorasPerBatch, KVCapacity: c.KVTokens, MaxLoaded: c.MaxLoadedLoras}
+}
+
+// told are profiles with what workers tell of themselves and nobody has stated.
+func told(ps []*profile.Profile, reports []fleet.Report, stated fleet.Limits) []*profile.Profile {
+	list := make([]*profile.Profile, len(ps))
+	for i := range ps {
+		p, r := *ps[i], &reports[i] // a copy: workers share profiles
+		take := func(to *int, stated, told int) {
+			if stated == 0 {
+				*to = cmp.Or(told, *to)
+			}
+		}
+		take(&p.Engine.MaxRunningRequests, stated.MaxRunning, r.MaxRunning)
+		take(&p.Engine.MaxLorasPerBatch, stated.Slots, r.Slots)
+		take(&p.Engine.MaxLoadedLoras, stated.MaxLoaded, r.MaxLoaded)
+		if stated.KVCapacity == 0 {
+			p.Memory.KVTokens = cmp.Or(r.KVCapacity, p.Memory.KVTokens)
+		}
+		list[i] = &p
+	}
+	return list
 }
 
 // moving is how requests move: not at all where nobody plans.
@@ -149,11 +172,17 @@ func moving(sc *scenario.Scenario, rt *router.Router) router.Moving {
 	return router.Moving(sc.Routing.RequestMigration)
 }
 
-// sink takes the records of a run.
+// sink takes what comes of the requests of a run.
 type sink struct {
 	collector *result.Collector
-	keep      bool
+	keep      bool // records, for a file
 	records   []record.Request
+	texts     map[int64]string
+	// replies gets a line for each reply, {"id": 3, "tokens": [5, 6]}, in the order
+	// in which they end; nil: none
+	replies *bufio.Writer
+	commit  func() error // of its file
+	err     error        // the first of its
 }
 
 func (s *sink) done(r *record.Request) {
@@ -164,20 +193,38 @@ func (s *sink) done(r *record.Request) {
 	}
 }
 
-// write saves the records in the order of the workload.
+func (s *sink) reply(id int64, tokens []int32) {
+	s.err = cmp.Or(s.err, json.NewEncoder(s.replies).Encode(struct {
+		ID     int64   `json:"id"`
+		Tokens []int32 `json:"tokens"`
+	}{id, append([]int32{}, tokens...)}))
+}
+
+// write saves the records, in the order of the workload, and the replies.
 func (s *sink) write(path string, adapters []trace.Adapter) error {
-	slices.SortFunc(s.records, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-	w, err := records.Create(path, adapters)
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-	for i := range s.records {
-		if err := w.Write(&s.records[i]); err != nil {
+	if s.keep {
+		slices.SortFunc(s.records, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
+		w, err := records.Create(path, adapters)
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		for i := range s.records {
+			if err := w.Write(&s.records[i]); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
 			return err
 		}
 	}
-	return w.Close()
+	if s.replies == nil {
+		return nil
+	}
+	if err := cmp.Or(s.err, s.replies.Flush()); err != nil {
+		return err
+	}
+	return s.commit()
 }
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
@@ -190,13 +237,13 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 }
 
 // describe is what is particular to a live run, for the result's configuration.
-func describe(o Options, st *Stats, fs *fleet.Stats) map[string]any {
-	urls := make([]any, len(o.URLs))
-	for i, u := range o.URLs {
+func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
+	urls := make([]any, len(workers.URLs))
+	for i, u := range workers.URLs {
 		urls[i] = u
 	}
 	return map[string]any{
-		"worker_urls": urls, "time_scale": cmp.Or(o.Speed, 1),
+		"worker_urls": urls, "time_scale": cmp.Or(workers.Speed, 1),
 		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99, "lateness_max_s": st.LatenessMax,

@@ -5,7 +5,7 @@
 // and not from gap to gap, so that no delay adds up. For each, the fleet picks a
 // worker (package fleet); a goroutine sends it, reads the stream and follows it
 // to its end: a retry before the first byte, another worker when its own breaks,
-// a move that a plan wants (attempt.go). Its record goes to Config.Done.
+// a move that a plan wants (request.go). Its record goes to Config.Done.
 //
 //	f, err := fleet.New(...)
 //	err = f.Start(ctx)
@@ -21,6 +21,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,19 +64,15 @@ func (c Clock) wall(s float64) time.Time {
 type Config struct {
 	Source  trace.Source
 	Fleet   *fleet.Fleet
-	URLs    []string // of the fleet's workers
-	Backend Backend
-	Client  *http.Client // see NewHTTPClient
-	Header  http.Header
 	Clock   Clock // the one that the fleet has
+	Backend Backend
 	// Done is told the record of each request, one at a time; it is only valid
 	// during the call. Times count from the start of the run.
 	Done func(r *record.Request)
 	// Output, where set, is told the token ids of each reply before its record,
-	// as far as the workers tell them.
+	// as far as the workers tell them; Text the text.
 	Output func(id int64, tokens []int32)
-	// Text, where set, is told the text of each reply before its record.
-	Text func(id int64, text string)
+	Text   func(id int64, text string)
 
 	MaxConcurrency int  // requests in flight at most; 0: no limit
 	NoStream       bool // ask for whole replies
@@ -99,17 +96,18 @@ type Config struct {
 	Patience   time.Duration // the run is given up when no worker has been up for so long; 0: 10 s
 
 	Progress func(p Progress) // called now and then; nil: not
-	Log      func(format string, args ...any)
 }
 
 // Progress is how far a run is.
 type Progress struct {
 	Sent, Done, Failed, InFlight int64
+	Requests                     int64   // in the source; 0: not known
 	Now                          float64 // s since its start
 }
 
 // Stats is what a run tells beside the records.
 type Stats struct {
+	Requests                                  int64 // in the source; 0: not known
 	Sent, Retries, Failovers, Moved, MovesOff int64
 	// Lateness is how much later than scheduled requests were sent, s, in an open
 	// loop.
@@ -121,14 +119,16 @@ type Stats struct {
 // client is a run under way.
 type client struct {
 	cfg     Config
+	log     func(format string, args ...any)
 	wire    *wire.Client
 	targets []*wire.Target // by worker
 	model   string
 	start   float64 // on the clock
+	total   int64   // requests of the source; 0: not known
 	runID   uint32
 	stop    context.Context // ends when requests in flight are to be given up
 	room    chan struct{}   // closed loop: a place for each request in flight
-	hands   chan errand     // to goroutines that wait for more
+	idle    chan booked     // to goroutines that wait for more
 	wg      sync.WaitGroup
 
 	sent, done, failed               atomic.Int64
@@ -170,84 +170,79 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	c.stop = stop
-	if cfg.WarmUp {
-		if err := c.warmUp(ctx); err != nil {
-			return nil, err
-		}
-	}
-	background, quit := context.WithCancel(context.WithoutCancel(ctx))
-	defer quit()
-	var others sync.WaitGroup
-	others.Go(func() { cfg.Fleet.Run(background) })
-	if cfg.Progress != nil {
-		others.Go(func() { c.report(background) })
+	if err := c.warmUp(ctx); err != nil {
+		return nil, err
 	}
 	sending, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	others.Go(func() {
-		if awaitAllDown(background, cfg.Fleet.Up, c.cfg.Patience) {
-			end(errAllDown)
-		}
-	})
+	leave := c.attend(ctx, end)
 	c.start = cfg.Clock.Now()
 	err = c.sendAll(sending)
-	close(c.hands)
 	if errors.Is(context.Cause(sending), errAllDown) {
 		err = fmt.Errorf("%w for %v: the rest is not sent", errAllDown, c.cfg.Patience)
 	}
 	c.drain(ctx, giveUp)
-	quit()
-	others.Wait()
+	leave()
 	s := c.stats()
 	s.Stopped = ctx.Err() != nil
 	return s, err
 }
 
 func newClient(cfg Config) (*client, error) {
-	if cfg.Source == nil || cfg.Fleet == nil || cfg.Done == nil || cfg.Client == nil {
-		return nil, errors.New("live: source, fleet, HTTP client and receiver of the records are needed")
+	if cfg.Source == nil || cfg.Fleet == nil || cfg.Done == nil {
+		return nil, errors.New("live: source, fleet and receiver of the records are needed")
 	}
-	if cfg.Vocabulary == 0 {
-		cfg.Vocabulary = defaultVocabulary
-	}
+	cfg.Vocabulary = cmp.Or(cfg.Vocabulary, defaultVocabulary)
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
+	cfg.Move = cmp.Or(cfg.Move, router.MoveNone)
 	if cfg.Vocabulary <= lowestToken || cfg.Vocabulary > math.MaxInt32 {
 		return nil, fmt.Errorf("live: a vocabulary of %d tokens, expected more than %d", cfg.Vocabulary, lowestToken)
 	}
-	switch cfg.Move {
-	case "":
-		cfg.Move = router.MoveNone
-	case router.MoveNone, router.MoveQueued, router.MoveRecompute:
-	default:
+	if !slices.Contains([]router.Moving{router.MoveNone, router.MoveQueued, router.MoveRecompute}, cfg.Move) {
 		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
 	}
-	if cfg.Log == nil {
-		cfg.Log = func(string, ...any) {}
-	}
-	c := &client{cfg: cfg, runID: uint32(time.Now().UnixNano()), hands: make(chan errand), wire: wire.New(cfg.Client), lateness: result.NewHistogram(11)}
+	workers := cfg.Fleet.Config()
+	c := &client{cfg: cfg, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
+		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}
 	header := http.Header{}
-	maps.Copy(header, cfg.Header)
+	maps.Copy(header, workers.Header)
 	header.Set("Content-Type", "application/json")
-	for w, url := range cfg.URLs {
+	for w, url := range workers.URLs {
 		t, err := c.wire.Target(url+cfg.Backend.path(), header)
 		if err != nil {
 			return nil, fmt.Errorf("live: %w", err)
 		}
 		c.targets = append(c.targets, t)
-		if c.model == "" {
-			c.model = cfg.Fleet.Model(w)
-		}
+		c.model = cmp.Or(c.model, cfg.Fleet.Model(w))
 	}
 	return c, nil
 }
 
+// attend starts what goes on beside the requests: the fleet, the progress, and the
+// end of sending once all workers have been down for Config.Patience. What it
+// returns ends that, and waits.
+func (c *client) attend(ctx context.Context, end context.CancelCauseFunc) (leave func()) {
+	ctx, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var others sync.WaitGroup
+	others.Go(func() { c.cfg.Fleet.Run(ctx) })
+	if c.cfg.Progress != nil {
+		others.Go(func() { c.report(ctx) })
+	}
+	others.Go(func() {
+		if awaitAllDown(ctx, c.cfg.Fleet.Up, c.cfg.Patience) {
+			end(errAllDown)
+		}
+	})
+	return func() { quit(); others.Wait() }
+}
+
 // sendAll sends the requests of the source at their times.
 func (c *client) sendAll(ctx context.Context) error {
+	defer close(c.idle)
 	timer := time.NewTimer(0)
-	<-timer.C
 	defer timer.Stop()
 	for {
 		r, err := c.cfg.Source.Next()
@@ -281,33 +276,29 @@ func (c *client) sendAll(ctx context.Context) error {
 	}
 }
 
-// launch routes a request, in the order of arrival, and lets a goroutine see to
-// it.
-func (c *client) launch(r trace.Request) {
-	c.sent.Add(1)
-	j := c.newJob(r)
-	w := c.cfg.Fleet.Route(&j.fr, -1)
-	select {
-	case c.hands <- errand{j, w}:
-	default: // none is free
-		c.wg.Go(func() { c.work(errand{j, w}) })
-	}
-}
-
-// errand is a request with the worker it is booked on.
-type errand struct {
+// booked is a request with the worker it is booked on.
+type booked struct {
 	j *job
 	w int
 }
 
-// work serves one request after the other, so that their goroutines' stacks need
-// not grow anew for each.
-func (c *client) work(e errand) {
-	for ok := true; ok; e, ok = <-c.hands {
-		c.serve(e.j, e.w)
-		if c.room != nil {
-			<-c.room
-		}
+// launch routes a request, in the order of arrival, and lets a goroutine see to
+// it, which serves one after the other, so that its stack need not grow anew.
+func (c *client) launch(r trace.Request) {
+	c.sent.Add(1)
+	j := c.newJob(r)
+	b := booked{j, c.cfg.Fleet.Route(&j.fr, -1)}
+	select {
+	case c.idle <- b:
+	default: // none is free
+		c.wg.Go(func() {
+			for b, ok := b, true; ok; b, ok = <-c.idle {
+				c.serve(b.j, b.w)
+				if c.room != nil {
+					<-c.room
+				}
+			}
+		})
 	}
 }
 
@@ -324,18 +315,17 @@ func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
 		return
 	case <-ctx.Done():
 	}
-	select {
-	case <-all:
-		return
-	case <-time.After(c.cfg.Grace):
-	}
-	giveUp(errStopped)
+	t := time.AfterFunc(c.cfg.Grace, func() { giveUp(errStopped) })
+	defer t.Stop()
 	<-all
 }
 
 // warmUp sends the first request of the source ahead of the run, to a worker
 // that holds its adapter; what becomes of it is only logged.
 func (c *client) warmUp(ctx context.Context) error {
+	if !c.cfg.WarmUp {
+		return nil
+	}
 	r, err := c.cfg.Source.Next()
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -353,11 +343,17 @@ func (c *client) warmUp(ctx context.Context) error {
 	j := c.newJob(warm)
 	j.silent = true
 	c.cfg.Fleet.Book(&j.fr, w)
-	stop := context.AfterFunc(ctx, func() { j.cancelWith(errStopped) })
+	stop := context.AfterFunc(ctx, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.now != nil {
+			j.now.cancel(errStopped)
+		}
+	})
 	defer stop()
 	c.serve(j, w)
 	if j.rec.Status != record.OK {
-		c.cfg.Log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)
+		c.log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)
 	}
 	c.retries.Store(0)
 	c.failovers.Store(0)
@@ -410,7 +406,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 }
 
 func (c *client) stats() *Stats {
-	s := &Stats{Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Moved: c.moved.Load(),
+	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Moved: c.moved.Load(),
 		MovesOff: c.moves.Load(), LatenessMax: c.lateMax, Duration: c.end}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
@@ -425,34 +421,21 @@ var errAllDown = errors.New("no worker has been up")
 // awaitAllDown waits until there has been nobody to send to for some time; false:
 // ctx ended before.
 func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bool {
-	t := time.NewTicker(patience / 50)
-	defer t.Stop()
 	last := time.Now() // when a worker was up
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case now := <-t.C:
-			if up() > 0 {
-				last = now
-			} else if now.Sub(last) >= patience {
-				return true
-			}
+	for now := range fleet.Ticks(ctx, patience/50) {
+		if up() > 0 {
+			last = now
+		} else if now.Sub(last) >= patience {
+			return true
 		}
 	}
+	return false
 }
 
 // report calls Config.Progress until ctx ends.
 func (c *client) report(ctx context.Context) {
-	t := time.NewTicker(200 * time.Millisecond)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			sent, done := c.sent.Load(), c.done.Load()
-			c.cfg.Progress(Progress{Sent: sent, Done: done, Failed: c.failed.Load(), InFlight: sent - done, Now: c.cfg.Clock.Now() - c.start})
-		}
+	for range fleet.Ticks(ctx, 200*time.Millisecond) {
+		sent, done := c.sent.Load(), c.done.Load()
+		c.cfg.Progress(Progress{Sent: sent, Done: done, Failed: c.failed.Load(), InFlight: sent - done, Requests: c.total, Now: c.cfg.Clock.Now() - c.start})
 	}
 }

@@ -235,7 +235,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	}
 	client := NewHTTPClient(transport)
 	defer client.CloseIdleConnections()
-	fc := fleet.Config{URLs: r.urls, API: fleet.Auto, Client: client, Router: r.router, Adapters: r.wl.Adapters,
+	fc := fleet.Config{Connection: fleet.Connection{URLs: r.urls, Client: client}, Router: r.router, Adapters: r.wl.Adapters,
 		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: limit, LoadLimit: limit,
 		Log: func(string, ...any) {}}
 	for range r.urls {
@@ -255,7 +255,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	out := &outcomeOf{recs: map[int64]record.Request{}, tokens: map[int64][]int32{}, texts: map[int64]string{}}
 	var sent atomic.Int64
 	cfg := Config{
-		Source: &counting{r.wl.Source(), &sent}, Fleet: f, URLs: r.urls, Backend: r.backend, Client: client, Clock: clock,
+		Source: &counting{r.wl.Source(), &sent}, Fleet: f, Backend: r.backend, Clock: clock,
 		Done: func(q *record.Request) {
 			if _, twice := out.recs[q.ID]; twice {
 				t.Errorf("request %d ended twice", q.ID)

@@ -1,13 +1,16 @@
 package live
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -56,8 +59,8 @@ func (b Backend) path() string {
 	return "/v1/completions"
 }
 
-// ask is what one attempt asks a worker for.
-type ask struct {
+// payload is what one attempt asks a worker for.
+type payload struct {
 	rid       string
 	model     string // base model, for the OpenAI endpoints
 	adapter   string // "": none
@@ -69,51 +72,51 @@ type ask struct {
 }
 
 // body appends the JSON body of a request to d.
-func (b Backend) body(d []byte, a *ask) []byte {
+func (b Backend) body(d []byte, p *payload) []byte {
 	if b == SGLang {
 		d = append(d, `{"input_ids": `...)
-		d = appendInts(d, a.prompt)
+		d = appendInts(d, p.prompt)
 		d = fmt.Appendf(d, `, "sampling_params": {"temperature": 0, "max_new_tokens": %d, "ignore_eos": %t}, "stream": %t, "rid": `,
-			a.maxNew, a.ignoreEOS, a.stream)
-		d = appendQuote(d, a.rid)
-		if a.adapter != "" {
-			d = appendQuote(append(d, `, "lora_path": `...), a.adapter)
+			p.maxNew, p.ignoreEOS, p.stream)
+		d = appendQuote(d, p.rid)
+		if p.adapter != "" {
+			d = appendQuote(append(d, `, "lora_path": `...), p.adapter)
 		}
 	} else {
-		d = appendQuote(append(d, `{"model": `...), b.model(a))
+		d = appendQuote(append(d, `{"model": `...), b.model(p))
 		if b.chat() {
 			d = append(d, `, "messages": [{"role": "user", "content": `...)
-			d = append(appendQuote(d, promptText(a.prompt)), `}]`...)
+			d = append(appendQuote(d, promptText(p.prompt)), `}]`...)
 		} else {
-			d = appendInts(append(d, `, "prompt": `...), a.prompt)
+			d = appendInts(append(d, `, "prompt": `...), p.prompt)
 		}
-		d = fmt.Appendf(d, `, "temperature": 0, "max_tokens": %d, "ignore_eos": %t, "stream": %t`, a.maxNew, a.ignoreEOS, a.stream)
-		if a.stream {
+		d = fmt.Appendf(d, `, "temperature": 0, "max_tokens": %d, "ignore_eos": %t, "stream": %t`, p.maxNew, p.ignoreEOS, p.stream)
+		if p.stream {
 			d = append(d, `, "stream_options": {"include_usage": true}`...)
 		}
 		if b == VLLM {
 			d = append(d, `, "return_token_ids": true`...)
 		}
 		if !b.vllm() {
-			d = appendQuote(append(d, `, "rid": `...), a.rid)
+			d = appendQuote(append(d, `, "rid": `...), p.rid)
 		}
 	}
-	if len(a.extra) > 0 {
-		d = append(append(d, ", "...), a.extra...)
+	if len(p.extra) > 0 {
+		d = append(append(d, ", "...), p.extra...)
 	}
 	return append(d, '}')
 }
 
 // model names base model and adapter: "base:adapter" for sglang, the adapter
 // alone for vLLM.
-func (b Backend) model(a *ask) string {
+func (b Backend) model(p *payload) string {
 	switch {
-	case a.adapter == "":
-		return a.model
+	case p.adapter == "":
+		return p.model
 	case b.vllm():
-		return a.adapter
+		return p.adapter
 	}
-	return a.model + ":" + a.adapter
+	return p.model + ":" + p.adapter
 }
 
 func appendQuote(d []byte, s string) []byte {
@@ -132,8 +135,8 @@ func appendInts(d []byte, xs []int32) []byte {
 	return append(d, ']')
 }
 
-// piece is what one event of a stream, or a whole reply, says.
-type piece struct {
+// chunk is what one event of a stream, or a whole reply, says.
+type chunk struct {
 	text   bool    // it has some new text, or token ids
 	said   []byte  // the text, where the parser was told to keep it: all so far, or what is new
 	total  int     // tokens of the attempt so far, as the worker counts; -1: it does not say
@@ -141,6 +144,26 @@ type piece struct {
 	finish string  // "": not finished
 	fail   string  // why the request failed
 	done   bool    // the end marker
+}
+
+// fresh is the number of tokens of a chunk that are new where the attempt has so
+// many, and their ids where the worker tells them. Workers repeat all ids of the
+// reply in each event, or send only the new ones; where they tell neither ids nor
+// a count, a chunk with text is one token.
+func (p *chunk) fresh(have int) (ids []int32, n int) {
+	switch {
+	case p.total < 0 && len(p.ids) > 0:
+		return p.ids, len(p.ids)
+	case p.total < 0 && p.text:
+		return nil, 1
+	case p.total < 0:
+		return nil, 0
+	case have+len(p.ids) == p.total:
+		return p.ids, len(p.ids)
+	case len(p.ids) == p.total && have <= p.total:
+		return p.ids[have:], p.total - have
+	}
+	return nil, p.total - have
 }
 
 var (
@@ -194,9 +217,9 @@ func (r *parser) say(raw jsontext.Value) {
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // parse reads the data of an event.
-func (p *parser) parse(b Backend, data []byte) (piece, error) {
+func (p *parser) parse(b Backend, data []byte) (chunk, error) {
 	if bytes.Equal(data, doneMarker) {
-		return piece{done: true, total: -1}, nil
+		return chunk{done: true, total: -1}, nil
 	}
 	p.said = p.said[:0]
 	if b == SGLang {
@@ -209,11 +232,11 @@ var errNoJSON = errors.New("the reply is not the JSON that was expected")
 
 // parseGenerate reads an event of sglang's /generate, which repeats the reply so
 // far, value by value: into a struct it takes three times as long.
-func (r *parser) parseGenerate(data []byte) (piece, error) {
+func (r *parser) parseGenerate(data []byte) (chunk, error) {
 	r.from = *bytes.NewBuffer(data)
 	r.dec.Reset(&r.from, lenient)
 	r.ids = r.ids[:0]
-	p := piece{total: -1}
+	p := chunk{total: -1}
 	meta := false
 	err := r.members(func() error {
 		if string(r.key) == `"meta_info"` && r.dec.PeekKind() == '{' {
@@ -242,9 +265,9 @@ func (r *parser) parseGenerate(data []byte) (piece, error) {
 	}
 	switch {
 	case err != nil:
-		return piece{}, fmt.Errorf("%w: %v", errNoJSON, err)
+		return chunk{}, fmt.Errorf("%w: %v", errNoJSON, err)
 	case p.fail != "":
-		return piece{total: -1, fail: p.fail}, nil
+		return chunk{total: -1, fail: p.fail}, nil
 	case !meta:
 		return p, fmt.Errorf("%w: no meta_info", errNoJSON)
 	}
@@ -276,7 +299,7 @@ func (r *parser) members(f func() error) error {
 }
 
 // metaInfo reads a member of meta_info.
-func (r *parser) metaInfo(p *piece) error {
+func (r *parser) metaInfo(p *chunk) error {
 	v, err := r.dec.ReadValue()
 	if err != nil || bytes.Equal(v, nullText) {
 		return err
@@ -326,12 +349,12 @@ func appendIDs(ids []int32, array jsontext.Value) ([]int32, error) {
 	return ids, nil
 }
 
-func (r *parser) parseOpenAI(data []byte) (piece, error) {
+func (r *parser) parseOpenAI(data []byte) (chunk, error) {
 	var o openAIReply
 	if err := json.Unmarshal(data, &o, lenient); err != nil {
-		return piece{}, fmt.Errorf("%w: %v", errNoJSON, err)
+		return chunk{}, fmt.Errorf("%w: %v", errNoJSON, err)
 	}
-	p := piece{total: -1}
+	p := chunk{total: -1}
 	if fail := failureOf(o.Error); fail != "" {
 		p.fail = fail
 		return p, nil
@@ -377,4 +400,99 @@ func failureOf(raw jsontext.Value) string {
 		return text
 	}
 	return string(raw)
+}
+
+// lowestToken leaves out the special tokens at the beginning of vocabularies.
+const lowestToken = 10
+
+// prompt returns the token ids of a request's prompt: drawn from the vocabulary
+// with the seed and the request's id, so that they are the same whenever they
+// are asked for.
+func prompt(seed uint64, id int64, n int32, vocabulary int) []int32 {
+	rng := rand.New(rand.NewPCG(seed, uint64(id)))
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = lowestToken + rng.Int32N(int32(vocabulary-lowestToken))
+	}
+	return ids
+}
+
+// promptText is a prompt for chat endpoints, which take no token ids: a word
+// for each. How many tokens that is depends on the worker's tokenizer.
+func promptText(ids []int32) string {
+	var b []byte
+	for i, t := range ids {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendInt(append(b, 't'), int64(t), 10)
+	}
+	return string(b)
+}
+
+// eventReader splits a stream of server-sent events into the data of its
+// events, and knows when the bytes of each arrived.
+type eventReader struct {
+	r     io.Reader
+	lines *bufio.Scanner
+	buf   []byte
+	at    time.Time // when the bytes read last arrived
+	seen  func()    // called after each read that brought bytes
+}
+
+// maxEvent limits the length of one line.
+const maxEvent = 16 << 20
+
+var (
+	errLongEvent = errors.New("an event of the stream is longer than 16 MiB")
+	dataPrefix   = []byte("data:")
+)
+
+// reset makes the reader read another stream; nil: let go of the one it has.
+func (e *eventReader) reset(r io.Reader, seen func()) {
+	if e.buf == nil {
+		e.buf = make([]byte, 4096)
+	}
+	if e.r, e.seen, e.lines = r, seen, nil; r == nil {
+		return
+	}
+	e.lines = bufio.NewScanner(e)
+	e.lines.Buffer(e.buf, maxEvent)
+	e.lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if k := bytes.IndexByte(data, '\n'); k >= 0 {
+			return k + 1, data[:k], nil
+		}
+		if atEOF { // a last line without an end was cut off
+			return len(data), nil, nil
+		}
+		return 0, nil, nil
+	})
+}
+
+// Read implements io.Reader, for the lines.
+func (e *eventReader) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if n > 0 {
+		e.at = time.Now()
+		if e.seen != nil {
+			e.seen()
+		}
+	}
+	return n, err
+}
+
+// next returns the data of the next event, without "data:" and the space after
+// it, valid until the next call; io.EOF at the end of the stream. Other fields
+// of events (event:, id:, comments) are skipped. The engines send one line of
+// data per event.
+func (e *eventReader) next() ([]byte, error) {
+	for e.lines.Scan() {
+		if data, ok := bytes.CutPrefix(e.lines.Bytes(), dataPrefix); ok {
+			return bytes.TrimSpace(data), nil
+		}
+	}
+	if errors.Is(e.lines.Err(), bufio.ErrTooLong) {
+		return nil, errLongEvent
+	}
+	return nil, cmp.Or(e.lines.Err(), io.EOF)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 func readAll(r io.Reader) (list []string, err error) {
-	e := newEventReader(r, nil)
+	var e eventReader
+	e.reset(r, nil)
 	for {
 		data, err := e.next()
 		if err != nil {
@@ -75,7 +76,7 @@ func (c *chopped) Read(b []byte) (int, error) {
 }
 
 func TestBodies(t *testing.T) {
-	a := ask{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true, ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
+	a := payload{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true, ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
 	for _, b := range Backends() {
 		var v map[string]any
 		if err := json.Unmarshal(b.body(nil, &a), &v); err != nil {
@@ -97,25 +98,25 @@ func TestParse(t *testing.T) {
 		name    string
 		backend Backend
 		data    string
-		want    piece
+		want    chunk
 		wrong   bool
 	}{
-		{"sglang", SGLang, `{"text":"a","output_ids":[5],"meta_info":{"id":"x","finish_reason":null,"completion_tokens":1}}`, piece{text: true, total: 1, ids: []int32{5}}, false},
-		{"sglang, older, no ids", SGLang, `{"text":"a","meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":3}}`, piece{text: true, total: 3, finish: "stop"}, false},
-		{"sglang, no text yet", SGLang, `{"text":"","meta_info":{"completion_tokens":0}}`, piece{}, false},
-		{"sglang, error", SGLang, `{"error":{"message":"too long"}}`, piece{total: -1, fail: "too long"}, false},
-		{"sglang, error text", SGLang, `{"error":"bad"}`, piece{total: -1, fail: "bad"}, false},
-		{"sglang, other object", SGLang, `{}`, piece{}, true},
-		{"sglang, negative", SGLang, `{"meta_info":{"completion_tokens":-1}}`, piece{}, true},
-		{"no JSON", SGLang, `{"text":`, piece{}, true},
-		{"the end", SGLang, `[DONE]`, piece{done: true, total: -1}, false},
-		{"completion", SGLangOAI, `{"choices":[{"text":"a","finish_reason":null}]}`, piece{text: true, total: -1}, false},
-		{"completion, ids", VLLM, `{"choices":[{"text":"a","token_ids":[7],"finish_reason":"length"}]}`, piece{text: true, total: -1, ids: []int32{7}, finish: "length"}, false},
-		{"usage", VLLM, `{"choices":[],"usage":{"completion_tokens":9}}`, piece{total: 9}, false},
-		{"chat", VLLMChat, `{"choices":[{"delta":{"content":"a"}}]}`, piece{text: true, total: -1}, false},
-		{"chat, role alone", VLLMChat, `{"choices":[{"delta":{"role":"assistant","content":""}}]}`, piece{total: -1}, false},
-		{"error", VLLM, `{"error":{"message":"no"}}`, piece{total: -1, fail: "no"}, false},
-		{"error, vLLM's older form", VLLM, `{"object":"error","message":"no"}`, piece{}, true},
+		{"sglang", SGLang, `{"text":"a","output_ids":[5],"meta_info":{"id":"x","finish_reason":null,"completion_tokens":1}}`, chunk{text: true, total: 1, ids: []int32{5}}, false},
+		{"sglang, older, no ids", SGLang, `{"text":"a","meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":3}}`, chunk{text: true, total: 3, finish: "stop"}, false},
+		{"sglang, no text yet", SGLang, `{"text":"","meta_info":{"completion_tokens":0}}`, chunk{}, false},
+		{"sglang, error", SGLang, `{"error":{"message":"too long"}}`, chunk{total: -1, fail: "too long"}, false},
+		{"sglang, error text", SGLang, `{"error":"bad"}`, chunk{total: -1, fail: "bad"}, false},
+		{"sglang, other object", SGLang, `{}`, chunk{}, true},
+		{"sglang, negative", SGLang, `{"meta_info":{"completion_tokens":-1}}`, chunk{}, true},
+		{"no JSON", SGLang, `{"text":`, chunk{}, true},
+		{"the end", SGLang, `[DONE]`, chunk{done: true, total: -1}, false},
+		{"completion", SGLangOAI, `{"choices":[{"text":"a","finish_reason":null}]}`, chunk{text: true, total: -1}, false},
+		{"completion, ids", VLLM, `{"choices":[{"text":"a","token_ids":[7],"finish_reason":"length"}]}`, chunk{text: true, total: -1, ids: []int32{7}, finish: "length"}, false},
+		{"usage", VLLM, `{"choices":[],"usage":{"completion_tokens":9}}`, chunk{total: 9}, false},
+		{"chat", VLLMChat, `{"choices":[{"delta":{"content":"a"}}]}`, chunk{text: true, total: -1}, false},
+		{"chat, role alone", VLLMChat, `{"choices":[{"delta":{"role":"assistant","content":""}}]}`, chunk{total: -1}, false},
+		{"error", VLLM, `{"error":{"message":"no"}}`, chunk{total: -1, fail: "no"}, false},
+		{"error, vLLM's older form", VLLM, `{"object":"error","message":"no"}`, chunk{}, true},
 	} {
 		got, err := new(parser).parse(c.backend, []byte(c.data))
 		if (err != nil) != c.wrong {
@@ -167,7 +168,7 @@ func TestPrompt(t *testing.T) {
 func BenchmarkEvents(b *testing.B) {
 	event := "data: {\"text\": \" t10673 t17117\", \"output_ids\": [10673, 17117], \"meta_info\": {\"id\": \"x\", \"finish_reason\": null, \"prompt_tokens\": 2, \"completion_tokens\": 2, \"cached_tokens\": 0}}\n\n"
 	var r parser
-	e := newEventReader(nil, nil)
+	var e eventReader
 	e.reset(&endless{[]byte(event), 0}, nil)
 	b.SetBytes(int64(len(event)))
 	b.ReportAllocs()

@@ -39,10 +39,10 @@ func TestStated(t *testing.T) {
 	var sc scenario.Scenario
 	c := &sc.Cluster
 	c.MaxRunningRequests, c.MaxLorasPerBatch, c.KVTokens, c.MaxLoadedLoras = 1, 2, 3, 4
-	if got := Stated(&sc); got != (fleet.Limits{MaxRunning: 1, Slots: 2, KVCapacity: 3, MaxLoaded: 4}) {
+	if got := stated(&sc); got != (fleet.Limits{MaxRunning: 1, Slots: 2, KVCapacity: 3, MaxLoaded: 4}) {
 		t.Errorf("%+v", got)
 	}
-	if def := scenario.Default(); Stated(&def) != (fleet.Limits{}) {
-		t.Errorf("the defaults state %+v", Stated(&def))
+	if def := scenario.Default(); stated(&def) != (fleet.Limits{}) {
+		t.Errorf("the defaults state %+v", stated(&def))
 	}
 }

@@ -66,7 +66,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.Retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks", ">=0 <=1000"),
 		opt(&f.Grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C", ">=0"),
 		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
-		opt(&f.Speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
+		opt(&f.Workers.Speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
 		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
@@ -74,13 +74,11 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 
 // check completes the options.
 func (f *benchFlags) check(args []string) (err error) {
-	if f.URLs, err = f.remote.urls(args); err != nil {
-		return usage(err)
-	}
 	if f.Backend, err = live.ParseBackend(f.backend); err != nil {
 		return usage(fmt.Errorf("--backend: %w", err))
 	}
-	if f.API, f.Transport, f.Header, f.Path, err = f.remote.parse(); err != nil {
+	k := &f.Workers
+	if k.Connection, k.Path, err = f.remote.parse(args); err != nil {
 		return usage(err)
 	}
 	if err := f.out.check(); err != nil {
@@ -89,7 +87,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if f.Extra, err = extraFields(f.extra); err != nil {
 		return usage(fmt.Errorf("--extra-request-body: %w", err))
 	}
-	f.SLO, f.KeepRecords, f.Poll = f.out.slo, f.out.details, f.remote.poll
+	f.SLO, f.KeepRecords, k.Poll = f.out.slo, f.out.details, f.remote.poll
 	return nil
 }
 
@@ -114,9 +112,9 @@ func extraFields(text string) ([]byte, error) {
 
 func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	p := newProgress(cmd.ErrOrStderr())
-	f.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
-	f.Progress = func(q live.Progress, total int64) {
-		p.set("sending", q.Done, total, fmt.Sprintf("%.1f/s, %d in flight, %d failed", float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
+	f.Workers.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
+	f.Progress = func(q live.Progress) {
+		p.set("sending", q.Done, q.Requests, fmt.Sprintf("%.1f/s, %d in flight, %d failed", float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
 	}
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/matrix"
 )
@@ -33,17 +32,12 @@ one request for a token. It fails if a worker does not answer.`,
 	jsonFlag(cmd, &asJSON, "print one JSON object")
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		urls, err := f.urls(args)
+		workers, _, err := f.parse(args)
 		if err != nil {
 			return usage(err)
 		}
-		api, transport, header, _, err := f.parse()
-		if err != nil {
-			return usage(err)
-		}
-		client := live.NewHTTPClient(transport)
-		defer client.CloseIdleConnections()
-		reports := fleet.Check(cmd.Context(), fleet.CheckConfig{URLs: urls, API: api, Client: client, Header: header, Wait: wait, Clock: true})
+		defer workers.Client.CloseIdleConnections()
+		reports := fleet.Check(cmd.Context(), workers, wait, true)
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
-	"lorasim/router"
 	"lorasim/trace"
 )
 
@@ -91,58 +90,34 @@ func (f *gatewayFlags) accessLog(stderr io.Writer) (*slog.Logger, io.Closer, err
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
-	urls, err := f.remote.urls(args)
-	if err != nil {
+	cfg := fleet.Config{Poll: f.remote.poll, Log: newProgress(nil).log(cmd.ErrOrStderr())}
+	var err error
+	if cfg.Connection, cfg.Path, err = f.remote.parse(args); err != nil {
 		return usage(err)
 	}
+	defer cfg.Client.CloseIdleConnections()
 	loras, err := f.remote.adapters() // the workers may hold others
 	if err != nil {
 		return usage(err)
 	}
-	adapters := make([]trace.Adapter, len(loras))
-	for i, a := range loras {
-		adapters[i] = trace.Adapter{Name: a.Name, Rank: a.Rank}
-	}
-	api, transport, header, path, err := f.remote.parse()
-	if err != nil {
-		return usage(err)
-	}
-	sc.Cluster.NumWorkers = len(urls)
-	log := newProgress(nil).log(cmd.ErrOrStderr())
-	client := live.NewHTTPClient(transport)
-	defer client.CloseIdleConnections()
-	first := live.Preflight{URLs: urls, API: api, Client: client, Header: header}
-	ps, err := first.Look(cmd.Context(), sc)
-	if err != nil {
-		return usage(err)
-	}
-	rt, err := sc.Router(ps, adapters)
-	if err != nil {
-		return usage(err)
-	}
-	if err := first.Judge(adapters, rt, false, log); err != nil {
-		return err
-	}
-	limits, err := fleet.LimitsOf(ps)
-	if err != nil {
-		return usage(err)
+	for _, a := range loras {
+		cfg.Adapters = append(cfg.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
 	}
 	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
 	if err != nil {
 		return usage(err)
 	}
 	defer accessFile.Close()
-	clock := live.NewClock(1)
-	fl, err := fleet.New(fleet.Config{URLs: urls, API: api, Client: client, Header: header, Router: rt, Adapters: adapters, Path: path,
-		Now: clock.Now, Poll: f.remote.poll, Staleness: sc.Routing.ViewStaleness,
-		Limits: limits, Stated: live.Stated(sc), Log: log, Plans: access,
-		Extend: func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }})
+	cfg.Plans = access
+	fl, rt, err := live.NewFleet(cmd.Context(), sc, cfg, 0, true)
+	if err != nil && rt == nil {
+		return usage(err)
+	}
 	if err != nil {
 		return err
 	}
 	defer fl.Close()
-	g, err := gateway.New(gateway.Config{Fleet: fl, URLs: urls, Client: client, Header: header, Now: clock.Now,
-		MaxBody: f.maxBody, Retries: f.retries, APIKey: f.key, FirstByte: f.first, Log: log, Access: access})
+	g, err := gateway.New(gateway.Config{Fleet: fl, MaxBody: f.maxBody, Retries: f.retries, APIKey: f.key, FirstByte: f.first, Access: access})
 	if err != nil {
 		return err
 	}

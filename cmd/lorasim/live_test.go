@@ -16,7 +16,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"lorasim/bench/live"
 	"lorasim/trace"
 )
 
@@ -68,16 +67,16 @@ func TestRemote(t *testing.T) {
 		{remoteFlags{apiKey: "k"}, 0},
 	} {
 		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Hour
-		_, transport, header, _, err := c.flags.parse()
+		workers, _, err := c.flags.parse([]string{srv.URL})
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := live.NewHTTPClient(transport)
+		client := workers.Client
 		req, err := http.NewRequest(http.MethodGet, srv.URL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = header
+		req.Header = workers.Header
 		status := 0
 		if resp, err := client.Do(req); err == nil {
 			status = resp.StatusCode
@@ -90,7 +89,7 @@ func TestRemote(t *testing.T) {
 	}
 
 	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"}, template: "/y/{name}-r{rank}"}
-	_, _, _, path, err := f.parse()
+	_, path, err := f.parse([]string{"x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/trace"
 )
@@ -78,31 +79,36 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 	return urls, nil
 }
 
-// parse returns what the flags amount to.
-func (f *remoteFlags) parse() (api fleet.API, t *http.Transport, h http.Header, path func(trace.Adapter) string, err error) {
-	if api, err = fleet.ParseAPI(f.api); err != nil {
-		return api, nil, nil, nil, fmt.Errorf("--worker-api: %w", err)
+// parse returns what the flags amount to: how the workers are reached, and where
+// they find adapters.
+func (f *remoteFlags) parse(args []string) (c fleet.Connection, path func(trace.Adapter) string, err error) {
+	if c.URLs, err = f.urls(args); err != nil {
+		return c, nil, err
 	}
-	if t, err = f.transport(); err != nil {
-		return api, nil, nil, nil, err
+	if c.API, err = fleet.ParseAPI(f.api); err != nil {
+		return c, nil, fmt.Errorf("--worker-api: %w", err)
 	}
-	h = http.Header{}
+	t, err := f.transport()
+	if err != nil {
+		return c, nil, err
+	}
+	c.Client, c.Header = live.NewHTTPClient(t), http.Header{}
 	if f.apiKey != "" {
-		h.Set("Authorization", "Bearer "+f.apiKey)
+		c.Header.Set("Authorization", "Bearer "+f.apiKey)
 	}
 	for _, s := range f.headers {
 		name, value, ok := strings.Cut(s, ":")
 		if !ok || strings.TrimSpace(name) == "" {
-			return api, nil, nil, nil, fmt.Errorf("--header %q: expected NAME:VALUE", s)
+			return c, nil, fmt.Errorf("--header %q: expected NAME:VALUE", s)
 		}
-		h.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	loras, err := f.adapters()
 	paths := map[string]string{}
 	for _, a := range loras {
 		paths[a.Name] = a.Path
 	}
-	return api, t, h, func(a trace.Adapter) string {
+	return c, func(a trace.Adapter) string {
 		if p, ok := paths[a.Name]; ok {
 			return p
 		}

@@ -2,8 +2,12 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
@@ -11,9 +15,13 @@ import (
 
 // Ensure makes sure that a worker holds the adapter of a request that is booked
 // there, and loads it if need be. A worker that is full gives up the adapter that
-// it has not used for longest.
+// it has not used for longest; one that refuses connections is down.
 func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
-	return f.ensure(ctx, w, a, 1)
+	err := f.ensure(ctx, w, a, 1)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		f.Suspect(w, err)
+	}
+	return err
 }
 
 // ensure is Ensure on behalf of so many booked requests, which are known not to
@@ -23,46 +31,39 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 		return nil
 	}
 	k := f.workers[w]
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for {
-		f.mu.Lock()
 		c := k.loads[a]
 		if c == nil {
 			if k.held[a] {
-				f.mu.Unlock()
 				return nil
 			}
 			if k.info.RunTime == Off {
-				defer f.mu.Unlock()
 				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
 			}
-			c = f.begin(w, a, false)
+			c = k.begin(a, false)
 			f.background.Go(func() { f.load(w, a, c) })
 		}
 		k.outside[a] += booked
 		k.drained.notify()
 		f.mu.Unlock()
-		err := await(ctx, c)
+		var err error
+		select {
+		case <-c.done:
+			if !c.unload { // that an unload fails is no failure
+				err = c.err
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 		f.mu.Lock()
 		if k.outside[a] -= booked; k.outside[a] == 0 {
 			delete(k.outside, a)
 		}
-		f.mu.Unlock()
 		if err != nil {
 			return err
 		}
-	}
-}
-
-// await waits for the end of a load or unload; that an unload fails is no failure.
-func await(ctx context.Context, c *call) error {
-	select {
-	case <-c.done:
-		if c.unload {
-			return nil
-		}
-		return c.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -74,12 +75,20 @@ func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
 	return f.ensure(ctx, w, a, 0)
 }
 
-// begin books a load or unload; called with mu held.
-func (f *Fleet) begin(w int, a int32, unload bool) *call {
+// begin books a load or unload; called with Fleet.mu held, as end is.
+func (k *worker) begin(a int32, unload bool) *call {
 	c := &call{unload: unload, done: make(chan struct{})}
-	f.workers[w].loads[a] = c
-	f.workers[w].changes++
+	k.loads[a] = c
+	k.changes++
 	return c
+}
+
+// end finishes a load or unload.
+func (k *worker) end(a int32, c *call, err error) {
+	delete(k.loads, a)
+	k.changes++
+	c.err = err
+	close(c.done)
 }
 
 // load carries out a load. It outlives the request that wanted it, and takes at
@@ -87,159 +96,131 @@ func (f *Fleet) begin(w int, a int32, unload bool) *call {
 func (f *Fleet) load(w int, a int32, c *call) {
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 	defer cancel()
+	k := f.workers[w]
 	f.mu.Lock()
-	f.view.Workers[w].Adapters[a].Loading = true
+	k.view.Adapters[a].Loading = true
 	f.mu.Unlock()
 	begun := f.cfg.Now()
 	name, path := f.where(a)
-	err := f.beforeLoad(ctx, w, a)
+	err := f.beforeLoad(ctx, k, a)
 	if err == nil {
-		err = f.workers[w].end.loadAdapter(ctx, name, path)
+		err = k.loadAdapter(ctx, name, path)
 	}
-	if err != nil && isLimit(err) && f.evict(ctx, w) {
-		err = f.workers[w].end.loadAdapter(ctx, name, path)
-	}
-	if err != nil {
-		err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err)
+	if err != nil && isLimit(err) && f.evict(ctx, k) {
+		err = k.loadAdapter(ctx, name, path)
 	}
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.Workers[w].Adapters[a].Loading = false
+	st := &k.view.Adapters[a]
+	st.Loading = false
 	if err == nil {
 		f.stats.Loads++
 		f.stats.LoadTime += f.cfg.Now() - begun
-		f.workers[w].held[a] = true
-		delete(f.workers[w].lost, a)
-		f.view.Workers[w].Adapters[a].Tier = max(f.view.Workers[w].Adapters[a].Tier, router.Host)
+		k.held[a] = true
+		delete(k.lost, a)
+		st.Tier = max(st.Tier, router.Host)
 	} else {
+		err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err)
 		f.stats.FailedLoads++
 		if watcher, ok := f.cfg.Router.Policy.(router.LoadWatcher); ok {
 			watcher.LoadFailed(router.Placement{Worker: int32(w), Adapter: a})
 		}
 	}
-	f.end(w, a, c, err)
-	if n := f.view.Workers[w].HostSlots; err == nil && n > 0 && len(f.workers[w].held) > n {
+	k.end(a, c, err)
+	if n := k.view.HostSlots; err == nil && n > 0 && len(k.held) > n {
 		f.background.Go(func() { // sglang has dropped another: which one?
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 			defer cancel()
-			f.relist(ctx, w)
+			f.relist(ctx, k)
 		})
 	}
-}
-
-// end finishes a load or unload; called with mu held.
-func (f *Fleet) end(w int, a int32, c *call, err error) {
-	delete(f.workers[w].loads, a)
-	f.workers[w].changes++
-	c.err = err
-	close(c.done)
 }
 
 // isLimit says whether a worker refused a load for want of room.
 func isLimit(err error) bool {
 	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "max_loaded") || strings.Contains(text, "at most") || strings.Contains(text, "limit") || strings.Contains(text, "exceed")
+	return slices.ContainsFunc([]string{"max_loaded", "at most", "limit", "exceed"}, func(s string) bool { return strings.Contains(text, s) })
+}
+
+// free says whether the worker holds an adapter that no request of the fleet uses
+// and nothing happens to; called with mu held.
+func (k *worker) free(a int32) bool {
+	st := &k.view.Adapters[a]
+	return k.held[a] && st.Running+st.Queued == 0 && k.loads[a] == nil
 }
 
 // evict unloads the adapter that a worker has not used for longest and that no
 // request uses; false if there is none or it stays.
-func (f *Fleet) evict(ctx context.Context, w int) bool {
+func (f *Fleet) evict(ctx context.Context, k *worker) bool {
 	f.mu.Lock()
-	k := f.workers[w]
 	victim, age := int32(-1), -1
-	for a := range f.view.Workers[w].Adapters {
-		st := &f.view.Workers[w].Adapters[a]
-		if !k.held[int32(a)] || st.Running+st.Queued > 0 || st.Pinned || k.loads[int32(a)] != nil {
+	for a := range int32(len(k.view.Adapters)) {
+		if !k.free(a) || k.view.Adapters[a].Pinned {
 			continue
 		}
-		if n := f.lastUse(w, int32(a)); n > age {
-			victim, age = int32(a), n
+		n := slices.Index(k.lru, a) // how many others were used since
+		if n < 0 {
+			n = len(k.view.Adapters)
+		}
+		if n > age {
+			victim, age = a, n
 		}
 	}
 	f.mu.Unlock()
-	return victim >= 0 && f.unloadIdle(ctx, w, victim, func() bool { return true })
+	return victim >= 0 && f.unloadIdle(ctx, k, victim, func() bool { return true })
 }
 
 // unloadIdle unloads an adapter that no request of the fleet uses, once the
-// worker says that no other does either; not if it is used or still is false
+// worker says that no other does either; not if it is used or wanted is false
 // by then. It returns whether the adapter has gone.
-func (f *Fleet) unloadIdle(ctx context.Context, w int, a int32, still func() bool) bool {
-	k := f.workers[w]
-	free := func() bool { // called with mu held
-		st := &f.view.Workers[w].Adapters[a]
-		return k.held[a] && st.Running+st.Queued == 0 && k.loads[a] == nil && still()
-	}
-	if err := f.awaitIdle(ctx, w, a, certain, free); err != nil {
-		f.cfg.Log("worker %d (%s) keeps adapter %s: %v", w, f.cfg.URLs[w], f.nameOf(a), err)
-		return false
-	}
-	f.mu.Lock()
-	if !free() {
-		f.mu.Unlock()
-		return false
-	}
-	c := f.begin(w, a, true)
-	f.mu.Unlock()
-	f.unload(ctx, w, a, c)
-	return c.err == nil
-}
-
-// lastUse is how many other adapters were used since.
-func (f *Fleet) lastUse(w int, a int32) int {
-	for i, b := range f.workers[w].acct.lru {
-		if a == b {
-			return i
-		}
-	}
-	return len(f.cfg.Adapters)
-}
-
-// unload carries out an unload that begin booked.
-func (f *Fleet) unload(ctx context.Context, w int, a int32, c *call) {
+func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) bool {
 	name, _ := f.where(a)
-	err := f.workers[w].end.unloadAdapter(ctx, name)
+	still := func() bool { return k.free(a) && wanted() } // called with mu held
+	if err := f.awaitIdle(ctx, k, name, certain, still); err != nil {
+		f.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !still() {
+		return false
+	}
+	c := k.begin(a, true)
+	f.mu.Unlock()
+	err := k.unloadAdapter(ctx, name)
+	f.mu.Lock()
 	if err == nil {
 		f.stats.Unloads++
-		delete(f.workers[w].held, a)
-		f.view.Workers[w].Adapters[a].Tier = router.Disk
-		f.slots(w)
+		k.gone(a)
 	} else {
-		err = fmt.Errorf("unloading adapter %s on worker %d: %w", name, w, err)
-		f.cfg.Log("%v", err)
+		f.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)
 	}
-	f.end(w, a, c, err)
+	k.end(a, c, err)
+	return err == nil
 }
 
 // Release unloads an adapter as soon as no request of the fleet uses it there,
 // unless one is booked there from now on.
 func (f *Fleet) Release(w int, a int32) {
+	k := f.workers[w]
 	f.mu.Lock()
-	f.workers[w].leaving[a] = true
+	k.leaving[a] = true
 	f.mu.Unlock()
-	f.background.Go(func() { f.release(f.ctx, w, a) })
+	f.background.Go(func() { f.release(k, a) })
 }
 
-func (f *Fleet) release(ctx context.Context, w int, a int32) {
-	k := f.workers[w]
-	wanted := func() bool { return k.leaving[a] } // called with mu held
-	for {
-		f.mu.Lock()
-		st := &f.view.Workers[w].Adapters[a]
-		if !wanted() || !k.held[a] {
+func (f *Fleet) release(k *worker, a int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k.leaving[a] && k.held[a] {
+		if k.free(a) {
 			f.mu.Unlock()
-			return
-		}
-		if st.Running+st.Queued == 0 && k.loads[a] == nil {
-			f.mu.Unlock()
-			ctx, cancel := context.WithTimeout(ctx, f.cfg.LoadLimit)
-			f.unloadIdle(ctx, w, a, wanted)
+			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
+			f.unloadIdle(ctx, k, a, func() bool { return k.leaving[a] })
 			cancel()
 			f.mu.Lock()
 			delete(k.leaving, a)
-			f.mu.Unlock()
 			return
 		}
 		wait := k.drained.wait()
@@ -249,16 +230,18 @@ func (f *Fleet) release(ctx context.Context, w int, a int32) {
 		f.mu.Unlock()
 		select {
 		case <-wait:
-		case <-ctx.Done():
+		case <-f.ctx.Done():
+		}
+		f.mu.Lock()
+		if f.ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// Load and Unload change what a worker holds on a person's behalf, and return
-// when it is done.
+// Load loads an adapter on a person's behalf, and returns when it is done.
 func (f *Fleet) Load(ctx context.Context, w int, name string) error {
-	a, err := f.check(w, name)
+	a, err := f.find(w, name)
 	if err != nil {
 		return err
 	}
@@ -267,21 +250,120 @@ func (f *Fleet) Load(ctx context.Context, w int, name string) error {
 
 // Unload drops an adapter once its requests have ended; it returns at once.
 func (f *Fleet) Unload(w int, name string) error {
-	a, err := f.check(w, name)
-	if err != nil {
-		return err
+	a, err := f.find(w, name)
+	if err == nil {
+		f.Release(w, a)
 	}
-	f.Release(w, a)
-	return nil
+	return err
 }
 
-func (f *Fleet) check(w int, name string) (int32, error) {
-	if w < 0 || w >= len(f.workers) {
-		return 0, fmt.Errorf("worker %d, expected 0 to %d", w, len(f.workers)-1)
+func (f *Fleet) find(w int, name string) (a int32, err error) {
+	if err := f.inRange(w); err != nil {
+		return 0, err
 	}
-	a := f.Lookup(name)
-	if a < 0 {
+	if a = f.Lookup(name); a < 0 {
 		return 0, fmt.Errorf("unknown adapter %q", name)
 	}
 	return a, nil
+}
+
+// What is known of an adapter's use on a worker comes from the fleet's own books
+// and, as others may send requests there too, from the worker.
+//
+// vLLM 0.32 dies if a name is loaded again while requests of its former load go
+// on: the new load gets another number, the requests of both count as one adapter
+// where its batch is made ready, and once the former's weights have left their
+// slot a lookup fails (KeyError in convert_mapping). Its unload does not wait, so
+// the fleet does, before an unload and before a load. sglang waits by itself, but
+// loads nothing meanwhile.
+
+const (
+	// certain is the number of probes in a row that must find an adapter unused. An
+	// engine tells of an abort before its last step with the request is over, and
+	// of a request only from its first token on.
+	certain = 3
+	between = 20 * time.Millisecond // probes
+)
+
+var errUntold = errors.New("it does not tell which adapters its requests use")
+
+// posted is how many of the fleet's requests the worker may have; called with mu
+// held, as postedOf, which is of an adapter alone.
+func (k *worker) posted() int {
+	n := len(k.requests)
+	for _, outside := range k.outside {
+		n -= outside
+	}
+	return n
+}
+
+func (k *worker) postedOf(a int32) int {
+	return int(k.view.Adapters[a].Running+k.view.Adapters[a].Queued) - k.outside[a]
+}
+
+// awaitIdle probes a worker until so many probes in a row have found no request
+// of an adapter, or until wanted, called with mu held, is false.
+func (f *Fleet) awaitIdle(ctx context.Context, k *worker, name string, probes int, wanted func() bool) error {
+	var last float64
+	for idle := 0; ; {
+		l, err := k.load(ctx)
+		if err != nil {
+			return err
+		}
+		if l.Busy == nil && k.kind() == VLLM {
+			return errUntold
+		}
+		f.mu.Lock()
+		others, stop := l.Running+l.Queued-k.posted(), !wanted()
+		f.mu.Unlock()
+		// those of others that have had no token, or whose engine names none, may use it
+		hidden := others > 0 && (l.Queued > 0 || l.Busy == nil)
+		switch {
+		case stop:
+			return nil
+		case l.Busy[name] || hidden:
+			idle = 0
+		case l.Busy == nil || l.At > last || l.Running+l.Queued == 0:
+			idle++
+		}
+		if idle >= probes {
+			return nil
+		}
+		last = l.At
+		select {
+		case <-time.After(between):
+		case <-ctx.Done():
+			return fmt.Errorf("requests of others use it, or may: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// beforeLoad waits until a load can do no harm: until the requests of a former
+// load of the same name have ended, the fleet's own and others'.
+func (f *Fleet) beforeLoad(ctx context.Context, k *worker, a int32) error {
+	if k.kind() != VLLM {
+		return nil
+	}
+	name, _ := f.where(a)
+	probes := 1
+	for {
+		f.mu.Lock()
+		n, wait := k.postedOf(a), k.drained.wait()
+		if k.lost[a] {
+			probes = certain
+		}
+		f.mu.Unlock()
+		if n <= 0 {
+			break
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := f.awaitIdle(ctx, k, name, probes, func() bool { return true }); !errors.Is(err, errUntold) {
+		return err
+	}
+	return nil
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,18 +17,7 @@ import (
 	"lorasim/trace"
 )
 
-// CheckConfig says which workers to look at, and how.
-type CheckConfig struct {
-	URLs   []string // as ParseURL returns them
-	API    API
-	Client *http.Client
-	Header http.Header
-	Wait   time.Duration // for workers that do not answer yet
-	Limit  time.Duration // of a look; 0: 5 s
-	Clock  bool          // compare the clocks, which takes a second
-}
-
-// Report is what a look at a worker finds.
+// Report is what is found of a worker.
 type Report struct {
 	URL   string `json:"url"`
 	Error string `json:"error,omitempty"` // why it cannot be used; the rest is not known then
@@ -46,73 +37,73 @@ type Clock struct {
 	RoundTrip float64 `json:"round_trip_s"`
 }
 
-// Check looks at workers, all at once. Nothing there is changed; each is sent one
-// request for a token.
-func Check(ctx context.Context, cfg CheckConfig) []Report {
-	reports := make([]Report, len(cfg.URLs))
+// Check looks at workers, all at once, waiting so long for those that do not answer
+// yet. Nothing there is changed; each is sent one request for a token. To compare
+// the clocks takes a second.
+func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
+	reports := make([]Report, len(c.URLs))
 	var wg sync.WaitGroup
-	for i, url := range cfg.URLs {
-		e := &endpoint{base: url, client: cfg.Client, header: cfg.Header}
-		e.api.Store(cmp.Or(cfg.API, Auto))
-		wg.Go(func() { reports[i] = e.report(ctx, &cfg) })
+	for i := range c.URLs {
+		wg.Go(func() {
+			r := Report{URL: c.URLs[i], Adapters: []string{}, Cannot: []string{}}
+			if err := newEngine(&c, i).report(ctx, &r, wait, clocks); err != nil {
+				r.Error = err.Error()
+			}
+			reports[i] = r
+		})
 	}
 	wg.Wait()
 	return reports
 }
 
-func (e *endpoint) report(ctx context.Context, cfg *CheckConfig) (r Report) {
-	r = Report{URL: e.base, Adapters: []string{}, Cannot: []string{}}
-	fail := func(err error) Report {
-		r.Error = err.Error()
-		return r
-	}
-	limit := cmp.Or(cfg.Limit, 5*time.Second)
-	begun := time.Now()
-	for {
-		look, cancel := context.WithTimeout(ctx, limit)
+// checkLimit is the longest time of a look at a worker that answers.
+const checkLimit = 5 * time.Second
+
+func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, clocks bool) error {
+	for begun := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+		look, cancel := context.WithTimeout(ctx, checkLimit)
 		_, err := e.discover(look)
 		cancel()
 		if err == nil {
 			break
 		}
-		if time.Since(begun) >= cfg.Wait || ctx.Err() != nil {
-			return fail(err)
+		if time.Since(begun) >= wait || ctx.Err() != nil {
+			return err
 		}
-		pause(ctx, 200*time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var clock sync.WaitGroup
-	if cfg.Clock {
-		var c *Clock
-		clock.Go(func() { c = e.clock(ctx) })
-		defer func() { clock.Wait(); r.Clock = c }()
+	defer clock.Wait()
+	if clocks {
+		clock.Go(func() { r.Clock = e.clock(ctx) })
 	}
 	listed, err := e.models(ctx)
 	if err != nil {
-		return fail(err)
+		return err
 	}
+	base := ""
 	for _, m := range listed {
 		if m.Parent != "" {
 			r.Adapters = append(r.Adapters, m.ID)
-		} else if r.Model == "" {
-			r.Model = m.ID
+		} else {
+			base = cmp.Or(base, m.ID)
 		}
 	}
-	if ids, err := e.probe(ctx, r.Model); err == nil {
+	if ids, err := e.tellsIDs(ctx, base); err == nil {
 		r.TokenIDs = switchOf(ids)
 	}
-	if r.Info, err = e.discover(ctx); err != nil { // again: the probe makes vLLM tell more
-		return fail(err)
+	if r.Info, err = e.discover(ctx); err != nil { // again: the request makes vLLM tell more
+		return err
 	}
 	if len(r.Adapters) > 0 {
 		r.LoRA = On
 	}
-	if l, err := e.loads(ctx); err == nil && r.API == VLLM && r.LoRA != Off {
+	if l, err := e.load(ctx); err == nil && r.API == VLLM && r.LoRA != Off {
 		r.Names = switchOf(l.Busy != nil)
 	}
 	r.judge()
-	return r
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -122,37 +113,31 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// probe asks for one token, and says whether its id came back.
-func (e *endpoint) probe(ctx context.Context, base string) (bool, error) {
+// tellsIDs asks for one token, and says whether its id came back.
+func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 	prompt := []int{10, 11, 12} // any ids that every vocabulary has
+	path, body := "/generate", map[string]any{"input_ids": prompt, "sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}}
 	if e.kind() == VLLM {
-		data, err := e.call(ctx, http.MethodPost, "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1, "temperature": 0, "return_token_ids": true})
-		if err != nil {
-			return false, err
-		}
-		var reply struct {
-			Choices []struct {
-				TokenIDs []int `json:"token_ids"`
-			} `json:"choices"`
-		}
-		err = json.Unmarshal(data, &reply)
-		return len(reply.Choices) > 0 && len(reply.Choices[0].TokenIDs) > 0, err
+		path, body = "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1, "temperature": 0, "return_token_ids": true}
 	}
-	data, err := e.call(ctx, http.MethodPost, "/generate", map[string]any{"input_ids": prompt, "sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}})
+	data, err := e.call(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return false, err
 	}
 	var reply struct {
 		OutputIDs []int `json:"output_ids"`
+		Choices   []struct {
+			TokenIDs []int `json:"token_ids"`
+		} `json:"choices"`
 	}
 	err = json.Unmarshal(data, &reply)
-	return len(reply.OutputIDs) > 0, err
+	return len(reply.OutputIDs) > 0 || len(reply.Choices) > 0 && len(reply.Choices[0].TokenIDs) > 0, err
 }
 
 // clock compares the worker's clock with this machine's by the time in whole
 // seconds at which it says it made its list of models: each answer bounds the
 // offset from both sides, and the bounds close in where a second begins.
-func (e *endpoint) clock(ctx context.Context) *Clock {
+func (e *engine) clock(ctx context.Context) *Clock {
 	c := Clock{RoundTrip: math.Inf(1)}
 	low, high := math.Inf(-1), math.Inf(1)
 	seconds := map[int64]bool{}
@@ -207,43 +192,30 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 		if r.Error != "" || r.RunTime != Off {
 			continue
 		}
-		held := map[string]bool{}
-		for _, name := range r.Adapters {
-			held[name] = true
+		needed := adapters
+		if fixed {
+			needed = nil
+			for _, a := range rt.Placement[w] {
+				needed = append(needed, adapters[a])
+			}
 		}
 		var lacks []string
-		need := func(name string) {
-			if !held[name] {
-				lacks = append(lacks, name)
+		for _, a := range needed {
+			if !slices.Contains(r.Adapters, a.Name) {
+				lacks = append(lacks, a.Name)
 			}
 		}
-		if fixed {
-			for _, a := range rt.Placement[w] {
-				need(adapters[a].Name)
-			}
-		} else {
-			for _, a := range adapters {
-				need(a.Name)
-			}
+		const most = 3 // that are named
+		more := ""
+		if n := len(lacks); n > most {
+			more, lacks = fmt.Sprintf(" and %d more", n-most), lacks[:most]
 		}
 		if len(lacks) > 0 {
-			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s and %s", w, r.URL, some(lacks), r.whyFixed()))
+			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s and %s", w, r.URL, strings.Join(lacks, ", "), more, r.whyFixed()))
 		}
 	}
-	switch len(errs) {
-	case 0:
-		return nil
-	case 1:
-		return errs[0]
+	if len(errs) > 1 {
+		return fmt.Errorf("%w (and %d more workers likewise)", errs[0], len(errs)-1)
 	}
-	return fmt.Errorf("%w (and %d more workers likewise)", errs[0], len(errs)-1)
-}
-
-// some names the first of a list.
-func some(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return errors.Join(errs...)
 }

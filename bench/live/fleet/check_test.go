@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		inMemory(t, func(t *memory) {
 			const ahead = 90*time.Second + 300*time.Millisecond
 			begun := time.Now()
-			rs := Check(context.Background(), CheckConfig{URLs: []string{checked(t, c.paths, ahead), "http://nobody"}, Client: &http.Client{Transport: t.net.Transport()}, Clock: true})
+			rs := Check(context.Background(), Connection{URLs: []string{checked(t, c.paths, ahead), "http://nobody"}, Client: &http.Client{Transport: t.net.Transport()}}, 0, true)
 			if took := time.Since(begun); took > 1200*time.Millisecond {
 				t.Errorf("%s: took %v", c.name, took)
 			}
@@ -95,13 +95,13 @@ func TestCheck(t *testing.T) {
 // A worker that is to come is waited for.
 func TestCheckWaits(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		cfg := CheckConfig{URLs: []string{"http://host1"}, API: VLLM, Client: &http.Client{Transport: t.net.Transport()}, Wait: time.Minute}
+		c := Connection{URLs: []string{"http://host1"}, API: VLLM, Client: &http.Client{Transport: t.net.Transport()}}
 		begun := time.Now()
 		go func() {
 			time.Sleep(30 * time.Second)
 			checked(t, map[string]string{"GET /version": "{}"}, 0)
 		}()
-		if r := Check(context.Background(), cfg)[0]; r.Error != "" || time.Since(begun) < 30*time.Second || r.Clock != nil {
+		if r := Check(context.Background(), c, time.Minute, false)[0]; r.Error != "" || time.Since(begun) < 30*time.Second || r.Clock != nil {
 			t.Errorf("after %v: %+v", time.Since(begun), r)
 		}
 	})

@@ -6,7 +6,7 @@
 //
 //	f, err := fleet.New(cfg)
 //	err = f.Start(ctx)             // reach the workers, load what they start with
-//	go f.Run(ctx)                  // health checks and planning
+//	go f.Run(ctx)                  // probes and planning
 //	w := f.Route(&req, -1)         // booked
 //	err = f.Ensure(ctx, w, req.Adapter)
 //	... send it; f.Tokens(&req, n, first) as tokens come ...
@@ -14,35 +14,43 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lorasim/router"
-	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
+// Connection is how workers are reached.
+type Connection struct {
+	URLs   []string     // base URLs, one for each worker, as ParseURL returns them
+	API    API          // "": Auto
+	Client *http.Client // for administration; streams of requests are the owner's business
+	Header http.Header  // sent with every call
+}
+
 // Config describes a fleet.
 type Config struct {
-	URLs     []string // base URLs, one for each worker, as ParseURL returns them
-	API      API
-	Client   *http.Client // for administration; streams of requests are the owner's business
-	Header   http.Header  // sent with every call
+	Connection
 	Router   *router.Router
 	Adapters []trace.Adapter
 	// Path is where a worker finds the weights of an adapter; nil: its name.
 	Path func(a trace.Adapter) string
 	// Now is the time in seconds since the start; it may run faster than the
-	// wall clock.
+	// wall clock. nil: since New, by Speed.
 	Now       func() float64
 	Speed     float64       // of Now against the wall clock; 0: 1
-	Poll      time.Duration // between two looks at a worker; 0: 1 s
-	Timeout   time.Duration // of a look, 0: 2 s
+	Poll      time.Duration // between two probes of a worker; 0: 1 s
+	Timeout   time.Duration // of a probe, 0: 2 s
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
 	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
@@ -67,26 +75,12 @@ type Limits struct {
 	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
 }
 
-// LimitsOf are those that profiles state.
-func LimitsOf(ps []*profile.Profile) ([]Limits, error) {
-	list := make([]Limits, len(ps))
-	for i, p := range ps {
-		kv, err := p.KVTokens()
-		if err != nil {
-			return nil, err
-		}
-		list[i] = Limits{p.Engine.MaxRunningRequests, p.Engine.MaxLorasPerBatch, kv, p.Engine.HostLoras()}
-	}
-	return list, nil
-}
-
 // Fleet is a set of workers. Its methods may be called from many goroutines.
 type Fleet struct {
 	cfg     Config
 	workers []*worker
 
 	mu      sync.Mutex        // also guards Adapters and Router of cfg
-	ranks   []int             // by adapter
 	roots   map[string]string // where adapters lie that were found on workers
 	outputs *router.Outputs
 	view    router.View
@@ -99,13 +93,24 @@ type Fleet struct {
 	background sync.WaitGroup
 }
 
-// worker is one worker and what the fleet does with it.
+// worker is one worker and what the fleet does with it. Its view is that of the
+// same index in Fleet.view.
 type worker struct {
-	end     *endpoint
-	acct    *account
+	*engine
+	name string // in messages
+	view *router.Worker
+
+	requests map[int64]*Request // the fleet's own
+	kv       atomic.Int64       // tokens of theirs
+	lru      []int32            // adapters in the order of their latest use, the latest first
+	// requests of others, by the worker's own account, and when that was read
+	foreignRunning, foreignQueued int
+	polled                        float64
+
 	info    Info
-	said    load            // of its load, at the latest look
+	said    load            // of its load, at the latest probe
 	known   bool            // it has told of itself since it was last down
+	failed  int             // probes in a row
 	held    map[int32]bool  // adapters it has loaded
 	leaving map[int32]bool  // adapters to unload once no request uses them
 	lost    map[int32]bool  // adapters that went without the fleet's doing
@@ -113,7 +118,6 @@ type worker struct {
 	warned  map[string]bool // limits whose contradiction is logged
 	loads   map[int32]*call // loads and unloads under way
 	drained signal
-	missed  int // looks in a row that failed
 	changes int // of loads, held and known
 }
 
@@ -158,17 +162,13 @@ func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
 	}
-	if cfg.Speed == 0 {
-		cfg.Speed = 1
-	}
-	if cfg.Poll == 0 {
-		cfg.Poll = time.Second
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 2 * time.Second
-	}
-	if cfg.LoadLimit == 0 {
-		cfg.LoadLimit = time.Minute
+	cfg.Speed = cmp.Or(cfg.Speed, 1)
+	cfg.Poll = cmp.Or(cfg.Poll, time.Second)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
+	cfg.LoadLimit = cmp.Or(cfg.LoadLimit, time.Minute)
+	if cfg.Now == nil {
+		start := time.Now()
+		cfg.Now = func() float64 { return time.Since(start).Seconds() * cfg.Speed }
 	}
 	if cfg.Path == nil {
 		cfg.Path = func(a trace.Adapter) string { return a.Name }
@@ -176,43 +176,33 @@ func New(cfg Config) (*Fleet, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	f := &Fleet{cfg: cfg, ranks: make([]int, len(cfg.Adapters)), roots: map[string]string{},
+	f := &Fleet{cfg: cfg, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
 		view: router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
-	f.outputs = router.NewOutputs(len(cfg.Adapters))
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		f.stale = router.NewStale(cfg.Staleness)
 	}
-	for i, a := range cfg.Adapters {
-		f.ranks[i] = a.Rank
-	}
 	for i, url := range cfg.URLs {
-		e := &endpoint{base: url, client: cfg.Client, header: cfg.Header}
-		e.api.Store(cfg.API)
-		f.workers = append(f.workers, &worker{end: e, held: map[int32]bool{}, leaving: map[int32]bool{},
-			lost: map[int32]bool{}, outside: map[int32]int{}, warned: map[string]bool{}, loads: map[int32]*call{},
-			acct: &account{requests: map[int64]*Request{}, ranks: map[int]int{}}})
-		v := &f.view.Workers[i]
+		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
+			requests: map[int64]*Request{}, held: map[int32]bool{}, leaving: map[int32]bool{}, lost: map[int32]bool{},
+			outside: map[int32]int{}, warned: map[string]bool{}, loads: map[int32]*call{}}
+		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]
-			v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
+			k.view.MaxRunning, k.view.Slots, k.view.KVCapacity, k.view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
 		}
-		v.Adapters = make([]router.AdapterState, len(cfg.Adapters))
-		f.resetTiers(i)
+		k.view.Adapters = make([]router.AdapterState, len(cfg.Adapters))
+		k.resetTiers()
 	}
 	return f, nil
 }
 
-// resetTiers enters that a worker holds nothing but what held says.
-func (f *Fleet) resetTiers(w int) {
-	for a := range f.view.Workers[w].Adapters {
-		t := router.Disk
-		if f.workers[w].held[int32(a)] {
-			t = router.Host
-		}
-		f.view.Workers[w].Adapters[a].Tier = t
-	}
-	f.slots(w)
+// Config is the configuration with its defaults, and the adapters and the router of
+// now.
+func (f *Fleet) Config() Config {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cfg
 }
 
 // Up says how many workers are usable.
@@ -230,13 +220,13 @@ func (f *Fleet) Model(w int) string {
 }
 
 // API is the interface that a worker has; Auto as long as it is not known.
-func (f *Fleet) API(w int) API { return f.workers[w].end.kind() }
+func (f *Fleet) API(w int) API { return f.workers[w].kind() }
 
 // Abort asks a worker to abort the request with the given id.
 func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	return f.workers[w].end.abort(ctx, rid)
+	return f.workers[w].abort(ctx, rid)
 }
 
 // Stats returns the counts so far.
@@ -266,10 +256,10 @@ func (f *Fleet) Workers() []WorkerState {
 	defer f.mu.Unlock()
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
-		v := &f.view.Workers[i]
+		v := k.view
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
-			Deferred: k.said.Deferred, KVUsed: k.acct.kv.Load(), Adapters: []string{}}
-		list[i].API, list[i].Limits = k.end.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
+			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
+		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
 		for a := range f.cfg.Adapters {
 			if k.held[int32(a)] {
 				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)
@@ -281,11 +271,62 @@ func (f *Fleet) Workers() []WorkerState {
 
 // Drain makes a worker take no new requests, or take them again.
 func (f *Fleet) Drain(w int, drain bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.inRange(w); err != nil {
+		return err
+	}
+	f.workers[w].view.Draining = drain
+	return nil
+}
+
+func (f *Fleet) inRange(w int) error {
 	if w < 0 || w >= len(f.workers) {
 		return fmt.Errorf("worker %d, expected 0 to %d", w, len(f.workers)-1)
 	}
+	return nil
+}
+
+// Adapters lists the adapters that the fleet knows; their places are those in
+// Request.Adapter. It only ever grows.
+func (f *Fleet) Adapters() []trace.Adapter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.Workers[w].Draining = drain
-	return nil
+	return f.cfg.Adapters
+}
+
+// Lookup finds an adapter by name; -1: there is none.
+func (f *Fleet) Lookup(name string) int32 { return indexOf(f.Adapters(), name) }
+
+func indexOf(adapters []trace.Adapter, name string) int32 {
+	return int32(slices.IndexFunc(adapters, func(a trace.Adapter) bool { return a.Name == name }))
+}
+
+// where is the name of an adapter and where workers find it.
+func (f *Fleet) where(a int32) (name, path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	adapter := f.cfg.Adapters[a]
+	if root := f.roots[adapter.Name]; root != "" {
+		return adapter.Name, root
+	}
+	return adapter.Name, f.cfg.Path(adapter)
+}
+
+// Ticks yields the time every so often until ctx ends.
+func Ticks(ctx context.Context, every time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-t.C:
+				if !yield(now) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -111,7 +111,7 @@ func FuzzAnswers(f *testing.F) {
 }
 
 // answers is a server with the given paths and bodies; others are 404.
-func answers(t *testing.T, paths map[string]string) (*endpoint, *sync.Map) {
+func answers(t *testing.T, paths map[string]string) (*engine, *sync.Map) {
 	var calls sync.Map
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		n, _ := calls.LoadOrStore(r.URL.Path, new(int))
@@ -129,8 +129,7 @@ func answers(t *testing.T, paths map[string]string) (*endpoint, *sync.Map) {
 	t.Cleanup(srv.Close)
 	client := srv.Client()
 	t.Cleanup(client.CloseIdleConnections)
-	e := &endpoint{base: srv.URL, client: client}
-	e.api.Store(Auto)
+	e := newEngine(&Connection{URLs: []string{srv.URL}, Client: client}, 0)
 	return e, &calls
 }
 
@@ -176,7 +175,7 @@ func TestDiscover(t *testing.T) {
 			continue
 		}
 		for range 2 {
-			if l, err := e.loads(context.Background()); err != nil || !reflect.DeepEqual(l, c.load) {
+			if l, err := e.load(context.Background()); err != nil || !reflect.DeepEqual(l, c.load) {
 				t.Errorf("%s: load %+v, %v; expected %+v", c.name, l, err, c.load)
 			}
 		}
@@ -194,15 +193,15 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	}
 	now := 0.0
 	limits := slices.Repeat([]Limits{{Slots: 2, MaxRunning: 4}}, workers)
-	f, err := New(Config{URLs: make([]string, workers), API: SGLang, Router: rt, Adapters: as, Limits: limits,
+	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: SGLang}, Router: rt, Adapters: as, Limits: limits,
 		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for w := range workers {
-		f.Assume(w)
+	for _, k := range f.workers {
+		k.known, k.view.Up = true, true
 		for a := range adapters {
-			f.workers[w].held[int32(a)] = true
+			k.held[int32(a)] = true
 		}
 	}
 	return f
@@ -248,7 +247,7 @@ func TestBooks(t *testing.T) {
 		}
 		recount(t, f)
 		for w := range f.view.Workers {
-			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || f.workers[w].acct.kv.Load() != 0 {
+			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || f.workers[w].kv.Load() != 0 {
 				t.Fatalf("worker %d: left with %+v", w, v)
 			}
 		}
@@ -262,7 +261,7 @@ func recount(t *rapid.T, f *Fleet) {
 		var running, queued, rank int
 		var tokens, waiting, kv int64
 		adapters := make([]router.AdapterState, len(v.Adapters))
-		for _, r := range k.acct.requests {
+		for _, r := range k.requests {
 			tokens += int64(r.Prompt) + int64(r.MaxNew)
 			if r.running {
 				running++
@@ -272,7 +271,7 @@ func recount(t *rapid.T, f *Fleet) {
 				waiting += int64(r.Prompt)
 			}
 			if r.Adapter >= 0 {
-				rank = max(rank, f.ranks[r.Adapter])
+				rank = max(rank, f.cfg.Adapters[r.Adapter].Rank)
 				if r.running {
 					adapters[r.Adapter].Running++
 				} else {
@@ -323,7 +322,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("with one idle: %+v", v)
 	}
 	f.view.Workers[0].Slots = 0 // not known: all are
-	f.slots(0)
+	f.workers[0].slots()
 	if v.SlotsUsed != 3 || v.Adapters[0].Tier != router.GPU {
 		t.Errorf("without a number of slots: %+v", v)
 	}

@@ -4,127 +4,63 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
-	"time"
+	"syscall"
+
+	"lorasim/router"
+	"lorasim/trace"
 )
 
 // Start reaches the workers and gives them the adapters they start with. A
-// worker that cannot be reached is down until a later look finds it. It returns
-// an error only if a worker answers and cannot be used, or ctx ends.
+// worker that cannot be reached is down until a later probe finds it. It returns
+// an error only if ctx ends.
 func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discoverAll(ctx)
 	}
-	var wg sync.WaitGroup
 	errs := make([]error, len(f.workers))
+	var wg sync.WaitGroup
 	for i := range f.workers {
-		wg.Go(func() { errs[i] = f.welcome(ctx, i) })
+		wg.Go(func() { errs[i] = f.register(ctx, i) })
 	}
 	wg.Wait()
 	for i, err := range errs {
 		if err != nil {
-			f.cfg.Log("worker %d (%s): %v", i, f.cfg.URLs[i], err)
+			f.cfg.Log("%s: %v", f.workers[i].name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// welcome takes a worker in: asks what it is and holds, loads what it lacks.
-func (f *Fleet) welcome(ctx context.Context, w int) error {
-	k := f.workers[w]
-	look, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+// discoverAll takes in what the workers hold at the start, in their order.
+func (f *Fleet) discoverAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	in, err := k.end.discover(look)
-	if err != nil {
-		return err
+	listed := make([][]model, len(f.workers))
+	var wg sync.WaitGroup
+	for i, k := range f.workers {
+		wg.Go(func() { listed[i], _ = k.models(ctx) }) // one that fails is taken in later
 	}
-	ms, err := k.end.models(look)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	k.known, k.missed = true, 0
-	f.setInfo(w, in)
-	k.changes++
-	f.takeIn(w, ms)
-	f.holds(w, ms)
-	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
-	if in.RunTime == Off {
-		missing = nil
-	}
-	f.mu.Unlock()
-	for _, a := range missing {
-		if err := f.ensure(ctx, w, a, 0); err != nil {
-			if !placed {
-				break // as many as fit; the others when they are needed
-			}
-			f.cfg.Log("worker %d (%s): %v", w, f.cfg.URLs[w], err)
-		}
-	}
+	wg.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.Workers[w].Up = true
-	return nil
-}
-
-// setInfo enters what a worker tells of itself; called with mu held.
-func (f *Fleet) setInfo(w int, in Info) {
-	k := f.workers[w]
-	k.info = in
-	f.tell(w, in.Limits)
-}
-
-// tell enters the limits that a worker tells, where nobody has stated others; a
-// contradiction is logged once. Called with mu held.
-func (f *Fleet) tell(w int, l Limits) {
-	k, v := f.workers[w], &f.view.Workers[w]
-	enter := func(what string, told, stated int64, set func(n int64)) {
-		if told > 0 && stated > 0 && told != stated && !k.warned[what] {
-			k.warned[what] = true
-			f.cfg.Log("worker %d (%s) has %d %s; %d are stated, and count", w, f.cfg.URLs[w], told, what, stated)
-		}
-		if n := cmp.Or(stated, told); n > 0 {
-			set(n)
-		}
+	for i, k := range f.workers {
+		f.takeIn(k, listed[i])
 	}
-	s := &f.cfg.Stated
-	enter("running requests at most", int64(l.MaxRunning), int64(s.MaxRunning), func(n int64) { v.MaxRunning = int(n) })
-	enter("adapter slots", int64(l.Slots), int64(s.Slots), func(n int64) { v.Slots = int(n) })
-	enter("adapters at most", int64(l.MaxLoaded), int64(s.MaxLoaded), func(n int64) { v.HostSlots = int(n) })
-	enter("KV tokens", l.KVCapacity, s.KVCapacity, func(n int64) { v.KVCapacity = n })
-}
-
-// missing lists the adapters that a worker is to start with and does not hold.
-func (f *Fleet) missing(w int) []int32 {
-	var list []int32
-	if place := f.cfg.Router.Placement; place != nil {
-		for _, a := range place[w] {
-			if !f.workers[w].held[a] {
-				list = append(list, a)
-			}
-		}
-		return list
-	}
-	room := len(f.cfg.Adapters)
-	if n := f.view.Workers[w].HostSlots; n > 0 {
-		room = n - len(f.workers[w].held)
-	}
-	for a := range int32(len(f.cfg.Adapters)) {
-		if len(list) < room && !f.workers[w].held[a] {
-			list = append(list, a)
-		}
-	}
-	return list
 }
 
 // Run looks after the workers and plans until ctx ends.
 func (f *Fleet) Run(ctx context.Context) {
-	f.mu.Lock()
-	planner := f.cfg.Router.Planner // one that replaces it has the same interval
-	f.mu.Unlock()
+	planner := f.Config().Router.Planner // one that replaces it has the same interval
 	var wg sync.WaitGroup
 	for i := range f.workers {
-		wg.Go(func() { f.watch(ctx, i) })
+		wg.Go(func() {
+			for range Ticks(ctx, f.cfg.Poll) {
+				f.probe(ctx, i)
+			}
+		})
 	}
 	if planner != nil {
 		wg.Go(func() { f.planning(ctx, planner.Interval()) })
@@ -139,84 +75,213 @@ func (f *Fleet) Close() {
 	f.background.Wait()
 }
 
-// watch looks at one worker again and again.
-func (f *Fleet) watch(ctx context.Context, w int) {
-	t := time.NewTicker(f.cfg.Poll)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			f.look(ctx, w)
+// register takes a worker in: asks what it is and holds, loads what it lacks.
+func (f *Fleet) register(ctx context.Context, w int) error {
+	k := f.workers[w]
+	ask, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	in, err := k.discover(ask)
+	if err != nil {
+		return err
+	}
+	listed, err := k.models(ask)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	k.known, k.failed, k.info = true, 0, in
+	f.tell(k, in.Limits)
+	k.changes++
+	f.takeIn(k, listed)
+	f.holds(k, listed)
+	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
+	f.mu.Unlock()
+	for _, a := range missing {
+		if err := f.ensure(ctx, w, a, 0); err != nil {
+			if !placed {
+				break // as many as fit; the others when they are needed
+			}
+			f.cfg.Log("%s: %v", k.name, err)
 		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k.view.Up = true
+	return nil
+}
+
+// missing lists the adapters that a worker is to start with and does not hold.
+func (f *Fleet) missing(w int) (list []int32) {
+	k := f.workers[w]
+	if k.info.RunTime == Off {
+		return nil
+	}
+	if place := f.cfg.Router.Placement; place != nil {
+		return slices.DeleteFunc(slices.Clone(place[w]), func(a int32) bool { return k.held[a] })
+	}
+	room := len(f.cfg.Adapters)
+	if n := k.view.HostSlots; n > 0 {
+		room = n - len(k.held)
+	}
+	for a := range int32(len(f.cfg.Adapters)) {
+		if len(list) < room && !k.held[a] {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// tell enters the limits that a worker tells, where nobody has stated others; a
+// contradiction is logged once. Called with mu held.
+func (f *Fleet) tell(k *worker, l Limits) {
+	enter := func(what string, told, stated int64, set func(n int64)) {
+		if told > 0 && stated > 0 && told != stated && !k.warned[what] {
+			k.warned[what] = true
+			f.cfg.Log("%s has %d %s; %d are stated, and count", k.name, told, what, stated)
+		}
+		if n := cmp.Or(stated, told); n > 0 {
+			set(n)
+		}
+	}
+	s, v := &f.cfg.Stated, k.view
+	enter("running requests at most", int64(l.MaxRunning), int64(s.MaxRunning), func(n int64) { v.MaxRunning = int(n) })
+	enter("adapter slots", int64(l.Slots), int64(s.Slots), func(n int64) { v.Slots = int(n) })
+	enter("adapters at most", int64(l.MaxLoaded), int64(s.MaxLoaded), func(n int64) { v.HostSlots = int(n) })
+	enter("KV tokens", l.KVCapacity, s.KVCapacity, func(n int64) { v.KVCapacity = n })
+}
+
+// takeIn makes the fleet know the adapters that a worker lists and nobody has
+// named so far, if Config.Extend allows it; called with mu held. The router is
+// made anew, as policies and planners know a fixed set of adapters.
+func (f *Fleet) takeIn(k *worker, listed []model) {
+	if f.cfg.Extend == nil {
+		return
+	}
+	all := slices.Clip(f.cfg.Adapters)
+	for _, m := range listed {
+		if m.Parent != "" && indexOf(all, m.ID) < 0 {
+			all = append(all, trace.Adapter{Name: m.ID})
+			f.roots[m.ID] = m.Root
+		}
+	}
+	fresh := all[len(f.cfg.Adapters):]
+	if len(fresh) == 0 {
+		return
+	}
+	rt, err := f.cfg.Extend(all)
+	if err != nil {
+		f.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
+		return
+	}
+	for _, a := range fresh {
+		f.cfg.Log("%s holds adapter %s", k.name, a.Name)
+		for i := range f.view.Workers {
+			v := &f.view.Workers[i]
+			v.Adapters = append(v.Adapters, router.AdapterState{Tier: router.Disk})
+		}
+	}
+	f.cfg.Adapters, f.cfg.Router, f.view.Adapters = all, rt, all
+	f.outputs.Grow(len(fresh))
+	if f.cfg.Staleness > 0 {
+		f.stale = router.NewStale(f.cfg.Staleness) // its copies have the former size
 	}
 }
 
-// misses is the number of looks in a row that must fail before a worker that
-// does not refuse connections counts as down.
-const misses = 2
+// holds notes which adapters a worker lists; called with mu held.
+func (f *Fleet) holds(k *worker, listed []model) {
+	before := maps.Clone(k.held)
+	clear(k.held)
+	for _, m := range listed {
+		if a := indexOf(f.cfg.Adapters, m.ID); a >= 0 {
+			k.held[a] = true
+		}
+	}
+	for a := range before {
+		if !k.held[a] {
+			k.lost[a] = true
+		}
+	}
+	k.resetTiers()
+}
 
-// look asks a worker how it is. One that was down is taken in again.
-func (f *Fleet) look(ctx context.Context, w int) {
+// failureThreshold is the number of probes in a row that must fail before a worker
+// that does not refuse connections counts as down.
+const failureThreshold = 2
+
+// probe asks a worker how it is, and what it holds. One that was down is taken in
+// again.
+func (f *Fleet) probe(ctx context.Context, w int) {
 	k := f.workers[w]
 	f.mu.Lock()
-	known, own := k.known, len(k.acct.requests)
+	known, own := k.known, len(k.requests)
 	f.mu.Unlock()
 	if !known {
-		if err := f.welcome(ctx, w); err == nil {
-			f.cfg.Log("worker %d (%s) is up", w, f.cfg.URLs[w])
+		if err := f.register(ctx, w); err == nil {
+			f.cfg.Log("%s is up", k.name)
 		}
 		return
 	}
-	look, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	probe, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	l, err := k.end.loads(look)
+	l, err := k.load(probe)
 	if ctx.Err() != nil {
 		return
 	}
 	f.mu.Lock()
 	if err == nil {
-		k.missed, k.said = 0, l
-		f.tell(w, l.Limits)
-		f.foreign(w, l, max(own, len(k.acct.requests)))
-	} else if k.missed++; k.missed >= misses || !errors.Is(err, context.DeadlineExceeded) {
-		f.down(w, err)
+		k.failed, k.said = 0, l
+		f.tell(k, l.Limits)
+		k.foreign(l, max(own, len(k.requests)), f.cfg.Now())
+	} else if k.failed++; k.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
+		f.down(k, err)
 	}
 	f.mu.Unlock()
 	if err == nil {
-		f.relist(look, w)
+		f.relist(probe, k)
+	}
+}
+
+// relist asks a worker again what it holds, which others may have changed.
+// What it says is not used if the fleet changed something meanwhile.
+func (f *Fleet) relist(ctx context.Context, k *worker) {
+	f.mu.Lock()
+	before := k.changes
+	f.mu.Unlock()
+	listed, err := k.models(ctx)
+	if err != nil {
+		return // probes tell whether it is down
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if k.known && k.changes == before && len(k.loads) == 0 {
+		f.takeIn(k, listed)
+		f.holds(k, listed)
 	}
 }
 
 // Suspect is told that a request failed on a worker in a way that may mean the
-// worker is down; with refused it certainly is.
-func (f *Fleet) Suspect(w int, err error, refused bool) {
+// worker is down; if it refuses connections it certainly is.
+func (f *Fleet) Suspect(w int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if refused {
-		f.down(w, err)
-		return
+	if f.workers[w].failed++; errors.Is(err, syscall.ECONNREFUSED) {
+		f.down(f.workers[w], err)
 	}
-	f.workers[w].missed++
 }
 
 // down notes that a worker is down; called with mu held.
-func (f *Fleet) down(w int, err error) {
-	k := f.workers[w]
-	if !f.view.Workers[w].Up && !k.known {
+func (f *Fleet) down(k *worker, err error) {
+	if !k.view.Up && !k.known {
 		return
 	}
-	f.view.Workers[w].Up = false
-	k.known = false
+	k.view.Up, k.known = false, false
 	f.stats.Downs++
-	f.foreign(w, load{}, 0)
-	k.said = load{}
+	k.foreign(load{}, 0, f.cfg.Now())
+	k.said, k.lru = load{}, nil
 	clear(k.held)
 	k.changes++
 	clear(k.leaving)
-	k.acct.lru = nil
-	f.resetTiers(w)
+	k.resetTiers()
 	k.drained.notify()
-	f.cfg.Log("worker %d (%s) is down: %v", w, f.cfg.URLs[w], err)
+	f.cfg.Log("%s is down: %v", k.name, err)
 }

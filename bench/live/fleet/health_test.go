@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,20 +21,20 @@ func TestDefaults(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a fleet without workers")
 	}
-	f, err := New(Config{URLs: []string{"u"}, Adapters: trace.Names(1, []int{16}), Limits: []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}})
+	f, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Adapters: trace.Names(1, []int{16}), Limits: []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	c := f.cfg
-	if c.Speed != 1 || c.Poll != time.Second || c.Timeout != 2*time.Second || c.LoadLimit != time.Minute || c.Path(c.Adapters[0]) != "lora0" || f.stale != nil || f.ranks[0] != 16 {
+	if c.Speed != 1 || c.Poll != time.Second || c.Timeout != 2*time.Second || c.LoadLimit != time.Minute || c.Path(c.Adapters[0]) != "lora0" || f.stale != nil {
 		t.Errorf("%+v", c)
 	}
 	c.Log("nobody listens") // must not fail
 	if v := f.view.Workers[0]; v.MaxRunning != 4 || v.Slots != 2 || v.KVCapacity != 9 || v.Up {
 		t.Errorf("%+v", v)
 	}
-	g, err := New(Config{URLs: []string{"u"}, Speed: 3, Poll: 4, Timeout: 5, LoadLimit: 6, Staleness: 0.1,
+	g, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Speed: 3, Poll: 4, Timeout: 5, LoadLimit: 6, Staleness: 0.1,
 		Path: func(a trace.Adapter) string { return "/p/" + a.Name }, Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
@@ -122,37 +123,37 @@ func TestDownAndUp(t *testing.T) {
 		if f.Up() != 1 || len(lines) != 1 || !strings.HasPrefix(lines[0], "worker 1 ("+url+"): ") {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
-		if f.look(ctx, 1); f.Up() != 1 {
+		if f.probe(ctx, 1); f.Up() != 1 {
 			t.Errorf("%d up, and nobody is there", f.Up())
 		}
 		late := newFakeWorker(t, "lora0")
-		f.workers[1].end.base = late.URL // it comes up
-		if f.look(ctx, 1); f.Up() != 2 {
+		f.workers[1].url = late.URL // it comes up
+		if f.probe(ctx, 1); f.Up() != 2 {
 			t.Errorf("%d up", f.Up())
 		}
 
 		r := &Request{ID: 1, Adapter: 0}
 		f.Book(r, 1)
-		f.Suspect(1, errors.New("cut off"), false)
+		f.Suspect(1, errors.New("cut off"))
 		if f.Up() != 2 {
 			t.Error("down on a suspicion")
 		}
-		f.Suspect(1, errors.New("refused"), true)
-		f.Suspect(1, errors.New("refused"), true) // counted once
+		f.Suspect(1, syscall.ECONNREFUSED)
+		f.Suspect(1, syscall.ECONNREFUSED) // counted once
 		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].held[0] {
 			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
 		}
 		lines = nil
-		f.look(ctx, 1)
+		f.probe(ctx, 1)
 		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].held[0] {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
 		late.Kill()
-		if f.look(ctx, 1); f.Up() != 1 {
+		if f.probe(ctx, 1); f.Up() != 1 {
 			t.Error("up, though it refuses connections")
 		}
 		lines = nil
-		if f.look(ctx, 1); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
+		if f.probe(ctx, 1); f.Up() != 1 || len(lines) != 0 || f.Stats().Downs != 2 {
 			t.Errorf("%q", lines)
 		}
 	})
@@ -174,16 +175,16 @@ func TestSlowLooks(t *testing.T) {
 			up   int
 		}{{true, 1}, {false, 1}, {true, 1}, {true, 0}} {
 			slow(c.slow)
-			if f.look(context.Background(), 0); f.Up() != c.up {
+			if f.probe(context.Background(), 0); f.Up() != c.up {
 				t.Errorf("look %d: %d up, expected %d", i, f.Up(), c.up)
 			}
 		}
 		slow(false)
-		f.look(context.Background(), 0)
+		f.probe(context.Background(), 0)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		f.look(ctx, 0)
-		if f.look(ctx, 0); f.Up() != 1 {
+		f.probe(ctx, 0)
+		if f.probe(ctx, 0); f.Up() != 1 {
 			t.Error("the end of the fleet was taken for the worker's")
 		}
 	})
@@ -213,7 +214,7 @@ func TestForeignLoad(t *testing.T) {
 		} {
 			k.load = load{Running: c.running, Queued: c.queued}
 			before := f.view.Now
-			f.look(context.Background(), 0)
+			f.probe(context.Background(), 0)
 			if v := f.view.Workers[0]; v.Running != c.wantRunning || v.Queued != c.wantQueued {
 				t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued, v.Running, v.Queued, c.wantRunning, c.wantQueued)
 			}
@@ -222,7 +223,7 @@ func TestForeignLoad(t *testing.T) {
 				t.Errorf("age %v, expected one tick of the clock", age)
 			}
 		}
-		f.Suspect(0, errors.New("gone"), true)
+		f.Suspect(0, syscall.ECONNREFUSED)
 		if v := f.view.Workers[0]; v.Running != 2 || v.Queued != 1 {
 			t.Errorf("a worker that is down has requests of others: %+v", v)
 		}
@@ -343,13 +344,13 @@ func TestTakeIn(t *testing.T) {
 		stale := f.stale
 
 		a.held = []string{"lora0", "z"} // others are at work
-		f.look(context.Background(), 0)
+		f.probe(context.Background(), 0)
 		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 || f.stale == stale {
 			t.Errorf("%+v, %v", ws, names())
 		}
-		f.look(context.Background(), 0)
-		if len(f.ranks) != 4 || len(f.view.Workers[1].Adapters) != 4 || f.view.Workers[1].Adapters[3].Tier != router.Disk {
-			t.Errorf("ranks %v, %+v", f.ranks, f.view.Workers[1].Adapters)
+		f.probe(context.Background(), 0)
+		if len(f.view.Workers[1].Adapters) != 4 || f.view.Workers[1].Adapters[3].Tier != router.Disk {
+			t.Errorf("%+v", f.view.Workers[1].Adapters)
 		}
 
 		r := &Request{ID: 1, Adapter: 3, MaxNew: 10} // what was taken in is served, and learnt of
@@ -363,7 +364,7 @@ func TestTakeIn(t *testing.T) {
 		refuse = errors.New("a router for no more than 4")
 		lines = nil
 		a.held = append(a.held, "v")
-		f.look(context.Background(), 0)
+		f.probe(context.Background(), 0)
 		if len(names()) != 4 || len(lines) != 1 || !strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
 			t.Errorf("%v: %q", names(), lines)
 		}
@@ -371,12 +372,12 @@ func TestTakeIn(t *testing.T) {
 		c := newFakeWorker(t, "x")
 		g, _, _ := startFleet(t, 1, nil, c)
 		c.held = append(c.held, "lora0") // by others
-		g.look(context.Background(), 0)
+		g.probe(context.Background(), 0)
 		if ws := g.Workers(); len(g.Adapters()) != 1 || !slices.Equal(ws[0].Adapters, []string{"lora0"}) {
 			t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
 		}
 		c.held = nil // by the engine itself
-		if g.look(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].lost[0] {
+		if g.probe(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].lost[0] {
 			t.Error("what the worker has dropped is still held")
 		}
 	})
@@ -404,7 +405,7 @@ func TestRelistIsLate(t *testing.T) {
 			plain(rw, r)
 		}
 		done := make(chan struct{})
-		go func() { f.relist(context.Background(), 0); close(done) }()
+		go func() { f.relist(context.Background(), f.workers[0]); close(done) }()
 		<-asked
 		if err := f.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
@@ -451,8 +452,8 @@ func TestEndpoint(t *testing.T) {
 		{SGLang, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/get_server_info", "", "Bearer k"}, "GET /get_server_info: status 404"},
 		{VLLM, 503, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/version", "", "Bearer k"}, "GET /version: status 503"},
 		{VLLM, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: status 404"},
-		{VLLM, 500, "", func() error { _, err := e.loads(ctx); return err }, call{"GET", "/metrics", "", "Bearer k"}, "GET /metrics: status 500"},
-		{SGLang, 500, "", func() error { _, err := e.loads(ctx); return err }, call{"GET", "/v1/loads", "", "Bearer k"}, "GET /v1/loads: status 500"},
+		{VLLM, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/metrics", "", "Bearer k"}, "GET /metrics: status 500"},
+		{SGLang, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/v1/loads", "", "Bearer k"}, "GET /v1/loads: status 500"},
 		{SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err }, call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: invalid character '<' looking for beginning of value"},
 	} {
 		e.api.Store(c.api)

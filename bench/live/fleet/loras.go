@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // LoRA is an adapter by name, where workers find it, and its rank, 0: not known.
@@ -70,10 +71,15 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	var list []LoRA
 	for _, e := range entries { // sorted by name
 		path := filepath.Join(abs, e.Name())
-		rank, err := peftRank(filepath.Join(path, peftConfig))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoFolder) {
+		file := filepath.Join(path, peftConfig)
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		rank, err := parsePEFT(data, file)
 		if err != nil {
 			return nil, err
 		}
@@ -85,21 +91,8 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	return list, nil
 }
 
-var errNoFolder = errors.New("not a folder")
-
-// peftRank reads the rank of an adapter from its configuration: the highest of
+// parsePEFT reads the rank of an adapter from its configuration: the highest of
 // its layers, which are given where they differ.
-func peftRank(file string) (int, error) {
-	if st, err := os.Stat(filepath.Dir(file)); err != nil || !st.IsDir() {
-		return 0, errNoFolder
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	return parsePEFT(data, file)
-}
-
 func parsePEFT(data []byte, file string) (int, error) {
 	var c struct {
 		R       int            `json:"r"`

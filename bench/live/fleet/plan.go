@@ -15,16 +15,9 @@ import (
 // planning asks the planner every interval of the fleet's clock.
 func (f *Fleet) planning(ctx context.Context, interval float64) {
 	every := time.Duration(interval / f.cfg.Speed * float64(time.Second))
-	t := time.NewTicker(max(every, time.Millisecond))
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			if p, by := f.plan(); p != nil {
-				f.apply(ctx, p, by)
-			}
+	for range Ticks(ctx, max(every, time.Millisecond)) {
+		if p, by := f.plan(); p != nil {
+			f.apply(ctx, p, by)
 		}
 	}
 }
@@ -39,12 +32,10 @@ func (f *Fleet) plan() (*router.Plan, *router.Router) {
 	by := f.cfg.Router
 	p := f.planned(by.Planner, f.situation())
 	f.stats.SolveTime += time.Since(begun).Seconds()
-	if by != f.cfg.Router {
-		p = nil
+	if p == nil || by != f.cfg.Router {
+		return nil, by
 	}
-	if p != nil {
-		f.stats.Plans++
-	}
+	f.stats.Plans++
 	return p, by
 }
 
@@ -70,7 +61,7 @@ func (f *Fleet) situation() *router.Situation {
 	s := &router.Situation{View: f.fresh()}
 	for w, k := range f.workers {
 		from := len(s.Requests)
-		for _, r := range k.acct.requests {
+		for _, r := range k.requests {
 			if r.Move == nil {
 				continue
 			}
@@ -86,26 +77,18 @@ func (f *Fleet) situation() *router.Situation {
 	return s
 }
 
-var errDown = errors.New("a worker that the plan needs is down")
-
-// Apply carries out a plan: what is to come is loaded first; if a load fails,
-// what came is dropped again and the plan with it. Then the planner is told, so
-// that new requests go where the plan wants them, requests move, and what is to
-// go is unloaded once nobody uses it.
-func (f *Fleet) Apply(ctx context.Context, p *router.Plan) {
-	f.mu.Lock()
-	by := f.cfg.Router
-	f.mu.Unlock()
-	f.apply(ctx, p, by)
-}
-
-// apply is Apply of a plan by a router that may have been replaced since.
+// apply carries out a plan by a router that may have been replaced since: what is
+// to come is loaded first; if a load fails, what came is dropped again and the
+// plan with it. Then the planner is told, so that new requests go where the plan
+// wants them, requests move, and what is to go is unloaded once nobody uses it.
 func (f *Fleet) apply(ctx context.Context, p *router.Plan, by *router.Router) {
 	if p.Empty() {
 		f.applied(p, by, nil)
 		return
 	}
-	err := f.checkPlan(p)
+	f.mu.Lock()
+	err := p.Check(&f.view)
+	f.mu.Unlock()
 	if err == nil {
 		err = f.loadAll(ctx, p.Load)
 	}
@@ -169,37 +152,6 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 	f.cfg.Plans.Info("plan", append([]any{"result", result}, attrs...)...)
 }
 
-// checkPlan says why a plan cannot be carried out, or nil.
-func (f *Fleet) checkPlan(p *router.Plan) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	inRange := func(w, a int32) bool {
-		return w >= 0 && int(w) < len(f.workers) && a >= 0 && int(a) < len(f.cfg.Adapters)
-	}
-	for _, l := range p.Load {
-		if !inRange(l.Worker, l.Adapter) {
-			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
-		}
-		if !f.view.Workers[l.Worker].Usable() {
-			return errDown
-		}
-	}
-	for _, u := range p.Unload {
-		if !inRange(u.Worker, u.Adapter) {
-			return fmt.Errorf("adapter %d on worker %d: no such place", u.Adapter, u.Worker)
-		}
-	}
-	for _, m := range p.Move {
-		if !inRange(m.To, 0) && len(f.cfg.Adapters) > 0 || m.To < 0 || int(m.To) >= len(f.workers) || m.To == m.From {
-			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
-		}
-		if !f.view.Workers[m.To].Usable() {
-			return errDown
-		}
-	}
-	return nil
-}
-
 // loadAll loads the adapters of a plan, all or none.
 func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 	f.mu.Lock()
@@ -229,15 +181,19 @@ func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 // is not where the plan thinks stays.
 func (f *Fleet) move(m router.Move) {
 	f.mu.Lock()
-	var r *Request
-	if m.From >= 0 && int(m.From) < len(f.workers) {
-		r = f.workers[m.From].acct.requests[m.ID]
+	defer f.mu.Unlock()
+	if m.From < 0 || int(m.From) >= len(f.workers) {
+		return
+	}
+	r := f.workers[m.From].requests[m.ID]
+	if r == nil || r.Move == nil {
+		return
 	}
 	f.mu.Unlock()
-	if r != nil && r.Move != nil && r.Move(int(m.From), int(m.To)) {
-		f.mu.Lock()
+	goes := r.Move(int(m.From), int(m.To))
+	f.mu.Lock()
+	if goes {
 		f.stats.Moves++
-		f.mu.Unlock()
 	}
 }
 

@@ -73,7 +73,7 @@ func TestApply(t *testing.T) {
 		for _, r := range []*Request{stays, moves, fixedHere} {
 			f.Book(r, 0)
 		}
-		f.Apply(context.Background(), &router.Plan{Reason: "why", SolveTime: 0.5,
+		apply(f, &router.Plan{Reason: "why", SolveTime: 0.5,
 			Load:   []router.Placement{{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}},
 			Unload: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 0, Adapter: 1}, {Worker: 1, Adapter: 2}},
 			Move:   []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1}, {ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
@@ -100,12 +100,14 @@ func TestApply(t *testing.T) {
 		}
 
 		log.Reset()
-		f.Apply(context.Background(), &router.Plan{Reason: "even"})
+		apply(f, &router.Plan{Reason: "even"})
 		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil || !strings.Contains(log.String(), `result="nothing to do"`) {
 			t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
 		}
 	})
 }
+
+func apply(f *Fleet, p *router.Plan) { f.apply(context.Background(), p, f.cfg.Router) }
 
 // One load that fails takes the others of its plan with it, but nothing that was
 // there before, and the plan's other parts are not begun.
@@ -115,7 +117,7 @@ func TestApplyFails(t *testing.T) {
 		k := newFakeWorker(t, "lora0", "lora3")
 		f, _, planner := startFleet(t, 4, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, k)
 		k.refuse["+lora2"] = "no such file"
-		f.Apply(context.Background(), &router.Plan{
+		apply(f, &router.Plan{
 			Load:   []router.Placement{{Adapter: 0}, {Adapter: 1}, {Adapter: 2}},
 			Unload: []router.Placement{{Adapter: 3}},
 		})
@@ -152,9 +154,9 @@ func TestCheckPlan(t *testing.T) {
 		{load(0, -1), "adapter -1 on worker 0: no such place"}, {load(0, 2), "adapter 2 on worker 0: no such place"},
 		{unload(-1, 0), "adapter 0 on worker -1: no such place"}, {unload(3, 0), "adapter 0 on worker 3: no such place"}, {unload(0, 2), "adapter 2 on worker 0: no such place"},
 		{move(0, -1), "request 5 to worker -1: no such move"}, {move(0, 3), "request 5 to worker 3: no such move"}, {move(1, 1), "request 5 to worker 1: no such move"},
-		{load(2, 0), errDown.Error()}, {move(0, 2), errDown.Error()},
+		{load(2, 0), "a worker that the plan needs is down"}, {move(0, 2), "a worker that the plan needs is down"},
 	} {
-		err := f.checkPlan(c.p)
+		err := c.p.Check(&f.view)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 			t.Errorf("%+v: %v, expected %q", c.p, err, c.want)
 		}
@@ -162,7 +164,7 @@ func TestCheckPlan(t *testing.T) {
 	none := newTestFleet(t, 2, 0)
 	defer none.Close()
 	for to, ok := range map[int32]bool{-1: false, 1: true, 2: false} { // requests to the base model move too
-		if err := none.checkPlan(move(0, to)); (err == nil) != ok {
+		if err := move(0, to).Check(&none.view); (err == nil) != ok {
 			t.Errorf("without adapters, to %d: %v", to, err)
 		}
 	}

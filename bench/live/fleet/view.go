@@ -30,17 +30,6 @@ type Request struct {
 // Generated is the number of tokens so far.
 func (r *Request) Generated() int { return int(r.generated.Load()) }
 
-// account is what the fleet itself knows of one worker's load.
-type account struct {
-	requests map[int64]*Request
-	ranks    map[int]int // requests by rank
-	kv       atomic.Int64
-	lru      []int32 // adapters in the order of their latest use, the latest first
-	// requests of others, by the worker's own account
-	foreignRunning, foreignQueued int
-	polled                        float64 // when the worker's signals were read
-}
-
 // Route picks a worker for a request and books it there; router.None: no worker
 // is usable. avoid is a worker to pass over if there is another, -1: none.
 func (f *Fleet) Route(r *Request, avoid int) int {
@@ -91,17 +80,17 @@ func (f *Fleet) expect(r *Request) int32 {
 }
 
 func (f *Fleet) book(r *Request, w int) {
-	v, a := &f.view.Workers[w], f.workers[w].acct
+	k := f.workers[w]
+	v := k.view
 	r.worker, r.running = w, false
-	a.requests[r.ID] = r
-	delete(f.workers[w].leaving, r.Adapter) // it is needed after all
+	k.requests[r.ID] = r
+	delete(k.leaving, r.Adapter) // it is needed after all
 	v.Queued++
 	v.Tokens += int64(r.Prompt) + int64(f.expect(r))
 	v.QueuedToks += int64(r.Prompt)
 	if r.Adapter != trace.BaseModel {
 		v.Count(r.Adapter, 0, 1)
-		a.ranks[f.ranks[r.Adapter]]++
-		v.MaxRank = max(v.MaxRank, f.ranks[r.Adapter])
+		v.MaxRank = max(v.MaxRank, f.cfg.Adapters[r.Adapter].Rank)
 	}
 }
 
@@ -109,24 +98,24 @@ func (f *Fleet) book(r *Request, w int) {
 // as running there.
 func (f *Fleet) Tokens(r *Request, n int, first bool) {
 	r.generated.Add(int32(n))
+	k := f.workers[r.worker] // only the owner changes it
 	if !first {
-		f.workers[r.worker].acct.kv.Add(int64(n)) // only the owner changes worker
+		k.kv.Add(int64(n))
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v, a := &f.view.Workers[r.worker], f.workers[r.worker].acct
-	if a.requests[r.ID] != r || r.running {
+	if k.requests[r.ID] != r || r.running {
 		return
 	}
 	r.running = true
-	a.kv.Add(int64(r.Prompt) + int64(r.generated.Load()))
-	v.Queued--
-	v.Running++
-	v.QueuedToks -= int64(r.Prompt)
+	k.kv.Add(int64(r.Prompt) + int64(r.generated.Load()))
+	k.view.Queued--
+	k.view.Running++
+	k.view.QueuedToks -= int64(r.Prompt)
 	if r.Adapter != trace.BaseModel {
-		v.Count(r.Adapter, 1, -1)
-		f.used(r.worker, r.Adapter)
+		k.view.Count(r.Adapter, 1, -1)
+		k.used(r.Adapter)
 	}
 }
 
@@ -137,39 +126,39 @@ func (f *Fleet) Left(r *Request) {
 	if r.worker < 0 {
 		return
 	}
-	v, a := &f.view.Workers[r.worker], f.workers[r.worker].acct
-	delete(a.requests, r.ID)
+	k := f.workers[r.worker]
+	v := k.view
+	r.worker = -1
+	delete(k.requests, r.ID)
 	v.Tokens -= int64(r.Prompt) + int64(r.expected)
+	running, queued := int32(0), int32(1)
 	if r.running {
-		v.Running--
-		a.kv.Add(-int64(r.Prompt) - int64(r.generated.Load()))
+		running, queued = 1, 0
+		k.kv.Add(-int64(r.Prompt) - int64(r.generated.Load()))
 	} else {
-		v.Queued--
 		v.QueuedToks -= int64(r.Prompt)
 	}
-	if r.Adapter != trace.BaseModel {
-		st := &v.Adapters[r.Adapter]
-		if r.running {
-			v.Count(r.Adapter, -1, 0)
-		} else {
-			v.Count(r.Adapter, 0, -1)
-		}
-		rank := f.ranks[r.Adapter]
-		if a.ranks[rank]--; a.ranks[rank] == 0 {
-			delete(a.ranks, rank)
-			v.MaxRank = 0
-			for k := range a.ranks {
-				v.MaxRank = max(v.MaxRank, k)
+	v.Running -= int(running)
+	v.Queued -= int(queued)
+	if r.Adapter == trace.BaseModel {
+		return
+	}
+	v.Count(r.Adapter, -running, -queued)
+	st := &v.Adapters[r.Adapter]
+	if st.Running+st.Queued == 0 && f.cfg.Adapters[r.Adapter].Rank == v.MaxRank {
+		v.MaxRank = 0
+		for a := range v.Adapters {
+			if st := &v.Adapters[a]; st.Running+st.Queued > 0 {
+				v.MaxRank = max(v.MaxRank, f.cfg.Adapters[a].Rank)
 			}
 		}
-		if st.Running == 0 {
-			f.slots(r.worker)
-		}
-		if f.postedOf(r.worker, r.Adapter) <= 0 {
-			f.workers[r.worker].drained.notify()
-		}
 	}
-	r.worker = -1
+	if st.Running == 0 {
+		k.slots()
+	}
+	if k.postedOf(r.Adapter) <= 0 {
+		k.drained.notify()
+	}
 }
 
 // Finished notes the output of a request that ended well, and tells a policy that
@@ -186,10 +175,9 @@ func (f *Fleet) Finished(r *Request, w int, exec float64) {
 // fresh brings the view up to now.
 func (f *Fleet) fresh() *router.View {
 	f.view.Now = max(f.view.Now, f.cfg.Now())
-	for i := range f.view.Workers {
-		v, a := &f.view.Workers[i], f.workers[i].acct
-		v.KVUsed = a.kv.Load()
-		v.Age = f.view.Now - a.polled
+	for _, k := range f.workers {
+		k.view.KVUsed = k.kv.Load()
+		k.view.Age = f.view.Now - k.polled
 	}
 	if f.stale != nil {
 		return f.stale.Update(&f.view)
@@ -197,48 +185,52 @@ func (f *Fleet) fresh() *router.View {
 	return &f.view
 }
 
-// used notes that a request with the adapter runs on a worker: its weights are
+// used notes that a request with the adapter runs on the worker: its weights are
 // in a GPU slot now, and those used least recently have made room.
-func (f *Fleet) used(w int, a int32) {
-	acct := f.workers[w].acct
-	if k := slices.Index(acct.lru, a); k >= 0 {
-		acct.lru = slices.Delete(acct.lru, k, k+1)
+func (k *worker) used(a int32) {
+	if i := slices.Index(k.lru, a); i >= 0 {
+		k.lru = slices.Delete(k.lru, i, i+1)
 	}
-	acct.lru = slices.Insert(acct.lru, 0, a)
-	f.slots(w)
+	k.lru = slices.Insert(k.lru, 0, a)
+	k.slots()
 }
 
-// slots derives the tiers of a worker's adapters from their latest uses.
-func (f *Fleet) slots(w int) {
-	v, acct := &f.view.Workers[w], f.workers[w].acct
-	acct.lru = slices.DeleteFunc(acct.lru, func(a int32) bool { return !f.workers[w].held[a] })
-	used, idle := 0, 0
-	for k, a := range acct.lru {
+// slots derives the tiers of adapters from their latest uses.
+func (k *worker) slots() {
+	k.lru = slices.DeleteFunc(k.lru, func(a int32) bool { return !k.held[a] })
+	v := k.view
+	v.SlotsUsed, v.SlotsIdle = 0, 0
+	for i, a := range k.lru {
 		st := &v.Adapters[a]
-		switch {
-		case v.Slots == 0 || k < v.Slots:
+		if st.Tier = router.Host; v.Slots == 0 || i < v.Slots {
 			st.Tier = router.GPU
-			used++
+			v.SlotsUsed++
 			if st.Running == 0 {
-				idle++
+				v.SlotsIdle++
 			}
-		default:
-			st.Tier = router.Host
 		}
 	}
-	v.SlotsUsed, v.SlotsIdle = used, idle
 }
 
-// foreign notes what a worker says of its load beyond the fleet's own requests:
-// own is the largest number of these while it was asked.
-func (f *Fleet) foreign(w int, l load, own int) {
-	v, a := &f.view.Workers[w], f.workers[w].acct
+// resetTiers enters that the worker holds nothing but what held says.
+func (k *worker) resetTiers() {
+	for a := range k.view.Adapters {
+		k.view.Adapters[a].Tier = router.Disk
+		if k.held[int32(a)] {
+			k.view.Adapters[a].Tier = router.Host
+		}
+	}
+	k.slots()
+}
+
+// foreign notes what the worker says of its load beyond the fleet's own requests,
+// at a time: own is the largest number of these while it was asked.
+func (k *worker) foreign(l load, own int, now float64) {
 	others := max(l.Running+l.Queued-own, 0)
 	queued := min(others, l.Queued)
-	v.Queued += queued - a.foreignQueued
-	v.Running += others - queued - a.foreignRunning
-	a.foreignQueued, a.foreignRunning = queued, others-queued
-	a.polled = f.cfg.Now()
+	k.view.Queued += queued - k.foreignQueued
+	k.view.Running += others - queued - k.foreignRunning
+	k.foreignQueued, k.foreignRunning, k.polled = queued, others-queued, now
 }
 
 // First is the first usable worker that holds an adapter, else the first usable
@@ -247,14 +239,12 @@ func (f *Fleet) First(a int32) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	first := router.None
-	for i := range f.view.Workers {
-		if !f.view.Workers[i].Usable() {
-			continue
-		}
-		if a == trace.BaseModel || f.workers[i].held[a] {
+	for i, k := range f.workers {
+		switch {
+		case !k.view.Usable():
+		case a == trace.BaseModel || k.held[a]:
 			return i
-		}
-		if first == router.None {
+		case first == router.None:
 			first = i
 		}
 	}
@@ -265,30 +255,29 @@ func (f *Fleet) First(a int32) int {
 // usable any more, on one that the policy picks.
 func (f *Fleet) BookOr(r *Request, w int) int {
 	f.mu.Lock()
-	if f.view.Workers[w].Usable() {
+	usable := f.view.Workers[w].Usable()
+	if usable {
 		f.book(r, w)
-		f.mu.Unlock()
-		return w
 	}
 	f.mu.Unlock()
-	return f.Route(r, w)
+	if !usable {
+		return f.Route(r, w)
+	}
+	return w
 }
 
 // Forget notes that a worker turned out not to hold an adapter.
 func (f *Fleet) Forget(w int, a int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.workers[w].held, a)
 	f.workers[w].lost[a] = true
-	f.workers[w].changes++
-	f.view.Workers[w].Adapters[a].Tier = router.Disk
-	f.slots(w)
+	f.workers[w].gone(a)
 }
 
-// Assume takes a worker for healthy without asking it.
-func (f *Fleet) Assume(w int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.workers[w].known = true
-	f.view.Workers[w].Up = true
+// gone notes that an adapter is not held any more.
+func (k *worker) gone(a int32) {
+	delete(k.held, a)
+	k.changes++
+	k.view.Adapters[a].Tier = router.Disk
+	k.slots()
 }

@@ -163,7 +163,7 @@ func startFleet(t *memory, adapters int, edit func(*Config), workers ...*fakeWor
 	client := &http.Client{Transport: t.net.Transport()}
 	now := 0.0
 	var clock sync.Mutex
-	cfg := Config{API: SGLang, Client: client, Adapters: trace.Names(adapters, []int{8, 64}),
+	cfg := Config{Connection: Connection{API: SGLang, Client: client}, Adapters: trace.Names(adapters, []int{8, 64}),
 		Router: &router.Router{Policy: policy, Planner: planner},
 		Now: func() float64 {
 			clock.Lock()

@@ -46,29 +46,37 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 	s := &scripted{policy: &first{}}
 	client := &http.Client{Transport: &http.Transport{}}
 	var urls []string
+	var servers []*httptest.Server
+	var started atomic.Bool
 	for _, a := range answers {
 		w := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/load_lora_adapter" {
+			switch {
+			case r.URL.Path == "/load_lora_adapter":
 				s.loads.Add(1)
-				return
+			case !started.Load():
+				io.WriteString(rw, "{}") // what the fleet asks for
+			default:
+				a(rw, r)
 			}
-			a(rw, r)
 		}))
-		if a == nil {
-			w.Close() // refuses connections
-		}
 		t.Cleanup(w.Close)
-		urls = append(urls, w.URL)
+		urls, servers = append(urls, w.URL), append(servers, w)
 	}
-	f, err := fleet.New(fleet.Config{URLs: urls, API: fleet.SGLang, Client: client, Adapters: []trace.Adapter{{Name: "a"}},
-		Router: &router.Router{Policy: s.policy}, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client}, Adapters: []trace.Adapter{{Name: "a"}},
+		Router: &router.Router{Policy: s.policy, Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for w := range urls {
-		f.Assume(w)
+	if err := f.Start(t.Context()); err != nil || f.Up() != len(urls) {
+		t.Fatal(err, f.Up())
 	}
-	g, err := New(Config{Fleet: f, URLs: urls, Client: client, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))})
+	started.Store(true)
+	for i, a := range answers {
+		if a == nil {
+			servers[i].Close() // refuses connections
+		}
+	}
+	g, err := New(Config{Fleet: f, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,24 +391,17 @@ func TestNotServed(t *testing.T) {
 }
 
 func TestNeeds(t *testing.T) {
-	f, err := fleet.New(fleet.Config{URLs: []string{"u"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	whole := Config{Fleet: f, Client: http.DefaultClient, URLs: []string{"u"}}
-	if _, err := New(whole); err != nil {
-		t.Error(err)
-	}
-	for i, edit := range []func(*Config){func(c *Config) { c.Fleet = nil }, func(c *Config) { c.Client = nil }, func(c *Config) { c.URLs = nil }} {
-		c := whole
-		if edit(&c); !fails(c) {
-			t.Errorf("%d: no error", i)
+	for _, client := range []*http.Client{nil, http.DefaultClient} {
+		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"u"}, Client: client}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := New(Config{Fleet: f}); (err != nil) != (client == nil) {
+			t.Errorf("with the client %v: %v", client, err)
 		}
 	}
-}
-
-func fails(c Config) bool {
-	_, err := New(c)
-	return err != nil
+	if _, err := New(Config{}); err == nil {
+		t.Error("no error without a fleet")
+	}
 }

@@ -1,0 +1,525 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"lorasim/internal/suggest"
+)
+
+// API is the administrative interface of a worker.
+type API string
+
+// The interfaces.
+const (
+	Auto   API = "auto" // find out
+	SGLang API = "sglang"
+	VLLM   API = "vllm"
+)
+
+// ParseAPI reads the name of an interface.
+func ParseAPI(s string) (API, error) {
+	switch a := API(s); a {
+	case Auto, SGLang, VLLM:
+		return a, nil
+	}
+	return "", suggest.Unknown("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
+}
+
+// ParseURL checks the base URL of a worker; a scheme may be left out.
+func ParseURL(s string) (string, error) {
+	text := s
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("worker URL %q: %w", s, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(u.Host, ", ") {
+		return "", fmt.Errorf("worker URL %q, expected http(s)://HOST:PORT", s)
+	}
+	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
+}
+
+// Switch says whether a worker has something on; "": it does not tell.
+type Switch string
+
+// The positions.
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
+
+func switchOf(on bool) Switch {
+	if on {
+		return On
+	}
+	return Off
+}
+
+// Info is what a worker tells of itself; zero where it does not.
+type Info struct {
+	API     API    `json:"api"`
+	Version string `json:"version"`
+	Model   string `json:"model"`
+	LoRA    Switch `json:"lora"`
+	RunTime Switch `json:"run_time_loading"` // loads and unloads adapters while it runs
+	Limits
+	MaxRank       int `json:"max_lora_rank"`
+	ContextLength int `json:"context_length"`
+}
+
+// whyFixed says why a worker takes no adapters while it runs, and what helps.
+func (in *Info) whyFixed() string {
+	switch {
+	case in.LoRA == Off:
+		return "serves no adapters: start it with --enable-lora"
+	case in.API == VLLM:
+		return "takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
+	}
+	return "takes none while it runs: start it with --enable-lora and one data-parallel replica"
+}
+
+// statusError is an answer that is no success.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("status %d: %s", e.code, e.text), ": ")
+}
+
+// isStatus says whether an error is an answer with that status.
+func isStatus(err error, code int) bool {
+	var s *statusError
+	return errors.As(err, &s) && s.code == code
+}
+
+// engine speaks one worker's administrative interface.
+type engine struct {
+	url    string
+	client *http.Client
+	header http.Header
+	api    atomic.Value // API; Auto until known
+	older  atomic.Bool  // sglang: only the older names of load signals are there
+	silent atomic.Bool  // there are no load signals at all, as before a gateway
+}
+
+func newEngine(c *Connection, i int) *engine {
+	e := &engine{url: c.URLs[i], client: c.Client, header: c.Header}
+	e.api.Store(cmp.Or(c.API, Auto))
+	return e
+}
+
+func (e *engine) kind() API { return e.api.Load().(API) }
+
+const maxAnswer = 16 << 20 // bytes
+
+// call sends a request and returns the body of the answer.
+func (e *engine) call(ctx context.Context, method, path string, body any) (answer []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %s: %w", method, path, err)
+		}
+	}()
+	var data []byte
+	if body != nil {
+		if data, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, e.url+path, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(req.Header, e.header)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := e.client.Do(req)
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without method and URL
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = &statusError{resp.StatusCode, ErrorText(answer)}
+	}
+	return answer, err
+}
+
+func (e *engine) get(ctx context.Context, path string, v any) error {
+	data, err := e.call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("GET %s: %w", path, err)
+	}
+	return nil
+}
+
+// ErrorText is the message in the body of an error, in any of the forms that
+// the engines use; a body of another form is shortened.
+func ErrorText(body []byte) string {
+	var b struct {
+		Error        json.RawMessage `json:"error"`
+		Message      string          `json:"message"`
+		ErrorMessage string          `json:"error_message"`
+		Detail       json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(body, &b) == nil {
+		var inner struct {
+			Message string `json:"message"`
+		}
+		var plain string
+		json.Unmarshal(b.Error, &inner) // whichever of the two it is
+		json.Unmarshal(b.Error, &plain)
+		if text := cmp.Or(inner.Message, plain, b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
+			return text
+		}
+	}
+	const most = 200
+	s := strings.Join(strings.Fields(string(body)), " ") // one line
+	if strings.HasPrefix(s, "<") {
+		return "a page of HTML: not an engine's server?"
+	}
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// discover finds out which interface the worker has and what it tells.
+func (e *engine) discover(ctx context.Context) (in Info, err error) {
+	k := e.kind()
+	if k != VLLM {
+		if in, err = e.discoverSGLang(ctx); err == nil || k == SGLang || !isStatus(err, http.StatusNotFound) {
+			k = SGLang
+		} else {
+			k = VLLM
+		}
+	}
+	if k == VLLM {
+		in, err = e.discoverVLLM(ctx)
+	}
+	if err == nil {
+		e.api.Store(k)
+	}
+	return in, err
+}
+
+func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
+	var s struct {
+		Version            string `json:"version"`
+		ModelPath          string `json:"model_path"`
+		ServedModelName    string `json:"served_model_name"`
+		EnableLoRA         *bool  `json:"enable_lora"`
+		LoraPaths          []any  `json:"lora_paths"`
+		DPSize             int    `json:"dp_size"`
+		MaxRunningRequests int    `json:"max_running_requests"`
+		MaxLorasPerBatch   int    `json:"max_loras_per_batch"`
+		MaxLoadedLoras     int    `json:"max_loaded_loras"`
+		MaxLoraRank        int    `json:"max_lora_rank"`
+		MaxTotalNumTokens  int64  `json:"max_total_num_tokens"`
+		ContextLength      int    `json:"context_length"`
+	}
+	err := e.get(ctx, "/server_info", &s)
+	if isStatus(err, http.StatusNotFound) {
+		err = e.get(ctx, "/get_server_info", &s)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	in := Info{API: SGLang, Version: s.Version, Model: cmp.Or(s.ServedModelName, s.ModelPath), Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras},
+		MaxRank: s.MaxLoraRank, ContextLength: s.ContextLength}
+	if s.EnableLoRA != nil {
+		in.LoRA = switchOf(*s.EnableLoRA || len(s.LoraPaths) > 0)
+		in.RunTime = switchOf(in.LoRA == On && s.DPSize <= 1) // it refuses with data-parallel replicas
+	}
+	if in.LoRA == Off {
+		in.Slots = 0
+	}
+	return in, nil
+}
+
+// discoverVLLM asks what there is to ask of vLLM: of its limits, metrics tell
+// some (the adapter slots from the first request on).
+func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
+	in := Info{API: VLLM}
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err := e.get(ctx, "/version", &v); err != nil && !isStatus(err, http.StatusNotFound) {
+		return in, err
+	}
+	in.Version = v.Version
+	list, err := e.models(ctx)
+	if err != nil {
+		return in, err
+	}
+	for _, m := range list {
+		if m.Parent == "" {
+			in.Model, in.ContextLength = m.ID, m.MaxModelLen
+			break
+		}
+	}
+	if l, err := e.loadsVLLM(ctx); err == nil {
+		if in.Limits = l.Limits; l.VLLM { // else of a gateway before it, or switched off
+			in.LoRA = switchOf(l.Busy != nil)
+		}
+	} else if !isStatus(err, http.StatusNotFound) {
+		return in, err
+	}
+	// what loads adapters is only for POST; asked for by GET, a server says so, or
+	// that there is none
+	_, err = e.call(ctx, http.MethodGet, "/v1/load_lora_adapter", nil)
+	switch {
+	case in.LoRA == Off, isStatus(err, http.StatusNotFound):
+		in.RunTime = Off
+	case isStatus(err, http.StatusMethodNotAllowed):
+		in.RunTime = On
+	}
+	return in, nil
+}
+
+// model is an entry of /v1/models; adapters have a parent.
+type model struct {
+	ID          string `json:"id"`
+	Parent      string `json:"parent"`
+	Root        string `json:"root"` // where an adapter lies
+	MaxModelLen int    `json:"max_model_len"`
+	Created     int64  `json:"created"` // when the list was made, s
+}
+
+func (e *engine) models(ctx context.Context) ([]model, error) {
+	var list struct {
+		Data []model `json:"data"`
+	}
+	err := e.get(ctx, "/v1/models", &list)
+	return list.Data, err
+}
+
+// loadAdapter and unloadAdapter change what a worker holds. An adapter that is
+// there, or gone, already is no failure; the worker is asked first, as others
+// change it too, and sglang itself, which drops and reloads adapters.
+func (e *engine) loadAdapter(ctx context.Context, name, path string) error {
+	err := e.change(ctx, "load", name, map[string]any{"lora_name": name, "lora_path": path})
+	if err != nil && strings.Contains(err.Error(), "already") {
+		return nil
+	}
+	return err
+}
+
+func (e *engine) unloadAdapter(ctx context.Context, name string) error {
+	err := e.change(ctx, "unload", name, map[string]any{"lora_name": name})
+	if err != nil && (isStatus(err, http.StatusNotFound) || IsNotLoaded(err.Error())) {
+		return nil
+	}
+	return err
+}
+
+func (e *engine) change(ctx context.Context, verb, name string, body any) error {
+	list, err := e.models(ctx)
+	held := slices.ContainsFunc(list, func(m model) bool { return m.ID == name && m.Parent != "" })
+	if err == nil && held == (verb == "load") {
+		return nil
+	}
+	path := "/" + verb + "_lora_adapter"
+	if e.kind() == VLLM {
+		path = "/v1" + path
+	}
+	_, err = e.call(ctx, http.MethodPost, path, body)
+	return err
+}
+
+// IsNotLoaded says whether an engine's message is that it does not hold an
+// adapter, in the words of the engines.
+func IsNotLoaded(text string) bool {
+	return slices.ContainsFunc([]string{"not loaded", "never been loaded", "does not exist", "cannot be found"},
+		func(words string) bool { return strings.Contains(text, words) })
+}
+
+// ErrNoAbort says that the interface has none; closing the connection aborts.
+var ErrNoAbort = errors.New("the worker's interface has no abort")
+
+func (e *engine) abort(ctx context.Context, rid string) error {
+	if e.kind() == VLLM {
+		return ErrNoAbort
+	}
+	_, err := e.call(ctx, http.MethodPost, "/abort_request", map[string]any{"rid": rid})
+	return err
+}
+
+// load is a worker's own account of its load.
+type load struct {
+	Running, Queued int
+	Deferred        int             // of Queued: held back, as for want of an adapter slot (vLLM)
+	KVUsed          int64           // -1: not told
+	Busy            map[string]bool // adapters of its requests, once these have had a token; nil: not told
+	At              float64         // when Busy was taken, by the worker's clock, s
+	VLLM            bool            // they are vLLM's metrics
+	Limits                          // as far as they are told with the load
+}
+
+// load reads the load signal: by the newer name, then the older one, which is
+// remembered. A server without any is only asked for its health.
+func (e *engine) load(ctx context.Context) (load, error) {
+	if e.silent.Load() {
+		_, err := e.call(ctx, http.MethodGet, "/health", nil)
+		return load{KVUsed: -1}, err
+	}
+	l, err := e.signals(ctx)
+	if isStatus(err, http.StatusNotFound) {
+		e.silent.Store(true)
+		return e.load(ctx)
+	}
+	return l, err
+}
+
+func (e *engine) signals(ctx context.Context) (l load, err error) {
+	if e.kind() == VLLM {
+		return e.loadsVLLM(ctx)
+	}
+	if !e.older.Load() {
+		if l, err = e.loadsSGLang(ctx); !isStatus(err, http.StatusNotFound) {
+			return l, err
+		}
+		e.older.Store(true)
+	}
+	var ranks []struct {
+		All     int   `json:"num_reqs"`
+		Waiting int   `json:"num_waiting_reqs"`
+		Tokens  int64 `json:"num_tokens"`
+	}
+	err = e.get(ctx, "/get_load", &ranks)
+	for _, r := range ranks {
+		l.Running += r.All - r.Waiting
+		l.Queued += r.Waiting
+		l.KVUsed += r.Tokens
+	}
+	return l, err
+}
+
+func (e *engine) loadsSGLang(ctx context.Context) (load, error) {
+	var s struct {
+		Loads []struct {
+			Running    int   `json:"num_running_reqs"`
+			Waiting    int   `json:"num_waiting_reqs"`
+			Tokens     int64 `json:"num_used_tokens"`
+			MaxTokens  int64 `json:"max_total_num_tokens"`
+			MaxRunning int   `json:"max_running_requests"`
+			LoRA       struct {
+				Slots int `json:"slots_total"`
+			} `json:"lora"`
+		} `json:"loads"`
+	}
+	err := e.get(ctx, "/v1/loads", &s)
+	var l load
+	for _, r := range s.Loads { // one for each data-parallel rank
+		l.Running += r.Running
+		l.Queued += r.Waiting
+		l.KVUsed += r.Tokens
+		l.KVCapacity += r.MaxTokens
+		l.MaxRunning += r.MaxRunning
+		l.Slots = max(l.Slots, r.LoRA.Slots)
+	}
+	return l, err
+}
+
+func (e *engine) loadsVLLM(ctx context.Context) (load, error) {
+	data, err := e.call(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return load{}, err
+	}
+	l, err := readVLLM(data)
+	if err != nil {
+		err = fmt.Errorf("GET /metrics: %w", err)
+	}
+	return l, err
+}
+
+// loraInfo is the metric with which vLLM tells the adapters of its requests: a
+// series for each combination that there has been, whose value is the time when
+// it last held.
+const loraInfo = "vllm:lora_requests_info"
+
+// readVLLM reads vLLM's metrics.
+func readVLLM(text []byte) (load, error) {
+	l := load{KVUsed: -1}
+	var p expfmt.TextParser
+	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return l, err
+	}
+	sum := func(name, label, value string) (n int) {
+		for _, m := range families[name].GetMetric() {
+			if v := gauge(m); (label == "" || labelOf(m, label) == value) && v >= 0 && v < 1e9 {
+				n += int(v)
+			}
+		}
+		return n
+	}
+	l.VLLM = families["vllm:num_requests_running"] != nil
+	l.Running = sum("vllm:num_requests_running", "", "")
+	l.Queued = sum("vllm:num_requests_waiting", "", "")
+	l.Deferred = sum("vllm:num_requests_waiting_by_reason", "reason", "deferred")
+	if bytes.Contains(text, []byte("# TYPE "+loraInfo+" ")) { // without LoRA there is none
+		l.Busy = map[string]bool{}
+	}
+	for _, m := range families[loraInfo].GetMetric() {
+		if v := gauge(m); v > l.At {
+			l.At = v
+			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
+			l.Busy = map[string]bool{}
+			for _, name := range strings.Split(labelOf(m, "running_lora_adapters")+","+labelOf(m, "waiting_lora_adapters"), ",") {
+				l.Busy[name] = true
+			}
+		}
+	}
+	for _, m := range families["vllm:cache_config_info"].GetMetric() { // one for each engine
+		blocks, err1 := strconv.ParseInt(labelOf(m, "num_gpu_blocks"), 10, 32)
+		size, err2 := strconv.ParseInt(labelOf(m, "block_size"), 10, 32)
+		if err1 == nil && err2 == nil && blocks > 0 && size > 0 {
+			l.KVCapacity += blocks * size
+		}
+	}
+	return l, nil
+}
+
+// gauge is the value of a metric whose type is a gauge, or not told.
+func gauge(m *dto.Metric) float64 {
+	if m.Gauge != nil {
+		return m.Gauge.GetValue()
+	}
+	return m.GetUntyped().GetValue()
+}
+
+func labelOf(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
