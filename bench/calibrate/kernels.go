@@ -2,13 +2,10 @@ package calibrate
 
 import (
 	"cmp"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strconv"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -26,48 +23,12 @@ type Kernel struct {
 }
 
 // ReadKernels reads a table of kernel timings: CSV with the columns backend,
-// batch_size, max_rank and median_ms. name is the file's name for errors.
-func ReadKernels(in io.Reader, name string) ([]Kernel, error) {
-	c := csv.NewReader(in)
-	c.ReuseRecord = true
-	header, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: empty, expected a header line", name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	names := []string{"backend", "batch_size", "max_rank", "median_ms"}
-	var at [4]int
-	for i, n := range names {
-		if at[i] = slices.Index(header, n); at[i] < 0 {
-			return nil, fmt.Errorf("%s:1: no column %q", name, n)
-		}
-	}
-	var ks []Kernel
-	for {
-		row, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		var v [4]float64
-		for i := 1; i < 4; i++ {
-			v[i], err = strconv.ParseFloat(row[at[i]], 64)
-			whole := i == 3 || v[i] == math.Trunc(v[i])
-			if err != nil || !(v[i] > 0) || v[i] > 1e9 || !whole {
-				line, _ := c.FieldPos(at[i])
-				return nil, fmt.Errorf("%s:%d: %s: %q, expected a number > 0", name, line, names[i], row[at[i]])
-			}
-		}
-		ks = append(ks, Kernel{row[at[0]], int(v[1]), int(v[2]), v[3]})
-	}
-	if len(ks) == 0 {
-		return nil, fmt.Errorf("%s: no timings", name)
-	}
-	return ks, nil
+// batch_size, max_rank and median_ms.
+func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
+	err = validate.ReadCSV(in, name, []string{"backend", "batch_size", "max_rank", "median_ms"}, func(r *validate.CSVRow) {
+		ks = append(ks, Kernel{r.Text("backend"), r.Count("batch_size", 1, 1e9), r.Count("max_rank", 1, 1e9), r.Positive("median_ms")})
+	})
+	return ks, err
 }
 
 // KernelFit is what timings of one backend say: a step takes
@@ -79,8 +40,6 @@ type KernelFit struct {
 	Timings                          int
 	// Errors are those of timings left out of the fit, a fifth at a time.
 	Errors validate.Summary
-
-	perRequest *float64 // where it is held, ms
 }
 
 // Kernels fits the LoRA term of a profile to the timings of one backend by
@@ -94,47 +53,37 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*profile.Prof
 	if len(ks) < 10 {
 		return nil, nil, fmt.Errorf("%d timings of backend %s, expected at least 10", len(ks), backend)
 	}
-	f := &KernelFit{Backend: backend, Timings: len(ks)}
-	l := &start.Latency
+	p := *start
+	l := &p.Latency
+	perRequest := math.NaN() // to be fitted
 	if l.LoRA.Backend != backend && l.LoRA.Backend != profile.BackendNone {
-		// a second backend of the same server: requests cost what they cost already
-		f.perRequest = &l.Decode.PerRequestMs
+		perRequest = l.Decode.PerRequestMs // a second backend of the same server: requests cost what they cost already
 	}
-	x, std, err := f.leastSquares(ks)
+	x, std, err := fitKernels(ks, perRequest)
 	if err != nil {
 		return nil, nil, err
 	}
-	f.FixedMs, f.PerRequestMs, f.LoRAUs = x[0], x[1], x[2]*1000
-	f.FixedStd, f.PerRequestStd, f.LoRAStd = std[0], std[1], std[2]*1000
+	f := &KernelFit{Backend: backend, Timings: len(ks), FixedMs: x[0], PerRequestMs: x[1], LoRAUs: x[2] * 1000,
+		FixedStd: std[0], PerRequestStd: std[1], LoRAStd: std[2] * 1000}
 	var errs []float64
-	const folds = 5
-	for fold := range folds {
-		var in, left []Kernel
-		for i, k := range ks {
-			if i%folds == fold {
-				left = append(left, k)
-			} else {
-				in = append(in, k)
-			}
-		}
-		x, _, err := f.leastSquares(in)
-		if err != nil {
-			return nil, nil, err
-		}
+	if err := folded(ks, 5, func(in, left []Kernel) error {
+		x, _, err := fitKernels(in, perRequest)
 		for _, k := range left {
 			t := k.terms()
 			errs = append(errs, (x[0]*t[0]+x[1]*t[1]+x[2]*t[2])/k.Ms-1)
 		}
+		return err
+	}); err != nil {
+		return nil, nil, err
 	}
 	f.Errors = validate.Summarize(errs)
-	p := *start
 	if backend == profile.BackendCSGMV {
-		p.Latency.LoRA.CSGMVUs = max(f.LoRAUs, 0)
+		l.LoRA.CSGMVUs = max(f.LoRAUs, 0)
 	} else {
-		p.Latency.LoRA.TritonUs = max(f.LoRAUs, 0)
+		l.LoRA.TritonUs = max(f.LoRAUs, 0)
 	}
-	if f.perRequest == nil {
-		p.Latency.LoRA.Backend, p.Latency.Decode.PerRequestMs = backend, max(f.PerRequestMs, 0)
+	if math.IsNaN(perRequest) {
+		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(f.PerRequestMs, 0)
 	}
 	return &p, f, nil
 }
@@ -150,30 +99,27 @@ func (k Kernel) terms() [3]float64 {
 
 // medians puts one timing in the place of all of the same batch and rank: some
 // are disturbed by as much as the adapters cost.
-func medians(ks []Kernel) []Kernel {
+func medians(ks []Kernel) (out []Kernel) {
 	slices.SortStableFunc(ks, func(a, b Kernel) int {
 		return cmp.Or(cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.MaxRank, b.MaxRank), cmp.Compare(a.Ms, b.Ms))
 	})
-	var out []Kernel
-	for i := 0; i < len(ks); {
-		j := i
-		for j < len(ks) && ks[j].Batch == ks[i].Batch && ks[j].MaxRank == ks[i].MaxRank {
-			j++
-		}
-		k := ks[i]
-		k.Ms = (ks[(i+j-1)/2].Ms + ks[(i+j)/2].Ms) / 2
+	keys, groups := validate.GroupBy(ks, func(k *Kernel) [2]int { return [2]int{k.Batch, k.MaxRank} })
+	for _, key := range keys {
+		g := groups[key]
+		k := g[0]
+		k.Ms = (g[(len(g)-1)/2].Ms + g[len(g)/2].Ms) / 2
 		out = append(out, k)
-		i = j
 	}
 	return out
 }
 
-// leastSquares solves for the coefficients that are not held.
-func (f *KernelFit) leastSquares(ks []Kernel) (x, std [3]float64, err error) {
+// fitKernels solves for the coefficients by least squares; that of a request is
+// held unless perRequest is NaN.
+func fitKernels(ks []Kernel, perRequest float64) (x, std [3]float64, err error) {
 	free := []int{0, 1, 2}
-	if f.perRequest != nil {
+	if !math.IsNaN(perRequest) {
 		free = []int{0, 2}
-		x[1] = *f.perRequest
+		x[1] = perRequest
 	}
 	a, b := mat.NewDense(len(ks), len(free), nil), mat.NewVecDense(len(ks), nil)
 	for i, k := range ks {
@@ -184,17 +130,14 @@ func (f *KernelFit) leastSquares(ks []Kernel) (x, std [3]float64, err error) {
 		b.SetVec(i, k.Ms-x[1]*t[1])
 	}
 	var solution mat.VecDense
-	if err := solution.SolveVec(a, b); err != nil {
+	var residual, normal, inverse mat.Dense
+	normal.Mul(a.T(), a)
+	if err := cmp.Or(solution.SolveVec(a, b), inverse.Inverse(&normal)); err != nil {
 		return x, std, fmt.Errorf("the timings do not tell batch and rank apart: %w", err)
 	}
-	var residual, normal, inverse mat.Dense
 	residual.Mul(a, &solution)
 	residual.Sub(b, &residual)
 	variance := math.Pow(mat.Norm(&residual, 2), 2) / float64(max(len(ks)-len(free), 1))
-	normal.Mul(a.T(), a)
-	if err := inverse.Inverse(&normal); err != nil {
-		return x, std, fmt.Errorf("the timings do not tell batch and rank apart: %w", err)
-	}
 	for j, c := range free {
 		x[c], std[c] = solution.AtVec(j), math.Sqrt(variance*inverse.At(j, j))
 	}

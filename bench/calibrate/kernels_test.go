@@ -2,10 +2,10 @@ package calibrate
 
 import (
 	"math"
-	"os"
 	"strings"
 	"testing"
 
+	"lorasim/bench/validate"
 	"lorasim/internal/shareddata"
 	"lorasim/sim/profile"
 )
@@ -42,12 +42,7 @@ func TestKernelsRecover(t *testing.T) {
 // The measured table: for triton an independent fit, to all timings and not to
 // medians, gave 0.00233 ms for each request and rank.
 func TestKernelsMeasured(t *testing.T) {
-	f, err := os.Open(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	ks, err := ReadKernels(f, "kernels.csv")
+	ks, err := validate.FromFile(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"), ReadKernels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +72,7 @@ func TestReadKernelsNamesTheFault(t *testing.T) {
 		"column": {"backend,batch_size,max_rank\n", `no column "median_ms"`},
 		"number": {head + "csgmv,4,8,17\ncsgmv,4,x,17\n", `t.csv:3: max_rank: "x"`},
 		"whole":  {head + "csgmv,4.5,8,17\n", `t.csv:2: batch_size: "4.5"`},
-		"none":   {head, "no timings"},
+		"none":   {head, "no rows"},
 	} {
 		if _, err := ReadKernels(strings.NewReader(c.text), "t.csv"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)

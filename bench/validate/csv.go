@@ -110,9 +110,10 @@ func (r *CSVRow) Positive(column string) float64 {
 
 // Count is a field that must be a whole number from low to high.
 func (r *CSVRow) Count(column string, low, high int) int {
-	n, err := strconv.Atoi(r.Text(column))
-	if err != nil || n < low || n > high {
+	x, err := strconv.ParseFloat(r.Text(column), 64) // 8.0 is one, too
+	if err != nil || x != math.Trunc(x) || x < float64(low) || x > float64(high) {
 		r.Fail(column, "%q, expected a whole number from %d to %d", r.Text(column), low, high)
+		return low
 	}
-	return n
+	return int(x)
 }

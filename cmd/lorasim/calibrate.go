@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/calibrate"
-	"lorasim/bench/calibrate/vllmlaw"
 	"lorasim/bench/result/records"
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
@@ -397,7 +396,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	steps, err := vllmlaw.ReadSteps(filepath.Join(dir, "latency.csv"))
+	steps, err := readFile(filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
 	if err != nil {
 		return err
 	}
@@ -417,12 +416,12 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 }
 
 // vllmModel fits and writes the profile of one model.
-func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []vllmlaw.Step) error {
+func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []calibrate.StepTiming) error {
 	p, err := profile.Load(name)
 	if err != nil {
 		return err
 	}
-	if err := vllmlaw.Sizes(p, model, tables); err != nil {
+	if err := calibrate.Sizes(p, model, tables); err != nil {
 		return err
 	}
 	fit, err := fitLaw(cmd, p, model, runs, tables, steps)
@@ -463,10 +462,10 @@ func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs 
 // fitLaw sets the profile's law to the one that fits the runs. How often a step
 // loads an adapter is what the runs as simulated with that law say: the law that
 // counts none is where it begins, whatever the profile had.
-func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []vllmlaw.Step) (*vllmlaw.Result, error) {
+func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []calibrate.StepTiming) (*calibrate.LawFit, error) {
 	loads := make([]float64, len(runs))
 	for pass := 1; ; pass++ {
-		fit, err := vllmlaw.Fit(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
+		fit, err := calibrate.FitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package vllmlaw
+package calibrate
 
 import (
 	"math"
@@ -32,7 +32,7 @@ func tables(t *testing.T) *vllmruns.Tables {
 
 // A law gives the step times that are fitted; the fit gives back the law. All
 // adapters of a run run at once here, so that their number is known.
-func TestFitRecovers(t *testing.T) {
+func TestFitLawRecovers(t *testing.T) {
 	tab := tables(t)
 	law := profile.AdapterLaw{
 		BaseMs: 13, PerRequestMs: 0.03, PerTokenUs: 25, PerKVTokenUs: 0.07, PerSlotUs: 8, PerWaitingUs: 0.5,
@@ -41,13 +41,13 @@ func TestFitRecovers(t *testing.T) {
 			{Rank: 32, PerAdapterMs: 0.6, PerAdapterTokenUs: 0.1, PerSlotTokenUs: 0.15},
 		},
 	}
-	var steps []Step
+	var steps []StepTiming
 	for _, b := range []float64{50, 100, 400, 800} {
 		for _, kv := range []float64{55, 205} {
-			steps = append(steps, Step{Batch: b, KV: b * kv, Ms: 12 + 0.03*b + 0.00007*b*kv})
+			steps = append(steps, StepTiming{Batch: b, KV: b * kv, Ms: 12 + 0.03*b + 0.00007*b*kv})
 		}
 	}
-	steps = append(steps, Step{Prompt: 2000, Ms: 12 + 50})
+	steps = append(steps, StepTiming{Prompt: 2000, Ms: 12 + 50})
 	const loadMs = 6.0
 	var runs []vllmruns.Run
 	var loads []float64
@@ -74,7 +74,7 @@ func TestFitRecovers(t *testing.T) {
 	}
 	runs = append(runs, vllmruns.Run{Model: "m", Slots: 8, MaxRank: 16, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
 	loads = append(loads, 9) // nothing completed: the run does not count
-	fit, err := Fit(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
+	fit, err := FitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +99,13 @@ func TestFitRecovers(t *testing.T) {
 		t.Errorf("%+v", fit)
 	}
 	start := profile.AdapterLaw{PerTokenUs: 31}
-	if fit, err = Fit(runs, loads, loadMs, tab, steps[:8], start); err != nil || fit.Law.PerTokenUs != 31 || len(fit.Held) != 1 {
+	if fit, err = FitLaw(runs, loads, loadMs, tab, steps[:8], start); err != nil || fit.Law.PerTokenUs != 31 || len(fit.Held) != 1 {
 		t.Errorf("without timings of prompts: %+v, %v", fit, err)
 	}
-	if _, err = Fit(runs[:10], loads, loadMs, tab, steps, start); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
+	if _, err = FitLaw(runs[:10], loads, loadMs, tab, steps, start); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
 		t.Errorf("few runs: %v", err)
 	}
-	if _, err = Fit(runs, loads, loadMs, tab, steps[:5], start); err == nil || !strings.Contains(err.Error(), "5 step timings") {
+	if _, err = FitLaw(runs, loads, loadMs, tab, steps[:5], start); err == nil || !strings.Contains(err.Error(), "5 step timings") {
 		t.Errorf("few timings: %v", err)
 	}
 }
@@ -140,15 +140,15 @@ func TestSizes(t *testing.T) {
 
 const stepsHead = "model,max_loras,max_num_seqs,requests,output_len,in_tokens,steps,step_median_ms\n"
 
-func TestReadSteps(t *testing.T) {
-	got, err := readSteps(strings.NewReader(stepsHead+
+func TestReadStepTimings(t *testing.T) {
+	got, err := ReadStepTimings(strings.NewReader(stepsHead+
 		"m,,100,4096,200,20480,4202,14\n"+ // 5 prompt tokens, 100 more on average
 		"m,,50,4096,1,860160,420,55\n"+
 		"m,,50,4096,1,860160,100,55\n"+ // more tokens than a step takes
 		"m,8,50,4096,1,860160,420,99\n"+ // with adapters
 		"m,,50,64,1,1000,5,99\n"+ // too few requests
 		"m,,50,4096,1,860160,,\n"), "t.csv")
-	want := []Step{{Batch: 100, KV: 10500, Ms: 14}, {Prompt: 2048, Ms: 55}, {Prompt: 2048, Ms: 55}}
+	want := []StepTiming{{Batch: 100, KV: 10500, Ms: 14}, {Prompt: 2048, Ms: 55}, {Prompt: 2048, Ms: 55}}
 	if err != nil || len(got["m"]) != len(want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -159,20 +159,20 @@ func TestReadSteps(t *testing.T) {
 	}
 	for want, text := range map[string]string{
 		`no column "max_loras"`:   "model\n",
-		"expected a header":       "",
+		"expected a header line":  "",
 		`t.csv:2: steps: "x"`:     stepsHead + "m,,100,4096,200,20480,x,14\n",
 		`t.csv:2: requests: "-1"`: stepsHead + "m,,100,-1,200,20480,1,14\n",
 	} {
-		if _, err := readSteps(strings.NewReader(text), "t.csv"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadStepTimings(strings.NewReader(text), "t.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, expected an error with %q", err, want)
 		}
 	}
 }
 
-func FuzzReadSteps(f *testing.F) {
+func FuzzReadStepTimings(f *testing.F) {
 	f.Add(stepsHead + "m,,100,4096,200,20480,4202,14\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		got, err := readSteps(strings.NewReader(s), "fuzz")
+		got, err := ReadStepTimings(strings.NewReader(s), "fuzz")
 		for _, steps := range got {
 			for _, s := range steps {
 				if err == nil && (!(s.Ms > 0) || !(s.Batch+s.Prompt > 0)) {
