@@ -1,53 +1,47 @@
 // Package info describes a workload: its rate, burstiness, spread over
 // adapters, locality and token lengths, read from a trace.Source in one pass.
 //
-//	s, err := info.Summarize(src, info.Options{RequestedRate: 8})
+//	s, err := info.Summarize(src, info.Options{})
 //	err = s.WriteText(os.Stdout, info.TextOptions{})
 //	err = s.WriteJSON(os.Stdout)
 //
 // [Plot] draws a workload as PNG or SVG.
 //
-// Memory grows with the number of adapters and, from 2^20 requests on, not with
-// that of the requests.
+// Memory grows with the number of adapters and of different token counts and, from
+// 2^20 requests on, not with that of the requests.
 // Standard deviations and variances are those of the population (ddof 0), and
 // percentiles interpolate linearly between order statistics, as numpy does by
 // default. What a workload is too short to define is NaN, in JSON null.
 package info
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 
 // Options of Summarize.
 type Options struct {
-	Top           int     // adapters listed one by one; 0: 10
-	RequestedRate float64 // requests/s that the workload was made for; 0: unknown
+	Top int // adapters listed one by one; 0: 10
 }
 
 // Number is a float64 that JSON writes as null when it is not finite.
-type Number float64
+type Number = format.Number
 
-// MarshalJSON writes n, or null.
-func (n Number) MarshalJSON() ([]byte, error) {
-	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(n))
-}
+var undefined = Number(math.NaN())
 
 // Summary describes a workload.
 type Summary struct {
-	Requests      int64   `json:"requests"`
-	FirstArrival  float64 `json:"first_arrival_s"`
-	LastArrival   float64 `json:"last_arrival_s"`
-	Rate          Number  `json:"rate_req_s"` // gaps per s between first and last arrival
-	RequestedRate float64 `json:"requested_rate_req_s,omitempty"`
+	Requests     int64   `json:"requests"`
+	FirstArrival float64 `json:"first_arrival_s"`
+	LastArrival  float64 `json:"last_arrival_s"`
+	Rate         Number  `json:"rate_req_s"` // gaps per s between first and last arrival
 
 	CV         Number       `json:"cv"` // of the gaps between arrivals
 	Dispersion []Dispersion `json:"dispersion"`
@@ -101,8 +95,7 @@ type Usage struct {
 // Several is the Index of a Usage of several adapters.
 const Several int32 = -2
 
-// Tokens describes token counts per request. Counts below 65,536 are exact;
-// percentiles above are within 0.1 %.
+// Tokens describes token counts per request.
 type Tokens struct {
 	Total int64  `json:"total"`
 	Mean  Number `json:"mean"`
@@ -132,31 +125,37 @@ var dispersionWindows = [...]float64{1, 10, 60}
 // collector gathers what a Summary needs.
 type collector struct {
 	adapters   []trace.Adapter
-	requests   int64
 	first      float64
-	last       float64
-	gaps       moments
+	all        usage
 	usage      []usage // by adapter; the last one is the base model
 	dispersion [len(dispersionWindows)]dispersion
-	locality   locality
-	reuse      reuse
+	lru        *lru
+	refs       []int32 // the first requests with an adapter, to be shuffled
 	prompt     *histogram
 	output     *histogram
 	timeline   *timeline
 }
 
-// usage is what is known of one adapter.
+// usage is what is known of the requests of one adapter.
 type usage struct {
 	requests int64
 	last     float64
 	gaps     moments
 }
 
+func (u *usage) add(t float64) {
+	if u.requests > 0 {
+		u.gaps.add(t - u.last)
+	}
+	u.requests++
+	u.last = t
+}
+
 func newCollector(adapters []trace.Adapter) *collector {
 	c := &collector{
 		adapters: adapters,
 		usage:    make([]usage, len(adapters)+1),
-		reuse:    reuse{lru: newLRU(len(adapters))},
+		lru:      newLRU(len(adapters)),
 		prompt:   newHistogram(),
 		output:   newHistogram(),
 		timeline: newTimeline(1, timelineBins),
@@ -213,30 +212,126 @@ func check(r trace.Request, adapters int, last float64) error {
 
 // add takes in a checked request.
 func (c *collector) add(r trace.Request) {
-	if c.requests == 0 {
+	if c.all.requests == 0 {
 		c.first = r.Arrival
+	}
+	c.all.add(r.Arrival)
+	if r.Adapter == trace.BaseModel {
+		c.usage[len(c.adapters)].add(r.Arrival)
 	} else {
-		c.gaps.add(r.Arrival - c.last)
+		c.usage[r.Adapter].add(r.Arrival)
+		c.lru.add(r.Adapter)
+		if len(c.refs) < maxShuffled {
+			c.refs = append(c.refs, r.Adapter)
+		}
 	}
-	c.requests++
-	c.last = r.Arrival
-
-	u := &c.usage[len(c.adapters)]
-	if r.Adapter != trace.BaseModel {
-		u = &c.usage[r.Adapter]
-		c.locality.add(r.Adapter)
-		c.reuse.add(r.Adapter)
-	}
-	if u.requests > 0 {
-		u.gaps.add(r.Arrival - u.last)
-	}
-	u.requests++
-	u.last = r.Arrival
-
 	for i := range c.dispersion {
 		c.dispersion[i].add(r.Arrival)
 	}
 	c.prompt.add(r.Prompt)
 	c.output.add(r.Output)
 	c.timeline.add(0, r.Arrival)
+}
+
+// summary computes what the collector has gathered.
+func (c *collector) summary(opt Options) *Summary {
+	s := &Summary{
+		Requests:     c.all.requests,
+		FirstArrival: c.first,
+		LastArrival:  c.all.last,
+		Rate:         undefined,
+		CV:           c.all.gaps.cv(),
+		Locality:     c.lru.locality(),
+		Adapters:     len(c.adapters),
+		Prompt:       c.prompt.tokens(),
+		Output:       c.output.tokens(),
+	}
+	c.timeline.round(timelineColumns)
+	s.Timeline = Timeline{BinWidth: c.timeline.seconds(), Counts: c.timeline.row(0)}
+	if s.Requests > 1 {
+		s.Rate = Number(float64(s.Requests-1) / (s.LastArrival - s.FirstArrival))
+	}
+	for i := range c.dispersion {
+		d := &c.dispersion[i]
+		s.Dispersion = append(s.Dispersion, Dispersion{Window: d.window, Index: d.index()})
+	}
+	c.spread(s, cmp.Or(opt.Top, defaultTop))
+	return s
+}
+
+// spread fills in how requests use the adapters.
+func (c *collector) spread(s *Summary, top int) {
+	k := len(c.adapters)
+	order := mostUsed(c.usage, func(u usage) int64 { return u.requests })
+	counts := make([]int64, 0, k)
+	s.Top = []Usage{} // not null in JSON
+	for i, a := range order {
+		u := &c.usage[a]
+		if a < k {
+			counts = append(counts, u.requests)
+		}
+		if i >= top {
+			s.Rest.Requests += u.requests
+			continue
+		}
+		out := Usage{Name: "base model", Index: trace.BaseModel, Requests: u.requests, CV: u.gaps.cv()}
+		if a < k {
+			out.Name, out.Index, out.Rank = c.adapters[a].Name, int32(a), c.adapters[a].Rank
+		}
+		out.of(s)
+		s.Top = append(s.Top, out)
+	}
+	s.AdaptersUsed = len(counts)
+	s.Skew = skew(counts[:k]) // what was not used has 0
+	s.LRU = c.lruCurve(s.AdaptersUsed)
+	s.Rest.Name, s.Rest.Index, s.Rest.CV = others(len(order)-len(s.Top)), Several, undefined
+	s.Rest.of(s)
+}
+
+// of fills in share and rate.
+func (u *Usage) of(s *Summary) {
+	u.Share = Number(float64(u.Requests) / float64(s.Requests))
+	u.Rate = u.Share * s.Rate
+}
+
+// mostUsed returns the indices of what has requests, in descending order of them.
+func mostUsed[T any](list []T, requests func(T) int64) []int {
+	var order []int
+	for i, x := range list {
+		if requests(x) > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(requests(list[b]), requests(list[a])) })
+	return order
+}
+
+// others names n adapters together.
+func others(n int) string {
+	if n == 1 {
+		return "1 other"
+	}
+	return fmt.Sprintf("%d others", n)
+}
+
+// skew describes counts in descending order.
+func skew(counts []int64) Skew {
+	k, total, weighted := float64(len(counts)), 0.0, 0.0
+	for i, n := range counts {
+		total += float64(n)
+		weighted += float64(i+1) * float64(n)
+	}
+	top := func(percent int) Number {
+		sum := int64(0)
+		for _, n := range counts[:(len(counts)*percent+99)/100] {
+			sum += n
+		}
+		return Number(float64(sum) / total)
+	}
+	return Skew{
+		Top1:  top(1),
+		Top5:  top(5),
+		Top10: top(10),
+		Gini:  Number((k + 1 - 2*weighted/total) / k),
+	}
 }

@@ -62,8 +62,8 @@ func TestPlotPNG(t *testing.T) {
 	if size := img.Bounds().Size(); size.X != 864 || size.Y != 672 { // 9 x 7 inch at 96 dpi
 		t.Errorf("the image is %v", size)
 	}
-	for i, want := range plotColors {
-		found := false
+	for i := range plotTop + 1 {
+		found, want := false, plotColor(i)
 		for y := range 672 {
 			for x := range 864 {
 				r, g, b, a := img.At(x, y).RGBA()

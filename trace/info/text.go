@@ -2,12 +2,15 @@ package info
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
+
+	"lorasim/internal/format"
 )
 
 // TextOptions of WriteText.
@@ -16,23 +19,20 @@ type TextOptions struct {
 }
 
 // WriteJSON writes the summary as an indented JSON object.
-func (s *Summary) WriteJSON(w io.Writer) error {
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
+func (s *Summary) WriteJSON(w io.Writer) error { return format.JSON(w, s, "  ") }
 
 // WriteText writes the summary for people.
 func (s *Summary) WriteText(w io.Writer, opt TextOptions) error {
 	var b bytes.Buffer
 	s.writeHead(&b)
 	if s.Requests > 0 {
-		s.writeAdapters(&b)
-		s.writeLRU(&b)
-		s.writeTokens(&b)
+		writeTable(&b, s.adapterRows())
+		writeTable(&b, s.lruRows())
+		if s.Prompt.Total == 0 && s.Output.Total == 0 {
+			b.WriteString("\nno token counts\n")
+		} else {
+			writeTable(&b, s.tokenRows())
+		}
 		writeChart(&b, s.Timeline, opt.ASCII)
 	}
 	_, err := w.Write(b.Bytes())
@@ -48,7 +48,11 @@ func (s *Summary) writeHead(b *bytes.Buffer) {
 		fmt.Fprintf(b, "  %-12s "+format+"\n", append([]any{name}, args...)...)
 	}
 	line("arrivals", "%s s to %s s", number(s.FirstArrival), number(s.LastArrival))
-	line("rate", "%s", s.rateText())
+	if math.IsInf(float64(s.Rate), 1) {
+		line("rate", "all requests at once")
+	} else {
+		line("rate", "%s req/s", number(s.Rate))
+	}
 	line("cv of gaps", "%s", cv(s.CV))
 	var ds []string
 	for _, d := range s.Dispersion {
@@ -60,103 +64,66 @@ func (s *Summary) writeHead(b *bytes.Buffer) {
 		percent(s.Skew.Top1), percent(s.Skew.Top5), percent(s.Skew.Top10), number(s.Skew.Gini))
 }
 
-// rateText is the rate and, if one was requested, the difference.
-func (s *Summary) rateText() string {
-	if math.IsInf(float64(s.Rate), 1) {
-		return "all requests at once"
-	}
-	text := number(s.Rate) + " req/s"
-	if s.RequestedRate > 0 {
-		off := (float64(s.Rate)/s.RequestedRate - 1) * 100
-		text += fmt.Sprintf(" (requested %s, %+.1f %%)", number(s.RequestedRate), off)
-	}
-	return text
-}
-
-func (s *Summary) writeAdapters(b *bytes.Buffer) {
-	t := newTable(b, "adapter", "rank", "requests", "share", "req/s", "cv")
-	row := func(u Usage) {
+func (s *Summary) adapterRows() [][]string {
+	rows := [][]string{{"adapter", "rank", "requests", "share", "req/s", "cv"}}
+	for _, u := range append(slices.Clone(s.Top), s.Rest) {
+		if u.Requests == 0 { // of the rest
+			continue
+		}
 		rank := "-"
 		if u.Rank > 0 {
 			rank = fmt.Sprint(u.Rank)
 		}
-		t.row(u.Name, rank, fmt.Sprint(u.Requests), percent(u.Share), number(u.Rate), cv(u.CV))
+		rows = append(rows, []string{u.Name, rank, fmt.Sprint(u.Requests), percent(u.Share), number(u.Rate), cv(u.CV)})
 	}
-	for _, u := range s.Top {
-		row(u)
-	}
-	if s.Rest.Requests > 0 {
-		row(s.Rest)
-	}
-	t.flush()
+	return rows
 }
 
-// writeLRU writes what caches of the adapters used last would hold.
-func (s *Summary) writeLRU(b *bytes.Buffer) {
+// lruRows says what caches of the adapters used last would hold.
+func (s *Summary) lruRows() [][]string {
 	if len(s.LRU) == 0 {
-		return
+		return nil
 	}
-	head, hits, shuffled := []string{"LRU slots"}, []string{"hits"}, []string{"in random order"}
+	rows := [][]string{{"LRU slots"}, {"hits"}, {"in random order"}}
 	for _, h := range s.LRU {
-		head = append(head, fmt.Sprint(h.Slots))
-		hits, shuffled = append(hits, percent(h.Hits)), append(shuffled, percent(h.Shuffled))
+		for i, cell := range []string{fmt.Sprint(h.Slots), percent(h.Hits), percent(h.Shuffled)} {
+			rows[i] = append(rows[i], cell)
+		}
 	}
-	t := newTable(b, head...)
-	t.row(hits...)
-	t.row(shuffled...)
-	t.flush()
+	return rows
 }
 
-func (s *Summary) writeTokens(b *bytes.Buffer) {
-	if s.Prompt.Total == 0 && s.Output.Total == 0 {
-		b.WriteString("\nno token counts\n")
+func (s *Summary) tokenRows() [][]string {
+	row := func(name string, t Tokens) []string {
+		cells := []string{name, fmt.Sprint(t.Total)}
+		for _, x := range []Number{t.Mean, t.P50, t.P90, t.P95, t.P99} {
+			cells = append(cells, fmt.Sprintf("%.1f", float64(x)))
+		}
+		return append(cells, fmt.Sprint(t.Max))
+	}
+	return [][]string{{"tokens", "total", "mean", "p50", "p90", "p95", "p99", "max"}, row("prompt", s.Prompt), row("output", s.Output)}
+}
+
+// writeTable aligns cells to the right except for those of the first column.
+func writeTable(b *bytes.Buffer, rows [][]string) {
+	if len(rows) == 0 {
 		return
 	}
-	t := newTable(b, "tokens", "total", "mean", "p50", "p90", "p95", "p99", "max")
-	for _, side := range []struct {
-		name string
-		t    Tokens
-	}{{"prompt", s.Prompt}, {"output", s.Output}} {
-		t.row(side.name, fmt.Sprint(side.t.Total), tokens(side.t.Mean), tokens(side.t.P50), tokens(side.t.P90),
-			tokens(side.t.P95), tokens(side.t.P99), fmt.Sprint(side.t.Max))
+	width := 0
+	for _, cells := range rows {
+		width = max(width, utf8.RuneCountInString(cells[0]))
 	}
-	t.flush()
-}
-
-// table is text in columns, aligned to the right except for the first one.
-type table struct {
-	out    *bytes.Buffer
-	rows   [][]string
-	widths []int
-}
-
-func newTable(out *bytes.Buffer, head ...string) *table {
-	t := &table{out: out, widths: make([]int, len(head))}
-	t.row(head...)
-	return t
-}
-
-func (t *table) row(cells ...string) {
-	t.rows = append(t.rows, cells)
-	for i, c := range cells {
-		t.widths[i] = max(t.widths[i], utf8.RuneCountInString(c))
+	b.WriteByte('\n')
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, cells := range rows {
+		fmt.Fprintf(t, "%-*s\t%s\t\n", width, strings.ReplaceAll(cells[0], "\t", " "), strings.Join(cells[1:], "\t"))
 	}
-}
-
-func (t *table) flush() {
-	t.out.WriteByte('\n')
-	for _, cells := range t.rows {
-		fmt.Fprintf(t.out, "  %-*s", t.widths[0], cells[0])
-		for i, c := range cells[1:] {
-			fmt.Fprintf(t.out, "  %*s", t.widths[i+1], c)
-		}
-		t.out.WriteByte('\n')
-	}
+	t.Flush()
 }
 
 // number writes x with four digits, or "-" if it is not defined.
 func number[F ~float64](x F) string {
-	if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+	if !format.IsFinite(float64(x)) {
 		return "-"
 	}
 	return fmt.Sprintf("%.4g", float64(x))
@@ -170,13 +137,47 @@ func cv(x Number) string {
 	return fmt.Sprintf("%.2f", float64(x))
 }
 
-// tokens writes a number of tokens.
-func tokens(x Number) string { return fmt.Sprintf("%.1f", float64(x)) }
+func percent(share Number) string { return format.Percent(float64(share), 1) }
 
-// percent writes a share.
-func percent(x Number) string {
-	if math.IsNaN(float64(x)) {
-		return "-"
+const chartHeight = 5 // lines
+
+// bars are the eighths of a cell that is filled from below.
+var (
+	unicodeBars = [9]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
+	asciiBars   = [9]string{" ", ".", ".", ".", ":", ":", ":", ":", "#"}
+)
+
+// writeChart draws the number of requests per bin as bars. A bin with requests
+// is never empty.
+func writeChart(b *bytes.Buffer, t Timeline, ascii bool) {
+	bars, wall, corner, floor := unicodeBars, "│", "└", "─"
+	if ascii {
+		bars, wall, corner, floor = asciiBars, "|", "+", "-"
 	}
-	return fmt.Sprintf("%.1f %%", 100*float64(x))
+	top := slices.Max(t.Counts)
+	label := fmt.Sprint(top)
+	fmt.Fprintf(b, "\nrequests per %g s\n", t.BinWidth)
+	for line := chartHeight - 1; line >= 0; line-- {
+		var cells strings.Builder
+		for _, n := range t.Counts {
+			cells.WriteString(bars[min(max(eighths(n, top)-8*line, 0), 8)])
+		}
+		left := ""
+		if line == chartHeight-1 {
+			left = label
+		}
+		fmt.Fprintf(b, "  %*s %s%s\n", len(label), left, wall, strings.TrimRight(cells.String(), " "))
+	}
+	fmt.Fprintf(b, "  %*d %s%s\n", len(label), 0, corner, strings.Repeat(floor, len(t.Counts)))
+	end := fmt.Sprintf("%g s", t.BinWidth*float64(len(t.Counts)))
+	fmt.Fprintf(b, "  %*s  0%*s\n", len(label), "", max(len(t.Counts)-1, len(end)+1), end)
+}
+
+// eighths is the height of a bar of n, in eighths of a cell.
+func eighths(n, top int64) int {
+	h := int((16*chartHeight*n + top) / (2 * top)) // rounded
+	if n > 0 {
+		h = max(h, 1)
+	}
+	return h
 }
