@@ -1,7 +1,9 @@
 package router
 
 import (
+	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -40,12 +42,9 @@ func newDispatchOnly(_ *options, env Env) (*Router, error) {
 }
 
 func clonePlacement(held [][]int32) [][]int32 {
-	if held == nil {
-		return nil
-	}
-	p := make([][]int32, len(held))
-	for j := range held {
-		p[j] = slices.Clone(held[j])
+	p := slices.Clone(held)
+	for j := range p {
+		p[j] = slices.Clone(p[j])
 	}
 	return p
 }
@@ -72,39 +71,34 @@ func (d *dlora) count(k int32) {
 // the fewest requests, which loads the adapter on demand; the cost is then
 // infinite. Every worker holds the base model.
 func (d *dlora) cheapest(k int32, v *View) (int, float64) {
-	best, cost := None, math.Inf(1)
-	try := func(j int) {
-		if !v.Workers[j].Usable() {
-			return
-		}
-		if c := d.cost(j, &v.Workers[j]); best == None || c < cost {
-			best, cost = j, c
+	t := newTally(nil)
+	offer := func(j int) {
+		if w := &v.Workers[j]; w.Usable() {
+			t.offer(j, d.cost(j, w))
 		}
 	}
 	if k < 0 {
 		for j := range v.Workers {
-			try(j)
+			offer(j)
 		}
-		return best, cost
+		return t.worker, t.cost
 	}
 	for _, j := range d.where[k] {
-		try(int(j))
+		offer(int(j))
 	}
-	if best == None {
+	if t.worker == None {
 		return fewest(v), math.Inf(1)
 	}
-	return best, cost
+	return t.worker, t.cost
 }
 
 // fewest returns the first usable worker with the fewest requests, or None.
 func fewest(v *View) int {
-	best := None
-	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() && (best == None || w.Load() < v.Workers[best].Load()) {
-			best = j
-		}
+	t := newTally(nil)
+	for j, w := range v.usable() {
+		t.offer(j, float64(w.Load()))
 	}
-	return best
+	return t.worker
 }
 
 // mergedCost is the price of a full batch of one adapter, which dLoRA runs with
@@ -122,12 +116,6 @@ func (d *dlora) cost(j int, w *Worker) float64 {
 		rest += n % bs
 	}
 	return float64(full)*mergedCost + float64(rest/bs)
-}
-
-// swap puts an adapter on a worker in the place of another.
-func (d *dlora) swap(j int, out, in int32) {
-	d.remove(j, out)
-	d.add(j, in)
 }
 
 func (d *dlora) add(j int, k int32) {
@@ -165,9 +153,8 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 		return best
 	}
 	out := int32(-1)
-	for j := range v.Workers {
-		w := &v.Workers[j]
-		if !w.Usable() || p.holds(j, r.Adapter) {
+	for j, w := range v.usable() {
+		if p.holds(j, r.Adapter) {
 			continue
 		}
 		s := p.idle(j, w)
@@ -183,7 +170,8 @@ func (p *dispatchMig) Route(r Request, v *View) int {
 		}
 	}
 	if out >= 0 {
-		p.swap(best, out, r.Adapter)
+		p.remove(best, out)
+		p.add(best, r.Adapter)
 		p.plan = &Plan{
 			Reason: "a busy adapter takes the place of an idle one",
 			Load:   []Placement{{int32(best), r.Adapter}}, Unload: []Placement{{int32(best), out}},
@@ -208,4 +196,161 @@ func (p *dispatchMig) Adjust() *Plan {
 	plan := p.plan
 	p.plan = nil
 	return plan
+}
+
+// streamPad is the stream of random numbers of the padding.
+const streamPad = 0x646c6f7261
+
+// placeAll makes the initial placement: greedily, then padded to one replica
+// fewer than workers and adapters together. period pads as period_mig does:
+// with one random adapter on worker after worker.
+func (d *dlora) placeAll(period bool) {
+	n, k := len(d.env.Workers), len(d.env.Adapters)
+	d.held, d.where = make([][]int32, n), make([][]int32, k)
+	if k == 0 {
+		d.cap = make([]int, n)
+		return
+	}
+	limit := n + k - 1
+	d.greedy(limit, d.room)
+	d.pad(limit, period)
+	d.cap = make([]int, n)
+	for j := range d.held {
+		d.cap[j] = len(d.held[j])
+	}
+}
+
+// room is the number of adapters that worker j may hold.
+func (d *dlora) room(j int) int {
+	if n := d.env.Workers[j].HostSlots; n > 0 {
+		return n
+	}
+	return len(d.env.Adapters)
+}
+
+// replicas counts adapters on workers.
+func (d *dlora) replicas() (n int) {
+	for j := range d.held {
+		n += len(d.held[j])
+	}
+	return n
+}
+
+// greedy adds replicas up to limit in all and room(j) on each worker: always of
+// the adapter that falls furthest short of its expected share, on the first
+// worker, from the emptiest, where the least served adapter does not lose.
+func (d *dlora) greedy(limit int, room func(j int) int) {
+	for total := d.replicas(); total < limit; total++ {
+		if !d.addReplica(d.shortest(total), room) {
+			return
+		}
+	}
+}
+
+// shortest returns the adapter to replicate: one without a replica, else the
+// one whose share of the replicas is furthest below its share of the requests.
+func (d *dlora) shortest(total int) int32 {
+	best, short := int32(0), math.Inf(1)
+	for k := range d.where {
+		if len(d.where[k]) == 0 {
+			return int32(k)
+		}
+		if s := float64(len(d.where[k]))/float64(total) - d.arrived[k]/d.total; s < short {
+			best, short = int32(k), s
+		}
+	}
+	return best
+}
+
+func (d *dlora) addReplica(k int32, room func(j int) int) bool {
+	before := d.bottleneck()
+	order := make([]int, len(d.held))
+	for j := range order {
+		order[j] = j
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(d.held[a]), len(d.held[b])) })
+	for _, j := range order {
+		if len(d.held[j]) >= room(j) || d.holds(j, k) {
+			continue
+		}
+		d.add(j, k)
+		if d.bottleneck() >= before {
+			return true
+		}
+		d.remove(j, k)
+	}
+	return false
+}
+
+// bottleneck is the throughput of the least served adapter: the free memory of
+// its workers over its share of the requests. Adapters take memory from those
+// that they lie beside.
+func (d *dlora) bottleneck() float64 {
+	free := make([]float64, len(d.held))
+	for j := range d.held {
+		w := &d.env.Workers[j]
+		free[j] = w.Memory
+		if w.Memory == 0 {
+			free[j] = 1
+		}
+		for _, k := range d.held[j] {
+			if w.AdapterBytes != nil && w.Memory > 0 {
+				free[j] -= w.AdapterBytes[k]
+			}
+		}
+	}
+	least := math.Inf(1)
+	for k := range d.where {
+		sum := 0.0
+		for _, j := range d.where[k] {
+			sum += free[j]
+		}
+		least = min(least, sum/(d.arrived[k]/d.total))
+	}
+	return least
+}
+
+// pad fills the placement up to limit.
+func (d *dlora) pad(limit int, period bool) {
+	k := int32(0)
+	if period {
+		k = int32(rand.New(rand.NewPCG(d.env.Seed, streamPad)).IntN(len(d.where)))
+	}
+	// Every adapter on every worker would be the end of it.
+	for skipped := 0; d.replicas() < limit && skipped < len(d.where); {
+		if !d.padOne(k) {
+			skipped++
+			k = (k + 1) % int32(len(d.where))
+			continue
+		}
+		skipped = 0
+		if !period {
+			k = (k + 1) % int32(len(d.where))
+		}
+	}
+}
+
+// padOne adds a replica to the emptiest worker without it.
+func (d *dlora) padOne(k int32) bool {
+	best := -1
+	for j := range d.held {
+		if len(d.held[j]) < d.room(j) && !d.holds(j, k) && (best < 0 || len(d.held[j]) < len(d.held[best])) {
+			best = j
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	d.add(best, k)
+	return true
+}
+
+// refine gives back the replicas that a plan took away, each worker up to what
+// it held at the start.
+func (d *dlora) refine() {
+	limit := 0
+	for _, c := range d.cap {
+		limit += c
+	}
+	d.greedy(limit, func(j int) int { return d.cap[j] })
 }

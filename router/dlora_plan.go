@@ -127,10 +127,8 @@ func (d *dlora) setPlacement(held [][]int32) {
 // is thus a difference of 32.
 func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 	var up []int32
-	for j := range v.Workers {
-		if v.Workers[j].Usable() {
-			up = append(up, int32(j))
-		}
+	for j := range v.usable() {
+		up = append(up, int32(j))
 	}
 	if len(up) < 2 {
 		return nil, ""

@@ -1,6 +1,102 @@
 package router
 
-import "math"
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"lorasim/trace"
+)
+
+// hrw orders the workers of each adapter by highest random weight (rendezvous
+// hashing; Thaler and Ravishankar, "Using name-based mappings to increase hit
+// rates", 1998). When a worker goes, only its own adapters move, each to the
+// next worker of its order. Adapters hash by name, so that the order of the
+// adapter list does not matter. Orders are worked out as far as they are asked
+// for: one worker at first, the next in O(N).
+type hrw struct {
+	adapters []uint64  // hash of each adapter
+	workers  []uint64  // hash of each worker
+	orders   [][]int32 // by adapter: the known beginning of its order
+}
+
+func newHRW(env Env) *hrw {
+	h := &hrw{
+		adapters: make([]uint64, len(env.Adapters)),
+		workers:  make([]uint64, len(env.Workers)),
+		orders:   make([][]int32, len(env.Adapters)),
+	}
+	for w := range h.workers {
+		h.workers[w] = mix(env.Seed ^ mix(uint64(w)))
+	}
+	firsts := make([]int32, len(env.Adapters))
+	for a := range h.adapters {
+		h.adapters[a] = hashName(env.Adapters[a])
+		h.orders[a] = firsts[a : a : a+1]
+		h.at(int32(a), 0)
+	}
+	return h
+}
+
+func hashName(a trace.Adapter) uint64 {
+	f := fnv.New64a()
+	f.Write([]byte(a.Name))
+	return mix(f.Sum64())
+}
+
+// mix is the output function of SplitMix64 (Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", 2014).
+func mix(z uint64) uint64 {
+	z += 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func (h *hrw) weight(adapter int32, worker int) uint64 {
+	return mix(h.adapters[adapter] ^ h.workers[worker])
+}
+
+// at returns the i-th worker in the order of an adapter, 0 <= i < N.
+func (h *hrw) at(adapter int32, i int) int {
+	for len(h.orders[adapter]) <= i {
+		h.orders[adapter] = append(h.orders[adapter], h.next(adapter))
+	}
+	return int(h.orders[adapter][i])
+}
+
+// next returns the worker that follows the known beginning of an order: the
+// heaviest of those lighter than its last, and of equals the lowest index.
+func (h *hrw) next(adapter int32) int32 {
+	known := h.orders[adapter]
+	last, limit := -1, uint64(0)
+	if len(known) > 0 {
+		last = int(known[len(known)-1])
+		limit = h.weight(adapter, last)
+	}
+	best, bestWeight := -1, uint64(0)
+	for w := range h.workers {
+		weight := h.weight(adapter, w)
+		follows := last < 0 || weight < limit || weight == limit && w > last
+		if follows && (best < 0 || weight > bestWeight) {
+			best, bestWeight = w, weight
+		}
+	}
+	return int32(best)
+}
+
+// placement lists for each worker the adapters among whose first k it is.
+func (h *hrw) placement(k int) [][]int32 {
+	placement := make([][]int32, len(h.workers))
+	for a := range h.adapters {
+		for i := range k {
+			w := h.at(int32(a), i)
+			placement[w] = append(placement[w], int32(a))
+		}
+	}
+	return placement
+}
 
 // hash sends all requests of an adapter to the first usable worker of its
 // order of highest random weight, and request i of the base model to worker
@@ -50,11 +146,9 @@ func (p *boundedHash) Route(r Request, v *View) int {
 		return p.base.Route(r, v)
 	}
 	load, usable := 0, 0
-	for i := range v.Workers {
-		if w := &v.Workers[i]; w.Usable() {
-			load += w.Load()
-			usable++
-		}
+	for _, w := range v.usable() {
+		load += w.Load()
+		usable++
 	}
 	if usable == 0 {
 		return None
@@ -68,4 +162,107 @@ func (p *boundedHash) Route(r Request, v *View) int {
 		}
 	}
 	return None
+}
+
+// kShard serves each adapter on its shard: the first k usable workers of its
+// order of highest random weight, of which each request takes the least loaded
+// (of equals the first in that order). The adapter's k follows the load of the
+// shard, its requests over its max running requests: above the high watermark
+// k grows by one, below the low one it shrinks by one. Hysteresis comes from
+// the gap between the watermarks and from two cooldowns, the least times since
+// the adapter's last change. With low <= high/2 and workers of one size,
+// shrinking alone never lifts the load of a shard above high. Requests of the
+// base model, which fit anywhere, go to the least loaded worker, ties seeded.
+//
+// On late signals it herds within a shard, so the harm is bounded by k.
+type kShard struct {
+	min, max               int
+	low, high              float64
+	growEvery, shrinkEvery float64 // s
+	workers                []Spec
+	hrw                    *hrw
+	shards                 []shard // by adapter
+	base                   least
+}
+
+type shard struct {
+	k       int
+	changed float64 // s: when k last changed
+}
+
+func newKShard(o *options, env Env) (*Router, error) {
+	for j := range env.Workers {
+		if env.Workers[j].MaxRunning < 1 {
+			return nil, errors.New("the limit of running requests per worker must be known")
+		}
+	}
+	limit := o.integer("max", 0, len(env.Workers))
+	if limit == 0 {
+		limit = len(env.Workers)
+	}
+	p := &kShard{
+		min:         o.integer("k", 1, limit),
+		max:         limit,
+		high:        o.number("high", 0, math.Inf(1)),
+		low:         o.number("low", 0, math.Inf(1)),
+		growEvery:   o.number("grow-every", 0, math.Inf(1)),
+		shrinkEvery: o.number("shrink-every", 0, math.Inf(1)),
+		workers:     env.Workers,
+		hrw:         newHRW(env),
+		shards:      make([]shard, len(env.Adapters)),
+		base:        leastLoaded(newRand(env)),
+	}
+	if p.low >= p.high {
+		return nil, fmt.Errorf("option low is %g, expected less than high (%g)", p.low, p.high)
+	}
+	for a := range p.shards {
+		p.shards[a] = shard{p.min, math.Inf(-1)}
+	}
+	return &Router{Policy: p, Placement: p.hrw.placement(p.min)}, nil
+}
+
+func (p *kShard) Route(r Request, v *View) int {
+	if r.Adapter < 0 {
+		return p.base.Route(r, v)
+	}
+	s := &p.shards[r.Adapter]
+	worker, load := p.scan(v, r.Adapter, s.k)
+	since := v.Now - s.changed
+	switch {
+	case load > p.high && s.k < p.max && since >= p.growEvery:
+		s.k++
+	case load < p.low && s.k > p.min && since >= p.shrinkEvery:
+		s.k--
+	default:
+		return worker
+	}
+	s.changed = v.Now
+	worker, _ = p.scan(v, r.Adapter, s.k)
+	return worker
+}
+
+// scan returns the least loaded of the first k usable workers of an adapter, or
+// None, and the load of them all.
+func (p *kShard) scan(v *View, adapter int32, k int) (worker int, load float64) {
+	t := newTally(nil)
+	requests, room := 0, 0
+	for i := 0; i < len(v.Workers) && k > 0; i++ {
+		n := p.hrw.at(adapter, i)
+		w := &v.Workers[n]
+		if !w.Usable() {
+			continue
+		}
+		k--
+		t.offer(n, float64(w.Load()))
+		requests += w.Load()
+		if w.MaxRunning > 0 {
+			room += w.MaxRunning
+		} else {
+			room += p.workers[n].MaxRunning
+		}
+	}
+	if room > 0 {
+		load = float64(requests) / float64(room)
+	}
+	return t.worker, load
 }

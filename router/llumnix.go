@@ -33,15 +33,17 @@ func freeness(w *Worker, requests int, tokens int64) float64 {
 }
 
 func (p *llumnix) Route(_ Request, v *View) int {
-	best, most := None, math.Inf(-1)
-	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() {
-			if f := freeness(w, 0, 0); f > most {
-				best, most = j, f
-			}
-		}
+	return p.roomiest(v, 1)
+}
+
+// roomiest is the usable worker with the most room, with sign -1 that with the
+// least.
+func (p *llumnix) roomiest(v *View, sign float64) int {
+	t := newTally(nil)
+	for j, w := range v.usable() {
+		t.offer(j, -sign*freeness(w, 0, 0))
 	}
-	return best
+	return t.worker
 }
 
 // Interval implements Planner.
@@ -53,17 +55,7 @@ func (p *llumnix) Applied(*Plan, error) {}
 // Plan pairs the worst worker with the best one and moves the request with the
 // least KV cache, if the two are then closer and the worst still the worse.
 func (p *llumnix) Plan(s *Situation) *Plan {
-	worst, best := None, None
-	for j := range s.Workers {
-		if w := &s.Workers[j]; w.Usable() {
-			if worst == None || freeness(w, 0, 0) < freeness(&s.Workers[worst], 0, 0) {
-				worst = j
-			}
-			if best == None || freeness(w, 0, 0) > freeness(&s.Workers[best], 0, 0) {
-				best = j
-			}
-		}
-	}
+	worst, best := p.roomiest(s.View, -1), p.roomiest(s.View, 1)
 	if worst == best {
 		return nil
 	}

@@ -24,6 +24,7 @@ package router
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
 	"lorasim/ilp"
@@ -134,6 +135,17 @@ type View struct {
 	Adapters []trace.Adapter // the same as Env.Adapters
 }
 
+// usable yields the workers that new requests may be sent to.
+func (v *View) usable() iter.Seq2[int, *Worker] {
+	return func(yield func(int, *Worker) bool) {
+		for j := range v.Workers {
+			if w := &v.Workers[j]; w.Usable() && !yield(j, w) {
+				return
+			}
+		}
+	}
+}
+
 // Policy picks the worker for a request. It may keep state of its own and is
 // not safe for concurrent use.
 type Policy interface {
@@ -186,19 +198,13 @@ type Spec struct {
 
 // Alike returns n workers of one kind.
 func Alike(n int, s Spec) []Spec {
-	list := make([]Spec, n)
-	for j := range list {
-		list[j] = s
-	}
-	return list
+	return slices.Repeat([]Spec{s}, n)
 }
 
 // needCosts says that a worker's cost model is missing.
 func (e *Env) needCosts() error {
-	for j := range e.Workers {
-		if e.Workers[j].Cost == nil {
-			return errNeedsCosts
-		}
+	if slices.ContainsFunc(e.Workers, func(s Spec) bool { return s.Cost == nil }) {
+		return errNeedsCosts
 	}
 	return nil
 }
