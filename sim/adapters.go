@@ -92,11 +92,6 @@ func (w *worker) setTier(a int32, t router.Tier) {
 	st.Tier = t
 }
 
-// claim notes that a row is in use, unclaim that it no longer is.
-func (t *adapterTable) claim(row int32) { t.claimed = append(t.claimed, row) }
-
-func (t *adapterTable) unclaim(row int32) { t.claimed = without(t.claimed, row) }
-
 // without takes an element out of a list without order.
 func without(list []int32, x int32) []int32 {
 	last := len(list) - 1
@@ -136,7 +131,7 @@ func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
 	}
 	if r.active++; r.active == 1 {
 		if !r.loading {
-			t.claim(row)
+			t.claimed = append(t.claimed, row)
 		}
 		if !r.slot {
 			t.unplaced++
@@ -161,7 +156,7 @@ func (w *worker) deactivate(row int32) {
 	}
 	r.used, r.active = t.lastUse(r), 0
 	if !r.loading {
-		t.unclaim(row)
+		t.claimed = without(t.claimed, row)
 	}
 	if !r.slot {
 		t.unplaced--

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -76,26 +78,36 @@ func (w *worker) countLoad(t tick.Ticks) {
 // steps; the caller has made sure that it can get one.
 func (w *worker) startLoad(row int32) {
 	t := &w.adapters
+	r := &t.rows[row]
 	t.clock++
-	t.rows[row].used = t.clock
+	r.used = t.clock
 	w.takeSlot(row, -1)
 	takes := w.loadTime(row)
 	w.fetchHost(row)
 	w.countLoad(takes)
-	t.rows[row].loading = true
-	t.claim(row)
+	r.loading, w.v.Adapters[row].Loading = true, true
+	t.claimed = append(t.claimed, row)
 	w.countSlots()
-	w.v.Adapters[row].Loading = true
 	w.enqueueLoad(row, true, takes)
 }
 
-// startFetch starts or queues bringing an adapter to host memory.
+// startFetch starts or queues bringing an adapter to host memory, unless it is
+// there or on its way.
 func (w *worker) startFetch(row int32) {
-	rank := w.s.adapters[row].Rank
-	takes := w.costs.Load(rank, w.v.Adapters[row].Tier) - w.costs.Load(rank, router.Host)
-	w.fetchHost(row)
-	w.adapters.rows[row].fetch = true
-	w.enqueueLoad(row, false, takes)
+	if r := &w.adapters.rows[row]; w.v.Adapters[row].Tier < router.Host && !r.fetching() {
+		rank := w.s.adapters[row].Rank
+		takes := w.costs.Load(rank, w.v.Adapters[row].Tier) - w.costs.Load(rank, router.Host)
+		w.fetchHost(row)
+		r.fetch = true
+		w.enqueueLoad(row, false, takes)
+	}
+}
+
+// fetchMissing is startFetch for an adapter that requests wait for.
+func (w *worker) fetchMissing(row int32) {
+	if !w.inHost(row) {
+		w.startFetch(row)
+	}
 }
 
 // enqueueLoad books the loader, which does one thing at a time.
@@ -107,8 +119,7 @@ func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
 		r.loadFrom = t.queue[n-1].ends
 	}
 	r.loadTo = r.loadFrom + takes
-	t.queue = append(t.queue, ticket{row, slot, r.loadTo})
-	if len(t.queue) == 1 {
+	if t.queue = append(t.queue, ticket{row, slot, r.loadTo}); len(t.queue) == 1 {
 		w.s.set(&t.timer, r.loadTo)
 	}
 }
@@ -117,19 +128,17 @@ func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
 func (w *worker) endLoad() {
 	t := &w.adapters
 	k := t.queue[0]
-	t.queue = append(t.queue[:0], t.queue[1:]...)
-	r := &t.rows[k.row]
-	if len(t.queue) > 0 {
+	if t.queue = slices.Delete(t.queue, 0, 1); len(t.queue) > 0 {
 		w.s.set(&t.timer, t.queue[0].ends)
 	}
-	failed := w.loadFails()
+	r, failed := &t.rows[k.row], w.loadFails()
 	tier := max(w.v.Adapters[k.row].Tier, router.Host) // it may have got a slot meanwhile
 	if k.slot {
 		tier = router.GPU
 		r.loading = false
 		w.v.Adapters[k.row].Loading = false
 		if r.active == 0 {
-			t.unclaim(k.row)
+			t.claimed = without(t.claimed, k.row)
 			w.countSlots()
 		}
 	} else {
@@ -187,14 +196,6 @@ func (w *worker) tellLoadFailed(row int32) {
 	}
 }
 
-// fetchMissing starts to bring an adapter that requests wait for to host memory
-// beside the steps, unless it is there or on its way.
-func (w *worker) fetchMissing(row int32) {
-	if !w.inHost(row) && !w.adapters.rows[row].fetching() {
-		w.startFetch(row)
-	}
-}
-
 // bring makes an adapter come to the worker because a plan says so: to host
 // memory, and to a GPU slot if one is free.
 func (w *worker) bring(row int32) {
@@ -206,7 +207,7 @@ func (w *worker) bring(row int32) {
 	case r.slot || r.active > 0 || r.fetching():
 	case len(w.adapters.slots)+w.adapters.unplaced < w.eng.MaxLorasPerBatch:
 		w.startLoad(row)
-	case w.v.Adapters[row].Tier < router.Host:
+	default:
 		w.startFetch(row)
 	}
 }

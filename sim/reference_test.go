@@ -422,7 +422,7 @@ func (s *reference) begin(w *refWorker) {
 		load := s.place(w, w.running)
 		w.fresh, w.decided = false, false
 		w.busy, w.prefilling = true, false
-		w.until = s.now + load + w.costs.Step(s.work(w, w.running, nil, profile.PrefillWork{}))
+		w.until = s.now + load + w.costs.Step(s.work(w, w.running, nil, profile.StepWork{}))
 		return
 	}
 }
@@ -452,7 +452,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	total := func() float64 {
 		return float64(available-offsetTotal) - float64(ratio*float64(reserved))
 	}
-	work := profile.PrefillWork{FirstWave: w.steps == 0}
+	work := profile.StepWork{FirstWave: w.steps == 0}
 	var stall tick.Ticks
 	commit := func(r *refRequest, n, maxNew int64) {
 		work.Add(n, r.kv, r.Adapter != trace.BaseModel)
@@ -579,8 +579,8 @@ func (s *reference) formPrefill(w *refWorker) bool {
 
 // work is what a step computes that gives the running requests a token each and
 // takes prompt tokens of the filling ones.
-func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile.PrefillWork) *profile.StepWork {
-	k := &profile.StepWork{PrefillWork: p, Batch: int64(len(running)), Waiting: int64(len(w.waiting))}
+func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile.StepWork) *profile.StepWork {
+	k.Batch, k.Waiting = int64(len(running)), int64(len(w.waiting))
 	met := map[int32]bool{}
 	for _, r := range running {
 		k.KV += r.kv
@@ -600,5 +600,5 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, p profile
 		k.LoRATokens = 0
 	}
 	k.Adapters = int64(len(met))
-	return k
+	return &k
 }

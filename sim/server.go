@@ -177,7 +177,7 @@ func (v *Server) Define(i int32, a trace.Adapter) {
 
 // Preload puts an adapter into host memory at once, as at a server's start.
 func (v *Server) Preload(i int32) {
-	if v.w.v.Adapters[i].Tier < router.Host && !v.w.adapters.rows[i].fetching() {
+	if v.Gone(i) {
 		v.w.fetchHost(i)
 		v.w.setTier(i, router.Host)
 	}
@@ -185,11 +185,8 @@ func (v *Server) Preload(i int32) {
 
 // Load begins to bring an adapter to host memory; see Loaded.
 func (v *Server) Load(i int32) {
-	r := &v.w.adapters.rows[i]
-	r.leaving = false
-	if v.w.v.Adapters[i].Tier < router.Host && !r.fetching() {
-		v.w.startFetch(i)
-	}
+	v.w.adapters.rows[i].leaving = false
+	v.w.startFetch(i)
 }
 
 // Unload drops an adapter as soon as no request uses it; see Gone.

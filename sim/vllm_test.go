@@ -112,7 +112,7 @@ func (w *refWorker) pagesAfterStep() (n int64) {
 
 // startMixed starts the step that has been scheduled.
 func (s *reference) startMixed(w *refWorker, stall tick.Ticks) {
-	work := profile.PrefillWork{FirstWave: w.steps == 0}
+	work := profile.StepWork{FirstWave: w.steps == 0}
 	var decodes, fills []*refRequest
 	for _, r := range w.running {
 		switch n := w.scheduled[r]; {

@@ -93,7 +93,7 @@ func aloneTime(c *profile.Costs, r Request) float64 {
 
 // promptStep is the time of a step with so many prompt tokens and nothing else.
 func promptStep(c *profile.Costs, tokens int64) float64 {
-	return c.Step(&profile.StepWork{PrefillWork: profile.PrefillWork{Tokens: tokens}}).Seconds()
+	return c.Step(&profile.StepWork{Tokens: tokens}).Seconds()
 }
 
 // kvReads is the sum over a request's decode steps of the KV tokens they read.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/goccy/go-yaml"
-
 	"lorasim/internal/suggest"
 )
 
@@ -257,20 +255,12 @@ type Architecture struct {
 	AttentionWeights float64
 }
 
-// hardware is hardware.yaml.
-var hardware = sync.OnceValue(func() (h struct {
+var hardware = sync.OnceValue(func() hardwareFile { return part[hardwareFile]("hardware.yaml") })
+
+type hardwareFile struct {
 	GPUs          []GPU
 	Architectures []Architecture
-}) {
-	data, err := embedded.ReadFile("hardware.yaml")
-	if err == nil {
-		err = yaml.UnmarshalWithOptions(data, &h, yaml.Strict())
-	}
-	if err != nil {
-		panic(err) // the file is part of the binary
-	}
-	return h
-})
+}
 
 // GPUs lists the known GPUs, Architectures the known models.
 func GPUs() []GPU                   { return hardware().GPUs }

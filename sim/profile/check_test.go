@@ -152,9 +152,10 @@ func TestModel(t *testing.T) {
 	near("prefill in chunks", m.Prefill(2000), 4*(10+50))
 
 	// prompts and running requests in one step: one base
-	var w PrefillWork
+	var w StepWork
 	w.Add(100, 0, false)
-	got := m.Costs.Step(&StepWork{PrefillWork: w, Batch: 4, KV: 1000, LoRAs: 2, MaxRank: 16})
+	w.Batch, w.KV, w.LoRAs, w.MaxRank = 4, 1000, 2, 16
+	got := m.Costs.Step(&w)
 	if want := tick.FromMilliseconds(10 + 10 + 4*0.5 + 2 + 0.05*16); got != want {
 		t.Errorf("mixed step: %v ms, expected %v", got.Milliseconds(), want.Milliseconds())
 	}

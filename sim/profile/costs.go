@@ -55,7 +55,13 @@ func (c *Costs) Profile() *Profile { return c.p }
 
 // StepWork is what one step of an engine computes.
 type StepWork struct {
-	PrefillWork // no prompt tokens: a decode step
+	Prompts     int64   // prompts worked on
+	Tokens      int64   // their tokens in the step; none: a decode step
+	LoRATokens  int64   // of these, tokens of requests with an adapter
+	TokenCtx    float64 // sum over its prompts of tokens * context before and within the chunk
+	FirstWave   bool    // before the worker's first decode step
+	Extends     bool    // goes on with a prompt that is partly prefilled
+	FirstExtend bool    // the worker's first step that does
 
 	Batch   int64 // running requests that get their next token
 	KV      int64 // their tokens in the KV cache
@@ -77,11 +83,11 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 	case w.Tokens == 0:
 		return c.decodeFixed(w) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Batch == 0:
-		return c.prefill(&w.PrefillWork)
+		return c.prefill(w)
 	}
 	// The weights are read once for the prompts and for the running requests,
 	// which add what they add to a decode step.
-	t := c.prefill(&w.PrefillWork) + c.decodeFixed(w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
+	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
 }
 
@@ -109,21 +115,9 @@ func (c *Costs) decodeFixed(w *StepWork) tick.Ticks {
 	return max(t, 1)
 }
 
-// PrefillWork is what a step computes of prompts.
-type PrefillWork struct {
-	Prompts    int64   // prompts worked on
-	Tokens     int64   // their tokens in the step
-	LoRATokens int64   // of these, tokens of requests with an adapter
-	TokenCtx   float64 // sum over its requests of tokens * context before and within the chunk
-	FirstWave  bool    // before the worker's first decode step
-	Extends    bool    // goes on with a prompt that is partly prefilled
-	// FirstExtend: the worker's first step that does.
-	FirstExtend bool
-}
-
 // Add counts a chunk of n tokens after ctx tokens of the same request. Within
 // the chunk a token sees on average half of the chunk.
-func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
+func (w *StepWork) Add(n, ctx int64, adapter bool) {
 	w.Prompts++
 	w.Tokens += n
 	if adapter {
@@ -134,7 +128,7 @@ func (w *PrefillWork) Add(n, ctx int64, adapter bool) {
 }
 
 // prefill is the length of a prefill step.
-func (c *Costs) prefill(w *PrefillWork) tick.Ticks {
+func (c *Costs) prefill(w *StepWork) tick.Ticks {
 	l := &c.p.Latency
 	ms := l.Prefill.BaseMs + c.perToken*float64(w.Tokens)
 	ms += float64(c.perTokenCtx * w.TokenCtx)

@@ -27,7 +27,7 @@ func lawProfile() Profile {
 // 100), 5 adapters, 8 slots, 200 waiting.
 func TestAdapterLaw(t *testing.T) {
 	work := StepWork{
-		PrefillWork: PrefillWork{Prompts: 3, Tokens: 60, LoRATokens: 60}, Batch: 40, LoRAs: 40, MaxRank: 8, KV: 9000, Adapters: 5, Waiting: 200,
+		Prompts: 3, Tokens: 60, LoRATokens: 60, Batch: 40, LoRAs: 40, MaxRank: 8, KV: 9000, Adapters: 5, Waiting: 200,
 	}
 	const plain = 10 + 40*0.02 + 3*0.7 + 60*0.030 + 9000*0.00005 + 200*0.0005
 	for name, c := range map[string]struct {
@@ -139,7 +139,7 @@ func TestAdapterLawCountsRuns(t *testing.T) {
 		{"3 and 1", StepWork{Batch: 4, LoRAs: 4, Adapters: 2, Squares: 10}, 2.5},
 		{"2 and 2", StepWork{Batch: 4, LoRAs: 4, Adapters: 2, Squares: 8}, 3},
 		{"none", StepWork{Batch: 4}, 0},
-		{"prompts", StepWork{PrefillWork: PrefillWork{Prompts: 2, Tokens: 50}, Adapters: 2}, 2},
+		{"prompts", StepWork{Prompts: 2, Tokens: 50, Adapters: 2}, 2},
 	} {
 		if got := p.Compile().Step(&c.work); got != tick.FromMilliseconds(10+2*c.runs) {
 			t.Errorf("%s: %v ms, expected %v", c.name, got.Milliseconds(), 10+2*c.runs)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
 
@@ -250,40 +251,25 @@ type Validation struct {
 	P90AbsError    float64 `yaml:"p90_abs_error,omitempty"`
 }
 
-// Default returns the settings a profile file starts from: sglang's own
-// defaults, and loading times measured on commodity servers.
-func Default() Profile {
-	return Profile{
-		Latency: Latency{Prefill: Prefill{FirstWaveFactor: 1}, LoRA: LoRA{Backend: BackendNone, SwitchCredit: 256, CreditScale: 10000}},
-		Engine: Engine{
-			Scheduler:           SchedulerSGLang,
-			MaxRunningRequests:  256,
-			ChunkedPrefillSize:  8192,
-			MaxPrefillTokens:    16384,
-			MaxNumBatchedTokens: 2048,
-			ContextLength:       4096,
-			ContextOverflow:     OverflowReject,
-			PageSize:            1,
-			MaxLorasPerBatch:    8,
-			MaxLoraRank:         64,
-			HeadOfLine:          HeadOfLineSkip,
-			AdapterLoading:      LoadBlocking,
-			AdapterEviction:     EvictLRU,
-			NewTokenRatio:       0.7,
-			NewTokenRatioMin:    0.14,
-			NewTokenRatioSteps:  600,
-			ClipNewTokens:       4096,
-		},
-		Adapters: Adapters{
-			BytesPerRank: 5.0e6,
-			DefaultRank:  16,
-			HostToGPU:    Stage{LatencyMs: 2, GBPerS: 20},
-			DiskToHost:   Stage{LatencyMs: 50, GBPerS: 1.5},
-			RemoteToHost: Stage{LatencyMs: 200, GBPerS: 0.2},
-			Network:      Stage{LatencyMs: 1, GBPerS: 12.5},
-		},
+//go:embed *.yaml profiles/*.yaml
+var embedded embed.FS
+
+// part reads a file that is part of the binary.
+func part[T any](name string) (x T) {
+	data, err := embedded.ReadFile(name)
+	if err == nil {
+		err = yaml.UnmarshalWithOptions(data, &x, yaml.Strict())
 	}
+	if err != nil {
+		panic(err)
+	}
+	return x
 }
+
+var defaults = sync.OnceValue(func() Profile { return part[Profile]("defaults.yaml") })
+
+// Default returns the settings a profile file starts from.
+func Default() Profile { return defaults() }
 
 // UseVLLM sets the scheduler to vLLM's with the defaults of vLLM 0.32, those of
 // the API server on a GPU of less than 70 GiB (engine/arg_utils.py,
@@ -291,19 +277,13 @@ func Default() Profile {
 // max_num_batched_tokens 8192). What the hardware or the deployment decides
 // stays: slots, ranks, context length.
 func (e *Engine) UseVLLM() {
-	e.Scheduler = SchedulerVLLM
-	e.MaxRunningRequests = 256
-	e.MaxNumBatchedTokens = 2048
-	e.PageSize = 16
-	e.MaxLoadedLoras = 0
-	e.HeadOfLine = HeadOfLineSkip
-	e.AdapterLoading = LoadBlocking
-	e.AdapterEviction = EvictLRU
+	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking, EvictLRU
+	e.MaxRunningRequests, e.MaxNumBatchedTokens, e.PageSize, e.MaxLoadedLoras = 256, 2048, 16, 0
 }
 
-// DefaultVLLM is Default for a profile of scheduler vllm. LoRA slots and rank
+// defaultVLLM is Default for a profile of scheduler vllm. LoRA slots and rank
 // are those of vLLM's config/lora.py.
-func DefaultVLLM() Profile {
+func defaultVLLM() Profile {
 	p := Default()
 	p.Engine.UseVLLM()
 	p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank = 1, 16
@@ -318,9 +298,6 @@ func (e *Engine) HostLoras() int {
 	}
 	return e.MaxLoadedLoras
 }
-
-//go:embed hardware.yaml profiles/*.yaml
-var embedded embed.FS
 
 // Names lists the embedded profiles, sorted.
 func Names() []string {
@@ -361,7 +338,7 @@ func Load(nameOrFile string) (*Profile, error) {
 }
 
 // Parse reads a profile from YAML on top of the defaults of its scheduler,
-// Default or DefaultVLLM; where names it in errors.
+// where names it in errors.
 func Parse(data []byte, where string) (*Profile, error) {
 	var of struct {
 		Engine struct {
@@ -370,7 +347,7 @@ func Parse(data []byte, where string) (*Profile, error) {
 	}
 	p := Default()
 	if err := yaml.Unmarshal(data, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
-		p = DefaultVLLM()
+		p = defaultVLLM()
 	}
 	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("profile %w", yamlerr.In(where, err))

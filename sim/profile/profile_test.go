@@ -87,22 +87,22 @@ func TestStepCosts(t *testing.T) {
 		t.Errorf("decode triton: %v, expected %v", got, want)
 	}
 
-	var w PrefillWork
+	var w StepWork
 	w.Add(100, 1000, false) // sees 1000 + 50 tokens on average
-	if got, want := c.Step(&StepWork{PrefillWork: w}), ms(10+10+10e-6*100*1050); got != want {
+	if got, want := c.Step(&w), ms(10+10+10e-6*100*1050); got != want {
 		t.Errorf("prefill: %v, expected %v", got, want)
 	}
-	w = PrefillWork{FirstWave: true}
+	w = StepWork{FirstWave: true}
 	w.Add(100, 0, true)
 	w.Add(100, 0, false)
-	if got, want := c.Step(&StepWork{PrefillWork: w}), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
+	if got, want := c.Step(&w), ms((10+20+10e-6*2*100*50)*2*1.25); got != want {
 		t.Errorf("first wave with adapters: %v, expected %v", got, want)
 	}
 
 	p.Latency.Prefill.FirstExtendMs = 30
-	w = PrefillWork{FirstExtend: true}
+	w = StepWork{FirstExtend: true}
 	w.Add(100, 50, false)
-	if got, want := c.Step(&StepWork{PrefillWork: w}), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
+	if got, want := c.Step(&w), ms(10+10+10e-6*100*100+30); got != want || !w.Extends {
 		t.Errorf("first step of a chunked prompt that goes on: %v, expected %v", got, want)
 	}
 
@@ -116,8 +116,8 @@ func TestStepCosts(t *testing.T) {
 		}
 	}
 	m := Model{c}
-	if got, want := m.Prefill(8192+8), (c.Step(&StepWork{PrefillWork: PrefillWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}}) +
-		c.Step(&StepWork{PrefillWork: PrefillWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4}})).Seconds(); got != want {
+	if got, want := m.Prefill(8192+8), (c.Step(&StepWork{Tokens: 8192, LoRATokens: 8192, TokenCtx: 8192 * 4096}) +
+		c.Step(&StepWork{Tokens: 8, LoRATokens: 8, TokenCtx: 8 * 4})).Seconds(); got != want {
 		t.Errorf("chunked prefill: %v, expected %v", got, want)
 	}
 }
