@@ -53,7 +53,7 @@ func Parse(data []byte, file string) (Scenario, error) {
 
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
 func ParseNode(node ast.Node, file string) (Scenario, error) {
-	r := nodeReader{scenario: Default(), anchors: map[string]ast.Node{}, seen: map[string]bool{}}
+	r := nodeReader{scenario: Default(), anchors: map[string]ast.Node{}}
 	if err := r.section(node, ""); err != nil {
 		return r.scenario, fmt.Errorf("%s:%w", file, err)
 	}
@@ -67,7 +67,6 @@ func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, ya
 type nodeReader struct {
 	scenario Scenario
 	anchors  map[string]ast.Node
-	seen     map[string]bool
 }
 
 // section reads the keys of a section, "" or with a dot at its end.
@@ -84,12 +83,8 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 		}
 		return fmt.Errorf("%d: %sexpected keys and values", node.GetToken().Position.Line, where)
 	}
-	for _, p := range pairs {
+	for _, p := range pairs { // the parser refuses keys that are given twice
 		key, line := prefix+p.Key.String(), p.Key.GetToken().Position.Line
-		if r.seen[key] {
-			return fmt.Errorf("%d: %q is given twice", line, key)
-		}
-		r.seen[key] = true
 		if slices.ContainsFunc(fields, func(f Field) bool { return f.Section == key }) {
 			if err := r.section(p.Value, key+"."); err != nil {
 				return err

@@ -27,7 +27,7 @@ func BenchmarkCell(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := m.simulate(b.Context(), &s.Scenario, &scenario.Input{Source: w.Source(), Dataset: in.Dataset}); err != nil {
+		if _, _, err := m.simulate(b.Context(), &job{cell: &m.Cells[0], collect: func() (*collected, error) { return &collected{w, in.Dataset}, nil }}); err != nil {
 			b.Fatal(err)
 		}
 	}

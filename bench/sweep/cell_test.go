@@ -61,17 +61,17 @@ func TestFailureFiles(t *testing.T) {
 	c := &d.Cells[0]
 	own, _ := json.Marshal(failure{c.Index, c.Hash, "no memory"})
 	other, _ := json.Marshal(failure{c.Index, d.Cells[1].Hash, "no memory"})
-	for text, want := range map[string]state{string(own): stateFailed, string(other): stateMissing, "{}": stateMissing, string(own[:9]): stateMissing, string(own) + "}": stateMissing} {
+	for text, want := range map[string]bool{string(own): true, string(other): false, "{}": false, string(own[:9]): false, string(own) + "}": false} {
 		write(t, d.failurePath(c), text)
-		if state, _, message := d.look(c); state != want || (message == "no memory") != (want == stateFailed) {
-			t.Errorf("%s: state %d, %q", text, state, message)
+		if _, f, broken := d.look(c); broken || (f != nil) != want || want && (f.Error != "no memory" || f.What != d.Describe(c)) {
+			t.Errorf("%s: %+v, broken %v", text, f, broken)
 		}
 	}
 	if err := os.Remove(d.failurePath(c)); err != nil {
 		t.Fatal(err)
 	}
-	if state, _, _ := d.look(c); state != stateMissing {
-		t.Errorf("without a file: %d", state)
+	if r, f, broken := d.look(c); r != nil || f != nil || broken {
+		t.Errorf("without a file: %v, %v, %v", r, f, broken)
 	}
 }
 

@@ -364,30 +364,21 @@ func (d *Dir) writeFailure(c *Cell, failed error) error {
 	return writeFile(d.failurePath(c), append(data, '\n'))
 }
 
-// state is how far a cell is.
-type state uint8
-
-const (
-	stateMissing state = iota
-	stateDone
-	stateFailed
-	stateBroken // there is a file, but it cannot be read
-)
-
-// look reads the file of a cell; a message comes with those failed and broken.
-func (d *Dir) look(c *Cell) (state, *CellResult, string) {
+// look reads the file of a cell that is done, or says why it failed or, with
+// broken, cannot be read. A cell of which there is neither is missing.
+func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	r, err := d.ReadCell(c)
 	if err == nil {
-		return stateDone, r, ""
+		return r, nil, false
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return stateBroken, nil, err.Error()
+	f := failure{Error: err.Error()}
+	if broken = !errors.Is(err, fs.ErrNotExist); !broken {
+		data, err := os.ReadFile(d.failurePath(c))
+		if err != nil || json.Unmarshal(data, &f) != nil || f.Hash != c.Hash {
+			return nil, nil, false // or nonsense: run it again
+		}
 	}
-	var f failure
-	if data, err := os.ReadFile(d.failurePath(c)); err != nil || json.Unmarshal(data, &f) != nil || f.Hash != c.Hash {
-		return stateMissing, nil, "" // or nonsense: run it again
-	}
-	return stateFailed, nil, f.Error
+	return nil, &FailedCell{c.Index, d.Describe(c), f.Error}, broken
 }
 
 // Status is how far a sweep is.
@@ -417,18 +408,17 @@ func (d *Dir) Status() *Status { return d.survey(nil) }
 func (d *Dir) survey(results []*CellResult) *Status {
 	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, Broken: []FailedCell{}}
 	for i := range d.Cells {
-		c := &d.Cells[i]
-		state, r, message := d.look(c)
-		switch state {
-		case stateDone:
+		r, failed, broken := d.look(&d.Cells[i])
+		switch {
+		case r != nil:
 			if s.Done++; results != nil {
 				results[i] = r
 			}
-		case stateFailed:
-			s.Failed = append(s.Failed, FailedCell{i, d.Describe(c), message})
-		case stateBroken:
-			s.Broken = append(s.Broken, FailedCell{i, d.Describe(c), message})
-		case stateMissing:
+		case broken:
+			s.Broken = append(s.Broken, *failed)
+		case failed != nil:
+			s.Failed = append(s.Failed, *failed)
+		default:
 			if s.Missing++; s.Missing == 1 {
 				s.firstMissing = i
 			}

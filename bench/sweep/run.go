@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -81,23 +80,23 @@ func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	d.share(ctx, todo)
 	var (
 		wg     sync.WaitGroup
 		next   atomic.Int64
 		mu     sync.Mutex
 		failed int
-		loads  = newWorkloads(todo)
 	)
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(todo)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-			reason, err := d.runCell(ctx, todo[i], loads)
+			c := todo[i].cell
+			reason, err := d.runCell(ctx, &todo[i])
 			if err != nil {
 				stop(err)
 				return
 			}
 			mu.Lock()
 			if sum.Ran++; reason != nil {
-				c := todo[i].cell
 				failed++
 				sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), reason.Error()})
 			}
@@ -115,10 +114,13 @@ func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	return sum, context.Cause(ctx)
 }
 
-// job is a cell to run and the number of its workload.
+// job is a cell to run.
 type job struct {
 	cell     *Cell
-	workload int
+	workload int // its number
+	// collect reads the workload that this cell shares with others, for all of
+	// them; nil: the cell opens its own.
+	collect func() (*collected, error)
 }
 
 // todo returns the shard's cells that are to run; those with the same workload
@@ -133,16 +135,15 @@ func (d *Dir) todo(o RunOptions, sum *Summary) ([]job, error) {
 	}
 	var todo []job
 	for _, j := range order {
-		c := j.cell
-		state, _, message := d.look(c)
+		r, failed, broken := d.look(j.cell)
 		switch {
-		case state == stateDone:
+		case r != nil:
 			sum.Kept++
-		case state == stateFailed && !o.Retry:
-			sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), message})
+		case failed != nil && !broken && !o.Retry:
+			sum.Failed = append(sum.Failed, *failed)
 		default:
-			if todo = append(todo, j); state == stateBroken && o.Warn != nil {
-				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", c.Index, d.Describe(c), message))
+			if todo = append(todo, j); broken && o.Warn != nil {
+				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", failed.Index, failed.What, failed.Error))
 			}
 		}
 	}
@@ -167,16 +168,31 @@ func (m *Manifest) byWorkload() ([]job, error) {
 		if _, ok := numbers[key]; !ok {
 			numbers[key] = len(numbers)
 		}
-		order[i] = job{&m.Cells[i], numbers[key]}
+		order[i] = job{cell: &m.Cells[i], workload: numbers[key]}
 	}
 	slices.SortStableFunc(order, func(a, b job) int { return a.workload - b.workload })
 	return order, nil
 }
 
+// share has neighbours with the same workload read it together.
+func (d *Dir) share(ctx context.Context, todo []job) {
+	for i := 1; i < len(todo); i++ {
+		j, last := &todo[i], &todo[i-1]
+		if j.workload != last.workload {
+			continue
+		}
+		if last.collect == nil {
+			last.collect = sync.OnceValues(func() (*collected, error) { return d.collect(ctx, last.cell) })
+		}
+		j.collect = last.collect
+	}
+}
+
 // runCell runs one cell and writes its file, or that of its failure, which it
 // returns. Its error is one that stops the sweep.
-func (d *Dir) runCell(ctx context.Context, j job, w *workloads) (failed, err error) {
-	res, lat, failed := d.simulateShared(ctx, j, w)
+func (d *Dir) runCell(ctx context.Context, j *job) (failed, err error) {
+	res, lat, failed := d.simulate(ctx, j)
+	j.collect = nil // the workload goes with the last cell that needs it
 	if err := ctx.Err(); err != nil {
 		return nil, err // not the cell's fault
 	}
@@ -192,29 +208,29 @@ func (d *Dir) runCell(ctx context.Context, j job, w *workloads) (failed, err err
 	return nil, nil
 }
 
-// simulateShared runs a cell with its share of the workload. A panic is the
-// failure of this cell alone.
-func (d *Dir) simulateShared(ctx context.Context, j job, w *workloads) (res *result.Result, lat *series.Latencies, err error) {
+// simulate runs a cell's scenario. A panic is the failure of this cell alone.
+func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, lat *series.Latencies, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("internal error: %v", p)
 		}
 	}()
-	sc, err := d.ScenarioOf(j.cell)
+	sc, err := m.ScenarioOf(j.cell)
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := w.input(ctx, j, sc)
-	if err != nil {
-		return nil, nil, err
+	lat = series.NewLatencies()
+	o := scenario.RunOptions{SLO: m.SLO(), Watch: func([]trace.Adapter) any { return lat }}
+	if j.collect != nil {
+		c, err := j.collect()
+		if err != nil {
+			return nil, nil, err
+		}
+		if c != nil {
+			o.Input = &scenario.Input{Source: c.workload.Source(), Dataset: c.dataset}
+		}
 	}
-	return d.simulate(ctx, sc, in)
-}
-
-// simulate runs a cell's scenario. in is its workload, nil: it opens its own.
-func (m *Manifest) simulate(ctx context.Context, sc *scenario.Scenario, in *scenario.Input) (*result.Result, *series.Latencies, error) {
-	lat := series.NewLatencies()
-	res, err := sc.Simulate(ctx, scenario.RunOptions{SLO: m.SLO(), Input: in, Watch: func([]trace.Adapter) any { return lat }})
+	res, err = sc.Simulate(ctx, o)
 	return res, lat, err
 }
 
@@ -222,70 +238,29 @@ func (m *Manifest) simulate(ctx context.Context, sc *scenario.Scenario, in *scen
 // is held in memory; beyond, each cell reads its own.
 const maxShared = 4 << 20
 
-// workloads holds those that cells under way share, by number, each as long as a
-// cell still needs it.
-type workloads struct {
-	mu sync.Mutex
-	by map[int]*shared
+// collected is a workload in memory.
+type collected struct {
+	workload *trace.Workload
+	dataset  string
 }
 
-type shared struct {
-	cells   int  // that still are to begin
-	several bool // from the start
-	once    sync.Once
-	w       *trace.Workload // nil: each cell opens its own
-	dataset string
-	err     error
-}
-
-func newWorkloads(todo []job) *workloads {
-	ws := &workloads{by: map[int]*shared{}}
-	for _, j := range todo {
-		s := ws.by[j.workload]
-		if s == nil {
-			s = &shared{}
-			ws.by[j.workload] = s
-		}
-		s.cells++
-		s.several = s.cells > 1
+// collect reads the workload of a cell into memory; nil: it is too large.
+func (m *Manifest) collect(ctx context.Context, c *Cell) (*collected, error) {
+	sc, err := m.ScenarioOf(c)
+	if err != nil {
+		return nil, err
 	}
-	return ws
-}
-
-// input is the workload of a cell where others share it, else nil.
-func (ws *workloads) input(ctx context.Context, j job, sc *scenario.Scenario) (*scenario.Input, error) {
-	ws.mu.Lock()
-	s := ws.by[j.workload]
-	if s.cells--; s.cells == 0 {
-		delete(ws.by, j.workload)
-	}
-	ws.mu.Unlock()
-	if s.several {
-		s.once.Do(func() { s.w, s.dataset, s.err = collect(ctx, sc) })
-	}
-	if s.w == nil {
-		return nil, s.err
-	}
-	return &scenario.Input{Source: s.w.Source(), Dataset: s.dataset}, nil
-}
-
-// collect reads the workload into memory, unless it is too large.
-func collect(ctx context.Context, sc *scenario.Scenario) (*trace.Workload, string, error) {
 	in, err := sc.OpenWorkload(ctx, nil)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer in.Close()
-	w := &trace.Workload{Adapters: in.Adapters()}
-	src := trace.Watch(in, func(int64) error { return ctx.Err() })
-	for {
-		r, err := src.Next()
-		if errors.Is(err, io.EOF) {
-			return w, in.Dataset, nil
-		}
-		if err != nil || len(w.Requests) == maxShared {
-			return nil, "", err
-		}
-		w.Requests = append(w.Requests, r)
+	if in.Len() > maxShared {
+		return nil, nil
 	}
+	w, err := trace.Collect(trace.Limit(trace.Watch(in, func(int64) error { return ctx.Err() }), maxShared+1))
+	if err != nil || len(w.Requests) > maxShared {
+		return nil, err
+	}
+	return &collected{w, in.Dataset}, nil
 }

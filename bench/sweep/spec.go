@@ -168,19 +168,14 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	if !ok {
 		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}
-	seen := map[string]bool{}
-	for _, p := range pairs {
-		key, line := p.Key.String(), p.Key.GetToken().Position.Line
-		if seen[key] {
-			return nil, fmt.Errorf("sweep %s:%d: key %q is given twice", where, line, key)
-		}
-		seen[key] = true
+	for _, p := range pairs { // the parser refuses keys that are given twice
+		key := p.Key.String()
 		if key == "scenario" {
 			if s.Scenario, err = scenario.ParseNode(p.Value, where); err != nil {
 				return nil, err
 			}
 		} else if err := s.take(key, p.Value); err != nil {
-			return nil, fmt.Errorf("sweep %s:%d: %w", where, line, err)
+			return nil, fmt.Errorf("sweep %s:%d: %w", where, p.Key.GetToken().Position.Line, err)
 		}
 	}
 	return s, nil

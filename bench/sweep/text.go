@@ -1,15 +1,13 @@
 package sweep
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
 
@@ -33,7 +31,6 @@ func (t *Tables) CheckMetrics(names []string) error {
 // and 95 % confidence intervals, and the difference to the baseline in the first
 // of the metrics.
 func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var head []string
 	for _, a := range d.Axes {
 		head = append(head, a.Leaf())
@@ -46,8 +43,7 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	if compared {
 		head = append(head, "vs "+t.baseline)
 	}
-	fmt.Fprintln(tw, strings.Join(head, "\t"))
-	apart := false
+	rows, apart := [][]string{head}, false
 	for _, p := range t.Points {
 		line := append(slices.Clone(p.Values), p.Policy, percentLeft(p.Left))
 		for _, n := range metrics {
@@ -64,9 +60,9 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 			line = append(line, m.versus())
 			apart = apart || m.Apart
 		}
-		fmt.Fprintln(tw, strings.Join(line, "\t"))
+		rows = append(rows, line)
 	}
-	if err := tw.Flush(); err != nil {
+	if err := format.Table(w, rows); err != nil {
 		return err
 	}
 	legend := fmt.Sprintf("\nmeans over %d seeds", len(d.Seeds))
@@ -86,13 +82,10 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 // percentLeft words a share of requests that did not complete; one that is not 0
 // never looks like it.
 func percentLeft(share float64) string {
-	switch {
-	case math.IsNaN(share):
-		return "-"
-	case share > 0 && share < 0.001:
+	if share > 0 && share < 0.001 {
 		return "<0.1 %"
 	}
-	return fmt.Sprintf("%.1f %%", 100*share)
+	return format.Percent(share, 1)
 }
 
 // String prints mean and half interval.
@@ -170,22 +163,20 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables) error {
 	}
 	points := []point{}
 	for _, p := range t.Points {
-		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: finite(p.Left), Metrics: map[string]estimate{}}
+		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: format.Finite(p.Left), Metrics: map[string]estimate{}}
 		for i, a := range d.Axes {
 			jp.Set[a.Key] = p.Values[i]
 		}
 		for _, m := range p.Metrics {
-			e := estimate{N: m.N, Mean: finite(m.Mean), Std: finite(m.Std), Low: finite(m.Low), High: finite(m.High)}
+			e := estimate{N: m.N, Mean: format.Finite(m.Mean), Std: format.Finite(m.Std), Low: format.Finite(m.Low), High: format.Finite(m.High)}
 			if m.Diff.N > 0 {
-				e.Diff = &difference{m.Diff.N, finite(m.Diff.Mean), finite(m.Diff.Low), finite(m.Diff.High), !m.Apart}
+				e.Diff = &difference{m.Diff.N, format.Finite(m.Diff.Mean), format.Finite(m.Diff.Low), format.Finite(m.Diff.High), !m.Apart}
 			}
 			jp.Metrics[m.Name] = e
 		}
 		points = append(points, jp)
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", " ")
-	return enc.Encode(struct {
+	return format.JSON(w, struct {
 		Schema   string   `json:"schema"`
 		Name     string   `json:"name"`
 		Hash     string   `json:"hash"`
@@ -194,13 +185,5 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables) error {
 		Seeds    []uint64 `json:"seeds"`
 		Baseline string   `json:"baseline"`
 		Points   []point  `json:"points"`
-	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points})
-}
-
-// finite is nil where JSON has no number.
-func finite(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
+	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points}, " ")
 }
