@@ -33,6 +33,7 @@ type Field struct {
 	//
 	// Switches need none.
 	check string
+	def   string // the default; "": the zero value
 	unit  string
 	index []int
 	kind  reflect.Type
@@ -43,8 +44,25 @@ func (f Field) Leaf() string { return f.Key[strings.LastIndexByte(f.Key, '.')+1:
 
 var (
 	fields   = fieldsOf(reflect.TypeFor[Scenario](), "", nil)
-	defaults = Default() // for the words that stand for "not given"
+	defaults = ofDefaults()
 )
+
+// Default is the run without arguments: a skewed, bursty load on four workers
+// that hold a quarter of the adapters each in their GPU slots.
+func Default() Scenario {
+	s := defaults
+	s.Workload.TraceCV = slices.Clone(s.Workload.TraceCV)
+	return s
+}
+
+func ofDefaults() (s Scenario) {
+	for _, f := range fields {
+		if f.def != "" {
+			must(s, f.Set(&s, f.def))
+		}
+	}
+	return s
+}
 
 // Fields lists every setting in the order of the struct.
 func Fields() []Field { return slices.Clone(fields) }
@@ -59,7 +77,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 			continue
 		}
 		f := Field{Key: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), unit: sf.Tag.Get("unit"), index: at, kind: sf.Type}
+			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), def: sf.Tag.Get("default"), unit: sf.Tag.Get("unit"), index: at, kind: sf.Type}
 		if section != "" {
 			f.Key = section + "." + name
 		}
@@ -149,18 +167,12 @@ func (s *Scenario) Set(key, value string) error {
 
 // Set changes the setting in a scenario to a value in the form of a flag.
 func (f Field) Set(s *Scenario, value string) error {
-	if err := f.set(s, value); err != nil {
+	v, err := f.parse(value)
+	if err != nil {
 		return fmt.Errorf("%s: %w", f.Key, err)
 	}
+	f.of(s).Set(v)
 	return nil
-}
-
-func (f Field) set(s *Scenario, text string) error {
-	v, err := f.parse(text)
-	if err == nil {
-		f.of(s).Set(v)
-	}
-	return err
 }
 
 // Check says what is wrong with a value in the form of a flag, or nil.
@@ -194,66 +206,62 @@ func fault(err error) error {
 }
 
 // Type is the kind of value, as flags name it.
-func (f Field) Type() string {
-	switch f.kind.Kind() {
-	case reflect.Bool:
-		return "bool"
-	case reflect.Int, reflect.Int64, reflect.Uint64:
-		return "int"
-	case reflect.Float64:
-		return "float"
-	case reflect.Slice:
-		return "floats"
-	}
-	return "string"
-}
+func (f Field) Type() string { return types[f.kind.Kind()] }
+
+var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int", reflect.Uint64: "int",
+	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
 
 // parse turns a text into a value of the setting. Errors tell what was expected.
 func (f Field) parse(text string) (reflect.Value, error) {
 	v := reflect.New(f.kind).Elem()
-	var err error
+	var (
+		xs   []float64 // to be within the bounds
+		err  error
+		what = "a whole number"
+	)
 	switch f.kind.Kind() {
 	case reflect.String:
 		v.SetString(text)
-		err = f.checkText(text)
+		return v, f.checkText(text)
 	case reflect.Bool:
-		x, e := strconv.ParseBool(text)
-		v.SetBool(x)
-		if e != nil {
+		x, err := strconv.ParseBool(text)
+		if err != nil {
 			err = fmt.Errorf("%q is not true or false", text)
 		}
-	case reflect.Int, reflect.Int64:
-		n, e := strconv.ParseInt(text, 10, 64)
-		v.SetInt(n)
-		err = f.checkNumber(text, float64(n), e, "a whole number")
+		v.SetBool(x)
+		return v, err
 	case reflect.Uint64:
-		n, e := strconv.ParseUint(text, 10, 64)
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, 64)
 		v.SetUint(n)
-		err = f.checkNumber(text, float64(n), e, "a whole number")
+		xs = []float64{float64(n)}
 	case reflect.Float64:
-		x, e := strconv.ParseFloat(text, 64)
+		var x float64
+		x, err = strconv.ParseFloat(text, 64)
 		v.SetFloat(x)
-		err = f.checkNumber(text, x, e, "a number")
+		what, xs = "a number", []float64{x}
 	case reflect.Slice:
 		for part := range strings.SplitSeq(text, ",") {
 			x, e := strconv.ParseFloat(strings.TrimSpace(part), 64)
-			v = reflect.Append(v, reflect.ValueOf(x))
-			err = cmp.Or(err, f.checkNumber(text, x, e, "a list of numbers"))
+			xs, err = append(xs, x), cmp.Or(err, e)
 		}
+		what = "a list of numbers"
+		v.Set(reflect.ValueOf(xs))
+	default:
+		var n int64
+		n, err = strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		xs = []float64{float64(n)}
+	}
+	b := bounds.MustParse(f.check)
+	if err != nil || slices.ContainsFunc(xs, func(x float64) bool { return !b.Has(x) }) {
+		err = fmt.Errorf("%q is not %s", text, strings.TrimSpace(what+" "+b.String()))
 	}
 	return v, err
 }
 
-func (f Field) checkNumber(text string, x float64, err error, what string) error {
-	b := bounds.MustParse(f.check)
-	if err == nil && b.Has(x) {
-		return nil
-	}
-	return fmt.Errorf("%q is not %s", text, strings.TrimSpace(what+" "+b.String()))
-}
-
 func (f Field) checkText(text string) error {
-	if text == "" && f.of(&defaults).String() == "" {
+	if text == "" && f.def == "" {
 		return nil
 	}
 	if words, ok := strings.CutPrefix(f.check, "oneof "); ok {

@@ -5,18 +5,17 @@
 // text in one place; the YAML reader, the flags of the commands, and parameter
 // sweeps are all derived from the struct by reflection (fields.go). The tag check
 // says which values a setting takes, unit what they are counted in ("-": nothing).
+// Without a default it is zero, which is empty or off.
 //
 //	sc := scenario.Default()
 //	err := sc.Set("policy", "affinity-spill")
 //	res, err := sc.Simulate(ctx, scenario.RunOptions{})
 package scenario
 
-import "lorasim/router"
-
 // Scenario describes a run completely: the same scenario gives the same result.
 type Scenario struct {
 	Name     string   `yaml:"name,omitempty" check:"any" flag:"-"`
-	Seed     uint64   `yaml:"seed" check:">=0" unit:"-" help:"seed of everything random"`
+	Seed     uint64   `yaml:"seed" default:"1" check:">=0" unit:"-" help:"seed of everything random"`
 	Workload Workload `yaml:"workload"`
 	Cluster  Cluster  `yaml:"cluster"`
 	Routing  Routing  `yaml:"routing"`
@@ -33,9 +32,9 @@ type Workload struct {
 	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
-	Popularity  string  `yaml:"popularity" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
-	RequestRate float64 `yaml:"request_rate" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
-	Arrivals    string  `yaml:"arrivals" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
+	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
+	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
+	Arrivals    string  `yaml:"arrivals" default:"exponential" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
 	Pattern     string  `yaml:"pattern" check:"parse" help:"rate over time: constant, on-off:ON,OFF,FACTOR, diurnal:PERIOD,AMPLITUDE, flash:AT,DURATION,FACTOR[,ADAPTER]; joined by +"`
 
 	Burstiness      float64 `yaml:"burstiness" check:">=1e-6 <=1e6 inf 0" unit:"shape" help:"arrivals as vLLM's client makes them, of one process: the shape of the gamma distribution of the gaps, 1: exponential, less: in bursts, inf: equal gaps; 0: as arrivals says"`
@@ -43,47 +42,47 @@ type Workload struct {
 	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the first request"`
 	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the last one"`
 	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed" help:"adapters as sglang's client chooses them: uniform, distinct (in turn), skewed (adapter i has a share as ALPHA^-i); empty: as popularity says"`
-	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" check:">1 <=1e6" unit:"-" help:"ALPHA of the distribution skewed"`
+	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" default:"1.5" check:">1 <=1e6" unit:"-" help:"ALPHA of the distribution skewed"`
 
 	Drift    float64 `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"rotate the adapters' popularity every so many seconds; 0: never"`
 	Locality string  `yaml:"locality" check:"parse" help:"probability that a request repeats a recent adapter: P or P,RECENT"`
 
 	Sessions string `yaml:"sessions" check:"parse" help:"requests in runs to one adapter, which replaces popularity and arrivals: zipf:m=M[,nbar=N,s=S], copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]; m: sessions in progress"`
 
-	Lengths          string  `yaml:"lengths" check:"parse" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., copula:FILE,..., table:FILE, none"`
+	Lengths          string  `yaml:"lengths" default:"auto" check:"parse" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., copula:FILE,..., table:FILE, none"`
 	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt; 0: 1024"`
 	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output; 0: 128"`
 	RandomRangeRatio float64 `yaml:"random_range_ratio" check:">=0 <=1" unit:"share of the longest" help:"lengths random: shortest as a share of the longest"`
 
-	MaxNewTokens string `yaml:"max_new_tokens" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT], trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
+	MaxNewTokens string `yaml:"max_new_tokens" default:"auto" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT], trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
 
 	UseTrace                 bool      `yaml:"use_trace" help:"replay a trace instead of generating requests"`
 	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai; empty: azure_v2"`
 	TracePath                string    `yaml:"trace_path" check:"any" help:"file or folder of the trace"`
 	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"repeat a published generator exactly: dlora (function traces), slora (generated), vllm-lora (generated: one Poisson process per adapter)"`
-	TraceReplay              string    `yaml:"trace_replay" check:"oneof rates vanilla" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`
-	TraceStartTime           string    `yaml:"trace_start_time" check:"parse" help:"start of the window, day.hour.minute"`
-	TraceEndTime             string    `yaml:"trace_end_time" check:"parse" help:"end of the window, day.hour.minute"`
-	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" check:">=1 <=1e6" unit:"min" help:"interval of constant rates, minutes"`
-	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" check:"oneof gamma exponential pareto weibull" help:"gaps: gamma, exponential, pareto, weibull"`
-	TraceTotalRate           float64   `yaml:"trace_total_rate" check:">=0 <=1e9" unit:"req/s" help:"requests/s of all adapters together; 0: the trace's own"`
-	TraceCV                  []float64 `yaml:"trace_cv,flow" check:">0 <=1e3" unit:"std / mean" help:"coefficient of variation of the gaps; a list goes to the adapters in turn"`
-	TraceMap                 string    `yaml:"trace_map" check:"oneof stride round-robin stripe" help:"functions to adapters: stride, round-robin, stripe"`
-	TraceMapStride           int       `yaml:"trace_map_stride" check:">=1 <=1e9" unit:"functions" help:"functions per block of trace_map stride"`
+	TraceReplay              string    `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`
+	TraceStartTime           string    `yaml:"trace_start_time" default:"0.0.0" check:"parse" help:"start of the window, day.hour.minute"`
+	TraceEndTime             string    `yaml:"trace_end_time" default:"0.0.60" check:"parse" help:"end of the window, day.hour.minute"`
+	TraceIntervalMinutes     int       `yaml:"trace_interval_minutes" default:"60" check:">=1 <=1e6" unit:"min" help:"interval of constant rates, minutes"`
+	TraceArrivalDistribution string    `yaml:"trace_arrival_distribution" default:"gamma" check:"oneof gamma exponential pareto weibull" help:"gaps: gamma, exponential, pareto, weibull"`
+	TraceTotalRate           float64   `yaml:"trace_total_rate" default:"4" check:">=0 <=1e9" unit:"req/s" help:"requests/s of all adapters together; 0: the trace's own"`
+	TraceCV                  []float64 `yaml:"trace_cv,flow" default:"1" check:">0 <=1e3" unit:"std / mean" help:"coefficient of variation of the gaps; a list goes to the adapters in turn"`
+	TraceMap                 string    `yaml:"trace_map" default:"stride" check:"oneof stride round-robin stripe" help:"functions to adapters: stride, round-robin, stripe"`
+	TraceMapStride           int       `yaml:"trace_map_stride" default:"1" check:">=1 <=1e9" unit:"functions" help:"functions per block of trace_map stride"`
 	TraceNeedSort            bool      `yaml:"trace_need_sort" help:"busiest functions first"`
 	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
-	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" help:"LLM traces: at the trace's own times; false: at request_rate (as sglang's client does it), burstiness or ramp_up"`
+	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: at the trace's own times; false: at request_rate (as sglang's client does it), burstiness or ramp_up"`
 	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (holds them in memory)"`
-	RateScale                float64   `yaml:"rate_scale" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's rates"`
-	CVScale                  float64   `yaml:"cv_scale" check:">=1e-9 <=1e3" unit:"×" help:"multiply the coefficients of variation"`
-	TimeScale                float64   `yaml:"time_scale" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's times"`
+	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's rates"`
+	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"multiply the coefficients of variation"`
+	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's times"`
 	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"count malformed rows instead of stopping"`
 }
 
 // Cluster says what the workers are. Zero and empty values are the profile's.
 type Cluster struct {
 	NumWorkers int    `yaml:"num_workers" check:">=0 <=100000" unit:"workers" help:"number of workers; 0: as many as profile counts, else 4"`
-	Profile    string `yaml:"profile" check:"any" help:"worker profile: a name (see lorasim profile list), a file, or analytic:MODEL,GPU; a list goes to the workers in turn, one with counts, NAME*2,OTHER*6, one after the other"`
+	Profile    string `yaml:"profile" default:"llama2-7b-24gb" check:"any" help:"worker profile: a name (see lorasim profile list), a file, or analytic:MODEL,GPU; a list goes to the workers in turn, one with counts, NAME*2,OTHER*6, one after the other"`
 
 	Scheduler           string  `yaml:"scheduler" check:"oneof sglang vllm" help:"scheduler of the engine: sglang or vllm"`
 	MaxNumBatchedTokens int     `yaml:"max_num_batched_tokens" check:">=0 <=1e9" unit:"tokens" help:"scheduler vllm: token budget of a step"`
@@ -104,7 +103,7 @@ type Cluster struct {
 	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"blocking: no step runs while an adapter is copied to the GPU; overlapped: its requests are skipped meanwhile"`
 	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"lru or fifo"`
 	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`
-	AdapterHome         string  `yaml:"adapter_home" check:"oneof disk remote" help:"where adapters lie that a worker does not start with: disk or remote"`
+	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"where adapters lie that a worker does not start with: disk or remote"`
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"probability that an adapter load fails and is tried again"`
 	Outages         string  `yaml:"outages" check:"parse" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
@@ -113,7 +112,7 @@ type Cluster struct {
 
 // Routing says which policy sends requests where.
 type Routing struct {
-	Policy        string  `yaml:"policy" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
+	Policy        string  `yaml:"policy" default:"period_mig" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
 	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"age up to which what workers report to the router lags (health, KV cache, adapters held), s; it knows its own requests at once"`
 
 	KnownOutputs bool `yaml:"known_outputs" help:"routers know every output in advance: a bound on what better estimates could gain"`
@@ -122,8 +121,8 @@ type Routing struct {
 	MigrationType         string  `yaml:"migration_type" check:"oneof dispatch_only dispatch_mig period_mig" help:"inference_architecture dlora: dispatch_only, dispatch_mig, period_mig"`
 	MigrationInterval     float64 `yaml:"migration_interval" check:">=0.001 <=1e7 0" unit:"s" help:"s between plans of a policy that makes any; 0: the policy's own"`
 	MigrationReqThreshold float64 `yaml:"migration_req_threshold" check:">=0 <=1e9" unit:"requests" help:"requests above the mean that trigger dLoRA's plans; 0: its own"`
-	RequestMigration      string  `yaml:"request_migration" check:"oneof none queued recompute copy precopy" help:"how plans move requests: none, queued, recompute, copy, precopy"`
-	Solver                string  `yaml:"solver" check:"oneof embedded highs" help:"solver of plans: embedded, or highs where it is built in"`
+	RequestMigration      string  `yaml:"request_migration" default:"recompute" check:"oneof none queued recompute copy precopy" help:"how plans move requests: none, queued, recompute, copy, precopy"`
+	Solver                string  `yaml:"solver" default:"embedded" check:"oneof embedded highs" help:"solver of plans: embedded, or highs where it is built in"`
 }
 
 // Client says how requests are sent.
@@ -132,38 +131,4 @@ type Client struct {
 	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" unit:"requests" help:"a request that finds so many in flight fails at once, as where a client is out of ports; 0: no limit"`
 	NoStream        bool `yaml:"no_stream" help:"clients see all tokens at once, at the end (TTFT = E2E)"`
 	NoWarmup        bool `yaml:"no_warmup" help:"do not send a request ahead of the run"`
-}
-
-// Default is the run without arguments: a skewed, bursty load on four workers
-// that hold a quarter of the adapters each in their GPU slots.
-func Default() Scenario {
-	return Scenario{
-		Seed: 1,
-		Workload: Workload{
-			Popularity:               "zipf",
-			RequestRate:              10,
-			Arrivals:                 "exponential",
-			LoraZipfAlpha:            1.5,
-			UseTraceTimestamps:       true,
-			Lengths:                  "auto",
-			MaxNewTokens:             "auto",
-			TraceReplay:              "rates",
-			TraceStartTime:           "0.0.0",
-			TraceEndTime:             "0.0.60",
-			TraceIntervalMinutes:     60,
-			TraceArrivalDistribution: "gamma",
-			TraceTotalRate:           4,
-			TraceCV:                  []float64{1},
-			TraceMap:                 "stride",
-			TraceMapStride:           1,
-			RateScale:                1,
-			CVScale:                  1,
-			TimeScale:                1,
-		},
-		Cluster: Cluster{
-			Profile:     "llama2-7b-24gb",
-			AdapterHome: "disk",
-		},
-		Routing: Routing{Policy: "period_mig", RequestMigration: string(router.MoveRecompute), Solver: "embedded"},
-	}
 }

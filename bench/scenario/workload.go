@@ -132,7 +132,7 @@ func (w *Workload) randomLengths() bool {
 
 // check finds settings that contradict each other.
 func (w *Workload) check() error {
-	def := Default().Workload
+	def := &defaults.Workload
 	generated := w.dataset() == "synthetic" && w.Compat == ""
 	functions := w.traceName() == "azure_v1" || w.traceName() == "azure_v2"
 	sources := 0

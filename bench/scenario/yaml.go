@@ -96,11 +96,13 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 			return fmt.Errorf("%d: %w", line, err)
 		}
 		text, given, err := r.value(f, p.Value)
-		if err == nil && given {
-			err = f.set(&r.scenario, text)
-		}
 		if err != nil {
 			return fmt.Errorf("%d: %s: %w", line, key, err)
+		}
+		if given {
+			if err := f.Set(&r.scenario, text); err != nil {
+				return fmt.Errorf("%d: %w", line, err)
+			}
 		}
 	}
 	return nil

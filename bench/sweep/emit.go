@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"cmp"
+	"embed"
 	"fmt"
 	"io"
 	"path"
@@ -29,82 +30,25 @@ type Job struct {
 	Mount string
 }
 
-// The templates of the job files. Merging is a step of its own after the shards.
-const slurmText = `#!/bin/bash
-# {{.Shards}} shards of the sweep in {{.Dir}}. From the folder to run in:
-#   id=$(sbatch --parsable THIS_FILE)
-#   sbatch --dependency=afterok:$id --wrap {{sh .MergeCommand}}
-# A shard that was stopped goes on where it stopped when it is submitted again.
-#SBATCH --job-name={{.Name}}
-#SBATCH --array=0-{{.Last}}
-#SBATCH --ntasks=1
-#SBATCH --cpus-per-task={{.Jobs}}
-{{- if .Time}}
-#SBATCH --time={{.Time}}{{end}}
-{{- if .Memory}}
-#SBATCH --mem={{.Memory}}{{end}}
-{{- if .Queue}}
-#SBATCH --partition={{.Queue}}{{end}}
-set -eu
-exec {{sh .Program}} sweep run {{sh .Dir}} --shard "$SLURM_ARRAY_TASK_ID/{{.Shards}}" --jobs {{.Jobs}}
-`
-
-const parallelText = `#!/bin/sh
-# {{.Shards}} shards of the sweep in {{.Dir}}, as many at a time as there are cores
-# (parallel --jobs); on several machines: parallel --sshlogin HOST,... with the
-# folder shared between them.
-set -eu
-seq 0 {{.Last}} | parallel --halt soon,fail=1 {{sh (sh .Program)}} sweep run {{sh (sh .Dir)}} --shard {}/{{.Shards}} --jobs {{.Jobs}}
-{{sh .Program}} sweep merge {{sh .Dir}}
-`
-
-const kubernetesText = `# {{.Shards}} shards of the sweep in {{.Dir}}, which lies on the volume of the claim
-# {{.Claim}}. When the job is complete, merge:
-#   {{.MergeCommand}}
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {{yaml .Name}}
-spec:
-  completionMode: Indexed
-  completions: {{.Shards}}
-  parallelism: {{.Shards}}
-  backoffLimit: 6
-  template:
-    spec:
-      restartPolicy: OnFailure
-      containers:
-        - name: sweep
-          image: {{yaml .Image}}
-          command: [{{yaml .Program}}]
-          args: [sweep, run, {{yaml .Dir}}, --shard, auto/{{.Shards}}, --jobs, "{{.Jobs}}"]
-          resources:
-            requests:
-              cpu: "{{.Jobs}}"
-            {{- if .Memory}}
-              memory: {{yaml .Memory}}
-            limits:
-              memory: {{yaml .Memory}}{{end}}
-          volumeMounts:
-            - name: sweep
-              mountPath: {{yaml .Mount}}
-      volumes:
-        - name: sweep
-          persistentVolumeClaim:
-            claimName: {{yaml .Claim}}
-`
+// jobFiles are the templates of the job files. Merging is a step of its own after
+// the shards.
+//
+//go:embed jobs
+var jobFiles embed.FS
 
 // Emit writes a job file that runs the shards of a sweep, for slurm, kubernetes
 // or parallel.
 func (j Job) Emit(w io.Writer, system string) error {
-	text, ok := map[string]string{"slurm": slurmText, "kubernetes": kubernetesText, "parallel": parallelText}[system]
-	if !ok {
-		return suggest.Unknown("batch system", system, []string{"slurm", "kubernetes", "parallel"})
+	if err := suggest.Among("batch system", system, []string{"slurm", "kubernetes", "parallel"}); err != nil {
+		return err
 	}
 	if err := j.complete(system); err != nil {
 		return err
 	}
-	t := template.Must(template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).Parse(text))
+	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles, "jobs/"+system)
+	if err != nil {
+		return err
+	}
 	return t.Execute(w, struct {
 		Job
 		Last         int
