@@ -168,8 +168,10 @@ type equation struct {
 func nonNegative(eqs []equation) (x []float64, errs validate.Summary, err error) {
 	x = make([]float64, len(eqs[0].amounts))
 	var active []int
-	for j := range x {
-		active = append(active, j)
+	for j := range x { // what no equation has, such as a queue, cannot be told and stays 0
+		if slices.ContainsFunc(eqs, func(e equation) bool { return e.amounts[j] != 0 }) {
+			active = append(active, j)
+		}
 	}
 	for len(active) > 0 {
 		a, b := mat.NewDense(len(eqs), len(active), nil), mat.NewVecDense(len(eqs), nil)
