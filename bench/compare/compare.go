@@ -8,6 +8,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -235,36 +236,30 @@ func (r *Run) sameRequests(o *Run) bool {
 // another and not all are the same. With several seeds the interval of its
 // difference to each other run must exclude 0.
 func (t *Table) markBest(row *Row) {
-	best, n, same := -1, 0, true
+	var among []int
 	for i, c := range row.Cells {
-		if row.Better == 0 || c.N == 0 || c.Apart {
-			continue
-		}
-		n++
-		v := c.Mean * float64(row.Better)
-		if best >= 0 {
-			same = same && c.Mean == row.Cells[best].Mean
-		}
-		if best < 0 || v < row.Cells[best].Mean*float64(row.Better) {
-			best = i
+		if row.Better != 0 && c.N > 0 && !c.Apart {
+			among = append(among, i)
 		}
 	}
-	if n < 2 || same {
+	mean := func(i, j int) int {
+		return row.Better * cmp.Compare(row.Cells[i].Mean, row.Cells[j].Mean)
+	}
+	if len(among) < 2 || mean(slices.MinFunc(among, mean), slices.MaxFunc(among, mean)) == 0 {
 		return
 	}
+	best := slices.MinFunc(among, mean)
 	clear, seeds := true, false
-	for i, c := range row.Cells {
-		if i == best || c.N == 0 || c.Apart {
-			continue
+	for _, i := range among {
+		if i != best {
+			d := t.difference(row.Metric, i, best)
+			clear = clear && d.N > 1 && (d.Low > 0 || d.High < 0)
+			seeds = seeds || row.Cells[i].N > 1 && row.Cells[best].N > 1
 		}
-		d := t.difference(row.Metric, i, best)
-		clear = clear && d.N > 1 && (d.Low > 0 || d.High < 0)
-		seeds = seeds || c.N > 1 && row.Cells[best].N > 1
 	}
 	row.Cells[best].Clear = clear
-	for i := range row.Cells {
-		c := &row.Cells[i]
-		c.Best = !c.Apart && c.N > 0 && c.Mean == row.Cells[best].Mean && (clear || !seeds)
+	for _, i := range among {
+		row.Cells[i].Best = mean(i, best) == 0 && (clear || !seeds)
 	}
 }
 

@@ -88,22 +88,8 @@ type placementMark struct {
 }
 
 type plansData struct {
-	Left int        `json:"left"`
-	Rows []planData `json:"rows"`
-}
-
-type planData struct {
-	Made    float64  `json:"made"`
-	Applied float64  `json:"applied"`
-	Reason  string   `json:"reason"`
-	Dropped string   `json:"dropped,omitempty"`
-	Loads   []string `json:"loads"`
-	Unloads []string `json:"unloads"`
-	Moves   int      `json:"moves"`
-	Solver  string   `json:"solver,omitempty"`
-	Solve   float64  `json:"solve"`
-	Gain    *float64 `json:"gain,omitempty"` // predicted, s
-	Gap     *float64 `json:"gap,omitempty"`  // share
+	Left int           `json:"left"`
+	Rows []series.Plan `json:"rows"`
 }
 
 type tableData struct {
@@ -256,7 +242,7 @@ func (r *Run) data() (runData, error) {
 		d.Placement = r.placement()
 	}
 	if len(s.Plans) > 0 {
-		d.Plans = r.plans()
+		d.Plans = &plansData{s.PlansLeft, s.Plans}
 	}
 	return d, nil
 }
@@ -428,35 +414,4 @@ func appendStays(out []int, worker int, stays series.Stays, end float64) []int {
 		out = append(out, worker, a, b)
 	}
 	return out
-}
-
-func (r *Run) plans() *plansData {
-	s := r.Series
-	d := &plansData{Left: s.PlansLeft, Rows: []planData{}}
-	places := func(ps [][2]int32) []string {
-		out := []string{}
-		for _, p := range ps {
-			name := strconv.Itoa(int(p[1]))
-			if int(p[1]) < len(s.Adapters) {
-				name = s.Adapters[p[1]].Name
-			}
-			out = append(out, fmt.Sprintf("%s@%d", name, p[0]))
-		}
-		return out
-	}
-	for i := range s.Plans {
-		p := &s.Plans[i]
-		row := planData{
-			Made: p.Made, Applied: p.Applied, Reason: p.Reason, Dropped: p.Dropped,
-			Loads: places(p.Loads), Unloads: places(p.Unloads), Moves: p.Moves, Solver: p.Solver, Solve: p.SolveTime,
-		}
-		if p.Stay > 0 {
-			row.Gain = new(p.Stay - p.Objective)
-		}
-		if p.HasBound {
-			row.Gap = &p.Gap
-		}
-		d.Rows = append(d.Rows, row)
-	}
-	return d
 }

@@ -162,7 +162,7 @@ func TestEmptyRuns(t *testing.T) {
 // Nearly a number of JavaScript is no number.
 func TestNoInfinity(t *testing.T) {
 	for _, text := range []string{`{"request_rate": Infinite}`, `{"request_rate": NoN}`, `{"completed": Ixxxxxxx}`} {
-		if err := ParseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "f:1: ") {
+		if err := parseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "f:1: ") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -98,7 +98,7 @@ func TestJSONLOwnFields(t *testing.T) {
 		}
 	}
 	var got *Result
-	if err := ParseJSONL(&b, "r", func(_ int, r *Result) error { got = r; return nil }); err != nil {
+	if err := parseJSONL(&b, "r", func(_ int, r *Result) error { got = r; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(r.Endings(), got.Endings()); d != "" {
@@ -126,7 +126,7 @@ func TestForeignLines(t *testing.T) {
 		{`{"completed": 40, "disable_stream": false}`, nil, record.Streamed},
 	} {
 		var got *Result
-		if err := ParseJSONL(strings.NewReader(c.text), "r", func(_ int, r *Result) error { got = r; return nil }); err != nil {
+		if err := parseJSONL(strings.NewReader(c.text), "r", func(_ int, r *Result) error { got = r; return nil }); err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}

@@ -140,7 +140,7 @@ func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 
 // WriteJSON writes the whole result, without its records, as one line of JSON:
 // the fields of WriteJSONL and beside them the schema, the source, the seed, the
-// other metrics, the extra section and the configuration. ParseJSONL reads it.
+// other metrics, the extra section and the configuration. ParseJSON reads it.
 func (r *Result) WriteJSON(w io.Writer) error {
 	o, fields := &object{}, r.fields()
 	o.value("schema", Schema)
@@ -268,22 +268,6 @@ func finite(v any) any {
 	return v
 }
 
-// ParseJSONL reads results one by one from JSON lines: the reference's, also
-// with Python's bare Infinity and NaN, and those of WriteJSONL and WriteJSON. A
-// result may also span several lines, as after a pretty-printer. name is the
-// name of the file for errors. Fields unknown to the schema go to
-// Result.Config. yield is called for each result with the line it begins on;
-// its error ends the reading.
-func ParseJSONL(r io.Reader, name string, yield func(line int, r *Result) error) error {
-	return Documents(r, name, func(line int, text []byte) error {
-		res, err := ParseJSON(text)
-		if err != nil {
-			return Misplaced(name, line, text, err)
-		}
-		return yield(line, res)
-	})
-}
-
 // Misplaced is an error in the text of a document of a file: that of a syntax
 // error tells the line, that of any other the line on which the text begins.
 func Misplaced(name string, line int, text []byte, err error) error {
@@ -380,7 +364,9 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 	return d.depth <= 0, nil
 }
 
-// ParseJSON reads one result; see ParseJSONL.
+// ParseJSON reads one result: a line of the reference, cut out by Documents, or
+// what WriteJSONL and WriteJSON write. Fields unknown to the schema go to
+// Result.Config.
 func ParseJSON(text []byte) (*Result, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(text, &values); err != nil {
@@ -451,18 +437,18 @@ func (r *Result) setField(key string, text json.RawMessage, fields map[string]an
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err
 	}
-	switch config, isMap := v.(map[string]any); {
-	case key == "schema" && v != Schema:
+	if key == "schema" && v != Schema {
 		return fmt.Errorf("is %s, expected %q", text, Schema)
-	case key == "schema":
+	}
+	config, isMap := v.(map[string]any)
+	switch {
 	case key == "config" && isMap:
 		for k, v := range config {
 			r.SetConfig(k, v)
 		}
 	case key == "config" && v != nil:
 		return fmt.Errorf("is %s, expected an object", format.Clip(string(text), 40))
-	case key == "config":
-	default:
+	case key != "schema" && key != "config":
 		r.SetConfig(key, v)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,6 +19,17 @@ import (
 )
 
 func pointer[T any](v T) *T { return &v }
+
+// parseJSONL reads the results of a file one by one.
+func parseJSONL(r io.Reader, name string, yield func(line int, r *Result) error) error {
+	return Documents(r, name, func(line int, text []byte) error {
+		res, err := ParseJSON(text)
+		if err != nil {
+			return Misplaced(name, line, text, err)
+		}
+		return yield(line, res)
+	})
+}
 
 // The fields and their order are those the reference writes.
 func TestJSONLLine(t *testing.T) {
@@ -70,7 +82,7 @@ func TestOutputDetails(t *testing.T) {
 		ITLs: [][]float64{{}, {0.25, 0.25}}, Errors: []string{`bad "thing"`, ""},
 	}
 	n := 0
-	err = ParseJSONL(bytes.NewReader(text), path, func(line int, got *Result) error {
+	err = parseJSONL(bytes.NewReader(text), path, func(line int, got *Result) error {
 		n++
 		if d := cmp.Diff(want, got.Details); d != "" || line != n || got.Metrics.values[Completed] != 1 {
 			t.Errorf("result %d on line %d (-want +got):\n%s", n, line, d)
@@ -90,7 +102,7 @@ func TestOutputDetails(t *testing.T) {
 	}
 }
 
-// What WriteJSON writes, ParseJSONL gives back, and it is one valid JSON value.
+// What WriteJSON writes, ParseJSON gives back, and it is one valid JSON value.
 func TestJSONRoundTrip(t *testing.T) {
 	number := rapid.Float64()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -139,7 +151,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		}
 		for _, text := range []string{b.String(), indented.String(), "\ufeff\n" + strings.TrimSpace(b.String())} {
 			var got *Result
-			err := ParseJSONL(strings.NewReader(text), "r", func(_ int, r *Result) error { got = r; return nil })
+			err := parseJSONL(strings.NewReader(text), "r", func(_ int, r *Result) error { got = r; return nil })
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -171,7 +183,7 @@ func TestParseReferenceLine(t *testing.T) {
 	text := line + "\n\n" + line
 	var got []*Result
 	var lines []int
-	err := ParseJSONL(strings.NewReader(text), "ref.jsonl", func(line int, r *Result) error {
+	err := parseJSONL(strings.NewReader(text), "ref.jsonl", func(line int, r *Result) error {
 		got, lines = append(got, r), append(lines, line)
 		return nil
 	})
@@ -210,13 +222,13 @@ func TestParseErrors(t *testing.T) {
 		`{"backend": 1}`:                   "f:1: field backend: json: cannot unmarshal number",
 		`{"a": 1} {"b": 2}`:                "f:1: invalid character '{' after top-level value",
 	} {
-		err := ParseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil })
+		err := parseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil })
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
 		}
 	}
 	stop := fmt.Errorf("stop")
-	if err := ParseJSONL(strings.NewReader("{}"), "f", func(int, *Result) error { return stop }); err != stop {
+	if err := parseJSONL(strings.NewReader("{}"), "f", func(int, *Result) error { return stop }); err != stop {
 		t.Errorf("yield's error came back as %v", err)
 	}
 }
@@ -227,13 +239,13 @@ func FuzzParseJSONL(f *testing.F) {
 	f.Add("{\n \"request_rate\": \"trace\", \"seed\": 1, \"config\": {\"a\": null}\n}\n{}")
 	f.Add(`{"itls": [[0.1], []], "ttfts": [1], "input_lens": [1], "output_lens": [2], "errors": ["\u0000"], "extra": {"requests": 4}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		_ = ParseJSONL(strings.NewReader(text), "f", func(_ int, r *Result) error {
+		_ = parseJSONL(strings.NewReader(text), "f", func(_ int, r *Result) error {
 			var b bytes.Buffer
 			if err := r.WriteJSON(&b); err != nil {
 				t.Fatalf("%q: cannot write what was read: %v", text, err)
 			}
 			var again *Result
-			if err := ParseJSONL(&b, "again", func(_ int, r *Result) error { again = r; return nil }); err != nil {
+			if err := parseJSONL(&b, "again", func(_ int, r *Result) error { again = r; return nil }); err != nil {
 				t.Fatalf("%q: %v", text, err)
 			}
 			r.Details = nil

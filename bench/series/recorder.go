@@ -120,7 +120,7 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 // Plan implements sim.PlanObserver.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	r.series.thin()
-	r.series.Plans = append(r.series.Plans, newPlan(p))
+	r.series.Plans = append(r.series.Plans, newPlan(p, r.series.Adapters))
 }
 
 // Done implements sim.DoneObserver.

@@ -13,8 +13,10 @@
 package series
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"lorasim/bench/result"
 	"lorasim/internal/record"
@@ -71,36 +73,47 @@ type AdapterLoad struct {
 
 // Plan is one plan of the run.
 type Plan struct {
-	Made, Applied float64 // s
-	Reason        string
-	Dropped       string
-	Loads         [][2]int32 // worker, adapter
-	Unloads       [][2]int32
-	Moves         int // requests that did move
-	Solver        string
-	SolveTime     float64
-	Objective     float64
-	Stay          float64
-	Gap           float64
-	HasBound      bool
+	Made    float64  `json:"made"` // s
+	Applied float64  `json:"applied"`
+	Reason  string   `json:"reason"`
+	Dropped string   `json:"dropped,omitempty"`
+	Loads   []string `json:"loads"` // as adapter@worker
+	Unloads []string `json:"unloads"`
+	Moves   int      `json:"moves"` // requests that did move
+	Solver  string   `json:"solver,omitempty"`
+	Solve   float64  `json:"solve"`          // s
+	Gain    *float64 `json:"gain,omitempty"` // predicted, s
+	Gap     *float64 `json:"gap,omitempty"`  // share; nil: the bound is not known
 }
 
 // maxPlans bounds the plans kept.
 const maxPlans = 1000
 
-func newPlan(p *sim.PlanRecord) Plan {
+func newPlan(p *sim.PlanRecord, adapters []trace.Adapter) Plan {
 	out := Plan{
 		Made: p.Made, Applied: p.Applied, Reason: p.Plan.Reason, Dropped: p.Dropped, Moves: p.Moved,
-		Solver: p.Plan.Solver, SolveTime: p.Plan.SolveTime, Objective: p.Plan.Objective, Stay: p.Plan.Stay,
-		Gap: p.Plan.Gap(), HasBound: p.Plan.Bound > 0,
+		Solver: p.Plan.Solver, Solve: p.Plan.SolveTime, Loads: []string{}, Unloads: []string{},
+	}
+	place := func(to []string, worker, adapter int32) []string {
+		name := strconv.Itoa(int(adapter))
+		if int(adapter) < len(adapters) {
+			name = adapters[adapter].Name
+		}
+		return append(to, fmt.Sprintf("%s@%d", name, worker))
 	}
 	if p.Dropped == "" {
 		for _, l := range p.Plan.Load {
-			out.Loads = append(out.Loads, [2]int32{l.Worker, l.Adapter})
+			out.Loads = place(out.Loads, l.Worker, l.Adapter)
 		}
 		for _, l := range p.Plan.Unload {
-			out.Unloads = append(out.Unloads, [2]int32{l.Worker, l.Adapter})
+			out.Unloads = place(out.Unloads, l.Worker, l.Adapter)
 		}
+	}
+	if p.Plan.Stay > 0 {
+		out.Gain = new(p.Plan.Stay - p.Plan.Objective)
+	}
+	if p.Plan.Bound > 0 {
+		out.Gap = new(p.Plan.Gap())
 	}
 	return out
 }

@@ -67,34 +67,28 @@ func (b Bounds) Has(x float64) bool {
 
 // String words the range for people; "" is every finite number.
 func (b Bounds) String() string {
-	text := b.rangeText()
+	low, high, closed := ">= "+number(b.low), "<= "+number(b.high), !b.openLow && !b.openHigh
+	if b.openLow {
+		low = "> " + number(b.low)
+	}
+	if b.openHigh {
+		high = "< " + number(b.high)
+	}
+	text := low + " and " + high
+	switch noLow, noHigh := math.IsInf(b.low, -1), math.IsInf(b.high, 1); {
+	case noLow && noHigh:
+		text = ""
+	case noLow:
+		text = high
+	case noHigh:
+		text = low
+	case closed:
+		text = "from " + number(b.low) + " to " + number(b.high)
+	}
 	for _, x := range b.extra {
 		text += ", or " + number(x)
 	}
 	return text
-}
-
-func (b Bounds) rangeText() string {
-	low, high := "", ""
-	if !math.IsInf(b.low, -1) {
-		low = ">= " + number(b.low)
-		if b.openLow {
-			low = "> " + number(b.low)
-		}
-	}
-	if !math.IsInf(b.high, 1) {
-		high = "<= " + number(b.high)
-		if b.openHigh {
-			high = "< " + number(b.high)
-		}
-	}
-	switch {
-	case low != "" && high != "" && !b.openLow && !b.openHigh:
-		return "from " + number(b.low) + " to " + number(b.high)
-	case low != "" && high != "":
-		return low + " and " + high
-	}
-	return low + high
 }
 
 func number(x float64) string {

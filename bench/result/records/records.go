@@ -94,9 +94,6 @@ func clean(s string) string {
 	return s
 }
 
-// Extensions lists the file extensions of the formats.
-func Extensions() []string { return table.Extensions() }
-
 // Writer writes a file of records. It is not safe for concurrent use.
 type Writer struct {
 	*table.Writer

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lorasim/internal/record"
+	"lorasim/internal/table"
 	"lorasim/trace"
 )
 
@@ -76,7 +77,7 @@ func write(t testing.TB, path string, rs []record.Request) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		t.Run(ext, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "r"+ext)
 			write(t, path, sample())
@@ -97,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 
 // Empty files have their columns all the same.
 func TestEmpty(t *testing.T) {
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		path := filepath.Join(t.TempDir(), "r"+ext)
 		write(t, path, nil)
 		got, _, err := ReadAll(path)
@@ -183,7 +184,7 @@ var anyRecord = rapid.Custom(func(t *rapid.T) record.Request {
 
 func TestRoundTripProperty(t *testing.T) {
 	dir := t.TempDir()
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		t.Run(ext, func(t *testing.T) {
 			path := filepath.Join(dir, "p"+ext)
 			rapid.Check(t, func(rt *rapid.T) {
@@ -207,7 +208,7 @@ func TestRoundTripProperty(t *testing.T) {
 }
 
 func TestSameBytes(t *testing.T) {
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		var files [2][]byte
 		for i := range files {
 			path := filepath.Join(t.TempDir(), "r"+ext)
@@ -296,7 +297,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	for _, ext := range Extensions() {
+	for _, ext := range table.Extensions() {
 		dir := t.TempDir()
 		w, err := Create(filepath.Join(dir, "r"+ext), nil)
 		if err != nil {
