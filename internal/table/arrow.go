@@ -1,6 +1,7 @@
 package table
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
 	"github.com/apache/arrow/go/v17/arrow/memory"
+	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // arrowEncoder writes record batches of batchRows rows, uncompressed.
@@ -23,7 +25,7 @@ type arrowEncoder struct {
 func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arrowEncoder, error) {
 	var fields []arrow.Field
 	for i := range columns {
-		fields = append(fields, columns[i].arrowField())
+		fields = append(fields, arrow.Field{Name: columns[i].Name, Type: columns[i].form().arrow, Nullable: columns[i].mayLack()})
 	}
 	var keys, values []string
 	for _, m := range meta {
@@ -42,23 +44,6 @@ func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arr
 	return e, nil
 }
 
-func (c *Column) arrowField() arrow.Field {
-	f := arrow.Field{Name: c.Name}
-	switch c.Value.(type) {
-	case *int64:
-		f.Type = arrow.PrimitiveTypes.Int64
-	case *int32:
-		f.Type = arrow.PrimitiveTypes.Int32
-	case *float64:
-		f.Type, f.Nullable = arrow.PrimitiveTypes.Float64, c.Nullable
-	case *string:
-		f.Type = arrow.BinaryTypes.String
-	case *[]float64:
-		f.Type, f.Nullable = arrow.ListOfNonNullable(arrow.PrimitiveTypes.Float64), true
-	}
-	return f
-}
-
 func (c *Column) arrowAppender(b array.Builder) func() {
 	switch p := c.Value.(type) {
 	case *int64:
@@ -67,27 +52,24 @@ func (c *Column) arrowAppender(b array.Builder) func() {
 	case *int32:
 		b := b.(*array.Int32Builder)
 		return func() { b.Append(*p) }
+	case *string:
+		b := b.(*array.StringBuilder)
+		return func() { b.Append(*p) }
 	case *float64:
 		b := b.(*array.Float64Builder)
 		return func() {
 			if c.Nullable && math.IsNaN(*p) {
 				b.AppendNull()
-				return
+			} else {
+				b.Append(*p)
 			}
-			b.Append(*p)
 		}
-	case *string:
-		b := b.(*array.StringBuilder)
-		return func() { b.Append(*p) }
 	}
 	p, lists := c.Value.(*[]float64), b.(*array.ListBuilder)
 	return func() {
-		if *p == nil {
-			lists.AppendNull()
-			return
+		if lists.Append(*p != nil); *p != nil {
+			lists.ValueBuilder().(*array.Float64Builder).AppendValues(*p, nil)
 		}
-		lists.Append(true)
-		lists.ValueBuilder().(*array.Float64Builder).AppendValues(*p, nil)
 	}
 }
 
@@ -256,7 +238,7 @@ func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error
 		}
 	}
 	if set == nil {
-		return nil, fmt.Errorf("has type %s, expected %s", values.DataType(), c.wants())
+		return nil, fmt.Errorf("has type %s, expected %s", values.DataType(), c.form().wants)
 	}
 	if values.NullN() == 0 {
 		return set, nil
@@ -316,3 +298,136 @@ func (b *budget) Reallocate(n int, old []byte) []byte {
 
 // Free implements memory.Allocator.
 func (b *budget) Free([]byte) {}
+
+// Slots of the tables in the footer of an Arrow IPC file (Arrow columnar format,
+// "IPC File Format"; File.fbs and Schema.fbs). The n-th field of a table, from
+// 0, has slot 4 + 2n.
+const (
+	footerSchema       = 6
+	footerDictionaries = 8
+	footerBatches      = 10
+	schemaFields       = 6
+	schemaMetadata     = 8
+	fieldType          = 8
+	fieldDictionary    = 12
+	fieldChildren      = 14
+	fieldMetadata      = 16
+)
+
+const (
+	maxFields = 1000 // of a schema, with the pairs of its metadata
+	blockSize = 24   // bytes of the place of a record batch
+)
+
+// plainTypes are the type tags whose metadata hold no counts of their own: Null,
+// Int, FloatingPoint, Binary, Utf8, Bool, Timestamp, List, Struct_ and
+// LargeUtf8.
+var plainTypes = map[byte]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 10: true, 12: true, 13: true, 20: true}
+
+// checkFooter checks what the footer of an Arrow IPC file states, for the
+// library takes memory for as many items and goes through as many as that. It
+// panics where the footer points beyond its end.
+func checkFooter(src io.ReaderAt, size int64) error {
+	data, err := readFooter(src, size, "an Arrow", "ARROW1", 10)
+	if err != nil {
+		return err
+	}
+	footer := table{flatbuffers.Table{Bytes: data, Pos: flatbuffers.GetUOffsetT(data)}}
+	if _, n, err := footer.vector(footerDictionaries, blockSize); err != nil {
+		return err
+	} else if n > 0 {
+		return errors.New("has dictionary-encoded columns, expected plain ones")
+	}
+	if err := footer.checkBatches(uint64(size)); err != nil {
+		return err
+	}
+	o := footer.Offset(footerSchema)
+	if o == 0 {
+		return errDamaged
+	}
+	left := maxFields
+	return footer.at(footer.Pos+flatbuffers.UOffsetT(o)).checkFields(schemaFields, schemaMetadata, &left)
+}
+
+// table is a FlatBuffers table, whose vectors may be longer than they can be.
+type table struct{ flatbuffers.Table }
+
+// at returns the table that the offset at pos points to.
+func (t table) at(pos flatbuffers.UOffsetT) table {
+	return table{flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(pos)}}
+}
+
+// vector returns where the vector in a slot begins and how many items of the
+// given size in bytes it has, none if it is absent.
+func (t table) vector(slot flatbuffers.VOffsetT, size uint64) (start flatbuffers.UOffsetT, n int, err error) {
+	o := t.Offset(slot)
+	if o == 0 {
+		return 0, 0, nil
+	}
+	start, n = t.Vector(flatbuffers.UOffsetT(o)), t.VectorLen(flatbuffers.UOffsetT(o))
+	if uint64(n)*size > uint64(len(t.Bytes[start:])) {
+		return 0, 0, errDamaged
+	}
+	return start, n, nil
+}
+
+// tables returns the tables of a vector of tables.
+func (t table) tables(slot flatbuffers.VOffsetT) ([]table, error) {
+	start, n, err := t.vector(slot, flatbuffers.SizeUOffsetT)
+	if err != nil {
+		return nil, err
+	}
+	if n > maxFields {
+		return nil, fmt.Errorf("has more than %d columns", maxFields)
+	}
+	all := make([]table, n)
+	for i := range all {
+		all[i] = t.at(start + flatbuffers.UOffsetT(i*flatbuffers.SizeUOffsetT))
+	}
+	return all, nil
+}
+
+// checkBatches checks that the record batches lie within the file: each place
+// has an offset (int64), the length of the metadata (int32, padded) and that of
+// the body (int64).
+func (t table) checkBatches(size uint64) error {
+	start, n, err := t.vector(footerBatches, blockSize)
+	if err != nil {
+		return err
+	}
+	for b := t.Bytes[start:]; n > 0; n-- {
+		offset := binary.LittleEndian.Uint64(b)
+		meta := uint64(binary.LittleEndian.Uint32(b[8:]))
+		body := binary.LittleEndian.Uint64(b[16:])
+		if offset > size || meta > size || body > size || offset+meta+body > size {
+			return errDamaged
+		}
+		b = b[blockSize:]
+	}
+	return nil
+}
+
+// checkFields checks the fields in a slot, all fields below them, and the
+// metadata beside them.
+func (t table) checkFields(fields, metadata flatbuffers.VOffsetT, left *int) error {
+	pairs, err := t.tables(metadata)
+	if err != nil {
+		return err
+	}
+	children, err := t.tables(fields)
+	if err != nil {
+		return err
+	}
+	if *left -= len(pairs) + len(children); *left < 0 {
+		return fmt.Errorf("has more than %d columns", maxFields)
+	}
+	for _, c := range children {
+		if !plainTypes[c.GetByteSlot(fieldType, 0)] || c.Offset(fieldDictionary) != 0 {
+			return errors.New("has a column of a type that is not supported: expected numbers, text or lists")
+		}
+		if err := c.checkFields(fieldChildren, fieldMetadata, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -399,7 +399,7 @@ func TestArrowFooter(t *testing.T) {
 	}{
 		{"text", "not an Arrow file: too short", []byte("id,arrival_s")},
 		{"a long text", "does not end in ARROW1", []byte(strings.Repeat("id,arrival_s\n", 10))},
-		{"too long a footer", "damaged footer", change(tail, 0xff, 0xff, 0xff)},
+		{"too long a footer", "damaged file", change(tail, 0xff, 0xff, 0xff)},
 		{"no footer", "damaged file: runtime error", change(tail, 0, 0, 0, 0)},
 		{"a footer beyond its end", "damaged file: runtime error", change(footer, 0xff, 0xff, 0xff, 0x7f)},
 	} {
@@ -454,8 +454,8 @@ func TestBatchesWithinFile(t *testing.T) {
 	for _, field := range []int{0, 16, 24, 24 + 16} {
 		changed := bytes.Clone(whole)
 		binary.LittleEndian.PutUint64(changed[at+field:], uint64(len(whole)))
-		if err := checkArrow(changed); err == nil || err.Error() != "damaged footer" {
-			t.Errorf("byte %d of the places: error %v, expected a damaged footer", field, err)
+		if err := checkArrow(changed); !errors.Is(err, errDamaged) {
+			t.Errorf("byte %d of the places: error %v, expected a damaged file", field, err)
 		}
 	}
 }

@@ -28,29 +28,12 @@ const (
 	maxHeader = 64 << 10 // bytes of a page's header
 )
 
-var errDamaged = errors.New("damaged file: a length or count is not possible")
-
 // checkParquetFooter checks the description of a file at its end.
 func checkParquetFooter(src io.ReaderAt, size int64) error {
-	tail := make([]byte, 8) // the footer's length and the magic bytes
-	if size < 12 {
-		return errors.New("not a Parquet file: too short")
+	footer, err := readFooter(src, size, "a Parquet", "PAR1", 4)
+	if err == nil {
+		_, err = skim(footer, thriftStruct, 0)
 	}
-	if _, err := src.ReadAt(tail, size-8); err != nil {
-		return err
-	}
-	if string(tail[4:]) != "PAR1" {
-		return errors.New("not a Parquet file, or cut short: it does not end in PAR1")
-	}
-	n := int64(binary.LittleEndian.Uint32(tail))
-	if n > size-12 {
-		return errDamaged
-	}
-	footer := make([]byte, n)
-	if _, err := src.ReadAt(footer, size-8-n); err != nil {
-		return err
-	}
-	_, err := skim(footer, thriftStruct, 0)
 	return err
 }
 

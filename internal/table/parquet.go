@@ -22,28 +22,14 @@ func (o ordered) Fields() []parquet.Field { return o.fields }
 func parquetSchema(columns []Column) *parquet.Schema {
 	var root ordered
 	for i := range columns {
-		one := parquet.Group{columns[i].Name: columns[i].parquetNode()}
+		node := columns[i].form().parquet
+		if columns[i].mayLack() {
+			node = parquet.Optional(node)
+		}
+		one := parquet.Group{columns[i].Name: node}
 		root.fields = append(root.fields, one.Fields()...)
 	}
 	return parquet.NewSchema("schema", root)
-}
-
-func (c *Column) parquetNode() parquet.Node {
-	double := parquet.Leaf(parquet.DoubleType)
-	switch c.Value.(type) {
-	case *int64:
-		return parquet.Leaf(parquet.Int64Type)
-	case *int32:
-		return parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.RLEDictionary)
-	case *string:
-		return parquet.Encoded(parquet.String(), &parquet.RLEDictionary)
-	case *[]float64:
-		return parquet.Optional(parquet.List(double))
-	}
-	if c.Nullable {
-		return parquet.Optional(double)
-	}
-	return double
 }
 
 // parquetEncoder writes row groups of batchRows rows.
@@ -188,7 +174,7 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 			leaf = leaves[at]
 			leaf.ColumnIndex = at
 			if !d.columns[i].fits(leaf) {
-				return nil, fmt.Errorf("column %q: has type %s, expected %s", d.columns[i].Name, leaf.Node.Type(), d.columns[i].wants())
+				return nil, fmt.Errorf("column %q: has type %s, expected %s", d.columns[i].Name, leaf.Node.Type(), d.columns[i].form().wants)
 			}
 		}
 		d.leaves = append(d.leaves, leaf)
@@ -216,15 +202,11 @@ func parquetColumn(name string, leaf parquet.LeafColumn) Column {
 
 // fits says whether the cell can hold the values of a leaf of the schema.
 func (c *Column) fits(leaf parquet.LeafColumn) bool {
-	kinds := map[string][]parquet.Kind{"int32 or int64": {parquet.Int32, parquet.Int64}, "text": {parquet.ByteArray}}[c.wants()]
-	if kinds == nil {
-		kinds = []parquet.Kind{parquet.Double}
-	}
 	levels := 0
 	if _, list := c.Value.(*[]float64); list {
 		levels = 1
 	}
-	return slices.Contains(kinds, leaf.Node.Type().Kind()) && leaf.MaxRepetitionLevel == levels
+	return slices.Contains(c.form().kinds, leaf.Node.Type().Kind()) && leaf.MaxRepetitionLevel == levels
 }
 
 func (d *parquetDecoder) rows() (int64, error) { return d.f.NumRows(), nil }

@@ -28,6 +28,7 @@ package table
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/parquet-go/parquet-go"
 
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/suggest"
@@ -366,21 +370,46 @@ func clip(s string) string {
 var (
 	errNull  = errors.New("is null, expected a value")
 	errShort = errors.New("ends before the row group does")
+
+	errDamaged = errors.New("damaged file: a length or count is not possible")
 )
+
+// readFooter reads the end of a file, which begins with the magic bytes, or some
+// more, and ends with a footer, its length and the magic bytes. what names the
+// format with its article.
+func readFooter(src io.ReaderAt, size int64, what, magic string, begin int64) ([]byte, error) {
+	tail := make([]byte, 4+len(magic))
+	room := size - begin - int64(len(tail))
+	if room < 0 {
+		return nil, fmt.Errorf("not %s file: too short", what)
+	}
+	if _, err := src.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return nil, err
+	}
+	if string(tail[4:]) != magic {
+		return nil, fmt.Errorf("not %s file, or cut short: it does not end in %s", what, magic)
+	}
+	n := int64(binary.LittleEndian.Uint32(tail))
+	if n > room {
+		return nil, errDamaged
+	}
+	footer := make([]byte, n)
+	_, err := src.ReadAt(footer, size-int64(len(tail))-n)
+	return footer, err
+}
 
 // null empties the cell.
 func (c *Column) null() error {
+	if !c.mayLack() {
+		return errNull
+	}
 	switch p := c.Value.(type) {
 	case *[]float64:
 		*p = nil
-		return nil
 	case *float64:
-		if c.Nullable {
-			*p = math.NaN()
-			return nil
-		}
+		*p = math.NaN()
 	}
-	return errNull
+	return nil
 }
 
 // setInt puts a whole number into the cell.
@@ -398,17 +427,40 @@ func (c *Column) setInt(x int64) error {
 
 func outOfRange(x int64) error { return fmt.Errorf("%d is out of range, expected a 32-bit number", x) }
 
-// wants says what a file's column should hold, for messages.
-func (c *Column) wants() string {
+// form is what a cell is in binary files.
+type form struct {
+	wants   string // what a file's column should hold, for messages
+	kinds   []parquet.Kind
+	parquet parquet.Node
+	arrow   arrow.DataType
+}
+
+func (c *Column) form() form {
 	switch c.Value.(type) {
-	case *int64, *int32:
-		return "int32 or int64"
-	case *float64:
-		return "float64"
+	case *int64:
+		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64}, parquet.Leaf(parquet.Int64Type), arrow.PrimitiveTypes.Int64}
+	case *int32:
+		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64},
+			parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.RLEDictionary), arrow.PrimitiveTypes.Int32}
 	case *string:
-		return "text"
+		return form{"text", []parquet.Kind{parquet.ByteArray}, parquet.Encoded(parquet.String(), &parquet.RLEDictionary), arrow.BinaryTypes.String}
 	}
-	return "lists of float64"
+	double := form{"float64", []parquet.Kind{parquet.Double}, parquet.Leaf(parquet.DoubleType), arrow.PrimitiveTypes.Float64}
+	if _, ok := c.Value.(*float64); ok {
+		return double
+	}
+	return form{"lists of float64", double.kinds, parquet.List(double.parquet), arrow.ListOfNonNullable(double.arrow)}
+}
+
+// mayLack says whether values of the column may be absent.
+func (c *Column) mayLack() bool {
+	switch c.Value.(type) {
+	case *float64:
+		return c.Nullable
+	case *[]float64:
+		return true
+	}
+	return false
 }
 
 // texts keeps the short texts that come again and again, so that reading them
