@@ -11,7 +11,10 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/bench/live/fleet"
 	"lorasim/trace"
@@ -133,66 +136,67 @@ func (q *want) read(r *http.Request, most int64) error {
 	return nil
 }
 
+// readAhead is how much is read of a long body at a time.
+const readAhead = 64 << 10
+
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
 // scanJSON takes the fields of a JSON object, of a long one until it knows the
-// model. It stops at what is not JSON.
+// model. It stops at what is not JSON. Values are only looked at from outside: to
+// read every number of a prompt takes longer than all else that the gateway does.
 func (q *want) scanJSON(buf *bytes.Buffer, more io.Reader) {
-	s := scanner{buf: buf, more: more}
-	if s.next() != '{' {
+	var in io.Reader = bytes.NewBuffer(buf.Bytes()) // which is read in place
+	if more != nil {
+		in = io.MultiReader(in, io.TeeReader(short{more}, buf))
+	}
+	d := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(d)
+	d.Reset(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return
 	}
-	s.at++
-	q.object = s.at
-	for s.next() == '"' {
-		from := s.at
-		if !s.skip() {
+	q.object = int(d.InputOffset())
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
 			return
 		}
-		key := unescaped(s.buf.Bytes()[from:s.at])
-		if s.next() != ':' {
+		name, from := key.String(), int(d.InputOffset())
+		if d.SkipValue() != nil {
 			return
 		}
-		s.at++
-		s.next()
-		if from = s.at; !s.skip() {
+		end := int(d.InputOffset())
+		q.take(name, bytes.TrimLeft(buf.Bytes()[from:end], ": \t\r\n"), end)
+		if more != nil && (q.fields.model != nil && q.openAI || q.fields.lora != nil) {
 			return
 		}
-		q.take(key, s.buf.Bytes()[from:s.at], s.at)
-		if more != nil && (q.fields.model != nil && q.openAI || q.fields.lora != nil) || s.next() != ',' {
-			return
-		}
-		s.at++
 	}
 }
 
-// unescaped is a string, with its quotes, as others write it.
-func unescaped(key []byte) string {
-	var text string
-	if bytes.IndexByte(key, '\\') >= 0 && json.Unmarshal(key, &text) == nil {
-		return `"` + text + `"`
-	}
-	return string(key)
-}
+// short reads little at a time.
+type short struct{ io.Reader }
 
-// take notes a field, its key with the quotes, whose value ends at the given place
-// of the body.
+func (s short) Read(p []byte) (int, error) { return s.Reader.Read(p[:min(len(p), readAhead)]) }
+
+// take notes a field whose value ends at the given place of the body.
 func (q *want) take(key string, raw []byte, end int) {
 	switch key {
-	case `"model"`:
+	case "model":
 		q.fields.model = bytes.Clone(raw)
 		q.model = [2]int{end - len(raw), end}
-	case `"lora_path"`:
+	case "lora_path":
 		q.fields.lora = bytes.Clone(raw)
-	case `"sampling_params"`:
+	case "sampling_params":
 		q.fields.sampling = bytes.Clone(raw)
-	case `"max_completion_tokens"`:
+	case "max_completion_tokens":
 		q.fields.tokens[0] = positive(raw)
-	case `"max_tokens"`:
+	case "max_tokens":
 		q.fields.tokens[1] = positive(raw)
-	case `"max_output_tokens"`:
+	case "max_output_tokens":
 		q.fields.tokens[2] = positive(raw)
-	case `"input_ids"`, `"prompt"`, `"text"`, `"input"`, `"messages"`:
+	case "input_ids", "prompt", "text", "input", "messages":
 		n := int64(len(raw)) / bytesPerToken
-		if raw[0] == '[' && key != `"messages"` {
+		if raw[0] == '[' && key != "messages" {
 			n = int64(bytes.Count(raw, []byte{','})) + 1
 		}
 		q.prompt = clamp(n)
@@ -343,92 +347,4 @@ type spending struct{ q *want }
 func (s *spending) Read(p []byte) (int, error) {
 	s.q.spent.Store(true)
 	return s.q.rest.Read(p)
-}
-
-// scanner finds its way through JSON that is only looked at from outside: where
-// strings end and brackets close. Package encoding/json would read every number of
-// a prompt, which takes longer than all else that the gateway does.
-type scanner struct {
-	buf  *bytes.Buffer
-	at   int
-	more io.Reader // what follows, read as it is needed; nil: nothing
-}
-
-// readAhead is how much is read of a long body at a time.
-const readAhead = 64 << 10
-
-// has says whether there is a byte at s.at.
-func (s *scanner) has() bool {
-	for s.at >= s.buf.Len() {
-		if s.more == nil {
-			return false
-		}
-		if n, err := io.CopyN(s.buf, s.more, readAhead); n == 0 && err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// next skips white space and returns the byte after it, without passing it; 0 at
-// the end.
-func (s *scanner) next() byte {
-	for s.has() {
-		switch c := s.buf.Bytes()[s.at]; c {
-		case ' ', '\t', '\r', '\n':
-			s.at++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// skip passes the value that begins at s.at; false if it has no end. Of a number
-// or a word it passes what may be part of one.
-func (s *scanner) skip() bool {
-	depth := 0
-	for s.has() {
-		c := s.buf.Bytes()[s.at]
-		switch c {
-		case '"':
-			if !s.skipString() {
-				return false
-			}
-			if depth == 0 {
-				return true
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth <= 0 {
-				s.at += depth + 1 // a bracket that ends what is around a word is not part of it
-				return true
-			}
-		case ',', ' ', '\t', '\r', '\n':
-			if depth == 0 {
-				return true
-			}
-		}
-		s.at++
-	}
-	return false
-}
-
-func (s *scanner) skipString() bool {
-	for s.at++; s.has(); {
-		text := s.buf.Bytes()[s.at:]
-		i := bytes.IndexAny(text, "\"\\")
-		switch {
-		case i < 0:
-			s.at += len(text)
-		case text[i] == '"':
-			s.at += i + 1
-			return true
-		default:
-			s.at += i + 2
-		}
-	}
-	return false
 }
