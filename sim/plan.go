@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -177,34 +176,20 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	}
 }
 
-var errDown = errors.New("a worker that the plan needs is down")
-
 // checkPlan says why a plan cannot be carried out, or nil: the workers are up,
 // would not refuse the requests, and have host memory for the adapters.
 func (s *sim) checkPlan(plan *router.Plan) error {
-	isWorker := func(w int32) bool { return w >= 0 && int(w) < len(s.workers) }
-	for _, l := range slices.Concat(plan.Load, plan.Unload) {
-		if !isWorker(l.Worker) || l.Adapter < 0 || int(l.Adapter) >= len(s.adapters) {
-			return fmt.Errorf("adapter %d on worker %d: no such place", l.Adapter, l.Worker)
-		}
+	if err := plan.Check(&s.view); err != nil {
+		return err
 	}
 	coming := make([]int, len(s.workers))
 	for _, l := range plan.Load {
 		w := &s.workers[l.Worker]
-		if !w.v.Usable() {
-			return errDown
-		}
 		if w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows[l.Adapter].fetching() {
 			coming[l.Worker]++
 		}
 	}
 	for _, m := range plan.Move {
-		if !isWorker(m.To) || m.To == m.From {
-			return fmt.Errorf("request %d to worker %d: no such move", m.ID, m.To)
-		}
-		if !s.workers[m.To].v.Usable() {
-			return errDown
-		}
 		if r, ok := s.plan.byID[m.ID]; ok {
 			if reason := s.workers[m.To].refuses(r); reason != "" {
 				return fmt.Errorf("request %d cannot move to worker %d: %s", m.ID, m.To, reason)

@@ -123,8 +123,9 @@ type client struct {
 	wire    *wire.Client
 	targets []*wire.Target // by worker
 	model   string
-	start   float64 // on the clock
-	total   int64   // requests of the source; 0: not known
+	first   *trace.Request // read already; nil: none
+	start   float64        // on the clock
+	total   int64          // requests of the source; 0: not known
 	runID   uint32
 	stop    context.Context // ends when requests in flight are to be given up
 	room    chan struct{}   // closed loop: a place for each request in flight
@@ -239,13 +240,22 @@ func (c *client) attend(ctx context.Context, end context.CancelCauseFunc) (leave
 	return func() { quit(); others.Wait() }
 }
 
+// next is the next request of the source.
+func (c *client) next() (trace.Request, error) {
+	if r := c.first; r != nil {
+		c.first = nil
+		return *r, nil
+	}
+	return c.cfg.Source.Next()
+}
+
 // sendAll sends the requests of the source at their times.
 func (c *client) sendAll(ctx context.Context) error {
 	defer close(c.idle)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		r, err := c.cfg.Source.Next()
+		r, err := c.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -333,7 +343,7 @@ func (c *client) warmUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.cfg.Source = &pushedBack{Source: c.cfg.Source, first: &r}
+	c.first = &r
 	w := c.cfg.Fleet.First(r.Adapter)
 	if w == router.None {
 		return nil
@@ -358,20 +368,6 @@ func (c *client) warmUp(ctx context.Context) error {
 	c.retries.Store(0)
 	c.failovers.Store(0)
 	return nil
-}
-
-// pushedBack is a source whose first request is read already.
-type pushedBack struct {
-	trace.Source
-	first *trace.Request
-}
-
-func (p *pushedBack) Next() (trace.Request, error) {
-	if r := p.first; r != nil {
-		p.first = nil
-		return *r, nil
-	}
-	return p.Source.Next()
 }
 
 // finish completes the record of a request and hands it on.

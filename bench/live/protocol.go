@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"lorasim/bench/live/fleet"
 	"lorasim/internal/suggest"
 )
 
@@ -31,19 +32,11 @@ const (
 	VLLMChat      Backend = "vllm-chat"       // /v1/chat/completions
 )
 
-// Backends lists the backends.
-func Backends() []Backend { return []Backend{SGLang, SGLangOAI, SGLangOAIChat, VLLM, VLLMChat} }
+var backends = []string{string(SGLang), string(SGLangOAI), string(SGLangOAIChat), string(VLLM), string(VLLMChat)}
 
 // ParseBackend reads the name of a backend.
 func ParseBackend(s string) (Backend, error) {
-	var names []string
-	for _, b := range Backends() {
-		if s == string(b) {
-			return b, nil
-		}
-		names = append(names, string(b))
-	}
-	return "", suggest.Unknown("backend", s, names)
+	return Backend(s), suggest.Among("backend", s, backends)
 }
 
 func (b Backend) chat() bool { return b == SGLangOAIChat || b == VLLMChat }
@@ -389,17 +382,7 @@ func failureOf(raw jsontext.Value) string {
 	if len(raw) == 0 || bytes.Equal(raw, nullText) {
 		return ""
 	}
-	var e struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(raw, &e) == nil && e.Message != "" {
-		return e.Message
-	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil && text != "" {
-		return text
-	}
-	return string(raw)
+	return cmp.Or(fleet.MessageOf(raw), string(raw))
 }
 
 // lowestToken leaves out the special tokens at the beginning of vocabularies.

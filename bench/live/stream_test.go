@@ -77,7 +77,8 @@ func (c *chopped) Read(b []byte) (int, error) {
 
 func TestBodies(t *testing.T) {
 	a := payload{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true, ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
-	for _, b := range Backends() {
+	for _, name := range backends {
+		b := Backend(name)
 		var v map[string]any
 		if err := json.Unmarshal(b.body(nil, &a), &v); err != nil {
 			t.Fatalf("%s: %v in %s", b, err, b.body(nil, &a))
@@ -145,8 +146,8 @@ func FuzzParse(f *testing.F) {
 		}
 		var r parser
 		for _, data := range whole {
-			for _, b := range Backends() {
-				if p, err := r.parse(b, []byte(data)); err == nil && p.total < -1 {
+			for _, b := range backends {
+				if p, err := r.parse(Backend(b), []byte(data)); err == nil && p.total < -1 {
 					t.Fatalf("%s: %+v", data, p)
 				}
 			}

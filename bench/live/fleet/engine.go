@@ -34,11 +34,7 @@ const (
 
 // ParseAPI reads the name of an interface.
 func ParseAPI(s string) (API, error) {
-	switch a := API(s); a {
-	case Auto, SGLang, VLLM:
-		return a, nil
-	}
-	return "", suggest.Unknown("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
+	return API(s), suggest.Among("worker interface", s, []string{string(Auto), string(SGLang), string(VLLM)})
 }
 
 // ParseURL checks the base URL of a worker; a scheme may be left out.
@@ -189,13 +185,7 @@ func ErrorText(body []byte) string {
 		Detail       json.RawMessage `json:"detail"`
 	}
 	if json.Unmarshal(body, &b) == nil {
-		var inner struct {
-			Message string `json:"message"`
-		}
-		var plain string
-		json.Unmarshal(b.Error, &inner) // whichever of the two it is
-		json.Unmarshal(b.Error, &plain)
-		if text := cmp.Or(inner.Message, plain, b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
+		if text := cmp.Or(MessageOf(b.Error), b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
 			return text
 		}
 	}
@@ -208,6 +198,16 @@ func ErrorText(body []byte) string {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s
+}
+
+// MessageOf is the message in the "error" of an answer, an object or a text; else "".
+func MessageOf(raw []byte) (text string) {
+	var inner struct {
+		Message string `json:"message"`
+	}
+	json.Unmarshal(raw, &inner) // whichever of the two it is
+	json.Unmarshal(raw, &text)
+	return cmp.Or(inner.Message, text)
 }
 
 // discover finds out which interface the worker has and what it tells.

@@ -202,21 +202,15 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 // failure is the context's cause if that has ended.
 func (c *Client) exchange(ctx context.Context, addr string, req *http.Request, write func(*conn) error) (*http.Response, *Reply, error) {
 	conn, err := c.connect(ctx, addr)
-	if err != nil {
-		return nil, nil, because(ctx, err)
-	}
-	r := &Reply{c: conn, ctx: ctx, stop: context.AfterFunc(ctx, conn.expire)}
-	resp, err := conn.exchange(req, write, r)
-	if err != nil {
+	if err == nil {
+		r := &Reply{c: conn, ctx: ctx, stop: context.AfterFunc(ctx, conn.expire)}
+		var resp *http.Response
+		if resp, err = conn.exchange(req, write, r); err == nil {
+			return resp, r, nil
+		}
 		r.release(false)
-		return nil, nil, because(ctx, err)
 	}
-	return resp, r, nil
-}
-
-// because is the cause for which the context ended, or, if it has not, err.
-func because(ctx context.Context, err error) error {
-	return cmp.Or(context.Cause(ctx), err)
+	return nil, nil, cmp.Or(context.Cause(ctx), err)
 }
 
 // connect returns a connection: an idle one, or a new one.
@@ -479,7 +473,7 @@ func (r *Reply) Read(p []byte) (int, error) {
 		err = r.c.trailer()
 	}
 	if err != io.EOF {
-		err = because(r.ctx, err)
+		err = cmp.Or(context.Cause(r.ctx), err)
 	}
 	r.err = err
 	if r.c != nil {
