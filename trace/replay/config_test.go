@@ -49,12 +49,10 @@ func forEachDistribution(t *testing.T, f func(t *testing.T, d Distribution, cv f
 	}
 }
 
-func TestParseDistribution(t *testing.T) {
-	if d, err := ParseDistribution("weibull"); d != Weibull || err != nil {
-		t.Errorf("ParseDistribution(weibull) = %v, %v", d, err)
-	}
-	_, err := ParseDistribution("cauchy")
-	expectError(t, err, `"cauchy"`, "exponential, gamma, pareto or weibull")
+func TestUnknownDistribution(t *testing.T) {
+	c := Default()
+	c.Distribution = "cauchy"
+	expectError(t, c.Check(), `"cauchy"`, "exponential gamma pareto weibull")
 }
 
 func countByAdapter(rs []trace.Request, adapters int) []float64 {

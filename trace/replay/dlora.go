@@ -1,13 +1,16 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
 	"lorasim/trace/internal/renewal"
+	"lorasim/trace/nprand"
 )
 
 // DLoRA replays a window of a trace with the algorithm of the workload
@@ -70,10 +73,7 @@ func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) 
 // without a trace: Trace, Path, Start, End, NeedSort and MapStride do not
 // matter.
 func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Source, *Summary, error) {
-	if err := d.check(len(adapters)); err != nil {
-		return nil, nil, err
-	}
-	if err := checkHistogram(counts, len(adapters)); err != nil {
+	if err := cmp.Or(d.check(len(adapters)), checkHistogram(counts, len(adapters))); err != nil {
 		return nil, nil, err
 	}
 	return d.start(adapters, &Traffic{Histogram: counts})
@@ -105,55 +105,39 @@ func (d DLoRA) check(adapters int) error {
 
 // load reads the trace and gives its functions to the adapters.
 func (d DLoRA) load(adapters int) (*Traffic, error) {
-	mapping := Mapping{Strategy: Stride, Stride: d.MapStride}
-	if err := mapping.Check(); err != nil {
-		return nil, err
-	}
 	w, err := d.window()
 	if err != nil {
 		return nil, err
 	}
 	q := azure.Query{Format: d.Trace, Window: w, Interval: d.Interval, ByEnd: true}
-	h, err := azure.ReadHistogram(d.Path, q, d.Read)
-	if err != nil {
-		return nil, err
-	}
-	return mapping.apply(h, d.order(h), adapters, w.Intervals(d.Interval))
+	return Mapping{Strategy: Stride, Stride: d.MapStride}.read(d.Path, q, d.Read, adapters, d.order)
 }
 
-func (d DLoRA) window() (azure.Window, error) {
+func (d DLoRA) window() (w azure.Window, err error) {
 	start, err := azure.ParseInstant(d.Start)
 	if err != nil {
-		return azure.Window{}, fmt.Errorf("start %w", err)
+		return w, fmt.Errorf("start %w", err)
 	}
 	end, err := azure.ParseInstant(d.End)
 	if err != nil {
-		return azure.Window{}, fmt.Errorf("end %w", err)
+		return w, fmt.Errorf("end %w", err)
 	}
 	end.Day = start.Day
-	w := azure.Window{Start: start.Minutes(), End: end.Minutes()}
+	w = azure.Window{Start: start.Minutes(), End: end.Minutes()}
 	if w.End <= w.Start {
 		return w, fmt.Errorf("window %s to %s: the dlora replay takes the end to be on the start's day, which leaves %d minutes; use the default replay for windows across days",
 			d.Start, d.End, w.Minutes())
 	}
-	if d.Trace == azure.V1 && start.Day > 0 {
-		return w, d.laterDay(w)
+	if d.Trace != azure.V1 || start.Day == 0 {
+		return w, nil
 	}
-	return w, nil
-}
-
-// laterDay returns the error of a window of azure_v1 beyond day 0: that of its
-// file, or else that of its columns.
-func (d DLoRA) laterDay(w azure.Window) error {
+	// The error is that of the later day's file, or else that of its columns.
 	m, err := azure.OpenMinutes(d.Path, w, d.Read)
 	if err != nil {
-		return err
+		return w, err
 	}
-	if err := m.Close(); err != nil {
-		return err
-	}
-	return fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
-		w, d.Trace, w.Start+1, w.End)
+	return w, cmp.Or(m.Close(), fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
+		w, d.Trace, w.Start+1, w.End))
 }
 
 // order returns the functions of h in the order in which adapters get them.
@@ -172,28 +156,23 @@ func (d DLoRA) order(h *azure.Histogram) []int {
 	if !d.NeedSort {
 		return fs
 	}
+	sign := int64(-1)
+	if d.Trace == azure.V1 {
+		sign = 1
+		slices.Reverse(fs)
+	}
 	keys := make([]int64, len(fs))
-	if d.Trace == azure.V2 {
-		for i, f := range fs {
-			keys[i] = -total(h.Counts[f])
-		}
-		return pick(fs, argsort(keys))
-	}
-	slices.Reverse(fs)
 	for i, f := range fs {
-		keys[i] = total(h.Counts[f])
+		keys[i] = sign * total(h.Counts[f])
 	}
-	fs = pick(fs, argsort(keys))
-	slices.Reverse(fs)
-	return fs
-}
-
-func pick(fs, order []int) []int {
-	out := make([]int, len(fs))
-	for i, j := range order {
-		out[i] = fs[j]
+	sorted := make([]int, len(fs))
+	for i, j := range argsort(keys) {
+		sorted[i] = fs[j]
 	}
-	return out
+	if d.Trace == azure.V1 {
+		slices.Reverse(sorted)
+	}
+	return sorted
 }
 
 // start makes the source, after a run for the summary.
@@ -224,10 +203,94 @@ func (d DLoRA) budget(i, n int) int {
 	return b
 }
 
-func sumInterval(counts [][]int64, i int) int64 {
-	var n int64
-	for _, row := range counts {
-		n += row[i]
+// dloraSource yields the requests of a DLoRA replay.
+type dloraSource struct {
+	d         DLoRA
+	adapters  []trace.Adapter
+	histogram [][]int64
+
+	rng      *nprand.Rand // numpy's global generator
+	interval int          // the next one
+	left     int          // requests left in the current one
+	procs    []dloraProcess
+	queue    renewal.Queue
+	next     int64
+	last     float64
+}
+
+// dloraProcess draws the gaps of one adapter in one interval.
+type dloraProcess struct {
+	shape, scale float64
+	batch        []float64
+	at           int // next gap of the batch
+}
+
+func newDLoRASource(d DLoRA, adapters []trace.Adapter, histogram [][]int64) *dloraSource {
+	return &dloraSource{d: d, adapters: adapters, histogram: histogram,
+		rng: nprand.New(0), procs: make([]dloraProcess, len(adapters))}
+}
+
+func (s *dloraSource) Adapters() []trace.Adapter { return s.adapters }
+func (s *dloraSource) Len() int64                { return int64(s.d.Requests) - s.next }
+
+func (s *dloraSource) Next() (trace.Request, error) {
+	for s.left == 0 {
+		if s.interval == len(s.histogram[0]) {
+			return trace.Request{}, io.EOF
+		}
+		s.left = s.d.budget(s.interval, len(s.histogram[0]))
+		if s.left > 0 {
+			s.begin(s.interval)
+		}
+		s.interval++
 	}
-	return n
+	e := s.queue[0]
+	s.queue.Replace(renewal.Event{At: e.At + s.gap(&s.procs[e.Item]), Item: e.Item})
+	s.left--
+	s.last = e.At
+	r := trace.Request{ID: s.next, Arrival: e.At, Adapter: e.Item}
+	s.next++
+	return r, nil
+}
+
+// begin starts the processes of an interval. Their first batches are drawn
+// here, in the order of the adapters, each from seed 0.
+func (s *dloraSource) begin(interval int) {
+	cv := s.d.CV
+	if s.d.Distribution == "exponential" {
+		cv = 1
+	}
+	sum := float64(sumInterval(s.histogram, interval))
+	s.queue = s.queue[:0]
+	for k := range s.procs {
+		count := s.histogram[k][interval]
+		if count == 0 {
+			continue
+		}
+		rate := float64(count) / sum * s.d.TotalRate
+		size := max(int(rate*float64(s.d.Interval)*1.2), 1)
+		p := &s.procs[k]
+		p.shape, p.scale = 1/(cv*cv), cv*cv/rate
+		p.batch = slices.Grow(p.batch[:0], size)[:size]
+		s.rng.Seed(0)
+		s.draw(p)
+		s.queue.Push(renewal.Event{At: s.last + s.gap(p), Item: int32(k)})
+	}
+}
+
+// gap returns the next gap of a process.
+func (s *dloraSource) gap(p *dloraProcess) float64 {
+	if p.at == len(p.batch) {
+		s.draw(p)
+	}
+	p.at++
+	return p.batch[p.at-1]
+}
+
+// draw draws a batch.
+func (s *dloraSource) draw(p *dloraProcess) {
+	for i := range p.batch {
+		p.batch[i] = s.rng.Gamma(p.shape, p.scale)
+	}
+	p.at = 0
 }

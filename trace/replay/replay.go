@@ -22,6 +22,7 @@ package replay
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -105,29 +106,51 @@ func (m Mapping) apply(h *azure.Histogram, order []int, adapters, intervals int)
 	return t, nil
 }
 
+// read counts the invocations of a trace and gives its functions, in an order, to
+// the adapters.
+func (m Mapping) read(path string, q azure.Query, o azure.Options, adapters int, order func(*azure.Histogram) []int) (*Traffic, error) {
+	if adapters < 1 {
+		return nil, errNoAdapters
+	}
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	h, err := azure.ReadHistogram(path, q, o)
+	if err != nil {
+		return nil, err
+	}
+	return m.apply(h, order(h), adapters, q.Window.Intervals(q.Interval))
+}
+
 // order returns the functions of h with traffic in the order in which adapters
 // get them.
 func (m Mapping) order(h *azure.Histogram) []int {
 	fs := active(h)
 	lexicographic(h, fs)
 	if m.Sort {
-		byTraffic(h, fs)
+		slices.SortStableFunc(fs, func(a, b int) int { return cmp.Compare(total(h.Counts[b]), total(h.Counts[a])) })
 	}
 	return fs
 }
 
 // total returns the invocations of a function or adapter.
-func total(counts []int64) int64 {
-	var n int64
+func total(counts []int64) (n int64) {
 	for _, c := range counts {
 		n += c
 	}
 	return n
 }
 
+// sumInterval returns the invocations of all adapters in interval i.
+func sumInterval(counts [][]int64, i int) (n int64) {
+	for _, row := range counts {
+		n += row[i]
+	}
+	return n
+}
+
 // active returns the functions with traffic, in the order of h.
-func active(h *azure.Histogram) []int {
-	var fs []int
+func active(h *azure.Histogram) (fs []int) {
 	for f, counts := range h.Counts {
 		if total(counts) > 0 {
 			fs = append(fs, f)
@@ -141,17 +164,13 @@ func lexicographic(h *azure.Histogram, fs []int) {
 	slices.SortFunc(fs, func(a, b int) int { return h.Functions[a].Compare(h.Functions[b]) })
 }
 
-// byTraffic sorts functions of h by descending traffic, stably.
-func byTraffic(h *azure.Histogram, fs []int) {
-	totals := make(map[int]int64, len(fs))
-	for _, f := range fs {
-		totals[f] = total(h.Counts[f])
-	}
-	slices.SortStableFunc(fs, func(a, b int) int { return cmp.Compare(totals[b], totals[a]) })
-}
+var errNoAdapters = errors.New("no adapters, expected at least one")
 
 // checkHistogram checks a histogram of adapters by intervals given by a caller.
 func checkHistogram(counts [][]int64, adapters int) error {
+	if adapters < 1 {
+		return errNoAdapters
+	}
 	if len(counts) != adapters {
 		return fmt.Errorf("the histogram has %d rows, expected %d, one per adapter", len(counts), adapters)
 	}

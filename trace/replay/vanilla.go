@@ -27,26 +27,14 @@ type Vanilla struct {
 // times. The published trace is in start order already.
 const reorderWindow = 1 << 16
 
-var errNoAdapters = errors.New("no adapters, expected at least one")
-
 // Replay prepares the replay for the adapters. The caller should close the
 // source if it does not read it to its end.
 func (v Vanilla) Replay(adapters []trace.Adapter) (*VanillaSource, *Traffic, error) {
-	switch {
-	case len(adapters) < 1:
-		return nil, nil, errNoAdapters
-	case !(v.TimeScale > 0) || math.IsInf(v.TimeScale, 1):
+	if !(v.TimeScale > 0) || math.IsInf(v.TimeScale, 1) {
 		return nil, nil, fmt.Errorf("time scale is %v, expected a number > 0", v.TimeScale)
 	}
-	if err := v.Mapping.Check(); err != nil {
-		return nil, nil, err
-	}
 	q := azure.Query{Format: azure.V2, Window: v.Window, Interval: max(v.Window.Minutes(), 1)}
-	h, err := azure.ReadHistogram(v.Path, q, v.Read)
-	if err != nil {
-		return nil, nil, fmt.Errorf("vanilla replay of %s: %w", v.Path, err)
-	}
-	t, err := v.Mapping.apply(h, v.Mapping.order(h), len(adapters), 1)
+	t, err := v.Mapping.read(v.Path, q, v.Read, len(adapters), v.Mapping.order)
 	if err != nil {
 		return nil, nil, fmt.Errorf("vanilla replay of %s: %w", v.Path, err)
 	}
@@ -76,16 +64,13 @@ type VanillaSource struct {
 	next  int64
 }
 
-// Adapters returns the adapters.
 func (s *VanillaSource) Adapters() []trace.Adapter { return s.adapters }
 
-// Len is not known.
 func (s *VanillaSource) Len() int64 { return -1 }
 
 // Close closes the trace.
 func (s *VanillaSource) Close() error { return s.rows.Close() }
 
-// Next returns the next request.
 func (s *VanillaSource) Next() (trace.Request, error) {
 	for !s.done && len(s.queue) < reorderWindow {
 		if err := s.read(); err != nil {
