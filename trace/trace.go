@@ -132,9 +132,7 @@ func (l *limited) Next() (Request, error) {
 
 // Watch calls f now and then with the number of requests that a source has
 // yielded; an error of f ends the source.
-func Watch(s Source, f func(n int64) error) Source {
-	return &watched{Source: s, f: f}
-}
+func Watch(s Source, f func(n int64) error) Source { return &watched{Source: s, f: f} }
 
 type watched struct {
 	Source

@@ -42,7 +42,7 @@ func (v vector) draw(t *testing.T, r *Rand) (next func() float64, exact bool) {
 	case "standard_exponential":
 		return r.StandardExponential, false
 	case "exponential":
-		return func() float64 { return r.Exponential(v.Args[0]) }, false
+		return func() float64 { return v.Args[0] * r.StandardExponential() }, false
 	case "gamma":
 		// Shapes above 1 take no powers and come out exact in all vectors.
 		return func() float64 { return r.Gamma(v.Args[0], v.Args[1]) }, v.Args[0] > 1
@@ -172,7 +172,7 @@ func BenchmarkDraws(b *testing.B) {
 		draw func() float64
 	}{
 		{"uniform", r.Float64},
-		{"exponential", func() float64 { return r.Exponential(0.25) }},
+		{"exponential", func() float64 { return 0.25 * r.StandardExponential() }},
 		{"normal", r.Normal},
 		{"gamma=0.0625", func() float64 { return r.Gamma(0.0625, 4) }},
 		{"gamma=4", func() float64 { return r.Gamma(4, 0.25) }},

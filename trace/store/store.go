@@ -40,9 +40,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
 
@@ -112,8 +114,8 @@ type Reader interface {
 // file, the line (in Parquet and Arrow files the row, from 1) and the column.
 // A file without requests is an error.
 func Open(path string, o ReadOptions) (Reader, error) {
-	n := &names{adapters: o.Adapters, fixed: o.Adapters != nil}
-	if isText(path) && !n.fixed {
+	n := newNames(o.Adapters)
+	if isText(path) && o.Adapters == nil {
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; state them", path)
 		}
@@ -126,9 +128,9 @@ func Open(path string, o ReadOptions) (Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		n.fixed = true
+		n = newNames(n.adapters)
 	}
-	n.start()
+	n.fixed = true
 	r, err := newReader(path, o, n)
 	if err != nil || r.isText {
 		return r, err
@@ -218,7 +220,7 @@ func (r *reader) findAdapters() error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.names.add(&r.row); err != nil {
+		if err := r.names.resolve(&r.row); err != nil {
 			return r.file.Bad(adapterColumn, err)
 		}
 	}
@@ -282,24 +284,19 @@ func formatAdapters(as []trace.Adapter) string {
 	return string(b)
 }
 
-func parseAdapters(meta [][2]string) ([]trace.Adapter, error) {
-	text := ""
-	for _, m := range meta {
-		if m[0] == adaptersKey {
-			text = m[1]
-		}
-	}
-	if text == "" {
+func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
+	at := slices.IndexFunc(meta, func(m [2]string) bool { return m[0] == adaptersKey })
+	if at < 0 || meta[at][1] == "" {
 		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; state them", adaptersKey)
 	}
 	var list []adapterJSON
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
+	if err := json.Unmarshal([]byte(meta[at][1]), &list); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)
 	}
 	if len(list) > maxAdapters {
 		return nil, fmt.Errorf("%d adapters, expected at most %d", len(list), maxAdapters)
 	}
-	as := make([]trace.Adapter, len(list))
+	as = make([]trace.Adapter, len(list))
 	for i, a := range list {
 		if a.Rank < 0 {
 			return nil, fmt.Errorf("adapter %q has rank %d, expected >= 0", a.Name, a.Rank)
@@ -307,6 +304,115 @@ func parseAdapters(meta [][2]string) ([]trace.Adapter, error) {
 		as[i] = trace.Adapter(a)
 	}
 	return as, nil
+}
+
+// names knows the adapters of a CSV or JSONL file and turns names into indices.
+type names struct {
+	adapters []trace.Adapter
+	index    map[string]int32
+	fixed    bool // all adapters are known
+
+	some  bool // a row was seen
+	named bool // its adapter was a name
+}
+
+func newNames(adapters []trace.Adapter) *names {
+	n := &names{adapters: adapters, index: make(map[string]int32, len(adapters))}
+	for i, a := range slices.Backward(adapters) {
+		n.index[a.Name] = int32(i) // the first one of equal names
+	}
+	return n
+}
+
+// resolve sets the adapter index of a row. Until all adapters are known, new ones
+// and ranks are added.
+func (n *names) resolve(row *row) error {
+	switch {
+	case n.some && row.named && !n.named:
+		return fmt.Errorf("%q is no index, but the rows before hold indices", row.name)
+	case n.some && n.named && !row.named:
+		return fmt.Errorf("%d is no name, but the rows before hold names", row.Adapter)
+	}
+	n.some, n.named = true, row.named
+	switch {
+	case row.named && len(row.name) == 0:
+		row.Adapter = trace.BaseModel
+	case row.named:
+		i, ok := n.index[string(row.name)]
+		switch {
+		case !ok && n.fixed:
+			return n.unknown(string(row.name))
+		case !ok && len(n.adapters) == maxAdapters:
+			return fmt.Errorf("more than %d different names", maxAdapters)
+		case !ok:
+			i = int32(len(n.adapters))
+			n.index[string(row.name)] = i
+			n.adapters = append(n.adapters, trace.Adapter{Name: string(row.name)})
+		}
+		row.Adapter = i
+	case !n.fixed && row.Adapter >= maxAdapters:
+		return fmt.Errorf("%d would mean more than %d adapters", row.Adapter, maxAdapters)
+	case !n.fixed:
+		for i := len(n.adapters); i <= int(row.Adapter); i++ {
+			n.adapters = append(n.adapters, trace.Adapter{Name: fmt.Sprintf("lora%d", i)})
+		}
+	}
+	if n.fixed || row.Adapter < 0 || row.rank == 0 {
+		return nil
+	}
+	a := &n.adapters[row.Adapter]
+	if a.Rank != 0 && a.Rank != int(row.rank) {
+		return fmt.Errorf("%s has %s %d here and %d before", a.Name, rankColumn, row.rank, a.Rank)
+	}
+	a.Rank = int(row.rank)
+	return nil
+}
+
+func (n *names) unknown(name string) error {
+	if len(n.adapters) == 0 || len(n.adapters) > 20 {
+		return fmt.Errorf("%q is none of the %d adapters", name, len(n.adapters))
+	}
+	known := make([]string, len(n.adapters))
+	for i, a := range n.adapters {
+		known[i] = a.Name
+	}
+	return textfile.Unknown("adapter", name, known)
+}
+
+// setAdapter sets the adapter of a row to the index or the name that a CSV or
+// JSONL file states.
+func (r *row) setAdapter(isJSON bool) (err error) {
+	if isJSON && r.text[0] == '"' {
+		r.named = true
+		r.name, err = textfile.Text(r.text)
+		return err
+	}
+	if !isJSON && !isIndex(r.text) {
+		r.name, r.named = r.text, true
+		return nil
+	}
+	i, err := textfile.Int(r.text)
+	if err != nil {
+		return err
+	}
+	r.Adapter = int32(i)
+	if i < int64(trace.BaseModel) || int64(r.Adapter) != i {
+		return errors.New(string(r.text) + " is out of range, expected -1 (base model) or an index")
+	}
+	return nil
+}
+
+// isIndex tells a whole number from the name of an adapter.
+func isIndex(b []byte) bool {
+	if len(b) > 1 && b[0] == '-' {
+		b = b[1:]
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
 }
 
 // WriteOptions of Write. They concern CSV and JSONL; Parquet and Arrow files

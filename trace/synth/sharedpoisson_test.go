@@ -24,7 +24,7 @@ func TestSharedPoissonDraws(t *testing.T) {
 	r := nprand.New(7)
 	due := make([]float64, len(rates))
 	for i, rate := range rates {
-		due[i] = r.Exponential(1 / rate)
+		due[i] = 1 / rate * r.StandardExponential()
 	}
 	src, err := synth.NewSharedPoisson(synth.SharedPoisson{Rates: rates, Requests: 500, Seed: 7})
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSharedPoissonDraws(t *testing.T) {
 		if q.ID != int64(i) || q.Arrival != due[first] || q.Adapter != int32(first) {
 			t.Fatalf("request %d is %+v, expected adapter %d at %v", i, q, first, due[first])
 		}
-		due[first] += r.Exponential(1 / rates[first])
+		due[first] += 1 / rates[first] * r.StandardExponential()
 	}
 	if len(got.Requests) != 500 {
 		t.Errorf("%d requests, expected 500", len(got.Requests))
