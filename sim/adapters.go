@@ -39,6 +39,7 @@ type adapterRow struct {
 	promised bool // some row drains for it
 	fetch    bool // on its way to host memory, without a GPU slot
 	leaving  bool // dropped as soon as no request there uses it
+	known    bool // the front end has seen a request of it
 
 	used   int64 // clock of the latest step that had it in its batch, see lastUse
 	loaded int64 // clock of its loading

@@ -17,6 +17,15 @@ func (w *worker) join(r *request, at tick.Ticks) {
 	w.countBatch(r, 1)
 }
 
+// running lists the requests of the batch, in no order.
+func (w *worker) running() []*request {
+	rs := make([]*request, len(w.batch))
+	for k, e := range w.batch {
+		rs[k] = e.value
+	}
+	return rs
+}
+
 // rejoin takes a request that saw its latest token elsewhere, or long ago, into
 // the batch.
 func (w *worker) rejoin(r *request) {

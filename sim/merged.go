@@ -49,18 +49,18 @@ func (w *worker) initExecution() {
 
 // pending is the number of requests of a row in the engine.
 func (w *worker) pending(row int32) int64 {
-	n := 0
+	n := w.v.Load()
+	if w.isLoRA(row) {
+		n = int(w.v.Adapters[row].Running + w.v.Adapters[row].Queued)
+	} else {
+		for _, st := range w.v.Adapters {
+			n -= int(st.Running + st.Queued)
+		}
+	}
 	for _, r := range w.door.queue {
 		if r.adapter == row {
 			n--
 		}
-	}
-	if w.isLoRA(row) {
-		return int64(n) + int64(w.v.Adapters[row].Running) + int64(w.v.Adapters[row].Queued)
-	}
-	n += w.v.Load()
-	for _, st := range w.v.Adapters {
-		n -= int(st.Running + st.Queued)
 	}
 	return int64(n)
 }
@@ -105,10 +105,7 @@ func (w *worker) chooseByCredits() (takes tick.Ticks) {
 // inOrder gives the rows of all requests on the worker in the order in which
 // they came to it.
 func (w *worker) inOrder() (rows []int32) {
-	all := slices.Concat(w.exec.parked, w.queue.all())
-	for _, e := range w.batch {
-		all = append(all, e.value)
-	}
+	all := slices.Concat(w.running(), w.exec.parked, w.queue.all())
 	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
 	for _, r := range all {
 		rows = append(rows, r.adapter)

@@ -41,49 +41,39 @@ type planning struct {
 
 // PlanStats counts what plans did.
 type PlanStats struct {
-	Plans     int64 // made, empty ones included
-	Applied   int64 // not empty, and applied
-	Dropped   int64 // could not be applied
-	SolveTime float64
-	GapSum    float64 // of the plans that tell a bound
-	Gaps      int64
-	Moves     map[string]int64 // requests by what moved: "queued", or the mode
-	Loads     int64            // adapters that plans brought to a worker
-	Unloads   int64
-	Failed    int64 // loads that failed
-	// Recomputed counts KV tokens that were prefilled again after a move;
-	// Copied is bytes of KV cache sent.
-	Recomputed int64
-	Copied     float64
-	Lost       tick.Ticks // time that moved requests neither ran nor waited in a queue
-	// Changes counts changes of the placement, Net those that were not undone:
-	// the rest is thrashing.
-	Changes, Net int64
+	Plans, Applied, Dropped int64 // made, empty ones included; applied, and not empty; not possible to apply
+	SolveTime               float64
+	GapSum                  float64 // of the plans that tell a bound, Gaps of them
+	Gaps                    int64
+	Moves                   map[string]int64 // requests by what moved: "queued", or the mode
+	Loads, Unloads          int64            // adapters that plans brought to a worker, or took away
+	Recomputed              int64            // KV tokens that were prefilled again after a move
+	Copied                  float64          // bytes of KV cache sent
+	Lost                    tick.Ticks       // time that moved requests neither ran nor waited in a queue
+	Changes, Net            int64            // of the placement, and those not undone: the rest is thrashing
 }
 
 func (s *sim) initPlanning() error {
-	p := &s.plan
-	rt := s.cfg.Router
+	p, rt := &s.plan, s.cfg.Router
 	p.planner = rt.Planner
 	p.adjuster, _ = rt.Policy.(router.Adjuster)
 	p.learner, _ = rt.Policy.(router.Learner)
 	p.watcher, _ = rt.Policy.(router.LoadWatcher)
 	p.stats.Moves = map[string]int64{}
-	p.place = make([]bool, len(s.workers)*len(s.adapters))
-	for w := range s.workers {
-		for a, st := range s.workers[w].v.Adapters {
-			p.place[w*len(s.adapters)+a] = st.Tier >= router.Host
+	for i := range s.workers {
+		for _, st := range s.view.Workers[i].Adapters {
+			p.first = append(p.first, st.Tier >= router.Host)
 		}
 	}
-	p.first = slices.Clone(p.place)
-	if p.planner != nil {
-		p.byID = map[int64]*request{}
-		p.every = tick.FromSeconds(p.planner.Interval())
-		if p.every <= 0 {
-			return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
-		}
-		s.at(p.every, eventPlan, s.planNow)
+	p.place = slices.Clone(p.first)
+	if p.planner == nil {
+		return nil
 	}
+	if p.every = tick.FromSeconds(p.planner.Interval()); p.every <= 0 {
+		return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
+	}
+	p.byID = map[int64]*request{}
+	s.at(p.every, eventPlan, s.planNow)
 	return nil
 }
 

@@ -181,17 +181,17 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 		w.noRoom()
 		return 0, false
 	}
-	reserve, split := w.wholeReserve(r), false
-	switch paged := w.kv.paged(n); {
-	case room.chunk == noChunks:
-		if !known && paged >= room.input && len(w.filling) > 0 {
-			return 0, false
-		}
-	case known && n > room.chunk:
-		n, reserve, split = room.chunk, 0, true
-	case !known && paged > room.chunk:
-		n, reserve, split = room.chunk/w.kv.size*w.kv.size, 0, true
-		if n == 0 {
+	reserve, unit := w.wholeReserve(r), w.kv.size
+	if known {
+		unit = 1 // is not rounded up to pages
+	}
+	size := (n + unit - 1) / unit * unit
+	split := size > room.chunk
+	switch {
+	case room.chunk == noChunks && !known && size >= room.input && len(w.filling) > 0:
+		return 0, false
+	case split:
+		if n, reserve = room.chunk/unit*unit, 0; n == 0 {
 			return 0, false
 		}
 	}
@@ -406,18 +406,19 @@ func (w *worker) countClaim(r *request, room *admission) {
 		return
 	}
 	room.counted = true
-	rs := []*request{r}
-	for _, e := range w.batch {
-		rs = append(rs, e.value)
-	}
-	slices.SortFunc(rs[1:], func(a, b *request) int { return cmp.Compare(a.order, b.order) })
-	for _, c := range w.filling {
-		rs = append(rs, c.req)
-	}
-	for _, o := range rs {
-		if c := w.claimOf(o); c.left > 0 {
+	running := w.running()
+	slices.SortFunc(running, func(a, b *request) int { return cmp.Compare(a.order, b.order) })
+	add := func(r *request) {
+		if c := w.claimOf(r); c.left > 0 {
 			room.states = append(room.states, c)
 		}
+	}
+	add(r)
+	for _, o := range running {
+		add(o)
+	}
+	for _, c := range w.filling {
+		add(c.req)
 	}
 	slices.SortStableFunc(room.states, func(a, b claim) int { return cmp.Compare(a.left, b.left) })
 }

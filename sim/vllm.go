@@ -90,10 +90,7 @@ func (w vllm) scheduleRunning(s *vllmStep) {
 // scheduleInOrder is scheduleRunning request by request, in the order of their
 // admission. One that finds no memory preempts the newest, if need be itself.
 func (w vllm) scheduleInOrder(s *vllmStep) {
-	order := slices.Clone(w.partial)
-	for _, e := range w.batch {
-		order = append(order, e.value)
-	}
+	order := append(w.running(), w.partial...)
 	slices.SortFunc(order, func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
 	free := w.kv.free() // less what the batch gets in this step, which is booked at its end
 	for k := 0; k < len(order); k++ {

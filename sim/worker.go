@@ -211,7 +211,6 @@ func (w *worker) count(r *request, d int64) {
 type frontEnd struct {
 	queue []*request
 	free  tick.Ticks // when it has no more work
-	known []bool     // adapters that it has seen
 	enter func()
 }
 
@@ -219,14 +218,9 @@ type frontEnd struct {
 // it at once.
 func (w *worker) pass(r *request) bool {
 	f, takes := &w.door, w.costs.FrontEnd
-	if w.costs.FirstUse > 0 && w.isLoRA(r.adapter) {
-		if f.known == nil {
-			f.known = make([]bool, len(w.s.adapters))
-		}
-		if !f.known[r.adapter] {
-			f.known[r.adapter] = true
-			takes += w.costs.FirstUse
-		}
+	if a := &w.adapters.rows[r.adapter]; !a.known && w.isLoRA(r.adapter) {
+		a.known = true
+		takes += w.costs.FirstUse
 	}
 	f.free = max(f.free, w.s.now) + takes
 	if f.free == w.s.now {
@@ -494,7 +488,7 @@ func (w *worker) orphans() []*request {
 	if w.exec != nil {
 		rs = append(rs, w.exec.parked...)
 	}
-	for len(w.batch) > 0 {
+	for len(w.batch) > 0 { // those that would be done first come first
 		rs = append(rs, w.batch[0].value)
 		w.unbatch(w.batch[0].value)
 	}
