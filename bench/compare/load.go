@@ -129,7 +129,7 @@ func loadResults(path string) ([]*Run, []importer.Warning, error) {
 	var runs []*Run
 	for _, m := range imported {
 		r := fromResult(m.Result, path)
-		if m.Rows != nil { // a block; one result in a JSON file needs no line
+		if m.Layout != "" { // a block; one result in a JSON file needs no line
 			r.Line = m.Line
 		}
 		rate := ""

@@ -37,8 +37,8 @@ type Imported struct {
 	Line int // of the block's title, or of the JSON object
 	// Layout is the layout of the block; "" for JSON.
 	Layout result.Layout
-	// Rows are the rows of the block in the order found; nil for JSON.
-	Rows []Row
+	// Block are the rows of the block as found.
+	Block string
 	// Truncated: the block has no end.
 	Truncated bool
 
@@ -46,6 +46,8 @@ type Imported struct {
 	Models   []string // that requests named
 	Strategy string   // by which they were sent, in the client's words
 	Notes    []string // on what the client counts in a way of its own
+
+	seen map[string]bool // rows and titles of the block
 }
 
 // Context is what a log says of a run beside its block. Zero values are not
@@ -61,15 +63,6 @@ type Context struct {
 
 // Who is the server and the client as far as they are known.
 func (c *Context) Who(separator string) string { return joinKnown(separator, c.Server, c.Client) }
-
-// Row is one row of a block.
-type Row struct {
-	result.Row
-	Text string // the line as found, without its end
-	// Verbatim: the text alone is kept, because no layout has the row or its
-	// value would not print like it.
-	Verbatim bool
-}
 
 // Warning is something in a file that was not understood, or kept as it is.
 type Warning struct {
@@ -124,7 +117,7 @@ func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err e
 // current layout, and below it what else is to be said.
 func (m *Imported) Print(w io.Writer) error {
 	var b bytes.Buffer
-	if m.Rows == nil {
+	if m.Layout == "" {
 		if err := m.WriteBlock(&b, result.SGLang); err != nil {
 			return err
 		}
@@ -132,10 +125,7 @@ func (m *Imported) Print(w io.Writer) error {
 			b.WriteString("note: " + line + "\n")
 		}
 	} else {
-		b.WriteString("\n" + result.BlockStart() + "\n")
-		for _, row := range m.Rows {
-			b.WriteString(row.Text + "\n")
-		}
+		b.WriteString("\n" + result.BlockStart() + "\n" + m.Block)
 		if !m.Truncated {
 			b.WriteString(result.BlockEnd() + "\n")
 		}
@@ -152,7 +142,7 @@ func WriteTable(w io.Writer, runs []*Imported) error {
 	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
 	for _, m := range runs {
 		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend, m.RequestRate.String(), ""}
-		if m.Rows == nil {
+		if m.Layout == "" {
 			row[2] = "json"
 		}
 		if m.MaxConcurrency > 0 {
@@ -185,7 +175,7 @@ func WriteTable(w io.Writer, runs []*Imported) error {
 	for _, m := range runs {
 		for _, line := range m.remarks() {
 			line = fmt.Sprintf("%s: %s\n", filepath.Base(m.File), line)
-			if m.Rows != nil || said[line] {
+			if m.Layout != "" || said[line] {
 				continue
 			}
 			said[line] = true

@@ -78,7 +78,7 @@ func (l *logReader) take(text string) {
 	case trimmed == "":
 	case trimmed == result.BlockStart():
 		l.endBlock(l.here())
-		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line}
+		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line, seen: map[string]bool{}}
 		l.noise = 0
 	case l.block != nil && trimmed == result.BlockEnd():
 		l.endBlock("")
@@ -220,7 +220,7 @@ func (m *Imported) setArguments(args map[string]any) {
 	if s, ok := args["backend"].(string); ok && m.Backend == "" {
 		m.Backend = s
 	}
-	if v, ok := args["max_concurrency"].(int64); ok && v > 0 && !m.has("Max request concurrency:") {
+	if v, ok := args["max_concurrency"].(int64); ok && v > 0 && !m.seen["Max request concurrency:"] {
 		m.MaxConcurrency = int(v)
 	}
 	if v, ok := args["seed"].(int64); ok {
@@ -266,34 +266,30 @@ func knownRows() map[string]result.Row {
 // addRow takes a line of the block; false if the block seems to be over.
 func (l *logReader) addRow(text string) bool {
 	b, trimmed := l.block, strings.TrimRight(text, " \t")
-	verbatim := Row{Text: text, Verbatim: true}
-	if title := strings.Trim(trimmed, "-"); title != "" && strings.HasPrefix(trimmed, "---") && strings.HasSuffix(trimmed, "---") {
-		l.noise = 0
-		if row, ok := known[title]; ok && row.Kind == result.TitleRow {
-			l.appendRow(row, text)
-			return true
-		}
-		l.warn(l.line, "unknown section %q, kept as it is", clip(title))
-		verbatim.Row = result.Row{Kind: result.TitleRow, Label: title}
-		b.Rows = append(b.Rows, verbatim)
-		return true
-	}
 	label, value, _ := strings.Cut(trimmed, ":")
 	label, value = label+":", strings.TrimSpace(value)
+	title := strings.Trim(trimmed, "-")
+	isTitle := title != "" && strings.HasPrefix(trimmed, "---") && strings.HasSuffix(trimmed, "---")
+	if isTitle {
+		label = title
+	}
 	row, ok := known[label]
-	verbatim.Row = row
+	ok = ok && isTitle == (row.Kind == result.TitleRow)
 	switch {
-	case ok && row.Kind != result.TitleRow && b.repeats(row):
+	case isTitle && !ok:
+		l.warn(l.line, "unknown section %q, kept as it is", clip(title))
+	case ok && !isTitle && b.repeats(row):
 		l.warn(l.line, "second row %q, kept as it is", row.Label)
-	case ok && row.Kind != result.TitleRow && !b.set(row, value):
+	case ok && !isTitle && !b.set(row, value):
 		l.warn(l.line, "row %q: value %q not understood, kept as it is", row.Label, clip(value))
-	case ok && row.Kind != result.TitleRow:
-		l.noise = 0
-		l.appendRow(row, text)
-		return true
+	case ok:
+		value, _ := b.Value(row)
+		printed := result.FormatRow(row, value)
+		if text != printed && text != strings.TrimRight(printed, " ") { // whose end a log may have lost
+			l.warn(l.line, "row %q is not in the form the benchmark prints, kept as it is", clip(row.Label))
+		}
 	case value != "" && trimmed == strings.TrimRight(result.FormatRow(result.Row{Label: label}, value), " "):
 		l.warn(l.line, "unknown row %q, kept as it is", clip(label))
-		verbatim.Row = result.Row{Label: label}
 	case l.noise == maxNoise:
 		return false
 	default:
@@ -302,32 +298,16 @@ func (l *logReader) addRow(text string) bool {
 		return true
 	}
 	l.noise = 0
-	b.Rows = append(b.Rows, verbatim)
+	b.seen[label] = true
+	b.Block += text + "\n"
 	return true
-}
-
-// appendRow adds a row whose value is in the result; the log may have lost the
-// spaces at its end.
-func (l *logReader) appendRow(row result.Row, text string) {
-	value, _ := l.block.Value(row)
-	printed := result.FormatRow(row, value)
-	r := Row{row, text, text != printed && text != strings.TrimRight(printed, " ")}
-	if r.Verbatim {
-		l.warn(l.line, "row %q is not in the form the benchmark prints, kept as it is", clip(row.Label))
-	}
-	l.block.Rows = append(l.block.Rows, r)
-}
-
-// has says whether the block has a row.
-func (m *Imported) has(label string) bool {
-	return slices.ContainsFunc(m.Rows, func(r Row) bool { return r.Row == known[label] })
 }
 
 // repeats says whether the block already has the row, or its value under
 // another label. The limit on concurrency always has a value, "not set".
 func (m *Imported) repeats(row result.Row) bool {
 	if row.Kind == result.ConcurrencyRow {
-		return m.has(row.Label)
+		return m.seen[row.Label]
 	}
 	_, there := m.Value(row)
 	return there
@@ -369,7 +349,7 @@ func (m *Imported) layout() result.Layout {
 		{result.SGLang, []string{"P95 E2E Latency (ms):", "P90 TTFT (ms):", "P90 TPOT (ms):", "P90 ITL (ms):"}},
 		{result.SGLang056, []string{"Mean TPOT (ms):", "Total input text tokens:", "Peak concurrent requests:"}},
 	} {
-		if slices.ContainsFunc(only.labels, m.has) {
+		if slices.ContainsFunc(only.labels, func(label string) bool { return m.seen[label] }) {
 			return only.layout
 		}
 	}

@@ -239,14 +239,14 @@ func FuzzLog(f *testing.F) {
 			if err := r.Print(&b); err != nil {
 				t.Fatal(err)
 			}
-			if r.Rows == nil {
+			if r.Layout == "" {
 				continue
 			}
 			again, _, err := Read(&b, "again")
 			if err != nil || len(again) != 1 {
 				t.Fatalf("%q: printed block gives %d runs, %v", text, len(again), err)
 			}
-			if d := cmp.Diff(r.Rows, again[0].Rows); d != "" {
+			if d := cmp.Diff(r.Block, again[0].Block); d != "" {
 				t.Fatalf("%q: rows (-first +again):\n%s", text, d)
 			}
 			if r.Metrics != again[0].Metrics || r.Truncated != again[0].Truncated || r.Layout != again[0].Layout {
