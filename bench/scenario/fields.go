@@ -34,13 +34,14 @@ type Field struct {
 	// Switches need none.
 	check string
 	def   string // the default; "": the zero value
+	leaf  string
 	unit  string
 	index []int
 	kind  reflect.Type
 }
 
 // Leaf is the last part of the key: "num_prompts".
-func (f Field) Leaf() string { return f.Key[strings.LastIndexByte(f.Key, '.')+1:] }
+func (f Field) Leaf() string { return f.leaf }
 
 var (
 	fields   = fieldsOf(reflect.TypeFor[Scenario](), "", nil)
@@ -64,8 +65,8 @@ func ofDefaults() (s Scenario) {
 	return s
 }
 
-// Fields lists every setting in the order of the struct.
-func Fields() []Field { return slices.Clone(fields) }
+// Fields lists every setting in the order of the struct. It is not to be changed.
+func Fields() []Field { return fields }
 
 func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 	for i := range t.NumField() {
@@ -76,7 +77,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 			fs = append(fs, fieldsOf(sf.Type, name, at)...)
 			continue
 		}
-		f := Field{Key: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
+		f := Field{Key: name, leaf: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
 			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), def: sf.Tag.Get("default"), unit: sf.Tag.Get("unit"), index: at, kind: sf.Type}
 		if section != "" {
 			f.Key = section + "." + name
@@ -92,9 +93,9 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 // Find returns the setting with the given key: its path, its last part, or its
 // flag name.
 func Find(key string) (Field, error) {
-	for _, f := range fields {
-		if key == f.Key || key == f.Leaf() || key == f.Flag && key != "" {
-			return f, nil
+	for i := range fields {
+		if f := &fields[i]; key == f.Key || key == f.leaf || key == f.Flag && key != "" {
+			return *f, nil
 		}
 	}
 	known := make([]string, len(fields))

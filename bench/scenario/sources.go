@@ -109,15 +109,11 @@ func (w *Workload) generated() int64 {
 
 // of is the progress of reading one file.
 func (r reading) of(path string) func(n int64) error {
-	size := fileSize(path)
-	return func(n int64) error { return r(n, size) }
-}
-
-func fileSize(path string) int64 {
+	size := int64(0)
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-		return st.Size()
+		size = st.Size()
 	}
-	return 0
+	return func(n int64) error { return r(n, size) }
 }
 
 func (s *Scenario) openFile(in *Input, progress reading) error {

@@ -138,10 +138,6 @@ func (r *nodeReader) value(f Field, node ast.Node) (text string, given bool, err
 	switch n := node.(type) {
 	case *ast.NullNode:
 		return "", false, nil
-	case *ast.StringNode:
-		return n.Value, true, nil
-	case *ast.LiteralNode:
-		return n.Value.Value, true, nil
 	case *ast.IntegerNode:
 		if f.Type() == "string" {
 			return n.GetToken().Value, true, nil
@@ -149,10 +145,10 @@ func (r *nodeReader) value(f Field, node ast.Node) (text string, given bool, err
 		return fmt.Sprint(n.Value), true, nil // also 0x10 and 1_000
 	case *ast.InfinityNode:
 		return formatFloat(n.Value), true, nil
-	case *ast.NanNode:
-		return "NaN", true, nil
 	case *ast.FloatNode, *ast.BoolNode:
 		return n.GetToken().Value, true, nil
+	case ast.ScalarNode:
+		return fmt.Sprint(n.GetValue()), true, nil
 	case *ast.SequenceNode:
 		if f.Type() != "floats" {
 			return "", false, errors.New("a list, expected one value")
@@ -191,20 +187,10 @@ func (r *nodeReader) resolve(node ast.Node) (ast.Node, error) {
 // pathsIn replaces the names of files within the values of those settings that
 // have any.
 var pathsIn = map[string]func(value string, f func(string) string) string{
-	"workload.file":       wholePath,
-	"workload.trace_path": wholePath,
-	"workload.trace_histogram": func(value string, f func(string) string) string {
-		if strings.HasSuffix(value, ".json") {
-			return f(value)
-		}
-		return value
-	},
-	"workload.lengths": func(value string, f func(string) string) string {
-		if file, ok := strings.CutPrefix(value, "table:"); ok {
-			return "table:" + f(file)
-		}
-		return value
-	},
+	"workload.file":            pathBetween("", ""),
+	"workload.trace_path":      pathBetween("", ""),
+	"workload.trace_histogram": pathBetween("", ".json"),
+	"workload.lengths":         pathBetween("table:", ""),
 	"cluster.profile": func(value string, f func(string) string) string {
 		entries, err := parseProfiles(value)
 		if err != nil {
@@ -234,11 +220,15 @@ var pathsIn = map[string]func(value string, f func(string) string) string{
 	},
 }
 
-func wholePath(value string, f func(string) string) string {
-	if value == "" {
-		return ""
+// pathBetween is a path after a prefix, ending in a suffix.
+func pathBetween(prefix, suffix string) func(value string, f func(string) string) string {
+	return func(value string, f func(string) string) string {
+		path, ok := strings.CutPrefix(value, prefix)
+		if !ok || path == "" || !strings.HasSuffix(path, suffix) {
+			return value
+		}
+		return prefix + f(path)
 	}
-	return f(value)
 }
 
 // isProfileFile says whether a profile is a file and not a built-in one, nor a
@@ -257,7 +247,7 @@ func isProfileFile(name string, f func(string) string) bool {
 // MapPaths replaces the name of every file that the scenario reads by f of it.
 func (s *Scenario) MapPaths(f func(path string) string) {
 	for _, field := range fields {
-		if replace := pathsIn[field.Key]; replace != nil {
+		if replace, ok := pathsIn[field.Key]; ok {
 			v := field.of(s)
 			v.SetString(replace(v.String(), f))
 		}
@@ -267,8 +257,8 @@ func (s *Scenario) MapPaths(f func(path string) string) {
 // MapPaths replaces the names of files within a value of the setting by those
 // that path gives; values of settings that name none stay as they are.
 func (f Field) MapPaths(value string, path func(string) string) string {
-	if replace := pathsIn[f.Key]; replace != nil {
-		return replace(value, path)
+	if replace, ok := pathsIn[f.Key]; ok {
+		value = replace(value, path)
 	}
 	return value
 }

@@ -69,10 +69,7 @@ func Create(path string, m *Manifest) (*Dir, error) {
 }
 
 func writeFile(path string, data []byte) error {
-	return atomicfile.Write(path, func(f *atomicfile.File) error {
-		_, err := f.Write(data)
-		return err
-	})
+	return atomicfile.Write(path, func(f *atomicfile.File) error { _, err := f.Write(data); return err })
 }
 
 // Open opens a folder with a sweep.
@@ -209,12 +206,6 @@ var (
 	workerNames   = []string{"worker_requests", "worker_busy_share"}
 )
 
-// quantiles are the lists that quantileNames name, numbers those of adapterNames.
-func (r *CellResult) quantiles() []*[]float64 { return []*[]float64{&r.E2E, &r.TTFT, &r.TPOT} }
-func (a *CellAdapter) numbers() []*float64 {
-	return []*float64{&a.Requests, &a.E2E, &a.P99E, &a.TTFT}
-}
-
 // cellRow is a row of the file of a cell.
 type cellRow struct {
 	name  string
@@ -227,9 +218,12 @@ func (r *cellRow) columns() []table.Column {
 }
 
 // writeTable writes a file of rows, which the columns hold whenever rows calls
-// write.
-func writeTable(path string, columns []table.Column, o table.Options, rows func(write func() error) error) error {
-	w, err := table.Create(path, columns, o)
+// write. Cells may be absent.
+func writeTable(path string, columns []table.Column, meta [][2]string, rows func(write func() error) error) error {
+	for i := range columns {
+		columns[i].Nullable = true
+	}
+	w, err := table.Create(path, columns, table.Options{Meta: meta})
 	if err != nil {
 		return err
 	}
@@ -241,34 +235,36 @@ func writeTable(path string, columns []table.Column, o table.Options, rows func(
 }
 
 func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) error {
-	var rows []cellRow
-	for _, v := range Values(res) {
-		rows = append(rows, cellRow{v.Name, 0, v.Value})
-	}
-	for k, h := range []*result.Histogram{lat.E2E, lat.TTFT, lat.TPOT} {
-		for i, v := range series.QuantilesOf(h) {
-			rows = append(rows, cellRow{quantileNames[k], int64(i), v})
+	var row cellRow
+	meta := [][2]string{{hashKey, c.Hash}, {"lorasim.schema", schema}}
+	return writeTable(d.cellPath(c), row.columns(), meta, func(write func() error) (err error) {
+		add := func(name string, i int, value float64) {
+			if err == nil {
+				row = cellRow{name, int64(i), value}
+				err = write()
+			}
 		}
-	}
-	if res.Extra != nil {
+		for _, v := range Values(res) {
+			add(v.Name, 0, v.Value)
+		}
+		for k, h := range []*result.Histogram{lat.E2E, lat.TTFT, lat.TPOT} {
+			for i, v := range series.QuantilesOf(h) {
+				add(quantileNames[k], i, v)
+			}
+		}
+		if res.Extra == nil {
+			return err
+		}
 		for _, a := range res.Extra.Adapters {
 			for k, v := range []float64{float64(a.Requests), a.MeanE2E, a.P99E2E, a.MeanTTFT} {
-				rows = append(rows, cellRow{adapterNames[k], int64(a.Index), v})
+				add(adapterNames[k], int(a.Index), v)
 			}
 		}
 		for i, w := range res.Extra.Workers {
-			rows = append(rows, cellRow{workerNames[0], int64(i), float64(w.Requests)}, cellRow{workerNames[1], int64(i), w.Busy})
+			add(workerNames[0], i, float64(w.Requests))
+			add(workerNames[1], i, w.Busy)
 		}
-	}
-	var row cellRow
-	meta := [][2]string{{hashKey, c.Hash}, {"lorasim.schema", schema}}
-	return writeTable(d.cellPath(c), row.columns(), table.Options{Meta: meta}, func(write func() error) error {
-		for _, row = range rows {
-			if err := write(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
 }
 
@@ -284,7 +280,7 @@ func (r *CellResult) Value(name string) float64 {
 
 func (r *CellResult) add(row cellRow) {
 	if k := slices.Index(quantileNames, row.name); k >= 0 {
-		list := r.quantiles()[k]
+		list := []*[]float64{&r.E2E, &r.TTFT, &r.TPOT}[k]
 		*list = append(*list, row.value)
 		return
 	}
@@ -294,7 +290,8 @@ func (r *CellResult) add(row cellRow) {
 			r.Adapters = append(r.Adapters, CellAdapter{Index: int(row.i)})
 			last++
 		}
-		*r.Adapters[last].numbers()[k] = row.value
+		a := &r.Adapters[last]
+		*[]*float64{&a.Requests, &a.E2E, &a.P99E, &a.TTFT}[k] = row.value
 		return
 	}
 	if !slices.Contains(workerNames, row.name) {
@@ -444,8 +441,8 @@ func (d *Dir) writable() error {
 // removeTemporaries removes what interrupted runs left of files, once no file is
 // missing any more.
 func (d *Dir) removeTemporaries() error {
-	for _, dir := range []string{filepath.Join(d.Path, cellsDir), d.Path} {
-		stale, err := filepath.Glob(filepath.Join(dir, ".*.tmp"))
+	for _, names := range []string{cellsDir + "/.*.tmp", ".*.tmp"} {
+		stale, err := filepath.Glob(filepath.Join(d.Path, names))
 		if err != nil {
 			return err
 		}

@@ -150,33 +150,21 @@ func sumPath(path string) (string, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	st, err := f.Stat()
-	if err == nil && !st.IsDir() {
+	if st, err := f.Stat(); err == nil && !st.IsDir() {
 		_, err = io.Copy(h, f)
-	} else if err == nil {
-		err = listTo(h, path)
+		return hex.EncodeToString(h.Sum(nil)), err
 	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func listTo(w io.Writer, folder string) error {
-	entries, err := os.ReadDir(folder) // sorted
-	if err != nil {
-		return err
-	}
+	entries, err := os.ReadDir(path) // sorted
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			return err
+			return "", err
 		}
 		if info.Mode().IsRegular() {
-			fmt.Fprintf(w, "%q %d\n", e.Name(), info.Size())
+			fmt.Fprintf(h, "%q %d\n", e.Name(), info.Size())
 		}
 	}
-	return nil
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // checkInputs makes sure that the files are those that the sweep was planned

@@ -56,12 +56,6 @@ type Metric struct {
 	Apart bool
 }
 
-// clear says that the difference to the baseline is comparable and its interval
-// excludes 0.
-func (m *Metric) clear() bool {
-	return !m.Apart && m.Diff.N > 1 && (m.Diff.Low > 0 || m.Diff.High < 0)
-}
-
 // Metric finds a metric of a point by name; false if it has none.
 func (p *Point) Metric(name string) (Metric, bool) {
 	for _, m := range p.Metrics {
@@ -185,7 +179,7 @@ func (d *Dir) writeCells(t *Tables, ext string) error {
 		columns = append(columns, table.Column{Name: n, Value: &numbers[i]})
 		at[n] = &numbers[i]
 	}
-	return d.writeMerged("cells"+ext, columns, func(write func() error) error {
+	return writeTable(filepath.Join(d.Path, "cells"+ext), columns, nil, func(write func() error) error {
 		for i, r := range t.results {
 			if r == nil {
 				continue
@@ -225,7 +219,7 @@ func (d *Dir) writePoints(t *Tables, ext string) error {
 		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
 		{Name: "comparable", Value: &comparable},
 	}...)
-	return d.writeMerged("table"+ext, columns, func(write func() error) error {
+	return writeTable(filepath.Join(d.Path, "table"+ext), columns, nil, func(write func() error) error {
 		for _, p = range t.Points {
 			set(p.Values)
 			for _, m = range p.Metrics {
@@ -243,13 +237,6 @@ func (d *Dir) writePoints(t *Tables, ext string) error {
 		}
 		return nil
 	})
-}
-
-func (d *Dir) writeMerged(name string, columns []table.Column, rows func(write func() error) error) error {
-	for i := range columns {
-		columns[i].Nullable = true
-	}
-	return writeTable(filepath.Join(d.Path, name), columns, table.Options{}, rows)
 }
 
 // points sums up the cells of each combination of settings and policy, which

@@ -111,7 +111,7 @@ func (m Metric) versus() string {
 	switch {
 	case m.Apart:
 		text += " " + NotComparable
-	case m.clear():
+	case m.Diff.N > 1 && (m.Diff.Low > 0 || m.Diff.High < 0):
 		text += " *"
 	}
 	return text
