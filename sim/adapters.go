@@ -90,7 +90,9 @@ func (w *worker) setTier(a int32, t router.Tier) {
 			o.Tier(w.s.now, w.id, a, t)
 		}
 	}
-	st.Tier = t
+	if st.Tier = t; t < router.Host && !w.vllm && w.cache != nil {
+		w.cache.Unload(a) // loaded again it is another one to sglang
+	}
 }
 
 // without takes an element out of a list without order.

@@ -14,6 +14,7 @@ func (w *worker) join(r *request, at tick.Ticks) {
 	w.order++
 	r.order = w.order
 	w.batch.push(entry[*request]{w.steps + int64(r.output-r.generated), r.seq, r, &r.place})
+	w.noteReply(r, true)
 	w.countBatch(r, 1)
 }
 
@@ -44,6 +45,7 @@ func (w *worker) joinCarried(r *request) {
 // batch and notes how far it is; it keeps its KV cache.
 func (w *worker) unbatch(r *request) {
 	w.batch.remove(int(r.place))
+	w.noteReply(r, false)
 	w.forgetGap(r)
 	k := int32(w.steps - r.joinStep)
 	r.generated += k
@@ -70,8 +72,9 @@ func (w *worker) leaveBatch(r *request) {
 
 // free frees the KV cache of a request that was running and is not in the batch.
 func (w *worker) free(r *request) {
+	w.keepPrefix(r)
 	w.kv.release(int64(r.prefilled))
-	w.v.KVUsed = w.kv.tokens
+	w.v.KVUsed = w.kv.stored()
 	r.prefilled = 0
 	w.v.Running--
 	w.countAdapter(r.adapter, -1, 0)
@@ -146,7 +149,7 @@ func (w *worker) stepsDone() int64 {
 }
 
 // kvNow is the number of KV tokens at this instant, within a run of steps.
-func (w *worker) kvNow() int64 { return w.kv.tokens + w.stepsDone()*w.run.Batch }
+func (w *worker) kvNow() int64 { return w.kv.stored() + w.stepsDone()*w.run.Batch }
 
 // inCache is the number of tokens that a running request had in the KV cache at
 // the latest boundary between runs of steps.
@@ -177,8 +180,8 @@ func (w *worker) advance() {
 	w.ctx += k * b
 	w.budget -= k * b
 	w.stats.DecodeSteps += k
-	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
-	w.v.KVUsed = w.kv.tokens
+	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.stored())
+	w.v.KVUsed = w.kv.stored()
 	if w.s.cfg.TokenTimes {
 		w.recordGaps(&run)
 	}
@@ -256,6 +259,7 @@ func (w *worker) retract() {
 			w.dropParked()
 		case len(w.batch) > 1:
 			r := w.leastProgress()
+			r.prefix.retracted = true
 			w.leaveBatch(r)
 			w.putBack(r, false)
 		default:

@@ -40,6 +40,8 @@ type request struct {
 	joinStep int64 // worker's decode steps when it joined the batch
 	joinTime tick.Ticks
 
+	prefix prefixOf
+
 	state   state
 	moving  moving
 	dest    int32 // worker that it moves to
@@ -122,6 +124,7 @@ func (s *sim) sendHead() {
 	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
 	r.first, r.started = tick.Never, tick.Never
 	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
+	r.prefix.text, r.prefix.reply = h.Text, h.Reply
 	r.asked = r.maxNew
 	r.workerFirst, r.worker = -1, -1
 	if h.Adapter == trace.BaseModel {

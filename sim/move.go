@@ -145,7 +145,7 @@ func (w *worker) hold(n int64) {
 	} else {
 		w.kv.release(-n)
 	}
-	w.v.KVUsed = w.kv.tokens
+	w.v.KVUsed = w.kv.stored()
 }
 
 // arrive puts a request that has moved into the queue of its new worker, or of

@@ -172,8 +172,10 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 	if r.carried > 0 {
 		return w.admitCarried(r, room)
 	}
-	n, known := int64(r.prompt+r.generated), w.eng.IgnoreEOS && w.eng.DisableRadixCache
-	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total
+	match, idle := w.matchPrefix(r)
+	n, known := int64(r.prompt+r.generated)-match, w.eng.IgnoreEOS && w.eng.DisableRadixCache
+	// what is kept and nobody holds counts as free until the request takes it
+	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total-float64(idle)
 	if known {
 		fits = w.fitsKnown(r, n, room)
 	}
@@ -202,6 +204,9 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 		w.chunked = r
 	}
 	r.state = filling
+	w.takePrefix(r)
+	room.total -= float64(idle)
+	room.current -= idle
 	w.fill(r, n, reserve, room)
 	if room.total <= 0 || room.current <= 0 {
 		w.noRoom()
@@ -289,6 +294,9 @@ func (w *worker) take(r *request, n int64, work *profile.StepWork) {
 	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))
 	r.prefilled += int32(n)
 	w.filling = append(w.filling, chunk{r, int32(n)})
+	if w.vllm {
+		w.storePrefix(r)
+	}
 }
 
 // endChunks ends a prefill step. sglang keeps the note that the queue finds no
@@ -324,6 +332,9 @@ func (w *worker) endPrefill() {
 	var first, joined int64
 	for _, c := range w.filling {
 		r := c.req
+		if !w.vllm {
+			w.storePrefix(r)
+		}
 		if r.prefilled < r.prompt+r.generated {
 			continue // it goes on
 		}

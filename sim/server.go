@@ -275,6 +275,7 @@ type Step struct {
 	PromptTokens int64 // of all of these
 	Before       int   // requests that were running, whether it took them along or not
 
+	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
 	// After the step: requests that run and wait, free KV pages, tokens stored.
 	Running, Waiting int
 	FreePages        int64
@@ -326,7 +327,7 @@ func (w *worker) stepNoted() {
 		return
 	}
 	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
-	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.tokens
+	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.stored()
 	w.s.stepper.Step(w.noted)
 	w.noted = newStep()
 }

@@ -83,6 +83,8 @@ type WorkerStats struct {
 	Retractions               int64      // requests that lost their KV cache
 	PeakRunning               int64
 	PeakKV                    int64 // tokens
+	CachedTokens              int64 // of prompts, found in the prefix cache
+	EvictedPages              int64 // that the prefix cache has given up
 }
 
 // Stats counts what a run did beside its requests' records.

@@ -102,8 +102,9 @@ func (w vllm) scheduleInOrder(s *vllmStep) {
 		for need > free && k < len(order) {
 			newest := order[len(order)-1]
 			order = order[:len(order)-1]
-			free += w.kv.pagesOf(w.inCache(newest))
+			before := w.kv.free()
 			w.preempt(newest, s)
+			free += w.kv.free() - before // less than it had where others have it, too
 		}
 		if k == len(order) {
 			return // it has preempted itself
@@ -142,12 +143,15 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 			w.retry = false
 			return
 		}
+		match, idle := w.matchPrefix(r)
+		r.prefilled = int32(match) // for the moment
 		n := s.wants(r)
+		r.prefilled = 0
 		if n > s.budget && w.eng.NoChunkedPrefill {
 			return
 		}
 		n = min(n, s.budget)
-		if !w.fits(r, n) {
+		if !w.fits(r, n, match, idle) {
 			w.full = true
 			return
 		}
@@ -164,6 +168,7 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 			s.budget--
 			continue
 		}
+		w.takePrefix(r)
 		w.noteAdmission(r, resumed)
 		r.state = filling
 		w.partial = append(w.partial, r)
@@ -173,15 +178,16 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 
 // fits says whether a waiting request that would get n tokens finds memory,
 // beside what the running requests get in this step: for all the tokens it has
-// (scheduler_reserve_full_isl), or, as versions before that flag, for the n.
-func (w vllm) fits(r *request, n int64) bool {
+// (scheduler_reserve_full_isl), or, as versions before that flag, for the n. Of
+// match tokens that are kept idle ones are held by nobody so far.
+func (w vllm) fits(r *request, n, match, idle int64) bool {
 	switch {
 	case r.carried > 0:
 		n = r.carried + w.kv.size // and a page for its next token
 	case !w.eng.NoReserveFullISL:
-		n = int64(r.prompt + r.generated)
+		n = int64(r.prompt+r.generated) - match
 	}
-	return w.kv.pagesOf(n) <= w.kv.free()-w.kv.stepNeed(w.steps)
+	return w.kv.pagesOf(n+idle) <= w.kv.free()-w.kv.stepNeed(w.steps)
 }
 
 // endMixed ends a step with prompt tokens: the running requests have their next

@@ -114,7 +114,8 @@ type pages struct {
 	size     int64
 	capacity int64 // pages
 	used     int64 // pages
-	tokens   int64 // tokens stored
+	tokens   int64 // tokens stored, of each request
+	shared   int64 // pages counted more than once, for requests with a prefix in common
 
 	// at[(n-steps) mod size] counts the running requests with n tokens, where
 	// steps are the worker's decode steps so far: a request keeps its place
@@ -126,8 +127,11 @@ func newPages(tokens, size int64) pages {
 	return pages{size: size, capacity: tokens / size, at: make([]int64, size)}
 }
 
-// free is the number of pages left.
-func (p *pages) free() int64 { return p.capacity - p.used }
+// free is the number of pages that no request holds.
+func (p *pages) free() int64 { return p.capacity - p.used + p.shared }
+
+// stored is the number of tokens stored for requests.
+func (p *pages) stored() int64 { return p.tokens - p.shared*p.size }
 
 func (p *pages) pagesOf(tokens int64) int64 {
 	if p.size == 1 {

@@ -7,6 +7,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/prefix"
 	"lorasim/sim/profile"
 )
 
@@ -84,6 +85,8 @@ type worker struct {
 
 	door     frontEnd
 	kv       pages
+	cache    prefix.Cache // nil: prompts are computed whole
+	reuse    reuse
 	adapters adapterTable
 
 	departing []*request // to be taken out of the batch at the end of the step
@@ -124,6 +127,15 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
 		Slots: e.MaxLorasPerBatch, HostSlots: e.MaxLoadedLoras,
 		Adapters: make([]router.AdapterState, len(s.adapters)),
+	}
+	if e.PrefixCache {
+		w.cache = prefix.NewRadix(int32(e.PageSize))
+		switch {
+		case e.PrefixEviction == profile.EvictNodes && e.Scheduler != profile.SchedulerVLLM:
+			w.cache = prefix.NewTree(int32(e.PageSize))
+		case e.Scheduler == profile.SchedulerVLLM:
+			w.cache = prefix.NewBlocks(int32(e.PageSize))
+		}
 	}
 	w.door.enter = w.enter
 	w.initAdapters()
@@ -366,8 +378,8 @@ func (w *worker) schedule(p phase, end tick.Ticks) {
 func (w *worker) startStep(p phase, work *profile.StepWork, load tick.Ticks) {
 	w.stats.PrefillSteps++
 	w.stats.Stalled += load
-	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.tokens)
-	w.v.KVUsed = w.kv.tokens
+	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.stored())
+	w.v.KVUsed = w.kv.stored()
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
@@ -463,6 +475,7 @@ func (w *worker) fail() {
 	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
 	for _, r := range orphans {
 		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
+		r.prefix.forget()
 		if s.cfg.NoFailover {
 			s.finish(r, record.Failed, "its worker failed", s.now)
 		} else {

@@ -28,6 +28,9 @@ type Request struct {
 	Prompt  int32   // prompt tokens, >= 1
 	Output  int32   // tokens the request generates, >= 1
 	MaxNew  int32   // max_new_tokens the client asks for; 0: the same as Output
+
+	Text  *Text // what the prompt is the beginning of; nil: it is like no other
+	Reply *Text // what prompt and reply are the beginning of; nil: no prompt repeats the reply
 }
 
 // Budget is the max_new_tokens the client asks for.

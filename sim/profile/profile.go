@@ -163,6 +163,9 @@ const (
 	EvictLRU  = "lru"
 	EvictFIFO = "fifo"
 
+	EvictPages = "pages"
+	EvictNodes = "nodes"
+
 	// OverflowReject refuses prompt + max_new_tokens > context_length.
 	OverflowReject = "reject"
 	// OverflowPrompt refuses only prompts; max_new_tokens is cut to what is left.
@@ -221,8 +224,14 @@ type Engine struct {
 	// IgnoreEOS: requests run to their budget, and the scheduler knows it.
 	IgnoreEOS bool `yaml:"ignore_eos"`
 	// DisableRadixCache matters with IgnoreEOS, where sglang then reserves
-	// memory by another rule; shared prefixes are not simulated either way.
+	// memory by another rule. Off, without PrefixCache, no prompt is like another.
 	DisableRadixCache bool `yaml:"disable_radix_cache"`
+	// PrefixCache: what was computed of a prompt is kept, and not computed again
+	// for a prompt of the same adapter that begins alike.
+	PrefixCache bool `yaml:"prefix_cache"`
+	// PrefixEviction: pages, no more than are needed, or whole nodes of the tree,
+	// as sglang does. Under vLLM pages.
+	PrefixEviction string `yaml:"prefix_eviction" is:"pages|nodes"`
 }
 
 // Adapters says how big adapters are and how long moving them takes.
@@ -278,6 +287,7 @@ func Default() Profile { return defaults() }
 // stays: slots, ranks, context length.
 func (e *Engine) UseVLLM() {
 	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking, EvictLRU
+	e.PrefixEviction = EvictPages
 	e.MaxRunningRequests, e.MaxNumBatchedTokens, e.PageSize, e.MaxLoadedLoras = 256, 2048, 16, 0
 }
 

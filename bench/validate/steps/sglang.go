@@ -49,12 +49,8 @@ func runSGLang(_ string, data []byte) (Case, error) {
 	}
 	out := Case{Steps: len(c.Batches)}
 	p, err := c.profile()
-	switch {
-	case err != nil:
+	if err != nil {
 		return out, err
-	case !p.Engine.DisableRadixCache:
-		out.Skipped, out.Reason = true, "needs the radix cache"
-		return out, nil
 	}
 	out.FirstDifference, err = c.compare(p)
 	return out, err
@@ -123,6 +119,7 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 			return nil, fmt.Errorf("flag %s %s: expected a number", name, text)
 		}
 	}
+	e.PrefixCache, e.PrefixEviction = !e.DisableRadixCache, profile.EvictNodes
 	e.ChunkedPrefillSize = max(e.ChunkedPrefillSize, 0) // -1: no chunks
 	e.NewTokenRatio = min(e.NewTokenRatio*conservativeness, 1)
 	return &p, p.Check()
@@ -138,8 +135,15 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 		e.Define(a, trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8})
 		e.Preload(a)
 	}
+	all := texts{}
 	for _, r := range c.Requests {
-		if err := e.Submit(trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}); err != nil {
+		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
+		if s := r.Shared; s != nil {
+			q.Text = all.part(all.part(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
+		} else {
+			q.Text = all.part(nil, 0, ^r.ID)
+		}
+		if err := e.Submit(q); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +177,7 @@ func batchesOf(steps []*sim.Step) (out []sglangBatch) {
 		}
 		b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
 		if s.Prompts > 0 {
-			b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, 0, int64(s.Before), int64(s.Waiting)}}
+			b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, s.CachedTokens, int64(s.Before), int64(s.Waiting)}}
 		}
 		out = append(out, b)
 	}

@@ -14,14 +14,14 @@ import (
 )
 
 // What a running sglang 0.5.23 made of requests that were all there when it
-// began: every case without radix cache is exact.
+// began.
 func TestSGLangBatches(t *testing.T) {
 	r, err := SGLang(context.Background(), shareddata.Path(t, "sglang_batches"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range r.Cases {
-		if skipped := strings.HasPrefix(c.Name, "radix"); c.Skipped != skipped || c.Exact == skipped {
+		if !c.Exact {
 			t.Errorf("%s: %s", c.Name, c.result())
 		}
 	}
@@ -68,7 +68,7 @@ func TestSGLangCase(t *testing.T) {
 		{"torn apart", "[1, 3]", "[3], [1]", "exact"},
 		{"together", "[0], [1, 3]", "[0, 1, 3]", "exact"},
 		{"another order", "[0], [1, 3], [2]", "[0], [2], [1, 3]", `step 5: expected "first token of 2 before 1", got "that of 1 before 2"`},
-		{"radix", `, "--disable-radix-cache": null`, "", "skipped: needs the radix cache"},
+		{"radix", `, "--disable-radix-cache": null`, "", "exact"},
 	} {
 		got, err := runSGLang("", []byte(strings.Replace(smallCase, c.from, c.to, 1)))
 		if err != nil {

@@ -65,10 +65,6 @@ func runVLLM(path string, data []byte) (out Case, err error) {
 		return out, err
 	}
 	out.Steps = len(want)
-	if c.PrefixCaching {
-		out.Skipped, out.Reason = true, "needs prefix caching"
-		return out, nil
-	}
 	out.FirstDifference, err = c.compare(want)
 	return out, err
 }
@@ -139,6 +135,7 @@ func (c *vllmCase) profile() *profile.Profile {
 	e.MaxLorasPerBatch = max(c.MaxLoras, 1)
 	e.MaxRunningRequests, e.MaxNumBatchedTokens = c.MaxNumSeqs, c.MaxNumBatchedTokens
 	e.LongPrefillTokenThreshold = c.LongPrefillTokenThreshold
+	e.PrefixCache = c.PrefixCaching
 	e.ContextLength, e.PageSize = c.MaxModelLen, c.BlockSize
 	return &p
 }
@@ -154,7 +151,7 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests}
+	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests, texts: texts{}}
 	for i, w := range want {
 		g, err := v.step(i)
 		if err != nil {
@@ -175,6 +172,7 @@ type vllmEngine struct {
 	*engine
 	*vllmCase
 	todo []request // not added yet
+	texts
 	done int
 }
 
@@ -186,7 +184,13 @@ func (e *vllmEngine) add(i int) error {
 		if e.MaxLoras == 0 {
 			r.Adapter = trace.BaseModel
 		}
-		if err := e.Submit(trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}); err != nil {
+		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
+		for at := int32(0); len(r.Parts) > 0; r.Parts = r.Parts[1:] {
+			q.Text = e.part(q.Text, at, r.Parts[0][0])
+			at += int32(r.Parts[0][1])
+		}
+		q.Reply = e.part(q.Text, q.Prompt, sampled)
+		if err := e.Submit(q); err != nil {
 			return err
 		}
 	}
@@ -227,6 +231,9 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 	slices.Sort(got.Finished)
 	return got, nil
 }
+
+// sampled is the seed of what every step samples.
+const sampled = -1
 
 func name(id int64) string { return strconv.FormatInt(id, 10) }
 

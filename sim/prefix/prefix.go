@@ -1,0 +1,359 @@
+// Package prefix holds what a worker keeps of prompts it has computed, so that
+// later requests of the same adapter need not compute it again: the prefix
+// caches of sglang (RadixCache) and vLLM (BlockPool). Only sim uses it.
+//
+// The unit is the page. What is kept of a text is always its first pages, and
+// those of the texts before it: the page that was released longest ago goes
+// first, and of those released together the one deepest in the prompt. Time and
+// memory are those of texts, not of pages.
+package prefix
+
+import "lorasim/trace"
+
+// Cache is the prefix cache of one worker: [Blocks], a [Radix] or a [Tree].
+type Cache interface {
+	// Match returns how many of the first pages of a text are kept for an
+	// adapter, and how many of these nobody holds.
+	Match(text *trace.Text, adapter, pages int32) (match, idle int32)
+	// Take holds the first pages of a text, as many as are kept, and returns how
+	// many these are. The hold must be empty.
+	Take(h *Hold, text *trace.Text, adapter, pages int32) int32
+	// Add keeps the pages of a text up to a number for a hold, which has the
+	// first of them.
+	Add(h *Hold, text *trace.Text, adapter, pages int32)
+	// Release gives up a hold: what nobody else holds may be evicted from now
+	// on, after all that was released before.
+	Release(h *Hold)
+	// Keep takes pages in that may be evicted but never match.
+	Keep(pages int32)
+	// Evict drops as many pages as it is told to, or all that nobody holds, and
+	// returns how many these were.
+	Evict(pages int64) int64
+	// Unload makes what is kept of an adapter useless where an adapter that is
+	// loaded again is another one. It stays until it is evicted.
+	Unload(adapter int32)
+	// Cached is the number of pages that may be evicted.
+	Cached() int64
+	// Held is the number of pages that requests hold, shared ones counted once.
+	Held() int64
+}
+
+// Radix is sglang's cache (mem_cache/radix_cache.py), but that it evicts no more
+// than it has to. Of pages that two requests compute at the same time one copy
+// is kept.
+type Radix struct {
+	page    int32 // tokens
+	entries map[key]*entry
+	epochs  map[int32]int32 // adapters that were unloaded: how often
+	oldest  run             // of a ring: next is the run to evict first
+	cached  int64           // pages nobody holds
+	held    int64           // pages that requests hold, shared ones once
+	free    *entry          // to be used again, by parent
+	unused  *run            // to be used again, by next
+}
+
+type key struct {
+	text    *trace.Text
+	adapter int32
+	epoch   int32
+}
+
+// entry is what the cache has of a text: the pages from first to end, counted
+// from the beginning of the prompt. Its parent has the pages before first.
+type entry struct {
+	key
+	parent     *entry // nil: there are no pages before first
+	first, end int32
+	holders    []holders // by page, descending: pages before holders[0].end are held
+	deepest    *run      // the last pages that nobody holds, then by run.up
+}
+
+// holders are n requests, or texts further down, that hold the pages up to end.
+type holders struct{ end, n int32 }
+
+// run is a number of pages that were released together.
+type run struct {
+	prev, next *run // by the time of release
+	of         *entry
+	up         *run // the run of the same entry before this one
+	pages      int32
+}
+
+// Hold is what a request holds of the cache: the first pages of a text. The
+// zero value holds nothing.
+type Hold struct {
+	at     *entry
+	pages  int32
+	blocks []*block // of [Blocks]
+	node   *node    // of a [Tree]
+}
+
+// Pages is the number of pages that are held.
+func (h *Hold) Pages() int32 {
+	if h.node != nil {
+		return h.node.hi
+	}
+	return h.pages + int32(len(h.blocks))
+}
+
+// NewRadix returns an empty cache with pages of so many tokens.
+func NewRadix(page int32) *Radix {
+	c := &Radix{page: page, entries: map[key]*entry{}, epochs: map[int32]int32{}}
+	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
+	return c
+}
+
+// Cached implements [Cache].
+func (c *Radix) Cached() int64 { return c.cached }
+
+// Held implements [Cache].
+func (c *Radix) Held() int64 { return c.held }
+
+// Unload implements [Cache].
+func (c *Radix) Unload(adapter int32) { c.epochs[adapter]++ }
+
+// Match implements [Cache].
+func (c *Radix) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
+	_, match, idle = c.match(text, adapter, pages)
+	return match, idle
+}
+
+// match also returns the entry of the last page found.
+func (c *Radix) match(text *trace.Text, adapter, pages int32) (at *entry, match, idle int32) {
+	epoch := c.epochs[adapter]
+	for t, hi := text, pages; t != nil && hi > 0; t = t.Parent {
+		lo := t.Start / c.page
+		if hi <= lo {
+			continue
+		}
+		if e := c.entries[key{t, adapter, epoch}]; e != nil && e.end > lo {
+			at, match = e, min(e.end, hi)
+			break
+		}
+		hi = lo
+	}
+	for e, hi := at, match; e != nil; e, hi = e.parent, e.first {
+		held := min(e.heldTo(), hi)
+		idle += hi - held
+		if held > e.first {
+			break
+		}
+	}
+	return at, match, idle
+}
+
+// Take implements [Cache].
+func (c *Radix) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
+	h.at, h.pages, _ = c.match(text, adapter, pages)
+	if h.at != nil {
+		c.hold(h.at, h.pages)
+	}
+	return h.pages
+}
+
+// Add implements [Cache].
+func (c *Radix) Add(h *Hold, text *trace.Text, adapter, pages int32) {
+	if pages <= h.pages {
+		return
+	}
+	e := c.grow(text, key{adapter: adapter, epoch: c.epochs[adapter]}, pages)
+	c.hold(e, pages)
+	old := *h
+	h.at, h.pages = e, pages
+	if old.at != nil {
+		c.drop(old.at, old.pages)
+	}
+}
+
+// grow returns the entry with the last of so many pages of a text; all are kept
+// then.
+func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
+	lo := t.Start / c.page
+	for ; pages <= lo; lo = t.Start / c.page {
+		t = t.Parent
+	}
+	k.text = t
+	e := c.entries[k]
+	if e == nil {
+		e = c.newEntry()
+		e.key, e.first, e.end = k, lo, lo
+		if lo > 0 {
+			e.parent = c.grow(t.Parent, k, lo)
+		}
+		c.entries[k] = e
+	}
+	if pages > e.end {
+		// The pages in between are held before anyone can evict them, see Add.
+		c.release(e, e.end, pages)
+		e.end = pages
+	}
+	return e
+}
+
+// Release implements [Cache].
+func (c *Radix) Release(h *Hold) {
+	if h.at != nil {
+		c.drop(h.at, h.pages)
+	}
+	*h = Hold{}
+}
+
+// Keep implements [Cache].
+func (c *Radix) Keep(pages int32) {
+	if pages > 0 {
+		c.push(nil, pages)
+		c.cached += int64(pages)
+	}
+}
+
+// Evict implements [Cache].
+func (c *Radix) Evict(pages int64) int64 {
+	pages = min(pages, c.cached)
+	for left := pages; left > 0; {
+		r := c.oldest.next
+		n := int32(min(left, int64(r.pages)))
+		left -= int64(n)
+		if r.pages -= n; r.of != nil {
+			r.of.end -= n
+		}
+		if r.pages == 0 {
+			e := r.of
+			c.remove(r)
+			if e != nil && e.end == e.first {
+				c.forget(e)
+			}
+		}
+	}
+	c.cached -= pages
+	return pages
+}
+
+// heldTo is the page up to which someone holds an entry.
+func (e *entry) heldTo() int32 {
+	if len(e.holders) == 0 {
+		return e.first
+	}
+	return e.holders[0].end
+}
+
+// hold adds a holder of the pages of an entry up to end, and of all before.
+func (c *Radix) hold(e *entry, end int32) {
+	for ; e != nil; e, end = e.parent, e.first {
+		held := e.heldTo()
+		i := 0
+		for i < len(e.holders) && e.holders[i].end > end {
+			i++
+		}
+		if i < len(e.holders) && e.holders[i].end == end {
+			e.holders[i].n++
+		} else {
+			e.holders = append(e.holders, holders{})
+			copy(e.holders[i+1:], e.holders[i:])
+			e.holders[i] = holders{end, 1}
+		}
+		if end > held {
+			c.take(e, held, end)
+		}
+		if held > e.first {
+			return // this entry holds those before already
+		}
+	}
+}
+
+// drop takes a holder of the pages of an entry up to end away.
+func (c *Radix) drop(e *entry, end int32) {
+	for ; e != nil; e, end = e.parent, e.first {
+		i := 0
+		for e.holders[i].end != end {
+			i++
+		}
+		if e.holders[i].n--; e.holders[i].n == 0 {
+			e.holders = append(e.holders[:i], e.holders[i+1:]...)
+		}
+		held := e.heldTo()
+		if end > held {
+			c.held -= int64(end - held)
+			c.release(e, held, end)
+		}
+		if held > e.first {
+			return
+		}
+	}
+}
+
+// release makes the pages of an entry from held to end those released last.
+// Pages beyond end were released before.
+func (c *Radix) release(e *entry, held, end int32) {
+	r := c.push(e, end-held)
+	at := &e.deepest
+	for *at != nil {
+		at = &(*at).up
+	}
+	*at = r
+	c.cached += int64(end - held)
+}
+
+// take makes the pages of an entry from held to end, which nobody held, held
+// ones: they are the first of its runs.
+func (c *Radix) take(e *entry, held, end int32) {
+	c.cached -= int64(end - held)
+	c.held += int64(end - held)
+	top := e.end // first page of the run looked at, and of all deeper ones
+	at := &e.deepest
+	for *at != nil && top-(*at).pages >= end {
+		top -= (*at).pages
+		at = &(*at).up
+	}
+	if r := *at; r != nil && top > end { // the run that end lies in
+		r.pages = top - end
+		at = &r.up
+	}
+	for r := *at; r != nil; r = *at {
+		c.remove(r)
+	}
+}
+
+// push makes a run the one released last.
+func (c *Radix) push(e *entry, pages int32) *run {
+	r := c.unused
+	if r == nil {
+		r = new(run)
+	} else {
+		c.unused = r.next
+	}
+	last := c.oldest.prev
+	*r = run{prev: last, next: &c.oldest, of: e, pages: pages}
+	last.next, c.oldest.prev = r, r
+	return r
+}
+
+// remove takes a run out of the order and out of its entry.
+func (c *Radix) remove(r *run) {
+	r.prev.next, r.next.prev = r.next, r.prev
+	if r.of != nil {
+		at := &r.of.deepest
+		for *at != r {
+			at = &(*at).up
+		}
+		*at = r.up
+	}
+	*r = run{next: c.unused}
+	c.unused = r
+}
+
+func (c *Radix) newEntry() *entry {
+	e := c.free
+	if e == nil {
+		return new(entry)
+	}
+	c.free = e.parent
+	*e = entry{holders: e.holders[:0]}
+	return e
+}
+
+// forget removes an entry that has no pages left.
+func (c *Radix) forget(e *entry) {
+	delete(c.entries, e.key)
+	*e = entry{parent: c.free, holders: e.holders[:0]}
+	c.free = e
+}

@@ -1,0 +1,194 @@
+package prefix
+
+import "lorasim/trace"
+
+// Tree is sglang's cache as it is (RadixCache in mem_cache/radix_cache.py): a tree
+// of nodes, each with the pages that one insertion brought, split where prompts
+// part or a match ends. What is evicted are whole nodes, so that it may be more
+// than was asked for, and a look at a prompt counts as use of it. A [Radix] evicts
+// page by page and takes no time per node.
+type Tree struct {
+	page   int32
+	roots  map[root]*node
+	epochs map[int32]int32
+	oldest node // of a ring: next is the node used longest ago
+	cached int64
+	held   int64
+}
+
+type root struct{ adapter, epoch int32 }
+
+// node is the pages from lo to hi of a text.
+type node struct {
+	prev, next *node // by the time of use, no child after its parent
+	parent     *node
+	children   map[*trace.Text]*node // by the text that their first page ends in
+	text       *trace.Text           // nil: pages that never match
+	lo, hi     int32
+	users      int32
+}
+
+// NewTree returns an empty cache with pages of so many tokens.
+func NewTree(page int32) *Tree {
+	c := &Tree{page: page, roots: map[root]*node{}, epochs: map[int32]int32{}}
+	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
+	return c
+}
+
+// Cached implements [Cache].
+func (c *Tree) Cached() int64 { return c.cached }
+
+// Held implements [Cache].
+func (c *Tree) Held() int64 { return c.held }
+
+// Unload implements [Cache].
+func (c *Tree) Unload(adapter int32) { c.epochs[adapter]++ }
+
+// owner is the text that a page of a prompt ends in.
+func (c *Tree) owner(t *trace.Text, page int32) *trace.Text {
+	for t.Start/c.page > page {
+		t = t.Parent
+	}
+	return t
+}
+
+// walk finds the node that ends with the last page kept of a text's first pages,
+// the root if there is none, splits it there, and counts all on the way as used.
+func (c *Tree) walk(text *trace.Text, adapter, pages int32) *node {
+	k := root{adapter, c.epochs[adapter]}
+	n := c.roots[k]
+	if n == nil {
+		n = &node{}
+		c.roots[k] = n
+	}
+	for n.hi < pages {
+		child := n.children[c.owner(text, n.hi)]
+		if child == nil {
+			break
+		}
+		same := min(child.hi, pages, text.Common(child.text)/c.page)
+		if same < child.hi {
+			child = c.split(child, same)
+		}
+		n = child
+	}
+	c.touch(n)
+	return n
+}
+
+// touch makes a node, and those before it, the ones used last.
+func (c *Tree) touch(n *node) {
+	for ; n != nil && n.parent != nil; n = n.parent {
+		n.unlink()
+		c.append(n)
+	}
+}
+
+// split cuts a node in two and returns the first part.
+func (c *Tree) split(n *node, at int32) *node {
+	first := &node{parent: n.parent, text: n.text, lo: n.lo, hi: at, users: n.users}
+	first.parent.children[c.owner(n.text, n.lo)] = first
+	n.parent, n.lo = first, at
+	first.children = map[*trace.Text]*node{c.owner(n.text, at): n}
+	first.prev, first.next = n, n.next
+	n.next.prev, n.next = first, first
+	return first
+}
+
+// Match implements [Cache].
+func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
+	n := c.walk(text, adapter, pages)
+	for x := n; x.parent != nil && x.users == 0; x = x.parent {
+		idle += x.hi - x.lo
+	}
+	return n.hi, idle
+}
+
+// Take implements [Cache].
+func (c *Tree) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
+	h.node = c.walk(text, adapter, pages)
+	c.lock(h.node)
+	return h.node.hi
+}
+
+// Add implements [Cache].
+func (c *Tree) Add(h *Hold, text *trace.Text, adapter, pages int32) {
+	n := c.walk(text, adapter, pages)
+	if n.hi < pages {
+		child := &node{parent: n, text: text, lo: n.hi, hi: pages}
+		if n.children == nil {
+			n.children = map[*trace.Text]*node{}
+		}
+		n.children[c.owner(text, n.hi)] = child
+		if n.parent == nil {
+			c.append(child)
+		} else {
+			child.prev, child.next = n.prev, n
+			n.prev.next, n.prev = child, child
+		}
+		c.cached += int64(child.hi - child.lo)
+		n = child
+	}
+	c.lock(n)
+	c.unlock(h.node)
+	h.node = n
+}
+
+func (c *Tree) lock(n *node) {
+	for ; n.parent != nil; n = n.parent {
+		if n.users++; n.users == 1 {
+			c.cached -= int64(n.hi - n.lo)
+			c.held += int64(n.hi - n.lo)
+		}
+	}
+}
+
+func (c *Tree) unlock(n *node) {
+	for ; n != nil && n.parent != nil; n = n.parent {
+		if n.users--; n.users == 0 {
+			c.cached += int64(n.hi - n.lo)
+			c.held -= int64(n.hi - n.lo)
+		}
+	}
+}
+
+// Release implements [Cache].
+func (c *Tree) Release(h *Hold) {
+	c.touch(h.node)
+	c.unlock(h.node)
+	*h = Hold{}
+}
+
+// Keep implements [Cache].
+func (c *Tree) Keep(pages int32) {
+	if pages > 0 {
+		c.append(&node{hi: pages})
+		c.cached += int64(pages)
+	}
+}
+
+// Evict implements [Cache].
+func (c *Tree) Evict(pages int64) (evicted int64) {
+	for n := c.oldest.next; evicted < pages && n != &c.oldest; {
+		next := n.next
+		if n.users == 0 { // the oldest that nobody holds has no children: they are older
+			n.unlink()
+			if n.text != nil {
+				delete(n.parent.children, c.owner(n.text, n.lo))
+			}
+			evicted += int64(n.hi - n.lo)
+		}
+		n = next
+	}
+	c.cached -= evicted
+	return evicted
+}
+
+func (n *node) unlink() { n.prev.next, n.next.prev = n.next, n.prev }
+
+// append makes a node the one used last.
+func (c *Tree) append(n *node) {
+	last := c.oldest.prev
+	n.prev, n.next = last, &c.oldest
+	last.next, c.oldest.prev = n, n
+}
