@@ -36,14 +36,20 @@ func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
 	if err := q.Window.Check(); err != nil {
 		return nil, err
 	}
+	h := &Histogram{}
+	var err error
 	switch q.Format {
 	case V1:
-		return readMinutes(path, q, opt)
+		err = h.readMinutes(path, q, opt)
 	case V2:
-		return readInvocations(path, q, opt)
+		err = h.readInvocations(path, q, opt)
+	default:
+		_, err = ParseFormat(string(q.Format))
 	}
-	_, err := ParseFormat(string(q.Format))
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // add counts n invocations of a function in one of so many intervals; n may be 0.
@@ -60,55 +66,50 @@ func (h *Histogram) add(function int32, interval, intervals int, n int64) {
 	h.Counts[function][interval] += n
 }
 
-func readMinutes(path string, q Query, opt Options) (*Histogram, error) {
+func (h *Histogram) readMinutes(path string, q Query, opt Options) error {
 	m, err := OpenMinutes(path, q.Window, opt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer m.Close()
-	h := &Histogram{}
 	intervals := q.Window.Intervals(q.Interval)
-	for {
-		row, err := m.Next()
-		if errors.Is(err, io.EOF) {
-			h.Functions, h.Skipped = m.Functions(), m.Skipped()
-			return h, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	row, err := m.Next()
+	for ; err == nil; row, err = m.Next() {
 		for i, n := range row.Counts {
 			h.add(row.Function, (row.First+i-q.Window.Start)/q.Interval, intervals, int64(n))
 		}
 	}
+	return h.end(&m.reader, err)
 }
 
-func readInvocations(path string, q Query, opt Options) (*Histogram, error) {
+func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
 	r, err := OpenInvocations(path, opt)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.Close()
-	h := &Histogram{}
 	intervals := q.Window.Intervals(q.Interval)
 	from, to := q.Window.Seconds()
-	for {
-		v, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			h.Functions, h.Skipped = r.Functions(), r.Skipped()
-			return h, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		at, n := v.Start(), int64(0)
+	v, err := r.Next()
+	for ; err == nil; v, err = r.Next() {
+		at := v.Start()
 		if q.ByEnd {
 			at = v.End
 		}
-		interval := 0
 		if from <= at && at < to {
-			interval, n = int((at-from)/(60*float64(q.Interval))), 1
+			h.add(v.Function, int((at-from)/(60*float64(q.Interval))), intervals, 1)
+		} else {
+			h.add(v.Function, 0, intervals, 0)
 		}
-		h.add(v.Function, interval, intervals, n)
 	}
+	return h.end(&r.reader, err)
+}
+
+// end takes what a reader that ended with err knows.
+func (h *Histogram) end(r *reader, err error) error {
+	h.Functions, h.Skipped = r.functions, r.skipped
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

@@ -85,11 +85,10 @@ type Reader struct {
 	start   int64 // ns after the first row
 	end     int64
 
-	any    bool  // a row was read
-	first  int64 // time of the first row
-	last   int64 // time of the last row read
-	sorted []row // with Options.Sort, the rows not yet yielded
-	stats  Stats
+	any   bool  // a row was read
+	first int64 // time of the first row
+	last  int64 // time of the last row read
+	stats Stats
 }
 
 // row is one row of a trace.
@@ -189,15 +188,6 @@ func (r *Reader) Next() (trace.Request, error) {
 
 // next returns the next well-formed row in the order of time.
 func (r *Reader) next() (row, error) {
-	if r.options.Sort {
-		if len(r.sorted) == 0 {
-			return row{}, io.EOF
-		}
-		w := r.sorted[0]
-		r.sorted = r.sorted[1:]
-		r.last = w.at
-		return w, nil
-	}
 	w, err := r.wellFormed()
 	if err != nil {
 		return row{}, err
@@ -228,8 +218,10 @@ func (r *Reader) wellFormed() (row, error) {
 	}
 }
 
-// sort reads the whole file. Rows of equal times keep their order.
+// sort reads the whole file and makes next read its rows in the order of time.
+// Rows of equal times keep their order.
 func (r *Reader) sort() error {
+	var rows []row
 	for {
 		w, err := r.wellFormed()
 		if errors.Is(err, io.EOF) {
@@ -238,11 +230,16 @@ func (r *Reader) sort() error {
 		if err != nil {
 			return err
 		}
-		r.sorted = append(r.sorted, w)
+		rows = append(rows, w)
 	}
-	slices.SortStableFunc(r.sorted, func(a, b row) int { return cmp.Compare(a.at, b.at) })
-	if len(r.sorted) > 0 {
-		r.any, r.first = true, r.sorted[0].at
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
+	r.read = func() (row, error) {
+		if len(rows) == 0 {
+			return row{}, io.EOF
+		}
+		w := rows[0]
+		rows = rows[1:]
+		return w, nil
 	}
 	return nil
 }

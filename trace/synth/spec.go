@@ -1,0 +1,237 @@
+package synth
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"lorasim/internal/bounds"
+	"lorasim/internal/suggest"
+)
+
+// A spec is a name and arguments, "name:a,b,c".
+
+// splitSpec takes a spec apart; args is nil without a colon.
+func splitSpec(s string) (name string, args []string) {
+	name, rest, found := strings.Cut(strings.TrimSpace(s), ":")
+	if found {
+		args = strings.Split(rest, ",")
+	}
+	return strings.TrimSpace(name), args
+}
+
+// parseNumbers reads args as finite numbers, between lo and hi of them.
+func parseNumbers(args []string, lo, hi int) ([]float64, error) {
+	if len(args) < lo || len(args) > hi {
+		want := strconv.Itoa(lo)
+		if hi != lo {
+			want = fmt.Sprintf("%d to %d", lo, hi)
+		}
+		return nil, fmt.Errorf("has %d arguments, expected %s", len(args), want)
+	}
+	xs := make([]float64, len(args))
+	for i, a := range args {
+		x, err := strconv.ParseFloat(strings.TrimSpace(a), 64)
+		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
+			return nil, fmt.Errorf("argument %d is %q, expected a finite number", i+1, a)
+		}
+		xs[i] = x
+	}
+	return xs, nil
+}
+
+// assign reads args into numbers, of which the first ones are required.
+func assign(args []string, required int, to ...*float64) error {
+	xs, err := parseNumbers(args, required, len(to))
+	for i, x := range xs {
+		*to[i] = x
+	}
+	return err
+}
+
+// formatSpec is the inverse of splitSpec and parseNumbers.
+func formatSpec(name string, xs ...float64) string {
+	for i, x := range xs {
+		name += ":,"[min(i, 1):min(i, 1)+1] + formatNumber(x)
+	}
+	return name
+}
+
+// formatNumber writes x in the shortest form that reads back, without the "+" of
+// an exponent, which joins patterns.
+func formatNumber(x float64) string {
+	return strings.Replace(strconv.FormatFloat(x, 'g', -1, 64), "e+", "e", 1)
+}
+
+// parsed is what a parser returns; its errors name the spec.
+func parsed[T any](what, spec string, v T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("%s %q: %w", what, spec, err)
+	}
+	return v, nil
+}
+
+// check is an error unless x is in the range, in the words of package bounds.
+func check(what string, x float64, unit, in string) error {
+	b := bounds.MustParse(in)
+	if b.Has(x) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v%s, expected %s", what, x, unit, b)
+}
+
+// number is a number of a spec: where it is and what it may be.
+type number struct {
+	name     string
+	at       *float64
+	unit, in string // as check takes them
+}
+
+func checkAll(numbers []number) error {
+	for _, n := range numbers {
+		if err := check(n.name, *n.at, n.unit, n.in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWeights refuses weights that are no shares; name says which one of them is i.
+func checkWeights(weights []float64, name func(i int) string) error {
+	sum := 0.0
+	for i, w := range weights {
+		if !(w >= 0) {
+			return fmt.Errorf("%s is %v, expected >= 0", name(i), w)
+		}
+		sum += w
+	}
+	if !(sum > 0) || math.IsInf(sum, 0) {
+		return fmt.Errorf("weights add up to %v, expected a finite number > 0", sum)
+	}
+	return nil
+}
+
+// normalize divides weights by their sum.
+func normalize(weights []float64) []float64 {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return weights
+}
+
+// Ranks says which LoRA rank each adapter has: the values in turn or, if Drawn,
+// drawn at random with the weights (none: all alike). Without values no rank is
+// stated.
+type Ranks struct {
+	Values  []int
+	Weights []float64
+	Drawn   bool
+}
+
+const maxRank = 1 << 16
+
+// ParseRanks reads "16" (all alike), "8,16,32,64" (in turn), "drawn:8,16,64" or
+// "drawn:8=3,64=1" (with weights). An empty spec states no rank.
+func ParseRanks(s string) (Ranks, error) {
+	if strings.TrimSpace(s) == "" {
+		return Ranks{}, nil
+	}
+	r, err := parseRanks(s)
+	if err == nil {
+		err = r.Check()
+	}
+	return parsed("ranks", s, r, err)
+}
+
+func parseRanks(s string) (r Ranks, err error) {
+	list := s
+	if name, rest, found := strings.Cut(s, ":"); found {
+		if strings.TrimSpace(name) != "drawn" {
+			return r, suggest.Unknown("name", name, []string{"drawn"})
+		}
+		r.Drawn, list = true, rest
+	}
+	for i, item := range strings.Split(list, ",") {
+		value, weight, weighted := strings.Cut(item, "=")
+		v, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil {
+			return r, fmt.Errorf("value %d is %q, expected a whole number", i+1, value)
+		}
+		if weighted != (r.Weights != nil) && i > 0 {
+			return r, fmt.Errorf("some values have a weight and some have none")
+		}
+		if weighted {
+			w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+			if err != nil {
+				return r, fmt.Errorf("weight of rank %d is %q, expected a number", v, weight)
+			}
+			r.Weights = append(r.Weights, w)
+		}
+		r.Values = append(r.Values, v)
+	}
+	return r, nil
+}
+
+// String returns the spec that ParseRanks reads.
+func (r Ranks) String() string {
+	items := make([]string, len(r.Values))
+	for i, v := range r.Values {
+		items[i] = strconv.Itoa(v)
+		if r.Weights != nil {
+			items[i] += "=" + formatNumber(r.Weights[i])
+		}
+	}
+	list := strings.Join(items, ",")
+	if r.Drawn {
+		return "drawn:" + list
+	}
+	return list
+}
+
+// Check says what is wrong with r, or nil.
+func (r Ranks) Check() error {
+	for _, v := range r.Values {
+		if v < 1 || v > maxRank {
+			return fmt.Errorf("rank is %d, expected 1 to %d", v, maxRank)
+		}
+	}
+	switch {
+	case r.Drawn && len(r.Values) == 0:
+		return fmt.Errorf("ranks are to be drawn, expected at least one value")
+	case r.Weights == nil:
+		return nil
+	case !r.Drawn:
+		return fmt.Errorf("ranks have weights, expected them only when drawn")
+	case len(r.Weights) != len(r.Values):
+		return fmt.Errorf("%d weights for %d ranks", len(r.Weights), len(r.Values))
+	}
+	return checkWeights(r.Weights, func(i int) string { return fmt.Sprintf("weight of rank %d", r.Values[i]) })
+}
+
+// For returns the ranks of k adapters, nil when none is stated. r must be valid.
+func (r Ranks) For(k int, seed uint64) []int {
+	if len(r.Values) == 0 {
+		return nil
+	}
+	pick := func(i int) int { return i % len(r.Values) }
+	if r.Drawn {
+		shares := make([]float64, len(r.Values))
+		for i := range shares {
+			shares[i] = 1
+		}
+		copy(shares, r.Weights)
+		table, rng := newAlias(normalize(shares)), stream(seed, forRanks, 0)
+		pick = func(int) int { return int(table.draw(rng)) }
+	}
+	ranks := make([]int, k)
+	for i := range ranks {
+		ranks[i] = r.Values[pick(i)]
+	}
+	return ranks
+}
