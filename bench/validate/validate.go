@@ -13,6 +13,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"runtime"
@@ -167,18 +168,12 @@ func meanStd(xs []float64) (mean, std float64) {
 func Parallel(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	next, done := 0, int64(0)
+	done := int64(0)
 	errs := make([]error, n)
+	jobs := make(chan int)
 	for range min(runtime.GOMAXPROCS(0), n) {
 		wg.Go(func() {
-			for {
-				mu.Lock()
-				k := next
-				next++
-				mu.Unlock()
-				if k >= n || ctx.Err() != nil {
-					return
-				}
+			for k := range jobs {
 				errs[k] = f(k)
 				mu.Lock()
 				if done++; progress != nil {
@@ -188,16 +183,15 @@ func Parallel(ctx context.Context, n int, f func(int) error, progress func(done,
 			}
 		})
 	}
+	for k := 0; k < n && ctx.Err() == nil; k++ {
+		jobs <- k
+	}
+	close(jobs)
 	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // Done observes the ends of the requests of a simulation.
