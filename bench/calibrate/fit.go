@@ -27,8 +27,8 @@ type Param struct {
 	Min, Max float64 // 0 < Min < Start < Max
 }
 
-// Problem is a least-squares problem in a few positive coefficients.
-type Problem struct {
+// problem is a least-squares problem in a few positive coefficients.
+type problem struct {
 	Params []Param
 	// Residuals returns the deviations of what the coefficients x predict, each
 	// divided by its measured standard deviation. Their number never changes.
@@ -77,13 +77,13 @@ const (
 	maxIterations  = 12
 )
 
-// Solve fits the coefficients. It works on the logarithms, mapped so that the
+// solve fits the coefficients. It works on the logarithms, mapped so that the
 // bounds lie at infinity: first damped Gauss-Newton steps (K. Levenberg, 1944;
 // D. Marquardt, 1963), which use that the loss is a sum of squares, then the
 // simplex of J. Nelder and R. Mead (1965), which does not mind that a simulator
 // answers a small change by a jump. It returns an error if a bound is unsound,
 // a simulation fails or ctx ends.
-func Solve(ctx context.Context, p Problem) (*Fit, error) {
+func solve(ctx context.Context, p problem) (*Fit, error) {
 	if len(p.Params) == 0 {
 		return nil, errors.New("calibrate: no coefficient to fit")
 	}
@@ -148,7 +148,7 @@ func Solve(ctx context.Context, p Problem) (*Fit, error) {
 // solver evaluates a problem. Its first error stays; residuals are zeros then.
 type solver struct {
 	ctx         context.Context
-	p           Problem
+	p           problem
 	active      []int // the coefficients that are not held
 	data        int   // residuals of the data
 	evaluations int   // of this attempt
@@ -300,7 +300,7 @@ func (s *solver) simplex(u []float64) []float64 {
 		return u
 	}
 	best, bestLoss := slices.Clone(u), math.Inf(1)
-	problem := optimize.Problem{
+	target := optimize.Problem{
 		Func: func(v []float64) float64 {
 			l := sumSquares(s.residuals(v))
 			if l < bestLoss && s.err == nil {
@@ -318,7 +318,7 @@ func (s *solver) simplex(u []float64) []float64 {
 	}
 	settings := &optimize.Settings{FuncEvaluations: left, Concurrent: 1,
 		Converger: &optimize.FunctionConverge{Absolute: 1e-6, Relative: 1e-5, Iterations: 10 * len(u)}}
-	if _, err := optimize.Minimize(problem, u, settings, &optimize.NelderMead{SimplexSize: 0.05}); err != nil && math.IsInf(bestLoss, 1) && s.err == nil {
+	if _, err := optimize.Minimize(target, u, settings, &optimize.NelderMead{SimplexSize: 0.05}); err != nil && math.IsInf(bestLoss, 1) && s.err == nil {
 		s.err = fmt.Errorf("calibrate: %w", err)
 	}
 	return best

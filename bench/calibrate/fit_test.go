@@ -14,7 +14,7 @@ import (
 
 // line is a problem with a known solution: y = a + b*x with a = 2, b = 0.5 and
 // measured values whose errors, of standard deviation sigma, cancel out.
-func line(fit func(a, b, x float64) float64, params ...Param) Problem {
+func line(fit func(a, b, x float64) float64, params ...Param) problem {
 	const sigma = 0.1
 	var xs, ys []float64
 	for i := range 20 {
@@ -23,7 +23,7 @@ func line(fit func(a, b, x float64) float64, params ...Param) Problem {
 			xs, ys = append(xs, x), append(ys, 2+0.5*x+e)
 		}
 	}
-	return Problem{Params: params, Residuals: func(_ context.Context, p []float64) ([]float64, error) {
+	return problem{Params: params, Residuals: func(_ context.Context, p []float64) ([]float64, error) {
 		r := make([]float64, len(xs))
 		a, b := p[0], p[1]
 		if math.IsNaN(b) {
@@ -39,7 +39,7 @@ func line(fit func(a, b, x float64) float64, params ...Param) Problem {
 // The fit finds the coefficients, and the standard errors are those of the
 // textbook: sigma times the roots of the diagonal of inv(X'X).
 func TestSolveLine(t *testing.T) {
-	f, err := Solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
+	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
 		Param{"a", 1, 0.01, 100}, Param{"b", 1, 0.01, 100}))
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestSolveLine(t *testing.T) {
 
 // Of two coefficients of which the data know only the sum, one is held.
 func TestSolveHoldsWhatIsNotDetermined(t *testing.T) {
-	f, err := Solve(context.Background(), line(func(a, b, x float64) float64 { return a + b - 0.5 + 0.5*x },
+	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b - 0.5 + 0.5*x },
 		Param{"a", 1, 0.01, 100}, Param{"b", 1, 0.01, 100}))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestSolveHoldsWhatIsNotDetermined(t *testing.T) {
 
 // A solution beyond a bound is said to be at it.
 func TestSolveSaysAtBound(t *testing.T) {
-	f, err := Solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
+	f, err := solve(context.Background(), line(func(a, b, x float64) float64 { return a + b*x },
 		Param{"a", 5, 4, 100}, Param{"b", 1, 0.01, 100}))
 	if err != nil {
 		t.Fatal(err)
@@ -88,25 +88,25 @@ func TestSolveSaysAtBound(t *testing.T) {
 func TestSolveFaults(t *testing.T) {
 	ok := Param{"a", 1, 0.1, 10}
 	for name, c := range map[string]struct {
-		p    Problem
+		p    problem
 		want string
 	}{
-		"none":   {Problem{}, "no coefficient"},
-		"bounds": {Problem{Params: []Param{{"a", 1, 2, 3}}}, "a starts at 1 within [2, 3]"},
-		"fails": {Problem{Params: []Param{ok}, Residuals: func(context.Context, []float64) ([]float64, error) {
+		"none":   {problem{}, "no coefficient"},
+		"bounds": {problem{Params: []Param{{"a", 1, 2, 3}}}, "a starts at 1 within [2, 3]"},
+		"fails": {problem{Params: []Param{ok}, Residuals: func(context.Context, []float64) ([]float64, error) {
 			return nil, errors.New("boom")
 		}}, "boom"},
-		"blind": {Problem{Params: []Param{ok}, Residuals: func(context.Context, []float64) ([]float64, error) {
+		"blind": {problem{Params: []Param{ok}, Residuals: func(context.Context, []float64) ([]float64, error) {
 			return []float64{1, 2}, nil
 		}}, "determine none"},
 	} {
-		if _, err := Solve(context.Background(), c.p); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := solve(context.Background(), c.p); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Solve(ctx, line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{"b", 1, 0.1, 10})); !errors.Is(err, context.Canceled) {
+	if _, err := solve(ctx, line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{"b", 1, 0.1, 10})); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }

@@ -64,7 +64,7 @@ func TestFitLawRecovers(t *testing.T) {
 			m := p.running + prompt
 			ms := 13 + 0.03*p.running + 0.025*prompt + 0.00007*share*float64(kv) + p.adapters*(rank.PerAdapterMs+rank.PerAdapterTokenUs/1000*m) +
 				p.slots*(0.008+rank.PerSlotTokenUs/1000*m) + 0.0005*p.waiting + loadMs*p.loads
-			r := vllmruns.Run{Model: "m", Slots: slots, MaxRank: rank.Rank, Rates: make([]float64, adapters), InRate: prompt / ms * 1000,
+			r := vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: slots, MaxRank: rank.Rank}, Rates: make([]float64, adapters), InRate: prompt / ms * 1000,
 				Waiting: p.waiting, KVShare: share, Measured: validate.Values{vllmruns.TPOT: ms, vllmruns.Running: p.running}}
 			for k := range r.Rates {
 				r.Rates[k] = 1
@@ -72,7 +72,7 @@ func TestFitLawRecovers(t *testing.T) {
 			runs, loads = append(runs, r), append(loads, p.loads)
 		}
 	}
-	runs = append(runs, vllmruns.Run{Model: "m", Slots: 8, MaxRank: 16, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
+	runs = append(runs, vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: 8, MaxRank: 16}, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
 	loads = append(loads, 9) // nothing completed: the run does not count
 	fit, err := FitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
 	if err != nil {

@@ -19,7 +19,7 @@ type Options struct {
 	// Fit names the coefficients to fit; empty: those that the kind of data
 	// says something about.
 	Fit         []string
-	Evaluations int // 0: as Problem has it
+	Evaluations int // 0: as problem has it
 	Progress    func(done, total int, loss float64)
 }
 
@@ -135,7 +135,7 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 // fit moves the knobs of a model until the residuals are small. Knobs that the
 // data do not determine leave the model as it was.
 func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior float64, residuals func(context.Context, *model) ([]float64, error)) (*model, *Fit, error) {
-	p := Problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
+	p := problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
 	for _, k := range knobs {
 		p.Params = append(p.Params, k.Param)
 	}
@@ -149,7 +149,7 @@ func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior floa
 		return m
 	}
 	p.Residuals = func(ctx context.Context, x []float64) ([]float64, error) { return residuals(ctx, apply(x)) }
-	fit, err := Solve(ctx, p)
+	fit, err := solve(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,8 +172,8 @@ func logError(measured, predicted float64) float64 {
 	return math.Log(max(predicted, 1e-9) / max(measured, 1e-9))
 }
 
-// BlockCoefficients are the coefficients that blocks say something about.
-var BlockCoefficients = []string{
+// blockCoefficients are the coefficients that blocks say something about.
+var blockCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "prefill.first_extend_ms", "request_overhead_ms",
 }
@@ -188,7 +188,7 @@ var blockNoise = map[validate.Metric]float64{
 
 // Blocks fits a profile to closed-loop blocks.
 func Blocks(ctx context.Context, blocks []validate.Block, o Options) (*profile.Profile, *Fit, error) {
-	knobs, err := o.knobs(BlockCoefficients, true)
+	knobs, err := o.knobs(blockCoefficients, true)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,8 +16,8 @@ import (
 	"lorasim/trace"
 )
 
-// RecordCoefficients are the coefficients that records say something about.
-var RecordCoefficients = []string{
+// recordCoefficients are the coefficients that records say something about.
+var recordCoefficients = []string{
 	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us",
 	"prefill.base_ms", "prefill.per_token_us", "prefill.per_token_ctx_ns",
 	"lora.csgmv_us", "lora.triton_us", "lora.prefill_factor", "request_overhead_ms",
@@ -41,9 +41,9 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if !(o.Holdout >= 0 && o.Holdout < 1) {
 		return nil, nil, nil, fmt.Errorf("holdout is %v, expected 0 to below 1", o.Holdout)
 	}
-	fitTo, defaults := o.fitEquations, RecordCoefficients
+	fitTo, defaults := o.fitEquations, recordCoefficients
 	if o.Start != nil && o.Start.Latency.Law == profile.LawAdapters {
-		fitTo, defaults = o.fitSteps, StepCoefficients
+		fitTo, defaults = o.fitSteps, stepCoefficients
 	}
 	knobs, err := o.knobs(defaults, true)
 	if err != nil {

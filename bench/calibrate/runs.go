@@ -15,10 +15,10 @@ import (
 	"lorasim/sim/profile"
 )
 
-// RunCoefficients are the coefficients that a table of runs says something
+// runCoefficients are the coefficients that a table of runs says something
 // about. What one more running request and an adapter cost is better known from
 // kernel timings.
-var RunCoefficients = []string{
+var runCoefficients = []string{
 	"decode.base_ms", "decode.per_kv_token_us", "prefill.base_ms", "prefill.per_token_us", "request_overhead_ms",
 }
 
@@ -59,7 +59,7 @@ func forCalibration(runs []validate.Run) []validate.Run {
 
 // Runs fits a profile to the runs of a table that are for calibration.
 func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions) (*RunsFit, error) {
-	knobs, err := o.knobs(RunCoefficients, false)
+	knobs, err := o.knobs(runCoefficients, false)
 	if err != nil {
 		return nil, err
 	}

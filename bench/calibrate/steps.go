@@ -17,9 +17,9 @@ import (
 	"lorasim/sim/profile"
 )
 
-// StepCoefficients are those that the times of tokens say something about where
+// stepCoefficients are those that the times of tokens say something about where
 // the law of the profile is that by distinct adapters.
-var StepCoefficients = []string{
+var stepCoefficients = []string{
 	"adapters.base_ms", "adapters.per_request_ms", "adapters.per_prompt_ms", "adapters.per_token_us",
 	"adapters.per_kv_token_us", "adapters.per_adapter_ms",
 	"load.host_to_gpu_ms", diskToHost, "request_overhead_ms",

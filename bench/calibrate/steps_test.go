@@ -37,7 +37,7 @@ func TestStepsRecoverTheLaw(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cs, err := choose(StepCoefficients, profile.LawAdapters)
+			cs, err := choose(stepCoefficients, profile.LawAdapters)
 			if err != nil {
 				t.Fatal(err)
 			}

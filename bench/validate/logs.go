@@ -168,7 +168,8 @@ func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) 
 	var rows []Row
 	for i := range blocks {
 		b := &blocks[i]
-		row := Row{Line: b.Line, Group: b.File, ID: b.Name(), Policy: b.Name(), Comparison: Comparison{Measured: b.Measured}, Skipped: b.Skipped}
+		row := Row{Setup: Setup{Line: b.Line, Group: b.File, ID: b.Name(), Policy: b.Name()},
+			Comparison: Comparison{Measured: b.Measured}, Skipped: b.Skipped}
 		p := given
 		var err error
 		if p == nil {

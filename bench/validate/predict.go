@@ -45,8 +45,7 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 	rows, plans := make([]Row, len(runs)), make([]*plan, len(runs))
 	for i := range runs {
 		r := &runs[i]
-		rows[i] = Row{Line: r.Line, Group: r.Group, Use: r.Use, ID: r.ID, Policy: r.Policy, Trace: r.Trace,
-			Rate: r.Rate, Stride: r.Stride, Comparison: Comparison{Measured: r.Measured}, run: r}
+		rows[i] = Row{Setup: r.Setup, Comparison: Comparison{Measured: r.Measured}, run: r}
 		var err error
 		if plans[i], rows[i].Skipped, err = newPlan(r, hists, o); err != nil {
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)

@@ -37,14 +37,7 @@ type GroupSummary struct {
 
 // Row is one run.
 type Row struct {
-	Line   int     `json:"line,omitempty"`
-	Group  string  `json:"group"`
-	Use    string  `json:"use,omitempty"`
-	ID     string  `json:"run_id,omitempty"`
-	Policy string  `json:"policy,omitempty"`
-	Trace  string  `json:"trace,omitempty"`
-	Rate   float64 `json:"total_rate,omitempty"`
-	Stride int     `json:"map_stride,omitempty"`
+	Setup
 	// Load is the offered load: the time until the last request has begun when
 	// all of them come at once, as a multiple of the time over which they came.
 	Load           float64 `json:"load,omitempty"`

@@ -21,17 +21,22 @@ import (
 	"lorasim/trace/lengths"
 )
 
+// Setup is what a run was, as far as reports say.
+type Setup struct {
+	Line   int     `json:"line,omitempty"` // in the table or log
+	Group  string  `json:"group"`          // runs of one campaign
+	Use    string  `json:"use,omitempty"`  // calibration: may be fitted; validation: only compared
+	ID     string  `json:"run_id,omitempty"`
+	Policy string  `json:"policy,omitempty"` // policy spec of the router
+	Trace  string  `json:"trace,omitempty"`
+	Rate   float64 `json:"total_rate,omitempty"` // requests/s of all adapters
+	Stride int     `json:"map_stride,omitempty"` // functions per block of the trace's mapping to adapters
+}
+
 // Run is one measured run: its set-up, and what was measured.
 type Run struct {
-	Line   int    // in the table
-	Group  string // runs of one campaign
-	Use    string // calibration: may be fitted; validation: only compared
-	ID     string
-	Policy string // policy spec of the router
-	Trace  string
-
-	Rate, CV   float64 // requests/s of all adapters, variation of the gaps
-	Stride     int     // functions per block of the trace's mapping to adapters
+	Setup
+	CV         float64 // variation of the gaps between requests
 	Requests   int
 	Workers    int
 	Adapters   int
@@ -84,9 +89,9 @@ func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
 			return t.Count(column, 1, maxCount)
 		}
 		r := Run{
-			Line: t.Line, Group: t.Text("group"), Use: t.Text("use"), ID: t.Text("run_id"), Trace: t.Text("trace"),
-			Policy: policyOf(t.Text("policy_file"), t.Text("policy_actual")), Rate: t.Positive("total_rate"), CV: 1,
-			Stride: count("map_stride"), Requests: count("num_prompts"), Workers: count("num_instances"), Adapters: count("num_loras"),
+			Setup: Setup{Line: t.Line, Group: t.Text("group"), Use: t.Text("use"), ID: t.Text("run_id"), Trace: t.Text("trace"),
+				Policy: policyOf(t.Text("policy_file"), t.Text("policy_actual")), Rate: t.Positive("total_rate"), Stride: count("map_stride")},
+			CV: 1, Requests: count("num_prompts"), Workers: count("num_instances"), Adapters: count("num_loras"),
 			MaxLoras: count("max_loras_per_batch"), MaxRunning: count("max_running_requests"),
 			Measured: Values{}, Sent: [2]int{count("inst0_requests"), count("inst1_requests")},
 		}

@@ -144,8 +144,7 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 
 // simulate predicts one run.
 func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
-	row := Row{Line: r.Line, Use: r.Use, Run: r.Name, Model: r.Model, Group: r.Group,
-		Slots: r.Slots, MaxRank: r.MaxRank, Adapters: len(r.Rates), Comparison: validate.Comparison{Measured: r.Measured}}
+	row := Row{Setup: r.Setup, Adapters: len(r.Rates), Comparison: validate.Comparison{Measured: r.Measured}}
 	costs, err := server(r, m.profile, t)
 	if err != nil {
 		row.Skipped = err.Error()

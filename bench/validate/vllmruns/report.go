@@ -17,14 +17,8 @@ import (
 
 // Row is one run with its prediction.
 type Row struct {
-	Line     int    `json:"line"`
-	Use      string `json:"use"`
-	Run      string `json:"run"`
-	Model    string `json:"model"`
-	Group    string `json:"group,omitempty"`
-	Slots    int    `json:"max_loras"`
-	MaxRank  int    `json:"max_lora_rank"`
-	Adapters int    `json:"adapters"`
+	Setup
+	Adapters int `json:"adapters"`
 	// Arrivals is the number of requests that came: as recorded, or else as the
 	// generator makes them.
 	Arrivals int64 `json:"arrivals"`
@@ -129,13 +123,13 @@ func (r *Report) WriteText(w io.Writer) error {
 	rows = append(rows, nil, []string{"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR"})
 	for _, m := range Metrics {
 		for _, row := range r.furthest(m) {
-			rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%", m, row.Run, row.Slots, row.Adapters, row.Arrivals,
+			rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%", m, row.Name, row.Slots, row.Adapters, row.Arrivals,
 				row.Measured[m], row.Predicted[m], 100*row.Error[m]), "\t"))
 		}
 	}
 	for _, row := range r.Runs {
 		if row.Skipped != "" {
-			rows = append(rows, []string{"skipped", row.Run, row.Skipped})
+			rows = append(rows, []string{"skipped", row.Name, row.Skipped})
 		}
 	}
 	return format.Table(w, rows)

@@ -18,16 +18,20 @@ import (
 	"lorasim/trace/lengths"
 )
 
+// Setup is what a run was, as far as reports say.
+type Setup struct {
+	Line    int    `json:"line"` // in the table
+	Use     string `json:"use"`
+	Name    string `json:"run"`
+	Model   string `json:"model"`
+	Group   string `json:"group,omitempty"`
+	Slots   int    `json:"max_loras"`
+	MaxRank int    `json:"max_lora_rank"`
+}
+
 // Run is one measured hour: its set-up, and what was measured.
 type Run struct {
-	Line  int // in the table
-	Use   string
-	Name  string
-	Model string
-	Group string
-
-	Slots   int       // max_loras
-	MaxRank int       // max_lora_rank
+	Setup
 	MaxSeqs int       // max_num_seqs
 	Ranks   []int     // ranks that the adapters have in some order
 	Rates   []float64 // requests/s of each adapter
@@ -55,9 +59,9 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 	}
 	err = validate.ReadCSV(in, name, required, func(t *validate.CSVRow) {
 		r := Run{
-			Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"), Group: t.Text("group"),
-			Slots: t.Count("max_loras", 1, most), MaxRank: t.Count("max_lora_rank", 1, most), MaxSeqs: 256,
-			Rates: rates(t), Window: t.Positive("window_s"), Measured: validate.Values{},
+			Setup: Setup{Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"), Group: t.Text("group"),
+				Slots: t.Count("max_loras", 1, most), MaxRank: t.Count("max_lora_rank", 1, most)},
+			MaxSeqs: 256, Rates: rates(t), Window: t.Positive("window_s"), Measured: validate.Values{},
 			InRate: t.Number("in_tok_s"), Waiting: t.Number("series_wait_mean"), KVShare: t.Number("series_kv_mean"),
 			Completed: t.Number("successful_requests"), Arrivals: t.Number("twin_arrivals"),
 		}

@@ -64,7 +64,7 @@ func TestReadRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Run{Line: 2, Use: validate.Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8, MaxSeqs: 64,
+	want := Run{Setup: Setup{Line: 2, Use: validate.Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8}, MaxSeqs: 64,
 		Ranks: []int{8, 4}, Rates: []float64{0.5, 0.25, 0.25, 0.5}, Window: 200, PoolPrompt: 223, PoolOutput: 196.4, InRate: 333.3,
 		Measured:  validate.Values{Throughput: 633.3, TPOT: 11, ITL: 12, TTFTMean: 50, TTFTMedian: 40, Running: 2.5},
 		Completed: 290, Arrivals: 300}
@@ -248,7 +248,7 @@ func TestWorkload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Run{Rates: []float64{50}, MaxRank: 8, Window: 400, PoolPrompt: 230, PoolOutput: 190}
+	r := &Run{Rates: []float64{50}, Setup: Setup{MaxRank: 8}, Window: 400, PoolPrompt: 230, PoolOutput: 190}
 	src, err := workload(r, &model{lengths: s.(*lengths.Copula), prompt: 223.8, output: 196.4})
 	if err != nil {
 		t.Fatal(err)
@@ -274,9 +274,9 @@ func TestReport(t *testing.T) {
 		return c
 	}
 	rows := []Row{
-		{Line: 2, Use: validate.Calibration, Model: "m", Group: "g", Run: "a", Comparison: tpot(11), StarvedMeasured: true},
-		{Line: 3, Use: validate.Validation, Model: "m", Group: "g", Run: "b", Comparison: tpot(7)},
-		{Line: 4, Use: validate.Validation, Model: "m", Group: "g", Run: "c", Skipped: "why not"},
+		{Setup: Setup{Line: 2, Use: validate.Calibration, Model: "m", Group: "g", Name: "a"}, Comparison: tpot(11), StarvedMeasured: true},
+		{Setup: Setup{Line: 3, Use: validate.Validation, Model: "m", Group: "g", Name: "b"}, Comparison: tpot(7)},
+		{Setup: Setup{Line: 4, Use: validate.Validation, Model: "m", Group: "g", Name: "c"}, Skipped: "why not"},
 	}
 	r := NewReport(rows, "")
 	var b bytes.Buffer
