@@ -13,7 +13,6 @@ import (
 	lanl "github.com/lanl/highs"
 
 	"lorasim/ilp"
-	"lorasim/ilp/highs/internal/milp"
 )
 
 // Available says whether the program was built with HiGHS.
@@ -38,7 +37,7 @@ func (s *Solver) solve(ctx context.Context, p *ilp.Problem, start *ilp.Solution,
 		if err != nil {
 			return nil, err
 		}
-		r, err := minimise(ctx, form.Model(), form.Encode(a.best.Flows), b, until)
+		r, err := minimise(ctx, form.program(), form.Encode(a.best.Flows), b, until)
 		if err != nil {
 			return nil, fmt.Errorf("HiGHS: %w", err)
 		}
@@ -53,7 +52,7 @@ func (s *Solver) solve(ctx context.Context, p *ilp.Problem, start *ilp.Solution,
 }
 
 // form states the problem in the solver's formulation.
-func (s *Solver) form(p *ilp.Problem) (milp.Form, error) {
+func (s *Solver) form(p *ilp.Problem) (form, error) {
 	f := s.formulation
 	if f == Auto {
 		f = Totals
@@ -63,11 +62,11 @@ func (s *Solver) form(p *ilp.Problem) (milp.Form, error) {
 	}
 	switch f {
 	case Request, Relaxed:
-		return milp.NewRequest(p, f == Relaxed)
+		return newRequestForm(p, f == Relaxed)
 	case Flow:
-		return milp.NewFlow(p)
+		return newFlowForm(p)
 	default:
-		return milp.NewTotals(p)
+		return newTotalsForm(p)
 	}
 }
 
@@ -136,7 +135,7 @@ type answer struct {
 }
 
 // minimise solves a model, beginning with the columns' values in x.
-func minimise(ctx context.Context, m *milp.Model, x []float64, b ilp.Budget, until time.Time) (answer, error) {
+func minimise(ctx context.Context, m *model, x []float64, b ilp.Budget, until time.Time) (answer, error) {
 	raw, err := rawModel(m)
 	if err != nil {
 		return answer{}, err
@@ -159,7 +158,7 @@ func minimise(ctx context.Context, m *milp.Model, x []float64, b ilp.Budget, unt
 }
 
 // answer reads the result of a solve.
-func (n native) answer(m *milp.Model, finished bool) (answer, error) {
+func (n native) answer(m *model, finished bool) (answer, error) {
 	x, err := n.solution()
 	if err != nil {
 		return answer{}, err
@@ -178,7 +177,7 @@ func (n native) answer(m *milp.Model, finished bool) (answer, error) {
 }
 
 // rawModel hands a model to HiGHS.
-func rawModel(m *milp.Model) (*lanl.RawModel, error) {
+func rawModel(m *model) (*lanl.RawModel, error) {
 	model := lanl.Model{ColCosts: m.Cost, ColLower: m.Lower, ColUpper: m.Upper, RowLower: m.RowLower, RowUpper: m.RowUpper,
 		VarTypes: make([]lanl.VariableType, len(m.Cost)), ConstMatrix: make([]lanl.Nonzero, 0, len(m.Value))}
 	for i, integer := range m.Integer {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"lorasim/ilp"
-	"lorasim/ilp/highs/internal/brute"
 	"lorasim/internal/shareddata"
 )
 
@@ -49,6 +48,52 @@ func solve(tb testing.TB, s *Solver, p *ilp.Problem, b ilp.Budget) *ilp.Solution
 	return sol
 }
 
+// bruteSolve returns the objective of the best assignment.
+func bruteSolve(p *ilp.Problem) float64 {
+	best := math.Inf(1)
+	bruteAssignments(p, func(flows []ilp.Flow) {
+		if out, err := ilp.Evaluate(p, flows); err == nil {
+			best = math.Min(best, out.Objective)
+		}
+	})
+	return best
+}
+
+// bruteAssignments calls f with every assignment of the requests of p to workers,
+// feasible or not. f must not keep the flows.
+func bruteAssignments(p *ilp.Problem, f func([]ilp.Flow)) {
+	var flows []ilp.Flow
+	var place func(group, worker int, left int64)
+	place = func(group, worker int, left int64) {
+		if group == len(p.Groups) {
+			f(flows)
+			return
+		}
+		if worker == len(p.Workers)-1 {
+			mark := len(flows)
+			flows = addFlow(flows, group, worker, left)
+			if group+1 < len(p.Groups) {
+				place(group+1, 0, p.Groups[group+1].Count)
+			} else {
+				place(group+1, 0, 0)
+			}
+			flows = flows[:mark]
+			return
+		}
+		for n := range left + 1 {
+			mark := len(flows)
+			flows = addFlow(flows, group, worker, n)
+			place(group, worker+1, left-n)
+			flows = flows[:mark]
+		}
+	}
+	if len(p.Groups) == 0 {
+		f(nil)
+		return
+	}
+	place(0, 0, p.Groups[0].Count)
+}
+
 // Every formulation agrees with trying all assignments: the exact ones find the
 // optimum, and no bound, that of package ilp included, is above it.
 func TestBruteForce(t *testing.T) {
@@ -57,8 +102,8 @@ func TestBruteForce(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(5, 6))
 			for range 150 {
-				p := brute.Problem(rng)
-				want := brute.Solve(p)
+				p := bruteProblem(rng)
+				want := bruteSolve(p)
 				sol := solve(t, solver(t, f), p, ilp.Budget{})
 				if lb := ilp.LowerBound(p); lb > want+eps(want) {
 					t.Fatalf("ilp.LowerBound is %v, the optimum %v\nproblem: %+v", lb, want, p)
@@ -148,12 +193,12 @@ func TestStartReachesHiGHS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := minimise(context.Background(), form.Model(), form.Encode(start.Flows), ilp.Budget{Work: 1}, time.Now().Add(time.Hour))
+		r, err := minimise(context.Background(), form.program(), form.Encode(start.Flows), ilp.Budget{Work: 1}, time.Now().Add(time.Hour))
 		if err != nil || r.x == nil {
 			t.Fatal(f, r, err)
 		}
 		got := 0.0
-		for i, c := range form.Model().Cost {
+		for i, c := range form.program().Cost {
 			got += c * r.x[i]
 		}
 		// d0's objective leaves the pages out
@@ -273,8 +318,8 @@ func TestParallel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	s := solver(t, Flow)
 	for i := range problems {
-		for problems[i] = brute.Problem(rng); len(problems[i].Groups) < 3 || len(problems[i].Workers) < 2; {
-			problems[i] = brute.Problem(rng)
+		for problems[i] = bruteProblem(rng); len(problems[i].Groups) < 3 || len(problems[i].Workers) < 2; {
+			problems[i] = bruteProblem(rng)
 		}
 		want[i] = solve(t, s, problems[i], budget)
 	}

@@ -1,6 +1,4 @@
-// Package brute solves tiny migration problems by trying every assignment, and
-// draws such problems. It is for tests.
-package brute
+package highs
 
 import (
 	"math/rand/v2"
@@ -9,11 +7,11 @@ import (
 	"lorasim/ilp"
 )
 
-// Problem draws a problem with up to 3 workers, 3 adapters and 4 groups, with
+// bruteProblem draws a problem with up to 3 workers, 3 adapters and 4 groups, with
 // any mixture of what a problem can have: closed and full workers, unequal
 // speeds, loading times, weights, pages that press, a limit of moves, virtual
 // requests.
-func Problem(rng *rand.Rand) *ilp.Problem {
+func bruteProblem(rng *rand.Rand) *ilp.Problem {
 	p := &ilp.Problem{Adapters: 1 + rng.IntN(3)}
 	for range 1 + rng.IntN(3) {
 		w := ilp.Worker{Pages: float64(rng.IntN(20)), Closed: rng.IntN(6) == 0}
@@ -79,15 +77,15 @@ func addSlots(p *ilp.Problem, rng *rand.Rand) {
 	}
 }
 
-func add(flows []ilp.Flow, group, worker int, n int64) []ilp.Flow {
+func addFlow(flows []ilp.Flow, group, worker int, n int64) []ilp.Flow {
 	if n == 0 {
 		return flows
 	}
 	return append(flows, ilp.Flow{Group: int32(group), Worker: int32(worker), Count: n})
 }
 
-// Assignment draws a feasible assignment.
-func Assignment(p *ilp.Problem, rng *rand.Rand) []ilp.Flow {
+// bruteAssignment draws a feasible assignment.
+func bruteAssignment(p *ilp.Problem, rng *rand.Rand) []ilp.Flow {
 	for range 20 {
 		counts := make([]int64, len(p.Groups)*len(p.Workers))
 		for i := range p.Groups {
@@ -97,7 +95,7 @@ func Assignment(p *ilp.Problem, rng *rand.Rand) []ilp.Flow {
 		}
 		var flows []ilp.Flow
 		for i, n := range counts {
-			flows = add(flows, i/len(p.Workers), i%len(p.Workers), n)
+			flows = addFlow(flows, i/len(p.Workers), i%len(p.Workers), n)
 		}
 		if _, err := ilp.Evaluate(p, flows); err == nil {
 			return flows

@@ -1,4 +1,4 @@
-package milp
+package highs
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"lorasim/ilp"
 )
 
-// Request has a variable for each request i and worker j, as dLoRA (OSDI'24)
+// requestForm has a variable for each request i and worker j, as dLoRA (OSDI'24)
 // has it:
 //
 //	sum_j x_ij >= 1
@@ -15,22 +15,22 @@ import (
 //
 // and the rows for time, pages, slots and moves. x is binary, or continuous,
 // each request then going where the most of it went.
-type Request struct {
+type requestForm struct {
 	*frame
 	group []int32   // by request
 	on    [][]int32 // column by request and worker, none where it may not be
 }
 
-// NewRequest returns the formulation; relaxed: with continuous x.
-func NewRequest(p *ilp.Problem, relaxed bool) (*Request, error) {
+// newRequestForm returns the formulation; relaxed: with continuous x.
+func newRequestForm(p *ilp.Problem, relaxed bool) (*requestForm, error) {
 	total := int64(p.Adapters)
 	for i := range p.Groups {
-		total += min(p.Groups[i].Count, MaxColumns)
+		total += min(p.Groups[i].Count, maxColumns)
 	}
 	if err := checkSize("request", total*int64(len(p.Workers))); err != nil {
 		return nil, err
 	}
-	f := &Request{frame: newFrame(p, true)}
+	f := &requestForm{frame: newFrame(p, true)}
 	of := make([][]int, p.Adapters) // requests
 	for i := range p.Groups {
 		for range p.Groups[i].Count {
@@ -59,7 +59,7 @@ func NewRequest(p *ilp.Problem, relaxed bool) (*Request, error) {
 }
 
 // add adds the columns of a request of a group.
-func (f *Request) add(group int32, integer bool) {
+func (f *requestForm) add(group int32, integer bool) {
 	g := &f.p.Groups[group]
 	cols := f.spread(g, 1, f.p.MoveWeight, integer)
 	for j, col := range cols {
@@ -78,8 +78,8 @@ func (f *Request) add(group int32, integer bool) {
 	f.group, f.on = append(f.group, group), append(f.on, cols)
 }
 
-// Encode implements [Form].
-func (f *Request) Encode(flows []ilp.Flow) []float64 {
+// Encode implements [form].
+func (f *requestForm) Encode(flows []ilp.Flow) []float64 {
 	x := f.start(flows)
 	next := make([]int, len(f.p.Groups)) // the first request of each group that is left
 	for i := len(f.group) - 1; i >= 0; i-- {
@@ -94,8 +94,8 @@ func (f *Request) Encode(flows []ilp.Flow) []float64 {
 	return f.m.settle(x)
 }
 
-// Decode implements [Form].
-func (f *Request) Decode(x []float64) []ilp.Flow {
+// Decode implements [form].
+func (f *requestForm) Decode(x []float64) []ilp.Flow {
 	at := make([]int, len(f.on))
 	for i, cols := range f.on {
 		at[i] = int(f.p.Groups[f.group[i]].Worker)
@@ -116,7 +116,7 @@ func (f *Request) Decode(x []float64) []ilp.Flow {
 
 // limitMoves takes back moves that rounding has made too many, first those that
 // the relaxation was least sure of, where the adapter is still in its old place.
-func (f *Request) limitMoves(at []int, x []float64) {
+func (f *requestForm) limitMoves(at []int, x []float64) {
 	if f.p.MaxMoves == 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package milp_test
+package highs
 
 import (
 	"math"
@@ -7,29 +7,27 @@ import (
 	"testing"
 
 	"lorasim/ilp"
-	"lorasim/ilp/highs/internal/brute"
-	"lorasim/ilp/highs/internal/milp"
 )
 
 // forms are the formulations; exact ones have the problem's objective.
 var forms = []struct {
 	name  string
 	exact bool
-	make  func(*ilp.Problem) (milp.Form, error)
+	make  func(*ilp.Problem) (form, error)
 }{
-	{"request", true, func(p *ilp.Problem) (milp.Form, error) { return milp.NewRequest(p, false) }},
-	{"relaxed", true, func(p *ilp.Problem) (milp.Form, error) { return milp.NewRequest(p, true) }},
-	{"flow", true, milp.NewFlow},
-	{"d0", false, func(p *ilp.Problem) (milp.Form, error) { return milp.NewTotals(p) }},
+	{"request", true, func(p *ilp.Problem) (form, error) { return newRequestForm(p, false) }},
+	{"relaxed", true, func(p *ilp.Problem) (form, error) { return newRequestForm(p, true) }},
+	{"flow", true, newFlowForm},
+	{"d0", false, func(p *ilp.Problem) (form, error) { return newTotalsForm(p) }},
 }
 
 // eachForm runs f on formulations of random tiny problems.
-func eachForm(t *testing.T, f func(t *testing.T, p *ilp.Problem, form milp.Form, exact bool, rng *rand.Rand)) {
+func eachForm(t *testing.T, f func(t *testing.T, p *ilp.Problem, form form, exact bool, rng *rand.Rand)) {
 	for _, kind := range forms {
 		t.Run(kind.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			for range 500 {
-				p := brute.Problem(rng)
+				p := bruteProblem(rng)
 				if err := p.Check(); err != nil {
 					t.Fatal(err)
 				}
@@ -49,8 +47,8 @@ func eachForm(t *testing.T, f func(t *testing.T, p *ilp.Problem, form milp.Form,
 // HiGHS fails on empty rows and silently takes the last of coefficients for the
 // same place.
 func TestModelIsWellFormed(t *testing.T) {
-	eachForm(t, func(t *testing.T, p *ilp.Problem, form milp.Form, _ bool, _ *rand.Rand) {
-		m := form.Model()
+	eachForm(t, func(t *testing.T, p *ilp.Problem, form form, _ bool, _ *rand.Rand) {
+		m := form.program()
 		cols, rows := len(m.Cost), len(m.RowLower)
 		if len(m.Lower) != cols || len(m.Upper) != cols || len(m.Integer) != cols || len(m.RowUpper) != rows ||
 			len(m.Start) != rows+1 || m.Start[rows] != len(m.Index) || len(m.Index) != len(m.Value) {
@@ -77,12 +75,12 @@ func TestModelIsWellFormed(t *testing.T) {
 // A feasible assignment is a point of the model, at the objective that
 // ilp.Evaluate computes.
 func TestEncode(t *testing.T) {
-	eachForm(t, func(t *testing.T, p *ilp.Problem, form milp.Form, exact bool, rng *rand.Rand) {
-		flows := brute.Assignment(p, rng)
+	eachForm(t, func(t *testing.T, p *ilp.Problem, form form, exact bool, rng *rand.Rand) {
+		flows := bruteAssignment(p, rng)
 		x := form.Encode(flows)
-		checkPoint(t, form.Model(), x)
+		checkPoint(t, form.program(), x)
 		got := 0.0
-		for i, c := range form.Model().Cost {
+		for i, c := range form.program().Cost {
 			got += c * x[i]
 		}
 		if want := objective(t, without(p, !exact), flows); math.Abs(got-want) > 1e-9 {
@@ -108,7 +106,7 @@ func objective(t *testing.T, p *ilp.Problem, flows []ilp.Flow) float64 {
 	return out.Objective
 }
 
-func checkPoint(t *testing.T, m *milp.Model, x []float64) {
+func checkPoint(t *testing.T, m *model, x []float64) {
 	for i, v := range x {
 		if v < m.Lower[i]-1e-9 || v > m.Upper[i]+1e-9 || m.Integer[i] && v != math.Round(v) {
 			t.Errorf("column %d is %v, integer %v, from %v to %v", i, v, m.Integer[i], m.Lower[i], m.Upper[i])
@@ -128,8 +126,8 @@ func checkPoint(t *testing.T, m *milp.Model, x []float64) {
 // Decoding gives back an assignment that is as good, or better where requests
 // changed places with ones that are alike.
 func TestDecode(t *testing.T) {
-	eachForm(t, func(t *testing.T, p *ilp.Problem, form milp.Form, exact bool, rng *rand.Rand) {
-		flows := brute.Assignment(p, rng)
+	eachForm(t, func(t *testing.T, p *ilp.Problem, form form, exact bool, rng *rand.Rand) {
+		flows := bruteAssignment(p, rng)
 		back := form.Decode(form.Encode(flows))
 		want, got := objective(t, without(p, !exact), flows), objective(t, without(p, !exact), back)
 		if (exact || p.PageRate == 0) && got > want+1e-9 {
@@ -140,8 +138,8 @@ func TestDecode(t *testing.T) {
 
 // Whatever a solver answers, every request is assigned once.
 func TestDecodeAnything(t *testing.T) {
-	eachForm(t, func(t *testing.T, p *ilp.Problem, form milp.Form, _ bool, rng *rand.Rand) {
-		x := make([]float64, len(form.Model().Cost))
+	eachForm(t, func(t *testing.T, p *ilp.Problem, form form, _ bool, rng *rand.Rand) {
+		x := make([]float64, len(form.program().Cost))
 		for i := range x {
 			x[i] = 4*rng.Float64() - 0.5
 			if rng.IntN(3) == 0 {
@@ -167,10 +165,10 @@ func TestDecodeAnything(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	p := &ilp.Problem{Adapters: 1, Workers: make([]ilp.Worker, 4),
 		Groups: []ilp.Group{{Count: 1 << 40}, {Count: math.MaxInt64, Worker: 1}}}
-	if _, err := milp.NewRequest(p, false); err == nil {
+	if _, err := newRequestForm(p, false); err == nil {
 		t.Error("no error for a variable for each of 2^63 requests")
 	}
-	if _, err := milp.NewTotals(p); err != nil {
+	if _, err := newTotalsForm(p); err != nil {
 		t.Error(err)
 	}
 }

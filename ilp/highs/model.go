@@ -1,15 +1,4 @@
-// Package milp states a migration problem as a mixed-integer linear program,
-// for any solver of such programs:
-//
-//	form, err := milp.NewFlow(p)
-//	x := ... // minimise Cost·x over the rows and bounds of form.Model()
-//	flows := form.Decode(x)
-//
-// There are three formulations: [NewRequest] has a variable for each request
-// and worker, as in dLoRA; [NewTotals] counts how many requests that are alike
-// but for their pages leave and enter each worker, and leaves the pages out;
-// [NewFlow] adds the pages to it.
-package milp
+package highs
 
 import (
 	"fmt"
@@ -19,13 +8,13 @@ import (
 	"lorasim/ilp"
 )
 
-// MaxColumns is the size from which a formulation is refused: no solver does
+// maxColumns is the size from which a formulation is refused: no solver does
 // anything useful with more.
-const MaxColumns = 4 << 20
+const maxColumns = 4 << 20
 
-// Form is a migration problem in the form of a mixed-integer program.
-type Form interface {
-	Model() *Model
+// form is a migration problem in the form of a mixed-integer program.
+type form interface {
+	program() *model
 	// Encode gives the columns' values for a feasible assignment.
 	Encode(flows []ilp.Flow) []float64
 	// Decode turns values that a solver found into an assignment. It rounds and
@@ -34,11 +23,11 @@ type Form interface {
 	Decode(x []float64) []ilp.Flow
 }
 
-// Model is a program: minimise Cost·x with RowLower <= A x <= RowUpper and
+// model is a program: minimise Cost·x with RowLower <= A x <= RowUpper and
 // Lower <= x <= Upper, some x integer. A is sparse, row by row: row i has the
 // entries Start[i] to Start[i+1]. No row is empty, no entry is zero, and no
 // column occurs twice in a row.
-type Model struct {
+type model struct {
 	Cost, Lower, Upper []float64
 	Integer            []bool
 
@@ -53,7 +42,7 @@ type Model struct {
 }
 
 // Mixed says whether some column is integer.
-func (m *Model) Mixed() bool { return slices.Contains(m.Integer, true) }
+func (m *model) Mixed() bool { return slices.Contains(m.Integer, true) }
 
 // none stands for a column that is left out.
 const none = int32(-1)
@@ -64,7 +53,7 @@ var inf = math.Inf(1)
 func columns(n int) []int32 { return slices.Repeat([]int32{none}, n) }
 
 // column adds a column.
-func (m *Model) column(cost, lower, upper float64, integer bool) int32 {
+func (m *model) column(cost, lower, upper float64, integer bool) int32 {
 	m.Cost = append(m.Cost, cost)
 	m.Lower = append(m.Lower, lower)
 	m.Upper = append(m.Upper, upper)
@@ -86,7 +75,7 @@ func negative(ts []term) []term {
 }
 
 // row adds a row, unless it is left without entries.
-func (m *Model) row(lower, upper float64, terms ...term) {
+func (m *model) row(lower, upper float64, terms ...term) {
 	before := len(m.Index)
 	for _, t := range terms {
 		if t.col != none && t.value != 0 {
@@ -101,13 +90,13 @@ func (m *Model) row(lower, upper float64, terms ...term) {
 }
 
 // atLeast adds a row that bounds its first column by the others.
-func (m *Model) atLeast(lower float64, terms ...term) {
+func (m *model) atLeast(lower float64, terms ...term) {
 	m.row(lower, inf, terms...)
 	m.follows = append(m.follows, len(m.RowLower)-1)
 }
 
 // settle raises the columns that follow from others to what their rows ask for.
-func (m *Model) settle(x []float64) []float64 {
+func (m *model) settle(x []float64) []float64 {
 	for _, row := range m.follows {
 		first, need := m.Start[row], m.RowLower[row]
 		for i := first + 1; i < m.Start[row+1]; i++ {
@@ -120,8 +109,8 @@ func (m *Model) settle(x []float64) []float64 {
 
 // checkSize refuses a formulation with too many columns.
 func checkSize(name string, columns int64) error {
-	if columns > MaxColumns {
-		return fmt.Errorf("formulation %s has %d columns, at most %d make sense", name, columns, MaxColumns)
+	if columns > maxColumns {
+		return fmt.Errorf("formulation %s has %d columns, at most %d make sense", name, columns, maxColumns)
 	}
 	return nil
 }
@@ -140,7 +129,7 @@ func checkSize(name string, columns int64) error {
 // T >= a lower bound known beforehand; an order between equal workers.
 type frame struct {
 	p *ilp.Problem
-	m Model
+	m model
 
 	t        int32
 	overflow []int32   // column by worker, none where pages do not matter
@@ -175,8 +164,8 @@ func newFrame(p *ilp.Problem, usePages bool) *frame {
 	return f
 }
 
-// Model implements [Form].
-func (f *frame) Model() *Model { return &f.m }
+// Model implements [form].
+func (f *frame) program() *model { return &f.m }
 
 // addPlaces adds a column for each adapter and worker where it makes a
 // difference whether the adapter has requests there.

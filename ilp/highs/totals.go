@@ -1,4 +1,4 @@
-package milp
+package highs
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"lorasim/ilp"
 )
 
-// Totals counts, for the requests that are alike but for their pages and their
+// totalsForm counts, for the requests that are alike but for their pages and their
 // worker, how many leave (o_sj) and enter (i_sj) each worker, of n_sj that are
 // there:
 //
@@ -20,7 +20,7 @@ import (
 //
 // Pages are left out, so that it is a relaxation: its bound holds, and its
 // solution is an assignment, whose requests with the most pages stay.
-type Totals struct {
+type totalsForm struct {
 	*frame
 	kinds []kind
 }
@@ -33,8 +33,8 @@ type kind struct {
 	out, in []int32   // columns by worker, none where nobody can leave or enter
 }
 
-// NewTotals returns the formulation.
-func NewTotals(p *ilp.Problem) (*Totals, error) {
+// newTotalsForm returns the formulation.
+func newTotalsForm(p *ilp.Problem) (*totalsForm, error) {
 	if err := checkSize("d0", int64(2*len(p.Groups)+p.Adapters)*int64(len(p.Workers))); err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func NewTotals(p *ilp.Problem) (*Totals, error) {
 }
 
 // newTotals returns the formulation without the rows of frame.finish.
-func newTotals(p *ilp.Problem, usePages bool) *Totals {
-	f := &Totals{frame: newFrame(p, usePages), kinds: kindsOf(p)}
+func newTotals(p *ilp.Problem, usePages bool) *totalsForm {
+	f := &totalsForm{frame: newFrame(p, usePages), kinds: kindsOf(p)}
 	for i := range f.kinds {
 		f.addColumns(&f.kinds[i])
 	}
@@ -82,7 +82,7 @@ func kindsOf(p *ilp.Problem) []kind {
 	return kinds
 }
 
-func (f *Totals) addColumns(s *kind) {
+func (f *totalsForm) addColumns(s *kind) {
 	s.out, s.in = columns(len(s.have)), columns(len(s.have))
 	weight := f.p.MoveWeight
 	if s.like.Virtual {
@@ -104,7 +104,7 @@ func (f *Totals) addColumns(s *kind) {
 	}
 }
 
-func (f *Totals) addRows(s *kind) {
+func (f *totalsForm) addRows(s *kind) {
 	var balance []term
 	for j := range s.have {
 		balance = append(balance, term{s.in[j], 1}, term{s.out[j], -1})
@@ -121,11 +121,11 @@ func (f *Totals) addRows(s *kind) {
 	}
 }
 
-// Encode implements [Form].
-func (f *Totals) Encode(flows []ilp.Flow) []float64 { return f.m.settle(f.encode(flows)) }
+// Encode implements [form].
+func (f *totalsForm) Encode(flows []ilp.Flow) []float64 { return f.m.settle(f.encode(flows)) }
 
 // encode leaves T and overflow open.
-func (f *Totals) encode(flows []ilp.Flow) []float64 {
+func (f *totalsForm) encode(flows []ilp.Flow) []float64 {
 	x := f.start(flows)
 	kindOf := make([]*kind, len(f.p.Groups))
 	for i := range f.kinds {
@@ -143,8 +143,8 @@ func (f *Totals) encode(flows []ilp.Flow) []float64 {
 	return x
 }
 
-// Decode implements [Form]. Requests with the most pages stay where they are.
-func (f *Totals) Decode(x []float64) []ilp.Flow {
+// Decode implements [form]. Requests with the most pages stay where they are.
+func (f *totalsForm) Decode(x []float64) []ilp.Flow {
 	counts := make([]int64, len(f.p.Groups)*len(f.p.Workers))
 	for i := range f.kinds {
 		f.split(&f.kinds[i], x, counts)
@@ -153,7 +153,7 @@ func (f *Totals) Decode(x []float64) []ilp.Flow {
 }
 
 // split gives the requests of a kind to the workers.
-func (f *Totals) split(s *kind, x []float64, counts []int64) {
+func (f *totalsForm) split(s *kind, x []float64, counts []int64) {
 	enter, leave := make([]int64, len(s.have)), make([]int64, len(s.have))
 	for j := range s.have {
 		in, out := whole(x, s.in[j]), min(whole(x, s.out[j]), s.have[j])
@@ -183,7 +183,7 @@ func (f *Totals) split(s *kind, x []float64, counts []int64) {
 	}
 }
 
-// Flow is the problem exactly as package ilp has it. To the columns of [Totals]
+// flowForm is the problem exactly as package ilp has it. To the columns of [totalsForm]
 // it adds how many requests of each group are on each worker, f_gj:
 //
 //	sum_j f_gj = n_g
@@ -194,20 +194,20 @@ func (f *Totals) split(s *kind, x []float64, counts []int64) {
 // Solvers get on better with it than with f alone: time, slots and moves depend
 // on a few totals instead of many interchangeable counts, and the bound is as
 // good.
-type Flow struct {
-	*Totals
+type flowForm struct {
+	*totalsForm
 	count [][]int32 // column by group and worker, none where it may not be
 }
 
-// NewFlow returns the formulation. Where pages do not matter it is Totals.
-func NewFlow(p *ilp.Problem) (Form, error) {
+// newFlowForm returns the formulation. Where pages do not matter it is Totals.
+func newFlowForm(p *ilp.Problem) (form, error) {
 	if p.PageRate == 0 {
-		return NewTotals(p)
+		return newTotalsForm(p)
 	}
 	if err := checkSize("flow", int64(3*len(p.Groups)+p.Adapters)*int64(len(p.Workers))); err != nil {
 		return nil, err
 	}
-	f := &Flow{Totals: newTotals(p, true)}
+	f := &flowForm{totalsForm: newTotals(p, true)}
 	for i := range p.Groups {
 		n := float64(p.Groups[i].Count)
 		cols := f.spread(&p.Groups[i], n, 0, true)
@@ -223,7 +223,7 @@ func NewFlow(p *ilp.Problem) (Form, error) {
 
 // tie makes the groups of a kind that are on a worker agree with how many leave
 // it, and those that are elsewhere with how many enter it.
-func (f *Flow) tie(s *kind) {
+func (f *flowForm) tie(s *kind) {
 	for j, have := range s.have {
 		stay, enter := []term{{s.out[j], 1}}, []term{{s.in[j], 1}}
 		for _, g := range s.members {
@@ -242,8 +242,8 @@ func (f *Flow) tie(s *kind) {
 	}
 }
 
-// Encode implements [Form].
-func (f *Flow) Encode(flows []ilp.Flow) []float64 {
+// Encode implements [form].
+func (f *flowForm) Encode(flows []ilp.Flow) []float64 {
 	x := f.encode(flows)
 	for _, fl := range flows {
 		x[f.count[fl.Group][fl.Worker]] += float64(fl.Count)
@@ -251,8 +251,8 @@ func (f *Flow) Encode(flows []ilp.Flow) []float64 {
 	return f.m.settle(x)
 }
 
-// Decode implements [Form].
-func (f *Flow) Decode(x []float64) []ilp.Flow {
+// Decode implements [form].
+func (f *flowForm) Decode(x []float64) []ilp.Flow {
 	n := len(f.p.Workers)
 	counts := make([]int64, len(f.count)*n)
 	for i, cols := range f.count {
