@@ -130,7 +130,8 @@ type queue struct {
 
 type adapterQueue struct {
 	list
-	at int32 // index in queue.waiting, -1: no requests
+	seq int64 // of head; here so that oldest need not look at requests
+	at  int32 // index in queue.waiting, -1: no requests
 }
 
 func newQueue(rows int) queue {
@@ -150,6 +151,7 @@ func (q *queue) add(r *request, front bool) {
 	q.list.add(r, front)
 	a := &q.byAdapter[r.adapter]
 	a.add(r, front)
+	a.seq = a.head.seq
 	if a.at < 0 {
 		a.at = int32(len(q.waiting))
 		q.waiting = append(q.waiting, r.adapter)
@@ -162,6 +164,7 @@ func (q *queue) remove(r *request) {
 	a := &q.byAdapter[r.adapter]
 	a.remove(r)
 	if a.head != nil {
+		a.seq = a.head.seq
 		return
 	}
 	last := q.waiting[len(q.waiting)-1]
@@ -187,7 +190,7 @@ func (q *queue) has(row int32) bool { return q.byAdapter[row].at >= 0 }
 func (q *queue) oldest(among []int32, first func(row int32) *request) (best *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range among {
-		if h := q.byAdapter[k].head; h == nil || h.seq > least {
+		if a := &q.byAdapter[k]; a.head == nil || a.seq > least {
 			continue
 		}
 		if h := first(k); h != nil && h.seq < least {
