@@ -195,12 +195,8 @@ func (l *line) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush implements http.Flusher.
-func (l *line) Flush() {
-	if f, ok := l.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
+// Unwrap is for http.ResponseController.
+func (l *line) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // logged serves a request and writes its line, also if it breaks off.
 func (g *Gateway) logged(rw http.ResponseWriter, r *http.Request) {

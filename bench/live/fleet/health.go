@@ -20,13 +20,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discoverAll(ctx)
 	}
-	errs := make([]error, len(f.workers))
-	var wg sync.WaitGroup
-	for i := range f.workers {
-		wg.Go(func() { errs[i] = f.register(ctx, i) })
-	}
-	wg.Wait()
-	for i, err := range errs {
+	for i, err := range f.each(func(i int) error { return f.register(ctx, i) }) {
 		if err != nil {
 			f.cfg.Log("%s: %v", f.workers[i].name, err)
 		}
@@ -34,16 +28,26 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// each does something to all workers at once.
+func (f *Fleet) each(do func(w int) error) []error {
+	errs := make([]error, len(f.workers))
+	var wg sync.WaitGroup
+	for i := range f.workers {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errs
+}
+
 // discoverAll takes in what the workers hold at the start, in their order.
 func (f *Fleet) discoverAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	listed := make([][]model, len(f.workers))
-	var wg sync.WaitGroup
-	for i, k := range f.workers {
-		wg.Go(func() { listed[i], _ = k.models(ctx) }) // one that fails is taken in later
-	}
-	wg.Wait()
+	f.each(func(i int) (err error) { // one that fails is taken in later
+		listed[i], err = f.workers[i].models(ctx)
+		return err
+	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, k := range f.workers {
@@ -55,17 +59,16 @@ func (f *Fleet) discoverAll(ctx context.Context) {
 func (f *Fleet) Run(ctx context.Context) {
 	planner := f.Config().Router.Planner // one that replaces it has the same interval
 	var wg sync.WaitGroup
-	for i := range f.workers {
-		wg.Go(func() {
-			for range Ticks(ctx, f.cfg.Poll) {
-				f.probe(ctx, i)
-			}
-		})
-	}
+	defer wg.Wait()
 	if planner != nil {
 		wg.Go(func() { f.planning(ctx, planner.Interval()) })
 	}
-	wg.Wait()
+	f.each(func(i int) error {
+		for range Ticks(ctx, f.cfg.Poll) {
+			f.probe(ctx, i)
+		}
+		return nil
+	})
 }
 
 // Close gives up what is under way and waits for its end; to be called when no

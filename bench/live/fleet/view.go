@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -72,9 +73,7 @@ func (f *Fleet) Book(r *Request, w int) {
 // expect is the output that routers expect of a request, from its first booking on.
 func (f *Fleet) expect(r *Request) int32 {
 	if r.expected == 0 {
-		if r.expected = r.Output; r.expected == 0 {
-			r.expected = f.outputs.Expect(r.Adapter, r.MaxNew)
-		}
+		r.expected = cmp.Or(r.Output, f.outputs.Expect(r.Adapter, r.MaxNew))
 	}
 	return r.expected
 }
