@@ -293,8 +293,12 @@ func newTimeline(rows, bins int) *timeline {
 // add counts an arrival at time t, in s.
 func (tl *timeline) add(row int, t float64) {
 	ms := int64(t * 1000)
-	for ms/tl.width >= int64(tl.bins) {
-		tl.widen()
+	for ; ms/tl.width >= int64(tl.bins); tl.twice = !tl.twice {
+		if tl.twice {
+			tl.widen(5)
+		} else {
+			tl.widen(2)
+		}
 	}
 	bin := int(ms / tl.width)
 	tl.used = max(tl.used, bin+1)
@@ -304,30 +308,16 @@ func (tl *timeline) add(row int, t float64) {
 	tl.rows[row][bin]++
 }
 
-// widen merges bins.
-func (tl *timeline) widen() {
-	factor := 2
-	if tl.twice {
-		factor = 5
-	}
+// widen adds up each factor bins.
+func (tl *timeline) widen(factor int) {
 	for _, row := range tl.rows {
-		if row != nil {
-			copy(row, merge(row, factor))
-			clear(row[(tl.bins+factor-1)/factor:])
+		for i, n := range row {
+			row[i] = 0
+			row[i/factor] += n
 		}
 	}
-	tl.twice = !tl.twice
 	tl.width *= int64(factor)
 	tl.used = (tl.used + factor - 1) / factor
-}
-
-// merge adds up each factor bins.
-func merge(row []int64, factor int) []int64 {
-	merged := make([]int64, (len(row)+factor-1)/factor)
-	for i, n := range row {
-		merged[i/factor] += n
-	}
-	return merged
 }
 
 // row returns the counts of a row up to the last arrival of any row.
@@ -344,17 +334,10 @@ func (tl *timeline) round(n int) {
 	for nice := int64(1); ; nice *= 10 {
 		for _, w := range [...]int64{nice, 2 * nice, 5 * nice} {
 			factor := int(w / tl.width)
-			if w%tl.width != 0 || (tl.used+factor-1)/factor > n {
-				continue
+			if w%tl.width == 0 && (tl.used+factor-1)/factor <= n {
+				tl.widen(factor)
+				return
 			}
-			for i, row := range tl.rows {
-				if row != nil {
-					tl.rows[i] = merge(row, factor)
-				}
-			}
-			tl.width = w
-			tl.used = (tl.used + factor - 1) / factor
-			return
 		}
 	}
 }

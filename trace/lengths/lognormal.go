@@ -240,7 +240,7 @@ func Rescale(s Sampler, n int, seed uint64) Sampler {
 	if !ok || n < 1 {
 		return s
 	}
-	list := &list{}
+	list := &list{next: -1}
 	list.prompts, list.outputs = m.Rescaled(n, seed)
 	return list
 }
@@ -252,9 +252,6 @@ type list struct {
 }
 
 func (l *list) Draw(*rand.Rand) (prompt, output int32) {
-	if l.next == len(l.prompts) {
-		l.next = 0
-	}
-	l.next++
-	return l.prompts[l.next-1], l.outputs[l.next-1]
+	l.next = (l.next + 1) % len(l.prompts)
+	return l.prompts[l.next], l.outputs[l.next]
 }

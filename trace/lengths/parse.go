@@ -108,14 +108,17 @@ func parseConstant(args string) (Sampler, error) {
 
 func parseRandom(args string) (Sampler, error) {
 	parts := strings.Split(args, ",")
-	if len(parts) != 2 && len(parts) != 3 {
+	if len(parts) == 2 {
+		parts = append(parts, "0")
+	}
+	if len(parts) != 3 {
 		return nil, fmt.Errorf("%d values, expected random:PROMPT,OUTPUT[,RATIO]", len(parts))
 	}
 	prompt, output, err := twoLengths("prompt", parts[0], "output", parts[1])
-	ratio := 0.0
-	if err == nil && len(parts) == 3 {
-		ratio, err = number("ratio", parts[2])
+	if err != nil {
+		return nil, err
 	}
+	ratio, err := number("ratio", parts[2])
 	if err != nil {
 		return nil, err
 	}
