@@ -49,14 +49,43 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// set says how far a phase is; a total of 0 is unknown.
-func (p *progress) set(what string, done, total int64, detail string) {
+// report calls f, which draws, where there is a terminal.
+func (p *progress) report(f func()) {
 	if p.out == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.draw(what, done, total, func() string { return detail })
+	f()
+}
+
+// set says how far a phase is; a total of 0 is unknown.
+func (p *progress) set(what string, done, total int64, detail string) {
+	p.report(func() { p.draw(what, done, total, func() string { return detail }) })
+}
+
+func (p *progress) reading(read, total int64) {
+	p.report(func() {
+		p.read, p.size = read, total
+		if p.what == "" || p.what == "reading" { // else the input is read as it is used
+			p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
+		}
+	})
+}
+
+// running shows a simulation; where the number of its requests is unknown, the
+// share of its input that was read stands for the share of the run.
+func (p *progress) running(done, total int64, now float64) {
+	p.requests("simulating", done, total, func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) })
+}
+
+func (p *progress) requests(what string, done, total int64, detail func() string) {
+	p.report(func() {
+		if total == 0 {
+			done, total = p.read, p.size
+		}
+		p.draw(what, done, total, detail)
+	})
 }
 
 // runs says how many runs of a table are simulated.
@@ -64,48 +93,11 @@ func (p *progress) runs(done, total int64) {
 	p.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
 }
 
-func (p *progress) reading(read, total int64) {
-	if p.out == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.read, p.size = read, total
-	if p.what == "" || p.what == "reading" { // else the input is read as it is used
-		p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
-	}
-}
-
-// running shows a simulation; where the number of its requests is unknown, the
-// share of its input that was read stands for the share of the run.
-func (p *progress) running(done, total int64, now float64) {
-	if p.out == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	detail := func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) }
-	if total == 0 {
-		p.draw("simulating", p.read, p.size, detail)
-		return
-	}
-	p.draw("simulating", done, total, detail)
-}
-
 // watch shows how much of a source has been taken, which ends with ctx.
 func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
 	total := max(src.Len(), 0)
 	return trace.Watch(src, func(n int64) error {
-		if p.out == nil {
-			return ctx.Err()
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		done, of := n, total
-		if total == 0 {
-			done, of = p.read, p.size
-		}
-		p.draw(what, done, of, func() string { return fmt.Sprintf("%d requests", n) })
+		p.requests(what, n, total, func() string { return fmt.Sprintf("%d requests", n) })
 		return ctx.Err()
 	})
 }
