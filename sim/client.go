@@ -203,6 +203,7 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, r.seconds(r.sent), math.NaN(), r.seconds(at)
 	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
 	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
+	rec.Cached = r.prefix.found
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)

@@ -24,7 +24,8 @@ import (
 type prefixOf struct {
 	text, reply *trace.Text
 	hold        prefix.Hold
-	found       int32 // tokens found in caches, of all its admissions
+	found       int32 // tokens of the prompt found in the cache when it first ran
+	ran         bool
 	retracted   bool
 }
 
@@ -49,7 +50,7 @@ func (w *worker) cached(r *request, n int32) (*trace.Text, int32) {
 	if t == nil {
 		return nil, 0
 	}
-	return t, n / int32(w.kv.size)
+	return t, t.Known(n) / int32(w.kv.size)
 }
 
 // matchPrefix is how many tokens of a waiting request are kept, and how many of
@@ -80,7 +81,9 @@ func (w *worker) takePrefix(r *request) {
 	w.kv.grow(0, int64(n))
 	w.countShared()
 	r.prefilled = n
-	r.prefix.found += n
+	if !r.prefix.ran {
+		r.prefix.ran, r.prefix.found = true, n
+	}
 	w.stats.CachedTokens += int64(n)
 	if w.noted != nil {
 		w.noted.CachedTokens += int64(n)

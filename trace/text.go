@@ -1,5 +1,7 @@
 package trace
 
+import "fmt"
+
 // Text is a part of prompts that other requests may repeat: a conversation that
 // grows, a system prompt, a block of a trace that tells equal blocks by equal
 // ids. Texts form trees: what comes before a text is the beginning of its
@@ -10,6 +12,16 @@ package trace
 type Text struct {
 	Parent *Text // nil: the prompt begins with this text
 	Start  int32 // tokens of the parent, and of its parents, before it
+	Block  int32 // tokens of the text; 0: it goes on as long as a prompt does
+	ID     int64 // what files call it
+}
+
+// Known is how many of the first n tokens of a prompt its text tells.
+func (t *Text) Known(n int32) int32 {
+	if t.Block > 0 {
+		return min(n, t.Start+t.Block)
+	}
+	return n
 }
 
 // Common is the number of tokens that prompts of two texts have in common,
@@ -24,4 +36,51 @@ func (t *Text) Common(u *Text) int32 {
 		}
 	}
 	return 0
+}
+
+// Texts are the texts of a workload by what they follow and what they are called.
+type Texts map[textKey]*Text
+
+type textKey struct {
+	parent *Text
+	start  int32
+	id     int64
+}
+
+// Of returns the text of a name that follows the first start tokens of another,
+// nil for the beginning of a prompt: the same for the same arguments.
+func (t Texts) Of(parent *Text, start int32, id int64) *Text {
+	k := textKey{parent, start, id}
+	x := t[k]
+	if x == nil {
+		x = &Text{Parent: parent, Start: start, ID: id}
+		t[k] = x
+	}
+	return x
+}
+
+// Blocks returns the text of a prompt that consists of blocks of so many tokens,
+// the last of which may be cut off. An id stands for its block after those before.
+func (t Texts) Blocks(ids []int64, block, prompt int32) (*Text, error) {
+	if n := (int64(prompt) + int64(block) - 1) / int64(block); int64(len(ids)) > n {
+		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n, block)
+	}
+	var x *Text
+	for i, id := range ids {
+		x = t.Of(x, int32(i)*block, id)
+		x.Block = block
+	}
+	return x, nil
+}
+
+// IDs are the ids of a text that consists of blocks.
+func (t *Text) IDs() []int64 {
+	if t == nil || t.Block == 0 {
+		return nil
+	}
+	ids := make([]int64, t.Start/t.Block+1)
+	for ; t != nil; t = t.Parent {
+		ids[t.Start/t.Block] = t.ID
+	}
+	return ids
 }

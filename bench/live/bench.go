@@ -204,7 +204,7 @@ func (s *sink) reply(id int64, tokens []int32) {
 func (s *sink) write(path string, adapters []trace.Adapter) error {
 	if s.keep {
 		slices.SortFunc(s.records, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-		w, err := records.Create(path, adapters)
+		w, err := records.Create(path, adapters, false)
 		if err != nil {
 			return err
 		}

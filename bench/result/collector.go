@@ -30,6 +30,7 @@ type Options struct {
 	NonStreaming bool
 	Workers      int             // workers of the run; more are added as they appear
 	Adapters     []trace.Adapter // names for the per-adapter table
+	PrefixCache  bool            // workers have prefix caches: count what they save
 	SLO          SLO             // for goodput; empty: none
 	KeepRecords  bool            // copy every record into Result.Records
 	// Duration of the run, s; 0: from time 0, when its first request was
@@ -117,6 +118,14 @@ func (c *Collector) Done(r *record.Request) {
 	tokens := int64(r.Prompt) + int64(r.Output)
 	a.Tokens += tokens
 	worker.Tokens += tokens
+	if c.opt.PrefixCache {
+		for _, to := range []**Reuse{&e.Reuse, &a.Reuse, &worker.Reuse} {
+			if *to == nil {
+				*to = new(Reuse)
+			}
+			(*to).add(r)
+		}
+	}
 	c.success(r, a, finish)
 }
 

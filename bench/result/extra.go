@@ -87,6 +87,7 @@ type Extra struct {
 	Adapters []AdapterStats `json:"adapters,omitempty"` // the busiest first
 	Workers  []WorkerStats  `json:"workers,omitempty"`
 
+	*Reuse
 	ColdStarts    int64   `json:"cold_starts,omitempty"`       // requests that waited for adapter weights
 	ColdStartWait float64 `json:"cold_start_wait_s,omitempty"` // the sum of their waits
 	Migrated      int64   `json:"migrated_requests,omitempty"` // requests that moved at least once
@@ -95,6 +96,31 @@ type Extra struct {
 	Counters
 	// Oracle is what no policy could have done better, where it was asked for.
 	Oracle *Oracle `json:"oracle,omitempty"`
+}
+
+// Reuse is what prefix caches saved of the prompts of successful requests; nil
+// where there are none.
+type Reuse struct {
+	Cached  int64   `json:"cached_tokens"`   // found in a cache when the request first ran
+	HitRate float64 `json:"prefix_hit_rate"` // their share of the prompts' tokens
+	prompts int64   // tokens
+}
+
+// hitRate is 0 where there are no caches.
+func (r *Reuse) hitRate() float64 {
+	if r == nil {
+		return 0
+	}
+	return r.HitRate
+}
+
+// add counts a request's prompt.
+func (r *Reuse) add(q *record.Request) {
+	if r != nil {
+		r.Cached += int64(q.Cached)
+		r.prompts += int64(q.Prompt)
+		r.HitRate = ratio(float64(r.Cached), float64(r.prompts))
+	}
 }
 
 // Oracle is a lower bound, with perfect knowledge of what is to come, and how
@@ -153,6 +179,7 @@ type AdapterStats struct {
 	MeanTTFT  float64 `json:"mean_ttft_ms"`
 	// NormalizedLatency is the mean of E2E latency / output tokens, ms.
 	NormalizedLatency float64 `json:"normalized_latency_ms"`
+	*Reuse
 }
 
 // WorkerStats is what one worker served: the requests that ended there.
@@ -161,6 +188,7 @@ type WorkerStats struct {
 	Share    float64 `json:"share"`    // of the requests that reached a worker
 	Tokens   int64   `json:"tokens"`   // prompt and output, of successful requests
 	WorkerCounters
+	*Reuse
 }
 
 // addCounters enters what the driver counted.

@@ -149,6 +149,10 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	o.metrics(&r.Metrics)
 	if r.Extra != nil {
 		delete(fields, "ended")
+		if u := r.Extra.Reuse; u != nil {
+			o.value("cached_tokens", u.Cached)
+			o.value("prefix_hit_rate", u.HitRate)
+		}
 	}
 	o.writeKnown("approximate_percentiles extra ended", fields)
 	if len(r.Config) > 0 {

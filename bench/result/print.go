@@ -184,6 +184,7 @@ var workerColumns = []struct {
 	{"Evicted", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Evictions) }},
 	{"Retract", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Retractions) }},
 	{"Load s", 8, true, "%.2f", func(w *WorkerStats) float64 { return w.LoadTime }},
+	{"Cached", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.hitRate() }},
 }
 
 func (p *printer) workers(e *Extra) {
@@ -219,6 +220,10 @@ func (p *printer) costs(e *Extra) {
 	p.count("Cold loads", e.ColdLoads)
 	p.count("Evictions", e.Evictions)
 	p.count("Retractions", e.Retractions)
+	if r := e.Reuse; r != nil {
+		p.count("Prompt tokens found in prefix caches", r.Cached)
+		p.row("Prefix hit rate", percent(r.HitRate))
+	}
 	p.seconds("Time lost to loads", e.LoadTime)
 	p.count("Requests that waited for an adapter", e.ColdStarts)
 	p.seconds("Their waits, summed", e.ColdStartWait)

@@ -58,14 +58,15 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	if err != nil {
 		return nil, fault(err)
 	}
+	reuses := slices.ContainsFunc(cfg.Workers, func(c *profile.Costs) bool { return c.Profile().Engine.PrefixCache })
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
-		SLO: o.SLO, KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
+		PrefixCache: reuses, SLO: o.SLO, KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
 	})
 	cfg.Observer = collector
 	var written []func() error // what completes the files
 	if o.RecordsFile != "" {
-		w, err := records.Create(o.RecordsFile, in.Adapters())
+		w, err := records.Create(o.RecordsFile, in.Adapters(), reuses)
 		if err != nil {
 			return nil, err
 		}

@@ -28,6 +28,8 @@ type Scenario struct {
 type Workload struct {
 	File string `yaml:"file" check:"any" flag:"workload" help:"run a saved workload (.csv, .jsonl, .parquet, .arrow)"`
 
+	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"tokens that an id of hash_ids in a saved workload stands for"`
+
 	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
 	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
@@ -100,6 +102,8 @@ type Cluster struct {
 	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"prefill steps take the running requests along (sglang)"`
 	IgnoreEOS           bool    `yaml:"ignore_eos" help:"requests run to their max_new_tokens, and the scheduler knows it (sglang)"`
 	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"with ignore_eos: reserve memory as sglang does without radix cache"`
+	PrefixCache         bool    `yaml:"prefix_cache" help:"workers keep what they have computed of prompts, for prompts of the same adapter that begin alike"`
+	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"a full prefix cache gives up as many pages as it must, or whole nodes as sglang does"`
 	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"blocking: no step runs while an adapter is copied to the GPU; overlapped: its requests are skipped meanwhile"`
 	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"lru or fifo"`
 	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`

@@ -118,7 +118,7 @@ func (r reading) of(path string) func(n int64) error {
 
 func (s *Scenario) openFile(in *Input, progress reading) error {
 	w := &s.Workload
-	o := store.ReadOptions{Progress: progress.of(w.File)}
+	o := store.ReadOptions{Progress: progress.of(w.File), PrefixBlock: int32(w.PrefixBlock)}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}

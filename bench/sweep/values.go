@@ -60,12 +60,8 @@ func knownMetrics() (names []string) {
 func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 	for i := range v.NumField() {
 		f, x := v.Type().Field(i), v.Field(i)
-		if f.Anonymous {
-			out = flatten(out, prefix, x, absent)
-			continue
-		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" || !f.IsExported() {
+		if !f.Anonymous && (name == "" || name == "-" || !f.IsExported()) {
 			continue
 		}
 		name = prefix + name
@@ -76,6 +72,10 @@ func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 			if x = x.Elem(); !x.IsValid() {
 				continue
 			}
+		}
+		if f.Anonymous {
+			out = flatten(out, prefix, x, absent)
+			continue
 		}
 		switch x.Kind() {
 		case reflect.Int, reflect.Int32, reflect.Int64:
@@ -199,7 +199,7 @@ func Title(name string) string {
 // or neither (0).
 func LowerIsBetter(name string) int {
 	switch {
-	case strings.Contains(name, "throughput"), strings.HasPrefix(name, "goodput.") && name != "goodput.slo",
+	case strings.Contains(name, "throughput"), name == "prefix_hit_rate", name == "cached_tokens", strings.HasPrefix(name, "goodput.") && name != "goodput.slo",
 		strings.HasPrefix(name, "fairness.") && name != "fairness.adapters":
 		return -1
 	case strings.HasSuffix(name, "_ms"), name == "duration", name == "failed", name == "rejected", name == "aborted", name == "unfinished", name == "unsent",

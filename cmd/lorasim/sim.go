@@ -231,7 +231,7 @@ func writeImported(path string, runs []*importer.Imported) error {
 	if len(runs) != 1 {
 		return fmt.Errorf("--records: %d runs have requests, expected one", len(runs))
 	}
-	w, err := records.Create(path, runs[0].Adapters)
+	w, err := records.Create(path, runs[0].Adapters, false)
 	if err != nil {
 		return err
 	}

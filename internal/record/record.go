@@ -83,6 +83,7 @@ type Request struct {
 	Prompt    int32 // tokens
 	Output    int32 // tokens received
 	Requested int32 // max_new_tokens asked for
+	Cached    int32 // of the prompt, found in a prefix cache
 
 	WorkerFirst int32 // -1: never reached a worker
 	WorkerLast  int32

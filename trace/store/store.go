@@ -17,6 +17,14 @@
 //	output_tokens  >= 1
 //	max_new_tokens what the client asks for, 0: output_tokens; optional in csv and jsonl
 //	rank           LoRA rank of the adapter; optional, csv and jsonl only
+//	hash_ids       list of whole numbers, not in csv: ids of the blocks of the prompt
+//	               (see [ReadOptions]); equal ids after equal ones are equal tokens
+//	text           number of what the prompt is the beginning of, as [trace.Text];
+//	text_start     it follows so many tokens of text_parent (-1: of none); reply is 1
+//	text_parent    where prompts with a later text_start repeat the reply
+//	reply
+//
+// The last five are optional, a value of a text or hash_ids may be absent (-1; null).
 //
 // Parquet and Arrow files carry the adapters, with names and ranks, as JSON
 // under the key "lorasim.adapters" of the schema's metadata. CSV and JSONL
@@ -34,6 +42,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,6 +66,11 @@ const (
 	outputColumn  = "output_tokens"
 	maxNewColumn  = "max_new_tokens"
 	rankColumn    = "rank"
+	idsColumn     = "hash_ids"
+	textColumn    = "text"
+	startColumn   = "text_start"
+	parentColumn  = "text_parent"
+	replyColumn   = "reply"
 )
 
 // adaptersKey is the key of the adapters in a schema's metadata.
@@ -73,6 +87,10 @@ type row struct {
 	name  []byte    // of the adapter, where named; empty: base model
 	named bool      // the adapter is a name, not an index
 	rank  int32     // 0: not stated
+
+	ids          []float64 // of blocks
+	of, parent   int64     // texts; -1: none
+	start, reply int32
 }
 
 func (r *row) columns(adapter any, o WriteOptions) []table.Column {
@@ -89,6 +107,15 @@ func (r *row) columns(adapter any, o WriteOptions) []table.Column {
 	if o.Ranks {
 		columns = append(columns, table.Column{Name: rankColumn, Value: &r.rank, Optional: true})
 	}
+	if o.Blocks {
+		columns = append(columns, table.Column{Name: idsColumn, Value: &r.ids, Optional: true})
+	}
+	if o.Texts {
+		columns = append(columns, table.Column{Name: textColumn, Value: &r.of, Optional: true},
+			table.Column{Name: startColumn, Value: &r.start, Optional: true},
+			table.Column{Name: parentColumn, Value: &r.parent, Optional: true},
+			table.Column{Name: replyColumn, Value: &r.reply, Optional: true})
+	}
 	return columns
 }
 
@@ -102,6 +129,8 @@ type ReadOptions struct {
 	// Progress is told the bytes read from the disk so far; where the file is
 	// read twice it starts again. Its error ends the reading.
 	Progress func(bytesRead int64) error
+	// PrefixBlock is the tokens that an id of hash_ids stands for; 0: 512.
+	PrefixBlock int32
 }
 
 // Reader is a saved workload being read.
@@ -157,6 +186,7 @@ type reader struct {
 	names          *names
 	check          checker
 	rows           int64
+	texts          texts
 }
 
 // Len is known in Parquet and Arrow files.
@@ -168,11 +198,13 @@ func (r *reader) Len() int64 {
 }
 
 func newReader(path string, o ReadOptions, n *names) (*reader, error) {
-	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n}
+	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n,
+		texts: texts{trace.Texts{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
-	columns := r.row.columns(&r.row.Adapter, WriteOptions{MaxNew: true})
-	if r.isText {
-		columns = r.row.columns(&r.row.text, WriteOptions{MaxNew: true, Ranks: true})
+	all := WriteOptions{MaxNew: true, Blocks: !isCSV(path), Texts: true}
+	columns := r.row.columns(&r.row.Adapter, all)
+	if all.Ranks = r.isText; r.isText {
+		columns = r.row.columns(&r.row.text, all)
 	}
 	var err error
 	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress})
@@ -199,7 +231,7 @@ func (r *reader) Close() error { return r.file.Close() }
 
 // read reads the next row.
 func (r *reader) read() error {
-	r.row = row{}
+	r.row = row{of: -1, parent: -1}
 	if err := r.file.Read(); err != nil || !r.isText {
 		return err
 	}
@@ -239,6 +271,9 @@ func (r *reader) Next() (trace.Request, error) {
 		}
 	}
 	if err := r.check.check(&r.row.Request); err != nil {
+		return trace.Request{}, r.file.Bad("", err)
+	}
+	if err := r.texts.set(&r.row); err != nil {
 		return trace.Request{}, r.file.Bad("", err)
 	}
 	return r.row.Request, nil
@@ -420,6 +455,8 @@ func isIndex(b []byte) bool {
 type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
+
+	Blocks, Texts bool // write what prompts have in common; set by [Write] where the first request has any
 }
 
 // Write saves a workload and returns the number of requests. The file appears
@@ -434,19 +471,22 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	if !isText(path) {
 		o = WriteOptions{MaxNew: true}
 	}
+	r, err := src.Next()
+	if err == nil && r.Text != nil {
+		o.Blocks, o.Texts = r.Text.Block > 0, r.Text.Block == 0
+		if o.Blocks && isCSV(path) {
+			return 0, fmt.Errorf("%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
+		}
+	}
 	var row row
 	adapters := src.Adapters()
-	w, err := table.Create(path, row.columns(&row.Adapter, o), table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
-	if err != nil {
-		return 0, err
+	w, fault := table.Create(path, row.columns(&row.Adapter, o), table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
+	if fault != nil {
+		return 0, fault
 	}
 	defer w.Abort()
 	c := checker{adapters: len(adapters)}
-	for {
-		r, err := src.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for ; !errors.Is(err, io.EOF); r, err = src.Next() {
 		if err != nil {
 			return 0, err
 		}
@@ -461,6 +501,7 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		if r.Adapter >= 0 {
 			row.rank = int32(adapters[r.Adapter].Rank)
 		}
+		row.putText()
 		if err := w.Write(); err != nil {
 			return 0, err
 		}

@@ -10,7 +10,7 @@ import (
 func benchmarkWrite(b *testing.B, ext string) {
 	r := sample()[0]
 	r.Gaps = nil
-	w, err := Create(filepath.Join(b.TempDir(), "b"+ext), adapters)
+	w, err := Create(filepath.Join(b.TempDir(), "b"+ext), adapters, false)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,8 +40,8 @@ type row struct {
 	queue                         float64
 }
 
-func (r *row) columns() []table.Column {
-	return []table.Column{
+func (r *row) columns(cached bool) []table.Column {
+	columns := []table.Column{
 		{Name: "id", Value: &r.ID},
 		{Name: "adapter", Value: &r.Adapter},
 		{Name: "adapter_name", Value: &r.adapterName, Optional: true},
@@ -63,6 +63,10 @@ func (r *row) columns() []table.Column {
 		{Name: "streamed", Value: &r.streamed, Optional: true},
 		{Name: "token_gaps_s", Value: &r.Gaps, Optional: true},
 	}
+	if cached {
+		columns = append(columns, table.Column{Name: "cached_tokens", Value: &r.Cached, Optional: true})
+	}
+	return columns
 }
 
 // check refuses what a file could not give back, and names its column.
@@ -104,13 +108,13 @@ type Writer struct {
 }
 
 // Create begins a file of records; adapters give the names of column
-// adapter_name. The file appears under its name only when Close succeeds.
-func Create(path string, adapters []trace.Adapter) (w *Writer, err error) {
+// adapter_name, and cached adds the column cached_tokens. The file appears under its name only when Close succeeds.
+func Create(path string, adapters []trace.Adapter, cached bool) (w *Writer, err error) {
 	w = &Writer{path: path}
 	for _, a := range adapters {
 		w.names = append(w.names, clean(a.Name))
 	}
-	w.columns = w.row.columns()
+	w.columns = w.row.columns(cached)
 	if w.Writer, err = table.Create(path, w.columns, table.Options{}); err != nil {
 		return nil, err
 	}
@@ -147,7 +151,7 @@ type Reader struct {
 // Open begins to read a file of records.
 func Open(path string) (r *Reader, err error) {
 	r = &Reader{names: map[int32]string{}}
-	r.columns = r.row.columns()
+	r.columns = r.row.columns(true)
 	if r.file, err = table.Open(path, r.columns, table.Options{}); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func forFormat(ext string, rs []record.Request) []record.Request {
 
 func write(t testing.TB, path string, rs []record.Request) {
 	t.Helper()
-	w, err := Create(path, adapters)
+	w, err := Create(path, adapters, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestManyBatches(t *testing.T) {
 	const n = 2<<16 + 17
 	for _, ext := range []string{".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "r"+ext)
-		w, err := Create(path, adapters)
+		w, err := Create(path, adapters, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +299,7 @@ func TestBadInput(t *testing.T) {
 func TestWriteRefuses(t *testing.T) {
 	for _, ext := range table.Extensions() {
 		dir := t.TempDir()
-		w, err := Create(filepath.Join(dir, "r"+ext), nil)
+		w, err := Create(filepath.Join(dir, "r"+ext), nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +318,7 @@ func TestWriteRefuses(t *testing.T) {
 			t.Errorf("%s: Abort left %v behind", ext, left)
 		}
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "r.xls"), nil); err == nil || !strings.Contains(err.Error(), "unknown file format") {
+	if _, err := Create(filepath.Join(t.TempDir(), "r.xls"), nil, false); err == nil || !strings.Contains(err.Error(), "unknown file format") {
 		t.Errorf("Create of .xls: %v", err)
 	}
 }
@@ -329,7 +329,7 @@ func TestCloseRenames(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w, err := Create(path, nil)
+	w, err := Create(path, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

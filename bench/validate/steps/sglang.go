@@ -135,13 +135,13 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 		e.Define(a, trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8})
 		e.Preload(a)
 	}
-	all := texts{}
+	all := trace.Texts{} // equal seeds give equal tokens
 	for _, r := range c.Requests {
 		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
 		if s := r.Shared; s != nil {
-			q.Text = all.part(all.part(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
+			q.Text = all.Of(all.Of(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
 		} else {
-			q.Text = all.part(nil, 0, ^r.ID)
+			q.Text = all.Of(nil, 0, ^r.ID)
 		}
 		if err := e.Submit(q); err != nil {
 			return nil, err

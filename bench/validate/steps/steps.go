@@ -24,7 +24,6 @@ import (
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
-	"lorasim/trace"
 )
 
 // Report is the outcome of a folder of cases.
@@ -150,24 +149,6 @@ type request struct {
 	Shared  *[2]int64  `json:"shared"`  // sglang: seed and tokens of the beginning of the prompt
 	Prompt  int32      `json:"prompt"`
 	Output  int32      `json:"output"`
-}
-
-// texts are the texts of prompts by what makes them: the text before, where they
-// begin in it, and a seed. Of equal seeds come equal tokens.
-type texts map[textKey]*trace.Text
-
-type textKey struct {
-	parent *trace.Text
-	start  int32
-	seed   int64
-}
-
-func (t texts) part(parent *trace.Text, start int32, seed int64) *trace.Text {
-	k := textKey{parent, start, seed}
-	if t[k] == nil {
-		t[k] = &trace.Text{Parent: parent, Start: start}
-	}
-	return t[k]
 }
 
 func check(requests []request) error {

@@ -151,7 +151,7 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests, texts: texts{}}
+	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests, texts: trace.Texts{}}
 	for i, w := range want {
 		g, err := v.step(i)
 		if err != nil {
@@ -171,9 +171,9 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 type vllmEngine struct {
 	*engine
 	*vllmCase
-	todo []request // not added yet
-	texts
-	done int
+	todo  []request   // not added yet
+	texts trace.Texts // equal seeds give equal tokens
+	done  int
 }
 
 // add submits the requests that come before step i.
@@ -186,10 +186,10 @@ func (e *vllmEngine) add(i int) error {
 		}
 		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
 		for at := int32(0); len(r.Parts) > 0; r.Parts = r.Parts[1:] {
-			q.Text = e.part(q.Text, at, r.Parts[0][0])
+			q.Text = e.texts.Of(q.Text, at, r.Parts[0][0])
 			at += int32(r.Parts[0][1])
 		}
-		q.Reply = e.part(q.Text, q.Prompt, sampled)
+		q.Reply = e.texts.Of(q.Text, q.Prompt, sampled)
 		if err := e.Submit(q); err != nil {
 			return err
 		}
