@@ -14,6 +14,7 @@ type periodic struct {
 	margin   float64 // share of the predicted time that a plan must gain
 	horizon  float64 // s of forecast demand that a plan provides for
 	maxMoves int
+	look     float64 // s between looks at requests that wait
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 
 	lanes          []lane // by worker
@@ -50,6 +51,7 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		lanes:    make([]lane, len(env.Workers)),
 	}
 	p.horizon = p.interval
+	p.look = min(o.number("look", 1e-3, math.Inf(1)), p.interval)
 	if o.text("horizon") != "auto" {
 		p.horizon = o.number("horizon", 0, math.Inf(1), "auto")
 	}

@@ -17,6 +17,9 @@ func (p *periodic) Plan(s *Situation) *Plan { return p.Begin(s).now() }
 
 // Begin implements Beginner.
 func (p *periodic) Begin(s *Situation) *Pending {
+	if s.Now < p.planAt+p.interval-p.look/2 {
+		return p.between(s)
+	}
 	p.forecast(s.Now)
 	g := p.problem(s)
 	if g == nil {
@@ -36,6 +39,21 @@ func (p *periodic) Begin(s *Situation) *Pending {
 		plan.Load, plan.Unload = p.aim(p.placement(g, sol))
 		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
+	}}
+}
+
+// Interval implements Planner: requests that wait are looked at more often than
+// adapters are placed.
+func (p *periodic) Interval() float64 { return p.look }
+
+// between is what is to be done between plans.
+func (p *periodic) between(s *Situation) *Pending {
+	moves := p.steal(s)
+	if len(moves) == 0 {
+		return nil
+	}
+	return &Pending{func() {}, func() *Plan {
+		return &Plan{Reason: fmt.Sprintf("%d requests wait that need not", len(moves)), Move: moves, SolveTime: solveBase}
 	}}
 }
 
@@ -84,7 +102,7 @@ func atHand(s *Situation, ms []Move) []Move {
 	for i := range s.Requests {
 		adapter[s.Requests[i].ID] = s.Requests[i].Adapter
 	}
-	return slices.DeleteFunc(ms, func(m Move) bool { return s.Workers[m.To].adapter(adapter[m.ID]).Tier < Host })
+	return slices.DeleteFunc(ms, func(m Move) bool { return !s.Workers[m.To].atHand(adapter[m.ID]) })
 }
 
 // problem states the situation with the forecast demand as a migration problem

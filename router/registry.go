@@ -76,6 +76,7 @@ func List() []Descriptor {
 			{"margin", "0.05", "share of the predicted time that a plan must gain"},
 			{"horizon", "auto", "s of forecast demand that a plan provides for; auto: the interval"},
 			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
+			{"look", "0.25", "s between looks at requests that wait, at most the interval"},
 			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
 		}, newPeriodic},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{

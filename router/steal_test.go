@@ -1,0 +1,92 @@
+package router
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// Two requests wait on worker 0, whose memory is full; worker 1 is idle. What was
+// sent to both has long been computed.
+func TestStealByHand(t *testing.T) {
+	at := func(w, k int, tier Tier) func(*Situation) {
+		return func(s *Situation) { s.Workers[w].Adapters[k].Tier = tier }
+	}
+	one, both := []Move{{7, 0, 1}}, []Move{{7, 0, 1}, {8, 0, 1}}
+	for _, c := range []struct {
+		name   string
+		spec   string
+		moving Moving
+		change func(*Situation)
+		want   []Move
+	}{
+		{"the oldest first", "period_mig", MoveQueued, nil, both},
+		{"one at a time", "period_mig:max-moves=1", MoveQueued, nil, one},
+		{"any number", "period_mig:max-moves=0", MoveQueued, nil, both},
+		{"routing alone", "period_mig:margin=1", MoveQueued, nil, nil},
+		{"nothing moves", "period_mig", MoveNone, nil, nil},
+		{"the other is down", "period_mig", MoveQueued, func(s *Situation) { s.Workers[1].Up = false }, nil},
+		{"not at hand there", "period_mig", MoveQueued, at(1, 0, Disk), []Move{{8, 0, 1}}},
+		{"they wait for their weights", "period_mig", MoveQueued, at(0, 1, Disk), one},
+		{"both are full", "period_mig", MoveQueued, func(s *Situation) { s.Workers[1].Running, s.Workers[1].KVUsed = 2, 9950 }, nil},
+		{"one runs", "period_mig", MoveRecompute, func(s *Situation) { s.Requests[0].Running = true }, one},
+		{"their prompts are being computed", "period_mig", MoveQueued, func(s *Situation) { s.Now = 5.04 }, nil},
+	} {
+		env := handEnv(2, 2)
+		env.Moving = c.moving
+		p := mustNew(t, c.spec, env).Policy.(*periodic)
+		p.lanes[0].prefilled, p.lanes[1].prefilled = 5, 5
+		s := &Situation{View: testView(env), Requests: []Active{
+			{ID: 8, Adapter: 1, Prompt: 200, MaxNew: 100, Expected: 50, Age: 3},
+			{ID: 7, Adapter: 0, Prompt: 100, MaxNew: 100, Expected: 50, Age: 4},
+		}}
+		s.Now = 20
+		for j := range s.Workers {
+			s.Workers[j].Slots = 4
+			for k := range s.Workers[j].Adapters {
+				s.Workers[j].Adapters[k].Tier = GPU
+			}
+		}
+		w := &s.Workers[0]
+		w.Running, w.KVUsed, w.Queued, w.QueuedToks = 2, 9950, 2, 300
+		w.Count(0, 1, 1)
+		w.Count(1, 1, 1)
+		if c.change != nil {
+			c.change(s)
+		}
+		before := slices.Clone(s.Workers)
+		for j := range before {
+			before[j].Adapters = slices.Clone(before[j].Adapters)
+		}
+		if got := p.steal(s); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
+		}
+		if !reflect.DeepEqual(before, s.Workers) {
+			t.Errorf("%s: the view was changed", c.name)
+		}
+	}
+}
+
+// Looks come more often than plans, which keep their interval.
+func TestPeriodicLooks(t *testing.T) {
+	env := handEnv(2, 2)
+	env.Moving, env.Interval = MoveQueued, 10
+	p := mustNew(t, "period_mig:look=0.5,busy=0", env).Policy.(*periodic)
+	if p.Interval() != 0.5 {
+		t.Errorf("looks every %v s, expected 0.5", p.Interval())
+	}
+	var at []float64
+	for n := 1; n <= 60; n++ {
+		s := &Situation{View: testView(env), Requests: []Active{{Prompt: 10, MaxNew: 10}}}
+		s.Now = 0.5 * float64(n)
+		if p.Plan(s) != nil {
+			at = append(at, s.Now)
+		}
+	}
+	if want := []float64{10, 20, 30}; !slices.Equal(at, want) {
+		t.Errorf("plans at %v, expected %v", at, want)
+	}
+	if p := mustNew(t, "period_mig:interval=0.1", env).Policy.(*periodic); p.Interval() != 0.1 {
+		t.Errorf("an interval of 0.1 s: looks every %v s", p.Interval())
+	}
+}
