@@ -109,6 +109,7 @@ func genProfile(t *rapid.T) profile.Profile {
 	}
 	e.IgnoreEOS = rapid.Bool().Draw(t, "ignore_eos")
 	e.DisableRadixCache = rapid.Bool().Draw(t, "no_radix")
+	e.PrefixCache = !e.DisableRadixCache && rapid.Bool().Draw(t, "prefix_cache") // no matter where no prompt is like another
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	return p
 }
@@ -330,6 +331,11 @@ func checkEmpty(t *rapid.T, s *sim) {
 		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.ranks.loras != 0 || w.ranks.distinct != 0 || w.large != 0 ||
 			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.batch.max() != 0 {
 			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.ranks.loras, v)
+		}
+	}
+	for i := range s.workers {
+		if w := &s.workers[i]; w.kv.shared != 0 || w.reuse.holds != 0 || len(w.reuse.replies) != 0 || w.cache != nil && w.cache.Held() != 0 {
+			t.Fatalf("worker %d: %d shared pages, %d holds, %d replies left", i, w.kv.shared, w.reuse.holds, len(w.reuse.replies))
 		}
 	}
 	if len(s.free) != len(s.reqs) {
