@@ -217,6 +217,43 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 	return suggest.Unknown("key", key, []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"})
 }
 
+// Schema is a JSON Schema of the files that commands take: a scenario, or a sweep
+// of one.
+func Schema() map[string]any {
+	text := func(about string) map[string]any { return map[string]any{"type": "string", "description": about} }
+	list := func(item map[string]any) map[string]any {
+		return map[string]any{"type": "array", "minItems": 1, "items": item}
+	}
+	one := map[string]any{"type": []string{"string", "number", "boolean"}}
+	values := map[string]any{"anyOf": []any{one, list(map[string]any{"anyOf": []any{one, list(one)}})}}
+	var keys []string
+	for _, f := range scenario.Fields() {
+		keys = append(keys, f.Key)
+		if f.Leaf() != f.Key {
+			keys = append(keys, f.Leaf())
+		}
+	}
+	study := map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{
+		"name":     text("what the sweep is called"),
+		"about":    text("one sentence for people"),
+		"scenario": map[string]any{"$ref": "#/$defs/scenario"},
+		"set":      map[string]any{"type": "object", "description": "settings to vary: a value, a list, or FROM:TO:STEP", "propertyNames": map[string]any{"enum": keys}, "additionalProperties": values},
+		"policies": map[string]any{"description": "routing policies to compare", "anyOf": []any{one, list(one)}},
+		"seeds":    map[string]any{"description": "how many seeds, from the scenario's on, or which", "anyOf": []any{map[string]any{"type": "integer", "minimum": 1, "maximum": maxValues}, list(map[string]any{"type": "integer", "minimum": 0})}},
+		"baseline": text("policy that the others are compared with; the first"),
+		"goodput":  text("SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+	}}
+	var sweeps []any // keys that tell a sweep
+	for _, key := range []string{"scenario", "set", "policies", "seeds"} {
+		sweeps = append(sweeps, map[string]any{"required": []string{key}})
+	}
+	return map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A scenario of lorasim, or a sweep of one",
+		"if": map[string]any{"anyOf": sweeps}, "then": map[string]any{"$ref": "#/$defs/sweep"}, "else": map[string]any{"$ref": "#/$defs/scenario"},
+		"$defs": map[string]any{"scenario": scenario.Schema(), "sweep": study},
+	}
+}
+
 // takeAxis reads the values of one setting: one, or a list, in which a list is
 // one value.
 func (s *Spec) takeAxis(key string, v ast.Node) error {

@@ -98,3 +98,31 @@ func number(x float64) string {
 	}
 	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, format, -1, 64)), "+") // "inf", not "+Inf"
 }
+
+// Schema is the JSON Schema of a number of a type ("integer", "number") within
+// the bounds; infinity is the text "inf".
+func (b Bounds) Schema(typ string) map[string]any {
+	in := map[string]any{"type": typ}
+	limit := func(x float64, open bool, name, exclusive string) {
+		if open {
+			name = exclusive
+		}
+		if !math.IsInf(x, 0) {
+			in[name] = x
+		}
+	}
+	limit(b.low, b.openLow, "minimum", "exclusiveMinimum")
+	limit(b.high, b.openHigh, "maximum", "exclusiveMaximum")
+	if len(b.extra) == 0 {
+		return in
+	}
+	var more []any
+	for _, x := range b.extra {
+		if math.IsInf(x, 0) {
+			more = append(more, number(x))
+		} else {
+			more = append(more, x)
+		}
+	}
+	return map[string]any{"anyOf": []any{in, map[string]any{"enum": more}}}
+}
