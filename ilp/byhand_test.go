@@ -33,28 +33,6 @@ func TestBalanceByHand(t *testing.T) {
 	}
 }
 
-// Worker 0 has two requests of 10 s, worker 1 nine of 1 s: one against five
-// leaves 15 and 14 s, the best there is.
-func TestExchangeByHand(t *testing.T) {
-	p := &Problem{Adapters: 2, Workers: []Worker{{Slots: 2}, {Slots: 2}},
-		Groups: []Group{{Count: 2, Work: 10}, {Adapter: 1, Worker: 1, Count: 9, Work: 1}}}
-	s := newSearch(p, false, 0, 1)
-	if !s.exchangeFrom(0) || s.busy(0) != 15 || s.busy(1) != 14 {
-		t.Errorf("workers busy for %v and %v s, expected 15 and 14", s.busy(0), s.busy(1))
-	}
-}
-
-// Workers 1 and 2 have a request of adapter 1 each, and one slot: worker 2 takes
-// both, and half of the 10 of adapter 0 go to worker 1.
-func TestMakeRoomByHand(t *testing.T) {
-	p := &Problem{Adapters: 2, Workers: []Worker{{Slots: 1}, {Slots: 1}, {Slots: 1}},
-		Groups: []Group{{Count: 10, Work: 1}, {Adapter: 1, Worker: 1, Count: 1, Work: 1}, {Adapter: 1, Worker: 2, Count: 1, Work: 1}}}
-	s := newSearch(p, false, 0, 1)
-	if !s.makeRoomFrom(0) || s.busy(0) != 5 || s.busy(1)+s.busy(2) != 7 || max(s.busy(1), s.busy(2)) != 5 {
-		t.Errorf("workers busy for %v s, expected 5, 5 and 2", s.load)
-	}
-}
-
 // Of two requests that are alike but for their pages, the one of 8 goes where
 // more are to spare: a page too many counts only once a worker is the busiest.
 func TestDecodeByHand(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 )
 
 // Embedded is the solver that is always there: pure Go, no dependencies. It
-// starts from "nothing moves", lowers the busiest worker by shifts of requests,
-// exchanges, and swaps of whole adapters until none helps, and goes on with
-// iterated local search within its budget. Two workers with few adapters it
-// solves exactly. With a budget of work its result is the same on every machine.
+// starts from "nothing moves", lowers the busiest worker by shifts of requests and
+// swaps of whole adapters until none helps, and goes on with iterated local search
+// within its budget. Two workers with few adapters it solves exactly. With a budget
+// of work its result is the same on every machine.
 type Embedded struct{}
 
 var _ Solver = Embedded{}

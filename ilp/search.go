@@ -34,7 +34,7 @@ func (s *search) descend() {
 		if t <= s.target+s.eps {
 			break
 		}
-		if !s.shiftFrom(int32(a)) && !s.swapFrom(int32(a)) && !s.exchangeFrom(int32(a)) && !s.makeRoomFrom(int32(a)) {
+		if !s.shiftFrom(int32(a)) && !s.swapFrom(int32(a)) {
 			break
 		}
 		if now := s.objective(); now <= best {
@@ -237,4 +237,108 @@ func (s *search) perturb() bool {
 		s.shift(c, a, b, n)
 	}
 	return true
+}
+
+// margin is the time a compound move has to end below, starting at t: one that
+// gains next to nothing is not worth its search.
+func (s *search) margin(t float64) float64 {
+	return t - math.Max(s.eps, 0.02*(t-s.target))
+}
+
+// block is all requests of an adapter on one worker, as seen when it moves to
+// another: what it takes from the one and adds to the other.
+type block struct {
+	off, on, pages float64
+	moves          int64
+	ok             bool
+}
+
+func (s *search) block(k, from, to int32) block {
+	v := block{ok: true}
+	for _, c := range s.of[k] {
+		if n := s.x[int(c)*s.j+int(from)]; n > 0 {
+			cc := &s.classes[c]
+			if !s.open(cc, to) {
+				return block{}
+			}
+			v.moves += s.moved(c, from, to, n)
+			v.off += float64(n) * s.each(cc, from)
+			v.on += float64(n) * s.each(cc, to)
+			v.pages += float64(n) * cc.pages
+		}
+	}
+	if !s.p.Workers[from].resident(k) {
+		v.off += s.p.load(int(k), int(from))
+	}
+	if !s.p.Workers[to].resident(k) {
+		v.on += s.p.load(int(k), int(to))
+	}
+	return v
+}
+
+// swapFrom exchanges all requests of an adapter on worker a for all of another
+// adapter on another worker: what remains possible when no slot is free.
+func (s *search) swapFrom(a int32) bool {
+	ta := s.busy(int(a))
+	best := s.margin(ta)
+	var bk, bl, bb int32 = -1, -1, -1
+	for b := range int32(s.j) {
+		if b == a || s.busy(int(b)) >= best {
+			continue
+		}
+		s.returns = s.returns[:0]
+		for _, l := range s.on[b] {
+			v := block{}
+			if !s.holds(l, a) {
+				v = s.block(l, b, a)
+			}
+			s.returns = append(s.returns, v)
+		}
+		for _, k := range s.on[a] {
+			if s.holds(k, b) {
+				continue
+			}
+			v := s.block(k, a, b)
+			if !v.ok {
+				continue
+			}
+			for i := range s.returns {
+				r := &s.returns[i]
+				s.work++
+				if !r.ok || !s.allowed(v.moves+r.moves) {
+					continue
+				}
+				d := r.pages - v.pages
+				la, lb := s.load[a]-v.off+r.on, s.load[b]-r.off+v.on
+				if math.Max(la, lb) >= best {
+					continue
+				}
+				la += s.over(int(a), s.pages[a]+d)
+				lb += s.over(int(b), s.pages[b]-d)
+				if peak := math.Max(la, lb); peak < best {
+					best, bk, bl, bb = peak, k, s.on[b][i], b
+				}
+			}
+		}
+	}
+	if bk < 0 {
+		return false
+	}
+	s.moveAll(bk, a, bb)
+	s.moveAll(bl, bb, a)
+	return true
+}
+
+// moveAll moves every request of an adapter from b to d and says whether the
+// outcome is allowed.
+func (s *search) moveAll(k, b, d int32) bool {
+	for _, c := range s.of[k] {
+		if n := s.x[int(c)*s.j+int(b)]; n > 0 {
+			if !s.open(&s.classes[c], d) {
+				return false
+			}
+			s.shift(c, b, d, n)
+		}
+	}
+	return s.allowed(0)
 }
