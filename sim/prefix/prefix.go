@@ -43,7 +43,7 @@ type Cache interface {
 // is kept.
 type Radix struct {
 	page    int32 // tokens
-	entries map[key]*entry
+	entries map[*trace.Text]*entry // by entry.other those of other adapters
 	epochs  map[int32]int32 // adapters that were unloaded: how often
 	oldest  run             // of a ring: next is the run to evict first
 	cached  int64           // pages nobody holds
@@ -62,10 +62,12 @@ type key struct {
 // from the beginning of the prompt. Its parent has the pages before first.
 type entry struct {
 	key
+	other      *entry // of the same text
 	parent     *entry // nil: there are no pages before first
 	first, end int32
 	holders    []holders // by page, descending: pages before holders[0].end are held
 	deepest    *run      // the last pages that nobody holds, then by run.up
+	usual      [1]holders
 }
 
 // holders are n requests, or texts further down, that hold the pages up to end.
@@ -98,7 +100,7 @@ func (h *Hold) Pages() int32 {
 
 // NewRadix returns an empty cache with pages of so many tokens.
 func NewRadix(page int32) *Radix {
-	c := &Radix{page: page, entries: map[key]*entry{}, epochs: map[int32]int32{}}
+	c := &Radix{page: page, entries: map[*trace.Text]*entry{}, epochs: map[int32]int32{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
@@ -118,15 +120,25 @@ func (c *Radix) Match(text *trace.Text, adapter, pages int32) (match, idle int32
 	return match, idle
 }
 
+// entry returns that of a text, nil if there is none.
+func (c *Radix) entry(k key) *entry {
+	e := c.entries[k.text]
+	for e != nil && e.key != k {
+		e = e.other
+	}
+	return e
+}
+
 // match also returns the entry of the last page found.
 func (c *Radix) match(text *trace.Text, adapter, pages int32) (at *entry, match, idle int32) {
-	epoch := c.epochs[adapter]
+	k := key{adapter: adapter, epoch: c.epochs[adapter]}
 	for t, hi := text, pages; t != nil && hi > 0; t = t.Parent {
 		lo := t.Start / c.page
 		if hi <= lo {
 			continue
 		}
-		if e := c.entries[key{t, adapter, epoch}]; e != nil && e.end > lo {
+		k.text = t
+		if e := c.entry(k); e != nil && e.end > lo {
 			at, match = e, min(e.end, hi)
 			break
 		}
@@ -173,14 +185,15 @@ func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
 		t = t.Parent
 	}
 	k.text = t
-	e := c.entries[k]
+	e := c.entry(k)
 	if e == nil {
 		e = c.newEntry()
 		e.key, e.first, e.end = k, lo, lo
 		if lo > 0 {
 			e.parent = c.grow(t.Parent, k, lo)
 		}
-		c.entries[k] = e
+		e.other = c.entries[t]
+		c.entries[t] = e
 	}
 	if pages > e.end {
 		// The pages in between are held before anyone can evict them, see Add.
@@ -344,7 +357,9 @@ func (c *Radix) remove(r *run) {
 func (c *Radix) newEntry() *entry {
 	e := c.free
 	if e == nil {
-		return new(entry)
+		e = new(entry)
+		e.holders = e.usual[:0]
+		return e
 	}
 	c.free = e.parent
 	*e = entry{holders: e.holders[:0]}
@@ -353,7 +368,16 @@ func (c *Radix) newEntry() *entry {
 
 // forget removes an entry that has no pages left.
 func (c *Radix) forget(e *entry) {
-	delete(c.entries, e.key)
+	if first := c.entries[e.text]; first != e {
+		for first.other != e {
+			first = first.other
+		}
+		first.other = e.other
+	} else if e.other != nil {
+		c.entries[e.text] = e.other
+	} else {
+		delete(c.entries, e.text)
+	}
 	*e = entry{parent: c.free, holders: e.holders[:0]}
 	c.free = e
 }
