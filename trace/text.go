@@ -14,6 +14,7 @@ type Text struct {
 	Start  int32 // tokens of the parent, and of its parents, before it
 	Block  int32 // tokens of the text; 0: it goes on as long as a prompt does
 	ID     int64 // what files call it
+	other  *Text // see Texts
 }
 
 // Known is how many of the first n tokens of a prompt its text tells.
@@ -38,24 +39,21 @@ func (t *Text) Common(u *Text) int32 {
 	return 0
 }
 
-// Texts are the texts of a workload by what they follow and what they are called.
-type Texts map[textKey]*Text
-
-type textKey struct {
-	parent *Text
-	start  int32
-	id     int64
-}
+// Texts are the texts of a workload by what they are called; by other those of
+// the same name after something else.
+type Texts map[int64]*Text
 
 // Of returns the text of a name that follows the first start tokens of another,
 // nil for the beginning of a prompt: the same for the same arguments.
 func (t Texts) Of(parent *Text, start int32, id int64) *Text {
-	k := textKey{parent, start, id}
-	x := t[k]
-	if x == nil {
-		x = &Text{Parent: parent, Start: start, ID: id}
-		t[k] = x
+	first := t[id]
+	for x := first; x != nil; x = x.other {
+		if x.Parent == parent && x.Start == start {
+			return x
+		}
 	}
+	x := &Text{Parent: parent, Start: start, ID: id, other: first}
+	t[id] = x
 	return x
 }
 
