@@ -178,7 +178,7 @@ type sink struct {
 	keep      bool // records, for a file
 	records   []record.Request
 	texts     map[int64]string
-	// replies gets a line for each reply, {"id": 3, "tokens": [5, 6]}, in the order
+	// replies gets a line for each reply, as in {"id": 3, "adapter": 0, "prompt": [9], "tokens": [5, 6]}, in the order
 	// in which they end; nil: none
 	replies *bufio.Writer
 	commit  func() error // of its file
@@ -193,11 +193,13 @@ func (s *sink) done(r *record.Request) {
 	}
 }
 
-func (s *sink) reply(id int64, tokens []int32) {
+func (s *sink) reply(r *record.Request, prompt, tokens []int32) {
 	s.err = cmp.Or(s.err, json.NewEncoder(s.replies).Encode(struct {
-		ID     int64   `json:"id"`
-		Tokens []int32 `json:"tokens"`
-	}{id, append([]int32{}, tokens...)}))
+		ID      int64   `json:"id"`
+		Adapter int32   `json:"adapter"`
+		Prompt  []int32 `json:"prompt"`
+		Tokens  []int32 `json:"tokens"`
+	}{r.ID, r.Adapter, prompt, append([]int32{}, tokens...)}))
 }
 
 // write saves the records, in the order of the workload, and the replies.

@@ -69,9 +69,9 @@ type Config struct {
 	// Done is told the record of each request, one at a time; it is only valid
 	// during the call. Times count from the start of the run.
 	Done func(r *record.Request)
-	// Output, where set, is told the token ids of each reply before its record,
-	// as far as the workers tell them; Text the text.
-	Output func(id int64, tokens []int32)
+	// Output, where set, is told the token ids of each prompt and reply before the
+	// record, as far as the workers tell them; Text the text.
+	Output func(r *record.Request, prompt, tokens []int32)
 	Text   func(id int64, text string)
 
 	MaxConcurrency int  // requests in flight at most; 0: no limit
@@ -393,7 +393,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 		c.lateMax = max(c.lateMax, late)
 	}
 	if c.cfg.Output != nil {
-		c.cfg.Output(r.ID, j.tokens)
+		c.cfg.Output(r, prompt(c.cfg.Seed, r.ID, r.Prompt, c.cfg.Vocabulary), j.tokens)
 	}
 	if c.cfg.Text != nil {
 		c.cfg.Text(r.ID, string(j.text))

@@ -262,7 +262,7 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 			}
 			out.recs[q.ID] = *q
 		},
-		Output: func(id int64, tokens []int32) { out.tokens[id] = tokens },
+		Output: func(r *record.Request, _, tokens []int32) { out.tokens[r.ID] = tokens },
 		Text:   func(id int64, text string) { out.texts[id] = text },
 		Seed:   1, FirstToken: 2 * limit, Idle: limit, Patience: 2 * limit, Retries: 3, Move: r.move, Grace: 100 * time.Millisecond,
 	}
