@@ -42,14 +42,14 @@ type Cache interface {
 // than it has to. Of pages that two requests compute at the same time one copy
 // is kept.
 type Radix struct {
-	page    int32 // tokens
+	page    int32                  // tokens
 	entries map[*trace.Text]*entry // by entry.other those of other adapters
-	epochs  map[int32]int32 // adapters that were unloaded: how often
-	oldest  run             // of a ring: next is the run to evict first
-	cached  int64           // pages nobody holds
-	held    int64           // pages that requests hold, shared ones once
-	free    *entry          // to be used again, by parent
-	unused  *run            // to be used again, by next
+	epochs  map[int32]int32        // adapters that were unloaded: how often
+	oldest  run                    // of a ring: next is the run to evict first
+	cached  int64                  // pages nobody holds
+	held    int64                  // pages that requests hold, shared ones once
+	free    *entry                 // to be used again, by parent
+	unused  *run                   // to be used again, by next
 }
 
 type key struct {
