@@ -19,7 +19,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADAPTERS, SLOTS, HELD = 16, 4, 8
-RATES = {"vllm": 25, "sglang": 14}  # requests/s that two idle cores just serve
+RATES = {"vllm": 30, "sglang": 16}  # requests/s that two idle cores just serve
 
 
 def call(url, body=None, timeout=30):

@@ -18,12 +18,12 @@ LONG = "lognormal:prompt_mean=120,prompt_sigma=0.6,prompt_cap=500,output_mean=25
 RUNS = {
     "uniform": (85, 2.5, 311, 16, "uniform", SHORT),
     "low": (55, 1.5, 301, 3, "zipf:1.5", SHORT),
-    "high": (105, 3, 302, 16, "zipf:1.5", SHORT),
-    "one": (115, 3.5, 313, 1, "uniform", SHORT),
+    "high": (95, 3, 302, 16, "zipf:1.5", SHORT),
+    "one": (95, 3.5, 313, 1, "uniform", SHORT),
     "long": (85, 2.5, 314, 8, "zipf:1", LONG),
 }
 CALIBRATION = ("low", "high")
-TWO = (110, 4, 321, 16, "zipf:1", SHORT)  # on two workers, under
+TWO = (80, 4, 321, 16, "zipf:1", SHORT)  # on two workers, under
 POLICIES = ("static", "least-loaded", "period_mig:interval=3")
 
 
