@@ -48,6 +48,9 @@ type Table struct {
 	Baseline int // index
 	Rows     []Row
 	Notes    []string // about single runs and about the comparison
+	// Verdict is by the first metric that was asked for, else the mean latency;
+	// nil: none can be told.
+	Verdict *sweep.Verdict
 
 	apart bool // some cell is
 }
@@ -110,7 +113,27 @@ func New(runs []*Run, o Options) (*Table, error) {
 		t.Rows = append(t.Rows, row)
 	}
 	t.note()
+	t.judge(append(slices.Clone(o.Metrics), "mean_e2e_latency_ms")[0])
 	return t, nil
+}
+
+// judge takes runs with other seeds than the first one that has the metric as
+// not comparable.
+func (t *Table) judge(metric string) {
+	var names []string
+	var values [][]float64
+	var apart []bool
+	var first *Run
+	comparable := t.comparable(metric)
+	for i, r := range t.Runs {
+		if first == nil && comparable[i] && len(r.values[metric]) > 0 {
+			first = r
+		}
+		names, values = append(names, r.Name), append(values, r.values[metric])
+		apart = append(apart, !comparable[i] || first != nil && (len(r.values[metric]) != len(first.values[metric]) ||
+			len(first.values[metric]) > 1 && !slices.Equal(r.Seeds, first.Seeds)))
+	}
+	t.Verdict = sweep.Judge(metric, names, values, apart)
 }
 
 // choose lists the metrics to show.
@@ -397,6 +420,12 @@ func (t *Table) writeNotes(b *strings.Builder) {
 		b.WriteString(";\n" + sweep.NotComparable + " not comparable: of other requests than those of the other runs, or measured in another way (see the notes)")
 	}
 	b.WriteByte('\n')
+	if v := t.Verdict; v != nil {
+		fmt.Fprintf(b, "\nby %s: %s\n", sweep.Title(v.Metric), v)
+		if v.Seeds > 1 {
+			b.WriteString(sweep.VerdictNote + "\n")
+		}
+	}
 	for _, n := range t.Notes {
 		b.WriteString("note: " + n + "\n")
 	}
@@ -461,8 +490,12 @@ func (t *Table) WriteJSON(w io.Writer) error {
 		Baseline string   `json:"baseline"`
 		Runs     []*Run   `json:"runs"`
 		Metrics  []row    `json:"metrics"`
+		Verdict  any      `json:"verdict,omitempty"`
 		Notes    []string `json:"notes"`
 	}{Schema: Schema, Baseline: t.Runs[t.Baseline].Name, Runs: t.Runs, Notes: append([]string{}, t.Notes...)}
+	if t.Verdict != nil {
+		out.Verdict = t.Verdict.JSON()
+	}
 	for _, r := range t.Rows {
 		jr := row{Metric: r.Metric, Title: r.Title, Better: [...]string{"more", "", "less"}[r.Better+1], Runs: map[string]cell{}}
 		for i, c := range r.Cells {

@@ -38,7 +38,7 @@ func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)
 	}
-	for _, build := range []func() ([]picture, error){p.cdfs, p.adapterFigures, p.overTime, p.placements, p.curves} {
+	for _, build := range []func() ([]picture, error){p.cdfs, p.adapterFigures, p.overTime, p.placements, p.curves, p.mapFigures} {
 		pictures, err := build()
 		if err != nil {
 			return nil, err

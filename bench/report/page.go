@@ -113,6 +113,7 @@ type sweepData struct {
 	Seeds    int          `json:"seeds"`
 	Metrics  []metricData `json:"metrics"`
 	Points   []pointData  `json:"points"`
+	Maps     []mapData    `json:"maps,omitempty"`
 }
 
 type axisData struct {
@@ -248,7 +249,7 @@ func (r *Run) data() (runData, error) {
 }
 
 func (s *Sweep) data() sweepData {
-	d := sweepData{Name: s.Name, About: s.About, Axes: []axisData{}, Policies: s.Policies, Baseline: s.Baseline, Seeds: len(s.Seeds), Points: []pointData{}}
+	d := sweepData{Name: s.Name, About: s.About, Axes: []axisData{}, Policies: s.Policies, Baseline: s.Baseline, Seeds: len(s.Seeds), Points: []pointData{}, Maps: s.maps()}
 	for _, a := range s.Axes {
 		d.Axes = append(d.Axes, axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()})
 	}

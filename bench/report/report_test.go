@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,11 @@ seeds: 3
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runSweep(t, spec)
+}
+
+func runSweep(t *testing.T, spec *sweep.Spec) string {
+	t.Helper()
 	m, err := spec.Plan(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +121,29 @@ func TestSelfContained(t *testing.T) {
 	}
 	if n := strings.Count(page, "</script>"); n != 2 {
 		t.Errorf("%d script elements end", n)
+	}
+}
+
+// A sweep over two settings has a map: across the first, up the second.
+func TestMaps(t *testing.T) {
+	spec, err := sweep.ParseSpec([]byte(`
+name: two
+scenario: {workload: {num_prompts: 200, num_adapters: 8}, cluster: {num_workers: 2}}
+set: {drift: [0, 10], max_loras_per_batch: [2, 4, 8]}
+policies: [static, least-loaded]
+seeds: 2
+`), "two.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := load(t, report.Options{NoRuns: true}, runSweep(t, spec))
+	files, err := p.WriteFigures(t.TempDir(), "svg")
+	if err != nil || !slices.Contains(files, "map-two-p99_ttft_ms.svg") {
+		t.Error(files, err)
+	}
+	var b bytes.Buffer
+	if err := p.WriteHTML(&b); err != nil || !strings.Contains(b.String(), `"maps":[{"metric":"mean_e2e_latency_ms"`) {
+		t.Error("the page has no map", err)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestFailuresOfAPolicy(t *testing.T) {
 		t.Errorf("comparable: %v", column)
 	}
 	var b bytes.Buffer
-	if err := d.WriteJSON(&b, tables); err != nil {
+	if err := d.WriteJSON(&b, tables, nil); err != nil {
 		t.Fatal(err)
 	}
 	var out struct {

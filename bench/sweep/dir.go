@@ -130,6 +130,9 @@ func (m *Manifest) sameBase(old *Manifest) error {
 	if m.Goodput != old.Goodput {
 		return fmt.Errorf("goodput is %q there, %q here", old.Goodput, m.Goodput)
 	}
+	if m.Oracle != old.Oracle {
+		return errors.New("only one of them has the bound of perfect knowledge")
+	}
 	for _, a := range old.Axes {
 		if !m.varies(a.Key) {
 			return fmt.Errorf("%s is varied there, but not here", a.Key)

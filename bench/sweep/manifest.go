@@ -296,6 +296,9 @@ func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n", schema, m.Goodput)
+	if m.Oracle {
+		fmt.Fprintln(&b, "oracle")
+	}
 	own := *sc
 	own.MapPaths(byContent)
 	for _, f := range scenario.Fields() {

@@ -327,6 +327,12 @@ type Estimate struct {
 // Half is half the width of the interval.
 func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
 
+// HalfAt is half the width of the interval that misses the true mean with the
+// given chance.
+func (e Estimate) HalfAt(miss float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.Std / math.Sqrt(float64(e.N))
+}
+
 // Mean estimates a mean from independent values, such as the results of several
 // seeds, by Student's t distribution with n-1 degrees of freedom. Values that
 // are NaN do not count.
@@ -338,8 +344,7 @@ func Mean(values []float64) Estimate {
 		e.Mean = xs[0]
 	case e.N > 1:
 		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
-		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(0.975)
-		half := t * e.Std / math.Sqrt(float64(e.N))
+		half := e.HalfAt(0.05)
 		e.Low, e.High = e.Mean-half, e.Mean+half
 	}
 	return e

@@ -220,7 +220,7 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 		return nil, nil, err
 	}
 	lat = series.NewLatencies()
-	o := scenario.RunOptions{SLO: m.SLO(), Watch: func([]trace.Adapter) any { return lat }}
+	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle, Watch: func([]trace.Adapter) any { return lat }}
 	if j.collect != nil {
 		c, err := j.collect()
 		if err != nil {

@@ -59,6 +59,7 @@ type Grid struct {
 	Seeds    []uint64 `json:"seeds"`
 	Baseline string   `json:"baseline"`          // policy that the others are compared with
 	Goodput  string   `json:"goodput,omitempty"` // SLO, see result.ParseSLO; "": none
+	Oracle   bool     `json:"oracle,omitempty"`  // with the bound of perfect knowledge
 }
 
 const maxCells = 1_000_000

@@ -77,7 +77,10 @@ func TestText(t *testing.T) {
 	if !strings.HasPrefix(lines[0], "request_rate  policy        not completed  Mean TTFT (ms)") || !strings.HasSuffix(lines[0], "vs least-loaded") {
 		t.Errorf("%q", lines[0])
 	}
-	if !strings.HasSuffix(lines[2], "-") || !strings.Contains(lines[1], "%") || strings.Contains(b.String(), NotComparable) || len(lines) != 9 {
+	if !strings.HasSuffix(lines[2], "-") || !strings.Contains(lines[1], "%") || strings.Contains(b.String(), NotComparable) || len(lines) != 13 {
+		t.Error(b.String())
+	}
+	if !strings.HasPrefix(lines[9], "by Mean TTFT (ms) (worse: ") || !strings.HasPrefix(lines[10], "request_rate=5: least-loaded ") || !strings.HasPrefix(lines[11], "request_rate=20: least-loaded ") {
 		t.Error(b.String())
 	}
 	if err := tables.CheckMetrics([]string{"mean_tft_ms"}); err == nil || !strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {

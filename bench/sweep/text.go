@@ -29,7 +29,7 @@ func (t *Tables) CheckMetrics(names []string) error {
 
 // WriteText prints one line per combination of settings and policy, with means
 // and 95 % confidence intervals, and the difference to the baseline in the first
-// of the metrics.
+// of the metrics, for which verdicts stand below the table.
 func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	var head []string
 	for _, a := range d.Axes {
@@ -75,7 +75,10 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	if apart {
 		legend += ";\n" + NotComparable + " not comparable: latencies and throughputs are of the requests that completed, here not the same ones"
 	}
-	_, err := fmt.Fprintln(w, legend)
+	if legend += "\n"; compared {
+		legend += d.verdictLines(t, metrics[0])
+	}
+	_, err := io.WriteString(w, legend)
 	return err
 }
 
@@ -104,10 +107,7 @@ func (m Metric) versus() string {
 	if m.Diff.N == 0 || m.Base == 0 {
 		return "-"
 	}
-	text := fmt.Sprintf("%+.1f %%", 100*m.Diff.Mean/m.Base)
-	if m.Diff.N > 1 {
-		text += fmt.Sprintf(" ±%.1f", math.Abs(100*m.Diff.Half()/m.Base))
-	}
+	text := m.Diff.Versus(m.Base)
 	switch {
 	case m.Apart:
 		text += " " + NotComparable
@@ -138,8 +138,9 @@ func numberLike(x, y float64) string {
 	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
-// WriteJSON prints the tables as one JSON object.
-func (d *Dir) WriteJSON(w io.Writer, t *Tables) error {
+// WriteJSON prints the tables as one JSON object, with verdicts by the given
+// metrics for each combination of settings.
+func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 	type difference struct {
 		N    int      `json:"n"`
 		Mean *float64 `json:"mean"`
@@ -176,14 +177,27 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables) error {
 		}
 		points = append(points, jp)
 	}
+	type verdict struct {
+		Set     map[string]string `json:"set"`
+		Verdict any               `json:"verdict"`
+	}
+	verdicts := []verdict{}
+	for _, n := range metrics {
+		for i, v := range d.Verdicts(t, n) {
+			if v != nil {
+				verdicts = append(verdicts, verdict{points[i*len(d.Policies)].Set, v.JSON()})
+			}
+		}
+	}
 	return format.JSON(w, struct {
-		Schema   string   `json:"schema"`
-		Name     string   `json:"name"`
-		Hash     string   `json:"hash"`
-		Cells    int      `json:"cells"`
-		Left     int      `json:"left_out"`
-		Seeds    []uint64 `json:"seeds"`
-		Baseline string   `json:"baseline"`
-		Points   []point  `json:"points"`
-	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points}, " ")
+		Schema   string    `json:"schema"`
+		Name     string    `json:"name"`
+		Hash     string    `json:"hash"`
+		Cells    int       `json:"cells"`
+		Left     int       `json:"left_out"`
+		Seeds    []uint64  `json:"seeds"`
+		Baseline string    `json:"baseline"`
+		Points   []point   `json:"points"`
+		Verdicts []verdict `json:"verdicts"`
+	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points, verdicts}, " ")
 }

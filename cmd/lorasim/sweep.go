@@ -272,7 +272,7 @@ func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)"),
 		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all"),
-		opt(&o.json, "json", false, "print all metrics as one JSON object"))
+		opt(&o.json, "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
 // check finds what cannot be printed, before anything has run.
@@ -291,11 +291,11 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if t.Left > 0 {
 		say(cmd, "note: %d of %d cells are left out", t.Left, len(d.Cells))
 	}
-	if o.json {
-		return d.WriteJSON(cmd.OutOrStdout(), t)
-	}
 	if err := t.CheckMetrics(o.metrics); err != nil {
 		return usage(fmt.Errorf("--metrics: %w", err))
+	}
+	if o.json {
+		return d.WriteJSON(cmd.OutOrStdout(), t, o.metrics)
 	}
 	return d.WriteText(cmd.OutOrStdout(), t, o.metrics)
 }

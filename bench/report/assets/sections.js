@@ -159,7 +159,36 @@ function plans() {
 function sweeps() {
   D.sweeps.forEach((s, n) => {
     if (s.points.length) sweepSection(s, 'sweep' + (n || ''));
+    if (s.maps) mapSection(s, 'map' + (n || ''));
   });
+}
+
+// mapSection shows the best policy of each cell of a sweep, and its gain.
+function mapSection(s, id) {
+  let which = 0;
+  const box = el('div', { class: 'grid', id: id + '-blocks' });
+  const percent = x => fmt(100 * x) + ' %';
+  section(id, `Map: ${s.name}`, `In each cell the policy (of a planner: its interval) with the largest gain over ${s.baseline}, where it is certain by paired t-tests with Holm's correction; the darker, the larger. Empty: none is.`,
+    el('div', { class: 'tools' }, select('Metric', s.maps.map((m, i) => [String(i), m.title]), v => { which = +v; draw(); }, '0')), box);
+  function draw() {
+    const m = s.maps[which], top = Math.max(...m.blocks.flatMap(b => b.cells.flat().map(c => c.gain)), 1e-9);
+    box.replaceChildren(...m.blocks.map(b => {
+      const body = el('tbody');
+      b.cells.map((row, k) => [row, m.y.values[k]]).reverse().forEach(([row, name]) => {
+        const tr = el('tr', {}, el('th', { scope: 'row' }, name));
+        row.forEach((c, i) => {
+          const td = el('td', { 'data-label': m.x.values[i], title: c.policy ? `${c.policy}: ${percent(c.gain)} ± ${percent(c.half)}` : null },
+            c.policy ? `${(/interval=([^,]*)/.exec(c.policy) || [0, c.policy])[1]}: ${percent(c.gain)}` : '–');
+          if (c.policy) td.style.background = `color-mix(in srgb, var(--c2) ${Math.round(10 + 45 * c.gain / top)}%, var(--card))`;
+          tr.append(td);
+        });
+        body.append(tr);
+      });
+      return el('div', {}, el('h3', {}, b.title), fitted(b.title || m.title, el('table', {},
+        el('thead', {}, el('tr', {}, el('th', { class: 'text', scope: 'col' }, `${m.y.label} \u2193 ${m.x.label} \u2192`), ...m.x.values.map(v => el('th', { scope: 'col' }, v)))), body)));
+    }));
+  }
+  draw();
 }
 
 // dimensions of a sweep: its axes, and the policies where there are several.

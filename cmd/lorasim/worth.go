@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/sweep"
+	"lorasim/bench/worth"
+)
+
+func newWorth() *cobra.Command {
+	o := worth.Options{
+		Intervals: []string{"2", "5", "10", "30"}, Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Seeds: 5, MaxSeeds: 20,
+	}
+	var run sweepRunFlags
+	var dir string
+	var asJSON bool
+	policies, gain := "affinity-spill,affinity:variant=residency,min-cost-flow,least-loaded", 1.0
+	cmd := &cobra.Command{
+		Use:   "worth",
+		Short: "Is moving adapters and requests worth it here, and how often?",
+		Long: `Worth runs a scenario with plans at several intervals (` + worth.Planner + `), with the
+same routing and no plans (` + worth.Alone + `), and with other policies, all
+on the same requests. It adds seeds until the answer is clear, prints it, and
+below it the table. Moving pays where a metric of --metrics gets better by
+--min-gain or more, for certain, and none gets worse by as much.
+
+The runs are a sweep: with -o they stay, for lorasim report and sweep merge, and
+a study that was stopped goes on where it stopped.`,
+		Example: `  lorasim worth --num-workers 8 --num-adapters 64 --request-rate 20 --max-loaded-loras 16
+  lorasim worth -f scenario.yaml --intervals 1,10,60 --max-seeds 40 -o out
+  lorasim worth --use-trace --trace-name azure_llm --trace-path AzureLLMInferenceTrace_conv.csv --num-prompts 5000
+  lorasim worth --drift 30 --adapter-home remote --metrics p99_ttft_ms --json`,
+	}
+	flags(cmd, "Study",
+		opt(&o.Intervals, "intervals", o.Intervals, "s between plans, to try"),
+		opt(&policies, "policies", policies, "other policies to show: `A,B,...`; with commas in options A|B"),
+		opt(&o.Metrics, "metrics", o.Metrics, "metrics that decide"),
+		opt(&o.Goodput, "goodput", "", goodputHelp),
+		opt(&gain, "min-gain", gain, "change of a metric from which on it counts, %", ">=0 <=100"),
+		opt(&o.Seeds, "seeds", o.Seeds, "seeds to begin with, from --seed on", ">=2 <=1e4"),
+		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "seeds at most", ">=2 <=1e4"))
+	run.add(cmd, false)
+	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` to keep the runs in, as a sweep"))
+	jsonFlag(cmd, &asJSON, "print answer and table as one JSON object")
+	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Scenario, err = sf.scenario(cmd); err != nil {
+			return err
+		}
+		if err := worthOptions(cmd, &o, policies); err != nil {
+			return usage(err)
+		}
+		o.MinGain = gain / 100
+		if dir == "" {
+			if dir, err = os.MkdirTemp("", "lorasim-worth-"); err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+		}
+		o.Run = func(d *sweep.Dir) error {
+			sum, err := run.run(cmd, d)
+			if err != nil {
+				return err
+			}
+			return failed(cmd, d, sum)
+		}
+		a, err := worth.Study(cmd.Context(), dir, o)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return a.WriteJSON(cmd.OutOrStdout())
+		}
+		return a.WriteText(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// worthOptions checks what the flags of a study say.
+func worthOptions(cmd *cobra.Command, o *worth.Options, policies string) error {
+	for _, name := range []string{"policy", "migration-interval"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s: a study has its own, see --policies and --intervals", name)
+		}
+	}
+	if o.Scenario.Routing.InferenceArchitecture != "" {
+		return errors.New("inference_architecture chooses the policy, which a study does itself")
+	}
+	a, err := sweep.ParseSet("migration_interval=" + strings.Join(o.Intervals, ","))
+	if err != nil {
+		return fmt.Errorf("--intervals: %w", err)
+	}
+	for _, v := range a.Values {
+		if a.Number(v) == 0 {
+			return errors.New("--intervals: 0 is no time between plans")
+		}
+	}
+	o.Intervals, o.Others = a.Values, nil
+	if policies != "" {
+		others, err := sweep.ParseSet("policy=" + policies)
+		if err != nil {
+			return fmt.Errorf("--policies: %w", err)
+		}
+		o.Others = others.Values
+	}
+	return o.Check()
+}
