@@ -167,6 +167,8 @@ func (p *Profile) Check() error {
 	case e.NoChunkedPrefill && e.MaxNumBatchedTokens < e.ContextLength: // as SchedulerConfig.verify_max_model_len
 		return fmt.Errorf("engine.max_num_batched_tokens is %d, expected at least context_length (%d) with no_chunked_prefill",
 			e.MaxNumBatchedTokens, e.ContextLength)
+	case e.PrefixCache && e.DisableRadixCache:
+		return errors.New("engine.prefix_cache and engine.disable_radix_cache exclude each other")
 	case e.MixedChunk && (e.Scheduler != SchedulerSGLang || merges):
 		return fmt.Errorf("engine.enable_mixed_chunk needs engine.scheduler %s and a backend that runs all adapters together", SchedulerSGLang)
 	case e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests || e.MaxPrefillTokens <= e.MaxRunningRequests):
