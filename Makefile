@@ -1,6 +1,6 @@
 # The usual targets; scripts/check and scripts/highs do the work.
 
-.PHONY: build highs test check fmt bench fuzz clean
+.PHONY: build highs test check fmt bench fuzz dist man image clean
 
 build: ## the pure-Go program, bin/lorasim
 	CGO_ENABLED=0 go build -trimpath -o bin/lorasim ./cmd/lorasim
@@ -24,5 +24,14 @@ bench: ## the benchmarks of the hot paths
 fuzz: ## every fuzz target, FUZZTIME each
 	scripts/fuzz $(or $(FUZZTIME),60s)
 
+dist: ## archives of static programs for Linux and macOS with checksums, dist/
+	scripts/dist $(VERSION)
+
+man: ## manual pages, bin/man
+	go run ./cmd/lorasim man bin/man
+
+image: ## a container image with lorasim alone
+	docker build --build-arg VERSION=$(or $(VERSION),devel) -t lorasim .
+
 clean:
-	rm -rf bin
+	rm -rf bin dist

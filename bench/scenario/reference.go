@@ -92,7 +92,7 @@ var forms = map[string]string{
 func (f Field) Suggest(typed string) (list []string) {
 	switch {
 	case f.enum() != nil:
-		return f.enum()
+		return slices.Clone(f.enum())
 	case f.Type() == "bool":
 		return []string{"true", "false"}
 	case f.leaf == "profile":

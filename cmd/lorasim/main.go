@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 		SilenceErrors: true,
 		Version:       "see lorasim version", // makes cobra define --version
 	}
+	root.AddCommand(newMan()) // hidden
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newSim(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
@@ -89,6 +91,7 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
+		completeValues(c)
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -123,6 +126,9 @@ func newVersion() *cobra.Command {
 	}
 }
 
+// release is set where a release is built (scripts/dist).
+var release string
+
 // versionText is the version and what is built in.
 func versionText() string {
 	version, revision := "devel", ""
@@ -136,6 +142,7 @@ func versionText() string {
 			}
 		}
 	}
+	version = cmp.Or(release, version)
 	solvers := "embedded (highs: run scripts/highs and build with -tags highs)"
 	if highs.Available() {
 		solvers = "embedded, highs " + highs.Version()

@@ -22,6 +22,8 @@ func newProfile() *cobra.Command {
 		Use:   "show NAME|FILE",
 		Short: "Print a profile with all its settings, as a file to change and use",
 		Args:  cobra.ExactArgs(1),
+
+		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := profile.Load(args[0])
 			if err != nil {
@@ -135,6 +137,8 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 		Example: `  lorasim profile compare analytic:llama-2-7b,rtx-4090 llama2-7b-24gb
   lorasim profile compare mine.yaml llama2-7b-24gb`,
 		Args: cobra.ExactArgs(2),
+
+		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := loadAny(cmd, args[0])
 			if err != nil {
