@@ -32,6 +32,8 @@ func readJSON(r io.Reader, name string) (runs []*Imported, err error) {
 			requests = append(requests, q)
 		case fields["benchmarks"] != nil:
 			found, err = readGuideLLM(text)
+		case fields["benchmark_time_seconds"] != nil && fields["successes"] != nil:
+			found, err = readInferencePerf(text)
 		case isAIPerf(fields):
 			found, err = readAIPerf(text, fields)
 		default:
@@ -75,7 +77,7 @@ func readLine(text []byte) ([]*Imported, error) {
 	}
 	m := &Imported{Result: res}
 	if res.Metrics == (result.Metrics{}) && res.Extra == nil {
-		return nil, errors.New("expected a result of sglang, vLLM, AIPerf, GuideLLM or lorasim: the object has none of their figures")
+		return nil, errors.New("expected a result of sglang, vLLM, AIPerf, GuideLLM, inference-perf or lorasim: the object has none of their figures")
 	}
 	if d := res.Details; d != nil {
 		err = m.addDetails(d)

@@ -263,7 +263,7 @@ func TestRecordsOfClients(t *testing.T) {
 
 func TestClientErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"a": 1}`: `f:1: expected a result of sglang, vLLM, AIPerf, GuideLLM or lorasim: the object has none of their figures`,
+		`{"a": 1}`: `f:1: expected a result of sglang, vLLM, AIPerf, GuideLLM, inference-perf or lorasim: the object has none of their figures`,
 		`{"request_latency": {"unit": "weeks", "avg": 1}}`:                                                          `f:1: field request_latency: unit is "weeks", expected ns, us, ms or sec`,
 		`{"aiperf_version": "1", "request_count": {"unit": "requests", "avg": 1.5}}`:                                `f:1: field request_count: avg is 1.5, expected a whole number`,
 		"{\"completed\": 1}\n{\"benchmarks\": [{}]}":                                                                `f:2: benchmarks[0] has no metrics, expected those of GuideLLM`,

@@ -87,7 +87,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if f.Extra, err = extraFields(f.extra); err != nil {
 		return usage(fmt.Errorf("--extra-request-body: %w", err))
 	}
-	f.SLO, f.KeepRecords, k.Poll = f.out.slo, f.out.details, f.remote.poll
+	f.SLO, f.KeepRecords, k.Poll = f.out.slo, f.out.keep(), f.remote.poll
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/importer"
 	"lorasim/bench/result"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
@@ -16,6 +17,7 @@ import (
 type outputFlags struct {
 	json, classic, details bool
 	layout, goodput, file  string
+	exports                []string
 
 	slo    result.SLO
 	parsed result.Layout
@@ -33,7 +35,8 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 		opt(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"),
 		opt(&o.goodput, "goodput", "", goodputHelp),
 		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),
-		opt(&o.details, "output-details", false, "with per-request arrays in that line"))
+		opt(&o.details, "output-details", false, "with per-request arrays in that line"),
+		opt(&o.exports, "export", nil, "write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
 }
 
 // check finds faults before the run instead of after it.
@@ -44,14 +47,27 @@ func (o *outputFlags) check() (err error) {
 	if o.parsed, err = result.ParseLayout(o.layout); err != nil {
 		return usage(fmt.Errorf("--layout: %w", err))
 	}
+	for _, spec := range o.exports {
+		if _, _, err := importer.ParseExport(spec); err != nil {
+			return usage(fmt.Errorf("--export: %w", err))
+		}
+	}
 	return nil
 }
+
+// keep says whether the records of the run are needed.
+func (o *outputFlags) keep() bool { return o.details || len(o.exports) > 0 }
 
 // write prints the result, and saves it where asked to.
 func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) error {
 	if o.file != "" {
 		if err := r.AppendJSONL(o.file, o.details); err != nil {
 			return err
+		}
+	}
+	for _, spec := range o.exports {
+		if err := importer.Export(spec, r); err != nil {
+			return fmt.Errorf("--export %s: %w", spec, err)
 		}
 	}
 	w := cmd.OutOrStdout()

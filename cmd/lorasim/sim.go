@@ -61,7 +61,7 @@ give the same bytes.
 		noteIgnored(cmd, &sc)
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.details,
+			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Reading: p.reading, Running: p.running,
 		})
 		p.done()
@@ -177,11 +177,12 @@ func newImport() *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use:   "import FILE...",
-		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf and GuideLLM",
+		Short: "Read results of real runs: logs, and the files of sglang, vLLM, AIPerf, GuideLLM and inference-perf",
 		Long: `Import finds the result blocks in logs of the serving benchmarks, however much
 else stands between them, and reads the results that clients write: the JSON
-lines of sglang's bench_serving, the JSON of vllm bench serve and of GuideLLM, and
-AIPerf's summary (..._aiperf.json) and requests (.jsonl). It lists what it found,
+lines of sglang's bench_serving, the JSON of vllm bench serve and of GuideLLM,
+AIPerf's summary (..._aiperf.json) and requests (.jsonl), and inference-perf's
+summary_lifecycle_metrics.json. It lists what it found,
 or prints every run as a block, a log's in its own layout. What a file does not
 tell is said in a line. --records keeps the single requests, where a file has
 them, for report and calibrate.`,
