@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the pictures of docs/scenarios.md again, from the studies in scenarios/
+# Makes the pictures of docs/scenarios.md, and the maps of docs/migration.md, again, from the studies in scenarios/
 # (some minutes; the sweeps stay in the folder given, for a look at them):
 #
 #   docs/img/make.sh out
@@ -12,10 +12,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 (cd "$here/../.." && go build -o "$out/lorasim" ./cmd/lorasim)
 lorasim=$out/lorasim
 
-study() { # NAME METRIC PICTURE
+study() { # NAME METRIC PICTURE [KIND]
 	"$lorasim" sweep "$here/../../scenarios/$1.yaml" -o "$out/$1" >"$out/$1.txt"
 	"$lorasim" report "$out/$1" --no-runs --svg "$out/figures" >/dev/null
-	cp "$out/figures/sweep-$1-$2.svg" "$here/$3.svg"
+	cp "$out/figures/${4:-sweep}-$1-$2.svg" "$here/$3.svg"
 }
 study measured-rates mean_e2e_latency_ms measured-rates
 study skew mean_ttft_ms skew
@@ -25,5 +25,7 @@ study scale mean_e2e_latency_ms scale
 study sessions mean_ttft_ms sessions
 study migration-interval mean_e2e_latency_ms migration-interval
 study migration-interval p99_ttft_ms migration-interval-p99
+study worth-map mean_e2e_latency_ms worth-map map
+study worth-map p99_ttft_ms worth-map-p99 map
 "$lorasim" report "$out/migration-interval" --at migration_interval=10 --png "$out/figures" -o "$out/report.html" >/dev/null
 cp "$out/figures/placement-period_mig.png" "$here/placement.png"
