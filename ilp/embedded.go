@@ -22,10 +22,11 @@ var _ Solver = Embedded{}
 func (Embedded) Name() string { return "embedded" }
 
 // DefaultWork is the budget of a problem where none is given: about a
-// millisecond for 2 workers and 200 requests, tens for 32 and 5000.
+// millisecond for 2 workers and 200 requests, tens for 32 and 5000, and some hundred
+// at most.
 func DefaultWork(p *Problem) int64 {
 	cells := int64(len(p.Workers)) * int64(p.Adapters)
-	return 8_000 + 110*cells
+	return min(8_000+110*cells, 4_000_000)
 }
 
 // Solve implements Solver. It ends early at the gap asked for, when ctx ends,

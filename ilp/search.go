@@ -3,6 +3,7 @@ package ilp
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // search lowers the busiest worker of a state, move by move.
@@ -14,6 +15,7 @@ type search struct {
 	stop   func() bool
 
 	returns []block // scratch of swapFrom
+	least   []int32 // scratch of leastBusy
 }
 
 // shiftMove is a candidate: n requests of a class from one worker to another.
@@ -46,15 +48,43 @@ func (s *search) descend() {
 	}
 }
 
+// wide is the number of workers up to which each step of the search looks at all of
+// them, and beyond which it looks at so many of the least busy: what a step costs
+// then hardly grows with their number.
+const wide = 64
+
+// leastBusy lists workers, ascending: all, or where they are many the least busy.
+func (s *search) leastBusy() []int32 {
+	n := min(s.j, wide)
+	if s.j > wide {
+		s.work += int64(s.j)
+	}
+	s.least = s.least[:0]
+	for b := range int32(s.j) {
+		t, i := s.busy(int(b)), len(s.least)
+		if i < n {
+			s.least = append(s.least, b)
+		} else if i--; t >= s.busy(int(s.least[i])) {
+			continue
+		}
+		for ; n < s.j && i > 0 && s.busy(int(s.least[i-1])) > t; i-- {
+			s.least[i] = s.least[i-1]
+		}
+		s.least[i] = b
+	}
+	slices.Sort(s.least)
+	return s.least
+}
+
 // shiftFrom applies the best shift away from worker a, if one helps.
 func (s *search) shiftFrom(a int32) bool {
-	best := shiftMove{gain: 0}
+	best, others := shiftMove{gain: 0}, s.leastBusy()
 	for _, k := range s.on[a] {
 		for _, c := range s.of[k] {
 			if s.x[int(c)*s.j+int(a)] == 0 {
 				continue
 			}
-			for b := range int32(s.j) {
+			for _, b := range others {
 				if b == a || !s.room(k, b) || !s.open(&s.classes[c], b) {
 					continue
 				}
@@ -282,7 +312,7 @@ func (s *search) swapFrom(a int32) bool {
 	ta := s.busy(int(a))
 	best := s.margin(ta)
 	var bk, bl, bb int32 = -1, -1, -1
-	for b := range int32(s.j) {
+	for _, b := range s.leastBusy() {
 		if b == a || s.busy(int(b)) >= best {
 			continue
 		}

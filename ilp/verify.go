@@ -2,7 +2,9 @@ package ilp
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 )
 
 // Outcome is what an assignment amounts to, computed from the problem alone.
@@ -60,9 +62,9 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 			return out, fmt.Errorf("worker %d: requests of %d adapters in %d slots", j, len(used[j]), w.Slots)
 		}
 		// in ascending order, so that the sum has one value
-		for k := range p.Adapters {
-			if used[j][int32(k)] && !w.resident(int32(k)) {
-				out.Busy[j] += p.load(k, j)
+		for _, k := range slices.Sorted(maps.Keys(used[j])) {
+			if !w.resident(k) {
+				out.Busy[j] += p.load(int(k), j)
 				out.Loads++
 			}
 		}
