@@ -276,7 +276,7 @@ func TestLeastLoadedHolder(t *testing.T) {
 			t.Errorf("adapter %d with %v running: worker %d, expected %d", c.k, c.running, got, c.want)
 		}
 	}
-	if got := p.holders(0); !slices.Equal(got, []int32{0, 1, 3}) {
+	if got := p.where[0]; !slices.Equal(got, []int32{0, 1, 3}) {
 		t.Errorf("adapter 0 is on %v", got)
 	}
 }

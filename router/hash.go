@@ -1,10 +1,12 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 
 	"lorasim/trace"
 )
@@ -64,6 +66,20 @@ func (h *hrw) at(adapter int32, i int) int {
 		h.orders[adapter] = append(h.orders[adapter], h.next(adapter))
 	}
 	return int(h.orders[adapter][i])
+}
+
+// order returns the whole order of an adapter.
+func (h *hrw) order(adapter int32) []int32 {
+	if len(h.orders[adapter]) < len(h.workers) {
+		weight := make([]uint64, len(h.workers))
+		for w := range weight {
+			weight[w] = h.weight(adapter, w)
+		}
+		order := upTo(len(h.workers))
+		slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(weight[b], weight[a]), cmp.Compare(a, b)) })
+		h.orders[adapter] = order
+	}
+	return h.orders[adapter]
 }
 
 // next returns the worker that follows the known beginning of an order: the

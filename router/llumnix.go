@@ -52,6 +52,12 @@ func (p *llumnix) Interval() float64 { return p.interval }
 // Applied implements Planner.
 func (p *llumnix) Applied(*Plan, error) {}
 
+// Wants implements Chooser: what runs on the worst worker.
+func (p *llumnix) Wants(v *View) Wanted {
+	worst := p.roomiest(v, -1)
+	return Wanted{Worker: func(j int) bool { return j == worst }, NoWaiting: true}
+}
+
 // Plan pairs the worst worker with the best one and moves the request with the
 // least KV cache, if the two are then closer and the worst still the worse.
 func (p *llumnix) Plan(s *Situation) *Plan {

@@ -196,8 +196,8 @@ func (p *affinitySpill) Route(r Request, v *View) int {
 		return p.least.Route(r, v)
 	}
 	t := newTally(p.least.rng)
-	for i, w := range v.usable() {
-		if w.Queued < p.threshold && w.has(r.Adapter) {
+	for i, w := range v.having(r.Adapter) {
+		if w.Queued < p.threshold {
 			t.offer(i, float64(w.Load()))
 		}
 	}
@@ -205,10 +205,4 @@ func (p *affinitySpill) Route(r Request, v *View) int {
 		return p.least.Route(r, v)
 	}
 	return t.worker
-}
-
-// has says whether an adapter is in a GPU slot of the worker, or will be.
-func (w *Worker) has(adapter int32) bool {
-	a := w.adapter(adapter)
-	return a.Tier == GPU || a.Loading || a.Running > 0 || a.Queued > 0
 }

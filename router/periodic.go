@@ -18,9 +18,10 @@ type periodic struct {
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 
 	lanes          []lane // by worker
-	exec           mean   // s, of requests that ended
-	first          mean   // s until the first token, as expected
-	prompt, output mean   // tokens, the output as expected, of all requests
+	floor          floors
+	exec           mean // s, of requests that ended
+	first          mean // s until the first token, as expected
+	prompt, output mean // tokens, the output as expected, of all requests
 }
 
 // lane is what the router works out of a worker from what it sent there itself.
@@ -50,13 +51,14 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		spill:    o.number("spill", 0, math.Inf(1)),
 		lanes:    make([]lane, len(env.Workers)),
 	}
+	p.floor = newFloors(env.Workers)
 	p.horizon = p.interval
 	p.look = min(o.number("look", 1e-3, math.Inf(1)), p.interval)
 	if o.text("horizon") != "auto" {
 		p.horizon = o.number("horizon", 0, math.Inf(1), "auto")
 	}
 	rt := p.router(p)
-	rt.ReadsKV = true
+	rt.ReadsKV, rt.ReadsFewKV = true, true
 	return rt, nil
 }
 
@@ -64,13 +66,24 @@ func (p *periodic) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
+	p.floor.begin(r, v)
 	best, least, first := None, math.Inf(1), 0.0
-	for j := range v.Workers {
-		if !v.Workers[j].Usable() {
-			continue
-		}
-		if c, f := p.price(r, j, v); c < least {
+	offer := func(j int) {
+		v.read(j)
+		if c, f := p.price(r, j, v); c < least || c == least && j < best {
 			best, least, first = j, c, f
+		}
+	}
+	if isAdapter(r.Adapter) { // where it most often goes comes first, so that few others need a closer look
+		for _, j := range p.where[r.Adapter] {
+			if v.Workers[j].Usable() {
+				offer(int(j))
+			}
+		}
+	}
+	for j := range v.Workers {
+		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.floor.price(p, r, j, v) <= least {
+			offer(j)
 		}
 	}
 	if best != None {

@@ -17,7 +17,7 @@ func (p *periodic) Plan(s *Situation) *Plan { return p.Begin(s).now() }
 
 // Begin implements Beginner.
 func (p *periodic) Begin(s *Situation) *Pending {
-	if s.Now < p.planAt+p.interval-p.look/2 {
+	if !p.due(s.Now) {
 		return p.between(s)
 	}
 	p.forecast(s.Now)
@@ -45,6 +45,17 @@ func (p *periodic) Begin(s *Situation) *Pending {
 // Interval implements Planner: requests that wait are looked at more often than
 // adapters are placed.
 func (p *periodic) Interval() float64 { return p.look }
+
+// due says whether adapters are to be placed, not only requests that wait looked at.
+func (p *periodic) due(now float64) bool { return now >= p.planAt+p.interval-p.look/2 }
+
+// Wants implements Chooser: between plans, what waits for too long.
+func (p *periodic) Wants(v *View) Wanted {
+	if p.due(v.Now) {
+		return Wanted{}
+	}
+	return Wanted{NoRunning: true, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+}
 
 // between is what is to be done between plans.
 func (p *periodic) between(s *Situation) *Pending {
@@ -244,7 +255,8 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 		gr := &g.p.Groups[i]
 		load[gr.Worker] += float64(gr.Count) * gr.Work / g.p.Workers[gr.Worker].Speed
 	}
-	split := make([][]int64, len(p.demand))
+	split := make([][]int64, len(p.demand)) // over the workers of to
+	to := make([][]int32, len(p.demand))
 	each := make([]float64, len(p.demand)) // work of a virtual request
 	for round := range 3 {
 		for k := range p.demand {
@@ -255,49 +267,60 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 			if round == 0 {
 				work := unit.request(int64(d.prompt.value), d.output.or(guessOutput))
 				each[k] = d.rate * p.horizon * work / forecastGroups
-				split[k] = make([]int64, n)
+				to[k] = openOf(g.p, p.where[k])
+				split[k] = make([]int64, len(to[k]))
 			}
-			p.spread(g, int32(k), split[k], each[k], load)
+			spread(g, to[k], split[k], each[k], load)
 		}
 	}
 	for k := range split {
-		for j, c := range split[k] {
-			if c > 0 {
-				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: int32(j), Count: c, Work: each[k], Virtual: true})
+		for i, c := range split[k] {
+			if j := to[k][i]; c > 0 {
+				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true})
 				present[j][int32(k)] = true
 			}
 		}
 	}
 }
 
-// spread takes an adapter's virtual requests back and gives each to the holder that
-// is up and would be done first.
-func (p *periodic) spread(g *grouping, k int32, split []int64, each float64, load []float64) {
-	for j, c := range split {
-		load[j] -= float64(c) * each / g.p.Workers[j].Speed
-		split[j] = 0
+// openOf lists the workers among the given ones that take requests; where none does,
+// all that do.
+func openOf(pr *ilp.Problem, among []int32) (open []int32) {
+	for _, j := range among {
+		if !pr.Workers[j].Closed {
+			open = append(open, j)
+		}
 	}
-	done := func(j int32) float64 { return load[j] + each/g.p.Workers[j].Speed }
-	to := p.holders(k)
-	for range forecastGroups {
-		best := int32(-1)
-		for _, j := range to {
-			if !g.p.Workers[j].Closed && (best < 0 || done(j) < done(best)) {
-				best = j
+	if open == nil {
+		for j := range pr.Workers {
+			if !pr.Workers[j].Closed {
+				open = append(open, int32(j))
 			}
 		}
-		if best < 0 { // all its holders are down
-			for j := range int32(len(load)) {
-				if !g.p.Workers[j].Closed && (best < 0 || done(j) < done(best)) {
-					best = j
-				}
+	}
+	return open
+}
+
+// spread takes an adapter's virtual requests back and gives each to the worker among
+// those that it may go to that would be done first.
+func spread(g *grouping, to []int32, split []int64, each float64, load []float64) {
+	for i, j := range to {
+		load[j] -= float64(split[i]) * each / g.p.Workers[j].Speed
+		split[i] = 0
+	}
+	done := func(j int32) float64 { return load[j] + each/g.p.Workers[j].Speed }
+	for range forecastGroups {
+		best := -1
+		for i, j := range to {
+			if best < 0 || done(j) < done(to[best]) {
+				best = i
 			}
 		}
 		if best < 0 {
 			return
 		}
 		split[best]++
-		load[best] = done(best)
+		load[to[best]] = done(to[best])
 	}
 }
 

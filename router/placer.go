@@ -14,6 +14,7 @@ type placer struct {
 	interval float64   // s between plans
 	held     [][]int32 // by worker: adapters placed there, ascending
 	placed   []bool    // the same: placed[adapter*workers+worker]
+	where    [][]int32 // the same by adapter, ascending
 	next     [][]int32 // placement that the plan under way leads to
 	demand   []demand  // by adapter
 	planAt   float64   // of the latest plan
@@ -74,9 +75,11 @@ func (p *placer) router(policy interface {
 func (p *placer) setPlacement(held [][]int32) {
 	p.held = held
 	p.placed = make([]bool, len(p.env.Adapters)*len(p.env.Workers))
+	p.where = make([][]int32, len(p.env.Adapters))
 	for j := range held {
 		for _, k := range held[j] {
 			p.placed[int(k)*len(p.env.Workers)+j] = true
+			p.where[k] = append(p.where[k], int32(j))
 		}
 	}
 }
@@ -97,22 +100,15 @@ func (p *placer) holds(r Request, j int) bool {
 	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*len(p.env.Workers)+j]
 }
 
-func (p *placer) holders(k int32) (js []int32) {
-	for j := range p.env.Workers {
-		if p.placed[int(k)*len(p.env.Workers)+j] {
-			js = append(js, int32(j))
-		}
-	}
-	return js
-}
-
 // leastLoadedHolder is the usable worker with the fewest requests among those
 // where the adapter is placed, else among all.
 func (p *placer) leastLoadedHolder(r Request, v *View) int {
 	t := newTally(nil)
-	for j, w := range v.usable() {
-		if p.holds(r, j) {
-			t.offer(j, float64(w.Load()))
+	if isAdapter(r.Adapter) {
+		for _, j := range p.where[r.Adapter] {
+			if w := &v.Workers[j]; w.Usable() {
+				t.offer(int(j), float64(w.Load()))
+			}
 		}
 	}
 	if t.worker == None {

@@ -108,6 +108,19 @@ type Planner interface {
 	Applied(p *Plan, err error)
 }
 
+// Wanted says which requests a planner wants to see.
+type Wanted struct {
+	Worker               func(j int) bool // those of these workers; nil: of all
+	NoWaiting, NoRunning bool
+}
+
+// Chooser is a planner that does not need all requests for its next plan. It may be
+// given more than it wants.
+type Chooser interface {
+	Planner
+	Wants(v *View) Wanted
+}
+
 // Adjuster is a policy whose routing decisions may change the placement.
 type Adjuster interface {
 	// Adjust returns the change that the latest Route entails, or nil.

@@ -74,11 +74,16 @@ func TestSpreadByHand(t *testing.T) {
 		for j := range 4 {
 			g.p.Workers = append(g.p.Workers, ilp.Worker{Speed: 1, Closed: slices.Contains(c.closed, j)})
 		}
-		split := make([]int64, 4)
+		to := openOf(g.p, p.where[0])
+		split := make([]int64, len(to))
 		load := slices.Clone(c.load)
-		p.spread(g, 0, split, 1, load)
-		if !slices.Equal(split, c.want) {
-			t.Errorf("%s: %v, expected %v", c.name, split, c.want)
+		spread(g, to, split, 1, load)
+		got := make([]int64, 4)
+		for i, j := range to {
+			got[j] = split[i]
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
 		}
 		for j := range load {
 			close2(t, c.name+": work", load[j], c.load[j]+float64(c.want[j]))

@@ -133,6 +133,18 @@ type View struct {
 	Now      float64         // s; never goes back during a run
 	Workers  []Worker        // Env.Workers of them, in the same order all run
 	Adapters []trace.Adapter // the same as Env.Adapters
+	// Index knows which workers have an adapter; nil: each has to be looked at.
+	Index *Index
+	// Read brings the KVUsed of a worker up to now, for policies that ask for those of
+	// a few workers only ([Router.ReadsFewKV]); nil: it is.
+	Read func(worker int)
+}
+
+// read brings the KVUsed of a worker up to now.
+func (v *View) read(j int) {
+	if v.Read != nil {
+		v.Read(j)
+	}
 }
 
 // usable yields the workers that new requests may be sent to.
@@ -251,6 +263,8 @@ type Router struct {
 	Placement [][]int32
 	// ReadsKV: the policy looks at KVUsed.
 	ReadsKV bool
+	// ReadsFewKV: before it does so it calls View.Read where there is one.
+	ReadsFewKV bool
 	// Planner is the policy's planner, nil: it has none.
 	Planner Planner
 	// Prefetch: workers load adapters of waiting requests into free slots early.

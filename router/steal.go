@@ -65,13 +65,18 @@ func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
 	busy = make([]bool, len(s.Workers))
 	for i := range s.Requests {
 		a := &s.Requests[i]
-		if !a.Running && s.Now > p.lanes[a.Worker].prefilled+stuckAfter && s.Workers[a.Worker].atHand(a.Adapter) {
+		if !a.Running && p.overdue(int(a.Worker), s.Now) && s.Workers[a.Worker].atHand(a.Adapter) {
 			list = append(list, a)
 			busy[a.Worker] = true
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
 	return list, busy
+}
+
+// overdue says whether the prompts sent to a worker should have been computed by now.
+func (p *periodic) overdue(j int, now float64) bool {
+	return now > p.lanes[j].prefilled+stuckAfter
 }
 
 // atHand says whether an adapter is in host memory at least.

@@ -13,11 +13,13 @@ import (
 // adapters and, last, the base model, which takes a slot like an adapter but
 // needs no loading.
 type adapterTable struct {
-	rows  []adapterRow
-	slots []int32  // rows that hold a GPU slot or are being loaded into one
-	hosts int      // adapters in host memory
-	queue []ticket // loads that wait for their turn, the first one runs
-	timer timer    // of its end
+	rows  *adapterRows
+	slots []int32 // rows that hold a GPU slot or are being loaded into one
+	hosts int     // adapters in host memory
+	// Those that are there already, in no order, where it does not hold all.
+	hosted []int32
+	queue  []ticket // loads that wait for their turn, the first one runs
+	timer  timer    // of its end
 
 	claimed  []int32 // rows that are active or being loaded, in no order
 	unplaced int     // rows of these that hold no slot
@@ -29,6 +31,9 @@ type adapterTable struct {
 }
 
 type adapterRow struct {
+	queue adapterQueue
+	ranks rankRow
+
 	active    int32 // requests in the batch or in a prefill step
 	drainsFor int32 // the starving row that it makes way for, -1: none
 	failures  int32 // loads that failed in a row
@@ -48,6 +53,34 @@ type adapterRow struct {
 	loadFrom, loadTo tick.Ticks // its latest load beside the steps
 }
 
+// adapterRows is the rows of a worker. A run has workers times adapters of them, and
+// a worker meets few of many adapters: its rows come into being one by one.
+type adapterRows struct {
+	at   []int32 // by row: 1 + its index in met, 0: not met yet
+	met  []*adapterRow
+	rank func(row int32) int32 // as the worker counts it
+}
+
+func newAdapterRows(n int, rank func(row int32) int32) *adapterRows {
+	return &adapterRows{at: make([]int32, n), rank: rank}
+}
+
+// of is a row; it stays where it is.
+func (t *adapterRows) of(row int32) *adapterRow {
+	if i := t.at[row]; i > 0 {
+		return t.met[i-1]
+	}
+	return t.meet(row)
+}
+
+func (t *adapterRows) meet(row int32) *adapterRow {
+	r := &adapterRow{drainsFor: -1}
+	r.queue.list.of, r.queue.at, r.ranks.rank = ofAdapter, -1, t.rank(row)
+	t.met = append(t.met, r)
+	t.at[row] = int32(len(t.met))
+	return r
+}
+
 // fetching says whether the adapter is on its way to the worker.
 func (r *adapterRow) fetching() bool { return r.fetch || r.loading }
 
@@ -55,7 +88,13 @@ func (r *adapterRow) fetching() bool { return r.fetch || r.loading }
 // memory on the workers it names, else at Config.Home.
 func (w *worker) initAdapters() {
 	n := len(w.s.adapters)
-	w.adapters.rows = slices.Repeat([]adapterRow{{drainsFor: -1}}, n+1)
+	w.adapters.rows = newAdapterRows(n+1, func(row int32) int32 {
+		if !w.isLoRA(row) {
+			return 0
+		}
+		return int32(w.costs.Rank(w.s.adapters[row].Rank))
+	})
+	w.queue.rows, w.ranks.rows = w.adapters.rows, w.adapters.rows
 	w.adapters.timer = timer{order: eventLoad.order(int64(w.id)), place: -1, do: w.endLoad}
 	for a := range w.v.Adapters {
 		w.v.Adapters[a].Tier = w.s.cfg.Home
@@ -71,7 +110,13 @@ func (w *worker) initAdapters() {
 		if (w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras) && w.rankFits(a) {
 			w.v.Adapters[a].Tier = router.Host
 			w.adapters.hosts++
+			if w.eng.MaxLoadedLoras > 0 {
+				w.adapters.hosted = append(w.adapters.hosted, a)
+			}
 		}
+	}
+	for a := range int32(n) {
+		w.index(a)
 	}
 }
 
@@ -82,6 +127,9 @@ func (w *worker) rankFits(a int32) bool {
 	return w.costs.Rank(w.s.adapters[a].Rank) <= w.eng.MaxLoraRank
 }
 
+// index tells routers what has become of an adapter.
+func (w *worker) index(a int32) { w.s.view.Index.Set(w.id, a, w.v.Adapters[a]) }
+
 // setTier enters where a worker finds the weights of an adapter.
 func (w *worker) setTier(a int32, t router.Tier) {
 	st := &w.v.Adapters[a]
@@ -90,7 +138,16 @@ func (w *worker) setTier(a int32, t router.Tier) {
 			o.Tier(w.s.now, w.id, a, t)
 		}
 	}
-	if st.Tier = t; t < router.Host && !w.vllm && w.cache != nil {
+	if was, is := st.Tier >= router.Host, t >= router.Host; w.eng.MaxLoadedLoras > 0 && was != is {
+		if is {
+			w.adapters.hosted = append(w.adapters.hosted, a)
+		} else {
+			w.adapters.hosted = without(w.adapters.hosted, a)
+		}
+	}
+	st.Tier = t
+	w.index(a)
+	if t < router.Host && !w.vllm && w.cache != nil {
 		w.cache.Unload(a) // loaded again it is another one to sglang
 	}
 }
@@ -116,7 +173,7 @@ func (w *worker) countSlots() {
 // once where loads do not wait for steps.
 func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
 	t, row := &w.adapters, q.adapter
-	r := &t.rows[row]
+	r := t.rows.of(row)
 	if r.loadTo > q.queued { // loaded beside the steps while the request waited
 		if r.slot {
 			wait = max(r.loadTo-w.s.now, 0)
@@ -152,7 +209,7 @@ func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
 // deactivate drops one request of a row from the batch.
 func (w *worker) deactivate(row int32) {
 	t := &w.adapters
-	r := &t.rows[row]
+	r := t.rows.of(row)
 	if r.active > 1 {
 		r.active--
 		return
@@ -195,7 +252,7 @@ func (w *worker) victim(batch int64) int {
 	best := -1
 	var bestKey int64
 	for k, row := range t.slots {
-		r := &t.rows[row]
+		r := t.rows.of(row)
 		if r.used == batch || r.loading || r.active > 0 && batch < 0 ||
 			!w.isLoRA(row) && w.vllm || w.isLoRA(row) && w.v.Adapters[row].Pinned {
 			continue
@@ -228,7 +285,7 @@ func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 	t := &w.adapters
 	t.clock++
 	for _, c := range w.filling {
-		t.rows[c.req.adapter].used = t.clock
+		t.rows.of(c.req.adapter).used = t.clock
 	}
 	if t.unplaced == 0 || !w.displaces() {
 		return 0
@@ -237,7 +294,7 @@ func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 	batch := t.clock // marks the rows of the step
 	t.batch = t.batch[:0]
 	in := func(row int32) {
-		if r := &t.rows[row]; r.used != batch {
+		if r := t.rows.of(row); r.used != batch {
 			r.used = batch
 			if !r.slot {
 				t.batch = append(t.batch, row)
@@ -248,13 +305,13 @@ func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 		in(c.req.adapter)
 	}
 	for _, row := range t.claimed {
-		if decodes && w.ranks.rows[row].n > 0 {
+		if decodes && t.rows.of(row).ranks.n > 0 {
 			in(row)
 		}
 	}
-	slices.SortFunc(t.batch, func(a, b int32) int { return cmp.Compare((a+1)%int32(len(t.rows)), (b+1)%int32(len(t.rows))) })
+	slices.SortFunc(t.batch, func(a, b int32) int { return cmp.Compare((a+1)%int32(len(t.rows.at)), (b+1)%int32(len(t.rows.at))) })
 	for _, row := range t.batch {
-		if w.isLoRA(row) && !t.rows[row].paid {
+		if w.isLoRA(row) && !t.rows.of(row).paid {
 			d := w.loadTime(row)
 			w.countLoad(d)
 			load += d
@@ -280,7 +337,7 @@ func (w *worker) takeSlot(row int32, batch int64) {
 	if len(t.slots) >= w.eng.MaxLorasPerBatch {
 		out := t.slots[w.victim(batch)]
 		t.slots = without(t.slots, out)
-		o := &t.rows[out]
+		o := t.rows.of(out)
 		o.used, o.slot = t.lastUse(o), false
 		if o.active > 0 {
 			t.unplaced++
@@ -293,7 +350,7 @@ func (w *worker) takeSlot(row int32, batch int64) {
 	}
 	t.slots = append(t.slots, row)
 	t.clock++
-	r := &t.rows[row]
+	r := t.rows.of(row)
 	if r.active > 0 {
 		t.unplaced--
 	}
@@ -304,13 +361,13 @@ func (w *worker) takeSlot(row int32, batch int64) {
 // dropSlot takes the GPU slot from a row that no request uses.
 func (w *worker) dropSlot(row int32) {
 	w.adapters.slots = without(w.adapters.slots, row)
-	w.adapters.rows[row].slot = false
+	w.adapters.rows.of(row).slot = false
 	w.countSlots()
 }
 
 // fetchHost books host memory for an adapter that is not there yet.
 func (w *worker) fetchHost(row int32) {
-	if w.v.Adapters[row].Tier < router.Host && !w.adapters.rows[row].fetch {
+	if w.v.Adapters[row].Tier < router.Host && !w.adapters.rows.of(row).fetch {
 		w.adapters.hosts++
 		w.trimHost(row)
 	}
@@ -329,7 +386,7 @@ func (w *worker) trimHost(coming int32) {
 		if out < 0 {
 			return
 		}
-		if t.rows[out].slot {
+		if t.rows.of(out).slot {
 			w.dropSlot(out)
 			w.stats.Evictions++
 		}
@@ -342,15 +399,15 @@ func (w *worker) trimHost(coming int32) {
 // if all are needed. vLLM looks at those without a slot first
 // (LRUCacheLoRAModelManager.remove_oldest_adapter in lora/model_manager.py).
 func (w *worker) hostVictim(coming int32) int32 {
-	t, out := &w.adapters, int32(-1)
-	for a := range int32(len(w.v.Adapters)) {
-		st, r := &w.v.Adapters[a], &t.rows[a]
-		if st.Tier < router.Host || st.Pinned || r.active > 0 || r.fetching() || a == coming ||
+	t, out, least := &w.adapters, int32(-1), int64(0)
+	for _, a := range t.hosted {
+		st, r := &w.v.Adapters[a], t.rows.of(a)
+		if st.Pinned || r.active > 0 || r.fetching() || a == coming ||
 			w.vllm && r.slot || !w.vllm && w.queue.has(a) {
 			continue
 		}
-		if out < 0 || r.used < t.rows[out].used {
-			out = a
+		if out < 0 || r.used < least || r.used == least && a < out {
+			out, least = a, r.used
 		}
 	}
 	if w.vllm && out < 0 {

@@ -177,7 +177,7 @@ func (s *sim) adapterOf(r *request) int32 {
 // routerView brings the view up to now.
 func (s *sim) routerView() *router.View {
 	s.view.Now = s.now.Seconds()
-	if s.cfg.Router.ReadsKV {
+	if rt := s.cfg.Router; rt.ReadsKV && !(rt.ReadsFewKV && s.stale == nil) {
 		for i := range s.workers {
 			s.workers[i].v.KVUsed = s.workers[i].kvNow()
 		}

@@ -19,7 +19,7 @@ type ticket struct {
 // that fails is tried again, until it has failed too often.
 func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 	wait := w.loadTime(row)
-	r := &w.adapters.rows[row]
+	r := w.adapters.rows.of(row)
 	if r.fetch { // what is under way counts
 		wait += max(r.loadTo-w.s.now, 0)
 	}
@@ -40,12 +40,12 @@ const maxFailures = 10
 
 // failWaiting fails the requests that wait for an adapter that does not load.
 func (w *worker) failWaiting(row int32, at tick.Ticks) {
-	for r := w.queue.byAdapter[row].head; r != nil; r = w.queue.byAdapter[row].head {
+	for r := w.queue.of(row).head; r != nil; r = w.queue.of(row).head {
 		w.dequeue(r)
 		w.count(r, -1)
 		w.s.finish(r, record.Failed, "its adapter does not load", at+w.costs.Overhead)
 	}
-	w.adapters.rows[row].failures = 0
+	w.adapters.rows.of(row).failures = 0
 	w.settle(row)
 	w.roomMade()
 }
@@ -63,7 +63,7 @@ func (w *worker) loadFails() bool {
 // loadTime is how long a load into a GPU slot takes.
 func (w *worker) loadTime(row int32) tick.Ticks {
 	tier := w.v.Adapters[row].Tier
-	if w.adapters.rows[row].fetch {
+	if w.adapters.rows.of(row).fetch {
 		tier = router.Host // by the time it is its turn
 	}
 	return w.costs.Load(w.s.adapters[row].Rank, tier)
@@ -78,7 +78,7 @@ func (w *worker) countLoad(t tick.Ticks) {
 // steps; the caller has made sure that it can get one.
 func (w *worker) startLoad(row int32) {
 	t := &w.adapters
-	r := &t.rows[row]
+	r := t.rows.of(row)
 	t.clock++
 	r.used = t.clock
 	w.takeSlot(row, -1)
@@ -86,6 +86,7 @@ func (w *worker) startLoad(row int32) {
 	w.fetchHost(row)
 	w.countLoad(takes)
 	r.loading, w.v.Adapters[row].Loading = true, true
+	w.index(row)
 	t.claimed = append(t.claimed, row)
 	w.countSlots()
 	w.enqueueLoad(row, true, takes)
@@ -94,7 +95,7 @@ func (w *worker) startLoad(row int32) {
 // startFetch starts or queues bringing an adapter to host memory, unless it is
 // there or on its way.
 func (w *worker) startFetch(row int32) {
-	if r := &w.adapters.rows[row]; w.v.Adapters[row].Tier < router.Host && !r.fetching() {
+	if r := w.adapters.rows.of(row); w.v.Adapters[row].Tier < router.Host && !r.fetching() {
 		rank := w.s.adapters[row].Rank
 		takes := w.costs.Load(rank, w.v.Adapters[row].Tier) - w.costs.Load(rank, router.Host)
 		w.fetchHost(row)
@@ -113,7 +114,7 @@ func (w *worker) fetchMissing(row int32) {
 // enqueueLoad books the loader, which does one thing at a time.
 func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
 	t := &w.adapters
-	r := &t.rows[row]
+	r := t.rows.of(row)
 	r.loadFrom = w.s.now
 	if n := len(t.queue); n > 0 {
 		r.loadFrom = t.queue[n-1].ends
@@ -131,12 +132,13 @@ func (w *worker) endLoad() {
 	if t.queue = slices.Delete(t.queue, 0, 1); len(t.queue) > 0 {
 		w.s.set(&t.timer, t.queue[0].ends)
 	}
-	r, failed := &t.rows[k.row], w.loadFails()
+	r, failed := t.rows.of(k.row), w.loadFails()
 	tier := max(w.v.Adapters[k.row].Tier, router.Host) // it may have got a slot meanwhile
 	if k.slot {
 		tier = router.GPU
 		r.loading = false
 		w.v.Adapters[k.row].Loading = false
+		w.index(k.row)
 		if r.active == 0 {
 			t.claimed = without(t.claimed, k.row)
 			w.countSlots()
@@ -169,7 +171,7 @@ func (w *worker) endLoad() {
 // again; the router is told.
 func (w *worker) loadFailed(k ticket) {
 	t := &w.adapters
-	r := &t.rows[k.row]
+	r := t.rows.of(k.row)
 	if r.active > 0 || !k.slot && r.slot {
 		// a step has counted on it: by its end a second try has succeeded
 		w.setTier(k.row, router.GPU)
@@ -199,7 +201,7 @@ func (w *worker) tellLoadFailed(row int32) {
 // bring makes an adapter come to the worker because a plan says so: to host
 // memory, and to a GPU slot if one is free.
 func (w *worker) bring(row int32) {
-	r := &w.adapters.rows[row]
+	r := w.adapters.rows.of(row)
 	r.leaving = false
 	switch {
 	case !w.rankFits(row):
@@ -214,13 +216,13 @@ func (w *worker) bring(row int32) {
 
 // release makes an adapter go as soon as nobody needs it.
 func (w *worker) release(row int32) {
-	w.adapters.rows[row].leaving = true
+	w.adapters.rows.of(row).leaving = true
 	w.settle(row)
 }
 
 // settle drops an adapter that is to go once no request on the worker uses it.
 func (w *worker) settle(row int32) {
-	r := &w.adapters.rows[row]
+	r := w.adapters.rows.of(row)
 	if !r.leaving || r.active > 0 || r.fetching() || w.queue.has(row) || !w.isLoRA(row) {
 		return
 	}
@@ -239,7 +241,7 @@ func (w *worker) settle(row int32) {
 // costs no other waiting request its adapter.
 func (w *worker) prefetch(row int32) {
 	t := &w.adapters
-	if r := &t.rows[row]; !w.isLoRA(row) || r.slot || r.active > 0 || r.fetch {
+	if r := t.rows.of(row); !w.isLoRA(row) || r.slot || r.active > 0 || r.fetch {
 		return
 	}
 	if len(t.slots)+t.unplaced >= w.eng.MaxLorasPerBatch {

@@ -40,7 +40,7 @@ func (w *worker) pick() *request {
 // pickMerged is pick in a merged mode.
 func (w *worker) pickMerged() *request {
 	row := w.exec.row
-	r := w.queue.byAdapter[row].head
+	r := w.queue.of(row).head
 	if r == nil || !w.eligible(row) {
 		return nil
 	}
@@ -60,13 +60,13 @@ func (w *worker) pickBlocked() *request {
 			if !w.inHost(row) {
 				return nil
 			}
-			return w.queue.byAdapter[row].head
+			return w.queue.of(row).head
 		}); head == nil {
 			return nil
 		}
 	}
 	row := head.adapter
-	switch loading := w.adapters.rows[row].loading; {
+	switch loading := w.adapters.rows.of(row).loading; {
 	case !w.eligible(row):
 		if !loading {
 			w.full = len(w.adapters.queue) == 0 // else the end of a load may make room
@@ -91,7 +91,7 @@ func (w *worker) pickable(row int32) *request {
 // eligible says whether requests of a row may be picked, a load permitting. An
 // idle adapter's slot may be promised to a row of the step that is being formed.
 func (w *worker) eligible(row int32) bool {
-	r := &w.adapters.rows[row]
+	r := w.adapters.rows.of(row)
 	switch {
 	case r.active > 0 && !r.loading:
 		return true
@@ -117,7 +117,7 @@ func (w *worker) candidates() []int32 {
 // mustWait says whether requests of an eligible row wait for its load while
 // others run (lora/lora_overlap_loader.py in sglang).
 func (w *worker) mustWait(row int32) bool {
-	return !w.blocking && w.isLoRA(row) && !w.adapters.rows[row].slot
+	return !w.blocking && w.isLoRA(row) && !w.adapters.rows.of(row).slot
 }
 
 // slotObtainable says whether an idle row can run beside those that are
@@ -126,12 +126,12 @@ func (w *worker) mustWait(row int32) bool {
 func (w *worker) slotObtainable(row int32) bool {
 	t := &w.adapters
 	n := len(t.claimed)
-	if w.vllm && t.rows[len(t.rows)-1].active == 0 {
+	if w.vllm && t.rows.of(int32(len(w.s.adapters))).active == 0 {
 		n++ // the base model's slot is its own
 	}
 	if t.pins {
 		for _, o := range t.slots {
-			if r := &t.rows[o]; o != row && r.active == 0 && !r.loading && w.isLoRA(o) && w.v.Adapters[o].Pinned {
+			if r := t.rows.of(o); o != row && r.active == 0 && !r.loading && w.isLoRA(o) && w.v.Adapters[o].Pinned {
 				n++
 			}
 		}
@@ -160,11 +160,11 @@ func (w *worker) starvesAt() tick.Ticks {
 	t := &w.adapters
 	at := tick.Never
 	if !w.drainerOn() || w.full || w.queue.n == 0 || len(t.claimed) < w.eng.MaxLorasPerBatch ||
-		!slices.ContainsFunc(t.slots, func(row int32) bool { return t.rows[row].active > 0 && t.rows[row].drainsFor < 0 }) {
+		!slices.ContainsFunc(t.slots, func(row int32) bool { return t.rows.of(row).active > 0 && t.rows.of(row).drainsFor < 0 }) {
 		return at
 	}
 	for _, row := range w.queue.waiting {
-		if !t.rows[row].promised {
+		if !t.rows.of(row).promised {
 			at = min(at, w.starves(row))
 		}
 	}
@@ -173,7 +173,7 @@ func (w *worker) starvesAt() tick.Ticks {
 
 // starves is the first instant at which a row with waiting requests starves.
 func (w *worker) starves(row int32) tick.Ticks {
-	return w.queue.byAdapter[row].head.queued + tick.FromSeconds(w.eng.LoraDrainWait) + 1
+	return w.queue.of(row).head.queued + tick.FromSeconds(w.eng.LoraDrainWait) + 1
 }
 
 // drain brings the drainer up to date before requests are picked
@@ -191,8 +191,8 @@ func (w *worker) drain() {
 		if slices.Contains(running, row) {
 			return false
 		}
-		r := &t.rows[row]
-		t.rows[r.drainsFor].promised, r.drainsFor = false, -1
+		r := t.rows.of(row)
+		t.rows.of(r.drainsFor).promised, r.drainsFor = false, -1
 		return true
 	})
 }
@@ -202,7 +202,7 @@ func (w *worker) drain() {
 func (w *worker) longestLeft() (running []int32) {
 	for _, e := range w.batch {
 		q := e.value
-		r := &w.adapters.rows[q.adapter]
+		r := w.adapters.rows.of(q.adapter)
 		if !slices.Contains(running, q.adapter) {
 			running = append(running, q.adapter)
 			r.left = 0
@@ -219,18 +219,18 @@ func (w *worker) longestLeft() (running []int32) {
 func (w *worker) promise(running []int32) {
 	t := &w.adapters
 	starving := slices.DeleteFunc(slices.Clone(w.queue.waiting), func(row int32) bool {
-		return t.rows[row].promised || w.starves(row) > w.s.now
+		return t.rows.of(row).promised || w.starves(row) > w.s.now
 	})
 	slices.SortFunc(starving, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(w.starves(a), w.starves(b)), cmp.Compare(a, b))
 	})
-	eligible := slices.DeleteFunc(slices.Clone(running), func(row int32) bool { return t.rows[row].drainsFor >= 0 })
+	eligible := slices.DeleteFunc(slices.Clone(running), func(row int32) bool { return t.rows.of(row).drainsFor >= 0 })
 	slices.SortFunc(eligible, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(t.rows[a].left, t.rows[b].left), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(t.rows.of(a).left, t.rows.of(b).left), cmp.Compare(a, b))
 	})
 	for k := range min(len(starving), len(eligible)) {
-		t.rows[eligible[k]].drainsFor = starving[k]
-		t.rows[starving[k]].promised = true
+		t.rows.of(eligible[k]).drainsFor = starving[k]
+		t.rows.of(starving[k]).promised = true
 		t.draining = append(t.draining, eligible[k])
 	}
 }
@@ -238,7 +238,7 @@ func (w *worker) promise(running []int32) {
 // firstOf is the first waiting request of a row that the drainer lets pass, nil
 // if there is none (LoRADrainer.can_schedule).
 func (w *worker) firstOf(row int32) *request {
-	q, r := w.queue.byAdapter[row].head, &w.adapters.rows[row]
+	q, r := w.queue.of(row).head, w.adapters.rows.of(row)
 	if r.drainsFor >= 0 {
 		for q != nil && float64(q.maxNew) > float64(float64(r.left)*drainTolerance) {
 			q = q.links[ofAdapter].next

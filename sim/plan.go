@@ -27,6 +27,7 @@ type PlanObserver interface {
 // planning is the state of planning in a run.
 type planning struct {
 	planner  router.Planner
+	chooser  router.Chooser
 	adjuster router.Adjuster
 	learner  router.Learner
 	watcher  router.LoadWatcher
@@ -56,6 +57,7 @@ type PlanStats struct {
 func (s *sim) initPlanning() error {
 	p, rt := &s.plan, s.cfg.Router
 	p.planner = rt.Planner
+	p.chooser, _ = rt.Planner.(router.Chooser)
 	p.adjuster, _ = rt.Policy.(router.Adjuster)
 	p.learner, _ = rt.Policy.(router.Learner)
 	p.watcher, _ = rt.Policy.(router.LoadWatcher)
@@ -107,18 +109,25 @@ func (s *sim) planNow() {
 // situation is what a planner sees now.
 func (s *sim) situation() *router.Situation {
 	p := &s.plan.situ
-	p.Requests = p.Requests[:0]
 	for i := range s.workers {
-		w := &s.workers[i]
-		w.v.KVUsed = w.kvNow()
-		p.Requests = w.describe(p.Requests)
+		s.workers[i].v.KVUsed = s.workers[i].kvNow()
 	}
 	p.View = s.routerView()
+	p.Requests = p.Requests[:0]
+	var wanted router.Wanted
+	if s.plan.chooser != nil {
+		wanted = s.plan.chooser.Wants(p.View)
+	}
+	for i := range s.workers {
+		if wanted.Worker == nil || wanted.Worker(i) {
+			p.Requests = s.workers[i].describe(p.Requests, wanted)
+		}
+	}
 	return p
 }
 
-// describe appends the requests of a worker that may be moved.
-func (w *worker) describe(as []router.Active) []router.Active {
+// describe appends the requests of a worker that may be moved, as far as they are wanted.
+func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Active {
 	add := func(r *request) *router.Active {
 		as = append(as, router.Active{
 			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
@@ -126,8 +135,11 @@ func (w *worker) describe(as []router.Active) []router.Active {
 		})
 		return &as[len(as)-1]
 	}
-	for r := w.queue.head; r != nil; r = r.links[inQueue].next {
+	for r := w.queue.head; r != nil && !wanted.NoWaiting; r = r.links[inQueue].next {
 		add(r)
+	}
+	if wanted.NoRunning {
+		return as
 	}
 	done := w.stepsDone()
 	for _, e := range w.batch {
@@ -175,7 +187,7 @@ func (s *sim) checkPlan(plan *router.Plan) error {
 	coming := make([]int, len(s.workers))
 	for _, l := range plan.Load {
 		w := &s.workers[l.Worker]
-		if w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows[l.Adapter].fetching() {
+		if w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows.of(l.Adapter).fetching() {
 			coming[l.Worker]++
 		}
 	}

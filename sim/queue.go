@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"slices"
 )
 
 // entry is a value in a heap.
@@ -121,11 +120,11 @@ func (l *list) remove(r *request) {
 // take constant time.
 type queue struct {
 	list
-	n         int
-	seq       int64          // of the latest request to come, or to be numbered by vLLM
-	front     int64          // of the latest request put before all others
-	byAdapter []adapterQueue // by row of the adapter table
-	waiting   []int32        // rows with waiting requests, in no order
+	n       int
+	seq     int64 // of the latest request to come, or to be numbered by vLLM
+	front   int64 // of the latest request put before all others
+	rows    *adapterRows
+	waiting []int32 // rows with waiting requests, in no order
 }
 
 type adapterQueue struct {
@@ -134,9 +133,8 @@ type adapterQueue struct {
 	at  int32 // index in queue.waiting, -1: no requests
 }
 
-func newQueue(rows int) queue {
-	return queue{byAdapter: slices.Repeat([]adapterQueue{{list: list{of: ofAdapter}, at: -1}}, rows)}
-}
+// of is the queue of one adapter.
+func (q *queue) of(row int32) *adapterQueue { return &q.rows.of(row).queue }
 
 // add appends a request, or puts it before all others.
 func (q *queue) add(r *request, front bool) {
@@ -149,7 +147,7 @@ func (q *queue) add(r *request, front bool) {
 		r.seq = q.seq
 	}
 	q.list.add(r, front)
-	a := &q.byAdapter[r.adapter]
+	a := q.of(r.adapter)
 	a.add(r, front)
 	a.seq = a.head.seq
 	if a.at < 0 {
@@ -161,7 +159,7 @@ func (q *queue) add(r *request, front bool) {
 func (q *queue) remove(r *request) {
 	q.n--
 	q.list.remove(r)
-	a := &q.byAdapter[r.adapter]
+	a := q.of(r.adapter)
 	a.remove(r)
 	if a.head != nil {
 		a.seq = a.head.seq
@@ -169,7 +167,7 @@ func (q *queue) remove(r *request) {
 	}
 	last := q.waiting[len(q.waiting)-1]
 	q.waiting[a.at] = last
-	q.byAdapter[last].at = a.at
+	q.of(last).at = a.at
 	q.waiting = q.waiting[:len(q.waiting)-1]
 	a.at = -1
 }
@@ -183,14 +181,14 @@ func (q *queue) all() (rs []*request) {
 }
 
 // has says whether requests of a row wait.
-func (q *queue) has(row int32) bool { return q.byAdapter[row].at >= 0 }
+func (q *queue) has(row int32) bool { return q.of(row).at >= 0 }
 
 // oldest is the request that came first of those that first gives for the
 // given adapters, as far as they have waiting requests; nil if there is none.
 func (q *queue) oldest(among []int32, first func(row int32) *request) (best *request) {
 	least := int64(math.MaxInt64)
 	for _, k := range among {
-		if a := &q.byAdapter[k]; a.head == nil || a.seq > least {
+		if a := q.of(k); a.head == nil || a.seq > least {
 			continue
 		}
 		if h := first(k); h != nil && h.seq < least {

@@ -172,7 +172,7 @@ func (v *Server) Cancel(id int64) bool {
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.s.adapters[i] = a
-	v.w.ranks.rows[i].rank = int32(v.w.costs.Rank(a.Rank))
+	v.w.adapters.rows.of(i).ranks.rank = int32(v.w.costs.Rank(a.Rank))
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
@@ -185,7 +185,7 @@ func (v *Server) Preload(i int32) {
 
 // Load begins to bring an adapter to host memory; see Loaded.
 func (v *Server) Load(i int32) {
-	v.w.adapters.rows[i].leaving = false
+	v.w.adapters.rows.of(i).leaving = false
 	v.w.startFetch(i)
 }
 
@@ -203,12 +203,12 @@ func (v *Server) Pin(i int32, pinned bool) {
 
 // Loaded says whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {
-	return v.w.v.Adapters[i].Tier >= router.Host && !v.w.adapters.rows[i].fetch
+	return v.w.v.Adapters[i].Tier >= router.Host && !v.w.adapters.rows.of(i).fetch
 }
 
 // Gone says whether an adapter has left the worker, and is not on its way to it.
 func (v *Server) Gone(i int32) bool {
-	return v.w.v.Adapters[i].Tier < router.Host && !v.w.adapters.rows[i].fetching()
+	return v.w.v.Adapters[i].Tier < router.Host && !v.w.adapters.rows.of(i).fetching()
 }
 
 // View is the worker as a router sees it; valid until the next call of the

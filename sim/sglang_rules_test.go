@@ -19,22 +19,19 @@ import (
 func TestDrainerPromises(t *testing.T) {
 	w := &worker{s: &sim{now: 10 * tick.Second}}
 	w.eng.LoraDrainWait = 2
-	w.queue = newQueue(7)
-	w.adapters.rows = make([]adapterRow, 7)
-	for row := range w.adapters.rows {
-		w.adapters.rows[row].drainsFor = -1
-	}
+	rows := newAdapterRows(7, func(int32) int32 { return 8 })
+	w.queue.rows, w.adapters.rows = rows, rows
 	for _, q := range []struct {
 		row    int32
 		queued tick.Ticks
 	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
 		w.queue.add(&request{adapter: q.row, queued: q.queued}, false)
 	}
-	w.adapters.rows[0].left, w.adapters.rows[1].left, w.adapters.rows[2].left = 5, 3, 9
+	rows.of(0).left, rows.of(1).left, rows.of(2).left = 5, 3, 9
 	expect := func(want ...int32) {
 		t.Helper()
 		for row, d := range want {
-			if got := w.adapters.rows[row].drainsFor; got != d {
+			if got := rows.of(int32(row)).drainsFor; got != d {
 				t.Errorf("adapter %d drains for %d, expected %d", row, got, d)
 			}
 		}
@@ -47,7 +44,7 @@ func TestDrainerPromises(t *testing.T) {
 	w.s.now++
 	w.promise(running)
 	expect(4, 6, 3) // nobody is left to make way for 5
-	if !w.adapters.rows[6].promised || w.adapters.rows[5].promised {
+	if !rows.of(6).promised || rows.of(5).promised {
 		t.Error("5 is promised a slot, or 6 is not")
 	}
 }
@@ -55,19 +52,20 @@ func TestDrainerPromises(t *testing.T) {
 // A draining adapter takes requests of at most 1.2 times the tokens that its
 // longest one has left (LoRADrainer.can_schedule).
 func TestDrainerTolerance(t *testing.T) {
-	w := &worker{queue: newQueue(1)}
-	w.adapters.rows = []adapterRow{{drainsFor: -1, left: 10}}
+	rows := newAdapterRows(1, func(int32) int32 { return 8 })
+	w := &worker{queue: queue{rows: rows}, adapters: adapterTable{rows: rows}}
+	rows.of(0).left = 10
 	for k, maxNew := range []int32{14, 13, 12} {
 		w.queue.add(&request{id: int64(k), maxNew: maxNew}, false)
 	}
 	for drainsFor, want := range []int64{2, 0} { // for row 0, then for none
-		w.adapters.rows[0].drainsFor = -int32(drainsFor)
+		rows.of(0).drainsFor = -int32(drainsFor)
 		if got := w.firstOf(0); got.id != want {
 			t.Errorf("draining for %d: request %d goes first, expected %d", -drainsFor, got.id, want)
 		}
 	}
-	w.adapters.rows[0].drainsFor = 0
-	w.adapters.rows[0].left = 9
+	rows.of(0).drainsFor = 0
+	rows.of(0).left = 9
 	if got := w.firstOf(0); got != nil {
 		t.Errorf("request %d goes first, expected none", got.id)
 	}

@@ -164,6 +164,8 @@ func newSim(cfg Config) (*sim, error) {
 	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
 		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
 	s.view = router.View{Workers: make([]router.Worker, len(cfg.Workers)), Adapters: s.adapters}
+	s.view.Index = router.NewIndex(len(cfg.Workers), len(s.adapters))
+	s.view.Read = func(j int) { s.workers[j].v.KVUsed = s.workers[j].kvNow() }
 	s.outputs = router.NewOutputs(len(s.adapters))
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)

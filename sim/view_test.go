@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"lorasim/router"
@@ -34,6 +35,15 @@ func (a auditor) Route(r router.Request, v *router.View) int {
 			a.t.Fatalf("worker %d: %d adapters active and %d waiting, %d requests in the queue; by adapter %d, %d, %d",
 				i, w.ActiveLoras, w.WaitingLoras, w.Queued, active, waiting, queued)
 		}
+	}
+	index := router.NewIndex(len(v.Workers), len(v.Adapters))
+	for i := range v.Workers {
+		for k, st := range v.Workers[i].Adapters {
+			index.Set(i, int32(k), st)
+		}
+	}
+	if !reflect.DeepEqual(v.Index, index) {
+		a.t.Fatalf("the index is %v, the workers say %v", v.Index, index)
 	}
 	return a.Policy.Route(r, v)
 }

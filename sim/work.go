@@ -5,7 +5,6 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
-	"lorasim/trace"
 )
 
 // stepTime is the length of a step that computes the prompts of k, those of the
@@ -26,7 +25,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
 		c.step++
 		for _, f := range w.filling {
-			r := &c.rows[f.req.adapter]
+			r := &c.rows.of(f.req.adapter).ranks
 			if (!decodes || r.n == 0) && r.rank > 0 && r.step != c.step {
 				r.step = c.step
 				k.Adapters++
@@ -39,7 +38,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 // rankCount counts the requests of a batch by their adapter and its rank, and by
 // rank alone all those on the worker.
 type rankCount struct {
-	rows       []rankRow
+	rows       *adapterRows
 	batch, all byRank
 	step       int64 // number of the latest step whose prompts' adapters were counted
 
@@ -56,17 +55,9 @@ type rankRow struct {
 	step int64 // the latest in which it was counted
 }
 
-func newRankCount(costs *profile.Costs, adapters []trace.Adapter) rankCount {
-	c := rankCount{rows: make([]rankRow, len(adapters)+1)}
-	for i, a := range adapters {
-		c.rows[i].rank = int32(costs.Rank(a.Rank))
-	}
-	return c
-}
-
 // add counts d more requests of a row in the batch, 1 or -1.
 func (c *rankCount) add(row, d int32) {
-	r := &c.rows[row]
+	r := &c.rows.of(row).ranks
 	r.n += d
 	if r.rank > 0 {
 		c.loras += int64(d)

@@ -119,8 +119,6 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], failedAt: -1, ratioFrom: e.NewTokenRatio,
 		blocks: e.HeadOfLine == profile.HeadOfLineBlock, blocking: e.AdapterLoading == profile.LoadBlocking, fifo: e.AdapterEviction == profile.EvictFIFO,
 		timer: timer{order: eventStep.order(int64(id)), place: -1, do: w.endStep},
-		queue: newQueue(len(s.adapters) + 1),
-		ranks: newRankCount(costs, s.adapters),
 		kv:    newPages(kvTokens, int64(e.PageSize)),
 	}
 	*w.v = router.Worker{
@@ -214,7 +212,7 @@ func (w *worker) enqueue(r *request) {
 // count counts a request into what routers see, 1, or out of it, -1.
 func (w *worker) count(r *request, d int64) {
 	w.v.Tokens += d * (int64(r.prompt) + int64(r.expected))
-	w.ranks.all.add(w.ranks.rows[r.adapter].rank, int32(d))
+	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max()
 }
 
@@ -230,7 +228,7 @@ type frontEnd struct {
 // it at once.
 func (w *worker) pass(r *request) bool {
 	f, takes := &w.door, w.costs.FrontEnd
-	if a := &w.adapters.rows[r.adapter]; !a.known && w.isLoRA(r.adapter) {
+	if a := w.adapters.rows.of(r.adapter); !a.known && w.isLoRA(r.adapter) {
 		a.known = true
 		takes += w.costs.FirstUse
 	}
@@ -258,7 +256,7 @@ func (w *worker) enter() {
 // engage puts a request that has passed the front end into the engine's queue.
 func (w *worker) engage(r *request) {
 	w.wait(r, false)
-	w.adapters.rows[r.adapter].leaving = false // it is needed after all
+	w.adapters.rows.of(r.adapter).leaving = false // it is needed after all
 	if w.s.cfg.Router.Prefetch {
 		w.prefetch(r.adapter)
 		if w.vllm {
@@ -306,6 +304,7 @@ func (w *worker) countQueued(r *request, d int32) {
 func (w *worker) countAdapter(a int32, running, queued int32) {
 	if w.isLoRA(a) {
 		w.v.Count(a, running, queued)
+		w.index(a)
 	}
 }
 
