@@ -80,6 +80,11 @@ type Worker struct {
 	KVUsed     int64 // tokens in the KV cache; kept current only for policies with ReadsKV
 	KVCapacity int64 // tokens
 
+	// Full: no waiting request can run before a running one leaves, for want of KV
+	// memory or of a place in the batch. Simulated workers alone tell, and only
+	// those who watch a run.
+	Full bool
+
 	Slots        int // GPU adapter slots
 	ActiveLoras  int // adapters with running requests
 	WaitingLoras int // adapters with waiting requests

@@ -325,7 +325,10 @@ func (o *others) add(cfg Config) error {
 
 // watch tells the watchers of the time from s.now to the next event.
 func (s *sim) watch(until tick.Ticks) {
-	if until > s.now {
+	if until > s.now && len(s.others.watchers) > 0 {
+		for i := range s.workers {
+			s.view.Workers[i].Full = s.workers[i].full
+		}
 		for _, w := range s.others.watchers {
 			w.Watch(s.now, until, &s.view)
 		}

@@ -140,23 +140,15 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	if r.Arrival < r.Sent {
 		queued = sent - record.Ticks(r.Arrival)
 	}
-	e2e := max(finish-sent, 0)
-	ttft := e2e
-	textless := !c.opt.NonStreaming && math.IsNaN(r.FirstToken)
+	e2e, ttft, tpot, textless := latencies(r, c.opt.NonStreaming)
 	switch {
 	case c.opt.NonStreaming:
 		c.seconds.addTokens(finish, int64(r.Output))
 	case textless:
 		c.counts.TextlessReplies++
-		ttft = 0
-	default:
-		ttft = max(record.Ticks(r.FirstToken)-sent, 0)
 	}
 	c.ttftPerToken += ttft.Seconds() / float64(max(r.Output, 1))
-	tpot := tick.Ticks(0)
 	if r.Output > 1 {
-		n := tick.Ticks(r.Output - 1)
-		tpot = max(e2e-ttft+n/2, 0) / n // to the nearest tick
 		c.tpot.add(tpot)
 	}
 	c.e2e.add(e2e)
@@ -171,6 +163,24 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	a.ttft += float64(ttft)
 	a.normalized += float64(e2e) / float64(max(r.Output, 1))
 	c.good.count(c.opt.SLO, ttft, tpot, e2e, textless)
+}
+
+// latencies are those of a successful request. Without text it never had a first
+// token, and no TTFT.
+func latencies(r *record.Request, nonStreaming bool) (e2e, ttft, tpot tick.Ticks, textless bool) {
+	sent := record.Ticks(r.Sent)
+	e2e = max(record.Ticks(r.Finish)-sent, 0)
+	ttft, textless = e2e, !nonStreaming && math.IsNaN(r.FirstToken)
+	if textless {
+		ttft = 0
+	} else if !nonStreaming {
+		ttft = max(record.Ticks(r.FirstToken)-sent, 0)
+	}
+	if r.Output > 1 {
+		n := tick.Ticks(r.Output - 1)
+		tpot = max(e2e-ttft+n/2, 0) / n // to the nearest tick
+	}
+	return e2e, ttft, tpot, textless
 }
 
 // Tokens implements record.Observer.

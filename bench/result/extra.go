@@ -303,6 +303,17 @@ func (s SLO) String() string {
 // Empty says whether no limit is set.
 func (s SLO) Empty() bool { return s == SLO{} }
 
+// Met says whether a request succeeded within all limits.
+func (s SLO) Met(r *record.Request) bool {
+	if r.Status != record.OK {
+		return false
+	}
+	var g Goodput
+	e2e, ttft, tpot, textless := latencies(r, r.Streamed == record.NotStreamed)
+	g.count(s, ttft, tpot, e2e, textless)
+	return g.Good > 0
+}
+
 // count adds a successful request. One without text never had a first token and
 // so misses a limit on TTFT.
 func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) {

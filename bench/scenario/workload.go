@@ -95,6 +95,36 @@ func (s *Scenario) First(ctx context.Context) (*trace.Workload, error) {
 	return w, err
 }
 
+// maxCollected is the number of requests up to which a workload is held in memory
+// for several runs; beyond, each run reads its own.
+const maxCollected = 4 << 20
+
+// Collected is a workload in memory.
+type Collected struct {
+	Workload *trace.Workload
+	dataset  string
+}
+
+// Input is the workload for one more run.
+func (c *Collected) Input() *Input { return &Input{Source: c.Workload.Source(), Dataset: c.dataset} }
+
+// Collect reads the scenario's workload into memory; nil: it is too large.
+func (s *Scenario) Collect(ctx context.Context) (*Collected, error) {
+	in, err := s.OpenWorkload(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	if in.Len() > maxCollected {
+		return nil, nil
+	}
+	w, err := trace.Collect(trace.Limit(trace.Watch(in, func(int64) error { return ctx.Err() }), maxCollected+1))
+	if err != nil || len(w.Requests) > maxCollected {
+		return nil, err
+	}
+	return &Collected{w, in.Dataset}, nil
+}
+
 func (w *Workload) usesTrace() bool { return w.UseTrace || w.TraceName != "" || w.TracePath != "" }
 
 func (w *Workload) traceName() string { return cmp.Or(w.TraceName, "azure_v2") }

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"lorasim/bench/scenario"
-	"lorasim/trace"
 )
 
 // BenchmarkCell is one cell of 20,000 requests on 8 workers, beyond its
@@ -17,17 +16,13 @@ func BenchmarkCell(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	in, err := s.Scenario.OpenWorkload(b.Context(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	w, err := trace.Collect(in)
+	c, err := s.Scenario.Collect(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := m.simulate(b.Context(), &job{cell: &m.Cells[0], collect: func() (*collected, error) { return &collected{w, in.Dataset}, nil }}); err != nil {
+		if _, _, err := m.simulate(b.Context(), &job{cell: &m.Cells[0], collect: func() (*scenario.Collected, error) { return c, nil }}); err != nil {
 			b.Fatal(err)
 		}
 	}

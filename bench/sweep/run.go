@@ -120,7 +120,7 @@ type job struct {
 	workload int // its number
 	// collect reads the workload that this cell shares with others, for all of
 	// them; nil: the cell opens its own.
-	collect func() (*collected, error)
+	collect func() (*scenario.Collected, error)
 }
 
 // todo returns the shard's cells that are to run; those with the same workload
@@ -182,7 +182,13 @@ func (d *Dir) share(ctx context.Context, todo []job) {
 			continue
 		}
 		if last.collect == nil {
-			last.collect = sync.OnceValues(func() (*collected, error) { return d.collect(ctx, last.cell) })
+			last.collect = sync.OnceValues(func() (*scenario.Collected, error) {
+				sc, err := d.ScenarioOf(last.cell)
+				if err != nil {
+					return nil, err
+				}
+				return sc.Collect(ctx)
+			})
 		}
 		j.collect = last.collect
 	}
@@ -227,40 +233,9 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 			return nil, nil, err
 		}
 		if c != nil {
-			o.Input = &scenario.Input{Source: c.workload.Source(), Dataset: c.dataset}
+			o.Input = c.Input()
 		}
 	}
 	res, err = sc.Simulate(ctx, o)
 	return res, lat, err
-}
-
-// maxShared is the number of requests up to which the workload of several cells
-// is held in memory; beyond, each cell reads its own.
-const maxShared = 4 << 20
-
-// collected is a workload in memory.
-type collected struct {
-	workload *trace.Workload
-	dataset  string
-}
-
-// collect reads the workload of a cell into memory; nil: it is too large.
-func (m *Manifest) collect(ctx context.Context, c *Cell) (*collected, error) {
-	sc, err := m.ScenarioOf(c)
-	if err != nil {
-		return nil, err
-	}
-	in, err := sc.OpenWorkload(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	if in.Len() > maxShared {
-		return nil, nil
-	}
-	w, err := trace.Collect(trace.Limit(trace.Watch(in, func(int64) error { return ctx.Err() }), maxShared+1))
-	if err != nil || len(w.Requests) > maxShared {
-		return nil, err
-	}
-	return &collected{w, in.Dataset}, nil
 }

@@ -1,0 +1,405 @@
+// Package capacity finds the fewest workers, or the cheapest mix of workers,
+// slots, host places, policies and profiles, that serve a workload within an SLO.
+//
+//	answer, err := capacity.Find(ctx, &sc, capacity.Options{SLO: slo, Attain: 0.99, MaxWorkers: 64})
+//	err = answer.WriteText(os.Stdout)
+//
+// All candidates see the same requests: a seed's workload is drawn once. More
+// workers serve more, so that their number is found by doubling and bisection,
+// with the first seed, where a run stops as soon as too many requests have missed
+// the SLO. That need not be true of every policy and every draw: the number found
+// and the one below are then simulated with further seeds, until the interval of
+// the mean attainment lies on one side of what is asked for, and the search goes
+// on where the first holds no more, or the second does.
+package capacity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/sweep"
+	"lorasim/bench/validate"
+)
+
+// Options says what is asked for, and of what the cluster may be.
+type Options struct {
+	SLO        result.SLO
+	Attain     float64 // share of all requests that must meet it
+	MaxWorkers int
+	MaxSeeds   int // draws of the workload at most, for a candidate
+	// What else may vary; empty: as the scenario says.
+	Slots, HostPlaces  []int
+	Policies, Profiles []string
+	Cost               map[string]float64 // of a worker, by profile; one that is missing: 1
+	// Progress, where set, is told how many runs were simulated.
+	Progress func(runs int64)
+}
+
+// Candidate is a cluster. Zero and empty fields are as the scenario says.
+type Candidate struct {
+	Workers    int    `json:"workers"`
+	Profile    string `json:"profile,omitempty"`
+	Slots      int    `json:"slots,omitempty"`
+	HostPlaces int    `json:"host_places,omitempty"`
+	Policy     string `json:"policy,omitempty"`
+}
+
+// with is the candidate with another number of workers.
+func (c Candidate) with(workers int) Candidate {
+	c.Workers = workers
+	return c
+}
+
+// String is the candidate in words.
+func (c Candidate) String() string {
+	s := c.workers()
+	if kind := c.kind(); kind != "" {
+		s += " (" + kind + ")"
+	}
+	return s
+}
+
+func (c Candidate) workers() string {
+	if c.Workers == 1 {
+		return "1 worker"
+	}
+	return strconv.Itoa(c.Workers) + " workers"
+}
+
+// kind is what the candidate says beside the number of workers.
+func (c Candidate) kind() string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" && value != "0" {
+			parts = append(parts, name+" "+value)
+		}
+	}
+	add("profile", c.Profile)
+	add("slots", strconv.Itoa(c.Slots))
+	add("host places", strconv.Itoa(c.HostPlaces))
+	add("policy", c.Policy)
+	return strings.Join(parts, ", ")
+}
+
+// apply is the scenario with the candidate's cluster.
+func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
+	sc := *base
+	sc.Cluster.NumWorkers = c.Workers
+	sc.Cluster.Profile = cmp.Or(c.Profile, sc.Cluster.Profile)
+	sc.Cluster.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.MaxLorasPerBatch)
+	sc.Cluster.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.MaxLoadedLoras)
+	if c.Policy != "" {
+		sc.Routing.Policy, sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = c.Policy, "", ""
+	}
+	return sc
+}
+
+// Verdict says how near to its limit a cluster is.
+type Verdict string
+
+// The verdicts.
+const (
+	Stable     Verdict = "stable"
+	Near       Verdict = "near"
+	Overloaded Verdict = "overloaded"
+)
+
+const (
+	// nearBelow is the headroom below which a cluster is near saturation.
+	nearBelow = 1.1
+	// backlogged: with more than this share of the requests waiting when the last
+	// one arrives, they come faster than they are served, whatever the SLO allows.
+	backlogged = 0.05
+)
+
+// Tried is a candidate that was simulated with enough seeds to judge it.
+type Tried struct {
+	Candidate
+	Attainment sweep.Estimate // over the seeds
+	Certain    bool           // its interval excludes what is asked for
+	Holds      bool
+	Causes     Causes
+	Backlog    float64 // share of the requests that wait when the last one arrives
+	Rejected   float64 // share of the requests
+	seeds      []uint64
+}
+
+// Kind is the fewest workers of one kind that hold, by the first seed.
+type Kind struct {
+	Candidate // Workers is 0: not even the most hold
+	Cost      float64
+	Err       string // why it was not tried
+}
+
+// Answer is what was found.
+type Answer struct {
+	Options
+	Found       Tried  // the answer; where nothing holds, the best that was reached
+	NextCheaper *Tried // fails; nil: the answer is one worker, or nothing holds
+	Kinds       []Kind // where there are several
+	Headroom    float64
+	Limit       Causes // what makes it fail just beyond the headroom
+	Verdict     Verdict
+	Runs        int64
+}
+
+// Find searches for the cheapest candidate that holds.
+func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, error) {
+	s := newSearch(ctx, base, o)
+	kinds, err := s.kinds()
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{Options: o, Kinds: kinds}
+	found, err := s.cheapest(a.Kinds)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		if found, err = s.best(a.Kinds); err != nil {
+			return nil, err
+		}
+	} else if w := found.Workers; w > 1 {
+		if a.NextCheaper, err = s.judge(found.Candidate.with(w - 1)); err != nil {
+			return nil, err
+		}
+	}
+	a.Found = *found
+	if a.Headroom, a.Limit, err = s.headroom(found); err != nil {
+		return nil, err
+	}
+	switch {
+	case !found.Holds || found.Backlog > backlogged:
+		a.Verdict = Overloaded
+	case a.Headroom < nearBelow:
+		a.Verdict = Near
+	default:
+		a.Verdict = Stable
+	}
+	a.Runs = s.runs.Load()
+	return a, nil
+}
+
+// all lists the kinds of candidates, in the order in which they are preferred at
+// the same cost.
+func (o *Options) all() []Candidate {
+	ints := func(list []int) []int { return slices.Concat(list, make([]int, max(0, 1-len(list)))) }
+	texts := func(list []string) []string { return slices.Concat(list, make([]string, max(0, 1-len(list)))) }
+	var all []Candidate
+	for _, profile := range texts(o.Profiles) {
+		for _, policy := range texts(o.Policies) {
+			for _, slots := range ints(o.Slots) {
+				for _, host := range ints(o.HostPlaces) {
+					all = append(all, Candidate{Profile: profile, Policy: policy, Slots: slots, HostPlaces: host})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// cost is what a candidate costs an hour, in workers where nothing costs anything.
+func (o *Options) cost(c Candidate) float64 {
+	price, ok := o.Cost[c.Profile]
+	if !ok {
+		price = 1
+	}
+	return price * float64(c.Workers)
+}
+
+// kinds finds the fewest workers of each kind that hold with the first seed.
+func (s *search) kinds() ([]Kind, error) {
+	all := s.opt.all()
+	kinds := make([]Kind, len(all))
+	errs := make([]error, len(all))
+	err := validate.Parallel(s.ctx, len(all), func(i int) error {
+		w, err := s.fewest(all[i])
+		if kinds[i].Candidate = all[i]; err != nil {
+			errs[i], kinds[i].Err = err, err.Error()
+		} else if w <= s.opt.MaxWorkers {
+			kinds[i].Workers = w
+			kinds[i].Cost = s.opt.cost(kinds[i].Candidate)
+		}
+		return s.ctx.Err()
+	}, nil)
+	if err == nil && !slices.Contains(errs, nil) {
+		err = errs[0]
+	}
+	return kinds, err
+}
+
+// fewest is the smallest number of workers that hold with the first seed; one
+// more than the most where none does.
+func (s *search) fewest(c Candidate) (int, error) {
+	first := []uint64{s.base.Seed}
+	return bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) { return s.holds(c.with(w), 1, first) })
+}
+
+// bisect finds the smallest number in lo+1..most that holds, most+1 where none
+// does; lo does not, and the first to be tried is try. It doubles the distance to
+// lo until one holds.
+func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
+	hi, found := most+1, false
+	for step := max(try-lo, 1); lo+1 < hi; {
+		mid := min(lo+step, hi-1)
+		if found {
+			mid = lo + (hi-lo)/2
+		}
+		ok, err := holds(mid)
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			hi, found = mid, true
+		default:
+			lo, step = mid, 2*step
+		}
+	}
+	return hi, nil
+}
+
+// cheapest is the cheapest candidate that holds, and whose next cheaper fails;
+// nil: none holds. It begins with what the first seed says.
+func (s *search) cheapest(kinds []Kind) (*Tried, error) {
+	next := slices.Clone(kinds)
+	for {
+		open := slices.DeleteFunc(slices.Clone(next), func(k Kind) bool { return k.Workers == 0 || k.Workers > s.opt.MaxWorkers })
+		if len(open) == 0 {
+			return nil, nil
+		}
+		c := slices.MinFunc(open, func(a, b Kind) int {
+			return cmp.Compare(s.opt.cost(a.Candidate), s.opt.cost(b.Candidate))
+		}).Candidate
+		k := slices.IndexFunc(next, func(k Kind) bool { return k.Candidate == c })
+		t, err := s.judge(c)
+		if err != nil {
+			return nil, err
+		}
+		if !t.Holds {
+			next[k].Workers++
+			continue
+		}
+		if c.Workers == 1 {
+			return t, nil
+		}
+		below, err := s.judge(c.with(c.Workers - 1))
+		if err != nil || !below.Holds {
+			return t, err
+		}
+		next[k].Workers--
+	}
+}
+
+// best is what comes nearest where nothing holds: of the kinds with the most
+// workers, the one that serves most within the SLO with the first seed.
+func (s *search) best(kinds []Kind) (*Tried, error) {
+	var of []Candidate
+	for _, k := range kinds {
+		if k.Err == "" {
+			of = append(of, k.Candidate.with(s.opt.MaxWorkers))
+		}
+	}
+	runs := make([]*run, len(of))
+	err := validate.Parallel(s.ctx, len(of), func(i int) (err error) {
+		runs[i], err = s.measure(of[i], 1, s.base.Seed)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	top := 0
+	for i, r := range runs {
+		if r.attainment > runs[top].attainment {
+			top = i
+		}
+	}
+	return s.judge(of[top])
+}
+
+// minSeeds is the number of draws with which the interval is first looked at.
+const minSeeds = 3
+
+// judge simulates a candidate with as many seeds as it takes to tell whether it
+// holds.
+func (s *search) judge(c Candidate) (*Tried, error) {
+	if t := s.judged[c]; t != nil {
+		return t, nil
+	}
+	t := &Tried{Candidate: c}
+	var values []float64
+	for n := min(minSeeds, s.opt.MaxSeeds); ; n = min(n+n/2+1, s.opt.MaxSeeds) {
+		from := len(values)
+		runs := make([]*run, n-from)
+		err := validate.Parallel(s.ctx, len(runs), func(i int) (err error) {
+			runs[i], err = s.measure(c, 1, s.base.Seed+uint64(from+i))
+			return err
+		}, nil)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range runs {
+			values, t.seeds = append(values, r.attainment), append(t.seeds, s.base.Seed+uint64(from+i))
+			t.Causes.add(&r.causes)
+			t.Backlog += r.backlog
+			t.Rejected += r.rejected
+		}
+		t.Attainment = sweep.Mean(values)
+		e := &t.Attainment
+		t.Certain = e.Low >= s.opt.Attain-rounding || e.High < s.opt.Attain-rounding
+		if t.Certain || n == s.opt.MaxSeeds {
+			break
+		}
+	}
+	t.Holds = t.Attainment.Mean >= s.opt.Attain-rounding
+	t.Backlog /= float64(len(values))
+	t.Rejected /= float64(len(values))
+	s.judged[c] = t
+	return t, nil
+}
+
+// mostHeadroom is the largest rate factor that is tried, in hundredths.
+const mostHeadroom = 6400
+
+// headroom is the largest rate factor, in hundredths, at which a candidate holds
+// with the seeds that judged it, and what makes it fail beyond.
+func (s *search) headroom(t *Tried) (float64, Causes, error) {
+	lo, most := 100, mostHeadroom
+	if !t.Holds {
+		lo, most = 0, 99
+	}
+	fails, err := bisect(lo, lo+13, most, func(f int) (bool, error) {
+		ok, err := s.holds(t.Candidate, float64(f)/100, t.seeds)
+		return !ok, err
+	})
+	if err != nil || !t.Holds || fails > most {
+		return float64(fails-1) / 100, t.Causes, err
+	}
+	r, err := s.measure(t.Candidate, float64(fails)/100, s.base.Seed)
+	if err != nil {
+		return 0, Causes{}, err
+	}
+	return float64(fails-1) / 100, r.causes, nil
+}
+
+// ParseShare reads a share such as "99%" or "0.99".
+func ParseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		x /= 100
+	}
+	if err != nil || !(x > 0 && x <= 1) || math.IsNaN(x) {
+		return 0, fmt.Errorf("%q, expected a share above 0 and up to 100%%, as in 99%% or 0.99", text)
+	}
+	return x, nil
+}
+
+var errNoRequests = errors.New("the workload has no requests")

@@ -1,0 +1,273 @@
+package capacity
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/sim/profile"
+)
+
+// describe is a scenario with some settings.
+func describe(t *testing.T, settings ...string) *scenario.Scenario {
+	t.Helper()
+	sc := scenario.Default()
+	for _, set := range settings {
+		key, value, _ := strings.Cut(set, "=")
+		if err := sc.Set(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &sc
+}
+
+// queue is a cluster of workers that serve one request after the other. It
+// returns for how long each keeps the worker, and how long a client sees it where
+// it does not wait, s.
+func queue(t *testing.T, settings ...string) (sc *scenario.Scenario, serves, sees float64) {
+	t.Helper()
+	sc = describe(t, append([]string{"max_running_requests=1", "lengths=constant:100,20", "num_adapters=1", "max_new_tokens=exact",
+		"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, settings...)...)
+	one := *sc
+	one.Workload.NumPrompts = 1000
+	metric := func(rate float64, m result.Metric) float64 {
+		one.Workload.RequestRate = rate
+		res, err := one.Simulate(t.Context(), scenario.RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, _ := res.Metrics.Get(m)
+		return x
+	}
+	return sc, metric(math.Inf(1), result.Duration) / 1000, metric(0.01, result.MedianE2E) / 1000
+}
+
+func find(t *testing.T, sc *scenario.Scenario, o Options) *Answer {
+	t.Helper()
+	if o.MaxSeeds == 0 {
+		o.MaxSeeds = 20
+	}
+	a, err := Find(t.Context(), sc, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestEqualGaps: requests that come at equal gaps of 1/rate to workers that take
+// them in turn, each for a time s, need rate x s workers, and bear as much more
+// load as these round up to.
+func TestEqualGaps(t *testing.T) {
+	for _, rate := range []float64{7, 23} {
+		sc, s, sees := queue(t, "arrivals=total-deterministic", "num_prompts=3000")
+		sc.Workload.RequestRate = rate
+		need := rate * s
+		a := find(t, sc, Options{SLO: result.SLO{E2E: 1000*sees + 1}, Attain: 0.99, MaxWorkers: 64})
+		want := int(math.Ceil(need))
+		if a.Found.Workers != want || !a.Found.Holds || !a.Found.Certain || a.Found.Attainment.Mean < 1-float64(want)/1000 {
+			t.Fatalf("%v requests/s of %.4f s: %v %+v, expected %d workers and 100 %%", rate, s, a.Found.Candidate, a.Found.Attainment, want)
+		}
+		if a.NextCheaper == nil || a.NextCheaper.Workers != want-1 || a.NextCheaper.Holds || a.NextCheaper.Causes.Bottleneck() != "compute" {
+			t.Errorf("the next cheaper is %+v", a.NextCheaper)
+		}
+		// a few requests may wait for less than the ms that the SLO leaves
+		if room := float64(want) / need; math.Abs(a.Headroom-room) > 0.012 {
+			t.Errorf("headroom is %v, expected %v", a.Headroom, room)
+		}
+		if near := float64(want)/need < nearBelow; (a.Verdict == Near) != near || a.Limit.Bottleneck() != "compute" {
+			t.Errorf("the verdict is %s, limited by %s, at %d workers where %.2f are needed", a.Verdict, a.Limit.String(), want, need)
+		}
+	}
+}
+
+// TestPoisson: in an M/D/1 queue of utilization rho the share 1 - rho of the
+// requests do not wait.
+func TestPoisson(t *testing.T) {
+	sc, s, sees := queue(t, "arrivals=total-exponential", "num_prompts=4000")
+	const rho = 0.3
+	sc.Workload.RequestRate = rho / s
+	slo := result.SLO{E2E: 1000*sees + 0.001}
+	a := find(t, sc, Options{SLO: slo, Attain: 0.66, MaxWorkers: 8})
+	e := a.Found.Attainment
+	if a.Found.Workers != 1 || a.NextCheaper != nil || math.Abs(e.Mean-(1-rho)) > 0.02 || !(e.Low > 0.66) {
+		t.Errorf("%d workers with %+v, expected 1 with %v", a.Found.Workers, e, 1-rho)
+	}
+	// rho = 1 - attain, scaled
+	if want := 0.34 / rho; math.Abs(a.Headroom-want) > 0.06 {
+		t.Errorf("headroom is %v, expected about %v", a.Headroom, want)
+	}
+	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 || a.NextCheaper.Workers != 1 {
+		t.Errorf("%d workers for 75 %%, expected 2", a.Found.Workers)
+	}
+	a = find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 1})
+	if a.Found.Holds || a.Verdict != Overloaded || a.Failure() == nil || !(a.Headroom > 0.75 && a.Headroom < 0.9) {
+		t.Errorf("with one worker at most: %+v, %v", a.Found, a.Failure())
+	}
+}
+
+// TestBacklog: an SLO that allows any wait holds in a run that ends, and the
+// verdict says that requests come faster than they are served.
+func TestBacklog(t *testing.T) {
+	sc, s, _ := queue(t, "arrivals=total-deterministic", "num_prompts=500")
+	sc.Workload.RequestRate = 2 / s
+	a := find(t, sc, Options{SLO: result.SLO{E2E: 1e7}, Attain: 0.99, MaxWorkers: 4})
+	if a.Found.Workers != 1 || a.Verdict != Overloaded || math.Abs(a.Found.Backlog-0.5) > 0.01 {
+		t.Errorf("%v, %s: %v wait, expected half of the requests and one worker", a.Found.Candidate, a.Verdict, a.Found.Backlog)
+	}
+	var b bytes.Buffer
+	if err := a.WriteText(&b); err != nil || !strings.Contains(b.String(), "faster than they are served") || !strings.Contains(b.String(), "64 or more") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+// TestAgainstAll: the answer is that of trying every number of workers; a run
+// that is given up is one that fails.
+func TestAgainstAll(t *testing.T) {
+	for _, c := range []struct{ policy, rate string }{{"least-loaded", "20"}, {"static", "6"}, {"affinity-spill", "35"}} {
+		sc := describe(t, "policy="+c.policy, "request_rate="+c.rate, "num_prompts=600")
+		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: 0.95, MaxWorkers: 12, MaxSeeds: 1}
+		a := find(t, sc, o)
+		s := newSearch(t.Context(), sc, o)
+		shares := []float64{0}
+		for w := 1; w <= o.MaxWorkers; w++ {
+			cell := *sc
+			cell.Cluster.NumWorkers = w
+			res, err := cell.Simulate(t.Context(), scenario.RunOptions{SLO: o.SLO})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shares = append(shares, res.Extra.Goodput.Share)
+			ok, err := s.holds(Candidate{Workers: w}, 1, []uint64{1})
+			if err != nil || ok != (shares[w] >= o.Attain) {
+				t.Errorf("%s, %d workers: holds is %v (%v), the share is %v", c.policy, w, ok, err, shares[w])
+			}
+		}
+		w := a.Found.Workers
+		if a.Found.Attainment.Mean != shares[w] || a.Found.Holds != (shares[w] >= o.Attain) {
+			t.Errorf("%s: %d workers with %v, expected %v", c.policy, w, a.Found.Attainment.Mean, shares[w])
+		}
+		if w > 1 && a.Found.Holds && (a.NextCheaper.Workers != w-1 || shares[w-1] >= o.Attain) {
+			t.Errorf("%s: the next cheaper is %+v, %v", c.policy, a.NextCheaper, shares)
+		}
+	}
+}
+
+// TestBisect finds any threshold, in a number of steps that grows as its logarithm.
+func TestBisect(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 1000).Draw(t, "most")
+		lo := rapid.IntRange(0, most-1).Draw(t, "lo")
+		want := rapid.IntRange(lo+1, most+1).Draw(t, "threshold")
+		try := rapid.IntRange(lo+1, most).Draw(t, "try")
+		calls := 0
+		got, err := bisect(lo, try, most, func(n int) (bool, error) {
+			if n <= lo || n > most {
+				t.Fatalf("tries %d, expected %d to %d", n, lo+1, most)
+			}
+			calls++
+			return n >= want, nil
+		})
+		if err != nil || got != want || calls > 22 {
+			t.Fatalf("%d after %d steps (%v), expected %d", got, calls, err, want)
+		}
+	})
+	bad := errors.New("bad")
+	if _, err := bisect(0, 1, 3, func(int) (bool, error) { return false, bad }); err != bad {
+		t.Error(err)
+	}
+}
+
+// TestBottleneck: what runs out where there is little of it.
+func TestBottleneck(t *testing.T) {
+	p, err := profile.Load("llama2-7b-24gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Adapters.HostToGPU = profile.Stage{LatencyMs: 300, GBPerS: 100}
+	p.Adapters.DiskToHost = profile.Stage{LatencyMs: 3000, GBPerS: 100}
+	text, err := p.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := filepath.Join(t.TempDir(), "slow.yaml")
+	if err := os.WriteFile(slow, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, settings := range map[string][]string{
+		"compute":     {"max_running_requests=2"},
+		"KV":          {"kv_tokens=4000", "num_adapters=2"},
+		"slots":       {"max_loras_per_batch=2", "lengths=constant:20,300"},
+		"loads":       {"profile=" + slow, "max_loras_per_batch=8", "lengths=constant:20,20"},
+		"host memory": {"profile=" + slow, "max_loras_per_batch=8", "max_loaded_loras=8", "lengths=constant:20,20"},
+		"routing":     {"policy=static", "popularity=explicit:90,5,5", "num_adapters=3"},
+	} {
+		sc := describe(t, append([]string{"policy=least-loaded", "request_rate=8", "num_prompts=400"}, settings...)...)
+		if want == "routing" {
+			sc.Workload.RequestRate = 16
+		}
+		s := newSearch(t.Context(), sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99})
+		r, err := s.measure(Candidate{Workers: 3}, 1, 1)
+		if err != nil || r.causes.Bottleneck() != want {
+			t.Errorf("%v: %v (%v), expected %s", settings, r.causes.String(), err, want)
+		}
+	}
+}
+
+// TestKinds: the cheapest of several kinds, by workers and by price.
+func TestKinds(t *testing.T) {
+	sc := describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	o := Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Slots: []int{1, 8}, Policies: []string{"static", "affinity-spill"}}
+	a := find(t, sc, o)
+	if len(a.Kinds) != 4 || a.Found.Policy != "affinity-spill" || a.Found.Slots != 8 || !a.Found.Holds {
+		t.Errorf("%+v of %+v, expected affinity-spill with 8 slots", a.Found, a.Kinds)
+	}
+	sc = describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100"}
+	o = Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles, Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1}}
+	if a := find(t, sc, o); a.Found.Profile != profiles[1] {
+		t.Errorf("at the same price %s, of %+v", a.Found.Candidate, a.Kinds)
+	}
+	o.Cost[profiles[1]] = 100
+	if a := find(t, sc, o); a.Found.Profile != profiles[0] {
+		t.Errorf("at a hundredfold price %s, of %+v", a.Found.Candidate, a.Kinds)
+	}
+	var got map[string]any
+	text, err := json.Marshal(a)
+	if err == nil {
+		err = json.Unmarshal(text, &got)
+	}
+	if choice, _ := got["choice"].(map[string]any); err != nil || choice["policy"] != "affinity-spill" || got["cost"] != float64(a.Found.Workers) {
+		t.Errorf("%v: %s", err, text)
+	}
+	o.HostPlaces = []int{16, 4} // the latter cannot be, with 8 slots
+	a = find(t, sc, o)
+	if k := a.Kinds[1]; k.Err == "" || a.Found.HostPlaces != 16 {
+		t.Errorf("%+v: expected one that cannot be", a.Kinds)
+	}
+	o.HostPlaces = []int{4}
+	if _, err := Find(t.Context(), sc, o); err == nil {
+		t.Error("no error where no kind can be")
+	}
+}
+
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]float64{"99%": 0.99, "0.99": 0.99, " 99.9 % ": 0.999, "1": 1, "100%": 1} {
+		if got, err := ParseShare(text); err != nil || math.Abs(got-want) > 1e-12 {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "%", "99", "0", "0%", "101%", "NaN", "x"} {
+		if got, err := ParseShare(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

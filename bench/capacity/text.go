@@ -1,0 +1,146 @@
+package capacity
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"lorasim/internal/format"
+)
+
+// MarshalJSON writes the answer for programs: workers is null where nothing
+// holds, and what was reached with the most of them is next_cheaper, which else
+// is the candidate with one worker less, null where there is none.
+func (a *Answer) MarshalJSON() ([]byte, error) {
+	type tried struct {
+		Workers    int     `json:"workers"`
+		Attainment float64 `json:"attainment"`
+	}
+	out := struct {
+		Workers     *int       `json:"workers"`
+		Attainment  float64    `json:"attainment"`
+		NextCheaper *tried     `json:"next_cheaper"`
+		Headroom    float64    `json:"headroom"`
+		Verdict     Verdict    `json:"verdict"`
+		Bottleneck  string     `json:"bottleneck"`
+		Choice      *Candidate `json:"choice,omitempty"` // where several kinds were tried
+		Cost        float64    `json:"cost,omitempty"`
+	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck()}
+	next := a.NextCheaper
+	if a.Found.Holds {
+		out.Workers = &a.Found.Workers
+	} else {
+		next = &a.Found
+	}
+	if next != nil {
+		out.NextCheaper = &tried{next.Workers, exact(next.Attainment.Mean)}
+	}
+	if len(a.Kinds) > 1 {
+		out.Choice, out.Cost = &a.Found.Candidate, a.cost(a.Found.Candidate)
+	}
+	return json.Marshal(out)
+}
+
+// exact takes the dust of adding up off a mean of shares.
+func exact(share float64) float64 { return math.Round(share*1e9) / 1e9 }
+
+// Failure is an error where nothing holds.
+func (a *Answer) Failure() error {
+	if a.Found.Holds {
+		return nil
+	}
+	return fmt.Errorf("not even %s: %s of the requests within %s, asked for %s",
+		a.Found.Candidate, percent(a.Found.Attainment.Mean), a.SLO, percent(a.Attain))
+}
+
+// percent writes a share so that 99.9 % and 100 % differ.
+func percent(share float64) string { return format.Percent(share, 2) }
+
+// WriteText prints the answer.
+func (a *Answer) WriteText(w io.Writer) error {
+	if err := a.writeKinds(w); err != nil {
+		return err
+	}
+	rows := [][]string{{"Workers", "Within SLO", "95 % interval", "Seeds", "Holds", "What requests wait for"}}
+	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
+		if t == nil {
+			continue
+		}
+		e, holds, interval := &t.Attainment, "no", "-"
+		if t.Holds {
+			holds = "yes"
+		}
+		if e.N > 1 {
+			interval = fmt.Sprintf("%s to %s", percent(max(e.Low, 0)), percent(min(e.High, 1)))
+		}
+		rows = append(rows, []string{strconv.Itoa(t.Workers), percent(e.Mean), interval, strconv.Itoa(e.N), holds, t.Causes.String()})
+	}
+	if err := format.Table(w, rows); err != nil {
+		return err
+	}
+	f := &a.Found
+	line := func(form string, args ...any) { fmt.Fprintf(w, form+"\n", args...) }
+	line("")
+	if f.Holds {
+		cost := ""
+		if len(a.Cost) > 0 {
+			cost = fmt.Sprintf(", %.4g an hour", a.cost(f.Candidate))
+		}
+		line("Answer:      %s%s for %s of the requests within %s", f.Candidate, cost, percent(a.Attain), a.SLO)
+	} else {
+		line("Answer:      none up to %d workers; the most reached %s, asked for %s within %s", a.MaxWorkers, percent(f.Attainment.Mean), percent(a.Attain), a.SLO)
+	}
+	for _, t := range []*Tried{a.NextCheaper, f} {
+		if t != nil && !t.Certain {
+			line("             not certain: with %s the interval of %d seeds holds the share asked for", t.Candidate, t.Attainment.N)
+		}
+	}
+	if f.Rejected > 0 {
+		line("             %s of the requests are rejected, with any number of workers", percent(f.Rejected))
+	}
+	switch {
+	case !f.Holds:
+		line("Headroom:    %.2f: it holds up to that share of the load", a.Headroom)
+	case a.Headroom >= mostHeadroom/100:
+		line("Headroom:    %.0f or more: the rate is not what limits it", a.Headroom)
+	default:
+		line("Headroom:    %.2f: it holds up to so many times the load, then requests wait for %s", a.Headroom, a.Limit.String())
+	}
+	why := map[Verdict]string{
+		Stable:     fmt.Sprintf("headroom of %.2f or more", nearBelow),
+		Near:       fmt.Sprintf("headroom below %.2f", nearBelow),
+		Overloaded: "the SLO does not hold",
+	}[a.Verdict]
+	if f.Holds && a.Verdict == Overloaded {
+		why = fmt.Sprintf("%s of the requests still wait when the last one arrives: they come faster than they are served", percent(f.Backlog))
+	}
+	line("Verdict:     %s (%s)", a.Verdict, why)
+	line("Bottleneck:  %s", a.Limit.Bottleneck())
+	_, err := fmt.Fprintf(w, "Runs:        %d\n", a.Runs)
+	return err
+}
+
+// writeKinds prints a table of the kinds, where there are several.
+func (a *Answer) writeKinds(w io.Writer) error {
+	if len(a.Kinds) < 2 {
+		return nil
+	}
+	rows := [][]string{{"Workers", "Cost", "Of"}}
+	for _, k := range a.Kinds {
+		workers, cost, of := fmt.Sprintf("over %d", a.MaxWorkers), "", k.kind()
+		switch {
+		case k.Err != "":
+			workers, of = "-", of+": "+k.Err
+		case k.Workers > 0:
+			workers, cost = strconv.Itoa(k.Workers), strconv.FormatFloat(k.Cost, 'g', 4, 64)
+		}
+		rows = append(rows, []string{workers, cost, of})
+	}
+	if err := format.Table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, "by the first seed; the answer with further seeds:\n\n")
+	return err
+}

@@ -1,0 +1,244 @@
+package capacity
+
+import (
+	"fmt"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/internal/format"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+)
+
+// The things that requests wait for.
+const (
+	compute    = iota // the worker's steps: those of others before their turn, or their own where they are too slow
+	kvCache           // KV memory
+	slots             // a GPU slot for their adapter
+	hostMemory        // their adapter, on its way to host memory
+	loads             // adapters that are brought from host memory to a GPU slot
+	routing           // a worker, while another one had room
+	numCauses
+)
+
+var causeNames = [numCauses]string{"compute", "KV", "slots", "host memory", "loads", "routing"}
+
+// Causes is the time that requests have lost to each of them, request-seconds.
+type Causes [numCauses]float64
+
+func (c *Causes) add(o *Causes) {
+	for i := range c {
+		c[i] += o[i]
+	}
+}
+
+// Bottleneck names the largest; compute where nothing was lost.
+func (c *Causes) Bottleneck() string {
+	top := compute
+	for i, x := range c {
+		if x > c[top] {
+			top = i
+		}
+	}
+	return causeNames[top]
+}
+
+// String lists the causes by their shares, "compute 71 %, KV 29 %".
+func (c *Causes) String() string {
+	sum := 0.0
+	order := make([]int, numCauses)
+	for i, x := range c {
+		sum += x
+		order[i] = i
+	}
+	if sum == 0 {
+		return "nothing was lost"
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if c[a] > c[b] {
+			return -1
+		}
+		return 1
+	})
+	text := ""
+	for _, i := range order {
+		if share := c[i] / sum; share >= 0.005 {
+			text += fmt.Sprintf(", %s %s", causeNames[i], format.Percent(share, 0))
+		}
+	}
+	return text[2:]
+}
+
+// usage observes what requests wait for. A request that waits on a worker while
+// another has room for it waits for the router; else, on a worker whose batch can
+// take nobody before one leaves, for KV memory (or, with as many running as may,
+// for compute); else, as its adapter is, for its load, for its coming to host
+// memory, for a slot, or for the end of the step under way.
+type usage struct {
+	counter
+	profiles []*profile.Profile // of the workers
+	costs    []*profile.Costs
+	src      *scaled
+	waits    Causes
+	first    float64         // s, TTFT of those that missed it
+	decode   float64         // s, generation in requests that were too slow in it
+	tiers    [][]router.Tier // of the adapters of each worker
+	ranks    []int
+	load     float64 // s, of adapters to slots
+	fetch    float64 // s, the part of it from beyond host memory
+	backlog  float64 // requests waiting when the last one has arrived
+	noted    bool    // the backlog was
+}
+
+func newUsage(slo result.SLO, ps []*profile.Profile, src *scaled) *usage {
+	u := &usage{counter: counter{slo: slo}, profiles: ps, src: src, costs: make([]*profile.Costs, len(ps)), tiers: make([][]router.Tier, len(ps))}
+	for i, p := range ps {
+		if i > 0 && p == ps[i-1] {
+			u.costs[i] = u.costs[i-1]
+		} else {
+			u.costs[i] = p.Compile()
+		}
+	}
+	for _, a := range src.Adapters() {
+		u.ranks = append(u.ranks, a.Rank)
+	}
+	return u
+}
+
+// Done implements sim.DoneObserver.
+func (u *usage) Done(r *record.Request) {
+	u.counter.Done(r)
+	if r.Status != record.OK {
+		return
+	}
+	over := func(s, limit float64) bool { return limit > 0 && 1000*s > limit }
+	if over(r.TTFT(), u.slo.TTFT) {
+		u.first += r.TTFT()
+	}
+	generating := r.Finish - r.FirstToken
+	if over(generating/float64(max(r.Output-1, 1)), u.slo.TPOT) || over(r.E2E(), u.slo.E2E) {
+		u.decode += generating
+	}
+}
+
+// Tier implements sim.Watcher.
+func (u *usage) Tier(_ tick.Ticks, worker int, a int32, t router.Tier) {
+	tiers := u.tiers[worker]
+	if tiers == nil {
+		return // the first Watch tells
+	}
+	if t == router.GPU {
+		all := u.costs[worker].Load(u.ranks[a], tiers[a])
+		u.load += all.Seconds()
+		u.fetch += (all - min(all, u.costs[worker].Load(u.ranks[a], router.Host))).Seconds()
+	}
+	tiers[a] = t
+}
+
+// Watch implements sim.Watcher.
+func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
+	d, least := (to - from).Seconds(), -1
+	waiting := 0
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		waiting += w.Queued
+		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && (least < 0 || w.Load() < least) {
+			least = w.Load()
+		}
+		if u.tiers[i] == nil {
+			u.tiers[i] = make([]router.Tier, len(w.Adapters))
+			for a := range w.Adapters {
+				u.tiers[i][a] = w.Adapters[a].Tier
+			}
+		}
+	}
+	if u.src.ended && !u.noted {
+		u.noted, u.backlog = true, float64(waiting)
+	}
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		if w.Queued == 0 {
+			continue
+		}
+		q := float64(w.Queued)
+		if least >= 0 { // so many of them would have waited elsewhere no longer
+			moved := min(q, float64(max(w.Load()-least, 0))/2)
+			u.waits[routing] += moved * d
+			q -= moved
+		}
+		here := u.on(w, &u.profiles[i].Engine)
+		for cause, share := range here {
+			u.waits[cause] += share * q * d
+		}
+	}
+}
+
+// on is what the requests that wait on a worker wait for, as shares.
+func (u *usage) on(w *router.Worker, e *profile.Engine) (shares Causes) {
+	if w.Full && (w.Running >= w.MaxRunning || e.HeadOfLine != profile.HeadOfLineBlock) {
+		if w.Running >= w.MaxRunning {
+			shares[compute] = 1
+		} else {
+			shares[kvCache] = 1
+		}
+		return shares
+	}
+	taken := w.ActiveLoras
+	for a := range w.Adapters {
+		if w.Adapters[a].Loading && w.Adapters[a].Running == 0 {
+			taken++
+		}
+	}
+	n := float64(w.Queued)
+	shares[compute] = 1
+	for a := range w.Adapters {
+		st := &w.Adapters[a]
+		if st.Queued == 0 || st.Running > 0 {
+			continue
+		}
+		cause := compute
+		switch {
+		case st.Loading:
+			cause = loads
+		case st.Tier < router.Host && e.Scheduler != profile.SchedulerVLLM:
+			cause = hostMemory
+		case taken >= e.MaxLorasPerBatch:
+			cause = slots
+		}
+		shares[cause] += float64(st.Queued) / n
+		shares[compute] -= float64(st.Queued) / n
+	}
+	if w.Full && shares[slots] == 0 { // head_of_line block: memory, or one without a slot
+		return Causes{kvCache: 1}
+	}
+	return shares
+}
+
+// causes sums up what was observed, with what the workers counted: who waits for
+// others to go on or to leave, waits for their adapters' loads for the part of the
+// steps' time that these take.
+func (u *usage) causes(res *result.Result) Causes {
+	c, waited := u.waits, 0.0
+	for _, x := range u.waits {
+		waited += x
+	}
+	c[compute] += u.decode + max(0, u.first-waited)
+	busy, stalled := 0.0, 0.0
+	duration, _ := res.Metrics.Get(result.Duration)
+	for _, w := range res.Extra.Workers {
+		busy += w.Busy * duration
+		stalled += w.LoadTime
+	}
+	if busy == 0 || stalled == 0 || u.load == 0 {
+		return c
+	}
+	for _, cause := range []int{compute, kvCache, slots} {
+		lost := c[cause] * min(stalled/busy, 1)
+		c[cause] -= lost
+		c[hostMemory] += lost * u.fetch / u.load
+		c[loads] += lost * (1 - u.fetch/u.load)
+	}
+	return c
+}

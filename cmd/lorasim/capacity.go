@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lorasim/bench/capacity"
+	"lorasim/bench/result"
+	"lorasim/bench/sweep"
+	"lorasim/internal/figure"
+)
+
+const demandHeading, choiceHeading = "What is asked for", "What may vary"
+
+// capacityFlags are the arguments of the capacity command.
+type capacityFlags struct {
+	scenario     *scenarioFlags
+	goodput      string
+	attain, plot string
+	cost         []string
+	policies     []string
+	json         bool
+	o            capacity.Options
+}
+
+func newCapacity() *cobra.Command {
+	f := &capacityFlags{}
+	cmd := &cobra.Command{
+		Use:   "capacity --goodput SLO",
+		Short: "Find the fewest workers, or the cheapest mix, that serve a workload within an SLO",
+		Long: `Capacity simulates a workload on more and fewer workers, and finds the fewest of
+which all requests but a few meet an SLO, how much more load they could bear, and
+what would then run out. All candidates see the same requests. The answer and the
+next cheaper are simulated with further seeds until the 95 % interval of the
+attainment lies on one side of what is asked for.
+
+Slots, host places, policies and profiles may vary, too: give lists of them. The
+answer is then the cheapest of all: the fewest workers, or, with --cost, the
+lowest price; of several the one that is listed first.
+
+The exit code is 1 where not even --max-workers hold.`,
+		Example: `  lorasim capacity --goodput "ttft:500 tpot:50"
+  lorasim capacity --goodput "ttft:500 tpot:50" --attain 99.9% --request-rate 40 --policy affinity-spill --json
+  lorasim capacity --goodput e2e:10000 --workload w.parquet --slots 4,8,16 --host-places 32,128
+  lorasim capacity --goodput tpot:50 --cost llama2-7b-24gb=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
+	}
+	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
+	flags(cmd, demandHeading,
+		opt(&f.goodput, "goodput", "", "the SLO: latencies of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.attain, "attain", "99%", "share of all requests that must be within the SLO"),
+		opt(&f.o.MaxWorkers, "max-workers", 64, "most workers to try", ">=1 <=100000"),
+		opt(&f.o.MaxSeeds, "max-seeds", 20, "most draws of the workload for one candidate", ">=1 <=10000"))
+	flags(cmd, choiceHeading,
+		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
+		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
+		opt(&f.policies, "policies", nil, "routing policies to choose from"),
+		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE`; given several times, profiles to choose from"))
+	flags(cmd, outputHeading,
+		opt(&f.plot, "plot", "", "draw the attainment over the rate, for several numbers of workers, into `file` (.svg or .png)"))
+	jsonFlag(cmd, &f.json, "print the answer as one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
+	return cmd
+}
+
+func (f *capacityFlags) run(cmd *cobra.Command) error {
+	sc, err := f.scenario.scenario(cmd)
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return usage(err)
+	}
+	if strings.Contains(sc.Cluster.Profile, "*") {
+		return usage(fmt.Errorf("profile %s says how many workers there are, which is what is asked for: give it without a count", sc.Cluster.Profile))
+	}
+	noteIgnored(cmd, &sc)
+	if cmd.Flags().Changed("num-workers") {
+		say(cmd, "note: --num-workers has no effect: their number is what is asked for (see --max-workers)")
+	}
+	p := newProgress(cmd.ErrOrStderr())
+	f.o.Progress = func(runs int64) { p.set("searching", 0, 0, fmt.Sprintf("%d runs", runs)) }
+	a, err := capacity.Find(cmd.Context(), &sc, f.o)
+	if err == nil && f.plot != "" {
+		err = a.Plot(cmd.Context(), &sc, f.plot)
+	}
+	if p.done(); err != nil {
+		return err
+	}
+	if err := writeTextOrJSON(cmd, f.json, a); err != nil {
+		return err
+	}
+	return a.Failure()
+}
+
+// check reads the flags that are texts.
+func (f *capacityFlags) check() (err error) {
+	if f.o.SLO, err = result.ParseSLO(f.goodput); err != nil {
+		return fmt.Errorf("--goodput: %w", err)
+	}
+	if f.o.SLO.Empty() {
+		return errors.New("--goodput is missing: say what latencies are asked for, in ms, as in --goodput \"ttft:500 tpot:50\"")
+	}
+	if f.o.Attain, err = capacity.ParseShare(f.attain); err != nil {
+		return fmt.Errorf("--attain: %w", err)
+	}
+	if f.plot != "" {
+		if _, err := figure.Format(f.plot); err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if len(f.policies) > 0 {
+		axis, err := sweep.NewAxis("policy", f.policies)
+		if err != nil {
+			return fmt.Errorf("--policies: %w", err)
+		}
+		f.o.Policies = axis.Values
+	}
+	f.o.Cost = map[string]float64{}
+	for _, text := range f.cost {
+		at := strings.LastIndexByte(text, '=')
+		name := strings.TrimSpace(text[:max(at, 0)])
+		price, err := strconv.ParseFloat(strings.TrimSpace(text[at+1:]), 64)
+		if name == "" || err != nil || !(price > 0 && price < 1e12) || strings.Contains(name, "*") {
+			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7", text)
+		}
+		if slices.Contains(f.o.Profiles, name) {
+			return fmt.Errorf("--cost: profile %s is given twice", name)
+		}
+		f.o.Cost[name], f.o.Profiles = price, append(f.o.Profiles, name)
+	}
+	return nil
+}
