@@ -21,12 +21,22 @@ import (
 // Requests of the base model, resident everywhere, are scored by queue and KV
 // alone.
 //
+// The policy prefix-scorer adds
+//
+//	prefix x matched blocks / blocks of the prompt
+//
+// which is the picker's prefix-cache-scorer, by its charts with queue and kv weighing
+// 2 and prefix 3. Its index has 31,250 blocks of 64 tokens for each worker and looks at the
+// first 131,072 tokens; like the engines' caches it is keyed by adapter.
+//
 // It herds on late signals: the adapter, once seen on one worker, draws its
 // requests there until the queue score turns.
 type affinity struct {
 	residency       func(*Worker, int32) float64
 	lora, queue, kv float64 // weights
 	rng             *rand.Rand
+	prefix          float64
+	index           *prefixIndex // nil: prefixes do not count
 }
 
 func newAffinity(o *options, env Env) (*Router, error) {
@@ -45,6 +55,19 @@ func newAffinity(o *options, env Env) (*Router, error) {
 	}
 	return &Router{Policy: p, ReadsKV: p.kv > 0}, nil
 }
+
+func newPrefixScorer(o *options, env Env) (*Router, error) {
+	rt, err := newAffinity(o, env)
+	if err == nil {
+		p := rt.Policy.(*affinity)
+		p.prefix, p.index = o.number("prefix", 0, math.Inf(1)), newPrefixIndex(o, env, true)
+		rt.ReadsPrefixes = true
+	}
+	return rt, err
+}
+
+// longestPrefix is how many tokens of a prompt the picker looks at.
+const longestPrefix = 131_072
 
 // scoreResidency is LoraAffinityScorer.Score (loraaffinity/lora_affinity.go):
 // adapter active 1; fewer adapters active and waiting than slots 0.8; adapter
@@ -97,7 +120,13 @@ func (p *affinity) Route(r Request, v *View) int {
 		if r.Adapter >= 0 {
 			score += p.lora * p.residency(w, r.Adapter)
 		}
+		if p.index != nil {
+			score += p.prefix * p.index.share(&r, v, i)
+		}
 		t.offer(i, -score)
+	}
+	if p.index != nil {
+		p.index.add(&r, v, t.worker)
 	}
 	return t.worker
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"lorasim/trace"
 )
 
 // Active is a request in flight as a planner sees it: like a router, it does
@@ -19,6 +21,9 @@ type Active struct {
 	Expected  int32   // as of Request
 	KV        int64   // tokens in the KV cache
 	Age       float64 // s since it was sent
+	// Text is what prompt and tokens so far begin with, as far as Known tokens.
+	Text  *trace.Text
+	Known int32
 }
 
 // Situation is what a planner decides on: the view and all requests in flight

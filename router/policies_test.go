@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"lorasim/trace"
 	"pgregory.net/rapid"
 )
 
@@ -63,6 +64,8 @@ func checkPolicy(t *rapid.T, spec string) {
 	env.Seed = rapid.Uint64().Draw(t, "seed")
 	p, twin := mustNew(t, spec, env).Policy, mustNew(t, spec, env).Policy
 	v := testView(env)
+	texts := []*trace.Text{nil, {ID: 1}, {ID: 2}}
+	texts = append(texts, &trace.Text{ID: 3, Parent: texts[1], Start: 300})
 	for id := range int64(8) {
 		v.Now += rapid.Float64Range(0, 5).Draw(t, "dt")
 		drawWorkers(t, v)
@@ -71,6 +74,9 @@ func checkPolicy(t *rapid.T, spec string) {
 			Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
 			Prompt:  int32(rapid.IntRange(1, 4000).Draw(t, "prompt")),
 			MaxNew:  int32(rapid.IntRange(0, 1000).Draw(t, "max new")),
+		}
+		if r.Text = rapid.SampledFrom(texts).Draw(t, "text"); r.Text != nil {
+			r.Known = rapid.Int32Range(1, r.Prompt).Draw(t, "known")
 		}
 		before := cloneView(v)
 		w := p.Route(r, v)

@@ -29,6 +29,13 @@ type Option struct {
 // List returns every policy, in the order in which to show them.
 func List() []Descriptor {
 	ties := Option{"ties", "random", "among equals: random (seeded) or first"}
+	index := func(by, block, capacity string) []Option {
+		return []Option{
+			{"index", by, "what workers keep of prompts: sent (what the router sent them) or reported (by them, where they do; else sent)"},
+			{"block", block, "tokens that are told apart, >= 1"},
+			{"capacity", capacity, "tokens that the index holds for each worker, the latest; 0: no limit"},
+		}
+	}
 	return []Descriptor{
 		{"static", "adapter index modulo workers", nil, newStatic},
 		{"static-block", "contiguous blocks of ceil(adapters/workers) adapters per worker", nil, newStaticBlock},
@@ -57,6 +64,28 @@ func List() []Descriptor {
 		{"affinity-spill", "least loaded worker with the adapter and a short queue, else least loaded", []Option{
 			{"threshold", "5", "waiting requests from which a worker is passed over"}, ties,
 		}, newAffinitySpill},
+		{"cache-aware", "the worker with the longest match of the prompt, least loaded where it is short (sglang)", append([]Option{
+			{"threshold", "0.3", "share of the prompt that must match"},
+			{"abs", "64", "requests by which loads may differ ..."},
+			{"rel", "1.5", "... or the factor; beyond both the least loaded worker is taken"},
+			{"cold", "least-loaded", "where little matches: least-loaded, or the worker with the smallest-tree"},
+			{"lora", "false", "true: adapters do not share prefixes"},
+		}, index("sent", "1", "16777216")...), newCacheAware},
+		{"prefix-scorer", "best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)", append([]Option{
+			{"prefix", "3", "weight of the matched share of the prompt"},
+			{"variant", "score", "residency table: score or residency"},
+			{"lora", "0", "weight of the adapter's residency"},
+			{"queue", "2", "weight of a short queue"},
+			{"kv", "2", "weight of free KV cache"}, ties,
+		}, index("sent", "64", "2000000")...), newPrefixScorer},
+		{"kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)", append([]Option{
+			{"scale", "1", "weight of the prefill blocks"},
+			{"credit", "1", "prefill blocks that a matched block saves"}, ties,
+		}, index("reported", "16", "16777216")...), newKVRouter},
+		{"prefix-hash", "consistent hash of the prompt's beginning, least loaded above a bound (sglang)", []Option{
+			{"tokens", "256", "tokens of the prompt that are hashed"},
+			{"c", "1.25", "largest load of a worker, as a multiple of the mean, >= 1"},
+		}, newPrefixHash},
 		{"k-shard", "least loaded of k hashed workers; k follows the load", []Option{
 			{"k", "1", "workers of an adapter at first and at least"},
 			{"max", "0", "workers of an adapter at most; 0: all"},

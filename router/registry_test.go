@@ -7,7 +7,7 @@ import (
 
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
-		"least-tokens weighted-queue affinity affinity-spill k-shard any-worker rank-aware " +
+		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router prefix-hash k-shard any-worker rank-aware " +
 		"period_mig rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
@@ -61,6 +61,8 @@ func TestNewKeepsSpecAndFlags(t *testing.T) {
 		{"affinity", false, true, false},
 		{"affinity:kv=0", false, false, false},
 		{"rank-aware", false, true, false},
+		{"kv-router", false, true, false},
+		{"prefix-scorer:kv=0", false, false, false},
 		{"any-worker", false, false, true},
 	} {
 		rt := mustNew(t, c.spec, env)
@@ -102,6 +104,8 @@ func TestNewErrors(t *testing.T) {
 		{"k-shard:low=2", []string{"option low is 2, expected less than high (1)"}},
 		{"rank-aware:slo=fast", []string{`option slo is "fast", expected a number >= 0 or auto or none`}},
 		{"rank-aware:avg-output=0", []string{`expected a number >= 1 or auto`}},
+		{"cache-aware:threshold=1.1", []string{`option threshold is "1.1", expected a number from 0 to 1`}},
+		{"kv-router:index=exact", []string{`option index is "exact"`, "sent or reported"}},
 		{"explicit", []string{"map=", "file=PATH"}},
 		{"explicit:map=0@0,file=x", []string{"map=", "file=PATH"}},
 	} {

@@ -43,6 +43,10 @@ type Request struct {
 	// Expected is the output expected of it, tokens: [Outputs], or, for bounds on what
 	// any estimate could gain, the output itself. 0: nobody estimated.
 	Expected int32
+	// Text is what the prompt begins with, as far as its first Known tokens; nil:
+	// nobody knows.
+	Text  *trace.Text
+	Known int32
 }
 
 // Tier says where a worker finds the weights of an adapter.
@@ -138,6 +142,7 @@ type View struct {
 	Now      float64         // s; never goes back during a run
 	Workers  []Worker        // Env.Workers of them, in the same order all run
 	Adapters []trace.Adapter // the same as Env.Adapters
+	Prefixes Prefixes        // nil: workers do not tell what they keep of prompts
 	// Index knows which workers have an adapter; nil: each has to be looked at.
 	Index *Index
 	// Read brings the KVUsed of a worker up to now, for policies that ask for those of
@@ -270,6 +275,8 @@ type Router struct {
 	ReadsKV bool
 	// ReadsFewKV: before it does so it calls View.Read where there is one.
 	ReadsFewKV bool
+	// ReadsPrefixes: the policy looks at what prompts have in common.
+	ReadsPrefixes bool
 	// Planner is the policy's planner, nil: it has none.
 	Planner Planner
 	// Prefetch: workers load adapters of waiting requests into free slots early.

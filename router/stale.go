@@ -1,7 +1,8 @@
 package router
 
 // Stale shows policies a cluster as a router sees it that asks the workers how
-// they are only every so often. What the router knows by itself is current: the
+// they are only every so often, but for what they keep of prompts, of which they
+// tell without being asked. What the router knows by itself is current: the
 // requests that it sent and that came back, with their tokens and adapters, and
 // which workers it was told to drain. What only workers can report is as old as the last time they were asked: whether
 // they are well, their limits, their KV caches, and which adapters they hold.
@@ -36,7 +37,7 @@ func (s *Stale) Update(live *View) *View {
 		s.refresh(live)
 		elapsed = 0
 	}
-	s.view.Now, s.view.Adapters = live.Now, live.Adapters
+	s.view.Now, s.view.Adapters, s.view.Prefixes = live.Now, live.Adapters, live.Prefixes
 	for i := range s.view.Workers {
 		s.view.Workers[i].know(&s.reported[i], &live.Workers[i])
 		s.view.Workers[i].Age = s.reported[i].Age + elapsed

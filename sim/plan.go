@@ -133,7 +133,9 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
 			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.now - r.sent).Seconds(),
 		})
-		return &as[len(as)-1]
+		a := &as[len(as)-1]
+		a.Text, a.Known = r.known(r.prompt + r.generated)
+		return a
 	}
 	for r := w.queue.head; r != nil && !wanted.NoWaiting; r = r.links[inQueue].next {
 		add(r)
@@ -146,6 +148,7 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 		if r := e.value; r.moving == notMoving {
 			a, more := add(r), w.steps-r.joinStep+done
 			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.prefilled)+more
+			a.Text, a.Known = r.known(a.Prompt + a.Generated)
 		}
 	}
 	return as

@@ -3,7 +3,7 @@ package sim
 import (
 	"slices"
 
-	"lorasim/sim/prefix"
+	"lorasim/router/prefix"
 	"lorasim/trace"
 )
 
@@ -38,9 +38,9 @@ type reuse struct {
 	replies map[*trace.Text][]*request // vLLM: running requests by the text that their replies go on with
 }
 
-// cached is the number of pages that may be kept of a request's first n tokens,
-// and the text that they are the beginning of.
-func (w *worker) cached(r *request, n int32) (*trace.Text, int32) {
+// known is the text that a request's first n tokens are the beginning of, as far
+// as it tells them.
+func (r *request) known(n int32) (*trace.Text, int32) {
 	t := r.prefix.text
 	if n > r.prompt && r.prefix.reply != nil {
 		t = r.prefix.reply
@@ -50,7 +50,31 @@ func (w *worker) cached(r *request, n int32) (*trace.Text, int32) {
 	if t == nil {
 		return nil, 0
 	}
-	return t, t.Known(n) / int32(w.kv.size)
+	return t, t.Known(n)
+}
+
+// cached is the number of pages that may be kept of a request's first n tokens,
+// and the text that they are the beginning of.
+func (w *worker) cached(r *request, n int32) (*trace.Text, int32) {
+	t, n := r.known(n)
+	return t, n / int32(w.kv.size)
+}
+
+// prefixes tells the router what workers keep of prompts at this instant.
+type prefixes struct{ *sim }
+
+// Match implements router.Prefixes.
+func (s prefixes) Match(worker int, text *trace.Text, adapter, tokens int32) int32 {
+	w := &s.workers[worker]
+	if w.cache == nil || text == nil || !w.v.Up {
+		return 0
+	}
+	if adapter == trace.BaseModel {
+		adapter = int32(len(s.adapters))
+	}
+	w.evict(w.kv.decodePages(w.steps, w.run.Batch, w.stepsDone()))
+	size := int32(w.kv.size)
+	return w.cache.Peek(text, adapter, text.Known(tokens)/size) * size
 }
 
 // matchPrefix is how many tokens of a waiting request are kept, and how many of

@@ -218,6 +218,23 @@ func (v *Server) View() *router.Worker {
 	return v.w.v
 }
 
+// Cached is how many tokens of the prompt of a request in flight were in the prefix
+// cache when it first ran.
+func (v *Server) Cached(id int64) int32 {
+	r := v.s.plan.byID[id]
+	if r == nil {
+		return 0
+	}
+	return r.prefix.found
+}
+
+// FlushCache empties the prefix cache, but for what running requests hold.
+func (v *Server) FlushCache() {
+	if v.w.cache != nil {
+		v.w.stats.EvictedPages += v.w.cache.Evict(v.w.cache.Cached())
+	}
+}
+
 // Stats counts what the worker did so far.
 func (v *Server) Stats() WorkerStats { return v.w.stats }
 

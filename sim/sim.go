@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -177,6 +178,9 @@ func newSim(cfg Config) (*sim, error) {
 		if err := s.workers[i].init(s, i, cfg.Workers[i]); err != nil {
 			return nil, fmt.Errorf("sim: worker %d: %w", i, err)
 		}
+	}
+	if slices.ContainsFunc(cfg.Workers, func(c *profile.Costs) bool { return c.Profile().Engine.PrefixCache }) {
+		s.view.Prefixes = prefixes{s}
 	}
 	for _, f := range []func() error{s.scheduleOutages, s.initPlanning, s.fetch} {
 		if err := f(); err != nil {

@@ -181,11 +181,17 @@ func (p *pages) stepsThatFit(steps, batch, limit int64) int64 {
 	return k
 }
 
+// decodePages is the number of pages that k decode steps take.
+func (p *pages) decodePages(steps, batch, k int64) int64 {
+	n := k / p.size * batch
+	for i := k - k%p.size; i < k; i++ {
+		n += p.stepNeed(steps + i)
+	}
+	return n
+}
+
 // decode makes every running request longer by k tokens.
 func (p *pages) decode(steps, batch, k int64) {
-	p.used += k / p.size * batch
-	for i := k - k%p.size; i < k; i++ {
-		p.used += p.stepNeed(steps + i)
-	}
+	p.used += p.decodePages(steps, batch, k)
 	p.tokens += k * batch
 }

@@ -7,7 +7,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/sim/prefix"
+	"lorasim/router/prefix"
 	"lorasim/sim/profile"
 )
 

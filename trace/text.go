@@ -39,6 +39,20 @@ func (t *Text) Common(u *Text) int32 {
 	return 0
 }
 
+// Hash tells the first n tokens of a text from others by what files call them: it
+// is the same in every run.
+func (t *Text) Hash(n int32) uint64 {
+	for t.Start >= n && t.Parent != nil {
+		t = t.Parent
+	}
+	h := uint64(0)
+	for ; t != nil; t = t.Parent {
+		h = (h ^ uint64(t.ID)<<32 ^ uint64(t.ID)>>32 ^ uint64(t.Start)) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return h
+}
+
 // Texts are the texts of a workload by what they are called; by other those of
 // the same name after something else.
 type Texts map[int64]*Text
@@ -81,4 +95,35 @@ func (t *Text) IDs() []int64 {
 		ids[t.Start/t.Block] = t.ID
 	}
 	return ids
+}
+
+// Lately finds out which prompts begin alike, of those that it has seen lately. The
+// zero value has seen none.
+type Lately struct{ now, before map[textKey]*Text }
+
+type textKey struct {
+	parent *Text
+	start  int32
+	id     int64
+}
+
+// lately is how many texts are remembered at least, and twice that at most.
+const lately = 1 << 18
+
+// Prompt returns the text of a prompt by hashes of its blocks of so many tokens.
+func (l *Lately) Prompt(hashes []uint64, block int32) (x *Text) {
+	for i, h := range hashes {
+		k := textKey{x, int32(i) * block, int64(h)}
+		if x = l.now[k]; x != nil {
+			continue
+		}
+		if len(l.now) >= lately || l.now == nil {
+			l.now, l.before = map[textKey]*Text{}, l.now
+		}
+		if x = l.before[k]; x == nil {
+			x = &Text{Parent: k.parent, Start: k.start, Block: block, ID: k.id}
+		}
+		l.now[k] = x
+	}
+	return x
 }

@@ -34,13 +34,16 @@ type engine struct {
 	nextID  int64
 	waiters []*waiter
 	awake   tick.Ticks // when run looks again
+
+	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
 }
 
 // report is something that a client sees at a time: a token, or the end.
 type report struct {
-	at  tick.Ticks
-	to  *stream
-	end *progress // nil: a token
+	at     tick.Ticks
+	to     *stream
+	cached int32     // tokens of the prompt found in the prefix cache
+	end    *progress // nil: a token
 }
 
 // waiter waits for the worker to be in some state.
@@ -52,9 +55,11 @@ type waiter struct {
 // stream is one request as its HTTP handler sees it. The handler is told that
 // there is something new, and takes all there is: a slow client costs no memory.
 type stream struct {
-	id   int64
-	rid  string
-	news chan struct{}
+	id     int64
+	rid    string
+	prompt int32
+	begun  bool // guarded by engine.mu
+	news   chan struct{}
 
 	mu    sync.Mutex
 	state progress
@@ -63,6 +68,7 @@ type stream struct {
 // progress is how far a stream is.
 type progress struct {
 	tokens int
+	cached int32 // of the prompt, found in the prefix cache
 	ended  bool
 	status record.Status
 	reason string
@@ -93,7 +99,13 @@ func (e *engine) now() tick.Ticks {
 
 // Token implements sim.Listener; called with mu held, as Ended is.
 func (e *engine) Token(id int64, at tick.Ticks) {
-	e.due = append(e.due, report{at: at, to: e.streams[id]})
+	s, cached := e.streams[id], e.srv.Cached(id)
+	e.due = append(e.due, report{at: at, to: s, cached: cached})
+	if !s.begun {
+		s.begun = true
+		e.prompts += int64(s.prompt)
+		e.cached += int64(cached)
+	}
 }
 
 // Ended implements sim.Listener.
@@ -166,11 +178,11 @@ func (r *report) deliver() {
 	s := r.to
 	s.mu.Lock()
 	if r.end != nil {
-		tokens := s.state.tokens
+		r.end.tokens, r.end.cached = s.state.tokens, s.state.cached
 		s.state = *r.end
-		s.state.tokens = tokens
 	} else {
 		s.state.tokens++
+		s.state.cached = r.cached
 	}
 	s.mu.Unlock()
 	poke(s.news)
@@ -190,7 +202,7 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 	defer e.mu.Unlock()
 	e.nextID++
 	r.ID = e.nextID
-	s := &stream{id: r.ID, rid: rid, news: make(chan struct{}, 1)}
+	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, news: make(chan struct{}, 1)}
 	e.streams[s.id] = s
 	if err := e.srv.Submit(r); err != nil {
 		delete(e.streams, s.id)

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,7 @@ type job struct {
 	eos    int // of the chain; 0 where EOS is ignored
 	total  int // tokens it will have, unless it ends early
 	out    []int32
+	cached int32    // tokens of the prompt found in the prefix cache
 	end    progress // once ended
 }
 
@@ -70,9 +72,36 @@ func (w *Worker) start(o order) (*job, error) {
 		r.Output = int32(untilEOS(j.chain, j.eos, o.budget))
 	}
 	j.total = int(r.Output)
+	if w.cfg.Costs.Profile().Engine.PrefixCache {
+		w.identify(&r, o.prompt, j)
+	}
 	var err error
 	j.stream, err = w.eng.submit(r, o.rid)
 	return j, err
+}
+
+// identify tells the engine what a prompt and its reply have in common with others,
+// in blocks of at least 16 tokens.
+func (w *Worker) identify(r *trace.Request, prompt []int32, j *job) {
+	size := w.cfg.Costs.Profile().Engine.PageSize
+	block := (16 + size - 1) / size * size
+	all, c := slices.Grow(slices.Clone(prompt), j.total), j.chain
+	for range j.total {
+		all = append(all, c.next(j.eos))
+	}
+	var hashes []uint64
+	h := chain(0)
+	for i, t := range all {
+		if h.feed(t); (i+1)%block == 0 {
+			hashes = append(hashes, uint64(h))
+		}
+	}
+	w.eng.mu.Lock()
+	defer w.eng.mu.Unlock()
+	r.Text = w.seen.Prompt(hashes[:len(prompt)/block], int32(block))
+	if r.Reply = w.seen.Prompt(hashes, int32(block)); r.Reply == r.Text {
+		r.Reply = nil
+	}
 }
 
 // untilEOS is the number of tokens up to EOS, at most the budget.
@@ -98,7 +127,7 @@ func (j *job) await(ctx context.Context, n int) bool {
 			for len(j.out) < p.tokens {
 				j.out = append(j.out, j.chain.next(j.eos))
 			}
-			if p.ended {
+			if j.cached = p.cached; p.ended {
 				j.end = p
 			}
 			return true

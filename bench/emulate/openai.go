@@ -169,7 +169,11 @@ func (c *completion) choice(tokens []int32, chunk bool) object {
 func (c *completion) body(chunk bool, choices []any, usage bool) object {
 	b := object{"id": c.id, "object": c.object(chunk), "created": c.created, "model": c.q.Model, "choices": choices}
 	if usage {
-		b["usage"] = object{"prompt_tokens": c.j.prompt, "completion_tokens": len(c.j.out), "total_tokens": c.j.prompt + len(c.j.out)}
+		u := object{"prompt_tokens": c.j.prompt, "completion_tokens": len(c.j.out), "total_tokens": c.j.prompt + len(c.j.out)}
+		if c.w.cfg.Costs.Profile().Engine.PrefixCache {
+			u["prompt_tokens_details"] = object{"cached_tokens": c.j.cached}
+		}
+		b["usage"] = u
 	}
 	return b
 }

@@ -117,8 +117,8 @@ func appendGenerate(b []byte, j *job, rid []byte, text string, ids []int32) []by
 	default:
 		reason = `{"type": "abort", "message": "Aborted"}`
 	}
-	return fmt.Appendf(b, `], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": 0}}`,
-		rid, reason, j.prompt, len(j.out))
+	return fmt.Appendf(b, `], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": %d}}`,
+		rid, reason, j.prompt, len(j.out), j.cached)
 }
 
 // abort serves /abort_request: every request whose rid begins with the given one.
@@ -175,5 +175,6 @@ func (w *Worker) flushCache(rw http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(rw, "Cache not flushed: %d requests are in flight.\n", n)
 		return
 	}
+	w.eng.do(w.eng.srv.FlushCache)
 	fmt.Fprintln(rw, "Cache flushed.")
 }

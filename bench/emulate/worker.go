@@ -25,6 +25,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // API says which server's interface a worker has.
@@ -74,7 +75,8 @@ type Config struct {
 type Worker struct {
 	cfg      Config
 	eng      *engine
-	adapters registry // guarded by the engine's lock
+	adapters registry     // guarded by the engine's lock
+	seen     trace.Lately // the same
 	mux      http.Handler
 }
 
@@ -151,6 +153,7 @@ func (w *Worker) routes() http.Handler {
 	}
 	if w.cfg.API == VLLM {
 		own = map[string]http.HandlerFunc{
+			"POST /reset_prefix_cache": func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
 			"GET /version": func(rw http.ResponseWriter, _ *http.Request) {
 				writeJSON(rw, http.StatusOK, object{"version": "emulated"})
 			},
@@ -167,6 +170,7 @@ func (w *Worker) routes() http.Handler {
 // signals is the load of a worker at one instant.
 type signals struct {
 	router.Worker
+	prompts, cached            int64 // prompt tokens of requests that have begun, and those found in the prefix cache
 	runningLoras, waitingLoras []string
 }
 
@@ -174,6 +178,7 @@ func (w *Worker) signals() signals {
 	var s signals
 	w.eng.do(func() {
 		s.Worker = *w.eng.srv.View()
+		s.prompts, s.cached = w.eng.prompts, w.eng.cached
 		for name, r := range w.adapters.rows {
 			if s.Adapters[r.index].Running > 0 {
 				s.runningLoras = append(s.runningLoras, name)
@@ -245,6 +250,19 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	gauge := func(name string, v float64) {
 		fmt.Fprintf(rw, "# TYPE %s gauge\n%s{model_name=%q} %v\n", name, name, w.cfg.ModelName, v)
+	}
+	counter := func(name string, v int64) {
+		fmt.Fprintf(rw, "# TYPE %s counter\n%s{model_name=%q} %d\n", name, name, w.cfg.ModelName, v)
+	}
+	if w.cfg.Costs.Profile().Engine.PrefixCache {
+		if w.cfg.API == VLLM {
+			counter("vllm:prefix_cache_queries_total", s.prompts)
+			counter("vllm:prefix_cache_hits_total", s.cached)
+		} else {
+			counter("sglang:prompt_tokens_total", s.prompts)
+			counter("sglang:cached_tokens_total", s.cached)
+			gauge("sglang:cache_hit_rate", float64(s.cached)/float64(max(s.prompts, 1))) // of all, not of the last batch
+		}
 	}
 	if w.cfg.API == VLLM {
 		gauge("vllm:num_requests_running", float64(s.Running))

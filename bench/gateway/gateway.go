@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"log"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/live/wire"
+	"lorasim/trace"
 )
 
 // Config describes a gateway.
@@ -58,6 +60,11 @@ type Gateway struct {
 	closed bool          // it takes no new requests
 	inside int           // requests, and one more until it is closed
 	empty  chan struct{} // closed when there are none
+
+	readsPrefixes bool // the policy looks at what prompts have in common
+	seed          maphash.Seed
+	seenMu        sync.Mutex
+	seen          trace.Lately // guarded by seenMu
 }
 
 const defaultMaxBody = 32 << 20
@@ -72,7 +79,8 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), mux: http.NewServeMux(), metrics: newMetrics(cfg.Fleet),
-		inside: 1, empty: make(chan struct{}), silent: log.New(io.Discard, "", 0)}
+		inside: 1, empty: make(chan struct{}), seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
+	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	for _, u := range g.workers.URLs {
 		base, err := url.Parse(u)
 		if err != nil {

@@ -61,6 +61,7 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 	}
 	l.adapter, l.prompt = d.adapter, q.prompt
 	d.fr = fleet.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew, Sent: g.workers.Now()}
+	g.identify(q, &d.fr)
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
 	proxy.ServeHTTP(writer{d}, r)
 }

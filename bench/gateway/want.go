@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math"
 	"mime"
@@ -30,6 +31,7 @@ type want struct {
 	adapter int32       // trace.BaseModel: none
 	others  []int32     // adapters of a batch beside it
 	prompt  int32       // tokens, or an estimate
+	content []byte      // the prompt as it stands in the body
 	maxNew  int32
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
 	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
@@ -199,7 +201,45 @@ func (q *want) take(key string, raw []byte, end int) {
 		if raw[0] == '[' && key != "messages" {
 			n = int64(bytes.Count(raw, []byte{','})) + 1
 		}
-		q.prompt = clamp(n)
+		q.prompt, q.content = clamp(n), raw
+	}
+}
+
+// promptBlock is how many tokens of prompts are told apart, for routers that look at
+// what prompts have in common.
+const promptBlock = 64
+
+// identify notes what a prompt begins with. A block of a text is its bytes as they
+// were sent, 4 for each token.
+func (g *Gateway) identify(q *want, r *fleet.Request) {
+	if !g.readsPrefixes {
+		return
+	}
+	var hashes []uint64
+	ids := len(q.content) > 0 && q.content[0] == '[' && bytes.IndexByte(q.content, '"') < 0
+	for rest := q.content; ; {
+		n := promptBlock * bytesPerToken
+		if ids {
+			n = 0
+			for range promptBlock {
+				k := bytes.IndexByte(rest[n:], ',')
+				if k < 0 {
+					n = len(rest) + 1
+					break
+				}
+				n += k + 1
+			}
+		}
+		if n > len(rest) {
+			break
+		}
+		hashes = append(hashes, maphash.Bytes(g.seed, rest[:n]))
+		rest = rest[n:]
+	}
+	g.seenMu.Lock()
+	defer g.seenMu.Unlock()
+	if r.Text = g.seen.Prompt(hashes, promptBlock); r.Text != nil {
+		r.Known = r.Text.Known(r.Prompt)
 	}
 }
 

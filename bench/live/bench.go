@@ -59,7 +59,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	sink := &sink{keep: o.RecordsFile != "", texts: map[int64]string{}, collector: result.NewCollector(result.Options{
-		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), SLO: o.SLO, KeepRecords: o.KeepRecords,
+		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), PrefixCache: true, SLO: o.SLO, KeepRecords: o.KeepRecords,
 	})}
 	cfg.Source, cfg.Fleet, cfg.Done, cfg.Move = in.Source, f, sink.done, moving(sc, rt)
 	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
@@ -90,6 +90,15 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := sink.collector.Result(meta, counters(st, &fs, cfg.Move))
 	res.Texts = sink.texts
+	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) { // the workers have no prefix caches, or do not tell
+		e.Reuse = nil
+		for i := range e.Workers {
+			e.Workers[i].Reuse = nil
+		}
+		for i := range e.Adapters {
+			e.Adapters[i].Reuse = nil
+		}
+	}
 	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
 	return res, st, runErr
 }
@@ -206,7 +215,7 @@ func (s *sink) reply(r *record.Request, prompt, tokens []int32) {
 func (s *sink) write(path string, adapters []trace.Adapter) error {
 	if s.keep {
 		slices.SortFunc(s.records, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-		w, err := records.Create(path, adapters, false)
+		w, err := records.Create(path, adapters, slices.ContainsFunc(s.records, func(r record.Request) bool { return r.Cached > 0 }))
 		if err != nil {
 			return err
 		}

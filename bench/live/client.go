@@ -136,6 +136,7 @@ type client struct {
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
 
 	mu       sync.Mutex // guards what finish does
+	replies  map[*trace.Text][]reply
 	lateness *result.Histogram
 	lateSum  float64
 	lateMax  float64
@@ -203,7 +204,7 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
 	}
 	workers := cfg.Fleet.Config()
-	c := &client{cfg: cfg, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
+	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
 		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
@@ -386,6 +387,9 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end = max(c.end, r.Finish)
+	if t := j.req.Reply; t != nil && len(j.tokens) == j.n {
+		c.replies[t] = append(c.replies[t], reply{j.req.Prompt, j.tokens})
+	}
 	if c.room == nil {
 		late := max(r.Sent-r.Arrival, 0)
 		c.lateness.Add(tick.FromSeconds(late), 1)

@@ -17,6 +17,7 @@ import (
 
 	"lorasim/bench/live/fleet"
 	"lorasim/internal/suggest"
+	"lorasim/trace"
 )
 
 // Backend says which interface requests are sent to; the names are those of the
@@ -133,6 +134,7 @@ type chunk struct {
 	text   bool    // it has some new text, or token ids
 	said   []byte  // the text, where the parser was told to keep it: all so far, or what is new
 	total  int     // tokens of the attempt so far, as the worker counts; -1: it does not say
+	cached int     // tokens of the prompt that the worker had in its prefix cache
 	ids    []int32 // the tokens so far, or those that are new; nil: it does not say
 	finish string  // "": not finished
 	fail   string  // why the request failed
@@ -182,6 +184,9 @@ type openAIReply struct {
 	} `json:"choices"`
 	Usage *struct {
 		CompletionTokens int `json:"completion_tokens"`
+		Prompt           *struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
 	Error  jsontext.Value `json:"error"`
 	Object string         `json:"object"`
@@ -298,12 +303,16 @@ func (r *parser) metaInfo(p *chunk) error {
 		return err
 	}
 	switch string(r.key) {
-	case `"completion_tokens"`:
+	case `"completion_tokens"`, `"cached_tokens"`:
 		n, err := strconv.ParseUint(string(v), 10, 31)
 		if err != nil {
-			return fmt.Errorf("completion_tokens is %.20s", v)
+			return fmt.Errorf("%s is %.20s", bytes.Trim(r.key, `"`), v)
 		}
-		p.total = int(n)
+		if string(r.key) == `"cached_tokens"` {
+			p.cached = int(n)
+		} else {
+			p.total = int(n)
+		}
 	case `"finish_reason"`:
 		reason := struct {
 			Type string `json:"type"`
@@ -367,7 +376,9 @@ func (r *parser) parseOpenAI(data []byte) (chunk, error) {
 		}
 	}
 	if o.Usage != nil {
-		p.total = o.Usage.CompletionTokens
+		if p.total = o.Usage.CompletionTokens; o.Usage.Prompt != nil {
+			p.cached = o.Usage.Prompt.Cached
+		}
 	}
 	p.said = r.said
 	return p, nil
@@ -398,6 +409,38 @@ func prompt(seed uint64, id int64, n int32, vocabulary int) []int32 {
 		ids[i] = lowestToken + rng.Int32N(int32(vocabulary-lowestToken))
 	}
 	return ids
+}
+
+// prompt returns the token ids of a request's prompt. As far as its text goes, each
+// is a function of that, so that prompts are equal where their texts are; where a
+// prompt repeats a reply, of what the worker replied, if it told.
+func (c *client) prompt(r *trace.Request) []int32 {
+	ids := prompt(c.cfg.Seed, r.ID, r.Prompt, c.cfg.Vocabulary)
+	if r.Text == nil {
+		return ids
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := r.Text.Known(r.Prompt)
+	for t := r.Text; t != nil; t = t.Parent {
+		if t.Start >= end {
+			continue
+		}
+		copy(ids[t.Start:end], prompt(c.cfg.Seed, int64(t.Hash(t.Start+1)), end-t.Start, c.cfg.Vocabulary))
+		for _, s := range c.replies[t] {
+			if s.from < end {
+				copy(ids[s.from:end], s.tokens)
+			}
+		}
+		end = t.Start
+	}
+	return ids
+}
+
+// reply is tokens that follow the first ones of a text.
+type reply struct {
+	from   int32
+	tokens []int32
 }
 
 // promptText is a prompt for chat endpoints, which take no token ids: a word

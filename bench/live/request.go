@@ -105,6 +105,9 @@ func (c *client) newJob(r trace.Request) *job {
 		j.rec.Rank = int32(c.cfg.Source.Adapters()[r.Adapter].Rank)
 	}
 	j.fr = fleet.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget(), Sent: c.cfg.Clock.Now()}
+	if r.Text != nil {
+		j.fr.Text, j.fr.Known = r.Text, r.Text.Known(r.Prompt)
+	}
 	if c.cfg.KnownOutputs {
 		j.fr.Output = r.Output
 	}
@@ -236,7 +239,7 @@ const coldLoad = time.Millisecond
 // post sends the request; the time limit for the first byte runs from here.
 func (a *attempt) post() (*wire.Reply, error) {
 	c, j := a.c, a.j
-	p := payload{rid: a.rid, model: c.model, prompt: prompt(c.cfg.Seed, j.req.ID, j.req.Prompt, c.cfg.Vocabulary),
+	p := payload{rid: a.rid, model: c.model, prompt: c.prompt(&j.req),
 		maxNew: int(j.rec.Requested) - j.n, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
 	p.prompt = append(p.prompt, j.tokens...)
 	if j.req.Adapter != trace.BaseModel {
@@ -409,6 +412,9 @@ func (a *attempt) take(p chunk, at time.Time) {
 	if p.finish != "" {
 		a.finish = p.finish
 	}
+	if a.before == 0 && p.cached > 0 {
+		j.rec.Cached = int32(min(p.cached, int(j.req.Prompt)))
+	}
 	if fresh <= 0 {
 		return
 	}
@@ -416,7 +422,7 @@ func (a *attempt) take(p chunk, at time.Time) {
 		j.mu.Lock()
 		j.known = false
 		j.mu.Unlock()
-	} else if !c.cfg.NoFailover || j.fr.Move != nil || c.cfg.Output != nil { // they are needed later
+	} else if !c.cfg.NoFailover || j.fr.Move != nil || c.cfg.Output != nil || j.req.Reply != nil { // they are needed later
 		j.tokens = append(j.tokens, ids...)
 	}
 	c.cfg.Fleet.Tokens(&j.fr, fresh, have == 0)

@@ -66,7 +66,7 @@ func (f *Fleet) situation() *router.Situation {
 				continue
 			}
 			a := router.Active{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
-				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.expected, Age: f.view.Now - r.Sent}
+				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.expected, Age: f.view.Now - r.Sent, Text: r.Text, Known: r.Known}
 			if r.running {
 				a.KV = int64(a.Prompt) + int64(a.Generated)
 			}

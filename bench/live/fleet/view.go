@@ -18,6 +18,9 @@ type Request struct {
 	MaxNew  int32
 	Output  int32   // tokens it will generate, where routers are to know; 0: they expect
 	Sent    float64 // s on the fleet's clock
+	// Text is what the prompt begins with, as far as Known tokens; nil: not known.
+	Text  *trace.Text
+	Known int32
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false where the request cannot go.
 	Move func(from, to int) bool
@@ -42,7 +45,8 @@ func (f *Fleet) Route(r *Request, avoid int) int {
 		hidden = v.Workers[avoid].Up
 		v.Workers[avoid].Up = false
 	}
-	w := f.cfg.Router.Policy.Route(router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew, Expected: f.expect(r)}, v)
+	w := f.cfg.Router.Policy.Route(router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew,
+		Expected: f.expect(r), Text: r.Text, Known: r.Known}, v)
 	if hidden {
 		v.Workers[avoid].Up = true
 	}

@@ -1,6 +1,7 @@
 // Package prefix holds what a worker keeps of prompts it has computed, so that
 // later requests of the same adapter need not compute it again: the prefix
-// caches of sglang (RadixCache) and vLLM (BlockPool). Only sim uses it.
+// caches of sglang (RadixCache) and vLLM (BlockPool). The simulator's workers have
+// one, and routers one for each worker where they guess what that keeps.
 //
 // The unit is the page. What is kept of a text is always its first pages, and
 // those of the texts before it: the page that was released longest ago goes
@@ -15,6 +16,8 @@ type Cache interface {
 	// Match returns how many of the first pages of a text are kept for an
 	// adapter, and how many of these nobody holds.
 	Match(text *trace.Text, adapter, pages int32) (match, idle int32)
+	// Peek is the first result of Match, without being counted as a use.
+	Peek(text *trace.Text, adapter, pages int32) int32
 	// Take holds the first pages of a text, as many as are kept, and returns how
 	// many these are. The hold must be empty.
 	Take(h *Hold, text *trace.Text, adapter, pages int32) int32
@@ -129,6 +132,12 @@ func (c *Radix) entry(k key) *entry {
 	return e
 }
 
+// Peek implements [Cache].
+func (c *Radix) Peek(text *trace.Text, adapter, pages int32) int32 {
+	_, match, _ := c.match(text, adapter, pages)
+	return match
+}
+
 // match also returns the entry of the last page found.
 func (c *Radix) match(text *trace.Text, adapter, pages int32) (at *entry, match, idle int32) {
 	k := key{adapter: adapter, epoch: c.epochs[adapter]}
@@ -213,10 +222,15 @@ func (c *Radix) Release(h *Hold) {
 
 // Keep implements [Cache].
 func (c *Radix) Keep(pages int32) {
-	if pages > 0 {
-		c.push(nil, pages)
-		c.cached += int64(pages)
+	if pages <= 0 {
+		return
 	}
+	if last := c.oldest.prev; last.of == nil && last != &c.oldest {
+		last.pages += pages
+	} else {
+		c.push(nil, pages)
+	}
+	c.cached += int64(pages)
 }
 
 // Evict implements [Cache].

@@ -95,6 +95,11 @@ func (c *Blocks) Match(text *trace.Text, adapter, pages int32) (match, idle int3
 	return match, idle
 }
 
+// Peek is as [Radix.Peek].
+func (c *Blocks) Peek(text *trace.Text, adapter, pages int32) int32 {
+	return c.find(text, adapter, pages, func(*block) {})
+}
+
 // Take is as [Radix.Take].
 func (c *Blocks) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	return c.find(text, adapter, pages, func(b *block) {

@@ -104,6 +104,16 @@ func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32)
 	return n.hi, idle
 }
 
+// Peek implements [Cache].
+func (c *Tree) Peek(text *trace.Text, adapter, pages int32) (match int32) {
+	for n := c.roots[root{adapter, c.epochs[adapter]}]; n != nil && match == n.hi && match < pages; {
+		if n = n.children[c.owner(text, match)]; n != nil {
+			match = min(n.hi, pages, text.Common(n.text)/c.page)
+		}
+	}
+	return match
+}
+
 // Take implements [Cache].
 func (c *Tree) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	h.node = c.walk(text, adapter, pages)
