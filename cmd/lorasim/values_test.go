@@ -152,6 +152,7 @@ func TestEveryTextFlag(t *testing.T) {
 	base := map[string]string{
 		"bench":            srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 100 --num-adapters 1",
 		"calibrate":        "--records a.csv --evaluations 2",
+		"capacity":         "--goodput ttft:9000 --max-workers 2 --max-seeds 3 --num-prompts 20",
 		"check":            srv.URL,
 		"compare":          "a.jsonl",
 		"gateway":          srv.URL + " --listen 127.0.0.1:0",
@@ -173,6 +174,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"trace workload":   "--num-prompts 20 -o w.csv",
 		"validate":         "--runs runs.csv --histograms hist.json --seeds 1",
 		"worker":           "--listen 127.0.0.1:0",
+		"worth":            "--num-prompts 20 --max-seeds 5 --intervals 5 --policies static",
 	}
 	odd := []string{"", "x", ":", "1,,2", "a=b", "NaN", "-3", "a:b:c"}
 	n := 0
