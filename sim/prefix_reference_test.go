@@ -30,7 +30,7 @@ func serial(t *testing.T, path string, served bool, adapter func(i int, r *refer
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w, texts := &trace.Workload{Adapters: trace.Names(8, []int{8})}, trace.Texts{}
+	w, texts := &trace.Workload{Adapters: trace.Names(8, []int{8})}, trace.Blocks{Tokens: 512}
 	for d := json.NewDecoder(f); d.More(); {
 		var r referenceRow
 		if err := d.Decode(&r); err != nil {
@@ -41,7 +41,7 @@ func serial(t *testing.T, path string, served bool, adapter func(i int, r *refer
 		if served {
 			q.Output = r.Output
 		}
-		if q.Text, err = texts.Blocks(r.IDs, 512, r.Input); err != nil {
+		if q.Text, err = texts.Text(r.IDs, r.Input); err != nil {
 			t.Fatal(err)
 		}
 		w.Requests = append(w.Requests, q)

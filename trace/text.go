@@ -71,18 +71,62 @@ func (t Texts) Of(parent *Text, start int32, id int64) *Text {
 	return x
 }
 
-// Blocks returns the text of a prompt that consists of blocks of so many tokens,
-// the last of which may be cut off. An id stands for its block after those before.
-func (t Texts) Blocks(ids []int64, block, prompt int32) (*Text, error) {
-	if n := (int64(prompt) + int64(block) - 1) / int64(block); int64(len(ids)) > n {
-		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n, block)
+// Blocks are the texts of prompts that consist of blocks told by ids, all of them
+// of so many tokens but the last one of a prompt, which may be cut off. An id
+// stands for its block after those before. It keeps every block: 32 bytes each.
+type Blocks struct {
+	Tokens int32
+
+	first  []*Text // by id, of those below maxFirst: the one met first
+	others Texts   // all others
+	spare  []Text
+}
+
+// Text returns the text of a prompt of so many tokens: nil without ids.
+func (b *Blocks) Text(ids []int64, prompt int32) (*Text, error) {
+	if n := (int64(prompt) + int64(b.Tokens) - 1) / int64(b.Tokens); int64(len(ids)) > n {
+		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n, b.Tokens)
 	}
 	var x *Text
 	for i, id := range ids {
-		x = t.Of(x, int32(i)*block, id)
-		x.Block = block
+		x = b.next(x, int32(i)*b.Tokens, id)
 	}
 	return x, nil
+}
+
+// maxFirst bounds what one large id makes of Blocks.first.
+const maxFirst = 1 << 20
+
+// next is the block of an id after another one.
+func (b *Blocks) next(parent *Text, start int32, id int64) *Text {
+	if id < 0 || id >= maxFirst {
+		return b.other(parent, start, id)
+	}
+	for int64(len(b.first)) <= id {
+		b.first = append(b.first, nil)
+	}
+	switch x := b.first[id]; {
+	case x == nil:
+		if len(b.spare) == 0 {
+			b.spare = make([]Text, 256)
+		}
+		x, b.spare = &b.spare[0], b.spare[1:]
+		*x = Text{Parent: parent, Start: start, Block: b.Tokens, ID: id}
+		b.first[id] = x
+		return x
+	case x.Parent == parent:
+		return x
+	}
+	return b.other(parent, start, id)
+}
+
+func (b *Blocks) other(parent *Text, start int32, id int64) *Text {
+	if b.others == nil {
+		b.others = Texts{}
+	}
+	x := b.others.Of(parent, start, id)
+	x.Block = b.Tokens
+	return x
 }
 
 // IDs are the ids of a text that consists of blocks.

@@ -152,3 +152,25 @@ func TestWatch(t *testing.T) {
 		t.Errorf("error %v, %d requests to come", err, src.Len())
 	}
 }
+
+// TestBlocks: an id after the same ids is the same text, whatever its size and
+// whatever came between; after other ids, or of another file, it is another one.
+func TestBlocks(t *testing.T) {
+	b := Blocks{Tokens: 16}
+	text := func(ids ...int64) *Text {
+		x, err := b.Text(ids, int32(len(ids))*16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	for _, id := range []int64{5, 5000, -3, 1 << 40} {
+		first := text(1, id)
+		for i := range int64(3000) {
+			text(1, i, id)
+		}
+		if text(1, id) != first || text(2, id) == first || text(1, 7, id).Start != 32 {
+			t.Errorf("id %d: equal blocks are not told from others", id)
+		}
+	}
+}

@@ -283,6 +283,7 @@ var parsers = map[string]func(string) error{
 	"pattern":          errorOf(synth.ParsePattern),
 	"locality":         errorOf(synth.ParseLocality),
 	"sessions":         errorOf(synth.ParseSessions),
+	"conversations":    errorOf(synth.ParseConversations),
 	"trace_start_time": errorOf(azure.ParseInstant),
 	"trace_end_time":   errorOf(azure.ParseInstant),
 	"outages":          errorOf(parseOutages),

@@ -51,6 +51,8 @@ type Workload struct {
 
 	Sessions string `yaml:"sessions" check:"parse" help:"requests in runs to one adapter, which replaces popularity and arrivals: zipf:m=M[,nbar=N,s=S], copy:m=M[,nbar=N,p_new=P,gamma=G,j0=J]; m: sessions in progress"`
 
+	Conversations string `yaml:"conversations" check:"parse" help:"turns that repeat what was said before, for prefix caches: chat, documents or agents, each with :turns=N,think=S,system=N,new=N,... (docs/scenarios.md); request_rate counts turns"`
+
 	Lengths          string  `yaml:"lengths" default:"auto" check:"parse" help:"token counts: auto (the trace's own, else short chats), sharegpt, azure-conv, azure-code, sharegpt-llama3, sharegpt-qwen2, measured-rate4, measured-stride, random, constant:P,O, lognormal:..., copula:FILE,..., table:FILE, none"`
 	RandomInputLen   int     `yaml:"random_input_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest prompt; 0: 1024"`
 	RandomOutputLen  int     `yaml:"random_output_len" check:">=0 <=1e8" unit:"tokens" help:"lengths random: longest output; 0: 128"`
@@ -59,7 +61,7 @@ type Workload struct {
 	MaxNewTokens string `yaml:"max_new_tokens" default:"auto" check:"parse" help:"what clients ask for at most, which ends longer outputs: N, xFACTOR, exact (the output), uniform:LOW,HIGH, lognormal:mean=M,sigma=S[,cap=C], mix:N=WEIGHT[,N=WEIGHT], trace (as a saved workload says); auto: trace, or exact for benchmark clients (random or measured lengths, compat), else 1024 and no output ends earlier"`
 
 	UseTrace                 bool      `yaml:"use_trace" help:"replay a trace instead of generating requests"`
-	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai; empty: azure_v2"`
+	TraceName                string    `yaml:"trace_name" check:"oneof azure_v1 azure_v2 azure_llm burstgpt mooncake qwen_bailian alibaba_genai" help:"azure_v1, azure_v2, azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai; empty: azure_v2"`
 	TracePath                string    `yaml:"trace_path" check:"any" help:"file or folder of the trace"`
 	Compat                   string    `yaml:"compat" check:"oneof dlora slora vllm-lora" help:"repeat a published generator exactly: dlora (function traces), slora (generated), vllm-lora (generated: one Poisson process per adapter)"`
 	TraceReplay              string    `yaml:"trace_replay" default:"rates" check:"oneof rates vanilla" help:"function traces: rates (redraw arrivals at the trace's rates) or vanilla (its own times)"`

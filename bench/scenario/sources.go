@@ -147,9 +147,19 @@ type withAdapters struct {
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
 func (s *Scenario) openSynthetic(in *Input) (err error) {
+	cfg := s.synthetic()
+	if s.Workload.Conversations != "" {
+		cfg.Requests = 0 // it is turns that end them
+	}
+	in.Source, err = synth.New(cfg)
+	return err
+}
+
+// synthetic is the generator of the scenario.
+func (s *Scenario) synthetic() synth.Config {
 	w := &s.Workload
 	cfg := synth.Default()
-	cfg.Adapters, cfg.Rate, cfg.Drift, cfg.Seed = w.numAdapters(), w.RequestRate, w.Drift, s.Seed
+	cfg.Adapters, cfg.Rate, cfg.Drift, cfg.Seed = w.numAdapters(), w.startRate(), w.Drift, s.Seed
 	cfg.Requests, cfg.Duration = w.generated(), w.Window
 	if w.paced() {
 		cfg.Rate = math.Inf(1) // the times are replaced
@@ -161,8 +171,7 @@ func (s *Scenario) openSynthetic(in *Input) (err error) {
 	if w.LoraRequestDist != "" {
 		cfg.Arrivals.Total = true // one process, whatever the adapters
 	}
-	in.Source, err = synth.New(cfg)
-	return err
+	return cfg
 }
 
 func (s *Scenario) openSLoRA(in *Input) (err error) {
@@ -420,7 +429,7 @@ func detect(path string) (string, error) {
 	case ".rar":
 		return "azure_v2", nil
 	}
-	const names = "azure_v1, azure_v2, azure_llm, burstgpt, mooncake, alibaba_genai"
+	const names = "azure_v1, azure_v2, azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return "", fmt.Errorf("%s is a folder; say which trace it holds with --trace-name (%s)", path, names)
 	}
@@ -436,7 +445,7 @@ func detect(path string) (string, error) {
 	line := string(first[:min(len(first), 1<<20)]) // no header is longer
 	for _, k := range []struct{ begins, has, kind string }{
 		{"HashOwner,", "", "azure_v1"}, {"app,func,", "", "azure_v2"}, {"TIMESTAMP,", "", "azure_llm"}, {"Timestamp,", "", "burstgpt"},
-		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
+		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"parent_chat_id"`, "qwen_bailian"}, {"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
 	} {
 		if strings.HasPrefix(line, k.begins) && strings.Contains(line, k.has) {
 			return k.kind, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -146,7 +147,7 @@ func (w *Workload) dataset() string {
 
 // llmTrace says whether the source is an LLM trace.
 func (w *Workload) llmTrace() bool {
-	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake"}, w.dataset())
+	return slices.Contains([]string{"azure_llm", "burstgpt", "mooncake", "qwen_bailian"}, w.dataset())
 }
 
 // paced says whether requests come as the serving benchmarks' clients send them:
@@ -188,6 +189,10 @@ func (w *Workload) check() error {
 		return errors.New("lora_request_distribution chooses the adapters: it leaves no room for sessions")
 	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) && w.NumAdapters == 1:
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
+	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" || math.IsInf(w.RequestRate, 1)):
+		return errors.New("conversations are for generated requests that come at a rate: they leave no room for traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
+	case w.Conversations != "" && w.Lengths == NoLengths:
+		return errors.New("conversations need lengths")
 	case sources > 1:
 		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
 	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":
@@ -245,9 +250,35 @@ func (s *Scenario) fillLengths(in *Input) error {
 	if err != nil {
 		return fmt.Errorf("lengths: %w", err)
 	}
+	if w.Conversations != "" {
+		sampler = lengths.Rescale(sampler, int(w.generated()), s.Seed)
+		return s.converse(in, sampler)
+	}
 	sampler = lengths.Rescale(sampler, int(in.Source.Len()), s.Seed)
 	in.Source = lengths.Fill(in.Source, sampler, s.Seed)
 	return nil
+}
+
+// converse makes the requests of a generator the first turns of conversations.
+func (s *Scenario) converse(in *Input, sampler lengths.Sampler) error {
+	w := &s.Workload
+	o := synth.ConverseOptions{Lengths: sampler, Rate: w.startRate(), Requests: w.generated(), Duration: w.Window, Seed: s.Seed}
+	cfg := s.synthetic()
+	cfg.Rate, cfg.Pattern, cfg.Drift, cfg.Requests, cfg.Duration = math.Inf(1), synth.Pattern{}, 0, math.MaxInt64, 0
+	cfg.Seed = ^cfg.Seed // other adapters than those of the conversations that begin
+	var err error
+	if o.Going, err = synth.New(cfg); err == nil {
+		in.Source, err = synth.Converse(in.Source, must(synth.ParseConversations(w.Conversations)), o)
+	}
+	return err
+}
+
+// startRate is the rate of the generator: that of requests, or of conversations.
+func (w *Workload) startRate() float64 {
+	if w.Conversations == "" {
+		return w.RequestRate
+	}
+	return w.RequestRate / must(synth.ParseConversations(w.Conversations)).MeanTurns()
 }
 
 // randomRanges are the ranges of random lengths, without their ends. Zeros stand
@@ -317,7 +348,7 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
 	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality")
 	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
-	note(file, "the saved workload states its arrivals", "request-rate arrivals pattern drift locality sessions popularity")
+	note(file, "the saved workload states its arrivals", "request-rate arrivals pattern drift locality sessions conversations popularity")
 	note(file, "the saved workload states its token counts", "lengths random-input-len random-output-len random-range-ratio")
 	note(traced && !w.paced(), "the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
 	note(traced, "the trace governs the arrivals", "arrivals pattern sessions")

@@ -7,8 +7,8 @@
 //
 // [Plot] draws a workload as PNG or SVG.
 //
-// Memory grows with the number of adapters and of different token counts and, from
-// 2^20 requests on, not with that of the requests.
+// Memory grows with the number of adapters, of different token counts and of texts
+// that prompts repeat and, from 2^20 requests on, not with that of the requests.
 // Standard deviations and variances are those of the population (ddof 0), and
 // percentiles interpolate linearly between order statistics, as numpy does by
 // default. What a workload is too short to define is NaN, in JSON null.
@@ -58,6 +58,7 @@ type Summary struct {
 
 	Prompt Tokens `json:"prompt_tokens"`
 	Output Tokens `json:"output_tokens"`
+	Reuse  *Reuse `json:"reuse,omitempty"` // nil: not known
 
 	Timeline Timeline `json:"timeline"`
 }
@@ -90,6 +91,7 @@ type Usage struct {
 	Share    Number `json:"share"` // of all requests
 	Rate     Number `json:"rate_req_s"`
 	CV       Number `json:"cv"` // of the gaps between its arrivals; NaN for several
+	Reuse    *Reuse `json:"reuse,omitempty"`
 }
 
 // Several is the Index of a Usage of several adapters.
@@ -134,6 +136,7 @@ type collector struct {
 	prompt     *histogram
 	output     *histogram
 	timeline   *timeline
+	reuse      reuse
 }
 
 // usage is what is known of the requests of one adapter.
@@ -160,6 +163,7 @@ func newCollector(adapters []trace.Adapter) *collector {
 		output:   newHistogram(),
 		timeline: newTimeline(1, timelineBins),
 	}
+	c.reuse.by = make([]struct{ found, prompt int64 }, len(adapters)+1)
 	for i, w := range dispersionWindows {
 		c.dispersion[i].window = w
 	}
@@ -218,8 +222,10 @@ func (c *collector) add(r trace.Request) {
 	c.all.add(r.Arrival)
 	if r.Adapter == trace.BaseModel {
 		c.usage[len(c.adapters)].add(r.Arrival)
+		c.reuse.add(&r, len(c.adapters))
 	} else {
 		c.usage[r.Adapter].add(r.Arrival)
+		c.reuse.add(&r, int(r.Adapter))
 		c.lru.add(r.Adapter)
 		if len(c.refs) < maxShuffled {
 			c.refs = append(c.refs, r.Adapter)
@@ -255,6 +261,10 @@ func (c *collector) summary(opt Options) *Summary {
 		d := &c.dispersion[i]
 		s.Dispersion = append(s.Dispersion, Dispersion{Window: d.window, Index: d.index()})
 	}
+	if s.Reuse = c.reuse.of(0, len(c.usage)); s.Reuse != nil && c.reuse.conversations > 0 {
+		s.Reuse.Conversations = c.reuse.conversations
+		s.Reuse.Turns = Number(float64(c.reuse.turns) / float64(c.reuse.conversations))
+	}
 	c.spread(s, cmp.Or(opt.Top, defaultTop))
 	return s
 }
@@ -279,6 +289,7 @@ func (c *collector) spread(s *Summary, top int) {
 			out.Name, out.Index, out.Rank = c.adapters[a].Name, int32(a), c.adapters[a].Rank
 		}
 		out.of(s)
+		out.Reuse = c.reuse.of(a, a+1)
 		s.Top = append(s.Top, out)
 	}
 	s.AdaptersUsed = len(counts)

@@ -62,10 +62,20 @@ func (s *Summary) writeHead(b *bytes.Buffer) {
 	line("locality", "%s of requests use one of the last %d adapters", percent(s.Locality), LocalityWindow)
 	line("skew", "top 1/5/10 %% of adapters: %s / %s / %s of requests; Gini %s",
 		percent(s.Skew.Top1), percent(s.Skew.Top5), percent(s.Skew.Top10), number(s.Skew.Gini))
+	if u := s.Reuse; u != nil {
+		turns := ""
+		if u.Conversations > 0 {
+			turns = fmt.Sprintf("; %d conversations, %s turns each", u.Conversations, number(u.Turns))
+		}
+		line("reuse", "%s of prompt tokens repeat earlier ones of the same adapter%s", percent(u.Share), turns)
+	}
 }
 
 func (s *Summary) adapterRows() [][]string {
 	rows := [][]string{{"adapter", "rank", "requests", "share", "req/s", "cv"}}
+	if s.Reuse != nil {
+		rows[0] = append(rows[0], "reused")
+	}
 	for _, u := range append(slices.Clone(s.Top), s.Rest) {
 		if u.Requests == 0 { // of the rest
 			continue
@@ -75,6 +85,13 @@ func (s *Summary) adapterRows() [][]string {
 			rank = fmt.Sprint(u.Rank)
 		}
 		rows = append(rows, []string{u.Name, rank, fmt.Sprint(u.Requests), percent(u.Share), number(u.Rate), cv(u.CV)})
+		if s.Reuse != nil {
+			reused := "-"
+			if u.Reuse != nil {
+				reused = percent(u.Reuse.Share)
+			}
+			rows[len(rows)-1] = append(rows[len(rows)-1], reused)
+		}
 	}
 	return rows
 }

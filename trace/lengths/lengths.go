@@ -30,7 +30,7 @@ const stream = 0x6c656e67746873 // "lengths"
 
 // Fill sets the lengths of the requests of a source, in their order, from the
 // sampler's first draw on: the same seed gives the same lengths. It clears
-// MaxNew, which belonged to the length before.
+// MaxNew, Text and Reply, which belonged to the lengths before.
 func Fill(src trace.Source, s Sampler, seed uint64) trace.Source {
 	return &filled{Source: src, sampler: s, rng: rand.New(rand.NewPCG(seed, stream))}
 }
@@ -54,7 +54,7 @@ func (f *filled) Next() (trace.Request, error) {
 	}
 	if f.sampler != nil {
 		r.Prompt, r.Output = f.sampler.Draw(f.rng)
-		r.MaxNew = 0
+		r.MaxNew, r.Text, r.Reply = 0, nil, nil
 	}
 	if f.law != nil {
 		r.MaxNew = f.law(r.Output, f.budgetRng)

@@ -7,12 +7,14 @@ import (
 
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
+	"lorasim/trace"
 )
 
 // format describes one trace format.
 type format struct {
 	files                 []string // patterns of its files' names
-	json                  bool     // JSON lines, else CSV
+	block                 int32    // JSON lines with ids of so many tokens; 0: CSV
+	strict                bool     // JSON lines have no other keys
 	stamp, prompt, output string   // columns
 	// at reads the time of a row, ns since some point in time.
 	at func(c *clock, text []byte) (int64, error)
@@ -33,13 +35,18 @@ var formats = map[Format]format{
 		at: func(_ *clock, s []byte) (int64, error) { return textfile.Fixed(s, 9) }, count: textfile.Count,
 	},
 	Mooncake: {
-		files: []string{"*.jsonl"}, json: true,
+		files: []string{"*.jsonl"}, block: 512, strict: true,
 		stamp: "timestamp", prompt: "input_length", output: "output_length",
 		at: func(_ *clock, ms []byte) (int64, error) { return textfile.Fixed(ms, 6) }, count: textfile.Tokens,
 	},
+	QwenBailian: {
+		files: []string{"qwen*.jsonl"}, block: 16,
+		stamp: "timestamp", prompt: "input_length", output: "output_length",
+		at: func(_ *clock, s []byte) (int64, error) { return textfile.Fixed(s, 9) }, count: textfile.Tokens,
+	},
 }
 
-var formatNames = []string{string(AzureLLM), string(BurstGPT), string(Mooncake)}
+var formatNames = []string{string(AzureLLM), string(BurstGPT), string(Mooncake), string(QwenBailian)}
 
 // open returns a function that reads the next row of a file, which is closed on
 // an error.
@@ -47,14 +54,16 @@ func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), e
 	const hashColumn = "hash_ids" // JSON only
 	var stamp, prompt, output, ids table.Raw
 	columns := []table.Column{{Name: f.stamp, Value: &stamp}, {Name: f.prompt, Value: &prompt}, {Name: f.output, Value: &output}}
-	if f.json {
+	if f.block > 0 {
 		columns = append(columns, table.Column{Name: hashColumn, Value: &ids})
 	}
-	t, err := table.OpenText(file, f.json, columns, f.json)
+	t, err := table.OpenText(file, f.block > 0, columns, f.strict)
 	if err != nil {
 		return nil, nil, err
 	}
 	var clock clock
+	blocks := trace.Blocks{Tokens: f.block}
+	var hashes []int64
 	return t, func() (w row, err error) {
 		if err := t.Read(); err != nil {
 			return row{}, err
@@ -71,8 +80,11 @@ func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), e
 		if err != nil {
 			return row{}, t.Bad(f.prompt, err)
 		}
-		if f.json {
-			if err := hashes(ids); err != nil {
+		if f.block > 0 {
+			if hashes, err = wholeNumbers(ids, hashes[:0]); err == nil {
+				w.text, err = blocks.Text(hashes, w.prompt)
+			}
+			if err != nil {
 				return row{}, t.Bad(hashColumn, err)
 			}
 		}
@@ -80,19 +92,33 @@ func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), e
 	}, nil
 }
 
-// hashes checks that a value is an array of whole numbers.
-func hashes(value []byte) error {
-	if value[0] != '[' {
-		return fmt.Errorf("is %.40q, expected an array of whole numbers", value)
+// wholeNumbers appends the numbers of an array to a list. They fit a float64, as
+// which saved workloads hold them.
+func wholeNumbers(array []byte, to []int64) ([]int64, error) {
+	if array[0] != '[' {
+		return to, fmt.Errorf("is %.40q, expected an array of whole numbers", array)
 	}
-	for _, c := range value {
+	const most = 1e15
+	n, digits, negative := int64(0), 0, false
+	for i, c := range array {
 		switch {
-		case '0' <= c && c <= '9', c == '-', c == ',', c == ' ', c == '\t', c == '[', c == ']':
+		case '0' <= c && c <= '9' && n < most/10:
+			n, digits = n*10+int64(c-'0'), digits+1
+		case c == '-' && digits == 0:
+			negative = true
+		case c == ' ' || c == '\t' || c == '[' && i == 0:
+		case (c == ',' || c == ']') && digits > 0:
+			if negative {
+				n = -n
+			}
+			to = append(to, n)
+			n, digits, negative = 0, 0, false
+		case c == ']' && len(to) == 0:
 		default:
-			return errors.New("expected an array of whole numbers")
+			return to, errors.New("expected an array of whole numbers of up to 15 digits")
 		}
 	}
-	return nil
+	return to, nil
 }
 
 // clock reads time stamps such as "2023-11-16 18:15:46.6805900", with 'T'

@@ -67,3 +67,13 @@ func FuzzMooncake(f *testing.F) {
 	f.Add([]byte(mooncake3+"{}\n"), true, true)
 	fuzzFormat(f, llm.Mooncake)
 }
+
+func FuzzQwen(f *testing.F) {
+	sample, err := os.ReadFile("testdata/qwen_sample.jsonl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sample, false, false)
+	f.Add(append(sample, `{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [-7]}`...), true, true)
+	fuzzFormat(f, llm.QwenBailian)
+}

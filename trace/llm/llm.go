@@ -1,5 +1,5 @@
 // Package llm reads public traces of LLM requests as workloads: the Azure LLM
-// inference traces, BurstGPT and Mooncake. They state arrival times and token
+// inference traces, BurstGPT, Mooncake and Qwen-Bailian. They state arrival times and token
 // counts but no adapters, so the caller says which adapter each request gets.
 //
 //	r, err := llm.Open(llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
@@ -11,7 +11,7 @@
 //
 // Files may be gzip-compressed, and a folder that holds one matching file may
 // be named instead of it. Reading streams: memory does not grow with the file,
-// except to sort it.
+// except to sort it and with the different blocks of prompts, where it tells them.
 package llm
 
 import (
@@ -41,9 +41,13 @@ const (
 	// BurstGPT is BurstGPT_1, _2 or _3 (arXiv:2401.17644). A request with zero
 	// response tokens failed there: it is left out and counted.
 	BurstGPT Format = "burstgpt"
-	// Mooncake is the JSONL trace of Mooncake (FAST'25). Its prefix block
-	// hashes are checked for form and left out.
+	// Mooncake is the JSONL trace of Mooncake (FAST'25). It tells prompts that
+	// begin alike, in blocks of 512 tokens.
 	Mooncake Format = "mooncake"
+	// QwenBailian is a JSONL trace of Qwen-Bailian (arXiv:2506.02634), which does
+	// the same in blocks of 16 tokens. What it says of conversations follows from
+	// the blocks and is not read.
+	QwenBailian Format = "qwen_bailian"
 )
 
 // Options of Open.
@@ -95,6 +99,7 @@ type Reader struct {
 type row struct {
 	at             int64 // ns since some point in time
 	prompt, output int32 // output 0: it failed
+	text           *trace.Text
 }
 
 var _ trace.Source = (*Reader)(nil)
@@ -252,6 +257,7 @@ func (r *Reader) request(w row, at int64) (trace.Request, error) {
 		Adapter: trace.BaseModel,
 		Prompt:  w.prompt,
 		Output:  w.output,
+		Text:    w.text,
 	}
 	if r.options.TimeScale > 0 {
 		q.Arrival *= r.options.TimeScale

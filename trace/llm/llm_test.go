@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lorasim/trace"
 	"lorasim/trace/llm"
@@ -43,6 +44,14 @@ func read(format llm.Format, path string, o llm.Options) ([]trace.Request, llm.S
 // request is a request of the base model.
 func request(id int64, arrival float64, prompt, output int32) trace.Request {
 	return trace.Request{ID: id, Arrival: arrival, Adapter: trace.BaseModel, Prompt: prompt, Output: output}
+}
+
+// told gives a request a text of blocks.
+func told(r trace.Request, block int32, ids ...int64) trace.Request {
+	for i, id := range ids {
+		r.Text = &trace.Text{Parent: r.Text, Start: int32(i) * block, Block: block, ID: id}
+	}
+	return r
 }
 
 const (
@@ -84,15 +93,29 @@ func TestFormats(t *testing.T) {
 			request(0, 0, 906, 446), request(1, 51.5, 36, 29),
 		}},
 		{"mooncake", llm.Mooncake, mooncake3, []trace.Request{
-			request(0, 0, 6758, 500), request(1, 3, 7322, 490), request(2, 3.0005, 1, 5),
+			told(request(0, 0, 6758, 500), 512, 0, 1, 2), request(1, 3, 7322, 490), told(request(2, 3.0005, 1, 5), 512, 4),
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, _, err := read(c.format, write(t, "trace", c.content), llm.Options{})
-			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(trace.Text{})); err != nil || diff != "" {
 				t.Errorf("error %v, difference:\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestQwen reads a sample of the published form; equal beginnings are one text.
+func TestQwen(t *testing.T) {
+	got, _, err := read(llm.QwenBailian, "testdata/qwen_sample.jsonl", llm.Options{})
+	want := []trace.Request{
+		told(request(0, 0, 33, 7), 16, 0, 1, 2), told(request(1, 1.25, 48, 90), 16, 0, 3, 4), told(request(2, 60.864, 64, 1), 16, 0, 1, 5, 6),
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(trace.Text{})); err != nil || diff != "" {
+		t.Fatalf("error %v, difference:\n%s", err, diff)
+	}
+	if a, b := got[0].Text.Common(got[2].Text), got[1].Text.Common(got[2].Text); a != 32 || b != 16 {
+		t.Errorf("prompts have %d and %d tokens in common, expected 32 and 16", a, b)
 	}
 }
 
@@ -218,6 +241,8 @@ func TestRowErrors(t *testing.T) {
 		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": 1, "output_length": 1}`, `:2: column "hash_ids": is missing`},
 		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 3}`, `:2: column "hash_ids": is "3", expected an array`},
 		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1.5]}`, `:2: column "hash_ids": expected an array of whole`},
+		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1234567890123456]}`, `:2: column "hash_ids": expected an array of whole numbers of up to 15`},
+		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": 512, "output_length": 1, "hash_ids": [1, 2]}`, `:2: column "hash_ids": 2 ids for 512 tokens, expected at most 1`},
 		{llm.Mooncake, moon + `{"timestamp": 1, "input_length": "1", "output_length": 1, "hash_ids": []}`, `:2: column "input_length": "\"1\"" is not a whole number`},
 		{llm.Mooncake, moon + `{"timestamp": 1, "timestamp": 1}`, `:2: column "timestamp": appears twice`},
 		{llm.Mooncake, moon + `{"time": 1}`, `:2: unknown key "time"`},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -92,12 +93,17 @@ func TestMooncakeConversation(t *testing.T) {
 			Timestamp float64 `json:"timestamp"`
 			Input     int32   `json:"input_length"`
 			Output    int32   `json:"output_length"`
+			IDs       []int64 `json:"hash_ids"`
 		}
 		if err := dec.Decode(&row); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		if ids := got[len(want)].Text.IDs(); !slices.Equal(ids, row.IDs) {
+			t.Fatalf("request %d has the ids %v, expected %v", len(want), ids, row.IDs)
+		}
+		got[len(want)].Text = nil
 		want = append(want, request(int64(len(want)), row.Timestamp/1000, row.Input, row.Output))
 	}
 	if len(want) != 12031 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"lorasim/trace"
@@ -183,6 +184,75 @@ func TestExactText(t *testing.T) {
 		got, err := os.ReadFile(path)
 		if diff := cmp.Diff(c.want, string(got)); err != nil || diff != "" {
 			t.Errorf("%s %+v: %v\n%s", c.ext, c.o, err, diff)
+		}
+	}
+}
+
+// TestTexts: what prompts have in common survives, for ids of any number of
+// tokens without being told, and for conversations with their parents.
+func TestTexts(t *testing.T) {
+	first, second := &trace.Text{Block: 16, ID: 7}, &trace.Text{Block: 512, ID: 7}
+	system := &trace.Text{ID: 0}
+	talk := &trace.Text{Parent: system, Start: 10, ID: 2}
+	edit := &trace.Text{Parent: talk, Start: 30, ID: 3}
+	for name, texts := range map[string][]*trace.Text{
+		"16":           {first, {Parent: first, Start: 16, Block: 16, ID: 2}, nil},
+		"512":          {second, {Parent: second, Start: 512, Block: 512, ID: 8}},
+		"conversation": {talk, talk, nil, edit, {ID: 4}},
+	} {
+		w := &trace.Workload{Adapters: []trace.Adapter{{Name: "a"}}}
+		for i, text := range texts {
+			r := trace.Request{ID: int64(i), Arrival: float64(i), Prompt: 600, Output: 3, Text: text}
+			if name == "conversation" && i != 1 {
+				r.Reply = text
+			}
+			w.Requests = append(w.Requests, r)
+		}
+		for _, ext := range []string{".jsonl", ".parquet", ".arrow", ".csv"} {
+			path := filepath.Join(t.TempDir(), "w"+ext)
+			_, err := store.Write(path, w.Source(), store.WriteOptions{})
+			if ext == ".csv" && name != "conversation" {
+				if err == nil {
+					t.Error("no error for ids in CSV")
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := read(path, store.ReadOptions{Adapters: w.Adapters})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(w.Requests, got.Requests, cmpopts.IgnoreUnexported(trace.Text{})); diff != "" {
+				t.Errorf("%s%s: difference:\n%s", name, ext, diff)
+			}
+			if r := got.Requests; name == "conversation" && (r[0].Text != r[1].Text || r[3].Text.Parent != r[0].Text) {
+				t.Errorf("%s%s: equal texts became different ones", name, ext)
+			}
+		}
+		w.Requests[0].Text = nil
+		if _, err := store.Write(filepath.Join(t.TempDir(), "w.jsonl"), w.Source(), store.WriteOptions{}); err == nil {
+			t.Error("no error for texts that the file has no column for")
+		}
+	}
+}
+
+// TestBadTexts: a text that begins with the prompt does not begin later, and
+// begins at the same place in every row.
+func TestBadTexts(t *testing.T) {
+	const head = `{"id":%d,"arrival_s":0,"adapter":0,"prompt_tokens":9,"output_tokens":1,"text":1,"text_start":%d,"text_parent":%d}` + "\n"
+	for _, rows := range [][][3]int{{{0, 5, -1}}, {{0, -1, 2}}, {{0, 5, 2}, {1, 6, 2}}, {{0, 5, 2}, {1, 5, 3}}} {
+		var text string
+		for _, r := range rows {
+			text += fmt.Sprintf(head, r[0], r[1], r[2])
+		}
+		path := filepath.Join(t.TempDir(), "w.jsonl")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(path, store.ReadOptions{}); err == nil {
+			t.Errorf("no error for %v", rows)
 		}
 	}
 }

@@ -19,12 +19,13 @@
 //	rank           LoRA rank of the adapter; optional, csv and jsonl only
 //	hash_ids       list of whole numbers, not in csv: ids of the blocks of the prompt
 //	               (see [ReadOptions]); equal ids after equal ones are equal tokens
+//	hash_block     tokens of an id, where it is not the 512 of most
 //	text           number of what the prompt is the beginning of, as [trace.Text];
 //	text_start     it follows so many tokens of text_parent (-1: of none); reply is 1
 //	text_parent    where prompts with a later text_start repeat the reply
 //	reply
 //
-// The last five are optional, a value of a text or hash_ids may be absent (-1; null).
+// The last six are optional, a value of a text or hash_ids may be absent (-1; null).
 //
 // Parquet and Arrow files carry the adapters, with names and ranks, as JSON
 // under the key "lorasim.adapters" of the schema's metadata. CSV and JSONL
@@ -38,7 +39,8 @@
 //	defer r.Close()
 //	w, err := trace.Collect(r)
 //
-// Reading and writing stream: memory does not grow with the file.
+// Reading and writing stream: memory does not grow with the file, but with the
+// texts of prompts that are read.
 package store
 
 import (
@@ -67,6 +69,7 @@ const (
 	maxNewColumn  = "max_new_tokens"
 	rankColumn    = "rank"
 	idsColumn     = "hash_ids"
+	blockColumn   = "hash_block"
 	textColumn    = "text"
 	startColumn   = "text_start"
 	parentColumn  = "text_parent"
@@ -89,6 +92,7 @@ type row struct {
 	rank  int32     // 0: not stated
 
 	ids          []float64 // of blocks
+	block        int32     // tokens of an id; 0: not stated
 	of, parent   int64     // texts; -1: none
 	start, reply int32
 }
@@ -109,6 +113,9 @@ func (r *row) columns(adapter any, o WriteOptions) []table.Column {
 	}
 	if o.Blocks {
 		columns = append(columns, table.Column{Name: idsColumn, Value: &r.ids, Optional: true})
+	}
+	if o.blockTokens {
+		columns = append(columns, table.Column{Name: blockColumn, Value: &r.block, Optional: true})
 	}
 	if o.Texts {
 		columns = append(columns, table.Column{Name: textColumn, Value: &r.of, Optional: true},
@@ -199,9 +206,9 @@ func (r *reader) Len() int64 {
 
 func newReader(path string, o ReadOptions, n *names) (*reader, error) {
 	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n,
-		texts: texts{trace.Texts{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
+		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
-	all := WriteOptions{MaxNew: true, Blocks: !isCSV(path), Texts: true}
+	all := WriteOptions{MaxNew: true, Blocks: !isCSV(path), blockTokens: !isCSV(path), Texts: true}
 	columns := r.row.columns(&r.row.Adapter, all)
 	if all.Ranks = r.isText; r.isText {
 		columns = r.row.columns(&r.row.text, all)
@@ -457,6 +464,7 @@ type WriteOptions struct {
 	Ranks  bool // write the column rank
 
 	Blocks, Texts bool // write what prompts have in common; set by [Write] where the first request has any
+	blockTokens   bool // and the tokens of an id
 }
 
 // Write saves a workload and returns the number of requests. The file appears
@@ -472,8 +480,10 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		o = WriteOptions{MaxNew: true}
 	}
 	r, err := src.Next()
-	if err == nil && r.Text != nil {
+	first := r.Text
+	if err == nil && first != nil {
 		o.Blocks, o.Texts = r.Text.Block > 0, r.Text.Block == 0
+		o.blockTokens = o.Blocks && r.Text.Block != defaultBlock
 		if o.Blocks && isCSV(path) {
 			return 0, fmt.Errorf("%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
 		}
@@ -496,6 +506,9 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		if r.MaxNew != 0 && r.MaxNew != r.Output && !o.MaxNew {
 			return 0, fmt.Errorf("%s: request %d: %s is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
 				path, c.n-1, maxNewColumn, r.MaxNew, r.Output)
+		}
+		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
+			return 0, fmt.Errorf("%s: request %d: its prompt is told in another way than that of the first request, for which the file has no column", path, c.n-1)
 		}
 		row.Request, row.rank = r, 0
 		if r.Adapter >= 0 {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -8,14 +9,15 @@ import (
 	"lorasim/trace"
 )
 
-// defaultBlock is how many tokens an id of Mooncake's traces stands for.
+// defaultBlock is how many tokens an id of Mooncake's traces stands for. Files
+// whose ids stand for other numbers say so.
 const defaultBlock = 512
 
 // texts are those of the prompts of a file.
 type texts struct {
-	all   trace.Texts
-	named map[int64]*trace.Text
-	block int32 // tokens of an id
+	blocks map[int32]*trace.Blocks // by the tokens of an id
+	named  map[int64]*trace.Text
+	block  int32 // tokens of an id where the row does not say
 }
 
 // set makes the text of a request's prompt of what its row says of it.
@@ -28,7 +30,14 @@ func (t *texts) set(r *row) (err error) {
 				return fmt.Errorf("%s: %v is no whole number", idsColumn, x)
 			}
 		}
-		if r.Text, err = t.all.Blocks(ids, t.block, r.Prompt); err != nil {
+		n := cmp.Or(r.block, t.block)
+		if n < 1 {
+			return fmt.Errorf("%s: %d, expected >= 1 token", blockColumn, n)
+		}
+		if t.blocks[n] == nil {
+			t.blocks[n] = &trace.Blocks{Tokens: n}
+		}
+		if r.Text, err = t.blocks[n].Text(ids, r.Prompt); err != nil {
 			return fmt.Errorf("%s: %w", idsColumn, err)
 		}
 	case r.of >= 0:
@@ -41,7 +50,7 @@ func (t *texts) set(r *row) (err error) {
 			r.Text = &trace.Text{Parent: parent, Start: r.start, ID: r.of}
 			t.named[r.of] = r.Text
 		}
-		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent != nil && x.Start < parent.Start {
+		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 || parent != nil && x.Start < parent.Start {
 			return fmt.Errorf("%s %d follows %d tokens of %s %d, expected the same as in the rows before, where its own begins", textColumn, r.of, r.start, parentColumn, r.parent)
 		}
 		if r.reply != 0 {
@@ -53,13 +62,16 @@ func (t *texts) set(r *row) (err error) {
 
 // putText notes what a request's prompt is the beginning of for its row.
 func (r *row) putText() {
-	r.ids, r.of, r.parent, r.start, r.reply = nil, -1, -1, 0, 0
+	r.ids, r.block, r.of, r.parent, r.start, r.reply = nil, 0, -1, -1, 0, 0
 	t := r.Text
 	if t == nil {
 		return
 	}
 	for _, id := range t.IDs() {
 		r.ids = append(r.ids, float64(id))
+	}
+	if r.block = t.Block; t.Block > 0 {
+		return
 	}
 	r.of, r.start = t.ID, t.Start
 	if t.Parent != nil {

@@ -5,10 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
-	"strconv"
 	"strings"
 
-	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 	"lorasim/trace/internal/renewal"
 )
@@ -87,28 +85,8 @@ func parseSessions(spec string) (Sessions, error) {
 	default:
 		return s, s.Check()
 	}
-	given := map[string]bool{}
-	for item := range strings.SplitSeq(list, ",") {
-		name, value, _ := strings.Cut(item, "=")
-		name = strings.TrimSpace(name)
-		if given[name] {
-			return s, fmt.Errorf("%s is given twice", name)
-		}
-		var known []string
-		for _, n := range s.numbers() {
-			if known = append(known, n.name); n.name != name {
-				continue
-			}
-			given[name] = true
-			x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				return s, fmt.Errorf("%s is %q, expected a number %s", name, value, bounds.MustParse(n.in))
-			}
-			*n.at = x
-		}
-		if !given[name] {
-			return s, suggest.Unknown("parameter", name, known)
-		}
+	if err := parseNamed(list, s.numbers()); err != nil {
+		return s, err
 	}
 	return s, s.Check()
 }
@@ -118,11 +96,7 @@ func (s Sessions) String() string {
 	if s.Kind == "" {
 		return ""
 	}
-	var list []string
-	for _, n := range s.numbers() {
-		list = append(list, n.name+"="+strconv.FormatFloat(*n.at, 'g', -1, 64))
-	}
-	return s.Kind + ":" + strings.Join(list, ",")
+	return s.Kind + ":" + formatNamed(s.numbers())
 }
 
 // Check says what is wrong with s, or nil.

@@ -98,6 +98,43 @@ func checkAll(numbers []number) error {
 	return nil
 }
 
+// parseNamed reads "name=x,name=x" into numbers, those named.
+func parseNamed(list string, numbers []number) error {
+	given := map[string]bool{}
+	for item := range strings.SplitSeq(list, ",") {
+		name, value, _ := strings.Cut(item, "=")
+		name = strings.TrimSpace(name)
+		if given[name] {
+			return fmt.Errorf("%s is given twice", name)
+		}
+		var known []string
+		for _, n := range numbers {
+			if known = append(known, n.name); n.name != name {
+				continue
+			}
+			given[name] = true
+			x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				return fmt.Errorf("%s is %q, expected a number %s", name, value, bounds.MustParse(n.in))
+			}
+			*n.at = x
+		}
+		if !given[name] {
+			return suggest.Unknown("parameter", name, known)
+		}
+	}
+	return nil
+}
+
+// formatNamed is the inverse of parseNamed.
+func formatNamed(numbers []number) string {
+	var list []string
+	for _, n := range numbers {
+		list = append(list, n.name+"="+strconv.FormatFloat(*n.at, 'g', -1, 64))
+	}
+	return strings.Join(list, ",")
+}
+
 // checkWeights refuses weights that are no shares; name says which one of them is i.
 func checkWeights(weights []float64, name func(i int) string) error {
 	sum := 0.0

@@ -336,6 +336,7 @@ const (
 	forExport   = 7 // execution times in exported traces
 	forSessions = 8
 	forPace     = 9 // gaps of a benchmark's client
+	forTurns    = 10
 )
 
 // stream returns the random stream of one purpose and one adapter.
