@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the pictures of docs/scenarios.md, and the maps of docs/migration.md, again, from the studies in scenarios/
+# Makes the pictures of docs/scenarios.md and docs/prefix.md, and the maps of docs/migration.md, again, from the studies in scenarios/
 # (some minutes; the sweeps stay in the folder given, for a look at them):
 #
 #   docs/img/make.sh out
@@ -23,6 +23,7 @@ study burstiness mean_ttft_ms burstiness
 study rank-mix mean_e2e_latency_ms rank-mix
 study scale mean_e2e_latency_ms scale
 study sessions mean_ttft_ms sessions
+study prefix mean_ttft_ms prefix
 study migration-interval mean_e2e_latency_ms migration-interval
 study migration-interval p99_ttft_ms migration-interval-p99
 study worth-map mean_e2e_latency_ms worth-map map
