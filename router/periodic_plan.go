@@ -54,7 +54,34 @@ func (p *periodic) Wants(v *View) Wanted {
 	if p.due(v.Now) {
 		return Wanted{}
 	}
+	if p.margin >= 1 || !p.someoneFree(v) {
+		return Wanted{Worker: func(int) bool { return false }} // nothing can move
+	}
 	return Wanted{NoRunning: true, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+}
+
+// someoneFree says whether requests could be moved to some worker: where requests
+// are stuck on all, as in overload, the queues need not be looked at.
+func (p *periodic) someoneFree(v *View) bool {
+	for j := range v.Workers {
+		if w := &v.Workers[j]; w.Usable() && !(p.overdue(j, v.Now) && w.waits()) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits says whether a request waits on the worker whose adapter is at hand.
+func (w *Worker) waits() bool {
+	base := w.Queued
+	for k := range w.Adapters {
+		st := &w.Adapters[k]
+		if st.Queued > 0 && st.Tier >= Host {
+			return true
+		}
+		base -= int(st.Queued)
+	}
+	return base > 0
 }
 
 // between is what is to be done between plans.

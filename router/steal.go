@@ -9,8 +9,11 @@ import (
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 func (p *periodic) steal(s *Situation) []Move {
+	if p.margin >= 1 || !p.someoneFree(s.View) {
+		return nil
+	}
 	waiting, busy := p.stuck(s)
-	if len(waiting) == 0 || p.margin >= 1 {
+	if len(waiting) == 0 {
 		return nil
 	}
 	// a copy of the view, so that each move counts for those after it
@@ -56,6 +59,10 @@ func (p *periodic) steal(s *Situation) []Move {
 	return moves
 }
 
+// maxStuck bounds how many requests are looked at: more than that the workers
+// where none waits would not take anyway.
+const maxStuck = 1024
+
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
 func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
@@ -71,7 +78,7 @@ func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
-	return list, busy
+	return list[:min(len(list), maxStuck)], busy
 }
 
 // overdue says whether the prompts sent to a worker should have been computed by now.
