@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 )
 
@@ -75,6 +76,45 @@ type Source interface {
 	Next() (Request, error)
 }
 
+// All yields the requests of a source; an error comes last.
+func All(s Source) iter.Seq2[Request, error] {
+	return func(yield func(Request, error) bool) {
+		for {
+			r, err := s.Next()
+			if errors.Is(err, io.EOF) || !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Generate returns a source of the requests that next makes, numbered from 0: n of
+// them or, where n is -1, until next returns io.EOF.
+func Generate(adapters []Adapter, n int64, next func() (Request, error)) Source {
+	return &generated{adapters, n, 0, next}
+}
+
+type generated struct {
+	adapters []Adapter
+	n, id    int64
+	next     func() (Request, error)
+}
+
+func (g *generated) Adapters() []Adapter { return g.adapters }
+func (g *generated) Len() int64          { return max(g.n-g.id, -1) }
+func (g *generated) Next() (Request, error) {
+	if g.id == g.n {
+		return Request{}, io.EOF
+	}
+	r, err := g.next()
+	if err != nil {
+		return Request{}, err
+	}
+	r.ID = g.id
+	g.id++
+	return r, nil
+}
+
 // Workload is a workload in memory.
 type Workload struct {
 	Adapters []Adapter
@@ -91,7 +131,6 @@ type memory struct {
 
 func (m *memory) Adapters() []Adapter { return m.w.Adapters }
 func (m *memory) Len() int64          { return int64(len(m.w.Requests) - m.next) }
-
 func (m *memory) Next() (Request, error) {
 	if m.next == len(m.w.Requests) {
 		return Request{}, io.EOF
@@ -103,16 +142,13 @@ func (m *memory) Next() (Request, error) {
 // Collect reads a source to its end.
 func Collect(s Source) (*Workload, error) {
 	w := &Workload{Adapters: s.Adapters(), Requests: make([]Request, 0, max(s.Len(), 0))}
-	for {
-		r, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			return w, nil
-		}
+	for r, err := range All(s) {
 		if err != nil {
 			return nil, err
 		}
 		w.Requests = append(w.Requests, r)
 	}
+	return w, nil
 }
 
 // Limit ends a source after n requests.

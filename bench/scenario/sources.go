@@ -178,7 +178,7 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 	w := &s.Workload
 	p := w.popularity()
 	if p.Kind != synth.PowerLaw {
-		return fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p)
+		return fmt.Errorf("popularity: compat slora draws from powerlaw:ALPHA, not %s", p.Kind)
 	}
 	n := w.generated()
 	if n == 0 {

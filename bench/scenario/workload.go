@@ -212,9 +212,7 @@ func (w *Workload) check() error {
 func (s *Scenario) asClients(in *Input) (err error) {
 	w := &s.Workload
 	if w.LoraRequestDist != "" {
-		if in.Source, err = synth.Assigned(in.Source, w.LoraRequestDist, w.LoraZipfAlpha, s.Seed); err != nil {
-			return fmt.Errorf("lora_request_distribution: %w", err)
-		}
+		in.Source = synth.Assigned(in.Source, w.LoraRequestDist, w.LoraZipfAlpha, s.Seed)
 	}
 	if !w.paced() {
 		return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"lorasim/internal/suggest"
@@ -48,40 +47,15 @@ func ParseArrivals(s string) (Arrivals, error) {
 		a.Dist, a.CV = Gamma, 4
 	case "smooth":
 		a.Dist, a.CV = Gamma, 0.5
-	}
-	err := a.Check()
-	if err == nil {
-		if err = assign(args, 0, to...); err == nil {
-			err = a.Check()
-		}
-	}
-	return parsed("arrivals", s, a, err)
-}
-
-// String returns the spec that ParseArrivals reads.
-func (a Arrivals) String() string {
-	name := a.Dist
-	if a.Total {
-		name = "total-" + name
-	}
-	if a.Dist == Gamma || a.Dist == Weibull {
-		return formatSpec(name, a.CV)
-	}
-	return name
-}
-
-// Check says what is wrong with a, or nil.
-func (a Arrivals) Check() error {
-	switch a.Dist {
-	case Gamma, Weibull:
-		if !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
-			return fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV, Deterministic)
-		}
 	case Exponential, Deterministic:
 	default:
-		return suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"})
+		return parsed("arrivals", s, a, suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"}))
 	}
-	return nil
+	err := assign(args, 0, to...)
+	if err == nil && !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
+		err = fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV, Deterministic)
+	}
+	return parsed("arrivals", s, a, err)
 }
 
 // AllAdapters is the Adapter of a flash crowd that multiplies the whole rate.
@@ -118,22 +92,19 @@ type Flash struct {
 	Adapter      int32   // or AllAdapters
 }
 
-// flash is the name of a part that may have an adapter, constant that of none.
-const (
-	constant = "constant"
-	flash    = "flash"
-)
-
 // part is one part of a pattern; its numbers are 0 where it is absent.
 type part struct {
 	name    string
 	numbers []number
 }
 
+const flash = "flash" // the part that may have an adapter, too
+
 func (p *Pattern) parts() []part {
 	const phases = ">=1e-3 <=1e12" // s; shorter ones are below the resolution that matters
 	o, d, f := &p.OnOff, &p.Diurnal, &p.Flash
 	return []part{
+		{"constant", nil},
 		{"on-off", []number{{"on", &o.On, " s", phases}, {"off", &o.Off, " s", phases}, {"off factor", &o.Factor, "", ">=0 <=1e6"}}},
 		{"diurnal", []number{{"period", &d.Period, " s", phases}, {"amplitude", &d.Amplitude, "", ">=0 <=1"}}},
 		{flash, []number{{"start", &f.At, " s", ">=0 <=1e12"}, {"duration", &f.Duration, " s", phases}, {"factor", &f.Factor, "", ">=1 <=1e6"}}},
@@ -160,7 +131,7 @@ func ParsePattern(s string) (p Pattern, err error) {
 
 // parsePart sets one part of p from its spec.
 func (p *Pattern) parsePart(name string, args []string) error {
-	known := []string{constant}
+	var known []string
 	for _, part := range p.parts() {
 		if known = append(known, part.name); part.name != name {
 			continue
@@ -175,7 +146,7 @@ func (p *Pattern) parsePart(name string, args []string) error {
 			to, names = append(to, &adapter), append(names, "adapter")
 		}
 		if err := assign(args, len(part.numbers), to...); err != nil {
-			return fmt.Errorf("%s (%s) %w", name, strings.Join(names, ", "), err)
+			return fmt.Errorf("%s (%s) %w", name, cmp.Or(strings.Join(names, ", "), "no arguments"), err)
 		}
 		if len(args) == 4 && !(adapter == math.Trunc(adapter) && adapter >= 0 && adapter < MaxAdapters) {
 			return fmt.Errorf("flash adapter is %v, expected an adapter index", adapter)
@@ -185,50 +156,7 @@ func (p *Pattern) parsePart(name string, args []string) error {
 		}
 		return checkAll(part.numbers)
 	}
-	if name == constant {
-		return assign(args, 0)
-	}
 	return suggest.Unknown("name", name, known)
-}
-
-// given says whether a part is there.
-func (p part) given() bool {
-	return slices.ContainsFunc(p.numbers, func(n number) bool { return *n.at != 0 })
-}
-
-// String returns the spec that ParsePattern reads.
-func (p Pattern) String() string {
-	var parts []string
-	for _, part := range p.parts() {
-		if !part.given() {
-			continue
-		}
-		var xs []float64
-		for _, n := range part.numbers {
-			xs = append(xs, *n.at)
-		}
-		if part.name == flash && p.Flash.Adapter != AllAdapters {
-			xs = append(xs, float64(p.Flash.Adapter))
-		}
-		parts = append(parts, formatSpec(part.name, xs...))
-	}
-	return cmp.Or(strings.Join(parts, "+"), constant)
-}
-
-// Check says what is wrong with p for k adapters, or nil.
-func (p Pattern) Check(k int) error {
-	for _, part := range p.parts() {
-		if !part.given() {
-			continue
-		}
-		if err := checkAll(part.numbers); err != nil {
-			return fmt.Errorf("rate pattern: %s: %w", part.name, err)
-		}
-		if a := p.Flash.Adapter; part.name == flash && (a < AllAdapters || int(a) >= k) {
-			return fmt.Errorf("rate pattern: flash adapter is %d, expected 0 to %d, or %d for all", a, k-1, AllAdapters)
-		}
-	}
-	return nil
 }
 
 // clock converts between time and operational time, the integral of the rate
@@ -244,80 +172,46 @@ type clock struct {
 	factor      float64
 	start, end  float64 // operational time at from and until
 
-	cycle    int64 // on-off cycles begun before from
-	on       bool
-	flashing flashState
-	last     float64 // latest time returned
+	cycle  int64   // on-off cycles begun before from
+	off    bool    // the phase
+	toggle float64 // when it changes next
+	last   float64 // latest time returned
 }
 
-type flashState uint8
-
-const (
-	beforeFlash flashState = iota
-	inFlash
-	afterFlash
-)
-
 func newClock(p Pattern) *clock {
-	c := &clock{p: p, plain: p == Pattern{}, on: true}
-	if p.Flash.Duration == 0 || p.Flash.Adapter != AllAdapters {
-		c.flashing = afterFlash
-	} else if p.Flash.At == 0 {
-		c.flashing = inFlash
-	}
+	c := &clock{p: p, plain: p == Pattern{}}
 	c.enter()
 	return c
 }
 
-// enter fills in factor and the end of the segment that begins at from.
+// enter fills in what the segment that begins at from has.
 func (c *clock) enter() {
-	c.factor = 1
-	if !c.on {
-		c.factor = c.p.OnOff.Factor
+	c.factor, c.toggle = 1, math.Inf(1)
+	if o := c.p.OnOff; o.Off > 0 && c.off {
+		c.factor, c.toggle = o.Factor, float64(c.cycle+1)*(o.On+o.Off)
+	} else if o.Off > 0 {
+		c.toggle = float64(c.cycle)*(o.On+o.Off) + o.On
 	}
-	if c.flashing == inFlash {
-		c.factor *= c.p.Flash.Factor
+	c.until = c.toggle
+	if f := c.p.Flash; f.Adapter == AllAdapters && c.from < f.At {
+		c.until = min(c.until, f.At)
+	} else if f.Adapter == AllAdapters && c.from < f.At+f.Duration {
+		c.factor *= f.Factor
+		c.until = min(c.until, f.At+f.Duration)
 	}
-	c.until = min(c.toggle(), c.flashEdge())
 	c.end = math.Inf(1)
 	if !math.IsInf(c.until, 1) {
 		c.end = c.start + c.factor*(c.smooth(c.until)-c.smooth(c.from))
 	}
 }
 
-// toggle is when the on-off phase changes next.
-func (c *clock) toggle() float64 {
-	o := c.p.OnOff
-	switch {
-	case o.Off == 0:
-		return math.Inf(1)
-	case c.on:
-		return float64(c.cycle)*(o.On+o.Off) + o.On
-	}
-	return float64(c.cycle+1) * (o.On + o.Off)
-}
-
-// flashEdge is when the flash crowd begins or ends next.
-func (c *clock) flashEdge() float64 {
-	switch c.flashing {
-	case beforeFlash:
-		return c.p.Flash.At
-	case inFlash:
-		return c.p.Flash.At + c.p.Flash.Duration
-	}
-	return math.Inf(1)
-}
-
 // next moves on to the following segment.
 func (c *clock) next() {
-	if c.until == c.toggle() {
-		if !c.on {
+	if c.until == c.toggle {
+		if c.off {
 			c.cycle++
 		}
-		c.on = !c.on
-	}
-	if c.until == c.flashEdge() {
-		c.flashing++
+		c.off = !c.off
 	}
 	c.from, c.start = c.until, c.end
 	c.enter()

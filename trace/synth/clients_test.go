@@ -117,18 +117,9 @@ func TestRamp(t *testing.T) {
 }
 
 func TestPaceErrors(t *testing.T) {
-	for want, p := range map[string]Pace{
-		"burstiness is 0, expected":    {Rate: 1},
-		"burstiness is -1, expected":   {Rate: 1, Burstiness: -1},
-		"rate is 0 requests/s":         {Burstiness: 1},
-		"ramp-up strategy":             {Burstiness: 1, Ramp: Ramp{"quadratic", 1, 2}},
-		"a ramp-up from 0 to 2":        {Burstiness: 1, Ramp: Ramp{LinearRamp, 0, 2}},
-		"a ramp-up from 3 to 2":        {Burstiness: 1, Ramp: Ramp{ExponentialRamp, 3, 2}},
-		"depends on the number of req": {Rate: 1, Burstiness: 1},
-	} {
-		if _, err := Paced(plain(1, 1).Source(), p, 0, 1); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, expected %q", p, err, want)
-		}
+	_, err := Paced(plain(1, 1).Source(), Pace{Rate: 1, Burstiness: 1}, 0, 1)
+	if err == nil || !strings.Contains(err.Error(), "depends on the number of req") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -143,8 +134,7 @@ func TestAssigned(t *testing.T) {
 		{SkewedAdapters, 2, [k]float64{8. / 15, 4. / 15, 2. / 15, 1. / 15}},
 		{DistinctAdapters, 1.5, [k]float64{.25, .25, .25, .25}},
 	} {
-		src, err := Assigned(plain(n, k).Source(), c.distribution, c.alpha, 7)
-		rs := drain(t, src, err)
+		rs := drain(t, Assigned(plain(n, k).Source(), c.distribution, c.alpha, 7), nil)
 		for a, share := range c.shares {
 			got := count(rs, func(r trace.Request) bool { return r.Adapter == int32(a) }) / n
 			near(t, c.distribution, got, share, 0.01)
@@ -155,15 +145,6 @@ func TestAssigned(t *testing.T) {
 					t.Fatalf("request %d has adapter %d", i, r.Adapter)
 				}
 			}
-		}
-	}
-	for want, c := range map[string]struct {
-		k     int
-		name  string
-		alpha float64
-	}{"no adapters": {0, UniformAdapters, 2}, "> 1": {2, SkewedAdapters, 1}, "distribution": {2, "zipf", 2}} {
-		if _, err := Assigned(plain(1, c.k).Source(), c.name, c.alpha, 1); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, expected %q", c, err, want)
 		}
 	}
 }

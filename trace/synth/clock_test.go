@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestClockIntegratesThePattern(t *testing.T) {
 			if i%50_000 == 49_999 {
 				at := float64(i+1) * step
 				// Rounding may put an edge into the wrong step: at most 5*step each.
-				near(t, p.String()+" up to "+formatNumber(at), c.operational(at), sum, 0.005)
+				near(t, fmt.Sprintf("%+v up to %v", p, at), c.operational(at), sum, 0.005)
 			}
 		}
 	}

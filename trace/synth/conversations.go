@@ -79,43 +79,24 @@ func ParseConversations(spec string) (Conversations, error) {
 		return Conversations{}, nil
 	}
 	kind, list, more := strings.Cut(spec, ":")
-	c := conversationKinds[strings.TrimSpace(kind)]
-	c.Kind, c.Pace, c.Replies, c.Document = strings.TrimSpace(kind), 0.05, 1, cmp.Or(c.Document, 4000)
-	err := c.Check()
-	if err == nil && more {
-		if err = parseNamed(list, c.numbers()); err == nil {
-			err = c.Check()
-		}
+	kind = strings.TrimSpace(kind)
+	c, ok := conversationKinds[kind]
+	if !ok {
+		return parsed("conversations", spec, c, suggest.Unknown("kind", kind, []string{Chat, Documents, Agents}))
 	}
-	return parsed("conversations", spec, c, err)
-}
-
-// String returns the spec that ParseConversations reads.
-func (c Conversations) String() string {
-	if c.Kind == "" {
-		return ""
-	}
-	return c.Kind + ":" + formatNamed(c.numbers())
-}
-
-// Check says what is wrong with c, or nil.
-func (c Conversations) Check() error {
-	if c.Kind == "" {
-		return nil
-	}
-	if _, ok := conversationKinds[c.Kind]; !ok {
-		return suggest.Unknown("kind", c.Kind, []string{Chat, Documents, Agents})
-	}
-	if err := checkAll(c.numbers()); err != nil {
-		return err
+	c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
+	var err error
+	if more {
+		err = parseNamed(list, c.numbers())
 	}
 	switch {
+	case err != nil:
 	case c.Shared != math.Trunc(c.Shared) || c.Replies != math.Trunc(c.Replies):
-		return errors.New("shared and replies are 0 or 1")
+		err = errors.New("shared and replies are 0 or 1")
 	case c.Context < 4*c.System:
-		return fmt.Errorf("a context of %v tokens is less than four times the system prompt (%v)", c.Context, c.System)
+		err = fmt.Errorf("a context of %v tokens is less than four times the system prompt (%v)", c.Context, c.System)
 	}
-	return nil
+	return parsed("conversations", spec, c, err)
 }
 
 // survival are the probabilities of more than 0, 1, 2, ... turns.
@@ -159,16 +140,10 @@ type ConverseOptions struct {
 func Converse(starts trace.Source, law Conversations, o ConverseOptions) (trace.Source, error) {
 	c := &conversations{Source: starts, law: law, ConverseOptions: o, rng: stream(o.Seed, forTurns, 0),
 		survival: law.survival(), system: make([]*trace.Text, len(starts.Adapters())+1), texts: int64(len(starts.Adapters()))}
-	if c.Requests == 0 {
-		c.Requests = math.MaxInt64
-	}
-	if c.Duration == 0 {
-		c.Duration = math.Inf(1)
-	}
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	return c, c.fetch()
+	return ending(starts.Adapters(), o.Requests, o.Duration, c.next), c.fetch()
 }
 
 // conversations merges beginnings with the later turns of those in progress.
@@ -186,7 +161,6 @@ type conversations struct {
 
 	system []*trace.Text // by adapter, the base model's last
 	texts  int64         // number of the latest
-	id     int64
 }
 
 type conversation struct {
@@ -194,14 +168,6 @@ type conversation struct {
 	adapter, left int32 // turns to come
 	prompt, reply int32 // of the turn before; 0: none
 	message       int32 // its new tokens
-}
-
-// Len is known where only the number of requests ends the workload.
-func (c *conversations) Len() int64 {
-	if c.Requests == math.MaxInt64 || !math.IsInf(c.Duration, 1) {
-		return -1
-	}
-	return c.Requests - c.id
 }
 
 // fetch reads the next beginning.
@@ -264,13 +230,13 @@ func (c *conversations) wait(v conversation, at float64) {
 	c.queue.Push(renewal.Event{At: at, Item: item})
 }
 
-// Next returns the next turn of any conversation.
-func (c *conversations) Next() (trace.Request, error) {
+// next returns the next turn of any conversation.
+func (c *conversations) next() (trace.Request, error) {
 	at, later := c.head.Arrival, false
 	if len(c.queue) > 0 && c.queue[0].At <= at {
 		at, later = c.queue[0].At, true
 	}
-	if c.id >= c.Requests || !(at < c.Duration) || math.IsInf(at, 1) {
+	if math.IsInf(at, 1) {
 		return trace.Request{}, io.EOF
 	}
 	var v conversation
@@ -286,8 +252,7 @@ func (c *conversations) Next() (trace.Request, error) {
 		}
 	}
 	r := c.turn(&v)
-	r.ID, r.Arrival = c.id, at
-	c.id++
+	r.Arrival = at
 	if v.left > 0 {
 		c.wait(v, at+float64(r.Output)*c.law.Pace+c.think(c.law.Think))
 	}

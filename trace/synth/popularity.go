@@ -1,11 +1,11 @@
 package synth
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"lorasim/internal/suggest"
@@ -20,14 +20,9 @@ const (
 	Explicit = "explicit" // Weights
 )
 
-const (
-	defaultZipf     = 0.9
-	defaultPowerLaw = 0.3
-)
-
-// Popularity is how requests spread over adapters. Adapter 0 is the most
-// popular, unless Shuffle is set (or PowerLaw has alpha > 1, which favours the
-// last adapter, or Explicit weights say otherwise).
+// Popularity is how requests spread over adapters. Adapter 0 is the most popular,
+// unless PowerLaw has alpha > 1, which favours the last adapter, or Explicit
+// weights say otherwise.
 //
 // PowerLaw: alpha 1 is uniform, 0.3 gives the first 20 % of the adapters 62 %
 // of the requests.
@@ -43,7 +38,6 @@ type Popularity struct {
 	Kind    string
 	Param   float64   // Zipf: s; PowerLaw: alpha
 	Weights []float64 // Explicit: one weight >= 0 per adapter
-	Shuffle bool      // which adapter has which share is drawn at random
 }
 
 // ParsePopularity reads "uniform", "zipf:0.9", "powerlaw:0.3", "maf2" or
@@ -51,76 +45,39 @@ type Popularity struct {
 func ParsePopularity(s string) (p Popularity, err error) {
 	name, args := splitSpec(s)
 	p.Kind = name
-	switch name {
+	number := func(preset float64, what, in string) error {
+		p.Param = preset
+		if err := assign(args, 0, &p.Param); err != nil {
+			return err
+		}
+		return check("popularity: "+what, p.Param, "", in)
+	}
+	switch name { // beyond 100 shares underflow
 	case Uniform, MAF2:
 		err = assign(args, 0)
 	case Zipf:
-		p.Param = defaultZipf
-		err = assign(args, 0, &p.Param)
+		err = number(0.9, "zipf exponent", ">=0 <=100")
 	case PowerLaw:
-		p.Param = defaultPowerLaw
-		err = assign(args, 0, &p.Param)
+		err = number(0.3, "powerlaw alpha", ">0 <=100")
 	case Explicit:
-		p.Weights, err = parseNumbers(args, 1, MaxAdapters)
-	}
-	if err == nil {
-		err = p.checkShape()
+		if p.Weights, err = parseNumbers(args, 1, MaxAdapters); err == nil {
+			err = checkWeights(p.Weights, func(i int) string { return fmt.Sprintf("popularity: weight %d", i+1) })
+		}
+	default:
+		err = suggest.Unknown("name", name, []string{Uniform, Zipf, PowerLaw, MAF2, Explicit})
 	}
 	return parsed("popularity", s, p, err)
 }
 
-// String returns the spec that ParsePopularity reads. It leaves out Shuffle.
-func (p Popularity) String() string {
-	switch p.Kind {
-	case Zipf, PowerLaw:
-		return formatSpec(p.Kind, p.Param)
-	case Explicit:
-		return formatSpec(p.Kind, p.Weights...)
-	}
-	return p.Kind
-}
-
-// Check says what is wrong with p for k adapters, or nil.
-func (p Popularity) Check(k int) error {
-	switch err := p.checkShape(); {
-	case err != nil:
-		return err
-	case k < 1:
-		return fmt.Errorf("%d adapters, expected at least 1", k)
-	case p.Kind == Explicit && len(p.Weights) != k:
-		return fmt.Errorf("popularity: %d weights for %d adapters, expected one for each", len(p.Weights), k)
-	}
-	return nil
-}
-
-// checkShape is Check as far as it does not depend on the number of adapters.
-func (p Popularity) checkShape() error {
-	switch p.Kind { // beyond 100 shares underflow
-	case Uniform, MAF2:
-	case Zipf:
-		return check("popularity: zipf exponent", p.Param, "", ">=0 <=100")
-	case PowerLaw:
-		return check("popularity: powerlaw alpha", p.Param, "", ">0 <=100")
-	case Explicit:
-		return checkWeights(p.Weights, func(i int) string { return fmt.Sprintf("popularity: weight %d", i+1) })
-	default:
-		return suggest.Unknown("name", p.Kind, []string{Uniform, Zipf, PowerLaw, MAF2, Explicit})
-	}
-	return nil
-}
-
-// Shares returns the share of the requests of each of k adapters, before
-// shuffling. They add up to 1.
+// Shares returns the share of the requests of each of k adapters. They add up to 1.
 func (p Popularity) Shares(k int) ([]float64, error) {
-	if err := p.Check(k); err != nil {
-		return nil, err
+	if p.Kind == Explicit && len(p.Weights) != k {
+		return nil, fmt.Errorf("popularity: %d weights for %d adapters, expected one for each", len(p.Weights), k)
 	}
 	shares := make([]float64, k)
 	switch p.Kind {
 	case Uniform:
-		for i := range shares {
-			shares[i] = 1
-		}
+		return slices.Repeat([]float64{1 / float64(k)}, k), nil
 	case Zipf:
 		for i := range shares {
 			shares[i] = math.Pow(float64(i+1), -p.Param)
@@ -175,38 +132,21 @@ func maf2Top(rank float64) float64 {
 	return 1
 }
 
-// Assigner returns a function that draws adapters of k with r. With Shuffle it
-// first draws which adapter has which share.
+// Assigner returns a function that draws adapters of k with r.
 func (p Popularity) Assigner(k int, r *rand.Rand) (func() int32, error) {
 	shares, err := p.Shares(k)
 	if err != nil {
 		return nil, err
 	}
 	table := newAlias(shares)
-	if !p.Shuffle {
-		return func() int32 { return table.draw(r) }, nil
-	}
-	order := permutation(k, r)
-	return func() int32 { return order[table.draw(r)] }, nil
-}
-
-// permutation draws an order of 0 to k-1.
-func permutation(k int, r *rand.Rand) []int32 {
-	order := make([]int32, k)
-	for i := range order {
-		order[i] = int32(i)
-	}
-	r.Shuffle(k, func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return order
+	return func() int32 { return table.draw(r) }, nil
 }
 
 // alias draws from a discrete distribution in constant time, with one random
 // word per draw: Walker's alias method, with the table built as in Vose, "A
 // linear algorithm for generating random numbers with a given distribution",
 // IEEE TSE 17(9), 1991.
-type alias struct {
-	cells []aliasCell
-}
+type alias []aliasCell
 
 // aliasCell gives its own index with probability keep/2^64, else other.
 type aliasCell struct {
@@ -215,9 +155,9 @@ type aliasCell struct {
 }
 
 // newAlias builds the table for shares, which add up to 1.
-func newAlias(shares []float64) *alias {
+func newAlias(shares []float64) alias {
 	n := len(shares)
-	cells := make([]aliasCell, n)
+	cells := make(alias, n)
 	scaled := make([]float64, n)
 	var small, large []int32
 	for i, s := range shares {
@@ -242,17 +182,17 @@ func newAlias(shares []float64) *alias {
 	for _, i := range append(large, small...) {
 		cells[i] = aliasCell{keep: math.MaxUint64, other: i}
 	}
-	return &alias{cells: cells}
+	return cells
 }
 
 // draw returns an index. The high word of the product picks the cell, the low
 // word is uniform within it.
-func (a *alias) draw(r *rand.Rand) int32 {
-	cell, frac := bits.Mul64(r.Uint64(), uint64(len(a.cells)))
-	if frac < a.cells[cell].keep {
+func (a alias) draw(r *rand.Rand) int32 {
+	cell, frac := bits.Mul64(r.Uint64(), uint64(len(a)))
+	if frac < a[cell].keep {
 		return int32(cell)
 	}
-	return a.cells[cell].other
+	return a[cell].other
 }
 
 // Locality makes requests repeat adapters: with probability P a request uses
@@ -268,29 +208,14 @@ type Locality struct {
 // ParseLocality reads "0.5" (window 4), "0.5,8" (with the window) or "0".
 func ParseLocality(s string) (l Locality, err error) {
 	window := 4.0
-	err = assign(strings.Split(s, ","), 1, &l.P, &window)
-	if err == nil && (window != math.Trunc(window) || math.Abs(window) > 1024) {
+	if err = assign(strings.Split(s, ","), 1, &l.P, &window); err == nil {
+		err = check("locality", l.P, "", ">=0 <=1")
+	}
+	if err == nil && !(window == math.Trunc(window) && window >= 1 && window <= 1024) {
 		err = fmt.Errorf("window is %v, expected a whole number from 1 to 1024", window)
 	}
-	if l.P != 0 {
+	if l.P > 0 {
 		l.Window = int(window)
 	}
-	return parsed("locality", s, l, cmp.Or(err, l.Check()))
-}
-
-// String returns the spec that ParseLocality reads.
-func (l Locality) String() string {
-	if l.P == 0 {
-		return "0"
-	}
-	return formatSpec("", l.P, float64(l.Window))[1:]
-}
-
-// Check says what is wrong with l, or nil.
-func (l Locality) Check() error {
-	err := check("locality", l.P, "", ">=0 <=1")
-	if err == nil && l.P > 0 {
-		err = check("locality window", float64(l.Window), " adapters", ">=1 <=1024")
-	}
-	return err
+	return parsed("locality", s, l, err)
 }

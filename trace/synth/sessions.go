@@ -63,52 +63,27 @@ func (s *Sessions) numbers() []number {
 
 // ParseSessions reads "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
 // "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11"; an empty spec is none.
-func ParseSessions(spec string) (Sessions, error) {
+func ParseSessions(spec string) (s Sessions, err error) {
 	if strings.TrimSpace(spec) == "" {
-		return Sessions{}, nil
+		return s, nil
 	}
-	s, err := parseSessions(spec)
-	if err != nil {
-		return Sessions{}, fmt.Errorf("%q: %w", spec, err)
-	}
-	return s, nil
-}
-
-func parseSessions(spec string) (Sessions, error) {
 	kind, list, _ := strings.Cut(spec, ":")
-	s := Sessions{Kind: strings.TrimSpace(kind), Length: 4.53}
+	s = Sessions{Kind: strings.TrimSpace(kind), Length: 4.53}
 	switch s.Kind {
 	case ZipfSessions:
 		s.Skew = 0.9
 	case CopySessions:
 		s.New, s.Gamma, s.Offset = 0.363, 0.84, 11
 	default:
-		return s, s.Check()
+		err = suggest.Unknown("kind", s.Kind, []string{ZipfSessions, CopySessions})
 	}
-	if err := parseNamed(list, s.numbers()); err != nil {
-		return s, err
+	if err == nil {
+		err = parseNamed(list, s.numbers())
 	}
-	return s, s.Check()
-}
-
-// String returns the spec that ParseSessions reads.
-func (s Sessions) String() string {
-	if s.Kind == "" {
-		return ""
+	if err != nil {
+		return Sessions{}, fmt.Errorf("%q: %w", spec, err)
 	}
-	return s.Kind + ":" + formatNamed(s.numbers())
-}
-
-// Check says what is wrong with s, or nil.
-func (s Sessions) Check() error {
-	switch s.Kind {
-	case "":
-		return nil
-	case ZipfSessions, CopySessions:
-	default:
-		return suggest.Unknown("kind", s.Kind, []string{ZipfSessions, CopySessions})
-	}
-	return checkAll(s.numbers())
+	return s, nil
 }
 
 // gap is the mean time between two requests of a session, s, where requests
@@ -122,7 +97,7 @@ type sessions struct {
 	gap      float64 // mean, operational s
 	between  float64 // mean time between sessions' starts, operational s
 	adapters int
-	pick     *alias // ZipfSessions
+	pick     alias // ZipfSessions
 
 	open    []int32   // ranks of sessions with requests to come, by item of the queue, from 1 on
 	unused  []int32   // items

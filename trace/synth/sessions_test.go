@@ -137,11 +137,11 @@ func TestSessionsShape(t *testing.T) {
 // TestCopyingKernel draws J many times against its density.
 func TestCopyingKernel(t *testing.T) {
 	c := sessionsConfig(t, "copy:m=1,gamma=0.84,j0=11", 10, 1, 1)
-	src, err := New(c)
+	g, err := newGenerator(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := src.(*generator).runs
+	s := g.runs
 	for s.started < 50 {
 		s.choose()
 	}
@@ -165,11 +165,11 @@ func TestCopyingKernel(t *testing.T) {
 // TestCatalogue: new adapters come in order and start again where there are no more.
 func TestCatalogue(t *testing.T) {
 	c := sessionsConfig(t, "copy:m=1,p_new=1", 3, 1, 1)
-	src, err := New(c)
+	g, err := newGenerator(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := src.(*generator).runs
+	s := g.runs
 	first := s.started // those in progress at time 0
 	for i := range 7 {
 		if got, want := s.choose(), int32((first+i)%3); got != want {
@@ -207,17 +207,16 @@ func TestSessionsDeterministic(t *testing.T) {
 }
 
 func TestParseSessions(t *testing.T) {
-	for spec, want := range map[string]string{
-		"":                                 "",
-		"zipf:m=32":                        "zipf:m=32,nbar=4.53,s=0.9",
-		"zipf: s=0 , nbar=2,m=1":           "zipf:m=1,nbar=2,s=0",
-		"copy:m=2.1":                       "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11",
-		"copy:m=1,p_new=1,gamma=0,j0=0":    "copy:m=1,nbar=4.53,p_new=1,gamma=0,j0=0",
-		"zipf:m=1000000,nbar=1.0001,s=100": "zipf:m=1e+06,nbar=1.0001,s=100",
+	for spec, want := range map[string]Sessions{
+		"":                                 {},
+		"zipf:m=32":                        {Kind: ZipfSessions, Active: 32, Length: 4.53, Skew: 0.9},
+		"zipf: s=0 , nbar=2,m=1":           {Kind: ZipfSessions, Active: 1, Length: 2},
+		"copy:m=2.1":                       {Kind: CopySessions, Active: 2.1, Length: 4.53, New: 0.363, Gamma: 0.84, Offset: 11},
+		"copy:m=1,p_new=1,gamma=0,j0=0":    {Kind: CopySessions, Active: 1, Length: 4.53, New: 1},
+		"zipf:m=1000000,nbar=1.0001,s=100": {Kind: ZipfSessions, Active: 1e6, Length: 1.0001, Skew: 100},
 	} {
-		s, err := ParseSessions(spec)
-		if err != nil || s.String() != want {
-			t.Errorf("%q is %q, %v; expected %q", spec, s, err, want)
+		if s, err := ParseSessions(spec); err != nil || s != want {
+			t.Errorf("%q is %+v, %v; expected %+v", spec, s, err, want)
 		}
 	}
 	for spec, want := range map[string]string{
@@ -247,28 +246,18 @@ func TestSessionsContradictions(t *testing.T) {
 		"arrivals gamma":       func(c *Config) { c.Arrivals = Arrivals{Dist: Gamma, CV: 2} },
 		"room for locality":    func(c *Config) { c.Locality = Locality{P: 0.5, Window: 2} },
 		"crowd on one adapter": func(c *Config) { c.Pattern.Flash = Flash{At: 1, Duration: 2, Factor: 3, Adapter: 1} },
-		"sessions: nbar":       func(c *Config) { c.Sessions.Length = 1 },
 	} {
 		c := sessionsConfig(t, "zipf:m=2", 10, 10, 1)
 		change(&c)
-		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected one with %q", err, want)
 		}
 	}
 }
 
 func FuzzParseSessions(f *testing.F) {
-	f.Add("zipf:m=32")
-	f.Add("copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11")
-	f.Fuzz(func(t *testing.T, spec string) {
-		s, err := ParseSessions(spec)
-		if err != nil {
-			return
-		}
-		if again, err := ParseSessions(s.String()); err != nil || again != s {
-			t.Errorf("%q is %+v, written and read %+v, %v", spec, s, again, err)
-		}
-	})
+	fuzzSpec(f, ParseSessions, func(s Sessions, c *Config) { c.Sessions = s },
+		"zipf:m=32", "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11")
 }
 
 func BenchmarkSessions(b *testing.B) {

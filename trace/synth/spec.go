@@ -1,8 +1,11 @@
 package synth
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,12 +26,11 @@ func splitSpec(s string) (name string, args []string) {
 
 // parseNumbers reads args as finite numbers, between lo and hi of them.
 func parseNumbers(args []string, lo, hi int) ([]float64, error) {
-	if len(args) < lo || len(args) > hi {
-		want := strconv.Itoa(lo)
-		if hi != lo {
-			want = fmt.Sprintf("%d to %d", lo, hi)
-		}
-		return nil, fmt.Errorf("has %d arguments, expected %s", len(args), want)
+	switch n := len(args); {
+	case (n < lo || n > hi) && lo == hi:
+		return nil, fmt.Errorf("has %d arguments, expected %d", n, lo)
+	case n < lo || n > hi:
+		return nil, fmt.Errorf("has %d arguments, expected %d to %d", n, lo, hi)
 	}
 	xs := make([]float64, len(args))
 	for i, a := range args {
@@ -48,20 +50,6 @@ func assign(args []string, required int, to ...*float64) error {
 		*to[i] = x
 	}
 	return err
-}
-
-// formatSpec is the inverse of splitSpec and parseNumbers.
-func formatSpec(name string, xs ...float64) string {
-	for i, x := range xs {
-		name += ":,"[min(i, 1):min(i, 1)+1] + formatNumber(x)
-	}
-	return name
-}
-
-// formatNumber writes x in the shortest form that reads back, without the "+" of
-// an exponent, which joins patterns.
-func formatNumber(x float64) string {
-	return strings.Replace(strconv.FormatFloat(x, 'g', -1, 64), "e+", "e", 1)
 }
 
 // parsed is what a parser returns; its errors name the spec.
@@ -98,7 +86,7 @@ func checkAll(numbers []number) error {
 	return nil
 }
 
-// parseNamed reads "name=x,name=x" into numbers, those named.
+// parseNamed reads "name=x,name=x" into numbers, those named, and checks them all.
 func parseNamed(list string, numbers []number) error {
 	given := map[string]bool{}
 	for item := range strings.SplitSeq(list, ",") {
@@ -123,16 +111,7 @@ func parseNamed(list string, numbers []number) error {
 			return suggest.Unknown("parameter", name, known)
 		}
 	}
-	return nil
-}
-
-// formatNamed is the inverse of parseNamed.
-func formatNamed(numbers []number) string {
-	var list []string
-	for _, n := range numbers {
-		list = append(list, n.name+"="+strconv.FormatFloat(*n.at, 'g', -1, 64))
-	}
-	return strings.Join(list, ",")
+	return checkAll(numbers)
 }
 
 // checkWeights refuses weights that are no shares; name says which one of them is i.
@@ -180,10 +159,7 @@ func ParseRanks(s string) (Ranks, error) {
 		return Ranks{}, nil
 	}
 	r, err := parseRanks(s)
-	if err == nil {
-		err = r.Check()
-	}
-	return parsed("ranks", s, r, err)
+	return parsed("ranks", s, r, cmp.Or(err, r.check()))
 }
 
 func parseRanks(s string) (r Ranks, err error) {
@@ -201,7 +177,7 @@ func parseRanks(s string) (r Ranks, err error) {
 			return r, fmt.Errorf("value %d is %q, expected a whole number", i+1, value)
 		}
 		if weighted != (r.Weights != nil) && i > 0 {
-			return r, fmt.Errorf("some values have a weight and some have none")
+			return r, errors.New("some values have a weight and some have none")
 		}
 		if weighted {
 			w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
@@ -215,55 +191,33 @@ func parseRanks(s string) (r Ranks, err error) {
 	return r, nil
 }
 
-// String returns the spec that ParseRanks reads.
-func (r Ranks) String() string {
-	items := make([]string, len(r.Values))
-	for i, v := range r.Values {
-		items[i] = strconv.Itoa(v)
-		if r.Weights != nil {
-			items[i] += "=" + formatNumber(r.Weights[i])
-		}
-	}
-	list := strings.Join(items, ",")
-	if r.Drawn {
-		return "drawn:" + list
-	}
-	return list
-}
-
-// Check says what is wrong with r, or nil.
-func (r Ranks) Check() error {
+func (r Ranks) check() error {
 	for _, v := range r.Values {
 		if v < 1 || v > maxRank {
 			return fmt.Errorf("rank is %d, expected 1 to %d", v, maxRank)
 		}
 	}
 	switch {
-	case r.Drawn && len(r.Values) == 0:
-		return fmt.Errorf("ranks are to be drawn, expected at least one value")
 	case r.Weights == nil:
 		return nil
 	case !r.Drawn:
-		return fmt.Errorf("ranks have weights, expected them only when drawn")
-	case len(r.Weights) != len(r.Values):
-		return fmt.Errorf("%d weights for %d ranks", len(r.Weights), len(r.Values))
+		return errors.New("ranks have weights, expected them only when drawn")
 	}
 	return checkWeights(r.Weights, func(i int) string { return fmt.Sprintf("weight of rank %d", r.Values[i]) })
 }
 
-// For returns the ranks of k adapters, nil when none is stated. r must be valid.
+// For returns the ranks of k adapters, nil when none is stated.
 func (r Ranks) For(k int, seed uint64) []int {
 	if len(r.Values) == 0 {
 		return nil
 	}
 	pick := func(i int) int { return i % len(r.Values) }
 	if r.Drawn {
-		shares := make([]float64, len(r.Values))
-		for i := range shares {
-			shares[i] = 1
+		shares := r.Weights
+		if shares == nil {
+			shares = slices.Repeat([]float64{1}, len(r.Values))
 		}
-		copy(shares, r.Weights)
-		table, rng := newAlias(normalize(shares)), stream(seed, forRanks, 0)
+		table, rng := newAlias(normalize(slices.Clone(shares))), stream(seed, forRanks, 0)
 		pick = func(int) int { return int(table.draw(rng)) }
 	}
 	ranks := make([]int, k)

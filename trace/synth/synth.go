@@ -24,7 +24,7 @@
 package synth
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -36,12 +36,6 @@ import (
 
 // MaxAdapters keeps indices in an int32.
 const MaxAdapters = 10_000_000
-
-// The rates that keep arrival times finite, in requests/s.
-const (
-	minRate = 1e-9
-	maxRate = 1e9
-)
 
 // Config describes a synthetic workload.
 type Config struct {
@@ -65,64 +59,46 @@ func Default() Config {
 	return Config{
 		Adapters:   32,
 		Ranks:      Ranks{Values: []int{16}},
-		Popularity: Popularity{Kind: Zipf, Param: defaultZipf},
+		Popularity: Popularity{Kind: Zipf, Param: 0.9},
 		Arrivals:   Arrivals{Dist: Exponential, CV: 1},
 		Rate:       8,
 		Seed:       1,
 	}
 }
 
-// Check says what is wrong with the configuration, or nil.
-func (c Config) Check() error {
-	if err := cmp.Or(
-		check("number of adapters", float64(c.Adapters), "", ">=1 <=1e7"),
-		check("rate", c.Rate, " requests/s", ">=1e-9 <=1e9 inf"), // inf: all at time 0
-		check("drift", c.Drift, " s", ">=0"),
-		check("number of requests", float64(c.Requests), "", ">=0"),
-		check("duration", c.Duration, " s", ">=0"),
-		c.Ranks.Check(), c.Popularity.Check(c.Adapters), c.Arrivals.Check(), c.Pattern.Check(c.Adapters), c.Locality.Check(),
-		c.checkSessions(),
-	); err != nil {
-		return err
+// check refuses what contradicts itself, and adapters that are not there.
+func (c Config) check() error {
+	instant, f := math.IsInf(c.Rate, 1), c.Pattern.Flash
+	crowd := f.Duration > 0 && f.Adapter != AllAdapters
+	if crowd && int(f.Adapter) >= c.Adapters {
+		return fmt.Errorf("rate pattern: flash adapter is %d, expected 0 to %d, or %d for all", f.Adapter, c.Adapters-1, AllAdapters)
 	}
-	if !math.IsInf(c.Rate, 1) {
-		return nil
-	}
-	switch {
-	case c.Pattern != Pattern{}:
-		return fmt.Errorf("rate inf puts all requests at time 0 and leaves no room for the rate pattern %q", c.Pattern)
-	case c.Drift > 0:
-		return fmt.Errorf("rate inf puts all requests at time 0 and leaves no room for drift")
-	case c.Duration > 0 && c.Requests == 0:
-		return fmt.Errorf("rate inf with a duration never ends, expected a number of requests")
-	}
-	return nil
-}
-
-// checkSessions refuses what has no meaning together with sessions.
-func (c Config) checkSessions() error {
-	if c.Sessions.Kind == "" {
-		return nil
-	}
-	if err := c.Sessions.Check(); err != nil {
-		return fmt.Errorf("sessions: %w", err)
+	if c.Sessions.Kind != "" {
+		switch {
+		case instant:
+			return errors.New("rate inf puts all requests at time 0 and leaves no room for sessions")
+		case c.Arrivals != Arrivals{Dist: Exponential, CV: 1}:
+			return fmt.Errorf("sessions have gaps of their own and leave no room for arrivals %s", c.Arrivals.Dist)
+		case c.Locality.P > 0:
+			return errors.New("sessions repeat adapters by themselves and leave no room for locality")
+		case crowd:
+			return errors.New("sessions leave no room for a flash crowd on one adapter")
+		}
 	}
 	switch {
-	case math.IsInf(c.Rate, 1):
-		return fmt.Errorf("rate inf puts all requests at time 0 and leaves no room for sessions")
-	case c.Arrivals != Arrivals{Dist: Exponential, CV: 1}:
-		return fmt.Errorf("sessions have gaps of their own and leave no room for arrivals %s", c.Arrivals)
-	case c.Locality.P > 0:
-		return fmt.Errorf("sessions repeat adapters by themselves and leave no room for locality")
-	case c.Pattern.Flash.Duration > 0 && c.Pattern.Flash.Adapter != AllAdapters:
-		return fmt.Errorf("sessions leave no room for a flash crowd on one adapter")
+	case instant && c.Pattern != Pattern{}:
+		return errors.New("rate inf puts all requests at time 0 and leaves no room for a rate pattern")
+	case instant && c.Drift > 0:
+		return errors.New("rate inf puts all requests at time 0 and leaves no room for drift")
+	case instant && c.Duration > 0 && c.Requests == 0:
+		return errors.New("rate inf with a duration never ends, expected a number of requests")
 	}
 	return nil
 }
 
 // New returns the workload's requests, with Prompt and Output 0.
 func New(c Config) (trace.Source, error) {
-	err := c.Check()
+	err := c.check()
 	var g *generator
 	if err == nil {
 		g, err = newGenerator(c)
@@ -130,28 +106,45 @@ func New(c Config) (trace.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("synthetic workload: %w", err)
 	}
-	return g, nil
+	return ending(trace.Names(c.Adapters, c.Ranks.For(c.Adapters, c.Seed)), c.Requests, c.Duration, g.next), nil
+}
+
+// ending makes a source of the requests of next, which ends after so many, or at a
+// time, where they are not 0.
+func ending(adapters []trace.Adapter, requests int64, duration float64, next func() (trace.Request, error)) trace.Source {
+	switch {
+	case duration == 0 && requests == 0:
+		return trace.Generate(adapters, -1, next)
+	case duration == 0:
+		return trace.Generate(adapters, requests, next)
+	}
+	src := trace.Generate(adapters, -1, func() (trace.Request, error) {
+		r, err := next()
+		if err == nil && !(r.Arrival < duration) {
+			err = io.EOF
+		}
+		return r, err
+	})
+	if requests > 0 {
+		src = trace.Limit(src, requests)
+	}
+	return src
 }
 
 // generator merges renewal processes into one stream of requests.
 type generator struct {
-	adapters []trace.Adapter
+	adapters int
 	clock    *clock
 	gaps     renewal.Gaps
 	procs    []process
 	queue    renewal.Queue // next arrivals, in operational time, by index of process
+	instant  bool          // rate inf
 
-	order  []int32 // adapter of each popularity rank; nil: the rank itself
-	pick   *alias  // draws ranks for the total process and for rate inf
+	pick   alias // draws ranks for the total process and for rate inf
 	picker *rand.Rand
 	drift  float64
 	recent *renewal.Recent // nil: no locality
 	runs   *sessions       // nil: requests are independent
-
-	id       int64
-	requests int64   // end before this id
-	duration float64 // end before this time, s
-	instant  bool    // rate inf
 }
 
 // process is one renewal process. Its requests use the adapter of popularity
@@ -169,30 +162,13 @@ const (
 	fixed    = -2
 )
 
-// newGenerator builds the generator of a valid configuration.
 func newGenerator(c Config) (*generator, error) {
 	shares, err := c.Popularity.Shares(c.Adapters)
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{
-		adapters: trace.Names(c.Adapters, c.Ranks.For(c.Adapters, c.Seed)),
-		clock:    newClock(c.Pattern),
-		gaps:     renewal.New(c.Arrivals.Dist, c.Arrivals.CV),
-		drift:    c.Drift,
-		requests: math.MaxInt64,
-		duration: math.Inf(1),
-		instant:  math.IsInf(c.Rate, 1),
-	}
-	if c.Requests > 0 {
-		g.requests = c.Requests
-	}
-	if c.Duration > 0 {
-		g.duration = c.Duration
-	}
-	if c.Popularity.Shuffle {
-		g.order = permutation(c.Adapters, stream(c.Seed, forShuffle, 0))
-	}
+	g := &generator{adapters: c.Adapters, clock: newClock(c.Pattern), gaps: renewal.New(c.Arrivals.Dist, c.Arrivals.CV),
+		drift: c.Drift, instant: math.IsInf(c.Rate, 1)}
 	if c.Locality.P > 0 {
 		g.recent = renewal.NewRecent(c.Locality.P, c.Locality.Window, stream(c.Seed, forLocality, 0))
 	}
@@ -203,26 +179,20 @@ func newGenerator(c Config) (*generator, error) {
 	if c.Arrivals.Total || g.instant {
 		g.pick, g.picker = newAlias(shares), stream(c.Seed, forPick, 0)
 	}
-	if !g.instant {
-		g.addProcesses(c, shares)
-		g.addCrowd(c, shares)
-	}
-	return g, nil
-}
-
-// addProcesses adds the process of the total, or one per adapter.
-func (g *generator) addProcesses(c Config, shares []float64) {
-	if c.Arrivals.Total {
+	switch {
+	case g.instant:
+		return g, nil
+	case c.Arrivals.Total:
 		g.add(process{rng: stream(c.Seed, forGaps, 0), rank: drawRank, end: math.Inf(1)}, c.Rate, 0)
-		return
+	default:
+		g.procs, g.queue = make([]process, 0, len(shares)+1), make(renewal.Queue, 0, len(shares)+1)
+		for rank, s := range shares {
+			rng := stream(c.Seed, forGaps, int(g.adapterOf(int32(rank), 0)))
+			g.add(process{rng: rng, rank: int32(rank), end: math.Inf(1)}, c.Rate*s, 0)
+		}
 	}
-	g.procs = make([]process, 0, len(shares)+1)
-	g.queue = make(renewal.Queue, 0, len(shares)+1)
-	for rank, s := range shares {
-		p := process{rank: int32(rank), end: math.Inf(1)}
-		p.rng = stream(c.Seed, forGaps, int(g.adapterOf(p.rank, 0)))
-		g.add(p, c.Rate*s, 0)
-	}
+	g.addCrowd(c, shares)
+	return g, nil
 }
 
 // addCrowd adds the extra requests of a flash crowd on one adapter.
@@ -250,30 +220,17 @@ func (g *generator) add(p process, rate, start float64) {
 		return
 	}
 	p.gap = 1 / rate
-	at := start + g.gaps.First(p.rng)*p.gap
-	if at >= p.end {
-		return
+	if at := start + g.gaps.First(p.rng)*p.gap; at < p.end {
+		g.procs = append(g.procs, p)
+		g.queue.Push(renewal.Event{At: at, Item: int32(len(g.procs) - 1)})
 	}
-	g.procs = append(g.procs, p)
-	g.queue.Push(renewal.Event{At: at, Item: int32(len(g.procs) - 1)})
 }
 
-// Adapters returns the adapters lora0, lora1, ...
-func (g *generator) Adapters() []trace.Adapter { return g.adapters }
-
-// Next returns the next request.
-func (g *generator) Next() (trace.Request, error) {
-	if g.id >= g.requests {
-		return trace.Request{}, io.EOF
-	}
+func (g *generator) next() (trace.Request, error) {
 	t, rank, adapter := 0.0, int32(drawRank), int32(0)
 	if !g.instant {
 		e := g.queue[0]
 		t = g.clock.time(e.At)
-		if !(t < g.duration) {
-			g.requests = g.id // stay at the end
-			return trace.Request{}, io.EOF
-		}
 		if g.runs != nil {
 			rank = g.runs.next(&g.queue)
 		} else {
@@ -289,8 +246,7 @@ func (g *generator) Next() (trace.Request, error) {
 	if g.recent != nil {
 		adapter = g.recent.Choose(adapter)
 	}
-	g.id++
-	return trace.Request{ID: g.id - 1, Arrival: t, Adapter: adapter}, nil
+	return trace.Request{Arrival: t, Adapter: adapter}, nil
 }
 
 // advance moves the process of event e on to its next arrival, and returns the
@@ -307,29 +263,17 @@ func (g *generator) advance(e renewal.Event) (rank, adapter int32) {
 
 // adapterOf returns the adapter that has a popularity rank at time t.
 func (g *generator) adapterOf(rank int32, t float64) int32 {
-	if g.drift > 0 {
-		rank = int32(renewal.Drift(int(rank), len(g.adapters), t, g.drift))
+	if g.drift == 0 {
+		return rank
 	}
-	if g.order != nil {
-		rank = g.order[rank]
-	}
-	return rank
-}
-
-// Len is known where only the number of requests ends the workload.
-func (g *generator) Len() int64 {
-	if g.requests == math.MaxInt64 || !math.IsInf(g.duration, 1) {
-		return -1
-	}
-	return g.requests - g.id
+	return int32(renewal.Drift(int(rank), g.adapters, t, g.drift))
 }
 
 // Purposes of random streams. Their numbers are part of what makes a seed
-// reproduce a workload: never renumber them.
+// reproduce a workload: never renumber them. 3 is no longer used.
 const (
 	forGaps     = 1 // one stream per adapter
 	forPick     = 2 // which adapter a request of the total process uses
-	forShuffle  = 3 // which adapter has which popularity
 	forLocality = 4
 	forRanks    = 5
 	forCrowd    = 6 // gaps of a flash crowd on one adapter
