@@ -76,7 +76,7 @@ type Cell struct {
 	// Clear: Best, and the interval of the difference to every other comparable
 	// run excludes 0.
 	Clear bool
-	// Apart: not comparable with the other runs; see comparable.
+	// Apart: not comparable with the other runs; see apartIn.
 	Apart bool
 }
 
@@ -91,8 +91,7 @@ func New(runs []*Run, o Options) (*Table, error) {
 		for _, r := range runs {
 			names = append(names, r.Name)
 		}
-		t.Baseline = slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, o.Baseline) })
-		if t.Baseline < 0 {
+		if t.Baseline = slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, o.Baseline) }); t.Baseline < 0 {
 			return nil, suggest.Unknown("run", o.Baseline, names)
 		}
 	}
@@ -102,12 +101,11 @@ func New(runs []*Run, o Options) (*Table, error) {
 	}
 	for _, m := range metrics {
 		row := Row{Metric: m, Title: sweep.Title(m), Better: sweep.LowerIsBetter(m)}
-		for i := range runs {
-			row.Cells = append(row.Cells, t.cell(i, m))
-		}
-		for i, ok := range t.comparable(m) {
-			row.Cells[i].Apart = !ok && row.Cells[i].N > 0
-			t.apart = t.apart || row.Cells[i].Apart
+		for i, apart := range t.apartIn(m) {
+			c := t.cell(i, m)
+			c.Apart = apart && c.N > 0
+			t.apart = t.apart || c.Apart
+			row.Cells = append(row.Cells, c)
 		}
 		t.markBest(&row)
 		t.Rows = append(t.Rows, row)
@@ -122,22 +120,24 @@ func New(runs []*Run, o Options) (*Table, error) {
 func (t *Table) judge(metric string) {
 	var names []string
 	var values [][]float64
-	var apart []bool
 	var first *Run
-	comparable := t.comparable(metric)
+	apart := t.apartIn(metric)
 	for i, r := range t.Runs {
-		if first == nil && comparable[i] && len(r.values[metric]) > 0 {
+		own := r.values[metric]
+		if first == nil && !apart[i] && len(own) > 0 {
 			first = r
 		}
-		names, values = append(names, r.Name), append(values, r.values[metric])
-		apart = append(apart, !comparable[i] || first != nil && (len(r.values[metric]) != len(first.values[metric]) ||
-			len(first.values[metric]) > 1 && !slices.Equal(r.Seeds, first.Seeds)))
+		names, values = append(names, r.Name), append(values, own)
+		if first != nil {
+			n := len(first.values[metric])
+			apart[i] = apart[i] || len(own) != n || n > 1 && !slices.Equal(r.Seeds, first.Seeds)
+		}
 	}
 	t.Verdict = sweep.Judge(metric, names, values, apart)
 }
 
 // choose lists the metrics to show.
-func choose(runs []*Run, o Options) ([]string, error) {
+func choose(runs []*Run, o Options) (list []string, err error) {
 	var all []string
 	for _, r := range runs {
 		for _, n := range r.order {
@@ -149,24 +149,18 @@ func choose(runs []*Run, o Options) ([]string, error) {
 	if o.All {
 		return all, nil
 	}
-	if len(o.Metrics) > 0 {
-		for _, m := range o.Metrics {
-			if !slices.Contains(all, m) {
-				return nil, suggest.Unknown("metric", m, all)
-			}
-		}
-		return o.Metrics, nil
+	for _, m := range o.Metrics {
+		err = cmp.Or(err, suggest.Among("metric", m, all))
 	}
-	var out []string
-	for _, m := range defaultMetrics {
-		// zero failures and the like are worth no row
-		if slices.ContainsFunc(runs, func(r *Run) bool {
-			return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0)
-		}) {
-			out = append(out, m)
+	if err != nil || len(o.Metrics) > 0 {
+		return o.Metrics, err
+	}
+	for _, m := range defaultMetrics { // zero failures and the like are worth no row
+		if slices.ContainsFunc(runs, func(r *Run) bool { return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0) }) {
+			list = append(list, m)
 		}
 	}
-	return out, nil
+	return list, nil
 }
 
 // value estimates a metric over the seeds of the run.
@@ -188,38 +182,30 @@ func (t *Table) cell(i int, metric string) Cell {
 	return c
 }
 
-// comparable says which runs a metric can be compared among: those that
-// completed the same requests, as far as it depends on that; whose clients
-// streamed, for token times; and that count tokens that came, for token
-// throughputs.
-func (t *Table) comparable(metric string) []bool {
-	ok := make([]bool, len(t.Runs))
-	ref := t.reference()
+// apartIn says which runs' values of a metric cannot be compared with the others':
+// those of other completed requests, as far as it depends on that; token times of
+// clients that did not stream; and token throughputs that count tokens that were
+// only asked for.
+func (t *Table) apartIn(metric string) []bool {
+	apart, ref := make([]bool, len(t.Runs)), t.reference()
 	tokens := metric == "output_throughput" || metric == "total_throughput"
 	times := slices.ContainsFunc([]string{"ttft", "tpot", "itl"}, func(f string) bool { return strings.Contains(metric, f) })
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		ok[i] = (sweep.CountsAll(metric) || r.sameRequests(ref)) &&
-			!(tokens && r.Asked && counted) && !(times && r.Streamed == record.NotStreamed && streamed)
+		apart[i] = !sweep.CountsAll(metric) && !r.sameRequests(ref) ||
+			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
-	return ok
+	return apart
 }
 
 // reference is the run whose completed requests the others are held against: the
 // first that completed all of its own, else the one that completed most.
 func (t *Table) reference() *Run {
-	var best *Run
-	least := math.Inf(1)
-	for _, r := range t.Runs {
-		if r.whole() {
-			return r
-		}
-		if left := r.left(); best == nil || left < least {
-			best, least = r, left
-		}
+	if i := slices.IndexFunc(t.Runs, (*Run).whole); i >= 0 {
+		return t.Runs[i]
 	}
-	return best
+	return slices.MinFunc(t.Runs, func(a, b *Run) int { return cmp.Compare(a.left(), b.left()) })
 }
 
 func (r *Run) whole() bool {
@@ -244,15 +230,7 @@ func (r *Run) sameRequests(o *Run) bool {
 	if r == o || r.whole() && o.whole() {
 		return true
 	}
-	if !slices.Equal(r.Seeds, o.Seeds) && len(r.Seeds) > 1 || len(r.completed) != len(o.completed) {
-		return false
-	}
-	for i := range r.completed {
-		if !r.completed[i].Same(o.completed[i]) {
-			return false
-		}
-	}
-	return true
+	return (len(r.Seeds) <= 1 || slices.Equal(r.Seeds, o.Seeds)) && slices.EqualFunc(r.completed, o.completed, sweep.Completion.Same)
 }
 
 // markBest marks the best of a row's comparable runs, if one can be better than
@@ -405,15 +383,11 @@ func (c Cell) ratio() string {
 }
 
 func (t *Table) writeNotes(b *strings.Builder) {
-	several := false
-	for _, r := range t.Runs {
-		several = several || len(r.Seeds) > 1
-	}
 	b.WriteString("\n↓ less is better, ↑ more is; * the best")
 	if len(t.Runs) > 1 {
 		fmt.Fprintf(b, "; × ratio to %s", t.Runs[t.Baseline].Name)
 	}
-	if several {
+	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
 		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
 	}
 	if t.apart {
@@ -444,17 +418,16 @@ func writeAligned(b *strings.Builder, rows [][]string, right []bool) {
 	for _, row := range rows {
 		line := ""
 		for i, s := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s))
+			gap := "  "
 			switch {
 			case widths[i] == 0:
 				continue
-			case right[i] && i+1 < len(row) && !right[i+1]:
-				line += pad + s + " "
-			case right[i]:
-				line += pad + s + "  "
-			default:
-				line += s + pad + "  "
+			case !right[i]:
+				s = fmt.Sprintf("%-*s", widths[i], s)
+			case i+1 < len(row) && !right[i+1]:
+				gap = " "
 			}
+			line += fmt.Sprintf("%*s", widths[i], s) + gap
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
@@ -466,18 +439,19 @@ const Schema = "lorasim.compare/1"
 // WriteJSON prints the comparison as one JSON object; a number that is not
 // there is null.
 func (t *Table) WriteJSON(w io.Writer) error {
+	type num = *float64
 	type cell struct {
-		N        int      `json:"n"`
-		Mean     *float64 `json:"mean"`
-		Low      *float64 `json:"ci95_low,omitempty"`
-		High     *float64 `json:"ci95_high,omitempty"`
-		Ratio    *float64 `json:"ratio,omitempty"`
-		DiffMean *float64 `json:"diff_mean,omitempty"`
-		DiffLow  *float64 `json:"diff_ci95_low,omitempty"`
-		DiffHigh *float64 `json:"diff_ci95_high,omitempty"`
-		Best     bool     `json:"best,omitempty"`
-		Clear    bool     `json:"best_by_intervals,omitempty"`
-		Apart    bool     `json:"not_comparable,omitempty"`
+		N        int  `json:"n"`
+		Mean     num  `json:"mean"`
+		Low      num  `json:"ci95_low,omitempty"`
+		High     num  `json:"ci95_high,omitempty"`
+		Ratio    num  `json:"ratio,omitempty"`
+		DiffMean num  `json:"diff_mean,omitempty"`
+		DiffLow  num  `json:"diff_ci95_low,omitempty"`
+		DiffHigh num  `json:"diff_ci95_high,omitempty"`
+		Best     bool `json:"best,omitempty"`
+		Clear    bool `json:"best_by_intervals,omitempty"`
+		Apart    bool `json:"not_comparable,omitempty"`
 	}
 	type row struct {
 		Metric string          `json:"metric"`
@@ -496,13 +470,12 @@ func (t *Table) WriteJSON(w io.Writer) error {
 	if t.Verdict != nil {
 		out.Verdict = t.Verdict.JSON()
 	}
+	f := format.Finite
 	for _, r := range t.Rows {
 		jr := row{Metric: r.Metric, Title: r.Title, Better: [...]string{"more", "", "less"}[r.Better+1], Runs: map[string]cell{}}
 		for i, c := range r.Cells {
-			jr.Runs[t.Runs[i].Name] = cell{
-				c.N, format.Finite(c.Mean), format.Finite(c.Low), format.Finite(c.High), format.Finite(c.Ratio),
-				format.Finite(c.Diff.Mean), format.Finite(c.Diff.Low), format.Finite(c.Diff.High), c.Best, c.Clear, c.Apart,
-			}
+			jr.Runs[t.Runs[i].Name] = cell{c.N, f(c.Mean), f(c.Low), f(c.High), f(c.Ratio), f(c.Diff.Mean), f(c.Diff.Low), f(c.Diff.High),
+				c.Best, c.Clear, c.Apart}
 		}
 		out.Metrics = append(out.Metrics, jr)
 	}

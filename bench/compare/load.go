@@ -52,16 +52,22 @@ type Run struct {
 func Load(paths []string) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
-		var ws []importer.Warning
-		k, err := kindOf(p)
-		if err == nil {
-			rs, ws, err = [...]func(string) ([]*Run, []importer.Warning, error){loadResults, loadRecords, loadSweep}[k](p)
+		kind, err := kindOf(p)
+		switch {
+		case err != nil:
+		case kind == sweepFolder:
+			rs, err = loadSweep(p)
+		case kind == recordsFile:
+			rs, err = loadRecords(p)
+		default:
+			var ws []importer.Warning
+			rs, ws, err = loadResults(p)
+			for _, w := range ws {
+				warnings = append(warnings, w.String())
+			}
 		}
 		if err != nil {
 			return nil, nil, err
-		}
-		for _, w := range ws {
-			warnings = append(warnings, w.String())
 		}
 		runs = append(runs, rs...)
 	}
@@ -164,10 +170,10 @@ func sentRate(m *importer.Imported) float64 {
 }
 
 // loadRecords derives the metrics of a file of request records.
-func loadRecords(path string) ([]*Run, []importer.Warning, error) {
+func loadRecords(path string) ([]*Run, error) {
 	rd, err := records.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer rd.Close()
 	c := result.NewCollector(result.Options{})
@@ -180,7 +186,7 @@ func loadRecords(path string) ([]*Run, []importer.Warning, error) {
 			break
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		gaps = gaps || q.Gaps != nil
 		if q.Status == record.OK && q.Streamed == record.StreamingUnknown && q.FirstToken < q.Finish {
@@ -203,20 +209,20 @@ func loadRecords(path string) ([]*Run, []importer.Warning, error) {
 	}
 	r := fromResult(res, path)
 	r.Source, r.What = "records", "request records"
-	return []*Run{r}, nil, nil
+	return []*Run{r}, nil
 }
 
 // maxSweepRuns is the number of combinations of a sweep that can stand side by
 // side.
 const maxSweepRuns = 26
 
-func loadSweep(path string) (runs []*Run, _ []importer.Warning, err error) {
+func loadSweep(path string) (runs []*Run, err error) {
 	d, err := sweep.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n := len(d.Cells) / len(d.Seeds); n > maxSweepRuns {
-		return nil, nil, fmt.Errorf("%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n, maxSweepRuns)
+		return nil, fmt.Errorf("%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n, maxSweepRuns)
 	}
 	var last *Run
 	for i := range d.Cells {
@@ -232,12 +238,12 @@ func loadSweep(path string) (runs []*Run, _ []importer.Warning, err error) {
 		}
 		r, err := d.ReadCell(c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s is not complete (see lorasim sweep status): %w", path, err)
+			return nil, fmt.Errorf("%s is not complete (see lorasim sweep status): %w", path, err)
 		}
 		last.add(r.Values)
 		last.Seeds = append(last.Seeds, strconv.FormatUint(c.Seed, 10))
 	}
-	return runs, nil, nil
+	return runs, nil
 }
 
 // FromResult returns a run of a comparison for a result.
@@ -277,10 +283,7 @@ func fromResult(res *result.Result, file string) *Run {
 // add enters the numbers of one seed.
 func (r *Run) add(values []sweep.Value) {
 	r.completed = append(r.completed, sweep.CompletionOf(func(name string) float64 {
-		if i := slices.IndexFunc(values, func(v sweep.Value) bool { return v.Name == name }); i >= 0 {
-			return values[i].Value
-		}
-		return math.NaN()
+		return (&sweep.CellResult{Values: values}).Value(name)
 	}))
 	for _, v := range values {
 		if sweep.Hidden(v.Name) {

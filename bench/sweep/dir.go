@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
 	"lorasim/internal/table"
 )
 
@@ -54,14 +54,13 @@ func Create(path string, m *Manifest) (*Dir, error) {
 	if err := os.MkdirAll(filepath.Join(path, cellsDir), 0o755); err != nil {
 		return nil, err
 	}
-	data, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
+	var data bytes.Buffer
+	if err := format.JSON(&data, m, " "); err != nil {
 		return nil, err
 	}
-	data = append(data, '\n')
 	file := filepath.Join(path, manifestFile)
-	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, data) {
-		if err := writeFile(file, data); err != nil {
+	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, data.Bytes()) {
+		if err := writeFile(file, data.Bytes()); err != nil {
 			return nil, err
 		}
 	}
@@ -133,19 +132,15 @@ func (m *Manifest) sameBase(old *Manifest) error {
 	if m.Oracle != old.Oracle {
 		return errors.New("only one of them has the bound of perfect knowledge")
 	}
-	for _, a := range old.Axes {
-		if !m.varies(a.Key) {
-			return fmt.Errorf("%s is varied there, but not here", a.Key)
-		}
-	}
-	for _, a := range m.Axes {
-		if !old.varies(a.Key) {
-			return fmt.Errorf("%s is varied here, but not there", a.Key)
-		}
-	}
 	var differ []string
 	for _, f := range scenario.Fields() {
-		if was, is := f.Get(&old.base), f.Get(&m.base); was != is && f.Key != seedKey && !m.varies(f.Key) {
+		here, there := m.varies(f.Key), old.varies(f.Key)
+		switch was, is := f.Get(&old.base), f.Get(&m.base); {
+		case there && !here:
+			return fmt.Errorf("%s is varied there, but not here", f.Key)
+		case here && !there:
+			return fmt.Errorf("%s is varied here, but not there", f.Key)
+		case was != is && f.Key != seedKey && !here:
 			differ = append(differ, fmt.Sprintf("%s is %q there, %q here", f.Key, was, is))
 		}
 	}
@@ -168,13 +163,11 @@ func (m *Manifest) varies(key string) bool {
 
 // union is old and what new has beyond it; in the order of new if that has all.
 func union[T comparable](old, new []T) []T {
-	beyond := func(a, b []T) []T {
-		return slices.DeleteFunc(slices.Clone(b), func(v T) bool { return slices.Contains(a, v) })
-	}
-	if len(beyond(new, old)) == 0 {
+	both := slices.Concat(old, slices.DeleteFunc(slices.Clone(new), func(v T) bool { return slices.Contains(old, v) }))
+	if len(both) == len(new) {
 		return new
 	}
-	return slices.Concat(old, beyond(old, new))
+	return both
 }
 
 // sortedUnion is union, in ascending order where both lists are.
@@ -272,32 +265,19 @@ func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) erro
 }
 
 // Value returns the number with the given name; NaN if there is none.
-func (r *CellResult) Value(name string) float64 {
-	for _, v := range r.Values {
-		if v.Name == name {
-			return v.Value
-		}
-	}
-	return math.NaN()
-}
+func (r *CellResult) Value(name string) float64 { return valueOf(r.Values, name) }
 
 func (r *CellResult) add(row cellRow) {
 	if k := slices.Index(quantileNames, row.name); k >= 0 {
 		list := []*[]float64{&r.E2E, &r.TTFT, &r.TPOT}[k]
 		*list = append(*list, row.value)
-		return
-	}
-	if k := slices.Index(adapterNames, row.name); k >= 0 {
-		last := len(r.Adapters) - 1
-		if last < 0 || r.Adapters[last].Index != int(row.i) {
+	} else if k := slices.Index(adapterNames, row.name); k >= 0 {
+		if n := len(r.Adapters); n == 0 || r.Adapters[n-1].Index != int(row.i) {
 			r.Adapters = append(r.Adapters, CellAdapter{Index: int(row.i)})
-			last++
 		}
-		a := &r.Adapters[last]
+		a := &r.Adapters[len(r.Adapters)-1]
 		*[]*float64{&a.Requests, &a.E2E, &a.P99E, &a.TTFT}[k] = row.value
-		return
-	}
-	if !slices.Contains(workerNames, row.name) {
+	} else if !slices.Contains(workerNames, row.name) {
 		r.Values = append(r.Values, Value{row.name, row.value})
 	}
 }
@@ -444,16 +424,15 @@ func (d *Dir) writable() error {
 // removeTemporaries removes what interrupted runs left of files, once no file is
 // missing any more.
 func (d *Dir) removeTemporaries() error {
+	var failed error
 	for _, names := range []string{cellsDir + "/.*.tmp", ".*.tmp"} {
 		stale, err := filepath.Glob(filepath.Join(d.Path, names))
-		if err != nil {
-			return err
-		}
+		failed = cmp.Or(failed, err)
 		for _, f := range stale {
-			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+			if err := os.Remove(f); !errors.Is(err, fs.ErrNotExist) {
+				failed = cmp.Or(failed, err)
 			}
 		}
 	}
-	return nil
+	return failed
 }

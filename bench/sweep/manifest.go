@@ -93,11 +93,10 @@ func (m *Manifest) check(ctx context.Context) error {
 		}
 		k := workloadKey(&sc)
 		if first[k] == nil {
-			w, err := sc.First(ctx)
-			if err != nil {
+			var err error
+			if first[k], err = sc.First(ctx); err != nil {
 				return err
 			}
-			first[k] = w
 		}
 		return sc.Check(ctx, first[k])
 	}
@@ -227,6 +226,8 @@ func (m *Manifest) write() error {
 	return m.addCells()
 }
 
+// addCells makes the cells: of each combination of values, of which the last axis
+// varies fastest, one for each policy and seed.
 func (m *Manifest) addCells() error {
 	content := map[string]string{} // instead of paths, which differ by folder
 	for _, in := range m.Inputs {
@@ -238,16 +239,14 @@ func (m *Manifest) addCells() error {
 	for _, in := range m.Inputs {
 		fmt.Fprintln(sum, in.SHA256)
 	}
-	// of each combination of values, the last axis varies fastest
-	var add func(values []string) error
-	add = func(values []string) error {
-		if i := len(values); i < len(m.Axes) {
-			for _, v := range m.Axes[i].Values {
-				if err := add(append(slices.Clip(values), v)); err != nil {
-					return err
-				}
-			}
-			return nil
+	combinations := 1
+	for _, a := range m.Axes {
+		combinations *= len(a.Values)
+	}
+	for n := range combinations {
+		values := make([]string, len(m.Axes))
+		for i, a := range slices.Backward(m.Axes) {
+			values[i], n = a.Values[n%len(a.Values)], n/len(a.Values)
 		}
 		for _, p := range m.Policies {
 			for _, seed := range m.Seeds {
@@ -261,10 +260,6 @@ func (m *Manifest) addCells() error {
 				m.Cells = append(m.Cells, c)
 			}
 		}
-		return nil
-	}
-	if err := add([]string{}); err != nil {
-		return err
 	}
 	m.Hash = hex.EncodeToString(sum.Sum(nil))
 	return nil
@@ -316,11 +311,15 @@ func (m *Manifest) SLO() result.SLO {
 
 // Describe names a cell by its settings.
 func (m *Manifest) Describe(c *Cell) string {
-	text := ""
+	return fmt.Sprintf("%spolicy=%s seed=%d", m.settingsText(c.Values), c.Policy, c.Seed)
+}
+
+// settingsText lists the values of the axes, each followed by a space.
+func (m *Manifest) settingsText(values []string) (text string) {
 	for i, a := range m.Axes {
-		text += a.Leaf() + "=" + c.Values[i] + " "
+		text += a.Leaf() + "=" + values[i] + " "
 	}
-	return fmt.Sprintf("%spolicy=%s seed=%d", text, c.Policy, c.Seed)
+	return text
 }
 
 // CheckMetrics finds names that no cell of a sweep can have a number of, before

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 )
@@ -41,16 +38,16 @@ type Point struct {
 	// Apart: not all requests completed, and not the same ones as elsewhere in
 	// the sweep, so that latencies are not comparable.
 	Apart bool
+
+	results []*CellResult // by seed
 }
 
 // Metric is one number over the seeds of a point.
 type Metric struct {
 	Name string
 	Estimate
-	// Diff is this policy minus the baseline, by seed; NaN for the baseline.
-	Diff Estimate
-	// Base is the mean of the baseline.
-	Base float64
+	Diff Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
+	Base float64  // mean of the baseline
 	// Apart: the baseline completed other requests, so that Diff compares
 	// latencies of different requests.
 	Apart bool
@@ -58,12 +55,11 @@ type Metric struct {
 
 // Metric finds a metric of a point by name; false if it has none.
 func (p *Point) Metric(name string) (Metric, bool) {
-	for _, m := range p.Metrics {
-		if m.Name == name {
-			return m, true
-		}
+	i := slices.IndexFunc(p.Metrics, func(m Metric) bool { return m.Name == name })
+	if i < 0 {
+		return Metric{}, false
 	}
-	return Metric{}, false
+	return p.Metrics[i], true
 }
 
 // Merge reads all cells and writes the tables cells and table, each as .csv,
@@ -71,37 +67,32 @@ func (p *Point) Metric(name string) (Metric, bool) {
 // unless o.Partial is set.
 func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 	t, err := d.Tables(o)
+	if err == nil {
+		err = cmp.Or(d.writeCells(t), d.writePoints(t))
+	}
+	if err == nil && t.Left == 0 {
+		err = d.removeTemporaries()
+	}
 	if err != nil {
 		return nil, err
-	}
-	for _, write := range []func(*Tables, string) error{d.writeCells, d.writePoints} {
-		for _, ext := range []string{".csv", ".jsonl", ".parquet"} {
-			if err := write(t, ext); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if t.Left == 0 {
-		return t, d.removeTemporaries()
 	}
 	return t, nil
 }
 
 // Tables is Merge without writing anything.
 func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
-	baseline := cmp.Or(o.Baseline, d.Baseline)
-	if err := suggest.Among("baseline", baseline, d.Policies); err != nil {
+	t := &Tables{baseline: cmp.Or(o.Baseline, d.Baseline), results: make([]*CellResult, len(d.Cells))}
+	if err := suggest.Among("baseline", t.baseline, d.Policies); err != nil {
 		return nil, err
 	}
-	results := make([]*CellResult, len(d.Cells))
-	status := d.survey(results)
+	status := d.survey(t.results)
 	if status.Done < status.Cells && !o.Partial {
 		return nil, &IncompleteError{status}
 	}
 	if status.Done == 0 {
 		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
 	}
-	t := &Tables{Left: status.Cells - status.Done, Broken: status.Broken, baseline: baseline, results: results}
+	t.Left, t.Broken = status.Cells-status.Done, status.Broken
 	t.Metrics = slices.DeleteFunc(t.names(), Hidden)
 	t.Points = d.points(t)
 	return t, nil
@@ -163,8 +154,18 @@ func (m *Manifest) settings() (columns []table.Column, set func(values []string)
 	}
 }
 
+// writeTables writes a table in each format.
+func (d *Dir) writeTables(name string, columns []table.Column, rows func(write func() error) error) error {
+	for _, ext := range []string{".csv", ".jsonl", ".parquet"} {
+		if err := writeTable(filepath.Join(d.Path, name+ext), columns, nil, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeCells writes one row for each cell: its settings and all its numbers.
-func (d *Dir) writeCells(t *Tables, ext string) error {
+func (d *Dir) writeCells(t *Tables) error {
 	var (
 		cell         int64
 		policy, seed string // seeds may be beyond 63 bits
@@ -172,14 +173,12 @@ func (d *Dir) writeCells(t *Tables, ext string) error {
 	settings, set := d.settings()
 	columns := slices.Concat([]table.Column{{Name: "cell", Value: &cell}}, settings,
 		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}})
-	names := t.names()
-	numbers := make([]float64, len(names))
 	at := map[string]*float64{}
-	for i, n := range names {
-		columns = append(columns, table.Column{Name: n, Value: &numbers[i]})
-		at[n] = &numbers[i]
+	for _, n := range t.names() {
+		at[n] = new(float64)
+		columns = append(columns, table.Column{Name: n, Value: at[n]})
 	}
-	return writeTable(filepath.Join(d.Path, "cells"+ext), columns, nil, func(write func() error) error {
+	return d.writeTables("cells", columns, func(write func() error) error {
 		for i, r := range t.results {
 			if r == nil {
 				continue
@@ -187,8 +186,8 @@ func (d *Dir) writeCells(t *Tables, ext string) error {
 			c := &d.Cells[i]
 			cell, policy, seed = int64(i), c.Policy, strconv.FormatUint(c.Seed, 10)
 			set(c.Values)
-			for k := range numbers {
-				numbers[k] = math.NaN()
+			for _, number := range at {
+				*number = math.NaN()
 			}
 			for _, v := range r.Values {
 				*at[v.Name] = v.Value
@@ -203,7 +202,7 @@ func (d *Dir) writeCells(t *Tables, ext string) error {
 
 // writePoints writes one row for each combination of settings, policy and number:
 // its estimate over the seeds, and the difference to the baseline, paired by seed.
-func (d *Dir) writePoints(t *Tables, ext string) error {
+func (d *Dir) writePoints(t *Tables) error {
 	var (
 		p          Point
 		m          Metric
@@ -219,7 +218,7 @@ func (d *Dir) writePoints(t *Tables, ext string) error {
 		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
 		{Name: "comparable", Value: &comparable},
 	}...)
-	return writeTable(filepath.Join(d.Path, "table"+ext), columns, nil, func(write func() error) error {
+	return d.writeTables("table", columns, func(write func() error) error {
 		for _, p = range t.Points {
 			set(p.Values)
 			for _, m = range p.Metrics {
@@ -242,29 +241,25 @@ func (d *Dir) writePoints(t *Tables, ext string) error {
 // points sums up the cells of each combination of settings and policy, which
 // stand next to each other, one for each seed.
 func (d *Dir) points(t *Tables) (points []Point) {
-	seeds, policies := len(d.Seeds), len(d.Policies)
-	base := slices.Index(d.Policies, t.baseline)
+	seeds, base := len(d.Seeds), slices.Index(d.Policies, t.baseline)
 	apart := differing(t.results, seeds)
-	for first := 0; first < len(t.results); first += seeds * policies {
-		theirs := t.results[first+base*seeds:][:seeds]
-		for p, policy := range d.Policies {
-			at := first + p*seeds
-			own := t.results[at : at+seeds]
-			all := CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean })
-			pt := Point{Values: d.Cells[at].Values, Policy: policy, Left: all.Left(), Apart: slices.Contains(apart[at:at+seeds], true)}
-			same := samePairs(own, theirs)
-			for _, n := range t.Metrics {
-				xs, bs := column(own, n), column(theirs, n)
-				m := Metric{Name: n, Estimate: Mean(xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
-				if p != base {
-					m.Diff = Paired(xs, bs)
-				}
-				if m.N > 0 {
-					pt.Metrics = append(pt.Metrics, m)
-				}
+	for at := 0; at < len(t.results); at += seeds {
+		policy := at / seeds % len(d.Policies)
+		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
+		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
+		p.Left = CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean }).Left()
+		same := samePairs(own, theirs)
+		for _, n := range t.Metrics {
+			xs, bs := column(own, n), column(theirs, n)
+			m := Metric{Name: n, Estimate: Mean(xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
+			if policy != base {
+				m.Diff = Paired(xs, bs)
 			}
-			points = append(points, pt)
+			if m.N > 0 {
+				p.Metrics = append(p.Metrics, m)
+			}
 		}
+		points = append(points, p)
 	}
 	return points
 }
@@ -286,20 +281,17 @@ func column(results []*CellResult, name string) []float64 {
 func differing(results []*CellResult, seeds int) []bool {
 	out := make([]bool, len(results))
 	for s := range seeds {
-		var first *Completion
-		same := true
+		var ran []int
+		var done []Completion
 		for i := s; i < len(results); i += seeds {
-			if results[i] == nil {
-				continue
+			if results[i] != nil {
+				ran, done = append(ran, i), append(done, CompletionOf(results[i].Value))
 			}
-			c := CompletionOf(results[i].Value)
-			if first == nil {
-				first = &c
-			}
-			same = same && c.Same(*first)
 		}
-		for i := s; i < len(results) && !same; i += seeds {
-			out[i] = results[i] != nil && !CompletionOf(results[i].Value).Whole()
+		if slices.ContainsFunc(done, func(c Completion) bool { return !c.Same(done[0]) }) {
+			for k, i := range ran {
+				out[i] = !done[k].Whole()
+			}
 		}
 	}
 	return out
@@ -313,49 +305,4 @@ func samePairs(as, bs []*CellResult) bool {
 		}
 	}
 	return true
-}
-
-// Estimate is a mean with its 95 % confidence interval. NaN where there is
-// nothing to tell it from: the interval of fewer than two values.
-type Estimate struct {
-	N         int
-	Mean      float64
-	Std       float64 // of the values, with n-1
-	Low, High float64
-}
-
-// Half is half the width of the interval.
-func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
-
-// HalfAt is half the width of the interval that misses the true mean with the
-// given chance.
-func (e Estimate) HalfAt(miss float64) float64 {
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.Std / math.Sqrt(float64(e.N))
-}
-
-// Mean estimates a mean from independent values, such as the results of several
-// seeds, by Student's t distribution with n-1 degrees of freedom. Values that
-// are NaN do not count.
-func Mean(values []float64) Estimate {
-	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN()}
-	switch {
-	case e.N == 1:
-		e.Mean = xs[0]
-	case e.N > 1:
-		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
-		half := e.HalfAt(0.05)
-		e.Low, e.High = e.Mean-half, e.Mean+half
-	}
-	return e
-}
-
-// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
-// random numbers, it is far narrower than the difference of their means.
-func Paired(a, b []float64) Estimate {
-	d := make([]float64, len(a))
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	return Mean(d)
 }

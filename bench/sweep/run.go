@@ -3,19 +3,26 @@ package sweep
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"text/template"
+
+	"golang.org/x/sync/errgroup"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
+	"lorasim/internal/suggest"
 	"lorasim/trace"
 )
 
@@ -74,44 +81,34 @@ func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs := o.Jobs
-	if jobs <= 0 {
-		jobs = runtime.GOMAXPROCS(0)
+	g, running := errgroup.WithContext(ctx)
+	if g.SetLimit(runtime.GOMAXPROCS(0)); o.Jobs > 0 {
+		g.SetLimit(o.Jobs)
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	d.share(ctx, todo)
-	var (
-		wg     sync.WaitGroup
-		next   atomic.Int64
-		mu     sync.Mutex
-		failed int
-	)
-	work := func() {
-		for i := next.Add(1) - 1; i < int64(len(todo)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+	d.share(running, todo)
+	var mu sync.Mutex
+	before := len(sum.Failed)
+	for i := range todo {
+		g.Go(func() error {
 			c := todo[i].cell
-			reason, err := d.runCell(ctx, &todo[i])
+			reason, err := d.runCell(running, &todo[i])
 			if err != nil {
-				stop(err)
-				return
+				return err
 			}
 			mu.Lock()
+			defer mu.Unlock()
 			if sum.Ran++; reason != nil {
-				failed++
 				sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), reason.Error()})
 			}
 			if o.Progress != nil {
-				o.Progress(sum.Ran, failed, len(todo))
+				o.Progress(sum.Ran, len(sum.Failed)-before, len(todo))
 			}
-			mu.Unlock()
-		}
+			return nil
+		})
 	}
-	for range min(jobs, len(todo)) {
-		wg.Go(work)
-	}
-	wg.Wait()
+	err = g.Wait()
 	slices.SortFunc(sum.Failed, func(a, b FailedCell) int { return a.Index - b.Index })
-	return sum, context.Cause(ctx)
+	return sum, cmp.Or(context.Cause(ctx), err)
 }
 
 // job is a cell to run.
@@ -197,12 +194,15 @@ func (d *Dir) share(ctx context.Context, todo []job) {
 // runCell runs one cell and writes its file, or that of its failure, which it
 // returns. Its error is one that stops the sweep.
 func (d *Dir) runCell(ctx context.Context, j *job) (failed, err error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	res, lat, failed := d.simulate(ctx, j)
 	j.collect = nil // the workload goes with the last cell that needs it
-	if err := ctx.Err(); err != nil {
-		return nil, err // not the cell's fault
-	}
-	if failed != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err() // not the cell's fault
+	case failed != nil:
 		return failed, d.writeFailure(j.cell, failed)
 	}
 	if err := d.writeCell(j.cell, res, lat); err != nil {
@@ -238,4 +238,91 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 	}
 	res, err = sc.Simulate(ctx, o)
 	return res, lat, err
+}
+
+// Job says how the shards of a sweep are to run.
+type Job struct {
+	Name    string // of the job; "": from the sweep's
+	Dir     string // folder of the sweep, as the workers of the batch system see it
+	Program string // how lorasim is called there; "": lorasim
+	Shards  int
+	Jobs    int    // cells at a time in one shard; 0: 1
+	Time    string // Slurm: limit for one shard, as in 1:00:00
+	Memory  string // limit for one shard, as in 2G or 2Gi
+	Queue   string // Slurm: partition
+
+	Image string // Kubernetes: image that has lorasim
+	Claim string // Kubernetes: persistent volume claim that is mounted at Mount
+	Mount string
+}
+
+// jobFiles are the templates of the job files. Merging is a step of its own after
+// the shards.
+//
+//go:embed jobs
+var jobFiles embed.FS
+
+// Emit writes a job file that runs the shards of a sweep, for slurm, kubernetes
+// or parallel.
+func (j Job) Emit(w io.Writer, system string) error {
+	if err := suggest.Among("batch system", system, []string{"slurm", "kubernetes", "parallel"}); err != nil {
+		return err
+	}
+	if err := j.complete(system); err != nil {
+		return err
+	}
+	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles, "jobs/"+system)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, struct {
+		Job
+		Last         int
+		MergeCommand string
+	}{j, j.Shards - 1, shellQuote(j.Program) + " sweep merge " + shellQuote(j.Dir)})
+}
+
+var (
+	notLabel = regexp.MustCompile(`[^-a-z0-9]`)
+	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	// what may stand in a line of #SBATCH, where nothing can be quoted
+	plainWord  = regexp.MustCompile(`^[-A-Za-z0-9_.:,+]*$`)
+	shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
+)
+
+// complete fills in what the job leaves open and checks it.
+func (j *Job) complete(system string) error {
+	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"), cmp.Or(j.Claim, "sweeps")
+	j.Mount = cmp.Or(j.Mount, path.Dir(j.Dir))
+	j.Name = strings.Trim(notLabel.ReplaceAllString(strings.ToLower(cmp.Or(j.Name, "sweep")), "-"), "-")
+	j.Jobs = max(j.Jobs, 1)
+	kubernetes := system == "kubernetes"
+	switch {
+	case j.Shards < 1:
+		return fmt.Errorf("shards is %d, expected >= 1", j.Shards)
+	case !dnsLabel.MatchString(j.Name):
+		return fmt.Errorf("job name %q: expected up to 63 letters, digits and hyphens", j.Name)
+	case strings.ContainsAny(j.Dir+j.Program, "\n\r"):
+		return fmt.Errorf("folder %q: a job file cannot name a path with a line break", j.Dir)
+	case kubernetes && !dnsLabel.MatchString(j.Claim):
+		return fmt.Errorf("claim %q: expected lower-case letters, digits and hyphens", j.Claim)
+	case kubernetes && !path.IsAbs(j.Dir):
+		return fmt.Errorf("folder %q: Kubernetes needs the absolute path that the sweep has on the volume", j.Dir)
+	case kubernetes && strings.ContainsAny(j.Image, " \n\""):
+		return fmt.Errorf("image %q: expected NAME[:TAG]", j.Image)
+	}
+	for _, f := range []struct{ name, v string }{{"time", j.Time}, {"memory", j.Memory}, {"partition", j.Queue}} {
+		if !plainWord.MatchString(f.v) {
+			return fmt.Errorf("%s %q: expected letters, digits and -_.:,+", f.name, f.v)
+		}
+	}
+	return nil
+}
+
+// shellQuote makes one word of the shell out of s.
+func shellQuote(s string) string {
+	if shellPlain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

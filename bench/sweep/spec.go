@@ -22,8 +22,11 @@ package sweep
 
 import (
 	"cmp"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,12 +173,11 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}
 	for _, p := range pairs { // the parser refuses keys that are given twice
-		key := p.Key.String()
-		if key == "scenario" {
+		if p.Key.String() == "scenario" {
 			if s.Scenario, err = scenario.ParseNode(p.Value, where); err != nil {
 				return nil, err
 			}
-		} else if err := s.take(key, p.Value); err != nil {
+		} else if err := s.take(p.Key.String(), p.Value); err != nil {
 			return nil, fmt.Errorf("sweep %s:%d: %w", where, p.Key.GetToken().Position.Line, err)
 		}
 	}
@@ -184,14 +186,13 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 
 // take reads the value of any key but scenario.
 func (s *Spec) take(key string, v ast.Node) (err error) {
-	switch key {
-	case "name", "about", "baseline", "goodput":
-		to := map[string]*string{"name": &s.Name, "about": &s.About, "baseline": &s.Baseline, "goodput": &s.Goodput}[key]
-		if *to, err = text(v); err != nil {
+	texts := map[string]*string{"name": &s.Name, "about": &s.About, "baseline": &s.Baseline, "goodput": &s.Goodput}
+	switch count, isCount := v.(*ast.IntegerNode); {
+	case texts[key] != nil:
+		if *texts[key], err = text(v); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		return nil
-	case "set":
+	case key == "set":
 		pairs, ok := yamlerr.Pairs(v)
 		if !ok {
 			return errors.New("set: expected keys and values")
@@ -201,57 +202,47 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 				return err
 			}
 		}
-		return nil
-	case "policies":
+	case key == "policies":
 		return s.takeAxis(policyKey, v)
-	case "seeds":
-		n, ok := v.(*ast.IntegerNode)
-		if !ok {
-			return s.takeAxis(seedKey, v)
-		}
+	case key == "seeds" && !isCount:
+		return s.takeAxis(seedKey, v)
+	case key == "seeds":
 		s.Seeds = nil
-		if s.SeedCount, err = strconv.Atoi(n.String()); err != nil || s.SeedCount < 1 || s.SeedCount > maxValues {
-			return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", n.String(), maxValues)
+		if s.SeedCount, err = strconv.Atoi(count.String()); err != nil || s.SeedCount < 1 || s.SeedCount > maxValues {
+			return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", count.String(), maxValues)
 		}
-		return nil
+	default:
+		return suggest.Unknown("key", key, []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"})
 	}
-	return suggest.Unknown("key", key, []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"})
+	return nil
 }
+
+//go:embed schema.json
+var specSchema []byte
 
 // Schema is a JSON Schema of the files that commands take: a scenario, or a sweep
 // of one.
 func Schema() map[string]any {
-	text := func(about string) map[string]any { return map[string]any{"type": "string", "description": about} }
-	list := func(item map[string]any) map[string]any {
-		return map[string]any{"type": "array", "minItems": 1, "items": item}
-	}
-	one := map[string]any{"type": []string{"string", "number", "boolean"}}
-	values := map[string]any{"anyOf": []any{one, list(map[string]any{"anyOf": []any{one, list(one)}})}}
+	type object = map[string]any
 	var keys []string
 	for _, f := range scenario.Fields() {
-		keys = append(keys, f.Key)
-		if f.Leaf() != f.Key {
+		if keys = append(keys, f.Key); f.Leaf() != f.Key {
 			keys = append(keys, f.Leaf())
 		}
 	}
-	study := map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{
-		"name":     text("what the sweep is called"),
-		"about":    text("one sentence for people"),
-		"scenario": map[string]any{"$ref": "#/$defs/scenario"},
-		"set":      map[string]any{"type": "object", "description": "settings to vary: a value, a list, or FROM:TO:STEP", "propertyNames": map[string]any{"enum": keys}, "additionalProperties": values},
-		"policies": map[string]any{"description": "routing policies to compare", "anyOf": []any{one, list(one)}},
-		"seeds":    map[string]any{"description": "how many seeds, from the scenario's on, or which", "anyOf": []any{map[string]any{"type": "integer", "minimum": 1, "maximum": maxValues}, list(map[string]any{"type": "integer", "minimum": 0})}},
-		"baseline": text("policy that the others are compared with; the first"),
-		"goodput":  text("SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
-	}}
+	var study object
+	if err := json.Unmarshal(specSchema, &study); err != nil {
+		panic(err) // a fault of this package
+	}
+	study["properties"].(object)["set"].(object)["propertyNames"] = object{"enum": keys}
 	var sweeps []any // keys that tell a sweep
 	for _, key := range []string{"scenario", "set", "policies", "seeds"} {
-		sweeps = append(sweeps, map[string]any{"required": []string{key}})
+		sweeps = append(sweeps, object{"required": []string{key}})
 	}
-	return map[string]any{
+	return object{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A scenario of lorasim, or a sweep of one",
-		"if": map[string]any{"anyOf": sweeps}, "then": map[string]any{"$ref": "#/$defs/sweep"}, "else": map[string]any{"$ref": "#/$defs/scenario"},
-		"$defs": map[string]any{"scenario": scenario.Schema(), "sweep": study},
+		"if": object{"anyOf": sweeps}, "then": object{"$ref": "#/$defs/sweep"}, "else": object{"$ref": "#/$defs/scenario"},
+		"$defs": object{"scenario": scenario.Schema(), "sweep": study},
 	}
 }
 
@@ -321,4 +312,151 @@ func (s *Spec) complete() error {
 	s.Goodput = slo.String()
 	_, err = s.cells()
 	return err
+}
+
+// Axis is one setting and the values it takes.
+type Axis struct {
+	Key    string   `json:"key"` // full key of the scenario: "workload.request_rate"
+	Values []string `json:"values"`
+}
+
+// Leaf is the last part of the key: "request_rate".
+func (a Axis) Leaf() string { return a.Key[strings.LastIndexByte(a.Key, '.')+1:] }
+
+// Numeric says whether all values of the axis are finite numbers.
+func (a Axis) Numeric() bool {
+	return !slices.ContainsFunc(a.Values, func(v string) bool { return math.IsNaN(a.Number(v)) })
+}
+
+// Number is a value of the axis as a finite number; NaN if it is none.
+func (a Axis) Number(v string) float64 {
+	x, err := strconv.ParseFloat(v, 64)
+	if err != nil || math.IsInf(x, 0) {
+		return math.NaN()
+	}
+	return x
+}
+
+// Keys that have a place of their own in a sweep.
+const (
+	policyKey = "routing.policy"
+	seedKey   = "seed"
+)
+
+const maxValues = 100_000 // of one axis
+
+// ParseSet reads an axis such as "request_rate=4,8,16", "num_workers=1:8",
+// "request_rate=1:4:0.5" (both ends included) or "max_loras_per_batch=1:64:x2".
+// Values that hold commas themselves are separated by |: "lora_ranks=8|8,16,32";
+// a trailing | makes one such value.
+func ParseSet(text string) (Axis, error) {
+	key, list, ok := strings.Cut(text, "=")
+	if !ok {
+		return Axis{}, fmt.Errorf("%q: expected KEY=VALUES, such as request_rate=4,8,16", text)
+	}
+	separator := ","
+	if strings.Contains(list, "|") {
+		separator, list = "|", strings.TrimSuffix(list, "|")
+	}
+	return NewAxis(strings.TrimSpace(key), strings.Split(list, separator))
+}
+
+// NewAxis checks the values of a setting, given by any name it has, and brings
+// them into the form in which the scenario shows them.
+func NewAxis(key string, values []string) (Axis, error) {
+	f, err := scenario.Find(key)
+	if err != nil {
+		return Axis{}, err
+	}
+	if f.Key == policyKey {
+		values = joinOptions(values)
+	}
+	a := Axis{Key: f.Key}
+	for _, v := range values {
+		expanded := []string{strings.TrimSpace(v)}
+		if t := f.Type(); (t == "int" || t == "float") && strings.Contains(v, ":") {
+			if expanded, err = expand(expanded[0], t == "int"); err != nil {
+				return Axis{}, fmt.Errorf("%s: %w", f.Key, err)
+			}
+		}
+		for _, e := range expanded {
+			sc := scenario.Default()
+			if err := f.Set(&sc, e); err != nil {
+				return Axis{}, err
+			}
+			e = f.Get(&sc)
+			if slices.Contains(a.Values, e) {
+				return Axis{}, fmt.Errorf("%s: %q is given twice", f.Key, e)
+			}
+			a.Values = append(a.Values, e)
+		}
+	}
+	if len(a.Values) == 0 {
+		return Axis{}, fmt.Errorf("%s: no values", f.Key)
+	}
+	return a, nil
+}
+
+// joinOptions puts the options of a policy that commas parted together again:
+// a piece with = but without : goes on with the policy before it.
+func joinOptions(values []string) (out []string) {
+	for _, v := range values {
+		last := len(out) - 1
+		if last >= 0 && strings.Contains(v, "=") && !strings.Contains(v, ":") && strings.Contains(out[last], ":") {
+			out[last] += "," + v
+		} else {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// expand writes out LO:HI (whole numbers), LO:HI:STEP or LO:HI:xFACTOR.
+func expand(text string, whole bool) ([]string, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) == 2 && whole {
+		parts = append(parts, "1")
+	}
+	bad := fmt.Errorf("range %q: expected LO:HI:STEP or LO:HI:xFACTOR, as in 1:4:0.5 or 1:64:x2", text)
+	if len(parts) != 3 {
+		return nil, bad
+	}
+	var factor bool
+	parts[2], factor = strings.CutPrefix(parts[2], "x")
+	var n [3]float64
+	for i, p := range parts {
+		if n[i] = (Axis{}).Number(p); math.IsNaN(n[i]) {
+			return nil, bad
+		}
+	}
+	lo, hi, step := n[0], n[1], n[2]
+	switch {
+	case hi < lo:
+		return nil, fmt.Errorf("range %q: ends below its start", text)
+	case factor && (step <= 1 || lo <= 0):
+		return nil, fmt.Errorf("range %q: expected a factor above 1 and a start above 0", text)
+	case !factor && step <= 0:
+		return nil, fmt.Errorf("range %q: expected a step above 0", text)
+	}
+	format := byte('g')
+	if whole {
+		format = 'f'
+	}
+	var out []string
+	for i := 0; ; i++ {
+		x := lo + float64(i)*step // not by adding up, which would drift
+		if factor {
+			x = lo * math.Pow(step, float64(i))
+		}
+		x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 12, 64), 64) // 0.1+0.2 is meant to be 0.3
+		switch {
+		case x > hi*(1+1e-9) && x > hi+1e-12:
+			return out, nil
+		case whole && x != math.Trunc(x):
+			return nil, fmt.Errorf("range %q: %v is no whole number", text, x)
+		case len(out) == maxValues:
+			return nil, fmt.Errorf("range %q: more than %d values", text, maxValues)
+		}
+		out = append(out, strconv.FormatFloat(x, format, -1, 64))
+	}
 }

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -18,13 +19,11 @@ var DefaultMetrics = []string{"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean
 const NotComparable = "≠"
 
 // CheckMetrics makes sure that a merged sweep has the given metrics.
-func (t *Tables) CheckMetrics(names []string) error {
+func (t *Tables) CheckMetrics(names []string) (err error) {
 	for _, n := range names {
-		if err := suggest.Among("metric", n, t.Metrics); err != nil {
-			return err
-		}
+		err = cmp.Or(err, suggest.Among("metric", n, t.Metrics))
 	}
-	return nil
+	return err
 }
 
 // WriteText prints one line per combination of settings and policy, with means
@@ -141,37 +140,38 @@ func numberLike(x, y float64) string {
 // WriteJSON prints the tables as one JSON object, with verdicts by the given
 // metrics for each combination of settings.
 func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
+	type num = format.Number
 	type difference struct {
-		N    int      `json:"n"`
-		Mean *float64 `json:"mean"`
-		Low  *float64 `json:"ci95_low"`
-		High *float64 `json:"ci95_high"`
-		Same bool     `json:"comparable"` // both completed the same requests
+		N    int  `json:"n"`
+		Mean num  `json:"mean"`
+		Low  num  `json:"ci95_low"`
+		High num  `json:"ci95_high"`
+		Same bool `json:"comparable"` // both completed the same requests
 	}
 	type estimate struct {
 		N    int         `json:"n"`
-		Mean *float64    `json:"mean"`
-		Std  *float64    `json:"std"`
-		Low  *float64    `json:"ci95_low"`
-		High *float64    `json:"ci95_high"`
+		Mean num         `json:"mean"`
+		Std  num         `json:"std"`
+		Low  num         `json:"ci95_low"`
+		High num         `json:"ci95_high"`
 		Diff *difference `json:"diff,omitempty"`
 	}
 	type point struct {
 		Set     map[string]string   `json:"set"`
 		Policy  string              `json:"policy"`
-		Left    *float64            `json:"not_completed_share"`
+		Left    num                 `json:"not_completed_share"`
 		Metrics map[string]estimate `json:"metrics"`
 	}
 	points := []point{}
 	for _, p := range t.Points {
-		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: format.Finite(p.Left), Metrics: map[string]estimate{}}
+		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: num(p.Left), Metrics: map[string]estimate{}}
 		for i, a := range d.Axes {
 			jp.Set[a.Key] = p.Values[i]
 		}
 		for _, m := range p.Metrics {
-			e := estimate{N: m.N, Mean: format.Finite(m.Mean), Std: format.Finite(m.Std), Low: format.Finite(m.Low), High: format.Finite(m.High)}
+			e := estimate{N: m.N, Mean: num(m.Mean), Std: num(m.Std), Low: num(m.Low), High: num(m.High)}
 			if m.Diff.N > 0 {
-				e.Diff = &difference{m.Diff.N, format.Finite(m.Diff.Mean), format.Finite(m.Diff.Low), format.Finite(m.Diff.High), !m.Apart}
+				e.Diff = &difference{m.Diff.N, num(m.Diff.Mean), num(m.Diff.Low), num(m.Diff.High), !m.Apart}
 			}
 			jp.Metrics[m.Name] = e
 		}

@@ -97,6 +97,16 @@ func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
 	return out
 }
 
+// valueOf returns the number with a name; NaN if there is none.
+func valueOf(values []Value, name string) float64 {
+	for _, v := range values {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return math.NaN()
+}
+
 // completedSet is the fingerprint of the requests that a run completed.
 const completedSet = "completed_set"
 
@@ -147,11 +157,8 @@ func (c Completion) Same(o Completion) bool {
 // CountsAll says that a metric is about all requests of a run, so that it can be
 // compared whichever of them completed.
 func CountsAll(metric string) bool {
-	switch metric {
-	case "requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent":
-		return true
-	}
-	return metric == "goodput.share" || strings.HasPrefix(metric, "goodput.good_")
+	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent", "goodput.share"}
+	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.good_")
 }
 
 // titles are those that a name does not give by itself.
@@ -198,13 +205,19 @@ func Title(name string) string {
 // LowerIsBetter says whether less of a metric is better (+1), more of it (-1),
 // or neither (0).
 func LowerIsBetter(name string) int {
-	switch {
-	case strings.Contains(name, "throughput"), name == "prefix_hit_rate", name == "cached_tokens", strings.HasPrefix(name, "goodput.") && name != "goodput.slo",
-		strings.HasPrefix(name, "fairness.") && name != "fairness.adapters":
+	switch name {
+	case "goodput.slo", "fairness.adapters":
+		return 0
+	case "prefix_hit_rate", "cached_tokens":
 		return -1
-	case strings.HasSuffix(name, "_ms"), name == "duration", name == "failed", name == "rejected", name == "aborted", name == "unfinished", name == "unsent",
-		strings.HasSuffix(name, "_s") && strings.Contains(name, "time"), name == "cold_start_wait_s",
-		name == "cold_loads", name == "cold_starts", name == "evictions", name == "retractions", name == "load_balance.cv":
+	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads", "cold_starts",
+		"evictions", "retractions", "load_balance.cv":
+		return 1
+	}
+	switch {
+	case strings.Contains(name, "throughput"), strings.HasPrefix(name, "goodput."), strings.HasPrefix(name, "fairness."):
+		return -1
+	case strings.HasSuffix(name, "_ms"), strings.HasSuffix(name, "_s") && strings.Contains(name, "time"):
 		return 1
 	}
 	return 0

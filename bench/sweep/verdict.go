@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"lorasim/internal/format"
@@ -98,13 +99,7 @@ func Holm(ps []float64) []float64 {
 	for i := range order {
 		order[i] = i
 	}
-	key := func(i int) float64 {
-		if math.IsNaN(ps[i]) {
-			return math.Inf(1)
-		}
-		return ps[i]
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(a), key(b)) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(-ps[b], -ps[a]) }) // NaN last
 	out, least := slices.Clone(ps), 0.0
 	for k, i := range order {
 		if !math.IsNaN(ps[i]) {
@@ -151,28 +146,28 @@ const VerdictNote = "worse: by t-tests paired by seed of all pairs, with Holm's 
 
 // JSON is the verdict as it stands in JSON.
 func (v *Verdict) JSON() any {
+	type num = format.Number
 	type versus struct {
-		Name  string        `json:"name"`
-		Diff  format.Number `json:"diff_mean"`
-		Low   format.Number `json:"diff_ci95_low"`
-		High  format.Number `json:"diff_ci95_high"`
-		P     format.Number `json:"p_holm"`
-		Worse bool          `json:"worse"`
+		Name  string `json:"name"`
+		Diff  num    `json:"diff_mean"`
+		Low   num    `json:"diff_ci95_low"`
+		High  num    `json:"diff_ci95_high"`
+		P     num    `json:"p_holm"`
+		Worse bool   `json:"worse"`
 	}
-	out := struct {
-		Metric string        `json:"metric"`
-		Best   string        `json:"best"`
-		Mean   format.Number `json:"mean"`
-		Seeds  int           `json:"seeds"`
-		Others []versus      `json:"others"`
-		Apart  []string      `json:"not_comparable,omitempty"`
-		Text   string        `json:"text"`
-	}{v.Metric, v.Best, format.Number(v.Mean), v.Seeds, []versus{}, v.Apart, v.String()}
+	others := []versus{}
 	for _, o := range v.Others {
-		num := func(x float64) format.Number { return format.Number(x) }
-		out.Others = append(out.Others, versus{o.Name, num(o.Diff.Mean), num(o.Diff.Low), num(o.Diff.High), num(o.P), o.Worse})
+		others = append(others, versus{o.Name, num(o.Diff.Mean), num(o.Diff.Low), num(o.Diff.High), num(o.P), o.Worse})
 	}
-	return out
+	return struct {
+		Metric string   `json:"metric"`
+		Best   string   `json:"best"`
+		Mean   num      `json:"mean"`
+		Seeds  int      `json:"seeds"`
+		Others []versus `json:"others"`
+		Apart  []string `json:"not_comparable,omitempty"`
+		Text   string   `json:"text"`
+	}{v.Metric, v.Best, num(v.Mean), v.Seeds, others, v.Apart, v.String()}
 }
 
 // Versus prints a difference in percent of a base, with half its interval.
@@ -190,19 +185,17 @@ func (e Estimate) Versus(base float64) string {
 // Verdicts judges the policies at each combination of settings, in the order of
 // the points; nil where there is nothing to judge.
 func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
-	seeds, policies := len(d.Seeds), len(d.Policies)
-	for first := 0; first < len(t.results); first += seeds * policies {
-		values, apart := make([][]float64, policies), make([]bool, policies)
-		own := func(p int) []*CellResult { return t.results[first+p*seeds:][:seeds] }
-		ref, least := 0, math.Inf(1) // the policy that completed most
-		for p := range policies {
-			values[p] = column(own(p), metric)
-			if left := t.Points[len(out)*policies+p].Left; left < least {
-				ref, least = p, left
+	for points := range slices.Chunk(t.Points, len(d.Policies)) {
+		values, apart := make([][]float64, len(points)), make([]bool, len(points))
+		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
+		for i, p := range points {
+			values[i] = column(p.results, metric)
+			if p.Left < least {
+				most, least = p.results, p.Left
 			}
 		}
-		for p := range policies {
-			apart[p] = !CountsAll(metric) && !samePairs(own(p), own(ref))
+		for i, p := range points {
+			apart[i] = !CountsAll(metric) && !samePairs(p.results, most)
 		}
 		out = append(out, Judge(metric, d.Policies, values, apart))
 	}
@@ -213,19 +206,58 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 func (d *Dir) verdictLines(t *Tables, metric string) string {
 	text := ""
 	for i, v := range d.Verdicts(t, metric) {
-		if v == nil {
-			continue
+		if v != nil {
+			at := strings.TrimSuffix(d.settingsText(t.Points[i*len(d.Policies)].Values), " ")
+			text += strings.TrimPrefix(at+": "+v.String()+"\n", ": ")
 		}
-		for k, a := range d.Axes {
-			text += a.Leaf() + "=" + t.Points[i*len(d.Policies)].Values[k] + " "
-		}
-		text = strings.TrimSuffix(text, " ") + ": " + v.String() + "\n"
 	}
-	if len(d.Axes) == 0 {
-		text = strings.TrimPrefix(text, ": ")
+	if text == "" {
+		return ""
 	}
-	if text != "" {
-		text = "\nby " + Title(metric) + " (" + VerdictNote + "):\n" + text
+	return "\nby " + Title(metric) + " (" + VerdictNote + "):\n" + text
+}
+
+// Estimate is a mean with its 95 % confidence interval. NaN where there is
+// nothing to tell it from: the interval of fewer than two values.
+type Estimate struct {
+	N         int
+	Mean      float64
+	Std       float64 // of the values, with n-1
+	Low, High float64
+}
+
+// Half is half the width of the interval.
+func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
+
+// HalfAt is half the width of the interval that misses the true mean with the
+// given chance.
+func (e Estimate) HalfAt(miss float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.Std / math.Sqrt(float64(e.N))
+}
+
+// Mean estimates a mean from independent values, such as the results of several
+// seeds, by Student's t distribution with n-1 degrees of freedom. Values that
+// are NaN do not count.
+func Mean(values []float64) Estimate {
+	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	switch {
+	case e.N == 1:
+		e.Mean = xs[0]
+	case e.N > 1:
+		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
+		half := e.HalfAt(0.05)
+		e.Low, e.High = e.Mean-half, e.Mean+half
 	}
-	return text
+	return e
+}
+
+// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
+// random numbers, it is far narrower than the difference of their means.
+func Paired(a, b []float64) Estimate {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return Mean(d)
 }
