@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,9 +13,9 @@ import (
 
 // Descriptor describes a policy to people and to [New].
 type Descriptor struct {
-	Name    string
-	Summary string // one line
-	Options []Option
+	Name    string   `json:"name"`
+	Summary string   `json:"summary"` // one line
+	Options []Option `json:"options,omitempty"`
 
 	build func(o *options, env Env) (*Router, error)
 }
@@ -163,17 +164,15 @@ func CheckSpec(spec string) error {
 func parseSpec(spec string) (*Descriptor, *options, error) {
 	name, rest, hasOptions := strings.Cut(spec, ":")
 	name = strings.TrimSpace(name)
-	policies := List()
-	names := make([]string, len(policies))
-	for i, d := range policies {
-		if names[i] = d.Name; names[i] != name {
-			continue
+	var names []string
+	for _, d := range List() {
+		if names = append(names, d.Name); d.Name == name {
+			o, err := parseOptions(&d, rest, hasOptions)
+			if err != nil {
+				return nil, nil, fmt.Errorf("policy %s: %w", name, err)
+			}
+			return &d, o, nil
 		}
-		o, err := parseOptions(&d, rest, hasOptions)
-		if err != nil {
-			return nil, nil, fmt.Errorf("policy %s: %w", name, err)
-		}
-		return &d, o, nil
 	}
 	return nil, nil, suggest.Unknown("policy", name, names)
 }
@@ -203,8 +202,12 @@ func parseOptions(d *Descriptor, s string, given bool) (*options, error) {
 		if !ok || key == "" {
 			return nil, fmt.Errorf("%q is not an option, expected key=value", piece)
 		}
-		if _, found := d.option(key); !found {
-			return nil, suggest.Unknown("option", key, d.optionNames())
+		var known []string
+		for _, o := range d.Options {
+			known = append(known, o.Name)
+		}
+		if err := suggest.Among("option", key, known); err != nil {
+			return nil, err
 		}
 		if _, twice := o.values[key]; twice {
 			return nil, fmt.Errorf("option %s is given twice", key)
@@ -217,23 +220,6 @@ func parseOptions(d *Descriptor, s string, given bool) (*options, error) {
 	return o, nil
 }
 
-func (d *Descriptor) option(name string) (Option, bool) {
-	for _, o := range d.Options {
-		if o.Name == name {
-			return o, true
-		}
-	}
-	return Option{}, false
-}
-
-func (d *Descriptor) optionNames() []string {
-	names := make([]string, len(d.Options))
-	for i, o := range d.Options {
-		names[i] = o.Name
-	}
-	return names
-}
-
 // text returns the option's value, or its default.
 func (o *options) text(name string) string {
 	if v, ok := o.values[name]; ok {
@@ -243,11 +229,12 @@ func (o *options) text(name string) string {
 }
 
 func (o *options) fallback(name string) string {
-	opt, ok := o.d.option(name)
-	if !ok {
-		panic("router: policy " + o.d.Name + " has no option " + name)
+	for _, opt := range o.d.Options {
+		if opt.Name == name {
+			return opt.Default
+		}
 	}
-	return opt.Default
+	panic("router: policy " + o.d.Name + " has no option " + name)
 }
 
 // bad notes that an option's value is not what was expected.
@@ -261,7 +248,7 @@ func (o *options) bad(name, expected string) {
 // infinite. The caller has ruled out the words that may stand there instead.
 func (o *options) number(name string, lo, hi float64, words ...string) float64 {
 	v, err := strconv.ParseFloat(o.text(name), 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < lo || v > hi {
+	if err != nil || math.IsInf(v, 0) || !(v >= lo && v <= hi) {
 		expected := fmt.Sprintf("a number from %g to %g", lo, hi)
 		if math.IsInf(hi, 1) {
 			expected = fmt.Sprintf("a number >= %g", lo)
@@ -298,11 +285,8 @@ func (o *options) integer(name string, lo, hi int) int {
 
 // choice returns an option that is one of the given words.
 func (o *options) choice(name string, words ...string) string {
-	v := o.text(name)
-	for _, w := range words {
-		if v == w {
-			return v
-		}
+	if v := o.text(name); slices.Contains(words, v) {
+		return v
 	}
 	o.bad(name, strings.Join(words, " or "))
 	return o.fallback(name)

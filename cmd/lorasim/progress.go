@@ -93,6 +93,29 @@ func (p *progress) runs(done, total int64) {
 	p.set("simulating", done, total, fmt.Sprintf("%d of %d runs", done, total))
 }
 
+// until shows the share of a time that has passed, where there is a limit, until
+// stop is called.
+func (p *progress) until(limit time.Duration, what, detail string) (stop func()) {
+	begin, ticker, done := time.Now(), time.NewTicker(2*drawEvery), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				if limit > 0 {
+					p.set(what, time.Since(begin).Milliseconds(), limit.Milliseconds(), detail)
+				}
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(done)
+		p.done()
+	}
+}
+
 // watch shows how much of a source has been taken, which ends with ctx.
 func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
 	total := max(src.Len(), 0)
@@ -126,15 +149,10 @@ func (p *progress) draw(what string, done, total int64, detail func() string) {
 	}
 	// in the last column some terminals wrap, and the ^C that they echo must not:
 	// what it leaves on the line above would stay
-	io.WriteString(p.out, clearLine+cut(text, p.columns()-1-len("^C")))
-}
-
-// cut shortens a text to n characters.
-func cut(text string, n int) string {
-	if r := []rune(text); len(r) > n {
-		return string(r[:max(n, 0)])
+	if r, most := []rune(text), max(p.columns()-1-len("^C"), 0); len(r) > most {
+		text = string(r[:most])
 	}
-	return text
+	io.WriteString(p.out, clearLine+text)
 }
 
 // clear takes the line off the screen.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -94,7 +93,8 @@ func reportOptions(o *report.Options, policies string, at []string, slo string) 
 }
 
 func writeReport(cmd *cobra.Command, page *report.Page, out, png, svg string) error {
-	for dir, format := range map[string]string{png: "png", svg: "svg"} {
+	w := cmd.OutOrStdout()
+	for format, dir := range map[string]string{"png": png, "svg": svg} {
 		if dir == "" {
 			continue
 		}
@@ -102,28 +102,19 @@ func writeReport(cmd *cobra.Command, page *report.Page, out, png, svg string) er
 			return err
 		}
 		files, err := page.WriteFigures(dir, format)
+		for _, f := range files {
+			fmt.Fprintln(w, filepath.Join(dir, f))
+		}
 		if err != nil {
 			return err
-		}
-		for _, f := range files {
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dir, f)); err != nil {
-				return err
-			}
 		}
 	}
 	if out == "" {
 		return nil
 	}
-	err := atomicfile.Write(out, func(f *atomicfile.File) error {
-		w := bufio.NewWriter(f)
-		if err := page.WriteHTML(w); err != nil {
-			return err
-		}
-		return w.Flush()
-	})
-	if err != nil {
-		return err
+	err := atomicfile.Write(out, func(f *atomicfile.File) error { return page.WriteHTML(f) })
+	if err == nil {
+		_, err = fmt.Fprintln(w, out)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), out)
 	return err
 }

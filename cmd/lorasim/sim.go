@@ -92,7 +92,7 @@ func newPolicies() *cobra.Command {
 		Example: "  lorasim policies\n  lorasim policies --options\n  lorasim sim --policy bounded-hash:c=1.25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return policiesJSON(cmd)
+				return writeJSON(cmd, router.List(), "  ")
 			}
 			tw := format.Columns(cmd.OutOrStdout())
 			for _, d := range router.List() {
@@ -114,24 +114,6 @@ func newPolicies() *cobra.Command {
 	flags(cmd, "", opt(&long, "options", false, "with each policy's options and their defaults"))
 	jsonFlag(cmd, &asJSON, "print as JSON")
 	return cmd
-}
-
-func policiesJSON(cmd *cobra.Command) error {
-	type option struct{ Name, Default, Doc string }
-	type policy struct {
-		Name    string   `json:"name"`
-		Summary string   `json:"summary"`
-		Options []option `json:"options,omitempty"`
-	}
-	var ps []policy
-	for _, d := range router.List() {
-		p := policy{Name: d.Name, Summary: d.Summary}
-		for _, o := range d.Options {
-			p.Options = append(p.Options, option{o.Name, o.Default, o.Doc})
-		}
-		ps = append(ps, p)
-	}
-	return writeJSON(cmd, ps, "  ")
 }
 
 func newCompare() *cobra.Command {

@@ -25,8 +25,11 @@ import (
 // itself.
 const highsTime = 20 * time.Second
 
-// solverNames are what --solver takes.
-var solverNames = []string{"embedded", "highs"}
+// solverNames are what --solver takes, formulations what --formulation does.
+var (
+	solverNames  = []string{"embedded", "highs"}
+	formulations = highs.Formulations()
+)
 
 // solverFlags say how to solve.
 type solverFlags struct {
@@ -56,7 +59,7 @@ the best possible. The objective is recomputed independently of the solver.`,
 	}
 	flags(cmd, "Solver",
 		opt(&f.solver, "solver", "embedded", "solver: embedded, highs (see lorasim version for what is built in)"),
-		opt(&f.formulation, "formulation", string(highs.Auto), "how highs states the problem: "+strings.Join(formulations(), ", ")),
+		opt(&f.formulation, "formulation", highs.Auto, "how highs states the problem: "+strings.Join(formulations, ", ")),
 		opt(&f.warm, "warm-start", false, "start highs from the embedded solver's solution"),
 		opt(&f.budget.Time, "time-limit", 0, "stop after this time (default: embedded ends by itself, highs after "+highsTime.String()+")", ">=0"),
 		opt(&f.budget.Work, "work", 0, "stop embedded after so many units of work, the same on every machine", ">=0"),
@@ -93,14 +96,6 @@ the best possible. The objective is recomputed independently of the solver.`,
 	return cmd
 }
 
-func formulations() []string {
-	var names []string
-	for _, f := range highs.Formulations() {
-		names = append(names, string(f))
-	}
-	return names
-}
-
 func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 	if name == "-" {
 		return ilp.ReadInstance(cmd.InOrStdin(), "stdin")
@@ -111,20 +106,15 @@ func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 // build checks the flags and returns the solver; changed says whether a flag
 // was given.
 func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
-	if err := oneOf("solver", "solver", f.solver, solverNames); err != nil {
-		return nil, err
-	}
-	if err := oneOf("formulation", "formulation", f.formulation, formulations()); err != nil {
+	if err := cmp.Or(oneOf("solver", "solver", f.solver, solverNames), oneOf("formulation", "formulation", f.formulation, formulations)); err != nil {
 		return nil, err
 	}
 	other, foreign := "highs", []string{"formulation", "warm-start"}
 	if f.solver == "highs" {
 		other, foreign = "embedded", []string{"work"}
 	}
-	for _, name := range foreign {
-		if changed(name) {
-			return nil, usage(fmt.Errorf("--%s: is for --solver %s", name, other))
-		}
+	if i := slices.IndexFunc(foreign, changed); i >= 0 {
+		return nil, usage(fmt.Errorf("--%s: is for --solver %s", foreign[i], other))
 	}
 	if f.solver == "embedded" {
 		return ilp.Embedded{}, nil
@@ -134,7 +124,7 @@ func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
 }
 
 func newHighs(formulation string, warm bool) (ilp.Solver, error) {
-	s, err := highs.New(highs.Formulation(formulation))
+	s, err := highs.New(formulation)
 	if err != nil {
 		return nil, fmt.Errorf("solver highs: %w", err)
 	}
@@ -171,43 +161,23 @@ func timed(ctx context.Context, s ilp.Solver, p *ilp.Problem, b ilp.Budget) (*il
 	start := time.Now()
 	sol, err := s.Solve(ctx, p, b)
 	took := time.Since(start)
-	if err != nil {
-		return nil, took, err
+	if err == nil {
+		err = ilp.Verify(p, sol)
 	}
-	return sol, took, ilp.Verify(p, sol)
+	return sol, took, err
 }
 
 // solveInstance solves an instance, with a bar where it may take long.
 func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b ilp.Budget) (*solved, error) {
 	p, members := in.Problem()
-	bar := newProgress(cmd.ErrOrStderr())
-	done := make(chan struct{})
-	if b.Time > 0 {
-		go func() {
-			begin, tick := time.Now(), time.NewTicker(200*time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-done:
-					return
-				case <-tick.C:
-					bar.set("solving", time.Since(begin).Milliseconds(), b.Time.Milliseconds(), solver.Name())
-				}
-			}
-		}()
-	}
+	stop := newProgress(cmd.ErrOrStderr()).until(b.Time, "solving", solver.Name())
 	sol, took, err := timed(cmd.Context(), solver, p, b)
-	close(done)
-	bar.done()
-	if err != nil {
+	if stop(); err != nil {
 		return nil, err
 	}
 	s := &solved{in: in, solution: sol, took: took, at: in.Assignment(sol.Flows, members), adapters: make([][]int32, len(in.Workers))}
-	if s.before, err = ilp.Evaluate(p, ilp.StayFlows(p)); err != nil {
-		return nil, err
-	}
-	if s.after, err = ilp.Evaluate(p, sol.Flows); err != nil {
-		return nil, err
+	if s.before, err = ilp.Evaluate(p, ilp.StayFlows(p)); err == nil {
+		s.after, err = ilp.Evaluate(p, sol.Flows)
 	}
 	for i, j := range s.at {
 		s.adapters[j] = append(s.adapters[j], in.Requests[i].Adapter)
@@ -216,7 +186,7 @@ func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b il
 		slices.Sort(s.adapters[j])
 		s.adapters[j] = append([]int32{}, slices.Compact(s.adapters[j])...)
 	}
-	return s, nil
+	return s, err
 }
 
 // solved is a solution with all that is printed of it.
@@ -264,38 +234,37 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 		now[r.Worker][0]++
 		now[s.at[i]][1]++
 	}
-	fmt.Fprintln(w)
-	right := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(right, "WORKER\tSLOTS\tADAPTERS\tREQUESTS BEFORE\tAFTER\tLOAD BEFORE (s)\tAFTER (s)\t")
+	right := rightColumns(w, "\nWORKER\tSLOTS\tADAPTERS\tREQUESTS BEFORE\tAFTER\tLOAD BEFORE (s)\tAFTER (s)\t")
 	for j, worker := range in.Workers {
 		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t%d\t%.4f\t%.4f\t\n", j, worker.Slots, len(s.adapters[j]), now[j][0], now[j][1], s.before.Busy[j], s.after.Busy[j])
 	}
 	if err := right.Flush(); err != nil || !whole {
 		return err
 	}
-	return s.writeAssignment(w)
-}
-
-func (s *solved) writeAssignment(w io.Writer) error {
 	fmt.Fprintln(w, "\nAdapters with requests on each worker (+: to be loaded)")
 	for j, list := range s.adapters {
-		var names []string
+		line := fmt.Sprintf("  %d:", j)
 		for _, k := range list {
-			name := fmt.Sprint(k)
-			if !slices.Contains(s.in.Workers[j].Resident, k) {
-				name = "+" + name
+			mark := " "
+			if !slices.Contains(in.Workers[j].Resident, k) {
+				mark = " +"
 			}
-			names = append(names, name)
+			line += fmt.Sprint(mark, k)
 		}
-		fmt.Fprintf(w, "  %d: %s\n", j, strings.Join(names, " "))
+		fmt.Fprintln(w, line)
 	}
-	fmt.Fprintln(w)
+	right = rightColumns(w, "\nREQUEST\tADAPTER\tFROM\tTO\t")
+	for i, r := range in.Requests {
+		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t\n", i, r.Adapter, r.Worker, s.at[i])
+	}
+	return right.Flush()
+}
+
+// rightColumns aligns cells that end in tabs to the right, below a head.
+func rightColumns(w io.Writer, head string) *tabwriter.Writer {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "REQUEST\tADAPTER\tFROM\tTO\t")
-	for i, r := range s.in.Requests {
-		fmt.Fprintf(tw, "%d\t%d\t%d\t%d\t\n", i, r.Adapter, r.Worker, s.at[i])
-	}
-	return tw.Flush()
+	fmt.Fprintln(tw, head)
+	return tw
 }
 
 // duration is a time with three digits and its unit.
@@ -368,24 +337,20 @@ The same seed gives the same bytes.`,
 	return cmd
 }
 
-// benchSizes and benchSolvers are what solve bench runs if not told otherwise.
+// benchSizes are what solve bench runs if not told otherwise.
 var benchSizes = repeated{"2,4,32", "2,4,200", "2,32,200", "8,32,200", "8,128,1000", "16,128,5000", "32,512,5000", "64,512,5000"}
-
-func benchSolvers() []string {
-	if highs.Available() {
-		return []string{"embedded", "highs", "highs:auto:warm"}
-	}
-	return []string{"embedded"}
-}
 
 func newSolveBench() *cobra.Command {
 	var (
-		sizes   repeated
-		solvers []string
-		seeds   int
-		limit   time.Duration
-		asJSON  bool
+		sizes  repeated
+		seeds  int
+		limit  time.Duration
+		asJSON bool
 	)
+	solvers := []string{"embedded"}
+	if highs.Available() {
+		solvers = append(solvers, "highs", "highs:auto:warm")
+	}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare the solvers on random problems, as a Markdown table",
@@ -422,12 +387,19 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
 			if asJSON {
 				return writeJSON(cmd, map[string]any{"seeds": seeds, "rows": rows}, "")
 			}
-			return writeBench(cmd.OutOrStdout(), rows)
+			w := cmd.OutOrStdout()
+			fmt.Fprintln(w, "| workers, adapters, requests | solver | time | objective (s) | lower bound (s) | gap | optimal |")
+			fmt.Fprintln(w, "|---|---|---:|---:|---:|---:|---:|")
+			for _, r := range rows {
+				_, err = fmt.Fprintf(w, "| %s | %s | %s | %.3f | %.3f | %.3f %% | %d of %d |\n", r.Size, r.Solver,
+					duration(time.Duration(r.Seconds*1e9)), r.Objective, r.Bound, 100*r.Gap, r.Optimal, r.Problems)
+			}
+			return err
 		},
 	}
 	flags(cmd, "",
 		opt(&sizes, "size", benchSizes, "workers,adapters,requests; may be given several times"),
-		opt(&solvers, "solvers", benchSolvers(), "solvers to compare"),
+		opt(&solvers, "solvers", solvers, "solvers to compare"),
 		opt(&seeds, "seeds", 5, "problems of each size", ">=1 <=1e5"),
 		opt(&limit, "time-limit", highsTime, "of highs, for each problem", ">0"))
 	jsonFlag(cmd, &asJSON, "print as one JSON object")
@@ -443,32 +415,28 @@ type benchSolver struct {
 
 func parseBenchSolver(text string, limit time.Duration) (s benchSolver, err error) {
 	s.name = text
-	parts := strings.Split(text, ":")
-	options := parts[1:]
-	switch parts[0] {
+	kind, options, more := strings.Cut(text, ":")
+	switch kind {
 	case "embedded":
 		s.solver = ilp.Embedded{}
-		if len(options) == 1 {
-			s.budget.Time, err = time.ParseDuration(options[0])
+		if more {
+			s.budget.Time, err = time.ParseDuration(options)
 		}
-		if err != nil || s.budget.Time < 0 || len(options) > 1 {
-			return s, usage(fmt.Errorf("solver %q: expected embedded or embedded:TIME, such as embedded:1s", text))
+		if err != nil || s.budget.Time < 0 {
+			err = usage(fmt.Errorf("solver %q: expected embedded or embedded:TIME, such as embedded:1s", text))
 		}
 	case "highs":
 		s.budget.Time = limit
-		formulation, warm := string(highs.Auto), false
-		if n := len(options); n > 0 && options[n-1] == "warm" {
-			warm, options = true, options[:n-1]
+		formulation, warm := highs.Auto, options == "warm"
+		if more && !warm {
+			formulation, warm = strings.CutSuffix(options, ":warm")
 		}
-		if len(options) > 0 {
-			formulation = options[0]
-		}
-		if len(options) > 1 || !slices.Contains(formulations(), formulation) {
-			return s, usage(fmt.Errorf("solver %q: expected highs[:FORMULATION][:warm], where FORMULATION is one of %s", text, strings.Join(formulations(), ", ")))
+		if !slices.Contains(formulations, formulation) {
+			return s, usage(fmt.Errorf("solver %q: expected highs[:FORMULATION][:warm], where FORMULATION is one of %s", text, strings.Join(formulations, ", ")))
 		}
 		s.solver, err = newHighs(formulation, warm)
 	default:
-		err = usage(suggest.Unknown("solver", parts[0], solverNames))
+		err = usage(suggest.Unknown("solver", kind, solverNames))
 	}
 	return s, err
 }
@@ -495,39 +463,27 @@ func compareSolvers(ctx context.Context, bar *progress, sizes []problemSize, sol
 		}
 		for _, s := range solvers {
 			row := benchRow{Size: z.String(), Solver: s.name, Problems: seeds}
-			var seconds, objectives, bounds, gaps []float64
+			var numbers [4][]float64 // by problem
 			for _, p := range problems {
 				bar.set("solving", cell, cells, s.name+" on "+z.String())
 				sol, took, err := timed(ctx, s.solver, p, s.budget)
 				if err := errors.Join(ctx.Err(), err); err != nil {
 					return nil, err
 				}
-				seconds, objectives = append(seconds, took.Seconds()), append(objectives, sol.Objective)
-				bounds, gaps = append(bounds, sol.Bound), append(gaps, sol.Gap())
+				for i, x := range []float64{took.Seconds(), sol.Objective, sol.Bound, sol.Gap()} {
+					numbers[i] = append(numbers[i], x)
+				}
 				if sol.Status == ilp.Optimal {
 					row.Optimal++
 				}
 				cell++
 			}
-			row.Seconds, row.Objective, row.Bound, row.Gap = median(seconds), median(objectives), median(bounds), median(gaps)
+			for i, median := range []*float64{&row.Seconds, &row.Objective, &row.Bound, &row.Gap} {
+				slices.Sort(numbers[i])
+				*median = (numbers[i][(seeds-1)/2] + numbers[i][seeds/2]) / 2
+			}
 			rows = append(rows, row)
 		}
 	}
 	return rows, nil
-}
-
-func median(x []float64) float64 {
-	slices.Sort(x)
-	n := len(x)
-	return (x[(n-1)/2] + x[n/2]) / 2
-}
-
-func writeBench(w io.Writer, rows []benchRow) error {
-	fmt.Fprintln(w, "| workers, adapters, requests | solver | time | objective (s) | lower bound (s) | gap | optimal |")
-	_, err := fmt.Fprintln(w, "|---|---|---:|---:|---:|---:|---:|")
-	for _, r := range rows {
-		_, err = fmt.Fprintf(w, "| %s | %s | %s | %.3f | %.3f | %.3f %% | %d of %d |\n", r.Size, r.Solver,
-			duration(time.Duration(r.Seconds*1e9)), r.Objective, r.Bound, 100*r.Gap, r.Optimal, r.Problems)
-	}
-	return err
 }

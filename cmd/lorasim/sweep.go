@@ -47,7 +47,7 @@ The subcommands do the same in steps, on one machine or many.`,
 		if len(args) == 0 && !cmd.Flags().Changed("output") && !grid.given(cmd) {
 			return cmd.Help()
 		}
-		d, err := grid.create(cmd, args, dir, out.check)
+		d, err := grid.create(cmd, args, dir, func(m *sweep.Manifest) error { return out.check(m) })
 		if err != nil {
 			return err
 		}
@@ -89,31 +89,38 @@ func newSweepPlan() *cobra.Command {
 	return cmd
 }
 
+// ofDir makes a subcommand do its work with the folder of a sweep.
+func ofDir(cmd *cobra.Command, work func(cmd *cobra.Command, d *sweep.Dir) error) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		d, err := sweep.Open(args[0])
+		if err != nil {
+			return err
+		}
+		return work(cmd, d)
+	}
+	return cmd
+}
+
 func newSweepRun() *cobra.Command {
 	var run sweepRunFlags
-	cmd := &cobra.Command{
+	cmd := ofDir(&cobra.Command{
 		Use:   "run DIR",
 		Short: "Run what is left of a planned sweep, or of one shard of it",
 		Example: `  lorasim sweep run out
   lorasim sweep run out --shard 0/8
   lorasim sweep run out --shard auto/8    # index from SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
   lorasim sweep run out --retry           # failed cells again`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := sweep.Open(args[0])
-			if err != nil {
-				return err
-			}
-			sum, err := run.run(cmd, d)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed)); err != nil {
-				return err
-			}
-			return failed(cmd, d, sum)
-		},
-	}
+	}, func(cmd *cobra.Command, d *sweep.Dir) error {
+		sum, err := run.run(cmd, d)
+		if err == nil {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed))
+		}
+		if err != nil {
+			return err
+		}
+		return failed(cmd, d, sum)
+	})
 	run.add(cmd, true)
 	return cmd
 }
@@ -121,19 +128,11 @@ func newSweepRun() *cobra.Command {
 func newSweepMerge() *cobra.Command {
 	var out sweepTableFlags
 	var partial bool
-	cmd := &cobra.Command{
+	cmd := ofDir(&cobra.Command{
 		Use:     "merge DIR",
 		Short:   "Sum up a sweep whose cells are done",
 		Example: "  lorasim sweep merge out\n  lorasim sweep merge out --baseline p2c --metrics p99_ttft_ms,goodput.share\n  lorasim sweep merge out --partial --json",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := sweep.Open(args[0])
-			if err != nil {
-				return err
-			}
-			return out.write(cmd, d, partial)
-		},
-	}
+	}, func(cmd *cobra.Command, d *sweep.Dir) error { return out.write(cmd, d, partial) })
 	out.add(cmd)
 	flags(cmd, outputHeading, opt(&partial, "partial", false, "leave out cells that are missing or failed"))
 	return cmd
@@ -141,32 +140,25 @@ func newSweepMerge() *cobra.Command {
 
 func newSweepStatus() *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := ofDir(&cobra.Command{
 		Use:     "status DIR",
 		Short:   "Tell how far a sweep is, and which cells failed",
 		Example: "  lorasim sweep status out\n  lorasim sweep status out --json",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := sweep.Open(args[0])
-			if err != nil {
-				return err
-			}
-			s := d.Status()
-			if asJSON {
-				return writeJSON(cmd, s, " ")
-			}
-			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
-			if n := len(s.Broken); n > 0 {
-				fmt.Fprintf(w, ", %d broken", n)
-			}
-			fmt.Fprintln(w)
-			for _, f := range append(s.Failed, s.Broken...) {
-				fmt.Fprintf(w, "  cell %d (%s): %s\n", f.Index, f.What, f.Error)
-			}
-			return nil
-		},
-	}
+	}, func(cmd *cobra.Command, d *sweep.Dir) error {
+		s := d.Status()
+		if asJSON {
+			return writeJSON(cmd, s, " ")
+		}
+		text := fmt.Sprintf("%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
+		if n := len(s.Broken); n > 0 {
+			text += fmt.Sprintf(", %d broken", n)
+		}
+		for _, f := range append(s.Failed, s.Broken...) {
+			text += fmt.Sprintf("\n  cell %d (%s): %s", f.Index, f.What, f.Error)
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+		return err
+	})
 	jsonFlag(cmd, &asJSON, "print as one JSON object")
 	return cmd
 }
@@ -275,9 +267,9 @@ func (o *sweepTableFlags) add(cmd *cobra.Command) {
 		opt(&o.json, "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
-// check finds what cannot be printed, before anything has run.
-func (o *sweepTableFlags) check(m *sweep.Manifest) error {
-	if err := m.CheckMetrics(o.metrics); err != nil {
+// check finds what cannot be printed: before anything has run, and of what did.
+func (o *sweepTableFlags) check(of interface{ CheckMetrics([]string) error }) error {
+	if err := of.CheckMetrics(o.metrics); err != nil {
 		return usage(fmt.Errorf("--metrics: %w", err))
 	}
 	return nil
@@ -291,8 +283,8 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if t.Left > 0 {
 		say(cmd, "note: %d of %d cells are left out", t.Left, len(d.Cells))
 	}
-	if err := t.CheckMetrics(o.metrics); err != nil {
-		return usage(fmt.Errorf("--metrics: %w", err))
+	if err := o.check(t); err != nil {
+		return err
 	}
 	if o.json {
 		return d.WriteJSON(cmd.OutOrStdout(), t, o.metrics)
@@ -326,43 +318,38 @@ func (g *gridFlags) given(cmd *cobra.Command) bool {
 }
 
 // spec is what file and flags amount to.
-func (g *gridFlags) spec(cmd *cobra.Command, args []string) (*sweep.Spec, error) {
-	spec := &sweep.Spec{}
-	var err error
-	switch {
+func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, err error) {
+	switch spec = (&sweep.Spec{}); {
 	case len(args) > 0 && g.scenario.file != "":
 		return nil, errors.New("a sweep file has its own scenario: --scenario cannot be given beside it")
 	case len(args) > 0:
 		if spec, err = sweep.LoadSpec(args[0]); err != nil {
 			return nil, unknownSubcommand(cmd, args[0], err)
 		}
-		if err := g.scenario.apply(cmd, &spec.Scenario); err != nil {
-			return nil, err
-		}
+		err = g.scenario.apply(cmd, &spec.Scenario)
 	default:
-		if spec.Scenario, err = g.scenario.scenario(cmd); err != nil {
-			return nil, err
-		}
+		spec.Scenario, err = g.scenario.scenario(cmd)
 	}
-	add := func(flag, text string) error {
-		a, err := sweep.ParseSet(text)
-		if err == nil {
-			err = spec.Add(a)
-		}
+	if err != nil {
+		return nil, err
+	}
+	add := func(flag, text string) {
 		if err != nil {
-			return fmt.Errorf("--%s: %w", flag, err)
+			return
 		}
-		return nil
+		a, e := sweep.ParseSet(text)
+		if e == nil {
+			e = spec.Add(a)
+		}
+		if e != nil {
+			err = fmt.Errorf("--%s: %w", flag, e)
+		}
 	}
 	for _, text := range g.set {
-		if err := add("set", text); err != nil {
-			return nil, err
-		}
+		add("set", text)
 	}
 	if g.policies != "" {
-		if err := add("policies", "policy="+g.policies); err != nil {
-			return nil, err
-		}
+		add("policies", "policy="+g.policies)
 	}
 	if cmd.Flags().Changed("seeds") {
 		spec.Seeds, spec.SeedCount = nil, g.seeds
@@ -371,27 +358,26 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (*sweep.Spec, error)
 		spec.Goodput = g.goodput
 	}
 	spec.Name = cmp.Or(g.name, spec.Name)
-	return spec, nil
+	return spec, err
 }
 
 // create plans the sweep in a folder, if check, where set, has nothing against it.
 func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string, check func(*sweep.Manifest) error) (*sweep.Dir, error) {
 	spec, err := g.spec(cmd, args)
+	if err == nil && dir == "" {
+		err = errors.New("-o DIR is missing: the folder for the sweep")
+	}
 	if err != nil {
 		return nil, usage(err)
 	}
-	if dir == "" {
-		return nil, usage(errors.New("-o DIR is missing: the folder for the sweep"))
-	}
-	if spec.Name == "" {
+	if spec.Name == "" && len(args) > 0 {
+		spec.Name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
+	} else if spec.Name == "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return nil, err
 		}
 		spec.Name = filepath.Base(abs)
-		if len(args) > 0 {
-			spec.Name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
-		}
 	}
 	m, err := spec.Plan(cmd.Context())
 	if err != nil {

@@ -25,30 +25,19 @@ import (
 	"lorasim/ilp"
 )
 
-// Formulation names a way to state the problem as a mixed-integer program.
-type Formulation string
-
-// The formulations. Request and Flow state the problem exactly. The bounds of
-// all of them hold, apart from rounding errors of about 1e-6.
+// The formulations: ways to state the problem as a mixed-integer program. Request
+// and Flow state it exactly. The bounds of all of them hold, apart from rounding
+// errors of about 1e-6.
 const (
-	// Auto takes Flow for small problems and Totals for large ones.
-	Auto Formulation = "auto"
-	// Request is dLoRA's: a binary for each request and worker.
-	Request Formulation = "request"
-	// Relaxed is Request with continuous variables, each request then going
-	// where the most of it went, as dLoRA solves it.
-	Relaxed Formulation = "relaxed"
-	// Flow counts requests that are alike instead of looking at each.
-	Flow Formulation = "flow"
-	// Totals counts the requests that leave and enter each worker and leaves
-	// the pages out; those with the most stay.
-	Totals Formulation = "d0"
+	Auto    = "auto"    // Flow for small problems and Totals for large ones
+	Request = "request" // dLoRA's: a binary for each request and worker
+	Relaxed = "relaxed" // continuous variables, each request going where the most of it went, as dLoRA solves it
+	Flow    = "flow"    // counts requests that are alike instead of looking at each
+	Totals  = "d0"      // counts those that leave and enter each worker, leaves pages out; those with the most stay
 )
 
 // Formulations lists them.
-func Formulations() []Formulation {
-	return []Formulation{Auto, Request, Relaxed, Flow, Totals}
-}
+func Formulations() []string { return []string{Auto, Request, Relaxed, Flow, Totals} }
 
 // FlowColumns is the number of groups times workers up to which Auto takes
 // Flow. Beyond about this, Totals finds better solutions in the same time.
@@ -62,12 +51,12 @@ const NodeWork = 100_000
 var ErrUnavailable = errors.New("built without HiGHS: run scripts/highs and build with -tags highs (needs cgo)")
 
 // Solver solves with HiGHS.
-type Solver struct{ formulation Formulation }
+type Solver struct{ formulation string }
 
 var _ ilp.Solver = (*Solver)(nil)
 
 // New returns a solver, or ErrUnavailable.
-func New(f Formulation) (*Solver, error) {
+func New(f string) (*Solver, error) {
 	if !Available() {
 		return nil, ErrUnavailable
 	}
@@ -82,7 +71,7 @@ func (s *Solver) Name() string {
 	if s.formulation == Auto {
 		return "highs"
 	}
-	return "highs-" + string(s.formulation)
+	return "highs-" + s.formulation
 }
 
 // Solve implements [ilp.Solver]. It stops at the gap asked for, or at a limit
