@@ -39,6 +39,7 @@ type Report struct {
 	Use     string  `json:"use"` // of the runs; "all"
 	Summary Summary `json:"summary"`
 	Groups  []Group `json:"groups"`
+	Limits  []Limit `json:"limits"`
 	Runs    []Row   `json:"runs"`
 }
 
@@ -63,7 +64,7 @@ type Summary struct {
 
 // NewReport summarizes predictions.
 func NewReport(rows []Row, use string) *Report {
-	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows)}
+	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows), Limits: Limits(rows)}
 	type key struct{ use, model, group string }
 	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
 	for _, k := range keys {
@@ -119,6 +120,11 @@ func (r *Report) WriteText(w io.Writer) error {
 			cells = append(cells, fmt.Sprintf("%s %+.1f", format.Percent(s.MedianAbsError, 1), 100*s.MeanError))
 		}
 		rows = append(rows, append(cells, agreement(&g.Summary, 1)))
+	}
+	rows = append(rows, nil, []string{"MOST ADAPTERS NOT STARVED", "GROUP", "MEASURED", "PREDICTED", "BEST SLOTS THEN", "PREDICTED", "LOSES"})
+	for _, l := range r.Limits {
+		rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s", l.Model, l.Group, l.MeasuredAdapters, l.PredictedAdapters,
+			l.MeasuredSlots, l.PredictedSlots, format.Percent(l.Lost, 1)), "\t"))
 	}
 	rows = append(rows, nil, []string{"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR"})
 	for _, m := range Metrics {
