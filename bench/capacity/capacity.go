@@ -17,8 +17,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -387,19 +385,6 @@ func (s *search) headroom(t *Tried) (float64, Causes, error) {
 		return 0, Causes{}, err
 	}
 	return float64(fails-1) / 100, r.causes, nil
-}
-
-// ParseShare reads a share such as "99%" or "0.99".
-func ParseShare(text string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
-	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		x /= 100
-	}
-	if err != nil || !(x > 0 && x <= 1) || math.IsNaN(x) {
-		return 0, fmt.Errorf("%q, expected a share above 0 and up to 100%%, as in 99%% or 0.99", text)
-	}
-	return x, nil
 }
 
 var errNoRequests = errors.New("the workload has no requests")

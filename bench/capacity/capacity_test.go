@@ -258,16 +258,3 @@ func TestKinds(t *testing.T) {
 		t.Error("no error where no kind can be")
 	}
 }
-
-func TestParseShare(t *testing.T) {
-	for text, want := range map[string]float64{"99%": 0.99, "0.99": 0.99, " 99.9 % ": 0.999, "1": 1, "100%": 1} {
-		if got, err := ParseShare(text); err != nil || math.Abs(got-want) > 1e-12 {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "%", "99", "0", "0%", "101%", "NaN", "x"} {
-		if got, err := ParseShare(text); err == nil {
-			t.Errorf("%q: %v", text, got)
-		}
-	}
-}

@@ -131,7 +131,7 @@ func TestLinesTellRunsApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runs, _, err := Load([]string{lines, records})
+	runs, _, err := Load([]string{lines, records}, result.SLO{})
 	if err != nil || len(runs) != 3 {
 		t.Fatal(runs, err)
 	}

@@ -2,7 +2,7 @@
 // one table, metric by metric, with ratios and, where there are several seeds,
 // 95 % confidence intervals.
 //
-//	runs, warnings, err := compare.Load([]string{"bench.log", "sim.json"})
+//	runs, warnings, err := compare.Load([]string{"bench.log", "sim.json"}, result.SLO{})
 //	t, err := compare.New(runs, compare.Options{Baseline: "A"})
 //	err = t.WriteText(os.Stdout)
 package compare
@@ -38,7 +38,7 @@ var defaultMetrics = []string{
 	"mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms",
 	"mean_tpot_ms", "median_tpot_ms", "p99_tpot_ms",
 	"mean_itl_ms", "p99_itl_ms",
-	"goodput.share", "load_balance.cv", "fairness.normalized_latency",
+	"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "load_balance.cv", "fairness.normalized_latency",
 	"cold_loads", "evictions", "migrated_requests",
 }
 

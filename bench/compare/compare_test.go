@@ -38,7 +38,7 @@ func simulate(t *testing.T, dir, name, policy string, seed uint64) (resultFile, 
 
 func table(t *testing.T, o Options, paths ...string) *Table {
 	t.Helper()
-	runs, _, err := Load(paths)
+	runs, _, err := Load(paths, result.SLO{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestLoadErrors(t *testing.T) {
 		bad:                          "bad.csv",
 		empty:                        "empty.log: no result found",
 	} {
-		if _, _, err := Load([]string{path}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Load([]string{path}, result.SLO{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

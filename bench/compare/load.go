@@ -46,10 +46,10 @@ type Run struct {
 
 // Load reads runs from files of any kind: result files and JSON lines, logs of
 // serving benchmarks (each block is a run), files of request records, and
-// folders of sweeps (each combination of settings and policy is a run). Results
-// that differ in their seed alone become one run. Warnings say what in a log was
-// not understood.
-func Load(paths []string) (runs []*Run, warnings []string, err error) {
+// folders of sweeps (each combination of settings and policy is a run). Requests
+// are held to an SLO. Results that differ in their seed alone become one run.
+// Warnings say what in a log was not understood.
+func Load(paths []string, slo result.SLO) (runs []*Run, warnings []string, err error) {
 	for _, p := range paths {
 		var rs []*Run
 		kind, err := kindOf(p)
@@ -58,10 +58,10 @@ func Load(paths []string) (runs []*Run, warnings []string, err error) {
 		case kind == sweepFolder:
 			rs, err = loadSweep(p)
 		case kind == recordsFile:
-			rs, err = loadRecords(p)
+			rs, err = loadRecords(p, slo)
 		default:
 			var ws []importer.Warning
-			rs, ws, err = loadResults(p)
+			rs, ws, err = loadResults(p, slo)
 			for _, w := range ws {
 				warnings = append(warnings, w.String())
 			}
@@ -127,13 +127,14 @@ func letter(i int) string {
 	return letter(i/26-1) + letter(i%26)
 }
 
-func loadResults(path string) ([]*Run, []importer.Warning, error) {
+func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error) {
 	imported, warnings, err := importer.Files([]string{path})
 	if err != nil {
 		return nil, nil, err
 	}
 	var runs []*Run
 	for _, m := range imported {
+		m.Result.CountGood(slo)
 		r := fromResult(m.Result, path)
 		if m.Layout != "" { // a block; one result in a JSON file needs no line
 			r.Line = m.Line
@@ -170,13 +171,13 @@ func sentRate(m *importer.Imported) float64 {
 }
 
 // loadRecords derives the metrics of a file of request records.
-func loadRecords(path string) ([]*Run, error) {
+func loadRecords(path string, slo result.SLO) ([]*Run, error) {
 	rd, err := records.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer rd.Close()
-	c := result.NewCollector(result.Options{})
+	c := result.NewCollector(result.Options{SLO: slo})
 	gaps := false
 	streamed := map[record.Streaming]bool{}
 	for {

@@ -267,7 +267,7 @@ func TestRecordsWithoutGaps(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		runs, _, err := Load([]string{path})
+		runs, _, err := Load([]string{path}, result.SLO{})
 		if err != nil {
 			t.Error(i, err)
 			continue

@@ -275,7 +275,7 @@ func (p placementPlot) bars(adapter int) (out []bar) {
 // second axis; other axes are at their middle.
 func (p *Page) curves() (out []picture, err error) {
 	for _, s := range p.Sweeps {
-		for _, metric := range append([]string{"goodput.share"}, sweep.DefaultMetrics...) {
+		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share"}, sweep.DefaultMetrics...) {
 			if len(s.Axes) == 0 || !slices.Contains(s.Tables.Metrics, metric) {
 				continue
 			}

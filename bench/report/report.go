@@ -297,7 +297,7 @@ func (l *loader) point(d *sweep.Dir) (want []string, pinned map[string]bool, err
 
 // readFiles reads results, logs and records.
 func (l *loader) readFiles(files []string) error {
-	runs, warnings, err := compare.Load(files)
+	runs, warnings, err := compare.Load(files, l.opt.SLO)
 	if err != nil {
 		return err
 	}

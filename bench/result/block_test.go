@@ -3,6 +3,7 @@ package result
 import (
 	"bytes"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -307,12 +308,15 @@ func TestSLO(t *testing.T) {
 		}
 	}
 	for spec, want := range map[string]string{
-		"ttft":          `SLO "ttft": "ttft": expected NAME:MILLISECONDS, as in ttft:500`,
-		"itl:5":         `SLO "itl:5": "itl:5": unknown latency: expected ttft, tpot or e2e`,
-		"ttft:5 ttft:6": `SLO "ttft:5 ttft:6": "ttft:6": given twice`,
-		"ttft:0":        `SLO "ttft:0": "ttft:0": expected a number of milliseconds above 0`,
-		"ttft:inf":      `SLO "ttft:inf": "ttft:inf": expected a number of milliseconds above 0`,
-		"ttft:NaN":      `SLO "ttft:NaN": "ttft:NaN": expected a number of milliseconds above 0`,
+		"ttft":                       `SLO "ttft": "ttft": expected NAME:MILLISECONDS, as in ttft:500`,
+		"itl:5":                      `SLO "itl:5": "itl:5": unknown latency: expected ttft, tpot or e2e`,
+		"ttft:5 ttft:6":              `SLO "ttft:5 ttft:6": "ttft:6": given twice`,
+		"ttft:0":                     `SLO "ttft:0": "ttft:0": expected a number of milliseconds above 0`,
+		"ttft:inf":                   `SLO "ttft:inf": "ttft:inf": expected a number of milliseconds above 0`,
+		"ttft:NaN":                   `SLO "ttft:NaN": "ttft:NaN": expected a number of milliseconds above 0`,
+		"attain:0.9":                 `SLO "attain:0.9": expected a latency beside attain, as in ttft:500`,
+		"e2e:1 attain:99":            `SLO "e2e:1 attain:99": "attain:99": "99", expected a share above 0 and up to 100%, as in 99% or 0.99`,
+		"e2e:1 attain:1 attain:0.99": `SLO "e2e:1 attain:1 attain:0.99": "attain:0.99": given twice`,
 	} {
 		if _, err := ParseSLO(spec); err == nil || err.Error() != want {
 			t.Errorf("ParseSLO(%q): %v, want %s", spec, err, want)
@@ -320,8 +324,21 @@ func TestSLO(t *testing.T) {
 	}
 }
 
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]float64{"99%": 0.99, "0.99": 0.99, " 99.9 % ": 0.999, "1": 1, "100%": 1} {
+		if got, err := ParseShare(text); err != nil || math.Abs(got-want) > 1e-12 {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "%", "99", "0", "0%", "101%", "NaN", "x"} {
+		if got, err := ParseShare(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
 func FuzzSLO(f *testing.F) {
-	for _, s := range []string{"", "ttft:500 tpot:50 e2e:5000", "e2e:1e3,,ttft:.5", "ttft:1:2", "x"} {
+	for _, s := range []string{"", "tpot:5 attain:95%", "ttft:500 tpot:50 e2e:5000", "e2e:1e3,,ttft:.5", "ttft:1:2", "x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {

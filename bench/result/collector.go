@@ -162,7 +162,9 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	a.e2e.add(e2e)
 	a.ttft += float64(ttft)
 	a.normalized += float64(e2e) / float64(max(r.Output, 1))
-	c.good.count(c.opt.SLO, ttft, tpot, e2e, textless)
+	if c.good.count(c.opt.SLO, ttft, tpot, e2e, textless) && !c.opt.SLO.Empty() {
+		a.Good++
+	}
 }
 
 // latencies are those of a successful request. Without text it never had a first
@@ -273,10 +275,24 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 		g.SLO = c.opt.SLO.String()
 		g.PerS, g.Share = ratio(float64(g.Good), duration), ratio(float64(g.Good), float64(e.Requests))
 		g.TTFT, g.TPOT, g.E2E = ratio(g.TTFT, completed), ratio(g.TPOT, completed), ratio(g.E2E, completed)
+		g.addAdapters(c.opt.SLO, e.Adapters)
 		e.Goodput = &g
 	}
 	r.Extra = &e
 	return r
+}
+
+// CountGood holds the records of an imported run to an SLO.
+func (r *Result) CountGood(slo SLO) {
+	if r.Extra != nil || len(r.Records) == 0 {
+		return
+	}
+	duration, _ := r.Metrics.Get(Duration)
+	c := NewCollector(Options{SLO: slo, Adapters: r.Adapters, Duration: duration})
+	for i := range r.Records {
+		c.Done(&r.Records[i])
+	}
+	r.Goodput = c.Result(Meta{}, nil).Extra.Goodput
 }
 
 // adapterState gathers the requests of one adapter.

@@ -77,12 +77,13 @@ func TestSmallRunByHand(t *testing.T) {
 		t.Errorf("balance (-want +got):\n%s", d)
 	}
 	// Request 1 alone is in time: 0 took too long, 2 has no first token.
-	if d := cmp.Diff(&Goodput{SLO: "ttft:400 e2e:2200", Good: 1, PerS: 0.25, Share: 0.2, TTFT: 1.0 / 3, TPOT: 1, E2E: 2.0 / 3}, e.Goodput, approx); d != "" {
+	if d := cmp.Diff(&Goodput{SLO: "ttft:400 e2e:2200", Good: 1, PerS: 0.25, Share: 0.2, TTFT: 1.0 / 3, TPOT: 1, E2E: 2.0 / 3,
+		Attain: 0.99, Fairness: 1.0 / 3, Worst: &Worst{0, "a", 2, 0}}, e.Goodput, approx); d != "" {
 		t.Errorf("goodput (-want +got):\n%s", d)
 	}
 	want := []AdapterStats{
 		{Index: 0, Name: "a", Requests: 2, Completed: 2, Share: 0.4, Tokens: 115, MeanE2E: 1500, P99E2E: 2480, MeanTTFT: 250, NormalizedLatency: 500},
-		{Index: 1, Name: "b", Requests: 2, Completed: 1, Share: 0.4, Tokens: 51, MeanE2E: 2000, P99E2E: 2000, MeanTTFT: 250, NormalizedLatency: 2000},
+		{Index: 1, Name: "b", Good: 1, Requests: 2, Completed: 1, Share: 0.4, Tokens: 51, MeanE2E: 2000, P99E2E: 2000, MeanTTFT: 250, NormalizedLatency: 2000},
 		{Index: -1, Name: "base model", Requests: 1, Share: 0.2},
 	}
 	if d := cmp.Diff(want, e.Adapters, approx); d != "" {

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -143,6 +144,23 @@ type Goodput struct {
 	TTFT  float64 `json:"ttft_share"`    // of the successful requests, within this limit
 	TPOT  float64 `json:"tpot_share"`    // 1 where the limit is not set
 	E2E   float64 `json:"e2e_share"`
+
+	// An adapter meets the SLO where a share Attain of its requests does, failed
+	// ones included; requests to the base model count as one adapter more.
+	Attain   float64 `json:"attain"`
+	Adapters float64 `json:"adapter_share"` // of the adapters with requests: those that meet it
+	// Fairness is Jain's index of the adapters' shares of good requests; see Fairness.
+	Fairness float64 `json:"fairness"`
+	Worst    *Worst  `json:"worst_adapter"` // nil: no requests
+}
+
+// Worst is the adapter with the smallest share of good requests; of several the
+// one with the most requests, then the first.
+type Worst struct {
+	Index    int32   `json:"adapter"` // -1: base model
+	Name     string  `json:"name"`
+	Requests int64   `json:"requests"`
+	Share    float64 `json:"share"` // of them, within every limit
 }
 
 // Fairness is Jain's index (sum x)^2 / (n sum x^2) over adapters (R. Jain,
@@ -177,6 +195,7 @@ type AdapterStats struct {
 	MeanE2E   float64 `json:"mean_e2e_latency_ms"`
 	P99E2E    float64 `json:"p99_e2e_latency_ms"`
 	MeanTTFT  float64 `json:"mean_ttft_ms"`
+	Good      int64   `json:"good_requests,omitempty"` // within the SLO, where there is one
 	// NormalizedLatency is the mean of E2E latency / output tokens, ms.
 	NormalizedLatency float64 `json:"normalized_latency_ms"`
 	*Reuse
@@ -249,20 +268,36 @@ func ratio(a, b float64) float64 {
 
 // SLO is a service-level objective: upper limits in milliseconds on the
 // latencies of a request. A limit of 0 is not set.
-type SLO struct{ TTFT, TPOT, E2E float64 }
+type SLO struct {
+	TTFT, TPOT, E2E float64
+	// Attain is the share of an adapter's requests that must be within the
+	// limits; 0: DefaultAttain.
+	Attain float64
+}
+
+// DefaultAttain is the share of requests that must be within an SLO.
+const DefaultAttain = 0.99
+
+// Enough says whether an SLO is met that so many of the requests of an adapter met.
+func (s SLO) Enough(good, requests int64) bool {
+	return float64(good) >= (cmp.Or(s.Attain, DefaultAttain)-1e-9)*float64(requests)
+}
 
 var latencyNames = [...]string{"ttft", "tpot", "e2e"}
 
 func (s *SLO) limits() [3]*float64 { return [...]*float64{&s.TTFT, &s.TPOT, &s.E2E} }
 
-// ParseSLO reads an SLO such as "ttft:500 tpot:50 e2e:5000" (ms); spaces or
-// commas separate the limits, and "" is the empty SLO.
+// ParseSLO reads an SLO such as "ttft:500 tpot:50 e2e:5000" (ms), which may have
+// "attain:99%" beside it; spaces or commas separate the limits, and "" is the empty SLO.
 func ParseSLO(spec string) (SLO, error) {
 	var s SLO
 	for _, part := range strings.FieldsFunc(spec, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if why := s.parse(part); why != "" {
 			return SLO{}, fmt.Errorf("SLO %q: %q: %s", spec, part, why)
 		}
+	}
+	if s.Empty() && s.Attain > 0 {
+		return SLO{}, fmt.Errorf("SLO %q: expected a latency beside attain, as in ttft:500", spec)
 	}
 	return s, nil
 }
@@ -272,6 +307,16 @@ func (s *SLO) parse(part string) (why string) {
 	name, value, ok := strings.Cut(part, ":")
 	if !ok {
 		return "expected NAME:MILLISECONDS, as in ttft:500"
+	}
+	if name == "attain" {
+		if s.Attain != 0 {
+			return "given twice"
+		}
+		var err error
+		if s.Attain, err = ParseShare(value); err != nil {
+			return err.Error()
+		}
+		return ""
 	}
 	i := slices.Index(latencyNames[:], name)
 	if i < 0 {
@@ -297,11 +342,27 @@ func (s SLO) String() string {
 			parts = append(parts, latencyNames[i]+":"+strconv.FormatFloat(*limit, 'f', -1, 64))
 		}
 	}
+	if s.Attain > 0 {
+		parts = append(parts, "attain:"+strconv.FormatFloat(s.Attain, 'f', -1, 64))
+	}
 	return strings.Join(parts, " ")
 }
 
 // Empty says whether no limit is set.
-func (s SLO) Empty() bool { return s == SLO{} }
+func (s SLO) Empty() bool { return s.TTFT == 0 && s.TPOT == 0 && s.E2E == 0 }
+
+// ParseShare reads a share such as "99%" or "0.99".
+func ParseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		x /= 100
+	}
+	if err != nil || !(x > 0 && x <= 1) {
+		return 0, fmt.Errorf("%q, expected a share above 0 and up to 100%%, as in 99%% or 0.99", text)
+	}
+	return x, nil
+}
 
 // Met says whether a request succeeded within all limits.
 func (s SLO) Met(r *record.Request) bool {
@@ -310,14 +371,13 @@ func (s SLO) Met(r *record.Request) bool {
 	}
 	var g Goodput
 	e2e, ttft, tpot, textless := latencies(r, r.Streamed == record.NotStreamed)
-	g.count(s, ttft, tpot, e2e, textless)
-	return g.Good > 0
+	return g.count(s, ttft, tpot, e2e, textless)
 }
 
-// count adds a successful request. One without text never had a first token and
-// so misses a limit on TTFT.
-func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) {
-	good := true
+// count adds a successful request, and says whether it met the SLO. One without
+// text never had a first token and so misses a limit on TTFT.
+func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) (good bool) {
+	good = true
 	within := func(v tick.Ticks, limit float64, share *float64) {
 		if limit == 0 || v.Milliseconds() <= limit {
 			*share++
@@ -334,6 +394,23 @@ func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) {
 	if good {
 		g.Good++
 	}
+	return good
+}
+
+// addAdapters enters how the adapters fared.
+func (g *Goodput) addAdapters(s SLO, all []AdapterStats) {
+	shares, met := make([]float64, len(all)), 0
+	for i := range all {
+		a := &all[i]
+		shares[i] = ratio(float64(a.Good), float64(a.Requests))
+		if s.Enough(a.Good, a.Requests) {
+			met++
+		}
+		if g.Worst == nil || shares[i] < g.Worst.Share { // the busiest are first
+			g.Worst = &Worst{a.Index, a.Name, a.Requests, shares[i]}
+		}
+	}
+	g.Attain, g.Adapters, g.Fairness = cmp.Or(s.Attain, DefaultAttain), ratio(float64(met), float64(len(all))), jain(shares)
 }
 
 // Endings says how the requests of a run ended.

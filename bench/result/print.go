@@ -32,7 +32,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 			p.rowf("P99 "+families[i].label+" (ms)", "%.2f", s.P99)
 		}
 	}
-	p.goodput(e.Goodput)
+	p.goodput(e.Goodput, len(e.Adapters) > 1)
 	p.adapters(e)
 	p.workers(e)
 	p.costs(e)
@@ -106,7 +106,8 @@ func (p *printer) requests(e *Extra) {
 	p.count("Replies without text (TTFT 0)", e.TextlessReplies)
 }
 
-func (p *printer) goodput(g *Goodput) {
+// goodput prints how an SLO was met; by adapters, where there are many.
+func (p *printer) goodput(g *Goodput, many bool) {
 	if g == nil {
 		return
 	}
@@ -120,6 +121,12 @@ func (p *printer) goodput(g *Goodput) {
 			p.row("Successful within "+name, percent(share))
 		}
 	}
+	if g.Worst == nil || !many {
+		return
+	}
+	p.row("Adapters with "+percent(g.Attain)+" good", percent(g.Adapters))
+	p.rowf("Worst adapter", "%s of %d, %s", percent(g.Worst.Share), g.Worst.Requests, format.Clip(g.Worst.Name, 18))
+	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
 }
 
 func (p *printer) adapters(e *Extra) {
@@ -130,14 +137,24 @@ func (p *printer) adapters(e *Extra) {
 	p.row("Adapters with requests", fmt.Sprint(e.Fairness.Adapters))
 	p.rowf("Jain fairness of normalized latency", "%.4f", e.Fairness.NormalizedLatency)
 	p.rowf("Jain fairness of tokens served", "%.4f", e.Fairness.Tokens)
-	line := func(cells ...any) { p.line(fmt.Sprintf("%-26s %9v %8s %11s %11s %10s", cells...)) }
-	line("Adapter", "Requests", "Share", "Mean E2E ms", "P99 E2E ms", "Mean TTFT")
+	width := 26
+	if e.Goodput != nil { // room for one more column
+		width = 17
+	}
+	line := func(name string, requests any, share, good string, latencies ...any) {
+		s := fmt.Sprintf("%-*s %9v %8s", width, format.Clip(name, width), requests, share)
+		if e.Goodput != nil {
+			s += fmt.Sprintf(" %8s", good)
+		}
+		p.line(s + fmt.Sprintf(" %11s %11s %10s", latencies...))
+	}
+	line("Adapter", "Requests", "Share", "Good", "Mean E2E ms", "P99 E2E ms", "Mean TTFT")
 	adapter := func(a AdapterStats, p99 string) {
 		e2e, ttft := fmt.Sprintf("%.2f", a.MeanE2E), fmt.Sprintf("%.2f", a.MeanTTFT)
 		if a.Completed == 0 { // there is no latency to tell
 			e2e, p99, ttft = "-", "-", "-"
 		}
-		line(format.Clip(a.Name, 26), a.Requests, percent(a.Share), e2e, p99, ttft)
+		line(a.Name, a.Requests, percent(a.Share), percent(ratio(float64(a.Good), float64(a.Requests))), e2e, p99, ttft)
 	}
 	top := e.Adapters
 	if len(top) > topAdapters+1 { // a rest of one takes no more room than naming it
@@ -157,6 +174,7 @@ func others(as []AdapterStats) AdapterStats {
 	for _, a := range as {
 		n := float64(a.Completed)
 		sum.Requests += a.Requests
+		sum.Good += a.Good
 		sum.Completed += a.Completed
 		sum.Share += a.Share
 		sum.MeanE2E += n * a.MeanE2E

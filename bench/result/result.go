@@ -77,6 +77,7 @@ type Result struct {
 	Extra       *Extra // nil: only the reference's metrics are known
 	// Ended says how the requests ended where Extra is nil; see Endings.
 	Ended   *Endings
+	Goodput *Goodput         // of the records of an imported run, see CountGood
 	Details *Details         // per-request arrays read from a JSONL line; nil: none
 	Records []record.Request // where the collector was told to keep them
 	Texts   map[int64]string // of the replies by request id, where they were kept

@@ -208,7 +208,7 @@ func TestNumbers(t *testing.T) {
 func TestTitles(t *testing.T) {
 	names := map[string]bool{}
 	for _, v := range Values(&result.Result{Extra: &result.Extra{
-		Goodput: &result.Goodput{}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}}, Oracle: &result.Oracle{},
+		Goodput: &result.Goodput{Worst: &result.Worst{}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}}, Oracle: &result.Oracle{},
 	}}) {
 		names[v.Name] = true
 	}
@@ -228,7 +228,7 @@ func TestTitles(t *testing.T) {
 
 func TestWhatIsBetter(t *testing.T) {
 	for name, want := range map[string]int{
-		"output_throughput": -1, "goodput.share": -1, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
+		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1, "goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
 		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1, "load_balance.cv": 1, "load_balance.max": 0,
 		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
 	} {

@@ -32,6 +32,9 @@ func Values(r *result.Result) []Value {
 	case r.Ended != nil:
 		out = flatten(out, "", reflect.ValueOf(r.Ended).Elem(), false)
 	}
+	if r.Goodput != nil {
+		out = flatten(out, "goodput.", reflect.ValueOf(r.Goodput).Elem(), false)
+	}
 	if completed, ok := r.Metrics.Get(result.Completed); !ok || completed > 0 {
 		return out
 	}
@@ -111,7 +114,9 @@ func valueOf(values []Value, name string) float64 {
 const completedSet = "completed_set"
 
 // Hidden says that a value is no number to show.
-func Hidden(name string) bool { return name == completedSet }
+func Hidden(name string) bool {
+	return name == completedSet || name == "goodput.attain" || name == "goodput.worst_adapter.adapter"
+}
 
 // Completion says which requests a run completed; NaN where it is not known.
 type Completion struct {
@@ -157,8 +162,8 @@ func (c Completion) Same(o Completion) bool {
 // CountsAll says that a metric is about all requests of a run, so that it can be
 // compared whichever of them completed.
 func CountsAll(metric string) bool {
-	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent", "goodput.share"}
-	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.good_")
+	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent"}
+	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.") && !slices.Contains([]string{"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share"}, metric)
 }
 
 // titles are those that a name does not give by itself.
@@ -180,6 +185,11 @@ var titles = map[string]string{
 	"oracle.duration_regret":  "Duration above its bound (share)",
 	"plans.mean_gap":          "Gap of the plans to their bounds, mean (share)",
 	"goodput.good_requests":   "Good requests",
+
+	"goodput.adapter_share":          "Share of adapters within the SLO",
+	"goodput.fairness":               "Jain fairness of good shares",
+	"goodput.worst_adapter.share":    "Good share of the worst adapter",
+	"goodput.worst_adapter.requests": "Requests of the worst adapter",
 }
 
 // Title words a metric's name for people, unit included.
@@ -206,7 +216,7 @@ func Title(name string) string {
 // or neither (0).
 func LowerIsBetter(name string) int {
 	switch name {
-	case "goodput.slo", "fairness.adapters":
+	case "goodput.worst_adapter.requests", "fairness.adapters":
 		return 0
 	case "prefix_hit_rate", "cached_tokens":
 		return -1

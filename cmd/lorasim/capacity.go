@@ -19,13 +19,13 @@ const demandHeading, choiceHeading = "What is asked for", "What may vary"
 
 // capacityFlags are the arguments of the capacity command.
 type capacityFlags struct {
-	scenario     *scenarioFlags
-	goodput      string
-	attain, plot string
-	cost         []string
-	policies     []string
-	json         bool
-	o            capacity.Options
+	scenario *scenarioFlags
+	goodput  goodputFlags
+	plot     string
+	cost     []string
+	policies []string
+	json     bool
+	o        capacity.Options
 }
 
 func newCapacity() *cobra.Command {
@@ -51,8 +51,8 @@ The exit code is 1 where not even --max-workers hold.`,
 	}
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, demandHeading,
-		opt(&f.goodput, "goodput", "", "the SLO: latencies of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
-		opt(&f.attain, "attain", "99%", "share of all requests that must be within the SLO"),
+		opt(&f.goodput.slo, "goodput", "", "the SLO: latencies of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.goodput.attain, "attain", "99%", "share of all requests that must be within the SLO"),
 		opt(&f.o.MaxWorkers, "max-workers", 64, "most workers to try", ">=1 <=100000"),
 		opt(&f.o.MaxSeeds, "max-seeds", 20, "most draws of the workload for one candidate", ">=1 <=10000"))
 	flags(cmd, choiceHeading,
@@ -99,15 +99,13 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 
 // check reads the flags that are texts.
 func (f *capacityFlags) check() (err error) {
-	if f.o.SLO, err = result.ParseSLO(f.goodput); err != nil {
-		return fmt.Errorf("--goodput: %w", err)
-	}
-	if f.o.SLO.Empty() {
+	if f.goodput.slo == "" {
 		return errors.New("--goodput is missing: say what latencies are asked for, in ms, as in --goodput \"ttft:500 tpot:50\"")
 	}
-	if f.o.Attain, err = capacity.ParseShare(f.attain); err != nil {
-		return fmt.Errorf("--attain: %w", err)
+	if f.o.SLO, err = f.goodput.parse(result.SLO{}); err != nil {
+		return err
 	}
+	f.o.Attain, f.o.SLO.Attain = f.o.SLO.Attain, 0
 	if f.plot != "" {
 		if _, err := figure.Format(f.plot); err != nil {
 			return fmt.Errorf("--plot: %w", err)

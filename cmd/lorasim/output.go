@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +17,9 @@ import (
 // outputFlags say how a result is printed and saved.
 type outputFlags struct {
 	json, classic, details bool
-	layout, goodput, file  string
+	layout, file           string
 	exports                []string
+	goodput                goodputFlags
 
 	slo    result.SLO
 	parsed result.Layout
@@ -28,12 +30,41 @@ const (
 	recordsHelp = "write one row per request to `file` (.parquet, .arrow, .csv, .jsonl)"
 )
 
+// goodputFlags are an SLO, and the share of an adapter's requests that must be
+// within it.
+type goodputFlags struct{ slo, attain string }
+
+func (g *goodputFlags) add(cmd *cobra.Command, heading, help string) {
+	flags(cmd, heading,
+		opt(&g.slo, "goodput", "", help),
+		opt(&g.attain, "attain", "", "share of an adapter's requests that must be within the SLO (default: 99%)"))
+}
+
+// parse is the SLO that the flags make of another one.
+func (g *goodputFlags) parse(slo result.SLO) (_ result.SLO, err error) {
+	if g.slo != "" {
+		if slo, err = result.ParseSLO(g.slo); err != nil {
+			return slo, fmt.Errorf("--goodput: %w", err)
+		}
+	}
+	if g.attain != "" {
+		if slo.Empty() {
+			return slo, errors.New("--attain: without an SLO there is nothing to attain, see --goodput")
+		}
+		if slo.Attain, err = result.ParseShare(g.attain); err != nil {
+			return slo, fmt.Errorf("--attain: %w", err)
+		}
+	}
+	return slo, nil
+}
+
 func (o *outputFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.json, "json", false, "print the result as one JSON object"),
 		opt(&o.classic, "classic", false, "print the reference's block alone, without the extra section"),
-		opt(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"),
-		opt(&o.goodput, "goodput", "", goodputHelp),
+		opt(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
+	o.goodput.add(cmd, outputHeading, goodputHelp)
+	flags(cmd, outputHeading,
 		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),
 		opt(&o.details, "output-details", false, "with per-request arrays in that line"),
 		opt(&o.exports, "export", nil, "write the result as another benchmark does, `FORMAT:FILE`: aiperf, guidellm, inference-perf; may be repeated"))
@@ -41,8 +72,8 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 
 // check finds faults before the run instead of after it.
 func (o *outputFlags) check() (err error) {
-	if o.slo, err = result.ParseSLO(o.goodput); err != nil {
-		return usage(fmt.Errorf("--goodput: %w", err))
+	if o.slo, err = o.goodput.parse(result.SLO{}); err != nil {
+		return usage(err)
 	}
 	if o.parsed, err = result.ParseLayout(o.layout); err != nil {
 		return usage(fmt.Errorf("--layout: %w", err))

@@ -17,10 +17,11 @@ import (
 
 func newReport() *cobra.Command {
 	var (
-		o                  report.Options
-		out, png, svg, slo string
-		policies           string
-		at                 repeated
+		o             report.Options
+		out, png, svg string
+		policies      string
+		slo           goodputFlags
+		at            repeated
 	)
 	cmd := &cobra.Command{
 		Use:   "report PATH... -o report.html",
@@ -43,7 +44,7 @@ at the middle of each axis, or where --at says.`,
 			if out == "" && png == "" && svg == "" {
 				return usage(errors.New("nothing to write: give -o FILE.html, --png DIR or --svg DIR"))
 			}
-			if err := reportOptions(&o, policies, at, slo); err != nil {
+			if err := reportOptions(&o, policies, at, &slo); err != nil {
 				return usage(err)
 			}
 			p := newProgress(cmd.ErrOrStderr())
@@ -65,14 +66,14 @@ at the middle of each axis, or where --at says.`,
 		opt(&policies, "policies", "", "policies to run each scenario file under: `A,B,...`"),
 		opt(&at, "at", nil, "point of a sweep whose runs are shown: `KEY=VALUE`; may be repeated"),
 		opt(&o.NoRuns, "no-runs", false, "run nothing again: of a sweep, show what it kept, without runs over time"),
-		opt(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time", ">=0 <=1000"),
-		opt(&slo, "goodput", "", "scenario files: count requests within an SLO in ms, such as \"ttft:500 tpot:50\""))
+		opt(&o.MaxRuns, "max-runs", 8, "policies of one sweep that are run and shown over time", ">=0 <=1000"))
+	slo.add(cmd, runHeading, "scenario files and requests: count those within an SLO in ms, such as \"ttft:500 tpot:50\"")
 	return cmd
 }
 
-func reportOptions(o *report.Options, policies string, at []string, slo string) (err error) {
-	if o.SLO, err = result.ParseSLO(slo); err != nil {
-		return fmt.Errorf("--goodput: %w", err)
+func reportOptions(o *report.Options, policies string, at []string, slo *goodputFlags) (err error) {
+	if o.SLO, err = slo.parse(result.SLO{}); err != nil {
+		return err
 	}
 	if policies != "" {
 		a, err := sweep.ParseSet("policy=" + policies)

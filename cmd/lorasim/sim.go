@@ -9,6 +9,7 @@ import (
 
 	"lorasim/bench/compare"
 	"lorasim/bench/importer"
+	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/internal/format"
@@ -118,6 +119,7 @@ func newPolicies() *cobra.Command {
 
 func newCompare() *cobra.Command {
 	var o compare.Options
+	var goodput goodputFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compare FILE...",
@@ -132,7 +134,11 @@ their seed alone are one run, with 95 % confidence intervals.`,
   lorasim compare out/ --json       # a small sweep, policy against policy`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			runs, warnings, err := compare.Load(args)
+			slo, err := goodput.parse(result.SLO{})
+			if err != nil {
+				return usage(err)
+			}
+			runs, warnings, err := compare.Load(args, slo)
 			if warn(cmd, warnings...); err != nil {
 				return err
 			}
@@ -150,6 +156,7 @@ their seed alone are one run, with 95 % confidence intervals.`,
 		opt(&o.Baseline, "baseline", "", "run that ratios refer to: A, B, ... (default: the first)"),
 		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
 		opt(&o.All, "all", false, "show every metric that a run has"))
+	goodput.add(cmd, "", "of files of requests, count those within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
 	jsonFlag(cmd, &asJSON, "print as one JSON object")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/result"
 	"lorasim/bench/sweep"
 )
 
@@ -298,7 +299,7 @@ type gridFlags struct {
 	set      repeated
 	policies string
 	seeds    int
-	goodput  string
+	goodput  goodputFlags
 	name     string
 }
 
@@ -307,8 +308,8 @@ func (g *gridFlags) add(cmd *cobra.Command) {
 		opt(&g.set, "set", nil, "vary a setting: `KEY=VALUES`, as in request_rate=4,8,16, num_workers=2:8:2,\nmax_loras_per_batch=4:32:x2, lora_ranks=8|8,64; may be repeated"),
 		opt(&g.policies, "policies", "", "policies to compare: `A,B,...`; with commas in options A|B (default: the scenario's)"),
 		opt(&g.seeds, "seeds", 0, "number of seeds, from --seed on (default: 5)", ">=1 <=1e5"),
-		opt(&g.goodput, "goodput", "", goodputHelp),
 		opt(&g.name, "name", "", "name of the sweep (default: that of the file, or of DIR)"))
+	g.goodput.add(cmd, gridHeading, goodputHelp)
 	g.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 }
 
@@ -354,9 +355,14 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 	if cmd.Flags().Changed("seeds") {
 		spec.Seeds, spec.SeedCount = nil, g.seeds
 	}
-	if cmd.Flags().Changed("goodput") {
-		spec.Goodput = g.goodput
+	slo, err := result.ParseSLO(spec.Goodput)
+	if err != nil {
+		return nil, err
 	}
+	if slo, err = g.goodput.parse(slo); err != nil {
+		return nil, err
+	}
+	spec.Goodput = slo.String()
 	spec.Name = cmp.Or(g.name, spec.Name)
 	return spec, err
 }

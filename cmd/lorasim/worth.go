@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lorasim/bench/result"
 	"lorasim/bench/sweep"
 	"lorasim/bench/worth"
 )
@@ -17,6 +18,7 @@ func newWorth() *cobra.Command {
 		Intervals: []string{"2", "5", "10", "30"}, Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Seeds: 5, MaxSeeds: 20,
 	}
 	var run sweepRunFlags
+	var slo goodputFlags
 	var dir string
 	var asJSON bool
 	policies, gain := "affinity-spill,affinity:variant=residency,min-cost-flow,least-loaded", 1.0
@@ -40,10 +42,10 @@ a study that was stopped goes on where it stopped.`,
 		opt(&o.Intervals, "intervals", o.Intervals, "s between plans, to try"),
 		opt(&policies, "policies", policies, "other policies to show: `A,B,...`; with commas in options A|B"),
 		opt(&o.Metrics, "metrics", o.Metrics, "metrics that decide"),
-		opt(&o.Goodput, "goodput", "", goodputHelp),
 		opt(&gain, "min-gain", gain, "change of a metric from which on it counts, %", ">=0 <=100"),
 		opt(&o.Seeds, "seeds", o.Seeds, "seeds to begin with, from --seed on", ">=2 <=1e4"),
 		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "seeds at most", ">=2 <=1e4"))
+	slo.add(cmd, "Study", goodputHelp)
 	run.add(cmd, false)
 	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` to keep the runs in, as a sweep"))
 	jsonFlag(cmd, &asJSON, "print answer and table as one JSON object")
@@ -52,6 +54,11 @@ a study that was stopped goes on where it stopped.`,
 		if o.Scenario, err = sf.scenario(cmd); err != nil {
 			return err
 		}
+		of, err := slo.parse(result.SLO{})
+		if err != nil {
+			return usage(err)
+		}
+		o.Goodput = of.String()
 		if err := worthOptions(cmd, &o, policies); err != nil {
 			return usage(err)
 		}
