@@ -30,20 +30,18 @@ type engine struct {
 	srv     *sim.Server
 	streams map[int64]*stream
 	due     []report // in the order of their times
-	head    int      // of due
 	nextID  int64
-	waiters []*waiter
+	waiters []waiter
 	awake   tick.Ticks // when run looks again
 
 	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
 }
 
-// report is something that a client sees at a time: a token, or the end.
+// report is how far a stream is at a time.
 type report struct {
-	at     tick.Ticks
-	to     *stream
-	cached int32     // tokens of the prompt found in the prefix cache
-	end    *progress // nil: a token
+	at tick.Ticks
+	to *stream
+	progress
 }
 
 // waiter waits for the worker to be in some state.
@@ -58,7 +56,7 @@ type stream struct {
 	id     int64
 	rid    string
 	prompt int32
-	begun  bool // guarded by engine.mu
+	made   progress // in the worker's time; guarded by engine.mu
 	news   chan struct{}
 
 	mu    sync.Mutex
@@ -99,18 +97,20 @@ func (e *engine) now() tick.Ticks {
 
 // Token implements sim.Listener; called with mu held, as Ended is.
 func (e *engine) Token(id int64, at tick.Ticks) {
-	s, cached := e.streams[id], e.srv.Cached(id)
-	e.due = append(e.due, report{at: at, to: s, cached: cached})
-	if !s.begun {
-		s.begun = true
+	s := e.streams[id]
+	if s.made.cached = e.srv.Cached(id); s.made.tokens == 0 {
 		e.prompts += int64(s.prompt)
-		e.cached += int64(cached)
+		e.cached += int64(s.made.cached)
 	}
+	s.made.tokens++
+	e.due = append(e.due, report{at, s, s.made})
 }
 
 // Ended implements sim.Listener.
 func (e *engine) Ended(id int64, status record.Status, reason string, at tick.Ticks) {
-	e.due = append(e.due, report{at: at, to: e.streams[id], end: &progress{ended: true, status: status, reason: reason}})
+	s := e.streams[id]
+	s.made.ended, s.made.status, s.made.reason = true, status, reason
+	e.due = append(e.due, report{at, s, s.made})
 	delete(e.streams, id)
 }
 
@@ -130,17 +130,11 @@ func (e *engine) run() {
 		next := e.catchUp()
 		e.awake = next
 		e.mu.Unlock()
-		if next != tick.Never {
-			timer.Reset(e.until(next))
+		if next != tick.Never { // rounded up, so that the time has come when the wait is over
+			wait := math.Ceil((next - e.now()).Seconds() / e.speed * float64(time.Second))
+			timer.Reset(time.Duration(min(max(wait, 0), math.MaxInt64/2)))
 		}
 	}
-}
-
-// until is the wall time to wait for a time of the worker, rounded up so that
-// the time has come when it is over.
-func (e *engine) until(t tick.Ticks) time.Duration {
-	wait := math.Ceil((t - e.now()).Seconds() / e.speed * float64(time.Second))
-	return time.Duration(min(max(wait, 0), math.MaxInt64/2))
 }
 
 // catchUp brings the worker to the present and hands out what is due. It
@@ -148,19 +142,12 @@ func (e *engine) until(t tick.Ticks) time.Duration {
 func (e *engine) catchUp() tick.Ticks {
 	now := e.now()
 	e.srv.Advance(now)
-	for e.head < len(e.due) && e.due[e.head].at <= now {
-		e.due[e.head].deliver()
-		e.due[e.head].to = nil
-		e.head++
+	n := 0
+	for ; n < len(e.due) && e.due[n].at <= now; n++ {
+		e.due[n].deliver()
 	}
-	if e.head == len(e.due) {
-		e.due, e.head = e.due[:0], 0
-	} else if e.head > 1024 && e.head > len(e.due)/2 {
-		n := copy(e.due, e.due[e.head:])
-		clear(e.due[n:])
-		e.due, e.head = e.due[:n], 0
-	}
-	e.waiters = slices.DeleteFunc(e.waiters, func(w *waiter) bool {
+	e.due = slices.Delete(e.due, 0, n)
+	e.waiters = slices.DeleteFunc(e.waiters, func(w waiter) bool {
 		reached := w.reached()
 		if reached {
 			close(w.done)
@@ -168,24 +155,17 @@ func (e *engine) catchUp() tick.Ticks {
 		return reached
 	})
 	next := e.srv.Next()
-	if e.head < len(e.due) {
-		next = min(next, e.due[e.head].at)
+	if len(e.due) > 0 {
+		next = min(next, e.due[0].at)
 	}
 	return next
 }
 
 func (r *report) deliver() {
-	s := r.to
-	s.mu.Lock()
-	if r.end != nil {
-		r.end.tokens, r.end.cached = s.state.tokens, s.state.cached
-		s.state = *r.end
-	} else {
-		s.state.tokens++
-		s.state.cached = r.cached
-	}
-	s.mu.Unlock()
-	poke(s.news)
+	r.to.mu.Lock()
+	r.to.state = r.progress
+	r.to.mu.Unlock()
+	poke(r.to.news)
 }
 
 // poke makes whoever waits look again.
@@ -214,6 +194,15 @@ func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 	return s, nil
 }
 
+// do calls f with the worker brought to the present.
+func (e *engine) do(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.srv.Advance(e.now())
+	f()
+	poke(e.wake)
+}
+
 // cancel gives up the requests that match.
 func (e *engine) cancel(match func(*stream) bool) {
 	e.do(func() {
@@ -225,20 +214,9 @@ func (e *engine) cancel(match func(*stream) bool) {
 	})
 }
 
-func (e *engine) cancelOne(s *stream) { e.do(func() { e.srv.Cancel(s.id) }) }
-
-// do calls f with the worker brought to the present.
-func (e *engine) do(f func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.srv.Advance(e.now())
-	f()
-	poke(e.wake)
-}
-
 // wait returns a function that returns once reached holds, or the engine stops.
 func (e *engine) wait(reached func() bool) func() {
-	w := &waiter{reached, make(chan struct{})}
+	w := waiter{reached, make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiters = append(e.waiters, w)
@@ -263,13 +241,8 @@ type Adapter struct {
 	Rank int // 0: as the path says, else what was known of that name, else the profile's default
 }
 
-// registry knows the adapters by name. An adapter keeps its row of the
-// simulated worker for good, so that one that comes back is the same.
-type registry struct {
-	max  int // adapters loaded at a time, 0: no limit
-	rows map[string]*row
-}
-
+// row is an adapter that the worker knows. It keeps its row of the simulated
+// worker for good, so that one that comes back is the same.
 type row struct {
 	index  int32
 	rank   int
@@ -281,23 +254,11 @@ type row struct {
 var rankInPath = regexp.MustCompile(`(?:[?&]rank=|[-_/]r)([0-9]+)$`)
 
 // rankOf is the rank that a path states at its end (?rank=16, -r16), 0 if none.
-func rankOf(path string) int {
-	m := rankInPath.FindStringSubmatch(path)
-	if m == nil {
-		return 0
+func rankOf(path string) (n int) {
+	if m := rankInPath.FindStringSubmatch(path); m != nil {
+		n, _ = strconv.Atoi(m[1]) // 0 where it is too large
 	}
-	n, _ := strconv.Atoi(m[1]) // 0 where it is too large
 	return n
-}
-
-func (w *Worker) preload(a Adapter) error {
-	r, err := w.beginLoad(a)
-	if err != nil {
-		return err
-	}
-	w.eng.srv.Preload(r.index)
-	r.loaded, r.busy = true, false
-	return nil
 }
 
 // refusal is why an adapter is not loaded or unloaded, as the engines word it.
@@ -307,30 +268,30 @@ func (r refusal) Error() string { return string(r) }
 
 // beginLoad books the load of an adapter; called with the engine locked.
 func (w *Worker) beginLoad(a Adapter) (*row, error) {
-	g := &w.adapters
-	r := g.rows[a.Name]
 	refuse := func(format string, args ...any) (*row, error) {
 		return nil, refusal(fmt.Sprintf("Failed to load LoRA adapter %s: "+format, append([]any{a.Name}, args...)...))
 	}
-	if a.Name == "" || a.Name == w.cfg.ModelName {
-		return nil, fmt.Errorf("%q is no name for an adapter", a.Name)
-	}
-	if r != nil && (r.loaded || r.busy) {
-		return refuse("it is already loaded")
-	}
-	if n := g.taken(); g.max > 0 && n >= g.max {
-		return refuse("%d of at most %d adapters are loaded", n, g.max)
-	}
-	rank := cmp.Or(a.Rank, rankOf(a.Path))
-	if limit := w.cfg.Costs.Profile().Engine.MaxLoraRank; rank > limit {
-		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, limit)
-	}
-	if r == nil {
-		if len(g.rows) == w.cfg.MaxAdapters {
-			return refuse("%d names are known, and no more fit", len(g.rows))
+	engine := w.profile.Engine
+	r, rank, taken := w.adapters[a.Name], cmp.Or(a.Rank, rankOf(a.Path)), 0
+	for _, r := range w.adapters {
+		if r.loaded || r.busy {
+			taken++
 		}
-		r = &row{index: int32(len(g.rows)), rank: -1}
-		g.rows[a.Name] = r
+	}
+	switch most := engine.MaxLoadedLoras; {
+	case a.Name == "" || a.Name == w.cfg.ModelName:
+		return nil, fmt.Errorf("%q is no name for an adapter", a.Name)
+	case r != nil && (r.loaded || r.busy):
+		return refuse("it is already loaded")
+	case most > 0 && taken >= most:
+		return refuse("%d of at most %d adapters are loaded", taken, most)
+	case rank > engine.MaxLoraRank:
+		return refuse("rank %d is incompatible with the memory pool of max_lora_rank %d", rank, engine.MaxLoraRank)
+	case r == nil && len(w.adapters) == w.cfg.MaxAdapters:
+		return refuse("%d names are known, and no more fit", len(w.adapters))
+	case r == nil:
+		r = &row{index: int32(len(w.adapters)), rank: -1}
+		w.adapters[a.Name] = r
 	}
 	if rank == 0 {
 		rank = max(r.rank, 0)
@@ -343,68 +304,50 @@ func (w *Worker) beginLoad(a Adapter) (*row, error) {
 	return r, nil
 }
 
-// lookup is the index of an adapter that requests may use.
-func (w *Worker) lookup(name string) (int32, bool) {
-	w.eng.mu.Lock()
-	defer w.eng.mu.Unlock()
-	r := w.adapters.rows[name]
-	if r == nil || !r.loaded {
-		return trace.BaseModel, false
+func (w *Worker) preload(a Adapter) error {
+	r, err := w.beginLoad(a)
+	if err == nil {
+		w.eng.srv.Preload(r.index)
+		r.loaded, r.busy = true, false
 	}
-	return r.index, true
-}
-
-// taken counts the adapters that take a place.
-func (g *registry) taken() (n int) {
-	for _, r := range g.rows {
-		if r.loaded || r.busy {
-			n++
-		}
-	}
-	return n
+	return err
 }
 
 // load brings an adapter to the worker and returns when it is there.
-func (w *Worker) load(a Adapter, pinned bool) error {
+func (w *Worker) load(a Adapter, pinned bool) (err error) {
 	var r *row
-	var err error
 	w.eng.do(func() {
 		if r, err = w.beginLoad(a); err == nil {
 			w.eng.srv.Load(r.index)
 			w.eng.srv.Pin(r.index, pinned)
 		}
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		w.eng.wait(func() bool { return w.eng.srv.Loaded(r.index) })()
+		w.eng.do(func() { r.loaded, r.busy = true, false })
 	}
-	w.eng.wait(func() bool { return w.eng.srv.Loaded(r.index) })()
-	w.eng.do(func() { r.loaded, r.busy = true, false })
-	return nil
+	return err
 }
 
 // unload stops new requests from using an adapter and drops it once those in
 // flight have ended; wait: not before it has returned.
 func (w *Worker) unload(name string, wait bool) error {
 	var r *row
-	var err error
 	w.eng.do(func() {
-		if r = w.adapters.rows[name]; r == nil || !r.loaded {
-			err = refusal(fmt.Sprintf("Failed to unload LoRA adapter %s: it is not loaded", name))
+		if r = w.adapters[name]; r == nil || !r.loaded {
+			r = nil
 			return
 		}
 		r.loaded, r.busy = false, true
 		w.eng.srv.Pin(r.index, false)
 		w.eng.srv.Unload(r.index)
 	})
-	if err != nil {
-		return err
+	if r == nil {
+		return refusal(fmt.Sprintf("Failed to unload LoRA adapter %s: it is not loaded", name))
 	}
-	gone := w.eng.wait(func() bool {
-		if !w.eng.srv.Gone(r.index) {
-			return false
-		}
-		r.busy = false // under the engine's lock
-		return true
+	gone := w.eng.wait(func() bool { // called under the engine's lock
+		r.busy = !w.eng.srv.Gone(r.index)
+		return !r.busy
 	})
 	if wait {
 		gone()
@@ -412,11 +355,21 @@ func (w *Worker) unload(name string, wait bool) error {
 	return nil
 }
 
+// lookup is the index of an adapter that requests may use.
+func (w *Worker) lookup(name string) (int32, bool) {
+	w.eng.mu.Lock()
+	defer w.eng.mu.Unlock()
+	if r := w.adapters[name]; r != nil && r.loaded {
+		return r.index, true
+	}
+	return trace.BaseModel, false
+}
+
 // loadedAdapters maps the names of the loaded adapters to their paths.
 func (w *Worker) loadedAdapters() map[string]string {
 	m := map[string]string{}
 	w.eng.do(func() {
-		for name, r := range w.adapters.rows {
+		for name, r := range w.adapters {
 			if r.loaded {
 				m[name] = r.path
 			}

@@ -56,12 +56,10 @@ func (w *Worker) start(o order) (*job, error) {
 	if o.budget < 1 || o.budget > math.MaxInt32 || len(o.prompt) > math.MaxInt32 {
 		return nil, fmt.Errorf("max_new_tokens is %d, expected a number from 1 to %d", o.budget, math.MaxInt32)
 	}
-	r := trace.Request{Adapter: trace.BaseModel, Prompt: int32(len(o.prompt)), Output: int32(o.budget), MaxNew: int32(o.budget)}
-	if o.adapter != "" {
-		known := false
-		if r.Adapter, known = w.lookup(o.adapter); !known {
-			return nil, errUnknownAdapter{o.adapter}
-		}
+	r := trace.Request{Prompt: int32(len(o.prompt)), Output: int32(o.budget), MaxNew: int32(o.budget)}
+	known := false
+	if r.Adapter, known = w.lookup(o.adapter); !known && o.adapter != "" {
+		return nil, errUnknownAdapter{o.adapter}
 	}
 	j := &job{w: w, prompt: len(o.prompt), chain: newChain(o.adapter)}
 	for _, t := range o.prompt {
@@ -72,7 +70,7 @@ func (w *Worker) start(o order) (*job, error) {
 		r.Output = int32(untilEOS(j.chain, j.eos, o.budget))
 	}
 	j.total = int(r.Output)
-	if w.cfg.Costs.Profile().Engine.PrefixCache {
+	if w.profile.Engine.PrefixCache {
 		w.identify(&r, o.prompt, j)
 	}
 	var err error
@@ -83,7 +81,7 @@ func (w *Worker) start(o order) (*job, error) {
 // identify tells the engine what a prompt and its reply have in common with others,
 // in blocks of at least 16 tokens.
 func (w *Worker) identify(r *trace.Request, prompt []int32, j *job) {
-	size := w.cfg.Costs.Profile().Engine.PageSize
+	size := w.profile.Engine.PageSize
 	block := (16 + size - 1) / size * size
 	all, c := slices.Grow(slices.Clone(prompt), j.total), j.chain
 	for range j.total {
@@ -123,7 +121,7 @@ func (j *job) await(ctx context.Context, n int) bool {
 	from := len(j.out)
 	for {
 		p := j.stream.look()
-		if p.ended || p.tokens >= from+n && p.tokens < j.total { // the end comes with the last token
+		if p.ended || p.tokens-from >= n && p.tokens < j.total { // the end comes with the last token
 			for len(j.out) < p.tokens {
 				j.out = append(j.out, j.chain.next(j.eos))
 			}
@@ -135,7 +133,7 @@ func (j *job) await(ctx context.Context, n int) bool {
 		select {
 		case <-j.stream.news:
 		case <-ctx.Done():
-			j.w.eng.cancelOne(j.stream)
+			j.cancel()
 			return false
 		case <-j.w.eng.done:
 			return false
@@ -143,58 +141,15 @@ func (j *job) await(ctx context.Context, n int) bool {
 	}
 }
 
+func (j *job) cancel()     { j.w.eng.do(func() { j.w.eng.srv.Cancel(j.stream.id) }) }
 func (j *job) ended() bool { return j.end.ended }
 
-// whole waits for the end of the reply; false: the client has gone.
-func (j *job) whole(ctx context.Context) bool {
-	for !j.ended() {
-		if !j.await(ctx, j.total+1) {
-			return false
-		}
-	}
-	return true
-}
-
-// sendEvents sends events as tokens come, as event appends them for those from seen
-// on. A job that fails before its first token is answered by refuse, where there
-// is one; else in the stream.
-func (j *job) sendEvents(rw http.ResponseWriter, r *http.Request, refuse func(reason string), event func(b []byte, seen int) []byte) {
-	var buf []byte
-	seen, begun := 0, false
-	for j.await(r.Context(), j.w.cfg.StreamInterval) {
-		reason := j.failure()
-		if reason != "" && !begun && refuse != nil {
-			refuse(reason)
-			return
-		}
-		if !begun {
-			events(rw)
-			begun = true
-		}
-		if reason != "" {
-			send(rw, errorEvent(reason), true)
-			return
-		}
-		buf = event(buf[:0], seen)
-		if seen = len(j.out); j.ended() {
-			buf = append(buf, done...)
-		}
-		if !send(rw, buf, j.ended()) {
-			j.w.eng.cancelOne(j.stream)
-			return
-		}
-		if j.ended() {
-			return
-		}
-	}
-}
-
-// failure is why a job cannot be answered at all, "" if it can.
-func (j *job) failure() string {
+// failure is why a job cannot be answered at all, nil if it can.
+func (j *job) failure() error {
 	if j.ended() && (j.end.status == record.Rejected || j.end.status == record.Failed) {
-		return j.end.reason
+		return errors.New(j.end.reason)
 	}
-	return ""
+	return nil
 }
 
 // finish is the type of the finish reason of a job that has ended.
@@ -208,46 +163,103 @@ func (j *job) finish() string {
 	return "length"
 }
 
+// wording is what an interface answers. Replies are appended to b.
+type wording struct {
+	refuse func(err error)                              // before anything was sent
+	event  func(b []byte, j *job, fresh []int32) []byte // of new tokens
+	whole  func(b []byte, j *job) []byte
+}
+
+// serve has an order carried out and answers it: by events as tokens come, or as a
+// whole.
+func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, o order, stream bool, say wording) {
+	j, err := w.start(o)
+	if err != nil {
+		say.refuse(err)
+		return
+	}
+	atATime := w.cfg.StreamInterval
+	if !stream {
+		atATime = math.MaxInt // till the end
+	}
+	var buf []byte
+	for seen, begun := 0, false; !j.ended(); seen = len(j.out) {
+		if !j.await(r.Context(), atATime) {
+			return
+		}
+		err := j.failure()
+		switch {
+		case err != nil && !begun:
+			say.refuse(err)
+			return
+		case err != nil:
+			send(rw, errorEvent(err), true)
+			return
+		case !stream:
+			rw.Header().Set("Content-Type", "application/json")
+			rw.Write(say.whole(nil, j))
+			return
+		case !begun:
+			events(rw)
+			begun = true
+		}
+		if buf = say.event(buf[:0], j, j.out[seen:]); j.ended() {
+			buf = append(buf, done...)
+		}
+		if !send(rw, buf, j.ended()) {
+			j.cancel()
+			return
+		}
+	}
+}
+
 // lenient takes what the engines' own parsers take.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// readJSON reads a request's body, or answers 400.
-func readJSON(rw http.ResponseWriter, r *http.Request, v any) bool {
-	var data bytes.Buffer
-	data.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
-	_, err := data.ReadFrom(r.Body)
-	if err == nil {
-		err = json.Unmarshal(data.Bytes(), v, lenient)
+// reading serves requests whose body is JSON; others are answered with status 400.
+func reading[T any](serve func(rw http.ResponseWriter, r *http.Request, q *T)) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		var data bytes.Buffer
+		data.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
+		_, err := data.ReadFrom(r.Body)
+		q := new(T)
+		if err == nil {
+			err = json.Unmarshal(data.Bytes(), q, lenient)
+		}
+		if err != nil {
+			badRequest(rw, err)
+			return
+		}
+		serve(rw, r, q)
 	}
-	if err != nil {
-		badRequest(rw, err.Error())
-		return false
-	}
-	return true
 }
 
 type object = map[string]any
 
-func badRequest(rw http.ResponseWriter, text string) {
-	writeJSON(rw, http.StatusBadRequest, errorBody(text))
+func badRequest(rw http.ResponseWriter, err error) {
+	writeJSON(rw, http.StatusBadRequest, errorBody(err))
 }
 
-func errorBody(text string) object { return object{"error": object{"message": text}} }
+func errorBody(err error) object { return object{"error": object{"message": err.Error()}} }
 
-func errorEvent(reason string) []byte { return append(appendEvent(nil, errorBody(reason)), done...) }
+func errorEvent(err error) []byte { return append(appendEvent(nil, errorBody(err)), done...) }
 
 func appendEvent(b []byte, v any) []byte {
+	return append(appendJSON(append(b, "data: "...), v), "\n\n"...)
+}
+
+func appendJSON(b []byte, v any) []byte {
 	data, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {
 		panic(err) // maps, strings and numbers
 	}
-	return append(append(append(b, "data: "...), data...), "\n\n"...)
+	return append(b, data...)
 }
 
 func writeJSON(rw http.ResponseWriter, status int, v any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	json.MarshalWrite(rw, v, json.Deterministic(true)) // what fails is the connection, which the client sees
+	rw.Write(appendJSON(nil, v)) // what fails is the connection, which the client sees
 }
 
 // events begins a stream of server-sent events.
@@ -261,13 +273,11 @@ func events(rw http.ResponseWriter) {
 // send writes one or more events and makes them leave; the last ones leave with
 // the end of the reply.
 func send(rw http.ResponseWriter, data []byte, last bool) bool {
-	if _, err := rw.Write(data); err != nil {
-		return false
-	}
-	if f, ok := rw.(http.Flusher); ok && !last {
+	_, err := rw.Write(data)
+	if f, ok := rw.(http.Flusher); ok && err == nil && !last {
 		f.Flush()
 	}
-	return true
+	return err == nil
 }
 
 const done = "data: [DONE]\n\n"

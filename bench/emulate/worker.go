@@ -18,6 +18,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,10 +75,11 @@ type Config struct {
 // Worker is an emulated worker. It is an http.Handler.
 type Worker struct {
 	cfg      Config
+	profile  *profile.Profile
 	eng      *engine
-	adapters registry     // guarded by the engine's lock
-	seen     trace.Lately // the same
-	mux      http.Handler
+	adapters map[string]*row // by name; guarded by the engine's lock
+	seen     trace.Lately    // the same
+	mux      *http.ServeMux
 }
 
 const (
@@ -102,17 +104,16 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, eng: eng,
-		adapters: registry{max: cfg.Costs.Profile().Engine.MaxLoadedLoras, rows: map[string]*row{}}}
+	w := &Worker{cfg: cfg, profile: cfg.Costs.Profile(), eng: eng, adapters: map[string]*row{}, mux: http.NewServeMux()}
 	for _, a := range cfg.Adapters {
-		var err error
-		eng.do(func() { err = w.preload(a) })
-		if err != nil {
+		if eng.do(func() { err = w.preload(a) }); err != nil {
 			eng.close()
 			return nil, fmt.Errorf("emulate: %w", err)
 		}
 	}
-	w.mux = w.routes()
+	for pattern, h := range w.routes() {
+		w.mux.HandleFunc(pattern, h)
+	}
 	return w, nil
 }
 
@@ -136,42 +137,40 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.mux.ServeHTTP(rw, r)
 }
 
-func (w *Worker) routes() http.Handler {
-	m := http.NewServeMux()
+func (w *Worker) routes() map[string]http.HandlerFunc {
 	ok := func(http.ResponseWriter, *http.Request) {}
-	routes := map[string]http.HandlerFunc{
-		"GET /health": ok, "GET /v1/models": w.models, "GET /metrics": w.metrics,
-		"POST /v1/completions": w.completions, "POST /v1/chat/completions": w.chat,
-	}
 	own := map[string]http.HandlerFunc{
-		"GET /health_generate": ok, "POST /generate": w.generate, "POST /abort_request": w.abort,
-		"POST /load_lora_adapter": lora(w.loadSGLang), "POST /unload_lora_adapter": lora(w.unloadSGLang),
+		"GET /health_generate": ok, "POST /generate": reading(w.generate), "POST /abort_request": reading(w.abort),
+		"POST /load_lora_adapter": reading(w.loadSGLang), "POST /unload_lora_adapter": reading(w.unloadSGLang),
 		"POST /flush_cache": w.flushCache, "GET /flush_cache": w.flushCache,
-		"GET /get_server_info": w.serverInfo, "GET /server_info": w.serverInfo,
-		"GET /get_model_info": w.modelInfo, "GET /model_info": w.modelInfo,
-		"GET /get_load": w.getLoad, "GET /v1/loads": w.loads,
+		"GET /get_server_info": answering(w.serverInfo), "GET /server_info": answering(w.serverInfo),
+		"GET /get_model_info": answering(w.modelInfo), "GET /model_info": answering(w.modelInfo),
+		"GET /get_load": answering(w.olderLoads), "GET /v1/loads": answering(w.loads),
 	}
 	if w.cfg.API == VLLM {
 		own = map[string]http.HandlerFunc{
-			"POST /reset_prefix_cache": func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
-			"GET /version": func(rw http.ResponseWriter, _ *http.Request) {
-				writeJSON(rw, http.StatusOK, object{"version": "emulated"})
-			},
-			"POST /v1/load_lora_adapter": lora(w.loadVLLM), "POST /v1/unload_lora_adapter": lora(w.unloadVLLM),
+			"POST /reset_prefix_cache":   func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
+			"GET /version":               answering(func() any { return object{"version": "emulated"} }),
+			"POST /v1/load_lora_adapter": reading(w.loadVLLM), "POST /v1/unload_lora_adapter": reading(w.unloadVLLM),
 		}
 	}
-	maps.Copy(routes, own)
-	for pattern, h := range routes {
-		m.HandleFunc(pattern, h)
-	}
-	return m
+	maps.Copy(own, map[string]http.HandlerFunc{
+		"GET /health": ok, "GET /v1/models": answering(w.models), "GET /metrics": w.metrics,
+		"POST /v1/completions": w.completions(false), "POST /v1/chat/completions": w.completions(true),
+	})
+	return own
+}
+
+// answering serves what is told as JSON.
+func answering(tell func() any) http.HandlerFunc {
+	return func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, http.StatusOK, tell()) }
 }
 
 // signals is the load of a worker at one instant.
 type signals struct {
 	router.Worker
-	prompts, cached            int64 // prompt tokens of requests that have begun, and those found in the prefix cache
-	runningLoras, waitingLoras []string
+	prompts, cached  int64    // prompt tokens of requests that have begun, and those found in the prefix cache
+	running, waiting []string // adapters
 }
 
 func (w *Worker) signals() signals {
@@ -179,104 +178,91 @@ func (w *Worker) signals() signals {
 	w.eng.do(func() {
 		s.Worker = *w.eng.srv.View()
 		s.prompts, s.cached = w.eng.prompts, w.eng.cached
-		for name, r := range w.adapters.rows {
-			if s.Adapters[r.index].Running > 0 {
-				s.runningLoras = append(s.runningLoras, name)
+		for _, name := range slices.Sorted(maps.Keys(w.adapters)) {
+			if st := s.Adapters[w.adapters[name].index]; st.Running > 0 {
+				s.running = append(s.running, name)
 			}
-			if s.Adapters[r.index].Queued > 0 {
-				s.waitingLoras = append(s.waitingLoras, name)
+			if st := s.Adapters[w.adapters[name].index]; st.Queued > 0 {
+				s.waiting = append(s.waiting, name)
 			}
 		}
 		s.Adapters = nil // the engine changes them
 	})
-	slices.Sort(s.runningLoras)
-	slices.Sort(s.waitingLoras)
 	return s
 }
 
 func (s *signals) usage() float64 { return float64(s.KVUsed) / float64(s.KVCapacity) }
 
-// getLoad serves sglang's older load signal.
-func (w *Worker) getLoad(rw http.ResponseWriter, _ *http.Request) {
+// olderLoads is sglang's older load signal.
+func (w *Worker) olderLoads() any {
 	s := w.signals()
-	writeJSON(rw, http.StatusOK, []any{object{
-		"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued, "num_tokens": s.KVUsed,
-	}})
+	return []any{object{"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued, "num_tokens": s.KVUsed}}
 }
 
-// loads serves sglang's newer load signal.
-func (w *Worker) loads(rw http.ResponseWriter, _ *http.Request) {
+// loads is sglang's newer load signal.
+func (w *Worker) loads() any {
 	s := w.signals()
-	writeJSON(rw, http.StatusOK, object{
+	return object{
 		"timestamp": time.Now().Format(time.RFC3339Nano), "dp_rank_count": 1,
 		"loads": []any{object{
 			"dp_rank": 0, "num_running_reqs": s.Running, "num_waiting_reqs": s.Queued, "num_total_reqs": s.Running + s.Queued,
 			"num_used_tokens": s.KVUsed, "max_total_num_tokens": s.KVCapacity, "token_usage": s.usage(),
-			"max_running_requests": w.cfg.Costs.Profile().Engine.MaxRunningRequests,
+			"max_running_requests": w.profile.Engine.MaxRunningRequests,
 			"lora":                 object{"slots_used": s.SlotsUsed, "slots_total": s.Slots},
 		}},
-	})
+	}
 }
 
-func (w *Worker) serverInfo(rw http.ResponseWriter, _ *http.Request) {
-	e := w.cfg.Costs.Profile().Engine
-	s := w.signals()
-	writeJSON(rw, http.StatusOK, object{
+func (w *Worker) serverInfo() any {
+	e, s := w.profile.Engine, w.signals()
+	info := object{
 		"model_path": w.cfg.ModelName, "served_model_name": w.cfg.ModelName, "enable_lora": true, "version": "emulated",
 		"max_running_requests": e.MaxRunningRequests, "max_loras_per_batch": e.MaxLorasPerBatch,
-		"max_loaded_loras": nullable(e.MaxLoadedLoras), "max_lora_rank": e.MaxLoraRank,
+		"max_loaded_loras": nil, "max_lora_rank": e.MaxLoraRank,
 		"context_length": e.ContextLength, "chunked_prefill_size": e.ChunkedPrefillSize,
 		"max_total_num_tokens": s.KVCapacity, "time_scale": w.cfg.Speed,
-	})
-}
-
-func nullable(n int) any {
-	if n == 0 {
-		return nil
 	}
-	return n
+	if n := e.MaxLoadedLoras; n > 0 {
+		info["max_loaded_loras"] = n
+	}
+	return info
 }
 
-func (w *Worker) modelInfo(rw http.ResponseWriter, _ *http.Request) {
-	writeJSON(rw, http.StatusOK, object{
+func (w *Worker) modelInfo() any {
+	return object{
 		"model_path": w.cfg.ModelName, "tokenizer_path": w.cfg.ModelName, "is_generation": true,
 		"preferred_sampling_params": nil, "vocab_size": Vocabulary,
-	})
+	}
 }
 
 // metrics serves Prometheus metrics by the names of the server it stands for.
 func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	s := w.signals()
 	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	gauge := func(name string, v float64) {
-		fmt.Fprintf(rw, "# TYPE %s gauge\n%s{model_name=%q} %v\n", name, name, w.cfg.ModelName, v)
-	}
-	counter := func(name string, v int64) {
-		fmt.Fprintf(rw, "# TYPE %s counter\n%s{model_name=%q} %d\n", name, name, w.cfg.ModelName, v)
-	}
-	if w.cfg.Costs.Profile().Engine.PrefixCache {
-		if w.cfg.API == VLLM {
-			counter("vllm:prefix_cache_queries_total", s.prompts)
-			counter("vllm:prefix_cache_hits_total", s.cached)
-		} else {
-			counter("sglang:prompt_tokens_total", s.prompts)
-			counter("sglang:cached_tokens_total", s.cached)
-			gauge("sglang:cache_hit_rate", float64(s.cached)/float64(max(s.prompts, 1))) // of all, not of the last batch
+	write := func(kind, labels string, named map[string]float64) {
+		for _, name := range slices.Sorted(maps.Keys(named)) {
+			fmt.Fprintf(rw, "# TYPE %s %s\n%s{%s} %s\n", name, kind, name, labels, strconv.FormatFloat(named[name], 'f', -1, 64))
 		}
 	}
+	model := fmt.Sprintf("model_name=%q", w.cfg.ModelName)
+	prompts, cached := float64(s.prompts), float64(s.cached)
+	caches := w.profile.Engine.PrefixCache
 	if w.cfg.API == VLLM {
-		gauge("vllm:num_requests_running", float64(s.Running))
-		gauge("vllm:num_requests_waiting", float64(s.Queued))
-		gauge("vllm:kv_cache_usage_perc", s.usage())
-		fmt.Fprintf(rw, "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size=\"1\",num_gpu_blocks=\"%d\"} 1\n", s.KVCapacity)
-		fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"%d\",running_lora_adapters=%q,waiting_lora_adapters=%q} %v\n",
-			s.Slots, strings.Join(s.runningLoras, ","), strings.Join(s.waitingLoras, ","), float64(time.Now().UnixMilli())/1000)
+		if caches {
+			write("counter", model, map[string]float64{"vllm:prefix_cache_queries_total": prompts, "vllm:prefix_cache_hits_total": cached})
+		}
+		write("gauge", model, map[string]float64{"vllm:num_requests_running": float64(s.Running), "vllm:num_requests_waiting": float64(s.Queued),
+			"vllm:kv_cache_usage_perc": s.usage()})
+		write("gauge", fmt.Sprintf(`block_size="1",num_gpu_blocks="%d"`, s.KVCapacity), map[string]float64{"vllm:cache_config_info": 1})
+		write("gauge", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%q,waiting_lora_adapters=%q`, s.Slots, strings.Join(s.running, ","),
+			strings.Join(s.waiting, ",")), map[string]float64{"vllm:lora_requests_info": float64(time.Now().UnixMilli()) / 1000})
 		return
 	}
-	gauge("sglang:num_running_reqs", float64(s.Running))
-	gauge("sglang:num_queue_reqs", float64(s.Queued))
-	gauge("sglang:token_usage", s.usage())
-	gauge("sglang:num_used_tokens", float64(s.KVUsed))
-	gauge("sglang:lora_pool_slots_used", float64(s.SlotsUsed))
-	gauge("sglang:lora_pool_slots_total", float64(s.Slots))
+	if caches {
+		write("counter", model, map[string]float64{"sglang:prompt_tokens_total": prompts, "sglang:cached_tokens_total": cached})
+		write("gauge", model, map[string]float64{"sglang:cache_hit_rate": cached / max(prompts, 1)}) // of all, not of the last batch
+	}
+	write("gauge", model, map[string]float64{"sglang:num_running_reqs": float64(s.Running), "sglang:num_queue_reqs": float64(s.Queued),
+		"sglang:token_usage": s.usage(), "sglang:num_used_tokens": float64(s.KVUsed),
+		"sglang:lora_pool_slots_used": float64(s.SlotsUsed), "sglang:lora_pool_slots_total": float64(s.Slots)})
 }

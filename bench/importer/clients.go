@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 
 	"lorasim/bench/result"
@@ -204,21 +205,49 @@ func (f figures) number(name string) float64 {
 	return math.NaN()
 }
 
+var percentileName = regexp.MustCompile(`^p[0-9.]+$`)
+
+// percentiles are those among the figures.
+func (f figures) percentiles() figures {
+	of := figures{}
+	for name, v := range f {
+		if percentileName.MatchString(name) {
+			of[name] = v
+		}
+	}
+	return of
+}
+
 // setLatency enters a latency whose mean is the given metric, in the unit of the
-// block's rows times 1/scale. Percentiles without a row go to the configuration,
-// as vLLM's do.
-func (m *Imported) setLatency(mean result.Metric, scale float64, f figures, meanField, medianField, stdField string, percentiles map[string]float64) {
-	for stat, field := range map[result.Stat]string{result.Mean: meanField, result.Median: medianField, result.Std: stdField} {
-		m.Metrics.Set(mean+result.Metric(stat), f.number(field)*scale)
+// block's rows times 1/scale: by the names of its mean, median and standard
+// deviation, and percentiles. Those without a row go to the configuration, as
+// vLLM's do.
+func (m *Imported) setLatency(mean result.Metric, scale float64, f figures, names [6]string, percentiles figures) {
+	for stat, name := range names[:3] {
+		m.Metrics.Set(mean+result.Metric(stat), f.number(name)*scale)
 	}
 	for _, name := range slices.Sorted(maps.Keys(percentiles)) {
 		key := name + mean.String()[len("mean"):]
 		if k, ok := result.MetricByKey(key); ok {
-			m.Metrics.Set(k, percentiles[name]*scale)
+			m.Metrics.Set(k, percentiles.number(name)*scale)
 		} else {
-			m.SetConfig(key, percentiles[name]*scale)
+			m.SetConfig(key, percentiles.number(name)*scale)
 		}
 	}
+}
+
+// addFailures counts requests that failed for a reason.
+func (m *Imported) addFailures(reason string, n int64) {
+	m.Ended.Failed += n
+	m.Ended.Reasons = append(m.Ended.Reasons, result.Reason{Status: record.Failed.String(), Reason: reason, Count: n})
+}
+
+// or is what is stated, or else v.
+func or[T any](stated *T, v T) T {
+	if stated == nil {
+		return v
+	}
+	return *stated
 }
 
 // isLatency says whether a metric is the mean of a latency.

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,244 +110,106 @@ func failures(r *result.Result) (n int64, reasons []result.Reason) {
 	return max(n, e.Failed+e.Rejected+e.Aborted+e.Unfinished), append(slices.Clone(e.Reasons), reasons...)
 }
 
-// toAIPerf makes a summary of schema 1.4, without what the run's configuration
-// would be in AIPerf.
-func toAIPerf(r *result.Result) any {
-	out := object{"schema_version": "1.4"}
-	for _, f := range aiperfFigures {
-		v, ok := r.Metrics.Get(f.metric)
-		if !ok {
-			continue
-		}
-		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec", "": "requests"}[f.metric.Descriptor().Unit]
-		unit = cmp.Or(unit, f.metric.Descriptor().Unit)
-		of, _ := out[f.name].(object)
-		if of == nil {
-			of = object{"unit": unit}
-			out[f.name] = of
-		}
-		of[f.field] = v
-		if isLatency(f.metric) {
-			maps.Copy(of, stated(r, f.metric, 1, [6]string{"avg", "p50", "std", "p90", "p95", "p99"}))
-			if values := latencyOf(r, f.metric); len(values) > 0 {
-				of["min"], of["max"], of["count"] = slices.Min(values)*1000, slices.Max(values)*1000, len(values)
-			}
-		}
+// inferencePerf is the summary of inference-perf, summary_lifecycle_metrics.json;
+// its times are in s.
+type inferencePerf struct {
+	Duration  float64 `json:"benchmark_time_seconds"`
+	Successes struct {
+		Count      float64
+		Latency    map[string]figures
+		Throughput figures
+		Prompt     figures `json:"prompt_tokens"`
+		Output     figures `json:"output_tokens"`
 	}
-	for name, of := range map[string]func(*record.Request) float64{"input_sequence_length": promptOf, "output_sequence_length": outputOf} {
-		d := summarize(succeeded(r, of), nil)
-		out[name] = object{"unit": "tokens", "avg": d["mean"], "min": d["min"], "max": d["max"], "std": d["std_dev"], "count": d["count"], "sum": d["total_sum"]}
+	Failures struct {
+		Count  int64
+		Labels map[string]struct{ Count int64 } `json:"by_label"`
 	}
+}
+
+var inferencePerfLatencies = []figure{
+	{result.MeanE2E, "request_latency", "mean"}, {result.MeanTTFT, "time_to_first_token", "mean"},
+	{result.MeanTPOT, "time_per_output_token", "mean"}, {result.MeanITL, "inter_token_latency", "mean"},
+}
+
+// inferencePerfStats are its names of statistics.
+var inferencePerfStats = [6]string{"mean", "median", "", "p90", "p95", "p99"}
+
+var inferencePerfRates = []figure{
+	{result.RequestThroughput, "", "requests_per_sec"}, {result.InputThroughput, "", "input_tokens_per_sec"},
+	{result.OutputThroughput, "", "output_tokens_per_sec"}, {result.TotalThroughput, "", "total_tokens_per_sec"},
+}
+
+func readInferencePerf(text []byte) ([]*Imported, error) {
+	var s inferencePerf
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	m := newClient("inference-perf", "", "inference-perf states no standard deviations")
+	m.Metrics.Set(result.Duration, s.Duration)
+	m.Metrics.Set(result.Completed, s.Successes.Count)
+	m.Metrics.Set(result.TotalInputTokens, s.Successes.Prompt.number("total"))
+	m.Metrics.Set(result.TotalOutputTokens, s.Successes.Output.number("total"))
+	for _, f := range inferencePerfRates {
+		m.Metrics.Set(f.metric, s.Successes.Throughput.number(f.field))
+	}
+	for _, f := range inferencePerfLatencies {
+		of := s.Successes.Latency[f.name]
+		m.setLatency(f.metric, 1000, of, inferencePerfStats, of.percentiles())
+	}
+	m.Metrics.Set(result.MaxITL, s.Successes.Latency["inter_token_latency"].number("max")*1000)
+	m.Ended = &result.Endings{}
+	for label, of := range s.Failures.Labels {
+		m.addFailures(label, of.Count)
+	}
+	m.Ended.Requests, m.Ended.Failed = int64(s.Successes.Count)+s.Failures.Count, s.Failures.Count
+	slices.SortFunc(m.Ended.Reasons, func(a, b result.Reason) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	return []*Imported{m}, nil
+}
+
+// toInferencePerf makes a summary as of inference-perf 0.7.
+func toInferencePerf(r *result.Result) any {
 	n, reasons := failures(r)
-	errs := []any{}
+	latencies, rates, labels := object{}, object{}, object{}
+	for _, f := range inferencePerfLatencies {
+		of := stated(r, f.metric, 1e-3, inferencePerfStats)
+		if values := latencyOf(r, f.metric); len(values) > 0 {
+			of["min"], of["max"] = slices.Min(values), slices.Max(values)
+		}
+		if v, ok := r.Metrics.Get(result.MaxITL); ok && f.metric == result.MeanITL {
+			of["max"] = v * 1e-3
+		}
+		if r.Metrics.Has(f.metric) {
+			latencies[f.name] = of
+		}
+	}
+	for _, f := range inferencePerfRates {
+		if v, ok := r.Metrics.Get(f.metric); ok {
+			rates[f.field] = v
+		}
+	}
+	tokens := func(of func(*record.Request) float64) object {
+		s := summarize(succeeded(r, of), nil)
+		return object{"total": s["total_sum"], "mean": s["mean"], "min": s["min"], "max": s["max"], "median": s["median"]}
+	}
+	prompt := tokens(promptOf)
+	cached := 0.0
+	for _, v := range succeeded(r, func(q *record.Request) float64 { return float64(q.Cached) }) {
+		cached += v
+	}
+	prompt["cached"], prompt["uncached"] = cached, prompt["total"].(float64)-cached
 	for _, e := range reasons {
-		errs = append(errs, object{"error_details": object{"type": e.Status, "message": e.Reason}, "count": e.Count})
-	}
-	out["error_request_count"], out["error_summary"], out["was_cancelled"] = object{"unit": "requests", "avg": n}, errs, false
-	if r.Seed != nil {
-		out["run_info"] = object{"random_seed": *r.Seed}
-	}
-	return out
-}
-
-// summarize is GuideLLM's summary of values, by weights where there are any; its
-// percentiles are among the values.
-func summarize(values, weights []float64) object {
-	order := make([]int, len(values))
-	n, sum, squares := 0.0, 0.0, 0.0
-	weight := func(i int) float64 {
-		if weights == nil {
-			return 1
-		}
-		return weights[i]
-	}
-	for i, v := range values {
-		order[i] = i
-		n, sum, squares = n+weight(i), sum+v*weight(i), squares+v*v*weight(i)
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
-	at := func(p float64) (v float64) {
-		below := 0.0
-		for _, i := range order {
-			v = values[i]
-			if below += weight(i); below >= p/100*n {
-				break
-			}
-		}
-		return v
-	}
-	percentiles := object{"p50": at(50)}
-	for name, p := range guidePercentiles {
-		var x float64
-		fmt.Sscanf(p, "p%g", &x)
-		percentiles[name] = at(x)
-	}
-	mean := sum / max(n, 1)
-	variance := max(squares/max(n, 1)-mean*mean, 0)
-	return object{"mean": mean, "median": at(50), "mode": at(50), "variance": variance, "std_dev": math.Sqrt(variance), "min": at(0), "max": at(100),
-		"count": len(values), "total_sum": sum, "percentiles": percentiles}
-}
-
-// constantly is the summary of a rate of which the mean alone is known.
-func constantly(mean float64, count int) object {
-	s := summarize([]float64{mean}, nil)
-	s["count"] = count
-	return s
-}
-
-// toGuideLLM makes a report of version 2 with one benchmark. Latencies have the
-// run's own figures; TPOT and ITL those of GuideLLM's definitions.
-func toGuideLLM(r *result.Result) any {
-	begin, end := math.Inf(1), 0.0
-	status := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}
-	for i := range r.Records {
-		q := &r.Records[i]
-		begin, end = min(begin, q.Sent), max(end, q.Finish)
-		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete", record.Aborted: "incomplete"}[q.Status]
-		key = cmp.Or(key, "errored")
-		if !math.IsNaN(q.Finish + q.Sent) {
-			status[key] = append(status[key], guideRequestOf(q))
-		}
-	}
-	if d, ok := r.Metrics.Get(result.Duration); ok { // as the run counts it
-		begin = min(begin, end)
-		end = begin + d
+		label := joinKnown(": ", e.Status, e.Reason)
+		labels[label] = object{"count": e.Count, "messages": []any{}}
 	}
 	completed, _ := r.Metrics.Get(result.Completed)
-	n := int(completed)
-	metrics := object{"request_totals": object{"successful": n, "errored": len(status["errored"]), "incomplete": len(status["incomplete"]),
-		"total": n + len(status["errored"]) + len(status["incomplete"])}}
-	for _, name := range strings.Fields(guideRest) {
-		metrics[name] = object{}
-	}
-	maps.Copy(metrics, guideKinds())
-	for _, f := range guideFigures {
-		v, ok := r.Metrics.Get(f.metric)
-		switch {
-		case !ok || f.field != "mean":
-			continue
-		case isLatency(f.metric):
-			metrics[f.name] = object{"successful": guideLatency(r, f.metric)}
-		default:
-			metrics[f.name] = object{"successful": constantly(v, n)}
-		}
-	}
-	if v, ok := r.Metrics.Get(result.MaxConcurrentRequests); ok {
-		if of, ok := metrics["request_concurrency"].(object)["successful"].(object); ok {
-			of["max"] = v
-		}
-	}
-	metrics["prompt_token_count"] = object{"successful": summarize(succeeded(r, promptOf), nil)}
-	metrics["output_token_count"] = object{"successful": summarize(succeeded(r, outputOf), nil)}
-	scheduler := object{"start_time": begin, "request_start_time": begin, "measure_start_time": begin, "measure_end_time": end,
-		"request_end_time": end, "end_time": end, "requests_made": metrics["request_totals"]}
-	for _, name := range strings.Fields("queued_time resolve_start_delay resolve_targeted_start_delay request_start_delay " +
-		"request_targeted_start_delay request_time resolve_end_delay resolve_time finalized_delay processed_delay") {
-		scheduler[name+"_avg"] = -1.0 // GuideLLM's word for not known
-	}
-	strategy, profile := object{"type_": "throughput", "max_concurrency": nil}, object{"kind": "throughput"}
-	if rate := float64(r.RequestRate); rate > 0 && !math.IsInf(rate, 0) {
-		strategy, profile = object{"type_": "constant", "rate": rate}, object{"kind": "constant", "rate": []float64{rate}}
-	}
-	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"), "stream": r.Streamed != record.NotStreamed}
+	duration, _ := r.Metrics.Get(result.Duration)
 	return object{
-		"metadata": object{"version": 2, "guidellm_version": "0.8.1", "python_version": "", "platform": "lorasim"},
-		"config":   object{"spec": object{"backend": backend, "profile": profile, "data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
-		"benchmarks": []any{object{
-			"type_": "generative_benchmark",
-			"config": object{"run_id": cmp.Or(r.Scenario, "lorasim"), "run_index": 0, "strategy": strategy, "constraints": object{}, "profile": object{},
-				"requests": object{}, "backend": backend, "environment": object{}},
-			"scheduler_state": object{}, "scheduler_metrics": scheduler, "metrics": metrics, "requests": status,
-			"start_time": begin, "end_time": end, "duration": end - begin,
-		}},
+		"benchmark_time_seconds": duration,
+		"load_summary":           object{"count": int64(completed) + n},
+		"successes":              object{"count": int64(completed), "latency": latencies, "throughput": rates, "prompt_tokens": prompt, "output_tokens": tokens(outputOf)},
+		"failures":               object{"count": n, "by_label": labels},
 	}
-}
-
-// guideRest are metrics that a report must have, if only empty.
-const guideRest = "requests_per_second request_concurrency request_latency request_streaming_iterations_count total_token_count time_to_first_token_ms " +
-	"time_to_first_output_token_ms time_per_output_token_ms inter_token_latency_ms time_to_last_round_trip_ms avg_round_trip_time_ms prompt_tokens_per_second " +
-	"output_tokens_per_second tokens_per_second output_tokens_per_iteration iter_tokens_per_iteration"
-
-// guideKinds are what GuideLLM counts by kind of content, all of it not known.
-func guideKinds() object {
-	out := object{}
-	for kind, counts := range map[string]string{"text": "tokens words characters", "image": "tokens images pixels bytes", "video": "tokens frames seconds bytes",
-		"audio": "tokens samples seconds bytes", "tool_call": "tokens mixed_tokens count"} {
-		of := object{}
-		for _, count := range strings.Fields(counts) {
-			rates := object{}
-			for _, way := range []string{"input", "output", "total"} {
-				rates[way], rates[way+"_per_second"], rates[way+"_concurrency"] = nil, nil, nil
-			}
-			of[count] = rates
-		}
-		out[kind] = of
-	}
-	return out
-}
-
-// guideLatency is a latency as GuideLLM defines it.
-func guideLatency(r *result.Result, mean result.Metric) object {
-	if mean == result.MeanTPOT || mean == result.MeanITL {
-		first := int32(0) // ITL leaves the first token out
-		if mean == result.MeanITL {
-			first = 1
-		}
-		has := func(q *record.Request) bool { return q.Output > first }
-		values := succeeded(r, func(q *record.Request) float64 {
-			if !has(q) {
-				return math.NaN()
-			}
-			since := q.Sent
-			if first > 0 {
-				since = q.FirstToken
-			}
-			return 1000 * (q.Finish - since) / float64(q.Output-first)
-		})
-		weights := succeeded(r, func(q *record.Request) float64 {
-			if !has(q) {
-				return math.NaN()
-			}
-			return float64(q.Output - first)
-		})
-		return summarize(values, weights)
-	}
-	scale := 1.0 // to ms, but for request_latency
-	if mean == result.MeanE2E {
-		scale = 1e-3
-	}
-	values := latencyOf(r, mean)
-	for i := range values {
-		values[i] *= scale * 1000
-	}
-	s := summarize(values, nil)
-	own := stated(r, mean, scale, [6]string{"mean", "median", "std_dev", "p90", "p95", "p99"})
-	for _, p := range []string{"p90", "p95", "p99"} {
-		if v, ok := own[p]; ok {
-			s["percentiles"].(object)[p] = v
-			delete(own, p)
-		}
-	}
-	maps.Copy(s, own)
-	s["percentiles"].(object)["p50"] = s["median"]
-	return s
-}
-
-// guideRequestOf is a request with times since the beginning of the run.
-func guideRequestOf(q *record.Request) object {
-	timings := object{"targeted_start": q.Arrival, "request_start": q.Sent, "request_end": q.Finish, "resolve_end": q.Finish, "last_token_iteration": q.Finish}
-	out := object{
-		"type_": "generative_request_stats", "request_id": fmt.Sprint(q.ID), "prompt_tokens": q.Prompt, "output_tokens": q.Output,
-		"request_start_time": q.Sent, "request_end_time": q.Finish, "request_latency": q.E2E(),
-		"input_metrics": object{"text_tokens": q.Prompt}, "output_metrics": object{"text_tokens": q.Output},
-	}
-	if !math.IsNaN(q.FirstToken) {
-		timings["first_token_iteration"], out["time_to_first_token_ms"] = q.FirstToken, 1000*q.TTFT()
-	}
-	info := object{"request_id": fmt.Sprint(q.ID), "status": "completed", "timings": timings}
-	if q.Status != record.OK {
-		info["status"], info["error"] = "errored", cmp.Or(q.Error, q.Status.String())
-	}
-	out["info"] = info
-	return out
 }

@@ -167,168 +167,49 @@ var (
 	emptyText  = []byte(`""`)
 )
 
-// openAIReply is an event, or the whole, of a reply of the OpenAI endpoints.
-type openAIReply struct {
+// event is an event of a stream, or a whole reply.
+type event struct {
+	// of sglang's /generate
+	Text jsontext.Value `json:"text"`
+	IDs  tokenIDs       `json:"output_ids"`
+	Meta *struct {
+		Tokens *uint32 `json:"completion_tokens"`
+		Cached uint32  `json:"cached_tokens"`
+		Finish *struct {
+			Type string `json:"type"`
+		} `json:"finish_reason"`
+	} `json:"meta_info"`
+	// of the OpenAI endpoints
 	Choices []struct {
-		Text  jsontext.Value `json:"text"`
-		Delta struct {
-			Content   jsontext.Value `json:"content"`
-			Reasoning jsontext.Value `json:"reasoning_content"`
-		} `json:"delta"`
-		Message struct {
-			Content   jsontext.Value `json:"content"`
-			Reasoning jsontext.Value `json:"reasoning_content"`
-		} `json:"message"`
-		TokenIDs     []int32 `json:"token_ids"`
-		FinishReason *string `json:"finish_reason"`
+		Text    jsontext.Value `json:"text"`
+		Delta   message        `json:"delta"`
+		Message message        `json:"message"`
+		IDs     tokenIDs       `json:"token_ids"`
+		Finish  *string        `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *struct {
-		CompletionTokens int `json:"completion_tokens"`
-		Prompt           *struct {
+		Tokens int `json:"completion_tokens"`
+		Prompt struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
-	Error  jsontext.Value `json:"error"`
-	Object string         `json:"object"`
+
+	Error jsontext.Value `json:"error"`
 }
 
-// parser reads events. What it returns is valid until its next call: it uses its
-// memory again.
-type parser struct {
-	from bytes.Buffer // of dec, which reads it in place
-	dec  jsontext.Decoder
-	key  []byte // the name of the member that is read
-	ids  []int32
-
-	keepText bool
-	said     []byte
+type message struct {
+	Reasoning jsontext.Value `json:"reasoning_content"`
+	Content   jsontext.Value `json:"content"`
 }
 
-// say keeps the text of a JSON string.
-func (r *parser) say(raw jsontext.Value) {
-	if r.keepText && hasText(raw) {
-		r.said, _ = jsontext.AppendUnquote(r.said, raw) // what is no string has no text
-	}
-}
+// tokenIDs are read by hand: engines repeat all those of a reply in each event.
+type tokenIDs []int32
 
-// lenient takes what the engines' own JSON may have beyond the letter.
-var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// parse reads the data of an event.
-func (p *parser) parse(b Backend, data []byte) (chunk, error) {
-	if bytes.Equal(data, doneMarker) {
-		return chunk{done: true, total: -1}, nil
-	}
-	p.said = p.said[:0]
-	if b == SGLang {
-		return p.parseGenerate(data)
-	}
-	return p.parseOpenAI(data)
-}
-
-var errNoJSON = errors.New("the reply is not the JSON that was expected")
-
-// parseGenerate reads an event of sglang's /generate, which repeats the reply so
-// far, value by value: into a struct it takes three times as long.
-func (r *parser) parseGenerate(data []byte) (chunk, error) {
-	r.from = *bytes.NewBuffer(data)
-	r.dec.Reset(&r.from, lenient)
-	r.ids = r.ids[:0]
-	p := chunk{total: -1}
-	meta := false
-	err := r.members(func() error {
-		if string(r.key) == `"meta_info"` && r.dec.PeekKind() == '{' {
-			meta = true
-			return r.members(func() error { return r.metaInfo(&p) })
-		}
-		v, err := r.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		switch string(r.key) {
-		case `"text"`:
-			p.text = hasText(v)
-			r.say(v)
-		case `"output_ids"`:
-			r.ids, err = appendIDs(r.ids, v)
-		case `"error"`:
-			p.fail = failureOf(v)
-		}
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (ids *tokenIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	array, err := d.ReadValue()
+	if err != nil || bytes.Equal(array, nullText) {
 		return err
-	})
-	if err == nil {
-		if _, end := r.dec.ReadToken(); end != io.EOF {
-			err = errors.New("something follows the object")
-		}
-	}
-	switch {
-	case err != nil:
-		return chunk{}, fmt.Errorf("%w: %v", errNoJSON, err)
-	case p.fail != "":
-		return chunk{total: -1, fail: p.fail}, nil
-	case !meta:
-		return p, fmt.Errorf("%w: no meta_info", errNoJSON)
-	}
-	p.text = p.text || len(r.ids) > 0
-	p.ids, p.said = r.ids, r.said
-	return p, nil
-}
-
-// members calls f for each member of the object that comes next, with its name, as
-// it stands there, in key; f reads its value.
-func (r *parser) members(f func() error) error {
-	if t, err := r.dec.ReadToken(); err != nil {
-		return err
-	} else if t.Kind() != '{' {
-		return fmt.Errorf("%v, expected an object", t)
-	}
-	for r.dec.PeekKind() != '}' {
-		name, err := r.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		r.key = append(r.key[:0], name...)
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	_, err := r.dec.ReadToken()
-	return err
-}
-
-// metaInfo reads a member of meta_info.
-func (r *parser) metaInfo(p *chunk) error {
-	v, err := r.dec.ReadValue()
-	if err != nil || bytes.Equal(v, nullText) {
-		return err
-	}
-	switch string(r.key) {
-	case `"completion_tokens"`, `"cached_tokens"`:
-		n, err := strconv.ParseUint(string(v), 10, 31)
-		if err != nil {
-			return fmt.Errorf("%s is %.20s", bytes.Trim(r.key, `"`), v)
-		}
-		if string(r.key) == `"cached_tokens"` {
-			p.cached = int(n)
-		} else {
-			p.total = int(n)
-		}
-	case `"finish_reason"`:
-		reason := struct {
-			Type string `json:"type"`
-		}{}
-		if err := json.Unmarshal(v, &reason, lenient); err != nil {
-			return err
-		}
-		p.finish = cmp.Or(reason.Type, "unknown")
-	}
-	return nil
-}
-
-// appendIDs appends the token ids of a JSON array.
-func appendIDs(ids []int32, array jsontext.Value) ([]int32, error) {
-	if bytes.Equal(array, nullText) {
-		return ids, nil
 	}
 	id, digits := int64(0), 0
 	for _, b := range array {
@@ -338,50 +219,90 @@ func appendIDs(ids []int32, array jsontext.Value) ([]int32, error) {
 			digits++
 		case b == ',' || b == ']':
 			if id > math.MaxInt32 {
-				return nil, fmt.Errorf("a token id above %d", math.MaxInt32)
+				return fmt.Errorf("a token id above %d", math.MaxInt32)
 			}
 			if digits > 0 {
-				ids = append(ids, int32(id))
+				*ids = append(*ids, int32(id))
 			}
 			id, digits = 0, 0
 		case b != '[' && b != ' ' && b != '\n' && b != '\t' && b != '\r':
-			return nil, fmt.Errorf("token ids %.40s, expected a list of numbers", array)
+			return fmt.Errorf("token ids %.40s, expected a list of numbers", array)
 		}
 	}
-	return ids, nil
+	return nil
 }
 
-func (r *parser) parseOpenAI(data []byte) (chunk, error) {
-	var o openAIReply
-	if err := json.Unmarshal(data, &o, lenient); err != nil {
-		return chunk{}, fmt.Errorf("%w: %v", errNoJSON, err)
-	}
+// parser reads events. What it returns is valid until its next call: it uses its
+// memory again.
+type parser struct {
+	event
+	keepText bool
+	said     []byte
+}
+
+// lenient takes what the engines' own JSON may have beyond the letter.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+var errNoJSON = errors.New("the reply is not the JSON that was expected")
+
+// parse reads the data of an event.
+func (r *parser) parse(b Backend, data []byte) (chunk, error) {
 	p := chunk{total: -1}
-	if fail := failureOf(o.Error); fail != "" {
-		p.fail = fail
+	if bytes.Equal(data, doneMarker) {
+		p.done = true
 		return p, nil
 	}
-	if o.Choices == nil && o.Usage == nil {
-		return p, fmt.Errorf("%w: no choices", errNoJSON)
+	e := &r.event
+	*e = event{Text: e.Text[:0], IDs: e.IDs[:0]}
+	r.said = r.said[:0]
+	if err := json.Unmarshal(data, e, lenient); err != nil {
+		return p, fmt.Errorf("%w: %v", errNoJSON, err)
 	}
-	for _, c := range o.Choices {
-		p.text = p.text || len(c.TokenIDs) > 0
-		for _, v := range []jsontext.Value{c.Text, c.Delta.Reasoning, c.Delta.Content, c.Message.Reasoning, c.Message.Content} {
-			p.text = p.text || hasText(v)
-			r.say(v)
+	if p.fail = failureOf(e.Error); p.fail != "" {
+		return p, nil
+	}
+	if b == SGLang {
+		m := e.Meta
+		if m == nil {
+			return p, fmt.Errorf("%w: no meta_info", errNoJSON)
 		}
-		p.ids = append(p.ids, c.TokenIDs...)
-		if c.FinishReason != nil {
-			p.finish = *c.FinishReason
+		if p.ids, p.cached = e.IDs, int(m.Cached); m.Tokens != nil {
+			p.total = int(*m.Tokens)
+		}
+		if m.Finish != nil {
+			p.finish = cmp.Or(m.Finish.Type, "unknown")
+		}
+		r.take(&p, e.Text)
+	} else {
+		if e.Choices == nil && e.Usage == nil {
+			return p, fmt.Errorf("%w: no choices", errNoJSON)
+		}
+		for i := range e.Choices {
+			c := &e.Choices[i]
+			p.ids = append(p.ids, c.IDs...)
+			r.take(&p, c.Text, c.Delta.Reasoning, c.Delta.Content, c.Message.Reasoning, c.Message.Content)
+			if c.Finish != nil {
+				p.finish = *c.Finish
+			}
+		}
+		if e.Usage != nil {
+			p.total, p.cached = e.Usage.Tokens, e.Usage.Prompt.Cached
 		}
 	}
-	if o.Usage != nil {
-		if p.total = o.Usage.CompletionTokens; o.Usage.Prompt != nil {
-			p.cached = o.Usage.Prompt.Cached
-		}
-	}
-	p.said = r.said
+	p.text, p.said = p.text || len(p.ids) > 0, r.said
 	return p, nil
+}
+
+// take notes texts, which are JSON; what is no string has none.
+func (r *parser) take(p *chunk, texts ...jsontext.Value) {
+	for _, t := range texts {
+		if hasText(t) {
+			p.text = true
+			if r.keepText {
+				r.said, _ = jsontext.AppendUnquote(r.said, t)
+			}
+		}
+	}
 }
 
 func hasText(raw jsontext.Value) bool {

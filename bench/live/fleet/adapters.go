@@ -13,6 +13,22 @@ import (
 	"lorasim/trace"
 )
 
+// adapter is what the fleet does with an adapter on one worker.
+type adapter struct {
+	held    bool  // the worker has loaded it
+	leaving bool  // to be unloaded once no request uses it
+	lost    bool  // it went without the fleet's doing
+	outside int   // booked requests that wait for a load or unload
+	call    *call // under way; nil: none
+}
+
+// call is a load or unload under way.
+type call struct {
+	unload bool
+	done   chan struct{}
+	err    error
+}
+
 // Ensure makes sure that a worker holds the adapter of a request that is booked
 // there, and loads it if need be. A worker that is full gives up the adapter that
 // it has not used for longest; one that refuses connections is down.
@@ -30,47 +46,47 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 	if a == trace.BaseModel {
 		return nil
 	}
-	k := f.workers[w]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for {
-		c := k.loads[a]
+	k := f.workers[w]
+	for s := k.adapters[a]; !s.held || s.call != nil; {
+		c := s.call
 		if c == nil {
-			if k.held[a] {
-				return nil
-			}
 			if k.info.RunTime == Off {
 				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
 			}
 			c = k.begin(a, false)
-			f.background.Go(func() { f.load(w, a, c) })
+			f.background.Go(func() { f.load(w, a) })
 		}
-		k.outside[a] += booked
-		k.drained.notify()
-		f.mu.Unlock()
-		var err error
-		select {
-		case <-c.done:
-			if !c.unload { // that an unload fails is no failure
-				err = c.err
-			}
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		f.mu.Lock()
-		if k.outside[a] -= booked; k.outside[a] == 0 {
-			delete(k.outside, a)
+		s.outside += booked
+		k.changed.notify()
+		err := f.await(ctx, c.done)
+		if s.outside -= booked; err == nil && !c.unload { // that an unload fails is no failure
+			err = c.err
 		}
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// await waits for a channel to be closed, or the context to end; called with mu
+// held, which it gives up meanwhile.
+func (f *Fleet) await(ctx context.Context, done <-chan struct{}) error {
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
 }
 
 // keep loads an adapter that is to stay, though it may have been about to go.
 func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
 	f.mu.Lock()
-	delete(f.workers[w].leaving, a)
+	f.workers[w].adapters[a].leaving = false
 	f.mu.Unlock()
 	return f.ensure(ctx, w, a, 0)
 }
@@ -78,22 +94,24 @@ func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
 // begin books a load or unload; called with Fleet.mu held, as end is.
 func (k *worker) begin(a int32, unload bool) *call {
 	c := &call{unload: unload, done: make(chan struct{})}
-	k.loads[a] = c
+	k.adapters[a].call = c
 	k.changes++
 	return c
 }
 
 // end finishes a load or unload.
-func (k *worker) end(a int32, c *call, err error) {
-	delete(k.loads, a)
+func (k *worker) end(a int32, err error) {
+	s := k.adapters[a]
+	s.call.err = err
+	close(s.call.done)
+	s.call = nil
 	k.changes++
-	c.err = err
-	close(c.done)
+	k.changed.notify()
 }
 
 // load carries out a load. It outlives the request that wanted it, and takes at
 // most Config.LoadLimit.
-func (f *Fleet) load(w int, a int32, c *call) {
+func (f *Fleet) load(w int, a int32) {
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 	defer cancel()
 	k := f.workers[w]
@@ -102,7 +120,7 @@ func (f *Fleet) load(w int, a int32, c *call) {
 	f.mu.Unlock()
 	begun := f.cfg.Now()
 	name, path := f.where(a)
-	err := f.beforeLoad(ctx, k, a)
+	err := f.beforeLoad(ctx, k, a, name)
 	if err == nil {
 		err = k.loadAdapter(ctx, name, path)
 	}
@@ -117,8 +135,7 @@ func (f *Fleet) load(w int, a int32, c *call) {
 	if err == nil {
 		f.stats.Loads++
 		f.stats.LoadTime += f.cfg.Now() - begun
-		k.held[a] = true
-		delete(k.lost, a)
+		k.adapters[a].held, k.adapters[a].lost = true, false
 		st.Tier = max(st.Tier, router.Host)
 	} else {
 		err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err)
@@ -127,8 +144,8 @@ func (f *Fleet) load(w int, a int32, c *call) {
 			watcher.LoadFailed(router.Placement{Worker: int32(w), Adapter: a})
 		}
 	}
-	k.end(a, c, err)
-	if n := k.view.HostSlots; err == nil && n > 0 && len(k.held) > n {
+	k.end(a, err)
+	if n := k.view.HostSlots; err == nil && n > 0 && k.holding() > n {
 		f.background.Go(func() { // sglang has dropped another: which one?
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 			defer cancel()
@@ -143,11 +160,21 @@ func isLimit(err error) bool {
 	return slices.ContainsFunc([]string{"max_loaded", "at most", "limit", "exceed"}, func(s string) bool { return strings.Contains(text, s) })
 }
 
+// holding counts the adapters that the worker holds; called with mu held.
+func (k *worker) holding() (n int) {
+	for _, s := range k.adapters {
+		if s.held {
+			n++
+		}
+	}
+	return n
+}
+
 // free says whether the worker holds an adapter that no request of the fleet uses
 // and nothing happens to; called with mu held.
 func (k *worker) free(a int32) bool {
-	st := &k.view.Adapters[a]
-	return k.held[a] && st.Running+st.Queued == 0 && k.loads[a] == nil
+	st, s := &k.view.Adapters[a], k.adapters[a]
+	return s.held && st.Running+st.Queued == 0 && s.call == nil
 }
 
 // evict unloads the adapter that a worker has not used for longest and that no
@@ -155,15 +182,12 @@ func (k *worker) free(a int32) bool {
 func (f *Fleet) evict(ctx context.Context, k *worker) bool {
 	f.mu.Lock()
 	victim, age := int32(-1), -1
-	for a := range int32(len(k.view.Adapters)) {
-		if !k.free(a) || k.view.Adapters[a].Pinned {
-			continue
-		}
+	for a := range int32(len(k.adapters)) {
 		n := slices.Index(k.lru, a) // how many others were used since
 		if n < 0 {
-			n = len(k.view.Adapters)
+			n = len(k.adapters)
 		}
-		if n > age {
+		if n > age && k.free(a) && !k.view.Adapters[a].Pinned {
 			victim, age = a, n
 		}
 	}
@@ -186,7 +210,7 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 	if !still() {
 		return false
 	}
-	c := k.begin(a, true)
+	k.begin(a, true)
 	f.mu.Unlock()
 	err := k.unloadAdapter(ctx, name)
 	f.mu.Lock()
@@ -196,7 +220,7 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 	} else {
 		f.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)
 	}
-	k.end(a, c, err)
+	k.end(a, err)
 	return err == nil
 }
 
@@ -205,35 +229,23 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 func (f *Fleet) Release(w int, a int32) {
 	k := f.workers[w]
 	f.mu.Lock()
-	k.leaving[a] = true
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	k.adapters[a].leaving = true
 	f.background.Go(func() { f.release(k, a) })
 }
 
 func (f *Fleet) release(k *worker, a int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for k.leaving[a] && k.held[a] {
+	for s := k.adapters[a]; s.leaving && s.held; {
 		if k.free(a) {
 			f.mu.Unlock()
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
-			f.unloadIdle(ctx, k, a, func() bool { return k.leaving[a] })
+			f.unloadIdle(ctx, k, a, func() bool { return s.leaving })
 			cancel()
 			f.mu.Lock()
-			delete(k.leaving, a)
-			return
-		}
-		wait := k.drained.wait()
-		if c := k.loads[a]; c != nil {
-			wait = c.done
-		}
-		f.mu.Unlock()
-		select {
-		case <-wait:
-		case <-f.ctx.Done():
-		}
-		f.mu.Lock()
-		if f.ctx.Err() != nil {
+			s.leaving = false
+		} else if f.await(f.ctx, k.changed.wait()) != nil {
 			return
 		}
 	}
@@ -267,6 +279,22 @@ func (f *Fleet) find(w int, name string) (a int32, err error) {
 	return a, nil
 }
 
+// Forget notes that a worker turned out not to hold an adapter.
+func (f *Fleet) Forget(w int, a int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.workers[w].adapters[a].lost = true
+	f.workers[w].gone(a)
+}
+
+// gone notes that an adapter is not held any more.
+func (k *worker) gone(a int32) {
+	k.adapters[a].held = false
+	k.changes++
+	k.view.Adapters[a].Tier = router.Disk
+	k.slots()
+}
+
 // What is known of an adapter's use on a worker comes from the fleet's own books
 // and, as others may send requests there too, from the worker.
 //
@@ -291,14 +319,14 @@ var errUntold = errors.New("it does not tell which adapters its requests use")
 // held, as postedOf, which is of an adapter alone.
 func (k *worker) posted() int {
 	n := len(k.requests)
-	for _, outside := range k.outside {
-		n -= outside
+	for _, s := range k.adapters {
+		n -= s.outside
 	}
 	return n
 }
 
 func (k *worker) postedOf(a int32) int {
-	return int(k.view.Adapters[a].Running+k.view.Adapters[a].Queued) - k.outside[a]
+	return int(k.view.Adapters[a].Running+k.view.Adapters[a].Queued) - k.adapters[a].outside
 }
 
 // awaitIdle probes a worker until so many probes in a row have found no request
@@ -330,9 +358,7 @@ func (f *Fleet) awaitIdle(ctx context.Context, k *worker, name string, probes in
 			return nil
 		}
 		last = l.At
-		select {
-		case <-time.After(between):
-		case <-ctx.Done():
+		if pause(ctx, between); ctx.Err() != nil {
 			return fmt.Errorf("requests of others use it, or may: %w", context.Cause(ctx))
 		}
 	}
@@ -340,28 +366,22 @@ func (f *Fleet) awaitIdle(ctx context.Context, k *worker, name string, probes in
 
 // beforeLoad waits until a load can do no harm: until the requests of a former
 // load of the same name have ended, the fleet's own and others'.
-func (f *Fleet) beforeLoad(ctx context.Context, k *worker, a int32) error {
+func (f *Fleet) beforeLoad(ctx context.Context, k *worker, a int32, name string) error {
 	if k.kind() != VLLM {
 		return nil
 	}
-	name, _ := f.where(a)
-	probes := 1
-	for {
-		f.mu.Lock()
-		n, wait := k.postedOf(a), k.drained.wait()
-		if k.lost[a] {
-			probes = certain
-		}
-		f.mu.Unlock()
-		if n <= 0 {
-			break
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	f.mu.Lock()
+	for k.postedOf(a) > 0 {
+		if err := f.await(ctx, k.changed.wait()); err != nil {
+			f.mu.Unlock()
+			return err
 		}
 	}
+	probes := 1
+	if k.adapters[a].lost {
+		probes = certain
+	}
+	f.mu.Unlock()
 	if err := f.awaitIdle(ctx, k, name, probes, func() bool { return true }); !errors.Is(err, errUntold) {
 		return err
 	}

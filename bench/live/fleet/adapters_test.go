@@ -83,7 +83,7 @@ func TestFullWorker(t *testing.T) {
 		k.info["max_loaded_loras"] = 3
 		f, _, _ := startFleet(t, 6, nil, k)
 		use := func(id int64, a int32) *Request {
-			r := &Request{ID: id, Adapter: a}
+			r := &Request{Request: router.Request{ID: id, Adapter: a}}
 			f.Book(r, 0)
 			f.Tokens(r, 1, true)
 			return r
@@ -107,7 +107,7 @@ func TestFullWorker(t *testing.T) {
 			t.Error("the view still has what was evicted")
 		}
 		f.view.Workers[0].Adapters[3].Pinned = true
-		waiting := &Request{ID: 4, Adapter: 1}
+		waiting := &Request{Request: router.Request{ID: 4, Adapter: 1}}
 		f.Book(waiting, 0)
 		if err := ensure(4); err == nil || !strings.Contains(err.Error(), "max_loaded_loras") {
 			t.Errorf("all are in use or pinned: %v", err)
@@ -149,7 +149,7 @@ func TestRelease(t *testing.T) {
 		f.background.Wait()
 		sameCalls(t, "not there", k)
 
-		running, waiting := &Request{ID: 1, Adapter: 0}, &Request{ID: 2, Adapter: 0}
+		running, waiting := &Request{Request: router.Request{ID: 1, Adapter: 0}}, &Request{Request: router.Request{ID: 2, Adapter: 0}}
 		f.Book(running, 0)
 		f.Tokens(running, 1, true)
 		f.Book(waiting, 0)
@@ -164,7 +164,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%+v", ws)
 		}
 
-		r := &Request{ID: 3, Adapter: 1}
+		r := &Request{Request: router.Request{ID: 3, Adapter: 1}}
 		f.Book(r, 0)
 		f.Release(0, 1)
 		if err := f.Ensure(context.Background(), 0, 1); err != nil { // of a request from before: the release stands
@@ -175,7 +175,7 @@ func TestRelease(t *testing.T) {
 		sameCalls(t, "sent after the release", k, "-lora1")
 		for what, need := range map[string]func() error{
 			"a request came": func() error {
-				late := &Request{ID: 4, Adapter: 1}
+				late := &Request{Request: router.Request{ID: 4, Adapter: 1}}
 				f.Book(late, 0)
 				f.Left(late)
 				return nil
@@ -215,7 +215,7 @@ func awaitDrained(t testing.TB, f *Fleet) {
 	synctest.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.workers[0].drained.ch == nil {
+	if f.workers[0].changed.ch == nil {
 		t.Fatal("nothing waits for requests to leave")
 	}
 }
@@ -237,7 +237,7 @@ func TestReleaseWhileLoading(t *testing.T) {
 		if got := k.did(); len(got) != 2 || got[0] != "-lora0" || got[1] != "+lora0" {
 			t.Errorf("%v", got)
 		}
-		if !f.workers[0].held[0] {
+		if !f.workers[0].adapters[0].held {
 			t.Error("not held after the load")
 		}
 	})

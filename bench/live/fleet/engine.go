@@ -12,13 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
 
@@ -104,8 +101,8 @@ func (e *statusError) Error() string {
 
 // isStatus says whether an error is an answer with that status.
 func isStatus(err error, code int) bool {
-	var s *statusError
-	return errors.As(err, &s) && s.code == code
+	s, ok := errors.AsType[*statusError](err)
+	return ok && s.code == code
 }
 
 // engine speaks one worker's administrative interface.
@@ -114,8 +111,7 @@ type engine struct {
 	client *http.Client
 	header http.Header
 	api    atomic.Value // API; Auto until known
-	older  atomic.Bool  // sglang: only the older names of load signals are there
-	silent atomic.Bool  // there are no load signals at all, as before a gateway
+	signal atomic.Int32 // of the names of load signals, the first that is there
 }
 
 func newEngine(c *Connection, i int) *engine {
@@ -166,13 +162,12 @@ func (e *engine) call(ctx context.Context, method, path string, body any) (answe
 
 func (e *engine) get(ctx context.Context, path string, v any) error {
 	data, err := e.call(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return err
+	if err == nil {
+		if err = json.Unmarshal(data, v); err != nil {
+			err = fmt.Errorf("GET %s: %w", path, err)
+		}
 	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("GET %s: %w", path, err)
-	}
-	return nil
+	return err
 }
 
 // ErrorText is the message in the body of an error, in any of the forms that
@@ -189,15 +184,11 @@ func ErrorText(body []byte) string {
 			return text
 		}
 	}
-	const most = 200
 	s := strings.Join(strings.Fields(string(body)), " ") // one line
 	if strings.HasPrefix(s, "<") {
 		return "a page of HTML: not an engine's server?"
 	}
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
+	return format.Clip(s, 200)
 }
 
 // MessageOf is the message in the "error" of an answer, an object or a text; else "".
@@ -369,157 +360,4 @@ func (e *engine) abort(ctx context.Context, rid string) error {
 	}
 	_, err := e.call(ctx, http.MethodPost, "/abort_request", map[string]any{"rid": rid})
 	return err
-}
-
-// load is a worker's own account of its load.
-type load struct {
-	Running, Queued int
-	Deferred        int             // of Queued: held back, as for want of an adapter slot (vLLM)
-	KVUsed          int64           // -1: not told
-	Busy            map[string]bool // adapters of its requests, once these have had a token; nil: not told
-	At              float64         // when Busy was taken, by the worker's clock, s
-	VLLM            bool            // they are vLLM's metrics
-	Limits                          // as far as they are told with the load
-}
-
-// load reads the load signal: by the newer name, then the older one, which is
-// remembered. A server without any is only asked for its health.
-func (e *engine) load(ctx context.Context) (load, error) {
-	if e.silent.Load() {
-		_, err := e.call(ctx, http.MethodGet, "/health", nil)
-		return load{KVUsed: -1}, err
-	}
-	l, err := e.signals(ctx)
-	if isStatus(err, http.StatusNotFound) {
-		e.silent.Store(true)
-		return e.load(ctx)
-	}
-	return l, err
-}
-
-func (e *engine) signals(ctx context.Context) (l load, err error) {
-	if e.kind() == VLLM {
-		return e.loadsVLLM(ctx)
-	}
-	if !e.older.Load() {
-		if l, err = e.loadsSGLang(ctx); !isStatus(err, http.StatusNotFound) {
-			return l, err
-		}
-		e.older.Store(true)
-	}
-	var ranks []struct {
-		All     int   `json:"num_reqs"`
-		Waiting int   `json:"num_waiting_reqs"`
-		Tokens  int64 `json:"num_tokens"`
-	}
-	err = e.get(ctx, "/get_load", &ranks)
-	for _, r := range ranks {
-		l.Running += r.All - r.Waiting
-		l.Queued += r.Waiting
-		l.KVUsed += r.Tokens
-	}
-	return l, err
-}
-
-func (e *engine) loadsSGLang(ctx context.Context) (load, error) {
-	var s struct {
-		Loads []struct {
-			Running    int   `json:"num_running_reqs"`
-			Waiting    int   `json:"num_waiting_reqs"`
-			Tokens     int64 `json:"num_used_tokens"`
-			MaxTokens  int64 `json:"max_total_num_tokens"`
-			MaxRunning int   `json:"max_running_requests"`
-			LoRA       struct {
-				Slots int `json:"slots_total"`
-			} `json:"lora"`
-		} `json:"loads"`
-	}
-	err := e.get(ctx, "/v1/loads", &s)
-	var l load
-	for _, r := range s.Loads { // one for each data-parallel rank
-		l.Running += r.Running
-		l.Queued += r.Waiting
-		l.KVUsed += r.Tokens
-		l.KVCapacity += r.MaxTokens
-		l.MaxRunning += r.MaxRunning
-		l.Slots = max(l.Slots, r.LoRA.Slots)
-	}
-	return l, err
-}
-
-func (e *engine) loadsVLLM(ctx context.Context) (load, error) {
-	data, err := e.call(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return load{}, err
-	}
-	l, err := readVLLM(data)
-	if err != nil {
-		err = fmt.Errorf("GET /metrics: %w", err)
-	}
-	return l, err
-}
-
-// loraInfo is the metric with which vLLM tells the adapters of its requests: a
-// series for each combination that there has been, whose value is the time when
-// it last held.
-const loraInfo = "vllm:lora_requests_info"
-
-// readVLLM reads vLLM's metrics.
-func readVLLM(text []byte) (load, error) {
-	l := load{KVUsed: -1}
-	var p expfmt.TextParser
-	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return l, err
-	}
-	sum := func(name, label, value string) (n int) {
-		for _, m := range families[name].GetMetric() {
-			if v := gauge(m); (label == "" || labelOf(m, label) == value) && v >= 0 && v < 1e9 {
-				n += int(v)
-			}
-		}
-		return n
-	}
-	l.VLLM = families["vllm:num_requests_running"] != nil
-	l.Running = sum("vllm:num_requests_running", "", "")
-	l.Queued = sum("vllm:num_requests_waiting", "", "")
-	l.Deferred = sum("vllm:num_requests_waiting_by_reason", "reason", "deferred")
-	if bytes.Contains(text, []byte("# TYPE "+loraInfo+" ")) { // without LoRA there is none
-		l.Busy = map[string]bool{}
-	}
-	for _, m := range families[loraInfo].GetMetric() {
-		if v := gauge(m); v > l.At {
-			l.At = v
-			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
-			l.Busy = map[string]bool{}
-			for _, name := range strings.Split(labelOf(m, "running_lora_adapters")+","+labelOf(m, "waiting_lora_adapters"), ",") {
-				l.Busy[name] = true
-			}
-		}
-	}
-	for _, m := range families["vllm:cache_config_info"].GetMetric() { // one for each engine
-		blocks, err1 := strconv.ParseInt(labelOf(m, "num_gpu_blocks"), 10, 32)
-		size, err2 := strconv.ParseInt(labelOf(m, "block_size"), 10, 32)
-		if err1 == nil && err2 == nil && blocks > 0 && size > 0 {
-			l.KVCapacity += blocks * size
-		}
-	}
-	return l, nil
-}
-
-// gauge is the value of a metric whose type is a gauge, or not told.
-func gauge(m *dto.Metric) float64 {
-	if m.Gauge != nil {
-		return m.Gauge.GetValue()
-	}
-	return m.GetUntyped().GetValue()
-}
-
-func labelOf(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }

@@ -107,25 +107,14 @@ type worker struct {
 	foreignRunning, foreignQueued int
 	polled                        float64
 
-	info    Info
-	said    load            // of its load, at the latest probe
-	known   bool            // it has told of itself since it was last down
-	failed  int             // probes in a row
-	held    map[int32]bool  // adapters it has loaded
-	leaving map[int32]bool  // adapters to unload once no request uses them
-	lost    map[int32]bool  // adapters that went without the fleet's doing
-	outside map[int32]int   // booked requests that wait for a load or unload, by adapter
-	warned  map[string]bool // limits whose contradiction is logged
-	loads   map[int32]*call // loads and unloads under way
-	drained signal
-	changes int // of loads, held and known
-}
-
-// call is a load or unload under way.
-type call struct {
-	unload bool
-	done   chan struct{}
-	err    error
+	info     Info
+	said     load            // of its load, at the latest probe
+	known    bool            // it has told of itself since it was last down
+	failed   int             // probes in a row
+	warned   map[string]bool // limits whose contradiction is logged
+	adapters []*adapter      // by index
+	changed  signal          // of calls and requests
+	changes  int             // of calls, what is held, and known
 }
 
 // signal wakes those who wait for something to change.
@@ -184,15 +173,13 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	for i, url := range cfg.URLs {
 		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
-			requests: map[int64]*Request{}, held: map[int32]bool{}, leaving: map[int32]bool{}, lost: map[int32]bool{},
-			outside: map[int32]int{}, warned: map[string]bool{}, loads: map[int32]*call{}}
+			requests: map[int64]*Request{}, warned: map[string]bool{}}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]
 			k.view.MaxRunning, k.view.Slots, k.view.KVCapacity, k.view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
 		}
-		k.view.Adapters = make([]router.AdapterState, len(cfg.Adapters))
-		k.resetTiers()
+		k.grow(len(cfg.Adapters))
 	}
 	return f, nil
 }
@@ -260,8 +247,8 @@ func (f *Fleet) Workers() []WorkerState {
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
 			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
-		for a := range f.cfg.Adapters {
-			if k.held[int32(a)] {
+		for a, s := range k.adapters {
+			if s.held {
 				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)
 			}
 		}

@@ -83,7 +83,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="",waiting_lora_adapt
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
 	got.Busy, got.VLLM = nil, !got.VLLM
-	if want := (load{Running: 7, Queued: 2, Deferred: 1, KVUsed: -1, At: 1.6e9, Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) || !slices.Equal(names, []string{"c", "d"}) {
+	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9, Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) || !slices.Equal(names, []string{"c", "d"}) {
 		t.Errorf("%+v with %q, expected %+v with c and d", got, names, want)
 	}
 	for text, lora := range map[string]bool{"# TYPE vllm:lora_requests_info gauge\n": true, "vllm:num_requests_running 1\n": false} {
@@ -148,25 +148,25 @@ func TestDiscover(t *testing.T) {
 		load  load
 		info  Info
 	}{
-		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,"num_used_tokens":5,
+		{"sglang", map[string]string{"/server_info": sglang, "/v1/loads": `{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,
 			"max_total_num_tokens":60,"max_running_requests":9,"lora":{"slots_total":4}},{"num_running_reqs":1,"max_total_num_tokens":40}]}`},
-			load{Running: 3, Queued: 1, KVUsed: 5, Limits: Limits{MaxRunning: 9, Slots: 4, KVCapacity: 100}},
+			load{Running: 3, Queued: 1, Limits: Limits{MaxRunning: 9, Slots: 4, KVCapacity: 100}},
 			Info{SGLang, "0.5.23", "m", On, On, full, 16, 2048}},
 		{"sglang, replicas", map[string]string{"/server_info": strings.Replace(sglang, `"dp_size":1`, `"dp_size":2`, 1), "/v1/loads": `{}`},
 			load{}, Info{SGLang, "0.5.23", "m", On, Off, full, 16, 2048}},
 		{"sglang without LoRA", map[string]string{"/server_info": strings.Replace(sglang, `"enable_lora":true`, `"enable_lora":false`, 1), "/v1/loads": `{}`},
 			load{}, Info{SGLang, "0.5.23", "m", Off, Off, Limits{7, 0, 99, 8}, 16, 2048}},
-		{"sglang, older", map[string]string{"/get_server_info": old, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2,"num_tokens":9}]`},
-			load{Running: 3, Queued: 2, KVUsed: 9}, Info{API: SGLang, Model: "m", Limits: said}},
+		{"sglang, older", map[string]string{"/get_server_info": old, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2}]`},
+			load{Running: 3, Queued: 2}, Info{API: SGLang, Model: "m", Limits: said}},
 		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
 			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
-			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
+			load{VLLM: true, Running: 4, Queued: 6, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
 			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4}, ContextLength: 8}},
 		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
-			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
+			load{VLLM: true, Running: 4, Queued: 6, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
 		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405", "/metrics": series},
-			load{VLLM: true, Running: 4, Queued: 6, KVUsed: -1}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
-		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{KVUsed: -1}, Info{API: SGLang, Model: "m", Limits: said}},
+			load{VLLM: true, Running: 4, Queued: 6}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
+		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{}, Info{API: SGLang, Model: "m", Limits: said}},
 	} {
 		e, calls := answers(t, c.paths)
 		in, err := e.discover(context.Background())
@@ -201,7 +201,7 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	for _, k := range f.workers {
 		k.known, k.view.Up = true, true
 		for a := range adapters {
-			k.held[int32(a)] = true
+			k.adapters[a].held = true
 		}
 	}
 	return f
@@ -221,7 +221,7 @@ func TestBooks(t *testing.T) {
 		for id := range int64(rapid.IntRange(1, 60).Draw(t, "steps")) {
 			switch k := rapid.IntRange(0, 3).Draw(t, "what"); {
 			case k == 0 || len(open) == 0:
-				r := &live{&Request{ID: id, Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}, true}
+				r := &live{&Request{Request: router.Request{ID: id, Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}}, true}
 				if f.Route(r.Request, -1) == router.None {
 					t.Fatal("no worker")
 				}
@@ -305,7 +305,7 @@ func TestSlots(t *testing.T) {
 	v := &f.view.Workers[0]
 	var open []*Request
 	for i, want := range []struct{ used, idle, gone int }{{1, 0, -1}, {2, 0, -1}, {2, 0, 0}} {
-		r := &Request{ID: int64(i), Adapter: int32(i)}
+		r := &Request{Request: router.Request{ID: int64(i), Adapter: int32(i)}}
 		f.Book(r, 0)
 		f.Tokens(r, 1, true)
 		f.Tokens(r, 1, true) // told twice, counted once
@@ -335,7 +335,7 @@ func BenchmarkRoute(b *testing.B) {
 	defer f.Close()
 	b.ReportAllocs()
 	for i := range b.N {
-		r := &Request{ID: int64(i), Adapter: int32(i % 32), Prompt: 100, MaxNew: 100}
+		r := &Request{Request: router.Request{ID: int64(i), Adapter: int32(i % 32), Prompt: 100, MaxNew: 100}}
 		f.Route(r, -1)
 		f.Tokens(r, 1, true)
 		f.Tokens(r, 9, false)

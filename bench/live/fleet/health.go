@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -120,15 +119,15 @@ func (f *Fleet) missing(w int) (list []int32) {
 		return nil
 	}
 	if place := f.cfg.Router.Placement; place != nil {
-		return slices.DeleteFunc(slices.Clone(place[w]), func(a int32) bool { return k.held[a] })
+		return slices.DeleteFunc(slices.Clone(place[w]), func(a int32) bool { return k.adapters[a].held })
 	}
 	room := len(f.cfg.Adapters)
 	if n := k.view.HostSlots; n > 0 {
-		room = n - len(k.held)
+		room = n - k.holding()
 	}
-	for a := range int32(len(f.cfg.Adapters)) {
-		if len(list) < room && !k.held[a] {
-			list = append(list, a)
+	for a, s := range k.adapters {
+		if len(list) < room && !s.held {
+			list = append(list, int32(a))
 		}
 	}
 	return list
@@ -137,20 +136,21 @@ func (f *Fleet) missing(w int) (list []int32) {
 // tell enters the limits that a worker tells, where nobody has stated others; a
 // contradiction is logged once. Called with mu held.
 func (f *Fleet) tell(k *worker, l Limits) {
-	enter := func(what string, told, stated int64, set func(n int64)) {
-		if told > 0 && stated > 0 && told != stated && !k.warned[what] {
-			k.warned[what] = true
-			f.cfg.Log("%s has %d %s; %d are stated, and count", k.name, told, what, stated)
-		}
-		if n := cmp.Or(stated, told); n > 0 {
-			set(n)
-		}
-	}
 	s, v := &f.cfg.Stated, k.view
-	enter("running requests at most", int64(l.MaxRunning), int64(s.MaxRunning), func(n int64) { v.MaxRunning = int(n) })
-	enter("adapter slots", int64(l.Slots), int64(s.Slots), func(n int64) { v.Slots = int(n) })
-	enter("adapters at most", int64(l.MaxLoaded), int64(s.MaxLoaded), func(n int64) { v.HostSlots = int(n) })
-	enter("KV tokens", l.KVCapacity, s.KVCapacity, func(n int64) { v.KVCapacity = n })
+	enter(f, k, "running requests at most", l.MaxRunning, s.MaxRunning, &v.MaxRunning)
+	enter(f, k, "adapter slots", l.Slots, s.Slots, &v.Slots)
+	enter(f, k, "adapters at most", l.MaxLoaded, s.MaxLoaded, &v.HostSlots)
+	enter(f, k, "KV tokens", l.KVCapacity, s.KVCapacity, &v.KVCapacity)
+}
+
+func enter[T int | int64](f *Fleet, k *worker, what string, told, stated T, to *T) {
+	if told > 0 && stated > 0 && told != stated && !k.warned[what] {
+		k.warned[what] = true
+		f.cfg.Log("%s has %d %s; %d are stated, and count", k.name, told, what, stated)
+	}
+	if n := cmp.Or(stated, told); n > 0 {
+		*to = n
+	}
 }
 
 // takeIn makes the fleet know the adapters that a worker lists and nobody has
@@ -178,10 +178,9 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 	}
 	for _, a := range fresh {
 		f.cfg.Log("%s holds adapter %s", k.name, a.Name)
-		for i := range f.view.Workers {
-			v := &f.view.Workers[i]
-			v.Adapters = append(v.Adapters, router.AdapterState{Tier: router.Disk})
-		}
+	}
+	for _, k := range f.workers {
+		k.grow(len(fresh))
 	}
 	f.cfg.Adapters, f.cfg.Router, f.view.Adapters = all, rt, all
 	f.outputs.Grow(len(fresh))
@@ -190,19 +189,21 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 	}
 }
 
+// grow makes room for n more adapters, which are not known to be there.
+func (k *worker) grow(n int) {
+	for range n {
+		k.adapters = append(k.adapters, new(adapter))
+		k.view.Adapters = append(k.view.Adapters, router.AdapterState{Tier: router.Disk})
+	}
+}
+
 // holds notes which adapters a worker lists; called with mu held.
 func (f *Fleet) holds(k *worker, listed []model) {
-	before := maps.Clone(k.held)
-	clear(k.held)
-	for _, m := range listed {
-		if a := indexOf(f.cfg.Adapters, m.ID); a >= 0 {
-			k.held[a] = true
-		}
-	}
-	for a := range before {
-		if !k.held[a] {
-			k.lost[a] = true
-		}
+	for a, s := range k.adapters {
+		name := f.cfg.Adapters[a].Name
+		there := slices.ContainsFunc(listed, func(m model) bool { return m.ID == name })
+		s.lost = s.lost || s.held && !there
+		s.held = there
 	}
 	k.resetTiers()
 }
@@ -256,7 +257,7 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k.known && k.changes == before && len(k.loads) == 0 {
+	if k.known && k.changes == before && !slices.ContainsFunc(k.adapters, func(s *adapter) bool { return s.call != nil }) {
 		f.takeIn(k, listed)
 		f.holds(k, listed)
 	}
@@ -281,10 +282,11 @@ func (f *Fleet) down(k *worker, err error) {
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())
 	k.said, k.lru = load{}, nil
-	clear(k.held)
+	for _, s := range k.adapters {
+		s.held, s.leaving = false, false
+	}
 	k.changes++
-	clear(k.leaving)
 	k.resetTiers()
-	k.drained.notify()
+	k.changed.notify()
 	f.cfg.Log("%s is down: %v", k.name, err)
 }

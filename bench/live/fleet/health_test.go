@@ -132,7 +132,7 @@ func TestDownAndUp(t *testing.T) {
 			t.Errorf("%d up", f.Up())
 		}
 
-		r := &Request{ID: 1, Adapter: 0}
+		r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
 		f.Book(r, 1)
 		f.Suspect(1, errors.New("cut off"))
 		if f.Up() != 2 {
@@ -140,12 +140,12 @@ func TestDownAndUp(t *testing.T) {
 		}
 		f.Suspect(1, syscall.ECONNREFUSED)
 		f.Suspect(1, syscall.ECONNREFUSED) // counted once
-		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].held[0] {
+		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].adapters[0].held {
 			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
 		}
 		lines = nil
 		f.probe(ctx, 1)
-		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].held[0] {
+		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].adapters[0].held {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
 		late.Kill()
@@ -197,7 +197,7 @@ func TestForeignLoad(t *testing.T) {
 		k := newFakeWorker(t)
 		f, _, _ := startFleet(t, 0, nil, k)
 		for id := range int64(3) {
-			r := &Request{ID: id, Adapter: trace.BaseModel}
+			r := &Request{Request: router.Request{ID: id, Adapter: trace.BaseModel}}
 			f.Book(r, 0)
 			if id > 0 {
 				f.Tokens(r, 1, true)
@@ -266,7 +266,7 @@ func TestRouting(t *testing.T) {
 		}
 		f.Drain(0, false)
 		route := func(avoid int) int {
-			r := &Request{ID: 1, Adapter: 1}
+			r := &Request{Request: router.Request{ID: 1, Adapter: 1}}
 			w := f.Route(r, avoid)
 			if w != router.None {
 				f.Left(r)
@@ -287,7 +287,7 @@ func TestRouting(t *testing.T) {
 			t.Errorf("none is usable: %d, first %d", w, f.First(1))
 		}
 		f.Drain(2, false)
-		r := &Request{ID: 2, Adapter: trace.BaseModel}
+		r := &Request{Request: router.Request{ID: 2, Adapter: trace.BaseModel}}
 		if w := f.BookOr(r, 2); w != 2 {
 			t.Error(w)
 		}
@@ -353,7 +353,7 @@ func TestTakeIn(t *testing.T) {
 			t.Errorf("%+v", f.view.Workers[1].Adapters)
 		}
 
-		r := &Request{ID: 1, Adapter: 3, MaxNew: 10} // what was taken in is served, and learnt of
+		r := &Request{Request: router.Request{ID: 1, Adapter: 3, MaxNew: 10}} // what was taken in is served, and learnt of
 		if w := f.Route(r, -1); w != 0 {
 			t.Errorf("routed to %d", w)
 		}
@@ -377,7 +377,7 @@ func TestTakeIn(t *testing.T) {
 			t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
 		}
 		c.held = nil // by the engine itself
-		if g.probe(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].lost[0] {
+		if g.probe(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].adapters[0].lost {
 			t.Error("what the worker has dropped is still held")
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lorasim/internal/memnet"
+	"lorasim/router"
 )
 
 // state is what a fake engine tells at one look.
@@ -127,7 +128,7 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 		} {
 			k := newBusyWorker(t, c.api, c.script...)
 			f := busyFleet(t, c.api, k, nil)
-			f.Book(&Request{ID: 1, Adapter: 1}, 0)
+			f.Book(&Request{Request: router.Request{ID: 1, Adapter: 1}}, 0)
 			f.Release(0, 0)
 			f.background.Wait()
 			if got := k.did(); !slices.Equal(got, []string{c.want}) {
@@ -150,7 +151,7 @@ func TestUnloadGivenUp(t *testing.T) {
 			})
 			f.Release(0, 0)
 			f.background.Wait()
-			if len(k.did()) > 0 || !f.workers[0].held[0] || len(lines) != 1 || !strings.Contains(lines[0], "keeps adapter lora0: "+name) {
+			if len(k.did()) > 0 || !f.workers[0].adapters[0].held || len(lines) != 1 || !strings.Contains(lines[0], "keeps adapter lora0: "+name) {
 				t.Errorf("%v: %q", k.did(), lines)
 			}
 		}
@@ -164,7 +165,7 @@ func TestUnloadCalledOff(t *testing.T) {
 		f := busyFleet(t, VLLM, k, nil)
 		f.Release(0, 0)
 		time.Sleep(3 * between) // in which it looks, and finds it in use
-		f.Book(&Request{ID: 1, Adapter: 0}, 0)
+		f.Book(&Request{Request: router.Request{ID: 1, Adapter: 0}}, 0)
 		f.background.Wait()
 		if len(k.did()) > 0 {
 			t.Errorf("%v", k.did())
@@ -185,12 +186,12 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newBusyWorker(t, VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
 		f := busyFleet(t, VLLM, k, nil)
-		old := &Request{ID: 1, Adapter: 0}
+		old := &Request{Request: router.Request{ID: 1, Adapter: 0}}
 		f.Book(old, 0)
 		f.Tokens(old, 1, true)
 		k.gone = true
 		f.Forget(0, 0)
-		late := &Request{ID: 2, Adapter: 0}
+		late := &Request{Request: router.Request{ID: 2, Adapter: 0}}
 		f.Book(late, 0)
 		done := make(chan error)
 		go func() { done <- f.Ensure(context.Background(), 0, 0) }()
@@ -218,8 +219,8 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 		if err := f.Ensure(context.Background(), 0, 0); err != nil || len(k.did()) > 0 {
 			t.Errorf("what is there again: %v, %v", err, k.did())
 		}
-		if len(f.workers[0].outside) > 0 {
-			t.Errorf("requests still wait: %v", f.workers[0].outside)
+		if k := f.workers[0]; k.adapters[0].outside > 0 || k.adapters[1].outside > 0 {
+			t.Errorf("requests still wait: %+v, %+v", k.adapters[0], k.adapters[1])
 		}
 	})
 }

@@ -25,34 +25,25 @@ func (f *Fleet) planning(ctx context.Context, interval float64) {
 // plan asks the planner. Requests are routed while it solves, if it is a
 // router.Beginner; policies and planners share state, so not during the rest. A
 // plan whose router was replaced meanwhile is none. The time that takes is counted.
-func (f *Fleet) plan() (*router.Plan, *router.Router) {
+func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	begun := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	by := f.cfg.Router
-	p := f.planned(by.Planner, f.situation())
+	by = f.cfg.Router
+	if b, ok := by.Planner.(router.Beginner); !ok {
+		p = by.Planner.Plan(f.situation())
+	} else if pending := b.Begin(f.situation()); pending != nil {
+		f.mu.Unlock()
+		pending.Solve()
+		f.mu.Lock()
+		p = pending.Plan()
+	}
 	f.stats.SolveTime += time.Since(begun).Seconds()
 	if p == nil || by != f.cfg.Router {
 		return nil, by
 	}
 	f.stats.Plans++
 	return p, by
-}
-
-// planned makes a plan; called with mu held, which it gives up for the solver.
-func (f *Fleet) planned(by router.Planner, s *router.Situation) *router.Plan {
-	b, ok := by.(router.Beginner)
-	if !ok {
-		return by.Plan(s)
-	}
-	pending := b.Begin(s)
-	if pending == nil {
-		return nil
-	}
-	f.mu.Unlock()
-	pending.Solve()
-	f.mu.Lock()
-	return pending.Plan()
 }
 
 // situation lists the requests in flight, the order of the workers and then of
@@ -66,7 +57,7 @@ func (f *Fleet) situation() *router.Situation {
 				continue
 			}
 			a := router.Active{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
-				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.expected, Age: f.view.Now - r.Sent, Text: r.Text, Known: r.Known}
+				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.Expected, Age: f.view.Now - r.Sent, Text: r.Text, Known: r.Known}
 			if r.running {
 				a.KV = int64(a.Prompt) + int64(a.Generated)
 			}
@@ -157,7 +148,7 @@ func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 	f.mu.Lock()
 	var fresh []router.Placement
 	for _, l := range loads {
-		if !f.workers[l.Worker].held[l.Adapter] {
+		if !f.workers[l.Worker].adapters[l.Adapter].held {
 			fresh = append(fresh, l)
 		}
 	}

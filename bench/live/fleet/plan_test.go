@@ -27,10 +27,10 @@ func TestSituation(t *testing.T) {
 		r   *Request
 		run bool
 	}{
-		{1, &Request{ID: 7, Adapter: 1, Prompt: 10, MaxNew: 5, Move: movable}, true},
-		{0, &Request{ID: 9, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6, Move: movable}, false},
-		{0, &Request{ID: 3, Adapter: 0, Prompt: 8, MaxNew: 9, Move: movable}, true},
-		{0, &Request{ID: 2, Adapter: 0, Prompt: 8, MaxNew: 9}, true}, // cannot move
+		{1, &Request{Request: router.Request{ID: 7, Adapter: 1, Prompt: 10, MaxNew: 5}, Move: movable}, true},
+		{0, &Request{Request: router.Request{ID: 9, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6}, Move: movable}, false},
+		{0, &Request{Request: router.Request{ID: 3, Adapter: 0, Prompt: 8, MaxNew: 9}, Move: movable}, true},
+		{0, &Request{Request: router.Request{ID: 2, Adapter: 0, Prompt: 8, MaxNew: 9}}, true}, // cannot move
 	} {
 		r.r.Sent = -1
 		f.Book(r.r, r.w)
@@ -63,13 +63,13 @@ func TestApply(t *testing.T) {
 		a, b := newFakeWorker(t, "lora0", "lora1"), newFakeWorker(t)
 		f, _, planner := startFleet(t, 3, func(c *Config) { c.Plans = slog.New(slog.NewTextHandler(&log, nil)) }, a, b)
 		var moved [][2]int
-		stays := &Request{ID: 1, Adapter: 0, Move: func(int, int) bool { return false }}
-		moves := &Request{ID: 2, Adapter: 0}
+		stays := &Request{Request: router.Request{ID: 1, Adapter: 0}, Move: func(int, int) bool { return false }}
+		moves := &Request{Request: router.Request{ID: 2, Adapter: 0}}
 		moves.Move = func(from, to int) bool {
 			moved = append(moved, [2]int{from, to})
 			return true
 		}
-		fixedHere := &Request{ID: 3, Adapter: 0}
+		fixedHere := &Request{Request: router.Request{ID: 3, Adapter: 0}}
 		for _, r := range []*Request{stays, moves, fixedHere} {
 			f.Book(r, 0)
 		}
@@ -228,7 +228,7 @@ func TestAdjust(t *testing.T) {
 		k := newFakeWorker(t, "lora0")
 		f, policy, planner := startFleet(t, 2, nil, k)
 		route := func() {
-			r := &Request{ID: 1, Adapter: 0}
+			r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
 			if w := f.Route(r, -1); w != 0 {
 				t.Fatal(w)
 			}
@@ -275,14 +275,14 @@ func TestPlanBesideRouting(t *testing.T) {
 		}
 		f.cfg.Router = rt
 		for id := range int64(4) {
-			f.Book(&Request{ID: id, Move: func(int, int) bool { return true }}, 0)
+			f.Book(&Request{Request: router.Request{ID: id}, Move: func(int, int) bool { return true }}, 0)
 		}
 		var plan *router.Plan
 		var by *router.Router
 		var wg sync.WaitGroup
 		wg.Go(func() { plan, by = f.plan() })
 		<-solver.began
-		late := &Request{ID: 9}
+		late := &Request{Request: router.Request{ID: 9}}
 		if w := f.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
 			t.Error("not routed")
 		}

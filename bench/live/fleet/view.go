@@ -12,20 +12,13 @@ import (
 // Request is a request in flight, as routers and planners know it. Its fields
 // are set by its owner and not changed while the fleet has it.
 type Request struct {
-	ID      int64
-	Adapter int32 // trace.BaseModel: none
-	Prompt  int32
-	MaxNew  int32
-	Output  int32   // tokens it will generate, where routers are to know; 0: they expect
-	Sent    float64 // s on the fleet's clock
-	// Text is what the prompt begins with, as far as Known tokens; nil: not known.
-	Text  *trace.Text
-	Known int32
+	router.Request         // but for Expected, which the fleet fills in
+	Output         int32   // tokens it will generate, where routers are to know; 0: they expect
+	Sent           float64 // s on the fleet's clock
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false where the request cannot go.
 	Move func(from, to int) bool
 
-	expected  int32 // output that routers expect
 	generated atomic.Int32
 	worker    int // -1: none; this and the next guarded by Fleet.mu
 	running   bool
@@ -45,8 +38,8 @@ func (f *Fleet) Route(r *Request, avoid int) int {
 		hidden = v.Workers[avoid].Up
 		v.Workers[avoid].Up = false
 	}
-	w := f.cfg.Router.Policy.Route(router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.MaxNew,
-		Expected: f.expect(r), Text: r.Text, Known: r.Known}, v)
+	f.expect(r)
+	w := f.cfg.Router.Policy.Route(r.Request, v)
 	if hidden {
 		v.Workers[avoid].Up = true
 	}
@@ -74,26 +67,71 @@ func (f *Fleet) Book(r *Request, w int) {
 	f.book(r, w)
 }
 
-// expect is the output that routers expect of a request, from its first booking on.
-func (f *Fleet) expect(r *Request) int32 {
-	if r.expected == 0 {
-		r.expected = cmp.Or(r.Output, f.outputs.Expect(r.Adapter, r.MaxNew))
+// BookOr puts a request on the worker that a plan wants, or, if that is not
+// usable any more, on one that the policy picks.
+func (f *Fleet) BookOr(r *Request, w int) int {
+	f.mu.Lock()
+	usable := f.view.Workers[w].Usable()
+	if usable {
+		f.book(r, w)
 	}
-	return r.expected
+	f.mu.Unlock()
+	if !usable {
+		return f.Route(r, w)
+	}
+	return w
+}
+
+// First is the first usable worker that holds an adapter, else the first usable
+// one; router.None: there is none.
+func (f *Fleet) First(a int32) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := router.None
+	for i, k := range f.workers {
+		switch {
+		case !k.view.Usable():
+		case a == trace.BaseModel || k.adapters[a].held:
+			return i
+		case first == router.None:
+			first = i
+		}
+	}
+	return first
+}
+
+// expect fills in the output that routers expect of a request, from its first
+// booking on.
+func (f *Fleet) expect(r *Request) {
+	if r.Expected == 0 {
+		r.Expected = cmp.Or(r.Output, f.outputs.Expect(r.Adapter, r.MaxNew))
+	}
 }
 
 func (f *Fleet) book(r *Request, w int) {
+	f.expect(r)
 	k := f.workers[w]
-	v := k.view
 	r.worker, r.running = w, false
 	k.requests[r.ID] = r
-	delete(k.leaving, r.Adapter) // it is needed after all
-	v.Queued++
-	v.Tokens += int64(r.Prompt) + int64(f.expect(r))
-	v.QueuedToks += int64(r.Prompt)
+	k.view.Tokens += int64(r.Prompt) + int64(r.Expected)
+	k.count(r, 0, 1)
 	if r.Adapter != trace.BaseModel {
-		v.Count(r.Adapter, 0, 1)
-		v.MaxRank = max(v.MaxRank, f.cfg.Adapters[r.Adapter].Rank)
+		k.adapters[r.Adapter].leaving = false // it is needed after all
+		k.view.MaxRank = max(k.view.MaxRank, f.cfg.Adapters[r.Adapter].Rank)
+	}
+}
+
+// count changes the requests that run and that wait by a request.
+func (k *worker) count(r *Request, running, queued int32) {
+	v := k.view
+	v.Running += int(running)
+	v.Queued += int(queued)
+	v.QueuedToks += int64(queued) * int64(r.Prompt)
+	if running != 0 {
+		k.kv.Add(int64(running) * (int64(r.Prompt) + int64(r.generated.Load())))
+	}
+	if r.Adapter != trace.BaseModel {
+		v.Count(r.Adapter, running, queued)
 	}
 }
 
@@ -112,12 +150,8 @@ func (f *Fleet) Tokens(r *Request, n int, first bool) {
 		return
 	}
 	r.running = true
-	k.kv.Add(int64(r.Prompt) + int64(r.generated.Load()))
-	k.view.Queued--
-	k.view.Running++
-	k.view.QueuedToks -= int64(r.Prompt)
+	k.count(r, 1, -1)
 	if r.Adapter != trace.BaseModel {
-		k.view.Count(r.Adapter, 1, -1)
 		k.used(r.Adapter)
 	}
 }
@@ -133,20 +167,15 @@ func (f *Fleet) Left(r *Request) {
 	v := k.view
 	r.worker = -1
 	delete(k.requests, r.ID)
-	v.Tokens -= int64(r.Prompt) + int64(r.expected)
-	running, queued := int32(0), int32(1)
+	v.Tokens -= int64(r.Prompt) + int64(r.Expected)
 	if r.running {
-		running, queued = 1, 0
-		k.kv.Add(-int64(r.Prompt) - int64(r.generated.Load()))
+		k.count(r, -1, 0)
 	} else {
-		v.QueuedToks -= int64(r.Prompt)
+		k.count(r, 0, -1)
 	}
-	v.Running -= int(running)
-	v.Queued -= int(queued)
 	if r.Adapter == trace.BaseModel {
 		return
 	}
-	v.Count(r.Adapter, -running, -queued)
 	st := &v.Adapters[r.Adapter]
 	if st.Running+st.Queued == 0 && f.cfg.Adapters[r.Adapter].Rank == v.MaxRank {
 		v.MaxRank = 0
@@ -160,7 +189,7 @@ func (f *Fleet) Left(r *Request) {
 		k.slots()
 	}
 	if k.postedOf(r.Adapter) <= 0 {
-		k.drained.notify()
+		k.changed.notify()
 	}
 }
 
@@ -200,7 +229,7 @@ func (k *worker) used(a int32) {
 
 // slots derives the tiers of adapters from their latest uses.
 func (k *worker) slots() {
-	k.lru = slices.DeleteFunc(k.lru, func(a int32) bool { return !k.held[a] })
+	k.lru = slices.DeleteFunc(k.lru, func(a int32) bool { return !k.adapters[a].held })
 	v := k.view
 	v.SlotsUsed, v.SlotsIdle = 0, 0
 	for i, a := range k.lru {
@@ -217,9 +246,9 @@ func (k *worker) slots() {
 
 // resetTiers enters that the worker holds nothing but what held says.
 func (k *worker) resetTiers() {
-	for a := range k.view.Adapters {
+	for a, s := range k.adapters {
 		k.view.Adapters[a].Tier = router.Disk
-		if k.held[int32(a)] {
+		if s.held {
 			k.view.Adapters[a].Tier = router.Host
 		}
 	}
@@ -234,53 +263,4 @@ func (k *worker) foreign(l load, own int, now float64) {
 	k.view.Queued += queued - k.foreignQueued
 	k.view.Running += others - queued - k.foreignRunning
 	k.foreignQueued, k.foreignRunning, k.polled = queued, others-queued, now
-}
-
-// First is the first usable worker that holds an adapter, else the first usable
-// one; router.None: there is none.
-func (f *Fleet) First(a int32) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first := router.None
-	for i, k := range f.workers {
-		switch {
-		case !k.view.Usable():
-		case a == trace.BaseModel || k.held[a]:
-			return i
-		case first == router.None:
-			first = i
-		}
-	}
-	return first
-}
-
-// BookOr puts a request on the worker that a plan wants, or, if that is not
-// usable any more, on one that the policy picks.
-func (f *Fleet) BookOr(r *Request, w int) int {
-	f.mu.Lock()
-	usable := f.view.Workers[w].Usable()
-	if usable {
-		f.book(r, w)
-	}
-	f.mu.Unlock()
-	if !usable {
-		return f.Route(r, w)
-	}
-	return w
-}
-
-// Forget notes that a worker turned out not to hold an adapter.
-func (f *Fleet) Forget(w int, a int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.workers[w].lost[a] = true
-	f.workers[w].gone(a)
-}
-
-// gone notes that an adapter is not held any more.
-func (k *worker) gone(a int32) {
-	delete(k.held, a)
-	k.changes++
-	k.view.Adapters[a].Tier = router.Disk
-	k.slots()
 }

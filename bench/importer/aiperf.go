@@ -1,0 +1,317 @@
+package importer
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/internal/record"
+)
+
+// isAIPerf says whether an object is a summary of AIPerf, or of GenAI-Perf before
+// it: fields are metrics with a unit each.
+func isAIPerf(fields map[string]json.RawMessage) bool {
+	isMetric := func(name string) bool {
+		var f figures
+		return json.Unmarshal(fields[name], &f) == nil && f["unit"] != nil
+	}
+	return isMetric("request_latency") || isMetric("request_throughput") || fields["aiperf_version"] != nil ||
+		fields["records"] != nil && fields["input_config"] != nil
+}
+
+// aiperfSummary is profile_export_aiperf.json, schema 1.0 to 1.4.
+type aiperfSummary struct {
+	Version   string `json:"aiperf_version"`
+	Cancelled bool   `json:"was_cancelled"`
+	Errors    []struct {
+		Details aiperfError `json:"error_details"`
+		Count   int64
+	} `json:"error_summary"`
+	Input   aiperfInput                `json:"input_config"`
+	Records map[string]json.RawMessage // the metrics, in early versions
+}
+
+// aiperfInput is the configuration; early versions have loadgen and model_names.
+type aiperfInput struct {
+	Models struct {
+		Items []struct{ Name string }
+	}
+	Endpoint struct {
+		Type       string
+		Streaming  *bool
+		ModelNames []string `json:"model_names"`
+	}
+	Phases []aiperfPhase
+	Load   struct {
+		Rate        float64 `json:"request_rate"`
+		Concurrency int
+	} `json:"loadgen"`
+}
+
+type aiperfPhase struct {
+	Kind, Type  string
+	Rate        float64
+	Concurrency int
+}
+
+type aiperfError struct {
+	Code          *int
+	Type, Message string
+}
+
+func (e *aiperfError) text() string {
+	code := ""
+	if e.Code != nil {
+		code = fmt.Sprint(*e.Code)
+	}
+	return joinKnown(" ", code, e.Type, e.Message)
+}
+
+const aiperfLatencies = "AIPerf's inter-token latency, the mean of each request, is TPOT here; its inter-chunk latency is ITL"
+
+var aiperfFigures = []figure{
+	{result.Completed, "request_count", "avg"}, {result.Duration, "benchmark_duration", "avg"},
+	{result.RequestThroughput, "request_throughput", "avg"}, {result.Concurrency, "effective_concurrency", "avg"},
+	{result.TotalInputTokens, "total_isl", "avg"}, {result.TotalOutputTokens, "total_osl", "avg"},
+	{result.InputThroughput, "input_token_throughput", "avg"}, {result.OutputThroughput, "output_token_throughput", "avg"},
+	{result.TotalThroughput, "total_token_throughput", "avg"}, {result.MaxITL, "inter_chunk_latency", "max"},
+	{result.MeanE2E, "request_latency", "avg"}, {result.MeanTTFT, "time_to_first_token", "avg"},
+	{result.MeanTPOT, "inter_token_latency", "avg"}, {result.MeanITL, "inter_chunk_latency", "avg"},
+}
+
+// aiperfStats are AIPerf's names of statistics.
+var aiperfStats = [6]string{"avg", "p50", "std", "p90", "p95", "p99"}
+
+func readAIPerf(text []byte, fields map[string]json.RawMessage) ([]*Imported, error) {
+	var s aiperfSummary
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	if s.Records != nil {
+		fields = s.Records
+	}
+	m := newClient("AIPerf", s.Version, aiperfLatencies)
+	s.Input.describe(m)
+	for _, f := range aiperfFigures {
+		if err := m.setAIPerf(f, fields[f.name]); err != nil {
+			return nil, fmt.Errorf("field %s: %w", f.name, err)
+		}
+	}
+	completed, _ := m.Metrics.Get(result.Completed)
+	m.Ended = &result.Endings{}
+	for _, e := range s.Errors {
+		m.addFailures(e.Details.text(), e.Count)
+	}
+	m.Ended.Requests = int64(completed) + m.Ended.Failed
+	if s.Cancelled {
+		m.Notes = append(m.Notes, "the run was cancelled")
+	}
+	return []*Imported{m}, nil
+}
+
+// setAIPerf enters what a summary states of a metric.
+func (m *Imported) setAIPerf(f figure, text json.RawMessage) error {
+	var a figures
+	if len(text) == 0 || bytes.Equal(text, []byte("null")) {
+		return nil
+	} else if err := json.Unmarshal(text, &a); err != nil {
+		return err
+	}
+	scale := 1.0
+	d := f.metric.Descriptor()
+	if d.Unit == "ms" || d.Unit == "s" {
+		unit, _ := a["unit"].(string)
+		var err error
+		if scale, err = timeScale(unit, d.Unit); err != nil {
+			return err
+		}
+	}
+	v := a.number(f.field)
+	if d.Int && !math.IsNaN(v) && v != math.Trunc(v) {
+		return fmt.Errorf("%s is %v, expected a whole number", f.field, v)
+	}
+	m.Metrics.Set(f.metric, v*scale)
+	if isLatency(f.metric) {
+		m.setLatency(f.metric, scale, a, aiperfStats, a.percentiles())
+	}
+	return nil
+}
+
+// timeScale converts from a unit of AIPerf's.
+func timeScale(from, to string) (float64, error) {
+	s, ok := map[string]float64{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "sec": 1}[from]
+	switch {
+	case from == "": // the unit that is wanted
+		return 1, nil
+	case !ok:
+		return 0, fmt.Errorf("unit is %q, expected ns, us, ms or sec", from)
+	case to == "ms":
+		s *= 1000
+	}
+	return s, nil
+}
+
+// describe enters what was run.
+func (in *aiperfInput) describe(m *Imported) {
+	m.Backend = in.Endpoint.Type
+	m.setStreamed(in.Endpoint.Streaming)
+	m.Models = slices.Clone(in.Endpoint.ModelNames)
+	for _, i := range in.Models.Items {
+		m.Models = append(m.Models, i.Name)
+	}
+	last := aiperfPhase{Rate: in.Load.Rate, Concurrency: in.Load.Concurrency}
+	for _, p := range in.Phases {
+		if p.Kind != "warmup" && p.Type != "" {
+			last = p
+		}
+	}
+	switch {
+	case last.Rate > 0:
+		m.RequestRate = result.Rate(last.Rate)
+	case last.Type == "fixed_schedule":
+		m.RequestRate = result.TraceRate
+	case last.Type == "concurrency" || last.Type == "" && last.Concurrency != 0:
+		m.RequestRate = result.Unlimited()
+	}
+	m.MaxConcurrency = max(last.Concurrency, 0)
+}
+
+func (m *Imported) setStreamed(streamed *bool) {
+	if streamed != nil {
+		m.Streamed = record.StreamingIf(*streamed)
+	}
+}
+
+// aiperfRequest is a line of profile_export.jsonl, one per request.
+type aiperfRequest struct {
+	Metadata struct {
+		Start     int64  `json:"request_start_ns"`
+		End       int64  `json:"request_end_ns"`
+		Phase     string `json:"benchmark_phase"`
+		Cancelled bool   `json:"was_cancelled"`
+	}
+	Metrics struct {
+		Latency aiperfValue[float64]   `json:"request_latency"`
+		TTFT    aiperfValue[float64]   `json:"time_to_first_token"`
+		Gaps    aiperfValue[[]float64] `json:"inter_chunk_latency"`
+		Input   aiperfValue[float64]   `json:"input_sequence_length"`
+		Output  aiperfValue[float64]   `json:"output_sequence_length"`
+	}
+	Error *aiperfError
+}
+
+// aiperfValue is a metric of one request.
+type aiperfValue[T any] struct {
+	Value *T
+	Unit  string
+	scale float64 // to s
+}
+
+// parse reads a line and its units.
+func (q *aiperfRequest) parse(text []byte) error {
+	if err := json.Unmarshal(text, q); err != nil {
+		return err
+	}
+	if q.Metadata.Start <= 0 || q.Metadata.End < q.Metadata.Start {
+		return fmt.Errorf("metadata: request_start_ns is %d and request_end_ns %d, expected times of which the second is not the earlier", q.Metadata.Start, q.Metadata.End)
+	}
+	var errs [3]error
+	ms := &q.Metrics
+	ms.Latency.scale, errs[0] = timeScale(ms.Latency.Unit, "s")
+	ms.TTFT.scale, errs[1] = timeScale(ms.TTFT.Unit, "s")
+	ms.Gaps.scale, errs[2] = timeScale(ms.Gaps.Unit, "s")
+	return cmp.Or(errs[:]...)
+}
+
+// setRequests makes one run of requests; those of the warm-up do not count.
+func (m *Imported) setRequests(list []aiperfRequest) (err error) {
+	list = slices.DeleteFunc(list, func(r aiperfRequest) bool { return r.Metadata.Phase == "warmup" })
+	begin, streamed := int64(math.MaxInt64), false
+	for i := range list {
+		begin = min(begin, list[i].Metadata.Start)
+	}
+	end, first := 0.0, math.Inf(1) // of successful requests, as AIPerf counts
+	for i := range list {
+		r := list[i].record(i, begin)
+		m.Records = append(m.Records, r)
+		if r.Status == record.OK {
+			end, first = max(end, r.Finish), min(first, r.Sent)
+			streamed = streamed || !math.IsNaN(r.FirstToken)
+		}
+	}
+	m.setStreamed(&streamed)
+	for i := range m.Records {
+		m.Records[i].Streamed = m.Streamed
+	}
+	if end > 0 {
+		m.Metrics.Set(result.Duration, end-first)
+	}
+	// Its gaps are those between chunks, of several tokens at times.
+	m.Ended, err = m.derive(m.Records, func(k result.Metric) bool { return k != result.MaxOutputTokensPerS })
+	return err
+}
+
+// record is the fate of a request, with times since begin.
+func (q *aiperfRequest) record(id int, begin int64) record.Request {
+	ms := &q.Metrics
+	sent, finish := float64(q.Metadata.Start-begin)/1e9, float64(q.Metadata.End-begin)/1e9
+	if ms.Latency.Value != nil {
+		finish = sent + *ms.Latency.Value*ms.Latency.scale
+	}
+	out := newRecord(id, sent, sent+or(ms.TTFT.Value, math.NaN())*ms.TTFT.scale, finish, or(ms.Input.Value, 0), or(ms.Output.Value, 0))
+	for _, v := range or(ms.Gaps.Value, nil) {
+		out.Gaps = append(out.Gaps, v*ms.Gaps.scale)
+	}
+	switch {
+	case q.Metadata.Cancelled:
+		out.Status, out.Error = record.Aborted, "cancelled"
+	case q.Error != nil:
+		out.Status, out.Error = record.Failed, q.Error.text()
+	}
+	return out
+}
+
+// toAIPerf makes a summary of schema 1.4, without what the run's configuration
+// would be in AIPerf.
+func toAIPerf(r *result.Result) any {
+	out := object{"schema_version": "1.4"}
+	for _, f := range aiperfFigures {
+		v, ok := r.Metrics.Get(f.metric)
+		if !ok {
+			continue
+		}
+		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec", "": "requests"}[f.metric.Descriptor().Unit]
+		unit = cmp.Or(unit, f.metric.Descriptor().Unit)
+		of, _ := out[f.name].(object)
+		if of == nil {
+			of = object{"unit": unit}
+			out[f.name] = of
+		}
+		of[f.field] = v
+		if isLatency(f.metric) {
+			maps.Copy(of, stated(r, f.metric, 1, aiperfStats))
+			if values := latencyOf(r, f.metric); len(values) > 0 {
+				of["min"], of["max"], of["count"] = slices.Min(values)*1000, slices.Max(values)*1000, len(values)
+			}
+		}
+	}
+	for name, of := range map[string]func(*record.Request) float64{"input_sequence_length": promptOf, "output_sequence_length": outputOf} {
+		d := summarize(succeeded(r, of), nil)
+		out[name] = object{"unit": "tokens", "avg": d["mean"], "min": d["min"], "max": d["max"], "std": d["std_dev"], "count": d["count"], "sum": d["total_sum"]}
+	}
+	n, reasons := failures(r)
+	errs := []any{}
+	for _, e := range reasons {
+		errs = append(errs, object{"error_details": object{"type": e.Status, "message": e.Reason}, "count": e.Count})
+	}
+	out["error_request_count"], out["error_summary"], out["was_cancelled"] = object{"unit": "requests", "avg": n}, errs, false
+	if r.Seed != nil {
+		out["run_info"] = object{"random_seed": *r.Seed}
+	}
+	return out
+}
