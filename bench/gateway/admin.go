@@ -9,10 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"lorasim/bench/live/fleet"
 	"lorasim/internal/suggest"
@@ -27,42 +24,48 @@ import (
 //	POST /admin/drain   {"worker": 0, "drain": true}
 func (g *Gateway) admin() {
 	f := g.cfg.Fleet
-	named := func(do func(ctx context.Context, w int, name string) error) func(context.Context, int, json.RawMessage) error {
-		return func(ctx context.Context, w int, value json.RawMessage) error {
-			var name string
-			if err := json.Unmarshal(value, &name); err != nil || name == "" {
-				return fmt.Errorf("adapter is %s, expected the name of one", value)
-			}
-			return do(ctx, w, name)
-		}
-	}
-	g.order("/admin/load", "adapter", named(f.Load))
-	g.order("/admin/unload", "adapter", named(func(_ context.Context, w int, name string) error { return f.Unload(w, name) }))
-	g.order("/admin/drain", "drain", func(_ context.Context, w int, value json.RawMessage) error {
-		switch string(value) {
-		case "true", "false":
-			return f.Drain(w, string(value) == "true")
-		}
-		return fmt.Errorf("drain is %s, expected true or false", value)
-	})
+	order(g, "load", "adapter", "the name of one", f.Load)
+	order(g, "unload", "adapter", "the name of one", func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
+	order(g, "drain", "drain", "true or false", func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
 	g.mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 }
 
 // order serves a change of one worker: a JSON object of "worker" and one other
 // field, neither of which may be left out, and answers how the workers are then.
-func (g *Gateway) order(path, field string, do func(ctx context.Context, w int, value json.RawMessage) error) {
-	g.mux.HandleFunc("POST "+path, func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+func order[T any](g *Gateway, what, field, expected string, do func(ctx context.Context, w int, value T) error) {
+	read := func(body []byte) (w int, value T, err error) {
 		var values map[string]json.RawMessage
-		if err == nil {
-			values, err = fieldsOf(body, "worker", field)
+		if err := json.Unmarshal(body, &values); err != nil || values == nil {
+			return 0, value, fmt.Errorf(`expected a JSON object with "worker" and %q`, field)
 		}
-		w := -1
-		if err == nil && (json.Unmarshal(values["worker"], &w) != nil || w < 0) {
-			err = fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		names := []string{"worker", field}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if !slices.Contains(names, name) {
+				return 0, value, suggest.Unknown("field", name, names)
+			}
 		}
+		for _, name := range names {
+			if values[name] == nil {
+				return 0, value, fmt.Errorf("field %q is missing", name)
+			}
+		}
+		w = -1
+		if json.Unmarshal(values["worker"], &w) != nil || w < 0 {
+			return 0, value, fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		}
+		if raw := string(values[field]); raw == "null" || raw == `""` || json.Unmarshal([]byte(raw), &value) != nil {
+			return 0, value, fmt.Errorf("%s is %s, expected %s", field, raw, expected)
+		}
+		return w, value, nil
+	}
+	g.mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
 		if err == nil {
-			err = do(r.Context(), w, values[field])
+			var w int
+			var value T
+			if w, value, err = read(body); err == nil {
+				err = do(r.Context(), w, value)
+			}
 		}
 		if err != nil {
 			fail(rw, http.StatusBadRequest, err.Error())
@@ -72,36 +75,14 @@ func (g *Gateway) order(path, field string, do func(ctx context.Context, w int, 
 	})
 }
 
-// fieldsOf reads a JSON object that has the given fields and no others.
-func fieldsOf(body []byte, names ...string) (map[string]json.RawMessage, error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(body, &values); err != nil || values == nil {
-		return nil, fmt.Errorf("expected a JSON object with %q and %q", names[0], names[1])
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if !slices.Contains(names, name) {
-			return nil, suggest.Unknown("field", name, names)
-		}
-	}
-	for _, name := range names {
-		if _, ok := values[name]; !ok {
-			return nil, fmt.Errorf("field %q is missing", name)
-		}
-	}
-	return values, nil
-}
-
 func (g *Gateway) answerWorkers(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, http.StatusOK, map[string]any{"workers": g.cfg.Fleet.Workers()})
 }
 
 // health says whether requests can be served.
 func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
 	switch {
-	case closed:
+	case g.isClosed():
 		fail(rw, http.StatusServiceUnavailable, "shutting down")
 	case g.cfg.Fleet.Up() == 0:
 		fail(rw, http.StatusServiceUnavailable, "no worker is available")
@@ -196,63 +177,4 @@ func (g *Gateway) forward(r *http.Request, w int, body []byte) (int, http.Header
 		return http.StatusBadGateway, nil, []byte("its answer broke off")
 	}
 	return resp.StatusCode, resp.Header, text
-}
-
-// metrics are the gateway's own, in a registry of their own.
-type metrics struct {
-	registry  *prometheus.Registry
-	requests  *prometheus.CounterVec
-	rejected  *prometheus.CounterVec
-	retries   prometheus.Counter
-	firstByte prometheus.Histogram
-}
-
-func newMetrics(f *fleet.Fleet) *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
-			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
-		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
-			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
-			Help: "Times that a request was offered to another worker."}),
-		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
-			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
-	}
-	m.registry.MustRegister(m.requests, m.rejected, m.retries, m.firstByte, fleetCollector{f})
-	return m
-}
-
-// fleetCollector reads the fleet's own counts when it is asked.
-type fleetCollector struct{ *fleet.Fleet }
-
-// Describe implements prometheus.Collector.
-func (c fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
-	send := func(kind prometheus.ValueType, name, help string, value float64, names []string, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value, labels...)
-	}
-	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
-	worker := []string{"worker"}
-	for i, w := range c.Workers() {
-		up, index := 0.0, strconv.Itoa(i)
-		if w.Up {
-			up = 1
-		}
-		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
-		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
-		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
-		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)
-	}
-	s := c.Stats()
-	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
-	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
-	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
-	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
-		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
-	}
-	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
-	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lorasim/bench/emulate"
@@ -79,8 +80,10 @@ func TestDrain(t *testing.T) {
 func TestDrainIdle(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		_, g := startGateway(t, "round-robin", nil, nil, newTestWorker(t, emulate.SGLang))
+		idle := g.Drain()
+		synctest.Wait()
 		select {
-		case <-g.Drain():
+		case <-idle:
 		default:
 			t.Error("a gateway without requests is not idle")
 		}

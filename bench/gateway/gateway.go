@@ -57,9 +57,8 @@ type Gateway struct {
 	silent    *log.Logger // of what the proxy says of connections that break
 
 	mu     sync.Mutex
-	closed bool          // it takes no new requests
-	inside int           // requests, and one more until it is closed
-	empty  chan struct{} // closed when there are none
+	closed bool           // it takes no new requests
+	inside sync.WaitGroup // requests
 
 	readsPrefixes bool // the policy looks at what prompts have in common
 	seed          maphash.Seed
@@ -79,7 +78,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), mux: http.NewServeMux(), metrics: newMetrics(cfg.Fleet),
-		inside: 1, empty: make(chan struct{}), seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
+		seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	for _, u := range g.workers.URLs {
 		base, err := url.Parse(u)
@@ -89,14 +88,13 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
-	g.mux.HandleFunc("/", g.proxy)
+	for path, serve := range map[string]http.HandlerFunc{"/": g.proxy, "GET /v1/models": g.models, "GET /health": g.health,
+		"GET /health_generate": g.health, "POST /abort_request": g.abort} {
+		g.mux.HandleFunc(path, serve)
+	}
 	for _, p := range everyWorker {
 		g.mux.HandleFunc(p, g.all)
 	}
-	g.mux.HandleFunc("GET /v1/models", g.models)
-	g.mux.HandleFunc("GET /health", g.health)
-	g.mux.HandleFunc("GET /health_generate", g.health)
-	g.mux.HandleFunc("POST /abort_request", g.abort)
 	g.mux.Handle("GET /metrics", promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{}))
 	g.admin()
 	return g, nil
@@ -107,13 +105,17 @@ func New(cfg Config) (*Gateway, error) {
 // last of them has ended and is in the access log.
 func (g *Gateway) Drain() <-chan struct{} {
 	g.mu.Lock()
-	first := !g.closed
 	g.closed = true
 	g.mu.Unlock()
-	if first {
-		g.leave()
-	}
-	return g.empty
+	empty := make(chan struct{})
+	go func() { g.inside.Wait(); close(empty) }()
+	return empty
+}
+
+func (g *Gateway) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 // enter lets a request in, unless the gateway is closed.
@@ -121,17 +123,9 @@ func (g *Gateway) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.inside++
+		g.inside.Add(1)
 	}
 	return !g.closed
-}
-
-func (g *Gateway) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside--; g.inside == 0 {
-		close(g.empty)
-	}
 }
 
 // everyWorker are requests that clients make of a server between runs.
@@ -157,11 +151,7 @@ func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		fail(rw, http.StatusNotFound, r.URL.Path+" changes a worker and is not passed on; see /admin/workers")
 		return
 	}
-	if g.cfg.Access == nil {
-		g.mux.ServeHTTP(rw, r)
-	} else {
-		g.logged(rw, r)
-	}
+	g.serve(rw, r)
 }
 
 // fail answers with an error in the form of the engines and of OpenAI.
@@ -173,64 +163,4 @@ func writeJSON(rw http.ResponseWriter, status int, v any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
 	json.NewEncoder(rw).Encode(v) // what fails is the connection, which the client sees
-}
-
-// line is what the access log says of a request; the handlers fill it in.
-type line struct {
-	http.ResponseWriter
-	status    int
-	bytes     int64
-	adapter   string // "": the request was not routed
-	worker    int    // that answered last, -1: none
-	tries     int
-	prompt    int32 // tokens, estimated from text
-	firstByte time.Duration
-	events    int    // of the answer, as many as tokens where one comes at a time
-	written   func() // called once the line is in the log; nil: nothing
-}
-
-func (l *line) WriteHeader(status int) {
-	l.status = status
-	l.ResponseWriter.WriteHeader(status)
-}
-
-func (l *line) Write(p []byte) (int, error) {
-	if l.status == 0 {
-		l.status = http.StatusOK
-	}
-	n, err := l.ResponseWriter.Write(p)
-	l.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (l *line) Unwrap() http.ResponseWriter { return l.ResponseWriter }
-
-// logged serves a request and writes its line, also if it breaks off.
-func (g *Gateway) logged(rw http.ResponseWriter, r *http.Request) {
-	l := &line{ResponseWriter: rw, worker: -1}
-	begun := time.Now()
-	whole := false
-	defer func() {
-		if l.status == 0 {
-			l.status = http.StatusOK // nothing was written
-		}
-		attrs := []slog.Attr{
-			slog.String("client", r.RemoteAddr), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-			slog.Int("status", l.status), slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
-		}
-		if l.adapter != "" {
-			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker), slog.Int("tries", l.tries),
-				slog.Int("prompt_tokens", int(l.prompt)), slog.Int("events", l.events), slog.Float64("first_byte_s", l.firstByte.Seconds()))
-		}
-		if !whole || r.Context().Err() != nil {
-			attrs = append(attrs, slog.Bool("broken_off", true))
-		}
-		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
-		if l.written != nil {
-			l.written()
-		}
-	}()
-	g.mux.ServeHTTP(l, r)
-	whole = true
 }

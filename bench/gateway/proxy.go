@@ -24,15 +24,14 @@ import (
 type dispatch struct {
 	g       *Gateway
 	r       *http.Request // the client's
-	rw      http.ResponseWriter
-	streams bool // the length of the answer is not known
+	line    *line         // to the client, and of the access log
+	streams bool          // the length of the answer is not known
 	want    *want
 	booked  bool // it counts as a worker's load
 	fr      fleet.Request
 	adapter string // for metrics
 	sent    time.Time
 	begun   time.Time // first byte
-	line    *line     // of the access log
 	tried   []int     // workers
 }
 
@@ -43,24 +42,19 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 		g.reject(rw, http.StatusServiceUnavailable, "shutting down", "shutting down")
 		return
 	}
-	l, logged := rw.(*line)
-	if logged {
-		l.written = g.leave
-	} else {
-		l = &line{ResponseWriter: rw} // that nobody reads
-		defer g.leave()
-	}
+	l := rw.(*line)
+	l.inside = true
 	q, status, err := g.understand(r)
 	if err != nil {
 		g.reject(rw, status, err.Error(), http.StatusText(status))
 		return
 	}
-	d := &dispatch{g: g, r: r, rw: rw, want: q, sent: time.Now(), adapter: "base", line: l, booked: r.Method == http.MethodPost}
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
 	l.adapter, l.prompt = d.adapter, q.prompt
-	d.fr = fleet.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew, Sent: g.workers.Now()}
+	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	g.identify(q, &d.fr)
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
 	proxy.ServeHTTP(writer{d}, r)
@@ -70,18 +64,18 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 // the header first, alone.
 type writer struct{ d *dispatch }
 
-func (w writer) Header() http.Header    { return w.d.rw.Header() }
-func (w writer) WriteHeader(status int) { w.d.rw.WriteHeader(status) }
+func (w writer) Header() http.Header    { return w.d.line.Header() }
+func (w writer) WriteHeader(status int) { w.d.line.WriteHeader(status) }
 
 func (w writer) Write(p []byte) (int, error) {
-	n, err := w.d.rw.Write(p)
+	n, err := w.d.line.Write(p)
 	if w.d.streams && err == nil {
 		err = w.d.flush()
 	}
 	return n, err
 }
 
-func (d *dispatch) flush() error { return http.NewResponseController(d.rw).Flush() }
+func (d *dispatch) flush() error { return http.NewResponseController(d.line).Flush() }
 
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
 	g.metrics.rejected.WithLabelValues(reason).Inc()
@@ -112,8 +106,10 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has gone
 	}
-	no := &refusal{http.StatusBadGateway, err.Error()}
-	errors.As(err, &no)
+	no, ok := errors.AsType[*refusal](err)
+	if !ok {
+		no = &refusal{http.StatusBadGateway, err.Error()}
+	}
 	if no.status == http.StatusServiceUnavailable {
 		rw.Header().Set("Retry-After", "1")
 	}
@@ -250,7 +246,6 @@ type answer struct {
 	cancel context.CancelFunc
 	events int
 	over   bool // the answer has ended
-	left   bool
 }
 
 func (a *answer) Read(p []byte) (int, error) {
@@ -338,8 +333,7 @@ func (a *answer) Close() error {
 // leave takes the request off the worker.
 func (a *answer) leave() {
 	a.cancel()
-	if a.d.booked && !a.left {
-		a.left = true
+	if a.d.booked {
 		a.d.g.cfg.Fleet.Left(&a.d.fr)
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,13 +72,13 @@ func (g *Gateway) understand(r *http.Request) (*want, int, error) {
 		return nil, http.StatusBadRequest, err
 	}
 	for i, name := range q.names {
-		a, err := g.find(name, q.openAI)
-		if err != nil {
-			return nil, http.StatusNotFound, err
-		}
-		if i == 0 {
+		a, ok := g.find(name, q.openAI)
+		switch {
+		case !ok:
+			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+		case i == 0:
 			q.adapter = a
-		} else if a != trace.BaseModel {
+		case a != trace.BaseModel:
 			q.others = append(q.others, a)
 		}
 	}
@@ -85,21 +87,16 @@ func (g *Gateway) understand(r *http.Request) (*want, int, error) {
 
 // find is the adapter that a request names; of OpenAI interfaces the name may be
 // that of a base model, and of an adapter behind that and a colon.
-func (g *Gateway) find(name string, openAI bool) (int32, error) {
-	if a := g.cfg.Fleet.Lookup(name); a >= 0 {
-		return a, nil
+func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
+	if a = g.cfg.Fleet.Lookup(name); a >= 0 || !openAI {
+		return a, a >= 0
 	}
-	if openAI {
-		if g.isBase(name) {
-			return trace.BaseModel, nil
-		}
-		if _, adapter, ok := strings.Cut(name, ":"); ok {
-			if a := g.cfg.Fleet.Lookup(adapter); a >= 0 {
-				return a, nil
-			}
-		}
+	if g.isBase(name) {
+		return trace.BaseModel, true
 	}
-	return 0, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+	_, adapter, ok := strings.Cut(name, ":")
+	a = g.cfg.Fleet.Lookup(adapter)
+	return a, ok && a >= 0
 }
 
 // read reads the body: all of it up to keep bytes, then until the model is found,
@@ -215,31 +212,34 @@ func (g *Gateway) identify(q *want, r *fleet.Request) {
 	if !g.readsPrefixes {
 		return
 	}
-	var hashes []uint64
-	ids := len(q.content) > 0 && q.content[0] == '[' && bytes.IndexByte(q.content, '"') < 0
-	for rest := q.content; ; {
-		n := promptBlock * bytesPerToken
-		if ids {
-			n = 0
-			for range promptBlock {
-				k := bytes.IndexByte(rest[n:], ',')
-				if k < 0 {
-					n = len(rest) + 1
-					break
-				}
-				n += k + 1
-			}
-		}
-		if n > len(rest) {
-			break
-		}
-		hashes = append(hashes, maphash.Bytes(g.seed, rest[:n]))
-		rest = rest[n:]
-	}
+	hashes := blocksOf(g.seed, q.content)
 	g.seenMu.Lock()
 	defer g.seenMu.Unlock()
 	if r.Text = g.seen.Prompt(hashes, promptBlock); r.Text != nil {
 		r.Known = r.Text.Known(r.Prompt)
+	}
+}
+
+// blocksOf hashes the whole blocks of a prompt.
+func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
+	ids := len(prompt) > 0 && prompt[0] == '[' && bytes.IndexByte(prompt, '"') < 0
+	for {
+		n := promptBlock * bytesPerToken
+		if ids {
+			n = 0
+			for range promptBlock {
+				k := bytes.IndexByte(prompt[n:], ',')
+				if k < 0 {
+					return hashes
+				}
+				n += k + 1
+			}
+		}
+		if n > len(prompt) {
+			return hashes
+		}
+		hashes = append(hashes, maphash.Bytes(seed, prompt[:n]))
+		prompt = prompt[n:]
 	}
 }
 
@@ -278,8 +278,7 @@ func (q *want) name() {
 			}
 		}
 	}
-	switch {
-	case q.openAI && strings.Contains(model, ":"), q.openAI && lora == "" && len(q.names) == 0:
+	if q.openAI && (strings.Contains(model, ":") || lora == "" && len(q.names) == 0) {
 		lora = model
 	}
 	if lora != "" {
@@ -288,51 +287,47 @@ func (q *want) name() {
 	var p struct {
 		MaxNewTokens float64 `json:"max_new_tokens"`
 	}
-	if json.Unmarshal(q.fields.sampling, &p) == nil && p.MaxNewTokens > 0 {
-		q.maxNew = clamp(int64(min(p.MaxNewTokens, math.MaxInt32)))
-		return
-	}
-	for _, n := range q.fields.tokens {
-		if n > 0 {
-			q.maxNew = n
-			return
-		}
-	}
+	json.Unmarshal(q.fields.sampling, &p)
+	q.maxNew = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2], q.maxNew)
 }
 
-func positive(raw []byte) int32 {
-	var n float64
-	if json.Unmarshal(raw, &n) != nil || !(n >= 1) {
+// tokens is a number of tokens; 0: it is none.
+func tokens(n float64) int32 {
+	if !(n > 0) {
 		return 0
 	}
 	return clamp(int64(min(n, math.MaxInt32)))
 }
 
-func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
-
-// isBase says whether a name is that of the base model.
-func (g *Gateway) isBase(name string) bool {
-	known := false
-	for w := range g.workers.URLs {
-		m := g.cfg.Fleet.Model(w)
-		if m == name {
-			return true
-		}
-		known = known || m != ""
+func positive(raw []byte) int32 {
+	var n float64
+	if json.Unmarshal(raw, &n) != nil || n < 1 {
+		return 0
 	}
-	return !known || name == "default"
+	return tokens(n)
 }
 
-// names lists the adapters and the base models.
-func (g *Gateway) names() []string {
-	var list []string
-	seen := map[string]bool{"": true}
-	for w := range g.workers.URLs {
-		if m := g.cfg.Fleet.Model(w); !seen[m] {
-			seen[m] = true
+func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
+
+// bases are the names of the base models, as far as workers tell them.
+func (g *Gateway) bases() (list []string) {
+	for w := range g.urls {
+		if m := g.cfg.Fleet.Model(w); m != "" && !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}
+	return list
+}
+
+// isBase says whether a name is that of the base model; any is where none is told.
+func (g *Gateway) isBase(name string) bool {
+	known := g.bases()
+	return len(known) == 0 || name == "default" || slices.Contains(known, name)
+}
+
+// names lists the base models and the adapters.
+func (g *Gateway) names() []string {
+	list := g.bases()
 	for _, a := range g.cfg.Fleet.Adapters() {
 		list = append(list, a.Name)
 	}

@@ -104,7 +104,7 @@ func (c *client) newJob(r trace.Request) *job {
 	if r.Adapter >= 0 {
 		j.rec.Rank = int32(c.cfg.Source.Adapters()[r.Adapter].Rank)
 	}
-	j.fr = fleet.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget(), Sent: c.cfg.Clock.Now()}
+	j.fr = fleet.Request{Request: router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget()}, Sent: c.cfg.Clock.Now()}
 	if r.Text != nil {
 		j.fr.Text, j.fr.Known = r.Text, r.Text.Known(r.Prompt)
 	}
