@@ -6,7 +6,6 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/validate"
@@ -42,15 +41,8 @@ func (a *Answer) Plot(ctx context.Context, base *scenario.Scenario, path string)
 	p.Y.Min, p.Y.Max = 0, 100
 	p.Grid()
 	for i, c := range lines {
-		if err := p.Line(c.workers(), i, xys[i]); err != nil {
-			return err
-		}
+		p.Line(c.workers(), i, xys[i])
 	}
-	if err := p.Line("asked for", len(lines), plotter.XYs{{X: from, Y: 100 * a.Attain}, {X: to, Y: 100 * a.Attain}}); err != nil {
-		return err
-	}
-	return figure.Write(path, 18*vg.Centimeter, 10*vg.Centimeter, func(c draw.Canvas) error {
-		p.DrawBeside(c)
-		return nil
-	})
+	p.Line("asked for", len(lines), plotter.XYs{{X: from, Y: 100 * a.Attain}, {X: to, Y: 100 * a.Attain}})
+	return figure.Write(path, 18*vg.Centimeter, 10*vg.Centimeter, p.DrawBeside)
 }

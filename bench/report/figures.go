@@ -16,6 +16,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"lorasim/bench/scenario"
+	"lorasim/bench/series"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
 )
@@ -38,22 +39,15 @@ func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)
 	}
-	for _, build := range []func() ([]picture, error){p.cdfs, p.adapterFigures, p.overTime, p.placements, p.curves, p.mapFigures} {
-		pictures, err := build()
+	for _, f := range slices.Concat(p.cdfs(), p.adapterFigures(), p.overTime(), p.placements(), p.curves(), p.mapFigures()) {
+		name := f.name + "." + format
+		err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight), func(c draw.Canvas) error {
+			return f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
+		})
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range pictures {
-			name := f.name + "." + format
-			err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight), func(c draw.Canvas) error {
-				f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
-				return nil
-			})
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, name)
-		}
+		files = append(files, name)
 	}
 	return files, nil
 }
@@ -70,8 +64,13 @@ func newPicture(x, y string, name ...string) picture {
 	return f
 }
 
+// shown are those of the pictures in which something is drawn.
+func shown(pictures ...picture) []picture {
+	return slices.DeleteFunc(pictures, func(f picture) bool { return f.Empty() })
+}
+
 // cdfs draws the latency distributions.
-func (p *Page) cdfs() (out []picture, err error) {
+func (p *Page) cdfs() (out []picture) {
 	for _, l := range []struct{ key, title string }{
 		{"e2e", "end-to-end latency (ms)"}, {"ttft", "time to first token (ms)"}, {"tpot", "time per output token (ms)"},
 	} {
@@ -86,22 +85,17 @@ func (p *Page) cdfs() (out []picture, err error) {
 					xys = append(xys, plotter.XY{X: q, Y: float64(k) / float64(len(qs)-1)})
 				}
 			}
-			if len(xys) < 2 || xys[0].X == xys[len(xys)-1].X {
-				continue
-			}
-			if err := f.Line(r.Name, i, xys); err != nil {
-				return nil, err
+			if len(xys) > 1 && xys[0].X != xys[len(xys)-1].X {
+				f.Line(r.Name, i, xys)
 			}
 		}
-		if !f.Empty() {
-			out = append(out, f)
-		}
+		out = append(out, f)
 	}
-	return out, nil
+	return shown(out...)
 }
 
 // adapterFigures draws the mean latency of each adapter, the busiest left.
-func (p *Page) adapterFigures() ([]picture, error) {
+func (p *Page) adapterFigures() []picture {
 	f := newPicture("adapters, by number of requests", "mean E2E latency (ms)", "adapters")
 	f.Y.Min = 0
 	rank := map[string]int{}
@@ -113,28 +107,22 @@ func (p *Page) adapterFigures() ([]picture, error) {
 			}
 			xys = append(xys, plotter.XY{X: float64(rank[a.Name]), Y: a.E2E})
 		}
-		if len(xys) < 2 {
-			continue
-		}
-		if err := f.Dots(r.Name, i, xys); err != nil {
-			return nil, err
+		if len(xys) > 1 {
+			f.Dots(r.Name, i, xys)
 		}
 	}
-	if f.Empty() {
-		return nil, nil
-	}
-	return []picture{f}, nil
+	return shown(f)
 }
 
 // overTime draws waiting and running requests on all workers, run against run,
 // and for each run the requests of each worker.
-func (p *Page) overTime() (out []picture, err error) {
+func (p *Page) overTime() (out []picture) {
 	for _, m := range []struct {
 		name, title string
-		values      func(r *Run, w int) []float64
+		values      func(w *series.Worker) []float64
 	}{
-		{"queue", "waiting requests", func(r *Run, w int) []float64 { return r.Series.Workers[w].Queued }},
-		{"running", "running requests", func(r *Run, w int) []float64 { return r.Series.Workers[w].Running }},
+		{"queue", "waiting requests", func(w *series.Worker) []float64 { return w.Queued }},
+		{"running", "running requests", func(w *series.Worker) []float64 { return w.Running }},
 	} {
 		f := newPicture("time (s)", m.title+", all workers", m.name)
 		f.Y.Min = 0
@@ -144,10 +132,10 @@ func (p *Page) overTime() (out []picture, err error) {
 			}
 			single := newPicture("time (s)", m.title, m.name, r.Name)
 			single.Title.Text, single.Y.Min = r.Name, 0
-			all := make(plotter.XYs, len(m.values(r, 0)))
+			all := make(plotter.XYs, len(m.values(&r.Series.Workers[0])))
 			for w := range r.Series.Workers {
 				xys := make(plotter.XYs, len(all))
-				for k, v := range m.values(r, w) {
+				for k, v := range m.values(&r.Series.Workers[w]) {
 					xys[k] = plotter.XY{X: (float64(k) + 0.5) * r.Series.Bucket, Y: v}
 					all[k].X = xys[k].X
 					all[k].Y += v
@@ -156,20 +144,14 @@ func (p *Page) overTime() (out []picture, err error) {
 				if w < 16 {
 					name = fmt.Sprintf("worker %d", w)
 				}
-				if err := single.Line(name, w, xys); err != nil {
-					return nil, err
-				}
+				single.Line(name, w, xys)
 			}
-			if err := f.Line(r.Name, i, all); err != nil {
-				return nil, err
-			}
+			f.Line(r.Name, i, all)
 			out = append(out, single)
 		}
-		if !f.Empty() {
-			out = append(out, f)
-		}
+		out = append(out, shown(f)...)
 	}
-	return out, nil
+	return out
 }
 
 // figurePlaceRows is the number of adapters in a figure of the placement.
@@ -177,7 +159,7 @@ const figurePlaceRows = 32
 
 // placements draws for each run which adapter lay in the host memory of which
 // worker; several workers share the height of a row.
-func (p *Page) placements() (out []picture, err error) {
+func (p *Page) placements() (out []picture) {
 	for _, r := range p.Runs {
 		if r.Series == nil || r.Series.Placement == nil || r.Series.End <= 0 {
 			continue
@@ -195,98 +177,76 @@ func (p *Page) placements() (out []picture, err error) {
 		f.Y.Tick.Marker = plot.ConstantTicks(names)
 		f.Y.Tick.Label.Font.Size = vg.Points(7)
 		f.Y.Tick.Length = 0
-		f.Add(placementPlot{r, order})
+		f.Add(placementPlot{r.Series, order})
 		f.height = vg.Length(len(order))*vg.Points(9) + vg.Inch
 		for w := range min(len(r.Series.Workers), 24) {
 			f.Entry(fmt.Sprintf("worker %d", w), figure.Swatch{Color: figure.Color(w)})
 		}
 		out = append(out, f)
 	}
-	return out, nil
+	return out
 }
 
 // placementPlot draws stays as bars, and plans as marks on the upper edge.
 type placementPlot struct {
-	r     *Run
+	*series.Series
 	order []int
 }
 
-// Plot implements plot.Plotter.
+// Plot implements plot.Plotter. Between any two times at which a stay begins or
+// ends, the workers that hold an adapter share the height of its row.
 func (p placementPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 	x, y := pl.Transforms(&c)
-	s := p.r.Series
-	for i, a := range p.order {
-		for _, b := range p.bars(a) {
-			top := float64(len(p.order)-i) - 0.05 - 0.9*b.from
-			bottom := float64(len(p.order)-i) - 0.05 - 0.9*b.to
-			c.FillPolygon(figure.Color(b.worker), []vg.Point{
-				{X: x(b.start), Y: y(bottom)}, {X: x(b.end), Y: y(bottom)}, {X: x(b.end), Y: y(top)}, {X: x(b.start), Y: y(top)},
-			})
+	for i, adapter := range p.order {
+		top := float64(len(p.order)-i) - 0.05
+		var cuts []float64
+		left := make([]series.Stays, len(p.Workers)) // that have not ended yet
+		for w := range left {
+			left[w] = p.Placement.Host[w*len(p.Adapters)+adapter]
+			for _, st := range left[w] {
+				cuts = append(cuts, st[0], st[1])
+			}
+		}
+		slices.Sort(cuts)
+		cuts = slices.Compact(cuts)
+		for k, from := range cuts[:max(len(cuts)-1, 0)] {
+			var on []int
+			for w := range left {
+				for len(left[w]) > 0 && left[w][0][1] <= from {
+					left[w] = left[w][1:]
+				}
+				if len(left[w]) > 0 && left[w][0][0] <= from {
+					on = append(on, w)
+				}
+			}
+			for n, w := range on {
+				at := func(part int) vg.Length { return y(top - 0.9*(float64(part)/float64(len(on)))) }
+				figure.Fill(&c, figure.Color(w), vg.Point{X: x(from), Y: at(n + 1)}, vg.Point{X: x(cuts[k+1]), Y: at(n)})
+			}
 		}
 	}
-	for i := range s.Plans {
-		if pn := &s.Plans[i]; !pn.Empty() && pn.Dropped == "" {
+	for i := range p.Plans {
+		if pn := &p.Plans[i]; !pn.Empty() && pn.Dropped == "" {
 			at, up, half := x(pn.Applied), c.Max.Y+vg.Points(4), vg.Points(2)
 			c.FillPolygon(color.Black, []vg.Point{{X: at, Y: c.Max.Y}, {X: at - half, Y: up}, {X: at + half, Y: up}})
 		}
 	}
 }
 
-// bar is a worker's share of a row over some time; from and to are parts of the
-// row's height.
-type bar struct {
-	worker     int
-	start, end float64
-	from, to   float64
-}
-
-func (p placementPlot) bars(adapter int) (out []bar) {
-	s := p.r.Series
-	var cuts []float64
-	for w := range s.Workers {
-		for _, st := range s.Placement.Host[w*len(s.Adapters)+adapter] {
-			cuts = append(cuts, st[0], st[1])
-		}
-	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
-	next := make([]int, len(s.Workers))
-	for i := 0; i+1 < len(cuts); i++ {
-		a, b := cuts[i], cuts[i+1]
-		var on []int
-		for w := range s.Workers {
-			stays := s.Placement.Host[w*len(s.Adapters)+adapter]
-			for next[w] < len(stays) && stays[next[w]][1] <= a {
-				next[w]++
-			}
-			if next[w] < len(stays) && stays[next[w]][0] <= a {
-				on = append(on, w)
-			}
-		}
-		for k, w := range on {
-			out = append(out, bar{w, a, b, float64(k) / float64(len(on)), float64(k+1) / float64(len(on))})
-		}
-	}
-	return out
-}
-
 // curves draws the usual metrics of each sweep across its first axis, with error
 // bands: a line per policy, or, where there is one policy, per value of the
 // second axis; other axes are at their middle.
-func (p *Page) curves() (out []picture, err error) {
+func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
 		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share"}, sweep.DefaultMetrics...) {
-			if len(s.Axes) == 0 || !slices.Contains(s.Tables.Metrics, metric) {
-				continue
+			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
+				f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
+				s.curve(f.Plot, metric)
+				out = append(out, f)
 			}
-			f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
-			if err := s.curve(f.Plot, metric); err != nil {
-				return nil, err
-			}
-			out = append(out, f)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // lines lists the names of a sweep's lines, and which one a point belongs to; -1:
@@ -318,7 +278,7 @@ func (s *Sweep) at(value string) float64 {
 	return float64(slices.Index(s.Axes[0].Values, value))
 }
 
-func (s *Sweep) curve(f *figure.Plot, metric string) error {
+func (s *Sweep) curve(f *figure.Plot, metric string) {
 	names, of := s.lines()
 	lo, hi := math.Inf(1), 0.0
 	for i, name := range names {
@@ -340,24 +300,21 @@ func (s *Sweep) curve(f *figure.Plot, metric string) error {
 		if len(up) > 1 {
 			slices.Reverse(down)
 			band, err := plotter.NewPolygon(append(up, down...))
-			if err != nil {
-				return err
+			if err == nil {
+				c := figure.Color(i)
+				c.A = 45
+				band.Color, band.LineStyle.Width = c, 0
 			}
-			c := figure.Color(i)
-			c.A = 45
-			band.Color, band.LineStyle.Width = c, 0
-			f.Add(band)
+			f.Named("", band, err)
 		}
-		if err := cmp.Or(f.Line(name, i, line), f.Dots("", i, line)); err != nil {
-			return err
-		}
+		f.Line(name, i, line)
+		f.Dots("", i, line)
 	}
 	s.scaleX(f)
 	if lo > 0 && hi > 20*lo {
 		f.Y.Min = lo / 1.5
 		f.Y.Scale, f.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
-	return nil
 }
 
 // scaleX puts the values of the first axis below the plot: names where they are

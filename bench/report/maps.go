@@ -11,7 +11,6 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
 )
@@ -50,39 +49,32 @@ func (s *Sweep) maps() (out []mapData) {
 	if n < 2 || n > 4 || len(s.Policies) < 2 || len(s.Seeds) < 2 {
 		return nil
 	}
-	axis := func(i int) axisData {
-		if i >= n {
-			return axisData{Values: []string{""}}
-		}
-		a := s.Axes[i]
-		return axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()}
+	across, down := 1, 1
+	if n > 2 {
+		across = len(s.Axes[2].Values)
 	}
-	x, y, z, v := axis(0), axis(1), axis(2), axis(3)
+	if n > 3 {
+		down = len(s.Axes[3].Values)
+	}
 	for _, metric := range mapMetrics {
 		if !slices.Contains(s.Tables.Metrics, metric) {
 			continue
 		}
-		m := mapData{Metric: metric, Title: sweep.Title(metric), X: x, Y: y, Across: len(z.Values)}
-		for k4 := range v.Values {
-			for k3 := range z.Values {
-				b := mapBlock{Cells: make([][]mapCell, len(y.Values))}
-				for i, k := range []int{k3, k4} {
-					if 2+i < n {
-						b.Title += ", " + s.Axes[2+i].Leaf() + " " + s.Axes[2+i].Values[k]
-					}
+		m := mapData{Metric: metric, Title: sweep.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across}
+		m.Blocks = make([]mapBlock, across*down)
+		for points := range slices.Chunk(s.Points, len(s.Policies)) { // the last axis varies fastest
+			var at [4]int
+			var title []string
+			for i, v := range points[0].Values {
+				if at[i] = slices.Index(s.Axes[i].Values, v); i > 1 {
+					title = append(title, s.Axes[i].Leaf()+" "+v)
 				}
-				b.Title = strings.TrimPrefix(b.Title, ", ")
-				for k2 := range y.Values {
-					for k1 := range x.Values {
-						at := 0 // the last axis varies fastest
-						for i, k := range []int{k1, k2, k3, k4}[:n] {
-							at = at*len(s.Axes[i].Values) + k
-						}
-						b.Cells[k2] = append(b.Cells[k2], bestOf(s.Points[at*len(s.Policies):][:len(s.Policies)], metric))
-					}
-				}
-				m.Blocks = append(m.Blocks, b)
 			}
+			b := &m.Blocks[at[3]*across+at[2]]
+			if b.Cells == nil {
+				b.Title, b.Cells = strings.Join(title, ", "), make([][]mapCell, len(m.Y.Values))
+			}
+			b.Cells[at[1]] = append(b.Cells[at[1]], bestOf(points, metric))
 		}
 		out = append(out, m)
 	}
@@ -92,25 +84,23 @@ func (s *Sweep) maps() (out []mapData) {
 // bestOf is the policy with the largest gain over the baseline among those whose
 // gain is certain, by paired t-tests with Holm's correction.
 func bestOf(points []sweep.Point, metric string) (best mapCell) {
-	var ms []sweep.Metric
+	var cells []mapCell
 	var ps []float64
 	for i := range points {
 		m, _ := points[i].Metric(metric)
-		ms = append(ms, m)
-		if m.Diff.N > 1 {
-			ps = append(ps, m.Diff.P())
-		}
-	}
-	ps = sweep.Holm(ps)
-	for i, m := range ms {
 		if m.Diff.N < 2 {
 			continue
 		}
-		p := ps[0]
-		ps = ps[1:]
 		gain := -float64(sweep.LowerIsBetter(metric)) * m.Diff.Mean / m.Base
-		if p < sweep.Level && !m.Apart && gain > best.Gain {
-			best = mapCell{points[i].Policy, gain, m.Diff.Half() / m.Base, mark(points[i].Policy)}
+		if m.Apart {
+			gain = 0
+		}
+		cells = append(cells, mapCell{points[i].Policy, gain, m.Diff.Half() / m.Base, mark(points[i].Policy)})
+		ps = append(ps, m.Diff.P())
+	}
+	for i, p := range sweep.Holm(ps) {
+		if p < sweep.Level && cells[i].Gain > best.Gain {
+			best = cells[i]
 		}
 	}
 	return best
@@ -128,58 +118,47 @@ func mark(policy string) string {
 }
 
 // mapFigures draws the maps of each sweep.
-func (p *Page) mapFigures() (out []picture, err error) {
+func (p *Page) mapFigures() (out []picture) {
 	for _, s := range p.Sweeps {
 		for _, m := range s.maps() {
 			out = append(out, m.picture(s.Name))
 		}
 	}
-	return out, nil
+	return out
 }
 
 const mapGap = 0.5 // between blocks, in cells
 
 func (m *mapData) picture(name string) picture {
-	nx, ny := len(m.X.Values), len(m.Y.Values)
 	down := len(m.Blocks) / m.Across
 	f := picture{Plot: figure.New(m.X.Label, m.Y.Label), name: fileName("map", name, m.Metric)}
 	f.Title.Text = m.Title + ": the best, and its gain"
-	f.X.Min, f.X.Max = 0, float64(m.Across)*(float64(nx)+mapGap)-mapGap
-	f.Y.Min, f.Y.Max = 0, float64(down)*(float64(ny)+mapGap)
-	var xs, ys []plot.Tick
-	for b := range m.Across {
-		for i, v := range m.X.Values {
-			xs = append(xs, plot.Tick{Value: float64(b)*(float64(nx)+mapGap) + float64(i) + 0.5, Label: v})
+	// an axis has the values of a setting once for each block
+	axis := func(a *plot.Axis, values []string, blocks int) (cells float64) {
+		var ticks []plot.Tick
+		for b := range blocks {
+			for i, v := range values {
+				ticks = append(ticks, plot.Tick{Value: float64(b)*(float64(len(values))+mapGap) + float64(i) + 0.5, Label: v})
+			}
+		}
+		a.Tick.Marker, a.Tick.Length, a.LineStyle.Width = plot.ConstantTicks(ticks), 0, 0
+		return float64(blocks) * (float64(len(values)) + mapGap)
+	}
+	f.X.Min, f.X.Max = 0, axis(&f.X, m.X.Values, m.Across)-mapGap
+	f.Y.Min, f.Y.Max = 0, axis(&f.Y, m.Y.Values, down)
+	most := 0.0
+	for _, b := range m.Blocks {
+		for _, c := range slices.Concat(b.Cells...) {
+			most = max(most, c.Gain)
 		}
 	}
-	for b := range down {
-		for i, v := range m.Y.Values {
-			ys = append(ys, plot.Tick{Value: float64(b)*(float64(ny)+mapGap) + float64(i) + 0.5, Label: v})
-		}
-	}
-	f.X.Tick.Marker, f.Y.Tick.Marker = plot.ConstantTicks(xs), plot.ConstantTicks(ys)
-	f.X.Tick.Length, f.Y.Tick.Length = 0, 0
-	f.X.LineStyle.Width, f.Y.LineStyle.Width = 0, 0
-	most := m.most()
 	f.Add(mapPlot{m, most})
 	f.Entry("no certain gain", figure.Swatch{Color: shade(0)})
 	for _, share := range []float64{1.0 / 3, 2.0 / 3, 1} {
 		f.Entry(fmt.Sprintf("%.0f %%", 100*share*most), figure.Swatch{Color: shade(share)})
 	}
-	f.height = vg.Length(down)*(vg.Length(ny)+mapGap)*vg.Points(30) + vg.Inch
+	f.height = vg.Length(f.Y.Max)*vg.Points(30) + vg.Inch
 	return f
-}
-
-// most is the largest gain.
-func (m *mapData) most() (most float64) {
-	for _, b := range m.Blocks {
-		for _, row := range b.Cells {
-			for _, c := range row {
-				most = max(most, c.Gain)
-			}
-		}
-	}
-	return most
 }
 
 // shade goes from grey, for no gain, over pale to full green.
@@ -195,12 +174,13 @@ func shade(share float64) color.NRGBA {
 // mapPlot draws the cells of a map.
 type mapPlot struct {
 	*mapData
-	most float64
+	most float64 // the largest gain
 }
 
 // Plot implements plot.Plotter.
 func (p mapPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 	tx, ty := pl.Transforms(&c)
+	point := func(x, y float64) vg.Point { return vg.Point{X: tx(x), Y: ty(y)} }
 	style := pl.X.Tick.Label
 	style.Font.Size, style.XAlign, style.YAlign, style.Rotation = vg.Points(8), draw.XCenter, draw.YCenter, 0
 	nx, ny := float64(len(p.X.Values)), float64(len(p.Y.Values))
@@ -208,22 +188,20 @@ func (p mapPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 		x0 := float64(i%p.Across) * (nx + mapGap)
 		y0 := float64(i/p.Across) * (ny + mapGap)
 		style.Color = color.Black
-		c.FillText(style, vg.Point{X: tx(x0 + nx/2), Y: ty(y0 + ny + mapGap/2)}, b.Title)
+		c.FillText(style, point(x0+nx/2, y0+ny+mapGap/2), b.Title)
 		for k2, row := range b.Cells {
 			for k1, cell := range row {
-				x, y := x0+float64(k1), y0+float64(k2)
 				const edge = 0.02
-				left, right, low, high := tx(x+edge), tx(x+1-edge), ty(y+edge), ty(y+1-edge)
-				c.FillPolygon(shade(cell.Gain/p.most), []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
+				x, y := x0+float64(k1), y0+float64(k2)
+				figure.Fill(&c, shade(cell.Gain/p.most), point(x+edge, y+edge), point(x+1-edge, y+1-edge))
 				if cell.Policy == "" {
 					continue
 				}
 				if style.Color = color.Black; cell.Gain > 0.6*p.most {
 					style.Color = color.White
 				}
-				middle := tx(x + 0.5)
-				c.FillText(style, vg.Point{X: middle, Y: ty(y + 0.68)}, cell.mark)
-				c.FillText(style, vg.Point{X: middle, Y: ty(y + 0.32)}, fmt.Sprintf("%.0f %%", 100*cell.Gain))
+				c.FillText(style, point(x+0.5, y+0.68), cell.mark)
+				c.FillText(style, point(x+0.5, y+0.32), fmt.Sprintf("%.0f %%", 100*cell.Gain))
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -43,7 +44,7 @@ type runData struct {
 	What      string               `json:"what"`
 	Quantiles map[string][]float64 `json:"quantiles,omitempty"` // ms, by latency
 	Adapters  []adapterData        `json:"adapters,omitempty"`  // the busiest first
-	Series    *seriesData          `json:"series,omitempty"`
+	Series    *series.Series       `json:"series,omitempty"`
 	Placement *placementData       `json:"placement,omitempty"`
 	Plans     *plansData           `json:"plans,omitempty"`
 	Block     string               `json:"block,omitempty"`
@@ -56,12 +57,6 @@ type adapterData struct {
 	E2E      float64 `json:"e2e"` // ms
 	P99      float64 `json:"p99"`
 	TTFT     float64 `json:"ttft"`
-}
-
-type seriesData struct {
-	Bucket  float64         `json:"bucket"`
-	End     float64         `json:"end"`
-	Workers []series.Worker `json:"workers"`
 }
 
 // placementData holds stays as worker, first and last column in turn; the run is
@@ -121,6 +116,10 @@ type axisData struct {
 	Label   string   `json:"label"` // with the unit
 	Values  []string `json:"values"`
 	Numeric bool     `json:"numeric"`
+}
+
+func newAxis(a sweep.Axis) axisData {
+	return axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()}
 }
 
 type metricData struct {
@@ -237,7 +236,7 @@ func (r *Run) data() (runData, error) {
 		return d, nil
 	}
 	if len(s.Workers) > 0 {
-		d.Series = &seriesData{s.Bucket, s.End, s.Workers}
+		d.Series = s
 	}
 	if s.Placement != nil && s.End > 0 {
 		d.Placement = r.placement()
@@ -251,7 +250,7 @@ func (r *Run) data() (runData, error) {
 func (s *Sweep) data() sweepData {
 	d := sweepData{Name: s.Name, About: s.About, Axes: []axisData{}, Policies: s.Policies, Baseline: s.Baseline, Seeds: len(s.Seeds), Points: []pointData{}, Maps: s.maps()}
 	for _, a := range s.Axes {
-		d.Axes = append(d.Axes, axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()})
+		d.Axes = append(d.Axes, newAxis(a))
 	}
 	for _, m := range s.Tables.Metrics {
 		d.Metrics = append(d.Metrics, metricData{m, sweep.Title(m), sweep.LowerIsBetter(m), sweep.CountsAll(m)})
@@ -275,23 +274,18 @@ func (s *Sweep) data() sweepData {
 }
 
 // quantiles returns the latency quantiles of a run in ms, by latency.
-func (r *Run) quantiles() map[string][]float64 {
-	out := map[string][]float64{}
-	add := func(name string, q []float64) {
-		if len(q) == series.Quantiles+1 {
-			out[name] = q
+func (r *Run) quantiles() (out map[string][]float64) {
+	if r.Series != nil {
+		l, of := r.Series.Latencies, series.QuantilesOf
+		out = map[string][]float64{"e2e": of(l.E2E), "ttft": of(l.TTFT), "tpot": of(l.TPOT)}
+	} else {
+		out = map[string][]float64{
+			"e2e":  meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.E2E }),
+			"ttft": meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.TTFT }),
+			"tpot": meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.TPOT }),
 		}
 	}
-	if r.Series != nil {
-		l := r.Series.Latencies
-		add("e2e", series.QuantilesOf(l.E2E))
-		add("ttft", series.QuantilesOf(l.TTFT))
-		add("tpot", series.QuantilesOf(l.TPOT))
-		return out
-	}
-	add("e2e", meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.E2E }))
-	add("ttft", meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.TTFT }))
-	add("tpot", meanOf(r.Kept, func(c *sweep.CellResult) []float64 { return c.TPOT }))
+	maps.DeleteFunc(out, func(_ string, q []float64) bool { return len(q) != series.Quantiles+1 })
 	return out
 }
 
@@ -333,26 +327,16 @@ func (r *Run) adapters() (out []adapterData) {
 
 // keptAdapters takes the means over the seeds, each weighed by its requests.
 func (r *Run) keptAdapters() (out []adapterData) {
-	sums := map[int]*sweep.CellAdapter{}
-	var order []*sweep.CellAdapter
+	sums := map[int]sweep.CellAdapter{}
 	for _, c := range r.Kept {
 		for _, a := range c.Adapters {
-			s := sums[a.Index]
-			if s == nil {
-				s = &sweep.CellAdapter{Index: a.Index}
-				sums[a.Index] = s
-				order = append(order, s)
-			}
-			s.Requests += a.Requests
-			s.E2E += a.E2E * a.Requests
-			s.P99E += a.P99E * a.Requests
-			s.TTFT += a.TTFT * a.Requests
+			s, n := sums[a.Index], a.Requests
+			sums[a.Index] = sweep.CellAdapter{Index: a.Index, Requests: s.Requests + n, E2E: s.E2E + a.E2E*n, P99E: s.P99E + a.P99E*n, TTFT: s.TTFT + a.TTFT*n}
 		}
 	}
-	slices.SortFunc(order, func(a, b *sweep.CellAdapter) int {
+	for _, s := range slices.SortedFunc(maps.Values(sums), func(a, b sweep.CellAdapter) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Index, b.Index))
-	})
-	for _, s := range order {
+	}) {
 		name := fmt.Sprintf("adapter %d", s.Index)
 		if s.Index < 0 {
 			name = "base model"

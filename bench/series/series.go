@@ -25,22 +25,22 @@ import (
 	"lorasim/trace"
 )
 
-// Series is a run over time.
+// Series is a run over time. In JSON it is the workers'.
 type Series struct {
-	Bucket   float64 // width of a time bucket, s
-	End      float64 // end of the run, s
-	Workers  []Worker
-	Adapters []trace.Adapter
+	Bucket   float64         `json:"bucket"` // width of a time bucket, s
+	End      float64         `json:"end"`    // end of the run, s
+	Workers  []Worker        `json:"workers"`
+	Adapters []trace.Adapter `json:"-"`
 	// Placement tells for each adapter and worker when its weights were there;
 	// nil: not known.
-	Placement *Placement
-	Plans     []Plan
+	Placement *Placement `json:"-"`
+	Plans     []Plan     `json:"-"`
 	// PlansLeft counts plans that were left out of Plans, to bound them: empty
 	// ones first, then every second one.
-	PlansLeft int
-	Latencies *Latencies
+	PlansLeft int        `json:"-"`
+	Latencies *Latencies `json:"-"`
 	// ByAdapter are the requests by adapter, base model last.
-	ByAdapter []AdapterLoad
+	ByAdapter []AdapterLoad `json:"-"`
 }
 
 // Placement tells when the weights of adapters lay on workers.

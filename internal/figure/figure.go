@@ -3,8 +3,11 @@
 package figure
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
+	"io"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -12,6 +15,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"lorasim/internal/atomicfile"
 )
@@ -27,11 +31,12 @@ var colors = []color.NRGBA{
 func Color(i int) color.NRGBA { return colors[i%len(colors)] }
 
 // Plot is a plot with a legend of its own beside it, as within it would hide
-// lines.
+// lines. What cannot be drawn is an error of [Plot.DrawBeside].
 type Plot struct {
 	*plot.Plot
 	Legend plot.Legend
 	width  vg.Length // of the names in the legend
+	err    error
 }
 
 // New returns an empty plot without serifs.
@@ -71,37 +76,38 @@ func (p *Plot) Empty() bool { return p.width == 0 }
 
 // Line adds points joined by lines in the colour of i, and the line to the
 // legend unless its name is "".
-func (p *Plot) Line(name string, i int, xys plotter.XYs) error {
+func (p *Plot) Line(name string, i int, xys plotter.XYs) {
 	if len(xys) == 0 {
-		return nil
+		return
 	}
 	l, err := plotter.NewLine(xys)
-	if err != nil {
-		return err
+	if err == nil {
+		dashes := [][]vg.Length{nil, {vg.Points(5), vg.Points(2)}, {vg.Points(1.5), vg.Points(2)}}
+		l.LineStyle = draw.LineStyle{Width: vg.Points(1.6), Color: Color(i), Dashes: dashes[i/len(colors)%len(dashes)]}
 	}
-	dashes := [][]vg.Length{nil, {vg.Points(5), vg.Points(2)}, {vg.Points(1.5), vg.Points(2)}}
-	l.LineStyle = draw.LineStyle{Width: vg.Points(1.6), Color: Color(i), Dashes: dashes[i/len(colors)%len(dashes)]}
-	p.Add(l)
-	if name != "" {
-		p.Entry(name, l)
-	}
-	return nil
+	p.Named(name, l, err)
 }
 
 // Dots adds points in the colour of i, and to the legend unless the name is "".
-func (p *Plot) Dots(name string, i int, xys plotter.XYs) error {
-	if len(xys) == 0 {
-		return nil
+func (p *Plot) Dots(name string, i int, xys plotter.XYs) {
+	if len(xys) > 0 {
+		s, err := dots(i, xys)
+		p.Named(name, s, err)
 	}
-	s, err := dots(i, xys)
+}
+
+// Named adds what was made without an error, and to the legend unless the name is "".
+func (p *Plot) Named(name string, x interface {
+	plot.Plotter
+	plot.Thumbnailer
+}, err error) {
 	if err != nil {
-		return err
+		p.err = cmp.Or(p.err, err)
+		return
 	}
-	p.Add(s)
-	if name != "" {
-		p.Entry(name, s)
+	if p.Add(x); name != "" {
+		p.Entry(name, x)
 	}
-	return nil
 }
 
 func dots(i int, xys plotter.XYs) (*plotter.Scatter, error) {
@@ -113,7 +119,7 @@ func dots(i int, xys plotter.XYs) (*plotter.Scatter, error) {
 }
 
 // DrawBeside draws the plot and, on its right, the legend.
-func (p *Plot) DrawBeside(c draw.Canvas) {
+func (p *Plot) DrawBeside(c draw.Canvas) error {
 	if !p.Empty() {
 		width := p.width + p.Legend.ThumbnailWidth + vg.Points(12)
 		right := c
@@ -122,6 +128,12 @@ func (p *Plot) DrawBeside(c draw.Canvas) {
 		p.Legend.Draw(right)
 	}
 	p.Draw(c)
+	return p.err
+}
+
+// Fill draws a rectangle between two corners.
+func Fill(c *draw.Canvas, of color.Color, a, b vg.Point) {
+	c.FillPolygon(of, []vg.Point{a, {X: b.X, Y: a.Y}, b, {X: a.X, Y: b.Y}})
 }
 
 // Swatch is a legend's patch of colour.
@@ -129,9 +141,7 @@ type Swatch struct{ color.Color }
 
 // Thumbnail implements plot.Thumbnailer.
 func (s Swatch) Thumbnail(c *draw.Canvas) {
-	c.FillPolygon(s.Color, []vg.Point{
-		{X: c.Min.X, Y: c.Min.Y}, {X: c.Min.X, Y: c.Max.Y}, {X: c.Max.X, Y: c.Max.Y}, {X: c.Max.X, Y: c.Min.Y},
-	})
+	c.FillPolygon(s.Color, []vg.Point{c.Min, {X: c.Min.X, Y: c.Max.Y}, c.Max, {X: c.Max.X, Y: c.Min.Y}})
 }
 
 // Format is png or svg, as the name of a file ends.
@@ -160,4 +170,108 @@ func Write(path string, width, height vg.Length, picture func(draw.Canvas) error
 		_, err := canvas.WriteTo(f)
 		return err
 	})
+}
+
+// Panel shows a figure of merit of several runs, predicted against measured.
+type Panel struct {
+	Title, Unit string
+	Points      []Point
+}
+
+// Point is one run. Points of one group have a colour in common.
+type Point struct {
+	Group               string
+	Measured, Predicted float64 // > 0
+}
+
+// WritePanels draws panels side by side as an SVG, on logarithmic axes with the
+// diagonal and lines 10 % beside it.
+func WritePanels(w io.Writer, panels []Panel) error {
+	const width, height = 9 * vg.Centimeter, 9 * vg.Centimeter
+	canvas := vgsvg.New(width*vg.Length(len(panels)), height)
+	all := draw.New(canvas)
+	for i, panel := range panels {
+		p, err := panel.plot()
+		if err != nil {
+			return fmt.Errorf("plot: %w", err)
+		}
+		left := width * vg.Length(i)
+		p.Draw(draw.Crop(all, left, left+width-all.Max.X, 0, 0))
+	}
+	_, err := canvas.WriteTo(w)
+	return err
+}
+
+func (panel *Panel) plot() (*plot.Plot, error) {
+	if len(panel.Points) == 0 {
+		return nil, fmt.Errorf("no run with a prediction of %s", panel.Title)
+	}
+	p := plot.New()
+	p.Title.Text = panel.Title
+	p.X.Label.Text, p.Y.Label.Text = "measured, "+panel.Unit, "predicted, "+panel.Unit
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = logTicks{}, logTicks{}
+	p.Legend.TextStyle.Font.Size = vg.Points(8)
+
+	var names []string
+	points := map[string]plotter.XYs{}
+	lo, hi := math.Inf(1), 0.0
+	for _, q := range panel.Points {
+		if points[q.Group] == nil {
+			names = append(names, q.Group)
+		}
+		points[q.Group] = append(points[q.Group], plotter.XY{X: q.Measured, Y: q.Predicted})
+		lo, hi = min(lo, q.Measured, q.Predicted), max(hi, q.Measured, q.Predicted)
+	}
+	lo, hi = lo/1.15, hi*1.15
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = lo, hi, lo, hi
+	for _, f := range []float64{0.9, 1, 1.1} {
+		l, err := plotter.NewLine(plotter.XYs{{X: lo, Y: lo * f}, {X: hi, Y: hi * f}})
+		if err != nil {
+			return nil, err
+		}
+		l.Color = color.Gray{160}
+		if f != 1 {
+			l.Dashes = []vg.Length{vg.Points(2), vg.Points(3)}
+		}
+		p.Add(l)
+	}
+	for i, name := range names {
+		s, err := dots(i, points[name])
+		if err != nil {
+			return nil, err
+		}
+		p.Add(s)
+		p.Legend.Add(name, s)
+	}
+	return p, nil
+}
+
+// logTicks marks round numbers, more of them in a narrow range.
+type logTicks struct{}
+
+func (logTicks) Ticks(lo, hi float64) []plot.Tick {
+	factors := []float64{1, 2, 5}
+	switch {
+	case hi/lo < 10:
+		factors = []float64{1, 1.5, 2, 3, 4, 5, 7}
+	case hi/lo > 3000:
+		factors = []float64{1}
+	case hi/lo > 100:
+		factors = []float64{1, 3}
+	}
+	var ts []plot.Tick
+	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
+		for _, f := range factors {
+			v := f * math.Pow(10, e)
+			label := fmt.Sprintf("%g", v)
+			if v >= 10_000 {
+				label = fmt.Sprintf("%gk", v/1000)
+			}
+			if v >= lo && v <= hi {
+				ts = append(ts, plot.Tick{Value: v, Label: label})
+			}
+		}
+	}
+	return ts
 }

@@ -2,6 +2,7 @@ package figure
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,17 +16,11 @@ import (
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.SVG")
-	err := Write(path, 4*vg.Inch, 3*vg.Inch, func(c draw.Canvas) error {
-		p := New("time (s)", "requests")
-		p.Grid()
-		if err := p.Line("first", 0, plotter.XYs{{X: 1, Y: 1}, {X: 2, Y: 3}}); err != nil {
-			return err
-		}
-		p.Entry("second", Swatch{Color(1)})
-		p.DrawBeside(c)
-		return nil
-	})
-	if err != nil {
+	p := New("time (s)", "requests")
+	p.Grid()
+	p.Line("first", 0, plotter.XYs{{X: 1, Y: 1}, {X: 2, Y: 3}})
+	p.Entry("second", Swatch{Color(1)})
+	if err := Write(path, 4*vg.Inch, 3*vg.Inch, p.DrawBeside); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -43,6 +38,15 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write(filepath.Join(dir, "c.gif"), vg.Inch, vg.Inch, nil); err == nil || !strings.Contains(err.Error(), ".png or .svg") {
 		t.Error(err)
+	}
+	for _, draw := range []func(string, int, plotter.XYs){p.Line, p.Dots} {
+		p.err = nil
+		if draw("none", 0, plotter.XYs{{X: 1, Y: math.NaN()}, {X: 2, Y: 3}}); p.err == nil {
+			t.Error("NaN was drawn")
+		}
+		if err := Write(filepath.Join(dir, "d.svg"), vg.Inch, vg.Inch, p.DrawBeside); err == nil {
+			t.Error("what could not be drawn is no error")
+		}
 	}
 	if files, _ := os.ReadDir(dir); len(files) != 1 {
 		t.Errorf("%v are there, expected the first alone", files)

@@ -124,7 +124,9 @@ func (c *plotCollector) draw(dc draw.Canvas) error {
 			return err
 		}
 		p.Y.Min = 0
-		p.DrawBeside(tiles.At(dc, 0, i))
+		if err := p.DrawBeside(tiles.At(dc, 0, i)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
