@@ -325,7 +325,7 @@ func (s *Scenario) dlora() (replay.DLoRA, error) {
 func (s *Scenario) rates() replay.Config {
 	w, cfg := &s.Workload, replay.Default()
 	cfg.Interval, cfg.Seed = w.TraceIntervalMinutes, s.Seed
-	cfg.Distribution = replay.Distribution(w.TraceArrivalDistribution)
+	cfg.Distribution = w.TraceArrivalDistribution
 	cfg.CV, cfg.CVScale = w.TraceCV, w.CVScale
 	cfg.TotalRate, cfg.RateScale, cfg.TimeScale = w.TraceTotalRate, w.RateScale, w.TimeScale
 	cfg.Requests, cfg.Drift = w.NumPrompts, w.Drift

@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/trace"
+	"lorasim/trace/azure"
 	"lorasim/trace/info"
 	"lorasim/trace/store"
 	"lorasim/trace/synth"
@@ -258,10 +259,10 @@ func exportTrace(cmd *cobra.Command, src trace.Source, format, out string, mean 
 	switch format {
 	case "azure_v1":
 		what = "files"
-		n, err = synth.ExportMinutes(src, out)
+		n, err = azure.WriteMinutes(src, out)
 	case "azure_v2":
 		what = "invocations"
-		n, err = synth.ExportInvocations(src, out, mean, seed)
+		n, err = azure.WriteInvocations(src, out, synth.Durations(mean, seed))
 	default:
 		return usage(fmt.Errorf("--format is %q, expected workload, azure_v1 or azure_v2", format))
 	}

@@ -49,15 +49,6 @@ const (
 	V2 Format = "azure_v2" // one row per invocation, 2021
 )
 
-// ParseFormat reads the name of a format.
-func ParseFormat(s string) (Format, error) {
-	switch f := Format(s); f {
-	case V1, V2:
-		return f, nil
-	}
-	return "", fmt.Errorf("unknown trace %q: expected %s or %s", s, V1, V2)
-}
-
 // Function identifies a function of a trace by its hashed names. Functions of
 // different applications may share a name.
 type Function struct {
@@ -85,63 +76,43 @@ type Options struct {
 
 const minutesPerDay = 24 * 60
 
-// Instant is a minute of a trace, written "d.h.m" with days counted from 0.
-type Instant struct{ Day, Hour, Minute int }
-
-// ParseInstant reads "d.h.m". Hour 24 and minute 60 are legal, so that
-// "0.0.60" can end the first hour.
-func ParseInstant(s string) (Instant, error) {
+// ParseInstant reads a minute of a trace, "d.h.m" with days counted from 0, and
+// returns its distance from the start of day 0. Hour 24 and minute 60 are legal, so
+// that "0.0.60" can end the first hour.
+func ParseInstant(s string) (minute int, err error) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 {
-		return Instant{}, fmt.Errorf("time %q: expected day.hour.minute, such as 0.0.60", s)
+		return 0, fmt.Errorf("time %q: expected day.hour.minute, such as 0.0.60", s)
 	}
-	var n [3]int
-	for i, limit := range [3]struct {
-		name string
-		max  int
-	}{{"day", 9999}, {"hour", 24}, {"minute", 60}} {
-		v, err := strconv.ParseUint(parts[i], 10, 16)
-		if err != nil || int(v) > limit.max {
-			return Instant{}, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, limit.name, parts[i], limit.max)
+	for i, unit := range [3]struct {
+		name         string
+		max, minutes int
+	}{{"day", 9999, minutesPerDay}, {"hour", 24, 60}, {"minute", 60, 1}} {
+		n, err := strconv.ParseUint(parts[i], 10, 16)
+		if err != nil || int(n) > unit.max {
+			return 0, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, unit.name, parts[i], unit.max)
 		}
-		n[i] = int(v)
+		minute += int(n) * unit.minutes
 	}
-	return Instant{n[0], n[1], n[2]}, nil
+	return minute, nil
 }
-
-// Minutes returns the minutes from the start of day 0.
-func (t Instant) Minutes() int { return t.Day*minutesPerDay + t.Hour*60 + t.Minute }
-
-// String returns t as ParseInstant reads it.
-func (t Instant) String() string { return fmt.Sprintf("%d.%d.%d", t.Day, t.Hour, t.Minute) }
 
 // Window is a span of minutes of a trace, counted from the start of day 0:
 // from the start of minute Start to the start of minute End.
 type Window struct{ Start, End int }
 
 // ParseWindow reads the start and the end of a window as ParseInstant does.
-func ParseWindow(start, end string) (Window, error) {
-	from, err := ParseInstant(start)
-	if err != nil {
-		return Window{}, fmt.Errorf("start %w", err)
+func ParseWindow(start, end string) (w Window, err error) {
+	if w.Start, err = ParseInstant(start); err != nil {
+		return w, fmt.Errorf("start %w", err)
 	}
-	to, err := ParseInstant(end)
-	if err != nil {
-		return Window{}, fmt.Errorf("end %w", err)
+	if w.End, err = ParseInstant(end); err != nil {
+		return w, fmt.Errorf("end %w", err)
 	}
-	w := Window{from.Minutes(), to.Minutes()}
-	if err := w.Check(); err != nil {
-		return Window{}, err
+	if w.End <= w.Start {
+		return w, fmt.Errorf("window %v: expected its end to be after its start", w)
 	}
 	return w, nil
-}
-
-// Check says what is wrong with w, or nil.
-func (w Window) Check() error {
-	if w.Start < 0 || w.End <= w.Start {
-		return fmt.Errorf("window %v: expected its end to be after its start", w)
-	}
-	return nil
 }
 
 // Minutes returns the length of the window.
@@ -156,8 +127,9 @@ func (w Window) Intervals(minutes int) int { return (w.Minutes() + minutes - 1) 
 func (w Window) Seconds() (start, end float64) { return 60 * float64(w.Start), 60 * float64(w.End) }
 
 // String returns the window as two instants.
-func (w Window) String() string { return instant(w.Start).String() + " to " + instant(w.End).String() }
-
-func instant(minute int) Instant {
-	return Instant{minute / minutesPerDay, minute % minutesPerDay / 60, minute % 60}
+func (w Window) String() string {
+	instant := func(m int) string {
+		return fmt.Sprintf("%d.%d.%d", m/minutesPerDay, m%minutesPerDay/60, m%60)
+	}
+	return instant(w.Start) + " to " + instant(w.End)
 }

@@ -1,11 +1,13 @@
 package azure
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -15,20 +17,15 @@ func BenchmarkInvocations(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, ending := range []string{".txt", ".txt.gz"} {
 		path := filepath.Join(b.TempDir(), "trace"+ending)
-		err := WriteInvocations(path, func(add func(Function, Invocation) error) error {
-			for i := range rows {
-				k := rng.IntN(424)
-				f := Function{App: fmt.Sprintf("%064x", k/4), Func: fmt.Sprintf("%064x", k)}
-				d := float64(rng.IntN(5000)) / 1000
-				if err := add(f, Invocation{End: float64(i)*0.61 + rng.Float64() + d, Duration: d}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
+		var text strings.Builder
+		text.WriteString(v2Header + "\n")
+		for i := range rows {
+			k := rng.IntN(424)
+			d := float64(rng.IntN(5000)) / 1000
+			f := Function{App: fmt.Sprintf("%064x", k/4), Func: fmt.Sprintf("%064x", k)}
+			text.WriteString(rowText(f, Invocation{End: float64(i)*0.61 + rng.Float64() + d, Duration: d}))
 		}
+		writeText(b, path, text.String())
 		b.Run(ending[1:], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -57,20 +54,14 @@ func BenchmarkMinutes(b *testing.B) {
 	const rows = 2000
 	rng := rand.New(rand.NewPCG(1, 2))
 	path := b.TempDir()
-	err := WriteDay(path, 0, func(add func(Function, []int32) error) error {
-		counts := make([]int32, 1440)
-		for k := range rows {
-			for i := range counts {
-				counts[i] = int32(rng.ExpFloat64() * 3)
-			}
-			name := fmt.Sprintf("%064x", k)
-			if err := add(Function{name, name, name}, counts); err != nil {
-				return err
-			}
+	day := make([][]int32, rows)
+	for k := range day {
+		day[k] = make([]int32, 1440)
+		for i := range day[k] {
+			day[k][i] = int32(rng.ExpFloat64() * 3)
 		}
-		return nil
-	})
-	if err != nil {
+	}
+	if err := writeFile(filepath.Join(path, dayFile(0)), func(w *bufio.Writer) error { return writeDay(w, day) }); err != nil {
 		b.Fatal(err)
 	}
 	for _, w := range []Window{{540, 600}, {0, 1440}} {

@@ -143,21 +143,11 @@ func TestSkipBadRows(t *testing.T) {
 	expectError(t, err, "no rows but 1 malformed")
 }
 
-func TestQueryErrors(t *testing.T) {
-	path := write(t, "t.txt", []byte(v2Text))
-	_, err := ReadHistogram(path, Query{V2, Window{0, 2}, 0, true}, Options{})
-	expectError(t, err, "interval is 0 minutes", ">= 1")
-	_, err = ReadHistogram(path, Query{V2, Window{2, 2}, 1, true}, Options{})
-	expectError(t, err, "window 0.0.2 to 0.0.2", "after its start")
-	_, err = ReadHistogram(path, Query{"azure_v3", Window{0, 2}, 1, true}, Options{})
-	expectError(t, err, `unknown trace "azure_v3"`, "azure_v1")
-}
-
 func TestParseInstant(t *testing.T) {
 	for s, minutes := range map[string]int{"0.0.0": 0, "0.0.60": 60, "0.23.60": 1440, "0.24.0": 1440, "13.1.2": 13*1440 + 62} {
 		i, err := ParseInstant(s)
-		if err != nil || i.Minutes() != minutes || i.String() != s {
-			t.Errorf("ParseInstant(%q) = %v (%d minutes), %v; expected %d minutes", s, i, i.Minutes(), err, minutes)
+		if err != nil || i != minutes {
+			t.Errorf("ParseInstant(%q) = %d minutes, %v; expected %d", s, i, err, minutes)
 		}
 	}
 	for s, want := range map[string]string{

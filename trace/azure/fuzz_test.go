@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -33,26 +32,17 @@ func FuzzInvocations(f *testing.F) {
 			}
 			return
 		}
-		var b bytes.Buffer
-		w := bufio.NewWriter(&b)
-		err = writeInvocations(w, func(add func(Function, Invocation) error) error {
-			for _, v := range rows {
-				if !(v.End >= 0 && v.End <= math.MaxFloat64 && v.Duration >= 0 && v.Duration <= math.MaxFloat64) {
-					t.Fatalf("accepted %+v", v)
-				}
-				if err := add(fs[v.Function], v); err != nil {
-					return err
-				}
+		written := v2Header + "\n"
+		for _, v := range rows {
+			if !(v.End >= 0 && v.End <= math.MaxFloat64 && v.Duration >= 0 && v.Duration <= math.MaxFloat64) {
+				t.Fatalf("accepted %+v", v)
 			}
-			return w.Flush()
-		})
-		if err != nil && strings.Contains(err.Error(), "line end") {
-			return // a lone \r within a name: read, never written
+			if f := fs[v.Function]; strings.Contains(f.App+f.Func, "\r") {
+				return // a lone \r within a name: read, never written
+			}
+			written += rowText(fs[v.Function], v)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, fs2, err := drain(openText(b.Bytes(), Options{}))
+		again, fs2, err := drain(openText([]byte(written), Options{}))
 		if err != nil || len(again) != len(rows) || len(fs2) != len(fs) {
 			t.Fatalf("read back %d rows of %d functions, %v; expected %d of %d", len(again), len(fs2), err, len(rows), len(fs))
 		}
@@ -84,7 +74,7 @@ func FuzzMinutes(f *testing.F) {
 	f.Add([]byte("HashOwner,HashApp,HashFunction,Trigger,700\na,b,c,d,2147483648\n"), uint16(699), uint16(1))
 	f.Fuzz(func(t *testing.T, text []byte, start, length uint16) {
 		w := Window{int(start), int(start) + int(length)}
-		if w.Check() != nil || w.End > minutesPerDay {
+		if length == 0 || w.End > minutesPerDay {
 			return
 		}
 		m := &Minutes{reader: reader{opt: Options{SkipBadRows: true}}, window: w}
@@ -187,9 +177,9 @@ func FuzzInstant(f *testing.F) {
 			}
 			return
 		}
-		again, err := ParseInstant(i.String())
-		if err != nil || again != i || i.Minutes() < 0 {
-			t.Fatalf("%q is %v, which reads as %v, %v", s, i, again, err)
+		text, _, _ := strings.Cut(Window{i, i + 1}.String(), " ")
+		if again, err := ParseInstant(text); err != nil || again != i || i < 0 {
+			t.Fatalf("%q is minute %d, which is written %q and reads as %v, %v", s, i, text, again, err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package azure
 
 import (
 	"errors"
-	"fmt"
 	"io"
 )
 
@@ -30,23 +29,11 @@ type Histogram struct {
 // ReadHistogram counts the invocations of a window. Its memory is that of the
 // functions and their counts, whatever the size of the files.
 func ReadHistogram(path string, q Query, opt Options) (*Histogram, error) {
-	if q.Interval < 1 {
-		return nil, fmt.Errorf("interval is %d minutes, expected >= 1", q.Interval)
+	h, read := &Histogram{}, (*Histogram).readInvocations
+	if q.Format == V1 {
+		read = (*Histogram).readMinutes
 	}
-	if err := q.Window.Check(); err != nil {
-		return nil, err
-	}
-	h := &Histogram{}
-	var err error
-	switch q.Format {
-	case V1:
-		err = h.readMinutes(path, q, opt)
-	case V2:
-		err = h.readInvocations(path, q, opt)
-	default:
-		_, err = ParseFormat(string(q.Format))
-	}
-	if err != nil {
+	if err := read(h, path, q, opt); err != nil {
 		return nil, err
 	}
 	return h, nil

@@ -276,9 +276,6 @@ type minuteColumns struct {
 // their names, 1 to 1440, where column k holds the minute that starts k-1
 // minutes into the day.
 func OpenMinutes(path string, w Window, opt Options) (*Minutes, error) {
-	if err := w.Check(); err != nil {
-		return nil, err
-	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/internal/renewal"
 )
 
 // skewed returns invocations of adapters, the first one the most popular.
@@ -39,7 +40,7 @@ func reportRequests(b *testing.B, n int) {
 
 func BenchmarkReplay(b *testing.B) {
 	for _, adapters := range []int{4, 128, 4096} {
-		for _, d := range []Distribution{Exponential, Gamma} {
+		for _, d := range []string{renewal.Exponential, renewal.Gamma} {
 			b.Run(fmt.Sprintf("adapters=%d/%s", adapters, d), func(b *testing.B) {
 				c := Default()
 				c.Distribution, c.CV, c.TotalRate, c.Requests = d, []float64{4}, 1000, 1_000_000

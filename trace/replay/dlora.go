@@ -3,9 +3,9 @@ package replay
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"math"
+	"math/bits"
 	"slices"
+	"strings"
 
 	"lorasim/trace"
 	"lorasim/trace/azure"
@@ -59,10 +59,15 @@ type Summary struct {
 // Replay prepares the replay of the trace for the adapters. The summary comes
 // from a first run of the generator, so that the source need not be read.
 func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) {
-	if err := d.check(len(adapters)); err != nil {
+	if err := d.check(); err != nil {
 		return nil, nil, err
 	}
-	t, err := d.load(len(adapters))
+	w, err := d.window()
+	var t *Traffic
+	if err == nil {
+		q := azure.Query{Format: d.Trace, Window: w, Interval: d.Interval, ByEnd: true}
+		t, err = Mapping{Strategy: Stride, Stride: d.MapStride}.read(d.Path, q, d.Read, len(adapters), d.order)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("dlora replay of %s: %w", d.Path, err)
 	}
@@ -73,7 +78,7 @@ func (d DLoRA) Replay(adapters []trace.Adapter) (trace.Source, *Summary, error) 
 // without a trace: Trace, Path, Start, End, NeedSort and MapStride do not
 // matter.
 func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trace.Source, *Summary, error) {
-	if err := cmp.Or(d.check(len(adapters)), checkHistogram(counts, len(adapters))); err != nil {
+	if err := cmp.Or(d.check(), checkHistogram(counts, len(adapters))); err != nil {
 		return nil, nil, err
 	}
 	return d.start(adapters, &Traffic{Histogram: counts})
@@ -82,20 +87,13 @@ func (d DLoRA) ReplayHistogram(adapters []trace.Adapter, counts [][]int64) (trac
 // maxBatch bounds the memory for the gaps drawn in one go.
 const maxBatch = 1e8
 
-func (d DLoRA) check(adapters int) error {
-	positive := func(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+func (d DLoRA) check() error {
 	switch {
-	case adapters < 1:
-		return errNoAdapters
-	case d.Distribution != "exponential" && d.Distribution != "gamma":
+	case d.Distribution != renewal.Exponential && d.Distribution != renewal.Gamma:
 		return fmt.Errorf("unknown arrival distribution %q: the dlora replay knows exponential and gamma", d.Distribution)
-	case d.Requests < 1:
-		return fmt.Errorf("number of requests is %d, expected >= 1", d.Requests)
-	case d.Interval < 1:
-		return fmt.Errorf("interval is %d minutes, expected >= 1", d.Interval)
-	case !positive(d.TotalRate):
+	case !(d.TotalRate > 0):
 		return fmt.Errorf("total rate is %v requests/s, expected > 0", d.TotalRate)
-	case d.Distribution == "gamma" && !(d.CV >= renewal.MinCV && d.CV <= renewal.MaxCV):
+	case d.Distribution == renewal.Gamma && !(d.CV >= renewal.MinCV && d.CV <= renewal.MaxCV):
 		return fmt.Errorf("cv is %v, expected %g to %g", d.CV, renewal.MinCV, renewal.MaxCV)
 	case d.TotalRate*float64(d.Interval)*1.2 > maxBatch:
 		return fmt.Errorf("total rate %v requests/s times interval %d minutes is too large for the dlora replay, expected below %g", d.TotalRate, d.Interval, maxBatch/1.2)
@@ -103,50 +101,26 @@ func (d DLoRA) check(adapters int) error {
 	return nil
 }
 
-// load reads the trace and gives its functions to the adapters.
-func (d DLoRA) load(adapters int) (*Traffic, error) {
-	w, err := d.window()
-	if err != nil {
-		return nil, err
+// window is that of the trace, whose end is taken to be on the day of the start.
+func (d DLoRA) window() (azure.Window, error) {
+	day, _, _ := strings.Cut(d.Start, ".")
+	_, end, _ := strings.Cut(d.End, ".")
+	w, err := azure.ParseWindow(d.Start, day+"."+end)
+	switch {
+	case err != nil:
+		return w, fmt.Errorf("%w; the dlora replay takes the end to be on the start's day: use the default replay for windows across days", err)
+	case d.Trace == azure.V1 && strings.Trim(day, "0") != "": // the error is that of the file, or else that of its columns
+		_, err = azure.OpenMinutes(d.Path, w, d.Read)
+		err = cmp.Or(err, fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
+			w, d.Trace, w.Start+1, w.End))
 	}
-	q := azure.Query{Format: d.Trace, Window: w, Interval: d.Interval, ByEnd: true}
-	return Mapping{Strategy: Stride, Stride: d.MapStride}.read(d.Path, q, d.Read, adapters, d.order)
-}
-
-func (d DLoRA) window() (w azure.Window, err error) {
-	start, err := azure.ParseInstant(d.Start)
-	if err != nil {
-		return w, fmt.Errorf("start %w", err)
-	}
-	end, err := azure.ParseInstant(d.End)
-	if err != nil {
-		return w, fmt.Errorf("end %w", err)
-	}
-	end.Day = start.Day
-	w = azure.Window{Start: start.Minutes(), End: end.Minutes()}
-	if w.End <= w.Start {
-		return w, fmt.Errorf("window %s to %s: the dlora replay takes the end to be on the start's day, which leaves %d minutes; use the default replay for windows across days",
-			d.Start, d.End, w.Minutes())
-	}
-	if d.Trace != azure.V1 || start.Day == 0 {
-		return w, nil
-	}
-	// The error is that of the later day's file, or else that of its columns.
-	m, err := azure.OpenMinutes(d.Path, w, d.Read)
-	if err != nil {
-		return w, err
-	}
-	return w, cmp.Or(m.Close(), fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
-		w, d.Trace, w.Start+1, w.End))
+	return w, err
 }
 
 // order returns the functions of h in the order in which adapters get them.
-func (d DLoRA) order(h *azure.Histogram) []int {
-	var fs []int
-	if d.Trace == azure.V1 || d.NeedSort {
-		fs = active(h)
-	} else {
-		for f := range h.Functions {
+func (d DLoRA) order(h *azure.Histogram) (fs []int) {
+	for f, counts := range h.Counts {
+		if d.Trace == azure.V2 && !d.NeedSort || total(counts) > 0 {
 			fs = append(fs, f)
 		}
 	}
@@ -184,14 +158,11 @@ func (d DLoRA) start(adapters []trace.Adapter, t *Traffic) (trace.Source, *Summa
 		}
 	}
 	s := &Summary{Traffic: *t, Counts: make([]int, len(adapters))}
-	for src := newDLoRASource(d, adapters, t.Histogram); ; {
-		r, err := src.Next()
-		if err != nil { // the end
-			return newDLoRASource(d, adapters, t.Histogram), s, nil
-		}
+	for r := range trace.All(d.source(adapters, t.Histogram)) {
 		s.Counts[r.Adapter]++
 		s.LastArrival = r.Arrival
 	}
+	return d.source(adapters, t.Histogram), s, nil
 }
 
 // budget returns the requests of interval i of n.
@@ -203,10 +174,9 @@ func (d DLoRA) budget(i, n int) int {
 	return b
 }
 
-// dloraSource yields the requests of a DLoRA replay.
+// dloraSource draws the requests of a DLoRA replay.
 type dloraSource struct {
-	d         DLoRA
-	adapters  []trace.Adapter
+	DLoRA
 	histogram [][]int64
 
 	rng      *nprand.Rand // numpy's global generator
@@ -214,7 +184,6 @@ type dloraSource struct {
 	left     int          // requests left in the current one
 	procs    []dloraProcess
 	queue    renewal.Queue
-	next     int64
 	last     float64
 }
 
@@ -225,21 +194,14 @@ type dloraProcess struct {
 	at           int // next gap of the batch
 }
 
-func newDLoRASource(d DLoRA, adapters []trace.Adapter, histogram [][]int64) *dloraSource {
-	return &dloraSource{d: d, adapters: adapters, histogram: histogram,
-		rng: nprand.New(0), procs: make([]dloraProcess, len(adapters))}
+func (d DLoRA) source(adapters []trace.Adapter, histogram [][]int64) trace.Source {
+	s := &dloraSource{DLoRA: d, histogram: histogram, rng: nprand.New(0), procs: make([]dloraProcess, len(adapters))}
+	return trace.Generate(adapters, int64(d.Requests), s.next)
 }
 
-func (s *dloraSource) Adapters() []trace.Adapter { return s.adapters }
-func (s *dloraSource) Len() int64                { return int64(s.d.Requests) - s.next }
-
-func (s *dloraSource) Next() (trace.Request, error) {
+func (s *dloraSource) next() (trace.Request, error) {
 	for s.left == 0 {
-		if s.interval == len(s.histogram[0]) {
-			return trace.Request{}, io.EOF
-		}
-		s.left = s.d.budget(s.interval, len(s.histogram[0]))
-		if s.left > 0 {
+		if s.left = s.budget(s.interval, len(s.histogram[0])); s.left > 0 {
 			s.begin(s.interval)
 		}
 		s.interval++
@@ -248,16 +210,14 @@ func (s *dloraSource) Next() (trace.Request, error) {
 	s.queue.Replace(renewal.Event{At: e.At + s.gap(&s.procs[e.Item]), Item: e.Item})
 	s.left--
 	s.last = e.At
-	r := trace.Request{ID: s.next, Arrival: e.At, Adapter: e.Item}
-	s.next++
-	return r, nil
+	return trace.Request{Arrival: e.At, Adapter: e.Item}, nil
 }
 
 // begin starts the processes of an interval. Their first batches are drawn
 // here, in the order of the adapters, each from seed 0.
 func (s *dloraSource) begin(interval int) {
-	cv := s.d.CV
-	if s.d.Distribution == "exponential" {
+	cv := s.CV
+	if s.Distribution == renewal.Exponential {
 		cv = 1
 	}
 	sum := float64(sumInterval(s.histogram, interval))
@@ -267,8 +227,8 @@ func (s *dloraSource) begin(interval int) {
 		if count == 0 {
 			continue
 		}
-		rate := float64(count) / sum * s.d.TotalRate
-		size := max(int(rate*float64(s.d.Interval)*1.2), 1)
+		rate := float64(count) / sum * s.TotalRate
+		size := max(int(rate*float64(s.Interval)*1.2), 1)
 		p := &s.procs[k]
 		p.shape, p.scale = 1/(cv*cv), cv*cv/rate
 		p.batch = slices.Grow(p.batch[:0], size)[:size]
@@ -293,4 +253,123 @@ func (s *dloraSource) draw(p *dloraProcess) {
 		p.batch[i] = s.rng.Gamma(p.shape, p.scale)
 	}
 	p.at = 0
+}
+
+// argsort returns the indices that sort v in ascending order, equal values in
+// the order in which numpy.argsort (before numpy 1.25) leaves them. That is the
+// introsort of D. R. Musser, "Introspective sorting and selection algorithms",
+// Software: Practice and Experience 27(8), 1997: quicksort on the median of
+// three, partitions of up to 16 elements sorted by insertion, and heapsort
+// where the partitions have become too lopsided. It is not stable; the choices
+// that decide ties are marked below.
+func argsort(v []int64) []int {
+	s := indirect{v: v, at: make([]int, len(v))}
+	for i := range s.at {
+		s.at[i] = i
+	}
+	if len(v) > 1 {
+		s.quick(0, len(v)-1, 2*(bits.Len(uint(len(v)))-1))
+	}
+	return s.at
+}
+
+const maxInsertion = 16 // elements sorted by insertion
+
+// indirect sorts the indices at by the values they point to.
+type indirect struct {
+	v  []int64
+	at []int
+}
+
+func (s indirect) less(i, j int) bool { return s.v[s.at[i]] < s.v[s.at[j]] }
+func (s indirect) swap(i, j int)      { s.at[i], s.at[j] = s.at[j], s.at[i] }
+
+// quick sorts at[lo..hi]. The depth left is only looked at on entry, which is
+// for the larger partition: the smaller one goes on in the loop.
+func (s indirect) quick(lo, hi, depth int) {
+	if depth < 0 {
+		s.heap(s.at[lo : hi+1])
+		return
+	}
+	for hi-lo+1 > maxInsertion {
+		p := s.partition(lo, hi)
+		depth--
+		if p-lo < hi-p {
+			s.quick(p+1, hi, depth)
+			hi = p - 1
+		} else {
+			s.quick(lo, p-1, depth)
+			lo = p + 1
+		}
+	}
+	s.insertion(lo, hi)
+}
+
+// partition splits at[lo..hi] around the median of its first, middle and last
+// element and returns where that ends up. Both scans stop at values equal to
+// the median and swap them.
+func (s indirect) partition(lo, hi int) int {
+	mid := lo + (hi-lo)/2
+	if s.less(mid, lo) {
+		s.swap(mid, lo)
+	}
+	if s.less(hi, mid) {
+		s.swap(hi, mid)
+	}
+	if s.less(mid, lo) {
+		s.swap(mid, lo)
+	}
+	pivot := s.v[s.at[mid]]
+	i, j := lo, hi-1
+	s.swap(mid, j)
+	for {
+		for i++; s.v[s.at[i]] < pivot; i++ {
+		}
+		for j--; pivot < s.v[s.at[j]]; j-- {
+		}
+		if i >= j {
+			break
+		}
+		s.swap(i, j)
+	}
+	s.swap(i, hi-1)
+	return i
+}
+
+// insertion sorts at[lo..hi] stably.
+func (s indirect) insertion(lo, hi int) {
+	for i := lo + 1; i <= hi; i++ {
+		x, j := s.at[i], i
+		for ; j > lo && s.v[x] < s.v[s.at[j-1]]; j-- {
+			s.at[j] = s.at[j-1]
+		}
+		s.at[j] = x
+	}
+}
+
+// heap sorts at by heapsort.
+func (s indirect) heap(at []int) {
+	for root := len(at)/2 - 1; root >= 0; root-- {
+		s.sift(at, root, at[root])
+	}
+	for n := len(at) - 1; n > 0; n-- {
+		x := at[n]
+		at[n] = at[0]
+		s.sift(at[:n], 0, x)
+	}
+}
+
+// sift puts x into the heap at, in which hole is free.
+func (s indirect) sift(at []int, hole, x int) {
+	for child := 2*hole + 1; child < len(at); child = 2*hole + 1 {
+		if child+1 < len(at) && s.v[at[child]] < s.v[at[child+1]] {
+			child++
+		}
+		if s.v[x] >= s.v[at[child]] {
+			break
+		}
+		at[hole] = at[child]
+		hole = child
+	}
+	at[hole] = x
 }

@@ -157,7 +157,7 @@ func TestDLoRAFromHistogram(t *testing.T) {
 func TestDLoRAFromTrace(t *testing.T) {
 	path := shareddata.Path(t, "golden/replay_golden.json")
 	wantErrors := map[string]string{
-		"err-v2-multiday":       "leaves 0 minutes",
+		"err-v2-multiday":       "window 0.0.0 to 0.0.0",
 		"err-v1-day1":           "invocations_per_function_md.anon.d02.csv",
 		"err-v2-empty-interval": "interval 0 of the window (minutes 0 to 60 after its start) has no traffic",
 	}

@@ -24,9 +24,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
+	"lorasim/trace"
 	"lorasim/trace/azure"
+	"lorasim/trace/internal/renewal"
 )
 
 // Traffic is what a window of a trace asks of the adapters.
@@ -58,20 +61,6 @@ type Mapping struct {
 	Strategy Strategy
 	Stride   int  // functions per block; Stride only
 	Sort     bool // by descending traffic; ties and the rest in lexicographic order
-}
-
-// Check says what is wrong with m, or nil.
-func (m Mapping) Check() error {
-	switch m.Strategy {
-	case Stride:
-		if m.Stride < 1 {
-			return fmt.Errorf("map stride is %d functions, expected >= 1", m.Stride)
-		}
-	case RoundRobin, Stripe:
-	default:
-		return fmt.Errorf("unknown map strategy %q: expected %s, %s or %s", m.Strategy, Stride, RoundRobin, Stripe)
-	}
-	return nil
 }
 
 // adapter returns the adapter of function i of n.
@@ -109,12 +98,6 @@ func (m Mapping) apply(h *azure.Histogram, order []int, adapters, intervals int)
 // read counts the invocations of a trace and gives its functions, in an order, to
 // the adapters.
 func (m Mapping) read(path string, q azure.Query, o azure.Options, adapters int, order func(*azure.Histogram) []int) (*Traffic, error) {
-	if adapters < 1 {
-		return nil, errNoAdapters
-	}
-	if err := m.Check(); err != nil {
-		return nil, err
-	}
 	h, err := azure.ReadHistogram(path, q, o)
 	if err != nil {
 		return nil, err
@@ -164,12 +147,10 @@ func lexicographic(h *azure.Histogram, fs []int) {
 	slices.SortFunc(fs, func(a, b int) int { return h.Functions[a].Compare(h.Functions[b]) })
 }
 
-var errNoAdapters = errors.New("no adapters, expected at least one")
-
 // checkHistogram checks a histogram of adapters by intervals given by a caller.
 func checkHistogram(counts [][]int64, adapters int) error {
 	if adapters < 1 {
-		return errNoAdapters
+		return errors.New("no adapters, expected at least one")
 	}
 	if len(counts) != adapters {
 		return fmt.Errorf("the histogram has %d rows, expected %d, one per adapter", len(counts), adapters)
@@ -184,5 +165,109 @@ func checkHistogram(counts [][]int64, adapters int) error {
 			}
 		}
 	}
+	return nil
+}
+
+// Vanilla replays the invocations of azure_v2 that start within a window, at
+// the times they started. It reads the trace twice: once to give its functions
+// to the adapters as Config does, then row by row as the requests are asked
+// for; Read.Progress sees both.
+type Vanilla struct {
+	Path      string // file or folder
+	Window    azure.Window
+	Mapping   Mapping
+	TimeScale float64 // multiplies all times: 0.5 replays twice as fast
+	Read      azure.Options
+}
+
+// reorderWindow is the number of rows held back to restore the order of start
+// times. The published trace is in start order already.
+const reorderWindow = 1 << 16
+
+// VanillaSource yields the requests of a Vanilla replay. Close closes the trace.
+type VanillaSource struct {
+	trace.Source
+	io.Closer
+}
+
+// Replay prepares the replay for the adapters. The caller should close the
+// source if it does not read it to its end.
+func (v Vanilla) Replay(adapters []trace.Adapter) (*VanillaSource, *Traffic, error) {
+	q := azure.Query{Format: azure.V2, Window: v.Window, Interval: v.Window.Minutes()}
+	t, err := v.Mapping.read(v.Path, q, v.Read, len(adapters), v.Mapping.order)
+	if err != nil {
+		return nil, nil, fmt.Errorf("vanilla replay of %s: %w", v.Path, err)
+	}
+	rows, err := azure.OpenInvocations(v.Path, v.Read)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &vanillaRows{Vanilla: v, rows: rows, adapterOf: make(map[azure.Function]int32, len(t.Functions))}
+	for i, f := range t.Functions {
+		s.adapterOf[f] = t.AdapterOf[i]
+	}
+	return &VanillaSource{trace.Generate(adapters, -1, s.next), rows}, t, nil
+}
+
+type vanillaRows struct {
+	Vanilla
+	rows      *azure.Invocations
+	adapterOf map[azure.Function]int32
+	byIndex   []int32 // adapter by index of function in rows; -1: none
+
+	done  bool          // rows has ended
+	queue renewal.Queue // rows held back
+	taken int64
+	last  float64 // start of the last row given out, s
+}
+
+func (s *vanillaRows) next() (trace.Request, error) {
+	for !s.done && len(s.queue) < reorderWindow {
+		if err := s.read(); err != nil {
+			return trace.Request{}, err
+		}
+	}
+	if len(s.queue) == 0 {
+		return trace.Request{}, io.EOF
+	}
+	e := s.queue[0]
+	s.queue.Pop()
+	s.last = e.At
+	from, _ := s.Window.Seconds()
+	return trace.Request{Arrival: (e.At - from) * s.TimeScale, Adapter: e.Item}, nil
+}
+
+// read takes in one row, if it is in the window.
+func (s *vanillaRows) read() error {
+	row, err := s.rows.Next()
+	if errors.Is(err, io.EOF) {
+		s.done = true
+		return s.rows.Close()
+	}
+	if err != nil {
+		return err
+	}
+	from, to := s.Window.Seconds()
+	at := row.Start()
+	if at < from || at >= to {
+		return nil
+	}
+	if at < s.last {
+		return fmt.Errorf("%s: the invocation starts at %v s, but one at %v s came more than %d rows before: expected rows in order of their start",
+			s.rows.Where(), at, s.last, reorderWindow)
+	}
+	for i := len(s.byIndex); i <= int(row.Function); i++ {
+		k, ok := s.adapterOf[s.rows.Functions()[i]]
+		if !ok {
+			k = -1 // no traffic in the window
+		}
+		s.byIndex = append(s.byIndex, k)
+	}
+	adapter := s.byIndex[row.Function]
+	if adapter < 0 {
+		return fmt.Errorf("%s: the function was not there when the trace was read before: the file has changed", s.rows.Where())
+	}
+	s.queue.Push(renewal.Event{At: at, Seq: s.taken, Item: adapter})
+	s.taken++
 	return nil
 }

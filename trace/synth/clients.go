@@ -234,3 +234,10 @@ func NewSharedPoisson(c SharedPoisson) (trace.Source, error) {
 		return trace.Request{Arrival: e.At, Adapter: e.Item}, nil
 	}), nil
 }
+
+// Durations draws execution times for traces of functions: exponential ones with a
+// mean, s.
+func Durations(mean float64, seed uint64) func() float64 {
+	rng := stream(seed, forExport, 0)
+	return func() float64 { return rng.ExpFloat64() * mean }
+}
