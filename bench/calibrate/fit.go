@@ -20,13 +20,6 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// Param is one coefficient that a fit may move.
-type Param struct {
-	Name     string
-	Start    float64
-	Min, Max float64 // 0 < Min < Start < Max
-}
-
 // problem is a least-squares problem in a few positive coefficients.
 type problem struct {
 	Params []Param
@@ -43,28 +36,6 @@ type problem struct {
 	Evaluations int
 	// Progress, where set, is told the evaluations done and the loss so far.
 	Progress func(done, total int, loss float64)
-}
-
-// Fit is the outcome of a fit.
-type Fit struct {
-	Params []Estimate // as in the problem
-	// Loss is the root mean square of the residuals: 1 where the model is as
-	// far off as the measurement is uncertain.
-	Loss, StartLoss float64
-	Evaluations     int
-	X               []float64 // NaN: held
-}
-
-// Estimate is one fitted coefficient.
-type Estimate struct {
-	Param
-	Value float64
-	// RelStd is the relative standard error that the data alone give, as a
-	// fraction (of the logarithm of the value); +Inf where they say nothing.
-	RelStd float64
-	// Held: the data cannot determine it, so that it was left as it was.
-	Held    bool
-	AtBound bool
 }
 
 const (
@@ -132,12 +103,12 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 			continue
 		}
 		u = s.simplex(u)
-		fit.Loss, fit.X = s.loss(s.residuals(u)), s.all(u)
+		fit.Loss, fit.x = s.loss(s.residuals(u)), s.all(u)
 		// where the model fits worse than the measurement is uncertain, the
 		// deviations themselves say how uncertain the coefficients are
 		std = s.standardErrors(s.jacobian(u), max(1, fit.Loss))
 		for i, k := range s.active {
-			q, x := p.Params[k], fit.X[k]
+			q, x := p.Params[k], fit.x[k]
 			fit.Params[k] = Estimate{Param: q, Value: x, RelStd: std[i], AtBound: x < q.Min*1.01 || x > q.Max/1.01}
 		}
 		fit.Evaluations += s.evaluations

@@ -133,7 +133,7 @@ func TestBlocksRecover(t *testing.T) {
 	fit := []string{"decode.base_ms", "decode.per_request_ms", "prefill.per_token_us", "prefill.first_extend_ms"}
 	start.Latency.Decode.PerKVTokenUs, start.Latency.Prefill.BaseMs, start.Latency.RequestOverheadMs =
 		want.Latency.Decode.PerKVTokenUs, want.Latency.Prefill.BaseMs, want.Latency.RequestOverheadMs
-	got, f, err := Blocks(context.Background(), blocks, Options{Start: start, Fit: fit})
+	f, err := Blocks(context.Background(), blocks, nil, Options{Start: start, Fit: fit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +142,10 @@ func TestBlocksRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, c := range cs {
-		off := math.Abs(*c.of(got) / *c.of(want) - 1)
-		t.Logf("%s: %.4g of %.4g, standard error %.1f %%", c.name, *c.of(got), *c.of(want), 100*f.Params[i].RelStd)
+		off := math.Abs(*c.of(f.Profile) / *c.of(want) - 1)
+		t.Logf("%s: %.4g of %.4g, standard error %.1f %%", c.name, *c.of(f.Profile), *c.of(want), 100*f.Params[i].RelStd)
 		if f.Params[i].Held || off > 0.05 {
-			t.Errorf("%s is %g, expected %g (held: %v)", c.name, *c.of(got), *c.of(want), f.Params[i].Held)
+			t.Errorf("%s is %g, expected %g (held: %v)", c.name, *c.of(f.Profile), *c.of(want), f.Params[i].Held)
 		}
 	}
 	if f.Loss > 0.3 {
@@ -206,8 +206,8 @@ func TestRunsRecover(t *testing.T) {
 			t.Error("the fit changed the groups that it was given")
 		}
 	}
-	left, err := CrossValidate(context.Background(), runs, hists, RunsOptions{
-		Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 40}, Groups: groups("120"), Seeds: 4, FirstSeed: 1}, 2)
+	o := RunsOptions{Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 40}, Groups: groups("120"), Seeds: 4, FirstSeed: 1, Folds: 2}
+	left, err := o.crossValidate(context.Background(), forCalibration(runs), hists)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,61 +31,65 @@ func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
 	return ks, err
 }
 
-// KernelFit is what timings of one backend say: a step takes
-// Fixed + PerRequest*B + LoRA*f(B, r), f = r for csgmv, B*r for triton.
-type KernelFit struct {
-	Backend                          string
-	FixedMs, PerRequestMs, LoRAUs    float64
-	FixedStd, PerRequestStd, LoRAStd float64 // standard errors
-	Timings                          int
-	// Errors are those of timings left out of the fit, a fifth at a time.
-	Errors validate.Summary
-}
-
-// Kernels fits the LoRA term of a profile to the timings of one backend by
-// least squares. Only the LoRA term and the cost of a request go into the
-// profile: the fixed part of a kernel benchmark is not that of a server.
-func Kernels(ks []Kernel, backend string, start *profile.Profile) (*profile.Profile, *KernelFit, error) {
+// Kernels fits the LoRA term of a profile to the timings of one backend by least
+// squares: a step takes fixed + per_request*B + lora*f(B, r), f = r for csgmv, B*r
+// for triton. Only the LoRA term and the cost of a request go into the profile: the
+// fixed part of a kernel benchmark is not that of a server. Its errors are those of
+// timings left out of the fit, a fifth at a time.
+func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) {
 	if backend != profile.BackendCSGMV && backend != profile.BackendTriton {
-		return nil, nil, suggest.Unknown("backend", backend, []string{profile.BackendCSGMV, profile.BackendTriton})
+		return nil, suggest.Unknown("backend", backend, []string{profile.BackendCSGMV, profile.BackendTriton})
 	}
 	ks = medians(slices.DeleteFunc(slices.Clone(ks), func(k Kernel) bool { return k.Backend != backend }))
 	if len(ks) < 10 {
-		return nil, nil, fmt.Errorf("%d timings of backend %s, expected at least 10", len(ks), backend)
+		return nil, fmt.Errorf("%d timings of backend %s, expected at least 10", len(ks), backend)
 	}
-	p := *start
-	l := &p.Latency
+	f := &Fit{Profile: model{profile: start}.clone().profile}
+	l := &f.Profile.Latency
+	term := &l.LoRA.CSGMVUs
+	if backend == profile.BackendTriton {
+		term = &l.LoRA.TritonUs
+	}
 	perRequest := math.NaN() // to be fitted
 	if l.LoRA.Backend != backend && l.LoRA.Backend != profile.BackendNone {
 		perRequest = l.Decode.PerRequestMs // a second backend of the same server: requests cost what they cost already
 	}
 	x, std, err := fitKernels(ks, perRequest)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	f := &KernelFit{Backend: backend, Timings: len(ks), FixedMs: x[0], PerRequestMs: x[1], LoRAUs: x[2] * 1000,
-		FixedStd: std[0], PerRequestStd: std[1], LoRAStd: std[2] * 1000}
-	var errs []float64
+	estimate := func(name string, start, x, std float64) {
+		f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: start}, Value: x, RelStd: math.Abs(std / x)})
+	}
+	estimate("fixed part, ms (not used)", 0, x[0], std[0])
+	estimate("decode.per_request_ms", l.Decode.PerRequestMs, x[1], std[1])
+	estimate("lora."+backend+"_us", *term, 1000*x[2], 1000*std[2])
+	off := func(x [3]float64, k Kernel) float64 {
+		t := k.terms()
+		return (x[0]*t[0]+x[1]*t[1]+x[2]*t[2])/k.Ms - 1
+	}
+	var all, unseen []float64
+	for _, k := range ks {
+		all = append(all, off(x, k))
+	}
 	if err := folded(ks, 5, func(in, left []Kernel) error {
 		x, _, err := fitKernels(in, perRequest)
 		for _, k := range left {
-			t := k.terms()
-			errs = append(errs, (x[0]*t[0]+x[1]*t[1]+x[2]*t[2])/k.Ms-1)
+			unseen = append(unseen, off(x, k))
 		}
 		return err
 	}); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	f.Errors = validate.Summarize(errs)
-	if backend == profile.BackendCSGMV {
-		l.LoRA.CSGMVUs = max(f.LoRAUs, 0)
-	} else {
-		l.LoRA.TritonUs = max(f.LoRAUs, 0)
+	f.Errors = validate.Summarize(all)
+	s := validate.Summarize(unseen)
+	f.Profile.Validation = []profile.Validation{{Runs: fmt.Sprintf("%d kernel timings, five folds", s.Runs), Metric: "decode step without attention",
+		MedianAbsError: s.MedianAbsError, P90AbsError: s.P90AbsError}}
+	*term = max(1000*x[2], 0)
+	if f.Params[1].Held = !math.IsNaN(perRequest); !f.Params[1].Held {
+		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(x[1], 0)
 	}
-	if math.IsNaN(perRequest) {
-		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(f.PerRequestMs, 0)
-	}
-	return &p, f, nil
+	return f.describe(start, "%d kernel timings of %s", len(ks), backend)
 }
 
 // terms are the factors of the three coefficients.

@@ -25,16 +25,18 @@ func TestKernelsRecover(t *testing.T) {
 				ks = append(ks, up, down)
 			}
 		}
-		start := profile.Default()
-		p, f, err := Kernels(ks, backend, &start)
+		f, err := Kernels(ks, backend, truth())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(f.LoRAUs-2) > 1e-6 || math.Abs(f.PerRequestMs-0.03) > 1e-9 || math.Abs(f.FixedMs-17) > 1e-6 {
-			t.Errorf("%s: %v us, %v ms, %v ms, expected 2, 0.03, 17", backend, f.LoRAUs, f.PerRequestMs, f.FixedMs)
+		for i, want := range []float64{17, 0.03, 2} {
+			if got := f.Params[i]; math.Abs(got.Value-want) > 1e-6 || got.Held {
+				t.Errorf("%s: %+v, expected %v", backend, got, want)
+			}
 		}
-		if p.Latency.LoRA.Backend != backend || p.Latency.LoRA.CSGMVUs+p.Latency.LoRA.TritonUs != f.LoRAUs || f.Errors.MedianAbsError > 0.01 {
-			t.Errorf("%s: profile %+v, errors %+v", backend, p.Latency.LoRA, f.Errors)
+		l, v := f.Profile.Latency.LoRA, f.Profile.Validation
+		if l.Backend != backend || l.CSGMVUs+l.TritonUs != f.Params[2].Value || len(v) != 1 || v[0].MedianAbsError > 0.01 || f.Errors.MedianAbsError > 0.01 {
+			t.Errorf("%s: profile %+v, errors %+v, unseen %+v", backend, l, f.Errors, v)
 		}
 	}
 }
@@ -46,21 +48,21 @@ func TestKernelsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := profile.Default()
-	_, fit, err := Kernels(ks, profile.BackendTriton, &start)
+	fit, err := Kernels(ks, profile.BackendTriton, truth())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("triton: %+v", *fit)
-	if math.Abs(fit.LoRAUs-2.33) > 3*fit.LoRAStd || fit.Errors.MedianAbsError > 0.05 {
+	e := fit.Params[2]
+	t.Logf("triton: %+v", e)
+	if math.Abs(e.Value-2.33) > 3*e.RelStd*e.Value || fit.Profile.Validation[0].MedianAbsError > 0.05 {
 		t.Errorf("%+v", *fit)
 	}
-	_, fit, err = Kernels(ks, profile.BackendCSGMV, &start)
+	fit, err = Kernels(ks, profile.BackendCSGMV, truth())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("csgmv: %+v", *fit)
-	if fit.Errors.MedianAbsError > 0.02 {
+	t.Logf("csgmv: %+v", fit.Params[2])
+	if fit.Profile.Validation[0].MedianAbsError > 0.02 {
 		t.Errorf("%+v", *fit)
 	}
 }
@@ -78,8 +80,7 @@ func TestReadKernelsNamesTheFault(t *testing.T) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}
-	start := profile.Default()
-	if _, _, err := Kernels(nil, "csgmw", &start); err == nil || !strings.Contains(err.Error(), "did you mean") {
+	if _, err := Kernels(nil, "csgmw", truth()); err == nil || !strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("unknown backend: %v", err)
 	}
 }

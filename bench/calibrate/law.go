@@ -15,18 +15,18 @@ import (
 	"lorasim/sim/profile"
 )
 
-// LawFit is a law by distinct adapters (profile.AdapterLaw) fitted to measured
+// lawFit is a law by distinct adapters (profile.AdapterLaw) fitted to measured
 // hours of vLLM and to timings of its steps.
-type LawFit struct {
-	Law profile.AdapterLaw
-	// Steps and Runs are the relative errors of the fit on the step timings and
+type lawFit struct {
+	law profile.AdapterLaw
+	// steps and runs are the relative errors of the fit on the step timings and
 	// on the mean time per output token of the runs.
-	Steps, Runs validate.Summary
-	// Held names coefficients that the step timings do not tell.
-	Held []string
+	steps, runs validate.Summary
+	// held names coefficients that the step timings do not tell.
+	held []string
 }
 
-// FitLaw fits the law of one model. loads are loads of adapters per step, by run;
+// fitLaw fits the law of one model. loads are loads of adapters per step, by run;
 // loadMs is what one of them takes.
 //
 // A run's mean time per output token is the mean length of its steps, and what a
@@ -36,8 +36,8 @@ type LawFit struct {
 // adapters are loaded is a simulation's answer. In a steady state requests,
 // prompt tokens and KV tokens go up and down together: what one of each costs is
 // taken from the step timings.
-func FitLaw(runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming, start profile.AdapterLaw) (*LawFit, error) {
-	fit := &LawFit{Law: start}
+func fitLaw(runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming, start profile.AdapterLaw) (*lawFit, error) {
+	fit := &lawFit{law: start}
 	if err := fit.fitTimings(timings); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func distinct(rates []float64, running float64, slots int) float64 {
 }
 
 // fitTimings fits the cost of prompt tokens and KV tokens.
-func (f *LawFit) fitTimings(timings []StepTiming) error {
+func (f *lawFit) fitTimings(timings []StepTiming) error {
 	if len(timings) < 6 {
 		return fmt.Errorf("%d step timings without adapters, expected at least 6", len(timings))
 	}
@@ -109,20 +109,20 @@ func (f *LawFit) fitTimings(timings []StepTiming) error {
 	if err != nil {
 		return err
 	}
-	f.Steps = errs
-	f.Law.PerKVTokenUs = round(1000 * x[2])
+	f.steps = errs
+	f.law.PerKVTokenUs = round(1000 * x[2])
 	if long {
-		f.Law.PerTokenUs = round(1000 * x[3])
+		f.law.PerTokenUs = round(1000 * x[3])
 	} else {
-		f.Held = append(f.Held, "per_token_us")
+		f.held = append(f.held, "per_token_us")
 	}
 	return nil
 }
 
 // fitRuns fits what is left: the fixed part, requests, adapters, slots and the
 // scan of the queue.
-func (f *LawFit) fitRuns(points []point) error {
-	l := &f.Law
+func (f *lawFit) fitRuns(points []point) error {
+	l := &f.law
 	ranks := map[int]bool{}
 	for _, p := range points {
 		ranks[p.rank] = true
@@ -144,7 +144,7 @@ func (f *LawFit) fitRuns(points []point) error {
 	if err != nil {
 		return err
 	}
-	f.Runs = errs
+	f.runs = errs
 	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = round(x[0]), round(x[1]), round(1000*x[2]), round(1000*x[3])
 	l.ByRank = nil
 	for i, rank := range order {
@@ -226,9 +226,9 @@ func round(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// Sizes takes what the tables say of the KV cache and of loads into a
+// sizes takes what the tables say of the KV cache and of loads into a
 // profile.
-func Sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
+func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 	curves := t.KVCurves(model)
 	if len(curves) == 0 {
 		return fmt.Errorf("no KV capacity of %s", model)

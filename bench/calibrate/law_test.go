@@ -74,7 +74,7 @@ func TestFitLawRecovers(t *testing.T) {
 	}
 	runs = append(runs, vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: 8, MaxRank: 16}, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
 	loads = append(loads, 9) // nothing completed: the run does not count
-	fit, err := FitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
+	fit, err := fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestFitLawRecovers(t *testing.T) {
 			t.Errorf("%s is %v, expected %v", what, got, want)
 		}
 	}
-	l := fit.Law
+	l := fit.law
 	near("base", l.BaseMs, law.BaseMs)
 	near("request", l.PerRequestMs, law.PerRequestMs)
 	near("token", l.PerTokenUs, law.PerTokenUs)
@@ -95,17 +95,17 @@ func TestFitLawRecovers(t *testing.T) {
 		near("adapter x token", c.PerAdapterTokenUs, law.ByRank[i].PerAdapterTokenUs)
 		near("slot x token", c.PerSlotTokenUs, law.ByRank[i].PerSlotTokenUs)
 	}
-	if len(l.ByRank) != 2 || fit.Runs.Runs != 20 || fit.Runs.MedianAbsError > 0.001 || len(fit.Held) != 0 {
+	if len(l.ByRank) != 2 || fit.runs.Runs != 20 || fit.runs.MedianAbsError > 0.001 || len(fit.held) != 0 {
 		t.Errorf("%+v", fit)
 	}
 	start := profile.AdapterLaw{PerTokenUs: 31}
-	if fit, err = FitLaw(runs, loads, loadMs, tab, steps[:8], start); err != nil || fit.Law.PerTokenUs != 31 || len(fit.Held) != 1 {
+	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start); err != nil || fit.law.PerTokenUs != 31 || len(fit.held) != 1 {
 		t.Errorf("without timings of prompts: %+v, %v", fit, err)
 	}
-	if _, err = FitLaw(runs[:10], loads, loadMs, tab, steps, start); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
+	if _, err = fitLaw(runs[:10], loads, loadMs, tab, steps, start); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
 		t.Errorf("few runs: %v", err)
 	}
-	if _, err = FitLaw(runs, loads, loadMs, tab, steps[:5], start); err == nil || !strings.Contains(err.Error(), "5 step timings") {
+	if _, err = fitLaw(runs, loads, loadMs, tab, steps[:5], start); err == nil || !strings.Contains(err.Error(), "5 step timings") {
 		t.Errorf("few timings: %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestDistinct(t *testing.T) {
 // rank 8, 50 at 16, so 10 ms and 2.5 ms per rank of 5 MB.
 func TestSizes(t *testing.T) {
 	p := profile.Default()
-	if err := Sizes(&p, "m", tables(t)); err != nil {
+	if err := sizes(&p, "m", tables(t)); err != nil {
 		t.Fatal(err)
 	}
 	if c := p.Memory.KVTable; len(c) != 2 || len(c[0].Slots) != 2 || c[0].Tokens[1] != 200000 || c[1].Rank != 32 {
@@ -133,7 +133,7 @@ func TestSizes(t *testing.T) {
 	if a := p.Adapters; a.HostToGPU.LatencyMs != 7 || a.DiskToHost.LatencyMs != 10 || a.DiskToHost.GBPerS != 2 {
 		t.Errorf("loads %+v", a)
 	}
-	if err := Sizes(&p, "other", tables(t)); err == nil {
+	if err := sizes(&p, "other", tables(t)); err == nil {
 		t.Error("a model without sizes passes")
 	}
 }

@@ -153,11 +153,14 @@ func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior floa
 	if err != nil {
 		return nil, nil, err
 	}
-	return apply(fit.X), fit, nil
+	best := apply(fit.x)
+	fit.Profile, fit.Groups = best.profile, best.groups
+	return best, fit, nil
 }
 
 func (m model) clone() *model {
 	p := *m.profile
+	p.Validation, p.Intervals = nil, nil // those of other coefficients
 	p.Latency.Adapters.ByRank = slices.Clone(p.Latency.Adapters.ByRank)
 	m.profile, m.slow = &p, slices.Clone(m.slow)
 	if m.groups != nil {
@@ -186,17 +189,17 @@ var blockNoise = map[validate.Metric]float64{
 	validate.MeanITL: 0.01, validate.MedianITL: 0.01, validate.P95ITL: 0.01, validate.P99ITL: 0.02, validate.MaxITL: 0.03,
 }
 
-// Blocks fits a profile to closed-loop blocks.
-func Blocks(ctx context.Context, blocks []validate.Block, o Options) (*profile.Profile, *Fit, error) {
+// Blocks fits a profile to closed-loop blocks, and holds it against those left out.
+func Blocks(ctx context.Context, blocks, left []validate.Block, o Options) (*Fit, error) {
 	knobs, err := o.knobs(blockCoefficients, true)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b validate.Block) bool { return b.Skipped != "" })
 	if len(blocks) == 0 {
-		return nil, nil, errors.New("no closed-loop block with known lengths to fit")
+		return nil, errors.New("no closed-loop block with known lengths to fit")
 	}
-	best, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 0, func(ctx context.Context, m *model) (r []float64, err error) {
+	_, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 0, func(ctx context.Context, m *model) (r []float64, err error) {
 		for i := range blocks {
 			vs, err := validate.SimulateBlock(ctx, &blocks[i], m.profile)
 			if err != nil {
@@ -211,7 +214,18 @@ func Blocks(ctx context.Context, blocks []validate.Block, o Options) (*profile.P
 		return r, nil
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return best.profile, fit, nil
+	if len(left) > 0 {
+		r, err := validate.CompareBlocks(ctx, left, fit.Profile)
+		if err != nil {
+			return nil, err
+		}
+		fit.Profile.Validation = r.Validation("blocks not fitted")
+	}
+	names := make([]string, len(blocks))
+	for i := range blocks {
+		names[i] = blocks[i].Name()
+	}
+	return fit.describe(o.Start, "%d closed-loop blocks (%s)", len(blocks), strings.Join(names, ", "))
 }

@@ -34,12 +34,12 @@ type RecordsOptions struct {
 // Records fits a profile to the records of live runs: its coefficients to the
 // equations of the runs (see [span]), which are exact but for the scatter of
 // the clock, or to their steps (see [step]) where its law is that by distinct
-// adapters. It returns the errors of E2E latency and TTFT, in a simulation of
-// the requests on the workers and at the times at which they were sent, on the
+// adapters. The validation has the errors of E2E latency and TTFT, in a simulation
+// of the requests on the workers and at the times at which they were sent, on the
 // requests held out of each run.
-func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) (*profile.Profile, *Fit, []profile.Validation, error) {
+func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) (*Fit, error) {
 	if !(o.Holdout >= 0 && o.Holdout < 1) {
-		return nil, nil, nil, fmt.Errorf("holdout is %v, expected 0 to below 1", o.Holdout)
+		return nil, fmt.Errorf("holdout is %v, expected 0 to below 1", o.Holdout)
 	}
 	fitTo, defaults := o.fitEquations, recordCoefficients
 	if o.Start != nil && o.Start.Latency.Law == profile.LawAdapters {
@@ -47,26 +47,32 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	}
 	knobs, err := o.knobs(defaults, true)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	var runs []*replay
+	succeeded := 0
 	for i, rs := range records {
 		run, err := newReplay(rs)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("run %d: %w", i+1, err)
+			return nil, fmt.Errorf("run %d: %w", i+1, err)
 		}
 		run.fitted = len(run.measured) - int(o.Holdout*float64(len(run.measured)))
 		runs = append(runs, run)
+		for _, r := range rs {
+			if r.Status == record.OK {
+				succeeded++
+			}
+		}
 	}
-	best, fit, err := fitTo(ctx, knobs, runs)
+	fit, err := fitTo(ctx, knobs, runs)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	var e2e, ttft []float64 // errors of single requests
 	for i, run := range runs {
-		got, err := run.simulate(ctx, best)
+		got, err := run.simulate(ctx, fit.Profile)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("run %d: %w", i+1, err)
+			return nil, fmt.Errorf("run %d: %w", i+1, err)
 		}
 		for k := run.fitted; k < len(got); k++ {
 			q := &run.measured[k]
@@ -78,14 +84,13 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 			}
 		}
 	}
-	var held []profile.Validation
 	for i, errs := range [][]float64{e2e, ttft} {
 		if s := validate.Summarize(errs); s.Runs > 0 {
-			held = append(held, profile.Validation{Runs: fmt.Sprintf("%d held-out requests", s.Runs), Metric: []string{"e2e", "ttft"}[i] + " of each request",
-				MedianAbsError: s.MedianAbsError, P90AbsError: s.P90AbsError})
+			fit.Profile.Validation = append(fit.Profile.Validation, profile.Validation{Runs: fmt.Sprintf("%d held-out requests", s.Runs),
+				Metric: []string{"e2e", "ttft"}[i] + " of each request", MedianAbsError: s.MedianAbsError, P90AbsError: s.P90AbsError})
 		}
 	}
-	return best, fit, held, nil
+	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 
 // replay is a recorded run ready to be simulated.
@@ -170,19 +175,16 @@ const (
 )
 
 // fitEquations fits the knobs to the equations of runs.
-func (o *Options) fitEquations(ctx context.Context, knobs []knob, runs []*replay) (*profile.Profile, *Fit, error) {
+func (o *Options) fitEquations(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
 	var eqs []span
 	for _, run := range runs {
 		eqs = append(eqs, equations(run, o.Start)...)
 	}
 	// The equations are reason enough to leave the start: hence the wide prior.
-	best, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 3, func(_ context.Context, m *model) ([]float64, error) {
+	_, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 3, func(_ context.Context, m *model) ([]float64, error) {
 		return equationResiduals(eqs, m.profile), nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return best.profile, fit, nil
+	return fit, err
 }
 
 // equationResiduals are the relative errors of the equations over the noise.

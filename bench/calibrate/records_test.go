@@ -85,7 +85,7 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rs := recordsOf(t, truth(), c.n, c.noise, false)
-			got, fit, held, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+			fit, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
 				Options: Options{Start: away(), Fit: recovered}, Holdout: 0.25})
 			if err != nil {
 				t.Fatal(err)
@@ -97,17 +97,17 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 			want := truth()
 			for i, k := range cs {
 				e := fit.Params[i]
-				off := math.Abs(math.Log(*k.of(got) / *k.of(want)))
-				t.Logf("%-24s %8.4f of %8.4f, off by %.1f %%, standard error %.1f %%", k.name, *k.of(got), *k.of(want), 100*off, 100*e.RelStd)
+				off := math.Abs(math.Log(*k.of(fit.Profile) / *k.of(want)))
+				t.Logf("%-24s %8.4f of %8.4f, off by %.1f %%, standard error %.1f %%", k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd)
 				if e.Held || off > 3*e.RelStd || off > c.off {
-					t.Errorf("%s is %g, expected %g: off by %.1f %%, standard error %.1f %% (held: %v)", k.name, *k.of(got), *k.of(want), 100*off, 100*e.RelStd, e.Held)
+					t.Errorf("%s is %g, expected %g: off by %.1f %%, standard error %.1f %% (held: %v)", k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd, e.Held)
 				}
 				if e.RelStd > c.mostUncertain {
 					t.Errorf("%s is uncertain by %.0f %%: the test says little", k.name, 100*e.RelStd)
 				}
 			}
 			for i, limit := range []float64{c.e2e, c.ttft} {
-				if v := held[i]; v.MedianAbsError > limit {
+				if v := fit.Profile.Validation[i]; v.MedianAbsError > limit {
 					t.Errorf("%s: median error %.1f %% on held-out requests, expected below %.1f %%", v.Metric, 100*v.MedianAbsError, 100*limit)
 				}
 			}
@@ -119,21 +119,21 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 // the coefficients.
 func TestRecordsWithTokenTimes(t *testing.T) {
 	rs := recordsOf(t, truth(), 400, 0, false)
-	plain, _, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	plain, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rs = recordsOf(t, truth(), 400, 0, true)
-	exact, _, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	exact, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	off := func(p *profile.Profile) float64 {
 		return math.Abs(math.Log(p.Latency.Decode.PerRequestMs / truth().Latency.Decode.PerRequestMs))
 	}
-	t.Logf("per_request_ms off by %.2f %% without, %.2f %% with token times", 100*off(plain), 100*off(exact))
-	if off(exact) > 0.02 {
-		t.Errorf("per_request_ms is off by %.1f %% with token times", 100*off(exact))
+	t.Logf("per_request_ms off by %.2f %% without, %.2f %% with token times", 100*off(plain.Profile), 100*off(exact.Profile))
+	if off(exact.Profile) > 0.02 {
+		t.Errorf("per_request_ms is off by %.1f %% with token times", 100*off(exact.Profile))
 	}
 }
 
@@ -147,7 +147,7 @@ func TestRecordsSayWhatTheyCannotDetermine(t *testing.T) {
 		rs = append(rs, record.Request{ID: int64(i), Adapter: trace.BaseModel, Arrival: at, Sent: at,
 			FirstToken: at + 0.1, Finish: at + 0.1 + 99*0.02, Prompt: 500, Output: 100, Requested: 100})
 	}
-	got, fit, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: start}})
+	fit, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: start}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestRecordsSayWhatTheyCannotDetermine(t *testing.T) {
 	if free := len(fit.Params) - held; free != 2 {
 		t.Errorf("%d coefficients are said to be determined, expected 2", free)
 	}
-	if got.Latency.Decode.PerKVTokenUs != start.Latency.Decode.PerKVTokenUs {
+	if fit.Profile.Latency.Decode.PerKVTokenUs != start.Latency.Decode.PerKVTokenUs {
 		t.Error("a held coefficient was changed")
 	}
 	if fit.Loss > 0.5 {
@@ -197,7 +197,7 @@ func TestRecordsFaults(t *testing.T) {
 		"too long":  {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "do not in the simulation"},
 	} {
 		c.o.Start = truth()
-		if _, _, _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}

@@ -38,13 +38,8 @@ type RunsOptions struct {
 	// distribution of the output lengths of each group, and the share of the
 	// first worker where there is no histogram.
 	FitGroups bool
-}
-
-// RunsFit is a profile fitted to a table of runs.
-type RunsFit struct {
-	Profile *profile.Profile
-	Groups  *validate.Groups
-	Fit     *Fit
+	// Folds, where not 0, cross-validates the fit.
+	Folds int
 }
 
 // predict predicts runs with a profile and groups.
@@ -57,16 +52,43 @@ func forCalibration(runs []validate.Run) []validate.Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Use == validate.Validation })
 }
 
-// Runs fits a profile to the runs of a table that are for calibration.
-func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions) (*RunsFit, error) {
+// Runs fits a profile to the runs of a table that are for calibration, and holds it
+// against those for validation.
+func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions) (*Fit, error) {
+	if o.Groups == nil {
+		o.Groups = validate.DefaultGroups()
+	}
+	in := forCalibration(runs)
+	fit, err := o.fitRuns(ctx, in, hists)
+	if err != nil {
+		return nil, err
+	}
+	p := fit.Profile
+	if left := slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Use != validate.Validation }); len(left) > 0 {
+		rows, err := validate.Simulate(ctx, left, hists, validate.Options{Profile: p, Groups: fit.Groups, Seeds: o.Seeds, FirstSeed: o.FirstSeed + 1000})
+		if err != nil {
+			return nil, err
+		}
+		r := validate.NewReport(rows)
+		p.Validation, p.Intervals = r.Validation("runs for validation"), r.Intervals().One()
+	}
+	if o.Folds > 0 {
+		rows, err := o.crossValidate(ctx, in, hists)
+		if err != nil {
+			return nil, err
+		}
+		p.Validation = append(p.Validation, validate.NewReport(rows).Validation(fmt.Sprintf("runs left out, %d folds", o.Folds))...)
+	}
+	return fit.describe(o.Start, "%d measured runs", len(in))
+}
+
+// fitRuns fits a profile to runs.
+func (o *RunsOptions) fitRuns(ctx context.Context, runs []validate.Run, hists validate.Histograms) (*Fit, error) {
 	knobs, err := o.knobs(runCoefficients, false)
 	if err != nil {
 		return nil, err
 	}
-	if o.Groups == nil {
-		o.Groups = validate.DefaultGroups()
-	}
-	if runs = forCalibration(runs); len(runs) == 0 {
+	if len(runs) == 0 {
 		return nil, errors.New("no run for calibration in the table: all are marked as validation")
 	}
 	if o.FitGroups {
@@ -81,7 +103,7 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 	// predict. The latter is taken from the first prediction, so that the fit cannot
 	// buy itself noise. Runs with lengths that are not known are no reason to leave a
 	// profile far behind: hence the narrow prior.
-	best, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3, func(ctx context.Context, m *model) (r []float64, err error) {
+	_, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3, func(ctx context.Context, m *model) (r []float64, err error) {
 		rows, err := o.predict(ctx, runs, hists, m.profile, m.groups)
 		for i, row := range rows {
 			for _, metric := range validate.Metrics {
@@ -92,10 +114,7 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 		}
 		return r, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &RunsFit{Profile: best.profile, Groups: best.groups, Fit: fit}, nil
+	return fit, err
 }
 
 // groupKnobs are the numbers of the groups that the runs belong to.
@@ -149,15 +168,14 @@ func folded[T any](xs []T, folds int, f func(in, left []T) error) error {
 	return nil
 }
 
-// CrossValidate fits folds times, each time without one part of the runs for
-// calibration, and returns the predictions of the parts left out.
-func CrossValidate(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions, folds int) (out []validate.Row, err error) {
-	runs = forCalibration(runs)
-	if folds < 2 || folds > len(runs) {
-		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", folds, len(runs))
+// crossValidate fits o.Folds times, each time without one part of the runs, and
+// returns the predictions of the parts left out.
+func (o *RunsOptions) crossValidate(ctx context.Context, runs []validate.Run, hists validate.Histograms) (out []validate.Row, err error) {
+	if o.Folds < 2 || o.Folds > len(runs) {
+		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", o.Folds, len(runs))
 	}
-	err = folded(runs, folds, func(in, left []validate.Run) error {
-		f, err := Runs(ctx, in, hists, o)
+	err = folded(runs, o.Folds, func(in, left []validate.Run) error {
+		f, err := o.fitRuns(ctx, in, hists)
 		if err != nil {
 			return err
 		}

@@ -64,13 +64,13 @@ func slowness(run int) knob {
 // squares of deviations are summed: which is done second, over the steps that a
 // first, robust fit does not find far off. What those take too long, the law is
 // then made longer by as a whole.
-func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*profile.Profile, *Fit, error) {
+func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*Fit, error) {
 	steps, waits, err := stepsOfRuns(runs, o.Start)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(steps) < 10*len(knobs) {
-		return nil, nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d", len(steps), 10*len(knobs))
+		return nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d", len(steps), 10*len(knobs))
 	}
 	knobs = append(knobs, arrival)
 	for i := range runs[1:] {
@@ -90,7 +90,7 @@ func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*
 		return robust((predicted - steps[i].seconds) / (stepNoise * steps[i].seconds))
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	expected := first.lengths(steps)
 	best, out, err := fit(func(i int, predicted float64) float64 {
@@ -101,7 +101,7 @@ func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*
 		return (predicted - s) / (stepNoise * e)
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	longer := stretch(steps, best.lengths(steps))
 	best.profile.Latency.Adapters.PerPromptMs += best.arrivalMs
@@ -119,7 +119,7 @@ func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*
 			fitLoads(best.profile, waits, e)
 		}
 	}
-	return best.profile, out, nil
+	return out, nil
 }
 
 // stretch is the factor by which the steps, those far off too, take longer in all

@@ -33,7 +33,7 @@ func TestStepsRecoverTheLaw(t *testing.T) {
 			start := lawTruth(scheduler)
 			start.Latency.Adapters = profile.AdapterLaw{BaseMs: 20, PerTokenUs: 20, ByRank: []profile.RankCost{{Rank: 16, PerAdapterMs: 0.5}}}
 			start.Latency.RequestOverheadMs = 1
-			got, fit, held, err := Records(context.Background(), [][]record.Request{low, high}, RecordsOptions{Options: Options{Start: start}, Holdout: 0.25})
+			fit, err := Records(context.Background(), [][]record.Request{low, high}, RecordsOptions{Options: Options{Start: start}, Holdout: 0.25})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,12 +49,12 @@ func TestStepsRecoverTheLaw(t *testing.T) {
 				if strings.HasPrefix(c.name, "request") {
 					limit = 0.15
 				}
-				e, is, was := fit.Params[i], *c.of(got), *c.of(want)
+				e, is, was := fit.Params[i], *c.of(fit.Profile), *c.of(want)
 				if off := math.Abs(math.Log(is / was)); e.Held || !(off < limit) {
 					t.Errorf("%s is %.4g, expected %.4g: off by %.1f %%, standard error %.1f %% (held: %v)", c.name, is, was, 100*off, 100*e.RelStd, e.Held)
 				}
 			}
-			for _, v := range held {
+			for _, v := range fit.Profile.Validation {
 				if v.MedianAbsError > 0.05 {
 					t.Errorf("%s: median error %.1f %% on held-out requests, expected below 5 %%", v.Metric, 100*v.MedianAbsError)
 				}
@@ -113,11 +113,11 @@ func TestStepsByHand(t *testing.T) {
 
 func TestStepsNeedTokenTimes(t *testing.T) {
 	rs := recordsOf(t, lawTruth(profile.SchedulerVLLM), 30, 0, false)
-	_, _, _, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: lawTruth(profile.SchedulerVLLM)}})
+	_, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: lawTruth(profile.SchedulerVLLM)}})
 	if err == nil || !strings.Contains(err.Error(), "run 1, request") || !strings.Contains(err.Error(), ".jsonl") {
 		t.Errorf("records without the times of the tokens: %v", err)
 	}
-	_, _, _, err = Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: truth(), Fit: []string{"adapters.base_ms"}}})
+	_, err = Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: truth(), Fit: []string{"adapters.base_ms"}}})
 	if err == nil || !strings.Contains(err.Error(), "latency.law") {
 		t.Errorf("a coefficient of another law: %v", err)
 	}

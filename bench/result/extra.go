@@ -97,6 +97,8 @@ type Extra struct {
 	Counters
 	// Oracle is what no policy could have done better, where it was asked for.
 	Oracle *Oracle `json:"oracle,omitempty"`
+	// Intervals are those of the prediction, where they were asked for.
+	Intervals *Intervals `json:"intervals,omitempty"`
 }
 
 // Reuse is what prefix caches saved of the prompts of successful requests; nil

@@ -44,6 +44,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 		p.rowf("Benchmark duration, lower bound (s)", "%.2f", o.Duration)
 		p.row("Benchmark duration above it", percent(o.DurationRegret))
 	}
+	p.intervals(e.Intervals)
 	if len(r.Approximate) > 0 {
 		p.title("Accuracy")
 		p.row("Percentiles within 0.05 %", strings.Join(r.Approximate, ", "))

@@ -28,6 +28,7 @@ type RunOptions struct {
 	RecordsFile string // write one row per request there; "": do not
 	TokenTimes  bool   // with the time of every token
 	Oracle      bool   // tell how far the run is from what perfect knowledge could reach
+	Intervals   bool   // tell how far figures may be off, by the profile's validation
 	PlansFile   string // write one plan per line there, as JSON; "": do not
 	KeepRecords bool   // in the result
 
@@ -86,6 +87,10 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		p := &plansFile{file: file, buf: bufio.NewWriter(file)}
 		cfg.Others, written = append(cfg.Others, p), append(written, p.close)
 	}
+	var waiting sim.Waiting
+	if o.Intervals {
+		cfg.Others = append(cfg.Others, &waiting)
+	}
 	var known oracleObserver
 	if o.Oracle {
 		cfg.Others = append(cfg.Others, &known)
@@ -103,7 +108,10 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
-	return res, nil
+	if o.Intervals {
+		res.Extra.Intervals, err = s.intervals(res, cfg.Workers, waiting.Share())
+	}
+	return res, err
 }
 
 // Check finds what would stop the scenario from running, by running it with the

@@ -50,6 +50,10 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		if plans[i], rows[i].Skipped, err = newPlan(r, hists, o); err != nil {
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)
 		}
+		if p := plans[i]; p != nil {
+			rows[i].Ran = Ran{Base: o.Profile, Profile: p.costs.Profile(), Workers: r.Workers, Policy: r.Policy,
+				Alike: fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)}
+		}
 		first := -1
 		if o.NoLoad {
 			first = 0
@@ -75,6 +79,7 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 			k++
 		}
 		rows[i].average(values[k : k+o.Seeds])
+		rows[i].Ran.draws = values[k : k+o.Seeds]
 		k += o.Seeds
 	}
 	return rows, nil
@@ -104,8 +109,10 @@ func (r *Row) average(draws []Values) {
 	r.Spread = spread
 }
 
-// begun is the time at which the last request has its first token, s.
-const begun Metric = "begun"
+const (
+	begun Metric = "begun" // when the last request has its first token, s
+	waits Metric = "waits" // share of their time that requests wait
+)
 
 // plan is a run ready to be simulated with any draw of its lengths.
 type plan struct {
@@ -205,9 +212,10 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	}
 	var e2e []float64 // of successful requests, ms
 	last := 0.0
+	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
-		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
+		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk, Others: []any{&waiting},
 		Observer: Done(func(r *record.Request) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)
@@ -224,6 +232,6 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	mean, _ := meanStd(e2e)
 	slices.Sort(e2e)
 	return Values{
-		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last,
+		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
 	}, nil
 }

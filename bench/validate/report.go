@@ -150,11 +150,19 @@ func newRatios(rows []Row) *Ratios {
 }
 
 // Validation is the summary as lines of a profile's validation table.
-func (r *Report) Validation(what string, metrics []Metric) []profile.Validation {
+func (r *Report) Validation(what string) []profile.Validation {
+	metrics := Metrics
+	if r.blocks() {
+		metrics = BlockMetrics
+	}
+	return ValidationOf(r.Summary, metrics, what)
+}
+
+// ValidationOf is a summary as lines of a profile's validation table.
+func ValidationOf(summary map[Metric]Summary, metrics []Metric, what string) (out []profile.Validation) {
 	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
-	var out []profile.Validation
 	for _, m := range metrics {
-		if s, ok := r.Summary[m]; ok {
+		if s, ok := summary[m]; ok {
 			out = append(out, profile.Validation{Runs: fmt.Sprintf("%d %s", s.Runs, what), Metric: string(m),
 				MedianAbsError: round(s.MedianAbsError), P90AbsError: round(s.P90AbsError)})
 		}

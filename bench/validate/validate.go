@@ -65,6 +65,7 @@ type Comparison struct {
 	Predicted Values `json:"predicted,omitempty"`
 	Spread    Values `json:"spread,omitempty"`
 	Error     Values `json:"error,omitempty"`
+	Ran       Ran    `json:"-"`
 }
 
 // Predict enters a prediction and its errors.

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +15,6 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
-	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/sim/profile"
 )
@@ -118,14 +114,6 @@ writes NAME.yaml for each of them into the folder --output.`,
 	return cmd
 }
 
-// fitted is the outcome of any kind of fit.
-type fitted struct {
-	profile *profile.Profile
-	fit     *calibrate.Fit // empty for kernels
-	data    string         // what it was fitted to, for the profile's source
-	kernels *calibrate.KernelFit
-}
-
 func (f *calibrateFlags) run(cmd *cobra.Command) error {
 	start, err := loadAny(cmd, f.start)
 	if err != nil {
@@ -136,64 +124,58 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		Progress: func(done, total int, loss float64) {
 			bar.set("fitting", int64(done), int64(total), fmt.Sprintf("deviation %.2f", loss))
 		}}
-	var out *fitted
+	var fit *calibrate.Fit
 	switch {
 	case len(f.records) > 0:
-		out, err = f.fromRecords(cmd, o)
+		fit, err = f.fromRecords(cmd, o)
 	case f.logs != "":
-		out, err = f.fromLogs(cmd, o)
+		fit, err = f.fromLogs(cmd, o)
 	case f.kernels != "":
-		out, err = f.fromKernels(start)
+		fit, err = f.fromKernels(start)
 	default:
-		out, err = f.fromRuns(cmd, o)
+		fit, err = f.fromRuns(cmd, o)
 	}
 	bar.done()
 	if err != nil {
 		return err
 	}
-	p := out.profile
-	p.Name = cmp.Or(f.name, start.Name+"-fitted")
-	p.Uncalibrated = false
-	p.Source = fmt.Sprintf("Fitted to %s, starting from %s.", out.data, start.Name)
-	var held []string
-	for _, e := range out.fit.Params {
-		if e.Held {
-			held = append(held, e.Name)
+	fit.Profile.Name = cmp.Or(f.name, fit.Profile.Name)
+	if f.output == "" && !f.json {
+		if err := fit.WriteText(cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		return writeYAML(cmd, fit.Profile)
+	}
+	if f.output != "" {
+		if err := saveYAML(f.output, fit.Profile); err != nil {
+			return err
 		}
 	}
-	if held != nil {
-		p.Source += " Not determined by the data and left as they were: " + strings.Join(held, ", ") + "."
-	}
-	if err := p.Check(); err != nil {
-		return fmt.Errorf("the fitted profile is unsound: %w", err)
-	}
-	return f.write(cmd, out)
+	return writeTextOrJSON(cmd, f.json, fit)
 }
 
-func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
+// of names the file of a fault in what was read.
+func of(file string, fit *calibrate.Fit, err error) (*calibrate.Fit, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return fit, nil
+}
+
+func (f *calibrateFlags) fromRecords(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
 	var runs [][]record.Request
-	ok := 0
 	for _, file := range f.records {
 		rs, _, err := records.ReadAll(file)
 		if err != nil {
 			return nil, fmt.Errorf("--records: %w", err)
 		}
 		runs = append(runs, rs)
-		for i := range rs {
-			if rs[i].Status == record.OK {
-				ok++
-			}
-		}
 	}
-	p, fit, errs, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(f.records, ", "), err)
-	}
-	p.Validation = errs
-	return &fitted{profile: p, fit: fit, data: fmt.Sprintf("%d per-request records", ok)}, nil
+	fit, err := calibrate.Records(cmd.Context(), runs, calibrate.RecordsOptions{Options: o, Holdout: f.holdout})
+	return of(strings.Join(f.records, ", "), fit, err)
 }
 
-func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
+func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
 	blocks, err := validate.ReadLogs(f.logs)
 	if err != nil {
 		return nil, err
@@ -208,169 +190,31 @@ func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*fit
 			left = append(left, b)
 		}
 	}
-	p, fit, err := calibrate.Blocks(cmd.Context(), in, o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.logs, err)
-	}
-	p.Validation = nil
-	if len(left) > 0 {
-		r, err := validate.CompareBlocks(cmd.Context(), left, p)
-		if err != nil {
-			return nil, err
-		}
-		p.Validation = r.Validation("blocks not fitted", validate.BlockMetrics)
-	}
-	names := make([]string, len(in))
-	for i := range in {
-		names[i] = in[i].Name()
-	}
-	return &fitted{profile: p, fit: fit, data: fmt.Sprintf("%d closed-loop blocks (%s)", len(in), strings.Join(names, ", "))}, nil
+	fit, err := calibrate.Blocks(cmd.Context(), in, left, o)
+	return of(f.logs, fit, err)
 }
 
-func (f *calibrateFlags) fromKernels(start *profile.Profile) (*fitted, error) {
+func (f *calibrateFlags) fromKernels(start *profile.Profile) (*calibrate.Fit, error) {
 	ks, err := readFile(f.kernels, calibrate.ReadKernels)
 	if err != nil {
 		return nil, err
 	}
-	p, k, err := calibrate.Kernels(ks, f.kernelsKind, start)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.kernels, err)
-	}
-	p.Validation = []profile.Validation{{Runs: fmt.Sprintf("%d kernel timings, five folds", k.Timings), Metric: "decode step without attention",
-		MedianAbsError: k.Errors.MedianAbsError, P90AbsError: k.Errors.P90AbsError}}
-	return &fitted{profile: p, fit: &calibrate.Fit{}, kernels: k, data: fmt.Sprintf("%d kernel timings of %s", k.Timings, k.Backend)}, nil
+	fit, err := calibrate.Kernels(ks, f.kernelsKind, start)
+	return of(f.kernels, fit, err)
 }
 
-func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*fitted, error) {
-	runs, hists, groups, err := f.table.read("")
+func (f *calibrateFlags) fromRuns(cmd *cobra.Command, o calibrate.Options) (*calibrate.Fit, error) {
+	t := &f.table
+	runs, hists, groups, err := t.read("")
 	if err != nil {
 		return nil, err
 	}
-	ro := calibrate.RunsOptions{Options: o, Groups: groups, Seeds: f.table.seeds, FirstSeed: f.table.seed, FitGroups: f.fitGroups}
-	rf, err := calibrate.Runs(cmd.Context(), runs, hists, ro)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.table.runs, err)
+	fit, err := calibrate.Runs(cmd.Context(), runs, hists, calibrate.RunsOptions{
+		Options: o, Groups: groups, Seeds: t.seeds, FirstSeed: t.seed, FitGroups: f.fitGroups, Folds: f.folds})
+	if err == nil && f.outGroups != "" {
+		return fit, saveYAML(f.outGroups, fit.Groups)
 	}
-	p := rf.Profile
-	p.Validation = nil
-	fitRuns, left := 0, []validate.Run{}
-	for _, r := range runs {
-		if r.Use == validate.Validation {
-			left = append(left, r)
-		} else {
-			fitRuns++
-		}
-	}
-	if len(left) > 0 {
-		ps, err := validate.Simulate(cmd.Context(), left, hists, validate.Options{Profile: p, Groups: rf.Groups, Seeds: f.table.seeds, FirstSeed: f.table.seed + 1000})
-		if err != nil {
-			return nil, err
-		}
-		p.Validation = validate.NewReport(ps).Validation("runs for validation", validate.Metrics)
-	}
-	if f.folds > 0 {
-		ps, err := calibrate.CrossValidate(cmd.Context(), runs, hists, ro, f.folds)
-		if err != nil {
-			return nil, err
-		}
-		p.Validation = append(p.Validation, validate.NewReport(ps).Validation(fmt.Sprintf("runs left out, %d folds", f.folds), validate.Metrics)...)
-	}
-	if f.outGroups != "" {
-		if err := saveYAML(f.outGroups, rf.Groups); err != nil {
-			return nil, err
-		}
-	}
-	return &fitted{profile: p, fit: rf.Fit, data: fmt.Sprintf("%d measured runs", fitRuns)}, nil
-}
-
-// write saves the profile and prints the fit.
-func (f *calibrateFlags) write(cmd *cobra.Command, out *fitted) error {
-	if f.output == "" && !f.json {
-		out.table(cmd.ErrOrStderr())
-		return writeYAML(cmd, out.profile)
-	}
-	if f.output != "" {
-		if err := saveYAML(f.output, out.profile); err != nil {
-			return err
-		}
-	}
-	if f.json {
-		return out.writeJSON(cmd)
-	}
-	out.table(cmd.OutOrStdout())
-	return nil
-}
-
-// table prints the coefficients and the errors on unseen data.
-func (out *fitted) table(w io.Writer) {
-	tw := format.Columns(w)
-	if k := out.kernels; k != nil {
-		fmt.Fprintf(tw, "COEFFICIENT\tVALUE\tSTANDARD ERROR\n")
-		fmt.Fprintf(tw, "fixed part, ms (not used)\t%.4g\t%.2g\n", k.FixedMs, k.FixedStd)
-		fmt.Fprintf(tw, "decode.per_request_ms\t%.4g\t%.2g\n", k.PerRequestMs, k.PerRequestStd)
-		fmt.Fprintf(tw, "lora.%s_us\t%.4g\t%.2g\n", k.Backend, k.LoRAUs, k.LoRAStd)
-	} else {
-		fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
-		for _, e := range out.fit.Params {
-			value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
-			switch {
-			case e.Held:
-				value, std, note = "-", "-", "not determined by the data, left as it was"
-			case e.AtBound:
-				note = "at its bound"
-			}
-			fmt.Fprintln(tw, strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
-		}
-		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n", out.fit.StartLoss, out.fit.Loss, out.fit.Evaluations)
-	}
-	if len(out.profile.Validation) > 0 {
-		fmt.Fprintln(tw, "\nUNSEEN DATA\tMETRIC\tMEDIAN |ERROR|\tP90")
-		for _, v := range out.profile.Validation {
-			fmt.Fprintf(tw, "%s\t%s\t%.1f %%\t%.1f %%\n", v.Runs, v.Metric, 100*v.MedianAbsError, 100*v.P90AbsError)
-		}
-	}
-	tw.Flush()
-}
-
-func (out *fitted) writeJSON(cmd *cobra.Command) error {
-	type coefficient struct {
-		Name    string   `json:"name"`
-		Start   float64  `json:"start"`
-		Value   *float64 `json:"value"`          // null: held
-		RelStd  *float64 `json:"relative_error"` // null: infinite
-		Held    bool     `json:"held"`
-		AtBound bool     `json:"at_bound"`
-	}
-	type errorOf struct {
-		Runs   string  `json:"runs"`
-		Metric string  `json:"metric"`
-		Median float64 `json:"median_abs_error"`
-		P90    float64 `json:"p90_abs_error"`
-	}
-	object := struct {
-		Profile      string        `json:"profile"`
-		Coefficients []coefficient `json:"coefficients"`
-		StartLoss    *float64      `json:"start_deviation,omitempty"`
-		Loss         *float64      `json:"deviation,omitempty"`
-		Evaluations  int           `json:"evaluations,omitempty"`
-		Unseen       []errorOf     `json:"unseen"`
-	}{Profile: out.profile.Name, Coefficients: []coefficient{}, Unseen: []errorOf{}}
-	if fit := out.fit; out.kernels == nil {
-		object.StartLoss, object.Loss, object.Evaluations = format.Finite(fit.StartLoss), format.Finite(fit.Loss), fit.Evaluations
-		for _, e := range fit.Params {
-			object.Coefficients = append(object.Coefficients, coefficient{e.Name, e.Start, format.Finite(e.Value), format.Finite(e.RelStd), e.Held, e.AtBound})
-		}
-	}
-	if k := out.kernels; k != nil {
-		relative := func(std, x float64) *float64 { return format.Finite(math.Abs(std / x)) }
-		object.Coefficients = append(object.Coefficients,
-			coefficient{Name: "decode.per_request_ms", Value: format.Finite(k.PerRequestMs), RelStd: relative(k.PerRequestStd, k.PerRequestMs)},
-			coefficient{Name: "lora." + k.Backend + "_us", Value: format.Finite(k.LoRAUs), RelStd: relative(k.LoRAStd, k.LoRAUs)})
-	}
-	for _, v := range out.profile.Validation {
-		object.Unseen = append(object.Unseen, errorOf{v.Runs, v.Metric, v.MedianAbsError, v.P90AbsError})
-	}
-	return writeJSON(cmd, object, "  ")
+	return of(t.runs, fit, err)
 }
 
 // fromVLLM fits the law by distinct adapters for each model of a table.
@@ -383,13 +227,9 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	runs := map[string][]vllmruns.Run{}
-	for _, r := range all {
-		if r.Use == validate.Calibration {
-			runs[r.Model] = append(runs[r.Model], r)
-		}
-	}
-	if len(runs) == 0 {
+	fitted := slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Use != validate.Calibration })
+	models, _ := validate.GroupBy(fitted, func(r *vllmruns.Run) string { return r.Model })
+	if len(models) == 0 {
 		return fmt.Errorf("%s: no runs of use calibration", f.vllmRuns)
 	}
 	tables, err := vllmruns.ReadTables(dir)
@@ -403,130 +243,35 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 	if err := os.MkdirAll(f.output, 0o755); err != nil {
 		return err
 	}
-	for _, m := range slices.Sorted(maps.Keys(runs)) {
+	slices.Sort(models)
+	bar := newProgress(cmd.ErrOrStderr())
+	for _, m := range models {
 		name := vllmruns.ProfileOf(m)
 		if name == "" {
 			return fmt.Errorf("%s: no profile to start from for model %q", f.vllmRuns, m)
 		}
-		if err := f.vllmModel(cmd, name, m, runs[m], tables, steps[m]); err != nil {
-			return fmt.Errorf("%s: %w", m, err)
-		}
-	}
-	return nil
-}
-
-// vllmModel fits and writes the profile of one model.
-func (f *calibrateFlags) vllmModel(cmd *cobra.Command, name, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []calibrate.StepTiming) error {
-	p, err := profile.Load(name)
-	if err != nil {
-		return err
-	}
-	if err := calibrate.Sizes(p, model, tables); err != nil {
-		return err
-	}
-	fit, err := fitLaw(cmd, p, model, runs, tables, steps)
-	if err != nil {
-		return err
-	}
-	if err := refineWaiting(cmd, p, model, runs, tables); err != nil {
-		return err
-	}
-	fit.Law = p.Latency.Adapters
-	p.Source = fmt.Sprintf("lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
-		"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
-		"(%.1f %%); sizes of the KV cache and load times as measured.",
-		len(runs), 100*fit.Runs.MedianAbsError, len(steps), 100*fit.Steps.MedianAbsError)
-	if len(fit.Held) > 0 {
-		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.Held, ", ") + "."
-	}
-	if err := p.Check(); err != nil {
-		return fmt.Errorf("the fitted profile is unsound: %w", err)
-	}
-	path := filepath.Join(f.output, name+".yaml")
-	if err := saveYAML(path, p); err != nil {
-		return err
-	}
-	l := &fit.Law
-	tw := format.Columns(cmd.OutOrStdout())
-	fmt.Fprintf(tw, "%s\t\n", path)
-	fmt.Fprintf(tw, "base_ms\t%.4g\nper_request_ms\t%.4g\nper_token_us\t%.4g\nper_kv_token_us\t%.4g\nper_slot_us\t%.4g\nper_waiting_us\t%.4g\n",
-		l.BaseMs, l.PerRequestMs, l.PerTokenUs, l.PerKVTokenUs, l.PerSlotUs, l.PerWaitingUs)
-	for _, r := range l.ByRank {
-		fmt.Fprintf(tw, "rank %d\tper_adapter_ms %.4g\tper_adapter_token_us %.4g\tper_slot_token_us %.4g\n",
-			r.Rank, r.PerAdapterMs, r.PerAdapterTokenUs, r.PerSlotTokenUs)
-	}
-	fmt.Fprintf(tw, "error of the fit\tmedian %.1f %%\tP90 %.1f %%\n\n", 100*fit.Runs.MedianAbsError, 100*fit.Runs.P90AbsError)
-	return tw.Flush()
-}
-
-// fitLaw sets the profile's law to the one that fits the runs. How often a step
-// loads an adapter is what the runs as simulated with that law say: the law that
-// counts none is where it begins, whatever the profile had.
-func fitLaw(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables, steps []calibrate.StepTiming) (*calibrate.LawFit, error) {
-	loads := make([]float64, len(runs))
-	for pass := 1; ; pass++ {
-		fit, err := calibrate.FitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, tables, steps, p.Latency.Adapters)
+		start, err := profile.Load(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		p.Latency.Adapters = fit.Law
-		if pass == 3 {
-			return fit, nil
-		}
-		bar := newProgress(cmd.ErrOrStderr())
-		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: map[string]*profile.Profile{model: p},
-			Progress: func(done, total int64) { bar.set("simulating", done, total, model) }})
+		hours := calibrate.Hours{Model: m, Tables: tables, Timings: steps[m],
+			Runs:     slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Model != m }),
+			Progress: func(done, total int64) { bar.set("simulating", done, total, m) }}
+		fit, err := hours.Fit(cmd.Context(), start)
 		bar.done()
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("%s: %w", m, err)
 		}
-		for i := range rows {
-			loads[i] = rows[i].LoadsPerStep
+		path := filepath.Join(f.output, name+".yaml")
+		if err := saveYAML(path, fit.Profile); err != nil {
+			return err
 		}
-	}
-}
-
-// manyWaiting is the mean queue from which on a run tells what a waiting request
-// costs: a step then scans it for a millisecond or more.
-const manyWaiting = 3000
-
-// refineWaiting sets the cost of a waiting request so that the simulated time per
-// output token is right in the median over the runs with many. Mean figures do
-// not tell it well: the queue grows all the time, and adapters that wait for a
-// slot come and go with it.
-func refineWaiting(cmd *cobra.Command, p *profile.Profile, model string, runs []vllmruns.Run, tables *vllmruns.Tables) error {
-	runs = slices.DeleteFunc(slices.Clone(runs), func(r vllmruns.Run) bool { return !(r.Waiting > manyWaiting) })
-	w := &p.Latency.Adapters.PerWaitingUs
-	if len(runs) < 3 || *w == 0 {
-		return nil
-	}
-	deviation := func(at float64) (float64, error) {
-		*w = at
-		rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: map[string]*profile.Profile{model: p}})
-		var errs []float64
-		for _, r := range rows {
-			if e, ok := r.Error[vllmruns.TPOT]; ok {
-				errs = append(errs, e)
-			}
+		if !f.json {
+			fmt.Fprintln(cmd.OutOrStdout(), path)
 		}
-		slices.Sort(errs)
-		if len(errs) == 0 {
-			return 0, err
+		if err := writeTextOrJSON(cmd, f.json, fit); err != nil {
+			return err
 		}
-		return (errs[(len(errs)-1)/2] + errs[len(errs)/2]) / 2, err
-	}
-	whole := *w
-	a, err := deviation(whole)
-	if err != nil {
-		return err
-	}
-	b, err := deviation(whole / 2)
-	if err != nil {
-		return err
-	}
-	if *w = whole; a > b { // the line through both; else it does not matter here
-		root := whole - a*(whole/2)/(a-b)
-		*w = math.Round(1000*min(max(root, 0), 2*whole)) / 1000
 	}
 	return nil
 }

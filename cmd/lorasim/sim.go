@@ -21,6 +21,7 @@ func newSim() *cobra.Command {
 		out            outputFlags
 		records, plans string
 		oracle, tokens bool
+		intervals      bool
 	)
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -44,7 +45,8 @@ give the same bytes.
 		opt(&records, "records", "", recordsHelp),
 		opt(&tokens, "token-times", false, "records with the time of every token"),
 		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
-		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"))
+		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
+		opt(&intervals, "intervals", false, "tell within what a real run would lie, by the runs that the profile was validated with"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
@@ -62,7 +64,7 @@ give the same bytes.
 		noteIgnored(cmd, &sc)
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
+			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Reading: p.reading, Running: p.running,
 		})
 		p.done()

@@ -43,7 +43,7 @@ type validateFlags struct {
 	use, logs, profile, plot string
 	vllmSteps, sglangBatches string
 	vllmRuns, tables         string
-	json                     bool
+	intervals, json          bool
 }
 
 const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
@@ -75,6 +75,7 @@ case differs.`,
   lorasim validate --runs mine.csv --histograms mine.json --profile mine.yaml --plot fit.svg
   lorasim validate --logs logs/
   lorasim validate --vllm-runs vllm_lora/runs.csv --use validation
+  lorasim validate --runs lora_runs.csv --histograms seed_workload.json --intervals
   lorasim validate --vllm-steps vllm_steps/ --json`,
 	}
 	f.table.add(cmd, 64, "table of measured runs, CSV `file`",
@@ -86,6 +87,7 @@ case differs.`,
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
+	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false, "with --runs or --vllm-runs: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
 		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
@@ -95,9 +97,13 @@ case differs.`,
 			f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches); err != nil {
 			return err
 		}
+		if f.intervals && f.table.runs == "" && f.vllmRuns == "" {
+			return usage(errors.New("--intervals needs --runs or --vllm-runs"))
+		}
 		var report interface {
 			WriteText(io.Writer) error
 			Plot(io.Writer) error
+			Intervals() *validate.IntervalReport
 		}
 		switch {
 		case f.vllmSteps != "" || f.sglangBatches != "":
@@ -114,6 +120,13 @@ case differs.`,
 			if err := atomicfile.Write(f.plot, func(w *atomicfile.File) error { return report.Plot(w) }); err != nil {
 				return err
 			}
+		}
+		if f.intervals {
+			in := report.Intervals()
+			if len(in.Profiles) == 0 {
+				return errors.New("--intervals: all runs are of use calibration, or were not predicted")
+			}
+			return writeTextOrJSON(cmd, f.json, in)
 		}
 		return writeTextOrJSON(cmd, f.json, report)
 	}

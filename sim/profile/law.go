@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -149,7 +150,7 @@ func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 // Check says what is wrong with a profile, or nil: of a single field what its
 // tag does not allow, then of fields together.
 func (p *Profile) Check() error {
-	if err := checkFields(reflect.ValueOf(*p), ""); err != nil {
+	if err := walk(reflect.ValueOf(*p), "", checkField); err != nil {
 		return err
 	}
 	e, l := &p.Engine, &p.Latency.LoRA
@@ -178,7 +179,7 @@ func (p *Profile) Check() error {
 	if err := p.Latency.checkLaw(e); err != nil {
 		return err
 	}
-	if err := checkKVTable(p.Memory.KVTable); err != nil {
+	if err := cmp.Or(checkKVTable(p.Memory.KVTable), p.Intervals.check()); err != nil {
 		return err
 	}
 	if n, err := p.KVTokens(); err != nil {
@@ -189,28 +190,35 @@ func (p *Profile) Check() error {
 	return nil
 }
 
-// checkFields holds the numbers and texts of a struct against their tags: bounds
-// (internal/bounds), or choices.
-func checkFields(v reflect.Value, path string) error {
-	for i := range v.NumField() {
-		f, x := v.Type().Field(i), v.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		name = path + name
-		switch is := f.Tag.Get("is"); {
-		case x.Kind() == reflect.Struct:
-			if err := checkFields(x, name+"."); err != nil {
-				return err
-			}
-		case is == "":
-		case x.Kind() == reflect.String:
-			if known := strings.Split(is, "|"); !slices.Contains(known, x.String()) {
-				return fmt.Errorf("%s is %q, expected one of: %s", name, x.String(), strings.Join(known, ", "))
-			}
-		default:
-			n := x.Convert(reflect.TypeFor[float64]()).Float()
-			if b := bounds.MustParse(is); !b.Has(n) {
-				return fmt.Errorf("%s is %v, expected a number %v", name, n, b)
-			}
+// checkField holds a number or a text against its tag: bounds (internal/bounds),
+// or choices.
+func checkField(name, is string, x reflect.Value) error {
+	switch {
+	case is == "":
+	case x.Kind() == reflect.String:
+		if known := strings.Split(is, "|"); !slices.Contains(known, x.String()) {
+			return fmt.Errorf("%s is %q, expected one of: %s", name, x.String(), strings.Join(known, ", "))
+		}
+	default:
+		n := x.Convert(reflect.TypeFor[float64]()).Float()
+		if b := bounds.MustParse(is); !b.Has(n) {
+			return fmt.Errorf("%s is %v, expected a number %v", name, n, b)
+		}
+	}
+	return nil
+}
+
+// walk calls f for every field of a struct and those within it, with its name in
+// files and its tag "is", until there is an error.
+func walk(v reflect.Value, path string, f func(name, is string, x reflect.Value) error) error {
+	for field, x := range v.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		do := f
+		if x.Kind() == reflect.Struct {
+			do = func(string, string, reflect.Value) error { return walk(x, path+name+".", f) }
+		}
+		if err := do(path+name, field.Tag.Get("is"), x); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -39,6 +39,7 @@ type Profile struct {
 
 	// Validation lists how well the profile predicted runs it was not fitted on.
 	Validation []Validation `yaml:"validation,omitempty"`
+	Intervals  *Intervals   `yaml:"intervals,omitempty"`
 }
 
 // Latency holds the coefficients of the step-time model:
@@ -254,10 +255,10 @@ type Stage struct {
 
 // Validation is one line of a profile's validation table.
 type Validation struct {
-	Runs           string  `yaml:"runs"`
-	Metric         string  `yaml:"metric"`
-	MedianAbsError float64 `yaml:"median_abs_error"` // fraction
-	P90AbsError    float64 `yaml:"p90_abs_error,omitempty"`
+	Runs           string  `yaml:"runs" json:"runs"`
+	Metric         string  `yaml:"metric" json:"metric"`
+	MedianAbsError float64 `yaml:"median_abs_error" json:"median_abs_error"` // fraction
+	P90AbsError    float64 `yaml:"p90_abs_error,omitempty" json:"p90_abs_error"`
 }
 
 //go:embed *.yaml profiles/*.yaml

@@ -155,15 +155,17 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 		return row, err
 	}
 	watch := &observer{}
+	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: validate.Fixed(func(int64) int { return 0 })},
-		Observer: validate.Done(watch.done), Others: []any{watch}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err
 	}
 	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
+	row.Ran = validate.Ran{Base: m.profile, Profile: costs.Profile(), Workers: 1, Alike: r.Group, Waiting: waiting.Share()}
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
 	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
 		row.Arrivals = int64(r.Arrivals)

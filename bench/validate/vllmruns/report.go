@@ -10,9 +10,11 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/validate"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
+	"lorasim/sim/profile"
 )
 
 // Row is one run with its prediction.
@@ -88,6 +90,17 @@ func summarize(rows []Row) Summary {
 		s.Starved.Agreement = float64(right) / float64(s.Starved.Runs)
 	}
 	return s
+}
+
+// Validation is the summary as lines of a profile's validation table.
+func (r *Report) Validation(what string) []profile.Validation {
+	return validate.ValidationOf(r.Summary.metrics, Metrics, what)
+}
+
+// Intervals derives the intervals of the runs of a report.
+func (r *Report) Intervals() *validate.IntervalReport {
+	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }), func(r *Row) *validate.Comparison { return &r.Comparison }, map[validate.Metric]result.Metric{
+		Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT})
 }
 
 // MarshalJSON writes the metrics by name, and starved beside them.

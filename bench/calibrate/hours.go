@@ -1,0 +1,156 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/bench/validate"
+	"lorasim/bench/validate/vllmruns"
+	"lorasim/sim/profile"
+)
+
+// Hours are measured hours of vLLM with one model, and what belongs to them.
+type Hours struct {
+	Model   string
+	Runs    []vllmruns.Run // fitted to are those of use calibration
+	Tables  *vllmruns.Tables
+	Timings []StepTiming
+	// Progress, where set, is told how many runs of all are simulated.
+	Progress func(done, total int64)
+}
+
+// Fit fits the law by distinct adapters to the runs for calibration, and holds the
+// profile against the others.
+func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
+	use := func(calibration bool) []vllmruns.Run {
+		return slices.DeleteFunc(slices.Clone(h.Runs), func(r vllmruns.Run) bool { return (r.Use == validate.Calibration) != calibration })
+	}
+	in, left := use(true), use(false)
+	f := &Fit{Profile: model{profile: start}.clone().profile}
+	p := f.Profile
+	if err := sizes(p, h.Model, h.Tables); err != nil {
+		return nil, err
+	}
+	fit, err := h.fitLaw(ctx, p, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.refineWaiting(ctx, p, in); err != nil {
+		return nil, err
+	}
+	p.Source = fmt.Sprintf("lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
+		"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
+		"(%.1f %%); sizes of the KV cache and load times as measured.",
+		len(in), 100*fit.runs.MedianAbsError, len(h.Timings), 100*fit.steps.MedianAbsError)
+	if len(fit.held) > 0 {
+		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.held, ", ") + "."
+	}
+	f.Errors = fit.runs
+	f.list(&start.Latency.Adapters, &p.Latency.Adapters)
+	if err := f.check(); err != nil || len(left) == 0 {
+		return f, err
+	}
+	rows, err := h.simulate(ctx, p, left)
+	if err != nil {
+		return nil, err
+	}
+	r := vllmruns.NewReport(rows, "")
+	p.Validation, p.Intervals = r.Validation("measured hours not fitted"), r.Intervals().One()
+	return f, f.check()
+}
+
+// list enters the coefficients of a law, from the one it started from.
+func (f *Fit) list(start, law *profile.AdapterLaw) {
+	add := func(name string, was, is float64) {
+		f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: was}, Value: is, RelStd: math.NaN()})
+	}
+	add("base_ms", start.BaseMs, law.BaseMs)
+	add("per_request_ms", start.PerRequestMs, law.PerRequestMs)
+	add("per_token_us", start.PerTokenUs, law.PerTokenUs)
+	add("per_kv_token_us", start.PerKVTokenUs, law.PerKVTokenUs)
+	add("per_slot_us", start.PerSlotUs, law.PerSlotUs)
+	add("per_waiting_us", start.PerWaitingUs, law.PerWaitingUs)
+	for _, c := range law.ByRank {
+		var was profile.RankCost
+		if i := slices.IndexFunc(start.ByRank, func(s profile.RankCost) bool { return s.Rank == c.Rank }); i >= 0 {
+			was = start.ByRank[i]
+		}
+		rank := fmt.Sprintf("rank %d: ", c.Rank)
+		add(rank+"per_adapter_ms", was.PerAdapterMs, c.PerAdapterMs)
+		add(rank+"per_adapter_token_us", was.PerAdapterTokenUs, c.PerAdapterTokenUs)
+		add(rank+"per_slot_token_us", was.PerSlotTokenUs, c.PerSlotTokenUs)
+	}
+}
+
+// simulate predicts runs with a profile.
+func (h *Hours) simulate(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) ([]vllmruns.Row, error) {
+	return vllmruns.Simulate(ctx, runs, h.Tables, vllmruns.Options{Profiles: map[string]*profile.Profile{h.Model: p}, Progress: h.Progress})
+}
+
+// fitLaw sets the profile's law to the one that fits the runs. How often a step
+// loads an adapter is what the runs as simulated with that law say: the law that
+// counts none is where it begins, whatever the profile had.
+func (h *Hours) fitLaw(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) (*lawFit, error) {
+	loads := make([]float64, len(runs))
+	for pass := 1; ; pass++ {
+		fit, err := fitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, h.Tables, h.Timings, p.Latency.Adapters)
+		if err != nil {
+			return nil, err
+		}
+		p.Latency.Adapters = fit.law
+		if pass == 3 {
+			return fit, nil
+		}
+		rows, err := h.simulate(ctx, p, runs)
+		if err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			loads[i] = rows[i].LoadsPerStep
+		}
+	}
+}
+
+// manyWaiting is the mean queue from which on a run tells what a waiting request
+// costs: a step then scans it for a millisecond or more.
+const manyWaiting = 3000
+
+// refineWaiting sets the cost of a waiting request so that the simulated time per
+// output token is right in the median over the runs with many. Mean figures do
+// not tell it well: the queue grows all the time, and adapters that wait for a
+// slot come and go with it.
+func (h *Hours) refineWaiting(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r vllmruns.Run) bool { return !(r.Waiting > manyWaiting) })
+	w := &p.Latency.Adapters.PerWaitingUs
+	if len(runs) < 3 || *w == 0 {
+		return nil
+	}
+	var failed error
+	deviation := func(at float64) float64 {
+		*w = at
+		rows, err := h.simulate(ctx, p, runs)
+		failed = errors.Join(failed, err)
+		var errs []float64
+		for _, r := range rows {
+			if e, ok := r.Error[vllmruns.TPOT]; ok {
+				errs = append(errs, e)
+			}
+		}
+		if len(errs) == 0 {
+			return 0
+		}
+		slices.Sort(errs)
+		return validate.Quantile(errs, 0.5)
+	}
+	whole := *w
+	a, b := deviation(whole), deviation(whole/2)
+	if *w = whole; a > b { // the line through both; else it does not matter here
+		root := whole - a*(whole/2)/(a-b)
+		*w = math.Round(1000*min(max(root, 0), 2*whole)) / 1000
+	}
+	return failed
+}

@@ -1,0 +1,80 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/sim/profile"
+)
+
+// unsuccessful is the share of requests that fail or are refused from which on a
+// run is none of those that were validated: its figures are of the others alone.
+const unsuccessful = 0.01
+
+// intervals says how far the figures of a run may be off, or why nobody knows.
+func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, waiting float64) (*result.Intervals, error) {
+	ran := workers[0].Profile()
+	out := &result.Intervals{Profile: ran.Name, Waiting: waiting}
+	entries, _, err := s.Cluster.workers()
+	if err != nil {
+		return nil, err
+	}
+	base, err := profile.Load(entries[0].name)
+	if err != nil {
+		return nil, err
+	}
+	in := base.Intervals
+	switch {
+	case slices.ContainsFunc(workers, func(c *profile.Costs) bool { return c.Profile() != ran }):
+		out.Without = []string{"workers of several profiles"}
+		return out, nil
+	case in == nil:
+		out.Without = []string{"profile " + ran.Name + " has no intervals"}
+		return out, nil
+	}
+	policy, err := s.Routing.policy()
+	out.Without = append(s.beyond(res), in.Beyond(len(workers), policy, base, ran)...)
+	if len(out.Without) > 0 {
+		return out, err
+	}
+	for _, b := range in.At(waiting) {
+		m, _ := result.MetricByKey(b.Metric)
+		v, ok := res.Metrics.Get(m)
+		if !ok {
+			continue
+		}
+		times := func(r *[2]float64) *[2]float64 {
+			if r == nil {
+				return nil
+			}
+			return &[2]float64{r[0] * v, r[1] * v}
+		}
+		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs, Half: times(b.Half), Most: times(b.Most)})
+	}
+	if len(out.Figures) == 0 {
+		out.Without = []string{"no run in which requests wait so long"}
+	}
+	return out, nil
+}
+
+// beyond says what was going on that was in no validated run of any profile.
+func (s *Scenario) beyond(res *result.Result) (why []string) {
+	e := res.Extra
+	if bad := e.Failed + e.Rejected + e.Aborted; float64(bad) > unsuccessful*float64(e.Requests) {
+		why = append(why, fmt.Sprintf("%d of %d requests failed or were refused", bad, e.Requests))
+	}
+	if e.Migrated > 0 {
+		why = append(why, fmt.Sprintf("%d requests moved", e.Migrated))
+	}
+	for _, key := range []string{
+		"client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.load_failure_rate", "cluster.outages",
+		"routing.known_outputs", "routing.view_staleness",
+	} {
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })
+		if v := fields[i].Get(s); v != fields[i].Get(&defaults) {
+			why = append(why, fields[i].Leaf()+" "+v)
+		}
+	}
+	return why
+}

@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/bench/result"
+)
+
+// intervalsOf runs a scenario of the measured kind with changes.
+func intervalsOf(t *testing.T, settings ...string) (*result.Result, *result.Intervals) {
+	t.Helper()
+	sc := Default()
+	for _, s := range append([]string{"num_prompts=60", "num_workers=2", "num_adapters=4", "request_rate=4", "policy=least-loaded"}, settings...) {
+		key, v, _ := strings.Cut(s, "=")
+		if err := sc.Set(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := sc.Simulate(context.Background(), RunOptions{Intervals: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, res.Extra.Intervals
+}
+
+// The bounds are the profile's factors times the figure.
+func TestIntervals(t *testing.T) {
+	res, in := intervalsOf(t)
+	if in.Profile != "llama2-7b-24gb" || in.Without != nil || len(in.Figures) < 3 || in.Waiting > 0.05 {
+		t.Fatalf("%+v", in)
+	}
+	f := in.Figures[0]
+	duration, _ := res.Metrics.Get(result.Duration)
+	if f.Metric != "duration" || f.Predicted != duration || math.Abs(f.Most[0]-0.9514*duration) > 1e-9 || math.Abs(f.Half[1]-1.0294*duration) > 1e-9 {
+		t.Errorf("%+v of %v", f, duration)
+	}
+	var b strings.Builder
+	if err := res.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "9 in 10 runs") || !strings.Contains(b.String(), "too few runs") {
+		t.Errorf("%v\n%s", err, &b)
+	}
+}
+
+// Where a run leaves what was validated there are none, and it is said why.
+func TestIntervalsBeyond(t *testing.T) {
+	for settings, want := range map[string]string{
+		"num_workers=3":                          "3 workers, validated with at most 2",
+		"policy=p2c":                             "policy p2c, validated with",
+		"inference_architecture=dlora":           "policy dlora_period_mig",
+		"scheduler=vllm":                         "engine.scheduler vllm",
+		"page_size=16":                           "engine.page_size 16, validated with 1",
+		"max_concurrency=8":                      "max_concurrency 8",
+		"outages=1@1-2":                          "outages 1@1-2",
+		"lengths=constant:5000,10":               "60 of 60 requests failed or were refused",
+		"profile=llama2-7b-24gb,llama2-7b-dlora": "workers of several profiles",
+		"profile=analytic:llama-2-7b,rtx-4090":   "has no intervals",
+		"profile=deepseek-v3-tp8-triton":         "has no intervals",
+		"view_staleness=1":                       "view_staleness 1",
+	} {
+		if _, in := intervalsOf(t, settings); len(in.Figures) > 0 || !strings.Contains(strings.Join(in.Without, "; "), want) {
+			t.Errorf("%s: %+v, expected %q", settings, in, want)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package validate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"lorasim/bench/result"
+	"lorasim/internal/shareddata"
+	"lorasim/sim/profile"
+)
+
+// logs are residuals that are whole percents.
+func logs(percents ...float64) (rs []residual) {
+	for _, p := range percents {
+		rs = append(rs, residual{metric: result.Duration, log: math.Log1p(p / 100), weight: 1})
+	}
+	return rs
+}
+
+// Of 19 values and one to come, each is as likely to be the least or the largest:
+// the ends hold it 18 times of 20. Of 18 the largest to either side does 18 times
+// of 19, of 9 exactly 9 of 10, and of 8 too seldom.
+func TestConformalByHand(t *testing.T) {
+	up := func(n int) (ps []float64) {
+		for i := range n {
+			ps = append(ps, float64(i-4))
+		}
+		return ps
+	}
+	for _, c := range []struct {
+		n                int
+		low, high        float64
+		halfLow, halfTop float64
+	}{
+		{19, 0.96, 1.14, 1.00, 1.10}, // half: the 5th from either end, 10 of 20
+		{39, 0.97, 1.33, 1.05, 1.25}, // two out at each end: 36 of 40
+		{18, 1 / 1.13, 1.13, 0.99, 1.10},
+		{9, 1 / 1.0417, 1.0417, 0.97, 1.03}, // -4 % is further than +4 %
+		{8, 0, 0, 0, 0},
+	} {
+		b := band(class{result.Duration, 0}, logs(up(c.n)...))
+		if c.n == 8 {
+			if b.Most != nil || b.Half != nil {
+				t.Errorf("8 values give %+v", b)
+			}
+			continue
+		}
+		for i, want := range []float64{c.low, c.high, c.halfLow, c.halfTop} {
+			if got := []float64{b.Most[0], b.Most[1], b.Half[0], b.Half[1]}[i]; math.Abs(got-want) > 2e-4 {
+				t.Errorf("%d values: bound %d is %v, expected %v", c.n, i, got, want)
+			}
+		}
+	}
+}
+
+// A run of several draws counts once, and each draw for its share.
+func TestConformalOfDraws(t *testing.T) {
+	var once, drawn []residual
+	for i := range 40 {
+		r := residual{log: math.Sin(float64(i)), weight: 1}
+		once = append(once, r)
+		r.weight = 0.25
+		drawn = append(drawn, r, r, r, r)
+	}
+	if a, b := conformal(once, 0.9), conformal(drawn, 0.9); *a != *b {
+		t.Errorf("%v of runs, %v of four equal draws each", *a, *b)
+	}
+}
+
+// What residuals of one law give holds nine in ten more of it, however few they are.
+func TestConformalCovers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	draw := func() residual { return residual{log: rng.ExpFloat64() - 0.3, weight: 1} }
+	for _, n := range []int{9, 18, 19, 50} {
+		const trials = 4000
+		var c Covered
+		for range trials {
+			rs := make([]residual, n)
+			for i := range rs {
+				rs[i] = draw()
+			}
+			c.add(draw(), conformal(rs, 0.9))
+		}
+		if c.of(trials); c.Share < 0.885 || c.Share > 0.97 {
+			t.Errorf("%d residuals: %.3f are held, expected 0.9 or somewhat more", n, c.Share)
+		}
+	}
+}
+
+// Two kinds of ten runs, +-1 % and +-5 %: the first is within what the second says,
+// the second never within what the first says.
+func TestCoverageByHand(t *testing.T) {
+	var rs []residual
+	for i := range 20 {
+		r := logs([]float64{1, -1, 5, -5}[i%2+2*(i/10)])[0]
+		r.alike = fmt.Sprint(i / 10)
+		rs = append(rs, r)
+	}
+	got := coverage(rs)
+	if len(got) != 1 || got[0].Runs != 20 || got[0].Most.Share != 0.5 || got[0].Half.Share != 0.5 || math.Abs(got[0].Most.Width-(0.02+0.1026)/2) > 3e-4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Runs of several draws, of profiles and loads, and one that was not predicted.
+func TestIntervals(t *testing.T) {
+	base := profile.Default()
+	base.Name = "base"
+	with := func(slots int) *profile.Profile {
+		p := base
+		p.Engine.MaxLorasPerBatch = slots
+		return &p
+	}
+	rows := []Row{{}}
+	for i := range 19 {
+		waiting := 0.01
+		if i < 2 {
+			waiting = 0.97 // in one draw of two
+		}
+		rows = append(rows, Row{Comparison: Comparison{
+			Measured: Values{Duration: 100, MeanE2E: 50}, Predicted: Values{Duration: 77},
+			Ran: Ran{Base: &base, Profile: with(8 + i), Workers: 1 + i%2, Policy: "static:x=1", Alike: "a",
+				draws: []Values{{Duration: 100 / (1 + float64(i)/100), waits: 0.01}, {Duration: 50, waits: waiting}}},
+		}})
+	}
+	rows[1].Use = Calibration
+	report := (&Report{Runs: rows}).Intervals()
+	in := report.One()
+	if in == nil || in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"static"}) || len(in.Settings) != 1 ||
+		!reflect.DeepEqual(in.Settings["engine.max_loras_per_batch"], []string{"9", "26"}) {
+		t.Fatalf("%+v", in)
+	}
+	// 18 runs are left, half a draw of one in the class of saturation: too little for a band
+	if len(in.Bands) != 1 || in.Bands[0].Runs != 17 || in.Bands[0].Metric != "duration" || in.Bands[0].Waiting != loads[0] || math.Abs(in.Bands[0].Most[1]-2) > 2e-4 {
+		t.Errorf("%+v", in.Bands)
+	}
+	var b strings.Builder
+	if err := report.WriteText(&b); err != nil || !strings.Contains(b.String(), "PROFILE base") || !strings.Contains(b.String(), "-50.0 to +100.0 %") {
+		t.Errorf("%v\n%s", err, &b)
+	}
+	if r := (&Report{Runs: rows[:2]}).Intervals(); r.One() != nil {
+		t.Errorf("a run that was fitted has %+v", r)
+	}
+}
+
+// The embedded intervals are those of the measured runs, and those of other kinds
+// of runs hold about as many of them as they say.
+func TestEmbeddedIntervals(t *testing.T) {
+	runs, err := FromFile(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hists, err := FromFile(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Load("llama2-7b-24gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs = Unfitted(runs, func(r *Run) string { return r.Use })
+	rows, err := Simulate(context.Background(), runs, hists, Options{Profile: p, Seeds: 64, FirstSeed: 1, NoLoad: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := NewReport(rows).Intervals()
+	if got := report.One(); !reflect.DeepEqual(got, p.Intervals) {
+		t.Errorf("the runs give %+v, the profile has %+v", got, p.Intervals)
+	}
+	covered, all := 0.0, 0.0
+	for _, c := range report.Profiles[0].Coverage {
+		covered += c.Most.Share * c.Runs
+		all += c.Runs
+	}
+	if all < 50 || covered/all < 0.85 {
+		t.Errorf("%.0f of %.0f figures of other kinds of runs are within their intervals, expected nine in ten", covered, all)
+	}
+}

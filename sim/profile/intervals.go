@@ -1,0 +1,175 @@
+package profile
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Intervals says how far measured runs that nothing was fitted to lay off their
+// predictions, and what these runs were like: it tells nothing of others.
+type Intervals struct {
+	// Of is the fingerprint of the profile that was validated: of one that was
+	// changed since, they tell nothing.
+	Of       string   `yaml:"of" json:"of"`
+	Workers  int      `yaml:"workers" json:"workers"`                            // the most
+	Policies []string `yaml:"policies,flow,omitempty" json:"policies,omitempty"` // none: of one worker
+	// Settings are those of the profile that some of the runs had otherwise, as
+	// "engine.max_loras_per_batch"; of numbers the least and the largest.
+	Settings map[string][]string `yaml:"settings,omitempty" json:"settings,omitempty"`
+	Bands    []Band              `yaml:"bands" json:"bands"`
+}
+
+// Band is measured over predicted of one metric, in runs of one class of load:
+// the range of half of them and that of nine in ten, with what so few runs leave
+// open. Both are absent where they are too few.
+type Band struct {
+	Metric string `yaml:"metric" json:"metric"` // its key in a result
+	// Waiting is the class: the share of their time that the requests of the
+	// prediction wait, from and below.
+	Waiting [2]float64  `yaml:"waiting,flow" json:"waiting"`
+	Runs    int         `yaml:"runs" json:"runs"`
+	Half    *[2]float64 `yaml:"half,flow,omitempty" json:"half,omitempty"`
+	Most    *[2]float64 `yaml:"most,flow,omitempty" json:"most,omitempty"`
+}
+
+// At returns the bands of a share of waiting.
+func (in *Intervals) At(waiting float64) []Band {
+	return slices.DeleteFunc(slices.Clone(in.Bands), func(b Band) bool { return waiting < b.Waiting[0] || waiting >= b.Waiting[1] && b.Waiting[1] < 1 })
+}
+
+func (in *Intervals) check() error {
+	if in == nil {
+		return nil
+	}
+	for i, b := range in.Bands {
+		w := b.Waiting
+		if b.Metric == "" || b.Runs < 1 || !(w[0] >= 0 && w[0] < w[1]) {
+			return fmt.Errorf("intervals.bands: entry %d: expected a metric, runs >= 1 and waiting [FROM, BELOW]", i+1)
+		}
+		for _, r := range []*[2]float64{b.Half, b.Most} {
+			if r != nil && !(r[0] > 0 && r[0] <= r[1] && r[1] < 1e6) {
+				return fmt.Errorf("intervals.bands: entry %d: %v, expected [LOW, HIGH] of measured over predicted with 0 < LOW <= HIGH", i+1, *r)
+			}
+		}
+	}
+	return nil
+}
+
+// Note takes in that a run had these workers, policy ("": no matter, there is one
+// worker), and a profile made from the base.
+func (in *Intervals) Note(workers int, policy string, base, p *Profile) {
+	in.Of = fingerprint(base)
+	in.Workers = max(in.Workers, workers)
+	if policy, _, _ = strings.Cut(policy, ":"); policy != "" && !slices.Contains(in.Policies, policy) {
+		in.Policies = append(in.Policies, policy)
+		slices.Sort(in.Policies)
+	}
+	for key, v := range changes(base, p) {
+		if in.Settings == nil {
+			in.Settings = map[string][]string{}
+		}
+		in.Settings[key] = widen(in.Settings[key], v)
+	}
+}
+
+// widen adds a value to those that a setting had.
+func widen(had []string, v string) []string {
+	x, err := strconv.ParseFloat(v, 64)
+	switch low, high, numbers := span(had); {
+	case err == nil && had == nil:
+		return []string{v, v}
+	case err == nil && numbers && x < low:
+		return []string{v, had[1]}
+	case err == nil && numbers && x > high:
+		return []string{had[0], v}
+	case err == nil && numbers || slices.Contains(had, v):
+		return had
+	}
+	return append(had, v)
+}
+
+// span are the least and the largest of numbers that a setting had.
+func span(had []string) (low, high float64, ok bool) {
+	if len(had) != 2 {
+		return 0, 0, false
+	}
+	low, errLow := strconv.ParseFloat(had[0], 64)
+	high, errHigh := strconv.ParseFloat(had[1], 64)
+	return low, high, errLow == nil && errHigh == nil
+}
+
+// Beyond says in which ways a run with these workers and policy, and a profile
+// made from the base, leaves what the runs were like.
+func (in *Intervals) Beyond(workers int, policy string, base, p *Profile) (why []string) {
+	if in.Of != fingerprint(base) {
+		return []string{"profile " + base.Name + " was changed after its validation"}
+	}
+	if workers > in.Workers {
+		why = append(why, fmt.Sprintf("%d workers, validated with at most %d", workers, in.Workers))
+	}
+	if policy, _, _ = strings.Cut(policy, ":"); workers > 1 && !slices.Contains(in.Policies, policy) {
+		why = append(why, fmt.Sprintf("policy %s, validated with %s", policy, strings.Join(in.Policies, ", ")))
+	}
+	changed, was := changes(base, p), settings(base)
+	if v, ok := changed[schedulerKey]; ok && in.Settings[schedulerKey] == nil {
+		changed = map[string]string{schedulerKey: v} // which brings settings of its own
+	}
+	for key, v := range changed {
+		had := in.Settings[key]
+		low, high, numbers := span(had)
+		x, err := strconv.ParseFloat(v, 64)
+		if slices.Contains(had, v) || err == nil && numbers && low <= x && x <= high {
+			continue
+		}
+		valid := append([]string{was[key]}, had...)
+		if numbers {
+			valid = []string{had[0] + " to " + had[1]}
+		}
+		why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, strings.Join(valid, ", ")))
+	}
+	slices.Sort(why)
+	return why
+}
+
+const schedulerKey = "engine.scheduler"
+
+// changes are the settings of a profile that are not those of its base.
+func changes(base, p *Profile) map[string]string {
+	old, now := settings(base), settings(p)
+	for key, v := range now {
+		if old[key] == v {
+			delete(now, key)
+		}
+	}
+	return now
+}
+
+// settings are the values of a profile that a simulation depends on.
+func settings(p *Profile) map[string]string {
+	all := map[string]string{}
+	walk(reflect.ValueOf(*p), "", func(name, _ string, x reflect.Value) error {
+		if strings.Contains(name, ".") {
+			all[name] = fmt.Sprint(x)
+		}
+		return nil
+	})
+	return all
+}
+
+// fingerprint tells the coefficients and sizes of profiles apart. Those that are 0
+// do not count: a coefficient that comes up later changes no fingerprint.
+func fingerprint(p *Profile) string {
+	sum := fnv.New64a()
+	all := settings(p)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if v := all[key]; !strings.HasPrefix(key, "engine.") && v != "0" && v != "" && v != "[]" {
+			fmt.Fprintln(sum, key, v)
+		}
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
