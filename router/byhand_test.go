@@ -301,7 +301,7 @@ func TestLlumnixByHand(t *testing.T) {
 	}
 	moved := func(want int64) {
 		t.Helper()
-		plan := p.Plan(s)
+		plan := p.Begin(s).Now()
 		switch {
 		case want == 0 && plan != nil:
 			t.Errorf("plan %+v, expected none", plan)

@@ -206,15 +206,11 @@ const streamPad = 0x646c6f7261
 // with one random adapter on worker after worker.
 func (d *dlora) placeAll(period bool) {
 	n, k := len(d.env.Workers), len(d.env.Adapters)
-	d.held, d.where = make([][]int32, n), make([][]int32, k)
-	if k == 0 {
-		d.cap = make([]int, n)
-		return
+	d.held, d.where, d.cap = make([][]int32, n), make([][]int32, k), make([]int, n)
+	if k > 0 {
+		d.greedy(n+k-1, d.room)
+		d.pad(n+k-1, period)
 	}
-	limit := n + k - 1
-	d.greedy(limit, d.room)
-	d.pad(limit, period)
-	d.cap = make([]int, n)
 	for j := range d.held {
 		d.cap[j] = len(d.held[j])
 	}
@@ -264,17 +260,14 @@ func (d *dlora) shortest(total int) int32 {
 
 func (d *dlora) addReplica(k int32, room func(j int) int) bool {
 	before := d.bottleneck()
-	order := make([]int, len(d.held))
-	for j := range order {
-		order[j] = j
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(d.held[a]), len(d.held[b])) })
-	for _, j := range order {
+	order := upTo(len(d.held))
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(len(d.held[a]), len(d.held[b])) })
+	for _, w := range order {
+		j := int(w)
 		if len(d.held[j]) >= room(j) || d.holds(j, k) {
 			continue
 		}
-		d.add(j, k)
-		if d.bottleneck() >= before {
+		if d.add(j, k); d.bottleneck() >= before {
 			return true
 		}
 		d.remove(j, k)
@@ -289,14 +282,11 @@ func (d *dlora) bottleneck() float64 {
 	free := make([]float64, len(d.held))
 	for j := range d.held {
 		w := &d.env.Workers[j]
-		free[j] = w.Memory
-		if w.Memory == 0 {
-			free[j] = 1
+		if free[j] = cmp.Or(w.Memory, 1); w.Memory == 0 || w.AdapterBytes == nil {
+			continue
 		}
 		for _, k := range d.held[j] {
-			if w.AdapterBytes != nil && w.Memory > 0 {
-				free[j] -= w.AdapterBytes[k]
-			}
+			free[j] -= w.AdapterBytes[k]
 		}
 	}
 	least := math.Inf(1)
@@ -312,37 +302,35 @@ func (d *dlora) bottleneck() float64 {
 
 // pad fills the placement up to limit.
 func (d *dlora) pad(limit int, period bool) {
-	k := int32(0)
+	k, n := 0, len(d.where)
 	if period {
-		k = int32(rand.New(rand.NewPCG(d.env.Seed, streamPad)).IntN(len(d.where)))
+		k = rand.New(rand.NewPCG(d.env.Seed, streamPad)).IntN(n)
 	}
 	// Every adapter on every worker would be the end of it.
-	for skipped := 0; d.replicas() < limit && skipped < len(d.where); {
-		if !d.padOne(k) {
+	for skipped := 0; d.replicas() < limit && skipped < n; {
+		if d.padOne(int32(k)) {
+			if skipped = 0; period {
+				continue
+			}
+		} else {
 			skipped++
-			k = (k + 1) % int32(len(d.where))
-			continue
 		}
-		skipped = 0
-		if !period {
-			k = (k + 1) % int32(len(d.where))
-		}
+		k = (k + 1) % n
 	}
 }
 
 // padOne adds a replica to the emptiest worker without it.
 func (d *dlora) padOne(k int32) bool {
-	best := -1
+	t := newTally(nil)
 	for j := range d.held {
-		if len(d.held[j]) < d.room(j) && !d.holds(j, k) && (best < 0 || len(d.held[j]) < len(d.held[best])) {
-			best = j
+		if len(d.held[j]) < d.room(j) && !d.holds(j, k) {
+			t.offer(j, float64(len(d.held[j])))
 		}
 	}
-	if best < 0 {
-		return false
+	if t.worker != None {
+		d.add(t.worker, k)
 	}
-	d.add(best, k)
-	return true
+	return t.worker != None
 }
 
 // refine gives back the replicas that a plan took away, each worker up to what

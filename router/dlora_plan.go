@@ -60,9 +60,6 @@ func (p *periodMig) execTime(k int32) float64 {
 	return p.exec[k].sum / p.exec[k].n
 }
 
-// Plan implements Planner.
-func (p *periodMig) Plan(s *Situation) *Plan { return p.Begin(s).now() }
-
 // Begin implements Beginner.
 func (p *periodMig) Begin(s *Situation) *Pending {
 	pair, reason := p.trigger(s.View)
@@ -105,17 +102,7 @@ func (p *periodMig) Applied(_ *Plan, err error) {
 	p.next = nil
 }
 
-func (d *dlora) setPlacement(held [][]int32) {
-	d.held = held
-	for k := range d.where {
-		d.where[k] = nil
-	}
-	for j := range held {
-		for _, k := range held[j] {
-			d.where[k] = append(d.where[k], int32(j))
-		}
-	}
-}
+func (d *dlora) setPlacement(held [][]int32) { d.held, d.where = held, transposed(held, len(d.where)) }
 
 // trigger returns the two workers to plan for and why, or nil: the worker whose
 // KV cache is full and the emptiest; else the busiest, if it has at least

@@ -24,14 +24,7 @@ type hrw struct {
 }
 
 func newHRW(env Env) *hrw {
-	h := &hrw{
-		adapters: make([]uint64, len(env.Adapters)),
-		workers:  make([]uint64, len(env.Workers)),
-		orders:   make([][]int32, len(env.Adapters)),
-	}
-	for w := range h.workers {
-		h.workers[w] = mix(env.Seed ^ mix(uint64(w)))
-	}
+	h := &hrw{adapters: make([]uint64, len(env.Adapters)), workers: workerHashes(env), orders: make([][]int32, len(env.Adapters))}
 	firsts := make([]int32, len(env.Adapters))
 	for a := range h.adapters {
 		h.adapters[a] = hashName(env.Adapters[a])
@@ -45,6 +38,14 @@ func hashName(a trace.Adapter) uint64 {
 	f := fnv.New64a()
 	f.Write([]byte(a.Name))
 	return mix(f.Sum64())
+}
+
+func workerHashes(env Env) []uint64 {
+	hashes := make([]uint64, len(env.Workers))
+	for w := range hashes {
+		hashes[w] = mix(env.Seed ^ mix(uint64(w)))
+	}
+	return hashes
 }
 
 // mix is the output function of SplitMix64 (Steele, Lea and Flood, "Fast
@@ -104,14 +105,14 @@ func (h *hrw) next(adapter int32) int32 {
 
 // placement lists for each worker the adapters among whose first k it is.
 func (h *hrw) placement(k int) [][]int32 {
-	placement := make([][]int32, len(h.workers))
-	for a := range h.adapters {
-		for i := range k {
-			w := h.at(int32(a), i)
-			placement[w] = append(placement[w], int32(a))
-		}
+	for a := range h.orders {
+		h.at(int32(a), k-1)
 	}
-	return placement
+	first := slices.Clone(h.orders)
+	for a := range first {
+		first[a] = first[a][:k]
+	}
+	return transposed(first, len(h.workers))
 }
 
 // hash sends all requests of an adapter to the first usable worker of its

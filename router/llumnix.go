@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"maps"
 	"math"
 )
 
@@ -32,9 +33,7 @@ func freeness(w *Worker, requests int, tokens int64) float64 {
 	return free / float64(max(w.Load()+requests, 1))
 }
 
-func (p *llumnix) Route(_ Request, v *View) int {
-	return p.roomiest(v, 1)
-}
+func (p *llumnix) Route(_ Request, v *View) int { return p.roomiest(v, 1) }
 
 // roomiest is the usable worker with the most room, with sign -1 that with the
 // least.
@@ -58,9 +57,9 @@ func (p *llumnix) Wants(v *View) Wanted {
 	return Wanted{Worker: func(j int) bool { return j == worst }, NoWaiting: true}
 }
 
-// Plan pairs the worst worker with the best one and moves the request with the
+// Begin pairs the worst worker with the best one and moves the request with the
 // least KV cache, if the two are then closer and the worst still the worse.
-func (p *llumnix) Plan(s *Situation) *Plan {
+func (p *llumnix) Begin(s *Situation) *Pending {
 	worst, best := p.roomiest(s.View, -1), p.roomiest(s.View, 1)
 	if worst == best {
 		return nil
@@ -76,28 +75,20 @@ func (p *llumnix) Plan(s *Situation) *Plan {
 		return nil
 	}
 	p.moving[a.ID] = s.Now
-	return &Plan{
+	return Ready(&Plan{
 		Reason: fmt.Sprintf("free KV tokens per request: worker %d %.0f, worker %d %.0f",
 			worst, freeness(from, 0, 0), best, freeness(to, 0, 0)),
 		Move: []Move{{ID: a.ID, From: a.Worker, To: int32(best)}},
-	}
+	})
 }
 
 // smallest is the running request of a worker with the least KV cache that was
 // not moved lately.
-func (p *llumnix) smallest(s *Situation, worker int32) *Active {
-	for id, at := range p.moving {
-		if s.Now-at >= p.pause {
-			delete(p.moving, id)
-		}
-	}
-	var best *Active
+func (p *llumnix) smallest(s *Situation, worker int32) (best *Active) {
+	maps.DeleteFunc(p.moving, func(_ int64, at float64) bool { return s.Now-at >= p.pause })
 	for i := range s.Requests {
 		a := &s.Requests[i]
-		if a.Worker != worker || !a.Running {
-			continue
-		}
-		if _, lately := p.moving[a.ID]; lately {
+		if _, lately := p.moving[a.ID]; lately || a.Worker != worker || !a.Running {
 			continue
 		}
 		if best == nil || a.KV < best.KV || a.KV == best.KV && a.ID < best.ID {

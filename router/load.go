@@ -9,9 +9,7 @@ import (
 // ignores load, so late signals do not matter.
 type roundRobin struct{ next int }
 
-func newRoundRobin(*options, Env) (*Router, error) {
-	return &Router{Policy: &roundRobin{}}, nil
-}
+func newRoundRobin(*options, Env) (*Router, error) { return &Router{Policy: &roundRobin{}}, nil }
 
 func (p *roundRobin) Route(_ Request, v *View) int {
 	w := nextUsable(v, p.next)
@@ -57,9 +55,7 @@ func anyUsable(v *View, rng *rand.Rand, other int) int {
 // power of two choices in randomized load balancing", 2001).
 type p2c struct{ rng *rand.Rand }
 
-func newP2C(_ *options, env Env) (*Router, error) {
-	return &Router{Policy: &p2c{newRand(env)}}, nil
-}
+func newP2C(_ *options, env Env) (*Router, error) { return &Router{Policy: &p2c{newRand(env)}}, nil }
 
 func (p *p2c) Route(_ Request, v *View) int {
 	a := anyUsable(v, p.rng, None)
@@ -170,6 +166,18 @@ func (t *tally) take(worker int, cost float64) {
 	if t.rng != nil && t.rng.IntN(t.equal) == 0 {
 		t.worker = worker
 	}
+}
+
+// leastLoaded is the least loaded of the given workers that are usable, or None; rng
+// picks among equals, nil: the first.
+func (v *View) leastLoaded(among []int32, rng *rand.Rand) int {
+	t := newTally(rng)
+	for _, j := range among {
+		if w := &v.Workers[j]; w.Usable() {
+			t.offer(int(j), float64(w.Load()))
+		}
+	}
+	return t.worker
 }
 
 // affinitySpill sends each request to the least loaded of the workers that

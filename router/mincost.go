@@ -32,11 +32,7 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	for k := range p.replicas {
 		p.replicas[k], p.changed[k] = 1, math.Inf(-1)
 	}
-	up := make([]bool, len(env.Workers))
-	for j := range up {
-		up[j] = true
-	}
-	p.setPlacement(p.target(up))
+	p.setPlacement(p.target(slices.Repeat([]bool{true}, len(env.Workers))))
 	return p.router(p), nil
 }
 
@@ -44,9 +40,6 @@ func (p *minCost) Route(r Request, v *View) int {
 	p.note(r)
 	return p.leastLoadedHolder(r, v)
 }
-
-// Plan implements Planner.
-func (p *minCost) Plan(s *Situation) *Plan { return p.Begin(s).now() }
 
 // Begin implements Beginner.
 func (p *minCost) Begin(s *Situation) *Pending {
@@ -123,23 +116,11 @@ func (p *minCost) target(up []bool) [][]int32 {
 	for k := range cost {
 		cost[k] = make([]float64, n)
 		for rank, j := range p.hashes.order(int32(k)) {
-			c := float64(rank)
+			cost[k][j] = float64(rank) + p.move
 			if p.placed[k*n+int(j)] {
-				c -= p.keep
-			} else {
-				c += p.move
+				cost[k][j] = float64(rank) - p.keep
 			}
-			cost[k][j] = c
 		}
 	}
-	held := make([][]int32, n)
-	for k, js := range transport(p.replicas, room, cost) {
-		for _, j := range js {
-			held[j] = append(held[j], int32(k))
-		}
-	}
-	for j := range held {
-		held[j] = sorted(held[j])
-	}
-	return held
+	return transposed(transport(p.replicas, room, cost), n)
 }

@@ -74,7 +74,7 @@ func TestBudgetIsNotTheOutput(t *testing.T) {
 			continue
 		}
 		v.Now = 10
-		p, q := a.Planner.Plan(s), b.Planner.Plan(u)
+		p, q := a.Planner.Begin(s).Now(), b.Planner.Begin(u).Now()
 		if (p == nil) != (q == nil) || p != nil && (p.Objective != q.Objective || p.Stay != q.Stay || len(p.Move) != len(q.Move)) {
 			t.Errorf("%s: plans %+v and %+v", spec, p, q)
 		}

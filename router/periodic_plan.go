@@ -12,9 +12,6 @@ import (
 // one adapter; more split it more finely over workers.
 const forecastGroups = 16
 
-// Plan implements Planner.
-func (p *periodic) Plan(s *Situation) *Plan { return p.Begin(s).now() }
-
 // Begin implements Beginner.
 func (p *periodic) Begin(s *Situation) *Pending {
 	if !p.due(s.Now) {
@@ -31,11 +28,7 @@ func (p *periodic) Begin(s *Situation) *Pending {
 		if sol == nil {
 			return plan
 		}
-		all := make([]int32, len(s.Workers))
-		for j := range all {
-			all[j] = int32(j)
-		}
-		plan.Move = atHand(s, g.moves(s, sol.Flows, all))
+		plan.Move = atHand(s, g.moves(s, sol.Flows, upTo(len(s.Workers))))
 		plan.Load, plan.Unload = p.aim(p.placement(g, sol))
 		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
@@ -90,9 +83,7 @@ func (p *periodic) between(s *Situation) *Pending {
 	if len(moves) == 0 {
 		return nil
 	}
-	return &Pending{func() {}, func() *Plan {
-		return &Plan{Reason: fmt.Sprintf("%d requests wait that need not", len(moves)), Move: moves, SolveTime: solveBase}
-	}}
+	return Ready(&Plan{Reason: fmt.Sprintf("%d requests wait that need not", len(moves)), Move: moves, SolveTime: solveBase})
 }
 
 // solve returns a solution that is worth carrying out and what a plan tells of it,

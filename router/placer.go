@@ -73,15 +73,25 @@ func (p *placer) router(policy interface {
 }
 
 func (p *placer) setPlacement(held [][]int32) {
-	p.held = held
+	p.held, p.where = held, transposed(held, len(p.env.Adapters))
 	p.placed = make([]bool, len(p.env.Adapters)*len(p.env.Workers))
-	p.where = make([][]int32, len(p.env.Adapters))
 	for j := range held {
 		for _, k := range held[j] {
 			p.placed[int(k)*len(p.env.Workers)+j] = true
-			p.where[k] = append(p.where[k], int32(j))
 		}
 	}
+}
+
+// transposed turns lists by worker of adapters, of which there are n, into lists
+// by adapter of workers, or the reverse.
+func transposed(lists [][]int32, n int) [][]int32 {
+	out := make([][]int32, n)
+	for i, list := range lists {
+		for _, j := range list {
+			out[j] = append(out[j], int32(i))
+		}
+	}
+	return out
 }
 
 // note counts a request for the forecast.
@@ -103,18 +113,12 @@ func (p *placer) holds(r Request, j int) bool {
 // leastLoadedHolder is the usable worker with the fewest requests among those
 // where the adapter is placed, else among all.
 func (p *placer) leastLoadedHolder(r Request, v *View) int {
-	t := newTally(nil)
 	if isAdapter(r.Adapter) {
-		for _, j := range p.where[r.Adapter] {
-			if w := &v.Workers[j]; w.Usable() {
-				t.offer(int(j), float64(w.Load()))
-			}
+		if w := v.leastLoaded(p.where[r.Adapter], nil); w != None {
+			return w
 		}
 	}
-	if t.worker == None {
-		return fewest(v)
-	}
-	return t.worker
+	return fewest(v)
 }
 
 // rateWeight is the weight of the latest interval in the forecast.
@@ -198,9 +202,6 @@ func (p *rankGroup) Route(r Request, v *View) int {
 	return p.leastLoadedHolder(r, v)
 }
 
-// Plan implements Planner.
-func (p *rankGroup) Plan(s *Situation) *Plan { return p.Begin(s).now() }
-
 // Begin implements Beginner.
 func (p *rankGroup) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
@@ -214,12 +215,11 @@ const typicalBatch = 8
 // routing changes nothing: the slowest workers get the lowest ranks, each as much
 // as its speed.
 func (p *rankGroup) target() [][]int32 {
-	order := make([]int32, len(p.env.Adapters))
+	order := upTo(len(p.env.Adapters))
 	weight := make([]float64, len(order))
 	time := make([]float64, len(p.env.Workers)) // of each worker, for the demand as a whole
 	total := 0.0
 	for k := range order {
-		order[k] = int32(k)
 		for j := range time {
 			// a little for adapters without demand, so that they are somewhere
 			t := (p.demand[k].rate + 1e-3) * p.env.Workers[j].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)

@@ -106,11 +106,36 @@ func (p *Plan) Gap() float64 {
 type Planner interface {
 	// Interval is the time between plans, s.
 	Interval() float64
-	// Plan returns the change to make, or nil for none. A plan may be empty: it
-	// tells that, and why, nothing is to be done.
-	Plan(s *Situation) *Plan
+	// Begin starts on the change to make; nil: there is none. A plan may be empty:
+	// it tells that nothing is to be done, and why.
+	Begin(s *Situation) *Pending
 	// Applied reports what became of a plan: nil, or why it was dropped.
 	Applied(p *Plan, err error)
+}
+
+// Pending is a plan under way. A policy and its planner share state, so that only
+// one of them may be asked at a time; Solve, which takes the time, works on what
+// Begin took with it, and may run beside routing. Once it is done Plan is the plan.
+type Pending struct {
+	Solve func()
+	Plan  func() *Plan
+}
+
+// Ready is a plan that takes no time to find; nil: none.
+func Ready(p *Plan) *Pending {
+	if p == nil {
+		return nil
+	}
+	return &Pending{func() {}, func() *Plan { return p }}
+}
+
+// Now finds the plan at once.
+func (p *Pending) Now() *Plan {
+	if p == nil {
+		return nil
+	}
+	p.Solve()
+	return p.Plan()
 }
 
 // Wanted says which requests a planner wants to see.
@@ -149,34 +174,4 @@ type Learner interface {
 // LoadWatcher is a policy that wants to know of adapter loads that failed.
 type LoadWatcher interface {
 	LoadFailed(p Placement)
-}
-
-// Pending is a plan under way. A policy and its planner share state, so that only
-// one of them may be asked at a time; Solve, which takes the time, works on what
-// Begin took with it, and may run beside routing.
-type Pending struct {
-	solve  func()
-	finish func() *Plan
-}
-
-// Beginner is a planner whose plans may be made beside routing: Plan is Begin, then
-// Solve and Plan of what that returned; nil is no plan.
-type Beginner interface {
-	Planner
-	Begin(s *Situation) *Pending
-}
-
-// Solve does what needs neither the policy's state nor the view.
-func (p *Pending) Solve() { p.solve() }
-
-// Plan is the plan, once it is solved.
-func (p *Pending) Plan() *Plan { return p.finish() }
-
-// now makes a plan at once.
-func (p *Pending) now() *Plan {
-	if p == nil {
-		return nil
-	}
-	p.Solve()
-	return p.Plan()
 }

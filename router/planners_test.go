@@ -92,7 +92,7 @@ func checkPlanner(t *rapid.T, spec string) {
 				t.Fatalf("routed to %d, the cheapest is %d", a, want)
 			}
 		}
-		plan := rt.Planner.Plan(s)
+		plan := rt.Planner.Begin(s).Now()
 		later := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival while solving")), Prompt: 50, MaxNew: 100}
 		again := beside(twin, wanted(twin.Planner, s), func() { twin.Policy.Route(later, v) })
 		rt.Policy.Route(later, v)
@@ -145,12 +145,7 @@ func wanted(p Planner, s *Situation) *Situation {
 
 // beside makes a plan while requests are routed, where the planner can.
 func beside(rt *Router, s *Situation, route func()) *Plan {
-	b, ok := rt.Planner.(Beginner)
-	if !ok {
-		defer route()
-		return rt.Planner.Plan(s)
-	}
-	pending := b.Begin(s)
+	pending := rt.Planner.Begin(s)
 	if pending == nil {
 		route()
 		return nil
@@ -400,7 +395,7 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 			}
 		}
 		v.Now = 10
-		plan := rt.Planner.Plan(s)
+		plan := rt.Planner.Begin(s).Now()
 		if plan == nil || !plan.Empty() != c.moves {
 			t.Errorf("%s: plan %+v, expected changes: %v", c.name, plan, c.moves)
 		}

@@ -133,7 +133,7 @@ func TestPeriodicMargin(t *testing.T) {
 			s.Requests = append(s.Requests, Active{ID: int64(i), Adapter: int32(i % 2), Prompt: 200, MaxNew: 400})
 		}
 		s.Now = 10
-		if plan := rt.Planner.Plan(s); plan == nil || !strings.HasPrefix(plan.Reason, c.reason) {
+		if plan := rt.Planner.Begin(s).Now(); plan == nil || !strings.HasPrefix(plan.Reason, c.reason) {
 			t.Errorf("%s, a gain of %v: plan %+v, expected %q", c.spec, c.gains, plan, c.reason)
 		}
 	}

@@ -208,10 +208,7 @@ type prefixHash struct {
 }
 
 func newPrefixHash(o *options, env Env) (*Router, error) {
-	p := &prefixHash{tokens: int32(o.integer("tokens", 1, 1<<20)), c: o.number("c", 1, math.Inf(1))}
-	for w := range env.Workers {
-		p.workers = append(p.workers, mix(env.Seed^mix(uint64(w))))
-	}
+	p := &prefixHash{int32(o.integer("tokens", 1, 1<<20)), o.number("c", 1, math.Inf(1)), workerHashes(env)}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 

@@ -17,9 +17,7 @@ import (
 type static struct{ block int }
 
 // newStatic makes the policy that deals adapters out like cards: block 1.
-func newStatic(_ *options, env Env) (*Router, error) {
-	return fixed(&static{block: 1}, env), nil
-}
+func newStatic(_ *options, env Env) (*Router, error) { return fixed(&static{block: 1}, env), nil }
 
 // newStaticBlock gives worker 0 the first ceil(K/N) of K adapters, worker 1 the
 // next, and so on; the last workers may get fewer, or none.
@@ -37,9 +35,7 @@ func fixed(p *static, env Env) *Router {
 	return &Router{Policy: p, Placement: placement}
 }
 
-func (p *static) home(adapter int32, workers int) int {
-	return int(adapter) / p.block % workers
-}
+func (p *static) home(adapter int32, workers int) int { return int(adapter) / p.block % workers }
 
 func (p *static) Route(r Request, v *View) int {
 	n := len(v.Workers)
@@ -100,13 +96,7 @@ func newExplicit(o *options, env Env) (*Router, error) {
 	if p.adapters, p.base, err = t.finish(); err != nil {
 		return nil, err
 	}
-	placement := make([][]int32, len(env.Workers))
-	for a, workers := range p.adapters {
-		for _, w := range workers {
-			placement[w] = append(placement[w], int32(a))
-		}
-	}
-	return &Router{Policy: p, Placement: placement}, nil
+	return &Router{Policy: p, Placement: transposed(p.adapters, len(env.Workers))}, nil
 }
 
 func (p *explicit) Route(r Request, v *View) int {
@@ -114,16 +104,10 @@ func (p *explicit) Route(r Request, v *View) int {
 	if r.Adapter >= 0 {
 		workers = p.adapters[r.Adapter]
 	}
-	t := newTally(p.rng)
-	for _, i := range workers {
-		if w := &v.Workers[i]; w.Usable() {
-			t.offer(int(i), float64(w.Load()))
-		}
+	if w := v.leastLoaded(workers, p.rng); w != None {
+		return w
 	}
-	if t.worker == None {
-		return nextUsable(v, int(workers[0]))
-	}
-	return t.worker
+	return nextUsable(v, int(workers[0]))
 }
 
 // table reads entries ADAPTERS@WORKERS that say which workers serve which
@@ -148,12 +132,8 @@ type table struct {
 }
 
 func newTable(env Env) *table {
-	t := &table{
-		env:     env,
-		byName:  make(map[string]int, len(env.Adapters)),
-		entries: make([][]int32, len(env.Adapters)),
-		where:   make([]string, len(env.Adapters)),
-	}
+	n := len(env.Adapters)
+	t := &table{env: env, byName: make(map[string]int, n), entries: make([][]int32, n), where: make([]string, n)}
 	for i, a := range env.Adapters {
 		t.byName[a.Name] = i
 	}
@@ -163,28 +143,23 @@ func newTable(env Env) *table {
 // read adds the entries of a file, one on each line; empty lines and lines
 // that begin with # are skipped. The name is for errors.
 func (t *table) read(r io.Reader, name string) error {
-	lines := bufio.NewScanner(r)
-	n := 0
-	for lines.Scan() {
-		n++
+	lines, n := bufio.NewScanner(r), 1
+	for ; lines.Scan(); n++ {
 		line := lines.Text()
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		if err := t.add(line, fmt.Sprintf("%s:%d", name, n)); err != nil {
 			return err
 		}
 	}
-	err := lines.Err()
-	if errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("%s:%d: line too long, expected at most %d bytes", name, n+1, bufio.MaxScanTokenSize)
-	}
-	if err != nil {
-		return fmt.Errorf("%s:%d: %w", name, n+1, err)
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("%s:%d: line too long, expected at most %d bytes", name, n, bufio.MaxScanTokenSize)
+	} else if err != nil {
+		return fmt.Errorf("%s:%d: %w", name, n, err)
 	}
 	return nil
 }
@@ -231,20 +206,20 @@ func (t *table) workers(s string) ([]int32, error) {
 }
 
 func (t *table) assign(s string, workers []int32, where string) error {
-	switch s {
-	case "rest":
-		return once(&t.rest, workers, "rest")
-	case "base":
-		return once(&t.base, workers, "base")
+	if list := map[string]*[]int32{"rest": &t.rest, "base": &t.base}[s]; list != nil {
+		if *list != nil {
+			return errors.New(s + " is listed twice")
+		}
+		*list = workers
+		return nil
 	}
 	lo, hi, ok := span(s)
-	if ok && len(t.entries) == 0 {
+	switch {
+	case ok && len(t.entries) == 0:
 		return fmt.Errorf("adapter %s, but there are no adapters", s)
-	}
-	if ok && (lo > hi || hi >= len(t.entries)) {
+	case ok && (lo > hi || hi >= len(t.entries)):
 		return fmt.Errorf("adapter %s, expected 0 to %d", s, len(t.entries)-1)
-	}
-	if !ok {
+	case !ok:
 		if lo, ok = t.byName[s]; !ok {
 			return fmt.Errorf("no adapter is named %q; expected a name, a number, a range such as 0-7, rest or base", s)
 		}
@@ -259,25 +234,15 @@ func (t *table) assign(s string, workers []int32, where string) error {
 	return nil
 }
 
-func once(list *[]int32, workers []int32, what string) error {
-	if *list != nil {
-		return errors.New(what + " is listed twice")
-	}
-	*list = workers
-	return nil
-}
-
 // finish returns the workers of every adapter and of the base model.
 func (t *table) finish() (adapters [][]int32, base []int32, err error) {
 	for a := range t.entries {
-		if t.entries[a] != nil {
-			continue
+		if t.entries[a] == nil {
+			t.entries[a] = t.rest
 		}
-		if t.rest == nil {
-			return nil, nil, fmt.Errorf("adapter %d (%s) has no worker; list it, or add an entry such as rest@all",
-				a, t.env.Adapters[a].Name)
+		if t.entries[a] == nil {
+			return nil, nil, fmt.Errorf("adapter %d (%s) has no worker; list it, or add an entry such as rest@all", a, t.env.Adapters[a].Name)
 		}
-		t.entries[a] = t.rest
 	}
 	if t.base == nil {
 		t.base = upTo(len(t.env.Workers))
@@ -285,21 +250,15 @@ func (t *table) finish() (adapters [][]int32, base []int32, err error) {
 	return t.entries, t.base, nil
 }
 
-// span reads "3" or "3-5".
+// span reads "3" or "3-5", of digits alone.
 func span(s string) (lo, hi int, ok bool) {
 	first, last, isRange := strings.Cut(s, "-")
-	lo, ok = index(first)
-	hi = lo
-	if ok && isRange {
-		hi, ok = index(last)
+	if !isRange {
+		last = first
 	}
-	return lo, hi, ok
-}
-
-// index reads a number that has digits only.
-func index(s string) (int, bool) {
-	n, err := strconv.ParseUint(s, 10, 31)
-	return int(n), err == nil
+	from, err1 := strconv.ParseUint(first, 10, 31)
+	to, err2 := strconv.ParseUint(last, 10, 31)
+	return int(from), int(to), err1 == nil && err2 == nil
 }
 
 func upTo(n int) []int32 {

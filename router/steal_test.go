@@ -79,7 +79,7 @@ func TestPeriodicLooks(t *testing.T) {
 	for n := 1; n <= 60; n++ {
 		s := &Situation{View: testView(env), Requests: []Active{{Prompt: 10, MaxNew: 10}}}
 		s.Now = 0.5 * float64(n)
-		if p.Plan(s) != nil {
+		if p.Begin(s).Now() != nil {
 			at = append(at, s.Now)
 		}
 	}

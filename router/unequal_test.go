@@ -94,7 +94,7 @@ func TestPeriodicPlansForSpeed(t *testing.T) {
 			}
 		}
 		v.Now = 10
-		plan = rt.Planner.Plan(s)
+		plan = rt.Planner.Begin(s).Now()
 		for _, m := range plan.Move {
 			if m.From != slow || m.To != 1-slow {
 				t.Fatalf("slow worker %d: %+v", slow, m)

@@ -88,7 +88,7 @@ func (s *sim) planNow() {
 	if p.busy {
 		return
 	}
-	plan := p.planner.Plan(s.situation())
+	plan := p.planner.Begin(s.situation()).Now()
 	if plan == nil {
 		return
 	}

@@ -53,7 +53,9 @@ func (c *chaos) Applied(_ *router.Plan, err error) {
 	}
 }
 
-func (c *chaos) Plan(s *router.Situation) *router.Plan {
+func (c *chaos) Begin(s *router.Situation) *router.Pending { return router.Ready(c.next(s)) }
+
+func (c *chaos) next(s *router.Situation) *router.Plan {
 	if c.left--; c.left < 0 || c.rng.IntN(5) == 0 {
 		return nil // a planner that never stops keeps requests from ever running
 	}
@@ -153,10 +155,10 @@ type script struct {
 
 func (s *script) Interval() float64                 { return s.at }
 func (s *script) Applied(_ *router.Plan, err error) { s.errs = append(s.errs, err) }
-func (s *script) Plan(*router.Situation) *router.Plan {
+func (s *script) Begin(*router.Situation) *router.Pending {
 	p := s.plan
 	s.plan = nil
-	return p
+	return router.Ready(p)
 }
 
 // twoWorkers runs a script on two workers of plainProfile (see worked_test.go);

@@ -257,13 +257,13 @@ type script struct{ plans []*router.Plan }
 
 func (s *script) Interval() float64           { return 0.02 }
 func (s *script) Applied(*router.Plan, error) {}
-func (s *script) Plan(*router.Situation) *router.Plan {
+func (s *script) Begin(*router.Situation) *router.Pending {
 	if len(s.plans) == 0 {
 		return nil
 	}
 	p := s.plans[0]
 	s.plans = s.plans[1:]
-	return p
+	return router.Ready(p)
 }
 
 // Endpoints that only engines know are passed on, by the adapter they name, and

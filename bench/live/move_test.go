@@ -38,8 +38,8 @@ func (p *planner) Route(r router.Request, v *router.View) int {
 	return router.None
 }
 
-func (p *planner) Interval() float64                     { return p.interval }
-func (p *planner) Plan(s *router.Situation) *router.Plan { return p.next(s) }
+func (p *planner) Interval() float64                         { return p.interval }
+func (p *planner) Begin(s *router.Situation) *router.Pending { return router.Ready(p.next(s)) }
 func (p *planner) Applied(plan *router.Plan, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,17 +22,14 @@ func (f *Fleet) planning(ctx context.Context, interval float64) {
 	}
 }
 
-// plan asks the planner. Requests are routed while it solves, if it is a
-// router.Beginner; policies and planners share state, so not during the rest. A
+// plan asks the planner. Requests are routed while it solves; policies and planners share state, so not during the rest. A
 // plan whose router was replaced meanwhile is none. The time that takes is counted.
 func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	begun := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	by = f.cfg.Router
-	if b, ok := by.Planner.(router.Beginner); !ok {
-		p = by.Planner.Plan(f.situation())
-	} else if pending := b.Begin(f.situation()); pending != nil {
+	if pending := by.Planner.Begin(f.situation()); pending != nil {
 		f.mu.Unlock()
 		pending.Solve()
 		f.mu.Lock()

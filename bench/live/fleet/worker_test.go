@@ -149,9 +149,9 @@ type outcomes struct {
 }
 
 func (o *outcomes) Interval() float64 { return o.each.Seconds() }
-func (o *outcomes) Plan(s *router.Situation) *router.Plan {
+func (o *outcomes) Begin(s *router.Situation) *router.Pending {
 	o.seen = append(o.seen, s)
-	return o.next
+	return router.Ready(o.next)
 }
 func (o *outcomes) Applied(_ *router.Plan, err error) { o.told = append(o.told, err) }
 
