@@ -205,7 +205,7 @@ func (s *sim) run(ctx context.Context) error {
 		}
 		s.watch(now)
 		s.now = now
-		if s.loops++; s.loops&0xfff == 0 {
+		if s.loops++; s.loops&0xff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -18,8 +18,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
@@ -29,75 +27,20 @@ import (
 
 // Options says what is asked for, and of what the cluster may be.
 type Options struct {
-	SLO        result.SLO
-	Attain     float64 // share of all requests that must meet it
+	SLO    result.SLO
+	Attain float64 // share of all requests that must meet it
+	// PerAdapter, where above 0, is the share of the adapters of each of which the
+	// share Attain of the requests must meet the SLO, instead of all requests.
+	PerAdapter float64
 	MaxWorkers int
 	MaxSeeds   int // draws of the workload at most, for a candidate
 	// What else may vary; empty: as the scenario says.
 	Slots, HostPlaces  []int
 	Policies, Profiles []string
 	Cost               map[string]float64 // of a worker, by profile; one that is missing: 1
+	Mix                bool               // clusters of two of the profiles, too
 	// Progress, where set, is told how many runs were simulated.
 	Progress func(runs int64)
-}
-
-// Candidate is a cluster. Zero and empty fields are as the scenario says.
-type Candidate struct {
-	Workers    int    `json:"workers"`
-	Profile    string `json:"profile,omitempty"`
-	Slots      int    `json:"slots,omitempty"`
-	HostPlaces int    `json:"host_places,omitempty"`
-	Policy     string `json:"policy,omitempty"`
-}
-
-// with is the candidate with another number of workers.
-func (c Candidate) with(workers int) Candidate {
-	c.Workers = workers
-	return c
-}
-
-// String is the candidate in words.
-func (c Candidate) String() string {
-	s := c.workers()
-	if kind := c.kind(); kind != "" {
-		s += " (" + kind + ")"
-	}
-	return s
-}
-
-func (c Candidate) workers() string {
-	if c.Workers == 1 {
-		return "1 worker"
-	}
-	return strconv.Itoa(c.Workers) + " workers"
-}
-
-// kind is what the candidate says beside the number of workers.
-func (c Candidate) kind() string {
-	var parts []string
-	add := func(name, value string) {
-		if value != "" && value != "0" {
-			parts = append(parts, name+" "+value)
-		}
-	}
-	add("profile", c.Profile)
-	add("slots", strconv.Itoa(c.Slots))
-	add("host places", strconv.Itoa(c.HostPlaces))
-	add("policy", c.Policy)
-	return strings.Join(parts, ", ")
-}
-
-// apply is the scenario with the candidate's cluster.
-func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
-	sc := *base
-	sc.Cluster.NumWorkers = c.Workers
-	sc.Cluster.Profile = cmp.Or(c.Profile, sc.Cluster.Profile)
-	sc.Cluster.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.MaxLorasPerBatch)
-	sc.Cluster.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.MaxLoadedLoras)
-	if c.Policy != "" {
-		sc.Routing.Policy, sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = c.Policy, "", ""
-	}
-	return sc
 }
 
 // Verdict says how near to its limit a cluster is.
@@ -127,12 +70,16 @@ type Tried struct {
 	Causes     Causes
 	Backlog    float64 // share of the requests that wait when the last one arrives
 	Rejected   float64 // share of the requests
-	seeds      []uint64
+	// Worst is the adapter with the smallest share of its requests within the SLO,
+	// of all seeds.
+	Worst result.Worst
+	seeds []uint64
 }
 
-// Kind is the fewest workers of one kind that hold, by the first seed.
+// Kind is the fewest workers of one kind that hold, by the first seed; of two
+// profiles the cheapest mix, where it is cheaper than either alone.
 type Kind struct {
-	Candidate // Workers is 0: not even the most hold
+	Candidate // Workers is 0: not even the most hold, or no mix is cheaper
 	Cost      float64
 	Err       string // why it was not tried
 }
@@ -165,9 +112,16 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 		if found, err = s.best(a.Kinds); err != nil {
 			return nil, err
 		}
-	} else if w := found.Workers; w > 1 {
-		if a.NextCheaper, err = s.judge(found.Candidate.with(w - 1)); err != nil {
-			return nil, err
+	}
+	if found.Holds {
+		for _, c := range found.below() {
+			t, err := s.judge(c)
+			if err != nil {
+				return nil, err
+			}
+			if a.NextCheaper == nil || t.Attainment.Mean > a.NextCheaper.Attainment.Mean {
+				a.NextCheaper = t
+			}
 		}
 	}
 	a.Found = *found
@@ -186,35 +140,22 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 	return a, nil
 }
 
-// all lists the kinds of candidates, in the order in which they are preferred at
-// the same cost.
-func (o *Options) all() []Candidate {
-	ints := func(list []int) []int { return slices.Concat(list, make([]int, max(0, 1-len(list)))) }
-	texts := func(list []string) []string { return slices.Concat(list, make([]string, max(0, 1-len(list)))) }
-	var all []Candidate
-	for _, profile := range texts(o.Profiles) {
-		for _, policy := range texts(o.Policies) {
-			for _, slots := range ints(o.Slots) {
-				for _, host := range ints(o.HostPlaces) {
-					all = append(all, Candidate{Profile: profile, Policy: policy, Slots: slots, HostPlaces: host})
-				}
-			}
-		}
-	}
-	return all
-}
-
-// cost is what a candidate costs an hour, in workers where nothing costs anything.
-func (o *Options) cost(c Candidate) float64 {
-	price, ok := o.Cost[c.Profile]
-	if !ok {
-		price = 1
-	}
-	return price * float64(c.Workers)
-}
-
-// kinds finds the fewest workers of each kind that hold with the first seed.
+// kinds finds the fewest workers of each kind that hold with the first seed, and
+// the mixes that are cheaper.
 func (s *search) kinds() ([]Kind, error) {
+	kinds, err := s.alone()
+	if err != nil || !s.opt.Mix {
+		return kinds, err
+	}
+	mixes := s.opt.mixes()
+	err = validate.Parallel(s.ctx, len(mixes), func(i int) error {
+		return s.mixed(&mixes[i], kinds)
+	}, nil)
+	return append(kinds, mixes...), err
+}
+
+// alone finds the fewest workers of one profile each.
+func (s *search) alone() ([]Kind, error) {
 	all := s.opt.all()
 	kinds := make([]Kind, len(all))
 	errs := make([]error, len(all))
@@ -237,8 +178,7 @@ func (s *search) kinds() ([]Kind, error) {
 // fewest is the smallest number of workers that hold with the first seed; one
 // more than the most where none does.
 func (s *search) fewest(c Candidate) (int, error) {
-	first := []uint64{s.base.Seed}
-	return bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) { return s.holds(c.with(w), 1, first) })
+	return bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) { return s.known(c.with(w)) })
 }
 
 // bisect finds the smallest number in lo+1..most that holds, most+1 where none
@@ -264,11 +204,18 @@ func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
 	return hi, nil
 }
 
-// cheapest is the cheapest candidate that holds, and whose next cheaper fails;
+// cheapest is the cheapest candidate that holds, and whose next cheaper fail;
 // nil: none holds. It begins with what the first seed says.
 func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 	next := slices.Clone(kinds)
 	for {
+		for i := range next {
+			if next[i].With != "" { // as far as is known by now
+				if err := s.mixed(&next[i], next); err != nil {
+					return nil, err
+				}
+			}
+		}
 		open := slices.DeleteFunc(slices.Clone(next), func(k Kind) bool { return k.Workers == 0 || k.Workers > s.opt.MaxWorkers })
 		if len(open) == 0 {
 			return nil, nil
@@ -276,23 +223,39 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 		c := slices.MinFunc(open, func(a, b Kind) int {
 			return cmp.Compare(s.opt.cost(a.Candidate), s.opt.cost(b.Candidate))
 		}).Candidate
-		k := slices.IndexFunc(next, func(k Kind) bool { return k.Candidate == c })
 		t, err := s.judge(c)
 		if err != nil {
 			return nil, err
 		}
 		if !t.Holds {
-			next[k].Workers++
+			s.move(next, c, c.Workers+1)
 			continue
 		}
-		if c.Workers == 1 {
+		holds := false
+		for _, b := range c.below() {
+			below, err := s.judge(b)
+			if err != nil {
+				return nil, err
+			}
+			if below.Holds {
+				s.move(next, b, b.Workers)
+				holds = true
+				break
+			}
+		}
+		if !holds {
 			return t, nil
 		}
-		below, err := s.judge(c.with(c.Workers - 1))
-		if err != nil || !below.Holds {
-			return t, err
+	}
+}
+
+// move enters that so many workers of a candidate's kind are the next to look at;
+// of a mix that is found by itself.
+func (s *search) move(next []Kind, c Candidate, workers int) {
+	for i := range next {
+		if next[i].With == "" && next[i].with(0) == c.with(0) {
+			next[i].Workers = workers
 		}
-		next[k].Workers--
 	}
 }
 
@@ -301,7 +264,7 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 func (s *search) best(kinds []Kind) (*Tried, error) {
 	var of []Candidate
 	for _, k := range kinds {
-		if k.Err == "" {
+		if k.Err == "" && k.With == "" {
 			of = append(of, k.Candidate.with(s.opt.MaxWorkers))
 		}
 	}
@@ -348,15 +311,18 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 			t.Causes.add(&r.causes)
 			t.Backlog += r.backlog
 			t.Rejected += r.rejected
+			if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
+				t.Worst = r.worst
+			}
 		}
 		t.Attainment = sweep.Mean(values)
 		e := &t.Attainment
-		t.Certain = e.Low >= s.opt.Attain-rounding || e.High < s.opt.Attain-rounding
+		t.Certain = e.Low >= s.opt.asked()-rounding || e.High < s.opt.asked()-rounding
 		if t.Certain || n == s.opt.MaxSeeds {
 			break
 		}
 	}
-	t.Holds = t.Attainment.Mean >= s.opt.Attain-rounding
+	t.Holds = t.Attainment.Mean >= s.opt.asked()-rounding
 	t.Backlog /= float64(len(values))
 	t.Rejected /= float64(len(values))
 	s.judged[c] = t

@@ -36,13 +36,13 @@ func (a *Answer) Plot(ctx context.Context, base *scenario.Scenario, path string)
 	if err != nil {
 		return err
 	}
-	p := figure.New("rate, as a multiple of the workload's", "requests within the SLO, %")
-	p.Title.Text = fmt.Sprintf("%s, asked for %s", a.SLO, percent(a.Attain))
+	p := figure.New("rate, as a multiple of the workload's", map[bool]string{false: "requests within the SLO, %", true: "adapters within the SLO, %"}[a.PerAdapter > 0])
+	p.Title.Text = fmt.Sprintf("%s, asked for %s", a.SLO, percent(a.asked()))
 	p.Y.Min, p.Y.Max = 0, 100
 	p.Grid()
 	for i, c := range lines {
 		p.Line(c.workers(), i, xys[i])
 	}
-	p.Line("asked for", len(lines), plotter.XYs{{X: from, Y: 100 * a.Attain}, {X: to, Y: 100 * a.Attain}})
+	p.Line("asked for", len(lines), plotter.XYs{{X: from, Y: 100 * a.asked()}, {X: to, Y: 100 * a.asked()}})
 	return figure.Write(path, 18*vg.Centimeter, 10*vg.Centimeter, p.DrawBeside)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"lorasim/bench/result"
 	"lorasim/internal/format"
 )
 
@@ -19,23 +20,26 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Attainment float64 `json:"attainment"`
 	}
 	out := struct {
-		Workers     *int       `json:"workers"`
-		Attainment  float64    `json:"attainment"`
-		NextCheaper *tried     `json:"next_cheaper"`
-		Headroom    float64    `json:"headroom"`
-		Verdict     Verdict    `json:"verdict"`
-		Bottleneck  string     `json:"bottleneck"`
-		Choice      *Candidate `json:"choice,omitempty"` // where several kinds were tried
-		Cost        float64    `json:"cost,omitempty"`
-	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck()}
+		Workers     *int    `json:"workers"`
+		Attainment  float64 `json:"attainment"`
+		NextCheaper *tried  `json:"next_cheaper"`
+		Headroom    float64 `json:"headroom"`
+		Verdict     Verdict `json:"verdict"`
+		Bottleneck  string  `json:"bottleneck"`
+		// Of the answer, or the most that was reached.
+		Worst  result.Worst `json:"worst_adapter"`
+		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
+		Cost   float64      `json:"cost,omitempty"`
+	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst}
 	next := a.NextCheaper
 	if a.Found.Holds {
-		out.Workers = &a.Found.Workers
+		workers := a.Found.total()
+		out.Workers = &workers
 	} else {
 		next = &a.Found
 	}
 	if next != nil {
-		out.NextCheaper = &tried{next.Workers, exact(next.Attainment.Mean)}
+		out.NextCheaper = &tried{next.total(), exact(next.Attainment.Mean)}
 	}
 	if len(a.Kinds) > 1 {
 		out.Choice, out.Cost = &a.Found.Candidate, a.cost(a.Found.Candidate)
@@ -51,8 +55,8 @@ func (a *Answer) Failure() error {
 	if a.Found.Holds {
 		return nil
 	}
-	return fmt.Errorf("not even %s: %s of the requests within %s, asked for %s",
-		a.Found.Candidate, percent(a.Found.Attainment.Mean), a.SLO, percent(a.Attain))
+	return fmt.Errorf("not even %s: %s %s, asked for %s",
+		a.Found.Candidate, percent(a.Found.Attainment.Mean), a.demand(), percent(a.asked()))
 }
 
 // percent writes a share so that 99.9 % and 100 % differ.
@@ -63,7 +67,10 @@ func (a *Answer) WriteText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
 	}
-	rows := [][]string{{"Workers", "Within SLO", "95 % interval", "Seeds", "Holds", "What requests wait for"}}
+	rows := [][]string{{"Workers", "Within SLO", "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"}}
+	if a.PerAdapter > 0 {
+		rows[0][1] = "Adapters within SLO"
+	}
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
 		if t == nil {
 			continue
@@ -75,7 +82,12 @@ func (a *Answer) WriteText(w io.Writer) error {
 		if e.N > 1 {
 			interval = fmt.Sprintf("%s to %s", percent(max(e.Low, 0)), percent(min(e.High, 1)))
 		}
-		rows = append(rows, []string{strconv.Itoa(t.Workers), percent(e.Mean), interval, strconv.Itoa(e.N), holds, t.Causes.String()})
+		workers := strconv.Itoa(t.Workers)
+		if t.With != "" {
+			workers = fmt.Sprintf("%d + %d", t.Workers, t.More)
+		}
+		worst := fmt.Sprintf("%s of %d, %s", percent(t.Worst.Share), t.Worst.Requests, format.Clip(t.Worst.Name, 18))
+		rows = append(rows, []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()})
 	}
 	if err := format.Table(w, rows); err != nil {
 		return err
@@ -88,9 +100,9 @@ func (a *Answer) WriteText(w io.Writer) error {
 		if len(a.Cost) > 0 {
 			cost = fmt.Sprintf(", %.4g an hour", a.cost(f.Candidate))
 		}
-		line("Answer:      %s%s for %s of the requests within %s", f.Candidate, cost, percent(a.Attain), a.SLO)
+		line("Answer:      %s%s for %s %s", f.Candidate, cost, percent(a.asked()), a.demand())
 	} else {
-		line("Answer:      none up to %d workers; the most reached %s, asked for %s within %s", a.MaxWorkers, percent(f.Attainment.Mean), percent(a.Attain), a.SLO)
+		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s", a.MaxWorkers, percent(f.Attainment.Mean), percent(a.asked()), a.demand())
 	}
 	for _, t := range []*Tried{a.NextCheaper, f} {
 		if t != nil && !t.Certain {
@@ -129,8 +141,13 @@ func (a *Answer) writeKinds(w io.Writer) error {
 	}
 	rows := [][]string{{"Workers", "Cost", "Of"}}
 	for _, k := range a.Kinds {
-		workers, cost, of := fmt.Sprintf("over %d", a.MaxWorkers), "", k.kind()
+		workers, cost, of := fmt.Sprintf("over %d", a.MaxWorkers), "", k.with(0).kind()
 		switch {
+		case k.With != "" && k.Workers == 0:
+			workers, of = "-", of+": no mix is cheaper"
+		case k.With != "":
+			workers = fmt.Sprintf("%d + %d", k.Workers, k.More)
+			cost = strconv.FormatFloat(k.Cost, 'g', 4, 64)
 		case k.Err != "":
 			workers, of = "-", of+": "+k.Err
 		case k.Workers > 0:

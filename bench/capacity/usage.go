@@ -80,7 +80,6 @@ type usage struct {
 	counter
 	profiles []*profile.Profile // of the workers
 	costs    []*profile.Costs
-	src      *scaled
 	waits    Causes
 	first    float64         // s, TTFT of those that missed it
 	decode   float64         // s, generation in requests that were too slow in it
@@ -92,8 +91,8 @@ type usage struct {
 	noted    bool    // the backlog was
 }
 
-func newUsage(slo result.SLO, ps []*profile.Profile, src *scaled) *usage {
-	u := &usage{counter: counter{slo: slo}, profiles: ps, src: src, costs: make([]*profile.Costs, len(ps)), tiers: make([][]router.Tier, len(ps))}
+func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
+	u := &usage{counter: counter{opt: o, src: src}, profiles: ps, costs: make([]*profile.Costs, len(ps)), tiers: make([][]router.Tier, len(ps))}
 	for i, p := range ps {
 		if i > 0 && p == ps[i-1] {
 			u.costs[i] = u.costs[i-1]
@@ -114,11 +113,11 @@ func (u *usage) Done(r *record.Request) {
 		return
 	}
 	over := func(s, limit float64) bool { return limit > 0 && 1000*s > limit }
-	if over(r.TTFT(), u.slo.TTFT) {
+	if over(r.TTFT(), u.opt.SLO.TTFT) {
 		u.first += r.TTFT()
 	}
 	generating := r.Finish - r.FirstToken
-	if over(generating/float64(max(r.Output-1, 1)), u.slo.TPOT) || over(r.E2E(), u.slo.E2E) {
+	if over(generating/float64(max(r.Output-1, 1)), u.opt.SLO.TPOT) || over(r.E2E(), u.opt.SLO.E2E) {
 		u.decode += generating
 	}
 }

@@ -22,10 +22,12 @@ type capacityFlags struct {
 	scenario *scenarioFlags
 	goodput  goodputFlags
 	plot     string
-	cost     []string
-	policies []string
-	json     bool
-	o        capacity.Options
+
+	perAdapter string
+	cost       []string
+	policies   []string
+	json       bool
+	o          capacity.Options
 }
 
 func newCapacity() *cobra.Command {
@@ -53,13 +55,15 @@ The exit code is 1 where not even --max-workers hold.`,
 	flags(cmd, demandHeading,
 		opt(&f.goodput.slo, "goodput", "", "the SLO: latencies of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
 		opt(&f.goodput.attain, "attain", "99%", "share of all requests that must be within the SLO"),
+		opt(&f.perAdapter, "per-adapter", "", "`share` of the adapters of each of which --attain of the requests must be within the SLO, such as 100%, instead of all requests"),
 		opt(&f.o.MaxWorkers, "max-workers", 64, "most workers to try", ">=1 <=100000"),
 		opt(&f.o.MaxSeeds, "max-seeds", 20, "most draws of the workload for one candidate", ">=1 <=10000"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
 		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
 		opt(&f.policies, "policies", nil, "routing policies to choose from"),
-		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE`; given several times, profiles to choose from"))
+		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE`; given several times, profiles to choose from"),
+		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "draw the attainment over the rate, for several numbers of workers, into `file` (.svg or .png)"))
 	jsonFlag(cmd, &f.json, "print the answer as one JSON object")
@@ -106,6 +110,11 @@ func (f *capacityFlags) check() (err error) {
 		return err
 	}
 	f.o.Attain, f.o.SLO.Attain = f.o.SLO.Attain, 0
+	if f.perAdapter != "" {
+		if f.o.PerAdapter, err = result.ParseShare(f.perAdapter); err != nil {
+			return fmt.Errorf("--per-adapter: %w", err)
+		}
+	}
 	if f.plot != "" {
 		if _, err := figure.Format(f.plot); err != nil {
 			return fmt.Errorf("--plot: %w", err)
@@ -130,6 +139,9 @@ func (f *capacityFlags) check() (err error) {
 			return fmt.Errorf("--cost: profile %s is given twice", name)
 		}
 		f.o.Cost[name], f.o.Profiles = price, append(f.o.Profiles, name)
+	}
+	if f.o.Mix && len(f.cost) < 2 {
+		return errors.New("--mix: expected two profiles or more, see --cost")
 	}
 	return nil
 }

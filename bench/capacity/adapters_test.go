@@ -1,0 +1,122 @@
+package capacity
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+)
+
+// TestPerAdapter: the answer is that of trying every number of workers, and a run
+// that is given up, because some adapters cannot meet the SLO any more, is one that fails.
+func TestPerAdapter(t *testing.T) {
+	for _, c := range []struct {
+		policy, rate, asked string
+		attain, adapters    float64
+	}{
+		{"least-loaded", "16", "", 0.9, 1}, {"static", "5", "popularity=zipf:1.3", 0.95, 0.8}, {"affinity-spill", "25", "max_loras_per_batch=4", 0.99, 0.9},
+		{"least-loaded", "8", "context_length=1200", 0.5, 0.9}, // requests are rejected
+	} {
+		settings := []string{"policy=" + c.policy, "request_rate=" + c.rate, "num_prompts=1500", "num_adapters=24"}
+		if c.asked != "" {
+			settings = append(settings, c.asked)
+		}
+		sc := describe(t, settings...)
+		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: c.attain, PerAdapter: c.adapters, MaxWorkers: 10, MaxSeeds: 1}
+		a := find(t, sc, o)
+		s := newSearch(t.Context(), sc, o)
+		shares, early := []float64{0}, 0
+		var worst []result.Worst
+		for w := 1; w <= o.MaxWorkers; w++ {
+			cell := *sc
+			cell.Cluster.NumWorkers = w
+			slo := o.SLO
+			slo.Attain = c.attain
+			res, err := cell.Simulate(t.Context(), scenario.RunOptions{SLO: slo})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := res.Extra.Goodput
+			shares, worst = append(shares, g.Adapters), append(worst, *g.Worst)
+			before := s.ended.Load()
+			ok, err := s.holds(Candidate{Workers: w}, 1, []uint64{1})
+			if err != nil || ok != (g.Adapters >= c.adapters) {
+				t.Errorf("%v, %d workers: holds is %v (%v), the share is %v", c, w, ok, err, g.Adapters)
+			}
+			if s.ended.Load() == before {
+				early++
+			}
+		}
+		w := a.Found.Workers
+		if a.Found.Attainment.Mean != shares[w] || a.Found.Holds != (shares[w] >= c.adapters) || a.Found.Worst != worst[w-1] {
+			t.Errorf("%v: %d workers with %v, worst %+v; expected %v, %+v", c, w, a.Found.Attainment.Mean, a.Found.Worst, shares[w], worst[w-1])
+		}
+		if w > 1 && a.Found.Holds && (a.NextCheaper.Workers != w-1 || shares[w-1] >= c.adapters) {
+			t.Errorf("%v: the next cheaper is %+v, %v", c, a.NextCheaper, shares)
+		}
+		if early == 0 && slices.Min(shares[1:]) < c.adapters {
+			t.Errorf("%v: no run was given up", c)
+		}
+	}
+}
+
+// TestMixes: the cheapest cluster of up to two profiles is that of trying all.
+func TestMixes(t *testing.T) {
+	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100", "analytic:llama-2-7b,a100-80gb"}
+	mixed := 0
+	for _, c := range []struct {
+		rate    string
+		prices  []float64
+		attain  float64
+		slots   []int
+		maximum int
+	}{
+		{"20", []float64{1, 2.3}, 0.9, nil, 9},
+		{"30", []float64{1, 2.7}, 0.95, []int{4, 8}, 9},
+		{"34", []float64{1, 3.3, 2.6}, 0.95, nil, 6},
+		{"30", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
+	} {
+		sc := describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate)
+		o := Options{SLO: result.SLO{TTFT: 500}, Attain: c.attain, MaxWorkers: c.maximum, MaxSeeds: 1, Mix: true, Slots: c.slots, Cost: map[string]float64{}}
+		for i, price := range c.prices {
+			o.Profiles = append(o.Profiles, profiles[i])
+			o.Cost[profiles[i]] = price
+		}
+		s := newSearch(t.Context(), sc, o)
+		least, best := math.Inf(1), Candidate{}
+		try := func(k Candidate) {
+			r, err := s.measure(k, 1, sc.Seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cost := o.Cost[k.Profile]*float64(k.Workers) + o.Cost[k.With]*float64(k.More)
+			if r.attainment >= c.attain && cost < least-1e-9 {
+				least, best = cost, k
+			}
+		}
+		for i, p := range o.Profiles {
+			for _, slots := range append(slices.Clone(c.slots), 0)[:max(len(c.slots), 1)] {
+				for n := 1; n <= c.maximum; n++ {
+					try(Candidate{Workers: n, Profile: p, Slots: slots})
+					for _, q := range o.Profiles[i+1:] {
+						for m := 1; m <= c.maximum-n; m++ {
+							try(Candidate{Workers: n, Profile: p, More: m, With: q, Slots: slots})
+						}
+					}
+				}
+			}
+		}
+		a := find(t, sc, o)
+		if got := a.cost(a.Found.Candidate); math.Abs(got-least) > 1e-9 || a.Found.Holds != !math.IsInf(least, 1) {
+			t.Errorf("%+v: %s costs %v, expected %v: %s", c, a.Found.Candidate, got, least, best)
+		}
+		if a.Found.With != "" {
+			mixed++
+		}
+	}
+	if mixed < 2 {
+		t.Errorf("%d of the answers are mixes: the cases tell nothing", mixed)
+	}
+}

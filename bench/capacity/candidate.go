@@ -1,0 +1,144 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/bench/scenario"
+)
+
+// Candidate is a cluster. Zero and empty fields are as the scenario says.
+type Candidate struct {
+	Workers    int    `json:"workers"` // of Profile
+	Profile    string `json:"profile,omitempty"`
+	More       int    `json:"more_workers,omitempty"` // of a mixed cluster: those of With
+	With       string `json:"with,omitempty"`
+	Slots      int    `json:"slots,omitempty"`
+	HostPlaces int    `json:"host_places,omitempty"`
+	Policy     string `json:"policy,omitempty"`
+}
+
+// with is the candidate with another number of workers.
+func (c Candidate) with(workers int) Candidate {
+	c.Workers = workers
+	return c
+}
+
+// String is the candidate in words.
+func (c Candidate) String() string {
+	s := c.workers()
+	if kind := c.kind(); kind != "" {
+		s += " (" + kind + ")"
+	}
+	return s
+}
+
+// total is the number of workers.
+func (c Candidate) total() int { return c.Workers + c.More }
+
+func (c Candidate) workers() string {
+	switch {
+	case c.With != "":
+		return fmt.Sprintf("%d %s and %d %s", c.Workers, c.Profile, c.More, c.With)
+	case c.Workers == 1:
+		return "1 worker"
+	}
+	return strconv.Itoa(c.Workers) + " workers"
+}
+
+// kind is what the candidate says beside the number of workers.
+func (c Candidate) kind() string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" && value != "0" {
+			parts = append(parts, name+" "+value)
+		}
+	}
+	if c.With == "" {
+		add("profile", c.Profile)
+	} else if c.Workers == 0 {
+		add("profile", c.Profile+" with "+c.With)
+	}
+	add("slots", strconv.Itoa(c.Slots))
+	add("host places", strconv.Itoa(c.HostPlaces))
+	add("policy", c.Policy)
+	return strings.Join(parts, ", ")
+}
+
+// apply is the scenario with the candidate's cluster.
+func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
+	sc := *base
+	sc.Cluster.NumWorkers = c.total()
+	sc.Cluster.Profile = cmp.Or(c.Profile, sc.Cluster.Profile)
+	if c.With != "" {
+		sc.Cluster.Profile = fmt.Sprintf("%s*%d,%s*%d", c.Profile, c.Workers, c.With, c.More)
+	}
+	sc.Cluster.MaxLorasPerBatch = cmp.Or(c.Slots, sc.Cluster.MaxLorasPerBatch)
+	sc.Cluster.MaxLoadedLoras = cmp.Or(c.HostPlaces, sc.Cluster.MaxLoadedLoras)
+	if c.Policy != "" {
+		sc.Routing.Policy, sc.Routing.InferenceArchitecture, sc.Routing.MigrationType = c.Policy, "", ""
+	}
+	return sc
+}
+
+// below are the candidates with one worker less.
+func (c Candidate) below() (list []Candidate) {
+	if c.With == "" {
+		if c.Workers > 1 {
+			list = append(list, c.with(c.Workers-1))
+		}
+		return list
+	}
+	less, fewer := c.with(c.Workers-1), c
+	fewer.More--
+	if less.Workers == 0 {
+		less.Workers, less.Profile, less.More, less.With = c.More, c.With, 0, ""
+	}
+	if fewer.More == 0 {
+		fewer.With = ""
+	}
+	return append(list, less, fewer)
+}
+
+// all lists the kinds of candidates, in the order in which they are preferred at
+// the same cost.
+func (o *Options) all() []Candidate {
+	ints := func(list []int) []int { return slices.Concat(list, make([]int, max(0, 1-len(list)))) }
+	texts := func(list []string) []string { return slices.Concat(list, make([]string, max(0, 1-len(list)))) }
+	var all []Candidate
+	for _, profile := range texts(o.Profiles) {
+		for _, policy := range texts(o.Policies) {
+			for _, slots := range ints(o.Slots) {
+				for _, host := range ints(o.HostPlaces) {
+					all = append(all, Candidate{Profile: profile, Policy: policy, Slots: slots, HostPlaces: host})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// cost is what a candidate costs an hour, in workers where nothing costs anything.
+func (o *Options) cost(c Candidate) float64 {
+	price := func(profile string) float64 {
+		if x, ok := o.Cost[profile]; ok {
+			return x
+		}
+		return 1
+	}
+	return price(c.Profile)*float64(c.Workers) + price(c.With)*float64(c.More)
+}
+
+// asked is the share that is asked for: of the requests, or of the adapters.
+func (o *Options) asked() float64 { return cmp.Or(o.PerAdapter, o.Attain) }
+
+// demand is what is asked for in words, behind the share.
+func (o *Options) demand() string {
+	if o.PerAdapter > 0 {
+		return fmt.Sprintf("of the adapters with %s of their requests within %s", percent(o.Attain), o.SLO)
+	}
+	return "of the requests within " + o.SLO.String()
+}
