@@ -106,6 +106,9 @@ func (w *worker) initAdapters() {
 	if p := w.s.cfg.Router.Placement; p != nil {
 		place = p[w.id]
 	}
+	if w.bare {
+		place = nil
+	}
 	for _, a := range place {
 		if (w.eng.MaxLoadedLoras == 0 || w.adapters.hosts < w.eng.MaxLoadedLoras) && w.rankFits(a) {
 			w.v.Adapters[a].Tier = router.Host

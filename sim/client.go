@@ -120,6 +120,7 @@ func (s *sim) send() error {
 func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
+	s.elastic.arrived++
 	r := s.alloc()
 	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
 	r.first, r.started = tick.Never, tick.Never
@@ -216,6 +217,8 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 			rec.FirstToken, rec.Gaps = rec.Finish, nil
 		}
 		s.workers[r.worker].stats.Requests++
+		s.elastic.ended++
+		s.elastic.response += at - r.sent
 	}
 	s.cfg.Observer.Done(rec)
 	for _, o := range s.others.ends {
@@ -300,6 +303,7 @@ type others struct {
 	ends     []DoneObserver
 	watchers []Watcher
 	plans    []PlanObserver
+	powers   []PowerObserver
 }
 
 // add asks every observer of a configuration for what it can.
@@ -308,8 +312,9 @@ func (o *others) add(cfg Config) error {
 		d, ends := x.(DoneObserver)
 		w, watches := x.(Watcher)
 		p, plans := x.(PlanObserver)
-		if !ends && !watches && !plans {
-			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher or PlanObserver", x)
+		on, powers := x.(PowerObserver)
+		if !ends && !watches && !plans && !powers {
+			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher, PlanObserver or PowerObserver", x)
 		}
 		if ends && i > 0 {
 			o.ends = append(o.ends, d)
@@ -319,6 +324,9 @@ func (o *others) add(cfg Config) error {
 		}
 		if plans {
 			o.plans = append(o.plans, p)
+		}
+		if powers {
+			o.powers = append(o.powers, on)
 		}
 	}
 	return nil

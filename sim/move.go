@@ -146,13 +146,14 @@ func (w *worker) hold(n int64) {
 		w.kv.release(-n)
 	}
 	w.v.KVUsed = w.kv.stored()
+	w.leaveWhenEmpty()
 }
 
 // arrive puts a request that has moved into the queue of its new worker, or of
-// another if that is down.
+// another if that is down or leaves.
 func (s *sim) arrive(r *request, to int32) {
 	r.migrations++
-	if w := &s.workers[to]; w.v.Up {
+	if w := &s.workers[to]; w.v.Usable() {
 		w.enqueue(r)
 		return
 	}
@@ -178,7 +179,7 @@ func (s *sim) scheduleOutages() error {
 		w := &s.workers[o.Worker]
 		s.at(tick.FromSeconds(o.From), eventDown, w.fail)
 		if o.To > 0 {
-			s.at(tick.FromSeconds(o.To), eventUp, func() { w.v.Up = true }) // with the adapters it started with in host memory
+			s.at(tick.FromSeconds(o.To), eventUp, w.recover)
 		}
 	}
 	return nil

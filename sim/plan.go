@@ -75,15 +75,15 @@ func (s *sim) initPlanning() error {
 		return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
 	}
 	p.byID = map[int64]*request{}
-	s.at(p.every, eventPlan, s.planNow)
+	s.aside(p.every, eventPlan, s.planNow)
 	return nil
 }
 
 // planNow asks the planner, unless its last plan is still being solved.
 func (s *sim) planNow() {
 	p := &s.plan
-	if s.headT != tick.Never || s.done < s.requests {
-		s.at(s.now+p.every, eventPlan, s.planNow) // as long as there is something to plan for
+	if s.unfinished() {
+		s.aside(s.now+p.every, eventPlan, s.planNow) // as long as there is something to plan for
 	}
 	if p.busy {
 		return

@@ -75,6 +75,9 @@ type reference struct {
 	home    router.Tier
 	prefix  bool // prefetch adapters of waiting requests
 	ranks   []int
+
+	refPower
+	fresh func() *refWorker // one that has just started, without adapters
 }
 
 func (s *reference) row(r *refRequest) int {
@@ -147,6 +150,7 @@ func (s *reference) run(reqs []trace.Request) {
 		if t == tick.Never {
 			return
 		}
+		t = min(t, s.nextPower())
 		s.now = t
 		for _, w := range s.ws {
 			if w.busy && w.until == t {
@@ -158,6 +162,7 @@ func (s *reference) run(reqs []trace.Request) {
 				s.loaded(w)
 			}
 		}
+		s.started()
 		for _, w := range s.ws {
 			for len(w.entering) > 0 && w.entering[0].at == t {
 				r := w.entering[0].r
@@ -169,11 +174,14 @@ func (s *reference) run(reqs []trace.Request) {
 			s.arrive(&refRequest{Request: reqs[next], sent: t, first: tick.Never})
 			next++
 		}
+		s.drained()
+		s.resize(len(reqs))
 		for _, w := range s.ws {
 			if !w.busy {
 				s.begin(w)
 			}
 		}
+		s.drained()
 	}
 }
 

@@ -41,7 +41,7 @@ type Config struct {
 	Router   *router.Router
 	Observer record.Observer
 	// Others watch beside Observer. Each is asked for what it can: DoneObserver,
-	// Watcher, PlanObserver; so is Observer.
+	// Watcher, PlanObserver, PowerObserver; so is Observer.
 	Others []any
 
 	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
@@ -63,8 +63,9 @@ type Config struct {
 	MoveMode     router.Moving // how requests move that plans send elsewhere
 	LoadFailures float64       // probability that an adapter load fails, once its time is spent
 	Outages      []Outage
-	NoFailover   bool   // requests fail with their worker instead of going to another
-	Seed         uint64 // of what is random in the simulator itself: failures
+	Elastic      *Elastic // nil: all workers are there all the time
+	NoFailover   bool     // requests fail with their worker instead of going to another
+	Seed         uint64   // of what is random in the simulator itself: failures
 
 	// Progress, where set, is called now and then with the requests done and
 	// the simulated time in seconds.
@@ -83,9 +84,10 @@ type WorkerStats struct {
 	Failures                  int64      // loads that failed
 	Retractions               int64      // requests that lost their KV cache
 	PeakRunning               int64
-	PeakKV                    int64 // tokens
-	CachedTokens              int64 // of prompts, found in the prefix cache
-	EvictedPages              int64 // that the prefix cache has given up
+	PeakKV                    int64      // tokens
+	CachedTokens              int64      // of prompts, found in the prefix cache
+	EvictedPages              int64      // that the prefix cache has given up
+	On                        tick.Ticks // time that it cost GPU time
 }
 
 // Stats counts what a run did beside its requests' records.
@@ -94,6 +96,7 @@ type Stats struct {
 	Requests, Events int64
 	End              tick.Ticks // when the client saw the last token
 	Plans            PlanStats
+	Elastic          *ElasticStats // nil: all workers were there all the time
 }
 
 // Run simulates the whole source. It returns an error if the configuration is
@@ -126,6 +129,8 @@ type sim struct {
 	workers []worker
 	ready   []*worker // to begin a step at this instant
 	plan    planning
+	elastic elastic
+	idle    int // events that are no reason to go on: looks, plans, starts of workers
 
 	reqs  []*request // in flight, and the unused ones in free
 	free  []*request
@@ -172,6 +177,9 @@ func newSim(cfg Config) (*sim, error) {
 		s.stale = router.NewStale(cfg.Staleness)
 	}
 	if err := s.others.add(cfg); err != nil {
+		return nil, err
+	}
+	if err := s.initElastic(); err != nil {
 		return nil, err
 	}
 	for i := range s.workers {
@@ -251,10 +259,12 @@ const (
 	eventTransfer                  // a request's KV cache has been copied, or a round of it
 	eventDown                      // a worker fails
 	eventUp                        // a worker is back
+	eventOff                       // a worker that has drained leaves
 	eventEnter                     // a request has passed a worker's front end
 	eventArrivals                  // marks the place of arrivals in the order; never scheduled
 	eventApply                     // a plan's solving time is over
-	eventPlan                      // a planner's interval is over; at most one is scheduled
+	eventScale                     // a look of the autoscaler, or a change at a given time
+	eventPlan                      // a planner's interval is over
 	numEvents
 )
 
@@ -266,6 +276,15 @@ func (k eventKind) order(seq int64) int64 { return int64(k)<<48 | seq }
 func (s *sim) at(t tick.Ticks, kind eventKind, do func()) {
 	s.seq++
 	s.events.push(entry[func()]{key: int64(t), tie: kind.order(s.seq), value: do})
+}
+
+// aside schedules an event that is no reason to go on when all else is done.
+func (s *sim) aside(t tick.Ticks, kind eventKind, do func()) {
+	s.idle++
+	s.at(t, kind, func() {
+		s.idle--
+		do()
+	})
 }
 
 // timer is an event that can be moved and called off.
@@ -306,11 +325,14 @@ func (s *sim) next() tick.Ticks {
 	if len(s.releases) > 0 {
 		t = min(t, tick.Ticks(s.releases[0].key))
 	}
-	if len(s.events) == 0 || t == tick.Never && len(s.events) == 1 && s.events[0].tie >= eventPlan.order(0) {
-		return t // planning alone is no reason to go on
+	if len(s.events) == 0 || t == tick.Never && len(s.events) == s.idle {
+		return t
 	}
 	return min(t, tick.Ticks(s.events[0].key))
 }
+
+// unfinished says whether there are requests that have not ended, or are to come.
+func (s *sim) unfinished() bool { return s.headT != tick.Never || s.done < s.requests }
 
 // hasRoom says whether the client may have one more request in flight.
 func (s *sim) hasRoom() bool {
@@ -318,9 +340,16 @@ func (s *sim) hasRoom() bool {
 }
 
 func (s *sim) stats() *Stats {
+	end := s.end
+	if s.now == s.window {
+		end = s.window
+	}
 	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}
 	for i := range s.workers {
-		st.Workers = append(st.Workers, s.workers[i].stats)
+		w := s.workers[i].stats
+		w.On = s.workers[i].timeOn(end)
+		st.Workers = append(st.Workers, w)
 	}
+	st.Elastic = s.elasticStats(st.Workers, end)
 	return st
 }

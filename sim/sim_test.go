@@ -49,6 +49,19 @@ type byID struct{ n int }
 
 func (p byID) Route(r router.Request, _ *router.View) int { return int(r.ID) % p.n }
 
+// byUsable routes a request to one of the workers that take any, by its id.
+type byUsable struct{}
+
+func (byUsable) Route(r router.Request, v *router.View) int {
+	var usable []int
+	for i := range v.Workers {
+		if v.Workers[i].Usable() {
+			usable = append(usable, i)
+		}
+	}
+	return usable[int(r.ID)%len(usable)]
+}
+
 // testProfile has round step times and no spare memory.
 func testProfile() profile.Profile {
 	p := profile.Default()
@@ -163,7 +176,7 @@ func TestLeapsEqualSteps(t *testing.T) {
 		wl := genWorkload(t)
 		n := rapid.IntRange(1, 3).Draw(t, "workers")
 		home := rapid.SampledFrom([]router.Tier{router.Disk, router.Remote}).Draw(t, "home")
-		rt := &router.Router{Policy: byID{n}, Prefetch: rapid.Bool().Draw(t, "prefetch")}
+		rt := &router.Router{Policy: byUsable{}, Prefetch: rapid.Bool().Draw(t, "prefetch")}
 		if rapid.Bool().Draw(t, "placed") {
 			rt.Placement = make([][]int32, n)
 			for a := range wl.Adapters {
@@ -176,6 +189,9 @@ func TestLeapsEqualSteps(t *testing.T) {
 		for range n {
 			cfg.Workers = append(cfg.Workers, costs)
 		}
+		if rapid.Bool().Draw(t, "elastic") {
+			cfg.Elastic = genElastic(t, n)
+		}
 		s, err := newSim(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -185,32 +201,51 @@ func TestLeapsEqualSteps(t *testing.T) {
 		}
 		checkEmpty(t, s)
 		st := s.stats()
-		want := runReference(wl, costs, n, rt, home)
+		want := runReference(wl, costs, n, rt, home, cfg.Elastic)
 		compareRuns(t, got, want)
+		for i, w := range st.Workers {
+			if on := want.timeOn(i); w.On != on {
+				t.Fatalf("worker %d was on for %v s, the reference says %v", i, w.On.Seconds(), on.Seconds())
+			}
+		}
 		checkInvariants(t, wl, got, st, p)
 	})
 }
 
-func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Router, home router.Tier) *reference {
+func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Router, home router.Tier, elastic *Elastic) *reference {
 	p := costs.Profile()
 	ref := &reference{
 		gaps: map[tick.Ticks]int64{}, tokens: map[tick.Ticks]int64{}, home: home, prefix: rt.Prefetch,
-		route: func(r *refRequest) int { return int(r.ID) % n },
+	}
+	ref.route = func(r *refRequest) int {
+		var on []int
+		for i, w := range ref.power {
+			if w.state == On {
+				on = append(on, i)
+			}
+		}
+		return on[int(r.ID)%len(on)]
 	}
 	for _, a := range wl.Adapters {
 		ref.ranks = append(ref.ranks, a.Rank)
 	}
-	for i := range n {
+	ref.fresh = func() *refWorker {
 		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, ratioFrom: p.Engine.NewTokenRatio,
 			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
 		if p.Engine.Scheduler == profile.SchedulerVLLM {
 			w.initVLLM()
 		}
 		w.initModes()
-		hosts := 0
 		for a := range wl.Adapters {
 			w.ad[a].tier = home
-			if (rt.Placement == nil || a%n == i) && (w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
+		}
+		return w
+	}
+	ref.initPower(n, elastic)
+	for i := range n {
+		w, hosts := ref.fresh(), 0
+		for a := range wl.Adapters {
+			if ref.power[i].state == On && (rt.Placement == nil || a%n == i) && (w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
 				w.ad[a].tier = router.Host
 				hosts++
 			}

@@ -93,6 +93,7 @@ type worker struct {
 	held      int64      // KV tokens of requests whose copy is under way
 	linkFree  tick.Ticks // when its link can carry the next KV cache
 	failedAt  tick.Ticks // when it last failed
+	life
 
 	ratioFrom  float64 // new-token ratio ratioSince steps ago
 	ratioSince int64   // steps at that time
@@ -116,16 +117,17 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	if e.MaxLoadedLoras > 0 && e.MaxLoadedLoras < e.MaxLorasPerBatch {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", e.MaxLoadedLoras, e.MaxLorasPerBatch)
 	}
-	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], failedAt: -1, ratioFrom: e.NewTokenRatio,
+	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], life: w.life, failedAt: -1, ratioFrom: e.NewTokenRatio,
 		blocks: e.HeadOfLine == profile.HeadOfLineBlock, blocking: e.AdapterLoading == profile.LoadBlocking, fifo: e.AdapterEviction == profile.EvictFIFO,
 		timer: timer{order: eventStep.order(int64(id)), place: -1, do: w.endStep},
 		kv:    newPages(kvTokens, int64(e.PageSize)),
 	}
 	*w.v = router.Worker{
-		Up: true, MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
+		MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
 		Slots: e.MaxLorasPerBatch, HostSlots: e.MaxLoadedLoras,
 		Adapters: make([]router.AdapterState, len(s.adapters)),
 	}
+	w.show()
 	if e.PrefixCache {
 		w.cache = prefix.NewRadix(int32(e.PageSize))
 		switch {
@@ -214,6 +216,8 @@ func (w *worker) count(r *request, d int64) {
 	w.v.Tokens += d * (int64(r.prompt) + int64(r.expected))
 	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max()
+	w.open += int(d)
+	w.leaveWhenEmpty()
 }
 
 // frontEnd is a server's front end: it hands requests to the engine one after
@@ -458,20 +462,14 @@ func (w *worker) isLoRA(row int32) bool { return int(row) < len(w.s.adapters) }
 // fail takes the worker down. Its requests go to others with the tokens that
 // their clients have seen, or fail, as the configuration says.
 func (w *worker) fail() {
-	if !w.v.Up {
+	was := w.v.Up
+	if w.failed = true; !was { // down already, or off
 		return
 	}
 	s := w.s
-	w.interrupted()
-	s.stop(&w.timer)
-	s.stop(&w.adapters.timer)
-	orphans := w.orphans()
-	old := *w
-	if err := w.init(s, w.id, w.costs); err != nil {
-		panic(err) // the same call succeeded before
-	}
-	w.v.Up, w.failedAt = false, s.now
-	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
+	orphans := w.reset()
+	w.failedAt = s.now
+	w.leaveWhenEmpty()
 	for _, r := range orphans {
 		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
 		r.prefix.forget()
@@ -481,6 +479,39 @@ func (w *worker) fail() {
 			s.route(r, record.Failed, noFailover)
 		}
 	}
+}
+
+// recover ends an outage. The worker has the adapters that it started with.
+func (w *worker) recover() {
+	w.failed = false
+	w.show()
+	if w.queue.n > 0 { // sent by a router that knew of no failure
+		w.wake()
+	}
+}
+
+// reset makes the worker as it was at its start, but for its counts and for what
+// its outages and its power say. It returns the requests that it had.
+func (w *worker) reset() (orphans []*request) {
+	s := w.s
+	w.interrupted()
+	s.stop(&w.timer)
+	s.stop(&w.adapters.timer)
+	orphans = w.orphans()
+	old, adapters := *w, w.v.Adapters
+	w.open = 0
+	if err := w.init(s, w.id, w.costs); err != nil {
+		panic(err) // the same call succeeded before
+	}
+	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
+	for a, st := range w.v.Adapters {
+		if st.Tier != adapters[a].Tier {
+			for _, o := range s.others.watchers {
+				o.Tier(s.now, w.id, int32(a), st.Tier)
+			}
+		}
+	}
+	return orphans
 }
 
 const noFailover = "its worker failed and no other took it"

@@ -37,7 +37,7 @@ type Options struct {
 // Bench runs a scenario's workload against live workers under its policy. The
 // result is complete even if ctx ended the run early (Stats.Stopped).
 func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
-	sc.Cluster.NumWorkers = len(o.Workers.URLs)
+	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(o.Workers.URLs), ""
 	in, err := sc.OpenWorkload(ctx, o.Reading)
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +109,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 // scenario's profiles assume; what cannot work there is refused, with the router.
 // For a gateway it takes in adapters that the workers hold, and no requests move.
 func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, error) {
-	sc.Cluster.NumWorkers = len(cfg.URLs)
+	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
 	ps, err := sc.Profiles()
 	if err != nil {
 		return nil, nil, err

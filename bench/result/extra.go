@@ -23,6 +23,7 @@ type Counters struct {
 	SolverTime    float64          `json:"solver_time_s,omitempty"`    // spent making them
 	Plans         *PlanCounters    `json:"plans,omitempty"`            // nil: none were made
 	FailedLoads   int64            `json:"failed_loads,omitempty"`     // adapter loads that failed
+	Elastic       *Elastic         `json:"elastic,omitempty"`          // nil: all workers were there all the time
 }
 
 // PlanCounters is what plans of placement and migration did.
@@ -43,11 +44,26 @@ type PlanCounters struct {
 	Undone  int64 `json:"placement_changes_undone"`
 }
 
+// Elastic is what workers that joined and left cost. One costs GPU time from when
+// it begins to start until it has finished its last request.
+type Elastic struct {
+	GPUHours    float64 `json:"gpu_hours"`
+	WorkerHours float64 `json:"worker_hours"`
+	Mean        float64 `json:"mean_workers"`
+	Min         int     `json:"min_workers"`
+	Max         int     `json:"max_workers"`
+	Ups         int64   `json:"scale_ups"`   // starts of a worker
+	CalledOff   int64   `json:"called_off"`  // starts that were called off
+	Downs       int64   `json:"scale_downs"` // workers told to finish and leave
+	TakenBack   int64   `json:"taken_back"`  // of these, before they had left
+}
+
 // WorkerCounters is what one worker did.
 type WorkerCounters struct {
 	// Busy is the time with at least one request in the batch, s; in WorkerStats
 	// its share of the run's duration.
 	Busy float64 `json:"busy_share,omitempty"`
+	On   float64 `json:"on_s,omitempty"` // time that it cost, s, where workers join and leave
 	LoadCounters
 }
 

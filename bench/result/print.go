@@ -33,6 +33,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 		}
 	}
 	p.goodput(e.Goodput, len(e.Adapters) > 1)
+	p.elastic(e.Elastic)
 	p.adapters(e)
 	p.workers(e)
 	p.costs(e)
@@ -130,6 +131,21 @@ func (p *printer) goodput(g *Goodput, many bool) {
 	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
 }
 
+func (p *printer) elastic(e *Elastic) {
+	if e == nil {
+		return
+	}
+	p.title("Elastic Workers")
+	p.rowf("GPU-hours", "%.3f", e.GPUHours)
+	if e.WorkerHours != e.GPUHours {
+		p.rowf("Worker-hours", "%.3f", e.WorkerHours)
+	}
+	p.rowf("Workers, mean", "%.2f", e.Mean)
+	p.rowf("Workers, min / max", "%d / %d", e.Min, e.Max)
+	p.rowf("Starts (called off)", "%d (%d)", e.Ups, e.CalledOff)
+	p.rowf("Leaves (taken back)", "%d (%d)", e.Downs, e.TakenBack)
+}
+
 func (p *printer) adapters(e *Extra) {
 	if e.Fairness == nil {
 		return
@@ -198,6 +214,7 @@ var workerColumns = []struct {
 	{"Requests", 9, false, "%.0f", func(w *WorkerStats) float64 { return float64(w.Requests) }},
 	{"Share", 8, false, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.Share }},
 	{"Tokens", 11, false, "%.0f", func(w *WorkerStats) float64 { return float64(w.Tokens) }},
+	{"On s", 9, true, "%.1f", func(w *WorkerStats) float64 { return w.On }},
 	{"Busy", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.Busy }},
 	{"Loads", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.ColdLoads) }},
 	{"Evicted", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Evictions) }},

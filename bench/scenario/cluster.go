@@ -62,10 +62,19 @@ func parseProfiles(list string) ([]profileEntry, error) {
 
 // workers returns the profiles and says which of them each worker has. Without
 // counts they go to the workers in turn; with any, each comes so many times (once
-// where it has none), one after the other, and num_workers is their sum.
+// where it has none), one after the other, and num_workers is their sum. In an
+// elastic cluster these are all that there may be.
 func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
 	if entries, err = parseProfiles(c.Profile); err != nil {
 		return nil, nil, err
+	}
+	n := c.NumWorkers
+	elastic, err := c.elastic()
+	if err != nil {
+		return nil, nil, err
+	}
+	if elastic != nil {
+		n = int(elastic.max)
 	}
 	counted := false
 	for i, e := range entries {
@@ -73,17 +82,19 @@ func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
 		kinds = append(kinds, slices.Repeat([]int{i}, max(e.count, 1))...)
 	}
 	if !counted {
-		kinds = make([]int, cmp.Or(max(c.NumWorkers, 0), defaultWorkers))
+		kinds = make([]int, cmp.Or(max(n, 0), defaultWorkers))
 		for j := range kinds {
 			kinds[j] = j % len(entries)
 		}
-	} else if c.NumWorkers != 0 && c.NumWorkers != len(kinds) {
-		return nil, nil, fmt.Errorf("num_workers is %d, but profile %s lists %d workers", c.NumWorkers, c.Profile, len(kinds))
+	} else if elastic != nil && n != len(kinds) {
+		return nil, nil, fmt.Errorf("elastic has max=%d, but profile %s lists %d workers", n, c.Profile, len(kinds))
+	} else if n != 0 && n != len(kinds) {
+		return nil, nil, fmt.Errorf("num_workers is %d, but profile %s lists %d workers", n, c.Profile, len(kinds))
 	}
 	return entries, kinds, nil
 }
 
-// Workers is the number of workers.
+// Workers is the number of workers, in an elastic cluster the most.
 func (s *Scenario) Workers() (int, error) {
 	_, kinds, err := s.Cluster.workers()
 	return len(kinds), err

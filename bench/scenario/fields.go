@@ -287,6 +287,7 @@ var parsers = map[string]func(string) error{
 	"trace_start_time": errorOf(azure.ParseInstant),
 	"trace_end_time":   errorOf(azure.ParseInstant),
 	"outages":          errorOf(parseOutages),
+	"elastic":          errorOf(parseElastic),
 	"policy":           router.CheckSpec,
 	"max_new_tokens": func(text string) error {
 		if text == "auto" || text == budgetOfTrace {

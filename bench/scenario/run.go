@@ -72,7 +72,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 		defer w.Abort()
-		f := &recordsFile{Source: in.Source, w: w, ended: map[int64]*record.Request{}, window: s.Workload.Window > 0}
+		f := &recordsFile{Source: cfg.Source, w: w, ended: map[int64]*record.Request{}, window: s.Workload.Window > 0}
 		cfg.Source, cfg.Others, written = f, append(cfg.Others, f), append(written, f.close)
 	}
 	if o.Watch != nil {
@@ -104,7 +104,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 			return nil, err
 		}
 	}
-	res := collector.Result(s.Meta(in.Dataset), counters(st))
+	res := collector.Result(s.Meta(in.Dataset), counters(st, cfg.Workers))
 	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
@@ -140,6 +140,9 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	}
 	if cfg.Router, err = s.Router(ps, in.Adapters()); err != nil {
 		return cfg, err
+	}
+	if e := must(s.Cluster.elastic()); e != nil {
+		cfg.Elastic, cfg.Source = e.config(must(s.Cluster.initial()), in.Source)
 	}
 	if s.Cluster.Outages != "" {
 		cfg.Outages = must(parseOutages(s.Cluster.Outages))
@@ -179,7 +182,7 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 			m.Config[f.Key] = f.value(s)
 		}
 	}
-	if n, err := s.Workers(); err == nil {
+	if n, err := s.Cluster.initial(); err == nil {
 		m.Config["cluster.num_workers"] = n
 	}
 	return m
@@ -206,8 +209,11 @@ func (s *Scenario) Summary() string {
 	return cmp.Or(strings.Join(parts, " "), "defaults")
 }
 
-func counters(st *sim.Stats) *result.Counters {
+func counters(st *sim.Stats, workers []*profile.Costs) *result.Counters {
 	c := &result.Counters{}
+	if e := st.Elastic; e != nil {
+		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff, Downs: e.Left, TakenBack: e.TakenBack}
+	}
 	for _, w := range st.Workers {
 		c.FailedLoads += w.Failures
 		c.Workers = append(c.Workers, result.WorkerCounters{
@@ -215,6 +221,14 @@ func counters(st *sim.Stats) *result.Counters {
 				ColdLoads: w.Loads, Evictions: w.Evictions, Retractions: w.Retractions, LoadTime: w.Stalled.Seconds(),
 			},
 		})
+	}
+	if e := c.Elastic; e != nil {
+		for i, w := range st.Workers {
+			hours := w.On.Seconds() / 3600
+			c.Workers[i].On = w.On.Seconds()
+			e.WorkerHours += hours
+			e.GPUHours += hours * float64(workers[i].Profile().GPUs())
+		}
 	}
 	p := &st.Plans
 	for _, kind := range slices.Sorted(maps.Keys(p.Moves)) {

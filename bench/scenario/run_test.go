@@ -53,11 +53,11 @@ func TestPlansFile(t *testing.T) {
 
 func TestGapOfPlans(t *testing.T) {
 	st := &sim.Stats{}
-	if g := counters(st).Plans.Gap; g != 0 {
+	if g := counters(st, nil).Plans.Gap; g != 0 {
 		t.Errorf("without a gap: %v", g)
 	}
 	st.Plans.Gaps, st.Plans.GapSum, st.Plans.Changes, st.Plans.Net = 4, 1, 7, 5
-	if p := counters(st).Plans; p.Gap != 0.25 || p.Undone != 2 {
+	if p := counters(st, nil).Plans; p.Gap != 0.25 || p.Undone != 2 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -113,6 +113,7 @@ type Cluster struct {
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"probability that an adapter load fails and is tried again"`
 	Outages         string  `yaml:"outages" check:"parse" help:"workers that fail: WORKER@FROM-TO in s, joined by +"`
+	Elastic         string  `yaml:"elastic" check:"parse" help:"workers that join and leave: min=N,max=N, with rule=reactive,target=REQUESTS (as Kubernetes does), forecast, known or schedule,times=SECONDS=WORKERS+... and cold_start=S,... (docs/elastic.md); num_workers are there at the start, else min; empty: all are there all the time"`
 	NoFailover      bool    `yaml:"no_failover" help:"requests on a worker that fails are lost instead of sent elsewhere"`
 }
 

@@ -190,6 +190,12 @@ var titles = map[string]string{
 	"goodput.fairness":               "Jain fairness of good shares",
 	"goodput.worst_adapter.share":    "Good share of the worst adapter",
 	"goodput.worst_adapter.requests": "Requests of the worst adapter",
+
+	"elastic.gpu_hours":    "GPU-hours",
+	"elastic.worker_hours": "Worker-hours",
+	"elastic.mean_workers": "Workers, mean",
+	"elastic.min_workers":  "Workers, least",
+	"elastic.max_workers":  "Workers, most",
 }
 
 // Title words a metric's name for people, unit included.
@@ -221,7 +227,7 @@ func LowerIsBetter(name string) int {
 	case "prefix_hit_rate", "cached_tokens":
 		return -1
 	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads", "cold_starts",
-		"evictions", "retractions", "load_balance.cv":
+		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours", "elastic.mean_workers":
 		return 1
 	}
 	switch {

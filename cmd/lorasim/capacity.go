@@ -79,6 +79,9 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if err := f.check(); err != nil {
 		return usage(err)
 	}
+	if sc.Cluster.Elastic != "" {
+		return usage(errors.New("--elastic: workers that join and leave are not searched; the number found is there all the time"))
+	}
 	if strings.Contains(sc.Cluster.Profile, "*") {
 		return usage(fmt.Errorf("profile %s says how many workers there are, which is what is asked for: give it without a count", sc.Cluster.Profile))
 	}

@@ -51,6 +51,9 @@ prompt. Several workers listen on consecutive ports.
 		if err != nil {
 			return err
 		}
+		if sc.Cluster.Elastic != "" {
+			return usage(errors.New("--elastic is for simulated runs: start and stop workers yourself"))
+		}
 		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
 			sc.Cluster.NumWorkers = 1
 		}

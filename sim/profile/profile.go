@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -40,6 +41,16 @@ type Profile struct {
 	// Validation lists how well the profile predicted runs it was not fitted on.
 	Validation []Validation `yaml:"validation,omitempty"`
 	Intervals  *Intervals   `yaml:"intervals,omitempty"`
+}
+
+// GPUs is how many a worker has, as GPU begins with their number: "8 GPUs of one
+// server", "2 x h100"; else 1.
+func (p *Profile) GPUs() int {
+	n := 0
+	if _, rest, _ := strings.Cut(p.GPU, " "); strings.HasPrefix(rest, "x ") || strings.HasPrefix(rest, "GPUs ") {
+		n, _ = strconv.Atoi(strings.Fields(p.GPU)[0])
+	}
+	return max(n, 1)
 }
 
 // Latency holds the coefficients of the step-time model:

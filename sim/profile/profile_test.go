@@ -164,3 +164,11 @@ func TestVLLMDefaults(t *testing.T) {
 		t.Error("prompts in whole that may be longer than a step's budget: no error")
 	}
 }
+
+func TestGPUs(t *testing.T) {
+	for gpu, want := range map[string]int{"": 1, "H100 64 GB": 1, "RTX 4090 24 GB": 1, "8 GPUs of one server": 8, "2 x h100": 2, "2": 1, "x x y": 1} {
+		if got := (&Profile{GPU: gpu}).GPUs(); got != want {
+			t.Errorf("%q: %d, expected %d", gpu, got, want)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"lorasim/internal/tick"
+)
+
+// Elastic is a cluster whose workers join and leave. Config.Workers are all that
+// there may be; the first Initial of them are on at the start.
+//
+// A worker that joins needs ColdStart seconds until it takes requests, and comes up
+// without adapters. One that leaves takes no new requests, finishes those that it
+// has, and is then off; until then it may be taken back at once. A start may be
+// called off.
+type Elastic struct {
+	Initial, Min int
+	ColdStart    float64 // s
+	Every        float64 // s between looks at the cluster
+	Scaler       Scaler
+	Times        []Resize // instead of a scaler: when there are to be how many workers
+}
+
+// Resize says how many workers there are to be from a time on.
+type Resize struct {
+	At      float64 // s
+	Workers int
+}
+
+// Power says whether a worker is on.
+type Power uint8
+
+// The states of a worker. All but Off cost GPU time.
+const (
+	On       Power = iota
+	Draining       // finishes its requests
+	Off
+	Starting
+)
+
+// PowerObserver is an observer that wants to see workers join and leave. Those
+// that are on at time 0 are not told.
+type PowerObserver interface {
+	Power(at tick.Ticks, worker int, p Power)
+}
+
+// ElasticStats counts how a cluster grew and shrank.
+type ElasticStats struct {
+	Mean                                float64 // workers that cost GPU time
+	Least, Most                         int
+	Started, CalledOff, Left, TakenBack int64
+}
+
+// life is what outlasts a worker's memory.
+type life struct {
+	power  Power
+	failed bool // down, whatever its power
+	bare   bool // begins without adapters
+	open   int  // requests there
+	starts int64
+	born   tick.Ticks // of the latest start
+	onFor  tick.Ticks // of earlier times on
+}
+
+// elastic is the state of a cluster that grows and shrinks.
+type elastic struct {
+	count       int // workers that are on or starting
+	paid        int // and those that drain
+	least, most int // of paid, until since
+	since       tick.Ticks
+	stats       ElasticStats
+
+	// since the latest look:
+	arrived, ended int64
+	response       tick.Ticks // of those that ended, summed
+}
+
+func (s *sim) initElastic() error {
+	e := s.cfg.Elastic
+	if e == nil {
+		return nil
+	}
+	n := len(s.workers)
+	seconds := func(x float64) bool { return x >= 0 && x < tick.Max.Seconds() }
+	switch {
+	case e.Min < 1 || e.Min > e.Initial || e.Initial > n:
+		return fmt.Errorf("sim: %d workers at first, expected at least the minimum %d (1 or more) and at most %d", e.Initial, e.Min, n)
+	case !seconds(e.ColdStart):
+		return fmt.Errorf("sim: a cold start takes %v s, expected >= 0", e.ColdStart)
+	case (e.Scaler == nil) == (e.Times == nil):
+		return errors.New("sim: an elastic cluster needs a scaler or times")
+	case e.Scaler != nil && (!seconds(e.Every) || tick.FromSeconds(e.Every) == 0):
+		return fmt.Errorf("sim: %v s between looks at the cluster, expected > 0", e.Every)
+	}
+	for i := range s.workers {
+		if i >= e.Initial {
+			s.workers[i].power, s.workers[i].bare = Off, true
+		}
+	}
+	s.elastic = elastic{count: e.Initial, paid: e.Initial, least: n + 1}
+	for _, r := range e.Times {
+		if !seconds(r.At) || r.Workers < e.Min || r.Workers > n {
+			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min, n)
+		}
+		s.aside(tick.FromSeconds(r.At), eventScale, func() { s.scaleTo(r.Workers) })
+	}
+	if e.Scaler != nil {
+		s.aside(tick.FromSeconds(e.Every), eventScale, s.look)
+	}
+	return nil
+}
+
+// look asks the scaler.
+func (s *sim) look() {
+	cfg, e := s.cfg.Elastic, &s.elastic
+	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: e.arrived, Ended: e.ended}
+	if e.ended > 0 {
+		l.Response = e.response.Seconds() / float64(e.ended)
+	}
+	for i := range s.workers {
+		if w := &s.workers[i]; w.power == On {
+			l.InFlight += w.v.Load()
+		}
+	}
+	e.arrived, e.ended, e.response = 0, 0, 0
+	s.scaleTo(cfg.Scaler.Want(l))
+	if s.unfinished() {
+		s.aside(s.now+tick.FromSeconds(cfg.Every), eventScale, s.look)
+	}
+}
+
+// scaleTo makes so many workers be on or on their way, as far as the limits allow.
+// Those that leave first are, as in a Kubernetes ReplicaSet, those that do not
+// serve yet, then those that failed, then the youngest; those that drain come back
+// in the opposite order, before any other starts. Of those that are off the one with
+// the lowest number starts.
+func (s *sim) scaleTo(n int) {
+	if !s.unfinished() {
+		return // the run is over, but for what goes on by itself
+	}
+	n = min(max(n, s.cfg.Elastic.Min), len(s.workers))
+	for s.elastic.count < n {
+		if w := s.first(Draining); w != nil {
+			s.elastic.stats.TakenBack++
+			w.setPower(On)
+		} else {
+			s.first(Off).switchOn()
+		}
+	}
+	for s.elastic.count > n {
+		if w := s.last(Starting); w != nil {
+			s.elastic.stats.CalledOff++
+			w.setPower(Off)
+		} else {
+			s.last(On).retire()
+		}
+	}
+}
+
+// first and last are the workers of a state that come back and leave first; nil:
+// there is none.
+func (s *sim) first(p Power) *worker { return s.extreme(p, -1) }
+func (s *sim) last(p Power) *worker  { return s.extreme(p, 1) }
+
+func (s *sim) extreme(p Power, sign int) (best *worker) {
+	failed := func(w *worker) int {
+		if w.failed {
+			return 1
+		}
+		return 0
+	}
+	for i := range s.workers {
+		w := &s.workers[i]
+		if w.power != p {
+			continue
+		}
+		if best == nil || sign*cmp.Or(cmp.Compare(failed(w), failed(best)), cmp.Compare(w.born, best.born), cmp.Compare(w.id, best.id)) > 0 {
+			best = w
+		}
+	}
+	return best
+}
+
+// switchOn starts a worker, which takes its time.
+func (w *worker) switchOn() {
+	s := w.s
+	w.starts++
+	w.born = s.now
+	s.elastic.stats.Started++
+	w.setPower(Starting)
+	this := w.starts
+	s.aside(s.now+tick.FromSeconds(s.cfg.Elastic.ColdStart), eventUp, func() {
+		if w.power == Starting && w.starts == this { // else it was called off
+			w.setPower(On)
+		}
+	})
+}
+
+// retire lets a worker finish what it has, and leave.
+func (w *worker) retire() {
+	w.s.elastic.stats.Left++
+	w.setPower(Draining)
+	w.leaveWhenEmpty()
+}
+
+// leaveWhenEmpty has a worker that drains leave once nothing is left there; it is
+// called when something has gone.
+func (w *worker) leaveWhenEmpty() {
+	if w.empty() {
+		w.s.at(w.s.now, eventOff, func() {
+			if w.empty() {
+				w.setPower(Off)
+			}
+		})
+	}
+}
+
+// empty says whether a worker drains and has neither requests nor KV caches that
+// are being copied elsewhere.
+func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.held == 0 }
+
+// setPower brings a worker into another state. One that goes off loses what it has
+// in memory.
+func (w *worker) setPower(p Power) {
+	s, was := w.s, w.power
+	w.power = p
+	s.elastic.change(s.now, counts(p)-counts(was), paid(p)-paid(was))
+	if p == Off {
+		w.onFor += s.now - w.born
+		w.born, w.bare = 0, true
+		w.reset()
+		w.steps, w.ratioSince = 0, 0 // another process
+	}
+	w.show()
+	for _, o := range s.others.powers {
+		o.Power(s.now, w.id, p)
+	}
+}
+
+func counts(p Power) int {
+	if p == On || p == Starting {
+		return 1
+	}
+	return 0
+}
+
+func paid(p Power) int {
+	if p == Off {
+		return 0
+	}
+	return 1
+}
+
+// change counts workers that have come or gone; what lasts no time does not count.
+func (e *elastic) change(now tick.Ticks, count, paid int) {
+	if now > e.since {
+		e.least, e.most, e.since = min(e.least, e.paid), max(e.most, e.paid), now
+	}
+	e.count += count
+	e.paid += paid
+}
+
+// show tells routers whether the worker takes requests. That it does not they know
+// at once, however late the reports of the workers are.
+func (w *worker) show() {
+	w.v.Up = !w.failed && (w.power == On || w.power == Draining)
+	w.v.Draining = w.power != On
+}
+
+// timeOn is how long a worker has cost GPU time, at the end of a run.
+func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
+	if w.power == Off {
+		return w.onFor
+	}
+	return w.onFor + max(end-w.born, 0)
+}
+
+// elasticStats are the counts at the end of a run; nil where the cluster does not change.
+func (s *sim) elasticStats(workers []WorkerStats, end tick.Ticks) *ElasticStats {
+	if s.cfg.Elastic == nil {
+		return nil
+	}
+	e := s.elastic
+	e.change(end, 0, 0)
+	if e.most == 0 { // no time has passed
+		e.least, e.most = e.paid, e.paid
+	}
+	e.stats.Least, e.stats.Most = e.least, e.most
+	for _, w := range workers {
+		e.stats.Mean += float64(w.On) / float64(max(end, 1))
+	}
+	return &e.stats
+}

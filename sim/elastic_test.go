@@ -1,0 +1,496 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// at is a request of the base model, which plainProfile (worked_test.go) serves alone
+// in 10 ms + 11 ms for each token after the first.
+func at(ms float64, output int32) trace.Request {
+	return trace.Request{Arrival: ms / 1000, Adapter: trace.BaseModel, Prompt: 50, Output: output}
+}
+
+// elastically runs requests on workers of plainProfile that join and leave, and
+// writes down what becomes of these.
+func elastically(t *testing.T, workers int, cfg Config, reqs ...trace.Request) (*ledger, *Stats, string) {
+	t.Helper()
+	for i := range reqs {
+		reqs[i].ID = int64(i)
+	}
+	l, log := newLedger(), &powerLog{}
+	p := plainProfile()
+	p.Memory.KVBytesPerToken, p.Adapters.Network = 1_000_000, profile.Stage{LatencyMs: 1, GBPerS: 10} // 0.1 ms a token
+	cfg.Source = (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source()
+	cfg.Workers = slices.Repeat([]*profile.Costs{p.Compile()}, workers)
+	cfg.Observer, cfg.Others, cfg.Home = l, []any{log}, router.Disk
+	if cfg.Router == nil {
+		cfg.Router = &router.Router{Policy: byUsable{}}
+	}
+	st, err := Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log.until > st.End {
+		t.Errorf("the run went on until %v s, its last request ended at %v", log.until.Seconds(), st.End.Seconds())
+	}
+	return l, st, strings.Join(log.lines, " ")
+}
+
+// powerLog writes down what workers become, as in "100:1+" (starts), "1!" (is on),
+// "1-" (drains), "1." (is off); times in ms.
+type powerLog struct {
+	lines []string
+	until tick.Ticks // end of what was watched
+}
+
+func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View)   { p.until = to }
+func (p *powerLog) Tier(tick.Ticks, int, int32, router.Tier) {}
+
+func (p *powerLog) Power(at tick.Ticks, worker int, state Power) {
+	p.lines = append(p.lines, fmt.Sprintf("%.0f:%d%s", at.Milliseconds(), worker, []string{"!", "-", ".", "+"}[state]))
+}
+
+// Worked out by hand.
+func TestWorkersJoinAndLeave(t *testing.T) {
+	// Request 1 comes while the start of worker 1 is under way, request 3 when it is
+	// on. Worker 1 is to leave at 200 ms, when it has served 8 of the 20 tokens of
+	// request 3 (160-170, then 11 ms a token: until 379 ms).
+	e := &Elastic{Initial: 1, Min: 1, ColdStart: 0.05, Times: []Resize{{0.1, 2}, {0.2, 1}, {1e6, 2}}}
+	l, st, log := elastically(t, 2, Config{Elastic: e}, at(0, 1), at(120, 1), at(155, 1), at(160, 20), at(250, 1), at(400, 1))
+	if want := "100:1+ 150:1! 200:1- 379:1."; log != want {
+		t.Errorf("%s, expected %s", log, want)
+	}
+	var served []int32
+	for id := range int64(6) {
+		served = append(served, l.recs[id].WorkerLast)
+	}
+	if want := []int32{0, 0, 0, 1, 0, 0}; !slices.Equal(served, want) {
+		t.Errorf("served on %v, expected %v", served, want)
+	}
+	// the end is 400 + 10 + 2 ms
+	if a, b := st.Workers[0].On, st.Workers[1].On; a != tick.FromMilliseconds(412) || b != tick.FromMilliseconds(279) {
+		t.Errorf("on for %v and %v ms, expected 412 and 279", a.Milliseconds(), b.Milliseconds())
+	}
+	want := ElasticStats{Mean: 691.0 / 412, Least: 1, Most: 2, Started: 1, Left: 1}
+	got := *st.Elastic
+	if math.Abs(got.Mean-want.Mean) > 1e-9 {
+		t.Errorf("%v workers in the mean, expected %v", got.Mean, want.Mean)
+	}
+	if got.Mean = want.Mean; got != want {
+		t.Errorf("%+v, expected %+v", got, want)
+	}
+}
+
+// One that fails while it drains has nothing more to finish; one that is off does
+// not come back with the end of its outage.
+func TestOutageOfAWorkerThatLeaves(t *testing.T) {
+	e := &Elastic{Initial: 2, Min: 1, Times: []Resize{{0.2, 1}}}
+	l, _, log := elastically(t, 2, Config{Elastic: e, Outages: []Outage{{Worker: 1, From: 0.3, To: 0.35}}}, at(0, 1), at(160, 20), at(400, 1), at(410, 1))
+	if want := "200:1- 300:1."; log != want {
+		t.Errorf("%s, expected %s", log, want)
+	}
+	for id, r := range l.recs {
+		if r.WorkerLast != 0 || r.Status != record.OK {
+			t.Errorf("request %d: %+v, expected it to end on worker 0", id, r)
+		}
+	}
+}
+
+func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
+	for want, times := range map[string][]Resize{
+		// the younger of two starts first
+		"10:1+ 20:2+ 30:2. 60:1!": {{0.01, 2}, {0.02, 3}, {0.03, 2}},
+		"10:1+ 30:1. 40:1+ 90:1!": {{0.01, 2}, {0.03, 1}, {0.04, 2}}, // the first start does not count
+		// worker 1 has request 1 until 379 ms
+		"100:1+ 150:1! 200:1- 300:1!":                      {{0.1, 2}, {0.2, 1}, {0.3, 2}},
+		"100:1+ 150:1! 200:1- 379:1. 380:1+ 430:1!":        {{0.1, 2}, {0.2, 1}, {0.38, 2}},
+		"100:1+ 150:1! 200:1- 300:1! 310:2+ 360:2!":        {{0.1, 2}, {0.2, 1}, {0.3, 2}, {0.31, 3}},
+		"100:1+ 100:2+ 150:1! 150:2! 200:2- 200:2.":        {{0.1, 3}, {0.2, 2}}, // has nothing to finish
+		"100:1+ 150:1! 200:1- 210:1! 210:2+ 260:2!":        {{0.1, 2}, {0.2, 1}, {0.21, 3}},
+		"100:1+ 140:2+ 150:1! 190:2! 200:2- 200:2.":        {{0.1, 2}, {0.14, 3}, {0.2, 2}},
+		"100:1+ 100:2+ 150:1! 150:2! 500:2- 500:2.":        {{0.1, 3}, {0.5, 2}},
+		"100:1+ 150:1! 379:1- 379:1.":                      {{0.1, 2}, {0.379, 1}}, // at the end of its last step
+		"100:1+ 150:1! 200:1- 379:1. 379:1+ 429:1!":        {{0.1, 2}, {0.2, 1}, {0.379, 2}},
+		"100:1+ 100:2+ 150:1! 150:2! 170:2- 170:2. 180:1-": {{0.1, 3}, {0.17, 2}, {0.18, 1}},
+	} {
+		// request 1 goes to worker 1 once there are two, and to 1 of three
+		reqs := []trace.Request{at(0, 1), at(160, 20), at(600, 1)}
+		e := &Elastic{Initial: 1, Min: 1, ColdStart: 0.05, Times: times}
+		_, _, log := elastically(t, 3, Config{Elastic: e}, reqs...)
+		if strings.HasSuffix(want, "180:1-") {
+			want += " 379:1."
+		}
+		if log != want {
+			t.Errorf("%v: %s, expected %s", times, log, want)
+		}
+	}
+}
+
+// A worker that comes, or comes back, has no adapters: the first request of one
+// fetches it from disk (50 + 66.667 + 7 ms). One that was taken back has them.
+func TestWorkersComeWithoutAdapters(t *testing.T) {
+	use := func(ms float64) trace.Request {
+		return trace.Request{Arrival: ms / 1000, Adapter: 0, Prompt: 50, Output: 1}
+	}
+	const disk = 50 + 100/1.5 + 7
+	for name, c := range map[string]struct {
+		initial int
+		times   []Resize
+		cold    []float64 // of the requests to worker 1
+	}{
+		"there at the start": {2, []Resize{{5, 2}}, []float64{7, 0}},
+		"joined":             {1, []Resize{{0.01, 2}}, []float64{disk, 0}},
+		"came back":          {2, []Resize{{0.5, 1}, {0.6, 2}}, []float64{7, disk}},
+	} {
+		e := &Elastic{Initial: c.initial, Min: 1, Times: c.times}
+		// with two workers odd ids go to worker 1
+		l, _, log := elastically(t, 2, Config{Elastic: e}, at(0, 1), use(100), at(800, 1), use(1000))
+		for i, cold := range c.cold {
+			if r := l.recs[int64(2*i+1)]; r.WorkerLast != 1 || math.Abs(r.ColdLoad*1000-cold) > 1e-6 {
+				t.Errorf("%s: request %d waited %v ms for its adapter on worker %d, expected %v on worker 1 (%s)", name, r.ID, r.ColdLoad*1000, r.WorkerLast, cold, log)
+			}
+		}
+	}
+}
+
+// A worker that comes back is another process: its first prompts take longer.
+func TestWorkersComeAnew(t *testing.T) {
+	p := plainProfile()
+	p.Latency.Prefill.FirstWaveFactor = 2
+	l := newLedger()
+	reqs := []trace.Request{at(0, 1), at(10, 2), at(200, 1), at(210, 1)}
+	for i := range reqs {
+		reqs[i].ID = int64(i)
+	}
+	run := func(times ...Resize) {
+		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, 2),
+			Router: &router.Router{Policy: byUsable{}}, Observer: l, Elastic: &Elastic{Initial: 2, Min: 1, Times: times}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for first, times := range map[float64][]Resize{12: {{0.1, 2}}, 22: {{0.1, 1}, {0.15, 2}}} {
+		run(times...)
+		if r := l.recs[3]; r.WorkerLast != 1 || math.Abs(1000*r.TTFT()-first) > 1e-6 {
+			t.Errorf("%v: TTFT %v ms on worker %d, expected %v on worker 1", times, 1000*r.TTFT(), r.WorkerLast, first)
+		}
+	}
+}
+
+// A worker does not leave before the KV cache is copied of a request that moves
+// away, and one that drains gets no request that was on its way there: that one is
+// prefilled again where it came from. In ms: the request prefills 0-10 and, moved at
+// 25, leaves at 32; its copy takes until 38.2 (TestMovesOfARunningRequest).
+func TestMovesFromAndToWorkersThatLeave(t *testing.T) {
+	for _, c := range []struct {
+		from, to   int32
+		retire     float64
+		log        string
+		finish     float64
+		workerLast int32
+	}{
+		{1, 0, 0.035, "35:1- 38:1.", 38.2 + 22 + 2, 0},
+		{0, 1, 0.035, "35:1- 230:1.", 38.2 + 10.3 + 11 + 2, 0}, // worker 1 is busy with request 1
+		{0, 1, 0.04, "", 0, 1},                                 // it is there by then
+	} {
+		sc := &script{at: 0.025, plan: &router.Plan{Move: []router.Move{{ID: 0, From: c.from, To: c.to}}}}
+		reqs := []trace.Request{at(0, 5)}
+		sc.byID = byID{1}
+		if c.to == 1 {
+			reqs = append(reqs, trace.Request{Arrival: 0, Adapter: trace.BaseModel, Prompt: 50, Output: 21})
+		}
+		first := map[int64]int{0: int(c.from), 1: 1}
+		e := &Elastic{Initial: 2, Min: 1, Times: []Resize{{c.retire, 1}}}
+		l, _, log := elastically(t, 2, Config{Elastic: e, MoveMode: router.MoveCopy,
+			Router: &router.Router{Policy: firstThenUsable(first), Planner: sc, Placement: [][]int32{{0, 1}, {}}}}, reqs...)
+		r := l.recs[0]
+		if log != c.log && c.finish > 0 || r.WorkerLast != c.workerLast || c.finish > 0 && math.Abs(1000*r.Finish-c.finish) > 1e-6 {
+			t.Errorf("%+v: %s, %+v", c, log, r)
+		}
+	}
+}
+
+// firstThenUsable sends a request to its worker, and where that is not usable to the
+// first that is.
+type firstThenUsable map[int64]int
+
+func (f firstThenUsable) Route(r router.Request, v *router.View) int {
+	if w := f[r.ID]; v.Workers[w].Usable() {
+		return w
+	}
+	return firstUp{}.Route(r, v)
+}
+
+// A cluster whose limits leave no choice is the cluster that does not change.
+func TestElasticWithoutChoice(t *testing.T) {
+	wl := func() trace.Source {
+		return &poisson{adapters: trace.Names(8, nil), rng: rand.New(rand.NewPCG(1, 2)), n: 2000, rate: 20}
+	}
+	run := func(e *Elastic) (*ledger, *Stats) {
+		l := newLedger()
+		st, err := Run(context.Background(), Config{Source: wl(), Workers: slices.Repeat([]*profile.Costs{speedProfile()}, 3),
+			Router: &router.Router{Policy: byUsable{}}, Observer: l, Home: router.Disk, Elastic: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, st
+	}
+	a, _ := run(nil)
+	b, st := run(&Elastic{Initial: 3, Min: 3, ColdStart: 5, Every: 1, Scaler: &Autoscaler{Need: Reactive{1}}})
+	if x, y := fmt.Sprint(a.recs), fmt.Sprint(b.recs); x != y {
+		t.Error("the runs differ")
+	}
+	if e := st.Elastic; math.Abs(e.Mean-3) > 1e-9 || e.Least != 3 || e.Most != 3 || e.Started+e.Left != 0 || len(a.recs) != 2000 {
+		t.Errorf("%+v, %d requests", e, len(a.recs))
+	}
+}
+
+func TestBadElastic(t *testing.T) {
+	s := &Autoscaler{Need: Reactive{1}}
+	for want, e := range map[string]*Elastic{
+		"0 workers at first":     {Scaler: s, Every: 1},
+		"4 workers at first":     {Initial: 4, Min: 1, Scaler: s, Every: 1},
+		"1 workers at first":     {Initial: 1, Min: 2, Scaler: s, Every: 1},
+		"a cold start takes NaN": {Initial: 1, Min: 1, ColdStart: math.NaN(), Scaler: s, Every: 1},
+		"0 s between looks":      {Initial: 1, Min: 1, Scaler: s},
+		"a scaler or times":      {Initial: 1, Min: 1},
+		"4 workers from 1 s on":  {Initial: 1, Min: 1, Times: []Resize{{1, 4}}},
+		"1 workers from 1 s on":  {Initial: 2, Min: 2, Times: []Resize{{1, 1}}},
+		"2 workers from -1 s on": {Initial: 2, Min: 2, Times: []Resize{{-1, 2}}},
+	} {
+		c := speedProfile()
+		_, err := Run(context.Background(), Config{Source: (&trace.Workload{}).Source(), Workers: []*profile.Costs{c, c, c},
+			Router: &router.Router{Policy: byUsable{}}, Observer: newLedger(), Elastic: e})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, expected %s", e, err, want)
+		}
+	}
+}
+
+// whim is a scaler without sense.
+type whim struct {
+	rng *rand.Rand
+	n   int
+}
+
+func (w whim) Want(l Look) int {
+	if w.rng.IntN(3) == 0 {
+		return l.Workers
+	}
+	return w.rng.IntN(w.n+4) - 1
+}
+
+// guard holds what routers and workers do against the log of joins and leaves.
+type guard struct {
+	router.Policy
+	t     *rapid.T
+	s     *sim
+	state []Power
+	spans [][2]tick.Ticks // of time on, by change
+	owner []int           // of the spans
+	open  []int           // the span of each worker, -1: off
+	had   []int           // requests of each worker that drains
+	moves map[[2]Power]int64
+}
+
+func (g *guard) Route(r router.Request, v *router.View) int {
+	w := g.Policy.Route(r, v)
+	if w != router.None && g.state[w] != On {
+		g.t.Fatalf("request %d goes to worker %d, which is in state %d", r.ID, w, g.state[w])
+	}
+	return w
+}
+
+// What a policy may be besides.
+func (g *guard) Adjust() *router.Plan {
+	if a, ok := g.Policy.(router.Adjuster); ok {
+		return a.Adjust()
+	}
+	return nil
+}
+
+func (g *guard) Finished(f router.Finished) {
+	if l, ok := g.Policy.(router.Learner); ok {
+		l.Finished(f)
+	}
+}
+
+func (g *guard) LoadFailed(p router.Placement) {
+	if l, ok := g.Policy.(router.LoadWatcher); ok {
+		l.LoadFailed(p)
+	}
+}
+
+func (g *guard) Power(at tick.Ticks, worker int, p Power) {
+	allowed := map[Power][]Power{On: {Draining}, Draining: {On, Off}, Off: {Starting}, Starting: {On, Off}}
+	if !slices.Contains(allowed[g.state[worker]], p) {
+		g.t.Fatalf("worker %d: from state %d to %d", worker, g.state[worker], p)
+	}
+	g.moves[[2]Power{g.state[worker], p}]++
+	g.state[worker] = p
+	if p == Draining {
+		g.had[worker] = g.s.workers[worker].open
+	}
+	switch {
+	case p == Starting:
+		g.open[worker] = len(g.spans)
+		g.spans, g.owner = append(g.spans, [2]tick.Ticks{at, -1}), append(g.owner, worker)
+	case p == Off:
+		g.spans[g.open[worker]][1] = at
+		g.open[worker] = -1
+	}
+	n := 0
+	for _, p := range g.state {
+		if p == On || p == Starting {
+			n++
+		}
+	}
+	if n < g.s.cfg.Elastic.Min || n > len(g.state) {
+		g.t.Fatalf("%d workers at %v s, expected %d to %d", n, at.Seconds(), g.s.cfg.Elastic.Min, len(g.state))
+	}
+}
+
+// Watch: who is off has nothing, and says so; who drains gets no more.
+func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
+	for i := range v.Workers {
+		w, p := &v.Workers[i], g.state[i]
+		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) || w.Draining != (p != On) {
+			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
+		}
+		if n := g.s.workers[i].open; p == Draining {
+			if n > g.had[i] {
+				g.t.Fatalf("worker %d drains, and has %d requests after %d", i, n, g.had[i])
+			}
+			g.had[i] = n
+		}
+	}
+}
+
+func (g *guard) Tier(tick.Ticks, int, int32, router.Tier) {}
+
+// Whatever the policy, the limits and the scaler, every request ends once, nothing
+// goes to a worker that is not on, who leaves has finished, and the time that
+// workers cost is that between their starts and their ends.
+func TestElasticLosesNothing(t *testing.T) {
+	for _, d := range router.List() {
+		t.Run(d.Name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { checkElastic(t, d.Name) })
+		})
+	}
+}
+
+func checkElastic(t *rapid.T, policy string) {
+	p := genProfile(t)
+	p.Memory.KVBytesPerToken = 100_000
+	wl, costs := genWorkload(t), p.Compile()
+	n := rapid.IntRange(2, 5).Draw(t, "workers")
+	mode := rapid.SampledFrom(router.Movings()).Draw(t, "mode")
+	if policy == "explicit" {
+		policy += ":map=0@1,rest@all"
+	}
+	rt, err := router.New(policy, router.Env{Adapters: wl.Adapters, Seed: 1, Moving: mode, Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
+		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch,
+			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize, AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := genElastic(t, n)
+	if rapid.Bool().Draw(t, "scaler") {
+		e.Times, e.Every = nil, rapid.SampledFrom([]float64{0.003, 0.05, 0.7}).Draw(t, "every")
+		e.Scaler = whim{rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "whim"), 1)), n}
+	}
+	g := &guard{Policy: rt.Policy, t: t, state: make([]Power, n), open: make([]int, n), had: make([]int, n), moves: map[[2]Power]int64{}}
+	for i := range n {
+		if g.open[i] = -1; i >= e.Initial {
+			g.state[i] = Off
+			continue
+		}
+		g.open[i], g.spans, g.owner = len(g.spans), append(g.spans, [2]tick.Ticks{0, -1}), append(g.owner, i)
+	}
+	rt.Policy = g
+	l := newLedger()
+	cfg := Config{Source: wl.Source(), Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Others: []any{g}, TokenTimes: true,
+		MoveMode: mode, Home: router.Disk, Elastic: e,
+		Staleness:    rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
+		LoadFailures: rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "outages") {
+		from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
+		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from, from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
+	}
+	s, err := newSim(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.s = s
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a run that does not end is a fault
+	defer cancel()
+	if err := s.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, s)
+	if len(l.twice) > 0 || len(l.recs) != len(wl.Requests) {
+		t.Fatalf("requests %v ended twice, %d of %d once", l.twice, len(l.recs), len(wl.Requests))
+	}
+	st := s.stats()
+	checkInvariants(t, wl, l, st, p)
+	g.check(st)
+}
+
+// check holds a run's counts against the spans.
+func (g *guard) check(st *Stats) {
+	on := make([]tick.Ticks, len(g.state))
+	var times []tick.Ticks
+	for i, x := range g.spans {
+		if x[1] < 0 {
+			x[1] = st.End
+		}
+		g.spans[i] = x
+		on[g.owner[i]] += x[1] - x[0]
+		times = append(times, x[0], x[1])
+	}
+	var sum tick.Ticks
+	for i, w := range st.Workers {
+		if sum += on[i]; w.On != on[i] {
+			g.t.Fatalf("worker %d was on for %v s, its log says %v", i, w.On.Seconds(), on[i].Seconds())
+		}
+	}
+	slices.Sort(times)
+	least, most := math.MaxInt, 0
+	for i := range times[1:] {
+		if from, to := times[i], times[i+1]; from < to {
+			n := 0
+			for _, x := range g.spans {
+				if x[0] <= from && x[1] >= to {
+					n++
+				}
+			}
+			least, most = min(least, n), max(most, n)
+		}
+	}
+	if i := slices.Index(g.state, Draining); i >= 0 {
+		g.t.Fatalf("worker %d drains when all is done", i)
+	}
+	e := st.Elastic
+	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{g.moves[[2]Power{Off, Starting}], g.moves[[2]Power{Starting, Off}],
+		g.moves[[2]Power{On, Draining}], g.moves[[2]Power{Draining, On}]}; a != b {
+		g.t.Fatalf("%+v, the log has %v", e, b)
+	}
+	if st.End > 0 && (e.Least != least || e.Most != most || math.Abs(e.Mean-float64(sum)/float64(st.End)) > 1e-9) {
+		g.t.Fatalf("%+v, expected %d to %d workers, mean %v", e, least, most, float64(sum)/float64(st.End))
+	}
+}

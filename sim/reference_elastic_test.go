@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"lorasim/internal/tick"
+)
+
+// Joining and leaving in the reference engine: times alone, no scaler.
+
+type refPower struct {
+	power []refLife
+	cold  tick.Ticks
+	sizes []Resize
+}
+
+type refLife struct {
+	state Power
+	born  tick.Ticks
+	ready tick.Ticks // when its start will be over
+	on    [][2]tick.Ticks
+}
+
+// genElastic draws a cluster whose size changes a few times.
+func genElastic(t *rapid.T, n int) *Elastic {
+	e := &Elastic{Min: rapid.IntRange(1, n).Draw(t, "min"), ColdStart: rapid.SampledFrom([]float64{0, 0.0137, 0.3, 5}).Draw(t, "cold_start")}
+	e.Initial = rapid.IntRange(e.Min, n).Draw(t, "initial")
+	at := 0.0
+	for range rapid.IntRange(1, 8).Draw(t, "resizes") {
+		at += rapid.SampledFrom([]float64{0, 0.0137, 0.1, 0.25, 1}).Draw(t, "later")
+		e.Times = append(e.Times, Resize{At: at, Workers: rapid.IntRange(e.Min, n).Draw(t, "size")})
+	}
+	return e
+}
+
+func (s *reference) initPower(n int, e *Elastic) {
+	s.power = make([]refLife, n)
+	if e == nil {
+		return
+	}
+	s.cold, s.sizes = tick.FromSeconds(e.ColdStart), slices.Clone(e.Times)
+	for i := e.Initial; i < n; i++ {
+		s.power[i].state = Off
+	}
+}
+
+func (s *reference) nextPower() tick.Ticks {
+	t := tick.Never
+	if len(s.sizes) > 0 {
+		t = tick.FromSeconds(s.sizes[0].At)
+	}
+	for _, p := range s.power {
+		if p.state == Starting {
+			t = min(t, p.ready)
+		}
+	}
+	return t
+}
+
+func (s *reference) started() {
+	for i := range s.power {
+		if p := &s.power[i]; p.state == Starting && p.ready == s.now {
+			p.state = On
+		}
+	}
+}
+
+// drained switches off who drains and has nothing left.
+func (s *reference) drained() {
+	for i := range s.power {
+		w := s.ws[i]
+		if s.power[i].state == Draining && !w.busy && len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
+			s.off(i)
+		}
+	}
+}
+
+func (s *reference) off(i int) {
+	p := &s.power[i]
+	p.on = append(p.on, [2]tick.Ticks{p.born, s.now})
+	p.state = Off
+	s.ws[i] = s.fresh()
+}
+
+func (s *reference) resize(requests int) {
+	if len(s.all) == requests && !slices.ContainsFunc(s.all, func(r *refRequest) bool { return r.end == 0 }) {
+		return // all have ended
+	}
+	for len(s.sizes) > 0 && tick.FromSeconds(s.sizes[0].At) == s.now {
+		n := s.sizes[0].Workers
+		s.sizes = s.sizes[1:]
+		// Workers of a state, in the order in which they began to start.
+		of := func(state Power) (list []int) {
+			for i := range s.power {
+				if s.power[i].state == state {
+					list = append(list, i)
+				}
+			}
+			slices.SortStableFunc(list, func(a, b int) int { return int(s.power[a].born - s.power[b].born) })
+			return list
+		}
+		for d := n - len(of(On)) - len(of(Starting)); d != 0; {
+			on, starting, draining := of(On), of(Starting), of(Draining)
+			switch {
+			case d > 0 && len(draining) > 0:
+				s.power[draining[0]].state = On
+				d--
+			case d > 0:
+				i := slices.IndexFunc(s.power, func(p refLife) bool { return p.state == Off })
+				p := &s.power[i]
+				p.state, p.born, p.ready = Starting, s.now, s.now+s.cold
+				if s.cold == 0 {
+					p.state = On
+				}
+				d--
+			case len(starting) > 0:
+				s.off(starting[len(starting)-1])
+				d++
+			default:
+				s.power[on[len(on)-1]].state = Draining
+				d++
+			}
+		}
+		s.drained()
+	}
+}
+
+// timeOn is how long a worker was on until the last request had ended.
+func (s *reference) timeOn(i int) (sum tick.Ticks) {
+	end := tick.Ticks(0)
+	for _, r := range s.all {
+		end = max(end, r.end)
+	}
+	spans := s.power[i].on
+	if s.power[i].state != Off {
+		spans = append(spans, [2]tick.Ticks{s.power[i].born, end})
+	}
+	for _, x := range spans {
+		sum += max(min(x[1], end)-x[0], 0)
+	}
+	return sum
+}
