@@ -97,12 +97,7 @@ func newBounder(p *Problem) *bounder {
 		b.stay = math.Max(b.stay, busy)
 		b.work[j] = newCurve(p, groups[j], func(g *Group) float64 { return g.Move })
 		if b.limited || p.MoveWeight > 0 {
-			b.moves[j] = newCurve(p, groups[j], func(g *Group) float64 {
-				if g.Virtual {
-					return 0
-				}
-				return 1
-			})
+			b.moves[j] = newCurve(p, groups[j], func(g *Group) float64 { return float64(g.counts()) })
 		}
 	}
 	if p.PageRate > 0 {
@@ -113,24 +108,14 @@ func newBounder(p *Problem) *bounder {
 
 // possible says whether no test rules T = t out.
 func (b *bounder) possible(t float64) bool {
-	sum := b.total
-	for j, load := range b.load {
-		if load > t {
-			sum += b.work[j].at((load - t) * b.speed[j])
-		}
-	}
-	if sum > t*b.speeds {
-		return false
-	}
-	return !b.limited || b.forced(t) <= float64(b.p.MaxMoves)*(1+1e-9)
+	return b.relief(b.total, b.work, t) <= t*b.speeds && (!b.limited || b.relief(0, b.moves, t) <= float64(b.p.MaxMoves)*(1+1e-9))
 }
 
-// forced is the least number of moves that relieve all workers above t.
-func (b *bounder) forced(t float64) float64 {
-	sum := 0.0
+// relief adds the least cost of relieving all workers above t to a sum.
+func (b *bounder) relief(sum float64, cost []curve, t float64) float64 {
 	for j, load := range b.load {
 		if load > t {
-			sum += b.moves[j].at((load - t) * b.speed[j])
+			sum += cost[j].at((load - t) * b.speed[j])
 		}
 	}
 	return sum
@@ -141,7 +126,7 @@ func (b *bounder) forced(t float64) float64 {
 // Above hi nothing is forced to move.
 func (b *bounder) weighted(lo, hi float64) float64 {
 	hi = math.Max(hi, b.stay)
-	f := func(t float64) float64 { return t + b.p.MoveWeight*b.forced(t) }
+	f := func(t float64) float64 { return t + b.p.MoveWeight*b.relief(0, b.moves, t) }
 	for range 120 {
 		m1, m2 := lo+(hi-lo)/3, hi-(hi-lo)/3
 		if f(m1) <= f(m2) {

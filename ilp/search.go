@@ -22,7 +22,6 @@ type search struct {
 type shiftMove struct {
 	class, from, to int32
 	n               int64
-	peak            float64 // of the two workers afterwards
 	gain            float64 // fall of the sum of squared times
 }
 
@@ -78,27 +77,25 @@ func (s *search) leastBusy() []int32 {
 
 // shiftFrom applies the best shift away from worker a, if one helps.
 func (s *search) shiftFrom(a int32) bool {
-	best, others := shiftMove{gain: 0}, s.leastBusy()
+	best, others := shiftMove{}, s.leastBusy()
 	for _, k := range s.on[a] {
 		for _, c := range s.of[k] {
 			if s.x[int(c)*s.j+int(a)] == 0 {
 				continue
 			}
 			for _, b := range others {
-				if b == a || !s.room(k, b) || !s.open(&s.classes[c], b) {
-					continue
-				}
-				if m := s.balance(c, a, b); m.gain > best.gain {
-					best = m
+				if b != a && s.room(k, b) && s.open(&s.classes[c], b) {
+					if m := s.balance(c, a, b); m.gain > best.gain {
+						best = m
+					}
 				}
 			}
 		}
 	}
-	if best.n == 0 {
-		return false
+	if best.n > 0 {
+		s.shift(best.class, best.from, best.to, best.n)
 	}
-	s.shift(best.class, best.from, best.to, best.n)
-	return true
+	return best.n > 0
 }
 
 // balance is the shift of a class from a to b that evens the two out best
@@ -123,11 +120,7 @@ func (s *search) balance(ci, a, b int32) shiftMove {
 	if ta-tb <= s.eps || da <= 0 {
 		return shiftMove{}
 	}
-	n := int64((ta - tb) / (da + db))
-	if t := int64(math.Ceil((ta - s.target) / da)); n > t {
-		n = t
-	}
-	n = min(n, have)
+	n := min(int64((ta-tb)/(da+db)), int64(math.Ceil((ta-s.target)/da)), have)
 	m := s.try(ci, a, b, n, ta)
 	if n < have {
 		if up := s.try(ci, a, b, n+1, ta); up.gain > m.gain {
@@ -139,17 +132,14 @@ func (s *search) balance(ci, a, b int32) shiftMove {
 
 // try evaluates a shift of n requests exactly.
 func (s *search) try(ci, a, b int32, n int64, ta float64) shiftMove {
-	if n <= 0 || !s.mayMove(ci, a, b, n) {
+	if n <= 0 || !s.allowed(s.moved(ci, a, b, n)) {
 		return shiftMove{}
 	}
-	na, nb := s.after(ci, a, -n), s.after(ci, b, n)
-	tb := s.busy(int(b))
-	peak := math.Max(na, nb)
-	if peak >= ta-s.eps {
+	na, nb, tb := s.after(ci, a, -n), s.after(ci, b, n), s.busy(int(b))
+	if max(na, nb) >= ta-s.eps {
 		return shiftMove{}
 	}
-	cost := s.weights(ci, a, b, n)
-	return shiftMove{class: ci, from: a, to: b, n: n, peak: peak, gain: ta*ta + tb*tb - na*na - nb*nb - cost*ta}
+	return shiftMove{ci, a, b, n, ta*ta + tb*tb - na*na - nb*nb - s.weights(ci, a, b, n)*ta}
 }
 
 // after is how busy a worker would be with n more requests of a class.
@@ -166,11 +156,6 @@ func (s *search) after(ci, w int32, n int64) float64 {
 		}
 	}
 	return load + s.over(int(w), s.pages[w]+float64(n)*c.pages)
-}
-
-// mayMove says whether the limit on moves allows a shift.
-func (s *search) mayMove(ci, a, b int32, n int64) bool {
-	return s.allowed(s.moved(ci, a, b, n))
 }
 
 // allowed says whether the limit on moves allows so many more.
@@ -217,8 +202,7 @@ func (s *search) improve(enough float64) {
 		}
 		s.descend()
 		if now := s.objective(); now <= best {
-			best = now
-			s.undo = s.undo[:0]
+			best, s.undo = now, s.undo[:0]
 		} else {
 			s.rollback(0)
 		}
@@ -226,7 +210,7 @@ func (s *search) improve(enough float64) {
 }
 
 // perturb makes a random change between the busiest (mostly) and another worker.
-func (s *search) perturb() bool {
+func (s *search) perturb() (done bool) {
 	s.work++
 	top, _, _ := s.top()
 	a := int32(top)
@@ -241,19 +225,12 @@ func (s *search) perturb() bool {
 	mark := s.mark()
 	switch s.rng.IntN(3) {
 	case 0: // swap two adapters
-		if len(s.on[b]) == 0 {
-			return false
-		}
-		l := s.on[b][s.rng.IntN(len(s.on[b]))]
-		if k == l || s.holds(k, b) || s.holds(l, a) || !s.moveAll(k, a, b) || !s.moveAll(l, b, a) {
-			s.rollback(mark)
-			return false
+		if len(s.on[b]) > 0 {
+			l := s.on[b][s.rng.IntN(len(s.on[b]))]
+			done = k != l && !s.holds(k, b) && !s.holds(l, a) && s.moveAll(k, a, b) && s.moveAll(l, b, a)
 		}
 	case 1: // move one adapter
-		if !s.room(k, b) || !s.moveAll(k, a, b) {
-			s.rollback(mark)
-			return false
-		}
+		done = s.room(k, b) && s.moveAll(k, a, b)
 	default: // move some requests
 		c := s.of[k][s.rng.IntN(len(s.of[k]))]
 		n := s.x[int(c)*s.j+int(a)]
@@ -261,12 +238,14 @@ func (s *search) perturb() bool {
 			return false
 		}
 		n = 1 + s.rng.Int64N(min(n, 8))
-		if !s.mayMove(c, a, b, n) {
-			return false
+		if done = s.allowed(s.moved(c, a, b, n)); done {
+			s.shift(c, a, b, n)
 		}
-		s.shift(c, a, b, n)
 	}
-	return true
+	if !done {
+		s.rollback(mark)
+	}
+	return done
 }
 
 // margin is the time a compound move has to end below, starting at t: one that

@@ -69,7 +69,7 @@ func TestShiftsAreAsPredicted(t *testing.T) {
 			if s.allowed(s.moved(c, a, b, n)) != (s.p.MaxMoves == 0 || moves <= int64(s.p.MaxMoves)) {
 				t.Errorf("%d moves allowed or not, of %d", moves, s.p.MaxMoves)
 			}
-			if !s.mayMove(c, a, b, n) {
+			if !s.allowed(s.moved(c, a, b, n)) {
 				continue
 			}
 			mark := s.mark()

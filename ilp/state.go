@@ -11,7 +11,7 @@ type class struct {
 	count         int64
 	work, move    float64
 	pages         float64 // of one request, on average
-	counts        int64   // 1 if a request away from home is a move, 0 if virtual
+	counts        int64   // Group.counts
 	groups        []int32 // by pages, ascending
 }
 
@@ -45,7 +45,7 @@ type step struct {
 }
 
 func newState(p *Problem, fine bool) *state {
-	s := &state{p: p, j: len(p.Workers)}
+	s := &state{p: p, j: len(p.Workers), of: make([][]int32, p.Adapters)}
 	for j := range p.Workers {
 		s.speed = append(s.speed, p.Workers[j].speed())
 	}
@@ -55,14 +55,9 @@ func newState(p *Problem, fine bool) *state {
 	}
 	like := func(a, b int32) int {
 		x, y := &p.Groups[a], &p.Groups[b]
-		v := 0
-		switch {
-		case fine && x.Pages != y.Pages:
+		v := int(y.counts() - x.counts())
+		if fine && x.Pages != y.Pages {
 			v = cmp.Compare(x.Pages, y.Pages)
-		case x.Virtual && !y.Virtual:
-			v = 1
-		case y.Virtual && !x.Virtual:
-			v = -1
 		}
 		return cmp.Or(cmp.Compare(x.Adapter, y.Adapter), cmp.Compare(x.Worker, y.Worker),
 			cmp.Compare(x.Work, y.Work), cmp.Compare(x.Move, y.Move), v)
@@ -70,16 +65,11 @@ func newState(p *Problem, fine bool) *state {
 	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(like(a, b), cmp.Compare(p.Groups[a].Pages, p.Groups[b].Pages), cmp.Compare(a, b))
 	})
-	s.of = make([][]int32, p.Adapters)
 	for n, i := range order {
 		g := &p.Groups[i]
 		if n == 0 || like(order[n-1], i) != 0 {
-			c := class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move, counts: 1}
-			if g.Virtual {
-				c.counts = 0
-			}
 			s.of[g.Adapter] = append(s.of[g.Adapter], int32(len(s.classes)))
-			s.classes = append(s.classes, c)
+			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move, counts: g.counts()})
 		}
 		c := &s.classes[len(s.classes)-1]
 		c.pages = (c.pages*float64(c.count) + g.Pages*float64(g.Count)) / float64(c.count+g.Count)
@@ -90,19 +80,21 @@ func newState(p *Problem, fine bool) *state {
 	return s
 }
 
+// counts is 1 if a request away from home is a move, 0 if virtual.
+func (g *Group) counts() int64 {
+	if g.Virtual {
+		return 0
+	}
+	return 1
+}
+
 // reset puts every request where it is.
 func (s *state) reset() {
 	p := s.p
 	s.x = make([]int64, len(s.classes)*s.j)
 	s.present = make([]int64, p.Adapters*s.j)
-	s.at = make([]int32, p.Adapters*s.j)
-	s.used = make([]int, s.j)
-	s.load = make([]float64, s.j)
-	s.pages = make([]float64, s.j)
-	s.on = make([][]int32, s.j)
-	for i := range s.at {
-		s.at[i] = -1
-	}
+	s.at = slices.Repeat([]int32{-1}, p.Adapters*s.j)
+	s.used, s.load, s.pages, s.on = make([]int, s.j), make([]float64, s.j), make([]float64, s.j), make([][]int32, s.j)
 	for w := range p.Workers {
 		s.load[w] = p.Workers[w].Base
 	}
@@ -154,12 +146,11 @@ func (s *state) add(ci, w int32, n int64) {
 	if c.home != w {
 		s.moves += n * c.counts
 	}
-	i := int(c.adapter)*s.j + int(w)
-	before := s.present[i]
-	s.present[i] += n
-	if before == 0 && n > 0 {
+	now := &s.present[int(c.adapter)*s.j+int(w)]
+	before := *now
+	if *now += n; before == 0 && n > 0 {
 		s.enter(c.adapter, w)
-	} else if before > 0 && s.present[i] == 0 {
+	} else if before > 0 && *now == 0 {
 		s.exit(c.adapter, w)
 	}
 }

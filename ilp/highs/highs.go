@@ -60,8 +60,8 @@ func New(f string) (*Solver, error) {
 	if !Available() {
 		return nil, ErrUnavailable
 	}
-	if all := Formulations(); !slices.Contains(all, f) {
-		return nil, fmt.Errorf("formulation is %q, expected one of %v", f, all)
+	if !slices.Contains(Formulations(), f) {
+		return nil, fmt.Errorf("formulation is %q, expected one of %v", f, Formulations())
 	}
 	return &Solver{f}, nil
 }

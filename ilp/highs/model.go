@@ -1,6 +1,7 @@
 package highs
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -145,17 +146,13 @@ type frame struct {
 // newFrame adds the columns; usePages says whether pages count.
 func newFrame(p *ilp.Problem, usePages bool) *frame {
 	n := len(p.Workers)
-	f := &frame{p: p, overflow: columns(n), enters: make([]bool, n), speed: make([]float64, n),
-		busy: make([][]term, n), pages: make([][]term, n), base: make([]float64, n)}
+	f := &frame{p: p, overflow: columns(n), busy: make([][]term, n), pages: make([][]term, n)}
 	f.m.Start = []int{0}
 	f.t = f.m.column(1, 0, inf, false)
 	for j := range p.Workers {
 		w := &p.Workers[j]
-		f.enters[j] = !w.Closed && w.Slots > 0
-		f.base[j], f.speed[j] = w.Base, w.Speed
-		if w.Speed == 0 {
-			f.speed[j] = 1
-		}
+		f.enters = append(f.enters, !w.Closed && w.Slots > 0)
+		f.base, f.speed = append(f.base, w.Base), append(f.speed, cmp.Or(w.Speed, 1))
 		if usePages && p.PageRate > 0 {
 			f.overflow[j] = f.m.column(0, 0, inf, false)
 		}
@@ -164,7 +161,6 @@ func newFrame(p *ilp.Problem, usePages bool) *frame {
 	return f
 }
 
-// Model implements [form].
 func (f *frame) program() *model { return &f.m }
 
 // addPlaces adds a column for each adapter and worker where it makes a
@@ -245,13 +241,13 @@ func (f *frame) finish() {
 		f.m.atLeast(f.base[j], slices.Concat([]term{{f.t, 1}}, negative(f.busy[j]), []term{{z, -1}})...)
 	}
 	for j := range f.p.Workers {
-		at := columns(0)
+		var ys []term
 		for _, place := range f.place {
 			if place != nil {
-				at = append(at, place[j])
+				ys = append(ys, sum(place[j:j+1], 1)...)
 			}
 		}
-		if ys, slots := sum(at, 1), f.p.Workers[j].Slots; len(ys) > slots {
+		if slots := f.p.Workers[j].Slots; len(ys) > slots {
 			f.m.row(-inf, float64(slots), ys...)
 		}
 	}
