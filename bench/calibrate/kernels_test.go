@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/bench/validate"
 	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
@@ -44,7 +44,7 @@ func TestKernelsRecover(t *testing.T) {
 // The measured table: for triton an independent fit, to all timings and not to
 // medians, gave 0.00233 ms for each request and rank.
 func TestKernelsMeasured(t *testing.T) {
-	ks, err := validate.FromFile(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"), ReadKernels)
+	ks, err := textfile.Read(shareddata.Path(t, "measured/lora_decode_kernels_rtx4090.csv"), ReadKernels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestKernelsMeasured(t *testing.T) {
 func TestReadKernelsNamesTheFault(t *testing.T) {
 	head := "backend,batch_size,max_rank,median_ms\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":  {"", "t.csv: empty"},
+		"empty":  {"", "t.csv: file is empty"},
 		"column": {"backend,batch_size,max_rank\n", `no column "median_ms"`},
 		"number": {head + "csgmv,4,8,17\ncsgmv,4,x,17\n", `t.csv:3: max_rank: "x"`},
 		"whole":  {head + "csgmv,4.5,8,17\n", `t.csv:2: batch_size: "4.5"`},

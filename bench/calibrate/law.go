@@ -110,9 +110,9 @@ func (f *lawFit) fitTimings(timings []StepTiming) error {
 		return err
 	}
 	f.steps = errs
-	f.law.PerKVTokenUs = round(1000 * x[2])
+	f.law.PerKVTokenUs = profile.Round4(1000 * x[2])
 	if long {
-		f.law.PerTokenUs = round(1000 * x[3])
+		f.law.PerTokenUs = profile.Round4(1000 * x[3])
 	} else {
 		f.held = append(f.held, "per_token_us")
 	}
@@ -145,12 +145,12 @@ func (f *lawFit) fitRuns(points []point) error {
 		return err
 	}
 	f.runs = errs
-	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = round(x[0]), round(x[1]), round(1000*x[2]), round(1000*x[3])
+	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = profile.Round4(x[0]), profile.Round4(x[1]), profile.Round4(1000*x[2]), profile.Round4(1000*x[3])
 	l.ByRank = nil
 	for i, rank := range order {
 		c := x[common+3*i:]
-		l.ByRank = append(l.ByRank, profile.RankCost{Rank: rank, PerAdapterMs: round(c[0]),
-			PerAdapterTokenUs: round(1000 * c[1]), PerSlotTokenUs: round(1000 * c[2])})
+		l.ByRank = append(l.ByRank, profile.RankCost{Rank: rank, PerAdapterMs: profile.Round4(c[0]),
+			PerAdapterTokenUs: profile.Round4(1000 * c[1]), PerSlotTokenUs: profile.Round4(1000 * c[2])})
 	}
 	return nil
 }
@@ -217,15 +217,6 @@ func nonNegative(eqs []equation) (x []float64, errs validate.Summary, err error)
 	return nil, errs, errors.New("no coefficient takes time")
 }
 
-// round keeps four digits.
-func round(x float64) float64 {
-	if x == 0 {
-		return 0
-	}
-	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
-	return math.Round(x*scale) / scale
-}
-
 // sizes takes what the tables say of the KV cache and of loads into a
 // profile.
 func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
@@ -238,7 +229,7 @@ func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 	if len(ranks) < 2 {
 		return nil // those of the start
 	}
-	p.Adapters.HostToGPU = profile.Stage{LatencyMs: round(host), GBPerS: 1000} // hardly depends on the rank
+	p.Adapters.HostToGPU = profile.Stage{LatencyMs: profile.Round4(host), GBPerS: 1000} // hardly depends on the rank
 	// disk = latency + bytes/bandwidth, a line through the ranks
 	var n, sx, sy, sxx, sxy float64
 	for i := range ranks {
@@ -247,7 +238,7 @@ func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 	}
 	slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
 	latency := (sy - slope*sx) / n
-	p.Adapters.DiskToHost = profile.Stage{LatencyMs: round(max(latency, 0)), GBPerS: round(1 / max(slope, 1e-6))}
+	p.Adapters.DiskToHost = profile.Stage{LatencyMs: profile.Round4(max(latency, 0)), GBPerS: profile.Round4(1 / max(slope, 1e-6))}
 	return nil
 }
 

@@ -16,11 +16,10 @@ import (
 
 // Ran is how a run was simulated, as far as intervals have to know it.
 type Ran struct {
-	Base, Profile *profile.Profile // without and with the settings of the run
-	Workers       int
-	Policy        string  // "": no matter
-	Alike         string  // the runs that are of one kind, and may err together
-	Waiting       float64 // sim.Waiting
+	profile.ValidatedRun
+	Base    *profile.Profile // without the settings of the run
+	Alike   string           // the runs that are of one kind, and may err together
+	Waiting float64          // sim.Waiting
 	// draws are the simulations that the prediction is the mean of, each with its
 	// own share of waiting; nil: it is of one.
 	draws []Values
@@ -52,9 +51,9 @@ type IntervalReport struct {
 
 // ProfileIntervals are the intervals of a profile.
 type ProfileIntervals struct {
-	Profile   string            `json:"profile"`
-	Intervals profile.Intervals `json:"intervals"`
-	Coverage  []Coverage        `json:"coverage"`
+	Profile   string             `json:"profile"`
+	Intervals *profile.Intervals `json:"intervals"`
+	Coverage  []Coverage         `json:"coverage"`
 }
 
 // Coverage is how often intervals from all other kinds of runs hold what was
@@ -100,14 +99,15 @@ func Intervals[Row any](rows []Row, of func(*Row) *Comparison, keys map[Metric]r
 	out := &IntervalReport{Schema: "lorasim.intervals/1"}
 	names, byName := GroupBy(known, func(c **Comparison) string { return (*c).Ran.Base.Name })
 	for _, name := range names {
-		p := ProfileIntervals{Profile: name}
+		var ran []profile.ValidatedRun
 		var rs []residual
 		for _, c := range byName[name] {
-			p.Intervals.Note(c.Ran.Workers, c.Ran.Policy, c.Ran.Base, c.Ran.Profile)
+			ran = append(ran, c.Ran.ValidatedRun)
 			rs = append(rs, c.residuals(keys)...)
 		}
-		p.Intervals.Bands, p.Coverage = bands(rs), coverage(rs)
-		out.Profiles = append(out.Profiles, p)
+		in := profile.NewIntervals(byName[name][0].Ran.Base, ran)
+		in.Bands = bands(rs)
+		out.Profiles = append(out.Profiles, ProfileIntervals{name, in, coverage(rs)})
 	}
 	return out
 }
@@ -122,7 +122,7 @@ func (r *IntervalReport) One() *profile.Intervals {
 	if len(r.Profiles) == 0 {
 		return nil
 	}
-	return &r.Profiles[0].Intervals
+	return r.Profiles[0].Intervals
 }
 
 // Unfitted are the runs that are not of use calibration.

@@ -11,6 +11,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
@@ -124,7 +125,7 @@ func TestIntervals(t *testing.T) {
 		}
 		rows = append(rows, Row{Comparison: Comparison{
 			Measured: Values{Duration: 100, MeanE2E: 50}, Predicted: Values{Duration: 77},
-			Ran: Ran{Base: &base, Profile: with(8 + i), Workers: 1 + i%2, Policy: "static:x=1", Alike: "a",
+			Ran: Ran{ValidatedRun: profile.ValidatedRun{Workers: 1 + i%2, Policy: "static:x=1", Profile: with(8 + i)}, Base: &base, Alike: "a",
 				draws: []Values{{Duration: 100 / (1 + float64(i)/100), waits: 0.01}, {Duration: 50, waits: waiting}}},
 		}})
 	}
@@ -151,11 +152,11 @@ func TestIntervals(t *testing.T) {
 // The embedded intervals are those of the measured runs, and those of other kinds
 // of runs hold about as many of them as they say.
 func TestEmbeddedIntervals(t *testing.T) {
-	runs, err := FromFile(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
+	runs, err := textfile.Read(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hists, err := FromFile(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
+	hists, err := textfile.Read(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
 	if err != nil {
 		t.Fatal(err)
 	}

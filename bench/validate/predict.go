@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"gonum.org/v1/gonum/stat"
+
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
@@ -51,8 +53,8 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)
 		}
 		if p := plans[i]; p != nil {
-			rows[i].Ran = Ran{Base: o.Profile, Profile: p.costs.Profile(), Workers: r.Workers, Policy: r.Policy,
-				Alike: fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)}
+			rows[i].Ran = Ran{ValidatedRun: profile.ValidatedRun{Workers: r.Workers, Policy: r.Policy, Profile: p.costs.Profile()},
+				Base: o.Profile, Alike: fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)}
 		}
 		first := -1
 		if o.NoLoad {
@@ -100,9 +102,11 @@ func (r *Row) average(draws []Values) {
 		for _, v := range draws {
 			vs = append(vs, v[m])
 		}
-		var std float64
-		if mean[m], std = meanStd(vs); mean[m] != 0 {
-			spread[m] = std / mean[m]
+		if mean[m] = stat.Mean(vs, nil); mean[m] != 0 {
+			spread[m] = 0
+			if len(vs) > 1 {
+				spread[m] = stat.StdDev(vs, nil) / mean[m]
+			}
 		}
 	}
 	r.Predict(mean)
@@ -229,7 +233,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	if len(e2e) == 0 {
 		return nil, errors.New("no request of the simulated run succeeded")
 	}
-	mean, _ := meanStd(e2e)
+	mean := stat.Mean(e2e, nil)
 	slices.Sort(e2e)
 	return Values{
 		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
+
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
@@ -118,8 +120,7 @@ func newRatios(rows []Row) *Ratios {
 					xs = append(xs, of(r))
 				}
 			}
-			m, _ := meanStd(xs)
-			return m
+			return stat.Mean(xs, nil)
 		}
 		ratio := func(of func(*Row) float64) float64 { return mean("least-loaded", of) / mean("static", of) }
 		row := Ratio{Group: k.group, Trace: k.trace, Rate: k.rate, Stride: k.stride,

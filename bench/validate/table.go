@@ -2,14 +2,12 @@ package validate
 
 import (
 	_ "embed"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
 	"lorasim/trace/lengths"
 )
@@ -302,57 +301,43 @@ func (g *Groups) Clone() *Groups {
 	return c
 }
 
-// FromFile reads a file with one of the functions that read; these take the name
-// for their errors.
-func FromFile[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return out, err
-	}
-	defer f.Close()
-	return read(f, path)
-}
-
 // CSVRow is a row of a CSV file with a header, whose fields go by the names of
 // their columns: those of columns that are not there are empty. The first fault
 // stays, and ends the reading with an error that names file, line and column.
 type CSVRow struct {
 	Line   int
-	name   string
+	file   *textfile.File
 	header []string
-	fields []string
+	fields [][]byte
 	err    error
 }
 
 // ReadCSV calls f for every row of a table, of which there must be one, as must
 // the required columns.
 func ReadCSV(in io.Reader, name string, required []string, f func(*CSVRow)) error {
-	c := csv.NewReader(in)
-	header, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: empty, expected a header line", name)
-	}
+	r := CSVRow{file: textfile.New(name, in)}
+	t, err := r.file.Header()
 	if err != nil {
-		return fmt.Errorf("%s: expected CSV with a header line: %w", name, err)
+		return err
 	}
-	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	t.Multiline = true
+	r.header = t.Names()
 	for _, column := range required {
-		if !slices.Contains(header, column) {
-			return fmt.Errorf("%s:1: no column %q; the header has %.120s", name, column, strings.Join(header, ","))
+		if !slices.Contains(r.header, column) {
+			return fmt.Errorf("%s:1: no column %q; the header has %.120s", name, column, strings.Join(r.header, ","))
 		}
 	}
-	r := CSVRow{name: name, header: header}
 	for {
-		r.fields, err = c.Read()
+		r.fields, err = t.Row()
 		switch {
 		case errors.Is(err, io.EOF) && r.Line == 0:
 			return fmt.Errorf("%s: no rows below the header", name)
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		}
-		r.Line, _ = c.FieldPos(0)
+		r.Line = r.file.Number()
 		if f(&r); r.err != nil {
 			return r.err
 		}
@@ -362,14 +347,14 @@ func ReadCSV(in io.Reader, name string, required []string, f func(*CSVRow)) erro
 // Fail says what is wrong with a field.
 func (r *CSVRow) Fail(column, format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%s:%d: %s: %w", r.name, r.Line, column, fmt.Errorf(format, args...))
+		r.err = fmt.Errorf("%s: %s: %w", r.file.Where(), column, fmt.Errorf(format, args...))
 	}
 }
 
 // Text is a field without the space around it.
 func (r *CSVRow) Text(column string) string {
 	if i := slices.Index(r.header, column); i >= 0 {
-		return strings.TrimSpace(r.fields[i])
+		return strings.TrimSpace(string(r.fields[i]))
 	}
 	return ""
 }

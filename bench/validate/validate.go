@@ -2,8 +2,8 @@
 // it simulates every run of a table of measurements, or of a folder of
 // serving-benchmark logs, and says how far off each metric is.
 //
-//	runs, err := validate.FromFile("runs.csv", validate.ReadRuns)
-//	hist, err := validate.FromFile("histograms.json", validate.ReadHistograms)
+//	runs, err := textfile.Read("runs.csv", validate.ReadRuns)
+//	hist, err := textfile.Read("histograms.json", validate.ReadHistograms)
 //	rows, err := validate.Simulate(ctx, runs, hist, validate.Options{Profile: p, Seeds: 8})
 //	validate.NewReport(rows).WriteText(os.Stdout)
 //
@@ -20,7 +20,7 @@ import (
 	"slices"
 	"sync"
 
-	"gonum.org/v1/gonum/stat"
+	"golang.org/x/sync/errgroup"
 
 	"lorasim/internal/figure"
 	"lorasim/internal/record"
@@ -155,44 +155,27 @@ func Quantile(sorted []float64, p float64) float64 {
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
-// meanStd returns the mean and the sample standard deviation, 0 of one value.
-func meanStd(xs []float64) (mean, std float64) {
-	if len(xs) == 1 {
-		return xs[0], 0
-	}
-	return stat.MeanStdDev(xs, nil)
-}
-
 // Parallel calls f for 0 to n-1 on all processors, until ctx ends, and returns
 // the error of the lowest number; progress, where not nil, is told how many are
 // done, by one goroutine at a time.
 func Parallel(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
-	var wg sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	var mu sync.Mutex
 	done := int64(0)
 	errs := make([]error, n)
-	jobs := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Go(func() {
-			for k := range jobs {
-				errs[k] = f(k)
-				mu.Lock()
-				if done++; progress != nil {
-					progress(done, int64(n))
-				}
-				mu.Unlock()
+	for k := 0; k < n && ctx.Err() == nil; k++ {
+		group.Go(func() error {
+			errs[k] = f(k)
+			mu.Lock()
+			defer mu.Unlock()
+			if done++; progress != nil {
+				progress(done, int64(n))
 			}
+			return nil
 		})
 	}
-	for k := 0; k < n && ctx.Err() == nil; k++ {
-		jobs <- k
-	}
-	close(jobs)
-	wg.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return cmp.Or(errs...)
+	return cmp.Or(group.Wait(), ctx.Err(), cmp.Or(errs...))
 }
 
 // Done observes the ends of the requests of a simulation.

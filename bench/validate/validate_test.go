@@ -13,17 +13,18 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
 // measuredRuns are those of the shared table, and its histograms.
 func measuredRuns(t *testing.T) ([]Run, Histograms) {
 	t.Helper()
-	runs, err := FromFile(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
+	runs, err := textfile.Read(shareddata.Path(t, "measured/lora_runs.csv"), ReadRuns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hists, err := FromFile(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
+	hists, err := textfile.Read(shareddata.Path(t, "measured/seed_workload.json"), ReadHistograms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 	row, _, _ = strings.Cut(row, "\n")
 	change := func(old, new string) string { return head + "\n" + strings.Replace(row, old, new, 1) + "\n" }
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":  {"", "t.csv: empty"},
+		"empty":  {"", "t.csv: file is empty"},
 		"none":   {head + "\n", "no rows"},
 		"column": {strings.Replace(small, "total_rate", "rate", 1), `t.csv:1: no column "total_rate"`},
 		"use":    {change("validation", "validatoin"), "t.csv:2: use: unknown use"},

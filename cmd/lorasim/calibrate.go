@@ -16,6 +16,7 @@ import (
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
 	"lorasim/internal/record"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
@@ -195,7 +196,7 @@ func (f *calibrateFlags) fromLogs(cmd *cobra.Command, o calibrate.Options) (*cal
 }
 
 func (f *calibrateFlags) fromKernels(start *profile.Profile) (*calibrate.Fit, error) {
-	ks, err := readFile(f.kernels, calibrate.ReadKernels)
+	ks, err := textfile.Read(f.kernels, calibrate.ReadKernels)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +224,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		return usage(errors.New("--vllm-runs needs --output, the folder to write profiles to"))
 	}
 	dir := cmp.Or(f.tables, filepath.Dir(f.vllmRuns))
-	all, err := readFile(f.vllmRuns, vllmruns.Read)
+	all, err := textfile.Read(f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return err
 	}
@@ -236,7 +237,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	steps, err := readFile(filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
+	steps, err := textfile.Read(filepath.Join(dir, "latency.csv"), calibrate.ReadStepTimings)
 	if err != nil {
 		return err
 	}

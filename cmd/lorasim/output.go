@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -140,17 +139,6 @@ func saveYAML(path string, v interface{ YAML() ([]byte, error) }) error {
 		return err
 	}
 	return atomicfile.Write(path, func(w *atomicfile.File) error { _, err := w.Write(text); return err })
-}
-
-// readFile reads a file with a reader that names it in errors.
-func readFile[T any](path string, read func(io.Reader, string) (T, error)) (T, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	defer f.Close()
-	return read(f, path)
 }
 
 // say prints a message on stderr: a note, or what goes on.

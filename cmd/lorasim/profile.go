@@ -77,7 +77,7 @@ func newProfileList() *cobra.Command {
 	return cmd
 }
 func newProfileAnalytic() *cobra.Command {
-	a := profile.Analytic{Efficiency: profile.DefaultEfficiency()}
+	a := profile.NewAnalytic("llama-3.1-8b", "h100")
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "analytic",
@@ -102,8 +102,8 @@ it into one that was.`,
 		},
 	}
 	flags(cmd, "",
-		opt(&a.Model, "model", "llama-3.1-8b", "model (see --list)"),
-		opt(&a.GPU, "gpu", "h100", "GPU (see --list)"),
+		opt(&a.Model, "model", a.Model, "model (see --list)"),
+		opt(&a.GPU, "gpu", a.GPU, "GPU (see --list)"),
 		opt(&a.TP, "tp", 0, "GPUs that share the model; 0: as few as hold it", ">=0 <=1024"),
 		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as published", ">=0 <=32"),
 		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches", ">0 <=1"),

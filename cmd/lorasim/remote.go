@@ -18,6 +18,7 @@ import (
 
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
+	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
 
@@ -145,7 +146,7 @@ func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 		}
 	}
 	if f.loraFile != "" {
-		list, err := readFile(f.loraFile, fleet.ReadLoRAs)
+		list, err := textfile.Read(f.loraFile, fleet.ReadLoRAs)
 		if err := add("--lora-file", list, err); err != nil {
 			return nil, err
 		}

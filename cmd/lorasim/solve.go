@@ -19,6 +19,7 @@ import (
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 )
 
 // highsTime limits HiGHS where no limit is given; the embedded solver ends by
@@ -100,7 +101,7 @@ func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 	if name == "-" {
 		return ilp.ReadInstance(cmd.InOrStdin(), "stdin")
 	}
-	return readFile(name, ilp.ReadInstance)
+	return textfile.Read(name, ilp.ReadInstance)
 }
 
 // build checks the flags and returns the solver; changed says whether a flag

@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/validate/steps"
 	"lorasim/bench/validate/vllmruns"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
@@ -196,17 +197,17 @@ func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histo
 	}
 	groups = validate.DefaultGroups()
 	if f.groups != "" {
-		if groups, err = readFile(f.groups, validate.ReadGroups); err != nil {
+		if groups, err = textfile.Read(f.groups, validate.ReadGroups); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	if runs, err = readFile(f.runs, validate.ReadRuns); err != nil {
+	if runs, err = textfile.Read(f.runs, validate.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
 	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration, validate.Validation); err != nil {
 		return nil, nil, nil, err
 	}
-	hists, err = readFile(f.histograms, validate.ReadHistograms)
+	hists, err = textfile.Read(f.histograms, validate.ReadHistograms)
 	return runs, hists, groups, err
 }
 
@@ -231,7 +232,7 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := readFile(f.vllmRuns, vllmruns.Read)
+	runs, err := textfile.Read(f.vllmRuns, vllmruns.Read)
 	if err != nil {
 		return nil, err
 	}

@@ -129,11 +129,25 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
+// Read reads a file with one of the functions that read; these take the name for
+// their errors.
+func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return out, err
+	}
+	defer f.Close()
+	return read(f, path)
+}
+
 // Path returns the path the file was opened with.
 func (f *File) Path() string { return f.path }
 
 // Where returns the path and the number of the line last read, for messages.
 func (f *File) Where() string { return fmt.Sprintf("%s:%d", f.path, f.line) }
+
+// Number returns the number of the line last read, from 1.
+func (f *File) Number() int { return f.line }
 
 // Close closes the file. To close it again does nothing.
 func (f *File) Close() error {

@@ -11,46 +11,44 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// Efficiency says how close engines come to a GPU's peak rates.
-type Efficiency struct {
-	Bandwidth float64 // share of the memory bandwidth in decode
-	Compute   float64 // share of the peak FLOP/s in prefill
-	// StepMs is spent in every step beside reading and computing (scheduling,
-	// kernel launches); AllReduceUs per layer and step where TP > 1.
-	StepMs, AllReduceUs float64
-	// MemoryShare is what an engine uses of the GPU's memory.
-	MemoryShare float64
-	// Batch is the batch at which the number of distinct experts in a step is
-	// made linear.
-	Batch float64
-}
-
-// DefaultEfficiency returns common shares: most of the bandwidth, about half of
-// the peak FLOP/s.
-func DefaultEfficiency() Efficiency {
-	return Efficiency{Bandwidth: 0.85, Compute: 0.6, StepMs: 0.5, AllReduceUs: 20, MemoryShare: 0.88, Batch: 32}
-}
-
 // Analytic describes an analytic profile.
 type Analytic struct {
 	Model string // name of an Architecture
 	GPU   string // name of a GPU
 	TP    int    // GPUs that share the model; 0: as few powers of 2 as hold it
 	Bits  int    // of a weight; 0: as published
-	Efficiency
+
+	// How close engines come to the GPU's peak rates.
+	Bandwidth   float64 // share of the memory bandwidth in decode
+	Compute     float64 // share of the peak FLOP/s in prefill
+	MemoryShare float64 // what an engine uses of the GPU's memory
 }
+
+// NewAnalytic has common shares: most of the bandwidth, about half of the peak
+// FLOP/s.
+func NewAnalytic(model, gpu string) Analytic {
+	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, Compute: 0.6, MemoryShare: 0.88}
+}
+
+const (
+	// stepMs is spent in every step beside reading and computing (scheduling,
+	// kernel launches), allReduceMs per layer and step where TP > 1.
+	stepMs, allReduceMs = 0.5, 0.02
+	// expertBatch is the batch at which the number of distinct experts in a step is
+	// made linear.
+	expertBatch = 32.0
+)
 
 // AnalyticPrefix begins the name of an analytic profile.
 const AnalyticPrefix = "analytic:"
 
 // ParseAnalytic reads MODEL,GPU[,tp=N][,bits=N].
 func ParseAnalytic(spec string) (Analytic, error) {
-	a := Analytic{Efficiency: DefaultEfficiency()}
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
-		return a, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")
+		return Analytic{}, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")
 	}
-	a.Model, a.GPU = strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1])
+	a := NewAnalytic(strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1]))
 	for _, piece := range pieces[2:] {
 		key, value, _ := strings.Cut(strings.TrimSpace(piece), "=")
 		to := map[string]*int{"tp": &a.TP, "bits": &a.Bits}[key]
@@ -77,7 +75,7 @@ func ParseAnalytic(spec string) (Analytic, error) {
 //	per_token_ctx = 4 x layers x heads x head size / FLOP/s
 //
 // A batch of B tokens that each choose K of E experts uses E (1 - (1-K/E)^B) of
-// them on average; the tangent at Efficiency.Batch stands for it. What routing
+// them on average; the tangent at expertBatch stands for it. What routing
 // skew, kernels and communication really cost is not in it: hence uncalibrated.
 func (a Analytic) Profile() (*Profile, error) {
 	m, err := named("model", a.Model, Architectures(), func(m *Architecture) string { return m.Name })
@@ -165,33 +163,33 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth // bytes/s
 	compute := n * flops(g, a.Bits) * a.Compute   // FLOP/s
 	bytes := float64(a.Bits) / 8
-	overhead := a.StepMs
+	overhead := stepMs
 	if a.TP > 1 {
-		overhead += a.AllReduceUs / 1000 * 2 * m.Layers // after attention and after the feed-forward network
+		overhead += allReduceMs * 2 * m.Layers // after attention and after the feed-forward network
 	}
 
 	base, perRequest := m.fixed()*bytes, 0.0
 	if m.Experts > 0 {
 		e, miss := m.Experts, 1-m.TopK/m.Experts
-		rest := math.Pow(miss, a.Batch)
-		slope := -e * rest * math.Log(miss)  // experts that one more request adds
-		atZero := e*(1-rest) - slope*a.Batch // tangent at a batch of 0
+		rest := math.Pow(miss, expertBatch)
+		slope := -e * rest * math.Log(miss)      // experts that one more request adds
+		atZero := e*(1-rest) - slope*expertBatch // tangent at a batch of 0
 		base += m.moeLayers() * atZero * m.expert() * bytes
 		perRequest += m.moeLayers() * slope * m.expert() * bytes
 	}
 	d := &p.Latency.Decode
-	d.BaseMs = round4(base/bandwidth*1000 + overhead)
-	d.PerRequestMs = round4(perRequest/bandwidth*1000 + 2*m.Active()/compute*1000)
+	d.BaseMs = Round4(base/bandwidth*1000 + overhead)
+	d.PerRequestMs = Round4(perRequest/bandwidth*1000 + 2*m.Active()/compute*1000)
 	kv := bandwidth
 	if m.Latent > 0 {
 		kv /= n // every GPU holds and reads the whole latent cache
 	}
-	d.PerKVTokenUs = round4(m.KVBytes() / kv * 1e6)
+	d.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
 
 	f := &p.Latency.Prefill
-	f.BaseMs = round4(overhead + m.fixed()*bytes/bandwidth*1000)
-	f.PerTokenUs = round4(2 * m.Active() / compute * 1e6)
-	f.PerTokenCtxNs = round4(4 * m.Layers * m.Heads * m.HeadDim / compute * 1e9)
+	f.BaseMs = Round4(overhead + m.fixed()*bytes/bandwidth*1000)
+	f.PerTokenUs = Round4(2 * m.Active() / compute * 1e6)
+	f.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / compute * 1e9)
 	p.Latency.RequestOverheadMs = 5
 }
 
@@ -202,7 +200,7 @@ func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) {
 	if m.Latent > 0 {
 		pool /= n
 	}
-	p.Memory.PoolGiB = round4(pool)
+	p.Memory.PoolGiB = Round4(pool)
 	p.Engine.ContextLength = m.Context
 	if n*g.MemoryGiB < 40 {
 		p.Engine.ChunkedPrefillSize = 2048
@@ -210,9 +208,9 @@ func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) {
 	p.Adapters.BytesPerRank = m.LoRABytesPerRank()
 }
 
-// round4 rounds to 4 significant digits: more would pretend a precision that
+// Round4 rounds to 4 significant digits: more would pretend a precision that
 // is not there.
-func round4(x float64) float64 {
+func Round4(x float64) float64 {
 	if x == 0 {
 		return 0
 	}

@@ -36,7 +36,7 @@ func TestParameters(t *testing.T) {
 // Sizes worked out by hand: 32 layers x 2 x 32 heads x 128 x 2 bytes of KV, and
 // the 5.0 MB per rank of adapters on all linear layers of Llama-2-7B.
 func TestAnalyticSizes(t *testing.T) {
-	p, err := Analytic{Model: "llama-2-7b", GPU: "rtx-4090", Efficiency: DefaultEfficiency()}.Profile()
+	p, err := NewAnalytic("llama-2-7b", "rtx-4090").Profile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAnalyticSizes(t *testing.T) {
 func TestAnalyticEveryPair(t *testing.T) {
 	for _, m := range Architectures() {
 		for _, g := range GPUs() {
-			p, err := Analytic{Model: m.Name, GPU: g.Name, Efficiency: DefaultEfficiency()}.Profile()
+			p, err := NewAnalytic(m.Name, g.Name).Profile()
 			if err != nil {
 				t.Errorf("%s on %s: %v", m.Name, g.Name, err)
 				continue
@@ -75,18 +75,23 @@ func TestAnalyticEveryPair(t *testing.T) {
 	}
 }
 
+func analytic(model, gpu string, tp, bits int) Analytic {
+	a := NewAnalytic(model, gpu)
+	a.TP, a.Bits = tp, bits
+	return a
+}
+
 func TestAnalyticFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    Analytic
 		want string
 	}{
-		"model": {Analytic{Model: "llama-2-8b", GPU: "h100"}, "llama-2-7b"},
-		"gpu":   {Analytic{Model: "llama-2-7b", GPU: "h300"}, "did you mean"},
-		"small": {Analytic{Model: "llama-2-70b", GPU: "rtx-4090", TP: 1}, "too much for 1 x rtx-4090"},
-		"bits":  {Analytic{Model: "llama-2-7b", GPU: "h100", Bits: 7}, "7 bits"},
-		"tp":    {Analytic{Model: "llama-2-7b", GPU: "h100", TP: 65}, "1 to 64"},
+		"model": {NewAnalytic("llama-2-8b", "h100"), "llama-2-7b"},
+		"gpu":   {NewAnalytic("llama-2-7b", "h300"), "did you mean"},
+		"small": {analytic("llama-2-70b", "rtx-4090", 1, 0), "too much for 1 x rtx-4090"},
+		"bits":  {analytic("llama-2-7b", "h100", 0, 7), "7 bits"},
+		"tp":    {analytic("llama-2-7b", "h100", 65, 0), "1 to 64"},
 	} {
-		c.a.Efficiency = DefaultEfficiency()
 		if _, err := c.a.Profile(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
@@ -95,17 +100,16 @@ func TestAnalyticFaults(t *testing.T) {
 
 // The expected distinct experts of a batch, linear at the batch of reference.
 func TestExpertsOfABatch(t *testing.T) {
-	e := DefaultEfficiency()
-	p, err := Analytic{Model: "deepseek-v3", GPU: "h200", TP: 8, Efficiency: e}.Profile()
+	p, err := analytic("deepseek-v3", "h200", 8, 0).Profile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := Architectures()[len(Architectures())-1]
 	distinct := 256 * (1 - math.Pow(1-8.0/256, 32)) // 163.3 of 256
 	read := m.fixed() + m.moeLayers()*distinct*m.expert()
-	bandwidth := 8 * 4800e9 * e.Bandwidth
-	compute := 8 * 1979e12 * e.Compute
-	want := 1000*read/bandwidth + 1000*32*2*m.Active()/compute + e.StepMs + 0.02*122
+	bandwidth := 8 * 4800e9 * 0.85
+	compute := 8 * 1979e12 * 0.6
+	want := 1000*read/bandwidth + 1000*32*2*m.Active()/compute + stepMs + 0.02*122
 	got := p.Latency.Decode.BaseMs + 32*p.Latency.Decode.PerRequestMs
 	if math.Abs(got/want-1) > 0.001 {
 		t.Errorf("a step of 32 requests takes %v ms, expected %v", got, want)

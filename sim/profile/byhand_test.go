@@ -113,7 +113,7 @@ func TestLoRABytesByHand(t *testing.T) {
 // 0.6119 us, on two GPUs half of that.
 func TestAnalyticKVCost(t *testing.T) {
 	for tp, want := range map[int]float64{1: 0.6119, 2: 0.3059} {
-		p, err := Analytic{Model: "llama-2-7b", GPU: "rtx-4090", TP: tp, Efficiency: DefaultEfficiency()}.Profile()
+		p, err := analytic("llama-2-7b", "rtx-4090", tp, 0).Profile()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestAnalyticKVCost(t *testing.T) {
 			t.Errorf("%d GPUs: %v us, expected %v", tp, got, want)
 		}
 	}
-	if _, err := (Analytic{Model: "llama-2-7b", GPU: "h100", TP: 64, Efficiency: DefaultEfficiency()}).Profile(); err != nil {
+	if _, err := analytic("llama-2-7b", "h100", 64, 0).Profile(); err != nil {
 		t.Errorf("64 GPUs: %v", err)
 	}
 }

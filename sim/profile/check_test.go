@@ -203,7 +203,7 @@ func TestAnalyticCosts(t *testing.T) {
 		}
 	}
 	profile := func(model, gpu string, tp, bits int) *Profile {
-		p, err := Analytic{Model: model, GPU: gpu, TP: tp, Bits: bits, Efficiency: DefaultEfficiency()}.Profile()
+		p, err := analytic(model, gpu, tp, bits).Profile()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,21 +60,32 @@ func (in *Intervals) check() error {
 	return nil
 }
 
-// Note takes in that a run had these workers, policy ("": no matter, there is one
-// worker), and a profile made from the base.
-func (in *Intervals) Note(workers int, policy string, base, p *Profile) {
-	in.Of = fingerprint(base)
-	in.Workers = max(in.Workers, workers)
-	if policy, _, _ = strings.Cut(policy, ":"); policy != "" && !slices.Contains(in.Policies, policy) {
-		in.Policies = append(in.Policies, policy)
-		slices.Sort(in.Policies)
-	}
-	for key, v := range changes(base, p) {
-		if in.Settings == nil {
-			in.Settings = map[string][]string{}
+// ValidatedRun is what a measured run was like.
+type ValidatedRun struct {
+	Workers int
+	Policy  string   // "": no matter, there is one worker
+	Profile *Profile // with the settings of the run
+}
+
+// NewIntervals are the intervals of a profile, still without bands.
+func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
+	in := &Intervals{Of: fingerprint(base), Settings: map[string][]string{}}
+	for _, r := range runs {
+		in.Workers = max(in.Workers, r.Workers)
+		if policy, _, _ := strings.Cut(r.Policy, ":"); policy != "" && !slices.Contains(in.Policies, policy) {
+			in.Policies = append(in.Policies, policy)
 		}
-		in.Settings[key] = widen(in.Settings[key], v)
+		for key, v := range settings(r.Profile) {
+			in.Settings[key] = widen(in.Settings[key], v)
+		}
 	}
+	slices.Sort(in.Policies)
+	for key, v := range settings(base) { // keep what some run had otherwise
+		if had := in.Settings[key]; !slices.ContainsFunc(had, func(h string) bool { return h != v }) || strings.HasPrefix(key, "adapters.") {
+			delete(in.Settings, key)
+		}
+	}
+	return in
 }
 
 // widen adds a value to those that a setting had.
@@ -126,11 +137,13 @@ func (in *Intervals) Beyond(workers int, policy string, base, p *Profile) (why [
 		if slices.Contains(had, v) || err == nil && numbers && low <= x && x <= high {
 			continue
 		}
-		valid := append([]string{was[key]}, had...)
+		valid := was[key]
 		if numbers {
-			valid = []string{had[0] + " to " + had[1]}
+			valid = had[0] + " to " + had[1]
+		} else if had != nil {
+			valid = strings.Join(had, ", ")
 		}
-		why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, strings.Join(valid, ", ")))
+		why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, valid))
 	}
 	slices.Sort(why)
 	return why

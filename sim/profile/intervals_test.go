@@ -6,28 +6,29 @@ import (
 	"testing"
 )
 
-// validated are the intervals of runs with 1 to 2 workers, 8 to 32 slots and two
-// ways of loading.
+// validated are the intervals of runs with 1 to 2 workers, 8 to 32 slots, two
+// ways of loading, and loads of their own.
 func validated(base *Profile) *Intervals {
-	in := &Intervals{}
+	var runs []ValidatedRun
 	for i, slots := range []int{16, 8, 32, 16} {
 		p := *base
 		p.Engine.MaxLorasPerBatch = slots
+		p.Adapters.DiskToHost.LatencyMs++
 		if i == 2 {
 			p.Engine.AdapterLoading = LoadOverlapped
 		}
-		in.Note(1+i%2, []string{"static", "least-loaded:ties=first"}[i%2], base, &p)
+		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p})
 	}
-	return in
+	return NewIntervals(base, runs)
 }
 
-func TestIntervalsNote(t *testing.T) {
+func TestNewIntervals(t *testing.T) {
 	base, err := Load("llama2-7b-24gb") // 8 slots
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := validated(base)
-	want := map[string][]string{"engine.max_loras_per_batch": {"16", "32"}, "engine.adapter_loading": {LoadOverlapped}}
+	want := map[string][]string{"engine.max_loras_per_batch": {"8", "32"}, "engine.adapter_loading": {LoadBlocking, LoadOverlapped}}
 	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) || !reflect.DeepEqual(in.Settings, want) {
 		t.Errorf("%+v", in)
 	}
@@ -49,7 +50,7 @@ func TestIntervalsBeyond(t *testing.T) {
 		"one worker":    {1, "any", func(*Profile) {}, ""},
 		"workers":       {3, "least-loaded", func(*Profile) {}, "3 workers, validated with at most 2"},
 		"policy":        {2, "p2c:x=1", func(*Profile) {}, "policy p2c, validated with least-loaded, static"},
-		"a number":      {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 16 to 32"},
+		"a number":      {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 8 to 32"},
 		"a choice":      {1, "", func(p *Profile) { p.Engine.AdapterLoading = "other" }, "engine.adapter_loading other, validated with blocking, overlapped"},
 		"another key":   {1, "", func(p *Profile) { p.Engine.PageSize = 64 }, "engine.page_size 64, validated with 1"},
 		"the scheduler": {1, "", func(p *Profile) { p.Engine.UseVLLM() }, "engine.scheduler vllm, validated with sglang"},

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/bench/validate"
 	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
 )
 
 func TestLimits(t *testing.T) {
@@ -39,7 +40,7 @@ func TestMeasuredLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hours of simulated load")
 	}
-	runs, err := validate.FromFile(path, Read)
+	runs, err := textfile.Read(path, Read)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // LoRA adapters: a table with a row for each run, and beside it what the server
 // printed of its KV cache and of adapter loads.
 //
-//	runs, err := validate.FromFile("vllm_lora/runs.csv", vllmruns.Read)
+//	runs, err := textfile.Read("vllm_lora/runs.csv", vllmruns.Read)
 //	tables, err := vllmruns.ReadTables("vllm_lora")
 //	rows, err := vllmruns.Simulate(ctx, runs, tables, vllmruns.Options{})
 //	vllmruns.NewReport(rows, "").WriteText(os.Stdout)
@@ -165,7 +165,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	}
 	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
-	row.Ran = validate.Ran{Base: m.profile, Profile: costs.Profile(), Workers: 1, Alike: r.Group, Waiting: waiting.Share()}
+	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{Workers: 1, Profile: costs.Profile()}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
 	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
 		row.Arrivals = int64(r.Arrivals)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"lorasim/bench/validate"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 	"lorasim/trace/lengths"
 )
@@ -150,7 +151,7 @@ const (
 func ReadTables(dir string) (*Tables, error) {
 	t := &Tables{kv: map[string][]kvPoint{}, loads: map[string][]loadPoint{}}
 	read := func(file string, columns []string, f func(*validate.CSVRow)) error {
-		_, err := validate.FromFile(filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
+		_, err := textfile.Read(filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
 			return nil, validate.ReadCSV(in, name, columns, f)
 		})
 		return err

@@ -14,6 +14,8 @@ import (
 
 	"lorasim/bench/validate"
 	"lorasim/internal/record"
+	"lorasim/internal/shareddata"
+	"lorasim/internal/textfile"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -84,7 +86,7 @@ func TestReadRuns(t *testing.T) {
 
 func TestReadRunsErrors(t *testing.T) {
 	for want, content := range map[string]string{
-		"r.csv: empty, expected a header":                                        "",
+		"r.csv: file is empty, expected a header":                                "",
 		`no column "max_loras"`:                                                  strings.Replace(header, "max_loras", "max_lora", 1) + easy,
 		"r.csv: no rows":                                                         header,
 		`r.csv:2: max_loras: "0", expected`:                                      header + strings.Replace(easy, ",2,8,8 4", ",0,8,8 4", 1),
@@ -94,7 +96,7 @@ func TestReadRunsErrors(t *testing.T) {
 		"adapter_rate_index: has 0 digits":                                       header + strings.Replace(easy, "0110", "", 1),
 		`window_s: "0", expected a number > 0`:                                   header + strings.Replace(easy, ",200,1000", ",0,1000", 1),
 		`tpot_mean_ms: "fast", expected a number`:                                header + strings.Replace(easy, ",11,", ",fast,", 1),
-		"wrong number of fields":                                                 header + easy + "x\n",
+		"row has 1 fields":                                                       header + easy + "x\n",
 	} {
 		if _, err := Read(strings.NewReader(content), "r.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected one with %q", err, want)
@@ -312,5 +314,67 @@ func TestReport(t *testing.T) {
 	text := b.String()
 	if at, of := strings.Index(text, "-30.0 %"), strings.Index(text, "+10.0 %"); at < 0 || of < at || !strings.Contains(text, "why not") {
 		t.Errorf("the furthest run is not first, or the skipped one is missing:\n%s", text)
+	}
+}
+
+// The embedded intervals are of runs that nothing was fitted to, with the settings
+// that these had, and hold what was measured of a few of them.
+func TestEmbeddedIntervals(t *testing.T) {
+	runs, err := textfile.Read(shareddata.Path(t, "vllm_lora/runs.csv"), Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, err := ReadTables(shareddata.Path(t, "vllm_lora"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sample []Run
+	for name := range models {
+		m, err := newModel(name, tab, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var like []profile.ValidatedRun
+		for i := range runs {
+			if r := &runs[i]; r.Model == name && r.Use != validate.Calibration {
+				costs, err := server(r, m.profile, tab)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if like = append(like, profile.ValidatedRun{Workers: 1, Profile: costs.Profile()}); len(like)%40 == 0 {
+					sample = append(sample, *r)
+				}
+			}
+		}
+		got, want := *m.profile.Intervals, profile.NewIntervals(m.profile, like)
+		of := map[string]int{}
+		for _, b := range got.Bands {
+			of[b.Metric] += b.Runs
+		}
+		if len(of) != 5 || of["mean_tpot_ms"] != len(like) {
+			t.Errorf("%s: runs of the bands by metric %v, expected all %d", name, of, len(like))
+		}
+		if got.Bands = nil; !reflect.DeepEqual(&got, want) {
+			t.Errorf("%s: the profile has %+v, the runs %+v", name, got, want)
+		}
+	}
+	rows, err := Simulate(t.Context(), sample, tab, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, all := 0, 0
+	for i := range rows {
+		p := rows[i].Ran.Base
+		for _, b := range p.Intervals.At(rows[i].Ran.Waiting) {
+			if m := map[string]validate.Metric{"total_throughput": Throughput, "mean_tpot_ms": TPOT, "mean_ttft_ms": TTFTMean}[b.Metric]; m != "" {
+				all++
+				if x := rows[i].Measured[m] / rows[i].Predicted[m]; x >= b.Most[0] && x <= b.Most[1] {
+					held++
+				}
+			}
+		}
+	}
+	if all < 30 || held*10 < all*8 {
+		t.Errorf("%d of %d figures are within their intervals, expected about nine in ten", held, all)
 	}
 }
