@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -56,12 +57,7 @@ func (c *Causes) String() string {
 	if sum == 0 {
 		return "nothing was lost"
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if c[a] > c[b] {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c[b], c[a]) })
 	text := ""
 	for _, i := range order {
 		if share := c[i] / sum; share >= 0.005 {
