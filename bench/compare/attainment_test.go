@@ -19,6 +19,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		{"policy": "static", "request_rate": "6", "popularity": "zipf:1.2", "load_failure_rate": "0.2"},
 		{"no_stream": "true", "request_rate": "10", "window": "30"},
 		{"context_length": "900", "request_rate": "4"}, // some are rejected
+		{"pattern": "flash:10,20,10,3", "request_rate": "10"},
 	} {
 		slo := result.SLO{TTFT: 400, TPOT: 60, E2E: 20_000, Attain: 0.9}
 		if settings["no_stream"] != "" {
@@ -50,6 +51,7 @@ func TestAttainmentOfAdapters(t *testing.T) {
 			return r.Status == record.OK && ms(r.Sent, r.FirstToken) <= slo.TTFT && tpot <= slo.TPOT && ms(r.Sent, r.Finish) <= slo.E2E
 		}
 		adapters, met, all, squares, sum := 0.0, 0.0, 0.0, 0.0, 0.0
+		noisy, noisyGood := 0.0, 0.0 // requests of adapter 3
 		worst := result.Worst{Share: math.Inf(1)}
 		for a := int32(-1); a < 24; a++ {
 			n, within := 0.0, 0.0
@@ -64,6 +66,9 @@ func TestAttainmentOfAdapters(t *testing.T) {
 			}
 			if n == 0 {
 				continue
+			}
+			if a == 3 {
+				noisy, noisyGood = n, within
 			}
 			adapters++
 			all += within
@@ -87,6 +92,11 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 		if !same(g) {
 			t.Errorf("%v: %+v, worst %+v; expected %v of %v adapters, worst %+v", settings, g, g.Worst, met, adapters, worst)
+		}
+		if o := g.Others; (o != nil) != (settings["pattern"] != "") {
+			t.Errorf("%v: of the others %+v", settings, o)
+		} else if o != nil && (noisyGood == noisy || !near(o.Share, (all-noisyGood)/(float64(len(recs))-noisy))) {
+			t.Errorf("%v: of the others %+v, expected %v", settings, o, (all-noisyGood)/(float64(len(recs))-noisy))
 		}
 		runs, _, err := Load([]string{path}, slo)
 		if err != nil {

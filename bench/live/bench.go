@@ -59,7 +59,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	sink := &sink{keep: o.RecordsFile != "", texts: map[int64]string{}, collector: result.NewCollector(result.Options{
-		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), PrefixCache: true, SLO: o.SLO, KeepRecords: o.KeepRecords,
+		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords,
 	})}
 	cfg.Source, cfg.Fleet, cfg.Done, cfg.Move = in.Source, f, sink.done, moving(sc, rt)
 	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup

@@ -238,7 +238,7 @@ func (p placementPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 // second axis; other axes are at their middle.
 func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
-		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share"}, sweep.DefaultMetrics...) {
+		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "goodput.others.share", "goodput.others.worst_adapter.share"}, sweep.DefaultMetrics...) {
 			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
 				f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
 				s.curve(f.Plot, metric)

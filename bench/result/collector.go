@@ -32,6 +32,7 @@ type Options struct {
 	Adapters     []trace.Adapter // names for the per-adapter table
 	PrefixCache  bool            // workers have prefix caches: count what they save
 	SLO          SLO             // for goodput; empty: none
+	Noisy        []int32         // adapters with flash crowds of their own: the SLO of the others is told apart
 	KeepRecords  bool            // copy every record into Result.Records
 	// Duration of the run, s; 0: from time 0, when its first request was
 	// scheduled, to the last finish.
@@ -275,7 +276,7 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 		g.SLO = c.opt.SLO.String()
 		g.PerS, g.Share = ratio(float64(g.Good), duration), ratio(float64(g.Good), float64(e.Requests))
 		g.TTFT, g.TPOT, g.E2E = ratio(g.TTFT, completed), ratio(g.TPOT, completed), ratio(g.E2E, completed)
-		g.addAdapters(c.opt.SLO, e.Adapters)
+		g.addAdapters(c.opt.SLO, e.Adapters, c.opt.Noisy)
 		e.Goodput = &g
 	}
 	r.Extra = &e

@@ -165,11 +165,24 @@ type Goodput struct {
 
 	// An adapter meets the SLO where a share Attain of its requests does, failed
 	// ones included; requests to the base model count as one adapter more.
-	Attain   float64 `json:"attain"`
+	Attain float64 `json:"attain"`
+	AdapterGoodput
+	// Others are those without a flash crowd of their own, where one has it.
+	Others *Others `json:"others,omitempty"`
+}
+
+// AdapterGoodput is how well adapters met an SLO.
+type AdapterGoodput struct {
 	Adapters float64 `json:"adapter_share"` // of the adapters with requests: those that meet it
 	// Fairness is Jain's index of the adapters' shares of good requests; see Fairness.
 	Fairness float64 `json:"fairness"`
 	Worst    *Worst  `json:"worst_adapter"` // nil: no requests
+}
+
+// Others are the neighbours of noisy adapters.
+type Others struct {
+	Share float64 `json:"share"` // of their requests
+	AdapterGoodput
 }
 
 // Worst is the adapter with the smallest share of good requests; of several the
@@ -415,8 +428,8 @@ func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) (good 
 	return good
 }
 
-// addAdapters enters how the adapters fared.
-func (g *Goodput) addAdapters(s SLO, all []AdapterStats) {
+// attained is how adapters fared, the busiest first.
+func (s SLO) attained(all []AdapterStats) (g AdapterGoodput) {
 	shares, met := make([]float64, len(all)), 0
 	for i := range all {
 		a := &all[i]
@@ -428,7 +441,23 @@ func (g *Goodput) addAdapters(s SLO, all []AdapterStats) {
 			g.Worst = &Worst{a.Index, a.Name, a.Requests, shares[i]}
 		}
 	}
-	g.Attain, g.Adapters, g.Fairness = cmp.Or(s.Attain, DefaultAttain), ratio(float64(met), float64(len(all))), jain(shares)
+	g.Adapters, g.Fairness = ratio(float64(met), float64(len(all))), jain(shares)
+	return g
+}
+
+// addAdapters enters how the adapters fared, and those that are not noisy.
+func (g *Goodput) addAdapters(s SLO, all []AdapterStats, noisy []int32) {
+	g.Attain, g.AdapterGoodput = cmp.Or(s.Attain, DefaultAttain), s.attained(all)
+	others := slices.DeleteFunc(slices.Clone(all), func(a AdapterStats) bool { return slices.Contains(noisy, a.Index) })
+	if len(others) == len(all) {
+		return
+	}
+	good, n := 0.0, 0.0
+	for i := range others {
+		good += float64(others[i].Good)
+		n += float64(others[i].Requests)
+	}
+	g.Others = &Others{ratio(good, n), s.attained(others)}
 }
 
 // Endings says how the requests of a run ended.

@@ -127,8 +127,19 @@ func (p *printer) goodput(g *Goodput, many bool) {
 		return
 	}
 	p.row("Adapters with "+percent(g.Attain)+" good", percent(g.Adapters))
-	p.rowf("Worst adapter", "%s of %d, %s", percent(g.Worst.Share), g.Worst.Requests, format.Clip(g.Worst.Name, 18))
+	p.worst("Worst adapter", g.Worst)
 	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
+	if o := g.Others; o != nil {
+		p.row("Good share beside the noisy adapter", percent(o.Share))
+		p.row("Others with "+percent(g.Attain)+" good", percent(o.Adapters))
+		p.worst("Worst of the others", o.Worst)
+	}
+}
+
+func (p *printer) worst(label string, w *Worst) {
+	if w != nil {
+		p.rowf(label, "%s of %d, %s", percent(w.Share), w.Requests, format.Clip(w.Name, 18))
+	}
 }
 
 func (p *printer) elastic(e *Elastic) {

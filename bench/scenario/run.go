@@ -62,7 +62,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	reuses := slices.ContainsFunc(cfg.Workers, func(c *profile.Costs) bool { return c.Profile().Engine.PrefixCache })
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
-		PrefixCache: reuses, SLO: o.SLO, KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
+		PrefixCache: reuses, SLO: o.SLO, Noisy: s.Workload.Noisy(), KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
 	})
 	cfg.Observer = collector
 	var written []func() error // what completes the files

@@ -73,6 +73,15 @@ func (s *Scenario) adapters(n int) []trace.Adapter {
 	return trace.Names(n, s.Workload.ranks().For(n, s.Seed))
 }
 
+// Noisy are the adapters with a flash crowd of their own.
+func (w *Workload) Noisy() []int32 {
+	f := must(synth.ParsePattern(cmp.Or(w.Pattern, "constant"))).Flash
+	if w.dataset() != "synthetic" || f.Duration == 0 || f.Adapter == synth.AllAdapters {
+		return nil
+	}
+	return []int32{f.Adapter}
+}
+
 // numAdapters is their number where nothing but the settings says.
 func (w *Workload) numAdapters() int { return cmp.Or(w.NumAdapters, defaultAdapters) }
 

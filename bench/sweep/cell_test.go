@@ -208,7 +208,8 @@ func TestNumbers(t *testing.T) {
 func TestTitles(t *testing.T) {
 	names := map[string]bool{}
 	for _, v := range Values(&result.Result{Extra: &result.Extra{
-		Goodput: &result.Goodput{Worst: &result.Worst{}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
+		Goodput: &result.Goodput{
+			AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}, Others: &result.Others{AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
 	}}) {
 		names[v.Name] = true
 	}

@@ -115,7 +115,7 @@ const completedSet = "completed_set"
 
 // Hidden says that a value is no number to show.
 func Hidden(name string) bool {
-	return name == completedSet || name == "goodput.attain" || name == "goodput.worst_adapter.adapter"
+	return name == completedSet || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
 }
 
 // Completion says which requests a run completed; NaN where it is not known.
@@ -196,6 +196,12 @@ var titles = map[string]string{
 	"elastic.mean_workers": "Workers, mean",
 	"elastic.min_workers":  "Workers, least",
 	"elastic.max_workers":  "Workers, most",
+
+	"goodput.others.share":                  "Good share beside the noisy adapter",
+	"goodput.others.adapter_share":          "Share of the other adapters within the SLO",
+	"goodput.others.fairness":               "Jain fairness of the others' good shares",
+	"goodput.others.worst_adapter.share":    "Good share of the worst of the others",
+	"goodput.others.worst_adapter.requests": "Requests of the worst of the others",
 }
 
 // Title words a metric's name for people, unit included.
@@ -222,7 +228,7 @@ func Title(name string) string {
 // or neither (0).
 func LowerIsBetter(name string) int {
 	switch name {
-	case "goodput.worst_adapter.requests", "fairness.adapters":
+	case "goodput.worst_adapter.requests", "goodput.others.worst_adapter.requests", "fairness.adapters":
 		return 0
 	case "prefix_hit_rate", "cached_tokens":
 		return -1
