@@ -16,6 +16,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"slices"
 )
 
 // BaseModel is the adapter index of a request that uses no adapter.
@@ -168,6 +169,25 @@ func (l *limited) Next() (Request, error) {
 	l.left--
 	return l.Source.Next()
 }
+
+// Named gives the adapters of a source names of their own.
+func Named(s Source, names []string) (Source, error) {
+	as := slices.Clone(s.Adapters())
+	if len(as) != len(names) {
+		return nil, fmt.Errorf("%d names for %d adapters", len(names), len(as))
+	}
+	for i := range as {
+		as[i].Name = names[i]
+	}
+	return &named{s, as}, nil
+}
+
+type named struct {
+	Source
+	adapters []Adapter
+}
+
+func (n *named) Adapters() []Adapter { return n.adapters }
 
 // Watch calls f now and then with the number of requests that a source has
 // yielded; an error of f ends the source.

@@ -54,6 +54,9 @@ func TestClientSettings(t *testing.T) {
 			t.Fatalf("request %d: %+v", i, r)
 		}
 	}
+	if rs, err = requestsOf(t, "num_prompts=9", "lora_names=b, a", "lora_request_distribution=round-robin"); err != nil || rs[8].Adapter != 0 || rs[7].Adapter != 1 {
+		t.Errorf("vLLM's assignment: %+v, %v", rs, err)
+	}
 	rs, err = requestsOf(t, "num_prompts=5", "burstiness=inf", "ramp_up_strategy=linear", "ramp_up_start_rps=1", "ramp_up_end_rps=2")
 	if err != nil || len(rs) != 5 || rs[0].Arrival != 1 || rs[1].Arrival != 1.8 {
 		t.Errorf("ramp-up: %+v, %v", rs, err)
@@ -87,6 +90,10 @@ func TestClientSettingsContradict(t *testing.T) {
 		"need num_prompts":                "burstiness=2 window=10",
 		"not a number > 1":                "lora_request_distribution=skewed lora_zipf_alpha=1",
 		"known: uniform, distinct":        "lora_request_distribution=zipf",
+		`name 2 is "a", expected`:         "lora_names=a,a",
+		`name 1 is "", expected`:          "lora_names=,a",
+		"lora_names has 2 names":          "lora_names=a,b num_adapters=3",
+		"names its adapters itself":       "lora_names=a,b workload=" + path,
 	} {
 		if _, err := requestsOf(t, strings.Fields(settings)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %q", settings, err, want)

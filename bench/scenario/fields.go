@@ -277,6 +277,7 @@ func (f Field) checkText(text string) error {
 // parsers check the settings whose tag says so. Empty texts never get there
 // where they are the default.
 var parsers = map[string]func(string) error{
+	"lora_names":       errorOf(parseNames),
 	"lora_ranks":       errorOf(synth.ParseRanks),
 	"popularity":       errorOf(synth.ParsePopularity),
 	"arrivals":         errorOf(synth.ParseArrivals),

@@ -33,6 +33,7 @@ type Workload struct {
 	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
 	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
+	LoraNames   string  `yaml:"lora_names" check:"parse" help:"names of the adapters, NAME,NAME,...: so many are there; empty: as a saved workload says, else lora0, lora1, ..."`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
 	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
 	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
@@ -43,7 +44,7 @@ type Workload struct {
 	RampUpStrategy  string  `yaml:"ramp_up_strategy" check:"oneof linear exponential" help:"the rate grows from request to request, as with vLLM's client: linear, exponential; empty: not"`
 	RampUpStartRPS  float64 `yaml:"ramp_up_start_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the first request"`
 	RampUpEndRPS    float64 `yaml:"ramp_up_end_rps" check:">=1e-9 <=1e9 0" unit:"req/s" help:"requests/s of the last one"`
-	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed" help:"adapters as sglang's client chooses them: uniform, distinct (in turn), skewed (adapter i has a share as ALPHA^-i); empty: as popularity says"`
+	LoraRequestDist string  `yaml:"lora_request_distribution" check:"oneof uniform distinct skewed random round-robin" help:"adapters as sglang's client chooses them: uniform, distinct (in turn), skewed (adapter i has a share as ALPHA^-i), or as vLLM's does: random (alike), round-robin (in turn); empty: as popularity says"`
 	LoraZipfAlpha   float64 `yaml:"lora_zipf_alpha" default:"1.5" check:">1 <=1e6" unit:"-" help:"ALPHA of the distribution skewed"`
 
 	Drift    float64 `yaml:"drift" check:">=0 <=1e9" unit:"s" help:"rotate the adapters' popularity every so many seconds; 0: never"`

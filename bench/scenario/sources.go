@@ -73,6 +73,20 @@ func (s *Scenario) adapters(n int) []trace.Adapter {
 	return trace.Names(n, s.Workload.ranks().For(n, s.Seed))
 }
 
+// parseNames reads the names of the adapters.
+func parseNames(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	names := strings.Split(text, ",")
+	for i := range names {
+		if names[i] = strings.TrimSpace(names[i]); names[i] == "" || slices.Contains(names[:i], names[i]) {
+			return nil, fmt.Errorf("name %d is %q, expected different names with commas between", i+1, names[i])
+		}
+	}
+	return names, nil
+}
+
 // Noisy are the adapters with a flash crowd of their own.
 func (w *Workload) Noisy() []int32 {
 	f := must(synth.ParsePattern(cmp.Or(w.Pattern, "constant"))).Flash

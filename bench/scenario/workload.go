@@ -59,6 +59,12 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	if err := cmp.Or(s.checkValues(), w.check()); err != nil {
 		return nil, fault(err)
 	}
+	names, _ := parseNames(w.LoraNames)
+	if len(names) > 0 {
+		own := *s
+		own.Workload.NumAdapters = len(names)
+		s = &own
+	}
 	in := &Input{Dataset: w.dataset()}
 	err := s.open(in, func(read, total int64) error {
 		if progress != nil {
@@ -66,6 +72,9 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 		}
 		return ctx.Err()
 	})
+	if err == nil && len(names) > 0 {
+		in.Source, err = trace.Named(in.Source, names)
+	}
 	if err == nil && w.File == "" {
 		if err = fault(s.asClients(in)); err == nil {
 			err = s.fillLengths(in)
@@ -193,6 +202,10 @@ func (w *Workload) check() error {
 		return errors.New("conversations are for generated requests that come at a rate: they leave no room for traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
 	case w.Conversations != "" && w.Lengths == NoLengths:
 		return errors.New("conversations need lengths")
+	case w.LoraNames != "" && w.File != "":
+		return errors.New("lora_names: a saved workload names its adapters itself")
+	case w.LoraNames != "" && w.NumAdapters != 0 && w.NumAdapters != strings.Count(w.LoraNames, ",")+1:
+		return fmt.Errorf("num_adapters is %d, but lora_names has %d names", w.NumAdapters, strings.Count(w.LoraNames, ",")+1)
 	case sources > 1:
 		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
 	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":

@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"lorasim/trace"
+	"lorasim/trace/store"
 )
 
 // TestEngineNames: what the engines call a setting sets it, in sim and worker.
@@ -46,6 +51,42 @@ func TestEngineNames(t *testing.T) {
 			if run(t.Context(), []string{c, "--help"}, strings.NewReader(""), &stdout, &stdout); !strings.Contains(stdout.String(), "--"+n.theirs) {
 				t.Errorf("%s --help does not tell of --%s", c, n.theirs)
 			}
+		}
+	}
+}
+
+// TestClientNames: what the engines' clients call a setting sets it in what
+// generates workloads, and names reach the files.
+func TestClientNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "w.parquet")
+	for _, c := range []string{"generate", "workload"} {
+		args := []string{"trace", c, "-o", path, "--num-prompts", "7", "--lora-assignment", "round-robin", "--lora-modules", "sql,chat,code"}
+		var out bytes.Buffer
+		if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != exitOK {
+			t.Fatalf("%v: exit code %d, %s", args, code, out.String())
+		}
+		r, err := store.Open(path, store.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := trace.Collect(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Requests) != 7 || len(w.Adapters) != 3 || w.Adapters[1].Name != "chat" || w.Adapters[1].Rank != 16 {
+			t.Errorf("%s: %d requests of %+v", c, len(w.Requests), w.Adapters)
+		}
+		for i, r := range w.Requests {
+			if int(r.Adapter) != i%3 {
+				t.Errorf("%s: request %d has adapter %d, expected them in turn", c, i, r.Adapter)
+			}
+		}
+	}
+	var help bytes.Buffer
+	run(t.Context(), []string{"sim", "--help"}, strings.NewReader(""), &help, &help)
+	for _, n := range clientNames {
+		if !strings.Contains(help.String(), "--"+n.theirs+" ") {
+			t.Errorf("sim --help does not tell of --%s", n.theirs)
 		}
 	}
 }

@@ -372,7 +372,7 @@ func onlyOne(expected string, texts ...string) error {
 
 // engineNames are flags under which the engines know a setting that has another
 // name here, so that the command line of a server can be taken over.
-var engineNames = []struct{ engine, theirs, ours string }{
+var engineNames = []engineName{
 	// vllm/engine/arg_utils.py, EngineArgs.add_cli_args
 	{"vLLM", "max-loras", "max-loras-per-batch"},
 	{"vLLM", "max-cpu-loras", "max-loaded-loras"},
@@ -385,9 +385,20 @@ var engineNames = []struct{ engine, theirs, ours string }{
 	{"sglang", "random-seed", "seed"},
 }
 
+type engineName struct{ engine, theirs, ours string }
+
+// clientNames are those of the engines' benchmark clients.
+var clientNames = []engineName{
+	// vllm/benchmarks/serve.py, add_cli_args
+	{"vLLM", "lora-assignment", "lora-request-distribution"},
+	{"vLLM", "lora-modules", "lora-names"},
+	// sglang/benchmark/serving.py
+	{"sglang", "lora-name", "lora-names"},
+}
+
 // ownName is the name here of a flag.
 func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	for _, n := range engineNames {
+	for _, n := range slices.Concat(engineNames, clientNames) {
 		if n.theirs == name {
 			name = n.ours
 			break
@@ -397,9 +408,9 @@ func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 }
 
 // engineNamesText is a paragraph of the help.
-func engineNamesText() string {
+func engineNamesText(names ...engineName) string {
 	text := "The engines' own names of flags are taken, too:\n"
-	for _, n := range engineNames {
+	for _, n := range names {
 		text += fmt.Sprintf("  %-24s (%s) is --%s\n", "--"+n.theirs, n.engine, n.ours)
 	}
 	return text

@@ -30,7 +30,7 @@ func newSim() *cobra.Command {
 discrete-event simulator and prints the result block. The same scenario and seed
 give the same bytes.
 
-` + engineNamesText(),
+` + engineNamesText(slices.Concat(engineNames, clientNames)...),
 		Example: `  lorasim sim
   lorasim sim --num-workers 8 --num-adapters 64 --request-rate 20 --policy least-loaded
   lorasim sim --workload w.parquet --num-workers 2 --policy static --profile llama2-7b-24gb --json

@@ -36,7 +36,7 @@ func newWorker() *cobra.Command {
 them, in real time or faster. Replies are made of tokens that depend only on the
 prompt. Several workers listen on consecutive ports.
 
-` + engineNamesText(),
+` + engineNamesText(engineNames...),
 		Example: `  lorasim worker --listen 127.0.0.1:30001 --profile llama2-7b-24gb
   lorasim worker --num-workers 2 --num-adapters 4          # ports 30001 and 30002, lora0 to lora3 loaded
   lorasim worker --lora chat=adapters/chat-r16 --max-loaded-loras 8

@@ -116,13 +116,19 @@ const (
 	SkewedAdapters   = "skewed"   // drawn; adapter i has a share proportional to alpha^-i
 )
 
-// Assigned gives the requests of a source the adapters that sglang's client would
-// give them. Alpha, above 1, is of SkewedAdapters.
+// The ways of vLLM's client (lora_assignment in vllm/benchmarks/serve.py, 0.32.0).
+const (
+	RandomAdapters     = "random"      // each request draws one
+	RoundRobinAdapters = "round-robin" // request i has adapter i modulo their number
+)
+
+// Assigned gives the requests of a source the adapters that sglang's or vLLM's client
+// would give them. Alpha, above 1, is of SkewedAdapters.
 func Assigned(src trace.Source, distribution string, alpha float64, seed uint64) trace.Source {
 	k, rng := len(src.Adapters()), stream(seed, forPick, 0)
 	draw := func() int32 { return rng.Int32N(int32(k)) }
 	switch distribution {
-	case DistinctAdapters:
+	case DistinctAdapters, RoundRobinAdapters:
 		turn := -1
 		draw = func() int32 { turn = (turn + 1) % k; return int32(turn) }
 	case SkewedAdapters:
