@@ -153,7 +153,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 			return err
 		}
 		defer in.Close()
-		sum, err := info.Summarize(p.watch(cmd.Context(), "reading", in.Source), info.Options{Top: top})
+		sum, err := info.Summarize(p.watch(cmd.Context(), "reading", in.Source), top)
 		p.done()
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 		if asJSON {
 			return sum.WriteJSON(cmd.OutOrStdout())
 		}
-		return sum.WriteText(cmd.OutOrStdout(), info.TextOptions{ASCII: ascii})
+		return sum.WriteText(cmd.OutOrStdout(), ascii)
 	}
 	return cmd
 }

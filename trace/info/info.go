@@ -1,8 +1,8 @@
 // Package info describes a workload: its rate, burstiness, spread over
 // adapters, locality and token lengths, read from a trace.Source in one pass.
 //
-//	s, err := info.Summarize(src, info.Options{})
-//	err = s.WriteText(os.Stdout, info.TextOptions{})
+//	s, err := info.Summarize(src, 10)
+//	err = s.WriteText(os.Stdout, false)
 //	err = s.WriteJSON(os.Stdout)
 //
 // [Plot] draws a workload as PNG or SVG.
@@ -16,20 +16,13 @@ package info
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
 	"lorasim/internal/format"
 	"lorasim/trace"
 )
-
-// Options of Summarize.
-type Options struct {
-	Top int // adapters listed one by one; 0: 10
-}
 
 // Number is a float64 that JSON writes as null when it is not finite.
 type Number = format.Number
@@ -118,13 +111,12 @@ type Timeline struct {
 const (
 	timelineColumns = 60
 	timelineBins    = 1024
-	defaultTop      = 10
 )
 
 // dispersionWindows are the windows of Summary.Dispersion, in s.
 var dispersionWindows = [...]float64{1, 10, 60}
 
-// collector gathers what a Summary needs.
+// collector gathers what a Summary or a plot needs.
 type collector struct {
 	adapters   []trace.Adapter
 	first      float64
@@ -135,7 +127,7 @@ type collector struct {
 	refs       []int32 // the first requests with an adapter, to be shuffled
 	prompt     *histogram
 	output     *histogram
-	timeline   *timeline
+	timeline   *timeline // of all requests or, for a plot, a row for each usage
 	reuse      reuse
 }
 
@@ -154,15 +146,8 @@ func (u *usage) add(t float64) {
 	u.last = t
 }
 
-func newCollector(adapters []trace.Adapter) *collector {
-	c := &collector{
-		adapters: adapters,
-		usage:    make([]usage, len(adapters)+1),
-		lru:      newLRU(len(adapters)),
-		prompt:   newHistogram(),
-		output:   newHistogram(),
-		timeline: newTimeline(1, timelineBins),
-	}
+func newCollector(adapters []trace.Adapter, tl *timeline) *collector {
+	c := &collector{adapters: adapters, usage: make([]usage, len(adapters)+1), lru: newLRU(len(adapters)), prompt: newHistogram(), output: newHistogram(), timeline: tl}
 	c.reuse.by = make([]struct{ found, prompt int64 }, len(adapters)+1)
 	for i, w := range dispersionWindows {
 		c.dispersion[i].window = w
@@ -170,77 +155,59 @@ func newCollector(adapters []trace.Adapter) *collector {
 	return c
 }
 
-// Summarize reads src to its end. Requests must be in the order of arrival;
-// token counts may be 0, as those of workloads that have only arrivals.
-func Summarize(src trace.Source, opt Options) (*Summary, error) {
-	c := newCollector(src.Adapters())
-	if err := each(src, c.add); err != nil {
+// Summarize reads src to its end. Requests must be in the order of arrival; token
+// counts may be 0, as those of workloads that have only arrivals. So many adapters
+// are listed one by one; 0: 10.
+func Summarize(src trace.Source, top int) (*Summary, error) {
+	c := newCollector(src.Adapters(), newTimeline(1, timelineBins))
+	if err := c.read(src); err != nil {
 		return nil, err
 	}
-	return c.summary(opt), nil
+	return c.summary(top), nil
 }
 
-// each calls do with every request of src, after checking it.
-func each(src trace.Source, do func(trace.Request)) error {
-	adapters, last := len(src.Adapters()), 0.0
-	for {
-		r, err := src.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+// read reads src to its end.
+func (c *collector) read(src trace.Source) error {
+	for r, err := range trace.All(src) {
+		switch {
+		case err != nil:
 			return err
+		case !(r.Arrival >= 0 && r.Arrival <= maxTime):
+			return fmt.Errorf("request %d: arrival is %v s, expected 0 to %g", r.ID, r.Arrival, maxTime)
+		case r.Arrival < c.all.last:
+			return fmt.Errorf("request %d: arrival is %v s, expected the order of arrival (the one before is %v s)", r.ID, r.Arrival, c.all.last)
 		}
-		if err := check(r, adapters, last); err != nil {
-			return fmt.Errorf("request %d: %w", r.ID, err)
-		}
-		last = r.Arrival
-		do(r)
-	}
-}
-
-// check says what is wrong with a request that follows an arrival at last.
-func check(r trace.Request, adapters int, last float64) error {
-	switch {
-	case !(r.Arrival >= 0 && r.Arrival <= maxTime):
-		return fmt.Errorf("arrival is %v s, expected 0 to %g", r.Arrival, maxTime)
-	case r.Arrival < last:
-		return fmt.Errorf("arrival is %v s, expected the order of arrival (the one before is %v s)", r.Arrival, last)
-	case r.Adapter < trace.BaseModel || int(r.Adapter) >= adapters:
-		return fmt.Errorf("adapter is %d, expected -1 (base model) to %d", r.Adapter, adapters-1)
-	case r.Prompt < 0 || r.Output < 0:
-		return fmt.Errorf("%d prompt and %d output tokens, expected >= 0", r.Prompt, r.Output)
+		c.add(r)
 	}
 	return nil
 }
 
-// add takes in a checked request.
 func (c *collector) add(r trace.Request) {
 	if c.all.requests == 0 {
 		c.first = r.Arrival
 	}
 	c.all.add(r.Arrival)
+	row := int(r.Adapter)
 	if r.Adapter == trace.BaseModel {
-		c.usage[len(c.adapters)].add(r.Arrival)
-		c.reuse.add(&r, len(c.adapters))
+		row = len(c.adapters)
 	} else {
-		c.usage[r.Adapter].add(r.Arrival)
-		c.reuse.add(&r, int(r.Adapter))
 		c.lru.add(r.Adapter)
 		if len(c.refs) < maxShuffled {
 			c.refs = append(c.refs, r.Adapter)
 		}
 	}
+	c.usage[row].add(r.Arrival)
+	c.reuse.add(&r, row)
 	for i := range c.dispersion {
 		c.dispersion[i].add(r.Arrival)
 	}
 	c.prompt.add(r.Prompt)
 	c.output.add(r.Output)
-	c.timeline.add(0, r.Arrival)
+	c.timeline.add(min(row, len(c.timeline.rows)-1), r.Arrival)
 }
 
 // summary computes what the collector has gathered.
-func (c *collector) summary(opt Options) *Summary {
+func (c *collector) summary(top int) *Summary {
 	s := &Summary{
 		Requests:     c.all.requests,
 		FirstArrival: c.first,
@@ -265,14 +232,14 @@ func (c *collector) summary(opt Options) *Summary {
 		s.Reuse.Conversations = c.reuse.conversations
 		s.Reuse.Turns = Number(float64(c.reuse.turns) / float64(c.reuse.conversations))
 	}
-	c.spread(s, cmp.Or(opt.Top, defaultTop))
+	c.spread(s, cmp.Or(top, 10))
 	return s
 }
 
 // spread fills in how requests use the adapters.
 func (c *collector) spread(s *Summary, top int) {
 	k := len(c.adapters)
-	order := mostUsed(c.usage, func(u usage) int64 { return u.requests })
+	order := c.mostUsed()
 	counts := make([]int64, 0, k)
 	s.Top = []Usage{} // not null in JSON
 	for i, a := range order {
@@ -284,9 +251,9 @@ func (c *collector) spread(s *Summary, top int) {
 			s.Rest.Requests += u.requests
 			continue
 		}
-		out := Usage{Name: "base model", Index: trace.BaseModel, Requests: u.requests, CV: u.gaps.cv()}
+		out := Usage{Name: c.name(a), Index: trace.BaseModel, Requests: u.requests, CV: u.gaps.cv()}
 		if a < k {
-			out.Name, out.Index, out.Rank = c.adapters[a].Name, int32(a), c.adapters[a].Rank
+			out.Index, out.Rank = int32(a), c.adapters[a].Rank
 		}
 		out.of(s)
 		out.Reuse = c.reuse.of(a, a+1)
@@ -305,16 +272,23 @@ func (u *Usage) of(s *Summary) {
 	u.Rate = u.Share * s.Rate
 }
 
-// mostUsed returns the indices of what has requests, in descending order of them.
-func mostUsed[T any](list []T, requests func(T) int64) []int {
-	var order []int
-	for i, x := range list {
-		if requests(x) > 0 {
+// mostUsed returns the indices of the usages with requests, in descending order of them.
+func (c *collector) mostUsed() (order []int) {
+	for i, u := range c.usage {
+		if u.requests > 0 {
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(requests(list[b]), requests(list[a])) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.usage[b].requests, c.usage[a].requests) })
 	return order
+}
+
+// name is that of a usage.
+func (c *collector) name(i int) string {
+	if i == len(c.adapters) {
+		return "base model"
+	}
+	return c.adapters[i].Name
 }
 
 // others names n adapters together.

@@ -52,7 +52,7 @@ func TestCurve(t *testing.T) {
 	for i := range 30 {
 		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: int32(i/10) - 1})
 	}
-	s := summarize(t, w, Options{})
+	s := summarize(t, w, 0)
 	if len(s.LRU) != 2 || s.LRU[0].Slots != 1 || s.LRU[1].Slots != 2 {
 		t.Fatalf("the curve is %+v, expected 1 and 2 slots", s.LRU)
 	}
@@ -62,7 +62,7 @@ func TestCurve(t *testing.T) {
 	// 20 references in random order: 19 pairs of neighbours, each equal with probability 9/19
 	near(t, "hit rate of 1 slot in random order", s.LRU[0].Shuffled, 0.45, 0.2)
 
-	s = summarize(t, &trace.Workload{Requests: []trace.Request{{Adapter: trace.BaseModel}}}, Options{})
+	s = summarize(t, &trace.Workload{Requests: []trace.Request{{Adapter: trace.BaseModel}}}, 0)
 	if s.LRU == nil || len(s.LRU) != 0 {
 		t.Errorf("without adapters the curve is %#v, expected none", s.LRU)
 	}

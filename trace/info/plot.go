@@ -34,8 +34,9 @@ func Plot(src trace.Source, path string) error {
 	if _, err := figure.Format(path); err != nil {
 		return err
 	}
-	c := newPlotCollector(src.Adapters())
-	if err := each(src, c.add); err != nil {
+	rows := len(src.Adapters()) + 1
+	c := newCollector(src.Adapters(), newTimeline(rows, binsFor(rows)))
+	if err := c.read(src); err != nil {
 		return err
 	}
 	if c.prompt.n == 0 {
@@ -48,36 +49,10 @@ func Plot(src trace.Source, path string) error {
 	return nil
 }
 
-// plotCollector gathers what Plot needs.
-type plotCollector struct {
-	adapters []trace.Adapter
-	requests []int64   // by adapter; the last one is the base model
-	timeline *timeline // a row per adapter
-	prompt   *histogram
-	output   *histogram
-}
-
-func newPlotCollector(adapters []trace.Adapter) *plotCollector {
-	rows := len(adapters) + 1
-	const cells = 1 << 23 // that memory may hold; many adapters get wider bins
-	return &plotCollector{
-		adapters: adapters,
-		requests: make([]int64, rows),
-		timeline: newTimeline(rows, min(max(cells/rows, plotCols/2), plotBins)),
-		prompt:   newHistogram(),
-		output:   newHistogram(),
-	}
-}
-
-func (c *plotCollector) add(r trace.Request) {
-	row := int(r.Adapter)
-	if r.Adapter == trace.BaseModel {
-		row = len(c.adapters)
-	}
-	c.requests[row]++
-	c.timeline.add(row, r.Arrival)
-	c.prompt.add(r.Prompt)
-	c.output.add(r.Output)
+// binsFor is the number of bins of so many rows: many adapters get wider ones.
+func binsFor(rows int) int {
+	const cells = 1 << 23 // that memory may hold
+	return min(max(cells/rows, plotCols/2), plotBins)
 }
 
 // layer is one colour of the stacked plot.
@@ -87,16 +62,12 @@ type layer struct {
 }
 
 // layers returns the most used adapters, and all others as one more layer.
-func (c *plotCollector) layers() []layer {
-	order := mostUsed(c.requests, func(n int64) int64 { return n })
+func (c *collector) layers() []layer {
+	order := c.mostUsed()
 	var ls []layer
 	for i, row := range order {
 		if i < plotTop {
-			name := "base model"
-			if row < len(c.adapters) {
-				name = c.adapters[row].Name
-			}
-			ls = append(ls, layer{name, c.timeline.row(row)})
+			ls = append(ls, layer{c.name(row), c.timeline.row(row)})
 			continue
 		}
 		if i == plotTop {
@@ -110,7 +81,7 @@ func (c *plotCollector) layers() []layer {
 }
 
 // draw puts the panels one above the other.
-func (c *plotCollector) draw(dc draw.Canvas) error {
+func (c *collector) draw(dc draw.Canvas) error {
 	panels := []func() (*figure.Plot, error){c.arrivals}
 	if c.prompt.total+c.output.total > 0 {
 		panels = append(panels, c.lengths)
@@ -133,7 +104,7 @@ func (c *plotCollector) draw(dc draw.Canvas) error {
 
 // arrivals draws requests/s over time. The stack is drawn from its top down,
 // so that each layer's area covers the ones below it.
-func (c *plotCollector) arrivals() (*figure.Plot, error) {
+func (c *collector) arrivals() (*figure.Plot, error) {
 	p := figure.New("time (s)", "requests/s")
 	p.X.Min = 0
 	ls := c.layers()
@@ -151,7 +122,7 @@ func (c *plotCollector) arrivals() (*figure.Plot, error) {
 }
 
 // outline is the upper edge of layers on top of each other, in requests/s.
-func (c *plotCollector) outline(ls []layer) plotter.XYs {
+func (c *collector) outline(ls []layer) plotter.XYs {
 	width := c.timeline.seconds()
 	xys := make(plotter.XYs, c.timeline.used+1)
 	for bin := range xys {
@@ -166,7 +137,7 @@ func (c *plotCollector) outline(ls []layer) plotter.XYs {
 }
 
 // lengths draws the distribution of prompt and output tokens.
-func (c *plotCollector) lengths() (*figure.Plot, error) {
+func (c *collector) lengths() (*figure.Plot, error) {
 	p := figure.New("tokens per request", "% of requests")
 	p.LogX()
 	for i, side := range []struct {

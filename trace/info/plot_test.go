@@ -116,8 +116,8 @@ func TestPlotWithoutLengths(t *testing.T) {
 // What is drawn adds up to the workload.
 func TestPlotData(t *testing.T) {
 	w := twelve()
-	c := newPlotCollector(w.Adapters)
-	if err := each(w.Source(), c.add); err != nil {
+	c := newCollector(w.Adapters, newTimeline(13, plotBins))
+	if err := c.read(w.Source()); err != nil {
 		t.Fatal(err)
 	}
 	c.timeline.round(plotCols)
@@ -179,7 +179,7 @@ func TestPlotErrors(t *testing.T) {
 // Bins and adapters share what memory may hold.
 func TestPlotBins(t *testing.T) {
 	for adapters, want := range map[int]int{1: 1024, 1<<13 - 1: 1024, 1<<14 - 1: 512, 1<<20 - 1: 100} {
-		if got := newPlotCollector(make([]trace.Adapter, adapters)).timeline.bins; got != want {
+		if got := binsFor(adapters + 1); got != want {
 			t.Errorf("%d adapters: %d bins, expected %d", adapters, got, want)
 		}
 	}

@@ -34,7 +34,7 @@ func TestReuse(t *testing.T) {
 		w.Requests = append(w.Requests, r)
 		want[q.adapter] += q.found
 	}
-	s, err := info.Summarize(w.Source(), info.Options{})
+	s, err := info.Summarize(w.Source(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestReuseMooncake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := info.Summarize(r, info.Options{})
+		s, err := info.Summarize(r, 0)
 		r.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -3,8 +3,11 @@ package info
 import (
 	"maps"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
+
+	"lorasim/trace"
 )
 
 // moments holds mean and variance of a stream of numbers (Welford,
@@ -151,22 +154,30 @@ const maxShuffled = 1 << 20
 // "Evaluation techniques for storage hierarchies", IBM Systems Journal 9(2),
 // 1970). A reference costs a step per size, whatever the number of adapters.
 type lru struct {
-	next, prev []int32 // neighbours of each adapter in the list, -1: none
-	level      []int8  // smallest cache that holds it, lruSizes: none, -1: not in the list
-	head, tail int32
-	last       [lruSizes]int32 // the adapter at the end of each cache, -1: the cache is not full
-	length     int
+	next, prev []int32         // ring of the adapters, the one used last first
+	level      []int8          // of an adapter: the smallest cache that holds it; lruSizes: none
+	last       [lruSizes]int32 // the adapter at the end of each cache
+	head       int32
 	refs       int64
 	hits       [lruSizes]int64 // by level
 }
 
+// newLRU begins with caches full of items that nobody refers to, which follow the
+// adapters; those are out of the ring until they are used.
 func newLRU(adapters int) *lru {
-	l := &lru{next: make([]int32, adapters), prev: make([]int32, adapters), level: make([]int8, adapters), head: -1, tail: -1}
-	for i := range l.level {
-		l.level[i] = -1
+	const most = 1 << (lruSizes - 1)
+	n := adapters + most
+	l := &lru{next: make([]int32, n), prev: make([]int32, n), level: slices.Repeat([]int8{lruSizes}, n), head: int32(adapters)}
+	for a := range int32(adapters) {
+		l.next[a], l.prev[a] = a, a
+	}
+	for i := range int32(most) {
+		item := l.head + i
+		l.next[item], l.prev[item] = l.head+(i+1)%most, l.head+(i+most-1)%most
+		l.level[item] = int8(bits.Len32(uint32(i)))
 	}
 	for k := range l.last {
-		l.last[k] = -1
+		l.last[k] = l.head + 1<<k - 1
 	}
 	return l
 }
@@ -175,55 +186,25 @@ func newLRU(adapters int) *lru {
 func (l *lru) add(a int32) {
 	l.refs++
 	from := l.level[a]
-	if from >= 0 && int(from) < lruSizes {
+	if from < lruSizes {
 		l.hits[from]++
 	}
 	if a == l.head {
 		return
 	}
-	if from >= 0 {
-		if int(from) < lruSizes && l.last[from] == a {
-			l.last[from] = l.prev[a]
-		}
-		l.unlink(a)
-	} else {
-		from = lruSizes
-		l.length++
+	if from < lruSizes && l.last[from] == a {
+		l.last[from] = l.prev[a]
 	}
-	l.pushFront(a)
-	// the end of every cache that did not hold a falls out of it
-	for k := range int(from) {
-		if l.last[k] < 0 {
-			if l.length == 1<<k { // it is full now
-				l.last[k] = l.tail
-			}
-			continue
-		}
+	l.next[l.prev[a]], l.prev[l.next[a]] = l.next[a], l.prev[a]
+	tail := l.prev[l.head]
+	l.prev[a], l.next[a] = tail, l.head
+	l.next[tail], l.prev[l.head] = a, a
+	l.head = a
+	for k := range from { // the end of every cache that did not hold a falls out of it
 		out := l.last[k]
-		l.level[out] = int8(k + 1)
-		l.last[k] = l.prev[out]
+		l.level[out], l.last[k] = k+1, l.prev[out]
 	}
 	l.level[a] = 0
-}
-
-func (l *lru) unlink(a int32) {
-	p, n := l.prev[a], l.next[a]
-	l.next[p] = n // a is not the head
-	if n >= 0 {
-		l.prev[n] = p
-	} else {
-		l.tail = p
-	}
-}
-
-func (l *lru) pushFront(a int32) {
-	l.prev[a], l.next[a] = -1, l.head
-	if l.head >= 0 {
-		l.prev[l.head] = a
-	} else {
-		l.tail = a
-	}
-	l.head = a
 }
 
 // locality leaves out the first request, which has none before it.
@@ -344,3 +325,104 @@ func (tl *timeline) round(n int) {
 
 // seconds is the width of a bin.
 func (tl *timeline) seconds() float64 { return float64(tl.width) / 1000 }
+
+// Reuse is what prompts repeat of earlier prompts and replies of their adapter: the
+// tokens that a prefix cache without bounds finds if requests come one after the
+// other, all but the last token of a prompt at most. Where prompts are told by ids
+// of blocks these are whole blocks.
+type Reuse struct {
+	Tokens int64  `json:"tokens"`
+	Share  Number `json:"share"` // of the prompt tokens
+	// Conversations are prompts that go on with each other, where the workload
+	// tells them, and Turns how many there are in each.
+	Conversations int64  `json:"conversations,omitempty"`
+	Turns         Number `json:"turns,omitempty"`
+}
+
+// reuse gathers a Reuse.
+type reuse struct {
+	seen  map[textOf]int32         // tokens known of a text, those before it included
+	talks map[*trace.Text]struct{} // texts that prompts were of
+	turns int64                    // requests of them
+	by    []struct{ found, prompt int64 }
+
+	conversations int64
+}
+
+type textOf struct {
+	text    *trace.Text
+	adapter int32
+}
+
+// add counts what is known of the prompt of a request, of the usage at an index,
+// and learns prompt and reply.
+func (u *reuse) add(r *trace.Request, usage int) {
+	of := &u.by[usage]
+	of.prompt += int64(r.Prompt)
+	if r.Text == nil {
+		return
+	}
+	if u.seen == nil {
+		u.seen, u.talks = map[textOf]int32{}, map[*trace.Text]struct{}{}
+	}
+	for t, most := r.Text, r.Prompt-1; t != nil; t = t.Parent {
+		if n := whole(t, min(u.seen[textOf{t, r.Adapter}], most)); n > t.Start {
+			of.found += int64(n)
+			break
+		}
+		most = min(most, t.Start)
+	}
+	u.learn(r.Text, r.Adapter, r.Prompt)
+	if r.Reply != nil {
+		u.learn(r.Reply, r.Adapter, r.Prompt+r.Output-1) // the last token is never computed on
+	}
+	if r.Text.Block == 0 {
+		u.turn(r.Text)
+	}
+}
+
+// whole is n less what is no whole block.
+func whole(t *trace.Text, n int32) int32 {
+	if t.Block > 0 {
+		return n / t.Block * t.Block
+	}
+	return n
+}
+
+// learn notes the first n tokens of a text.
+func (u *reuse) learn(t *trace.Text, adapter, n int32) {
+	for ; t != nil; t = t.Parent {
+		k, known := textOf{t, adapter}, whole(t, t.Known(n))
+		if u.seen[k] >= known {
+			return
+		}
+		u.seen[k] = known
+		n = min(n, t.Start)
+	}
+}
+
+// turn counts a request of a conversation: what branches off belongs to it.
+func (u *reuse) turn(t *trace.Text) {
+	u.turns++
+	known := false
+	for up := t; up != nil && !known; up = up.Parent {
+		_, known = u.talks[up]
+	}
+	if !known {
+		u.conversations++
+	}
+	u.talks[t] = struct{}{}
+}
+
+// of is the Reuse of the usages from one index to another; nil where the workload
+// does not tell what prompts have in common.
+func (u *reuse) of(from, to int) *Reuse {
+	if u.seen == nil {
+		return nil
+	}
+	var found, prompt int64
+	for _, x := range u.by[from:to] {
+		found, prompt = found+x.found, prompt+x.prompt
+	}
+	return &Reuse{Tokens: found, Share: Number(float64(found) / float64(prompt))}
+}

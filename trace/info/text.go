@@ -13,16 +13,12 @@ import (
 	"lorasim/internal/format"
 )
 
-// TextOptions of WriteText.
-type TextOptions struct {
-	ASCII bool // draw the chart with ASCII characters only
-}
-
 // WriteJSON writes the summary as an indented JSON object.
 func (s *Summary) WriteJSON(w io.Writer) error { return format.JSON(w, s, "  ") }
 
-// WriteText writes the summary for people.
-func (s *Summary) WriteText(w io.Writer, opt TextOptions) error {
+// WriteText writes the summary for people; with ascii its chart has ASCII characters
+// only.
+func (s *Summary) WriteText(w io.Writer, ascii bool) error {
 	var b bytes.Buffer
 	s.writeHead(&b)
 	if s.Requests > 0 {
@@ -33,7 +29,7 @@ func (s *Summary) WriteText(w io.Writer, opt TextOptions) error {
 		} else {
 			writeTable(&b, s.tokenRows())
 		}
-		writeChart(&b, s.Timeline, opt.ASCII)
+		writeChart(&b, s.Timeline, ascii)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -52,7 +52,7 @@ func TestSessionsReuseAsRecorded(t *testing.T) {
 		const seeds = 20
 		got := map[int]float64{}
 		for seed := range uint64(seeds) {
-			s, err := info.Summarize(collect(t, sessionsConfig(t, m.spec, m.adapters, 4858, seed)).Source(), info.Options{})
+			s, err := info.Summarize(collect(t, sessionsConfig(t, m.spec, m.adapters, 4858, seed)).Source(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

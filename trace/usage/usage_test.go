@@ -89,7 +89,7 @@ func TestRecorded(t *testing.T) {
 	if len(w.Requests) != 4858 || len(w.Adapters) != 389 {
 		t.Errorf("%d references to %d adapters, expected 4858 and 389", len(w.Requests), len(w.Adapters))
 	}
-	s, err := info.Summarize(w.Source(), info.Options{})
+	s, err := info.Summarize(w.Source(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
