@@ -21,7 +21,6 @@ import (
 	"lorasim/trace/replay"
 	"lorasim/trace/store"
 	"lorasim/trace/synth"
-	"lorasim/trace/usage"
 )
 
 // Defaults of settings whose zero value stands for "as the source says".
@@ -387,14 +386,11 @@ func (s *Scenario) openUsage(in *Input, progress reading) error {
 	if err != nil {
 		return err
 	}
-	o := usage.Options{
-		Start: start, End: end, TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath),
-		Ranks: func(n int) []int { return w.ranks().For(n, s.Seed) },
-	}
+	o := llm.Options{Start: start, End: end, TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath)}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}
-	read, skipped, err := usage.Read(w.TracePath, o)
+	read, skipped, err := llm.ReadUsage(w.TracePath, o, func(n int) []int { return w.ranks().For(n, s.Seed) })
 	if err != nil {
 		return err
 	}

@@ -6,24 +6,22 @@ import (
 )
 
 func TestClock(t *testing.T) {
-	var c clock
 	for _, s := range []string{
 		"2023-11-16 18:15:46.6805900", "2024-02-29T23:59:59.999999999Z", "2024-05-12 00:00:00+00:00",
 		"2024-05-12 01:30:00.5+05:30", "2024-05-12 01:30:00.5-05:30", "1970-01-01 00:00:00", "2200-12-31 23:59:59",
 	} {
 		want, ok := slowStamp(s)
-		if got, err := c.parse([]byte(s)); err != nil || !ok || got != want {
+		if got, err := stamp([]byte(s)); err != nil || !ok || got != want {
 			t.Errorf("%s is %d, %v; expected %d, %v", s, got, err, want, ok)
 		}
 	}
 	for _, s := range []string{
 		"", "2023-11-16", "2023-11-16 18:15", "2023-11-16 24:00:00", "2023-11-16 23:60:00", "2023-11-16 23:59:60", "2023-13-16 18:15:46",
-		"2023-11-31 18:15:46", "2023-11-16 18:15:46.", "2023-11-16 18:15:46.1234567891", "2023-11-16 18:15:46z", "2023-11-16 18:15:46+0000",
-		"2023-11-16 18:15:46+24:00", "2023-11-16 1a:15:46", "2023-11-16x18:15:46", "1969-12-31 23:59:59", "9999-01-01 00:00:00",
+		"2023-11-31 18:15:46", "2023-11-16 18:15:46.", "2023-11-16 18:15:46.12345678901234567", "2023-11-16 18:15:46z", "2023-11-16 18:15:46+0000",
+		"2023-11-16 1a:15:46", "2023-11-16x18:15:46", "1969-12-31 23:59:59", "9999-01-01 00:00:00",
 		"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00 18:15:46", " 2023-11-16 18:15:46",
 	} {
-		var fresh clock
-		if got, err := fresh.parse([]byte(s)); err == nil {
+		if got, err := stamp([]byte(s)); err == nil {
 			t.Errorf("%q is %d, expected an error", s, got)
 		}
 	}
@@ -47,9 +45,8 @@ func FuzzClock(f *testing.F) {
 	for _, s := range []string{"2023-11-16 18:15:46.6805900", "2024-10-15T23:59:59.5Z", "2024-05-12 02:00:01-12:30"} {
 		f.Add(s)
 	}
-	var c clock
 	f.Fuzz(func(t *testing.T, s string) {
-		got, err := c.parse([]byte(s))
+		got, err := stamp([]byte(s))
 		if err != nil {
 			return
 		}
@@ -61,10 +58,9 @@ func FuzzClock(f *testing.F) {
 
 func BenchmarkClock(b *testing.B) {
 	b.ReportAllocs()
-	var c clock
-	stamp := []byte("2023-11-16 18:15:46.6805900")
+	text := []byte("2023-11-16 18:15:46.6805900")
 	for b.Loop() {
-		if _, err := c.parse(stamp); err != nil {
+		if _, err := stamp(text); err != nil {
 			b.Fatal(err)
 		}
 	}

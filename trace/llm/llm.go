@@ -1,5 +1,5 @@
-// Package llm reads public traces of LLM requests as workloads: the Azure LLM
-// inference traces, BurstGPT, Mooncake and Qwen-Bailian. They state arrival times and token
+// Package llm reads public traces of requests as workloads: the Azure LLM inference
+// traces, BurstGPT, Mooncake and Qwen-Bailian. They state arrival times and token
 // counts but no adapters, so the caller says which adapter each request gets.
 //
 //	r, err := llm.Open(llm.AzureLLM, "AzureLLMInferenceTrace_conv.csv", llm.Options{
@@ -9,9 +9,10 @@
 //	defer r.Close()
 //	w, err := trace.Collect(r)
 //
-// Files may be gzip-compressed, and a folder that holds one matching file may
-// be named instead of it. Reading streams: memory does not grow with the file,
-// except to sort it and with the different blocks of prompts, where it tells them.
+// [ReadUsage] reads which adapter was asked for when. Files may be gzip-compressed,
+// and a folder that holds one matching file may be named instead of it. Open streams:
+// memory does not grow with the file, except to sort it and with the different
+// blocks of prompts, where it tells them.
 package llm
 
 import (
@@ -21,6 +22,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"lorasim/internal/suggest"
@@ -50,7 +52,7 @@ const (
 	QwenBailian Format = "qwen_bailian"
 )
 
-// Options of Open.
+// Options of Open and ReadUsage.
 type Options struct {
 	Adapters []trace.Adapter
 	// Assign gives the adapter of the next request that is yielded; nil: the
@@ -108,9 +110,6 @@ var _ trace.Source = (*Reader)(nil)
 // unknown format or a contradiction in the options is an error here; errors of
 // a row come from Next and name file, line and column.
 func Open(format Format, path string, o Options) (*Reader, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
 	f, ok := formats[format]
 	if !ok {
 		return nil, suggest.Unknown("trace format", string(format), formatNames)
@@ -123,6 +122,7 @@ func Open(format Format, path string, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	nanoseconds := func(s float64) int64 { return int64(math.Round(s * 1e9)) }
 	r := &Reader{path: path, options: o, start: nanoseconds(o.Start), end: math.MaxInt64}
 	if o.End > 0 {
 		r.end = nanoseconds(o.End)
@@ -138,21 +138,6 @@ func Open(format Format, path string, o Options) (*Reader, error) {
 	}
 	return r, nil
 }
-
-func (o *Options) check() error {
-	const longest = float64(100 * 365 * 24 * time.Hour / time.Second)
-	switch {
-	case !(o.Start >= 0 && o.Start < longest):
-		return fmt.Errorf("trace start is %v s, expected >= 0", o.Start)
-	case o.End != 0 && !(o.End > o.Start && o.End < longest):
-		return fmt.Errorf("trace end is %v s, expected more than the start (%v s)", o.End, o.Start)
-	case !(o.TimeScale >= 0) || math.IsInf(o.TimeScale, 1):
-		return fmt.Errorf("time scale is %v, expected > 0", o.TimeScale)
-	}
-	return nil
-}
-
-func nanoseconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
 
 // Adapters returns the adapters given to Open.
 func (r *Reader) Adapters() []trace.Adapter { return r.options.Adapters }
@@ -212,30 +197,32 @@ func (r *Reader) next() (row, error) {
 func (r *Reader) wellFormed() (row, error) {
 	for {
 		w, err := r.read()
-		if err == nil || !r.options.SkipBadRows {
+		if !r.options.skip(err, &r.stats.Bad) {
 			return w, err
 		}
-		var bad *textfile.RowError
-		if !errors.As(err, &bad) {
-			return w, err
-		}
-		r.stats.Bad++
 	}
+}
+
+// skip says whether an error is that of a bad row to be left out, and counts it.
+func (o *Options) skip(err error, bad *int64) bool {
+	var fault *textfile.RowError
+	if !o.SkipBadRows || !errors.As(err, &fault) {
+		return false
+	}
+	*bad++
+	return true
 }
 
 // sort reads the whole file and makes next read its rows in the order of time.
 // Rows of equal times keep their order.
 func (r *Reader) sort() error {
 	var rows []row
-	for {
-		w, err := r.wellFormed()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	w, err := r.wellFormed()
+	for ; err == nil; w, err = r.wellFormed() {
 		rows = append(rows, w)
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
 	r.read = func() (row, error) {
@@ -251,17 +238,8 @@ func (r *Reader) sort() error {
 
 // request makes the request of a row that is at ns after the first one.
 func (r *Reader) request(w row, at int64) (trace.Request, error) {
-	q := trace.Request{
-		ID:      r.stats.Requests,
-		Arrival: float64(at-r.start) / 1e9,
-		Adapter: trace.BaseModel,
-		Prompt:  w.prompt,
-		Output:  w.output,
-		Text:    w.text,
-	}
-	if r.options.TimeScale > 0 {
-		q.Arrival *= r.options.TimeScale
-	}
+	q := trace.Request{ID: r.stats.Requests, Arrival: float64(at-r.start) / 1e9 * cmp.Or(r.options.TimeScale, 1),
+		Adapter: trace.BaseModel, Prompt: w.prompt, Output: w.output, Text: w.text}
 	if r.options.Assign != nil {
 		q.Adapter = r.options.Assign()
 	}
@@ -286,4 +264,93 @@ func (r *Reader) done() error {
 			r.path, r.options.Start, left, float64(r.last-r.first)/1e9)
 	}
 	return fmt.Errorf("%s: empty trace: it holds no request%s", r.path, left)
+}
+
+// ReadUsage reads records of which adapter was asked for when, such as the references
+// to LoRA adapters in Alibaba's image generation trace (cluster-trace-v2026-GenAI,
+// GenTD26): CSV with the columns time_s and adapter; others are left alone, and rows
+// need no order. They say how adapters are used, not how many tokens a request has.
+//
+// Options.Adapters stand for the file's adapters, in the order of their first use;
+// where there are fewer, their turn comes again. Nil: the file's own, named as the
+// file does, of the ranks that ranks gives to n of them, where it is not nil.
+//
+// It returns the references as requests without token counts, the first one at time
+// 0, and the number of rows that were skipped.
+func ReadUsage(path string, o Options, ranks func(n int) []int) (w *trace.Workload, skipped int64, err error) {
+	refs, skipped, err := readReferences(path, o)
+	if err != nil {
+		return nil, skipped, err
+	}
+	w = &trace.Workload{Adapters: o.Adapters}
+	index := map[int64]int32{} // of adapters
+	for _, r := range refs {
+		at := r.at - refs[0].at
+		if at < o.Start || o.End > 0 && at >= o.End {
+			continue
+		}
+		k, ok := index[r.adapter]
+		if !ok {
+			if k = int32(len(index)); o.Adapters == nil {
+				w.Adapters = append(w.Adapters, trace.Adapter{Name: "adapter" + strconv.FormatInt(r.adapter, 10)})
+			} else {
+				k %= int32(len(o.Adapters))
+			}
+			index[r.adapter] = k
+		}
+		w.Requests = append(w.Requests, trace.Request{ID: int64(len(w.Requests)), Arrival: (at - o.Start) * cmp.Or(o.TimeScale, 1), Adapter: k})
+	}
+	if len(w.Requests) == 0 {
+		return nil, skipped, fmt.Errorf("%s: no request in the window from %v s; the last of %d is at %v s",
+			path, o.Start, len(refs), refs[len(refs)-1].at-refs[0].at)
+	}
+	if o.Adapters == nil && ranks != nil {
+		for i, r := range ranks(len(w.Adapters)) {
+			w.Adapters[i].Rank = r
+		}
+	}
+	return w, skipped, nil
+}
+
+// reference is that to an adapter at a time, s.
+type reference struct {
+	at      float64
+	adapter int64
+}
+
+// readReferences reads them in the order of time.
+func readReferences(path string, o Options) (refs []reference, skipped int64, err error) {
+	const maxTime = 1e10 // s, three centuries: sums of times stay exact enough
+	path, err = textfile.Find(path, "*lora_refs*.csv")
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := textfile.Open(path, o.Progress)
+	if err != nil {
+		return nil, 0, err
+	}
+	var r reference
+	rows, err := table.OpenText(f, false, []table.Column{{Name: "time_s", Value: &r.at}, {Name: "adapter", Value: &r.adapter}}, false)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer rows.Close()
+	for {
+		err := rows.Read()
+		if err == nil && !(math.Abs(r.at) <= maxTime) {
+			err = rows.Bad("time_s", fmt.Errorf("is %v, expected at most %g s", r.at, float64(maxTime)))
+		}
+		switch {
+		case o.skip(err, &skipped):
+		case errors.Is(err, io.EOF) && len(refs) == 0:
+			return nil, skipped, fmt.Errorf("%s: empty trace: it holds no request", path)
+		case errors.Is(err, io.EOF):
+			slices.SortStableFunc(refs, func(a, b reference) int { return cmp.Compare(a.at, b.at) })
+			return refs, skipped, nil
+		case err != nil:
+			return nil, skipped, err
+		default:
+			refs = append(refs, r)
+		}
+	}
 }

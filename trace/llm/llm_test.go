@@ -258,29 +258,11 @@ func TestRowErrors(t *testing.T) {
 	}
 }
 
-func TestOptionErrors(t *testing.T) {
-	path := write(t, "trace", burst1)
-	for want, o := range map[string]llm.Options{
-		"trace start is -1 s":            {Start: -1},
-		"trace start is NaN s":           {Start: math.NaN()},
-		"trace end is 5 s, expected mor": {Start: 5, End: 5},
-		"trace end is +Inf s":            {End: math.Inf(1)},
-		"time scale is -1":               {TimeScale: -1},
-		"time scale is +Inf":             {TimeScale: math.Inf(1)},
-	} {
-		if _, _, err := read(llm.BurstGPT, path, o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, expected %q in it", err, want)
-		}
-	}
-	// a window may lie anywhere within a century
-	_, _, err := read(llm.BurstGPT, path, llm.Options{Start: 99 * 365 * 86400})
+// A window may lie anywhere within a century.
+func TestFarWindow(t *testing.T) {
+	_, _, err := read(llm.BurstGPT, write(t, "trace", burst1), llm.Options{Start: 99 * 365 * 86400})
 	if err == nil || !strings.Contains(err.Error(), "no request in the window") {
 		t.Errorf("99 years: error %v", err)
-	}
-	for _, o := range []llm.Options{{Start: 101 * 365 * 86400}, {End: 101 * 365 * 86400}} {
-		if _, _, err := read(llm.BurstGPT, path, o); err == nil || !strings.Contains(err.Error(), "is 3.185136e+09 s, expected") {
-			t.Errorf("101 years: error %v", err)
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package usage
+package llm
 
 import (
 	"math"
@@ -22,7 +22,7 @@ func write(t testing.TB, text string) string {
 	return path
 }
 
-func TestRead(t *testing.T) {
+func TestUsage(t *testing.T) {
 	path := write(t, "user,adapter,time_s\n1,70,12.5\n2,9,10\n3,70,30\n4,8,20\n")
 	for _, c := range []struct {
 		name     string
@@ -31,15 +31,15 @@ func TestRead(t *testing.T) {
 		arrivals []float64
 		uses     []int32
 	}{
-		{"own adapters", Options{Ranks: func(n int) []int { return []int{8, 16, 32}[:n] }},
+		{"own adapters", Options{},
 			[]trace.Adapter{{Name: "adapter9", Rank: 8}, {Name: "adapter70", Rank: 16}, {Name: "adapter8", Rank: 32}},
 			[]float64{0, 2.5, 10, 20}, []int32{0, 1, 2, 1}},
 		{"two adapters, twice as fast", Options{Adapters: trace.Names(2, nil), TimeScale: 0.5},
 			trace.Names(2, nil), []float64{0, 1.25, 5, 10}, []int32{0, 1, 0, 1}},
-		{"window", Options{Start: 2.5, End: 20}, []trace.Adapter{{Name: "adapter70"}, {Name: "adapter8"}},
+		{"window", Options{Start: 2.5, End: 20}, []trace.Adapter{{Name: "adapter70", Rank: 8}, {Name: "adapter8", Rank: 16}},
 			[]float64{0, 7.5}, []int32{0, 1}},
 	} {
-		w, skipped, err := Read(path, c.o)
+		w, skipped, err := ReadUsage(path, c.o, func(n int) []int { return []int{8, 16, 32}[:n] })
 		if err != nil || skipped != 0 {
 			t.Errorf("%s: %d skipped, %v", c.name, skipped, err)
 			continue
@@ -57,7 +57,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestBadRows(t *testing.T) {
+func TestUsageBadRows(t *testing.T) {
 	for text, want := range map[string]string{
 		"time_s,adaptr\n1,2\n":       `"adapter"`,
 		"time_s,adapter\n":           "empty trace",
@@ -67,22 +67,22 @@ func TestBadRows(t *testing.T) {
 		"time_s,adapter\n-1e11,1\n":  `column "time_s"`,
 		"time_s,adapter\n1,1\n2,3,4": "refs.csv:3",
 	} {
-		if _, _, err := Read(write(t, text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := ReadUsage(write(t, text), Options{}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected one with %s", text, err, want)
 		}
 	}
-	w, skipped, err := Read(write(t, "time_s,adapter\n1,1\nx,1\n3,1\n"), Options{SkipBadRows: true})
+	w, skipped, err := ReadUsage(write(t, "time_s,adapter\n1,1\nx,1\n3,1\n"), Options{SkipBadRows: true}, nil)
 	if err != nil || skipped != 1 || len(w.Requests) != 2 {
 		t.Errorf("%+v, %d skipped, %v; expected 2 requests and 1 skipped", w, skipped, err)
 	}
-	if _, _, err := Read(write(t, "time_s,adapter\n1,1\n2,1\n"), Options{Start: 5}); err == nil || !strings.Contains(err.Error(), "no request in the window from 5 s; the last of 2 is at 1 s") {
+	if _, _, err := ReadUsage(write(t, "time_s,adapter\n1,1\n2,1\n"), Options{Start: 5}, nil); err == nil || !strings.Contains(err.Error(), "no request in the window from 5 s; the last of 2 is at 1 s") {
 		t.Errorf("an empty window gives %v", err)
 	}
 }
 
-// TestRecorded holds the reader and the LRU curve against the published record.
-func TestRecorded(t *testing.T) {
-	w, skipped, err := Read(shareddata.Path(t, "lora_usage/alibaba_lora_refs.csv.gz"), Options{})
+// TestUsageRecorded holds the reader and the LRU curve against the published record.
+func TestUsageRecorded(t *testing.T) {
+	w, skipped, err := ReadUsage(shareddata.Path(t, "lora_usage/alibaba_lora_refs.csv.gz"), Options{}, nil)
 	if err != nil || skipped != 0 {
 		t.Fatal(skipped, err)
 	}
@@ -105,11 +105,11 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzUsage(f *testing.F) {
 	f.Add("time_s,adapter\n1,1\n0.5,2\n")
 	f.Add("adapter,time_s\r\n1,\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		w, _, err := Read(write(t, text), Options{SkipBadRows: true})
+		w, _, err := ReadUsage(write(t, text), Options{SkipBadRows: true}, nil)
 		if err != nil {
 			return
 		}
