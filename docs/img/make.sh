@@ -20,6 +20,7 @@ study() { # NAME METRIC PICTURE [KIND]
 study measured-rates mean_e2e_latency_ms measured-rates
 study skew mean_ttft_ms skew
 study burstiness mean_ttft_ms burstiness
+study noisy-neighbour goodput.others.share noisy-neighbour
 study rank-mix mean_e2e_latency_ms rank-mix
 study scale mean_e2e_latency_ms scale
 study sessions mean_ttft_ms sessions
