@@ -250,9 +250,7 @@ func (s *search) perturb() (done bool) {
 
 // margin is the time a compound move has to end below, starting at t: one that
 // gains next to nothing is not worth its search.
-func (s *search) margin(t float64) float64 {
-	return t - math.Max(s.eps, 0.02*(t-s.target))
-}
+func (s *search) margin(t float64) float64 { return t - math.Max(s.eps, 0.02*(t-s.target)) }
 
 // block is all requests of an adapter on one worker, as seen when it moves to
 // another: what it takes from the one and adds to the other.

@@ -204,14 +204,10 @@ func (s *state) rollback(mark int) {
 // or could have.
 func (s *state) holds(k, w int32) bool { return s.present[int(k)*s.j+int(w)] > 0 }
 
-func (s *state) room(k, w int32) bool {
-	return s.holds(k, w) || s.used[w] < s.p.Workers[w].Slots
-}
+func (s *state) room(k, w int32) bool { return s.holds(k, w) || s.used[w] < s.p.Workers[w].Slots }
 
 // open says whether requests of a class may be sent to a worker.
-func (s *state) open(c *class, w int32) bool {
-	return !s.p.Workers[w].Closed || c.home == w
-}
+func (s *state) open(c *class, w int32) bool { return !s.p.Workers[w].Closed || c.home == w }
 
 // top is the busiest worker and its time, and the time of the second busiest.
 func (s *state) top() (w int, t, second float64) {

@@ -15,21 +15,27 @@ import (
 // hashing; Thaler and Ravishankar, "Using name-based mappings to increase hit
 // rates", 1998). When a worker goes, only its own adapters move, each to the
 // next worker of its order. Adapters hash by name, so that the order of the
-// adapter list does not matter. Orders are worked out as far as they are asked
-// for: one worker at first, the next in O(N).
+// adapter list does not matter. Orders are worked out when more than their first
+// worker is asked for.
 type hrw struct {
 	adapters []uint64  // hash of each adapter
 	workers  []uint64  // hash of each worker
-	orders   [][]int32 // by adapter: the known beginning of its order
+	orders   [][]int32 // by adapter: its order, or the first of it
 }
 
 func newHRW(env Env) *hrw {
 	h := &hrw{adapters: make([]uint64, len(env.Adapters)), workers: workerHashes(env), orders: make([][]int32, len(env.Adapters))}
-	firsts := make([]int32, len(env.Adapters))
+	firsts := upTo(len(env.Adapters))
 	for a := range h.adapters {
 		h.adapters[a] = hashName(env.Adapters[a])
-		h.orders[a] = firsts[a : a : a+1]
-		h.at(int32(a), 0)
+		first, heaviest := 0, h.weight(int32(a), 0)
+		for w := range h.workers {
+			if weight := h.weight(int32(a), w); weight > heaviest {
+				first, heaviest = w, weight
+			}
+		}
+		firsts[a] = int32(first)
+		h.orders[a] = firsts[a : a+1 : a+1]
 	}
 	return h
 }
@@ -63,8 +69,8 @@ func (h *hrw) weight(adapter int32, worker int) uint64 {
 
 // at returns the i-th worker in the order of an adapter, 0 <= i < N.
 func (h *hrw) at(adapter int32, i int) int {
-	for len(h.orders[adapter]) <= i {
-		h.orders[adapter] = append(h.orders[adapter], h.next(adapter))
+	if i > 0 {
+		h.order(adapter)
 	}
 	return int(h.orders[adapter][i])
 }
@@ -81,26 +87,6 @@ func (h *hrw) order(adapter int32) []int32 {
 		h.orders[adapter] = order
 	}
 	return h.orders[adapter]
-}
-
-// next returns the worker that follows the known beginning of an order: the
-// heaviest of those lighter than its last, and of equals the lowest index.
-func (h *hrw) next(adapter int32) int32 {
-	known := h.orders[adapter]
-	last, limit := -1, uint64(0)
-	if len(known) > 0 {
-		last = int(known[len(known)-1])
-		limit = h.weight(adapter, last)
-	}
-	best, bestWeight := -1, uint64(0)
-	for w := range h.workers {
-		weight := h.weight(adapter, w)
-		follows := last < 0 || weight < limit || weight == limit && w > last
-		if follows && (best < 0 || weight > bestWeight) {
-			best, bestWeight = w, weight
-		}
-	}
-	return int32(best)
 }
 
 // placement lists for each worker the adapters among whose first k it is.

@@ -57,6 +57,7 @@ func TestHRWOrder(t *testing.T) {
 		h.workers[w] = uint64(w / 3)
 	}
 	h.orders[0] = nil
+	h.order(0)
 	var got []int
 	for i := range 9 {
 		got = append(got, h.at(0, i))

@@ -144,9 +144,7 @@ type tally struct {
 	rng    *rand.Rand // picks among equals; nil: the first
 }
 
-func newTally(rng *rand.Rand) tally {
-	return tally{worker: None, cost: math.Inf(1), rng: rng}
-}
+func newTally(rng *rand.Rand) tally { return tally{worker: None, cost: math.Inf(1), rng: rng} }
 
 // offer considers a worker. It is small enough to be inlined; few workers get
 // past it.

@@ -49,43 +49,25 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// report calls f, which draws, where there is a terminal.
-func (p *progress) report(f func()) {
-	if p.out == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-}
-
 // set says how far a phase is; a total of 0 is unknown.
 func (p *progress) set(what string, done, total int64, detail string) {
-	p.report(func() { p.draw(what, done, total, func() string { return detail }) })
+	p.draw(what, done, total, func() string { return detail })
 }
 
 func (p *progress) reading(read, total int64) {
-	p.report(func() {
-		p.read, p.size = read, total
-		if p.what == "" || p.what == "reading" { // else the input is read as it is used
-			p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
-		}
-	})
+	p.mu.Lock()
+	p.read, p.size = read, total
+	alone := p.what == "" || p.what == "reading" // else the input is read as it is used
+	p.mu.Unlock()
+	if alone {
+		p.draw("reading", read, total, func() string { return fmt.Sprintf("%.0f MB", float64(read)/1e6) })
+	}
 }
 
 // running shows a simulation; where the number of its requests is unknown, the
 // share of its input that was read stands for the share of the run.
 func (p *progress) running(done, total int64, now float64) {
-	p.requests("simulating", done, total, func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) })
-}
-
-func (p *progress) requests(what string, done, total int64, detail func() string) {
-	p.report(func() {
-		if total == 0 {
-			done, total = p.read, p.size
-		}
-		p.draw(what, done, total, detail)
-	})
+	p.draw("simulating", done, total, func() string { return fmt.Sprintf("%d requests, %.0f s", done, now) })
 }
 
 // runs says how many runs of a table are simulated.
@@ -120,13 +102,21 @@ func (p *progress) until(limit time.Duration, what, detail string) (stop func())
 func (p *progress) watch(ctx context.Context, what string, src trace.Source) trace.Source {
 	total := max(src.Len(), 0)
 	return trace.Watch(src, func(n int64) error {
-		p.requests(what, n, total, func() string { return fmt.Sprintf("%d requests", n) })
+		p.draw(what, n, total, func() string { return fmt.Sprintf("%d requests", n) })
 		return ctx.Err()
 	})
 }
 
-// draw shows the line, unless it was drawn just now.
+// draw shows the line, where there is a terminal, unless it was drawn just now.
 func (p *progress) draw(what string, done, total int64, detail func() string) {
+	if p.out == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if total == 0 {
+		done, total = p.read, p.size
+	}
 	now := p.now()
 	if p.what != what {
 		p.what, p.begun, p.next = what, now, now

@@ -11,7 +11,6 @@ import (
 
 	"lorasim/bench/report"
 	"lorasim/bench/result"
-	"lorasim/bench/sweep"
 	"lorasim/internal/atomicfile"
 )
 
@@ -75,12 +74,8 @@ func reportOptions(o *report.Options, policies string, at []string, slo *goodput
 	if o.SLO, err = slo.parse(result.SLO{}); err != nil {
 		return err
 	}
-	if policies != "" {
-		a, err := sweep.ParseSet("policy=" + policies)
-		if err != nil {
-			return fmt.Errorf("--policies: %w", err)
-		}
-		o.Policies = a.Values
+	if o.Policies, err = policyList(policies); err != nil {
+		return err
 	}
 	o.At = map[string]string{}
 	for _, text := range at {

@@ -410,3 +410,15 @@ func unknownSubcommand(cmd *cobra.Command, name string, err error) error {
 	}
 	return err
 }
+
+// policyList reads --policies: A,B,..., or with commas in options A|B.
+func policyList(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	a, err := sweep.ParseSet("policy=" + text)
+	if err != nil {
+		return nil, fmt.Errorf("--policies: %w", err)
+	}
+	return a.Values, nil
+}

@@ -107,13 +107,9 @@ func worthOptions(cmd *cobra.Command, o *worth.Options, policies string) error {
 			return errors.New("--intervals: 0 is no time between plans")
 		}
 	}
-	o.Intervals, o.Others = a.Values, nil
-	if policies != "" {
-		others, err := sweep.ParseSet("policy=" + policies)
-		if err != nil {
-			return fmt.Errorf("--policies: %w", err)
-		}
-		o.Others = others.Values
+	o.Intervals = a.Values
+	if o.Others, err = policyList(policies); err != nil {
+		return err
 	}
 	return o.Check()
 }

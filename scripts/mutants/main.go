@@ -14,9 +14,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -28,6 +28,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,15 +40,6 @@ type options struct {
 	args    string // further arguments of go test
 	json    bool
 }
-
-// outcome is what became of one mutant.
-type outcome string
-
-const (
-	killed   outcome = "killed"   // a test failed, or ran out of time
-	survived outcome = "survived" // all tests passed
-	invalid  outcome = "invalid"  // it does not compile
-)
 
 // report is the result for one package.
 type report struct {
@@ -106,41 +98,37 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 	return nil
 }
 
-// pkg is a package as `go list -json` describes it.
+// pkg is a package as `go list` describes it.
 type pkg struct {
 	Dir        string
 	ImportPath string
 	GoFiles    []string
 }
 
-func list(ctx context.Context, patterns []string) ([]pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles"}, patterns...)...)
+func list(ctx context.Context, patterns []string) (pkgs []pkg, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{.Dir}}\t{{.ImportPath}}\t{{range .GoFiles}}{{.}} {{end}}"}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	var pkgs []pkg
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := d.Decode(&p); err == io.EOF {
-			return pkgs, nil
-		} else if err != nil {
-			return nil, err
-		}
-		pkgs = append(pkgs, p)
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(line, "\t", 3)
+		pkgs = append(pkgs, pkg{f[0], f[1], strings.Fields(f[2])})
 	}
+	return pkgs, nil
 }
 
 // try runs the package's tests on a sample of its mutants.
 func (p *pkg) try(ctx context.Context, o options, tmp string) (*report, error) {
 	var all []mutant
 	for _, f := range p.GoFiles {
-		src, err := os.ReadFile(filepath.Join(p.Dir, f))
+		path := filepath.Join(p.Dir, f)
+		src, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		ms, err := mutants(filepath.Join(p.Dir, f), src)
+		ms, err := mutants(path, src)
 		if err != nil {
 			return nil, err
 		}
@@ -153,53 +141,37 @@ func (p *pkg) try(ctx context.Context, o options, tmp string) (*report, error) {
 		if r.Killed+r.Survived == o.n {
 			break
 		}
-		out, err := p.test(ctx, o, tmp, m)
-		if err != nil {
+		compiles, survives, err := p.test(ctx, o, tmp, m)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		switch out {
-		case killed:
-			r.Killed++
-		case survived:
+		case survives:
 			r.Survived++
 			r.Survivors = append(r.Survivors, m)
+		case compiles:
+			r.Killed++
 		}
 	}
 	return r, nil
 }
 
-// test runs the package's tests with one mutant in place.
-func (p *pkg) test(ctx context.Context, o options, tmp string, m mutant) (outcome, error) {
+// test runs the package's tests with one mutant in place. They may also run out
+// of time.
+func (p *pkg) test(ctx context.Context, o options, tmp string, m mutant) (compiles, survives bool, err error) {
 	src, err := os.ReadFile(m.path)
 	if err != nil {
-		return "", err
+		return false, false, err
 	}
 	changed, overlay := filepath.Join(tmp, "changed.go"), filepath.Join(tmp, "overlay.json")
-	if err := os.WriteFile(changed, m.apply(src), 0o600); err != nil {
-		return "", err
-	}
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path: changed}})
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		return "", err
+	if err := errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
+		return false, false, err
 	}
 	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout", o.timeout.String()}
 	args = append(append(args, strings.Fields(o.args)...), p.ImportPath)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	return cmp.Or(map[bool]outcome{true: survived}[err == nil], verdict(out)), nil
-}
-
-// verdict tells a build that failed from tests that did.
-func verdict(output []byte) outcome {
-	if bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")) {
-		return invalid
-	}
-	return killed
+	broken := bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]"))
+	return !broken, err == nil, ctx.Err()
 }
 
 // mutant is one exchange in one file.
@@ -219,9 +191,7 @@ func (m mutant) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) 
 
 // apply is the file's text with the exchange made.
 func (m mutant) apply(src []byte) []byte {
-	out := append([]byte{}, src[:m.at]...)
-	out = append(out, m.to...)
-	return append(out, src[m.at+len(m.from):]...)
+	return slices.Concat(src[:m.at], []byte(m.to), src[m.at+len(m.from):])
 }
 
 // neighbours are the operators that are most easily written one for another.
@@ -232,17 +202,17 @@ var neighbours = map[token.Token]string{
 }
 
 // mutants lists the exchanges that a file allows, in the order of its text.
-func mutants(path string, src []byte) ([]mutant, error) {
+func mutants(path string, src []byte) (ms []mutant, err error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, path, src, 0)
 	if err != nil {
 		return nil, err
 	}
-	var ms []mutant
 	add := func(pos token.Pos, from, to string) {
 		p := fset.Position(pos)
 		ms = append(ms, mutant{path: path, line: p.Line, at: p.Offset, from: from, to: to})
 	}
+	opposite := map[string]string{"min": "max", "max": "min"}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
@@ -250,10 +220,8 @@ func mutants(path string, src []byte) ([]mutant, error) {
 				add(n.OpPos, n.Op.String(), to)
 			}
 		case *ast.CallExpr:
-			if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "min" {
-				add(f.Pos(), "min", "max")
-			} else if ok && f.Name == "max" {
-				add(f.Pos(), "max", "min")
+			if f, ok := n.Fun.(*ast.Ident); ok && opposite[f.Name] != "" {
+				add(f.Pos(), f.Name, opposite[f.Name])
 			}
 		case *ast.IfStmt:
 			from := string(src[fset.Position(n.Cond.Pos()).Offset:fset.Position(n.Cond.End()).Offset])
