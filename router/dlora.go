@@ -9,7 +9,7 @@ import (
 
 // dlora holds what the three migration types of dLoRA's reference benchmark
 // (OSDI'24) share: which adapters lie on which workers, and the greedy
-// placement that puts them there (dlora_place.go).
+// placement that puts them there.
 //
 // Its rules are kept to the letter, with these slips left out: execution times
 // read with a wrong index, plans without request moves dropped, migrated

@@ -87,9 +87,10 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 	l := &loader{opt: o, page: &Page{Title: o.Title}}
 	l.opt.MaxRuns = cmp.Or(o.MaxRuns, 8)
 	var files []string
+	var err error
 	for _, path := range paths {
-		var err error
 		switch ext := strings.ToLower(filepath.Ext(path)); {
+		case err != nil:
 		case sweep.IsDir(path):
 			err = l.sweep(path)
 		case ext == ".yaml" || ext == ".yml":
@@ -97,22 +98,17 @@ func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, err
 		default:
 			files = append(files, path)
 		}
-		if err != nil {
-			return nil, nil, err
-		}
 	}
-	if err := l.simulate(ctx); err != nil {
-		return nil, nil, err
+	if err == nil {
+		err = l.simulate(ctx)
 	}
-	if len(files) > 0 {
-		if err := l.readFiles(files); err != nil {
-			return nil, nil, err
-		}
+	if err == nil && len(files) > 0 {
+		err = l.readFiles(files)
 	}
-	if err := l.finish(); err != nil {
-		return nil, nil, err
+	if err == nil {
+		err = l.finish()
 	}
-	return l.page, l.warnings, nil
+	return l.page, l.warnings, err
 }
 
 type loader struct {
@@ -242,19 +238,37 @@ func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 // pick returns the cells of the runs to show, by seed: those of each policy at
 // one point; or, where there is one policy, of each value of the second axis.
 func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.Cell, err error) {
-	want, pinned, err := l.point(d)
-	if err != nil {
-		return nil, nil, err
+	pinned := map[string]string{} // by full key
+	for key, v := range l.opt.At {
+		f, err := scenario.Find(key)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(d.Axes, func(a sweep.Axis) bool { return a.Key == f.Key }) {
+			return nil, nil, fmt.Errorf("%s does not vary %s", d.Name, key)
+		}
+		pinned[f.Key] = v
 	}
-	second := len(d.Policies) == 1 && len(d.Axes) > 1 && !pinned[d.Axes[1].Key]
+	var point []string
+	for _, a := range d.Axes {
+		v, given := pinned[a.Key]
+		if given && !slices.Contains(a.Values, v) {
+			return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s", d.Name, a.Leaf(), v, strings.Join(a.Values, ", "))
+		}
+		if !given {
+			v = a.Values[len(a.Values)/2]
+		}
+		point = append(point, v)
+	}
+	second := len(d.Policies) == 1 && len(d.Axes) > 1 && pinned[d.Axes[1].Key] == ""
 	picked = map[string][]*sweep.Cell{}
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		name, at := c.Policy, slices.Clone(want)
+		name := c.Policy
 		if second {
-			name, at[1] = c.Values[1], c.Values[1]
+			name, point[1] = c.Values[1], c.Values[1]
 		}
-		if !slices.Equal(c.Values, at) {
+		if !slices.Equal(c.Values, point) {
 			continue
 		}
 		if picked[name] == nil {
@@ -263,36 +277,6 @@ func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.
 		picked[name] = append(picked[name], c)
 	}
 	return names, picked, nil
-}
-
-// point returns the values of the axes at which runs are shown, and which keys
-// the user gave.
-func (l *loader) point(d *sweep.Dir) (want []string, pinned map[string]bool, err error) {
-	used := map[string]bool{}
-	pinned = map[string]bool{}
-	for _, a := range d.Axes {
-		v := a.Values[len(a.Values)/2]
-		for key, at := range l.opt.At {
-			f, err := scenario.Find(key)
-			if err != nil {
-				return nil, nil, err
-			}
-			if f.Key == a.Key {
-				pinned[a.Key] = true
-				if used[key] = true; !slices.Contains(a.Values, at) {
-					return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s", d.Name, a.Leaf(), at, strings.Join(a.Values, ", "))
-				}
-				v = at
-			}
-		}
-		want = append(want, v)
-	}
-	for key := range l.opt.At {
-		if !used[key] {
-			return nil, nil, fmt.Errorf("%s does not vary %s", d.Name, key)
-		}
-	}
-	return want, pinned, nil
 }
 
 // readFiles reads results, logs and records.
@@ -325,20 +309,14 @@ func fromRecords(path string) (*series.Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	top := int32(-1)
+	var adapters []trace.Adapter
 	for i := range rs {
-		top = max(top, rs[i].Adapter)
-	}
-	const most = 1 << 20 // against nonsense in the file
-	adapters := make([]trace.Adapter, min(top+1, most))
-	for i := range adapters {
-		adapters[i].Name = names[int32(i)]
-		if adapters[i].Name == "" {
-			adapters[i].Name = fmt.Sprintf("adapter %d", i)
+		const most = 1 << 20 // against nonsense in the file
+		a := rs[i].Adapter
+		for n := len(adapters); n <= int(min(a, most-1)); n++ {
+			adapters = append(adapters, trace.Adapter{Name: cmp.Or(names[int32(n)], fmt.Sprintf("adapter %d", n))})
 		}
-	}
-	for i := range rs {
-		if a := rs[i].Adapter; a >= 0 && int(a) < len(adapters) && rs[i].Rank > 0 {
+		if a >= 0 && int(a) < len(adapters) && rs[i].Rank > 0 {
 			adapters[a].Rank = int(rs[i].Rank)
 		}
 	}
