@@ -18,7 +18,7 @@ import (
 // elasticSpec is a parsed Cluster.Elastic.
 type elasticSpec struct {
 	rule                       string
-	min, max                   float64
+	min, max, start            float64 // workers; start 0: as num_workers says, else min
 	coldStart, every           float64 // s
 	tolerance, stabilize       float64
 	target, capacity           float64
@@ -47,7 +47,7 @@ type elasticOption struct {
 func (e *elasticSpec) options() []elasticOption {
 	const all, looks, rates = "reactive forecast known schedule", "reactive forecast known", "forecast known"
 	return []elasticOption{
-		{"min", &e.min, ">=1 <=100000", all}, {"max", &e.max, ">=1 <=100000", all},
+		{"min", &e.min, ">=1 <=100000", all}, {"max", &e.max, ">=1 <=100000", all}, {"start", &e.start, ">=1 <=100000", all},
 		{"cold_start", &e.coldStart, ">=0 <=1e6", all}, {"every", &e.every, ">=1 <=1e6", looks},
 		{"target", &e.target, ">0 <=1e9", looks}, {"capacity", &e.capacity, ">0 <=1e9", rates},
 		{"tolerance", &e.tolerance, ">=0 <=10", looks}, {"stabilize", &e.stabilize, ">=0 <=1e6", looks},
@@ -123,14 +123,17 @@ func (e *elasticSpec) check(given map[string]bool) error {
 	switch {
 	case !given["max"]:
 		return errors.New("max is missing, the most workers, as in max=8")
-	case e.min != float64(int(e.min)) || e.max != float64(int(e.max)):
-		return fmt.Errorf("min %v and max %v, expected whole numbers", e.min, e.max)
+	case e.min != float64(int(e.min)) || e.max != float64(int(e.max)) || e.start != float64(int(e.start)):
+		return fmt.Errorf("min, max and start are %v, %v and %v, expected whole numbers", e.min, e.max, e.start)
 	case e.min > e.max:
 		return fmt.Errorf("min is %v, above max %v", e.min, e.max)
+	case e.start != 0 && (e.start < e.min || e.start > e.max):
+		return fmt.Errorf("start is %v, expected min %v to max %v", e.start, e.min, e.max)
 	case e.rule == schedule && e.times == nil:
 		return errors.New("times are missing, as in times=600=8+1800=2")
 	case e.rule != schedule && e.times != nil:
 		return fmt.Errorf("times is for the rule schedule, not %s", e.rule)
+	case e.min == e.max && e.times == nil: // there is nothing to decide
 	case e.rule == reactive && e.target == 0:
 		return errors.New("target is missing, the requests in flight for each worker, as in target=6")
 	case (e.rule == forecast || e.rule == known) && (e.target == 0) == (e.capacity == 0):
@@ -166,7 +169,7 @@ func (c *Cluster) initial() (int, error) {
 	if e, err := c.elastic(); err != nil {
 		return 0, err
 	} else if e != nil {
-		return cmp.Or(c.NumWorkers, int(e.min)), nil
+		return cmp.Or(int(e.start), c.NumWorkers, int(e.min)), nil
 	}
 	_, kinds, err := c.workers()
 	return len(kinds), err
