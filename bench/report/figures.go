@@ -39,7 +39,7 @@ func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)
 	}
-	for _, f := range slices.Concat(p.cdfs(), p.adapterFigures(), p.overTime(), p.placements(), p.curves(), p.mapFigures()) {
+	for _, f := range slices.Concat(p.cdfs(), p.adapterFigures(), p.overTime(), p.placements(), p.curves(), p.costs(), p.mapFigures()) {
 		name := f.name + "." + format
 		err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight), func(c draw.Canvas) error {
 			return f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
@@ -243,6 +243,42 @@ func (p *Page) curves() (out []picture) {
 				f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
 				s.curve(f.Plot, metric)
 				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// costs draws the share of good requests over the GPU-hours, of sweeps over elastic
+// clusters: for each policy and other setting a picture with a line per rule.
+func (p *Page) costs() (out []picture) {
+	for _, s := range p.Sweeps {
+		k := slices.IndexFunc(s.Axes, func(a sweep.Axis) bool { return a.Leaf() == "elastic" })
+		pictures := map[string]int{} // by title, in out
+		lines := map[string]map[string]plotter.XYs{}
+		for i := range s.Points {
+			pt := &s.Points[i]
+			hours, ok := pt.Metric("elastic.gpu_hours")
+			good, judged := pt.Metric("goodput.share")
+			if k < 0 || !ok || !judged {
+				continue
+			}
+			title := strings.Join(append(slices.Delete(slices.Clone(pt.Values), k, k+1), pt.Policy), ", ")
+			if lines[title] == nil {
+				pictures[title], lines[title] = len(out), map[string]plotter.XYs{}
+				f := newPicture(sweep.Title(hours.Name), sweep.Title(good.Name), "sweep", s.Name, "gpu-hours", title)
+				f.Title.Text = title
+				out = append(out, f)
+			}
+			rule := scenario.ElasticRule(pt.Values[k])
+			lines[title][rule] = append(lines[title][rule], plotter.XY{X: hours.Mean, Y: good.Mean})
+		}
+		for title, rules := range lines {
+			for i, rule := range scenario.ElasticRules() {
+				xys := rules[rule]
+				slices.SortFunc(xys, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+				out[pictures[title]].Line(rule, i, xys)
+				out[pictures[title]].Dots("", i, xys)
 			}
 		}
 	}

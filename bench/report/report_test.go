@@ -147,6 +147,36 @@ seeds: 2
 	}
 }
 
+// A sweep over elastic clusters has a picture of each policy and other setting.
+func TestCosts(t *testing.T) {
+	spec, err := sweep.ParseSpec([]byte(`
+name: grows
+scenario: {workload: {num_prompts: 200, num_adapters: 4}}
+set: {elastic: ["min=2,max=2", "min=1,max=3,target=4", "min=1,max=3,target=8"], request_rate: [5, 10]}
+policies: [static, p2c]
+seeds: 1
+goodput: ttft:1000
+`), "grows.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := load(t, report.Options{NoRuns: true}, runSweep(t, spec)).WriteFigures(dir, "svg"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"5_static", "5_p2c", "10_static", "10_p2c"} {
+		text, err := os.ReadFile(filepath.Join(dir, "sweep-grows-gpu-hours-"+name+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word, there := range map[string]bool{"GPU-hours": true, "fixed": true, "reactive": true, "known": false} {
+			if strings.Contains(string(text), ">"+word+"<") != there {
+				t.Errorf("%s: %s is there: %v, expected %v", name, word, !there, there)
+			}
+		}
+	}
+}
+
 // A run of a sweep that is run again is the run of the sweep.
 func TestRunsAgainAreTheSweeps(t *testing.T) {
 	dir := makeSweep(t)

@@ -36,6 +36,21 @@ const (
 
 var elasticRules = []string{reactive, forecast, known, schedule}
 
+// ElasticRules lists the rules, after clusters whose limits leave no choice.
+func ElasticRules() []string { return append([]string{"fixed"}, elasticRules...) }
+
+// ElasticRule is the rule of a setting of Cluster.Elastic.
+func ElasticRule(text string) string {
+	switch e, err := parseElastic(text); {
+	case err != nil:
+		return ""
+	case e.min == e.max:
+		return "fixed"
+	default:
+		return e.rule
+	}
+}
+
 // elasticOption is a number of the spec, with the rules that know it.
 type elasticOption struct {
 	name  string

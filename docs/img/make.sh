@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the pictures of docs/scenarios.md and docs/prefix.md, and the maps of docs/migration.md, again, from the studies in scenarios/
+# Makes the pictures of docs/scenarios.md, docs/prefix.md and docs/elastic.md, and the maps of docs/migration.md, again, from the studies in scenarios/
 # (some minutes; the sweeps stay in the folder given, for a look at them):
 #
 #   docs/img/make.sh out
@@ -25,6 +25,8 @@ study rank-mix mean_e2e_latency_ms rank-mix
 study scale mean_e2e_latency_ms scale
 study sessions mean_ttft_ms sessions
 study prefix mean_ttft_ms prefix
+study elastic gpu-hours-diurnal_5000_0.9_affinity elastic-day
+study elastic gpu-hours-flash_2000_600_3_affinity elastic-crowd
 study migration-interval mean_e2e_latency_ms migration-interval
 study migration-interval p99_ttft_ms migration-interval-p99
 study worth-map mean_e2e_latency_ms worth-map map
