@@ -138,9 +138,9 @@ type textDecoder struct {
 
 	strict bool // JSON
 	visit  func(key, value []byte) error
-	seen   []bool // by column
-	next   int    // column that the next member is likely to be of
-	key    string // of the member at fault
+	quoted []string // names of the columns
+	seen   []bool   // by column
+	next   int      // column that the next member is likely to be of
 }
 
 func openText(path string, asJSON bool, columns []Column, o Options) (*Reader, error) {
@@ -168,8 +168,10 @@ func OpenText(f *textfile.File, asJSON bool, columns []Column, strict bool) (*Re
 
 func newTextDecoder(f *textfile.File, asJSON bool, columns []Column, strict bool) (*textDecoder, error) {
 	d := &textDecoder{file: f, columns: columns, texts: texts{}, strict: strict, seen: make([]bool, len(columns))}
-	d.visit = d.member
-	if asJSON {
+	if d.visit = d.member; asJSON {
+		for _, c := range columns {
+			d.quoted = append(d.quoted, strconv.Quote(c.Name))
+		}
 		return d, nil
 	}
 	var err error
@@ -245,14 +247,10 @@ func (c *Column) number(text []byte) (err error) {
 }
 
 func (d *textDecoder) readJSON() error {
-	line, err := d.file.Line()
-	if err != nil {
-		return err
-	}
 	clear(d.seen)
-	d.next, d.key = 0, ""
-	if err := textfile.Object(line, d.visit); err != nil {
-		return d.file.Bad(d.key, err)
+	d.next = 0
+	if err := d.file.Object(d.visit); err != nil {
+		return err
 	}
 	for i, c := range d.columns {
 		if !d.seen[i] && !c.Optional {
@@ -263,32 +261,29 @@ func (d *textDecoder) readJSON() error {
 }
 
 // member puts the value of a JSON member into the cell of its column.
-func (d *textDecoder) member(key, value []byte) (err error) {
-	if bytes.IndexByte(key, '\\') >= 0 {
-		if key, err = textfile.Text([]byte(`"` + string(key) + `"`)); err != nil {
-			return err
-		}
-	}
+func (d *textDecoder) member(key, value []byte) error {
 	i := d.next
-	if i >= len(d.columns) || d.columns[i].Name != string(key) {
-		i = slices.IndexFunc(d.columns, func(c Column) bool { return c.Name == string(key) })
-	}
-	if i < 0 {
-		if d.strict {
-			return unknown("key", string(key), d.columns)
+	if i >= len(d.columns) || d.quoted[i] != string(key) {
+		name, err := textfile.Text(key)
+		if err != nil {
+			return d.file.Bad("", err)
 		}
-		return nil
+		i = slices.IndexFunc(d.columns, func(c Column) bool { return c.Name == string(name) })
+		if i < 0 && d.strict {
+			return d.file.Bad("", unknown("key", string(name), d.columns))
+		}
+		if i < 0 {
+			return nil
+		}
 	}
 	c := &d.columns[i]
-	d.key, d.next = c.Name, i+1
 	if d.seen[i] {
-		return errors.New("appears twice")
+		return d.file.Bad(c.Name, errors.New("appears twice"))
 	}
-	d.seen[i] = true
+	d.next, d.seen[i] = i+1, true
 	if err := d.setJSON(c, value); err != nil {
-		return err
+		return d.file.Bad(c.Name, err)
 	}
-	d.key = ""
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nwaples/rardecode/v2"
 )
 
@@ -62,6 +63,9 @@ type File struct {
 	reader *bufio.Reader
 	line   int
 	long   []byte // holds lines longer than the reader's buffer
+
+	json    bytes.Buffer // see Object
+	decoder jsontext.Decoder
 }
 
 // New returns a file that reads r, whatever lies at path.

@@ -2,214 +2,74 @@ package textfile
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"lorasim/internal/suggest"
 )
 
-// Object reads a line that holds one flat JSON object (RFC 8259) and calls
-// visit for each of its members, with the key as it is written between the
-// quotes and the raw text of the value. Values are numbers, strings, true,
-// false, null or arrays of those; nested objects and arrays are errors.
-// (encoding/json takes several times as long.)
-func Object(line []byte, visit func(key, value []byte) error) error {
-	s := scanner{b: line}
-	if !s.token('{') {
-		return s.expected("'{'")
+// Object reads the next line, which holds one JSON object (RFC 8259), and calls visit
+// for each of its members, with the raw texts of key and value. visit's errors are
+// returned as they are. The error at the end of the file is io.EOF.
+func (f *File) Object(visit func(key, value []byte) error) error {
+	line, err := f.Line()
+	if err != nil {
+		return err
 	}
-	if !s.token('}') {
-		for {
-			if err := s.member(visit); err != nil {
-				return err
-			}
-			if s.token('}') {
-				break
-			}
-			if !s.token(',') {
-				return s.expected("',' or '}'")
-			}
+	f.json = *bytes.NewBuffer(line)
+	d := &f.decoder
+	d.Reset(&f.json, jsontext.AllowDuplicateNames(true))
+	if d.PeekKind() != '{' {
+		return f.Bad("", fmt.Errorf("%q is no JSON object", clip(string(line))))
+	}
+	value := func() []byte {
+		var v []byte
+		if err == nil {
+			v, err = d.ReadValue()
+		}
+		end := int(d.InputOffset())
+		return line[end-len(v) : end]
+	}
+	for _, err = d.ReadToken(); err == nil && d.PeekKind() != '}'; {
+		key, v := value(), value()
+		if err != nil {
+			break
+		}
+		if err := visit(key, v); err != nil {
+			return err
 		}
 	}
-	if s.space(); s.i < len(s.b) {
-		return s.expected("the end of the line")
+	if err == nil {
+		d.ReadToken() // }
+		if _, err = d.ReadToken(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = cmp.Or(err, errors.New("there is more on the line than one JSON object"))
 	}
-	return nil
+	var syntax *jsontext.SyntacticError
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("JSON object ends too early")
+	} else if errors.As(err, &syntax) {
+		err = fmt.Errorf("character %d: %w", syntax.ByteOffset+1, syntax.Err)
+	}
+	return f.Bad("", err)
 }
 
-// Text returns the string that a raw JSON string stands for.
+// Text returns the string that the raw JSON string of an [File.Object] stands for.
 func Text(raw []byte) ([]byte, error) {
 	switch {
-	case len(raw) < 2 || raw[0] != '"':
+	case raw[0] != '"':
 		return nil, fmt.Errorf("%s is not a string", clip(string(raw)))
-	case !utf8.Valid(raw):
-		return nil, errors.New("string is not valid UTF-8")
 	case bytes.IndexByte(raw, '\\') < 0:
 		return raw[1 : len(raw)-1], nil
 	}
-	var s string
-	err := json.Unmarshal(raw, &s)
-	return []byte(s), err
-}
-
-type scanner struct {
-	b []byte
-	i int
-}
-
-func (s *scanner) expected(what string) error {
-	if s.i >= len(s.b) {
-		return fmt.Errorf("JSON object ends too early, expected %s", what)
-	}
-	return fmt.Errorf("character %d: found %q, expected %s", s.i+1, s.b[s.i], what)
-}
-
-func (s *scanner) space() {
-	for s.i < len(s.b) && (s.b[s.i] == ' ' || s.b[s.i] == '\t' || s.b[s.i] == '\r' || s.b[s.i] == '\n') {
-		s.i++
-	}
-}
-
-// take goes past c if that comes next, and token also past space before it.
-func (s *scanner) take(c byte) bool {
-	if s.i < len(s.b) && s.b[s.i] == c {
-		s.i++
-		return true
-	}
-	return false
-}
-
-func (s *scanner) token(c byte) bool {
-	s.space()
-	return s.take(c)
-}
-
-// member reads `"key": value`.
-func (s *scanner) member(visit func(key, value []byte) error) error {
-	s.space()
-	start := s.i
-	if err := s.str(); err != nil {
-		return err
-	}
-	key := s.b[start+1 : s.i-1]
-	if !s.token(':') {
-		return s.expected("':'")
-	}
-	s.space()
-	start = s.i
-	if err := s.value(); err != nil {
-		return err
-	}
-	return visit(key, s.b[start:s.i])
-}
-
-// value reads a scalar or an array of scalars.
-func (s *scanner) value() error {
-	if !s.take('[') {
-		return s.scalar()
-	}
-	if s.token(']') {
-		return nil
-	}
-	for {
-		s.space()
-		if err := s.scalar(); err != nil {
-			return err
-		}
-		if s.token(']') {
-			return nil
-		}
-		if !s.token(',') {
-			return s.expected("',' or ']'")
-		}
-	}
-}
-
-func (s *scanner) scalar() error {
-	if s.i == len(s.b) {
-		return s.expected("a value")
-	}
-	switch c := s.b[s.i]; {
-	case c == '"':
-		return s.str()
-	case c == '-' || isDigit(c):
-		return s.number()
-	}
-	for _, word := range [...]string{"true", "false", "null"} {
-		if len(s.b)-s.i >= len(word) && string(s.b[s.i:s.i+len(word)]) == word {
-			s.i += len(word)
-			return nil
-		}
-	}
-	return s.expected("a number, a string, true, false or null")
-}
-
-func (s *scanner) str() error {
-	if !s.take('"') {
-		return s.expected("'\"'")
-	}
-	for ; s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			s.i++
-			return nil
-		case c < 0x20:
-			return s.expected("no control character in a string")
-		case c == '\\':
-			if err := s.escape(); err != nil {
-				return err
-			}
-		}
-	}
-	return s.expected("'\"'")
-}
-
-// escape goes on to the last character of an escape sequence.
-func (s *scanner) escape() error {
-	s.i++
-	if s.i == len(s.b) || bytes.IndexByte([]byte(`"\/bfnrtu`), s.b[s.i]) < 0 {
-		return s.expected("an escaped character")
-	}
-	if s.b[s.i] != 'u' {
-		return nil
-	}
-	for range 4 {
-		if s.i++; s.i == len(s.b) || bytes.IndexByte([]byte("0123456789abcdefABCDEF"), s.b[s.i]) < 0 {
-			return s.expected("four hexadecimal digits")
-		}
-	}
-	return nil
-}
-
-func (s *scanner) number() error {
-	s.take('-')
-	if !s.take('0') && !s.digits() {
-		return s.expected("a digit")
-	}
-	if s.take('.') && !s.digits() {
-		return s.expected("a digit")
-	}
-	if s.take('e') || s.take('E') {
-		if !s.take('+') {
-			s.take('-')
-		}
-		if !s.digits() {
-			return s.expected("a digit")
-		}
-	}
-	return nil
-}
-
-func (s *scanner) digits() bool {
-	start := s.i
-	for s.i < len(s.b) && isDigit(s.b[s.i]) {
-		s.i++
-	}
-	return s.i > start
+	return jsontext.AppendUnquote(nil, raw)
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

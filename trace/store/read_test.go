@@ -124,7 +124,7 @@ func TestTextErrors(t *testing.T) {
 		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":null`, 1), `:1: column "adapter": "null" is not a whole number`},
 		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":2.5`, 1), `:1: column "adapter": "2.5" is not a whole number`},
 		{"w.jsonl", row0 + row0[:30], ":2: JSON object ends too early"},
-		{"w.jsonl", row0 + "[]\n", ":2: character 1: found '[', expected '{'"},
+		{"w.jsonl", row0 + "[]\n", ":2: \"[]\" is no JSON object"},
 		{"w.jsonl", row0 + strings.Replace(row0, `"arrival_s":1`, `"arrival_s":0`, 1), ":2: arrival_s 0 comes before"},
 		{"w.jsonl", row0 + strings.Replace(row0, `"adapter":0`, `"adapter":"a"`, 1), `:2: column "adapter": "a" is no index`},
 	} {
