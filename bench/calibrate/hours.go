@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -50,7 +51,17 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.held, ", ") + "."
 	}
 	f.Errors = fit.runs
-	f.list(&start.Latency.Adapters, &p.Latency.Adapters)
+	law, old := p.Latency.Adapters, start.Latency.Adapters
+	f.list("", old, law)
+	for _, c := range law.ByRank {
+		var was profile.RankCost // of a rank that is new
+		for _, o := range old.ByRank {
+			if o.Rank == c.Rank {
+				was = o
+			}
+		}
+		f.list(fmt.Sprintf("rank %d: ", c.Rank), was, c)
+	}
 	if err := f.check(); err != nil || len(left) == 0 {
 		return f, err
 	}
@@ -63,26 +74,15 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	return f, f.check()
 }
 
-// list enters the coefficients of a law, from the one it started from.
-func (f *Fit) list(start, law *profile.AdapterLaw) {
-	add := func(name string, was, is float64) {
-		f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: was}, Value: is, RelStd: math.NaN()})
-	}
-	add("base_ms", start.BaseMs, law.BaseMs)
-	add("per_request_ms", start.PerRequestMs, law.PerRequestMs)
-	add("per_token_us", start.PerTokenUs, law.PerTokenUs)
-	add("per_kv_token_us", start.PerKVTokenUs, law.PerKVTokenUs)
-	add("per_slot_us", start.PerSlotUs, law.PerSlotUs)
-	add("per_waiting_us", start.PerWaitingUs, law.PerWaitingUs)
-	for _, c := range law.ByRank {
-		var was profile.RankCost
-		if i := slices.IndexFunc(start.ByRank, func(s profile.RankCost) bool { return s.Rank == c.Rank }); i >= 0 {
-			was = start.ByRank[i]
+// list enters the coefficients of a law that are not 0, from the one it started
+// from; start and law are structs of numbers.
+func (f *Fit) list(prefix string, start, law any) {
+	was := reflect.ValueOf(start)
+	for field, v := range reflect.ValueOf(law).Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if v.Kind() == reflect.Float64 && !v.IsZero() {
+			f.Params = append(f.Params, Estimate{Param: Param{Name: prefix + name, Start: was.FieldByIndex(field.Index).Float()}, Value: v.Float(), RelStd: math.NaN()})
 		}
-		rank := fmt.Sprintf("rank %d: ", c.Rank)
-		add(rank+"per_adapter_ms", was.PerAdapterMs, c.PerAdapterMs)
-		add(rank+"per_adapter_token_us", was.PerAdapterTokenUs, c.PerAdapterTokenUs)
-		add(rank+"per_slot_token_us", was.PerSlotTokenUs, c.PerSlotTokenUs)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
@@ -230,14 +231,11 @@ func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 		return nil // those of the start
 	}
 	p.Adapters.HostToGPU = profile.Stage{LatencyMs: profile.Round4(host), GBPerS: 1000} // hardly depends on the rank
-	// disk = latency + bytes/bandwidth, a line through the ranks
-	var n, sx, sy, sxx, sxy float64
-	for i := range ranks {
-		x := ranks[i] * p.Adapters.BytesPerRank / 1e6 // bytes/(GB/s) in ms
-		n, sx, sy, sxx, sxy = n+1, sx+x, sy+disk[i], sxx+x*x, sxy+x*disk[i]
+	bytes := make([]float64, len(ranks))                                                // over GB/s, in ms
+	for i, rank := range ranks {
+		bytes[i] = rank * p.Adapters.BytesPerRank / 1e6
 	}
-	slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
-	latency := (sy - slope*sx) / n
+	latency, slope := stat.LinearRegression(bytes, disk, nil, false)
 	p.Adapters.DiskToHost = profile.Stage{LatencyMs: profile.Round4(max(latency, 0)), GBPerS: profile.Round4(1 / max(slope, 1e-6))}
 	return nil
 }

@@ -77,10 +77,10 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 		for k := run.fitted; k < len(got); k++ {
 			q := &run.measured[k]
 			if q.E2E() > 0 {
-				e2e = append(e2e, got[k].e2e/q.E2E()-1)
+				e2e = append(e2e, got[k].E2E()/q.E2E()-1)
 			}
 			if streamed(q) && q.TTFT() > 0 {
-				ttft = append(ttft, got[k].ttft/q.TTFT()-1)
+				ttft = append(ttft, got[k].TTFT()/q.TTFT()-1)
 			}
 		}
 	}
@@ -137,25 +137,19 @@ func newReplay(rs []record.Request) (*replay, error) {
 	return run, nil
 }
 
-// times are when a request got its first and its last token, s after it was
-// sent.
-type times struct{ ttft, e2e float64 }
-
-// simulate returns the simulated times of all requests, in order; every request
-// goes where it went.
-func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]times, error) {
-	got := make([]times, len(run.measured))
+// simulate returns the simulated requests, in order; every request goes where it
+// went.
+func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.Request, error) {
+	got := make([]record.Request, len(run.measured))
 	failed, reason := 0, ""
 	_, err := sim.Run(ctx, sim.Config{
 		Source: run.workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.workers), Home: router.Disk,
 		Router: &router.Router{Policy: validate.Fixed(func(id int64) int { return int(run.measured[id].WorkerLast) })},
 		Observer: validate.Done(func(r *record.Request) {
-			if r.Status != record.OK {
+			if got[r.ID] = *r; r.Status != record.OK {
 				failed++
 				reason = r.Error
-				return
 			}
-			got[r.ID] = times{r.TTFT(), r.E2E()}
 		}),
 	})
 	if err == nil && failed > 0 {

@@ -68,7 +68,7 @@ func (s *Scenario) beyond(res *result.Result) (why []string) {
 		why = append(why, fmt.Sprintf("%d requests moved", e.Migrated))
 	}
 	for _, key := range []string{
-		"client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.load_failure_rate", "cluster.outages",
+		"client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic", "cluster.load_failure_rate", "cluster.outages",
 		"routing.known_outputs", "routing.view_staleness",
 	} {
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })

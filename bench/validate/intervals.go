@@ -57,34 +57,50 @@ type ProfileIntervals struct {
 }
 
 // Coverage is how often intervals from all other kinds of runs hold what was
-// measured. Width is the median of high minus low, over the prediction.
+// measured.
 type Coverage struct {
 	Metric  string     `json:"metric"`
 	Waiting [2]float64 `json:"waiting"`
-	Runs    float64    `json:"runs"` // for which there are intervals
 	Half    Covered    `json:"half"`
 	Most    Covered    `json:"most"`
 }
 
-// Covered is the share of the runs that intervals hold.
+// Covered is the share of the runs with an interval that it holds. Width is the
+// median of high minus low, over the prediction.
 type Covered struct {
+	Runs   float64 `json:"runs"`
 	Share  float64 `json:"share"`
 	Width  float64 `json:"width"`
 	widths []float64
 }
 
-// add counts a residual.
-func (c *Covered) add(r residual, in *[2]float64) {
-	if x := math.Exp(r.log); in[0] <= x && x <= in[1] {
-		c.Share += r.weight
+// add holds residuals against an interval, where there is one.
+func (c *Covered) add(rs []residual, in *[2]float64) {
+	for _, r := range rs {
+		if in == nil {
+			break
+		}
+		c.Runs += r.weight
+		if x := math.Exp(r.log); in[0] <= x && x <= in[1] {
+			c.Share += r.weight
+		}
+		c.widths = append(c.widths, in[1]-in[0])
 	}
-	c.widths = append(c.widths, in[1]-in[0])
 }
 
-// of divides by the weight of all residuals.
-func (c *Covered) of(all float64) {
-	slices.Sort(c.widths)
-	c.Share, c.Width = c.Share/all, Quantile(c.widths, 0.5)
+// done turns the sums into shares.
+func (c *Covered) done() {
+	if slices.Sort(c.widths); c.Runs > 0 {
+		c.Share, c.Width = c.Share/c.Runs, Quantile(c.widths, 0.5)
+	}
+}
+
+// cells are the share, of how many runs, and the width.
+func (c *Covered) cells() []string {
+	if c.Runs == 0 {
+		return []string{"-", "-"}
+	}
+	return []string{fmt.Sprintf("%s of %.0f", format.Percent(c.Share, 0), c.Runs), format.Percent(c.Width, 1)}
 }
 
 // Intervals derives intervals from runs; keys are the metrics that have them, by
@@ -105,9 +121,13 @@ func Intervals[Row any](rows []Row, of func(*Row) *Comparison, keys map[Metric]r
 			ran = append(ran, c.Ran.ValidatedRun)
 			rs = append(rs, c.residuals(keys)...)
 		}
-		in := profile.NewIntervals(byName[name][0].Ran.Base, ran)
-		in.Bands = bands(rs)
-		out.Profiles = append(out.Profiles, ProfileIntervals{name, in, coverage(rs)})
+		p := ProfileIntervals{Profile: name, Intervals: profile.NewIntervals(byName[name][0].Ran.Base, ran)}
+		classes, of := byClass(rs)
+		for _, c := range classes {
+			p.Intervals.Bands = append(p.Intervals.Bands, band(c, of[c]))
+			p.Coverage = append(p.Coverage, coverage(c, of[c]))
+		}
+		out.Profiles = append(out.Profiles, p)
 	}
 	return out
 }
@@ -165,18 +185,9 @@ func byClass(rs []residual) ([]class, map[class][]residual) {
 	return classes, of
 }
 
-// bands are the intervals that residuals give.
-func bands(rs []residual) (out []profile.Band) {
-	classes, of := byClass(rs)
-	for _, c := range classes {
-		out = append(out, band(c, of[c]))
-	}
-	return out
-}
-
 func band(c class, rs []residual) profile.Band {
-	b := profile.Band{Metric: c.metric.String(), Waiting: loads[c.load], Runs: int(weight(rs) + 1e-6)}
-	if b.Most = conformal(rs, 0.9); b.Most != nil {
+	b := profile.Band{Metric: c.metric.String(), Waiting: loads[c.load], Runs: int(weight(rs) + 1e-6), Most: conformal(rs, 0.9)}
+	if b.Runs >= 3 { // at which a range of half of the runs need not lie to both sides of the prediction
 		b.Half = conformal(rs, 0.5)
 	}
 	return b
@@ -223,30 +234,18 @@ func quantile(rs []residual, share float64, f func(float64) float64) (float64, b
 	return 0, false
 }
 
-// coverage holds every kind of runs against the intervals of the others.
-func coverage(rs []residual) (out []Coverage) {
-	classes, of := byClass(rs)
-	for _, c := range classes {
-		v := Coverage{Metric: c.metric.String(), Waiting: loads[c.load]}
-		kinds, alike := GroupBy(of[c], func(r *residual) string { return r.alike })
-		for _, kind := range kinds {
-			b := band(c, slices.DeleteFunc(slices.Clone(of[c]), func(r residual) bool { return r.alike == kind }))
-			if b.Most == nil {
-				continue
-			}
-			v.Runs += weight(alike[kind])
-			for _, r := range alike[kind] {
-				v.Half.add(r, b.Half)
-				v.Most.add(r, b.Most)
-			}
-		}
-		if v.Runs > 0 {
-			v.Half.of(v.Runs)
-			v.Most.of(v.Runs)
-		}
-		out = append(out, v)
+// coverage holds every kind of runs of a class against the interval of the others.
+func coverage(c class, rs []residual) Coverage {
+	v := Coverage{Metric: c.metric.String(), Waiting: loads[c.load]}
+	kinds, alike := GroupBy(rs, func(r *residual) string { return r.alike })
+	for _, kind := range kinds {
+		b := band(c, slices.DeleteFunc(slices.Clone(rs), func(r residual) bool { return r.alike == kind }))
+		v.Half.add(alike[kind], b.Half)
+		v.Most.add(alike[kind], b.Most)
 	}
-	return out
+	v.Half.done()
+	v.Most.done()
+	return v
 }
 
 // WriteText prints, for every profile, the intervals and how often those of other
@@ -255,14 +254,11 @@ func (r *IntervalReport) WriteText(w io.Writer) error {
 	var rows [][]string
 	for _, p := range r.Profiles {
 		rows = append(rows, []string{"PROFILE " + p.Profile}, []string{"METRIC", "WAITING", "RUNS", "HALF OF RUNS", "9 IN 10 RUNS",
-			"HELD OUT", "HALF COVERS", "WIDTH", "9 IN 10 COVERS", "WIDTH"})
+			"HALF HELD OUT", "WIDTH", "9 IN 10 HELD OUT", "WIDTH"})
 		for i, b := range p.Intervals.Bands {
-			cells := []string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.Itoa(b.Runs), factors(b.Half), factors(b.Most)}
-			if c := p.Coverage[i]; c.Runs > 0 {
-				cells = append(cells, fmt.Sprintf("%.0f", c.Runs), format.Percent(c.Half.Share, 0), format.Percent(c.Half.Width, 1),
-					format.Percent(c.Most.Share, 0), format.Percent(c.Most.Width, 1))
-			}
-			rows = append(rows, cells)
+			c := &p.Coverage[i]
+			rows = append(rows, slices.Concat([]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.Itoa(b.Runs),
+				factors(b.Half), factors(b.Most)}, c.Half.cells(), c.Most.cells()))
 		}
 		rows = append(rows, nil)
 	}

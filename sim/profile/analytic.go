@@ -42,8 +42,8 @@ const (
 // AnalyticPrefix begins the name of an analytic profile.
 const AnalyticPrefix = "analytic:"
 
-// ParseAnalytic reads MODEL,GPU[,tp=N][,bits=N].
-func ParseAnalytic(spec string) (Analytic, error) {
+// parseAnalytic reads MODEL,GPU[,tp=N][,bits=N].
+func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
 		return Analytic{}, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")

@@ -176,11 +176,11 @@ func TestModel(t *testing.T) {
 }
 
 func TestParseAnalytic(t *testing.T) {
-	a, err := ParseAnalytic("llama-2-7b, h100,tp=2, bits=8")
+	a, err := parseAnalytic("llama-2-7b, h100,tp=2, bits=8")
 	if err != nil || a.Model != "llama-2-7b" || a.GPU != "h100" || a.TP != 2 || a.Bits != 8 {
 		t.Errorf("got %+v (%v)", a, err)
 	}
-	if a, err = ParseAnalytic("llama-2-7b,h100,tp=1"); err != nil || a.TP != 1 || a.Bits != 0 {
+	if a, err = parseAnalytic("llama-2-7b,h100,tp=1"); err != nil || a.TP != 1 || a.Bits != 0 {
 		t.Errorf("one GPU: %+v (%v)", a, err)
 	}
 	for spec, want := range map[string]string{

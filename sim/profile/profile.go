@@ -335,10 +335,10 @@ func Names() []string {
 }
 
 // Load returns the embedded profile of that name, makes the analytic one that
-// "analytic:MODEL,GPU" asks for ([ParseAnalytic]), or reads a profile file.
+// "analytic:MODEL,GPU" asks for ([parseAnalytic]), or reads a profile file.
 func Load(nameOrFile string) (*Profile, error) {
 	if spec, ok := strings.CutPrefix(nameOrFile, AnalyticPrefix); ok {
-		a, err := ParseAnalytic(spec)
+		a, err := parseAnalytic(spec)
 		if err != nil {
 			return nil, fmt.Errorf("profile %q: %w", nameOrFile, err)
 		}

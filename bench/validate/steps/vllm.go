@@ -36,17 +36,17 @@ type vllmCase struct {
 
 // vllmStep is a line of NAME.steps.jsonl; requests go by their ID.
 type vllmStep struct {
-	Step      int              `json:"step"`
-	Tokens    map[string]int32 `json:"tokens"`
-	New       []string         `json:"new"`
-	Resumed   []string         `json:"resumed"`
-	Preempted []string         `json:"preempted"` // sorted
-	Finished  []string         `json:"finished"`
-	Running   int              `json:"running"`
-	Waiting   int              `json:"waiting"`
-	Skipped   int              `json:"skipped"`
-	Free      int64            `json:"free"`
-	Computed  map[string]int32 `json:"computed"`
+	Step      int             `json:"step"`
+	Tokens    map[int64]int32 `json:"tokens"`
+	New       []string        `json:"new"`
+	Resumed   []string        `json:"resumed"`
+	Preempted []string        `json:"preempted"` // sorted
+	Finished  []string        `json:"finished"`
+	Running   int             `json:"running"`
+	Waiting   int             `json:"waiting"`
+	Skipped   int             `json:"skipped"`
+	Free      int64           `json:"free"`
+	Computed  map[int64]int32 `json:"computed"`
 }
 
 // VLLM holds the simulated scheduler against the steps of vLLM's in a folder of
@@ -208,7 +208,7 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 	e.steps, e.ended = nil, nil
 	v := e.View() // stands if there is nothing to do
 	got := &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(e.BlockSize),
-		Tokens: map[string]int32{}, Computed: map[string]int32{}}
+		Tokens: map[int64]int32{}, Computed: map[int64]int32{}}
 	end := e.Next()
 	if end == tick.Never {
 		end = e.Now()
@@ -223,7 +223,7 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 	if n := len(e.steps); n > 0 {
 		s := e.steps[n-1]
 		got = &vllmStep{New: names(s.New), Resumed: names(s.Resumed), Preempted: names(s.Preempted),
-			Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: byName(s.Tokens), Computed: byName(s.Computed)}
+			Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: s.Tokens, Computed: s.Computed}
 	}
 	got.Finished = append([]string{}, names(e.ended)...)
 	e.done += len(e.ended)
@@ -235,22 +235,11 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 // sampled is the seed of what every step samples.
 const sampled = -1
 
-func name(id int64) string { return strconv.FormatInt(id, 10) }
-
-func names(ids []int64) []string {
-	var s []string
+func names(ids []int64) (s []string) {
 	for _, id := range ids {
-		s = append(s, name(id))
+		s = append(s, strconv.FormatInt(id, 10))
 	}
 	return s
-}
-
-func byName(counts map[int64]int32) map[string]int32 {
-	m := map[string]int32{}
-	for id, n := range counts {
-		m[name(id)] = n
-	}
-	return m
 }
 
 // difference compares a step field by field.

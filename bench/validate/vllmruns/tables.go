@@ -203,27 +203,20 @@ func (t *Tables) KVTokens(model string, slots, rank int) (int64, error) {
 	if len(points) == 0 {
 		return 0, fmt.Errorf("%s has no KV capacity of %s", kvFile, model)
 	}
-	below, above := -1, -1 // the nearest ranks of the table with at least two sizes
+	var ranks []int // of the table, with at least two sizes
 	for i := 1; i < len(points); i++ {
-		r := points[i].rank
-		if r == 0 || r != points[i-1].rank {
-			continue
-		}
-		if r <= rank {
-			below = r
-		}
-		if r >= rank && above < 0 {
-			above = r
+		if r := points[i].rank; r > 0 && r == points[i-1].rank && !slices.Contains(ranks, r) {
+			ranks = append(ranks, r)
 		}
 	}
-	if below < 0 && above < 0 {
+	if len(ranks) == 0 {
 		return 0, fmt.Errorf("%s has no rank of %s with two sizes of the KV cache", kvFile, model)
 	}
-	if below < 0 {
-		below = above
-	}
-	if above < 0 {
-		above = below
+	k, _ := slices.BinarySearch(ranks, rank)
+	above := ranks[min(k, len(ranks)-1)]
+	below := above
+	if above > rank {
+		below = ranks[max(k-1, 0)]
 	}
 	product := float64(slots) * float64(rank)
 	tokens := along(points, below, product/float64(below))
