@@ -436,48 +436,23 @@ func writeAligned(b *strings.Builder, rows [][]string, right []bool) {
 // Schema names the version of the JSON form.
 const Schema = "lorasim.compare/1"
 
-// WriteJSON prints the comparison as one JSON object; a number that is not
-// there is null.
+// WriteJSON prints the comparison as one JSON object.
 func (t *Table) WriteJSON(w io.Writer) error {
-	type num = *float64
-	type cell struct {
-		N        int  `json:"n"`
-		Mean     num  `json:"mean"`
-		Low      num  `json:"ci95_low,omitempty"`
-		High     num  `json:"ci95_high,omitempty"`
-		Ratio    num  `json:"ratio,omitempty"`
-		DiffMean num  `json:"diff_mean,omitempty"`
-		DiffLow  num  `json:"diff_ci95_low,omitempty"`
-		DiffHigh num  `json:"diff_ci95_high,omitempty"`
-		Best     bool `json:"best,omitempty"`
-		Clear    bool `json:"best_by_intervals,omitempty"`
-		Apart    bool `json:"not_comparable,omitempty"`
-	}
-	type row struct {
-		Metric string          `json:"metric"`
-		Title  string          `json:"title"`
-		Better string          `json:"better,omitempty"`
-		Runs   map[string]cell `json:"runs"`
-	}
-	out := struct {
-		Schema   string   `json:"schema"`
-		Baseline string   `json:"baseline"`
-		Runs     []*Run   `json:"runs"`
-		Metrics  []row    `json:"metrics"`
-		Verdict  any      `json:"verdict,omitempty"`
-		Notes    []string `json:"notes"`
-	}{Schema: Schema, Baseline: t.Runs[t.Baseline].Name, Runs: t.Runs, Notes: append([]string{}, t.Notes...)}
-	if t.Verdict != nil {
-		out.Verdict = t.Verdict.JSON()
-	}
-	f := format.Finite
+	var metrics []any
 	for _, r := range t.Rows {
-		jr := row{Metric: r.Metric, Title: r.Title, Better: [...]string{"more", "", "less"}[r.Better+1], Runs: map[string]cell{}}
+		runs := map[string]any{}
 		for i, c := range r.Cells {
-			jr.Runs[t.Runs[i].Name] = cell{c.N, f(c.Mean), f(c.Low), f(c.High), f(c.Ratio), f(c.Diff.Mean), f(c.Diff.Low), f(c.Diff.High),
-				c.Best, c.Clear, c.Apart}
+			runs[t.Runs[i].Name] = format.Object{"n", c.N, "mean", c.Mean, "ci95_low,omitempty", c.Low, "ci95_high,omitempty", c.High, "ratio,omitempty", c.Ratio,
+				"diff_mean,omitempty", c.Diff.Mean, "diff_ci95_low,omitempty", c.Diff.Low, "diff_ci95_high,omitempty", c.Diff.High,
+				"best,omitempty", c.Best, "best_by_intervals,omitempty", c.Clear, "not_comparable,omitempty", c.Apart}
 		}
-		out.Metrics = append(out.Metrics, jr)
+		better := [...]string{"more", "", "less"}[r.Better+1]
+		metrics = append(metrics, format.Object{"metric", r.Metric, "title", r.Title, "better,omitempty", better, "runs", runs})
 	}
-	return format.JSON(w, out, " ")
+	var verdict any
+	if t.Verdict != nil {
+		verdict = t.Verdict.JSON()
+	}
+	return format.JSON(w, format.Object{"schema", Schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
+		"verdict,omitempty", verdict, "notes", append([]string{}, t.Notes...)}, " ")
 }

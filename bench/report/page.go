@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"lorasim/bench/compare"
@@ -24,31 +25,8 @@ import (
 	"lorasim/internal/format"
 )
 
-// The page's script draws from the data below, which is embedded as JSON. Names
+// The page's script draws from what data returns, which is embedded as JSON. Names
 // are short where they repeat often.
-
-type pageData struct {
-	Title    string      `json:"title"`
-	About    string      `json:"about,omitempty"`
-	Notes    []string    `json:"notes"`
-	Runs     []runData   `json:"runs"`
-	Compared *tableData  `json:"compared,omitempty"`
-	Sweeps   []sweepData `json:"sweeps"`
-	// Probabilities of the quantiles of all runs.
-	Probabilities []float64 `json:"probabilities"`
-}
-
-type runData struct {
-	Name      string               `json:"name"`
-	Source    string               `json:"source"`
-	What      string               `json:"what"`
-	Quantiles map[string][]float64 `json:"quantiles,omitempty"` // ms, by latency
-	Adapters  []adapterData        `json:"adapters,omitempty"`  // the busiest first
-	Series    *series.Series       `json:"series,omitempty"`
-	Placement *placementData       `json:"placement,omitempty"`
-	Plans     *plansData           `json:"plans,omitempty"`
-	Block     string               `json:"block,omitempty"`
-}
 
 type adapterData struct {
 	Name     string  `json:"name"`
@@ -57,58 +35,6 @@ type adapterData struct {
 	E2E      float64 `json:"e2e"` // ms
 	P99      float64 `json:"p99"`
 	TTFT     float64 `json:"ttft"`
-}
-
-// placementData holds stays as worker, first and last column in turn; the run is
-// Columns wide.
-type placementData struct {
-	Columns int             `json:"columns"`
-	Rows    []placementRow  `json:"rows"`
-	Others  int             `json:"others,omitempty"` // adapters left out, the least used
-	Workers int             `json:"workers"`
-	Marks   []placementMark `json:"marks"`
-}
-
-type placementRow struct {
-	Name string `json:"name"`
-	GPU  []int  `json:"gpu"`
-	Host []int  `json:"host"`
-}
-
-// placementMark is a plan on the time axis.
-type placementMark struct {
-	At    float64 `json:"at"`
-	Loads int     `json:"loads"`
-	Moves int     `json:"moves"`
-}
-
-type plansData struct {
-	Left int           `json:"left"`
-	Rows []series.Plan `json:"rows"`
-}
-
-type tableData struct {
-	Rows []tableRow `json:"rows"`
-}
-
-type tableRow struct {
-	Title  string    `json:"title"`
-	Better int       `json:"better"`
-	Cells  []float64 `json:"cells"` // by run; NaN: none
-	Best   []bool    `json:"best"`
-	Apart  []bool    `json:"apart"` // not comparable with the other runs
-}
-
-type sweepData struct {
-	Name     string       `json:"name"`
-	About    string       `json:"about,omitempty"`
-	Axes     []axisData   `json:"axes"`
-	Policies []string     `json:"policies"`
-	Baseline string       `json:"baseline"`
-	Seeds    int          `json:"seeds"`
-	Metrics  []metricData `json:"metrics"`
-	Points   []pointData  `json:"points"`
-	Maps     []mapData    `json:"maps,omitempty"`
 }
 
 type axisData struct {
@@ -120,22 +46,6 @@ type axisData struct {
 
 func newAxis(a sweep.Axis) axisData {
 	return axisData{a.Leaf(), scenario.Label(a.Key), a.Values, a.Numeric()}
-}
-
-type metricData struct {
-	Name   string `json:"name"`
-	Title  string `json:"title"`
-	Better int    `json:"better"`
-	All    bool   `json:"all,omitempty"` // about all requests, however they ended
-}
-
-// pointData holds mean, low and high of each metric, NaN where there is none.
-type pointData struct {
-	At     []int        `json:"at"` // index of the value on each axis
-	Policy int          `json:"p"`
-	Left   float64      `json:"left"`            // share of the requests that did not complete
-	Apart  bool         `json:"apart,omitempty"` // not the same requests completed as elsewhere
-	Means  [][3]float64 `json:"m"`
 }
 
 // short writes a number with five significant digits, which is more than a
@@ -152,6 +62,15 @@ func short(x float64) ([]byte, error) {
 	return []byte(s), nil
 }
 
+// object writes an object, with what is set for the numbers in it.
+func object(enc *jsontext.Encoder, o format.Object) error {
+	err := enc.WriteToken(jsontext.BeginObject)
+	for name, v := range o.All() {
+		err = cmp.Or(err, enc.WriteToken(jsontext.String(name)), json.MarshalEncode(enc, v))
+	}
+	return cmp.Or(err, enc.WriteToken(jsontext.EndObject))
+}
+
 //go:embed assets
 var assets embed.FS
 
@@ -162,7 +81,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 		return err
 	}
 	// escapes <, so that no text can end the script element
-	data, err := json.Marshal(d, jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.MarshalFunc(short)))
+	data, err := json.Marshal(d, jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.JoinMarshalers(json.MarshalFunc(short), json.MarshalToFunc(object))))
 	if err != nil {
 		return err
 	}
@@ -189,88 +108,93 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	}{p.Title, p.About, template.CSS(style), template.JS(data), template.JS(script)})
 }
 
-func (p *Page) data() (*pageData, error) {
-	d := &pageData{Title: p.Title, About: p.About, Notes: append([]string{}, p.Notes...), Runs: []runData{}, Sweeps: []sweepData{}}
-	for i := range series.Quantiles + 1 {
-		d.Probabilities = append(d.Probabilities, float64(i)/series.Quantiles)
-	}
+func (p *Page) data() (format.Object, error) {
+	runs, sweeps := []any{}, []any{}
 	for _, r := range p.Runs {
-		rd, err := r.data()
+		o, err := r.data()
 		if err != nil {
 			return nil, err
 		}
-		d.Runs = append(d.Runs, rd)
-	}
-	if p.Compared != nil {
-		d.Compared = compared(p.Compared)
+		runs = append(runs, o)
 	}
 	for _, s := range p.Sweeps {
-		d.Sweeps = append(d.Sweeps, s.data())
+		sweeps = append(sweeps, s.data())
 	}
-	return d, nil
+	probabilities := make([]float64, series.Quantiles+1) // of the quantiles of all runs
+	for i := range probabilities {
+		probabilities[i] = float64(i) / series.Quantiles
+	}
+	var table any
+	if p.Compared != nil {
+		table = compared(p.Compared)
+	}
+	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...), "runs", runs,
+		"compared,omitempty", table, "sweeps", sweeps, "probabilities", probabilities}, nil
 }
 
-func compared(t *compare.Table) *tableData {
-	d := &tableData{}
+// compared has the cells of a row by run; NaN: none.
+func compared(t *compare.Table) any {
+	var rows []any
 	for _, row := range t.Rows {
-		tr := tableRow{Title: row.Title, Better: row.Better}
+		var means []float64
+		var best, apart []bool
 		for _, c := range row.Cells {
-			tr.Cells, tr.Best, tr.Apart = append(tr.Cells, c.Mean), append(tr.Best, c.Clear), append(tr.Apart, c.Apart)
+			means, best, apart = append(means, c.Mean), append(best, c.Clear), append(apart, c.Apart)
 		}
-		d.Rows = append(d.Rows, tr)
+		rows = append(rows, format.Object{"title", row.Title, "better", row.Better, "cells", means, "best", best, "apart", apart})
 	}
-	return d
+	return format.Object{"rows", rows}
 }
 
-func (r *Run) data() (runData, error) {
-	d := runData{Name: r.Name, Source: r.Source, What: r.What, Adapters: r.adapters(), Quantiles: r.quantiles()}
+func (r *Run) data() (format.Object, error) {
+	o := format.Object{"name", r.Name, "source", r.Source, "what", r.What, "quantiles,omitempty", r.quantiles(), "adapters,omitempty", r.adapters()}
+	if s := r.Series; s != nil {
+		if len(s.Workers) > 0 {
+			o = append(o, "series", s)
+		}
+		if s.Placement != nil && s.End > 0 {
+			o = append(o, "placement", r.placement())
+		}
+		if len(s.Plans) > 0 {
+			o = append(o, "plans", format.Object{"left", s.PlansLeft, "rows", s.Plans})
+		}
+	}
+	var b bytes.Buffer
 	if r.Result != nil {
-		var b bytes.Buffer
 		if err := r.Result.WriteBlock(&b, result.SGLang); err != nil {
-			return d, err
+			return nil, err
 		}
-		d.Block = b.String()
 	}
-	s := r.Series
-	if s == nil {
-		return d, nil
-	}
-	if len(s.Workers) > 0 {
-		d.Series = s
-	}
-	if s.Placement != nil && s.End > 0 {
-		d.Placement = r.placement()
-	}
-	if len(s.Plans) > 0 {
-		d.Plans = &plansData{s.PlansLeft, s.Plans}
-	}
-	return d, nil
+	return append(o, "block,omitempty", b.String()), nil
 }
 
-func (s *Sweep) data() sweepData {
-	d := sweepData{Name: s.Name, About: s.About, Axes: []axisData{}, Policies: s.Policies, Baseline: s.Baseline, Seeds: len(s.Seeds), Points: []pointData{}, Maps: s.maps()}
+func (s *Sweep) data() format.Object {
+	axes, points := []any{}, []any{}
+	var metrics []any
 	for _, a := range s.Axes {
-		d.Axes = append(d.Axes, newAxis(a))
+		axes = append(axes, newAxis(a))
 	}
-	for _, m := range s.Tables.Metrics {
-		d.Metrics = append(d.Metrics, metricData{m, sweep.Title(m), sweep.LowerIsBetter(m), sweep.CountsAll(m)})
+	for _, m := range s.Tables.Metrics { // all: about all requests, however they ended
+		metrics = append(metrics, format.Object{"name", m, "title", sweep.Title(m), "better", sweep.LowerIsBetter(m), "all,omitempty", sweep.CountsAll(m)})
 	}
 	for i := range s.Points {
 		p := &s.Points[i]
-		pd := pointData{Policy: slices.Index(s.Policies, p.Policy), Left: p.Left, Apart: p.Apart}
+		var at []int // index of the value on each axis
 		for k, v := range p.Values {
-			pd.At = append(pd.At, slices.Index(s.Axes[k].Values, v))
+			at = append(at, slices.Index(s.Axes[k].Values, v))
 		}
+		var means [][3]float64 // mean, low and high of each metric, NaN where there is none
 		for _, name := range s.Tables.Metrics {
 			e := sweep.Mean(nil)
 			if m, ok := p.Metric(name); ok {
 				e = m.Estimate
 			}
-			pd.Means = append(pd.Means, [3]float64{e.Mean, e.Low, e.High})
+			means = append(means, [3]float64{e.Mean, e.Low, e.High})
 		}
-		d.Points = append(d.Points, pd)
+		points = append(points, format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart, "m", means})
 	}
-	return d
+	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies, "baseline", s.Baseline, "seeds", len(s.Seeds),
+		"metrics", metrics, "points", points, "maps,omitempty", s.maps()}
 }
 
 // quantiles returns the latency quantiles of a run in ms, by latency.
@@ -363,26 +287,28 @@ func byRequests(s *series.Series) []int {
 	return order
 }
 
-func (r *Run) placement() *placementData {
+// placement holds stays as worker, first and last column in turn; the run is
+// placementColumns wide.
+func (r *Run) placement() format.Object {
 	s := r.Series
 	order := byRequests(s)
 	shown := order[:min(len(order), placementRows)]
-	d := &placementData{Columns: placementColumns, Workers: len(s.Workers), Marks: []placementMark{}, Others: len(order) - len(shown)}
+	var rows []any
 	for _, a := range shown {
-		row := placementRow{Name: s.Adapters[a].Name, GPU: []int{}, Host: []int{}}
+		gpu, host := []int{}, []int{}
 		for w := range s.Workers {
 			i := w*len(s.Adapters) + a
-			row.GPU = appendStays(row.GPU, w, s.Placement.GPU[i], s.End)
-			row.Host = appendStays(row.Host, w, s.Placement.Host[i], s.End)
+			gpu, host = appendStays(gpu, w, s.Placement.GPU[i], s.End), appendStays(host, w, s.Placement.Host[i], s.End)
 		}
-		d.Rows = append(d.Rows, row)
+		rows = append(rows, format.Object{"name", s.Adapters[a].Name, "gpu", gpu, "host", host})
 	}
+	marks := []any{} // plans
 	for i := range s.Plans {
 		if p := &s.Plans[i]; !p.Empty() && p.Dropped == "" {
-			d.Marks = append(d.Marks, placementMark{p.Applied, len(p.Loads), p.Moves})
+			marks = append(marks, format.Object{"at", p.Applied, "loads", len(p.Loads), "moves", p.Moves})
 		}
 	}
-	return d
+	return format.Object{"columns", placementColumns, "rows", rows, "others,omitempty", len(order) - len(shown), "workers", len(s.Workers), "marks", marks}
 }
 
 // appendStays adds the stays on one worker in columns, each at least one column

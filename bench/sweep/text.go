@@ -140,64 +140,30 @@ func numberLike(x, y float64) string {
 // WriteJSON prints the tables as one JSON object, with verdicts by the given
 // metrics for each combination of settings.
 func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
-	type num = format.Number
-	type difference struct {
-		N    int  `json:"n"`
-		Mean num  `json:"mean"`
-		Low  num  `json:"ci95_low"`
-		High num  `json:"ci95_high"`
-		Same bool `json:"comparable"` // both completed the same requests
-	}
-	type estimate struct {
-		N    int         `json:"n"`
-		Mean num         `json:"mean"`
-		Std  num         `json:"std"`
-		Low  num         `json:"ci95_low"`
-		High num         `json:"ci95_high"`
-		Diff *difference `json:"diff,omitempty"`
-	}
-	type point struct {
-		Set     map[string]string   `json:"set"`
-		Policy  string              `json:"policy"`
-		Left    num                 `json:"not_completed_share"`
-		Metrics map[string]estimate `json:"metrics"`
-	}
-	points := []point{}
+	var sets []map[string]string
+	points, verdicts := []any{}, []any{}
 	for _, p := range t.Points {
-		jp := point{Set: map[string]string{}, Policy: p.Policy, Left: num(p.Left), Metrics: map[string]estimate{}}
+		set, numbers := map[string]string{}, map[string]any{}
 		for i, a := range d.Axes {
-			jp.Set[a.Key] = p.Values[i]
+			set[a.Key] = p.Values[i]
 		}
 		for _, m := range p.Metrics {
-			e := estimate{N: m.N, Mean: num(m.Mean), Std: num(m.Std), Low: num(m.Low), High: num(m.High)}
-			if m.Diff.N > 0 {
-				e.Diff = &difference{m.Diff.N, num(m.Diff.Mean), num(m.Diff.Low), num(m.Diff.High), !m.Apart}
+			e := format.Object{"n", m.N, "mean", m.Mean, "std", m.Std, "ci95_low", m.Low, "ci95_high", m.High}
+			if d := m.Diff; d.N > 0 {
+				e = append(e, "diff", format.Object{"n", d.N, "mean", d.Mean, "ci95_low", d.Low, "ci95_high", d.High, "comparable", !m.Apart})
 			}
-			jp.Metrics[m.Name] = e
+			numbers[m.Name] = e
 		}
-		points = append(points, jp)
+		sets = append(sets, set)
+		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left, "metrics", numbers})
 	}
-	type verdict struct {
-		Set     map[string]string `json:"set"`
-		Verdict any               `json:"verdict"`
-	}
-	verdicts := []verdict{}
 	for _, n := range metrics {
 		for i, v := range d.Verdicts(t, n) {
 			if v != nil {
-				verdicts = append(verdicts, verdict{points[i*len(d.Policies)].Set, v.JSON()})
+				verdicts = append(verdicts, format.Object{"set", sets[i*len(d.Policies)], "verdict", v.JSON()})
 			}
 		}
 	}
-	return format.JSON(w, struct {
-		Schema   string    `json:"schema"`
-		Name     string    `json:"name"`
-		Hash     string    `json:"hash"`
-		Cells    int       `json:"cells"`
-		Left     int       `json:"left_out"`
-		Seeds    []uint64  `json:"seeds"`
-		Baseline string    `json:"baseline"`
-		Points   []point   `json:"points"`
-		Verdicts []verdict `json:"verdicts"`
-	}{schema, d.Name, d.Hash, len(d.Cells), t.Left, d.Seeds, t.baseline, points, verdicts}, " ")
+	return format.JSON(w, format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left,
+		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }

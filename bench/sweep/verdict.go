@@ -146,28 +146,13 @@ const VerdictNote = "worse: by t-tests paired by seed of all pairs, with Holm's 
 
 // JSON is the verdict as it stands in JSON.
 func (v *Verdict) JSON() any {
-	type num = format.Number
-	type versus struct {
-		Name  string `json:"name"`
-		Diff  num    `json:"diff_mean"`
-		Low   num    `json:"diff_ci95_low"`
-		High  num    `json:"diff_ci95_high"`
-		P     num    `json:"p_holm"`
-		Worse bool   `json:"worse"`
-	}
-	others := []versus{}
+	others := []any{}
 	for _, o := range v.Others {
-		others = append(others, versus{o.Name, num(o.Diff.Mean), num(o.Diff.Low), num(o.Diff.High), num(o.P), o.Worse})
+		others = append(others, format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low, "diff_ci95_high", o.Diff.High,
+			"p_holm", o.P, "worse", o.Worse})
 	}
-	return struct {
-		Metric string   `json:"metric"`
-		Best   string   `json:"best"`
-		Mean   num      `json:"mean"`
-		Seeds  int      `json:"seeds"`
-		Others []versus `json:"others"`
-		Apart  []string `json:"not_comparable,omitempty"`
-		Text   string   `json:"text"`
-	}{v.Metric, v.Best, num(v.Mean), v.Seeds, others, v.Apart, v.String()}
+	return format.Object{"metric", v.Metric, "best", v.Best, "mean", v.Mean, "seeds", v.Seeds, "others", others,
+		"not_comparable,omitempty", v.Apart, "text", v.String()}
 }
 
 // Versus prints a difference in percent of a base, with half its interval.

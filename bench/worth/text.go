@@ -156,46 +156,23 @@ func plural(n int, one, many string) string {
 
 // WriteJSON prints the answer and the tables as one JSON object.
 func (a *Answer) WriteJSON(w io.Writer) error {
-	type change struct {
-		Metric string        `json:"metric"`
-		Mean   format.Number `json:"diff_mean"`
-		Low    format.Number `json:"diff_ci95_low"`
-		High   format.Number `json:"diff_ci95_high"`
-		Base   format.Number `json:"alone_mean"`
-		P      format.Number `json:"p_holm"`
-		Sure   bool          `json:"certain"`
-	}
-	type interval struct {
-		Seconds string   `json:"interval_s"`
-		Policy  string   `json:"policy"`
-		Changes []change `json:"changes"`
-	}
-	out := struct {
-		Schema    string          `json:"schema"`
-		Move      bool            `json:"move"`
-		Clear     bool            `json:"clear"`
-		Text      string          `json:"text"`
-		Best      string          `json:"best_interval_s,omitempty"`
-		Seeds     int             `json:"seeds"`
-		Fixed     bool            `json:"every_seed_the_same,omitempty"`
-		Intervals []interval      `json:"intervals"`
-		Sweep     json.RawMessage `json:"sweep"`
-	}{Schema: "lorasim.worth/1", Move: a.Move, Clear: a.Clear, Text: a.String(), Seeds: len(a.Dir.Seeds), Fixed: a.Fixed, Intervals: []interval{}}
-	if a.Best != nil {
-		out.Best = a.Best.Seconds
-	}
+	intervals := []any{}
 	for _, in := range a.Intervals {
-		i := interval{in.Seconds, every(in.Seconds), []change{}}
+		changes := []any{}
 		for _, c := range in.Changes {
-			num := func(x float64) format.Number { return format.Number(x) }
-			i.Changes = append(i.Changes, change{c.Metric, num(c.Diff.Mean), num(c.Diff.Low), num(c.Diff.High), num(c.Base), num(c.P), c.Sure})
+			changes = append(changes, format.Object{"metric", c.Metric, "diff_mean", c.Diff.Mean, "diff_ci95_low", c.Diff.Low, "diff_ci95_high", c.Diff.High,
+				"alone_mean", c.Base, "p_holm", c.P, "certain", c.Sure})
 		}
-		out.Intervals = append(out.Intervals, i)
+		intervals = append(intervals, format.Object{"interval_s", in.Seconds, "policy", every(in.Seconds), "changes", changes})
+	}
+	best := ""
+	if a.Best != nil {
+		best = a.Best.Seconds
 	}
 	var b bytes.Buffer
 	if err := a.Dir.WriteJSON(&b, a.Tables, a.opt.Metrics); err != nil {
 		return err
 	}
-	out.Sweep = b.Bytes()
-	return format.JSON(w, out, " ")
+	return format.JSON(w, format.Object{"schema", "lorasim.worth/1", "move", a.Move, "clear", a.Clear, "text", a.String(), "best_interval_s,omitempty", best,
+		"seeds", len(a.Dir.Seeds), "every_seed_the_same,omitempty", a.Fixed, "intervals", intervals, "sweep", json.RawMessage(b.Bytes())}, " ")
 }

@@ -202,20 +202,9 @@ type solved struct {
 
 // writeJSON prints one object; gap is relative, times are in seconds.
 func (s *solved) writeJSON(cmd *cobra.Command) error {
-	type assignment struct {
-		Requests []int32   `json:"requests"` // worker of each
-		Workers  [][]int32 `json:"workers"`  // adapters with requests on each
-	}
-	return writeJSON(cmd, struct {
-		Objective  float64    `json:"objective"`
-		Bound      float64    `json:"bound"`
-		Gap        float64    `json:"gap"`
-		Seconds    float64    `json:"seconds"`
-		Status     ilp.Status `json:"status"`
-		Solver     string     `json:"solver"`
-		Assignment assignment `json:"assignment"`
-	}{s.after.Objective, s.solution.Bound, s.solution.Gap(), s.took.Seconds(), s.solution.Status, s.solution.Solver,
-		assignment{s.at, s.adapters}}, "")
+	return writeJSON(cmd, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap", s.solution.Gap(), "seconds", s.took.Seconds(),
+		"status", s.solution.Status, "solver", s.solution.Solver,
+		"assignment", format.Object{"requests", s.at, "workers", s.adapters}}, "") // the worker of each request; by worker, adapters with requests
 }
 
 // writeTable prints the result for people, with every request if whole.

@@ -3,10 +3,14 @@
 package format
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"math"
+	"reflect"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -69,3 +73,49 @@ type Number float64
 
 // MarshalJSON implements json.Marshaler.
 func (n Number) MarshalJSON() ([]byte, error) { return json.Marshal(Finite(float64(n))) }
+
+// Object is a JSON object whose fields keep their order: names and values by turns.
+// Numbers that are not finite are null; a field with ",omitempty" behind its name is
+// left out where it is false, 0, "", nil, an empty list, or a float that is not finite.
+type Object []any
+
+// All yields the names and values that there are.
+func (o Object) All() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for i := 0; i < len(o); i += 2 {
+			name, omit := strings.CutSuffix(o[i].(string), ",omitempty")
+			if !(omit && isEmpty(o[i+1])) && !yield(name, o[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+func isEmpty(x any) bool {
+	switch v := reflect.ValueOf(x); v.Kind() {
+	case reflect.Float64:
+		return !IsFinite(v.Float())
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.Invalid:
+		return true
+	default:
+		return v.IsZero()
+	}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o Object) MarshalJSON() ([]byte, error) {
+	b := []byte("{")
+	for name, v := range o.All() {
+		if x, ok := v.(float64); ok {
+			v = Finite(x)
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		b = append(append(strconv.AppendQuote(b, name), ':'), append(text, ',')...)
+	}
+	return append(bytes.TrimSuffix(b, []byte(",")), '}'), nil
+}
