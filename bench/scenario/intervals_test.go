@@ -57,7 +57,7 @@ func TestIntervalsBeyond(t *testing.T) {
 		"profile=llama2-7b-24gb,llama2-7b-dlora": "workers of several profiles",
 		"profile=analytic:llama-2-7b,rtx-4090":   "has no intervals",
 		"profile=deepseek-v3-tp8-triton":         "has no intervals",
-		"elastic=min=1,max=2":                    "elastic min=1,max=2",
+		"elastic=min=1,max=2,target=6":           "elastic min=1,max=2,target=6",
 		"view_staleness=1":                       "view_staleness 1",
 	} {
 		if _, in := intervalsOf(t, settings); len(in.Figures) > 0 || !strings.Contains(strings.Join(in.Without, "; "), want) {
