@@ -70,8 +70,13 @@ func (p *periodMig) Begin(s *Situation) *Pending {
 	if len(g.p.Groups) == 0 {
 		return nil
 	}
-	after := &dlora{env: p.env, cap: p.cap, arrived: slices.Clone(p.arrived), total: p.total,
+	after := &dlora{env: p.env, cap: slices.Clone(p.cap), arrived: slices.Clone(p.arrived), total: p.total,
 		held: clonePlacement(p.held), where: make([][]int32, len(p.where))}
+	for j := range after.cap {
+		if !s.Workers[j].Usable() { // it gets nothing back
+			after.cap[j] = min(after.cap[j], len(after.held[j]))
+		}
+	}
 	var plan *Plan
 	solved := false
 	return &Pending{func() {

@@ -193,7 +193,7 @@ func newRankGroup(o *options, env Env) (*Router, error) {
 		return nil, err
 	}
 	p := &rankGroup{newPlacer(o, env)}
-	p.setPlacement(p.target()) // with even demand
+	p.setPlacement(p.target(upTo(len(env.Workers)))) // with even demand
 	return p.router(p), nil
 }
 
@@ -205,24 +205,31 @@ func (p *rankGroup) Route(r Request, v *View) int {
 // Begin implements Beginner.
 func (p *rankGroup) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
-	return p.towards(p.target, "adapters of like rank and equal demand together", "the groups by rank are as they should be")
+	var up []int32
+	for j := range s.usable() {
+		up = append(up, int32(j))
+	}
+	if up == nil {
+		return nil
+	}
+	return p.towards(func() [][]int32 { return p.target(up) }, "adapters of like rank and equal demand together", "the groups by rank are as they should be")
 }
 
 // typicalBatch is the batch for which the cost of a rank is looked up.
 const typicalBatch = 8
 
-// target is the placement for the demand as of the latest forecast, of which
-// routing changes nothing: the slowest workers get the lowest ranks, each as much
-// as its speed.
-func (p *rankGroup) target() [][]int32 {
+// target is the placement on the given workers for the demand as of the latest
+// forecast, of which routing changes nothing: the slowest workers get the lowest
+// ranks, each as much as its speed.
+func (p *rankGroup) target(up []int32) [][]int32 {
 	order := upTo(len(p.env.Adapters))
 	weight := make([]float64, len(order))
-	time := make([]float64, len(p.env.Workers)) // of each worker, for the demand as a whole
+	time := make([]float64, len(up)) // of each worker, for the demand as a whole
 	total := 0.0
 	for k := range order {
-		for j := range time {
+		for j, w := range up {
 			// a little for adapters without demand, so that they are somewhere
-			t := (p.demand[k].rate + 1e-3) * p.env.Workers[j].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
+			t := (p.demand[k].rate + 1e-3) * p.env.Workers[w].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
 			time[j] += t
 			weight[k] += t
 		}
@@ -249,7 +256,7 @@ func (p *rankGroup) target() [][]int32 {
 		}
 		return min(g, len(ends)-1)
 	}
-	runs := make([][]int32, len(p.env.Workers))
+	runs := make([][]int32, len(up))
 	done := 0.0
 	for _, k := range order {
 		first := runOf(done * (1 + 1e-12))
@@ -258,13 +265,13 @@ func (p *rankGroup) target() [][]int32 {
 			runs[g] = append(runs[g], k)
 		}
 	}
-	return p.seat(runs, slow, time)
+	return p.seat(runs, slow, time, up)
 }
 
 // seat gives each run, made for a worker that takes slow[g] for the demand, to
 // such a worker so that the fewest adapters move.
-func (p *rankGroup) seat(runs [][]int32, slow, time []float64) [][]int32 {
-	n := len(p.env.Workers)
+func (p *rankGroup) seat(runs [][]int32, slow, time []float64, up []int32) [][]int32 {
+	n := len(up)
 	ones := make([]int, n)
 	cost := make([][]float64, n)
 	for g := range runs {
@@ -277,18 +284,18 @@ func (p *rankGroup) seat(runs [][]int32, slow, time []float64) [][]int32 {
 				continue
 			}
 			for _, k := range runs[g] {
-				if !p.placed[int(k)*n+j] {
+				if !p.placed[int(k)*len(p.env.Workers)+int(up[j])] {
 					cost[g][j]++
 				}
 			}
 		}
 	}
-	held := make([][]int32, n)
+	held := make([][]int32, len(p.env.Workers))
 	for g, js := range transport(ones, ones, cost) {
 		if len(js) != 1 {
 			panic(fmt.Sprintf("router: run %d of adapters has %d workers", g, len(js)))
 		}
-		held[js[0]] = runs[g]
+		held[up[js[0]]] = runs[g]
 	}
 	return held
 }

@@ -101,6 +101,9 @@ func checkPlanner(t *rapid.T, spec string) {
 			continue
 		}
 		checkPlan(t, plan, s)
+		if err := plan.Check(v); err != nil {
+			t.Fatalf("%v: %+v", err, plan)
+		}
 		rt.Planner.Applied(plan, nil)
 		twin.Planner.Applied(again, nil)
 		if held == nil {
