@@ -63,8 +63,8 @@ func (r Request) Check(adapters int) error {
 
 // Adapter is one LoRA adapter.
 type Adapter struct {
-	Name string
-	Rank int // LoRA rank; 0: not stated
+	Name string `json:"name"`
+	Rank int    `json:"rank,omitempty"` // LoRA rank; 0: not stated
 }
 
 // Source yields the requests of a workload in the order of arrival.

@@ -27,11 +27,11 @@
 //
 // The last six are optional, a value of a text or hash_ids may be absent (-1; null).
 //
-// Parquet and Arrow files carry the adapters, with names and ranks, as JSON
-// under the key "lorasim.adapters" of the schema's metadata. CSV and JSONL
-// files are read twice to find them, unless [ReadOptions] states them. Parquet
-// and Arrow files of other programs are read if they hold these columns as plain
-// numbers (int32 or int64, arrival_s as double) without empty values.
+// Parquet and Arrow files carry the adapters, with names and ranks, as JSON under
+// the key "lorasim.adapters" of the schema's metadata. CSV and JSONL files are read
+// twice to find them, unless [ReadOptions] states them. Parquet and Arrow files of
+// other programs are read if they hold these columns as plain numbers (int32 or
+// int64, arrival_s as double) without empty values.
 //
 //	n, err := store.Write("w.parquet", src, store.WriteOptions{})
 //
@@ -55,76 +55,8 @@ import (
 	"strings"
 
 	"lorasim/internal/table"
-	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
-
-// Names of the columns.
-const (
-	idColumn      = "id"
-	arrivalColumn = "arrival_s"
-	adapterColumn = "adapter"
-	promptColumn  = "prompt_tokens"
-	outputColumn  = "output_tokens"
-	maxNewColumn  = "max_new_tokens"
-	rankColumn    = "rank"
-	idsColumn     = "hash_ids"
-	blockColumn   = "hash_block"
-	textColumn    = "text"
-	startColumn   = "text_start"
-	parentColumn  = "text_parent"
-	replyColumn   = "reply"
-)
-
-// adaptersKey is the key of the adapters in a schema's metadata.
-const adaptersKey = "lorasim.adapters"
-
-// maxAdapters bounds the number of adapters that a file may imply by its
-// largest index or state, which would otherwise decide how much memory to take.
-const maxAdapters = 1 << 20
-
-// row is one row of a file.
-type row struct {
-	trace.Request
-	text  table.Raw // the adapter in CSV and JSONL
-	name  []byte    // of the adapter, where named; empty: base model
-	named bool      // the adapter is a name, not an index
-	rank  int32     // 0: not stated
-
-	ids          []float64 // of blocks
-	block        int32     // tokens of an id; 0: not stated
-	of, parent   int64     // texts; -1: none
-	start, reply int32
-}
-
-func (r *row) columns(adapter any, o WriteOptions) []table.Column {
-	columns := []table.Column{
-		{Name: idColumn, Value: &r.ID},
-		{Name: arrivalColumn, Value: &r.Arrival, Decimal: true},
-		{Name: adapterColumn, Value: adapter},
-		{Name: promptColumn, Value: &r.Prompt},
-		{Name: outputColumn, Value: &r.Output},
-	}
-	if o.MaxNew {
-		columns = append(columns, table.Column{Name: maxNewColumn, Value: &r.MaxNew, Optional: true})
-	}
-	if o.Ranks {
-		columns = append(columns, table.Column{Name: rankColumn, Value: &r.rank, Optional: true})
-	}
-	if o.Blocks {
-		columns = append(columns, table.Column{Name: idsColumn, Value: &r.ids, Optional: true})
-	}
-	if o.blockTokens {
-		columns = append(columns, table.Column{Name: blockColumn, Value: &r.block, Optional: true})
-	}
-	if o.Texts {
-		columns = append(columns, table.Column{Name: textColumn, Value: &r.of, Optional: true},
-			table.Column{Name: startColumn, Value: &r.start, Optional: true},
-			table.Column{Name: parentColumn, Value: &r.parent, Optional: true},
-			table.Column{Name: replyColumn, Value: &r.reply, Optional: true})
-	}
-	return columns
-}
 
 // ReadOptions of Open.
 type ReadOptions struct {
@@ -178,22 +110,23 @@ func Open(path string, o ReadOptions) (Reader, error) {
 	return r, nil
 }
 
-// isText tells CSV and JSONL files.
-func isText(path string) bool {
-	ext := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
-	return ext == ".csv" || ext == ".jsonl"
+// extension tells the formats.
+func extension(path string) string {
+	return strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz")))
 }
+
+func isText(path string) bool { return extension(path) == ".csv" || extension(path) == ".jsonl" }
 
 // reader reads a file of any format.
 type reader struct {
-	path           string
-	isText, isJSON bool
-	file           *table.Reader
-	row            row
-	names          *names
-	check          checker
-	rows           int64
-	texts          texts
+	path   string
+	isText bool
+	file   *table.Reader
+	row    row
+	names  *names
+	check  checker
+	rows   int64
+	texts  texts
 }
 
 // Len is known in Parquet and Arrow files.
@@ -205,16 +138,16 @@ func (r *reader) Len() int64 {
 }
 
 func newReader(path string, o ReadOptions, n *names) (*reader, error) {
-	r := &reader{path: path, isText: isText(path), isJSON: strings.Contains(strings.ToLower(filepath.Base(path)), ".jsonl"), names: n,
+	r := &reader{path: path, isText: isText(path), names: n,
 		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
-	all := WriteOptions{MaxNew: true, Blocks: !isCSV(path), blockTokens: !isCSV(path), Texts: true}
-	columns := r.row.columns(&r.row.Adapter, all)
-	if all.Ranks = r.isText; r.isText {
-		columns = r.row.columns(&r.row.text, all)
+	lists := extension(path) != ".csv"
+	all, adapter := WriteOptions{MaxNew: true, Ranks: r.isText, Blocks: lists, blockTokens: lists, Texts: true}, any(&r.row.Adapter)
+	if r.isText {
+		adapter = &r.row.text
 	}
 	var err error
-	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress})
+	r.file, err = table.Open(path, r.row.columns(adapter, all), table.Options{Strict: true, Progress: o.Progress})
 	return r, err
 }
 
@@ -243,9 +176,9 @@ func (r *reader) read() error {
 		return err
 	}
 	if r.row.rank < 0 {
-		return r.file.Bad(rankColumn, fmt.Errorf("%d is negative, expected >= 0", r.row.rank))
+		return r.file.Bad("rank", fmt.Errorf("%d is negative, expected >= 0", r.row.rank))
 	}
-	if err := r.row.setAdapter(r.isJSON); err != nil {
+	if err := r.row.setAdapter(extension(r.path) == ".jsonl"); err != nil {
 		return r.file.Bad(adapterColumn, err)
 	}
 	return nil
@@ -300,29 +233,22 @@ func (c *checker) check(r *trace.Request) error {
 		return err
 	}
 	if c.n > 0 && r.Arrival < c.last.Arrival {
-		return fmt.Errorf("%s %v comes before that of the request before (%v): requests must be in the order of arrival",
-			arrivalColumn, r.Arrival, c.last.Arrival)
+		return fmt.Errorf("arrival_s %v comes before that of the request before (%v): requests must be in the order of arrival",
+			r.Arrival, c.last.Arrival)
 	}
 	if c.n > 0 && r.ID <= c.last.ID {
-		return fmt.Errorf("%s %d is not greater than that of the request before (%d)", idColumn, r.ID, c.last.ID)
+		return fmt.Errorf("id %d is not greater than that of the request before (%d)", r.ID, c.last.ID)
 	}
 	c.last = *r
 	c.n++
 	return nil
 }
 
-// adapterJSON is an adapter as the metadata holds it.
-type adapterJSON struct {
-	Name string `json:"name"`
-	Rank int    `json:"rank,omitempty"`
-}
-
 func formatAdapters(as []trace.Adapter) string {
-	list := make([]adapterJSON, len(as))
-	for i, a := range as {
-		list[i] = adapterJSON(a)
+	if as == nil {
+		as = []trace.Adapter{}
 	}
-	b, _ := json.Marshal(list) // texts and numbers always have a JSON form
+	b, _ := json.Marshal(as) // texts and numbers always have a JSON form
 	return string(b)
 }
 
@@ -331,130 +257,18 @@ func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 	if at < 0 || meta[at][1] == "" {
 		return nil, fmt.Errorf("no adapters under %q in the schema's metadata; state them", adaptersKey)
 	}
-	var list []adapterJSON
-	if err := json.Unmarshal([]byte(meta[at][1]), &list); err != nil {
+	if err := json.Unmarshal([]byte(meta[at][1]), &as); err != nil {
 		return nil, fmt.Errorf("adapters under %q in the schema's metadata: %w", adaptersKey, err)
 	}
-	if len(list) > maxAdapters {
-		return nil, fmt.Errorf("%d adapters, expected at most %d", len(list), maxAdapters)
+	if len(as) > maxAdapters {
+		return nil, fmt.Errorf("%d adapters, expected at most %d", len(as), maxAdapters)
 	}
-	as = make([]trace.Adapter, len(list))
-	for i, a := range list {
+	for _, a := range as {
 		if a.Rank < 0 {
 			return nil, fmt.Errorf("adapter %q has rank %d, expected >= 0", a.Name, a.Rank)
 		}
-		as[i] = trace.Adapter(a)
 	}
-	return as, nil
-}
-
-// names knows the adapters of a CSV or JSONL file and turns names into indices.
-type names struct {
-	adapters []trace.Adapter
-	index    map[string]int32
-	fixed    bool // all adapters are known
-
-	some  bool // a row was seen
-	named bool // its adapter was a name
-}
-
-func newNames(adapters []trace.Adapter) *names {
-	n := &names{adapters: adapters, index: make(map[string]int32, len(adapters))}
-	for i, a := range slices.Backward(adapters) {
-		n.index[a.Name] = int32(i) // the first one of equal names
-	}
-	return n
-}
-
-// resolve sets the adapter index of a row. Until all adapters are known, new ones
-// and ranks are added.
-func (n *names) resolve(row *row) error {
-	switch {
-	case n.some && row.named && !n.named:
-		return fmt.Errorf("%q is no index, but the rows before hold indices", row.name)
-	case n.some && n.named && !row.named:
-		return fmt.Errorf("%d is no name, but the rows before hold names", row.Adapter)
-	}
-	n.some, n.named = true, row.named
-	switch {
-	case row.named && len(row.name) == 0:
-		row.Adapter = trace.BaseModel
-	case row.named:
-		i, ok := n.index[string(row.name)]
-		switch {
-		case !ok && n.fixed:
-			return n.unknown(string(row.name))
-		case !ok && len(n.adapters) == maxAdapters:
-			return fmt.Errorf("more than %d different names", maxAdapters)
-		case !ok:
-			i = int32(len(n.adapters))
-			n.index[string(row.name)] = i
-			n.adapters = append(n.adapters, trace.Adapter{Name: string(row.name)})
-		}
-		row.Adapter = i
-	case !n.fixed && row.Adapter >= maxAdapters:
-		return fmt.Errorf("%d would mean more than %d adapters", row.Adapter, maxAdapters)
-	case !n.fixed:
-		for i := len(n.adapters); i <= int(row.Adapter); i++ {
-			n.adapters = append(n.adapters, trace.Adapter{Name: fmt.Sprintf("lora%d", i)})
-		}
-	}
-	if n.fixed || row.Adapter < 0 || row.rank == 0 {
-		return nil
-	}
-	a := &n.adapters[row.Adapter]
-	if a.Rank != 0 && a.Rank != int(row.rank) {
-		return fmt.Errorf("%s has %s %d here and %d before", a.Name, rankColumn, row.rank, a.Rank)
-	}
-	a.Rank = int(row.rank)
-	return nil
-}
-
-func (n *names) unknown(name string) error {
-	if len(n.adapters) == 0 || len(n.adapters) > 20 {
-		return fmt.Errorf("%q is none of the %d adapters", name, len(n.adapters))
-	}
-	known := make([]string, len(n.adapters))
-	for i, a := range n.adapters {
-		known[i] = a.Name
-	}
-	return textfile.Unknown("adapter", name, known)
-}
-
-// setAdapter sets the adapter of a row to the index or the name that a CSV or
-// JSONL file states.
-func (r *row) setAdapter(isJSON bool) (err error) {
-	if isJSON && r.text[0] == '"' {
-		r.named = true
-		r.name, err = textfile.Text(r.text)
-		return err
-	}
-	if !isJSON && !isIndex(r.text) {
-		r.name, r.named = r.text, true
-		return nil
-	}
-	i, err := textfile.Int(r.text)
-	if err != nil {
-		return err
-	}
-	r.Adapter = int32(i)
-	if i < int64(trace.BaseModel) || int64(r.Adapter) != i {
-		return errors.New(string(r.text) + " is out of range, expected -1 (base model) or an index")
-	}
-	return nil
-}
-
-// isIndex tells a whole number from the name of an adapter.
-func isIndex(b []byte) bool {
-	if len(b) > 1 && b[0] == '-' {
-		b = b[1:]
-	}
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0
+	return slices.Clip(as), nil
 }
 
 // WriteOptions of Write. They concern CSV and JSONL; Parquet and Arrow files
@@ -484,7 +298,7 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	if err == nil && first != nil {
 		o.Blocks, o.Texts = r.Text.Block > 0, r.Text.Block == 0
 		o.blockTokens = o.Blocks && r.Text.Block != defaultBlock
-		if o.Blocks && isCSV(path) {
+		if o.Blocks && extension(path) == ".csv" {
 			return 0, fmt.Errorf("%s: a .csv file has no column for the ids of prompts: choose .jsonl, .parquet or .arrow", path)
 		}
 	}
@@ -504,8 +318,8 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 			return 0, fmt.Errorf("%s: request %d: %w", path, c.n, err)
 		}
 		if r.MaxNew != 0 && r.MaxNew != r.Output && !o.MaxNew {
-			return 0, fmt.Errorf("%s: request %d: %s is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
-				path, c.n-1, maxNewColumn, r.MaxNew, r.Output)
+			return 0, fmt.Errorf("%s: request %d: max_new_tokens is %d and output_tokens %d, but the file has no column for it: set WriteOptions.MaxNew",
+				path, c.n-1, r.MaxNew, r.Output)
 		}
 		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
 			return 0, fmt.Errorf("%s: request %d: its prompt is told in another way than that of the first request, for which the file has no column", path, c.n-1)

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"lorasim/internal/table"
+	"lorasim/internal/textfile"
+	"lorasim/trace"
+)
+
+// adaptersKey is the key of the adapters in a schema's metadata, adapterColumn that
+// of a row's.
+const (
+	adaptersKey   = "lorasim.adapters"
+	adapterColumn = "adapter"
+)
+
+// maxAdapters bounds the number of adapters that a file may imply by its
+// largest index or state, which would otherwise decide how much memory to take.
+const maxAdapters = 1 << 20
+
+// row is one row of a file.
+type row struct {
+	trace.Request
+	text  table.Raw // the adapter in CSV and JSONL
+	name  []byte    // of the adapter, where named; empty: base model
+	named bool      // the adapter is a name, not an index
+	rank  int32     // 0: not stated
+
+	ids          []float64 // of blocks
+	block        int32     // tokens of an id; 0: not stated
+	of, parent   int64     // texts; -1: none
+	start, reply int32
+}
+
+func (r *row) columns(adapter any, o WriteOptions) (columns []table.Column) {
+	for _, c := range []struct {
+		name     string
+		value    any
+		wanted   bool
+		optional bool
+	}{
+		{"id", &r.ID, true, false},
+		{"arrival_s", &r.Arrival, true, false},
+		{adapterColumn, adapter, true, false},
+		{"prompt_tokens", &r.Prompt, true, false},
+		{"output_tokens", &r.Output, true, false},
+		{"max_new_tokens", &r.MaxNew, o.MaxNew, true},
+		{"rank", &r.rank, o.Ranks, true},
+		{"hash_ids", &r.ids, o.Blocks, true},
+		{"hash_block", &r.block, o.blockTokens, true},
+		{"text", &r.of, o.Texts, true},
+		{"text_start", &r.start, o.Texts, true},
+		{"text_parent", &r.parent, o.Texts, true},
+		{"reply", &r.reply, o.Texts, true},
+	} {
+		if c.wanted {
+			columns = append(columns, table.Column{Name: c.name, Value: c.value, Optional: c.optional, Decimal: c.name == "arrival_s"})
+		}
+	}
+	return columns
+}
+
+// names knows the adapters of a CSV or JSONL file and turns names into indices.
+type names struct {
+	adapters []trace.Adapter
+	index    map[string]int32
+	fixed    bool // all adapters are known
+
+	some  bool // a row was seen
+	named bool // its adapter was a name
+}
+
+func newNames(adapters []trace.Adapter) *names {
+	n := &names{adapters: adapters, index: make(map[string]int32, len(adapters))}
+	for i, a := range slices.Backward(adapters) {
+		n.index[a.Name] = int32(i) // the first one of equal names
+	}
+	return n
+}
+
+// resolve sets the adapter index of a row. Until all adapters are known, new ones
+// and ranks are added.
+func (n *names) resolve(row *row) error {
+	switch {
+	case n.some && row.named && !n.named:
+		return fmt.Errorf("%q is no index, but the rows before hold indices", row.name)
+	case n.some && n.named && !row.named:
+		return fmt.Errorf("%d is no name, but the rows before hold names", row.Adapter)
+	}
+	n.some, n.named = true, row.named
+	switch {
+	case row.named && len(row.name) == 0:
+		row.Adapter = trace.BaseModel
+	case row.named:
+		i, ok := n.index[string(row.name)]
+		switch {
+		case !ok && n.fixed:
+			return n.unknown(string(row.name))
+		case !ok && len(n.adapters) == maxAdapters:
+			return fmt.Errorf("more than %d different names", maxAdapters)
+		case !ok:
+			i = int32(len(n.adapters))
+			n.index[string(row.name)] = i
+			n.adapters = append(n.adapters, trace.Adapter{Name: string(row.name)})
+		}
+		row.Adapter = i
+	case !n.fixed && row.Adapter >= maxAdapters:
+		return fmt.Errorf("%d would mean more than %d adapters", row.Adapter, maxAdapters)
+	case !n.fixed:
+		for i := len(n.adapters); i <= int(row.Adapter); i++ {
+			n.adapters = append(n.adapters, trace.Adapter{Name: fmt.Sprintf("lora%d", i)})
+		}
+	}
+	if n.fixed || row.Adapter < 0 || row.rank == 0 {
+		return nil
+	}
+	a := &n.adapters[row.Adapter]
+	if a.Rank != 0 && a.Rank != int(row.rank) {
+		return fmt.Errorf("%s has rank %d here and %d before", a.Name, row.rank, a.Rank)
+	}
+	a.Rank = int(row.rank)
+	return nil
+}
+
+func (n *names) unknown(name string) error {
+	if len(n.adapters) == 0 || len(n.adapters) > 20 {
+		return fmt.Errorf("%q is none of the %d adapters", name, len(n.adapters))
+	}
+	known := make([]string, len(n.adapters))
+	for i, a := range n.adapters {
+		known[i] = a.Name
+	}
+	return textfile.Unknown("adapter", name, known)
+}
+
+// setAdapter sets the adapter of a row to the index or the name that a CSV or
+// JSONL file states.
+func (r *row) setAdapter(isJSON bool) (err error) {
+	if isJSON && r.text[0] == '"' {
+		r.named = true
+		r.name, err = textfile.Text(r.text)
+		return err
+	}
+	if !isJSON && !isIndex(r.text) {
+		r.name, r.named = r.text, true
+		return nil
+	}
+	i, err := textfile.Int(r.text)
+	if err != nil {
+		return err
+	}
+	r.Adapter = int32(i)
+	if i < int64(trace.BaseModel) || int64(r.Adapter) != i {
+		return errors.New(string(r.text) + " is out of range, expected -1 (base model) or an index")
+	}
+	return nil
+}
+
+// isIndex tells a whole number from the name of an adapter.
+func isIndex(b []byte) bool {
+	digits := bytes.TrimPrefix(b, []byte("-"))
+	return len(digits) > 0 && len(bytes.TrimLeft(digits, "0123456789")) == 0
+}
+
+// defaultBlock is how many tokens an id of Mooncake's traces stands for. Files
+// whose ids stand for other numbers say so.
+const defaultBlock = 512
+
+// texts are those of the prompts of a file.
+type texts struct {
+	blocks map[int32]*trace.Blocks // by the tokens of an id
+	named  map[int64]*trace.Text
+	block  int32 // tokens of an id where the row does not say
+}
+
+// set makes the text of a request's prompt of what its row says of it.
+func (t *texts) set(r *row) (err error) {
+	switch {
+	case r.ids != nil:
+		ids := make([]int64, len(r.ids))
+		for i, x := range r.ids {
+			if ids[i] = int64(x); float64(ids[i]) != x {
+				return fmt.Errorf("hash_ids: %v is no whole number", x)
+			}
+		}
+		n := cmp.Or(r.block, t.block)
+		if n < 1 {
+			return fmt.Errorf("hash_block: %d, expected >= 1 token", n)
+		}
+		if t.blocks[n] == nil {
+			t.blocks[n] = &trace.Blocks{Tokens: n}
+		}
+		if r.Text, err = t.blocks[n].Text(ids, r.Prompt); err != nil {
+			return fmt.Errorf("hash_ids: %w", err)
+		}
+	case r.of >= 0:
+		parent := t.named[r.parent]
+		if r.parent >= 0 && parent == nil {
+			parent = &trace.Text{ID: r.parent}
+			t.named[r.parent] = parent
+		}
+		if r.Text = t.named[r.of]; r.Text == nil {
+			r.Text = &trace.Text{Parent: parent, Start: r.start, ID: r.of}
+			t.named[r.of] = r.Text
+		}
+		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 || parent != nil && x.Start < parent.Start {
+			return fmt.Errorf("text %d follows %d tokens of text_parent %d, expected the same as in the rows before, where its own begins", r.of, r.start, r.parent)
+		}
+		if r.reply != 0 {
+			r.Reply = r.Text
+		}
+	}
+	return nil
+}
+
+// putText notes what a request's prompt is the beginning of for its row.
+func (r *row) putText() {
+	r.ids, r.block, r.of, r.parent, r.start, r.reply = nil, 0, -1, -1, 0, 0
+	t := r.Text
+	if t == nil {
+		return
+	}
+	for _, id := range t.IDs() {
+		r.ids = append(r.ids, float64(id))
+	}
+	if r.block = t.Block; t.Block > 0 {
+		return
+	}
+	r.of, r.start = t.ID, t.Start
+	if t.Parent != nil {
+		r.parent = t.Parent.ID
+	}
+	if r.Reply == t {
+		r.reply = 1
+	}
+}
