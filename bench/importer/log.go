@@ -101,9 +101,8 @@ func (l *logReader) takeEnding(text string) bool {
 	if m == nil || l.block != nil || len(l.runs) == 0 {
 		return false
 	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	all, err2 := strconv.ParseInt(m[2], 10, 64)
-	if err != nil || err2 != nil {
+	var n, all int64
+	if enter(&n, m[1]) != nil || enter(&all, m[2]) != nil {
 		return false
 	}
 	r := l.runs[len(l.runs)-1].Result
@@ -125,48 +124,21 @@ func (l *logReader) takeEnding(text string) bool {
 	return true
 }
 
-// contextLines are those that tell something of a run, and what they tell.
+// contextLines are those that tell something of a run, and where it goes.
 var contextLines = []struct {
 	pattern *regexp.Regexp
-	set     func(l *logReader, m []string) error
+	to      func(l *logReader) []any
 }{
-	{regexp.MustCompile(`^(?:benchmark_args=)?Namespace\((.*)$`), func(l *logReader, m []string) (err error) {
-		if l.args, err = namespace(m[1]); err != nil {
-			err = fmt.Errorf("argument list not understood: %w", err)
-		}
-		return err
-	}},
-	{regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`), func(l *logReader, m []string) error {
-		l.context.Server, l.context.Client = m[1], m[2]
-		return nil
-	}},
-	{regexp.MustCompile(`^SERVER:\s*(\S.*)$`), func(l *logReader, m []string) error { l.context.Server = m[1]; return nil }},
-	{regexp.MustCompile(`^CLIENT:\s*(\S.*)$`), func(l *logReader, m []string) error { l.context.Client = m[1]; return nil }},
-	{regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`), func(l *logReader, m []string) error { l.context.SectionRate = m[1]; return nil }},
-	{regexp.MustCompile(`^#Input tokens:\s*(\d+)$`), func(l *logReader, m []string) (err error) {
-		l.context.InputTokens, err = strconv.ParseInt(m[1], 10, 64)
-		return err
-	}},
-	{regexp.MustCompile(`^#Output tokens:\s*(\d+)$`), func(l *logReader, m []string) (err error) {
-		l.context.OutputTokens, err = strconv.ParseInt(m[1], 10, 64)
-		return err
-	}},
-	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`), func(l *logReader, m []string) (err error) {
-		l.context.LastArrival, err = strconv.ParseFloat(m[1], 64)
-		return err
-	}},
+	{regexp.MustCompile(`^(?:benchmark_args=)?Namespace\((.*)$`), func(l *logReader) []any { return []any{&l.args} }},
+	{regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`), func(l *logReader) []any { return []any{&l.context.Server, &l.context.Client} }},
+	{regexp.MustCompile(`^SERVER:\s*(\S.*)$`), func(l *logReader) []any { return []any{&l.context.Server} }},
+	{regexp.MustCompile(`^CLIENT:\s*(\S.*)$`), func(l *logReader) []any { return []any{&l.context.Client} }},
+	{regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`), func(l *logReader) []any { return []any{&l.context.SectionRate} }},
+	{regexp.MustCompile(`^#Input tokens:\s*(\d+)$`), func(l *logReader) []any { return []any{&l.context.InputTokens} }},
+	{regexp.MustCompile(`^#Output tokens:\s*(\d+)$`), func(l *logReader) []any { return []any{&l.context.OutputTokens} }},
+	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`), func(l *logReader) []any { return []any{&l.context.LastArrival} }},
 	// The counts may share their line with a progress bar that has no end yet.
-	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`), func(l *logReader, m []string) error {
-		l.context.ModelCounts = nil
-		for _, s := range strings.Split(m[1], ", ") {
-			n, err := strconv.ParseInt(s, 10, 64)
-			if err != nil {
-				return err
-			}
-			l.context.ModelCounts = append(l.context.ModelCounts, n)
-		}
-		return nil
-	}},
+	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`), func(l *logReader) []any { return []any{&l.context.ModelCounts} }},
 }
 
 // takeContext reads a line that tells something of a run; false if it does not.
@@ -175,13 +147,41 @@ func (l *logReader) takeContext(text string) bool {
 	for _, c := range contextLines {
 		if m := c.pattern.FindStringSubmatch(text); m != nil {
 			l.endBlock(l.here())
-			if err := c.set(l, m); err != nil {
-				l.warn(l.line, "%v", err)
+			for i, to := range c.to(l) {
+				if err := enter(to, m[i+1]); err != nil {
+					l.warn(l.line, "%v", err)
+				}
 			}
 			return true
 		}
 	}
 	return false
+}
+
+// enter reads a value by its type.
+func enter(to any, text string) (err error) {
+	switch to := to.(type) {
+	case *string:
+		*to = text
+	case *int64:
+		*to, err = strconv.ParseInt(text, 10, 64)
+	case *float64:
+		*to, err = strconv.ParseFloat(text, 64)
+	case *[]int64:
+		*to = nil
+		for s := range strings.SplitSeq(text, ", ") {
+			n := int64(0)
+			if err := enter(&n, s); err != nil {
+				return err
+			}
+			*to = append(*to, n)
+		}
+	case *map[string]any:
+		if *to, err = namespace(text); err != nil {
+			err = fmt.Errorf("argument list not understood: %w", err)
+		}
+	}
+	return err
 }
 
 // isProgress says whether a line is a progress bar, which may be printed into
@@ -251,9 +251,7 @@ func (m *Imported) setArguments(args map[string]any) {
 const maxNoise = 8
 
 // known lists the rows of all layouts by label; titles by their text.
-var known = knownRows()
-
-func knownRows() map[string]result.Row {
+var known = func() map[string]result.Row {
 	rows := map[string]result.Row{}
 	for _, l := range result.Layouts() {
 		for _, r := range l.Rows() {
@@ -261,7 +259,7 @@ func knownRows() map[string]result.Row {
 		}
 	}
 	return rows
-}
+}()
 
 // addRow takes a line of the block; false if the block seems to be over.
 func (l *logReader) addRow(text string) bool {

@@ -58,38 +58,52 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	sink := &sink{keep: o.RecordsFile != "", texts: map[int64]string{}, collector: result.NewCollector(result.Options{
-		NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(), PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords,
-	})}
-	cfg.Source, cfg.Fleet, cfg.Done, cfg.Move = in.Source, f, sink.done, moving(sc, rt)
+	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(),
+		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != ""})
+	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
+	cfg.Done = func(r *record.Request) {
+		c.Done(r)
+		c.AddGaps(r)
+	}
 	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
 	cfg.KnownOutputs, cfg.Seed, cfg.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
-	if o.Replies != "" {
-		file, err := atomicfile.Create(o.Replies)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer file.Abort()
-		sink.replies = bufio.NewWriter(file)
-		sink.commit = file.Commit
-		cfg.Output = sink.reply
-	}
+	texts := map[int64]string{}
 	if o.KeepRecords {
-		cfg.Text = func(id int64, text string) { sink.texts[id] = text }
+		cfg.Text = func(id int64, text string) { texts[id] = text }
 	}
-	st, runErr := Run(ctx, cfg)
+	var st *Stats
+	var runErr error
+	if o.Replies == "" {
+		st, runErr = Run(ctx, cfg)
+	} else {
+		err = atomicfile.Write(o.Replies, func(file *atomicfile.File) error {
+			w := &replies{to: bufio.NewWriter(file)}
+			cfg.Output = w.add
+			if st, runErr = Run(ctx, cfg); st == nil {
+				return runErr
+			}
+			return cmp.Or(w.err, w.to.Flush())
+		})
+	}
 	if st == nil {
-		return nil, nil, runErr
+		return nil, nil, cmp.Or(runErr, err)
 	}
-	if err := sink.write(o.RecordsFile, in.Adapters()); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	fs := f.Stats()
 	meta := sc.Meta(in.Dataset)
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
-	res := sink.collector.Result(meta, counters(st, &fs, cfg.Move))
-	res.Texts = sink.texts
+	res := c.Result(meta, counters(st, &fs, cfg.Move))
+	if o.RecordsFile != "" {
+		if err := writeRecords(o.RecordsFile, res.Records, in.Adapters()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if res.Texts = texts; !o.KeepRecords {
+		res.Records = nil
+	}
 	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) { // the workers have no prefix caches, or do not tell
 		e.Reuse = nil
 		for i := range e.Workers {
@@ -157,20 +171,19 @@ func told(ps []*profile.Profile, reports []fleet.Report, stated fleet.Limits) []
 	list := make([]*profile.Profile, len(ps))
 	for i := range ps {
 		p, r := *ps[i], &reports[i] // a copy: workers share profiles
-		take := func(to *int, stated, told int) {
-			if stated == 0 {
-				*to = cmp.Or(told, *to)
-			}
-		}
 		take(&p.Engine.MaxRunningRequests, stated.MaxRunning, r.MaxRunning)
 		take(&p.Engine.MaxLorasPerBatch, stated.Slots, r.Slots)
 		take(&p.Engine.MaxLoadedLoras, stated.MaxLoaded, r.MaxLoaded)
-		if stated.KVCapacity == 0 {
-			p.Memory.KVTokens = cmp.Or(r.KVCapacity, p.Memory.KVTokens)
-		}
+		take(&p.Memory.KVTokens, stated.KVCapacity, r.KVCapacity)
 		list[i] = &p
 	}
 	return list
+}
+
+func take[T int | int64](to *T, stated, told T) {
+	if stated == 0 {
+		*to = cmp.Or(told, *to)
+	}
 }
 
 // moving is how requests move: not at all where nobody plans.
@@ -181,29 +194,15 @@ func moving(sc *scenario.Scenario, rt *router.Router) router.Moving {
 	return router.Moving(sc.Routing.RequestMigration)
 }
 
-// sink takes what comes of the requests of a run.
-type sink struct {
-	collector *result.Collector
-	keep      bool // records, for a file
-	records   []record.Request
-	texts     map[int64]string
-	// replies gets a line for each reply, as in {"id": 3, "adapter": 0, "prompt": [9], "tokens": [5, 6]}, in the order
-	// in which they end; nil: none
-	replies *bufio.Writer
-	commit  func() error // of its file
-	err     error        // the first of its
+// replies gets a line for each reply, as in
+// {"id": 3, "adapter": 0, "prompt": [9], "tokens": [5, 6]}, in the order in which they end.
+type replies struct {
+	to  *bufio.Writer
+	err error // the first
 }
 
-func (s *sink) done(r *record.Request) {
-	s.collector.Done(r)
-	s.collector.AddGaps(r)
-	if s.keep {
-		s.records = append(s.records, *r) // its gaps are its own
-	}
-}
-
-func (s *sink) reply(r *record.Request, prompt, tokens []int32) {
-	s.err = cmp.Or(s.err, json.NewEncoder(s.replies).Encode(struct {
+func (w *replies) add(r *record.Request, prompt, tokens []int32) {
+	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(struct {
 		ID      int64   `json:"id"`
 		Adapter int32   `json:"adapter"`
 		Prompt  []int32 `json:"prompt"`
@@ -211,31 +210,20 @@ func (s *sink) reply(r *record.Request, prompt, tokens []int32) {
 	}{r.ID, r.Adapter, prompt, append([]int32{}, tokens...)}))
 }
 
-// write saves the records, in the order of the workload, and the replies.
-func (s *sink) write(path string, adapters []trace.Adapter) error {
-	if s.keep {
-		slices.SortFunc(s.records, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-		w, err := records.Create(path, adapters, slices.ContainsFunc(s.records, func(r record.Request) bool { return r.Cached > 0 }))
-		if err != nil {
-			return err
-		}
-		defer w.Abort()
-		for i := range s.records {
-			if err := w.Write(&s.records[i]); err != nil {
-				return err
-			}
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-	}
-	if s.replies == nil {
-		return nil
-	}
-	if err := cmp.Or(s.err, s.replies.Flush()); err != nil {
+// writeRecords writes records in the order of the workload.
+func writeRecords(path string, list []record.Request, adapters []trace.Adapter) error {
+	list = slices.SortedFunc(slices.Values(list), func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
+	w, err := records.Create(path, adapters, slices.ContainsFunc(list, func(r record.Request) bool { return r.Cached > 0 }))
+	if err != nil {
 		return err
 	}
-	return s.commit()
+	defer w.Abort()
+	for i := range list {
+		if err := w.Write(&list[i]); err != nil {
+			return err
+		}
+	}
+	return w.Close()
 }
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {

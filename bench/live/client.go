@@ -43,12 +43,7 @@ type Clock struct {
 }
 
 // NewClock starts a clock; speed 0 counts as 1.
-func NewClock(speed float64) Clock {
-	if speed == 0 {
-		speed = 1
-	}
-	return Clock{time.Now(), speed}
-}
+func NewClock(speed float64) Clock { return Clock{time.Now(), cmp.Or(speed, 1)} }
 
 // Now is the time in seconds.
 func (c Clock) Now() float64 { return c.at(time.Now()) }
@@ -172,9 +167,11 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	c.stop = stop
-	if err := c.warmUp(ctx); err != nil {
+	calm := context.AfterFunc(ctx, func() { giveUp(errStopped) })
+	if err := c.warmUp(); err != nil {
 		return nil, err
 	}
+	calm()
 	sending, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	leave := c.attend(ctx, end)
@@ -333,7 +330,7 @@ func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
 
 // warmUp sends the first request of the source ahead of the run, to a worker
 // that holds its adapter; what becomes of it is only logged.
-func (c *client) warmUp(ctx context.Context) error {
+func (c *client) warmUp() error {
 	if !c.cfg.WarmUp {
 		return nil
 	}
@@ -354,14 +351,6 @@ func (c *client) warmUp(ctx context.Context) error {
 	j := c.newJob(warm)
 	j.silent = true
 	c.cfg.Fleet.Book(&j.fr, w)
-	stop := context.AfterFunc(ctx, func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		if j.now != nil {
-			j.now.cancel(errStopped)
-		}
-	})
-	defer stop()
 	c.serve(j, w)
 	if j.rec.Status != record.OK {
 		c.log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)

@@ -400,7 +400,7 @@ func (e *eventReader) reset(r io.Reader, seen func()) {
 	if e.buf == nil {
 		e.buf = make([]byte, 4096)
 	}
-	if e.r, e.seen, e.lines = r, seen, nil; r == nil {
+	if e.r, e.seen, e.lines, e.at = r, seen, nil, time.Now(); r == nil {
 		return
 	}
 	e.lines = bufio.NewScanner(e)
@@ -431,8 +431,11 @@ func (e *eventReader) Read(p []byte) (int, error) {
 // next returns the data of the next event, without "data:" and the space after
 // it, valid until the next call; io.EOF at the end of the stream. Other fields
 // of events (event:, id:, comments) are skipped. The engines send one line of
-// data per event.
-func (e *eventReader) next() ([]byte, error) {
+// data per event. Of a reply that is no stream it returns the whole.
+func (e *eventReader) next(whole bool) ([]byte, error) {
+	if whole {
+		return io.ReadAll(e)
+	}
 	for e.lines.Scan() {
 		if data, ok := bytes.CutPrefix(e.lines.Bytes(), dataPrefix); ok {
 			return bytes.TrimSpace(data), nil

@@ -18,7 +18,7 @@ func readAll(r io.Reader) (list []string, err error) {
 	var e eventReader
 	e.reset(r, nil)
 	for {
-		data, err := e.next()
+		data, err := e.next(false)
 		if err != nil {
 			return list, err
 		}
@@ -174,7 +174,7 @@ func BenchmarkEvents(b *testing.B) {
 	b.SetBytes(int64(len(event)))
 	b.ReportAllocs()
 	for range b.N {
-		data, err := e.next()
+		data, err := e.next(false)
 		if err != nil {
 			b.Fatal(err)
 		}

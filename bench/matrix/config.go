@@ -10,8 +10,6 @@ package matrix
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,13 +38,18 @@ type Matrix struct {
 	dir string // where relative paths begin and commands run
 }
 
-// Server is a command that serves until it is stopped.
-type Server struct {
+// Program is a command.
+type Program struct {
 	Name    string            `yaml:"name"`
 	Command string            `yaml:"command"` // for the shell
 	Env     map[string]string `yaml:"env"`
-	Ready   Ready             `yaml:"ready"`
-	Stop    Stop              `yaml:"stop"`
+}
+
+// Server is a command that serves until it is stopped.
+type Server struct {
+	Program `yaml:",inline"`
+	Ready   Ready `yaml:"ready"`
+	Stop    Stop  `yaml:"stop"`
 }
 
 // Ready says when a server can be used: when all that is given holds.
@@ -64,10 +67,8 @@ type Stop struct {
 
 // Client is a command that runs against a server and prints a result block.
 type Client struct {
-	Name    string            `yaml:"name"`
-	Command string            `yaml:"command"`
-	Env     map[string]string `yaml:"env"`
-	Timeout time.Duration     `yaml:"timeout"` // 0: none
+	Program `yaml:",inline"`
+	Timeout time.Duration `yaml:"timeout"` // 0: none
 }
 
 // Defaults of times that a file leaves out.
@@ -120,71 +121,36 @@ func (m *Matrix) check() error {
 		return fmt.Errorf("%d servers and %d clients, expected at least one of each", len(m.Servers), len(m.Clients))
 	}
 	names := map[string]bool{}
-	check := func(kind string, i int, name, command string, timeouts ...time.Duration) error {
+	check := func(kind string, i int, p Program, timeouts ...time.Duration) error {
 		where := fmt.Sprintf("%s[%d]", kind, i)
 		switch {
-		case !fileName.MatchString(name):
-			return fmt.Errorf("%s.name is %q, expected letters, digits, '.', '_' and '-'", where, name)
-		case names[kind+name]:
-			return fmt.Errorf("%s.name %q is there already", where, name)
-		case strings.TrimSpace(command) == "":
-			return fmt.Errorf("%s (%s): command is missing", where, name)
+		case !fileName.MatchString(p.Name):
+			return fmt.Errorf("%s.name is %q, expected letters, digits, '.', '_' and '-'", where, p.Name)
+		case names[kind+p.Name]:
+			return fmt.Errorf("%s.name %q is there already", where, p.Name)
+		case strings.TrimSpace(p.Command) == "":
+			return fmt.Errorf("%s (%s): command is missing", where, p.Name)
 		case slices.Min(timeouts) < 0:
-			return fmt.Errorf("%s (%s): timeouts must not be negative", where, name)
+			return fmt.Errorf("%s (%s): timeouts must not be negative", where, p.Name)
 		}
-		names[kind+name] = true
+		names[kind+p.Name] = true
 		return nil
 	}
 	for i, s := range m.Servers {
-		if err := check("servers", i, s.Name, s.Command, s.Ready.Timeout, s.Stop.Timeout); err != nil {
+		if err := check("servers", i, s.Program, s.Ready.Timeout, s.Stop.Timeout); err != nil {
 			return err
 		}
-		if _, ok := signals[s.Stop.Signal]; !ok {
-			return fmt.Errorf("servers[%d] (%s): stop.signal: %w", i, s.Name, suggest.Unknown("signal", s.Stop.Signal, []string{"TERM", "INT", "HUP", "QUIT"}))
+		if err := suggest.Among("signal", s.Stop.Signal, []string{"TERM", "INT", "HUP", "QUIT"}); err != nil {
+			return fmt.Errorf("servers[%d] (%s): stop.signal: %w", i, s.Name, err)
 		}
 		if _, err := regexp.Compile(s.Ready.Log); err != nil {
 			return fmt.Errorf("servers[%d] (%s): ready.log: %w", i, s.Name, err)
 		}
 	}
 	for i, c := range m.Clients {
-		if err := check("clients", i, c.Name, c.Command, c.Timeout); err != nil {
+		if err := check("clients", i, c.Program, c.Timeout); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// combination is one run, with what is known of it beforehand.
-type combination struct {
-	Row
-	server *Server
-	client *Client
-}
-
-// combinations lists the runs: all clients of a server, then the next server.
-func (m *Matrix) combinations() ([]combination, error) {
-	root := m.Output
-	if !filepath.IsAbs(root) {
-		root = filepath.Join(m.dir, root)
-	}
-	var cs []combination
-	for i := range m.Servers {
-		for k := range m.Clients {
-			server, client := &m.Servers[i], &m.Clients[k]
-			text, err := json.Marshal([]any{m.Env, server, client})
-			if err != nil {
-				return nil, err
-			}
-			hash := fmt.Sprintf("%x", sha256.Sum256(text))
-			for n := range m.Repeat {
-				name := server.Name + "+" + client.Name
-				if m.Repeat > 1 {
-					name += fmt.Sprintf("+%d", n+1)
-				}
-				row := Row{Server: server.Name, Client: client.Name, Repeat: n + 1, Dir: filepath.Join(root, name), Hash: hash, Status: statusOK}
-				cs = append(cs, combination{row, server, client})
-			}
-		}
-	}
-	return cs, nil
 }

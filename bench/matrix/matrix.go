@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +49,41 @@ const (
 	statusFailed = "failed"
 	statusFile   = "status.json"
 )
+
+// combination is one run, with what is known of it beforehand.
+type combination struct {
+	Row
+	server *Server
+	client *Client
+}
+
+// combinations lists the runs: all clients of a server, then the next server.
+func (m *Matrix) combinations() ([]combination, error) {
+	root := m.Output
+	if !filepath.IsAbs(root) {
+		root = filepath.Join(m.dir, root)
+	}
+	var cs []combination
+	for i := range m.Servers {
+		for k := range m.Clients {
+			server, client := &m.Servers[i], &m.Clients[k]
+			text, err := json.Marshal([]any{m.Env, server, client})
+			if err != nil {
+				return nil, err
+			}
+			hash := fmt.Sprintf("%x", sha256.Sum256(text))
+			for n := range m.Repeat {
+				name := server.Name + "+" + client.Name
+				if m.Repeat > 1 {
+					name += fmt.Sprintf("+%d", n+1)
+				}
+				row := Row{Server: server.Name, Client: client.Name, Repeat: n + 1, Dir: filepath.Join(root, name), Hash: hash, Status: statusOK}
+				cs = append(cs, combination{row, server, client})
+			}
+		}
+	}
+	return cs, nil
+}
 
 // Run runs the combinations that are not done yet and returns a row for each of
 // all. An error means that the work could not go on; failures of combinations
@@ -115,11 +150,7 @@ func (m *Matrix) runOne(ctx context.Context, c combination, log io.Writer) (Row,
 	return c.Row, atomicfile.Write(status, func(f *atomicfile.File) error { return format.JSON(f, c.Row, "  ") })
 }
 
-func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) (err error) {
-	dir, err := filepath.Abs(m.dir)
-	if err != nil {
-		return err
-	}
+func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) error {
 	serverLog, err := os.Create(filepath.Join(c.Dir, "server.log"))
 	if err != nil {
 		return err
@@ -130,21 +161,20 @@ func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) (er
 		output.what = regexp.MustCompile(c.server.Ready.Log) // checked by Parse
 	}
 	begun := time.Now()
-	env := m.environment(c, c.server.Env)
-	p, err := start(c.server.Command, dir, env, output)
+	p, err := m.start(c, &c.server.Program, output)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	defer func() {
 		fmt.Fprintf(log, "  server %s\n", p.stop(signals[c.server.Stop.Signal], c.server.Stop.Timeout))
 	}()
-	if err := c.server.awaitReady(ctx, p, output, env); err != nil {
+	if err := c.server.awaitReady(ctx, p, output); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	c.Ready = time.Since(begun).Seconds()
 	fmt.Fprintf(log, "  server ready after %.1f s\n", c.Ready)
 	begun = time.Now()
-	err = m.runClient(ctx, c, dir)
+	err = m.runClient(ctx, c)
 	c.Took = time.Since(begun).Seconds()
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -153,7 +183,7 @@ func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) (er
 	return nil
 }
 
-func (m *Matrix) runClient(ctx context.Context, c *combination, dir string) error {
+func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 	clientLog, err := os.Create(filepath.Join(c.Dir, "client.log"))
 	if err != nil {
 		return err
@@ -164,29 +194,11 @@ func (m *Matrix) runClient(ctx context.Context, c *combination, dir string) erro
 		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %v", d))
 		defer cancel()
 	}
-	p, err := start(c.client.Command, dir, m.environment(c, c.client.Env), clientLog)
+	p, err := m.start(c, &c.client.Program, clientLog)
 	if err != nil {
 		return err
 	}
 	return p.wait(ctx)
-}
-
-// environment is that of the program, with what the file sets, and the names and
-// the folder of the combination.
-func (m *Matrix) environment(c *combination, own map[string]string) map[string]string {
-	env := map[string]string{}
-	for _, e := range os.Environ() {
-		k, v, _ := strings.Cut(e, "=")
-		env[k] = v
-	}
-	maps.Copy(env, m.Env)
-	maps.Copy(env, own)
-	dir, err := filepath.Abs(c.Dir)
-	if err != nil {
-		dir = c.Dir
-	}
-	env["MATRIX_SERVER"], env["MATRIX_CLIENT"], env["MATRIX_DIR"] = c.Server, c.Client, dir
-	return env
 }
 
 // readMetrics takes the metrics of the last result in the client's output. A

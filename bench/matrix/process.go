@@ -5,11 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,23 +22,42 @@ import (
 // stopped with it.
 type process struct {
 	cmd  *exec.Cmd
+	env  map[string]string
 	done chan struct{}
 	err  error // once done
 }
 
-func start(command, dir string, env map[string]string, output io.Writer) (*process, error) {
-	cmd := exec.Command("/bin/sh", "-c", command)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+// start runs a program in the folder of the file, with the environment of this one,
+// what the file sets, and the names and the folder of the combination.
+func (m *Matrix) start(c *combination, what *Program, output io.Writer) (*process, error) {
+	cmd := exec.Command("/bin/sh", "-c", what.Command)
+	var err error
+	if cmd.Dir, err = filepath.Abs(m.dir); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	for _, e := range os.Environ() {
+		k, v, _ := strings.Cut(e, "=")
+		env[k] = v
+	}
+	maps.Copy(env, m.Env)
+	maps.Copy(env, what.Env)
+	env["MATRIX_SERVER"], env["MATRIX_CLIENT"], env["MATRIX_DIR"] = c.Server, c.Client, dir
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// a child of the command that keeps the output open must not hold us up
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	p := &process{cmd: cmd, env: env, done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -114,12 +136,12 @@ func (w *watched) ready() bool {
 const lookEvery = 100 * time.Millisecond
 
 // awaitReady returns when the server is ready, or why it never will be.
-func (s *Server) awaitReady(ctx context.Context, p *process, log *watched, env map[string]string) error {
+func (s *Server) awaitReady(ctx context.Context, p *process, log *watched) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Ready.Timeout, fmt.Errorf("not ready within %v", s.Ready.Timeout))
 	defer cancel()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answers := func(url string) bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Expand(url, func(name string) string { return env[name] }), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Expand(url, func(name string) string { return p.env[name] }), nil)
 		if err != nil {
 			return false
 		}

@@ -46,8 +46,7 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 	if a == trace.BaseModel {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	k := f.workers[w]
 	for s := k.adapters[a]; !s.held || s.call != nil; {
 		c := s.call
@@ -128,8 +127,7 @@ func (f *Fleet) load(w int, a int32) {
 		err = k.loadAdapter(ctx, name, path)
 	}
 
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	st := &k.view.Adapters[a]
 	st.Loading = false
 	if err == nil {
@@ -205,8 +203,7 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 		f.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
 		return false
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if !still() {
 		return false
 	}
@@ -228,15 +225,13 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 // unless one is booked there from now on.
 func (f *Fleet) Release(w int, a int32) {
 	k := f.workers[w]
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	k.adapters[a].leaving = true
 	f.background.Go(func() { f.release(k, a) })
 }
 
 func (f *Fleet) release(k *worker, a int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	for s := k.adapters[a]; s.leaving && s.held; {
 		if k.free(a) {
 			f.mu.Unlock()
@@ -281,8 +276,7 @@ func (f *Fleet) find(w int, name string) (a int32, err error) {
 
 // Forget notes that a worker turned out not to hold an adapter.
 func (f *Fleet) Forget(w int, a int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.workers[w].adapters[a].lost = true
 	f.workers[w].gone(a)
 }

@@ -42,17 +42,14 @@ type Clock struct {
 // the clocks takes a second.
 func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
 	reports := make([]Report, len(c.URLs))
-	var wg sync.WaitGroup
-	for i := range c.URLs {
-		wg.Go(func() {
-			r := Report{URL: c.URLs[i], Adapters: []string{}, Cannot: []string{}}
-			if err := newEngine(&c, i).report(ctx, &r, wait, clocks); err != nil {
-				r.Error = err.Error()
-			}
-			reports[i] = r
-		})
-	}
-	wg.Wait()
+	each(len(reports), func(i int) error {
+		r := &reports[i]
+		r.URL, r.Adapters, r.Cannot = c.URLs[i], []string{}, []string{}
+		if err := newEngine(&c, i).report(ctx, r, wait, clocks); err != nil {
+			r.Error = err.Error()
+		}
+		return nil
+	})
 	return reports
 }
 
@@ -63,11 +60,9 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 	for begun := time.Now(); ; pause(ctx, 200*time.Millisecond) {
 		look, cancel := context.WithTimeout(ctx, checkLimit)
 		_, err := e.discover(look)
-		cancel()
-		if err == nil {
+		if cancel(); err == nil {
 			break
-		}
-		if time.Since(begun) >= wait || ctx.Err() != nil {
+		} else if time.Since(begun) >= wait || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -185,23 +180,16 @@ func (r *Report) judge() {
 // known.
 func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
 	_, adjusts := rt.Policy.(router.Adjuster)
-	fixed := rt.Placement != nil && rt.Planner == nil && !adjusts
 	var errs []error
 	for w := range reports {
 		r := &reports[w]
 		if r.Error != "" || r.RunTime != Off {
 			continue
 		}
-		needed := adapters
-		if fixed {
-			needed = nil
-			for _, a := range rt.Placement[w] {
-				needed = append(needed, adapters[a])
-			}
-		}
 		var lacks []string
-		for _, a := range needed {
-			if !slices.Contains(r.Adapters, a.Name) {
+		for i, a := range adapters {
+			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts && !slices.Contains(rt.Placement[w], int32(i))
+			if !elsewhere && !slices.Contains(r.Adapters, a.Name) {
 				lacks = append(lacks, a.Name)
 			}
 		}

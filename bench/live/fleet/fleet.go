@@ -184,25 +184,28 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
+// lock locks the fleet and returns what unlocks it.
+func (f *Fleet) lock() (unlock func()) {
+	f.mu.Lock()
+	return f.mu.Unlock
+}
+
 // Config is the configuration with its defaults, and the adapters and the router of
 // now.
 func (f *Fleet) Config() Config {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.cfg
 }
 
 // Up says how many workers are usable.
 func (f *Fleet) Up() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.usable(-1)
 }
 
 // Model is the name of the base model that a worker serves, "" if it has not said.
 func (f *Fleet) Model(w int) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.workers[w].info.Model
 }
 
@@ -218,8 +221,7 @@ func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
 
 // Stats returns the counts so far.
 func (f *Fleet) Stats() Stats {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.stats
 }
 
@@ -239,8 +241,7 @@ type WorkerState struct {
 
 // Workers tells how the workers are.
 func (f *Fleet) Workers() []WorkerState {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
 		v := k.view
@@ -258,8 +259,7 @@ func (f *Fleet) Workers() []WorkerState {
 
 // Drain makes a worker take no new requests, or take them again.
 func (f *Fleet) Drain(w int, drain bool) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if err := f.inRange(w); err != nil {
 		return err
 	}
@@ -277,8 +277,7 @@ func (f *Fleet) inRange(w int) error {
 // Adapters lists the adapters that the fleet knows; their places are those in
 // Request.Adapter. It only ever grows.
 func (f *Fleet) Adapters() []trace.Adapter {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.cfg.Adapters
 }
 
@@ -291,8 +290,7 @@ func indexOf(adapters []trace.Adapter, name string) int32 {
 
 // where is the name of an adapter and where workers find it.
 func (f *Fleet) where(a int32) (name, path string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	adapter := f.cfg.Adapters[a]
 	if root := f.roots[adapter.Name]; root != "" {
 		return adapter.Name, root

@@ -19,7 +19,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discoverAll(ctx)
 	}
-	for i, err := range f.each(func(i int) error { return f.register(ctx, i) }) {
+	for i, err := range each(len(f.workers), func(i int) error { return f.register(ctx, i) }) {
 		if err != nil {
 			f.cfg.Log("%s: %v", f.workers[i].name, err)
 		}
@@ -27,11 +27,11 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// each does something to all workers at once.
-func (f *Fleet) each(do func(w int) error) []error {
-	errs := make([]error, len(f.workers))
+// each does n things at once.
+func each(n int, do func(i int) error) []error {
+	errs := make([]error, n)
 	var wg sync.WaitGroup
-	for i := range f.workers {
+	for i := range n {
 		wg.Go(func() { errs[i] = do(i) })
 	}
 	wg.Wait()
@@ -43,12 +43,11 @@ func (f *Fleet) discoverAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	listed := make([][]model, len(f.workers))
-	f.each(func(i int) (err error) { // one that fails is taken in later
+	each(len(f.workers), func(i int) (err error) { // one that fails is taken in later
 		listed[i], err = f.workers[i].models(ctx)
 		return err
 	})
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	for i, k := range f.workers {
 		f.takeIn(k, listed[i])
 	}
@@ -62,7 +61,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	if planner != nil {
 		wg.Go(func() { f.planning(ctx, planner.Interval()) })
 	}
-	f.each(func(i int) error {
+	each(len(f.workers), func(i int) error {
 		for range Ticks(ctx, f.cfg.Poll) {
 			f.probe(ctx, i)
 		}
@@ -106,8 +105,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 			f.cfg.Log("%s: %v", k.name, err)
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	k.view.Up = true
 	return nil
 }
@@ -255,8 +253,7 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 	if err != nil {
 		return // probes tell whether it is down
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if k.known && k.changes == before && !slices.ContainsFunc(k.adapters, func(s *adapter) bool { return s.call != nil }) {
 		f.takeIn(k, listed)
 		f.holds(k, listed)
@@ -266,8 +263,7 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 // Suspect is told that a request failed on a worker in a way that may mean the
 // worker is down; if it refuses connections it certainly is.
 func (f *Fleet) Suspect(w int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if f.workers[w].failed++; errors.Is(err, syscall.ECONNREFUSED) {
 		f.down(f.workers[w], err)
 	}

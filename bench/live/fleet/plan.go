@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"lorasim/router"
@@ -26,8 +25,7 @@ func (f *Fleet) planning(ctx context.Context, interval float64) {
 // plan whose router was replaced meanwhile is none. The time that takes is counted.
 func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	begun := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	by = f.cfg.Router
 	if pending := by.Planner.Begin(f.situation()); pending != nil {
 		f.mu.Unlock()
@@ -97,8 +95,7 @@ func (f *Fleet) apply(ctx context.Context, p *router.Plan, by *router.Router) {
 
 // applied tells the planner what became of its plan.
 func (f *Fleet) applied(p *router.Plan, by *router.Router, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	switch {
 	case err != nil:
 		f.stats.Dropped++
@@ -116,16 +113,14 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 	if f.cfg.Plans == nil {
 		return
 	}
-	name := func(a int32) string {
-		if a < 0 || int(a) >= len(f.cfg.Adapters) {
-			return fmt.Sprint(a) // a plan that is dropped for it
-		}
-		return f.cfg.Adapters[a].Name
-	}
 	places := func(ps []router.Placement) []string {
 		names := []string{}
 		for _, p := range ps {
-			names = append(names, fmt.Sprintf("%s@%d", name(p.Adapter), p.Worker))
+			name := fmt.Sprint(p.Adapter) // of a plan that is dropped for it
+			if p.Adapter >= 0 && int(p.Adapter) < len(f.cfg.Adapters) {
+				name = f.cfg.Adapters[p.Adapter].Name
+			}
+			names = append(names, fmt.Sprintf("%s@%d", name, p.Worker))
 		}
 		return names
 	}
@@ -143,20 +138,9 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 // loadAll loads the adapters of a plan, all or none.
 func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 	f.mu.Lock()
-	var fresh []router.Placement
-	for _, l := range loads {
-		if !f.workers[l.Worker].adapters[l.Adapter].held {
-			fresh = append(fresh, l)
-		}
-	}
+	fresh := slices.DeleteFunc(slices.Clone(loads), func(l router.Placement) bool { return f.workers[l.Worker].adapters[l.Adapter].held })
 	f.mu.Unlock()
-	errs := make([]error, len(loads))
-	var wg sync.WaitGroup
-	for i, l := range loads {
-		wg.Go(func() { errs[i] = f.keep(ctx, int(l.Worker), l.Adapter) })
-	}
-	wg.Wait()
-	err := errors.Join(errs...)
+	err := errors.Join(each(len(loads), func(i int) error { return f.keep(ctx, int(loads[i].Worker), loads[i].Adapter) })...)
 	if err != nil {
 		for _, l := range fresh {
 			f.Release(int(l.Worker), l.Adapter)
@@ -168,19 +152,14 @@ func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 // move asks the owner of a request to take it elsewhere; one that has ended or
 // is not where the plan thinks stays.
 func (f *Fleet) move(m router.Move) {
+	var r *Request
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m.From < 0 || int(m.From) >= len(f.workers) {
-		return
-	}
-	r := f.workers[m.From].requests[m.ID]
-	if r == nil || r.Move == nil {
-		return
+	if m.From >= 0 && int(m.From) < len(f.workers) {
+		r = f.workers[m.From].requests[m.ID]
 	}
 	f.mu.Unlock()
-	goes := r.Move(int(m.From), int(m.To))
-	f.mu.Lock()
-	if goes {
+	if r != nil && r.Move != nil && r.Move(int(m.From), int(m.To)) {
+		defer f.lock()()
 		f.stats.Moves++
 	}
 }

@@ -30,8 +30,7 @@ func (r *Request) Generated() int { return int(r.generated.Load()) }
 // Route picks a worker for a request and books it there; router.None: no worker
 // is usable. avoid is a worker to pass over if there is another, -1: none.
 func (f *Fleet) Route(r *Request, avoid int) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	v := f.fresh()
 	var hidden bool
 	if avoid >= 0 && f.usable(avoid) > 0 {
@@ -62,8 +61,7 @@ func (f *Fleet) usable(other int) (n int) {
 
 // Book puts a request on a worker that its owner picked.
 func (f *Fleet) Book(r *Request, w int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.book(r, w)
 }
 
@@ -85,8 +83,7 @@ func (f *Fleet) BookOr(r *Request, w int) int {
 // First is the first usable worker that holds an adapter, else the first usable
 // one; router.None: there is none.
 func (f *Fleet) First(a int32) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	first := router.None
 	for i, k := range f.workers {
 		switch {
@@ -144,8 +141,7 @@ func (f *Fleet) Tokens(r *Request, n int, first bool) {
 		k.kv.Add(int64(n))
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if k.requests[r.ID] != r || r.running {
 		return
 	}
@@ -158,8 +154,7 @@ func (f *Fleet) Tokens(r *Request, n int, first bool) {
 
 // Left takes a request off its worker.
 func (f *Fleet) Left(r *Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	if r.worker < 0 {
 		return
 	}
@@ -196,8 +191,7 @@ func (f *Fleet) Left(r *Request) {
 // Finished notes the output of a request that ended well, and tells a policy that
 // learns; exec is the time from its first token to its end.
 func (f *Fleet) Finished(r *Request, w int, exec float64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.outputs.Ended(r.Adapter, r.generated.Load())
 	if l, ok := f.cfg.Router.Policy.(router.Learner); ok {
 		l.Finished(router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()})
