@@ -94,6 +94,7 @@ type generated struct {
 		} `json:"finish_reason"`
 		PromptTokens     int `json:"prompt_tokens"`
 		CompletionTokens int `json:"completion_tokens"`
+		CachedTokens     int `json:"cached_tokens"`
 	} `json:"meta_info"`
 	Error *struct {
 		Message string `json:"message"`
@@ -490,4 +491,69 @@ func BenchmarkOneToken(b *testing.B) {
 		}
 	})
 	client.CloseIdleConnections()
+}
+
+// A worker with a prefix cache tells how much of a prompt was in it, in the words of
+// both interfaces and in its metrics; adapters have caches of their own, and a flush
+// empties them.
+func TestPrefixCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := roundProfile()
+		p.Engine.PrefixCache = true
+		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
+			w := newWorker(t, emulate.Config{Costs: p.Compile(), API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "chat"}}})
+			cached := func(prompt []int32, adapter string) int {
+				model := adapter
+				if api == emulate.SGLang && adapter != "base" {
+					model = "base:" + adapter
+				}
+				var got struct {
+					Usage struct {
+						Details struct {
+							Cached int `json:"cached_tokens"`
+						} `json:"prompt_tokens_details"`
+					} `json:"usage"`
+				}
+				rec := post(w, "/v1/completions", map[string]any{"model": model, "prompt": prompt, "max_tokens": 4, "ignore_eos": true})
+				if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || rec.Code != 200 {
+					t.Fatalf("%s: %d %s, %v", api, rec.Code, rec.Body, err)
+				}
+				time.Sleep(time.Second) // until the cache has it
+				return got.Usage.Details.Cached
+			}
+			prompt := make([]int32, 100)
+			for i := range prompt {
+				prompt[i] = int32(10 + i)
+			}
+			longer := append(slices.Clone(prompt), emulate.Tokens("", prompt, 4)...)
+			longer = append(longer, prompt[:60]...)
+			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"), cached(prompt[1:], "base")}
+			if want := []int{0, 96, 96, 0, 0}; !slices.Equal(got, want) { // whole blocks of 16
+				t.Errorf("%s: %v tokens were cached, expected %v", api, got, want)
+			}
+			text, total := get(w, "/metrics").Body.String(), 100+100+164+100+99
+			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total", "sglang:cached_tokens_total"},
+				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
+			for i, n := range []int{total, 192} {
+				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i], n); !strings.Contains(text, line) {
+					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
+				}
+			}
+			if api == emulate.SGLang {
+				events := eventsOf(t, post(w, "/generate", generateBody(prompt, 2, nil)).Body.String())
+				if n := events[len(events)-1].MetaInfo.CachedTokens; n != 96 {
+					t.Errorf("/generate tells %d cached tokens, expected 96", n)
+				}
+				time.Sleep(time.Second)
+			}
+			flush := map[emulate.API]string{emulate.SGLang: "/flush_cache", emulate.VLLM: "/reset_prefix_cache"}[api]
+			if rec := post(w, flush, nil); rec.Code != 200 {
+				t.Fatalf("%s: %d %s", flush, rec.Code, rec.Body)
+			}
+			if n := cached(prompt, "base"); n != 0 {
+				t.Errorf("%s: %d tokens are cached after a flush", api, n)
+			}
+			w.Close()
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"hash/maphash"
 	"io"
 	"math"
 	"mime/multipart"
@@ -204,6 +205,65 @@ func TestUnderstand(t *testing.T) {
 		} else if err == nil && q.adapter != c.adapter {
 			t.Errorf("%s: adapter %d", c.body, q.adapter)
 		}
+	}
+}
+
+// Prompts have as many blocks in common as they begin alike, of token ids and of
+// text; what is left of a block does not count.
+func TestBlocks(t *testing.T) {
+	seed := maphash.MakeSeed()
+	ids := func(n int, last string) []byte {
+		return []byte("[" + strings.Repeat("1234, ", n-1) + last + "]")
+	}
+	text := func(n int, last string) []byte { return []byte(`"` + strings.Repeat("x", n-2-len(last)) + last + `"`) }
+	for _, c := range []struct {
+		name         string
+		a, b         []byte
+		blocks, same int // of a; of both
+	}{
+		{"the same ids", ids(200, "7"), ids(200, "7"), 3, 3},
+		{"a longer prompt", ids(200, "7"), ids(300, "7"), 3, 3},
+		{"the last block differs", ids(65, "7"), ids(64, "7, 8"), 1, 0}, // the 64th of the second is 7
+		{"other ids", ids(129, "7"), []byte(strings.Replace(string(ids(129, "7")), "1234", "1235", 1)), 2, 0},
+		{"a block without the comma behind it", ids(64, "7"), nil, 0, 0},
+		{"text of 4 bytes a token", text(600, ""), text(600, "y"), 2, 2},
+		{"another end", text(512, ""), text(512, "y"), 2, 1},
+		{"a list of texts", []byte(`["` + strings.Repeat("a,", 300) + `"]`), nil, 2, 0},
+		{"nothing", nil, nil, 0, 0},
+	} {
+		a, b := blocksOf(seed, c.a), blocksOf(seed, c.b)
+		same := 0
+		for same < min(len(a), len(b)) && a[same] == b[same] {
+			same++
+		}
+		if len(a) != c.blocks || same != c.same {
+			t.Errorf("%s: %d blocks, %d of them in common; expected %d and %d", c.name, len(a), same, c.blocks, c.same)
+		}
+	}
+}
+
+// A policy that looks at prefixes is told what a prompt begins with, any other is not.
+func TestIdentify(t *testing.T) {
+	g := &Gateway{seed: maphash.MakeSeed(), readsPrefixes: true}
+	ask := func(body string) *fleet.Request {
+		q := read(t, "/v1/completions", body)
+		r := &fleet.Request{Request: router.Request{Prompt: q.prompt}}
+		g.identify(q, r)
+		return r
+	}
+	ids := strings.Repeat("5,", 150)
+	one, two := ask(`{"prompt": [`+ids+`6]}`), ask(`{"prompt": [`+ids+`7,8]}`)
+	if one.Known != 128 || two.Known != 128 || one.Text != two.Text {
+		t.Errorf("%d and %d tokens are known, expected two blocks of 64 in common", one.Known, two.Known)
+	}
+	if other := ask(`{"prompt": [4,` + ids + `6]}`); one.Text.Common(other.Text) != 0 {
+		t.Error("another prompt has something in common")
+	}
+	if short := ask(`{"prompt": [1, 2, 3]}`); short.Text != nil || short.Known != 0 {
+		t.Errorf("a short prompt: %+v", short)
+	}
+	if g.readsPrefixes = false; ask(`{"prompt": [`+ids+`6]}`).Text != nil {
+		t.Error("a policy that does not look is told")
 	}
 }
 

@@ -48,6 +48,8 @@ type faults struct {
 	Ranks  []int // theirs, in turn; nil: not known
 	Limit  int   // adapters that it can hold
 	Speed  float64
+	// Prefixes: it has a prefix cache.
+	Prefixes bool
 }
 
 func TestMain(m *testing.M) {
@@ -74,7 +76,7 @@ func testProfile() *profile.Profile {
 
 func newEmulated(f faults) (*emulate.Worker, error) {
 	p := testProfile()
-	p.Engine.MaxLoadedLoras = f.Limit
+	p.Engine.MaxLoadedLoras, p.Engine.PrefixCache = f.Limit, f.Prefixes
 	if f.Limit > 0 {
 		p.Engine.MaxLorasPerBatch = f.Limit
 	}
