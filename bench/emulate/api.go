@@ -33,8 +33,11 @@ const defaultMaxNewTokens = 128 // sglang's
 // generate serves /generate. As in sglang, what is wrong with a request is told
 // in the stream, with status 200, where the client asked for one.
 func (w *Worker) generate(rw http.ResponseWriter, r *http.Request, g *generateRequest) {
-	o := order{rid: cmp.Or(g.RID, fmt.Sprintf("emulated-%p", g)), prompt: g.InputIDs, adapter: g.LoraPath,
+	o := order{rid: g.RID, prompt: g.InputIDs, adapter: g.LoraPath,
 		budget: *cmp.Or(g.SamplingParams.MaxNewTokens, new(defaultMaxNewTokens)), ignoreEOS: g.SamplingParams.IgnoreEOS}
+	if o.rid == "" {
+		o.rid = fmt.Sprintf("emulated-%p", g)
+	}
 	if g.Text != nil {
 		o.prompt = Tokenize(*g.Text)
 	}
@@ -73,9 +76,14 @@ func appendGenerate(b []byte, j *job, rid []byte, text string, ids []int32) []by
 		b = strconv.AppendInt(b, int64(t), 10)
 	}
 	reason := "null"
-	if j.ended() {
-		reason = map[string]string{"length": fmt.Sprintf(`{"type": "length", "length": %d}`, len(j.out)),
-			"stop": fmt.Sprintf(`{"type": "stop", "matched": %d}`, EOS), "abort": `{"type": "abort", "message": "Aborted"}`}[j.finish()]
+	switch {
+	case !j.ended():
+	case j.finish() == "length":
+		reason = fmt.Sprintf(`{"type": "length", "length": %d}`, len(j.out))
+	case j.finish() == "stop":
+		reason = fmt.Sprintf(`{"type": "stop", "matched": %d}`, EOS)
+	default:
+		reason = `{"type": "abort", "message": "Aborted"}`
 	}
 	return fmt.Appendf(b, `], "meta_info": {"id": %s, "finish_reason": %s, "prompt_tokens": %d, "completion_tokens": %d, "cached_tokens": %d}}`,
 		rid, reason, j.prompt, len(j.out), j.cached)

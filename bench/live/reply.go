@@ -1,7 +1,6 @@
 package live
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func retry(reason string) outcome { return outcome{kind: again, reason: reason} 
 // unsent judges an attempt that has brought no reply.
 func (a *attempt) unsent(err error) outcome {
 	a.j.last = time.Now()
-	if cause := context.Cause(a.ctx); cause != nil {
+	if cause := a.cause(); cause != nil {
 		return a.interrupted(cause)
 	}
 	return retry(shorten(err))
@@ -108,11 +107,11 @@ func (a *attempt) read(body io.Reader) outcome {
 	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	e.keepText = c.cfg.Text != nil
 	if c.cfg.NoStream {
-		a.limit(0, nil)
+		a.limit(0)
 		e.reset(body, nil)
 	} else {
 		if c.cfg.FirstToken == 0 {
-			a.limit(c.cfg.Idle, errIdle)
+			a.limit(c.cfg.Idle)
 		}
 		e.reset(body, a.seen)
 	}
@@ -201,7 +200,7 @@ func (a *attempt) errorEvent(reason string) outcome {
 
 // cutOff judges a stream that broke off.
 func (a *attempt) cutOff(err error) outcome {
-	cause := context.Cause(a.ctx)
+	cause := a.cause()
 	got := a.j.n > a.before
 	switch {
 	case a.finish != "" && a.finish != "abort":

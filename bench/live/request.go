@@ -20,6 +20,7 @@ import (
 var (
 	errMoved      = errors.New("moved to another worker")
 	errStopped    = errors.New("the run was stopped")
+	errLate       = errors.New("timeout") // one of the next two
 	errFirstToken = errors.New("timeout: no first token")
 	errIdle       = errors.New("timeout: the stream is idle")
 	errTotal      = errors.New("timeout: the request takes too long")
@@ -185,7 +186,7 @@ func (a *attempt) run() outcome {
 	if wait := time.Since(before); wait > coldLoad {
 		j.rec.ColdLoad += wait.Seconds() * c.cfg.Clock.speed
 	}
-	defer a.limit(0, nil)
+	defer a.limit(0)
 	reply, err := a.post()
 	if err != nil {
 		if a.ctx.Err() == nil {
@@ -217,29 +218,37 @@ func (a *attempt) post() (*wire.Reply, error) {
 	j.mu.Lock()
 	j.posted = true
 	j.mu.Unlock()
-	a.limit(c.cfg.FirstToken, errFirstToken)
+	a.limit(c.cfg.FirstToken)
 	return c.wire.Post(a.ctx, c.targets[a.w], body)
 }
 
 // limit puts a time limit on the next bytes, in place of the one that runs; 0: none.
-func (a *attempt) limit(d time.Duration, why error) {
-	if a.timer != nil {
+func (a *attempt) limit(d time.Duration) {
+	switch {
+	case a.timer == nil && d > 0:
+		a.timer = time.AfterFunc(d, func() { a.cancel(errLate) })
+	case d > 0:
+		a.timer.Reset(d)
+	case a.timer != nil:
 		a.timer.Stop()
-		a.timer = nil
-	}
-	if d > 0 {
-		a.timer = time.AfterFunc(d, func() { a.cancel(why) })
 	}
 }
 
 // seen notes that bytes have come.
 func (a *attempt) seen() {
-	if idle := a.c.cfg.Idle; !a.any || a.timer == nil {
-		a.any = true
-		a.limit(idle, errIdle)
-	} else {
-		a.timer.Reset(idle)
+	a.any = true
+	a.limit(a.c.cfg.Idle)
+}
+
+// cause is why the client itself has given up the attempt; nil: it has not.
+func (a *attempt) cause() error {
+	switch cause := context.Cause(a.ctx); {
+	case !errors.Is(cause, errLate):
+		return cause
+	case a.any || a.c.cfg.FirstToken == 0:
+		return errIdle
 	}
+	return errFirstToken
 }
 
 // move asks the request to go to another worker; see fleet.Request. If it is at
