@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,8 +77,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if f.Backend, err = live.ParseBackend(f.backend); err != nil {
 		return usage(fmt.Errorf("--backend: %w", err))
 	}
-	k := &f.Workers
-	if k.Connection, k.Path, err = f.remote.parse(args); err != nil {
+	if err := f.remote.parse(args, &f.Workers); err != nil {
 		return usage(err)
 	}
 	if err := f.out.check(); err != nil {
@@ -87,7 +86,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if f.Extra, err = extraFields(f.extra); err != nil {
 		return usage(fmt.Errorf("--extra-request-body: %w", err))
 	}
-	f.SLO, f.KeepRecords, k.Poll = f.out.slo, f.out.keep(), f.remote.poll
+	f.SLO, f.KeepRecords = f.out.slo, f.out.keep()
 	return nil
 }
 
@@ -100,14 +99,8 @@ func extraFields(text string) ([]byte, error) {
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
 		return nil, fmt.Errorf("%q is not a JSON object: %w", text, err)
 	}
-	if len(fields) == 0 {
-		return nil, nil
-	}
 	data, err := json.Marshal(fields)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(strings.TrimSuffix(strings.TrimPrefix(string(data), "{"), "}")), nil
+	return bytes.TrimSuffix(bytes.TrimPrefix(data, []byte("{")), []byte("}")), err
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -32,12 +33,13 @@ one request for a token. It fails if a worker does not answer.`,
 	jsonFlag(cmd, &asJSON, "print one JSON object")
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		workers, _, err := f.parse(args)
+		var workers fleet.Config
+		err := f.parse(args, &workers)
 		if err != nil {
 			return usage(err)
 		}
 		defer workers.Client.CloseIdleConnections()
-		reports := fleet.Check(cmd.Context(), workers, wait, true)
+		reports := fleet.Check(cmd.Context(), workers.Connection, wait, true)
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}
@@ -65,42 +67,35 @@ one request for a token. It fails if a worker does not answer.`,
 
 func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
-	row := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-18s %s\n", what, fmt.Sprintf(format, args...))
-	}
-	count := func(what string, n int64) {
-		if n > 0 {
-			row(what, "%d", n)
-		} else {
-			row(what, "not told")
+	row := func(what string, value any) {
+		if reflect.ValueOf(value).IsZero() {
+			value = "not told"
 		}
+		fmt.Fprintf(&b, "  %-18s %v\n", what, value)
 	}
 	for i := range reports {
 		r := &reports[i]
 		fmt.Fprintln(&b, r.URL)
 		if r.Error != "" {
-			row("cannot be used", "%s", r.Error)
+			row("cannot be used", r.Error)
 			continue
 		}
-		row("engine", "%s %s", r.API, r.Version)
-		row("model", "%s", r.Model)
-		count("context length", int64(r.ContextLength))
-		row("LoRA", "%s", cmp.Or(r.LoRA, "not told"))
-		row("run-time loading", "%s", cmp.Or(r.RunTime, "not told"))
-		count("adapter slots", int64(r.Slots))
-		count("largest rank", int64(r.MaxRank))
-		count("adapters at most", int64(r.MaxLoaded))
-		count("KV tokens", r.KVCapacity)
-		count("running at most", int64(r.MaxRunning))
-		row("adapters", "%s", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " "))))
-		row("token ids", "%s", cmp.Or(r.TokenIDs, "not told"))
+		clock := ""
 		if c := r.Clock; c != nil {
-			row("clock", "%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error, 1e3*c.RoundTrip)
-		} else {
-			row("clock", "not told")
+			clock = fmt.Sprintf("%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error, 1e3*c.RoundTrip)
+		}
+		for _, told := range []struct {
+			what  string
+			value any
+		}{{"engine", fmt.Sprint(r.API, " ", r.Version)}, {"model", r.Model}, {"context length", r.ContextLength}, {"LoRA", r.LoRA},
+			{"run-time loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank}, {"adapters at most", r.MaxLoaded},
+			{"KV tokens", r.KVCapacity}, {"running at most", r.MaxRunning},
+			{"adapters", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " ")))},
+			{"token ids", r.TokenIDs}, {"clock", clock}} {
+			row(told.what, told.value)
 		}
 		for _, text := range r.Cannot {
-			row("policies cannot", "%s", text)
+			row("policies cannot", text)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

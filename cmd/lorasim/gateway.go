@@ -17,16 +17,15 @@ import (
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
-	"lorasim/trace"
+	"lorasim/router"
 )
 
 // gatewayFlags are the flags of lorasim gateway beside the scenario's.
 type gatewayFlags struct {
-	remote                   remoteFlags
-	listen, key, access      string
-	maxBody                  int64
-	headerTime, grace, first time.Duration
-	retries                  int
+	gateway.Config
+	remote            remoteFlags
+	listen, access    string
+	headerTime, grace time.Duration
 }
 
 func newGateway() *cobra.Command {
@@ -64,13 +63,13 @@ SIGTERM it takes no new requests and lets those in flight end.`,
 func (f *gatewayFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Gateway",
 		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on"),
-		opt(&f.key, "gateway-key", "", "bearer token that clients must send"),
-		opt(&f.maxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
+		opt(&f.APIKey, "gateway-key", "", "bearer token that clients must send"),
+		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
-		opt(&f.first, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
+		opt(&f.FirstByte, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
-		opt(&f.retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
+		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
 }
 
 // accessLog opens the log of requests and plans: lines of text on stderr, of
@@ -90,56 +89,47 @@ func (f *gatewayFlags) accessLog(stderr io.Writer) (*slog.Logger, io.Closer, err
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
-	cfg := fleet.Config{Poll: f.remote.poll, Log: newProgress(nil).log(cmd.ErrOrStderr())}
-	var err error
-	if cfg.Connection, cfg.Path, err = f.remote.parse(args); err != nil {
+	cfg := fleet.Config{Log: newProgress(nil).log(cmd.ErrOrStderr())}
+	if err := f.remote.parse(args, &cfg); err != nil {
 		return usage(err)
 	}
 	defer cfg.Client.CloseIdleConnections()
-	loras, err := f.remote.adapters() // the workers may hold others
-	if err != nil {
-		return usage(err)
-	}
-	for _, a := range loras {
-		cfg.Adapters = append(cfg.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
-	}
 	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
 	if err != nil {
 		return usage(err)
 	}
 	defer accessFile.Close()
-	cfg.Plans = access
-	fl, rt, err := live.NewFleet(cmd.Context(), sc, cfg, 0, true)
-	if err != nil && rt == nil {
+	cfg.Plans, f.Access = access, access
+	var rt *router.Router
+	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
 		return usage(err)
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
-	defer fl.Close()
-	g, err := gateway.New(gateway.Config{Fleet: fl, MaxBody: f.maxBody, Retries: f.retries, APIKey: f.key, FirstByte: f.first, Access: access})
+	defer f.Fleet.Close()
+	g, err := gateway.New(f.Config)
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	return f.serve(cmd, fl, g)
+	return f.serve(cmd, g)
 }
 
 // serve listens until the command is interrupted; then it answers new requests
 // and /health with status 503 until those in flight have ended, and closes.
-func (f *gatewayFlags) serve(cmd *cobra.Command, fl *fleet.Fleet, g *gateway.Gateway) error {
+func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway) error {
 	ctx := cmd.Context()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", f.listen, err)
 	}
 	defer l.Close()
-	if err := fl.Start(ctx); err != nil {
+	if err := f.Fleet.Start(ctx); err != nil {
 		return err
 	}
 	background, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { fl.Run(background) })
+	wg.Go(func() { f.Fleet.Run(background) })
 	defer wg.Wait()
 	defer quit()
 	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute}

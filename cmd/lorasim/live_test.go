@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"lorasim/bench/live/fleet"
 	"lorasim/trace"
 )
 
@@ -67,7 +68,8 @@ func TestRemote(t *testing.T) {
 		{remoteFlags{apiKey: "k"}, 0},
 	} {
 		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Hour
-		workers, _, err := c.flags.parse([]string{srv.URL})
+		var workers fleet.Config
+		err := c.flags.parse([]string{srv.URL}, &workers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,12 +91,13 @@ func TestRemote(t *testing.T) {
 	}
 
 	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"}, template: "/y/{name}-r{rank}"}
-	_, path, err := f.parse([]string{"x"})
+	var cfg fleet.Config
+	err := f.parse([]string{"x"}, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for a, want := range map[trace.Adapter]string{{Name: "a", Rank: 8}: "/y/a-r8", {Name: "b", Rank: 8}: "/x/b"} {
-		if got := path(a); got != want {
+		if got := cfg.Path(a); got != want {
 			t.Errorf("path of %v: %s, expected %s", a, got, want)
 		}
 	}

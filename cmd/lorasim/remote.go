@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -80,27 +81,27 @@ func (f *remoteFlags) urls(args []string) ([]string, error) {
 	return urls, nil
 }
 
-// parse returns what the flags amount to: how the workers are reached, and where
-// they find adapters.
-func (f *remoteFlags) parse(args []string) (c fleet.Connection, path func(trace.Adapter) string, err error) {
+// parse enters what the flags amount to: how the workers are reached, the adapters
+// that they name, and where workers find those and others.
+func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 	if c.URLs, err = f.urls(args); err != nil {
-		return c, nil, err
+		return err
 	}
 	if c.API, err = fleet.ParseAPI(f.api); err != nil {
-		return c, nil, fmt.Errorf("--worker-api: %w", err)
+		return fmt.Errorf("--worker-api: %w", err)
 	}
 	t, err := f.transport()
 	if err != nil {
-		return c, nil, err
+		return err
 	}
-	c.Client, c.Header = live.NewHTTPClient(t), http.Header{}
+	c.Client, c.Header, c.Poll = live.NewHTTPClient(t), http.Header{}, f.poll
 	if f.apiKey != "" {
 		c.Header.Set("Authorization", "Bearer "+f.apiKey)
 	}
 	for _, s := range f.headers {
 		name, value, ok := strings.Cut(s, ":")
 		if !ok || strings.TrimSpace(name) == "" {
-			return c, nil, fmt.Errorf("--header %q: expected NAME:VALUE", s)
+			return fmt.Errorf("--header %q: expected NAME:VALUE", s)
 		}
 		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
@@ -108,13 +109,12 @@ func (f *remoteFlags) parse(args []string) (c fleet.Connection, path func(trace.
 	paths := map[string]string{}
 	for _, a := range loras {
 		paths[a.Name] = a.Path
+		c.Adapters = append(c.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
 	}
-	return c, func(a trace.Adapter) string {
-		if p, ok := paths[a.Name]; ok {
-			return p
-		}
-		return strings.NewReplacer("{name}", a.Name, "{rank}", strconv.Itoa(a.Rank)).Replace(f.template)
-	}, err
+	c.Path = func(a trace.Adapter) string {
+		return cmp.Or(paths[a.Name], strings.NewReplacer("{name}", a.Name, "{rank}", strconv.Itoa(a.Rank)).Replace(f.template))
+	}
+	return err
 }
 
 // adapters are those that flags name, in the order of --lora, --lora-file and
@@ -153,9 +153,8 @@ func (f *remoteFlags) adapters() (all []fleet.LoRA, err error) {
 	}
 	if f.loraDir != "" {
 		list, err := fleet.FindLoRAs(f.loraDir)
-		if err := add("--lora-dir", list, err); err != nil {
-			return nil, err
-		}
+		err = add("--lora-dir", list, err)
+		return all, err
 	}
 	return all, nil
 }

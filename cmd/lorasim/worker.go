@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,9 +58,6 @@ prompt. Several workers listen on consecutive ports.
 		if sc.Cluster.NumWorkers == 0 && !strings.Contains(sc.Cluster.Profile, "*") {
 			sc.Cluster.NumWorkers = 1
 		}
-		if err := f.address(); err != nil {
-			return usage(err)
-		}
 		cfgs, err := f.configs(&sc)
 		if err != nil {
 			return usage(err)
@@ -85,25 +83,6 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
 		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
 		opt(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn"))
-}
-
-// address brings --host and --port into --listen.
-func (f *workerFlags) address() error {
-	if f.host == "" && f.port < 0 {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(f.listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	if f.host != "" {
-		host = f.host
-	}
-	if f.port >= 0 {
-		port = strconv.Itoa(f.port)
-	}
-	f.listen = net.JoinHostPort(host, port)
-	return nil
 }
 
 // configs are the configurations of the workers.
@@ -170,7 +149,7 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 		}
 	}()
 	for i, cfg := range cfgs {
-		addr, err := nthPort(f.listen, i)
+		addr, err := f.address(i)
 		if err != nil {
 			return usage(fmt.Errorf("--listen: %w", err))
 		}
@@ -198,11 +177,15 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	}
 }
 
-// nthPort is the address n ports after the given one; port 0 stays.
-func nthPort(addr string, n int) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
+// address is where the worker of an index listens: --listen, in which --host and
+// --port replace a part, or so many ports after it; port 0 stays.
+func (f *workerFlags) address(n int) (string, error) {
+	host, port, err := net.SplitHostPort(f.listen)
 	if err != nil {
 		return "", err
+	}
+	if f.port >= 0 {
+		port = strconv.Itoa(f.port)
 	}
 	p, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -211,5 +194,5 @@ func nthPort(addr string, n int) (string, error) {
 	if p > 0 {
 		p += uint64(n)
 	}
-	return net.JoinHostPort(host, strconv.FormatUint(p, 10)), nil
+	return net.JoinHostPort(cmp.Or(f.host, host), strconv.FormatUint(p, 10)), nil
 }
