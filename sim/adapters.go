@@ -48,6 +48,7 @@ type adapterRow struct {
 
 	used   int64 // clock of the latest step that had it in its batch, see lastUse
 	loaded int64 // clock of its loading
+	served service
 	left   int64 // tokens that its longest running request may still generate; for the drainer
 
 	loadFrom, loadTo tick.Ticks // its latest load beside the steps

@@ -55,6 +55,7 @@ func (w *worker) unbatch(r *request) {
 
 // countBatch counts a request of the batch in, 1, or out, -1.
 func (w *worker) countBatch(r *request, d int64) {
+	w.serve(r.adapter, 0)
 	w.ctx += d * int64(r.prefilled)
 	w.budget += d * int64(r.maxNew-r.generated)
 	if int(r.maxNew) > w.eng.ClipNewTokens {
@@ -87,7 +88,7 @@ func (w *worker) free(r *request) {
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
 	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].key-w.steps)
-	if w.retry && !w.full && w.queue.n > 0 || w.s.listener != nil {
+	if (w.retry && !w.full || w.preempts) && w.queue.n > 0 || w.s.listener != nil {
 		k = 1 // a request retracted just now may be taken back after one step; a listener hears of every token
 	}
 	if w.exec != nil {
@@ -259,7 +260,7 @@ func (w *worker) retract() {
 			w.dropParked()
 		case len(w.batch) > 1:
 			r := w.leastProgress()
-			r.prefix.retracted = true
+			r.prefix.retracted, r.measured = true, false
 			w.leaveBatch(r)
 			w.putBack(r, false)
 		default:
@@ -292,7 +293,9 @@ func (w *worker) putBack(r *request, first bool) {
 	r.moving = notMoving // a migration that was under way is off
 	w.notePreemption(r)
 	w.stats.Retractions++
-	w.wait(r, first)
+	if w.queues(r) {
+		w.wait(r, first)
+	}
 }
 
 // retractHeadroom is the number of decode steps that the estimate after a

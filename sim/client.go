@@ -34,6 +34,7 @@ type request struct {
 	workerFirst, worker, migrations int32
 
 	seq      int64 // order in the queue
+	came     int64 // the same, when it first came there
 	links    [numLists]link
 	order    int64 // order in the batch
 	place    int32 // in the heap of the batch
@@ -42,11 +43,12 @@ type request struct {
 
 	prefix prefixOf
 
-	state   state
-	moving  moving
-	dest    int32 // worker that it moves to
-	carried int64 // KV tokens that come with it
-	copied  int64 // KV tokens that a precopy has sent ahead
+	state    state
+	measured bool // its prompt was looked at, see preemptFor
+	moving   moving
+	dest     int32 // worker that it moves to
+	carried  int64 // KV tokens that come with it
+	copied   int64 // KV tokens that a precopy has sent ahead
 
 	gaps []float64 // between its tokens, s, with Config.TokenTimes
 }

@@ -27,8 +27,8 @@ func (w *worker) pick() *request {
 	}
 	for {
 		r := w.queue.head
-		if w.pickable(r.adapter) != r {
-			r = w.queue.oldest(w.candidates(), w.pickable)
+		if w.ordering != asTheyCame || w.pickable(r.adapter) != r {
+			r = w.foremost(w.candidates(), w.pickable)
 		}
 		if r == nil || !w.mustWait(r.adapter) {
 			return r

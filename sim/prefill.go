@@ -23,6 +23,9 @@ func (w sglang) begin() {
 		if w.starvesAt() <= w.s.now {
 			w.retry = true
 		}
+		if w.preempts {
+			w.full, w.retry = false, true
+		}
 		if w.exec != nil && w.pause(w.chooseMode()) {
 			return
 		}
@@ -62,12 +65,14 @@ type chunk struct {
 // PrefillAdder counts it (managers/schedule_policy.py, mem_cache/prefill_budget.py).
 type admission struct {
 	work    profile.StepWork
+	ratio   float64 // share of what running requests may generate that they are expected to
 	total   float64 // tokens left after what running and chosen requests are expected to need
 	current int64   // tokens left after what is allocated
 	input   int64   // prompt tokens left of max_prefill_tokens
 	chunk   int64   // prompt tokens left of chunked_prefill_size, or noChunks
 	states  []claim // what running and chosen requests of known length will free, see [worker.fitsKnown]
 	counted bool    // states is filled
+	spent   bool    // nobody else is let in
 }
 
 // noChunks: prompts are never split.
@@ -76,7 +81,7 @@ const noChunks = math.MaxInt64
 // openAdmission gives the room at the beginning of a prefill step. In a mixed
 // one the running requests take a token each.
 func (w *worker) openAdmission() admission {
-	a := admission{current: w.kv.free() * w.kv.size, input: int64(w.eng.MaxPrefillTokens), chunk: int64(w.eng.ChunkedPrefillSize)}
+	a := admission{spent: w.full, ratio: 1, current: w.kv.free() * w.kv.size, input: int64(w.eng.MaxPrefillTokens), chunk: int64(w.eng.ChunkedPrefillSize)}
 	a.work.FirstWave = w.steps == 0
 	if w.eng.MixedChunk {
 		b := int64(len(w.batch))
@@ -87,11 +92,10 @@ func (w *worker) openAdmission() admission {
 	if w.eng.ChunkedPrefillSize == 0 {
 		a.chunk = noChunks
 	}
-	ratio := 1.0 // what requests of known length need is no estimate
-	if !w.eng.IgnoreEOS {
-		ratio = w.ratio()
+	if !w.eng.IgnoreEOS { // what requests of known length need is no estimate
+		a.ratio = w.ratio()
 	}
-	a.total = float64(a.current) - float64(ratio*float64(w.reserved()))
+	a.total = float64(a.current) - float64(a.ratio*float64(w.reserved()))
 	return a
 }
 
@@ -106,13 +110,14 @@ func (w *worker) beginPrefill() bool {
 	}
 	w.drain()
 	var load tick.Ticks
-	for w.queue.n > 0 && !w.full && room.input > 0 && room.chunk > 0 {
+	for w.queue.n > 0 && !room.spent && room.input > 0 && room.chunk > 0 {
 		if w.seats()+len(w.filling) >= w.eng.MaxRunningRequests {
-			w.full = true
-			break
+			if w.full = true; !w.preempts {
+				break
+			}
 		}
 		r := w.pick()
-		if r == nil {
+		if r == nil || w.full && !w.preemptFor(r, &room) {
 			break
 		}
 		t, ok := w.admit(r, &room)
@@ -121,6 +126,7 @@ func (w *worker) beginPrefill() bool {
 			break
 		}
 	}
+	w.requeue()
 	// a mixed step takes the running requests along, unless they find no memory
 	// for a token each
 	mixes := w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.stepNeed(w.steps) <= w.kv.free()
@@ -172,6 +178,7 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 	if r.carried > 0 {
 		return w.admitCarried(r, room)
 	}
+	r.measured = true
 	match, idle := w.matchPrefix(r)
 	n, known := int64(r.prompt+r.generated)-match, w.eng.IgnoreEOS && w.eng.DisableRadixCache
 	// what is kept and nobody holds counts as free until the request takes it
@@ -180,7 +187,7 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 		fits = w.fitsKnown(r, n, room)
 	}
 	if !fits {
-		w.noRoom()
+		w.noRoom(room)
 		return 0, false
 	}
 	reserve, unit := w.wholeReserve(r), w.kv.size
@@ -209,7 +216,7 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 	room.current -= idle
 	w.fill(r, n, reserve, room)
 	if room.total <= 0 || room.current <= 0 {
-		w.noRoom()
+		w.noRoom(room)
 	}
 	return load, true
 }
@@ -217,7 +224,9 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 // noRoom notes that the next request of the queue finds no memory. Only a
 // request that leaves the batch makes some, so the queue is not looked at
 // before, unless there is none that could leave.
-func (w *worker) noRoom() { w.full = len(w.filling) > 0 || w.seats() > 0 }
+func (w *worker) noRoom(room *admission) {
+	room.spent, w.full = true, len(w.filling) > 0 || w.seats() > 0
+}
 
 // start takes a request from the queue to run it. It returns the time to wait
 // for its adapter, and false if that could not be loaded: the request has then
@@ -227,6 +236,9 @@ func (w *worker) start(r *request) (load tick.Ticks, ok bool) {
 		return load, false
 	}
 	w.dequeue(r)
+	if r.started == tick.Never {
+		w.serve(r.adapter, promptWeight*int64(r.prompt))
+	}
 	w.v.Running++
 	w.countAdapter(r.adapter, 1, 0)
 	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
@@ -239,7 +251,7 @@ func (w *worker) start(r *request) (load tick.Ticks, ok bool) {
 func (w *worker) admitCarried(r *request, room *admission) (load tick.Ticks, ok bool) {
 	reserve := w.reserve(r, 0)
 	if float64(r.carried+reserve) >= room.total {
-		w.noRoom()
+		w.noRoom(room)
 		return 0, false
 	}
 	if load, ok = w.start(r); ok {
@@ -338,7 +350,9 @@ func (w *worker) endPrefill() {
 		if r.prefilled < r.prompt+r.generated {
 			continue // it goes on
 		}
+		w.serve(r.adapter, outputWeight)
 		if r.first == tick.Never {
+			w.tokenless -= int64(r.prompt)
 			r.first = w.s.now + w.costs.Overhead
 		} else {
 			w.s.cfg.Observer.Gap(w.s.now-r.last, 1)

@@ -81,13 +81,12 @@ const (
 	numLists
 )
 
-// add appends a request, or puts it before all others.
-func (l *list) add(r *request, front bool) {
+// add puts a request before another one, or, if that is nil, at the end.
+func (l *list) add(r, next *request) {
 	k := &r.links[l.of]
-	if front {
-		k.prev, k.next = nil, l.head
-	} else {
-		k.prev, k.next = l.tail, nil
+	k.prev, k.next = l.tail, next
+	if next != nil {
+		k.prev = next.links[l.of].prev
 	}
 	if k.prev != nil {
 		k.prev.links[l.of].next = r
@@ -123,6 +122,7 @@ type queue struct {
 	n       int
 	seq     int64 // of the latest request to come, or to be numbered by vLLM
 	front   int64 // of the latest request put before all others
+	byCome  bool  // requests that come back take the place that they had when they came
 	rows    *adapterRows
 	waiting []int32 // rows with waiting requests, in no order
 }
@@ -139,16 +139,24 @@ func (q *queue) of(row int32) *adapterQueue { return &q.rows.of(row).queue }
 // add appends a request, or puts it before all others.
 func (q *queue) add(r *request, front bool) {
 	q.n++
-	if front {
+	a := q.of(r.adapter)
+	first, next := q.head, a.head
+	switch {
+	case front && q.byCome:
+		r.seq = r.came
+		for next != nil && next.seq < r.seq {
+			next = next.links[ofAdapter].next
+		}
+	case front:
 		q.front--
 		r.seq = q.front
-	} else {
+	default:
 		q.seq++
-		r.seq = q.seq
+		r.seq, r.came = q.seq, q.seq
+		first, next = nil, nil
 	}
-	q.list.add(r, front)
-	a := q.of(r.adapter)
-	a.add(r, front)
+	q.list.add(r, first)
+	a.add(r, next)
 	a.seq = a.head.seq
 	if a.at < 0 {
 		a.at = int32(len(q.waiting))

@@ -278,6 +278,7 @@ func (s *reference) choose(w *refWorker) int {
 		return k
 	}
 	for {
+		s.sort(w)
 		k := slices.IndexFunc(w.waiting, func(r *refRequest) bool {
 			row := s.row(r)
 			a := &w.ad[row]

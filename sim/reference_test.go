@@ -25,6 +25,7 @@ type refRequest struct {
 	status           record.Status
 	worker           int
 	decodes          bool // scheduler vllm: had a token in the latest step
+	ran, measured    bool
 }
 
 func (r *refRequest) need() int64 { return int64(r.Prompt) + r.generated }
@@ -52,6 +53,7 @@ type refWorker struct {
 	entering []refEntering // in the front end
 	frontEnd tick.Ticks    // when it is free
 	known    map[int32]bool
+	refOrder
 }
 
 type refEntering struct {
@@ -65,16 +67,17 @@ type refLoad struct {
 }
 
 type reference struct {
-	now     tick.Ticks
-	ws      []*refWorker
-	route   func(r *refRequest) int
-	gaps    map[tick.Ticks]int64
-	tokens  map[tick.Ticks]int64
-	all     []*refRequest
-	entered int
-	home    router.Tier
-	prefix  bool // prefetch adapters of waiting requests
-	ranks   []int
+	now        tick.Ticks
+	ws         []*refWorker
+	route      func(r *refRequest) int
+	gaps       map[tick.Ticks]int64
+	tokens     map[tick.Ticks]int64
+	all        []*refRequest
+	entered    int
+	home       router.Tier
+	prefix     bool // prefetch adapters of waiting requests
+	ranks      []int
+	priorities []int
 
 	refPower
 	fresh func() *refWorker // one that has just started, without adapters
@@ -121,6 +124,9 @@ func (s *reference) active(w *refWorker, row int) (n int) {
 		count(r)
 	}
 	for _, r := range w.parked {
+		count(r)
+	}
+	for _, r := range w.preempted {
 		count(r)
 	}
 	if w.chunked != nil && !slices.Contains(w.filling, w.chunked) {
@@ -209,7 +215,12 @@ func (s *reference) arrive(r *refRequest) {
 
 // engage gives the engine a request that has passed the front end.
 func (s *reference) engage(w *refWorker, r *refRequest) {
-	s.wait(w, r)
+	if !s.wait(w, r) {
+		return
+	}
+	if w.e.Scheduler == profile.SchedulerVLLM {
+		w.full = false // it is set only in the order vtc, see beginVLLM
+	}
 	row := s.row(r)
 	if row == len(s.ranks) {
 		return
@@ -238,7 +249,7 @@ func (s *reference) refuse(w *refWorker, r *refRequest) bool {
 	if w.e.Scheduler == profile.SchedulerVLLM {
 		longest := min(context, kv+1)
 		r.Output = min(r.Output, int32(longest-prompt))
-		return prompt >= longest || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > longest
+		return prompt >= longest || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > longest || w.overLimits()
 	}
 	if prompt >= context || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > context {
 		return true
@@ -258,10 +269,16 @@ func (s *reference) refuse(w *refWorker, r *refRequest) bool {
 	return false
 }
 
-func (s *reference) wait(w *refWorker, r *refRequest) {
+// wait puts a request into the queue, if it may wait.
+func (s *reference) wait(w *refWorker, r *refRequest) bool {
+	if !s.queues(w, r) {
+		return false
+	}
+	s.lift(w, r)
 	s.entered++
 	r.order, r.queuedAt = s.entered, s.now
 	w.waiting = append(w.waiting, r)
+	return true
 }
 
 func (s *reference) finish(w *refWorker, r *refRequest, st record.Status) {
@@ -271,6 +288,7 @@ func (s *reference) finish(w *refWorker, r *refRequest, st record.Status) {
 
 func (s *reference) token(w *refWorker, r *refRequest) {
 	r.generated++
+	s.serve(w, r, 2)
 	if r.first == tick.Never {
 		r.first = s.now + w.costs.Overhead
 	} else {
@@ -364,7 +382,7 @@ func (s *reference) begin(w *refWorker) {
 		if w.modes && s.pause(w, s.chooseMode(w)) {
 			return
 		}
-		if len(w.running) == 0 && len(w.parked) == 0 {
+		if len(w.running) == 0 && len(w.parked) == 0 || w.preempts() {
 			w.full = false
 		}
 		if (len(w.waiting) > 0 && !w.full || w.chunked != nil) && s.formPrefill(w) {
@@ -378,8 +396,8 @@ func (s *reference) begin(w *refWorker) {
 		}
 		if len(w.running) == 0 {
 			if len(w.waiting) > 0 && len(w.loads) == 0 {
-				r := w.waiting[0]
-				w.waiting = w.waiting[1:]
+				s.sort(w)
+				r := s.dequeue(w, 0)
 				w.decided = false
 				s.finish(w, r, record.Failed)
 				continue
@@ -411,7 +429,7 @@ func (s *reference) begin(w *refWorker) {
 				return int(b.Prompt - a.Prompt)
 			})
 			w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == worst })
-			worst.kv = 0
+			worst.kv, worst.measured = 0, false
 			w.full = false
 			s.wait(w, worst)
 		}
@@ -496,16 +514,33 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	}
 	s.updateDraining(w)
 	var states [][2]int64 // tokens left, tokens occupied
-	for len(w.waiting) > 0 && !w.full && input > 0 && (!chunks || chunk > 0) {
+	spent := w.full
+	for len(w.waiting) > 0 && !spent && input > 0 && (!chunks || chunk > 0) {
 		if len(w.running)+canRun()+len(w.parked) >= w.e.MaxRunningRequests {
 			w.full = true
-			break
+			if !w.preempts() {
+				break
+			}
 		}
 		k := s.choose(w)
 		if k < 0 {
 			break
 		}
 		r := w.waiting[k]
+		if w.full {
+			out := s.makeWay(w, r, total(), ratio)
+			if out == nil {
+				break
+			}
+			for _, q := range out {
+				available += w.pages(q.kv) * size
+				reserved -= min(int64(q.Budget())-q.generated, clip)
+				w.running = slices.DeleteFunc(w.running, func(o *refRequest) bool { return o == q })
+				w.preempted = append(w.preempted, q)
+				q.kv, q.measured = 0, false
+			}
+		}
+		r.measured = true
 		n, maxNew := r.need(), min(int64(r.Budget()), clip)
 		fits := float64(n+min(int64(r.Budget())-r.generated, clip)+size) < total()
 		if known {
@@ -538,7 +573,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 			}
 		}
 		if !fits {
-			w.full = canRun() > 0 || len(w.running)+len(w.parked) > 0
+			spent, w.full = true, canRun() > 0 || len(w.running)+len(w.parked) > 0
 			break
 		}
 		if !chunks && !known && canRun() > 0 && ceil(n) >= input {
@@ -558,12 +593,17 @@ func (s *reference) formPrefill(w *refWorker) bool {
 		if split {
 			w.chunked = r
 		}
-		w.waiting = slices.Delete(w.waiting, k, k+1)
+		s.dequeue(w, k)
+		s.admitted(w, r)
 		commit(r, n, maxNew)
 		if total() <= 0 || available-offset <= 0 {
-			w.full = true
+			spent, w.full = true, true
 		}
 	}
+	for _, q := range w.preempted {
+		s.wait(w, q)
+	}
+	w.preempted = nil
 	if len(w.filling) == 0 {
 		w.clock++
 		return false

@@ -124,7 +124,24 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.DisableRadixCache = rapid.Bool().Draw(t, "no_radix")
 	e.PrefixCache = !e.DisableRadixCache && rapid.Bool().Draw(t, "prefix_cache") // no matter where no prompt is like another
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
+	genOrder(t, &p)
 	return p
+}
+
+// genOrder gives a profile an order of the queue, and limits.
+func genOrder(t *rapid.T, p *profile.Profile) {
+	e, limits := &p.Engine, rapid.SampledFrom([]int{0, 0, 0, 1, 3, 8})
+	if e.Scheduler == profile.SchedulerVLLM {
+		e.MaxNumQueuedReqs, e.MaxNumQueuedTokens = limits.Draw(t, "limit"), 40*int64(limits.Draw(t, "token_limit"))
+	} else {
+		e.MaxQueuedRequests = limits.Draw(t, "limit")
+	}
+	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA || e.HeadOfLine == profile.HeadOfLineBlock {
+		return
+	}
+	e.SchedulePolicy = rapid.SampledFrom([]string{"", profile.OrderFCFS, profile.OrderPriority, profile.OrderVTC}).Draw(t, "order")
+	e.LowPriorityFirst, e.NoPriorityPreemption = rapid.Bool().Draw(t, "low_first"), rapid.Bool().Draw(t, "no_preemption")
+	e.PreemptionThreshold = rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "threshold")
 }
 
 // genAdapterLaw gives a profile the law by distinct adapters, any term of which
@@ -145,6 +162,9 @@ func genAdapterLaw(t *rapid.T, p *profile.Profile) {
 
 func genWorkload(t *rapid.T) *trace.Workload {
 	w := &trace.Workload{Adapters: trace.Names(rapid.IntRange(1, 6).Draw(t, "adapters"), []int{8, 64, 0, 16})}
+	for a := range w.Adapters {
+		w.Adapters[a].Priority = rapid.SampledFrom([]int{0, 0, 1, -1, 20}).Draw(t, "priority")
+	}
 	n := rapid.IntRange(1, 40).Draw(t, "requests")
 	at := 0.0
 	for i := range n {
@@ -227,10 +247,10 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 		return on[int(r.ID)%len(on)]
 	}
 	for _, a := range wl.Adapters {
-		ref.ranks = append(ref.ranks, a.Rank)
+		ref.ranks, ref.priorities = append(ref.ranks, a.Rank), append(ref.priorities, a.Priority)
 	}
 	ref.fresh = func() *refWorker {
-		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, ratioFrom: p.Engine.NewTokenRatio,
+		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, refOrder: refOrder{served: map[int]int64{}, lastOut: -1}, ratioFrom: p.Engine.NewTokenRatio,
 			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
 		if p.Engine.Scheduler == profile.SchedulerVLLM {
 			w.initVLLM()

@@ -58,6 +58,10 @@ func (w vllm) begin() {
 		case len(w.batch) > 0:
 			w.beginDecode()
 			return
+		case s.preempted && w.seats() > 0: // a step without tokens: nobody after a request that preempted itself has any
+			w.noteStep()
+			w.schedule(prefill, w.s.now)
+			return
 		case w.queue.n == 0 || len(w.adapters.queue) > 0 || w.held > 0:
 			return
 		case !s.preempted:
@@ -78,7 +82,11 @@ func (w vllm) scheduleRunning(s *vllmStep) {
 		left -= n
 		pages += w.kv.pagesFor(int64(r.prefilled), n)
 	}
-	if pages > w.kv.free() {
+	switch {
+	case pages > w.kv.free() && w.ordering == byPriority:
+		w.scheduleByPriority(s)
+		return
+	case pages > w.kv.free():
 		w.scheduleInOrder(s)
 		return
 	}
@@ -112,6 +120,67 @@ func (w vllm) scheduleInOrder(s *vllmStep) {
 		free -= need
 		if r.state == filling {
 			w.takeOf(r, n, s)
+		}
+	}
+}
+
+// scheduleByPriority is scheduleInOrder where the request of the worst priority is
+// preempted, of these the last to come, wherever it is in the order: what it was
+// given in this step goes back. Where a request preempts itself those after it
+// get nothing in this step.
+func (w vllm) scheduleByPriority(s *vllmStep) {
+	type share struct {
+		r           *request
+		n, need     int64 // tokens and pages of this step
+		level, came int64
+	}
+	var order []share
+	for _, r := range append(w.running(), w.partial...) {
+		order = append(order, share{r: r, level: w.level(r.adapter), came: r.came})
+	}
+	slices.SortFunc(order, func(a, b share) int { return cmp.Compare(a.r.seq, b.r.seq) })
+	s.budget += int64(len(w.batch))
+	free, k := w.kv.free(), 0
+	for itself := false; k < len(order) && s.budget > 0 && !itself; k++ {
+		o := &order[k]
+		if o.n = 1; o.r.state == filling {
+			o.n = min(s.wants(o.r), s.budget)
+		}
+		need, r := w.kv.pagesFor(w.inCache(o.r), o.n), o.r
+		for need > free && !itself {
+			v := 0
+			for i, q := range order {
+				if cmp.Or(cmp.Compare(q.level, order[v].level), cmp.Compare(q.came, order[v].came)) > 0 {
+					v = i
+				}
+			}
+			out, before := order[v], w.kv.free()
+			order = slices.Delete(order, v, v+1)
+			if v < k {
+				s.budget += out.n
+			}
+			if v <= k {
+				k--
+			}
+			itself = out.r == r
+			w.preempt(out.r, s)
+			free += out.need + w.kv.free() - before
+		}
+		if !itself {
+			order[k].need = need
+			free -= need
+			s.budget -= order[k].n
+		}
+	}
+	for i, o := range order {
+		switch {
+		case i < k && o.r.state == filling:
+			w.take(o.r, o.n, &s.work)
+		case i >= k && o.r.state == running: // it catches up like a prompt
+			w.unbatch(o.r)
+			o.r.state = filling
+			at, _ := slices.BinarySearchFunc(w.partial, o.r.seq, func(p *request, seq int64) int { return cmp.Compare(p.seq, seq) })
+			w.partial = slices.Insert(w.partial, at, o.r)
 		}
 	}
 }

@@ -38,22 +38,29 @@ func (s *reference) beginVLLM(w *refWorker) {
 			w.scheduled[r] = n
 			budget -= n
 		}
-		preempted := false
-		for k := 0; k < len(w.running) && budget > 0; k++ {
+		preempted, itself := false, false
+		for k := 0; k < len(w.running) && budget > 0 && !itself; k++ {
 			r := w.running[k]
 			n := min(r.need()-r.kv, chunk, budget)
-			for w.pagesAfterStep()+w.pages(r.kv+n)-w.pages(r.kv) > w.capacity && k < len(w.running) {
-				last := w.running[len(w.running)-1]
-				w.running = w.running[:len(w.running)-1]
+			for !itself && w.pagesAfterStep()+w.pages(r.kv+n)-w.pages(r.kv) > w.capacity {
+				v := s.worst(w)
+				last := w.running[v]
+				w.running = slices.Delete(w.running, v, v+1)
+				budget += w.scheduled[last]
+				delete(w.scheduled, last)
+				if v < k {
+					k--
+				}
+				itself = last == r
 				if len(w.running) == 0 {
 					s.finish(w, last, record.Failed)
 					break
 				}
 				preempted = true
-				last.kv, last.queuedAt, last.decodes = 0, s.now, false
-				w.waiting = slices.Insert(w.waiting, 0, last)
+				last.kv, last.decodes, w.full = 0, false, false
+				s.comeBack(w, last)
 			}
-			if k < len(w.running) {
+			if !itself {
 				schedule(r, n)
 			}
 		}
@@ -63,7 +70,7 @@ func (s *reference) beginVLLM(w *refWorker) {
 			}
 		}
 		stall := tick.Ticks(0)
-		for !preempted && len(w.waiting) > 0 && budget > 0 && len(w.running) < w.e.MaxRunningRequests {
+		for !preempted && !w.full && len(w.waiting) > 0 && budget > 0 && len(w.running) < w.e.MaxRunningRequests {
 			k := s.choose(w)
 			if k < 0 {
 				break
@@ -79,10 +86,12 @@ func (s *reference) beginVLLM(w *refWorker) {
 				must = n
 			}
 			if w.pagesAfterStep()+w.pages(must) > w.capacity {
+				w.full = w.e.SchedulePolicy == profile.OrderVTC // others are not tried, whatever they have been served meanwhile
 				break
 			}
 			stall += s.use(w, r)
-			w.waiting = slices.Delete(w.waiting, k, k+1)
+			s.dequeue(w, k)
+			s.admitted(w, r)
 			w.running = append(w.running, r)
 			schedule(r, n)
 		}
@@ -90,14 +99,14 @@ func (s *reference) beginVLLM(w *refWorker) {
 			s.startMixed(w, stall)
 			return
 		}
+		if preempted {
+			continue
+		}
 		if len(w.waiting) == 0 || len(w.loads) > 0 {
 			return
 		}
-		if !preempted {
-			r := w.waiting[0]
-			w.waiting = w.waiting[1:]
-			s.finish(w, r, record.Failed)
-		}
+		s.sort(w)
+		s.finish(w, s.dequeue(w, 0), record.Failed)
 	}
 }
 

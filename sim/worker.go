@@ -54,6 +54,11 @@ type worker struct {
 	// the ways from one to the other.
 	retry, full bool
 	queue       queue
+	ordering    ordering
+	preempts    bool       // running requests make way for those of better priority
+	preempted   []*request // in the step that is being formed
+	lastOut     int32      // row of the request whose leaving emptied the queue, -1: none
+	tokenless   int64      // prompt tokens of the requests without a token
 
 	// The running batch.
 	batch  heap[*request] // by the step of the last token, then as they came
@@ -150,6 +155,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 		w.v.Slots = w.eng.MaxLorasPerBatch
 		w.takeSlot(int32(len(s.adapters)), -1)
 	}
+	w.initOrder()
 	return nil
 }
 
@@ -171,7 +177,7 @@ func (w *worker) refuses(r *request) string {
 	case prompt >= limit:
 		return fmt.Sprintf("prompt over the context length %d", limit)
 	case w.vllm:
-		return ""
+		return w.overLimits()
 	case ignores && prompt+int64(min(int(r.maxNew), w.eng.ClipNewTokens)) < kv:
 		return ""
 	case ignores, prompt >= longest-inputMargin && kv < limit:
@@ -214,6 +220,9 @@ func (w *worker) enqueue(r *request) {
 // count counts a request into what routers see, 1, or out of it, -1.
 func (w *worker) count(r *request, d int64) {
 	w.v.Tokens += d * (int64(r.prompt) + int64(r.expected))
+	if r.first == tick.Never {
+		w.tokenless += d * int64(r.prompt)
+	}
 	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max()
 	w.open += int(d)
@@ -259,8 +268,14 @@ func (w *worker) enter() {
 
 // engage puts a request that has passed the front end into the engine's queue.
 func (w *worker) engage(r *request) {
+	if !w.queues(r) {
+		return
+	}
 	w.wait(r, false)
 	w.adapters.rows.of(r.adapter).leaving = false // it is needed after all
+	if w.preempts || w.vllm && w.ordering != asTheyCame {
+		w.full = false // it may be the first now
+	}
 	if w.s.cfg.Router.Prefetch {
 		w.prefetch(r.adapter)
 		if w.vllm {
@@ -276,6 +291,7 @@ func (w *worker) engage(r *request) {
 func (w *worker) wait(r *request, first bool) {
 	r.queued = w.s.now
 	r.state = waiting
+	w.lift(r.adapter)
 	w.queue.add(r, first)
 	w.queueChanged()
 	w.countQueued(r, 1)
@@ -284,6 +300,9 @@ func (w *worker) wait(r *request, first bool) {
 // dequeue takes a request out of the waiting queue.
 func (w *worker) dequeue(r *request) {
 	w.queue.remove(r)
+	if w.ordering == byService && w.queue.n == 0 {
+		w.lastOut = r.adapter
+	}
 	w.queueChanged()
 	w.countQueued(r, -1)
 }
@@ -436,7 +455,7 @@ func (w *worker) interrupted() {
 
 // giveUp fails the first waiting request, which cannot even run alone.
 func (w *worker) giveUp() {
-	r := w.queue.head
+	r := w.head()
 	w.dequeue(r)
 	w.settle(r.adapter)
 	w.reopen()

@@ -65,6 +65,9 @@ func (r Request) Check(adapters int) error {
 type Adapter struct {
 	Name string `json:"name"`
 	Rank int    `json:"rank,omitempty"` // LoRA rank; 0: not stated
+	// Priority of its requests, for engines that look at it. Of files, Parquet and
+	// Arrow state it.
+	Priority int `json:"priority,omitempty"`
 }
 
 // Source yields the requests of a workload in the order of arrival.

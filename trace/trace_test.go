@@ -109,7 +109,7 @@ func TestBudgetAndNames(t *testing.T) {
 	if (Request{Output: 4}).Budget() != 4 || (Request{Output: 4, MaxNew: 9}).Budget() != 9 {
 		t.Error("the budget is max_new_tokens, or the output where that is not stated")
 	}
-	want := []Adapter{{"lora0", 8}, {"lora1", 64}, {"lora2", 8}}
+	want := []Adapter{{Name: "lora0", Rank: 8}, {Name: "lora1", Rank: 64}, {Name: "lora2", Rank: 8}}
 	if got := Names(3, []int{8, 64}); !slices.Equal(got, want) {
 		t.Errorf("names %v, expected %v", got, want)
 	}

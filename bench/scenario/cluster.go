@@ -144,7 +144,8 @@ func (c *Cluster) override(p *profile.Profile) {
 		"lora_backend": reflect.ValueOf(&p.Latency.LoRA.Backend).Elem(),
 	}
 	for field, v := range reflect.ValueOf(e).Elem().Fields() {
-		to[field.Tag.Get("yaml")] = v
+		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		to[key] = v
 	}
 	for field, v := range reflect.ValueOf(c).Elem().Fields() {
 		if to, ok := to[field.Tag.Get("yaml")]; ok && !v.IsZero() {
@@ -154,6 +155,7 @@ func (c *Cluster) override(p *profile.Profile) {
 	if c.ChunkedPrefillSize < 0 {
 		e.ChunkedPrefillSize = 0 // no limit, as in sglang
 	}
+	e.PreemptionThreshold = max(e.PreemptionThreshold, 0)
 }
 
 // perProfile is what f makes of each worker's profile, once for those that share it.

@@ -279,6 +279,7 @@ func (f Field) checkText(text string) error {
 var parsers = map[string]func(string) error{
 	"lora_names":       errorOf(parseNames),
 	"lora_ranks":       errorOf(synth.ParseRanks),
+	"priorities":       errorOf(parsePriorities),
 	"popularity":       errorOf(synth.ParsePopularity),
 	"arrivals":         errorOf(synth.ParseArrivals),
 	"pattern":          errorOf(synth.ParsePattern),

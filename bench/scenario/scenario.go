@@ -35,6 +35,7 @@ type Workload struct {
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
 	LoraNames   string  `yaml:"lora_names" check:"parse" help:"names of the adapters, NAME,NAME,...: so many are there; empty: as a saved workload says, else lora0, lora1, ..."`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
+	Priorities  string  `yaml:"priorities" check:"parse" help:"priorities of the adapters, in turn (1,0,0,0), for schedule_policy priority; empty: as a saved workload says, else 0, as for requests without adapter"`
 	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
 	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
 	Arrivals    string  `yaml:"arrivals" default:"exponential" check:"parse" help:"gaps of the generator: exponential, gamma:CV, weibull:CV, deterministic, bursty, smooth; total-... for one process"`
@@ -102,6 +103,13 @@ type Cluster struct {
 	PageSize            int     `yaml:"page_size" check:">=0 <=1e6" unit:"tokens" help:"tokens of a KV page"`
 	HeadOfLine          string  `yaml:"head_of_line" check:"oneof skip block" help:"a waiting request without adapter slot: skip it, or block those behind it as old versions of sglang do"`
 	LoraDrainWait       float64 `yaml:"lora_drain_wait_threshold" check:">=0 <=1e7" unit:"s" help:"age at which such a request has a running adapter make way, s; 0: never"`
+	SchedulePolicy      string  `yaml:"schedule_policy" check:"oneof fcfs priority vtc" help:"order of the waiting requests: fcfs (as they came), priority (of the adapter; sglang: large values first, vllm: small ones), vtc (of the adapter that was served least; docs/admission.md)"`
+	LowPriorityFirst    bool    `yaml:"schedule_low_priority_values_first" help:"schedule_policy priority (sglang): small values first"`
+	PreemptionThreshold int     `yaml:"priority_scheduling_preemption_threshold" check:">=-1 <=1e9" unit:"-" help:"schedule_policy priority (sglang): by more than this must a priority be better for running requests to make way; 0: the profile's, 10; -1: 0"`
+	NoPriorityPreempt   bool    `yaml:"disable_priority_preemption" help:"schedule_policy priority (sglang): running requests never make way"`
+	MaxQueuedRequests   int     `yaml:"max_queued_requests" check:">=0 <=1e9" unit:"requests" help:"waiting requests from which a worker refuses more (sglang); 0: no limit"`
+	MaxNumQueuedReqs    int     `yaml:"max_num_queued_reqs" check:">=0 <=1e9" unit:"requests" help:"requests on a worker, running ones too, from which it refuses more (vllm); 0: no limit"`
+	MaxNumQueuedTokens  int64   `yaml:"max_num_queued_tokens" check:">=0 <=1e12" unit:"tokens" help:"prompt tokens of requests without first token from which a worker refuses more (vllm); 0: no limit"`
 	EnableMixedChunk    bool    `yaml:"enable_mixed_chunk" help:"prefill steps take the running requests along (sglang)"`
 	IgnoreEOS           bool    `yaml:"ignore_eos" help:"requests run to their max_new_tokens, and the scheduler knows it (sglang)"`
 	DisableRadixCache   bool    `yaml:"disable_radix_cache" help:"with ignore_eos: reserve memory as sglang does without radix cache"`

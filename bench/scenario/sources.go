@@ -168,6 +168,27 @@ type withAdapters struct {
 
 func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
+// parsePriorities reads priorities of adapters, "1,0,0".
+func parsePriorities(text string) (list []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		p, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a whole number of 32 bits, expected a list such as 1,0,0", part)
+		}
+		list = append(list, int(p))
+	}
+	return list, nil
+}
+
+// prioritized gives the adapters of a source priorities, in turn.
+func prioritized(src trace.Source, priorities []int) trace.Source {
+	adapters := slices.Clone(src.Adapters())
+	for i := range adapters {
+		adapters[i].Priority = priorities[i%len(priorities)]
+	}
+	return withAdapters{src, adapters}
+}
+
 func (s *Scenario) openSynthetic(in *Input) (err error) {
 	cfg := s.synthetic()
 	if s.Workload.Conversations != "" {

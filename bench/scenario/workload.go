@@ -83,6 +83,9 @@ func (s *Scenario) OpenWorkload(ctx context.Context, progress func(read, total i
 	if err == nil {
 		err = s.fillBudgets(in)
 	}
+	if err == nil && w.Priorities != "" {
+		in.Source = prioritized(in.Source, must(parsePriorities(w.Priorities)))
+	}
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
 	}

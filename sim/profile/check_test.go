@@ -52,6 +52,11 @@ func TestCheckBounds(t *testing.T) {
 		"dlora, no switch": {backend(BackendDLoRA, func(l *LoRA) { l.SwitchMs = 0 }), "no coefficients"},
 		"dlora, unmerged":  {backend(BackendDLoRA, func(l *LoRA) { l.UnmergedMs = 0 }), "no coefficients"},
 
+		"vtc":                 {engine(func(e *Engine) { e.SchedulePolicy = OrderVTC }), ""},
+		"vtc, block":          {engine(func(e *Engine) { e.SchedulePolicy, e.HeadOfLine = OrderVTC, HeadOfLineBlock }), "schedule_policy vtc needs head_of_line skip"},
+		"priority, merged":    {func(p *Profile) { p.Latency.LoRA.Backend, p.Engine.SchedulePolicy = BackendMerged, OrderPriority }, "schedule_policy priority needs"},
+		"sglang's limit":      {func(p *Profile) { p.Engine.UseVLLM(); p.Engine.MaxQueuedRequests = 1 }, "max_queued_requests is of scheduler sglang"},
+		"vLLM's limit":        {engine(func(e *Engine) { e.MaxNumQueuedTokens = 1 }), "max_num_queued_tokens are of scheduler vllm"},
 		"credit not used":     {backend(BackendNone, func(l *LoRA) { l.SwitchCredit = 0 }), ""},
 		"scale 1":             {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1 }), ""},
 		"scale 10^6":          {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1e6 }), ""},

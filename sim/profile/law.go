@@ -170,6 +170,12 @@ func (p *Profile) Check() error {
 			e.MaxNumBatchedTokens, e.ContextLength)
 	case e.PrefixCache && e.DisableRadixCache:
 		return errors.New("engine.prefix_cache and engine.disable_radix_cache exclude each other")
+	case e.orders() && (merges || e.HeadOfLine == HeadOfLineBlock):
+		return fmt.Errorf("engine.schedule_policy %s needs head_of_line %s and a backend that runs all adapters together", e.SchedulePolicy, HeadOfLineSkip)
+	case e.MaxQueuedRequests > 0 && e.Scheduler != SchedulerSGLang:
+		return fmt.Errorf("engine.max_queued_requests is of scheduler %s, expected max_num_queued_reqs or max_num_queued_tokens", SchedulerSGLang)
+	case (e.MaxNumQueuedReqs > 0 || e.MaxNumQueuedTokens > 0) && e.Scheduler != SchedulerVLLM:
+		return fmt.Errorf("engine.max_num_queued_reqs and max_num_queued_tokens are of scheduler %s, expected max_queued_requests", SchedulerVLLM)
 	case e.MixedChunk && (e.Scheduler != SchedulerSGLang || merges):
 		return fmt.Errorf("engine.enable_mixed_chunk needs engine.scheduler %s and a backend that runs all adapters together", SchedulerSGLang)
 	case e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests || e.MaxPrefillTokens <= e.MaxRunningRequests):
@@ -188,6 +194,11 @@ func (p *Profile) Check() error {
 		return fmt.Errorf("the KV cache holds %d tokens, less than one page of %d", n, e.PageSize)
 	}
 	return nil
+}
+
+// orders says whether waiting requests are taken in another order than they came.
+func (e *Engine) orders() bool {
+	return e.SchedulePolicy == OrderPriority || e.SchedulePolicy == OrderVTC
 }
 
 // checkField holds a number or a text against its tag: bounds (internal/bounds),

@@ -178,6 +178,10 @@ const (
 	EvictPages = "pages"
 	EvictNodes = "nodes"
 
+	OrderFCFS     = "fcfs"     // first come, first served
+	OrderPriority = "priority" // by the priority of the adapter
+	OrderVTC      = "vtc"      // the adapter that was served least
+
 	// OverflowReject refuses prompt + max_new_tokens > context_length.
 	OverflowReject = "reject"
 	// OverflowPrompt refuses only prompts; max_new_tokens is cut to what is left.
@@ -229,6 +233,20 @@ type Engine struct {
 	NewTokenRatioSteps int64   `yaml:"new_token_ratio_steps" is:">0"`
 	// ClipNewTokens caps the budget the scheduler reserves for one request.
 	ClipNewTokens int `yaml:"clip_new_tokens" is:">0"`
+
+	// SchedulePolicy is the order of the waiting queue: fcfs (or ""), priority, vtc.
+	SchedulePolicy string `yaml:"schedule_policy,omitempty" is:"fcfs|priority|vtc|"`
+	// What priorities do under scheduler sglang: large values come first unless
+	// LowPriorityFirst; where all seats are taken, a request whose priority is better
+	// by more than PreemptionThreshold has running ones make way.
+	LowPriorityFirst     bool `yaml:"schedule_low_priority_values_first,omitempty"`
+	NoPriorityPreemption bool `yaml:"disable_priority_preemption,omitempty"`
+	PreemptionThreshold  int  `yaml:"priority_scheduling_preemption_threshold" is:">=0"`
+	// Limits above which requests are refused, 0: none. sglang counts requests in
+	// the queue, vLLM all on the worker, or prompt tokens of those without a token.
+	MaxQueuedRequests  int   `yaml:"max_queued_requests,omitempty" is:">=0"`
+	MaxNumQueuedReqs   int   `yaml:"max_num_queued_reqs,omitempty" is:">=0"`
+	MaxNumQueuedTokens int64 `yaml:"max_num_queued_tokens,omitempty" is:">=0"`
 
 	// MixedChunk has prefill steps take the running requests along
 	// (enable_mixed_chunk).

@@ -31,6 +31,8 @@ type vllmCase struct {
 	NumBlocks                 int64     `json:"num_blocks"` // one of them, the null block, holds nothing
 	PrefixCaching             bool      `json:"prefix_caching"`
 	LongPrefillTokenThreshold int       `json:"long_prefill_token_threshold"`
+	Policy                    string    `json:"policy"`     // fcfs (or "") or priority
+	Priorities                []int     `json:"priorities"` // by adapter; the base model's is 0
 	Requests                  []request `json:"requests"`
 }
 
@@ -77,6 +79,9 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 	}
 	if c.MaxLoras < 0 || c.NumBlocks < 2 || c.NumBlocks > 1<<40 || c.LongPrefillTokenThreshold < 0 || c.BlockSize < 1 || c.BlockSize > 1<<16 {
 		return nil, errors.New("expected max_loras and long_prefill_token_threshold >= 0, block_size 1 to 65536, num_blocks 2 to 2^40")
+	}
+	if c.Policy != "" && c.Policy != profile.OrderFCFS && c.Policy != profile.OrderPriority {
+		return nil, fmt.Errorf("policy is %q, expected fcfs or priority", c.Policy)
 	}
 	for i := range c.Requests {
 		r := &c.Requests[i]
@@ -135,7 +140,7 @@ func (c *vllmCase) profile() *profile.Profile {
 	e.MaxLorasPerBatch = max(c.MaxLoras, 1)
 	e.MaxRunningRequests, e.MaxNumBatchedTokens = c.MaxNumSeqs, c.MaxNumBatchedTokens
 	e.LongPrefillTokenThreshold = c.LongPrefillTokenThreshold
-	e.PrefixCache = c.PrefixCaching
+	e.PrefixCache, e.SchedulePolicy = c.PrefixCaching, c.Policy
 	e.ContextLength, e.PageSize = c.MaxModelLen, c.BlockSize
 	return &p
 }
@@ -147,9 +152,12 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	e, _, err := newEngine(p, c.Requests)
+	e, adapters, err := newEngine(p, c.Requests)
 	if err != nil {
 		return nil, err
+	}
+	for i := range c.Priorities[:min(len(c.Priorities), adapters)] {
+		e.Define(int32(i), trace.Adapter{Priority: c.Priorities[i]})
 	}
 	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests, texts: trace.Texts{}}
 	for i, w := range want {
