@@ -1,9 +1,12 @@
 package capacity
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
@@ -44,6 +47,11 @@ func TestPerAdapter(t *testing.T) {
 			ok, err := s.holds(Candidate{Workers: w}, 1, []uint64{1})
 			if err != nil || ok != (g.Adapters >= c.adapters) {
 				t.Errorf("%v, %d workers: holds is %v (%v), the share is %v", c, w, ok, err, g.Adapters)
+			}
+			for range 2 { // found, and remembered
+				if known, err := s.known(Candidate{Workers: w}); err != nil || known != ok {
+					t.Errorf("%v, %d workers: known is %v (%v), expected %v", c, w, known, err, ok)
+				}
 			}
 			if s.ended.Load() == before {
 				early++
@@ -119,4 +127,73 @@ func TestMixes(t *testing.T) {
 	if mixed < 2 {
 		t.Errorf("%d of the answers are mixes: the cases tell nothing", mixed)
 	}
+}
+
+// TestDescend: from a candidate that holds to one with less, of two the cheaper one.
+func TestDescend(t *testing.T) {
+	s := newSearch(t.Context(), &scenario.Scenario{}, Options{Cost: map[string]float64{"a": 2, "b": 1}})
+	holds := [][]int{{3, 3}, {2, 3}, {3, 2}, {2, 2}, {1, 3}, {0, 3}} // of a and b
+	for n := range 4 {
+		for m := range 4 {
+			c := Candidate{Workers: n, Profile: "a", More: m, With: "b"}
+			switch {
+			case n == 0:
+				c = Candidate{Workers: m, Profile: "b"}
+			case m == 0:
+				c = Candidate{Workers: n, Profile: "a"}
+			}
+			ok := slices.ContainsFunc(holds, func(h []int) bool { return h[0] == n && h[1] == m })
+			s.judged[c] = &Tried{Candidate: c, Holds: ok}
+		}
+	}
+	got, err := s.descend(s.judged[Candidate{Workers: 3, Profile: "a", More: 3, With: "b"}])
+	if want := (Candidate{Workers: 3, Profile: "b"}); err != nil || got.Candidate != want {
+		t.Errorf("%v (%v), expected %v", got, err, want)
+	}
+}
+
+// TestMixed: of any clusters of which more workers serve more, the cheapest mix.
+func TestMixed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
+		most, need, one, other := draw("most workers", 12), draw("need", 60), draw("one serves", 9), draw("another serves", 9)
+		bonus := draw("of both", 5) // clusters of both may serve more than their parts
+		o := Options{MaxWorkers: most, Profiles: []string{"a", "b"}, Cost: map[string]float64{"a": float64(draw("a costs", 9)), "b": float64(draw("b costs", 9))}}
+		s := newSearch(context.Background(), &scenario.Scenario{}, o)
+		kinds := []Kind{{Candidate: Candidate{Profile: "a"}}, {Candidate: Candidate{Profile: "b"}}}
+		least, alone := math.Inf(1), math.Inf(1)
+		for n := 0; n <= most; n++ {
+			for m := 0; m <= most-n; m++ {
+				holds := n*one+m*other+bonus*min(n, m) >= need
+				if c := (Candidate{Workers: n, Profile: "a", More: m, With: "b"}); n > 0 && m > 0 {
+					if s.first[c] = holds; holds {
+						least = min(least, o.cost(c))
+					}
+					continue
+				}
+				for i, workers := range []int{n, m} {
+					if c := kinds[i].with(workers); holds && workers > 0 && (kinds[i].Workers == 0 || workers < kinds[i].Workers) {
+						kinds[i].Workers = c.Workers
+					}
+				}
+			}
+		}
+		for _, k := range kinds {
+			if k.Workers > 0 {
+				alone = min(alone, o.cost(k.Candidate))
+			}
+		}
+		mix := Kind{Candidate: Candidate{Profile: "a", With: "b"}}
+		if err := s.mixed(&mix, kinds); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case least >= alone:
+			if mix.Workers != 0 {
+				t.Fatalf("%s costs %v, one kind alone %v", mix.Candidate, mix.Cost, alone)
+			}
+		case !s.first[mix.Candidate] || mix.Cost != least || o.cost(mix.Candidate) != least:
+			t.Fatalf("%s costs %v, expected %v", mix.Candidate, mix.Cost, least)
+		}
+	})
 }

@@ -228,34 +228,34 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 			return nil, err
 		}
 		if !t.Holds {
-			s.move(next, c, c.Workers+1)
+			for i := range next { // of a mix that is known by now
+				if next[i].Candidate == c && c.With == "" {
+					next[i].Workers++
+				}
+			}
 			continue
 		}
-		holds := false
-		for _, b := range c.below() {
-			below, err := s.judge(b)
-			if err != nil {
-				return nil, err
-			}
-			if below.Holds {
-				s.move(next, b, b.Workers)
-				holds = true
-				break
-			}
-		}
-		if !holds {
-			return t, nil
-		}
+		return s.descend(t)
 	}
 }
 
-// move enters that so many workers of a candidate's kind are the next to look at;
-// of a mix that is found by itself.
-func (s *search) move(next []Kind, c Candidate, workers int) {
-	for i := range next {
-		if next[i].With == "" && next[i].with(0) == c.with(0) {
-			next[i].Workers = workers
+// descend goes on to less from a candidate that holds, as long as that holds.
+func (s *search) descend(t *Tried) (*Tried, error) {
+	for {
+		var less *Tried
+		for _, c := range t.below() {
+			below, err := s.judge(c)
+			if err != nil {
+				return nil, err
+			}
+			if below.Holds && (less == nil || s.opt.cost(c) < s.opt.cost(less.Candidate)) {
+				less = below
+			}
 		}
+		if less == nil {
+			return t, nil
+		}
+		t = less
 	}
 }
 
