@@ -123,11 +123,12 @@ func (p *Page) overTime() (out []picture) {
 	}{
 		{"queue", "waiting requests", func(w *series.Worker) []float64 { return w.Queued }},
 		{"running", "running requests", func(w *series.Worker) []float64 { return w.Running }},
+		{"on", "workers that cost GPU time", func(w *series.Worker) []float64 { return w.On }},
 	} {
 		f := newPicture("time (s)", m.title+", all workers", m.name)
 		f.Y.Min = 0
 		for i, r := range p.Runs {
-			if r.Series == nil || len(r.Series.Workers) == 0 {
+			if r.Series == nil || len(r.Series.Workers) == 0 || m.values(&r.Series.Workers[0]) == nil {
 				continue
 			}
 			single := newPicture("time (s)", m.title, m.name, r.Name)

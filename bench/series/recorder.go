@@ -20,7 +20,9 @@ const firstWidth = tick.Second / 64
 type Recorder struct {
 	width   tick.Ticks // of a bucket; doubled when time outgrows them
 	workers []workerSums
-	place   *placer // nil before the run began
+	starts  map[int]bool // workers that are starting
+	shrinks bool         // some worker was off
+	place   *placer      // nil before the run began
 	series  Series
 	end     tick.Ticks
 }
@@ -29,11 +31,13 @@ var (
 	_ sim.DoneObserver = (*Recorder)(nil)
 	_ sim.Watcher      = (*Recorder)(nil)
 	_ sim.PlanObserver = (*Recorder)(nil)
+
+	_ sim.PowerObserver = (*Recorder)(nil)
 )
 
 // workerSums are sums over the buckets: of requests x ticks, but for max and
-// loads.
-type workerSums struct{ queued, running, max, loads []float64 }
+// loads; off in ticks.
+type workerSums struct{ queued, running, max, loads, off []float64 }
 
 // NewRecorder returns a recorder for a run on the given number of workers.
 func NewRecorder(workers int) *Recorder {
@@ -45,7 +49,7 @@ func NewRecorder(workers int) *Recorder {
 func (r *Recorder) addWorkers(n int) {
 	for len(r.workers) < n {
 		sums := func() []float64 { return make([]float64, Buckets) }
-		r.workers = append(r.workers, workerSums{sums(), sums(), sums(), sums()})
+		r.workers = append(r.workers, workerSums{sums(), sums(), sums(), sums(), sums()})
 	}
 }
 
@@ -63,6 +67,10 @@ func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
 	}
 	r.reach(to)
 	for w := range v.Workers {
+		if v := &v.Workers[w]; !v.Up && v.Draining && !r.starts[w] {
+			r.shrinks = true
+			r.each(from, to, func(i int, d float64) { r.workers[w].off[i] += d })
+		}
 		s, q, run := &r.workers[w], float64(v.Workers[w].Queued), float64(v.Workers[w].Running)
 		if q == 0 && run == 0 {
 			continue
@@ -83,11 +91,11 @@ func (r *Recorder) reach(t tick.Ticks) {
 		for _, w := range r.workers {
 			for i := range Buckets / 2 {
 				w.max[i] = max(w.max[2*i], w.max[2*i+1])
-				for _, s := range [][]float64{w.queued, w.running, w.loads} {
+				for _, s := range [][]float64{w.queued, w.running, w.loads, w.off} {
 					s[i] = s[2*i] + s[2*i+1]
 				}
 			}
-			for _, s := range [][]float64{w.queued, w.running, w.max, w.loads} {
+			for _, s := range [][]float64{w.queued, w.running, w.max, w.loads, w.off} {
 				clear(s[Buckets/2:])
 			}
 		}
@@ -115,6 +123,14 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 		r.workers[worker].loads[min(at/r.width, Buckets-1)]++
 	}
 	r.place.tier(at, worker, adapter, t)
+}
+
+// Power implements sim.PowerObserver.
+func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
+	if r.starts == nil {
+		r.starts = map[int]bool{}
+	}
+	r.starts[worker] = p == sim.Starting
 }
 
 // Plan implements sim.PlanObserver.
@@ -153,9 +169,15 @@ func (r *Recorder) Series() *Series {
 	for i := range r.workers {
 		w := &r.workers[i]
 		out := Worker{Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used], Loads: w.loads[:used:used]}
+		if r.shrinks {
+			out.On = make([]float64, used)
+		}
 		for i := range used { // the last one ends with the run
 			length := float64(min(r.width, r.end-r.width*tick.Ticks(i)))
 			out.Queued[i], out.Running[i] = w.queued[i]/length, w.running[i]/length
+			if r.shrinks {
+				out.On[i] = 1 - w.off[i]/length
+			}
 		}
 		s.Workers = append(s.Workers, out)
 	}

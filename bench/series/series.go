@@ -62,6 +62,7 @@ type Worker struct {
 	Running   []float64 `json:"running"` // likewise
 	QueuedMax []float64 `json:"queued_max,omitempty"`
 	Loads     []float64 `json:"loads,omitempty"` // adapters that came to a GPU slot in the bucket
+	On        []float64 `json:"on,omitempty"`    // share of the bucket in which it cost GPU time; nil: none ever was off
 }
 
 // AdapterLoad is what an adapter's requests came to.

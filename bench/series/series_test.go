@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -207,6 +208,35 @@ func TestBucketsKeepTime(t *testing.T) {
 			t.Fatalf("most %v of %v; %d buckets of %v for %v", most, top, len(s.Workers[0].Queued), s.Bucket, s.End)
 		}
 	})
+}
+
+// Time on is that of the workers' own counts, but for the end of the run, which their
+// clients see later.
+func TestTimeOn(t *testing.T) {
+	sc := scenario.Default()
+	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Routing.Policy = 1000, 5, "least-loaded"
+	run := func(elastic string) (*Series, []result.WorkerStats) {
+		sc.Cluster.Elastic = elastic
+		r := NewRecorder(4)
+		res, err := sc.Simulate(t.Context(), scenario.RunOptions{Watch: r.Watching})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Series(), res.Extra.Workers
+	}
+	s, stats := run("min=1,max=4,rule=schedule,times=20=3+50=4+70=1+120=2,cold_start=10")
+	for i := range s.Workers {
+		on := 0.0
+		for k, share := range s.Workers[i].On {
+			on += share * min(s.Bucket, s.End-s.Bucket*float64(k))
+		}
+		if math.Abs(on-stats[i].On) > 0.1 || on == 0 {
+			t.Errorf("worker %d was on for %v s, its own count is %v", i, on, stats[i].On)
+		}
+	}
+	if s, _ := run(""); s.Workers[0].On != nil {
+		t.Error("workers that are there all the time have no such series")
+	}
 }
 
 // Stays are bounded: with too many of them those close together become one, and

@@ -75,6 +75,8 @@ function workers() {
   const runs = D.runs.map((r, i) => ({ ...r, i })).filter(r => r.series);
   if (!runs.length) return;
   const titles = { queued: 'Waiting requests, mean', queued_max: 'Waiting requests, most', running: 'Running requests, mean', loads: 'Adapter loads' };
+  if (runs.some(r => r.series.workers[0].on)) titles.on = 'On, costing GPU time';
+  const unit = () => ({ loads: 'adapter loads', on: 'share of time on' })[which] || 'requests';
   let which = 'queued', run = first(runs);
   const most = 24; // workers drawn one by one
   const total = el('div', { id: 'workers-total' }), grid = el('div', { class: 'grid', id: 'workers-grid' });
@@ -90,7 +92,7 @@ function workers() {
   const sum = s => s.workers[0][which] ? s.workers[0][which].map((_, k) => s.workers.reduce((t, w) => t + (w[which][k] || 0), 0)) : null;
   const drawTotal = lineChart(total, () => ({
     label: titles[which] + ' on all workers over time', height: 240,
-    x: { label: 'time (s)', min: 0 }, y: { label: (which === 'loads' ? 'adapter loads' : 'requests') + ' on all workers' },
+    x: { label: 'time (s)', min: 0 }, y: { label: unit() + (which === 'on' ? ', all workers' : ' on all workers') },
     lines: shown(runs).map(r => ({ name: r.name, color: color(r.i), dash: dash(r.i), thin: true, points: line(r.series, sum(r.series)) })),
   }));
   let drawn = [];
@@ -113,7 +115,7 @@ function workers() {
       grid.append(el('div', {}, el('h3', {}, `Worker ${k}`), c));
       drawn.push(lineChart(c, () => ({
         label: `Worker ${k}: ${titles[which]} over time`, height: 130,
-        x: { min: 0, max: s.end, text: time }, y: { label: which === 'loads' ? 'loads' : 'requests', min: 0, max: top || 1 },
+        x: { min: 0, max: s.end, text: time }, y: { label: unit(), min: 0, max: top || 1 },
         lines: [{ name: titles[which], color: workerColor(k), area: true, thin: true, points: line(s, values(w, s)) }],
       })));
     }
