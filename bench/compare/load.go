@@ -135,7 +135,8 @@ func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error
 	var runs []*Run
 	for _, m := range imported {
 		m.Result.CountGood(slo)
-		r := fromResult(m.Result, path)
+		r := FromResult("", m.Result)
+		r.File = path
 		if m.Layout != "" { // a block; one result in a JSON file needs no line
 			r.Line = m.Line
 		}
@@ -208,7 +209,8 @@ func loadRecords(path string, slo result.SLO) ([]*Run, error) {
 			res.Metrics.Delete(m)
 		}
 	}
-	r := fromResult(res, path)
+	r := FromResult("", res)
+	r.File = path
 	r.Source, r.What = "records", "request records"
 	return []*Run{r}, nil
 }
@@ -247,13 +249,6 @@ func loadSweep(path string) (runs []*Run, err error) {
 	return runs, nil
 }
 
-// FromResult returns a run of a comparison for a result.
-func FromResult(name string, res *result.Result) *Run {
-	r := fromResult(res, "")
-	r.Name = name
-	return r
-}
-
 // FromValues returns a run of a comparison for the numbers of several seeds.
 func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
 	r := &Run{Name: name, Source: "sweep", Seeds: seeds, values: map[string][]float64{}}
@@ -263,9 +258,10 @@ func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
 	return r
 }
 
-func fromResult(res *result.Result, file string) *Run {
-	r := FromValues("", []string{""}, [][]sweep.Value{sweep.Values(res)})
-	r.Source, r.File, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), file, []*result.Result{res}, describe(res), res.Streamed
+// FromResult returns a run of a comparison for a result.
+func FromResult(name string, res *result.Result) *Run {
+	r := FromValues(name, []string{""}, [][]sweep.Value{sweep.Values(res)})
+	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res}, describe(res), res.Streamed
 	if res.Seed != nil {
 		r.Seeds[0] = strconv.FormatInt(*res.Seed, 10)
 	}

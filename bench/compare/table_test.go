@@ -308,7 +308,7 @@ func TestJoinSeeds(t *testing.T) {
 		if seed >= 0 {
 			r.Seed = &seed
 		}
-		return fromResult(r, "f")
+		return FromResult("f", r)
 	}
 	a, b := map[string]any{"x": 1}, map[string]any{"x": 2}
 	var got []string

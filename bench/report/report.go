@@ -61,18 +61,13 @@ type Page struct {
 	Compared *compare.Table
 }
 
-// Run is one run of a page.
+// Run is one run of a page, of a name that no other has. Its numbers in the table are
+// those that a sweep kept of it, else those of the result.
 type Run struct {
-	Name   string // unique within the page
-	Source string
-	What   string
-	Result *result.Result // nil: not known
-	Series *series.Series // nil: not known
-	// Kept is what a sweep kept of the run, by seed.
-	Kept  []*sweep.CellResult
-	Seeds []string // of Kept
-
-	compared *compare.Run // as it was loaded; nil: was not
+	*compare.Run
+	Result *result.Result      // nil: not known
+	Series *series.Series      // nil: not known
+	Kept   []*sweep.CellResult // what a sweep kept of the run, by seed
 }
 
 // Sweep is one sweep of a page.
@@ -142,7 +137,8 @@ func (l *loader) scenario(path string) error {
 	for _, p := range policies {
 		c := sc
 		c.Routing.Policy = p
-		l.jobs = append(l.jobs, job{&Run{Name: p, What: fmt.Sprintf("%s, seed %d", filepath.Base(path), c.Seed)}, &c, l.opt.SLO})
+		run := &Run{Run: &compare.Run{Name: p, What: fmt.Sprintf("%s, seed %d", filepath.Base(path), c.Seed)}}
+		l.jobs = append(l.jobs, job{run, &c, l.opt.SLO})
 	}
 	return nil
 }
@@ -162,8 +158,14 @@ func (l *loader) simulate(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s (%s): %w", j.run.Name, j.run.What, err)
 		}
-		j.run.Source, j.run.Result, j.run.Series = string(res.Source), res, rec.Series()
-		l.page.Runs = append(l.page.Runs, j.run)
+		r := j.run
+		if len(r.Kept) == 0 {
+			what := r.What
+			r.Run = compare.FromResult(r.Name, res)
+			r.What = what
+		}
+		r.Source, r.Result, r.Series = string(res.Source), res, rec.Series()
+		l.page.Runs = append(l.page.Runs, r)
 	}
 	return nil
 }
@@ -219,7 +221,10 @@ func (l *loader) sweep(path string) error {
 
 // kept is a run with what the sweep kept of it, by seed.
 func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
-	r := &Run{Name: name, Source: "sweep"}
+	r := &Run{}
+	var seeds []string
+	var numbers [][]sweep.Value
+	what := ""
 	for _, c := range cells {
 		cell, err := d.ReadCell(c)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sweep.ErrBroken) {
@@ -228,10 +233,11 @@ func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.What = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
-		r.Kept = append(r.Kept, cell)
-		r.Seeds = append(r.Seeds, strconv.FormatUint(c.Seed, 10))
+		what = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
+		r.Kept, numbers, seeds = append(r.Kept, cell), append(numbers, cell.Values), append(seeds, strconv.FormatUint(c.Seed, 10))
 	}
+	r.Run = compare.FromValues(name, seeds, numbers)
+	r.What = what
 	return r, nil
 }
 
@@ -287,8 +293,8 @@ func (l *loader) readFiles(files []string) error {
 	}
 	l.warnings = append(l.warnings, warnings...)
 	for _, r := range runs {
-		run := &Run{Name: filepath.Base(r.File), Source: r.Source, What: r.What, Result: r.Results[0], compared: r}
-		if r.Line > 0 {
+		run := &Run{Run: r, Result: r.Results[0]}
+		if run.Name = filepath.Base(r.File); r.Line > 0 {
 			run.Name += fmt.Sprintf(":%d", r.Line)
 		}
 		if recs := r.Results[0].Records; len(recs) > 0 {
@@ -324,14 +330,8 @@ func fromRecords(path string) (*series.Series, error) {
 }
 
 // finish names the page and its runs, and compares them.
-func (l *loader) finish() error {
+func (l *loader) finish() (err error) {
 	p := l.page
-	seen := map[string]int{}
-	for _, r := range p.Runs {
-		if seen[r.Name]++; seen[r.Name] > 1 {
-			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
-		}
-	}
 	if len(p.Sweeps) > 0 {
 		p.Title = cmp.Or(p.Title, p.Sweeps[0].Name)
 	}
@@ -343,22 +343,13 @@ func (l *loader) finish() error {
 		l.note("Runs of a sweep: the table has means over its seeds, the figures over time are those of one seed.")
 	}
 	var runs []*compare.Run
+	seen := map[string]int{}
 	for _, r := range p.Runs {
-		c := r.compared
-		switch {
-		case len(r.Kept) > 0: // all its seeds tell more than the one that is run again
-			var numbers [][]sweep.Value
-			for _, c := range r.Kept {
-				numbers = append(numbers, c.Values)
-			}
-			c = compare.FromValues(r.Name, r.Seeds, numbers)
-		case c == nil:
-			c = compare.FromResult(r.Name, r.Result)
+		if seen[r.Name]++; seen[r.Name] > 1 {
+			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
 		}
-		c.Name = r.Name
-		runs = append(runs, c)
+		runs = append(runs, r.Run)
 	}
-	var err error
 	if p.Compared, err = compare.New(runs, compare.Options{}); err != nil {
 		return err
 	}
