@@ -55,8 +55,7 @@ func (e Embedded) Solve(ctx context.Context, p *Problem, b Budget) (*Solution, e
 	}
 	sol.Solver = e.Name()
 	if stay, err := Evaluate(p, StayFlows(p)); err == nil && stay.Objective <= sol.Objective {
-		sol.Flows, sol.T, sol.Objective, sol.Moves, sol.Loads = StayFlows(p), stay.T, stay.Objective, stay.Moves, stay.Loads
-		sol.Status = Stay
+		sol.Flows, sol.Outcome, sol.Status = StayFlows(p), stay, Stay
 	}
 	switch gap := sol.Gap(); {
 	case gap <= 1e-9:
@@ -123,8 +122,7 @@ func (s *search) solution(bound float64) *Solution {
 	if err != nil {
 		panic("ilp: embedded solver left an infeasible state: " + err.Error())
 	}
-	return &Solution{Flows: flows, T: out.T, Objective: out.Objective, Bound: math.Min(bound, out.Objective),
-		Moves: out.Moves, Loads: out.Loads, Status: Limit, Work: s.work}
+	return &Solution{Outcome: out, Flows: flows, Bound: math.Min(bound, out.Objective), Status: Limit, Work: s.work}
 }
 
 // decode says which groups of each class go where: those with the most pages to

@@ -93,17 +93,14 @@ const (
 	Stay      Status = "stay"       // nothing moves: nothing better was found
 )
 
-// Solution is a feasible assignment of all requests.
+// Solution is a feasible assignment of all requests, and what it amounts to.
 type Solution struct {
-	Flows     []Flow // by group, then worker; counts > 0
-	T         float64
-	Objective float64 // T + weighted moves and loads
-	Bound     float64 // no solution has a lower objective
-	Moves     int64   // requests on another worker than before
-	Loads     int64   // adapters with requests on a worker where they are not resident
-	Status    Status
-	Solver    string
-	Work      int64 // units of work spent, for deterministic budgets
+	Outcome
+	Flows  []Flow  // by group, then worker; counts > 0
+	Bound  float64 // no solution has a lower objective
+	Status Status
+	Solver string
+	Work   int64 // units of work spent, for deterministic budgets
 }
 
 // Gap is the relative distance of the objective to the bound.
@@ -222,9 +219,9 @@ func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 // Outcome is what an assignment amounts to, computed from the problem alone.
 type Outcome struct {
 	T         float64
-	Objective float64
-	Moves     int64
-	Loads     int64
+	Objective float64   // T + weighted moves and loads
+	Moves     int64     // requests on another worker than before
+	Loads     int64     // adapters with requests on a worker where they are not resident
 	Busy      []float64 // by worker, overflow included
 }
 

@@ -21,7 +21,7 @@ func example() (*Problem, *Solution) {
 		Load: []float64{0, 0.25, 0, 1, 1, 0}, PageRate: 10, MaxMoves: 2, MoveWeight: 0.01, LoadWeight: 0.1,
 	}
 	// worker 0: 2*2 + 3 = 7; worker 1: 1 + 2*(2+0.5) + 1 + 0.25 loading + 10/10 of overflow = 8.25
-	s := &Solution{Solver: "test", T: 8.25, Objective: 8.25 + 0.02 + 0.1, Bound: 7, Moves: 2, Loads: 1, Flows: []Flow{
+	s := &Solution{Solver: "test", Outcome: Outcome{T: 8.25, Objective: 8.25 + 0.02 + 0.1, Moves: 2, Loads: 1}, Bound: 7, Flows: []Flow{
 		{Group: 0, Worker: 0, Count: 2}, {Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1}, {Group: 2, Worker: 1, Count: 1}}}
 	return p, s
 }
@@ -123,7 +123,7 @@ func TestProblemCheck(t *testing.T) {
 
 func TestGap(t *testing.T) {
 	for _, tt := range []struct{ objective, bound, want float64 }{{10, 9, 0.1}, {10, 10, 0}, {10, 11, 0}, {0, 0, 0}, {1, 0, 1}} {
-		s := Solution{Objective: tt.objective, Bound: tt.bound}
+		s := Solution{Outcome: Outcome{Objective: tt.objective}, Bound: tt.bound}
 		if got := s.Gap(); math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("Gap of %v to %v: %v, expected %v", tt.objective, tt.bound, got, tt.want)
 		}

@@ -146,5 +146,5 @@ func (gaining) Name() string { return "gaining" }
 
 func (s gaining) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.Solution, error) {
 	stay, err := ilp.Evaluate(p, ilp.StayFlows(p))
-	return &ilp.Solution{Flows: ilp.StayFlows(p), Objective: (1 - float64(s)) * stay.Objective, Work: 1}, err
+	return &ilp.Solution{Flows: ilp.StayFlows(p), Outcome: ilp.Outcome{Objective: (1 - float64(s)) * stay.Objective}, Work: 1}, err
 }

@@ -96,24 +96,22 @@ func suggestAxis(typed string) (list []string) {
 // flags; files are left to the shell, numbers to people.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		_, setting := f.Value.(*settingValue)
-		values := suggestions[f.Name]
-		if v := suggestions[cmd.Name()+" "+f.Name]; v != nil {
-			values = v
+		values := suggestions[cmd.Name()+" "+f.Name]
+		if values == nil {
+			values = suggestions[f.Name]
 		}
-		switch {
-		case setting:
+		if _, setting := f.Value.(*settingValue); setting {
 			if values = valuesOf(f.Name); f.Value.Type() == "string" && values("") == nil {
 				return // a path, as like as not
 			}
-		case values == nil && f.Value.Type() == "string" || f.Value.Type() == "bool":
+		} else if kind := f.Value.Type(); values == nil && kind == "string" || kind == "bool" {
 			return
-		case values == nil:
+		} else if values == nil {
 			values = words("")
 		}
 		err := cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 			directive := cobra.ShellCompDirectiveNoFileComp
-			list := slices.DeleteFunc(values(typed), func(v string) bool { return !strings.HasPrefix(v, typed) })
+			list := beginning(values(typed), typed)
 			for _, v := range list {
 				if v, _, _ = strings.Cut(v, "\t"); strings.TrimRight(v, ":=") != v {
 					directive |= cobra.ShellCompDirectiveNoSpace
@@ -130,8 +128,12 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
+// beginning are those of a list that begin with what was typed.
+func beginning(list []string, typed string) []string {
+	return slices.DeleteFunc(list, func(v string) bool { return !strings.HasPrefix(v, typed) })
+}
+
 // completeProfiles completes arguments that are profiles.
 func completeProfiles(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	list := slices.DeleteFunc(valuesOf("profile")(""), func(v string) bool { return !strings.HasPrefix(v, typed) })
-	return list, cobra.ShellCompDirectiveDefault // or a file
+	return beginning(valuesOf("profile")(""), typed), cobra.ShellCompDirectiveDefault // or a file
 }

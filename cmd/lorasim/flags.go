@@ -157,10 +157,8 @@ func addWorkerSettings(cmd *cobra.Command, keys ...string) {
 }
 
 // scenario returns the scenario that file and flags amount to.
-func (sf *scenarioFlags) scenario(cmd *cobra.Command) (scenario.Scenario, error) {
-	sc := scenario.Default()
-	if sf.file != "" {
-		var err error
+func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err error) {
+	if sc = scenario.Default(); sf.file != "" {
 		if sc, err = scenario.Load(sf.file); err != nil {
 			return sc, usage(err)
 		}
@@ -244,18 +242,11 @@ func withUsageErrors(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.SetUsageFunc(groupedUsage)
 	check := cmd.Args
-	switch {
-	case check != nil:
-	case cmd.HasSubCommands():
-		check = func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(c, args[0])
-			}
-			return nil
-		}
-		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	default:
+	if check == nil {
 		check = cobra.NoArgs
+		if cmd.HasSubCommands() {
+			check, cmd.RunE = subcommandsOnly, help
+		}
 	}
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
@@ -266,6 +257,15 @@ func withUsageErrors(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		withUsageErrors(c)
 	}
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func subcommandsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(unknownCommand(cmd, args[0]))
+	}
+	return nil
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {
@@ -355,16 +355,15 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // oneOf refuses a text that is none of the known ones.
 func oneOf(flag, what, value string, known []string) error {
-	if !slices.Contains(known, value) {
-		return usage(fmt.Errorf("--%s: %w", flag, suggest.Unknown(what, value, known)))
+	if err := suggest.Among(what, value, known); err != nil {
+		return usage(fmt.Errorf("--%s: %w", flag, err))
 	}
 	return nil
 }
 
-// onlyOne counts the texts that are not empty, of which there must be one.
+// onlyOne makes sure that exactly one of the texts is not empty.
 func onlyOne(expected string, texts ...string) error {
-	given := slices.DeleteFunc(texts, func(s string) bool { return s == "" })
-	if len(given) != 1 {
+	if given := slices.DeleteFunc(texts, func(s string) bool { return s == "" }); len(given) != 1 {
 		return usage(errors.New(expected))
 	}
 	return nil
@@ -398,10 +397,9 @@ var clientNames = []engineName{
 
 // ownName is the name here of a flag.
 func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	for _, n := range slices.Concat(engineNames, clientNames) {
+	for _, n := range engineNames {
 		if n.theirs == name {
-			name = n.ours
-			break
+			return pflag.NormalizedName(n.ours)
 		}
 	}
 	return pflag.NormalizedName(name)

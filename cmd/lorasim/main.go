@@ -83,23 +83,16 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 		SilenceErrors: true,
 		Version:       "see lorasim version", // makes cobra define --version
 	}
-	root.AddCommand(newMan()) // hidden
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newSim(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
-		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference())
+		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(), newMan())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
 		completeValues(c)
 	}
-	root.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage(unknownCommand(cmd, args[0]))
-		}
-		return nil
-	}
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.Args, root.RunE = subcommandsOnly, help
 	return root
 }
 

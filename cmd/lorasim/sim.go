@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -101,14 +102,9 @@ func newPolicies() *cobra.Command {
 			for _, d := range router.List() {
 				fmt.Fprintf(tw, "%s\t%s\n", d.Name, d.Summary)
 				for _, o := range d.Options {
-					if !long {
-						break
+					if long {
+						fmt.Fprintf(tw, "  :%s\t  %s\n", strings.TrimSuffix(o.Name+"="+o.Default, "="), o.Doc)
 					}
-					def := ""
-					if o.Default != "" {
-						def = "=" + o.Default
-					}
-					fmt.Fprintf(tw, "  :%s%s\t  %s\n", o.Name, def, o.Doc)
 				}
 			}
 			return tw.Flush()

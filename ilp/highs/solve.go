@@ -65,7 +65,7 @@ func (s *Solver) solve(ctx context.Context, p *ilp.Problem, start *ilp.Solution,
 		return nil, fmt.Errorf("problem: %w", err)
 	}
 	until := deadline(ctx, b)
-	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Objective: math.Inf(1)}, bound: ilp.LowerBound(p)}
+	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Outcome: ilp.Outcome{Objective: math.Inf(1)}}, bound: ilp.LowerBound(p)}
 	if err := a.offer(ilp.StayFlows(p), ilp.Stay); err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
 	}
@@ -126,8 +126,7 @@ func (a *attempt) offer(flows []ilp.Flow, status ilp.Status) error {
 		return err
 	}
 	if out.Objective < a.best.Objective {
-		a.best.Flows, a.best.T, a.best.Objective = flows, out.T, out.Objective
-		a.best.Moves, a.best.Loads, a.best.Status = out.Moves, out.Loads, status
+		a.best.Flows, a.best.Outcome, a.best.Status = flows, out, status
 	}
 	return nil
 }
