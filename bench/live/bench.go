@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -202,12 +203,8 @@ type replies struct {
 }
 
 func (w *replies) add(r *record.Request, prompt, tokens []int32) {
-	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(struct {
-		ID      int64   `json:"id"`
-		Adapter int32   `json:"adapter"`
-		Prompt  []int32 `json:"prompt"`
-		Tokens  []int32 `json:"tokens"`
-	}{r.ID, r.Adapter, prompt, append([]int32{}, tokens...)}))
+	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", prompt,
+		"tokens", append([]int32{}, tokens...)}))
 }
 
 // writeRecords writes records in the order of the workload.
@@ -237,12 +234,8 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 
 // describe is what is particular to a live run, for the result's configuration.
 func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
-	urls := make([]any, len(workers.URLs))
-	for i, u := range workers.URLs {
-		urls[i] = u
-	}
 	return map[string]any{
-		"worker_urls": urls, "time_scale": cmp.Or(workers.Speed, 1),
+		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
 		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99, "lateness_max_s": st.LatenessMax,

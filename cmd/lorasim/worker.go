@@ -97,10 +97,7 @@ func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	if f.Adapters, err = f.adapters(sc.Seed); err != nil {
 		return nil, err
 	}
-	f.Home = router.Disk
-	if sc.Cluster.AdapterHome == "remote" {
-		f.Home = router.Remote
-	}
+	f.Home = map[bool]router.Tier{true: router.Remote, false: router.Disk}[sc.Cluster.AdapterHome == "remote"]
 	cfgs := make([]emulate.Config, len(ps))
 	for i, p := range ps {
 		cfgs[i] = f.Config
@@ -120,11 +117,11 @@ func (f *workerFlags) adapters(seed uint64) ([]emulate.Adapter, error) {
 	}
 	for _, l := range f.loras {
 		name, path, ok := strings.Cut(l, "=")
-		if !ok {
-			path = name
-		}
 		if name == "" {
 			return nil, fmt.Errorf("--lora %q: expected NAME=PATH", l)
+		}
+		if !ok {
+			path = name
 		}
 		as = append(as, emulate.Adapter{Name: name, Path: path})
 	}
@@ -134,8 +131,7 @@ func (f *workerFlags) adapters(seed uint64) ([]emulate.Adapter, error) {
 // serve listens until the command is interrupted, then lets requests in flight
 // end for a moment.
 func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
+	ctx := cmd.Context()
 	servers := make([]*http.Server, 0, len(cfgs))
 	failed := make(chan error, len(cfgs))
 	defer func() {
@@ -170,9 +166,6 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 	case <-ctx.Done():
 		return nil
 	case err := <-failed:
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
 		return err
 	}
 }

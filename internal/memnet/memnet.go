@@ -49,14 +49,14 @@ func (n *Network) Serve(name string, handler http.Handler) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hosts[name] = h
-	go h.srv.Serve((*listener)(h))
+	go h.srv.Serve(listener{h})
 	return h
 }
 
 // Kill ends a host as the death of its process would: its connections break, and
 // new ones are refused.
 func (h *Host) Kill() {
-	h.end.Do(func() { close(h.ended) })
+	listener{h}.Close()
 	h.srv.Close()
 }
 
@@ -91,9 +91,9 @@ func (n *Network) dial(ctx context.Context, network, addr string) (net.Conn, err
 }
 
 // listener is a host as its server sees it.
-type listener Host
+type listener struct{ *Host }
 
-func (l *listener) Accept() (net.Conn, error) {
+func (l listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.backlog:
 		return c, nil
@@ -102,17 +102,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) Close() error {
-	(*Host)(l).end.Do(func() { close(l.ended) })
+func (l listener) Close() error {
+	l.end.Do(func() { close(l.ended) })
 	return nil
 }
 
-func (l *listener) Addr() net.Addr { return address(l.name) }
-
-type address string
-
-func (address) Network() string  { return "memory" }
-func (a address) String() string { return string(a) }
+func (l listener) Addr() net.Addr { return l }
+func (listener) Network() string  { return "memory" }
+func (l listener) String() string { return l.name }
 
 // conn is the server's end of a connection.
 type conn struct {
