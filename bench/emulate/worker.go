@@ -40,11 +40,7 @@ const (
 
 // ParseAPI reads the name of an interface.
 func ParseAPI(s string) (API, error) {
-	switch a := API(s); a {
-	case SGLang, VLLM:
-		return a, nil
-	}
-	return "", suggest.Unknown("worker interface", s, []string{string(SGLang), string(VLLM)})
+	return API(s), suggest.Among("worker interface", s, []string{string(SGLang), string(VLLM)})
 }
 
 // Config describes a worker.

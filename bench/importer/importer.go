@@ -83,8 +83,7 @@ func Files(paths []string) ([]*Imported, []Warning, error) {
 			return nil, nil, err
 		}
 		rs, ws, err := Read(f, path)
-		f.Close()
-		if err != nil {
+		if f.Close(); err != nil {
 			return nil, nil, err
 		}
 		runs, warnings = append(runs, rs...), append(warnings, ws...)
@@ -117,20 +116,20 @@ func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err e
 // current layout, and below it what else is to be said.
 func (m *Imported) Print(w io.Writer) error {
 	var b bytes.Buffer
-	if m.Layout == "" {
+	switch {
+	case m.Layout == "":
 		if err := m.WriteBlock(&b, result.SGLang); err != nil {
 			return err
 		}
 		for _, line := range append(m.percentiles(), m.remarks()...) {
 			b.WriteString("note: " + line + "\n")
 		}
-	} else {
+	case m.Truncated:
 		b.WriteString("\n" + result.BlockStart() + "\n" + m.Block)
-		if !m.Truncated {
-			b.WriteString(result.BlockEnd() + "\n")
-		}
+	default:
+		b.WriteString("\n" + result.BlockStart() + "\n" + m.Block + result.BlockEnd() + "\n")
 	}
-	_, err := w.Write(b.Bytes())
+	_, err := b.WriteTo(w)
 	return err
 }
 

@@ -154,8 +154,7 @@ func (f *Fleet) load(w int, a int32) {
 
 // isLimit says whether a worker refused a load for want of room.
 func isLimit(err error) bool {
-	text := strings.ToLower(err.Error())
-	return slices.ContainsFunc([]string{"max_loaded", "at most", "limit", "exceed"}, func(s string) bool { return strings.Contains(text, s) })
+	return mentions(strings.ToLower(err.Error()), "max_loaded", "at most", "limit", "exceed")
 }
 
 // holding counts the adapters that the worker holds; called with mu held.

@@ -316,7 +316,7 @@ func (e *engine) models(ctx context.Context) ([]model, error) {
 // change it too, and sglang itself, which drops and reloads adapters.
 func (e *engine) loadAdapter(ctx context.Context, name, path string) error {
 	err := e.change(ctx, "load", name, map[string]any{"lora_name": name, "lora_path": path})
-	if err != nil && strings.Contains(err.Error(), "already") {
+	if err != nil && mentions(err.Error(), "already") {
 		return nil
 	}
 	return err
@@ -347,8 +347,11 @@ func (e *engine) change(ctx context.Context, verb, name string, body any) error 
 // IsNotLoaded says whether an engine's message is that it does not hold an
 // adapter, in the words of the engines.
 func IsNotLoaded(text string) bool {
-	return slices.ContainsFunc([]string{"not loaded", "never been loaded", "does not exist", "cannot be found"},
-		func(words string) bool { return strings.Contains(text, words) })
+	return mentions(text, "not loaded", "never been loaded", "does not exist", "cannot be found")
+}
+
+func mentions(text string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // ErrNoAbort says that the interface has none; closing the connection aborts.
