@@ -203,7 +203,7 @@ type replies struct {
 }
 
 func (w *replies) add(r *record.Request, prompt, tokens []int32) {
-	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", prompt,
+	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", append([]int32{}, prompt...),
 		"tokens", append([]int32{}, tokens...)}))
 }
 
@@ -247,12 +247,9 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 // Summary is a line for people about what the block does not tell.
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean, 1e3*s.LatenessP99, 1e3*s.LatenessMax)
-	for _, c := range []struct {
-		n    int64
-		what string
-	}{{s.Retries, "retries"}, {s.Failovers, "failovers"}, {s.Moved, "moved"}, {s.MovesOff, "moves given up"}} {
-		if c.n > 0 {
-			text += fmt.Sprintf(", %d %s", c.n, c.what)
+	for i, n := range []int64{s.Retries, s.Failovers, s.Moved, s.MovesOff} {
+		if n > 0 {
+			text += fmt.Sprintf(", %d %s", n, []string{"retries", "failovers", "moved", "moves given up"}[i])
 		}
 	}
 	return text

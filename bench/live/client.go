@@ -386,7 +386,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 		c.lateMax = max(c.lateMax, late)
 	}
 	if c.cfg.Output != nil {
-		c.cfg.Output(r, prompt(c.cfg.Seed, r.ID, r.Prompt, c.cfg.Vocabulary), j.tokens)
+		c.cfg.Output(r, j.prompt, j.tokens)
 	}
 	if c.cfg.Text != nil {
 		c.cfg.Text(r.ID, string(j.text))

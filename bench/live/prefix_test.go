@@ -103,7 +103,15 @@ func TestCachedByTheWorker(t *testing.T) {
 		}
 		wl.Requests = append(wl.Requests, trace.Request{ID: 3, Arrival: 3, Adapter: trace.BaseModel, Prompt: 256, Output: 1, Text: texts.Of(nil, 0, 2)})
 		for _, b := range []Backend{SGLang, SGLangOAI} {
-			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone}.run(context.Background(), t)
+			prompts, tokens := map[int64][]int32{}, map[int64][]int32{}
+			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone, set: func(c *Config) {
+				c.Output = func(r *record.Request, prompt, ids []int32) { prompts[r.ID], tokens[r.ID] = prompt, ids }
+			}}.run(context.Background(), t)
+			for i := range int64(2) { // what is told of a prompt is what was sent: the conversation so far
+				if said := slices.Concat(prompts[i], tokens[i]); !slices.Equal(prompts[i+1][:len(said)], said) {
+					t.Errorf("%s: prompt %d does not go on where %d ended", b, i+1, i)
+				}
+			}
 			var cached []int32
 			for i := range wl.Requests {
 				r := out.recs[int64(i)]

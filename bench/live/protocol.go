@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -68,8 +69,7 @@ type payload struct {
 // body appends the JSON body of a request to d.
 func (b Backend) body(d []byte, p *payload) []byte {
 	if b == SGLang {
-		d = append(d, `{"input_ids": `...)
-		d = appendInts(d, p.prompt)
+		d = appendInts(append(d, `{"input_ids": `...), p.prompt)
 		d = fmt.Appendf(d, `, "sampling_params": {"temperature": 0, "max_new_tokens": %d, "ignore_eos": %t}, "stream": %t, "rid": `,
 			p.maxNew, p.ignoreEOS, p.stream)
 		d = appendQuote(d, p.rid)
@@ -367,14 +367,7 @@ type reply struct {
 // promptText is a prompt for chat endpoints, which take no token ids: a word
 // for each. How many tokens that is depends on the worker's tokenizer.
 func promptText(ids []int32) string {
-	var b []byte
-	for i, t := range ids {
-		if i > 0 {
-			b = append(b, ' ')
-		}
-		b = strconv.AppendInt(append(b, 't'), int64(t), 10)
-	}
-	return string(b)
+	return "t" + strings.ReplaceAll(strings.Trim(string(appendInts(nil, ids)), "[]"), ",", " t")
 }
 
 // eventReader splits a stream of server-sent events into the data of its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type job struct {
 	rec    record.Request
 	silent bool // warm-up: leaves no record
 
+	prompt   []int32   // as it was sent first; nil: it was not
 	n        int       // tokens so far, of all attempts
 	tokens   []int32   // the same, as far as their ids are known
 	text     []byte    // what they read as, where Config.Text asks for it
@@ -208,9 +210,11 @@ const coldLoad = time.Millisecond
 // post sends the request; the time limit for the first byte runs from here.
 func (a *attempt) post() (*wire.Reply, error) {
 	c, j := a.c, a.j
-	p := payload{rid: a.rid, model: c.model, prompt: c.prompt(&j.req),
+	if j.prompt == nil {
+		j.prompt = c.prompt(&j.req)
+	}
+	p := payload{rid: a.rid, model: c.model, prompt: append(slices.Clip(j.prompt), j.tokens...),
 		maxNew: int(j.rec.Requested) - j.n, stream: !c.cfg.NoStream, ignoreEOS: !c.cfg.HonourEOS, extra: c.cfg.Extra}
-	p.prompt = append(p.prompt, j.tokens...)
 	if j.req.Adapter != trace.BaseModel {
 		p.adapter = c.cfg.Source.Adapters()[j.req.Adapter].Name
 	}
