@@ -36,7 +36,7 @@ func TestMeasuredSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if preset := measuredStride(); same != Sampler(preset) {
+	if preset := measured(measuredPrompts, measuredOutputs); same != Sampler(preset) {
 		t.Errorf("%+v, expected the preset %+v", same, preset)
 	}
 	for spec, want := range map[string]string{

@@ -18,18 +18,18 @@ type spec struct {
 }
 
 func specs() []spec {
-	preset := func(s func() Sampler) func(string) (Sampler, error) {
-		return func(string) (Sampler, error) { return s(), nil }
+	normal := func(prompt, output preset) func(string) (Sampler, error) {
+		return func(string) (Sampler, error) { return fitted(prompt, output), nil }
 	}
 	copula := func(args string) func(string) (Sampler, error) {
 		return func(string) (Sampler, error) { return parseCopula(args) }
 	}
 	return []spec{
-		{"azure-conv", "", preset(azureConv)},
-		{"azure-code", "", preset(azureCode)},
-		{"sharegpt", "", preset(shareGPT)},
-		{"measured-rate4", "", preset(func() Sampler { return measuredRate4() })},
-		{"measured-stride", "", preset(func() Sampler { return measuredStride() })},
+		{"azure-conv", "", normal(preset{1155, 0.91, 4142}, preset{211, 0.70, 1000})},
+		{"azure-code", "", normal(preset{2048, 0.99, 7437}, preset{28, 1.21, 1899})},
+		{"sharegpt", "", normal(preset{2340, 0.80, 8141}, preset{438.7, 0.51, 1024})},
+		{"measured-rate4", "", func(string) (Sampler, error) { return measured(measuredPrompts, preset{100.1, 2.12, 638}), nil }},
+		{"measured-stride", "", func(string) (Sampler, error) { return measured(measuredPrompts, measuredOutputs), nil }},
 		{"measured", "output_mean=M,output_sigma=S,output_cap=C", parseMeasured},
 		{"constant", "PROMPT,OUTPUT", parseConstant},
 		{"random", "PROMPT,OUTPUT[,RATIO]", parseRandom},
@@ -37,7 +37,7 @@ func specs() []spec {
 		{"sharegpt-llama3", "", copula(llamaLengths)},
 		{"sharegpt-qwen2", "", copula(qwenLengths)},
 		{"copula", "FILE[,KEY=VALUE...]", parseCopula},
-		{"table", "FILE", func(path string) (Sampler, error) { return ReadTable(path) }},
+		{"table", "FILE", ReadTable},
 	}
 }
 
@@ -98,31 +98,39 @@ func parse(name, args string, hasArgs bool) (Sampler, error) {
 }
 
 func parseConstant(args string) (Sampler, error) {
-	parts := strings.Split(args, ",")
-	if len(parts) != 2 {
-		return nil, fmt.Errorf("%d values, expected constant:PROMPT,OUTPUT", len(parts))
+	v, err := values(args, 2, "constant:PROMPT,OUTPUT")
+	if err != nil {
+		return nil, err
 	}
-	prompt, output, err := twoLengths("prompt", parts[0], "output", parts[1])
+	prompt, output, err := twoLengths("prompt", v[0], "output", v[1])
 	return Constant{prompt, output}, err
 }
 
 func parseRandom(args string) (Sampler, error) {
-	parts := strings.Split(args, ",")
-	if len(parts) == 2 {
-		parts = append(parts, "0")
+	if strings.Count(args, ",") == 1 {
+		args += ",0"
 	}
-	if len(parts) != 3 {
-		return nil, fmt.Errorf("%d values, expected random:PROMPT,OUTPUT[,RATIO]", len(parts))
-	}
-	prompt, output, err := twoLengths("prompt", parts[0], "output", parts[1])
+	v, err := values(args, 3, "random:PROMPT,OUTPUT[,RATIO]")
 	if err != nil {
 		return nil, err
 	}
-	ratio, err := number("ratio", parts[2])
+	prompt, output, err := twoLengths("prompt", v[0], "output", v[1])
+	if err != nil {
+		return nil, err
+	}
+	ratio, err := number("ratio", v[2])
 	if err != nil {
 		return nil, err
 	}
 	return NewRandom(prompt, output, ratio)
+}
+
+func values(args string, n int, form string) ([]string, error) {
+	v := strings.Split(args, ",")
+	if len(v) != n {
+		return nil, fmt.Errorf("%d values, expected %s", len(v), form)
+	}
+	return v, nil
 }
 
 func twoLengths(what1, text1, what2, text2 string) (a, b int32, err error) {
@@ -215,18 +223,18 @@ func parseCopula(args string) (Sampler, error) {
 
 // parseMeasured reads the changes to the preset measured-stride.
 func parseMeasured(args string) (Sampler, error) {
-	m := measuredStride()
-	p, o := &m.prompt, &m.output
+	prompt, output := measuredPrompts, measuredOutputs
+	p, o := &prompt, &output
 	if _, err := readOptions(args, option{"prompt_mean", &p.mean}, option{"prompt_sigma", &p.sigma}, option{"prompt_cap", &p.cap},
 		option{"output_mean", &o.mean}, option{"output_sigma", &o.sigma}, option{"output_cap", &o.cap}); err != nil {
 		return nil, err
 	}
-	for _, p := range []preset{m.prompt, m.output} {
+	for _, p := range []preset{prompt, output} {
 		if err := checkTokens("mean", p.mean, p.sigma, p.cap); err != nil {
 			return nil, err
 		}
 	}
-	return measured(m.prompt, m.output), nil
+	return measured(prompt, output), nil
 }
 
 func parseLogNormal(args string) (Sampler, error) {
