@@ -83,8 +83,11 @@ func (a *Answer) WriteText(w io.Writer) error {
 			interval = fmt.Sprintf("%s to %s", percent(max(e.Low, 0)), percent(min(e.High, 1)))
 		}
 		workers := strconv.Itoa(t.Workers)
-		if t.With != "" {
+		switch {
+		case t.With != "":
 			workers = fmt.Sprintf("%d + %d", t.Workers, t.More)
+		case a.Mix:
+			workers += " " + t.Profile
 		}
 		worst := fmt.Sprintf("%s of %d, %s", percent(t.Worst.Share), t.Worst.Requests, format.Clip(t.Worst.Name, 18))
 		rows = append(rows, []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()})

@@ -110,3 +110,19 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 	}
 }
+
+// TestAttainmentOfImported: requests that another client wrote are held to an SLO.
+func TestAttainmentOfImported(t *testing.T) {
+	runs, _, err := Load([]string{"../importer/testdata/aiperf.jsonl"}, result.SLO{TTFT: 150, Attain: 0.25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for metric, want := range map[string]float64{"goodput.share": 0.25, "goodput.adapter_share": 1, "goodput.worst_adapter.requests": 4} {
+		if v := runs[0].value(metric); v.N != 1 || v.Mean != want {
+			t.Errorf("%s is %+v, expected %v", metric, v, want)
+		}
+	}
+	if runs, _, err = Load([]string{"../importer/testdata/aiperf.jsonl"}, result.SLO{}); err != nil || runs[0].value("goodput.share").N > 0 {
+		t.Errorf("without an SLO: %v, %v", runs[0].value("goodput.share"), err)
+	}
+}
