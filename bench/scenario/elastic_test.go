@@ -111,6 +111,17 @@ func TestElasticWorkers(t *testing.T) {
 	}
 }
 
+func TestElasticStart(t *testing.T) {
+	c := Cluster{NumWorkers: 3, Profile: "llama2-7b-24gb", Elastic: "min=2,max=8,start=5,target=6"}
+	if n, err := c.initial(); n != 5 || err != nil {
+		t.Errorf("%d workers at the start, %v; expected 5", n, err)
+	}
+	c.Elastic = ""
+	if n, err := c.initial(); n != 3 || err != nil {
+		t.Errorf("%d workers, %v; expected 3", n, err)
+	}
+}
+
 // Two workers of two GPUs each, of which one comes after 100 s of 200.
 func TestElasticFigures(t *testing.T) {
 	s := Default()
