@@ -82,9 +82,8 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 		return nil, err
 	}
 	f.Errors = validate.Summarize(all)
-	s := validate.Summarize(unseen)
-	f.Profile.Validation = []profile.Validation{{Runs: fmt.Sprintf("%d kernel timings, five folds", s.Runs), Metric: "decode step without attention",
-		MedianAbsError: s.MedianAbsError, P90AbsError: s.P90AbsError}}
+	const step = "decode step without attention"
+	f.Profile.Validation = validate.ValidationOf(validate.SummarizeAll(map[validate.Metric][]float64{step: unseen}), []validate.Metric{step}, "kernel timings, five folds")
 	*term = max(1000*x[2], 0)
 	if f.Params[1].Held = !math.IsNaN(perRequest); !f.Params[1].Held {
 		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(x[1], 0)

@@ -68,7 +68,8 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 	if err != nil {
 		return nil, err
 	}
-	var e2e, ttft []float64 // errors of single requests
+	const e2e, ttft = "e2e of each request", "ttft of each request"
+	errs := map[validate.Metric][]float64{}
 	for i, run := range runs {
 		got, err := run.simulate(ctx, fit.Profile)
 		if err != nil {
@@ -77,19 +78,14 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 		for k := run.fitted; k < len(got); k++ {
 			q := &run.measured[k]
 			if q.E2E() > 0 {
-				e2e = append(e2e, got[k].E2E()/q.E2E()-1)
+				errs[e2e] = append(errs[e2e], got[k].E2E()/q.E2E()-1)
 			}
 			if streamed(q) && q.TTFT() > 0 {
-				ttft = append(ttft, got[k].TTFT()/q.TTFT()-1)
+				errs[ttft] = append(errs[ttft], got[k].TTFT()/q.TTFT()-1)
 			}
 		}
 	}
-	for i, errs := range [][]float64{e2e, ttft} {
-		if s := validate.Summarize(errs); s.Runs > 0 {
-			fit.Profile.Validation = append(fit.Profile.Validation, profile.Validation{Runs: fmt.Sprintf("%d held-out requests", s.Runs),
-				Metric: []string{"e2e", "ttft"}[i] + " of each request", MedianAbsError: s.MedianAbsError, P90AbsError: s.P90AbsError})
-		}
-	}
+	fit.Profile.Validation = validate.ValidationOf(validate.SummarizeAll(errs), []validate.Metric{e2e, ttft}, "held-out requests")
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

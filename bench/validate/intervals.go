@@ -105,10 +105,10 @@ func (c *Covered) cells() []string {
 
 // Intervals derives intervals from runs; keys are the metrics that have them, by
 // their names in results.
-func Intervals[Row any](rows []Row, of func(*Row) *Comparison, keys map[Metric]result.Metric) *IntervalReport {
+func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metric) *IntervalReport {
 	var known []*Comparison
 	for i := range rows {
-		if c := of(&rows[i]); c.Predicted != nil && c.Ran.Base != nil {
+		if c := P(&rows[i]).comparison(); c.Predicted != nil && c.Ran.Base != nil {
 			known = append(known, c)
 		}
 	}
@@ -134,7 +134,7 @@ func Intervals[Row any](rows []Row, of func(*Row) *Comparison, keys map[Metric]r
 
 // Intervals derives the intervals of the runs of a report.
 func (r *Report) Intervals() *IntervalReport {
-	return Intervals(Unfitted(r.Runs, func(r *Row) string { return r.Use }), (*Row).comparison, resultMetrics)
+	return Intervals(Unfitted(r.Runs, func(r *Row) string { return r.Use }), resultMetrics)
 }
 
 // One are the intervals of a report on one profile; nil: no run was predicted.

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -51,8 +52,6 @@ type Row struct {
 	run *Run // nil: a block
 }
 
-func (r *Row) comparison() *Comparison { return &r.Comparison }
-
 // Ratios compares the mean E2E latency under least-loaded with that under
 // static, measured and predicted.
 type Ratios struct {
@@ -82,13 +81,13 @@ type Ratio struct {
 
 // NewReport summarizes predictions.
 func NewReport(rows []Row) *Report {
-	r := &Report{Schema: "lorasim.validate/1", Use: "all", Runs: rows, Summary: Summaries(rows, (*Row).comparison)}
-	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }), (*Row).comparison)
+	r := &Report{Schema: "lorasim.validate/1", Use: "all", Runs: rows, Summary: Summaries(rows)}
+	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }))
 	known := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return len(row.Error) == 0 })
 	type key struct{ group, policy string }
 	keys, groups := GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
 	for _, k := range keys {
-		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, Summaries(groups[k], (*Row).comparison)})
+		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, Summaries(groups[k])})
 	}
 	r.Ratio = newRatios(known)
 	return r
@@ -110,41 +109,39 @@ func newRatios(rows []Row) *Ratios {
 		return key{r.Group, r.Trace, r.Rate, r.CV, r.Stride, r.Requests, r.Adapters}
 	})
 	var out Ratios
-	var abs, clear []float64
-	right := 0
+	var all, clear []float64
 	for _, k := range keys {
-		mean := func(policy string, of func(*Row) float64) float64 {
-			var xs []float64
-			for i := range pairs[k] {
-				if r := &pairs[k][i]; strings.HasPrefix(r.Policy, policy) {
-					xs = append(xs, of(r))
+		of := func(policy string) (measured, predicted float64) { // means of repeated runs
+			var ms, ps []float64
+			for _, r := range pairs[k] {
+				if strings.HasPrefix(r.Policy, policy) {
+					ms, ps = append(ms, r.Measured[MeanE2E]), append(ps, r.Predicted[MeanE2E])
 				}
 			}
-			return stat.Mean(xs, nil)
+			return stat.Mean(ms, nil), stat.Mean(ps, nil)
 		}
-		ratio := func(of func(*Row) float64) float64 { return mean("least-loaded", of) / mean("static", of) }
-		row := Ratio{Group: k.group, Trace: k.trace, Rate: k.rate, Stride: k.stride,
-			Measured:  ratio(func(r *Row) float64 { return r.Measured[MeanE2E] }),
-			Predicted: ratio(func(r *Row) float64 { return r.Predicted[MeanE2E] })}
-		if math.IsNaN(row.Measured) { // one of the policies has no run
+		least, leastPredicted := of("least-loaded")
+		static, staticPredicted := of("static")
+		if math.IsNaN(least / static) { // one of the policies has no run
 			continue
 		}
-		row.NearSaturation = slices.ContainsFunc(pairs[k], func(r Row) bool { return r.NearSaturation })
+		row := Ratio{Group: k.group, Trace: k.trace, Rate: k.rate, Stride: k.stride,
+			Measured: least / static, Predicted: leastPredicted / staticPredicted,
+			NearSaturation: slices.ContainsFunc(pairs[k], func(r Row) bool { return r.NearSaturation })}
 		row.Error = row.Predicted/row.Measured - 1
 		if (row.Measured < 1) == (row.Predicted < 1) {
-			right++
+			out.SignRight++
 		}
-		abs = append(abs, math.Abs(row.Error))
-		if !row.NearSaturation {
-			clear = append(clear, math.Abs(row.Error))
+		if all = append(all, row.Error); !row.NearSaturation {
+			clear = append(clear, row.Error)
 		}
 		out.Rows = append(out.Rows, row)
 	}
 	if len(out.Rows) == 0 {
 		return nil
 	}
-	s := Summarize(abs)
-	out.Pairs, out.SignRight = len(out.Rows), float64(right)/float64(len(out.Rows))
+	s := Summarize(all)
+	out.Pairs, out.SignRight = s.Runs, out.SignRight/float64(s.Runs)
 	out.MedianAbsError, out.P90AbsError, out.MaxAbsError = s.MedianAbsError, s.P90AbsError, s.MaxAbsError
 	out.ClearMaxAbsError = Summarize(clear).MaxAbsError
 	return &out
@@ -190,12 +187,12 @@ func (r *Report) Plot(w io.Writer) error {
 		if m == Duration {
 			unit = "s"
 		}
-		panels = append(panels, Panel(r.Runs, m, unit, func(row *Row) (*Comparison, string) {
+		panels = append(panels, Panel(r.Runs, m, unit, func(row *Row) string {
 			if r.blocks() {
-				return &row.Comparison, row.ID
+				return row.ID
 			}
 			policy, _, _ := strings.Cut(row.Policy, ":")
-			return &row.Comparison, row.Group + " " + policy
+			return row.Group + " " + policy
 		}))
 	}
 	return figure.WritePanels(w, panels)
@@ -204,75 +201,48 @@ func (r *Report) Plot(w io.Writer) error {
 // WriteText prints the report as tables: the runs, the summaries, the ratio of
 // the policies.
 func (r *Report) WriteText(w io.Writer) error {
-	p := &printer{w: w}
-	if r.blocks() {
-		for i := range r.Runs {
-			p.block(&r.Runs[i])
-		}
-		p.servers(r.Servers)
-		return p.err
+	if !r.blocks() {
+		metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Metric) bool { return r.Summary[m].Runs == 0 })
+		return format.Table(w, slices.Concat(r.runs(metrics), r.summaries(metrics), r.Ratio.table()))
 	}
-	metrics := slices.DeleteFunc(slices.Clone(Metrics), func(m Metric) bool { return r.Summary[m].Runs == 0 })
-	p.runs(r.Runs, metrics)
-	p.summaries(r, metrics)
-	if r.Ratio != nil {
-		p.ratios(r.Ratio)
+	var rows [][]string
+	for i := range r.Runs {
+		rows = append(rows, r.Runs[i].block()...)
 	}
-	return p.err
+	if len(r.Servers) > 0 {
+		rows = append(rows, nil, []string{"Ratio of the mean E2E latencies"}, []string{"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR"})
+	}
+	for _, s := range r.Servers {
+		rows = append(rows, []string{s.Servers, strconv.Itoa(s.Requests), strconv.Itoa(s.Concurrency), fixed(s.Measured, 4), fixed(s.Predicted, 4), percent(s.Error)})
+	}
+	return format.Table(w, rows)
 }
 
-// printer prints tables until one fails.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) table(title string, rows [][]string) {
-	if p.err == nil && title != "" {
-		_, p.err = fmt.Fprintf(p.w, "\n%s\n", title)
-	}
-	if p.err == nil {
-		p.err = format.Table(p.w, rows)
-	}
-}
-
-// block prints one block, a metric on each line.
-func (p *printer) block(r *Row) {
+// block is the table of a block, a metric on each line.
+func (r *Row) block() [][]string {
 	title := fmt.Sprintf("%s:%d %s", r.Group, r.Line, r.ID)
 	if r.Skipped != "" {
-		p.table(title, [][]string{{"skipped: " + r.Skipped}})
-		return
+		return [][]string{nil, {title}, {"skipped: " + r.Skipped}}
 	}
-	rows := [][]string{{"METRIC", "MEASURED", "PREDICTED", "ERROR"}}
+	rows := [][]string{nil, {title + ", profile " + r.Profile}, {"METRIC", "MEASURED", "PREDICTED", "ERROR"}}
 	for _, m := range BlockMetrics {
 		if _, ok := r.Error[m]; ok {
 			rows = append(rows, append([]string{m.label()}, r.cells(m)...))
 		}
 	}
-	p.table(title+", profile "+r.Profile, rows)
+	return rows
 }
 
-func (p *printer) servers(rs []ServerRatio) {
-	if len(rs) == 0 {
-		return
-	}
-	rows := [][]string{{"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR"}}
-	for _, r := range rs {
-		rows = append(rows, []string{r.Servers, strconv.Itoa(r.Requests), strconv.Itoa(r.Concurrency),
-			fixed(r.Measured, 4), fixed(r.Predicted, 4), percent(r.Error)})
-	}
-	p.table("Ratio of the mean E2E latencies", rows)
-}
-
-func (p *printer) runs(runs []Row, metrics []Metric) {
+// runs is the table of the runs.
+func (r *Report) runs(metrics []Metric) [][]string {
 	head := []string{"GROUP", "USE", "POLICY", "TRACE", "RATE", "STRIDE", "LOAD"}
 	for _, m := range metrics {
 		head = append(head, m.label(), "PREDICTED", "ERROR")
 	}
 	rows := [][]string{append(head, "NOTE")}
-	for i := range runs {
-		r := &runs[i]
-		cells := []string{r.Group, dash(r.Use), dash(r.Policy), dash(r.Trace), number(r.Rate), number(float64(r.Stride)), "-"}
+	for i := range r.Runs {
+		r := &r.Runs[i]
+		cells := []string{r.Group, cmp.Or(r.Use, "-"), cmp.Or(r.Policy, "-"), cmp.Or(r.Trace, "-"), number(r.Rate), number(float64(r.Stride)), "-"}
 		if r.Load != 0 {
 			cells[6] = fixed(r.Load, 2)
 		}
@@ -285,7 +255,7 @@ func (p *printer) runs(runs []Row, metrics []Metric) {
 		}
 		rows = append(rows, append(cells, note))
 	}
-	p.table("", rows)
+	return rows
 }
 
 // cells are a metric as measured and predicted, and the error.
@@ -297,8 +267,9 @@ func (c *Comparison) cells(m Metric) []string {
 	return []string{m.format(c.Measured[m]), m.format(c.Predicted[m]), percent(e)}
 }
 
-func (p *printer) summaries(r *Report, metrics []Metric) {
-	rows := [][]string{{"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
+// summaries is the table of the errors.
+func (r *Report) summaries(metrics []Metric) [][]string {
+	rows := [][]string{nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
 	add := func(what string, s map[Metric]Summary) {
 		for _, m := range metrics {
 			if v, ok := s[m]; ok {
@@ -313,7 +284,7 @@ func (p *printer) summaries(r *Report, metrics []Metric) {
 			add(strings.TrimSpace(g.Group+" "+g.Policy), g.Summary)
 		}
 	}
-	p.table("Errors of "+r.Profile, rows)
+	return rows
 }
 
 // Cells are the number of runs and the errors.
@@ -322,15 +293,18 @@ func (s Summary) Cells() []string {
 		format.Percent(s.MaxAbsError, 1), percent(s.MeanError)}
 }
 
-func (p *printer) ratios(r *Ratios) {
-	rows := [][]string{{"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"}}
+// table is that of the ratios; none of no pairs.
+func (r *Ratios) table() [][]string {
+	if r == nil {
+		return nil
+	}
+	rows := [][]string{nil, {"Mean E2E latency, least-loaded over static"}, {"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"}}
 	for _, q := range r.Rows {
-		rows = append(rows, []string{q.Group, dash(q.Trace), number(q.Rate), strconv.Itoa(q.Stride),
+		rows = append(rows, []string{q.Group, cmp.Or(q.Trace, "-"), number(q.Rate), strconv.Itoa(q.Stride),
 			fixed(q.Measured, 3), fixed(q.Predicted, 3), percent(q.Error), nearSaturation(q.NearSaturation)})
 	}
-	p.table("Mean E2E latency, least-loaded over static", rows)
-	p.table("", [][]string{{fmt.Sprintf("right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
-		100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError, 100*r.ClearMaxAbsError)}})
+	return append(rows, []string{fmt.Sprintf("right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
+		100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError, 100*r.ClearMaxAbsError)})
 }
 
 func nearSaturation(near bool) string {
@@ -343,13 +317,6 @@ func nearSaturation(near bool) string {
 func percent(e float64) string { return fmt.Sprintf("%+.1f %%", 100*e) }
 
 func fixed(x float64, decimals int) string { return strconv.FormatFloat(x, 'f', decimals, 64) }
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
 
 func number(x float64) string {
 	if x == 0 {

@@ -103,14 +103,27 @@ func Summarize(errors []float64) Summary {
 	return s
 }
 
+// compared is a pointer to a row that embeds a Comparison.
+type compared[Row any] interface {
+	*Row
+	comparison() *Comparison
+}
+
+func (c *Comparison) comparison() *Comparison { return c }
+
 // Summaries summarizes the errors of runs by metric.
-func Summaries[Row any](rows []Row, of func(*Row) *Comparison) map[Metric]Summary {
+func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]Summary {
 	errors := map[Metric][]float64{}
 	for i := range rows {
-		for m, e := range of(&rows[i]).Error {
+		for m, e := range P(&rows[i]).comparison().Error {
 			errors[m] = append(errors[m], e)
 		}
 	}
+	return SummarizeAll(errors)
+}
+
+// SummarizeAll summarizes errors by metric.
+func SummarizeAll(errors map[Metric][]float64) map[Metric]Summary {
 	out := map[Metric]Summary{}
 	for m, es := range errors {
 		out[m] = Summarize(es)
@@ -132,13 +145,13 @@ func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Ke
 	return keys, groups
 }
 
-// Panel draws predicted against measured; of names the group of a row.
-func Panel[Row any](rows []Row, m Metric, unit string, of func(*Row) (*Comparison, string)) figure.Panel {
+// Panel draws predicted against measured; group names the group of a row.
+func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group func(*Row) string) figure.Panel {
 	p := figure.Panel{Title: string(m), Unit: unit}
 	for i := range rows {
-		c, group := of(&rows[i])
+		c := P(&rows[i]).comparison()
 		if _, ok := c.Error[m]; ok && c.Predicted[m] > 0 {
-			p.Points = append(p.Points, figure.Point{Group: group, Measured: c.Measured[m], Predicted: c.Predicted[m]})
+			p.Points = append(p.Points, figure.Point{Group: group(&rows[i]), Measured: c.Measured[m], Predicted: c.Predicted[m]})
 		}
 	}
 	return p

@@ -3,6 +3,8 @@ package vllmruns
 import (
 	"cmp"
 	"slices"
+
+	"lorasim/bench/validate"
 )
 
 // Limit is what the runs of a group say of a server's limits: the most adapters
@@ -24,21 +26,11 @@ type Limit struct {
 // Limits compares the groups' limits as measured and as predicted. The best slots
 // are compared at the number of adapters that was measured as the most. Runs that
 // were not predicted do not count.
-func Limits(rows []Row) []Limit {
-	var limits []Limit
+func Limits(rows []Row) (limits []Limit) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" })
 	type key struct{ model, group string }
-	groups := map[key][]*Row{}
-	var order []key
-	for i := range rows {
-		if r := &rows[i]; r.Skipped == "" {
-			k := key{r.Model, r.Group}
-			if groups[k] == nil {
-				order = append(order, k)
-			}
-			groups[k] = append(groups[k], r)
-		}
-	}
-	for _, k := range order {
+	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Model, r.Group} })
+	for _, k := range keys {
 		l := Limit{Model: k.model, Group: k.group}
 		for _, r := range groups[k] {
 			if !r.StarvedMeasured {
@@ -48,8 +40,8 @@ func Limits(rows []Row) []Limit {
 				l.PredictedAdapters = max(l.PredictedAdapters, r.Adapters)
 			}
 		}
-		at := slices.DeleteFunc(groups[k], func(r *Row) bool { return r.Adapters != l.MeasuredAdapters })
-		slices.SortFunc(at, func(a, b *Row) int { return cmp.Compare(a.Slots, b.Slots) })
+		at := slices.DeleteFunc(groups[k], func(r Row) bool { return r.Adapters != l.MeasuredAdapters })
+		slices.SortFunc(at, func(a, b Row) int { return cmp.Compare(a.Slots, b.Slots) })
 		measured, predicted := 0, 0
 		for i, r := range at {
 			if r.Measured[Throughput] > at[measured].Measured[Throughput] {

@@ -76,7 +76,7 @@ func NewReport(rows []Row, use string) *Report {
 }
 
 func summarize(rows []Row) Summary {
-	s := Summary{metrics: validate.Summaries(rows, func(r *Row) *validate.Comparison { return &r.Comparison })}
+	s := Summary{metrics: validate.Summaries(rows)}
 	right := 0
 	for i := range rows {
 		if r := &rows[i]; r.Skipped == "" {
@@ -99,7 +99,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 
 // Intervals derives the intervals of the runs of a report.
 func (r *Report) Intervals() *validate.IntervalReport {
-	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }), func(r *Row) *validate.Comparison { return &r.Comparison }, map[validate.Metric]result.Metric{
+	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }), map[validate.Metric]result.Metric{
 		Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT})
 }
 
@@ -164,12 +164,12 @@ func (r *Report) furthest(m validate.Metric) []Row {
 // Plot draws predicted against measured as an SVG: throughput, time per output
 // token and mean TTFT, coloured by model and by whether the run was starved.
 func (r *Report) Plot(w io.Writer) error {
-	group := func(row *Row) (*validate.Comparison, string) {
+	group := func(row *Row) string {
 		model, _, _ := strings.Cut(row.Model, "-")
 		if row.StarvedMeasured {
 			model += ", starved"
 		}
-		return &row.Comparison, model
+		return model
 	}
 	return figure.WritePanels(w, []figure.Panel{
 		validate.Panel(r.Runs, Throughput, "tokens/s", group), validate.Panel(r.Runs, TPOT, "ms", group), validate.Panel(r.Runs, TTFTMean, "ms", group),
