@@ -397,7 +397,7 @@ var clientNames = []engineName{
 
 // ownName is the name here of a flag.
 func ownName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	for _, n := range engineNames {
+	for _, n := range slices.Concat(engineNames, clientNames) {
 		if n.theirs == name {
 			return pflag.NormalizedName(n.ours)
 		}
