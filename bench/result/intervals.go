@@ -42,12 +42,12 @@ func (p *printer) intervals(in *Intervals) {
 	if len(in.Figures) == 0 {
 		return
 	}
-	line := func(cells ...any) { p.line(fmt.Sprintf("%-27s %9s %19s %19s %4v", cells...)) }
+	line := func(cells ...any) { p.line(fmt.Sprintf("%-25s %10s %18s %18s %4v", cells...)) }
 	line("", "Predicted", "half of runs", "9 in 10 runs", "Runs")
 	for _, f := range in.Figures {
 		m, _ := MetricByKey(f.Metric)
 		label := strings.Replace(m.Descriptor().Label, "Total token throughput", "Total throughput", 1)
-		line(label, fmt.Sprintf("%.2f", f.Predicted), span(f.Half), span(f.Most), f.Runs)
+		line(label, figure(f.Predicted), span(f.Half), span(f.Most), f.Runs)
 	}
 }
 
@@ -55,5 +55,12 @@ func span(r *[2]float64) string {
 	if r == nil {
 		return "too few runs"
 	}
-	return fmt.Sprintf("%.2f..%.2f", r[0], r[1])
+	return figure(r[0]) + ".." + figure(r[1])
+}
+
+func figure(v float64) string {
+	if v < 1000 {
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
 }

@@ -1,9 +1,11 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -70,48 +72,43 @@ type ValidatedRun struct {
 // NewIntervals are the intervals of a profile, still without bands.
 func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	in := &Intervals{Of: fingerprint(base), Settings: map[string][]string{}}
+	had := map[string][]string{}
+	add := func(list []string, v string) []string {
+		if v == "" || slices.Contains(list, v) {
+			return list
+		}
+		return append(list, v)
+	}
 	for _, r := range runs {
 		in.Workers = max(in.Workers, r.Workers)
-		if policy, _, _ := strings.Cut(r.Policy, ":"); policy != "" && !slices.Contains(in.Policies, policy) {
-			in.Policies = append(in.Policies, policy)
-		}
+		policy, _, _ := strings.Cut(r.Policy, ":")
+		in.Policies = add(in.Policies, policy)
 		for key, v := range settings(r.Profile) {
-			in.Settings[key] = widen(in.Settings[key], v)
+			had[key] = add(had[key], v)
 		}
 	}
 	slices.Sort(in.Policies)
-	for key, v := range settings(base) { // keep what some run had otherwise
-		if had := in.Settings[key]; !slices.ContainsFunc(had, func(h string) bool { return h != v }) || strings.HasPrefix(key, "adapters.") {
-			delete(in.Settings, key)
+	for key, v := range settings(base) {
+		values := had[key]
+		if strings.HasPrefix(key, "adapters.") || !slices.ContainsFunc(values, func(h string) bool { return h != v }) {
+			continue
 		}
+		if !slices.ContainsFunc(values, func(h string) bool { return math.IsNaN(number(h)) }) {
+			byNumber := func(a, b string) int { return cmp.Compare(number(a), number(b)) }
+			values = []string{slices.MinFunc(values, byNumber), slices.MaxFunc(values, byNumber)}
+		}
+		in.Settings[key] = values
 	}
 	return in
 }
 
-// widen adds a value to those that a setting had.
-func widen(had []string, v string) []string {
+// number is a value of a setting as a number; NaN: it is none.
+func number(v string) float64 {
 	x, err := strconv.ParseFloat(v, 64)
-	switch low, high, numbers := span(had); {
-	case err == nil && had == nil:
-		return []string{v, v}
-	case err == nil && numbers && x < low:
-		return []string{v, had[1]}
-	case err == nil && numbers && x > high:
-		return []string{had[0], v}
-	case err == nil && numbers || slices.Contains(had, v):
-		return had
+	if err != nil {
+		return math.NaN()
 	}
-	return append(had, v)
-}
-
-// span are the least and the largest of numbers that a setting had.
-func span(had []string) (low, high float64, ok bool) {
-	if len(had) != 2 {
-		return 0, 0, false
-	}
-	low, errLow := strconv.ParseFloat(had[0], 64)
-	high, errHigh := strconv.ParseFloat(had[1], 64)
-	return low, high, errLow == nil && errHigh == nil
+	return x
 }
 
 // Beyond says in which ways a run with these workers and policy, and a profile
@@ -132,18 +129,16 @@ func (in *Intervals) Beyond(workers int, policy string, base, p *Profile) (why [
 	}
 	for key, v := range changed {
 		had := in.Settings[key]
-		low, high, numbers := span(had)
-		x, err := strconv.ParseFloat(v, 64)
-		if slices.Contains(had, v) || err == nil && numbers && low <= x && x <= high {
-			continue
-		}
-		valid := was[key]
-		if numbers {
+		valid := cmp.Or(strings.Join(had, ", "), was[key])
+		if len(had) == 2 && !math.IsNaN(number(had[0])) {
+			if x := number(v); x >= number(had[0]) && x <= number(had[1]) {
+				continue
+			}
 			valid = had[0] + " to " + had[1]
-		} else if had != nil {
-			valid = strings.Join(had, ", ")
 		}
-		why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, valid))
+		if !slices.Contains(had, v) {
+			why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, valid))
+		}
 	}
 	slices.Sort(why)
 	return why
