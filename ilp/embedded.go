@@ -221,38 +221,33 @@ type Solver interface {
 
 // limits is a budget being used up.
 type limits struct {
+	Budget
 	ctx   context.Context
 	p     *Problem
-	work  int64 // 0: none
 	start time.Time
-	time  time.Duration // 0: none
 }
 
 func newLimits(ctx context.Context, p *Problem, b Budget) *limits {
-	l := &limits{ctx: ctx, p: p, work: b.Work, time: b.Time}
 	if b.Work <= 0 && b.Time <= 0 {
-		l.work = DefaultWork(p)
+		b.Work = DefaultWork(p)
 	}
-	if b.Time > 0 {
-		l.start = time.Now()
-	}
-	return l
+	return &limits{b, ctx, p, time.Now()}
 }
 
 // stopper says when a share of the budget is used up. The clock is only asked
 // now and then, and not at all where no time limit is set.
 func (l *limits) stopper(s *search, share float64) func() bool {
-	work := int64(float64(l.work) * share)
-	end := l.start.Add(time.Duration(float64(l.time) * share))
+	work := int64(float64(l.Work) * share)
+	end := l.start.Add(time.Duration(float64(l.Time) * share))
 	next := int64(0)
 	stopped := false
 	return func() bool {
-		if stopped || l.work > 0 && s.work >= work {
+		if stopped || l.Work > 0 && s.work >= work {
 			return true
 		}
 		if s.work >= next {
 			next = s.work + 2000
-			stopped = l.ctx.Err() != nil || l.time > 0 && time.Now().After(end)
+			stopped = l.ctx.Err() != nil || l.Time > 0 && time.Now().After(end)
 		}
 		return stopped
 	}
@@ -260,8 +255,8 @@ func (l *limits) stopper(s *search, share float64) func() bool {
 
 // exact is the work that proving optimality may take: half of what is left.
 func (l *limits) exact(s *search) int64 {
-	if l.work > 0 {
-		return (l.work - s.work) / 2
+	if l.Work > 0 {
+		return (l.Work - s.work) / 2
 	}
 	return 2_000_000 // some ten milliseconds; the clock ends it as well
 }

@@ -71,8 +71,15 @@ func object(enc *jsontext.Encoder, o format.Object) error {
 	return cmp.Or(err, enc.WriteToken(jsontext.EndObject))
 }
 
-//go:embed assets
-var assets embed.FS
+// The page, and what it is made of.
+var (
+	//go:embed assets/page.html
+	pageHTML string
+	//go:embed assets/style.css
+	style template.CSS
+	//go:embed assets/*.js
+	scripts embed.FS
+)
 
 // WriteHTML writes the page as one file that needs no other.
 func (p *Page) WriteHTML(w io.Writer) error {
@@ -85,27 +92,19 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.ParseFS(assets, "assets/page.html")
-	if err != nil {
-		return err
-	}
-	style, err := assets.ReadFile("assets/style.css")
-	if err != nil {
-		return err
-	}
 	var script []byte
 	for _, name := range []string{"base.js", "chart.js", "sections.js", "placement.js"} {
-		part, err := assets.ReadFile("assets/" + name)
+		part, err := scripts.ReadFile("assets/" + name)
 		if err != nil {
 			return err
 		}
 		script = append(append(script, part...), '\n')
 	}
-	return t.Execute(w, struct {
+	return template.Must(template.New("page").Parse(pageHTML)).Execute(w, struct {
 		Title, About string
 		Style        template.CSS
 		Data, Script template.JS
-	}{p.Title, p.About, template.CSS(style), template.JS(data), template.JS(script)})
+	}{p.Title, p.About, style, template.JS(data), template.JS(script)})
 }
 
 func (p *Page) data() (format.Object, error) {
@@ -233,10 +232,10 @@ func meanOf(cells []*sweep.CellResult, list func(*sweep.CellResult) []float64) (
 
 // adapters lists how the adapters of a run fared, the busiest first.
 func (r *Run) adapters() (out []adapterData) {
-	switch {
-	case r.Result == nil:
+	if r.Result == nil {
 		return r.keptAdapters()
-	case r.Result.Extra == nil:
+	}
+	if r.Result.Extra == nil {
 		return nil
 	}
 	for _, a := range r.Result.Extra.Adapters {
@@ -278,10 +277,9 @@ const (
 )
 
 // byRequests orders a run's adapters, the busiest first.
-func byRequests(s *series.Series) []int {
-	order := make([]int, len(s.Adapters))
-	for i := range order {
-		order[i] = i
+func byRequests(s *series.Series) (order []int) {
+	for i := range s.Adapters {
+		order = append(order, i)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.ByAdapter[b].Requests, s.ByAdapter[a].Requests) })
 	return order
@@ -320,9 +318,9 @@ func appendStays(out []int, worker int, stays series.Stays, end float64) []int {
 		b := max(min(int(math.Ceil(st[1]/end*placementColumns)), placementColumns), a+1)
 		if n := len(out); n > first && a <= out[n-1] {
 			out[n-1] = max(out[n-1], b)
-			continue
+		} else {
+			out = append(out, worker, a, b)
 		}
-		out = append(out, worker, a, b)
 	}
 	return out
 }

@@ -85,11 +85,5 @@ func (s *Solver) Name() string {
 // returns the best solution found so far, without an error. With neither a
 // deadline nor a time limit in the budget the result is the same on every run.
 func (s *Solver) Solve(ctx context.Context, p *ilp.Problem, b ilp.Budget) (*ilp.Solution, error) {
-	return s.solve(ctx, p, nil, b)
-}
-
-// SolveFrom solves like Solve, beginning with a solution. The result is at
-// least as good. It is an error if start is not a solution of p.
-func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution, error) {
-	return s.solve(ctx, p, start, b)
+	return s.SolveFrom(ctx, p, nil, b)
 }

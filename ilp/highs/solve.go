@@ -60,7 +60,9 @@ import (
 
 func Available() bool { return true }
 
-func (s *Solver) solve(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution, error) {
+// SolveFrom solves like Solve, beginning with a solution, where there is one. The
+// result is at least as good. It is an error if start is not a solution of p.
+func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
 	}

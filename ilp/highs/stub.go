@@ -15,6 +15,7 @@ func Available() bool { return false }
 // [Available] is false.
 func Version() string { return "" }
 
-func (s *Solver) solve(context.Context, *ilp.Problem, *ilp.Solution, ilp.Budget) (*ilp.Solution, error) {
+// SolveFrom returns [ErrUnavailable].
+func (s *Solver) SolveFrom(context.Context, *ilp.Problem, *ilp.Solution, ilp.Budget) (*ilp.Solution, error) {
 	return nil, ErrUnavailable
 }
