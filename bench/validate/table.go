@@ -376,8 +376,8 @@ func (r *CSVRow) Number(column string) float64 {
 
 // Positive is a field that must be a number > 0.
 func (r *CSVRow) Positive(column string) float64 {
-	x, err := strconv.ParseFloat(r.Text(column), 64)
-	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+	x := r.Number(column)
+	if !(x > 0) {
 		r.Fail(column, "%q, expected a number > 0", r.Text(column))
 	}
 	return x
@@ -385,8 +385,8 @@ func (r *CSVRow) Positive(column string) float64 {
 
 // Count is a field that must be a whole number from low to high.
 func (r *CSVRow) Count(column string, low, high int) int {
-	x, err := strconv.ParseFloat(r.Text(column), 64) // 8.0 is one, too
-	if err != nil || x != math.Trunc(x) || x < float64(low) || x > float64(high) {
+	x := r.Number(column) // 8.0 is one, too
+	if x != math.Trunc(x) || !(x >= float64(low) && x <= float64(high)) {
 		r.Fail(column, "%q, expected a whole number from %d to %d", r.Text(column), low, high)
 		return low
 	}
