@@ -355,15 +355,15 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 	if cmd.Flags().Changed("seeds") {
 		spec.Seeds, spec.SeedCount = nil, g.seeds
 	}
-	slo, err := result.ParseSLO(spec.Goodput)
 	if err != nil {
 		return nil, err
 	}
-	if slo, err = g.goodput.parse(slo); err != nil {
-		return nil, err
+	slo, err := result.ParseSLO(spec.Goodput)
+	if err != nil {
+		return nil, fmt.Errorf("goodput: %w", err)
 	}
-	spec.Goodput = slo.String()
-	spec.Name = cmp.Or(g.name, spec.Name)
+	slo, err = g.goodput.parse(slo)
+	spec.Goodput, spec.Name = slo.String(), cmp.Or(g.name, spec.Name)
 	return spec, err
 }
 
