@@ -110,8 +110,8 @@ func TestFailuresOfAPolicy(t *testing.T) {
 	if _, err := d.Merge(MergeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	column := readColumn(t, filepath.Join(d.Path, "table.parquet"), "comparable")
-	if column[0] != "yes" || !slices.Contains(column, any("no")) {
+	column := readColumn[string](t, filepath.Join(d.Path, "table.parquet"), "comparable")
+	if column[0] != "yes" || !slices.Contains(column, "no") {
 		t.Errorf("comparable: %v", column)
 	}
 	var b bytes.Buffer

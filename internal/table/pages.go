@@ -39,10 +39,9 @@ func checkParquetFooter(src io.ReaderAt, size int64) error {
 
 // Types of Thrift's compact protocol.
 const (
-	thriftTrue, thriftFalse, thriftByte = 1, 2, 3
-	thriftInt16, thriftInt64            = 4, 6
-	thriftDouble, thriftBinary          = 7, 8
-	thriftList, thriftSet, thriftStruct = 9, 10, 12
+	thriftTrue, thriftFalse, thriftByte, thriftInt16 = 1, 2, 3, 4
+	thriftDouble, thriftBinary                       = 7, 8
+	thriftList, thriftSet, thriftStruct              = 9, 10, 12
 )
 
 // skim goes over a value of Thrift's compact protocol and returns what follows it.
@@ -52,34 +51,25 @@ func skim(b []byte, kind byte, depth int) ([]byte, error) {
 	if len(b) == 0 || depth > deepest {
 		return nil, errDamaged
 	}
-	skip := 0
-	switch kind {
-	case thriftByte:
-		skip = 1
-	case thriftDouble:
-		skip = 8
-	case thriftBinary:
-		n, used := binary.Uvarint(b)
-		if used <= 0 || n > uint64(len(b)-used) {
-			return nil, errDamaged
-		}
-		skip = used + int(n)
-	case thriftList, thriftSet:
-		return skimList(b, depth)
-	case thriftStruct:
+	number, used := binary.Uvarint(b)
+	switch {
+	case kind == thriftStruct:
 		return skimStruct(b, depth)
-	default:
-		if kind < thriftInt16 || kind > thriftInt64 {
-			return nil, errDamaged // also maps, which Parquet does not use
-		}
-		if _, skip = binary.Uvarint(b); skip <= 0 {
-			return nil, errDamaged
-		}
+	case kind == thriftList || kind == thriftSet:
+		return skimList(b, depth)
+	case kind == thriftByte:
+		used = 1
+	case kind == thriftDouble:
+		used = 8
+	case used <= 0 || kind < thriftInt16 || kind > thriftBinary: // also maps, which Parquet does not use
+		return nil, errDamaged
+	case kind == thriftBinary:
+		used += int(min(number, uint64(len(b))))
 	}
-	if skip > len(b) {
+	if used > len(b) {
 		return nil, errDamaged
 	}
-	return b[skip:], nil
+	return b[used:], nil
 }
 
 func skimList(b []byte, depth int) (_ []byte, err error) {
@@ -107,11 +97,9 @@ func skimStruct(b []byte, depth int) (_ []byte, err error) {
 			return b, nil
 		}
 		if head>>4 == 0 { // the number of the field stands by itself
-			if b, err = skim(b, thriftInt16, depth); err != nil {
-				return nil, err
-			}
+			b, err = skim(b, thriftInt16, depth)
 		}
-		if kind := head & 15; kind != thriftTrue && kind != thriftFalse {
+		if kind := head & 15; err == nil && kind != thriftTrue && kind != thriftFalse {
 			b, err = skim(b, kind, depth+1)
 		}
 	}

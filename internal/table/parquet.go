@@ -142,7 +142,6 @@ type parquetDecoder struct {
 	left    int64 // rows of the current one
 }
 
-// newParquetDecoder takes all columns of the file unless it is told which.
 func newParquetDecoder(src *source, path string, columns []Column, strict bool) (*parquetDecoder, error) {
 	if err := checkParquetFooter(src, src.size); err != nil {
 		return nil, err
@@ -160,9 +159,6 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 			p = p[:1] // a list goes by its own name
 		}
 		names, leaves = append(names, strings.Join(p, ".")), append(leaves, leaf)
-		if columns == nil {
-			d.columns = append(d.columns, parquetColumn(names[len(names)-1], leaf))
-		}
 	}
 	index, err := bind(d.columns, names, strict)
 	if err != nil {
@@ -181,23 +177,6 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 	}
 	d.chunks, d.set = make([]*chunk, len(d.columns)), make([]func() error, len(d.columns))
 	return d, nil
-}
-
-// parquetColumn is a column of a file with a cell for it.
-func parquetColumn(name string, leaf parquet.LeafColumn) Column {
-	c := Column{Name: name, Nullable: leaf.MaxDefinitionLevel > 0, Value: new([]float64)}
-	if leaf.MaxRepetitionLevel > 0 {
-		return c
-	}
-	switch leaf.Node.Type().Kind() {
-	case parquet.Int64, parquet.Int32:
-		c.Value = new(int64)
-	case parquet.ByteArray:
-		c.Value = new(string)
-	case parquet.Double:
-		c.Value = new(float64)
-	}
-	return c
 }
 
 // fits says whether the cell can hold the values of a leaf of the schema.

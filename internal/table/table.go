@@ -184,14 +184,12 @@ type decoder interface {
 
 // Reader reads a file. It is not safe for concurrent use.
 type Reader struct {
-	dec     decoder
-	text    *textDecoder // dec, if it is one
-	file    io.Closer
-	columns []Column
+	dec  decoder
+	text *textDecoder // dec, if it is one
+	file io.Closer
 }
 
-// Open begins to read a file. Without columns it takes all that a Parquet file
-// has, with cells of its own; see [Reader.Columns].
+// Open begins to read a file.
 func Open(path string, columns []Column, o Options) (*Reader, error) {
 	switch ext := formatOf(strings.TrimSuffix(path, ".gz")); ext {
 	case ".csv", ".jsonl":
@@ -221,15 +219,12 @@ func Open(path string, columns []Column, o Options) (*Reader, error) {
 
 // openBinary opens a Parquet or Arrow file.
 func openBinary(src *source, path string, columns []Column, o Options) (*Reader, error) {
-	r := &Reader{file: src, columns: columns}
+	r := &Reader{file: src}
 	err := guard(func() (err error) {
 		if formatOf(path) == ".arrow" {
 			r.dec, err = newArrowDecoder(src, path, columns, o.Strict)
-			return err
-		}
-		p, err := newParquetDecoder(src, path, columns, o.Strict)
-		if err == nil {
-			r.dec, r.columns = p, p.columns
+		} else {
+			r.dec, err = newParquetDecoder(src, path, columns, o.Strict)
 		}
 		return err
 	})
@@ -239,9 +234,6 @@ func openBinary(src *source, path string, columns []Column, o Options) (*Reader,
 	src.read = 0 // opening reads the end of the file first
 	return r, nil
 }
-
-// Columns returns the columns with the cells that Read fills.
-func (r *Reader) Columns() []Column { return r.columns }
 
 // Meta returns what the file says of itself, by key; nothing in text.
 func (r *Reader) Meta() [][2]string { return r.dec.meta() }

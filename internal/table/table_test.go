@@ -182,36 +182,6 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// Parquet files tell their columns.
-func TestAllColumns(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.parquet")
-	save(t, path, []cells{{ID: 7, Count: 8, Time: 0.5, Maybe: math.NaN(), Text: "x", Gaps: []float64{1, 2}}}, Options{})
-	r, err := Open(path, nil, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if err := r.Read(); err != nil {
-		t.Fatal(err)
-	}
-	text := ""
-	for _, c := range r.Columns() {
-		switch p := c.Value.(type) {
-		case *int64:
-			text += fmt.Sprint(c.Name, "=", *p, " ")
-		case *float64:
-			text += fmt.Sprint(c.Name, "=", *p, c.Nullable, " ")
-		case *string:
-			text += fmt.Sprint(c.Name, "=", *p, " ")
-		case *[]float64:
-			text += fmt.Sprint(c.Name, "=", *p, " ")
-		}
-	}
-	if want := `id=7 count=8 time_s=0.5 false maybe, "s"=NaN true text=x gaps_s=[1 2] optional=0 `; text != want {
-		t.Errorf("read %s, expected %s", text, want)
-	}
-}
-
 // Text is fixed by what other programs expect of it.
 func TestTextForm(t *testing.T) {
 	rows := []cells{

@@ -115,16 +115,14 @@ func appendCSV(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
+// appendJSON escapes what HTML takes for its own where it escapes anything.
 func appendJSON(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			text, _ := json.Marshal(s) // a string always has a JSON form
-			return append(b, text...)
-		}
+	special := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
+	if strings.ContainsFunc(s, special) {
+		text, _ := json.Marshal(s) // a string always has a JSON form
+		return append(b, text...)
 	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // textDecoder reads CSV or JSON lines.
@@ -163,7 +161,7 @@ func OpenText(f *textfile.File, asJSON bool, columns []Column, strict bool) (*Re
 		f.Close()
 		return nil, err
 	}
-	return &Reader{dec: d, text: d, file: f, columns: columns}, nil
+	return &Reader{dec: d, text: d, file: f}, nil
 }
 
 func newTextDecoder(f *textfile.File, asJSON bool, columns []Column, strict bool) (*textDecoder, error) {

@@ -70,9 +70,9 @@ type Options struct {
 	// one; the readers count them. A bad header or an unreadable file remains
 	// an error.
 	SkipBadRows bool
-	// Progress, if not nil, is called about every megabyte and at the end with
-	// the bytes read so far and the bytes to read in all, both of the files as
-	// they lie on disk; its error ends the reading.
+	// Progress, if not nil, is told now and then the bytes read so far and the
+	// bytes to read in all, both of the files as they lie on disk; its error ends
+	// the reading.
 	Progress func(read, total int64) error
 }
 

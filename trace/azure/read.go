@@ -22,7 +22,6 @@ type reader struct {
 	skipped int64
 
 	read, total int64 // bytes of all files on the disk
-	report      int64 // tell Progress when read reaches it
 
 	functions []Function
 	index     map[string]int32 // by the names as the rows begin with them
@@ -58,16 +57,10 @@ func (r *reader) count(files ...string) {
 
 // open opens the next file.
 func (r *reader) open(name string) (err error) {
-	const step = 1 << 20 // bytes between two calls of Progress
 	var progress func(n int64) error
-	if r.opt.Progress != nil {
-		before := r.read
+	if before := r.read; r.opt.Progress != nil {
 		progress = func(n int64) error {
 			r.read = before + n
-			if r.read < r.report && r.read != r.total {
-				return nil
-			}
-			r.report = r.read + step
 			return r.opt.Progress(r.read, r.total)
 		}
 	}
