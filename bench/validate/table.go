@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
@@ -367,28 +368,31 @@ func (r *CSVRow) Number(column string) float64 {
 	if !r.Has(column) {
 		return math.NaN()
 	}
-	x, err := strconv.ParseFloat(r.Text(column), 64)
-	if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
-		r.Fail(column, "%q, expected a number", r.Text(column))
-	}
-	return x
+	return r.number(column, "a number", func(float64) bool { return true })
 }
 
 // Positive is a field that must be a number > 0.
 func (r *CSVRow) Positive(column string) float64 {
-	x := r.Number(column)
-	if !(x > 0) {
-		r.Fail(column, "%q, expected a number > 0", r.Text(column))
-	}
-	return x
+	return r.number(column, "a number > 0", func(x float64) bool { return x > 0 })
 }
 
 // Count is a field that must be a whole number from low to high.
 func (r *CSVRow) Count(column string, low, high int) int {
-	x := r.Number(column) // 8.0 is one, too
-	if x != math.Trunc(x) || !(x >= float64(low) && x <= float64(high)) {
-		r.Fail(column, "%q, expected a whole number from %d to %d", r.Text(column), low, high)
+	x := r.number(column, fmt.Sprintf("a whole number from %d to %d", low, high), func(x float64) bool { // 8.0 is one, too
+		return x == math.Trunc(x) && x >= float64(low) && x <= float64(high)
+	})
+	if math.IsNaN(x) {
 		return low
 	}
 	return int(x)
+}
+
+// number is a field that must be a finite number that is ok; NaN with a fault.
+func (r *CSVRow) number(column, expected string, ok func(float64) bool) float64 {
+	x, err := strconv.ParseFloat(r.Text(column), 64)
+	if err != nil || !format.IsFinite(x) || !ok(x) {
+		r.Fail(column, "%q, expected "+expected, r.Text(column))
+		return math.NaN()
+	}
+	return x
 }
