@@ -98,7 +98,7 @@ func (l *limits) refine(sol *Solution, bound float64, b Budget) *Solution {
 // trim takes back what the busiest worker does not need: requests go home
 // where that leaves T as it is and adds nothing to the weights.
 func (s *search) trim() {
-	_, limit, _ := s.top()
+	_, limit := s.top()
 	for c := range s.classes {
 		cc := &s.classes[c]
 		for w := range int32(s.j) {

@@ -31,7 +31,7 @@ type shiftMove struct {
 func (s *search) descend() {
 	best, mark := s.objective(), s.mark()
 	for !s.stop() {
-		a, t, _ := s.top()
+		a, t := s.top()
 		if t <= s.target+s.eps {
 			break
 		}
@@ -212,7 +212,7 @@ func (s *search) improve(enough float64) {
 // perturb makes a random change between the busiest (mostly) and another worker.
 func (s *search) perturb() (done bool) {
 	s.work++
-	top, _, _ := s.top()
+	top, _ := s.top()
 	a := int32(top)
 	if s.rng.IntN(4) == 0 {
 		a = s.rng.Int32N(int32(s.j))

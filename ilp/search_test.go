@@ -152,7 +152,7 @@ func TestStepsRelieve(t *testing.T) {
 		for name, step := range map[string]func(int32) bool{
 			"shift": s.shiftFrom, "swap": s.swapFrom,
 		} {
-			a, before, _ := s.top()
+			a, before := s.top()
 			mark := s.mark()
 			if step(int32(a)) {
 				steps[name]++

@@ -209,23 +209,19 @@ func (s *state) room(k, w int32) bool { return s.holds(k, w) || s.used[w] < s.p.
 // open says whether requests of a class may be sent to a worker.
 func (s *state) open(c *class, w int32) bool { return !s.p.Workers[w].Closed || c.home == w }
 
-// top is the busiest worker and its time, and the time of the second busiest.
-func (s *state) top() (w int, t, second float64) {
-	w = -1
-	for i := range s.j {
-		b := s.busy(i)
-		switch {
-		case w < 0 || b > t:
-			w, t, second = i, b, t
-		case b > second:
-			second = b
+// top is the busiest worker and its time.
+func (s *state) top() (w int, t float64) {
+	t = s.busy(0)
+	for i := 1; i < s.j; i++ {
+		if b := s.busy(i); b > t {
+			w, t = i, b
 		}
 	}
-	return w, t, second
+	return w, t
 }
 
 // objective is the value to minimise, up to rounding.
 func (s *state) objective() float64 {
-	_, t, _ := s.top()
+	_, t := s.top()
 	return t + s.p.MoveWeight*float64(s.moves) + s.p.LoadWeight*float64(s.loads)
 }
