@@ -21,7 +21,8 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	}
 	out := struct {
 		Workers     *int    `json:"workers"`
-		Attainment  float64 `json:"attainment"`
+		Attainment  float64 `json:"attainment"` // share of the requests; of the adapters, where PerAdapter is asked for
+		PerAdapter  float64 `json:"per_adapter,omitempty"`
 		NextCheaper *tried  `json:"next_cheaper"`
 		Headroom    float64 `json:"headroom"`
 		Verdict     Verdict `json:"verdict"`
@@ -30,7 +31,7 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Worst  result.Worst `json:"worst_adapter"`
 		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
 		Cost   float64      `json:"cost,omitempty"`
-	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst}
+	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst, PerAdapter: a.PerAdapter}
 	next := a.NextCheaper
 	if a.Found.Holds {
 		workers := a.Found.total()
