@@ -277,6 +277,8 @@ type Router struct {
 	ReadsFewKV bool
 	// ReadsPrefixes: the policy looks at what prompts have in common.
 	ReadsPrefixes bool
+	// Admission refuses requests before the policy is asked; nil: it takes all.
+	Admission *Admission
 	// Planner is the policy's planner, nil: it has none.
 	Planner Planner
 	// Prefetch: workers load adapters of waiting requests into free slots early.

@@ -153,7 +153,14 @@ func (s *sim) route(r *request, otherwise record.Status, reason string) {
 	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
 		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
 	q.Text, q.Known = r.known(q.Prompt)
-	dest, at, isNew := s.cfg.Router.Policy.Route(q, s.routerView()), s.now, r.workerFirst < 0
+	rt, v, at, isNew := s.cfg.Router, s.routerView(), s.now, r.workerFirst < 0
+	if isNew {
+		if why, _ := rt.Admission.Refuse(q, v); why != "" {
+			s.finish(r, otherwise, why, at)
+			return
+		}
+	}
+	dest := rt.Policy.Route(q, v)
 	if dest != router.None && (isNew || s.workers[dest].v.Up) { // new ones wait for a worker whose failure the router has not heard of
 		w := &s.workers[dest]
 		r.worker = int32(dest)

@@ -230,3 +230,35 @@ func TestQueueLimits(t *testing.T) {
 		}
 	}
 }
+
+// What the router refuses ends at once, rejected with its reason, and reaches no
+// worker; requests that go elsewhere after a failure are not asked again.
+func TestAdmission(t *testing.T) {
+	w := trace.Workload{Adapters: trace.Names(2, []int{8})}
+	for i, r := range []trace.Request{lora(0, 10, 50), lora(0, 10, 50), lora(1, 10, 50), after(3, lora(0, 10, 5))} {
+		r.ID = int64(i)
+		w.Requests = append(w.Requests, r)
+	}
+	p := testProfile()
+	rt, err := router.New("least-loaded:ties=first", router.Env{Workers: router.Alike(2, router.Spec{}), Adapters: w.Adapters})
+	if err == nil {
+		rt.Admission, err = router.NewAdmission("", "0.5,burst=1", router.Env{Adapters: w.Adapters})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, c := newLedger(), p.Compile()
+	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: rt, Observer: l, Workers: []*profile.Costs{c, c},
+		Home: router.Disk, Outages: []Outage{{Worker: 0, From: 0.3}}}); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range []record.Status{record.OK, record.Rejected, record.OK, record.OK} {
+		r := l.recs[int64(id)]
+		if r.Status != want || want == record.Rejected && (!strings.Contains(r.Error, "rate limit") || r.WorkerFirst >= 0 || r.Finish != r.Sent) {
+			t.Errorf("request %d: %+v", id, r)
+		}
+	}
+	if l.recs[0].WorkerLast != 1 {
+		t.Errorf("the first request did not go elsewhere: %+v", l.recs[0])
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -97,6 +98,7 @@ func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
 type refusal struct {
 	status int
 	text   string
+	after  float64 // s until another try may be worth it; 0: not known
 }
 
 func (e *refusal) Error() string { return e.text }
@@ -108,10 +110,10 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	}
 	no, ok := errors.AsType[*refusal](err)
 	if !ok {
-		no = &refusal{http.StatusBadGateway, err.Error()}
+		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
 	}
-	if no.status == http.StatusServiceUnavailable {
-		rw.Header().Set("Retry-After", "1")
+	if no.status == http.StatusServiceUnavailable || no.after > 0 {
+		rw.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(no.after)))))
 	}
 	d.g.reject(rw, no.status, no.text, http.StatusText(no.status))
 }
@@ -119,11 +121,16 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 // RoundTrip implements http.RoundTripper: it tries one worker after the other
 // until one answers.
 func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.booked {
+		if reason, after := d.g.cfg.Fleet.Refuse(&d.fr); reason != "" {
+			return nil, &refusal{http.StatusTooManyRequests, reason, after}
+		}
+	}
 	last := "no worker is available"
 	for {
 		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries
 		if w == router.None {
-			return nil, &refusal{http.StatusServiceUnavailable, last}
+			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
 		d.tried = append(d.tried, w)
 		d.line.worker, d.line.tries = w, len(d.tried)
@@ -135,7 +142,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if last = reason; final || d.want.spent.Load() {
-			return nil, &refusal{http.StatusBadGateway, last}
+			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
 		d.g.metrics.retries.Inc()
 	}

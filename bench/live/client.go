@@ -295,7 +295,10 @@ type booked struct {
 func (c *client) launch(r trace.Request) {
 	c.sent.Add(1)
 	j := c.newJob(r)
-	b := booked{j, c.cfg.Fleet.Route(&j.fr, -1)}
+	b := booked{j, router.None}
+	if j.refused, _ = c.cfg.Fleet.Refuse(&j.fr); j.refused == "" {
+		b.w = c.cfg.Fleet.Route(&j.fr, -1)
+	}
 	select {
 	case c.idle <- b:
 	default: // none is free

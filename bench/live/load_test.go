@@ -212,6 +212,25 @@ func TestRejected(t *testing.T) {
 	})
 }
 
+// A request over the rate limit is rejected and reaches no worker.
+func TestRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wl := workload(4, 0, 0)
+		o := startWorkers(t, faults{})
+		rt := newRouter(t, "round-robin", len(o.urls), wl.Adapters)
+		var err error
+		if rt.Admission, err = router.NewAdmission("", "0.001,burst=2", router.Env{Adapters: wl.Adapters}); err != nil {
+			t.Fatal(err)
+		}
+		out := liveRun{cluster: o, wl: wl, router: rt}.run(context.Background(), t)
+		for i, want := range []record.Status{record.OK, record.OK, record.Rejected, record.Rejected} {
+			if r := out.recs[int64(i)]; r.Status != want || want == record.Rejected && (!strings.Contains(r.Error, "rate limit") || r.WorkerFirst >= 0) {
+				t.Errorf("request %d: %v on worker %d, %s", i, r.Status, r.WorkerFirst, r.Error)
+			}
+		}
+	})
+}
+
 // BenchmarkClient is the client's whole way for requests of one token, and of 17
 // that come one at a time, 64 requests at a time, with the emulated worker in a
 // process of its own: client-us/request is the processor time of the client alone.

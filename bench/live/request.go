@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type job struct {
 	fr     fleet.Request
 	rec    record.Request
 	silent bool // warm-up: leaves no record
+
+	refused string // why the router did not take it, "": it did
 
 	prompt   []int32   // as it was sent first; nil: it was not
 	n        int       // tokens so far, of all attempts
@@ -100,7 +103,7 @@ func (c *client) serve(j *job, w int) {
 	if c.cfg.Total > 0 {
 		j.deadline = j.last.Add(c.cfg.Total)
 	}
-	out := failed(record.Rejected, "no worker available")
+	out := failed(record.Rejected, cmp.Or(j.refused, "no worker available"))
 	for retries := 0; w != router.None; {
 		j.rec.WorkerLast = int32(w)
 		if j.rec.WorkerFirst < 0 {

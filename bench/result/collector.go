@@ -66,6 +66,7 @@ type Collector struct {
 	good                  Goodput    // the shares are counts
 	e2e, ttft, tpot, itl  distribution
 	arrivalE2E, arrivalTT distribution
+	othersTTFT            distribution // of the requests of adapters that are not noisy
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
 	records               []record.Request
@@ -78,7 +79,7 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	return &Collector{
 		opt: opt, reasons: map[Reason]int64{},
-		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency, othersTTFT: latency,
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 	}
 }
@@ -154,6 +155,9 @@ func (c *Collector) success(r *record.Request, a *adapterState, finish tick.Tick
 	}
 	c.e2e.add(e2e)
 	c.ttft.add(ttft)
+	if len(c.opt.Noisy) > 0 && !slices.Contains(c.opt.Noisy, r.Adapter) {
+		c.othersTTFT.add(ttft)
+	}
 	c.arrivalE2E.add(e2e + queued)
 	c.arrivalTT.add(ttft + queued)
 	c.seconds.addRequest(sent, finish)
@@ -277,6 +281,9 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 		g.PerS, g.Share = ratio(float64(g.Good), duration), ratio(float64(g.Good), float64(e.Requests))
 		g.TTFT, g.TPOT, g.E2E = ratio(g.TTFT, completed), ratio(g.TPOT, completed), ratio(g.E2E, completed)
 		g.addAdapters(c.opt.SLO, e.Adapters, c.opt.Noisy)
+		if g.Others != nil {
+			g.Others.TTFT = c.othersTTFT.stats().P99
+		}
 		e.Goodput = &g
 	}
 	r.Extra = &e

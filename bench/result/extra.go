@@ -182,6 +182,7 @@ type AdapterGoodput struct {
 // Others are the neighbours of noisy adapters.
 type Others struct {
 	Share float64 `json:"share"` // of their requests
+	TTFT  float64 `json:"p99_ttft_ms"`
 	AdapterGoodput
 }
 
@@ -457,7 +458,7 @@ func (g *Goodput) addAdapters(s SLO, all []AdapterStats, noisy []int32) {
 		good += float64(others[i].Good)
 		n += float64(others[i].Requests)
 	}
-	g.Others = &Others{ratio(good, n), s.attained(others)}
+	g.Others = &Others{Share: ratio(good, n), AdapterGoodput: s.attained(others)}
 }
 
 // Endings says how the requests of a run ended.

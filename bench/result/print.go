@@ -131,6 +131,7 @@ func (p *printer) goodput(g *Goodput, many bool) {
 	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
 	if o := g.Others; o != nil {
 		p.row("Good share beside the noisy adapter", percent(o.Share))
+		p.rowf("P99 TTFT beside the noisy adapter (ms)", "%.2f", o.TTFT)
 		p.row("Others with "+percent(g.Attain)+" good", percent(o.Adapters))
 		p.worst("Worst of the others", o.Worst)
 	}

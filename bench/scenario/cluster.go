@@ -229,10 +229,15 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	if err != nil {
 		return nil, err
 	}
-	return router.New(policy, router.Env{
+	env := router.Env{
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
 		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver,
-	})
+	}
+	rt, err := router.New(policy, env)
+	if err == nil {
+		rt.Admission, err = router.NewAdmission(r.Shed, r.RateLimit, env)
+	}
+	return rt, err
 }
 
 // workerSpec is what a router knows of a worker of a profile.

@@ -290,6 +290,8 @@ var parsers = map[string]func(string) error{
 	"trace_end_time":   errorOf(azure.ParseInstant),
 	"outages":          errorOf(parseOutages),
 	"elastic":          errorOf(parseElastic),
+	"shed":             router.CheckShed,
+	"rate_limit":       router.CheckRate,
 	"policy":           router.CheckSpec,
 	"max_new_tokens": func(text string) error {
 		if text == "auto" || text == budgetOfTrace {

@@ -80,6 +80,8 @@ func (f Field) enum() []string {
 var forms = map[string]string{
 	"lora_ranks":     "8,16,32,64 drawn:",
 	"priorities":     "0 1,0,0,0",
+	"shed":           "ttft: queue:",
+	"rate_limit":     "1 1,burst=",
 	"popularity":     "zipf zipf: uniform powerlaw: maf2 explicit:",
 	"arrivals":       "exponential gamma: weibull: deterministic bursty smooth total-exponential total-gamma: total-weibull: total-deterministic",
 	"pattern":        "constant on-off: diurnal: flash:",

@@ -131,6 +131,9 @@ type Routing struct {
 	Policy        string  `yaml:"policy" default:"period_mig" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
 	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"age up to which what workers report to the router lags (health, KV cache, adapters held), s; it knows its own requests at once"`
 
+	Shed      string `yaml:"shed" check:"parse" help:"requests that the router refuses: ttft:MS (the first token would come later on every worker, as predicted), queue:N (so many wait on every worker), or both joined by +; empty: none"`
+	RateLimit string `yaml:"rate_limit" check:"parse" help:"requests/s that the router takes of each adapter: R or R,burst=B (a token bucket of B requests; R, at least 1, if not given); empty: all"`
+
 	KnownOutputs bool `yaml:"known_outputs" help:"routers know every output in advance: a bound on what better estimates could gain"`
 
 	InferenceArchitecture string  `yaml:"inference_architecture" check:"oneof sglang dlora" help:"as in the reference: sglang (policy static) or dlora (policy by migration_type); empty: policy"`

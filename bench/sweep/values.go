@@ -163,7 +163,7 @@ func (c Completion) Same(o Completion) bool {
 // compared whichever of them completed.
 func CountsAll(metric string) bool {
 	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent"}
-	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.") && !slices.Contains([]string{"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share"}, metric)
+	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.") && !slices.Contains([]string{"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share", "goodput.others.p99_ttft_ms"}, metric)
 }
 
 // titles are those that a name does not give by itself.
@@ -198,6 +198,7 @@ var titles = map[string]string{
 	"elastic.max_workers":  "Workers, most",
 
 	"goodput.others.share":                  "Good share beside the noisy adapter",
+	"goodput.others.p99_ttft_ms":            "P99 TTFT beside the noisy adapter (ms)",
 	"goodput.others.adapter_share":          "Share of the other adapters within the SLO",
 	"goodput.others.fairness":               "Jain fairness of the others' good shares",
 	"goodput.others.worst_adapter.share":    "Good share of the worst of the others",

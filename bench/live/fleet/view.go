@@ -49,6 +49,17 @@ func (f *Fleet) Route(r *Request, avoid int) int {
 	return w
 }
 
+// Refuse says why the router does not take a request, "" if it does, and in how many
+// seconds it may be worth another try.
+func (f *Fleet) Refuse(r *Request) (reason string, after float64) {
+	if f.cfg.Router.Admission == nil {
+		return "", 0
+	}
+	defer f.lock()()
+	f.expect(r)
+	return f.cfg.Router.Admission.Refuse(r.Request, f.fresh())
+}
+
 // usable counts the usable workers other than one.
 func (f *Fleet) usable(other int) (n int) {
 	for i := range f.view.Workers {

@@ -1,0 +1,153 @@
+package router
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lorasim/trace"
+)
+
+// plainCosts: a decode step takes 10 ms, a prompt token 1 ms, a load 100 ms.
+type plainCosts struct{}
+
+func (plainCosts) DecodeStep(int, int64, int) float64 { return 0.01 }
+func (plainCosts) Prefill(tokens int64) float64       { return 0.001 * float64(tokens) }
+func (plainCosts) AdapterLoad(int, Tier) float64      { return 0.1 }
+func (plainCosts) Copy(float64) float64               { return 0 }
+
+func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *Admission {
+	a, err := NewAdmission(shed, rate, Env{Workers: Alike(2, Spec{Cost: plainCosts{}}), Adapters: trace.Names(2, []int{8})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// view is two workers, of which the first has the given state.
+func viewOf(now float64, w Worker, second bool) *View {
+	w.Up, w.Adapters = true, []AdapterState{{Tier: GPU}, {Tier: Host}}
+	other := w
+	other.Up = second
+	other.Running, other.Queued, other.Tokens, other.QueuedToks = 0, 0, 0, 0
+	return &View{Now: now, Workers: []Worker{w, other}, Adapters: trace.Names(2, []int{8})}
+}
+
+func TestAdmissionWorked(t *testing.T) {
+	r := Request{Adapter: 0, Prompt: 100, Expected: 50}
+	full := Worker{MaxRunning: 4, Running: 4, Queued: 3, QueuedToks: 200}
+	for name, c := range map[string]struct {
+		shed   string
+		w      Worker
+		second bool
+		r      Request
+		want   string
+		after  float64
+	}{
+		"nothing to do":       {"ttft:99", Worker{}, false, r, "too late", 0.001},
+		"in time":             {"ttft:100", Worker{}, false, r, "", 0},
+		"its adapter loads":   {"ttft:199", Worker{}, false, Request{Adapter: 1, Prompt: 100}, "too late", 0.001},
+		"base model":          {"ttft:100", Worker{}, false, Request{Adapter: -1, Prompt: 100}, "", 0},
+		"a step is under way": {"ttft:109", Worker{Running: 1, MaxRunning: 4}, false, r, "too late", 0.001},
+		// 100 and 200 prompt tokens, a step, and 4 of 4 seats in excess for 50 steps
+		"seats":             {"ttft:809", full, false, r, "too late", 0.001},
+		"seats, in time":    {"ttft:811", full, false, r, "", 0},
+		"the other is free": {"ttft:100", full, true, r, "", 0},
+		// 1150 of 1000 tokens: 15 % of 50 steps more
+		"memory":          {"ttft:184", Worker{Running: 1, MaxRunning: 9, Tokens: 1000, KVCapacity: 1000}, false, r, "too late", 0.001},
+		"queue":           {"queue:3", full, false, r, "queues of all", 1},
+		"queue, shorter":  {"queue:4", full, false, r, "", 0},
+		"queue, other":    {"queue:3", full, true, r, "", 0},
+		"both, the queue": {"ttft:9999+queue:3", full, false, r, "queues of all", 1},
+	} {
+		reason, after := admissionOf(t, c.shed, "").Refuse(c.r, viewOf(0, c.w, c.second))
+		if c.want == "" && reason != "" || !strings.Contains(reason, c.want) || math.Abs(after-c.after) > 1e-9 {
+			t.Errorf("%s: %q, again after %v, expected %q, %v", name, reason, after, c.want, c.after)
+		}
+	}
+	down := viewOf(0, full, false)
+	down.Workers[0].Up = false
+	if reason, _ := admissionOf(t, "queue:1", "").Refuse(r, down); reason != "" {
+		t.Errorf("no worker is usable: %q", reason)
+	}
+	var none *Admission
+	if reason, _ := none.Refuse(r, down); reason != "" {
+		t.Errorf("without limits: %q", reason)
+	}
+}
+
+// In any time d an adapter gets at most burst + rate d requests, and at least that
+// number, rounded down, if it asks often enough; other adapters do not matter.
+func TestRateLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := admissionOf(t, "", "2,burst=3")
+		now, asked := 0.0, 0
+		var taken []float64
+		for range rapid.IntRange(1, 200).Draw(t, "n") {
+			now += rapid.SampledFrom([]float64{0, 0.01, 0.3, 4}).Draw(t, "gap")
+			r := Request{Adapter: int32(rapid.IntRange(-1, 1).Draw(t, "adapter"))}
+			reason, after := a.Refuse(r, viewOf(now, Worker{}, true))
+			if r.Adapter != 0 {
+				continue
+			}
+			asked++
+			if reason == "" {
+				taken = append(taken, now)
+			} else if !(after > 0) || after > 0.5+1e-9 {
+				t.Fatalf("refused at %v, to come again after %v s at 2 requests/s", now, after)
+			}
+		}
+		for i := range taken {
+			for j := i; j < len(taken); j++ {
+				if n := float64(j - i + 1); n > 3+2*(taken[j]-taken[i])+1e-6 {
+					t.Fatalf("%v requests within %v s", n, taken[j]-taken[i])
+				}
+			}
+		}
+		if len(taken) < min(asked, 3) {
+			t.Fatalf("%d of %d taken", len(taken), asked)
+		}
+	})
+	a := admissionOf(t, "", "2,burst=3")
+	n := 0
+	for k := range 1001 {
+		if reason, _ := a.Refuse(Request{}, viewOf(float64(k)/100, Worker{}, true)); reason == "" {
+			n++
+		}
+	}
+	if n != 23 {
+		t.Errorf("%d requests in 10 s, expected 3 + 2 x 10", n)
+	}
+}
+
+// A request that is shed does not count against its adapter's rate.
+func TestShedIsNotSpent(t *testing.T) {
+	a := admissionOf(t, "queue:1", "1")
+	long := viewOf(0, Worker{Queued: 1}, false)
+	for range 3 {
+		if reason, _ := a.Refuse(Request{}, long); !strings.Contains(reason, "queues") {
+			t.Fatalf("refused for %q", reason)
+		}
+	}
+	if reason, _ := a.Refuse(Request{}, viewOf(0, Worker{}, false)); reason != "" {
+		t.Errorf("refused for %q", reason)
+	}
+}
+
+func TestBadAdmission(t *testing.T) {
+	for _, text := range []string{"ttft", "ttft:0", "ttft:-1", "ttft:x", "ttft:inf", "queue:0", "queue:1.5", "wait:5", "ttft:5,queue:3"} {
+		if err := CheckShed(text); err == nil || !strings.Contains(err.Error(), "expected ttft:MS") {
+			t.Errorf("shed %s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"0", "-1", "x", "inf", "1,2", "1,burst=0.5", "1,burst=", "nan", "1,burst=inf"} {
+		if err := CheckRate(text); err == nil || !strings.Contains(err.Error(), "expected R or R,burst=B") {
+			t.Errorf("rate %s: %v", text, err)
+		}
+	}
+	if _, err := NewAdmission("ttft:5", "", Env{Workers: Alike(1, Spec{})}); err == nil || !strings.Contains(err.Error(), "cost model") {
+		t.Errorf("without step times: %v", err)
+	}
+}
