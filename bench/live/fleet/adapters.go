@@ -58,7 +58,7 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 			f.background.Go(func() { f.load(w, a) })
 		}
 		s.outside += booked
-		k.changed.notify()
+		k.notify()
 		err := f.await(ctx, c.done)
 		if s.outside -= booked; err == nil && !c.unload { // that an unload fails is no failure
 			err = c.err
@@ -105,7 +105,7 @@ func (k *worker) end(a int32, err error) {
 	close(s.call.done)
 	s.call = nil
 	k.changes++
-	k.changed.notify()
+	k.notify()
 }
 
 // load carries out a load. It outlives the request that wanted it, and takes at
@@ -239,7 +239,7 @@ func (f *Fleet) release(k *worker, a int32) {
 			cancel()
 			f.mu.Lock()
 			s.leaving = false
-		} else if f.await(f.ctx, k.changed.wait()) != nil {
+		} else if f.await(f.ctx, k.changed) != nil {
 			return
 		}
 	}
@@ -365,7 +365,7 @@ func (f *Fleet) beforeLoad(ctx context.Context, k *worker, a int32, name string)
 	}
 	f.mu.Lock()
 	for k.postedOf(a) > 0 {
-		if err := f.await(ctx, k.changed.wait()); err != nil {
+		if err := f.await(ctx, k.changed); err != nil {
 			f.mu.Unlock()
 			return err
 		}

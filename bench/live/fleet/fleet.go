@@ -113,27 +113,14 @@ type worker struct {
 	failed   int             // probes in a row
 	warned   map[string]bool // limits whose contradiction is logged
 	adapters []*adapter      // by index
-	changed  signal          // of calls and requests
+	changed  chan struct{}   // closed by the next change of calls and requests
 	changes  int             // of calls, what is held, and known
 }
 
-// signal wakes those who wait for something to change.
-type signal struct{ ch chan struct{} }
-
-// wait returns a channel that is closed by the next notify; called with
-// Fleet.mu held, as notify is.
-func (s *signal) wait() <-chan struct{} {
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) notify() {
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
+// notify wakes those who wait for something to change; called with Fleet.mu held.
+func (k *worker) notify() {
+	close(k.changed)
+	k.changed = make(chan struct{})
 }
 
 // Stats counts what a fleet did beside serving requests.
@@ -173,7 +160,7 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	for i, url := range cfg.URLs {
 		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
-			requests: map[int64]*Request{}, warned: map[string]bool{}}
+			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]

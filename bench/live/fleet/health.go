@@ -283,6 +283,6 @@ func (f *Fleet) down(k *worker, err error) {
 	}
 	k.changes++
 	k.resetTiers()
-	k.changed.notify()
+	k.notify()
 	f.cfg.Log("%s is down: %v", k.name, err)
 }

@@ -79,7 +79,7 @@ func TestApply(t *testing.T) {
 			Move:   []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1}, {ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
 		})
 		sameCalls(t, "loads", b, "+lora0", "+lora2")
-		awaitDrained(t, f)
+		synctest.Wait()
 		for _, r := range []*Request{stays, moves, fixedHere} {
 			f.Left(r)
 		}

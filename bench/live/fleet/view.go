@@ -195,7 +195,7 @@ func (f *Fleet) Left(r *Request) {
 		k.slots()
 	}
 	if k.postedOf(r.Adapter) <= 0 {
-		k.changed.notify()
+		k.notify()
 	}
 }
 
