@@ -197,6 +197,7 @@ type line struct {
 	firstByte time.Duration
 	events    int  // of the answer, as many as tokens where one comes at a time
 	inside    bool // it counts for Drain until the line is in the log
+	streams   bool // the answer leaves as it comes: its length is not known
 }
 
 func (l *line) WriteHeader(status int) {
@@ -207,11 +208,14 @@ func (l *line) WriteHeader(status int) {
 func (l *line) Write(p []byte) (int, error) {
 	n, err := l.ResponseWriter.Write(p)
 	l.bytes += int64(n)
+	if l.streams && err == nil {
+		err = l.flush()
+	}
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
-func (l *line) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+// flush is not for the proxy, which would send the header first, alone.
+func (l *line) flush() error { return http.NewResponseController(l.ResponseWriter).Flush() }
 
 // serve serves a request and writes its line, also if it breaks off.
 func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {

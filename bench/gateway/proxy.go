@@ -26,7 +26,6 @@ type dispatch struct {
 	g       *Gateway
 	r       *http.Request // the client's
 	line    *line         // to the client, and of the access log
-	streams bool          // the length of the answer is not known
 	want    *want
 	booked  bool // it counts as a worker's load
 	fr      fleet.Request
@@ -58,25 +57,8 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	g.identify(q, &d.fr)
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
-	proxy.ServeHTTP(writer{d}, r)
+	proxy.ServeHTTP(l, r)
 }
-
-// writer passes an answer to the client as it comes. The proxy itself would send
-// the header first, alone.
-type writer struct{ d *dispatch }
-
-func (w writer) Header() http.Header    { return w.d.line.Header() }
-func (w writer) WriteHeader(status int) { w.d.line.WriteHeader(status) }
-
-func (w writer) Write(p []byte) (int, error) {
-	n, err := w.d.line.Write(p)
-	if w.d.streams && err == nil {
-		err = w.d.flush()
-	}
-	return n, err
-}
-
-func (d *dispatch) flush() error { return http.NewResponseController(d.line).Flush() }
 
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
 	g.metrics.rejected.WithLabelValues(reason).Inc()
@@ -212,7 +194,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	a.ReadCloser, a.status = resp.Body, resp.StatusCode
-	d.streams = resp.ContentLength < 0
+	d.line.streams = resp.ContentLength < 0
 	resp.Body = a
 	return resp, ""
 }
@@ -257,7 +239,7 @@ type answer struct {
 
 func (a *answer) Read(p []byte) (int, error) {
 	stop := func() {}
-	if a.events == 0 && a.d.streams {
+	if a.events == 0 && a.d.line.streams {
 		stop = a.d.sendHeader()
 	}
 	n, err := a.ReadCloser.Read(p)
@@ -279,7 +261,7 @@ func (d *dispatch) sendHeader() (stop func()) {
 	sent := make(chan struct{})
 	t := time.AfterFunc(headerDelay, func() {
 		defer close(sent)
-		d.flush() // what fails is the connection, which the next write sees
+		d.line.flush() // what fails is the connection, which the next write sees
 	})
 	return func() {
 		if !t.Stop() {
