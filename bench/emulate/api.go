@@ -110,40 +110,30 @@ type loraRequest struct {
 	Pinned bool   `json:"pinned"`
 }
 
-func (w *Worker) loadSGLang(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
-	w.answerLora(rw, w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned))
-}
-
-func (w *Worker) unloadSGLang(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
-	w.answerLora(rw, w.unload(q.Name, true))
-}
-
-func (w *Worker) answerLora(rw http.ResponseWriter, err error) {
-	status, text := http.StatusOK, ""
-	if err != nil {
-		status, text = http.StatusBadRequest, err.Error()
-	}
-	writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text, "loaded_adapters": w.loadedAdapters()})
-}
-
-func (w *Worker) loadVLLM(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
-	w.answerVLLM(rw, w.load(Adapter{Name: q.Name, Path: q.Path}, false), q.Name, "added")
-}
-
-func (w *Worker) unloadVLLM(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
-	err := w.unload(q.Name, false)
-	if err != nil {
-		err = errUnknownAdapter{q.Name}
-	}
-	w.answerVLLM(rw, err, q.Name, "removed")
-}
-
-func (w *Worker) answerVLLM(rw http.ResponseWriter, err error, name, what string) {
-	if err != nil {
-		w.refuseOpenAI(rw, err)
-		return
-	}
-	fmt.Fprintf(rw, "Success: LoRA adapter '%s' %s successfully.", name, what)
+// lora serves loads or unloads of adapters. sglang's unload returns when the adapter
+// has gone, vLLM's at once.
+func (w *Worker) lora(load bool) http.HandlerFunc {
+	return reading(func(rw http.ResponseWriter, _ *http.Request, q *loraRequest) {
+		var err error
+		vllm, done := w.cfg.API == VLLM, "added"
+		if load {
+			err = w.load(Adapter{Name: q.Name, Path: q.Path}, q.Pinned && !vllm)
+		} else if done, err = "removed", w.unload(q.Name, !vllm); err != nil && vllm {
+			err = errUnknownAdapter{q.Name}
+		}
+		switch {
+		case vllm && err != nil:
+			w.refuseOpenAI(rw, err)
+		case vllm:
+			fmt.Fprintf(rw, "Success: LoRA adapter '%s' %s successfully.", q.Name, done)
+		default:
+			status, text := http.StatusOK, ""
+			if err != nil {
+				status, text = http.StatusBadRequest, err.Error()
+			}
+			writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text, "loaded_adapters": w.loadedAdapters()})
+		}
+	})
 }
 
 func (w *Worker) flushCache(rw http.ResponseWriter, _ *http.Request) {

@@ -137,7 +137,7 @@ func (w *Worker) routes() map[string]http.HandlerFunc {
 	ok := func(http.ResponseWriter, *http.Request) {}
 	own := map[string]http.HandlerFunc{
 		"GET /health_generate": ok, "POST /generate": reading(w.generate), "POST /abort_request": reading(w.abort),
-		"POST /load_lora_adapter": reading(w.loadSGLang), "POST /unload_lora_adapter": reading(w.unloadSGLang),
+		"POST /load_lora_adapter": w.lora(true), "POST /unload_lora_adapter": w.lora(false),
 		"POST /flush_cache": w.flushCache, "GET /flush_cache": w.flushCache,
 		"GET /get_server_info": answering(w.serverInfo), "GET /server_info": answering(w.serverInfo),
 		"GET /get_model_info": answering(w.modelInfo), "GET /model_info": answering(w.modelInfo),
@@ -147,7 +147,7 @@ func (w *Worker) routes() map[string]http.HandlerFunc {
 		own = map[string]http.HandlerFunc{
 			"POST /reset_prefix_cache":   func(http.ResponseWriter, *http.Request) { w.eng.do(w.eng.srv.FlushCache) },
 			"GET /version":               answering(func() any { return object{"version": "emulated"} }),
-			"POST /v1/load_lora_adapter": reading(w.loadVLLM), "POST /v1/unload_lora_adapter": reading(w.unloadVLLM),
+			"POST /v1/load_lora_adapter": w.lora(true), "POST /v1/unload_lora_adapter": w.lora(false),
 		}
 	}
 	maps.Copy(own, map[string]http.HandlerFunc{
