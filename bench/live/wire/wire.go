@@ -30,6 +30,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,12 +88,7 @@ func (c *Client) Target(rawURL string, header http.Header) (*Target, error) {
 	return t, nil
 }
 
-func hostPort(u *url.URL) string {
-	if u.Port() == "" {
-		return net.JoinHostPort(u.Hostname(), "80")
-	}
-	return u.Host
-}
+func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")) }
 
 // plain says whether the client can do a request itself. Its host must be fit to
 // be sent as it stands in the URL: a name in ASCII, or an address without a zone.
@@ -237,8 +233,7 @@ func (c *Client) take(addr string) *conn {
 	}
 	last := len(list) - 1
 	idle := list[last]
-	list[last] = nil
-	c.idle[addr] = list[:last]
+	c.idle[addr] = slices.Delete(list, last, last+1)
 	return idle
 }
 
@@ -334,9 +329,6 @@ func (c *conn) exchange(req *http.Request, write func(*conn) error, r *Reply) (r
 		} else if resp, err = http.ReadResponse(c.in, req); err == nil {
 			r.Status, r.body, r.keep = resp.StatusCode, resp.Body, !resp.Close && resp.StatusCode >= 200
 		}
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -421,6 +413,9 @@ func (c *conn) line() ([]byte, error) {
 			_, err = c.in.ReadSlice('\n')
 		}
 	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
@@ -428,14 +423,9 @@ func (c *conn) line() ([]byte, error) {
 func (c *conn) trailer() error {
 	c.head = maxHead
 	for {
-		line, err := c.line()
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
+		if line, err := c.line(); err != nil {
 			return err
-		}
-		if len(line) == 0 {
+		} else if len(line) == 0 {
 			return io.EOF
 		}
 	}
