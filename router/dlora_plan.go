@@ -169,9 +169,7 @@ func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 	if kvBytes > 0 {
 		pr.PageRate = dloraKVCopied / (kvBytes * page)
 	}
-	local := map[int32]int32{}
-	for n, j := range chosen {
-		local[j] = int32(n)
+	for _, j := range chosen {
 		resident := slices.Clone(p.held[j])
 		slices.Sort(resident)
 		pr.Workers = append(pr.Workers, ilp.Worker{
@@ -183,11 +181,11 @@ func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
 	present := make([]map[int32]bool, len(chosen))
 	for i := range s.Requests {
 		a := &s.Requests[i]
-		n, ok := local[a.Worker]
-		if !ok || !isAdapter(a.Adapter) {
+		n := slices.Index(chosen, a.Worker)
+		if n < 0 || !isAdapter(a.Adapter) {
 			continue
 		}
-		g.add(i, a, n, p.execTime(a.Adapter), dloraMove, pagesOf(page, a))
+		g.add(i, a, int32(n), p.execTime(a.Adapter), dloraMove, pagesOf(page, a))
 		if present[n] == nil {
 			present[n] = map[int32]bool{}
 		}
