@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,10 +54,12 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
 	return cmd
 }
 
+var errNoFile = errors.New("-o FILE is missing")
+
 // saveWorkload writes the workload of a scenario to a file.
 func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {
 	if out == "" {
-		return usage(errors.New("-o FILE is missing"))
+		return usage(errNoFile)
 	}
 	p := newProgress(cmd.ErrOrStderr())
 	defer p.done()
@@ -100,20 +101,18 @@ func columns(sc *scenario.Scenario, in *scenario.Input) (store.WriteOptions, err
 	for _, a := range in.Adapters() {
 		opt.Ranks = opt.Ranks || a.Rank > 0
 	}
+	if opt.MaxNew || sc.Workload.MaxNewTokens == "exact" {
+		return opt, nil
+	}
 	r, err := store.Open(sc.Workload.File, store.ReadOptions{})
 	if err != nil {
 		return opt, err
 	}
 	defer r.Close()
-	for !opt.MaxNew && sc.Workload.MaxNewTokens != "exact" {
-		q, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
+	for q, err := range trace.All(r) {
+		if opt.MaxNew = q.Budget() != q.Output; err != nil || opt.MaxNew {
 			return opt, err
 		}
-		opt.MaxNew = q.Budget() != q.Output
 	}
 	return opt, nil
 }
@@ -230,14 +229,15 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sc, err := sf.scenario(cmd)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if out == "" {
-			return usage(errors.New("-o FILE is missing"))
-		}
-		if format == "workload" {
+		case format == "workload":
 			return saveWorkload(cmd, &sc, out)
+		case out == "":
+			return usage(errNoFile)
+		case format != "azure_v1" && format != "azure_v2":
+			return usage(fmt.Errorf("--format is %q, expected workload, azure_v1 or azure_v2", format))
 		}
 		sc.Workload.Lengths = scenario.NoLengths
 		p := newProgress(cmd.ErrOrStderr())
@@ -247,29 +247,21 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 			return err
 		}
 		defer in.Close()
-		return exportTrace(cmd, p.watch(cmd.Context(), "writing", in.Source), format, out, mean, sc.Seed)
+		src := p.watch(cmd.Context(), "writing", in.Source)
+		var n any
+		what := "files"
+		if format == "azure_v1" {
+			n, err = azure.WriteMinutes(src, out)
+		} else {
+			what = "invocations"
+			n, err = azure.WriteInvocations(src, out, synth.Durations(mean, sc.Seed))
+		}
+		if err == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%v %s in %s\n", n, what, out)
+		}
+		return err
 	}
 	return cmd
-}
-
-func exportTrace(cmd *cobra.Command, src trace.Source, format, out string, mean float64, seed uint64) error {
-	var n any
-	var what string
-	var err error
-	switch format {
-	case "azure_v1":
-		what = "files"
-		n, err = azure.WriteMinutes(src, out)
-	case "azure_v2":
-		what = "invocations"
-		n, err = azure.WriteInvocations(src, out, synth.Durations(mean, seed))
-	default:
-		return usage(fmt.Errorf("--format is %q, expected workload, azure_v1 or azure_v2", format))
-	}
-	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v %s in %s\n", n, what, out)
-	}
-	return err
 }
 
 func newTraceConvert() *cobra.Command {

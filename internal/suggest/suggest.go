@@ -18,6 +18,7 @@ func Among(kind, name string, known []string) error {
 // Unknown says that a name is not among the known ones, and which it may be
 // meant to be.
 func Unknown(kind, name string, known []string) error {
+	name = Clip(name)
 	if len(known) == 0 {
 		return fmt.Errorf("unknown %s %q: it has none", kind, name)
 	}
@@ -37,6 +38,15 @@ func Unknown(kind, name string, known []string) error {
 		list += fmt.Sprintf(", and %d more", more)
 	}
 	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, list)
+}
+
+// Clip shortens a text of a file for an error message.
+func Clip(s string) string {
+	const most = 120
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
 }
 
 // editDistance is the Levenshtein distance in bytes: the fewest insertions,

@@ -45,3 +45,10 @@ func TestEditDistance(t *testing.T) {
 		}
 	}
 }
+
+// A name of a file may be of any length.
+func TestLongName(t *testing.T) {
+	if err := Unknown("column", strings.Repeat("x", 1<<20), []string{"id"}); len(err.Error()) > 200 {
+		t.Errorf("%d characters of message", len(err.Error()))
+	}
+}

@@ -337,7 +337,7 @@ func bind(columns []Column, names []string, strict bool) ([]int, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "), clip(strings.Join(names, ",")))
+		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "), suggest.Clip(strings.Join(names, ",")))
 	}
 	return index, nil
 }
@@ -347,16 +347,7 @@ func unknown(what, name string, columns []Column) error {
 	for _, c := range columns {
 		known = append(known, c.Name)
 	}
-	return suggest.Unknown(what, clip(name), known)
-}
-
-// clip shortens a text of a file for an error message.
-func clip(s string) string {
-	const most = 120
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
+	return suggest.Unknown(what, name, known)
 }
 
 var (

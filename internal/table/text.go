@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 )
 
@@ -307,7 +308,7 @@ func (d *textDecoder) setJSON(c *Column, value []byte) error {
 // setList reads a JSON array of numbers.
 func setList(p *[]float64, value []byte) error {
 	if value[0] != '[' {
-		return fmt.Errorf("%s is no list, expected one of numbers", clip(string(value)))
+		return fmt.Errorf("%s is no list, expected one of numbers", suggest.Clip(string(value)))
 	}
 	value = bytes.TrimSpace(value[1 : len(value)-1])
 	*p = make([]float64, 0, min(len(value), bytes.Count(value, []byte(","))+1))

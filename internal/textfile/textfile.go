@@ -29,6 +29,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nwaples/rardecode/v2"
+
+	"lorasim/internal/suggest"
 )
 
 const bufferSize = 256 << 10
@@ -310,7 +312,7 @@ func (t *Table) Row() ([][]byte, error) {
 	}
 	if len(t.fields) != len(t.names) {
 		return nil, t.file.Bad("", fmt.Errorf("row has %d fields, expected %d (%s)",
-			len(t.fields), len(t.names), clip(strings.Join(t.names, ","))))
+			len(t.fields), len(t.names), suggest.Clip(strings.Join(t.names, ","))))
 	}
 	return t.fields, nil
 }

@@ -175,16 +175,6 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
-	err := textfile.Unknown("column", "promt_tokens", []string{"prompt_tokens", "id"})
-	if want := `unknown column "promt_tokens", did you mean "prompt_tokens"? (known: prompt_tokens, id)`; err.Error() != want {
-		t.Errorf("got %v, expected %s", err, want)
-	}
-	if err := textfile.Unknown("column", strings.Repeat("x", 1<<20), []string{"id"}); len(err.Error()) > 200 {
-		t.Errorf("%d characters of message", len(err.Error()))
-	}
-}
-
 func TestClose(t *testing.T) {
 	f, err := textfile.Open(write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
 	if err != nil {

@@ -26,7 +26,7 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 	d := &f.decoder
 	d.Reset(&f.json, jsontext.AllowDuplicateNames(true))
 	if d.PeekKind() != '{' {
-		return f.Bad("", fmt.Errorf("%q is no JSON object", clip(string(line))))
+		return f.Bad("", fmt.Errorf("%q is no JSON object", suggest.Clip(string(line))))
 	}
 	value := func() []byte {
 		var v []byte
@@ -65,39 +65,52 @@ func (f *File) Object(visit func(key, value []byte) error) error {
 func Text(raw []byte) ([]byte, error) {
 	switch {
 	case raw[0] != '"':
-		return nil, fmt.Errorf("%s is not a string", clip(string(raw)))
+		return nil, fmt.Errorf("%s is not a string", suggest.Clip(string(raw)))
 	case bytes.IndexByte(raw, '\\') < 0:
 		return raw[1 : len(raw)-1], nil
 	}
 	return jsontext.AppendUnquote(nil, raw)
 }
 
+var errNoNumber = errors.New("is empty, expected a number")
+
+// no is the error of a text that is no number of a kind.
+func no(kind string, b []byte) error {
+	if len(b) == 0 {
+		return errNoNumber
+	}
+	return fmt.Errorf("%q is not a %s number", suggest.Clip(string(b)), kind)
+}
+
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-var errNoNumber = errors.New("is empty, expected a number")
+// Digits says whether a text has no other characters.
+func Digits(b []byte) bool {
+	for _, c := range b {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return true
+}
 
 // Int reads a whole number.
 func Int(b []byte) (int64, error) {
-	digits := b
-	if len(b) > 0 && b[0] == '-' {
-		digits = b[1:]
-	}
+	digits := bytes.TrimPrefix(b, []byte{'-'})
 	var n int64
 	for _, c := range digits {
 		if !isDigit(c) {
-			return 0, fmt.Errorf("%q is not a whole number", clip(string(b)))
+			return 0, no("whole", b)
 		}
 		n = n*10 + int64(c-'0')
 	}
 	switch {
-	case len(b) == 0:
-		return 0, errNoNumber
 	case len(digits) == 0:
-		return 0, fmt.Errorf("%q is not a whole number", clip(string(b)))
+		return 0, no("whole", b)
 	case len(digits) > 18: // it may have overflowed
 		n, err := strconv.ParseInt(string(b), 10, 64)
 		if err != nil {
-			err = fmt.Errorf("%s is out of range", clip(string(b)))
+			err = fmt.Errorf("%s is out of range", suggest.Clip(string(b)))
 		}
 		return n, err
 	case len(digits) < len(b):
@@ -131,21 +144,18 @@ func Tokens(b []byte) (int32, error) {
 
 // Float reads a decimal number, to the nearest float64.
 func Float(b []byte) (float64, error) {
-	if len(b) == 0 {
-		return 0, errNoNumber
-	}
 	for _, c := range b {
 		// strconv also takes hexadecimals, underscores, inf and nan.
 		if !isDigit(c) && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			return 0, fmt.Errorf("%q is not a decimal number", clip(string(b)))
+			return 0, no("decimal", b)
 		}
 	}
 	x, err := strconv.ParseFloat(string(b), 64)
 	if errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("%s is out of range", clip(string(b)))
+		return 0, fmt.Errorf("%s is out of range", suggest.Clip(string(b)))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a decimal number", clip(string(b)))
+		return 0, no("decimal", b)
 	}
 	return x, nil
 }
@@ -154,48 +164,22 @@ func Float(b []byte) (float64, error) {
 // number of 10^-places: Fixed("1.5", 3) is 1500.
 func Fixed(b []byte, places int) (int64, error) {
 	whole, fraction, point := bytes.Cut(b, []byte{'.'})
+	kept := fraction[:min(places, len(fraction))]
 	switch {
-	case len(b) == 0:
-		return 0, errNoNumber
-	case b[0] == '-' && len(b) > 1:
-		return 0, fmt.Errorf("%s is negative, expected >= 0", clip(string(b)))
-	case len(whole) == 0 || point && len(fraction) == 0:
-		return 0, fmt.Errorf("%q is not a decimal number", clip(string(b)))
+	case len(b) > 1 && b[0] == '-':
+		return 0, fmt.Errorf("%s is negative, expected >= 0", suggest.Clip(string(b)))
+	case len(whole) == 0 || point && len(fraction) == 0 || !Digits(whole) || !Digits(fraction):
+		return 0, no("decimal", b)
+	case len(kept) < len(fraction) && len(bytes.TrimLeft(fraction[len(kept):], "0")) > 0:
+		return 0, fmt.Errorf("%s has more than %d decimal places", suggest.Clip(string(b)), places)
 	}
-	var n int64
-	for i := range max(len(whole)+places, len(whole)+len(fraction)) {
-		c := byte('0')
-		if i < len(whole) {
-			c = whole[i]
-		} else if i-len(whole) < len(fraction) {
-			c = fraction[i-len(whole)]
-		}
-		switch {
-		case !isDigit(c):
-			return 0, fmt.Errorf("%q is not a decimal number", clip(string(b)))
-		case i >= len(whole)+places && c != '0':
-			return 0, fmt.Errorf("%s has more than %d decimal places", clip(string(b)), places)
-		case i >= len(whole)+places:
-		case n > (math.MaxInt64-int64(c-'0'))/10:
-			return 0, fmt.Errorf("%s is too large", clip(string(b)))
-		default:
-			n = n*10 + int64(c-'0')
-		}
+	digits := append(append(make([]byte, 0, 32), whole...), kept...)
+	for range places - len(kept) {
+		digits = append(digits, '0')
 	}
-	return n, nil
-}
-
-// Unknown is the error for a word of a file that is not one of the known ones; it
-// may be of any length.
-func Unknown(what, word string, known []string) error {
-	return suggest.Unknown(what, clip(word), known)
-}
-
-// clip shortens a text for an error message.
-func clip(s string) string {
-	const most = 120
-	if len(s) > most {
-		return s[:most] + "..."
+	n, err := strconv.ParseInt(string(digits), 10, 64)
+	if err != nil {
+		err = fmt.Errorf("%s is too large", suggest.Clip(string(b)))
 	}
-	return s
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
@@ -135,7 +136,7 @@ func (n *names) unknown(name string) error {
 	for i, a := range n.adapters {
 		known[i] = a.Name
 	}
-	return textfile.Unknown("adapter", name, known)
+	return suggest.Unknown("adapter", name, known)
 }
 
 // setAdapter sets the adapter of a row to the index or the name that a CSV or
@@ -164,7 +165,7 @@ func (r *row) setAdapter(isJSON bool) (err error) {
 // isIndex tells a whole number from the name of an adapter.
 func isIndex(b []byte) bool {
 	digits := bytes.TrimPrefix(b, []byte("-"))
-	return len(digits) > 0 && len(bytes.TrimLeft(digits, "0123456789")) == 0
+	return len(digits) > 0 && textfile.Digits(digits)
 }
 
 // defaultBlock is how many tokens an id of Mooncake's traces stands for. Files
