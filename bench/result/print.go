@@ -109,55 +109,6 @@ func (p *printer) requests(e *Extra) {
 }
 
 // goodput prints how an SLO was met; by adapters, where there are many.
-func (p *printer) goodput(g *Goodput, many bool) {
-	if g == nil {
-		return
-	}
-	p.title("Goodput")
-	p.row("SLO (ms)", g.SLO)
-	p.row("Good requests", fmt.Sprint(g.Good))
-	p.rowf("Goodput (req/s)", "%.2f", g.PerS)
-	p.row("Good share of all requests", percent(g.Share))
-	for i, share := range []float64{g.TTFT, g.TPOT, g.E2E} {
-		if name := latencyNames[i]; strings.Contains(g.SLO, name) {
-			p.row("Successful within "+name, percent(share))
-		}
-	}
-	if g.Worst == nil || !many {
-		return
-	}
-	p.row("Adapters with "+percent(g.Attain)+" good", percent(g.Adapters))
-	p.worst("Worst adapter", g.Worst)
-	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
-	if o := g.Others; o != nil {
-		p.row("Good share beside the noisy adapter", percent(o.Share))
-		p.rowf("P99 TTFT beside the noisy adapter (ms)", "%.2f", o.TTFT)
-		p.row("Others with "+percent(g.Attain)+" good", percent(o.Adapters))
-		p.worst("Worst of the others", o.Worst)
-	}
-}
-
-func (p *printer) worst(label string, w *Worst) {
-	if w != nil {
-		p.rowf(label, "%s of %d, %s", percent(w.Share), w.Requests, format.Clip(w.Name, 18))
-	}
-}
-
-func (p *printer) elastic(e *Elastic) {
-	if e == nil {
-		return
-	}
-	p.title("Elastic Workers")
-	p.rowf("GPU-hours", "%.3f", e.GPUHours)
-	if e.WorkerHours != e.GPUHours {
-		p.rowf("Worker-hours", "%.3f", e.WorkerHours)
-	}
-	p.rowf("Workers, mean", "%.2f", e.Mean)
-	p.rowf("Workers, min / max", "%d / %d", e.Min, e.Max)
-	p.rowf("Starts (called off)", "%d (%d)", e.Ups, e.CalledOff)
-	p.rowf("Leaves (taken back)", "%d (%d)", e.Downs, e.TakenBack)
-}
-
 func (p *printer) adapters(e *Extra) {
 	if e.Fairness == nil {
 		return
@@ -301,4 +252,40 @@ func (p *printer) plans(e *Extra) {
 	if c.Copied > 0 {
 		p.rowf("KV cache copied (MB)", "%.1f", c.Copied/1e6)
 	}
+}
+
+func (p *printer) intervals(in *Intervals) {
+	if in == nil {
+		return
+	}
+	p.title("Prediction Intervals")
+	p.row("Profile", in.Profile)
+	p.row("Share of their time that requests wait", percent(in.Waiting))
+	for _, why := range in.Without {
+		p.line("none: " + why)
+	}
+	if len(in.Figures) == 0 {
+		return
+	}
+	line := func(cells ...any) { p.line(fmt.Sprintf("%-25s %10s %18s %18s %4v", cells...)) }
+	line("", "Predicted", "half of runs", "9 in 10 runs", "Runs")
+	for _, f := range in.Figures {
+		m, _ := MetricByKey(f.Metric)
+		label := strings.Replace(m.Descriptor().Label, "Total token throughput", "Total throughput", 1)
+		line(label, figure(f.Predicted), span(f.Half), span(f.Most), f.Runs)
+	}
+}
+
+func span(r *[2]float64) string {
+	if r == nil {
+		return "too few runs"
+	}
+	return figure(r[0]) + ".." + figure(r[1])
+}
+
+func figure(v float64) string {
+	if v < 1000 {
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
 }
