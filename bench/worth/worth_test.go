@@ -1,6 +1,10 @@
 package worth
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -100,6 +104,33 @@ func TestStudy(t *testing.T) {
 	}
 	if a.Move || !a.Clear || len(a.Dir.Seeds) != 2 || a.Chosen() != Alone || !strings.Contains(a.String(), "perfect knowledge") {
 		t.Errorf("%s", a)
+	}
+	// by the means over the seeds: of the mean the part that lies above the bound
+	left := 100 * (1 - a.mean(Alone, "oracle.mean_e2e_latency_ms")/a.mean(Alone, "mean_e2e_latency_ms"))
+	if want := fmt.Sprintf(" %.0f %% of the mean E2E are left.", left); !(left > 1) || !strings.HasSuffix(a.String(), want) {
+		t.Errorf("%s: expected%s", a, want)
+	}
+	var text, line bytes.Buffer
+	var parsed struct {
+		Move      *bool
+		Text      string
+		Intervals []struct {
+			Policy  string
+			Changes []struct{ Metric string }
+		}
+		Sweep struct{ Policies []string }
+	}
+	if err := errors.Join(a.WriteText(&text), a.WriteJSON(&line), json.Unmarshal(line.Bytes(), &parsed)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{a.String() + "\n\n", "static", "moving or not: 1 intervals x 1 metrics by paired t-tests, with Holm's correction, at 5 % over 2 looks\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("expected %q in\n%s", want, text.String())
+		}
+	}
+	if in := parsed.Intervals; parsed.Move == nil || *parsed.Move || parsed.Text != a.String() || len(in) != 1 || in[0].Policy != "period_mig:interval=2" ||
+		len(in[0].Changes) != 1 || in[0].Changes[0].Metric != "mean_e2e_latency_ms" {
+		t.Errorf("%s", line.String())
 	}
 	o.MinGain = 1e-12
 	o.Scenario.Workload.RequestRate, o.Scenario.Cluster.MaxLorasPerBatch = 12, 2
