@@ -35,7 +35,7 @@ func TestMinutesErrors(t *testing.T) {
 		{"no minutes", "HashOwner,HashApp,HashFunction,Trigger\n", []string{"t.csv:1:", "no minute columns"}},
 		{"strange minute", "HashOwner,HashApp,HashFunction,Trigger,1,x\n", []string{"t.csv:1:", "column 6", `"x"`, "1 to 1440"}},
 		{"minute 1441", "HashOwner,HashApp,HashFunction,Trigger,1440,1441\n", []string{"column 6", `"1441"`, "1 to 1440"}},
-		{"minutes out of order", "HashOwner,HashApp,HashFunction,Trigger,1,3\n", []string{"column 6", "minute 3", "expected 2"}},
+		{"minutes out of order", "HashOwner,HashApp,HashFunction,Trigger,1,3\n", []string{"column 6", `"3"`, "minutes follow one another"}},
 		{"other minutes", "HashOwner,HashApp,HashFunction,Trigger,3,4\n", []string{"columns 2 to 3", "has 3 to 4"}},
 		{"fields missing", head + "o,a,f,http,1,2,3\no,a,f,http,1,2\n", []string{"t.csv:3:", "6 fields", "expected 7"}},
 		{"not a number", head + "o,a,f,http,1,2,x\n", []string{"t.csv:2:", "column 3", `"x"`, "whole number"}},

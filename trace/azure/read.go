@@ -334,13 +334,11 @@ func (m *Minutes) startDay(day int) error {
 	c := &m.columns
 	for i, name := range minutes {
 		v, err := strconv.ParseUint(string(name), 10, 16)
-		switch {
-		case err != nil || v < 1 || v > minutesPerDay:
-			return m.badf("header column %d is %.60q, expected a minute from 1 to %d", len(v1Names)+i+1, name, minutesPerDay)
-		case i == 0:
+		if i == 0 {
 			c.first = int(v)
-		case int(v) != c.first+i:
-			return m.badf("header column %d is minute %d, expected %d: minutes follow one another", len(v1Names)+i+1, v, c.first+i)
+		}
+		if err != nil || v < 1 || v > minutesPerDay || int(v) != c.first+i {
+			return m.badf("header column %d is %.60q, expected a minute from 1 to %d: minutes follow one another", len(v1Names)+i+1, name, minutesPerDay)
 		}
 	}
 	c.count = len(minutes)

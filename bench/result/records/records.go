@@ -192,15 +192,12 @@ func ReadAll(path string) ([]record.Request, map[int32]string, error) {
 	}
 	defer r.Close()
 	var rs []record.Request
-	for {
-		var q record.Request
-		err := r.Read(&q)
-		if errors.Is(err, io.EOF) {
-			return rs, r.names, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+	var q record.Request
+	for err = r.Read(&q); err == nil; err = r.Read(&q) {
 		rs = append(rs, q)
 	}
+	if !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	return rs, r.names, nil
 }
