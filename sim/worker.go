@@ -225,8 +225,9 @@ func (w *worker) count(r *request, d int64) {
 	}
 	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max()
-	w.open += int(d)
-	w.leaveWhenEmpty()
+	if w.open += int(d); w.power == Draining {
+		w.leaveWhenEmpty()
+	}
 }
 
 // frontEnd is a server's front end: it hands requests to the engine one after
@@ -291,7 +292,9 @@ func (w *worker) engage(r *request) {
 func (w *worker) wait(r *request, first bool) {
 	r.queued = w.s.now
 	r.state = waiting
-	w.lift(r.adapter)
+	if w.ordering == byService {
+		w.lift(r.adapter)
+	}
 	w.queue.add(r, first)
 	w.queueChanged()
 	w.countQueued(r, 1)

@@ -106,17 +106,15 @@ type generated struct {
 
 func (g *generated) Adapters() []Adapter { return g.adapters }
 func (g *generated) Len() int64          { return max(g.n-g.id, -1) }
-func (g *generated) Next() (Request, error) {
+func (g *generated) Next() (r Request, err error) {
 	if g.id == g.n {
-		return Request{}, io.EOF
+		return r, io.EOF
 	}
-	r, err := g.next()
-	if err != nil {
-		return Request{}, err
+	if r, err = g.next(); err == nil {
+		r.ID = g.id
+		g.id++
 	}
-	r.ID = g.id
-	g.id++
-	return r, nil
+	return r, err
 }
 
 // Workload is a workload in memory.
