@@ -16,6 +16,7 @@ type periodic struct {
 	maxMoves int
 	look     float64 // s between looks at requests that wait
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
+	deep     int     // requests that wait on a worker, from which on more make no difference
 
 	lanes          []lane // by worker
 	floor          floors
@@ -49,6 +50,7 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		margin:   o.number("margin", 0, 1),
 		maxMoves: o.integer("max-moves", 0, math.MaxInt),
 		spill:    o.number("spill", 0, math.Inf(1)),
+		deep:     manyWait,
 		lanes:    make([]lane, len(env.Workers)),
 	}
 	p.floor = newFloors(env.Workers)

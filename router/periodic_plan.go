@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -45,19 +46,38 @@ func (p *periodic) due(now float64) bool { return now >= p.planAt+p.interval-p.l
 // Wants implements Chooser: between plans, what waits for too long.
 func (p *periodic) Wants(v *View) Wanted {
 	if p.due(v.Now) {
-		return Wanted{}
+		return Wanted{MostWaiting: p.deep}
 	}
 	if p.margin >= 1 || !p.someoneFree(v) {
 		return Wanted{Worker: func(int) bool { return false }} // nothing can move
 	}
-	return Wanted{NoRunning: true, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+	return Wanted{NoRunning: true, MostWaiting: p.deep, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+}
+
+// seen lists the requests of a situation but for those that wait behind many others
+// on their worker.
+func (p *periodic) seen(s *Situation) iter.Seq2[int, *Active] {
+	return func(yield func(int, *Active) bool) {
+		waiting := make([]int, len(s.Workers))
+		for i := range s.Requests {
+			a := &s.Requests[i]
+			if !a.Running {
+				if waiting[a.Worker]++; waiting[a.Worker] > p.deep {
+					continue
+				}
+			}
+			if !yield(i, a) {
+				return
+			}
+		}
+	}
 }
 
 // someoneFree says whether requests could be moved to some worker: where requests
 // are stuck on all, as in overload, the queues need not be looked at.
 func (p *periodic) someoneFree(v *View) bool {
 	for j := range v.Workers {
-		if w := &v.Workers[j]; w.Usable() && !(p.overdue(j, v.Now) && w.waits()) {
+		if w := &v.Workers[j]; w.Usable() && w.Queued < p.deep && !(p.overdue(j, v.Now) && w.waits()) {
 			return true
 		}
 	}
@@ -154,8 +174,7 @@ func (p *periodic) problem(s *Situation) *grouping {
 	for j := range present {
 		present[j] = map[int32]bool{}
 	}
-	for i := range s.Requests {
-		a := &s.Requests[i]
+	for i, a := range p.seen(s) {
 		work := p.remaining(a, unit)
 		if !p.movable(a) {
 			pr.Workers[a.Worker].Base += work / speeds[a.Worker]
@@ -163,6 +182,12 @@ func (p *periodic) problem(s *Situation) *grouping {
 		}
 		g.add(i, a, a.Worker, work, p.moveCost(a, unit), pagesOf(page, a))
 		present[a.Worker][a.Adapter] = true
+	}
+	for j := range s.Workers { // what is not seen stays
+		if w := &s.Workers[j]; w.Queued > p.deep {
+			each := unit.request(w.QueuedToks/int64(w.Queued), p.output.or(guessOutput))
+			pr.Workers[j].Base += float64(w.Queued-p.deep) * each / speeds[j]
+		}
 	}
 	p.addForecast(g, unit, present)
 	if len(pr.Groups) == 0 {

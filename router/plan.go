@@ -142,6 +142,7 @@ func (p *Pending) Now() *Plan {
 type Wanted struct {
 	Worker               func(j int) bool // those of these workers; nil: of all
 	NoWaiting, NoRunning bool
+	MostWaiting          int // the first that wait on each worker; 0: all
 }
 
 // Chooser is a planner that does not need all requests for its next plan. It may be

@@ -76,10 +76,16 @@ func checkPlanner(t *rapid.T, spec string) {
 		w.MaxRunning = rapid.SampledFrom([]int{8, 8, 32}).Draw(t, "max running")
 	}
 	rt, twin := mustNew(t, spec, env), mustNew(t, spec, env)
+	deep := rapid.SampledFrom([]int{1, 3, manyWait}).Draw(t, "many wait")
+	for _, rt := range []*Router{rt, twin} {
+		if p, ok := rt.Policy.(*periodic); ok {
+			p.deep = deep
+		}
+	}
 	held := clonePlacement(rt.Placement)
 	v := testView(env)
 	for range 4 {
-		v.Now += rt.Planner.Interval()
+		v.Now += rapid.SampledFrom([]float64{rt.Planner.Interval(), 60}).Draw(t, "since the last look")
 		s := drawSituation(t, env, v)
 		for range rapid.IntRange(0, 20).Draw(t, "arrivals") {
 			r := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival")), Prompt: 100, MaxNew: 200}
@@ -141,7 +147,13 @@ func wanted(p Planner, s *Situation) *Situation {
 		return s
 	}
 	w := c.Wants(s.View)
+	waiting := make([]int, len(s.Workers))
 	return &Situation{View: s.View, Requests: slices.DeleteFunc(slices.Clone(s.Requests), func(a Active) bool {
+		if !a.Running {
+			if waiting[a.Worker]++; w.MostWaiting > 0 && waiting[a.Worker] > w.MostWaiting {
+				return true
+			}
+		}
 		return w.Worker != nil && !w.Worker(int(a.Worker)) || a.Running && w.NoRunning || !a.Running && w.NoWaiting
 	})}
 }

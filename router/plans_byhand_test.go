@@ -112,6 +112,34 @@ func TestPeriodicSlots(t *testing.T) {
 	}
 }
 
+// Of five that wait where two are many, two may move and three are work that stays, of
+// the mean prompt that waits: all of it is counted.
+func TestPeriodicDeepQueues(t *testing.T) {
+	env := handEnv(2, 2)
+	env.Moving = MoveQueued
+	p := mustNew(t, "period_mig", env).Policy.(*periodic)
+	p.deep = 2
+	s := &Situation{View: testView(env)}
+	for i := range 5 {
+		s.Requests = append(s.Requests, Active{ID: int64(i), Prompt: 100, MaxNew: 400, Expected: guessOutput})
+	}
+	s.Requests = append(s.Requests, Active{ID: 5, Worker: 1, Prompt: 100, MaxNew: 400, Expected: guessOutput})
+	s.Workers[0].Queued, s.Workers[0].QueuedToks = 5, 500
+	s.Workers[1].Queued, s.Workers[1].QueuedToks = 1, 100
+	g := p.problem(s)
+	_, unit := p.speeds(s)
+	each := unit.request(100, guessOutput)
+	if a, b := g.p.Groups[0], g.p.Groups[1]; a.Count != 2 || a.Worker != 0 || b.Count != 1 || b.Worker != 1 {
+		t.Errorf("groups %+v and %+v, expected 2 requests of worker 0 and 1 of worker 1", a, b)
+	}
+	if want := []int{0, 1}; !slices.Equal(g.members[0], want) {
+		t.Errorf("may move: %v, expected the first, %v", g.members[0], want)
+	}
+	close2(t, "work of a request", g.p.Groups[0].Work, each)
+	close2(t, "what stays on worker 0", g.p.Workers[0].Base, 3*each)
+	close2(t, "what stays on worker 1", g.p.Workers[1].Base, 0)
+}
+
 // period_mig follows a solution that gains more than the margin of what staying
 // takes, and says how much there was to gain otherwise.
 func TestPeriodicMargin(t *testing.T) {

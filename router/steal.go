@@ -40,7 +40,7 @@ func (p *periodic) steal(s *Situation) []Move {
 		here, _ := p.price(r, int(a.Worker), v)
 		to, least := a.Worker, (1-p.margin)*here
 		for j := range v.Workers {
-			if w := &v.Workers[j]; busy[j] || !w.Usable() || !w.atHand(a.Adapter) {
+			if w := &v.Workers[j]; busy[j] || !w.Usable() || w.Queued >= p.deep || !w.atHand(a.Adapter) {
 				continue
 			}
 			if c, _ := p.price(r, j, v); c < least {
@@ -59,9 +59,10 @@ func (p *periodic) steal(s *Situation) []Move {
 	return moves
 }
 
-// maxStuck bounds how many requests are looked at: more than that the workers
-// where none waits would not take anyway.
-const maxStuck = 1024
+// manyWait bounds the requests that planning looks at, the first that wait on each
+// worker. Where as many wait no others are moved to: they would wait for minutes there
+// as well, and in overload all would go back and forth, each time to the end of a queue.
+const manyWait = 1024
 
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
@@ -70,15 +71,14 @@ func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
 		return nil, nil
 	}
 	busy = make([]bool, len(s.Workers))
-	for i := range s.Requests {
-		a := &s.Requests[i]
+	for _, a := range p.seen(s) {
 		if !a.Running && p.overdue(int(a.Worker), s.Now) && s.Workers[a.Worker].atHand(a.Adapter) {
 			list = append(list, a)
 			busy[a.Worker] = true
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
-	return list[:min(len(list), maxStuck)], busy
+	return list[:min(len(list), p.deep)], busy
 }
 
 // overdue says whether the prompts sent to a worker should have been computed by now.

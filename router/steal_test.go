@@ -34,23 +34,7 @@ func TestStealByHand(t *testing.T) {
 	} {
 		env := handEnv(2, 2)
 		env.Moving = c.moving
-		p := mustNew(t, c.spec, env).Policy.(*periodic)
-		p.lanes[0].prefilled, p.lanes[1].prefilled = 5, 5
-		s := &Situation{View: testView(env), Requests: []Active{
-			{ID: 8, Adapter: 1, Prompt: 200, MaxNew: 100, Expected: 50, Age: 3},
-			{ID: 7, Adapter: 0, Prompt: 100, MaxNew: 100, Expected: 50, Age: 4},
-		}}
-		s.Now = 20
-		for j := range s.Workers {
-			s.Workers[j].Slots = 4
-			for k := range s.Workers[j].Adapters {
-				s.Workers[j].Adapters[k].Tier = GPU
-			}
-		}
-		w := &s.Workers[0]
-		w.Running, w.KVUsed, w.Queued, w.QueuedToks = 2, 9950, 2, 300
-		w.Count(0, 1, 1)
-		w.Count(1, 1, 1)
+		p, s := twoWait(t, c.spec, env)
 		if c.change != nil {
 			c.change(s)
 		}
@@ -63,6 +47,54 @@ func TestStealByHand(t *testing.T) {
 		}
 		if !reflect.DeepEqual(before, s.Workers) {
 			t.Errorf("%s: the view was changed", c.name)
+		}
+	}
+}
+
+// twoWait is a situation at 20 s of two workers with two requests stuck on the first.
+func twoWait(t *testing.T, spec string, env Env) (*periodic, *Situation) {
+	p := mustNew(t, spec, env).Policy.(*periodic)
+	p.lanes[0].prefilled, p.lanes[1].prefilled = 5, 5
+	s := &Situation{View: testView(env), Requests: []Active{
+		{ID: 8, Adapter: 1, Prompt: 200, MaxNew: 100, Expected: 50, Age: 3},
+		{ID: 7, Adapter: 0, Prompt: 100, MaxNew: 100, Expected: 50, Age: 4},
+	}}
+	s.Now = 20
+	for j := range s.Workers {
+		s.Workers[j].Slots = 4
+		for k := range s.Workers[j].Adapters {
+			s.Workers[j].Adapters[k].Tier = GPU
+		}
+	}
+	w := &s.Workers[0]
+	w.Running, w.KVUsed, w.Queued, w.QueuedToks = 2, 9950, 2, 300
+	w.Count(0, 1, 1)
+	w.Count(1, 1, 1)
+	return p, s
+}
+
+// Nothing moves to a worker where many wait, and of many that wait only the first.
+func TestStealDeepQueues(t *testing.T) {
+	for _, c := range []struct {
+		deep, there int // of how many on no more are looked at; how many wait on the other worker
+		want        []Move
+	}{
+		{4, 2, []Move{{7, 0, 1}, {8, 0, 1}}},
+		{3, 2, []Move{{7, 0, 1}}},
+		{2, 2, nil},
+		{1, 0, []Move{{8, 0, 1}}},
+	} {
+		env := handEnv(2, 2)
+		env.Moving = MoveQueued
+		p, s := twoWait(t, "period_mig", env)
+		p.deep, s.Workers[1].Queued = c.deep, c.there
+		p.lanes[1].prefilled = s.Now // their prompts are being computed
+		if got := p.steal(s); !slices.Equal(got, c.want) {
+			t.Errorf("%d is many, %d wait there: %v, expected %v", c.deep, c.there, got, c.want)
+		}
+		p.planAt = s.Now
+		if w := p.Wants(s.View); w.Worker(0) != (c.want != nil) || c.want != nil && w.MostWaiting != c.deep {
+			t.Errorf("%d is many, %d wait there: wants those of worker 0: %v, %d", c.deep, c.there, w.Worker(0), w.MostWaiting)
 		}
 	}
 }

@@ -94,6 +94,30 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
+// BenchmarkOverload is what a request costs with period_mig far beyond what two workers
+// can serve: it must not grow with the queues.
+func BenchmarkOverload(b *testing.B) {
+	for _, n := range []int64{10_000, 40_000, 160_000} {
+		b.Run(fmt.Sprintf("requests=%d", n), func(b *testing.B) {
+			costs := speedProfile()
+			spec := router.Spec{MaxRunning: 256, Slots: 32, Cost: profile.Model{Costs: costs}}
+			b.ReportAllocs()
+			for range b.N {
+				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 80}
+				rt, err := router.New("period_mig", router.Env{Workers: router.Alike(2, spec), Adapters: src.adapters, Seed: 1, Moving: router.MoveQueued, Interval: 10})
+				if err != nil {
+					b.Fatal(err)
+				}
+				cfg := Config{Source: src, Workers: []*profile.Costs{costs, costs}, Router: rt, Observer: &blind{}, Home: router.Disk, MoveMode: router.MoveQueued}
+				if _, err := Run(context.Background(), cfg); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/request")
+		})
+	}
+}
+
 // BenchmarkVLLM is BenchmarkRun under vLLM's scheduler on two workers: below
 // saturation, and with a KV cache so small that requests are preempted.
 func BenchmarkVLLM(b *testing.B) {

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"lorasim/internal/tick"
@@ -137,8 +139,10 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 		a.Text, a.Known = r.known(r.prompt + r.generated)
 		return a
 	}
-	for r := w.queue.head; r != nil && !wanted.NoWaiting; r = r.links[inQueue].next {
+	most := cmp.Or(wanted.MostWaiting, math.MaxInt)
+	for r := w.queue.head; r != nil && !wanted.NoWaiting && most > 0; r = r.links[inQueue].next {
 		add(r)
+		most--
 	}
 	if wanted.NoRunning {
 		return as

@@ -2,8 +2,8 @@ package sim
 
 import (
 	"context"
-
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -319,5 +319,55 @@ func TestBadOutages(t *testing.T) {
 		if err == nil {
 			t.Errorf("outage %+v was accepted", o)
 		}
+	}
+}
+
+// first is a planner that wants to see the first two requests that wait on each worker.
+type first struct {
+	byID
+	t      *testing.T
+	behind int // the most that waited and were not seen
+}
+
+func (*first) Interval() float64                { return 0.01 }
+func (*first) Applied(*router.Plan, error)      {}
+func (*first) Wants(*router.View) router.Wanted { return router.Wanted{MostWaiting: 2} }
+func (f *first) Begin(s *router.Situation) *router.Pending {
+	var seen []int64
+	for _, a := range s.Requests {
+		if !a.Running {
+			seen = append(seen, a.ID)
+		}
+	}
+	waits := s.Workers[0].Queued
+	come := int64(min(s.Now/0.002+1e-9, 39)) + 1 // requests that have; they run in their order
+	var want []int64
+	for id := come - int64(waits); id < come && len(want) < 2; id++ {
+		want = append(want, id)
+	}
+	if !slices.Equal(seen, want) {
+		f.t.Errorf("at %v s: of %d that wait %v are seen, expected %v", s.Now, waits, seen, want)
+	}
+	f.behind = max(f.behind, waits-len(seen))
+	return nil
+}
+
+func TestPlannerSeesTheFirstThatWait(t *testing.T) {
+	reqs := make([]trace.Request, 40)
+	for i := range reqs {
+		reqs[i] = trace.Request{ID: int64(i), Arrival: 0.002 * float64(i), Prompt: 50, Output: 5}
+	}
+	p := plainProfile()
+	p.Engine.MaxRunningRequests = 2
+	f := &first{byID: byID{1}, t: t}
+	_, err := Run(context.Background(), Config{
+		Source:  (&trace.Workload{Adapters: trace.Names(1, nil), Requests: reqs}).Source(),
+		Workers: []*profile.Costs{p.Compile()}, Observer: newLedger(), Router: &router.Router{Policy: f, Planner: f},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.behind < 10 {
+		t.Errorf("%d waited unseen, expected more than 10", f.behind)
 	}
 }
