@@ -107,7 +107,7 @@ func (w *worker) beginDecode() {
 	if t := w.starvesAt(); t < w.run.End(k) {
 		w.run.Count = w.stepsUntil(max(t, w.s.now))
 	}
-	w.noteStep()
+	w.noteStep(decode)
 	w.schedule(decode, w.run.End(w.run.Count))
 }
 
@@ -260,9 +260,12 @@ func (w *worker) retract() {
 			w.dropParked()
 		case len(w.batch) > 1:
 			r := w.leastProgress()
-			r.prefix.retracted, r.measured = true, false
+			r.prefix.retracted, r.matched = true, 0
 			w.leaveBatch(r)
 			w.putBack(r, false)
+			if w.noted != nil {
+				w.noted.Retracted++
+			}
 		default:
 			r := w.batch[0].value
 			w.leaveBatch(r)

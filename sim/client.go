@@ -43,12 +43,13 @@ type request struct {
 
 	prefix prefixOf
 
-	state    state
-	measured bool // its prompt was looked at, see preemptFor
-	moving   moving
-	dest     int32 // worker that it moves to
-	carried  int64 // KV tokens that come with it
-	copied   int64 // KV tokens that a precopy has sent ahead
+	looked  int32 // its tokens when it was last looked at, see preemptFor
+	matched int32 // of these in the cache
+	state   state
+	moving  moving
+	dest    int32 // worker that it moves to
+	carried int64 // KV tokens that come with it
+	copied  int64 // KV tokens that a precopy has sent ahead
 
 	gaps []float64 // between its tokens, s, with Config.TokenTimes
 }

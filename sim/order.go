@@ -192,17 +192,14 @@ func (w *worker) overLimits() string {
 // those of the worst priority, the latest first, as many as leave it memory. It
 // returns false if there are not enough of them whose priority is worse by more
 // than the threshold (PrefillAdder.preempt_to_schedule in managers/schedule_policy.py).
-// As there the prompt is not counted before it was looked at once.
+// As there its tokens count as they were when it was last looked at: none of a new
+// one's, and not those that it has got since, where it made way itself.
 func (w *worker) preemptFor(r *request, room *admission) bool {
 	running := w.running()
 	slices.SortFunc(running, func(a, b *request) int {
 		return cmp.Or(cmp.Compare(w.level(b.adapter), w.level(a.adapter)), cmp.Compare(b.seq, a.seq))
 	})
-	missing := float64(w.wholeReserve(r)) - room.total
-	if r.measured {
-		match, _ := w.matchPrefix(r)
-		missing += float64(int64(r.prompt+r.generated) - match)
-	}
+	missing := float64(w.wholeReserve(r)) - room.total + float64(r.looked-r.matched)
 	n := 0
 	for _, o := range running {
 		if w.level(o.adapter)-w.level(r.adapter) <= int64(w.eng.PreemptionThreshold) {
@@ -220,7 +217,7 @@ func (w *worker) preemptFor(r *request, room *admission) bool {
 		room.total += float64(room.ratio * float64(w.reserve(o, w.steps-o.joinStep)))
 		before := w.kv.free()
 		w.adapters.rows.of(o.adapter).active++ // it keeps its slot until the step is formed
-		o.prefix.retracted, o.measured = true, false
+		o.prefix.retracted, o.matched = true, 0
 		w.leaveBatch(o)
 		freed := (w.kv.free() - before) * w.kv.size
 		room.total += float64(freed)

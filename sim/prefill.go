@@ -139,6 +139,9 @@ func (w *worker) beginPrefill() bool {
 	}
 	w.firstOfAll = len(w.batch) == 0
 	if mixes {
+		for _, e := range w.batch {
+			e.value.looked = e.value.prompt + e.value.generated + int32(w.steps-e.value.joinStep)
+		}
 		w.startStep(mixed, &room.work, load)
 	} else {
 		w.startStep(prefill, &room.work, load)
@@ -178,8 +181,8 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 	if r.carried > 0 {
 		return w.admitCarried(r, room)
 	}
-	r.measured = true
 	match, idle := w.matchPrefix(r)
+	r.looked, r.matched = r.prompt+r.generated, int32(match)
 	n, known := int64(r.prompt+r.generated)-match, w.eng.IgnoreEOS && w.eng.DisableRadixCache
 	// what is kept and nobody holds counts as free until the request takes it
 	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total-float64(idle)

@@ -148,10 +148,7 @@ func (w *refWorker) overLimits() bool {
 // it finds no seat.
 func (s *reference) makeWay(w *refWorker, r *refRequest, total, ratio float64) (out []*refRequest) {
 	clip := int64(w.e.ClipNewTokens)
-	missing := float64(min(int64(r.Budget()), clip)) - total
-	if r.measured {
-		missing += float64(r.need())
-	}
+	missing := float64(min(int64(r.Budget()), clip)) - total + float64(r.looked)
 	candidates := slices.Clone(w.running)
 	slices.SortFunc(candidates, func(a, b *refRequest) int { return s.compare(w, b, a) })
 	for _, q := range candidates {

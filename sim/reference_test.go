@@ -25,7 +25,8 @@ type refRequest struct {
 	status           record.Status
 	worker           int
 	decodes          bool // scheduler vllm: had a token in the latest step
-	ran, measured    bool
+	ran              bool
+	looked           int64 // prompt and reply when it was last looked at
 }
 
 func (r *refRequest) need() int64 { return int64(r.Prompt) + r.generated }
@@ -193,7 +194,7 @@ func (s *reference) run(reqs []trace.Request) {
 
 func (s *reference) arrive(r *refRequest) {
 	s.all = append(s.all, r)
-	r.worker = s.route(r)
+	r.worker, r.looked = s.route(r), 0
 	w := s.ws[r.worker]
 	if s.refuse(w, r) {
 		r.status, r.end = record.Rejected, s.now+w.costs.Overhead
@@ -429,7 +430,7 @@ func (s *reference) begin(w *refWorker) {
 				return int(b.Prompt - a.Prompt)
 			})
 			w.running = slices.DeleteFunc(w.running, func(r *refRequest) bool { return r == worst })
-			worst.kv, worst.measured = 0, false
+			worst.kv = 0
 			w.full = false
 			s.wait(w, worst)
 		}
@@ -537,10 +538,10 @@ func (s *reference) formPrefill(w *refWorker) bool {
 				reserved -= min(int64(q.Budget())-q.generated, clip)
 				w.running = slices.DeleteFunc(w.running, func(o *refRequest) bool { return o == q })
 				w.preempted = append(w.preempted, q)
-				q.kv, q.measured = 0, false
+				q.kv = 0
 			}
 		}
-		r.measured = true
+		r.looked = r.need()
 		n, maxNew := r.need(), min(int64(r.Budget()), clip)
 		fits := float64(n+min(int64(r.Budget())-r.generated, clip)+size) < total()
 		if known {
@@ -613,6 +614,9 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	batch, running := filling, []*refRequest(nil)
 	if w.mixing = mixed && len(w.running) > 0 && w.decodeNeed() <= w.capacity-w.usedPages(); w.mixing {
 		running = w.running
+		for _, r := range running {
+			r.looked = r.need()
+		}
 		batch = append(slices.Clone(filling), running...)
 	}
 	stall += s.place(w, batch)

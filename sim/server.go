@@ -286,6 +286,7 @@ type Step struct {
 	New       []int64         // running for the first time, in the order of their admission
 	Resumed   []int64         // running again after a preemption
 	Preempted []int64         // or retracted, before the step
+	Retracted int             // of Preempted, under sglang: for lack of memory
 	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
 
 	Prompts      int   // requests of which it took prompt tokens
@@ -325,12 +326,14 @@ func (w *worker) notePreemption(r *request) {
 	}
 }
 
-func (w *worker) noteStep() {
+func (w *worker) noteStep(p phase) {
 	if w.noted == nil {
 		return
 	}
 	for _, e := range w.batch {
-		w.noted.Tokens[e.value.id] = 1
+		if p != prefill {
+			w.noted.Tokens[e.value.id] = 1
+		}
 	}
 	for _, c := range w.filling {
 		w.noted.Tokens[c.req.id] = c.tokens

@@ -210,7 +210,7 @@ func (w *worker) enqueue(r *request) {
 	if w.vllm {
 		r.output = min(r.output, int32(w.longest())-r.prompt)
 	}
-	r.worker = int32(w.id)
+	r.worker, r.looked, r.matched = int32(w.id), 0, 0
 	w.count(r, 1)
 	if !w.pass(r) {
 		w.engage(r)
@@ -408,7 +408,7 @@ func (w *worker) startStep(p phase, work *profile.StepWork, load tick.Ticks) {
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
-	w.noteStep()
+	w.noteStep(p)
 	takes := load + w.stepTime(work, p == mixed)
 	if p == mixed {
 		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}

@@ -162,9 +162,9 @@ func (c *Tree) unlock(n *node) {
 	}
 }
 
-// Release implements [Cache].
+// Release implements [Cache]. It marks nothing as used (RadixCache.dec_lock_ref in
+// sglang's mem_cache/radix_cache.py): who keeps something does.
 func (c *Tree) Release(h *Hold) {
-	c.touch(h.node)
 	c.unlock(h.node)
 	*h = Hold{}
 }

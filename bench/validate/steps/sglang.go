@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +17,8 @@ import (
 )
 
 // sglangCase is a case of sglang's scheduler, NAME.json: requests that were all
-// waiting when the server began, and what it logged of its batches.
+// waiting when the server began, or came before batch Step, in the order of the
+// case, and what it logged of its batches.
 type sglangCase struct {
 	Flags map[string]*string `json:"flags"` // of the server; null: without a value
 	// IgnoreEOS says whether the requests were sent with ignore_eos; absent: yes.
@@ -26,12 +28,16 @@ type sglangCase struct {
 	Requests  []request     `json:"requests"`
 	Batches   []sglangBatch `json:"batches"`
 	First     [][]int64     `json:"first"` // IDs in the order of their first tokens; a list: at the same time
+	// With --enable-priority-scheduling: by adapter; the base model's is 0.
+	Priorities []int   `json:"priorities,omitempty"`
+	Refused    []int64 `json:"refused,omitempty"` // IDs, with --max-queued-requests
 }
 
 // sglangBatch is a batch, or a line about retracted requests.
 type sglangBatch struct {
 	Prefill   []int64 `json:"prefill,omitempty"` // new requests, new tokens, cached tokens, running, queued
 	Decode    []int64 `json:"decode,omitempty"`  // running, tokens in the KV cache, queued
+	IDs       []int64 `json:"ids,omitempty"`     // of its requests, ascending; none: not recorded
 	Log       string  `json:"log,omitempty"`
 	Retracted int     `json:"retracted,omitempty"` // what Log says
 }
@@ -94,6 +100,7 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 		"--max-loras-per-batch": &e.MaxLorasPerBatch, "--max-running-requests": &e.MaxRunningRequests,
 		"--max-prefill-tokens": &e.MaxPrefillTokens, "--context-length": &e.ContextLength,
 		"--page-size": &e.PageSize, "--chunked-prefill-size": &e.ChunkedPrefillSize,
+		"--max-queued-requests": &e.MaxQueuedRequests, "--priority-scheduling-preemption-threshold": &e.PreemptionThreshold,
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Flags)) {
 		text := ""
@@ -112,6 +119,12 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 			e.MixedChunk = true
 		case name == "--disable-radix-cache":
 			e.DisableRadixCache = true
+		case name == "--enable-priority-scheduling":
+			e.SchedulePolicy = profile.OrderPriority
+		case name == "--schedule-low-priority-values-first":
+			e.LowPriorityFirst = true
+		case name == "--disable-priority-preemption":
+			e.NoPriorityPreemption = true
 		default:
 			return nil, fmt.Errorf("flag %s is not known", name)
 		}
@@ -132,26 +145,15 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 		return nil, err
 	}
 	for a := range int32(adapters) {
-		e.Define(a, trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8})
+		d := trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8}
+		if int(a) < len(c.Priorities) {
+			d.Priority = c.Priorities[a]
+		}
+		e.Define(a, d)
 		e.Preload(a)
 	}
-	all := trace.Texts{} // equal seeds give equal tokens
-	for _, r := range c.Requests {
-		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
-		if s := r.Shared; s != nil {
-			q.Text = all.Of(all.Of(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
-		} else {
-			q.Text = all.Of(nil, 0, ^r.ID)
-		}
-		if err := e.Submit(q); err != nil {
-			return nil, err
-		}
-	}
-	for t := e.Next(); t != tick.Never; t = e.Next() {
-		e.Advance(t)
-	}
-	if e.failed != nil {
-		return nil, e.failed
+	if err := c.play(e); err != nil {
+		return nil, err
 	}
 	batches := batchesOf(e.steps)
 	for i := range max(len(c.Batches), len(batches)) {
@@ -162,23 +164,68 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 		if i < len(batches) {
 			got = batches[i]
 		}
-		if !slices.Equal(want.Prefill, got.Prefill) || !slices.Equal(want.Decode, got.Decode) || want.Retracted != got.Retracted {
+		if want.IDs == nil {
+			got.IDs = nil
+		}
+		if !slices.Equal(want.Prefill, got.Prefill) || !slices.Equal(want.Decode, got.Decode) || !slices.Equal(want.IDs, got.IDs) || want.Retracted != got.Retracted {
 			return &Difference{Step: i, Expected: want, Got: got}, nil
 		}
 	}
+	slices.Sort(e.turned)
+	if slices.Sort(c.Refused); !slices.Equal(c.Refused, e.turned) {
+		return &Difference{Step: len(c.Batches), Expected: map[string]any{"refused": c.Refused}, Got: map[string]any{"refused": e.turned}}, nil
+	}
 	return c.compareFirst(e.first), nil
+}
+
+// play has the engine serve the requests of the case.
+func (c *sglangCase) play(e *engine) (err error) {
+	all, todo := trace.Texts{}, c.Requests // equal seeds give equal tokens
+	submit := func() {
+		r := todo[0]
+		todo = todo[1:]
+		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
+		if s := r.Shared; s != nil {
+			q.Text = all.Of(all.Of(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
+		} else {
+			q.Text = all.Of(nil, 0, ^r.ID)
+		}
+		q.Reply = all.Of(q.Text, q.Prompt, ^r.ID)
+		err = errors.Join(err, e.Submit(q))
+	}
+	e.next = func(done int) {
+		for len(todo) > 0 && todo[0].Step <= done {
+			submit()
+		}
+	}
+	for e.next(0); err == nil; {
+		t := e.Next()
+		if t == tick.Never {
+			if len(todo) == 0 {
+				break
+			}
+			submit()
+			t = e.Now()
+		}
+		e.Advance(t)
+	}
+	if c.Flags["--max-queued-requests"] == nil {
+		err = errors.Join(err, e.failed)
+	}
+	return err
 }
 
 // batchesOf are steps as sglang logs them.
 func batchesOf(steps []*sim.Step) (out []sglangBatch) {
 	for _, s := range steps {
-		if n := len(s.Preempted); n > 0 {
-			out = append(out, sglangBatch{Retracted: n})
+		if s.Retracted > 0 {
+			out = append(out, sglangBatch{Retracted: s.Retracted})
 		}
 		b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
 		if s.Prompts > 0 {
 			b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, s.CachedTokens, int64(s.Before), int64(s.Waiting)}}
 		}
+		b.IDs = slices.Sorted(maps.Keys(s.Tokens))
 		out = append(out, b)
 	}
 	return out

@@ -30,14 +30,17 @@ func TestSGLangBatches(t *testing.T) {
 	}
 }
 
-// Three more, from wider ranges of flags: with retractions, with mixed chunks,
-// and with neither.
+// Eight more: from wider ranges of flags, with retractions, with mixed chunks, and
+// with neither; with priorities: large values first with preemption, small values
+// first with a threshold, a limit on the queue, requests that come back after a
+// retraction and have others make way, and a radix cache (recorded with
+// SGLANG_ENABLE_WAITING_PREFIX_REFRESH=0, which the simulator does not know).
 func TestSGLangRecorded(t *testing.T) {
 	r, err := SGLang(context.Background(), filepath.Join("testdata", "sglang"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Summary{Cases: 3, Exact: 3}); r.Summary != want {
+	if want := (Summary{Cases: 8, Exact: 8}); r.Summary != want {
 		t.Errorf("%+v, expected %+v: %+v", r.Summary, want, r.Cases)
 	}
 }
@@ -69,13 +72,48 @@ func TestSGLangCase(t *testing.T) {
 		{"together", "[0], [1, 3]", "[0, 1, 3]", "exact"},
 		{"another order", "[0], [1, 3], [2]", "[0], [2], [1, 3]", `step 5: expected "first token of 2 before 1", got "that of 1 before 2"`},
 		{"radix", `, "--disable-radix-cache": null`, "", "exact"},
+		{"its requests", `[2, 50, 0, 0, 2]`, `[2, 50, 0, 0, 2], "ids": [0, 1]`, "exact"},
+		{"other requests", `[2, 50, 0, 0, 2]`, `[2, 50, 0, 0, 2], "ids": [0, 2]`,
+			`step 0: expected {"prefill":[2,50,0,0,2],"ids":[0,2]}, got {"prefill":[2,50,0,0,2],"ids":[0,1]}`},
 	} {
-		got, err := runSGLang("", []byte(strings.Replace(smallCase, c.from, c.to, 1)))
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		} else if r := got.result(); r != c.want {
-			t.Errorf("%s: %s, expected %s", c.name, r, c.want)
-		}
+		checkSGLangCase(t, c.name, strings.Replace(smallCase, c.from, c.to, 1), c.want)
+	}
+}
+
+func checkSGLangCase(t *testing.T, name, data, want string) {
+	t.Helper()
+	got, err := runSGLang("", []byte(data))
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+	} else if r := got.result(); r != want {
+		t.Errorf("%s: %s, expected %s", name, r, want)
+	}
+}
+
+// priorityCase is worked out by hand, too. One seat: request 1, by 20 better,
+// takes that of request 0 before the third batch. One may wait: 2 finds request 0
+// there and is refused, and so is 0 when 3 comes. At last the server is idle.
+const priorityCase = `{
+"flags": {"--enable-priority-scheduling": null, "--max-running-requests": "1", "--max-queued-requests": "1", "--disable-radix-cache": null},
+"priorities": [0, 20],
+"requests": [{"id": 0, "adapter": 0, "prompt": 10, "output": 5}, {"id": 1, "adapter": 1, "prompt": 5, "output": 4, "step": 2},
+	{"id": 2, "adapter": 0, "prompt": 5, "output": 2, "step": 3}, {"id": 3, "adapter": 1, "prompt": 6, "output": 2, "step": 4},
+	{"id": 4, "adapter": 0, "prompt": 7, "output": 1, "step": 100}],
+"batches": [{"prefill": [1, 10, 0, 0, 0], "ids": [0]}, {"decode": [1, 11, 0]}, {"prefill": [1, 5, 0, 0, 1], "ids": [1]}, {"decode": [1, 6, 1]},
+	{"decode": [1, 7, 1]}, {"decode": [1, 0, 1]}, {"prefill": [1, 6, 0, 0, 0], "ids": [3]}, {"decode": [1, 0, 0]}, {"prefill": [1, 7, 0, 0, 0], "ids": [4]}],
+"refused": [2, 0]}`
+
+func TestSGLangPriorities(t *testing.T) {
+	const stays = `step 2: expected {"prefill":[1,5,0,0,1],"ids":[1]}, got {"decode":[1,12,1],"ids":[0]}`
+	for _, c := range []struct{ name, from, to, want string }{
+		{"as it is", "", "", "exact"},
+		{"no better", "[0, 20]", "[0, 10]", stays},
+		{"the other way", `{"--enable`, `{"--schedule-low-priority-values-first": null, "--enable`, stays},
+		{"no preemption", `{"--enable`, `{"--disable-priority-preemption": null, "--enable`, stays},
+		{"a threshold", `{"--enable`, `{"--priority-scheduling-preemption-threshold": "20", "--enable`, stays},
+		{"fewer refused", "[2, 0]", "[2]", `step 9: expected {"refused":[2]}, got {"refused":[0,2]}`},
+	} {
+		checkSGLangCase(t, c.name, strings.Replace(priorityCase, c.from, c.to, 1), c.want)
 	}
 }
 

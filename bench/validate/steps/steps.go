@@ -128,8 +128,8 @@ func compact(v any) string {
 	return string(b)
 }
 
-// request is a request of a case; vLLM's are added before step Step and state
-// their prompts in parts.
+// request is a request of a case, added before step Step; vLLM's state their
+// prompts in parts.
 type request struct {
 	ID      int64      `json:"id"`
 	Step    int        `json:"step"`
@@ -160,7 +160,9 @@ type engine struct {
 	steps  []*sim.Step
 	first  map[int64]tick.Ticks // when requests got their first token
 	ended  []int64
-	failed error
+	turned []int64        // IDs of requests that did not complete
+	failed error          // why the first of them did not
+	next   func(done int) // hears of the end of each step
 }
 
 // newEngine returns a worker of a profile for requests, and the number of their
@@ -175,7 +177,12 @@ func newEngine(p *profile.Profile, requests []request) (e *engine, adapters int,
 }
 
 // Step implements sim.StepListener.
-func (e *engine) Step(s *sim.Step) { e.steps = append(e.steps, s) }
+func (e *engine) Step(s *sim.Step) {
+	e.steps = append(e.steps, s)
+	if e.next != nil {
+		e.next(len(e.steps))
+	}
+}
 
 // Token implements sim.Listener.
 func (e *engine) Token(id int64, at tick.Ticks) {
@@ -187,7 +194,11 @@ func (e *engine) Token(id int64, at tick.Ticks) {
 // Ended implements sim.Listener.
 func (e *engine) Ended(id int64, status record.Status, reason string, _ tick.Ticks) {
 	e.ended = append(e.ended, id)
-	if status != record.OK && e.failed == nil {
+	if status == record.OK {
+		return
+	}
+	e.turned = append(e.turned, id)
+	if e.failed == nil {
 		e.failed = fmt.Errorf("request %d: %s", id, reason)
 	}
 }
