@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"fmt"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -159,28 +157,4 @@ func (s *sim) arrive(r *request, to int32) {
 	}
 	r.carried = 0
 	s.route(r, record.Failed, noFailover)
-}
-
-// Outage is a time during which a worker is down. It loses its requests and
-// all it has in memory.
-type Outage struct {
-	Worker   int
-	From, To float64 // s; To 0: for good
-}
-
-func (s *sim) scheduleOutages() error {
-	for _, o := range s.cfg.Outages {
-		if o.Worker < 0 || o.Worker >= len(s.workers) {
-			return fmt.Errorf("sim: outage of worker %d, expected 0 to %d", o.Worker, len(s.workers)-1)
-		}
-		if !(o.From >= 0) || o.To != 0 && !(o.To > o.From) || max(o.From, o.To) >= tick.Max.Seconds() {
-			return fmt.Errorf("sim: outage of worker %d from %v to %v s, expected 0 <= from < to", o.Worker, o.From, o.To)
-		}
-		w := &s.workers[o.Worker]
-		s.at(tick.FromSeconds(o.From), eventDown, w.fail)
-		if o.To > 0 {
-			s.at(tick.FromSeconds(o.To), eventUp, w.recover)
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -480,82 +479,3 @@ func (w *worker) seats() int {
 
 // isLoRA says whether a row of the adapter table is an adapter.
 func (w *worker) isLoRA(row int32) bool { return int(row) < len(w.s.adapters) }
-
-// fail takes the worker down. Its requests go to others with the tokens that
-// their clients have seen, or fail, as the configuration says.
-func (w *worker) fail() {
-	was := w.v.Up
-	if w.failed = true; !was { // down already, or off
-		return
-	}
-	s := w.s
-	orphans := w.reset()
-	w.failedAt = s.now
-	w.leaveWhenEmpty()
-	for _, r := range orphans {
-		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
-		r.prefix.forget()
-		if s.cfg.NoFailover {
-			s.finish(r, record.Failed, "its worker failed", s.now)
-		} else {
-			s.route(r, record.Failed, noFailover)
-		}
-	}
-}
-
-// recover ends an outage. The worker has the adapters that it started with.
-func (w *worker) recover() {
-	w.failed = false
-	w.show()
-	if w.queue.n > 0 { // sent by a router that knew of no failure
-		w.wake()
-	}
-}
-
-// reset makes the worker as it was at its start, but for its counts and for what
-// its outages and its power say. It returns the requests that it had.
-func (w *worker) reset() (orphans []*request) {
-	s := w.s
-	w.interrupted()
-	s.stop(&w.timer)
-	s.stop(&w.adapters.timer)
-	orphans = w.orphans()
-	old, adapters := *w, w.v.Adapters
-	w.open = 0
-	if err := w.init(s, w.id, w.costs); err != nil {
-		panic(err) // the same call succeeded before
-	}
-	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
-	for a, st := range w.v.Adapters {
-		if st.Tier != adapters[a].Tier {
-			for _, o := range s.others.watchers {
-				o.Tier(s.now, w.id, int32(a), st.Tier)
-			}
-		}
-	}
-	return orphans
-}
-
-const noFailover = "its worker failed and no other took it"
-
-// orphans lists the worker's requests in the order in which they came to it
-// and notes how far they are.
-func (w *worker) orphans() []*request {
-	rs := slices.Concat(w.queue.all(), w.partial, w.door.queue)
-	for _, c := range w.filling {
-		if c.req != w.chunked && !w.vllm {
-			rs = append(rs, c.req)
-		}
-	}
-	if w.chunked != nil {
-		rs = append(rs, w.chunked)
-	}
-	if w.exec != nil {
-		rs = append(rs, w.exec.parked...)
-	}
-	for len(w.batch) > 0 { // those that would be done first come first
-		rs = append(rs, w.batch[0].value)
-		w.unbatch(w.batch[0].value)
-	}
-	return rs
-}

@@ -154,10 +154,9 @@ type conversations struct {
 	rng      *rand.Rand
 	survival []float64
 
-	head   trace.Request // the next beginning
-	open   []conversation
-	unused []int32
-	queue  renewal.Queue // next turns, by index of open
+	head  trace.Request // the next beginning
+	open  items[conversation]
+	queue renewal.Queue // next turns
 
 	system []*trace.Text // by adapter, the base model's last
 	texts  int64         // number of the latest
@@ -220,14 +219,7 @@ func (c *conversations) draw(median, sigma float64) float64 {
 
 // wait opens a conversation whose next turn is due.
 func (c *conversations) wait(v conversation, at float64) {
-	item := int32(len(c.open))
-	if n := len(c.unused); n > 0 {
-		item, c.unused = c.unused[n-1], c.unused[:n-1]
-		c.open[item] = v
-	} else {
-		c.open = append(c.open, v)
-	}
-	c.queue.Push(renewal.Event{At: at, Item: item})
+	c.queue.Push(renewal.Event{At: at, Item: c.open.add(v)})
 }
 
 // next returns the next turn of any conversation.
@@ -243,8 +235,7 @@ func (c *conversations) next() (trace.Request, error) {
 	if later {
 		item := c.queue[0].Item
 		c.queue.Pop()
-		v, c.open[item] = c.open[item], conversation{}
-		c.unused = append(c.unused, item)
+		v = c.open.remove(item)
 	} else {
 		v = conversation{adapter: c.head.Adapter, left: c.turns(1)}
 		if err := c.fetch(); err != nil {

@@ -310,12 +310,11 @@ type sessions struct {
 	adapters int
 	pick     alias // ZipfSessions
 
-	open    []int32   // ranks of sessions with requests to come, by item of the queue, from 1 on
-	unused  []int32   // items
-	fresh   int32     // CopySessions: new adapters so far
-	history []int32   // adapters of sessions so far, the last maxCopied of them in a ring
-	started int       // sessions so far
-	weights []float64 // weights[j]: sum of the weights of J = 1..j
+	open    items[int32] // ranks of sessions with requests to come, from item 1 on
+	fresh   int32        // CopySessions: new adapters so far
+	history []int32      // adapters of sessions so far, the last maxCopied of them in a ring
+	started int          // sessions so far
+	weights []float64    // weights[j]: sum of the weights of J = 1..j
 }
 
 // startItem is the item of the event at which the next session begins.
@@ -326,7 +325,8 @@ const startItem = 0
 // new ones whose first request is a gap away.
 func newSessions(law Sessions, adapters int, rate float64, rng *rand.Rand, queue *renewal.Queue) (*sessions, error) {
 	s := &sessions{law: law, rng: rng, gap: law.gap(rate), between: law.Length / rate, adapters: adapters,
-		open: make([]int32, 1), weights: []float64{0}}
+		weights: []float64{0}}
+	s.open.add(0) // startItem is taken
 	if law.Kind == ZipfSessions {
 		shares, err := Popularity{Kind: Zipf, Param: law.Skew}.Shares(adapters)
 		if err != nil {
@@ -353,12 +353,12 @@ func (s *sessions) next(queue *renewal.Queue) int32 {
 		}
 		return s.choose()
 	}
-	rank := s.open[e.Item]
+	rank := s.open.of[e.Item]
 	if s.goesOn() {
 		queue.Replace(renewal.Event{At: e.At + s.rng.ExpFloat64()*s.gap, Item: e.Item})
 	} else {
 		queue.Pop()
-		s.unused = append(s.unused, e.Item)
+		s.open.remove(e.Item)
 	}
 	return rank
 }
@@ -370,14 +370,7 @@ func (s *sessions) goesOn() bool { return s.rng.Float64() >= 1/s.law.Length }
 // begin opens a session whose next request is a gap after at.
 func (s *sessions) begin(at float64, queue *renewal.Queue) int32 {
 	rank := s.choose()
-	item := int32(len(s.open))
-	if n := len(s.unused); n > 0 {
-		item, s.unused = s.unused[n-1], s.unused[:n-1]
-		s.open[item] = rank
-	} else {
-		s.open = append(s.open, rank)
-	}
-	queue.Push(renewal.Event{At: at + s.rng.ExpFloat64()*s.gap, Item: item})
+	queue.Push(renewal.Event{At: at + s.rng.ExpFloat64()*s.gap, Item: s.open.add(rank)})
 	return rank
 }
 

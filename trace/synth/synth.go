@@ -131,6 +131,30 @@ func ending(adapters []trace.Adapter, requests int64, duration float64, next fun
 	return src
 }
 
+// items holds what events of a queue are about, by their Item. Numbers that have
+// become free are given again.
+type items[T any] struct {
+	of     []T
+	unused []int32
+}
+
+func (s *items[T]) add(v T) (item int32) {
+	n := len(s.unused)
+	if n == 0 {
+		s.of = append(s.of, v)
+		return int32(len(s.of) - 1)
+	}
+	item, s.unused = s.unused[n-1], s.unused[:n-1]
+	s.of[item] = v
+	return item
+}
+
+func (s *items[T]) remove(item int32) (v T) {
+	v, s.of[item] = s.of[item], v
+	s.unused = append(s.unused, item)
+	return v
+}
+
 // generator merges renewal processes into one stream of requests.
 type generator struct {
 	adapters int
