@@ -75,42 +75,31 @@ func (e *elasticSpec) options() []elasticOption {
 // "max=8,rule=schedule,times=600=8+1800=2".
 func parseElastic(text string) (*elasticSpec, error) {
 	e := &elasticSpec{rule: reactive, min: 1, coldStart: 60, every: 15, tolerance: 0.1, stabilize: 300, alpha: 0.3, beta: 0.1, gamma: 0.3}
-	given := map[string]bool{}
-	for item := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(item, "=")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if given[name] {
-			return nil, fmt.Errorf("%s is given twice", name)
-		}
-		given[name] = true
-		if err := e.set(name, value); err != nil {
-			return nil, err
-		}
+	options, names := e.options(), []string{"rule", "times"}
+	for _, o := range options {
+		names = append(names, o.name)
 	}
-	return e, e.check(given)
-}
-
-func (e *elasticSpec) set(name, value string) (err error) {
-	switch name {
-	case "rule":
-		e.rule = value
-		return suggest.Among("rule", value, elasticRules)
-	case "times":
-		e.times, err = parseTimes(value)
-		return err
-	}
-	names := []string{"rule", "times"}
-	for _, o := range e.options() {
-		if names = append(names, o.name); o.name != name {
-			continue
+	given, err := suggest.Options("option", text, names, func(i int, value string) (err error) {
+		value = strings.TrimSpace(value)
+		switch i {
+		case 0:
+			e.rule = value
+			return suggest.Among("rule", value, elasticRules)
+		case 1:
+			e.times, err = parseTimes(value)
+			return err
 		}
+		o := options[i-2]
 		b := bounds.MustParse(o.in)
 		if *o.at, err = strconv.ParseFloat(value, 64); err != nil || !b.Has(*o.at) {
-			return fmt.Errorf("%s is %q, expected a number %s", name, value, b)
+			return fmt.Errorf("%s is %q, expected a number %s", o.name, value, b)
 		}
 		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return suggest.Unknown("option", name, names)
+	return e, e.check(given)
 }
 
 // parseTimes reads "600=8+1800=2".

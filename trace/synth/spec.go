@@ -88,28 +88,20 @@ func checkAll(numbers []number) error {
 
 // parseNamed reads "name=x,name=x" into numbers, those named, and checks them all.
 func parseNamed(list string, numbers []number) error {
-	given := map[string]bool{}
-	for item := range strings.SplitSeq(list, ",") {
-		name, value, _ := strings.Cut(item, "=")
-		name = strings.TrimSpace(name)
-		if given[name] {
-			return fmt.Errorf("%s is given twice", name)
+	var known []string
+	for _, n := range numbers {
+		known = append(known, n.name)
+	}
+	if _, err := suggest.Options("parameter", list, known, func(i int, value string) error {
+		n := numbers[i]
+		x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return fmt.Errorf("%s is %q, expected a number %s", n.name, value, bounds.MustParse(n.in))
 		}
-		var known []string
-		for _, n := range numbers {
-			if known = append(known, n.name); n.name != name {
-				continue
-			}
-			given[name] = true
-			x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				return fmt.Errorf("%s is %q, expected a number %s", name, value, bounds.MustParse(n.in))
-			}
-			*n.at = x
-		}
-		if !given[name] {
-			return suggest.Unknown("parameter", name, known)
-		}
+		*n.at = x
+		return nil
+	}); err != nil {
+		return err
 	}
 	return checkAll(numbers)
 }
