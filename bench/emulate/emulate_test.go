@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lorasim/bench/emulate"
+	_ "lorasim/internal/memnet" // keeps the race detector from crashing in bubbles
 	"lorasim/router"
 	"lorasim/sim/profile"
 )
