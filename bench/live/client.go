@@ -116,7 +116,7 @@ type client struct {
 	cfg     Config
 	log     func(format string, args ...any)
 	wire    *wire.Client
-	targets []*wire.Target // by worker
+	targets []*http.Request // by worker, without a body
 	model   string
 	first   *trace.Request // read already; nil: none
 	start   float64        // on the clock
@@ -206,14 +206,13 @@ func newClient(cfg Config) (*client, error) {
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}
-	header := http.Header{}
-	maps.Copy(header, workers.Header)
-	header.Set("Content-Type", "application/json")
 	for w, url := range workers.URLs {
-		t, err := c.wire.Target(url+cfg.Backend.path(), header)
+		t, err := http.NewRequest(http.MethodPost, url+cfg.Backend.path(), nil)
 		if err != nil {
 			return nil, fmt.Errorf("live: %w", err)
 		}
+		maps.Copy(t.Header, workers.Header)
+		t.Header.Set("Content-Type", "application/json")
 		c.targets = append(c.targets, t)
 		c.model = cmp.Or(c.model, cfg.Fleet.Model(w))
 	}

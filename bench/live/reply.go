@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
-	"lorasim/bench/live/wire"
 	"lorasim/internal/record"
 )
 
@@ -66,11 +65,11 @@ func (a *attempt) interrupted(cause error) outcome {
 }
 
 // refused judges an answer that is no success.
-func (a *attempt) refused(reply *wire.Reply) outcome {
-	body, _ := io.ReadAll(io.LimitReader(reply, 1<<16)) // what is there of it is good enough for a message
+func (a *attempt) refused(reply *http.Response) outcome {
+	body, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<16)) // what is there of it is good enough for a message
 	a.j.last = time.Now()
-	reason := fmt.Sprintf("status %d: %s", reply.Status, fleet.ErrorText(body))
-	switch code := reply.Status; {
+	reason := fmt.Sprintf("status %d: %s", reply.StatusCode, fleet.ErrorText(body))
+	switch code := reply.StatusCode; {
 	case a.j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
 		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)

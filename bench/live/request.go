@@ -1,10 +1,12 @@
 package live
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -12,7 +14,6 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
-	"lorasim/bench/live/wire"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/trace"
@@ -199,11 +200,11 @@ func (a *attempt) run() outcome {
 		}
 		return a.unsent(err)
 	}
-	defer reply.Close()
-	if reply.Status != http.StatusOK {
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
 		return a.refused(reply)
 	}
-	return a.read(reply)
+	return a.read(reply.Body)
 }
 
 // coldLoad is the wait above which a request counts as having waited for its
@@ -211,7 +212,7 @@ func (a *attempt) run() outcome {
 const coldLoad = time.Millisecond
 
 // post sends the request; the time limit for the first byte runs from here.
-func (a *attempt) post() (*wire.Reply, error) {
+func (a *attempt) post() (*http.Response, error) {
 	c, j := a.c, a.j
 	if j.prompt == nil {
 		j.prompt = c.prompt(&j.req)
@@ -226,7 +227,11 @@ func (a *attempt) post() (*wire.Reply, error) {
 	j.posted = true
 	j.mu.Unlock()
 	a.limit(c.cfg.FirstToken)
-	return c.wire.Post(a.ctx, c.targets[a.w], body)
+	r := c.targets[a.w].WithContext(a.ctx)
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody()
+	r.ContentLength = int64(len(body))
+	return c.wire.RoundTrip(r)
 }
 
 // limit puts a time limit on the next bytes, in place of the one that runs; 0: none.

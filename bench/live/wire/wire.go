@@ -1,46 +1,43 @@
-// Package wire is the HTTP client of a load generator: it posts many requests to
+// Package wire is the HTTP client of a load generator: it sends many requests to
 // few servers. A request is written, and its reply read, by the goroutine that
 // asks for it, on a connection that it has to itself, so that a streamed token
-// wakes one goroutine; [http.Transport] wakes two, and spends more on headers
-// than the rest of such a request takes.
+// wakes one goroutine; [http.Transport] wakes two.
 //
 //	c := wire.New(httpClient)
 //	defer c.CloseIdle()
-//	t, err := c.Target("http://gpu0:30000/generate", header)
-//	reply, err := c.Post(ctx, t, body)
-//	defer reply.Close()
+//	resp, err := c.RoundTrip(request)
+//	defer resp.Body.Close()
 //
 // It speaks plain HTTP/1.1. What else there is (https, proxies, passwords in
 // URLs) it leaves to the http.Client. As there, a connection serves again once
 // its reply was read to the end, and the end of the context cuts a request off,
-// at any time. A request whose connection breaks is never sent again: whether it
-// may be is for the caller to say.
+// at any time.
 package wire
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// Client posts requests.
+// Client is an http.RoundTripper.
 type Client struct {
-	base *http.Client
+	// Resend: a request whose kept connection turns out to be closed is sent again,
+	// once, as http.Transport does it; else whether it may be is for the caller to say.
+	Resend bool
+
+	base http.RoundTripper
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu   sync.Mutex
@@ -48,44 +45,15 @@ type Client struct {
 }
 
 // New returns a client that connects as base's http.Transport does. With another
-// kind of transport all is left to base.
+// kind of transport all is left to that.
 func New(base *http.Client) *Client {
-	c := &Client{base: base, idle: map[string][]*conn{}}
+	c := &Client{base: cmp.Or(base.Transport, http.DefaultTransport), idle: map[string][]*conn{}}
 	if t, ok := base.Transport.(*http.Transport); ok {
 		if c.dial = t.DialContext; c.dial == nil {
 			c.dial = new(net.Dialer).DialContext
 		}
 	}
 	return c
-}
-
-// Target is what requests are posted to.
-type Target struct {
-	url    string
-	header http.Header
-	addr   string // to connect to
-	head   []byte // of the request up to the length of its body; nil: it is left to the http.Client
-}
-
-// Target returns the target with the given URL. The header is sent with every
-// request.
-func (c *Client) Target(rawURL string, header http.Header) (*Target, error) {
-	req, err := http.NewRequest(http.MethodPost, rawURL, nil)
-	if err != nil {
-		return nil, err
-	}
-	t := &Target{url: rawURL, header: header.Clone(), addr: hostPort(req.URL)}
-	if !c.plain(req) {
-		return t, nil
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\n", req.URL.RequestURI(), req.URL.Host)
-	if err := header.WriteSubset(&b, map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true}); err != nil {
-		return nil, err
-	}
-	b.WriteString("Content-Length: ")
-	t.head = b.Bytes()
-	return t, nil
 }
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80")) }
@@ -97,46 +65,12 @@ func (c *Client) plain(req *http.Request) bool {
 	if u := req.URL; c.dial == nil || u.Scheme != "http" || u.User != nil || u.Host == "" || strings.ContainsFunc(u.Host, unfit) {
 		return false
 	}
-	proxy := c.base.Transport.(*http.Transport).Proxy
+	proxy := c.base.(*http.Transport).Proxy
 	if proxy == nil {
 		return true
 	}
 	by, err := proxy(req)
 	return by == nil && err == nil
-}
-
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
-
-// Post sends a body to a target. It returns once the head of the reply is there.
-func (c *Client) Post(ctx context.Context, t *Target, body []byte) (*Reply, error) {
-	if t.head == nil {
-		return c.viaBase(ctx, t, body)
-	}
-	if ctx.Err() != nil { // nothing is sent then
-		return nil, context.Cause(ctx)
-	}
-	_, r, err := c.exchange(ctx, t.addr, nil, func(conn *conn) error {
-		buf := bodies.Get().(*[]byte)
-		defer bodies.Put(buf)
-		*buf = strconv.AppendInt(append((*buf)[:0], t.head...), int64(len(body)), 10)
-		*buf = append(append(*buf, "\r\n\r\n"...), body...)
-		_, err := conn.Write(*buf)
-		return err
-	})
-	return r, err
-}
-
-func (c *Client) viaBase(ctx context.Context, t *Target, body []byte) (*Reply, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(req.Header, t.header)
-	resp, err := c.base.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	return &Reply{Status: resp.StatusCode, ctx: ctx, body: resp.Body}, nil
 }
 
 // maxWhole is the longest body that is written before the answer is read: a server
@@ -145,41 +79,31 @@ const maxWhole = 64 << 10
 
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
 
-// RoundTrip implements http.RoundTripper as Post does it, for any method and
-// header. A body that is long, or can be read only once, it leaves to the
-// http.Client, and so a change of protocols. A kept connection that turns out to
-// be closed is replaced once, as http.Transport does it.
+// RoundTrip implements http.RoundTripper. A body that is long, or can be read only
+// once, it leaves to the http.Client, and so a change of protocols. Errors are the
+// context's cause if that has ended.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	none := r.Body == nil || r.Body == http.NoBody
 	if !c.plain(r) || !none && (r.GetBody == nil || r.ContentLength > maxWhole) || r.Header["Upgrade"] != nil {
-		return cmp.Or(c.base.Transport, http.DefaultTransport).RoundTrip(r)
+		return c.base.RoundTrip(r)
 	}
 	ctx, addr := r.Context(), hostPort(r.URL)
 	for {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // nothing is sent then
 			return nil, context.Cause(ctx)
 		}
-		kept := false
-		resp, reply, err := c.exchange(ctx, addr, r, func(conn *conn) error {
-			kept = !conn.since.IsZero()
-			w := writers.Get().(*bufio.Writer)
-			defer writers.Put(w)
-			w.Reset(conn)
-			defer w.Reset(nil)
-			if err := r.Write(w); err != nil {
-				return err
-			}
-			return w.Flush()
-		})
+		conn, err := c.connect(ctx, addr)
+		if err != nil {
+			return nil, cmp.Or(context.Cause(ctx), err)
+		}
+		kept := !conn.since.IsZero()
+		resp, err := conn.exchange(r)
 		if err == nil {
-			if resp.Body != http.NoBody {
-				resp.Body = reply
-			}
 			return resp, nil
 		}
 		closed := errors.Is(err, errNoReply) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-		if !kept || !closed || ctx.Err() != nil {
-			return nil, err
+		if !c.Resend || !kept || !closed || ctx.Err() != nil {
+			return nil, cmp.Or(context.Cause(ctx), err)
 		}
 		for idle := c.take(addr); idle != nil; idle = c.take(addr) {
 			idle.Close() // they are as old
@@ -192,21 +116,6 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 			r = &again
 		}
 	}
-}
-
-// exchange sends a request by write and reads the head of its reply, which of a
-// failure is the context's cause if that has ended.
-func (c *Client) exchange(ctx context.Context, addr string, req *http.Request, write func(*conn) error) (*http.Response, *Reply, error) {
-	conn, err := c.connect(ctx, addr)
-	if err == nil {
-		r := &Reply{c: conn, ctx: ctx, stop: context.AfterFunc(ctx, conn.expire)}
-		var resp *http.Response
-		if resp, err = conn.exchange(req, write, r); err == nil {
-			return resp, r, nil
-		}
-		r.release(false)
-	}
-	return nil, nil, cmp.Or(context.Cause(ctx), err)
 }
 
 // connect returns a connection: an idle one, or a new one.
@@ -255,7 +164,7 @@ type conn struct {
 	of    *Client
 	addr  string
 	in    *bufio.Reader
-	head  int       // bytes that a head or trailer may still have; -1: none is read
+	head  int       // bytes that a head may still have; -1: none is read
 	since time.Time // when it became idle
 }
 
@@ -279,6 +188,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.head >= 0 {
 		if c.head -= n; c.head < 0 {
+			c.head = 0 // and again, whoever passes over the error
 			return 0, errLongHead
 		}
 	}
@@ -314,184 +224,91 @@ func (c *conn) usable() bool {
 
 // exchange sends a request and reads the head of its reply, even if the request
 // could not be sent: a server may refuse it, and close, before it has read it.
-// Without req it makes no response, which costs most of what http.Transport does.
-func (c *conn) exchange(req *http.Request, write func(*conn) error, r *Reply) (resp *http.Response, err error) {
-	werr := write(c)
+func (c *conn) exchange(r *http.Request) (resp *http.Response, err error) {
+	b := &body{c: c, ctx: r.Context(), stop: context.AfterFunc(r.Context(), c.expire)}
+	defer func() {
+		if err != nil {
+			b.release(false)
+		}
+	}()
+	werr := c.send(r)
 	c.head = maxHead
 	if _, err := c.in.Peek(1); err == io.EOF {
 		return nil, cmp.Or(werr, errNoReply)
 	} else if err != nil {
 		return nil, cmp.Or(werr, err)
 	}
-	for r.Status < 200 && (req == nil || r.Status != http.StatusSwitchingProtocols) { // provisional ones first
-		if req == nil {
-			err = c.readHead(r)
-		} else if resp, err = http.ReadResponse(c.in, req); err == nil {
-			r.Status, r.body, r.keep = resp.StatusCode, resp.Body, !resp.Close && resp.StatusCode >= 200
-		}
-		if err != nil {
+	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols { // provisional ones first
+		if resp, err = http.ReadResponse(c.in, r); err != nil {
 			return nil, err
 		}
 	}
 	c.head = -1
-	r.keep = r.keep && werr == nil
-	if r.body == http.NoBody {
-		r.release(true)
+	b.of, b.keep = resp.Body, werr == nil && !resp.Close && resp.StatusCode >= 200
+	if resp.Body == http.NoBody {
+		b.release(true)
+	} else {
+		resp.Body = b
 	}
 	return resp, nil
 }
 
-// readHead reads the head of a reply (RFC 9112, sections 4 to 6).
-func (c *conn) readHead(r *Reply) error {
-	line, err := c.line()
-	if err != nil {
+func (c *conn) send(r *http.Request) error {
+	w := writers.Get().(*bufio.Writer)
+	defer writers.Put(w)
+	w.Reset(c)
+	defer w.Reset(nil)
+	if err := r.Write(w); err != nil {
 		return err
 	}
-	version, rest, _ := bytes.Cut(line, []byte(" ")) // as in HTTP/1.1 200 OK
-	code, _, _ := bytes.Cut(rest, []byte(" "))
-	status, err := strconv.ParseUint(string(code), 10, 16)
-	if err != nil || len(code) != 3 || status < 100 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
-		return fmt.Errorf("the reply begins with %.40q, expected the status line of HTTP/1.1", line)
-	}
-	r.Status, r.keep = int(status), string(version) != "HTTP/1.0"
-	length := int64(-1) // not known
-	for {
-		if line, err = c.line(); err != nil {
-			return err
-		}
-		if len(line) == 0 {
-			break
-		}
-		name, value, ok := bytes.Cut(line, []byte(":"))
-		if !ok && line[0] != ' ' && line[0] != '\t' { // else it goes on with the one before, which are not those that matter
-			return fmt.Errorf("the header of the reply has the line %.40q, expected NAME: VALUE", line)
-		}
-		value = bytes.TrimSpace(value)
-		switch {
-		case is(name, "content-length"):
-			n, err := strconv.ParseUint(string(value), 10, 62)
-			if err != nil || length >= 0 && length != int64(n) {
-				return fmt.Errorf("the reply's Content-Length is %.40q, expected one number", value)
-			}
-			length = int64(n)
-		case is(name, "transfer-encoding"):
-			if r.chunked || !is(value, "chunked") {
-				return fmt.Errorf("the reply's Transfer-Encoding is %.40q, expected chunked", value)
-			}
-			r.chunked = true
-		case is(name, "connection"):
-			for option := range bytes.SplitSeq(value, []byte(",")) {
-				r.keep = r.keep && !is(bytes.TrimSpace(option), "close")
-			}
-		}
-	}
-	switch {
-	case status < 200, status == http.StatusNoContent, status == http.StatusNotModified:
-		r.body, r.chunked = http.NoBody, false
-	case r.chunked:
-		r.body = httputil.NewChunkedReader(c.in)
-	case length >= 0:
-		r.sized = io.LimitedReader{R: c.in, N: length}
-		r.body = &r.sized
-	default: // to the end of the connection
-		r.body, r.keep = c.in, false
-	}
-	return nil
+	return w.Flush()
 }
 
-func is(text []byte, lower string) bool {
-	return len(text) == len(lower) && bytes.EqualFold(text, []byte(lower))
-}
-
-// line reads a line without its end. Of one that is longer than the buffer it
-// returns the beginning. It is valid until the next read.
-func (c *conn) line() ([]byte, error) {
-	line, err := c.in.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
-		line = bytes.Clone(line)
-		for err == bufio.ErrBufferFull {
-			_, err = c.in.ReadSlice('\n')
-		}
-	}
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return bytes.TrimRight(line, "\r\n"), err
-}
-
-// trailer reads what follows the chunks of a body.
-func (c *conn) trailer() error {
-	c.head = maxHead
-	for {
-		if line, err := c.line(); err != nil {
-			return err
-		} else if len(line) == 0 {
-			return io.EOF
-		}
-	}
-}
-
-// Reply is the answer to a request. Its body is read from it, by one goroutine at
-// a time; Close may be called from any.
-type Reply struct {
-	Status int
-
-	ctx  context.Context
-	body io.Reader
-
-	sized    io.LimitedReader // body of a known length
-	chunked  bool
-	c        *conn       // nil: body is the http.Client's
+// body is that of a reply. It is read by one goroutine at a time; Close may be
+// called from any.
+type body struct {
+	ctx      context.Context
+	of       io.Reader
+	c        *conn
 	stop     func() bool // ends the watch over ctx
 	keep     bool        // the connection can serve again after this reply
 	released sync.Once
 	err      error // of the read that ended it
 }
 
-// Read reads from the body. Its error is the context's cause if that has ended.
-func (r *Reply) Read(p []byte) (int, error) {
-	if r.err != nil {
-		return 0, r.err
+// Read implements io.Reader. Its error is the context's cause if that has ended.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
 	}
-	n, err := r.body.Read(p)
-	switch {
-	case err == nil:
+	n, err := b.of.Read(p)
+	if err == nil {
 		return n, nil
-	case err == io.EOF && r.sized.N > 0:
-		err = io.ErrUnexpectedEOF
-	case err == io.EOF && r.chunked:
-		err = r.c.trailer()
 	}
-	if err != io.EOF {
-		err = cmp.Or(context.Cause(r.ctx), err)
+	if b.err = err; err != io.EOF {
+		b.err = cmp.Or(context.Cause(b.ctx), err)
 	}
-	r.err = err
-	if r.c != nil {
-		r.release(err == io.EOF)
-	}
-	return n, err
+	b.release(err == io.EOF)
+	return n, b.err
 }
 
 // Close gives up what was not read.
-func (r *Reply) Close() error {
-	if r.c == nil {
-		return r.body.(io.Closer).Close()
-	}
-	r.release(false)
+func (b *body) Close() error {
+	b.release(false)
 	return nil
 }
 
 // release ends the use of the connection.
-func (r *Reply) release(whole bool) {
-	r.released.Do(func() {
-		watched := r.stop()
-		if !watched || !whole || !r.keep || r.c.in.Buffered() > 0 {
-			r.c.Close()
+func (b *body) release(whole bool) {
+	b.released.Do(func() {
+		c := b.c
+		if watched := b.stop(); !watched || !whole || !b.keep || c.in.Buffered() > 0 {
+			c.Close()
 			return
 		}
-		r.c.since = time.Now()
-		r.c.of.mu.Lock()
-		defer r.c.of.mu.Unlock()
-		r.c.of.idle[r.c.addr] = append(r.c.of.idle[r.c.addr], r.c)
+		c.since = time.Now()
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.of.idle[c.addr] = append(c.of.idle[c.addr], c)
 	})
 }
