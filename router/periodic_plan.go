@@ -351,19 +351,18 @@ func spread(g *grouping, to []int32, split []int64, each float64, load []float64
 		load[j] -= float64(split[i]) * each / g.p.Workers[j].Speed
 		split[i] = 0
 	}
-	done := func(j int32) float64 { return load[j] + each/g.p.Workers[j].Speed }
 	for range forecastGroups {
-		best := -1
+		best, least := -1, 0.0
 		for i, j := range to {
-			if best < 0 || done(j) < done(to[best]) {
-				best = i
+			if done := load[j] + each/g.p.Workers[j].Speed; best < 0 || done < least {
+				best, least = i, done
 			}
 		}
 		if best < 0 {
 			return
 		}
 		split[best]++
-		load[to[best]] = done(to[best])
+		load[to[best]] = least
 	}
 }
 

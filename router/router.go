@@ -109,13 +109,16 @@ func (w *Worker) Load() int { return w.Running + w.Queued }
 // Usable says whether new requests may be sent to the worker.
 func (w *Worker) Usable() bool { return w.Up && !w.Draining }
 
-// Count changes the number of running and of waiting requests of an adapter.
-func (w *Worker) Count(adapter, running, queued int32) {
+// Count changes the number of running and of waiting requests of an adapter. It
+// says whether one of them left 0 or came back to it.
+func (w *Worker) Count(adapter, running, queued int32) bool {
 	st := &w.Adapters[adapter]
-	w.ActiveLoras += began(st.Running, running)
-	w.WaitingLoras += began(st.Queued, queued)
+	r, q := began(st.Running, running), began(st.Queued, queued)
+	w.ActiveLoras += r
+	w.WaitingLoras += q
 	st.Running += running
 	st.Queued += queued
+	return r != 0 || q != 0
 }
 
 // began is 1 if a count that changes by by leaves 0, -1 if it comes back to 0.

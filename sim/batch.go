@@ -105,7 +105,7 @@ func (w *worker) beginDecode() {
 		Batch: b,
 	}
 	if t := w.starvesAt(); t < w.run.End(k) {
-		w.run.Count = w.stepsUntil(max(t, w.s.now))
+		w.run.Count = w.run.Until(max(t, w.s.now))
 	}
 	w.noteStep(decode)
 	w.schedule(decode, w.run.End(w.run.Count))
@@ -113,28 +113,10 @@ func (w *worker) beginDecode() {
 
 // shorten ends the run of decode steps after the step under way.
 func (w *worker) shorten() {
-	if k := w.stepsUntil(w.s.now); k < w.run.Count {
+	if k := w.run.Until(w.s.now); k < w.run.Count {
 		w.run.Count = k
 		w.s.set(&w.timer, w.run.End(k))
 	}
-}
-
-// stepsUntil is the smallest number of steps of the run, at least 1 and at
-// most all, that end at t or later.
-func (w *worker) stepsUntil(t tick.Ticks) int64 {
-	run := &w.run
-	if run.Count == 1 || run.End(1) >= t {
-		return 1
-	}
-	least, most := int64(1), run.Count
-	for least < most {
-		if k := (least + most) / 2; run.End(k) < t {
-			least = k + 1
-		} else {
-			most = k
-		}
-	}
-	return least
 }
 
 // stepsDone is the number of steps of the run that are over at this instant.
@@ -142,7 +124,7 @@ func (w *worker) stepsDone() int64 {
 	if w.phase != decode || w.s.now <= w.run.Start {
 		return 0
 	}
-	k := w.stepsUntil(w.s.now)
+	k := w.run.Until(w.s.now)
 	if w.run.End(k) > w.s.now {
 		k--
 	}

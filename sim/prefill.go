@@ -80,8 +80,9 @@ const noChunks = math.MaxInt64
 
 // openAdmission gives the room at the beginning of a prefill step. In a mixed
 // one the running requests take a token each.
-func (w *worker) openAdmission() admission {
-	a := admission{spent: w.full, ratio: 1, current: w.kv.free() * w.kv.size, input: int64(w.eng.MaxPrefillTokens), chunk: int64(w.eng.ChunkedPrefillSize)}
+func (w *worker) openAdmission(a *admission) {
+	a.spent, a.ratio, a.current = w.full, 1, w.kv.free()*w.kv.size
+	a.input, a.chunk = int64(w.eng.MaxPrefillTokens), int64(w.eng.ChunkedPrefillSize)
 	a.work.FirstWave = w.steps == 0
 	if w.eng.MixedChunk {
 		b := int64(len(w.batch))
@@ -96,14 +97,14 @@ func (w *worker) openAdmission() admission {
 		a.ratio = w.ratio()
 	}
 	a.total = float64(a.current) - float64(a.ratio*float64(w.reserved()))
-	return a
 }
 
 // beginPrefill forms a prefill step from the waiting queue, first come first
 // served, and starts it. It reports whether there was one. The rules are those
 // of Scheduler._get_new_batch_prefill_raw (managers/scheduler.py).
 func (w *worker) beginPrefill() bool {
-	room := w.openAdmission()
+	var room admission
+	w.openAdmission(&room)
 	w.filling = w.filling[:0]
 	if w.chunked != nil {
 		w.continueChunked(&room)

@@ -384,7 +384,7 @@ func checkEmpty(t *rapid.T, s *sim) {
 			t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, v.SlotsIdle, v.SlotsUsed, v.Slots)
 		}
 		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.ranks.loras != 0 || w.ranks.distinct != 0 || w.large != 0 ||
-			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.batch.max() != 0 {
+			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.batch.max != 0 {
 			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.ranks.loras, v)
 		}
 	}

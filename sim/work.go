@@ -20,7 +20,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	}
 	c := &w.ranks
 	if decodes {
-		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.batch.max(), c.distinct, c.squares
+		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.batch.max, c.distinct, c.squares
 	}
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
 		c.step++
@@ -73,28 +73,29 @@ func (c *rankCount) add(row, d int32) {
 type byRank struct {
 	n   []int32
 	set []uint64 // a bit for each rank that has any
+	max int      // the largest of these, 0 if there is none
 }
 
+// add counts one more request of a rank, or one less.
 func (c *byRank) add(rank, d int32) {
 	if k := int(rank); k >= len(c.n) {
 		c.n = append(c.n, make([]int32, k+1-len(c.n))...)
 		c.set = append(c.set, make([]uint64, k/64+1-len(c.set))...)
 	}
-	if c.n[rank] += d; c.n[rank] > 0 {
-		c.set[rank/64] |= 1 << (rank % 64)
-	} else {
-		c.set[rank/64] &^= 1 << (rank % 64)
+	if c.n[rank] += d; c.n[rank] == 0 || c.n[rank] == d { // the last one, or the first
+		c.toggle(int(rank))
 	}
 }
 
-// max is the largest rank that a request has, 0 if there is none.
-func (c *byRank) max() int {
+func (c *byRank) toggle(rank int) {
+	c.set[rank/64] ^= 1 << (rank % 64)
+	c.max = 0
 	for k := len(c.set) - 1; k >= 0; k-- {
 		if c.set[k] != 0 {
-			return 64*k + bits.Len64(c.set[k]) - 1
+			c.max = 64*k + bits.Len64(c.set[k]) - 1
+			return
 		}
 	}
-	return 0
 }
 
 // pages is the KV cache of a worker, counted in pages of size tokens. A request

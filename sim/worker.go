@@ -223,7 +223,7 @@ func (w *worker) count(r *request, d int64) {
 		w.tokenless += d * int64(r.prompt)
 	}
 	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
-	w.v.MaxRank = w.ranks.all.max()
+	w.v.MaxRank = w.ranks.all.max
 	if w.open += int(d); w.power == Draining {
 		w.leaveWhenEmpty()
 	}
@@ -328,8 +328,9 @@ func (w *worker) countQueued(r *request, d int32) {
 // countAdapter adjusts the counts of an adapter's requests that routers see.
 func (w *worker) countAdapter(a int32, running, queued int32) {
 	if w.isLoRA(a) {
-		w.v.Count(a, running, queued)
-		w.index(a)
+		if w.v.Count(a, running, queued) {
+			w.index(a)
+		}
 	}
 }
 

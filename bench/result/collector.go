@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 
 	"lorasim/internal/format"
@@ -392,9 +391,7 @@ func (p *perSecond) addSteps(s record.Steps) {
 	last := second(s.End(s.Count))
 	done := int64(0)
 	for sec := second(s.End(1)); sec < last; sec++ {
-		next := tick.Ticks(sec+1) * tick.Second
-		// ended before the next second begins
-		n := int64(sort.Search(int(s.Count), func(i int) bool { return s.End(int64(i)+1) >= next }))
+		n := s.Until(tick.Ticks(sec+1)*tick.Second) - 1 // ended before the next second begins
 		*at(&p.tokens, sec) += (n - done) * s.Batch
 		done = n
 	}

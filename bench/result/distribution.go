@@ -286,13 +286,16 @@ func (h *Histogram) bounds(bin int) (low, width tick.Ticks) {
 
 // Add counts n durations of length d; d must not be negative.
 func (h *Histogram) Add(d tick.Ticks, n int64) {
-	i := h.bin(d) - h.lo
-	if uint(i) >= uint(len(h.counts)) {
-		h.grow(i + h.lo)
-		i = h.bin(d) - h.lo
-	}
 	h.n += n
-	h.counts[i] += n
+	*h.at(h.bin(d)) += n
+}
+
+// at is the count of a bin.
+func (h *Histogram) at(bin int) *int64 {
+	if uint(bin-h.lo) >= uint(len(h.counts)) {
+		h.grow(bin)
+	}
+	return &h.counts[bin-h.lo]
 }
 
 // grow makes room for a bin, by at least half of what is there so that growing
@@ -325,20 +328,19 @@ func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
 	if k <= 0 {
 		return
 	}
-	last := h.bin(first + step*tick.Ticks(k-1))
-	for k > 0 {
-		bin, m := h.bin(first), int64(1)
-		switch {
-		case bin == last:
-			m = k
-		case k > short:
+	h.n += k * n
+	bin, last := h.bin(first), h.bin(first+step*tick.Ticks(k-1))
+	for ; bin != last; bin = h.bin(first) {
+		m := int64(1)
+		if k > short {
 			low, width := h.bounds(bin)
 			m = int64((low+width-1-first)/step) + 1
 		}
-		h.Add(first, m*n)
+		*h.at(bin) += m * n
 		first += step * tick.Ticks(m)
 		k -= m
 	}
+	*h.at(last) += k * n
 }
 
 // At estimates the value of rank r, counted from 0, of the values in ascending

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,9 @@ func main() {
 // run is the whole program with everything it touches passed in.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeValues(root) // a quarter of the start of any other command
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -90,7 +94,6 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
-		completeValues(c)
 	}
 	root.Args, root.RunE = subcommandsOnly, help
 	return root

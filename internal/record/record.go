@@ -130,6 +130,27 @@ func (s Steps) End(n int64) tick.Ticks {
 	return s.Start + s.First*tick.Ticks(n) + s.Incr*tick.Ticks(n*(n-1)/2)
 }
 
+// Until is the smallest number of steps, at least 1 and at most all, that end at t
+// or later.
+func (s Steps) Until(t tick.Ticks) int64 {
+	d, last := t-s.Start, s.First+s.Incr*tick.Ticks(s.Count-1)
+	if s.Count == 1 || d <= s.First {
+		return 1
+	}
+	// no step is longer than the longest, none shorter than the shortest: where
+	// they hardly differ that leaves nothing to search
+	longest, shortest := max(s.First, last), max(min(s.First, last), 1)
+	least, most := min(int64((d-1)/longest)+1, s.Count), min(int64((d-1)/shortest)+1, s.Count)
+	for least < most {
+		if k := (least + most) / 2; s.End(k) < t {
+			least = k + 1
+		} else {
+			most = k
+		}
+	}
+	return least
+}
+
 // Observer watches a run. The simulator calls it from one goroutine, in the
 // order of simulated time for token events.
 type Observer interface {

@@ -36,6 +36,25 @@ func TestStepsEnd(t *testing.T) {
 	})
 }
 
+// Until is what counting one by one gives, whether steps grow or shrink.
+func TestStepsUntil(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string, least, most int64) int64 { return rapid.Int64Range(least, most).Draw(t, name) }
+		s := Steps{Start: tick.Ticks(draw("start", 0, 100)), First: tick.Ticks(draw("first", 1, 300)), Count: draw("count", 1, 40)}
+		if s.Incr = tick.Ticks(draw("incr", 0, 5)); s.Count > 1 && rapid.Bool().Draw(t, "shrinks") {
+			s.Incr = -tick.Ticks(draw("decr", 0, (int64(s.First)-1)/(s.Count-1)))
+		}
+		at := s.Start + tick.Ticks(draw("at", -10, int64(s.End(s.Count)-s.Start)+10))
+		want := int64(1)
+		for want < s.Count && s.End(want) < at {
+			want++
+		}
+		if got := s.Until(at); got != want {
+			t.Fatalf("%+v until %d: %d steps, expected %d", s, at, got, want)
+		}
+	})
+}
+
 func TestLatencies(t *testing.T) {
 	r := Request{Arrival: 1, Sent: 1.5, FirstToken: 2, Finish: 5}
 	if r.ClientQueue() != 0.5 || r.TTFT() != 0.5 || r.E2E() != 3.5 {

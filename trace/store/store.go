@@ -121,6 +121,7 @@ func isText(path string) bool { return extension(path) == ".csv" || extension(pa
 type reader struct {
 	path   string
 	isText bool
+	isJSON bool
 	file   *table.Reader
 	row    row
 	names  *names
@@ -138,7 +139,7 @@ func (r *reader) Len() int64 {
 }
 
 func newReader(path string, o ReadOptions, n *names) (*reader, error) {
-	r := &reader{path: path, isText: isText(path), names: n,
+	r := &reader{path: path, isText: isText(path), isJSON: extension(path) == ".jsonl", names: n,
 		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
 	lists := extension(path) != ".csv"
@@ -178,7 +179,7 @@ func (r *reader) read() error {
 	if r.row.rank < 0 {
 		return r.file.Bad("rank", fmt.Errorf("%d is negative, expected >= 0", r.row.rank))
 	}
-	if err := r.row.setAdapter(extension(r.path) == ".jsonl"); err != nil {
+	if err := r.row.setAdapter(r.isJSON); err != nil {
 		return r.file.Bad(adapterColumn, err)
 	}
 	return nil
