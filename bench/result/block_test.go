@@ -298,9 +298,10 @@ func TestSLO(t *testing.T) {
 		"":                          {},
 		"ttft:500 tpot:50 e2e:5000": {TTFT: 500, TPOT: 50, E2E: 5000},
 		"e2e:5e3,ttft:0.5":          {TTFT: 0.5, E2E: 5000},
+		"tpot:50 attain:90%":        {TPOT: 50, Attain: 0.9},
 	} {
 		got, err := ParseSLO(spec)
-		if got != want || err != nil {
+		if got != want || err != nil || got.Empty() != (spec == "") {
 			t.Errorf("ParseSLO(%q) = %+v, %v; want %+v", spec, got, err, want)
 		}
 		if again, err := ParseSLO(got.String()); again != want || err != nil {

@@ -100,18 +100,20 @@ func TestAnalyticFaults(t *testing.T) {
 
 // The expected distinct experts of a batch, linear at the batch of reference.
 func TestExpertsOfABatch(t *testing.T) {
-	p, err := analytic("deepseek-v3", "h200", 8, 0).Profile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := Architectures()[len(Architectures())-1]
-	distinct := 256 * (1 - math.Pow(1-8.0/256, 32)) // 163.3 of 256
-	read := m.fixed() + m.moeLayers()*distinct*m.expert()
-	bandwidth := 8 * 4800e9 * 0.85
-	compute := 8 * 1979e12 * 0.6
-	want := 1000*read/bandwidth + 1000*32*2*m.Active()/compute + stepMs + 0.02*122
-	got := p.Latency.Decode.BaseMs + 32*p.Latency.Decode.PerRequestMs
-	if math.Abs(got/want-1) > 0.001 {
-		t.Errorf("a step of 32 requests takes %v ms, expected %v", got, want)
+	for bits, tflops := range map[int]float64{8: 1979e12, 16: 989e12} {
+		p, err := analytic("deepseek-v3", "h200", 16, bits).Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Architectures()[len(Architectures())-1]
+		distinct := 256 * (1 - math.Pow(1-8.0/256, 32)) // 163.3 of 256
+		read := (m.fixed() + m.moeLayers()*distinct*m.expert()) * float64(bits) / 8
+		bandwidth := 16 * 4800e9 * 0.85
+		compute := 16 * tflops * 0.6
+		want := 1000*read/bandwidth + 1000*32*2*m.Active()/compute + stepMs + 0.02*122
+		got := p.Latency.Decode.BaseMs + 32*p.Latency.Decode.PerRequestMs
+		if math.Abs(got/want-1) > 0.001 {
+			t.Errorf("%d bits: a step of 32 requests takes %v ms, expected %v", bits, got, want)
+		}
 	}
 }

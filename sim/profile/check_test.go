@@ -174,6 +174,9 @@ func TestModel(t *testing.T) {
 	if !m.Costs.CountsAdapters() {
 		t.Error("law adapters counts adapters")
 	}
+	// 20 requests of 8 adapters, evenly: 1 + 20 - 20/8 runs of one adapter
+	law.Latency.LoRA.Backend = BackendNative
+	near("law adapters, native", Model{law.Compile()}.DecodeStep(20, 9000, 16), 10+20*0.02+0.45+18.5*(0.4+0.0002*20)+slots)
 	law.Latency.Adapters.PerWaitingUs = 0
 	if law.Compile().ScansQueue() {
 		t.Error("a law whose waiting requests cost nothing scans the queue")
@@ -187,6 +190,9 @@ func TestParseAnalytic(t *testing.T) {
 	}
 	if a, err = parseAnalytic("llama-2-7b,h100,tp=1"); err != nil || a.TP != 1 || a.Bits != 0 {
 		t.Errorf("one GPU: %+v (%v)", a, err)
+	}
+	if a, err = parseAnalytic("llama-2-7b,h100"); err != nil || a.TP != 0 || a.Bits != 0 {
+		t.Errorf("no options: %+v (%v)", a, err)
 	}
 	for spec, want := range map[string]string{
 		"llama-2-7b":             "expected analytic:MODEL,GPU",

@@ -47,6 +47,8 @@ func TestIntervalsBeyond(t *testing.T) {
 		want    string // "": nothing
 	}{
 		"as validated":  {2, "static", func(p *Profile) { p.Engine.MaxLorasPerBatch = 20 }, ""},
+		"fewest slots":  {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 8 }, ""},
+		"most slots":    {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 32 }, ""},
 		"one worker":    {1, "any", func(*Profile) {}, ""},
 		"workers":       {3, "least-loaded", func(*Profile) {}, "3 workers, validated with at most 2"},
 		"policy":        {2, "p2c:x=1", func(*Profile) {}, "policy p2c, validated with least-loaded, static"},
@@ -104,7 +106,7 @@ func TestIntervalsChecked(t *testing.T) {
 		"{metric: duration, waiting: [0, 0.1], runs: 0}":                        "entry 1: expected a metric",
 		"{waiting: [0, 0.1], runs: 3}":                                          "expected a metric",
 		"{metric: duration, waiting: [0.1, 0.1], runs: 3}":                      "[FROM, BELOW]",
-		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9]}":       "[LOW, HIGH]",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9]}":       "entry 1: [1.1 0.9], expected [LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, half: [.nan, 0.9]}":      "[LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], x: 1}": "x",
 	} {

@@ -77,6 +77,8 @@ func TestLawFaults(t *testing.T) {
 		"by_rank: rank 32: -1":                                                           func(p *Profile) { p.Latency.Adapters.ByRank[1].PerSlotTokenUs = -1 },
 		"by_rank: expected at least one":                                                 func(p *Profile) { p.Latency.Adapters.ByRank = nil },
 		"latency.front_end.first_use_ms is -1":                                           func(p *Profile) { p.Latency.FrontEnd.FirstUseMs = -1 },
+		"memory: expected kv_tokens, or pool_gib and kv_bytes_per_token":                 func(p *Profile) { p.Memory = Memory{KVBytesPerToken: 1} },
+		"expected kv_tokens, or pool_gib and kv_bytes_per_token":                         func(p *Profile) { p.Memory = Memory{PoolGiB: 1} },
 		"memory.kv_table: rank 8 after 0 with 2 slots and 1 tokens":                      func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9}}} },
 		"memory.kv_table: rank 8: 0 tokens at 2 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9, 0}}} },
 		"memory.kv_table: rank 8: 9 tokens at 1 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 1}, []int64{9, 9}}} },

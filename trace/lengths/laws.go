@@ -276,7 +276,7 @@ type Copula struct {
 	EOS float64
 }
 
-// Limits bound the lengths of a request, tokens, both ends included.
+// Limits bound the lengths of a request, >= 1 token, both ends included.
 type Limits struct {
 	PromptMin, PromptMax int32
 	OutputMin, OutputMax int32
@@ -307,13 +307,11 @@ func (c *Copula) Check() error {
 			return fmt.Errorf("%s is %v, expected a number > 0, at most 10^6", s.what, s.v)
 		}
 	}
-	switch l := c.Limits; {
+	switch {
 	case !(c.Rho >= -1 && c.Rho <= 1):
 		return fmt.Errorf("rho is %v, expected -1 to 1", c.Rho)
 	case !(c.EOS >= 0 && c.EOS < 1):
 		return fmt.Errorf("eos is %v, expected a probability below 1", c.EOS)
-	case l.PromptMin < 1 || l.OutputMin < 1:
-		return errors.New("prompt_min and output_min must be >= 1 token")
 	}
 	r := rand.New(rand.NewPCG(1, stream))
 	for range 1000 {

@@ -88,13 +88,11 @@ func (s span) draw(r *rand.Rand) int32 { return s.low + r.Int32N(s.high-s.low+1)
 
 // NewRandom draws both lengths evenly from the whole numbers between
 // max(1, int(ratio*len)) and len, both included, as the serving benchmarks do
-// for --random-input-len, --random-output-len and --random-range-ratio.
+// for --random-input-len, --random-output-len and --random-range-ratio. Both
+// lengths must be >= 1.
 func NewRandom(prompt, output int32, ratio float64) (Sampler, error) {
 	if !(ratio >= 0 && ratio <= 1) {
 		return nil, fmt.Errorf("range ratio is %v, expected 0 to 1", ratio)
-	}
-	if prompt < 1 || output < 1 {
-		return nil, fmt.Errorf("lengths are %d and %d tokens, expected >= 1", prompt, output)
 	}
 	from := func(high int32) span { return span{max(1, int32(float64(high)*ratio)), high} }
 	p, o := from(prompt), from(output)
