@@ -28,18 +28,14 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-)
 
-const (
-	stateLen = 624 // words of state
-	middle   = 397 // distance of the word mixed in
+	"gonum.org/v1/gonum/mathext/prng"
 )
 
 // Rand is a generator in the state that numpy.random.seed(seed) leaves behind.
 // It must not be used by several goroutines at once.
 type Rand struct {
-	state [stateLen]uint32
-	next  int // index of the next word; stateLen: make new ones first
+	*prng.MT19937
 
 	hasGauss bool // the polar method makes normals in pairs: one is kept
 	gauss    float64
@@ -47,55 +43,16 @@ type Rand struct {
 
 // New returns a generator seeded with seed.
 func New(seed uint32) *Rand {
-	r := &Rand{}
+	r := &Rand{MT19937: prng.NewMT19937()}
 	r.Seed(seed)
 	return r
 }
 
 // Seed puts the generator into the state it has after numpy.random.seed(seed)
-// (init_genrand of the reference implementation) and forgets a kept normal.
+// and forgets a kept normal.
 func (r *Rand) Seed(seed uint32) {
-	r.state[0] = seed
-	for i := uint32(1); i < stateLen; i++ {
-		prev := r.state[i-1]
-		r.state[i] = 1812433253*(prev^prev>>30) + i
-	}
-	r.next = stateLen
-	r.hasGauss = false
-	r.gauss = 0
-}
-
-// twist makes the next stateLen words of state.
-func (r *Rand) twist() {
-	s := &r.state
-	for i := 0; i < stateLen-middle; i++ {
-		s[i] = s[i+middle] ^ mix(s[i], s[i+1])
-	}
-	for i := stateLen - middle; i < stateLen-1; i++ {
-		s[i] = s[i+middle-stateLen] ^ mix(s[i], s[i+1])
-	}
-	s[stateLen-1] = s[middle-1] ^ mix(s[stateLen-1], s[0])
-	r.next = 0
-}
-
-// mix joins the top bit of a word with the rest of the next one and multiplies
-// by the twist matrix.
-func mix(top, rest uint32) uint32 {
-	y := top&0x80000000 | rest&0x7fffffff
-	return y>>1 ^ (y&1)*0x9908b0df
-}
-
-// Uint32 returns the next word of the Mersenne Twister.
-func (r *Rand) Uint32() uint32 {
-	if r.next == stateLen {
-		r.twist()
-	}
-	y := r.state[r.next]
-	r.next++
-	y ^= y >> 11
-	y ^= y << 7 & 0x9d2c5680
-	y ^= y << 15 & 0xefc60000
-	return y ^ y>>18
+	r.MT19937.Seed(uint64(seed))
+	r.hasGauss, r.gauss = false, 0
 }
 
 // Float64 returns a uniform double in [0, 1) with 53 random bits
