@@ -104,15 +104,10 @@ func (e *arrowEncoder) close() error {
 
 // arrowDecoder reads one record batch at a time.
 type arrowDecoder struct {
-	place
-	r       *ipc.FileReader
-	mem     *budget
-	columns []Column
-	index   []int
-	texts   texts
-	batch   int // next one
-	at, end int // rows of the current one
-	set     []func(i int) error
+	parts
+	r     *ipc.FileReader
+	mem   *budget
+	index []int
 }
 
 func newArrowDecoder(src *source, path string, columns []Column, strict bool) (*arrowDecoder, error) {
@@ -128,8 +123,8 @@ func newArrowDecoder(src *source, path string, columns []Column, strict bool) (*
 	for _, f := range r.Schema().Fields() {
 		names = append(names, f.Name)
 	}
-	d := &arrowDecoder{place: place{path: path, row: -1}, r: r, mem: mem, columns: columns, texts: texts{}}
-	d.set = make([]func(int) error, len(columns))
+	d := &arrowDecoder{parts: newParts(path, "record batch", r.NumRecords(), columns), r: r, mem: mem}
+	d.open = d.openBatch
 	d.index, err = bind(columns, names, strict)
 	return d, err
 }
@@ -142,11 +137,15 @@ func (d *arrowDecoder) meta() (pairs [][2]string) {
 	return pairs
 }
 
+func (d *arrowDecoder) batch(i int) (arrow.Record, error) {
+	d.mem.taken = 0
+	return d.r.Record(i)
+}
+
 // rows reads all batches, for the format keeps the number of rows in each alone.
 func (d *arrowDecoder) rows() (n int64, err error) {
-	for i := range d.r.NumRecords() {
-		d.mem.taken = 0
-		batch, err := d.r.Record(i)
+	for i := range d.n {
+		batch, err := d.batch(i)
 		if err != nil {
 			return 0, err
 		}
@@ -157,51 +156,24 @@ func (d *arrowDecoder) rows() (n int64, err error) {
 	return n, nil
 }
 
-func (d *arrowDecoder) read() error {
-	for d.at == d.end {
-		if d.batch == d.r.NumRecords() {
-			return io.EOF
-		}
-		if err := d.nextBatch(); err != nil {
-			return fmt.Errorf("%s: record batch %d: %w", d.path, d.batch, err)
-		}
+func (d *arrowDecoder) openBatch(i int) (rows int64, err error) {
+	batch, err := d.batch(i)
+	if err != nil {
+		return 0, err
 	}
-	d.row++
-	for i, set := range d.set {
-		if set == nil {
+	for i, at := range d.index {
+		if at < 0 {
 			continue
 		}
-		if err := set(d.at); err != nil {
-			return d.bad(d.columns[i].Name, err)
+		c, values := &d.columns[i], batch.Column(at)
+		if int64(values.Len()) != batch.NumRows() {
+			return 0, fmt.Errorf("column %q: has %d values, expected %d", c.Name, values.Len(), batch.NumRows())
+		}
+		if d.set[i], err = c.arrowSetter(values, d.texts); err != nil {
+			return 0, fmt.Errorf("column %q: %w", c.Name, err)
 		}
 	}
-	d.at++
-	return nil
-}
-
-func (d *arrowDecoder) nextBatch() error {
-	d.mem.taken = 0
-	d.batch++
-	return guard(func() error {
-		batch, err := d.r.Record(d.batch - 1)
-		if err != nil {
-			return err
-		}
-		for i, at := range d.index {
-			if at < 0 {
-				continue
-			}
-			c, values := &d.columns[i], batch.Column(at)
-			if int64(values.Len()) != batch.NumRows() {
-				return fmt.Errorf("column %q: has %d values, expected %d", c.Name, values.Len(), batch.NumRows())
-			}
-			if d.set[i], err = c.arrowSetter(values, d.texts); err != nil {
-				return fmt.Errorf("column %q: %w", c.Name, err)
-			}
-		}
-		d.at, d.end = 0, int(batch.NumRows())
-		return nil
-	})
+	return batch.NumRows(), nil
 }
 
 // arrowSetter returns what puts a value of an array into the cell.
@@ -221,12 +193,11 @@ func (c *Column) arrowSetter(values arrow.Array, t texts) (set func(i int) error
 	case *string:
 		if v, ok := values.(*array.String); ok {
 			set = func(i int) error { // the batch's memory ends with it
-				s := v.Value(i)
-				if known, ok := t[s]; ok {
-					*p = known
-				} else {
-					*p = t.of([]byte(s))
+				known, ok := t[v.Value(i)]
+				if !ok {
+					known = t.of([]byte(v.Value(i)))
 				}
+				*p = known
 				return nil
 			}
 		}

@@ -130,16 +130,11 @@ func (e *parquetEncoder) close() error {
 
 // parquetDecoder walks all columns of a row group side by side.
 type parquetDecoder struct {
-	place
-	src     *source
-	f       *parquet.File
-	columns []Column
-	leaves  []parquet.LeafColumn // of each column; index -1: not there
-	chunks  []*chunk
-	set     []func() error
-	texts   texts
-	group   int   // next row group
-	left    int64 // rows of the current one
+	parts
+	src    *source
+	f      *parquet.File
+	leaves []parquet.LeafColumn // of each column; index -1: not there
+	chunks []*chunk
 }
 
 func newParquetDecoder(src *source, path string, columns []Column, strict bool) (*parquetDecoder, error) {
@@ -150,7 +145,8 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 	if err != nil {
 		return nil, err
 	}
-	d := &parquetDecoder{place: place{path: path, row: -1}, src: src, f: f, columns: columns, texts: texts{}}
+	d := &parquetDecoder{parts: newParts(path, "row group", len(f.RowGroups()), columns), src: src, f: f, chunks: make([]*chunk, len(columns))}
+	d.open = d.openGroup
 	var names []string
 	var leaves []parquet.LeafColumn
 	for _, p := range f.Schema().Columns() {
@@ -160,22 +156,20 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 		}
 		names, leaves = append(names, strings.Join(p, ".")), append(leaves, leaf)
 	}
-	index, err := bind(d.columns, names, strict)
+	index, err := bind(columns, names, strict)
 	if err != nil {
 		return nil, err
 	}
 	for i, at := range index {
 		leaf := parquet.LeafColumn{ColumnIndex: -1}
-		if at >= 0 {
-			leaf = leaves[at]
-			leaf.ColumnIndex = at
-			if !d.columns[i].fits(leaf) {
-				return nil, fmt.Errorf("column %q: has type %s, expected %s", d.columns[i].Name, leaf.Node.Type(), d.columns[i].form().wants)
+		if c := &columns[i]; at >= 0 {
+			if leaf = leaves[at]; !c.fits(leaf) {
+				return nil, fmt.Errorf("column %q: has type %s, expected %s", c.Name, leaf.Node.Type(), c.form().wants)
 			}
+			leaf.ColumnIndex = at
 		}
 		d.leaves = append(d.leaves, leaf)
 	}
-	d.chunks, d.set = make([]*chunk, len(d.columns)), make([]func() error, len(d.columns))
 	return d, nil
 }
 
@@ -197,68 +191,40 @@ func (d *parquetDecoder) meta() (pairs [][2]string) {
 	return pairs
 }
 
-func (d *parquetDecoder) read() error {
-	for d.left == 0 {
-		if d.group == len(d.f.RowGroups()) {
-			return io.EOF
-		}
-		if err := d.openGroup(); err != nil {
-			return fmt.Errorf("%s: row group %d: %w", d.path, d.group, err)
-		}
-	}
-	d.row++
-	d.left--
-	for i, set := range d.set {
-		if set == nil {
+func (d *parquetDecoder) openGroup(n int) (rows int64, err error) {
+	group := d.f.RowGroups()[n]
+	stated := &d.f.Metadata().RowGroups[n]
+	for i, leaf := range d.leaves {
+		if leaf.ColumnIndex < 0 {
 			continue
 		}
-		if err := set(); err != nil {
-			return d.bad(d.columns[i].Name, err)
+		if d.chunks[i] != nil {
+			d.chunks[i].pages.Close()
 		}
+		if err := checkPages(d.src.File, d.src.size, &stated.Columns[leaf.ColumnIndex].MetaData, leaf); err != nil {
+			return 0, fmt.Errorf("column %q: %w", d.columns[i].Name, err)
+		}
+		d.chunks[i] = &chunk{pages: group.ColumnChunks()[leaf.ColumnIndex].Pages()}
+		d.set[i] = d.columns[i].parquetSetter(d.chunks[i], leaf, d.texts)
 	}
-	return nil
-}
-
-func (d *parquetDecoder) openGroup() error {
-	group := d.f.RowGroups()[d.group]
-	stated := &d.f.Metadata().RowGroups[d.group]
-	d.group++
-	return guard(func() error {
-		if d.left = group.NumRows(); d.left < 0 {
-			return fmt.Errorf("states %d rows", d.left)
-		}
-		for i, leaf := range d.leaves {
-			if leaf.ColumnIndex < 0 {
-				continue
-			}
-			if d.chunks[i] != nil {
-				d.chunks[i].pages.Close()
-			}
-			if err := checkPages(d.src.File, d.src.size, &stated.Columns[leaf.ColumnIndex].MetaData, leaf); err != nil {
-				return fmt.Errorf("column %q: %w", d.columns[i].Name, err)
-			}
-			d.chunks[i] = &chunk{pages: group.ColumnChunks()[leaf.ColumnIndex].Pages()}
-			d.set[i] = d.columns[i].parquetSetter(d.chunks[i], leaf, d.texts)
-		}
-		return nil
-	})
+	return group.NumRows(), nil
 }
 
 // parquetSetter returns what puts the next value of a column chunk into the cell.
-func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) func() error {
+func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) func(int) error {
 	if p, ok := c.Value.(*[]float64); ok {
 		empty := leaf.MaxDefinitionLevel - 1 // definition level of an empty list
 		if leaf.Node.Optional() {
 			empty--
 		}
-		return func() error { return setParquetList(p, from, empty) }
+		return func(int) error { return setParquetList(p, from, empty) }
 	}
 	text, _ := c.Value.(*string)
 	if text == nil && leaf.MaxDefinitionLevel == 0 {
 		return c.parquetNumbers(from)
 	}
 	number, _ := c.Value.(*float64)
-	return func() (err error) {
+	return func(int) (err error) {
 		var v *parquet.Value
 		if from.at < from.n {
 			v = &from.buffer[from.at]
@@ -284,12 +250,12 @@ func (c *Column) parquetSetter(from *chunk, leaf parquet.LeafColumn, t texts) fu
 
 // parquetNumbers puts numbers of which none is absent into the cell, straight from
 // the pages: that takes half the time of values of any kind.
-func (c *Column) parquetNumbers(from *chunk) func() error {
+func (c *Column) parquetNumbers(from *chunk) func(int) error {
 	var doubles []float64
 	var wide []int64
 	var narrow, index []int32
 	i, n := 0, 0
-	return func() error {
+	return func(int) error {
 		for i == n {
 			if ok, err := from.nextPage(); err != nil {
 				return err
