@@ -75,10 +75,12 @@ func editDistance(a, b string) int {
 func Options(what, list string, known []string, set func(i int, value string) error) (given map[string]bool, err error) {
 	given = map[string]bool{}
 	for item := range strings.SplitSeq(list, ",") {
-		name, value, _ := strings.Cut(item, "=")
+		name, value, ok := strings.Cut(item, "=")
 		name = strings.TrimSpace(name)
 		i := slices.Index(known, name)
 		switch {
+		case !ok && item != "":
+			return nil, fmt.Errorf("%q is not of the form key=value", item)
 		case given[name]:
 			return nil, fmt.Errorf("%s is given twice", name)
 		case i < 0:

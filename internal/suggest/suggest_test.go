@@ -58,7 +58,7 @@ func TestLongName(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for _, c := range []struct{ list, want string }{
 		{"b=2, a=1", "1:2 0:1 a b"},
-		{"b", "1: b"},
+		{"b", `"b" is not of the form key=value`},
 		{"a=1,a=2", "a is given twice"},
 		{"a=1,c=2", `unknown letter "c", did you mean "a"? (known: a, b)`},
 		{"a=x", "not x"},

@@ -166,36 +166,19 @@ type option struct {
 
 // readOptions reads key=value,... and returns which keys are there.
 func readOptions(args string, known ...option) (given map[string]bool, err error) {
-	given = map[string]bool{}
-	for part := range strings.SplitSeq(args, ",") {
-		key, text, ok := strings.Cut(part, "=")
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("%q is not of the form key=value", part)
-		case given[key]:
-			return nil, fmt.Errorf("%s is given twice", key)
-		}
-		var keys []string
-		for _, o := range known {
-			if keys = append(keys, o.key); o.key != key {
-				continue
-			}
-			given[key] = true
-			switch p := o.value.(type) {
-			case *float64:
-				*p, err = number(key, text)
-			case *int32:
-				*p, err = length(key, text)
-			}
-		}
-		if !given[key] {
-			err = suggest.Unknown("option", key, keys)
-		}
-		if err != nil {
-			return nil, err
-		}
+	var keys []string
+	for _, o := range known {
+		keys = append(keys, o.key)
 	}
-	return given, nil
+	return suggest.Options("option", args, keys, func(i int, text string) (err error) {
+		switch p := known[i].value.(type) {
+		case *float64:
+			*p, err = number(keys[i], text)
+		case *int32:
+			*p, err = length(keys[i], text)
+		}
+		return err
+	})
 }
 
 // parseCopula reads FILE[,key=value...].

@@ -13,7 +13,6 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/sim/profile"
-	"lorasim/trace"
 )
 
 // sglangCase is a case of sglang's scheduler, NAME.json: requests that were all
@@ -82,6 +81,14 @@ func parseSGLangCase(data []byte) (*sglangCase, error) {
 		}
 		b.Log = ""
 	}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		r.Parts = nil
+		if r.Shared != nil {
+			r.Parts = append(r.Parts, *r.Shared)
+		}
+		r.Parts = append(r.Parts, [2]int64{own(r)}) // to its end
+	}
 	return &c, check(c.Requests)
 }
 
@@ -140,17 +147,9 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 
 // compare runs the case and returns the first difference, nil if there is none.
 func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
-	e, adapters, err := newEngine(p, c.Requests)
+	e, err := newEngine(p, c.Requests, c.Priorities, own)
 	if err != nil {
 		return nil, err
-	}
-	for a := range int32(adapters) {
-		d := trace.Adapter{Name: strconv.Itoa(int(a)), Rank: 8}
-		if int(a) < len(c.Priorities) {
-			d.Priority = c.Priorities[a]
-		}
-		e.Define(a, d)
-		e.Preload(a)
 	}
 	if err := c.play(e); err != nil {
 		return nil, err
@@ -178,41 +177,27 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 	return c.compareFirst(e.first), nil
 }
 
+// own is the seed of the tokens that no other request has.
+func own(r *request) int64 { return ^r.ID }
+
 // play has the engine serve the requests of the case.
-func (c *sglangCase) play(e *engine) (err error) {
-	all, todo := trace.Texts{}, c.Requests // equal seeds give equal tokens
-	submit := func() {
-		r := todo[0]
-		todo = todo[1:]
-		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
-		if s := r.Shared; s != nil {
-			q.Text = all.Of(all.Of(nil, 0, s[0]), int32(s[1]), ^r.ID) // no other has that seed
-		} else {
-			q.Text = all.Of(nil, 0, ^r.ID)
-		}
-		q.Reply = all.Of(q.Text, q.Prompt, ^r.ID)
-		err = errors.Join(err, e.Submit(q))
-	}
-	e.next = func(done int) {
-		for len(todo) > 0 && todo[0].Step <= done {
-			submit()
-		}
-	}
-	for e.next(0); err == nil; {
+func (c *sglangCase) play(e *engine) error {
+	e.next = e.add
+	for e.add(0); e.err == nil; {
 		t := e.Next()
 		if t == tick.Never {
-			if len(todo) == 0 {
+			if len(e.todo) == 0 {
 				break
 			}
-			submit()
+			e.submit()
 			t = e.Now()
 		}
 		e.Advance(t)
 	}
 	if c.Flags["--max-queued-requests"] == nil {
-		err = errors.Join(err, e.failed)
+		return errors.Join(e.err, e.failed)
 	}
-	return err
+	return e.err
 }
 
 // batchesOf are steps as sglang logs them.

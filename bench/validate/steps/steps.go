@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"lorasim/internal/format"
@@ -24,6 +25,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // Report is the outcome of a folder of cases.
@@ -128,8 +130,8 @@ func compact(v any) string {
 	return string(b)
 }
 
-// request is a request of a case, added before step Step; vLLM's state their
-// prompts in parts.
+// request is a request of a case, added before step Step. vLLM's state the prompt in
+// parts; of sglang's they follow from what is shared.
 type request struct {
 	ID      int64      `json:"id"`
 	Step    int        `json:"step"`
@@ -154,34 +156,66 @@ func check(requests []request) error {
 	return nil
 }
 
-// engine is a simulated worker, and what it did.
+// engine is a simulated worker that serves the requests of a case, and what it did.
 type engine struct {
 	*sim.Server
-	steps  []*sim.Step
-	first  map[int64]tick.Ticks // when requests got their first token
-	ended  []int64
-	turned []int64        // IDs of requests that did not complete
-	failed error          // why the first of them did not
-	next   func(done int) // hears of the end of each step
+	todo    []request              // not submitted yet
+	sampled func(r *request) int64 // seed of a reply
+	texts   trace.Texts            // equal seeds give equal tokens
+	err     error                  // of submitting
+	steps   []*sim.Step
+	first   map[int64]tick.Ticks // when requests got their first token
+	ended   []int64
+	turned  []int64        // IDs of requests that did not complete
+	failed  error          // why the first of them did not
+	next    func(done int) // hears of the end of each step
 }
 
-// newEngine returns a worker of a profile for requests, and the number of their
-// adapters.
-func newEngine(p *profile.Profile, requests []request) (e *engine, adapters int, err error) {
+// newEngine returns a worker of a profile for requests; priorities are by adapter.
+func newEngine(p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64) (e *engine, err error) {
+	adapters := 0
 	for _, r := range requests {
 		adapters = max(adapters, int(r.Adapter)+1)
 	}
-	e = &engine{first: map[int64]tick.Ticks{}}
-	e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk})
-	return e, adapters, err
+	e = &engine{todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {}}
+	if e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}); err != nil {
+		return nil, err
+	}
+	for a := range adapters {
+		d := trace.Adapter{Name: strconv.Itoa(a), Rank: 8}
+		if a < len(priorities) {
+			d.Priority = priorities[a]
+		}
+		e.Define(int32(a), d)
+		e.Preload(int32(a))
+	}
+	return e, nil
+}
+
+// add submits the requests that come before step i.
+func (e *engine) add(i int) {
+	for len(e.todo) > 0 && e.todo[0].Step <= i {
+		e.submit()
+	}
+}
+
+// submit submits the next request.
+func (e *engine) submit() {
+	r := &e.todo[0]
+	e.todo = e.todo[1:]
+	q, at := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}, int32(0)
+	for _, p := range r.Parts {
+		q.Text = e.texts.Of(q.Text, at, p[0])
+		at += int32(p[1])
+	}
+	q.Reply = e.texts.Of(q.Text, q.Prompt, e.sampled(r))
+	e.err = errors.Join(e.err, e.Submit(q))
 }
 
 // Step implements sim.StepListener.
 func (e *engine) Step(s *sim.Step) {
 	e.steps = append(e.steps, s)
-	if e.next != nil {
-		e.next(len(e.steps))
-	}
+	e.next(len(e.steps))
 }
 
 // Token implements sim.Listener.

@@ -1,7 +1,7 @@
 package steps
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -95,24 +95,23 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 		if n < 1 {
 			return nil, fmt.Errorf("request %d: the parts have %d tokens, expected 1 to 2^30", r.ID, n)
 		}
-		r.Prompt = int32(n)
+		if r.Prompt = int32(n); c.MaxLoras == 0 {
+			r.Adapter = min(r.Adapter, trace.BaseModel)
+		}
 	}
 	slices.SortFunc(c.Requests, func(a, b request) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.ID, b.ID)) })
 	return &c, check(c.Requests)
 }
 
 func readVLLMSteps(path string) ([]vllmStep, error) {
-	f, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var steps []vllmStep
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<24)
-	for sc.Scan() {
+	for line := range bytes.Lines(data) {
 		var s vllmStep
-		err := json.Unmarshal(sc.Bytes(), &s)
+		err := json.Unmarshal(line, &s)
 		if err == nil && s.Step != len(steps) {
 			err = fmt.Errorf("step %d, expected %d", s.Step, len(steps))
 		}
@@ -121,9 +120,6 @@ func readVLLMSteps(path string) ([]vllmStep, error) {
 		}
 		slices.Sort(s.Finished)
 		steps = append(steps, s)
-	}
-	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return steps, nil
 }
@@ -152,80 +148,43 @@ func (c *vllmCase) compare(want []vllmStep) (*Difference, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	e, adapters, err := newEngine(p, c.Requests)
+	e, err := newEngine(p, c.Requests, c.Priorities, func(*request) int64 { return sampled })
 	if err != nil {
 		return nil, err
 	}
-	for i := range c.Priorities[:min(len(c.Priorities), adapters)] {
-		e.Define(int32(i), trace.Adapter{Priority: c.Priorities[i]})
-	}
-	v := &vllmEngine{engine: e, vllmCase: c, todo: c.Requests, texts: trace.Texts{}}
+	e.add(0)
+	e.Advance(0)
+	left := len(c.Requests)
 	for i, w := range want {
-		g, err := v.step(i)
+		g, err := c.step(e, i)
 		if err != nil {
 			return nil, err
 		}
+		left -= len(g.Finished)
 		if d := difference(i, &w, g); d != nil {
 			return d, nil
 		}
 	}
-	if left := len(c.Requests) - v.done; left > 0 {
+	if left > 0 {
 		return &Difference{Step: len(want), Expected: "the end", Got: fmt.Sprintf("%d requests left", left)}, nil
 	}
 	return nil, nil
 }
 
-// vllmEngine goes through a case step by step.
-type vllmEngine struct {
-	*engine
-	*vllmCase
-	todo  []request   // not added yet
-	texts trace.Texts // equal seeds give equal tokens
-	done  int
-}
-
-// add submits the requests that come before step i.
-func (e *vllmEngine) add(i int) error {
-	for len(e.todo) > 0 && e.todo[0].Step <= i {
-		r := e.todo[0]
-		e.todo = e.todo[1:]
-		if e.MaxLoras == 0 {
-			r.Adapter = trace.BaseModel
-		}
-		q := trace.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output}
-		for at := int32(0); len(r.Parts) > 0; r.Parts = r.Parts[1:] {
-			q.Text = e.texts.Of(q.Text, at, r.Parts[0][0])
-			at += int32(r.Parts[0][1])
-		}
-		q.Reply = e.texts.Of(q.Text, q.Prompt, sampled)
-		if err := e.Submit(q); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // step carries out step i. A step with nothing to do counts too.
-func (e *vllmEngine) step(i int) (*vllmStep, error) {
-	if i == 0 {
-		if err := e.add(0); err != nil {
-			return nil, err
-		}
-		e.Advance(0)
-	}
+func (c *vllmCase) step(e *engine, i int) (*vllmStep, error) {
 	e.steps, e.ended = nil, nil
 	v := e.View() // stands if there is nothing to do
-	got := &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(e.BlockSize),
+	got := &vllmStep{Running: v.Running, Waiting: v.Queued, Free: (v.KVCapacity - v.KVUsed) / int64(c.BlockSize),
 		Tokens: map[int64]int32{}, Computed: map[int64]int32{}}
 	end := e.Next()
 	if end == tick.Never {
 		end = e.Now()
 	}
-	if err := e.add(i + 1); err != nil { // they come between the end of this step and the next
-		return nil, err
+	if e.add(i + 1); e.err != nil { // they come between the end of this step and the next
+		return nil, e.err
 	}
-	e.Advance(end)
-	if e.failed != nil {
+	if e.Advance(end); e.failed != nil {
 		return nil, e.failed
 	}
 	if n := len(e.steps); n > 0 {
@@ -234,7 +193,6 @@ func (e *vllmEngine) step(i int) (*vllmStep, error) {
 			Running: s.Running, Waiting: s.Waiting, Free: s.FreePages, Tokens: s.Tokens, Computed: s.Computed}
 	}
 	got.Finished = append([]string{}, names(e.ended)...)
-	e.done += len(e.ended)
 	slices.Sort(got.Preempted)
 	slices.Sort(got.Finished)
 	return got, nil
