@@ -1,6 +1,11 @@
 package router
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"reflect"
+	"slices"
+)
 
 // periodic is this project's own planner and the router that goes with it.
 //
@@ -261,4 +266,174 @@ const stuckAfter = 0.05
 func (p *periodic) Finished(f Finished) {
 	p.exec.add(f.Exec)
 	p.lanes[f.Worker].exec.add(f.Exec)
+}
+
+// steal moves requests that wait although there was time to compute their prompts
+// (they wait for memory, for a slot, for a place in the batch) to workers where
+// none does and that would serve them sooner, the oldest first.
+func (p *periodic) steal(s *Situation) []Move {
+	if p.margin >= 1 || !p.someoneFree(s.View) {
+		return nil
+	}
+	waiting, busy := p.stuck(s)
+	if len(waiting) == 0 {
+		return nil
+	}
+	// a copy of the view, so that each move counts for those after it
+	v := &View{Now: s.Now, Adapters: s.Adapters, Workers: slices.Clone(s.Workers)}
+	copied := make([]bool, len(v.Workers))
+	put := func(a *Active, j int32, by int) {
+		w := &v.Workers[j]
+		if !copied[j] {
+			w.Adapters, copied[j] = slices.Clone(w.Adapters), true
+		}
+		w.Queued += by
+		w.QueuedToks += int64(by) * int64(a.Prompt)
+		w.Tokens += int64(by) * (int64(a.Prompt) + int64(a.Expected))
+		if isAdapter(a.Adapter) {
+			w.Count(a.Adapter, 0, int32(by))
+		}
+	}
+	for _, a := range waiting {
+		put(a, a.Worker, -1)
+	}
+	var moves []Move
+	for _, a := range waiting {
+		r := Request{ID: a.ID, Adapter: a.Adapter, Prompt: a.Prompt + a.Generated, MaxNew: a.MaxNew - a.Generated, Expected: a.Expected}
+		here, _ := p.price(r, int(a.Worker), v)
+		to, least := a.Worker, (1-p.margin)*here
+		for j := range v.Workers {
+			if w := &v.Workers[j]; busy[j] || !w.Usable() || w.Queued >= p.deep || !w.atHand(a.Adapter) {
+				continue
+			}
+			if c, _ := p.price(r, j, v); c < least {
+				to, least = int32(j), c
+			}
+		}
+		if to != a.Worker {
+			p.sent(r, int(to), v)
+			moves = append(moves, Move{ID: a.ID, From: a.Worker, To: to})
+		}
+		put(a, to, 1)
+		if p.maxMoves > 0 && len(moves) == p.maxMoves {
+			break
+		}
+	}
+	return moves
+}
+
+// manyWait bounds the requests that planning looks at, the first that wait on each
+// worker. Where as many wait no others are moved to: they would wait for minutes there
+// as well, and in overload all would go back and forth, each time to the end of a queue.
+const manyWait = 1024
+
+// stuck lists requests that wait for something else than prompts or weights, the
+// oldest first, and says on which workers there are such.
+func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
+	if p.env.Moving == MoveNone || p.env.Moving == "" {
+		return nil, nil
+	}
+	busy = make([]bool, len(s.Workers))
+	for _, a := range p.seen(s) {
+		if !a.Running && p.overdue(int(a.Worker), s.Now) && s.Workers[a.Worker].atHand(a.Adapter) {
+			list = append(list, a)
+			busy[a.Worker] = true
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
+	return list[:min(len(list), p.deep)], busy
+}
+
+// overdue says whether the prompts sent to a worker should have been computed by now.
+func (p *periodic) overdue(j int, now float64) bool {
+	return now > p.lanes[j].prefilled+stuckAfter
+}
+
+// atHand says whether an adapter is in host memory at least.
+func (w *Worker) atHand(k int32) bool { return !isAdapter(k) || w.adapter(k).Tier >= Host }
+
+// floors tells cheaply what prices are not below, so that a request needs a close
+// look at few of many workers. Times of steps are looked up once for each kind of
+// worker, batch and rank.
+type floors struct {
+	costs []CostModel
+	kind  []int32       // by worker: its place in costs
+	steps [][][]float64 // by kind, largest rank and batch: a step without KV tokens; 0: not asked yet
+	// By kind, of the request at hand: its prefill, its adapter's load from host
+	// memory, and what it takes at least to get there.
+	prefill, load, fetch []float64
+}
+
+func newFloors(workers []Spec) floors {
+	f := floors{kind: make([]int32, len(workers))}
+	seen := map[CostModel]int32{}
+	for j := range workers {
+		c := workers[j].Cost
+		k, ok := int32(0), false
+		if reflect.TypeOf(c).Comparable() {
+			k, ok = seen[c]
+		}
+		if !ok {
+			k = int32(len(f.costs))
+			f.costs = append(f.costs, c)
+			if reflect.TypeOf(c).Comparable() {
+				seen[c] = k
+			}
+		}
+		f.kind[j] = k
+	}
+	f.steps, f.prefill = make([][][]float64, len(f.costs)), make([]float64, len(f.costs))
+	f.load, f.fetch = make([]float64, len(f.costs)), make([]float64, len(f.costs))
+	return f
+}
+
+// begin prepares for the prices of a request.
+func (f *floors) begin(r Request, v *View) {
+	for k, c := range f.costs {
+		f.prefill[k] = c.Prefill(int64(r.Prompt))
+		if isAdapter(r.Adapter) {
+			rank := v.Adapters[r.Adapter].Rank
+			f.load[k] = c.AdapterLoad(rank, Host)
+			f.fetch[k] = min(c.AdapterLoad(rank, Disk), c.AdapterLoad(rank, Remote)) - f.load[k]
+		}
+	}
+}
+
+// step is the least time of a decode step.
+func (f *floors) step(kind int32, batch, rank int) float64 {
+	for len(f.steps[kind]) <= rank {
+		f.steps[kind] = append(f.steps[kind], nil)
+	}
+	for len(f.steps[kind][rank]) <= batch {
+		f.steps[kind][rank] = append(f.steps[kind][rank], 0)
+	}
+	t := &f.steps[kind][rank][batch]
+	if *t == 0 {
+		*t = f.costs[kind].DecodeStep(batch, 0, rank)
+	}
+	return *t
+}
+
+// price is what the price of a worker on which the request's adapter is not placed
+// is not below, without a look at its KV cache, and at its adapters but for the index.
+func (f *floors) price(p *periodic, r Request, j int, v *View) float64 {
+	w, l, kind := &v.Workers[j], &p.lanes[j], f.kind[j]
+	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
+	exec, step := l.exec.or(p.exec.or(guessExec)), f.step(kind, min(running+1, limit), w.MaxRank)
+	load, fetch := 0.0, 0.0
+	if x := v.Index; x != nil && isAdapter(r.Adapter) && !x.in(x.has, j, r.Adapter) {
+		if load = f.load[kind]; !x.in(x.host, j, r.Adapter) {
+			fetch = f.fetch[kind]
+		}
+	}
+	first := max(l.prefilled-v.Now, fetch, 0) + load + f.prefill[kind]
+	if running > 0 {
+		first += step
+	}
+	first += exec * float64(max(w.Running+1-limit, 0)) / float64(limit)
+	total := p.firstWeight()*first + r.output()*step + (load+f.prefill[kind])*float64(running)
+	if isAdapter(r.Adapter) {
+		total += p.spill * exec
+	}
+	return total * (1 - 1e-9) // it is not added up in the same order
 }

@@ -372,3 +372,60 @@ func (c *chunk) take() (*parquet.Value, error) {
 	c.at++
 	return &c.buffer[c.at-1], nil
 }
+
+// parts is what Parquet and Arrow decoders share: the rows of a file come in parts.
+type parts struct {
+	path, what string // what a part is called
+	n, next    int    // how many there are, and the one to open next
+	open       func(part int) (rows int64, err error)
+	columns    []Column
+	set        []func(i int) error // fills a cell with row i of the part; nil: the file lacks the column
+	texts      texts
+	at, end    int64 // rows of the current part
+	row        int64 // rows read before the one at hand
+}
+
+func newParts(path, what string, n int, columns []Column) parts {
+	return parts{path: path, what: what, n: n, columns: columns, set: make([]func(int) error, len(columns)), texts: texts{}, row: -1}
+}
+
+func (d *parts) read() error {
+	for d.at == d.end {
+		if d.next == d.n {
+			return io.EOF
+		}
+		d.next++
+		if err := guard(d.openNext); err != nil {
+			return fmt.Errorf("%s: %s %d: %w", d.path, d.what, d.next, err)
+		}
+	}
+	d.row++
+	for i, set := range d.set {
+		if set == nil {
+			continue
+		}
+		if err := set(int(d.at)); err != nil {
+			return d.bad(d.columns[i].Name, err)
+		}
+	}
+	d.at++
+	return nil
+}
+
+func (d *parts) openNext() error {
+	rows, err := d.open(d.next - 1)
+	if err == nil && rows < 0 {
+		err = fmt.Errorf("states %d rows", rows)
+	}
+	if d.at, d.end = 0, rows; err != nil {
+		d.end = 0
+	}
+	return err
+}
+
+func (d *parts) bad(column string, err error) error {
+	if column != "" {
+		err = fmt.Errorf("column %q: %w", column, err)
+	}
+	return fmt.Errorf("%s: row %d: %w", d.path, d.row+1, err)
+}
