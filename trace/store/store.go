@@ -87,7 +87,7 @@ func Open(path string, o ReadOptions) (Reader, error) {
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 			return nil, fmt.Errorf("%s: cannot be read twice to find its adapters; state them", path)
 		}
-		first, err := newReader(path, o, n)
+		first, err := newReader(path, o, n, adapterColumn, "rank")
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +138,9 @@ func (r *reader) Len() int64 {
 	return r.rows - r.check.n
 }
 
-func newReader(path string, o ReadOptions, n *names) (*reader, error) {
+// newReader opens a file. Where some columns are named, the others of a CSV file are
+// not looked at.
+func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, error) {
 	r := &reader{path: path, isText: isText(path), isJSON: extension(path) == ".jsonl", names: n,
 		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
@@ -147,8 +149,14 @@ func newReader(path string, o ReadOptions, n *names) (*reader, error) {
 	if r.isText {
 		adapter = &r.row.text
 	}
+	columns := r.row.columns(adapter, all)
+	for i, c := range columns {
+		if len(only) > 0 && !r.isJSON && !slices.Contains(only, c.Name) {
+			columns[i].Value = new(table.Raw)
+		}
+	}
 	var err error
-	r.file, err = table.Open(path, r.row.columns(adapter, all), table.Options{Strict: true, Progress: o.Progress})
+	r.file, err = table.Open(path, columns, table.Options{Strict: true, Progress: o.Progress})
 	return r, err
 }
 
