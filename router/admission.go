@@ -58,6 +58,8 @@ func (a *Admission) parseShed(text string) error {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), ":")
 		x, err := strconv.ParseFloat(value, 64)
 		switch {
+		case name == "ttft" && a.wait > 0 || name == "queue" && a.queue > 0:
+			return fmt.Errorf("%s is given twice", name)
 		case name == "ttft" && err == nil && x > 0 && !math.IsInf(x, 0):
 			a.wait = x / 1000
 		case name == "queue" && err == nil && x >= 1 && x <= math.MaxInt32 && x == math.Trunc(x):
@@ -100,7 +102,7 @@ func (a *Admission) Refuse(r Request, v *View) (reason string, after float64) {
 		k = min(int(r.Adapter), k)
 	}
 	b := bucket{max(0, a.buckets[k].spent-a.rate*(v.Now-a.buckets[k].at)), v.Now}
-	if a.rate > 0 && b.spent+1 > a.burst {
+	if a.rate > 0 && b.spent+1 > a.burst+1e-9 { // who comes at the very rate is not refused for a rounding
 		return "over the rate limit of its adapter", (b.spent + 1 - a.burst) / a.rate
 	}
 	if reason, after = a.shed(r, v); reason == "" {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -78,48 +79,29 @@ func TestAdmissionWorked(t *testing.T) {
 	}
 }
 
-// In any time d an adapter gets at most burst + rate d requests, and at least that
-// number, rounded down, if it asks often enough; other adapters do not matter.
+// Against the generic cell rate algorithm (ITU-T I.371), which knows no bucket, in
+// whole microseconds: each adapter has a time at which its next request is due, and
+// one may come (burst - 1)/rate before it. What is refused may come at the time told.
 func TestRateLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := admissionOf(t, "", "2,burst=3")
-		now, asked := 0.0, 0
-		var taken []float64
+		rate, burst := rapid.SampledFrom([]int64{1, 2, 10}).Draw(t, "rate"), rapid.SampledFrom([]float64{1, 1.5, 3, 20}).Draw(t, "burst")
+		a := admissionOf(t, "", fmt.Sprintf("%d,burst=%v", rate, burst))
+		every := 1_000_000 / rate
+		early := int64((burst - 1) * float64(every))
+		now, due := int64(0), map[int32]int64{}
 		for range rapid.IntRange(1, 200).Draw(t, "n") {
-			now += rapid.SampledFrom([]float64{0, 0.01, 0.3, 4}).Draw(t, "gap")
+			now += rapid.SampledFrom([]int64{0, 1, 10_000, 100_000, 300_000, 500_000, 4_000_000}).Draw(t, "gap")
 			r := Request{Adapter: int32(rapid.IntRange(-1, 1).Draw(t, "adapter"))}
-			reason, after := a.Refuse(r, viewOf(now, Worker{}, true))
-			if r.Adapter != 0 {
-				continue
+			reason, after := a.Refuse(r, viewOf(float64(now)/1e6, Worker{}, true))
+			wait := max(due[r.Adapter]-early-now, 0)
+			if (reason != "") != (wait > 0) || math.Abs(1e6*after-float64(wait)) > 0.01 {
+				t.Fatalf("at %d us adapter %d: %q, again in %v s, expected %d us", now, r.Adapter, reason, after, wait)
 			}
-			asked++
-			if reason == "" {
-				taken = append(taken, now)
-			} else if !(after > 0) || after > 0.5+1e-9 {
-				t.Fatalf("refused at %v, to come again after %v s at 2 requests/s", now, after)
+			if wait == 0 {
+				due[r.Adapter] = max(due[r.Adapter], now) + every
 			}
-		}
-		for i := range taken {
-			for j := i; j < len(taken); j++ {
-				if n := float64(j - i + 1); n > 3+2*(taken[j]-taken[i])+1e-6 {
-					t.Fatalf("%v requests within %v s", n, taken[j]-taken[i])
-				}
-			}
-		}
-		if len(taken) < min(asked, 3) {
-			t.Fatalf("%d of %d taken", len(taken), asked)
 		}
 	})
-	a := admissionOf(t, "", "2,burst=3")
-	n := 0
-	for k := range 1001 {
-		if reason, _ := a.Refuse(Request{}, viewOf(float64(k)/100, Worker{}, true)); reason == "" {
-			n++
-		}
-	}
-	if n != 23 {
-		t.Errorf("%d requests in 10 s, expected 3 + 2 x 10", n)
-	}
 }
 
 // A request that is shed does not count against its adapter's rate.
@@ -139,6 +121,11 @@ func TestShedIsNotSpent(t *testing.T) {
 func TestBadAdmission(t *testing.T) {
 	for _, text := range []string{"ttft", "ttft:0", "ttft:-1", "ttft:x", "ttft:inf", "queue:0", "queue:1.5", "wait:5", "ttft:5,queue:3"} {
 		if err := CheckShed(text); err == nil || !strings.Contains(err.Error(), "expected ttft:MS") {
+			t.Errorf("shed %s: %v", text, err)
+		}
+	}
+	for text, name := range map[string]string{"queue:1+queue:2": "queue", "ttft:5+queue:3+ttft:9": "ttft"} {
+		if err := CheckShed(text); err == nil || err.Error() != name+" is given twice" {
 			t.Errorf("shed %s: %v", text, err)
 		}
 	}

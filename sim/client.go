@@ -123,7 +123,6 @@ func (s *sim) send() error {
 func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
-	s.elastic.arrived++
 	r := s.alloc()
 	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
 	r.first, r.started = tick.Never, tick.Never
@@ -227,8 +226,6 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 			rec.FirstToken, rec.Gaps = rec.Finish, nil
 		}
 		s.workers[r.worker].stats.Requests++
-		s.elastic.ended++
-		s.elastic.response += at - r.sent
 	}
 	s.cfg.Observer.Done(rec)
 	for _, o := range s.others.ends {

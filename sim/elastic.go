@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 )
 
@@ -55,13 +56,13 @@ type ElasticStats struct {
 
 // life is what outlasts a worker's memory.
 type life struct {
-	power  Power
-	failed bool // down, whatever its power
-	bare   bool // begins without adapters
-	open   int  // requests there
-	starts int64
-	born   tick.Ticks // of the latest start
-	onFor  tick.Ticks // of earlier times on
+	power   Power
+	outages int  // that last; it is down, whatever its power
+	bare    bool // begins without adapters
+	open    int  // requests there
+	starts  int64
+	born    tick.Ticks // of the latest start
+	onFor   tick.Ticks // of earlier times on
 }
 
 // elastic is the state of a cluster that grows and shrinks.
@@ -72,9 +73,17 @@ type elastic struct {
 	since       tick.Ticks
 	stats       ElasticStats
 
-	// since the latest look:
-	arrived, ended int64
-	response       tick.Ticks // of those that ended, summed
+	arrived  int64      // requests until the latest look
+	ended    int64      // since then
+	response tick.Ticks // of those that ended, summed
+}
+
+// Done counts a request that ended, where a scaler wants to know.
+func (e *elastic) Done(r *record.Request) {
+	if r.Status == record.OK {
+		e.ended++
+		e.response += tick.FromSeconds(r.Finish) - tick.FromSeconds(r.Sent)
+	}
 }
 
 func (s *sim) initElastic() error {
@@ -107,6 +116,7 @@ func (s *sim) initElastic() error {
 		s.aside(tick.FromSeconds(r.At), eventScale, func() { s.scaleTo(r.Workers) })
 	}
 	if e.Scaler != nil {
+		s.others.ends = append(s.others.ends, &s.elastic)
 		s.aside(tick.FromSeconds(e.Every), eventScale, s.look)
 	}
 	return nil
@@ -115,7 +125,11 @@ func (s *sim) initElastic() error {
 // look asks the scaler.
 func (s *sim) look() {
 	cfg, e := s.cfg.Elastic, &s.elastic
-	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: e.arrived, Ended: e.ended}
+	sent := s.requests
+	if s.headT != tick.Never {
+		sent-- // read, but not sent
+	}
+	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended}
 	if e.ended > 0 {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
@@ -124,7 +138,7 @@ func (s *sim) look() {
 			l.InFlight += w.v.Load()
 		}
 	}
-	e.arrived, e.ended, e.response = 0, 0, 0
+	e.arrived, e.ended, e.response = sent, 0, 0
 	s.scaleTo(cfg.Scaler.Want(l))
 	if s.unfinished() {
 		s.aside(s.now+tick.FromSeconds(cfg.Every), eventScale, s.look)
@@ -165,18 +179,12 @@ func (s *sim) first(p Power) *worker { return s.extreme(p, -1) }
 func (s *sim) last(p Power) *worker  { return s.extreme(p, 1) }
 
 func (s *sim) extreme(p Power, sign int) (best *worker) {
-	failed := func(w *worker) int {
-		if w.failed {
-			return 1
-		}
-		return 0
-	}
 	for i := range s.workers {
 		w := &s.workers[i]
 		if w.power != p {
 			continue
 		}
-		if best == nil || sign*cmp.Or(cmp.Compare(failed(w), failed(best)), cmp.Compare(w.born, best.born), cmp.Compare(w.id, best.id)) > 0 {
+		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.born, best.born), cmp.Compare(w.id, best.id)) > 0 {
 			best = w
 		}
 	}
@@ -265,7 +273,7 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 // show tells routers whether the worker takes requests. That it does not they know
 // at once, however late the reports of the workers are.
 func (w *worker) show() {
-	w.v.Up = !w.failed && (w.power == On || w.power == Draining)
+	w.v.Up = w.outages == 0 && (w.power == On || w.power == Draining)
 	w.v.Draining = w.power != On
 }
 

@@ -36,7 +36,7 @@ func (s *sim) scheduleOutages() error {
 // their clients have seen, or fail, as the configuration says.
 func (w *worker) fail() {
 	was := w.v.Up
-	if w.failed = true; !was { // down already, or off
+	if w.outages++; !was { // down already, or off
 		return
 	}
 	s := w.s
@@ -54,11 +54,12 @@ func (w *worker) fail() {
 	}
 }
 
-// recover ends an outage. The worker has the adapters that it started with.
+// recover ends an outage. The worker has the adapters that it started with, unless
+// another outage lasts.
 func (w *worker) recover() {
-	w.failed = false
+	w.outages--
 	w.show()
-	if w.queue.n > 0 { // sent by a router that knew of no failure
+	if w.v.Up && w.queue.n > 0 { // sent by a router that knew of no failure
 		w.wake()
 	}
 }

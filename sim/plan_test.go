@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -295,6 +296,31 @@ func TestOutage(t *testing.T) {
 	}
 	if r := run(true); r.Status != record.Failed || r.Error == "" {
 		t.Errorf("without failover: %+v, expected a failure", r)
+	}
+}
+
+// A worker that has several outages at once is down until the last of them ends,
+// one that begins when another ends included.
+func TestOutagesOverlap(t *testing.T) {
+	for want, outages := range map[float64][]Outage{
+		100: {{0, 0.02, 0.1}, {0, 0.05, 0.06}},
+		90:  {{0, 0.02, 0.05}, {0, 0.05, 0.09}},
+		0:   {{0, 0.02, 0}, {0, 0.03, 0.04}},
+	} {
+		var reqs []trace.Request
+		for i := range 20 {
+			reqs = append(reqs, trace.Request{ID: int64(i), Arrival: 0.01 * float64(i), Adapter: trace.BaseModel, Prompt: 50, Output: 1})
+		}
+		l, p := newLedger(), plainProfile()
+		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(), Observer: l, Outages: outages,
+			Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: firstUp{}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range l.recs {
+			if at := math.Round(1000 * r.Arrival); at > 20 && (r.Status == record.OK) != (want > 0 && at >= want) {
+				t.Errorf("%v: request at %v ms: %v", outages, at, r.Status)
+			}
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -29,8 +28,8 @@ type Look struct {
 // Autoscaler changes the number of workers as Kubernetes' HorizontalPodAutoscaler
 // does by default (pkg/controller/podautoscaler/horizontal.go and
 // replica_calculator.go): to the workers that are needed, rounded up, unless that is
-// within a tolerance of those there are; at most to the double, or 4 more, at a
-// time; and to fewer only if no look of the latest Stabilize seconds asked for more.
+// within a tolerance of those there are; at most to the double, or 4 more, within
+// 15 s; and to fewer only if no look of the latest Stabilize seconds asked for more.
 type Autoscaler struct {
 	Need      Need
 	Tolerance float64
@@ -38,9 +37,12 @@ type Autoscaler struct {
 	latest    []wish
 }
 
+// growth is the time in which a cluster doubles at most, or gains 4, s.
+const growth = 15
+
 type wish struct {
-	at float64
-	n  int
+	at     float64
+	n, had int
 }
 
 // Need is how many workers a cluster needs; NaN: not known.
@@ -52,17 +54,25 @@ type Need interface {
 func (a *Autoscaler) Want(l Look) int {
 	need := a.Need.Need(l)
 	if a.latest == nil {
-		a.latest = []wish{{0, l.Workers}}
+		a.latest = []wish{{0, l.Workers, l.Workers}}
 	}
 	n := l.Workers
 	if ratio := need / float64(n); ratio < 1-a.Tolerance || ratio > 1+a.Tolerance { // neither where it is not known
 		n = int(math.Ceil(min(need, math.MaxInt32)))
 	}
-	a.latest = append(slices.DeleteFunc(a.latest, func(w wish) bool { return w.at <= l.Now-a.Stabilize }), wish{l.Now, n})
-	most := slices.MaxFunc(a.latest, func(a, b wish) int { return cmp.Compare(a.n, b.n) }).n
+	a.latest = append(slices.DeleteFunc(a.latest, func(w wish) bool { return w.at <= l.Now-max(a.Stabilize, growth) }), wish{l.Now, n, l.Workers})
+	most, from := n, l.Workers
+	for _, w := range slices.Backward(a.latest) {
+		if w.at > l.Now-a.Stabilize {
+			most = max(most, w.n)
+		}
+		if w.at > l.Now-growth {
+			from = w.had
+		}
+	}
 	switch {
 	case n > l.Workers:
-		return min(n, max(2*l.Workers, l.Workers+4))
+		return max(min(n, max(2*from, from+4)), l.Workers)
 	case most < l.Workers:
 		return most
 	}
