@@ -170,7 +170,7 @@ func (t *Table) cell(i int, metric string) Cell {
 	r, base := t.Runs[i], t.Runs[t.Baseline]
 	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil)}
 	b := base.value(metric)
-	if r == base || c.N == 0 || b.N == 0 {
+	if r == base {
 		return c
 	}
 	if b.Mean != 0 {
@@ -200,11 +200,8 @@ func (t *Table) apartIn(metric string) []bool {
 }
 
 // reference is the run whose completed requests the others are held against: the
-// first that completed all of its own, else the one that completed most.
+// first of those that completed most of their own.
 func (t *Table) reference() *Run {
-	if i := slices.IndexFunc(t.Runs, (*Run).whole); i >= 0 {
-		return t.Runs[i]
-	}
 	return slices.MinFunc(t.Runs, func(a, b *Run) int { return cmp.Compare(a.left(), b.left()) })
 }
 

@@ -102,6 +102,12 @@ func TestRatiosAndBest(t *testing.T) {
 	if x, y = row.Cells[0], row.Cells[1]; x.Best != (x.Mean > y.Mean) {
 		t.Errorf("the larger throughput is the best: %+v", row)
 	}
+	if len(tab.Notes) > 0 {
+		t.Errorf("notes on a simulation: %q", tab.Notes)
+	}
+	if first, err := New(tab.Runs, Options{Baseline: "a"}); err != nil || first.Baseline != 0 {
+		t.Errorf("baseline a is %+v, %v", first, err)
+	}
 	if _, err := New(tab.Runs, Options{Baseline: "C"}); err == nil || !strings.Contains(err.Error(), `unknown run "C"`) {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -110,6 +111,11 @@ func TestTokensAskedFor(t *testing.T) {
 	if c := compared(t, few, run("fewer", 500)).row("output_throughput").Cells; c[0].Apart || !c[0].Best {
 		t.Errorf("two that count what was asked for: %+v", c)
 	}
+	counted := &result.Result{}
+	counted.Metrics.Set(result.TotalOutputTokens, 1000)
+	if FromResult("x", counted).Asked {
+		t.Error("a result that does not say how many tokens came")
+	}
 	if only := FromResult("x", &result.Result{}); only.Asked || only.Source != "log" {
 		t.Errorf("a result without tokens: %+v", only)
 	}
@@ -132,8 +138,10 @@ func TestReference(t *testing.T) {
 	run := func(name string, completed, set float64) *Run {
 		return FromValues(name, one, [][]sweep.Value{values(100, completed, set, 50)})
 	}
-	tab := compared(t, run("a", 80, 1), run("b", 90, 2), run("c", 90, 3), run("d", 90, 2))
-	for i, apart := range []bool{true, false, true, false} {
+	other := run("e", 90, 2)
+	other.Seeds = []string{"7"} // of a single run it does not matter
+	tab := compared(t, run("a", 80, 1), run("b", 90, 2), run("c", 90, 3), run("d", 90, 2), other)
+	for i, apart := range []bool{true, false, true, false, false} {
 		if c := tab.row("mean_e2e_latency_ms").Cells[i]; c.Apart != apart {
 			t.Errorf("%s: apart %v", tab.Runs[i].Name, c.Apart)
 		}
@@ -261,6 +269,8 @@ func TestRecordsWithoutGaps(t *testing.T) {
 		{line("1", ""), false, record.Streamed},
 		{line("3", ""), false, record.StreamingUnknown},
 		{line("1", `,"token_gaps_s":[1,1]`), true, record.Streamed},
+		{strings.Replace(line("1", ""), `"ok"`, `"aborted"`, 1) + strings.Replace(line("3", ""), `"id":0`, `"id":1`, 1), false, record.StreamingUnknown},
+		{line("1", `,"streamed":"no"`), false, record.NotStreamed},
 		{line("1", "") + strings.Replace(line("1", `,"token_gaps_s":[1,1]`), `"id":0`, `"id":1`, 1), true, record.Streamed},
 	} {
 		path := filepath.Join(dir, fmt.Sprintf("%d.jsonl", i))
@@ -373,17 +383,50 @@ func TestBestOfThree(t *testing.T) {
 	}{
 		{"worse too", run("c", 10, 110, 210, 311), true},
 		{"without a value", run("c", 10), true},
+		{"neither", run("c", 5), true},
+		{"as good", run("c", 10, 90, 190, 290), false},
 		{"not comparable", run("c", 5, 95, 185, 290), true},
 		{"about the same", run("c", 10, 95, 185, 291), false},
 	} {
 		for _, order := range [][]*Run{{best, worse, c.third}, {c.third, best, worse}, {best, c.third, worse}} {
 			cells := compared(t, order...).row("mean_e2e_latency_ms").Cells
 			for i, r := range order {
+				if cells[i].N == 0 && cells[i].Apart {
+					t.Errorf("%s: no value, and not comparable", c.name)
+				}
 				if is := r == best && c.clear; cells[i].Best != is || cells[i].Clear != (r == best && c.clear) {
 					t.Errorf("%s: %s is the best: %v", c.name, r.Name, cells[i].Best)
 				}
 			}
 		}
+	}
+}
+
+// The verdict is on the runs with the seeds and values of the first that has any.
+func TestVerdict(t *testing.T) {
+	const m = "mean_e2e_latency_ms"
+	seeds := []string{"1", "2", "3"}
+	tab := compared(t, seeded("none", "duration", seeds, 1, 2, 3), seeded("slow", m, seeds, 100, 200, 301), seeded("fast", m, seeds, 90, 190, 290),
+		seeded("other seeds", m, []string{"1", "2", "4"}, 80, 180, 280), seeded("fewer", m, seeds[:2], 80, 180))
+	const want = "fast is the best; worse: slow +5.4 % ±0.8; not comparable: other seeds, fewer"
+	var text, object strings.Builder
+	if err := errors.Join(tab.WriteText(&text), tab.WriteJSON(&object)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "\nby Mean E2E Latency (ms): "+want+"\n"+sweep.VerdictNote+"\n") || !strings.Contains(object.String(), `"text": "`+want+`"`) {
+		t.Errorf("%s\n%s\nexpected %q", text.String(), object.String(), want)
+	}
+	single := compared(t, seeded("a", m, []string{"1"}, 5), seeded("b", m, []string{"2"}, 6))
+	if v := single.Verdict; v == nil || v.Seeds != 1 || len(v.Apart) > 0 {
+		t.Errorf("single runs: %+v", v)
+	}
+	text.Reset()
+	if err := single.WriteText(&text); err != nil || strings.Contains(text.String(), sweep.VerdictNote) {
+		t.Errorf("a note on tests that single runs do not have: %v\n%s", err, text.String())
+	}
+	object.Reset()
+	if err := compared(t, seeded("alone", m, seeds, 1, 2, 3)).WriteJSON(&object); err != nil || strings.Contains(object.String(), `"verdict"`) {
+		t.Errorf("a verdict on one run: %v\n%s", err, object.String())
 	}
 }
 
