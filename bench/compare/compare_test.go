@@ -127,7 +127,7 @@ func TestSeedsAreOneRun(t *testing.T) {
 			paths = append(paths, p)
 		}
 	}
-	spec := &sweep.Spec{Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded"}}, SeedCount: 3}
+	spec := &sweep.Spec{Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded", "p2c"}}, SeedCount: 3}
 	spec.Scenario.Workload.NumPrompts = 200
 	m, err := spec.Plan(t.Context())
 	if err != nil {
@@ -141,7 +141,7 @@ func TestSeedsAreOneRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, two := table(t, Options{}, paths...), table(t, Options{}, d.Path)
-	if len(one.Runs) != 2 || len(two.Runs) != 2 || len(one.Runs[0].Seeds) != 3 {
+	if len(one.Runs) != 2 || len(two.Runs) != 3 || len(one.Runs[0].Seeds) != 3 {
 		t.Fatal(len(one.Runs), len(two.Runs))
 	}
 	for _, row := range one.Rows {

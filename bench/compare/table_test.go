@@ -146,6 +146,10 @@ func TestReference(t *testing.T) {
 			t.Errorf("%s: apart %v", tab.Runs[i].Name, c.Apart)
 		}
 	}
+	tab = compared(t, seeded("unknown", "duration", one, 50), run("a", 80, 1), run("b", 90, 2))
+	if c := tab.row("mean_e2e_latency_ms").Cells; !c[1].Apart || c[2].Apart {
+		t.Errorf("80 %%, 90 %%, and one of which it is not known: %+v", c)
+	}
 	two := func(name string, a, b float64) *Run {
 		return FromValues(name, []string{"1", "2"}, [][]sweep.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
 	}
@@ -406,8 +410,20 @@ func TestBestOfThree(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	const m = "mean_e2e_latency_ms"
 	seeds := []string{"1", "2", "3"}
-	tab := compared(t, seeded("none", "duration", seeds, 1, 2, 3), seeded("slow", m, seeds, 100, 200, 301), seeded("fast", m, seeds, 90, 190, 290),
-		seeded("other seeds", m, []string{"1", "2", "4"}, 80, 180, 280), seeded("fewer", m, seeds[:2], 80, 180))
+	run := func(name string, seeds []string, e2e ...float64) *Run {
+		var all [][]sweep.Value
+		for _, x := range e2e {
+			all = append(all, values(10, 10, 1, x))
+		}
+		return FromValues(name, seeds, all)
+	}
+	none := run("none", seeds, 1, 2, 3)
+	delete(none.values, m)
+	tab := compared(t, none, run("slow", seeds, 100, 200, 301), run("fast", seeds, 90, 190, 290),
+		run("other seeds", []string{"1", "2", "4"}, 80, 180, 280), run("fewer", seeds[:2], 80, 180))
+	if len(tab.Notes) > 0 {
+		t.Errorf("notes on whole runs: %q", tab.Notes)
+	}
 	const want = "fast is the best; worse: slow +5.4 % ±0.8; not comparable: other seeds, fewer"
 	var text, object strings.Builder
 	if err := errors.Join(tab.WriteText(&text), tab.WriteJSON(&object)); err != nil {
