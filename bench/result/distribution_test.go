@@ -144,6 +144,20 @@ func TestRunIsItsGaps(t *testing.T) {
 	})
 }
 
+// Runs that end anywhere in a bin, of which each holds ten of their values.
+func TestRunsEndAnywhere(t *testing.T) {
+	for k := range int64(100) {
+		run, single := NewHistogram(latencyBits), NewHistogram(latencyBits)
+		run.AddRun(1<<20, 50, k, 3) // bins of 512 ticks
+		for i := range k {
+			single.Add(1<<20+50*tick.Ticks(i), 3)
+		}
+		if a, b := binCounts(run), binCounts(single); !slices.Equal(a, b) {
+			t.Errorf("%d values: bins %v, one by one %v", k, a, b)
+		}
+	}
+}
+
 // binCounts lists the bins that are not empty as pairs of bin and count.
 func binCounts(h *Histogram) (pairs []int64) {
 	for i, c := range h.counts {

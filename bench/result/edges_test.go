@@ -7,6 +7,7 @@ import (
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/trace"
 )
 
 // collected is the result of the given requests.
@@ -143,6 +144,107 @@ func TestMetricNames(t *testing.T) {
 			if again, ok := MetricByKey(m.String()); !ok || again != m {
 				t.Errorf("%s is %v", m, again)
 			}
+		}
+	}
+}
+
+// What prefix caches save is counted of successful requests, over all, by adapter
+// and by worker; without caches there is nothing to count.
+func TestReuse(t *testing.T) {
+	rs := []record.Request{
+		{Adapter: 0, Prompt: 10, Cached: 4, WorkerLast: 0, Finish: 1}, {Adapter: 0, Prompt: 30, Cached: 6, WorkerLast: 1, Finish: 1},
+		{Adapter: 1, Prompt: 60, Cached: 40, WorkerLast: 1, Finish: 1}, {Adapter: 1, Prompt: 60, Cached: 60, WorkerLast: 1, Status: record.Failed},
+	}
+	_, r := collected(Options{PrefixCache: true}, rs...)
+	e := r.Extra
+	for what, c := range map[string]struct {
+		got    *Reuse
+		cached int64
+		rate   float64
+	}{
+		"all": {e.Reuse, 50, 0.5}, "adapter 0": {e.Adapters[0].Reuse, 10, 0.25}, "adapter 1": {e.Adapters[1].Reuse, 40, 40.0 / 60},
+		"worker 0": {e.Workers[0].Reuse, 4, 0.4}, "worker 1": {e.Workers[1].Reuse, 46, 46.0 / 90},
+	} {
+		if c.got == nil || c.got.Cached != c.cached || !near(c.got.HitRate, c.rate, 1e-12) {
+			t.Errorf("%s: %+v, expected %+v", what, c.got, c)
+		}
+	}
+	if _, r = collected(Options{}, rs...); r.Extra.Reuse != nil || r.Extra.Workers[0].Reuse != nil {
+		t.Errorf("without caches: %+v", r.Extra.Reuse)
+	}
+}
+
+// A limit that is just reached is met; a reply that was not streamed has its first
+// token with its last.
+func TestMet(t *testing.T) {
+	streamed := record.Request{Sent: 1, FirstToken: 1.5, Finish: 3.5, Output: 5}
+	whole := record.Request{Sent: 1, FirstToken: math.NaN(), Finish: 3.5, Output: 5, Streamed: record.NotStreamed}
+	textless, failed := whole, streamed
+	textless.Streamed, failed.Status = record.Streamed, record.Failed
+	for _, c := range []struct {
+		what string
+		q    record.Request
+		slo  string
+		met  bool
+	}{
+		{"at the limits", streamed, "ttft:500 tpot:500 e2e:2500", true}, {"TTFT", streamed, "ttft:499", false}, {"TPOT", streamed, "tpot:499", false},
+		{"E2E", streamed, "e2e:2499", false}, {"failed", failed, "e2e:2500", false},
+		{"not streamed", whole, "ttft:2500", true}, {"not streamed", whole, "ttft:2499", false}, {"no text", textless, "ttft:9999", false}, {"no text", textless, "e2e:2500", true},
+	} {
+		slo, err := ParseSLO(c.slo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slo.Met(&c.q); got != c.met {
+			t.Errorf("%s, %s: %v", c.what, c.slo, got)
+		}
+	}
+}
+
+// Records of an imported run are held to an SLO; a run that has no records, or was
+// told all by itself, is left alone.
+func TestCountGood(t *testing.T) {
+	imported := Result{Records: []record.Request{{FirstToken: 1, Finish: 2, Output: 2}, {FirstToken: 2, Finish: 3, Output: 2}}}
+	imported.Metrics.Set(Duration, 4)
+	told := imported
+	told.Extra = &Extra{}
+	for what, c := range map[string]struct {
+		r    Result
+		good bool
+	}{"records": {imported, true}, "own numbers": {told, false}, "no records": {Result{}, false}} {
+		c.r.CountGood(SLO{TTFT: 1500})
+		if g := c.r.Goodput; (g != nil) != c.good || g != nil && (g.Good != 1 || g.Share != 0.5 || g.PerS != 0.25) {
+			t.Errorf("%s: %+v", what, g)
+		}
+	}
+}
+
+// Rows that would say nothing are left out: the worst of one adapter, and hours of
+// workers that have one GPU each.
+func TestRowsOfExtra(t *testing.T) {
+	for want, c := range map[string]struct {
+		elastic  Elastic
+		adapters int
+		lost     float64
+	}{
+		"GPU-hours":                            {Elastic{GPUHours: 2, WorkerHours: 2}, 1, 0},
+		"Worker-hours":                         {Elastic{GPUHours: 2, WorkerHours: 1}, 1, 0},
+		"Worst adapter":                        {Elastic{}, 2, 0},
+		"migrations (s):             1.00":     {Elastic{}, 1, 1},
+		"migrations (s):             0.500000": {Elastic{}, 1, 0.5},
+	} {
+		c1 := NewCollector(Options{SLO: SLO{TTFT: 1500}, Adapters: trace.Names(c.adapters, nil)})
+		for a := range c.adapters {
+			c1.Done(&record.Request{Adapter: int32(a), FirstToken: 1, Finish: 2, Output: 2})
+		}
+		r := c1.Result(Meta{}, &Counters{MigrationTime: c.lost})
+		r.Extra.Elastic = &c.elastic
+		var b strings.Builder
+		if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s%v", want, b.String(), err)
+		}
+		if c.elastic.GPUHours == c.elastic.WorkerHours && strings.Contains(b.String(), "Worker-hours") || c.adapters == 1 && strings.Contains(b.String(), "Worst adapter") {
+			t.Errorf("rows that say nothing in\n%s", b.String())
 		}
 	}
 }

@@ -48,6 +48,13 @@ func TestShortfall(t *testing.T) {
 		t.Errorf("no request at all: %v", err)
 	}
 
+	if err := (&Result{Ended: &Endings{Requests: 2}}).NoSuccess(); err == nil || err.Error() != "no request succeeded" {
+		t.Errorf("none of two succeeded, nothing else is known: %v", err)
+	}
+	if n := (&Endings{Failed: 1, Rejected: 2, Aborted: 4, Unfinished: 8}).Unsuccessful(); n != 15 {
+		t.Errorf("%d of 1+2+4+8 did not succeed", n)
+	}
+
 	stopped := run(5)
 	stopped.Extra.Unsent = 15
 	if d := cmp.Diff([]string{"15 of 20 not sent: the run was stopped"}, stopped.Shortfall()); d != "" {
@@ -118,6 +125,8 @@ func TestForeignLines(t *testing.T) {
 		streamed record.Streaming
 	}{
 		{`{"completed": 40, "failed": 2, "mean_itl_ms": 3.5}`, &Endings{Requests: 42, Failed: 2}, record.Streamed},
+		{`{"completed": 40, "failed": 0}`, &Endings{Requests: 40}, record.StreamingUnknown},
+		{`{"completed": 40, "failed": -1}`, nil, record.StreamingUnknown},
 		{`{"completed": 40, "failed": "many"}`, nil, record.StreamingUnknown},
 		{`{"completed": 40, "total_output_tokens": 400, "mean_itl_ms": 0, "p99_itl_ms": 0}`, nil, record.NotStreamed},
 		{`{"completed": 40, "total_output_tokens": 40, "mean_itl_ms": 0, "p99_itl_ms": 0}`, nil, record.StreamingUnknown},

@@ -127,11 +127,9 @@ func (r *Reuse) hitRate() float64 {
 
 // add counts a request's prompt.
 func (r *Reuse) add(q *record.Request) {
-	if r != nil {
-		r.Cached += int64(q.Cached)
-		r.prompts += int64(q.Prompt)
-		r.HitRate = ratio(float64(r.Cached), float64(r.prompts))
-	}
+	r.Cached += int64(q.Cached)
+	r.prompts += int64(q.Prompt)
+	r.HitRate = ratio(float64(r.Cached), float64(r.prompts))
 }
 
 // Oracle is a lower bound, with perfect knowledge of what is to come, and how

@@ -169,6 +169,10 @@ func TestConfigInfinity(t *testing.T) {
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
+	r.Config["f"] = func() {}
+	if err := r.WriteJSON(io.Discard); err == nil || !strings.Contains(err.Error(), "field config: ") {
+		t.Errorf("a setting that is no value: %v", err)
+	}
 	if want := `"config": {"list":["nan",{"x":"-inf"}],"rate":"inf"}}`; !strings.HasSuffix(strings.TrimSpace(b.String()), want) {
 		t.Errorf("%s does not end in %s", b.String(), want)
 	}
