@@ -150,6 +150,17 @@ func TestDescend(t *testing.T) {
 	if want := (Candidate{Workers: 3, Profile: "b"}); err != nil || got.Candidate != want {
 		t.Errorf("%v (%v), expected %v", got, err, want)
 	}
+	for from, want := range map[int]int{20: 3, 9: 3, 22: 22, 30: 22} { // more workers hurt here and there
+		s := newSearch(t.Context(), &scenario.Scenario{}, Options{})
+		for w := 1; w <= from; w++ {
+			c := Candidate{Workers: w}
+			s.first[c] = slices.Contains([]int{3, 4, 11, 12, 22}, w) // 1 to 8 fewer are looked at
+			s.judged[c] = &Tried{Candidate: c, Holds: s.first[c] && w != 4 || w == from && from != 30}
+		}
+		if got, err := s.descend(s.judged[Candidate{Workers: from}]); err != nil || got.Workers != want {
+			t.Errorf("from %d workers to %v (%v), expected %d", from, got, err, want)
+		}
+	}
 }
 
 // TestMixed: of any clusters of which more workers serve more, the cheapest mix.

@@ -121,7 +121,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 		}
 	}
 	if f.Rejected > 0 {
-		line("             %s of the requests are rejected, with any number of workers", percent(f.Rejected))
+		line("             %s of the requests are rejected", percent(f.Rejected))
 	}
 	switch {
 	case !f.Holds:
@@ -140,8 +140,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 		why = fmt.Sprintf("%s of the requests still wait when the last one arrives: they come faster than they are served", percent(f.Backlog))
 	}
 	line("Verdict:     %s (%s)", a.Verdict, why)
-	line("Bottleneck:  %s", a.Limit.Bottleneck())
-	_, err := fmt.Fprintf(w, "Runs:        %d\n", a.Runs)
+	_, err := fmt.Fprintf(w, "Bottleneck:  %s\n", a.Limit.Bottleneck())
 	return err
 }
 
@@ -184,8 +183,10 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 	var lines []Candidate
 	var xys []plotter.XYs
 	for w := max(a.Found.Workers-around, 1); w <= a.Found.Workers+around; w++ {
-		lines = append(lines, a.Found.Candidate.with(w))
-		xys = append(xys, make(plotter.XYs, ratePoints))
+		if _, err := s.measure(a.Found.Candidate.with(w), 1, base.Seed); !s.cannotBe(a.Found.Candidate.with(w), err) {
+			lines = append(lines, a.Found.Candidate.with(w))
+			xys = append(xys, make(plotter.XYs, ratePoints))
+		}
 	}
 	err := validate.Parallel(ctx, ratePoints*len(lines), func(k int) error {
 		line, point := k%len(lines), k/len(lines)

@@ -85,11 +85,14 @@ func (c Candidate) apply(base *scenario.Scenario) scenario.Scenario {
 	return sc
 }
 
-// below are the candidates with one worker less.
+// near is how many fewer workers are looked at where one worker less fails.
+const near = 8
+
+// below are the candidates with one worker less, and with a few less.
 func (c Candidate) below() (list []Candidate) {
 	if c.With == "" {
-		if c.Workers > 1 {
-			list = append(list, c.with(c.Workers-1))
+		for w := c.Workers - 1; w > 0 && w >= c.Workers-near; w-- {
+			list = append(list, c.with(w))
 		}
 		return list
 	}

@@ -93,7 +93,6 @@ type Answer struct {
 	Headroom    float64
 	Limit       Causes // what makes it fail just beyond the headroom
 	Verdict     Verdict
-	Runs        int64
 }
 
 // Find searches for the cheapest candidate that holds.
@@ -109,19 +108,20 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 		return nil, err
 	}
 	if found == nil {
-		if found, err = s.best(a.Kinds); err != nil {
+		if found, err = s.best(a.Kinds); err == nil {
+			found, err = s.descend(found)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	if found.Holds {
-		for _, c := range found.below() {
-			t, err := s.judge(c)
-			if err != nil {
-				return nil, err
-			}
-			if a.NextCheaper == nil || t.Attainment.Mean > a.NextCheaper.Attainment.Mean {
-				a.NextCheaper = t
-			}
+	for _, c := range found.below() {
+		t := s.judged[c]
+		if oneLess := c.total() == found.total()-1; !found.Holds || !oneLess || t.Attainment.N == 0 {
+			continue
+		}
+		if a.NextCheaper == nil || t.Attainment.Mean > a.NextCheaper.Attainment.Mean {
+			a.NextCheaper = t
 		}
 	}
 	a.Found = *found
@@ -136,7 +136,6 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 	default:
 		a.Verdict = Stable
 	}
-	a.Runs = s.runs.Load()
 	return a, nil
 }
 
@@ -239,11 +238,20 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 	}
 }
 
-// descend goes on to less from a candidate that holds, as long as that holds.
+// descend goes on to less, as long as that holds: to one worker less, or, where
+// that fails, to the few fewer of which the first seed says that they hold, as with
+// policies that more workers may hurt.
 func (s *search) descend(t *Tried) (*Tried, error) {
 	for {
 		var less *Tried
 		for _, c := range t.below() {
+			if !t.Holds || c.total() < t.total()-1 {
+				if ok, err := s.known(c); err != nil {
+					return nil, err
+				} else if !ok {
+					continue
+				}
+			}
 			below, err := s.judge(c)
 			if err != nil {
 				return nil, err
@@ -289,7 +297,7 @@ func (s *search) best(kinds []Kind) (*Tried, error) {
 const minSeeds = 3
 
 // judge simulates a candidate with as many seeds as it takes to tell whether it
-// holds.
+// holds. One that cannot be has none.
 func (s *search) judge(c Candidate) (*Tried, error) {
 	if t := s.judged[c]; t != nil {
 		return t, nil
@@ -303,6 +311,9 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 			runs[i], err = s.measure(c, 1, s.base.Seed+uint64(from+i))
 			return err
 		}, nil)
+		if s.cannotBe(c, err) {
+			break
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -322,9 +333,10 @@ func (s *search) judge(c Candidate) (*Tried, error) {
 			break
 		}
 	}
+	n := float64(max(len(values), 1))
 	t.Holds = t.Attainment.Mean >= s.opt.asked()-rounding
-	t.Backlog /= float64(len(values))
-	t.Rejected /= float64(len(values))
+	t.Backlog /= n
+	t.Rejected /= n
 	s.judged[c] = t
 	return t, nil
 }

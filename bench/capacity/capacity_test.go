@@ -14,7 +14,10 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/tick"
+	"lorasim/router"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // describe is a scenario with some settings.
@@ -202,22 +205,89 @@ func TestBottleneck(t *testing.T) {
 	if err := os.WriteFile(slow, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for want, settings := range map[string][]string{
-		"compute":     {"max_running_requests=2"},
-		"KV":          {"kv_tokens=4000", "num_adapters=2"},
-		"slots":       {"max_loras_per_batch=2", "lengths=constant:20,300"},
-		"loads":       {"profile=" + slow, "max_loras_per_batch=8", "lengths=constant:20,20"},
-		"host memory": {"profile=" + slow, "max_loras_per_batch=8", "max_loaded_loras=8", "lengths=constant:20,20"},
-		"routing":     {"policy=static", "popularity=explicit:90,5,5", "num_adapters=3"},
+	for _, c := range []struct {
+		want, policies string
+		workers        int
+		settings       string
+	}{
+		{"compute", "least-loaded round-robin period_mig", 3, "max_running_requests=2"},
+		{"compute", "least-loaded round-robin period_mig", 3, "lengths=constant:1000,5 num_adapters=1 kv_tokens=500000 request_rate=20"},
+		{"KV", "least-loaded", 3, "kv_tokens=4000 num_adapters=2"},
+		{"KV", "least-loaded round-robin period_mig", 30, "kv_tokens=2000 num_adapters=1 lengths=constant:300,100 request_rate=20"},
+		{"slots", "least-loaded", 3, "max_loras_per_batch=2 lengths=constant:20,300"},
+		{"slots", "least-loaded round-robin affinity period_mig", 12, "max_loras_per_batch=1 lengths=constant:50,100 request_rate=10"},
+		{"loads", "least-loaded", 3, "profile=" + slow + " max_loras_per_batch=8 lengths=constant:20,20"},
+		{"loads", "round-robin affinity period_mig", 12, "profile=" + slow + " num_adapters=64"},
+		{"host memory", "least-loaded round-robin affinity period_mig", 3, "profile=" + slow + " max_loras_per_batch=8 max_loaded_loras=8 lengths=constant:20,20"},
+		{"routing", "static hash", 3, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
+		{"routing", "static hash", 12, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
+		{"routing", "random", 6, "popularity=uniform lengths=constant:500,100 max_loras_per_batch=16 num_adapters=16 request_rate=12"},
 	} {
-		sc := describe(t, append([]string{"policy=least-loaded", "request_rate=8", "num_prompts=400"}, settings...)...)
-		if want == "routing" {
-			sc.Workload.RequestRate = 16
+		for _, policy := range strings.Fields(c.policies) {
+			sc := describe(t, append([]string{"policy=" + policy, "request_rate=8", "num_prompts=400"}, strings.Fields(c.settings)...)...)
+			s := newSearch(t.Context(), sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99})
+			r, err := s.measure(Candidate{Workers: c.workers}, 1, 1)
+			if err != nil || r.causes.Bottleneck() != c.want {
+				t.Errorf("%s, %s: %v (%v), expected %s", policy, c.settings, r.causes.String(), err, c.want)
+			}
 		}
-		s := newSearch(t.Context(), sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99})
-		r, err := s.measure(Candidate{Workers: 3}, 1, 1)
-		if err != nil || r.causes.Bottleneck() != want {
-			t.Errorf("%v: %v (%v), expected %s", settings, r.causes.String(), err, want)
+	}
+}
+
+// TestRouting: of requests that wait, those are the router's that it sent to a
+// worker while another had room, as long as one has.
+func TestRouting(t *testing.T) {
+	p, err := profile.Load("llama2-7b-24gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := trace.Workload{Adapters: make([]trace.Adapter, 1)}
+	type at struct{ running, queued [3]int }
+	idle, astray := at{running: [3]int{1, 0, 0}}, at{[3]int{1, 0, 0}, [3]int{1, 0, 0}}
+	for name, c := range map[string]struct {
+		steps   []at // 1 s each
+		change  func(w *router.Worker)
+		routing float64 // s
+	}{
+		"astray":                            {[]at{idle, astray, astray}, nil, 2},
+		"as busy elsewhere, for a while":    {[]at{idle, astray, {[3]int{1, 2, 2}, [3]int{1, 0, 0}}, astray}, nil, 2},
+		"it began, another gave way":        {[]at{idle, astray, {running: [3]int{2, 0, 0}}, astray}, nil, 1},
+		"one of two began":                  {[]at{idle, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}, {[3]int{2, 0, 0}, [3]int{1, 0, 0}}}, nil, 3},
+		"the second came when all had some": {[]at{idle, astray, {[3]int{1, 3, 3}, [3]int{2, 0, 0}}, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}}, nil, 2},
+		"the least loaded":                  {[]at{{running: [3]int{1, 1, 1}}, {[3]int{1, 1, 1}, [3]int{1, 0, 0}}, {[3]int{1, 0, 0}, [3]int{1, 0, 0}}}, nil, 0},
+		"six, of which two could stay":      {[]at{idle, {[3]int{1, 0, 0}, [3]int{6, 0, 0}}}, nil, 4},
+		"others have requests waiting":      {[]at{idle, {[3]int{1, 0, 0}, [3]int{3, 1, 1}}}, nil, 0},
+		"others down":                       {[]at{idle, astray}, func(w *router.Worker) { w.Up = false }, 0},
+		"others take one at a time":         {[]at{{running: [3]int{3, 1, 1}}, {[3]int{3, 1, 1}, [3]int{1, 0, 0}}}, func(w *router.Worker) { w.MaxRunning = 1 }, 0},
+		"others without a slot":             {[]at{idle, astray}, func(w *router.Worker) { w.ActiveLoras = 2 }, 0},
+	} {
+		u := newUsage(&Options{}, []*profile.Profile{p, p, p}, &scaled{Source: none.Source()})
+		for i, now := range c.steps {
+			v := router.View{Workers: make([]router.Worker, 3)}
+			waiting := 0
+			for j := range v.Workers {
+				v.Workers[j] = router.Worker{Up: true, MaxRunning: 8, Slots: 2, Running: now.running[j], Queued: now.queued[j], Adapters: make([]router.AdapterState, 2)}
+				waiting += now.queued[j]
+				if j > 0 && c.change != nil {
+					c.change(&v.Workers[j])
+				}
+			}
+			before := u.waits
+			u.Watch(tick.FromSeconds(float64(i)), tick.FromSeconds(float64(i+1)), &v)
+			if got := u.waits[routing] + u.waits[compute] - before[routing] - before[compute]; math.Abs(got-float64(waiting)) > 1e-9 {
+				t.Errorf("%s: %v of %d wait", name, got, waiting)
+			}
+		}
+		if math.Abs(u.waits[routing]-c.routing) > 1e-9 {
+			t.Errorf("%s: %v s, expected %v", name, u.waits[routing], c.routing)
+		}
+		if c.routing < 2 {
+			continue
+		}
+		u.loads, u.load, u.fetch = 10, 4, 1 // 0.4 s each: the router spared them so much
+		got := u.causes(&result.Result{Extra: &result.Extra{}})
+		if spared := 0.4 * u.astray; u.astray == 0 || math.Abs(got[routing]-c.routing+spared) > 1e-9 || math.Abs(got[loads]-0.75*spared) > 1e-9 || math.Abs(got[hostMemory]-0.25*spared) > 1e-9 {
+			t.Errorf("%s: %v with loads", name, got)
 		}
 	}
 }

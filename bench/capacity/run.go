@@ -162,12 +162,22 @@ func (s *search) known(c Candidate) (bool, error) {
 		return ok, nil
 	}
 	ok, err := s.holds(c, 1, []uint64{s.base.Seed})
+	if s.cannotBe(c, err) {
+		err = nil
+	}
 	if err == nil {
 		s.mu.Lock()
 		s.first[c] = ok
 		s.mu.Unlock()
 	}
 	return ok, err
+}
+
+// cannotBe says whether a candidate is too few workers to be simulated, as where
+// the last of them has an outage or a place in a table of a policy. With the most
+// workers an error is one.
+func (s *search) cannotBe(c Candidate, err error) bool {
+	return err != nil && s.ctx.Err() == nil && c.total() < s.opt.MaxWorkers
 }
 
 // misses ends runs that cannot meet the SLO often enough any more.

@@ -67,8 +67,8 @@ func (c *Causes) String() string {
 	return text[2:]
 }
 
-// usage observes what requests wait for. A request that waits on a worker while
-// another has room for it waits for the router; else, on a worker whose batch can
+// usage observes what requests wait for. A request that was sent to a worker
+// while another had room for it waits for the router as long as one has; else, on a worker whose batch can
 // take nobody before one leaves, for KV memory (or, with as many running as may,
 // for compute); else, as its adapter is, for its load, for its coming to host
 // memory, for a slot, or for the end of the step under way.
@@ -77,18 +77,28 @@ type usage struct {
 	profiles []*profile.Profile // of the workers
 	costs    []*profile.Costs
 	waits    Causes
+	seen     []sent          // to each worker
+	astray   float64         // requests
 	first    float64         // s, TTFT of those that missed it
+	cold     float64         // s, the part of it in which they waited for their adapters
 	decode   float64         // s, generation in requests that were too slow in it
 	tiers    [][]router.Tier // of the adapters of each worker
 	ranks    []int
-	load     float64 // s, of adapters to slots
+	loads    float64 // of adapters to slots
+	load     float64 // s, of them
 	fetch    float64 // s, the part of it from beyond host memory
 	backlog  float64 // requests waiting when the last one has arrived
 	noted    bool    // the backlog was
 }
 
+// sent is what a worker held when it was last looked at.
+type sent struct {
+	load, queued int
+	astray       float64 // of those that wait: sent there while another worker had room
+}
+
 func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
-	u := &usage{counter: counter{opt: o, src: src}, profiles: ps, costs: make([]*profile.Costs, len(ps)), tiers: make([][]router.Tier, len(ps))}
+	u := &usage{counter: counter{opt: o, src: src}, profiles: ps, costs: make([]*profile.Costs, len(ps)), seen: make([]sent, len(ps)), tiers: make([][]router.Tier, len(ps))}
 	for i, p := range ps {
 		if i > 0 && p == ps[i-1] {
 			u.costs[i] = u.costs[i-1]
@@ -111,6 +121,7 @@ func (u *usage) Done(r *record.Request) {
 	over := func(s, limit float64) bool { return limit > 0 && 1000*s > limit }
 	if over(r.TTFT(), u.opt.SLO.TTFT) {
 		u.first += r.TTFT()
+		u.cold += min(r.ColdLoad, r.TTFT())
 	}
 	generating := r.Finish - r.FirstToken
 	if over(generating/float64(max(r.Output-1, 1)), u.opt.SLO.TPOT) || over(r.E2E(), u.opt.SLO.E2E) {
@@ -126,6 +137,7 @@ func (u *usage) Tier(_ tick.Ticks, worker int, a int32, t router.Tier) {
 	}
 	if t == router.GPU {
 		all := u.costs[worker].Load(u.ranks[a], tiers[a])
+		u.loads++
 		u.load += all.Seconds()
 		u.fetch += (all - min(all, u.costs[worker].Load(u.ranks[a], router.Host))).Seconds()
 	}
@@ -134,13 +146,17 @@ func (u *usage) Tier(_ tick.Ticks, worker int, a int32, t router.Tier) {
 
 // Watch implements sim.Watcher.
 func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
-	d, least := (to - from).Seconds(), -1
+	d, least, room := (to - from).Seconds(), 0, 0 // so many workers with the least load have room
 	waiting := 0
 	for i := range v.Workers {
 		w := &v.Workers[i]
 		waiting += w.Queued
-		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && (least < 0 || w.Load() < least) {
-			least = w.Load()
+		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && w.ActiveLoras < w.Slots {
+			if room == 0 || w.Load() < least {
+				least, room = w.Load(), 1
+			} else if w.Load() == least {
+				room++
+			}
 		}
 		if u.tiers[i] == nil {
 			u.tiers[i] = make([]router.Tier, len(w.Adapters))
@@ -153,16 +169,22 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 		u.noted, u.backlog = true, float64(waiting)
 	}
 	for i := range v.Workers {
-		w := &v.Workers[i]
+		w, s := &v.Workers[i], &u.seen[i]
+		if w.Queued < s.queued {
+			s.astray *= float64(w.Queued) / float64(s.queued)
+		}
+		more := w.Load() - s.load
+		better := max(w.Load()-least, 0) * room / (room + 1) // so many would wait elsewhere no longer
+		astray := float64(max(min(more, better), 0))
+		u.astray += astray
+		s.astray = min(s.astray+astray, float64(w.Queued))
+		s.load, s.queued = w.Load(), w.Queued
 		if w.Queued == 0 {
 			continue
 		}
-		q := float64(w.Queued)
-		if least >= 0 { // so many of them would have waited elsewhere no longer
-			moved := min(q, float64(max(w.Load()-least, 0))/2)
-			u.waits[routing] += moved * d
-			q -= moved
-		}
+		moved := min(s.astray, float64(better))
+		u.waits[routing] += moved * d
+		q := float64(w.Queued) - moved
 		here := u.on(w, &u.profiles[i].Engine)
 		for cause, share := range here {
 			u.waits[cause] += share * q * d
@@ -211,29 +233,36 @@ func (u *usage) on(w *router.Worker, e *profile.Engine) (shares Causes) {
 	return shares
 }
 
-// causes sums up what was observed, with what the workers counted: who waits for
-// others to go on or to leave, waits for their adapters' loads for the part of the
-// steps' time that these take.
+// causes sums up what was observed, with what the workers counted. Who was sent to
+// a worker that is not the least loaded may have been spared a load, which is then
+// what it waits for; who waits for others to go on or to leave, waits for their
+// adapters' loads for the part of the steps' time that these take.
 func (u *usage) causes(res *result.Result) Causes {
 	c, waited := u.waits, 0.0
 	for _, x := range u.waits {
 		waited += x
 	}
-	c[compute] += u.decode + max(0, u.first-waited)
+	own := max(0, u.first-waited) // in their own prefill steps
+	cold := min(own, max(0, u.cold-c[loads]-c[hostMemory]))
+	c[compute] += u.decode + own - cold
 	busy, stalled := 0.0, 0.0
 	duration, _ := res.Metrics.Get(result.Duration)
 	for _, w := range res.Extra.Workers {
 		busy += w.Busy * duration
 		stalled += w.LoadTime
 	}
-	if busy == 0 || stalled == 0 || u.load == 0 {
+	if u.load == 0 {
 		return c
 	}
+	spared := min(c[routing], u.astray*u.load/u.loads)
+	c[routing] -= spared
+	cold += spared
 	for _, cause := range []int{compute, kvCache, slots} {
-		lost := c[cause] * min(stalled/busy, 1)
+		lost := c[cause] * stalled / max(busy, stalled, 1e-9)
 		c[cause] -= lost
-		c[hostMemory] += lost * u.fetch / u.load
-		c[loads] += lost * (1 - u.fetch/u.load)
+		cold += lost
 	}
+	c[hostMemory] += cold * u.fetch / u.load
+	c[loads] += cold * (1 - u.fetch/u.load)
 	return c
 }

@@ -92,14 +92,17 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	p := newProgress(cmd.ErrOrStderr())
 	f.o.Progress = func(runs int64) { p.set("searching", 0, 0, fmt.Sprintf("%d runs", runs)) }
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
-	if err == nil && f.plot != "" {
-		err = a.Plot(cmd.Context(), &sc, f.plot)
-	}
 	if p.done(); err != nil {
 		return err
 	}
 	if err := writeTextOrJSON(cmd, f.json, a); err != nil {
 		return err
+	}
+	if f.plot != "" {
+		err := a.Plot(cmd.Context(), &sc, f.plot)
+		if p.done(); err != nil {
+			return err
+		}
 	}
 	return a.Failure()
 }
