@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -162,19 +160,15 @@ func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) err
 		return err
 	}
 	defer serverLog.Close()
-	output := &watched{file: serverLog}
-	if c.server.Ready.Log != "" {
-		output.what = regexp.MustCompile(c.server.Ready.Log) // checked by Parse
-	}
 	begun := time.Now()
-	p, err := m.start(c, &c.server.Program, output)
+	p, err := m.start(c, &c.server.Program, serverLog)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	defer func() {
 		fmt.Fprintf(log, "  server %s\n", p.stop(signals[c.server.Stop.Signal], c.server.Stop.Timeout))
 	}()
-	if err := c.server.awaitReady(ctx, p, output); err != nil {
+	if err := c.server.awaitReady(ctx, p, serverLog.Name()); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	c.Ready = time.Since(begun).Seconds()
@@ -204,7 +198,7 @@ func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 	if err != nil {
 		return err
 	}
-	return p.wait(ctx)
+	return p.await(ctx)
 }
 
 // readMetrics takes the metrics of the last result in the client's output. A
@@ -287,51 +281,52 @@ func Failed(rows []Row) (n int) {
 // process is a shell command in a group of its own, so that all it starts can be
 // stopped with it.
 type process struct {
-	cmd  *exec.Cmd
-	env  map[string]string
+	*exec.Cmd
 	done chan struct{}
 	err  error // once done
 }
 
 // start runs a program in the folder of the file, with the environment of this one,
 // what the file sets, and the names and the folder of the combination.
-func (m *Matrix) start(c *combination, what *Program, output io.Writer) (*process, error) {
-	cmd := exec.Command("/bin/sh", "-c", what.Command)
+func (m *Matrix) start(c *combination, what *Program, output *os.File) (*process, error) {
+	p := &process{Cmd: exec.Command("/bin/sh", "-c", what.Command), done: make(chan struct{})}
 	var err error
-	if cmd.Dir, err = filepath.Abs(m.dir); err != nil {
+	if p.Dir, err = filepath.Abs(m.dir); err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	env := map[string]string{}
-	for _, e := range os.Environ() {
-		k, v, _ := strings.Cut(e, "=")
-		env[k] = v
+	p.Env = os.Environ() // of two values of a name the later counts
+	for _, env := range []map[string]string{m.Env, what.Env, {"MATRIX_SERVER": c.Server, "MATRIX_CLIENT": c.Client, "MATRIX_DIR": dir}} {
+		for k, v := range env {
+			p.Env = append(p.Env, k+"="+v)
+		}
 	}
-	maps.Copy(env, m.Env)
-	maps.Copy(env, what.Env)
-	env["MATRIX_SERVER"], env["MATRIX_CLIENT"], env["MATRIX_DIR"] = c.Server, c.Client, dir
-	for k, v := range env {
-		cmd.Env = append(cmd.Env, k+"="+v)
-	}
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// a child of the command that keeps the output open must not hold us up
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
+	p.Stdout, p.Stderr = output, output
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, env: env, done: make(chan struct{})}
 	go func() {
-		p.err = cmd.Wait()
+		p.err = p.Wait()
 		close(p.done)
 	}()
 	return p, nil
 }
 
-func (p *process) signal(s syscall.Signal) { syscall.Kill(-p.cmd.Process.Pid, s) } // it may be gone already
+// getenv is a variable of the command's environment.
+func (p *process) getenv(name string) string {
+	for _, e := range slices.Backward(p.Env) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (p *process) signal(s syscall.Signal) { syscall.Kill(-p.Process.Pid, s) } // it may be gone already
 
 // stop signals the group and kills it after the timeout. It says how it ended.
 func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
@@ -352,8 +347,8 @@ func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
 	return how
 }
 
-// wait waits for the end of a client; it is stopped when ctx ends.
-func (p *process) wait(ctx context.Context) error {
+// await waits for the end of a client; it is stopped when ctx ends.
+func (p *process) await(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return p.err
@@ -363,51 +358,17 @@ func (p *process) wait(ctx context.Context) error {
 	}
 }
 
-// watched is a log that is searched for a pattern as it is written.
-type watched struct {
-	mu    sync.Mutex
-	file  *os.File
-	what  *regexp.Regexp // nil: nothing is looked for
-	line  []byte         // the one under way
-	found bool
-}
-
-// longestLine limits how much of a line is kept to look at.
-const longestLine = 1 << 16
-
-func (w *watched) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.what != nil && !w.found {
-		for part := range bytes.SplitAfterSeq(b, []byte("\n")) {
-			if len(w.line) < longestLine {
-				w.line = append(w.line, part...)
-			}
-			w.found = w.found || w.what.Match(w.line)
-			if bytes.HasSuffix(part, []byte("\n")) {
-				w.line = w.line[:0]
-			}
-		}
-	}
-	return w.file.Write(b)
-}
-
-func (w *watched) ready() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.what == nil || w.found
-}
-
 // lookEvery is the time between two looks at a server that is starting.
 const lookEvery = 100 * time.Millisecond
 
 // awaitReady returns when the server is ready, or why it never will be.
-func (s *Server) awaitReady(ctx context.Context, p *process, log *watched) error {
+func (s *Server) awaitReady(ctx context.Context, p *process, log string) error {
+	said := regexp.MustCompile("(?m)" + s.Ready.Log) // checked by Parse
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Ready.Timeout, fmt.Errorf("not ready within %v", s.Ready.Timeout))
 	defer cancel()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answers := func(url string) bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Expand(url, func(name string) string { return p.env[name] }), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Expand(url, p.getenv), nil)
 		if err != nil {
 			return false
 		}
@@ -421,12 +382,16 @@ func (s *Server) awaitReady(ctx context.Context, p *process, log *watched) error
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for {
-		if log.ready() && !slices.ContainsFunc(s.Ready.URLs, func(url string) bool { return !answers(url) }) {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		if said.Match(text) && !slices.ContainsFunc(s.Ready.URLs, func(url string) bool { return !answers(url) }) {
 			return nil
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("ended before it was ready: %v", p.cmd.ProcessState)
+			return fmt.Errorf("ended before it was ready: %v", p.ProcessState)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
