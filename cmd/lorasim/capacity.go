@@ -26,7 +26,6 @@ type capacityFlags struct {
 	perAdapter string
 	cost       []string
 	policies   []string
-	json       bool
 	o          capacity.Options
 }
 
@@ -66,7 +65,7 @@ The exit code is 1 where not even --max-workers hold.`,
 		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "draw the attainment over the rate, for several numbers of workers, into `file` (.svg or .png)"))
-	jsonFlag(cmd, &f.json, "print the answer as one JSON object")
+	jsonFlag(cmd, "print the answer as one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
 }
@@ -95,7 +94,7 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if p.done(); err != nil {
 		return err
 	}
-	if err := writeTextOrJSON(cmd, f.json, a); err != nil {
+	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
 		return err
 	}
 	if f.plot != "" {

@@ -16,7 +16,6 @@ import (
 
 func newCheck() *cobra.Command {
 	var f remoteFlags
-	var asJSON bool
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "check URL...",
@@ -30,7 +29,7 @@ one request for a token. It fails if a worker does not answer.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.addConnection(cmd)
-	jsonFlag(cmd, &asJSON, "print one JSON object")
+	jsonFlag(cmd, "print one JSON object")
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var workers fleet.Config
@@ -43,12 +42,8 @@ one request for a token. It fails if a worker does not answer.`,
 		if err := cmd.Context().Err(); err != nil {
 			return err
 		}
-		if asJSON {
-			err = writeJSON(cmd, map[string]any{"schema": "lorasim.check/1", "workers": reports}, "  ")
-		} else {
-			err = printReports(cmd.OutOrStdout(), reports)
-		}
-		if err != nil {
+		if err := show(cmd, func(w io.Writer) error { return printReports(w, reports) },
+			inJSON(map[string]any{"schema": "lorasim.check/1", "workers": reports}, "  ")); err != nil {
 			return err
 		}
 		failed := 0
@@ -103,7 +98,7 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 }
 
 func newMatrix() *cobra.Command {
-	var asJSON, rerun bool
+	var rerun bool
 	cmd := &cobra.Command{
 		Use:   "matrix FILE.yaml",
 		Short: "Run every combination of server commands and client commands",
@@ -134,12 +129,7 @@ combination.`,
 				return usage(err)
 			}
 			rows, err := m.Run(cmd.Context(), matrix.Options{Log: cmd.ErrOrStderr(), Rerun: rerun})
-			var werr error
-			if asJSON {
-				werr = writeJSON(cmd, map[string]any{"name": m.Name, "runs": rows}, "")
-			} else {
-				werr = matrix.WriteTable(cmd.OutOrStdout(), rows)
-			}
+			werr := show(cmd, func(w io.Writer) error { return matrix.WriteTable(w, rows) }, inJSON(map[string]any{"name": m.Name, "runs": rows}, ""))
 			if err := cmp.Or(werr, err); err != nil {
 				return err
 			}
@@ -149,7 +139,7 @@ combination.`,
 			return nil
 		},
 	}
-	jsonFlag(cmd, &asJSON, "print the table as one JSON object")
+	jsonFlag(cmd, "print the table as one JSON object")
 	flags(cmd, "", opt(&rerun, "rerun", false, "run combinations again that are done"))
 	return cmd
 }

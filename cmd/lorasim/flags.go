@@ -90,10 +90,8 @@ func flags(cmd *cobra.Command, heading string, options ...option) {
 	}
 }
 
-// jsonFlag adds --json, without a heading.
-func jsonFlag(cmd *cobra.Command, to *bool, help string) {
-	flags(cmd, "", opt(to, "json", false, help))
-}
+// jsonFlag adds --json, without a heading, which show looks at.
+func jsonFlag(cmd *cobra.Command, help string) { flags(cmd, "", opt(new(bool), "json", false, help)) }
 
 func annotate(f *pflag.Flag, key, value string) {
 	if f.Annotations == nil {
@@ -164,6 +162,17 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 		}
 	}
 	return sc, sf.apply(cmd, &sc)
+}
+
+// with makes a command do its work with the scenario that file and flags amount to.
+func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		sc, err := sf.scenario(cmd)
+		if err != nil {
+			return err
+		}
+		return work(cmd, &sc, args)
+	}
 }
 
 // apply changes a scenario by the flags that were given.

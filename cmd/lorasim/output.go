@@ -125,6 +125,24 @@ func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error 
 	return err
 }
 
+// show prints for people, or, with --json, for programs.
+func show(cmd *cobra.Command, text, json func(io.Writer) error) error {
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		return json(cmd.OutOrStdout())
+	}
+	return text(cmd.OutOrStdout())
+}
+
+// inJSON prints v as JSON, on one line without an indent.
+func inJSON(v any, indent string) func(io.Writer) error {
+	return func(w io.Writer) error { return format.JSON(w, v, indent) }
+}
+
+// inTable prints rows of cells in aligned columns.
+func inTable(rows [][]string) func(io.Writer) error {
+	return func(w io.Writer) error { return format.Table(w, rows) }
+}
+
 // writeTextOrJSON prints a report.
 func writeTextOrJSON(cmd *cobra.Command, asJSON bool, v interface{ WriteText(io.Writer) error }) error {
 	if asJSON {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,6 @@ func newProfile() *cobra.Command {
 }
 
 func newProfileList() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the embedded profiles",
@@ -46,7 +46,8 @@ func newProfileList() *cobra.Command {
 				KVTokens         int64
 				Calibrated       bool
 			}
-			var rows []row
+			var list []row
+			rows := [][]string{{"NAME", "MODEL", "GPU", "KV TOKENS", "CALIBRATED"}}
 			for _, name := range profile.Names() {
 				p, err := profile.Load(name)
 				if err != nil {
@@ -56,26 +57,16 @@ func newProfileList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				rows = append(rows, row{name, p.Model, p.GPU, kv, !p.Uncalibrated})
+				list = append(list, row{name, p.Model, p.GPU, kv, !p.Uncalibrated})
+				rows = append(rows, []string{name, p.Model, p.GPU, strconv.FormatInt(kv, 10), map[bool]string{true: "no", false: "yes"}[p.Uncalibrated]})
 			}
-			if asJSON {
-				return writeJSON(cmd, rows, "")
-			}
-			tw := format.Columns(cmd.OutOrStdout())
-			fmt.Fprintln(tw, "NAME\tMODEL\tGPU\tKV TOKENS\tCALIBRATED")
-			for _, r := range rows {
-				yes := "yes"
-				if !r.Calibrated {
-					yes = "no"
-				}
-				fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\n", r.Name, r.Model, r.GPU, r.KVTokens, yes)
-			}
-			return tw.Flush()
+			return show(cmd, inTable(rows), inJSON(list, ""))
 		},
 	}
-	jsonFlag(cmd, &asJSON, "print as JSON")
+	jsonFlag(cmd, "print as JSON")
 	return cmd
 }
+
 func newProfileAnalytic() *cobra.Command {
 	a := profile.NewAnalytic("llama-3.1-8b", "h100")
 	var list bool
@@ -127,7 +118,6 @@ func listHardware(cmd *cobra.Command) error {
 }
 
 func newProfileCompare() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compare A B",
 		Short: "Print the coefficients of two profiles side by side",
@@ -149,22 +139,18 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 				return err
 			}
 			ds := profile.Compare(a, b)
-			if asJSON {
-				return writeJSON(cmd, map[string]any{"a": a.Name, "b": b.Name, "differences": ds}, "")
-			}
-			tw := format.Columns(cmd.OutOrStdout())
-			fmt.Fprintf(tw, "\t%s\t%s\tDIFFERENCE\n", a.Name, b.Name)
+			rows := [][]string{{"", a.Name, b.Name, "DIFFERENCE"}}
 			for _, d := range ds {
 				diff := "-"
 				if !math.IsNaN(d.Relative) {
 					diff = fmt.Sprintf("%+.0f %%", 100*d.Relative)
 				}
-				fmt.Fprintf(tw, "%s, %s\t%.5g\t%.5g\t%s\n", d.Name, d.Unit, d.A, d.B, diff)
+				rows = append(rows, []string{d.Name + ", " + d.Unit, fmt.Sprintf("%.5g", d.A), fmt.Sprintf("%.5g", d.B), diff})
 			}
-			return tw.Flush()
+			return show(cmd, inTable(rows), inJSON(map[string]any{"a": a.Name, "b": b.Name, "differences": ds}, ""))
 		},
 	}
-	jsonFlag(cmd, &asJSON, "print as JSON")
+	jsonFlag(cmd, "print as JSON")
 	return cmd
 }
 

@@ -13,7 +13,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
-	"lorasim/internal/format"
 	"lorasim/router"
 )
 
@@ -48,21 +47,17 @@ give the same bytes.
 		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
 		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
 		opt(&intervals, "intervals", false, "tell within what a real run would lie, by the runs that the profile was validated with"))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		sc, err := sf.scenario(cmd)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
 				return err
 			}
-			return writeYAML(cmd, &sc)
+			return writeYAML(cmd, sc)
 		}
 		if err := out.check(); err != nil {
 			return err
 		}
-		noteIgnored(cmd, &sc)
+		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
@@ -76,7 +71,7 @@ give the same bytes.
 			return err
 		}
 		return res.NoSuccess()
-	}
+	})
 	return cmd
 }
 
@@ -89,36 +84,32 @@ func noteIgnored(cmd *cobra.Command, sc *scenario.Scenario) {
 }
 
 func newPolicies() *cobra.Command {
-	var asJSON, long bool
+	var long bool
 	cmd := &cobra.Command{
 		Use:     "policies",
 		Short:   "List the routing policies",
 		Example: "  lorasim policies\n  lorasim policies --options\n  lorasim sim --policy bounded-hash:c=1.25",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return writeJSON(cmd, router.List(), "  ")
-			}
-			tw := format.Columns(cmd.OutOrStdout())
+			var rows [][]string
 			for _, d := range router.List() {
-				fmt.Fprintf(tw, "%s\t%s\n", d.Name, d.Summary)
+				rows = append(rows, []string{d.Name, d.Summary})
 				for _, o := range d.Options {
 					if long {
-						fmt.Fprintf(tw, "  :%s\t  %s\n", strings.TrimSuffix(o.Name+"="+o.Default, "="), o.Doc)
+						rows = append(rows, []string{"  :" + strings.TrimSuffix(o.Name+"="+o.Default, "="), "  " + o.Doc})
 					}
 				}
 			}
-			return tw.Flush()
+			return show(cmd, inTable(rows), inJSON(router.List(), "  "))
 		},
 	}
 	flags(cmd, "", opt(&long, "options", false, "with each policy's options and their defaults"))
-	jsonFlag(cmd, &asJSON, "print as JSON")
+	jsonFlag(cmd, "print as JSON")
 	return cmd
 }
 
 func newCompare() *cobra.Command {
 	var o compare.Options
 	var goodput goodputFlags
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compare FILE...",
 		Short: "Put runs side by side: simulated, live, and from logs",
@@ -144,10 +135,7 @@ their seed alone are one run, with 95 % confidence intervals.`,
 			if err != nil {
 				return usage(err)
 			}
-			if asJSON {
-				return t.WriteJSON(cmd.OutOrStdout())
-			}
-			return t.WriteText(cmd.OutOrStdout())
+			return show(cmd, t.WriteText, t.WriteJSON)
 		},
 	}
 	flags(cmd, "",
@@ -155,12 +143,12 @@ their seed alone are one run, with 95 % confidence intervals.`,
 		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
 		opt(&o.All, "all", false, "show every metric that a run has"))
 	goodput.add(cmd, "", "of files of requests, count those within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
-	jsonFlag(cmd, &asJSON, "print as one JSON object")
+	jsonFlag(cmd, "print as one JSON object")
 	return cmd
 }
 
 func newImport() *cobra.Command {
-	var print, asJSON bool
+	var print bool
 	var keep string
 	cmd := &cobra.Command{
 		Use:   "import FILE...",
@@ -179,6 +167,7 @@ them, for report and calibrate.`,
   lorasim import --json *.log results.jsonl`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			asJSON := cmd.Flags().Changed("json")
 			if print && asJSON {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
@@ -208,7 +197,7 @@ them, for report and calibrate.`,
 		},
 	}
 	flags(cmd, "", opt(&print, "print", false, "print every block again in its own layout"))
-	jsonFlag(cmd, &asJSON, "print every result as one line of JSON")
+	jsonFlag(cmd, "print every result as one line of JSON")
 	flags(cmd, "", opt(&keep, "records", "", "write the requests of the one run that has them to `file` (.parquet, .arrow, .csv or .jsonl)"))
 	return cmd
 }

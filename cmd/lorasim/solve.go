@@ -41,7 +41,7 @@ type solverFlags struct {
 
 func newSolve() *cobra.Command {
 	var f solverFlags
-	var asJSON, plan bool
+	var plan bool
 	cmd := &cobra.Command{
 		Use:   "solve FILE",
 		Short: "Solve a migration problem: which adapters and requests should go where",
@@ -68,7 +68,7 @@ the best possible. The objective is recomputed independently of the solver.`,
 		opt(&f.budget.Seed, "seed", 0, "seed of the solver's random choices", ">=0"))
 	flags(cmd, outputHeading,
 		opt(&plan, "assignment", false, "print where each request goes as well"),
-		opt(&asJSON, "json", false, "print the result, with the assignment, as one JSON object"))
+		opt(new(bool), "json", false, "print the result, with the assignment, as one JSON object"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage(errors.New("FILE is missing (see lorasim solve --help)"))
@@ -85,11 +85,7 @@ the best possible. The objective is recomputed independently of the solver.`,
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			err = s.writeJSON(cmd)
-		} else {
-			err = s.writeTable(cmd.OutOrStdout(), plan)
-		}
+		err = show(cmd, func(w io.Writer) error { return s.writeTable(w, plan) }, s.writeJSON)
 		// stopped by a signal: what was found by then is printed all the same
 		return errors.Join(err, cmd.Context().Err())
 	}
@@ -201,8 +197,8 @@ type solved struct {
 }
 
 // writeJSON prints one object; gap is relative, times are in seconds.
-func (s *solved) writeJSON(cmd *cobra.Command) error {
-	return writeJSON(cmd, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap", s.solution.Gap(), "seconds", s.took.Seconds(),
+func (s *solved) writeJSON(w io.Writer) error {
+	return format.JSON(w, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap", s.solution.Gap(), "seconds", s.took.Seconds(),
 		"status", s.solution.Status, "solver", s.solution.Solver,
 		"assignment", format.Object{"requests", s.at, "workers", s.adapters}}, "") // the worker of each request; by worker, adapters with requests
 }
@@ -332,10 +328,9 @@ var benchSizes = repeated{"2,4,32", "2,4,200", "2,32,200", "8,32,200", "8,128,10
 
 func newSolveBench() *cobra.Command {
 	var (
-		sizes  repeated
-		seeds  int
-		limit  time.Duration
-		asJSON bool
+		sizes repeated
+		seeds int
+		limit time.Duration
 	)
 	solvers := []string{"embedded"}
 	if highs.Available() {
@@ -374,17 +369,15 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, map[string]any{"seeds": seeds, "rows": rows}, "")
-			}
-			w := cmd.OutOrStdout()
-			fmt.Fprintln(w, "| workers, adapters, requests | solver | time | objective (s) | lower bound (s) | gap | optimal |")
-			fmt.Fprintln(w, "|---|---|---:|---:|---:|---:|---:|")
-			for _, r := range rows {
-				_, err = fmt.Fprintf(w, "| %s | %s | %s | %.3f | %.3f | %.3f %% | %d of %d |\n", r.Size, r.Solver,
-					duration(time.Duration(r.Seconds*1e9)), r.Objective, r.Bound, 100*r.Gap, r.Optimal, r.Problems)
-			}
-			return err
+			return show(cmd, func(w io.Writer) (err error) {
+				fmt.Fprintln(w, "| workers, adapters, requests | solver | time | objective (s) | lower bound (s) | gap | optimal |")
+				fmt.Fprintln(w, "|---|---|---:|---:|---:|---:|---:|")
+				for _, r := range rows {
+					_, err = fmt.Fprintf(w, "| %s | %s | %s | %.3f | %.3f | %.3f %% | %d of %d |\n", r.Size, r.Solver,
+						duration(time.Duration(r.Seconds*1e9)), r.Objective, r.Bound, 100*r.Gap, r.Optimal, r.Problems)
+				}
+				return err
+			}, inJSON(map[string]any{"seeds": seeds, "rows": rows}, ""))
 		},
 	}
 	flags(cmd, "",
@@ -392,7 +385,7 @@ solver's solution. Without TIME, embedded ends by its own budget of work.`,
 		opt(&solvers, "solvers", solvers, "solvers to compare"),
 		opt(&seeds, "seeds", 5, "problems of each size", ">=1 <=1e5"),
 		opt(&limit, "time-limit", highsTime, "of highs, for each problem", ">0"))
-	jsonFlag(cmd, &asJSON, "print as one JSON object")
+	jsonFlag(cmd, "print as one JSON object")
 	return cmd
 }
 

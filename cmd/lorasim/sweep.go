@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,16 +141,12 @@ func newSweepMerge() *cobra.Command {
 }
 
 func newSweepStatus() *cobra.Command {
-	var asJSON bool
 	cmd := ofDir(&cobra.Command{
 		Use:     "status DIR",
 		Short:   "Tell how far a sweep is, and which cells failed",
 		Example: "  lorasim sweep status out\n  lorasim sweep status out --json",
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
 		s := d.Status()
-		if asJSON {
-			return writeJSON(cmd, s, " ")
-		}
 		text := fmt.Sprintf("%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
 		if n := len(s.Broken); n > 0 {
 			text += fmt.Sprintf(", %d broken", n)
@@ -157,10 +154,9 @@ func newSweepStatus() *cobra.Command {
 		for _, f := range append(s.Failed, s.Broken...) {
 			text += fmt.Sprintf("\n  cell %d (%s): %s", f.Index, f.What, f.Error)
 		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-		return err
+		return show(cmd, func(w io.Writer) error { _, err := fmt.Fprintln(w, text); return err }, inJSON(s, " "))
 	})
-	jsonFlag(cmd, &asJSON, "print as one JSON object")
+	jsonFlag(cmd, "print as one JSON object")
 	return cmd
 }
 
@@ -256,7 +252,6 @@ func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, e
 
 // sweepTableFlags say how the tables are printed.
 type sweepTableFlags struct {
-	json     bool
 	baseline string
 	metrics  []string
 }
@@ -265,7 +260,7 @@ func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)"),
 		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all"),
-		opt(&o.json, "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
+		opt(new(bool), "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
 // check finds what cannot be printed: before anything has run, and of what did.
@@ -287,10 +282,7 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if err := o.check(t); err != nil {
 		return err
 	}
-	if o.json {
-		return d.WriteJSON(cmd.OutOrStdout(), t, o.metrics)
-	}
-	return d.WriteText(cmd.OutOrStdout(), t, o.metrics)
+	return show(cmd, func(w io.Writer) error { return d.WriteText(w, t, o.metrics) }, func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
 }
 
 // gridFlags say what a sweep is to be, beside or instead of a sweep file.

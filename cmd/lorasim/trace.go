@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,14 +44,10 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
 	}
 	sf := addScenarioFlags(cmd, "workload")
 	flags(cmd, "", opt(&out, "output,o", "", "workload `file` to write"))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		sc, err := sf.scenario(cmd)
-		if err != nil {
-			return err
-		}
-		noteIgnored(cmd, &sc)
-		return saveWorkload(cmd, &sc, out)
-	}
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+		noteIgnored(cmd, sc)
+		return saveWorkload(cmd, sc, out)
+	})
 	return cmd
 }
 
@@ -127,7 +124,7 @@ func reportSkipped(cmd *cobra.Command, in *scenario.Input) {
 }
 
 func newTraceInfo() *cobra.Command {
-	var asJSON, ascii bool
+	var ascii bool
 	var top int
 	cmd := &cobra.Command{
 		Use:   "info [FILE]",
@@ -142,7 +139,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	sf := addScenarioFlags(cmd, "workload")
-	jsonFlag(cmd, &asJSON, "print as JSON")
+	jsonFlag(cmd, "print as JSON")
 	flags(cmd, "",
 		opt(&ascii, "ascii", false, "draw the chart with ASCII characters only"),
 		opt(&top, "top", 10, "adapters to list", ">=0 <=1e6"))
@@ -158,10 +155,7 @@ own times and rates, their functions given to --num-adapters adapters.`,
 			return err
 		}
 		reportSkipped(cmd, in)
-		if asJSON {
-			return sum.WriteJSON(cmd.OutOrStdout())
-		}
-		return sum.WriteText(cmd.OutOrStdout(), ascii)
+		return show(cmd, func(w io.Writer) error { return sum.WriteText(w, ascii) }, sum.WriteJSON)
 	}
 	return cmd
 }
@@ -227,13 +221,10 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 		opt(&out, "output,o", "", "`file` to write"),
 		opt(&format, "format", "workload", "workload, azure_v1 or azure_v2"),
 		opt(&mean, "mean-duration", 0.5, "azure_v2: mean duration of an invocation, s", ">0 <=1e6"))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		sc, err := sf.scenario(cmd)
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		switch {
-		case err != nil:
-			return err
 		case format == "workload":
-			return saveWorkload(cmd, &sc, out)
+			return saveWorkload(cmd, sc, out)
 		case out == "":
 			return usage(errNoFile)
 		case format != "azure_v1" && format != "azure_v2":
@@ -260,7 +251,7 @@ that reads such traces takes (azure_v1: FILE is a folder; one file a day).`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "%v %s in %s\n", n, what, out)
 		}
 		return err
-	}
+	})
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
+	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 	"lorasim/bench/worth"
 )
@@ -20,7 +21,6 @@ func newWorth() *cobra.Command {
 	var run sweepRunFlags
 	var slo goodputFlags
 	var dir string
-	var asJSON bool
 	policies, gain := "affinity-spill,affinity:variant=residency,min-cost-flow,least-loaded", 1.0
 	cmd := &cobra.Command{
 		Use:   "worth",
@@ -48,12 +48,10 @@ a study that was stopped goes on where it stopped.`,
 	slo.add(cmd, "Study", goodputHelp)
 	run.add(cmd, false)
 	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` to keep the runs in, as a sweep"))
-	jsonFlag(cmd, &asJSON, "print answer and table as one JSON object")
+	jsonFlag(cmd, "print answer and table as one JSON object")
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if o.Scenario, err = sf.scenario(cmd); err != nil {
-			return err
-		}
+	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+		o.Scenario = *sc
 		of, err := slo.parse(result.SLO{})
 		if err != nil {
 			return usage(err)
@@ -80,11 +78,8 @@ a study that was stopped goes on where it stopped.`,
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			return a.WriteJSON(cmd.OutOrStdout())
-		}
-		return a.WriteText(cmd.OutOrStdout())
-	}
+		return show(cmd, a.WriteText, a.WriteJSON)
+	})
 	return cmd
 }
 
