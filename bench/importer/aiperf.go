@@ -282,7 +282,8 @@ func toAIPerf(r *result.Result) any {
 	out := object{"schema_version": "1.4"}
 	for _, f := range aiperfFigures {
 		v, ok := r.Metrics.Get(f.metric)
-		if !ok {
+		values := latencyOf(r, f.metric)
+		if !ok || len(values) == 0 && (isLatency(f.metric) || f.metric == result.MaxITL) {
 			continue
 		}
 		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec", "": "requests"}[f.metric.Descriptor().Unit]
@@ -295,7 +296,7 @@ func toAIPerf(r *result.Result) any {
 		of[f.field] = v
 		if isLatency(f.metric) {
 			maps.Copy(of, stated(r, f.metric, 1, aiperfStats))
-			if values := latencyOf(r, f.metric); len(values) > 0 {
+			if f.metric != result.MeanITL {
 				of["min"], of["max"], of["count"] = slices.Min(values)*1000, slices.Max(values)*1000, len(values)
 			}
 		}

@@ -306,15 +306,19 @@ func succeeded(r *result.Result, f func(*record.Request) float64) (values []floa
 func promptOf(q *record.Request) float64 { return float64(q.Prompt) }
 func outputOf(q *record.Request) float64 { return float64(q.Output) }
 
-// latencyOf are the values, in s, that a latency sums up; nil for ITL, whose
-// values are not of requests.
+// latencyOf are the values, in s, that a latency sums up; for ITL, whose values are
+// not of requests, those of TPOT. A client that sees a reply at once, at its end,
+// has none but E2E.
 func latencyOf(r *result.Result, mean result.Metric) []float64 {
+	if mean != result.MeanE2E && r.Streamed == record.NotStreamed {
+		return nil
+	}
 	switch mean {
 	case result.MeanE2E:
 		return succeeded(r, (*record.Request).E2E)
 	case result.MeanTTFT:
 		return succeeded(r, (*record.Request).TTFT)
-	case result.MeanTPOT:
+	case result.MeanTPOT, result.MeanITL, result.MaxITL:
 		return succeeded(r, func(q *record.Request) float64 {
 			if q.Output < 2 {
 				return math.NaN()
@@ -416,16 +420,18 @@ func toInferencePerf(r *result.Result) any {
 	n, reasons := failures(r)
 	latencies, rates, labels := object{}, object{}, object{}
 	for _, f := range inferencePerfLatencies {
-		of := stated(r, f.metric, 1e-3, inferencePerfStats)
-		if values := latencyOf(r, f.metric); len(values) > 0 {
-			of["min"], of["max"] = slices.Min(values), slices.Max(values)
+		latencies[f.name] = nil
+		values := latencyOf(r, f.metric)
+		if len(values) == 0 || !r.Metrics.Has(f.metric) {
+			continue
 		}
-		if v, ok := r.Metrics.Get(result.MaxITL); ok && f.metric == result.MeanITL {
+		of := stated(r, f.metric, 1e-3, inferencePerfStats)
+		if f.metric != result.MeanITL {
+			of["min"], of["max"] = slices.Min(values), slices.Max(values)
+		} else if v, ok := r.Metrics.Get(result.MaxITL); ok {
 			of["max"] = v * 1e-3
 		}
-		if r.Metrics.Has(f.metric) {
-			latencies[f.name] = of
-		}
+		latencies[f.name] = of
 	}
 	for _, f := range inferencePerfRates {
 		if v, ok := r.Metrics.Get(f.metric); ok {

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,9 +14,14 @@ import (
 
 // exported is a run of a few requests, one of which failed.
 func exported() *result.Result {
+	return run(result.Meta{RequestRate: 1}, func(i int) int32 { return int32(2 + i%5) })
+}
+
+// run is one whose request i has so many output tokens.
+func run(meta result.Meta, output func(i int) int32) *result.Result {
 	c := result.NewCollector(result.Options{KeepRecords: true})
 	for i := range 40 {
-		q := newRecord(i, float64(i), float64(i)+0.1+0.01*float64(i%7), 0, float64(100+i), float64(2+i%5))
+		q := newRecord(i, float64(i), float64(i)+0.1+0.01*float64(i%7), 0, float64(100+i), float64(output(i)))
 		for j := range int(q.Output) - 1 {
 			q.Gaps = append(q.Gaps, 0.02+0.001*float64(i%3+j))
 		}
@@ -31,7 +37,26 @@ func exported() *result.Result {
 		c.Done(&q)
 		c.AddGaps(&q)
 	}
-	return c.Result(result.Meta{Source: result.Sim, Backend: "lorasim", RequestRate: 1}, nil)
+	meta.Source, meta.Backend = result.Sim, "lorasim"
+	return c.Result(meta, nil)
+}
+
+// reread exports a run and imports the file.
+func reread(t *testing.T, form string, r *result.Result) (run *Imported, text []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.json")
+	if err := Export(form+":"+file, r); err != nil {
+		t.Fatal(err)
+	}
+	runs, _, err := Files([]string{file})
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%s: %d runs, %v", form, len(runs), err)
+	}
+	text, err = os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs[0], text
 }
 
 // What is written is read back with the figures of the run, but for those that a
@@ -43,14 +68,7 @@ func TestExportIsReadBack(t *testing.T) {
 		"guidellm":       "tpot itl max_output_tokens_per_s total_input_text_tokens total_output_tokens_retokenized total_input_vision_tokens",
 		"inference-perf": "std_ concurrency concurrent max_output_tokens_per_s total_input_text_tokens total_output_tokens_retokenized total_input_vision_tokens",
 	} {
-		file := filepath.Join(t.TempDir(), "x.json")
-		if err := Export(form+":"+file, r); err != nil {
-			t.Fatal(err)
-		}
-		runs, _, err := Files([]string{file})
-		if err != nil || len(runs) != 1 {
-			t.Fatalf("%s: %d runs, %v", form, len(runs), err)
-		}
+		read, _ := reread(t, form, r)
 		compared := 0
 		for m := range result.NumMetrics {
 			other := false
@@ -62,14 +80,14 @@ func TestExportIsReadBack(t *testing.T) {
 				continue
 			}
 			compared++
-			if got, ok := runs[0].Metrics.Get(m); !ok || math.Abs(got-want) > 1e-9*math.Abs(want) {
+			if got, ok := read.Metrics.Get(m); !ok || math.Abs(got-want) > 1e-9*math.Abs(want) {
 				t.Errorf("%s: %s is %v, expected %v", form, m, got, want)
 			}
 		}
 		if compared < 20 {
 			t.Errorf("%s: %d metrics compared", form, compared)
 		}
-		if e := runs[0].Endings(); e == nil || e.Requests != 40 || e.Failed != 1 {
+		if e := read.Endings(); e == nil || e.Requests != 40 || e.Failed != 1 {
 			t.Errorf("%s: ended %+v", form, e)
 		}
 	}
@@ -79,14 +97,7 @@ func TestExportIsReadBack(t *testing.T) {
 // weigh by their tokens.
 func TestGuideLLMDefinitions(t *testing.T) {
 	r := exported()
-	file := filepath.Join(t.TempDir(), "x.json")
-	if err := Export("guidellm:"+file, r); err != nil {
-		t.Fatal(err)
-	}
-	runs, _, err := Files([]string{file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	read, _ := reread(t, "guidellm", r)
 	e2e, decode, tokens, later := 0.0, 0.0, 0.0, 0.0
 	for _, q := range r.Records {
 		if q.Status == record.OK {
@@ -94,12 +105,92 @@ func TestGuideLLMDefinitions(t *testing.T) {
 		}
 	}
 	for m, want := range map[result.Metric]float64{result.MeanTPOT: 1000 * e2e / tokens, result.MeanITL: 1000 * decode / later} {
-		if got, _ := runs[0].Metrics.Get(m); math.Abs(got-want) > 1e-9*want {
+		if got, _ := read.Metrics.Get(m); math.Abs(got-want) > 1e-9*want {
 			t.Errorf("%s is %v, expected %v", m, got, want)
 		}
 	}
-	if len(runs[0].Records) != 40 || runs[0].Records[3].Prompt != 103 {
-		t.Errorf("%d requests", len(runs[0].Records))
+	if len(read.Records) != 40 || read.Records[3].Prompt != 103 {
+		t.Errorf("%d requests", len(read.Records))
+	}
+}
+
+// A latency of which a run has no values is left out: every benchmark reports
+// zeros as zeros. What a client without streams sees is the end of a request.
+func TestExportWithoutLatencies(t *testing.T) {
+	one := func(int) int32 { return 1 }
+	several := func(int) int32 { return 5 }
+	for name, c := range map[string]struct {
+		run  *result.Result
+		none []result.Metric
+	}{
+		"one token each": {run(result.Meta{}, one), []result.Metric{result.MeanITL, result.P99ITL, result.MaxITL}},
+		"not streamed":   {run(result.Meta{Streamed: record.NotStreamed}, several), []result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanITL}},
+	} {
+		for form := range exports {
+			read, _ := reread(t, form, c.run)
+			for _, m := range c.none {
+				if v, ok := read.Metrics.Get(m); ok {
+					t.Errorf("%s, %s: %s is %v, expected none", name, form, m, v)
+				}
+			}
+			if v, _ := read.Metrics.Get(result.MeanE2E); !(v > 100) {
+				t.Errorf("%s, %s: mean E2E is %v ms", name, form, v)
+			}
+			if _, ok := read.Metrics.Get(result.MeanTPOT); ok && form != "guidellm" { // which counts the first token
+				t.Errorf("%s, %s: has a TPOT", name, form)
+			}
+		}
+	}
+}
+
+// GuideLLM's console, CSV and HTML need every metric of every status, and its
+// reader every field of a strategy and a profile, if only null.
+func TestGuideLLMIsWhole(t *testing.T) {
+	for _, c := range []struct {
+		meta                result.Meta
+		strategy, limitedBy string // fields beside the type
+	}{
+		{result.Meta{RequestRate: result.Unlimited()}, "throughput", "max_concurrency"},
+		{result.Meta{RequestRate: result.Unlimited(), MaxConcurrency: 8}, "concurrent", "streams"},
+		{result.Meta{RequestRate: 3}, "constant", "rate max_concurrency"},
+		{result.Meta{RequestRate: 3, MaxConcurrency: 8}, "constant", "rate max_concurrency"},
+		{result.Meta{RequestRate: result.TraceRate}, "trace", ""},
+	} {
+		read, text := reread(t, "guidellm", run(c.meta, func(i int) int32 { return int32(1 + i) }))
+		if read.RequestRate != c.meta.RequestRate || read.MaxConcurrency != c.meta.MaxConcurrency || read.Strategy != c.strategy {
+			t.Errorf("%s at %v with at most %d in flight, expected %s %v %d", read.Strategy, read.RequestRate, read.MaxConcurrency, c.strategy, c.meta.RequestRate, c.meta.MaxConcurrency)
+		}
+		var report struct {
+			Config     struct{ Spec struct{ Profile object } }
+			Benchmarks []struct {
+				Config  struct{ Strategy object }
+				Metrics map[string]json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(text, &report); err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range strings.Fields(c.limitedBy) {
+			_, ofStrategy := report.Benchmarks[0].Config.Strategy[field]
+			if _, ofProfile := report.Config.Spec.Profile[field]; !ofStrategy || !ofProfile {
+				t.Errorf("%s: no %s", c.strategy, field)
+			}
+		}
+		count := func(metric, status string) int {
+			var m map[string]struct{ Count *int }
+			if err := json.Unmarshal(report.Benchmarks[0].Metrics[metric], &m); err != nil || m[status].Count == nil {
+				t.Fatalf("%s of %s: %v", metric, status, err)
+			}
+			return *m[status].Count
+		}
+		for _, metric := range strings.Fields(guideRest) {
+			for _, status := range []string{"successful", "errored", "incomplete", "total"} {
+				count(metric, status)
+			}
+		}
+		if ok, bad, all := count("total_token_count", "successful"), count("total_token_count", "errored"), count("total_token_count", "total"); ok != 39 || bad != 1 || all != 40 {
+			t.Errorf("tokens of %d, %d and %d requests, expected 39, 1 and 40", ok, bad, all)
+		}
 	}
 }
 

@@ -116,14 +116,19 @@ func (b *guideBenchmark) describe(m *Imported) {
 	case "concurrent":
 		limit = s.Streams
 	case "throughput":
-		limit = s.MaxConcurrency
 	case "trace":
 		m.RequestRate = result.TraceRate
 	default:
 		m.RequestRate = result.Rate(max(s.Rate, 0))
 	}
+	if limit == 0 && s.MaxConcurrency != guideCap {
+		limit = s.MaxConcurrency
+	}
 	m.MaxConcurrency = max(limit, 0)
 }
+
+// guideCap is the concurrency that GuideLLM states where none was asked for.
+const guideCap = 10240
 
 var guideFigures = []figure{
 	{result.RequestThroughput, "requests_per_second", "mean"}, {result.InputThroughput, "prompt_tokens_per_second", "mean"},
@@ -309,14 +314,15 @@ func constantly(mean float64, count int) object {
 // run's own figures; TPOT and ITL those of GuideLLM's definitions.
 func toGuideLLM(r *result.Result) any {
 	begin, end := math.Inf(1), 0.0
-	status := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}
+	status, of := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
 	for i := range r.Records {
 		q := &r.Records[i]
 		begin, end = min(begin, q.Sent), max(end, q.Finish)
 		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete", record.Aborted: "incomplete"}[q.Status]
 		key = cmp.Or(key, "errored")
+		of[key], of["total"] = append(of[key], q), append(of["total"], q)
 		if !math.IsNaN(q.Finish + q.Sent) {
-			status[key] = append(status[key], guideRequestOf(q))
+			status[key] = append(status[key], guideRequestOf(q, r.Streamed))
 		}
 	}
 	if d, ok := r.Metrics.Get(result.Duration); ok { // as the run counts it
@@ -325,12 +331,7 @@ func toGuideLLM(r *result.Result) any {
 	}
 	completed, _ := r.Metrics.Get(result.Completed)
 	n := int(completed)
-	metrics := object{"request_totals": object{"successful": n, "errored": len(status["errored"]), "incomplete": len(status["incomplete"]),
-		"total": n + len(status["errored"]) + len(status["incomplete"])}}
-	for _, name := range strings.Fields(guideRest) {
-		metrics[name] = object{}
-	}
-	maps.Copy(metrics, guideKinds())
+	metrics := object{"request_totals": object{"successful": n, "errored": len(of["errored"]), "incomplete": len(of["incomplete"]), "total": len(of["total"])}}
 	for _, f := range guideFigures {
 		v, ok := r.Metrics.Get(f.metric)
 		switch {
@@ -347,18 +348,41 @@ func toGuideLLM(r *result.Result) any {
 			of["max"] = v
 		}
 	}
-	metrics["prompt_token_count"] = object{"successful": summarize(succeeded(r, promptOf), nil)}
-	metrics["output_token_count"] = object{"successful": summarize(succeeded(r, outputOf), nil)}
+	for name, tokens := range map[string]func(*record.Request) float64{"prompt_token_count": promptOf, "output_token_count": outputOf,
+		"total_token_count": func(q *record.Request) float64 { return promptOf(q) + outputOf(q) }} {
+		counts := object{}
+		for key, list := range of {
+			values := make([]float64, len(list))
+			for i, q := range list {
+				values[i] = tokens(q)
+			}
+			counts[key] = summarize(values, nil)
+		}
+		metrics[name] = counts
+	}
+	metrics["time_to_first_output_token_ms"] = metrics["time_to_first_token_ms"]
+	for _, name := range strings.Fields(guideRest) { // GuideLLM states each of every status
+		if metrics[name] == nil {
+			metrics[name] = object{}
+		}
+		m := metrics[name].(object)
+		for _, key := range []string{"successful", "errored", "incomplete"} {
+			if m[key] == nil {
+				m[key] = summarize(nil, nil)
+			}
+		}
+		if m["total"] == nil {
+			m["total"] = m["successful"]
+		}
+	}
+	maps.Copy(metrics, guideKinds())
 	scheduler := object{"start_time": begin, "request_start_time": begin, "measure_start_time": begin, "measure_end_time": end,
 		"request_end_time": end, "end_time": end, "requests_made": metrics["request_totals"]}
 	for _, name := range strings.Fields("queued_time resolve_start_delay resolve_targeted_start_delay request_start_delay " +
 		"request_targeted_start_delay request_time resolve_end_delay resolve_time finalized_delay processed_delay") {
 		scheduler[name+"_avg"] = -1.0 // GuideLLM's word for not known
 	}
-	strategy, profile := object{"type_": "throughput", "max_concurrency": nil}, object{"kind": "throughput"}
-	if rate := float64(r.RequestRate); rate > 0 && !math.IsInf(rate, 0) {
-		strategy, profile = object{"type_": "constant", "rate": rate}, object{"kind": "constant", "rate": []float64{rate}}
-	}
+	strategy, profile := guideStrategyOf(r)
 	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"), "stream": r.Streamed != record.NotStreamed}
 	return object{
 		"metadata": object{"version": 2, "guidellm_version": "0.8.1", "python_version": "", "platform": "lorasim"},
@@ -373,8 +397,25 @@ func toGuideLLM(r *result.Result) any {
 	}
 }
 
-// guideRest are metrics that a report must have, if only empty.
-const guideRest = "requests_per_second request_concurrency request_latency request_streaming_iterations_count total_token_count time_to_first_token_ms " +
+// guideStrategyOf is how the run's requests were sent, and what would send them.
+func guideStrategyOf(r *result.Result) (strategy, profile object) {
+	var limit any
+	if r.MaxConcurrency > 0 {
+		limit = r.MaxConcurrency
+	}
+	switch rate := float64(r.RequestRate); {
+	case r.RequestRate == result.TraceRate:
+		return object{"type_": "trace"}, object{"kind": "replay"}
+	case rate > 0 && !math.IsInf(rate, 0):
+		return object{"type_": "constant", "rate": rate, "max_concurrency": limit}, object{"kind": "constant", "rate": []float64{rate}, "max_concurrency": limit}
+	case limit != nil:
+		return object{"type_": "concurrent", "streams": limit}, object{"kind": "concurrent", "streams": []any{limit}}
+	}
+	return object{"type_": "throughput", "max_concurrency": nil}, object{"kind": "throughput", "max_concurrency": nil}
+}
+
+// guideRest are metrics that a report must have, if only zeros.
+const guideRest = "prompt_token_count output_token_count requests_per_second request_concurrency request_latency request_streaming_iterations_count total_token_count time_to_first_token_ms " +
 	"time_to_first_output_token_ms time_per_output_token_ms inter_token_latency_ms time_to_last_round_trip_ms avg_round_trip_time_ms prompt_tokens_per_second " +
 	"output_tokens_per_second tokens_per_second output_tokens_per_iteration iter_tokens_per_iteration"
 
@@ -398,13 +439,17 @@ func guideKinds() object {
 
 // guideLatency is a latency as GuideLLM defines it.
 func guideLatency(r *result.Result, mean result.Metric) object {
+	values := latencyOf(r, mean)
+	if len(values) == 0 && mean != result.MeanTPOT {
+		return summarize(nil, nil)
+	}
 	if mean == result.MeanTPOT || mean == result.MeanITL {
 		first := int32(0) // ITL leaves the first token out
 		if mean == result.MeanITL {
 			first = 1
 		}
 		has := func(q *record.Request) bool { return q.Output > first }
-		values := succeeded(r, func(q *record.Request) float64 {
+		values = succeeded(r, func(q *record.Request) float64 {
 			if !has(q) {
 				return math.NaN()
 			}
@@ -426,7 +471,6 @@ func guideLatency(r *result.Result, mean result.Metric) object {
 	if mean == result.MeanE2E {
 		scale = 1e-3
 	}
-	values := latencyOf(r, mean)
 	for i := range values {
 		values[i] *= scale * 1000
 	}
@@ -444,14 +488,14 @@ func guideLatency(r *result.Result, mean result.Metric) object {
 }
 
 // guideRequestOf is a request with times since the beginning of the run.
-func guideRequestOf(q *record.Request) object {
+func guideRequestOf(q *record.Request, streamed record.Streaming) object {
 	timings := object{"targeted_start": q.Arrival, "request_start": q.Sent, "request_end": q.Finish, "resolve_end": q.Finish, "last_token_iteration": q.Finish}
 	out := object{
 		"type_": "generative_request_stats", "request_id": fmt.Sprint(q.ID), "prompt_tokens": q.Prompt, "output_tokens": q.Output,
 		"request_start_time": q.Sent, "request_end_time": q.Finish, "request_latency": q.E2E(),
 		"input_metrics": object{"text_tokens": q.Prompt}, "output_metrics": object{"text_tokens": q.Output},
 	}
-	if !math.IsNaN(q.FirstToken) {
+	if !math.IsNaN(q.FirstToken) && streamed != record.NotStreamed {
 		timings["first_token_iteration"], out["time_to_first_token_ms"] = q.FirstToken, 1000*q.TTFT()
 	}
 	info := object{"request_id": fmt.Sprint(q.ID), "status": "completed", "timings": timings}

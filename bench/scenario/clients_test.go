@@ -87,6 +87,7 @@ func TestClientSettingsContradict(t *testing.T) {
 		"for generated requests and for":  "burstiness=2 compat=slora popularity=powerlaw",
 		"give use_trace_timestamps=false": "burstiness=2 trace_name=mooncake trace_path=" + path,
 		"needs more than one adapter":     "lora_request_distribution=skewed num_adapters=1",
+		"distinct needs more than one":    "lora_request_distribution=distinct lora_names=a",
 		"need num_prompts":                "burstiness=2 window=10",
 		"not a number > 1":                "lora_request_distribution=skewed lora_zipf_alpha=1",
 		"known: uniform, distinct":        "lora_request_distribution=zipf",

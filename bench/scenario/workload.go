@@ -199,7 +199,8 @@ func (w *Workload) check() error {
 		return errors.New("burstiness and ramp_up need num_prompts: the times depend on it")
 	case w.LoraRequestDist != "" && w.Sessions != "":
 		return errors.New("lora_request_distribution chooses the adapters: it leaves no room for sessions")
-	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) && w.NumAdapters == 1:
+	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) &&
+		(w.NumAdapters == 1 || w.LoraNames != "" && !strings.Contains(w.LoraNames, ",")):
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
 	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" || math.IsInf(w.RequestRate, 1)):
 		return errors.New("conversations are for generated requests that come at a rate: they leave no room for traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
@@ -360,7 +361,7 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	traced := !file && (w.usesTrace() || w.TraceHistogram != "")
 	generated := !file && !traced && !compat
 	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
-	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality")
+	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality drift")
 	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
 	note(file, "the saved workload states its arrivals", "request-rate arrivals pattern drift locality sessions conversations popularity")
 	note(file, "the saved workload states its token counts", "lengths random-input-len random-output-len random-range-ratio")

@@ -252,7 +252,7 @@ func withUsageErrors(cmd *cobra.Command) {
 	cmd.SetUsageFunc(groupedUsage)
 	check := cmd.Args
 	if check == nil {
-		check = cobra.NoArgs
+		check = noArguments
 		if cmd.HasSubCommands() {
 			check, cmd.RunE = subcommandsOnly, help
 		}
@@ -269,6 +269,13 @@ func withUsageErrors(cmd *cobra.Command) {
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: %s takes flags alone; a list has commas, as in A,B", args[0], cmd.CommandPath())
+	}
+	return nil
+}
 
 func subcommandsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

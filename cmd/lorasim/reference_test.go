@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -61,11 +62,11 @@ func schemaOf(t *testing.T) *jsonschema.Schema {
 // accepted says whether the schema takes a file.
 func accepted(t *testing.T, s *jsonschema.Schema, text string) error {
 	t.Helper()
-	json, err := yaml.YAMLToJSON([]byte(text))
+	doc, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(json))
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +103,12 @@ func TestSchemaIsTheReader(t *testing.T) {
 	text, err := def.YAML()
 	if err != nil || accepted(t, s, string(text)) != nil {
 		t.Errorf("%v, %v:\n%s", err, accepted(t, s, string(text)), text)
+	}
+	beyond := json.Number("1e400") // what editors make of .inf, as --print-config writes it
+	for key, ok := range map[string]bool{"request_rate": true, "window": false} {
+		if err := s.Validate(map[string]any{"workload": map[string]any{key: beyond}}); (err == nil) != ok {
+			t.Errorf("%s: .inf: %v", key, err)
+		}
 	}
 	files, _ := filepath.Glob("../../scenarios/*.yaml")
 	if len(files) < 5 {

@@ -100,7 +100,7 @@ func number(x float64) string {
 }
 
 // Schema is the JSON Schema of a number of a type ("integer", "number") within
-// the bounds; infinity is the text "inf".
+// the bounds; infinity is the text "inf", or what YAML reads of ".inf".
 func (b Bounds) Schema(typ string) map[string]any {
 	in := map[string]any{"type": typ}
 	limit := func(x float64, open bool, name, exclusive string) {
@@ -117,12 +117,13 @@ func (b Bounds) Schema(typ string) map[string]any {
 		return in
 	}
 	var more []any
+	ways := []any{in}
 	for _, x := range b.extra {
 		if math.IsInf(x, 0) {
-			more = append(more, number(x))
+			more, ways = append(more, number(x)), append(ways, map[string]any{"type": "number", "exclusiveMinimum": math.MaxFloat64})
 		} else {
 			more = append(more, x)
 		}
 	}
-	return map[string]any{"anyOf": []any{in, map[string]any{"enum": more}}}
+	return map[string]any{"anyOf": append(ways, map[string]any{"enum": more})}
 }
