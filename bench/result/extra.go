@@ -260,12 +260,13 @@ type Intervals struct {
 }
 
 // Interval is where a figure would be measured: in half of the cases within Half,
-// in nine of ten within Most. Runs is the number of runs that say so; both are
-// absent where these are too few.
+// which is absent where Runs, the number of runs that say so, are too few; in the
+// share Level of them within Most.
 type Interval struct {
 	Metric    string      `json:"metric"`
 	Predicted float64     `json:"predicted"`
-	Runs      int         `json:"runs"`
+	Runs      float64     `json:"runs"`
 	Half      *[2]float64 `json:"half,omitempty"`
 	Most      *[2]float64 `json:"most,omitempty"`
+	Level     float64     `json:"level,omitempty"`
 }

@@ -267,12 +267,12 @@ func (p *printer) intervals(in *Intervals) {
 	if len(in.Figures) == 0 {
 		return
 	}
-	line := func(cells ...any) { p.line(fmt.Sprintf("%-25s %10s %18s %18s %4v", cells...)) }
-	line("", "Predicted", "half of runs", "9 in 10 runs", "Runs")
+	line := func(cells ...any) { p.line(fmt.Sprintf("%-24s %9s %17s %17s %4s %4v", cells...)) }
+	line("", "Predicted", "half of runs", "most runs", "of", "Runs")
 	for _, f := range in.Figures {
 		m, _ := MetricByKey(f.Metric)
 		label := strings.Replace(m.Descriptor().Label, "Total token throughput", "Total throughput", 1)
-		line(label, figure(f.Predicted), span(f.Half), span(f.Most), f.Runs)
+		line(label, figure(f.Predicted), span(f.Half), span(f.Most), format.Percent(f.Level, 0), f.Runs)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 const unsuccessful = 0.01
 
 // intervals says how far the figures of a run may be off, or why nobody knows.
-func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, waiting float64) (*result.Intervals, error) {
+func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int, waiting float64) (*result.Intervals, error) {
 	ran := workers[0].Profile()
 	out := &result.Intervals{Profile: ran.Name, Waiting: waiting}
 	entries, _, err := s.Cluster.workers()
@@ -34,7 +34,15 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, waiti
 		return out, nil
 	}
 	policy, err := s.Routing.policy()
-	out.Without = append(s.beyond(res), in.Beyond(len(workers), policy, base, ran)...)
+	mean := func(total result.Metric) float64 {
+		n, _ := res.Metrics.Get(result.Completed)
+		v, _ := res.Metrics.Get(total)
+		return v / max(n, 1)
+	}
+	out.Without = append(s.beyond(res), in.Beyond(profile.ValidatedRun{
+		Workers: len(workers), Policy: policy, Profile: ran, Requests: int(res.Extra.Requests), Adapters: adapters,
+		Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens),
+	}, base)...)
 	if len(out.Without) > 0 {
 		return out, err
 	}
@@ -50,10 +58,10 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, waiti
 			}
 			return &[2]float64{r[0] * v, r[1] * v}
 		}
-		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs, Half: times(b.Half), Most: times(b.Most)})
+		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs, Half: times(b.Half), Most: times(b.Most), Level: b.Level})
 	}
 	if len(out.Figures) == 0 {
-		out.Without = []string{"no run in which requests wait so long"}
+		out.Without = []string{"no validated run in which requests wait such a share of their time"}
 	}
 	return out, nil
 }

@@ -109,7 +109,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}
 	if o.Intervals {
-		res.Extra.Intervals, err = s.intervals(res, cfg.Workers, waiting.Share())
+		res.Extra.Intervals, err = s.intervals(res, cfg.Workers, len(in.Adapters()), waiting.Share())
 	}
 	return res, err
 }

@@ -19,6 +19,7 @@ type Ran struct {
 	profile.ValidatedRun
 	Base    *profile.Profile // without the settings of the run
 	Alike   string           // the runs that are of one kind, and may err together
+	Repeat  string           // the runs that are one, repeated; "": there is no other
 	Waiting float64          // sim.Waiting
 	// draws are the simulations that the prediction is the mean of, each with its
 	// own share of waiting; nil: it is of one.
@@ -29,9 +30,13 @@ type Ran struct {
 // keep up, are near saturation, are saturated.
 var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 
+// edge is the class of runs near saturation.
+const edge = 1
+
 // residual is the logarithm of measured over predicted of a metric of a run: over
 // what one simulation predicts, since that is what has an interval. Where there
-// were several, the residual of each has its share of the run's weight, 1.
+// were several, the residual of each has its share of the run's weight, which is 1,
+// or of a run that was repeated its share of that.
 type residual struct {
 	metric      result.Metric
 	load        int // index into loads
@@ -117,16 +122,18 @@ func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metr
 	for _, name := range names {
 		var ran []profile.ValidatedRun
 		var rs []residual
+		_, repeats := GroupBy(byName[name], func(c **Comparison) string { return (*c).Ran.Repeat })
 		for _, c := range byName[name] {
 			ran = append(ran, c.Ran.ValidatedRun)
-			rs = append(rs, c.residuals(keys)...)
+			times := 1
+			if c.Ran.Repeat != "" {
+				times = len(repeats[c.Ran.Repeat])
+			}
+			rs = append(rs, c.residuals(keys, 1/float64(times))...)
 		}
 		p := ProfileIntervals{Profile: name, Intervals: profile.NewIntervals(byName[name][0].Ran.Base, ran)}
-		classes, of := byClass(rs)
-		for _, c := range classes {
-			p.Intervals.Bands = append(p.Intervals.Bands, band(c, of[c]))
-			p.Coverage = append(p.Coverage, coverage(c, of[c]))
-		}
+		p.Intervals.Bands = bands(rs)
+		p.Coverage = coverage(rs, p.Intervals.Bands)
 		out.Profiles = append(out.Profiles, p)
 	}
 	return out
@@ -150,7 +157,7 @@ func Unfitted[Row any](rows []Row, use func(*Row) string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return use(&r) == Calibration })
 }
 
-func (c *Comparison) residuals(keys map[Metric]result.Metric) (rs []residual) {
+func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs []residual) {
 	draws := c.Ran.draws
 	if draws == nil {
 		single := maps.Clone(c.Predicted)
@@ -164,7 +171,7 @@ func (c *Comparison) residuals(keys map[Metric]result.Metric) (rs []residual) {
 		}
 		for m, key := range keys {
 			if a, b := c.Measured[m], d[m]; a > 0 && b > 0 {
-				rs = append(rs, residual{key, load, math.Log(a / b), 1 / float64(len(draws)), c.Ran.Alike})
+				rs = append(rs, residual{key, load, math.Log(a / b), share / float64(len(draws)), c.Ran.Alike})
 			}
 		}
 	}
@@ -177,20 +184,71 @@ type class struct {
 	load   int
 }
 
-// byClass sorts residuals into classes, by metric and load, of a run or more.
-func byClass(rs []residual) ([]class, map[class][]residual) {
-	classes, of := GroupBy(rs, func(r *residual) class { return class{r.metric, r.load} })
-	classes = slices.DeleteFunc(classes, func(c class) bool { return weight(of[c]) < 1 })
+func (r *residual) class() class { return class{r.metric, r.load} }
+
+// bands are the bands of all classes that about a run or more is in, by metric and
+// load. The edge of saturation has no range narrower than where workers keep up.
+func bands(rs []residual) (out []profile.Band) {
+	classes, of := GroupBy(rs, (*residual).class)
 	slices.SortFunc(classes, func(a, b class) int { return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load)) })
-	return classes, of
+	for _, c := range classes {
+		if weight(of[c]) < 0.9 {
+			continue
+		}
+		b := band(c, of[c])
+		if n := len(out); c.load == edge && n > 0 && out[n-1].Metric == b.Metric {
+			b.Half, b.Most = hull(b.Half, out[n-1].Half), hull(b.Most, out[n-1].Most)
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
+// hull is a range, where there is one, that holds another, too.
+func hull(r, other *[2]float64) *[2]float64 {
+	if r == nil || other == nil {
+		return r
+	}
+	return &[2]float64{min(r[0], other[0]), max(r[1], other[1])}
+}
+
+// band is the band of a class. So many runs support a range of a level n / (n+1) at
+// most; half of them need not lie to both sides of the prediction from 3 on.
 func band(c class, rs []residual) profile.Band {
-	b := profile.Band{Metric: c.metric.String(), Waiting: loads[c.load], Runs: int(weight(rs) + 1e-6), Most: conformal(rs, 0.9)}
-	if b.Runs >= 3 { // at which a range of half of the runs need not lie to both sides of the prediction
-		b.Half = conformal(rs, 0.5)
+	n := weight(rs)
+	level := min(0.9, math.Floor(100*n/(n+1))/100)
+	b := profile.Band{Metric: c.metric.String(), Waiting: loads[c.load], Runs: math.Round(10*n) / 10, Most: wide(rs, level), Level: level}
+	if n >= 3 {
+		b.Half = wide(rs, 0.5)
 	}
 	return b
+}
+
+// wide is the conformal range of a probability. Runs of one kind err in a direction
+// of their own: where ranges from all other kinds hold fewer of a kind, it is that
+// of a higher probability, of which they do.
+func wide(rs []residual, probability float64) (in *[2]float64) {
+	kinds, alike := GroupBy(rs, func(r *residual) string { return r.alike })
+	for p := probability; p < 0.995; p += 0.02 {
+		wider := conformal(rs, p)
+		if wider == nil {
+			break
+		}
+		in = wider
+		var held Covered
+		for _, kind := range kinds {
+			held.add(alike[kind], conformal(without(rs, kind), p))
+		}
+		if held.Share >= probability*held.Runs {
+			break
+		}
+	}
+	return in
+}
+
+// without are the residuals of all other kinds of runs.
+func without(rs []residual, kind string) []residual {
+	return slices.DeleteFunc(slices.Clone(rs), func(r residual) bool { return r.alike == kind })
 }
 
 func weight(rs []residual) (sum float64) {
@@ -234,18 +292,25 @@ func quantile(rs []residual, share float64, f func(float64) float64) (float64, b
 	return 0, false
 }
 
-// coverage holds every kind of runs of a class against the interval of the others.
-func coverage(c class, rs []residual) Coverage {
-	v := Coverage{Metric: c.metric.String(), Waiting: loads[c.load]}
+// coverage holds every kind of runs against the bands of all others.
+func coverage(rs []residual, of []profile.Band) (out []Coverage) {
+	for _, b := range of {
+		out = append(out, Coverage{Metric: b.Metric, Waiting: b.Waiting})
+	}
 	kinds, alike := GroupBy(rs, func(r *residual) string { return r.alike })
 	for _, kind := range kinds {
-		b := band(c, slices.DeleteFunc(slices.Clone(rs), func(r residual) bool { return r.alike == kind }))
-		v.Half.add(alike[kind], b.Half)
-		v.Most.add(alike[kind], b.Most)
+		_, held := GroupBy(alike[kind], func(r *residual) [2]any { return [2]any{r.metric.String(), loads[r.load]} })
+		for _, b := range bands(without(rs, kind)) {
+			i := slices.IndexFunc(out, func(c Coverage) bool { return c.Metric == b.Metric && c.Waiting == b.Waiting })
+			out[i].Half.add(held[[2]any{b.Metric, b.Waiting}], b.Half)
+			out[i].Most.add(held[[2]any{b.Metric, b.Waiting}], b.Most)
+		}
 	}
-	v.Half.done()
-	v.Most.done()
-	return v
+	for i := range out {
+		out[i].Half.done()
+		out[i].Most.done()
+	}
+	return out
 }
 
 // WriteText prints, for every profile, the intervals and how often those of other
@@ -253,12 +318,12 @@ func coverage(c class, rs []residual) Coverage {
 func (r *IntervalReport) WriteText(w io.Writer) error {
 	var rows [][]string
 	for _, p := range r.Profiles {
-		rows = append(rows, []string{"PROFILE " + p.Profile}, []string{"METRIC", "WAITING", "RUNS", "HALF OF RUNS", "9 IN 10 RUNS",
-			"HALF HELD OUT", "WIDTH", "9 IN 10 HELD OUT", "WIDTH"})
+		rows = append(rows, []string{"PROFILE " + p.Profile}, []string{"METRIC", "WAITING", "RUNS", "HALF OF RUNS", "MOST RUNS", "OF",
+			"HALF HELD OUT", "WIDTH", "MOST HELD OUT", "WIDTH"})
 		for i, b := range p.Intervals.Bands {
 			c := &p.Coverage[i]
-			rows = append(rows, slices.Concat([]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.Itoa(b.Runs),
-				factors(b.Half), factors(b.Most)}, c.Half.cells(), c.Most.cells()))
+			rows = append(rows, slices.Concat([]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.FormatFloat(b.Runs, 'f', -1, 64),
+				factors(b.Half), factors(b.Most), format.Percent(b.Level, 0)}, c.Half.cells(), c.Most.cells()))
 		}
 		rows = append(rows, nil)
 	}

@@ -53,8 +53,9 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 			return nil, fmt.Errorf("run in line %d: %w", r.Line, err)
 		}
 		if p := plans[i]; p != nil {
-			rows[i].Ran = Ran{ValidatedRun: profile.ValidatedRun{Workers: r.Workers, Policy: r.Policy, Profile: p.costs.Profile()},
-				Base: o.Profile, Alike: fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)}
+			kind := fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)
+			rows[i].Ran = Ran{ValidatedRun: profile.ValidatedRun{Workers: r.Workers, Policy: r.Policy, Profile: p.costs.Profile(), Requests: r.Requests, Adapters: r.Adapters},
+				Base: o.Profile, Alike: kind, Repeat: kind}
 		}
 		first := -1
 		if o.NoLoad {
@@ -82,6 +83,10 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		}
 		rows[i].average(values[k : k+o.Seeds])
 		rows[i].Ran.draws = values[k : k+o.Seeds]
+		for _, v := range values[k : k+o.Seeds] {
+			rows[i].Ran.Prompt += v[prompt] / float64(o.Seeds)
+			rows[i].Ran.Output += v[output] / float64(o.Seeds)
+		}
 		k += o.Seeds
 	}
 	return rows, nil
@@ -116,6 +121,9 @@ func (r *Row) average(draws []Values) {
 const (
 	begun Metric = "begun" // when the last request has its first token, s
 	waits Metric = "waits" // share of their time that requests wait
+	// tokens of the requests that succeed, in the mean
+	prompt Metric = "prompt"
+	output Metric = "output"
 )
 
 // plan is a run ready to be simulated with any draw of its lengths.
@@ -215,7 +223,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 		return nil, err
 	}
 	var e2e []float64 // of successful requests, ms
-	last := 0.0
+	last, prompts, outputs := 0.0, 0.0, 0.0
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
@@ -224,6 +232,8 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)
 				last = max(last, r.FirstToken)
+				prompts += float64(r.Prompt)
+				outputs += float64(r.Output)
 			}
 		}),
 	})
@@ -233,9 +243,10 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	if len(e2e) == 0 {
 		return nil, errors.New("no request of the simulated run succeeded")
 	}
-	mean := stat.Mean(e2e, nil)
+	mean, n := stat.Mean(e2e, nil), float64(len(e2e))
 	slices.Sort(e2e)
 	return Values{
 		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
+		prompt: prompts / n, output: outputs / n,
 	}, nil
 }

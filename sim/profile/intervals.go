@@ -20,23 +20,38 @@ type Intervals struct {
 	Of       string   `yaml:"of" json:"of"`
 	Workers  int      `yaml:"workers" json:"workers"`                            // the most
 	Policies []string `yaml:"policies,flow,omitempty" json:"policies,omitempty"` // none: of one worker
+	Workload Workload `yaml:"workload,flow" json:"workload"`
 	// Settings are those of the profile that some of the runs had otherwise, as
 	// "engine.max_loras_per_batch"; of numbers the least and the largest.
 	Settings map[string][]string `yaml:"settings,omitempty" json:"settings,omitempty"`
 	Bands    []Band              `yaml:"bands" json:"bands"`
 }
 
+// Workload is what the requests of the runs were like: of numbers of a run the
+// extremes.
+type Workload struct {
+	Requests int        `yaml:"requests" json:"requests"`                // the fewest
+	Adapters int        `yaml:"adapters" json:"adapters"`                // the most
+	Prompt   [2]float64 `yaml:"prompt_tokens,flow" json:"prompt_tokens"` // in the mean
+	Output   [2]float64 `yaml:"output_tokens,flow" json:"output_tokens"`
+}
+
+// alike is how many times more, or less, a workload may be: far from these runs
+// nobody knows how far predictions are off.
+const alike = 2
+
 // Band is measured over predicted of one metric, in runs of one class of load:
-// the range of half of them and that of nine in ten, with what so few runs leave
-// open. Both are absent where they are too few.
+// the range of half of them, absent where they are too few, and that of most, with
+// what so few runs leave open.
 type Band struct {
 	Metric string `yaml:"metric" json:"metric"` // its key in a result
 	// Waiting is the class: the share of their time that the requests of the
 	// prediction wait, from and below.
 	Waiting [2]float64  `yaml:"waiting,flow" json:"waiting"`
-	Runs    int         `yaml:"runs" json:"runs"`
+	Runs    float64     `yaml:"runs" json:"runs"` // one with draws in several classes counts in part
 	Half    *[2]float64 `yaml:"half,flow,omitempty" json:"half,omitempty"`
 	Most    *[2]float64 `yaml:"most,flow,omitempty" json:"most,omitempty"`
+	Level   float64     `yaml:"level,omitempty" json:"level,omitempty"` // of Most: 0.9, or what so few runs support
 }
 
 // At returns the bands of a share of waiting.
@@ -50,8 +65,11 @@ func (in *Intervals) check() error {
 	}
 	for i, b := range in.Bands {
 		w := b.Waiting
-		if b.Metric == "" || b.Runs < 1 || !(w[0] >= 0 && w[0] < w[1]) {
-			return fmt.Errorf("intervals.bands: entry %d: expected a metric, runs >= 1 and waiting [FROM, BELOW]", i+1)
+		if b.Metric == "" || !(b.Runs > 0) || !(w[0] >= 0 && w[0] < w[1]) {
+			return fmt.Errorf("intervals.bands: entry %d: expected a metric, runs > 0 and waiting [FROM, BELOW]", i+1)
+		}
+		if b.Most != nil && !(b.Level > 0 && b.Level < 1) {
+			return fmt.Errorf("intervals.bands: entry %d: level %v, expected that of most, above 0 and below 1", i+1, b.Level)
 		}
 		for _, r := range []*[2]float64{b.Half, b.Most} {
 			if r != nil && !(r[0] > 0 && r[0] <= r[1] && r[1] < 1e6) {
@@ -62,11 +80,16 @@ func (in *Intervals) check() error {
 	return nil
 }
 
-// ValidatedRun is what a measured run was like.
+// ValidatedRun is what a run was like, of those that were measured or of one that
+// is held against them.
 type ValidatedRun struct {
-	Workers int
-	Policy  string   // "": no matter, there is one worker
-	Profile *Profile // with the settings of the run
+	Workers  int
+	Policy   string   // no matter where there is one worker
+	Profile  *Profile // with the settings of the run
+	Requests int
+	Adapters int
+	Prompt   float64 // tokens, in the mean over requests
+	Output   float64
 }
 
 // NewIntervals are the intervals of a profile, still without bands.
@@ -79,7 +102,13 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 		}
 		return append(list, v)
 	}
-	for _, r := range runs {
+	w := &in.Workload
+	for i, r := range runs {
+		if i == 0 {
+			*w = Workload{Requests: r.Requests, Prompt: [2]float64{r.Prompt, r.Prompt}, Output: [2]float64{r.Output, r.Output}}
+		}
+		w.Requests, w.Adapters = min(w.Requests, r.Requests), max(w.Adapters, r.Adapters)
+		w.Prompt, w.Output = within(w.Prompt, r.Prompt), within(w.Output, r.Output)
 		in.Workers = max(in.Workers, r.Workers)
 		policy, _, _ := strings.Cut(r.Policy, ":")
 		in.Policies = add(in.Policies, policy)
@@ -102,6 +131,11 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	return in
 }
 
+// within is a range that holds x, too, in whole tokens.
+func within(r [2]float64, x float64) [2]float64 {
+	return [2]float64{math.Floor(min(r[0], x)), math.Ceil(max(r[1], x))}
+}
+
 // number is a value of a setting as a number; NaN: it is none.
 func number(v string) float64 {
 	x, err := strconv.ParseFloat(v, 64)
@@ -111,19 +145,34 @@ func number(v string) float64 {
 	return x
 }
 
-// Beyond says in which ways a run with these workers and policy, and a profile
-// made from the base, leaves what the runs were like.
-func (in *Intervals) Beyond(workers int, policy string, base, p *Profile) (why []string) {
+// Beyond says in which ways a run, with a profile made from the base, leaves what
+// the runs were like.
+func (in *Intervals) Beyond(r ValidatedRun, base *Profile) (why []string) {
 	if in.Of != fingerprint(base) {
 		return []string{"profile " + base.Name + " was changed after its validation"}
 	}
-	if workers > in.Workers {
-		why = append(why, fmt.Sprintf("%d workers, validated with at most %d", workers, in.Workers))
+	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	if r.Workers > in.Workers {
+		add("%d workers, validated with at most %d", r.Workers, in.Workers)
 	}
-	if policy, _, _ = strings.Cut(policy, ":"); workers > 1 && !slices.Contains(in.Policies, policy) {
-		why = append(why, fmt.Sprintf("policy %s, validated with %s", policy, strings.Join(in.Policies, ", ")))
+	w := in.Workload
+	if r.Requests*alike < w.Requests {
+		add("%d requests, validated with %d and more", r.Requests, w.Requests)
 	}
-	changed, was := changes(base, p), settings(base)
+	if r.Adapters > w.Adapters*alike {
+		add("%d adapters, validated with at most %d", r.Adapters, w.Adapters)
+	}
+	lengths := func(what string, mean float64, of [2]float64) {
+		if mean > 0 && mean*alike < of[0] || mean > of[1]*alike { // 0: no request succeeded
+			add("%s of %.0f tokens in the mean, validated with %.0f to %.0f", what, mean, of[0], of[1])
+		}
+	}
+	lengths("prompts", r.Prompt, w.Prompt)
+	lengths("outputs", r.Output, w.Output)
+	if policy, _, _ := strings.Cut(r.Policy, ":"); r.Workers > 1 && !slices.Contains(in.Policies, policy) {
+		add("policy %s, validated with %s", policy, strings.Join(in.Policies, ", "))
+	}
+	changed, was := changes(base, r.Profile), settings(base)
 	if v, ok := changed[schedulerKey]; ok && in.Settings[schedulerKey] == nil {
 		changed = map[string]string{schedulerKey: v} // which brings settings of its own
 	}
@@ -137,7 +186,7 @@ func (in *Intervals) Beyond(workers int, policy string, base, p *Profile) (why [
 			valid = had[0] + " to " + had[1]
 		}
 		if !slices.Contains(had, v) {
-			why = append(why, fmt.Sprintf("%s %s, validated with %s", key, v, valid))
+			add("%s %s, validated with %s", key, v, valid)
 		}
 	}
 	slices.Sort(why)
@@ -169,13 +218,13 @@ func settings(p *Profile) map[string]string {
 	return all
 }
 
-// fingerprint tells the coefficients and sizes of profiles apart. Those that are 0
-// do not count: a coefficient that comes up later changes no fingerprint.
+// fingerprint tells the coefficients, sizes and engines of profiles apart. What is 0
+// does not count: a coefficient that comes up later changes no fingerprint.
 func fingerprint(p *Profile) string {
 	sum := fnv.New64a()
 	all := settings(p)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if v := all[key]; !strings.HasPrefix(key, "engine.") && v != "0" && v != "" && v != "[]" {
+		if v := all[key]; v != "0" && v != "" && v != "false" && v != "[]" {
 			fmt.Fprintln(sum, key, v)
 		}
 	}

@@ -17,7 +17,7 @@ func validated(base *Profile) *Intervals {
 		if i == 2 {
 			p.Engine.AdapterLoading = LoadOverlapped
 		}
-		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p})
+		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p, 1000 - i, 4 + i, 300.5 + float64(i), 120})
 	}
 	return NewIntervals(base, runs)
 }
@@ -29,7 +29,8 @@ func TestNewIntervals(t *testing.T) {
 	}
 	in := validated(base)
 	want := map[string][]string{"engine.max_loras_per_batch": {"8", "32"}, "engine.adapter_loading": {LoadBlocking, LoadOverlapped}}
-	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) || !reflect.DeepEqual(in.Settings, want) {
+	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) || !reflect.DeepEqual(in.Settings, want) ||
+		in.Workload != (Workload{997, 7, [2]float64{300, 304}, [2]float64{120, 120}}) {
 		t.Errorf("%+v", in)
 	}
 }
@@ -40,34 +41,52 @@ func TestIntervalsBeyond(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := validated(base)
+	run := func(workers int, policy string) ValidatedRun {
+		p := *base
+		return ValidatedRun{workers, policy, &p, 1000, 4, 300, 120}
+	}
 	for name, c := range map[string]struct {
 		workers int
 		policy  string
-		change  func(p *Profile)
+		change  func(r *ValidatedRun)
 		want    string // "": nothing
 	}{
-		"as validated":  {2, "static", func(p *Profile) { p.Engine.MaxLorasPerBatch = 20 }, ""},
-		"fewest slots":  {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 8 }, ""},
-		"most slots":    {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 32 }, ""},
-		"one worker":    {1, "any", func(*Profile) {}, ""},
-		"workers":       {3, "least-loaded", func(*Profile) {}, "3 workers, validated with at most 2"},
-		"policy":        {2, "p2c:x=1", func(*Profile) {}, "policy p2c, validated with least-loaded, static"},
-		"a number":      {1, "", func(p *Profile) { p.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 8 to 32"},
-		"a choice":      {1, "", func(p *Profile) { p.Engine.AdapterLoading = "other" }, "engine.adapter_loading other, validated with blocking, overlapped"},
-		"another key":   {1, "", func(p *Profile) { p.Engine.PageSize = 64 }, "engine.page_size 64, validated with 1"},
-		"the scheduler": {1, "", func(p *Profile) { p.Engine.UseVLLM() }, "engine.scheduler vllm, validated with sglang"},
-		"the backend":   {1, "", func(p *Profile) { p.Latency.LoRA.Backend = BackendTriton }, "latency.lora.backend triton, validated with csgmv"},
+		"as validated":  {2, "static", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 20 }, ""},
+		"fewest slots":  {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 8 }, ""},
+		"most slots":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 32 }, ""},
+		"one worker":    {1, "any", func(*ValidatedRun) {}, ""},
+		"workers":       {3, "least-loaded", func(*ValidatedRun) {}, "3 workers, validated with at most 2"},
+		"policy":        {2, "p2c:x=1", func(*ValidatedRun) {}, "policy p2c, validated with least-loaded, static"},
+		"a number":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 8 to 32"},
+		"a choice":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" }, "engine.adapter_loading other, validated with blocking, overlapped"},
+		"another key":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 }, "engine.page_size 64, validated with 1"},
+		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() }, "engine.scheduler vllm, validated with sglang"},
+		"the backend":   {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton }, "latency.lora.backend triton, validated with csgmv"},
+		// the runs had 997 requests and more, up to 7 adapters, prompts of 300 to 304 tokens
+		"half and twice": {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 499, 14, 608, 60 }, ""},
+		"more, fewer":    {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 1e6, 1, 150, 240 }, ""},
+		"requests":       {1, "", func(r *ValidatedRun) { r.Requests = 498 }, "498 requests, validated with 997 and more"},
+		"adapters":       {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters, validated with at most 7"},
+		"long prompts":   {1, "", func(r *ValidatedRun) { r.Prompt = 609 }, "prompts of 609 tokens in the mean, validated with 300 to 304"},
+		"short outputs":  {1, "", func(r *ValidatedRun) { r.Output = 59 }, "outputs of 59 tokens in the mean, validated with 120 to 120"},
+		"no success":     {1, "", func(r *ValidatedRun) { r.Prompt, r.Output = 0, 0 }, ""}, // for which there is a reason already
 	} {
-		p := *base
-		c.change(&p)
-		if got := strings.Join(in.Beyond(c.workers, c.policy, base, &p), "; "); got != c.want {
+		r := run(c.workers, c.policy)
+		c.change(&r)
+		if got := strings.Join(in.Beyond(r, base), "; "); got != c.want {
 			t.Errorf("%s: %q, expected %q", name, got, c.want)
 		}
 	}
-	edited := *base
-	edited.Latency.Decode.BaseMs++
-	if got := in.Beyond(1, "", &edited, &edited); len(got) != 1 || !strings.Contains(got[0], "was changed") {
-		t.Errorf("of a profile that was edited: %q", got)
+	for name, edit := range map[string]func(p *Profile){
+		"a coefficient": func(p *Profile) { p.Latency.Decode.BaseMs++ },
+		"an engine":     func(p *Profile) { p.Engine.MaxRunningRequests *= 4 },
+		"a switch":      func(p *Profile) { p.Engine.PrefixCache = true },
+	} {
+		r := run(1, "")
+		edit(r.Profile)
+		if got := in.Beyond(r, r.Profile); len(got) != 1 || !strings.Contains(got[0], "was changed") {
+			t.Errorf("of a profile with %s edited: %q", name, got)
+		}
 	}
 }
 
@@ -85,7 +104,8 @@ func TestEmbeddedIntervals(t *testing.T) {
 			continue
 		}
 		with++
-		if why := in.Beyond(1, "", p, p); why != nil {
+		w := in.Workload
+		if why := in.Beyond(ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1]}, p); why != nil {
 			t.Errorf("%s: %q", name, why)
 		}
 		n := 0
@@ -101,14 +121,55 @@ func TestEmbeddedIntervals(t *testing.T) {
 	}
 }
 
+// Near saturation no range of an embedded profile is narrower than where workers
+// keep up, and those of the times that a queue makes are wider. Every range says of
+// how many runs it is, and no more than its runs support.
+func TestEmbeddedIntervalsWiden(t *testing.T) {
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Intervals == nil {
+			continue
+		}
+		at := func(waiting float64) map[string]Band {
+			out := map[string]Band{}
+			for _, b := range p.Intervals.At(waiting) {
+				out[b.Metric] = b
+				if b.Most == nil || b.Level > 0.9 || b.Level > (b.Runs+0.05)/(b.Runs+1.05) || b.Half != nil && (b.Half[0] < b.Most[0] || b.Half[1] > b.Most[1]) {
+					t.Errorf("%s: %+v", name, b)
+				}
+			}
+			return out
+		}
+		low, near := at(0), at(0.5)
+		at(1)
+		if len(low) < 4 || len(near) < 3 {
+			t.Errorf("%s: %d metrics where workers keep up, %d near saturation", name, len(low), len(near))
+		}
+		for metric, n := range near {
+			l, queued := low[metric], strings.Contains(metric, "e2e") || strings.Contains(metric, "ttft")
+			for _, r := range [][2]*[2]float64{{l.Half, n.Half}, {l.Most, n.Most}} {
+				if r[1][0] > r[0][0] || r[1][1] < r[0][1] || queued && r[1][1]/r[1][0] <= r[0][1]/r[0][0] {
+					t.Errorf("%s: %s is within %v near saturation, within %v where workers keep up", name, metric, *r[1], *r[0])
+				}
+			}
+		}
+	}
+}
+
 func TestIntervalsChecked(t *testing.T) {
 	for text, want := range map[string]string{
-		"{metric: duration, waiting: [0, 0.1], runs: 0}":                        "entry 1: expected a metric",
-		"{waiting: [0, 0.1], runs: 3}":                                          "expected a metric",
-		"{metric: duration, waiting: [0.1, 0.1], runs: 3}":                      "[FROM, BELOW]",
-		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9]}":       "entry 1: [1.1 0.9], expected [LOW, HIGH]",
-		"{metric: duration, waiting: [0, 1], runs: 30, half: [.nan, 0.9]}":      "[LOW, HIGH]",
-		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], x: 1}": "x",
+		"{metric: duration, waiting: [0, 0.1], runs: 0}":                               "entry 1: expected a metric",
+		"{waiting: [0, 0.1], runs: 3}":                                                 "expected a metric",
+		"{metric: duration, waiting: [0.1, 0.1], runs: 3}":                             "[FROM, BELOW]",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9], level: 0.9}":  "entry 1: [1.1 0.9], expected [LOW, HIGH]",
+		"{metric: duration, waiting: [0, 1], runs: 30, half: [.nan, 0.9]}":             "[LOW, HIGH]",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1]}":              "level 0",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], level: 1}":    "level 1",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], level: .nan}": "level NaN",
+		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], x: 1}":        "x",
 	} {
 		_, err := Parse([]byte("name: m\nlatency: {decode: {base_ms: 1}, prefill: {base_ms: 1}}\nmemory: {kv_tokens: 9999}\nintervals: {bands: ["+text+"]}\n"), "m.yaml")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "m.yaml") {

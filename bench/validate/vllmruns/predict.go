@@ -165,7 +165,10 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	}
 	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
-	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{Workers: 1, Profile: costs.Profile()}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
+	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
+		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters,
+		Prompt: watch.prompts / max(float64(len(watch.ttft)), 1), Output: (float64(watch.tokens) - watch.prompts) / max(float64(len(watch.ttft)), 1),
+	}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
 	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
 		row.Arrivals = int64(r.Arrivals)
@@ -223,6 +226,7 @@ type observer struct {
 	gaps    float64   // between the pieces of completed requests
 	decode  float64   // s that these took
 	tokens  int64     // of completed requests
+	prompts float64   // tokens of these in prompts
 	arrived int64
 	running float64 // requests x s
 	scrapes scrapes
@@ -238,6 +242,7 @@ func (o *observer) done(r *record.Request) {
 	first, last := o.scrapes.after(r.FirstToken+late), o.scrapes.after(r.Finish+late)
 	o.ttft = append(o.ttft, first-r.Sent)
 	o.tokens += int64(r.Prompt) + int64(r.Output)
+	o.prompts += float64(r.Prompt)
 	if r.Output > 1 {
 		d := last - first
 		o.several++

@@ -347,13 +347,17 @@ func TestEmbeddedIntervals(t *testing.T) {
 			}
 		}
 		got, want := *m.profile.Intervals, profile.NewIntervals(m.profile, like)
-		of := map[string]int{}
+		of := map[string]float64{}
 		for _, b := range got.Bands {
 			of[b.Metric] += b.Runs
 		}
-		if len(of) != 5 || of["mean_tpot_ms"] != len(like) {
+		if len(of) != 5 || of["mean_tpot_ms"] != float64(len(like)) {
 			t.Errorf("%s: runs of the bands by metric %v, expected all %d", name, of, len(like))
 		}
+		if w := got.Workload; w.Requests < 100 || w.Adapters != 384 || w.Prompt[0] < 150 || w.Prompt[1] > 300 || w.Output[0] < 150 || w.Output[1] > 250 {
+			t.Errorf("%s: %+v", name, w)
+		}
+		want.Workload = got.Workload
 		if got.Bands = nil; !reflect.DeepEqual(&got, want) {
 			t.Errorf("%s: the profile has %+v, the runs %+v", name, got, want)
 		}
