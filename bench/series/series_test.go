@@ -205,16 +205,16 @@ func TestFromRecordsByHand(t *testing.T) {
 		{Adapter: 1, WorkerLast: 1, FirstToken: 9, Finish: 2},
 		{Adapter: 1, WorkerLast: 1, FirstToken: 1, Finish: 1, Status: record.Failed},
 		{Adapter: -1, WorkerLast: 1, Sent: 1, FirstToken: 0.5, Finish: 2},
-		{Adapter: 3, WorkerLast: 0, FirstToken: nan, Finish: 0},
+		{Adapter: 4, WorkerLast: 0, FirstToken: nan, Finish: 0.5},
 		{Adapter: -1, WorkerLast: -1, FirstToken: 1, Finish: 2},
 		{Adapter: 2, WorkerLast: 1, Sent: 3, FirstToken: 3, Finish: 2},
 		{Adapter: 2, WorkerLast: maxWorkers, FirstToken: 1, Finish: 2},
 	}, trace.Names(3, nil))
 	queued, running := total(s, func(w Worker) []float64 { return w.Queued }), total(s, func(w Worker) []float64 { return w.Running })
-	if len(s.Workers) != 2 || s.End != 3 || math.Abs(queued-1) > 1e-9 || math.Abs(running-(2+2+2+1+1)) > 1e-9 {
+	if len(s.Workers) != 2 || s.End != 3 || math.Abs(queued-1) > 1e-9 || math.Abs(running-(2+2+2+1+1+0.5)) > 1e-9 {
 		t.Errorf("%d workers until %v: %v s queued, %v s running", len(s.Workers), s.End, queued, running)
 	}
-	want := []AdapterLoad{{1, 1, 3, 1}, {3, 2, 4, 9}, {2, 2, 1, 1}, {3, 3, 3, 1}}
+	want := []AdapterLoad{{1, 1, 3, 1}, {3, 2, 4, 9}, {2, 2, 1, 1}, {3, 3, 2.5, 1}}
 	if !slices.Equal(s.ByAdapter, want) {
 		t.Errorf("by adapter %+v, expected %+v", s.ByAdapter, want)
 	}
@@ -331,8 +331,10 @@ func TestStaysOfEach(t *testing.T) {
 			p.tier(at+tick.Second, 0, a, router.Disk)
 		}
 	}
+	p.tier(15*tick.Second, 0, 0, router.GPU) // and stays
+	p.tier(20*tick.Second, 0, 1, router.GPU) // after the end
 	got := p.finish(20 * tick.Second)
-	want := []Stays{{{0, 1}, {10, 11}}, {{0, 1}, {10, 11}}}
+	want := []Stays{{{0, 1}, {10, 11}, {15, 20}}, {{0, 1}, {10, 11}}}
 	if got.Resolution != 0.125 || !reflect.DeepEqual(got.GPU, want) || !reflect.DeepEqual(got.Host, want) {
 		t.Errorf("%+v, expected %v", got, want)
 	}
@@ -400,7 +402,7 @@ func TestNewPlan(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	l := NewLatencies()
 	for i := 1; i <= 1000; i++ {
-		l.Done(&record.Request{Sent: 1, FirstToken: 1.005, Finish: 1 + float64(i)/100, Output: 11})
+		l.Done(&record.Request{Sent: 1, FirstToken: 1 + float64(i)/200, Finish: 1 + float64(i)/100, Output: 11})
 	}
 	l.Done(&record.Request{Sent: 1, Finish: 900, Status: record.Failed})
 	l.Done(&record.Request{Sent: 1, FirstToken: math.NaN(), Finish: 2, Output: 1})
@@ -409,13 +411,18 @@ func TestQuantiles(t *testing.T) {
 			t.Errorf("quantile %d is %v ms, expected %v", i, q, want)
 		}
 	}
-	for i, q := range QuantilesOf(l.TPOT) { // 10 gaps: half a ms less than a tenth of E2E
-		if want := 1000*float64(i)/Quantiles - 0.5; math.Abs(q-want) > 0.005*math.Abs(want)+2.1 || l.TPOT.Count() != 1000 {
+	for i, q := range QuantilesOf(l.TPOT) { // half of E2E, in 10 gaps
+		if want := 500 * float64(i) / Quantiles; math.Abs(q-want) > 0.005*want+1.1 {
 			t.Errorf("quantile %d of TPOT is %v ms, expected %v", i, q, want)
 		}
 	}
-	if q := QuantilesOf(l.TTFT); l.TTFT.Count() != 1000 || math.Abs(q[0]-5) > 0.03 || math.Abs(q[Quantiles]-5) > 0.03 {
-		t.Error(l.TTFT.Count(), q[0], q[Quantiles])
+	if q := QuantilesOf(l.TTFT); l.TTFT.Count() != 1000 || l.TPOT.Count() != 1000 || math.Abs(q[0]-5) > 0.03 || math.Abs(q[Quantiles]-5000) > 30 {
+		t.Error(l.TTFT.Count(), l.TPOT.Count(), q[0], q[Quantiles])
+	}
+	l.Done(&record.Request{Sent: 1, FirstToken: 1, Finish: 2, Output: 1})
+	l.Done(&record.Request{Sent: 1, FirstToken: 0.5, Finish: 2, Output: 1})
+	if l.TTFT.Count() != 1001 || l.E2E.Count() != 1003 {
+		t.Errorf("%d and %d: a TTFT of 0 counts, one below does not", l.TTFT.Count(), l.E2E.Count())
 	}
 	if QuantilesOf(NewLatencies().E2E) != nil {
 		t.Error("quantiles of nothing")
