@@ -95,7 +95,7 @@ func (w *worker) initAdapters() {
 		}
 		return int32(w.costs.Rank(w.s.adapters[row].Rank))
 	})
-	w.queue.rows, w.ranks.rows = w.adapters.rows, w.adapters.rows
+	w.queue.rows = w.adapters.rows
 	w.adapters.timer = timer{order: eventLoad.order(int64(w.id)), place: -1, do: w.endLoad}
 	for a := range w.v.Adapters {
 		w.v.Adapters[a].Tier = w.s.cfg.Home
@@ -289,7 +289,7 @@ func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 	t := &w.adapters
 	t.clock++
 	for _, c := range w.filling {
-		t.rows.of(c.req.adapter).used = t.clock
+		c.req.row.used = t.clock
 	}
 	if t.unplaced == 0 || !w.displaces() {
 		return 0

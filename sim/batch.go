@@ -61,7 +61,7 @@ func (w *worker) countBatch(r *request, d int64) {
 	if int(r.maxNew) > w.eng.ClipNewTokens {
 		w.large += d
 	}
-	w.ranks.add(r.adapter, int32(d))
+	w.ranks.add(&r.row.ranks, int32(d))
 	w.kv.count(int64(r.prefilled), w.steps, d)
 }
 

@@ -33,6 +33,8 @@ type request struct {
 
 	workerFirst, worker, migrations int32
 
+	row *adapterRow // of its adapter on its worker
+
 	seq      int64 // order in the queue
 	came     int64 // the same, when it first came there
 	links    [numLists]link

@@ -216,7 +216,7 @@ func (w *worker) preemptFor(r *request, room *admission) bool {
 	for _, o := range running[:n] {
 		room.total += float64(room.ratio * float64(w.reserve(o, w.steps-o.joinStep)))
 		before := w.kv.free()
-		w.adapters.rows.of(o.adapter).active++ // it keeps its slot until the step is formed
+		o.row.active++ // it keeps its slot until the step is formed
 		o.prefix.retracted, o.matched = true, 0
 		w.leaveBatch(o)
 		freed := (w.kv.free() - before) * w.kv.size

@@ -202,7 +202,7 @@ func (w *worker) drain() {
 func (w *worker) longestLeft() (running []int32) {
 	for _, e := range w.batch {
 		q := e.value
-		r := w.adapters.rows.of(q.adapter)
+		r := q.row
 		if !slices.Contains(running, q.adapter) {
 			running = append(running, q.adapter)
 			r.left = 0

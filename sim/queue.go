@@ -139,7 +139,7 @@ func (q *queue) of(row int32) *adapterQueue { return &q.rows.of(row).queue }
 // add appends a request, or puts it before all others.
 func (q *queue) add(r *request, front bool) {
 	q.n++
-	a := q.of(r.adapter)
+	a := &r.row.queue
 	first, next := q.head, a.head
 	switch {
 	case front && q.byCome:
@@ -167,7 +167,7 @@ func (q *queue) add(r *request, front bool) {
 func (q *queue) remove(r *request) {
 	q.n--
 	q.list.remove(r)
-	a := q.of(r.adapter)
+	a := &r.row.queue
 	a.remove(r)
 	if a.head != nil {
 		a.seq = a.head.seq

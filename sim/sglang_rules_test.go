@@ -25,7 +25,7 @@ func TestDrainerPromises(t *testing.T) {
 		row    int32
 		queued tick.Ticks
 	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
-		w.queue.add(&request{adapter: q.row, queued: q.queued}, false)
+		w.queue.add(&request{adapter: q.row, row: rows.of(q.row), queued: q.queued}, false)
 	}
 	rows.of(0).left, rows.of(1).left, rows.of(2).left = 5, 3, 9
 	expect := func(want ...int32) {
@@ -56,7 +56,7 @@ func TestDrainerTolerance(t *testing.T) {
 	w := &worker{queue: queue{rows: rows}, adapters: adapterTable{rows: rows}}
 	rows.of(0).left = 10
 	for k, maxNew := range []int32{14, 13, 12} {
-		w.queue.add(&request{id: int64(k), maxNew: maxNew}, false)
+		w.queue.add(&request{id: int64(k), row: rows.of(0), maxNew: maxNew}, false)
 	}
 	for drainsFor, want := range []int64{2, 0} { // for row 0, then for none
 		rows.of(0).drainsFor = -int32(drainsFor)

@@ -25,7 +25,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
 		c.step++
 		for _, f := range w.filling {
-			r := &c.rows.of(f.req.adapter).ranks
+			r := &f.req.row.ranks
 			if (!decodes || r.n == 0) && r.rank > 0 && r.step != c.step {
 				r.step = c.step
 				k.Adapters++
@@ -38,7 +38,6 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 // rankCount counts the requests of a batch by their adapter and its rank, and by
 // rank alone all those on the worker.
 type rankCount struct {
-	rows       *adapterRows
 	batch, all byRank
 	step       int64 // number of the latest step whose prompts' adapters were counted
 
@@ -56,8 +55,7 @@ type rankRow struct {
 }
 
 // add counts d more requests of a row in the batch, 1 or -1.
-func (c *rankCount) add(row, d int32) {
-	r := &c.rows.of(row).ranks
+func (c *rankCount) add(r *rankRow, d int32) {
 	r.n += d
 	if r.rank > 0 {
 		c.loras += int64(d)

@@ -209,7 +209,7 @@ func (w *worker) enqueue(r *request) {
 	if w.vllm {
 		r.output = min(r.output, int32(w.longest())-r.prompt)
 	}
-	r.worker, r.looked, r.matched = int32(w.id), 0, 0
+	r.worker, r.row, r.looked, r.matched = int32(w.id), w.adapters.rows.of(r.adapter), 0, 0
 	w.count(r, 1)
 	if !w.pass(r) {
 		w.engage(r)
@@ -222,7 +222,7 @@ func (w *worker) count(r *request, d int64) {
 	if r.first == tick.Never {
 		w.tokenless += d * int64(r.prompt)
 	}
-	w.ranks.all.add(w.adapters.rows.of(r.adapter).ranks.rank, int32(d))
+	w.ranks.all.add(r.row.ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max
 	if w.open += int(d); w.power == Draining {
 		w.leaveWhenEmpty()
@@ -241,8 +241,8 @@ type frontEnd struct {
 // it at once.
 func (w *worker) pass(r *request) bool {
 	f, takes := &w.door, w.costs.FrontEnd
-	if a := w.adapters.rows.of(r.adapter); !a.known && w.isLoRA(r.adapter) {
-		a.known = true
+	if !r.row.known && w.isLoRA(r.adapter) {
+		r.row.known = true
 		takes += w.costs.FirstUse
 	}
 	f.free = max(f.free, w.s.now) + takes
@@ -272,7 +272,7 @@ func (w *worker) engage(r *request) {
 		return
 	}
 	w.wait(r, false)
-	w.adapters.rows.of(r.adapter).leaving = false // it is needed after all
+	r.row.leaving = false // it is needed after all
 	if w.preempts || w.vllm && w.ordering != asTheyCame {
 		w.full = false // it may be the first now
 	}
