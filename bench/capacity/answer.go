@@ -25,11 +25,13 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	type tried struct {
 		Workers    int     `json:"workers"`
 		Attainment float64 `json:"attainment"`
+		Bottleneck string  `json:"bottleneck"` // why it fails
 	}
 	out := struct {
 		Workers     *int    `json:"workers"`
 		Attainment  float64 `json:"attainment"` // share of the requests; of the adapters, where PerAdapter is asked for
 		PerAdapter  float64 `json:"per_adapter,omitempty"`
+		Certain     bool    `json:"certain"` // so says the interval of both
 		NextCheaper *tried  `json:"next_cheaper"`
 		Headroom    float64 `json:"headroom"`
 		Verdict     Verdict `json:"verdict"`
@@ -38,7 +40,7 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Worst  result.Worst `json:"worst_adapter"`
 		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
 		Cost   float64      `json:"cost,omitempty"`
-	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst, PerAdapter: a.PerAdapter}
+	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst, PerAdapter: a.PerAdapter, Certain: a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain)}
 	next := a.NextCheaper
 	if a.Found.Holds {
 		workers := a.Found.total()
@@ -47,9 +49,9 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		next = &a.Found
 	}
 	if next != nil {
-		out.NextCheaper = &tried{next.total(), exact(next.Attainment.Mean)}
+		out.NextCheaper = &tried{next.total(), exact(next.Attainment.Mean), next.Causes.Bottleneck()}
 	}
-	if len(a.Kinds) > 1 {
+	if len(a.Kinds) > 1 || len(a.Cost) > 0 {
 		out.Choice, out.Cost = &a.Found.Candidate, a.cost(a.Found.Candidate)
 	}
 	return json.Marshal(out)

@@ -39,14 +39,14 @@ func TestTextByHand(t *testing.T) {
 			"Headroom:    1.25: it holds up to so many times the load, then requests wait for slots 100 %",
 			"Verdict:     stable (headroom of 1.10 or more)", "Bottleneck:  slots"},
 			[]string{"an hour", "not certain", "rejected", "Cost"},
-			`{"workers":4,"attainment":0.995,"next_cheaper":{"workers":3,"attainment":0.98},"headroom":1.25,"verdict":"stable","bottleneck":"slots"`},
+			`{"workers":4,"attainment":0.995,"certain":true,"next_cheaper":{"workers":3,"attainment":0.98,"bottleneck":"compute"},"headroom":1.25,"verdict":"stable","bottleneck":"slots"`},
 		{"one worker, one seed", func(a *Answer) {
 			a.Found, a.NextCheaper = tried(Candidate{Workers: 1}, true, 1, 0, 1), nil
 		}, []string{"1        100.00 %    -              1      yes", "Answer:      1 worker for"}, []string{" 3   "}, `"next_cheaper":null`},
 		{"near", func(a *Answer) { a.Headroom, a.Verdict = 1.05, Near }, []string{"Verdict:     near (headroom below 1.10)"}, nil, `"verdict":"near"`},
 		{"any rate", func(a *Answer) { a.Headroom = 64 }, []string{"Headroom:    64 or more: the rate is not what limits it"}, nil, `"headroom":64`},
 		{"not certain", func(a *Answer) { a.NextCheaper.Certain = false },
-			[]string{"not certain: with 3 workers the interval of 4 seeds holds the share asked for"}, []string{"with 4 workers the interval"}, `"workers":4`},
+			[]string{"not certain: with 3 workers the interval of 4 seeds holds the share asked for"}, []string{"with 4 workers the interval"}, `"workers":4,"attainment":0.995,"certain":false,`},
 		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"}, nil, `"workers":4`},
 		{"it only ends", func(a *Answer) { a.Found.Backlog, a.Verdict = 0.5, Overloaded },
 			[]string{"Verdict:     overloaded (50.00 % of the requests still wait when the last one arrives"}, []string{"does not hold"}, `"verdict":"overloaded"`},
@@ -54,7 +54,7 @@ func TestTextByHand(t *testing.T) {
 			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil, 0.7, Overloaded
 		}, []string{"Answer:      none up to 16 workers; the most reached 80.00 %, asked for 99.00 % of the requests within ttft:500",
 			"Headroom:    0.70: it holds up to that share of the load", "Verdict:     overloaded (the SLO does not hold)"}, nil,
-			`{"workers":null,"attainment":0.8,"next_cheaper":{"workers":16,"attainment":0.8},"headroom":0.7`},
+			`{"workers":null,"attainment":0.8,"certain":true,"next_cheaper":{"workers":16,"attainment":0.8,"bottleneck":"compute"},"headroom":0.7`},
 		{"several kinds", func(a *Answer) {
 			a.Cost = map[string]float64{"h100": 2.5}
 			a.Found.Candidate = Candidate{Workers: 4, Profile: "h100", Slots: 8}

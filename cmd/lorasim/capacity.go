@@ -61,7 +61,7 @@ The exit code is 1 where not even --max-workers hold.`,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
 		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
 		opt(&f.policies, "policies", nil, "routing policies to choose from"),
-		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE`; given several times, profiles to choose from"),
+		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE,...`; of several, profiles to choose from"),
 		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "draw the attainment over the rate, for several numbers of workers, into `file` (.svg or .png)"))
@@ -133,19 +133,20 @@ func (f *capacityFlags) check() (err error) {
 		f.o.Policies = axis.Values
 	}
 	f.o.Cost = map[string]float64{}
-	for _, text := range f.cost {
-		at := strings.LastIndexByte(text, '=')
-		name := strings.TrimSpace(text[:max(at, 0)])
-		price, err := strconv.ParseFloat(strings.TrimSpace(text[at+1:]), 64)
-		if name == "" || err != nil || !(price > 0 && price < 1e12) || strings.Contains(name, "*") {
-			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7", text)
+	for rest := strings.Join(f.cost, ","); rest != ""; { // a profile's name may hold commas, no price does
+		name, after, _ := strings.Cut(rest, "=")
+		text, more, _ := strings.Cut(after, ",")
+		price, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if name = strings.TrimSpace(name); name == "" || err != nil || !(price > 0 && price < 1e12) || strings.Contains(name, "*") {
+			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7", strings.TrimSuffix(rest, ","+more))
 		}
 		if slices.Contains(f.o.Profiles, name) {
 			return fmt.Errorf("--cost: profile %s is given twice", name)
 		}
 		f.o.Cost[name], f.o.Profiles = price, append(f.o.Profiles, name)
+		rest = more
 	}
-	if f.o.Mix && len(f.cost) < 2 {
+	if f.o.Mix && len(f.o.Cost) < 2 {
 		return errors.New("--mix: expected two profiles or more, see --cost")
 	}
 	return nil
