@@ -261,9 +261,107 @@ func TestRecordsOfClients(t *testing.T) {
 	}
 }
 
+// Small files: how many requests are known, and some metrics, NaN where there is none.
+func TestSmallFiles(t *testing.T) {
+	nan := math.NaN()
+	const aiperf = `{"metadata": {"request_start_ns": %d, "request_end_ns": %d}, "metrics": {"time_to_first_token": {"value": 100, "unit": "ms"}}, "error": %s}` + "\n"
+	guide := func(fields string) string { return `{"benchmarks": [{"metrics": {}, ` + fields + `}]}` }
+	phases := func(list string) string {
+		return `{"aiperf_version": "1", "input_config": {"phases": [` + list + `, {"kind": "warmup", "type": "concurrency", "concurrency": 9}, {"type": ""}]}}`
+	}
+	for _, c := range []struct {
+		text    string
+		records int
+		rate    result.Rate
+		want    map[result.Metric]float64
+	}{
+		{guide(`"start_time": 100, "end_time": 107.5`), 0, 0, map[result.Metric]float64{result.Duration: 7.5}},
+		{guide(`"start_time": 100, "end_time": 100`), 0, 0, map[result.Metric]float64{result.Duration: nan}},
+		{guide(`"duration": 3, "start_time": 100, "end_time": 107.5`), 0, 0, map[result.Metric]float64{result.Duration: 3}},
+		{guide(`"requests": {"successful": [{"request_start_time": 5, "request_end_time": 6}, {"request_start_time": 5}, {"request_end_time": 6},
+			{"request_start_time": 6, "request_end_time": 5}, {"request_start_time": 6, "request_end_time": 6}]}`), 2, 0, nil},
+		{`{"completed": 2, "latencies": [1, 3]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2000, result.P99E2E: 2980, result.TotalInputTokens: nan,
+			result.MeanTTFT: nan, result.P99TPOT: nan, result.MaxITL: nan, result.Concurrency: nan}},
+		{`{"completed": 1, "latencies": [2592000]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2592e6}}, // 30 days
+		// the first request failed; what succeeded began a second later
+		{fmt.Sprintf(aiperf, 1_000_000_000, 9_000_000_000, `{"type": "x"}`) + fmt.Sprintf(aiperf, 2_000_000_000, 4_000_000_000, "null"), 2, 0, map[result.Metric]float64{result.Duration: 2, result.MeanTTFT: 100}},
+		{phases(`{"kind": "profiling", "type": "poisson", "rate": 3}`), 0, 3, nil},
+		{phases(`{"kind": "profiling", "type": "fixed_schedule"}`), 0, result.TraceRate, nil},
+		{phases(`{"kind": "profiling", "type": "concurrency", "concurrency": 4}`), 0, result.Unlimited(), nil},
+	} {
+		runs, _, err := Read(strings.NewReader(c.text), "f")
+		if err != nil || len(runs) != 1 {
+			t.Errorf("%s: %d runs, %v", c.text, len(runs), err)
+			continue
+		}
+		if m := runs[0]; len(m.Records) != c.records || c.rate != 0 && m.RequestRate != c.rate {
+			t.Errorf("%s: %d requests at %v", c.text, len(m.Records), m.RequestRate)
+		}
+		for m, want := range c.want {
+			if got, ok := runs[0].Metrics.Get(m); ok == math.IsNaN(want) || ok && math.Abs(got-want) > 1e-9*want {
+				t.Errorf("%s: %s is %v, expected %v", c.text, m, got, want)
+			}
+		}
+	}
+	runs, _, err := Files([]string{"testdata/guidellm.json"})
+	if err != nil || runs[0].Client != "GuideLLM 0.8.1" {
+		t.Errorf("%q, %v", runs[0].Client, err)
+	}
+	if runs, _, err = Read(strings.NewReader(`{"benchmark_time_seconds": 5, "successes": {"count": 2}}`), "f"); err != nil || runs[0].Client != "inference-perf" {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}
+
+// What requests do not tell is not derived from them.
+func TestDerive(t *testing.T) {
+	q := func(s record.Status, first float64, gaps ...float64) record.Request {
+		r := newRecord(0, 1, first, 3, 10, 3)
+		r.Status, r.Gaps = s, gaps
+		return r
+	}
+	text := []result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanTPOT, result.P99TPOT}
+	gaps := []result.Metric{result.MeanITL, result.P99ITL, result.MaxITL, result.MaxOutputTokensPerS}
+	for name, c := range map[string]struct {
+		recs       []record.Request
+		text, gaps bool
+	}{
+		"all":            {[]record.Request{q(record.OK, 2, 0.5, 0.5)}, true, true},
+		"no gaps":        {[]record.Request{q(record.OK, 2)}, true, false},
+		"no text":        {[]record.Request{q(record.OK, 1)}, false, false},
+		"of failed ones": {[]record.Request{q(record.OK, 1), q(record.Failed, 2, 0.5, 0.5)}, false, false},
+	} {
+		m := &Imported{Result: &result.Result{}}
+		ended, err := m.derive(c.recs, func(result.Metric) bool { return true })
+		if err != nil || ended.Requests != int64(len(c.recs)) {
+			t.Errorf("%s: %+v, %v", name, ended, err)
+		}
+		has := map[result.Metric]bool{result.Completed: true, result.MeanE2E: true, result.P99E2E: true, result.TotalOutputTokens: true, result.MaxConcurrentRequests: true,
+			result.TotalInputTextTokens: false, result.TotalOutputTokensRetokenized: false}
+		for _, k := range text {
+			has[k] = c.text
+		}
+		for _, k := range gaps {
+			has[k] = c.gaps
+		}
+		for k, want := range has {
+			if m.Metrics.Has(k) != want {
+				t.Errorf("%s: has %s: %v", name, k, !want)
+			}
+		}
+	}
+	m := &Imported{Result: &result.Result{}}
+	m.Metrics.Set(result.Completed, 2)
+	if ended, err := m.derive([]record.Request{q(record.OK, 2)}, func(result.Metric) bool { return true }); ended != nil || err != nil || m.Metrics.Has(result.MeanE2E) {
+		t.Errorf("of a sample: %+v, %v", ended, err)
+	}
+}
+
 func TestClientErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"a": 1}`: `f:1: expected a result of sglang, vLLM, AIPerf, GuideLLM, inference-perf or lorasim: the object has none of their figures`,
+		`{"a": 1}`:                      `f:1: expected a result of sglang, vLLM, AIPerf, GuideLLM, inference-perf or lorasim: the object has none of their figures`,
+		`{"benchmark_time_seconds": 1}`: `f:1: expected a result of`,
+		`{"metadata": {}, "a": 1}`:      `f:1: expected a result of`,
+		`{"metadata": {"request_end_ns": 4}, "metrics": {}}`:                                                        `f:1: metadata: request_start_ns is 0`,
 		`{"request_latency": {"unit": "weeks", "avg": 1}}`:                                                          `f:1: field request_latency: unit is "weeks", expected ns, us, ms or sec`,
 		`{"aiperf_version": "1", "request_count": {"unit": "requests", "avg": 1.5}}`:                                `f:1: field request_count: avg is 1.5, expected a whole number`,
 		"{\"completed\": 1}\n{\"benchmarks\": [{}]}":                                                                `f:2: benchmarks[0] has no metrics, expected those of GuideLLM`,

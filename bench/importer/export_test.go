@@ -214,3 +214,115 @@ func TestExportErrors(t *testing.T) {
 		t.Error("a file was left")
 	}
 }
+
+// byHand is a run of three requests, of which one never ended.
+func byHand() *result.Result {
+	r := &result.Result{Records: []record.Request{
+		newRecord(0, 5, 5.5, 9, 10, 3), newRecord(1, 3, 3.25, 4, 20, 1), newRecord(2, 4, math.NaN(), math.NaN(), 30, 0),
+	}}
+	r.Records[0].Cached, r.Records[2].Status = 4, record.Unfinished
+	for m, v := range map[result.Metric]float64{result.Completed: 2, result.MeanE2E: 2500, result.MeanTTFT: 375, result.MeanTPOT: 1750, result.MeanITL: 1750, result.MaxITL: 1900} {
+		r.Metrics.Set(m, v)
+	}
+	r.Ended = &result.Endings{Requests: 3, Unfinished: 1}
+	return r
+}
+
+// Times begin with the first request, and end with the last that ended, or with the
+// run; a request that never ended is counted alone. Latencies have the extremes of
+// the requests, in the unit of each benchmark.
+func TestExportByHand(t *testing.T) {
+	decode := func(form string, r *result.Result) (v any) {
+		_, text := reread(t, form, r)
+		if err := json.Unmarshal(text, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	whole := byHand()
+	whole.Metrics.Set(result.Duration, 8)
+	for _, c := range []struct {
+		form string
+		r    *result.Result
+		want map[string]float64
+	}{
+		{"guidellm", byHand(), map[string]float64{
+			"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 9, "benchmarks.0.duration": 6, "benchmarks.0.requests.successful.0.time_to_first_token_ms": 500,
+			"benchmarks.0.metrics.request_latency.successful.min": 1, "benchmarks.0.metrics.request_latency.successful.max": 4,
+			"benchmarks.0.metrics.time_to_first_token_ms.successful.min": 250, "benchmarks.0.metrics.time_to_first_token_ms.successful.max": 500,
+			"benchmarks.0.metrics.request_totals.incomplete": 1,
+		}},
+		{"guidellm", whole, map[string]float64{"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 11, "benchmarks.0.duration": 8}},
+		{"aiperf", whole, map[string]float64{
+			"request_latency.min": 1000, "request_latency.max": 4000, "request_latency.count": 2, "time_to_first_token.min": 250, "time_to_first_token.max": 500,
+			"inter_token_latency.min": 1750, "inter_token_latency.max": 1750, "inter_token_latency.count": 1, "inter_chunk_latency.max": 1900,
+		}},
+		{"inference-perf", whole, map[string]float64{
+			"successes.latency.request_latency.min": 1, "successes.latency.request_latency.max": 4, "successes.latency.time_to_first_token.max": 0.5,
+			"successes.latency.inter_token_latency.max": 1.9, "successes.prompt_tokens.total": 30, "successes.prompt_tokens.cached": 4, "successes.prompt_tokens.uncached": 26,
+			"failures.count": 1, "load_summary.count": 3,
+		}},
+	} {
+		v := decode(c.form, c.r)
+		for path, want := range c.want {
+			if got := at(t, v, path); math.Abs(got-want) > 1e-9 {
+				t.Errorf("%s: %s is %v, expected %v", c.form, path, got, want)
+			}
+		}
+	}
+	if read, _ := reread(t, "guidellm", byHand()); len(read.Records) != 2 || read.Records[1].TTFT() != 0.5 {
+		t.Errorf("%+v", read.Records)
+	}
+}
+
+// Reasons that are known, and one more for what they leave.
+func TestFailures(t *testing.T) {
+	known := result.Reason{Status: "failed", Reason: "reset", Count: 2}
+	for _, c := range []struct {
+		ended   *result.Endings
+		n, more int64
+	}{
+		{nil, 0, 0}, {&result.Endings{Requests: 9, Failed: 2, Reasons: []result.Reason{known}}, 2, 0},
+		{&result.Endings{Requests: 90, Failed: 2, Rejected: 4, Aborted: 8, Unfinished: 16, Reasons: []result.Reason{known}}, 30, 28},
+	} {
+		n, reasons := failures(&result.Result{Ended: c.ended})
+		left := int64(0)
+		for _, r := range reasons {
+			if r != known {
+				left += r.Count
+			}
+		}
+		if n != c.n || left != c.more {
+			t.Errorf("%+v: %d failures, %+v", c.ended, n, reasons)
+		}
+	}
+}
+
+// By hand: the mean of 4, 1 and 3 is 8/3, and of their squares 26/3; with weights 1,
+// 2 and 5, 8 in all, 21/8 and 63/8.
+func TestSummarize(t *testing.T) {
+	for _, c := range []struct {
+		weights []float64
+		want    map[string]float64
+	}{
+		{nil, map[string]float64{"mean": 8.0 / 3, "variance": 26.0/3 - 64.0/9, "std_dev": math.Sqrt(14.0 / 9), "median": 3, "p25": 1, "p75": 4, "p90": 4, "min": 1, "max": 4, "count": 3, "total_sum": 8}},
+		{[]float64{1, 2, 5}, map[string]float64{"mean": 21.0 / 8, "variance": 63.0/8 - 441.0/64, "median": 3, "p25": 1, "p75": 3, "p90": 4, "total_sum": 21, "count": 3}},
+	} {
+		s := summarize([]float64{4, 1, 3}, c.weights)
+		for name, want := range c.want {
+			v, ok := s[name]
+			if !ok {
+				v = s["percentiles"].(object)[name]
+			}
+			if n, is := v.(int); is {
+				v = float64(n)
+			}
+			if got, _ := v.(float64); math.Abs(got-want) > 1e-12 {
+				t.Errorf("weights %v: %s is %v, expected %v", c.weights, name, v, want)
+			}
+		}
+	}
+	if s := summarize(nil, nil); s["mean"] != 0.0 || s["std_dev"] != 0.0 || s["max"] != 0.0 {
+		t.Errorf("of nothing: %v", s)
+	}
+}

@@ -317,11 +317,11 @@ func toGuideLLM(r *result.Result) any {
 	status, of := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
 	for i := range r.Records {
 		q := &r.Records[i]
-		begin, end = min(begin, q.Sent), max(end, q.Finish)
 		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete", record.Aborted: "incomplete"}[q.Status]
 		key = cmp.Or(key, "errored")
 		of[key], of["total"] = append(of[key], q), append(of["total"], q)
 		if !math.IsNaN(q.Finish + q.Sent) {
+			begin, end = min(begin, q.Sent), max(end, q.Finish)
 			status[key] = append(status[key], guideRequestOf(q, r.Streamed))
 		}
 	}
