@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -125,6 +126,31 @@ func completeValues(cmd *cobra.Command) {
 	})
 	for _, c := range cmd.Commands() {
 		completeValues(c)
+	}
+}
+
+// completeInBash replaces the command that prints the script for bash. Cobra's
+// script quotes the comma, which needs no quoting outside of braces, so that nothing
+// after the first comma of a list is completed; and it repeats what stands between
+// a colon and an equals sign.
+func completeInBash(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	bash, _, err := root.Find([]string{"completion", "bash"})
+	if err != nil {
+		panic(err) // a fault of this program
+	}
+	bash.Parent().Args = nil
+	withUsageErrors(bash.Parent())
+	bash.RunE = func(cmd *cobra.Command, _ []string) error {
+		bare, err := cmd.Flags().GetBool("no-descriptions")
+		var script strings.Builder
+		if err = cmp.Or(err, root.GenBashCompletionV2(&script, !bare)); err != nil {
+			return err
+		}
+		const trim = "\n    __lorasim_handle_special_char \"$cur\" :"
+		_, err = strings.NewReplacer(`[[ $comp == "$cur"* ]]`, `[[ ${comp//\\,/,} == "$cur"* ]]`, trim, "\n    COMPREPLY=(\"${COMPREPLY[@]//\\\\,/,}\")"+
+			trim+"\n    [[ $COMP_WORDBREAKS == *:* ]] && cur=${cur##*:}").WriteString(cmd.OutOrStdout(), script.String())
+		return err
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +52,36 @@ func TestCompletion(t *testing.T) {
 }
 
 // What is offered is taken.
+// In bash itself: what follows a comma is completed, and inserted without
+// backslashes; words end at = and :.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	const harness = `
+_init_completion() { words=(lorasim sweep --policies "$typed"); cword=3; cur=$typed; }
+lorasim() { printf '%b' "$offered"; }
+COMP_TYPE=9
+__start_lorasim 2>/dev/null
+printf '%s\n' "${COMPREPLY[@]}"
+`
+	for _, c := range [][3]string{
+		{"static,per", `static,period_mig\tplans\n:4\n`, "static,period_mig"},
+		{"static,per", `static,period_mig\n:4\n`, "static,period_mig"},
+		{"period_mig:interval=5,ma", `period_mig:interval=5,margin=\tshare\nperiod_mig:interval=5,look=\tahead\n:6\n`, "5,margin="},
+		{"a,b", `a,b c\n:4\n`, `a,b\ c`},
+		{"sta", `random\n:4\n`, ""},
+	} {
+		cmd := exec.Command(bash, "--norc", "-c", lorasim(t, "completion", "bash")+harness)
+		cmd.Env = append(os.Environ(), "typed="+c[0], "offered="+c[1])
+		out, err := cmd.Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != c[2] {
+			t.Errorf("%s: %q, %v, expected %q", c[0], got, err, c[2])
+		}
+	}
+}
+
 func TestSuggestionsAreTaken(t *testing.T) {
 	offered := 0
 	for _, f := range scenario.Fields() {

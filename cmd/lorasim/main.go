@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	completeInBash(root)
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
