@@ -235,7 +235,6 @@ type Text struct {
 	Start  int32 // tokens of the parent, and of its parents, before it
 	Block  int32 // tokens of the text; 0: it goes on as long as a prompt does
 	ID     int64 // what files call it
-	other  *Text // see Texts
 }
 
 // Known is how many of the first n tokens of a prompt its text tells.
@@ -274,21 +273,25 @@ func (t *Text) Hash(n int32) uint64 {
 	return h
 }
 
-// Texts are the texts of a workload by what they are called; by other those of
-// the same name after something else.
-type Texts map[int64]*Text
+// Texts are the texts of a workload by what they are called.
+type Texts map[textKey]*Text
+
+// textKey is what a text is called, after the first start tokens of another.
+type textKey struct {
+	parent *Text
+	start  int32
+	id     int64
+}
 
 // Of returns the text of a name that follows the first start tokens of another,
 // nil for the beginning of a prompt: the same for the same arguments.
 func (t Texts) Of(parent *Text, start int32, id int64) *Text {
-	first := t[id]
-	for x := first; x != nil; x = x.other {
-		if x.Parent == parent && x.Start == start {
-			return x
-		}
+	k := textKey{parent, start, id}
+	x := t[k]
+	if x == nil {
+		x = &Text{Parent: parent, Start: start, ID: id}
+		t[k] = x
 	}
-	x := &Text{Parent: parent, Start: start, ID: id, other: first}
-	t[id] = x
 	return x
 }
 
@@ -364,13 +367,7 @@ func (t *Text) IDs() []int64 {
 
 // Lately finds out which prompts begin alike, of those that it has seen lately. The
 // zero value has seen none.
-type Lately struct{ now, before map[textKey]*Text }
-
-type textKey struct {
-	parent *Text
-	start  int32
-	id     int64
-}
+type Lately struct{ now, before Texts }
 
 // lately is how many texts are remembered at least, and twice that at most.
 const lately = 1 << 18
@@ -383,7 +380,7 @@ func (l *Lately) Prompt(hashes []uint64, block int32) (x *Text) {
 			continue
 		}
 		if len(l.now) >= lately || l.now == nil {
-			l.now, l.before = map[textKey]*Text{}, l.now
+			l.now, l.before = Texts{}, l.now
 		}
 		if x = l.before[k]; x == nil {
 			x = &Text{Parent: k.parent, Start: k.start, Block: block, ID: k.id}

@@ -196,15 +196,12 @@ func (h *Histogram) readMinutes(path string, q Query, opt Options) error {
 	if err != nil {
 		return err
 	}
-	defer m.Close()
 	intervals := q.Window.Intervals(q.Interval)
-	row, err := m.Next()
-	for ; err == nil; row, err = m.Next() {
+	return readAll(h, &m.reader, m.Next, func(row MinuteRow) {
 		for i, n := range row.Counts {
 			h.add(row.Function, (row.First+i-q.Window.Start)/q.Interval, intervals, int64(n))
 		}
-	}
-	return h.end(&m.reader, err)
+	})
 }
 
 func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
@@ -212,11 +209,9 @@ func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	intervals := q.Window.Intervals(q.Interval)
 	from, to := q.Window.Seconds()
-	v, err := r.Next()
-	for ; err == nil; v, err = r.Next() {
+	return readAll(h, &r.reader, r.Next, func(v Invocation) {
 		at := v.Start()
 		if q.ByEnd {
 			at = v.End
@@ -226,14 +221,17 @@ func (h *Histogram) readInvocations(path string, q Query, opt Options) error {
 		} else {
 			h.add(v.Function, 0, intervals, 0)
 		}
-	}
-	return h.end(&r.reader, err)
+	})
 }
 
-// end takes what a reader that ended with err knows.
-func (h *Histogram) end(r *reader, err error) error {
-	h.Functions, h.Skipped = r.functions, r.skipped
-	if errors.Is(err, io.EOF) {
+// readAll counts the rows of a reader, and takes over what it knows of functions.
+func readAll[T any](h *Histogram, r *reader, next func() (T, error), count func(T)) error {
+	defer r.Close()
+	row, err := next()
+	for ; err == nil; row, err = next() {
+		count(row)
+	}
+	if h.Functions, h.Skipped = r.functions, r.skipped; errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
