@@ -94,11 +94,7 @@ func (d *dlora) cheapest(k int32, v *View) (int, float64) {
 
 // fewest returns the first usable worker with the fewest requests, or None.
 func fewest(v *View) int {
-	t := newTally(nil)
-	for j, w := range v.usable() {
-		t.offer(j, float64(w.Load()))
-	}
-	return t.worker
+	return v.least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
 }
 
 // mergedCost is the price of a full batch of one adapter, which dLoRA runs with

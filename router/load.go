@@ -166,6 +166,15 @@ func (t *tally) take(worker int, cost float64) {
 	}
 }
 
+// least is the first usable worker with the least cost, or None.
+func (v *View) least(cost func(j int, w *Worker) float64) int {
+	t := newTally(nil)
+	for j, w := range v.usable() {
+		t.offer(j, cost(j, w))
+	}
+	return t.worker
+}
+
 // leastLoaded is the least loaded of the given workers that are usable, or None; rng
 // picks among equals, nil: the first.
 func (v *View) leastLoaded(among []int32, rng *rand.Rand) int {

@@ -71,15 +71,15 @@ func (p *minCost) resize(now float64, up int, slots float64) {
 	}
 	want := make([]int, len(p.replicas))
 	rest := make([]float64, len(p.replicas))
-	order := make([]int, len(p.replicas))
+	order := upTo(len(p.replicas))
 	left := int(slots)
 	for k := range want {
 		exact := slots * p.demand[k].rate / total
-		want[k], order[k] = int(exact), k
+		want[k] = int(exact)
 		rest[k] = exact - math.Floor(exact)
 		left -= want[k]
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rest[b], rest[a]) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(rest[b], rest[a]) })
 	for _, k := range order[:min(max(left, 0), len(order))] {
 		want[k]++
 	}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 )
 
 // static sends adapter i to worker i / block mod N, and request i of the base
@@ -143,32 +145,28 @@ func newTable(env Env) *table {
 // read adds the entries of a file, one on each line; empty lines and lines
 // that begin with # are skipped. The name is for errors.
 func (t *table) read(r io.Reader, name string) error {
-	lines, n := bufio.NewScanner(r), 1
-	for ; lines.Scan(); n++ {
-		line := lines.Text()
-		if n == 1 {
-			line = strings.TrimPrefix(line, "\ufeff")
+	f := textfile.New(name, r)
+	for {
+		text, err := f.Line()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		if err := t.add(line, fmt.Sprintf("%s:%d", name, n)); err != nil {
+		if err != nil {
 			return err
 		}
+		if line := strings.TrimSpace(string(text)); line != "" && line[0] != '#' {
+			if err := t.add(line, f.Where()); err != nil {
+				return err
+			}
+		}
 	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("%s:%d: line too long, expected at most %d bytes", name, n, bufio.MaxScanTokenSize)
-	} else if err != nil {
-		return fmt.Errorf("%s:%d: %w", name, n, err)
-	}
-	return nil
 }
 
 // add adds one entry; where it stands is for errors.
 func (t *table) add(entry, where string) error {
 	at := strings.LastIndexByte(entry, '@')
 	if at < 0 {
-		return fmt.Errorf("%s: %q, expected ADAPTERS@WORKERS", where, entry)
+		return fmt.Errorf("%s: %q, expected ADAPTERS@WORKERS", where, suggest.Clip(entry))
 	}
 	workers, err := t.workers(strings.TrimSpace(entry[at+1:]))
 	if err == nil {

@@ -1,16 +1,18 @@
 package prefix
 
-import "lorasim/trace"
+import (
+	"slices"
+
+	"lorasim/trace"
+)
 
 // Blocks is vLLM's cache (BlockPool in v1/core/block_pool.py). Requests that
 // compute the same page at the same time keep a block each: one that looks for
 // the page finds the block that was entered first, of those that are left.
 type Blocks struct {
-	page    int32 // tokens
+	books
 	entries map[key]*blockEntry
-	oldest  block // of a ring: next is the block to evict first
-	cached  int64
-	held    int64
+	oldest  block         // of a ring: next is the block to evict first
 	unused  *block        // to be used again, by next
 	path    []segment     // of the text looked at, from the beginning
 	spare   []*blockEntry // to be used again
@@ -42,16 +44,10 @@ type segment struct {
 
 // NewBlocks returns an empty cache with pages of so many tokens.
 func NewBlocks(page int32) *Blocks {
-	c := &Blocks{page: page, entries: map[key]*blockEntry{}}
+	c := &Blocks{books: books{page: page}, entries: map[key]*blockEntry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
-
-// Cached is as [Radix.Cached].
-func (c *Blocks) Cached() int64 { return c.cached }
-
-// Held is as [Radix.Held].
-func (c *Blocks) Held() int64 { return c.held }
 
 // Unload changes nothing: vLLM knows adapters by their names.
 func (c *Blocks) Unload(int32) {}
@@ -65,9 +61,7 @@ func (c *Blocks) split(t *trace.Text, pages int32) []segment {
 			hi = lo
 		}
 	}
-	for i, j := 0, len(c.path)-1; i < j; i, j = i+1, j-1 {
-		c.path[i], c.path[j] = c.path[j], c.path[i]
-	}
+	slices.Reverse(c.path)
 	return c.path
 }
 

@@ -45,15 +45,29 @@ type Cache interface {
 // than it has to. Of pages that two requests compute at the same time one copy
 // is kept.
 type Radix struct {
-	page    int32                  // tokens
+	books
 	entries map[*trace.Text]*entry // by entry.other those of other adapters
-	epochs  map[int32]int32        // adapters that were unloaded: how often
 	oldest  run                    // of a ring: next is the run to evict first
-	cached  int64                  // pages nobody holds
-	held    int64                  // pages that requests hold, shared ones once
 	free    *entry                 // to be used again, by parent
 	unused  *run                   // to be used again, by next
 }
+
+// books is what all caches keep.
+type books struct {
+	page   int32           // tokens
+	cached int64           // pages nobody holds
+	held   int64           // pages that requests hold, shared ones once
+	epochs map[int32]int32 // adapters that were unloaded: how often
+}
+
+// Cached implements [Cache].
+func (b *books) Cached() int64 { return b.cached }
+
+// Held implements [Cache].
+func (b *books) Held() int64 { return b.held }
+
+// Unload implements [Cache].
+func (b *books) Unload(adapter int32) { b.epochs[adapter]++ }
 
 type key struct {
 	text    *trace.Text
@@ -103,19 +117,10 @@ func (h *Hold) Pages() int32 {
 
 // NewRadix returns an empty cache with pages of so many tokens.
 func NewRadix(page int32) *Radix {
-	c := &Radix{page: page, entries: map[*trace.Text]*entry{}, epochs: map[int32]int32{}}
+	c := &Radix{books: books{page: page, epochs: map[int32]int32{}}, entries: map[*trace.Text]*entry{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
-
-// Cached implements [Cache].
-func (c *Radix) Cached() int64 { return c.cached }
-
-// Held implements [Cache].
-func (c *Radix) Held() int64 { return c.held }
-
-// Unload implements [Cache].
-func (c *Radix) Unload(adapter int32) { c.epochs[adapter]++ }
 
 // Match implements [Cache].
 func (c *Radix) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {

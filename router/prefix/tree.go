@@ -8,12 +8,9 @@ import "lorasim/trace"
 // than was asked for, and a look at a prompt counts as use of it. A [Radix] evicts
 // page by page and takes no time per node.
 type Tree struct {
-	page   int32
+	books
 	roots  map[root]*node
-	epochs map[int32]int32
 	oldest node // of a ring: next is the node used longest ago
-	cached int64
-	held   int64
 }
 
 type root struct{ adapter, epoch int32 }
@@ -30,19 +27,10 @@ type node struct {
 
 // NewTree returns an empty cache with pages of so many tokens.
 func NewTree(page int32) *Tree {
-	c := &Tree{page: page, roots: map[root]*node{}, epochs: map[int32]int32{}}
+	c := &Tree{books: books{page: page, epochs: map[int32]int32{}}, roots: map[root]*node{}}
 	c.oldest.prev, c.oldest.next = &c.oldest, &c.oldest
 	return c
 }
-
-// Cached implements [Cache].
-func (c *Tree) Cached() int64 { return c.cached }
-
-// Held implements [Cache].
-func (c *Tree) Held() int64 { return c.held }
-
-// Unload implements [Cache].
-func (c *Tree) Unload(adapter int32) { c.epochs[adapter]++ }
 
 // owner is the text that a page of a prompt ends in.
 func (c *Tree) owner(t *trace.Text, page int32) *trace.Text {
