@@ -19,7 +19,6 @@ type Embedded struct{}
 
 var _ Solver = Embedded{}
 
-// Name implements Solver.
 func (Embedded) Name() string { return "embedded" }
 
 // DefaultWork is the budget of a problem where none is given: about a

@@ -187,7 +187,6 @@ func (p *dispatchMig) idle(j int, w *Worker) int32 {
 	return -1
 }
 
-// Adjust implements Adjuster.
 func (p *dispatchMig) Adjust() *Plan {
 	plan := p.plan
 	p.plan = nil

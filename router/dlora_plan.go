@@ -42,10 +42,8 @@ func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Interval implements Planner.
 func (p *periodMig) Interval() float64 { return p.interval }
 
-// Finished implements Learner.
 func (p *periodMig) Finished(f Finished) {
 	if isAdapter(f.Adapter) {
 		p.exec[f.Adapter].sum += f.Exec
@@ -60,7 +58,6 @@ func (p *periodMig) execTime(k int32) float64 {
 	return p.exec[k].sum / p.exec[k].n
 }
 
-// Begin implements Beginner.
 func (p *periodMig) Begin(s *Situation) *Pending {
 	pair, reason := p.trigger(s.View)
 	if pair == nil {
@@ -99,7 +96,6 @@ func (p *periodMig) Begin(s *Situation) *Pending {
 	}}
 }
 
-// Applied implements Planner.
 func (p *periodMig) Applied(_ *Plan, err error) {
 	if err == nil && p.next != nil {
 		p.setPlacement(p.next)

@@ -41,10 +41,8 @@ func (p *llumnix) roomiest(v *View, sign float64) int {
 	return v.least(func(_ int, w *Worker) float64 { return -sign * freeness(w, 0, 0) })
 }
 
-// Interval implements Planner.
 func (p *llumnix) Interval() float64 { return p.interval }
 
-// Applied implements Planner.
 func (p *llumnix) Applied(*Plan, error) {}
 
 // Wants implements Chooser: what runs on the worst worker.

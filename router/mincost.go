@@ -41,7 +41,6 @@ func (p *minCost) Route(r Request, v *View) int {
 	return p.leastLoadedHolder(r, v)
 }
 
-// Begin implements Beginner.
 func (p *minCost) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))

@@ -262,7 +262,6 @@ func (p *periodic) sent(r Request, j int, v *View) {
 // request is taken to wait for memory, s: longer than a step.
 const stuckAfter = 0.05
 
-// Finished implements Learner.
 func (p *periodic) Finished(f Finished) {
 	p.exec.add(f.Exec)
 	p.lanes[f.Worker].exec.add(f.Exec)

@@ -13,7 +13,6 @@ import (
 // one adapter; more split it more finely over workers.
 const forecastGroups = 16
 
-// Begin implements Beginner.
 func (p *periodic) Begin(s *Situation) *Pending {
 	if !p.due(s.Now) {
 		return p.between(s)

@@ -165,10 +165,8 @@ func (p *placer) towards(target func() [][]int32, reason, asIs string) *Pending 
 	}}
 }
 
-// Interval implements Planner.
 func (p *placer) Interval() float64 { return p.interval }
 
-// Applied implements Planner.
 func (p *placer) Applied(_ *Plan, err error) {
 	if err == nil && p.next != nil {
 		p.setPlacement(p.next)
@@ -202,7 +200,6 @@ func (p *rankGroup) Route(r Request, v *View) int {
 	return p.leastLoadedHolder(r, v)
 }
 
-// Begin implements Beginner.
 func (p *rankGroup) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
 	var up []int32

@@ -68,7 +68,6 @@ func New(f string) (*Solver, error) {
 	return &Solver{f}, nil
 }
 
-// Name implements [ilp.Solver].
 func (s *Solver) Name() string {
 	if s.formulation == Auto {
 		return "highs"

@@ -249,7 +249,6 @@ func newBudget(size int64) *budget {
 	return &budget{size: size, limit: max(size, min(floor+factor*size, most))}
 }
 
-// Allocate implements memory.Allocator.
 func (b *budget) Allocate(n int) []byte {
 	if b.taken += int64(n); n < 0 || b.taken > b.limit {
 		panic(fmt.Sprintf("a batch takes more than %d bytes, too much for a file of %d", b.limit, b.size))
@@ -257,7 +256,6 @@ func (b *budget) Allocate(n int) []byte {
 	return make([]byte, n)
 }
 
-// Reallocate implements memory.Allocator.
 func (b *budget) Reallocate(n int, old []byte) []byte {
 	if n <= cap(old) {
 		return old[:n]
@@ -267,7 +265,6 @@ func (b *budget) Reallocate(n int, old []byte) []byte {
 	return grown
 }
 
-// Free implements memory.Allocator.
 func (b *budget) Free([]byte) {}
 
 // Slots of the tables in the footer of an Arrow IPC file (Arrow columnar format,

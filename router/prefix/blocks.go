@@ -79,7 +79,6 @@ func (c *Blocks) find(text *trace.Text, adapter, pages int32, f func(*block)) (m
 	return pages
 }
 
-// Match is as [Radix.Match].
 func (c *Blocks) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	match = c.find(text, adapter, pages, func(b *block) {
 		if b.users == 0 {
@@ -89,12 +88,10 @@ func (c *Blocks) Match(text *trace.Text, adapter, pages int32) (match, idle int3
 	return match, idle
 }
 
-// Peek is as [Radix.Peek].
 func (c *Blocks) Peek(text *trace.Text, adapter, pages int32) int32 {
 	return c.find(text, adapter, pages, func(*block) {})
 }
 
-// Take is as [Radix.Take].
 func (c *Blocks) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	return c.find(text, adapter, pages, func(b *block) {
 		if b.users++; b.users == 1 {
@@ -133,7 +130,6 @@ func (c *Blocks) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	}
 }
 
-// Release is as [Radix.Release].
 func (c *Blocks) Release(h *Hold) {
 	for i := len(h.blocks) - 1; i >= 0; i-- {
 		b := h.blocks[i]
@@ -145,7 +141,6 @@ func (c *Blocks) Release(h *Hold) {
 	h.blocks = h.blocks[:0]
 }
 
-// Keep is as [Radix.Keep].
 func (c *Blocks) Keep(pages int32) {
 	if pages > 0 {
 		b := c.newBlock()
@@ -162,7 +157,6 @@ func (c *Blocks) push(b *block) {
 	c.cached += int64(b.pages)
 }
 
-// Evict is as [Radix.Evict].
 func (c *Blocks) Evict(pages int64) int64 {
 	pages = min(pages, c.cached)
 	for left := pages; left > 0; {

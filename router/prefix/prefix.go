@@ -60,13 +60,10 @@ type books struct {
 	epochs map[int32]int32 // adapters that were unloaded: how often
 }
 
-// Cached implements [Cache].
 func (b *books) Cached() int64 { return b.cached }
 
-// Held implements [Cache].
 func (b *books) Held() int64 { return b.held }
 
-// Unload implements [Cache].
 func (b *books) Unload(adapter int32) { b.epochs[adapter]++ }
 
 type key struct {
@@ -122,7 +119,6 @@ func NewRadix(page int32) *Radix {
 	return c
 }
 
-// Match implements [Cache].
 func (c *Radix) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	_, match, idle = c.match(text, adapter, pages)
 	return match, idle
@@ -137,7 +133,6 @@ func (c *Radix) entry(k key) *entry {
 	return e
 }
 
-// Peek implements [Cache].
 func (c *Radix) Peek(text *trace.Text, adapter, pages int32) int32 {
 	_, match, _ := c.match(text, adapter, pages)
 	return match
@@ -168,7 +163,6 @@ func (c *Radix) match(text *trace.Text, adapter, pages int32) (at *entry, match,
 	return at, match, idle
 }
 
-// Take implements [Cache].
 func (c *Radix) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	h.at, h.pages, _ = c.match(text, adapter, pages)
 	if h.at != nil {
@@ -177,7 +171,6 @@ func (c *Radix) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	return h.pages
 }
 
-// Add implements [Cache].
 func (c *Radix) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	if pages <= h.pages {
 		return
@@ -217,7 +210,6 @@ func (c *Radix) grow(t *trace.Text, k key, pages int32) *entry {
 	return e
 }
 
-// Release implements [Cache].
 func (c *Radix) Release(h *Hold) {
 	if h.at != nil {
 		c.drop(h.at, h.pages)
@@ -225,7 +217,6 @@ func (c *Radix) Release(h *Hold) {
 	*h = Hold{}
 }
 
-// Keep implements [Cache].
 func (c *Radix) Keep(pages int32) {
 	if pages <= 0 {
 		return
@@ -238,7 +229,6 @@ func (c *Radix) Keep(pages int32) {
 	c.cached += int64(pages)
 }
 
-// Evict implements [Cache].
 func (c *Radix) Evict(pages int64) int64 {
 	pages = min(pages, c.cached)
 	for left := pages; left > 0; {

@@ -83,7 +83,6 @@ func (c *Tree) split(n *node, at int32) *node {
 	return first
 }
 
-// Match implements [Cache].
 func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32) {
 	n := c.walk(text, adapter, pages)
 	for x := n; x.parent != nil && x.users == 0; x = x.parent {
@@ -92,7 +91,6 @@ func (c *Tree) Match(text *trace.Text, adapter, pages int32) (match, idle int32)
 	return n.hi, idle
 }
 
-// Peek implements [Cache].
 func (c *Tree) Peek(text *trace.Text, adapter, pages int32) (match int32) {
 	for n := c.roots[root{adapter, c.epochs[adapter]}]; n != nil && match == n.hi && match < pages; {
 		if n = n.children[c.owner(text, match)]; n != nil {
@@ -102,14 +100,12 @@ func (c *Tree) Peek(text *trace.Text, adapter, pages int32) (match int32) {
 	return match
 }
 
-// Take implements [Cache].
 func (c *Tree) Take(h *Hold, text *trace.Text, adapter, pages int32) int32 {
 	h.node = c.walk(text, adapter, pages)
 	c.lock(h.node)
 	return h.node.hi
 }
 
-// Add implements [Cache].
 func (c *Tree) Add(h *Hold, text *trace.Text, adapter, pages int32) {
 	n := c.walk(text, adapter, pages)
 	if n.hi < pages {
@@ -157,7 +153,6 @@ func (c *Tree) Release(h *Hold) {
 	*h = Hold{}
 }
 
-// Keep implements [Cache].
 func (c *Tree) Keep(pages int32) {
 	if pages > 0 {
 		c.append(&node{hi: pages})
@@ -165,7 +160,6 @@ func (c *Tree) Keep(pages int32) {
 	}
 }
 
-// Evict implements [Cache].
 func (c *Tree) Evict(pages int64) (evicted int64) {
 	for n := c.oldest.next; evicted < pages && n != &c.oldest; {
 		next := n.next

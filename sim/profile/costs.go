@@ -220,10 +220,8 @@ func (c *Costs) prompt(n int64) float64 {
 	return c.Step(&w).Seconds()
 }
 
-// Copy implements router.CostModel.
 func (m Model) Copy(bytes float64) float64 { return m.Costs.Copy(bytes).Seconds() }
 
-// AdapterLoad implements router.CostModel.
 func (m Model) AdapterLoad(rank int, from router.Tier) float64 {
 	return m.Costs.Load(rank, from).Seconds()
 }

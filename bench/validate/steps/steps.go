@@ -212,20 +212,17 @@ func (e *engine) submit() {
 	e.err = errors.Join(e.err, e.Submit(q))
 }
 
-// Step implements sim.StepListener.
 func (e *engine) Step(s *sim.Step) {
 	e.steps = append(e.steps, s)
 	e.next(len(e.steps))
 }
 
-// Token implements sim.Listener.
 func (e *engine) Token(id int64, at tick.Ticks) {
 	if _, ok := e.first[id]; !ok {
 		e.first[id] = at
 	}
 }
 
-// Ended implements sim.Listener.
 func (e *engine) Ended(id int64, status record.Status, reason string, _ tick.Ticks) {
 	e.ended = append(e.ended, id)
 	if status == record.OK {
