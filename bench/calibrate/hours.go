@@ -409,11 +409,16 @@ func (h *Hours) refineWaiting(ctx context.Context, p *profile.Profile, runs []vl
 		slices.Sort(errs)
 		return validate.Quantile(errs, 0.5)
 	}
-	whole := *w
-	a, b := deviation(whole), deviation(whole/2)
-	if *w = whole; a > b { // the line through both; else it does not matter here
-		root := whole - a*(whole/2)/(a-b)
-		*w = math.Round(1000*min(max(root, 0), 2*whole)) / 1000
-	}
+	*w = rootNear(*w, deviation)
 	return failed
+}
+
+// rootNear is where the line through f at x and at x/2 is 0, between 0 and 2x and to
+// three decimals; x where f does not rise, as what x stands for does not matter then.
+func rootNear(x float64, f func(float64) float64) float64 {
+	a, b := f(x), f(x/2)
+	if a <= b {
+		return x
+	}
+	return math.Round(1000*min(max(x-a*(x/2)/(a-b), 0), 2*x)) / 1000
 }

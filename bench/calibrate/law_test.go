@@ -30,6 +30,16 @@ func tables(t *testing.T) *vllmruns.Tables {
 	return tab
 }
 
+func TestRootNear(t *testing.T) {
+	for _, c := range []struct{ x, slope, root, want float64 }{
+		{4, 2, 3, 3}, {4, 0.1, 1.2345, 1.235}, {4, 1, 9, 8}, {4, 1, -1, 0}, {4, 0, 3, 4}, {4, -1, 3, 4},
+	} {
+		if got := rootNear(c.x, func(x float64) float64 { return c.slope * (x - c.root) }); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // A law gives the step times that are fitted; the fit gives back the law. All
 // adapters of a run run at once here, so that their number is known.
 func TestFitLawRecovers(t *testing.T) {

@@ -2,10 +2,14 @@ package sweep
 
 import (
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lorasim/internal/table"
 )
 
 func TestParseSet(t *testing.T) {
@@ -219,5 +223,32 @@ func TestNamedScenarios(t *testing.T) {
 		if want := strings.TrimSuffix(filepath.Base(f), ".yaml"); m.Name != want || m.About == "" {
 			t.Errorf("%s: is called %q, about %q", f, m.Name, m.About)
 		}
+	}
+}
+
+// Columns of settings hold numbers where all values are numbers, else texts. Cells
+// with the same workload are run one after the other, so that they share it.
+func TestColumnsAndOrder(t *testing.T) {
+	d := create(t, smallSpec(t, "num_workers=2,4", "popularity=uniform,zipf:1"))
+	columns, set := d.settings()
+	set([]string{"20", "4", "zipf:1"})
+	for i, want := range map[string]any{"request_rate": 20.0, "num_workers": 4.0, "popularity": "zipf:1"} {
+		k := slices.IndexFunc(columns, func(c table.Column) bool { return c.Name == i })
+		if k < 0 || !reflect.DeepEqual(reflect.ValueOf(columns[k].Value).Elem().Interface(), want) {
+			t.Errorf("column %s of %+v, expected %v", i, columns, want)
+		}
+	}
+	order, err := d.byWorkload()
+	if err != nil || len(order) != len(d.Cells) {
+		t.Fatalf("%d of %d cells, %v", len(order), len(d.Cells), err)
+	}
+	changes := 0
+	for i := 1; i < len(order); i++ {
+		if order[i].workload != order[i-1].workload {
+			changes++
+		}
+	}
+	if changes != 2*2*3-1 { // rates, popularities, seeds
+		t.Errorf("the workload changes %d times", changes)
 	}
 }

@@ -37,6 +37,8 @@ func TestSpecs(t *testing.T) {
 		{pattern, "dirunal:10,1", nil, `did you mean "diurnal"?`},
 		{pattern, "on-off:1,2", nil, "on-off (on s, off s, off factor) has 2 arguments, expected 3"},
 		{pattern, "flash:1,2,3,0.5", nil, "flash adapter is 0.5"},
+		{pattern, "flash:1,2,3,9999999", Pattern{Flash: Flash{1, 2, 3, MaxAdapters - 1}}, ""},
+		{pattern, "flash:1,2,3,10000000", nil, "flash adapter is 1e+07"},
 		{pattern, "diurnal:0,0", nil, "period is 0 s"},
 		{ranks, "16", Ranks{Values: []int{16}}, ""},
 		{ranks, "8, 16", Ranks{Values: []int{8, 16}}, ""},
