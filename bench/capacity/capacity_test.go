@@ -292,6 +292,23 @@ func TestRouting(t *testing.T) {
 	}
 }
 
+// TestLoadTime: by hand, of 17 s of waits, 20 s to first tokens that came too late,
+// of which 3 s for adapters, and two workers that load for a quarter of their time.
+func TestLoadTime(t *testing.T) {
+	res := &result.Result{Extra: &result.Extra{Workers: make([]result.WorkerStats, 2)}}
+	res.Metrics.Set(result.Duration, 10)
+	res.Extra.Workers[0].Busy, res.Extra.Workers[1].Busy = 0.5, 0.3
+	res.Extra.Workers[0].LoadTime = 2
+	u := usage{waits: Causes{compute: 8, kvCache: 4, slots: 4, loads: 1}, first: 20, cold: 3, decode: 4, loads: 4, load: 8, fetch: 2}
+	if got, want := u.causes(res), (Causes{compute: 9.75, kvCache: 3, slots: 3, hostMemory: 1.8125, loads: 6.4375}); got != want {
+		t.Errorf("%v, expected %v", got, want)
+	}
+	u = usage{first: 3, cold: 1, decode: 2} // all loads were before the workers were looked at
+	if got, want := u.causes(&result.Result{Extra: &result.Extra{}}), (Causes{compute: 4, loads: 1}); got != want {
+		t.Errorf("%v, expected %v", got, want)
+	}
+}
+
 // TestKinds: the cheapest of several kinds, by workers and by price.
 func TestKinds(t *testing.T) {
 	sc := describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32")

@@ -67,43 +67,44 @@ func (c *Causes) String() string {
 	return text[2:]
 }
 
-// usage observes what requests wait for. A request that was sent to a worker
-// while another had room for it waits for the router as long as one has; else, on a worker whose batch can
-// take nobody before one leaves, for KV memory (or, with as many running as may,
-// for compute); else, as its adapter is, for its load, for its coming to host
-// memory, for a slot, or for the end of the step under way.
+// usage observes what requests wait for. A request that was sent to a worker while
+// another had room for it waits for the router as long as one has; else, on a worker
+// whose batch can take nobody before one leaves, for KV memory (or, with as many
+// running as may, for compute); else, as its adapter is, for its load, for its coming
+// to host memory, for a slot, or for the end of the step under way.
 type usage struct {
 	counter
-	profiles []*profile.Profile // of the workers
-	costs    []*profile.Costs
-	waits    Causes
-	seen     []sent          // to each worker
-	astray   float64         // requests
-	first    float64         // s, TTFT of those that missed it
-	cold     float64         // s, the part of it in which they waited for their adapters
-	decode   float64         // s, generation in requests that were too slow in it
-	tiers    [][]router.Tier // of the adapters of each worker
-	ranks    []int
-	loads    float64 // of adapters to slots
-	load     float64 // s, of them
-	fetch    float64 // s, the part of it from beyond host memory
-	backlog  float64 // requests waiting when the last one has arrived
-	noted    bool    // the backlog was
+	workers []worker
+	ranks   []int // of the adapters
+	waits   Causes
+	astray  float64 // requests
+	first   float64 // s, TTFT of those that missed it
+	cold    float64 // s, the part of it in which they waited for their adapters
+	decode  float64 // s, generation in requests that were too slow in it
+	loads   float64 // of adapters to slots
+	load    float64 // s, of them
+	fetch   float64 // s, the part of it from beyond host memory
+	backlog float64 // requests waiting when the last one has arrived
+	noted   bool    // the backlog was
 }
 
-// sent is what a worker held when it was last looked at.
-type sent struct {
+// worker is how a worker was when it was last looked at.
+type worker struct {
+	engine       *profile.Engine
+	costs        *profile.Costs
+	tiers        []router.Tier // of the adapters
 	load, queued int
 	astray       float64 // of those that wait: sent there while another worker had room
 }
 
 func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
-	u := &usage{counter: counter{opt: o, src: src}, profiles: ps, costs: make([]*profile.Costs, len(ps)), seen: make([]sent, len(ps)), tiers: make([][]router.Tier, len(ps))}
+	u := &usage{counter: counter{opt: o, src: src}, workers: make([]worker, len(ps))}
 	for i, p := range ps {
+		u.workers[i].engine = &p.Engine
 		if i > 0 && p == ps[i-1] {
-			u.costs[i] = u.costs[i-1]
+			u.workers[i].costs = u.workers[i-1].costs
 		} else {
-			u.costs[i] = p.Compile()
+			u.workers[i].costs = p.Compile()
 		}
 	}
 	for _, a := range src.Adapters() {
@@ -130,18 +131,18 @@ func (u *usage) Done(r *record.Request) {
 }
 
 // Tier implements sim.Watcher.
-func (u *usage) Tier(_ tick.Ticks, worker int, a int32, t router.Tier) {
-	tiers := u.tiers[worker]
-	if tiers == nil {
+func (u *usage) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
+	w := &u.workers[i]
+	if w.tiers == nil {
 		return // the first Watch tells
 	}
 	if t == router.GPU {
-		all := u.costs[worker].Load(u.ranks[a], tiers[a])
+		all := w.costs.Load(u.ranks[a], w.tiers[a])
 		u.loads++
 		u.load += all.Seconds()
-		u.fetch += (all - min(all, u.costs[worker].Load(u.ranks[a], router.Host))).Seconds()
+		u.fetch += (all - min(all, w.costs.Load(u.ranks[a], router.Host))).Seconds()
 	}
-	tiers[a] = t
+	w.tiers[a] = t
 }
 
 // Watch implements sim.Watcher.
@@ -158,10 +159,10 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 				room++
 			}
 		}
-		if u.tiers[i] == nil {
-			u.tiers[i] = make([]router.Tier, len(w.Adapters))
+		if s := &u.workers[i]; s.tiers == nil {
+			s.tiers = make([]router.Tier, len(w.Adapters))
 			for a := range w.Adapters {
-				u.tiers[i][a] = w.Adapters[a].Tier
+				s.tiers[a] = w.Adapters[a].Tier
 			}
 		}
 	}
@@ -169,7 +170,7 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 		u.noted, u.backlog = true, float64(waiting)
 	}
 	for i := range v.Workers {
-		w, s := &v.Workers[i], &u.seen[i]
+		w, s := &v.Workers[i], &u.workers[i]
 		if w.Queued < s.queued {
 			s.astray *= float64(w.Queued) / float64(s.queued)
 		}
@@ -185,15 +186,14 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 		moved := min(s.astray, float64(better))
 		u.waits[routing] += moved * d
 		q := float64(w.Queued) - moved
-		here := u.on(w, &u.profiles[i].Engine)
-		for cause, share := range here {
+		for cause, share := range on(w, s.engine) {
 			u.waits[cause] += share * q * d
 		}
 	}
 }
 
 // on is what the requests that wait on a worker wait for, as shares.
-func (u *usage) on(w *router.Worker, e *profile.Engine) (shares Causes) {
+func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 	if w.Full && (w.Running >= w.MaxRunning || e.HeadOfLine != profile.HeadOfLineBlock) {
 		if w.Running >= w.MaxRunning {
 			shares[compute] = 1
@@ -251,10 +251,7 @@ func (u *usage) causes(res *result.Result) Causes {
 		busy += w.Busy * duration
 		stalled += w.LoadTime
 	}
-	if u.load == 0 {
-		return c
-	}
-	spared := min(c[routing], u.astray*u.load/u.loads)
+	spared := min(c[routing], u.astray*u.load/max(u.loads, 1))
 	c[routing] -= spared
 	cold += spared
 	for _, cause := range []int{compute, kvCache, slots} {
@@ -262,7 +259,8 @@ func (u *usage) causes(res *result.Result) Causes {
 		c[cause] -= lost
 		cold += lost
 	}
-	c[hostMemory] += cold * u.fetch / u.load
-	c[loads] += cold * (1 - u.fetch/u.load)
+	fetched := cold * u.fetch / max(u.load, 1e-9)
+	c[hostMemory] += fetched
+	c[loads] += cold - fetched
 	return c
 }
