@@ -41,7 +41,7 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 	}
 	out.Without = append(s.beyond(res), in.Beyond(profile.ValidatedRun{
 		Workers: len(workers), Policy: policy, Profile: ran, Requests: int(res.Extra.Requests), Adapters: adapters,
-		Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens),
+		Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens), Window: s.Workload.Window > 0,
 	}, base)...)
 	if len(out.Without) > 0 {
 		return out, err

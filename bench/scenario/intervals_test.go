@@ -60,11 +60,13 @@ func TestIntervalsBeyond(t *testing.T) {
 		"elastic=min=1,max=2,target=6":           "elastic min=1,max=2,target=6",
 		"view_staleness=1":                       "view_staleness 1",
 		"num_adapters=9":                         "9 adapters, validated with at most 4",
+		"window=50":                              "a run of a window",
+		"profile=qwen-2.5-7b-h100 lora_ranks=8":  "validated with runs of a window",
 		"num_prompts=60":                         "60 requests, validated with 1000 and more",
 		"lengths=constant:5,120":                 "prompts of 5 tokens in the mean, validated with 343 to 344",
 		"lengths=constant:300,1":                 "outputs of 1 tokens in the mean, validated with 100 to 152",
 	} {
-		if _, in := intervalsOf(t, settings); len(in.Figures) > 0 || !strings.Contains(strings.Join(in.Without, "; "), want) {
+		if _, in := intervalsOf(t, strings.Fields(settings)...); len(in.Figures) > 0 || !strings.Contains(strings.Join(in.Without, "; "), want) {
 			t.Errorf("%s: %+v, expected %q", settings, in, want)
 		}
 	}

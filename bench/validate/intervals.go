@@ -187,7 +187,8 @@ type class struct {
 func (r *residual) class() class { return class{r.metric, r.load} }
 
 // bands are the bands of all classes that about a run or more is in, by metric and
-// load. The edge of saturation has no range narrower than where workers keep up.
+// load. At the edge of saturation a range that would be narrower than where workers
+// keep up takes in that one.
 func bands(rs []residual) (out []profile.Band) {
 	classes, of := GroupBy(rs, (*residual).class)
 	slices.SortFunc(classes, func(a, b class) int { return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load)) })
@@ -197,16 +198,16 @@ func bands(rs []residual) (out []profile.Band) {
 		}
 		b := band(c, of[c])
 		if n := len(out); c.load == edge && n > 0 && out[n-1].Metric == b.Metric {
-			b.Half, b.Most = hull(b.Half, out[n-1].Half), hull(b.Most, out[n-1].Most)
+			b.Half, b.Most = noNarrower(b.Half, out[n-1].Half), noNarrower(b.Most, out[n-1].Most)
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// hull is a range, where there is one, that holds another, too.
-func hull(r, other *[2]float64) *[2]float64 {
-	if r == nil || other == nil {
+// noNarrower is a range, or where it is narrower than another, one that holds both.
+func noNarrower(r, other *[2]float64) *[2]float64 {
+	if r == nil || other == nil || r[1]/r[0] >= other[1]/other[0] {
 		return r
 	}
 	return &[2]float64{min(r[0], other[0]), max(r[1], other[1])}

@@ -124,22 +124,32 @@ func TestWideCovers(t *testing.T) {
 	}
 }
 
-// Where workers keep up runs are within 5 %, near saturation from -1 to +9 %, and
-// saturated ones within 1 %: only near saturation the range takes in that of others.
+// Where workers keep up runs are within 5 %, near saturation from -1 to +9 %, which is
+// narrower, and saturated ones within 1 %: near saturation the range takes in that of
+// others. Of another metric it is wider as it is, of a third there is no other.
 func TestBandsWidenNearSaturation(t *testing.T) {
 	var rs []residual
-	for load, ends := range [][2]float64{{-5, 5}, {-1, 9}, {-1, 1}} {
-		for _, r := range logs(slices.Repeat(ends[:], 10)...) {
-			r.load = load
+	add := func(m result.Metric, load int, ends ...float64) {
+		for _, r := range logs(slices.Repeat(ends, 10)...) {
+			r.metric, r.load = m, load
 			rs = append(rs, r)
 		}
 	}
-	r := rs[20] // of another metric there is the edge alone
-	r.metric = result.MeanE2E
-	for i, b := range bands(append(rs, r)) {
-		want := [][2]float64{{0.95, 1.05}, {0.95, 1.09}, {0.99, 1.01}, {1 / 1.0102, 1.0102}}[i]
-		if b.Waiting != loads[[]int{0, 1, 2, 1}[i]] || math.Abs(b.Most[0]-want[0]) > 2e-4 || math.Abs(b.Most[1]-want[1]) > 2e-4 || i < 3 && *b.Half != *b.Most {
-			t.Errorf("band %d: %+v, expected %v", i, b, want)
+	want := []class{{result.Duration, 0}, {result.Duration, 1}, {result.Duration, 2}, {result.MeanE2E, 0}, {result.MeanE2E, 1}, {result.MedianE2E, 1}}
+	for i, ends := range [][]float64{{-5, 5}, {-1, 9}, {-1, 1}, {-5, 5}, {-1, 10}, {-1, 1}} {
+		add(want[i].metric, want[i].load, ends...)
+	}
+	if b := bands(rs[len(rs)-20:]); len(b) != 1 || b[0].Metric != result.MedianE2E.String() {
+		t.Errorf("of the edge alone: %+v", b)
+	}
+	got := bands(rs)
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, r := range [][2]float64{{0.95, 1.05}, {0.95, 1.09}, {0.99, 1.01}, {0.95, 1.05}, {0.99, 1.1}, {0.99, 1.01}} {
+		b := got[i]
+		if b.Metric != want[i].metric.String() || b.Waiting != loads[want[i].load] || math.Abs(b.Most[0]-r[0]) > 2e-4 || math.Abs(b.Most[1]-r[1]) > 2e-4 || *b.Half != *b.Most {
+			t.Errorf("band %d: %+v, expected %v", i, b, r)
 		}
 	}
 }

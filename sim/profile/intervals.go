@@ -34,6 +34,8 @@ type Workload struct {
 	Adapters int        `yaml:"adapters" json:"adapters"`                // the most
 	Prompt   [2]float64 `yaml:"prompt_tokens,flow" json:"prompt_tokens"` // in the mean
 	Output   [2]float64 `yaml:"output_tokens,flow" json:"output_tokens"`
+	// Window: the runs ended after a time, and what was unfinished counts nowhere.
+	Window bool `yaml:"window,omitempty" json:"window,omitempty"`
 }
 
 // alike is how many times more, or less, a workload may be: far from these runs
@@ -90,6 +92,7 @@ type ValidatedRun struct {
 	Adapters int
 	Prompt   float64 // tokens, in the mean over requests
 	Output   float64
+	Window   bool // as of a Workload
 }
 
 // NewIntervals are the intervals of a profile, still without bands.
@@ -105,7 +108,7 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	w := &in.Workload
 	for i, r := range runs {
 		if i == 0 {
-			*w = Workload{Requests: r.Requests, Prompt: [2]float64{r.Prompt, r.Prompt}, Output: [2]float64{r.Output, r.Output}}
+			*w = Workload{Requests: r.Requests, Prompt: [2]float64{r.Prompt, r.Prompt}, Output: [2]float64{r.Output, r.Output}, Window: r.Window}
 		}
 		w.Requests, w.Adapters = min(w.Requests, r.Requests), max(w.Adapters, r.Adapters)
 		w.Prompt, w.Output = within(w.Prompt, r.Prompt), within(w.Output, r.Output)
@@ -156,6 +159,12 @@ func (in *Intervals) Beyond(r ValidatedRun, base *Profile) (why []string) {
 		add("%d workers, validated with at most %d", r.Workers, in.Workers)
 	}
 	w := in.Workload
+	switch {
+	case r.Window && !w.Window:
+		add("a run of a window, validated with runs until all is done")
+	case w.Window && !r.Window:
+		add("a run until all is done, validated with runs of a window")
+	}
 	if r.Requests*alike < w.Requests {
 		add("%d requests, validated with %d and more", r.Requests, w.Requests)
 	}
@@ -178,7 +187,7 @@ func (in *Intervals) Beyond(r ValidatedRun, base *Profile) (why []string) {
 	}
 	for key, v := range changed {
 		had := in.Settings[key]
-		valid := cmp.Or(strings.Join(had, ", "), was[key])
+		valid := cmp.Or(strings.Join(had, ", "), was[key], "none")
 		if len(had) == 2 && !math.IsNaN(number(had[0])) {
 			if x := number(v); x >= number(had[0]) && x <= number(had[1]) {
 				continue

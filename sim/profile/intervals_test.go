@@ -17,7 +17,7 @@ func validated(base *Profile) *Intervals {
 		if i == 2 {
 			p.Engine.AdapterLoading = LoadOverlapped
 		}
-		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p, 1000 - i, 4 + i, 300.5 + float64(i), 120})
+		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p, 1000 - i, 4 + i, 300.5 + float64(i), 120, false})
 	}
 	return NewIntervals(base, runs)
 }
@@ -30,7 +30,7 @@ func TestNewIntervals(t *testing.T) {
 	in := validated(base)
 	want := map[string][]string{"engine.max_loras_per_batch": {"8", "32"}, "engine.adapter_loading": {LoadBlocking, LoadOverlapped}}
 	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) || !reflect.DeepEqual(in.Settings, want) ||
-		in.Workload != (Workload{997, 7, [2]float64{300, 304}, [2]float64{120, 120}}) {
+		in.Workload != (Workload{997, 7, [2]float64{300, 304}, [2]float64{120, 120}, false}) {
 		t.Errorf("%+v", in)
 	}
 }
@@ -43,7 +43,7 @@ func TestIntervalsBeyond(t *testing.T) {
 	in := validated(base)
 	run := func(workers int, policy string) ValidatedRun {
 		p := *base
-		return ValidatedRun{workers, policy, &p, 1000, 4, 300, 120}
+		return ValidatedRun{workers, policy, &p, 1000, 4, 300, 120, false}
 	}
 	for name, c := range map[string]struct {
 		workers int
@@ -60,6 +60,7 @@ func TestIntervalsBeyond(t *testing.T) {
 		"a number":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 8 to 32"},
 		"a choice":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" }, "engine.adapter_loading other, validated with blocking, overlapped"},
 		"another key":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 }, "engine.page_size 64, validated with 1"},
+		"one of two":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch, r.Profile.Engine.PageSize = 20, 64 }, "engine.page_size 64, validated with 1"},
 		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() }, "engine.scheduler vllm, validated with sglang"},
 		"the backend":   {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton }, "latency.lora.backend triton, validated with csgmv"},
 		// the runs had 997 requests and more, up to 7 adapters, prompts of 300 to 304 tokens
@@ -69,13 +70,21 @@ func TestIntervalsBeyond(t *testing.T) {
 		"adapters":       {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters, validated with at most 7"},
 		"long prompts":   {1, "", func(r *ValidatedRun) { r.Prompt = 609 }, "prompts of 609 tokens in the mean, validated with 300 to 304"},
 		"short outputs":  {1, "", func(r *ValidatedRun) { r.Output = 59 }, "outputs of 59 tokens in the mean, validated with 120 to 120"},
+		"a window":       {1, "", func(r *ValidatedRun) { r.Window = true }, "a run of a window, validated with runs until all is done"},
+		"a new choice":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.SchedulePolicy = "priority" }, "engine.schedule_policy priority, validated with none"},
 		"no success":     {1, "", func(r *ValidatedRun) { r.Prompt, r.Output = 0, 0 }, ""}, // for which there is a reason already
 	} {
 		r := run(c.workers, c.policy)
 		c.change(&r)
-		if got := strings.Join(in.Beyond(r, base), "; "); got != c.want {
-			t.Errorf("%s: %q, expected %q", name, got, c.want)
+		for range 8 { // settings are looked at in any order
+			if got := strings.Join(in.Beyond(r, base), "; "); got != c.want {
+				t.Errorf("%s: %q, expected %q", name, got, c.want)
+			}
 		}
+	}
+	in.Workload.Window = true
+	if got := in.Beyond(run(1, ""), base); len(got) != 1 || got[0] != "a run until all is done, validated with runs of a window" {
+		t.Errorf("without a window: %q", got)
 	}
 	for name, edit := range map[string]func(p *Profile){
 		"a coefficient": func(p *Profile) { p.Latency.Decode.BaseMs++ },
@@ -105,7 +114,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 		}
 		with++
 		w := in.Workload
-		if why := in.Beyond(ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1]}, p); why != nil {
+		if why := in.Beyond(ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1], w.Window}, p); why != nil {
 			t.Errorf("%s: %q", name, why)
 		}
 		n := 0
@@ -151,7 +160,7 @@ func TestEmbeddedIntervalsWiden(t *testing.T) {
 		for metric, n := range near {
 			l, queued := low[metric], strings.Contains(metric, "e2e") || strings.Contains(metric, "ttft")
 			for _, r := range [][2]*[2]float64{{l.Half, n.Half}, {l.Most, n.Most}} {
-				if r[1][0] > r[0][0] || r[1][1] < r[0][1] || queued && r[1][1]/r[1][0] <= r[0][1]/r[0][0] {
+				if was, is := r[0][1]/r[0][0], r[1][1]/r[1][0]; is < was || queued && is == was {
 					t.Errorf("%s: %s is within %v near saturation, within %v where workers keep up", name, metric, *r[1], *r[0])
 				}
 			}

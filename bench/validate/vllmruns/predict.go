@@ -166,7 +166,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
 	row.Predict(watch.values(r.Window))
 	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
-		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters,
+		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters, Window: true,
 		Prompt: watch.prompts / max(float64(len(watch.ttft)), 1), Output: (float64(watch.tokens) - watch.prompts) / max(float64(len(watch.ttft)), 1),
 	}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)

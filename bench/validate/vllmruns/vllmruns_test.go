@@ -354,7 +354,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 		if len(of) != 5 || of["mean_tpot_ms"] != float64(len(like)) {
 			t.Errorf("%s: runs of the bands by metric %v, expected all %d", name, of, len(like))
 		}
-		if w := got.Workload; w.Requests < 100 || w.Adapters != 384 || w.Prompt[0] < 150 || w.Prompt[1] > 300 || w.Output[0] < 150 || w.Output[1] > 250 {
+		if w := got.Workload; w.Requests < 100 || w.Adapters != 384 || w.Prompt[0] < 150 || w.Prompt[1] > 300 || w.Output[0] < 150 || w.Output[1] > 250 || !w.Window {
 			t.Errorf("%s: %+v", name, w)
 		}
 		want.Workload = got.Workload
