@@ -95,9 +95,9 @@ type Config struct {
 
 // Progress is how far a run is.
 type Progress struct {
-	Sent, Done, Failed, InFlight int64
-	Requests                     int64   // in the source; 0: not known
-	Now                          float64 // s since its start
+	Done, Failed, InFlight int64
+	Requests               int64   // in the source; 0: not known
+	Now                    float64 // s since its start
 }
 
 // Stats is what a run tells beside the records.
@@ -107,8 +107,7 @@ type Stats struct {
 	// Lateness is how much later than scheduled requests were sent, s, in an open
 	// loop.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
-	Duration                                            float64 // s until all was done
-	Stopped                                             bool    // before the source was at its end
+	Stopped                                             bool // before the source was at its end
 }
 
 // client is a run under way.
@@ -135,7 +134,6 @@ type client struct {
 	lateness *result.Histogram
 	lateSum  float64
 	lateMax  float64
-	end      float64
 }
 
 const defaultVocabulary = 32000
@@ -377,7 +375,6 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 	c.done.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = max(c.end, r.Finish)
 	if t := j.req.Reply; t != nil && len(j.tokens) == j.n {
 		c.replies[t] = append(c.replies[t], reply{j.req.Prompt, j.tokens})
 	}
@@ -398,7 +395,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 
 func (c *client) stats() *Stats {
 	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Moved: c.moved.Load(),
-		MovesOff: c.moves.Load(), LatenessMax: c.lateMax, Duration: c.end}
+		MovesOff: c.moves.Load(), LatenessMax: c.lateMax}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
 		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()
@@ -426,7 +423,7 @@ func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bo
 // report calls Config.Progress until ctx ends.
 func (c *client) report(ctx context.Context) {
 	for range fleet.Ticks(ctx, 200*time.Millisecond) {
-		sent, done := c.sent.Load(), c.done.Load()
-		c.cfg.Progress(Progress{Sent: sent, Done: done, Failed: c.failed.Load(), InFlight: sent - done, Requests: c.total, Now: c.cfg.Clock.Now() - c.start})
+		done := c.done.Load()
+		c.cfg.Progress(Progress{Done: done, Failed: c.failed.Load(), InFlight: c.sent.Load() - done, Requests: c.total, Now: c.cfg.Clock.Now() - c.start})
 	}
 }

@@ -281,7 +281,7 @@ func byRequests(s *series.Series) (order []int) {
 	for i := range s.Adapters {
 		order = append(order, i)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.ByAdapter[b].Requests, s.ByAdapter[a].Requests) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Requests[b], s.Requests[a]) })
 	return order
 }
 

@@ -56,7 +56,7 @@ func (r *Recorder) addWorkers(n int) {
 // Watching is the Watch function of scenario.RunOptions.
 func (r *Recorder) Watching(adapters []trace.Adapter) any {
 	r.series.Adapters = adapters
-	r.series.ByAdapter = make([]AdapterLoad, len(adapters)+1)
+	r.series.Requests = make([]int64, len(adapters)+1)
 	return r
 }
 
@@ -145,18 +145,10 @@ func (r *Recorder) Done(q *record.Request) {
 	s.Latencies.Done(q)
 	r.end = max(r.end, record.Ticks(q.Finish))
 	i := int(q.Adapter)
-	if i < 0 || i >= len(s.ByAdapter) {
-		i = len(s.ByAdapter) - 1
+	if i < 0 || i >= len(s.Requests) {
+		i = len(s.Requests) - 1
 	}
-	a := &s.ByAdapter[i]
-	a.Requests++
-	if q.Status == record.OK {
-		a.Completed++
-		a.E2E += q.E2E()
-		if t := q.TTFT(); t > 0 {
-			a.TTFT += t
-		}
-	}
+	s.Requests[i]++
 }
 
 // Series returns what was recorded, once the run is over.

@@ -39,8 +39,8 @@ type Series struct {
 	// ones first, then every second one.
 	PlansLeft int        `json:"-"`
 	Latencies *Latencies `json:"-"`
-	// ByAdapter are the requests by adapter, base model last.
-	ByAdapter []AdapterLoad `json:"-"`
+	// Requests are counted by adapter, base model last.
+	Requests []int64 `json:"-"`
 }
 
 // Placement tells when the weights of adapters lay on workers.
@@ -63,13 +63,6 @@ type Worker struct {
 	QueuedMax []float64 `json:"queued_max,omitempty"`
 	Loads     []float64 `json:"loads,omitempty"` // adapters that came to a GPU slot in the bucket
 	On        []float64 `json:"on,omitempty"`    // share of the bucket in which it cost GPU time; nil: none ever was off
-}
-
-// AdapterLoad is what an adapter's requests came to.
-type AdapterLoad struct {
-	Requests  int64
-	Completed int64
-	E2E, TTFT float64 // s, summed over the completed
 }
 
 // Plan is one plan of the run.

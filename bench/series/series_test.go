@@ -185,9 +185,9 @@ func TestFromRecords(t *testing.T) {
 			t.Errorf("worker %d: the records are off by %v of %v requests", w, off, sum)
 		}
 	}
-	for a := range s.ByAdapter {
-		if s.ByAdapter[a] != exact.ByAdapter[a] {
-			t.Errorf("adapter %d: %+v and %+v", a, s.ByAdapter[a], exact.ByAdapter[a])
+	for a := range s.Requests {
+		if s.Requests[a] != exact.Requests[a] {
+			t.Errorf("adapter %d: %d and %d", a, s.Requests[a], exact.Requests[a])
 		}
 	}
 	if got := FromRecords(nil, nil); len(got.Workers) != 0 || got.End != 0 {

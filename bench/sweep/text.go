@@ -7,6 +7,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
@@ -166,4 +170,238 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 	}
 	return format.JSON(w, format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left,
 		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
+}
+
+// Level is the chance that a verdict calls any two apart that are alike.
+const Level = 0.05
+
+// Verdict says which of several things that saw the same seeds is the best by a
+// metric, and what can be told of the others. As the best is picked by the same
+// numbers, all pairs are tested, by paired t-tests with Holm's correction: the
+// chance of any wrong "worse" is then at most Level.
+type Verdict struct {
+	Metric string
+	Best   string   // that with the best mean
+	Mean   float64  // its mean
+	Seeds  int      // that all of them have
+	Others []Versus // the nearest first
+	Apart  []string // cannot be compared with the others
+}
+
+// Versus is one of the others against the best.
+type Versus struct {
+	Name  string
+	Diff  Estimate // minus the best, paired by seed
+	P     float64  // of the paired t-test, corrected; NaN: fewer than two seeds
+	Worse bool     // P is below Level
+}
+
+// Judge compares values by seed, one list for each name, as far as it has any. It
+// is nil where the metric has no better end, or fewer than two can be compared.
+func Judge(metric string, names []string, values [][]float64, apart []bool) *Verdict {
+	v := &Verdict{Metric: metric}
+	var among []int
+	for i, xs := range values {
+		switch {
+		case Mean(xs).N == 0:
+		case apart[i]:
+			v.Apart = append(v.Apart, names[i])
+		default:
+			among = append(among, i)
+		}
+	}
+	better := float64(LowerIsBetter(metric))
+	if better == 0 || len(among) < 2 {
+		return nil
+	}
+	slices.SortStableFunc(among, func(a, b int) int {
+		return cmp.Compare(better*Mean(values[a]).Mean, better*Mean(values[b]).Mean)
+	})
+	var ps []float64 // of all pairs, those with the best first
+	for k, a := range among {
+		for _, b := range among[k+1:] {
+			ps = append(ps, Paired(values[a], values[b]).P())
+		}
+	}
+	ps = Holm(ps)
+	best := among[0]
+	v.Best, v.Mean, v.Seeds = names[best], Mean(values[best]).Mean, math.MaxInt
+	for k, i := range among[1:] {
+		d := Paired(values[i], values[best])
+		v.Seeds = min(v.Seeds, d.N)
+		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < Level})
+	}
+	return v
+}
+
+// P is the chance of a mean at least so far from 0 if the true one is 0, by a
+// two-sided t-test; NaN for fewer than two values.
+func (e Estimate) P() float64 {
+	switch {
+	case e.N < 2:
+		return math.NaN()
+	case e.Mean == 0:
+		return 1
+	case e.Std == 0:
+		return 0
+	}
+	t := math.Abs(e.Mean) / (e.Std / math.Sqrt(float64(e.N)))
+	return 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.CDF(-t)
+}
+
+// Holm corrects p-values for their number: where those below a level are called
+// significant, the chance of any wrong call is at most that level (S. Holm, A
+// simple sequentially rejective multiple test procedure, 1979). NaN stays, and
+// counts as a test.
+func Holm(ps []float64) []float64 {
+	order := make([]int, len(ps))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(-ps[b], -ps[a]) }) // NaN last
+	out, least := slices.Clone(ps), 0.0
+	for k, i := range order {
+		if !math.IsNaN(ps[i]) {
+			least = max(least, min(1, ps[i]*float64(len(ps)-k)))
+			out[i] = least
+		}
+	}
+	return out
+}
+
+// String is the verdict in one line.
+func (v *Verdict) String() string {
+	end := "lowest"
+	if LowerIsBetter(v.Metric) < 0 {
+		end = "highest"
+	}
+	var alike, worse []string
+	for _, o := range v.Others {
+		text := o.Name + " " + o.Diff.Versus(v.Mean)
+		if o.Worse {
+			worse = append(worse, text)
+		} else {
+			alike = append(alike, text)
+		}
+	}
+	text := v.Best + " is the best"
+	switch {
+	case v.Seeds < 2:
+		text = fmt.Sprintf("%s is the %s, but single runs cannot tell this from chance: %s", v.Best, end, strings.Join(alike, ", "))
+	case len(alike) > 0:
+		text = fmt.Sprintf("%s has the %s mean; not distinguishable from it: %s", v.Best, end, strings.Join(alike, ", "))
+	}
+	if len(worse) > 0 {
+		text += "; worse: " + strings.Join(worse, ", ")
+	}
+	if len(v.Apart) > 0 {
+		text += "; not comparable: " + strings.Join(v.Apart, ", ")
+	}
+	return text
+}
+
+// VerdictNote says how verdicts are reached.
+const VerdictNote = "worse: by t-tests paired by seed of all pairs, with Holm's correction, at 5 %; ± half of the 95 % interval"
+
+// JSON is the verdict as it stands in JSON.
+func (v *Verdict) JSON() any {
+	others := []any{}
+	for _, o := range v.Others {
+		others = append(others, format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low, "diff_ci95_high", o.Diff.High,
+			"p_holm", o.P, "worse", o.Worse})
+	}
+	return format.Object{"metric", v.Metric, "best", v.Best, "mean", v.Mean, "seeds", v.Seeds, "others", others,
+		"not_comparable,omitempty", v.Apart, "text", v.String()}
+}
+
+// Versus prints a difference in percent of a base, with half its interval.
+func (e Estimate) Versus(base float64) string {
+	if e.N == 0 || base == 0 {
+		return "-"
+	}
+	text := fmt.Sprintf("%+.1f %%", 100*e.Mean/base)
+	if e.N > 1 {
+		text += fmt.Sprintf(" ±%.1f", math.Abs(100*e.Half()/base))
+	}
+	return text
+}
+
+// Verdicts judges the policies at each combination of settings, in the order of
+// the points; nil where there is nothing to judge.
+func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
+	for points := range slices.Chunk(t.Points, len(d.Policies)) {
+		values, apart := make([][]float64, len(points)), make([]bool, len(points))
+		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
+		for i, p := range points {
+			values[i] = column(p.results, metric)
+			if p.Left < least {
+				most, least = p.results, p.Left
+			}
+		}
+		for i, p := range points {
+			apart[i] = !CountsAll(metric) && !samePairs(p.results, most)
+		}
+		out = append(out, Judge(metric, d.Policies, values, apart))
+	}
+	return out
+}
+
+// verdictLines words the verdicts, one line for each combination of settings.
+func (d *Dir) verdictLines(t *Tables, metric string) string {
+	text := ""
+	for i, v := range d.Verdicts(t, metric) {
+		if v != nil {
+			at := strings.TrimSuffix(d.settingsText(t.Points[i*len(d.Policies)].Values), " ")
+			text += strings.TrimPrefix(at+": "+v.String()+"\n", ": ")
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "\nby " + Title(metric) + " (" + VerdictNote + "):\n" + text
+}
+
+// Estimate is a mean with its 95 % confidence interval. NaN where there is
+// nothing to tell it from: the interval of fewer than two values.
+type Estimate struct {
+	N         int
+	Mean      float64
+	Std       float64 // of the values, with n-1
+	Low, High float64
+}
+
+// Half is half the width of the interval.
+func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
+
+// HalfAt is half the width of the interval that misses the true mean with the
+// given chance.
+func (e Estimate) HalfAt(miss float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.Std / math.Sqrt(float64(e.N))
+}
+
+// Mean estimates a mean from independent values, such as the results of several
+// seeds, by Student's t distribution with n-1 degrees of freedom. Values that
+// are NaN do not count.
+func Mean(values []float64) Estimate {
+	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	switch {
+	case e.N == 1:
+		e.Mean = xs[0]
+	case e.N > 1:
+		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
+		half := e.HalfAt(0.05)
+		e.Low, e.High = e.Mean-half, e.Mean+half
+	}
+	return e
+}
+
+// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
+// random numbers, it is far narrower than the difference of their means.
+func Paired(a, b []float64) Estimate {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return Mean(d)
 }

@@ -44,8 +44,8 @@ func TestEnsure(t *testing.T) {
 		wg.Wait()
 		k.hold = nil
 		sameCalls(t, "a load", k, "+lora1")
-		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 0 || s.LoadTime != 0.25 {
-			t.Errorf("%+v, expected a load of 0.25 s, one tick of the clock", s)
+		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 0 {
+			t.Errorf("%+v, expected one load", s)
 		}
 		if st := f.view.Workers[0].Adapters[1]; st.Loading || st.Tier != router.Host {
 			t.Errorf("after the load: %+v", st)

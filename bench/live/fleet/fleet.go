@@ -126,7 +126,6 @@ func (k *worker) notify() {
 // Stats counts what a fleet did beside serving requests.
 type Stats struct {
 	Loads, Unloads, FailedLoads int64
-	LoadTime                    float64 // s on the fleet's clock
 	Plans, Applied, Dropped     int64
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
