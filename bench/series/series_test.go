@@ -214,9 +214,9 @@ func TestFromRecordsByHand(t *testing.T) {
 	if len(s.Workers) != 2 || s.End != 3 || math.Abs(queued-1) > 1e-9 || math.Abs(running-(2+2+2+1+1+0.5)) > 1e-9 {
 		t.Errorf("%d workers until %v: %v s queued, %v s running", len(s.Workers), s.End, queued, running)
 	}
-	want := []AdapterLoad{{1, 1, 3, 1}, {3, 2, 4, 9}, {2, 2, 1, 1}, {3, 3, 3.5, 1}}
-	if !slices.Equal(s.ByAdapter, want) {
-		t.Errorf("by adapter %+v, expected %+v", s.ByAdapter, want)
+	want := []int64{1, 3, 2, 3}
+	if !slices.Equal(s.Requests, want) {
+		t.Errorf("by adapter %v, expected %v", s.Requests, want)
 	}
 }
 
