@@ -204,8 +204,8 @@ func parseOutages(text string) ([]sim.Outage, error) {
 		if err == nil && until {
 			o.To, err = strconv.ParseFloat(to, 64)
 		}
-		if err != nil || !ok {
-			return nil, fmt.Errorf("%q, expected WORKER@FROM or WORKER@FROM-TO, in s", part)
+		if err != nil || !ok || o.Worker < 0 || !(o.From >= 0) || until && !(o.To > o.From) {
+			return nil, fmt.Errorf("%q, expected WORKER@FROM or WORKER@FROM-TO, in s, with 0 <= FROM < TO", part)
 		}
 		os = append(os, o)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -146,6 +147,11 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	}
 	if s.Cluster.Outages != "" {
 		cfg.Outages = must(parseOutages(s.Cluster.Outages))
+		for _, o := range cfg.Outages {
+			if o.Worker >= len(cfg.Workers) {
+				return cfg, fmt.Errorf("outages: there is no worker %d, expected 0 to %d", o.Worker, len(cfg.Workers)-1)
+			}
+		}
 	}
 	if o.Running != nil {
 		total := max(in.Source.Len(), 0)

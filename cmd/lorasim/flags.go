@@ -258,7 +258,10 @@ func withUsageErrors(cmd *cobra.Command) {
 		}
 	}
 	cmd.Args = func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
+		switch err := check(c, args); {
+		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts and does not name them
+			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args), strings.TrimSuffix(c.UseLine(), " [flags]")))
+		case err != nil:
 			return usage(err)
 		}
 		return usage(checkBounds(c))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -88,26 +89,26 @@ func (o *outputFlags) check() (err error) {
 // keep says whether the records of the run are needed.
 func (o *outputFlags) keep() bool { return o.details || len(o.exports) > 0 }
 
-// write prints the result, and saves it where asked to.
-func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) error {
+// write saves the result where asked to, and prints it, which a file that cannot
+// be written does not prevent.
+func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	if o.file != "" {
-		if err := r.AppendJSONL(o.file, o.details); err != nil {
-			return err
-		}
+		err = r.AppendJSONL(o.file, o.details)
 	}
 	for _, spec := range o.exports {
-		if err := importer.Export(spec, r); err != nil {
-			return fmt.Errorf("--export %s: %w", spec, err)
+		if e := importer.Export(spec, r); e != nil {
+			err = cmp.Or(err, fmt.Errorf("--export %s: %w", spec, e))
 		}
 	}
 	w := cmd.OutOrStdout()
 	if o.json {
-		return r.WriteJSON(w)
+		return cmp.Or(err, r.WriteJSON(w))
 	}
-	if err := r.WriteBlock(w, o.parsed); err != nil || o.classic {
-		return err
+	err = cmp.Or(err, r.WriteBlock(w, o.parsed))
+	if !o.classic {
+		err = cmp.Or(err, r.WriteExtra(w))
 	}
-	return r.WriteExtra(w)
+	return err
 }
 
 // writeJSON prints an object, on one line without an indent.

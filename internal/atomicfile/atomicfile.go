@@ -13,6 +13,9 @@
 //	defer f.Abort() // does nothing after Commit
 //	_, err = f.Write(data)
 //	err = f.Commit()
+//
+// Links stay links: the file that they lead to is replaced. Devices, pipes and the
+// program's own output (/dev/stdout) are written to as they are.
 package atomicfile
 
 import (
@@ -20,18 +23,33 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 )
 
 // File is a file being written under a temporary name, in the folder of its
 // final one, so that giving it that name is one step.
 type File struct {
-	temp *os.File
-	path string
-	done bool
+	temp   *os.File
+	path   string
+	direct bool // no file to replace: temp is what was asked for
+	done   bool
 }
 
 // Create begins the file path.
 func Create(path string) (*File, error) {
+	if info, err := os.Stat(path); err == nil {
+		switch {
+		case info.IsDir():
+			return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+		case !info.Mode().IsRegular() || path == "/dev/stdout" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/"):
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			return &File{temp: f, path: path, direct: true}, err
+		}
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return nil, named(err, path)
@@ -66,6 +84,10 @@ func (f *File) Commit() error {
 	if f.done {
 		return fs.ErrClosed
 	}
+	if f.direct {
+		f.done = true
+		return f.temp.Close()
+	}
 	defer f.Abort()
 	if err := f.temp.Chmod(0o644); err != nil { // CreateTemp lets only the owner in
 		return named(err, f.path)
@@ -87,7 +109,9 @@ func (f *File) Abort() {
 	}
 	f.done = true
 	f.temp.Close()
-	os.Remove(f.temp.Name())
+	if !f.direct {
+		os.Remove(f.temp.Name())
+	}
 }
 
 // Write writes the file path through fill; if fill returns an error or panics,

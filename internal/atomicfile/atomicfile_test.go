@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"lorasim/internal/atomicfile"
@@ -93,6 +94,57 @@ func TestNameIsTaken(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// What is no file is not replaced by one.
+func TestLinksAndDevices(t *testing.T) {
+	file := old(t)
+	link := filepath.Join(t.TempDir(), "link.csv")
+	if err := os.Symlink(file, link); err != nil {
+		t.Skip(err)
+	}
+	write := func(path string, fails error) error {
+		return atomicfile.Write(path, func(f *atomicfile.File) error {
+			io.WriteString(f, "new")
+			return fails
+		})
+	}
+	if err := write(link, errBroken); err != errBroken {
+		t.Error(err)
+	}
+	checkOnly(t, file, "old")
+	if err := write(link, nil); err != nil {
+		t.Error(err)
+	}
+	checkOnly(t, file, "new")
+	checkOnly(t, link, "new")
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is now %v, %v", info.Mode(), err)
+	}
+	if err := write(filepath.Dir(link), nil); err == nil || !strings.Contains(err.Error(), filepath.Dir(link)+": is a directory") {
+		t.Error(err)
+	}
+
+	pipe := filepath.Join(t.TempDir(), "pipe") // stands for devices, which a wrong test would replace
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for _, fails := range []error{nil, errBroken} {
+		read := make(chan string, 1)
+		go func() {
+			text, _ := os.ReadFile(pipe)
+			read <- string(text)
+		}()
+		if err := write(pipe, fails); err != fails {
+			t.Error(err)
+		}
+		if got := <-read; got != "new" {
+			t.Errorf("read %q", got)
+		}
+		if info, err := os.Lstat(pipe); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+			t.Errorf("the pipe is gone: %v", err)
+		}
 	}
 }
 
