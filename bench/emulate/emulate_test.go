@@ -145,6 +145,9 @@ func TestTokenTimes(t *testing.T) {
 					t.Errorf("speed %v: token %d at %v ms, expected %v", speed, i, got, want[i])
 				}
 			}
+			if one := post(w, "/generate", generateBody([]int32{7}, 1, nil)); !rec.Flushed || one.Flushed || len(eventsOf(t, one.Body.String())) != 1 {
+				t.Errorf("events leave at once: %v, the last one before the end: %v", rec.Flushed, one.Flushed)
+			}
 		})
 	}
 }
@@ -195,6 +198,9 @@ func TestTokensContinue(t *testing.T) {
 	if slices.Equal(all, emulate.Tokens("b", prompt, 20)) || slices.Equal(all, emulate.Tokens("a", []int32{5, 6, 8}, 20)) {
 		t.Fatal("another adapter or prompt gives the same tokens")
 	}
+	if got := emulate.Tokenize("t31999 t32000 tx x t-1"); got[0] != emulate.Vocabulary-1 || slices.Max(got[1:]) >= emulate.Vocabulary || slices.Min(got[1:]) <= emulate.EOS {
+		t.Errorf("words have the tokens %v, which must lie in the vocabulary", got)
+	}
 }
 
 func TestAbort(t *testing.T) {
@@ -244,6 +250,8 @@ func TestErrors(t *testing.T) {
 			{"too long, no stream", "/generate", generateBody(long, 5, map[string]any{"stream": false}), 400, "context length 4096"},
 			{"no prompt", "/generate", generateBody(nil, 5, nil), 200, "prompt is empty"},
 			{"no budget", "/generate", generateBody([]int32{1}, 0, nil), 200, "max_new_tokens is 0"},
+			{"too large a budget", "/generate", generateBody([]int32{1}, 1<<31, nil), 200, "max_new_tokens is 2147483648"},
+			{"two replies", "/v1/completions", map[string]any{"prompt": "a b", "n": 2}, 400, "n must be 1"},
 			{"unknown adapter, OpenAI", "/v1/completions", map[string]any{"model": "m:nope", "prompt": "a b"}, 400, "'nope' is not loaded"},
 		} {
 			rec := post(w, c.path, c.body)
@@ -326,6 +334,50 @@ func TestAdapterAdmin(t *testing.T) {
 		if rec := load("c", "c"); rec.Code != 200 {
 			t.Errorf("after the unload: %d %s", rec.Code, rec.Body)
 		}
+		unload := func(name string) *timedWriter {
+			return post(w, "/unload_lora_adapter", map[string]any{"lora_name": name})
+		}
+		unload("b")
+		for _, c := range []struct {
+			path  string
+			bytes float64
+		}{{"a", 80e6}, {"a?rank=64", 320e6}, {"a", 320e6}, {"a/r8", 40e6}} { // the rank stated, else the one known
+			if rec, want := load("a", c.path), 50+c.bytes/1.5e9*1000; rec.Code != 200 || rec.at[0].Seconds()*1000 < want-0.1 || rec.at[0].Seconds()*1000 > want+0.1 {
+				t.Errorf("the load of %s: %d after %v, expected %v ms", c.path, rec.Code, rec.at, want)
+			}
+			if rec := unload("a"); rec.Code != 200 {
+				t.Errorf("unload: %d %s", rec.Code, rec.Body)
+			}
+		}
+		if rec := unload("a"); rec.Code != 400 || !strings.Contains(rec.Body.String(), "it is not loaded") {
+			t.Errorf("a second unload: %d %s", rec.Code, rec.Body)
+		}
+		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
+		defer small.Close()
+		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b"}); rec.Code != 400 || !strings.Contains(rec.Body.String(), "1 names are known") {
+			t.Errorf("one name too many: %d %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+// vLLM answers loads and unloads in words of its own.
+func TestVLLMAdapters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, emulate.Config{API: emulate.VLLM})
+		defer w.Close()
+		for _, c := range []struct {
+			path   string
+			status int
+			say    string
+		}{
+			{"/v1/load_lora_adapter", 200, "Success: LoRA adapter 'a' added successfully."}, {"/v1/load_lora_adapter", 400, "already loaded"},
+			{"/v1/unload_lora_adapter", 200, "Success: LoRA adapter 'a' removed successfully."}, {"/v1/unload_lora_adapter", 404, "The model `a` does not exist."},
+		} {
+			if rec := post(w, c.path, map[string]any{"lora_name": "a", "lora_path": "a"}); rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
+				t.Errorf("%s: %d %s, expected %d %s", c.path, rec.Code, rec.Body, c.status, c.say)
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }
 
@@ -335,13 +387,19 @@ func TestOpenAI(t *testing.T) {
 		defer w.Close()
 		want := emulate.Text(emulate.Tokens("chat", []int32{4, 5}, 3))
 		rec := post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": []int32{4, 5}, "max_tokens": 3, "ignore_eos": true})
-		if !strings.Contains(rec.Body.String(), fmt.Sprintf(`"text":%q`, want)) || !strings.Contains(rec.Body.String(), `"completion_tokens":3`) {
+		if !strings.Contains(rec.Body.String(), fmt.Sprintf(`"text":%q`, want)) || !strings.Contains(rec.Body.String(), `"completion_tokens":3`) ||
+			!strings.Contains(rec.Body.String(), `"total_tokens":5`) {
 			t.Errorf("completion: %s", rec.Body)
 		}
 		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "ignore_eos": true,
 			"stream": true, "stream_options": map[string]any{"include_usage": true}})
-		if n := strings.Count(rec.Body.String(), `"text":" t`); n != 3 || !strings.Contains(rec.Body.String(), `"choices":[]`) {
-			t.Errorf("stream: %s", rec.Body)
+		body := rec.Body.String()
+		if n := strings.Count(body, `"text":" t`); n != 3 || strings.Count(body, `"choices":[]`) != 1 || strings.Count(body, `"finish_reason":null`) != 2 || strings.Count(body, `"finish_reason":"length"`) != 1 {
+			t.Errorf("stream: %s", body)
+		}
+		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "n": 1, "stream": true})
+		if body := rec.Body.String(); rec.Code != 200 || strings.Contains(body, `"usage"`) {
+			t.Errorf("stream without usage: %d %s", rec.Code, body)
 		}
 		rec = post(w, "/v1/chat/completions", map[string]any{"model": "round", "messages": []any{map[string]any{"role": "user", "content": "hi there"}}, "max_tokens": 2})
 		if !strings.Contains(rec.Body.String(), `"object":"chat.completion"`) || !strings.Contains(rec.Body.String(), `"prompt_tokens":3`) {
@@ -371,6 +429,15 @@ func TestTokenIDs(t *testing.T) {
 
 func TestNegativeSettings(t *testing.T) {
 	costs := roundProfile().Compile()
+	for speed, ok := range map[float64]bool{1e6: true, 1e6 + 1: false, -1: false} {
+		w, err := emulate.New(emulate.Config{Costs: costs, Home: router.Disk, Speed: speed})
+		if (err == nil) != ok {
+			t.Errorf("speed %v: %v", speed, err)
+		}
+		if err == nil {
+			w.Close()
+		}
+	}
 	for _, c := range []emulate.Config{{StreamInterval: -1}, {MaxAdapters: -1}, {EOSEvery: -1}} {
 		c.Costs = costs
 		if _, err := emulate.New(c); err == nil || !strings.Contains(err.Error(), "must not be negative") {
@@ -419,10 +486,27 @@ func TestSignals(t *testing.T) {
 		if body := get(w, "/get_load").Body.String(); !strings.Contains(body, `"num_reqs":3,"num_tokens":4,"num_waiting_reqs":2`) {
 			t.Errorf("load: %s", body)
 		}
-		if body := get(w, "/v1/loads").Body.String(); !strings.Contains(body, `"num_running_reqs":1`) || !strings.Contains(body, `"num_waiting_reqs":2`) {
+		if body := get(w, "/v1/loads").Body.String(); !strings.Contains(body, `"num_running_reqs":1`) || !strings.Contains(body, `"num_waiting_reqs":2`) ||
+			!strings.Contains(body, `"num_total_reqs":3`) || !strings.Contains(body, `"token_usage":0.00004`) {
 			t.Errorf("loads: %s", body)
 		}
-		if body := get(w, "/get_server_info").Body.String(); !strings.Contains(body, `"max_running_requests":1`) {
+		if body := get(w, "/get_server_info").Body.String(); !strings.Contains(body, `"max_running_requests":1`) || !strings.Contains(body, `"max_loaded_loras":null`) {
+			t.Errorf("server info: %s", body)
+		}
+		p.Engine.MaxLoadedLoras = 9
+		vllm := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
+		defer vllm.Close()
+		for _, name := range []string{"b", "a"} {
+			go post(vllm, "/v1/completions", map[string]any{"model": name, "prompt": "x y", "max_tokens": 20})
+			time.Sleep(10 * time.Millisecond)
+		}
+		const said = `running_lora_adapters="b",waiting_lora_adapters="a"} 946684800.05` // a bubble begins with the year 2000
+		if body := get(vllm, "/metrics").Body.String(); !strings.Contains(body, said) {
+			t.Errorf("metrics, expected %s:\n%s", said, body)
+		}
+		limited := newWorker(t, emulate.Config{Costs: p.Compile()})
+		defer limited.Close()
+		if body := get(limited, "/get_server_info").Body.String(); !strings.Contains(body, `"max_loaded_loras":9`) {
 			t.Errorf("server info: %s", body)
 		}
 		time.Sleep(time.Second)
@@ -500,7 +584,7 @@ func BenchmarkOneToken(b *testing.B) {
 func TestPrefixCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := roundProfile()
-		p.Engine.PrefixCache = true
+		p.Engine.PrefixCache, p.Engine.PageSize = true, 8 // blocks are of whole pages, and of 16 tokens at least
 		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
 			w := newWorker(t, emulate.Config{Costs: p.Compile(), API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "chat"}}})
 			cached := func(prompt []int32, adapter string) int {
@@ -515,7 +599,7 @@ func TestPrefixCache(t *testing.T) {
 						} `json:"prompt_tokens_details"`
 					} `json:"usage"`
 				}
-				rec := post(w, "/v1/completions", map[string]any{"model": model, "prompt": prompt, "max_tokens": 4, "ignore_eos": true})
+				rec := post(w, "/v1/completions", map[string]any{"model": model, "prompt": prompt, "max_tokens": 30, "ignore_eos": true})
 				if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || rec.Code != 200 {
 					t.Fatalf("%s: %d %s, %v", api, rec.Code, rec.Body, err)
 				}
@@ -526,21 +610,24 @@ func TestPrefixCache(t *testing.T) {
 			for i := range prompt {
 				prompt[i] = int32(10 + i)
 			}
-			longer := append(slices.Clone(prompt), emulate.Tokens("", prompt, 4)...)
+			longer := append(slices.Clone(prompt), emulate.Tokens("", prompt, 30)...)
 			longer = append(longer, prompt[:60]...)
 			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"), cached(prompt[1:], "base")}
-			if want := []int{0, 96, 96, 0, 0}; !slices.Equal(got, want) { // whole blocks of 16
+			if want := []int{0, 96, 128, 0, 0}; !slices.Equal(got, want) { // whole blocks of 16, of prompt and reply
 				t.Errorf("%s: %v tokens were cached, expected %v", api, got, want)
 			}
-			text, total := get(w, "/metrics").Body.String(), 100+100+164+100+99
+			text, total := get(w, "/metrics").Body.String(), 100+100+190+100+99
 			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total", "sglang:cached_tokens_total"},
 				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
-			for i, n := range []int{total, 192} {
+			for i, n := range []int{total, 224} {
 				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i], n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}
 			if api == emulate.SGLang {
+				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n", 224.0/589); !strings.Contains(text, rate) {
+					t.Errorf("the metrics lack %q:\n%s", rate, text)
+				}
 				events := eventsOf(t, post(w, "/generate", generateBody(prompt, 2, nil)).Body.String())
 				if n := events[len(events)-1].MetaInfo.CachedTokens; n != 96 {
 					t.Errorf("/generate tells %d cached tokens, expected 96", n)
