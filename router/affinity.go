@@ -42,9 +42,9 @@ type affinity struct {
 func newAffinity(o *options, env Env) (*Router, error) {
 	p := &affinity{
 		residency: scoreResidency,
-		lora:      o.number("lora", 0, math.Inf(1)),
-		queue:     o.number("queue", 0, math.Inf(1)),
-		kv:        o.number("kv", 0, math.Inf(1)),
+		lora:      o.number("lora", ">=0"),
+		queue:     o.number("queue", ">=0"),
+		kv:        o.number("kv", ">=0"),
 		rng:       o.ties(env),
 	}
 	if o.choice("variant", "score", "residency") == "residency" {
@@ -60,7 +60,7 @@ func newPrefixScorer(o *options, env Env) (*Router, error) {
 	rt, err := newAffinity(o, env)
 	if err == nil {
 		p := rt.Policy.(*affinity)
-		p.prefix, p.index = o.number("prefix", 0, math.Inf(1)), newPrefixIndex(o, env, true)
+		p.prefix, p.index = o.number("prefix", ">=0"), newPrefixIndex(o, env, true)
 		rt.ReadsPrefixes = true
 	}
 	return rt, err
@@ -176,10 +176,10 @@ func newRankAware(o *options, env Env) (*Router, error) {
 	case "none":
 		p.slo = math.Inf(1)
 	default:
-		p.slo = o.number("slo", 0, math.Inf(1), "auto", "none") / 1000
+		p.slo = o.number("slo", ">=0", "auto", "none") / 1000
 	}
 	if o.text("avg-output") != "auto" {
-		p.avgOutput = o.number("avg-output", 1, math.Inf(1), "auto")
+		p.avgOutput = o.number("avg-output", ">=1", "auto")
 	}
 	return &Router{Policy: p, ReadsKV: true}, nil
 }

@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -34,8 +33,8 @@ func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
 	d := newDLoRA(env, true)
 	p := &periodMig{
 		dispatch: dispatch{d}, exec: make([]meanTime, len(env.Adapters)),
-		interval:  o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
-		threshold: o.numberOr(env.Threshold, "threshold", 0, math.Inf(1)),
+		interval:  o.numberOr(env.Interval, "interval", ">=0.001"),
+		threshold: o.numberOr(env.Threshold, "threshold", ">=0"),
 	}
 	return &Router{Policy: p, Planner: p, ReadsKV: true, Placement: clonePlacement(d.held)}, nil
 }

@@ -140,7 +140,7 @@ type boundedHash struct {
 }
 
 func newBoundedHash(o *options, env Env) (*Router, error) {
-	c := o.number("c", 1, math.Inf(1))
+	c := o.number("c", ">=1")
 	return &Router{Policy: &boundedHash{c, newHRW(env), leastLoaded(newRand(env))}}, nil
 }
 
@@ -206,10 +206,10 @@ func newKShard(o *options, env Env) (*Router, error) {
 	p := &kShard{
 		min:         o.integer("k", 1, limit),
 		max:         limit,
-		high:        o.number("high", 0, math.Inf(1)),
-		low:         o.number("low", 0, math.Inf(1)),
-		growEvery:   o.number("grow-every", 0, math.Inf(1)),
-		shrinkEvery: o.number("shrink-every", 0, math.Inf(1)),
+		high:        o.number("high", ">=0"),
+		low:         o.number("low", ">=0"),
+		growEvery:   o.number("grow-every", ">=0"),
+		shrinkEvery: o.number("shrink-every", ">=0"),
 		workers:     env.Workers,
 		hrw:         newHRW(env),
 		shards:      make([]shard, len(env.Adapters)),

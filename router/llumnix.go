@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"maps"
-	"math"
 )
 
 // llumnix moves running requests from the worker with the least room for each
@@ -20,8 +19,8 @@ type llumnix struct {
 func newLlumnix(o *options, env Env) (*Router, error) {
 	p := &llumnix{
 		env: env, moving: map[int64]float64{},
-		interval: o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
-		pause:    o.number("pause", 0, math.Inf(1)),
+		interval: o.numberOr(env.Interval, "interval", ">=0.001"),
+		pause:    o.number("pause", ">=0"),
 	}
 	return &Router{Policy: p, Planner: p, ReadsKV: true}, nil
 }

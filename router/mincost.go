@@ -23,9 +23,9 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	p := &minCost{
 		placer:   newPlacer(o, env),
 		hashes:   newHRW(env),
-		move:     o.number("move", 0, math.Inf(1)),
-		keep:     o.number("keep", 0, math.Inf(1)),
-		cooldown: o.number("cooldown", 0, math.Inf(1)),
+		move:     o.number("move", ">=0"),
+		keep:     o.number("keep", ">=0"),
+		cooldown: o.number("cooldown", ">=0"),
 		replicas: make([]int, len(env.Adapters)),
 		changed:  make([]float64, len(env.Adapters)),
 	}

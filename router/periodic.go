@@ -51,18 +51,18 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 	}
 	p := &periodic{
 		placer:   newPlacer(o, env),
-		busy:     o.number("busy", 0, math.Inf(1)),
-		margin:   o.number("margin", 0, 1),
+		busy:     o.number("busy", ">=0"),
+		margin:   o.number("margin", ">=0 <=1"),
 		maxMoves: o.integer("max-moves", 0, math.MaxInt),
-		spill:    o.number("spill", 0, math.Inf(1)),
+		spill:    o.number("spill", ">=0"),
 		deep:     manyWait,
 		lanes:    make([]lane, len(env.Workers)),
 	}
 	p.floor = newFloors(env.Workers)
 	p.horizon = p.interval
-	p.look = min(o.number("look", 1e-3, math.Inf(1)), p.interval)
+	p.look = min(o.number("look", ">=0.001"), p.interval)
 	if o.text("horizon") != "auto" {
-		p.horizon = o.number("horizon", 0, math.Inf(1), "auto")
+		p.horizon = o.number("horizon", ">=0", "auto")
 	}
 	rt := p.router(p)
 	rt.ReadsKV, rt.ReadsFewKV = true, true

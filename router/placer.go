@@ -50,7 +50,7 @@ func (m *mean) or(def float64) float64 {
 func newPlacer(o *options, env Env) placer {
 	p := placer{
 		env: env, demand: make([]demand, len(env.Adapters)),
-		interval: o.numberOr(env.Interval, "interval", 1e-3, math.Inf(1)),
+		interval: o.numberOr(env.Interval, "interval", ">=0.001"),
 	}
 	held := make([][]int32, len(env.Workers))
 	for k := range env.Adapters {

@@ -118,7 +118,7 @@ type cacheAware struct {
 
 func newCacheAware(o *options, env Env) (*Router, error) {
 	p := &cacheAware{
-		threshold: o.number("threshold", 0, 1), abs: o.integer("abs", 0, math.MaxInt), rel: o.number("rel", 1, math.Inf(1)),
+		threshold: o.number("threshold", ">=0 <=1"), abs: o.integer("abs", 0, math.MaxInt), rel: o.number("rel", ">=1"),
 		smallest: o.choice("cold", "least-loaded", "smallest-tree") == "smallest-tree",
 		index:    newPrefixIndex(o, env, o.choice("lora", "false", "true") == "true"),
 	}
@@ -178,7 +178,7 @@ type kvRouter struct {
 }
 
 func newKVRouter(o *options, env Env) (*Router, error) {
-	p := &kvRouter{scale: o.number("scale", 0, math.Inf(1)), credit: o.number("credit", 0, math.Inf(1)),
+	p := &kvRouter{scale: o.number("scale", ">=0"), credit: o.number("credit", ">=0"),
 		index: newPrefixIndex(o, env, true), rng: o.ties(env)}
 	return &Router{Policy: p, ReadsKV: true, ReadsPrefixes: true}, nil
 }
@@ -208,7 +208,7 @@ type prefixHash struct {
 }
 
 func newPrefixHash(o *options, env Env) (*Router, error) {
-	p := &prefixHash{int32(o.integer("tokens", 1, 1<<20)), o.number("c", 1, math.Inf(1)), workerHashes(env)}
+	p := &prefixHash{int32(o.integer("tokens", 1, 1<<20)), o.number("c", ">=1"), workerHashes(env)}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 )
 
@@ -244,16 +245,12 @@ func (o *options) bad(name, expected string) {
 	}
 }
 
-// number returns an option that is a finite number in [lo, hi]; hi may be
-// infinite. The caller has ruled out the words that may stand there instead.
-func (o *options) number(name string, lo, hi float64, words ...string) float64 {
+// number returns an option that is a number in the bounds (internal/bounds). The
+// caller has ruled out the words that may stand there instead.
+func (o *options) number(name, in string, words ...string) float64 {
 	v, err := strconv.ParseFloat(o.text(name), 64)
-	if err != nil || math.IsInf(v, 0) || !(v >= lo && v <= hi) {
-		expected := fmt.Sprintf("a number from %g to %g", lo, hi)
-		if math.IsInf(hi, 1) {
-			expected = fmt.Sprintf("a number >= %g", lo)
-		}
-		o.bad(name, strings.Join(append([]string{expected}, words...), " or "))
+	if b := bounds.MustParse(in); err != nil || !b.Has(v) {
+		o.bad(name, strings.Join(append([]string{"a number " + b.String()}, words...), " or "))
 		v, _ = strconv.ParseFloat(o.fallback(name), 64)
 	}
 	return v
@@ -261,11 +258,11 @@ func (o *options) number(name string, lo, hi float64, words ...string) float64 {
 
 // numberOr is number, but where the option is not given it is what the
 // environment says, if it says anything.
-func (o *options) numberOr(env float64, name string, lo, hi float64) float64 {
+func (o *options) numberOr(env float64, name, in string) float64 {
 	if _, given := o.values[name]; !given && env != 0 {
 		return env
 	}
-	return o.number(name, lo, hi)
+	return o.number(name, in)
 }
 
 // integer returns an option that is an integer in [lo, hi]; math.MaxInt is no

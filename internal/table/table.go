@@ -97,18 +97,16 @@ type encoder interface {
 	close() error // what is held back, and the end of the file
 }
 
-// newEncoder begins a file in the format of path. Arrow files are written to f
+// newEncoder begins a file in one of the formats. Arrow files are written to f
 // itself, others through out.
-func newEncoder(path string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (encoder, error) {
-	switch ext := formatOf(path); ext {
-	case ".csv", ".jsonl":
-		return newTextEncoder(out, ext == ".jsonl", columns)
+func newEncoder(ext string, f io.WriteSeeker, out *bufio.Writer, columns []Column, o Options) (encoder, error) {
+	switch ext {
 	case ".parquet":
 		return newParquetEncoder(out, columns, o.Meta)
 	case ".arrow":
 		return newArrowEncoder(f, columns, o.Meta)
 	}
-	return nil, unknownFormat(path)
+	return newTextEncoder(out, ext == ".jsonl", columns)
 }
 
 // Writer writes a file. It is not safe for concurrent use.
@@ -122,7 +120,8 @@ type Writer struct {
 
 // Create begins a file. It appears under its name only when Close succeeds.
 func Create(path string, columns []Column, o Options) (*Writer, error) {
-	if !slices.Contains(Extensions(), formatOf(path)) {
+	ext := formatOf(path)
+	if !slices.Contains(Extensions(), ext) {
 		return nil, unknownFormat(path)
 	}
 	f, err := atomicfile.Create(path)
@@ -130,7 +129,7 @@ func Create(path string, columns []Column, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{path: path, file: f, out: bufio.NewWriterSize(f, 1<<18)}
-	if w.enc, err = newEncoder(path, f, w.out, columns, o); err != nil {
+	if w.enc, err = newEncoder(ext, f, w.out, columns, o); err != nil {
 		w.Abort()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

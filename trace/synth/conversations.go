@@ -8,9 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
-	"strings"
 
-	"lorasim/internal/suggest"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
 	"lorasim/trace/lengths"
@@ -75,20 +73,11 @@ func (c *Conversations) numbers() []number {
 // ParseConversations reads "chat", "documents:think=60" or
 // "agents:turns=20,turns_sigma=0,system=8000"; an empty spec is none.
 func ParseConversations(spec string) (Conversations, error) {
-	if strings.TrimSpace(spec) == "" {
-		return Conversations{}, nil
-	}
-	kind, list, more := strings.Cut(spec, ":")
-	kind = strings.TrimSpace(kind)
-	c, ok := conversationKinds[kind]
-	if !ok {
-		return parsed("conversations", spec, c, suggest.Unknown("kind", kind, []string{Chat, Documents, Agents}))
-	}
-	c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
-	var err error
-	if more {
-		err = parseNamed(list, c.numbers())
-	}
+	c, err := parseKind(spec, []string{Chat, Documents, Agents}, (*Conversations).numbers, func(kind string) Conversations {
+		c := conversationKinds[kind]
+		c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
+		return c
+	})
 	switch {
 	case err != nil:
 	case c.Shared != math.Trunc(c.Shared) || c.Replies != math.Trunc(c.Replies):

@@ -274,27 +274,14 @@ func (s *Sessions) numbers() []number {
 
 // ParseSessions reads "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
 // "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11"; an empty spec is none.
-func ParseSessions(spec string) (s Sessions, err error) {
-	if strings.TrimSpace(spec) == "" {
-		return s, nil
-	}
-	kind, list, _ := strings.Cut(spec, ":")
-	s = Sessions{Kind: strings.TrimSpace(kind), Length: 4.53}
-	switch s.Kind {
-	case ZipfSessions:
-		s.Skew = 0.9
-	case CopySessions:
-		s.New, s.Gamma, s.Offset = 0.363, 0.84, 11
-	default:
-		err = suggest.Unknown("kind", s.Kind, []string{ZipfSessions, CopySessions})
-	}
-	if err == nil {
-		err = parseNamed(list, s.numbers())
-	}
-	if err != nil {
-		return Sessions{}, fmt.Errorf("%q: %w", spec, err)
-	}
-	return s, nil
+func ParseSessions(spec string) (Sessions, error) {
+	s, err := parseKind(spec, []string{ZipfSessions, CopySessions}, (*Sessions).numbers, func(kind string) Sessions {
+		if kind == ZipfSessions {
+			return Sessions{Kind: kind, Length: 4.53, Skew: 0.9}
+		}
+		return Sessions{Kind: kind, Length: 4.53, New: 0.363, Gamma: 0.84, Offset: 11}
+	})
+	return parsed("sessions", spec, s, err)
 }
 
 // gap is the mean time between two requests of a session, s, where requests

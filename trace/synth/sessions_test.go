@@ -221,7 +221,7 @@ func TestParseSessions(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"zpf:m=2":            `did you mean "zipf"`,
-		"zipf":               `unknown parameter ""`,
+		"zipf":               "m is 0 sessions in progress on average, expected",
 		"zipf:nbar=2":        "m is 0 sessions in progress on average, expected",
 		"zipf:m=0":           "m is 0 ",
 		"zipf:m=1,nbar=1":    "nbar is 1 ",

@@ -106,6 +106,23 @@ func parseNamed(list string, numbers []number) error {
 	return checkAll(numbers)
 }
 
+// parseKind reads "KIND" or "KIND:name=x,name=x", where each kind has numbers that are
+// usual; an empty spec is none.
+func parseKind[T any](spec string, kinds []string, numbers func(*T) []number, usual func(kind string) T) (v T, err error) {
+	if strings.TrimSpace(spec) == "" {
+		return v, nil
+	}
+	kind, list, more := strings.Cut(spec, ":")
+	kind = strings.TrimSpace(kind)
+	if err := suggest.Among("kind", kind, kinds); err != nil {
+		return v, err
+	}
+	if v = usual(kind); !more {
+		return v, checkAll(numbers(&v))
+	}
+	return v, parseNamed(list, numbers(&v))
+}
+
 // checkWeights refuses weights that are no shares; name says which one of them is i.
 func checkWeights(weights []float64, name func(i int) string) error {
 	sum := 0.0
