@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -14,6 +15,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -306,6 +308,49 @@ func TestLoadTime(t *testing.T) {
 	u = usage{first: 3, cold: 1, decode: 2} // all loads were before the workers were looked at
 	if got, want := u.causes(&result.Result{Extra: &result.Extra{}}), (Causes{compute: 4, loads: 1}); got != want {
 		t.Errorf("%v, expected %v", got, want)
+	}
+}
+
+// TestTooSlow: the time of requests that miss a limit counts where they miss it.
+func TestTooSlow(t *testing.T) {
+	for _, c := range []struct {
+		r                   record.Request
+		first, cold, decode float64
+	}{
+		{record.Request{Sent: 0.9, FirstToken: 1, Finish: 1.625, Output: 11, ColdLoad: 0.05}, 0, 0, 0.625}, // 62.5 ms each
+		{record.Request{Sent: 0.9, FirstToken: 1, Finish: 1.5, Output: 11}, 0, 0, 0},
+		{record.Request{Sent: 1, FirstToken: 1, Finish: 1.0625, Output: 1}, 0, 0, 0.0625},
+		{record.Request{Sent: 0, FirstToken: 0.5, Finish: 10.5, Output: 1001}, 0, 0, 10}, // all of it too late
+		{record.Request{Sent: 1, FirstToken: 1.75, Finish: 1.75, Output: 1, ColdLoad: 0.25}, 0.75, 0.25, 0},
+		{record.Request{Sent: 1, FirstToken: 1.75, Finish: 1.75, Output: 1, ColdLoad: 3}, 0.75, 0.75, 0},
+		{record.Request{Sent: 1, FirstToken: 9, Finish: 99, Output: 1, Status: record.Failed}, 0, 0, 0},
+	} {
+		u := usage{counter: counter{opt: &Options{SLO: result.SLO{TTFT: 500, TPOT: 50, E2E: 10000}}}}
+		if u.Done(&c.r); u.first != c.first || u.cold != c.cold || u.decode != c.decode {
+			t.Errorf("%+v: %v, %v, %v", c, u.first, u.cold, u.decode)
+		}
+		none := usage{counter: counter{opt: &Options{}}}
+		if none.Done(&c.r); none.first+none.decode != 0 {
+			t.Errorf("%+v: %+v without limits", c, none)
+		}
+	}
+}
+
+// TestTooFew: a worker that has an outage must be there; a search that ends early finds nothing.
+func TestTooFew(t *testing.T) {
+	sc := describe(t, "request_rate=1", "num_prompts=100", "outages=2@5-20")
+	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.5, MaxWorkers: 8, MaxSeeds: 3}
+	if a := find(t, sc, o); a.Found.Workers != 3 || a.NextCheaper != nil {
+		t.Errorf("%+v, next %+v", a.Found, a.NextCheaper)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := Find(ctx, sc, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: %v", err)
+	}
+	o.MaxWorkers = 2
+	if _, err := Find(t.Context(), sc, o); err == nil || !strings.Contains(err.Error(), "outage of worker 2, expected 0 to 1") {
+		t.Errorf("two at most: %v", err)
 	}
 }
 
