@@ -88,6 +88,11 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("num-workers") {
 		say(cmd, "note: --num-workers has no effect: their number is what is asked for (see --max-workers)")
 	}
+	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"}, {"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
+		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
+			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" says what to choose from")
+		}
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.o.Progress = func(runs int64) { p.set("searching", 0, 0, fmt.Sprintf("%d runs", runs)) }
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
