@@ -145,24 +145,40 @@ func (s *sim) sendHead() {
 	if r.expected = h.Output; !s.cfg.KnownOutputs {
 		r.expected = s.outputs.Expect(h.Adapter, r.maxNew)
 	}
-	s.route(r, record.Rejected, "no worker available")
+	s.route(r)
 }
 
-// route sends a request to the worker that the router picks, with the tokens
-// that it has generated. Where none takes it, it ends with the given status, and
-// with the given reason unless the worker states one.
-func (s *sim) route(r *request, otherwise record.Status, reason string) {
-	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
-		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
-	q.Text, q.Known = r.known(q.Prompt)
-	rt, v, at, isNew := s.cfg.Router, s.routerView(), s.now, r.workerFirst < 0
-	if isNew {
-		if why, _ := rt.Admission.Refuse(q, v); why != "" {
-			s.finish(r, otherwise, why, at)
+// route sends a request on, with the tokens that it has generated, unless the router
+// refuses it. While no worker is on it may wait until one is.
+func (s *sim) route(r *request) {
+	if a := s.cfg.Router.Admission; a != nil && r.workerFirst < 0 {
+		if why, _ := a.Refuse(s.question(r), s.routerView()); why != "" {
+			s.finish(r, record.Rejected, why, s.now)
 			return
 		}
 	}
-	dest := rt.Policy.Route(q, v)
+	if !s.holds(r) {
+		s.dispatch(r)
+	}
+}
+
+// question is what a router is asked about a request.
+func (s *sim) question(r *request) router.Request {
+	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
+		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
+	q.Text, q.Known = r.known(q.Prompt)
+	return q
+}
+
+// dispatch sends a request to the worker that the router picks. Where none takes it,
+// a new one is rejected, and another one failed.
+func (s *sim) dispatch(r *request) {
+	at, isNew := s.now, r.workerFirst < 0
+	status, reason := record.Failed, noFailover
+	if isNew {
+		status, reason = record.Rejected, "no worker available"
+	}
+	dest := s.cfg.Router.Policy.Route(s.question(r), s.routerView())
 	if dest != router.None && (isNew || s.workers[dest].v.Up) { // new ones wait for a worker whose failure the router has not heard of
 		w := &s.workers[dest]
 		r.worker = int32(dest)
@@ -176,7 +192,7 @@ func (s *sim) route(r *request, otherwise record.Status, reason string) {
 			return
 		}
 	}
-	s.finish(r, otherwise, reason, at)
+	s.finish(r, status, reason, at)
 }
 
 // adapterOf is a request's adapter as the workload counts them.

@@ -15,7 +15,7 @@ import (
 // A worker that joins needs ColdStart seconds until it takes requests, and comes up
 // without adapters. One that leaves takes no new requests, finishes those that it
 // has, and is then off; until then it may be taken back at once. A start may be
-// called off.
+// called off. While no worker is on, requests wait for one, as far as one may come.
 type Elastic struct {
 	Initial, Min int
 	ColdStart    float64 // s
@@ -73,6 +73,10 @@ type elastic struct {
 	since       tick.Ticks
 	stats       ElasticStats
 
+	on    int        // workers
+	sizes int        // changes to come at given times
+	held  []*request // wait for a worker that is on
+
 	arrived  int64      // requests until the latest look
 	ended    int64      // since then
 	response tick.Ticks // of those that ended, summed
@@ -94,8 +98,8 @@ func (s *sim) initElastic() error {
 	n := len(s.workers)
 	seconds := func(x float64) bool { return x >= 0 && x < tick.Max.Seconds() }
 	switch {
-	case e.Min < 1 || e.Min > e.Initial || e.Initial > n:
-		return fmt.Errorf("sim: %d workers at first, expected at least the minimum %d (1 or more) and at most %d", e.Initial, e.Min, n)
+	case e.Min < 0 || e.Min > e.Initial || e.Initial > n:
+		return fmt.Errorf("sim: %d workers at first, expected at least the minimum %d (0 or more) and at most %d", e.Initial, e.Min, n)
 	case !seconds(e.ColdStart):
 		return fmt.Errorf("sim: a cold start takes %v s, expected >= 0", e.ColdStart)
 	case (e.Scaler == nil) == (e.Times == nil):
@@ -108,12 +112,17 @@ func (s *sim) initElastic() error {
 			s.workers[i].power, s.workers[i].bare = Off, true
 		}
 	}
-	s.elastic = elastic{count: e.Initial, paid: e.Initial, least: n + 1}
+	s.elastic = elastic{count: e.Initial, on: e.Initial, paid: e.Initial, least: n + 1, sizes: len(e.Times)}
 	for _, r := range e.Times {
 		if !seconds(r.At) || r.Workers < e.Min || r.Workers > n {
 			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min, n)
 		}
-		s.aside(tick.FromSeconds(r.At), eventScale, func() { s.scaleTo(r.Workers) })
+		s.aside(tick.FromSeconds(r.At), eventScale, func() {
+			s.elastic.sizes--
+			if s.scaleTo(r.Workers); s.elastic.count == 0 {
+				s.release() // it may have been the last change
+			}
+		})
 	}
 	if e.Scaler != nil {
 		s.others.ends = append(s.others.ends, &s.elastic)
@@ -129,7 +138,7 @@ func (s *sim) look() {
 	if s.headT != tick.Never {
 		sent-- // read, but not sent
 	}
-	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended}
+	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
 	if e.ended > 0 {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
@@ -139,7 +148,7 @@ func (s *sim) look() {
 		}
 	}
 	e.arrived, e.ended, e.response = sent, 0, 0
-	s.scaleTo(cfg.Scaler.Want(l))
+	s.scaleTo(max(cfg.Scaler.Want(l), min(len(e.held), 1)))
 	if s.unfinished() {
 		s.aside(s.now+tick.FromSeconds(cfg.Every), eventScale, s.look)
 	}
@@ -169,6 +178,28 @@ func (s *sim) scaleTo(n int) {
 			w.setPower(Off)
 		} else {
 			s.last(On).retire()
+		}
+	}
+}
+
+// holds keeps a request for later while no worker is on.
+func (s *sim) holds(r *request) bool {
+	e := &s.elastic
+	if s.cfg.Elastic == nil || e.on > 0 || e.count == 0 && e.sizes == 0 && s.cfg.Elastic.Scaler == nil { // or none will ever be
+		return false
+	}
+	r.state = transit
+	e.held = append(e.held, r)
+	return true
+}
+
+// release sends on what was held, once a worker is on or none will be.
+func (s *sim) release() {
+	held := s.elastic.held
+	s.elastic.held = nil
+	for _, r := range held {
+		if !s.holds(r) {
+			s.dispatch(r)
 		}
 	}
 }
@@ -234,7 +265,12 @@ func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.h
 func (w *worker) setPower(p Power) {
 	s, was := w.s, w.power
 	w.power = p
-	s.elastic.change(s.now, counts(p)-counts(was), paid(p)-paid(was))
+	now := s.now
+	if !s.unfinished() {
+		now = min(now, s.end) // what goes on by itself after the run does not count
+	}
+	s.elastic.change(now, counts(p)-counts(was), paid(p)-paid(was))
+	s.elastic.on += is(p, On) - is(was, On)
 	if p == Off {
 		w.onFor += s.now - w.born
 		w.born, w.bare = 0, true
@@ -245,21 +281,20 @@ func (w *worker) setPower(p Power) {
 	for _, o := range s.others.powers {
 		o.Power(s.now, w.id, p)
 	}
+	if p == On && len(s.elastic.held) > 0 {
+		s.at(s.now, eventRelease, s.release) // when all have come that come now
+	}
 }
 
-func counts(p Power) int {
-	if p == On || p == Starting {
+func is(p, q Power) int {
+	if p == q {
 		return 1
 	}
 	return 0
 }
 
-func paid(p Power) int {
-	if p == Off {
-		return 0
-	}
-	return 1
-}
+func counts(p Power) int { return is(p, On) + is(p, Starting) }
+func paid(p Power) int   { return 1 - is(p, Off) }
 
 // change counts workers that have come or gone; what lasts no time does not count.
 func (e *elastic) change(now tick.Ticks, count, paid int) {
@@ -292,7 +327,7 @@ func (s *sim) elasticStats(workers []WorkerStats, end tick.Ticks) *ElasticStats 
 	}
 	e := s.elastic
 	e.change(end, 0, 0)
-	if e.most == 0 { // no time has passed
+	if e.least > e.most { // no time has passed
 		e.least, e.most = e.paid, e.paid
 	}
 	e.stats.Least, e.stats.Most = e.least, e.most

@@ -186,6 +186,7 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 				want.Workers++
 			}
 		}
+		none := !slices.Contains(o.state[i], On)
 		late, there, sum := 0, 0, tick.Ticks(0) // late: what happened at this instant, before the look or after it
 		arrived += k.Arrived
 		for _, r := range l.recs {
@@ -199,10 +200,19 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 				want.Ended++
 				sum += end + overhead - sent
 			}
-			if sent <= now && now <= end && r.WorkerLast >= 0 && o.state[i][r.WorkerLast] == On {
+			at := Draining
+			if r.WorkerLast >= 0 {
+				at = o.state[i][r.WorkerLast]
+			}
+			switch {
+			case sent > now || now > end && (r.WorkerLast >= 0 || now > end+overhead):
+			case at == On, none && at != Draining: // or it waits for one to be on
 				if there++; sent == now || end == now {
 					late++
 				}
+			case none: // it may wait, too, for this one to be taken back, or to be rejected
+				there++
+				late++
 			}
 		}
 		if arrived < want.Arrived || arrived > want.Arrived+int64(late) {
@@ -377,9 +387,9 @@ func (g *guard) Done(r *record.Request) {
 	}
 }
 
-// isNew says whether a request was nowhere yet; false where the router sees what was.
+// isNew says whether a request was nowhere yet, and did not wait for a worker; false where the router sees what was.
 func (g *guard) isNew(id int64) bool {
-	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool { return r.id == id && r.workerFirst < 0 })
+	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool { return r.id == id && r.workerFirst < 0 && r.state != transit })
 }
 
 // shortest is the length of the shortest queue.
@@ -415,7 +425,7 @@ func (g *guard) checkServed(l *ledger, overhead tick.Ticks) {
 // check holds a run's counts against the spans.
 func (g *guard) check(st *Stats) {
 	on := make([]tick.Ticks, len(g.state))
-	var times []tick.Ticks
+	times := []tick.Ticks{0, st.End}
 	for i, x := range g.spans {
 		if x[1] < 0 {
 			x[1] = st.End

@@ -138,6 +138,56 @@ func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
 	}
 }
 
+// Where there may be no worker, requests wait for one, which the next look starts
+// whatever the scaler says; those that wait count as in flight. Limits of the router count
+// when a request comes, and not again.
+func TestNoWorkers(t *testing.T) {
+	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &Autoscaler{Need: Reactive{2}}}
+	admission, err := router.NewAdmission("", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := &router.Router{Policy: byUsable{}, Admission: admission}
+	adapters := func(reqs ...trace.Request) []trace.Request {
+		for i := 1; i < len(reqs); i++ {
+			reqs[i].Adapter = int32(i - 1)
+		}
+		return reqs
+	}
+	// 3 wait at 100 ms, for two workers; request 1 loads its adapter and ends on worker 1 at 284 ms
+	l, st, log := elastically(t, 3, Config{Elastic: e, Router: rt}, append(adapters(at(30, 1), at(40, 1), at(50, 1)), at(60, 1), at(1480, 1))...)
+	if want := "100:0+ 100:1+ 150:0! 150:1! 200:1- 284:1. 300:0- 300:0. 1500:0+ 1550:0!"; log != want {
+		t.Errorf("%s, expected %s", log, want)
+	}
+	if r := l.recs[0]; math.Abs(1000*r.Finish-162) > 1e-6 || r.WorkerFirst != 0 {
+		t.Errorf("%+v, expected to be served from 150 ms on", r)
+	}
+	if r := l.recs[3]; r.Status != record.Rejected || r.Finish != 0.06 || l.recs[1].Status != record.OK || l.recs[2].Status != record.OK {
+		t.Errorf("%+v, expected the second of the base model alone to be over its rate", r)
+	}
+	if st.Elastic.Least != 0 || st.Elastic.Most != 2 {
+		t.Errorf("%+v", st.Elastic)
+	}
+
+	// The scaler wants none; worker 0 comes nevertheless.
+	l, _, _ = elastically(t, 1, Config{Elastic: &Elastic{Every: 0.1, Scaler: &Autoscaler{Need: Reactive{math.Inf(1)}}}}, at(30, 1))
+	if r := l.recs[0]; math.Abs(1000*r.Finish-112) > 1e-6 {
+		t.Errorf("%+v, expected to be served from 100 ms on", r)
+	}
+
+	// At given times: request 0 waits for worker 0, request 1 comes to nothing, as
+	// that start is called off, and request 2 is told at once.
+	l, _, log = elastically(t, 1, Config{Elastic: &Elastic{ColdStart: 0.05, Times: []Resize{{0.1, 1}, {0.2, 0}, {0.3, 1}, {0.32, 0}}}}, at(30, 1), at(250, 1), at(400, 1))
+	if want := "100:0+ 150:0! 200:0- 200:0. 300:0+ 320:0."; log != want {
+		t.Errorf("%s, expected %s", log, want)
+	}
+	for id, want := range []float64{162, 320, 400} {
+		if r := l.recs[int64(id)]; math.Abs(1000*r.Finish-want) > 1e-6 || (r.Status == record.OK) != (id == 0) {
+			t.Errorf("%+v, expected an end at %v ms", r, want)
+		}
+	}
+}
+
 // A worker that comes, or comes back, has no adapters: the first request of one
 // fetches it from disk (50 + 66.667 + 7 ms). One that was taken back has them.
 func TestWorkersComeWithoutAdapters(t *testing.T) {
@@ -259,7 +309,7 @@ func TestElasticWithoutChoice(t *testing.T) {
 func TestBadElastic(t *testing.T) {
 	s := &Autoscaler{Need: Reactive{1}}
 	for want, e := range map[string]*Elastic{
-		"0 workers at first":     {Scaler: s, Every: 1},
+		"-1 workers at first":    {Initial: -1, Min: -1, Scaler: s, Every: 1},
 		"4 workers at first":     {Initial: 4, Min: 1, Scaler: s, Every: 1},
 		"1 workers at first":     {Initial: 1, Min: 2, Scaler: s, Every: 1},
 		"a cold start takes NaN": {Initial: 1, Min: 1, ColdStart: math.NaN(), Scaler: s, Every: 1},

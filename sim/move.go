@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 )
@@ -156,5 +155,5 @@ func (s *sim) arrive(r *request, to int32) {
 		return
 	}
 	r.carried = 0
-	s.route(r, record.Failed, noFailover)
+	s.route(r)
 }

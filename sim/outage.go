@@ -49,7 +49,7 @@ func (w *worker) fail() {
 		if s.cfg.NoFailover {
 			s.finish(r, record.Failed, "its worker failed", s.now)
 		} else {
-			s.route(r, record.Failed, noFailover)
+			s.route(r)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lorasim/internal/record"
 	"lorasim/internal/tick"
 )
 
@@ -14,6 +15,7 @@ type refPower struct {
 	power []refLife
 	cold  tick.Ticks
 	sizes []Resize
+	held  []*refRequest // while no worker is on
 }
 
 type refLife struct {
@@ -25,7 +27,7 @@ type refLife struct {
 
 // genElastic draws a cluster whose size changes a few times.
 func genElastic(t *rapid.T, n int) *Elastic {
-	e := &Elastic{Min: rapid.IntRange(1, n).Draw(t, "min"), ColdStart: rapid.SampledFrom([]float64{0, 0.0137, 0.3, 5}).Draw(t, "cold_start")}
+	e := &Elastic{Min: rapid.IntRange(0, n).Draw(t, "min"), ColdStart: rapid.SampledFrom([]float64{0, 0.0137, 0.3, 5}).Draw(t, "cold_start")}
 	e.Initial = rapid.IntRange(e.Min, n).Draw(t, "initial")
 	at := 0.0
 	for range rapid.IntRange(1, 8).Draw(t, "resizes") {
@@ -43,6 +45,30 @@ func (s *reference) initPower(n int, e *Elastic) {
 	s.cold, s.sizes = tick.FromSeconds(e.ColdStart), slices.Clone(e.Times)
 	for i := e.Initial; i < n; i++ {
 		s.power[i].state = Off
+	}
+}
+
+// noneOn keeps a request for later while no worker is on, or rejects it where none will be.
+func (s *reference) noneOn(r *refRequest) bool {
+	in := func(state Power) bool {
+		return slices.ContainsFunc(s.power, func(p refLife) bool { return p.state == state })
+	}
+	switch {
+	case in(On):
+		return false
+	case in(Starting) || len(s.sizes) > 0:
+		s.held = append(s.held, r)
+	default:
+		r.status, r.end = record.Rejected, s.now
+	}
+	return true
+}
+
+func (s *reference) release() {
+	held := s.held
+	s.held = nil
+	for _, r := range held {
+		s.send(r)
 	}
 }
 
@@ -65,6 +91,7 @@ func (s *reference) started() {
 			p.state = On
 		}
 	}
+	s.release()
 }
 
 // drained switches off who drains and has nothing left.
@@ -124,6 +151,7 @@ func (s *reference) resize(requests int) {
 			}
 		}
 		s.drained()
+		s.release()
 	}
 }
 

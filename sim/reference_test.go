@@ -154,7 +154,7 @@ func (s *reference) run(reqs []trace.Request) {
 				t = min(t, e.at)
 			}
 		}
-		if t == tick.Never {
+		if t == tick.Never && len(s.held) == 0 {
 			return
 		}
 		t = min(t, s.nextPower())
@@ -194,6 +194,13 @@ func (s *reference) run(reqs []trace.Request) {
 
 func (s *reference) arrive(r *refRequest) {
 	s.all = append(s.all, r)
+	s.send(r)
+}
+
+func (s *reference) send(r *refRequest) {
+	if s.noneOn(r) {
+		return
+	}
 	r.worker, r.looked = s.route(r), 0
 	w := s.ws[r.worker]
 	if s.refuse(w, r) {

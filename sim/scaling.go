@@ -18,7 +18,7 @@ type Scaler interface {
 type Look struct {
 	Now      float64 // s
 	Workers  int     // on or starting
-	InFlight int     // requests on those that are on
+	InFlight int     // requests on those that are on, or waiting for one that is
 	// Since the last look:
 	Arrived  int64   // requests
 	Ended    int64   // that ended well

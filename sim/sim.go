@@ -259,6 +259,7 @@ const (
 	eventTransfer                  // a request's KV cache has been copied, or a round of it
 	eventDown                      // a worker fails
 	eventUp                        // a worker is back
+	eventRelease                   // requests that waited for workers are sent on
 	eventOff                       // a worker that has drained leaves
 	eventEnter                     // a request has passed a worker's front end
 	eventArrivals                  // marks the place of arrivals in the order; never scheduled
@@ -325,7 +326,7 @@ func (s *sim) next() tick.Ticks {
 	if len(s.releases) > 0 {
 		t = min(t, tick.Ticks(s.releases[0].key))
 	}
-	if len(s.events) == 0 || t == tick.Never && len(s.events) == s.idle {
+	if len(s.events) == 0 || t == tick.Never && len(s.events) == s.idle && len(s.elastic.held) == 0 {
 		return t
 	}
 	return min(t, tick.Ticks(s.events[0].key))

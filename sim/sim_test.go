@@ -59,6 +59,9 @@ func (byUsable) Route(r router.Request, v *router.View) int {
 			usable = append(usable, i)
 		}
 	}
+	if len(usable) == 0 {
+		return router.None
+	}
 	return usable[int(r.ID)%len(usable)]
 }
 

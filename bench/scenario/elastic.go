@@ -62,7 +62,7 @@ type elasticOption struct {
 func (e *elasticSpec) options() []elasticOption {
 	const all, looks, rates = "reactive forecast known schedule", "reactive forecast known", "forecast known"
 	return []elasticOption{
-		{"min", &e.min, ">=1 <=100000", all}, {"max", &e.max, ">=1 <=100000", all}, {"start", &e.start, ">=1 <=100000", all},
+		{"min", &e.min, ">=0 <=100000", all}, {"max", &e.max, ">=1 <=100000", all}, {"start", &e.start, ">=1 <=100000", all},
 		{"cold_start", &e.coldStart, ">=0 <=1e6", all}, {"every", &e.every, ">=1 <=1e6", looks},
 		{"target", &e.target, ">0 <=1e9", looks}, {"capacity", &e.capacity, ">0 <=1e9", rates},
 		{"tolerance", &e.tolerance, ">=0 <=10", looks}, {"stabilize", &e.stabilize, ">=0 <=1e6", looks},

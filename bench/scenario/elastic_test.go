@@ -76,7 +76,7 @@ func FuzzParseElastic(f *testing.F) {
 			return
 		}
 		cfg, src := e.config(int(e.min), (&trace.Workload{}).Source())
-		if cfg.Min < 1 || float64(cfg.Min) > e.max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) || !(cfg.Every >= 1) || !(cfg.ColdStart >= 0) || math.IsInf(cfg.ColdStart, 0) {
+		if cfg.Min < 0 || float64(cfg.Min) > e.max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) || !(cfg.Every >= 1) || !(cfg.ColdStart >= 0) || math.IsInf(cfg.ColdStart, 0) {
 			t.Errorf("%q: %+v", text, cfg)
 		}
 	})
@@ -116,7 +116,11 @@ func TestElasticStart(t *testing.T) {
 	if n, err := c.initial(); n != 5 || err != nil {
 		t.Errorf("%d workers at the start, %v; expected 5", n, err)
 	}
-	c.Elastic = ""
+	c.NumWorkers, c.Elastic = 0, "min=0,max=8,target=5"
+	if n, err := c.initial(); n != 0 || err != nil {
+		t.Errorf("%d workers at the start, %v; expected none", n, err)
+	}
+	c.NumWorkers, c.Elastic = 3, ""
 	if n, err := c.initial(); n != 3 || err != nil {
 		t.Errorf("%d workers, %v; expected 3", n, err)
 	}
