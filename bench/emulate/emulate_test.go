@@ -612,20 +612,21 @@ func TestPrefixCache(t *testing.T) {
 			}
 			longer := append(slices.Clone(prompt), emulate.Tokens("", prompt, 30)...)
 			longer = append(longer, prompt[:60]...)
-			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"), cached(prompt[1:], "base")}
-			if want := []int{0, 96, 128, 0, 0}; !slices.Equal(got, want) { // whole blocks of 16, of prompt and reply
+			fork := append(slices.Clone(prompt[:20]), make([]int32, 80)...)
+			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"), cached(prompt[1:], "base"), cached(fork, "base")}
+			if want := []int{0, 96, 128, 0, 0, 16}; !slices.Equal(got, want) { // whole blocks of 16, of prompt and reply
 				t.Errorf("%s: %v tokens were cached, expected %v", api, got, want)
 			}
-			text, total := get(w, "/metrics").Body.String(), 100+100+190+100+99
+			text, total := get(w, "/metrics").Body.String(), 100+100+190+100+99+100
 			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total", "sglang:cached_tokens_total"},
 				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
-			for i, n := range []int{total, 224} {
+			for i, n := range []int{total, 240} {
 				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i], n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}
 			if api == emulate.SGLang {
-				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n", 224.0/589); !strings.Contains(text, rate) {
+				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n", 240.0/689); !strings.Contains(text, rate) {
 					t.Errorf("the metrics lack %q:\n%s", rate, text)
 				}
 				events := eventsOf(t, post(w, "/generate", generateBody(prompt, 2, nil)).Body.String())
