@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -16,6 +17,21 @@ func TestReestimate(t *testing.T) {
 	w.reestimate()
 	if want := 54.0 / 161; math.Abs(w.ratioFrom-want) > 1e-12 || w.ratioSince != 11 {
 		t.Errorf("ratio %v from step %d, expected %v from step 11", w.ratioFrom, w.ratioSince, want)
+	}
+	// of 160 tokens 9 + 5 are there: 91 and 55 are left, each clipped
+	w.large = 1
+	for clip, want := range map[int]int64{95: 91 + 55, 80: 80 + 55, 50: 50 + 50} {
+		if w.eng.ClipNewTokens = clip; w.reserved() != want {
+			t.Errorf("%d tokens are reserved, each at most %d, expected %d", w.reserved(), clip, want)
+		}
+	}
+	a, b := &adapterRow{left: 7}, &adapterRow{}
+	for i, row := range []*adapterRow{a, b} {
+		w.batch[i].value.row, w.batch[i].value.adapter = row, int32(i)
+	}
+	w.batch.push(entry[*request]{value: &request{row: b, adapter: 1, generated: 1, joinStep: 10, maxNew: 20}})
+	if running := w.longestLeft(); !slices.Equal(running, []int32{0, 1}) || a.left != 91 || b.left != 55 {
+		t.Errorf("of the adapters %v requests have %d and %d tokens left, expected 91 and 55", running, a.left, b.left)
 	}
 	w.batch[0].value.maxNew, w.batch[1].value.maxNew = 10, 10
 	if w.reestimate(); w.ratioFrom != 1 {

@@ -378,6 +378,42 @@ func (f *first) Begin(s *router.Situation) *router.Pending {
 	return nil
 }
 
+// progress checks what a planner sees of one running request after the other: a prefill
+// step of 10 ms, and then a token every 11 ms. The second goes on with a text that is
+// known.
+type progress struct {
+	byID
+	t    *testing.T
+	seen int
+}
+
+func (*progress) Interval() float64           { return 0.007 }
+func (*progress) Applied(*router.Plan, error) {}
+func (k *progress) Begin(s *router.Situation) *router.Pending {
+	for _, a := range s.Requests {
+		if since := s.Now - float64(a.ID) - 0.010; since >= 0 {
+			k.seen++
+			steps := int64(since/0.011 + 1e-6)
+			if !a.Running || int64(a.Generated) != 1+steps || a.KV != 50+steps || a.Known != 50+int32(a.ID)*int32(1+steps) {
+				k.t.Errorf("at %v s: %+v, expected %d tokens", s.Now, a, 1+steps)
+			}
+		}
+	}
+	return nil
+}
+
+func TestPlannerSeesTokens(t *testing.T) {
+	p := plainProfile()
+	p.Engine.PrefixCache = true
+	k := &progress{byID: byID{1}, t: t}
+	simulate(t, p, Config{Router: &router.Router{Policy: k, Planner: k}}, 0, []trace.Request{
+		{Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 1}}, {Arrival: 1000, Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 2}, Reply: &trace.Text{ID: 2}},
+	})
+	if k.seen < 100 {
+		t.Errorf("%d looks", k.seen)
+	}
+}
+
 func TestPlannerSeesTheFirstThatWait(t *testing.T) {
 	reqs := make([]trace.Request, 40)
 	for i := range reqs {

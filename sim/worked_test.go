@@ -307,6 +307,8 @@ func TestBadInputIsAnError(t *testing.T) {
 		"bad request":    {Config{Source: src(trace.Request{ID: 5, Adapter: -1, Prompt: 0, Output: 1}), Workers: costs, Router: rt}, "request 5: prompt_tokens is 0"},
 		"unsorted":       {Config{Source: src(trace.Request{Arrival: 2, Adapter: -1, Prompt: 1, Output: 1}, ok), Workers: costs, Router: rt}, "before its predecessor"},
 		"too late":       {Config{Source: src(trace.Request{Arrival: 1e9, Adapter: -1, Prompt: 1, Output: 1}), Workers: costs, Router: rt}, "compress the workload's times"},
+		"no such worker": {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{Worker: 1}}}, "outage of worker 1, expected 0 to 0"},
+		"backwards":      {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{From: 2, To: 2}}}, "from 2 to 2 s, expected 0 <= from < to"},
 		"source fails":   {Config{Source: broken{src(ok), boom}, Workers: costs, Router: rt}, "boom"},
 	} {
 		c.cfg.Observer = newLedger()
