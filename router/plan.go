@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"lorasim/ilp"
 	"lorasim/trace"
@@ -41,6 +42,16 @@ type Situation struct {
 type Placement struct {
 	Worker  int32 `json:"worker"`
 	Adapter int32 `json:"adapter"`
+}
+
+// Name is an adapter and its worker, as in chat@0; of an adapter that is not there,
+// by its index.
+func (p Placement) Name(adapters []trace.Adapter) string {
+	name := strconv.Itoa(int(p.Adapter))
+	if p.Adapter >= 0 && int(p.Adapter) < len(adapters) {
+		name = adapters[p.Adapter].Name
+	}
+	return fmt.Sprintf("%s@%d", name, p.Worker)
 }
 
 // Move sends a request in flight to another worker.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"lorasim/bench/live/fleet"
@@ -98,7 +97,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := c.Result(meta, counters(st, &fs, cfg.Move))
 	if o.RecordsFile != "" {
-		if err := writeRecords(o.RecordsFile, res.Records, in.Adapters()); err != nil {
+		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -205,22 +204,6 @@ type replies struct {
 func (w *replies) add(r *record.Request, prompt, tokens []int32) {
 	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", append([]int32{}, prompt...),
 		"tokens", append([]int32{}, tokens...)}))
-}
-
-// writeRecords writes records in the order of the workload.
-func writeRecords(path string, list []record.Request, adapters []trace.Adapter) error {
-	list = slices.SortedFunc(slices.Values(list), func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
-	w, err := records.Create(path, adapters, slices.ContainsFunc(list, func(r record.Request) bool { return r.Cached > 0 }))
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-	for i := range list {
-		if err := w.Write(&list[i]); err != nil {
-			return err
-		}
-	}
-	return w.Close()
 }
 
 func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {

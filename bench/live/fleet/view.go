@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -379,11 +378,7 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 	places := func(ps []router.Placement) []string {
 		names := []string{}
 		for _, p := range ps {
-			name := fmt.Sprint(p.Adapter) // of a plan that is dropped for it
-			if p.Adapter >= 0 && int(p.Adapter) < len(f.cfg.Adapters) {
-				name = f.cfg.Adapters[p.Adapter].Name
-			}
-			names = append(names, fmt.Sprintf("%s@%d", name, p.Worker))
+			names = append(names, p.Name(f.cfg.Adapters)) // one that is not there is why a plan is dropped
 		}
 		return names
 	}

@@ -22,10 +22,12 @@
 package records
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"lorasim/internal/record"
@@ -200,4 +202,21 @@ func ReadAll(path string) ([]record.Request, map[int32]string, error) {
 		return nil, nil, err
 	}
 	return rs, r.names, nil
+}
+
+// WriteAll writes a whole file, in the order of the ids; with column cached_tokens
+// where there is something in it.
+func WriteAll(path string, list []record.Request, adapters []trace.Adapter) error {
+	list = slices.SortedFunc(slices.Values(list), func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
+	w, err := Create(path, adapters, slices.ContainsFunc(list, func(r record.Request) bool { return r.Cached > 0 }))
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	for i := range list {
+		if err := w.Write(&list[i]); err != nil {
+			return err
+		}
+	}
+	return w.Close()
 }
