@@ -25,7 +25,6 @@ type calibrateFlags struct {
 	start, name, output string
 	fit                 []string
 	evaluations, folds  int
-	json                bool
 
 	records []string
 	holdout float64
@@ -91,7 +90,7 @@ writes NAME.yaml for each of them into the folder --output.`,
 	flags(cmd, outputHeading,
 		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
 		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
-		opt(&f.json, "json", false, "print the fit as one JSON object"))
+		opt(new(bool), "json", false, "print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(f.records) == 0 && len(args) > 0 {
@@ -141,7 +140,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	fit.Profile.Name = cmp.Or(f.name, fit.Profile.Name)
-	if f.output == "" && !f.json {
+	if f.output == "" && !wantsJSON(cmd) {
 		if err := fit.WriteText(cmd.ErrOrStderr()); err != nil {
 			return err
 		}
@@ -152,7 +151,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return writeTextOrJSON(cmd, f.json, fit)
+	return show(cmd, fit.WriteText, inJSON(fit, "  "))
 }
 
 // of names the file of a fault in what was read.
@@ -267,10 +266,10 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		if err := saveYAML(path, fit.Profile); err != nil {
 			return err
 		}
-		if !f.json {
+		if !wantsJSON(cmd) {
 			fmt.Fprintln(cmd.OutOrStdout(), path)
 		}
-		if err := writeTextOrJSON(cmd, f.json, fit); err != nil {
+		if err := show(cmd, fit.WriteText, inJSON(fit, "  ")); err != nil {
 			return err
 		}
 	}

@@ -160,7 +160,7 @@ Schema for editors that check and complete YAML.`,
 		Example: "  lorasim reference > reference.md\n  lorasim reference --schema > scenario.schema.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if schema {
-				return writeJSON(cmd, sweep.Schema(), "  ")
+				return inJSON(sweep.Schema(), "  ")(cmd.OutOrStdout())
 			}
 			if _, err := fmt.Fprint(cmd.OutOrStdout(), referenceHead); err != nil {
 				return err

@@ -111,11 +111,6 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	return err
 }
 
-// writeJSON prints an object, on one line without an indent.
-func writeJSON(cmd *cobra.Command, v any, indent string) error {
-	return format.JSON(cmd.OutOrStdout(), v, indent)
-}
-
 // writeYAML prints what has a YAML form.
 func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error {
 	text, err := v.YAML()
@@ -126,9 +121,15 @@ func writeYAML(cmd *cobra.Command, v interface{ YAML() ([]byte, error) }) error 
 	return err
 }
 
+// wantsJSON says whether --json was given.
+func wantsJSON(cmd *cobra.Command) bool {
+	json, err := cmd.Flags().GetBool("json")
+	return err == nil && json
+}
+
 // show prints for people, or, with --json, for programs.
 func show(cmd *cobra.Command, text, json func(io.Writer) error) error {
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+	if wantsJSON(cmd) {
 		return json(cmd.OutOrStdout())
 	}
 	return text(cmd.OutOrStdout())
@@ -142,14 +143,6 @@ func inJSON(v any, indent string) func(io.Writer) error {
 // inTable prints rows of cells in aligned columns.
 func inTable(rows [][]string) func(io.Writer) error {
 	return func(w io.Writer) error { return format.Table(w, rows) }
-}
-
-// writeTextOrJSON prints a report.
-func writeTextOrJSON(cmd *cobra.Command, asJSON bool, v interface{ WriteText(io.Writer) error }) error {
-	if asJSON {
-		return writeJSON(cmd, v, "  ")
-	}
-	return v.WriteText(cmd.OutOrStdout())
 }
 
 func saveYAML(path string, v interface{ YAML() ([]byte, error) }) error {

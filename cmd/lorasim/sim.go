@@ -171,8 +171,7 @@ them, for report and calibrate.`,
   lorasim import --json *.log results.jsonl`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON := cmd.Flags().Changed("json")
-			if print && asJSON {
+			if print && wantsJSON(cmd) {
 				return usage(errors.New("--print and --json exclude each other"))
 			}
 			runs, warnings, err := importer.Files(args)
@@ -185,12 +184,12 @@ them, for report and calibrate.`,
 				}
 			}
 			w := cmd.OutOrStdout()
-			if !print && !asJSON {
+			if !print && !wantsJSON(cmd) {
 				return importer.WriteTable(w, runs)
 			}
 			for _, r := range runs {
 				write := r.Print
-				if asJSON {
+				if wantsJSON(cmd) {
 					write = r.WriteJSON
 				}
 				if err := write(w); err != nil {

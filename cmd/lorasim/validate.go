@@ -44,7 +44,7 @@ type validateFlags struct {
 	use, logs, profile, plot string
 	vllmSteps, sglangBatches string
 	vllmRuns, tables         string
-	intervals, json          bool
+	intervals                bool
 }
 
 const vllmRunsHelp = "table of measured hours of vLLM, CSV `file`"
@@ -92,7 +92,7 @@ case differs.`,
 	flags(cmd, "Steps of an engine's scheduler",
 		opt(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
 		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
-	flags(cmd, outputHeading, opt(&f.json, "json", false, "print one JSON object"))
+	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := onlyOne("expected one of --runs with --histograms, --logs, --vllm-runs, --vllm-steps, --sglang-batches",
 			f.table.runs, f.logs, f.vllmRuns, f.vllmSteps, f.sglangBatches); err != nil {
@@ -127,9 +127,9 @@ case differs.`,
 			if len(in.Profiles) == 0 {
 				return errors.New("--intervals: all runs are of use calibration, or were not predicted")
 			}
-			return writeTextOrJSON(cmd, f.json, in)
+			return show(cmd, in.WriteText, inJSON(in, "  "))
 		}
-		return writeTextOrJSON(cmd, f.json, report)
+		return show(cmd, report.WriteText, inJSON(report, "  "))
 	}
 	return cmd
 }
@@ -144,7 +144,7 @@ func (f *validateFlags) steps(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := writeTextOrJSON(cmd, f.json, report); err != nil {
+	if err := show(cmd, report.WriteText, inJSON(report, "  ")); err != nil {
 		return err
 	}
 	return report.Err()
