@@ -75,8 +75,8 @@ func TestIntervalsBeyond(t *testing.T) {
 // Up to one request of a hundred may fail: the measured runs had such, too.
 func TestIntervalsOfFailures(t *testing.T) {
 	sc := Default()
-	for rejected, want := range map[int64]int{0: 0, 10: 0, 11: 1} {
-		res := &result.Result{Extra: &result.Extra{Endings: result.Endings{Requests: 1000, Rejected: rejected, Unfinished: 500}}}
+	for rejected, want := range map[int64]int{0: 0, 5: 0, 6: 1} {
+		res := &result.Result{Extra: &result.Extra{Endings: result.Endings{Requests: 1000, Rejected: rejected, Failed: 3, Aborted: 2, Unfinished: 500}}}
 		if why := sc.beyond(res); len(why) != want {
 			t.Errorf("%d of 1000 rejected: %q, expected %d reasons", rejected, why, want)
 		}

@@ -268,8 +268,8 @@ func weight(rs []residual) (sum float64) {
 // runs do; nil: there are too few for that, too.
 func conformal(rs []residual, probability float64) *[2]float64 {
 	high, ok := quantile(rs, (1+probability)/2, func(x float64) float64 { return x })
-	low, okLow := quantile(rs, (1+probability)/2, func(x float64) float64 { return -x })
-	if !ok || !okLow {
+	low, _ := quantile(rs, (1+probability)/2, func(x float64) float64 { return -x })
+	if !ok {
 		if high, ok = quantile(rs, probability, math.Abs); !ok {
 			return nil
 		}

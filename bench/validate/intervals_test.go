@@ -52,6 +52,9 @@ func TestConformalByHand(t *testing.T) {
 		if b.Level != c.level || b.Runs != float64(c.n) || (b.Half == nil) != (c.n < 3) {
 			t.Errorf("%d values: %+v", c.n, b)
 		}
+		if c.n == 18 && b.Most[0] > c.low { // rounded outwards
+			t.Errorf("%d values: %v holds not all of %v", c.n, *b.Most, c.low)
+		}
 		if b.Half == nil {
 			b.Half = &[2]float64{}
 		}
