@@ -64,14 +64,15 @@ a study that was stopped goes on where it stopped.`,
 			return usage(err)
 		}
 		o.MinGain = gain / 100
-		if dir == "" {
+		kept := dir != ""
+		if !kept {
 			if dir, err = os.MkdirTemp("", "lorasim-worth-"); err != nil {
 				return err
 			}
 			defer os.RemoveAll(dir)
 		}
 		o.Run = func(d *sweep.Dir) error {
-			sum, err := run.run(cmd, d)
+			sum, err := run.run(cmd, d, kept)
 			if err != nil {
 				return err
 			}

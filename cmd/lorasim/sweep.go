@@ -56,7 +56,7 @@ The subcommands do the same in steps, on one machine or many.`,
 		if err := d.CheckBaseline(out.baseline); err != nil {
 			return usage(fmt.Errorf("--baseline: %w", err))
 		}
-		sum, err := run.run(cmd, d)
+		sum, err := run.run(cmd, d, true)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func newSweepRun() *cobra.Command {
   lorasim sweep run out --shard auto/8    # index from SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX
   lorasim sweep run out --retry           # failed cells again`,
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
-		sum, err := run.run(cmd, d)
+		sum, err := run.run(cmd, d, true)
 		if err == nil {
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed))
 		}
@@ -228,7 +228,8 @@ func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 	}
 }
 
-func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, error) {
+// run runs the cells; kept says whether their folder outlives the command.
+func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir, kept bool) (*sweep.Summary, error) {
 	o := r.RunOptions
 	if r.shard != "" {
 		var err error
@@ -244,7 +245,7 @@ func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir) (*sweep.Summary, e
 	o.Progress(0, 0, len(d.Cells))
 	sum, err := d.Run(cmd.Context(), o)
 	p.done()
-	if errors.Is(err, context.Canceled) && sum != nil {
+	if errors.Is(err, context.Canceled) && sum != nil && kept {
 		say(cmd, "%d cells done; the same command goes on from there", sum.Ran+sum.Kept)
 	}
 	return sum, err

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -86,4 +88,26 @@ func sweepSurvivesKill(t *testing.T, prompts int) bool {
 		t.Error(left, err)
 	}
 	return true
+}
+
+// Who is interrupted is told to go on where there is something to go on from.
+func TestInterruptedSaysWhatIsKept(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	small := []string{"--num-prompts", "20"}
+	for _, c := range []struct {
+		args []string
+		kept bool
+	}{
+		{[]string{"sweep", "-o", filepath.Join(dir, "s"), "--set", "num_prompts=20"}, true},
+		{append([]string{"worth", "-o", filepath.Join(dir, "w")}, small...), true},
+		{append([]string{"worth"}, small...), false},
+	} {
+		var stdout, stderr strings.Builder
+		code := run(ctx, c.args, strings.NewReader(""), &stdout, &stderr)
+		if kept := strings.Contains(stderr.String(), "the same command goes on from there"); code != exitInterrupted || kept != c.kept {
+			t.Errorf("%q: code %d, %s", c.args, code, stderr.String())
+		}
+	}
 }
