@@ -47,6 +47,14 @@ func TestCreditsHysteresis(t *testing.T) {
 		}
 	}
 	c = newTestCredits()
+	c.right, c.left = 0.5, 0.5
+	for range 2 { // of two with as many, the first; half of all is enough to begin, and to stay
+		if got := c.iterate([]int32{1, 0, 1, 0}); got != 0 {
+			t.Fatalf("row %d, expected 0", got)
+		}
+		c.right = 1
+	}
+	c = newTestCredits()
 	for row := range int32(2) { // from one to the other
 		if got := c.iterate([]int32{row, row, row}); got != row {
 			t.Fatalf("row %d alone, and row %d is merged", row, got)

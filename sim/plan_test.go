@@ -414,6 +414,32 @@ func TestPlannerSeesTokens(t *testing.T) {
 	}
 }
 
+// emptyPlans makes empty plans, some of which have a bound.
+type emptyPlans struct {
+	byID
+	bounds []float64
+}
+
+func (*emptyPlans) Interval() float64           { return 0.01 }
+func (*emptyPlans) Applied(*router.Plan, error) {}
+func (b *emptyPlans) Begin(*router.Situation) *router.Pending {
+	if len(b.bounds) == 0 {
+		return nil
+	}
+	p := &router.Plan{Objective: 5, Bound: b.bounds[0], SolveTime: 0.001}
+	b.bounds = b.bounds[1:]
+	return router.Ready(p)
+}
+
+// The gap is that of plans of which a bound is known.
+func TestGapsOfPlans(t *testing.T) {
+	b := &emptyPlans{byID{1}, []float64{0, 4, 0, 3}}
+	_, st := simulate(t, plainProfile(), Config{Router: &router.Router{Policy: b, Planner: b}}, 0, []trace.Request{{Adapter: -1, Prompt: 50, Output: 50}})
+	if p := st.Plans; p.Plans != 4 || p.Gaps != 2 || math.Abs(p.GapSum-0.6) > 1e-12 || math.Abs(p.SolveTime-0.004) > 1e-12 {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestPlannerSeesTheFirstThatWait(t *testing.T) {
 	reqs := make([]trace.Request, 40)
 	for i := range reqs {

@@ -23,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -160,7 +159,7 @@ func newSim(cfg Config) (*sim, error) {
 		return nil, fmt.Errorf("sim: max concurrency is %d, expected >= 0", cfg.MaxConcurrency)
 	case cfg.FailAbove < 0:
 		return nil, fmt.Errorf("sim: limit of requests in flight is %d, expected >= 0", cfg.FailAbove)
-	case !(w >= 0) || math.IsInf(w, 0) || w >= tick.Max.Seconds():
+	case !(w >= 0) || w >= tick.Max.Seconds():
 		return nil, fmt.Errorf("sim: window is %v s, expected 0 (none) to %.0f", w, tick.Max.Seconds())
 	case cfg.Home > router.Disk:
 		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)

@@ -309,6 +309,9 @@ func TestBadInputIsAnError(t *testing.T) {
 		"too late":       {Config{Source: src(trace.Request{Arrival: 1e9, Adapter: -1, Prompt: 1, Output: 1}), Workers: costs, Router: rt}, "compress the workload's times"},
 		"no such worker": {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{Worker: 1}}}, "outage of worker 1, expected 0 to 0"},
 		"backwards":      {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{From: 2, To: 2}}}, "from 2 to 2 s, expected 0 <= from < to"},
+		"no window":      {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.NaN()}, "window is NaN s, expected 0 (none) to"},
+		"large window":   {Config{Source: src(ok), Workers: costs, Router: rt, Window: 1e12}, "window is 1e+12 s"},
+		"no end":         {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.Inf(1)}, "window is +Inf s"},
 		"source fails":   {Config{Source: broken{src(ok), boom}, Workers: costs, Router: rt}, "boom"},
 	} {
 		c.cfg.Observer = newLedger()
