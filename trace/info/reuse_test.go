@@ -15,6 +15,8 @@ func TestReuse(t *testing.T) {
 	system := &trace.Text{ID: 0}
 	talk, other := &trace.Text{Parent: system, Start: 100, ID: 1}, &trace.Text{Parent: system, Start: 100, ID: 2}
 	edit := &trace.Text{Parent: talk, Start: 120, ID: 3}
+	stem := &trace.Text{ID: 4}
+	branch := &trace.Text{Parent: stem, Start: 20, ID: 5}
 	w := &trace.Workload{Adapters: trace.Names(2, nil)}
 	want := []int64{0, 0}
 	for _, q := range []struct {
@@ -29,6 +31,7 @@ func TestReuse(t *testing.T) {
 		{0, 110, other, 100},
 		{1, 110, other, 0}, // another adapter
 		{1, 50, nil, 0},
+		{1, 60, branch, 0}, {1, 60, stem, 20}, // what follows the branch is the branch's own
 	} {
 		r := trace.Request{ID: int64(len(w.Requests)), Adapter: q.adapter, Prompt: q.prompt, Output: 10, Text: q.text, Reply: q.text}
 		w.Requests = append(w.Requests, r)
@@ -38,8 +41,8 @@ func TestReuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u := s.Reuse; u.Tokens != want[0]+want[1] || u.Conversations != 3-1 || u.Turns != 3 {
-		t.Errorf("reuse is %+v, expected %v tokens and 2 conversations of 3 turns", u, want)
+	if u := s.Reuse; u.Tokens != want[0]+want[1] || u.Conversations != 2+2 || u.Turns != 2 {
+		t.Errorf("reuse is %+v, expected %v tokens and 4 conversations of 2 turns", u, want)
 	}
 	for _, u := range s.Top {
 		if u.Reuse.Tokens != want[u.Index] {
