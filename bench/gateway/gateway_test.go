@@ -81,6 +81,7 @@ type testWorker struct {
 	srv  *memnet.Host
 	down atomic.Bool
 	seen atomic.Int64 // requests
+	auth atomic.Value // of the last one: its Authorization
 }
 
 func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *testWorker {
@@ -96,6 +97,7 @@ func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *tes
 		}
 		if r.Method == http.MethodPost {
 			tw.seen.Add(1)
+			tw.auth.Store(r.Header.Get("Authorization"))
 		}
 		w.ServeHTTP(rw, r)
 	}))
@@ -375,19 +377,29 @@ func TestAdmin(t *testing.T) {
 
 func TestAPIKey(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, newTestWorker(t, emulate.SGLang))
+		w := newTestWorker(t, emulate.SGLang)
+		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, w)
 		if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
 			t.Errorf("without the key: %d", s)
 		}
-		req, _ := http.NewRequest("GET", srv.URL+"/v1/models", nil)
-		req.Header.Set("Authorization", "Bearer k")
-		resp, err := t.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Errorf("with the key: %d", resp.StatusCode)
+		for url, sees := range map[string]string{srv.URL: "", newGateway(t, "round-robin", nil, w).URL: "Bearer k"} { // its own key is not for workers
+			for _, what := range []struct{ method, path, body string }{
+				{"GET", "/v1/models", ""}, {"POST", "/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`},
+			} {
+				req, _ := http.NewRequest(what.method, url+what.path, strings.NewReader(what.body))
+				req.Header.Set("Authorization", "Bearer k")
+				resp, err := t.client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != 200 {
+					t.Errorf("%s with the key: %d", what.path, resp.StatusCode)
+				}
+			}
+			if got := w.auth.Load(); got != sees {
+				t.Errorf("the worker saw the key %q, expected %q", got, sees)
+			}
 		}
 	})
 }
