@@ -265,7 +265,7 @@ func weight(rs []residual) (sum float64) {
 // draws counting once (R. Dunn et al., JASA 118, 2023). The one to come counts as
 // beyond all of these. Where that leaves no room for its half at either end, the
 // range is as wide to both sides of the prediction, for which about half as many
-// runs do; nil: there are too few for that, too.
+// runs do; nil: there are too few for that, too, or the range says nothing.
 func conformal(rs []residual, probability float64) *[2]float64 {
 	high, ok := quantile(rs, (1+probability)/2, func(x float64) float64 { return x })
 	low, _ := quantile(rs, (1+probability)/2, func(x float64) float64 { return -x })
@@ -276,7 +276,11 @@ func conformal(rs []residual, probability float64) *[2]float64 {
 		low = high
 	}
 	const digits = 1e4
-	return &[2]float64{math.Floor(digits*math.Exp(-low)) / digits, math.Ceil(digits*math.Exp(high)) / digits}
+	r := [2]float64{math.Floor(digits*math.Exp(-low)) / digits, math.Ceil(digits*math.Exp(high)) / digits}
+	if r[0] == 0 || r[1] >= 1e6 {
+		return nil
+	}
+	return &r
 }
 
 // quantile is the least value of f up to which lies a share of the weight of the
