@@ -37,16 +37,16 @@ func In(file string, err error) error {
 	)
 	switch {
 	case errors.As(err, &wrong):
-		text = key + fmt.Sprintf("%q is not %s", at.Value, kind(wrong.DstType))
+		text = key + fmt.Sprintf("%.60q is not %s", at.Value, kind(wrong.DstType))
 		if src := wrong.SrcType; src != nil && (src.Kind() == reflect.Map || src.Kind() == reflect.Slice) {
 			text = key + "expected " + kind(wrong.DstType)
 		}
 	case errors.As(err, &large):
 		text = key + fmt.Sprintf("%q is not %s of this size", large.SrcNum, kind(large.DstType))
 	case errors.As(err, &unknown):
-		text = fmt.Sprintf("unknown key %q", at.Value)
+		text = fmt.Sprintf("unknown key %.60q", at.Value)
 	case errors.As(err, &node):
-		text = key + fmt.Sprintf("%q is not %s", at.Value, nodeKinds[node.Expected])
+		text = key + fmt.Sprintf("%.60q is not %s", at.Value, nodeKinds[node.Expected])
 	default:
 		text, _, _ = strings.Cut(e.GetMessage(), "\n")
 		text = goTypes.ReplaceAllString(text, "")
