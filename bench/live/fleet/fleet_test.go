@@ -76,6 +76,9 @@ vllm:num_requests_waiting_by_reason{reason="deferred"} 1
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters=""} 1.5e9
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="c",waiting_lora_adapters="d"} 1.6e9
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="",waiting_lora_adapters=""} 1.4e9
+vllm:cache_config_info{block_size="16",engine="2",num_gpu_blocks="None"} 1.0
+vllm:cache_config_info{block_size="16",engine="3",num_gpu_blocks="-5"} 1.0
+vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 `+cache+cache, 0, 100, 1, 50)
 	got, err := readVLLM([]byte(text))
 	if err != nil {

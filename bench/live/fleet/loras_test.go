@@ -68,10 +68,11 @@ func TestFindLoRAs(t *testing.T) {
 	}
 	write("code/adapter_config.json", `{"peft_type": "LORA", "r": 8, "rank_pattern": {"q_proj": 32, "k_proj": 4}}`)
 	write("chat/adapter_config.json", `{"r": 16, "lora_alpha": 32}`)
+	write("tiny/adapter_config.json", `{"r": 1}`)
 	write("notes/README", "no adapter")
 	write("file", "no folder")
 	got, err := FindLoRAs(dir)
-	if want := []LoRA{{"chat", dir + "/chat", 16}, {"code", dir + "/code", 32}}; err != nil || !slices.Equal(got, want) {
+	if want := []LoRA{{"chat", dir + "/chat", 16}, {"code", dir + "/code", 32}, {"tiny", dir + "/tiny", 1}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; expected %v", got, err, want)
 	}
 	t.Chdir(filepath.Dir(dir))
