@@ -112,10 +112,10 @@ func (s *reference) off(i int) {
 }
 
 func (s *reference) resize(requests int) {
-	if len(s.all) == requests && !slices.ContainsFunc(s.all, func(r *refRequest) bool { return r.end == 0 }) {
-		return // all have ended
-	}
 	for len(s.sizes) > 0 && tick.FromSeconds(s.sizes[0].At) == s.now {
+		if len(s.all) == requests && !slices.ContainsFunc(s.all, func(r *refRequest) bool { return r.end == 0 }) {
+			return // all have ended
+		}
 		n := s.sizes[0].Workers
 		s.sizes = s.sizes[1:]
 		// Workers of a state, in the order in which they began to start.
