@@ -48,7 +48,7 @@ type Workload struct {
 	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"tokens that an id of hash_ids in a saved workload stands for"`
 
 	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
-	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures count completed requests only; 0: run until all is done"`
+	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures but ITL, which has every token, count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
 	LoraNames   string  `yaml:"lora_names" check:"parse" help:"names of the adapters, NAME,NAME,...: so many are there; empty: as a saved workload says, else lora0, lora1, ..."`
 	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
