@@ -107,24 +107,6 @@ func newPlan(p *sim.PlanRecord, adapters []trace.Adapter) Plan {
 // Empty says whether the plan changed nothing.
 func (p *Plan) Empty() bool { return len(p.Loads) == 0 && len(p.Unloads) == 0 && p.Moves == 0 }
 
-// thin makes room among too many plans: first it drops those that changed
-// nothing, then every second one.
-func (s *Series) thin() {
-	if len(s.Plans) < maxPlans {
-		return
-	}
-	before := len(s.Plans)
-	kept := slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() })
-	if n := len(kept); n > maxPlans/2 {
-		for i := 0; i < n; i += 2 {
-			kept[i/2] = kept[i]
-		}
-		kept = kept[:(n+1)/2]
-	}
-	s.PlansLeft += before - len(kept)
-	s.Plans = kept
-}
-
 // Quantiles is the number of steps of a latency's quantiles: those for the
 // probabilities 0, 1/Quantiles, ..., 1.
 const Quantiles = 200
@@ -190,6 +172,8 @@ type Recorder struct {
 	place   *placer      // nil before the run began
 	series  Series
 	end     tick.Ticks
+
+	every, changes int // of the plans that changed something, every so many-th is kept; 0: all plans are
 }
 
 var (
@@ -298,10 +282,34 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan implements sim.PlanObserver.
+// Plan implements sim.PlanObserver. When there are too many plans those that changed
+// nothing go, and of the others every second one, those to come likewise.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
-	r.series.thin()
-	r.series.Plans = append(r.series.Plans, newPlan(p, r.series.Adapters))
+	s, plan := &r.series, newPlan(p, r.series.Adapters)
+	if before := len(s.Plans); before == maxPlans {
+		s.Plans = slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() })
+		if r.every == 0 {
+			r.every, r.changes = 1, len(s.Plans)
+		}
+		if n := len(s.Plans); n > maxPlans/2 {
+			for i := 0; i < n; i += 2 {
+				s.Plans[i/2] = s.Plans[i]
+			}
+			s.Plans = s.Plans[:(n+1)/2]
+			r.every *= 2
+		}
+		s.PlansLeft += before - len(s.Plans)
+	}
+	if r.every > 0 {
+		if !plan.Empty() {
+			r.changes++
+		}
+		if plan.Empty() || (r.changes-1)%r.every != 0 {
+			s.PlansLeft++
+			return
+		}
+	}
+	s.Plans = append(s.Plans, plan)
 }
 
 // Done implements sim.DoneObserver.

@@ -376,6 +376,11 @@ func TestPlansAreBounded(t *testing.T) {
 		if n := len(p); n > maxPlans || n+r.series.PlansLeft != c.plans || p[0].Reason != "0" || c.kept > 0 && (n != c.kept || p[1].Reason != c.second) {
 			t.Errorf("%+v: %d plans, %d left out, %s and %s first", c, n, r.series.PlansLeft, p[0].Reason, p[1].Reason)
 		}
+		for i := range p[2:] {
+			if a, b := p[i+1].Made-p[i].Made, p[i+2].Made-p[i+1].Made; a != b {
+				t.Fatalf("%+v: plans %v and then %v s apart, expected all alike", c, a, b)
+			}
+		}
 	}
 }
 
