@@ -349,7 +349,7 @@ func TestTooFew(t *testing.T) {
 		t.Errorf("ended: %v", err)
 	}
 	o.MaxWorkers = 2
-	if _, err := Find(t.Context(), sc, o); err == nil || !strings.Contains(err.Error(), "outage of worker 2, expected 0 to 1") {
+	if _, err := Find(t.Context(), sc, o); err == nil || !strings.Contains(err.Error(), "there is no worker 2, expected 0 to 1") {
 		t.Errorf("two at most: %v", err)
 	}
 }
