@@ -173,7 +173,8 @@ type Recorder struct {
 	series  Series
 	end     tick.Ticks
 
-	every, changes int // of the plans that changed something, every so many-th is kept; 0: all plans are
+	changes int // plans so far that changed something
+	every   int // of these every so many-th is kept; 0: all plans are
 }
 
 var (
@@ -282,34 +283,35 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan implements sim.PlanObserver. When there are too many plans those that changed
-// nothing go, and of the others every second one, those to come likewise.
+// Plan implements sim.PlanObserver. Once there have been too many, plans that change
+// nothing are left out, and of the others all but every so many-th.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
-	if before := len(s.Plans); before == maxPlans {
-		s.Plans = slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() })
-		if r.every == 0 {
-			r.every, r.changes = 1, len(s.Plans)
-		}
-		if n := len(s.Plans); n > maxPlans/2 {
-			for i := 0; i < n; i += 2 {
-				s.Plans[i/2] = s.Plans[i]
-			}
-			s.Plans = s.Plans[:(n+1)/2]
-			r.every *= 2
-		}
-		s.PlansLeft += before - len(s.Plans)
+	if len(s.Plans) == maxPlans {
+		r.thin()
 	}
-	if r.every > 0 {
-		if !plan.Empty() {
-			r.changes++
-		}
-		if plan.Empty() || (r.changes-1)%r.every != 0 {
-			s.PlansLeft++
-			return
-		}
+	if !plan.Empty() {
+		r.changes++
+	}
+	if r.every > 0 && (plan.Empty() || (r.changes-1)%r.every != 0) {
+		s.PlansLeft++
+		return
 	}
 	s.Plans = append(s.Plans, plan)
+}
+
+// thin makes room: it drops plans that changed nothing, and if that is not enough
+// every second one of the others.
+func (r *Recorder) thin() {
+	s, before := &r.series, len(r.series.Plans)
+	s.Plans, r.every = slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() }), max(r.every, 1)
+	if n := len(s.Plans); n > maxPlans/2 {
+		for i := 0; i < n; i += 2 {
+			s.Plans[i/2] = s.Plans[i]
+		}
+		s.Plans, r.every = s.Plans[:(n+1)/2], 2*r.every
+	}
+	s.PlansLeft += before - len(s.Plans)
 }
 
 // Done implements sim.DoneObserver.
