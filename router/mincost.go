@@ -36,11 +36,6 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	return p.router(p), nil
 }
 
-func (p *minCost) Route(r Request, v *View) int {
-	p.note(r)
-	return p.leastLoadedHolder(r, v)
-}
-
 func (p *minCost) Begin(s *Situation) *Pending {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))

@@ -110,6 +110,12 @@ func (p *placer) holds(r Request, j int) bool {
 	return !isAdapter(r.Adapter) || p.placed[int(r.Adapter)*len(p.env.Workers)+j]
 }
 
+// Route counts a request towards the demand; it goes to the least loaded holder.
+func (p *placer) Route(r Request, v *View) int {
+	p.note(r)
+	return p.leastLoadedHolder(r, v)
+}
+
 // leastLoadedHolder is the usable worker with the fewest requests among those
 // where the adapter is placed, else among all.
 func (p *placer) leastLoadedHolder(r Request, v *View) int {
@@ -193,11 +199,6 @@ func newRankGroup(o *options, env Env) (*Router, error) {
 	p := &rankGroup{newPlacer(o, env)}
 	p.setPlacement(p.target(upTo(len(env.Workers)))) // with even demand
 	return p.router(p), nil
-}
-
-func (p *rankGroup) Route(r Request, v *View) int {
-	p.note(r)
-	return p.leastLoadedHolder(r, v)
 }
 
 func (p *rankGroup) Begin(s *Situation) *Pending {
