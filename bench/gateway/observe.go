@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"lorasim/bench/live/fleet"
+)
+
+// line is what the access log says of a request; the handlers fill it in.
+type line struct {
+	http.ResponseWriter
+	status    int
+	bytes     int64
+	adapter   string // "": the request was not routed
+	worker    int    // that answered last, -1: none
+	tries     int
+	prompt    int32 // tokens, estimated from text
+	firstByte time.Duration
+	events    int  // of the answer, as many as tokens where one comes at a time
+	inside    bool // it counts for Drain until the line is in the log
+	streams   bool // the answer leaves as it comes: its length is not known
+}
+
+func (l *line) WriteHeader(status int) {
+	l.status = status
+	l.ResponseWriter.WriteHeader(status)
+}
+
+func (l *line) Write(p []byte) (int, error) {
+	n, err := l.ResponseWriter.Write(p)
+	l.bytes += int64(n)
+	if l.streams && err == nil {
+		err = l.flush()
+	}
+	return n, err
+}
+
+// flush is not for the proxy, which would send the header first, alone.
+func (l *line) flush() error { return http.NewResponseController(l.ResponseWriter).Flush() }
+
+// serve serves a request and writes its line, also if it breaks off.
+func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
+	l := &line{ResponseWriter: rw, worker: -1}
+	begun := time.Now()
+	whole := false
+	defer func() {
+		if l.inside {
+			defer g.inside.Done()
+		}
+		if g.cfg.Access == nil {
+			return
+		}
+		attrs := []slog.Attr{
+			slog.String("client", r.RemoteAddr), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
+			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
+		}
+		if l.adapter != "" {
+			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker), slog.Int("tries", l.tries),
+				slog.Int("prompt_tokens", int(l.prompt)), slog.Int("events", l.events), slog.Float64("first_byte_s", l.firstByte.Seconds()))
+		}
+		if !whole || r.Context().Err() != nil {
+			attrs = append(attrs, slog.Bool("broken_off", true))
+		}
+		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+	}()
+	g.mux.ServeHTTP(l, r)
+	whole = true
+}
+
+// metrics are the gateway's own, in a registry of their own.
+type metrics struct {
+	registry  *prometheus.Registry
+	requests  *prometheus.CounterVec
+	rejected  *prometheus.CounterVec
+	retries   prometheus.Counter
+	firstByte prometheus.Histogram
+}
+
+func newMetrics(f *fleet.Fleet) *metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(fleetCollector{f})
+	make := promauto.With(r)
+	return &metrics{
+		registry: r,
+		requests: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
+			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
+		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
+			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
+		retries: make.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
+			Help: "Times that a request was offered to another worker."}),
+		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
+			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+	}
+}
+
+// fleetCollector reads the fleet's own counts when it is asked.
+type fleetCollector struct{ *fleet.Fleet }
+
+// Describe implements prometheus.Collector.
+func (c fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name, help string, value float64, names []string, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value, labels...)
+	}
+	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
+	worker := []string{"worker"}
+	for i, w := range c.Workers() {
+		up, index := 0.0, strconv.Itoa(i)
+		if w.Up {
+			up = 1
+		}
+		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
+		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
+		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
+		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)
+	}
+	s := c.Stats()
+	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
+	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
+	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
+	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
+		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
+	}
+	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
+}

@@ -1,0 +1,353 @@
+package series
+
+import (
+	"math"
+	"slices"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/trace"
+)
+
+// Buckets is the number of time buckets of a series.
+const Buckets = 512
+
+// firstWidth is the width of a bucket before a run outgrows the buckets.
+const firstWidth = tick.Second / 64
+
+// Recorder records a simulated run: give [Recorder.Watching] to the scenario.
+type Recorder struct {
+	width   tick.Ticks // of a bucket; doubled when time outgrows them
+	workers []workerSums
+	starts  map[int]bool // workers that are starting
+	shrinks bool         // some worker was off
+	place   *placer      // nil before the run began
+	series  Series
+	end     tick.Ticks
+
+	changes int // plans so far that changed something
+	every   int // of these every so many-th is kept; 0: all plans are
+}
+
+var (
+	_ sim.DoneObserver = (*Recorder)(nil)
+	_ sim.Watcher      = (*Recorder)(nil)
+	_ sim.PlanObserver = (*Recorder)(nil)
+
+	_ sim.PowerObserver = (*Recorder)(nil)
+)
+
+// workerSums are sums over the buckets: of requests x ticks, but for max and
+// loads; off in ticks.
+type workerSums struct{ queued, running, max, loads, off []float64 }
+
+// NewRecorder returns a recorder for a run on the given number of workers.
+func NewRecorder(workers int) *Recorder {
+	r := &Recorder{width: firstWidth, series: Series{Latencies: NewLatencies()}}
+	r.addWorkers(workers)
+	return r
+}
+
+func (r *Recorder) addWorkers(n int) {
+	for len(r.workers) < n {
+		sums := func() []float64 { return make([]float64, Buckets) }
+		r.workers = append(r.workers, workerSums{sums(), sums(), sums(), sums(), sums()})
+	}
+}
+
+// Watching is the Watch function of scenario.RunOptions.
+func (r *Recorder) Watching(adapters []trace.Adapter) any {
+	r.series.Adapters = adapters
+	r.series.Requests = make([]int64, len(adapters)+1)
+	return r
+}
+
+// Watch implements sim.Watcher.
+func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
+	if r.place == nil {
+		r.place = newPlacer(v)
+	}
+	r.reach(to)
+	for w := range v.Workers {
+		if v := &v.Workers[w]; !v.Up && v.Draining && !r.starts[w] {
+			r.shrinks = true
+			r.each(from, to, func(i int, d float64) { r.workers[w].off[i] += d })
+		}
+		s, q, run := &r.workers[w], float64(v.Workers[w].Queued), float64(v.Workers[w].Running)
+		if q == 0 && run == 0 {
+			continue
+		}
+		r.each(from, to, func(i int, d float64) {
+			s.queued[i] += q * d
+			s.running[i] += run * d
+			s.max[i] = max(s.max[i], q)
+		})
+	}
+	r.end = max(r.end, to)
+}
+
+// reach widens the buckets until they hold time t: two become one.
+func (r *Recorder) reach(t tick.Ticks) {
+	for t > r.width*Buckets {
+		r.width *= 2
+		for _, w := range r.workers {
+			for i := range Buckets / 2 {
+				w.max[i] = max(w.max[2*i], w.max[2*i+1])
+				for _, s := range [][]float64{w.queued, w.running, w.loads, w.off} {
+					s[i] = s[2*i] + s[2*i+1]
+				}
+			}
+			for _, s := range [][]float64{w.queued, w.running, w.max, w.loads, w.off} {
+				clear(s[Buckets/2:])
+			}
+		}
+	}
+}
+
+// each calls f for every bucket that the time from..to touches, with the part
+// of it in ticks.
+func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
+	for from < to {
+		i := from / r.width
+		end := min(to, (i+1)*r.width)
+		f(int(i), float64(end-from))
+		from = end
+	}
+}
+
+// Tier implements sim.Watcher.
+func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
+	if r.place == nil {
+		return
+	}
+	r.reach(at)
+	if t == router.GPU {
+		r.workers[worker].loads[min(at/r.width, Buckets-1)]++
+	}
+	r.place.tier(at, worker, adapter, t)
+}
+
+// Power implements sim.PowerObserver.
+func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
+	if r.starts == nil {
+		r.starts = map[int]bool{}
+	}
+	r.starts[worker] = p == sim.Starting
+}
+
+// Plan implements sim.PlanObserver. Once there have been too many, plans that change
+// nothing are left out, and of the others all but every so many-th.
+func (r *Recorder) Plan(p *sim.PlanRecord) {
+	s, plan := &r.series, newPlan(p, r.series.Adapters)
+	if len(s.Plans) == maxPlans {
+		r.thin()
+	}
+	if !plan.Empty() {
+		r.changes++
+	}
+	if r.every > 0 && (plan.Empty() || (r.changes-1)%r.every != 0) {
+		s.PlansLeft++
+		return
+	}
+	s.Plans = append(s.Plans, plan)
+}
+
+// thin makes room: it drops plans that changed nothing, and if that is not enough
+// every second one of the others.
+func (r *Recorder) thin() {
+	s, before := &r.series, len(r.series.Plans)
+	s.Plans, r.every = slices.DeleteFunc(s.Plans, func(p Plan) bool { return p.Empty() }), max(r.every, 1)
+	if n := len(s.Plans); n > maxPlans/2 {
+		for i := 0; i < n; i += 2 {
+			s.Plans[i/2] = s.Plans[i]
+		}
+		s.Plans, r.every = s.Plans[:(n+1)/2], 2*r.every
+	}
+	s.PlansLeft += before - len(s.Plans)
+}
+
+// Done implements sim.DoneObserver.
+func (r *Recorder) Done(q *record.Request) {
+	s := &r.series
+	s.Latencies.Done(q)
+	r.end = max(r.end, record.Ticks(q.Finish))
+	i := int(q.Adapter)
+	if i < 0 || i >= len(s.Requests) {
+		i = len(s.Requests) - 1
+	}
+	s.Requests[i]++
+}
+
+// Series returns what was recorded, once the run is over.
+func (r *Recorder) Series() *Series {
+	s := &r.series
+	r.reach(r.end)
+	s.Bucket, s.End = r.width.Seconds(), r.end.Seconds()
+	used := int((r.end + r.width - 1) / r.width)
+	s.Workers = nil
+	for i := range r.workers {
+		w := &r.workers[i]
+		out := Worker{Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used], Loads: w.loads[:used:used]}
+		if r.shrinks {
+			out.On = make([]float64, used)
+		}
+		for i := range used { // the last one ends with the run
+			length := float64(min(r.width, r.end-r.width*tick.Ticks(i)))
+			out.Queued[i], out.Running[i] = w.queued[i]/length, w.running[i]/length
+			if r.shrinks {
+				out.On[i] = 1 - w.off[i]/length
+			}
+		}
+		s.Workers = append(s.Workers, out)
+	}
+	if r.place != nil {
+		s.Placement = r.place.finish(r.end)
+	}
+	return s
+}
+
+// maxWorkers guards against nonsense in record files.
+const maxWorkers = 1 << 12
+
+// FromRecords returns what records tell of a run over time. A request counts as
+// queued from when it was sent to its first token, and as running from there to
+// its end, on the worker that it ended on; without a first token (clients that
+// did not stream) it counts as running all the while. Where adapters lay is not
+// in records.
+func FromRecords(rs []record.Request, adapters []trace.Adapter) *Series {
+	r := NewRecorder(0)
+	r.Watching(adapters)
+	ran := func(q *record.Request) bool {
+		return q.WorkerLast >= 0 && q.WorkerLast < maxWorkers && q.Finish >= q.Sent
+	}
+	for i := range rs {
+		r.Done(&rs[i])
+		if ran(&rs[i]) {
+			r.addWorkers(int(rs[i].WorkerLast) + 1)
+		}
+	}
+	r.reach(r.end)
+	for i := range rs {
+		q := &rs[i]
+		if !ran(q) {
+			continue
+		}
+		w := &r.workers[q.WorkerLast]
+		sent, first, finish := record.Ticks(q.Sent), record.Ticks(q.FirstToken), record.Ticks(q.Finish)
+		if math.IsNaN(q.FirstToken) || first >= finish || first < sent {
+			first = sent
+		}
+		r.each(sent, first, func(i int, d float64) { w.queued[i] += d })
+		r.each(first, finish, func(i int, d float64) { w.running[i] += d })
+	}
+	s := r.Series()
+	for i := range s.Workers {
+		s.Workers[i].QueuedMax, s.Workers[i].Loads = nil, nil
+	}
+	return s
+}
+
+// placer follows the tiers of all adapters. Stays cost memory; when there are
+// too many, those that lie close together become one.
+type placer struct {
+	adapters  int
+	host, gpu []lane // by worker*adapters + adapter
+	stays     int    // closed stays held
+	limit     int
+	grain     tick.Ticks
+}
+
+// maxStays bounds the stays of a placement, but for one for each adapter on each
+// worker.
+const maxStays = 200_000
+
+// lane is where an adapter lay on a worker.
+type lane struct {
+	stays [][2]tick.Ticks
+	open  tick.Ticks // since when, + 1; 0: not there
+}
+
+func newPlacer(v *router.View) *placer {
+	n := len(v.Workers) * len(v.Adapters)
+	p := &placer{adapters: len(v.Adapters), host: make([]lane, n), gpu: make([]lane, n), limit: maxStays}
+	for w := range v.Workers {
+		for a, st := range v.Workers[w].Adapters {
+			p.tier(0, w, int32(a), st.Tier)
+		}
+	}
+	return p
+}
+
+func (p *placer) tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
+	i := worker*p.adapters + int(adapter)
+	p.set(&p.host[i], at, t >= router.Host)
+	p.set(&p.gpu[i], at, t == router.GPU)
+}
+
+// set opens or closes a stay.
+func (p *placer) set(l *lane, at tick.Ticks, there bool) {
+	switch {
+	case there && l.open == 0:
+		l.open = at + 1
+	case !there && l.open > 0:
+		before := len(l.stays)
+		l.stays = join(append(l.stays, [2]tick.Ticks{l.open - 1, at}), max(before-1, 0), p.grain)
+		p.stays += len(l.stays) - before
+		l.open = 0
+		if p.stays > p.limit {
+			p.coarsen()
+		}
+	}
+}
+
+// coarsen doubles the grain until the stays fit, or there is one for each lane.
+func (p *placer) coarsen() {
+	for p.stays > p.limit/2 && p.grain < tick.Max/4 {
+		p.grain = max(2*p.grain, tick.Second/8)
+		p.stays = 0
+		for _, lanes := range [][]lane{p.host, p.gpu} {
+			for i := range lanes {
+				lanes[i].stays = join(lanes[i].stays, 0, p.grain)
+				p.stays += len(lanes[i].stays)
+			}
+		}
+		if p.stays <= 2*len(p.host) {
+			break
+		}
+	}
+	p.limit = max(p.limit, 2*p.stays)
+}
+
+// join makes one stay of those from a place on with at most a gap of grain
+// between them; one shorter than the grain is kept as long as it stands alone.
+func join(s [][2]tick.Ticks, from int, grain tick.Ticks) [][2]tick.Ticks {
+	out := s[:from]
+	for _, x := range s[from:] {
+		if n := len(out); n > from && x[0]-out[n-1][1] <= grain {
+			out[n-1][1] = x[1]
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// finish closes what is open and returns all.
+func (p *placer) finish(end tick.Ticks) *Placement {
+	seconds := func(lanes []lane) []Stays {
+		out := make([]Stays, len(lanes))
+		for i, l := range lanes {
+			s := l.stays
+			if l.open > 0 && l.open-1 < end {
+				s = append(s[:len(s):len(s)], [2]tick.Ticks{l.open - 1, end})
+			}
+			for _, x := range s {
+				out[i] = append(out[i], [2]float64{x[0].Seconds(), x[1].Seconds()})
+			}
+		}
+		return out
+	}
+	return &Placement{Host: seconds(p.host), GPU: seconds(p.gpu), Resolution: p.grain.Seconds()}
+}
