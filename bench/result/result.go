@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/bench/steady"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/trace"
@@ -76,6 +77,8 @@ type Result struct {
 	// come from a histogram and may be off by up to 0.05 %.
 	Approximate []string
 	Extra       *Extra // nil: only the reference's metrics are known
+	// Steady says whether the run reached a steady state; nil: unknown.
+	Steady *steady.Assessment
 	// Ended says how the requests ended where Extra is nil; see Endings.
 	Ended   *Endings
 	Goodput *Goodput         // of the records of an imported run, see CountGood
