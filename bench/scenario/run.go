@@ -128,6 +128,7 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
+	in.Source = s.fitRanks(in.Source, ps)
 	cfg = sim.Config{
 		Window: s.Workload.Window, FailAbove: s.Client.MaxInFlightFail, Source: in.Source,
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,

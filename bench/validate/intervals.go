@@ -30,6 +30,19 @@ type Ran struct {
 // keep up, are near saturation, are saturated.
 var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 
+// LoadNames are the names of the classes of load: workers keep up below 5 % of
+// waiting, are at the edge of saturation, and are saturated from 90 %.
+var LoadNames = [...]string{"keeps up", "edge", "saturated"}
+
+// LoadOf is the class of load of a run, an index into LoadNames, by the share of
+// its requests' time at the workers that they wait (sim.Waiting).
+func LoadOf(waiting float64) (class int) {
+	for class < len(loads)-1 && waiting >= loads[class][1] {
+		class++
+	}
+	return class
+}
+
 // edge is the class of runs near saturation.
 const edge = 1
 
@@ -165,10 +178,7 @@ func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs
 		draws = []Values{single}
 	}
 	for _, d := range draws {
-		load := 0
-		for load < len(loads)-1 && d[waits] >= loads[load][1] {
-			load++
-		}
+		load := LoadOf(d[waits])
 		for m, key := range keys {
 			if a, b := c.Measured[m], d[m]; a > 0 && b > 0 {
 				rs = append(rs, residual{key, load, math.Log(a / b), share / float64(len(draws)), c.Ran.Alike})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +75,7 @@ give the same bytes.
 		if err := out.write(cmd, res); err != nil {
 			return err
 		}
-		return res.NoSuccess()
+		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd
 }
