@@ -180,7 +180,7 @@ func perProfile[T any](ps []*profile.Profile, f func(*profile.Profile) (T, error
 // workers do not load.
 func compile(ps []*profile.Profile, adapters []trace.Adapter) ([]*profile.Costs, error) {
 	return perProfile(ps, func(p *profile.Profile) (*profile.Costs, error) {
-		if err := checkRanks(p, adapters); err != nil {
+		if err := CheckRanks(p, adapters); err != nil {
 			return nil, err
 		}
 		return p.Compile(), nil

@@ -81,10 +81,10 @@ func (s *Scenario) CommonRanks(variants ...Scenario) {
 	}
 }
 
-// checkRanks refuses adapters that the engines would not load: sglang's
+// CheckRanks refuses adapters that the engines would not load: sglang's
 // LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and vLLM's PEFTHelper
 // (lora/peft_helper.py) take ranks up to max_lora_rank.
-func checkRanks(p *profile.Profile, adapters []trace.Adapter) error {
+func CheckRanks(p *profile.Profile, adapters []trace.Adapter) error {
 	for _, a := range adapters {
 		if a.Rank > p.Engine.MaxLoraRank {
 			return fmt.Errorf("adapter %s has rank %d, but workers of profile %s load ranks up to %d: "+

@@ -32,6 +32,8 @@ type RunOptions struct {
 	Intervals   bool   // tell how far figures may be off, by the profile's validation
 	PlansFile   string // write one plan per line there, as JSON; "": do not
 	KeepRecords bool   // in the result
+	// Profiles, where set, is given the profile of each worker before the run.
+	Profiles func([]*profile.Profile)
 
 	// Reading is told the bytes of input read, Running the requests done of
 	// total (0: unknown) and the simulated time in seconds.
@@ -127,6 +129,9 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	ps, err := s.Profiles()
 	if err != nil {
 		return cfg, err
+	}
+	if o.Profiles != nil {
+		o.Profiles(ps)
 	}
 	in.Source = s.fitRanks(in.Source, ps)
 	cfg = sim.Config{

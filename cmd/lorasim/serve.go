@@ -249,7 +249,13 @@ func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Ad
 		return nil, fmt.Errorf("--lora-ranks: %w", err)
 	}
 	var as []emulate.Adapter
-	for _, a := range trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed)) {
+	named := trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed))
+	for _, p := range ps {
+		if err := scenario.CheckRanks(p, named); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range named {
 		as = append(as, emulate.Adapter{Name: a.Name, Path: a.Name, Rank: a.Rank})
 	}
 	for _, l := range f.loras {

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/atomicfile"
 	"lorasim/router"
+	"lorasim/sim/profile"
 )
 
 func newSim() *cobra.Command {
@@ -64,8 +65,10 @@ give the same bytes.
 		}
 		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
+		var profiles []*profile.Profile
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
+			Profiles: func(ps []*profile.Profile) { profiles = ps },
+			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Reading: p.reading, Running: p.running,
 		})
 		p.done()
@@ -75,6 +78,7 @@ give the same bytes.
 		if err := out.write(cmd, res); err != nil {
 			return err
 		}
+		noteProfiles(cmd, profiles)
 		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd
