@@ -77,7 +77,7 @@ func (p *Profile) Provenance() Provenance {
 // retimed lists the changed settings on which step times depend.
 func retimed(base, p *Profile) []string {
 	changed := changes(base, p)
-	maps.DeleteFunc(changed, func(key, _ string) bool { return key != schedulerKey && !strings.HasPrefix(key, "latency.") })
+	maps.DeleteFunc(changed, func(key, _ string) bool { return !retimes(key) })
 	return slices.Sorted(maps.Keys(changed))
 }
 
