@@ -52,7 +52,7 @@ give the same bytes.
 		opt(&tokens, "token-times", false, "records with the time of every token"),
 		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
 		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
-		opt(&intervals, "intervals", false, "tell within what a real run would lie, by the runs that the profile was validated with"))
+		opt(&intervals, "intervals", false, "print prediction intervals from the profile's held-out runs; wider where the run leaves what these were like"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
