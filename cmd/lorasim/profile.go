@@ -119,7 +119,10 @@ func describe(w io.Writer, p *profile.Profile) {
 // run, or that is no longer the one that was validated.
 func noteProfiles(cmd *cobra.Command, ps []*profile.Profile) {
 	var said []string
-	for _, p := range ps {
+	for i, p := range ps {
+		if slices.Contains(ps[:i], p) { // workers share profiles
+			continue
+		}
 		if note := p.Provenance().Note(p.Name); note != "" && !slices.Contains(said, note) {
 			said = append(said, note)
 			say(cmd, "note: %s", note)

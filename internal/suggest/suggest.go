@@ -24,7 +24,7 @@ func Unknown(kind, name string, known []string) error {
 	}
 	const most = 30 // longer lists hide the hint
 	hint := ""
-	if k := likely(name, known); k != "" {
+	if k := Likely(name, known); k != "" {
 		hint = fmt.Sprintf(", did you mean %q?", k)
 	}
 	if hint != "" && len(known) > most {
@@ -40,10 +40,10 @@ func Unknown(kind, name string, known []string) error {
 // minPart is the least length of a name that may be part of a longer one.
 const minPart = 3
 
-// likely returns the known name that a name may be meant to be, "" if there is
+// Likely returns the known name that a name may be meant to be, "" if there is
 // none: the first that begins with the name, else the first that contains it (a100
 // means a100-80gb, though h100 differs in one letter only), else the nearest one.
-func likely(name string, known []string) string {
+func Likely(name string, known []string) string {
 	part := strings.ToLower(name)
 	for _, extends := range []func(s, part string) bool{strings.HasPrefix, strings.Contains} {
 		for _, k := range known {

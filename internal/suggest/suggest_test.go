@@ -41,7 +41,7 @@ func TestUnknown(t *testing.T) {
 func TestUnknownPart(t *testing.T) {
 	known := []string{"h100", "rtx-a100x", "a100-80gb", "a100-40gb", "L40S", "t4"}
 	for name, want := range map[string]string{"a100": "a100-80gb", "80gb": "a100-80gb", "l40": "L40S", "h10": "h100", "h101": "h100", "t5": "t4", "4": "t4", "zzzz": ""} {
-		if got := likely(name, known); got != want {
+		if got := Likely(name, known); got != want {
 			t.Errorf("%s: %q, expected %q", name, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"embed"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"lorasim/internal/suggest"
 	"lorasim/internal/yamlerr"
 )
 
@@ -377,9 +379,14 @@ func Load(nameOrFile string) (*Profile, error) {
 		read = func(name string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
 	}
 	data, err := read(nameOrFile)
-	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "./\\") {
-		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file",
-			nameOrFile, strings.Join(Names(), ", "))
+	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too
+	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
+		hint := ""
+		if name := suggest.Likely(nameOrFile, Names()); name != "" {
+			hint = fmt.Sprintf(", did you mean %q?", name)
+		}
+		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file nor %sMODEL,GPU%s",
+			nameOrFile, strings.Join(Names(), ", "), AnalyticPrefix, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)

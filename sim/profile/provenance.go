@@ -51,24 +51,21 @@ func (p *Profile) Provenance() Provenance {
 	if v.ValidatedOn == "" && len(p.Validation) > 0 {
 		v.ValidatedOn = p.Validation[0].Runs
 	}
-	in, validated := p.Intervals, p
-	if p.origin != nil && (in == nil || in.Of != fingerprint(p)) {
-		validated = p.origin // p has a scenario's changes
-	}
-	switch {
+	switch in, origin := p.Intervals, p.origin; {
 	case p.Uncalibrated:
 		v.Kind, v.ValidatedOn = Computed, ""
 		v.Engine = cmp.Or(p.EngineVersion, "rules of "+p.Engine.Scheduler)
 		return v
-	case in != nil && in.Of != fingerprint(validated):
+	case in != nil && in.Of == fingerprint(p): // as it was validated
+	case in != nil && (origin == nil || in.Of != fingerprint(origin)):
 		v.Changed = []string{"the profile file"}
-	case in != nil || v.ValidatedOn != "":
-		v.Changed = retimed(validated, p)
+	case origin != nil && (in != nil || v.ValidatedOn != ""):
+		v.Changed = retimed(origin, p) // by a scenario
 	}
 	switch {
 	case len(v.Changed) > 0:
 		v.ValidatedOn = ""
-	case in != nil && in.heldOut() >= minHeldOut:
+	case p.Intervals != nil && p.Intervals.heldOut() >= minHeldOut:
 		v.Kind = Measured
 	}
 	return v
