@@ -162,27 +162,38 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 // (max_req_input_len in managers/tp_worker.py).
 const inputMargin = 5
 
+// Reasons why a worker can never serve a request, with a limit of the worker.
+const (
+	RankTooLarge   = "its adapter does not load: rank %d over max_lora_rank %d"
+	BudgetTooLarge = "prompt + max_new_tokens over the context length %d"
+	PromptTooLarge = "prompt over the context length %d"
+	KVTooSmall     = "needs more than the worker's %d KV tokens"
+)
+
 // refuses says why the worker can never serve a request, "" if it can. It cuts
 // the request's budget to what the worker can give it.
 func (w *worker) refuses(r *request) string {
 	if w.isLoRA(r.adapter) && !w.rankFits(r.adapter) {
-		return fmt.Sprintf("its adapter does not load: rank %d over max_lora_rank %d", w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
+		return fmt.Sprintf(RankTooLarge, w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
 	}
 	limit, kv, prompt := int64(w.longest()), w.kv.capacity*w.kv.size, int64(r.prompt)
 	longest, ignores := min(limit, kv)-1, w.eng.ContextOverflow == profile.OverflowIgnore
+	over := w.eng.ContextOverflow == profile.OverflowReject && prompt+int64(r.maxNew) > limit
 	switch {
-	case w.eng.ContextOverflow == profile.OverflowReject && prompt+int64(r.maxNew) > limit:
-		return fmt.Sprintf("prompt + max_new_tokens over the context length %d", limit)
+	case w.vllm && limit < int64(w.eng.ContextLength) && (over || prompt >= limit): // it is the KV cache that limits
+		return fmt.Sprintf(KVTooSmall, kv)
+	case over:
+		return fmt.Sprintf(BudgetTooLarge, limit)
 	case prompt >= limit:
-		return fmt.Sprintf("prompt over the context length %d", limit)
+		return fmt.Sprintf(PromptTooLarge, limit)
 	case w.vllm:
 		return w.overLimits()
 	case ignores && prompt+int64(min(int(r.maxNew), w.eng.ClipNewTokens)) < kv:
 		return ""
 	case ignores, prompt >= longest-inputMargin && kv < limit:
-		return fmt.Sprintf("needs more than the worker's %d KV tokens", kv)
+		return fmt.Sprintf(KVTooSmall, kv)
 	case prompt >= longest-inputMargin:
-		return fmt.Sprintf("prompt over the context length %d, less %d tokens", limit, 1+inputMargin)
+		return fmt.Sprintf(PromptTooLarge+", less %d tokens", limit, 1+inputMargin)
 	}
 	// TpModelWorker.get_worker_info (managers/tp_worker.py), validate_input_length
 	// (managers/utils.py) and Scheduler.init_req_max_new_tokens (managers/scheduler.py)

@@ -382,6 +382,11 @@ func (e Estimate) MarshalJSON() ([]byte, error) {
 func (f *Fit) describe(start *profile.Profile, data string, args ...any) (*Fit, error) {
 	p := f.Profile
 	p.Name, p.Uncalibrated = start.Name+"-fitted", false
+	// The data do not tell what they were measured on; an analytic profile is taken
+	// for the GPU that was measured.
+	if p.Hardware, p.EngineVersion = "", ""; !start.Uncalibrated {
+		p.Hardware = "not stated"
+	}
 	p.Source = fmt.Sprintf("Fitted to "+data+", starting from "+start.Name+".", args...)
 	var held []string
 	for _, e := range f.Params {

@@ -352,6 +352,7 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	}
 	r := vllmruns.NewReport(rows, "")
 	p.Validation, p.Intervals = r.Validation("measured hours not fitted"), r.Intervals().One()
+	p.ValidatedOn = fmt.Sprintf("%d held-out hours, 1 worker", r.Summary.Starved.Runs)
 	return f, f.check()
 }
 

@@ -201,7 +201,7 @@ func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior floa
 
 func (m model) clone() *model {
 	p := *m.profile
-	p.Validation, p.Intervals = nil, nil // those of other coefficients
+	p.Validation, p.Intervals, p.ValidatedOn = nil, nil, "" // those of other coefficients
 	p.Latency.Adapters.ByRank = slices.Clone(p.Latency.Adapters.ByRank)
 	m.profile, m.slow = &p, slices.Clone(m.slow)
 	if m.groups != nil {

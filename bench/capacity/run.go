@@ -52,6 +52,13 @@ func (s *search) collect(sc *scenario.Scenario) (*load, error) {
 }
 
 func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search {
+	variants := []scenario.Scenario{*base}
+	for _, p := range o.Profiles {
+		variants = append(variants, Candidate{Profile: p}.apply(base))
+	}
+	own := *base
+	own.CommonRanks(variants...)
+	base = &own
 	return &search{ctx: ctx, base: base, opt: o, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
 		workloads: map[uint64]func() (*load, error){}}
 }

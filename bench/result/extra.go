@@ -253,10 +253,12 @@ type Intervals struct {
 	// Waiting is the share of their time that requests wait: it says with which
 	// runs this one compares.
 	Waiting float64 `json:"waiting_share"`
-	// Without says why there are none: in which ways the run leaves what was
-	// validated.
-	Without []string   `json:"without,omitempty"`
-	Figures []Interval `json:"figures,omitempty"`
+	// Without says why there are none, in whole sentences.
+	Without []string `json:"without,omitempty"`
+	// Extrapolated says in which ways the run leaves what was validated, so that
+	// the ranges are wider; none: it does not.
+	Extrapolated []string   `json:"extrapolated,omitempty"`
+	Figures      []Interval `json:"figures,omitempty"`
 }
 
 // Interval is where a figure would be measured: in half of the cases within Half,

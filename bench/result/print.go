@@ -265,6 +265,12 @@ func (p *printer) intervals(in *Intervals) {
 	for _, why := range in.Without {
 		p.line("none: " + why)
 	}
+	for _, what := range in.Extrapolated {
+		p.line("extrapolated: " + what)
+	}
+	if len(in.Extrapolated) > 0 {
+		p.line("Because of that the ranges are twice as wide as those of the validated runs.")
+	}
 	if len(in.Figures) == 0 {
 		return
 	}

@@ -176,15 +176,12 @@ func perProfile[T any](ps []*profile.Profile, f func(*profile.Profile) (T, error
 	return list, nil
 }
 
-// compile turns profiles into step costs. It refuses adapters that the engines
-// would not load: sglang's LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and
-// vLLM's PEFTHelper (lora/peft_helper.py) take ranks up to max_lora_rank.
+// compile turns profiles into step costs. It refuses adapters of ranks that
+// workers do not load.
 func compile(ps []*profile.Profile, adapters []trace.Adapter) ([]*profile.Costs, error) {
 	return perProfile(ps, func(p *profile.Profile) (*profile.Costs, error) {
-		for _, a := range adapters {
-			if a.Rank > p.Engine.MaxLoraRank {
-				return nil, fmt.Errorf("adapter %s has rank %d, above the max_lora_rank of the workers (%d, profile %s): an engine refuses to load it", a.Name, a.Rank, p.Engine.MaxLoraRank, p.Name)
-			}
+		if err := CheckRanks(p, adapters); err != nil {
+			return nil, err
 		}
 		return p.Compile(), nil
 	})

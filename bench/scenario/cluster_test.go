@@ -77,7 +77,7 @@ func TestOverrides(t *testing.T) {
 func TestRanksOfWorkers(t *testing.T) {
 	low, high := &profile.Profile{Name: "low"}, &profile.Profile{Name: "high"}
 	low.Engine.MaxLoraRank, high.Engine.MaxLoraRank = 16, 64
-	for rank, want := range map[int]string{16: "", 17: "adapter b has rank 17, above the max_lora_rank of the workers (16, profile low)", 65: "profile high"} {
+	for rank, want := range map[int]string{16: "", 17: "adapter b has rank 17, but workers of profile low load ranks up to 16: give smaller ranks with --lora-ranks (as in --lora-ranks 8,16), or allow larger ones with --max-lora-rank 17", 65: "profile high"} {
 		_, err := compile([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: rank}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("rank %d: %v", rank, err)

@@ -12,7 +12,7 @@ import (
 // run is none of those that were validated: its figures are of the others alone.
 const unsuccessful = 0.01
 
-// intervals says how far the figures of a run may be off, or why nobody knows.
+// intervals says how far the figures of a run may be off, or why that is unknown.
 func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int, waiting float64) (*result.Intervals, error) {
 	ran := workers[0].Profile()
 	out := &result.Intervals{Profile: ran.Name, Waiting: waiting}
@@ -25,12 +25,15 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 		return nil, err
 	}
 	in := base.Intervals
-	switch {
+	switch kind := base.Provenance().Kind; {
 	case slices.ContainsFunc(workers, func(c *profile.Costs) bool { return c.Profile() != ran }):
-		out.Without = []string{"workers of several profiles"}
+		out.Without = []string{"The workers have several profiles, and no measured run of such a cluster was compared with a prediction."}
+		return out, nil
+	case in == nil && kind == profile.Computed:
+		out.Without = []string{"Profile " + ran.Name + " is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate."}
 		return out, nil
 	case in == nil:
-		out.Without = []string{"profile " + ran.Name + " has no intervals"}
+		out.Without = []string{"Profile " + ran.Name + " has no intervals, because too few held-out runs were compared with it: lorasim calibrate writes them (--runs, --vllm-runs)."}
 		return out, nil
 	}
 	policy, err := s.Routing.policy()
@@ -39,18 +42,22 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 		v, _ := res.Metrics.Get(total)
 		return v / max(n, 1)
 	}
-	out.Without = append(s.beyond(res), in.Beyond(profile.ValidatedRun{
+	extrapolated, refused := in.Compare(profile.ValidatedRun{
 		Workers: len(workers), Policy: policy, Profile: ran, Requests: int(res.Extra.Requests), Adapters: adapters,
 		Prompt: mean(result.TotalInputTokens), Output: mean(result.TotalOutputTokens), Window: s.Workload.Window > 0,
-	}, base)...)
-	if len(out.Without) > 0 {
+	}, base)
+	if out.Without = append(s.refuses(res), refused...); len(out.Without) > 0 {
 		return out, err
 	}
+	out.Extrapolated = append(extrapolated, s.extrapolates(res)...)
 	for _, b := range in.At(waiting) {
 		m, _ := result.MetricByKey(b.Metric)
 		v, ok := res.Metrics.Get(m)
 		if !ok {
 			continue
+		}
+		if len(out.Extrapolated) > 0 {
+			b = b.Widened()
 		}
 		times := func(r *[2]float64) *[2]float64 {
 			if r == nil {
@@ -61,28 +68,43 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs, Half: times(b.Half), Most: times(b.Most), Level: b.Level})
 	}
 	if len(out.Figures) == 0 {
-		out.Without = []string{"no validated run in which requests wait such a share of their time"}
+		out.Without, out.Extrapolated = []string{"In no validated run did requests wait such a share of their time."}, nil
 	}
-	return out, nil
+	return out, err
 }
 
-// beyond says what was going on that was in no validated run of any profile.
-func (s *Scenario) beyond(res *result.Result) (why []string) {
+// refuses says, in whole sentences, what was going on that was in no validated run
+// of any profile and that ranges cannot allow for.
+func (s *Scenario) refuses(res *result.Result) (why []string) {
 	e := res.Extra
 	if bad := e.Failed + e.Rejected + e.Aborted; float64(bad) > unsuccessful*float64(e.Requests) {
-		why = append(why, fmt.Sprintf("%d of %d requests failed or were refused", bad, e.Requests))
+		why = append(why, fmt.Sprintf("%d of %d requests failed or were refused, so the figures are of the others alone.", bad, e.Requests))
 	}
-	if e.Migrated > 0 {
-		why = append(why, fmt.Sprintf("%d requests moved", e.Migrated))
-	}
-	for _, key := range []string{
-		"client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic", "cluster.load_failure_rate", "cluster.outages",
-		"routing.known_outputs", "routing.view_staleness",
-	} {
-		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })
-		if v := fields[i].Get(s); v != fields[i].Get(&defaults) {
-			why = append(why, fields[i].Leaf()+" "+v)
-		}
+	for _, v := range s.set("client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic", "cluster.load_failure_rate", "cluster.outages") {
+		why = append(why, fmt.Sprintf("The run has %s, and no validated run had that.", v))
 	}
 	return why
+}
+
+// extrapolates says what was going on that was in no validated run of any profile,
+// and that the simulator decides by the rules of the router.
+func (s *Scenario) extrapolates(res *result.Result) (what []string) {
+	if n := res.Extra.Migrated; n > 0 {
+		what = append(what, fmt.Sprintf("%d requests moved (validated without moves)", n))
+	}
+	for _, v := range s.set("routing.known_outputs", "routing.view_staleness") {
+		what = append(what, v+" (validated without)")
+	}
+	return what
+}
+
+// set lists those of the settings that are not as by default, each with its value.
+func (s *Scenario) set(keys ...string) (list []string) {
+	for _, key := range keys {
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })
+		if v := fields[i].Get(s); v != fields[i].Get(&defaults) {
+			list = append(list, fields[i].Leaf()+" "+v)
+		}
+	}
+	return list
 }

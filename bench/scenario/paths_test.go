@@ -20,6 +20,10 @@ func TestMapPaths(t *testing.T) {
 		{"trace_histogram", "h.json", dir + "/h.json"},
 		{"lengths", "auto", "auto"},
 		{"lengths", "table:t.csv", "table:" + dir + "/t.csv"},
+		{"lengths", "copula:h.json", "copula:" + dir + "/h.json"},
+		{"lengths", "copula:h.json,rho=0.3,eos=0.01", "copula:" + dir + "/h.json,rho=0.3,eos=0.01"},
+		{"lengths", "copula:sharegpt-v3,rho=0.3", "copula:sharegpt-v3,rho=0.3"}, // built in
+		{"lengths", "copula:/abs/h.json", "copula:/abs/h.json"},
 		{"profile", "llama2-7b-24gb", "llama2-7b-24gb"},
 		{"profile", "llama2-7b-24g", "llama2-7b-24g"}, // a slip, no file
 		{"profile", "bare", dir + "/bare"},

@@ -35,6 +35,8 @@ type RunOptions struct {
 	// Saturate has a second, saturated run tell the sustainable rate where this one is
 	// too short to tell whether it is overloaded.
 	Saturate bool
+	// Profiles, where set, is given the profile of each worker before the run.
+	Profiles func([]*profile.Profile)
 
 	// Reading is told the bytes of input read, Running the requests done of
 	// total (0: unknown) and the simulated time in seconds.
@@ -140,6 +142,10 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
+	if o.Profiles != nil {
+		o.Profiles(ps)
+	}
+	in.Source = s.fitRanks(in.Source, ps)
 	cfg = sim.Config{
 		Window: s.Workload.Window, FailAbove: s.Client.MaxInFlightFail, Source: in.Source,
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,

@@ -27,6 +27,7 @@ import (
 	"lorasim/internal/suggest"
 	"lorasim/internal/yamlerr"
 	"lorasim/sim/profile"
+	"lorasim/trace/lengths"
 )
 
 // Scenario describes a run completely: the same scenario gives the same result.
@@ -51,7 +52,7 @@ type Workload struct {
 	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures but ITL, which has every token, count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
 	LoraNames   string  `yaml:"lora_names" check:"parse" help:"names of the adapters, NAME,NAME,...: so many are there; empty: as a saved workload says, else lora0, lora1, ..."`
-	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else 8,16,32,64"`
+	LoraRanks   string  `yaml:"lora_ranks" check:"parse" help:"ranks of the adapters, in turn (8,16,32,64), or drawn:8=3,64=1; empty: as a saved workload says, else those of 8,16,32,64 that every worker can load"`
 	Priorities  string  `yaml:"priorities" check:"parse" help:"priorities of the adapters, in turn (1,0,0,0), for schedule_policy priority; empty: as a saved workload says, else 0, as for requests without adapter"`
 	Popularity  string  `yaml:"popularity" default:"zipf" check:"parse" help:"share of each adapter: zipf[:S], uniform, powerlaw:ALPHA, maf2, explicit:W,W,..."`
 	RequestRate float64 `yaml:"request_rate" default:"10" check:">=1e-9 <=1e9 inf" unit:"req/s" help:"generated requests/s, inf: all at once; a trace has its own rate"`
@@ -344,7 +345,19 @@ var pathsIn = map[string]func(value string, f func(string) string) string{
 	"workload.file":            pathBetween("", ""),
 	"workload.trace_path":      pathBetween("", ""),
 	"workload.trace_histogram": pathBetween("", ".json"),
-	"workload.lengths":         pathBetween("table:", ""),
+	"workload.lengths": func(value string, f func(string) string) string {
+		if text, ok := strings.CutPrefix(value, "copula:"); ok {
+			file, options, more := strings.Cut(text, ",")
+			if file != "" && file != lengths.ShareGPTV3 {
+				file = f(file)
+			}
+			if more {
+				file += "," + options
+			}
+			return "copula:" + file
+		}
+		return pathBetween("table:", "")(value, f)
+	},
 	"cluster.profile": func(value string, f func(string) string) string {
 		entries, err := parseProfiles(value)
 		if err != nil {

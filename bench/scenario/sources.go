@@ -27,7 +27,6 @@ import (
 const (
 	defaultPrompts  = 2000
 	defaultAdapters = 32
-	defaultRanks    = "8,16,32,64"
 )
 
 // streamAssign are the random numbers of adapters for LLM traces.
@@ -98,9 +97,10 @@ func (w *Workload) Noisy() []int32 {
 // numAdapters is their number where nothing but the settings says.
 func (w *Workload) numAdapters() int { return cmp.Or(w.NumAdapters, defaultAdapters) }
 
-// ranks is the law of the adapters' ranks.
+// ranks is the law of the adapters' ranks; where it is the default, a run fits it
+// to its workers (fitRanks).
 func (w *Workload) ranks() synth.Ranks {
-	return must(synth.ParseRanks(cmp.Or(w.LoraRanks, defaultRanks)))
+	return must(synth.ParseRanks(cmp.Or(w.LoraRanks, DefaultRanks(slices.Max(defaultRanks)))))
 }
 
 func (w *Workload) popularity() synth.Popularity { return must(synth.ParsePopularity(w.Popularity)) }

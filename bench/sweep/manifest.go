@@ -65,6 +65,9 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	if err := spec.complete(); err != nil {
 		return nil, err
 	}
+	if err := spec.commonRanks(); err != nil {
+		return nil, err
+	}
 	m := &Manifest{Schema: schema, Name: spec.Name, About: spec.About, Grid: spec.Grid, base: spec.Scenario, anyBaseline: s.Baseline == ""}
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -73,6 +76,28 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 		return nil, err
 	}
 	return m, m.write()
+}
+
+// commonRanks gives all cells the same default ranks where an axis decides which
+// ranks the workers load.
+func (s *Spec) commonRanks() error {
+	var variants []scenario.Scenario
+	for _, a := range s.Axes {
+		switch a.Key {
+		case "workload.lora_ranks", "workload.file":
+			return nil // the axis states them
+		case "cluster.profile", "cluster.max_lora_rank":
+			for _, v := range a.Values {
+				sc := s.Scenario
+				if err := setting(a.Key).Set(&sc, v); err != nil {
+					return err
+				}
+				variants = append(variants, sc)
+			}
+		}
+	}
+	s.Scenario.CommonRanks(variants...)
+	return nil
 }
 
 // check tries every policy, and every value of every axis, in one cell each, so

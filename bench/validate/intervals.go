@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"lorasim/bench/result"
 	"lorasim/internal/format"
@@ -30,6 +31,19 @@ type Ran struct {
 // keep up, are near saturation, are saturated.
 var loads = [][2]float64{{0, 0.05}, {0.05, 0.9}, {0.9, 1}}
 
+// LoadNames are the names of the classes of load: workers keep up below 5 % of
+// waiting, are at the edge of saturation, and are saturated from 90 %.
+var LoadNames = [...]string{"keeps up", "edge", "saturated"}
+
+// LoadOf is the class of load of a run, an index into LoadNames, by the share of
+// its requests' time at the workers that they wait (sim.Waiting).
+func LoadOf(waiting float64) (class int) {
+	for class < len(loads)-1 && waiting >= loads[class][1] {
+		class++
+	}
+	return class
+}
+
 // edge is the class of runs near saturation.
 const edge = 1
 
@@ -42,6 +56,7 @@ type residual struct {
 	load        int // index into loads
 	log, weight float64
 	alike       string
+	ran         *Ran
 }
 
 // resultMetrics are the metrics that have intervals.
@@ -59,6 +74,25 @@ type ProfileIntervals struct {
 	Profile   string             `json:"profile"`
 	Intervals *profile.Intervals `json:"intervals"`
 	Coverage  []Coverage         `json:"coverage"`
+	// Extrapolated says how often widened intervals of some runs hold others that
+	// leave what these were like.
+	Extrapolated []Extrapolated `json:"extrapolated,omitempty"`
+}
+
+// Extrapolated is how often the intervals of all other runs hold the runs of a
+// policy, or with many adapters or slots: as they are, and widened. It is over the
+// figures of all metrics and classes of load for which there are intervals.
+type Extrapolated struct {
+	HeldOut string  `json:"held_out"`
+	Figures float64 `json:"figures"`
+	Half    [2]Held `json:"half"` // as they are, widened
+	Most    [2]Held `json:"most"`
+}
+
+// Held is the share of figures that a range holds, and its median width.
+type Held struct {
+	Share float64 `json:"share"`
+	Width float64 `json:"width"`
 }
 
 // Coverage is how often intervals from all other kinds of runs hold what was
@@ -134,6 +168,7 @@ func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metr
 		p := ProfileIntervals{Profile: name, Intervals: profile.NewIntervals(byName[name][0].Ran.Base, ran)}
 		p.Intervals.Bands = bands(rs)
 		p.Coverage = coverage(rs, p.Intervals.Bands)
+		p.Extrapolated = extrapolations(rs)
 		out.Profiles = append(out.Profiles, p)
 	}
 	return out
@@ -165,13 +200,10 @@ func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs
 		draws = []Values{single}
 	}
 	for _, d := range draws {
-		load := 0
-		for load < len(loads)-1 && d[waits] >= loads[load][1] {
-			load++
-		}
+		load := LoadOf(d[waits])
 		for m, key := range keys {
 			if a, b := c.Measured[m], d[m]; a > 0 && b > 0 {
-				rs = append(rs, residual{key, load, math.Log(a / b), share / float64(len(draws)), c.Ran.Alike})
+				rs = append(rs, residual{key, load, math.Log(a / b), share / float64(len(draws)), c.Ran.Alike, &c.Ran})
 			}
 		}
 	}
@@ -318,6 +350,66 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 	return out
 }
 
+// extrapolations hold out what a run may leave the validated ones by: each policy,
+// where there are several; and the runs with more than twice the adapters, or slots,
+// of the others.
+func extrapolations(rs []residual) (out []Extrapolated) {
+	policy := func(r *residual) string { name, _, _ := strings.Cut(r.ran.Policy, ":"); return name }
+	policies, _ := GroupBy(rs, policy)
+	for _, p := range policies {
+		if len(policies) > 1 {
+			is := func(r residual) bool { return policy(&r) == p }
+			out = append(out, extrapolated("policy "+p, rs, is, is))
+		}
+	}
+	for _, size := range []struct {
+		name string
+		of   func(*Ran) int
+	}{
+		{"adapters", func(r *Ran) int { return r.Adapters }},
+		{"slots", func(r *Ran) int { return r.Profile.Engine.MaxLorasPerBatch }},
+	} {
+		most := 0
+		for i := range rs {
+			most = max(most, size.of(rs[i].ran))
+		}
+		few := func(r residual) bool { return 4*size.of(r.ran) <= most }
+		many := func(r residual) bool { return 2*size.of(r.ran) > most }
+		if slices.ContainsFunc(rs, few) {
+			out = append(out, extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/4), rs, many, func(r residual) bool { return !few(r) }))
+		}
+	}
+	return out
+}
+
+// extrapolated holds the runs that test selects against the intervals of those that
+// are not to be left out.
+func extrapolated(what string, rs []residual, test, leave func(residual) bool) Extrapolated {
+	in := profile.Intervals{Bands: bands(slices.DeleteFunc(slices.Clone(rs), leave))}
+	var half, most [2]Covered
+	for _, r := range rs {
+		if !test(r) {
+			continue
+		}
+		for _, b := range in.Bands {
+			if b.Metric != r.metric.String() || b.Waiting != loads[r.load] {
+				continue
+			}
+			for i, b := range []profile.Band{b, b.Widened()} {
+				half[i].add([]residual{r}, b.Half)
+				most[i].add([]residual{r}, b.Most)
+			}
+		}
+	}
+	out := Extrapolated{HeldOut: what, Figures: most[0].Runs}
+	for i := range half {
+		half[i].done()
+		most[i].done()
+		out.Half[i], out.Most[i] = Held{half[i].Share, half[i].Width}, Held{most[i].Share, most[i].Width}
+	}
+	return out
+}
+
 // WriteText prints, for every profile, the intervals and how often those of other
 // kinds of runs hold.
 func (r *IntervalReport) WriteText(w io.Writer) error {
@@ -330,7 +422,17 @@ func (r *IntervalReport) WriteText(w io.Writer) error {
 			rows = append(rows, slices.Concat([]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.FormatFloat(b.Runs, 'f', -1, 64),
 				factors(b.Half), factors(b.Most), format.Percent(b.Level, 0)}, c.Half.cells(), c.Most.cells()))
 		}
-		rows = append(rows, nil)
+		if rows = append(rows, nil); len(p.Extrapolated) > 0 {
+			rows = append(rows, []string{"HELD OUT", "FIGURES", "HALF", "WIDTH", "WIDENED", "WIDTH", "MOST", "WIDTH", "WIDENED", "WIDTH"})
+			for _, x := range p.Extrapolated {
+				row := []string{x.HeldOut, fmt.Sprintf("%.0f", x.Figures)}
+				for _, h := range slices.Concat(x.Half[:], x.Most[:]) {
+					row = append(row, format.Percent(h.Share, 0), format.Percent(h.Width, 0))
+				}
+				rows = append(rows, row)
+			}
+			rows = append(rows, nil)
+		}
 	}
 	return format.Table(w, rows[:max(len(rows)-1, 0)])
 }

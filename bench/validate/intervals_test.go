@@ -255,3 +255,38 @@ func TestEmbeddedIntervals(t *testing.T) {
 		t.Errorf("%.0f of %.0f figures of other kinds of runs are within their intervals, expected nine in ten", covered, all)
 	}
 }
+
+// Of two policies one errs by up to 10 %, the other by 15 %: the ranges of the first
+// hold none of the second, and widened ones, up to 21 %, all; those of the second hold
+// all of the first. Runs with more than twice the adapters are held out, too.
+func TestExtrapolationsByHand(t *testing.T) {
+	var rs []residual
+	add := func(policy string, adapters int, ends ...float64) {
+		p := profile.Default()
+		ran := &Ran{ValidatedRun: profile.ValidatedRun{Policy: policy, Adapters: adapters, Profile: &p}}
+		for _, r := range logs(slices.Repeat(ends, 10)...) {
+			r.ran = ran
+			rs = append(rs, r)
+		}
+	}
+	add("static:x=1", 4, -10, 10)
+	add("p2c", 17, -15, 15)
+	var got []string
+	for _, x := range extrapolations(rs) {
+		got = append(got, fmt.Sprintf("%s: %.0f, half %.0f %.0f, most %.0f %.0f", x.HeldOut, x.Figures,
+			100*x.Half[0].Share, 100*x.Half[1].Share, 100*x.Most[0].Share, 100*x.Most[1].Share))
+	}
+	want := []string{
+		"policy static: 20, half 100 100, most 100 100",
+		"policy p2c: 20, half 0 100, most 0 100",
+		"9 to 17 adapters, from up to 4: 20, half 0 100, most 0 100",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, expected %q", got, want)
+	}
+	r := IntervalReport{Profiles: []ProfileIntervals{{Profile: "x", Intervals: &profile.Intervals{}, Extrapolated: extrapolations(rs)}}}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HELD OUT") || !strings.Contains(b.String(), "\npolicy p2c ") {
+		t.Errorf("%v\n%s", err, &b)
+	}
+}

@@ -23,6 +23,7 @@ import (
 // calibrateFlags are the arguments of the calibrate command.
 type calibrateFlags struct {
 	start, name, output string
+	hardware, version   string
 	fit                 []string
 	evaluations, folds  int
 
@@ -90,6 +91,8 @@ writes NAME.yaml for each of them into the folder --output.`,
 	flags(cmd, outputHeading,
 		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
 		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
+		opt(&f.hardware, "hardware", "", "what the data were measured on, as in \"H100 80 GB\"; the profile states it"),
+		opt(&f.version, "engine-version", "", "engine and version of the data, as in \"vLLM 0.8.5\"; the profile states it"),
 		opt(new(bool), "json", false, "print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -139,7 +142,8 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	fit.Profile.Name = cmp.Or(f.name, fit.Profile.Name)
+	p := fit.Profile
+	p.Name, p.Hardware, p.EngineVersion = cmp.Or(f.name, p.Name), cmp.Or(f.hardware, p.Hardware), cmp.Or(f.version, p.EngineVersion)
 	if f.output == "" && !wantsJSON(cmd) {
 		if err := fit.WriteText(cmd.ErrOrStderr()); err != nil {
 			return err

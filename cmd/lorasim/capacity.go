@@ -102,6 +102,13 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if err := show(cmd, a.WriteText, inJSON(a, "  ")); err != nil {
 		return err
 	}
+	for _, name := range slices.Concat(f.o.Profiles, []string{sc.Cluster.Profile})[:max(len(f.o.Profiles), 1)] {
+		own := sc
+		own.Cluster.Profile = name
+		if ps, err := own.Profiles(); err == nil {
+			noteProfiles(cmd, ps)
+		}
+	}
 	if f.plot != "" {
 		err := a.Plot(cmd.Context(), &sc, f.plot)
 		if p.done(); err != nil {

@@ -358,6 +358,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			return usage(fmt.Errorf("unknown flag -%s in -%s", name, unknown.GetSpecifiedShortnames()))
 		}
+		if slices.Contains(hardwareFlags, name) && cmd.Flags().Lookup("profile") != nil {
+			return usage(fmt.Errorf("unknown flag %q: model and hardware come from the profile, as in --profile analytic:MODEL,GPU,tp=N "+
+				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)", "--"+name))
+		}
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -371,6 +375,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	return usage(err)
 }
+
+// hardwareFlags are flags that engines, or lorasim profile analytic, have for what
+// a profile states here.
+var hardwareFlags = []string{"model", "model-path", "gpu", "gpus", "tp", "tp-size", "tensor-parallel-size"}
 
 // oneOf refuses a text that is none of the known ones.
 func oneOf(flag, what, value string, known []string) error {

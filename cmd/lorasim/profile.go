@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,41 +33,101 @@ func newProfile() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			describe(cmd.OutOrStdout(), p)
 			return writeYAML(cmd, p)
 		},
 	})
 	return cmd
 }
 
+// listedProfile is a row of profile list.
+type listedProfile struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	GPU      string `json:"gpu"`
+	KVTokens int64  `json:"kv_tokens"`
+	profile.Provenance
+}
+
 func newProfileList() *cobra.Command {
+	var wide bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the embedded profiles",
+		Long: `List prints the embedded profiles and what each rests on:
+
+  measured    fitted to runs of this hardware and engine, and validated on held-out runs
+  calibrated  fitted to runs, but validated on fewer than three held-out runs
+  computed    from data sheets or publications; compared with no measured run`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			type row struct {
-				Name, Model, GPU string
-				KVTokens         int64
-				Calibrated       bool
+			list, err := listedProfiles()
+			if err != nil {
+				return err
 			}
-			var list []row
-			rows := [][]string{{"NAME", "MODEL", "GPU", "KV TOKENS", "CALIBRATED"}}
-			for _, name := range profile.Names() {
-				p, err := profile.Load(name)
-				if err != nil {
-					return err
-				}
-				kv, err := p.KVTokens()
-				if err != nil {
-					return err
-				}
-				list = append(list, row{name, p.Model, p.GPU, kv, !p.Uncalibrated})
-				rows = append(rows, []string{name, p.Model, p.GPU, strconv.FormatInt(kv, 10), map[bool]string{true: "no", false: "yes"}[p.Uncalibrated]})
-			}
-			return show(cmd, inTable(rows), inJSON(list, ""))
+			return show(cmd, inTable(profileRows(list, wide)), inJSON(list, ""))
 		},
 	}
 	jsonFlag(cmd, "print as JSON")
+	flags(cmd, "", opt(&wide, "wide", false, "also print model and KV tokens, and all words on engine and validation"))
 	return cmd
+}
+
+func listedProfiles() (list []listedProfile, err error) {
+	for _, name := range profile.Names() {
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, listedProfile{name, p.Model, p.GPU, kv, p.Provenance()})
+	}
+	return list, nil
+}
+
+// profileRows are the rows of profile list: of engine and validation up to the
+// first comma, unless wide.
+func profileRows(list []listedProfile, wide bool) [][]string {
+	head := []string{"NAME", "KIND", "HARDWARE", "ENGINE", "VALIDATED ON"}
+	if wide {
+		head = append(head, "MODEL", "KV TOKENS")
+	}
+	rows := [][]string{head}
+	for _, p := range list {
+		row := []string{p.Name, string(p.Kind), p.Hardware, p.Engine, cmp.Or(p.ValidatedOn, "-")}
+		if wide {
+			row = append(row, p.Model, strconv.FormatInt(p.KVTokens, 10))
+		} else {
+			row[3], _, _ = strings.Cut(row[3], ",")
+			row[4], _, _ = strings.Cut(row[4], ",")
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// describe prints what a profile rests on, as a comment above its settings.
+func describe(w io.Writer, p *profile.Profile) {
+	v := p.Provenance()
+	fmt.Fprintf(w, "# %s; hardware: %s; engine: %s\n", v, v.Hardware, v.Engine)
+	fmt.Fprintf(w, "# validated on: %s\n", cmp.Or(v.ValidatedOn, "no run"))
+}
+
+// noteProfiles prints a note for each profile that was compared with no measured
+// run, or that is no longer the one that was validated.
+func noteProfiles(cmd *cobra.Command, ps []*profile.Profile) {
+	var said []string
+	for i, p := range ps {
+		if slices.Contains(ps[:i], p) { // workers share profiles
+			continue
+		}
+		if note := p.Provenance().Note(p.Name); note != "" && !slices.Contains(said, note) {
+			said = append(said, note)
+			say(cmd, "note: %s", note)
+		}
+	}
 }
 
 func newProfileAnalytic() *cobra.Command {
@@ -72,11 +135,11 @@ func newProfileAnalytic() *cobra.Command {
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "analytic",
-		Short: "Compute an uncalibrated profile from a model's and a GPU's data sheet",
+		Short: "Compute a profile from a model's and a GPU's data sheet",
 		Long: `Analytic computes how long steps take from the bytes that a decode step reads
 and the FLOPs of a prefill, at usual shares of the GPU's peak rates. Nothing of
-it was measured: the profile is marked as uncalibrated. lorasim calibrate turns
-it into one that was.`,
+it was measured: the kind of the profile is computed. lorasim calibrate fits it to
+runs of your server.`,
 		Example: `  lorasim profile analytic --list
   lorasim profile analytic --model llama-3.1-8b --gpu h100 > mine.yaml
   lorasim profile analytic --model deepseek-v3 --gpu h200 --tp 8

@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
 	"lorasim/router"
+	"lorasim/sim/profile"
 	"lorasim/trace"
 	"lorasim/trace/synth"
 )
@@ -218,7 +219,7 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Adapters",
 		opt(&f.loras, "lora", nil, "adapter loaded from the start, `NAME=PATH`; a rank at the path's end (-r16, ?rank=16) counts; repeatable"),
 		opt(&f.numAdapters, "num-adapters", 0, "load so many adapters lora0, lora1, ... from the start", ">=0 <=1e6"),
-		opt(&f.ranks, "lora-ranks", "8,16,32,64", "their ranks, in turn"))
+		opt(&f.ranks, "lora-ranks", "", "their ranks, in turn (default: those of 8,16,32,64 that the profile allows)"))
 }
 
 // configs are the configurations of the workers.
@@ -230,7 +231,7 @@ func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	if f.API, err = emulate.ParseAPI(f.api); err != nil {
 		return nil, fmt.Errorf("--api: %w", err)
 	}
-	if f.Adapters, err = f.adapters(sc.Seed); err != nil {
+	if f.Adapters, err = f.adapters(sc.Seed, ps); err != nil {
 		return nil, err
 	}
 	f.Home = map[bool]router.Tier{true: router.Remote, false: router.Disk}[sc.Cluster.AdapterHome == "remote"]
@@ -242,13 +243,19 @@ func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	return cfgs, nil
 }
 
-func (f *workerFlags) adapters(seed uint64) ([]emulate.Adapter, error) {
-	ranks, err := synth.ParseRanks(f.ranks)
+func (f *workerFlags) adapters(seed uint64, ps []*profile.Profile) ([]emulate.Adapter, error) {
+	ranks, err := synth.ParseRanks(cmp.Or(f.ranks, scenario.DefaultRanksFor(ps)))
 	if err != nil {
 		return nil, fmt.Errorf("--lora-ranks: %w", err)
 	}
 	var as []emulate.Adapter
-	for _, a := range trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed)) {
+	named := trace.Names(f.numAdapters, ranks.For(f.numAdapters, seed))
+	for _, p := range ps {
+		if err := scenario.CheckRanks(p, named); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range named {
 		as = append(as, emulate.Adapter{Name: a.Name, Path: a.Name, Rank: a.Rank})
 	}
 	for _, l := range f.loras {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/internal/atomicfile"
 	"lorasim/router"
+	"lorasim/sim/profile"
 )
 
 func newSim() *cobra.Command {
@@ -50,7 +52,7 @@ give the same bytes.
 		opt(&tokens, "token-times", false, "records with the time of every token"),
 		opt(&plans, "plans", "", "write every plan of placement and migration, with its reason, to `file`, one JSON object per line"),
 		opt(&oracle, "oracle", false, "tell how far the run is from what perfect knowledge could reach"),
-		opt(&intervals, "intervals", false, "tell within what a real run would lie, by the runs that the profile was validated with"))
+		opt(&intervals, "intervals", false, "print prediction intervals from the profile's held-out runs; wider where the run leaves what these were like"))
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
 		if sf.print { // relative paths in a scenario are those from its own folder
 			if err := sc.AbsolutePaths(); err != nil {
@@ -63,10 +65,11 @@ give the same bytes.
 		}
 		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
+		var profiles []*profile.Profile
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
-			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
-			Saturate: true,
-			Reading:  p.reading, Running: p.running,
+			Profiles: func(ps []*profile.Profile) { profiles = ps },
+			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
+			Saturate: true, Reading: p.reading, Running: p.running,
 		})
 		p.done()
 		if err != nil {
@@ -75,7 +78,8 @@ give the same bytes.
 		if err := out.write(cmd, res); err != nil {
 			return err
 		}
-		return res.NoSuccess()
+		noteProfiles(cmd, profiles)
+		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd
 }

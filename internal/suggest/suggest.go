@@ -24,11 +24,8 @@ func Unknown(kind, name string, known []string) error {
 	}
 	const most = 30 // longer lists hide the hint
 	hint := ""
-	best := len(name)/3 + 2 // farther names are no typing errors
-	for _, k := range known {
-		if d := editDistance(name, k); d < best {
-			best, hint = d, fmt.Sprintf(", did you mean %q?", k)
-		}
+	if k := Likely(name, known); k != "" {
+		hint = fmt.Sprintf(", did you mean %q?", k)
 	}
 	if hint != "" && len(known) > most {
 		return fmt.Errorf("unknown %s %q%s", kind, name, hint)
@@ -38,6 +35,30 @@ func Unknown(kind, name string, known []string) error {
 		list += fmt.Sprintf(", and %d more", more)
 	}
 	return fmt.Errorf("unknown %s %q%s (known: %s)", kind, name, hint, list)
+}
+
+// minPart is the least length of a name that may be part of a longer one.
+const minPart = 3
+
+// Likely returns the known name that a name may be meant to be, "" if there is
+// none: the first that begins with the name, else the first that contains it (a100
+// means a100-80gb, though h100 differs in one letter only), else the nearest one.
+func Likely(name string, known []string) string {
+	part := strings.ToLower(name)
+	for _, extends := range []func(s, part string) bool{strings.HasPrefix, strings.Contains} {
+		for _, k := range known {
+			if len(part) >= minPart && extends(strings.ToLower(k), part) {
+				return k
+			}
+		}
+	}
+	nearest, best := "", len(name)/3+2 // farther names are no typing errors
+	for _, k := range known {
+		if d := editDistance(name, k); d < best {
+			best, nearest = d, k
+		}
+	}
+	return nearest
 }
 
 // Clip shortens a text of a file for an error message.

@@ -37,6 +37,16 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// What was typed may be the beginning or a part of the name that was meant.
+func TestUnknownPart(t *testing.T) {
+	known := []string{"h100", "rtx-a100x", "a100-80gb", "a100-40gb", "L40S", "t4"}
+	for name, want := range map[string]string{"a100": "a100-80gb", "80gb": "a100-80gb", "l40": "L40S", "h10": "h100", "h101": "h100", "t5": "t4", "4": "t4", "zzzz": ""} {
+		if got := Likely(name, known); got != want {
+			t.Errorf("%s: %q, expected %q", name, got, want)
+		}
+	}
+}
+
 func TestEditDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

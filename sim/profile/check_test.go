@@ -80,7 +80,7 @@ func TestCheckBounds(t *testing.T) {
 		"table from no slots": {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{0, 8}, []int64{2000, 1}}}} }, ""},
 		"table below":         {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{-1, 8}, []int64{2000, 1}}}} }, "tokens at -1 slots"},
 		"one page":            {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
-		"less than one page":  {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 }, "less than one page of 16"},
+		"less than one page":  {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 }, "at least one page of 16 (--page-size)"},
 		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} }, "expected kv_tokens, or pool_gib and kv_bytes_per_token"},
 	} {
 		p := soundProfile()

@@ -38,9 +38,13 @@ type Workload struct {
 	Window bool `yaml:"window,omitempty" json:"window,omitempty"`
 }
 
-// alike is how many times more, or less, a workload may be: far from these runs
-// nobody knows how far predictions are off.
-const alike = 2
+// alike is how many times more, or less, a workload may be and count as one of the
+// runs; beyond, bands are widened, and from related on there are none.
+const alike, related = 2, 4
+
+// widening is how many times as far from the prediction the bounds of a run lie that
+// leaves what was validated: see docs/fidelity.md for what it was tested with.
+const widening = 2
 
 // Band is measured over predicted of one metric, in runs of one class of load:
 // the range of half of them, absent where they are too few, and that of most, with
@@ -148,45 +152,86 @@ func number(v string) float64 {
 	return x
 }
 
-// Beyond says in which ways a run, with a profile made from the base, leaves what
-// the runs were like.
-func (in *Intervals) Beyond(r ValidatedRun, base *Profile) (why []string) {
-	if in.Of != fingerprint(base) {
-		return []string{"profile " + base.Name + " was changed after its validation"}
+// Widened is the band of a run that leaves what was validated in a way that ranges
+// can allow for: on a logarithmic scale each bound lies widening times as far from
+// the prediction, which is always within. So it is never narrower, and a profile
+// that was off to one side only may be off to the other there.
+func (b Band) Widened() Band {
+	wider := func(r *[2]float64) *[2]float64 {
+		if r == nil {
+			return nil
+		}
+		return &[2]float64{math.Pow(min(r[0], 1), widening), math.Pow(max(r[1], 1), widening)}
 	}
-	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	b.Half, b.Most = wider(b.Half), wider(b.Most)
+	return b
+}
+
+// Compare says in which ways a run, with a profile made from the base, leaves what
+// the runs were like. Extrapolated are those for which bands are [Band.Widened]: what
+// routers and schedulers decide, which the simulator decides by the same rules, and
+// workloads not too far off. Refused are those of which the runs say nothing, each a
+// whole sentence.
+func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refused []string) {
+	if in.Of != fingerprint(base) {
+		return nil, []string{"Profile " + base.Name + " was changed after its validation: compare it with measured runs again (lorasim validate, lorasim calibrate)."}
+	}
+	beyond := func(format string, args ...any) { extrapolated = append(extrapolated, fmt.Sprintf(format, args...)) }
+	refuse := func(format string, args ...any) { refused = append(refused, fmt.Sprintf(format, args...)) }
 	if r.Workers > in.Workers {
-		add("%d workers, validated with at most %d", r.Workers, in.Workers)
+		beyond("%d workers (validated with %d)", r.Workers, in.Workers)
+	}
+	if policy, _, _ := strings.Cut(r.Policy, ":"); r.Workers > 1 && !slices.Contains(in.Policies, policy) {
+		beyond("policy %s (validated with %s)", policy, cmp.Or(strings.Join(in.Policies, ", "), "one worker, without routing"))
 	}
 	w := in.Workload
 	switch {
 	case r.Window && !w.Window:
-		add("a run of a window, validated with runs until all is done")
+		beyond("a run that ends after its window (validated with runs until all requests end)")
 	case w.Window && !r.Window:
-		add("a run until all is done, validated with runs of a window")
-	}
-	if r.Requests*alike < w.Requests {
-		add("%d requests, validated with %d and more", r.Requests, w.Requests)
+		beyond("a run until all requests end (validated with runs that end after a window)")
 	}
 	if r.Adapters > w.Adapters*alike {
-		add("%d adapters, validated with at most %d", r.Adapters, w.Adapters)
+		beyond("%d adapters (validated with %d)", r.Adapters, w.Adapters)
+	}
+	switch {
+	case r.Requests*related < w.Requests:
+		refuse("The run has %d requests, less than a quarter of the %d of the shortest validated run.", r.Requests, w.Requests)
+	case r.Requests*alike < w.Requests:
+		beyond("%d requests (validated with %d and more)", r.Requests, w.Requests)
 	}
 	lengths := func(what string, mean float64, of [2]float64) {
-		if mean > 0 && mean*alike < of[0] || mean > of[1]*alike { // 0: no request succeeded
-			add("%s of %.0f tokens in the mean, validated with %.0f to %.0f", what, mean, of[0], of[1])
+		far := func(times float64) bool { return mean > 0 && mean*times < of[0] || mean > of[1]*times } // 0: no request succeeded
+		switch {
+		case far(related):
+			refuse("The mean %s has %.0f tokens, more than %d times off the %.0f to %.0f of the validated runs.", what, mean, related, of[0], of[1])
+		case far(alike):
+			beyond("a mean %s of %.0f tokens (validated with %.0f to %.0f)", what, mean, of[0], of[1])
 		}
 	}
-	lengths("prompts", r.Prompt, w.Prompt)
-	lengths("outputs", r.Output, w.Output)
-	if policy, _, _ := strings.Cut(r.Policy, ":"); r.Workers > 1 && !slices.Contains(in.Policies, policy) {
-		add("policy %s, validated with %s", policy, strings.Join(in.Policies, ", "))
+	lengths("prompt", r.Prompt, w.Prompt)
+	lengths("output", r.Output, w.Output)
+	for _, c := range in.changes(r.Profile, base) {
+		if retimes(c.key) {
+			refuse("The run has %s %s, with which the profile was not validated (%s).", c.key, c.value, c.valid)
+		} else {
+			beyond("%s %s (validated with %s)", c.key, c.value, c.valid)
+		}
 	}
-	changed, was := changes(base, r.Profile), settings(base)
+	return extrapolated, refused
+}
+
+// change is a setting that is not as in the validated runs, with the values there.
+type change struct{ key, value, valid string }
+
+// changes lists the settings of a profile that are not as in the runs, by key.
+func (in *Intervals) changes(p, base *Profile) (out []change) {
+	changed, was := changes(base, p), settings(base)
 	if v, ok := changed[schedulerKey]; ok && in.Settings[schedulerKey] == nil {
 		changed = map[string]string{schedulerKey: v} // which brings settings of its own
 	}
-	for key, v := range changed {
-		had := in.Settings[key]
+	for _, key := range slices.Sorted(maps.Keys(changed)) {
+		v, had := changed[key], in.Settings[key]
 		valid := cmp.Or(strings.Join(had, ", "), was[key], "none")
 		if len(had) == 2 && !math.IsNaN(number(had[0])) {
 			if x := number(v); x >= number(had[0]) && x <= number(had[1]) {
@@ -195,11 +240,16 @@ func (in *Intervals) Beyond(r ValidatedRun, base *Profile) (why []string) {
 			valid = had[0] + " to " + had[1]
 		}
 		if !slices.Contains(had, v) {
-			add("%s %s, validated with %s", key, v, valid)
+			out = append(out, change{key, v, valid})
 		}
 	}
-	slices.Sort(why)
-	return why
+	return out
+}
+
+// retimes says whether step times, or times of loads, depend on a setting beyond
+// what the scheduler's rules say.
+func retimes(key string) bool {
+	return key == schedulerKey || strings.HasPrefix(key, "latency.") || strings.HasPrefix(key, "adapters.")
 }
 
 const schedulerKey = "engine.scheduler"

@@ -35,7 +35,16 @@ func TestNewIntervals(t *testing.T) {
 	}
 }
 
-func TestIntervalsBeyond(t *testing.T) {
+// compare is what Compare says, refusals with a "!".
+func compare(in *Intervals, r ValidatedRun, base *Profile) string {
+	all, refused := in.Compare(r, base)
+	for _, why := range refused {
+		all = append(all, "! "+why)
+	}
+	return strings.Join(all, "; ")
+}
+
+func TestIntervalsCompare(t *testing.T) {
 	base, err := Load("llama2-7b-24gb")
 	if err != nil {
 		t.Fatal(err)
@@ -55,35 +64,37 @@ func TestIntervalsBeyond(t *testing.T) {
 		"fewest slots":  {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 8 }, ""},
 		"most slots":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 32 }, ""},
 		"one worker":    {1, "any", func(*ValidatedRun) {}, ""},
-		"workers":       {3, "least-loaded", func(*ValidatedRun) {}, "3 workers, validated with at most 2"},
-		"policy":        {2, "p2c:x=1", func(*ValidatedRun) {}, "policy p2c, validated with least-loaded, static"},
-		"a number":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64, validated with 8 to 32"},
-		"a choice":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" }, "engine.adapter_loading other, validated with blocking, overlapped"},
-		"another key":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 }, "engine.page_size 64, validated with 1"},
-		"one of two":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch, r.Profile.Engine.PageSize = 20, 64 }, "engine.page_size 64, validated with 1"},
-		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() }, "engine.scheduler vllm, validated with sglang"},
-		"the backend":   {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton }, "latency.lora.backend triton, validated with csgmv"},
+		"workers":       {3, "least-loaded", func(*ValidatedRun) {}, "3 workers (validated with 2)"},
+		"policy":        {2, "p2c:x=1", func(*ValidatedRun) {}, "policy p2c (validated with least-loaded, static)"},
+		"a number":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64 (validated with 8 to 32)"},
+		"a choice":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" }, "engine.adapter_loading other (validated with blocking, overlapped)"},
+		"another key":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 }, "engine.page_size 64 (validated with 1)"},
+		"one of two":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch, r.Profile.Engine.PageSize = 20, 64 }, "engine.page_size 64 (validated with 1)"},
+		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() }, "! The run has engine.scheduler vllm, with which the profile was not validated (sglang)."},
+		"the backend":   {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton }, "! The run has latency.lora.backend triton, with which the profile was not validated (csgmv)."},
 		// the runs had 997 requests and more, up to 7 adapters, prompts of 300 to 304 tokens
 		"half and twice": {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 499, 14, 608, 60 }, ""},
 		"more, fewer":    {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 1e6, 1, 150, 240 }, ""},
-		"requests":       {1, "", func(r *ValidatedRun) { r.Requests = 498 }, "498 requests, validated with 997 and more"},
-		"adapters":       {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters, validated with at most 7"},
-		"long prompts":   {1, "", func(r *ValidatedRun) { r.Prompt = 609 }, "prompts of 609 tokens in the mean, validated with 300 to 304"},
-		"short outputs":  {1, "", func(r *ValidatedRun) { r.Output = 59 }, "outputs of 59 tokens in the mean, validated with 120 to 120"},
-		"a window":       {1, "", func(r *ValidatedRun) { r.Window = true }, "a run of a window, validated with runs until all is done"},
-		"a new choice":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.SchedulePolicy = "priority" }, "engine.schedule_policy priority, validated with none"},
+		"requests":       {1, "", func(r *ValidatedRun) { r.Requests = 498 }, "498 requests (validated with 997 and more)"},
+		"adapters":       {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters (validated with 7)"},
+		"long prompts":   {1, "", func(r *ValidatedRun) { r.Prompt = 609 }, "a mean prompt of 609 tokens (validated with 300 to 304)"},
+		"short outputs":  {1, "", func(r *ValidatedRun) { r.Output = 59 }, "a mean output of 59 tokens (validated with 120 to 120)"},
+		"a quarter":      {1, "", func(r *ValidatedRun) { r.Requests, r.Prompt = 249, 76 }, "a mean prompt of 76 tokens (validated with 300 to 304); ! The run has 249 requests, less than a quarter of the 997 of the shortest validated run."},
+		"four times":     {1, "", func(r *ValidatedRun) { r.Prompt = 1217 }, "! The mean prompt has 1217 tokens, more than 4 times off the 300 to 304 of the validated runs."},
+		"a window":       {1, "", func(r *ValidatedRun) { r.Window = true }, "a run that ends after its window (validated with runs until all requests end)"},
+		"a new choice":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.SchedulePolicy = "priority" }, "engine.schedule_policy priority (validated with none)"},
 		"no success":     {1, "", func(r *ValidatedRun) { r.Prompt, r.Output = 0, 0 }, ""}, // for which there is a reason already
 	} {
 		r := run(c.workers, c.policy)
 		c.change(&r)
 		for range 8 { // settings are looked at in any order
-			if got := strings.Join(in.Beyond(r, base), "; "); got != c.want {
+			if got := compare(in, r, base); got != c.want {
 				t.Errorf("%s: %q, expected %q", name, got, c.want)
 			}
 		}
 	}
 	in.Workload.Window = true
-	if got := in.Beyond(run(1, ""), base); len(got) != 1 || got[0] != "a run until all is done, validated with runs of a window" {
+	if got := compare(in, run(1, ""), base); got != "a run until all requests end (validated with runs that end after a window)" {
 		t.Errorf("without a window: %q", got)
 	}
 	for name, edit := range map[string]func(p *Profile){
@@ -93,9 +104,21 @@ func TestIntervalsBeyond(t *testing.T) {
 	} {
 		r := run(1, "")
 		edit(r.Profile)
-		if got := in.Beyond(r, r.Profile); len(got) != 1 || !strings.Contains(got[0], "was changed") {
+		if got := compare(in, r, r.Profile); !strings.HasPrefix(got, "! Profile ") || !strings.Contains(got, "was changed") {
 			t.Errorf("of a profile with %s edited: %q", name, got)
 		}
+	}
+}
+
+// Bounds lie twice as far from the prediction, on a logarithmic scale, and hold it.
+func TestWidened(t *testing.T) {
+	b := Band{Metric: "m", Half: &[2]float64{1.1, 1.2}, Most: &[2]float64{0.5, 3}}
+	w := b.Widened()
+	if *w.Half != [2]float64{1, 1.44} || *w.Most != [2]float64{0.25, 9} || w.Metric != "m" || *b.Most != [2]float64{0.5, 3} {
+		t.Errorf("%v and %v, of %v and %v", *w.Half, *w.Most, *b.Half, *b.Most)
+	}
+	if w = (Band{Most: &[2]float64{0.5, 0.8}}).Widened(); w.Half != nil || *w.Most != [2]float64{0.25, 1} {
+		t.Errorf("%v and %v", w.Half, *w.Most)
 	}
 }
 
@@ -114,7 +137,7 @@ func TestEmbeddedIntervals(t *testing.T) {
 		}
 		with++
 		w := in.Workload
-		if why := in.Beyond(ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1], w.Window}, p); why != nil {
+		if why := compare(in, ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1], w.Window}, p); why != "" {
 			t.Errorf("%s: %q", name, why)
 		}
 		n := 0

@@ -191,7 +191,7 @@ func (p *Profile) Check() error {
 	if n, err := p.KVTokens(); err != nil {
 		return err
 	} else if n < int64(e.PageSize) {
-		return fmt.Errorf("the KV cache holds %d tokens, less than one page of %d", n, e.PageSize)
+		return fmt.Errorf("the KV cache holds %d tokens (--kv-tokens), expected at least one page of %d (--page-size)", n, e.PageSize)
 	}
 	return nil
 }
@@ -290,7 +290,8 @@ func (p *Profile) KVTokens() (int64, error) {
 	}
 	n := int64((m.PoolGiB*gib - slots) / float64(m.KVBytesPerToken))
 	if n <= 0 {
-		return 0, fmt.Errorf("memory: %d adapter slots of rank %d take %.1f GiB, more than pool_gib %.1f leaves",
+		return 0, fmt.Errorf("memory: %d adapter slots of rank %d take %.1f GiB, more than pool_gib %.1f leaves: "+
+			"reduce --max-loras-per-batch or --max-lora-rank, or give --kv-tokens",
 			e.MaxLorasPerBatch, e.MaxLoraRank, slots/gib, m.PoolGiB)
 	}
 	return n, nil
@@ -342,7 +343,7 @@ func kvFromTable(table []KVCurve, slots, rank int) (int64, error) {
 			return int64(nb), nil
 		}
 	}
-	return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d; give the size of the KV cache (kv_tokens)", slots, rank)
+	return 0, fmt.Errorf("memory.kv_table does not cover %d slots of rank %d: give the size of the KV cache (--kv-tokens), or change --max-loras-per-batch or --max-lora-rank", slots, rank)
 }
 
 func checkKVTable(table []KVCurve) error {

@@ -83,7 +83,7 @@ func TestLawFaults(t *testing.T) {
 		"memory.kv_table: rank 8: 0 tokens at 2 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9, 0}}} },
 		"memory.kv_table: rank 8: 9 tokens at 1 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 1}, []int64{9, 9}}} },
 		"memory.kv_table: rank 8 after 8":                                                func(p *Profile) { c := KVCurve{8, []int{1}, []int64{9}}; p.Memory.KVTable = []KVCurve{c, c} },
-		"memory.kv_table does not cover 8 slots of rank 16; give the size of the KV cac": func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{8, []int{1}, []int64{9}}}} },
+		"memory.kv_table does not cover 8 slots of rank 16: give the size of the KV cac": func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{8, []int{1}, []int64{9}}}} },
 	} {
 		p := lawProfile()
 		p.Engine.MaxRunningRequests = 64

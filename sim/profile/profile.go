@@ -14,6 +14,7 @@ import (
 	"embed"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"lorasim/internal/suggest"
 	"lorasim/internal/yamlerr"
 )
 
@@ -30,7 +32,13 @@ type Profile struct {
 	Model  string `yaml:"model"`
 	GPU    string `yaml:"gpu"`
 	Source string `yaml:"source"` // where the numbers come from
-	// Uncalibrated marks a profile that was never held against a measured run.
+	// Hardware, EngineVersion and ValidatedOn say in short phrases what the
+	// coefficients were measured on and validated with: see [Profile.Provenance].
+	// Hardware defaults to GPU, ValidatedOn to the first line of Validation.
+	Hardware      string `yaml:"hardware,omitempty"`
+	EngineVersion string `yaml:"engine_version,omitempty"`
+	ValidatedOn   string `yaml:"validated_on,omitempty"`
+	// Uncalibrated marks a computed profile: no measured run was compared with it.
 	Uncalibrated bool `yaml:"uncalibrated,omitempty"`
 
 	Latency  Latency  `yaml:"latency"`
@@ -41,6 +49,10 @@ type Profile struct {
 	// Validation lists how well the profile predicted runs it was not fitted on.
 	Validation []Validation `yaml:"validation,omitempty"`
 	Intervals  *Intervals   `yaml:"intervals,omitempty"`
+
+	// origin is the profile as it was read, before a scenario's changes; nil: it
+	// was made otherwise.
+	origin *Profile
 }
 
 // GPUs is how many a worker has, as GPU begins with their number: "8 GPUs of one
@@ -367,9 +379,14 @@ func Load(nameOrFile string) (*Profile, error) {
 		read = func(name string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
 	}
 	data, err := read(nameOrFile)
-	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "./\\") {
-		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file",
-			nameOrFile, strings.Join(Names(), ", "))
+	ext := filepath.Ext(nameOrFile) // "llama-3.1-8b" has one, too
+	if os.IsNotExist(err) && !strings.ContainsAny(nameOrFile, "/\\") && ext != ".yaml" && ext != ".yml" {
+		hint := ""
+		if name := suggest.Likely(nameOrFile, Names()); name != "" {
+			hint = fmt.Sprintf(", did you mean %q?", name)
+		}
+		return nil, fmt.Errorf("profile %q: neither an embedded profile (%s) nor a file nor %sMODEL,GPU%s",
+			nameOrFile, strings.Join(Names(), ", "), AnalyticPrefix, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
@@ -398,6 +415,8 @@ func Parse(data []byte, where string) (*Profile, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("profile %s: %w", where, err)
 	}
+	read := p
+	p.origin = &read
 	return &p, nil
 }
 

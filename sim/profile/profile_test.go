@@ -62,6 +62,12 @@ func TestParseNamesTheFault(t *testing.T) {
 	if _, err := Load("llama9"); err == nil || !strings.Contains(err.Error(), "llama2-7b-24gb") {
 		t.Errorf("unknown profile: got %v, expected the list of known ones", err)
 	}
+	if _, err := Load("llama-3.1-8b"); err == nil || !strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100"?`) {
+		t.Errorf("a part of a name: %v", err)
+	}
+	if _, err := Load("llama-3.1-8b.yaml"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file: %v", err)
+	}
 }
 
 // The expected numbers are worked out by hand from the formulas.

@@ -41,8 +41,27 @@ type Report struct {
 	Use     string  `json:"use"` // of the runs; "all"
 	Summary Summary `json:"summary"`
 	Groups  []Group `json:"groups"`
+	ByLoad  []Load  `json:"by_load"`
 	Limits  []Limit `json:"limits"`
 	Runs    []Row   `json:"runs"`
+}
+
+// Load is the summary of the runs in one class of load, as predicted: those in
+// which workers keep up, those at the edge of saturation, the saturated ones.
+type Load struct {
+	Load    string  `json:"load"`
+	Summary Summary `json:"summary"`
+}
+
+// byLoad summarizes the runs of each class of load that there is.
+func byLoad(rows []Row) (out []Load) {
+	_, classes := validate.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
+	for class, name := range validate.LoadNames {
+		if len(classes[class]) > 0 {
+			out = append(out, Load{name, summarize(classes[class])})
+		}
+	}
+	return out
 }
 
 // Group is the summary of the runs of one campaign with one model.
@@ -67,6 +86,7 @@ type Summary struct {
 // NewReport summarizes predictions.
 func NewReport(rows []Row, use string) *Report {
 	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows), Limits: Limits(rows)}
+	r.ByLoad = byLoad(slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" }))
 	type key struct{ use, model, group string }
 	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
 	for _, k := range keys {
@@ -121,6 +141,20 @@ func (r *Report) WriteText(w io.Writer) error {
 		rows = append(rows, append([]string{string(m)}, r.Summary.metrics[m].Cells()...))
 	}
 	rows = append(rows, []string{"starved or not", strconv.Itoa(r.Summary.Starved.Runs), "right in " + agreement(&r.Summary, 2)}, nil)
+	loads := []string{"LOAD", "RUNS"}
+	for _, m := range Metrics {
+		loads = append(loads, strings.ToUpper(string(m)), "P90")
+	}
+	rows = append(rows, loads)
+	for _, l := range r.ByLoad {
+		cells := []string{l.Load, strconv.Itoa(l.Summary.Starved.Runs)}
+		for _, m := range Metrics {
+			s := l.Summary.metrics[m]
+			cells = append(cells, format.Percent(s.MedianAbsError, 1), format.Percent(s.P90AbsError, 1))
+		}
+		rows = append(rows, cells)
+	}
+	rows = append(rows, nil)
 	head := []string{"USE", "MODEL", "GROUP", "RUNS"}
 	for _, m := range Metrics {
 		head = append(head, strings.ToUpper(string(m)))

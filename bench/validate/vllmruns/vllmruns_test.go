@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -314,6 +316,29 @@ func TestReport(t *testing.T) {
 	text := b.String()
 	if at, of := strings.Index(text, "-30.0 %"), strings.Index(text, "+10.0 %"); at < 0 || of < at || !strings.Contains(text, "why not") {
 		t.Errorf("the furthest run is not first, or the skipped one is missing:\n%s", text)
+	}
+}
+
+// Runs are summarized by the share of waiting that the prediction has.
+func TestReportByLoad(t *testing.T) {
+	row := func(waiting, predicted float64) Row {
+		c := validate.Comparison{Measured: validate.Values{TPOT: 10}}
+		c.Predict(validate.Values{TPOT: predicted})
+		c.Ran.Waiting = waiting
+		return Row{Comparison: c}
+	}
+	r := NewReport([]Row{row(0, 11), row(0.049, 13), row(0.05, 14), row(0.9, 20), row(1, 30), {Skipped: "no prediction"}}, "")
+	var got []string
+	for _, l := range r.ByLoad {
+		s := l.Summary.metrics[TPOT]
+		got = append(got, fmt.Sprintf("%s %d %.2f", l.Load, s.Runs, s.MedianAbsError))
+	}
+	if want := []string{"keeps up 2 0.20", "edge 1 0.40", "saturated 2 1.50"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, expected %q", got, want)
+	}
+	var b bytes.Buffer
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "\nkeeps up") || !strings.Contains(b.String(), "20.0 %") {
+		t.Errorf("%v\n%s", err, b.String())
 	}
 }
 

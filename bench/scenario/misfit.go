@@ -1,0 +1,45 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/internal/record"
+	"lorasim/sim"
+)
+
+// remedies are the flags that help where a worker can never serve a request.
+var remedies = []struct{ reason, flags string }{
+	{sim.KVTooSmall, "give the workers more KV cache with --kv-tokens (sglang: --max-total-tokens), or leave it to the profile"},
+	{sim.PromptTooLarge, "allow longer requests with --context-length, or make them shorter with --lengths"},
+	{sim.BudgetTooLarge, "allow longer requests with --context-length, or ask for less with --max-new-tokens"},
+	{sim.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --max-lora-rank"},
+}
+
+// Misfit returns an error if more than half of the requests of a simulated run were
+// rejected because no worker could ever serve them: the figures of the few others
+// answer no question. It names the flags that help.
+func Misfit(res *result.Result) error {
+	e := res.Endings()
+	if e == nil {
+		return nil
+	}
+	var most result.Reason // the first and most frequent
+	flags, never := "", int64(0)
+	for _, r := range e.Reasons {
+		for _, m := range remedies {
+			begins, _, _ := strings.Cut(m.reason, "%")
+			if r.Status != record.Rejected.String() || !strings.HasPrefix(r.Reason, begins) {
+				continue
+			}
+			if never += r.Count; flags == "" {
+				most, flags = r, m.flags
+			}
+		}
+	}
+	if 2*never <= e.Requests {
+		return nil
+	}
+	return fmt.Errorf("%d of %d requests can never be served (most often: %s): %s", never, e.Requests, most.Reason, flags)
+}

@@ -1,0 +1,96 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/synth"
+)
+
+// defaultRanks are the ranks of adapters where nothing states any.
+var defaultRanks = []int{8, 16, 32, 64}
+
+// DefaultRanks returns the default ranks of adapters, as lora_ranks has them, for
+// workers that load ranks up to most: those of 8,16,32,64 that fit, else most.
+func DefaultRanks(most int) string {
+	var fit []string
+	for _, r := range defaultRanks {
+		if r <= most {
+			fit = append(fit, strconv.Itoa(r))
+		}
+	}
+	if fit == nil {
+		fit = []string{strconv.Itoa(most)}
+	}
+	return strings.Join(fit, ",")
+}
+
+// DefaultRanksFor returns the default ranks of adapters for a cluster.
+func DefaultRanksFor(ps []*profile.Profile) string { return DefaultRanks(leastMaxRank(ps)) }
+
+// leastMaxRank is the rank up to which every worker loads adapters.
+func leastMaxRank(ps []*profile.Profile) int {
+	least := ps[0].Engine.MaxLoraRank
+	for _, p := range ps[1:] {
+		least = min(least, p.Engine.MaxLoraRank)
+	}
+	return least
+}
+
+// ranksByDefault says whether neither the settings nor a saved workload state the
+// ranks.
+func (w *Workload) ranksByDefault() bool {
+	return w.LoraRanks == "" && (w.File == "" || w.NumAdapters > 0)
+}
+
+// fitRanks gives the adapters of a source the default ranks that the workers can
+// load, where nothing states their ranks.
+func (s *Scenario) fitRanks(src trace.Source, ps []*profile.Profile) trace.Source {
+	most := leastMaxRank(ps)
+	if !s.Workload.ranksByDefault() || most >= slices.Max(defaultRanks) {
+		return src
+	}
+	adapters := slices.Clone(src.Adapters())
+	for i, rank := range must(synth.ParseRanks(DefaultRanks(most))).For(len(adapters), s.Seed) {
+		adapters[i].Rank = rank
+	}
+	return withAdapters{src, adapters}
+}
+
+// CommonRanks sets lora_ranks where nothing states it and workers of some of the
+// variants of the scenario load fewer ranks than the default has: all of them then
+// have the same adapters, and can be compared. Variants with errors do not count;
+// running them tells what is wrong.
+func (s *Scenario) CommonRanks(variants ...Scenario) {
+	if !s.Workload.ranksByDefault() {
+		return
+	}
+	largest := slices.Max(defaultRanks)
+	least := largest
+	for i := range variants {
+		if ps, err := variants[i].Profiles(); err == nil {
+			least = min(least, leastMaxRank(ps))
+		}
+	}
+	if least < largest {
+		s.Workload.LoraRanks = DefaultRanks(least)
+	}
+}
+
+// CheckRanks refuses adapters that the engines would not load: sglang's
+// LoRAMemoryPool.can_support (srt/lora/mem_pool.py) and vLLM's PEFTHelper
+// (lora/peft_helper.py) take ranks up to max_lora_rank.
+func CheckRanks(p *profile.Profile, adapters []trace.Adapter) error {
+	for _, a := range adapters {
+		if a.Rank > p.Engine.MaxLoraRank {
+			return fmt.Errorf("adapter %s has rank %d, but workers of profile %s load ranks up to %d: "+
+				"give smaller ranks with --lora-ranks (as in --lora-ranks %s), or allow larger ones with --max-lora-rank %d",
+				a.Name, a.Rank, p.Name, p.Engine.MaxLoraRank, DefaultRanks(p.Engine.MaxLoraRank), a.Rank)
+		}
+	}
+	return nil
+}
