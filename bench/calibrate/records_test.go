@@ -209,7 +209,7 @@ func TestRecordsOfComputedTerms(t *testing.T) {
 	computed := func() *profile.Profile {
 		p := truth()
 		p.Latency.LoRA = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 1, RankUs: 20, TokenRankNs: 500}
-		p.Latency.Experts = profile.Experts{Count: 64, TopK: 4, ReadMs: 30}
+		p.Latency.Experts = profile.Experts{Count: 64, TopK: 4, ReadMs: 10}
 		return p
 	}
 	rs := recordsOf(t, computed(), 400, 0, false)
