@@ -1,9 +1,9 @@
 package profile
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,7 +70,8 @@ const AnalyticPrefix = "analytic:"
 func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
-		return Analytic{}, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")
+		return Analytic{}, fmt.Errorf("expected analytic:MODEL,GPU[,tp=N][,bits=N]; models: %s; GPUs: %s",
+			strings.Join(names(Architectures(), (*Architecture).name), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "))
 	}
 	a := NewAnalytic(strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1]))
 	for _, piece := range pieces[2:] {
@@ -104,11 +105,11 @@ func parseAnalytic(spec string) (Analytic, error) {
 // Nothing of it was measured. Skewed routing to experts, the engine's version and
 // its kernels are not in it.
 func (a Analytic) Profile() (*Profile, error) {
-	m, err := named("model", a.Model, Architectures(), func(m *Architecture) string { return m.Name })
+	m, err := named("model", a.Model, Architectures(), (*Architecture).name)
 	if err != nil {
 		return nil, err
 	}
-	g, err := named("GPU", a.GPU, GPUs(), func(g *GPU) string { return g.Name })
+	g, err := named("GPU", a.GPU, GPUs(), (*GPU).name)
 	if err != nil {
 		return nil, err
 	}
@@ -137,15 +138,25 @@ func (a Analytic) Profile() (*Profile, error) {
 	return &p, nil
 }
 
+func (m *Architecture) name() string { return m.Name }
+func (g *GPU) name() string          { return g.Name }
+
+// names lists the names of models or GPUs.
+func names[T any](all []T, nameOf func(*T) string) []string {
+	list := make([]string, len(all))
+	for i := range all {
+		list[i] = nameOf(&all[i])
+	}
+	return list
+}
+
 // named is the one of a list that has a name.
 func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error) {
-	var names []string
-	for i := range all {
-		if names = append(names, nameOf(&all[i])); names[i] == name {
-			return &all[i], nil
-		}
+	known := names(all, nameOf)
+	if i := slices.Index(known, name); i >= 0 {
+		return &all[i], nil
 	}
-	return nil, suggest.Unknown(what, name, names)
+	return nil, suggest.Unknown(what, name, known)
 }
 
 // weights is the size of all weights, bytes.
