@@ -11,7 +11,8 @@ import (
 type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: law phases
-	experts  []tick.Ticks  // see expertReads; nil: none
+	experts  []tick.Ticks  // see Experts.reads; nil: none
+	roofline bool          // backend roofline
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -46,7 +47,7 @@ func (p *Profile) Compile() *Costs {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	}
-	c.experts = l.Experts.reads()
+	c.experts, c.roofline = l.Experts.reads(), l.LoRA.Backend == BackendRoofline
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
@@ -88,26 +89,29 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 	case c.adapters != nil:
 		return max(c.adapters.step(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Tokens == 0:
-		t := c.decodeFixed(w) + c.roofline(w)
+		t := c.decodeFixed(w)
+		if c.roofline {
+			t += c.adapterTime(w)
+		}
 		if c.experts != nil {
 			t += max(c.expertRead(w.Batch)-c.perRequest*tick.Ticks(w.Batch), 0)
 		}
 		return t + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Batch == 0:
-		return c.prefill(w) + c.roofline(w)
+		return c.prefill(w) + c.adapterTime(w)
 	}
 	// The weights are read once for the prompts and for the running requests,
 	// which add what they add to a decode step.
-	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.roofline(w) + c.PerKVToken*tick.Ticks(w.KV)
+	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.adapterTime(w) + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
 }
 
-// roofline is what LoRA adds to a step with backend roofline.
-func (c *Costs) roofline(w *StepWork) tick.Ticks {
-	l := &c.p.Latency.LoRA
-	if l.Backend != BackendRoofline || w.Ranks == 0 {
+// adapterTime is what adapters add to a step with backend roofline.
+func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
+	if !c.roofline || w.Ranks == 0 {
 		return 0
 	}
+	l := &c.p.Latency.LoRA
 	return tick.FromMilliseconds(l.LaunchMs + float64(l.RankUs/1000*float64(w.Ranks)) + float64(l.TokenRankNs/1e6*float64(w.RankTokens)))
 }
 
@@ -144,7 +148,7 @@ func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWa
 // CountsAdapters says whether the length of a step depends on
 // StepWork.Adapters, Ranks and RankTokens.
 func (c *Costs) CountsAdapters() bool {
-	return c.adapters != nil || c.p.Latency.LoRA.Backend == BackendRoofline
+	return c.adapters != nil || c.roofline
 }
 
 // decodeFixed is the part of a decode step that does not depend on the KV
