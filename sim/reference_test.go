@@ -15,6 +15,7 @@ import (
 // shares with the simulator the profile's costs and nothing else.
 
 type refRequest struct {
+	chunk int64 // prompt tokens in its latest step
 	trace.Request
 	order            int // in which it entered a queue
 	sent, queuedAt   tick.Ticks
@@ -490,6 +491,7 @@ func (s *reference) formPrefill(w *refWorker) bool {
 	var stall tick.Ticks
 	commit := func(r *refRequest, n, maxNew int64) {
 		work.Add(n, r.kv, r.Adapter != trace.BaseModel)
+		r.chunk = n
 		r.kv += n
 		offset += ceil(n) + size
 		offsetTotal += ceil(n) + size + maxNew
@@ -646,6 +648,7 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile
 		if r.Adapter != trace.BaseModel && !w.merged() {
 			met[r.Adapter] = true
 			rank := w.costs.Rank(s.ranks[r.Adapter])
+			k.RankTokens += int64(rank)
 			k.LoRAs++
 			k.MaxRank = max(k.MaxRank, rank)
 		}
@@ -653,7 +656,11 @@ func (s *reference) work(w *refWorker, running, filling []*refRequest, k profile
 	for _, r := range filling {
 		if r.Adapter != trace.BaseModel && !w.merged() {
 			met[r.Adapter] = true
+			k.RankTokens += r.chunk * int64(w.costs.Rank(s.ranks[r.Adapter]))
 		}
+	}
+	for a := range met {
+		k.Ranks += int64(w.costs.Rank(s.ranks[a]))
 	}
 	if w.merged() {
 		k.LoRATokens = 0

@@ -119,8 +119,14 @@ func genProfile(t *rapid.T) profile.Profile {
 	if l := &p.Latency; l.LoRA.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "law") {
 		genAdapterLaw(t, &p)
 	}
+	if l := &p.Latency; l.Law != profile.LawAdapters && rapid.Bool().Draw(t, "experts") {
+		l.Experts = profile.Experts{Count: pick("count", 1, 8, 128), TopK: 1, ReadMs: rapid.SampledFrom([]float64{0, 0.5, 40}).Draw(t, "read")}
+	}
+	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "roofline") {
+		*l = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2, RankUs: 17, TokenRankNs: 900}
+	}
 	e.ClipNewTokens = pick("clip", 10, 4096)
-	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b == profile.BackendCSGMV && e.MaxPrefillTokens > e.MaxRunningRequests {
+	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b != profile.BackendMerged && b != profile.BackendDLoRA && e.MaxPrefillTokens > e.MaxRunningRequests {
 		e.MixedChunk = (e.ChunkedPrefillSize == 0 || e.ChunkedPrefillSize > e.MaxRunningRequests) && rapid.Bool().Draw(t, "mixed")
 	}
 	e.IgnoreEOS = rapid.Bool().Draw(t, "ignore_eos")

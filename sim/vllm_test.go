@@ -131,6 +131,7 @@ func (s *reference) startMixed(w *refWorker, stall tick.Ticks) {
 		default:
 			fills = append(fills, r)
 			work.Add(n, r.kv, r.Adapter != trace.BaseModel)
+			r.chunk = n
 		}
 	}
 	if work.Extends && !w.extended {

@@ -21,14 +21,17 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	c := &w.ranks
 	if decodes {
 		k.LoRAs, k.MaxRank, k.Adapters, k.Squares = c.loras, c.batch.max, c.distinct, c.squares
+		k.Ranks, k.RankTokens = c.ranks, c.tokens
 	}
 	if k.Tokens > 0 && w.costs.CountsAdapters() {
 		c.step++
 		for _, f := range w.filling {
 			r := &f.req.row.ranks
+			k.RankTokens += int64(r.rank) * int64(f.tokens)
 			if (!decodes || r.n == 0) && r.rank > 0 && r.step != c.step {
 				r.step = c.step
 				k.Adapters++
+				k.Ranks += int64(r.rank)
 			}
 		}
 	}
@@ -43,7 +46,9 @@ type rankCount struct {
 
 	loras    int64 // requests of the batch with an adapter
 	distinct int64 // adapters with requests in the batch
-	squares  int64 // sum of the squares of their numbers
+	ranks    int64 // sum of their ranks
+	tokens   int64 // sum, over the requests, of the rank of their adapter
+	squares  int64 // sum of the squares of the numbers of an adapter's requests
 }
 
 // rankRow is an adapter, by row of the adapter table, or, of rank 0, the base
@@ -59,9 +64,11 @@ func (c *rankCount) add(r *rankRow, d int32) {
 	r.n += d
 	if r.rank > 0 {
 		c.loras += int64(d)
+		c.tokens += int64(d) * int64(r.rank)
 		c.squares += int64(d) * (2*int64(r.n) - int64(d))
 		if r.n == 0 || d > 0 && r.n == 1 {
 			c.distinct += int64(d)
+			c.ranks += int64(d) * int64(r.rank)
 		}
 	}
 	c.batch.add(r.rank, d)

@@ -208,8 +208,11 @@ type span struct {
 	batch   float64 // sum over them of the requests in the batch
 	context float64 // sum over them of the KV tokens
 	lora    float64 // sum over them of the backend's factor
-	prefill prefills
-	waits   float64 // request overheads
+	// Backend roofline: how many of them had an adapter, and the sum over their requests of
+	// the rank of the adapter.
+	adapted, rankTokens float64
+	prefill             prefills
+	waits               float64 // request overheads
 }
 
 // prefills is one or several prefill steps.
@@ -220,6 +223,9 @@ type prefills struct {
 	tokens   float64 // prompt tokens
 	squares  float64 // sum of tokens * context
 	adapter  float64 // prompt tokens of requests with an adapter
+	// Backend roofline: the ranks of their adapters, each request by itself, and the sum over
+	// their tokens of the rank.
+	ranks, rankTokens float64
 }
 
 // predict is the length of a span under a profile, s.
@@ -232,6 +238,18 @@ func (s *span) predict(p *profile.Profile) float64 {
 		decode += s.lora * l.LoRA.CSGMVUs / 1000
 	case profile.BackendTriton:
 		decode += s.lora * l.LoRA.TritonUs / 1000
+	case profile.BackendRoofline:
+		decode += s.adapted*l.LoRA.LaunchMs + s.lora*l.LoRA.RankUs/1000 + s.rankTokens*l.LoRA.TokenRankNs/1e6
+		if f.adapter > 0 {
+			fill += f.steps*l.LoRA.LaunchMs + f.ranks*l.LoRA.RankUs/1000 + f.rankTokens*l.LoRA.TokenRankNs/1e6
+		}
+	}
+	// Experts: what a mean step reads beyond what it computes meanwhile.
+	if s.steps > 0 {
+		decode += max(s.steps*l.Experts.MsOf(s.batch/s.steps)-s.batch*l.Decode.PerRequestMs, 0)
+	}
+	if f.steps > 0 {
+		fill += max(f.steps*l.Experts.MsOf(f.tokens/f.steps)-f.tokens*l.Prefill.PerTokenUs/1000, 0)
 	}
 	if l.LoRA.Backend != profile.BackendNone && f.tokens > 0 {
 		fill *= 1 + l.LoRA.PrefillFactor*f.adapter/f.tokens
@@ -271,7 +289,7 @@ const together = 0.004
 // prefillsOf finds the prefill steps: requests that got their first token
 // together. A prompt longer than a chunk took several.
 func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
-	chunk := float64(p.Engine.ChunkedPrefillSize)
+	chunk, costs := float64(p.Engine.ChunkedPrefillSize), p.Compile()
 	if chunk == 0 {
 		chunk = math.Inf(1)
 	}
@@ -285,7 +303,8 @@ func prefillsOf(rs []*record.Request, p *profile.Profile) (out []prefills) {
 		f.tokens += n
 		f.squares += n * n / 2
 		if r.Adapter >= 0 {
-			f.adapter += n
+			rank := float64(costs.Rank(int(r.Rank)))
+			f.adapter, f.ranks, f.rankTokens = f.adapter+n, f.ranks+rank, f.rankTokens+n*rank
 		}
 		f.steps = max(math.Ceil(f.tokens/chunk), 1)
 	}
@@ -317,13 +336,21 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 	s := span{seconds: r.Finish - r.FirstToken, steps: float64(r.Output - 1)}
 	loras := 0.0
 	rank := 0
+	shares := map[int32]float64{} // by adapter, of the steps
 	add := func(q *record.Request) {
 		n, context := shared(r, q)
 		s.batch += n
 		s.context += n * context
 		if q.Adapter >= 0 && n > 0 {
+			own := h.costs.Rank(int(q.Rank))
 			loras += n
-			rank = max(rank, h.costs.Rank(int(q.Rank)))
+			rank = max(rank, own)
+			share := min(shares[q.Adapter]+n, s.steps)
+			s.rankTokens += n * float64(own)
+			if h.backend == profile.BackendRoofline {
+				s.lora += (share - shares[q.Adapter]) * float64(own)
+			}
+			shares[q.Adapter] = share
 		}
 	}
 	add(r)
@@ -341,6 +368,8 @@ func (h *history) span(r *record.Request, earlier, later []*record.Request) span
 		s.lora = s.steps * float64(rank)
 	case profile.BackendTriton:
 		s.lora = loras * float64(rank)
+	case profile.BackendRoofline:
+		s.adapted = min(loras, s.steps)
 	}
 	from := sort.Search(len(h.prefills), func(k int) bool { return h.prefills[k].at > r.FirstToken+together })
 	for _, f := range h.prefills[from:] {

@@ -202,3 +202,30 @@ func TestRecordsFaults(t *testing.T) {
 		}
 	}
 }
+
+// A computed profile's terms for LoRA and experts stay what they are, and what was
+// measured of a step is told from them: the steps' base comes back, and the prompt token
+// nearly so, since the prefill steps between two tokens are known by their mean alone.
+func TestRecordsOfComputedTerms(t *testing.T) {
+	computed := func() *profile.Profile {
+		p := truth()
+		p.Latency.LoRA = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 1, RankUs: 20, TokenRankNs: 500}
+		p.Latency.Experts = profile.Experts{Count: 64, TopK: 4, ReadMs: 10}
+		return p
+	}
+	rs := recordsOf(t, computed(), 400, 0, false)
+	start := computed()
+	start.Latency.Decode.BaseMs, start.Latency.Prefill.PerTokenUs = 13, 130
+	fit, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: start, Fit: []string{"decode.base_ms", "prefill.per_token_us"}}, Holdout: 0.25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := fit.Profile.Latency, computed().Latency
+	if math.Abs(got.Decode.BaseMs/want.Decode.BaseMs-1) > 0.05 || math.Abs(got.Prefill.PerTokenUs/want.Prefill.PerTokenUs-1) > 0.1 {
+		t.Errorf("base %.3g ms and prompt token %.3g us, expected %.3g and %.3g", got.Decode.BaseMs, got.Prefill.PerTokenUs, want.Decode.BaseMs, want.Prefill.PerTokenUs)
+	}
+	if got.LoRA != want.LoRA || got.Experts != want.Experts {
+		t.Errorf("the fit changed the computed terms: %+v, %+v", got.LoRA, got.Experts)
+	}
+}

@@ -228,7 +228,7 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 		term = &l.LoRA.TritonUs
 	}
 	perRequest := math.NaN() // to be fitted
-	if l.LoRA.Backend != backend && l.LoRA.Backend != profile.BackendNone {
+	if b := l.LoRA.Backend; b != backend && b != profile.BackendNone && b != profile.BackendRoofline {
 		perRequest = l.Decode.PerRequestMs // a second backend of the same server: requests cost what they cost already
 	}
 	x, std, err := fitKernels(ks, perRequest)

@@ -81,10 +81,10 @@ func TestMixes(t *testing.T) {
 		slots   []int
 		maximum int
 	}{
-		{"20", []float64{1, 2.3}, 0.9, nil, 9},
-		{"30", []float64{1, 2.7}, 0.95, []int{4, 8}, 9},
+		{"22", []float64{1, 2.2}, 0.9, nil, 9},
+		{"26", []float64{1, 2.2}, 0.95, []int{4, 8}, 9},
 		{"34", []float64{1, 3.3, 2.6}, 0.95, nil, 6},
-		{"30", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
+		{"26", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
 	} {
 		sc := describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate)
 		o := Options{SLO: result.SLO{TTFT: 500}, Attain: c.attain, MaxWorkers: c.maximum, MaxSeeds: 1, Mix: true, Slots: c.slots, Cost: map[string]float64{}}

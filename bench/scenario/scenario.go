@@ -135,7 +135,7 @@ type Cluster struct {
 	PrefixEviction      string  `yaml:"prefix_eviction" check:"oneof pages nodes" help:"a full prefix cache gives up as many pages as it must, or whole nodes as sglang does"`
 	AdapterLoading      string  `yaml:"adapter_loading" check:"oneof blocking overlapped" help:"blocking: no step runs while an adapter is copied to the GPU; overlapped: its requests are skipped meanwhile"`
 	AdapterEviction     string  `yaml:"adapter_eviction" check:"oneof lru fifo" help:"lru or fifo"`
-	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits)"`
+	LoraBackend         string  `yaml:"lora_backend" check:"oneof none csgmv triton merged dlora roofline" help:"none, csgmv, triton, merged (one adapter at a time), dlora (merged or not, by credits), roofline (computed profiles)"`
 	AdapterHome         string  `yaml:"adapter_home" default:"disk" check:"oneof disk remote" help:"where adapters lie that a worker does not start with: disk or remote"`
 
 	LoadFailureRate float64 `yaml:"load_failure_rate" check:">=0 <1" unit:"probability" help:"probability that an adapter load fails and is tried again"`

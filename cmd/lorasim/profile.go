@@ -135,11 +135,16 @@ func newProfileAnalytic() *cobra.Command {
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "analytic",
-		Short: "Compute a profile from a model's and a GPU's data sheet",
-		Long: `Analytic computes how long steps take from the bytes that a decode step reads
-and the FLOPs of a prefill, at usual shares of the GPU's peak rates. Nothing of
-it was measured: the kind of the profile is computed. lorasim calibrate fits it to
-runs of your server.`,
+		Short: "Compute a profile from the data sheets of a model and a GPU",
+		Long: `Analytic computes a profile from the roofline: a decode step takes the time to
+read the weights and the KV cache, a prefill step the time to compute its tokens, at
+usual shares of the GPU's peak rates. It adds the start of every layer's kernels, the
+adapters of a step (weights and computation, by rank) and, of a mixture of experts,
+the experts that the tokens of a step are expected to use.
+
+No part of the profile was measured: its kind is computed. Published single-stream rates,
+batched rates and prefill times are within a factor of 1.5 (docs/fidelity.md). Compare
+policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 		Example: `  lorasim profile analytic --list
   lorasim profile analytic --model llama-3.1-8b --gpu h100 > mine.yaml
   lorasim profile analytic --model deepseek-v3 --gpu h200 --tp 8
@@ -158,11 +163,11 @@ runs of your server.`,
 	flags(cmd, "",
 		opt(&a.Model, "model", a.Model, "model (see --list)"),
 		opt(&a.GPU, "gpu", a.GPU, "GPU (see --list)"),
-		opt(&a.TP, "tp", 0, "GPUs that share the model; 0: as few as hold it", ">=0 <=1024"),
-		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as published", ">=0 <=32"),
+		opt(&a.TP, "tp", 0, "number of GPUs that share the model; 0: the smallest power of 2 that holds it", ">=0 <=1024"),
+		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
 		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches", ">0 <=1"),
-		opt(&a.Compute, "compute-efficiency", a.Compute, "share of the peak FLOP/s that prefill reaches", ">0 <=1"),
-		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU's memory that the engine uses", ">0 <=1"),
+		opt(&a.Compute, "compute-efficiency", a.Compute, "share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
+		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU memory that the engine uses", ">0 <=1"),
 		opt(&list, "list", false, "list the known models and GPUs"))
 	return cmd
 }

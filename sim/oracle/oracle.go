@@ -109,8 +109,22 @@ func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
 	batch := int64(max(e.MaxRunningRequests, 1))
 	tokens := max(int64(e.MaxPrefillTokens), longest)
 	steps := float64(max(r.Output-1, 0))
-	t := float64(r.Prompt) * promptStep(c, tokens) / float64(tokens)
+	prompt := promptStep(c, tokens)
+	if e.Scheduler == profile.SchedulerVLLM || e.MixedChunk {
+		prompt = min(prompt, besideDecode(c, tokens, batch))
+	}
+	t := float64(r.Prompt) * prompt / float64(tokens)
 	return t + steps*c.Step(&profile.StepWork{Batch: batch}).Seconds()/float64(batch) + c.PerKVToken.Seconds()*kvReads(r)
+}
+
+// besideDecode is what prompt tokens add to a decode step: where steps do both, tokens of
+// both kinds read the same experts once.
+func besideDecode(c *profile.Costs, tokens, batch int64) float64 {
+	both := c.Step(&profile.StepWork{Tokens: tokens, Batch: batch}) - c.Step(&profile.StepWork{Batch: batch})
+	if c.Profile().Latency.Experts.ReadMs == 0 {
+		return math.Inf(1)
+	}
+	return max(both, 0).Seconds()
 }
 
 // drained is the earliest time at which all work can be done: what is released

@@ -1,9 +1,9 @@
 package profile
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,19 +24,43 @@ type Analytic struct {
 	MemoryShare float64 // what an engine uses of the GPU's memory
 }
 
-// NewAnalytic has common shares: most of the bandwidth, about half of the peak
-// FLOP/s.
+// NewAnalytic has usual shares: most of the bandwidth, and of the peak FLOP/s what
+// large 16-bit matrix products of dense models reach.
 func NewAnalytic(model, gpu string) Analytic {
 	return Analytic{Model: model, GPU: gpu, Bandwidth: 0.85, Compute: 0.6, MemoryShare: 0.88}
 }
 
+// What a step takes beside reading and computing. Kernels run one after the other, and
+// each has a start and an end in which the GPU does nothing useful, CUDA graphs or not:
+// about 1.3 us for the launch alone on an H100, with some seven to ten kernels a layer (B.
+// Spector and others, "Look Ma, No Bubbles", 2025,
+// https://hazyresearch.stanford.edu/blog/2025-05-27-no-bubbles). The sizes are those with
+// which published single-stream rates come out: see figures_test.go.
 const (
-	// stepMs is spent in every step beside reading and computing (scheduling,
-	// kernel launches), allReduceMs per layer and step where TP > 1.
-	stepMs, allReduceMs = 0.5, 0.02
-	// expertBatch is the batch at which the number of distinct experts in a step is
-	// made linear.
-	expertBatch = 32.0
+	stepMs      = 0.7  // a step: scheduling, sampling, input and output
+	layerMs     = 0.04 // a layer
+	moeLayerMs  = 0.08 // a layer with experts: gating and the sorting of tokens besides
+	allReduceMs = 0.02 // an exchange between GPUs, two a layer, where TP > 1
+)
+
+// Shares of Compute that prefill reaches where it is not a dense model in 16 bits.
+const (
+	fp8Compute = 2.0 / 3 // of the doubled peak rate of 8 bits
+	moeCompute = 0.45    // experts: many small products, uneven loads, exchanges between GPUs
+)
+
+// What LoRA kernels take over the roofline (reading the adapters' weights at the peak
+// bandwidth, computing at the peak rate), LoRAFactorLow to LoRAFactorHigh as measured:
+// 1.4 for csgmv of sglang (RTX 4090, Llama-2-7B: 6.87 us per rank against 4.96), 5.6 to
+// 10.3 for vLLM 0.8.5 (64 GB H100, Llama-3.1-8B and Qwen2.5-7B, ranks 32 and 16: 0.41 ms
+// and 0.012 ms per slot for an adapter of rank 16 against 0.042). LoRAFactor is near their
+// geometric mean.
+const (
+	LoRAFactor, LoRAFactorLow, LoRAFactorHigh = 4.0, 1.4, 10.3
+	// Kernels of a layer and what each takes at least: a shrink and an expand for the
+	// projections of queries, keys and values, of the attention's output, and for both
+	// of the feed-forward network.
+	loraKernels, loraKernelMs = 8, 0.002
 )
 
 // AnalyticPrefix begins the name of an analytic profile.
@@ -46,7 +70,8 @@ const AnalyticPrefix = "analytic:"
 func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
-		return Analytic{}, errors.New("expected analytic:MODEL,GPU[,tp=N][,bits=N]")
+		return Analytic{}, fmt.Errorf("expected analytic:MODEL,GPU[,tp=N][,bits=N]; models: %s; GPUs: %s",
+			strings.Join(names(Architectures(), (*Architecture).name), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "))
 	}
 	a := NewAnalytic(strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1]))
 	for _, piece := range pieces[2:] {
@@ -64,25 +89,27 @@ func parseAnalytic(spec string) (Analytic, error) {
 	return a, nil
 }
 
-// Profile computes an uncalibrated profile from the roofline of the hardware
-// (S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009): a decode step
-// reads the weights and the KV cache, a prefill step is bound by its FLOPs.
+// Profile computes a profile from the roofline of the hardware (S. Williams, A.
+// Waterman, D. Patterson, CACM 52(4), 2009): a decode step reads the weights and the KV
+// cache, a prefill step is bound by its FLOPs.
 //
-//	base         = fixed weights / bandwidth + step overhead
-//	per_request  = 2 x active weights / FLOP/s (+ the experts one more request adds)
-//	per_kv_token = KV bytes per token / bandwidth
-//	per_token    = 2 x active weights / FLOP/s
-//	per_token_ctx = 4 x layers x heads x head size / FLOP/s
+//	decode.base_ms       = fixed weights / bandwidth + overhead of a step and its layers
+//	per_request_ms       = 2 x active weights / FLOP/s
+//	per_kv_token_us      = KV bytes per token / bandwidth
+//	prefill.base_ms      = as decode.base_ms
+//	per_token_us         = 2 x active weights without the output layer / FLOP/s
+//	per_token_ctx_ns     = 4 x layers x heads x head size / FLOP/s of 16 bits
+//	experts.read_ms      = weights of all experts / bandwidth; see Experts
+//	lora                 = bytes of the adapters in a step, FLOPs of their tokens, kernels; see LoRA
 //
-// A batch of B tokens that each choose K of E experts uses E (1 - (1-K/E)^B) of
-// them on average; the tangent at expertBatch stands for it. What routing
-// skew, kernels and communication really cost is not in it: hence uncalibrated.
+// Nothing of it was measured. Skewed routing to experts, the engine's version and
+// its kernels are not in it.
 func (a Analytic) Profile() (*Profile, error) {
-	m, err := named("model", a.Model, Architectures(), func(m *Architecture) string { return m.Name })
+	m, err := named("model", a.Model, Architectures(), (*Architecture).name)
 	if err != nil {
 		return nil, err
 	}
-	g, err := named("GPU", a.GPU, GPUs(), func(g *GPU) string { return g.Name })
+	g, err := named("GPU", a.GPU, GPUs(), (*GPU).name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,33 +119,44 @@ func (a Analytic) Profile() (*Profile, error) {
 	if a.Bits != 16 && a.Bits != 8 && a.Bits != 4 {
 		return nil, fmt.Errorf("weights of %d bits, expected 16, 8 or 4", a.Bits)
 	}
-	if a.TP, err = a.gpus(m, g); err != nil {
+	p := Default()
+	if a.TP, err = a.gpus(m, g, p.Engine.MaxLorasPerBatch*p.Engine.MaxLoraRank); err != nil {
 		return nil, err
 	}
-	p := Default()
 	p.Name = fmt.Sprintf("%s-%s-tp%d", m.Name, g.Name, a.TP)
 	p.Model = fmt.Sprintf("%s %d-bit weights, tp%d", m.Name, a.Bits, a.TP)
 	p.GPU = fmt.Sprintf("%d x %s", a.TP, g.Name)
 	p.Uncalibrated = true
-	p.Source = fmt.Sprintf("Analytic, never held against a measured run: roofline of %s (%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth and %.0f %% of its FLOP/s.",
-		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.Compute)
 	a.latency(&p, m, g)
-	a.memory(&p, m, g)
+	ranks := a.memory(&p, m, g)
+	p.Source = fmt.Sprintf("Computed, never compared with a measured run: roofline of %s (%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) "+
+		"at %.0f %% of its bandwidth and %.0f %% of its FLOP/s. LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
+		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.computeShare(m, g), LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
 	return &p, nil
 }
 
+func (m *Architecture) name() string { return m.Name }
+func (g *GPU) name() string          { return g.Name }
+
+// names lists the names of models or GPUs.
+func names[T any](all []T, nameOf func(*T) string) []string {
+	list := make([]string, len(all))
+	for i := range all {
+		list[i] = nameOf(&all[i])
+	}
+	return list
+}
+
 // named is the one of a list that has a name.
 func named[T any](what, name string, all []T, nameOf func(*T) string) (*T, error) {
-	var names []string
-	for i := range all {
-		if names = append(names, nameOf(&all[i])); names[i] == name {
-			return &all[i], nil
-		}
+	known := names(all, nameOf)
+	if i := slices.Index(known, name); i >= 0 {
+		return &all[i], nil
 	}
-	return nil, suggest.Unknown(what, name, names)
+	return nil, suggest.Unknown(what, name, known)
 }
 
 // weights is the size of all weights, bytes.
@@ -126,77 +164,105 @@ func (a *Analytic) weights(m *Architecture) float64 { return m.Parameters() * fl
 
 const gib = 1 << 30
 
+// kvShare is the least share of the GPUs' memory that is left for the KV cache.
+const kvShare = 0.02
+
+// pool is the memory of n GPUs that the weights leave, bytes.
+func (a *Analytic) pool(m *Architecture, g *GPU, n int) float64 {
+	return float64(n)*g.MemoryGiB*gib*a.MemoryShare - a.weights(m)
+}
+
+// fits says whether n GPUs hold the model, and beside it adapter slots whose ranks add up
+// to ranks.
+func (a *Analytic) fits(m *Architecture, g *GPU, n, ranks int) bool {
+	return a.pool(m, g, n)-float64(ranks)*m.LoRABytesPerRank() >= kvShare*float64(n)*g.MemoryGiB*gib
+}
+
 // gpus is the number of GPUs: as asked for, or the fewest that leave a tenth of
-// their memory for the KV cache.
-func (a *Analytic) gpus(m *Architecture, g *GPU) (int, error) {
+// their memory beside the weights, and room for adapter slots whose ranks add up to ranks.
+func (a *Analytic) gpus(m *Architecture, g *GPU, ranks int) (int, error) {
 	if a.TP < 0 || a.TP > 64 {
 		return 0, fmt.Errorf("tp is %d, expected 1 to 64", a.TP)
 	}
-	fits := func(n int) bool {
-		return a.weights(m) < float64(n)*g.MemoryGiB*gib*(a.MemoryShare-0.1)
+	roomy := func(n int) bool { return a.pool(m, g, n) > 0.1*float64(n)*g.MemoryGiB*gib }
+	least := 1
+	for least <= 64 && !(roomy(least) && a.fits(m, g, least, ranks)) {
+		least *= 2
 	}
-	if a.TP > 0 {
-		if !fits(a.TP) {
-			return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB", m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB)
-		}
-		return a.TP, nil
+	switch {
+	case least > 64:
+		return 0, fmt.Errorf("%s takes %.0f GiB, too much for 64 x %s of %.0f GiB", m.Name, a.weights(m)/gib, g.Name, g.MemoryGiB)
+	case a.TP == 0:
+		return least, nil
+	case !roomy(a.TP):
+		return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB; expected tp=%d or more", m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB, least)
 	}
-	for n := 1; n <= 64; n *= 2 {
-		if fits(n) {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("%s takes %.0f GiB, too much for 64 x %s", m.Name, a.weights(m)/gib, g.Name)
+	return a.TP, nil
 }
 
 // flops is the peak rate at a width of weights, 1/s; 4-bit weights are computed
 // with in 16 bits.
 func flops(g *GPU, bits int) float64 {
-	if bits == 8 && g.TFLOPS8 > 0 {
+	if g.in8(bits) {
 		return g.TFLOPS8 * 1e12
 	}
 	return g.TFLOPS16 * 1e12
 }
 
+// in8 says whether weights of a width are computed with in 8 bits.
+func (g *GPU) in8(bits int) bool { return bits == 8 && g.TFLOPS8 > 0 }
+
+// computeShare is the share of the peak FLOP/s that prefill reaches.
+func (a *Analytic) computeShare(m *Architecture, g *GPU) float64 {
+	share := a.Compute
+	if g.in8(a.Bits) {
+		share *= fp8Compute
+	}
+	if m.Experts > 0 {
+		share *= moeCompute
+	}
+	return share
+}
+
 func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	n := float64(a.TP)
-	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth // bytes/s
-	compute := n * flops(g, a.Bits) * a.Compute   // FLOP/s
+	bandwidth := n * g.GBPerS * 1e9 * a.Bandwidth          // bytes/s
+	compute := n * flops(g, a.Bits) * a.computeShare(m, g) // FLOP/s
+	attention := n * g.TFLOPS16 * 1e12 * a.Compute         // FLOP/s
 	bytes := float64(a.Bits) / 8
-	overhead := stepMs
+	base := m.fixed()*bytes/bandwidth*1000 + stepMs + layerMs*(m.Layers-m.moeLayers()) + moeLayerMs*m.moeLayers()
 	if a.TP > 1 {
-		overhead += allReduceMs * 2 * m.Layers // after attention and after the feed-forward network
+		base += allReduceMs * 2 * m.Layers // after attention and after the feed-forward network
 	}
-
-	base, perRequest := m.fixed()*bytes, 0.0
+	l := &p.Latency
 	if m.Experts > 0 {
-		e, miss := m.Experts, 1-m.TopK/m.Experts
-		rest := math.Pow(miss, expertBatch)
-		slope := -e * rest * math.Log(miss)      // experts that one more request adds
-		atZero := e*(1-rest) - slope*expertBatch // tangent at a batch of 0
-		base += m.moeLayers() * atZero * m.expert() * bytes
-		perRequest += m.moeLayers() * slope * m.expert() * bytes
+		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK), ReadMs: Round4(m.moeLayers() * m.Experts * m.expert() * bytes / bandwidth * 1000)}
 	}
-	d := &p.Latency.Decode
-	d.BaseMs = Round4(base/bandwidth*1000 + overhead)
-	d.PerRequestMs = Round4(perRequest/bandwidth*1000 + 2*m.Active()/compute*1000)
 	kv := bandwidth
 	if m.Latent > 0 {
 		kv /= n // every GPU holds and reads the whole latent cache
 	}
-	d.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
+	l.Decode = Decode{BaseMs: Round4(base), PerRequestMs: Round4(2 * m.Active() / compute * 1000), PerKVTokenUs: Round4(m.KVBytes() / kv * 1e6)}
+	l.Prefill.BaseMs = Round4(base)
+	l.Prefill.PerTokenUs = Round4(2 * m.body() / compute * 1e6)
+	l.Prefill.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / attention * 1e9)
+	l.RequestOverheadMs = 5
 
-	f := &p.Latency.Prefill
-	f.BaseMs = Round4(overhead + m.fixed()*bytes/bandwidth*1000)
-	f.PerTokenUs = Round4(2 * m.Active() / compute * 1e6)
-	f.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / compute * 1e9)
-	p.Latency.RequestOverheadMs = 5
+	// An adapter has 2 bytes and a token 2 operations for each of its weights: the same
+	// number for both.
+	weights := LoRAFactor * m.LoRABytesPerRank()
+	l.LoRA.Backend = BackendRoofline
+	l.LoRA.RankUs = Round4(weights / (n * g.GBPerS * 1e9) * 1e6)
+	l.LoRA.TokenRankNs = Round4(weights / (n * g.TFLOPS16 * 1e12) * 1e9)
+	l.LoRA.LaunchMs = Round4(loraKernels * loraKernelMs * m.Layers)
 }
 
-func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) {
+// memory sets the sizes. Where the adapter slots do not fit beside the weights, their
+// rank is the largest power of 2 that does; the text says so.
+func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) (ranks string) {
 	n := float64(a.TP)
 	p.Memory.KVBytesPerToken = int64(m.KVBytes())
-	pool := n*g.MemoryGiB*a.MemoryShare - a.weights(m)/gib
+	pool := a.pool(m, g, a.TP) / gib
 	if m.Latent > 0 {
 		pool /= n
 	}
@@ -206,6 +272,15 @@ func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) {
 		p.Engine.ChunkedPrefillSize = 2048
 	}
 	p.Adapters.BytesPerRank = m.LoRABytesPerRank()
+	e, usual := &p.Engine, p.Engine.MaxLoraRank
+	for e.MaxLoraRank > 1 && !a.fits(m, g, a.TP, e.MaxLorasPerBatch*e.MaxLoraRank) {
+		e.MaxLoraRank /= 2
+	}
+	p.Adapters.DefaultRank = min(p.Adapters.DefaultRank, e.MaxLoraRank)
+	if e.MaxLoraRank < usual {
+		return fmt.Sprintf(" max_lora_rank is %d: %d adapter slots of rank %d do not fit beside the weights.", e.MaxLoraRank, e.MaxLorasPerBatch, usual)
+	}
+	return ""
 }
 
 // Round4 rounds to 4 significant digits: more would pretend a precision that

@@ -229,17 +229,20 @@ func TestAnalyticCosts(t *testing.T) {
 		t.Errorf("source %q, expected %q in it", one.Source, want)
 	}
 	near("request", one.Latency.Decode.PerRequestMs, 2*weights/(0.6*989e12)*1e3)
-	near("prompt token", one.Latency.Prefill.PerTokenUs, 2*weights/(0.6*989e12)*1e6)
+	const body = weights - 32000*4096 // without the output layer
+	near("prompt token", one.Latency.Prefill.PerTokenUs, 2*body/(0.6*989e12)*1e6)
 	near("context", one.Latency.Prefill.PerTokenCtxNs, 4*32*4096/(0.6*989e12)*1e9)
-	near("prefill base", one.Latency.Prefill.BaseMs, 0.5+2*weights/(0.85*3350e9)*1e3)
+	near("prefill base", one.Latency.Prefill.BaseMs, 0.7+32*0.04+2*weights/(0.85*3350e9)*1e3)
 
 	two := profile("llama-2-7b", "h100", 2, 8) // an all-reduce of 20 us twice in each of 32 layers
 	near("KV token of two", two.Latency.Decode.PerKVTokenUs, 524288/(2*0.85*3350e9)*1e6)
-	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*weights/(2*0.6*1979e12)*1e6)
-	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 0.5+0.02*64+weights/(2*0.85*3350e9)*1e3)
-	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs, 2*weights/(0.6*312e12)*1e6)
+	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*body/(2*0.4*1979e12)*1e6)
+	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 0.7+32*0.04+0.02*64+weights/(2*0.85*3350e9)*1e3)
+	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs, 2*body/(0.6*312e12)*1e6)
 
 	// every GPU reads the latent cache of 61 x 576 values
 	v3 := profile("deepseek-v3", "h200", 8, 0)
+	// experts in 8 bits: 0.6 x 2/3 x 0.45 of the peak
+	near("prompt token of experts in 8 bits", v3.Latency.Prefill.PerTokenUs, 2*(architectureOf("deepseek-v3").Active()-129280*7168)/(8*0.18*1979e12)*1e6)
 	near("latent KV token", v3.Latency.Decode.PerKVTokenUs, 61*576*2/(0.85*4800e9)*1e6)
 }

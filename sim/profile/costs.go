@@ -1,6 +1,8 @@
 package profile
 
 import (
+	"math"
+
 	"lorasim/internal/tick"
 	"lorasim/router"
 )
@@ -9,6 +11,8 @@ import (
 type Costs struct {
 	p        *Profile
 	adapters *adapterCosts // nil: law phases
+	experts  []tick.Ticks  // see Experts.reads; nil: none
+	roofline bool          // backend roofline
 
 	decodeBase, perRequest, unmerged tick.Ticks
 	csgmv, perToken, perTokenCtx     float64 // ms
@@ -43,6 +47,7 @@ func (p *Profile) Compile() *Costs {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)
 		c.PerKVToken = tick.FromMilliseconds(l.Adapters.PerKVTokenUs / 1000)
 	}
+	c.experts, c.roofline = l.Experts.reads(), l.LoRA.Backend == BackendRoofline
 	if c.chunk = int64(p.Engine.ChunkedPrefillSize); c.chunk <= 0 {
 		c.chunk = int64(p.Engine.MaxPrefillTokens)
 	}
@@ -69,8 +74,11 @@ type StepWork struct {
 	MaxRank int   // largest rank among those
 
 	Adapters int64 // distinct adapters in the step, of prompts too
-	Squares  int64 // sum of the squares of the adapters' running requests
-	Waiting  int64 // requests left in the queue
+	Ranks    int64 // sum of their ranks
+	// RankTokens is the sum, over the tokens of the step, of the rank of their adapter.
+	RankTokens int64
+	Squares    int64 // sum of the squares of the adapters' running requests
+	Waiting    int64 // requests left in the queue
 }
 
 // Step is the length of a step, at least one tick. Steps that differ in KV
@@ -81,22 +89,67 @@ func (c *Costs) Step(w *StepWork) tick.Ticks {
 	case c.adapters != nil:
 		return max(c.adapters.step(w), 1) + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Tokens == 0:
-		return c.decodeFixed(w) + c.PerKVToken*tick.Ticks(w.KV)
+		t := c.decodeFixed(w)
+		if c.roofline {
+			t += c.adapterTime(w)
+		}
+		if c.experts != nil {
+			t += max(c.expertRead(w.Batch)-c.perRequest*tick.Ticks(w.Batch), 0)
+		}
+		return t + c.PerKVToken*tick.Ticks(w.KV)
 	case w.Batch == 0:
-		return c.prefill(w)
+		return c.prefill(w) + c.adapterTime(w)
 	}
 	// The weights are read once for the prompts and for the running requests,
 	// which add what they add to a decode step.
-	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.PerKVToken*tick.Ticks(w.KV)
+	t := c.prefill(w) + c.decodeFixed(w) - c.decodeBase + c.adapterTime(w) + c.PerKVToken*tick.Ticks(w.KV)
 	return max(t, 1)
+}
+
+// adapterTime is what adapters add to a step with backend roofline.
+func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
+	if !c.roofline || w.Ranks == 0 {
+		return 0
+	}
+	l := &c.p.Latency.LoRA
+	return tick.FromMilliseconds(l.LaunchMs + float64(l.RankUs/1000*float64(w.Ranks)) + float64(l.TokenRankNs/1e6*float64(w.RankTokens)))
+}
+
+// MsOf is the time to read the experts that a step of n tokens is expected to use.
+func (x *Experts) MsOf(n float64) float64 {
+	if x.ReadMs == 0 {
+		return 0
+	}
+	return x.ReadMs * (1 - math.Pow(1-float64(x.TopK)/float64(x.Count), n))
+}
+
+// reads tabulates by the tokens of a step the time to read the experts that they
+// use, until more tokens make no difference of a thousandth.
+func (x *Experts) reads() (table []tick.Ticks) {
+	if x.ReadMs == 0 {
+		return nil
+	}
+	unused, miss := 1.0, 1-float64(x.TopK)/float64(x.Count)
+	for unused > 1e-3 && len(table) < 1<<16 {
+		table = append(table, tick.FromMilliseconds(x.ReadMs*(1-unused)))
+		unused *= miss
+	}
+	return append(table, tick.FromMilliseconds(x.ReadMs))
+}
+
+// expertRead is the time to read the experts that n tokens use.
+func (c *Costs) expertRead(n int64) tick.Ticks {
+	return c.experts[min(n, int64(len(c.experts)-1))]
 }
 
 // ScansQueue says whether steps take longer the more requests wait.
 func (c *Costs) ScansQueue() bool { return c.adapters != nil && c.adapters.perWaiting > 0 }
 
 // CountsAdapters says whether the length of a step depends on
-// StepWork.Adapters.
-func (c *Costs) CountsAdapters() bool { return c.adapters != nil }
+// StepWork.Adapters, Ranks and RankTokens.
+func (c *Costs) CountsAdapters() bool {
+	return c.adapters != nil || c.roofline
+}
 
 // decodeFixed is the part of a decode step that does not depend on the KV
 // tokens.
@@ -130,7 +183,11 @@ func (w *StepWork) Add(n, ctx int64, adapter bool) {
 // prefill is the length of a prefill step.
 func (c *Costs) prefill(w *StepWork) tick.Ticks {
 	l := &c.p.Latency
-	ms := l.Prefill.BaseMs + c.perToken*float64(w.Tokens)
+	compute := c.perToken * float64(w.Tokens)
+	if c.experts != nil {
+		compute = max(compute, c.expertRead(w.Tokens+w.Batch).Milliseconds())
+	}
+	ms := l.Prefill.BaseMs + compute
 	ms += float64(c.perTokenCtx * w.TokenCtx)
 	if w.FirstWave && l.Prefill.FirstWaveFactor > 0 {
 		ms *= l.Prefill.FirstWaveFactor
@@ -194,10 +251,11 @@ func (m Model) DecodeStep(running int, kvTokens int64, maxRank int) float64 {
 	if maxRank <= 0 {
 		loras = 0
 	}
-	adapters := min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch))
+	adapters, rank := min(loras, int64(m.Costs.p.Engine.MaxLorasPerBatch)), int64(max(maxRank, 0))
 	return m.Costs.Step(&StepWork{
 		Batch: int64(running), KV: kvTokens, LoRAs: loras, MaxRank: maxRank,
 		Adapters: adapters, Squares: loras * loras / max(adapters, 1),
+		Ranks: adapters * rank, RankTokens: loras * rank,
 	}).Seconds()
 }
 
@@ -215,7 +273,8 @@ func (c *Costs) prompt(n int64) float64 {
 	if n == 0 {
 		return 0
 	}
-	w := StepWork{Adapters: 1}
+	rank := int64(c.p.Adapters.DefaultRank)
+	w := StepWork{Adapters: 1, Ranks: rank, RankTokens: n * rank}
 	w.Add(n, 0, true)
 	return c.Step(&w).Seconds()
 }

@@ -249,6 +249,8 @@ func (l *Latency) knows(backend string) bool {
 		return phases && l.LoRA.SwitchMs > 0
 	case BackendDLoRA:
 		return phases && l.LoRA.SwitchMs > 0 && l.LoRA.UnmergedMs > 0
+	case BackendRoofline:
+		return phases && l.LoRA.RankUs > 0
 	}
 	return !phases
 }
@@ -259,7 +261,12 @@ func (l *Latency) checkLaw(e *Engine) error {
 		known := slices.DeleteFunc(slices.Clone(allBackends), func(b string) bool { return !l.knows(b) })
 		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s", l.LoRA.Backend, strings.Join(known, ", "))
 	}
+	x := &l.Experts
 	switch {
+	case *x != Experts{} && (x.Count < 1 || x.TopK < 1 || x.TopK > x.Count):
+		return fmt.Errorf("latency.experts: %d of %d experts for a token, expected top_k from 1 to count", x.TopK, x.Count)
+	case *x != Experts{} && l.Law == LawAdapters:
+		return fmt.Errorf("latency.experts needs latency.law %s", LawPhases)
 	case l.Law == LawAdapters:
 		return l.Adapters.check(e, l.LoRA.Backend)
 	case l.Decode.BaseMs == 0 && l.Decode.PerRequestMs == 0:

@@ -40,6 +40,26 @@ func TestEmbeddedProfilesArePhysical(t *testing.T) {
 	}
 }
 
+// Nor does any computed one.
+func TestComputedProfilesArePhysical(t *testing.T) {
+	pairs := 0
+	for _, m := range Architectures() {
+		for _, g := range GPUs() {
+			for _, bits := range []int{16, 8, 4} {
+				p, err := analytic(m.Name, g.Name, 0, bits).Profile()
+				if err != nil {
+					continue // does not fit on 64 cards
+				}
+				checkPhysics(t, p)
+				pairs++
+			}
+		}
+	}
+	if pairs < 250 {
+		t.Errorf("%d profiles were checked, expected nearly all models on all cards", pairs)
+	}
+}
+
 // checkPhysics holds decode and prefill steps of a profile to what its cards can do: a
 // step takes at least as long as reading the bytes that it needs, and as computing its
 // prompt tokens.

@@ -74,12 +74,13 @@ func (p *Profile) GPUs() int {
 //	               + first_extend (once, where a chunked prompt goes on)
 //
 // with B running requests and ctx the KV tokens of each: law phases. AdapterLaw
-// has the other one.
+// has the other one. Experts and LoRA add what they say.
 type Latency struct {
 	Law     string  `yaml:"law,omitempty" is:"phases|adapters|"` // "": phases
 	Decode  Decode  `yaml:"decode"`
 	Prefill Prefill `yaml:"prefill"`
 	LoRA    LoRA    `yaml:"lora"`
+	Experts Experts `yaml:"experts,omitempty"`
 	// Adapters holds the coefficients of law adapters.
 	Adapters AdapterLaw `yaml:"adapters,omitempty"`
 	FrontEnd FrontEnd   `yaml:"front_end,omitempty"`
@@ -120,6 +121,22 @@ type Prefill struct {
 	FirstExtendMs float64 `yaml:"first_extend_ms,omitempty" is:">=0"`
 }
 
+// Experts are the routed experts of a mixture-of-experts model, in law phases. A step of
+// n tokens (running requests and prompt tokens) that each choose TopK of Count experts,
+// all alike and independently of each other, uses
+//
+//	Count * (1 - (1 - TopK/Count)^n)
+//
+// of them on average, and reads the weights of those. Real routing is skewed and
+// uses fewer. The step computes while it reads and takes the longer of both: what the
+// running requests, or the prompt tokens, add to a step, or that read.
+type Experts struct {
+	Count int `yaml:"count,omitempty" is:">=0 <=100000"`
+	TopK  int `yaml:"top_k,omitempty" is:">=0"` // experts of one token
+	// ReadMs is the time to read the weights of all experts of all layers.
+	ReadMs float64 `yaml:"read_ms,omitempty" is:">=0 <1e6"`
+}
+
 // LoRA backends.
 const (
 	BackendNone   = "none"         // adapters cost nothing
@@ -129,14 +146,16 @@ const (
 	BackendDLoRA  = "dlora"        // merged, or all together at a cost for each step, by credits
 	BackendPunica = "punica"       // vLLM's kernels: law adapters
 	BackendNative = "torch_native" // sglang without kernels, a loop: law adapters
+	// BackendRoofline is that of computed profiles: bytes, operations and kernels.
+	BackendRoofline = "roofline"
 )
 
-var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica, BackendNative}
+var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica, BackendNative, BackendRoofline}
 
 // LoRA holds what adapters add to a step; B counts the running requests that
 // use an adapter, r_max is the largest rank among them.
 type LoRA struct {
-	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native"`
+	Backend string `yaml:"backend" is:"none|csgmv|triton|merged|dlora|punica|torch_native|roofline"`
 	// What the kernels of a backend add to a decode step; 0: not known, so that
 	// the backend cannot be used. csgmv works through all segments of the batch
 	// side by side, each loading the weights of its own rank, and takes as long as
@@ -144,6 +163,16 @@ type LoRA struct {
 	// largest rank: us per request and rank.
 	CSGMVUs  float64 `yaml:"csgmv_us,omitempty" is:">=0"`
 	TritonUs float64 `yaml:"triton_us,omitempty" is:">=0"`
+
+	// Backend roofline adds to each step with an adapter, prefill steps too:
+	//
+	//	launch + rank*R + token_rank*T
+	//
+	// with R the sum of the ranks of the distinct adapters in the step, and T the sum
+	// over its tokens of the rank of their adapter.
+	LaunchMs    float64 `yaml:"launch_ms,omitempty" is:">=0"`
+	RankUs      float64 `yaml:"rank_us,omitempty" is:">=0"`
+	TokenRankNs float64 `yaml:"token_rank_ns,omitempty" is:">=0"`
 
 	PrefillFactor float64 `yaml:"prefill_factor,omitempty" is:">=0"`
 
