@@ -33,8 +33,12 @@ type Estimate struct {
 	Of        scenario.Sampling
 }
 
+// WithinRuns marks a difference of two single runs, with an interval from the
+// intervals within them.
+const WithinRuns scenario.Sampling = "one run each"
+
 // HasInterval says whether Low and High are known.
-func (e Estimate) HasInterval() bool { return e.N > 1 && e.High >= e.Low }
+func (e Estimate) HasInterval() bool { return (e.N > 1 || e.Of == WithinRuns) && e.High >= e.Low }
 
 // Half is half the width of the interval.
 func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
@@ -61,6 +65,8 @@ func (e Estimate) standardError() float64 {
 // two-sided t-test; NaN without an interval.
 func (e Estimate) P() float64 {
 	switch {
+	case e.Of == WithinRuns:
+		return 2 * distuv.UnitNormal.CDF(-math.Abs(e.Mean)/(e.Half()/distuv.UnitNormal.Quantile(0.975)))
 	case e.N < 2 || e.Of == scenario.OneWorkload:
 		return math.NaN()
 	case e.Mean == 0:

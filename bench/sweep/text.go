@@ -200,11 +200,21 @@ func Judge(metric string, names []string, values [][]float64, apart []bool) *Ver
 
 // JudgeOf is Judge for seeds that draw what of says.
 func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]float64, apart []bool) *Verdict {
-	v := &Verdict{Metric: metric, Of: of}
+	v := JudgeBy(metric, names, apart, func(i int) Estimate { return MeanOf(of, values[i]) },
+		func(i, j int) Estimate { return PairedOf(of, values[i], values[j]) })
+	if v != nil {
+		v.Of = of
+	}
+	return v
+}
+
+// JudgeBy is Judge by means, N = 0 where there is none, and differences of two.
+func JudgeBy(metric string, names []string, apart []bool, mean func(i int) Estimate, diff func(i, j int) Estimate) *Verdict {
+	v := &Verdict{Metric: metric}
 	var among []int
-	for i, xs := range values {
+	for i := range names {
 		switch {
-		case Mean(xs).N == 0:
+		case mean(i).N == 0:
 		case apart[i]:
 			v.Apart = append(v.Apart, names[i])
 		default:
@@ -215,21 +225,19 @@ func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]flo
 	if better == 0 || len(among) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(among, func(a, b int) int {
-		return cmp.Compare(better*Mean(values[a]).Mean, better*Mean(values[b]).Mean)
-	})
+	slices.SortStableFunc(among, func(a, b int) int { return cmp.Compare(better*mean(a).Mean, better*mean(b).Mean) })
 	var ps []float64 // of all pairs, those with the best first
 	for k, a := range among {
 		for _, b := range among[k+1:] {
-			ps = append(ps, PairedOf(of, values[a], values[b]).P())
+			ps = append(ps, diff(a, b).P())
 		}
 	}
 	ps = Holm(ps)
 	best := among[0]
-	v.Best, v.Mean, v.Seeds = names[best], Mean(values[best]).Mean, math.MaxInt
+	v.Best, v.Mean, v.Seeds = names[best], mean(best).Mean, math.MaxInt
 	for k, i := range among[1:] {
-		d := PairedOf(of, values[i], values[best])
-		v.Seeds = min(v.Seeds, d.N)
+		d := diff(i, best)
+		v.Seeds, v.Of = min(v.Seeds, d.N), d.Of
 		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < Level})
 	}
 	return v
@@ -272,7 +280,7 @@ func (v *Verdict) String() string {
 	}
 	text := v.Best + " is the best"
 	switch {
-	case v.Seeds < 2:
+	case v.Seeds < 2 && v.Of != WithinRuns:
 		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s", v.Best, end, strings.Join(alike, ", "))
 	case v.Of == scenario.OneWorkload:
 		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
@@ -281,6 +289,9 @@ func (v *Verdict) String() string {
 	}
 	if len(worse) > 0 {
 		text += "; worse: " + strings.Join(worse, ", ")
+	}
+	if v.Of == WithinRuns {
+		text += " (one run each: by the intervals within the runs)"
 	}
 	if len(v.Apart) > 0 {
 		text += "; not comparable: " + strings.Join(v.Apart, ", ")
