@@ -113,6 +113,8 @@ func PairedOf(of scenario.Sampling, a, b []float64) Estimate {
 // their intervals tell; resample is the scenario's setting.
 func IntervalNote(of scenario.Sampling, n int, resample string) string {
 	switch {
+	case of == scenario.OneWorkload && n == 1:
+		return "one workload: no interval (see --resample)"
 	case of == scenario.OneWorkload:
 		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which decide ties alone", n)
 	case of == scenario.Resampled && n > 1:
