@@ -294,6 +294,7 @@ var parsers = map[string]func(string) error{
 	"resample":         errorOf(resample.Parse),
 	"outages":          errorOf(parseOutages),
 	"elastic":          errorOf(parseElastic),
+	"warmup":           errorOf(parseWarmup),
 	"shed":             router.CheckShed,
 	"rate_limit":       router.CheckRate,
 	"policy":           router.CheckSpec,
