@@ -49,6 +49,9 @@ func (t *Table) findDifferences() {
 // differsFrom says in a few words how the requests of two runs differ; "": they are
 // the same as far as is known. The first difference counts.
 func (r *Run) differsFrom(o *Run) string {
+	if r.excludes() || o.excludes() {
+		return r.differsWarm(o)
+	}
 	if a, b, exact := requests(r, o); !near(a, b, exact) {
 		return fmt.Sprintf("%.0f requests, not %.0f", a, b)
 	}
@@ -64,6 +67,29 @@ func (r *Run) differsFrom(o *Run) string {
 	a, b, tolerance := rates(r, o)
 	if !near(a, b, tolerance) {
 		return fmt.Sprintf("%.3g requests/s, not %.3g", a, b)
+	}
+	return ""
+}
+
+// excludes says whether a warm-up is left out of the figures, its requests included.
+func (r *Run) excludes() bool {
+	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool { return res.Steady != nil && res.Steady.Excluded > 0 })
+}
+
+// differsWarm is differsFrom where the requests of a warm-up are not counted: by when
+// requests arrived. Runs of one workload may have warm-ups of different lengths.
+func (r *Run) differsWarm(o *Run) string {
+	last := func(r *Run) float64 {
+		if len(r.Results) == 0 || r.Results[0].Steady == nil {
+			return 0
+		}
+		return r.Results[0].Steady.LastArrival
+	}
+	if a, b := last(r), last(o); !near(a, b, rateTolerance) {
+		return fmt.Sprintf("the last one arrives after %.4g s, not %.4g s", a, b)
+	}
+	if !near(r.measured, o.measured, rateTolerance) {
+		return fmt.Sprintf("%.3g requests/s, not %.3g", r.measured, o.measured)
 	}
 	return ""
 }

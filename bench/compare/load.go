@@ -44,6 +44,7 @@ type Run struct {
 	dataset   string               // "": unknown
 	stated    float64              // rate of arrivals, requests/s; 0: unknown
 	measured  float64              // the same, as it was
+	warmup    bool                 // of a sweep: the runs leave out a warm-up
 	completed []sweep.Completion   // one for each seed
 	values    map[string][]float64 // by metric: one for each seed
 	order     []string             // names of values, as first seen
@@ -247,6 +248,7 @@ func loadSweep(path string) (runs []*Run, err error) {
 			last = FromValues("", nil, nil)
 			last.File, last.What = path, strings.Join(append(parts, c.Policy), ", ")
 			if sc, err := d.ScenarioOf(c); err == nil {
+				last.warmup = sc.Warmup() != result.Warmup{}
 				last.sampling, last.stated = sc.Sampling(), max(float64(sc.Meta(last.dataset).RequestRate), 0)
 			}
 			runs = append(runs, last)

@@ -559,3 +559,28 @@ func TestJSONOfSeeds(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+// Runs of one workload with warm-ups of different lengths count different numbers of
+// requests, and compare all the same; arrivals tell other workloads.
+func TestWarmupsCompare(t *testing.T) {
+	run := func(name string, requests, excluded, last, rate float64) *Run {
+		r := &result.Result{Steady: &steady.Assessment{State: steady.Steady, Excluded: excluded, LastArrival: last, OfferedRate: rate}}
+		r.Ended = &result.Endings{Requests: int64(requests)}
+		r.Metrics.Set(result.Completed, requests)
+		return FromResult(name, r)
+	}
+	for _, c := range []struct {
+		b    *Run
+		want string
+	}{
+		{run("b", 900, 10, 100, 10), ""},
+		{run("b", 1000, 0, 100, 10), ""},
+		{run("b", 900, 10, 50, 10), "the last one arrives after 50 s, not 100 s"},
+		{run("b", 900, 10, 100, 9), "9 requests/s, not 10"},
+	} {
+		a := run("a", 950, 5, 100, 10)
+		if got := c.b.differsFrom(a); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
