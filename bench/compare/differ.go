@@ -254,7 +254,7 @@ func (t *Table) bestOf() string {
 	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
 		return ""
 	}
-	return " value (of single runs it may be chance, unless ± says otherwise)"
+	return " (single runs: perhaps by chance)"
 }
 
 // writeIntervals says what ± means.

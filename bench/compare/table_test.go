@@ -187,8 +187,8 @@ func TestIntervalsWithinRuns(t *testing.T) {
 		verdict string // "": none
 		best    bool   // of a
 	}{
-		{run("a", 100, 3, steady.Steady), run("b", 110, 4, steady.Steady), "a is the best; worse: b +10.0 % ±5.0 (one run each: by the intervals within the runs)", true},
-		{run("a", 100, 8, steady.Steady), run("b", 110, 6, steady.Steady), "a has the lowest mean; not distinguishable from it: b +10.0 % ±10.0 (one run each: by the intervals within the runs)", false},
+		{run("a", 100, 3, steady.Steady), run("b", 110, 4, steady.Steady), "a is the best; worse: b +10.0 % ±5.0 (one run each, by batch means)", true},
+		{run("a", 100, 8, steady.Steady), run("b", 110, 6, steady.Steady), "a has the lowest mean; not distinguishable from it: b +10.0 % ±10.0 (one run each, by batch means)", false},
 		{run("a", 100, 0, steady.Steady), run("b", 1558, 6, steady.Steady), "a has the lowest value, but with one run each there is no statement about chance: b +1458.0 %", true},
 		{run("a", 100, 3, steady.Steady), run("b", 1558, 0, steady.Overloaded), "", false},
 		{run("a", 100, 3, steady.Transient), run("b", 1558, 6, steady.Steady), "", false},

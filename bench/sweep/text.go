@@ -291,7 +291,7 @@ func (v *Verdict) String() string {
 		text += "; worse: " + strings.Join(worse, ", ")
 	}
 	if v.Of == WithinRuns {
-		text += " (one run each: by the intervals within the runs)"
+		text += " (one run each, by batch means)"
 	}
 	if len(v.Apart) > 0 {
 		text += "; not comparable: " + strings.Join(v.Apart, ", ")
