@@ -131,7 +131,7 @@ func (t *Table) noteDifferences() {
 	notes := grouped{}
 	for i, r := range t.Runs {
 		if d := t.differs[i]; d != "" {
-			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s), so nothing is called the best between them and there is no verdict", t.same.Name, d))
+			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
 		}
 	}
 	for _, r := range t.Runs {

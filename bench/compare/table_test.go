@@ -157,7 +157,7 @@ func TestWorkloadsDiffer(t *testing.T) {
 		tab := compared(t, a, b)
 		want := ""
 		if c.want != "" {
-			want = "b: other requests than a (" + c.want + "), so nothing is called the best between them and there is no verdict"
+			want = "b: other requests than a (" + c.want + "): no star and no verdict between them"
 		}
 		if got := strings.Join(tab.Notes, ""); got != want && !strings.HasPrefix(got, "b: 50 % of its requests did not complete") {
 			t.Errorf("%s: %q, want %q", c.name, got, want)
