@@ -17,6 +17,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
@@ -52,7 +54,9 @@ type Table struct {
 	// nil: none can be told.
 	Verdict *sweep.Verdict
 
-	apart bool // some cell is
+	apart   bool     // some cell is
+	same    *Run     // that most runs had the same requests as
+	differs []string // by run: how its requests differ from those of same; "": they do not
 }
 
 // Row is one metric of all runs.
@@ -78,6 +82,8 @@ type Cell struct {
 	Clear bool
 	// Apart: not comparable with the other runs; see apartIn.
 	Apart bool
+	// Within is the 95 % interval of the mean within a single run; High < Low: none.
+	Within steady.Interval
 }
 
 // New compares runs.
@@ -99,6 +105,7 @@ func New(runs []*Run, o Options) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.findDifferences()
 	for _, m := range metrics {
 		row := Row{Metric: m, Title: sweep.Title(m), Better: sweep.LowerIsBetter(m)}
 		for i, apart := range t.apartIn(m) {
@@ -116,7 +123,8 @@ func New(runs []*Run, o Options) (*Table, error) {
 }
 
 // judge takes runs with other seeds than the first one that has the metric as
-// not comparable.
+// not comparable. Single runs are judged by the intervals within them, where all
+// that compare have one.
 func (t *Table) judge(metric string) {
 	var names []string
 	var values [][]float64
@@ -130,10 +138,15 @@ func (t *Table) judge(metric string) {
 		names, values = append(names, r.Name), append(values, own)
 		if first != nil {
 			n := len(first.values[metric])
-			apart[i] = apart[i] || len(own) != n || n > 1 && !slices.Equal(r.Seeds, first.Seeds)
+			apart[i] = apart[i] || len(own) != n || n > 1 && !slices.Equal(r.Seeds, first.Seeds) || r.sampling != first.sampling
 		}
 	}
-	t.Verdict = sweep.Judge(metric, names, values, apart)
+	if first == nil {
+		return
+	}
+	if t.Verdict = t.judgeWithin(metric, names, apart); t.Verdict == nil {
+		t.Verdict = sweep.JudgeOf(first.sampling, metric, names, values, apart)
+	}
 }
 
 // choose lists the metrics to show.
@@ -164,11 +177,11 @@ func choose(runs []*Run, o Options) (list []string, err error) {
 }
 
 // value estimates a metric over the seeds of the run.
-func (r *Run) value(name string) sweep.Estimate { return sweep.Mean(r.values[name]) }
+func (r *Run) value(name string) sweep.Estimate { return sweep.MeanOf(r.sampling, r.values[name]) }
 
 func (t *Table) cell(i int, metric string) Cell {
 	r, base := t.Runs[i], t.Runs[t.Baseline]
-	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil)}
+	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil), Within: r.within(metric)}
 	b := base.value(metric)
 	if r == base {
 		return c
@@ -176,16 +189,17 @@ func (t *Table) cell(i int, metric string) Cell {
 	if b.Mean != 0 {
 		c.Ratio = c.Mean / b.Mean
 	}
-	if d := t.difference(metric, i, t.Baseline); d.N > 1 {
+	if d := t.difference(metric, i, t.Baseline); d.HasInterval() {
 		c.Diff = d
 	}
 	return c
 }
 
 // apartIn says which runs' values of a metric cannot be compared with the others':
-// those of other completed requests, as far as it depends on that; token times of
-// clients that did not stream; and token throughputs that count tokens that were
-// only asked for.
+// those of other requests; those of other completed requests, as far as the metric
+// depends on that; those that depend on the length of a run that did not reach a
+// steady state; token times of clients that did not stream; and token throughputs
+// that count tokens that were only asked for.
 func (t *Table) apartIn(metric string) []bool {
 	apart, ref := make([]bool, len(t.Runs)), t.reference()
 	tokens := metric == "output_throughput" || metric == "total_throughput"
@@ -193,16 +207,22 @@ func (t *Table) apartIn(metric string) []bool {
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = !sweep.CountsAll(metric) && !r.sameRequests(ref) ||
+		apart[i] = t.differs[i] != "" || !sweep.CountsAll(metric) && !r.sameRequests(ref) || needsSteady(metric) && r.unsteady() != "" ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart
 }
 
-// reference is the run whose completed requests the others are held against: the
-// first of those that completed most of their own.
+// reference is the run whose completed requests the others are held against: of
+// those that had the same requests the first that completed most of them.
 func (t *Table) reference() *Run {
-	return slices.MinFunc(t.Runs, func(a, b *Run) int { return cmp.Compare(a.left(), b.left()) })
+	ref := t.same
+	for i, r := range t.Runs {
+		if t.differs[i] == "" && (r.left() < ref.left() || r.left() == ref.left() && slices.Index(t.Runs, ref) > i) {
+			ref = r
+		}
+	}
+	return ref
 }
 
 func (r *Run) whole() bool {
@@ -251,8 +271,8 @@ func (t *Table) markBest(row *Row) {
 	for _, i := range among {
 		if i != best {
 			d := t.difference(row.Metric, i, best)
-			clear = clear && d.N > 1 && (d.Low > 0 || d.High < 0)
-			seeds = seeds || row.Cells[i].N > 1 && row.Cells[best].N > 1
+			clear = clear && d.HasInterval() && (d.Low > 0 || d.High < 0)
+			seeds = seeds || row.Cells[i].N > 1 && row.Cells[best].N > 1 || d.HasInterval()
 		}
 	}
 	row.Cells[best].Clear = clear
@@ -261,45 +281,34 @@ func (t *Table) markBest(row *Row) {
 	}
 }
 
-// difference is that of a metric between two runs, paired by seed; N = 0 where
-// their seeds are not the same.
+// difference is that of a metric between two runs, paired by seed, of single runs
+// by the intervals within them; N = 0 where their seeds are not the same.
 func (t *Table) difference(metric string, i, j int) sweep.Estimate {
 	a, b := t.Runs[i], t.Runs[j]
 	xs, ys := a.values[metric], b.values[metric]
-	if !slices.Equal(a.Seeds, b.Seeds) || len(xs) != len(a.Seeds) || len(ys) != len(b.Seeds) {
+	if d := differenceWithin(a, b, metric); d.HasInterval() {
+		return d
+	}
+	if !slices.Equal(a.Seeds, b.Seeds) || len(xs) != len(a.Seeds) || len(ys) != len(b.Seeds) || a.sampling != b.sampling {
 		return sweep.Mean(nil)
 	}
-	return sweep.Paired(xs, ys)
+	return sweep.PairedOf(a.sampling, xs, ys)
 }
 
 // note gathers the notes of the runs, each once, and those on the comparison.
 func (t *Table) note() {
-	var order []string
-	names := map[string][]string{}
+	var all grouped
 	for _, r := range t.Runs {
 		notes := r.Notes
 		if left := r.left(); len(r.Results) != 1 && left > 0 && !math.IsInf(left, 0) {
 			notes = append(slices.Clone(notes), fmt.Sprintf("%.3g %% of its requests did not complete", 100*left))
 		}
 		for _, n := range notes {
-			if names[n] == nil {
-				order = append(order, n)
-			}
-			names[n] = append(names[n], r.Name)
+			all.add(r.Name, n)
 		}
 	}
-	for _, n := range order {
-		t.Notes = append(t.Notes, strings.Join(names[n], ", ")+": "+n)
-	}
-	least, most := math.Inf(1), math.Inf(-1)
-	for _, r := range t.Runs {
-		if e := r.value("total_input_tokens"); e.N > 0 {
-			least, most = min(least, e.Mean), max(most, e.Mean)
-		}
-	}
-	if most > 1.02*least {
-		t.Notes = append(t.Notes, fmt.Sprintf("the runs had between %.0f and %.0f input tokens: their workloads are not the same", least, most))
-	}
+	t.Notes = all.lines()
+	t.noteDifferences()
 }
 
 // WriteText prints the runs and the table of their metrics.
@@ -311,8 +320,10 @@ func (t *Table) WriteText(w io.Writer) error {
 		if r.Line > 0 {
 			where += fmt.Sprintf(":%d", r.Line)
 		}
-		if len(r.Seeds) > 1 {
-			what += fmt.Sprintf(", %d seeds", len(r.Seeds))
+		if n := len(r.Seeds); n > 1 && r.sampling == scenario.Resampled {
+			what += fmt.Sprintf(", %d resamples", n)
+		} else if n > 1 {
+			what += fmt.Sprintf(", %d seeds", n)
 		}
 		rows = append(rows, []string{r.Name, r.Source, where, what})
 	}
@@ -356,8 +367,11 @@ func (c Cell) text() string {
 	if c.Mean != math.Trunc(c.Mean) && math.Abs(c.Mean) >= 1 {
 		s = fmt.Sprintf("%.2f", c.Mean) // as in the block
 	}
-	if c.N > 1 {
+	switch {
+	case c.HasInterval():
 		s += fmt.Sprintf(" ±%.2f", c.Half())
+	case c.N == 1 && c.Within.High > c.Within.Low:
+		s += fmt.Sprintf(" ±%.2f", (c.Within.High-c.Within.Low)/2)
 	}
 	if c.Best {
 		s = "*" + s
@@ -373,27 +387,25 @@ func (c Cell) ratio() string {
 		return ""
 	}
 	s := fmt.Sprintf("×%.2f", c.Ratio)
-	if base := c.Mean / c.Ratio; c.Diff.N > 1 && base != 0 {
+	if base := c.Mean / c.Ratio; c.Diff.HasInterval() && base != 0 {
 		s += fmt.Sprintf(" ±%.2f", math.Abs(c.Diff.Half()/base))
 	}
 	return s
 }
 
 func (t *Table) writeNotes(b *strings.Builder) {
-	b.WriteString("\n↓ less is better, ↑ more is; * the best")
+	b.WriteString("\n↓ less is better, ↑ more is; * the best" + t.bestOf())
 	if len(t.Runs) > 1 {
 		fmt.Fprintf(b, "; × ratio to %s", t.Runs[t.Baseline].Name)
 	}
-	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
-		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
-	}
+	t.writeIntervals(b)
 	if t.apart {
-		b.WriteString(";\n" + sweep.NotComparable + " not comparable: of other requests than those of the other runs, or measured in another way (see the notes)")
+		b.WriteString(";\n" + sweep.NotComparable + " not comparable: other requests, measured in another way, or not steady (see the notes)")
 	}
 	b.WriteByte('\n')
 	if v := t.Verdict; v != nil {
 		fmt.Fprintf(b, "\nby %s: %s\n", sweep.Title(v.Metric), v)
-		if v.Seeds > 1 {
+		if v.Seeds > 1 && v.Of != scenario.OneWorkload {
 			b.WriteString(sweep.VerdictNote + "\n")
 		}
 	}
@@ -440,7 +452,7 @@ func (t *Table) WriteJSON(w io.Writer) error {
 		runs := map[string]any{}
 		for i, c := range r.Cells {
 			runs[t.Runs[i].Name] = format.Object{"n", c.N, "mean", c.Mean, "ci95_low,omitempty", c.Low, "ci95_high,omitempty", c.High, "ratio,omitempty", c.Ratio,
-				"diff_mean,omitempty", c.Diff.Mean, "diff_ci95_low,omitempty", c.Diff.Low, "diff_ci95_high,omitempty", c.Diff.High,
+				"within_low,omitempty", c.Within.Low, "within_high,omitempty", c.Within.High, "diff_mean,omitempty", c.Diff.Mean, "diff_ci95_low,omitempty", c.Diff.Low, "diff_ci95_high,omitempty", c.Diff.High,
 				"best,omitempty", c.Best, "best_by_intervals,omitempty", c.Clear, "not_comparable,omitempty", c.Apart}
 		}
 		better := [...]string{"more", "", "less"}[r.Better+1]

@@ -19,6 +19,7 @@ import (
 	"lorasim/bench/importer"
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
+	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
@@ -39,6 +40,11 @@ type Run struct {
 	// Results is one result for each seed; nil for a sweep.
 	Results []*result.Result `json:"-"`
 
+	sampling  scenario.Sampling    // what the seeds draw
+	dataset   string               // "": unknown
+	stated    float64              // rate of arrivals, requests/s; 0: unknown
+	measured  float64              // the same, as it was
+	warmup    bool                 // of a sweep: the runs leave out a warm-up
 	completed []sweep.Completion   // one for each seed
 	values    map[string][]float64 // by metric: one for each seed
 	order     []string             // names of values, as first seen
@@ -146,7 +152,11 @@ func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error
 		}
 		r.What = joinKnown(r.What, rate, m.Who(" / "), m.Strategy)
 		r.Notes = append(r.Notes, m.Notes...)
-		if n := sentRate(m); n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
+		n := sentRate(m)
+		if n > 0 {
+			r.measured = n
+		}
+		if n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
 			r.Notes = append(r.Notes, fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
 		}
 		runs = append(runs, r)
@@ -237,6 +247,10 @@ func loadSweep(path string) (runs []*Run, err error) {
 			}
 			last = FromValues("", nil, nil)
 			last.File, last.What = path, strings.Join(append(parts, c.Policy), ", ")
+			if sc, err := d.ScenarioOf(c); err == nil {
+				last.warmup = sc.Warmup() != result.Warmup{}
+				last.sampling, last.stated = sc.Sampling(), max(float64(sc.Meta(last.dataset).RequestRate), 0)
+			}
 			runs = append(runs, last)
 		}
 		r, err := d.ReadCell(c)
@@ -262,6 +276,10 @@ func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
 func FromResult(name string, res *result.Result) *Run {
 	r := FromValues(name, []string{""}, [][]sweep.Value{sweep.Values(res)})
 	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res}, describe(res), res.Streamed
+	r.dataset, r.stated, r.measured = res.DatasetName, max(float64(res.RequestRate), 0), measuredRate(res)
+	if sc, ok := scenario.FromConfig(res.Config); ok {
+		r.sampling = sc.Sampling()
+	}
 	if res.Seed != nil {
 		r.Seeds[0] = strconv.FormatInt(*res.Seed, 10)
 	}

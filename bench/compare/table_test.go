@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"lorasim/bench/importer"
 	"lorasim/bench/result"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
@@ -121,14 +123,103 @@ func TestTokensAskedFor(t *testing.T) {
 	}
 }
 
-// Runs with other numbers of input tokens had other workloads.
+// Runs of other requests are not judged, and one sentence says why.
 func TestWorkloadsDiffer(t *testing.T) {
-	for most, noted := range map[float64]bool{1000: false, 1020: false, 1021: true} {
-		tab := compared(t, seeded("a", "total_input_tokens", []string{"1"}, 1010), seeded("b", "total_input_tokens", []string{"1"}, 1000), seeded("c", "total_input_tokens", []string{"1"}, most))
-		want := fmt.Sprintf("the runs had between 1000 and %.0f input tokens: their workloads are not the same", most)
-		if got := strings.Join(tab.Notes, ""); (got == want) != noted || !noted && got != "" {
-			t.Errorf("%v: %q", most, got)
+	type numbers struct{ requests, completed, set, input float64 }
+	same := numbers{100, 100, 7, 1000}
+	run := func(name string, n numbers, e2e float64) *Run {
+		return FromValues(name, []string{"1"}, [][]sweep.Value{append(values(n.requests, n.completed, n.set, e2e), sweep.Value{Name: "total_input_tokens", Value: n.input})})
+	}
+	for _, c := range []struct {
+		name string
+		edit func(r *Run)
+		numbers
+		want string
+	}{
+		{"the same", nil, same, ""},
+		{"counted otherwise", nil, numbers{100, 100, 7, 1019}, ""},
+		{"fewer", nil, numbers{40, 40, 3, 1000}, "40 requests, not 100"},
+		{"one more", nil, numbers{101, 101, 7, 1000}, "101 requests, not 100"},
+		{"longer prompts", nil, numbers{100, 100, 7, 1021}, "1021 input tokens, not 1000"},
+		{"longer prompts of those that completed", nil, numbers{100, 50, 7, 600}, ""},
+		{"others", nil, numbers{100, 100, 8, 1000}, "other ids of requests"},
+		{"another set", func(r *Run) { r.dataset = "random" }, numbers{100, 100, 0, 1000}, "data set random, not sharegpt"},
+		{"another name of the same set", func(r *Run) { r.dataset = "random" }, same, ""},
+		{"slower", func(r *Run) { r.stated = 2 }, same, "2 requests/s, not 4"},
+		{"a little slower, as measured", func(r *Run) { r.measured = 3.7 }, same, ""},
+		{"slower, as measured", func(r *Run) { r.measured = 3.5 }, same, "3.5 requests/s, not 4"},
+	} {
+		a, b := run("a", same, 80), run("b", c.numbers, 70)
+		a.dataset, a.stated = "sharegpt", 4
+		if c.edit != nil {
+			c.edit(b)
 		}
+		tab := compared(t, a, b)
+		want := ""
+		if c.want != "" {
+			want = "b: other requests than a (" + c.want + "): no star and no verdict between them"
+		}
+		if got := strings.Join(tab.Notes, ""); got != want && !strings.HasPrefix(got, "b: 50 % of its requests did not complete") {
+			t.Errorf("%s: %q, want %q", c.name, got, want)
+		}
+		if cell := tab.row("mean_e2e_latency_ms").Cells[1]; cell.Best != (c.want == "" && c.completed == 100) {
+			t.Errorf("%s: %+v", c.name, cell)
+		}
+		if (tab.Verdict != nil) != (c.want == "" && c.completed == 100) {
+			t.Errorf("%s: verdict %v", c.name, tab.Verdict)
+		}
+	}
+}
+
+// Single runs are judged by the intervals within them.
+func TestIntervalsWithinRuns(t *testing.T) {
+	run := func(name string, mean, half float64, state steady.State) *Run {
+		r := &result.Result{Steady: &steady.Assessment{State: state, Reason: "why"}}
+		r.Metrics.Set(result.MeanE2E, mean)
+		r.Metrics.Set(result.MeanTTFT, mean/10)
+		if half > 0 {
+			r.Steady.Intervals = []steady.Interval{{Metric: "mean_e2e_latency_ms", Low: mean - half, High: mean + half}}
+		}
+		return FromResult(name, r)
+	}
+	for _, c := range []struct {
+		a, b    *Run
+		verdict string // "": none
+		best    bool   // of a
+	}{
+		{run("a", 100, 3, steady.Steady), run("b", 110, 4, steady.Steady), "a is the best; worse: b +10.0 % ±5.0 (one run each, by batch means)", true},
+		{run("a", 100, 8, steady.Steady), run("b", 110, 6, steady.Steady), "a has the lowest mean; not distinguishable from it: b +10.0 % ±10.0 (one run each, by batch means)", false},
+		{run("a", 100, 0, steady.Steady), run("b", 1558, 6, steady.Steady), "a has the lowest value, but with one run each there is no statement about chance: b +1458.0 %", true},
+		{run("a", 100, 3, steady.Steady), run("b", 1558, 0, steady.Overloaded), "", false},
+		{run("a", 100, 3, steady.Transient), run("b", 1558, 6, steady.Steady), "", false},
+	} {
+		tab := compared(t, c.a, c.b)
+		got := ""
+		if tab.Verdict != nil {
+			got = tab.Verdict.String()
+		}
+		cells := tab.row("mean_e2e_latency_ms").Cells
+		if got != c.verdict || cells[0].Best != c.best || cells[1].Best {
+			t.Errorf("%q, want %q; %+v", got, c.verdict, cells)
+		}
+		if c.verdict == "" && !strings.Contains(strings.Join(tab.Notes, ""), "(why): latencies depend on the length of the run and are not judged") {
+			t.Errorf("notes %q", tab.Notes)
+		}
+	}
+	// 95 % of the intervals of differences between runs that are alike hold 0, to 3
+	// standard errors, and 5 % of the tests reject
+	rng, inside, rejected := rand.New(rand.NewPCG(1, 2)), 0, 0
+	for range 2000 {
+		d := differenceWithin(run("a", 100+rng.NormFloat64(), 1.96, steady.Steady), run("b", 100+2*rng.NormFloat64(), 2*1.96, steady.Steady), "mean_e2e_latency_ms")
+		if d.Low <= 0 && 0 <= d.High {
+			inside++
+		}
+		if d.P() < sweep.Level {
+			rejected++
+		}
+	}
+	if share := float64(inside) / 2000; math.Abs(share-0.95) > 0.015 || rejected != 2000-inside {
+		t.Errorf("%.3f of the intervals hold 0, %d tests reject", share, rejected)
 	}
 }
 
@@ -355,9 +446,9 @@ func TestAlignment(t *testing.T) {
 B  sweep  bbb  second
 C  sweep  c    third
 
-                              A               B   C
-Successful requests           8 ×0.00     16000   8 ×0.00
-Mean TTFT (ms)       ↓  1234.50 ×100.78  *12.25  99 ×8.08
+                              A                B    C
+Successful requests           8 ×0.00    16000 ≠    8 ×0.00
+Mean TTFT (ms)       ↓  1234.50 ×100.78  12.25 ≠  *99 ×8.08
 `
 	if !strings.HasPrefix(out.String(), want) {
 		t.Errorf("%s\nexpected\n%s", out.String(), want)
@@ -466,5 +557,30 @@ func TestJSONOfSeeds(t *testing.T) {
 	if got.Metrics[0].Better != "less" || a["best"] != true || a["best_by_intervals"] != true || b["best"] != nil || a["ratio"] != nil ||
 		math.Abs(b["diff_mean"].(float64)-31.0/3) > 1e-9 || !(b["diff_ci95_low"].(float64) > 0) {
 		t.Error(out.String())
+	}
+}
+
+// Runs of one workload with warm-ups of different lengths count different numbers of
+// requests, and compare all the same; arrivals tell other workloads.
+func TestWarmupsCompare(t *testing.T) {
+	run := func(name string, requests, excluded, last, rate float64) *Run {
+		r := &result.Result{Steady: &steady.Assessment{State: steady.Steady, Excluded: excluded, LastArrival: last, OfferedRate: rate}}
+		r.Ended = &result.Endings{Requests: int64(requests)}
+		r.Metrics.Set(result.Completed, requests)
+		return FromResult(name, r)
+	}
+	for _, c := range []struct {
+		b    *Run
+		want string
+	}{
+		{run("b", 900, 10, 100, 10), ""},
+		{run("b", 1000, 0, 100, 10), ""},
+		{run("b", 900, 10, 50, 10), "the last one arrives after 50 s, not 100 s"},
+		{run("b", 900, 10, 100, 9), "9 requests/s, not 10"},
+	} {
+		a := run("a", 950, 5, 100, 10)
+		if got := c.b.differsFrom(a); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }

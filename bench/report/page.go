@@ -192,7 +192,7 @@ func (s *Sweep) data() format.Object {
 		}
 		points = append(points, format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart, "m", means})
 	}
-	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies, "baseline", s.Baseline, "seeds", len(s.Seeds),
+	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies, "baseline", s.Baseline, "seeds", len(s.Seeds), "intervals", s.Tables.Intervals(len(s.Seeds)),
 		"metrics", metrics, "points", points, "maps,omitempty", s.maps()}
 }
 

@@ -16,6 +16,7 @@ import (
 	"lorasim/sim/profile"
 	"lorasim/trace/azure"
 	"lorasim/trace/lengths"
+	"lorasim/trace/resample"
 	"lorasim/trace/synth"
 )
 
@@ -290,6 +291,7 @@ var parsers = map[string]func(string) error{
 	"conversations":    errorOf(synth.ParseConversations),
 	"trace_start_time": errorOf(azure.ParseInstant),
 	"trace_end_time":   errorOf(azure.ParseInstant),
+	"resample":         errorOf(resample.Parse),
 	"outages":          errorOf(parseOutages),
 	"elastic":          errorOf(parseElastic),
 	"warmup":           errorOf(parseWarmup),

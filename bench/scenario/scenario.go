@@ -48,6 +48,8 @@ type Workload struct {
 
 	PrefixBlock int `yaml:"prefix_block" default:"512" check:">=1 <=1e6" unit:"tokens" help:"tokens that an id of hash_ids in a saved workload stands for"`
 
+	Resample string `yaml:"resample" check:"parse" help:"draw another workload for each seed from the saved one (or from an LLM trace): block:SECONDS (blocks of time), sessions, sessions:PAUSE, adapters; all with replacement; empty: none (docs/scenarios.md)"`
+
 	NumPrompts  int64   `yaml:"num_prompts" check:">=0 <=1e12" unit:"requests" help:"number of requests; 0: all of a file or trace, 2000 generated ones, or as many as the window takes"`
 	Window      float64 `yaml:"window" check:">=0 <=1e7" unit:"s" help:"end the run after so many seconds and cut off what is unfinished; all figures but ITL, which has every token, count completed requests only; 0: run until all is done"`
 	NumAdapters int     `yaml:"num_adapters" check:">=0 <=1e6" unit:"adapters" help:"number of LoRA adapters; 0: as a saved workload says, else 32"`
@@ -97,9 +99,9 @@ type Workload struct {
 	TraceHistogram           string    `yaml:"trace_histogram" check:"parse" help:"invocations per adapter instead of a trace: 111,159,58,291, intervals separated by ;, or a .json file"`
 	UseTraceTimestamps       bool      `yaml:"use_trace_timestamps" default:"true" help:"LLM traces: at the trace's own times; false: at request_rate (as sglang's client does it), burstiness or ramp_up"`
 	TraceSort                bool      `yaml:"trace_sort" help:"LLM traces: sort the rows by time (holds them in memory)"`
-	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's rates"`
-	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"multiply the coefficients of variation"`
-	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the trace's times"`
+	RateScale                float64   `yaml:"rate_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the rate of a trace or a saved workload: recorded requests arrive in 1/FACTOR of the time"`
+	CVScale                  float64   `yaml:"cv_scale" default:"1" check:">=1e-9 <=1e3" unit:"×" help:"multiply the coefficient of variation of the gaps, of a trace or a saved workload, at the same mean rate"`
+	TimeScale                float64   `yaml:"time_scale" default:"1" check:">=1e-9 <=1e9" unit:"×" help:"multiply the times of a trace or a saved workload"`
 	SkipBadRows              bool      `yaml:"skip_bad_rows" help:"count malformed rows instead of stopping"`
 }
 

@@ -156,8 +156,8 @@ func (s *Scenario) openFile(in *Input, progress reading) error {
 		}
 		in.Source = withAdapters{r, adapters}
 	}
-	in.Source = w.limited(in.Source)
-	return nil
+	in.Source, err = s.drawnFrom(in.Source)
+	return err
 }
 
 // withAdapters is a source with other adapters.
@@ -338,13 +338,14 @@ func (s *Scenario) openFunctions(in *Input, read azure.Options) error {
 		if format != azure.V2 {
 			return fmt.Errorf("trace_replay vanilla needs the times of single invocations, which %s does not hold; use azure_v2", format)
 		}
-		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: w.TimeScale, Read: read}
+		v := replay.Vanilla{Path: w.TracePath, Window: window, Mapping: mapping, TimeScale: 1, Read: read}
 		src, _, err := v.Replay(adapters)
 		if err != nil {
 			return err
 		}
-		in.Source, in.file = w.limited(src), src
-		return nil
+		in.file = src
+		in.Source, err = s.drawnFrom(src)
+		return err
 	}
 	cfg := s.rates()
 	cfg.Trace, cfg.Path, cfg.Window, cfg.Mapping, cfg.Read = format, w.TracePath, window, mapping, read
@@ -388,15 +389,15 @@ func (s *Scenario) openLLM(in *Input, progress reading) error {
 		return err
 	}
 	r, err := llm.Open(llm.Format(in.Dataset), w.TracePath, llm.Options{
-		Adapters: adapters, Assign: assign, Start: start, End: end, TimeScale: w.TimeScale / w.RateScale,
+		Adapters: adapters, Assign: assign, Start: start, End: end,
 		SkipBadRows: w.SkipBadRows, Sort: w.TraceSort, Progress: progress.of(w.TracePath),
 	})
 	if err != nil {
 		return err
 	}
-	in.Source, in.file = w.limited(r), r
-	in.Skipped = func() int64 { st := r.Stats(); return st.Bad + st.Failed }
-	return nil
+	in.file, in.Skipped = r, func() int64 { st := r.Stats(); return st.Bad + st.Failed }
+	in.Source, err = s.drawnFrom(r)
+	return err
 }
 
 // openUsage opens a record of adapters in use: its own adapters, or as many as
@@ -407,7 +408,7 @@ func (s *Scenario) openUsage(in *Input, progress reading) error {
 	if err != nil {
 		return err
 	}
-	o := llm.Options{Start: start, End: end, TimeScale: w.TimeScale / w.RateScale, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath)}
+	o := llm.Options{Start: start, End: end, SkipBadRows: w.SkipBadRows, Progress: progress.of(w.TracePath)}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
 	}
@@ -415,8 +416,9 @@ func (s *Scenario) openUsage(in *Input, progress reading) error {
 	if err != nil {
 		return err
 	}
-	in.Source, in.Skipped = w.limited(read.Source()), func() int64 { return skipped }
-	return nil
+	in.Skipped = func() int64 { return skipped }
+	in.Source, err = s.drawnFrom(read.Source())
+	return err
 }
 
 // llmWindow is the part of an LLM trace to read, in s; all of it where none is

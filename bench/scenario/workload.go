@@ -221,7 +221,7 @@ func (w *Workload) check() error {
 	case w.usesTrace() && w.TracePath == "":
 		return fmt.Errorf("trace %s: trace_path is missing", w.traceName())
 	}
-	return nil
+	return w.checkResample()
 }
 
 // asClients gives the requests the times and adapters that a benchmark's client
@@ -344,34 +344,4 @@ func (s *Scenario) fillBudgets(in *Input) error {
 		in.Source = lengths.WithBudget(in.Source, b, keep, s.Seed)
 	}
 	return err
-}
-
-// Ignored says which of the given settings have no effect on the workload;
-// given tells whether a flag was given.
-func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
-	w := &s.Workload
-	note := func(applies bool, why, flags string) {
-		for f := range strings.FieldsSeq(flags) {
-			if applies && given(f) {
-				notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f, why))
-			}
-		}
-	}
-	file, compat := w.File != "", w.Compat == "vllm-lora"
-	traced := !file && (w.usesTrace() || w.TraceHistogram != "")
-	generated := !file && !traced && !compat
-	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
-	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality drift")
-	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
-	note(file, "the saved workload states its arrivals", "request-rate arrivals pattern drift locality sessions conversations popularity")
-	note(file, "the saved workload states its token counts", "lengths random-input-len random-output-len random-range-ratio")
-	note(traced && !w.paced(), "the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
-	note(traced, "the trace governs the arrivals", "arrivals pattern sessions")
-	note(traced && w.dataset() == "alibaba_genai", "the trace states the adapters", "popularity drift locality")
-	note(!file && !traced && compat, "compat vllm-lora has one Poisson process per adapter", "arrivals pattern drift locality sessions")
-	note(generated && w.Sessions != "", "sessions choose the adapters (see --sessions)", "popularity")
-	note(generated, "no trace is replayed (see --trace-path)", `trace-total-rate trace-cv trace-map trace-map-stride
-		trace-need-sort trace-interval-minutes trace-arrival-distribution trace-start-time trace-end-time trace-replay
-		rate-scale cv-scale time-scale`)
-	return notes
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"lorasim/bench/scenario"
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 )
@@ -35,6 +36,9 @@ type Point struct {
 	Policy  string
 	Metrics []Metric
 	Left    float64 // share of the requests that did not complete; NaN: not known
+	// Sampling says what the seeds draw, Resample is the setting of that name.
+	Sampling scenario.Sampling
+	Resample string
 	// Apart: not all requests completed, and not the same ones as elsewhere in
 	// the sweep, so that latencies are not comparable.
 	Apart bool
@@ -243,17 +247,19 @@ func (d *Dir) writePoints(t *Tables) error {
 func (d *Dir) points(t *Tables) (points []Point) {
 	seeds, base := len(d.Seeds), slices.Index(d.Policies, t.baseline)
 	apart := differing(t.results, seeds)
+	sampling := d.samplings()
 	for at := 0; at < len(t.results); at += seeds {
 		policy := at / seeds % len(d.Policies)
 		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
 		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
 		p.Left = CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean }).Left()
+		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: Mean(xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
+			m := Metric{Name: n, Estimate: MeanOf(p.Sampling, xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
 			if policy != base {
-				m.Diff = Paired(xs, bs)
+				m.Diff = PairedOf(p.Sampling, xs, bs)
 			}
 			if m.N > 0 {
 				p.Metrics = append(p.Metrics, m)
@@ -262,6 +268,37 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		points = append(points, p)
 	}
 	return points
+}
+
+// samplings says what the seeds of a cell draw, and its setting of resample.
+func (m *Manifest) samplings() func(c *Cell) (scenario.Sampling, string) {
+	known := map[string]scenario.Sampling{}
+	return func(c *Cell) (scenario.Sampling, string) {
+		sc, err := m.ScenarioOf(c)
+		if err != nil {
+			return scenario.Fresh, ""
+		}
+		k := workloadKey(sc)
+		of, ok := known[k]
+		if !ok {
+			of = sc.Sampling()
+			known[k] = of
+		}
+		return of, sc.Workload.Resample
+	}
+}
+
+// Sampling says what the seeds of all cells draw; false where cells differ.
+func (m *Manifest) Sampling() (of scenario.Sampling, all bool) {
+	sampling := m.samplings()
+	for i := 0; i < len(m.Cells); i += len(m.Seeds) {
+		s, _ := sampling(&m.Cells[i])
+		if i > 0 && s != of {
+			return of, false
+		}
+		of = s
+	}
+	return of, true
 }
 
 // column lists one number of some cells; NaN where it is not there.

@@ -51,7 +51,7 @@ type Spec struct {
 	Scenario scenario.Scenario
 	Grid
 	// SeedCount is the number of seeds, from the scenario's on, where Seeds is
-	// empty; 0: 5.
+	// empty; 0: 5, or 1 where all seeds have the same workload.
 	SeedCount int
 }
 
@@ -296,7 +296,7 @@ func (s *Spec) complete() error {
 		s.Policies = []string{s.Scenario.Routing.Policy}
 	}
 	if len(s.Seeds) == 0 {
-		s.Seeds = make([]uint64, cmp.Or(s.SeedCount, 5))
+		s.Seeds = make([]uint64, cmp.Or(s.SeedCount, s.defaultSeeds()))
 		for i := range s.Seeds {
 			s.Seeds[i] = s.Scenario.Seed + uint64(i)
 		}
@@ -312,6 +312,21 @@ func (s *Spec) complete() error {
 	s.Goodput = slo.String()
 	_, err = s.cells()
 	return err
+}
+
+// defaultSeeds is the number of seeds where nobody asks for one: with one workload
+// alone more seeds tell nothing but how ties are decided.
+func (s *Spec) defaultSeeds() int {
+	sc := s.Scenario
+	for _, a := range s.Axes {
+		if err := sc.Set(a.Key, a.Values[0]); err != nil {
+			return 5 // the plan says what is wrong
+		}
+	}
+	if sc.Sampling() == scenario.OneWorkload {
+		return 1
+	}
+	return 5
 }
 
 // Axis is one setting and the values it takes.

@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-
+	"lorasim/bench/scenario"
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
@@ -68,10 +66,7 @@ func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
 	if err := format.Table(w, rows); err != nil {
 		return err
 	}
-	legend := fmt.Sprintf("\nmeans over %d seeds", len(d.Seeds))
-	if len(d.Seeds) > 1 {
-		legend += ", ± half of the 95 % confidence interval"
-	}
+	legend := "\n" + t.Intervals(len(d.Seeds))
 	if compared {
 		legend += fmt.Sprintf(";\nvs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
 	}
@@ -96,10 +91,10 @@ func percentLeft(share float64) string {
 
 // String prints mean and half interval.
 func (e Estimate) String() string {
-	switch e.N {
-	case 0:
+	switch {
+	case e.N == 0:
 		return "-"
-	case 1:
+	case !e.HasInterval():
 		return Number(e.Mean)
 	}
 	return Number(e.Mean) + " ±" + numberLike(e.Half(), e.Mean)
@@ -114,7 +109,7 @@ func (m Metric) versus() string {
 	switch {
 	case m.Apart:
 		text += " " + NotComparable
-	case m.Diff.N > 1 && (m.Diff.Low > 0 || m.Diff.High < 0):
+	case m.Diff.HasInterval() && (m.Diff.Low > 0 || m.Diff.High < 0):
 		text += " *"
 	}
 	return text
@@ -159,7 +154,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 			numbers[m.Name] = e
 		}
 		sets = append(sets, set)
-		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left, "metrics", numbers})
+		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
 	}
 	for _, n := range metrics {
 		for i, v := range d.Verdicts(t, n) {
@@ -181,9 +176,10 @@ const Level = 0.05
 // chance of any wrong "worse" is then at most Level.
 type Verdict struct {
 	Metric string
-	Best   string   // that with the best mean
-	Mean   float64  // its mean
-	Seeds  int      // that all of them have
+	Best   string  // that with the best mean
+	Mean   float64 // its mean
+	Seeds  int     // that all of them have
+	Of     scenario.Sampling
 	Others []Versus // the nearest first
 	Apart  []string // cannot be compared with the others
 }
@@ -192,18 +188,33 @@ type Verdict struct {
 type Versus struct {
 	Name  string
 	Diff  Estimate // minus the best, paired by seed
-	P     float64  // of the paired t-test, corrected; NaN: fewer than two seeds
+	P     float64  // of the paired t-test, corrected; NaN: no interval
 	Worse bool     // P is below Level
 }
 
 // Judge compares values by seed, one list for each name, as far as it has any. It
 // is nil where the metric has no better end, or fewer than two can be compared.
 func Judge(metric string, names []string, values [][]float64, apart []bool) *Verdict {
+	return JudgeOf(scenario.Fresh, metric, names, values, apart)
+}
+
+// JudgeOf is Judge for seeds that draw what of says.
+func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]float64, apart []bool) *Verdict {
+	v := JudgeBy(metric, names, apart, func(i int) Estimate { return MeanOf(of, values[i]) },
+		func(i, j int) Estimate { return PairedOf(of, values[i], values[j]) })
+	if v != nil {
+		v.Of = of
+	}
+	return v
+}
+
+// JudgeBy is Judge by means, N = 0 where there is none, and differences of two.
+func JudgeBy(metric string, names []string, apart []bool, mean func(i int) Estimate, diff func(i, j int) Estimate) *Verdict {
 	v := &Verdict{Metric: metric}
 	var among []int
-	for i, xs := range values {
+	for i := range names {
 		switch {
-		case Mean(xs).N == 0:
+		case mean(i).N == 0:
 		case apart[i]:
 			v.Apart = append(v.Apart, names[i])
 		default:
@@ -214,39 +225,22 @@ func Judge(metric string, names []string, values [][]float64, apart []bool) *Ver
 	if better == 0 || len(among) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(among, func(a, b int) int {
-		return cmp.Compare(better*Mean(values[a]).Mean, better*Mean(values[b]).Mean)
-	})
+	slices.SortStableFunc(among, func(a, b int) int { return cmp.Compare(better*mean(a).Mean, better*mean(b).Mean) })
 	var ps []float64 // of all pairs, those with the best first
 	for k, a := range among {
 		for _, b := range among[k+1:] {
-			ps = append(ps, Paired(values[a], values[b]).P())
+			ps = append(ps, diff(a, b).P())
 		}
 	}
 	ps = Holm(ps)
 	best := among[0]
-	v.Best, v.Mean, v.Seeds = names[best], Mean(values[best]).Mean, math.MaxInt
+	v.Best, v.Mean, v.Seeds = names[best], mean(best).Mean, math.MaxInt
 	for k, i := range among[1:] {
-		d := Paired(values[i], values[best])
-		v.Seeds = min(v.Seeds, d.N)
+		d := diff(i, best)
+		v.Seeds, v.Of = min(v.Seeds, d.N), d.Of
 		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < Level})
 	}
 	return v
-}
-
-// P is the chance of a mean at least so far from 0 if the true one is 0, by a
-// two-sided t-test; NaN for fewer than two values.
-func (e Estimate) P() float64 {
-	switch {
-	case e.N < 2:
-		return math.NaN()
-	case e.Mean == 0:
-		return 1
-	case e.Std == 0:
-		return 0
-	}
-	t := math.Abs(e.Mean) / (e.Std / math.Sqrt(float64(e.N)))
-	return 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.CDF(-t)
 }
 
 // Holm corrects p-values for their number: where those below a level are called
@@ -286,13 +280,18 @@ func (v *Verdict) String() string {
 	}
 	text := v.Best + " is the best"
 	switch {
-	case v.Seeds < 2:
-		text = fmt.Sprintf("%s is the %s, but single runs cannot tell this from chance: %s", v.Best, end, strings.Join(alike, ", "))
+	case v.Seeds < 2 && v.Of != WithinRuns:
+		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s", v.Best, end, strings.Join(alike, ", "))
+	case v.Of == scenario.OneWorkload:
+		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
 	case len(alike) > 0:
 		text = fmt.Sprintf("%s has the %s mean; not distinguishable from it: %s", v.Best, end, strings.Join(alike, ", "))
 	}
 	if len(worse) > 0 {
 		text += "; worse: " + strings.Join(worse, ", ")
+	}
+	if v.Of == WithinRuns {
+		text += " (one run each, by batch means)"
 	}
 	if len(v.Apart) > 0 {
 		text += "; not comparable: " + strings.Join(v.Apart, ", ")
@@ -311,7 +310,7 @@ func (v *Verdict) JSON() any {
 			"p_holm", o.P, "worse", o.Worse})
 	}
 	return format.Object{"metric", v.Metric, "best", v.Best, "mean", v.Mean, "seeds", v.Seeds, "others", others,
-		"not_comparable,omitempty", v.Apart, "text", v.String()}
+		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "text", v.String()}
 }
 
 // Versus prints a difference in percent of a base, with half its interval.
@@ -320,7 +319,7 @@ func (e Estimate) Versus(base float64) string {
 		return "-"
 	}
 	text := fmt.Sprintf("%+.1f %%", 100*e.Mean/base)
-	if e.N > 1 {
+	if e.HasInterval() {
 		text += fmt.Sprintf(" ±%.1f", math.Abs(100*e.Half()/base))
 	}
 	return text
@@ -341,7 +340,7 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 		for i, p := range points {
 			apart[i] = !CountsAll(metric) && !samePairs(p.results, most)
 		}
-		out = append(out, Judge(metric, d.Policies, values, apart))
+		out = append(out, JudgeOf(points[0].Sampling, metric, d.Policies, values, apart))
 	}
 	return out
 }
@@ -358,50 +357,9 @@ func (d *Dir) verdictLines(t *Tables, metric string) string {
 	if text == "" {
 		return ""
 	}
-	return "\nby " + Title(metric) + " (" + VerdictNote + "):\n" + text
-}
-
-// Estimate is a mean with its 95 % confidence interval. NaN where there is
-// nothing to tell it from: the interval of fewer than two values.
-type Estimate struct {
-	N         int
-	Mean      float64
-	Std       float64 // of the values, with n-1
-	Low, High float64
-}
-
-// Half is half the width of the interval.
-func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
-
-// HalfAt is half the width of the interval that misses the true mean with the
-// given chance.
-func (e Estimate) HalfAt(miss float64) float64 {
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.Std / math.Sqrt(float64(e.N))
-}
-
-// Mean estimates a mean from independent values, such as the results of several
-// seeds, by Student's t distribution with n-1 degrees of freedom. Values that
-// are NaN do not count.
-func Mean(values []float64) Estimate {
-	xs := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	e := Estimate{N: len(xs), Mean: math.NaN(), Std: math.NaN(), Low: math.NaN(), High: math.NaN()}
-	switch {
-	case e.N == 1:
-		e.Mean = xs[0]
-	case e.N > 1:
-		e.Mean, e.Std = stat.MeanStdDev(xs, nil)
-		half := e.HalfAt(0.05)
-		e.Low, e.High = e.Mean-half, e.Mean+half
+	note := " (" + VerdictNote + ")"
+	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != scenario.OneWorkload }) || len(d.Seeds) < 2 {
+		note = ""
 	}
-	return e
-}
-
-// Paired estimates the mean of a[i]-b[i]: of two policies that saw the same
-// random numbers, it is far narrower than the difference of their means.
-func Paired(a, b []float64) Estimate {
-	d := make([]float64, len(a))
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	return Mean(d)
+	return "\nby " + Title(metric) + note + ":\n" + text
 }

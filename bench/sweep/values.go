@@ -133,6 +133,13 @@ func CompletionOf(value func(name string) float64) Completion {
 	return Completion{all, value("completed"), value(completedSet)}
 }
 
+// Known says whether there is a fingerprint of the completed requests.
+func (c Completion) Known() bool { return c.set > 0 }
+
+// SameSet says that the completed requests of both runs have the same ids, as far
+// as is known.
+func (c Completion) SameSet(o Completion) bool { return !c.Known() || !o.Known() || c.set == o.set }
+
 // Whole says that every request completed.
 func (c Completion) Whole() bool { return c.Requests == c.Completed }
 

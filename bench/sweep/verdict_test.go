@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 		t.Error(v)
 	}
 	v = Judge("duration", names[:2], [][]float64{{2}, {3}}, make([]bool, 2))
-	if s := v.String(); s != "b is the lowest, but single runs cannot tell this from chance: near +50.0 %" {
+	if s := v.String(); s != "b has the lowest value, but with one run each there is no statement about chance: near +50.0 %" {
 		t.Error(s)
 	}
 	if Judge("requests", names[:2], values[:2], make([]bool, 2)) != nil || Judge("duration", names[:1], values[:1], make([]bool, 1)) != nil {

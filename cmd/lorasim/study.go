@@ -54,6 +54,7 @@ a study that was stopped goes on where it stopped.`,
 	jsonFlag(cmd, "print answer and table as one JSON object")
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, _ []string) error {
+		noteIgnored(cmd, sc)
 		o.Scenario = *sc
 		of, err := slo.parse(result.SLO{})
 		if err != nil {

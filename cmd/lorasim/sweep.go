@@ -369,6 +369,7 @@ func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string, check 
 	if err != nil {
 		return nil, usage(err)
 	}
+	noteIgnored(cmd, &spec.Scenario)
 	if spec.Name == "" && len(args) > 0 {
 		spec.Name = strings.TrimSuffix(filepath.Base(args[0]), filepath.Ext(args[0]))
 	} else if spec.Name == "" {

@@ -238,7 +238,7 @@ function sweepSection(s, id) {
     }
   }
   fill();
-  section(id, `Sweep: ${s.name}`, `${s.about && s.about !== D.about ? s.about + ' ' : ''}Mean over ${s.seeds} seed${s.seeds > 1 ? 's; the band is its 95 % confidence interval' : ''}.${s.points.some(p => p.left > 0) ? ' Hollow points: some requests did not complete; ≠ not the same ones as elsewhere, so that latencies do not compare.' : ''}`,
+  section(id, `Sweep: ${s.name}`, `${s.about && s.about !== D.about ? s.about + ' ' : ''}Bands: ${s.intervals}.${s.points.some(p => p.left > 0) ? ' Hollow points: some requests did not complete; ≠ not the same ones as elsewhere, so that latencies do not compare.' : ''}`,
     tools, names, chart);
   draw = lineChart(chart, () => curves(s, dims, st));
 }

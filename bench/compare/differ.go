@@ -1,0 +1,279 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
+	"lorasim/bench/sweep"
+)
+
+// Tolerances beyond which two runs had different requests: clients count tokens and
+// measure rates in slightly different ways.
+const (
+	tokenTolerance  = 0.02
+	rateTolerance   = 0.05
+	statedTolerance = 0.1 // between a stated rate and a measured one
+)
+
+// findDifferences finds which runs had the same requests, and of the others how
+// theirs differ: most runs, the baseline among them where there are several such
+// groups, had those of the run t.same.
+func (t *Table) findDifferences() {
+	most := 0
+	for k := range t.Runs {
+		i := (t.Baseline + k) % len(t.Runs)
+		n := 0
+		for _, r := range t.Runs {
+			if r == t.Runs[i] || r.differsFrom(t.Runs[i]) == "" {
+				n++
+			}
+		}
+		if n > most {
+			most, t.same = n, t.Runs[i]
+		}
+	}
+	for _, r := range t.Runs {
+		how := ""
+		if r != t.same {
+			how = r.differsFrom(t.same)
+		}
+		t.differs = append(t.differs, how)
+	}
+}
+
+// differsFrom says in a few words how the requests of two runs differ; "": they are
+// the same as far as is known. The first difference counts.
+func (r *Run) differsFrom(o *Run) string {
+	if r.excludes() || o.excludes() {
+		return r.differsWarm(o)
+	}
+	if a, b, exact := requests(r, o); !near(a, b, exact) {
+		return fmt.Sprintf("%.0f requests, not %.0f", a, b)
+	}
+	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() && !near(a, b, tokenTolerance) {
+		return fmt.Sprintf("%.0f input tokens, not %.0f", a, b)
+	}
+	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) && !slices.EqualFunc(r.completed, o.completed, sweep.Completion.SameSet) {
+		return "other ids of requests"
+	}
+	if r.dataset != "" && o.dataset != "" && r.dataset != o.dataset && !(r.fingerprinted() && o.fingerprinted()) {
+		return fmt.Sprintf("data set %s, not %s", r.dataset, o.dataset)
+	}
+	a, b, tolerance := rates(r, o)
+	if !near(a, b, tolerance) {
+		return fmt.Sprintf("%.3g requests/s, not %.3g", a, b)
+	}
+	return ""
+}
+
+// excludes says whether a warm-up is left out of the figures, its requests included.
+func (r *Run) excludes() bool {
+	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool { return res.Steady != nil && res.Steady.Excluded > 0 })
+}
+
+// differsWarm is differsFrom where the requests of a warm-up are not counted: by when
+// requests arrived. Runs of one workload may have warm-ups of different lengths.
+func (r *Run) differsWarm(o *Run) string {
+	last := func(r *Run) float64 {
+		if len(r.Results) == 0 || r.Results[0].Steady == nil {
+			return 0
+		}
+		return r.Results[0].Steady.LastArrival
+	}
+	if a, b := last(r), last(o); !near(a, b, rateTolerance) {
+		return fmt.Sprintf("the last one arrives after %.4g s, not %.4g s", a, b)
+	}
+	if !near(r.measured, o.measured, rateTolerance) {
+		return fmt.Sprintf("%.3g requests/s, not %.3g", r.measured, o.measured)
+	}
+	return ""
+}
+
+// requests are the mean numbers of requests of two runs, NaN where they are not
+// known, and how far they may differ: what was sent is known exactly, but logs may
+// tell only what completed.
+func requests(r, o *Run) (a, b, tolerance float64) {
+	mean := func(r *Run, count func(sweep.Completion) float64) float64 {
+		sum := 0.0
+		for _, c := range r.completed {
+			sum += count(c) / float64(len(r.completed))
+		}
+		return sum
+	}
+	all := func(c sweep.Completion) float64 { return c.Requests }
+	if a, b = mean(r, all), mean(o, all); !math.IsNaN(a + b) {
+		return a, b, 1e-9
+	}
+	done := func(c sweep.Completion) float64 { return c.Completed }
+	return mean(r, done), mean(o, done), tokenTolerance
+}
+
+// near says whether two numbers differ by no more than a share; unknown numbers (0
+// or NaN) differ from none.
+func near(a, b, tolerance float64) bool {
+	if !(a > 0 && b > 0) || a == b {
+		return true
+	}
+	return math.Abs(a-b) <= tolerance*max(a, b)
+}
+
+func (r *Run) fingerprinted() bool {
+	return len(r.completed) > 0 && !slices.ContainsFunc(r.completed, func(c sweep.Completion) bool { return !c.Known() })
+}
+
+// noteDifferences says in one sentence for each reason which runs are not judged.
+func (t *Table) noteDifferences() {
+	notes := grouped{}
+	for i, r := range t.Runs {
+		if d := t.differs[i]; d != "" {
+			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
+		}
+	}
+	for _, r := range t.Runs {
+		if why := r.unsteady(); why != "" {
+			notes.add(r.Name, why+": latencies depend on the length of the run and are not judged")
+		}
+	}
+	t.Notes = append(t.Notes, notes.lines()...)
+}
+
+// grouped are notes with the names of the runs that they are about.
+type grouped struct {
+	order []string
+	names map[string][]string
+}
+
+func (g *grouped) add(name, note string) {
+	if g.names == nil {
+		g.names = map[string][]string{}
+	}
+	if g.names[note] == nil {
+		g.order = append(g.order, note)
+	}
+	g.names[note] = append(g.names[note], name)
+}
+
+func (g *grouped) lines() (out []string) {
+	for _, n := range g.order {
+		out = append(out, strings.Join(g.names[n], ", ")+": "+n)
+	}
+	return out
+}
+
+// rates are those at which the requests of two runs arrived, requests/s, measured or
+// stated in both where possible; 0: unknown.
+func rates(r, o *Run) (a, b, tolerance float64) {
+	switch {
+	case r.measured > 0 && o.measured > 0:
+		return r.measured, o.measured, rateTolerance
+	case r.stated > 0 && o.stated > 0:
+		return r.stated, o.stated, rateTolerance
+	}
+	return max(r.measured, r.stated), max(o.measured, o.stated), statedTolerance
+}
+
+// measuredRate is the rate at which a run's requests arrived, requests/s; 0: unknown.
+func measuredRate(res *result.Result) float64 {
+	if res.Steady != nil {
+		return res.Steady.OfferedRate
+	}
+	return 0
+}
+
+// unsteady says in a few words what state the runs are in; "": they are steady, or
+// their state is unknown. Half of the runs of a combination decide.
+func (r *Run) unsteady() string {
+	count := map[steady.State]int{}
+	reason := map[steady.State]string{}
+	for _, res := range r.Results {
+		if a := res.Steady; !a.Judge() {
+			count[a.State]++
+			reason[a.State] = a.Reason
+		}
+	}
+	for _, s := range []steady.State{steady.Overloaded, steady.Transient} {
+		if n := count[s]; n > 0 && 2*n >= len(r.Results) {
+			return strings.TrimSuffix(string(s)+" ("+reason[s]+")", " ()")
+		}
+	}
+	return ""
+}
+
+// needsSteady says whether a metric depends on the length of a run that is not in a
+// steady state. Counts, durations and throughputs are about the run as it was.
+func needsSteady(metric string) bool {
+	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") || strings.HasPrefix(metric, "ttft_") || metric == "concurrency"
+}
+
+// within is the 95 % interval of a mean within a single run; High < Low: none.
+func (r *Run) within(metric string) steady.Interval {
+	none := steady.Interval{Low: math.NaN(), High: math.NaN()}
+	if len(r.Results) != 1 || r.Results[0].Steady == nil {
+		return none
+	}
+	for _, i := range r.Results[0].Steady.Intervals {
+		if i.Metric == metric {
+			return i
+		}
+	}
+	return none
+}
+
+// differenceWithin is the difference of a mean between two single runs that have an
+// interval within them. The runs count as independent, which makes the interval too
+// wide rather than too narrow where both had the same requests.
+func differenceWithin(a, b *Run, metric string) sweep.Estimate {
+	x, y := a.within(metric), b.within(metric)
+	if !(x.High >= x.Low && y.High >= y.Low) || len(a.values[metric]) != 1 || len(b.values[metric]) != 1 {
+		return sweep.Mean(nil)
+	}
+	mean := a.values[metric][0] - b.values[metric][0]
+	half := math.Hypot(x.High-x.Low, y.High-y.Low) / 2
+	return sweep.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: sweep.WithinRuns}
+}
+
+// judgeWithin is the verdict on single runs by the intervals within them; nil where
+// a run that compares has none.
+func (t *Table) judgeWithin(metric string, names []string, apart []bool) *sweep.Verdict {
+	for i, r := range t.Runs {
+		if i2 := r.within(metric); !apart[i] && len(r.values[metric]) > 0 && !(i2.High >= i2.Low) {
+			return nil
+		}
+	}
+	return sweep.JudgeBy(metric, names, apart, func(i int) sweep.Estimate { return t.Runs[i].value(metric) },
+		func(i, j int) sweep.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
+}
+
+// bestOf says what a star of single runs without intervals is worth.
+func (t *Table) bestOf() string {
+	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
+		return ""
+	}
+	return " (single runs: perhaps by chance)"
+}
+
+// writeIntervals says what ± means.
+func (t *Table) writeIntervals(b *strings.Builder) {
+	has := func(of scenario.Sampling) bool {
+		return slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 && r.sampling == of })
+	}
+	if has(scenario.Fresh) {
+		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
+	}
+	if has(scenario.Resampled) {
+		b.WriteString(";\n± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
+	}
+	if has(scenario.OneWorkload) {
+		b.WriteString(";\none workload: no interval over seeds, which decide ties alone (see --resample)")
+	}
+	if slices.ContainsFunc(t.Rows, func(r Row) bool {
+		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.N == 1 && c.Within.High > c.Within.Low })
+	}) {
+		b.WriteString(";\n± of a single run: half of the 95 % interval within the run, by batch means")
+	}
+}
