@@ -298,7 +298,7 @@ func (p *periodic) steal(s *Situation) []Move {
 	}
 	var moves []Move
 	for _, a := range waiting {
-		r := Request{ID: a.ID, Adapter: a.Adapter, Prompt: a.Prompt + a.Generated, MaxNew: a.MaxNew - a.Generated, Expected: a.Expected}
+		r := a.rest()
 		here, _ := p.price(r, int(a.Worker), v)
 		to, least := a.Worker, (1-p.margin)*here
 		for j := range v.Workers {

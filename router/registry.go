@@ -144,7 +144,7 @@ func New(spec string, env Env) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt, err := d.build(o, env)
+	rt, err := d.build(o, env.unlimited())
 	if o.err != nil {
 		err = o.err
 	}
