@@ -15,9 +15,11 @@ import (
 // demand for each adapter and solves one migration problem over all workers.
 type periodic struct {
 	placer
-	busy     float64 // share of the horizon that the busiest worker's work must fill
-	margin   float64 // share of the predicted time that a plan must gain
-	horizon  float64 // s of forecast demand that a plan provides for
+	moves    struct{ waiting, running bool } // requests that may go to another worker
+	places   bool                            // plans load and unload adapters
+	busy     float64                         // share of the horizon that the busiest worker's work must fill
+	margin   float64                         // share of the predicted time that a plan must gain
+	horizon  float64                         // s of forecast demand that a plan provides for
 	maxMoves int
 	look     float64 // s between looks at requests that wait
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
@@ -58,6 +60,10 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		deep:     manyWait,
 		lanes:    make([]lane, len(env.Workers)),
 	}
+	what := o.choice("move", "all", "waiting", "running", "none")
+	p.moves.waiting = what == "all" || what == "waiting"
+	p.moves.running = what == "all" || what == "running"
+	p.places = o.choice("place", "on", "off") == "on"
 	p.floor = newFloors(env.Workers)
 	p.horizon = p.interval
 	p.look = min(o.number("look", ">=0.001"), p.interval)
@@ -67,6 +73,16 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 	rt := p.router(p)
 	rt.ReadsKV, rt.ReadsFewKV = true, true
 	return rt, nil
+}
+
+// newRouteOnly is period_mig's routing: no request moves and no adapter is placed.
+func newRouteOnly(o *options, env Env) (*Router, error) {
+	all := List()
+	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
+	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
+	rt, err := newPeriodic(full, env)
+	o.err = full.err
+	return rt, err
 }
 
 func (p *periodic) Route(r Request, v *View) int {
@@ -271,7 +287,7 @@ func (p *periodic) Finished(f Finished) {
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 func (p *periodic) steal(s *Situation) []Move {
-	if p.margin >= 1 || !p.someoneFree(s.View) {
+	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
 		return nil
 	}
 	waiting, busy := p.stuck(s)
