@@ -321,7 +321,11 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 			if round == 0 {
 				work := unit.request(int64(d.prompt.value), d.output.or(guessOutput))
 				each[k] = d.rate * p.horizon * work / forecastGroups
-				to[k] = openOf(g.p, p.where[k])
+				where := p.where[k]
+				if !p.places {
+					where = nil // it is not placed anywhere: the router spreads it
+				}
+				to[k] = openOf(g.p, where)
 				split[k] = make([]int64, len(to[k]))
 			}
 			spread(g, to[k], split[k], each[k], load)
