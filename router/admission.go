@@ -16,8 +16,10 @@ type Admission struct {
 	rate  float64 // requests/s of each adapter; 0: no limit
 	burst float64
 
-	workers []Spec
-	buckets []bucket // by adapter; last: the base model
+	accounts
+	policy  previewer // nil: it cannot say which worker it would pick
+	runs    []running // by worker
+	buckets []bucket  // by adapter; last: the base model
 }
 
 // bucket holds the requests that an adapter may send at once: burst of them at
@@ -30,7 +32,7 @@ func NewAdmission(shed, rate string, env Env) (*Admission, error) {
 	if shed == "" && rate == "" {
 		return nil, nil
 	}
-	a := &Admission{workers: env.Workers, buckets: make([]bucket, len(env.Adapters)+1)}
+	a := &Admission{accounts: newAccounts(env), runs: make([]running, len(env.Workers)), buckets: make([]bucket, len(env.Adapters)+1)}
 	if err := a.parseShed(shed); err != nil {
 		return nil, err
 	}
@@ -112,48 +114,132 @@ func (a *Admission) Refuse(r Request, v *View) (reason string, after float64) {
 	return reason, after
 }
 
+// Admit lets an admission refuse requests before the policy is asked; nil: it takes
+// all.
+func (rt *Router) Admit(a *Admission) {
+	rt.Admission = a
+	if a == nil || a.wait == 0 {
+		return
+	}
+	a.policy, _ = rt.Policy.(previewer)
+	if !rt.ReadsKV {
+		rt.ReadsKV, rt.ReadsFewKV = true, true
+	}
+}
+
+// Sent notes that a request goes to a worker, before the view counts it there.
+func (a *Admission) Sent(r Request, worker int, v *View) {
+	if a != nil && a.wait > 0 {
+		v.read(worker)
+		a.output.add(r.output())
+		a.sent(r, worker, v)
+	}
+}
+
+// Finished notes how a request ended.
+func (a *Admission) Finished(f Finished) {
+	if a != nil && a.wait > 0 {
+		a.finished(f)
+		a.runs[f.Worker].ended++
+	}
+}
+
+// running is how long requests run on a worker: the time that all of them have run by
+// the number of those that ended. Requests that still run count with their time so
+// far, or the mean of the first ones to end, the short ones, would be far too low.
+type running struct {
+	time, ended float64 // s, and requests; older ones count less
+	at          float64 // s: up to when they are counted
+	requests    int     // that ran then
+}
+
+// memory is the time after which what has been seen counts 1/e, s.
+const memory = 60
+
+// look counts the time since the last look.
+func (n *running) look(now float64, w *Worker) {
+	if dt := now - n.at; dt > 0 {
+		keep := math.Exp(-dt / memory)
+		n.time, n.ended = n.time*keep+float64(n.requests)*dt, n.ended*keep
+	}
+	n.at, n.requests = now, w.Running
+}
+
+// mean is the time that a request runs, s, with a guess that counts as one request.
+func (n *running) mean(guess float64) float64 { return (n.time + guess) / (n.ended + 1) }
+
 // shed says why no worker should have the request, "" if one should.
 func (a *Admission) shed(r Request, v *View) (reason string, after float64) {
-	if a.wait == 0 && a.queue == 0 {
-		return "", 0
-	}
-	least, queue := math.Inf(1), math.MaxInt
-	for j, w := range v.usable() {
-		queue = min(queue, w.Queued)
-		if a.wait > 0 {
-			least = min(least, a.workers[j].firstToken(r, w, v))
+	queue := math.MaxInt
+	if a.queue > 0 {
+		for _, w := range v.usable() {
+			queue = min(queue, w.Queued)
+		}
+		if queue != math.MaxInt && queue >= a.queue {
+			return "shed: the queues of all workers are too long", 1
 		}
 	}
-	switch {
-	case queue == math.MaxInt: // no worker is usable, which is not for us to say
-	case a.queue > 0 && queue >= a.queue:
-		return "shed: the queues of all workers are too long", 1
-	case a.wait > 0 && least > a.wait:
-		return "shed: its first token would come too late on every worker", least - a.wait
+	if a.wait > 0 {
+		for j := range v.Workers {
+			a.runs[j].look(v.Now, &v.Workers[j])
+		}
+		if least := a.firstToken(r, v); least > a.wait && !math.IsInf(least, 1) {
+			return "shed: its first token would come too late", least - a.wait
+		}
 	}
 	return "", 0
 }
 
-// firstToken is when a worker gives a request its first token, s from now, as far as
-// the router can tell: after its adapter's load, the prompts that wait, its own, and a
-// decode step that is under way. Where its requests have not all seats or memory, those in
-// excess wait for others to end; all of these do once in the time that a request runs.
-func (s *Spec) firstToken(r Request, w *Worker, v *View) float64 {
-	kv := max(min(w.Tokens, w.KVCapacity), 0)
-	step := s.Cost.DecodeStep(max(min(w.Running+1, w.MaxRunning), 1), kv, w.MaxRank)
-	t := s.Cost.Prefill(w.QueuedToks + int64(r.Prompt))
-	if w.Running > 0 {
-		t += step
+// firstToken is when a request gets its first token, s from now: on the worker that
+// the policy would pick, or where that cannot be said on the best one. It is
+// infinite where no worker is usable, which is not for admission to say.
+func (a *Admission) firstToken(r Request, v *View) float64 {
+	if a.policy != nil {
+		if j := a.policy.Preview(r, v); j != None {
+			return a.predict(r, j, v)
+		}
 	}
-	if st := w.adapter(r.Adapter); isAdapter(r.Adapter) && st.Tier < GPU && st.Running+st.Queued == 0 {
-		t += s.Cost.AdapterLoad(v.Adapters[r.Adapter].Rank, st.Tier)
+	least := math.Inf(1)
+	for j := range v.usable() {
+		least = min(least, a.predict(r, j, v))
 	}
-	excess := 0.0
-	if w.MaxRunning > 0 {
-		excess = float64(w.Load()+1-w.MaxRunning) / float64(w.MaxRunning)
-	}
-	if w.KVCapacity > 0 {
-		excess = max(excess, float64(w.Tokens+int64(r.Prompt)+int64(r.Expected)-w.KVCapacity)/float64(w.KVCapacity))
-	}
-	return t + max(excess, 0)*step*float64(max(r.Expected, 1))
+	return least
 }
+
+// predict is the time, s, within which a worker gives a request its first token with
+// a chance of about 90 %: the prompts sent there before, its adapter's load, its own
+// prompt, a decode step under way, and the requests that have to end before there is a
+// place in the batch, KV memory, or an adapter slot for it and for those that wait
+// before it. Requests end at random times, exec / running apart on average, so k of
+// them take k such gaps with a standard deviation of sqrt(k) gaps.
+func (a *Admission) predict(r Request, j int, v *View) float64 {
+	v.read(j)
+	w, l, cost := &v.Workers[j], &a.lanes[j], a.workers[j].Cost
+	exec := a.runs[j].mean(guessExec)
+	kv := w.KVUsed
+	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
+		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
+	}
+	ad := a.adapterWait(r.Adapter, j, v)
+	t := max(l.prefilled-v.Now, ad.fetch, 0) + ad.load + cost.Prefill(int64(r.Prompt)) + slotWait*exec*float64(ad.crowd)
+	if w.Running == 0 {
+		return t
+	}
+	t += cost.DecodeStep(min(w.Running+1, max(w.MaxRunning, 1)), kv+int64(r.Prompt), w.MaxRank)
+	stuck := float64(max(w.Queued-ad.slotless, 0))
+	if v.Now <= l.prefilled+stuckAfter && l.need(r, kv, w) <= l.room(w) {
+		stuck = 0 // they wait for their prompts alone
+	}
+	ends := 0.0
+	if w.MaxRunning > 0 {
+		ends = max(float64(w.Running+1-w.MaxRunning)+stuck, 0)
+	}
+	if over := l.need(r, kv, w) - l.room(w); over > 0 || stuck > 0 {
+		ends = max(ends, stuck+max(over, 0)*float64(w.Running)/float64(max(kv, 1)))
+	}
+	return t + exec/float64(w.Running)*(ends+math.Sqrt(ends)*deviations)
+}
+
+// deviations are those of the time until requests end that are added to its mean: of a
+// normal distribution 90 % lie below.
+const deviations = 1.28

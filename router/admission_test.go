@@ -39,32 +39,40 @@ func viewOf(now float64, w Worker, second bool) *View {
 func TestAdmissionWorked(t *testing.T) {
 	r := Request{Adapter: 0, Prompt: 100, Expected: 50}
 	full := Worker{MaxRunning: 4, Running: 4, Queued: 3, QueuedToks: 200}
+	// with nothing known of how long requests run it is 5 s: of 4 one ends every 1.25 s
 	for name, c := range map[string]struct {
 		shed   string
+		now    float64
 		w      Worker
 		second bool
 		r      Request
 		want   string
 		after  float64
 	}{
-		"nothing to do":       {"ttft:99", Worker{}, false, r, "too late", 0.001},
-		"in time":             {"ttft:100", Worker{}, false, r, "", 0},
-		"its adapter loads":   {"ttft:199", Worker{}, false, Request{Adapter: 1, Prompt: 100}, "too late", 0.001},
-		"base model":          {"ttft:100", Worker{}, false, Request{Adapter: -1, Prompt: 100}, "", 0},
-		"a step is under way": {"ttft:109", Worker{Running: 1, MaxRunning: 4}, false, r, "too late", 0.001},
-		// 100 and 200 prompt tokens, a step, and 4 of 4 seats in excess for 50 steps
-		"seats":             {"ttft:809", full, false, r, "too late", 0.001},
-		"seats, in time":    {"ttft:811", full, false, r, "", 0},
-		"the other is free": {"ttft:100", full, true, r, "", 0},
-		// 1150 of 1000 tokens: 15 % of 50 steps more
-		"memory":          {"ttft:184", Worker{Running: 1, MaxRunning: 9, Tokens: 1000, KVCapacity: 1000}, false, r, "too late", 0.001},
-		"queue":           {"queue:3", full, false, r, "queues of all", 1},
-		"queue, shorter":  {"queue:4", full, false, r, "", 0},
-		"queue, other":    {"queue:3", full, true, r, "", 0},
-		"both, the queue": {"ttft:9999+queue:3", full, false, r, "queues of all", 1},
+		"nothing to do":       {"ttft:99", 0, Worker{}, false, r, "too late", 0.001},
+		"in time":             {"ttft:100", 0, Worker{}, false, r, "", 0},
+		"its adapter loads":   {"ttft:199", 0, Worker{}, false, Request{Adapter: 1, Prompt: 100}, "too late", 0.001},
+		"base model":          {"ttft:100", 0, Worker{}, false, Request{Adapter: -1, Prompt: 100}, "", 0},
+		"a step is under way": {"ttft:109", 0, Worker{Running: 1, MaxRunning: 4}, false, r, "too late", 0.001},
+		// the prompts of 3 are being computed; a seat: 1.25 x (1 + 1.28), its prompt and a step
+		"a seat":          {"ttft:2959", 0, full, false, r, "too late", 0.001},
+		"a seat, in time": {"ttft:2961", 0, full, false, r, "", 0},
+		// they wait before it: 4 seats, 1.25 x (4 + 2 x 1.28)
+		"seats":             {"ttft:8309", 10, full, false, r, "too late", 0.001},
+		"seats, in time":    {"ttft:8311", 10, full, false, r, "", 0},
+		"the other is free": {"ttft:100", 10, full, true, r, "", 0},
+		// 1000 + 100 + 400 of 1000 tokens: half of what runs has to end, 5 x (0.5 + sqrt(0.5) x 1.28)
+		"memory": {"ttft:7134", 0, Worker{Running: 1, MaxRunning: 9, KVUsed: 1000, KVCapacity: 1000}, false,
+			Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "too late", 0.0014834},
+		"an adapter too many": {"ttft:1000", 0, Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1, MaxRunning: 9}, false,
+			Request{Adapter: 1, Prompt: 100}, "too late", 39.21},
+		"queue":           {"queue:3", 0, full, false, r, "queues of all", 1},
+		"queue, shorter":  {"queue:4", 0, full, false, r, "", 0},
+		"queue, other":    {"queue:3", 0, full, true, r, "", 0},
+		"both, the queue": {"ttft:9999+queue:3", 0, full, false, r, "queues of all", 1},
 	} {
-		reason, after := admissionOf(t, c.shed, "").Refuse(c.r, viewOf(0, c.w, c.second))
-		if c.want == "" && reason != "" || !strings.Contains(reason, c.want) || math.Abs(after-c.after) > 1e-9 {
+		reason, after := admissionOf(t, c.shed, "").Refuse(c.r, viewOf(c.now, c.w, c.second))
+		if c.want == "" && reason != "" || !strings.Contains(reason, c.want) || math.Abs(after-c.after) > 1e-6 {
 			t.Errorf("%s: %q, again after %v, expected %q, %v", name, reason, after, c.want, c.after)
 		}
 	}
@@ -76,6 +84,73 @@ func TestAdmissionWorked(t *testing.T) {
 	var none *Admission
 	if reason, _ := none.Refuse(r, down); reason != "" {
 		t.Errorf("without limits: %q", reason)
+	}
+}
+
+// What counts is the worker that the policy would pick.
+func TestAdmissionAsksThePolicy(t *testing.T) {
+	env := Env{Workers: Alike(2, Spec{Cost: plainCosts{}}), Adapters: trace.Names(2, []int{8})}
+	v := viewOf(10, Worker{MaxRunning: 4, Running: 4, Queued: 3, QueuedToks: 200}, true)
+	for spec, refused := range map[string][2]bool{ // by adapter
+		"static": {true, false}, "explicit:map=0@1,1@0": {false, true}, "least-loaded": {}, "affinity-spill": {}, "period_mig": {}, "round-robin": {true, true}, "random": {},
+	} {
+		rt := mustNew(t, spec, env)
+		a, err := NewAdmission("ttft:1000", "", env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rt.Admit(a); !rt.ReadsKV {
+			t.Errorf("%s: admission has no KV tokens to look at", spec)
+		}
+		for k := range int32(2) {
+			if reason, _ := a.Refuse(Request{Adapter: k, Prompt: 100}, v); (reason != "") != refused[k] {
+				t.Errorf("%s, adapter %d: refused for %q, expected %v", spec, k, reason, refused[k])
+			}
+		}
+	}
+}
+
+// Being asked changes no policy: it goes on as one that never was.
+func TestPreviewLeavesNoTrace(t *testing.T) {
+	for _, spec := range specs {
+		env := testEnv(3, 4)
+		asked, other := mustNew(t, spec, env), mustNew(t, spec, env)
+		p, ok := asked.Policy.(previewer)
+		if !ok {
+			continue
+		}
+		v := testView(env)
+		setRunning(v, 2, 1, 3)
+		same := 0
+		for i := range int64(100) {
+			r := Request{ID: i, Adapter: int32(i % 4), Prompt: 100, MaxNew: 100, Expected: 50}
+			would := p.Preview(r, v)
+			is := asked.Policy.Route(r, v)
+			if want := other.Policy.Route(r, v); is != want {
+				t.Fatalf("%s: request %d goes to worker %d, to %d where nobody had asked", spec, i, is, want)
+			}
+			if would == is || would == None {
+				same++
+			}
+			v.Workers[is].Queued++
+			v.Workers[is].Tokens += 100 + i
+			v.Workers[is].Count(r.Adapter, 0, 1)
+		}
+		if same < 60 { // it cannot know what is drawn among equals
+			t.Errorf("%s: %d of 100 requests go where it said", spec, same)
+		}
+	}
+}
+
+// How long requests run counts those that still do: after 2 s with 10 requests of
+// which one has ended that is not the second that this one took.
+func TestRunningTime(t *testing.T) {
+	var n running
+	n.look(0, &Worker{Running: 10})
+	n.ended++
+	n.look(2, &Worker{Running: 9})
+	if got, want := n.mean(5), 25/(math.Exp(-2./60)+1); math.Abs(got-want) > 1e-9 {
+		t.Errorf("%v s, expected %v", got, want)
 	}
 }
 

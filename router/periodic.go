@@ -15,27 +15,20 @@ import (
 // demand for each adapter and solves one migration problem over all workers.
 type periodic struct {
 	placer
-	busy     float64 // share of the horizon that the busiest worker's work must fill
-	margin   float64 // share of the predicted time that a plan must gain
-	horizon  float64 // s of forecast demand that a plan provides for
+	accounts
+	moves    struct{ waiting, running bool } // requests that may go to another worker
+	places   bool                            // plans load and unload adapters
+	busy     float64                         // share of the horizon that the busiest worker's work must fill
+	margin   float64                         // share of the predicted time that a plan must gain
+	horizon  float64                         // s of forecast demand that a plan provides for
 	maxMoves int
 	look     float64 // s between looks at requests that wait
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 	deep     int     // requests that wait on a worker, from which on more make no difference
 
-	lanes          []lane // by worker
-	floor          floors
-	exec           mean // s, of requests that ended
-	first          mean // s until the first token, as expected
-	prompt, output mean // tokens, the output as expected, of all requests
-}
-
-// lane is what the router works out of a worker from what it sent there itself.
-type lane struct {
-	prefilled float64 // s: when the prompts sent there will have been computed
-	fetched   float64 // s: when the adapters sent for will have come to host memory
-	exec      mean    // s, of requests that ended there
-	full      float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+	floor  floors
+	first  mean // s until the first token, as expected
+	prompt mean // tokens, of all requests
 }
 
 // Guesses until requests have ended.
@@ -56,8 +49,12 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		maxMoves: o.integer("max-moves", 0, math.MaxInt),
 		spill:    o.number("spill", ">=0"),
 		deep:     manyWait,
-		lanes:    make([]lane, len(env.Workers)),
+		accounts: newAccounts(env),
 	}
+	what := o.choice("move", "all", "waiting", "running", "none")
+	p.moves.waiting = what == "all" || what == "waiting"
+	p.moves.running = what == "all" || what == "running"
+	p.places = o.choice("place", "on", "off") == "on"
 	p.floor = newFloors(env.Workers)
 	p.horizon = p.interval
 	p.look = min(o.number("look", ">=0.001"), p.interval)
@@ -69,12 +66,38 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 	return rt, nil
 }
 
+// newRouteOnly is period_mig's routing: no request moves and no adapter is placed.
+func newRouteOnly(o *options, env Env) (*Router, error) {
+	all := List()
+	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
+	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
+	rt, err := newPeriodic(full, env)
+	o.err = full.err
+	return rt, err
+}
+
 func (p *periodic) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
+	best, first := p.cheapest(r, v)
+	if best != None {
+		p.sent(r, best, v)
+		p.first.addUpTo(first, 300)
+	}
+	return best
+}
+
+func (p *periodic) Preview(r Request, v *View) int {
+	best, _ := p.cheapest(r, v)
+	return best
+}
+
+// cheapest is the worker with the lowest price, None if no worker is usable, and
+// the time to first token there, s.
+func (p *periodic) cheapest(r Request, v *View) (best int, first float64) {
 	p.floor.begin(r, v)
-	best, least, first := None, math.Inf(1), 0.0
+	best, least := None, math.Inf(1)
 	offer := func(j int) {
 		v.read(j)
 		if c, f := p.price(r, j, v); c < least || c == least && j < best {
@@ -93,11 +116,7 @@ func (p *periodic) Route(r Request, v *View) int {
 			offer(j)
 		}
 	}
-	if best != None {
-		p.sent(r, best, v)
-		p.first.addUpTo(first, 300)
-	}
-	return best
+	return best, first
 }
 
 // firstWeight is what a second until the first token counts against one of
@@ -153,125 +172,13 @@ func (p *periodic) price(r Request, j int, v *View) (total, first float64) {
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 
-// need is the KV tokens that a worker would have to have for a request to run there
-// at once: engines reserve what it may generate.
-func (l *lane) need(r Request, kv int64, w *Worker) float64 {
-	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.output())
-}
-
-// room is the need that a worker can meet: its KV cache, or less where requests have
-// had to wait with less, for what is reserved for the running ones is not known.
-func (l *lane) room(w *Worker) float64 {
-	switch {
-	case w.KVCapacity == 0:
-		return math.Inf(1)
-	case l.full > 0:
-		return min(l.full, float64(w.KVCapacity))
-	}
-	return float64(w.KVCapacity)
-}
-
-// adapterWait is what a request waits for its adapter.
-type adapterWait struct {
-	fetch, load float64 // s, until it is in host memory; from there to a slot
-	evicts      float64 // s, to load the adapter again that makes way
-	crowd       int     // adapters that have to be done before it gets a slot
-	slotless    int     // requests that wait for a slot, and let others pass
-}
-
-// slotWait is how many executions an adapter keeps its slot for where others wait
-// for it: more of its requests come meanwhile.
-const slotWait = 8
-
-func (p *periodic) adapterWait(k int32, j int, v *View) (a adapterWait) {
-	w := &v.Workers[j]
-	adapters, slotless := w.crowd()
-	a.slotless = slotless
-	if !isAdapter(k) {
-		return a
-	}
-	st := w.adapter(k)
-	if st.Running+st.Queued == 0 && adapters >= w.Slots {
-		a.crowd = 1 + adapters - w.Slots
-	}
-	if st.Tier == GPU || st.Loading || st.Running > 0 {
-		return a
-	}
-	coming := max(p.lanes[j].fetched-v.Now, 0) // what its loader has to do
-	if st.Queued > 0 {                         // another brings it
-		if st.Tier < Host {
-			a.fetch = coming
-		}
-		return a
-	}
-	cost, rank := p.env.Workers[j].Cost, p.env.Adapters[k].Rank
-	a.load = cost.AdapterLoad(rank, Host)
-	if w.SlotsUsed >= w.Slots {
-		a.evicts = a.load
-	}
-	if st.Tier < Host {
-		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
-	}
-	return a
-}
-
-// crowd is the number of adapters that have requests on a worker, and, where they
-// are more than its slots, the number of requests that have none.
-func (w *Worker) crowd() (adapters, slotless int) {
-	adapters = w.ActiveLoras + w.WaitingLoras
-	if adapters < w.Slots || w.WaitingLoras == 0 {
-		return adapters, 0
-	}
-	adapters = 0
-	for k := range w.Adapters {
-		st := &w.Adapters[k]
-		if st.Running > 0 || st.Queued > 0 {
-			adapters++
-		}
-		if st.Running == 0 {
-			slotless += int(st.Queued)
-		}
-	}
-	if adapters <= w.Slots {
-		slotless = 0
-	}
-	return adapters, slotless
-}
-
-// sent notes what a request brings to the worker that it goes to, and learns from
-// what still waits there.
-func (p *periodic) sent(r Request, j int, v *View) {
-	w, l := &v.Workers[j], &p.lanes[j]
-	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
-	switch adapters, _ := w.crowd(); {
-	case w.Queued == 0:
-		if l.full > 0 {
-			l.full = max(l.full, level)
-		}
-	case v.Now > l.prefilled+stuckAfter && adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
-		l.full = l.room(w) + 0.1*(level-l.room(w))
-	}
-	a := p.adapterWait(r.Adapter, j, v)
-	if a.fetch > 0 {
-		l.fetched = max(l.fetched, v.Now+a.fetch)
-	}
-	l.prefilled = max(l.prefilled, v.Now) + a.load + p.env.Workers[j].Cost.Prefill(int64(r.Prompt))
-}
-
-// stuckAfter is how long after the prompts before it should have been computed a
-// request is taken to wait for memory, s: longer than a step.
-const stuckAfter = 0.05
-
-func (p *periodic) Finished(f Finished) {
-	p.exec.add(f.Exec)
-	p.lanes[f.Worker].exec.add(f.Exec)
-}
+func (p *periodic) Finished(f Finished) { p.finished(f) }
 
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
 func (p *periodic) steal(s *Situation) []Move {
-	if p.margin >= 1 || !p.someoneFree(s.View) {
+	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
 		return nil
 	}
 	waiting, busy := p.stuck(s)
@@ -298,7 +205,7 @@ func (p *periodic) steal(s *Situation) []Move {
 	}
 	var moves []Move
 	for _, a := range waiting {
-		r := Request{ID: a.ID, Adapter: a.Adapter, Prompt: a.Prompt + a.Generated, MaxNew: a.MaxNew - a.Generated, Expected: a.Expected}
+		r := a.rest()
 		here, _ := p.price(r, int(a.Worker), v)
 		to, least := a.Worker, (1-p.margin)*here
 		for j := range v.Workers {
@@ -341,11 +248,6 @@ func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
 	}
 	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
 	return list[:min(len(list), p.deep)], busy
-}
-
-// overdue says whether the prompts sent to a worker should have been computed by now.
-func (p *periodic) overdue(j int, now float64) bool {
-	return now > p.lanes[j].prefilled+stuckAfter
 }
 
 // atHand says whether an adapter is in host memory at least.

@@ -29,7 +29,9 @@ func (p *periodic) Begin(s *Situation) *Pending {
 			return plan
 		}
 		plan.Move = atHand(s, g.moves(s, sol.Flows, upTo(len(s.Workers))))
-		plan.Load, plan.Unload = p.aim(p.placement(g, sol))
+		if p.places {
+			plan.Load, plan.Unload = p.aim(p.placement(g, sol))
+		}
 		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
 	}}
@@ -39,15 +41,18 @@ func (p *periodic) Begin(s *Situation) *Pending {
 // adapters are placed.
 func (p *periodic) Interval() float64 { return p.look }
 
-// due says whether adapters are to be placed, not only requests that wait looked at.
-func (p *periodic) due(now float64) bool { return now >= p.planAt+p.interval-p.look/2 }
+// due says whether the time has come for a plan: one that places adapters or moves running requests. Else
+// only waiting requests are looked at.
+func (p *periodic) due(now float64) bool {
+	return (p.places || p.moves.running) && now >= p.planAt+p.interval-p.look/2
+}
 
 // Wants implements Chooser: between plans, what waits for too long.
 func (p *periodic) Wants(v *View) Wanted {
 	if p.due(v.Now) {
 		return Wanted{MostWaiting: p.deep}
 	}
-	if p.margin >= 1 || !p.someoneFree(v) {
+	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(v) {
 		return Wanted{Worker: func(int) bool { return false }} // nothing can move
 	}
 	return Wanted{NoRunning: true, MostWaiting: p.deep, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
@@ -166,6 +171,9 @@ func (p *periodic) problem(s *Situation) *grouping {
 		pr.Workers = append(pr.Workers, ilp.Worker{Speed: speeds[j], Closed: !w.Usable(), Resident: p.held[j]})
 		for k := range p.env.Adapters {
 			pr.Load[k*n+j] = p.env.Workers[j].Cost.AdapterLoad(p.env.Adapters[k].Rank, w.adapter(int32(k)).Tier)
+			if !p.places && !w.atHand(int32(k)) {
+				pr.Load[k*n+j] = neverLoads
+			}
 		}
 	}
 	g := newGrouping(pr)
@@ -199,6 +207,9 @@ func (p *periodic) problem(s *Situation) *grouping {
 	}
 	return g
 }
+
+// neverLoads is the time of a load that no plan may ask for, s: longer than any queue.
+const neverLoads = 1e6
 
 // Weights of a move and a load beside the predicted time: enough to leave alone
 // what does not help the busiest worker.
@@ -262,13 +273,13 @@ func (p *periodic) remaining(a *Active, unit rate) float64 {
 
 // movable says whether a plan may move a request.
 func (p *periodic) movable(a *Active) bool {
-	switch p.env.Moving {
-	case MoveNone, "":
+	switch {
+	case !isAdapter(a.Adapter) || p.env.Moving == MoveNone || p.env.Moving == "":
 		return false
-	case MoveQueued:
-		return !a.Running && isAdapter(a.Adapter)
+	case a.Running:
+		return p.moves.running && p.env.Moving != MoveQueued
 	}
-	return isAdapter(a.Adapter)
+	return p.moves.waiting
 }
 
 // moveCost is what moving a request costs its new worker, s at speed 1.
@@ -286,7 +297,8 @@ func (p *periodic) moveCost(a *Active, unit rate) float64 {
 
 // addForecast adds the demand to come as virtual requests on the workers that
 // hold the adapter, split so that these are as even as can be: so that staying
-// is not made out to be worse than it is.
+// is not made out to be worse than it is. Where plans place no adapters the demand
+// stays there: it is work that no decision changes.
 func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool) {
 	n := len(g.p.Workers)
 	load := make([]float64, n)
@@ -309,7 +321,11 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 			if round == 0 {
 				work := unit.request(int64(d.prompt.value), d.output.or(guessOutput))
 				each[k] = d.rate * p.horizon * work / forecastGroups
-				to[k] = openOf(g.p, p.where[k])
+				where := p.where[k]
+				if !p.places {
+					where = nil // it is not placed anywhere: the router spreads it
+				}
+				to[k] = openOf(g.p, where)
 				split[k] = make([]int64, len(to[k]))
 			}
 			spread(g, to[k], split[k], each[k], load)
@@ -317,7 +333,13 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 	}
 	for k := range split {
 		for i, c := range split[k] {
-			if j := to[k][i]; c > 0 {
+			j := to[k][i]
+			switch {
+			case c > 0 && !p.places:
+				w := &g.p.Workers[j]
+				w.Base += float64(c) * each[k] / w.Speed
+				present[j][int32(k)] = true
+			case c > 0:
 				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true})
 				present[j][int32(k)] = true
 			}

@@ -102,14 +102,19 @@ func List() []Descriptor {
 			{"avg-output", "auto", "mean output tokens of a request; auto: the mean so far, by adapter"},
 		}, newRankAware},
 		{"period_mig", "least added time; every interval an ILP over all workers moves adapters and requests", []Option{
-			{"interval", "10", "s between plans"},
+			{"move", "all", "requests that may go to another worker: all, waiting, running or none"},
+			{"place", "on", "on: plans load and unload adapters; off: adapters are loaded on demand only"},
+			{"interval", "10", "s between plans, which place adapters and move requests"},
 			{"busy", "0.5", "share of the horizon that the busiest worker's work must fill before anything moves"},
 			{"margin", "0.05", "share of the predicted time that a plan must gain"},
 			{"horizon", "auto", "s of forecast demand that a plan provides for; auto: the interval"},
 			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
-			{"look", "0.25", "s between looks at requests that wait, at most the interval"},
+			{"look", "0.25", "s between moves of waiting requests, at most the interval"},
 			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
 		}, newPeriodic},
+		{"route-only", "period_mig:move=none,place=off: its routing alone; no request moves, no adapter is placed", []Option{
+			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
+		}, newRouteOnly},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
 			{"interval", "10", "s between plans"},
 		}, newRankGroup},
@@ -144,7 +149,7 @@ func New(spec string, env Env) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt, err := d.build(o, env)
+	rt, err := d.build(o, env.unlimited())
 	if o.err != nil {
 		err = o.err
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -8,7 +9,7 @@ import (
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
 		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router prefix-hash k-shard any-worker rank-aware " +
-		"period_mig rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
+		"period_mig route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
 		names = append(names, d.Name)
@@ -42,6 +43,45 @@ func TestDefaultsMayBeWrittenOut(t *testing.T) {
 		v := testView(env)
 		setRunning(v, 1, 0, 0)
 		equal(t, route(long.Policy, v, 1, 50), route(short.Policy, v, 1, 50), d.Name)
+	}
+}
+
+// Host memory with room for every adapter decides nothing: with any such size, policies start and plan
+// as without a limit.
+func TestRoomForAllIsNoLimit(t *testing.T) {
+	for _, spec := range specs {
+		of := func(slots int) (*Router, *Plan) {
+			env := testEnv(2, 4)
+			for j := range env.Workers {
+				env.Workers[j].HostSlots = slots
+			}
+			env.Moving = MoveQueued
+			rt := mustNew(t, spec, env)
+			if env.Workers[0].HostSlots != slots {
+				t.Fatalf("%s changed its environment", spec)
+			}
+			if rt.Planner == nil {
+				return rt, nil
+			}
+			s := &Situation{View: testView(env)}
+			for i := range int64(200) {
+				r := Request{ID: i, Adapter: 1, Prompt: 500, MaxNew: 500, Expected: 500}
+				w := rt.Policy.Route(r, s.View)
+				s.Requests = append(s.Requests, Active{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500, Expected: 500})
+			}
+			s.Now = 30
+			return rt, rt.Planner.Begin(s).Now()
+		}
+		none, plan := of(0)
+		for _, slots := range []int{4, 1000} {
+			if rt, p := of(slots); !reflect.DeepEqual(rt.Placement, none.Placement) || !reflect.DeepEqual(p, plan) {
+				t.Errorf("%s: host memory for %d of 4 adapters: placement %v, plan %+v; without limit %v, %+v",
+					spec, slots, rt.Placement, p, none.Placement, plan)
+			}
+		}
+	}
+	if full := mustNew(t, "period_mig", Env{Workers: Alike(2, Spec{Cost: testCost{}, HostSlots: 3}), Adapters: testEnv(2, 4).Adapters}); full.Placement == nil {
+		t.Error("host memory for 3 of 4 adapters: no placement")
 	}
 }
 

@@ -235,6 +235,18 @@ func (e *Env) needCosts() error {
 	return nil
 }
 
+// unlimited returns the environment with HostSlots 0 (no limit) where host memory has room for every
+// adapter, so that a limit that is never reached changes no decision.
+func (e Env) unlimited() Env {
+	e.Workers = slices.Clone(e.Workers)
+	for j := range e.Workers {
+		if w := &e.Workers[j]; w.HostSlots >= len(e.Adapters) {
+			w.HostSlots = 0
+		}
+	}
+	return e
+}
+
 // hostLimited says whether some worker's host memory does not hold every adapter.
 func (e *Env) hostLimited() bool {
 	return slices.ContainsFunc(e.Workers, func(s Spec) bool { return s.HostSlots > 0 })

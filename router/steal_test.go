@@ -24,6 +24,9 @@ func TestStealByHand(t *testing.T) {
 		{"one at a time", "period_mig:max-moves=1", MoveQueued, nil, one},
 		{"any number", "period_mig:max-moves=0", MoveQueued, nil, both},
 		{"routing alone", "period_mig:margin=1", MoveQueued, nil, nil},
+		{"waiting requests alone", "period_mig:move=waiting,place=off", MoveQueued, nil, both},
+		{"running requests alone", "period_mig:move=running", MoveRecompute, nil, nil},
+		{"route only", "route-only", MoveQueued, nil, nil},
 		{"nothing moves", "period_mig", MoveNone, nil, nil},
 		{"the other is down", "period_mig", MoveQueued, func(s *Situation) { s.Workers[1].Up = false }, nil},
 		{"not at hand there", "period_mig", MoveQueued, at(1, 0, Disk), []Move{{8, 0, 1}}},
@@ -71,6 +74,36 @@ func twoWait(t *testing.T, spec string, env Env) (*periodic, *Situation) {
 	w.Count(0, 1, 1)
 	w.Count(1, 1, 1)
 	return p, s
+}
+
+// What a preempted request has generated is part of its prompt when it moves, not of the output to
+// come: 50 tokens, with which the move saves 22 % of its price. With 200 it would save 9 %.
+func TestStealPreempted(t *testing.T) {
+	env := handEnv(2, 2)
+	env.Moving = MoveQueued
+	p, s := twoWait(t, "period_mig:margin=0.15", env)
+	s.Requests = s.Requests[1:]
+	a := &s.Requests[0]
+	a.Generated, a.MaxNew, a.Expected = 150, 200, 200
+	s.Workers[0].Running = 4
+	w := &s.Workers[1]
+	w.Running, w.KVUsed = 1, w.KVCapacity-310
+	if got, want := p.steal(s), []Move{{7, 0, 1}}; !slices.Equal(got, want) {
+		t.Errorf("%v, expected %v", got, want)
+	}
+	for _, c := range []struct {
+		a    Active
+		want Request
+	}{
+		{Active{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}, Request{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}},
+		{Active{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 120}, Request{Prompt: 220, MaxNew: 380, Expected: 80}},
+		{Active{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400}, Request{Prompt: 500, MaxNew: 100, Expected: 50}},
+		{Active{Prompt: 100, MaxNew: 500}, Request{Prompt: 100, MaxNew: 500, Expected: guessOutput}},
+	} {
+		if got := c.a.rest(); got != c.want {
+			t.Errorf("%+v: %+v, expected %+v", c.a, got, c.want)
+		}
+	}
 }
 
 // Nothing moves to a worker where many wait, and of many that wait only the first.

@@ -163,12 +163,17 @@ func without(list []int32, x int32) []int32 {
 	return list[:last]
 }
 
-// countSlots tells routers how many slots are taken, and how many of these by
-// adapters that nobody uses.
+// countSlots updates the number of used slots and of idle ones in the router's view. vLLM's place
+// for the base model is not an adapter slot: max_loras does not count it.
 func (w *worker) countSlots() {
 	t := &w.adapters
-	w.v.SlotsUsed = len(t.slots)
-	w.v.SlotsIdle = len(t.slots) - len(t.claimed) + t.unplaced
+	used, claimed := len(t.slots), len(t.claimed)
+	if w.vllm {
+		if used--; t.rows.of(int32(len(w.s.adapters))).active > 0 {
+			claimed--
+		}
+	}
+	w.v.SlotsUsed, w.v.SlotsIdle = used, used-claimed+t.unplaced
 }
 
 // useAdapter makes the adapter of a request that enters a prefill step active.

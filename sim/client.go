@@ -178,7 +178,8 @@ func (s *sim) dispatch(r *request) {
 	if isNew {
 		status, reason = record.Rejected, "no worker available"
 	}
-	dest := s.cfg.Router.Policy.Route(s.question(r), s.routerView())
+	question, view := s.question(r), s.routerView()
+	dest := s.cfg.Router.Policy.Route(question, view)
 	if dest != router.None && (isNew || s.workers[dest].v.Up) { // new ones wait for a worker whose failure the router has not heard of
 		w := &s.workers[dest]
 		r.worker = int32(dest)
@@ -187,6 +188,7 @@ func (s *sim) dispatch(r *request) {
 			at += w.costs.Overhead
 		}
 		if reason = w.refuses(r); reason == "" {
+			s.cfg.Router.Admission.Sent(question, dest, view)
 			w.enqueue(r)
 			s.adjust()
 			return
@@ -256,9 +258,11 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	if s.plan.byID != nil {
 		delete(s.plan.byID, r.id)
 	}
-	if s.plan.learner != nil && status == record.OK {
-		s.plan.learner.Finished(router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output,
-			Exec: (at - r.started).Seconds(), Now: s.now.Seconds()})
+	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
+		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output, Exec: (at - r.started).Seconds(), Now: s.now.Seconds()}
+		if a.Finished(f); s.plan.learner != nil {
+			s.plan.learner.Finished(f)
+		}
 	}
 	r.id, r.moving = -1, notMoving
 	s.end = max(s.end, at)

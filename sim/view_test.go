@@ -35,6 +35,9 @@ func (a auditor) Route(r router.Request, v *router.View) int {
 			a.t.Fatalf("worker %d: %d adapters active and %d waiting, %d requests in the queue; by adapter %d, %d, %d",
 				i, w.ActiveLoras, w.WaitingLoras, w.Queued, active, waiting, queued)
 		}
+		if w.SlotsIdle < 0 || w.SlotsIdle > w.SlotsUsed || w.SlotsUsed > w.Slots {
+			a.t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, w.SlotsIdle, w.SlotsUsed, w.Slots)
+		}
 	}
 	index := router.NewIndex(len(v.Workers), len(v.Adapters))
 	for i := range v.Workers {
@@ -89,4 +92,37 @@ func TestStalenessLeavesBooksAlone(t *testing.T) {
 	if run("affinity:lora=0,queue=0", 0) == run("affinity:lora=0,queue=0", 5) {
 		t.Error("affinity by KV cache: reports every 5 s change nothing")
 	}
+}
+
+// Under vLLM, max_loras does not count the base model: routers see max_loras slots and the adapters in
+// them, with or without requests of the base model.
+func TestViewSlotsUnderVLLM(t *testing.T) {
+	p := vllmProfile()
+	p.Engine.MaxLorasPerBatch = 2
+	var seen [][3]int
+	see := routed(func(v *router.View) {
+		w := &v.Workers[0]
+		seen = append(seen, [3]int{w.Slots, w.SlotsUsed, w.SlotsIdle})
+	})
+	var requests []trace.Request
+	for i, a := range []int32{trace.BaseModel, 0, 1, 1, trace.BaseModel} {
+		requests = append(requests, trace.Request{ID: int64(i), Arrival: 0.5 * float64(i), Adapter: a, Prompt: 10, Output: 2 + 100*int32(i/2%2)})
+	}
+	wl := &trace.Workload{Adapters: trace.Names(2, []int{8}), Requests: requests}
+	c := p.Compile()
+	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{c}, Router: &router.Router{Policy: see}, Observer: newLedger(), Home: router.Disk}
+	if _, err := Run(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][3]int{{2, 0, 0}, {2, 0, 0}, {2, 1, 1}, {2, 2, 1}, {2, 2, 1}}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("slots, used and idle at each arrival: %v, expected %v", seen, want)
+	}
+}
+
+// routed sends every request to the first worker and shows what the router sees before that.
+type routed func(v *router.View)
+
+func (f routed) Route(_ router.Request, v *router.View) int {
+	f(v)
+	return 0
 }

@@ -150,8 +150,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	if e.Scheduler == profile.SchedulerVLLM {
 		w.vllm, w.scheduler = true, vllm{w}
 		w.blocks, w.eng.LoraDrainWait = false, 0
-		w.eng.MaxLorasPerBatch++ // one for the base model, which keeps it
-		w.v.Slots = w.eng.MaxLorasPerBatch
+		w.eng.MaxLorasPerBatch++ // one for the base model, which keeps it; routers do not see that one
 		w.takeSlot(int32(len(s.adapters)), -1)
 	}
 	w.initOrder()

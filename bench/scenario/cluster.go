@@ -232,7 +232,10 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	}
 	rt, err := router.New(policy, env)
 	if err == nil {
-		rt.Admission, err = router.NewAdmission(r.Shed, r.RateLimit, env)
+		var a *router.Admission
+		if a, err = router.NewAdmission(r.Shed, r.RateLimit, env); err == nil {
+			rt.Admit(a)
+		}
 	}
 	return rt, err
 }

@@ -1,42 +1,54 @@
-// Package worth answers whether moving adapters and requests pays in a scenario,
-// and how often it should be planned: it runs the planner at several intervals,
-// its routing alone, and other policies, as a sweep with the same seeds for all,
-// and adds seeds until the answer is clear.
+// Package worth answers whether moving requests and placing adapters pays in a
+// scenario, and which of them does. It runs variants of the planner with its parts
+// switched on and off, plain policies and other policies, as a sweep with the same
+// seeds for all, and adds seeds until the answer is clear.
 //
 //	a, err := worth.Study(ctx, "out", worth.Options{Scenario: sc, Intervals: []string{"2", "10"}, ...})
 //	err = a.WriteText(os.Stdout)
+//
+// # The design
+//
+// Four factors: routing, moving waiting requests (W), moving running requests (R)
+// and placing adapters (P). Plans of an interval do R and P.
+//
+//   - Routing: the planner's routing alone against plain policies, nothing moves.
+//   - W, with the planner's routing: on against off, R and P off.
+//   - Plans, with W on: R and P both on against both off, at each interval.
+//   - R and P within the plans, with W on: the main effects of the 2 x 2 factorial,
+//     R = ((R-0) + (RP-P)) / 2 and P = ((P-0) + (RP-R)) / 2, in shares of the mean
+//     with W alone. They add up to the effect of the plans, so no gain counts twice.
+//     The interaction RP - R - P + 0 says by how much the whole exceeds the sum.
+//
+// W comes before the plans because it is the cheapest of the three: it moves no KV
+// cache and loads no adapter. Plans without W are run as well and shown, so that a
+// gain that plans would bring without W is seen.
 package worth
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
-	"lorasim/internal/format"
+	"lorasim/router"
 )
 
-// Planner is the policy whose plans are judged, Alone routes alike and carries
-// out none.
+// Planner is the policy whose parts are judged; Alone is its routing, with all
+// other parts off.
 const (
 	Planner = "period_mig"
-	Alone   = Planner + ":margin=1"
+	Alone   = "route-only"
 )
-
-func every(interval string) string { return Planner + ":interval=" + interval }
 
 // Options says what to study.
 type Options struct {
 	Scenario  scenario.Scenario
 	Intervals []string // s between plans
-	Others    []string // other policies
+	Baselines []string // plain policies that the routing is compared with
+	Others    []string // other policies to show
 	Metrics   []string // that decide; each has a better end
 	Goodput   string   // SLO, see result.ParseSLO; "": none
 	// MinGain is the share of a metric from which on a change counts.
@@ -71,24 +83,97 @@ func (o *Options) looks() (out []int) {
 	return append(out, o.MaxSeeds)
 }
 
+// level is the chance to be wrong that a look has of the 5 % of all looks: in
+// proportion to its seeds, as the first looks seldom decide.
+func (o *Options) level(seeds int) float64 {
+	sum := 0
+	for _, n := range o.looks() {
+		sum += n
+	}
+	return sweep.Level * float64(seeds) / float64(sum)
+}
+
+// parts are those of the planner that a variant has switched on.
+type parts struct{ waiting, running, places bool }
+
+// movable says which requests can move at all in the scenario.
+func (o *Options) movable() (waiting, running bool) {
+	switch router.Moving(o.Scenario.Routing.RequestMigration) {
+	case router.MoveNone:
+		return false, false
+	case router.MoveQueued:
+		return true, false
+	}
+	return true, true
+}
+
+// base are the parts that plans are added to.
+func (o *Options) base() parts {
+	waiting, _ := o.movable()
+	return parts{waiting: waiting}
+}
+
+// full are all parts that the scenario allows.
+func (o *Options) full() parts {
+	waiting, running := o.movable()
+	return parts{waiting, running, true}
+}
+
+// policy is the planner with some parts on. The interval counts where it makes plans.
+func (p parts) policy(interval string) string {
+	var options []string
+	switch {
+	case p == parts{}:
+		return Alone
+	case p.waiting && p.running:
+	case p.waiting:
+		options = append(options, "move=waiting")
+	case p.running:
+		options = append(options, "move=running")
+	default:
+		options = append(options, "move=none")
+	}
+	if !p.places {
+		options = append(options, "place=off")
+	}
+	if p.running || p.places {
+		options = append(options, "interval="+interval)
+	}
+	return Planner + ":" + strings.Join(options, ",")
+}
+
+// policies lists all that are run, each once.
+func (o *Options) policies() (out []string) {
+	add := func(p string) {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	add(Alone)
+	base, full := o.base(), o.full()
+	add(base.policy(""))
+	for _, s := range o.Intervals {
+		for _, p := range []parts{
+			{base.waiting, false, true}, {base.waiting, full.running, false}, full, // the 2 x 2 within plans
+			{false, full.running, true}, // plans alone
+		} {
+			add(p.policy(s))
+		}
+	}
+	for _, p := range slices.Concat(o.Baselines, o.Others) {
+		add(p)
+	}
+	return out
+}
+
 // Study runs a study in a folder. One that was stopped goes on where it stopped.
 func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	policies := []string{Alone}
-	for _, s := range o.Intervals {
-		policies = append(policies, every(s))
-	}
-	for _, p := range o.Others {
-		if !slices.Contains(policies, p) {
-			policies = append(policies, p)
-		}
-	}
-	looks := o.looks()
-	for _, n := range looks {
+	for _, n := range o.looks() {
 		spec := sweep.Spec{Name: "worth", Scenario: o.Scenario, SeedCount: n,
-			Grid: sweep.Grid{Policies: policies, Baseline: Alone, Goodput: o.Goodput, Oracle: true}}
+			Grid: sweep.Grid{Policies: o.policies(), Baseline: Alone, Goodput: o.Goodput, Oracle: true}}
 		m, err := spec.Plan(ctx)
 		if err != nil {
 			return nil, err
@@ -104,7 +189,7 @@ func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := &Answer{Dir: d, Tables: t, opt: o, looks: len(looks)}
+		a := &Answer{Dir: d, Tables: t, opt: o, runs: tableRuns{t}}
 		if a.decide(); a.Clear || n == o.MaxSeeds {
 			return a, nil
 		}
@@ -112,254 +197,29 @@ func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 	panic("unreachable: the last look has MaxSeeds")
 }
 
-// Answer is what came out of a study.
-type Answer struct {
-	Dir    *sweep.Dir
-	Tables *sweep.Tables
-	// Move: plans at the interval of Best pay. Clear: more seeds would hardly
-	// change that.
-	Move, Clear bool
-	Best        *Interval // the best one; nil: none can be compared
-	Intervals   []Interval
-	Fixed       bool // every seed gives the same run
-
-	opt   Options
-	looks int
+// runs are the results of a study.
+type runs interface {
+	// values lists a metric of a policy's runs by seed, NaN where there is none.
+	values(policy, metric string) []float64
+	// comparable says whether the runs of two policies completed the same requests.
+	comparable(a, b string) bool
 }
 
-// Interval is what plans at an interval change against routing alone.
-type Interval struct {
-	Seconds string
-	Changes []Change // by metric; nil: other requests completed than with routing alone
-	better  bool     // in one metric at least, and worse in none
-	worse   bool     // in one metric at least
-	nothing bool     // no metric can still turn out better by MinGain
-	score   float64  // sum of the logarithms of the metrics' ratios, less is better
+type tableRuns struct{ *sweep.Tables }
+
+func (t tableRuns) point(policy string) *sweep.Point {
+	i := slices.IndexFunc(t.Points, func(p sweep.Point) bool { return p.Policy == policy })
+	return &t.Points[i]
 }
 
-// Change is that of one metric.
-type Change struct {
-	Metric string
-	Diff   sweep.Estimate // paired by seed
-	Base   float64        // mean of routing alone
-	P      float64        // of all tests of the study, corrected by Holm
-	Sure   bool           // that it is not 0
-	better float64        // as a share, > 0: better
-}
+func (t tableRuns) values(policy, metric string) []float64 { return t.point(policy).BySeed(metric) }
 
-// decide judges the intervals. There are as many tests as intervals times
-// metrics; as they are looked at several times, each look has its share of the
-// chance to be wrong.
-func (a *Answer) decide() {
-	level := sweep.Level / float64(a.looks)
-	var ps []float64
-	a.Fixed = true
-	for _, s := range a.opt.Intervals {
-		in := Interval{Seconds: s}
-		p := a.point(every(s))
-		for _, name := range a.opt.Metrics {
-			m, ok := p.Metric(name)
-			if !ok || m.Diff.N < 2 || m.Apart || !(m.Base > 0) {
-				in.Changes = nil
-				break
-			}
-			in.Changes = append(in.Changes, Change{Metric: name, Diff: m.Diff, Base: m.Base, better: -float64(sweep.LowerIsBetter(name)) * m.Diff.Mean / m.Base})
-			a.Fixed = a.Fixed && m.Std == 0
-		}
-		for _, c := range in.Changes {
-			ps = append(ps, c.Diff.P())
-		}
-		a.Intervals = append(a.Intervals, in)
-	}
-	a.Fixed = a.Fixed && len(ps) > 0
-	tests := float64(len(ps))
-	ps = sweep.Holm(ps)
-	a.Clear = true
-	for i := range a.Intervals {
-		in := &a.Intervals[i]
-		in.nothing = true
-		for k := range in.Changes {
-			c := &in.Changes[k]
-			c.P, ps = ps[0], ps[1:]
-			c.Sure = c.P < level
-			in.score += math.Log(max(1-c.better, 1e-9))
-			in.better = in.better || c.Sure && c.better >= a.opt.MinGain
-			in.worse = in.worse || c.Sure && c.better <= -a.opt.MinGain
-			in.nothing = in.nothing && c.better+c.Diff.HalfAt(level/tests)/c.Base < a.opt.MinGain
-		}
-		if in.better = in.better && !in.worse; len(in.Changes) == 0 {
-			continue
-		}
-		a.Clear = a.Clear && (in.nothing || in.worse)
-		if b := a.Best; b == nil || in.better && !b.better || in.better == b.better && in.score < b.score {
-			a.Best = in
-		}
-	}
-	if a.Best != nil && a.Best.better {
-		a.Move, a.Clear = true, true
-	}
-}
+func (t tableRuns) comparable(a, b string) bool { return t.point(a).SameRequests(t.point(b)) }
 
-func (a *Answer) point(policy string) *sweep.Point {
-	i := slices.IndexFunc(a.Tables.Points, func(p sweep.Point) bool { return p.Policy == policy })
-	return &a.Tables.Points[i]
-}
-
-// Chosen is the policy that the answer recommends among those with this routing.
-func (a *Answer) Chosen() string {
-	if a.Move {
-		return every(a.Best.Seconds)
-	}
-	return Alone
-}
-
-// String is the answer in plain words.
-func (a *Answer) String() string {
-	text := a.verdict()
-	if a.Fixed {
-		text += " Every seed gives the same run, so this is about this workload alone."
-	}
-	if left := a.mean(a.Chosen(), "oracle.mean_e2e_regret"); left > 0 {
-		text += fmt.Sprintf(" Against the bound with perfect knowledge %.0f %% of the mean E2E are left.", 100*left/(1+left))
-	}
-	for _, m := range a.opt.Metrics {
-		if o := a.ahead(m); o != nil {
-			text += fmt.Sprintf(" But by %s %s is better: %s.", short(m), o.Name, o.Diff.Versus(a.mean(a.Chosen(), m)))
-		}
-	}
-	return text
-}
-
-func (a *Answer) verdict() string {
-	b := a.Best
-	switch {
-	case b == nil:
-		return "No verdict: with plans other requests completed than without, so that their latencies do not compare."
-	case a.Move:
-		return fmt.Sprintf("Moving adapters every %s s pays: %s; %s.", b.Seconds, b.changes(), a.work(b))
-	case !slices.ContainsFunc(a.Intervals, func(in Interval) bool { return !in.idle() }):
-		return "Do not move: plans change nothing at any interval."
-	}
-	best := fmt.Sprintf("the best interval, %s s, changes %s; %s", b.Seconds, b.changes(), a.work(b))
-	gain := fmt.Sprintf("%g %%", 100*a.opt.MinGain)
-	switch {
-	case b.worse && slices.ContainsFunc(b.Changes, func(c Change) bool { return c.Sure && c.better >= a.opt.MinGain }):
-		return "Do not move, unless the one is worth the other: " + best + "."
-	case b.worse:
-		return "Do not move: plans cost; " + best + "."
-	case a.Clear:
-		return fmt.Sprintf("Do not move: no interval gains %s; %s.", gain, best)
-	}
-	return fmt.Sprintf("Do not move: with %d seeds no gain of %s is certain; %s.", len(a.Dir.Seeds), gain, best)
-}
-
-// idle says that plans changed nothing.
-func (in *Interval) idle() bool {
-	return !slices.ContainsFunc(in.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
-}
-
-// changes words the changes, the certain ones first.
-func (in *Interval) changes() string {
-	var sure, others []string
-	for _, c := range in.Changes {
-		if text := short(c.Metric) + " " + c.Diff.Versus(c.Base); c.Sure {
-			sure = append(sure, text)
-		} else {
-			others = append(others, text+" (may be chance)")
-		}
-	}
-	return strings.Join(append(sure, others...), ", ")
-}
-
-// short is the name of a metric without its unit.
-func short(metric string) string {
-	title, _, _ := strings.Cut(sweep.Title(metric), " (")
-	return strings.Replace(title, "E2E Latency", "E2E", 1)
-}
-
-// work is what the plans of an interval do.
-func (a *Answer) work(in *Interval) string {
-	p := every(in.Seconds)
-	plans := cmp.Or(a.mean(p, "plans.applied"), math.Inf(1)) // none move anything
-	return fmt.Sprintf("%.2g loads/s, %.2g requests moved per plan", a.mean(p, "plans.loads")/a.mean(p, "duration"), a.mean(p, "migrations")/plans)
-}
-
-// mean is 0 where there is none.
+// mean of a metric of a policy, 0 where there is none.
 func (a *Answer) mean(policy, metric string) float64 {
-	m, ok := a.point(policy).Metric(metric)
-	if !ok || math.IsNaN(m.Mean) {
-		return 0
+	if m := sweep.Mean(a.runs.values(policy, metric)).Mean; !math.IsNaN(m) {
+		return m
 	}
-	return m.Mean
-}
-
-// ahead is the other policy that is the best by a metric, against the chosen one;
-// nil: none is, or not for certain.
-func (a *Answer) ahead(metric string) *sweep.Versus {
-	v := a.Dir.Verdicts(a.Tables, metric)[0]
-	if v == nil || !slices.Contains(a.opt.Others, v.Best) {
-		return nil
-	}
-	for _, o := range v.Others {
-		if o.Name == a.Chosen() && o.Worse {
-			d := o.Diff
-			d.Mean, d.Low, d.High = -d.Mean, -d.High, -d.Low
-			return &sweep.Versus{Name: v.Best, Diff: d}
-		}
-	}
-	return nil
-}
-
-// columns are those of the table.
-func (a *Answer) columns() []string {
-	out := slices.Clone(a.opt.Metrics)
-	for _, m := range []string{"mean_ttft_ms", "migrations", "plans.loads"} {
-		if !slices.Contains(out, m) && slices.Contains(a.Tables.Metrics, m) {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// WriteText prints the answer and, below it, the table.
-func (a *Answer) WriteText(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", a); err != nil {
-		return err
-	}
-	if err := a.Dir.WriteText(w, a.Tables, a.columns()); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\nmoving or not: %d intervals x %d metrics by paired t-tests, with Holm's correction, at 5 %% over %s\n",
-		len(a.opt.Intervals), len(a.opt.Metrics), plural(a.looks, "look", "looks"))
-	return err
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		many = one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// WriteJSON prints the answer and the tables as one JSON object.
-func (a *Answer) WriteJSON(w io.Writer) error {
-	intervals := []any{}
-	for _, in := range a.Intervals {
-		changes := []any{}
-		for _, c := range in.Changes {
-			changes = append(changes, format.Object{"metric", c.Metric, "diff_mean", c.Diff.Mean, "diff_ci95_low", c.Diff.Low, "diff_ci95_high", c.Diff.High,
-				"alone_mean", c.Base, "p_holm", c.P, "certain", c.Sure})
-		}
-		intervals = append(intervals, format.Object{"interval_s", in.Seconds, "policy", every(in.Seconds), "changes", changes})
-	}
-	best := ""
-	if a.Best != nil {
-		best = a.Best.Seconds
-	}
-	var b bytes.Buffer
-	if err := a.Dir.WriteJSON(&b, a.Tables, a.opt.Metrics); err != nil {
-		return err
-	}
-	return format.JSON(w, format.Object{"schema", "lorasim.worth/1", "move", a.Move, "clear", a.Clear, "text", a.String(), "best_interval_s,omitempty", best,
-		"seeds", len(a.Dir.Seeds), "every_seed_the_same,omitempty", a.Fixed, "intervals", intervals, "sweep", json.RawMessage(b.Bytes())}, " ")
+	return 0
 }

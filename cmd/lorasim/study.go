@@ -24,15 +24,20 @@ func newWorth() *cobra.Command {
 	var run sweepRunFlags
 	var slo goodputFlags
 	var dir string
-	policies, gain := "affinity-spill,affinity:variant=residency,min-cost-flow,least-loaded", 1.0
+	policies, baselines, gain := "affinity-spill,affinity:variant=residency,min-cost-flow", "static,least-loaded", 1.0
 	cmd := &cobra.Command{
 		Use:   "worth",
-		Short: "Is moving adapters and requests worth it here, and how often?",
-		Long: `Worth runs a scenario with plans at several intervals (` + worth.Planner + `), with the
-same routing and no plans (` + worth.Alone + `), and with other policies, all
-on the same requests. It adds seeds until the answer is clear, prints it, and
-below it the table. Moving pays where a metric of --metrics gets better by
---min-gain or more, for certain, and none gets worse by as much.
+		Short: "Is moving requests or adapters worth it here, and which of it?",
+		Long: `Worth tells what each part of ` + worth.Planner + ` gains in a scenario: its routing,
+moving waiting requests, placing adapters, and moving running requests. It runs
+the policy with parts switched on and off, plain policies, and other policies,
+all on the same requests. It adds seeds until the answer is clear, prints it,
+and below it a table of effects and one of policies.
+
+A part pays if a metric of --metrics is certain to get better by --min-gain or
+more, and none is certain to get worse by as much. Each part is credited only
+with what it adds: routing to the best of --baselines, moving waiting requests
+to routing, and plans (placing adapters, moving running requests) to both.
 
 The runs are a sweep: with -o they stay, for lorasim report and sweep merge, and
 a study that was stopped goes on where it stopped.`,
@@ -42,12 +47,13 @@ a study that was stopped goes on where it stopped.`,
   lorasim worth --drift 30 --adapter-home remote --metrics p99_ttft_ms --json`,
 	}
 	flags(cmd, "Study",
-		opt(&o.Intervals, "intervals", o.Intervals, "s between plans, to try"),
+		opt(&o.Intervals, "intervals", o.Intervals, "times between plans to try, s"),
+		opt(&baselines, "baselines", baselines, "plain policies that the routing is compared with: `A,B,...` or A|B"),
 		opt(&policies, "policies", policies, "other policies to show: `A,B,...`; with commas in options A|B"),
 		opt(&o.Metrics, "metrics", o.Metrics, "metrics that decide"),
-		opt(&gain, "min-gain", gain, "change of a metric from which on it counts, %", ">=0 <=100"),
-		opt(&o.Seeds, "seeds", o.Seeds, "seeds to begin with, from --seed on", ">=2 <=1e4"),
-		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "seeds at most", ">=2 <=1e4"))
+		opt(&gain, "min-gain", gain, "smallest change of a metric that counts, %", ">=0 <=100"),
+		opt(&o.Seeds, "seeds", o.Seeds, "number of seeds at first, from --seed on", ">=2 <=1e4"),
+		opt(&o.MaxSeeds, "max-seeds", o.MaxSeeds, "largest number of seeds", ">=2 <=1e4"))
 	slo.add(cmd, "Study", goodputHelp)
 	run.add(cmd, false)
 	flags(cmd, outputHeading, opt(&dir, "output,o", "", "`folder` to keep the runs in, as a sweep"))
@@ -61,7 +67,7 @@ a study that was stopped goes on where it stopped.`,
 			return usage(err)
 		}
 		o.Goodput = of.String()
-		if err := worthOptions(cmd, &o, policies); err != nil {
+		if err := worthOptions(cmd, &o, policies, baselines); err != nil {
 			return usage(err)
 		}
 		o.MinGain = gain / 100
@@ -89,7 +95,7 @@ a study that was stopped goes on where it stopped.`,
 }
 
 // worthOptions checks what the flags of a study say.
-func worthOptions(cmd *cobra.Command, o *worth.Options, policies string) error {
+func worthOptions(cmd *cobra.Command, o *worth.Options, policies, baselines string) error {
 	for _, name := range []string{"policy", "migration-interval"} {
 		if cmd.Flags().Changed(name) {
 			return fmt.Errorf("--%s: a study has its own, see --policies and --intervals", name)
@@ -108,6 +114,9 @@ func worthOptions(cmd *cobra.Command, o *worth.Options, policies string) error {
 		}
 	}
 	o.Intervals = a.Values
+	if o.Baselines, err = policiesOf("--baselines", baselines); err != nil {
+		return err
+	}
 	if o.Others, err = policyList(policies); err != nil {
 		return err
 	}

@@ -406,13 +406,16 @@ func unknownSubcommand(cmd *cobra.Command, name string, err error) error {
 }
 
 // policyList reads --policies: A,B,..., or with commas in options A|B.
-func policyList(text string) ([]string, error) {
+func policyList(text string) ([]string, error) { return policiesOf("--policies", text) }
+
+// policiesOf is policyList for another flag.
+func policiesOf(flag, text string) ([]string, error) {
 	if text == "" {
 		return nil, nil
 	}
 	a, err := sweep.ParseSet("policy=" + text)
 	if err != nil {
-		return nil, fmt.Errorf("--policies: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	return a.Values, nil
 }

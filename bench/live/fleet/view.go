@@ -46,6 +46,7 @@ func (f *Fleet) Route(r *Request, avoid int) int {
 		v.Workers[avoid].Up = true
 	}
 	if w != router.None {
+		f.cfg.Router.Admission.Sent(r.Request, w, v)
 		f.book(r, w)
 		f.adjustLocked()
 	}
@@ -207,8 +208,10 @@ func (f *Fleet) Left(r *Request) {
 func (f *Fleet) Finished(r *Request, w int, exec float64) {
 	defer f.lock()()
 	f.outputs.Ended(r.Adapter, r.generated.Load())
+	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()}
+	f.cfg.Router.Admission.Finished(end)
 	if l, ok := f.cfg.Router.Policy.(router.Learner); ok {
-		l.Finished(router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()})
+		l.Finished(end)
 	}
 }
 

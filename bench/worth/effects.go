@@ -1,0 +1,158 @@
+package worth
+
+import (
+	"math"
+	"slices"
+
+	"lorasim/bench/sweep"
+)
+
+// Factor is what an effect is the effect of.
+type Factor string
+
+// The factors, and what else is told of the plans.
+const (
+	Routing     Factor = "routing"
+	Waiting     Factor = "waiting"     // moving waiting requests
+	Plans       Factor = "plans"       // placing adapters and moving running requests
+	Placing     Factor = "placing"     // its part in the plans
+	Running     Factor = "running"     // moving running requests: its part in the plans
+	Interaction Factor = "interaction" // by how much the plans' effect exceeds that of their parts, each by itself
+	PlansOnly   Factor = "plans-only"  // plans where waiting requests do not move, against routing alone
+)
+
+// Effect is what a factor changes: a contrast of the means of policies, in shares of
+// the mean of one of them.
+type Effect struct {
+	Factor   Factor
+	Interval string   // s between plans; "": it does not depend on that
+	Against  string   // the policy whose mean the shares are of
+	Changes  []Change // by metric; nil: different requests completed
+
+	terms    []term
+	tested   bool
+	better   bool    // certain to gain MinGain or more in one metric at least, and worse in none
+	worse    bool    // certain to lose as much in one metric at least
+	nothing  bool    // no metric can still turn out better by MinGain
+	decrease float64 // sum of the logarithms of the metrics' ratios: the less, the better
+}
+
+// term is a policy's share in a contrast.
+type term struct {
+	weight float64
+	policy string
+}
+
+// Change is that of one metric.
+type Change struct {
+	Metric string
+	Diff   sweep.Estimate // paired by seed
+	Base   float64        // mean of the policy that it is a share of
+	P      float64        // of the paired t-test, corrected by Holm; NaN: not tested
+	Sure   bool           // that it is not 0
+	better float64        // as a share, > 0: better
+}
+
+// effects lists the contrasts of a study. Those that answer the question come first:
+// routing, waiting requests, and plans at each interval.
+func (o *Options) effects() (stages, split, shown []Effect) {
+	base, full := o.base(), o.full()
+	diff := func(a, b string) []term { return []term{{1, a}, {-1, b}} }
+	for _, b := range o.Baselines {
+		stages = append(stages, Effect{Factor: Routing, Against: b, terms: diff(Alone, b)})
+	}
+	b := base.policy("")
+	if base.waiting {
+		stages = append(stages, Effect{Factor: Waiting, Against: Alone, terms: diff(b, Alone)})
+	}
+	for _, s := range o.Intervals {
+		all, place := full.policy(s), parts{base.waiting, false, true}.policy(s)
+		whole := Effect{Factor: Plans, Interval: s, Against: b, terms: diff(all, b)}
+		if !full.running {
+			whole.Factor = Placing // which is all that plans do
+		}
+		stages = append(stages, whole)
+		if full.running {
+			run := parts{base.waiting, true, false}.policy(s)
+			split = append(split,
+				Effect{Factor: Placing, Interval: s, Against: b, terms: []term{{.5, place}, {-.5, b}, {.5, all}, {-.5, run}}},
+				Effect{Factor: Running, Interval: s, Against: b, terms: []term{{.5, run}, {-.5, b}, {.5, all}, {-.5, place}}})
+			shown = append(shown, Effect{Factor: Interaction, Interval: s, Against: b, terms: []term{{1, all}, {-1, run}, {-1, place}, {1, b}}})
+		}
+		if base.waiting {
+			alone := full
+			alone.waiting = false
+			shown = append(shown, Effect{Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone)})
+		}
+	}
+	return stages, split, shown
+}
+
+// measure computes an effect from the runs: the contrast seed by seed, so that what
+// a seed does to all policies alike cancels out.
+func (e *Effect) measure(r runs, metrics []string) {
+	for _, t := range e.terms {
+		if !r.comparable(t.policy, e.Against) {
+			return
+		}
+	}
+	for _, m := range metrics {
+		base := sweep.Mean(r.values(e.Against, m)).Mean
+		var diffs []float64
+		for _, t := range e.terms {
+			for i, x := range r.values(t.policy, m) {
+				if len(diffs) <= i {
+					diffs = append(diffs, 0)
+				}
+				diffs[i] += t.weight * x
+			}
+		}
+		d := sweep.Mean(diffs)
+		if d.N < 2 || !(base > 0) {
+			e.Changes = nil
+			return
+		}
+		e.Changes = append(e.Changes, Change{Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(sweep.LowerIsBetter(m)) * d.Mean / base})
+	}
+}
+
+// judge tests a family of effects: paired t-tests of all their metrics, with Holm's
+// correction, at a level.
+func judge(family []Effect, level, minGain float64) (tests int) {
+	var ps []float64
+	for _, e := range family {
+		for _, c := range e.Changes {
+			ps = append(ps, c.Diff.P())
+		}
+	}
+	tests = len(ps)
+	ps = sweep.Holm(ps)
+	for i := range family {
+		e := &family[i]
+		e.tested, e.nothing = true, len(e.Changes) > 0
+		for k := range e.Changes {
+			c := &e.Changes[k]
+			c.P, ps = ps[0], ps[1:]
+			c.Sure = c.P < level
+			e.decrease += math.Log(max(1-c.better, 1e-9))
+			e.better = e.better || c.Sure && c.better >= minGain
+			e.worse = e.worse || c.Sure && c.better <= -minGain
+			e.nothing = e.nothing && c.better+c.Diff.HalfAt(level/float64(tests))/c.Base < minGain
+		}
+		e.better = e.better && !e.worse
+	}
+	return tests
+}
+
+// trades says that an effect gains in one metric and loses in another, both for certain.
+func (e *Effect) trades(minGain float64) bool {
+	return e.worse && slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Sure && c.better >= minGain })
+}
+
+// idle says that a factor changed nothing.
+func (e *Effect) idle() bool {
+	return len(e.Changes) > 0 && !slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
+}
+
+// settled says that more seeds would hardly change what is said of an effect.
+func (e *Effect) settled() bool { return len(e.Changes) == 0 || e.better || e.worse || e.nothing }

@@ -1,0 +1,148 @@
+package router
+
+import (
+	"math"
+
+	"lorasim/trace"
+)
+
+// accounts are a router's own accounts of the workers: what it sent there, and how
+// requests ended. With them it estimates how long a request would wait there.
+type accounts struct {
+	workers  []Spec
+	adapters []trace.Adapter
+	lanes    []lane // by worker
+	exec     mean   // s, of requests that ended
+	output   mean   // tokens, as expected, of all requests
+}
+
+func newAccounts(env Env) accounts {
+	return accounts{workers: env.Workers, adapters: env.Adapters, lanes: make([]lane, len(env.Workers))}
+}
+
+// lane is what the router works out of a worker from what it sent there itself.
+type lane struct {
+	prefilled float64 // s: when the prompts sent there will have been computed
+	fetched   float64 // s: when the adapters sent for will have come to host memory
+	exec      mean    // s, of requests that ended there
+	full      float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+}
+
+func (p *accounts) finished(f Finished) {
+	p.exec.add(f.Exec)
+	p.lanes[f.Worker].exec.add(f.Exec)
+}
+
+// need is the KV tokens that a worker would have to have for a request to run there
+// at once: engines reserve what it may generate.
+func (l *lane) need(r Request, kv int64, w *Worker) float64 {
+	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.output())
+}
+
+// room is the need that a worker can meet: its KV cache, or less where requests have
+// had to wait with less, for what is reserved for the running ones is not known.
+func (l *lane) room(w *Worker) float64 {
+	switch {
+	case w.KVCapacity == 0:
+		return math.Inf(1)
+	case l.full > 0:
+		return min(l.full, float64(w.KVCapacity))
+	}
+	return float64(w.KVCapacity)
+}
+
+// adapterWait is what a request waits for its adapter.
+type adapterWait struct {
+	fetch, load float64 // s, until it is in host memory; from there to a slot
+	evicts      float64 // s, to load the adapter again that makes way
+	crowd       int     // adapters that have to be done before it gets a slot
+	slotless    int     // requests that wait for a slot, and let others pass
+}
+
+// slotWait is how many executions an adapter keeps its slot for where others wait
+// for it: more of its requests come meanwhile.
+const slotWait = 8
+
+func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
+	w := &v.Workers[j]
+	adapters, slotless := w.crowd()
+	a.slotless = slotless
+	if !isAdapter(k) {
+		return a
+	}
+	st := w.adapter(k)
+	if st.Running+st.Queued == 0 && adapters >= w.Slots && w.Slots > 0 {
+		a.crowd = 1 + adapters - w.Slots
+	}
+	if st.Tier == GPU || st.Loading || st.Running > 0 {
+		return a
+	}
+	coming := max(p.lanes[j].fetched-v.Now, 0) // what its loader has to do
+	if st.Queued > 0 {                         // another brings it
+		if st.Tier < Host {
+			a.fetch = coming
+		}
+		return a
+	}
+	cost, rank := p.workers[j].Cost, p.adapters[k].Rank
+	a.load = cost.AdapterLoad(rank, Host)
+	if w.SlotsUsed >= w.Slots {
+		a.evicts = a.load
+	}
+	if st.Tier < Host {
+		a.fetch = coming + cost.AdapterLoad(rank, st.Tier) - a.load
+	}
+	return a
+}
+
+// crowd is the number of adapters that have requests on a worker, and, where they
+// are more than its slots, the number of requests that have none.
+func (w *Worker) crowd() (adapters, slotless int) {
+	adapters = w.ActiveLoras + w.WaitingLoras
+	if adapters < w.Slots || w.WaitingLoras == 0 {
+		return adapters, 0
+	}
+	adapters = 0
+	for k := range w.Adapters {
+		st := &w.Adapters[k]
+		if st.Running > 0 || st.Queued > 0 {
+			adapters++
+		}
+		if st.Running == 0 {
+			slotless += int(st.Queued)
+		}
+	}
+	if adapters <= w.Slots {
+		slotless = 0
+	}
+	return adapters, slotless
+}
+
+// sent notes what a request brings to the worker that it goes to, and learns from
+// what still waits there.
+func (p *accounts) sent(r Request, j int, v *View) {
+	w, l := &v.Workers[j], &p.lanes[j]
+	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
+	switch adapters, _ := w.crowd(); {
+	case w.Queued == 0:
+		if l.full > 0 {
+			l.full = max(l.full, level)
+		}
+	case v.Now > l.prefilled+stuckAfter && adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+		l.full = l.room(w) + 0.1*(level-l.room(w))
+	}
+	a := p.adapterWait(r.Adapter, j, v)
+	if a.fetch > 0 {
+		l.fetched = max(l.fetched, v.Now+a.fetch)
+	}
+	l.prefilled = max(l.prefilled, v.Now) + a.load + p.workers[j].Cost.Prefill(int64(r.Prompt))
+}
+
+// stuckAfter is how long after the prompts before it should have been computed a
+// request is taken to wait for memory, s: longer than a step.
+const stuckAfter = 0.05
+
+// overdue says whether the prompts sent to a worker should have been computed by now.
+func (p *accounts) overdue(j int, now float64) bool {
+	return now > p.lanes[j].prefilled+stuckAfter
+}
