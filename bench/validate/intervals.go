@@ -351,8 +351,8 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 }
 
 // extrapolations hold out what a run may leave the validated ones by: each policy,
-// where there are several; and the runs with more than twice the adapters, or slots,
-// of the others.
+// where there are several; the runs with more than twice the adapters of the others;
+// and those with up to twice the slots of the others (profile.Intervals.Compare).
 func extrapolations(rs []residual) (out []Extrapolated) {
 	policy := func(r *residual) string { name, _, _ := strings.Cut(r.ran.Policy, ":"); return name }
 	policies, _ := GroupBy(rs, policy)
@@ -364,19 +364,20 @@ func extrapolations(rs []residual) (out []Extrapolated) {
 	}
 	for _, size := range []struct {
 		name string
+		few  int // the others have at most one such part of the most
 		of   func(*Ran) int
 	}{
-		{"adapters", func(r *Ran) int { return r.Adapters }},
-		{"slots", func(r *Ran) int { return r.Profile.Engine.MaxLorasPerBatch }},
+		{"adapters", 4, func(r *Ran) int { return r.Adapters }},
+		{"slots", 2, func(r *Ran) int { return r.Profile.Engine.MaxLorasPerBatch }},
 	} {
 		most := 0
 		for i := range rs {
 			most = max(most, size.of(rs[i].ran))
 		}
-		few := func(r residual) bool { return 4*size.of(r.ran) <= most }
+		few := func(r residual) bool { return size.few*size.of(r.ran) <= most }
 		many := func(r residual) bool { return 2*size.of(r.ran) > most }
 		if slices.ContainsFunc(rs, few) {
-			out = append(out, extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/4), rs, many, func(r residual) bool { return !few(r) }))
+			out = append(out, extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/size.few), rs, many, func(r residual) bool { return !few(r) }))
 		}
 	}
 	return out

@@ -212,7 +212,7 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	lengths("prompt", r.Prompt, w.Prompt)
 	lengths("output", r.Output, w.Output)
 	for _, c := range in.changes(r.Profile, base) {
-		if retimes(c.key) {
+		if retimes(c.key) || r.Profile.Latency.Law == LawAdapters && c.farSlots() {
 			refuse("The run has %s %s, with which the profile was not validated (%s).", c.key, c.value, c.valid)
 		} else {
 			beyond("%s %s (validated with %s)", c.key, c.value, c.valid)
@@ -223,6 +223,21 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 
 // change is a setting that is not as in the validated runs, with the values there.
 type change struct{ key, value, valid string }
+
+// farSlots says whether the number or the rank of the slots, on which the law of
+// adapters depends, is more than alike times off the runs: widened ranges do not
+// hold runs beyond (docs/fidelity.md).
+func (c *change) farSlots() bool {
+	if c.key != "engine.max_loras_per_batch" && c.key != "engine.max_lora_rank" {
+		return false
+	}
+	low, high, several := strings.Cut(c.valid, " to ")
+	if !several {
+		high = low
+	}
+	x := number(c.value)
+	return x*alike < number(low) || x > alike*number(high)
+}
 
 // changes lists the settings of a profile that are not as in the runs, by key.
 func (in *Intervals) changes(p, base *Profile) (out []change) {

@@ -110,6 +110,30 @@ func TestIntervalsCompare(t *testing.T) {
 	}
 }
 
+// Where step times depend on slots, up to twice as many as validated extrapolate.
+func TestFarSlots(t *testing.T) {
+	base, err := Load("llama-3.1-8b-h100") // validated with 8 to 192 slots of rank 16 to 32
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, w := base.Intervals, base.Intervals.Workload
+	for _, c := range []struct {
+		slots, rank int
+		want        string
+	}{
+		{192, 16, ""}, {384, 16, "engine.max_loras_per_batch 384 (validated with 8 to 192)"}, {4, 8, "engine.max_lora_rank 8 (validated with 16 to 32); engine.max_loras_per_batch 4 (validated with 8 to 192)"},
+		{385, 16, "! The run has engine.max_loras_per_batch 385, with which the profile was not validated (8 to 192)."},
+		{3, 16, "! The run has engine.max_loras_per_batch 3, with which the profile was not validated (8 to 192)."},
+		{8, 65, "! The run has engine.max_lora_rank 65, with which the profile was not validated (16 to 32)."},
+	} {
+		p := *base
+		p.Engine.MaxLorasPerBatch, p.Engine.MaxLoraRank = c.slots, c.rank
+		if got := compare(in, ValidatedRun{1, "", &p, w.Requests, 8, 220, 195, true}, base); got != c.want {
+			t.Errorf("%d slots of rank %d: %q, expected %q", c.slots, c.rank, got, c.want)
+		}
+	}
+}
+
 // Bounds lie twice as far from the prediction, on a logarithmic scale, and hold it.
 func TestWidened(t *testing.T) {
 	b := Band{Metric: "m", Half: &[2]float64{1.1, 1.2}, Most: &[2]float64{0.5, 3}}
