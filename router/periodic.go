@@ -51,10 +51,10 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 		deep:     manyWait,
 		accounts: newAccounts(env),
 	}
-	what := o.choice("move", "all", "waiting", "running", "none")
+	what := o.choice("move", Words("move")...)
 	p.moves.waiting = what == "all" || what == "waiting"
 	p.moves.running = what == "all" || what == "running"
-	p.places = o.choice("place", "on", "off") == "on"
+	p.places = o.choice("place", Words("place")...) == "on"
 	p.floor = newFloors(env.Workers)
 	p.horizon = p.interval
 	p.look = min(o.number("look", ">=0.001"), p.interval)

@@ -137,6 +137,20 @@ func List() []Descriptor {
 	}
 }
 
+// Words are the values of an option that takes words, such as move; nil: it takes
+// others.
+func Words(option string) []string {
+	switch option {
+	case "move":
+		return []string{"all", "waiting", "running", "none"}
+	case "place":
+		return []string{"on", "off"}
+	case "ties":
+		return []string{"random", "first"}
+	}
+	return nil
+}
+
 // New makes a policy from a spec such as "round-robin" or
 // "affinity:variant=residency,kv=0". A piece between commas that holds no '='
 // belongs to the value before it, so that values may hold commas:
@@ -296,7 +310,7 @@ func (o *options) choice(name string, words ...string) string {
 
 // ties returns the generator that picks among equals, or nil for the first.
 func (o *options) ties(env Env) *rand.Rand {
-	if o.choice("ties", "random", "first") == "first" {
+	if o.choice("ties", Words("ties")...) == "first" {
 		return nil
 	}
 	return newRand(env)

@@ -503,6 +503,8 @@ func TestSignals(t *testing.T) {
 		const said = `running_lora_adapters="b",waiting_lora_adapters="a"} 946684800.05` // a bubble begins with the year 2000
 		if body := get(vllm, "/metrics").Body.String(); !strings.Contains(body, said) {
 			t.Errorf("metrics, expected %s:\n%s", said, body)
+		} else if slots := fmt.Sprintf(`{max_lora="%d",`, p.Engine.MaxLorasPerBatch); !strings.Contains(body, slots) {
+			t.Errorf("metrics, expected %s, without the base model's place:\n%s", slots, body)
 		}
 		limited := newWorker(t, emulate.Config{Costs: p.Compile()})
 		defer limited.Close()

@@ -421,6 +421,12 @@ func (f Field) Suggest(typed string) (list []string) {
 	}
 	name, _, options := strings.Cut(typed, ":")
 	given := typed[:strings.LastIndexAny(typed, ":,")+1]
+	if option, _, value := strings.Cut(typed[len(given):], "="); value && options {
+		for _, word := range router.Words(option) {
+			list = append(list, given+option+"="+word)
+		}
+		return list
+	}
 	for _, d := range router.List() {
 		if !options {
 			list = append(list, d.Name+"\t"+d.Summary)

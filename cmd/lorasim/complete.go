@@ -22,6 +22,7 @@ var suggestions = map[string]func(typed string) []string{
 	"baseline":          valuesOf("policy"),
 	"bench backend":     words("sglang sglang-oai sglang-oai-chat vllm vllm-chat"),
 	"calibrate backend": words("csgmv triton"),
+	"baselines":         commas(valuesOf("policy")),
 	"export":            words("aiperf: guidellm: inference-perf:"),
 	"format":            words("workload azure_v1 azure_v2"),
 	"goodput":           words("ttft: tpot: e2e:"),

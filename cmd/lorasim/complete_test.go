@@ -33,6 +33,10 @@ func TestCompletion(t *testing.T) {
 		"sim --policy bounded-":                    "bounded-hash",
 		"sim --policy bounded-hash:":               "bounded-hash:c=",
 		"sim --policy weighted-queue:weight=2,t":   "weighted-queue:weight=2,ties=",
+		"sim --policy period_mig:mo":               "period_mig:move=",
+		"sim --policy period_mig:move=w":           "period_mig:move=waiting",
+		"sim --policy route":                       "route-only",
+		"worth --baselines static,least-l":         "static,least-loaded",
 		"sim --scheduler v":                        "vllm",
 		"sim --max-new-tokens ex":                  "exact",
 		"sim --max-loras ":                         "", // vLLM's name of a number
