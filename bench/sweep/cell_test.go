@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/bench/steady"
 	"lorasim/bench/series"
 )
 
@@ -210,7 +211,7 @@ func TestNumbers(t *testing.T) {
 // A title is for a number that there is.
 func TestTitles(t *testing.T) {
 	names := map[string]bool{}
-	for _, v := range Values(&result.Result{Extra: &result.Extra{
+	for _, v := range Values(&result.Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &result.Extra{
 		Goodput: &result.Goodput{
 			AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}, Others: &result.Others{AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
 	}}) {

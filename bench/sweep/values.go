@@ -35,6 +35,7 @@ func Values(r *result.Result) []Value {
 	if r.Goodput != nil {
 		out = flatten(out, "goodput.", reflect.ValueOf(r.Goodput).Elem(), false)
 	}
+	out = append(out, steadyValues(r.Steady)...)
 	if completed, ok := r.Metrics.Get(result.Completed); !ok || completed > 0 {
 		return out
 	}
@@ -53,7 +54,7 @@ func knownMetrics() (names []string) {
 			names = append(names, v.Name)
 		}
 	}
-	return names
+	return append(names, warmupName, samplesName, offeredName, sustainsName)
 }
 
 // flatten appends the numbers of a struct; those of structs within have the
@@ -115,7 +116,7 @@ const completedSet = "completed_set"
 
 // Hidden says that a value is no number to show.
 func Hidden(name string) bool {
-	return name == completedSet || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
+	return name == completedSet || name == stateName || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
 }
 
 // Completion says which requests a run completed; NaN where it is not known.
@@ -191,6 +192,11 @@ var titles = map[string]string{
 	"goodput.worst_adapter.share":    "Good share of the worst adapter",
 	"goodput.worst_adapter.requests": "Requests of the worst adapter",
 
+	warmupName:   "Warm-up (s)",
+	samplesName:  "Effective samples",
+	offeredName:  "Offered rate (req/s)",
+	sustainsName: "Sustainable rate (req/s)",
+
 	"elastic.gpu_hours":    "GPU-hours",
 	"elastic.worker_hours": "Worker-hours",
 	"elastic.mean_workers": "Workers, mean",
@@ -231,7 +237,7 @@ func LowerIsBetter(name string) int {
 	switch name {
 	case "goodput.worst_adapter.requests", "goodput.others.worst_adapter.requests", "fairness.adapters":
 		return 0
-	case "prefix_hit_rate", "cached_tokens":
+	case "prefix_hit_rate", "cached_tokens", sustainsName:
 		return -1
 	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads", "cold_starts",
 		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours", "elastic.mean_workers":
