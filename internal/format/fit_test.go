@@ -15,22 +15,25 @@ func TestFit(t *testing.T) {
 		{"16", "period_mig:interval=5,margin=0.1,horizon=20", "93474.5 ±9.5", "-26.3 % ±40.2", "0.98"},
 	}
 	for width, want := range map[int]string{
-		58: `request_
-rate      policy               Mean E2E Latency (ms)
-4         static                2922.0 ±812.9
-16        period_mig:          93474.5 ±9.5
-          interval=5,
-          margin=0.1,
-          horizon=20
+		58: `request_                          Mean E2E
+rate      policy                  Latency (ms)
+4         static                   2922.0 ±812.9
+16        period_mig:interval=5,  93474.5 ±9.5
+          margin=0.1,horizon=20
 
 request_
-rate      policy               vs static      Goodput
-4         static                   -             1
-16        period_mig:          -26.3 % ±40.2  0.98
-          interval=5,
-          margin=0.1,
+rate      policy                  vs static      Goodput
+4         static                      -             1
+16        period_mig:interval=5,  -26.3 % ±40.2  0.98
+          margin=0.1,horizon=20
+`,
+		0: `request_                                     Mean E2E
+rate      policy                             Latency (ms)    vs static      Goodput
+4         static                              2922.0 ±812.9      -             1
+16        period_mig:interval=5,margin=0.1,  93474.5 ±9.5    -26.3 % ±40.2  0.98
           horizon=20
-`} {
+`,
+	} {
 		var b strings.Builder
 		if err := Fit(&b, rows, 2, width); err != nil {
 			t.Fatal(err)
