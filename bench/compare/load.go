@@ -317,7 +317,7 @@ func describe(res *result.Result) string {
 		parts = append(parts, fmt.Sprintf("concurrency %d", res.MaxConcurrency))
 	}
 	// settings are told above where the whole configuration is known
-	if s := res.Scenario; workers == "" || !strings.Contains(s, "=") && s != "defaults" {
+	if s := res.Scenario.Summary; workers == "" || !strings.Contains(s, "=") && s != "defaults" {
 		parts = append(parts, s)
 	}
 	return joinKnown(parts...)

@@ -302,10 +302,10 @@ func TestDescribe(t *testing.T) {
 	config := map[string]any{"routing.policy": "p2c", "cluster.num_workers": 4}
 	for want, r := range map[string]*result.Result{
 		"sglang, static, rate 2.0":      {Meta: result.Meta{Backend: "sglang", Policy: "static", RequestRate: 2, Config: map[string]any{"routing.policy": "p2c"}}},
-		"p2c, 4 workers, concurrency 8": {Meta: result.Meta{Config: config, MaxConcurrency: 8, Scenario: "defaults"}},
-		"p2c, 4 workers, night":         {Meta: result.Meta{Config: config, Scenario: "night"}},
-		"p2c, 4 workers":                {Meta: result.Meta{Config: config, Scenario: "seed=3"}},
-		"defaults":                      {Meta: result.Meta{Scenario: "defaults"}},
+		"p2c, 4 workers, concurrency 8": {Meta: result.Meta{Config: config, MaxConcurrency: 8, Scenario: result.Scenario{Summary: "defaults"}}},
+		"p2c, 4 workers, night":         {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "night"}}},
+		"p2c, 4 workers":                {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "seed=3"}}},
+		"defaults":                      {Meta: result.Meta{Scenario: result.Scenario{Summary: "defaults"}}},
 		"dlora":                         {Meta: result.Meta{Backend: "dlora", Config: map[string]any{"inference_architecture": "dlora"}}},
 		"sglang, dlora":                 {Meta: result.Meta{Backend: "sglang", Config: map[string]any{"inference_architecture": "dlora", "routing.policy": nil}}},
 	} {

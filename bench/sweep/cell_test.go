@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
-	"lorasim/bench/steady"
 	"lorasim/bench/series"
+	"lorasim/bench/steady"
 )
 
 // A file of a cell gives back what the result said of each adapter.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/router"
 )
@@ -24,7 +25,7 @@ func outcome(t *testing.T, sc *scenario.Scenario) string {
 	}
 	var b bytes.Buffer
 	// the settings differ; what happened must not
-	res.Config, res.Scenario = nil, ""
+	res.Config, res.Scenario = nil, result.Scenario{}
 	if err := res.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,8 @@ func Paragraph(s string, width int) string {
 	return strings.Join(lines, "\n"+indent)
 }
 
-// wrapSpaces breaks a text at spaces alone; lines after the first have less room.
+// wrapSpaces breaks a text at spaces, and words that are too long at punctuation;
+// lines after the first have less room.
 func wrapSpaces(s string, width, indent int) (lines []string) {
 	line, room := "", width
 	for _, word := range strings.Split(s, " ") {
@@ -205,7 +206,11 @@ func wrapSpaces(s string, width, indent int) (lines []string) {
 		if line != "" {
 			line += " "
 		}
-		line += word
+		if line += word; utf8.RuneCountInString(line) > room { // the word alone is too long
+			pieces := Wrap(line, width-indent)
+			last := len(pieces) - 1
+			lines, line, room = append(lines, pieces[:last]...), pieces[last], width-indent
+		}
 	}
 	return append(lines, line)
 }

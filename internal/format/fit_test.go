@@ -88,6 +88,9 @@ func TestParagraph(t *testing.T) {
 	if got := Paragraph(text, 9); got != "one two\n  three\n  four" {
 		t.Errorf("%q", got)
 	}
+	if got := Paragraph("a one,two,three,four", 10); got != "a\n  one,two,\n  three,\n  four" {
+		t.Errorf("%q", got)
+	}
 	if got := Paragraph(text, 0); got != text {
 		t.Errorf("%q", got)
 	}
