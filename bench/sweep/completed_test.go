@@ -43,7 +43,7 @@ func TestCompletion(t *testing.T) {
 
 func sweepText(t *testing.T, d *Dir, baseline string) (*Tables, []string) {
 	t.Helper()
-	runAll(t, d, RunOptions{})
+	runStateless(t, d)
 	tables, err := d.Tables(MergeOptions{Baseline: baseline})
 	if err != nil {
 		t.Fatal(err)

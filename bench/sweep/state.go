@@ -129,17 +129,12 @@ func rate(x float64) string { return fmt.Sprintf("%.3g", x) }
 const StateNote = "OVERLOADED: requests arrive faster than the workers finish them (in parentheses: the rate that the workers sustain). " +
 	"Latencies grow with the length of the run and get no verdict. transient: the run is too short, or its load changes too much, to extrapolate; no verdict either"
 
-// NeedsSteady says whether a metric depends on the length of a run that is not in
-// a steady state. Counts, durations and throughputs are about the run as it was.
+// NeedsSteady says whether a metric measures the length of a run that is not in a
+// steady state: latencies, what follows from them, and requests in flight. Counts,
+// durations and throughputs are about the run as it was.
 func NeedsSteady(metric string) bool {
-	switch {
-	case strings.HasPrefix(metric, "goodput."):
-		return true
-	case CountsAll(metric), metric == "duration", strings.HasPrefix(metric, "total_"), strings.HasPrefix(metric, "steady."),
-		strings.HasSuffix(metric, "throughput"), metric == "max_output_tokens_per_s":
-		return false
-	}
-	return LowerIsBetter(metric) != 0 || strings.HasSuffix(metric, "_ms") || metric == result.Concurrency.String()
+	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") ||
+		slices.Contains([]string{result.Concurrency.String(), "fairness.normalized_latency", "ttft_per_output_token_s", "oracle.mean_e2e_regret"}, metric)
 }
 
 // runStates counts the runs by state; nil: unknown.

@@ -44,7 +44,7 @@ func TestStateOfRuns(t *testing.T) {
 
 func TestNeedsSteady(t *testing.T) {
 	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true, "goodput.share": true, "concurrency": true,
-		"scheduled_ttft.mean_ms": true, "completed": false, "rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
+		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false, "rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
 		"total_output_tokens": false, "steady.sustainable_rate": false} {
 		if NeedsSteady(name) != want {
 			t.Errorf("%s: %v", name, !want)
@@ -156,9 +156,9 @@ func TestStatesInJSON(t *testing.T) {
 	}
 }
 
-// Cells of a version that knew no states have none.
-func TestSweepsWithoutStates(t *testing.T) {
-	d := create(t, smallSpec(t))
+// runStateless runs the cells as a version did that knew no states.
+func runStateless(t *testing.T, d *Dir) {
+	t.Helper()
 	for i := range d.Cells {
 		res, lat, err := d.simulate(t.Context(), &job{cell: &d.Cells[i]})
 		if err != nil {
@@ -169,6 +169,12 @@ func TestSweepsWithoutStates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Cells of a version that knew no states have none.
+func TestSweepsWithoutStates(t *testing.T) {
+	d := create(t, smallSpec(t))
+	runStateless(t, d)
 	tables, err := d.Merge(MergeOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func TestMeanCovers(t *testing.T) {
 
 func TestText(t *testing.T) {
 	d := create(t, smallSpec(t))
-	runAll(t, d, RunOptions{})
+	runStateless(t, d)
 	tables, err := d.Tables(MergeOptions{Baseline: "least-loaded"})
 	if err != nil {
 		t.Fatal(err)
