@@ -103,7 +103,7 @@ func TestPlansAreTold(t *testing.T) {
 	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
 		t.Errorf("%v in\n%s", err, b.String())
 	}
-	for _, row := range []string{"copied", "Gap of the plans", "recomputed"} { // nothing of it: no row
+	for _, row := range []string{"copied", "Optimality gap", "recomputed"} { // nothing of it: no row
 		if strings.Contains(b.String(), row) {
 			t.Errorf("%q in\n%s", row, b.String())
 		}
