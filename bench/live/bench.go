@@ -61,7 +61,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(),
-		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != ""})
+		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "", Warmup: sc.Warmup()})
 	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
 	cfg.Done = func(r *record.Request) {
 		c.Done(r)
@@ -101,6 +101,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
 	sc.Tell(res, in, seen.profiles)
 	seen.tell(&res.Scenario)
+	if err := sc.CheckWarmup(res); err != nil {
+		return nil, nil, err
+	}
 	if o.RecordsFile != "" {
 		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
 			return nil, nil, err

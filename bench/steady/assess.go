@@ -19,11 +19,14 @@ const (
 	correlated, correlatedHalf = 0.25, 0.45
 	// trendLevel is the chance that independent batch means show a trend.
 	trendLevel = 0.01
-	// leastMemories is how many times as long as the memory of its queue a steady run
-	// is at least.
-	leastMemories = 50
+	// leastRelaxations is the least length of a steady run, in relaxation times of its
+	// queue.
+	leastRelaxations = 50
 	// leastRequests are too few to judge.
 	leastRequests = 200
+	// A run is at least leastLatencies times as long as its first requests take, and a
+	// steady one steadyLatencies times, so that batches are longer than requests.
+	leastLatencies, steadyLatencies = 4, 30
 	// minGrowth: a queue that grew by less is not overloaded.
 	minGrowth = 5
 )
@@ -31,18 +34,25 @@ const (
 // Assess judges what was recorded.
 func (r *Recorder) Assess() *Assessment {
 	p := r.path()
-	a := &Assessment{State: Transient, OfferedRate: p.rate}
+	a := &Assessment{State: Transient, OfferedRate: p.rate, LastArrival: r.lastArrival}
 	if p.burst {
 		a.State, a.Reason = Overloaded, "all requests arrive at once"
 		a.SustainableRate = r.sustainable()
 		return a
 	}
 	if len(p.flight) < 4*batches || r.requests < leastRequests {
-		a.Reason = fmt.Sprintf("too short: %d requests, expected at least %d", r.requests, leastRequests)
+		a.Reason = fmt.Sprintf("too short: %d requests, at least %d are needed", r.requests, leastRequests)
 		return a
 	}
-	if first := r.firstLatency(p); 4*first > float64(len(p.flight))*p.width {
-		a.Reason = fmt.Sprintf("too short: the first requests take %.1f s, all arrive within %.1f s", first, float64(len(p.flight))*p.width)
+	first := r.firstLatency(p)
+	tooShort := func(latencies float64) bool {
+		if latencies*first <= p.length() {
+			return false
+		}
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s", p.length(), first)
+		return true
+	}
+	if tooShort(leastLatencies) {
 		return a
 	}
 	warm := p.warmup()
@@ -56,10 +66,11 @@ func (r *Recorder) Assess() *Assessment {
 		return a
 	}
 	switch {
+	case tooShort(steadyLatencies):
 	case depends(p.queue[warm:]):
-		a.Reason = "too short: successive parts of the run depend on each other"
-	case p.memories(warm) < leastMemories:
-		a.Reason = "too short: the queue forgets its length too slowly"
+		a.Reason = "too short: successive parts of the run are correlated"
+	case p.relaxations(warm) < leastRelaxations:
+		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", p.relaxations(warm), leastRelaxations)
 	case math.Abs(slope(batchMeans(p.flight[warm:], batches))) > tQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:
@@ -76,14 +87,14 @@ func depends(xs []float64) bool {
 	return lagOne(batchMeans(xs, batches)) > correlated && lagOne(batchMeans(xs, 2*batches)) > correlatedHalf
 }
 
-// memories is how many times as long as the queue's memory the run is from a step on.
+// relaxations is the length of the run from a step on, in relaxation times of its queue.
 // In heavy traffic a queue is a reflected Brownian motion: with drift -m and variance
 // v per second its mean length is v/2m and its relaxation time v/m², which is 2 L²/v
 // where L² is the mean squared length, 2 (v/2m)². v is that of arrivals less
 // departures over short times.
 //
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
-func (p *path) memories(from int) float64 {
+func (p *path) relaxations(from int) float64 {
 	var squares, moves float64
 	for i := from + 1; i < len(p.queue); i++ {
 		squares += p.queue[i] * p.queue[i]
@@ -132,6 +143,9 @@ func (r *Recorder) path() *path {
 
 // atOnce is the share of a run within which all requests arrive at once.
 const atOnce = 0.01
+
+// length is the time in which the requests arrive, s.
+func (p *path) length() float64 { return float64(len(p.flight)) * p.width }
 
 // closed says that the client limits the requests in flight, and that nothing else
 // says when they come.

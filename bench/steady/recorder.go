@@ -14,7 +14,7 @@ import (
 type Recorder struct {
 	nonStreaming bool
 	slots        series[slot, *slot]
-	workers      []series[workerSlot, *workerSlot]
+	workers      []series[workerSlot, *workerSlot] // by index + 1: requests that never reached one first
 
 	requests    int64
 	lastArrival float64 // s, of the scheduled arrivals
@@ -67,7 +67,7 @@ const (
 
 // firstWidth is the width of a slot at the start of a run, s. It is a power of two,
 // so that every width divides all larger ones.
-const firstWidth = 1.0 / 1024
+const firstWidth = 1.0 / 256
 
 // NewRecorder returns a recorder for one run. nonStreaming: the client waits for
 // whole replies, so that the first token comes with the last.
@@ -91,20 +91,20 @@ func (r *Recorder) Done(q *record.Request) {
 	}
 
 	r.end = max(r.end, finish)
-	r.slots.at(max(arrival, sent, begun, finish)) // the other times lie before it: slots stay where they are
+	last := max(arrival, sent, begun, finish)
+	r.slots.fit(last)
 	r.slots.at(arrival).arrived++
 	s := r.slots.at(sent)
 	s.sent++
+	w := r.worker(q.WorkerLast, last)
+	w.at(sent).sent++
 	if !waits {
 		r.slots.at(begun).begun++
+		w.at(begun).begun++
 	}
 	if !never {
 		r.slots.at(finish).finished++
-	}
-	if w := r.worker(q.WorkerLast); w != nil && !never {
-		w.at(max(sent, begun, finish)).finished++
-		w.at(sent).sent++
-		w.at(begun).begun++
+		w.at(finish).finished++
 	}
 	if q.Status == record.OK {
 		ttft, e2e := begun-sent, finish-sent
@@ -130,15 +130,15 @@ func known(t float64) float64 {
 	return min(t, 1e15)
 }
 
-// worker is the series of a worker; nil: the request never reached one.
-func (r *Recorder) worker(i int32) *series[workerSlot, *workerSlot] {
-	if i < 0 {
-		return nil
+// worker is the series of a worker, with room for a time. Requests that never reached
+// a worker share one.
+func (r *Recorder) worker(i int32, last float64) *series[workerSlot, *workerSlot] {
+	for int(i)+1 >= len(r.workers) {
+		r.workers = append(r.workers, newSeries[workerSlot](maxWorkerSlots))
 	}
-	for int(i) >= len(r.workers) {
-		r.workers = append(r.workers, newSeries[workerSlot, *workerSlot](maxWorkerSlots))
-	}
-	return &r.workers[i]
+	w := &r.workers[i+1]
+	w.fit(last)
+	return w
 }
 
 // adder is a pointer to a slot, which adds another of its kind.
@@ -159,31 +159,37 @@ func newSeries[S any, P adder[S]](most int) series[S, P] {
 	return series[S, P]{width: firstWidth, inverse: 1 / firstWidth, most: most}
 }
 
-// at is the slot of a time; the pointer is valid until the next call for a later
-// time.
-func (s *series[S, P]) at(t float64) *S {
-	i := int(t * s.inverse)
-	if i >= len(s.slots) {
-		for i >= s.most {
-			s.halve()
-			i = int(t * s.inverse)
-		}
-		for i >= len(s.slots) {
-			s.slots = append(s.slots, *new(S))
-		}
+// fit makes room for a time; slots may move.
+func (s *series[S, P]) fit(t float64) {
+	if int(t*s.inverse) >= len(s.slots) {
+		s.grow(t)
 	}
-	return &s.slots[i]
 }
+
+func (s *series[S, P]) grow(t float64) {
+	for int(t*s.inverse) >= s.most {
+		s.halve()
+	}
+	n := int(t*s.inverse) + 1
+	if n > cap(s.slots) {
+		s.slots = append(make([]S, 0, min(2*n, s.most)), s.slots...)
+	}
+	s.slots = s.slots[:max(n, len(s.slots))] // what lies behind is empty
+}
+
+// at is the slot of a time that fits.
+func (s *series[S, P]) at(t float64) *S { return &s.slots[int(t*s.inverse)] }
 
 // halve makes one slot of every two.
 func (s *series[S, P]) halve() {
 	n := (len(s.slots) + 1) / 2
 	for i := range n {
-		sum := s.slots[2*i]
-		if 2*i+1 < len(s.slots) {
-			P(&sum).add(&s.slots[2*i+1])
+		if i > 0 {
+			s.slots[i] = s.slots[2*i]
 		}
-		s.slots[i] = sum
+		if 2*i+1 < len(s.slots) {
+			P(&s.slots[i]).add(&s.slots[2*i+1])
+		}
 	}
 	clear(s.slots[n:])
 	s.slots = s.slots[:n]

@@ -24,7 +24,7 @@ func (r *Recorder) sustainable() float64 {
 	}
 	var list []served
 	var waiting float64
-	for i := range r.workers {
+	for i := 1; i < len(r.workers); i++ {
 		if s := servedOf(r.workers[i].slots, r.workers[i].width, r.decoding(), func(s *workerSlot) (in, begun, out int64) {
 			return s.sent, s.begun, s.finished
 		}); s != nil {
