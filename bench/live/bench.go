@@ -45,6 +45,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	defer in.Close()
+	requests := in.Source.Len()
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
 		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
 	}
@@ -99,7 +100,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := c.Result(meta, counters(st, &fs, cfg.Move))
 	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
-	sc.Tell(res, in, seen.profiles)
+	sc.Tell(res, in, requests, seen.profiles)
 	seen.tell(&res.Scenario)
 	if err := sc.CheckWarmup(res); err != nil {
 		return nil, nil, err

@@ -15,8 +15,9 @@ var shownSettings = []string{"name", "seed", "routing.policy", "routing.inferenc
 	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts", "workload.request_rate", "workload.lengths"}
 
 // Tell enters into a result what ran: the scenario's settings, and the workers of
-// the given profiles, one for each worker.
-func (s *Scenario) Tell(res *result.Result, in *Input, ps []*profile.Profile) {
+// the given profiles, one for each worker. requests is the number of requests that
+// the source had before the run; -1: unknown.
+func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*profile.Profile) {
 	r := &res.Scenario
 	policy, err := s.Routing.policy()
 	if err != nil {
@@ -40,7 +41,8 @@ func (s *Scenario) Tell(res *result.Result, in *Input, ps []*profile.Profile) {
 	r.Seed = &seed
 	w := &s.Workload
 	r.Workload = &result.RanWorkload{Source: sourceName(in.Dataset), File: cmp.Or(w.File, w.TracePath), Rate: res.RequestRate, Lengths: w.Lengths}
-	if e := res.Endings(); e != nil {
+	r.Workload.Requests = requests
+	if e := res.Endings(); e != nil && (requests < 0 || w.Window > 0) {
 		r.Workload.Requests = e.Requests + e.Unsent
 	}
 	if w.File != "" || w.Lengths == "auto" && (w.Compat == "slora" || w.llmTrace()) {
@@ -55,12 +57,12 @@ func (s *Scenario) Tell(res *result.Result, in *Input, ps []*profile.Profile) {
 }
 
 // tell is Tell for simulated workers.
-func (s *Scenario) tell(res *result.Result, in *Input, workers []*profile.Costs) {
+func (s *Scenario) tell(res *result.Result, in *Input, requests int64, workers []*profile.Costs) {
 	ps := make([]*profile.Profile, len(workers))
 	for i, c := range workers {
 		ps[i] = c.Profile()
 	}
-	s.Tell(res, in, ps)
+	s.Tell(res, in, requests, ps)
 }
 
 // sourceName words a dataset for people.

@@ -59,6 +59,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	defer in.Close()
+	requests := in.Source.Len()
 	cfg, err := s.config(in, o)
 	if err != nil {
 		return nil, fault(err)
@@ -110,7 +111,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	res := collector.Result(s.Meta(in.Dataset), counters(st, cfg.Workers))
-	s.tell(res, in, cfg.Workers)
+	s.tell(res, in, requests, cfg.Workers)
 	if err := s.CheckWarmup(res); err != nil {
 		return nil, err
 	}

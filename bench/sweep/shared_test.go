@@ -37,7 +37,7 @@ func outcome(t *testing.T, sc *scenario.Scenario) string {
 func TestUnusedSettingsChangeNothing(t *testing.T) {
 	base := scenario.Default()
 	w := &base.Workload
-	w.NumPrompts, w.RequestRate, w.Arrivals = 250, 24, "gamma:3"
+	w.NumPrompts, w.RequestRate, w.Arrivals = 250, 40, "gamma:3"
 	base.Cluster.NumWorkers, base.Cluster.MaxLorasPerBatch, base.Cluster.MaxLoadedLoras = 3, 4, 12
 	claims, used := 0, map[string]bool{}
 	var specs []string
