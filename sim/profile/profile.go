@@ -30,7 +30,13 @@ type Profile struct {
 	Model  string `yaml:"model"`
 	GPU    string `yaml:"gpu"`
 	Source string `yaml:"source"` // where the numbers come from
-	// Uncalibrated marks a profile that was never held against a measured run.
+	// Hardware, EngineVersion and ValidatedOn say in short phrases what the
+	// coefficients were measured on and validated with: see [Profile.Provenance].
+	// Hardware defaults to GPU, ValidatedOn to the first line of Validation.
+	Hardware      string `yaml:"hardware,omitempty"`
+	EngineVersion string `yaml:"engine_version,omitempty"`
+	ValidatedOn   string `yaml:"validated_on,omitempty"`
+	// Uncalibrated marks a computed profile: no measured run was compared with it.
 	Uncalibrated bool `yaml:"uncalibrated,omitempty"`
 
 	Latency  Latency  `yaml:"latency"`
@@ -41,6 +47,10 @@ type Profile struct {
 	// Validation lists how well the profile predicted runs it was not fitted on.
 	Validation []Validation `yaml:"validation,omitempty"`
 	Intervals  *Intervals   `yaml:"intervals,omitempty"`
+
+	// origin is the profile as it was read, before a scenario's changes; nil: it
+	// was made otherwise.
+	origin *Profile
 }
 
 // GPUs is how many a worker has, as GPU begins with their number: "8 GPUs of one
@@ -398,6 +408,8 @@ func Parse(data []byte, where string) (*Profile, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("profile %s: %w", where, err)
 	}
+	read := p
+	p.origin = &read
 	return &p, nil
 }
 
