@@ -30,6 +30,7 @@ type Options struct {
 	Baseline string   // name of the run that ratios refer to; "": the first
 	Metrics  []string // rows; none: the usual ones, as far as a run has them
 	All      bool     // every metric that a run has
+	Wide     bool     // the text has all runs side by side, however wide
 }
 
 // defaultMetrics are the rows of a table that does not say otherwise.
@@ -57,6 +58,7 @@ type Table struct {
 	apart   bool     // some cell is
 	same    *Run     // that most runs had the same requests as
 	differs []string // by run: how its requests differ from those of same; "": they do not
+	width   int      // of the text, columns; 0: no limit
 }
 
 // Row is one metric of all runs.
@@ -91,7 +93,10 @@ func New(runs []*Run, o Options) (*Table, error) {
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("nothing to compare")
 	}
-	t := &Table{Runs: runs}
+	t := &Table{Runs: runs, width: format.Width}
+	if o.Wide {
+		t.width = 0
+	}
 	if o.Baseline != "" {
 		var names []string
 		for _, r := range runs {
@@ -129,9 +134,10 @@ func (t *Table) judge(metric string) {
 	var names []string
 	var values [][]float64
 	var first *Run
-	apart := t.apartIn(metric)
+	apart, reached := t.apartIn(metric), make([]sweep.Stationarity, len(t.Runs))
 	for i, r := range t.Runs {
 		own := r.values[metric]
+		reached[i] = r.Stationarity()
 		if first == nil && !apart[i] && len(own) > 0 {
 			first = r
 		}
@@ -144,8 +150,8 @@ func (t *Table) judge(metric string) {
 	if first == nil {
 		return
 	}
-	if t.Verdict = t.judgeWithin(metric, names, apart); t.Verdict == nil {
-		t.Verdict = sweep.JudgeOf(first.sampling, metric, names, values, apart)
+	if t.Verdict = t.judgeWithin(metric, names, apart, reached); t.Verdict == nil {
+		t.Verdict = sweep.JudgeOf(first.sampling, metric, names, values, apart, reached)
 	}
 }
 
@@ -197,8 +203,7 @@ func (t *Table) cell(i int, metric string) Cell {
 
 // apartIn says which runs' values of a metric cannot be compared with the others':
 // those of other requests; those of other completed requests, as far as the metric
-// depends on that; those that depend on the length of a run that did not reach a
-// steady state; token times of clients that did not stream; and token throughputs
+// depends on that; token times of clients that did not stream; and token throughputs
 // that count tokens that were only asked for.
 func (t *Table) apartIn(metric string) []bool {
 	apart, ref := make([]bool, len(t.Runs)), t.reference()
@@ -207,7 +212,7 @@ func (t *Table) apartIn(metric string) []bool {
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = t.differs[i] != "" || !sweep.CountsAll(metric) && !r.sameRequests(ref) || needsSteady(metric) && r.unsteady() != "" ||
+		apart[i] = t.differs[i] != "" || !sweep.CountsAll(metric) && !r.sameRequests(ref) ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart
@@ -251,12 +256,14 @@ func (r *Run) sameRequests(o *Run) bool {
 }
 
 // markBest marks the best of a row's comparable runs, if one can be better than
-// another and not all are the same. With several seeds the interval of its
+// another and not all are the same. Runs that did not reach a steady state are not
+// compared by metrics that need one. With several seeds the interval of its
 // difference to each other run must exclude 0.
 func (t *Table) markBest(row *Row) {
 	var among []int
 	for i, c := range row.Cells {
-		if row.Better != 0 && c.N > 0 && !c.Apart {
+		judge := !sweep.NeedsSteady(row.Metric) || t.Runs[i].Stationarity().Judge()
+		if row.Better != 0 && c.N > 0 && !c.Apart && judge {
 			among = append(among, i)
 		}
 	}
@@ -314,49 +321,84 @@ func (t *Table) note() {
 // WriteText prints the runs and the table of their metrics.
 func (t *Table) WriteText(w io.Writer) error {
 	var b strings.Builder
-	var rows [][]string
-	for _, r := range t.Runs {
-		where, what := filepath.Base(r.File), r.What
-		if r.Line > 0 {
-			where += fmt.Sprintf(":%d", r.Line)
-		}
-		if n := len(r.Seeds); n > 1 && r.sampling == scenario.Resampled {
-			what += fmt.Sprintf(", %d resamples", n)
-		} else if n > 1 {
-			what += fmt.Sprintf(", %d seeds", n)
-		}
-		rows = append(rows, []string{r.Name, r.Source, where, what})
-	}
-	writeAligned(&b, rows, make([]bool, 4))
+	t.writeRuns(&b)
 	b.WriteByte('\n')
-	t.writeRows(&b)
+	if err := t.writeRows(&b); err != nil {
+		return err
+	}
 	t.writeNotes(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// writeRows prints a line per metric; values are aligned at their right end, as
-// the decimals of a metric are the same in all runs, with their ratio behind.
-func (t *Table) writeRows(b *strings.Builder) {
-	rows := [][]string{{"", ""}}
-	right := []bool{false, false}
-	for i, r := range t.Runs {
-		rows[0], right = append(rows[0], r.Name), append(right, true)
-		if i != t.Baseline {
-			rows[0], right = append(rows[0], ""), append(right, false)
+// writeRuns prints a line per run, with what it was at the end.
+func (t *Table) writeRuns(b *strings.Builder) {
+	var names []string
+	widest := [3]int{}
+	cells := func(r *Run) [3]string {
+		where := filepath.Base(r.File)
+		if r.Line > 0 {
+			where += fmt.Sprintf(":%d", r.Line)
+		}
+		return [3]string{r.Name, r.Source, where}
+	}
+	for _, r := range t.Runs {
+		for i, c := range cells(r) {
+			widest[i] = max(widest[i], utf8.RuneCountInString(c))
 		}
 	}
-	for _, row := range t.Rows {
-		line := []string{row.Title, [...]string{"↑", "", "↓"}[row.Better+1]}
-		for i, c := range row.Cells {
-			line = append(line, c.text())
-			if i != t.Baseline {
-				line = append(line, c.ratio())
+	for _, r := range t.Runs {
+		line := ""
+		for i, c := range cells(r) {
+			if widest[i] > 0 {
+				line += fmt.Sprintf("%-*s  ", widest[i], c)
 			}
+		}
+		what := r.What
+		if n := len(r.Seeds); n > 1 && r.sampling == scenario.Resampled {
+			what += fmt.Sprintf(", %d resamples", n)
+		} else if n > 1 {
+			what += fmt.Sprintf(", %d seeds", n)
+		}
+		const least = 40 // columns for what it was
+		indent := utf8.RuneCountInString(line)
+		if t.width > 0 && indent > t.width-least {
+			names, indent = append(names, strings.TrimRight(line, " ")), 4
+			line = strings.Repeat(" ", indent)
+		}
+		text := what
+		if t.width > 0 {
+			text = strings.Join(format.Wrap(what, t.width-indent), "\n"+strings.Repeat(" ", indent))
+		}
+		names = append(names, strings.TrimRight(line+text, " "))
+	}
+	b.WriteString(strings.Join(names, "\n") + "\n")
+}
+
+// writeRows prints a line per metric, the value of each run with its ratio behind;
+// above them stand the states of the runs, where any is known.
+func (t *Table) writeRows(b *strings.Builder) error {
+	head, states, known := []string{""}, []string{"State"}, false
+	for _, r := range t.Runs {
+		reached := r.Stationarity()
+		head, states, known = append(head, r.Name), append(states, reached.Mark()), known || reached.State != ""
+	}
+	rows := [][]string{head}
+	if known {
+		rows = append(rows, states)
+	}
+	for _, row := range t.Rows {
+		line := []string{strings.TrimRight(row.Title+" "+[...]string{"↑", "", "↓"}[row.Better+1], " ")}
+		for i, c := range row.Cells {
+			text := c.text()
+			if ratio := c.ratio(); i != t.Baseline && ratio != "" {
+				text += " " + ratio
+			}
+			line = append(line, text)
 		}
 		rows = append(rows, line)
 	}
-	writeAligned(b, rows, right)
+	return format.Fit(b, rows, 1, t.width)
 }
 
 func (c Cell) text() string {
@@ -394,51 +436,29 @@ func (c Cell) ratio() string {
 }
 
 func (t *Table) writeNotes(b *strings.Builder) {
-	b.WriteString("\n↓ less is better, ↑ more is; * the best" + t.bestOf())
+	line := func(text string) { b.WriteString(format.Paragraph(text, t.width) + "\n") }
+	text := "\n↓ less is better, ↑ more is; * the best" + t.bestOf()
 	if len(t.Runs) > 1 {
-		fmt.Fprintf(b, "; × ratio to %s", t.Runs[t.Baseline].Name)
+		text += "; × ratio to " + t.Runs[t.Baseline].Name
 	}
-	t.writeIntervals(b)
+	line(text)
+	for _, note := range t.intervalNotes() {
+		line(note)
+	}
 	if t.apart {
-		b.WriteString(";\n" + sweep.NotComparable + " not comparable: other requests, measured in another way, or not steady (see the notes)")
+		line(sweep.NotComparable + " not comparable: other requests, or measured in another way (see the notes)")
 	}
-	b.WriteByte('\n')
+	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Stationarity().Judge() }) {
+		line(sweep.StateNote)
+	}
 	if v := t.Verdict; v != nil {
-		fmt.Fprintf(b, "\nby %s: %s\n", sweep.Title(v.Metric), v)
+		line(fmt.Sprintf("\nby %s: %s", sweep.Title(v.Metric), v))
 		if v.Seeds > 1 && v.Of != scenario.OneWorkload {
-			b.WriteString(sweep.VerdictNote + "\n")
+			line(sweep.VerdictNote)
 		}
 	}
 	for _, n := range t.Notes {
-		b.WriteString("note: " + n + "\n")
-	}
-}
-
-// writeAligned prints rows in columns, those in right aligned to the right and
-// one space from what follows if that is not, all others two spaces apart. Empty
-// columns are left out.
-func writeAligned(b *strings.Builder, rows [][]string, right []bool) {
-	widths := make([]int, len(right))
-	for _, row := range rows {
-		for i, s := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(s))
-		}
-	}
-	for _, row := range rows {
-		line := ""
-		for i, s := range row {
-			gap := "  "
-			switch {
-			case widths[i] == 0:
-				continue
-			case !right[i]:
-				s = fmt.Sprintf("%-*s", widths[i], s)
-			case i+1 < len(row) && !right[i+1]:
-				gap = " "
-			}
-			line += fmt.Sprintf("%*s", widths[i], s) + gap
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		line("note: " + n)
 	}
 }
 

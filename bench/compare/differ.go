@@ -134,11 +134,6 @@ func (t *Table) noteDifferences() {
 			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
 		}
 	}
-	for _, r := range t.Runs {
-		if why := r.unsteady(); why != "" {
-			notes.add(r.Name, why+": latencies depend on the length of the run and are not judged")
-		}
-	}
 	t.Notes = append(t.Notes, notes.lines()...)
 }
 
@@ -185,31 +180,6 @@ func measuredRate(res *result.Result) float64 {
 	return 0
 }
 
-// unsteady says in a few words what state the runs are in; "": they are steady, or
-// their state is unknown. Half of the runs of a combination decide.
-func (r *Run) unsteady() string {
-	count := map[steady.State]int{}
-	reason := map[steady.State]string{}
-	for _, res := range r.Results {
-		if a := res.Steady; !a.Judge() {
-			count[a.State]++
-			reason[a.State] = a.Reason
-		}
-	}
-	for _, s := range []steady.State{steady.Overloaded, steady.Transient} {
-		if n := count[s]; n > 0 && 2*n >= len(r.Results) {
-			return strings.TrimSuffix(string(s)+" ("+reason[s]+")", " ()")
-		}
-	}
-	return ""
-}
-
-// needsSteady says whether a metric depends on the length of a run that is not in a
-// steady state. Counts, durations and throughputs are about the run as it was.
-func needsSteady(metric string) bool {
-	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") || strings.HasPrefix(metric, "ttft_") || metric == "concurrency"
-}
-
 // within is the 95 % interval of a mean within a single run; High < Low: none.
 func (r *Run) within(metric string) steady.Interval {
 	none := steady.Interval{Low: math.NaN(), High: math.NaN()}
@@ -239,13 +209,13 @@ func differenceWithin(a, b *Run, metric string) sweep.Estimate {
 
 // judgeWithin is the verdict on single runs by the intervals within them; nil where
 // a run that compares has none.
-func (t *Table) judgeWithin(metric string, names []string, apart []bool) *sweep.Verdict {
+func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached []sweep.Stationarity) *sweep.Verdict {
 	for i, r := range t.Runs {
-		if i2 := r.within(metric); !apart[i] && len(r.values[metric]) > 0 && !(i2.High >= i2.Low) {
+		if x := r.within(metric); !apart[i] && reached[i].Judge() && len(r.values[metric]) > 0 && !(x.High >= x.Low) {
 			return nil
 		}
 	}
-	return sweep.JudgeBy(metric, names, apart, func(i int) sweep.Estimate { return t.Runs[i].value(metric) },
+	return sweep.JudgeBy(metric, names, apart, reached, func(i int) sweep.Estimate { return t.Runs[i].value(metric) },
 		func(i, j int) sweep.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
 }
 
@@ -257,23 +227,24 @@ func (t *Table) bestOf() string {
 	return " (single runs: perhaps by chance)"
 }
 
-// writeIntervals says what ± means.
-func (t *Table) writeIntervals(b *strings.Builder) {
+// intervalNotes say what ± means.
+func (t *Table) intervalNotes() (notes []string) {
 	has := func(of scenario.Sampling) bool {
 		return slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 && r.sampling == of })
 	}
 	if has(scenario.Fresh) {
-		b.WriteString("; ± half of the 95 % confidence interval over seeds,\nof a ratio from differences paired by seed")
+		notes = append(notes, "± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
 	}
 	if has(scenario.Resampled) {
-		b.WriteString(";\n± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
+		notes = append(notes, "± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
 	}
 	if has(scenario.OneWorkload) {
-		b.WriteString(";\none workload: no interval over seeds, which decide ties alone (see --resample)")
+		notes = append(notes, "one workload: no interval over seeds, which decide ties alone (see --resample)")
 	}
 	if slices.ContainsFunc(t.Rows, func(r Row) bool {
 		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.N == 1 && c.Within.High > c.Within.Low })
 	}) {
-		b.WriteString(";\n± of a single run: half of the 95 % interval within the run, by batch means")
+		notes = append(notes, "± of a single run: half of the 95 % interval within the run, by batch means")
 	}
+	return notes
 }

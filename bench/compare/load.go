@@ -21,6 +21,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
+	"lorasim/internal/format"
 	"lorasim/internal/record"
 )
 
@@ -45,6 +46,7 @@ type Run struct {
 	stated    float64              // rate of arrivals, requests/s; 0: unknown
 	measured  float64              // the same, as it was
 	warmup    bool                 // of a sweep: the runs leave out a warm-up
+	numbers   [][]sweep.Value      // one list for each seed
 	completed []sweep.Completion   // one for each seed
 	values    map[string][]float64 // by metric: one for each seed
 	order     []string             // names of values, as first seen
@@ -295,8 +297,40 @@ func FromResult(name string, res *result.Result) *Run {
 	return r
 }
 
+// Stationarity says whether the run reached a steady state; of several seeds, as the
+// cells of sweeps do.
+func (r *Run) Stationarity() sweep.Stationarity {
+	return sweep.StationarityOf(func(name string) []float64 {
+		var out []float64
+		for _, values := range r.numbers {
+			out = append(out, (&sweep.CellResult{Values: values}).Value(name))
+		}
+		return out
+	})
+}
+
+// MarshalJSON adds the state to the fields.
+func (r *Run) MarshalJSON() ([]byte, error) {
+	type plain Run // without this method
+	reached := r.Stationarity()
+	return json.Marshal(struct {
+		*plain
+		State       string         `json:"state,omitempty"`
+		Sustainable *format.Number `json:"sustainable_rate,omitempty"`
+	}{(*plain)(r), string(reached.State), known(reached.Sustains)})
+}
+
+func known(x float64) *format.Number {
+	if !format.IsFinite(x) {
+		return nil
+	}
+	n := format.Number(x)
+	return &n
+}
+
 // add enters the numbers of one seed.
 func (r *Run) add(values []sweep.Value) {
+	r.numbers = append(r.numbers, values)
 	r.completed = append(r.completed, sweep.CompletionOf(func(name string) float64 {
 		return (&sweep.CellResult{Values: values}).Value(name)
 	}))
@@ -335,7 +369,7 @@ func describe(res *result.Result) string {
 		parts = append(parts, fmt.Sprintf("concurrency %d", res.MaxConcurrency))
 	}
 	// settings are told above where the whole configuration is known
-	if s := res.Scenario; workers == "" || !strings.Contains(s, "=") && s != "defaults" {
+	if s := res.Scenario.Summary; workers == "" || !strings.Contains(s, "=") && s != "defaults" {
 		parts = append(parts, s)
 	}
 	return joinKnown(parts...)

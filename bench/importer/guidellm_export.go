@@ -136,7 +136,7 @@ func toGuideLLM(r *result.Result) any {
 		"config":   object{"spec": object{"backend": backend, "profile": profile, "data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
 		"benchmarks": []any{object{
 			"type_": "generative_benchmark",
-			"config": object{"run_id": cmp.Or(r.Scenario, "lorasim"), "run_index": 0, "strategy": strategy, "constraints": object{}, "profile": object{},
+			"config": object{"run_id": cmp.Or(r.Scenario.Summary, "lorasim"), "run_index": 0, "strategy": strategy, "constraints": object{}, "profile": object{},
 				"requests": object{}, "backend": backend, "environment": object{}},
 			"scheduler_state": object{}, "scheduler_metrics": scheduler, "metrics": metrics, "requests": status,
 			"start_time": begin, "end_time": end, "duration": end - begin,

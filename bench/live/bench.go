@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"lorasim/bench/live/fleet"
@@ -43,6 +45,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	defer in.Close()
+	requests := in.Source.Len()
 	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
 		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
 	}
@@ -50,7 +53,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	cfg.Clock = NewClock(o.Workers.Speed)
 	o.Workers.Now, o.Workers.Adapters = cfg.Clock.Now, in.Adapters()
 	defer o.Workers.Client.CloseIdleConnections()
-	f, rt, err := NewFleet(ctx, sc, o.Workers, o.Ready, false)
+	f, rt, seen, err := newFleet(ctx, sc, o.Workers, o.Ready, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,6 +99,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := c.Result(meta, counters(st, &fs, cfg.Move))
+	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
+	sc.Tell(res, in, requests, seen.profiles)
+	seen.tell(&res.Scenario)
 	if err := sc.CheckWarmup(res); err != nil {
 		return nil, nil, err
 	}
@@ -116,7 +122,6 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 			e.Adapters[i].Reuse = nil
 		}
 	}
-	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
 	return res, st, runErr
 }
 
@@ -126,19 +131,48 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 // scenario's profiles assume; what cannot work there is refused, with the router.
 // For a gateway it takes in adapters that the workers hold, and no requests move.
 func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, error) {
+	f, rt, _, err := newFleet(ctx, sc, cfg, ready, gateway)
+	return f, rt, err
+}
+
+// seen is what was found of the workers.
+type seen struct {
+	profiles []*profile.Profile // with the limits that the workers reported
+	reports  []fleet.Report
+}
+
+// tell enters the engines of the workers, as far as they report them. Their profiles
+// count for the policy alone.
+func (s *seen) tell(ran *result.Scenario) {
+	var out []result.RanProfile
+	for i, p := range s.profiles {
+		r, from := &s.reports[i], p.Provenance()
+		own := result.RanProfile{Name: p.Name, Kind: string(from.Kind), Hardware: from.Hardware, AdapterSlots: p.Engine.MaxLorasPerBatch, Routing: true,
+			Engine: cmp.Or(strings.TrimSpace(string(r.API)+" "+r.Version), "unknown")}
+		if k := slices.IndexFunc(out, func(o result.RanProfile) bool { o.Workers = 0; return o == own }); k >= 0 {
+			out[k].Workers++
+			continue
+		}
+		own.Workers = 1
+		out = append(out, own)
+	}
+	ran.Profiles = out
+}
+
+func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
 	ps, err := sc.Profiles()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cfg.Stated = stated(sc)
 	reports := fleet.Check(ctx, cfg.Connection, ready, false)
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	ps = told(ps, reports, cfg.Stated)
 	if cfg.Router, err = sc.Router(ps, cfg.Adapters); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway && moving(sc, cfg.Router) == router.MoveRecompute {
@@ -146,12 +180,12 @@ func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		}
 	}
 	if err := fleet.Refuse(reports, cfg.Adapters, cfg.Router); err != nil {
-		return nil, cfg.Router, err
+		return nil, cfg.Router, nil, err
 	}
 	for _, p := range ps {
 		kv, err := p.KVTokens()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
 	}
@@ -160,7 +194,7 @@ func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
 	f, err := fleet.New(cfg)
-	return f, cfg.Router, err
+	return f, cfg.Router, &seen{ps, reports}, err
 }
 
 // stated are the limits that flags or the scenario state; what is not stated is 0.

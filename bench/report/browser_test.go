@@ -135,6 +135,8 @@ func TestPageInBrowser(t *testing.T) {
 		"charts of single workers":  `[...document.querySelectorAll('#workers-grid .chart')].filter(c => +c.dataset.points > 0).length`,
 		"rows of the plans":         `document.querySelectorAll('#plans-table tbody tr').length`,
 		"rows of the overview":      `document.querySelectorAll('#overview tbody tr').length`,
+		"states of the runs":        `[...document.querySelectorAll('#overview-states td')].filter(c => /steady|transient|OVERLOADED/.test(c.textContent)).length`,
+		"marks of unsteady points":  `document.querySelectorAll('#sweep-chart svg path.transient, #sweep-chart svg path.overloaded').length`,
 		"result blocks":             `document.querySelectorAll('#blocks pre').length`,
 		"bands of the sweep":        `document.querySelectorAll('#sweep-chart svg path[opacity="0.18"]').length`,
 		"coloured pixels of a canvas": `(() => { const c = document.querySelector('#placement-chart canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
@@ -143,6 +145,13 @@ func TestPageInBrowser(t *testing.T) {
 		if n := eval(js); n == "0" || strings.HasPrefix(n, "-") {
 			t.Errorf("%s: %s", what, n)
 		}
+	}
+
+	if title := eval(`document.querySelector('#overview h2').textContent`); title != "Runs at migration_interval = 5" {
+		t.Errorf("the runs are at %q", title)
+	}
+	if note := eval(`document.getElementById('placement-note').textContent`); note != "" {
+		t.Errorf("the first picture of the placement tells nothing: %s", note)
 	}
 
 	// what is to be touched responds

@@ -17,6 +17,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
 )
@@ -86,12 +87,20 @@ func (p *Page) cdfs() (out []picture) {
 				}
 			}
 			if len(xys) > 1 && xys[0].X != xys[len(xys)-1].X {
-				f.Line(r.Name, i, xys)
+				f.Line(r.label(), i, xys)
 			}
 		}
 		out = append(out, f)
 	}
 	return shown(out...)
+}
+
+// label is the name of a run in a legend, with its state unless it is steady.
+func (r *Run) label() string {
+	if s := r.Stationarity(); !s.Judge() {
+		return fmt.Sprintf("%s (%s)", r.Name, s.State)
+	}
+	return r.Name
 }
 
 // adapterFigures draws the mean latency of each adapter, the busiest left.
@@ -108,7 +117,7 @@ func (p *Page) adapterFigures() []picture {
 			xys = append(xys, plotter.XY{X: float64(rank[a.Name]), Y: a.E2E})
 		}
 		if len(xys) > 1 {
-			f.Dots(r.Name, i, xys)
+			f.Dots(r.label(), i, xys)
 		}
 	}
 	return shown(f)
@@ -147,7 +156,7 @@ func (p *Page) overTime() (out []picture) {
 				}
 				single.Line(name, w, xys)
 			}
-			f.Line(r.Name, i, all)
+			f.Line(r.label(), i, all)
 			out = append(out, single)
 		}
 		out = append(out, shown(f)...)
@@ -159,7 +168,8 @@ func (p *Page) overTime() (out []picture) {
 const figurePlaceRows = 32
 
 // placements draws for each run which adapter lay in the host memory of which
-// worker; several workers share the height of a row.
+// worker, or in its GPU slots where host memory holds all adapters all the time;
+// several workers share the height of a row.
 func (p *Page) placements() (out []picture) {
 	for _, r := range p.Runs {
 		if r.Series == nil || r.Series.Placement == nil || r.Series.End <= 0 {
@@ -167,7 +177,11 @@ func (p *Page) placements() (out []picture) {
 		}
 		order := byRequests(r.Series)
 		order = order[:min(len(order), figurePlaceRows)]
-		f := picture{Plot: figure.New("time (s)", "adapters, the most used on top"), name: fileName("placement", r.Name)}
+		where, stays := "host memory", r.Series.Placement.Host
+		if tellingTier(r.Series) == "gpu" {
+			where, stays = "GPU slots", r.Series.Placement.GPU
+		}
+		f := picture{Plot: figure.New("time (s)", "adapters in "+where+", the most used on top"), name: fileName("placement", r.Name)}
 		f.Title.Text = r.Name
 		f.X.Min, f.X.Max = 0, r.Series.End
 		f.Y.Min, f.Y.Max = 0, float64(len(order))
@@ -178,7 +192,7 @@ func (p *Page) placements() (out []picture) {
 		f.Y.Tick.Marker = plot.ConstantTicks(names)
 		f.Y.Tick.Label.Font.Size = vg.Points(7)
 		f.Y.Tick.Length = 0
-		f.Add(placementPlot{r.Series, order})
+		f.Add(placementPlot{r.Series, stays, order})
 		f.height = vg.Length(len(order))*vg.Points(9) + vg.Inch
 		for w := range min(len(r.Series.Workers), 24) {
 			f.Entry(fmt.Sprintf("worker %d", w), figure.Swatch{Color: figure.Color(w)})
@@ -191,6 +205,7 @@ func (p *Page) placements() (out []picture) {
 // placementPlot draws stays as bars, and plans as marks on the upper edge.
 type placementPlot struct {
 	*series.Series
+	stays []series.Stays
 	order []int
 }
 
@@ -203,7 +218,7 @@ func (p placementPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 		var cuts []float64
 		left := make([]series.Stays, len(p.Workers)) // that have not ended yet
 		for w := range left {
-			left[w] = p.Placement.Host[w*len(p.Adapters)+adapter]
+			left[w] = p.stays[w*len(p.Adapters)+adapter]
 			for _, st := range left[w] {
 				cuts = append(cuts, st[0], st[1])
 			}
@@ -318,6 +333,7 @@ func (s *Sweep) at(value string) float64 {
 func (s *Sweep) curve(f *figure.Plot, metric string) {
 	names, of := s.lines()
 	lo, hi := math.Inf(1), 0.0
+	var overloaded, transient plotter.XYs
 	for i, name := range names {
 		var line, up, down plotter.XYs
 		for k := range s.Points {
@@ -329,6 +345,13 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 			x := s.at(pt.Values[0])
 			line = append(line, plotter.XY{X: x, Y: m.Mean})
 			lo, hi = min(lo, m.Mean), max(hi, m.Mean)
+			switch {
+			case pt.Judge() || !sweep.NeedsSteady(metric):
+			case pt.State == steady.Overloaded:
+				overloaded = append(overloaded, line[len(line)-1])
+			default:
+				transient = append(transient, line[len(line)-1])
+			}
 			if m.N > 1 {
 				// below a tenth of the mean an interval would only stretch a logarithmic axis
 				up, down = append(up, plotter.XY{X: x, Y: m.High}), append(down, plotter.XY{X: x, Y: max(m.Low, m.Mean/10, 0)})
@@ -347,6 +370,8 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 		f.Line(name, i, line)
 		f.Dots("", i, line)
 	}
+	f.Marks("overloaded: no verdict", draw.CrossGlyph{}, overloaded)
+	f.Marks("transient: no verdict", draw.RingGlyph{}, transient)
 	s.scaleX(f)
 	if lo > 0 && hi > 20*lo {
 		f.Y.Min = lo / 1.5

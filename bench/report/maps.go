@@ -92,7 +92,7 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 			continue
 		}
 		gain := -float64(sweep.LowerIsBetter(metric)) * m.Diff.Mean / m.Base
-		if m.Apart {
+		if m.Apart || m.Unsteady {
 			gain = 0
 		}
 		cells = append(cells, mapCell{points[i].Policy, gain, m.Diff.Half() / m.Base, mark(points[i].Policy)})

@@ -127,7 +127,7 @@ func (p *Page) data() (format.Object, error) {
 	if p.Compared != nil {
 		table = compared(p.Compared)
 	}
-	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...), "runs", runs,
+	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...), "at", append([]string{}, p.At...), "runs", runs,
 		"compared,omitempty", table, "sweeps", sweeps, "probabilities", probabilities}, nil
 }
 
@@ -142,7 +142,19 @@ func compared(t *compare.Table) any {
 		}
 		rows = append(rows, format.Object{"title", row.Title, "better", row.Better, "cells", means, "best", best, "apart", apart})
 	}
-	return format.Object{"rows", rows}
+	var states []any // of the runs; empty where it is unknown
+	for _, r := range t.Runs {
+		states = append(states, stateData(r.Stationarity()))
+	}
+	return format.Object{"rows", rows, "states", states}
+}
+
+// stateData is a state with its mark and its words; empty where it is unknown.
+func stateData(s sweep.Stationarity) format.Object {
+	if s.State == "" {
+		return format.Object{}
+	}
+	return format.Object{"state", string(s.State), "mark", s.Mark(), "text", s.String()}
 }
 
 func (r *Run) data() (format.Object, error) {
@@ -160,7 +172,7 @@ func (r *Run) data() (format.Object, error) {
 	}
 	var b bytes.Buffer
 	if r.Result != nil {
-		if err := r.Result.WriteBlock(&b, result.SGLang); err != nil {
+		if err := cmp.Or(r.Result.WriteScenario(&b), r.Result.WriteBlock(&b, result.SGLang)); err != nil {
 			return nil, err
 		}
 	}
@@ -190,7 +202,8 @@ func (s *Sweep) data() format.Object {
 			}
 			means = append(means, [3]float64{e.Mean, e.Low, e.High})
 		}
-		points = append(points, format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart, "m", means})
+		points = append(points, format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart,
+			"reached,omitempty", stateData(p.Stationarity), "m", means})
 	}
 	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies, "baseline", s.Baseline, "seeds", len(s.Seeds), "intervals", s.Tables.Intervals(len(s.Seeds)),
 		"metrics", metrics, "points", points, "maps,omitempty", s.maps()}
@@ -306,7 +319,24 @@ func (r *Run) placement() format.Object {
 			marks = append(marks, format.Object{"at", p.Applied, "loads", len(p.Loads), "moves", p.Moves})
 		}
 	}
-	return format.Object{"columns", placementColumns, "rows", rows, "others,omitempty", len(order) - len(shown), "workers", len(s.Workers), "marks", marks}
+	return format.Object{"show,omitempty", tellingTier(s), "columns", placementColumns, "rows", rows, "others,omitempty", len(order) - len(shown), "workers", len(s.Workers), "marks", marks}
+}
+
+// tellingTier is where the placement of adapters tells something: host memory, or
+// the GPU slots where host memory holds every adapter on every worker all the time;
+// "": neither.
+func tellingTier(s *series.Series) string {
+	for _, tier := range []struct {
+		name  string
+		stays []series.Stays
+	}{{"host", s.Placement.Host}, {"gpu", s.Placement.GPU}} {
+		all := func(of series.Stays) bool { return len(of) == 1 && of[0][0] <= 0 && of[0][1] >= s.End*0.999 }
+		held := slices.ContainsFunc(tier.stays, func(of series.Stays) bool { return len(of) > 0 })
+		if held && slices.ContainsFunc(tier.stays, func(of series.Stays) bool { return !all(of) }) {
+			return tier.name
+		}
+	}
+	return ""
 }
 
 // appendStays adds the stays on one worker in columns, each at least one column

@@ -59,6 +59,8 @@ type Page struct {
 	Notes  []string
 	// Compared is the table of all runs, nil: none.
 	Compared *compare.Table
+	// At says of each sweep at which values of its settings its runs are.
+	At []string
 }
 
 // Run is one run of a page, of a name that no other has. Its numbers in the table are
@@ -192,6 +194,9 @@ func (l *loader) sweep(path string) error {
 	if err != nil {
 		return err
 	}
+	if at := common(d, picked); at != "" {
+		l.page.At = append(l.page.At, fmt.Sprintf("sweep %s at %s", d.Name, at))
+	}
 	if n := len(names); n > l.opt.MaxRuns {
 		l.note("%s: %d of %d runs are shown", d.Name, l.opt.MaxRuns, n)
 		names = names[:l.opt.MaxRuns]
@@ -217,6 +222,26 @@ func (l *loader) sweep(path string) error {
 		l.jobs = append(l.jobs, job{run, sc, d.SLO()})
 	}
 	return nil
+}
+
+// common lists the settings that all picked cells have the same value of:
+// "request_rate = 16".
+func common(d *sweep.Dir, picked map[string][]*sweep.Cell) string {
+	var parts []string
+	for i, a := range d.Axes {
+		values := map[string]bool{}
+		for _, cells := range picked {
+			for _, c := range cells {
+				values[c.Values[i]] = true
+			}
+		}
+		for v := range values {
+			if len(values) == 1 {
+				parts = append(parts, a.Leaf()+" = "+v)
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // kept is a run with what the sweep kept of it, by seed.

@@ -103,7 +103,7 @@ func TestPlansAreTold(t *testing.T) {
 	if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "Plans applied / dropped:") {
 		t.Errorf("%v in\n%s", err, b.String())
 	}
-	for _, row := range []string{"copied", "Gap of the plans", "recomputed"} { // nothing of it: no row
+	for _, row := range []string{"copied", "Optimality gap", "recomputed"} { // nothing of it: no row
 		if strings.Contains(b.String(), row) {
 			t.Errorf("%q in\n%s", row, b.String())
 		}
@@ -227,11 +227,11 @@ func TestRowsOfExtra(t *testing.T) {
 		adapters int
 		lost     float64
 	}{
-		"GPU-hours":                            {Elastic{GPUHours: 2, WorkerHours: 2}, 1, 0},
-		"Worker-hours":                         {Elastic{GPUHours: 2, WorkerHours: 1}, 1, 0},
-		"Worst adapter":                        {Elastic{}, 2, 0},
-		"migrations (s):             1.00":     {Elastic{}, 1, 1},
-		"migrations (s):             0.500000": {Elastic{}, 1, 0.5},
+		"GPU-hours":                           {Elastic{GPUHours: 2, WorkerHours: 2}, 1, 0},
+		"Worker-hours":                        {Elastic{GPUHours: 2, WorkerHours: 1}, 1, 0},
+		"Worst adapter":                       {Elastic{}, 2, 0},
+		"migrations (s):            1.00":     {Elastic{}, 1, 1},
+		"migrations (s):            0.500000": {Elastic{}, 1, 0.5},
 	} {
 		c1 := NewCollector(Options{SLO: SLO{TTFT: 1500}, Adapters: trace.Names(c.adapters, nil)})
 		for a := range c.adapters {

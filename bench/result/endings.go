@@ -399,6 +399,6 @@ func (p *printer) elastic(e *Elastic) {
 	}
 	p.rowf("Workers, mean", "%.2f", e.Mean)
 	p.rowf("Workers, min / max", "%d / %d", e.Min, e.Max)
-	p.rowf("Starts (called off)", "%d (%d)", e.Ups, e.CalledOff)
-	p.rowf("Leaves (taken back)", "%d (%d)", e.Downs, e.TakenBack)
+	p.rowf("Scale-ups (cancelled)", "%d (%d)", e.Ups, e.CalledOff)
+	p.rowf("Scale-downs (cancelled)", "%d (%d)", e.Downs, e.TakenBack)
 }

@@ -95,7 +95,7 @@ func TestCompletedSet(t *testing.T) {
 func TestJSONLOwnFields(t *testing.T) {
 	r := run(5, 1, 3)
 	seed := int64(3)
-	r.Seed, r.Policy, r.Scenario, r.Streamed = &seed, "period_mig", "num_workers=8", record.NotStreamed
+	r.Seed, r.Policy, r.Scenario.Summary, r.Streamed = &seed, "period_mig", "num_workers=8", record.NotStreamed
 	var b bytes.Buffer
 	if err := r.WriteJSONL(&b, false); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestJSONLOwnFields(t *testing.T) {
 	if d := cmp.Diff(r.Endings(), got.Endings()); d != "" {
 		t.Errorf("(-written +read):\n%s", d)
 	}
-	if got.Source != Sim || got.Policy != r.Policy || got.Scenario != r.Scenario || got.Streamed != r.Streamed || got.Config["reasons"] != nil {
+	if got.Source != Sim || got.Policy != r.Policy || got.Scenario.Summary != r.Scenario.Summary || got.Streamed != r.Streamed || got.Config["reasons"] != nil {
 		t.Errorf("%+v", got.Meta)
 	}
 }

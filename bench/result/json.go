@@ -102,11 +102,12 @@ func (r *Result) AppendJSONL(path string, details bool) error {
 
 // WriteJSONL writes the run as one line with exactly the reference's fields in
 // its order, and after them what tells runs apart (source, seed, policy,
-// scenario, streamed) and how requests ended, where they are known; absent
-// metrics have no field. The line is valid JSON: an infinite
+// scenario as its summary, streamed) and how requests ended, where they are known;
+// absent metrics have no field. The line is valid JSON: an infinite
 // request rate is the string "inf", where the reference writes a bare Infinity.
 func (r *Result) WriteJSONL(w io.Writer, details bool) error {
 	o, fields := &object{}, r.fields()
+	fields["scenario"] = &r.Scenario.Summary // a line has flat fields, as the reference's
 	o.write(argumentFields, fields)
 	for _, unknown := range []string{"tag", "sharegpt_output_len", "server_info"} {
 		o.raw(unknown, "null")

@@ -111,7 +111,7 @@ func TestJSONRoundTrip(t *testing.T) {
 			RequestRate:    rapid.SampledFrom([]Rate{0, 0.1, 2, 1e-7, 1e21, TraceRate, Unlimited()}).Draw(rt, "rate"),
 			MaxConcurrency: rapid.IntRange(0, 100).Draw(rt, "concurrency"),
 			Streamed:       rapid.SampledFrom([]record.Streaming{"", record.Streamed, record.NotStreamed}).Draw(rt, "streamed"),
-			Policy:         rapid.String().Draw(rt, "policy"), Scenario: rapid.String().Draw(rt, "scenario"),
+			Policy:         rapid.String().Draw(rt, "policy"), Scenario: randomScenario(rt),
 			Seed:             rapid.Ptr(rapid.Int64(), true).Draw(rt, "seed"),
 			RandomInputLen:   rapid.Ptr(rapid.Int(), true).Draw(rt, "input"),
 			RandomRangeRatio: rapid.Ptr(number, true).Draw(rt, "ratio"),
@@ -259,4 +259,17 @@ func FuzzParseJSONL(f *testing.F) {
 			return nil
 		})
 	})
+}
+
+func randomScenario(rt *rapid.T) Scenario {
+	s := Scenario{Summary: rapid.String().Draw(rt, "scenario")}
+	if rapid.Bool().Draw(rt, "object") {
+		s.Policy, s.PolicyOptions = "period_mig", map[string]string{"interval": rapid.String().Draw(rt, "interval")}
+		s.Workers, s.Adapters = rapid.IntRange(0, 9).Draw(rt, "workers"), rapid.IntRange(0, 9).Draw(rt, "adapters")
+		s.Profiles = []RanProfile{{Name: "p", Kind: "computed", Workers: 2, Engine: "vllm", AdapterSlots: 4}}
+		s.Ranks, s.Seed = []RankCount{{8, 3}}, rapid.Ptr(rapid.Uint64(), true).Draw(rt, "scenario seed")
+		s.Workload = &RanWorkload{Source: "generated", Requests: 5, Rate: rapid.SampledFrom([]Rate{0, 2.5, TraceRate, Unlimited()}).Draw(rt, "scenario rate")}
+		s.Settings = []SettingUsed{{"workload.drift", "30"}}
+	}
+	return s
 }

@@ -16,7 +16,7 @@ const topAdapters = 10
 
 // WriteExtra prints what lies beyond the reference's block, in its style:
 // titles centred in dashes, rows of label and value, tables of at most 80
-// columns. What a run has not is left out; without an Extra nothing is printed.
+// columns. Unknown figures are left out; without an Extra nothing is printed.
 func (r *Result) WriteExtra(w io.Writer) error {
 	e := r.Extra
 	if e == nil {
@@ -40,16 +40,16 @@ func (r *Result) WriteExtra(w io.Writer) error {
 	p.costs(e)
 	p.plans(e)
 	if o := e.Oracle; o != nil {
-		p.title("Against Perfect Knowledge")
+		p.title("Lower Bound with Perfect Knowledge")
 		p.rowf("Mean E2E latency, lower bound (ms)", "%.2f", o.MeanE2E)
-		p.row("Mean E2E latency above it", percent(o.E2ERegret))
+		p.row("Mean E2E latency above the bound", percent(o.E2ERegret))
 		p.rowf("Benchmark duration, lower bound (s)", "%.2f", o.Duration)
-		p.row("Benchmark duration above it", percent(o.DurationRegret))
+		p.row("Benchmark duration above the bound", percent(o.DurationRegret))
 	}
 	p.intervals(e.Intervals)
 	if len(r.Approximate) > 0 {
 		p.title("Accuracy")
-		p.row("Percentiles within 0.05 %", strings.Join(r.Approximate, ", "))
+		p.row("Percentiles accurate to 0.05 %", strings.Join(r.Approximate, ", "))
 	}
 	p.b.WriteString(BlockEnd() + "\n")
 	_, err := w.Write(p.b.Bytes())
@@ -132,7 +132,7 @@ func (p *printer) adapters(e *Extra) {
 	line("Adapter", "Requests", "Share", "Good", "Mean E2E ms", "P99 E2E ms", "Mean TTFT")
 	adapter := func(a AdapterStats, p99 string) {
 		e2e, ttft := fmt.Sprintf("%.2f", a.MeanE2E), fmt.Sprintf("%.2f", a.MeanTTFT)
-		if a.Completed == 0 { // there is no latency to tell
+		if a.Completed == 0 { // no latency is known
 			e2e, p99, ttft = "-", "-", "-"
 		}
 		line(a.Name, a.Requests, percent(a.Share), percent(ratio(float64(a.Good), float64(a.Requests))), e2e, p99, ttft)
@@ -145,7 +145,7 @@ func (p *printer) adapters(e *Extra) {
 		adapter(a, fmt.Sprintf("%.2f", a.P99E2E))
 	}
 	if rest := e.Adapters[len(top):]; len(rest) > 0 {
-		adapter(others(rest), "-") // the P99 of a sum cannot be had from its parts
+		adapter(others(rest), "-") // the P99 of several adapters does not follow from those of each
 	}
 }
 
@@ -182,7 +182,7 @@ var workerColumns = []struct {
 	{"Busy", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.Busy }},
 	{"Loads", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.ColdLoads) }},
 	{"Evicted", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Evictions) }},
-	{"Retract", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Retractions) }},
+	{"Preempt", 7, true, "%.0f", func(w *WorkerStats) float64 { return float64(w.Retractions) }},
 	{"Load s", 8, true, "%.2f", func(w *WorkerStats) float64 { return w.LoadTime }},
 	{"Cached", 8, true, "%.2f %%", func(w *WorkerStats) float64 { return 100 * w.hitRate() }},
 }
@@ -219,19 +219,19 @@ func (p *printer) costs(e *Extra) {
 	p.title("Loads and Migrations")
 	p.count("Cold loads", e.ColdLoads)
 	p.count("Evictions", e.Evictions)
-	p.count("Retractions", e.Retractions)
+	p.count("Preemptions", e.Retractions)
 	if r := e.Reuse; r != nil {
-		p.count("Prompt tokens found in prefix caches", r.Cached)
+		p.count("Prompt tokens from prefix caches", r.Cached)
 		p.row("Prefix hit rate", percent(r.HitRate))
 	}
-	p.seconds("Time lost to loads", e.LoadTime)
+	p.seconds("Time spent loading adapters", e.LoadTime)
 	p.count("Requests that waited for an adapter", e.ColdStarts)
-	p.seconds("Their waits, summed", e.ColdStartWait)
-	p.count("Requests that migrated", e.Migrated)
+	p.seconds("Total wait for adapters", e.ColdStartWait)
+	p.count("Migrated requests", e.Migrated)
 	for _, m := range e.Migrations {
 		p.count("Migrations, "+format.Clip(cmp.Or(m.Kind, "unnamed"), 26), m.Count)
 	}
-	p.seconds("Time lost to migrations", e.MigrationTime)
+	p.seconds("Time spent on migrations", e.MigrationTime)
 	p.count("Failed adapter loads", e.FailedLoads)
 }
 
@@ -245,10 +245,10 @@ func (p *printer) plans(e *Extra) {
 	p.rowf("Plans applied / dropped", "%d / %d", c.Applied, c.Dropped)
 	p.seconds("Solver time", e.SolverTime)
 	if c.Gap > 0 {
-		p.row("Gap of the plans to their bounds, mean", percent(c.Gap))
+		p.row("Optimality gap of plans, mean", percent(c.Gap))
 	}
-	p.rowf("Adapters brought / taken away", "%d / %d", c.Loads, c.Unloads)
-	p.rowf("Changes of placement / undone", "%d / %d", c.Changes, c.Undone)
+	p.rowf("Adapters loaded / unloaded by plans", "%d / %d", c.Loads, c.Unloads)
+	p.rowf("Placement changes / reverted", "%d / %d", c.Changes, c.Undone)
 	p.count("KV tokens recomputed", c.Recomputed)
 	if c.Copied > 0 {
 		p.rowf("KV cache copied (MB)", "%.1f", c.Copied/1e6)

@@ -60,9 +60,8 @@ type Meta struct {
 	// Streamed says whether the client read replies as they came.
 	Streamed record.Streaming
 	Policy   string // that routed the requests; "": not known
-	// Scenario is the scenario's name, or the settings in which it differs from
-	// the defaults; "": not known.
-	Scenario string
+	// Scenario says what ran.
+	Scenario Scenario
 
 	// Config is the run's configuration in free form: values as encoding/json
 	// knows them, and int64.

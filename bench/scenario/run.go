@@ -61,6 +61,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	defer in.Close()
+	requests := in.Source.Len()
 	cfg, err := s.config(in, o)
 	if err != nil {
 		return nil, fault(err)
@@ -112,6 +113,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	res := collector.Result(s.Meta(in.Dataset), counters(st, cfg.Workers))
+	s.tell(res, in, requests, cfg.Workers)
 	if err := s.CheckWarmup(res); err != nil {
 		return nil, err
 	}
@@ -184,7 +186,7 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	m := result.Meta{
 		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
 		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
-		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy, Scenario: s.Summary(),
+		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy, Scenario: result.Scenario{Summary: s.Summary()},
 	}
 	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {
 		m.RequestRate = result.Rate(w.RequestRate)

@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/series"
+	"lorasim/bench/steady"
 )
 
 // A file of a cell gives back what the result said of each adapter.
@@ -143,7 +144,10 @@ func TestRanges(t *testing.T) {
 		want  string
 	}{
 		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"}, {"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
-		{"1:10:4", true, "1 5 9"}, {"1:8:x2", true, "1 2 4 8"}, {"1:7:x2", true, "1 2 4"}, {"0.1:10:x10", false, "0.1 1 10"},
+		{"1:9:4", true, "1 5 9"}, {"1:8:x2", true, "1 2 4 8"}, {"-3:-1:2", true, "-3 -1"},
+		{"1:60:5", true, "error: ends at 56, not at 60: expected 1:56:5 or 1:61:5"}, {"1:7:x2", true, "error: expected 1:4:x2 or 1:8:x2"},
+		{"0:1:0.3", false, "error: ends at 0.9, not at 1: expected 0:0.9:0.3 or 0:1.2:0.3"}, {"4:10:x1.5", true, "error: ends at 9, not at 10: expected 4:9:x1.5"},
+		{"1:4.5", true, "error: expected 1:4:1 or 1:5:1"}, {"-1:-0.4:0.5", false, "error: expected -1:-0.5:0.5 or -1:0:0.5"}, {"0.1:10:x10", false, "0.1 1 10"},
 		{"1000000:3000000:1000000", true, "1000000 2000000 3000000"},
 		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"}, {"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
 		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"}, {"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
@@ -207,7 +211,7 @@ func TestNumbers(t *testing.T) {
 // A title is for a number that there is.
 func TestTitles(t *testing.T) {
 	names := map[string]bool{}
-	for _, v := range Values(&result.Result{Extra: &result.Extra{
+	for _, v := range Values(&result.Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &result.Extra{
 		Goodput: &result.Goodput{
 			AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}, Others: &result.Others{AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
 	}}) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
+	"lorasim/bench/steady"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 	"lorasim/internal/table"
@@ -264,6 +266,14 @@ func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) erro
 	})
 }
 
+// State is the state of the run; "": unknown, as in sweeps of older versions.
+func (r *CellResult) State() steady.State {
+	if x := r.Value(stateName); !math.IsNaN(x) {
+		return stateOf(x)
+	}
+	return ""
+}
+
 // Value returns the number with the given name; NaN if there is none.
 func (r *CellResult) Value(name string) float64 { return valueOf(r.Values, name) }
 
@@ -294,8 +304,23 @@ func (d *Dir) failurePath(c *Cell) string {
 // should be. Running the sweep again replaces it.
 var ErrBroken = errors.New("broken file of a cell")
 
-// ReadCell reads the file of a cell; fs.ErrNotExist if it has not run.
+// ReadCell reads the file of a cell, or of one that must have the same result;
+// fs.ErrNotExist if none of them has run.
 func (d *Dir) ReadCell(c *Cell) (*CellResult, error) {
+	r, err := d.readOwn(c)
+	for _, i := range d.sharing(c) {
+		if err == nil {
+			break
+		}
+		// the first file that is broken is the error
+		if other, e := d.readOwn(&d.Cells[i]); e == nil || errors.Is(err, fs.ErrNotExist) {
+			r, err = other, e
+		}
+	}
+	return r, err
+}
+
+func (d *Dir) readOwn(c *Cell) (*CellResult, error) {
 	r, err := readCell(d.cellPath(c), c.Hash)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", ErrBroken, err)
@@ -351,14 +376,26 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 	if err == nil {
 		return r, nil, false
 	}
-	f := failure{Error: err.Error()}
+	reason := err.Error()
 	if broken = !errors.Is(err, fs.ErrNotExist); !broken {
-		data, err := os.ReadFile(d.failurePath(c))
-		if err != nil || json.Unmarshal(data, &f) != nil || f.Hash != c.Hash {
-			return nil, nil, false // or nonsense: run it again
+		if reason = d.readFailure(c); reason == "" {
+			return nil, nil, false
 		}
 	}
-	return nil, &FailedCell{c.Index, d.Describe(c), f.Error}, broken
+	return nil, &FailedCell{c.Index, d.Describe(c), reason}, broken
+}
+
+// readFailure says why a cell failed, or one that must have the same result; "":
+// neither did, or what the file says is nonsense, and the cell runs again.
+func (d *Dir) readFailure(c *Cell) string {
+	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
+		var f failure
+		data, err := os.ReadFile(d.failurePath(&d.Cells[i]))
+		if err == nil && json.Unmarshal(data, &f) == nil && f.Hash == d.Cells[i].Hash {
+			return f.Error
+		}
+	}
+	return ""
 }
 
 // Status is how far a sweep is.
@@ -368,6 +405,7 @@ type Status struct {
 	Cells   int          `json:"cells"`
 	Done    int          `json:"done"`
 	Missing int          `json:"missing"`
+	Shared  int          `json:"shared"` // cells that take the result of another one, see Manifest.Runs
 	Failed  []FailedCell `json:"failed"`
 	Broken  []FailedCell `json:"broken"` // their files cannot be read; they run again
 
@@ -386,7 +424,7 @@ func (d *Dir) Status() *Status { return d.survey(nil) }
 
 // survey is Status; results, where not nil, gets what the cells hold that are done.
 func (d *Dir) survey(results []*CellResult) *Status {
-	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Failed: []FailedCell{}, Broken: []FailedCell{}}
+	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Shared: d.Shared(), Failed: []FailedCell{}, Broken: []FailedCell{}}
 	for i := range d.Cells {
 		r, failed, broken := d.look(&d.Cells[i])
 		switch {

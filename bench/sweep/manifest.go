@@ -40,6 +40,10 @@ type Manifest struct {
 	// the working directory, as long as the sweep has no folder.
 	dir         string
 	anyBaseline bool // nobody asked for Baseline
+	// alike lists for each cell the cells that must have the same result, itself
+	// among them, by index; nil: none but itself. They differ only in settings that
+	// their policy does not use (scenario.Unused), so that one of them runs for all.
+	alike [][]int
 }
 
 // Cell is one run of a sweep.
@@ -264,6 +268,9 @@ func (m *Manifest) addCells() error {
 	for _, in := range m.Inputs {
 		fmt.Fprintln(sum, in.SHA256)
 	}
+	m.alike = nil
+	runs := map[string][]int{} // cells by the hash of what can change their run
+	var keys []string          // of the cells, in runs
 	combinations := 1
 	for _, a := range m.Axes {
 		combinations *= len(a.Values)
@@ -282,12 +289,78 @@ func (m *Manifest) addCells() error {
 				}
 				c.Hash = m.hash(sc, byContent)
 				fmt.Fprintln(sum, c.Hash)
+				key := c.Hash
+				if m.variesUnused(sc) {
+					key = m.hash(sc.Effective(), byContent)
+				}
+				runs[key], keys = append(runs[key], c.Index), append(keys, key)
 				m.Cells = append(m.Cells, c)
 			}
 		}
 	}
+	for _, key := range keys {
+		if len(runs[key]) == 1 {
+			runs[key] = nil
+		}
+		m.alike = append(m.alike, runs[key])
+	}
 	m.Hash = hex.EncodeToString(sum.Sum(nil))
 	return nil
+}
+
+// variesUnused says whether an axis is a setting that a cell's policy does not use.
+func (m *Manifest) variesUnused(sc *scenario.Scenario) bool {
+	return slices.ContainsFunc(sc.Unused(), func(key string) bool {
+		return slices.ContainsFunc(m.Axes, func(a Axis) bool { return a.Key == key })
+	})
+}
+
+// Runs is the index of the cell that runs for this one: its own, or that of the
+// first cell that differs from it only in settings that their policy does not use.
+func (m *Manifest) Runs(c *Cell) int {
+	if all := m.sharing(c); all != nil {
+		return all[0]
+	}
+	return c.Index
+}
+
+// sharing lists the cells that must have the result of this one, itself among
+// them; nil: none but itself.
+func (m *Manifest) sharing(c *Cell) []int {
+	if m == nil || c.Index >= len(m.alike) {
+		return nil
+	}
+	return m.alike[c.Index]
+}
+
+// Shared is the number of cells that take the result of another one.
+func (m *Manifest) Shared() (n int) {
+	for i := range m.Cells {
+		if m.Runs(&m.Cells[i]) != i {
+			n++
+		}
+	}
+	return n
+}
+
+// Shares says, for each policy that shares runs, which of the axes it does not use.
+func (m *Manifest) Shares() (policies []string, axes [][]string) {
+	for i, p := range m.Policies {
+		sc, err := m.stored(&m.Cells[i*len(m.Seeds)])
+		if err != nil {
+			continue // such a cell fails
+		}
+		var unused []string
+		for _, a := range m.Axes {
+			if len(a.Values) > 1 && slices.Contains(sc.Unused(), a.Key) {
+				unused = append(unused, a.Leaf())
+			}
+		}
+		if unused != nil {
+			policies, axes = append(policies, p), append(axes, unused)
+		}
+	}
+	return policies, axes
 }
 
 // ScenarioOf returns the scenario of a cell.
@@ -332,6 +405,23 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 func (m *Manifest) SLO() result.SLO {
 	slo, _ := result.ParseSLO(m.Goodput) // was checked when the sweep was planned
 	return slo
+}
+
+// unusedSettings is Shares for JSON: for each such policy the full keys.
+func (m *Manifest) unusedSettings() map[string][]string {
+	policies, axes := m.Shares()
+	if policies == nil {
+		return nil
+	}
+	out := map[string][]string{}
+	for i, p := range policies {
+		for _, a := range m.Axes {
+			if slices.Contains(axes[i], a.Leaf()) {
+				out[p] = append(out[p], a.Key)
+			}
+		}
+	}
+	return out
 }
 
 // Describe names a cell by its settings.
@@ -413,6 +503,6 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	if m.Hash != again.Hash {
 		return nil, fmt.Errorf("%s: the hash does not fit; the file was changed, or made by another version", where)
 	}
-	m.base, m.Axes, m.Cells = sc, again.Axes, again.Cells
+	m.base, m.Axes, m.Cells, m.alike = sc, again.Axes, again.Cells, again.alike
 	return m, nil
 }

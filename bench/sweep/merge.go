@@ -42,6 +42,8 @@ type Point struct {
 	// Apart: not all requests completed, and not the same ones as elsewhere in
 	// the sweep, so that latencies are not comparable.
 	Apart bool
+	// Stationarity says whether its runs reached a steady state.
+	Stationarity
 
 	results []*CellResult // by seed
 }
@@ -55,6 +57,9 @@ type Metric struct {
 	// Apart: the baseline completed other requests, so that Diff compares
 	// latencies of different requests.
 	Apart bool
+	// Unsteady: the metric depends on the length of the run, as this policy or the
+	// baseline did not reach a steady state.
+	Unsteady bool
 }
 
 // Metric finds a metric of a point by name; false if it has none.
@@ -168,17 +173,22 @@ func (d *Dir) writeTables(name string, columns []table.Column, rows func(write f
 	return nil
 }
 
-// writeCells writes one row for each cell: its settings and all its numbers.
+// writeCells writes one row for each cell: its settings, the cell whose run gave
+// its numbers (see Manifest.Runs), and all its numbers.
 func (d *Dir) writeCells(t *Tables) error {
 	var (
-		cell         int64
+		cell, ran    int64
 		policy, seed string // seeds may be beyond 63 bits
+		state        string
 	)
 	settings, set := d.settings()
 	columns := slices.Concat([]table.Column{{Name: "cell", Value: &cell}}, settings,
-		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}})
+		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran}, {Name: "state", Value: &state}})
 	at := map[string]*float64{}
 	for _, n := range t.names() {
+		if n == stateName { // in words
+			continue
+		}
 		at[n] = new(float64)
 		columns = append(columns, table.Column{Name: n, Value: at[n]})
 	}
@@ -188,14 +198,17 @@ func (d *Dir) writeCells(t *Tables) error {
 				continue
 			}
 			c := &d.Cells[i]
-			cell, policy, seed = int64(i), c.Policy, strconv.FormatUint(c.Seed, 10)
+			cell, ran, policy, seed = int64(i), int64(d.Runs(c)), c.Policy, strconv.FormatUint(c.Seed, 10)
 			set(c.Values)
 			for _, number := range at {
 				*number = math.NaN()
 			}
 			for _, v := range r.Values {
-				*at[v.Name] = v.Value
+				if v.Name != stateName {
+					*at[v.Name] = v.Value
+				}
 			}
+			state = string(r.State())
 			if err := write(); err != nil {
 				return err
 			}
@@ -212,11 +225,12 @@ func (d *Dir) writePoints(t *Tables) error {
 		m          Metric
 		n, diffN   int64
 		ratio      float64
-		comparable string // with the baseline: both completed the same requests
+		comparable string // with the baseline: both completed the same requests in a steady state
+		state      string
 	)
 	columns, set := d.settings()
 	columns = append(columns, []table.Column{
-		{Name: "policy", Value: &p.Policy}, {Name: "metric", Value: &m.Name}, {Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
+		{Name: "policy", Value: &p.Policy}, {Name: "state", Value: &state}, {Name: "metric", Value: &m.Name}, {Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
 		{Name: "std", Value: &m.Std}, {Name: "ci95_low", Value: &m.Low}, {Name: "ci95_high", Value: &m.High},
 		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN}, {Name: "diff_mean", Value: &m.Diff.Mean},
 		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
@@ -225,12 +239,13 @@ func (d *Dir) writePoints(t *Tables) error {
 	return d.writeTables("table", columns, func(write func() error) error {
 		for _, p = range t.Points {
 			set(p.Values)
+			state = string(p.State)
 			for _, m = range p.Metrics {
 				n, diffN, ratio, comparable = int64(m.N), int64(m.Diff.N), math.NaN(), "yes"
 				if m.Base != 0 {
 					ratio = m.Mean / m.Base
 				}
-				if m.Apart {
+				if m.Apart || m.Unsteady {
 					comparable = "no"
 				}
 				if err := write(); err != nil {
@@ -255,9 +270,11 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		p.Left = CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean }).Left()
 		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
+		p.Stationarity = stationarity(own)
+		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: MeanOf(p.Sampling, xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n)}
+			m := Metric{Name: n, Estimate: MeanOf(p.Sampling, xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n), Unsteady: !judge && NeedsSteady(n)}
 			if policy != base {
 				m.Diff = PairedOf(p.Sampling, xs, bs)
 			}
@@ -299,6 +316,10 @@ func (m *Manifest) Sampling() (of scenario.Sampling, all bool) {
 		of = s
 	}
 	return of, true
+}
+
+func stationarity(results []*CellResult) Stationarity {
+	return StationarityOf(func(name string) []float64 { return column(results, name) })
 }
 
 // column lists one number of some cells; NaN where it is not there.

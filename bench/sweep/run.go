@@ -64,6 +64,7 @@ type RunOptions struct {
 type Summary struct {
 	Ran    int // cells that ran now
 	Kept   int // cells that were there already
+	Shared int // cells that take the result of another one
 	Failed []FailedCell
 }
 
@@ -121,17 +122,20 @@ type job struct {
 }
 
 // todo returns the shard's cells that are to run; those with the same workload
-// stand together, so that they can share it.
+// stand together, so that they can share it. Of cells that must have the same
+// result only the first one counts, so that no two shards run the same.
 func (d *Dir) todo(o RunOptions, sum *Summary) ([]job, error) {
 	order, err := d.byWorkload()
 	if err != nil {
 		return nil, err
 	}
+	order = slices.DeleteFunc(order, func(j job) bool { return d.Runs(j.cell) != j.cell.Index })
 	if n := o.Shard.Count; n > 0 {
 		order = order[o.Shard.Index*len(order)/n : (o.Shard.Index+1)*len(order)/n]
 	}
 	var todo []job
 	for _, j := range order {
+		sum.Shared += max(len(d.sharing(j.cell))-1, 0)
 		r, failed, broken := d.look(j.cell)
 		switch {
 		case r != nil:

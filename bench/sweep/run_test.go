@@ -137,6 +137,9 @@ func TestCellIsSimulation(t *testing.T) {
 			if got.Value(v.Name) != v.Value {
 				t.Errorf("cell %d: %s is %v, the simulator says %v", i, v.Name, got.Value(v.Name), v.Value)
 			}
+			if v.Name == stateName { // a word in the merged table
+				continue
+			}
 			if seen[v.Name] == nil {
 				seen[v.Name] = readColumn[float64](t, merged, v.Name)
 			}

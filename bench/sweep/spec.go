@@ -426,7 +426,9 @@ func joinOptions(values []string) (out []string) {
 	return out
 }
 
-// expand writes out LO:HI (whole numbers), LO:HI:STEP or LO:HI:xFACTOR.
+// expand writes out LO:HI (whole numbers), LO:HI:STEP or LO:HI:xFACTOR. HI must be
+// one of the values: a range that steps over its end is an error that names the
+// nearest ranges that do not.
 func expand(text string, whole bool) ([]string, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) == 2 && whole {
@@ -437,6 +439,7 @@ func expand(text string, whole bool) ([]string, error) {
 		return nil, bad
 	}
 	var factor bool
+	given := parts[2] // with the x of a factor
 	parts[2], factor = strings.CutPrefix(parts[2], "x")
 	var n [3]float64
 	for i, p := range parts {
@@ -457,6 +460,7 @@ func expand(text string, whole bool) ([]string, error) {
 	if whole {
 		format = 'f'
 	}
+	write := func(x float64) string { return strconv.FormatFloat(x, format, -1, 64) }
 	var out []string
 	for i := 0; ; i++ {
 		x := lo + float64(i)*step // not by adding up, which would drift
@@ -464,14 +468,23 @@ func expand(text string, whole bool) ([]string, error) {
 			x = lo * math.Pow(step, float64(i))
 		}
 		x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 12, 64), 64) // 0.1+0.2 is meant to be 0.3
+		isWhole := x == math.Trunc(x)
 		switch {
 		case x > hi*(1+1e-9) && x > hi+1e-12:
-			return out, nil
-		case whole && x != math.Trunc(x):
+			last := out[len(out)-1]
+			if (Axis{}).Number(last) >= hi-1e-9*math.Abs(hi)-1e-12 {
+				return out, nil
+			}
+			ranges := strings.Join([]string{parts[0], last, given}, ":")
+			if !whole || isWhole {
+				ranges += " or " + strings.Join([]string{parts[0], write(x), given}, ":")
+			}
+			return nil, fmt.Errorf("range %q ends at %s, not at %s: expected %s", text, last, parts[1], ranges)
+		case whole && !isWhole:
 			return nil, fmt.Errorf("range %q: %v is no whole number", text, x)
 		case len(out) == maxValues:
 			return nil, fmt.Errorf("range %q: more than %d values", text, maxValues)
 		}
-		out = append(out, strconv.FormatFloat(x, format, -1, 64))
+		out = append(out, write(x))
 	}
 }

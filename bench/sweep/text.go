@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -28,56 +29,111 @@ func (t *Tables) CheckMetrics(names []string) (err error) {
 	return err
 }
 
-// WriteText prints one line per combination of settings and policy, with means
-// and 95 % confidence intervals, and the difference to the baseline in the first
-// of the metrics, for which verdicts stand below the table.
+// TextOptions say what the table for people shows.
+type TextOptions struct {
+	Metrics []string // columns; the first one is compared and judged
+	Wide    bool     // all columns side by side, however wide
+}
+
+// WriteText is WriteTable with the given metrics.
 func (d *Dir) WriteText(w io.Writer, t *Tables, metrics []string) error {
+	return d.WriteTable(w, t, TextOptions{Metrics: metrics})
+}
+
+// WriteTable prints one line per combination of settings and policy, with means
+// and 95 % confidence intervals, and the difference to the baseline in the first
+// of the metrics, for which verdicts stand below the table. It takes
+// [format.Width] columns, unless it is to be wide.
+func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
+	metrics, width := o.Metrics, format.Width
+	if o.Wide {
+		width = 0
+	}
 	var head []string
 	for _, a := range d.Axes {
 		head = append(head, a.Leaf())
 	}
-	head = append(head, "policy", "not completed")
-	for _, n := range metrics {
-		head = append(head, Title(n))
-	}
+	head = append(head, "policy")
+	keys := len(head)
+	left := slices.ContainsFunc(t.Points, func(p Point) bool { return p.Left != 0 }) // or is not known
+	known := slices.ContainsFunc(t.Points, func(p Point) bool { return p.State != "" })
 	compared := len(d.Policies) > 1 && len(metrics) > 0
-	if compared {
-		head = append(head, "vs "+t.baseline)
+	column := func(show bool, title string) {
+		if show {
+			head = append(head, title)
+		}
 	}
-	rows, apart := [][]string{head}, false
+	column(known, "state")
+	column(left, "not completed")
+	for i, n := range metrics {
+		head = append(head, Title(n))
+		column(compared && i == 0, "vs "+t.baseline)
+	}
+	rows, seen := [][]string{head}, marks{}
 	for _, p := range t.Points {
-		line := append(slices.Clone(p.Values), p.Policy, percentLeft(p.Left))
-		for _, n := range metrics {
+		line := append(slices.Clone(p.Values), p.Policy)
+		cell := func(show bool, text string) {
+			if show {
+				line = append(line, text)
+			}
+		}
+		cell(known, p.Mark())
+		cell(left, percentLeft(p.Left))
+		seen.unsteady = seen.unsteady || !p.Judge()
+		for i, n := range metrics {
 			m, _ := p.Metric(n)
 			text := m.Estimate.String()
 			if m.N > 0 && p.Apart && !CountsAll(n) {
 				text += " " + NotComparable
-				apart = true
+				seen.apart = true
 			}
 			line = append(line, text)
-		}
-		if compared {
-			m, _ := p.Metric(metrics[0])
-			line = append(line, m.versus())
-			apart = apart || m.Apart
+			cell(compared && i == 0, m.versus())
+			seen.apart = seen.apart || compared && i == 0 && m.Apart
 		}
 		rows = append(rows, line)
 	}
-	if err := format.Table(w, rows); err != nil {
+	if err := format.Fit(w, rows, keys, width); err != nil {
 		return err
 	}
-	legend := "\n" + t.Intervals(len(d.Seeds))
+	text := "\n"
+	for _, line := range d.legend(t, metrics, seen, compared, !left) {
+		text += format.Paragraph(line, width) + "\n"
+	}
 	if compared {
-		legend += fmt.Sprintf(";\nvs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
+		text += d.verdictLines(t, metrics[0], width)
 	}
-	if apart {
-		legend += ";\n" + NotComparable + " not comparable: latencies and throughputs are of the requests that completed, here not the same ones"
-	}
-	if legend += "\n"; compared {
-		legend += d.verdictLines(t, metrics[0])
-	}
-	_, err := io.WriteString(w, legend)
+	_, err := io.WriteString(w, text)
 	return err
+}
+
+// marks are those in a table that its legend has to explain.
+type marks struct{ apart, unsteady bool }
+
+// legend explains the table, a line for each thing.
+func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete bool) (lines []string) {
+	line := func(show bool, format string, values ...any) {
+		if show {
+			lines = append(lines, fmt.Sprintf(format, values...))
+		}
+	}
+	line(true, "%s", t.Intervals(len(d.Seeds)))
+	line(complete, "all requests completed")
+	if compared {
+		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
+	}
+	line(seen.apart, "%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", NotComparable)
+	line(seen.unsteady, "%s", StateNote)
+	policies, axes := d.Shares()
+	alike := map[string][]string{} // policies by the axes that they do not use
+	for i, unused := range axes {
+		key := strings.Join(unused, ", ")
+		alike[key] = append(alike[key], policies[i])
+	}
+	for _, unused := range slices.Sorted(maps.Keys(alike)) {
+		line(true, "%s: no use of %s; one run is shared by all its values", strings.Join(alike[unused], ", "), unused)
+	}
+	return lines
 }
 
 // percentLeft words a share of requests that did not complete; one that is not 0
@@ -102,7 +158,7 @@ func (e Estimate) String() string {
 
 // versus prints the difference to the baseline in percent of it.
 func (m Metric) versus() string {
-	if m.Diff.N == 0 || m.Base == 0 {
+	if m.Diff.N == 0 || m.Base == 0 || m.Unsteady {
 		return "-"
 	}
 	text := m.Diff.Versus(m.Base)
@@ -149,12 +205,13 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 		for _, m := range p.Metrics {
 			e := format.Object{"n", m.N, "mean", m.Mean, "std", m.Std, "ci95_low", m.Low, "ci95_high", m.High}
 			if d := m.Diff; d.N > 0 {
-				e = append(e, "diff", format.Object{"n", d.N, "mean", d.Mean, "ci95_low", d.Low, "ci95_high", d.High, "comparable", !m.Apart})
+				e = append(e, "diff", format.Object{"n", d.N, "mean", d.Mean, "ci95_low", d.Low, "ci95_high", d.High, "comparable", !m.Apart && !m.Unsteady})
 			}
 			numbers[m.Name] = e
 		}
 		sets = append(sets, set)
-		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
+		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left,
+			"state,omitempty", string(p.State), "states,omitempty", p.runStates(), "sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
 	}
 	for _, n := range metrics {
 		for i, v := range d.Verdicts(t, n) {
@@ -163,7 +220,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 			}
 		}
 	}
-	return format.JSON(w, format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left,
+	return format.JSON(w, format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left, "shared_cells,omitempty", d.Shared(), "unused_settings,omitempty", d.unusedSettings(),
 		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }
 
@@ -182,6 +239,10 @@ type Verdict struct {
 	Of     scenario.Sampling
 	Others []Versus // the nearest first
 	Apart  []string // cannot be compared with the others
+	// Unsteady says of what did not reach a steady state why it gets no verdict:
+	// "static is overloaded (sustains 12.1 of 16 requests/s)".
+	Unsteady []string
+	Left     string // the only one that can be compared, where there is no Best
 }
 
 // Versus is one of the others against the best.
@@ -195,12 +256,19 @@ type Versus struct {
 // Judge compares values by seed, one list for each name, as far as it has any. It
 // is nil where the metric has no better end, or fewer than two can be compared.
 func Judge(metric string, names []string, values [][]float64, apart []bool) *Verdict {
-	return JudgeOf(scenario.Fresh, metric, names, values, apart)
+	return JudgeSteady(metric, names, values, apart, make([]Stationarity, len(names)))
 }
 
-// JudgeOf is Judge for seeds that draw what of says.
-func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]float64, apart []bool) *Verdict {
-	v := JudgeBy(metric, names, apart, func(i int) Estimate { return MeanOf(of, values[i]) },
+// JudgeSteady is Judge where the runs of some names may not have reached a steady
+// state: where the metric needs one they get no verdict. If fewer than two are left,
+// the verdict has no Best.
+func JudgeSteady(metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
+	return JudgeOf(scenario.Fresh, metric, names, values, apart, reached)
+}
+
+// JudgeOf is JudgeSteady for seeds that draw what of says.
+func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
+	v := JudgeBy(metric, names, apart, reached, func(i int) Estimate { return MeanOf(of, values[i]) },
 		func(i, j int) Estimate { return PairedOf(of, values[i], values[j]) })
 	if v != nil {
 		v.Of = of
@@ -208,13 +276,15 @@ func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]flo
 	return v
 }
 
-// JudgeBy is Judge by means, N = 0 where there is none, and differences of two.
-func JudgeBy(metric string, names []string, apart []bool, mean func(i int) Estimate, diff func(i, j int) Estimate) *Verdict {
+// JudgeBy is JudgeSteady by means, N = 0 where there is none, and differences of two.
+func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity, mean func(i int) Estimate, diff func(i, j int) Estimate) *Verdict {
 	v := &Verdict{Metric: metric}
 	var among []int
 	for i := range names {
 		switch {
 		case mean(i).N == 0:
+		case NeedsSteady(metric) && !reached[i].Judge():
+			v.Unsteady = append(v.Unsteady, names[i]+" is "+reached[i].String())
 		case apart[i]:
 			v.Apart = append(v.Apart, names[i])
 		default:
@@ -222,8 +292,15 @@ func JudgeBy(metric string, names []string, apart []bool, mean func(i int) Estim
 		}
 	}
 	better := float64(LowerIsBetter(metric))
-	if better == 0 || len(among) < 2 {
+	switch {
+	case better == 0 || len(among) < 2 && v.Unsteady == nil:
 		return nil
+	case len(among) < 2:
+		for _, i := range among {
+			v.Left = names[i]
+		}
+		v.Mean = math.NaN()
+		return v
 	}
 	slices.SortStableFunc(among, func(a, b int) int { return cmp.Compare(better*mean(a).Mean, better*mean(b).Mean) })
 	var ps []float64 // of all pairs, those with the best first
@@ -265,6 +342,9 @@ func Holm(ps []float64) []float64 {
 
 // String is the verdict in one line.
 func (v *Verdict) String() string {
+	if v.Best == "" {
+		return v.none()
+	}
 	end := "lowest"
 	if LowerIsBetter(v.Metric) < 0 {
 		end = "highest"
@@ -285,7 +365,7 @@ func (v *Verdict) String() string {
 	case v.Of == scenario.OneWorkload:
 		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
 	case len(alike) > 0:
-		text = fmt.Sprintf("%s has the %s mean; not distinguishable from it: %s", v.Best, end, strings.Join(alike, ", "))
+		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s", v.Best, end, strings.Join(alike, ", "))
 	}
 	if len(worse) > 0 {
 		text += "; worse: " + strings.Join(worse, ", ")
@@ -296,11 +376,26 @@ func (v *Verdict) String() string {
 	if len(v.Apart) > 0 {
 		text += "; not comparable: " + strings.Join(v.Apart, ", ")
 	}
+	if len(v.Unsteady) > 0 {
+		text += "; no verdict: " + strings.Join(v.Unsteady, ", ")
+	}
+	return text
+}
+
+// none words why there is no verdict.
+func (v *Verdict) none() string {
+	text := "no verdict: " + strings.Join(v.Unsteady, ", ")
+	if len(v.Apart) > 0 {
+		text += "; not comparable: " + strings.Join(v.Apart, ", ")
+	}
+	if v.Left != "" {
+		text += "; only " + v.Left + " can be judged"
+	}
 	return text
 }
 
 // VerdictNote says how verdicts are reached.
-const VerdictNote = "worse: by t-tests paired by seed of all pairs, with Holm's correction, at 5 %; ± half of the 95 % interval"
+const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; ± half of the 95 % interval"
 
 // JSON is the verdict as it stands in JSON.
 func (v *Verdict) JSON() any {
@@ -309,8 +404,8 @@ func (v *Verdict) JSON() any {
 		others = append(others, format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low, "diff_ci95_high", o.Diff.High,
 			"p_holm", o.P, "worse", o.Worse})
 	}
-	return format.Object{"metric", v.Metric, "best", v.Best, "mean", v.Mean, "seeds", v.Seeds, "others", others,
-		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "text", v.String()}
+	return format.Object{"metric", v.Metric, "best,omitempty", v.Best, "mean,omitempty", v.Mean, "seeds", v.Seeds, "others", others,
+		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady, "text", v.String()}
 }
 
 // Versus prints a difference in percent of a base, with half its interval.
@@ -329,10 +424,10 @@ func (e Estimate) Versus(base float64) string {
 // the points; nil where there is nothing to judge.
 func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 	for points := range slices.Chunk(t.Points, len(d.Policies)) {
-		values, apart := make([][]float64, len(points)), make([]bool, len(points))
+		values, apart, reached := make([][]float64, len(points)), make([]bool, len(points)), make([]Stationarity, len(points))
 		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
 		for i, p := range points {
-			values[i] = column(p.results, metric)
+			values[i], reached[i] = column(p.results, metric), p.Stationarity
 			if p.Left < least {
 				most, least = p.results, p.Left
 			}
@@ -340,26 +435,26 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 		for i, p := range points {
 			apart[i] = !CountsAll(metric) && !samePairs(p.results, most)
 		}
-		out = append(out, JudgeOf(points[0].Sampling, metric, d.Policies, values, apart))
+		out = append(out, JudgeOf(points[0].Sampling, metric, d.Policies, values, apart, reached))
 	}
 	return out
 }
 
 // verdictLines words the verdicts, one line for each combination of settings.
-func (d *Dir) verdictLines(t *Tables, metric string) string {
+func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 	text := ""
 	for i, v := range d.Verdicts(t, metric) {
 		if v != nil {
 			at := strings.TrimSuffix(d.settingsText(t.Points[i*len(d.Policies)].Values), " ")
-			text += strings.TrimPrefix(at+": "+v.String()+"\n", ": ")
+			text += format.Paragraph(strings.TrimPrefix(at+": "+v.String(), ": "), width) + "\n"
 		}
 	}
 	if text == "" {
 		return ""
 	}
-	note := " (" + VerdictNote + ")"
+	note := format.Paragraph(VerdictNote, width) + "\n"
 	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != scenario.OneWorkload }) || len(d.Seeds) < 2 {
 		note = ""
 	}
-	return "\nby " + Title(metric) + note + ":\n" + text
+	return "\nby " + Title(metric) + ":\n" + text + note
 }

@@ -35,6 +35,7 @@ func Values(r *result.Result) []Value {
 	if r.Goodput != nil {
 		out = flatten(out, "goodput.", reflect.ValueOf(r.Goodput).Elem(), false)
 	}
+	out = append(out, steadyValues(r.Steady)...)
 	if completed, ok := r.Metrics.Get(result.Completed); !ok || completed > 0 {
 		return out
 	}
@@ -53,7 +54,7 @@ func knownMetrics() (names []string) {
 			names = append(names, v.Name)
 		}
 	}
-	return names
+	return append(names, warmupName, samplesName, offeredName, sustainsName)
 }
 
 // flatten appends the numbers of a struct; those of structs within have the
@@ -115,7 +116,7 @@ const completedSet = "completed_set"
 
 // Hidden says that a value is no number to show.
 func Hidden(name string) bool {
-	return name == completedSet || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
+	return name == completedSet || name == stateName || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
 }
 
 // Completion says which requests a run completed; NaN where it is not known.
@@ -180,17 +181,17 @@ var titles = map[string]string{
 	"load_balance.mean":       "Requests per worker, mean",
 	"load_balance.std":        "Requests per worker, std",
 	"load_balance.cv":         "Requests per worker, std / mean",
-	"load_balance.max":        "Requests per worker, most",
-	"load_balance.min":        "Requests per worker, least",
+	"load_balance.max":        "Requests per worker, max",
+	"load_balance.min":        "Requests per worker, min",
 	"plans.copied_bytes":      "Plans copied (bytes)",
 	"plans.recomputed_tokens": "Plans recomputed (tokens)",
 	"oracle.duration":         "Oracle duration (s)",
 	"scheduled_ttft.mean_ms":  "Scheduled TTFT mean (ms)",
 	"fairness.adapters":       "Adapters with requests",
 	"ttft_per_output_token_s": "TTFT per output token (s)",
-	"oracle.mean_e2e_regret":  "Mean E2E above its bound (share)",
-	"oracle.duration_regret":  "Duration above its bound (share)",
-	"plans.mean_gap":          "Gap of the plans to their bounds, mean (share)",
+	"oracle.mean_e2e_regret":  "Mean E2E above the bound (share)",
+	"oracle.duration_regret":  "Duration above the bound (share)",
+	"plans.mean_gap":          "Optimality gap of plans, mean (share)",
 	"goodput.good_requests":   "Good requests",
 
 	"goodput.adapter_share":          "Share of adapters within the SLO",
@@ -198,11 +199,16 @@ var titles = map[string]string{
 	"goodput.worst_adapter.share":    "Good share of the worst adapter",
 	"goodput.worst_adapter.requests": "Requests of the worst adapter",
 
+	warmupName:   "Warm-up (s)",
+	samplesName:  "Effective samples",
+	offeredName:  "Offered rate (req/s)",
+	sustainsName: "Sustainable rate (req/s)",
+
 	"elastic.gpu_hours":    "GPU-hours",
 	"elastic.worker_hours": "Worker-hours",
 	"elastic.mean_workers": "Workers, mean",
-	"elastic.min_workers":  "Workers, least",
-	"elastic.max_workers":  "Workers, most",
+	"elastic.min_workers":  "Workers, min",
+	"elastic.max_workers":  "Workers, max",
 
 	"goodput.others.share":                  "Good share beside the noisy adapter",
 	"goodput.others.p99_ttft_ms":            "P99 TTFT beside the noisy adapter (ms)",
@@ -238,7 +244,7 @@ func LowerIsBetter(name string) int {
 	switch name {
 	case "goodput.worst_adapter.requests", "goodput.others.worst_adapter.requests", "fairness.adapters":
 		return 0
-	case "prefix_hit_rate", "cached_tokens":
+	case "prefix_hit_rate", "cached_tokens", sustainsName:
 		return -1
 	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads", "cold_starts",
 		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours", "elastic.mean_workers":

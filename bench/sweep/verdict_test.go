@@ -70,7 +70,7 @@ func TestJudge(t *testing.T) {
 	if p := v.Others[1].P; math.Abs(p-3*Paired(sleepB, sleepA).P()) > 1e-12 {
 		t.Error(p)
 	}
-	if s := v.String(); s != "a has the lowest mean; not distinguishable from it: near +1.3 % ±5.0; worse: b +210.7 % ±117.3; not comparable: other" {
+	if s := v.String(); s != "a has the lowest mean; not significantly different: near +1.3 % ±5.0; worse: b +210.7 % ±117.3; not comparable: other" {
 		t.Error(s)
 	}
 	// more is better: the other way round, and with two there is no correction

@@ -104,6 +104,9 @@ func (o *outputFlags) write(cmd *cobra.Command, r *result.Result) (err error) {
 	if o.json {
 		return cmp.Or(err, r.WriteJSON(w))
 	}
+	if !o.classic {
+		err = cmp.Or(err, r.WriteScenario(w))
+	}
 	err = cmp.Or(err, r.WriteBlock(w, o.parsed))
 	if !o.classic {
 		err = cmp.Or(err, r.WriteExtra(w))

@@ -150,7 +150,8 @@ their seed alone are one run, with 95 % confidence intervals.`,
 	flags(cmd, "",
 		opt(&o.Baseline, "baseline", "", "run that ratios refer to: A, B, ... (default: the first)"),
 		opt(&o.Metrics, "metrics", nil, "metrics to show, by their JSON names (default: the usual ones)"),
-		opt(&o.All, "all", false, "show every metric that a run has"))
+		opt(&o.All, "all", false, "show every metric that a run has"),
+		opt(&o.Wide, "wide", false, "print all runs side by side (default: tables of at most 100 columns)"))
 	goodput.add(cmd, "", "of files of requests, count those within an SLO in ms, such as \"ttft:500 tpot:50 e2e:5000\"")
 	jsonFlag(cmd, "print as one JSON object")
 	return cmd

@@ -82,7 +82,7 @@ func newSweepPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells, hash %.16s\n", d.Path, len(d.Cells), d.Hash)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells%s, hash %.16s\n", d.Path, len(d.Cells), sharedText(d.Shared()), d.Hash)
 			return err
 		},
 	}
@@ -116,7 +116,7 @@ func newSweepRun() *cobra.Command {
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
 		sum, err := run.run(cmd, d, true)
 		if err == nil {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed%s\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed), sharedText(sum.Shared))
 		}
 		if err != nil {
 			return err
@@ -151,6 +151,7 @@ func newSweepStatus() *cobra.Command {
 		if n := len(s.Broken); n > 0 {
 			text += fmt.Sprintf(", %d broken", n)
 		}
+		text += sharedText(s.Shared)
 		for _, f := range append(s.Failed, s.Broken...) {
 			text += fmt.Sprintf("\n  cell %d (%s): %s", f.Index, f.What, f.Error)
 		}
@@ -158,6 +159,14 @@ func newSweepStatus() *cobra.Command {
 	})
 	jsonFlag(cmd, "print as one JSON object")
 	return cmd
+}
+
+// sharedText says how many cells take the result of another one.
+func sharedText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d share the run of another cell)", n)
 }
 
 func newSweepEmit() *cobra.Command {
@@ -255,12 +264,14 @@ func (r *sweepRunFlags) run(cmd *cobra.Command, d *sweep.Dir, kept bool) (*sweep
 type sweepTableFlags struct {
 	baseline string
 	metrics  []string
+	wide     bool
 }
 
 func (o *sweepTableFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.baseline, "baseline", "", "policy that the others are compared with (default: the first)"),
 		opt(&o.metrics, "metrics", sweep.DefaultMetrics, "metrics of the printed table; the files have all"),
+		opt(&o.wide, "wide", false, "print all columns side by side (default: tables of at most 100 columns)"),
 		opt(new(bool), "json", false, "print all metrics, and verdicts by those of --metrics, as one JSON object"))
 }
 
@@ -283,7 +294,9 @@ func (o *sweepTableFlags) write(cmd *cobra.Command, d *sweep.Dir, partial bool) 
 	if err := o.check(t); err != nil {
 		return err
 	}
-	return show(cmd, func(w io.Writer) error { return d.WriteText(w, t, o.metrics) }, func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
+	return show(cmd, func(w io.Writer) error {
+		return d.WriteTable(w, t, sweep.TextOptions{Metrics: o.metrics, Wide: o.wide})
+	}, func(w io.Writer) error { return d.WriteJSON(w, t, o.metrics) })
 }
 
 // gridFlags say what a sweep is to be, beside or instead of a sweep file.

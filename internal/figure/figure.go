@@ -96,6 +96,18 @@ func (p *Plot) Dots(name string, i int, xys plotter.XYs) {
 	}
 }
 
+// Marks adds black marks on points, and to the legend.
+func (p *Plot) Marks(name string, shape draw.GlyphDrawer, xys plotter.XYs) {
+	if len(xys) == 0 {
+		return
+	}
+	s, err := plotter.NewScatter(xys)
+	if err == nil {
+		s.GlyphStyle = draw.GlyphStyle{Color: color.Black, Radius: vg.Points(4.5), Shape: shape}
+	}
+	p.Named(name, s, err)
+}
+
 // Named adds what was made without an error, and to the legend unless the name is "".
 func (p *Plot) Named(name string, x interface {
 	plot.Plotter

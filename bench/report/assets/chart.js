@@ -58,7 +58,7 @@ function range(axis, values) {
 
 // lineChart draws into host what spec() returns, each time it is called:
 // {label, x: {label, log, cats, min, max}, y: {...}, lines: [{name, color, dash,
-// points: [[x, y, low, high, text, hollow]], dots, step}], marks: [{x, text}], height}
+// points: [[x, y, low, high, text, hollow, state]], dots, step}], marks: [{x, text}], height}
 function lineChart(host, spec) {
   host.classList.add('chart');
   host.tabIndex = 0;
@@ -213,7 +213,10 @@ function drawLine(g, l, X, Y) {
     g.append(svg('path', { d, fill: 'none', stroke: l.color, 'stroke-width': l.thin ? 1.3 : 2, 'stroke-dasharray': l.dash || null, 'stroke-linejoin': 'round' }));
   }
   for (const p of ps) {
-    if (!l.dots && l.points.length > 24 && !p[5]) continue;
-    g.append(svg('circle', { cx: f(X(p[0])), cy: f(Y(p[1])), r: l.thin ? 2 : p[5] ? 4 : 3.2, fill: p[5] ? 'var(--card)' : l.color, stroke: p[5] ? l.color : null, 'stroke-width': 2 }));
+    if (!l.dots && l.points.length > 24 && !p[5] && (!p[6] || p[6] === 'steady')) continue;
+    const x = X(p[0]), y = Y(p[1]);
+    if (p[6] === 'overloaded') g.append(svg('path', { class: 'overloaded', d: `M${f(x - 5)} ${f(y - 5)}L${f(x + 5)} ${f(y + 5)}M${f(x - 5)} ${f(y + 5)}L${f(x + 5)} ${f(y - 5)}`, stroke: l.color, 'stroke-width': 2.6 }));
+    else if (p[6] === 'transient') g.append(svg('path', { class: 'transient', d: `M${f(x)} ${f(y - 6)}L${f(x + 6)} ${f(y)}L${f(x)} ${f(y + 6)}L${f(x - 6)} ${f(y)}Z`, fill: 'var(--card)', stroke: l.color, 'stroke-width': 2 }));
+    else g.append(svg('circle', { cx: f(x), cy: f(y), r: l.thin ? 2 : p[5] ? 4 : 3.2, fill: p[5] ? 'var(--card)' : l.color, stroke: p[5] ? l.color : null, 'stroke-width': 2 }));
   }
 }

@@ -2,20 +2,23 @@
 function placement() {
   const runs = D.runs.filter(r => r.placement);
   if (!runs.length) return;
-  let run = first(runs), tier = 'host', rows = '32', worker = 'all';
+  // begin with a picture that tells something: a run that plans, if one of those does
+  const telling = runs.filter(r => r.placement.show);
+  let run = first(telling.length ? telling : runs);
+  let tier = runs.find(r => r.name === run).placement.show || 'host', rows = '32', worker = 'all';
   const host = el('div', { class: 'chart', id: 'placement-chart', tabindex: 0, role: 'img' });
   const canvas = el('canvas'), tip = el('div', { class: 'tip', hidden: true }), live = el('span', { class: 'sr', 'aria-live': 'polite' });
-  const key = el('div', { class: 'key' });
+  const key = el('div', { class: 'key' }), note = el('p', { class: 'hint', id: 'placement-note' });
   const workersOf = () => runs.find(r => r.name === run).placement.workers;
   const workerBox = el('span');
   host.append(canvas, tip, live);
-  const s = section('placement', 'Where adapters lie', 'A row per adapter, the most used on top; the colour is the worker that holds its weights, stripes mean several. Triangles: a plan brought adapters; dots: a plan moved requests. Dark edges in the view of GPU slots are loads.',
+  const s = section('placement', 'Where adapters lie', 'One row per adapter, adapters with most requests on top. The colour is the worker that holds the weights; stripes are several workers. Triangle: a plan loaded adapters. Dot: a plan moved requests. Dark edges in the view of GPU slots: loads.' + where,
     el('div', { class: 'tools' },
       select('Run', runs.map(r => [r.name, r.name]), v => { run = v; fillWorkers(); draw(); }, run),
       select('In', [['host', 'host memory'], ['gpu', 'GPU slots']], v => { tier = v; draw(); }, tier),
       select('Adapters', [['16', 'the 16 most used'], ['32', 'the 32 most used'], ['64', 'the 64 most used'], ['256', 'all (up to 256)']], v => { rows = v; draw(); }, rows),
       workerBox),
-    key, host);
+    note, key, host);
 
   function fillWorkers() {
     const n = workersOf();
@@ -58,6 +61,7 @@ function placement() {
       c.textAlign = x > width - 24 ? 'right' : 'center';
       c.fillText(time(t), x, height - bottom + 7);
     }
+    note.textContent = tier === 'host' && p.show !== 'host' ? 'Host memory holds every adapter on every worker during the whole run.' : '';
     geo = { p, list, left, plot, top, rh, end, width };
     host.setAttribute('aria-label', `Placement of ${list.length} adapters on ${p.workers} workers over ${fmt(end)} s under ${run}. Arrow keys move the cursor.`);
     host.dataset.points = list.reduce((n, row) => n + row[tier].length / 3, 0);

@@ -2,20 +2,36 @@
 // first is the run to look at first: one that plans, if there is one.
 const first = runs => (runs.find(r => r.plans) || runs[0]).name;
 const shown = list => list.filter(x => !hidden.has(x.name));
+// where says at which values of the settings the runs of sweeps are.
+const where = D.at.length ? ` Runs of ${D.at.join('; ')}.` : '';
+const stateNote = 'OVERLOADED: requests arrive faster than the workers finish them; in parentheses the rate that the workers sustain. Transient: the run is too short, or its load changes too much, to extrapolate. Both get no star and no verdict on latencies, because these measure the length of the run.';
 
 function overview() {
   if (!D.compared) return;
   const head = el('tr', {}, el('th', { class: 'text', scope: 'col' }, 'Metric'), ...D.runs.map(r => el('th', { scope: 'col', title: r.what }, r.name)));
   const body = el('tbody');
-  for (const row of D.compared.rows) {
+  const { rows, states } = D.compared;
+  if (states.some(s => s.mark)) {
+    const tr = el('tr', { id: 'overview-states' }, el('th', { scope: 'row' }, 'State'));
+    states.forEach((s, i) => tr.append(el('td', { class: s.state, title: s.text, 'data-label': D.runs[i].name }, s.mark || '–')));
+    body.append(tr);
+  }
+  for (const row of rows) {
     const tr = el('tr', {}, el('th', { scope: 'row' }, row.title + [' ↑', '', ' ↓'][row.better + 1]));
     row.cells.forEach((v, i) => tr.append(el('td', { class: row.best[i] ? 'best' : null, 'data-label': D.runs[i].name },
       fmt(v) + (row.best[i] ? ' ★' : '') + (row.apart[i] ? ' ≠' : ''))));
     body.append(tr);
   }
   const kinds = [...new Set(D.runs.map(r => r.source))].join(', ');
-  const s = section('overview', 'Runs', `One column per run (${kinds}). Means over the seeds where a sweep has several. ↓ less is better, ↑ more is; ★ the best of its row, where the paired 95 % interval of its difference to every other run excludes 0; ≠ not comparable: other requests completed, or measured in another way.`,
+  const marks = [
+    `One column per run (${kinds}).${where} Means over the seeds where a sweep has several. ↓ less is better, ↑ more is better.`,
+    rows.some(r => r.best.some(Boolean)) ? '★ the best of its row: the 95 % interval of its difference to every other run excludes 0. Differences are taken seed by seed, and runs with the same seed get the same requests. So a star can be certain although the intervals of the means overlap.' : '',
+    rows.some(r => r.apart.some(Boolean)) ? '≠ not comparable: other requests completed, or the client measured in another way.' : '',
+    states.some(s => s.mark && s.state !== 'steady') ? stateNote : '',
+  ];
+  const s = section('overview', D.at.length === 1 ? 'Runs at ' + D.at[0].split(' at ').slice(1).join(' at ') : 'Runs', marks.filter(Boolean).join(' '),
     fitted('Metrics of the runs', el('table', { id: 'overview-table' }, el('thead', {}, head), body)));
+  if (D.at.length) s.append(el('p', { class: 'hint' }, 'The sections below show the same runs. Another point of the sweep: lorasim report --at KEY=VALUE.'));
   if (D.runs.some(r => r.what)) {
     s.append(el('details', {}, el('summary', {}, 'What the runs are'),
       el('ul', { class: 'note' }, ...D.runs.map(r => el('li', {}, `${r.name}: ${r.source}, ${r.what}`)))));
@@ -29,10 +45,10 @@ function latencies() {
   const titles = { e2e: 'End-to-end latency', ttft: 'Time to first token', tpot: 'Time per output token' };
   let which = 'e2e', log = true;
   const chart = el('div', { id: 'cdf-chart' });
-  section('cdf', 'Latency distribution', 'Share of requests that took at most so long: the further left a line, the better. Requests that failed do not count.',
+  section('cdf', 'Latency distribution', 'Cumulative share of requests by latency (further left is better). Failed requests are not counted.' + where,
     el('div', { class: 'tools' },
       select('Latency', Object.entries(titles), v => { which = v; draw(); }, which),
-      checkbox('Logarithmic time', v => { log = v; draw(); }, log)),
+      checkbox('Log scale (x)', v => { log = v; draw(); }, log)),
     legend(runs.map(r => r.name), k => color(runs[k].i)), chart);
   const draw = lineChart(chart, () => ({
     label: `${titles[which]}: share of requests by latency`, height: 340,
@@ -55,10 +71,10 @@ function adapters() {
   for (const r of runs) for (const a of r.adapters) if (!place.has(a.name)) place.set(a.name, place.size + 1);
   const names = [...place.keys()];
   const chart = el('div', { id: 'adapters-chart' });
-  section('adapters', 'Latency by adapter', 'One dot per adapter and run, the most used adapters left. Level rows of dots mean that adapters are treated alike.',
+  section('adapters', 'Latency by adapter', 'One dot per adapter and run; adapters with most requests are on the left. Dots at the same height mean that adapters are served equally well.' + where,
     el('div', { class: 'tools' },
       select('Show', Object.entries(titles), v => { which = v; draw(); }, which),
-      checkbox('Logarithmic', v => { log = v; draw(); }, log)),
+      checkbox('Log scale (y)', v => { log = v; draw(); }, log)),
     legend(runs.map(r => r.name), k => color(runs[k].i)), chart);
   const draw = lineChart(chart, () => ({
     label: titles[which] + ' by adapter', height: 320, snap: true,
@@ -74,7 +90,7 @@ function adapters() {
 function workers() {
   const runs = D.runs.map((r, i) => ({ ...r, i })).filter(r => r.series);
   if (!runs.length) return;
-  const titles = { queued: 'Waiting requests, mean', queued_max: 'Waiting requests, most', running: 'Running requests, mean', loads: 'Adapter loads' };
+  const titles = { queued: 'Waiting requests, mean', queued_max: 'Waiting requests, maximum', running: 'Running requests, mean', loads: 'Adapter loads' };
   if (runs.some(r => r.series.workers[0].on)) titles.on = 'On, costing GPU time';
   const unit = () => ({ loads: 'adapter loads', on: 'share of time on' })[which] || 'requests';
   let which = 'queued', run = first(runs);
@@ -82,7 +98,7 @@ function workers() {
   const total = el('div', { id: 'workers-total' }), grid = el('div', { class: 'grid', id: 'workers-grid' });
   const note = el('p', { class: 'hint' });
   const values = (w, s) => w[which] || s.workers[0][which] || null;
-  section('workers', 'Queues and batches over time', 'Above all workers together, run against run; below each worker of one run, all on the same scale.',
+  section('workers', 'Queues and batches over time', 'Top: all workers together, one line per run. Below: each worker of one run, all on the same scale.' + where,
     el('div', { class: 'tools' },
       select('Show', Object.entries(titles), v => { which = v; drawTotal(); fill(); }, which)),
     legend(runs.map(r => r.name), k => color(runs[k].i)), total,
@@ -130,7 +146,7 @@ function plans() {
   const table = el('table', { id: 'plans-table' });
   const count = el('p', { class: 'hint', 'aria-live': 'polite' });
   const more = el('button', { type: 'button', onclick: () => { most += 200; fill(); } }, 'Show more');
-  section('plans', 'Plans', 'What was planned when, and why. Gain is what the planner expects, gap how far the plan may be from the best one.',
+  section('plans', 'Plans', 'What the planner decided, when and why. Gain: the time that the planner expects to save. Gap: how far the plan may be from the optimum.' + where,
     el('div', { class: 'tools' },
       select('Run', runs.map(r => [r.name, r.name]), v => { run = v; fill(); }, run),
       checkbox('Only plans that change something', v => { changes = v; fill(); }, changes)),
@@ -140,7 +156,7 @@ function plans() {
     const p = runs.find(r => r.name === run).plans;
     const rows = p.rows.filter(x => !changes || x.dropped || x.loads.length || x.unloads.length || x.moves);
     count.textContent = `${rows.length} of ${p.rows.length} plans` + (p.left ? `, ${p.left} more were not kept` : '');
-    const head = ['Time (s)', 'Reason', 'Brought (adapter@worker)', 'Taken away (adapter@worker)', 'Requests moved', 'Gain (s)', 'Gap (%)', 'Solved in (s)'];
+    const head = ['Time (s)', 'Reason', 'Loaded (adapter@worker)', 'Unloaded (adapter@worker)', 'Requests moved', 'Gain (s)', 'Gap (%)', 'Solved in (s)'];
     const body = el('tbody');
     for (const x of rows.slice(0, most)) {
       const tr = el('tr', {}, el('th', { scope: 'row' }, fmt(x.applied)),
@@ -170,7 +186,7 @@ function mapSection(s, id) {
   let which = 0;
   const box = el('div', { class: 'grid', id: id + '-blocks' });
   const percent = x => fmt(100 * x) + ' %';
-  section(id, `Map: ${s.name}`, `In each cell the policy (of a planner: its interval) with the largest gain over ${s.baseline}, where it is certain by paired t-tests with Holm's correction; the darker, the larger. Empty: none is.`,
+  section(id, `Map: ${s.name}`, `Each cell shows the policy (for a planner: its interval) with the largest significant gain over ${s.baseline}, by paired t-tests with Holm's correction; darker is larger. Empty: no gain is significant, or a run is not in a steady state.`,
     el('div', { class: 'tools' }, select('Metric', s.maps.map((m, i) => [String(i), m.title]), v => { which = +v; draw(); }, '0')), box);
   function draw() {
     const m = s.maps[which], top = Math.max(...m.blocks.flatMap(b => b.cells.flat().map(c => c.gain)), 1e-9);
@@ -226,8 +242,8 @@ function sweepSection(s, id) {
       ...dims.map((d, i) => i === st.across || i === st.lines ? null :
         select(d.name, d.values.map((v, k) => [String(k), v]), v => { st.fixed[i] = +v; draw(); }, String(st.fixed[i]))),
       checkbox('From zero', v => { st.zero = v; draw(); }, st.zero),
-      checkbox('Logarithmic up', v => { st.logY = v; draw(); }, st.logY),
-      dims[st.across].numeric ? checkbox('Logarithmic across', v => { st.logX = v; draw(); }, st.logX) : null,
+      checkbox('Log scale (y)', v => { st.logY = v; draw(); }, st.logY),
+      dims[st.across].numeric ? checkbox('Log scale (x)', v => { st.logX = v; draw(); }, st.logX) : null,
     ].filter(Boolean));
     if (drop) redraws.delete(drop);
     names.replaceChildren();
@@ -238,7 +254,13 @@ function sweepSection(s, id) {
     }
   }
   fill();
-  section(id, `Sweep: ${s.name}`, `${s.about && s.about !== D.about ? s.about + ' ' : ''}Bands: ${s.intervals}.${s.points.some(p => p.left > 0) ? ' Hollow points: some requests did not complete; ≠ not the same ones as elsewhere, so that latencies do not compare.' : ''}`,
+  section(id, `Sweep: ${s.name}`, [
+    s.about && s.about !== D.about ? s.about : '',
+    `Bands: ${s.intervals}.`,
+    s.seeds > 1 && s.policies.length > 1 ? 'Bands may overlap although two policies differ significantly: policies are compared seed by seed, with the same requests.' : '',
+    s.points.some(p => p.left > 0) ? 'Hollow points: some requests did not complete; ≠: not the same requests as elsewhere completed, so latencies do not compare.' : '',
+    s.points.some(p => p.reached && p.reached.state !== 'steady') ? '✕ overloaded, ◇ transient. ' + stateNote : '',
+  ].filter(Boolean).join(' '),
     tools, names, chart);
   draw = lineChart(chart, () => curves(s, dims, st));
 }
@@ -246,6 +268,9 @@ function sweepSection(s, id) {
 // undone says how many requests of a point did not complete.
 const undone = (p, m) => !(p.left > 0) ? '' :
   `(${p.left < 0.001 ? '<0.1' : fmt(100 * p.left)} % of the requests did not complete${p.apart && !m.all ? ' ≠' : ''})`;
+
+// unsteady says that a point is not in a steady state.
+const unsteady = p => p.reached && p.reached.state !== 'steady' ? ` (${p.reached.text})` : '';
 
 // curves are the lines of a sweep across one dimension, one for each value of
 // another.
@@ -263,7 +288,7 @@ function curves(s, dims, st) {
     },
     lines: lines.map(l => ({
       name: l.name, color: color(l.i), dash: dash(l.i), dots: d.name === 'policy',
-      points: s.points.filter(p => fits(p, l)).map(p => [x(d.of(p)), ...p.m[st.metric], undone(p, m), p.left > 0]).sort((u, v) => u[0] - v[0]),
+      points: s.points.filter(p => fits(p, l)).map(p => [x(d.of(p)), ...p.m[st.metric], undone(p, m) + unsteady(p), p.left > 0, p.reached && p.reached.state]).sort((u, v) => u[0] - v[0]),
     })),
   };
 }
@@ -271,6 +296,6 @@ function curves(s, dims, st) {
 function blocks() {
   const runs = D.runs.filter(r => r.block);
   if (!runs.length) return;
-  section('blocks', 'Result blocks', 'As the serving benchmarks print them.',
+  section('blocks', 'Result blocks', 'What ran, and the result as the serving benchmarks print it.',
     ...runs.map(r => el('details', {}, el('summary', {}, r.name), el('pre', { tabindex: 0 }, r.block))));
 }

@@ -1,0 +1,218 @@
+package result
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/internal/format"
+)
+
+// Scenario says what ran. The zero value: unknown. Of results of older versions,
+// and of the JSON lines of the serving benchmarks, only Summary is known.
+type Scenario struct {
+	// Summary is the scenario's name, or the settings in which it differs from the
+	// defaults.
+	Summary string `json:"summary,omitempty"`
+
+	Policy        string            `json:"policy,omitempty"`         // without options
+	PolicyOptions map[string]string `json:"policy_options,omitempty"` // that differ from their defaults
+	// Moving is how requests move; "": the policy moves none.
+	Moving string `json:"request_migration,omitempty"`
+
+	Workers  int           `json:"workers,omitempty"` // in an elastic cluster the largest number
+	Elastic  string        `json:"elastic,omitempty"` // the setting; "": the number of workers is fixed
+	Profiles []RanProfile  `json:"profiles,omitempty"`
+	Adapters int           `json:"adapters"`
+	Ranks    []RankCount   `json:"ranks,omitempty"` // in ascending order
+	Workload *RanWorkload  `json:"workload,omitempty"`
+	Seed     *uint64       `json:"seed,omitempty"`
+	Settings []SettingUsed `json:"settings,omitempty"` // others that differ from their defaults
+}
+
+// RanProfile is a kind of worker.
+type RanProfile struct {
+	Name string `json:"name"`
+	// Kind is measured, calibrated or computed.
+	Kind     string `json:"kind"`
+	Hardware string `json:"hardware,omitempty"`
+	Workers  int    `json:"workers"`
+	// Engine is the simulated scheduler (sglang, vllm); of a live run the engine with
+	// its version.
+	Engine string `json:"engine"`
+	// AdapterSlots is the number of adapters that a worker runs at a time.
+	AdapterSlots int `json:"adapter_slots"`
+	// Routing: of a live run, the profile's step times are used by the policy alone.
+	Routing bool `json:"for_routing_alone,omitempty"`
+}
+
+// RankCount is the number of adapters of a rank.
+type RankCount struct {
+	Rank     int `json:"rank"`
+	Adapters int `json:"adapters"`
+}
+
+// RanWorkload is where the requests came from.
+type RanWorkload struct {
+	Source   string `json:"source"`         // generated, the name of a trace, a file, ...
+	File     string `json:"file,omitempty"` // that was read
+	Requests int64  `json:"requests"`
+	Rate     Rate   `json:"rate"`    // requests/s; trace: at the source's own times
+	Lengths  string `json:"lengths"` // the setting; source: those of the source
+}
+
+// SettingUsed is a setting that differs from its default.
+type SettingUsed struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// UnmarshalJSON also reads the text that older versions wrote, and that the lines of
+// WriteJSONL have: the summary.
+func (s *Scenario) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		*s = Scenario{}
+		return json.Unmarshal(data, &s.Summary)
+	}
+	type plain Scenario // without this method
+	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
+		return fmt.Errorf("is neither a text nor an object: %w", err)
+	}
+	return nil
+}
+
+// known says whether more than the summary is known.
+func (s *Scenario) known() bool { return s.Policy != "" || s.Workload != nil }
+
+// WriteScenario prints what ran in a few lines, for people. It prints nothing where
+// that is unknown.
+func (r *Result) WriteScenario(w io.Writer) error {
+	s := &r.Scenario
+	if !s.known() {
+		return nil
+	}
+	var b strings.Builder
+	line := func(label, text string) {
+		if text != "" {
+			const indent = 10
+			lines := strings.Split(format.Paragraph(text, format.Width-indent), "\n")
+			for i, l := range lines {
+				lines[i] = strings.TrimSpace(l)
+			}
+			fmt.Fprintf(&b, "%-*s%s\n", indent, label, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
+		}
+	}
+	if !strings.Contains(s.Summary, "=") && s.Summary != "defaults" {
+		line("Scenario", s.Summary)
+	}
+	line("Policy", s.policyText())
+	workers := fmt.Sprint(s.Workers)
+	if s.Elastic != "" {
+		workers = "up to " + workers
+	}
+	for i := range s.Profiles {
+		p := &s.Profiles[i]
+		if len(s.Profiles) > 1 {
+			workers = fmt.Sprintf("%d of %d", p.Workers, s.Workers)
+		}
+		line("Workers", fmt.Sprintf("%s, engine %s, %s", workers, p.Engine, count(p.AdapterSlots, "adapter slot")))
+		line("Profile", p.text())
+	}
+	line("Adapters", s.adaptersText())
+	if s.Workload != nil {
+		line("Workload", s.Workload.text())
+	}
+	if s.Seed != nil {
+		line("Seed", strconv.FormatUint(*s.Seed, 10))
+	}
+	var settings []string
+	for _, v := range s.Settings {
+		settings = append(settings, v.Key[strings.LastIndexByte(v.Key, '.')+1:]+"="+v.Value)
+	}
+	line("Settings", strings.Join(settings, " "))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (s *Scenario) policyText() string {
+	text := s.Policy
+	var options []string
+	for _, k := range slices.Sorted(maps.Keys(s.PolicyOptions)) {
+		options = append(options, k+"="+s.PolicyOptions[k])
+	}
+	if options != nil {
+		text += " (" + strings.Join(options, ", ") + ")"
+	}
+	return text
+}
+
+func (p *RanProfile) text() string {
+	text := fmt.Sprintf("%s, %s", p.Name, p.Kind)
+	if p.Hardware != "" {
+		text += " (" + p.Hardware + ")"
+	}
+	if p.Routing {
+		text += ", used by the policy alone"
+	}
+	return text
+}
+
+// mostRanks is the number of different ranks that are listed one by one.
+const mostRanks = 8
+
+// adaptersText words the adapters: "32, ranks 8, 16, 32, 64 (8 each)".
+func (s *Scenario) adaptersText() string {
+	text, n := fmt.Sprint(s.Adapters), len(s.Ranks)
+	even := !slices.ContainsFunc(s.Ranks, func(c RankCount) bool { return c.Adapters != s.Ranks[0].Adapters })
+	var ranks []string
+	for _, c := range s.Ranks {
+		rank := strconv.Itoa(c.Rank)
+		if !even {
+			rank = fmt.Sprintf("%d (%d)", c.Rank, c.Adapters)
+		}
+		ranks = append(ranks, rank)
+	}
+	switch {
+	case n == 0:
+		return text
+	case n == 1 && s.Ranks[0].Rank == 0:
+		return text + ", ranks unknown"
+	case n == 1:
+		return text + ", rank " + strconv.Itoa(s.Ranks[0].Rank)
+	case n > mostRanks:
+		return fmt.Sprintf("%s, %d ranks from %d to %d", text, n, s.Ranks[0].Rank, s.Ranks[n-1].Rank)
+	case even:
+		return fmt.Sprintf("%s, ranks %s (%d each)", text, strings.Join(ranks, ", "), s.Ranks[0].Adapters)
+	}
+	return text + ", ranks " + strings.Join(ranks, ", ")
+}
+
+func (w *RanWorkload) text() string {
+	text := w.Source
+	if w.File != "" {
+		text += " " + w.File[strings.LastIndexByte(w.File, '/')+1:]
+	}
+	text += ", " + count(int(w.Requests), "request")
+	switch {
+	case w.Rate == TraceRate:
+		text += " at its own times"
+	case math.IsInf(float64(w.Rate), 1):
+		text += ", all at once"
+	case w.Rate > 0:
+		text += fmt.Sprintf(" at %s/s", strconv.FormatFloat(float64(w.Rate), 'g', -1, 64))
+	}
+	return text + ", lengths " + cmp.Or(w.Lengths, "unknown")
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

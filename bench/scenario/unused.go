@@ -1,0 +1,40 @@
+package scenario
+
+import "lorasim/router"
+
+// Unused lists the settings that cannot change what happens in a run, as its
+// policy uses none of them. It is conservative: other settings may have no effect
+// either.
+func (s *Scenario) Unused() (keys []string) {
+	policy, err := s.Routing.policy()
+	if err != nil {
+		return nil
+	}
+	f := router.FactsOf(policy)
+	note := func(used bool, key string) {
+		if !used {
+			keys = append(keys, key)
+		}
+	}
+	// Workers that come and go, and a router that refuses requests, look at signals
+	// whatever the policy.
+	signals := f.Signals || s.Routing.Shed != "" || s.Cluster.Outages != "" || s.Cluster.Elastic != ""
+	note(signals, "routing.view_staleness")
+	note(signals, "routing.known_outputs")
+	note(f.Plans && f.Interval, "routing.migration_interval")
+	note(f.Plans && f.Threshold, "routing.migration_req_threshold")
+	note(f.Plans, "routing.request_migration")
+	note(f.Plans, "routing.solver")
+	return keys
+}
+
+// Effective is the scenario with its unused settings at their defaults: two
+// scenarios that are the same by Effective give the same run.
+func (s *Scenario) Effective() *Scenario {
+	e := *s
+	for _, key := range s.Unused() {
+		f, _ := Find(key)
+		f.of(&e).Set(f.of(&defaults))
+	}
+	return &e
+}

@@ -1,0 +1,233 @@
+package sweep
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/router"
+)
+
+// other is for each setting that Unused may name a value that is not the default.
+var other = map[string]string{"routing.view_staleness": "3", "routing.known_outputs": "true", "routing.migration_interval": "0.7",
+	"routing.migration_req_threshold": "2", "routing.request_migration": "none", "routing.solver": "embedded"}
+
+func outcome(t *testing.T, sc *scenario.Scenario) string {
+	t.Helper()
+	res, err := sc.Simulate(t.Context(), scenario.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	// the settings differ; what happened must not
+	res.Config, res.Scenario = nil, result.Scenario{}
+	if err := res.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A setting that a policy is said not to use changes no byte of the result, with
+// queues, evictions and moves. One that it uses changes the result of some policy.
+func TestUnusedSettingsChangeNothing(t *testing.T) {
+	base := scenario.Default()
+	w := &base.Workload
+	w.NumPrompts, w.RequestRate, w.Arrivals = 250, 40, "gamma:3"
+	base.Cluster.NumWorkers, base.Cluster.MaxLorasPerBatch, base.Cluster.MaxLoadedLoras = 3, 4, 12
+	claims, used := 0, map[string]bool{}
+	var specs []string
+	for _, d := range router.List() {
+		if d.Name == "explicit" {
+			d.Name += ":map=0-9@0,10@1+2,rest@all"
+		}
+		specs = append(specs, d.Name)
+	}
+	for _, spec := range append(specs, "period_mig:interval=2", "dlora_period_mig:threshold=4,interval=1") {
+		sc := base
+		sc.Routing.Policy = spec
+		is := outcome(t, &sc)
+		unused := sc.Unused()
+		for key, value := range other {
+			changed := sc
+			if err := changed.Set(key, value); err != nil {
+				t.Fatal(err)
+			}
+			same := outcome(t, &changed) == is
+			if slices.Contains(unused, key) {
+				if claims++; !same {
+					t.Errorf("%s is said not to use %s, but %s changes its result", spec, key, value)
+				}
+			}
+			used[key] = used[key] || !same
+		}
+	}
+	if claims < 80 {
+		t.Errorf("%d claims were tried, expected at least 80", claims)
+	}
+	delete(other, "routing.solver") // the other one may not be built in
+	for key := range other {
+		if !used[key] {
+			t.Errorf("%s changes no policy's result: the test is too weak", key)
+		}
+	}
+}
+
+func TestSignalsCount(t *testing.T) {
+	sc := scenario.Default()
+	sc.Routing.Policy = "static"
+	if !slices.Contains(sc.Unused(), "routing.view_staleness") {
+		t.Error("static looks at signals")
+	}
+	for key, value := range map[string]string{"outages": "0@1-2", "shed": "queue:3", "elastic": "min=1,max=2,target=4"} {
+		c := sc
+		if err := c.Set(key, value); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(c.Unused(), "routing.view_staleness") || slices.Contains(c.Unused(), "routing.known_outputs") {
+			t.Errorf("with %s %s signals count", key, value)
+		}
+	}
+}
+
+func sharedSpec(t *testing.T, sets ...string) *Spec {
+	t.Helper()
+	s := smallSpec(t, append([]string{"migration_interval=1,4", "policy=static,period_mig,p2c"}, sets...)...)
+	s.SeedCount, s.Scenario.Workload.NumPrompts = 2, 60
+	return s
+}
+
+// 2 rates, 2 intervals, 2 seeds: static and p2c do not plan, so that their cells
+// with the second interval share the run of the first.
+func TestSharedCellsRunOnce(t *testing.T) {
+	d := create(t, sharedSpec(t))
+	if len(d.Cells) != 24 || d.Shared() != 8 {
+		t.Fatalf("%d cells, %d share", len(d.Cells), d.Shared())
+	}
+	ran := map[string]bool{}
+	for _, shard := range []Shard{{2, 3}, {0, 3}, {1, 3}} {
+		for _, path := range newFiles(t, d, func() { runAll(t, d, RunOptions{Shard: shard}) }) {
+			if ran[path] {
+				t.Errorf("%s ran twice", path)
+			}
+			ran[path] = true
+		}
+	}
+	if len(ran) != 16 {
+		t.Errorf("%d cells ran, expected 16", len(ran))
+	}
+	if sum := runAll(t, d, RunOptions{}); sum.Ran != 0 || sum.Kept != 16 || sum.Shared != 8 {
+		t.Errorf("%+v", sum)
+	}
+	tables, err := d.Merge(MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := d.Status(); s.Done != 24 || s.Shared != 8 {
+		t.Errorf("%+v", s)
+	}
+	merged := filepath.Join(d.Path, "cells.csv")
+	runs, cells := readColumn[int64](t, merged, "run_of_cell"), readColumn[int64](t, merged, "cell")
+	for i, c := range d.Cells {
+		want := int64(i)
+		if c.Policy != "period_mig" && c.Values[1] == "4" {
+			want -= 6
+		}
+		if cells[i] != int64(i) || runs[i] != want {
+			t.Errorf("cell %d (%s) has the run of %d, expected %d", i, d.Describe(&c), runs[i], want)
+		}
+		// and that is what the cell's own scenario gives
+		if sc, err := d.ScenarioOf(&c); err != nil {
+			t.Fatal(err)
+		} else if res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: d.SLO()}); err != nil {
+			t.Fatal(err)
+		} else if r, err := d.ReadCell(&c); err != nil || r.Value("mean_e2e_latency_ms") != valueOf(Values(res), "mean_e2e_latency_ms") {
+			t.Errorf("cell %d: %v, %v", i, r, err)
+		}
+	}
+	var text strings.Builder
+	if err := d.WriteText(&text, tables, DefaultMetrics); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "static, p2c: no use of migration_interval; one run is shared by all its values") {
+		t.Errorf("%s", text.String())
+	}
+}
+
+// newFiles lists the cell files that f writes.
+func newFiles(t *testing.T, d *Dir, f func()) (names []string) {
+	t.Helper()
+	before := files(t, filepath.Join(d.Path, cellsDir))
+	f()
+	for name := range files(t, filepath.Join(d.Path, cellsDir)) {
+		if _, ok := before[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A sweep of a version that ran each cell by itself is complete, whichever of the
+// files are left; its failures count for all that share.
+func TestSharedCellsOfOlderSweeps(t *testing.T) {
+	d := create(t, sharedSpec(t))
+	for i := range d.Cells { // as that version did
+		c := &d.Cells[i]
+		res, lat, err := d.simulate(t.Context(), &job{cell: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.writeCell(c, res, lat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range d.Cells {
+		if c := &d.Cells[i]; d.Runs(c) == i && d.sharing(c) != nil {
+			if err := os.Remove(d.cellPath(c)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s := d.Status(); s.Done != 24 {
+		t.Fatalf("%+v", s)
+	}
+	if sum := runAll(t, d, RunOptions{}); sum.Ran != 0 || sum.Kept != 16 {
+		t.Errorf("%+v", sum)
+	}
+	// now without any of static's first seed at the first rate, and one has failed
+	for _, i := range d.sharing(&d.Cells[0]) {
+		_ = os.Remove(d.cellPath(&d.Cells[i]))
+	}
+	if err := d.writeFailure(&d.Cells[6], os.ErrInvalid); err != nil {
+		t.Fatal(err)
+	}
+	if s := d.Status(); s.Done != 22 || len(s.Failed) != 2 {
+		t.Errorf("%+v", s)
+	}
+	if sum := runAll(t, d, RunOptions{Retry: true}); sum.Ran != 1 || len(sum.Failed) != 0 {
+		t.Errorf("%+v", sum)
+	}
+	if s := d.Status(); s.Done != 24 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A value that comes before those that ran does not make them run again.
+func TestSharedCellsGrow(t *testing.T) {
+	d := create(t, sharedSpec(t))
+	runAll(t, d, RunOptions{})
+	d = goOn(t, d.Path, sharedSpec(t, "migration_interval=0.5,4"))
+	if !slices.Equal(d.Axes[1].Values, []string{"0.5", "1", "4"}) || d.Shared() != 16 {
+		t.Fatalf("%v, %d share", d.Axes[1].Values, d.Shared())
+	}
+	if sum := runAll(t, d, RunOptions{}); sum.Ran != 4 || sum.Kept != 16 { // period_mig at 0.5
+		t.Errorf("%+v", sum)
+	}
+	if s := d.Status(); s.Done != 36 {
+		t.Errorf("%+v", s)
+	}
+}
