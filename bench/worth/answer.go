@@ -22,7 +22,7 @@ type Answer struct {
 	// and those that are only shown.
 	Effects []Effect
 	// Pays are the factors whose effect is a certain gain; of the plans those parts
-	// that have one, or both where the parts cannot be told apart.
+	// that have one, or Plans where that is certain of neither part.
 	Pays []Factor
 	// Interval is that of the plans that pay, s, else of those that come closest; "":
 	// none can be compared.
@@ -82,10 +82,13 @@ func (a *Answer) decide() {
 		return
 	}
 	placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
-	if placing.better || !running.better {
+	if !placing.better && !running.better {
+		a.Pays = append(a.Pays, Plans)
+	}
+	if placing.better {
 		a.Pays = append(a.Pays, Placing)
 	}
-	if running.better || !placing.better {
+	if running.better {
 		a.Pays = append(a.Pays, Running)
 	}
 	a.Clear = a.Clear && (placing.better || running.better || placing.settled() && running.settled())
@@ -171,7 +174,8 @@ func (a *Answer) Move() bool {
 func (a *Answer) Chosen() string { return a.chosen().policy(a.Interval) }
 
 func (a *Answer) chosen() parts {
-	p := parts{running: slices.Contains(a.Pays, Running), places: slices.Contains(a.Pays, Placing)}
+	plans := slices.Contains(a.Pays, Plans)
+	p := parts{running: plans || slices.Contains(a.Pays, Running), places: plans || slices.Contains(a.Pays, Placing)}
 	p.waiting = a.opt.base().waiting && (slices.Contains(a.Pays, Waiting) || p.running || p.places)
 	return p
 }
@@ -194,14 +198,16 @@ func (a *Answer) String() string {
 }
 
 // verbs are the factors as things to do.
-var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move running requests", Placing: "place adapters"}
+var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move running requests", Placing: "place adapters",
+	Plans: "make plans, which place adapters and move running requests"}
 
 // headline says what to do.
 func (a *Answer) headline() string {
 	var yes, no []string
 	full := a.opt.full()
-	for _, f := range []Factor{Waiting, Placing, Running} {
+	for _, f := range []Factor{Waiting, Plans, Placing, Running} {
 		switch {
+		case f == Plans && !slices.Contains(a.Pays, Plans) || f != Waiting && f != Plans && slices.Contains(a.Pays, Plans):
 		case f == Waiting && !full.waiting || f == Running && !full.running: // the scenario rules it out
 		case slices.Contains(a.Pays, f):
 			yes = append(yes, verbs[f])

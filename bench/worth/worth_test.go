@@ -239,6 +239,19 @@ func TestWordsOfReasons(t *testing.T) {
 	if len(other.Pays) > 0 || !strings.Contains(other.String(), "Moving waiting requests: unknown, different requests completed.") {
 		t.Errorf("routing alone completed other requests: %v pay:\n%s", other.Pays, other)
 	}
+	either := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) }, func(_ *Answer, m *madeUp) {
+		of := m.of
+		m.of = func(p, metric string, seed int) float64 { // one part by itself: now much better, now much worse
+			if strings.Contains(p, "move=waiting,interval") || strings.Contains(p, "place=off,interval") {
+				return of(p, metric, seed) + 400*float64(seed%2*2-1)*float64(len(p)%2*2-1)
+			}
+			return of(p, metric, seed)
+		}
+	})
+	if want := []Factor{Routing, Plans}; !slices.Equal(either.Pays, want) || either.Chosen() != "period_mig:interval=2" ||
+		!strings.HasPrefix(either.String(), "Make plans, which place adapters and move running requests (plans every 2 s): --policy period_mig:interval=2\n") {
+		t.Errorf("it is certain of neither part: %v pay:\n%s", either.Pays, either)
+	}
 	for name, c := range map[string]struct {
 		std   float64
 		fixed bool
