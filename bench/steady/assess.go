@@ -35,13 +35,17 @@ const (
 func (r *Recorder) Assess() *Assessment {
 	p := r.path()
 	a := &Assessment{State: Transient, OfferedRate: p.rate, LastArrival: r.lastArrival}
+	if r.requests < leastRequests {
+		a.Reason = fmt.Sprintf("too short: %d requests, at least %d are needed", r.requests, leastRequests)
+		return a
+	}
 	if p.burst {
 		a.State, a.Reason = Overloaded, "all requests arrive at once"
 		a.SustainableRate = r.sustainable()
 		return a
 	}
-	if len(p.flight) < 4*batches || r.requests < leastRequests {
-		a.Reason = fmt.Sprintf("too short: %d requests, at least %d are needed", r.requests, leastRequests)
+	if len(p.flight) < 4*batches {
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.3f s", p.length())
 		return a
 	}
 	first := r.firstLatency(p)
@@ -58,7 +62,7 @@ func (r *Recorder) Assess() *Assessment {
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	a.EffectiveSamples, a.Intervals = r.means(p, warm)
-	if p.growth() {
+	if !r.closed() && p.growth() {
 		a.State = Overloaded
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
@@ -89,23 +93,22 @@ func depends(xs []float64) bool {
 
 // relaxations is the length of the run from a step on, in relaxation times of its queue.
 // In heavy traffic a queue is a reflected Brownian motion: with drift -m and variance
-// v per second its mean length is v/2m and its relaxation time v/m², which is 2 L²/v
-// where L² is the mean squared length, 2 (v/2m)². v is that of arrivals less
+// v per second its length is exponential with mean v/2m, and its relaxation time is
+// v/m²: four times the variance of the length, over v. v is that of arrivals less
 // departures over short times.
 //
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
 func (p *path) relaxations(from int) float64 {
-	var squares, moves float64
+	_, variance := meanVar(p.queue[from:])
+	if variance == 0 {
+		return math.Inf(1)
+	}
+	moves := 0.0
 	for i := from + 1; i < len(p.queue); i++ {
-		squares += p.queue[i] * p.queue[i]
 		d := p.flight[i] - p.flight[i-1]
 		moves += d * d
 	}
-	if squares == 0 {
-		return math.Inf(1)
-	}
-	steps := float64(len(p.queue) - from - 1)
-	return steps / (2 * (squares / steps) / (moves / steps))
+	return moves / (4 * variance)
 }
 
 // path is a run over the time in which requests arrived.
@@ -185,7 +188,7 @@ func (p *path) growth() bool {
 	for k := range steps {
 		steps[k] = p.queue[start+(k+1)*size] - p.queue[start+k*size]
 	}
-	grown := p.queue[len(p.queue)-1]
+	grown := p.queue[len(p.queue)-1] - p.queue[start]
 	_, variance := meanVar(steps)
 	limit := tQuantile(1-growthLevel/2, batches-1) * math.Sqrt(variance*batches)
 	return grown >= minGrowth && grown > limit
