@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/sim/profile"
 )
@@ -25,6 +26,20 @@ func TestTold(t *testing.T) {
 	if got = told(ps, reports, fleet.Limits{MaxRunning: 1, KVCapacity: 1, MaxLoaded: 1}); got[0].Engine.MaxRunningRequests != shared.Engine.MaxRunningRequests ||
 		got[0].Memory.KVTokens != shared.Memory.KVTokens || got[0].Engine.MaxLoadedLoras != shared.Engine.MaxLoadedLoras || got[1].Engine.MaxLorasPerBatch != 2 {
 		t.Errorf("%+v", got[0].Engine)
+	}
+}
+
+// What ran names the engines as the workers report them, and counts those alike.
+func TestEnginesThatRan(t *testing.T) {
+	shared := profile.Default()
+	other := shared
+	other.Engine.MaxLorasPerBatch = 3
+	s := &seen{[]*profile.Profile{&shared, &other, &shared}, []fleet.Report{{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}, {}, {Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}}}
+	ran := result.Scenario{Profiles: []result.RanProfile{{Name: "simulated"}}}
+	s.tell(&ran)
+	p := ran.Profiles
+	if len(p) != 2 || p[0].Engine != "vllm 0.8.5" || p[0].Workers != 2 || !p[0].Routing || p[1].Engine != "unknown" || p[1].AdapterSlots != 3 || p[1].Workers != 1 {
+		t.Errorf("%+v", p)
 	}
 }
 

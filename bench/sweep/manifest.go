@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -384,6 +385,14 @@ func (m *Manifest) stored(c *Cell) (*scenario.Scenario, error) {
 	return &sc, nil
 }
 
+// hashed are the settings that every hash contains. Settings that were added later
+// enter only where they differ from their default, so that sweeps of older versions
+// keep their hashes.
+var hashed = strings.Fields(hashedText)
+
+//go:embed hashed.txt
+var hashedText string
+
 // hash identifies what a cell's result depends on; byContent replaces the names
 // of files by their hashes.
 func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) string) string {
@@ -394,8 +403,11 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	}
 	own := *sc
 	own.MapPaths(byContent)
+	def := scenario.Default()
 	for _, f := range scenario.Fields() {
-		fmt.Fprintf(&b, "%s=%q\n", f.Key, f.Get(&own))
+		if v := f.Get(&own); v != f.Get(&def) || slices.Contains(hashed, f.Key) {
+			fmt.Fprintf(&b, "%s=%q\n", f.Key, v)
+		}
 	}
 	sum := sha256.Sum256(b.Bytes())
 	return hex.EncodeToString(sum[:16])

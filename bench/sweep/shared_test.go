@@ -231,3 +231,42 @@ func TestSharedCellsGrow(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The folder of a sweep that a version before states, shared runs and later settings
+// wrote is read, and is complete.
+func TestSweepOfAnOlderVersion(t *testing.T) {
+	d, err := Open("testdata/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := d.Status(); s.Done != 4 || s.Shared != 1 {
+		t.Errorf("%+v", s)
+	}
+	tables, err := d.Tables(MergeOptions{})
+	if err != nil || len(tables.Points) != 4 || tables.Points[0].State != "" {
+		t.Fatal(tables, err)
+	}
+	if m, ok := tables.Points[1].Metric("mean_ttft_ms"); !ok || !(m.Mean > 0) {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A setting that is added gets a hash of its own only where it is not at its default.
+func TestHashesOfLaterSettings(t *testing.T) {
+	later := 0
+	for _, f := range scenario.Fields() {
+		if !slices.Contains(hashed, f.Key) {
+			later++
+		}
+	}
+	if len(hashed) != 100 || later == 0 {
+		t.Errorf("%d settings in every hash, %d added later", len(hashed), later)
+	}
+	m := &Manifest{}
+	path := func(p string) string { return p }
+	a, b := scenario.Default(), scenario.Default()
+	b.Client.Warmup = "5"
+	if m.hash(&a, path) == m.hash(&b, path) {
+		t.Error("a warm-up does not change the hash")
+	}
+}
