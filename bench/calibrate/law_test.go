@@ -108,6 +108,10 @@ func TestFitLawRecovers(t *testing.T) {
 	if len(l.ByRank) != 2 || fit.runs.Runs != 20 || fit.runs.MedianAbsError > 0.001 || len(fit.held) != 0 {
 		t.Errorf("%+v", fit)
 	}
+	// what the card allows bounds the cost of a KV token, and the fit goes on from there
+	if fit, err = fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{}, 0.08); err != nil || fit.law.PerKVTokenUs != 0.08 || len(fit.bounded) != 1 {
+		t.Errorf("a bound of 0.08 us: %+v, %v", fit, err)
+	}
 	start := profile.AdapterLaw{PerTokenUs: 31}
 	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start, 0); err != nil || fit.law.PerTokenUs != 31 || len(fit.held) != 1 {
 		t.Errorf("without timings of prompts: %+v, %v", fit, err)

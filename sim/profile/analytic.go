@@ -129,9 +129,11 @@ func (a Analytic) Profile() (*Profile, error) {
 	p.Uncalibrated = true
 	a.latency(&p, m, g)
 	ranks := a.memory(&p, m, g)
-	p.Source = fmt.Sprintf("Computed, never compared with a measured run: roofline of %s (%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) "+
-		"at %.0f %% of its bandwidth and %.0f %% of its FLOP/s. LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
-		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.computeShare(m, g), LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
+	p.Source = fmt.Sprintf("Computed, never compared with a measured run: roofline of %s "+
+		"(%.0f TFLOP/s, %.0f GB/s, %.0f GiB each) at %.0f %% of its bandwidth and %.0f %% of its FLOP/s. "+
+		"LoRA kernels: %g times the roofline at peak rates (measured: %g to %g times).%s",
+		g.Name, flops(g, a.Bits)/1e12, g.GBPerS, g.MemoryGiB, 100*a.Bandwidth, 100*a.computeShare(m, g),
+		LoRAFactor, LoRAFactorLow, LoRAFactorHigh, ranks)
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("analytic profile of %s on %s: %w", m.Name, g.Name, err)
 	}
@@ -191,11 +193,13 @@ func (a *Analytic) gpus(m *Architecture, g *GPU, ranks int) (int, error) {
 	}
 	switch {
 	case least > 64:
-		return 0, fmt.Errorf("%s takes %.0f GiB, too much for 64 x %s of %.0f GiB", m.Name, a.weights(m)/gib, g.Name, g.MemoryGiB)
+		return 0, fmt.Errorf("%s takes %.0f GiB, too much for 64 x %s of %.0f GiB",
+			m.Name, a.weights(m)/gib, g.Name, g.MemoryGiB)
 	case a.TP == 0:
 		return least, nil
 	case !roomy(a.TP):
-		return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB; expected tp=%d or more", m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB, least)
+		return 0, fmt.Errorf("%s takes %.0f GiB, too much for %d x %s of %.0f GiB; expected tp=%d or more",
+			m.Name, a.weights(m)/gib, a.TP, g.Name, g.MemoryGiB, least)
 	}
 	return a.TP, nil
 }
@@ -236,13 +240,16 @@ func (a *Analytic) latency(p *Profile, m *Architecture, g *GPU) {
 	}
 	l := &p.Latency
 	if m.Experts > 0 {
-		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK), ReadMs: Round4(m.moeLayers() * m.Experts * m.expert() * bytes / bandwidth * 1000)}
+		l.Experts = Experts{Count: int(m.Experts), TopK: int(m.TopK)}
+		l.Experts.ReadMs = Round4(m.moeLayers() * m.Experts * m.expert() * bytes / bandwidth * 1000)
 	}
 	kv := bandwidth
 	if m.Latent > 0 {
 		kv /= n // every GPU holds and reads the whole latent cache
 	}
-	l.Decode = Decode{BaseMs: Round4(base), PerRequestMs: Round4(2 * m.Active() / compute * 1000), PerKVTokenUs: Round4(m.KVBytes() / kv * 1e6)}
+	l.Decode.BaseMs = Round4(base)
+	l.Decode.PerRequestMs = Round4(2 * m.Active() / compute * 1000)
+	l.Decode.PerKVTokenUs = Round4(m.KVBytes() / kv * 1e6)
 	l.Prefill.BaseMs = Round4(base)
 	l.Prefill.PerTokenUs = Round4(2 * m.body() / compute * 1e6)
 	l.Prefill.PerTokenCtxNs = Round4(4 * m.Layers * m.Heads * m.HeadDim / attention * 1e9)
@@ -278,7 +285,8 @@ func (a *Analytic) memory(p *Profile, m *Architecture, g *GPU) (ranks string) {
 	}
 	p.Adapters.DefaultRank = min(p.Adapters.DefaultRank, e.MaxLoraRank)
 	if e.MaxLoraRank < usual {
-		return fmt.Sprintf(" max_lora_rank is %d: %d adapter slots of rank %d do not fit beside the weights.", e.MaxLoraRank, e.MaxLorasPerBatch, usual)
+		return fmt.Sprintf(" max_lora_rank is %d: %d adapter slots of rank %d do not fit beside the weights.",
+			e.MaxLoraRank, e.MaxLorasPerBatch, usual)
 	}
 	return ""
 }

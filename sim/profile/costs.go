@@ -112,7 +112,8 @@ func (c *Costs) adapterTime(w *StepWork) tick.Ticks {
 		return 0
 	}
 	l := &c.p.Latency.LoRA
-	return tick.FromMilliseconds(l.LaunchMs + float64(l.RankUs/1000*float64(w.Ranks)) + float64(l.TokenRankNs/1e6*float64(w.RankTokens)))
+	read, compute := l.RankUs/1000*float64(w.Ranks), l.TokenRankNs/1e6*float64(w.RankTokens)
+	return tick.FromMilliseconds(l.LaunchMs + float64(read) + float64(compute))
 }
 
 // MsOf is the time to read the experts that a step of n tokens is expected to use.

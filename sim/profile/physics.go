@@ -1,8 +1,6 @@
 package profile
 
-import (
-	"strings"
-)
+import "strings"
 
 // Floor is the least time that the hardware of a worker allows, whatever the engine
 // and its kernels do: bytes read over the peak bandwidth of the cards, and floating
@@ -20,7 +18,8 @@ type Floor struct {
 // card of hardware.yaml. Of a name without the size of the memory, as "H100", it takes
 // the card that hardware.yaml has by that name.
 func (p *Profile) Floor() (Floor, bool) {
-	f := Floor{GPU: gpuOf(p.GPU), Count: p.GPUs(), Model: architectureOf(p.Model), Bits: bitsOf(p.Model), kvBytes: float64(p.Memory.KVBytesPerToken)}
+	f := Floor{GPU: gpuOf(p.GPU), Count: p.GPUs(), Model: architectureOf(p.Model), Bits: bitsOf(p.Model)}
+	f.kvBytes = float64(p.Memory.KVBytesPerToken)
 	return f, f.GPU != nil
 }
 

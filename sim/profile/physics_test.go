@@ -75,6 +75,9 @@ func checkPhysics(t *testing.T, p *Profile) {
 			t.Errorf("%s: %s takes %.4g ms, its cards need %.4g", p.Name, what, ms, least)
 		}
 	}
+	if got := p.Latency.Decode.PerKVTokenUs + p.Latency.Adapters.PerKVTokenUs; got < f.PerKVTokenUs()*tolerance {
+		t.Errorf("%s: a KV token takes %.4g us, its cards need %.4g", p.Name, got, f.PerKVTokenUs())
+	}
 	costs, loras := p.Compile(), p.Latency.LoRA.Backend != BackendNone
 	for _, batch := range []int64{1, 2, 8, 16, 64, 256} {
 		if batch > int64(p.Engine.MaxRunningRequests) {
