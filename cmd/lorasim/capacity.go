@@ -24,6 +24,7 @@ type capacityFlags struct {
 	plot     string
 
 	perAdapter string
+	hold       string
 	cost       []string
 	policies   []string
 	o          capacity.Options
@@ -56,7 +57,9 @@ The exit code is 1 where not even --max-workers hold.`,
 		opt(&f.goodput.attain, "attain", "99%", "share of all requests that must be within the SLO"),
 		opt(&f.perAdapter, "per-adapter", "", "`share` of the adapters of each of which --attain of the requests must be within the SLO, such as 100%, instead of all requests"),
 		opt(&f.o.MaxWorkers, "max-workers", 64, "most workers to try", ">=1 <=100000"),
-		opt(&f.o.MaxSeeds, "max-seeds", 20, "most draws of the workload for one candidate", ">=1 <=10000"))
+		opt(&f.hold, "hold", "mean", "what must reach --attain: mean (the mean over runs), or a share of the runs of --num-prompts requests, such as 95%"),
+		opt(&f.o.MaxSeeds, "max-seeds", 1000, "maximum number of seeds for a decision or an interval", ">=1 <=100000"),
+		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget), "maximum number of requests to simulate; what is too close to decide stays undecided", ">=1000 <=1e12"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
 		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
@@ -94,7 +97,9 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	p := newProgress(cmd.ErrOrStderr())
-	f.o.Progress = func(runs int64) { p.set("searching", 0, 0, fmt.Sprintf("%d runs", runs)) }
+	f.o.Progress = func(runs, requests int64) {
+		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs, 100*float64(requests)/float64(f.o.Budget)))
+	}
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
 	if p.done(); err != nil {
 		return err
@@ -123,6 +128,11 @@ func (f *capacityFlags) check() (err error) {
 	if f.perAdapter != "" {
 		if f.o.PerAdapter, err = result.ParseShare(f.perAdapter); err != nil {
 			return fmt.Errorf("--per-adapter: %w", err)
+		}
+	}
+	if f.o.Hold = 0; f.hold != "mean" {
+		if f.o.Hold, err = result.ParseShare(f.hold); err != nil {
+			return fmt.Errorf("--hold: %w, or mean", err)
 		}
 	}
 	if f.plot != "" {
