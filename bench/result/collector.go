@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/steady"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -69,6 +70,7 @@ type Collector struct {
 	seconds               perSecond
 	adapters              []adapterState // by index + 1: base model first
 	records               []record.Request
+	steady                *steady.Recorder
 }
 
 var _ record.Observer = (*Collector)(nil)
@@ -80,6 +82,7 @@ func NewCollector(opt Options) *Collector {
 		opt: opt, reasons: map[Reason]int64{},
 		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency, othersTTFT: latency,
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
+		steady: steady.NewRecorder(opt.NonStreaming),
 	}
 }
 
@@ -90,6 +93,7 @@ func (c *Collector) Done(r *record.Request) {
 		kept.Gaps = slices.Clone(r.Gaps)
 		c.records = append(c.records, kept)
 	}
+	c.steady.Done(r)
 	finish := record.Ticks(r.Finish)
 	c.end = max(c.end, finish)
 	a, e := c.adapter(r.Adapter), &c.counts
@@ -231,7 +235,7 @@ func (c *Collector) AddGaps(r *record.Request) {
 
 // Result derives the result of what was collected so far. counters may be nil.
 func (c *Collector) Result(meta Meta, counters *Counters) *Result {
-	r := &Result{Meta: meta, Records: c.records}
+	r := &Result{Meta: meta, Records: c.records, Steady: c.steady.Assess()}
 	duration := c.opt.Duration
 	if duration == 0 {
 		duration = c.end.Seconds()

@@ -1,0 +1,178 @@
+package steady
+
+import (
+	"fmt"
+	"math"
+)
+
+// The constants of the tests. Their error rates are measured: docs/steady.md has the
+// table, `go test ./bench/steady -run '^$' -bench ErrorRates -benchtime 1x` prints it.
+const (
+	// batches is the number of batch means.
+	batches = 20
+	// growthLevel is the chance that a queue at exactly its capacity is called
+	// overloaded.
+	growthLevel = 0.01
+	// A run is too short if the autocorrelations of successive batch means exceed both
+	// limits: with batches, and with twice that number. A short memory shows with
+	// small batches alone, and chance seldom with both.
+	correlated, correlatedHalf = 0.25, 0.45
+	// trendLevel is the chance that independent batch means show a trend.
+	trendLevel = 0.01
+	// leastMemories is how many times as long as the memory of its queue a steady run
+	// is at least.
+	leastMemories = 50
+	// leastRequests are too few to judge.
+	leastRequests = 200
+	// minGrowth: a queue that grew by less is not overloaded.
+	minGrowth = 5
+)
+
+// Assess judges what was recorded.
+func (r *Recorder) Assess() *Assessment {
+	p := r.path()
+	a := &Assessment{State: Transient, OfferedRate: p.rate}
+	if p.burst {
+		a.State, a.Reason = Overloaded, "all requests arrive at once"
+		a.SustainableRate = r.sustainable()
+		return a
+	}
+	if len(p.flight) < 4*batches || r.requests < leastRequests {
+		a.Reason = fmt.Sprintf("too short: %d requests, expected at least %d", r.requests, leastRequests)
+		return a
+	}
+	if first := r.firstLatency(p); 4*first > float64(len(p.flight))*p.width {
+		a.Reason = fmt.Sprintf("too short: the first requests take %.1f s, all arrive within %.1f s", first, float64(len(p.flight))*p.width)
+		return a
+	}
+	warm := p.warmup()
+	a.Warmup = float64(warm) * p.width
+	a.EffectiveSamples, a.Intervals = r.means(p, warm)
+	if p.growth() {
+		a.State = Overloaded
+		a.SustainableRate = r.sustainable()
+		a.Reason = "the queue grows until the last request arrives"
+		a.Intervals = nil
+		return a
+	}
+	switch {
+	case depends(p.queue[warm:]):
+		a.Reason = "too short: successive parts of the run depend on each other"
+	case p.memories(warm) < leastMemories:
+		a.Reason = "too short: the queue forgets its length too slowly"
+	case math.Abs(slope(batchMeans(p.flight[warm:], batches))) > tQuantile(1-trendLevel/2, batches-2):
+		a.Reason = "the number of requests in flight has a trend"
+	default:
+		a.State = Steady
+	}
+	if a.State != Steady {
+		a.Intervals = nil
+	}
+	return a
+}
+
+// depends says whether successive parts of a series depend on each other.
+func depends(xs []float64) bool {
+	return lagOne(batchMeans(xs, batches)) > correlated && lagOne(batchMeans(xs, 2*batches)) > correlatedHalf
+}
+
+// memories is how many times as long as the queue's memory the run is from a step on.
+// In heavy traffic a queue is a reflected Brownian motion: with drift -m and variance
+// v per second its mean length is v/2m and its relaxation time v/m², which is 2 L²/v
+// where L² is the mean squared length, 2 (v/2m)². v is that of arrivals less
+// departures over short times.
+//
+// Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
+func (p *path) memories(from int) float64 {
+	var squares, moves float64
+	for i := from + 1; i < len(p.queue); i++ {
+		squares += p.queue[i] * p.queue[i]
+		d := p.flight[i] - p.flight[i-1]
+		moves += d * d
+	}
+	if squares == 0 {
+		return math.Inf(1)
+	}
+	steps := float64(len(p.queue) - from - 1)
+	return steps / (2 * (squares / steps) / (moves / steps))
+}
+
+// path is a run over the time in which requests arrived.
+type path struct {
+	width  float64   // of a step, s
+	flight []float64 // requests in flight at the end of each step
+	queue  []float64 // requests that wait for their first token, likewise
+	rate   float64   // arrivals, requests/s
+	burst  bool      // all arrived at once
+}
+
+// path is the run from 0 to the last arrival. In a closed loop all requests are
+// scheduled at once: what counts is then when they were sent.
+func (r *Recorder) path() *path {
+	p := &path{width: r.slots.width}
+	end, arrived := r.lastArrival, func(s *slot) int64 { return s.arrived }
+	if r.closed() {
+		end, arrived = r.lastSent, func(s *slot) int64 { return s.sent }
+	}
+	p.burst = r.requests > 0 && end < atOnce*r.end
+	if end > 0 && !p.burst {
+		p.rate = float64(r.requests) / end
+	}
+	steps := min(int(end*r.slots.inverse), len(r.slots.slots))
+	p.flight, p.queue = make([]float64, steps), make([]float64, steps)
+	var flight, queue int64
+	for i := range steps {
+		s := &r.slots.slots[i]
+		flight += arrived(s) - s.finished
+		queue += arrived(s) - s.begun
+		p.flight[i], p.queue[i] = float64(flight), float64(queue)
+	}
+	return p
+}
+
+// atOnce is the share of a run within which all requests arrive at once.
+const atOnce = 0.01
+
+// closed says that the client limits the requests in flight, and that nothing else
+// says when they come.
+func (r *Recorder) closed() bool { return r.lastArrival < atOnce*r.end && r.lastSent >= atOnce*r.end }
+
+// firstLatency is the mean E2E latency of the requests sent in the first twentieth of
+// the run, s: before queues can have grown much.
+func (r *Recorder) firstLatency(p *path) float64 {
+	var first slot
+	for i := range max(len(p.flight)/20, 1) {
+		first.add(&r.slots.slots[i])
+	}
+	if first.done == 0 {
+		return 0
+	}
+	return first.e2e / float64(first.done)
+}
+
+// warmup is the number of steps at the start until the requests in flight have
+// settled, by MSER-5, but at most a quarter of the run. What is left is then tested:
+// MSER alone leaves out what does not fit, and so finds a steady part in any run.
+func (p *path) warmup() int {
+	const group = 5
+	groups := batchMeans(p.flight, len(p.flight)/group)
+	return min(group*mser(groups, group), len(p.flight)/4)
+}
+
+// growth says whether the queue grew more than a queue at its capacity would by
+// chance. Arrivals less departures of a queue that never empties are, at capacity, a
+// Brownian motion without drift; one that empties at times is that motion
+// reflected at 0, which ends above x with twice the chance. The motion's variance
+// comes from the increments of batches.
+func (p *path) growth() bool {
+	size := (len(p.queue) - 1) / batches
+	start := len(p.queue) - 1 - batches*size
+	steps := make([]float64, batches)
+	for k := range steps {
+		steps[k] = p.queue[start+(k+1)*size] - p.queue[start+k*size]
+	}
+	grown := p.queue[len(p.queue)-1]
+	_, variance := meanVar(steps)
+	limit := tQuantile(1-growthLevel/2, batches-1) * math.Sqrt(variance*batches)
+	return grown >= minGrowth && grown > limit
+}

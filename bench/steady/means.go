@@ -1,0 +1,83 @@
+package steady
+
+import (
+	"math"
+)
+
+// shortBatch: a batch of fewer memories than this is short.
+const shortBatch = 10
+
+// means are the confidence intervals of the mean latencies from a step on, by batch
+// means, and the number of independent requests that would give the mean TTFT as
+// accurately. Batches that are short against the queue's memory make an interval too
+// narrow; so none is narrower than what theory says of a queue with that memory: the
+// mean length of a reflected Brownian motion has the relative variance 2 / memories.
+func (r *Recorder) means(p *path, warm int) (samples float64, intervals []Interval) {
+	slots := r.slots.slots[warm:len(p.flight)]
+	size := len(slots) / batches
+	slots = slots[len(slots)-batches*size:]
+	sums := make([]slot, batches)
+	length, _ := meanVar(p.queue[warm:])
+	memories := p.memories(warm)
+	// the standard error of the mean wait, s, where batches are short
+	waiting := length / p.rate * math.Sqrt(2/memories*min(1, shortBatch*batches/memories))
+	var all slot
+	for k := range sums {
+		for i := range size {
+			sums[k].add(&slots[k*size+i])
+		}
+		all.add(&sums[k])
+	}
+	for _, m := range []struct {
+		metric string
+		waits  bool // the time in the queue is a part of it
+		sum    func(*slot) (total, n float64)
+	}{
+		{"mean_e2e_latency_ms", true, func(s *slot) (float64, float64) { return s.e2e, float64(s.done) }},
+		{"mean_ttft_ms", true, func(s *slot) (float64, float64) { return s.ttft, float64(s.done) }},
+		{"mean_tpot_ms", false, func(s *slot) (float64, float64) { return s.tpot, float64(s.decoded) }},
+	} {
+		mean, err, freedom := ratio(sums, m.sum)
+		if math.IsNaN(mean) {
+			continue
+		}
+		if m.waits {
+			err = max(err, waiting)
+		}
+		half := tQuantile(0.975, freedom) * err
+		intervals = append(intervals, Interval{m.metric, 1000 * (mean - half), 1000 * (mean + half)})
+		if n := float64(all.done); m.metric == "mean_ttft_ms" {
+			samples = n
+			if variance := all.ttftSquare/n - mean*mean; err > 0 {
+				samples = min(n, max(variance, 0)/(err*err))
+			}
+		}
+	}
+	return samples, intervals
+}
+
+// ratio is a mean over batches of unequal numbers of requests, its standard error,
+// and the degrees of freedom of that: NaN where a batch has no request. Batch means that
+// follow one another alike count as fewer: by the first-order autocorrelation of
+// what they leave, where it is positive.
+func ratio(batch []slot, of func(*slot) (total, n float64)) (mean, err, freedom float64) {
+	k := float64(len(batch))
+	var total, n float64
+	for i := range batch {
+		t, m := of(&batch[i])
+		if m == 0 {
+			return math.NaN(), 0, 0
+		}
+		total, n = total+t, n+m
+	}
+	mean = total / n
+	left := make([]float64, len(batch)) // over what the mean says, per request
+	for i := range batch {
+		t, m := of(&batch[i])
+		left[i] = (t - mean*m) / (n / k)
+	}
+	_, variance := meanVar(left)
+	alike := max(lagOne(left), 0)
+	fewer := (1 - alike) / (1 + alike)
+	return mean, math.Sqrt(variance / (k * fewer)), k*fewer - 1
+}

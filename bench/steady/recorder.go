@@ -1,0 +1,198 @@
+package steady
+
+import (
+	"math"
+
+	"lorasim/internal/record"
+)
+
+// Recorder counts the requests of a run over time, in bounded memory: a run of any
+// length falls into a fixed number of time slots, and when it outgrows them, two
+// become one. Requests may come in any order.
+//
+// A Recorder is for one goroutine.
+type Recorder struct {
+	nonStreaming bool
+	slots        series[slot, *slot]
+	workers      []series[workerSlot, *workerSlot] // by index + 1: requests that never reached one first
+
+	requests    int64
+	lastArrival float64 // s, of the scheduled arrivals
+	lastSent    float64 // s
+	end         float64 // s, last finish
+}
+
+// slot counts what happened in a span of time.
+type slot struct {
+	arrived  int64 // requests scheduled
+	sent     int64
+	begun    int64 // requests that left the queue: first token, or end without one
+	finished int64 // requests that ended, however
+
+	// Of the successful requests sent in the slot:
+	done       int64
+	ttft, e2e  float64 // s, summed
+	ttftSquare float64 // s², summed
+	decoded    int64   // requests of at least two tokens
+	tpot       float64 // s, summed over those
+}
+
+func (s *slot) add(o *slot) {
+	s.arrived += o.arrived
+	s.sent += o.sent
+	s.begun += o.begun
+	s.finished += o.finished
+	s.done += o.done
+	s.ttft += o.ttft
+	s.e2e += o.e2e
+	s.ttftSquare += o.ttftSquare
+	s.decoded += o.decoded
+	s.tpot += o.tpot
+}
+
+// workerSlot counts what happened to the requests that ended on one worker.
+type workerSlot struct{ sent, begun, finished int64 }
+
+func (s *workerSlot) add(o *workerSlot) {
+	s.sent += o.sent
+	s.begun += o.begun
+	s.finished += o.finished
+}
+
+// The numbers of slots of a run, and of each worker, before two become one.
+const (
+	maxSlots       = 2048
+	maxWorkerSlots = 128
+)
+
+// firstWidth is the width of a slot at the start of a run, s. It is a power of two,
+// so that every width divides all larger ones.
+const firstWidth = 1.0 / 256
+
+// NewRecorder returns a recorder for one run. nonStreaming: the client waits for
+// whole replies, so that the first token comes with the last.
+func NewRecorder(nonStreaming bool) *Recorder {
+	return &Recorder{nonStreaming: nonStreaming, slots: newSeries[slot, *slot](maxSlots)}
+}
+
+// Done enters a request that ended.
+func (r *Recorder) Done(q *record.Request) {
+	arrival, sent, finish := known(q.Arrival), known(q.Sent), known(q.Finish)
+	if q.Arrival > q.Sent {
+		arrival = sent
+	}
+	r.requests++
+	r.lastArrival = max(r.lastArrival, arrival)
+	r.lastSent = max(r.lastSent, sent)
+	never := q.Status == record.Unfinished // cut off at the end of the run's window
+	begun, waits := known(q.FirstToken), false
+	if math.IsNaN(q.FirstToken) {
+		begun, waits = finish, never
+	}
+
+	r.end = max(r.end, finish)
+	last := max(arrival, sent, begun, finish)
+	r.slots.fit(last)
+	r.slots.at(arrival).arrived++
+	s := r.slots.at(sent)
+	s.sent++
+	w := r.worker(q.WorkerLast, last)
+	w.at(sent).sent++
+	if !waits {
+		r.slots.at(begun).begun++
+		w.at(begun).begun++
+	}
+	if !never {
+		r.slots.at(finish).finished++
+		w.at(finish).finished++
+	}
+	if q.Status == record.OK {
+		ttft, e2e := begun-sent, finish-sent
+		if r.nonStreaming {
+			ttft = e2e
+		}
+		s.done++
+		s.ttft += ttft
+		s.ttftSquare += ttft * ttft
+		s.e2e += e2e
+		if q.Output > 1 {
+			s.decoded++
+			s.tpot += (e2e - ttft) / float64(q.Output-1)
+		}
+	}
+}
+
+// known is a time, 0 where it never came.
+func known(t float64) float64 {
+	if !(t > 0) {
+		return 0
+	}
+	return min(t, 1e15)
+}
+
+// worker is the series of a worker, with room for a time. Requests that never reached
+// a worker share one.
+func (r *Recorder) worker(i int32, last float64) *series[workerSlot, *workerSlot] {
+	for int(i)+1 >= len(r.workers) {
+		r.workers = append(r.workers, newSeries[workerSlot](maxWorkerSlots))
+	}
+	w := &r.workers[i+1]
+	w.fit(last)
+	return w
+}
+
+// adder is a pointer to a slot, which adds another of its kind.
+type adder[S any] interface {
+	*S
+	add(*S)
+}
+
+// series is a bounded number of equal spans of time from 0 on.
+type series[S any, P adder[S]] struct {
+	width   float64 // s
+	inverse float64 // 1/width, exact: widths are powers of two
+	most    int
+	slots   []S
+}
+
+func newSeries[S any, P adder[S]](most int) series[S, P] {
+	return series[S, P]{width: firstWidth, inverse: 1 / firstWidth, most: most}
+}
+
+// fit makes room for a time; slots may move.
+func (s *series[S, P]) fit(t float64) {
+	if int(t*s.inverse) >= len(s.slots) {
+		s.grow(t)
+	}
+}
+
+func (s *series[S, P]) grow(t float64) {
+	for int(t*s.inverse) >= s.most {
+		s.halve()
+	}
+	n := int(t*s.inverse) + 1
+	if n > cap(s.slots) {
+		s.slots = append(make([]S, 0, min(2*n, s.most)), s.slots...)
+	}
+	s.slots = s.slots[:max(n, len(s.slots))] // what lies behind is empty
+}
+
+// at is the slot of a time that fits.
+func (s *series[S, P]) at(t float64) *S { return &s.slots[int(t*s.inverse)] }
+
+// halve makes one slot of every two.
+func (s *series[S, P]) halve() {
+	n := (len(s.slots) + 1) / 2
+	for i := range n {
+		if i > 0 {
+			s.slots[i] = s.slots[2*i]
+		}
+		if 2*i+1 < len(s.slots) {
+			P(&s.slots[i]).add(&s.slots[2*i+1])
+		}
+	}
+	clear(s.slots[n:])
+	s.slots = s.slots[:n]
+	s.width *= 2
+	s.inverse /= 2
+}
