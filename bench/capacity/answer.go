@@ -284,7 +284,7 @@ func (a *Answer) why() string {
 		return fmt.Sprintf("headroom is below %.2f", nearBelow)
 	case a.Found.Decision == Overloaded:
 		return "requests arrive faster than they are served: queues grow without end"
-	case a.Found.Decision == Undecided:
+	case a.Verdict == Unknown:
 		return "it is not certain that the SLO holds"
 	}
 	return "the SLO does not hold"

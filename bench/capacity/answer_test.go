@@ -77,10 +77,10 @@ func TestTextByHand(t *testing.T) {
 			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n", "Verdict:     overloaded (the SLO does not hold)"}, nil,
 			`{"workers":null,"attainment":0.8,"interval":{"low":0.79,"high":0.81},`},
 		{"stopped", func(a *Answer) {
-			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil, Saturated, true
+			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil, Unknown, true
 			a.Found.Decision = Undecided
 		}, []string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, asked for 99.00 % of the requests within ttft:500",
-			"Verdict:     overloaded (it is not certain that the SLO holds)"}, nil, `"workers":null`},
+			"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
 		{"runs", func(a *Answer) { a.Hold = 0.95 }, []string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"}, nil, `"hold":"95%"`},
 		{"one workload", func(a *Answer) {
 			a.single, a.fixed, a.Found.Size, a.Found.Certain, a.NextCheaper.Certain = true, "a saved workload", size{}, false, false

@@ -62,6 +62,7 @@ const (
 	Stable    Verdict = "stable"
 	Near      Verdict = "near"
 	Saturated Verdict = "overloaded"
+	Unknown   Verdict = "undecided" // the budget was spent before anything was accepted
 )
 
 const (
@@ -121,32 +122,11 @@ type Answer struct {
 func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	s := newSearch(ctx, base, o)
-	kinds, err := s.settle()
+	found, kinds, err := s.find()
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{Options: o, Kinds: kinds, plan: s.plan}
-	found, err := s.cheapest(a.Kinds)
-	if err != nil {
-		return nil, err
-	}
-	if a.Stopped = found != nil && !found.Holds; found == nil {
-		if found, err = s.best(a.Kinds); err == nil {
-			found, err = s.descend(found)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	for _, c := range found.below() {
-		t := s.judged[c]
-		if oneLess := c.total() == found.total()-1; !found.Holds || !oneLess || t.Attainment.N == 0 {
-			continue
-		}
-		if a.NextCheaper == nil || t.Attainment.Mean > a.NextCheaper.Attainment.Mean {
-			a.NextCheaper = t
-		}
-	}
+	a := &Answer{Options: o, Kinds: kinds, plan: s.plan, Stopped: s.stopped, NextCheaper: s.nextCheaper(found)}
 	for _, t := range []*Tried{found, a.NextCheaper} {
 		if t != nil {
 			if err := s.confirm(t); err != nil {
@@ -159,6 +139,8 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 		return nil, err
 	}
 	switch {
+	case found.Decision == Undecided:
+		a.Verdict = Unknown
 	case !found.Holds:
 		a.Verdict = Saturated
 	case a.Headroom.Low < nearBelow:
@@ -168,6 +150,37 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 	}
 	a.Spent = s.spent.Load()
 	return a, nil
+}
+
+// find decides which candidate is the answer: the cheapest that holds, or the best
+// where none does.
+func (s *search) find() (*Tried, []Kind, error) {
+	kinds, err := s.settle()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := s.cheapest(kinds)
+	if err == nil && found == nil {
+		if found, err = s.best(kinds); err == nil {
+			found, err = s.descend(found)
+		}
+	}
+	return found, kinds, err
+}
+
+// nextCheaper is what was decided about the candidates with one worker less than
+// the answer: of two the one that reached more.
+func (s *search) nextCheaper(found *Tried) (next *Tried) {
+	if !found.Holds {
+		return nil
+	}
+	for _, c := range found.below() {
+		t := s.judged[c]
+		if c.total() == found.total()-1 && t.Attainment.N > 0 && (next == nil || t.Attainment.Mean > next.Attainment.Mean) {
+			next = t
+		}
+	}
+	return next
 }
 
 // settle finds the kinds' numbers of workers by the first seed, with runs that are
@@ -290,8 +303,8 @@ func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
 }
 
 // cheapest is the cheapest candidate that holds, and whose next cheaper fail;
-// nil: none holds; one that does not hold: the budget was spent, and this was tried
-// last. It begins with what the first seed says.
+// nil: none holds. It begins with what the first seed says. Where the budget is
+// spent before one was accepted, it is the one that was tried last.
 func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 	next := slices.Clone(kinds)
 	var tried *Tried
@@ -314,11 +327,9 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.Attainment.N == 0 && t.Decision == Undecided { // the budget is spent
-			if tried == nil {
-				tried = t
-			}
-			return tried, nil
+		if t.Attainment.N == 0 && t.Decision == Undecided {
+			s.stopped = true
+			return cmp.Or(tried, t), nil
 		}
 		tried = t
 		if !t.Holds {

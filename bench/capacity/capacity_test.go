@@ -131,7 +131,7 @@ func TestPoisson(t *testing.T) {
 		t.Errorf("%d workers with %+v, expected 1 with %v", a.Found.Workers, e, 1-rho)
 	}
 	// rho = 1 - attain, scaled
-	if want, h := 0.34/rho, a.Headroom; math.Abs(h.Factor-want) > 0.03 || h.Low > want || h.High < want {
+	if want, h := 0.34/rho, a.Headroom; math.Abs(h.Factor-want) > 0.03 || h.Low > want || h.High < want || h.Low > h.Factor || h.High < h.Factor {
 		t.Errorf("headroom is %v, expected about %v", h, want)
 	}
 	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 || a.NextCheaper.Workers != 1 {
@@ -399,15 +399,78 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
+// TestNumPrompts: the answer does not depend on num_prompts, which is the least
+// length of a run.
+func TestNumPrompts(t *testing.T) {
+	sc, s, sees := queue(t, "arrivals=total-exponential", "policy=least-loaded")
+	sc.Workload.RequestRate = 2.2 / s
+	o := Options{SLO: result.SLO{E2E: 1500 * sees}, Attain: 0.9, MaxWorkers: 16, MaxSeeds: 1000, Budget: 4e6}
+	for i, n := range []int64{500, 8000, 20000} {
+		sc.Workload.NumPrompts = n
+		search := newSearch(t.Context(), sc, o)
+		found, _, err := search.find()
+		if err != nil || !found.Holds || found.Workers != 5 {
+			t.Errorf("%d requests: %+v (%v), expected 5 workers", n, found, err)
+		}
+		if want := []int64{8000, 8000, 32000}[i]; err == nil && found.Size.requests < want {
+			t.Errorf("%d requests: runs of %d, expected %d at least", n, found.Size.requests, want)
+		}
+	}
+}
+
+// TestSeeds: base seeds have no seeds in common, nor have decisions and intervals.
+func TestSeeds(t *testing.T) {
+	seen := map[uint64]bool{}
+	for base := range uint64(20) {
+		for stream := forDecision; stream <= forInterval; stream++ {
+			for i := range 500 {
+				x := seed(base, stream, i)
+				if seen[x] || x >= 1<<53 {
+					t.Fatalf("seed %d of stream %d of base seed %d: %d", i, stream, base, x)
+				}
+				seen[x] = true
+			}
+		}
+	}
+}
+
+// TestBudget: a budget that does not suffice to accept anything is reported, and is
+// not exceeded by much.
+func TestBudget(t *testing.T) {
+	sc := describe(t, "request_rate=4", "policy=least-loaded")
+	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99, MaxWorkers: 8, Budget: 60000}
+	a := find(t, sc, o)
+	var b bytes.Buffer
+	if err := a.WriteText(&b); err != nil || !a.Stopped || a.Found.Holds || a.Found.Certain || a.Verdict != Unknown || a.Failure() == nil {
+		t.Errorf("%v: %+v\n%s", err, a.Found, b.String())
+	}
+	if !strings.Contains(b.String(), "none within the budget of 60000 requests") {
+		t.Error(b.String())
+	}
+}
+
+// TestSavedWorkload: seeds only break ties in a saved workload, so that there is no
+// interval and nothing is certain.
+func TestSavedWorkload(t *testing.T) {
+	sc := saved(t, describe(t, "request_rate=10", "num_prompts=500"))
+	a := find(t, sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.9, MaxWorkers: 8})
+	if !a.Found.Holds || a.Found.Certain || a.Found.Size.requests != 0 || a.Found.hasInterval() || a.fixed != "a saved workload" {
+		t.Errorf("%+v, %s", a.Found, a.fixed)
+	}
+	if a.Spent > 500*200 {
+		t.Errorf("%d requests were simulated", a.Spent)
+	}
+}
+
 // TestKinds: the cheapest of several kinds, by workers and by price.
 func TestKinds(t *testing.T) {
-	sc := describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	sc := saved(t, describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32"))
 	o := Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Slots: []int{1, 8}, Policies: []string{"static", "affinity-spill"}}
 	a := find(t, sc, o)
 	if len(a.Kinds) != 4 || a.Found.Policy != "affinity-spill" || a.Found.Slots != 8 || !a.Found.Holds {
 		t.Errorf("%+v of %+v, expected affinity-spill with 8 slots", a.Found, a.Kinds)
 	}
-	sc = describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	sc = saved(t, describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32"))
 	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100"}
 	o = Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles, Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1}}
 	if a := find(t, sc, o); a.Found.Profile != profiles[1] {

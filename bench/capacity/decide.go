@@ -12,12 +12,8 @@ const (
 	// errorLevel is the probability with which a candidate that fails is accepted,
 	// and that with which one that holds is rejected.
 	errorLevel = 0.025
-	// maxLooks is the number of looks at one candidate. Each look spends an equal
-	// part of errorLevel: by the union bound the sum holds however dependent the
-	// looks are, and whichever of them is the last.
+	// maxLooks is the number of looks at one candidate, see lookLevel.
 	maxLooks = 8
-	// lookLevel is the error level of one look.
-	lookLevel = errorLevel / maxLooks
 	// trendLevel is the error level of the test for a trend within runs. A false
 	// alarm costs longer runs, never a wrong answer.
 	trendLevel = 0.025
@@ -26,6 +22,13 @@ const (
 	// growthMargin: queues certainly do not grow if they take less than this share.
 	growthMargin = 0.01
 )
+
+// lookLevel is the error level of a look, from 0. The levels of all looks add up to
+// errorLevel: by the union bound the decision is wrong with that probability at
+// most, however dependent the looks are, and whichever of them is the last. Each
+// look has twice the level of the one before, as it has twice the runs (Lan and
+// DeMets, Biometrika 70, 1983): early looks decide only what is clear.
+func lookLevel(look int) float64 { return errorLevel * float64(int(1)<<look) / (1<<maxLooks - 1) }
 
 // sample is what one run says.
 type sample struct {
@@ -51,6 +54,20 @@ type rule struct {
 	binary bool    // values are 0 and 1
 	closed bool    // queues cannot grow, or are meant to: they are not tested
 	level  float64 // one-sided error level of a look
+	// unseen is what one more run would miss in a bad time. A candidate is accepted
+	// only if it holds with that run: bad times may be so rare that the first few runs
+	// show none, which is why their spread would say too little.
+	unseen float64
+}
+
+// badTime is what a run of some requests misses in a bad time: three times what may
+// be missed of shortest/2 requests, or a tenth of the requests more than that.
+func badTime(target float64, requests int64) float64 {
+	miss := min(3*(1-target), 1-target+0.1)
+	if requests > shortest/2 {
+		miss *= float64(shortest/2) / float64(requests)
+	}
+	return miss
 }
 
 // look decides, or returns Undecided. transient says that the runs are too short
@@ -69,6 +86,9 @@ func (r *rule) look(samples []sample) (d Decision, transient bool) {
 		if better {
 			high[i] = min(high[i]+2*trends[i], 1)
 		}
+	}
+	if r.unseen > 0 {
+		low = append(low, max(1-r.unseen, 0))
 	}
 	switch lower, upper := r.lower(low, r.level), r.upper(high, r.level); {
 	case grows:
@@ -114,8 +134,31 @@ func (r *rule) interval(values []float64, level float64) (low, high float64) {
 	if r.binary {
 		return binomialInterval(values, level)
 	}
-	low, high = meanInterval(values, level)
+	low, high = skewedInterval(values, level)
 	return max(low, 0), min(high, 1)
+}
+
+// skewedInterval is an interval of the mean of independent values from a skewed law,
+// as attainments near 100 % have: Student's t interval, transformed by the skewness
+// of the values (Hall, Journal of the Royal Statistical Society B 54, 1992). On the
+// side of the long tail it is never narrower than the t interval.
+func skewedInterval(values []float64, level float64) (low, high float64) {
+	low, high = meanInterval(values, level)
+	mean, std := stat.MeanStdDev(values, nil)
+	skew := stat.Skew(values, nil)
+	if len(values) < 3 || std == 0 || math.Abs(skew) < 1e-6 {
+		return low, high
+	}
+	n := float64(len(values))
+	end := func(half float64) float64 {
+		z := half / std // the quantile over the root of n
+		return mean - std*(math.Cbrt(1+skew*(z-skew/(6*n)))-1)*3/skew
+	}
+	from, to := end(mean-low), end(mean-high)
+	if skew < 0 {
+		return min(low, from), to
+	}
+	return from, max(high, to)
 }
 
 // meanInterval is Student's t interval of the mean of independent values. It is

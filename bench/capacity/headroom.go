@@ -1,5 +1,7 @@
 package capacity
 
+import "math"
+
 // Headroom is how many times the load a candidate bears: the factor of the rate up
 // to which the mean attainment meets the target, with its 95 % interval. Beyond Low
 // the mean may miss the target, beyond High it certainly does.
@@ -24,8 +26,13 @@ type prober struct {
 	spent int64          // requests
 }
 
-// headroomWidth is the width of the interval of the headroom that is aimed at.
-const headroomWidth = 0.05
+const (
+	// headroomWidth is the width of the interval of the headroom that is aimed at, as
+	// a share of the headroom.
+	headroomWidth = 0.05
+	// headroomRates is about how many rates the search for the headroom tries.
+	headroomRates = 14
+)
 
 // headroom finds the headroom of a candidate, and what makes it fail beyond. The
 // interval inverts a test (Fieller): it holds the factors at which the interval of
@@ -34,10 +41,14 @@ const headroomWidth = 0.05
 func (s *search) headroom(t *Tried) (h Headroom, limit Causes, err error) {
 	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(intervalSeeds, s.opt.MaxSeeds)}
 	if s.opt.Hold > 0 {
-		p.seeds = min(firstRuns, s.opt.MaxSeeds)
+		need := 1.5 * math.Log(errorLevel) / math.Log(min(s.opt.Hold, 0.995)) // fewer runs say too little even if all hold
+		p.seeds = min(max(firstRuns, int(need)), s.opt.MaxSeeds)
 	}
 	if s.plan.single {
 		p.seeds = min(tieSeeds, s.opt.MaxSeeds)
+	}
+	if z := max(t.Size.requests, s.plan.stated, 1); !s.plan.single { // a small budget takes fewer
+		p.seeds = max(min(p.seeds, int(s.opt.Budget/4/headroomRates/z)), min(2, s.opt.MaxSeeds))
 	}
 	for {
 		if h, err = p.find(); err != nil {

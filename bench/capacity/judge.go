@@ -16,7 +16,7 @@ func (s *search) allowance() int64 {
 
 // rule is the rule of the search's decisions.
 func (s *search) rule() *rule {
-	return &rule{target: s.opt.target(), binary: s.opt.Hold > 0, closed: s.plan.closed || s.plan.fixed != "", level: lookLevel}
+	return &rule{target: s.opt.target(), binary: s.opt.Hold > 0, closed: s.plan.closed || s.plan.fixed != ""}
 }
 
 // judge decides whether a candidate holds. One that cannot be has no attainment.
@@ -102,6 +102,7 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		runs = append(runs, more...)
 		t.sum(runs)
 		var transient bool
+		rule.level, rule.unseen = lookLevel(look), badTime(rule.target, t.Size.requests-t.Size.warm)
 		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}
@@ -149,6 +150,7 @@ func (s *search) byRuns(t *Tried) error {
 		}
 		runs = append(runs, more...)
 		t.sum(runs)
+		rule.level = lookLevel(look)
 		if t.Decision, _ = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}

@@ -26,9 +26,11 @@ type search struct {
 	opt    Options
 	plan   plan
 	judged map[Candidate]*Tried
-	spent  atomic.Int64 // requests simulated
-	runs   atomic.Int64
-	ended  atomic.Int64 // of them, those that were not given up
+	// stopped: the budget was spent before a candidate was accepted.
+	stopped bool
+	spent   atomic.Int64 // requests simulated
+	runs    atomic.Int64
+	ended   atomic.Int64 // of them, those that were not given up
 
 	mu        sync.Mutex
 	first     map[Candidate]bool // whether they hold, by the first seed
