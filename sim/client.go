@@ -237,6 +237,9 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)
 	}
+	if status == record.Unfinished && r.first <= s.window && !s.cfg.NoStream {
+		rec.FirstToken = r.seconds(r.first)
+	}
 	if status == record.OK {
 		rec.Output = r.output
 		s.outputs.Ended(rec.Adapter, r.output)

@@ -53,7 +53,8 @@ func TestWindow(t *testing.T) {
 				if !same(got, want) {
 					t.Fatalf("request %d is %+v, without the window %+v", q.ID, got, want)
 				}
-			} else if got.Status != record.Unfinished || tick.FromSeconds(got.Finish) != end || got.Output != 0 || !math.IsNaN(got.FirstToken) {
+			} else if got.Status != record.Unfinished || tick.FromSeconds(got.Finish) != end || got.Output != 0 ||
+				math.IsNaN(got.FirstToken) == (want.FirstToken <= got.Finish) {
 				t.Fatalf("request %d ends after the window of %v s: %+v", q.ID, window, got)
 			}
 		}

@@ -368,6 +368,8 @@ type Estimate struct {
 	// Held: the data cannot determine it, so that it was left as it was.
 	Held    bool
 	AtBound bool
+	// Physical: Min is the least that the hardware allows.
+	Physical bool
 }
 
 // MarshalJSON writes what is not finite as null.
@@ -411,6 +413,8 @@ func (f *Fit) WriteText(w io.Writer) error {
 			value, std, note = "-", "-", "not determined by the data, left as it was"
 		case math.IsNaN(e.RelStd):
 			std = "-"
+		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
+			note = "at the least that the GPU allows"
 		case e.AtBound:
 			note = "at its bound"
 		}

@@ -182,7 +182,7 @@ func TestRunsRecover(t *testing.T) {
 	}
 	runs[4].Measured = validate.Values{validate.Duration: 1e6, validate.MeanE2E: 1e9}
 	start := *want
-	start.Latency.Decode.BaseMs *= 1.15
+	start.Latency.Decode.BaseMs *= 1.1
 	for _, c := range []struct {
 		name, mean string
 		groups     bool
@@ -231,5 +231,36 @@ func BenchmarkResiduals(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		equationResiduals(eqs, p)
+	}
+}
+
+// No fit passes what the card allows: bounds follow from the profile's gpu and model,
+// and a start below them begins above. A card that is not known gives none.
+func TestPhysicalBounds(t *testing.T) {
+	p, err := profile.Load("llama2-7b-24gb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Latency.Decode.PerKVTokenUs, p.Latency.Prefill.BaseMs = 0.2, 5
+	o := Options{Start: p}
+	ks, err := o.knobs(runCoefficients, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{ // by hand: 524288 bytes and 6.607e9 weights of 2 bytes over 1008 GB/s, 2 x 6.476e9 over 165.2 TFLOP/s
+		"decode.per_kv_token_us": 0.5201, "decode.base_ms": 13.11, "prefill.base_ms": 13.11, "prefill.per_token_us": 78.4}
+	for _, k := range ks {
+		least := want[k.Name]
+		if least > 0 && math.Abs(k.Min/least-1) > 1e-3 || k.Start <= k.Min {
+			t.Errorf("%s starts at %g within [%g, %g], expected at least %g", k.Name, k.Start, k.Min, k.Max, least)
+		}
+	}
+	if l := &o.Start.Latency; l.Decode.PerKVTokenUs < 0.52 || l.Prefill.BaseMs < 13.1 || p.Latency.Prefill.BaseMs != 5 {
+		t.Errorf("a fit that holds coefficients starts from %+v, the profile given has %+v", l.Prefill, p.Latency.Prefill)
+	}
+	p.GPU = "a card of ours"
+	o = Options{Start: p}
+	if ks, err = o.knobs(runCoefficients, false); err != nil || ks[1].Min > 0.1 {
+		t.Errorf("an unknown card bounds %s to %g (%v)", ks[1].Name, ks[1].Min, err)
 	}
 }

@@ -28,6 +28,8 @@ type lawFit struct {
 	steps, runs validate.Summary
 	// held names coefficients that the step timings do not tell.
 	held []string
+	// bounded names those that are at the least that the card allows.
+	bounded []string
 }
 
 // fitLaw fits the law of one model. loads are loads of adapters per step, by run;
@@ -39,10 +41,11 @@ type lawFit struct {
 // its coefficients, is fitted by least squares without simulating; only how often
 // adapters are loaded is a simulation's answer. In a steady state requests,
 // prompt tokens and KV tokens go up and down together: what one of each costs is
-// taken from the step timings.
-func fitLaw(runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming, start profile.AdapterLaw) (*lawFit, error) {
+// taken from the step timings. leastKVUs is the least that the card allows for a KV
+// token, us; 0: unknown.
+func fitLaw(runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming, start profile.AdapterLaw, leastKVUs float64) (*lawFit, error) {
 	fit := &lawFit{law: start}
-	if err := fit.fitTimings(timings); err != nil {
+	if err := fit.fitTimings(timings, leastKVUs); err != nil {
 		return nil, err
 	}
 	var points []point
@@ -95,8 +98,9 @@ func distinct(rates []float64, running float64, slots int) float64 {
 	return min(sum, float64(slots))
 }
 
-// fitTimings fits the cost of prompt tokens and KV tokens.
-func (f *lawFit) fitTimings(timings []StepTiming) error {
+// fitTimings fits the cost of prompt tokens and KV tokens, the latter no lower than
+// leastKVUs.
+func (f *lawFit) fitTimings(timings []StepTiming, leastKVUs float64) error {
 	if len(timings) < 6 {
 		return fmt.Errorf("%d step timings without adapters, expected at least 6", len(timings))
 	}
@@ -110,6 +114,17 @@ func (f *lawFit) fitTimings(timings []StepTiming) error {
 		eqs = append(eqs, e)
 	}
 	x, errs, err := nonNegative(eqs)
+	if least := leastKVUs / 1000; err == nil && x[2] < least {
+		for i := range eqs {
+			e := &eqs[i]
+			e.known, e.amounts[2] = e.known+least*e.amounts[2], 0
+		}
+		x, errs, err = nonNegative(eqs)
+		if err == nil {
+			x[2] = least
+			f.bounded = append(f.bounded, "per_kv_token_us")
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -314,6 +329,9 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.held, ", ") + "."
 	}
 	f.Errors = fit.runs
+	if len(fit.bounded) > 0 {
+		p.Source += fmt.Sprintf(" At the least that the %s allows: %s.", p.GPU, strings.Join(fit.bounded, ", "))
+	}
 	law, old := p.Latency.Adapters, start.Latency.Adapters
 	f.list("", old, law)
 	for _, c := range law.ByRank {
@@ -358,9 +376,12 @@ func (h *Hours) simulate(ctx context.Context, p *profile.Profile, runs []vllmrun
 // loads an adapter is what the runs as simulated with that law say: the law that
 // counts none is where it begins, whatever the profile had.
 func (h *Hours) fitLaw(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) (*lawFit, error) {
-	loads := make([]float64, len(runs))
+	loads, leastKVUs := make([]float64, len(runs)), 0.0
+	if hardware, known := p.Floor(); known {
+		leastKVUs = roundUp4(hardware.PerKVTokenUs())
+	}
 	for pass := 1; ; pass++ {
-		fit, err := fitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, h.Tables, h.Timings, p.Latency.Adapters)
+		fit, err := fitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, h.Tables, h.Timings, p.Latency.Adapters, leastKVUs)
 		if err != nil {
 			return nil, err
 		}

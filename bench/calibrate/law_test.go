@@ -84,7 +84,7 @@ func TestFitLawRecovers(t *testing.T) {
 	}
 	runs = append(runs, vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: 8, MaxRank: 16}, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
 	loads = append(loads, 9) // nothing completed: the run does not count
-	fit, err := fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{})
+	fit, err := fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,13 +109,13 @@ func TestFitLawRecovers(t *testing.T) {
 		t.Errorf("%+v", fit)
 	}
 	start := profile.AdapterLaw{PerTokenUs: 31}
-	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start); err != nil || fit.law.PerTokenUs != 31 || len(fit.held) != 1 {
+	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start, 0); err != nil || fit.law.PerTokenUs != 31 || len(fit.held) != 1 {
 		t.Errorf("without timings of prompts: %+v, %v", fit, err)
 	}
-	if _, err = fitLaw(runs[:10], loads, loadMs, tab, steps, start); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
+	if _, err = fitLaw(runs[:10], loads, loadMs, tab, steps, start, 0); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
 		t.Errorf("few runs: %v", err)
 	}
-	if _, err = fitLaw(runs, loads, loadMs, tab, steps[:5], start); err == nil || !strings.Contains(err.Error(), "5 step timings") {
+	if _, err = fitLaw(runs, loads, loadMs, tab, steps[:5], start, 0); err == nil || !strings.Contains(err.Error(), "5 step timings") {
 		t.Errorf("few timings: %v", err)
 	}
 }

@@ -121,15 +121,50 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 	if len(names) == 0 {
 		names = defaults
 	}
+	o.Start = physical(o.Start)
+	hardware, known := o.Start.Floor()
 	cs, err := choose(names, o.Start.Latency.Law)
 	for _, c := range cs {
 		start := *c.of(o.Start)
+		if known {
+			c.min = max(c.min, roundUp4(hardware.Least(c.name)))
+		}
 		if start <= c.min || floor && start < c.usual {
-			start = c.usual
+			start = max(c.usual, 1.02*c.min) // the bounds themselves lie at infinity
 		}
 		out = append(out, knob{Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x }})
 	}
 	return out, err
+}
+
+// physical returns the profile with no coefficient below what its hardware allows:
+// those that the data do not determine stay where the fit starts.
+func physical(p *profile.Profile) *profile.Profile {
+	hardware, known := p.Floor()
+	if !known {
+		return p
+	}
+	m := model{profile: p}.clone()
+	m.profile.Validation, m.profile.Intervals = p.Validation, p.Intervals
+	for _, c := range coefficients {
+		of := c.of
+		if strings.HasPrefix(c.name, "adapters.") != (p.Latency.Law == profile.LawAdapters) {
+			continue
+		}
+		if least := roundUp4(hardware.Least(c.name)); least > 0 && *of(m.profile) < least {
+			*of(m.profile) = least
+		}
+	}
+	return m.profile
+}
+
+// roundUp4 rounds a bound up to 4 significant digits, so that rounding a coefficient at
+// it does not pass it.
+func roundUp4(x float64) float64 {
+	if r := profile.Round4(x); r >= x {
+		return r
+	}
+	return profile.Round4(x * 1.0005)
 }
 
 // fit moves the knobs of a model until the residuals are small. Knobs that the
@@ -152,6 +187,12 @@ func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior floa
 	fit, err := solve(ctx, p)
 	if err != nil {
 		return nil, nil, err
+	}
+	if hardware, known := o.Start.Floor(); known {
+		for i := range fit.Params {
+			e := &fit.Params[i]
+			e.Physical = e.Min == roundUp4(hardware.Least(e.Name))
+		}
 	}
 	best := apply(fit.x)
 	fit.Profile, fit.Groups = best.profile, best.groups

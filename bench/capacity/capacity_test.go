@@ -229,7 +229,7 @@ func TestBottleneck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Adapters.HostToGPU = profile.Stage{LatencyMs: 300, GBPerS: 100}
+	p.Adapters.HostToGPU = profile.Stage{LatencyMs: 350, GBPerS: 100}
 	p.Adapters.DiskToHost = profile.Stage{LatencyMs: 3000, GBPerS: 100}
 	text, err := p.YAML()
 	if err != nil {

@@ -282,10 +282,12 @@ func Export(spec string, r *result.Result) error {
 	if err != nil {
 		return err
 	}
-	if completed, _ := r.Metrics.Get(result.Completed); int(completed) > len(r.Records) {
+	if completed, _ := r.Metrics.Get(result.Completed); int(completed) > len(r.Counted()) {
 		return errors.New("export needs the records of the run, which were not kept")
 	}
-	return atomicfile.Write(file, func(w *atomicfile.File) error { return format.JSON(io.Writer(w), exports[form](r), "  ") })
+	counted := *r
+	counted.Records = r.Counted()
+	return atomicfile.Write(file, func(w *atomicfile.File) error { return format.JSON(io.Writer(w), exports[form](&counted), "  ") })
 }
 
 type object = map[string]any

@@ -59,7 +59,7 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 		return nil, nil, err
 	}
 	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(),
-		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != ""})
+		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "", Warmup: sc.Warmup()})
 	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
 	cfg.Done = func(r *record.Request) {
 		c.Done(r)
@@ -96,6 +96,9 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	meta.Source, meta.Backend = result.Live, string(o.Backend)
 	meta.Config["live"] = describe(&o.Workers, st, &fs)
 	res := c.Result(meta, counters(st, &fs, cfg.Move))
+	if err := sc.CheckWarmup(res); err != nil {
+		return nil, nil, err
+	}
 	if o.RecordsFile != "" {
 		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
 			return nil, nil, err

@@ -158,7 +158,8 @@ func FormatRow(row Row, value string) string {
 
 // WriteBlock prints the reference's block in the given layout, byte for byte.
 // Rows whose metric is absent, and sections without rows, are left out. Below
-// it stands which requests did not succeed, if any.
+// it stand the requests that did not succeed, if any, and why latencies do not
+// hold, if the run was not steady.
 func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 	var b bytes.Buffer
 	title := ""
@@ -179,6 +180,9 @@ func (r *Result) WriteBlock(w io.Writer, l Layout) error {
 		} else {
 			fmt.Fprintf(&b, "all latencies and throughputs are of the other %.0f requests alone\n", completed)
 		}
+	}
+	for _, line := range r.SteadyNotes() {
+		b.WriteString(line + "\n")
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -37,6 +37,7 @@ type Options struct {
 	// Duration of the run, s; 0: from time 0, when its first request was
 	// scheduled, to the last finish.
 	Duration float64
+	Warmup   Warmup // what the figures leave out
 	// SampleLimit is the number of samples of each latency kept exactly before
 	// they fold into a histogram; 0: a million. Gaps between tokens that come
 	// through Steps and Gap, too many to keep, do so at once.
@@ -71,6 +72,9 @@ type Collector struct {
 	adapters              []adapterState // by index + 1: base model first
 	records               []record.Request
 	steady                *steady.Recorder
+	now                   tick.Ticks // latest time of a token
+	tape                  *tape      // of a run whose warm-up is found in the end; else nil
+	gaps                  bool       // AddGaps was called
 }
 
 var _ record.Observer = (*Collector)(nil)
@@ -78,24 +82,35 @@ var _ record.Observer = (*Collector)(nil)
 // NewCollector returns a collector for one run.
 func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
-	return &Collector{
+	c := &Collector{
 		opt: opt, reasons: map[Reason]int64{},
 		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency, othersTTFT: latency,
 		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
 		steady: steady.NewRecorder(opt.NonStreaming),
 	}
+	if opt.Warmup.Auto {
+		c.tape = &tape{}
+	}
+	return c
 }
 
 // Done implements record.Observer.
 func (c *Collector) Done(r *record.Request) {
+	c.steady.Done(r)
+	if c.tape != nil {
+		c.tape.add(r)
+		return
+	}
 	if c.opt.KeepRecords {
 		kept := *r // the record is only valid during the call
 		kept.Gaps = slices.Clone(r.Gaps)
 		c.records = append(c.records, kept)
 	}
-	c.steady.Done(r)
 	finish := record.Ticks(r.Finish)
 	c.end = max(c.end, finish)
+	if c.opt.Warmup.excludes(r) {
+		return
+	}
 	a, e := c.adapter(r.Adapter), &c.counts
 	a.Requests++
 	e.Requests++
@@ -195,15 +210,31 @@ func latencies(r *record.Request, nonStreaming bool) (e2e, ttft, tpot tick.Ticks
 
 // Tokens implements record.Observer.
 func (c *Collector) Tokens(at tick.Ticks, n int64) {
-	if !c.opt.NonStreaming {
+	if c.tape != nil {
+		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: tokensCall, at: at, n: n})
+		return
+	}
+	c.now = max(c.now, at)
+	if !c.opt.NonStreaming && at >= c.opt.Warmup.ticks() {
 		c.seconds.addTokens(at, n)
 	}
 }
 
 // Steps implements record.Observer.
 func (c *Collector) Steps(s record.Steps) {
+	if c.tape != nil {
+		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: stepsCall, steps: s})
+		return
+	}
 	if c.opt.NonStreaming || s.Count <= 0 || s.Batch <= 0 {
 		return
+	}
+	c.now = max(c.now, s.Start)
+	if c.opt.Warmup.Seconds > 0 {
+		var some bool
+		if s, some = after(s, c.opt.Warmup.ticks()); !some {
+			return
+		}
 	}
 	c.seconds.addSteps(s)
 	if s.Count > 1 {
@@ -213,7 +244,11 @@ func (c *Collector) Steps(s record.Steps) {
 
 // Gap implements record.Observer.
 func (c *Collector) Gap(d tick.Ticks, n int64) {
-	if !c.opt.NonStreaming {
+	if c.tape != nil {
+		c.tape.tokens = append(c.tape.tokens, tokenCall{kind: gapCall, at: d, n: n})
+		return
+	}
+	if !c.opt.NonStreaming && c.now >= c.opt.Warmup.ticks() {
 		c.itl.addMany(d, n)
 	}
 }
@@ -221,25 +256,36 @@ func (c *Collector) Gap(d tick.Ticks, n int64) {
 // AddGaps enters the token times of a successful request from its first token
 // and its gaps, in place of Tokens, Steps and Gap.
 func (c *Collector) AddGaps(r *record.Request) {
+	if c.gaps = true; c.tape != nil { // they are in the record
+		return
+	}
 	if c.opt.NonStreaming || r.Status != record.OK || math.IsNaN(r.FirstToken) {
 		return
 	}
-	at := r.FirstToken
-	c.seconds.addTokens(record.Ticks(at), 1)
-	for _, g := range r.Gaps {
-		at += g
+	from, at := c.opt.Warmup.Seconds, r.FirstToken
+	if at >= from {
 		c.seconds.addTokens(record.Ticks(at), 1)
-		c.itl.add(record.Ticks(g))
+	}
+	for _, g := range r.Gaps {
+		if at += g; at >= from {
+			c.seconds.addTokens(record.Ticks(at), 1)
+			c.itl.add(record.Ticks(g))
+		}
 	}
 }
 
 // Result derives the result of what was collected so far. counters may be nil.
 func (c *Collector) Result(meta Meta, counters *Counters) *Result {
-	r := &Result{Meta: meta, Records: c.records, Steady: c.steady.Assess()}
-	duration := c.opt.Duration
-	if duration == 0 {
-		duration = c.end.Seconds()
+	if c.tape != nil {
+		return c.settled(meta, counters)
 	}
+	r := &Result{Meta: meta, Records: c.records, Steady: c.steady.Assess()}
+	whole := c.opt.Duration
+	if whole == 0 {
+		whole = c.end.Seconds()
+	}
+	r.Steady.Excluded = c.opt.Warmup.Seconds
+	duration := max(whole-c.opt.Warmup.Seconds, 0)
 	completed, input, output := float64(c.e2e.n), float64(c.input), float64(c.output)
 	for m, v := range map[Metric]float64{
 		Duration: duration, Completed: completed,
@@ -276,7 +322,7 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	e.Adapters, e.Fairness = c.adapterStats()
 	e.Balance = balance(e.Workers)
 	if counters != nil {
-		e.addCounters(counters, duration)
+		e.addCounters(counters, whole)
 	}
 	if !c.opt.SLO.Empty() {
 		g := c.good

@@ -166,10 +166,10 @@ func (r *Result) details() (*Details, error) {
 	if r.Details != nil {
 		return r.Details, nil
 	}
-	if int64(len(r.Records)) < int64(r.Metrics.values[Completed]) {
+	recs := slices.Clone(r.Counted())
+	if int64(len(recs)) < int64(r.Metrics.values[Completed]) {
 		return nil, errors.New("output details need the records of the run, which were not kept")
 	}
-	recs := slices.Clone(r.Records)
 	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
 	n := len(recs)
 	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n), ITLs: make([][]float64, n),

@@ -32,6 +32,7 @@ func (r *Result) WriteExtra(w io.Writer) error {
 			p.rowf("P99 "+families[i].label+" (ms)", "%.2f", s.P99)
 		}
 	}
+	p.steady(r.Steady)
 	p.goodput(e.Goodput, len(e.Adapters) > 1)
 	p.elastic(e.Elastic)
 	p.adapters(e)

@@ -292,6 +292,7 @@ var parsers = map[string]func(string) error{
 	"trace_end_time":   errorOf(azure.ParseInstant),
 	"outages":          errorOf(parseOutages),
 	"elastic":          errorOf(parseElastic),
+	"warmup":           errorOf(parseWarmup),
 	"shed":             router.CheckShed,
 	"rate_limit":       router.CheckRate,
 	"policy":           router.CheckSpec,

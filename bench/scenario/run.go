@@ -32,6 +32,9 @@ type RunOptions struct {
 	Intervals   bool   // tell how far figures may be off, by the profile's validation
 	PlansFile   string // write one plan per line there, as JSON; "": do not
 	KeepRecords bool   // in the result
+	// Saturate has a second, saturated run tell the sustainable rate where this one is
+	// too short to tell whether it is overloaded.
+	Saturate bool
 
 	// Reading is told the bytes of input read, Running the requests done of
 	// total (0: unknown) and the simulated time in seconds.
@@ -64,6 +67,7 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
 		PrefixCache: reuses, SLO: o.SLO, Noisy: s.Workload.Noisy(), KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
+		Warmup: s.Warmup(),
 	})
 	cfg.Observer = collector
 	var written []func() error // what completes the files
@@ -106,6 +110,14 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 	}
 	res := collector.Result(s.Meta(in.Dataset), counters(st, cfg.Workers))
+	if err := s.CheckWarmup(res); err != nil {
+		return nil, err
+	}
+	if o.Saturate {
+		if err := s.saturate(ctx, res); err != nil {
+			return nil, err
+		}
+	}
 	if o.Oracle {
 		res.Extra.Oracle = known.bound(cfg.Workers)
 	}

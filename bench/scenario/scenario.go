@@ -167,6 +167,8 @@ type Client struct {
 	MaxInFlightFail int  `yaml:"max_in_flight_fail" check:">=0 <=1e9" unit:"requests" help:"a request that finds so many in flight fails at once, as where a client is out of ports; 0: no limit"`
 	NoStream        bool `yaml:"no_stream" help:"clients see all tokens at once, at the end (TTFT = E2E)"`
 	NoWarmup        bool `yaml:"no_warmup" help:"do not send a request ahead of the run"`
+
+	Warmup string `yaml:"warmup" default:"0" check:"parse" help:"time at the start that all figures leave out, s; auto: until the steady state; 0: none"`
 }
 
 // Load reads a scenario file on top of the defaults. Relative paths in it are

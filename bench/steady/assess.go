@@ -19,11 +19,14 @@ const (
 	correlated, correlatedHalf = 0.25, 0.45
 	// trendLevel is the chance that independent batch means show a trend.
 	trendLevel = 0.01
-	// leastMemories is how many times as long as the memory of its queue a steady run
-	// is at least.
-	leastMemories = 50
+	// leastRelaxations is the least length of a steady run, in relaxation times of its
+	// queue.
+	leastRelaxations = 50
 	// leastRequests are too few to judge.
 	leastRequests = 200
+	// A run is at least leastLatencies times as long as its first requests take, and a
+	// steady one steadyLatencies times, so that batches are longer than requests.
+	leastLatencies, steadyLatencies = 4, 30
 	// minGrowth: a queue that grew by less is not overloaded.
 	minGrowth = 5
 )
@@ -31,24 +34,35 @@ const (
 // Assess judges what was recorded.
 func (r *Recorder) Assess() *Assessment {
 	p := r.path()
-	a := &Assessment{State: Transient, OfferedRate: p.rate}
+	a := &Assessment{State: Transient, OfferedRate: p.rate, LastArrival: r.lastArrival}
+	if r.requests < leastRequests {
+		a.Reason = fmt.Sprintf("too short: %d requests, at least %d are needed", r.requests, leastRequests)
+		return a
+	}
 	if p.burst {
 		a.State, a.Reason = Overloaded, "all requests arrive at once"
 		a.SustainableRate = r.sustainable()
 		return a
 	}
-	if len(p.flight) < 4*batches || r.requests < leastRequests {
-		a.Reason = fmt.Sprintf("too short: %d requests, expected at least %d", r.requests, leastRequests)
+	if len(p.flight) < 4*batches {
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.3f s", p.length())
 		return a
 	}
-	if first := r.firstLatency(p); 4*first > float64(len(p.flight))*p.width {
-		a.Reason = fmt.Sprintf("too short: the first requests take %.1f s, all arrive within %.1f s", first, float64(len(p.flight))*p.width)
+	first := r.firstLatency(p)
+	tooShort := func(latencies float64) bool {
+		if latencies*first <= p.length() {
+			return false
+		}
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s", p.length(), first)
+		return true
+	}
+	if tooShort(leastLatencies) {
 		return a
 	}
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	a.EffectiveSamples, a.Intervals = r.means(p, warm)
-	if p.growth() {
+	if !r.closed() && p.growth() {
 		a.State = Overloaded
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
@@ -56,10 +70,11 @@ func (r *Recorder) Assess() *Assessment {
 		return a
 	}
 	switch {
+	case tooShort(steadyLatencies):
 	case depends(p.queue[warm:]):
-		a.Reason = "too short: successive parts of the run depend on each other"
-	case p.memories(warm) < leastMemories:
-		a.Reason = "too short: the queue forgets its length too slowly"
+		a.Reason = "too short: successive parts of the run are correlated"
+	case p.relaxations(warm) < leastRelaxations:
+		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", p.relaxations(warm), leastRelaxations)
 	case math.Abs(slope(batchMeans(p.flight[warm:], batches))) > tQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:
@@ -76,25 +91,24 @@ func depends(xs []float64) bool {
 	return lagOne(batchMeans(xs, batches)) > correlated && lagOne(batchMeans(xs, 2*batches)) > correlatedHalf
 }
 
-// memories is how many times as long as the queue's memory the run is from a step on.
+// relaxations is the length of the run from a step on, in relaxation times of its queue.
 // In heavy traffic a queue is a reflected Brownian motion: with drift -m and variance
-// v per second its mean length is v/2m and its relaxation time v/m², which is 2 L²/v
-// where L² is the mean squared length, 2 (v/2m)². v is that of arrivals less
+// v per second its length is exponential with mean v/2m, and its relaxation time is
+// v/m²: four times the variance of the length, over v. v is that of arrivals less
 // departures over short times.
 //
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
-func (p *path) memories(from int) float64 {
-	var squares, moves float64
+func (p *path) relaxations(from int) float64 {
+	_, variance := meanVar(p.queue[from:])
+	if variance == 0 {
+		return math.Inf(1)
+	}
+	moves := 0.0
 	for i := from + 1; i < len(p.queue); i++ {
-		squares += p.queue[i] * p.queue[i]
 		d := p.flight[i] - p.flight[i-1]
 		moves += d * d
 	}
-	if squares == 0 {
-		return math.Inf(1)
-	}
-	steps := float64(len(p.queue) - from - 1)
-	return steps / (2 * (squares / steps) / (moves / steps))
+	return moves / (4 * variance)
 }
 
 // path is a run over the time in which requests arrived.
@@ -132,6 +146,9 @@ func (r *Recorder) path() *path {
 
 // atOnce is the share of a run within which all requests arrive at once.
 const atOnce = 0.01
+
+// length is the time in which the requests arrive, s.
+func (p *path) length() float64 { return float64(len(p.flight)) * p.width }
 
 // closed says that the client limits the requests in flight, and that nothing else
 // says when they come.
@@ -171,7 +188,7 @@ func (p *path) growth() bool {
 	for k := range steps {
 		steps[k] = p.queue[start+(k+1)*size] - p.queue[start+k*size]
 	}
-	grown := p.queue[len(p.queue)-1]
+	grown := p.queue[len(p.queue)-1] - p.queue[start]
 	_, variance := meanVar(steps)
 	limit := tQuantile(1-growthLevel/2, batches-1) * math.Sqrt(variance*batches)
 	return grown >= minGrowth && grown > limit

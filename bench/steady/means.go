@@ -4,23 +4,24 @@ import (
 	"math"
 )
 
-// shortBatch: a batch of fewer memories than this is short.
+// shortBatch is the length of a batch, in relaxation times of the queue, below which it
+// is short.
 const shortBatch = 10
 
 // means are the confidence intervals of the mean latencies from a step on, by batch
 // means, and the number of independent requests that would give the mean TTFT as
-// accurately. Batches that are short against the queue's memory make an interval too
-// narrow; so none is narrower than what theory says of a queue with that memory: the
-// mean length of a reflected Brownian motion has the relative variance 2 / memories.
+// accurately. Batches of few relaxation times of the queue make an interval too narrow.
+// So none is narrower than theory says: over n relaxation times, the variance of the mean
+// length of a queue in heavy traffic is 2/n of that of the length.
 func (r *Recorder) means(p *path, warm int) (samples float64, intervals []Interval) {
 	slots := r.slots.slots[warm:len(p.flight)]
 	size := len(slots) / batches
 	slots = slots[len(slots)-batches*size:]
 	sums := make([]slot, batches)
-	length, _ := meanVar(p.queue[warm:])
-	memories := p.memories(warm)
+	_, variance := meanVar(p.queue[warm:])
+	relaxations := p.relaxations(warm)
 	// the standard error of the mean wait, s, where batches are short
-	waiting := length / p.rate * math.Sqrt(2/memories*min(1, shortBatch*batches/memories))
+	waiting := math.Sqrt(variance*2/relaxations*min(1, shortBatch*batches/relaxations)) / p.rate
 	var all slot
 	for k := range sums {
 		for i := range size {

@@ -36,6 +36,8 @@ type Assessment struct {
 	// Excluded is the time at the start of the run whose requests were left out of
 	// all metrics, s (see --warmup).
 	Excluded float64 `json:"excluded_s,omitempty"`
+	// LastArrival is the time at which the last request arrives, s.
+	LastArrival float64 `json:"last_arrival_s"`
 	// OfferedRate is the mean arrival rate, requests/s; 0: all came at once.
 	OfferedRate float64 `json:"offered_rate,omitempty"`
 	// SustainableRate is the largest arrival rate that the workers keep up with,

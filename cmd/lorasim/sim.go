@@ -65,7 +65,8 @@ give the same bytes.
 		p := newProgress(cmd.ErrOrStderr())
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			SLO: out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
-			Reading: p.reading, Running: p.running,
+			Saturate: true,
+			Reading:  p.reading, Running: p.running,
 		})
 		p.done()
 		if err != nil {

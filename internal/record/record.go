@@ -77,7 +77,7 @@ type Request struct {
 	Rank       int32   // LoRA rank of the adapter; 0: base model or unknown
 	Arrival    float64 // scheduled by the workload
 	Sent       float64 // left the client
-	FirstToken float64 // first token seen by the client
+	FirstToken float64 // first token seen by the client; simulated: of successful and unfinished requests alone
 	Finish     float64 // last token, or failure, seen by the client
 
 	Prompt    int32 // tokens

@@ -305,6 +305,10 @@ func (a *Architecture) Active() float64 {
 	return a.fixed() + a.moeLayers()*a.TopK*a.expert()
 }
 
+// body is the number of weights that one token of a prompt is multiplied with: all but
+// the output layer, which engines compute for the last token of a prompt alone.
+func (a *Architecture) body() float64 { return a.Active() - a.Vocab*a.Hidden }
+
 // KVBytes is the size of one token's cache in 16 bits.
 func (a *Architecture) KVBytes() float64 {
 	if a.Latent > 0 {

@@ -1,0 +1,107 @@
+package result
+
+import (
+	"math"
+	"slices"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+)
+
+// Warmup says which part at the start of a run its figures leave out. Figures are of
+// the requests sent later, and of the time from then on; tokens count from then on,
+// whichever request they belong to. What workers, plans and elastic clusters counted
+// is of the whole run.
+type Warmup struct {
+	Seconds float64
+	// Auto: as long as it takes to reach a steady state (see steady.Assessment). The
+	// collector then holds the whole run in memory.
+	Auto bool
+}
+
+// excludes says whether a request belongs to the warm-up.
+func (w *Warmup) excludes(r *record.Request) bool { return r.Sent < w.Seconds }
+
+// ticks is the end of the warm-up.
+func (w *Warmup) ticks() tick.Ticks { return record.Ticks(w.Seconds) }
+
+// tape holds the calls of a run for a second collector.
+type tape struct {
+	done   []record.Request
+	tokens []tokenCall
+}
+
+// tokenCall is a call of Tokens (n tokens at a time), of Steps, or of Gap (n gaps).
+type tokenCall struct {
+	kind  tokenKind
+	at    tick.Ticks // a time, or the length of a gap
+	n     int64
+	steps record.Steps
+}
+
+type tokenKind uint8
+
+const (
+	tokensCall tokenKind = iota
+	stepsCall
+	gapCall
+)
+
+func (t *tape) add(r *record.Request) {
+	kept := *r // the record is only valid during the call
+	kept.Gaps = slices.Clone(r.Gaps)
+	t.done = append(t.done, kept)
+}
+
+// play repeats the calls; gaps says whether those of the records were entered, too.
+func (t *tape) play(c *Collector, gaps bool) {
+	for i := range t.tokens {
+		switch q := &t.tokens[i]; q.kind {
+		case tokensCall:
+			c.Tokens(q.at, q.n)
+		case stepsCall:
+			c.Steps(q.steps)
+		case gapCall:
+			c.Gap(q.at, q.n)
+		}
+	}
+	for i := range t.done {
+		c.Done(&t.done[i])
+		if gaps {
+			c.AddGaps(&t.done[i])
+		}
+	}
+}
+
+// settled is the result without the warm-up that the run turned out to have.
+func (c *Collector) settled(meta Meta, counters *Counters) *Result {
+	opt := c.opt
+	opt.Warmup = Warmup{Seconds: c.steady.Assess().Warmup}
+	again := NewCollector(opt)
+	c.tape.play(again, c.gaps)
+	return again.Result(meta, counters)
+}
+
+// after cuts what lies before a time off a run of steps; false: nothing is left.
+func after(s record.Steps, from tick.Ticks) (record.Steps, bool) {
+	if s.Start >= from || s.Count <= 0 {
+		return s, s.Count > 0
+	}
+	if s.End(s.Count) < from {
+		return s, false
+	}
+	n := s.Until(from) - 1 // steps that end before
+	return record.Steps{Start: s.End(n), First: s.First + s.Incr*tick.Ticks(n), Incr: s.Incr, Count: s.Count - n, Batch: s.Batch}, true
+}
+
+// Counted are the records that the figures are of: those of requests sent after the
+// warm-up. Infinite times never were.
+func (r *Result) Counted() []record.Request {
+	if r.Steady == nil || r.Steady.Excluded == 0 {
+		return r.Records
+	}
+	w := Warmup{Seconds: r.Steady.Excluded}
+	return slices.DeleteFunc(slices.Clone(r.Records), func(q record.Request) bool {
+		return w.excludes(&q) && !math.IsNaN(q.Sent)
+	})
+}

@@ -1,0 +1,77 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"lorasim/bench/result"
+	"lorasim/bench/steady"
+)
+
+// A run that is too short to tell whether its rate can be sustained is judged by a
+// second one: the same workload, with more requests, at a rate that no worker keeps up
+// with.
+const (
+	// saturating is the rate of the second run, as a multiple of what the first one
+	// finished.
+	saturating = 4
+	// probeRequests, and probeShare times the most requests that were in flight, are
+	// the least requests that the second run has.
+	probeRequests, probeShare = 20_000, 10
+	// maxProbe bounds them: larger clusters are not probed.
+	maxProbe = 100_000
+	// undecided is the length of the first run, as a multiple of the second one's, up to
+	// which a second one is made where the first did not decide.
+	undecided = 5
+	// probeError is how much the sustainable rate of the second run may be off: twice
+	// its standard deviation over seeds (docs/steady.md).
+	probeError = 0.02
+)
+
+// saturate completes the assessment of a run by that of a saturated one where the run
+// itself is too short, and its workload can go on: a generated one, at a constant rate,
+// on a fixed cluster.
+func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
+	a := res.Steady
+	peak, _ := res.Metrics.Get(result.MaxConcurrentRequests)
+	finished, _ := res.Metrics.Get(result.RequestThroughput)
+	n := int64(max(probeRequests, probeShare*peak))
+	enough := n
+	if a.State == steady.Transient {
+		enough *= undecided
+	}
+	own := res.Extra.Requests
+	if a.State == steady.Steady || own >= enough || n > maxProbe || finished == 0 || !s.prolongs() {
+		return nil
+	}
+	probe := *s
+	probe.Workload.NumPrompts, probe.Workload.RequestRate = n, saturating*min(finished, s.Workload.RequestRate)
+	probe.Workload.Window, probe.Client.Warmup = 0, "0"
+	r, err := probe.Simulate(ctx, RunOptions{})
+	if err != nil || r.Steady.State != steady.Overloaded || r.Steady.SustainableRate == 0 {
+		return err
+	}
+	a.SustainableRate = r.Steady.SustainableRate
+	if a.State == steady.Overloaded {
+		return nil
+	}
+	switch rate := s.Workload.RequestRate; {
+	case rate > a.SustainableRate*(1+probeError):
+		a.State, a.OfferedRate = steady.Overloaded, rate
+		a.Reason = fmt.Sprintf("within %d requests the queue only begins to grow", own)
+	case rate > a.SustainableRate*(1-probeError):
+		a.Reason += fmt.Sprintf("; %g requests/s are at the limit", rate)
+	}
+	return nil
+}
+
+// prolongs says whether the workload can have more requests, at another rate, and is
+// otherwise the same.
+func (s *Scenario) prolongs() bool {
+	w := &s.Workload
+	return w.File == "" && !w.usesTrace() && w.Compat == "" && w.Pattern == "" && w.RampUpStrategy == "" && w.Drift == 0 &&
+		w.Conversations == "" && w.Sessions == "" && !math.IsInf(w.RequestRate, 1) &&
+		s.Client.MaxConcurrency == 0 && s.Client.MaxInFlightFail == 0 &&
+		s.Cluster.Elastic == "" && s.Cluster.Outages == "" && s.Routing.Shed == "" && s.Routing.RateLimit == ""
+}

@@ -1,0 +1,34 @@
+package scenario
+
+import (
+	"fmt"
+	"strconv"
+
+	"lorasim/bench/result"
+)
+
+// autoWarmup is the value of warmup that leaves out the time until the steady state.
+const autoWarmup = "auto"
+
+// parseWarmup reads the time that figures leave out: seconds, or auto.
+func parseWarmup(text string) (result.Warmup, error) {
+	if text == autoWarmup {
+		return result.Warmup{Auto: true}, nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= 0 && v <= 1e9) {
+		return result.Warmup{}, fmt.Errorf("%q is neither auto nor a number of seconds from 0 to 1e9", text)
+	}
+	return result.Warmup{Seconds: v}, nil
+}
+
+// Warmup is the time at the start of a run that its figures leave out.
+func (s *Scenario) Warmup() result.Warmup { return must(parseWarmup(s.Client.Warmup)) }
+
+// CheckWarmup is an error where the warm-up takes the whole run.
+func (s *Scenario) CheckWarmup(res *result.Result) error {
+	if a := res.Steady; a.Excluded > 0 && res.Extra.Requests == 0 {
+		return fault(fmt.Errorf("warmup: %g s leave no request: the last one arrives after %.1f s", a.Excluded, a.LastArrival))
+	}
+	return nil
+}

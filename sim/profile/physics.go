@@ -1,0 +1,122 @@
+package profile
+
+import (
+	"strings"
+)
+
+// Floor is the least time that the hardware of a worker allows, whatever the engine
+// and its kernels do: bytes read over the peak bandwidth of the cards, and floating
+// point operations over their peak rate.
+type Floor struct {
+	GPU   *GPU
+	Count int           // cards of the worker, each with an equal part of the work
+	Model *Architecture // nil: unknown; then only the KV cache has a floor
+	Bits  int           // of a weight
+
+	kvBytes float64 // of a token
+}
+
+// Floor returns the floor of a profile. It is false where the profile's gpu names no
+// card of hardware.yaml. Of a name without the size of the memory, as "H100", it takes
+// the card that hardware.yaml has by that name.
+func (p *Profile) Floor() (Floor, bool) {
+	f := Floor{GPU: gpuOf(p.GPU), Count: p.GPUs(), Model: architectureOf(p.Model), Bits: bitsOf(p.Model), kvBytes: float64(p.Memory.KVBytesPerToken)}
+	return f, f.GPU != nil
+}
+
+// bandwidth is the peak of all cards, bytes/s.
+func (f *Floor) bandwidth() float64 { return float64(f.Count) * f.GPU.GBPerS * 1e9 }
+
+// PerKVTokenUs is the time to read one token of the KV cache, us.
+func (f *Floor) PerKVTokenUs() float64 { return f.kvBytes / f.bandwidth() * 1e6 }
+
+// WeightsMs is the time to read, once, the weights that a step of any size reads: all
+// but the input embedding, and of experts those of one token. 0: unknown.
+func (f *Floor) WeightsMs() float64 {
+	if f.Model == nil {
+		return 0
+	}
+	return f.Model.Active() * float64(f.Bits) / 8 / f.bandwidth() * 1000
+}
+
+// PerTokenUs is the time to compute one token of a prompt, us: two operations for each
+// weight, but for the output layer, which only the last token of a prompt passes. 0:
+// unknown.
+func (f *Floor) PerTokenUs() float64 {
+	if f.Model == nil {
+		return 0
+	}
+	return 2 * f.Model.body() / (float64(f.Count) * flops(f.GPU, f.Bits)) * 1e6
+}
+
+// AdapterMs is the time to read the weights of adapters whose ranks add up to ranks.
+func (f *Floor) AdapterMs(bytesPerRank float64, ranks int) float64 {
+	return bytesPerRank * float64(ranks) / f.bandwidth() * 1000
+}
+
+// Least is the least value that the hardware allows a coefficient, by its name in
+// profiles, in the unit of the coefficient; 0 where it knows none. It holds each
+// coefficient of an additive law by itself, which is more than physics ask of the sum:
+// a step takes at least the longer of reading and computing.
+func (f *Floor) Least(name string) float64 {
+	switch name {
+	case "decode.per_kv_token_us", "adapters.per_kv_token_us":
+		return f.PerKVTokenUs()
+	case "decode.base_ms", "prefill.base_ms", "adapters.base_ms":
+		return f.WeightsMs()
+	case "prefill.per_token_us", "adapters.per_token_us":
+		return f.PerTokenUs()
+	}
+	return 0
+}
+
+// words are the words of a name in lower case, with a space before and after each and
+// sizes of memory in one word: " h100 64gb ".
+func words(name string) string {
+	name = strings.ReplaceAll(strings.NewReplacer("-", " ", ",", " ").Replace(strings.ToLower(name)), " gb", "gb")
+	return " " + strings.Join(strings.Fields(name), " ") + " "
+}
+
+// gpuOf is the card that a profile's text names, of several the longest name; nil: none.
+func gpuOf(text string) (best *GPU) {
+	text = words(text)
+	all := GPUs()
+	for i := range all {
+		if g := &all[i]; strings.Contains(text, words(g.Name)) && (best == nil || len(g.Name) > len(best.Name)) {
+			best = g
+		}
+	}
+	return best
+}
+
+// architectureOf is the model that a profile's text begins with, of several the longest
+// name; nil: none. An owner before a slash does not count.
+func architectureOf(text string) (best *Architecture) {
+	name, _, _ := strings.Cut(strings.ToLower(text), " ")
+	name = name[strings.LastIndex(name, "/")+1:]
+	all := Architectures()
+	for i := range all {
+		m := &all[i]
+		rest, ok := strings.CutPrefix(name, m.Name)
+		if ok && (rest == "" || strings.ContainsAny(rest[:1], "-_,")) && (best == nil || len(m.Name) > len(best.Name)) {
+			best = m
+		}
+	}
+	return best
+}
+
+// bitsOf is the width of a weight that a profile's text tells, else 16.
+func bitsOf(text string) int {
+	text = strings.ToLower(text)
+	for _, c := range []struct {
+		bits  int
+		names []string
+	}{{4, []string{"4-bit", "int4", "fp4", "awq", "gptq", "w4"}}, {8, []string{"8-bit", "int8", "fp8", "w8"}}} {
+		for _, n := range c.names {
+			if strings.Contains(text, n) {
+				return c.bits
+			}
+		}
+	}
+	return 16
+}

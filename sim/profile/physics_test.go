@@ -1,0 +1,86 @@
+package profile
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Every embedded profile names a card and a model of hardware.yaml, so that the checks
+// below hold it to them.
+func TestEveryProfileHasAFloor(t *testing.T) {
+	want := map[string][2]string{
+		"deepseek-v3-tp8-flashinfer": {"h200", "deepseek-v3"}, "deepseek-v3-tp8-triton": {"h200", "deepseek-v3"},
+		"llama-3.1-8b-h100": {"h100-64gb", "llama-3.1-8b"}, "qwen-2.5-7b-h100": {"h100-64gb", "qwen2.5-7b"},
+		"llama2-7b-24gb": {"rtx-4090", "llama-2-7b"}, "llama2-7b-dlora": {"a100-80gb", "llama-2-7b"},
+	}
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, ok := p.Floor()
+		if !ok || f.Model == nil {
+			t.Errorf("%s: no card or model for %q, %q", name, p.GPU, p.Model)
+			continue
+		}
+		if got := [2]string{f.GPU.Name, f.Model.Name}; got != want[name] {
+			t.Errorf("%s: %v, expected %v", name, got, want[name])
+		}
+	}
+}
+
+// No embedded profile reads memory faster than its card or computes above its peak.
+func TestEmbeddedProfilesArePhysical(t *testing.T) {
+	for _, name := range Names() {
+		p, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPhysics(t, p)
+	}
+}
+
+// checkPhysics holds decode and prefill steps of a profile to what its cards can do: a
+// step takes at least as long as reading the bytes that it needs, and as computing its
+// prompt tokens.
+func checkPhysics(t *testing.T, p *Profile) {
+	t.Helper()
+	f, ok := p.Floor()
+	if !ok || f.Model == nil {
+		t.Fatalf("%s: no card or model for %q, %q", p.Name, p.GPU, p.Model)
+	}
+	const tolerance = 1 - 1e-6 // ticks are whole nanoseconds
+	faster := func(what string, ms, least float64) {
+		if ms < least*tolerance {
+			t.Errorf("%s: %s takes %.4g ms, its cards need %.4g", p.Name, what, ms, least)
+		}
+	}
+	costs, loras := p.Compile(), p.Latency.LoRA.Backend != BackendNone
+	for _, batch := range []int64{1, 2, 8, 16, 64, 256} {
+		if batch > int64(p.Engine.MaxRunningRequests) {
+			continue
+		}
+		for _, ctx := range []int64{1, 500, 4000} {
+			w := StepWork{Batch: batch, KV: batch * ctx}
+			kv := f.PerKVTokenUs() * float64(w.KV) / 1000
+			faster(fmt.Sprintf("a decode step of %d requests of %d tokens", batch, ctx), 1000*costs.Step(&w).Seconds(), f.WeightsMs()+kv)
+			for _, rank := range []int{8, 16, 64} {
+				if !loras || rank > p.Engine.MaxLoraRank {
+					continue
+				}
+				distinct := min(batch, int64(p.Engine.MaxLorasPerBatch))
+				ms := 1000 * (Model{costs}).DecodeStep(int(batch), w.KV, rank)
+				faster(fmt.Sprintf("a decode step of %d requests of %d tokens with %d adapters of rank %d", batch, ctx, distinct, rank), ms,
+					f.WeightsMs()+kv+f.AdapterMs(p.Adapters.BytesPerRank, int(distinct)*rank))
+			}
+		}
+	}
+	for _, n := range []int64{1, 16, 64, 512, 2048, 8192} {
+		if n > costs.chunk {
+			continue
+		}
+		ms := 1000 * costs.prompt(n)
+		faster(fmt.Sprintf("a prefill step of %d tokens", n), ms, f.WeightsMs())
+		faster(fmt.Sprintf("computing %d tokens", n), ms, float64(n)*f.PerTokenUs()/1000)
+	}
+}
