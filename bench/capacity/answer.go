@@ -124,6 +124,8 @@ func (a *Answer) Failure() error {
 		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; give a larger --budget", a.Budget)
 	case f.Decision == Overloaded:
 		return fmt.Errorf("not even %s: overloaded, queues grow without end; asked for %s %s", f.Candidate, percent(a.asked()), a.demand())
+	case f.Decision == Undecided && f.Attainment.N >= a.MaxSeeds:
+		return fmt.Errorf("undecided with %d seeds: %s, %s %s, asked for %s; give more --max-seeds", a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	case f.Decision == Undecided:
 		return fmt.Errorf("undecided within the budget of %d requests: %s, %s %s, asked for %s; give a larger --budget, or more --max-workers",
 			a.Budget, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))

@@ -81,6 +81,19 @@ func (s *search) overloaded(runs []*run) bool {
 	return 2*n > len(runs)
 }
 
+// level is the error level of a look at n runs. The last look that max_seeds allows
+// takes what is left.
+func (s *search) level(look, n int) float64 {
+	if s.plan.fixed == "" && s.opt.Hold == 0 || n < s.opt.MaxSeeds {
+		return lookLevel(look)
+	}
+	left := errorLevel
+	for earlier := range look {
+		left -= lookLevel(earlier)
+	}
+	return left
+}
+
 // bySeeds looks at more and more runs of a candidate until the rule decides: at
 // twice as many at each look, or, where the runs are too short, at runs of twice
 // the length.
@@ -102,16 +115,19 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		runs = append(runs, more...)
 		t.sum(runs)
 		var transient bool
-		rule.level, rule.unseen = lookLevel(look), badTime(rule.target, t.Size.requests-t.Size.warm)
+		rule.level, rule.unseen = s.level(look, n), badTime(rule.target, t.Size.requests-t.Size.warm)
 		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}
-		if t.Decision != Undecided || n == s.opt.MaxSeeds && (!transient || s.plan.fixed != "") {
+		last := n == s.opt.MaxSeeds
+		if t.Decision != Undecided || last && s.plan.fixed != "" {
 			break
 		}
-		if transient && s.plan.fixed == "" {
+		if s.plan.fixed == "" && (transient || last) {
 			t.Size = half(2 * t.Size.requests)
-			runs, n = nil, min(max(n/2, firstSeeds), s.opt.MaxSeeds)
+			if runs = nil; !last {
+				n = max(n/2, firstSeeds)
+			}
 			continue
 		}
 		n = min(2*n, s.opt.MaxSeeds)
@@ -150,7 +166,7 @@ func (s *search) byRuns(t *Tried) error {
 		}
 		runs = append(runs, more...)
 		t.sum(runs)
-		rule.level = lookLevel(look)
+		rule.level = s.level(look, n)
 		if t.Decision, _ = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}

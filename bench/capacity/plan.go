@@ -54,9 +54,9 @@ func newPlan(sc *scenario.Scenario) plan {
 	case w.Pattern != "" && w.Pattern != "constant":
 		p.fixed = "a rate that changes over time (pattern)"
 	case sc.Cluster.Outages != "":
-		p.fixed = "outages at given times"
+		p.fixed = "a run with outages"
 	case instant && sc.Client.MaxConcurrency == 0:
-		p.fixed = "requests that all arrive at once"
+		p.fixed = "a workload that arrives at once"
 	}
 	if p.fixed == "" {
 		if p.stated == 0 {

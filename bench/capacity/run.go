@@ -117,7 +117,7 @@ func (s *search) open(sc *scenario.Scenario, z size) (in *scenario.Input, src *s
 // closer together. observe makes the observer.
 func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed uint64, z size, observe func(sc *scenario.Scenario, src *scaled) any) (*result.Result, error) {
 	sc := c.apply(s.base)
-	sc.Seed = seed
+	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
 	if z.requests > 0 {
 		sc.Workload.NumPrompts = z.requests
 	}

@@ -97,6 +97,9 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("num-workers") {
 		say(cmd, "note: --num-workers has no effect: capacity looks for the number of workers (see --max-workers)")
 	}
+	if cmd.Flags().Changed("warmup") {
+		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
+	}
 	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"}, {"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
 		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
 			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
