@@ -405,14 +405,14 @@ func TestNumPrompts(t *testing.T) {
 	sc, s, sees := queue(t, "arrivals=total-exponential", "policy=least-loaded")
 	sc.Workload.RequestRate = 2.2 / s
 	o := Options{SLO: result.SLO{E2E: 1500 * sees}, Attain: 0.9, MaxWorkers: 16, MaxSeeds: 1000, Budget: 4e6}
-	for i, n := range []int64{500, 8000, 20000} {
+	for i, n := range []int64{500, 8000, 16000} {
 		sc.Workload.NumPrompts = n
 		search := newSearch(t.Context(), sc, o)
 		found, _, err := search.find()
 		if err != nil || !found.Holds || found.Workers != 5 {
 			t.Errorf("%d requests: %+v (%v), expected 5 workers", n, found, err)
 		}
-		if want := []int64{8000, 8000, 32000}[i]; err == nil && found.Size.requests < want {
+		if want := []int64{16000, 16000, 16000}[i]; err == nil && found.Size.requests < want {
 			t.Errorf("%d requests: runs of %d, expected %d at least", n, found.Size.requests, want)
 		}
 	}

@@ -32,9 +32,9 @@ var coverageCases = []coverageCase{
 	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.9, coverageRun, "num_adapters=16"}, // the share depends on the length,
 }
 
-// coverageRun is the length of the runs: half of that of the shortest in a search,
+// coverageRun is the length of the runs: a quarter of that of the shortest in a search,
 // so that attainments are more skewed, and the start weighs more.
-const coverageRun = shortest / 2
+const coverageRun = shortest / 4
 
 // BenchmarkCoverage prints how often the 95 % intervals of the answers, from
 // intervalSeeds runs, hold the truth. The truth comes from other seeds and longer

@@ -76,15 +76,18 @@ func (r *rule) look(samples []sample) (d Decision, transient bool) {
 	values, trends, growths := columns(samples)
 	worse, better := trend(trends)
 	growing, grows := r.growth(growths, r.level)
-	// A trend is extrapolated: what the mean lost or gained over the second half of
-	// the warm-up, it may lose or gain again, twice.
+	// A trend is extrapolated: what the mean lost or gained since the second half of
+	// the warm-up, it may lose or gain again, twice if the trend is significant.
 	low, high := slices.Clone(values), slices.Clone(values)
+	drift := stat.Mean(trends, nil)
 	for i := range values {
+		low[i] += min(drift, 0)
+		high[i] += max(drift, 0)
 		if worse {
-			low[i] = max(low[i]+2*trends[i], 0)
+			low[i] = max(values[i]+2*trends[i], 0)
 		}
 		if better {
-			high[i] = min(high[i]+2*trends[i], 1)
+			high[i] = min(values[i]+2*trends[i], 1)
 		}
 	}
 	if r.unseen > 0 {

@@ -97,7 +97,7 @@ func TestPower(t *testing.T) {
 					right++
 				}
 			}
-			if right < repetitions*8/10 {
+			if right < repetitions*6/10 {
 				t.Errorf("%s, %v: %d of %d are decided", laws(target)[i].name, c.mean, right, repetitions)
 			}
 		}

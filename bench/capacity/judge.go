@@ -189,8 +189,8 @@ func (s *search) confirm(t *Tried) error {
 		return nil
 	}
 	n := max(2*t.Attainment.N, intervalSeeds)
-	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.opt.Budget/8 {
-		n = max(int(s.opt.Budget/8/z), intervalSeeds)
+	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.opt.Budget/24 {
+		n = max(int(s.opt.Budget/24/z), intervalSeeds)
 	}
 	if t.Decision == Overloaded { // it has no mean that an interval could be about
 		n = watchedRuns

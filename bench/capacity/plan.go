@@ -11,7 +11,7 @@ const (
 	// shortest is the number of requests of the shortest run of a generated
 	// workload; longer ones have 2, 4, 8, ... times that many, whatever num_prompts
 	// is, so that its value does not choose the requests.
-	shortest = 8000
+	shortest = 16000
 	// firstSeeds is the number of runs at the first look.
 	firstSeeds = 8
 	// defaultPrompts is the length of a generated workload that does not state it.
