@@ -89,6 +89,9 @@ type Worker struct {
 	// memory or of a place in the batch. Simulated workers alone tell, and only
 	// those who watch a run.
 	Full bool
+	// Entering is the number of Queued requests that are still in the server's front
+	// end. Like Full it is set for observers of simulated runs only.
+	Entering int
 
 	Slots        int // GPU adapter slots
 	ActiveLoras  int // adapters with running requests

@@ -369,6 +369,7 @@ func (s *sim) watch(until tick.Ticks) {
 	if until > s.now && len(s.others.watchers) > 0 {
 		for i := range s.workers {
 			s.view.Workers[i].Full = s.workers[i].full
+			s.view.Workers[i].Entering = len(s.workers[i].door.queue)
 		}
 		for _, w := range s.others.watchers {
 			w.Watch(s.now, until, &s.view)

@@ -26,7 +26,7 @@ func TestPerAdapter(t *testing.T) {
 		if c.asked != "" {
 			settings = append(settings, c.asked)
 		}
-		sc := describe(t, settings...)
+		sc := saved(t, describe(t, settings...))
 		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: c.attain, PerAdapter: c.adapters, MaxWorkers: 10, MaxSeeds: 1}
 		a := find(t, sc, o)
 		s := newSearch(t.Context(), sc, o)
@@ -44,7 +44,7 @@ func TestPerAdapter(t *testing.T) {
 			g := res.Extra.Goodput
 			shares, worst = append(shares, g.Adapters), append(worst, *g.Worst)
 			before := s.ended.Load()
-			ok, err := s.holds(Candidate{Workers: w}, 1, []uint64{1})
+			ok, err := s.holds(Candidate{Workers: w}, 1, 1, size{})
 			if err != nil || ok != (g.Adapters >= c.adapters) {
 				t.Errorf("%v, %d workers: holds is %v (%v), the share is %v", c, w, ok, err, g.Adapters)
 			}
@@ -58,7 +58,7 @@ func TestPerAdapter(t *testing.T) {
 			}
 		}
 		w := a.Found.Workers
-		if a.Found.Attainment.Mean != shares[w] || a.Found.Holds != (shares[w] >= c.adapters) || a.Found.Worst != worst[w-1] {
+		if math.Abs(a.Found.Attainment.Mean-shares[w]) > 1e-9 || a.Found.Holds != (shares[w] >= c.adapters) || a.Found.Worst != worst[w-1] {
 			t.Errorf("%v: %d workers with %v, worst %+v; expected %v, %+v", c, w, a.Found.Attainment.Mean, a.Found.Worst, shares[w], worst[w-1])
 		}
 		if w > 1 && a.Found.Holds && (a.NextCheaper.Workers != w-1 || shares[w-1] >= c.adapters) {
@@ -86,7 +86,7 @@ func TestMixes(t *testing.T) {
 		{"34", []float64{1, 3.3, 2.6}, 0.95, nil, 6},
 		{"26", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
 	} {
-		sc := describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate)
+		sc := saved(t, describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate))
 		o := Options{SLO: result.SLO{TTFT: 500}, Attain: c.attain, MaxWorkers: c.maximum, MaxSeeds: 1, Mix: true, Slots: c.slots, Cost: map[string]float64{}}
 		for i, price := range c.prices {
 			o.Profiles = append(o.Profiles, profiles[i])
@@ -95,7 +95,7 @@ func TestMixes(t *testing.T) {
 		s := newSearch(t.Context(), sc, o)
 		least, best := math.Inf(1), Candidate{}
 		try := func(k Candidate) {
-			r, err := s.measure(k, 1, sc.Seed)
+			r, err := s.measure(k, 1, sc.Seed, size{}, false)
 			if err != nil {
 				t.Fatal(err)
 			}

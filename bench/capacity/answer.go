@@ -18,29 +18,76 @@ import (
 	"lorasim/internal/format"
 )
 
+// span is a confidence interval of 95 %.
+type span struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// spanOf is the interval of an estimate; nil where there is none.
+func spanOf(t *Tried) *span {
+	e := &t.Attainment
+	if !t.hasInterval() {
+		return nil
+	}
+	return &span{exact(max(e.Low, 0)), exact(min(e.High, 1))}
+}
+
+// hasInterval says whether there is an interval: an overloaded cluster has no mean
+// that it could be about.
+func (t *Tried) hasInterval() bool {
+	return t.Attainment.N > 1 && t.Decision != Overloaded && t.Attainment.High > 0
+}
+
+// jsonTried is a candidate with what it reached.
+type jsonTried struct {
+	Workers    int      `json:"workers"`
+	Attainment float64  `json:"attainment"`
+	Interval   *span    `json:"interval"`
+	Decision   Decision `json:"decision"`
+	Bottleneck string   `json:"bottleneck"` // why it fails
+}
+
+// jsonRuns says what the interval of the answer rests on.
+type jsonRuns struct {
+	Seeds    int    `json:"seeds"`
+	Requests int64  `json:"requests,omitempty"` // of each run; absent: all of the workload
+	Warmup   int64  `json:"warmup_requests"`    // of these, not counted
+	Fixed    string `json:"fixed,omitempty"`    // why runs are not extended
+}
+
 // MarshalJSON writes the answer for programs: workers is null where nothing
 // holds, and what was reached with the most of them is next_cheaper, which else
 // is the candidate with one worker less, null where there is none.
 func (a *Answer) MarshalJSON() ([]byte, error) {
-	type tried struct {
-		Workers    int     `json:"workers"`
-		Attainment float64 `json:"attainment"`
-		Bottleneck string  `json:"bottleneck"` // why it fails
-	}
 	out := struct {
-		Workers     *int    `json:"workers"`
-		Attainment  float64 `json:"attainment"` // share of the requests; of the adapters, where PerAdapter is asked for
-		PerAdapter  float64 `json:"per_adapter,omitempty"`
-		Certain     bool    `json:"certain"` // so says the interval of both
-		NextCheaper *tried  `json:"next_cheaper"`
-		Headroom    float64 `json:"headroom"`
-		Verdict     Verdict `json:"verdict"`
-		Bottleneck  string  `json:"bottleneck"`
+		Workers          *int       `json:"workers"`
+		Attainment       float64    `json:"attainment"` // share of the requests; of the adapters, where PerAdapter is asked for; of the runs, where Hold is
+		Interval         *span      `json:"interval"`
+		Hold             string     `json:"hold"`
+		PerAdapter       float64    `json:"per_adapter,omitempty"`
+		Certain          bool       `json:"certain"` // the answer holds, and what is cheaper fails
+		Decision         Decision   `json:"decision"`
+		NextCheaper      *jsonTried `json:"next_cheaper"`
+		Headroom         float64    `json:"headroom"`
+		HeadroomInterval *span      `json:"headroom_interval"`
+		Verdict          Verdict    `json:"verdict"`
+		Bottleneck       string     `json:"bottleneck"`
 		// Of the answer, or the most that was reached.
 		Worst  result.Worst `json:"worst_adapter"`
 		Choice *Candidate   `json:"choice,omitempty"` // where several kinds were tried
 		Cost   float64      `json:"cost,omitempty"`
-	}{Attainment: exact(a.Found.Attainment.Mean), Headroom: a.Headroom, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst, PerAdapter: a.PerAdapter, Certain: a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain)}
+		Runs   jsonRuns     `json:"runs"`
+		Budget int64        `json:"budget"` // requests
+		Spent  int64        `json:"requests_simulated"`
+	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(), PerAdapter: a.PerAdapter,
+		Certain:  a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
+		Decision: a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst,
+		Runs:   jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
+		Budget: a.Budget, Spent: a.Spent}
+	if a.Headroom.Seeds > 1 && !a.single {
+		out.HeadroomInterval = &span{a.Headroom.Low, a.Headroom.High}
+	}
 	next := a.NextCheaper
 	if a.Found.Holds {
 		workers := a.Found.total()
@@ -49,7 +96,7 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		next = &a.Found
 	}
 	if next != nil {
-		out.NextCheaper = &tried{next.total(), exact(next.Attainment.Mean), next.Causes.Bottleneck()}
+		out.NextCheaper = &jsonTried{next.total(), exact(next.Attainment.Mean), spanOf(next), next.Decision, next.Causes.Bottleneck()}
 	}
 	if len(a.Kinds) > 1 || len(a.Cost) > 0 {
 		out.Choice, out.Cost = &a.Found.Candidate, a.cost(a.Found.Candidate)
@@ -57,50 +104,84 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// exact takes the dust of adding up off a mean of shares.
+// exact rounds away floating-point error in a mean of shares.
 func exact(share float64) float64 { return math.Round(share*1e9) / 1e9 }
+
+// holdText is the option Hold as it is given.
+func (o *Options) holdText() string {
+	if o.Hold == 0 {
+		return "mean"
+	}
+	return strconv.FormatFloat(100*o.Hold, 'g', 6, 64) + "%"
+}
 
 // Failure is an error where nothing holds.
 func (a *Answer) Failure() error {
-	if a.Found.Holds {
+	switch f := &a.Found; {
+	case f.Holds:
 		return nil
+	case a.Stopped:
+		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; give a larger --budget", a.Budget)
+	case f.Decision == Overloaded:
+		return fmt.Errorf("not even %s: overloaded, queues grow without end; asked for %s %s", f.Candidate, percent(a.asked()), a.demand())
+	case f.Decision == Undecided && f.Attainment.N >= a.MaxSeeds:
+		return fmt.Errorf("undecided with %d seeds: %s, %s %s, asked for %s; give more --max-seeds", a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
+	case f.Decision == Undecided:
+		return fmt.Errorf("undecided within the budget of %d requests: %s, %s %s, asked for %s; give a larger --budget, or more --max-workers",
+			a.Budget, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
+	default:
+		return fmt.Errorf("not even %s: %s %s, asked for %s", f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	}
-	return fmt.Errorf("not even %s: %s %s, asked for %s",
-		a.Found.Candidate, percent(a.Found.Attainment.Mean), a.demand(), percent(a.asked()))
 }
 
 // percent writes a share so that 99.9 % and 100 % differ.
 func percent(share float64) string { return format.Percent(share, 2) }
+
+// heading names what the attainment of a row is about.
+func (o *Options) heading() string {
+	switch {
+	case o.Hold > 0:
+		return "Runs that hold"
+	case o.PerAdapter > 0:
+		return "Adapters within SLO"
+	}
+	return "Within SLO"
+}
+
+// row is a candidate's row of the table.
+func (a *Answer) row(t *Tried) []string {
+	e, interval := &t.Attainment, "-"
+	if t.hasInterval() {
+		interval = fmt.Sprintf("%s to %s", percent(max(e.Low, 0)), percent(min(e.High, 1)))
+	}
+	holds := string(t.Decision)
+	switch t.Decision {
+	case Holds:
+		holds = "yes"
+	case Fails:
+		holds = "no"
+	}
+	workers := strconv.Itoa(t.Workers)
+	switch {
+	case t.With != "":
+		workers = fmt.Sprintf("%d + %d", t.Workers, t.More)
+	case a.Mix:
+		workers += " " + t.Profile
+	}
+	worst := fmt.Sprintf("%s of %d, %s", percent(t.Worst.Share), t.Worst.Requests, format.Clip(t.Worst.Name, 18))
+	return []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()}
+}
 
 // WriteText prints the answer.
 func (a *Answer) WriteText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
 	}
-	rows := [][]string{{"Workers", "Within SLO", "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"}}
-	if a.PerAdapter > 0 {
-		rows[0][1] = "Adapters within SLO"
-	}
+	rows := [][]string{{"Workers", a.heading(), "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"}}
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
-		if t == nil {
-			continue
+		if t != nil {
+			rows = append(rows, a.row(t))
 		}
-		e, holds, interval := &t.Attainment, "no", "-"
-		if t.Holds {
-			holds = "yes"
-		}
-		if e.N > 1 {
-			interval = fmt.Sprintf("%s to %s", percent(max(e.Low, 0)), percent(min(e.High, 1)))
-		}
-		workers := strconv.Itoa(t.Workers)
-		switch {
-		case t.With != "":
-			workers = fmt.Sprintf("%d + %d", t.Workers, t.More)
-		case a.Mix:
-			workers += " " + t.Profile
-		}
-		worst := fmt.Sprintf("%s of %d, %s", percent(t.Worst.Share), t.Worst.Requests, format.Clip(t.Worst.Name, 18))
-		rows = append(rows, []string{workers, percent(e.Mean), interval, strconv.Itoa(e.N), holds, worst, t.Causes.String()})
 	}
 	if err := format.Table(w, rows); err != nil {
 		return err
@@ -108,42 +189,107 @@ func (a *Answer) WriteText(w io.Writer) error {
 	f := &a.Found
 	line := func(form string, args ...any) { fmt.Fprintf(w, form+"\n", args...) }
 	line("")
-	if f.Holds {
+	switch {
+	case f.Holds:
 		cost := ""
 		if len(a.Cost) > 0 {
 			cost = fmt.Sprintf(", %.4g an hour", a.cost(f.Candidate))
 		}
 		line("Answer:      %s%s for %s %s", f.Candidate, cost, percent(a.asked()), a.demand())
-	} else {
-		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s", a.MaxWorkers, percent(f.Attainment.Mean), percent(a.asked()), a.demand())
+	case a.Stopped:
+		line("Answer:      none within the budget of %d requests; %s reached %s, asked for %s %s",
+			a.Budget, f.Candidate, percent(f.Mean), percent(a.asked()), a.demand())
+	default:
+		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s", a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
 	}
-	for _, t := range []*Tried{a.NextCheaper, f} {
-		if t != nil && !t.Certain {
-			line("             not certain: with %s the interval of %d seeds holds the share asked for", t.Candidate, t.Attainment.N)
-		}
+	line("             %s", a.reading())
+	for _, note := range a.notes() {
+		line("             %s", note)
 	}
-	if f.Rejected > 0 {
-		line("             %s of the requests are rejected", percent(f.Rejected))
+	line("Runs:        %s", a.lengths())
+	h := &a.Headroom
+	interval := ""
+	if h.Seeds > 1 && !a.single {
+		interval = fmt.Sprintf(" (95 %% interval %.2f to %.2f)", h.Low, h.High)
 	}
 	switch {
 	case !f.Holds:
-		line("Headroom:    %.2f: it holds up to that share of the load", a.Headroom)
-	case a.Headroom >= mostHeadroom/100:
-		line("Headroom:    %.0f or more: the rate is not what limits it", a.Headroom)
+		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load", h.Factor, interval)
+	case h.most():
+		line("Headroom:    %.0f or more: the request rate is not the limit", h.Factor)
 	default:
-		line("Headroom:    %.2f: it holds up to so many times the load, then requests wait for %s", a.Headroom, a.Limit.String())
+		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load; beyond, requests wait for %s", h.Factor, interval, a.Limit.String())
 	}
-	why := map[Verdict]string{
-		Stable:     fmt.Sprintf("headroom of %.2f or more", nearBelow),
-		Near:       fmt.Sprintf("headroom below %.2f", nearBelow),
-		Overloaded: "the SLO does not hold",
-	}[a.Verdict]
-	if f.Holds && a.Verdict == Overloaded {
-		why = fmt.Sprintf("%s of the requests still wait when the last one arrives: they come faster than they are served", percent(f.Backlog))
-	}
-	line("Verdict:     %s (%s)", a.Verdict, why)
+	line("Verdict:     %s (%s)", a.Verdict, a.why())
 	_, err := fmt.Fprintf(w, "Bottleneck:  %s\n", a.Limit.Bottleneck())
 	return err
+}
+
+// reading says what it means that a cluster holds.
+func (a *Answer) reading() string {
+	switch {
+	case a.single:
+		return "in this one workload; another one may differ"
+	case a.Hold > 0:
+		length := "the workload's length"
+		if a.Found.Size.requests > 0 {
+			length = fmt.Sprintf("%d requests", a.Found.Size.requests-a.Found.Size.warm)
+		}
+		return fmt.Sprintf("in %s of the runs of %s (--hold %s)", percent(a.Hold), length, a.holdText())
+	}
+	return "in the mean over runs (--hold mean)"
+}
+
+// notes are remarks about the answer.
+func (a *Answer) notes() (notes []string) {
+	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
+		switch {
+		case t == nil || t.Certain || a.single:
+		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:
+			notes = append(notes, fmt.Sprintf("%s: undecided within the budget; a larger --budget may decide", t.Candidate))
+		case t.Decision == Undecided:
+			notes = append(notes, fmt.Sprintf("%s: undecided with %d seeds; more --max-seeds may decide", t.Candidate, a.MaxSeeds))
+		case t.Attainment.N < 2:
+			notes = append(notes, fmt.Sprintf("not certain: %s ran with one seed", t.Candidate))
+		case a.target() == 1:
+			notes = append(notes, "not certain: no number of runs can show that all requests hold")
+		default:
+			notes = append(notes, fmt.Sprintf("not certain: the interval of %s contains the target", t.Candidate))
+		}
+	}
+	if a.Found.Rejected > 0 {
+		notes = append(notes, percent(a.Found.Rejected)+" of the requests are rejected")
+	}
+	return notes
+}
+
+// lengths says how long the runs are, and what they took.
+func (a *Answer) lengths() string {
+	z, simulated := a.Found.Size, fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)", float64(a.Spent)/1e6, float64(a.Budget)/1e6)
+	if a.Budget < 1e6 {
+		simulated = fmt.Sprintf("%d requests simulated (--budget %d)", a.Spent, a.Budget)
+	}
+	if z.requests == 0 {
+		return fmt.Sprintf("as long as the workload: %s is not extended; %s", a.fixed, simulated)
+	}
+	return fmt.Sprintf("%d requests each, of which the first %d are warm-up; %s", z.requests, z.warm, simulated)
+}
+
+// why gives the reason of the verdict.
+func (a *Answer) why() string {
+	switch {
+	case a.Verdict == Stable:
+		return fmt.Sprintf("headroom is at least %.2f", nearBelow)
+	case a.Verdict == Near && a.Headroom.Factor >= nearBelow:
+		return fmt.Sprintf("headroom may be below %.2f", nearBelow)
+	case a.Verdict == Near:
+		return fmt.Sprintf("headroom is below %.2f", nearBelow)
+	case a.Found.Decision == Overloaded:
+		return "requests arrive faster than they are served: queues grow without end"
+	case a.Verdict == Unknown:
+		return "it is not certain that the SLO holds"
+	}
+	return "the SLO does not hold"
 }
 
 // writeKinds prints a table of the kinds, where there are several.
@@ -170,7 +316,7 @@ func (a *Answer) writeKinds(w io.Writer) error {
 	if err := format.Table(w, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(w, "by the first seed; the answer with further seeds:\n\n")
+	_, err := fmt.Fprint(w, "Screening with one run each; final answer with several:\n\n")
 	return err
 }
 
@@ -182,10 +328,11 @@ const ratePoints, leastRate, mostRate = 16, 0.5, 2.0
 func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candidate, []plotter.XYs, error) {
 	const around = 2
 	s := newSearch(ctx, base, a.Options)
+	z := a.Found.Size
 	var lines []Candidate
 	var xys []plotter.XYs
 	for w := max(a.Found.Workers-around, 1); w <= a.Found.Workers+around; w++ {
-		if _, err := s.measure(a.Found.Candidate.with(w), 1, base.Seed); !s.cannotBe(a.Found.Candidate.with(w), err) {
+		if _, err := s.measure(a.Found.Candidate.with(w), 1, base.Seed, z, false); !s.cannotBe(a.Found.Candidate.with(w), err) {
 			lines = append(lines, a.Found.Candidate.with(w))
 			xys = append(xys, make(plotter.XYs, ratePoints))
 		}
@@ -193,7 +340,7 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 	err := validate.Parallel(ctx, ratePoints*len(lines), func(k int) error {
 		line, point := k%len(lines), k/len(lines)
 		factor := leastRate + (mostRate-leastRate)*float64(point)/(ratePoints-1)
-		r, err := s.measure(lines[line], factor, base.Seed)
+		r, err := s.measure(lines[line], factor, base.Seed, z, false)
 		if err == nil {
 			xys[line][point] = plotter.XY{X: factor, Y: 100 * r.attainment}
 		}

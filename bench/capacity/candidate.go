@@ -139,6 +139,10 @@ func (o *Options) cost(c Candidate) float64 {
 // asked is the share that is asked for: of the requests, or of the adapters.
 func (o *Options) asked() float64 { return cmp.Or(o.PerAdapter, o.Attain) }
 
+// target is the mean that runs must reach: of what is asked for, or the share of
+// runs that reach it.
+func (o *Options) target() float64 { return cmp.Or(o.Hold, o.asked()) }
+
 // demand is what is asked for in words, behind the share.
 func (o *Options) demand() string {
 	if o.PerAdapter > 0 {

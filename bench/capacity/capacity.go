@@ -4,13 +4,16 @@
 //	answer, err := capacity.Find(ctx, &sc, capacity.Options{SLO: slo, Attain: 0.99, MaxWorkers: 64})
 //	err = answer.WriteText(os.Stdout)
 //
-// All candidates see the same requests: a seed's workload is drawn once. More
-// workers serve more, so that their number is found by doubling and bisection,
-// with the first seed, where a run stops as soon as too many requests have missed
-// the SLO. That need not be true of every policy and every draw: the number found
-// and the one below are then simulated with further seeds, until the interval of
-// the mean attainment lies on one side of what is asked for, and the search goes
-// on where the first holds no more, or the second does.
+// The answer is about the steady state: runs of generated workloads are as long as
+// it takes, and their first half is warm-up that does not count.
+//
+// More workers serve more. Their number is found by doubling and bisection, with
+// one run each, which stops as soon as too many requests have missed the SLO. That
+// is a guess: chance may mislead it, and some policies serve less with more
+// workers. The candidates around it are decided by further seeds: a candidate is
+// accepted, or rejected, once a sequential test (see rule) is certain. Where the
+// budget does not suffice, the candidate is undecided and the next one is tried.
+// The intervals in the answer come from seeds that no decision has seen.
 package capacity
 
 import (
@@ -32,48 +35,64 @@ type Options struct {
 	// PerAdapter, where above 0, is the share of the adapters of each of which the
 	// share Attain of the requests must meet the SLO, instead of all requests.
 	PerAdapter float64
+	// Hold, where above 0, is the share of the runs of the workload's length that
+	// must reach Attain (or PerAdapter), instead of the mean over the runs.
+	Hold       float64
 	MaxWorkers int
-	MaxSeeds   int // draws of the workload at most, for a candidate
+	MaxSeeds   int   // most seeds for one decision or interval
+	Budget     int64 // requests to simulate; 0: DefaultBudget
 	// What else may vary; empty: as the scenario says.
 	Slots, HostPlaces  []int
 	Policies, Profiles []string
 	Cost               map[string]float64 // of a worker, by profile; one that is missing: 1
 	Mix                bool               // clusters of two of the profiles, too
-	// Progress, where set, is told how many runs were simulated.
-	Progress func(runs int64)
+	// Progress, where set, is told how many runs and requests were simulated. It is
+	// called from several goroutines.
+	Progress func(runs, requests int64)
 }
+
+// DefaultBudget is the number of requests that a search may simulate, unless told.
+const DefaultBudget = 24_000_000
 
 // Verdict says how near to its limit a cluster is.
 type Verdict string
 
 // The verdicts.
 const (
-	Stable     Verdict = "stable"
-	Near       Verdict = "near"
-	Overloaded Verdict = "overloaded"
+	Stable    Verdict = "stable"
+	Near      Verdict = "near"
+	Saturated Verdict = "overloaded"
+	Unknown   Verdict = "undecided" // the budget was spent before anything was accepted
 )
 
 const (
 	// nearBelow is the headroom below which a cluster is near saturation.
 	nearBelow = 1.1
-	// backlogged: with more than this share of the requests waiting when the last
-	// one arrives, they come faster than they are served, whatever the SLO allows.
+	// backlogged: a run of fixed length is overloaded if more than this share of its
+	// requests wait when the last one arrives.
 	backlogged = 0.05
+	// watchedRuns is the number of runs that say what requests wait for.
+	watchedRuns = 2
+	// intervalSeeds is the least number of seeds of an interval.
+	intervalSeeds = 16
 )
 
-// Tried is a candidate that was simulated with enough seeds to judge it.
+// Tried is a candidate that was decided.
 type Tried struct {
 	Candidate
-	Attainment sweep.Estimate // over the seeds
-	Certain    bool           // its interval excludes what is asked for
-	Holds      bool
-	Causes     Causes
-	Backlog    float64 // share of the requests that wait when the last one arrives
-	Rejected   float64 // share of the requests
+	Decision   Decision
+	Holds      bool           // Decision is Holds
+	Certain    bool           // the decision is, and the interval says the same
+	Attainment sweep.Estimate // over seeds that the decision has not seen
+	// Mean is the mean attainment of the runs, which differs from Attainment where
+	// the share of runs that hold is asked for.
+	Mean     float64
+	Size     size // of the runs
+	Causes   Causes
+	Rejected float64 // share of the requests
 	// Worst is the adapter with the smallest share of its requests within the SLO,
 	// of all seeds.
 	Worst result.Worst
-	seeds []uint64
 }
 
 // Kind is the fewest workers of one kind that hold, by the first seed; of two
@@ -88,40 +107,31 @@ type Kind struct {
 type Answer struct {
 	Options
 	Found       Tried  // the answer; where nothing holds, the best that was reached
-	NextCheaper *Tried // fails; nil: the answer is one worker, or nothing holds
+	NextCheaper *Tried // does not hold, or is undecided; nil: the answer is one worker, or nothing holds
 	Kinds       []Kind // where there are several
-	Headroom    float64
+	Headroom    Headroom
 	Limit       Causes // what makes it fail just beyond the headroom
 	Verdict     Verdict
+	Spent       int64 // requests simulated
+	// Stopped: the budget was spent before a candidate was accepted.
+	Stopped bool
+	plan
 }
 
 // Find searches for the cheapest candidate that holds.
 func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, error) {
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	s := newSearch(ctx, base, o)
-	kinds, err := s.kinds()
+	found, kinds, err := s.find()
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{Options: o, Kinds: kinds}
-	found, err := s.cheapest(a.Kinds)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		if found, err = s.best(a.Kinds); err == nil {
-			found, err = s.descend(found)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	for _, c := range found.below() {
-		t := s.judged[c]
-		if oneLess := c.total() == found.total()-1; !found.Holds || !oneLess || t.Attainment.N == 0 {
-			continue
-		}
-		if a.NextCheaper == nil || t.Attainment.Mean > a.NextCheaper.Attainment.Mean {
-			a.NextCheaper = t
+	a := &Answer{Options: o, Kinds: kinds, plan: s.plan, Stopped: s.stopped, NextCheaper: s.nextCheaper(found)}
+	for _, t := range []*Tried{found, a.NextCheaper} {
+		if t != nil {
+			if err := s.confirm(t); err != nil {
+				return nil, err
+			}
 		}
 	}
 	a.Found = *found
@@ -129,14 +139,103 @@ func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Answer, err
 		return nil, err
 	}
 	switch {
-	case !found.Holds || found.Backlog > backlogged:
-		a.Verdict = Overloaded
-	case a.Headroom < nearBelow:
+	case found.Decision == Undecided:
+		a.Verdict = Unknown
+	case !found.Holds:
+		a.Verdict = Saturated
+	case a.Headroom.Low < nearBelow:
 		a.Verdict = Near
 	default:
 		a.Verdict = Stable
 	}
+	a.Spent = s.spent.Load()
 	return a, nil
+}
+
+// find decides which candidate is the answer: the cheapest that holds, or the best
+// where none does.
+func (s *search) find() (*Tried, []Kind, error) {
+	kinds, err := s.settle()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := s.cheapest(kinds)
+	if err == nil && found == nil {
+		if found, err = s.best(kinds); err == nil {
+			found, err = s.descend(found)
+		}
+	}
+	return found, kinds, err
+}
+
+// nextCheaper is what was decided about the candidates with one worker less than
+// the answer: of two the one that reached more.
+func (s *search) nextCheaper(found *Tried) (next *Tried) {
+	if !found.Holds {
+		return nil
+	}
+	for _, c := range found.below() {
+		t := s.judged[c]
+		if c.total() == found.total()-1 && t.Attainment.N > 0 && (next == nil || t.Attainment.Mean > next.Attainment.Mean) {
+			next = t
+		}
+	}
+	return next
+}
+
+// settle finds the kinds' numbers of workers by the first seed, with runs that are
+// long enough: while the attainment of the candidates just below them still rises
+// within a run, as where adapters are loaded for the first time, runs get longer.
+func (s *search) settle() ([]Kind, error) {
+	for {
+		kinds, err := s.kinds()
+		if err != nil || s.plan.fixed != "" || s.opt.MaxSeeds < 2 {
+			return kinds, err
+		}
+		rising, err := s.rising(kinds)
+		if err != nil || !rising || 2*s.plan.least*firstSeeds > s.opt.Budget/8 {
+			return kinds, err
+		}
+		s.plan.least *= 2
+		clear(s.first)
+	}
+}
+
+// rising says whether the attainment of the cheapest candidate that fails with the
+// first seed rises within a run.
+func (s *search) rising(kinds []Kind) (bool, error) {
+	c, least := Candidate{}, -1.0
+	for _, k := range kinds {
+		workers := k.Workers
+		if k.With != "" || k.Err != "" || workers == 1 {
+			continue
+		}
+		if workers == 0 {
+			workers = s.opt.MaxWorkers + 1
+		}
+		if cost := s.opt.cost(k.with(workers)); least < 0 || cost < least {
+			c, least = k.with(workers-1), cost
+		}
+	}
+	if least < 0 {
+		return false, nil
+	}
+	n := min(firstSeeds, s.opt.MaxSeeds)
+	runs, err := s.measureAll(c, 1, forDecision, 0, n, s.plan.size(), 0)
+	if err != nil {
+		if s.cannotBe(c, err) {
+			err = nil
+		}
+		return false, err
+	}
+	gain := 0.0
+	trends := make([]float64, n)
+	for i, r := range runs {
+		trends[i] = r.trend
+		gain += r.trend / float64(n)
+	}
+	_, better := trend(trends)
+	return better && gain > (1-s.opt.asked())/10, nil
 }
 
 // kinds finds the fewest workers of each kind that hold with the first seed, and
@@ -204,9 +303,11 @@ func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
 }
 
 // cheapest is the cheapest candidate that holds, and whose next cheaper fail;
-// nil: none holds. It begins with what the first seed says.
+// nil: none holds. It begins with what the first seed says. Where the budget is
+// spent before one was accepted, it is the one that was tried last.
 func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 	next := slices.Clone(kinds)
+	var tried *Tried
 	for {
 		for i := range next {
 			if next[i].With != "" { // as far as is known by now
@@ -226,6 +327,11 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 		if err != nil {
 			return nil, err
 		}
+		if t.Attainment.N == 0 && t.Decision == Undecided {
+			s.stopped = true
+			return cmp.Or(tried, t), nil
+		}
+		tried = t
 		if !t.Holds {
 			for i := range next { // of a mix that is known by now
 				if next[i].Candidate == c && c.With == "" {
@@ -278,7 +384,7 @@ func (s *search) best(kinds []Kind) (*Tried, error) {
 	}
 	runs := make([]*run, len(of))
 	err := validate.Parallel(s.ctx, len(of), func(i int) (err error) {
-		runs[i], err = s.measure(of[i], 1, s.base.Seed)
+		runs[i], err = s.measure(of[i], 1, s.base.Seed, s.plan.size(), false)
 		return err
 	}, nil)
 	if err != nil {
@@ -293,76 +399,7 @@ func (s *search) best(kinds []Kind) (*Tried, error) {
 	return s.judge(of[top])
 }
 
-// minSeeds is the number of draws with which the interval is first looked at.
-const minSeeds = 3
-
-// judge simulates a candidate with as many seeds as it takes to tell whether it
-// holds. One that cannot be has none.
-func (s *search) judge(c Candidate) (*Tried, error) {
-	if t := s.judged[c]; t != nil {
-		return t, nil
-	}
-	t := &Tried{Candidate: c}
-	var values []float64
-	for n := min(minSeeds, s.opt.MaxSeeds); ; n = min(n+n/2+1, s.opt.MaxSeeds) {
-		from := len(values)
-		runs := make([]*run, n-from)
-		err := validate.Parallel(s.ctx, len(runs), func(i int) (err error) {
-			runs[i], err = s.measure(c, 1, s.base.Seed+uint64(from+i))
-			return err
-		}, nil)
-		if s.cannotBe(c, err) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range runs {
-			values, t.seeds = append(values, r.attainment), append(t.seeds, s.base.Seed+uint64(from+i))
-			t.Causes.add(&r.causes)
-			t.Backlog += r.backlog
-			t.Rejected += r.rejected
-			if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
-				t.Worst = r.worst
-			}
-		}
-		t.Attainment = sweep.Mean(values)
-		e := &t.Attainment
-		t.Certain = e.Low >= s.opt.asked()-rounding || e.High < s.opt.asked()-rounding
-		if t.Certain || n == s.opt.MaxSeeds {
-			break
-		}
-	}
-	n := float64(max(len(values), 1))
-	t.Holds = t.Attainment.Mean >= s.opt.asked()-rounding
-	t.Backlog /= n
-	t.Rejected /= n
-	s.judged[c] = t
-	return t, nil
-}
-
 // mostHeadroom is the largest rate factor that is tried, in hundredths.
 const mostHeadroom = 6400
-
-// headroom is the largest rate factor, in hundredths, at which a candidate holds
-// with the seeds that judged it, and what makes it fail beyond.
-func (s *search) headroom(t *Tried) (float64, Causes, error) {
-	lo, most := 100, mostHeadroom
-	if !t.Holds {
-		lo, most = 0, 99
-	}
-	fails, err := bisect(lo, lo+13, most, func(f int) (bool, error) {
-		ok, err := s.holds(t.Candidate, float64(f)/100, t.seeds)
-		return !ok, err
-	})
-	if err != nil || !t.Holds || fails > most {
-		return float64(fails-1) / 100, t.Causes, err
-	}
-	r, err := s.measure(t.Candidate, float64(fails)/100, s.base.Seed)
-	if err != nil {
-		return 0, Causes{}, err
-	}
-	return float64(fails-1) / 100, r.causes, nil
-}
 
 var errNoRequests = errors.New("the workload has no requests")

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+	"lorasim/trace/store"
 )
 
 // describe is a scenario with some settings.
@@ -59,13 +61,35 @@ func queue(t *testing.T, settings ...string) (sc *scenario.Scenario, serves, see
 func find(t *testing.T, sc *scenario.Scenario, o Options) *Answer {
 	t.Helper()
 	if o.MaxSeeds == 0 {
-		o.MaxSeeds = 20
+		o.MaxSeeds = 1000
+	}
+	if o.Budget == 0 {
+		o.Budget = 4e6
 	}
 	a, err := Find(t.Context(), sc, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// saved is a scenario with its workload in a file, so that runs have its length and
+// all its requests count.
+func saved(t *testing.T, sc *scenario.Scenario) *scenario.Scenario {
+	t.Helper()
+	in, err := sc.OpenWorkload(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	path := filepath.Join(t.TempDir(), "w.csv")
+	if _, err := store.Write(path, in, store.WriteOptions{MaxNew: true, Ranks: true}); err != nil {
+		t.Fatal(err)
+	}
+	c := *sc
+	c.Workload = scenario.Default().Workload
+	c.Workload.File, c.Workload.NumPrompts, c.Workload.NumAdapters = path, 0, 0
+	return &c
 }
 
 // TestEqualGaps: requests that come at equal gaps of 1/rate to workers that take
@@ -85,7 +109,7 @@ func TestEqualGaps(t *testing.T) {
 			t.Errorf("the next cheaper is %+v", a.NextCheaper)
 		}
 		// a few requests may wait for less than the ms that the SLO leaves
-		if room := float64(want) / need; math.Abs(a.Headroom-room) > 0.012 {
+		if room := float64(want) / need; math.Abs(a.Headroom.Factor-room) > 0.015 || a.Headroom.High-a.Headroom.Low > 0.03 {
 			t.Errorf("headroom is %v, expected %v", a.Headroom, room)
 		}
 		if near := float64(want)/need < nearBelow; (a.Verdict == Near) != near || a.Limit.Bottleneck() != "compute" {
@@ -107,30 +131,38 @@ func TestPoisson(t *testing.T) {
 		t.Errorf("%d workers with %+v, expected 1 with %v", a.Found.Workers, e, 1-rho)
 	}
 	// rho = 1 - attain, scaled
-	if want := 0.34 / rho; math.Abs(a.Headroom-want) > 0.06 {
-		t.Errorf("headroom is %v, expected about %v", a.Headroom, want)
+	if want, h := 0.34/rho, a.Headroom; math.Abs(h.Factor-want) > 0.03 || h.Low > want || h.High < want || h.Low > h.Factor || h.High < h.Factor {
+		t.Errorf("headroom is %v, expected about %v", h, want)
 	}
 	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 || a.NextCheaper.Workers != 1 {
 		t.Errorf("%d workers for 75 %%, expected 2", a.Found.Workers)
 	}
 	a = find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 1})
-	if a.Found.Holds || a.Verdict != Overloaded || a.Failure() == nil || !(a.Headroom > 0.75 && a.Headroom < 0.9) {
+	if a.Found.Holds || a.Verdict != Saturated || a.Failure() == nil || !(a.Headroom.Factor > 0.8 && a.Headroom.Factor < 0.87) {
 		t.Errorf("with one worker at most: %+v, %v", a.Found, a.Failure())
 	}
 }
 
-// TestBacklog: an SLO that allows any wait holds in a run that ends, and the
-// verdict says that requests come faster than they are served.
-func TestBacklog(t *testing.T) {
-	sc, s, _ := queue(t, "arrivals=total-deterministic", "num_prompts=500")
-	sc.Workload.RequestRate = 2 / s
-	a := find(t, sc, Options{SLO: result.SLO{E2E: 1e7}, Attain: 0.99, MaxWorkers: 4})
-	if a.Found.Workers != 1 || a.Verdict != Overloaded || math.Abs(a.Found.Backlog-0.5) > 0.01 {
-		t.Errorf("%v, %s: %v wait, expected half of the requests and one worker", a.Found.Candidate, a.Verdict, a.Found.Backlog)
-	}
-	var b bytes.Buffer
-	if err := a.WriteText(&b); err != nil || !strings.Contains(b.String(), "faster than they are served") || !strings.Contains(b.String(), "64 or more") {
-		t.Errorf("%v:\n%s", err, b.String())
+// TestOverloaded: a cluster whose queues grow does not hold, however lenient the SLO
+// is: an answer needs at least as much service as the requests take.
+func TestOverloaded(t *testing.T) {
+	for _, c := range []struct{ arrivals, load string }{{"total-deterministic", "2.1"}, {"total-exponential", "2.4"}} {
+		sc, s, _ := queue(t, "arrivals="+c.arrivals, "num_prompts=500", "policy=least-loaded")
+		load, _ := strconv.ParseFloat(c.load, 64)
+		sc.Workload.RequestRate = load / s
+		slo := result.SLO{E2E: 1e7}
+		a := find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 4})
+		if next := a.NextCheaper; a.Found.Workers != 3 || !a.Found.Holds || next == nil || next.Decision != Overloaded {
+			t.Errorf("load %s: %v %s, next %+v; expected 3 workers, and 2 overloaded", c.load, a.Found.Candidate, a.Found.Decision, next)
+		}
+		a = find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 2})
+		var b bytes.Buffer
+		if err := a.WriteText(&b); err != nil || a.Found.Holds || a.Verdict != Saturated || !strings.Contains(b.String(), "requests arrive faster than they are served") {
+			t.Errorf("%v: %s\n%s", err, a.Verdict, b.String())
+		}
+		if err := a.Failure(); err == nil || !strings.Contains(err.Error(), "overloaded") {
+			t.Errorf("failure is %v", err)
+		}
 	}
 }
 
@@ -138,7 +170,7 @@ func TestBacklog(t *testing.T) {
 // that is given up is one that fails.
 func TestAgainstAll(t *testing.T) {
 	for _, c := range []struct{ policy, rate string }{{"least-loaded", "20"}, {"static", "6"}, {"affinity-spill", "35"}} {
-		sc := describe(t, "policy="+c.policy, "request_rate="+c.rate, "num_prompts=600")
+		sc := saved(t, describe(t, "policy="+c.policy, "request_rate="+c.rate, "num_prompts=600"))
 		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: 0.95, MaxWorkers: 12, MaxSeeds: 1}
 		a := find(t, sc, o)
 		s := newSearch(t.Context(), sc, o)
@@ -151,13 +183,13 @@ func TestAgainstAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			shares = append(shares, res.Extra.Goodput.Share)
-			ok, err := s.holds(Candidate{Workers: w}, 1, []uint64{1})
+			ok, err := s.holds(Candidate{Workers: w}, 1, 1, size{})
 			if err != nil || ok != (shares[w] >= o.Attain) {
 				t.Errorf("%s, %d workers: holds is %v (%v), the share is %v", c.policy, w, ok, err, shares[w])
 			}
 		}
 		w := a.Found.Workers
-		if a.Found.Attainment.Mean != shares[w] || a.Found.Holds != (shares[w] >= o.Attain) {
+		if math.Abs(a.Found.Attainment.Mean-shares[w]) > 1e-9 || a.Found.Holds != (shares[w] >= o.Attain) {
 			t.Errorf("%s: %d workers with %v, expected %v", c.policy, w, a.Found.Attainment.Mean, shares[w])
 		}
 		if w > 1 && a.Found.Holds && (a.NextCheaper.Workers != w-1 || shares[w-1] >= o.Attain) {
@@ -207,6 +239,17 @@ func TestBottleneck(t *testing.T) {
 	if err := os.WriteFile(slow, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if p, err = profile.Load("llama-3.1-8b-h100"); err != nil {
+		t.Fatal(err)
+	}
+	p.Latency.FrontEnd = profile.FrontEnd{PerRequestMs: 350}
+	if text, err = p.YAML(); err != nil {
+		t.Fatal(err)
+	}
+	busy := filepath.Join(t.TempDir(), "busy.yaml")
+	if err := os.WriteFile(busy, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		want, policies string
 		workers        int
@@ -223,12 +266,13 @@ func TestBottleneck(t *testing.T) {
 		{"host memory", "least-loaded round-robin affinity period_mig", 3, "profile=" + slow + " max_loras_per_batch=8 max_loaded_loras=8 lengths=constant:20,20"},
 		{"routing", "static hash", 3, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
 		{"routing", "static hash", 12, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
+		{"front end", "least-loaded round-robin period_mig", 3, "profile=" + busy + " lora_ranks=16 lengths=constant:20,20"},
 		{"routing", "random", 6, "popularity=uniform lengths=constant:500,100 max_loras_per_batch=16 num_adapters=16 request_rate=12"},
 	} {
 		for _, policy := range strings.Fields(c.policies) {
 			sc := describe(t, append([]string{"policy=" + policy, "request_rate=8", "num_prompts=400"}, strings.Fields(c.settings)...)...)
 			s := newSearch(t.Context(), sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99})
-			r, err := s.measure(Candidate{Workers: c.workers}, 1, 1)
+			r, err := s.measure(Candidate{Workers: c.workers}, 1, 1, size{}, true)
 			if err != nil || r.causes.Bottleneck() != c.want {
 				t.Errorf("%s, %s: %v (%v), expected %s", policy, c.settings, r.causes.String(), err, c.want)
 			}
@@ -264,6 +308,7 @@ func TestRouting(t *testing.T) {
 		"others without a slot":             {[]at{idle, astray}, func(w *router.Worker) { w.ActiveLoras = 2 }, 0},
 	} {
 		u := newUsage(&Options{}, []*profile.Profile{p, p, p}, &scaled{Source: none.Source()})
+		u.warmed = true
 		for i, now := range c.steps {
 			v := router.View{Workers: make([]router.Worker, 3)}
 			waiting := 0
@@ -301,11 +346,11 @@ func TestLoadTime(t *testing.T) {
 	res.Metrics.Set(result.Duration, 10)
 	res.Extra.Workers[0].Busy, res.Extra.Workers[1].Busy = 0.5, 0.3
 	res.Extra.Workers[0].LoadTime = 2
-	u := usage{waits: Causes{compute: 8, kvCache: 4, slots: 4, loads: 1}, first: 20, cold: 3, decode: 4, loads: 4, load: 8, fetch: 2}
+	u := usage{observed: observed{waits: Causes{compute: 8, kvCache: 4, slots: 4, loads: 1}, first: 20, cold: 3, decode: 4, loads: 4, load: 8, fetch: 2}}
 	if got, want := u.causes(res), (Causes{compute: 9.75, kvCache: 3, slots: 3, hostMemory: 1.8125, loads: 6.4375}); got != want {
 		t.Errorf("%v, expected %v", got, want)
 	}
-	u = usage{first: 3, cold: 1, decode: 2} // all loads were before the workers were looked at
+	u = usage{observed: observed{first: 3, cold: 1, decode: 2}} // all loads were before the workers were looked at
 	if got, want := u.causes(&result.Result{Extra: &result.Extra{}}), (Causes{compute: 4, loads: 1}); got != want {
 		t.Errorf("%v, expected %v", got, want)
 	}
@@ -325,11 +370,11 @@ func TestTooSlow(t *testing.T) {
 		{record.Request{Sent: 1, FirstToken: 1.75, Finish: 1.75, Output: 1, ColdLoad: 3}, 0.75, 0.75, 0},
 		{record.Request{Sent: 1, FirstToken: 9, Finish: 99, Output: 1, Status: record.Failed}, 0, 0, 0},
 	} {
-		u := usage{counter: counter{opt: &Options{SLO: result.SLO{TTFT: 500, TPOT: 50, E2E: 10000}}}}
+		u := usage{counter: counter{src: &scaled{}, opt: &Options{SLO: result.SLO{TTFT: 500, TPOT: 50, E2E: 10000}}}}
 		if u.Done(&c.r); u.first != c.first || u.cold != c.cold || u.decode != c.decode {
 			t.Errorf("%+v: %v, %v, %v", c, u.first, u.cold, u.decode)
 		}
-		none := usage{counter: counter{opt: &Options{}}}
+		none := usage{counter: counter{src: &scaled{}, opt: &Options{}}}
 		if none.Done(&c.r); none.first+none.decode != 0 {
 			t.Errorf("%+v: %+v without limits", c, none)
 		}
@@ -339,7 +384,7 @@ func TestTooSlow(t *testing.T) {
 // TestTooFew: a worker that has an outage must be there; a search that ends early finds nothing.
 func TestTooFew(t *testing.T) {
 	sc := describe(t, "request_rate=1", "num_prompts=100", "outages=2@5-20")
-	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.5, MaxWorkers: 8, MaxSeeds: 3}
+	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.5, MaxWorkers: 8, MaxSeeds: 16}
 	if a := find(t, sc, o); a.Found.Workers != 3 || a.NextCheaper != nil {
 		t.Errorf("%+v, next %+v", a.Found, a.NextCheaper)
 	}
@@ -354,15 +399,78 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
+// TestNumPrompts: the answer does not depend on num_prompts, which is the least
+// length of a run.
+func TestNumPrompts(t *testing.T) {
+	sc, s, sees := queue(t, "arrivals=total-exponential", "policy=least-loaded")
+	sc.Workload.RequestRate = 2.2 / s
+	o := Options{SLO: result.SLO{E2E: 1500 * sees}, Attain: 0.9, MaxWorkers: 16, MaxSeeds: 1000, Budget: 4e6}
+	for i, n := range []int64{500, 8000, 16000} {
+		sc.Workload.NumPrompts = n
+		search := newSearch(t.Context(), sc, o)
+		found, _, err := search.find()
+		if err != nil || !found.Holds || found.Workers != 5 {
+			t.Errorf("%d requests: %+v (%v), expected 5 workers", n, found, err)
+		}
+		if want := []int64{16000, 16000, 16000}[i]; err == nil && found.Size.requests < want {
+			t.Errorf("%d requests: runs of %d, expected %d at least", n, found.Size.requests, want)
+		}
+	}
+}
+
+// TestSeeds: base seeds have no seeds in common, nor have decisions and intervals.
+func TestSeeds(t *testing.T) {
+	seen := map[uint64]bool{}
+	for base := range uint64(20) {
+		for stream := forDecision; stream <= forInterval; stream++ {
+			for i := range 500 {
+				x := seed(base, stream, i)
+				if seen[x] || x >= 1<<53 {
+					t.Fatalf("seed %d of stream %d of base seed %d: %d", i, stream, base, x)
+				}
+				seen[x] = true
+			}
+		}
+	}
+}
+
+// TestBudget: a budget that does not suffice to accept anything is reported, and is
+// not exceeded by much.
+func TestBudget(t *testing.T) {
+	sc := describe(t, "request_rate=4", "policy=least-loaded")
+	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99, MaxWorkers: 8, Budget: 60000}
+	a := find(t, sc, o)
+	var b bytes.Buffer
+	if err := a.WriteText(&b); err != nil || !a.Stopped || a.Found.Holds || a.Found.Certain || a.Verdict != Unknown || a.Failure() == nil {
+		t.Errorf("%v: %+v\n%s", err, a.Found, b.String())
+	}
+	if !strings.Contains(b.String(), "none within the budget of 60000 requests") {
+		t.Error(b.String())
+	}
+}
+
+// TestSavedWorkload: seeds only break ties in a saved workload, so that there is no
+// interval and nothing is certain.
+func TestSavedWorkload(t *testing.T) {
+	sc := saved(t, describe(t, "request_rate=10", "num_prompts=500"))
+	a := find(t, sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.9, MaxWorkers: 8})
+	if !a.Found.Holds || a.Found.Certain || a.Found.Size.requests != 0 || a.Found.hasInterval() || a.fixed != "a saved workload" {
+		t.Errorf("%+v, %s", a.Found, a.fixed)
+	}
+	if a.Spent > 500*200 {
+		t.Errorf("%d requests were simulated", a.Spent)
+	}
+}
+
 // TestKinds: the cheapest of several kinds, by workers and by price.
 func TestKinds(t *testing.T) {
-	sc := describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	sc := saved(t, describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32"))
 	o := Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Slots: []int{1, 8}, Policies: []string{"static", "affinity-spill"}}
 	a := find(t, sc, o)
 	if len(a.Kinds) != 4 || a.Found.Policy != "affinity-spill" || a.Found.Slots != 8 || !a.Found.Holds {
 		t.Errorf("%+v of %+v, expected affinity-spill with 8 slots", a.Found, a.Kinds)
 	}
-	sc = describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32")
+	sc = saved(t, describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32"))
 	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100"}
 	o = Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles, Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1}}
 	if a := find(t, sc, o); a.Found.Profile != profiles[1] {

@@ -9,6 +9,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
 	"lorasim/bench/validate"
 	"lorasim/internal/record"
 	"lorasim/sim/profile"
@@ -23,30 +24,46 @@ type search struct {
 	ctx    context.Context
 	base   *scenario.Scenario
 	opt    Options
+	plan   plan
 	judged map[Candidate]*Tried
-	runs   atomic.Int64
-	ended  atomic.Int64 // of them, those that were not given up
+	// stopped: the budget was spent before a candidate was accepted.
+	stopped bool
+	spent   atomic.Int64 // requests simulated
+	runs    atomic.Int64
+	ended   atomic.Int64 // of them, those that were not given up
 
 	mu        sync.Mutex
-	first     map[Candidate]bool               // whether they hold, by the first seed
-	workloads map[uint64]func() (*load, error) // by seed
+	first     map[Candidate]bool // whether they hold, by the first seed
+	workloads map[drawn]func() (*load, error)
+	order     []drawn // of workloads, the oldest first
 }
 
-// load is a workload, and how many requests each adapter has in it, the base
-// model in front; nil where it is too large to be held in memory.
+// drawn identifies a workload: its seed and its requests.
+type drawn struct {
+	seed     uint64
+	requests int64
+}
+
+// maxHeld is the number of requests of generated workloads that are held in memory.
+const maxHeld = 1 << 20
+
+// load is a workload, and how many requests that count each adapter has in it, the
+// base model in front; nil where it is too large to be held in memory.
 type load struct {
 	*scenario.Collected
 	requests []int64
 }
 
-func (s *search) collect(sc *scenario.Scenario) (*load, error) {
+func (s *search) collect(sc *scenario.Scenario, z size) (*load, error) {
 	c, err := sc.Collect(s.ctx)
 	if c == nil || err != nil {
 		return &load{}, err
 	}
 	l := &load{c, make([]int64, len(c.Workload.Adapters)+1)}
 	for i := range c.Workload.Requests {
-		l.requests[c.Workload.Requests[i].Adapter+1]++
+		if int64(i) >= z.warm {
+			l.requests[c.Workload.Requests[i].Adapter+1]++
+		}
 	}
 	return l, nil
 }
@@ -59,30 +76,44 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 	own := *base
 	own.CommonRanks(variants...)
 	base = &own
-	return &search{ctx: ctx, base: base, opt: o, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
-		workloads: map[uint64]func() (*load, error){}}
+	return &search{ctx: ctx, base: base, opt: o, plan: newPlan(base), judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
+		workloads: map[drawn]func() (*load, error){}}
+}
+
+// workload is the workload of a seed, collected once for all candidates as long as
+// memory allows.
+func (s *search) workload(sc *scenario.Scenario, z size) (*load, error) {
+	key := drawn{sc.Seed, z.requests}
+	s.mu.Lock()
+	collected := s.workloads[key]
+	if collected == nil {
+		collected = sync.OnceValues(func() (*load, error) { return s.collect(sc, z) })
+		s.workloads[key] = collected
+		s.order = append(s.order, key)
+		if most := max(maxHeld/max(z.requests, 1), 2); z.requests > 0 && int64(len(s.order)) > most {
+			delete(s.workloads, s.order[0])
+			s.order = s.order[1:]
+		}
+	}
+	s.mu.Unlock()
+	return collected()
 }
 
 // open is the workload of a seed for one more run, with its requests by adapter,
 // where they are known.
-func (s *search) open(sc *scenario.Scenario) (in *scenario.Input, src *scaled, err error) {
-	s.mu.Lock()
-	collected := s.workloads[sc.Seed]
-	if collected == nil {
-		collected = sync.OnceValues(func() (*load, error) { return s.collect(sc) })
-		s.workloads[sc.Seed] = collected
-	}
-	s.mu.Unlock()
-	l, err := collected()
-	if err != nil {
-		return nil, nil, err
+func (s *search) open(sc *scenario.Scenario, z size) (in *scenario.Input, src *scaled, err error) {
+	l := &load{}
+	if z.requests <= maxHeld {
+		if l, err = s.workload(sc, z); err != nil {
+			return nil, nil, err
+		}
 	}
 	if l.Collected != nil {
 		in = l.Input()
 	} else if in, err = sc.OpenWorkload(s.ctx, nil); err != nil {
 		return nil, nil, err
 	}
-	src = &scaled{Source: in.Source, total: max(in.Len(), 0), requests: l.requests}
+	src = &scaled{Source: in.Source, size: z, total: max(in.Len(), 0), requests: l.requests}
 	if in.Source = src; src.total == 0 && l.Collected != nil {
 		return nil, nil, errNoRequests
 	}
@@ -91,10 +122,13 @@ func (s *search) open(sc *scenario.Scenario) (in *scenario.Input, src *scaled, e
 
 // simulate runs a candidate under factor times the load: the same requests,
 // closer together. observe makes the observer.
-func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed uint64, observe func(sc *scenario.Scenario, src *scaled) any) (*result.Result, error) {
+func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed uint64, z size, observe func(sc *scenario.Scenario, src *scaled) any) (*result.Result, error) {
 	sc := c.apply(s.base)
-	sc.Seed = seed
-	in, src, err := s.open(&sc)
+	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
+	if z.requests > 0 {
+		sc.Workload.NumPrompts = z.requests
+	}
+	in, src, err := s.open(&sc, z)
 	if err != nil {
 		return nil, err
 	}
@@ -104,19 +138,28 @@ func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed
 	if err == nil {
 		s.ended.Add(1)
 	}
-	if total := s.runs.Add(1); s.opt.Progress != nil {
-		s.opt.Progress(total)
+	s.spent.Add(src.read)
+	if runs := s.runs.Add(1); s.opt.Progress != nil {
+		s.opt.Progress(runs, s.spent.Load())
 	}
 	return res, err
 }
 
-// scaled is a source whose requests come so many times as fast.
+// scaled is a source whose requests come so many times as fast. It follows how many
+// of them are in flight.
 type scaled struct {
 	trace.Source
+	size     size
 	factor   float64
 	ended    bool    // all requests were read
-	total    int64   // requests; 0: not known
-	requests []int64 // by adapter, the base model in front; nil: not known
+	total    int64   // requests; 0: unknown
+	requests []int64 // that count, by adapter, the base model in front; nil: unknown
+	read     int64
+	done     int64
+	// Sums of the requests in flight at each arrival in the last quarter of the
+	// warm-up, and in the last eighth of the run.
+	before, after int64
+	last          float64 // the latest arrival, s
 }
 
 func (s *scaled) Next() (trace.Request, error) {
@@ -124,36 +167,52 @@ func (s *scaled) Next() (trace.Request, error) {
 	if s.ended = errors.Is(err, io.EOF); s.factor != 1 {
 		r.Arrival /= s.factor
 	}
+	if err != nil {
+		return r, err
+	}
+	if s.size.requests > 0 {
+		r.ID = s.read
+		switch eighth := s.size.requests / 8; {
+		case s.read >= s.size.warm-eighth && s.read < s.size.warm:
+			s.before += s.read - s.done
+		case s.read >= s.size.requests-eighth:
+			s.after += s.read - s.done
+		}
+	}
+	s.read++
+	s.last = r.Arrival
 	return r, err
 }
 
-// holds says whether a candidate meets the SLO in the mean over some seeds. It
-// gives up as soon as too many requests have missed it.
-func (s *search) holds(c Candidate, factor float64, seeds []uint64) (bool, error) {
+// growth is the growth of the number of requests in flight, per arrival after the
+// warm-up.
+func (s *scaled) growth() float64 {
+	if s.size.requests < 8 {
+		return 0
+	}
+	return float64(s.after-s.before) / float64(s.size.requests/8) / float64(s.size.requests-s.size.warm)
+}
+
+// holds says whether a candidate meets the SLO with one seed. It gives up as soon
+// as too many requests have missed it.
+func (s *search) holds(c Candidate, factor float64, seed uint64, z size) (bool, error) {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
-	misses := &misses{left: 1 - s.opt.asked() + rounding, stop: stop}
-	counts := make([]counter, len(seeds))
-	err := validate.Parallel(ctx, len(seeds), func(i int) error {
-		_, err := s.simulate(ctx, c, factor, seeds[i], func(_ *scenario.Scenario, src *scaled) any {
-			counts[i] = counter{opt: &s.opt, src: src, misses: misses, runs: float64(len(seeds))}
-			return &counts[i]
-		})
-		return err
-	}, nil)
+	m := &misses{left: 1 - s.opt.asked() + rounding, stop: stop}
+	var count *counter
+	_, err := s.simulate(ctx, c, factor, seed, z, func(_ *scenario.Scenario, src *scaled) any {
+		count = &counter{opt: &s.opt, src: src, misses: m}
+		return count
+	})
 	switch {
 	case s.ctx.Err() != nil:
 		return false, s.ctx.Err()
-	case misses.left < 0:
+	case m.left < 0:
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	mean := 0.0
-	for i := range counts {
-		mean += counts[i].share() / float64(len(seeds))
-	}
-	return mean >= s.opt.asked()-rounding, nil
+	return count.late.share(&s.opt) >= s.opt.asked()-rounding, nil
 }
 
 // known says whether a candidate holds: by the seeds that judged it, else by the
@@ -168,7 +227,7 @@ func (s *search) known(c Candidate) (bool, error) {
 	if seen {
 		return ok, nil
 	}
-	ok, err := s.holds(c, 1, []uint64{s.base.Seed})
+	ok, err := s.holds(c, 1, s.base.Seed, s.plan.size())
 	if s.cannotBe(c, err) {
 		err = nil
 	}
@@ -187,29 +246,22 @@ func (s *search) cannotBe(c Candidate, err error) bool {
 	return err != nil && s.ctx.Err() == nil && c.total() < s.opt.MaxWorkers
 }
 
-// misses ends runs that cannot meet the SLO often enough any more.
+// misses ends a run that cannot meet the SLO often enough any more.
 type misses struct {
-	mu   sync.Mutex
 	left float64 // share of what is counted that may still miss it
 	stop func()
 }
 
 func (m *misses) add(weight float64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.left -= weight; m.left < 0 {
 		m.stop()
 	}
 }
 
-// counter counts the requests that meet the SLO, and those of each adapter.
-type counter struct {
-	opt         *Options
-	src         *scaled
+// part counts the requests of a part of a run that meet the SLO.
+type part struct {
 	good, total int64
 	adapters    []tally // the base model in front
-	misses      *misses // nil: none are too many
-	runs        float64 // that misses sums up
 }
 
 // tally is of one adapter.
@@ -218,18 +270,42 @@ type tally struct {
 	lost        bool // it cannot meet the SLO any more
 }
 
+// counter counts the requests that meet the SLO: early, in the second half of the
+// warm-up, and late, after it.
+type counter struct {
+	opt         *Options
+	src         *scaled
+	early, late part
+	rejected    int64
+	waiting     int64   // requests without a first token when the last one arrives
+	misses      *misses // nil: none are too many
+}
+
 // Done implements sim.DoneObserver.
 func (c *counter) Done(r *record.Request) {
-	if n := int(r.Adapter) + 2 - len(c.adapters); n > 0 {
-		c.adapters = append(c.adapters, make([]tally, n)...)
+	c.src.done++
+	if c.src.ended && !(r.FirstToken <= c.src.last) {
+		c.waiting++
 	}
-	a := &c.adapters[r.Adapter+1]
-	c.total++
+	p := &c.late
+	if warm := c.src.size.warm; r.ID < warm {
+		if p = &c.early; r.ID < warm/2 {
+			return
+		}
+	}
+	if n := int(r.Adapter) + 2 - len(p.adapters); n > 0 {
+		p.adapters = append(p.adapters, make([]tally, n)...)
+	}
+	a := &p.adapters[r.Adapter+1]
+	p.total++
 	a.total++
+	if r.Status == record.Rejected {
+		c.rejected++
+	}
 	if c.opt.SLO.Met(r) {
-		c.good++
+		p.good++
 		a.good++
-	} else if c.misses != nil {
+	} else if c.misses != nil && p == &c.late {
 		c.missed(a, int(r.Adapter+1))
 	}
 }
@@ -240,32 +316,32 @@ func (c *counter) missed(a *tally, i int) {
 	switch {
 	case c.opt.PerAdapter == 0:
 		if c.src.total > 0 {
-			c.misses.add(1 / float64(c.src.total) / c.runs)
+			c.misses.add(1 / float64(c.src.total-c.src.size.warm))
 		}
-	case c.src.requests != nil && !a.lost && !c.enough(c.src.requests[i]-a.total+a.good, c.src.requests[i]):
+	case c.src.requests != nil && !a.lost && !c.opt.enough(c.src.requests[i]-a.total+a.good, c.src.requests[i]):
 		a.lost = true
 		n := 0
 		for _, requests := range c.src.requests {
 			n += min(int(requests), 1)
 		}
-		c.misses.add(1 / float64(n) / c.runs)
+		c.misses.add(1 / float64(n))
 	}
 }
 
 // enough says whether so many requests of an adapter within the SLO are.
-func (c *counter) enough(good, requests int64) bool {
-	return result.SLO{Attain: c.opt.Attain}.Enough(good, requests)
+func (o *Options) enough(good, requests int64) bool {
+	return result.SLO{Attain: o.Attain}.Enough(good, requests)
 }
 
 // share is that which is asked for: of the requests, or of the adapters.
-func (c *counter) share() float64 {
-	if c.opt.PerAdapter == 0 {
-		return float64(c.good) / float64(max(c.total, 1))
+func (p *part) share(o *Options) float64 {
+	if o.PerAdapter == 0 {
+		return float64(p.good) / float64(max(p.total, 1))
 	}
 	met, n := 0, 0
-	for _, a := range c.adapters {
+	for _, a := range p.adapters {
 		if a.total > 0 {
-			if n++; c.enough(a.good, a.total) {
+			if n++; o.enough(a.good, a.total) {
 				met++
 			}
 		}
@@ -276,7 +352,7 @@ func (c *counter) share() float64 {
 // worst is the adapter with the smallest share, of several the one with the most
 // requests.
 func (c *counter) worst() (w result.Worst) {
-	for i, a := range c.adapters {
+	for i, a := range c.late.adapters {
 		share := float64(a.good) / float64(max(a.total, 1))
 		if a.total > 0 && (w.Requests == 0 || share < w.Share || share == w.Share && a.total > w.Requests) {
 			w = result.Worst{Index: int32(i) - 1, Name: "base model", Requests: a.total, Share: share}
@@ -290,24 +366,69 @@ func (c *counter) worst() (w result.Worst) {
 
 // run is what a whole run showed.
 type run struct {
-	attainment, backlog, rejected float64
-	worst                         result.Worst
-	causes                        Causes
+	attainment, rejected float64
+	backlog              float64 // share of the requests that wait when the last one arrives
+	overloaded           bool    // by the test of the run itself
+	worst                result.Worst
+	causes               Causes // where they were watched
+	sample
 }
 
-// measure simulates a candidate to the end.
-func (s *search) measure(c Candidate, factor float64, seed uint64) (*run, error) {
+// measure simulates a candidate to the end. watched runs, which take longer, say
+// what requests wait for.
+func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watched bool) (*run, error) {
+	var count *counter
 	var u *usage
 	var fault error
-	res, err := s.simulate(s.ctx, c, factor, seed, func(sc *scenario.Scenario, src *scaled) any {
+	res, err := s.simulate(s.ctx, c, factor, seed, z, func(sc *scenario.Scenario, src *scaled) any {
+		if count = (&counter{opt: &s.opt, src: src}); !watched {
+			return count
+		}
 		var ps []*profile.Profile
 		ps, fault = sc.Profiles()
 		u = newUsage(&s.opt, ps, src)
+		count = &u.counter
 		return u
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return nil, err
 	}
-	n := float64(max(u.total, 1))
-	return &run{attainment: u.share(), backlog: u.backlog / n, rejected: float64(res.Extra.Rejected) / n, worst: u.worst(), causes: u.causes(res)}, nil
+	share := count.late.share(&s.opt)
+	r := &run{attainment: share, rejected: float64(count.rejected) / float64(max(count.late.total, 1)), worst: count.worst(),
+		backlog:    float64(count.waiting) / float64(max(count.src.read, 1)),
+		overloaded: res.Steady != nil && res.Steady.State == steady.Overloaded}
+	r.sample = sample{value: share, growth: count.src.growth()}
+	if s.opt.Hold > 0 {
+		r.value = 0
+		if share >= s.opt.asked()-rounding {
+			r.value = 1
+		}
+	}
+	if count.early.total > 0 {
+		r.trend = share - count.early.share(&s.opt)
+	}
+	if watched {
+		r.causes = u.causes(res)
+	}
+	return r, nil
+}
+
+// seed is seed i of a stream. Where seeds only break ties, and where there is only
+// one, the base seed comes first, so that sim repeats the run.
+func (s *search) seed(stream, i int) uint64 {
+	if s.plan.single || s.opt.MaxSeeds == 1 {
+		return s.base.Seed + uint64(i)
+	}
+	return seed(s.base.Seed, stream, i)
+}
+
+// measureAll simulates a candidate with seeds from..to-1 of a stream. The first few
+// of them are watched, where watched is more than from.
+func (s *search) measureAll(c Candidate, factor float64, stream, from, to int, z size, watched int) ([]*run, error) {
+	runs := make([]*run, to-from)
+	err := validate.Parallel(s.ctx, len(runs), func(i int) (err error) {
+		runs[i], err = s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
+		return err
+	}, nil)
+	return runs, err
 }

@@ -21,10 +21,11 @@ const (
 	hostMemory        // their adapter, on its way to host memory
 	loads             // adapters that are brought from host memory to a GPU slot
 	routing           // a worker, while another one had room
+	frontEnd          // the engine's front end, which hands requests to the scheduler one by one
 	numCauses
 )
 
-var causeNames = [numCauses]string{"compute", "KV", "slots", "host memory", "loads", "routing"}
+var causeNames = [numCauses]string{"compute", "KV", "slots", "host memory", "loads", "routing", "front end"}
 
 // Causes is the time that requests have lost to each of them, request-seconds.
 type Causes [numCauses]float64
@@ -67,25 +68,46 @@ func (c *Causes) String() string {
 	return text[2:]
 }
 
-// usage observes what requests wait for. A request that was sent to a worker while
-// another had room for it waits for the router as long as one has; else, on a worker
-// whose batch can take nobody before one leaves, for KV memory (or, with as many
-// running as may, for compute); else, as its adapter is, for its load, for its coming
-// to host memory, for a slot, or for the end of the step under way.
+// usage observes what requests wait for, after the warm-up. A request that was sent
+// to a worker while another had room for it waits for the router as long as one has.
+// Else, while it is in the worker's front end, it waits for that. Else, on a worker
+// whose batch is full, it waits for KV memory (or for compute, if the batch has its
+// largest number of requests). Else its adapter decides: it waits for the adapter's
+// load, for its way to host memory, for a slot, or for the end of the step under way.
 type usage struct {
 	counter
+	observed
 	workers []worker
-	ranks   []int // of the adapters
-	waits   Causes
-	astray  float64 // requests
-	first   float64 // s, TTFT of those that missed it
-	cold    float64 // s, the part of it in which they waited for their adapters
-	decode  float64 // s, generation in requests that were too slow in it
-	loads   float64 // of adapters to slots
-	load    float64 // s, of them
-	fetch   float64 // s, the part of it from beyond host memory
-	backlog float64 // requests waiting when the last one has arrived
-	noted   bool    // the backlog was
+	ranks   []int    // of the adapters
+	warm    observed // at the end of the warm-up
+	warmed  bool     // it is over
+}
+
+// observed are the sums of a usage.
+type observed struct {
+	waits  Causes
+	astray float64 // requests
+	first  float64 // s, TTFT of those that missed it
+	cold   float64 // s, the part of it in which they waited for their adapters
+	decode float64 // s, generation in requests that were too slow in it
+	loads  float64 // of adapters to slots
+	load   float64 // s, of them
+	fetch  float64 // s, the part of it from beyond host memory
+}
+
+// less is what was observed since an earlier time.
+func (o observed) less(then *observed) observed {
+	for i, x := range then.waits {
+		o.waits[i] -= x
+	}
+	o.astray -= then.astray
+	o.first -= then.first
+	o.cold -= then.cold
+	o.decode -= then.decode
+	o.loads -= then.loads
+	o.load -= then.load
+	o.fetch -= then.fetch
+	return o
 }
 
 // worker is how a worker was when it was last looked at.
@@ -116,7 +138,7 @@ func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
 // Done implements sim.DoneObserver.
 func (u *usage) Done(r *record.Request) {
 	u.counter.Done(r)
-	if r.Status != record.OK {
+	if r.Status != record.OK || r.ID < u.src.size.warm {
 		return
 	}
 	over := func(s, limit float64) bool { return limit > 0 && 1000*s > limit }
@@ -148,10 +170,12 @@ func (u *usage) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 // Watch implements sim.Watcher.
 func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 	d, least, room := (to - from).Seconds(), 0, 0 // so many workers with the least load have room
-	waiting := 0
+	if !u.warmed && u.src.read >= u.src.size.warm {
+		u.warmed, u.warm = true, u.observed
+		u.warm.first, u.warm.cold, u.warm.decode = 0, 0, 0 // of requests after the warm-up alone
+	}
 	for i := range v.Workers {
 		w := &v.Workers[i]
-		waiting += w.Queued
 		if w.Usable() && w.Queued == 0 && w.Running < w.MaxRunning && w.ActiveLoras < w.Slots {
 			if room == 0 || w.Load() < least {
 				least, room = w.Load(), 1
@@ -165,9 +189,6 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 				s.tiers[a] = w.Adapters[a].Tier
 			}
 		}
-	}
-	if u.src.ended && !u.noted {
-		u.noted, u.backlog = true, float64(waiting)
 	}
 	for i := range v.Workers {
 		w, s := &v.Workers[i], &u.workers[i]
@@ -185,7 +206,9 @@ func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 		}
 		moved := min(s.astray, float64(better))
 		u.waits[routing] += moved * d
-		q := float64(w.Queued) - moved
+		entering := float64(w.Entering) * (1 - moved/float64(w.Queued))
+		u.waits[frontEnd] += entering * d
+		q := float64(w.Queued) - moved - entering
 		for cause, share := range on(w, s.engine) {
 			u.waits[cause] += share * q * d
 		}
@@ -238,20 +261,21 @@ func on(w *router.Worker, e *profile.Engine) (shares Causes) {
 // what it waits for; who waits for others to go on or to leave, waits for their
 // adapters' loads for the part of the steps' time that these take.
 func (u *usage) causes(res *result.Result) Causes {
-	c, waited := u.waits, 0.0
-	for _, x := range u.waits {
+	o := u.observed.less(&u.warm)
+	c, waited := o.waits, 0.0
+	for _, x := range o.waits {
 		waited += x
 	}
-	own := max(0, u.first-waited) // in their own prefill steps
-	cold := min(own, max(0, u.cold-c[loads]-c[hostMemory]))
-	c[compute] += u.decode + own - cold
+	own := max(0, o.first-waited) // in their own prefill steps
+	cold := min(own, max(0, o.cold-c[loads]-c[hostMemory]))
+	c[compute] += o.decode + own - cold
 	busy, stalled := 0.0, 0.0
 	duration, _ := res.Metrics.Get(result.Duration)
 	for _, w := range res.Extra.Workers {
 		busy += w.Busy * duration
 		stalled += w.LoadTime
 	}
-	spared := min(c[routing], u.astray*u.load/max(u.loads, 1))
+	spared := min(c[routing], o.astray*o.load/max(o.loads, 1))
 	c[routing] -= spared
 	cold += spared
 	for _, cause := range []int{compute, kvCache, slots} {
@@ -259,7 +283,7 @@ func (u *usage) causes(res *result.Result) Causes {
 		c[cause] -= lost
 		cold += lost
 	}
-	fetched := cold * u.fetch / max(u.load, 1e-9)
+	fetched := cold * o.fetch / max(o.load, 1e-9)
 	c[hostMemory] += fetched
 	c[loads] += cold - fetched
 	return c

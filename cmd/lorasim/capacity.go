@@ -15,7 +15,7 @@ import (
 	"lorasim/internal/figure"
 )
 
-const demandHeading, choiceHeading = "What is asked for", "What may vary"
+const demandHeading, choiceHeading = "Target", "Choices"
 
 // capacityFlags are the arguments of the capacity command.
 type capacityFlags struct {
@@ -24,6 +24,7 @@ type capacityFlags struct {
 	plot     string
 
 	perAdapter string
+	hold       string
 	cost       []string
 	policies   []string
 	o          capacity.Options
@@ -34,37 +35,44 @@ func newCapacity() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capacity --goodput SLO",
 		Short: "Find the fewest workers, or the cheapest mix, that serve a workload within an SLO",
-		Long: `Capacity simulates a workload on more and fewer workers, and finds the fewest of
-which all requests but a few meet an SLO, how much more load they could bear, and
-what would then run out. All candidates see the same requests. The answer and the
-next cheaper are simulated with further seeds until the 95 % interval of the
-attainment lies on one side of what is asked for.
+		Long: `Capacity finds the fewest workers on which enough requests meet an SLO. It also
+reports the headroom (how much more load they serve) and the bottleneck beyond it.
 
-Slots, host places, policies and profiles may vary, too: give lists of them. The
-answer is then the cheapest of all: the fewest workers, or, with --cost, the
-lowest price; of several the one that is listed first.
+The answer is about the steady state. Runs of generated workloads have at least
+--num-prompts requests and are extended until they are stationary; their warm-up
+does not count. A candidate is accepted or rejected when a sequential test is
+certain. If the budget does not suffice, the candidate is undecided, and the answer
+has one worker more. The 95 % intervals come from seeds that no decision has used.
 
-The exit code is 1 where not even --max-workers hold.`,
+Slots, host places, policies and profiles can vary, too: give lists of them. The
+answer is then the candidate with the lowest price (--cost) or the fewest workers.
+If several have the same price, the first in the lists wins.
+
+The exit code is 1 if no candidate is accepted, for example because even
+--max-workers workers are overloaded.`,
 		Example: `  lorasim capacity --goodput "ttft:500 tpot:50"
   lorasim capacity --goodput "ttft:500 tpot:50" --attain 99.9% --request-rate 40 --policy affinity-spill --json
+  lorasim capacity --goodput ttft:1000 --hold 95% --num-prompts 5000
   lorasim capacity --goodput e2e:10000 --workload w.parquet --slots 4,8,16 --host-places 32,128
   lorasim capacity --goodput tpot:50 --cost llama2-7b-24gb=0.7 --cost analytic:llama-2-7b,h100=2.5 --plot attainment.svg`,
 	}
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, demandHeading,
-		opt(&f.goodput.slo, "goodput", "", "the SLO: latencies of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
-		opt(&f.goodput.attain, "attain", "99%", "share of all requests that must be within the SLO"),
-		opt(&f.perAdapter, "per-adapter", "", "`share` of the adapters of each of which --attain of the requests must be within the SLO, such as 100%, instead of all requests"),
-		opt(&f.o.MaxWorkers, "max-workers", 64, "most workers to try", ">=1 <=100000"),
-		opt(&f.o.MaxSeeds, "max-seeds", 20, "most draws of the workload for one candidate", ">=1 <=10000"))
+		opt(&f.goodput.slo, "goodput", "", "SLO: latency limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.goodput.attain, "attain", "99%", "minimum share of requests within the SLO"),
+		opt(&f.perAdapter, "per-adapter", "", "minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
+		opt(&f.hold, "hold", "mean", "what must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
+		opt(&f.o.MaxWorkers, "max-workers", 64, "maximum number of workers", ">=1 <=100000"),
+		opt(&f.o.MaxSeeds, "max-seeds", 1000, "maximum number of seeds for a decision or an interval", ">=1 <=100000"),
+		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget), "approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
 		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
 		opt(&f.policies, "policies", nil, "routing policies to choose from"),
-		opt((*repeated)(&f.cost), "cost", nil, "price of a worker an hour, `PROFILE=PRICE,...`; of several, profiles to choose from"),
+		opt((*repeated)(&f.cost), "cost", nil, "price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
 		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
-		opt(&f.plot, "plot", "", "draw the attainment over the rate, for several numbers of workers, into `file` (.svg or .png)"))
+		opt(&f.plot, "plot", "", "draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
 	jsonFlag(cmd, "print the answer as one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
@@ -79,22 +87,28 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 		return usage(err)
 	}
 	if sc.Cluster.Elastic != "" {
-		return usage(errors.New("--elastic: workers that join and leave are not searched; the number found is there all the time"))
+		return usage(fmt.Errorf("--elastic: capacity looks for a fixed number of workers; to see what share of the requests an elastic cluster serves within the SLO, run: lorasim sim --elastic %q --goodput %q",
+			sc.Cluster.Elastic, f.goodput.slo))
 	}
 	if strings.Contains(sc.Cluster.Profile, "*") {
-		return usage(fmt.Errorf("profile %s says how many workers there are, which is what is asked for: give it without a count", sc.Cluster.Profile))
+		return usage(fmt.Errorf("profile %s has a number of workers, which capacity looks for: give the profile without a count", sc.Cluster.Profile))
 	}
 	noteIgnored(cmd, &sc)
 	if cmd.Flags().Changed("num-workers") {
-		say(cmd, "note: --num-workers has no effect: their number is what is asked for (see --max-workers)")
+		say(cmd, "note: --num-workers has no effect: capacity looks for the number of workers (see --max-workers)")
+	}
+	if cmd.Flags().Changed("warmup") {
+		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
 	}
 	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"}, {"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
 		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
-			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" says what to choose from")
+			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
 		}
 	}
 	p := newProgress(cmd.ErrOrStderr())
-	f.o.Progress = func(runs int64) { p.set("searching", 0, 0, fmt.Sprintf("%d runs", runs)) }
+	f.o.Progress = func(runs, requests int64) {
+		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs, 100*float64(requests)/float64(f.o.Budget)))
+	}
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
 	if p.done(); err != nil {
 		return err
@@ -130,6 +144,11 @@ func (f *capacityFlags) check() (err error) {
 	if f.perAdapter != "" {
 		if f.o.PerAdapter, err = result.ParseShare(f.perAdapter); err != nil {
 			return fmt.Errorf("--per-adapter: %w", err)
+		}
+	}
+	if f.o.Hold = 0; f.hold != "mean" {
+		if f.o.Hold, err = result.ParseShare(f.hold); err != nil {
+			return fmt.Errorf("--hold: %w, or mean", err)
 		}
 	}
 	if f.plot != "" {

@@ -152,7 +152,7 @@ func TestEveryTextFlag(t *testing.T) {
 	base := map[string]string{
 		"bench":            srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 100 --num-adapters 1",
 		"calibrate":        "--records a.csv --evaluations 2",
-		"capacity":         "--goodput ttft:9000 --max-workers 2 --max-seeds 3 --num-prompts 20",
+		"capacity":         "--goodput ttft:9000 --max-workers 2 --max-seeds 1 --window 2",
 		"check":            srv.URL,
 		"compare":          "a.jsonl",
 		"gateway":          srv.URL + " --listen 127.0.0.1:0",

@@ -1,0 +1,93 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/stat"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/internal/format"
+)
+
+// coverageCase is a cluster whose attainment is to be estimated.
+type coverageCase struct {
+	name     string
+	workers  int
+	slo      result.SLO
+	adapters float64 // Options.PerAdapter
+	long     int64   // requests of the runs that tell the truth
+	settings string
+}
+
+var coverageCases = []coverageCase{
+	{"default, 4 workers", 4, result.SLO{TTFT: 500, TPOT: 100}, 0, 8 * coverageRun, ""},
+	{"bursts (gamma:6), 7 workers", 7, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "arrivals=gamma:6 num_adapters=8 request_rate=12"},
+	{"skewed, near 100 %", 6, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "request_rate=16"},
+	{"at the edge of overload", 5, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "request_rate=16"},
+	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.9, coverageRun, "num_adapters=16"}, // the share depends on the length,
+}
+
+// coverageRun is the length of the runs: a quarter of that of the shortest in a search,
+// so that attainments are more skewed, and the start weighs more.
+const coverageRun = shortest / 4
+
+// BenchmarkCoverage prints how often the 95 % intervals of the answers, from
+// intervalSeeds runs, hold the truth. The truth comes from other seeds and longer
+// runs. COVERAGE selects cases by their names.
+//
+//	go test ./bench/capacity -run '^$' -bench Coverage -benchtime 1x -timeout 0
+func BenchmarkCoverage(b *testing.B) {
+	const repetitions, longRuns = 200, 64
+	rows := [][]string{{"case", "truth", "coverage", "too high", "too low", "mean half width"}}
+	for _, c := range coverageCases {
+		if only := os.Getenv("COVERAGE"); !strings.Contains(c.name, only) {
+			continue
+		}
+		sc := scenario.Default()
+		for _, set := range strings.Fields(c.settings) {
+			key, value, _ := strings.Cut(set, "=")
+			if err := sc.Set(key, value); err != nil {
+				b.Fatal(err)
+			}
+		}
+		sc.Seed = 77
+		s := newSearch(b.Context(), &sc, Options{SLO: c.slo, Attain: 0.95, PerAdapter: c.adapters, MaxWorkers: 64, MaxSeeds: 1e6})
+		truths, err := s.measureAll(Candidate{Workers: c.workers}, 1, forDecision, 0, longRuns, half(c.long), 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*intervalSeeds, half(coverageRun), 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		values, _, _ := columns(samples(truths))
+		truth, rule := stat.Mean(values, nil), s.rule()
+		covered, high, low, width := 0, 0, 0, 0.0
+		for i := range repetitions {
+			values, _, _ := columns(samples(runs[i*intervalSeeds : (i+1)*intervalSeeds]))
+			from, to := rule.interval(values, 0.025)
+			width += (to - from) / 2 / repetitions
+			switch {
+			case from > truth:
+				high++
+			case to < truth:
+				low++
+			default:
+				covered++
+			}
+		}
+		rows = append(rows, []string{c.name,
+			fmt.Sprintf("%s ± %.2f", percent(truth), 196*stat.StdDev(values, nil)/math.Sqrt(longRuns)),
+			format.Percent(float64(covered)/repetitions, 1), fmt.Sprint(high), fmt.Sprint(low), fmt.Sprintf("%.2f points", 100*width)})
+	}
+	var text strings.Builder
+	if err := format.Table(&text, rows); err != nil {
+		b.Fatal(err)
+	}
+	b.Log("\n" + text.String())
+}

@@ -1,0 +1,201 @@
+package capacity
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+const (
+	// errorLevel is the probability with which a candidate that fails is accepted,
+	// and that with which one that holds is rejected.
+	errorLevel = 0.025
+	// maxLooks is the number of looks at one candidate, see lookLevel.
+	maxLooks = 8
+	// trendLevel is the error level of the test for a trend within runs. A false
+	// alarm costs longer runs, never a wrong answer.
+	trendLevel = 0.025
+	// growthLimit: queues grow if they take more than this share of the arrivals.
+	growthLimit = 0.005
+	// growthMargin: queues certainly do not grow if they take less than this share.
+	growthMargin = 0.01
+)
+
+// lookLevel is the error level of a look, from 0. The levels of all looks add up to
+// errorLevel: by the union bound the decision is wrong with that probability at
+// most, however dependent the looks are, and whichever of them is the last. Each
+// look has twice the level of the one before, as it has twice the runs (Lan and
+// DeMets, Biometrika 70, 1983): early looks decide only what is clear.
+func lookLevel(look int) float64 { return errorLevel * float64(int(1)<<look) / (1<<maxLooks - 1) }
+
+// sample is what one run says.
+type sample struct {
+	value  float64 // attainment, or 1 and 0 for a run that holds and one that fails
+	trend  float64 // attainment after the warm-up less that in its second half
+	growth float64 // of the queues, requests per arrival
+}
+
+// Decision is what the runs of a candidate say.
+type Decision string
+
+// The decisions.
+const (
+	Holds      Decision = "holds"
+	Fails      Decision = "fails"
+	Overloaded Decision = "overloaded" // fails, because queues grow without end
+	Undecided  Decision = "undecided"  // too close to the target for the budget
+)
+
+// rule decides whether a candidate meets its target.
+type rule struct {
+	target float64 // of the mean value
+	binary bool    // values are 0 and 1
+	closed bool    // queues cannot grow, or are meant to: they are not tested
+	level  float64 // one-sided error level of a look
+	// unseen is what one more run would miss in a bad time. A candidate is accepted
+	// only if it holds with that run: bad times may be so rare that the first few runs
+	// show none, which is why their spread would say too little.
+	unseen float64
+}
+
+// badTime is what a run of some requests misses in a bad time: three times what may
+// be missed of shortest/2 requests, or a tenth of the requests more than that.
+func badTime(target float64, requests int64) float64 {
+	miss := min(3*(1-target), 1-target+0.1)
+	if requests > shortest/2 {
+		miss *= float64(shortest/2) / float64(requests)
+	}
+	return miss
+}
+
+// look decides, or returns Undecided. transient says that the runs are too short
+// for their means to stay where they are.
+func (r *rule) look(samples []sample) (d Decision, transient bool) {
+	values, trends, growths := columns(samples)
+	worse, better := trend(trends)
+	growing, grows := r.growth(growths, r.level)
+	// A trend is extrapolated: what the mean lost or gained since the second half of
+	// the warm-up, it may lose or gain again, twice if the trend is significant.
+	low, high := slices.Clone(values), slices.Clone(values)
+	drift := stat.Mean(trends, nil)
+	for i := range values {
+		low[i] += min(drift, 0)
+		high[i] += max(drift, 0)
+		if worse {
+			low[i] = max(values[i]+2*trends[i], 0)
+		}
+		if better {
+			high[i] = min(values[i]+2*trends[i], 1)
+		}
+	}
+	if r.unseen > 0 {
+		low = append(low, max(1-r.unseen, 0))
+	}
+	switch lower, upper := r.lower(low, r.level), r.upper(high, r.level); {
+	case grows:
+		return Overloaded, false
+	case lower >= r.target-rounding && !growing:
+		return Holds, false
+	case upper < r.target-rounding:
+		return Fails, false
+	}
+	return Undecided, worse || better || growing
+}
+
+// growth tests the growth of the queues: growing, if it cannot be excluded; grows,
+// if it is certain.
+func (r *rule) growth(growths []float64, level float64) (growing, grows bool) {
+	if r.closed {
+		return false, false
+	}
+	low, _ := meanInterval(growths, level)
+	_, high := meanInterval(growths, level)
+	return high > growthMargin, low > growthLimit
+}
+
+// trend says whether the attainment is getting worse, or better.
+func trend(trends []float64) (worse, better bool) {
+	low, high := meanInterval(trends, trendLevel)
+	return high < 0, low > 0
+}
+
+func (r *rule) lower(values []float64, level float64) float64 {
+	low, _ := r.interval(values, level)
+	return low
+}
+
+func (r *rule) upper(values []float64, level float64) float64 {
+	_, high := r.interval(values, level)
+	return high
+}
+
+// interval is the confidence interval of the mean value; each end is wrong with
+// probability level.
+func (r *rule) interval(values []float64, level float64) (low, high float64) {
+	if r.binary {
+		return binomialInterval(values, level)
+	}
+	low, high = skewedInterval(values, level)
+	return max(low, 0), min(high, 1)
+}
+
+// skewedInterval is an interval of the mean of independent values from a skewed law,
+// as attainments near 100 % have: Student's t interval, transformed by the skewness
+// of the values (Hall, Journal of the Royal Statistical Society B 54, 1992). On the
+// side of the long tail it is never narrower than the t interval.
+func skewedInterval(values []float64, level float64) (low, high float64) {
+	low, high = meanInterval(values, level)
+	mean, std := stat.MeanStdDev(values, nil)
+	skew := stat.Skew(values, nil)
+	if len(values) < 3 || std == 0 || math.Abs(skew) < 1e-6 {
+		return low, high
+	}
+	n := float64(len(values))
+	end := func(half float64) float64 {
+		z := half / std // the quantile over the root of n
+		return mean - std*(math.Cbrt(1+skew*(z-skew/(6*n)))-1)*3/skew
+	}
+	from, to := end(mean-low), end(mean-high)
+	if skew < 0 {
+		return min(low, from), to
+	}
+	return from, max(high, to)
+}
+
+// meanInterval is Student's t interval of the mean of independent values. It is
+// unbounded for fewer than two of them.
+func meanInterval(values []float64, level float64) (low, high float64) {
+	n := float64(len(values))
+	if n < 2 {
+		return math.Inf(-1), math.Inf(1)
+	}
+	mean, std := stat.MeanStdDev(values, nil)
+	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(1-level) * std / math.Sqrt(n)
+	return mean - half, mean + half
+}
+
+// binomialInterval is the interval of Clopper and Pearson (Biometrika 26, 1934) of
+// a probability, from values 0 and 1.
+func binomialInterval(values []float64, level float64) (low, high float64) {
+	n, k := float64(len(values)), 0.0
+	for _, v := range values {
+		k += v
+	}
+	low, high = 0, 1
+	if k > 0 {
+		low = distuv.Beta{Alpha: k, Beta: n - k + 1}.Quantile(level)
+	}
+	if k < n {
+		high = distuv.Beta{Alpha: k + 1, Beta: n - k}.Quantile(1 - level)
+	}
+	return low, high
+}
+
+func columns(samples []sample) (values, trends, growths []float64) {
+	for _, s := range samples {
+		values, trends, growths = append(values, s.value), append(trends, s.trend), append(growths, s.growth)
+	}
+	return values, trends, growths
+}

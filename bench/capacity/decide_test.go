@@ -1,0 +1,208 @@
+package capacity
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// law draws the attainments of independent runs; its mean is mean.
+type law struct {
+	name string
+	mean float64
+	draw func(*rand.Rand) float64
+}
+
+// laws are attainments as they occur: of independent requests, of queues whose
+// requests wait together, and of runs of which a few have a bad time.
+func laws(mean float64) []law {
+	return []law{
+		{"requests alone", mean, func(r *rand.Rand) float64 {
+			return 1 - (1-mean)*(1+r.NormFloat64()/math.Sqrt(4000*(1-mean))) // of 4000 requests
+		}},
+		{"autoregressive", mean, func(r *rand.Rand) float64 { // the mean of 100 values that decay by 0.9 each
+			x, sum := r.NormFloat64(), 0.0
+			for range 100 {
+				x = 0.9*x + math.Sqrt(1-0.81)*r.NormFloat64()
+				sum += x
+			}
+			return mean + 0.005*sum/100
+		}},
+		{"exponential misses", mean, func(r *rand.Rand) float64 { return 1 - (1-mean)*r.ExpFloat64() }},
+		{"bad times", mean, func(r *rand.Rand) float64 { // one run in four misses four times as much
+			if r.IntN(4) > 0 {
+				return 1
+			}
+			return 1 - 4*(1-mean)*r.ExpFloat64()
+		}},
+	}
+}
+
+// decide applies a rule to a law as bySeeds does to runs.
+func decide(r *rule, l law, rng *rand.Rand, most int) (d Decision, n int) {
+	var list []sample
+	d = Undecided
+	look := 0
+	for n = firstSeeds; d == Undecided && n <= most; n, look = 2*n, look+1 {
+		for len(list) < n {
+			early := l.draw(rng)
+			v := l.draw(rng)
+			list = append(list, sample{value: v, trend: v - early})
+		}
+		r.level = lookLevel(look)
+		d, _ = r.look(list)
+	}
+	return d, len(list)
+}
+
+// TestErrorRates: however often it looks, the rule accepts a candidate whose true
+// attainment is the target, or just misses it, with a probability of about
+// errorLevel at most, and so it rejects one.
+func TestErrorRates(t *testing.T) {
+	const repetitions, target = 2000, 0.99
+	for i, l := range laws(target) {
+		rng := rand.New(rand.NewPCG(uint64(i), 5))
+		r := &rule{target: target, unseen: badTime(target, shortest/2)}
+		accepted, rejected := 0, 0
+		for range repetitions {
+			switch d, _ := decide(r, l, rng, 256); d {
+			case Holds:
+				accepted++
+			case Fails:
+				rejected++
+			}
+		}
+		a, b := float64(accepted)/repetitions, float64(rejected)/repetitions
+		t.Logf("%-20s accepted %.2f %%, rejected %.2f %%", l.name, 100*a, 100*b)
+		// three standard errors of the estimate
+		if most := errorLevel + 3*math.Sqrt(errorLevel/repetitions); a > most || b > most {
+			t.Errorf("%s: accepted %.4f, rejected %.4f, expected at most %.4f", l.name, a, b, most)
+		}
+	}
+}
+
+// TestPower: a difference of three tenths of what may be missed is decided.
+func TestPower(t *testing.T) {
+	const repetitions, target = 200, 0.99
+	for i := range laws(target) {
+		for _, c := range []struct {
+			mean float64
+			want Decision
+		}{{target + 0.003, Holds}, {target - 0.003, Fails}} {
+			rng := rand.New(rand.NewPCG(uint64(i), 6))
+			r, right := &rule{target: target, unseen: badTime(target, shortest/2)}, 0
+			for range repetitions {
+				if d, _ := decide(r, laws(c.mean)[i], rng, 1024); d == c.want {
+					right++
+				}
+			}
+			if right < repetitions*6/10 {
+				t.Errorf("%s, %v: %d of %d are decided", laws(target)[i].name, c.mean, right, repetitions)
+			}
+		}
+	}
+}
+
+// TestIntervalCoverage: intervals of 95 % of the laws hold their mean in 92 to 98 %
+// of the cases.
+func TestIntervalCoverage(t *testing.T) {
+	const repetitions = 4000
+	for i, l := range laws(0.99) {
+		rng := rand.New(rand.NewPCG(uint64(i), 7))
+		r, covered := &rule{target: 0.99}, 0
+		for range repetitions {
+			values := make([]float64, intervalSeeds)
+			for j := range values {
+				values[j] = l.draw(rng)
+			}
+			if low, high := r.interval(values, 0.025); low <= l.mean && l.mean <= high {
+				covered++
+			}
+		}
+		share := float64(covered) / repetitions
+		t.Logf("%-20s %.2f %%", l.name, 100*share)
+		if share < 0.92 || share > 0.98 {
+			t.Errorf("%s: %.2f %% of the intervals hold the mean", l.name, 100*share)
+		}
+	}
+}
+
+// TestRuns: the share of runs that hold, with intervals of Clopper and Pearson.
+func TestRuns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 8))
+	const repetitions, target = 1000, 0.95
+	r, accepted := &rule{target: target, binary: true}, 0
+	for range repetitions {
+		var list []sample
+		for look := range 4 {
+			r.level = lookLevel(look)
+			for len(list) < firstRuns<<look {
+				v := 0.0
+				if rng.Float64() < target {
+					v = 1
+				}
+				list = append(list, sample{value: v})
+			}
+			if d, _ := r.look(list); d == Holds {
+				accepted++
+				break
+			}
+		}
+	}
+	if accepted > repetitions*errorLevel+12 {
+		t.Errorf("%d of %d with exactly the target are accepted", accepted, repetitions)
+	}
+	for _, c := range []struct {
+		k, n      int
+		low, high float64 // R: binom.test
+	}{{0, 10, 0, 0.3084971}, {10, 10, 0.6915029, 1}, {7, 10, 0.3475471, 0.9332605}, {1, 64, 0.0003955, 0.0840006}} {
+		values := make([]float64, c.n)
+		for i := range c.k {
+			values[i] = 1
+		}
+		low, high := binomialInterval(values, 0.025)
+		if math.Abs(low-c.low) > 1e-4 || math.Abs(high-c.high) > 1e-4 {
+			t.Errorf("%d of %d: %v to %v, expected %v to %v", c.k, c.n, low, high, c.low, c.high)
+		}
+	}
+}
+
+// Looks by hand.
+func TestLook(t *testing.T) {
+	some := func(value, trend, growth float64) []sample {
+		list := make([]sample, 8)
+		for i := range list {
+			jitter := 1e-4 * float64(i%2*2-1)
+			list[i] = sample{value + jitter, trend + jitter, growth + jitter}
+		}
+		return list
+	}
+	r := &rule{target: 0.99, level: 0.003, unseen: 0.03}
+	for _, c := range []struct {
+		name      string
+		samples   []sample
+		want      Decision
+		transient bool
+	}{
+		{"holds", slices.Repeat(some(0.998, 0, 0), 8), Holds, false},
+		{"holds, but a bad time may be missing", some(0.998, 0, 0), Undecided, false},
+		{"fails", some(0.98, 0, 0), Fails, false},
+		{"too close", some(0.99, 0, 0), Undecided, false},
+		{"holds, but gets worse", slices.Repeat(some(0.998, -0.005, 0), 8), Undecided, true},
+		{"fails, but gets better", some(0.98, 0.02, 0), Undecided, true},
+		{"fails, and gets better too slowly", some(0.98, 0.002, 0), Fails, false},
+		{"fails, and gets worse", some(0.98, -0.02, 0), Fails, false},
+		{"queues grow", some(0.995, 0, 0.05), Overloaded, false},
+		{"queues may grow", slices.Repeat(append(some(0.998, 0, 0.09), some(0.998, 0, -0.08)...), 4), Undecided, true},
+		{"one run", some(1, 0, 0)[:1], Undecided, true},
+	} {
+		if d, transient := r.look(c.samples); d != c.want || transient != c.transient {
+			t.Errorf("%s: %s, transient %v; expected %s, %v", c.name, d, transient, c.want, c.transient)
+		}
+	}
+	closed := &rule{target: 0.99, level: 0.003, closed: true}
+	if d, _ := closed.look(slices.Repeat(some(0.998, 0, 0.05), 8)); d != Holds {
+		t.Errorf("where queues may grow: %s", d)
+	}
+}

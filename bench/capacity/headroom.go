@@ -1,0 +1,183 @@
+package capacity
+
+import "math"
+
+// Headroom is how many times the load a candidate bears: the factor of the rate up
+// to which the mean attainment meets the target, with its 95 % interval. Beyond Low
+// the mean may miss the target, beyond High it certainly does.
+type Headroom struct {
+	Factor, Low, High float64
+	Seeds             int
+}
+
+// most says whether the candidate held at the largest factor that is tried.
+func (h *Headroom) most() bool { return h.Factor >= mostHeadroom/100 }
+
+// reach says what holds at a rate factor: the mean does, the lower end of its
+// interval does, and the upper end does.
+type reach struct{ mean, low, high bool }
+
+// prober looks for the headroom of a candidate.
+type prober struct {
+	s     *search
+	t     *Tried
+	seeds int
+	runs  map[int][]*run // by factor in hundredths
+	spent int64          // requests
+}
+
+const (
+	// headroomWidth is the width of the interval of the headroom that is aimed at, as
+	// a share of the headroom.
+	headroomWidth = 0.05
+	// headroomRates is about how many rates the search for the headroom tries.
+	headroomRates = 14
+)
+
+// headroom finds the headroom of a candidate, and what makes it fail beyond. The
+// interval inverts a test (Fieller): it holds the factors at which the interval of
+// the mean attainment holds the target. More seeds are added until it is narrow, or
+// a quarter of the budget is spent.
+func (s *search) headroom(t *Tried) (h Headroom, limit Causes, err error) {
+	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(intervalSeeds, s.opt.MaxSeeds)}
+	if s.opt.Hold > 0 {
+		need := 1.5 * math.Log(errorLevel) / math.Log(min(s.opt.Hold, 0.995)) // fewer runs say too little even if all hold
+		p.seeds = min(max(firstRuns, int(need)), s.opt.MaxSeeds)
+	}
+	if s.plan.single {
+		p.seeds = min(tieSeeds, s.opt.MaxSeeds)
+	}
+	if z := max(t.Size.requests, s.plan.stated, 1); !s.plan.single { // a small budget takes fewer
+		p.seeds = max(min(p.seeds, int(s.opt.Budget/4/headroomRates/z)), min(2, s.opt.MaxSeeds))
+	}
+	for {
+		if h, err = p.find(); err != nil {
+			return h, limit, err
+		}
+		if h.High-h.Low <= headroomWidth*max(h.Factor, 1) || p.seeds == s.opt.MaxSeeds || 2*p.spent > s.opt.Budget/4 {
+			break
+		}
+		p.seeds = min(2*p.seeds, s.opt.MaxSeeds)
+	}
+	if limit = t.Causes; h.Factor < mostHeadroom/100 && t.Holds {
+		beyond, err := s.measureAll(t.Candidate, h.Factor+0.01, forInterval, 0, watchedRuns, t.Size, watchedRuns)
+		if err != nil {
+			return h, limit, err
+		}
+		limit = Causes{}
+		for _, r := range beyond {
+			limit.add(&r.causes)
+		}
+	}
+	return h, limit, nil
+}
+
+// find finds the headroom with the prober's number of seeds.
+func (p *prober) find() (h Headroom, err error) {
+	first, err := p.at(100)
+	if err != nil {
+		return h, err
+	}
+	mean, err := p.last(100, first.mean, func(r reach) bool { return r.mean })
+	if err != nil {
+		return h, err
+	}
+	low, high := mean, mean
+	if !p.s.plan.single && p.seeds > 1 {
+		if low, err = p.around(mean, -1, func(r reach) bool { return r.low }); err == nil {
+			high, err = p.around(mean, 1, func(r reach) bool { return r.high })
+		}
+	}
+	return Headroom{Factor: float64(mean) / 100, Low: float64(low) / 100, High: float64(high) / 100, Seeds: p.seeds}, err
+}
+
+// last is the largest factor, in hundredths, that reaches; 0: none does. ok says
+// whether from does.
+func (p *prober) last(from int, ok bool, reaches func(reach) bool) (int, error) {
+	lo, most := from, mostHeadroom
+	if !ok {
+		lo, most = 0, from-1
+	}
+	fails, err := bisect(lo, lo+13, most, func(f int) (bool, error) {
+		r, err := p.at(f)
+		return !reaches(r), err
+	})
+	return fails - 1, err
+}
+
+// around is the largest factor that reaches, which is close to from: not above it
+// for a direction of -1, not below it for 1.
+func (p *prober) around(from, direction int, reaches func(reach) bool) (int, error) {
+	edge := func(f int) int { return max(0, min(f, mostHeadroom)) }
+	near, step := from, 2
+	for far := edge(from + direction*step); ; far = edge(far + direction*step) {
+		r := reach{true, true, true}
+		var err error
+		if far > 0 {
+			if r, err = p.at(far); err != nil {
+				return 0, err
+			}
+		}
+		if reaches(r) == (direction < 0) || far == 0 || far == mostHeadroom {
+			lo, hi := min(near, far), max(near, far)
+			if direction > 0 && reaches(r) {
+				return far, nil
+			}
+			if direction < 0 {
+				hi++ // from may reach itself
+			}
+			fails, err := bisect(lo, (lo+hi)/2, hi-1, func(f int) (bool, error) {
+				r, err := p.at(f)
+				return !reaches(r), err
+			})
+			return fails - 1, err
+		}
+		near, step = far, 2*step
+	}
+}
+
+// at simulates the candidate at a factor of the rate, in hundredths.
+func (p *prober) at(f int) (reach, error) {
+	s, rule, runs := p.s, p.s.rule(), p.runs[f]
+	for _, n := range []int{min(quickSeeds, p.seeds), p.seeds} {
+		if n <= len(runs) || s.hopeless(runs) {
+			continue
+		}
+		more, err := s.measureAll(p.t.Candidate, float64(f)/100, forInterval, len(runs), n, p.t.Size, 0)
+		if err != nil {
+			return reach{}, err
+		}
+		runs = append(runs, more...)
+		p.spent += int64(len(more)) * max(p.t.Size.requests, s.plan.stated)
+	}
+	if p.runs[f] = runs; s.hopeless(runs) {
+		return reach{}, nil
+	}
+	values, _, growths := columns(samples(runs))
+	mean := 0.0
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	low, high := rule.interval(values, errorLevel)
+	growing, grows := rule.growth(growths, errorLevel)
+	grows = grows || s.overloaded(runs)
+	r := reach{mean: mean >= rule.target-rounding && !grows}
+	r.low = r.mean && low >= rule.target-rounding && !growing
+	r.high = r.mean || high >= rule.target-rounding && !grows
+	return r, nil
+}
+
+// quickSeeds is the number of runs that may show that a rate is far too high.
+const quickSeeds = 4
+
+// hopeless says whether so many requests missed the SLO in some runs that the mean
+// meets the target with a probability below errorLevel/10: where it does, the misses
+// of independent runs, as multiples of the share that may miss, have a product of
+// at most 1 in the mean (an e-value), and Markov's inequality bounds it.
+func (s *search) hopeless(runs []*run) bool {
+	product := 1.0
+	for _, r := range runs {
+		product *= (1 - r.value) / (1 - s.opt.target() + rounding)
+	}
+	return product > 10/errorLevel && !s.plan.single
+}

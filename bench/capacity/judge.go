@@ -1,0 +1,242 @@
+package capacity
+
+import (
+	"lorasim/bench/result"
+	"lorasim/bench/sweep"
+)
+
+// exhausted says whether so much of the budget is spent that no further candidate
+// is looked at. The rest is for intervals and headroom.
+func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
+
+// allowance is the number of requests that the decision on one candidate may take.
+func (s *search) allowance() int64 {
+	return min(s.opt.Budget/6, max(s.opt.Budget/2-s.spent.Load(), 0))
+}
+
+// rule is the rule of the search's decisions.
+func (s *search) rule() *rule {
+	return &rule{target: s.opt.target(), binary: s.opt.Hold > 0, closed: s.plan.closed || s.plan.fixed != ""}
+}
+
+// judge decides whether a candidate holds. One that cannot be has no attainment.
+func (s *search) judge(c Candidate) (*Tried, error) {
+	if t := s.judged[c]; t != nil {
+		return t, nil
+	}
+	t := &Tried{Candidate: c, Decision: Undecided, Size: s.plan.size()}
+	var err error
+	switch {
+	case s.plan.single || s.opt.MaxSeeds == 1:
+		err = s.byMean(t)
+	case s.opt.Hold > 0:
+		err = s.byRuns(t)
+	default:
+		err = s.bySeeds(t, s.allowance())
+	}
+	if s.cannotBe(c, err) {
+		t, err = &Tried{Candidate: c, Decision: Fails}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.Holds = t.Decision == Holds
+	s.judged[c] = t
+	return t, nil
+}
+
+// tieSeeds is the number of runs of a workload of which seeds only break ties.
+const tieSeeds = 3
+
+// byMean decides by the mean of a few runs, where no interval can be told.
+func (s *search) byMean(t *Tried) error {
+	runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, 0)
+	if err != nil {
+		return err
+	}
+	t.sum(runs)
+	switch {
+	case s.overloaded(runs):
+		t.Decision = Overloaded
+	case t.Attainment.Mean >= s.opt.target()-rounding:
+		t.Decision = Holds
+	default:
+		t.Decision = Fails
+	}
+	return nil
+}
+
+// overloaded says whether queues grow in most of some runs, as far as each run says
+// so itself.
+func (s *search) overloaded(runs []*run) bool {
+	if s.plan.closed {
+		return false
+	}
+	n := 0
+	for _, r := range runs {
+		if r.overloaded || s.plan.fixed != "" && r.backlog > backlogged {
+			n++
+		}
+	}
+	return 2*n > len(runs)
+}
+
+// level is the error level of a look at n runs. The last look that max_seeds allows
+// takes what is left.
+func (s *search) level(look, n int) float64 {
+	if s.plan.fixed == "" && s.opt.Hold == 0 || n < s.opt.MaxSeeds {
+		return lookLevel(look)
+	}
+	left := errorLevel
+	for earlier := range look {
+		left -= lookLevel(earlier)
+	}
+	return left
+}
+
+// bySeeds looks at more and more runs of a candidate until the rule decides: at
+// twice as many at each look, or, where the runs are too short, at runs of twice
+// the length.
+func (s *search) bySeeds(t *Tried, allowance int64) error {
+	rule := s.rule()
+	rule.binary, rule.target = false, s.opt.asked()
+	n, spent := min(firstSeeds, s.opt.MaxSeeds), int64(0)
+	var runs []*run
+	for look := 0; look < maxLooks; look++ {
+		cost := int64(n-len(runs)) * t.Size.requests
+		if look > 0 && spent+cost > allowance || look == 0 && s.exhausted() {
+			break
+		}
+		spent += cost
+		more, err := s.measureAll(t.Candidate, 1, forDecision, len(runs), n, t.Size, 0)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, more...)
+		t.sum(runs)
+		var transient bool
+		rule.level, rule.unseen = s.level(look, n), badTime(rule.target, t.Size.requests-t.Size.warm)
+		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
+			t.Decision = Overloaded
+		}
+		last := n == s.opt.MaxSeeds
+		if t.Decision != Undecided || last && s.plan.fixed != "" {
+			break
+		}
+		if s.plan.fixed == "" && (transient || last) {
+			t.Size = half(2 * t.Size.requests)
+			if runs = nil; !last {
+				n = max(n/2, firstSeeds)
+			}
+			continue
+		}
+		n = min(2*n, s.opt.MaxSeeds)
+	}
+	return nil
+}
+
+// firstRuns is the number of runs at the first look at the share of runs that hold.
+const firstRuns = 64
+
+// byRuns decides whether enough of the runs of the workload's own length hold. It
+// looks for the warm-up first.
+func (s *search) byRuns(t *Tried) error {
+	z, spent := t.Size, int64(0)
+	if s.plan.fixed == "" {
+		before := s.spent.Load()
+		if err := s.bySeeds(t, s.allowance()/4); err != nil || t.Decision == Overloaded || t.Attainment.N == 0 {
+			return err
+		}
+		spent = s.spent.Load() - before
+		z = size{t.Size.warm + s.plan.stated, t.Size.warm}
+	}
+	t.Decision, t.Size = Undecided, z
+	rule := s.rule()
+	var runs []*run
+	for look, n := 0, firstRuns; look < maxLooks; look, n = look+1, 2*n {
+		n = min(n, s.opt.MaxSeeds)
+		cost := int64(n-len(runs)) * max(z.requests, s.plan.stated)
+		if look > 0 && spent+cost > s.opt.Budget/6 {
+			break
+		}
+		spent += cost
+		more, err := s.measureAll(t.Candidate, 1, forDecision, len(runs), n, z, 0)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, more...)
+		t.sum(runs)
+		rule.level = s.level(look, n)
+		if t.Decision, _ = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
+			t.Decision = Overloaded
+		}
+		if t.Decision != Undecided || n == s.opt.MaxSeeds {
+			break
+		}
+	}
+	return nil
+}
+
+// confirm gives a candidate an interval from seeds that no decision has seen.
+func (s *search) confirm(t *Tried) error {
+	if s.plan.single || s.opt.MaxSeeds == 1 || t.Attainment.N == 0 {
+		runs, err := s.measureAll(t.Candidate, 1, forDecision, 0, min(tieSeeds, s.opt.MaxSeeds), t.Size, watchedRuns)
+		if err != nil {
+			return err
+		}
+		t.sum(runs)
+		t.Attainment = sweep.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
+		return nil
+	}
+	n := max(2*t.Attainment.N, intervalSeeds)
+	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.opt.Budget/24 {
+		n = max(int(s.opt.Budget/24/z), intervalSeeds)
+	}
+	if t.Decision == Overloaded { // it has no mean that an interval could be about
+		n = watchedRuns
+	}
+	n = min(n, s.opt.MaxSeeds)
+	runs, err := s.measureAll(t.Candidate, 1, forInterval, 0, n, t.Size, watchedRuns)
+	if err != nil {
+		return err
+	}
+	t.sum(runs)
+	rule := s.rule()
+	values, _, _ := columns(samples(runs))
+	e := &t.Attainment
+	e.Low, e.High = rule.interval(values, 0.025)
+	switch t.Decision {
+	case Holds:
+		t.Certain = e.Low >= rule.target-rounding && rule.target < 1
+	case Fails:
+		t.Certain = e.High < rule.target-rounding
+	case Overloaded:
+		t.Certain = true
+	}
+	return nil
+}
+
+// sum enters what some runs showed.
+func (t *Tried) sum(runs []*run) {
+	n := float64(len(runs))
+	t.Mean, t.Rejected, t.Causes, t.Worst = 0, 0, Causes{}, result.Worst{}
+	values := make([]float64, len(runs))
+	for i, r := range runs {
+		values[i] = r.value
+		t.Mean += r.attainment / n
+		t.Rejected += r.rejected / n
+		t.Causes.add(&r.causes)
+		if r.worst.Share < t.Worst.Share || t.Worst.Requests == 0 {
+			t.Worst = r.worst
+		}
+	}
+	t.Attainment = sweep.Mean(values)
+}
+
+func samples(runs []*run) []sample {
+	list := make([]sample, len(runs))
+	for i, r := range runs {
+		list[i] = r.sample
+	}
+	return list
+}
