@@ -237,6 +237,9 @@ func (a *Answer) reading() string {
 		}
 		return fmt.Sprintf("in %s of the runs of %s (--hold %s)", percent(a.Hold), length, a.holdText())
 	}
+	if a.spread {
+		return "in the mean over resamples of one workload"
+	}
 	return "in the mean over runs (--hold mean)"
 }
 
@@ -245,6 +248,8 @@ func (a *Answer) notes() (notes []string) {
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
 		switch {
 		case t == nil || t.Certain || a.single:
+		case t.Decision == Undecided && a.spread:
+			notes = append(notes, fmt.Sprintf("%s: undecided; a longer log may decide", t.Candidate))
 		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:
 			notes = append(notes, fmt.Sprintf("%s: undecided within the budget; a larger --budget may decide", t.Candidate))
 		case t.Decision == Undecided:

@@ -53,6 +53,7 @@ type rule struct {
 	target float64 // of the mean value
 	binary bool    // values are 0 and 1
 	closed bool    // queues cannot grow, or are meant to: they are not tested
+	spread bool    // values are of resamples: their spread is the error of one workload's mean
 	level  float64 // one-sided error level of a look
 	// unseen is what one more run would miss in a bad time. A candidate is accepted
 	// only if it holds with that run: bad times may be so rare that the first few runs
@@ -90,7 +91,7 @@ func (r *rule) look(samples []sample) (d Decision, transient bool) {
 			high[i] = min(values[i]+2*trends[i], 1)
 		}
 	}
-	if r.unseen > 0 {
+	if r.unseen > 0 && !r.spread {
 		low = append(low, max(1-r.unseen, 0))
 	}
 	switch lower, upper := r.lower(low, r.level), r.upper(high, r.level); {
@@ -134,8 +135,12 @@ func (r *rule) upper(values []float64, level float64) float64 {
 // interval is the confidence interval of the mean value; each end is wrong with
 // probability level.
 func (r *rule) interval(values []float64, level float64) (low, high float64) {
-	if r.binary {
+	switch {
+	case r.binary:
 		return binomialInterval(values, level)
+	case r.spread:
+		low, high = spreadInterval(values, level)
+		return max(low, 0), min(high, 1)
 	}
 	low, high = skewedInterval(values, level)
 	return max(low, 0), min(high, 1)
@@ -174,6 +179,15 @@ func meanInterval(values []float64, level float64) (low, high float64) {
 	mean, std := stat.MeanStdDev(values, nil)
 	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(1-level) * std / math.Sqrt(n)
 	return mean - half, mean + half
+}
+
+// spreadInterval is the interval of the mean of a workload's population, from the values
+// of n resamples of the workload: their standard deviation is the standard error, and
+// does not shrink with n.
+func spreadInterval(values []float64, level float64) (low, high float64) {
+	low, high = meanInterval(values, level)
+	mean, wider := stat.Mean(values, nil), math.Sqrt(float64(len(values)+1))
+	return mean - wider*(mean-low), mean + wider*(high-mean)
 }
 
 // binomialInterval is the interval of Clopper and Pearson (Biometrika 26, 1934) of

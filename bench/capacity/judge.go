@@ -16,7 +16,8 @@ func (s *search) allowance() int64 {
 
 // rule is the rule of the search's decisions.
 func (s *search) rule() *rule {
-	return &rule{target: s.opt.target(), binary: s.opt.Hold > 0, closed: s.plan.closed || s.plan.fixed != ""}
+	return &rule{target: s.opt.target(), binary: s.opt.Hold > 0, spread: s.plan.spread,
+		closed: s.plan.closed || s.plan.fixed != ""}
 }
 
 // judge decides whether a candidate holds. One that cannot be has no attainment.
@@ -81,9 +82,16 @@ func (s *search) overloaded(runs []*run) bool {
 	return 2*n > len(runs)
 }
 
+// resamples is the number of resamples of one workload that decide. More of them would
+// tell no more about other workloads.
+const resamples = 20
+
 // level is the error level of a look at n runs. The last look that max_seeds allows
 // takes what is left.
 func (s *search) level(look, n int) float64 {
+	if s.plan.spread { // the only look
+		return errorLevel
+	}
 	if s.plan.fixed == "" && s.opt.Hold == 0 || n < s.opt.MaxSeeds {
 		return lookLevel(look)
 	}
@@ -101,6 +109,9 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 	rule := s.rule()
 	rule.binary, rule.target = false, s.opt.asked()
 	n, spent := min(firstSeeds, s.opt.MaxSeeds), int64(0)
+	if s.plan.spread {
+		n = s.opt.MaxSeeds
+	}
 	var runs []*run
 	for look := 0; look < maxLooks; look++ {
 		cost := int64(n-len(runs)) * t.Size.requests
@@ -119,7 +130,7 @@ func (s *search) bySeeds(t *Tried, allowance int64) error {
 		if t.Decision, transient = rule.look(samples(runs)); t.Decision == Holds && s.overloaded(runs) {
 			t.Decision = Overloaded
 		}
-		last := n == s.opt.MaxSeeds
+		last := n == s.opt.MaxSeeds || s.plan.spread
 		if t.Decision != Undecided || last && s.plan.fixed != "" {
 			break
 		}

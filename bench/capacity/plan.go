@@ -31,6 +31,7 @@ func half(requests int64) size { return size{requests, requests / 2} }
 type plan struct {
 	fixed  string // why runs have the workload's own length; "": they are extended
 	single bool   // there is one workload: seeds only break ties
+	spread bool   // seeds draw resamples of one workload
 	closed bool   // see rule.closed
 	least  int64  // requests of the shortest run
 	stated int64  // requests of the workload as the scenario states it; 0: unknown
@@ -39,10 +40,12 @@ type plan struct {
 func newPlan(sc *scenario.Scenario) plan {
 	w := &sc.Workload
 	instant := math.IsInf(w.RequestRate, 1)
-	p := plan{closed: sc.Client.MaxConcurrency > 0 || instant, stated: w.NumPrompts}
+	sampling := sc.Sampling()
+	p := plan{closed: sc.Client.MaxConcurrency > 0 || instant, stated: w.NumPrompts,
+		single: sampling == scenario.OneWorkload, spread: sampling == scenario.Resampled}
 	switch {
 	case w.File != "":
-		p.fixed, p.single = "a saved workload", true
+		p.fixed = "a saved workload"
 	case w.UseTrace || w.TraceName != "" || w.TracePath != "" || w.TraceHistogram != "":
 		p.fixed = "a trace"
 	case w.Compat != "":

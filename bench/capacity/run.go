@@ -76,7 +76,11 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 	own := *base
 	own.CommonRanks(variants...)
 	base = &own
-	return &search{ctx: ctx, base: base, opt: o, plan: newPlan(base), judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
+	p := newPlan(base)
+	if p.spread {
+		o.MaxSeeds = min(o.MaxSeeds, resamples)
+	}
+	return &search{ctx: ctx, base: base, opt: o, plan: p, judged: map[Candidate]*Tried{}, first: map[Candidate]bool{},
 		workloads: map[drawn]func() (*load, error){}}
 }
 
