@@ -46,6 +46,9 @@ func (e Estimate) Half() float64 { return (e.High - e.Low) / 2 }
 // HalfAt is half the width of the interval that misses the true mean with the
 // given chance.
 func (e Estimate) HalfAt(miss float64) float64 {
+	if e.N < 2 {
+		return math.NaN()
+	}
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.standardError()
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
@@ -42,7 +44,7 @@ func (a *Answer) decide() {
 	stages, split, shown := a.opt.effects()
 	for i, family := range [][]Effect{stages, split, shown} {
 		for k := range family {
-			family[k].measure(a.runs, a.opt.Metrics)
+			family[k].measure(a.runs, a.opt.Metrics, a.opt.sampling)
 		}
 		if i < 2 {
 			a.tests[i] = judge(family, level, a.opt.MinGain)
@@ -182,7 +184,8 @@ func (a *Answer) chosen() parts {
 
 // String is the answer in plain words, a line for each part of it.
 func (a *Answer) String() string {
-	lines := append([]string{a.headline()}, a.reasons()...)
+	lines := append([]string{a.headline()}, a.caveats()...)
+	lines = append(lines, a.reasons()...)
 	if a.Fixed {
 		lines = append(lines, "Every seed gives the same run, so this is about this workload alone.")
 	}
@@ -197,12 +200,43 @@ func (a *Answer) String() string {
 	return strings.Join(lines, "\n")
 }
 
+// caveats say that the effects hold for runs of their length only, where the planner's
+// runs are not steady.
+func (a *Answer) caveats() (lines []string) {
+	worst, text := a.state()
+	switch worst {
+	case steady.Overloaded:
+		lines = append(lines, "Overloaded: "+text+". Latencies grow with the length of the run: the effects hold for runs of this length only.")
+	case steady.Transient:
+		lines = append(lines, "Transient: "+text+". The runs are too short to extrapolate: longer ones may show other effects.")
+	}
+	return lines
+}
+
+// state is the worst state of the planner's variants, and words the first one in it.
+func (a *Answer) state() (worst steady.State, text string) {
+	if a.Tables == nil {
+		return "", ""
+	}
+	rank := []steady.State{"", steady.Steady, steady.Transient, steady.Overloaded}
+	for _, p := range a.Tables.Points {
+		planner := p.Policy == Alone || strings.HasPrefix(p.Policy, Planner+":")
+		if planner && slices.Index(rank, p.State) > slices.Index(rank, worst) {
+			worst, text = p.State, p.Policy+" is "+p.Stationarity.String()
+		}
+	}
+	return worst, text
+}
+
 // verbs are the factors as things to do.
 var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move running requests", Placing: "place adapters",
 	Plans: "make plans, which place adapters and move running requests"}
 
 // headline says what to do.
 func (a *Answer) headline() string {
+	if a.opt.sampling == scenario.OneWorkload {
+		return "No recommendation: one workload has no intervals, so no effect is certain (see --resample)."
+	}
 	var yes, no []string
 	full := a.opt.full()
 	for _, f := range []Factor{Waiting, Plans, Placing, Running} {
@@ -286,6 +320,8 @@ func (a *Answer) reason(what string, e *Effect) string {
 		what += " cost" + s + ": "
 	case e.nothing:
 		what += " gain" + s + " less than " + gain + ": "
+	case a.opt.sampling == scenario.OneWorkload:
+		what += " change" + s + ": "
 	default:
 		what += fmt.Sprintf(" show%s no certain gain of %s with %d seeds: ", s, gain, len(a.Dir.Seeds))
 	}
@@ -298,6 +334,8 @@ func (e *Effect) changes() string {
 	for _, c := range e.Changes {
 		if text := short(c.Metric) + " " + c.Diff.Versus(c.Base); c.Sure {
 			sure = append(sure, text)
+		} else if c.Diff.N == 1 {
+			others = append(others, text)
 		} else {
 			others = append(others, text+" (may be chance)")
 		}
@@ -399,8 +437,13 @@ func (a *Answer) WriteText(w io.Writer) error {
 		tests += fmt.Sprintf(" + %d", a.tests[1])
 	}
 	looks := plural(len(a.opt.looks()), "look", "looks")
-	if _, err := fmt.Fprintf(w, "\npaired by seed, ± half of the 95 %% confidence interval; * certain: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one\n\n",
-		tests, looks, 100*a.opt.level(len(a.Dir.Seeds))); err != nil {
+	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval; "+
+		"* certain: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
+		tests, looks, 100*a.opt.level(len(a.Dir.Seeds)))
+	if a.opt.sampling == scenario.OneWorkload {
+		note = sweep.IntervalNote(scenario.OneWorkload, 1, "")
+	}
+	if _, err := fmt.Fprintf(w, "\n%s\n\n", note); err != nil {
 		return err
 	}
 	return a.Dir.WriteText(w, a.Tables, a.columns())
@@ -437,7 +480,9 @@ func (a *Answer) WriteJSON(w io.Writer) error {
 		return err
 	}
 	pays := append([]Factor{}, a.Pays...)
-	return format.JSON(w, format.Object{"schema", "lorasim.worth/2", "pays", pays, "move", a.Move(), "policy", a.Chosen(), "clear", a.Clear, "text", a.String(),
+	worst, _ := a.state()
+	return format.JSON(w, format.Object{"schema", "lorasim.worth/2", "pays", pays, "move", a.Move(), "policy", a.Chosen(), "clear", a.Clear, "state,omitempty", string(worst),
+		"sampling,omitempty", string(a.opt.sampling), "text", a.String(),
 		"best_interval_s,omitempty", a.Interval, "seeds", len(a.Dir.Seeds), "every_seed_the_same,omitempty", a.Fixed, "effects", effects,
 		"sweep", json.RawMessage(b.Bytes())}, " ")
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 )
 
@@ -90,7 +91,7 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 
 // measure computes an effect from the runs: the contrast seed by seed, so that what
 // a seed does to all policies alike cancels out.
-func (e *Effect) measure(r runs, metrics []string) {
+func (e *Effect) measure(r runs, metrics []string, of scenario.Sampling) {
 	for _, t := range e.terms {
 		if !r.comparable(t.policy, e.Against) {
 			return
@@ -107,8 +108,8 @@ func (e *Effect) measure(r runs, metrics []string) {
 				diffs[i] += t.weight * x
 			}
 		}
-		d := sweep.Mean(diffs)
-		if d.N < 2 || !(base > 0) {
+		d := sweep.MeanOf(of, diffs)
+		if d.N == 0 || d.N == 1 && of != scenario.OneWorkload || !(base > 0) {
 			e.Changes = nil
 			return
 		}

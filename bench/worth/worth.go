@@ -56,6 +56,8 @@ type Options struct {
 	Seeds, MaxSeeds int // at first and at most
 	// Run runs what is left of the sweep.
 	Run func(d *sweep.Dir) error
+
+	sampling scenario.Sampling // what seeds draw
 }
 
 // Check finds what cannot be studied.
@@ -75,8 +77,12 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// looks are the numbers of seeds after which the answer is sought.
+// looks are the numbers of seeds after which the answer is sought. Seeds of one
+// workload would only break ties.
 func (o *Options) looks() (out []int) {
+	if o.sampling == scenario.OneWorkload {
+		return []int{1}
+	}
 	for n := o.Seeds; n < o.MaxSeeds; n *= 2 {
 		out = append(out, n)
 	}
@@ -171,7 +177,9 @@ func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	for _, n := range o.looks() {
+	o.sampling = o.Scenario.Sampling()
+	looks := o.looks()
+	for _, n := range looks {
 		spec := sweep.Spec{Name: "worth", Scenario: o.Scenario, SeedCount: n,
 			Grid: sweep.Grid{Policies: o.policies(), Baseline: Alone, Goodput: o.Goodput, Oracle: true}}
 		m, err := spec.Plan(ctx)
@@ -190,11 +198,11 @@ func Study(ctx context.Context, folder string, o Options) (*Answer, error) {
 			return nil, err
 		}
 		a := &Answer{Dir: d, Tables: t, opt: o, runs: tableRuns{t}}
-		if a.decide(); a.Clear || n == o.MaxSeeds {
+		if a.decide(); a.Clear || n == looks[len(looks)-1] {
 			return a, nil
 		}
 	}
-	panic("unreachable: the last look has MaxSeeds")
+	panic("unreachable: the last look returns")
 }
 
 // runs are the results of a study.

@@ -153,7 +153,7 @@ func TestEffectsAddUp(t *testing.T) {
 		stages, split, shown := o.effects()
 		by := map[Factor]float64{}
 		for _, e := range slices.Concat(stages, split, shown) {
-			e.measure(r, o.Metrics)
+			e.measure(r, o.Metrics, scenario.Fresh)
 			d := e.Changes[0].Diff
 			if by[e.Factor] = d.Mean; math.Abs(d.Std) > 1e-9 {
 				rt.Errorf("%s: a deviation of %v, though the seeds do the same to all", e.Factor, d.Std)
