@@ -65,6 +65,20 @@ func TestSaturateChangesNothingElse(t *testing.T) {
 	}
 }
 
+// TestClosedLoop: a client that limits the requests in flight has a steady state, and no
+// rate that it offers.
+func TestClosedLoop(t *testing.T) {
+	sc := builtIn(math.Inf(1), 10000, 1)
+	sc.Client.MaxConcurrency = 64
+	if a := simulate(t, sc, true).Steady; a.State != steady.Steady || a.SustainableRate != 0 {
+		t.Errorf("%+v, expected a steady state", a)
+	}
+	sc.Client.MaxConcurrency = 0
+	if a := simulate(t, sc, true).Steady; a.State != steady.Overloaded {
+		t.Errorf("all at once: %+v, expected overloaded", a)
+	}
+}
+
 // TestWarmupOfScenario: the setting reaches the result, and one that leaves nothing is an
 // error.
 func TestWarmupOfScenario(t *testing.T) {

@@ -62,7 +62,7 @@ func (r *Recorder) Assess() *Assessment {
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
 	a.EffectiveSamples, a.Intervals = r.means(p, warm)
-	if !r.closed() && p.growth() {
+	if !p.closed && p.growth() {
 		a.State = Overloaded
 		a.SustainableRate = r.sustainable()
 		a.Reason = "the queue grows until the last request arrives"
@@ -100,7 +100,7 @@ func depends(xs []float64) bool {
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
 func (p *path) relaxations(from int) float64 {
 	_, variance := meanVar(p.queue[from:])
-	if variance == 0 {
+	if variance == 0 || p.closed { // a closed loop bounds the queue
 		return math.Inf(1)
 	}
 	moves := 0.0
@@ -118,14 +118,15 @@ type path struct {
 	queue  []float64 // requests that wait for their first token, likewise
 	rate   float64   // arrivals, requests/s
 	burst  bool      // all arrived at once
+	closed bool      // the client limits the requests in flight
 }
 
 // path is the run from 0 to the last arrival. In a closed loop all requests are
 // scheduled at once: what counts is then when they were sent.
 func (r *Recorder) path() *path {
-	p := &path{width: r.slots.width}
+	p := &path{width: r.slots.width, closed: r.closed()}
 	end, arrived := r.lastArrival, func(s *slot) int64 { return s.arrived }
-	if r.closed() {
+	if p.closed {
 		end, arrived = r.lastSent, func(s *slot) int64 { return s.sent }
 	}
 	p.burst = r.requests > 0 && end < atOnce*r.end

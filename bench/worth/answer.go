@@ -50,6 +50,11 @@ func (a *Answer) decide() {
 			a.tests[i] = judge(family, level, a.opt.MinGain)
 		}
 	}
+	for i := range stages {
+		if e := &stages[i]; e.Factor == Routing && a.unsteady(e.Against) != "" {
+			e.withdraw()
+		}
+	}
 	a.Effects = slices.Concat(stages, split, shown)
 	a.Fixed = a.fixed()
 	a.Clear, a.Pays = true, nil
@@ -213,6 +218,18 @@ func (a *Answer) caveats() (lines []string) {
 	return lines
 }
 
+// unsteady words the state of a policy whose runs did not reach a steady state; "": they
+// did, or that is unknown.
+func (a *Answer) unsteady(policy string) string {
+	if a.Tables == nil {
+		return ""
+	}
+	if p := (tableRuns{a.Tables}).point(policy); !p.Judge() {
+		return p.Stationarity.String()
+	}
+	return ""
+}
+
 // state is the worst state of the planner's variants, and words the first one in it.
 func (a *Answer) state() (worst steady.State, text string) {
 	if a.Tables == nil {
@@ -274,7 +291,11 @@ func list(words []string, last string) string {
 // reasons says of each factor what it changes.
 func (a *Answer) reasons() (lines []string) {
 	if e := a.routing(); e != nil {
-		lines = append(lines, a.reason("Routing, compared with "+e.Against+",", e))
+		if why := a.unsteady(e.Against); why != "" {
+			lines = append(lines, fmt.Sprintf("Routing: no verdict on latencies, because %s is %s.", e.Against, why))
+		} else {
+			lines = append(lines, a.reason("Routing, compared with "+e.Against+",", e))
+		}
 	}
 	if e := a.find(Waiting, ""); e != nil {
 		lines = append(lines, a.reason("Moving waiting requests", e))

@@ -145,6 +145,15 @@ func judge(family []Effect, level, minGain float64) (tests int) {
 	return tests
 }
 
+// withdraw takes back what was said to be certain of an effect: latencies of runs that
+// are not steady get no verdict.
+func (e *Effect) withdraw() {
+	e.better, e.worse = false, false
+	for i := range e.Changes {
+		e.Changes[i].Sure = false
+	}
+}
+
 // trades says that an effect gains in one metric and loses in another, both for certain.
 func (e *Effect) trades(minGain float64) bool {
 	return e.worse && slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Sure && c.better >= minGain })

@@ -248,7 +248,7 @@ func TestRowErrors(t *testing.T) {
 		{llm.Mooncake, moon + `{"time": 1}`, `:2: unknown key "time"`},
 		{llm.Mooncake, moon + `{"timestamp": 1`, ":2: JSON object ends too early"},
 		{llm.Mooncake, moon + `{"timestamp": 0.5, "input_length": 1, "output_length": 1, "hash_ids": []}`, ":2: row is 500µs earlier"},
-		{"azure", azure, `unknown trace format "azure" (known: azure_llm, burstgpt, mooncake`},
+		{"azure", azure, `unknown trace format "azure", did you mean "azure_llm"? (known: azure_llm, burstgpt, mooncake`},
 	} {
 		path := write(t, "trace", c.content)
 		_, _, err := read(c.format, path, llm.Options{})
