@@ -4,7 +4,10 @@
 #
 #   docs/img/make.sh out
 #
-# report.png is a view of the page that this leaves in out/report.html.
+# report.png is a view of the page that this leaves in out/report.html:
+#
+#   chromium --headless --hide-scrollbars --virtual-time-budget=3000 --window-size=1100,757 \
+#     --screenshot=docs/img/report.png "file://$PWD/out/report.html"
 set -eu
 mkdir -p "${1:?usage: docs/img/make.sh OUT}"
 out=$(cd "$1" && pwd)
