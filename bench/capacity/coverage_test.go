@@ -25,16 +25,15 @@ type coverageCase struct {
 }
 
 var coverageCases = []coverageCase{
-	{"default, 4 workers", 4, result.SLO{TTFT: 500, TPOT: 100}, 0, 8 * coverageRun, ""},
-	{"bursts (gamma:6), 7 workers", 7, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "arrivals=gamma:6 num_adapters=8 request_rate=12"},
-	{"skewed, near 100 %", 6, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "request_rate=16"},
-	{"at the edge of overload", 5, result.SLO{TTFT: 1000}, 0, 8 * coverageRun, "request_rate=16"},
+	{"default, 4 workers", 4, result.SLO{TTFT: 500, TPOT: 100}, 0, 4 * coverageRun, ""},
+	{"bursts (gamma:6), 7 workers", 7, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "arrivals=gamma:6 num_adapters=8 request_rate=12"},
+	{"skewed, near 100 %", 6, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "request_rate=16"},
+	{"at the edge of overload", 5, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "request_rate=16"},
 	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.9, coverageRun, "num_adapters=16"}, // the share depends on the length,
 }
 
-// coverageRun is the length of the runs: a quarter of that of the shortest in a search,
-// so that attainments are more skewed, and the start weighs more.
-const coverageRun = shortest / 4
+// coverageRun is the length of the runs: that of the shortest in a search.
+const coverageRun = shortest
 
 // BenchmarkCoverage prints how often the 95 % intervals of the answers, from
 // intervalSeeds runs, hold the truth. The truth comes from other seeds and longer

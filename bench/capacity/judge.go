@@ -11,7 +11,7 @@ func (s *search) exhausted() bool { return s.spent.Load() >= s.opt.Budget*5/8 }
 
 // allowance is the number of requests that the decision on one candidate may take.
 func (s *search) allowance() int64 {
-	return min(s.opt.Budget/6, max(s.opt.Budget/2-s.spent.Load(), 0))
+	return min(s.opt.Budget/3, max(s.opt.Budget*5/8-s.spent.Load(), 0))
 }
 
 // rule is the rule of the search's decisions.

@@ -16,11 +16,12 @@ const (
 	// saturating is the rate of the second run, as a multiple of what the first one
 	// finished.
 	saturating = 4
-	// probeRequests, and probeShare times the most requests that were in flight, are
-	// the least requests that the second run has.
-	probeRequests, probeShare = 20_000, 10
-	// maxProbe bounds them: larger clusters are not probed.
-	maxProbe = 100_000
+	// probeRequests, probeShare times the most requests that were in flight, and those of
+	// probeSeconds of arrivals, are the least requests that the second run has.
+	probeRequests, probeShare, probeSeconds = 20_000, 10, 60
+	// maxProbe bounds them: larger clusters get no second run, which would take longer
+	// than the first.
+	maxProbe = 40_000
 	// undecided is the length of the first run, as a multiple of the second one's, up to
 	// which a second one is made where the first did not decide.
 	undecided = 5
@@ -36,7 +37,8 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 	a := res.Steady
 	peak, _ := res.Metrics.Get(result.MaxConcurrentRequests)
 	finished, _ := res.Metrics.Get(result.RequestThroughput)
-	n := int64(max(probeRequests, probeShare*peak))
+	rate := saturating * min(finished, s.Workload.RequestRate)
+	n := int64(max(probeRequests, probeShare*peak, probeSeconds*rate))
 	enough := n
 	if a.State == steady.Transient {
 		enough *= undecided
@@ -46,7 +48,7 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 		return nil
 	}
 	probe := *s
-	probe.Workload.NumPrompts, probe.Workload.RequestRate = n, saturating*min(finished, s.Workload.RequestRate)
+	probe.Workload.NumPrompts, probe.Workload.RequestRate = n, rate
 	probe.Workload.Window, probe.Client.Warmup = 0, "0"
 	r, err := probe.Simulate(ctx, RunOptions{})
 	if err != nil || r.Steady.State != steady.Overloaded || r.Steady.SustainableRate == 0 {

@@ -101,9 +101,9 @@ func BenchmarkStates(b *testing.B) {
 	for range b.N {
 		fmt.Print("\n| requests | req/s | steady | transient | overloaded | overloaded, with a saturated run |\n|---:|---:|---:|---:|---:|---:|\n")
 		for _, n := range []int64{2000, 20000} {
-			seeds := 200
+			seeds := 100
 			if n > 2000 {
-				seeds = 50
+				seeds = 20
 			}
 			for _, rate := range []float64{8, 10, 12, 13, 14, 14.5, 15, 15.5, 16, 17, 20, 40} {
 				share := map[steady.State]float64{}
