@@ -22,6 +22,9 @@ const (
 	// maxProbe bounds them: larger clusters get no second run, which would take longer
 	// than the first.
 	maxProbe = 40_000
+	// fewest is the least number of requests of a first run that gets a second one: less
+	// is a trial.
+	fewest = 200
 	// undecided is the length of the first run, as a multiple of the second one's, up to
 	// which a second one is made where the first did not decide.
 	undecided = 5
@@ -44,7 +47,7 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 		enough *= undecided
 	}
 	own := res.Extra.Requests
-	if a.State == steady.Steady || own >= enough || n > maxProbe || finished == 0 || !s.prolongs() {
+	if a.State == steady.Steady || own < fewest || own >= enough || n > maxProbe || finished == 0 || !s.prolongs() {
 		return nil
 	}
 	probe := *s
