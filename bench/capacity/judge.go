@@ -199,7 +199,7 @@ func (s *search) confirm(t *Tried) error {
 		t.Attainment = sweep.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
-	n := max(2*t.Attainment.N, intervalSeeds)
+	n := max(2*t.Attainment.N, confirmSeeds)
 	if z := max(t.Size.requests, s.plan.stated, 1); int64(n)*z > s.opt.Budget/24 {
 		n = max(int(s.opt.Budget/24/z), intervalSeeds)
 	}

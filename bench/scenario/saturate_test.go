@@ -105,7 +105,7 @@ func BenchmarkStates(b *testing.B) {
 			if n > 2000 {
 				seeds = 20
 			}
-			for _, rate := range []float64{8, 10, 12, 13, 14, 15, 16, 17, 20, 40} {
+			for _, rate := range []float64{8, 10, 12, 13, 14, 14.5, 15, 15.5, 16, 17, 20, 40} {
 				share := map[steady.State]float64{}
 				saturated := 0.0
 				for seed := range seeds {
