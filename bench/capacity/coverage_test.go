@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,11 +39,17 @@ const coverageRun = shortest
 // BenchmarkCoverage prints how often the 95 % intervals of the answers, from
 // intervalSeeds runs, hold the mean over runs of that length: the mean of all
 // repetitions. It prints the mean over longer runs, too: the difference is what a slow
-// transient adds. COVERAGE selects cases by their names.
+// transient adds. COVERAGE selects cases by their names; COVERAGE_SEEDS is the number of runs of
+// an interval, with 3200 runs in all.
 //
 //	go test ./bench/capacity -run '^$' -bench Coverage -benchtime 1x -timeout 0
 func BenchmarkCoverage(b *testing.B) {
-	const repetitions, longRuns = 200, 64
+	const longRuns = 64
+	seeds := intervalSeeds
+	if n, err := strconv.Atoi(os.Getenv("COVERAGE_SEEDS")); err == nil && n > 1 {
+		seeds = n
+	}
+	repetitions := 200 * intervalSeeds / seeds
 	rows := [][]string{{"case", "mean over runs", "over longer ones", "coverage", "too high", "too low", "mean half width"}}
 	for _, c := range coverageCases {
 		if only := os.Getenv("COVERAGE"); !strings.Contains(c.name, only) {
@@ -61,7 +68,7 @@ func BenchmarkCoverage(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*intervalSeeds, half(coverageRun), 0)
+		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*seeds, half(coverageRun), 0)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -70,9 +77,9 @@ func BenchmarkCoverage(b *testing.B) {
 		truth, rule := stat.Mean(all, nil), s.rule()
 		covered, high, low, width := 0, 0, 0, 0.0
 		for i := range repetitions {
-			values, _, _ := columns(samples(runs[i*intervalSeeds : (i+1)*intervalSeeds]))
+			values, _, _ := columns(samples(runs[i*seeds : (i+1)*seeds]))
 			from, to := rule.interval(values, 0.025)
-			width += (to - from) / 2 / repetitions
+			width += (to - from) / 2 / float64(repetitions)
 			switch {
 			case from > truth:
 				high++
@@ -85,7 +92,7 @@ func BenchmarkCoverage(b *testing.B) {
 		rows = append(rows, []string{c.name,
 			fmt.Sprintf("%s ± %.2f", percent(truth), 196*stat.StdDev(all, nil)/math.Sqrt(float64(len(all)))),
 			fmt.Sprintf("%s ± %.2f", percent(stat.Mean(longer, nil)), 196*stat.StdDev(longer, nil)/math.Sqrt(longRuns)),
-			format.Percent(float64(covered)/repetitions, 1), fmt.Sprint(high), fmt.Sprint(low), fmt.Sprintf("%.2f points", 100*width)})
+			format.Percent(float64(covered)/float64(repetitions), 1), fmt.Sprint(high), fmt.Sprint(low), fmt.Sprintf("%.2f points", 100*width)})
 	}
 	var text strings.Builder
 	if err := format.Table(&text, rows); err != nil {
