@@ -102,9 +102,7 @@ func (c *Collector) Done(r *record.Request) {
 		return
 	}
 	if c.opt.KeepRecords {
-		kept := *r // the record is only valid during the call
-		kept.Gaps = slices.Clone(r.Gaps)
-		c.records = append(c.records, kept)
+		c.records = append(c.records, kept(r))
 	}
 	finish := record.Ticks(r.Finish)
 	c.end = max(c.end, finish)

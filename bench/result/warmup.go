@@ -1,7 +1,6 @@
 package result
 
 import (
-	"math"
 	"slices"
 
 	"lorasim/internal/record"
@@ -47,10 +46,13 @@ const (
 	gapCall
 )
 
-func (t *tape) add(r *record.Request) {
-	kept := *r // the record is only valid during the call
-	kept.Gaps = slices.Clone(r.Gaps)
-	t.done = append(t.done, kept)
+func (t *tape) add(r *record.Request) { t.done = append(t.done, kept(r)) }
+
+// kept is a copy of a record, which itself is only valid during the call.
+func kept(r *record.Request) record.Request {
+	q := *r
+	q.Gaps = slices.Clone(r.Gaps)
+	return q
 }
 
 // play repeats the calls; gaps says whether those of the records were entered, too.
@@ -95,13 +97,13 @@ func after(s record.Steps, from tick.Ticks) (record.Steps, bool) {
 }
 
 // Counted are the records that the figures are of: those of requests sent after the
-// warm-up. Infinite times never were.
+// warm-up.
 func (r *Result) Counted() []record.Request {
 	if r.Steady == nil || r.Steady.Excluded == 0 {
 		return r.Records
 	}
 	w := Warmup{Seconds: r.Steady.Excluded}
 	return slices.DeleteFunc(slices.Clone(r.Records), func(q record.Request) bool {
-		return w.excludes(&q) && !math.IsNaN(q.Sent)
+		return w.excludes(&q)
 	})
 }

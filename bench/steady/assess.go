@@ -61,7 +61,8 @@ func (r *Recorder) Assess() *Assessment {
 	}
 	warm := p.warmup()
 	a.Warmup = float64(warm) * p.width
-	a.EffectiveSamples, a.Intervals = r.means(p, warm)
+	relaxations := p.relaxations(warm)
+	a.EffectiveSamples, a.Intervals = r.means(p, warm, relaxations)
 	if !p.closed && p.growth() {
 		a.State = Overloaded
 		a.SustainableRate = r.sustainable()
@@ -73,8 +74,8 @@ func (r *Recorder) Assess() *Assessment {
 	case tooShort(steadyLatencies):
 	case depends(p.queue[warm:]):
 		a.Reason = "too short: successive parts of the run are correlated"
-	case p.relaxations(warm) < leastRelaxations:
-		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", p.relaxations(warm), leastRelaxations)
+	case relaxations < leastRelaxations:
+		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", relaxations, leastRelaxations)
 	case math.Abs(slope(batchMeans(p.flight[warm:], batches))) > tQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:

@@ -13,13 +13,12 @@ const shortBatch = 10
 // accurately. Batches of few relaxation times of the queue make an interval too narrow.
 // So none is narrower than theory says: over n relaxation times, the variance of the mean
 // length of a queue in heavy traffic is 2/n of that of the length.
-func (r *Recorder) means(p *path, warm int) (samples float64, intervals []Interval) {
+func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float64, intervals []Interval) {
 	slots := r.slots.slots[warm:len(p.flight)]
 	size := len(slots) / batches
 	slots = slots[len(slots)-batches*size:]
 	sums := make([]slot, batches)
 	_, variance := meanVar(p.queue[warm:])
-	relaxations := p.relaxations(warm)
 	// the standard error of the mean wait, s, where batches are short
 	waiting := math.Sqrt(variance*2/relaxations*min(1, shortBatch*batches/relaxations)) / p.rate
 	var all slot

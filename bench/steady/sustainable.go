@@ -18,14 +18,15 @@ const busyShare = 0.1
 // rate for the cluster; where a policy does not, the worker with the least is the
 // limit.
 func (r *Recorder) sustainable() float64 {
-	total := r.served()
+	decoding := r.decoding()
+	total := r.served(decoding)
 	if total == nil {
 		return 0
 	}
 	var list []served
 	var waiting float64
 	for i := 1; i < len(r.workers); i++ {
-		if s := servedOf(r.workers[i].slots, r.workers[i].width, r.decoding(), func(s *workerSlot) (in, begun, out int64) {
+		if s := servedOf(r.workers[i].slots, r.workers[i].width, decoding, func(s *workerSlot) (in, begun, out int64) {
 			return s.sent, s.begun, s.finished
 		}); s != nil {
 			s.share = float64(s.in) / float64(r.requests)
@@ -87,12 +88,12 @@ func limit(list []served) float64 {
 }
 
 // served is what all workers together finished.
-func (r *Recorder) served() *served {
+func (r *Recorder) served(decoding float64) *served {
 	arrived := func(s *slot) (in, begun, out int64) { return s.arrived, s.begun, s.finished }
 	if r.closed() {
 		arrived = func(s *slot) (in, begun, out int64) { return s.sent, s.begun, s.finished }
 	}
-	return servedOf(r.slots.slots, r.slots.width, r.decoding(), arrived)
+	return servedOf(r.slots.slots, r.slots.width, decoding, arrived)
 }
 
 // decoding is the mean time from a request's first token to its last, s.
