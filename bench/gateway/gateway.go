@@ -38,8 +38,14 @@ import (
 type Config struct {
 	Fleet *fleet.Fleet // started; its Run is the caller's business
 
-	MaxBody   int64 // bytes of a request's body in which its model is looked for; 0: 32 MiB
-	Retries   int   // other workers that a request is sent to before its first byte
+	MaxBody int64 // bytes of a request's body in which its model is looked for; 0: 32 MiB
+	// BodyMemory bounds the memory of all request bodies together, in bytes; 0: 256
+	// MiB, or 8 times MaxBody if that is more.
+	BodyMemory    int64
+	MaxRequests   int           // requests in flight at most; 0: 10,000
+	ClientTimeout time.Duration // longest time without progress of a client; 0: 30 s
+
+	Retries   int // other workers that a request is sent to before its first byte
 	APIKey    string
 	FirstByte time.Duration // longest wait for it; 0: no limit
 	Access    *slog.Logger  // gets a line for each request; nil: nothing
@@ -56,9 +62,11 @@ type Gateway struct {
 	transport *wire.Client
 	silent    *log.Logger // of what the proxy says of connections that break
 
-	mu     sync.Mutex
-	closed bool           // it takes no new requests
-	inside sync.WaitGroup // requests
+	mu       sync.Mutex
+	closed   bool           // it takes no new requests
+	inFlight int            // requests
+	inside   sync.WaitGroup // the same
+	bodies   *bodyMemory
 
 	readsPrefixes bool // the policy looks at what prompts have in common
 	seed          maphash.Seed
@@ -66,7 +74,13 @@ type Gateway struct {
 	seen          trace.Lately // guarded by seenMu
 }
 
-const defaultMaxBody = 32 << 20
+// Defaults of Config.
+const (
+	defaultMaxBody       = 32 << 20
+	defaultBodyMemory    = 256 << 20
+	defaultMaxRequests   = 10000
+	defaultClientTimeout = 30 * time.Second
+)
 
 // Close closes the connections to workers that no request uses.
 func (g *Gateway) Close() { g.transport.CloseIdle() }
@@ -77,8 +91,15 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: a fleet with an HTTP client is needed")
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
+	cfg.BodyMemory = cmp.Or(cfg.BodyMemory, max(defaultBodyMemory, 8*cfg.MaxBody))
+	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, defaultMaxRequests)
+	cfg.ClientTimeout = cmp.Or(cfg.ClientTimeout, defaultClientTimeout)
+	bodies, err := newBodyMemory(cfg.BodyMemory, cfg.MaxBody)
+	if err != nil {
+		return nil, err
+	}
 	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), mux: http.NewServeMux(), metrics: newMetrics(cfg.Fleet),
-		seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
+		bodies: bodies, seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	for _, u := range g.workers.URLs {
 		base, err := url.Parse(u)
@@ -119,14 +140,33 @@ func (g *Gateway) isClosed() bool {
 	return g.closed
 }
 
-// enter lets a request in, unless the gateway is closed.
-func (g *Gateway) enter() bool {
+// Why a request is not let in.
+var (
+	errClosing = &refusal{http.StatusServiceUnavailable, "shutting down", 1}
+	errFull    = &refusal{http.StatusServiceUnavailable, "too many requests are in flight", 1}
+)
+
+// enter lets a request in, unless the gateway is closed or full.
+func (g *Gateway) enter() *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed {
-		g.inside.Add(1)
+	switch {
+	case g.closed:
+		return errClosing
+	case g.inFlight >= g.cfg.MaxRequests:
+		return errFull
 	}
-	return !g.closed
+	g.inFlight++
+	g.inside.Add(1)
+	return nil
+}
+
+// leave is the end of a request that was let in.
+func (g *Gateway) leave() {
+	g.mu.Lock()
+	g.inFlight--
+	g.mu.Unlock()
+	g.inside.Done()
 }
 
 // everyWorker are requests that clients make of a server between runs.

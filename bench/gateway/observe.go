@@ -26,14 +26,27 @@ type line struct {
 	events    int  // of the answer, as many as tokens where one comes at a time
 	inside    bool // it counts for Drain until the line is in the log
 	streams   bool // the answer leaves as it comes: its length is not known
+	patience  time.Duration
+	extended  time.Time // when the client was last given patience to take more of the answer
 }
 
 func (l *line) WriteHeader(status int) {
+	l.extend()
 	l.status = status
 	l.ResponseWriter.WriteHeader(status)
 }
 
+// extend gives the client time to take what is written next. A client that takes
+// nothing would keep its request running on the worker.
+func (l *line) extend() {
+	if now := time.Now(); now.Sub(l.extended) > l.patience/4 {
+		l.extended = now
+		http.NewResponseController(l.ResponseWriter).SetWriteDeadline(now.Add(l.patience)) // without deadlines: no limit
+	}
+}
+
 func (l *line) Write(p []byte) (int, error) {
+	l.extend()
 	n, err := l.ResponseWriter.Write(p)
 	l.bytes += int64(n)
 	if l.streams && err == nil {
@@ -47,12 +60,13 @@ func (l *line) flush() error { return http.NewResponseController(l.ResponseWrite
 
 // serve serves a request and writes its line, also if it breaks off.
 func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
-	l := &line{ResponseWriter: rw, worker: -1}
+	l := &line{ResponseWriter: rw, worker: -1, patience: g.cfg.ClientTimeout}
 	begun := time.Now()
 	whole := false
 	defer func() {
+		l.extend() // for what the server still writes
 		if l.inside {
-			defer g.inside.Done()
+			defer g.leave()
 		}
 		if g.cfg.Access == nil {
 			return

@@ -37,18 +37,22 @@ type dispatch struct {
 
 // proxy routes a request and passes it on.
 func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
-	if !g.enter() {
+	if no := g.enter(); no != nil {
 		rw.Header().Set("Retry-After", "1")
-		g.reject(rw, http.StatusServiceUnavailable, "shutting down", "shutting down")
+		g.reject(rw, no.status, no.text, no.text)
 		return
 	}
 	l := rw.(*line)
 	l.inside = true
-	q, status, err := g.understand(r)
+	q, status, err := g.understand(l.ResponseWriter, r)
 	if err != nil {
+		if status == http.StatusServiceUnavailable {
+			rw.Header().Set("Retry-After", "1")
+		}
 		g.reject(rw, status, err.Error(), http.StatusText(status))
 		return
 	}
+	defer q.release()
 	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
@@ -56,6 +60,7 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 	l.adapter, l.prompt = d.adapter, q.prompt
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	g.identify(q, &d.fr)
+	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
 	proxy.ServeHTTP(l, r)
 }
@@ -222,7 +227,7 @@ func (d *dispatch) send(r *http.Request, a *answer) (*http.Response, error) {
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
-	d.want.send(out, d.want.respelt(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
 	return d.g.transport.RoundTrip(out)
 }
 
@@ -283,6 +288,9 @@ func (a *answer) count(part []byte) {
 		d.begun = time.Now()
 		d.line.firstByte = d.begun.Sub(d.sent)
 		d.g.metrics.firstByte.Observe(d.line.firstByte.Seconds())
+		if d.want.sent.Load() {
+			d.want.release()
+		}
 	}
 	a.events += events
 	d.line.events = a.events

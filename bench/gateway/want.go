@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"math"
 	"mime"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,11 +27,10 @@ import (
 
 // want is what the gateway understands of a request.
 type want struct {
-	openAI  bool        // adapters are models
-	body    []byte      // as far as it was read
-	rest    io.Reader   // what follows; nil: that was all
+	openAI bool // adapters are models
+	requestBody
+	rest    io.Reader   // what follows what was read of the body; nil: that was all
 	spent   atomic.Bool // the rest has been read: there is no second try
-	length  int64       // of the whole body; -1: not known
 	adapter int32       // trace.BaseModel: none
 	others  []int32     // adapters of a batch beside it
 	prompt  int32       // tokens, or an estimate
@@ -50,31 +51,31 @@ const (
 	bytesPerToken = 4 // of text, to estimate its tokens
 )
 
-// keep is the longest body that is read whole, so that another worker can be
-// offered it.
-const keep = 1 << 20
-
-// errNoModel says that a body is too long to look for its model any further.
-var errNoModel = errors.New("request body too large")
-
 // understand reads of a request's body what routing needs: all of a short one,
 // of a longer one up to the name of its model. What it makes no sense of is for
 // the worker to judge. Errors come with the status to answer.
-func (g *Gateway) understand(r *http.Request) (*want, int, error) {
-	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew, length: r.ContentLength}
+func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
+	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew}
+	q.length = r.ContentLength
 	if r.Body == nil || r.Body == http.NoBody {
 		return q, 0, nil
 	}
-	if err := q.read(r, g.cfg.MaxBody); err != nil {
+	q.memory = g.bodies
+	r.Body = paced(rw, r.Body, g.cfg.ClientTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ClientTimeout)
+	defer cancel()
+	if err := q.read(ctx, r, g.cfg.MaxBody); err != nil {
+		q.release()
 		if errors.Is(err, errNoModel) {
-			return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
+			err = fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
 		}
-		return nil, http.StatusBadRequest, err
+		return nil, statusOf(err), err
 	}
 	for i, name := range q.names {
 		a, ok := g.find(name, q.openAI)
 		switch {
 		case !ok:
+			q.release()
 			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
 		case i == 0:
 			q.adapter = a
@@ -101,56 +102,64 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 
 // read reads the body: all of it up to keep bytes, then until the model is found,
 // up to most bytes.
-func (q *want) read(r *http.Request, most int64) error {
-	first := min(keep, most)
-	var buf bytes.Buffer
-	if n := r.ContentLength; n > 0 {
-		buf.Grow(int(min(n, first)) + bytes.MinRead)
-	}
-	n, err := io.CopyN(&buf, r.Body, first)
-	whole := errors.Is(err, io.EOF) || err == nil && n == r.ContentLength
-	if err != nil && !whole {
+func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
+	q.from = r.Body
+	if err := q.fill(min(keep, most)); err != nil {
 		return err
 	}
-	var more io.Reader // beyond what is in buf
-	if !whole {
-		more = io.LimitReader(r.Body, most-first)
+	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	scan := q.scanJSON
+	if strings.HasPrefix(media, "multipart/") {
+		scan = func() { q.scanForm(params["boundary"]) }
 	}
-	if media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
-		q.scanForm(&buf, more, params["boundary"])
-	} else {
-		q.scanJSON(&buf, more)
+	scan()
+	for n := int64(len(q.data)); !q.whole && !q.named() && n < most; {
+		if q.large == 0 {
+			if err := q.reserve(ctx, most); err != nil {
+				return err
+			}
+		}
+		n = min(2*n, most)
+		if err := q.fill(n); err != nil {
+			return err
+		}
+		scan() // from the start: all scans of a body together look at each byte twice
 	}
-	q.body = buf.Bytes()
-	if whole {
-		q.length = int64(len(q.body))
+	if q.whole {
+		q.length = int64(len(q.data))
 	} else {
-		q.rest = r.Body
-		q.prompt = max(q.prompt, clamp(max(q.length, int64(len(q.body)))/bytesPerToken))
+		q.rest = q.from
+		q.prompt = max(q.prompt, clamp(max(q.length, int64(len(q.data)))/bytesPerToken))
 	}
 	q.name()
-	if !whole && q.fields.model == nil && q.fields.lora == nil && int64(len(q.body)) >= most {
+	if !q.whole && q.fields.model == nil && q.fields.lora == nil && int64(len(q.data)) >= most {
 		return errNoModel
 	}
 	return nil
 }
 
-// readAhead is how much is read of a long body at a time.
-const readAhead = 64 << 10
+// named says whether the body has named what it is for.
+func (q *want) named() bool { return q.fields.model != nil && q.openAI || q.fields.lora != nil }
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-// scanJSON takes the fields of a JSON object, of a long one until it knows the
-// model. It stops at what is not JSON. Values are only looked at from outside: to
-// read every number of a prompt takes longer than all else that the gateway does.
-func (q *want) scanJSON(buf *bytes.Buffer, more io.Reader) {
-	var in io.Reader = bytes.NewBuffer(buf.Bytes()) // which is read in place
-	if more != nil {
-		in = io.MultiReader(in, io.TeeReader(short{more}, buf))
-	}
+// nothing is what decoders read that no request uses.
+type nothing struct{}
+
+func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
+
+// scanJSON takes the fields of a JSON object, of one that goes on beyond what was
+// read until it knows the model. It stops at what is not JSON. Values are only
+// looked at from outside: to read every number of a prompt takes longer than all
+// else that the gateway does.
+func (q *want) scanJSON() {
 	d := decoders.Get().(*jsontext.Decoder)
-	defer decoders.Put(d)
-	d.Reset(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	defer func() {
+		d.Reset(nothing{}) // it would keep the body
+		decoders.Put(d)
+	}()
+	// a bytes.Buffer is read in place
+	d.Reset(bytes.NewBuffer(q.data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return
 	}
@@ -165,17 +174,15 @@ func (q *want) scanJSON(buf *bytes.Buffer, more io.Reader) {
 			return
 		}
 		end := int(d.InputOffset())
-		q.take(name, bytes.TrimLeft(buf.Bytes()[from:end], ": \t\r\n"), end)
-		if more != nil && (q.fields.model != nil && q.openAI || q.fields.lora != nil) {
+		if end == len(q.data) && !q.whole {
+			return // a number, which may go on
+		}
+		q.take(name, bytes.TrimLeft(q.data[from:end], ": \t\r\n"), end)
+		if !q.whole && q.named() {
 			return
 		}
 	}
 }
-
-// short reads little at a time.
-type short struct{ io.Reader }
-
-func (s short) Read(p []byte) (int, error) { return s.Reader.Read(p[:min(len(p), readAhead)]) }
 
 // take notes a field whose value ends at the given place of the body.
 func (q *want) take(key string, raw []byte, end int) {
@@ -244,13 +251,9 @@ func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
 }
 
 // scanForm takes the model of a form, as of audio to transcribe.
-func (q *want) scanForm(buf *bytes.Buffer, more io.Reader, boundary string) {
+func (q *want) scanForm(boundary string) {
 	const longest = 4096 // of a name, bytes
-	var in io.Reader = bytes.NewReader(buf.Bytes())
-	if more != nil {
-		in = io.MultiReader(in, io.TeeReader(more, buf))
-	}
-	form := multipart.NewReader(in, boundary)
+	form := multipart.NewReader(bytes.NewReader(q.data), boundary)
 	for {
 		p, err := form.NextPart()
 		if err != nil {
@@ -334,11 +337,18 @@ func (g *Gateway) names() []string {
 	return list
 }
 
-// respelt is what to send of what was read of the body: as it came, but for the
-// name of the model, where the worker's interface spells adapters in another way.
-func (q *want) respelt(api fleet.API, base, adapter string) []byte {
+// edit is a change of a body: name takes the place of what stands from one place
+// to another.
+type edit struct {
+	from, to int
+	name     []byte
+}
+
+// respell is how to change the body for a worker: not at all, but for the name of
+// the model, where the worker's interface spells adapters in another way.
+func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
 	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
-		return q.body
+		return e
 	}
 	model := adapter
 	if api != fleet.VLLM {
@@ -346,34 +356,46 @@ func (q *want) respelt(api fleet.API, base, adapter string) []byte {
 	}
 	var now string
 	if json.Unmarshal(q.fields.model, &now) == nil && now == model {
-		return q.body
+		return e
 	}
 	name, err := json.Marshal(model)
 	if err != nil {
-		return q.body
+		return e
 	}
-	from, to := q.model[0], q.model[1]
-	if to == 0 { // a field of its own, at the front: there are others
-		from, to = q.object, q.object
-		name = fmt.Appendf(nil, `"model":%s,`, name)
+	if q.model[1] == 0 { // a field of its own, at the front: there are others
+		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name)}
 	}
-	return bytes.Join([][]byte{q.body[:from], name, q.body[to:]}, nil)
+	return edit{q.model[0], q.model[1], name}
 }
 
-// send is the body of one attempt.
-func (q *want) send(r *http.Request, text []byte) {
+// edited is what was read of the body, in the parts that a change leaves.
+func (q *want) edited(e edit) net.Buffers {
+	return net.Buffers{q.data[:e.from], e.name, q.data[e.to:]}
+}
+
+// send gives one attempt its body.
+func (q *want) send(r *http.Request, e edit) {
 	r.ContentLength = q.length
 	if q.length >= 0 {
-		r.ContentLength += int64(len(text) - len(q.body))
+		r.ContentLength += int64(len(e.name) - (e.to - e.from))
 	}
 	r.Body, r.GetBody = http.NoBody, nil
-	switch {
+	switch size := len(q.data); {
 	case q.rest != nil:
-		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text), &spending{q}))
-	case len(text) > 0:
+		r.Body = io.NopCloser(io.MultiReader(&segments{&q.requestBody, q.edited(e)}, &spending{q}))
+		return
+	case size > inMemory:
+		r.GetBody = func() (io.ReadCloser, error) { return &segments{&q.requestBody, q.edited(e)}, nil }
+	case size > 0:
+		text := q.data
+		if e.name != nil {
+			text = bytes.Join(q.edited(e), nil)
+		}
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
-		r.Body, _ = r.GetBody()
+	default:
+		return
 	}
+	r.Body, _ = r.GetBody()
 }
 
 // spending reads the rest of a body, once.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,10 +24,23 @@ import (
 
 const most = 2 * keep // where the search for a model ends, here
 
+// newWant is a request with a body of some length, -1: unknown, and enough memory.
+func newWant(openAI bool, length int64) *want {
+	q := &want{openAI: openAI, prompt: 1, maxNew: defaultMaxNew}
+	q.length = length
+	q.memory, _ = newBodyMemory(8*most, most)
+	return q
+}
+
+// respelt is what was read of a body as it is sent.
+func (q *want) respelt(api fleet.API, base, adapter string) []byte {
+	return bytes.Join(q.edited(q.respell(api, base, adapter)), nil)
+}
+
 func read(t *testing.T, path, body string) *want {
 	t.Helper()
-	q := &want{openAI: path != "/generate", prompt: 1, maxNew: defaultMaxNew, length: int64(len(body))}
-	if err := q.read(httptest.NewRequest("POST", path, strings.NewReader(body)), most); err != nil {
+	q := newWant(path != "/generate", int64(len(body)))
+	if err := q.read(t.Context(), httptest.NewRequest("POST", path, strings.NewReader(body)), most); err != nil {
 		t.Fatal(err)
 	}
 	return q
@@ -117,19 +131,19 @@ func TestLongBody(t *testing.T) {
 	} {
 		for _, known := range []bool{true, false} {
 			r := httptest.NewRequest("POST", "/v1/completions", strings.NewReader(c.body))
-			q := &want{openAI: true, length: int64(len(c.body))}
+			q := newWant(true, int64(len(c.body)))
 			if !known {
 				r.ContentLength, q.length = -1, -1
 			}
-			if err := q.read(r, most); err != nil || len(q.names) != 1 || q.names[0] != "a" {
+			if err := q.read(t.Context(), r, most); err != nil || len(q.names) != 1 || q.names[0] != "a" {
 				t.Fatalf("%s: %q, %v", c.name, q.names, err)
 			}
-			if n := len(q.body); n < c.before || n > 2*c.before || (q.rest != nil) != c.rest {
+			if n := len(q.data); n < c.before || n > 2*c.before || (q.rest != nil) != c.rest {
 				t.Errorf("%s: %d bytes were read", c.name, n)
 			}
 			q.adapter = 0
 			out := httptest.NewRequest("POST", "/", nil)
-			q.send(out, q.respelt(fleet.SGLang, "base", "a"))
+			q.send(out, q.respell(fleet.SGLang, "base", "a"))
 			text, err := io.ReadAll(out.Body)
 			if want := strings.Replace(c.body, `"a"`, `"base:a"`, 1); err != nil || string(text) != want {
 				t.Errorf("%s: %d bytes were sent, %v; expected %d", c.name, len(text), err, len(want))
@@ -143,19 +157,16 @@ func TestLongBody(t *testing.T) {
 		`{"prompt": "` + pad + pad + `", "model": "a"}`: errNoModel,
 		`{"model": "a", "prompt": "` + pad + pad + `"}`: nil,
 	} {
-		q := &want_{openAI: true}
-		if err := q.read(httptest.NewRequest("POST", "/v1/completions", strings.NewReader(body)), most); !errors.Is(err, want) {
+		q := newWant(true, int64(len(body)))
+		if err := q.read(t.Context(), httptest.NewRequest("POST", "/v1/completions", strings.NewReader(body)), most); !errors.Is(err, want) {
 			t.Errorf("%.20s...: %v, expected %v", body, err, want)
 		}
 	}
 	broken := httptest.NewRequest("POST", "/v1/completions", iotest.ErrReader(io.ErrUnexpectedEOF))
-	if err := new(want).read(broken, most); err == nil {
+	if err := newWant(true, 10).read(t.Context(), broken, most); err == nil {
 		t.Error("no error for a body that breaks off")
 	}
 }
-
-// want_ is the type, where a variable has its name.
-type want_ = want
 
 func TestForm(t *testing.T) {
 	var b bytes.Buffer
@@ -167,8 +178,8 @@ func TestForm(t *testing.T) {
 	text := b.String()
 	r := httptest.NewRequest("POST", "/v1/audio/transcriptions", &b)
 	r.Header.Set("Content-Type", form.FormDataContentType())
-	q := &want{openAI: true}
-	if err := q.read(r, most); err != nil || len(q.names) != 1 || q.names[0] != "a" {
+	q := newWant(true, r.ContentLength)
+	if err := q.read(t.Context(), r, most); err != nil || len(q.names) != 1 || q.names[0] != "a" {
 		t.Fatalf("%q, %v", q.names, err)
 	}
 	q.adapter = 0
@@ -185,7 +196,10 @@ func TestUnderstand(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	g := &Gateway{cfg: Config{Fleet: f, MaxBody: most}, workers: f.Config()}
+	g := &Gateway{cfg: Config{Fleet: f, MaxBody: most, ClientTimeout: time.Minute}, workers: f.Config()}
+	if g.bodies, err = newBodyMemory(8*most, most); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		path, body string
 		status     int
@@ -199,7 +213,7 @@ func TestUnderstand(t *testing.T) {
 		{"/generate", `null`, 0, trace.BaseModel, ""}, {"/generate", `[1]`, 0, trace.BaseModel, ""}, {"/generate", `{"lora_path": 1}`, 0, trace.BaseModel, ""},
 		{"/v1/models/a", ``, 0, trace.BaseModel, ""},
 	} {
-		q, status, err := g.understand(httptest.NewRequest("POST", c.path, strings.NewReader(c.body)))
+		q, status, err := g.understand(httptest.NewRecorder(), httptest.NewRequest("POST", c.path, strings.NewReader(c.body)))
 		if status != c.status || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: %d, %v; expected %d, %q", c.body, status, err, c.status, c.err)
 		} else if err == nil && q.adapter != c.adapter {
@@ -276,12 +290,12 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, body, media string) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", media)
-		q := &want{openAI: path != "/generate", length: r.ContentLength, prompt: 1, maxNew: 1}
-		if err := q.read(r, most); err != nil {
+		q := newWant(path != "/generate", r.ContentLength)
+		if err := q.read(t.Context(), r, most); err != nil {
 			t.Fatal(err)
 		}
-		if string(q.body) != body || q.prompt < 1 || q.maxNew < 1 {
-			t.Fatalf("%q was read as %q: %d and %d tokens", body, q.body, q.prompt, q.maxNew)
+		if string(q.data) != body || q.prompt < 1 || q.maxNew < 1 {
+			t.Fatalf("%q was read as %q: %d and %d tokens", body, q.data, q.prompt, q.maxNew)
 		}
 		var fields map[string]json.RawMessage
 		if json.Unmarshal([]byte(body), &fields) == nil && fields != nil && !strings.HasPrefix(media, "multipart/") && !strings.Contains(body, `\u`) {
