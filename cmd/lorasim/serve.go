@@ -94,6 +94,9 @@ func (f *gatewayFlags) accessLog(stderr io.Writer) (*slog.Logger, io.Closer, err
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
+	if f.BodyMemory < 4*f.MaxBody {
+		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory, 4*f.MaxBody))
+	}
 	cfg := fleet.Config{Log: newProgress(nil).log(cmd.ErrOrStderr())}
 	if err := f.remote.parse(args, &cfg); err != nil {
 		return usage(err)
