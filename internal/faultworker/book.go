@@ -81,7 +81,7 @@ func (b *Book) Of(id string) Count {
 	return b.requests[id]
 }
 
-// Totals are sums over all requests of a Book.
+// Totals are sums over all requests of a Book that have an id.
 type Totals struct {
 	Requests int // that were executed at least once
 	Twice    int // that were executed more than once
@@ -93,7 +93,10 @@ type Totals struct {
 func (b *Book) Totals() (t Totals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.requests {
+	for id, c := range b.requests {
+		if id == "" { // as those of probes
+			continue
+		}
 		if c.Executed > 0 {
 			t.Requests++
 		}

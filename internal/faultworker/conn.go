@@ -152,6 +152,9 @@ func (c *conn) converse(q *request) {
 			if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
 				io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n") // a failure shows when the body is read
 			}
+			if told := c.w.cfg.Asked; told != nil {
+				told(r.Method, r.URL.Path, r.Header)
+			}
 			if q, err = readRequest(r); err != nil {
 				return
 			}
@@ -160,13 +163,31 @@ func (c *conn) converse(q *request) {
 		if err := c.serve(q); err != nil || q.close {
 			return
 		}
-		<-c.watched // until then it has the reader
+		if !c.await() {
+			return
+		}
 		select {
 		case <-c.gone:
 			return
 		default:
 		}
 		q = nil
+	}
+}
+
+// await waits for the next request, which watch sees; until then watch has the reader.
+func (c *conn) await() bool {
+	var late <-chan time.Time
+	if d := c.w.cfg.Idle; d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-c.watched:
+		return true
+	case <-late:
+		return false
 	}
 }
 

@@ -44,7 +44,10 @@ type Config struct {
 	Slots    int           // adapters in a batch, as the worker reports; 0: 8
 	Token    time.Duration // time between two tokens, and before the first
 	LoadTime time.Duration // of an adapter
-	Book     *Book         // nil: one of its own
+	Idle     time.Duration // after which a connection without a request is closed; 0: never
+	// Asked is told of every request, from any goroutine; nil: nothing.
+	Asked func(method, path string, header http.Header) `json:"-"`
+	Book  *Book                                         `json:"-"` // nil: one of its own
 }
 
 // Worker is one worker. Its methods may be called from several goroutines.
