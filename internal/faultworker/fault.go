@@ -24,7 +24,7 @@ const (
 	Trickle     Fault = "trickle"      // executed; sends one byte of the reply every Rule.After
 	Garbage     Fault = "garbage"      // executed; a reply of status 200 whose body is not JSON
 	NotHTTP     Fault = "not-http"     // executed; bytes that are no HTTP
-	Counts      Fault = "counts"       // executed; each event states that there are Rule.Number tokens
+	Counts      Fault = "counts"       // executed; each event after so many tokens states that there are Rule.Number
 	Second      Fault = "second"       // executed; a second reply, to nobody, Rule.After the first
 	Answer      Fault = "answer"       // Rule.Status, Rule.Header and Rule.Text instead of a reply; not executed
 	Endless     Fault = "endless"      // a body of Rule.Text that is repeated for ever; not executed

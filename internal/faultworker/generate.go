@@ -152,7 +152,7 @@ func (c *conn) chunk(text string) error {
 
 func usage(n int, r *Rule) string {
 	count := int64(n)
-	if r.Do == Counts {
+	if r.Do == Counts && n > r.Tokens {
 		count = r.Number
 	}
 	return fmt.Sprintf(`{"prompt_tokens":1,"completion_tokens":%d,"total_tokens":%d}`, count, count+1)
@@ -179,7 +179,7 @@ func (c *conn) event(q *request, r *Rule, n int, id string) string {
 			finish = fmt.Sprintf(`{"type":"length","length":%d}`, n)
 		}
 		count := int64(n)
-		if r.Do == Counts {
+		if r.Do == Counts && n > r.Tokens {
 			count = r.Number
 		}
 		return fmt.Sprintf(`{"text":%q,"output_ids":[%s],"meta_info":{"id":%q,"worker":%q,"finish_reason":%s,"prompt_tokens":1,`+

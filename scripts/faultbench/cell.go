@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -62,10 +63,11 @@ func (f Figure) String() string {
 }
 
 func (c *cell) figure(name string, value float64) {
-	if value > 10 || value < -10 {
-		value = float64(int64(value + 0.5))
+	unit := 1.0 // of what is worth telling
+	if math.Abs(value) < 10 {
+		unit = 100
 	}
-	c.figures = append(c.figures, Figure{Name: name, Value: value})
+	c.figures = append(c.figures, Figure{Name: name, Value: math.Round(value*unit) / unit})
 }
 
 func (c *cell) say(name, text string) {

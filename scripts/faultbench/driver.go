@@ -40,7 +40,9 @@ func (c *cell) runBench(n int, more ...string) error {
 	_, peak := p.memory()
 	c.figure("requests", float64(n))
 	c.figure("completed", float64(b.Completed))
-	c.figure("peak RSS, MB", peak)
+	if peak > 10 { // else it ended before the first look
+		c.figure("peak RSS, MB", peak)
+	}
 	switch {
 	case ctx.Err() != nil:
 		c.say("bench", "did not end within 90 s")
@@ -73,7 +75,7 @@ func benchCounts(c *cell) error {
 	if err := c.benchWorkers(1, nil); err != nil {
 		return err
 	}
-	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Counts, Number: 4e9, Share: 0.05}); err != nil {
+	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Counts, Tokens: 1, Number: 4e9, Share: 0.05}); err != nil {
 		return err
 	}
 	return c.runBench(100, "--num-adapters", "6")

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,7 +28,7 @@ type fault struct {
 	quick    int           // in a quick run; 0: 90
 	atLeast  time.Duration // the fault lasts
 	whole    bool          // replies are not streamed
-	args     []string      // of the gateway
+	patience bool          // requests hang: the gateway is given timeouts below those of the clients
 }
 
 const (
@@ -75,18 +77,18 @@ func faults() []fault {
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
 		{name: "reset-first", what: "resets each connection before a reply", rules: generate(faultworker.Rule{Do: faultworker.ResetFirst})},
 		{name: "drop", what: "executes each request, then closes without a reply", rules: generate(faultworker.Rule{Do: faultworker.Drop})},
-		{name: "hang", what: "never answers requests; probes are good", requests: few, quick: some, rules: generate(faultworker.Rule{Do: faultworker.Hang})},
-		{name: "stall", what: "sends the head and 1 token, then nothing", requests: few, quick: some,
+		{name: "hang", patience: true, what: "never answers requests; probes are good", requests: few, quick: some, rules: generate(faultworker.Rule{Do: faultworker.Hang})},
+		{name: "stall", patience: true, what: "sends the head and 1 token, then nothing", requests: few, quick: some,
 			rules: generate(faultworker.Rule{Do: faultworker.Stall, Tokens: 1})},
-		{name: "freeze", what: "takes connections, answers nothing, probes included", requests: few, quick: some, begin: func(c *cell) (func(), error) {
+		{name: "freeze", patience: true, what: "takes connections, answers nothing, probes included", requests: few, quick: some, begin: func(c *cell) (func(), error) {
 			c.workers[0].Freeze()
 			return c.workers[0].Thaw, nil
 		}},
-		{name: "trickle", what: "sends a byte every 100 ms", requests: few, quick: some,
+		{name: "trickle", patience: true, what: "sends a byte every 100 ms", requests: few, quick: some,
 			rules: generate(faultworker.Rule{Do: faultworker.Trickle, After: 100 * time.Millisecond})},
 		{name: "garbage", what: "status 200 and a body that is no reply", rules: generate(faultworker.Rule{Do: faultworker.Garbage})},
 		{name: "not-http", what: "bytes that are no HTTP", rules: generate(faultworker.Rule{Do: faultworker.NotHTTP})},
-		{name: "counts", what: "states 4,000,000,000 tokens", rules: generate(faultworker.Rule{Do: faultworker.Counts, Number: 4e9})},
+		{name: "counts", what: "states 4,000,000,000 tokens", rules: generate(faultworker.Rule{Do: faultworker.Counts, Tokens: 1, Number: 4e9})},
 		{name: "second", what: "a second reply 3 ms after each", whole: true,
 			rules: generate(faultworker.Rule{Do: faultworker.Second, After: 3 * time.Millisecond})},
 		{name: "too-short", what: "Content-Length promises more than comes", whole: true, rules: generate(faultworker.Rule{Do: faultworker.TooShort})},
@@ -112,7 +114,7 @@ func faults() []fault {
 			rules: load(faultworker.Rule{Do: faultworker.Answer, Status: 400, Text: `{"error_message": "no"}`})},
 		{name: "loads-slow", what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "kill", what: "`kill -9`; started again afterwards", requests: 2000, own: true, begin: killed},
-		{name: "sigstop", what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
+		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
 	}
 }
 
@@ -191,7 +193,11 @@ func (f *fault) run(c *cell) error {
 	if err := c.work(n, set); err != nil {
 		return err
 	}
-	if err := c.serveFor(append(urls, c.urls()...), adapterNames(6), f.args...); err != nil {
+	var args []string
+	if f.patience && strings.Contains(c.help, "--idle-timeout ") {
+		args = []string{"--first-token-timeout", "2s", "--idle-timeout", "2s"}
+	}
+	if err := c.serveFor(append(urls, c.urls()...), adapterNames(6), args...); err != nil {
 		return err
 	}
 	cl := c.client(c.gateway, path, "r")
@@ -217,7 +223,7 @@ func (f *fault) run(c *cell) error {
 	case !ok:
 		c.say("recovery, s", fmt.Sprintf("> %.0f", recovered.Seconds()))
 	default:
-		c.figure("recovery, s", float64(int(recovered.Seconds()*10+0.5))/10)
+		c.figure("recovery, s", math.Round(recovered.Seconds()*10)/10)
 	}
 	c.memoryFigures()
 	c.aliveFigure()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"lorasim/internal/faultworker"
 )
@@ -103,7 +104,7 @@ func smuggling(c *cell) error {
 	forms := smugglingForms()
 	refused, harm := 0, []string{}
 	for name, text := range forms {
-		answer, _ := raw(c.gateway.url, text, true) // no answer is a refusal, too
+		answer, _ := raw(c.gateway.url, text, false, 400*time.Millisecond) // no answer is a refusal, too
 		paths, evil := seen.take()
 		answers := strings.Count(answer, "HTTP/1.1 2") + strings.Count(answer, "HTTP/1.0 2")
 		if len(paths) == 0 {
@@ -144,7 +145,7 @@ func dataPlane(c *cell) error {
 		return err
 	}
 	reach := func(url, method, path string) bool {
-		raw(url, request(method, path, `{"text":"x","lora_name":"a0"}`), false) // what counts is what arrives
+		raw(url, request(method, path, `{"text":"x","lora_name":"a0"}`), false, time.Second) // what counts is what arrives
 		paths, _ := seen.take()
 		return len(paths) > 0
 	}
@@ -157,7 +158,7 @@ func dataPlane(c *cell) error {
 	for _, p := range odd {
 		spelt += b2i(reach(c.gateway.url, "POST", p))
 	}
-	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`, "Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false)
+	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`, "Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false, 3*time.Second)
 	status, _, _ := strings.Cut(strings.TrimPrefix(answer, "HTTP/1.1 "), " ")
 	c.figure("paths", float64(len(workerPaths)))
 	c.figure("reached a worker", float64(through))
