@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -61,7 +62,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "rows to run, NAME,NAME,... (default: all)")
 	flag.StringVar(&o.skip, "skip", "", "rows to leave out, NAME,NAME,...")
 	flag.StringVar(&o.policies, "policies", "least-loaded,affinity,period_mig,static", "policies, NAME,NAME,..., or all")
-	flag.StringVar(&o.jsonFile, "json", "", "file to write the results to, also after each row")
+	flag.StringVar(&o.jsonFile, "json", "", "file for the results; rows that it has already are replaced")
 	flag.StringVar(&o.before, "before", "", "file of --json whose figures are shown beside the new ones")
 	flag.StringVar(&o.from, "from", "", "print the results of a file of --json instead of measuring")
 	flag.StringVar(&o.extra, "gateway-args", "", "further flags of lorasim gateway, separated by spaces")
@@ -207,6 +208,10 @@ func (o *options) measure(ctx context.Context) (results []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	known, err := read(o.jsonFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	for _, j := range jobs {
 		r := b.measure(ctx, j)
 		if ctx.Err() != nil {
@@ -218,7 +223,7 @@ func (o *options) measure(ctx context.Context) (results []Result, err error) {
 		} else {
 			printLine(os.Stderr, r)
 		}
-		if err := o.save(results); err != nil {
+		if err := o.save(merge(known, results)); err != nil {
 			return results, err
 		}
 	}
@@ -242,6 +247,25 @@ func (o *options) policyList(ctx context.Context, lorasim string) (list []string
 		}
 	}
 	return list, nil
+}
+
+// merge is a list of results in which newer ones replace those of the same row and policy, in the order of the rows.
+func merge(old, now []Result) (all []Result) {
+	for _, r := range old {
+		if find(now, r.Row, r.Policy) == nil {
+			all = append(all, r)
+		}
+	}
+	all = append(all, now...)
+	place := map[string]int{}
+	for i, f := range faults() {
+		place[f.name] = i
+	}
+	for i, s := range specials() {
+		place[s.name] = 1000 + i
+	}
+	slices.SortStableFunc(all, func(a, b Result) int { return place[a.Row] - place[b.Row] })
+	return all
 }
 
 func (o *options) save(results []Result) error {

@@ -77,7 +77,10 @@ func policiesOf(results []Result) (list []string) {
 // printMarkdown prints the tables of docs/live.md; of figures that differ from before, both.
 func printMarkdown(w io.Writer, results, before []Result) {
 	policies := policiesOf(results)
-	if len(policies) > 0 {
+	const most = 6 // columns for policies
+	if len(policies) > most {
+		printByPolicy(w, policies, results, before)
+	} else if len(policies) > 0 {
 		fmt.Fprintf(w, "| fault of one of three workers | requests |")
 		for _, p := range policies {
 			fmt.Fprintf(w, " lost: `%s` |", p)
@@ -97,6 +100,38 @@ func printMarkdown(w io.Writer, results, before []Result) {
 			}
 		}
 	}
+}
+
+// printByPolicy prints the requests lost with a row for each policy.
+func printByPolicy(w io.Writer, policies []string, results, before []Result) {
+	list := rows(results, false)
+	fmt.Fprintf(w, "| policy |")
+	for _, row := range list {
+		n, _ := find(results, row, policies[0]).of("requests")
+		fmt.Fprintf(w, " %s: lost of %s |", row, n)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---:|", len(list)))
+	for _, p := range policies {
+		fmt.Fprintf(w, "| `%s` |", p)
+		for _, row := range list {
+			fmt.Fprintf(w, " %s |", lostOf(row, p, results, before))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// lostOf is the requests lost, after those before; "-" where the policy could not be measured.
+func lostOf(row, policy string, results, before []Result) string {
+	text := func(r *Result) (string, bool) {
+		f, ok := r.of("lost")
+		if !ok {
+			return "-", r != nil
+		}
+		return f.String(), true
+	}
+	old, had := text(find(before, row, policy))
+	value, _ := text(find(results, row, policy))
+	return both(old, had, value)
 }
 
 // both is a figure, after the one before if there is one.
@@ -123,16 +158,7 @@ func printFault(w io.Writer, row string, policies []string, results, before []Re
 	requests, _ := now[0].of("requests")
 	fmt.Fprintf(w, "| %s: %s | %s |", row, now[0].What, requests)
 	for _, p := range policies {
-		text := func(r *Result) (string, bool) {
-			f, ok := r.of("lost")
-			if r != nil && !ok {
-				return "-", true
-			}
-			return f.String(), ok
-		}
-		old, had := text(find(before, row, p))
-		value, _ := text(find(results, row, p))
-		fmt.Fprintf(w, " %s |", both(old, had, value))
+		fmt.Fprintf(w, " %s |", lostOf(row, p, results, before))
 	}
 	for _, name := range []string{"executed twice", "wrong", "hung", "recovery, s", "peak RSS, MB", "gateway"} {
 		fmt.Fprintf(w, " %s |", both(worst(was, name), len(was) > 0, worst(now, name)))

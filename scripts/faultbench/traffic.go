@@ -18,11 +18,12 @@ import (
 type fault struct {
 	name  string
 	what  string
-	vllm  bool               // the workers are vLLM's
-	rules []faultworker.Rule // of the first worker
-	begin func(c *cell) (end func(), err error)
+	vllm  bool                                  // the workers are vLLM's
+	rules []faultworker.Rule                    // of the first worker
+	begin func(c *cell) (end func(), err error) // instead of rules, when traffic is on
 	set   func(i int, cfg *faultworker.Config)
 	own   bool // the first worker is a process of its own, which begin may signal
+	early bool // the rules hold before the gateway starts
 
 	requests int           // 0: 600
 	quick    int           // in a quick run; 0: 90
@@ -57,7 +58,7 @@ func metrics(text, header string) []faultworker.Rule {
 
 // faults lists the rows.
 func faults() []fault {
-	const few, some = 150, 60 // requests where each failure takes the client's whole patience
+	const few, some = 300, 90 // requests where each failure takes the client's whole patience
 	load := func(r faultworker.Rule) []faultworker.Rule {
 		r.On = faultworker.Load
 		return []faultworker.Rule{r}
@@ -110,9 +111,9 @@ func faults() []fault {
 			rules: []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Endless, Text: "# HELP x y\n"}}},
 		{name: "metrics-gzip", what: "vLLM; `/metrics` is 1 GB of zeros in 1 MB of gzip", vllm: true, atLeast: polls,
 			begin: bomb},
-		{name: "loads-refused", what: "holds no adapter and refuses to load any", set: lacking,
+		{name: "loads-refused", early: true, what: "holds no adapter and refuses to load any", set: lacking,
 			rules: load(faultworker.Rule{Do: faultworker.Answer, Status: 400, Text: `{"error_message": "no"}`})},
-		{name: "loads-slow", what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
+		{name: "loads-slow", early: true, atLeast: polls, what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "kill", what: "`kill -9`; started again afterwards", requests: 2000, own: true, begin: killed},
 		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
 	}
@@ -197,14 +198,20 @@ func (f *fault) run(c *cell) error {
 	if f.patience && strings.Contains(c.help, "--idle-timeout ") {
 		args = []string{"--first-token-timeout", "2s", "--idle-timeout", "2s"}
 	}
+	if f.early {
+		if err := c.workers[0].Break(f.rules...); err != nil {
+			return err
+		}
+	}
 	if err := c.serveFor(append(urls, c.urls()...), adapterNames(6), args...); err != nil {
 		return err
 	}
 	cl := c.client(c.gateway, path, "r")
 	next := func(i int) order { return order{adapter: fmt.Sprintf("a%d", i%6), tokens: tokensEach, whole: f.whole} }
 
-	warm := newTally()
-	cl.drive(c.ctx, 6, warm, func(i int) (order, bool) { return next(i), i < 30 })
+	if !f.early {
+		cl.drive(c.ctx, 6, newTally(), func(i int) (order, bool) { return next(i), i < 30 })
+	}
 	end, err := f.start(c)
 	if err != nil {
 		return err
@@ -239,13 +246,21 @@ func b2i(b bool) int {
 
 // start begins the fault, and returns what ends it.
 func (f *fault) start(c *cell) (end func(), err error) {
-	if f.begin != nil {
-		return f.begin(c)
+	if f.begin == nil {
+		err := c.workers[0].Break(f.rules...)
+		return func() { c.workers[0].Break() }, err // no rules: nothing to be wrong
 	}
-	if err := c.workers[0].Break(f.rules...); err != nil {
-		return nil, err
-	}
-	return func() { c.workers[0].Break() }, nil // no rules: nothing to be wrong
+	end, begun := func() {}, make(chan struct{})
+	go func() {
+		defer close(begun)
+		c.sleep(100 * time.Millisecond) // into the traffic
+		if stop, err := f.begin(c); err != nil {
+			c.say("fault", err.Error())
+		} else {
+			end = stop
+		}
+	}()
+	return func() { <-begun; end() }, nil
 }
 
 // recovery keeps traffic up until the first worker has answered again, and says how long that took.
