@@ -75,7 +75,7 @@ func (g *Gateway) understand(r *http.Request) (*want, int, error) {
 		a, ok := g.find(name, q.openAI)
 		switch {
 		case !ok:
-			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+			return nil, http.StatusNotFound, g.unknown(name)
 		case i == 0:
 			q.adapter = a
 		case a != trace.BaseModel:
