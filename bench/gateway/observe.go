@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/internal/format"
 )
 
 // line is what the access log says of a request; the handlers fill it in.
@@ -59,7 +60,7 @@ func (l *line) Write(p []byte) (int, error) {
 func (l *line) flush() error { return http.NewResponseController(l.ResponseWriter).Flush() }
 
 // serve serves a request and writes its line, also if it breaks off.
-func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
+func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	l := &line{ResponseWriter: rw, worker: -1, patience: g.cfg.ClientTimeout}
 	begun := time.Now()
 	whole := false
@@ -72,7 +73,7 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		attrs := []slog.Attr{
-			slog.String("client", r.RemoteAddr), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)), slog.String("path", format.Clip(r.URL.Path, 200)),
 			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
 			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
 		}
@@ -85,7 +86,7 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
 		}
 		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 	}()
-	g.mux.ServeHTTP(l, r)
+	handle(l, r)
 	whole = true
 }
 
@@ -98,10 +99,14 @@ type metrics struct {
 	firstByte prometheus.Histogram
 }
 
-func newMetrics(f *fleet.Fleet) *metrics {
+func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(fleetCollector{f})
 	make := promauto.With(r)
+	if logDropped != nil {
+		make.NewCounterFunc(prometheus.CounterOpts{Name: "lorasim_gateway_log_lines_dropped_total",
+			Help: "Lines of the log that were dropped because nobody reads it."}, func() float64 { return float64(logDropped()) })
+	}
 	return &metrics{
 		registry: r,
 		requests: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",

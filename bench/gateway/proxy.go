@@ -28,6 +28,7 @@ type dispatch struct {
 	line    *line         // to the client, and of the access log
 	want    *want
 	booked  bool // it counts as a worker's load
+	search  bool // what it asks for is on one worker, which is not known
 	fr      fleet.Request
 	adapter string // for metrics
 	sent    time.Time
@@ -36,7 +37,13 @@ type dispatch struct {
 }
 
 // proxy routes a request and passes it on.
-func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
+func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, false) }
+
+// proxySearching passes a request on to one worker after the other until one does
+// not answer with 404.
+func (g *Gateway) proxySearching(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, true) }
+
+func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	if no := g.enter(); no != nil {
 		rw.Header().Set("Retry-After", "1")
 		g.reject(rw, no.status, no.text, no.text)
@@ -53,7 +60,7 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer q.release()
-	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost}
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search, booked: r.Method == http.MethodPost && !search}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
@@ -75,7 +82,8 @@ func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
 	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
 	p.Out.Header.Del("Upgrade")
-	if d.g.cfg.APIKey != "" {
+	dropInstructions(p.Out.Header)
+	if d.g.cfg.Keys.Required() {
 		p.Out.Header.Del("Authorization") // it was for the gateway
 	}
 	maps.Copy(p.Out.Header, d.g.workers.Header)
@@ -115,7 +123,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	last := "no worker is available"
 	for {
-		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries
+		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries && !d.search
 		if w == router.None {
 			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
@@ -212,7 +220,7 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // clients left on a worker, such as a response to look up, is not on the others.
 func (d *dispatch) again(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
-		status == http.StatusNotFound && (d.want.adapter >= 0 || !d.booked)
+		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
 }
 
 // send sends the request to the worker of an answer.

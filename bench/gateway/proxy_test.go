@@ -43,6 +43,11 @@ type scripted struct {
 
 func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scripted {
 	t.Helper()
+	return startScriptedWith(t, retries, nil, answers...)
+}
+
+func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...http.HandlerFunc) *scripted {
+	t.Helper()
 	s := &scripted{policy: &first{}}
 	client := &http.Client{Transport: &http.Transport{}}
 	var urls []string
@@ -76,12 +81,16 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 			servers[i].Close() // refuses connections
 		}
 	}
-	g, err := New(Config{Fleet: f, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))})
+	cfg := Config{Fleet: f, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))}
+	if set != nil {
+		set(&cfg)
+	}
+	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.fleet = f
-	s.Server = httptest.NewServer(g)
+	s.Server = httptest.NewServer(Both(g))
 	t.Cleanup(func() { s.Server.Close(); f.Close(); g.Close(); client.CloseIdleConnections() })
 	return s
 }
@@ -246,12 +255,13 @@ func TestTokensOfAnswer(t *testing.T) {
 	}
 }
 
-// Whatever a worker serves passes: method, path, query, body, headers but those
-// of one connection, status and trailers.
+// What is allowed passes: method, path, query, body, headers but those of one
+// connection, status and trailers.
 func TestPassesAnything(t *testing.T) {
 	var got *http.Request
 	var body []byte
-	s := startScripted(t, 0, func(rw http.ResponseWriter, r *http.Request) {
+	allow := []string{"PUT /a/c", "/v1/responses/{id}", "DELETE /v1/responses/{id}", "PATCH /new", "OPTIONS /v1/completions"}
+	s := startScriptedWith(t, 0, func(c *Config) { c.Allow = allow }, func(rw http.ResponseWriter, r *http.Request) {
 		got = r.Clone(r.Context())
 		body, _ = io.ReadAll(r.Body)
 		h := rw.Header()
@@ -264,7 +274,7 @@ func TestPassesAnything(t *testing.T) {
 		h.Set("X-After", "end")
 	})
 	for _, c := range []struct{ method, uri, body string }{
-		{"PUT", "/a%2Fb/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
+		{"PUT", "/a/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
 		{"POST", "/v1/audio/speech", `{"input": "x"}`}, {"PATCH", "/new", ""}, {"OPTIONS", "/v1/completions", ""},
 	} {
 		req, err := http.NewRequest(c.method, s.URL+c.uri, strings.NewReader(c.body))
@@ -344,8 +354,8 @@ func TestLongBodyPasses(t *testing.T) {
 	}
 }
 
-// A look-up that one worker does not know goes to the next; what concerns all
-// workers goes to all.
+// A look-up that one worker does not know goes to the next, if its path names one
+// thing among many; what concerns all workers goes to all.
 func TestOtherWorkers(t *testing.T) {
 	var asked atomic.Int64
 	worker := func(code int, text string) http.HandlerFunc {
@@ -353,18 +363,25 @@ func TestOtherWorkers(t *testing.T) {
 	}
 	for _, c := range []struct {
 		method, path string
-		answers      [2]int
+		answers      [3]int
 		want         string
 		asked        int64
 	}{
-		{"GET", "/v1/responses/r1", [2]int{404, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [2]int{200, 200}, "200 one", 1},
-		{"GET", "/v1/responses/r1", [2]int{404, 404}, "404 two", 2}, {"GET", "/server_info", [2]int{400, 200}, "400 one", 1},
-		{"POST", "/flush_cache", [2]int{200, 200}, "200 two", 2}, {"POST", "/start_profile", [2]int{200, 400}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
-		{"POST", "/flush_cache", [2]int{400, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
+		{"GET", "/v1/responses/r1", [3]int{404, 200, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [3]int{200, 200, 200}, "200 one", 1},
+		{"GET", "/v1/responses/r1", [3]int{404, 404, 404}, "404 three", 3}, {"POST", "/v1/responses/r1/cancel", [3]int{404, 404, 200}, "200 three", 3},
+		{"GET", "/version", [3]int{400, 200, 200}, "400 one", 1}, {"GET", "/version", [3]int{404, 200, 200}, "404 one", 1},
+		{"POST", "/flush_cache", [3]int{200, 200, 200}, "200 three", 3}, {"GET", "/flush_cache?timeout=1", [3]int{200, 200, 200}, "200 three", 3},
+		{"POST", "/admin/start_profile", [3]int{200, 400, 200}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
+		{"POST", "/admin/flush_cache", [3]int{400, 200, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
+		{"POST", "/start_profile", [3]int{200, 200, 200}, "404 ", 0}, {"GET", "/server_info", [3]int{200, 200, 200}, "404 ", 0},
 	} {
 		asked.Store(0)
-		s := startScripted(t, 1, worker(c.answers[0], "one"), worker(c.answers[1], "two"))
+		s := startScriptedWith(t, 1, func(c *Config) {
+			c.Allow = []string{"/flush_cache", "/v1/responses/{id}", "POST /v1/responses/{id}/cancel"}
+		},
+			worker(c.answers[0], "one"), worker(c.answers[1], "two"), worker(c.answers[2], "three"))
 		req, _ := http.NewRequest(c.method, s.URL+c.path, nil)
+		req.Header.Set("Content-Type", "application/json")
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, in
 		switch {
 		case !ok:
 			q.release()
-			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+			return nil, http.StatusNotFound, g.unknown(name)
 		case i == 0:
 			q.adapter = a
 		case a != trace.BaseModel:
