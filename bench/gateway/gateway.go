@@ -41,7 +41,8 @@ type Config struct {
 	MaxBody   int64 // bytes of a request's body in which its model is looked for; 0: 32 MiB
 	Retries   int   // other workers that a request is sent to before its first byte
 	APIKey    string
-	FirstByte time.Duration // longest wait for it; 0: no limit
+	FirstByte time.Duration // longest wait of a stream for its first byte; 0: no limit
+	Idle      time.Duration // longest time between two reads of a reply; 0: no limit
 	Access    *slog.Logger  // gets a line for each request; nil: nothing
 }
 
