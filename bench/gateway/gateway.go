@@ -47,7 +47,8 @@ type Config struct {
 	Retries   int           // other workers that a request is sent to before its first byte
 	Keys      bearer.Keys   // of clients
 	Allow     []string      // paths that clients may use beside the data plane; see ParseAllow
-	FirstByte time.Duration // longest wait for it; 0: no limit
+	FirstByte time.Duration // longest wait of a stream for its first byte; 0: no limit
+	Idle      time.Duration // longest time between two reads of a reply; 0: no limit
 	Access    *slog.Logger  // gets a line for each request; nil: nothing
 
 	AdminKeys  bearer.Keys

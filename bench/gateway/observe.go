@@ -139,6 +139,14 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 			up = 1
 		}
 		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
+		out := 0.0
+		if w.Ejected || w.Trial {
+			out = 1
+		}
+		send(gauge, "worker_ejected", "Whether a worker is out of service because it failed requests, trials included.", out, worker, index)
+		for _, why := range fleet.Reasons {
+			send(count, "ejections_total", "Times that a worker was ejected, by why.", float64(w.Ejections[why]), []string{"worker", "reason"}, index, string(why))
+		}
 		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
 		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
 		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)

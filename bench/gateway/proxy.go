@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lorasim/bench/live/fleet"
@@ -32,8 +34,10 @@ type dispatch struct {
 	fr      fleet.Request
 	adapter string // for metrics
 	sent    time.Time
-	begun   time.Time // first byte
-	tried   []int     // workers
+	begun   time.Time     // first byte
+	tried   []int         // workers
+	faults  []fleet.Fault // of those that did not serve the request
+	now     atomic.Pointer[answer]
 }
 
 // proxy routes a request and passes it on.
@@ -66,6 +70,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	}
 	l.adapter, l.prompt = d.adapter, q.prompt
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
+	d.fr.Owner, d.fr.Streams = d, q.stream
 	g.identify(q, &d.fr)
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
@@ -113,9 +118,8 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	d.g.reject(rw, no.status, no.text, http.StatusText(no.status))
 }
 
-// RoundTrip implements http.RoundTripper: it tries one worker after the other
-// until one answers.
-func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
+// offer tries one worker after the other until one answers.
+func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 	if d.booked {
 		if reason, after := d.g.cfg.Fleet.Refuse(&d.fr); reason != "" {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
@@ -162,7 +166,7 @@ func (d *dispatch) pick() int {
 // next is the first worker that has not been asked.
 func (d *dispatch) next() int {
 	for w, s := range d.g.cfg.Fleet.Workers() {
-		if s.Up && !s.Draining && !slices.Contains(d.tried, w) {
+		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, w) {
 			return w
 		}
 	}
@@ -174,21 +178,21 @@ func (d *dispatch) next() int {
 // worker answers.
 func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, reason string) {
 	workers := d.g.cfg.Fleet
-	a := &answer{d: d, w: w, cancel: func() {}}
+	a := d.begin(r, w)
 	defer func() {
 		if resp == nil {
 			a.leave()
 		}
 	}()
 	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
-		if err := workers.Ensure(r.Context(), w, k); err != nil {
+		if err := workers.Ensure(a.ctx, w, k); err != nil {
 			return nil, err.Error()
 		}
 	}
-	resp, err := d.send(r, a)
+	resp, err := d.send(a)
 	if err != nil {
 		if r.Context().Err() == nil {
-			workers.Suspect(w, err)
+			d.fault(w, err)
 			d.g.workers.Log("worker %d: %v", w, err)
 		}
 		return nil, "the worker did not answer"
@@ -197,6 +201,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
+		d.answered(a, resp, text)
 		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
 			return nil, text
 		}
@@ -206,9 +211,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	a.ReadCloser, a.status = resp.Body, resp.StatusCode
-	d.line.streams = resp.ContentLength < 0
-	resp.Body = a
+	a.take(resp)
 	return resp, ""
 }
 
@@ -224,46 +227,63 @@ func (d *dispatch) again(status int) bool {
 }
 
 // send sends the request to the worker of an answer.
-func (d *dispatch) send(r *http.Request, a *answer) (*http.Response, error) {
-	ctx := r.Context()
-	if limit := d.g.cfg.FirstByte; limit > 0 {
-		ctx, a.cancel = context.WithCancel(ctx)
-		t := time.AfterFunc(limit, a.cancel)
-		defer t.Stop()
-	}
-	out, base := r.WithContext(ctx), d.g.urls[a.w]
+func (d *dispatch) send(a *answer) (*http.Response, error) {
+	out, base, r := a.r.WithContext(a.ctx), d.g.urls[a.w], a.r
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
 	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
-	return d.g.transport.RoundTrip(out)
+	resp, err := d.g.transport.RoundTrip(out)
+	return resp, cmp.Or(a.cause(), err)
 }
 
 // answer is the body of a worker's answer, which is counted as it passes.
 type answer struct {
 	io.ReadCloser
 	d      *dispatch
+	r      *http.Request // as the reverse proxy made it
+	ctx    context.Context
 	w      int
 	status int
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // of the time limit that runs; nil: none was set
+	why    error       // what it cancels with
+	form   form
+	tail   [12]byte // the latest bytes
+	last   []byte   // what the client gets beyond what the worker sent
+	err    error    // how the answer ended; nil: it has not
 	events int
 	over   bool // the answer has ended
 }
 
 func (a *answer) Read(p []byte) (int, error) {
+	if a.err != nil {
+		return a.drain(p)
+	}
 	stop := func() {}
 	if a.events == 0 && a.d.line.streams {
 		stop = a.d.sendHeader()
 	}
+	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
+		a.limit(a.d.g.cfg.Idle, errIdle)
+	}
 	n, err := a.ReadCloser.Read(p)
+	if a.timer != nil {
+		a.timer.Stop() // the time that the client takes does not count
+	}
 	stop()
 	if n > 0 {
 		a.count(p[:n])
+		a.note(p[:n])
 	}
-	if err != nil {
-		a.end(err)
+	if err == nil {
+		return n, nil
 	}
-	return n, err
+	a.finish(err)
+	if n > 0 {
+		return n, nil
+	}
+	return a.drain(p)
 }
 
 // headerDelay is how long the header of a stream waits for what comes first.
@@ -314,14 +334,16 @@ func (a *answer) end(err error) {
 	result := http.StatusText(a.status)
 	switch {
 	case errors.Is(err, io.EOF):
-		if a.events > 0 && a.status == http.StatusOK && d.booked {
+		if fault := a.fault(); fault != nil {
+			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
+		} else if a.events > 0 && a.status == http.StatusOK && d.booked && d.computes() {
 			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil:
 		result = "client gone"
 	default:
 		result = "broken"
-		d.g.cfg.Fleet.Suspect(a.w, err)
+		d.g.cfg.Fleet.Failed(&d.fr, a.w, err)
 	}
 	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
 }
@@ -337,7 +359,10 @@ func (a *answer) Close() error {
 
 // leave takes the request off the worker.
 func (a *answer) leave() {
-	a.cancel()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.cancel(nil)
 	if a.d.booked {
 		a.d.g.cfg.Fleet.Left(&a.d.fr)
 	}

@@ -40,6 +40,8 @@ func failed(status record.Status, reason string) outcome {
 
 func retry(reason string) outcome { return outcome{kind: again, reason: reason} }
 
+var errEarly = errors.New("the stream ended early")
+
 // unsent judges an attempt that has brought no reply.
 func (a *attempt) unsent(err error) outcome {
 	a.j.last = time.Now()
@@ -55,8 +57,8 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle):
-		a.c.cfg.Fleet.Suspect(a.w, cause)
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung):
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
 		return retry(cause.Error())
 	case errors.Is(cause, errTotal):
 		return failed(record.Failed, cause.Error())
@@ -74,6 +76,9 @@ func (a *attempt) refused(reply *http.Response) outcome {
 		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
 	case code == http.StatusTooManyRequests || code >= 500:
+		if fleet.IsFailure(code, reply.Header, reason) {
+			a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errors.New(reason))
+		}
 		return retry(reason)
 	}
 	return failed(record.Rejected, reason)
@@ -124,17 +129,27 @@ func (a *attempt) read(body io.Reader) outcome {
 		p, err := e.parse(c.cfg.Backend, data)
 		switch {
 		case err != nil:
+			c.cfg.Fleet.Failed(&j.fr, a.w, err)
 			return failed(record.Failed, err.Error())
 		case p.done:
 			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
-			return a.complete()
+			return a.ended()
 		case p.fail != "":
 			return a.errorEvent(p.fail)
 		}
 		if a.take(p, e.at); c.cfg.NoStream {
-			return a.complete()
+			return a.ended()
 		}
 	}
+}
+
+// ended judges a reply that has come to its end, and tells the fleet where it is short.
+func (a *attempt) ended() outcome {
+	out := a.complete()
+	if out.reason == errEarly.Error() {
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errEarly)
+	}
+	return out
 }
 
 // take enters the tokens of a chunk that arrived at the given time. As in the
@@ -211,9 +226,9 @@ func (a *attempt) cutOff(err error) outcome {
 	case cause != nil:
 		err = cause
 	case errors.Is(err, io.EOF):
-		err = errors.New("the stream ended early")
+		err = errEarly
 	}
-	a.c.cfg.Fleet.Suspect(a.w, err)
+	a.c.cfg.Fleet.Failed(&a.j.fr, a.w, err)
 	if !got && !a.any {
 		return retry(err.Error())
 	}
@@ -240,7 +255,7 @@ func (a *attempt) complete() outcome {
 	case a.finish == "error":
 		return failed(record.Failed, "the worker reports an error")
 	case a.finish == "" && a.j.n < int(a.j.rec.Requested):
-		return a.resume("the stream ended early")
+		return a.resume(errEarly.Error())
 	}
 	return succeeded()
 }

@@ -90,6 +90,7 @@ func (c *client) newJob(r trace.Request) *job {
 	if c.cfg.KnownOutputs {
 		j.fr.Output = r.Output
 	}
+	j.fr.Owner, j.fr.Streams = j, !c.cfg.NoStream
 	if c.cfg.Move != router.MoveNone {
 		j.fr.Move = j.move
 	}
@@ -196,7 +197,7 @@ func (a *attempt) run() outcome {
 	reply, err := a.post()
 	if err != nil {
 		if a.ctx.Err() == nil {
-			c.cfg.Fleet.Suspect(a.w, err)
+			c.cfg.Fleet.Failed(&j.fr, a.w, err)
 		}
 		return a.unsent(err)
 	}
@@ -280,6 +281,15 @@ func (j *job) move(from, to int) bool {
 		a.cancel(errMoved)
 	}
 	return true
+}
+
+// Cut gives up the attempt on a worker; see fleet.Request.
+func (j *job) Cut(w int, cause error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a := j.now; a != nil && a.w == w {
+		a.cancel(cause)
+	}
 }
 
 // abortPatience is how long a stream may go on after its worker has agreed to

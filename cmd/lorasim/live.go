@@ -33,6 +33,7 @@ type benchFlags struct {
 	live.Options
 	out            outputFlags
 	remote         remoteFlags
+	outlier        outlierFlags
 	backend, extra string
 }
 
@@ -54,6 +55,7 @@ prints the block of what finished.`,
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
 	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens", "no_failover")
 	f.remote.add(cmd)
+	f.outlier.add(cmd)
 	f.add(cmd)
 	f.out.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -92,6 +94,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if err := f.remote.parse(args, &f.Workers); err != nil {
 		return usage(err)
 	}
+	f.Workers.Outlier = f.outlier.config()
 	if err := f.out.check(); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ import (
 type gatewayFlags struct {
 	gateway.Config
 	remote            remoteFlags
+	outlier           outlierFlags
 	listen, access    string
 	headerTime, grace time.Duration
 }
@@ -57,6 +58,7 @@ SIGTERM it takes no new requests and lets those in flight end.`,
 	sf := addScenarioFlags(cmd, "routing")
 	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
 	f.remote.add(cmd)
+	f.outlier.add(cmd)
 	f.add(cmd)
 	cmd.RunE = sf.with(f.run)
 	return cmd
@@ -71,7 +73,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
 		opt(&f.ClientTimeout, "client-timeout", 30*time.Second, "longest time that a client sends or takes nothing, and shortest for a body", ">0"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
-		opt(&f.FirstByte, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
+		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute, "longest wait of a stream for its first byte; 0: no limit", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
 		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
@@ -101,6 +104,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	if err := f.remote.parse(args, &cfg); err != nil {
 		return usage(err)
 	}
+	cfg.Outlier = f.outlier.config()
 	defer cfg.Client.CloseIdleConnections()
 	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
 	if err != nil {

@@ -41,7 +41,7 @@ type call struct {
 func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
 	err := f.ensure(ctx, w, a, 1)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		f.Suspect(w, err)
+		f.Refused(w, err)
 	}
 	return err
 }

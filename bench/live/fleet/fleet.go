@@ -55,8 +55,9 @@ type Config struct {
 	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
 	// Stated stand for what it tells, too, where they are not 0.
-	Limits []Limits
-	Stated Limits
+	Limits  []Limits
+	Stated  Limits
+	Outlier Outlier // when workers that fail are ejected
 	// Extend makes a router for more adapters than Router knows. Where it is set,
 	// the fleet takes in adapters that workers hold and nobody has named; nil:
 	// those are left alone.
@@ -86,6 +87,7 @@ type Fleet struct {
 	view    router.View
 	stale   *router.Stale
 	stats   Stats
+	masked  []bool // by worker: what mask has hidden
 
 	// loads, unloads and plans under way outlive what asked for them
 	ctx        context.Context
@@ -113,8 +115,10 @@ type worker struct {
 	failed   int             // probes in a row
 	warned   map[string]bool // limits whose contradiction is logged
 	adapters []*adapter      // by index
-	changed  chan struct{}   // closed by the next change of calls and requests
-	changes  int             // of calls, what is held, and known
+	out      outliers
+	heard    atomic.Uint64 // pieces of replies that have come from it
+	changed  chan struct{} // closed by the next change of calls and requests
+	changes  int           // of calls, what is held, and known
 }
 
 // notify wakes those who wait for something to change; called with Fleet.mu held.
@@ -130,6 +134,7 @@ type Stats struct {
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
+	Ejections                   int64   // times that a worker was ejected
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -145,6 +150,7 @@ func New(cfg Config) (*Fleet, error) {
 		start := time.Now()
 		cfg.Now = func() float64 { return time.Since(start).Seconds() * cfg.Speed }
 	}
+	cfg.Outlier = cfg.Outlier.withDefaults()
 	if cfg.Path == nil {
 		cfg.Path = func(a trace.Adapter) string { return a.Name }
 	}
@@ -152,7 +158,8 @@ func New(cfg Config) (*Fleet, error) {
 		cfg.Log = func(string, ...any) {}
 	}
 	f := &Fleet{cfg: cfg, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
-		view: router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+		masked: make([]bool, len(cfg.URLs)),
+		view:   router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		f.stale = router.NewStale(cfg.Staleness)
@@ -183,10 +190,16 @@ func (f *Fleet) Config() Config {
 	return f.cfg
 }
 
-// Up says how many workers are usable.
-func (f *Fleet) Up() int {
+// Up says how many workers are usable; of workers that are all ejected, how many would be.
+func (f *Fleet) Up() (n int) {
 	defer f.lock()()
-	return f.usable(-1)
+	up := 0
+	for _, k := range f.workers {
+		if k.view.Up && !k.view.Draining {
+			up++
+		}
+	}
+	return cmp.Or(usable(&f.view), up)
 }
 
 // Model is the name of the base model that a worker serves, "" if it has not said.
@@ -223,6 +236,7 @@ type WorkerState struct {
 	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
 	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
 	Adapters []string `json:"adapters"`
+	OutlierState
 }
 
 // Workers tells how the workers are.
@@ -233,6 +247,7 @@ func (f *Fleet) Workers() []WorkerState {
 		v := k.view
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
 			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
+		list[i].OutlierState = f.outlierState(k)
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
 		for a, s := range k.adapters {
 			if s.held {

@@ -107,6 +107,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	}
 	defer f.lock()()
 	k.view.Up = true
+	k.registered()
 	return nil
 }
 
@@ -218,9 +219,11 @@ func (f *Fleet) probe(ctx context.Context, w int) {
 	known, own := k.known, len(k.requests)
 	f.mu.Unlock()
 	if !known {
-		if err := f.register(ctx, w); err == nil {
+		err := f.register(ctx, w)
+		if err == nil {
 			f.cfg.Log("%s is up", k.name)
 		}
+		f.watch(ctx, k, err)
 		return
 	}
 	probe, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
@@ -238,6 +241,7 @@ func (f *Fleet) probe(ctx context.Context, w int) {
 		f.down(k, err)
 	}
 	f.mu.Unlock()
+	f.watch(ctx, k, err)
 	if err == nil {
 		f.relist(probe, k)
 	}
@@ -260,11 +264,15 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 	}
 }
 
-// Suspect is told that a request failed on a worker in a way that may mean the
-// worker is down; if it refuses connections it certainly is.
-func (f *Fleet) Suspect(w int, err error) {
+// Refused is told of an error on the way to a worker. A worker that refuses connections is down at once.
+func (f *Fleet) Refused(w int, err error) {
 	defer f.lock()()
-	if f.workers[w].failed++; errors.Is(err, syscall.ECONNREFUSED) {
+	f.refused(w, err)
+}
+
+// refused is Refused with mu held.
+func (f *Fleet) refused(w int, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		f.down(f.workers[w], err)
 	}
 }
@@ -275,6 +283,7 @@ func (f *Fleet) down(k *worker, err error) {
 		return
 	}
 	k.view.Up, k.known = false, false
+	k.out.restarted = k.out.state == ejected && errors.Is(err, syscall.ECONNREFUSED)
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())
 	k.said, k.lru = load{}, nil

@@ -21,10 +21,18 @@ type Request struct {
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false where the request cannot go.
 	Move func(from, to int) bool
+	// Owner, where set, is told to give up an attempt on a worker that is hung.
+	Owner interface{ Cut(worker int, cause error) }
+	// Streams: the first token comes as soon as it is there, not with the whole reply.
+	Streams bool
 
 	generated atomic.Int32
-	worker    int // -1: none; this and the next guarded by Fleet.mu
+	worker    int // -1: none; this and what follows guarded by Fleet.mu
 	running   bool
+	booked    float64 // when, on the fleet's clock
+	// numbers of the trials of the worker and of the adapter there that the request is a part of, 0: none
+	trial, adapterTrial uint32
+	quiet               silence
 }
 
 // Generated is the number of tokens so far.
@@ -35,15 +43,14 @@ func (r *Request) Generated() int { return int(r.generated.Load()) }
 func (f *Fleet) Route(r *Request, avoid int) int {
 	defer f.lock()()
 	v := f.fresh()
-	var hidden bool
-	if avoid >= 0 && f.usable(avoid) > 0 {
-		hidden = v.Workers[avoid].Up
-		v.Workers[avoid].Up = false
+	masked := avoid >= 0 || f.anyOutlier()
+	if masked {
+		f.mask(v, r.Adapter, avoid)
 	}
 	f.expect(r)
 	w := f.cfg.Router.Policy.Route(r.Request, v)
-	if hidden {
-		v.Workers[avoid].Up = true
+	if masked {
+		f.unmask(v)
 	}
 	if w != router.None {
 		f.cfg.Router.Admission.Sent(r.Request, w, v)
@@ -62,16 +69,6 @@ func (f *Fleet) Refuse(r *Request) (reason string, after float64) {
 	defer f.lock()()
 	f.expect(r)
 	return f.cfg.Router.Admission.Refuse(r.Request, f.fresh())
-}
-
-// usable counts the usable workers other than one.
-func (f *Fleet) usable(other int) (n int) {
-	for i := range f.view.Workers {
-		if i != other && f.view.Workers[i].Usable() {
-			n++
-		}
-	}
-	return n
 }
 
 // Book puts a request on a worker that its owner picked.
@@ -123,7 +120,8 @@ func (f *Fleet) expect(r *Request) {
 func (f *Fleet) book(r *Request, w int) {
 	f.expect(r)
 	k := f.workers[w]
-	r.worker, r.running = w, false
+	r.worker, r.running, r.booked, r.quiet = w, false, f.view.Now, silence{}
+	k.enter(r)
 	k.requests[r.ID] = r
 	k.view.Tokens += int64(r.Prompt) + int64(r.Expected)
 	k.count(r, 0, 1)
@@ -152,6 +150,7 @@ func (k *worker) count(r *Request, running, queued int32) {
 func (f *Fleet) Tokens(r *Request, n int, first bool) {
 	r.generated.Add(int32(n))
 	k := f.workers[r.worker] // only the owner changes it
+	k.heard.Add(1)
 	if !first {
 		k.kv.Add(int64(n))
 		return
@@ -176,6 +175,7 @@ func (f *Fleet) Left(r *Request) {
 	k := f.workers[r.worker]
 	v := k.view
 	r.worker = -1
+	k.leave(r)
 	delete(k.requests, r.ID)
 	v.Tokens -= int64(r.Prompt) + int64(r.Expected)
 	if r.running {
@@ -207,6 +207,7 @@ func (f *Fleet) Left(r *Request) {
 // learns; exec is the time from its first token to its end.
 func (f *Fleet) Finished(r *Request, w int, exec float64) {
 	defer f.lock()()
+	f.succeeded(r, w)
 	f.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()}
 	f.cfg.Router.Admission.Finished(end)
@@ -221,6 +222,7 @@ func (f *Fleet) fresh() *router.View {
 	for _, k := range f.workers {
 		k.view.KVUsed = k.kv.Load()
 		k.view.Age = f.view.Now - k.polled
+		k.tick(f.wall())
 	}
 	if f.stale != nil {
 		return f.stale.Update(&f.view)
