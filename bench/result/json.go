@@ -318,6 +318,8 @@ func Documents(r io.Reader, name string, yield func(line int, text []byte) error
 	}
 }
 
+const maxDocument = 256 << 20 // bytes of a JSON object
+
 // document gathers the lines of one JSON object.
 type document struct {
 	line  int // where it begins
@@ -364,6 +366,9 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 			}
 			i += len("Infinity") - 1
 		}
+	}
+	if len(d.text)+len(text) > maxDocument {
+		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line, maxDocument>>20)
 	}
 	d.text = append(d.text, text...)
 	return d.depth <= 0, nil

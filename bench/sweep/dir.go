@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 	"lorasim/internal/table"
 )
 
@@ -76,7 +77,7 @@ func writeFile(path string, data []byte) error {
 // Open opens a folder with a sweep.
 func Open(path string) (*Dir, error) {
 	file := filepath.Join(path, manifestFile)
-	data, err := os.ReadFile(file)
+	data, err := textfile.ReadFile(file, textfile.MaxData)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s holds no sweep: %w", path, err)
 	}
@@ -390,7 +391,7 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 func (d *Dir) readFailure(c *Cell) string {
 	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
 		var f failure
-		data, err := os.ReadFile(d.failurePath(&d.Cells[i]))
+		data, err := textfile.ReadFile(d.failurePath(&d.Cells[i]), textfile.MaxSettings)
 		if err == nil && json.Unmarshal(data, &f) == nil && f.Hash == d.Cells[i].Hash {
 			return f.Error
 		}

@@ -368,7 +368,7 @@ func (f *remoteFlags) transport() (*http.Transport, error) {
 	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
 	if f.caCert != "" {
-		pem, err := os.ReadFile(f.caCert)
+		pem, err := textfile.ReadFile(f.caCert, textfile.MaxSettings)
 		if err != nil {
 			return nil, fmt.Errorf("--cacert: %w", err)
 		}

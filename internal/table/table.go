@@ -44,6 +44,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"lorasim/internal/atomicfile"
+	"lorasim/internal/textfile"
 	"lorasim/internal/suggest"
 )
 
@@ -197,18 +198,11 @@ func Open(path string, columns []Column, o Options) (*Reader, error) {
 	if !slices.Contains(Extensions(), formatOf(path)) {
 		return nil, unknownFormat(path)
 	}
-	f, err := os.Open(path)
+	f, err := textfile.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: not a regular file", path)
-	}
-	var r *Reader
-	if err == nil {
-		r, err = openBinary(&source{File: f, size: info.Size(), progress: o.Progress}, path, columns, o)
-	}
+	r, err := openBinary(&source{File: f.File, size: f.Size, progress: o.Progress}, path, columns, o)
 	if err != nil {
 		f.Close()
 		return nil, err

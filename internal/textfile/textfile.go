@@ -60,8 +60,8 @@ func (e *RowError) Unwrap() error { return e.Err }
 // File is a text file open for reading.
 type File struct {
 	path   string
-	file   *os.File // nil: none to close
-	packed string   // the format that the text is packed in; "": none
+	file   io.Closer // nil: none to close
+	packed string    // the format that the text is packed in; "": none
 	reader *bufio.Reader
 	line   int
 	long   []byte // holds lines longer than the reader's buffer
@@ -79,13 +79,9 @@ func New(path string, r io.Reader) *File {
 // first bytes or the ending .rar. progress, unless nil, is called now and then
 // with the number of bytes read from the disk so far; its error ends the reading.
 func Open(path string, progress func(bytesRead int64) error) (*File, error) {
-	file, err := os.Open(path)
+	file, err := OpenInput(path)
 	if err != nil {
 		return nil, err
-	}
-	if info, err := file.Stat(); err == nil && info.IsDir() {
-		file.Close()
-		return nil, fmt.Errorf("%s: is a folder, expected a file", path)
 	}
 	var src io.Reader = file
 	if progress != nil {
@@ -135,15 +131,15 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
-// Read reads a file with one of the functions that read; these take the name for
-// their errors.
+// Read reads an input (see [OpenInput]) of at most [MaxData] bytes with one of the
+// functions that read; these take the name for their errors.
 func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
-	f, err := os.Open(path)
+	f, err := OpenInput(path)
 	if err != nil {
 		return out, err
 	}
 	defer f.Close()
-	return read(f, path)
+	return read(Limit(f, path, MaxData), path)
 }
 
 // Path returns the path the file was opened with.

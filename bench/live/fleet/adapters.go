@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"lorasim/internal/textfile"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -444,7 +445,7 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	for _, e := range entries { // sorted by name
 		path := filepath.Join(abs, e.Name())
 		file := filepath.Join(path, peftConfig)
-		data, err := os.ReadFile(file)
+		data, err := textfile.ReadFile(file, textfile.MaxSettings)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}

@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"lorasim/internal/format"
 	"lorasim/internal/record"
+	"lorasim/internal/textfile"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
@@ -69,7 +69,7 @@ func runFolder(ctx context.Context, dir, ending string, run func(path string, da
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		data, err := os.ReadFile(path)
+		data, err := textfile.ReadFile(path, textfile.MaxData)
 		if err != nil {
 			return nil, err
 		}
