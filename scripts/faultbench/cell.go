@@ -237,7 +237,7 @@ type workerSettings struct {
 	Rules  []faultworker.Rule
 }
 
-// workerMain is such a process: its first line is its URL, the others are the events of its book.
+// workerMain is such a process: its first line is its URL, the others are the events of its book. It returns only errors.
 func workerMain(text string) error {
 	var s workerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -255,8 +255,7 @@ func workerMain(text string) error {
 		return err
 	}
 	fmt.Println(w.URL())
-	io.Copy(io.Discard, os.Stdin) // for ever, if it is not a pipe that is closed
-	select {}
+	select {} // until it is killed, at the latest with the process that started it
 }
 
 // startWorker starts a worker in a process of its own, whose events go to the cell's book.

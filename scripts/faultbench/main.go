@@ -50,11 +50,8 @@ type options struct {
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "worker-process" {
-		if err := workerMain(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, workerMain(os.Args[2]))
+		os.Exit(1)
 	}
 	var o options
 	flag.StringVar(&o.root, "root", ".", "folder of the source, to build lorasim from")
@@ -70,7 +67,13 @@ func main() {
 	flag.BoolVar(&o.markdown, "markdown", false, "print the tables of docs/live.md")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: children are to begin with the default all the same
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	} else {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	err := o.run(ctx)
 	stop()
 	if err != nil {
@@ -89,6 +92,7 @@ type job struct {
 	run               func(c *cell) error
 }
 
+// jobs are the cells to measure; rows that are measured once take the first policy.
 func (o *options) jobs(policies []string) (list []job, err error) {
 	names := map[string]bool{}
 	wanted := func(name string) bool {
@@ -109,9 +113,9 @@ func (o *options) jobs(policies []string) (list []job, err error) {
 		}
 	}
 	for _, s := range specials() {
-		use := policies
-		if !s.policies {
-			use = policies[:1]
+		use := policies[:1]
+		if s.policies {
+			use = policies
 		}
 		for _, p := range use {
 			if wanted(s.name) {
