@@ -99,6 +99,24 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// Bounds name rows and find what is beyond them.
+func TestCheck(t *testing.T) {
+	jobs, err := (&options{}).jobs([]string{"static"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bounds() {
+		if !slices.ContainsFunc(jobs, func(j job) bool { return j.row == b.row }) {
+			t.Errorf("a bound is for %s, which is no row", b.row)
+		}
+	}
+	var said bytes.Buffer
+	n := check(&said, []Result{result("cut", "static", false, 41), result("cut", "affinity", false, 40, Figure{Name: "gateway", Text: "ended"}), {Row: "none", Error: "no"}})
+	if n != 3 || !strings.Contains(said.String(), "cut, static: lost is 41, expected 0 to 40") {
+		t.Errorf("%d missed:\n%s", n, &said)
+	}
+}
+
 // Every row has a name of its own, and quick runs name rows that are there.
 func TestRows(t *testing.T) {
 	o := options{}

@@ -45,7 +45,7 @@ type Result struct {
 type options struct {
 	root, lorasim, only, skip, policies string
 	jsonFile, before, from, extra       string
-	quick, markdown, list               bool
+	quick, markdown, check, list        bool
 }
 
 func main() {
@@ -65,6 +65,7 @@ func main() {
 	flag.StringVar(&o.extra, "gateway-args", "", "further flags of lorasim gateway, separated by spaces")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke test: few rows, few requests")
 	flag.BoolVar(&o.markdown, "markdown", false, "print the tables of docs/live.md")
+	flag.BoolVar(&o.check, "check", false, "fail if a figure is beyond its bound")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.Parse()
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -147,24 +148,30 @@ func (o *options) run(ctx context.Context) error {
 	}
 	if o.from != "" {
 		results, err := read(o.from)
-		if err == nil {
-			o.print(results, before)
+		if err != nil {
+			return err
 		}
-		return err
+		return o.print(results, before)
 	}
 	results, err := o.measure(ctx)
-	if len(results) > 0 && (o.markdown || err == nil) {
-		o.print(results, before)
+	if err != nil {
+		return err
 	}
-	return err
+	return o.print(results, before)
 }
 
-func (o *options) print(results, before []Result) {
+func (o *options) print(results, before []Result) error {
 	if o.markdown {
 		printMarkdown(os.Stdout, results, before)
 	} else if len(before) > 0 {
 		printDifferences(os.Stdout, results, before)
 	}
+	if o.check {
+		if n := check(os.Stdout, results); n > 0 {
+			return fmt.Errorf("%d figures are beyond their bounds", n)
+		}
+	}
+	return nil
 }
 
 func read(name string) (list []Result, err error) {
