@@ -227,7 +227,8 @@ func (c *cell) aliveFigure() {
 		c.say("gateway", "alive")
 		return
 	}
-	c.say("gateway", fmt.Sprintf("ended with status %d: %.80s", c.gateway.cmd.ProcessState.ExitCode(), c.gateway.firstWords()))
+	c.say("gateway", fmt.Sprintf("ended, status %d", c.gateway.cmd.ProcessState.ExitCode()))
+	c.say("its last words", fmt.Sprintf("%.80s", c.gateway.firstWords()))
 }
 
 // workerSettings are those of a worker in a process of its own.

@@ -253,7 +253,12 @@ func (o *options) policyList(ctx context.Context, lorasim string) (list []string
 		return nil, fmt.Errorf("%s policies: %w", lorasim, err)
 	}
 	for line := range strings.Lines(string(out)) {
-		if words := strings.Fields(line); len(words) > 0 {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "explicit": // which needs a table
+			list = append(list, "explicit:map=rest@all")
+		default:
 			list = append(list, words[0])
 		}
 	}
