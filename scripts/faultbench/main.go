@@ -43,9 +43,10 @@ type Result struct {
 }
 
 type options struct {
-	root, lorasim, only, skip, policies string
-	jsonFile, before, from, extra       string
-	quick, markdown, check, list        bool
+	root, folder, lorasim         string
+	only, skip, policies          string
+	jsonFile, before, from, extra string
+	quick, markdown, check, list  bool
 }
 
 func main() {
@@ -55,6 +56,7 @@ func main() {
 	}
 	var o options
 	flag.StringVar(&o.root, "root", ".", "folder of the source, to build lorasim from")
+	flag.StringVar(&o.folder, "folder", "", "folder for what is built, removed at the end if nothing else is in it (default: a new one)")
 	flag.StringVar(&o.lorasim, "lorasim", "", "program to measure (default: built from the source)")
 	flag.StringVar(&o.only, "only", "", "rows to run, NAME,NAME,... (default: all)")
 	flag.StringVar(&o.skip, "skip", "", "rows to leave out, NAME,NAME,...")
@@ -75,7 +77,7 @@ func main() {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	err := o.run(ctx)
+	err := o.inFolder(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
@@ -130,6 +132,21 @@ func (o *options) jobs(policies []string) (list []job, err error) {
 		}
 	}
 	return list, nil
+}
+
+// inFolder runs with a folder that is there until the end.
+func (o *options) inFolder(ctx context.Context) (err error) {
+	if o.folder == "" {
+		if o.folder, err = os.MkdirTemp("", "lorasim-faults-"); err != nil {
+			return err
+		}
+	}
+	defer func() { // a folder with anything else in it stays
+		for _, name := range []string{"lorasim", "faultbench", ""} {
+			os.Remove(filepath.Join(o.folder, name)) // one that was not built is not there
+		}
+	}()
+	return o.run(ctx)
 }
 
 func (o *options) run(ctx context.Context) error {
@@ -189,17 +206,12 @@ func read(name string) (list []Result, err error) {
 
 // measure runs all cells, one after the other.
 func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	temp, err := os.MkdirTemp("", "lorasim-faults-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(temp)
 	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: newSpawner(), limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
 	if b.lorasim == "" {
-		b.lorasim = filepath.Join(temp, "lorasim")
+		b.lorasim = filepath.Join(o.folder, "lorasim")
 		build := exec.CommandContext(ctx, "go", "build", "-o", b.lorasim, "./cmd/lorasim")
 		build.Dir, build.Stderr = o.root, os.Stderr
 		if err := build.Run(); err != nil {
