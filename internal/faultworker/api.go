@@ -1,6 +1,7 @@
 package faultworker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -60,12 +61,15 @@ func garbage(r *Rule) string {
 // instead does what a fault puts in place of a reply, without an execution.
 func (c *conn) instead(q *request, r *Rule) (done bool, err error) {
 	endless := func(head, part string) error {
+		const size = 16 << 10 // bytes a millisecond: enough to flood a client, not this machine
+		part = strings.Repeat(part, 1+size/len(part))
 		io.WriteString(c, head) // if it fails, so does what follows
-		for {
+		for c.sleep(time.Millisecond) {
 			if _, err := io.WriteString(c, part); err != nil {
 				return err
 			}
 		}
+		return errEnd
 	}
 	switch r.Do {
 	case ResetFirst:
@@ -79,10 +83,7 @@ func (c *conn) instead(q *request, r *Rule) (done bool, err error) {
 	case Redirect:
 		return true, c.whole(http.StatusTemporaryRedirect, "Location: "+r.Text+"\r\n", "")
 	case Endless:
-		if r.Text == "" {
-			r.Text = "a 1\n"
-		}
-		return true, endless("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", strings.Repeat(r.Text, 1+4096/len(r.Text)))
+		return true, endless("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", cmp.Or(r.Text, "a 1\n"))
 	case EndlessHead:
 		return true, endless("HTTP/1.1 200 OK\r\n", "X-More: "+strings.Repeat("x", 100)+"\r\n")
 	case Endless1xx:

@@ -227,7 +227,8 @@ func (c *cell) aliveFigure() {
 		c.say("gateway", "alive")
 		return
 	}
-	c.say("gateway", fmt.Sprintf("ended with status %d: %.80s", c.gateway.cmd.ProcessState.ExitCode(), c.gateway.firstWords()))
+	c.say("gateway", fmt.Sprintf("ended, status %d", c.gateway.cmd.ProcessState.ExitCode()))
+	c.say("its last words", fmt.Sprintf("%.80s", c.gateway.firstWords()))
 }
 
 // workerSettings are those of a worker in a process of its own.
@@ -237,7 +238,7 @@ type workerSettings struct {
 	Rules  []faultworker.Rule
 }
 
-// workerMain is such a process: its first line is its URL, the others are the events of its book.
+// workerMain is such a process: its first line is its URL, the others are the events of its book. It returns only errors.
 func workerMain(text string) error {
 	var s workerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -255,8 +256,7 @@ func workerMain(text string) error {
 		return err
 	}
 	fmt.Println(w.URL())
-	io.Copy(io.Discard, os.Stdin) // for ever, if it is not a pipe that is closed
-	select {}
+	select {} // until it is killed, at the latest with the process that started it
 }
 
 // startWorker starts a worker in a process of its own, whose events go to the cell's book.

@@ -212,12 +212,6 @@ func (t *tally) of(worker string) int {
 	return t.workers[worker]
 }
 
-func (t *tally) answered() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.requests
-}
-
 // drive keeps so many requests under way until more is false.
 func (c *client) drive(ctx context.Context, clients int, t *tally, more func(i int) (order, bool)) {
 	var wg sync.WaitGroup

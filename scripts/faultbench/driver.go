@@ -47,7 +47,7 @@ func (c *cell) runBench(n int, more ...string) error {
 	case ctx.Err() != nil:
 		c.say("bench", "did not end within 90 s")
 	case err != nil && b.Completed == 0:
-		c.say("bench", fmt.Sprintf("%v: %.80s", err, p.firstWords()))
+		c.say("bench", fmt.Sprintf("ended, %v: %.40s", err, p.firstWords()))
 	default:
 		c.say("bench", "ended with a result")
 	}

@@ -43,21 +43,20 @@ type Result struct {
 }
 
 type options struct {
-	root, lorasim, only, skip, policies string
-	jsonFile, before, from, extra       string
-	quick, markdown, list               bool
+	root, folder, lorasim         string
+	only, skip, policies          string
+	jsonFile, before, from, extra string
+	quick, markdown, check, list  bool
 }
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "worker-process" {
-		if err := workerMain(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, workerMain(os.Args[2]))
+		os.Exit(1)
 	}
 	var o options
 	flag.StringVar(&o.root, "root", ".", "folder of the source, to build lorasim from")
+	flag.StringVar(&o.folder, "folder", "", "folder for what is built, removed at the end if nothing else is in it (default: a new one)")
 	flag.StringVar(&o.lorasim, "lorasim", "", "program to measure (default: built from the source)")
 	flag.StringVar(&o.only, "only", "", "rows to run, NAME,NAME,... (default: all)")
 	flag.StringVar(&o.skip, "skip", "", "rows to leave out, NAME,NAME,...")
@@ -68,10 +67,17 @@ func main() {
 	flag.StringVar(&o.extra, "gateway-args", "", "further flags of lorasim gateway, separated by spaces")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke test: few rows, few requests")
 	flag.BoolVar(&o.markdown, "markdown", false, "print the tables of docs/live.md")
+	flag.BoolVar(&o.check, "check", false, "fail if a figure is beyond its bound")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := o.run(ctx)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: children are to begin with the default all the same
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	} else {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	err := o.inFolder(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
@@ -89,6 +95,7 @@ type job struct {
 	run               func(c *cell) error
 }
 
+// jobs are the cells to measure; rows that are measured once take the first policy.
 func (o *options) jobs(policies []string) (list []job, err error) {
 	names := map[string]bool{}
 	wanted := func(name string) bool {
@@ -109,9 +116,9 @@ func (o *options) jobs(policies []string) (list []job, err error) {
 		}
 	}
 	for _, s := range specials() {
-		use := policies
-		if !s.policies {
-			use = policies[:1]
+		use := policies[:1]
+		if s.policies {
+			use = policies
 		}
 		for _, p := range use {
 			if wanted(s.name) {
@@ -125,6 +132,21 @@ func (o *options) jobs(policies []string) (list []job, err error) {
 		}
 	}
 	return list, nil
+}
+
+// inFolder runs with a folder that is there until the end.
+func (o *options) inFolder(ctx context.Context) (err error) {
+	if o.folder == "" {
+		if o.folder, err = os.MkdirTemp("", "lorasim-faults-"); err != nil {
+			return err
+		}
+	}
+	defer func() { // a folder with anything else in it stays
+		for _, name := range []string{"lorasim", "faultbench", ""} {
+			os.Remove(filepath.Join(o.folder, name)) // one that was not built is not there
+		}
+	}()
+	return o.run(ctx)
 }
 
 func (o *options) run(ctx context.Context) error {
@@ -143,24 +165,30 @@ func (o *options) run(ctx context.Context) error {
 	}
 	if o.from != "" {
 		results, err := read(o.from)
-		if err == nil {
-			o.print(results, before)
+		if err != nil {
+			return err
 		}
-		return err
+		return o.print(results, before)
 	}
 	results, err := o.measure(ctx)
-	if len(results) > 0 && (o.markdown || err == nil) {
-		o.print(results, before)
+	if err != nil {
+		return err
 	}
-	return err
+	return o.print(results, before)
 }
 
-func (o *options) print(results, before []Result) {
+func (o *options) print(results, before []Result) error {
 	if o.markdown {
 		printMarkdown(os.Stdout, results, before)
 	} else if len(before) > 0 {
 		printDifferences(os.Stdout, results, before)
 	}
+	if o.check {
+		if n := check(os.Stdout, results); n > 0 {
+			return fmt.Errorf("%d figures are beyond their bounds", n)
+		}
+	}
+	return nil
 }
 
 func read(name string) (list []Result, err error) {
@@ -178,17 +206,12 @@ func read(name string) (list []Result, err error) {
 
 // measure runs all cells, one after the other.
 func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	temp, err := os.MkdirTemp("", "lorasim-faults-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(temp)
 	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: newSpawner(), limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
 	if b.lorasim == "" {
-		b.lorasim = filepath.Join(temp, "lorasim")
+		b.lorasim = filepath.Join(o.folder, "lorasim")
 		build := exec.CommandContext(ctx, "go", "build", "-o", b.lorasim, "./cmd/lorasim")
 		build.Dir, build.Stderr = o.root, os.Stderr
 		if err := build.Run(); err != nil {
@@ -242,7 +265,12 @@ func (o *options) policyList(ctx context.Context, lorasim string) (list []string
 		return nil, fmt.Errorf("%s policies: %w", lorasim, err)
 	}
 	for line := range strings.Lines(string(out)) {
-		if words := strings.Fields(line); len(words) > 0 {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "explicit": // which needs a table
+			list = append(list, "explicit:map=rest@all")
+		default:
 			list = append(list, words[0])
 		}
 	}

@@ -24,6 +24,7 @@ type fault struct {
 	set   func(i int, cfg *faultworker.Config)
 	own   bool // the first worker is a process of its own, which begin may signal
 	early bool // the rules hold before the gateway starts
+	every bool // the rules are those of all workers
 
 	requests int           // 0: 600
 	quick    int           // in a quick run; 0: 90
@@ -75,6 +76,10 @@ func faults() []fault {
 		{name: "reset", what: "resets each stream after 1 token (RST)", requests: 2000, rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1})},
 		{name: "cut-whole", what: "closes each whole reply half-way", requests: 2000, whole: true, rules: generate(faultworker.Rule{Do: faultworker.Cut})},
 		{name: "cut-some", what: "resets 30 % of its streams after 1 token", requests: 2000,
+			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
+		{name: "cut-adapter", what: "resets the streams of one adapter of six after 1 token", requests: 2000,
+			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"a0"`})},
+		{name: "cut-all", what: "all three reset 30 % of their streams after 1 token", requests: 2000, every: true,
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
 		{name: "reset-first", what: "resets each connection before a reply", rules: generate(faultworker.Rule{Do: faultworker.ResetFirst})},
 		{name: "drop", what: "executes each request, then closes without a reply", rules: generate(faultworker.Rule{Do: faultworker.Drop})},
@@ -247,8 +252,20 @@ func b2i(b bool) int {
 // start begins the fault, and returns what ends it.
 func (f *fault) start(c *cell) (end func(), err error) {
 	if f.begin == nil {
-		err := c.workers[0].Break(f.rules...)
-		return func() { c.workers[0].Break() }, err // no rules: nothing to be wrong
+		broken := c.workers[:1]
+		if f.every {
+			broken = c.workers
+		}
+		for _, w := range broken {
+			if err := w.Break(f.rules...); err != nil {
+				return nil, err
+			}
+		}
+		return func() {
+			for _, w := range broken {
+				w.Break() // no rules: nothing to be wrong
+			}
+		}, nil
 	}
 	end, begun := func() {}, make(chan struct{})
 	go func() {
