@@ -173,7 +173,7 @@ func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 	written := r.URL.RawPath == "" && r.URL.EscapedPath() == r.URL.Path
 	switch {
 	case e == nil || !written && e.pattern != modelPath:
-		return nil, http.StatusNotFound, fmt.Errorf("%s is not served to clients; operators add paths with --allow and change workers below /admin on the admin listener",
+		return nil, http.StatusNotFound, fmt.Errorf("%s is not served to clients; --allow adds paths, /admin and /metrics are on the admin listener",
 			format.Clip(r.URL.Path, 100))
 	case !e.takes(r.Method):
 		return e, http.StatusMethodNotAllowed, fmt.Errorf("%s %s is not served to clients, expected %s", format.Clip(r.Method, 20), r.URL.Path, strings.Join(e.methods, " or "))

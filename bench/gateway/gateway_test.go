@@ -265,6 +265,7 @@ func TestRefusals(t *testing.T) {
 			{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
+			{"/v1/completions", `{"model": "` + strings.Repeat("n", 500) + `"}`, 404, "unknown adapter or model \\\"" + strings.Repeat("n", 99) + "…"},
 			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large: it names no model within its first 1000 bytes"},
 			{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
 			{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},

@@ -39,7 +39,19 @@ type scripted struct {
 	policy *first
 	access bytes.Buffer
 	loads  atomic.Int64
+	header http.Header // for workers
+	g      *Gateway
 }
+
+// clientsOnly is a server without what is for operators.
+func (s *scripted) clientsOnly(t *testing.T) *httptest.Server {
+	srv := httptest.NewServer(s.g)
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// key sets the workers' key.
+func (s *scripted) key(value string) { s.header.Set("Authorization", value) }
 
 func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scripted {
 	t.Helper()
@@ -48,7 +60,7 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 
 func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...http.HandlerFunc) *scripted {
 	t.Helper()
-	s := &scripted{policy: &first{}}
+	s := &scripted{policy: &first{}, header: http.Header{}}
 	client := &http.Client{Transport: &http.Transport{}}
 	var urls []string
 	var servers []*httptest.Server
@@ -67,7 +79,7 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 		t.Cleanup(w.Close)
 		urls, servers = append(urls, w.URL), append(servers, w)
 	}
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client}, Adapters: []trace.Adapter{{Name: "a"}},
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header}, Adapters: []trace.Adapter{{Name: "a"}},
 		Router: &router.Router{Policy: s.policy, Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +101,7 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.fleet = f
+	s.fleet, s.g = f, g
 	s.Server = httptest.NewServer(Both(g))
 	t.Cleanup(func() { s.Server.Close(); f.Close(); g.Close(); client.CloseIdleConnections() })
 	return s
