@@ -22,8 +22,8 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
-	"lorasim/internal/textfile"
 	"lorasim/internal/record"
+	"lorasim/internal/textfile"
 )
 
 // Run is one column of a comparison: a run, or several of them that differ in

@@ -25,8 +25,8 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/internal/textfile"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 )
 
 // Imported is one run found in a file.

@@ -306,7 +306,7 @@ type process struct {
 // start runs a program in the folder of the file, with the environment of this one,
 // what the file sets, and the names and the folder of the combination.
 func (m *Matrix) start(c *combination, what *Program, stop Stop, output *os.File) (*process, error) {
-	p := &process{Cmd: exec.Command("/bin/sh", "-c", what.Command), done: make(chan struct{})}
+	p := &process{Cmd: &exec.Cmd{}, done: make(chan struct{})}
 	var err error
 	if p.Dir, err = filepath.Abs(m.dir); err != nil {
 		return nil, err
@@ -322,14 +322,8 @@ func (m *Matrix) start(c *combination, what *Program, stop Stop, output *os.File
 		}
 	}
 	p.Stdout, p.Stderr = output, output
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	unwatch, err := watch(p.Process.Pid, stop.Signal, stop.Timeout)
+	unwatch, err := startWatched(p.Cmd, what.Command, stop)
 	if err != nil {
-		p.signal(syscall.SIGKILL)
-		p.Wait()
 		return nil, err
 	}
 	go func() {

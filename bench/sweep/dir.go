@@ -20,8 +20,8 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
-	"lorasim/internal/textfile"
 	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 )
 
 // Dir is a folder with a sweep: its manifest, one file for each cell in cells/,

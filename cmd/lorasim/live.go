@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -193,13 +194,16 @@ one request for a token. It fails if a worker does not answer.`,
 	return cmd
 }
 
+// maxSaid bounds what is shown of one answer of a worker, in characters.
+const maxSaid = 2000
+
 func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
 	row := func(what string, value any) {
 		if reflect.ValueOf(value).IsZero() {
 			value = "not told"
 		}
-		fmt.Fprintf(&b, "  %-18s %v\n", what, value)
+		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}
 	for i := range reports {
 		r := &reports[i]

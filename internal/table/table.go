@@ -44,8 +44,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"lorasim/internal/atomicfile"
-	"lorasim/internal/textfile"
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 )
 
 // Column is one column of a file.
@@ -61,7 +61,7 @@ type Column struct {
 }
 
 // Raw is a field of a text file as it stands there, valid until the next row: that
-// of a CSV file without quotes, the value of a JSON member with them.
+// of a CSV file without quotes (see [Unquoted]), the value of a JSON member with them.
 type Raw []byte
 
 // Options of Create and Open.

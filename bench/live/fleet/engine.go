@@ -170,6 +170,9 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	return err
 }
 
+// maxError bounds an error text of a worker, in characters.
+const maxError = 1000
+
 // ErrorText is the message in the body of an error, in any of the forms that
 // the engines use; a body of another form is shortened.
 func ErrorText(body []byte) string {
@@ -181,7 +184,7 @@ func ErrorText(body []byte) string {
 	}
 	if json.Unmarshal(body, &b) == nil {
 		if text := cmp.Or(MessageOf(b.Error), b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
-			return text
+			return format.Line(text, maxError)
 		}
 	}
 	s := strings.Join(strings.Fields(string(body)), " ") // one line
