@@ -99,6 +99,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()
+	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
 	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
 	if err != nil {
