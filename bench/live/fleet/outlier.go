@@ -41,6 +41,7 @@ const (
 	shareRequests = 20               // fewest requests of a worker to judge their share [failure_percentage_request_volume]
 	peerRequests  = 5                // fewest requests of another worker to compare with
 	stallAfter    = 10 * time.Second // silence that ejects a worker on which streams wait for their first byte
+	stallCut      = time.Minute      // silence after which such streams are cut
 )
 
 func (o Outlier) withDefaults() Outlier {
