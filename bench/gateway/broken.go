@@ -162,7 +162,7 @@ func (a *answer) finish(err error) {
 // farewell is the event with which a stream ends that broke.
 func (a *answer) farewell(err error) []byte {
 	text := "the worker broke off"
-	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) {
+	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) || errors.Is(err, fleet.ErrStalled) {
 		text = err.Error()
 	}
 	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text, "type": "BadGateway", "code": http.StatusBadGateway}})

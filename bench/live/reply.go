@@ -57,7 +57,7 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung):
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung), errors.Is(cause, fleet.ErrStalled):
 		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
 		return retry(cause.Error())
 	case errors.Is(cause, errTotal):

@@ -122,6 +122,9 @@ func extraFields(text string) ([]byte, error) {
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
+	if sc.Cluster.NoFailover || strings.HasSuffix(string(f.Backend), "-chat") {
+		f.Workers.Outlier.SlowStart = slowStart
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.Workers.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
 	f.Progress = func(q live.Progress) {

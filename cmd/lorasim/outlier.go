@@ -24,6 +24,9 @@ func (f *outlierFlags) add(cmd *cobra.Command) {
 		opt(&f.hung, "hung-after", 10*time.Second, "cut silent requests of a worker whose probes get no answer for this time (0 disables)", ">=0"))
 }
 
+// slowStart is how many requests a worker may have in flight before it has served one, where a request that breaks is lost.
+const slowStart = 32
+
 // config is what the flags say, where 0 disables.
 func (f *outlierFlags) config() fleet.Outlier {
 	return fleet.Outlier{Consecutive: orOff(f.after), Share: orOff(f.share), BaseTime: orOff(f.time), MaxEjected: orOff(f.maxEjected), Hung: orOff(f.hung)}

@@ -106,6 +106,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(err)
 	}
 	cfg.Outlier = f.outlier.config()
+	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
 	f.remote.warn(cfg.Log, cfg.URLs)
 	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure && slices.ContainsFunc(cfg.URLs, secure) {

@@ -282,7 +282,7 @@ func (f *Fleet) down(k *worker, err error) {
 	if !k.view.Up && !k.known {
 		return
 	}
-	k.view.Up, k.known = false, false
+	k.view.Up, k.known, k.out.proven = false, false, false
 	k.out.restarted = k.out.state == ejected && errors.Is(err, syscall.ECONNREFUSED)
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())

@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
-// ErrHung is why a request is cut: its worker answers neither probes nor the request.
-var ErrHung = errors.New("the worker hangs: neither its probes nor the request get an answer")
+// Why requests are cut.
+var (
+	ErrHung    = errors.New("the worker hangs: neither its probes nor the request get an answer")
+	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
+)
 
 // silence is how much of a request's reply had come at a probe that got no answer.
 type silence struct {
@@ -79,13 +82,28 @@ func (f *Fleet) cutSilent(k *worker, now time.Time) {
 }
 
 // stalled ejects a worker that answers probes and sends nothing on any stream, though several wait for their first byte. The
-// streams go on: it may compute a long prompt. The first that it sends puts it back into service.
+// streams go on: it may compute a long prompt. The first byte that it sends puts it back into service; after stallCut without one
+// the streams are cut.
 func (f *Fleet) stalled(k *worker, now time.Time) {
 	o := &f.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
 		return
 	}
-	defer f.lock()()
+	f.mu.Lock()
+	w, cut := f.sends(k, o, now), []*Request(nil)
+	if w >= 0 && now.Sub(k.out.saidAt) >= stallCut {
+		if cut = k.waiting(f, stallCut); len(cut) < o.Consecutive {
+			cut = nil
+		}
+	}
+	f.mu.Unlock()
+	for _, r := range cut {
+		r.Owner.Cut(w, ErrStalled)
+	}
+}
+
+// sends is the part of stalled that takes no longer than it holds mu. It returns the index of a worker that is stalled, else -1.
+func (f *Fleet) sends(k *worker, o *Outlier, now time.Time) int {
 	k.forget(o, f.wall())
 	if n := k.heard.Load(); n != k.out.said || k.out.saidAt.IsZero() {
 		k.out.said, k.out.saidAt = n, now
@@ -94,20 +112,30 @@ func (f *Fleet) stalled(k *worker, now time.Time) {
 			k.reopen()
 			f.cfg.Log("%s is back in service: it sends again", k.name)
 		}
-		return
+		return -1
 	}
-	if k.out.state != serving || now.Sub(k.out.saidAt) < stallAfter {
-		return
+	if now.Sub(k.out.saidAt) < stallAfter {
+		return -1
 	}
 	f.view.Now = max(f.view.Now, f.cfg.Now())
-	waiting, w := 0, 0
+	waiting := k.waiting(f, stallAfter)
+	if len(waiting) < o.Consecutive {
+		return -1
+	}
+	w := waiting[0].worker
+	if k.out.state == serving && f.mayEject(w) {
+		f.eject(k, Stalled, fmt.Errorf("%d streams wait for their first byte, and nothing has come for %.0f s", len(waiting), now.Sub(k.out.saidAt).Seconds()))
+	}
+	return w
+}
+
+// waiting lists the streams that have waited for their first byte for some time, other than for an adapter; called with mu held.
+func (k *worker) waiting(f *Fleet, age time.Duration) (list []*Request) {
 	for _, r := range k.requests {
 		loads := r.Adapter >= 0 && (!k.adapters[r.Adapter].held || k.adapters[r.Adapter].call != nil)
-		if w = r.worker; r.Streams && !r.running && !loads && (f.view.Now-r.booked)/f.cfg.Speed >= stallAfter.Seconds() {
-			waiting++
+		if r.Streams && r.Owner != nil && !r.running && !loads && (f.view.Now-r.booked)/f.cfg.Speed >= age.Seconds() {
+			list = append(list, r)
 		}
 	}
-	if waiting >= o.Consecutive && f.mayEject(w) {
-		f.eject(k, Stalled, fmt.Errorf("%d streams wait for their first byte, and no byte has come for %.0f s", waiting, now.Sub(k.out.saidAt).Seconds()))
-	}
+	return list
 }

@@ -29,6 +29,9 @@ type Outlier struct {
 	// MaxEjected is the share of workers that are ejected from which on no further one is [max_ejection_percent]; default 0.5.
 	// The last usable worker is never ejected.
 	MaxEjected float64
+	// SlowStart is the number of requests that a worker may have in flight before it has served the first one since it came up,
+	// as long as another worker takes more [slow start]; below 1: no limit. It bounds what a worker can cost that fails all.
+	SlowStart int
 	// Hung is for how long the probes of a worker must get no answer before requests that it is silent on are cut; default 10 s.
 	Hung time.Duration
 }
@@ -38,6 +41,7 @@ const (
 	shareRequests = 20               // fewest requests of a worker to judge their share [failure_percentage_request_volume]
 	peerRequests  = 5                // fewest requests of another worker to compare with
 	stallAfter    = 10 * time.Second // silence that ejects a worker on which streams wait for their first byte
+	stallCut      = time.Minute      // silence after which such streams are cut
 )
 
 func (o Outlier) withDefaults() Outlier {
@@ -47,6 +51,9 @@ func (o Outlier) withDefaults() Outlier {
 	o.MaxTime = max(cmp.Or(o.MaxTime, 5*time.Minute), o.BaseTime)
 	o.MaxEjected = cmp.Or(o.MaxEjected, 0.5)
 	o.Hung = cmp.Or(o.Hung, 10*time.Second)
+	if !o.enabled() {
+		o.SlowStart = 0
+	}
 	return o
 }
 
@@ -223,7 +230,10 @@ type outliers struct {
 	host
 	adapters  map[int32]*host // of those that have failed; nil: none
 	ejections map[Reason]int64
+	first     int32 // adapter of the first failure in a row; mixed: others have failed since
+	mixed     bool
 	restarted bool // it was down since it was ejected
+	proven    bool // it has served a request since it was last down
 
 	said     uint64    // worker.heard at the latest probe
 	saidAt   time.Time // when that changed
@@ -288,6 +298,10 @@ func (f *Fleet) failed(r *Request, x Fault) {
 	}
 	f.view.Now = max(f.view.Now, f.cfg.Now())
 	now := f.wall()
+	k.out.mixed = k.out.streak > 0 && (k.out.mixed || r.Adapter != k.out.first)
+	if k.out.streak == 0 {
+		k.out.first = r.Adapter
+	}
 	why := k.out.fail(o, now, x.trial, func(yield func(*host) bool) {
 		for i, other := range f.workers {
 			if i != w && other.view.Up && !other.view.Draining && !yield(&other.out.host) {
@@ -295,7 +309,10 @@ func (f *Fleet) failed(r *Request, x Fault) {
 			}
 		}
 	})
-	if why != "" && f.mayEject(w) {
+	// where one adapter alone fails, and others are in use, the worker may be good for those
+	one := why == ConsecutiveFailures && !k.out.mixed && r.Adapter != trace.BaseModel &&
+		int(k.view.Adapters[r.Adapter].Running+k.view.Adapters[r.Adapter].Queued) < len(k.requests)
+	if why != "" && !one && f.mayEject(w) {
 		f.eject(k, why, x.Err)
 	} else {
 		f.adapterFailed(r.Adapter, x, now)
@@ -363,6 +380,7 @@ func (f *Fleet) eject(k *worker, why Reason, err error) {
 // succeeded notes that a worker served a request to the end; called with mu held, after a look at the clock.
 func (f *Fleet) succeeded(r *Request, w int) {
 	k := f.workers[w]
+	k.out.proven = true
 	if k.out.succeed(&f.cfg.Outlier, f.wall(), r.trial) {
 		f.cfg.Log("%s is back in service", k.name)
 	}
@@ -417,8 +435,8 @@ func (k *worker) registered() {
 	}
 }
 
-// mask hides workers from a view for one routing decision: those that have ejected the request's adapter, and one to avoid, as
-// long as another one remains. Where no worker is usable, those on trial take requests without limit, and else those that are
+// mask hides workers from a view for one routing decision, as long as others remain: one to avoid, those where the request's
+// adapter is ejected, and those that have as many requests as they may have before they have served one. Where no worker is usable, those on trial take requests without limit, and else those that are
 // ejected: better than to serve nobody.
 func (f *Fleet) mask(v *router.View, a int32, avoid int) {
 	for i := range v.Workers {
@@ -433,22 +451,35 @@ func (f *Fleet) mask(v *router.View, a int32, avoid int) {
 		}
 		left = usable(v)
 	}
-	hide := func(w *router.Worker) {
-		if w.Usable() && left > 1 {
-			w.Up = false
-			left--
+	hide(v, func(i int) bool { return i == avoid })
+	hide(v, func(i int) bool {
+		h := f.workers[i].out.adapters[a]
+		if h != nil {
+			h.tick(f.wall())
 		}
-	}
-	for i, k := range f.workers {
-		if h := k.out.adapters[a]; h != nil {
-			if h.tick(f.wall()); h.closed() {
-				hide(&v.Workers[i])
+		return h != nil && h.closed()
+	})
+	hide(v, func(i int) bool { return f.workers[i].starts(&f.cfg.Outlier) })
+}
+
+// hide hides the workers for which a condition holds, unless it holds for all that are usable.
+func hide(v *router.View, which func(i int) bool) {
+	for i := range v.Workers {
+		if !v.Workers[i].Usable() || which(i) {
+			continue
+		}
+		for i := range v.Workers {
+			if w := &v.Workers[i]; w.Usable() && which(i) {
+				w.Up = false
 			}
 		}
+		return
 	}
-	if avoid >= 0 {
-		hide(&v.Workers[avoid])
-	}
+}
+
+// starts says whether the worker has as many requests as one may have that has not served any yet.
+func (k *worker) starts(o *Outlier) bool {
+	return !k.out.proven && o.SlowStart > 0 && len(k.requests) >= o.SlowStart
 }
 
 func (f *Fleet) unmask(v *router.View) {
@@ -501,7 +532,7 @@ func (f *Fleet) outlierState(k *worker) OutlierState {
 // anyOutlier says whether a worker, or an adapter on one, is not in full service.
 func (f *Fleet) anyOutlier() bool {
 	for _, k := range f.workers {
-		if k.out.state != serving || len(k.out.adapters) > 0 {
+		if k.out.state != serving || len(k.out.adapters) > 0 || k.starts(&f.cfg.Outlier) {
 			return true
 		}
 	}
