@@ -132,5 +132,6 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
 	}
 	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	send(count, "panics_total", "Panics recovered while a worker's bytes were handled.", float64(s.Panics), nil)
 	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
 }

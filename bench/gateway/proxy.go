@@ -33,6 +33,8 @@ type dispatch struct {
 	sent    time.Time
 	begun   time.Time // first byte
 	tried   []int     // workers
+	asked   int       // the worker whose bytes are handled; -1: none yet
+	answer  *answer   // what is passed on; nil: nothing yet
 }
 
 // proxy routes a request and passes it on.
@@ -49,7 +51,7 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 		g.reject(rw, status, err.Error(), http.StatusText(status))
 		return
 	}
-	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost}
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost, asked: -1}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
@@ -57,7 +59,7 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	g.identify(q, &d.fr)
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
-	proxy.ServeHTTP(l, r)
+	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
@@ -195,7 +197,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	}
 	a.ReadCloser, a.status = resp.Body, resp.StatusCode
 	d.line.streams = resp.ContentLength < 0
-	resp.Body = a
+	resp.Body, d.answer = a, a
 	return resp, ""
 }
 
@@ -223,6 +225,7 @@ func (d *dispatch) send(r *http.Request, a *answer) (*http.Response, error) {
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
 	d.want.send(out, d.want.respelt(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	d.asked = a.w
 	return d.g.transport.RoundTrip(out)
 }
 
@@ -313,10 +316,9 @@ func (a *answer) end(err error) {
 // Close implements io.Closer. The proxy closes what it does not read to the end
 // when it cannot write it: the client has gone.
 func (a *answer) Close() error {
-	err := a.ReadCloser.Close()
-	a.end(nil)
-	a.leave()
-	return err
+	defer a.leave() // also if what follows panics
+	defer a.end(nil)
+	return a.ReadCloser.Close()
 }
 
 // leave takes the request off the worker.

@@ -167,7 +167,11 @@ func (c *client) attempt(j *job, w int) outcome {
 	j.mu.Lock()
 	j.now, j.target, j.posted = a, -1, false
 	j.mu.Unlock()
-	out := a.run()
+	var out outcome
+	if err := c.cfg.Fleet.Guard(w, func() error { out = a.run(); return nil }); err != nil {
+		j.last = time.Now()
+		out = failed(record.Failed, err.Error())
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.now = nil
@@ -275,7 +279,7 @@ func (j *job) move(from, to int) bool {
 	}
 	j.target = to
 	if j.posted {
-		j.c.wg.Go(a.abort)
+		j.c.wg.Go(func() { j.c.cfg.Fleet.Guard(a.w, func() error { a.abort(); return nil }) })
 	} else {
 		a.cancel(errMoved)
 	}

@@ -97,8 +97,9 @@ type Fleet struct {
 // same index in Fleet.view.
 type worker struct {
 	*engine
-	name string // in messages
-	view *router.Worker
+	index int
+	name  string // in messages
+	view  *router.Worker
 
 	requests map[int64]*Request // the fleet's own
 	kv       atomic.Int64       // tokens of theirs
@@ -111,6 +112,7 @@ type worker struct {
 	said     load            // of its load, at the latest probe
 	known    bool            // it has told of itself since it was last down
 	failed   int             // probes in a row
+	panics   int             // while its bytes were handled
 	warned   map[string]bool // limits whose contradiction is logged
 	adapters []*adapter      // by index
 	changed  chan struct{}   // closed by the next change of calls and requests
@@ -130,6 +132,7 @@ type Stats struct {
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
+	Panics                      int64   // recovered while a worker's bytes were handled
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -158,7 +161,7 @@ func New(cfg Config) (*Fleet, error) {
 		f.stale = router.NewStale(cfg.Staleness)
 	}
 	for i, url := range cfg.URLs {
-		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
+		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
 			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {

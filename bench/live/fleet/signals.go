@@ -17,7 +17,9 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	prometheus "github.com/prometheus/common/model"
 
+	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -105,7 +107,7 @@ const loraInfo = "vllm:lora_requests_info"
 
 // readVLLM reads vLLM's metrics.
 func readVLLM(text []byte) (l load, err error) {
-	var p expfmt.TextParser
+	p := expfmt.NewTextParser(prometheus.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return l, err
@@ -216,7 +218,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 	var clock sync.WaitGroup
 	defer clock.Wait()
 	if clocks {
-		clock.Go(func() { r.Clock = e.clock(ctx) })
+		clock.Go(func() { guard.Do(func() error { r.Clock = e.clock(ctx); return nil }) }) // not told if it panics
 	}
 	listed, err := e.models(ctx)
 	if err != nil {

@@ -280,9 +280,12 @@ func (k *worker) foreign(l load, own int, now float64) {
 func (f *Fleet) planning(ctx context.Context, interval float64) {
 	every := time.Duration(interval / f.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		if p, by := f.plan(); p != nil {
-			f.apply(ctx, p, by)
-		}
+		f.Guard(-1, func() error {
+			if p, by := f.plan(); p != nil {
+				f.apply(ctx, p, by)
+			}
+			return nil
+		})
 	}
 }
 
@@ -293,9 +296,7 @@ func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	defer f.lock()()
 	by = f.cfg.Router
 	if pending := by.Planner.Begin(f.situation()); pending != nil {
-		f.mu.Unlock()
-		pending.Solve()
-		f.mu.Lock()
+		f.unlocked(pending.Solve)
 		p = pending.Plan()
 	}
 	f.stats.SolveTime += time.Since(begun).Seconds()
@@ -437,7 +438,7 @@ func (f *Fleet) adjustLocked() {
 		f.background.Go(func() {
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 			defer cancel()
-			f.apply(ctx, p, by)
+			f.Guard(-1, func() error { f.apply(ctx, p, by); return nil })
 		})
 	}
 }
