@@ -68,8 +68,8 @@ type Gateway struct {
 
 const defaultMaxBody = 32 << 20
 
-// Close closes the connections to workers that no request uses.
-func (g *Gateway) Close() { g.transport.CloseIdle() }
+// Close closes the connections to workers that no request uses, and keeps none.
+func (g *Gateway) Close() { g.transport.Close() }
 
 // New returns a gateway.
 func New(cfg Config) (*Gateway, error) {
@@ -88,7 +88,6 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
-	g.transport.Resend = true
 	for path, serve := range map[string]http.HandlerFunc{"/": g.proxy, "GET /v1/models": g.models, "GET /health": g.health,
 		"GET /health_generate": g.health, "POST /abort_request": g.abort} {
 		g.mux.HandleFunc(path, serve)

@@ -80,7 +80,7 @@ type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
-	retries   prometheus.Counter
+	retries   *prometheus.CounterVec
 	firstByte prometheus.Histogram
 }
 
@@ -94,8 +94,8 @@ func newMetrics(f *fleet.Fleet) *metrics {
 			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
 		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
 			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
-		retries: make.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
-			Help: "Times that a request was offered to another worker."}),
+		retries: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
+			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
 		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
 			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
 	}

@@ -33,6 +33,7 @@ type dispatch struct {
 	sent    time.Time
 	begun   time.Time // first byte
 	tried   []int     // workers
+	lost    int       // of these, that may have executed the request and brought no answer
 	asked   int       // the worker whose bytes are handled; -1: none yet
 	answer  *answer   // what is passed on; nil: nothing yet
 }
@@ -110,25 +111,31 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
 		}
 	}
-	last := "no worker is available"
+	last, why := "no worker is available", ""
 	for {
 		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries
 		if w == router.None {
 			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
+		if why != "" {
+			d.g.metrics.retries.WithLabelValues(why).Inc()
+		}
 		d.tried = append(d.tried, w)
 		d.line.worker, d.line.tries = w, len(d.tried)
-		resp, reason := d.try(r, w, final || !d.booked && d.next() == router.None)
+		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
+		}
+		if f.lost {
+			d.lost++
 		}
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		if last = reason; final || d.want.spent.Load() {
+		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
-		d.g.metrics.retries.Inc()
+		why = f.reason
 	}
 }
 
@@ -161,7 +168,7 @@ func (d *dispatch) next() int {
 // try sends the request to a worker. It returns no answer, and why, if the
 // worker did not take it and another one may; with final it returns whatever the
 // worker answers.
-func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, reason string) {
+func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
 	a := &answer{d: d, w: w, cancel: func() {}}
 	defer func() {
@@ -171,7 +178,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	}()
 	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
 		if err := workers.Ensure(r.Context(), w, k); err != nil {
-			return nil, err.Error()
+			return nil, &fault{notLoaded, err.Error(), false}
 		}
 	}
 	resp, err := d.send(r, a)
@@ -180,25 +187,25 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			workers.Suspect(w, err)
 			d.g.workers.Log("worker %d: %v", w, err)
 		}
-		return nil, "the worker did not answer"
+		return nil, unanswered(err)
 	}
-	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) {
+	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
 		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		if !notServed.MatchString(text) {
 			workers.Forget(w, d.want.adapter)
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	a.ReadCloser, a.status = resp.Body, resp.StatusCode
 	d.line.streams = resp.ContentLength < 0
 	resp.Body, d.answer = a, a
-	return resp, ""
+	return resp, nil
 }
 
 // notServed is what engines answer to a path that they do not have; else status
@@ -214,7 +221,7 @@ func (d *dispatch) again(status int) bool {
 
 // send sends the request to the worker of an answer.
 func (d *dispatch) send(r *http.Request, a *answer) (*http.Response, error) {
-	ctx := r.Context()
+	ctx := d.r.Context() // not r's, whose trace would pass on replies of status 1xx without end
 	if limit := d.g.cfg.FirstByte; limit > 0 {
 		ctx, a.cancel = context.WithCancel(ctx)
 		t := time.AfterFunc(limit, a.cancel)

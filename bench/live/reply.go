@@ -19,7 +19,9 @@ type outcome struct {
 	kind   outcomeKind
 	status record.Status // of ended
 	reason string
-	to     int // of movedOn
+	to     int  // of movedOn
+	lost   bool // the worker may have executed the request, and failed it
+	failed bool // the worker has failed: with --no-failover the request fails with it
 }
 
 type outcomeKind uint8
@@ -57,7 +59,7 @@ func (a *attempt) interrupted(cause error) outcome {
 		return outcome{kind: broken, reason: errMoved.Error()}
 	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle):
 		a.c.cfg.Fleet.Suspect(a.w, cause)
-		return retry(cause.Error())
+		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
 		return failed(record.Failed, cause.Error())
 	}
@@ -73,8 +75,10 @@ func (a *attempt) refused(reply *http.Response) outcome {
 	case a.j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
 		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
-	case code == http.StatusTooManyRequests || code >= 500:
-		return retry(reason)
+	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+		return retry(reason) // not executed
+	case code >= 500:
+		return outcome{kind: again, reason: reason, lost: true}
 	}
 	return failed(record.Rejected, reason)
 }
@@ -215,9 +219,11 @@ func (a *attempt) cutOff(err error) outcome {
 	}
 	a.c.cfg.Fleet.Suspect(a.w, err)
 	if !got && !a.any {
-		return retry(err.Error())
+		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
 	}
-	return a.resume(shorten(err))
+	out := a.resume(shorten(err))
+	out.lost = out.kind == broken
+	return out
 }
 
 // resume says that a request goes on elsewhere with its tokens, if their ids are
@@ -229,7 +235,7 @@ func (a *attempt) resume(reason string) outcome {
 	case a.j.n >= int(a.j.rec.Requested): // only the end of the stream was lost
 		return succeeded()
 	}
-	return outcome{kind: broken, reason: reason}
+	return outcome{kind: broken, reason: reason, failed: true}
 }
 
 // complete judges a reply that has come to its end.
