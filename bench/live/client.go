@@ -122,6 +122,7 @@ type client struct {
 	start   float64        // on the clock
 	total   int64          // requests of the source; 0: not known
 	runID   uint32
+	extra   extraLimits     // of Config.Extra
 	stop    context.Context // ends when requests in flight are to be given up
 	room    chan struct{}   // closed loop: a place for each request in flight
 	idle    chan booked     // to goroutines that wait for more
@@ -211,6 +212,7 @@ func newClient(cfg Config) (*client, error) {
 	workers := cfg.Fleet.Config()
 	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
 		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
+	c.extra = readExtra(cfg.Extra)
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}

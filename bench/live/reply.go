@@ -109,6 +109,8 @@ func (a *attempt) read(body io.Reader) outcome {
 	e := receivers.Get().(*receiver)
 	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	e.keepText = c.cfg.Text != nil
+	a.asked = c.asked(int(j.rec.Requested) - a.before)
+	e.most = c.longestEvent(a.asked + int(j.req.Prompt))
 	if c.cfg.NoStream {
 		a.limit(0)
 		e.reset(body, nil)
@@ -118,8 +120,11 @@ func (a *attempt) read(body io.Reader) outcome {
 		}
 		e.reset(body, a.seen)
 	}
-	for {
+	for events := 0; ; events++ {
 		data, err := e.next(c.cfg.NoStream)
+		if err == nil && events > maxEvents(a.asked) {
+			err = fmt.Errorf("more than %d events for at most %d tokens", maxEvents(a.asked), a.asked)
+		}
 		if err != nil {
 			j.last = time.Now()
 			return a.cutOff(err)
@@ -135,7 +140,13 @@ func (a *attempt) read(body io.Reader) outcome {
 		case p.fail != "":
 			return a.errorEvent(p.fail)
 		}
-		if a.take(p, e.at); c.cfg.NoStream {
+		if err := a.bound(&p); err != nil {
+			return failed(record.Failed, err.Error())
+		}
+		if a.take(p, e.at); len(j.text) > e.most {
+			return failed(record.Failed, fmt.Sprintf("the text of the reply is longer than %d bytes", e.most))
+		}
+		if c.cfg.NoStream {
 			return a.complete()
 		}
 	}

@@ -67,6 +67,7 @@ type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	asked      int         // tokens that the reply may have
 	before     int         // tokens that earlier attempts brought
 	textBefore int         // bytes of text of theirs
 	finish     string      // the finish reason, "" before

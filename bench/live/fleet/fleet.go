@@ -75,6 +75,11 @@ type Limits struct {
 	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
 }
 
+// bounded leaves out what cannot be.
+func (l Limits) bounded() Limits {
+	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV), within(l.MaxLoaded, maxHeld)}
+}
+
 // Fleet is a set of workers. Its methods may be called from many goroutines.
 type Fleet struct {
 	cfg     Config

@@ -171,7 +171,7 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 	}
 	all := slices.Clip(f.cfg.Adapters)
 	for _, m := range listed {
-		if m.Parent != "" && indexOf(all, m.ID) < 0 {
+		if m.Parent != "" && indexOf(all, m.ID) < 0 && len(all) < maxAdapters {
 			all = append(all, trace.Adapter{Name: m.ID})
 			f.roots[m.ID] = m.Root
 		}

@@ -150,6 +150,7 @@ func (k *worker) count(r *Request, running, queued int32) {
 // Tokens notes n new tokens of a request; with the first on a worker it counts
 // as running there.
 func (f *Fleet) Tokens(r *Request, n int, first bool) {
+	n = min(n, maxGenerated-r.Generated())
 	r.generated.Add(int32(n))
 	k := f.workers[r.worker] // only the owner changes it
 	if !first {
