@@ -58,7 +58,7 @@ func (d *dispatch) Cut(w int, cause error) {
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
 	a := &answer{d: d, r: r, w: w}
-	a.ctx, a.cancel = context.WithCancelCause(r.Context())
+	a.ctx, a.cancel = context.WithCancelCause(d.r.Context()) // not r's, whose trace would pass on replies of status 1xx without end
 	d.now.Store(a)
 	if d.want.stream {
 		a.limit(d.g.cfg.FirstByte, errFirstByte)

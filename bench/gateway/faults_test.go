@@ -132,9 +132,13 @@ func (f *faulty) one(ctx context.Context, id, adapter string, whole bool) (worke
 				ID     string `json:"id"`
 				Worker string `json:"worker"`
 			} `json:"meta_info"`
+			Error json.RawMessage `json:"error"`
 		}
 		if err := json.Unmarshal([]byte(text), &reply); err != nil {
 			return "", false, fmt.Errorf("%.60q is no reply", text)
+		}
+		if reply.Error != nil {
+			return "", false, fmt.Errorf("the stream ended with an error: %s", reply.Error)
 		}
 		worker, tokens = reply.Meta.Worker, tokens+len(reply.IDs)
 		foreign = foreign || reply.Meta.ID != id

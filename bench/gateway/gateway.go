@@ -87,8 +87,8 @@ const (
 	defaultClientTimeout = 30 * time.Second
 )
 
-// Close closes the connections to workers that no request uses.
-func (g *Gateway) Close() { g.transport.CloseIdle() }
+// Close closes the connections to workers that no request uses, and keeps none.
+func (g *Gateway) Close() { g.transport.Close() }
 
 // New returns a gateway.
 func New(cfg Config) (*Gateway, error) {
@@ -114,7 +114,6 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
-	g.transport.Resend = true
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}

@@ -95,7 +95,7 @@ type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
-	retries   prometheus.Counter
+	retries   *prometheus.CounterVec
 	firstByte prometheus.Histogram
 }
 
@@ -113,8 +113,8 @@ func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
 		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
 			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
-		retries: make.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
-			Help: "Times that a request was offered to another worker."}),
+		retries: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
+			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
 		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
 			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
 	}
@@ -159,5 +159,6 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
 	}
 	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	send(count, "panics_total", "Panics recovered while a worker's bytes were handled.", float64(s.Panics), nil)
 	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
 }

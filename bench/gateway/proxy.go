@@ -2,9 +2,9 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -36,8 +36,11 @@ type dispatch struct {
 	sent    time.Time
 	begun   time.Time     // first byte
 	tried   []int         // workers
-	faults  []fleet.Fault // of those that did not serve the request
+	lost    int           // of these, that may have executed the request and brought no answer
+	asked   int           // the worker whose bytes are handled; -1: none yet
+	faults  []fleet.Fault // of the workers that did not serve the request
 	now     atomic.Pointer[answer]
+	answer  *answer // what is passed on; nil: nothing yet
 }
 
 // proxy routes a request and passes it on.
@@ -64,7 +67,8 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		return
 	}
 	defer q.release()
-	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search, booked: r.Method == http.MethodPost && !search}
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search,
+		booked: r.Method == http.MethodPost && !search, asked: -1}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
@@ -74,7 +78,7 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	g.identify(q, &d.fr)
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
-	proxy.ServeHTTP(l, r)
+	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
@@ -125,25 +129,31 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
 		}
 	}
-	last := "no worker is available"
+	last, why := "no worker is available", ""
 	for {
 		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries && !d.search
 		if w == router.None {
 			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
+		if why != "" {
+			d.g.metrics.retries.WithLabelValues(why).Inc()
+		}
 		d.tried = append(d.tried, w)
 		d.line.worker, d.line.tries = w, len(d.tried)
-		resp, reason := d.try(r, w, final || !d.booked && d.next() == router.None)
+		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
+		}
+		if f.lost {
+			d.lost++
 		}
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		if last = reason; final || d.want.spent.Load() {
+		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
-		d.g.metrics.retries.Inc()
+		why = f.reason
 	}
 }
 
@@ -176,7 +186,7 @@ func (d *dispatch) next() int {
 // try sends the request to a worker. It returns no answer, and why, if the
 // worker did not take it and another one may; with final it returns whatever the
 // worker answers.
-func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, reason string) {
+func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
 	a := d.begin(r, w)
 	defer func() {
@@ -186,7 +196,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	}()
 	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
 		if err := workers.Ensure(a.ctx, w, k); err != nil {
-			return nil, err.Error()
+			return nil, &fault{notLoaded, err.Error(), false}
 		}
 	}
 	resp, err := d.send(a)
@@ -195,24 +205,25 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			d.fault(w, err)
 			d.g.workers.Log("worker %d: %v", w, err)
 		}
-		return nil, "the worker did not answer"
+		return nil, unanswered(err)
 	}
-	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) {
+	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
 		d.answered(a, resp, text)
 		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		if !notServed.MatchString(text) {
 			workers.Forget(w, d.want.adapter)
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	a.take(resp)
-	return resp, ""
+	d.answer = a
+	return resp, nil
 }
 
 // notServed is what engines answer to a path that they do not have; else status
@@ -233,8 +244,12 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
 	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	d.asked = a.w
 	resp, err := d.g.transport.RoundTrip(out)
-	return resp, cmp.Or(a.cause(), err)
+	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return resp, err
 }
 
 // answer is the body of a worker's answer, which is counted as it passes.
@@ -351,10 +366,9 @@ func (a *answer) end(err error) {
 // Close implements io.Closer. The proxy closes what it does not read to the end
 // when it cannot write it: the client has gone.
 func (a *answer) Close() error {
-	err := a.ReadCloser.Close()
-	a.end(nil)
-	a.leave()
-	return err
+	defer a.leave() // also if what follows panics
+	defer a.end(nil)
+	return a.ReadCloser.Close()
 }
 
 // leave takes the request off the worker.

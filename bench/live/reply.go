@@ -19,7 +19,9 @@ type outcome struct {
 	kind   outcomeKind
 	status record.Status // of ended
 	reason string
-	to     int // of movedOn
+	to     int  // of movedOn
+	lost   bool // the worker may have executed the request, and failed it
+	failed bool // the worker has failed: with --no-failover the request fails with it
 }
 
 type outcomeKind uint8
@@ -59,7 +61,7 @@ func (a *attempt) interrupted(cause error) outcome {
 		return outcome{kind: broken, reason: errMoved.Error()}
 	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung), errors.Is(cause, fleet.ErrStalled):
 		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
-		return retry(cause.Error())
+		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
 		return failed(record.Failed, cause.Error())
 	}
@@ -79,7 +81,8 @@ func (a *attempt) refused(reply *http.Response) outcome {
 		if fleet.IsFailure(code, reply.Header, reason) {
 			a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errors.New(reason))
 		}
-		return retry(reason)
+		executed := code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable
+		return outcome{kind: again, reason: reason, lost: executed}
 	}
 	return failed(record.Rejected, reason)
 }
@@ -110,6 +113,8 @@ func (a *attempt) read(body io.Reader) outcome {
 	e := receivers.Get().(*receiver)
 	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	e.keepText = c.cfg.Text != nil
+	a.asked = c.asked(int(j.rec.Requested) - a.before)
+	e.most = c.longestEvent(a.asked + int(j.req.Prompt))
 	if c.cfg.NoStream {
 		a.limit(0)
 		e.reset(body, nil)
@@ -119,8 +124,11 @@ func (a *attempt) read(body io.Reader) outcome {
 		}
 		e.reset(body, a.seen)
 	}
-	for {
+	for events := 0; ; events++ {
 		data, err := e.next(c.cfg.NoStream)
+		if err == nil && events > maxEvents(a.asked) {
+			err = fmt.Errorf("more than %d events for at most %d tokens", maxEvents(a.asked), a.asked)
+		}
 		if err != nil {
 			j.last = time.Now()
 			return a.cutOff(err)
@@ -137,7 +145,13 @@ func (a *attempt) read(body io.Reader) outcome {
 		case p.fail != "":
 			return a.errorEvent(p.fail)
 		}
-		if a.take(p, e.at); c.cfg.NoStream {
+		if err := a.bound(&p); err != nil {
+			return failed(record.Failed, err.Error())
+		}
+		if a.take(p, e.at); len(j.text) > e.most {
+			return failed(record.Failed, fmt.Sprintf("the text of the reply is longer than %d bytes", e.most))
+		}
+		if c.cfg.NoStream {
 			return a.ended()
 		}
 	}
@@ -230,9 +244,11 @@ func (a *attempt) cutOff(err error) outcome {
 	}
 	a.c.cfg.Fleet.Failed(&a.j.fr, a.w, err)
 	if !got && !a.any {
-		return retry(err.Error())
+		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
 	}
-	return a.resume(shorten(err))
+	out := a.resume(shorten(err))
+	out.lost = out.kind == broken
+	return out
 }
 
 // resume says that a request goes on elsewhere with its tokens, if their ids are
@@ -244,7 +260,7 @@ func (a *attempt) resume(reason string) outcome {
 	case a.j.n >= int(a.j.rec.Requested): // only the end of the stream was lost
 		return succeeded()
 	}
-	return outcome{kind: broken, reason: reason}
+	return outcome{kind: broken, reason: reason, failed: true}
 }
 
 // complete judges a reply that has come to its end.

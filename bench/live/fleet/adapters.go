@@ -125,13 +125,16 @@ func (f *Fleet) load(w int, a int32) {
 	k.view.Adapters[a].Loading = true
 	f.mu.Unlock()
 	name, path := f.where(a)
-	err := f.beforeLoad(ctx, k, a, name)
-	if err == nil {
-		err = k.loadAdapter(ctx, name, path)
-	}
-	if err != nil && isLimit(err) && f.evict(ctx, k) {
-		err = k.loadAdapter(ctx, name, path)
-	}
+	err := f.Guard(w, func() error {
+		err := f.beforeLoad(ctx, k, a, name)
+		if err == nil {
+			err = k.loadAdapter(ctx, name, path)
+		}
+		if err != nil && isLimit(err) && f.evict(ctx, k) {
+			err = k.loadAdapter(ctx, name, path)
+		}
+		return err
+	})
 
 	defer f.lock()()
 	st := &k.view.Adapters[a]
@@ -152,7 +155,7 @@ func (f *Fleet) load(w int, a int32) {
 		f.background.Go(func() { // sglang has dropped another: which one?
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 			defer cancel()
-			f.relist(ctx, k)
+			f.Guard(w, func() error { f.relist(ctx, k); return nil })
 		})
 	}
 }
@@ -212,9 +215,8 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 		return false
 	}
 	k.begin(a, true)
-	f.mu.Unlock()
-	err := k.unloadAdapter(ctx, name)
-	f.mu.Lock()
+	var err error
+	f.unlocked(func() { err = f.Guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
 	if err == nil {
 		f.stats.Unloads++
 		k.gone(a)
@@ -231,18 +233,18 @@ func (f *Fleet) Release(w int, a int32) {
 	k := f.workers[w]
 	defer f.lock()()
 	k.adapters[a].leaving = true
-	f.background.Go(func() { f.release(k, a) })
+	f.background.Go(func() { f.Guard(w, func() error { f.release(k, a); return nil }) })
 }
 
 func (f *Fleet) release(k *worker, a int32) {
 	defer f.lock()()
 	for s := k.adapters[a]; s.leaving && s.held; {
 		if k.free(a) {
-			f.mu.Unlock()
-			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
-			f.unloadIdle(ctx, k, a, func() bool { return s.leaving })
-			cancel()
-			f.mu.Lock()
+			f.unlocked(func() {
+				ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
+				defer cancel()
+				f.unloadIdle(ctx, k, a, func() bool { return s.leaving })
+			})
 			s.leaving = false
 		} else if f.await(f.ctx, k.changed) != nil {
 			return

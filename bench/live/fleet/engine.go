@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
 
@@ -122,8 +121,6 @@ func newEngine(c *Connection, i int) *engine {
 
 func (e *engine) kind() API { return e.api.Load().(API) }
 
-const maxAnswer = 16 << 20 // bytes
-
 // call sends a request and returns the body of the answer.
 func (e *engine) call(ctx context.Context, method, path string, body any) (answer []byte, err error) {
 	defer func() {
@@ -153,7 +150,14 @@ func (e *engine) call(ctx context.Context, method, path string, body any) (answe
 		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	most := maxAnswer
+	if path == "/metrics" {
+		most = maxMetrics
+	}
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
+	if err == nil && len(answer) > most {
+		return nil, fmt.Errorf("the answer is longer than %d bytes", most)
+	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = &statusError{resp.StatusCode, ErrorText(answer)}
 	}
@@ -184,14 +188,14 @@ func ErrorText(body []byte) string {
 	}
 	if json.Unmarshal(body, &b) == nil {
 		if text := cmp.Or(MessageOf(b.Error), b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
-			return format.Line(text, maxError)
+			return clean(text, maxMessage)
 		}
 	}
-	s := strings.Join(strings.Fields(string(body)), " ") // one line
+	s := strings.Join(strings.Fields(string(body[:min(len(body), 4*maxMessage)])), " ") // one line
 	if strings.HasPrefix(s, "<") {
 		return "a page of HTML: not an engine's server?"
 	}
-	return format.Clip(s, 200)
+	return clean(s, 200)
 }
 
 // MessageOf is the message in the "error" of an answer, an object or a text; else "".
@@ -201,7 +205,7 @@ func MessageOf(raw []byte) (text string) {
 	}
 	json.Unmarshal(raw, &inner) // whichever of the two it is
 	json.Unmarshal(raw, &text)
-	return cmp.Or(inner.Message, text)
+	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
 // discover finds out which interface the worker has and what it tells.
@@ -225,18 +229,18 @@ func (e *engine) discover(ctx context.Context) (in Info, err error) {
 
 func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	var s struct {
-		Version            string `json:"version"`
-		ModelPath          string `json:"model_path"`
-		ServedModelName    string `json:"served_model_name"`
-		EnableLoRA         *bool  `json:"enable_lora"`
-		LoraPaths          []any  `json:"lora_paths"`
-		DPSize             int    `json:"dp_size"`
-		MaxRunningRequests int    `json:"max_running_requests"`
-		MaxLorasPerBatch   int    `json:"max_loras_per_batch"`
-		MaxLoadedLoras     int    `json:"max_loaded_loras"`
-		MaxLoraRank        int    `json:"max_lora_rank"`
-		MaxTotalNumTokens  int64  `json:"max_total_num_tokens"`
-		ContextLength      int    `json:"context_length"`
+		Version            string          `json:"version"`
+		ModelPath          string          `json:"model_path"`
+		ServedModelName    string          `json:"served_model_name"`
+		EnableLoRA         *bool           `json:"enable_lora"`
+		LoraPaths          json.RawMessage `json:"lora_paths"` // a list or an object
+		DPSize             int             `json:"dp_size"`
+		MaxRunningRequests int             `json:"max_running_requests"`
+		MaxLorasPerBatch   int             `json:"max_loras_per_batch"`
+		MaxLoadedLoras     int             `json:"max_loaded_loras"`
+		MaxLoraRank        int             `json:"max_lora_rank"`
+		MaxTotalNumTokens  int64           `json:"max_total_num_tokens"`
+		ContextLength      int             `json:"context_length"`
 	}
 	err := e.get(ctx, "/server_info", &s)
 	if isStatus(err, http.StatusNotFound) {
@@ -245,10 +249,13 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Version: s.Version, Model: cmp.Or(s.ServedModelName, s.ModelPath), Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras},
-		MaxRank: s.MaxLoraRank, ContextLength: s.ContextLength}
+	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank), ContextLength: within(s.ContextLength, maxContext),
+		Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras}.bounded()}
+	if m := cmp.Or(s.ServedModelName, s.ModelPath); isName(m, maxName) {
+		in.Model = m
+	}
 	if s.EnableLoRA != nil {
-		in.LoRA = switchOf(*s.EnableLoRA || len(s.LoraPaths) > 0)
+		in.LoRA = switchOf(*s.EnableLoRA || len(s.LoraPaths) > 2 && !bytes.Equal(s.LoraPaths, []byte("null")))
 		in.RunTime = switchOf(in.LoRA == On && s.DPSize <= 1) // it refuses with data-parallel replicas
 	}
 	if in.LoRA == Off {
@@ -267,14 +274,14 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	if err := e.get(ctx, "/version", &v); err != nil && !isStatus(err, http.StatusNotFound) {
 		return in, err
 	}
-	in.Version = v.Version
+	in.Version = clean(v.Version, maxVersion)
 	list, err := e.models(ctx)
 	if err != nil {
 		return in, err
 	}
 	for _, m := range list {
 		if m.Parent == "" {
-			in.Model, in.ContextLength = m.ID, m.MaxModelLen
+			in.Model, in.ContextLength = m.ID, within(m.MaxModelLen, maxContext)
 			break
 		}
 	}
@@ -306,12 +313,15 @@ type model struct {
 	Created     int64  `json:"created"` // when the list was made, s
 }
 
+// models lists what a worker serves, but for what has no name that could be sent.
 func (e *engine) models(ctx context.Context) ([]model, error) {
-	var list struct {
-		Data []model `json:"data"`
+	var all struct {
+		Data list[model] `json:"data"`
 	}
-	err := e.get(ctx, "/v1/models", &list)
-	return list.Data, err
+	err := e.get(ctx, "/v1/models", &all)
+	return slices.DeleteFunc(all.Data, func(m model) bool {
+		return !isName(m.ID, maxName) || m.Parent != "" && m.Root != "" && !isName(m.Root, maxPath)
+	}), err
 }
 
 // loadAdapter and unloadAdapter change what a worker holds. An adapter that is

@@ -76,6 +76,11 @@ type Limits struct {
 	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
 }
 
+// bounded leaves out what cannot be.
+func (l Limits) bounded() Limits {
+	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV), within(l.MaxLoaded, maxHeld)}
+}
+
 // Fleet is a set of workers. Its methods may be called from many goroutines.
 type Fleet struct {
 	cfg     Config
@@ -99,8 +104,9 @@ type Fleet struct {
 // same index in Fleet.view.
 type worker struct {
 	*engine
-	name string // in messages
-	view *router.Worker
+	index int
+	name  string // in messages
+	view  *router.Worker
 
 	requests map[int64]*Request // the fleet's own
 	kv       atomic.Int64       // tokens of theirs
@@ -113,6 +119,7 @@ type worker struct {
 	said     load            // of its load, at the latest probe
 	known    bool            // it has told of itself since it was last down
 	failed   int             // probes in a row
+	panics   int             // while its bytes were handled
 	warned   map[string]bool // limits whose contradiction is logged
 	adapters []*adapter      // by index
 	out      outliers
@@ -135,6 +142,7 @@ type Stats struct {
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
 	Ejections                   int64   // times that a worker was ejected
+	Panics                      int64   // recovered while a worker's bytes were handled
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -165,7 +173,7 @@ func New(cfg Config) (*Fleet, error) {
 		f.stale = router.NewStale(cfg.Staleness)
 	}
 	for i, url := range cfg.URLs {
-		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
+		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
 			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {

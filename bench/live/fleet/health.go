@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -19,7 +20,8 @@ func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discoverAll(ctx)
 	}
-	for i, err := range each(len(f.workers), func(i int) error { return f.register(ctx, i) }) {
+	register := func(i int) error { return f.Guard(i, func() error { return f.register(ctx, i) }) }
+	for i, err := range each(len(f.workers), register) {
 		if err != nil {
 			f.cfg.Log("%s: %v", f.workers[i].name, err)
 		}
@@ -27,12 +29,12 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// each does n things at once.
+// each does n things at once. A panic is an error of its own thing alone.
 func each(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = do(i) })
+		wg.Go(func() { errs[i] = guard.Do(func() error { return do(i) }) })
 	}
 	wg.Wait()
 	return errs
@@ -43,13 +45,18 @@ func (f *Fleet) discoverAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	listed := make([][]model, len(f.workers))
-	each(len(f.workers), func(i int) (err error) { // one that fails is taken in later
-		listed[i], err = f.workers[i].models(ctx)
-		return err
+	each(len(f.workers), func(i int) error { // one that fails is taken in later
+		return f.Guard(i, func() (err error) {
+			listed[i], err = f.workers[i].models(ctx)
+			return err
+		})
 	})
-	defer f.lock()()
 	for i, k := range f.workers {
-		f.takeIn(k, listed[i])
+		f.Guard(i, func() error {
+			defer f.lock()()
+			f.takeIn(k, listed[i])
+			return nil
+		})
 	}
 }
 
@@ -63,7 +70,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 	each(len(f.workers), func(i int) error {
 		for range Ticks(ctx, f.cfg.Poll) {
-			f.probe(ctx, i)
+			f.Guard(i, func() error { f.probe(ctx, i); return nil })
 		}
 		return nil
 	})
@@ -89,14 +96,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	k.known, k.failed, k.info = true, 0, in
-	f.tell(k, in.Limits)
-	k.changes++
-	f.takeIn(k, listed)
-	f.holds(k, listed)
-	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
-	f.mu.Unlock()
+	missing, placed := f.registered(k, w, in, listed)
 	for _, a := range missing {
 		if err := f.ensure(ctx, w, a, 0); err != nil {
 			if !placed {
@@ -109,6 +109,17 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	k.view.Up = true
 	k.registered()
 	return nil
+}
+
+// registered enters what a worker tells, and returns the adapters that it lacks.
+func (f *Fleet) registered(k *worker, w int, in Info, listed []model) (missing []int32, placed bool) {
+	defer f.lock()()
+	k.known, k.failed, k.info = true, 0, in
+	f.tell(k, in.Limits)
+	k.changes++
+	f.takeIn(k, listed)
+	f.holds(k, listed)
+	return f.missing(w), f.cfg.Router.Placement != nil
 }
 
 // missing lists the adapters that a worker is to start with and does not hold.
@@ -161,7 +172,7 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 	}
 	all := slices.Clip(f.cfg.Adapters)
 	for _, m := range listed {
-		if m.Parent != "" && indexOf(all, m.ID) < 0 {
+		if m.Parent != "" && indexOf(all, m.ID) < 0 && len(all) < maxAdapters {
 			all = append(all, trace.Adapter{Name: m.ID})
 			f.roots[m.ID] = m.Root
 		}
@@ -232,18 +243,22 @@ func (f *Fleet) probe(ctx context.Context, w int) {
 	if ctx.Err() != nil {
 		return
 	}
-	f.mu.Lock()
+	f.probed(k, l, own, err)
+	f.watch(ctx, k, err)
+	if err == nil {
+		f.relist(probe, k)
+	}
+}
+
+// probed enters what a probe found; own is the number of requests before it.
+func (f *Fleet) probed(k *worker, l load, own int, err error) {
+	defer f.lock()()
 	if err == nil {
 		k.failed, k.said = 0, l
 		f.tell(k, l.Limits)
 		k.foreign(l, max(own, len(k.requests)), f.cfg.Now())
 	} else if k.failed++; k.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
 		f.down(k, err)
-	}
-	f.mu.Unlock()
-	f.watch(ctx, k, err)
-	if err == nil {
-		f.relist(probe, k)
 	}
 }
 

@@ -148,6 +148,7 @@ func (k *worker) count(r *Request, running, queued int32) {
 // Tokens notes n new tokens of a request; with the first on a worker it counts
 // as running there.
 func (f *Fleet) Tokens(r *Request, n int, first bool) {
+	n = min(n, maxGenerated-r.Generated())
 	r.generated.Add(int32(n))
 	k := f.workers[r.worker] // only the owner changes it
 	k.heard.Add(1)
@@ -282,9 +283,12 @@ func (k *worker) foreign(l load, own int, now float64) {
 func (f *Fleet) planning(ctx context.Context, interval float64) {
 	every := time.Duration(interval / f.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		if p, by := f.plan(); p != nil {
-			f.apply(ctx, p, by)
-		}
+		f.Guard(-1, func() error {
+			if p, by := f.plan(); p != nil {
+				f.apply(ctx, p, by)
+			}
+			return nil
+		})
 	}
 }
 
@@ -295,9 +299,7 @@ func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	defer f.lock()()
 	by = f.cfg.Router
 	if pending := by.Planner.Begin(f.situation()); pending != nil {
-		f.mu.Unlock()
-		pending.Solve()
-		f.mu.Lock()
+		f.unlocked(pending.Solve)
 		p = pending.Plan()
 	}
 	f.stats.SolveTime += time.Since(begun).Seconds()
@@ -439,7 +441,7 @@ func (f *Fleet) adjustLocked() {
 		f.background.Go(func() {
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 			defer cancel()
-			f.apply(ctx, p, by)
+			f.Guard(-1, func() error { f.apply(ctx, p, by); return nil })
 		})
 	}
 }
