@@ -42,7 +42,10 @@ type Config struct {
 	Retries   int   // other workers that a request is sent to before its first byte
 	APIKey    string
 	FirstByte time.Duration // longest wait for it; 0: no limit
-	Access    *slog.Logger  // gets a line for each request; nil: nothing
+	// QueueTimeout is the longest wait of a request for a place for its adapter on a
+	// worker; 0: no limit.
+	QueueTimeout time.Duration
+	Access       *slog.Logger // gets a line for each request; nil: nothing
 }
 
 // Gateway is an http.Handler.

@@ -23,16 +23,18 @@ import (
 // dispatch is one request on its way: the transport of a reverse proxy of its own,
 // which picks the worker, and another one when that does not take it.
 type dispatch struct {
-	g       *Gateway
-	r       *http.Request // the client's
-	line    *line         // to the client, and of the access log
-	want    *want
-	booked  bool // it counts as a worker's load
-	fr      fleet.Request
-	adapter string // for metrics
-	sent    time.Time
-	begun   time.Time // first byte
-	tried   []int     // workers
+	g         *Gateway
+	r         *http.Request // the client's
+	line      *line         // to the client, and of the access log
+	want      *want
+	booked    bool // it counts as a worker's load
+	fr        fleet.Request
+	adapter   string // for metrics
+	sent      time.Time
+	begun     time.Time      // first byte
+	tried     []int          // workers
+	evictions int            // times that a worker had evicted the adapter meanwhile
+	noPlace   *fleet.NoPlace // the latest worker had no place for the adapter
 }
 
 // proxy routes a request and passes it on.
@@ -123,6 +125,9 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
+		if no := d.noPlace; no != nil && (final || no.Late) {
+			return nil, &refusal{http.StatusServiceUnavailable, reason, no.After.Seconds()}
+		}
 		if last = reason; final || d.want.spent.Load() {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
@@ -167,18 +172,25 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			a.leave()
 		}
 	}()
-	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
-		if err := workers.Ensure(r.Context(), w, k); err != nil {
-			return nil, err.Error()
+	for {
+		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
+			if err := workers.EnsureWithin(r.Context(), w, k, d.wait()); err != nil {
+				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
+				return nil, err.Error()
+			}
 		}
-	}
-	resp, err := d.send(r, a)
-	if err != nil {
-		if r.Context().Err() == nil {
-			workers.Suspect(w, err)
-			d.g.workers.Log("worker %d: %v", w, err)
+		var err error
+		if resp, err = d.send(r, a); err != nil {
+			if r.Context().Err() == nil {
+				workers.Suspect(w, err)
+				d.g.workers.Log("worker %d: %v", w, err)
+			}
+			return nil, "the worker did not answer"
 		}
-		return nil, "the worker did not answer"
+		if !d.evicted(resp, w) {
+			break
+		}
+		a.cancel()
 	}
 	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
@@ -208,6 +220,15 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 func (d *dispatch) again(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
 		status == http.StatusNotFound && (d.want.adapter >= 0 || !d.booked)
+}
+
+// wait limits the wait of the request for a place for its adapter, on all workers.
+func (d *dispatch) wait() fleet.Wait {
+	wait := fleet.Wait{Since: d.sent}
+	if limit := d.g.cfg.QueueTimeout; limit > 0 {
+		wait.Until = d.sent.Add(limit)
+	}
+	return wait
 }
 
 // send sends the request to the worker of an answer.

@@ -34,6 +34,7 @@ type gatewayFlags struct {
 	remote            remoteFlags
 	listen, access    string
 	headerTime, grace time.Duration
+	maxPending        int
 }
 
 func newGateway() *cobra.Command {
@@ -69,6 +70,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
 		opt(&f.FirstByte, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute, "longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024, "requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
 		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
@@ -101,7 +104,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return usage(err)
 	}
 	defer accessFile.Close()
-	cfg.Plans, f.Access = access, access
+	cfg.Plans, f.Access, cfg.MaxPending = access, access, f.maxPending
 	var rt *router.Router
 	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
 		return usage(err)

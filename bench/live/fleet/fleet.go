@@ -52,7 +52,10 @@ type Config struct {
 	Poll      time.Duration // between two probes of a worker; 0: 1 s
 	Timeout   time.Duration // of a probe, 0: 2 s
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
-	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
+	// MaxPending is the number of requests that may wait for a place on a worker; 0: no
+	// limit.
+	MaxPending int
+	Staleness  float64 // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
 	// Stated stand for what it tells, too, where they are not 0.
 	Limits []Limits
@@ -113,8 +116,12 @@ type worker struct {
 	failed   int             // probes in a row
 	warned   map[string]bool // limits whose contradiction is logged
 	adapters []*adapter      // by index
-	changed  chan struct{}   // closed by the next change of calls and requests
-	changes  int             // of calls, what is held, and known
+	// of adapters: those held, and those with a call under way
+	heldCount, calls int
+	contested        atomic.Bool // see Contested
+	places
+	changed chan struct{} // closed by the next change of calls and requests
+	changes int           // of calls, what is held, and known
 }
 
 // notify wakes those who wait for something to change; called with Fleet.mu held.
@@ -130,6 +137,12 @@ type Stats struct {
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
+
+	Evictions      int64   // adapters unloaded because others waited for a place
+	PlaceWaits     int64   // requests that have waited for a place
+	PlaceWaitTime  float64 // s that they have waited
+	PlaceTimeouts  int64   // of them: those whose time was over
+	PlaceOverflows int64   // requests that found the queue full
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -159,7 +172,7 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	for i, url := range cfg.URLs {
 		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
-			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
+			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{}), places: places{yields: -1}}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]

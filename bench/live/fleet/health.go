@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -98,7 +99,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
 	f.mu.Unlock()
 	for _, a := range missing {
-		if err := f.ensure(ctx, w, a, 0); err != nil {
+		if err := f.ensure(ctx, w, a, 0, Wait{}); err != nil {
 			if !placed {
 				break // as many as fit; the others when they are needed
 			}
@@ -121,7 +122,7 @@ func (f *Fleet) missing(w int) (list []int32) {
 	}
 	room := len(f.cfg.Adapters)
 	if n := k.view.HostSlots; n > 0 {
-		room = n - k.holding()
+		room = n - k.heldCount
 	}
 	for a, s := range k.adapters {
 		if len(list) < room && !s.held {
@@ -201,8 +202,9 @@ func (f *Fleet) holds(k *worker, listed []model) {
 		name := f.cfg.Adapters[a].Name
 		there := slices.ContainsFunc(listed, func(m model) bool { return m.ID == name })
 		s.lost = s.lost || s.held && !there
-		s.held = there
+		k.hold(int32(a), there)
 	}
+	k.settle()
 	k.resetTiers()
 }
 
@@ -254,7 +256,7 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 		return // probes tell whether it is down
 	}
 	defer f.lock()()
-	if k.known && k.changes == before && !slices.ContainsFunc(k.adapters, func(s *adapter) bool { return s.call != nil }) {
+	if k.known && k.changes == before && k.calls == 0 {
 		f.takeIn(k, listed)
 		f.holds(k, listed)
 	}
@@ -278,9 +280,13 @@ func (f *Fleet) down(k *worker, err error) {
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())
 	k.said, k.lru = load{}, nil
-	for _, s := range k.adapters {
-		s.held, s.leaving = false, false
+	for a, s := range k.adapters {
+		k.hold(int32(a), false)
+		s.leaving = false
 	}
+	k.dismiss(func(*ticket) bool { return true }, fmt.Errorf("worker is down: %w", err))
+	k.settle()
+	k.refuses = false
 	k.changes++
 	k.resetTiers()
 	k.notify()

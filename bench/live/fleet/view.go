@@ -231,6 +231,7 @@ func (f *Fleet) fresh() *router.View {
 // used notes that a request with the adapter runs on the worker: its weights are
 // in a GPU slot now, and those used least recently have made room.
 func (k *worker) used(a int32) {
+	k.adapters[a].touched = k.tick()
 	if i := slices.Index(k.lru, a); i >= 0 {
 		k.lru = slices.Delete(k.lru, i, i+1)
 	}
