@@ -234,6 +234,7 @@ type WorkerState struct {
 	Running  int      `json:"running"`
 	Queued   int      `json:"queued"`
 	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
+	Pending  int      `json:"pending"`  // of those queued: wait for a place for their adapter
 	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
 	Adapters []string `json:"adapters"`
 }
@@ -245,7 +246,7 @@ func (f *Fleet) Workers() []WorkerState {
 	for i, k := range f.workers {
 		v := k.view
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
-			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
+			Deferred: k.said.Deferred, Pending: len(k.queue), KVUsed: k.kv.Load(), Adapters: []string{}}
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
 		for a, s := range k.adapters {
 			if s.held {
