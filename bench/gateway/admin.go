@@ -91,16 +91,23 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 
 // models lists the base models and the adapters.
 func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
-	list := []any{}
-	var base any
-	for i, name := range g.names() {
-		entry := map[string]any{"id": name, "object": "model", "owned_by": "lorasim", "root": name, "parent": nil}
-		if g.cfg.Fleet.Lookup(name) >= 0 {
-			entry["parent"] = base
-		} else if i == 0 {
-			base = name
+	type entry struct {
+		ID      string  `json:"id"`
+		Object  string  `json:"object"`
+		OwnedBy string  `json:"owned_by"`
+		Root    string  `json:"root"`
+		Parent  *string `json:"parent"`
+	}
+	list := []entry{}
+	var base *string
+	for i, name := range g.bases() {
+		if i == 0 {
+			base = &name
 		}
-		list = append(list, entry)
+		list = append(list, entry{name, "model", "lorasim", name, nil})
+	}
+	for _, a := range g.cfg.Fleet.Adapters() {
+		list = append(list, entry{a.Name, "model", "lorasim", a.Name, base})
 	}
 	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
@@ -140,7 +147,7 @@ func (g *Gateway) all(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
-	for w, s := range g.cfg.Fleet.Workers() {
+	for w, s := range g.cfg.Fleet.Status() {
 		if !s.Up {
 			continue
 		}

@@ -153,7 +153,7 @@ func (d *dispatch) pick() int {
 
 // next is the first worker that has not been asked.
 func (d *dispatch) next() int {
-	for w, s := range d.g.cfg.Fleet.Workers() {
+	for w, s := range d.g.cfg.Fleet.Status() {
 		if s.Up && !s.Draining && !slices.Contains(d.tried, w) {
 			return w
 		}

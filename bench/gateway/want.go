@@ -75,7 +75,7 @@ func (g *Gateway) understand(r *http.Request) (*want, int, error) {
 		a, ok := g.find(name, q.openAI)
 		switch {
 		case !ok:
-			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, known(g.names()))
 		case i == 0:
 			q.adapter = a
 		case a != trace.BaseModel:
@@ -332,6 +332,15 @@ func (g *Gateway) names() []string {
 		list = append(list, a.Name)
 	}
 	return list
+}
+
+// known lists names for an error, the first of many.
+func known(names []string) string {
+	const most = 20
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // respelt is what to send of what was read of the body: as it came, but for the

@@ -21,11 +21,14 @@ import (
 // adapter is what the fleet does with an adapter on one worker.
 type adapter struct {
 	held    bool  // the worker has loaded it
+	at      int   // place in worker.held
 	leaving bool  // to be unloaded once no request uses it
 	lost    bool  // it went without the fleet's doing
 	outside int   // booked requests that wait for a place, a load or an unload
 	waiting int   // of outside: those that wait for a place, see places
 	call    *call // under way; nil: none
+	// yielding: it takes no new requests, so that another adapter gets its place
+	yielding bool
 
 	since   time.Time // when it was loaded, or first seen on the worker
 	touched int64     // order of its latest use, by places.uses
@@ -63,13 +66,13 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int, wait Wai
 	}
 	defer f.lock()()
 	k := f.workers[w]
-	for s := k.adapters[a]; !s.held || s.call != nil || booked > 0 && k.yields == a; {
+	for s := k.adapters[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
 		c := s.call
 		if c == nil {
 			if k.info.RunTime == Off {
 				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
 			}
-			if booked > 0 && (k.yields == a || k.crowded()) {
+			if booked > 0 && (s.yielding || k.crowded()) {
 				return f.queueUp(ctx, w, a, booked, wait)
 			}
 			c = k.begin(a, false)
@@ -171,7 +174,7 @@ func (f *Fleet) load(w int, a int32) error {
 		}
 	}
 	k.end(a, err)
-	if n := k.view.HostSlots; err == nil && n > 0 && k.heldCount > n {
+	if n := k.view.HostSlots; err == nil && n > 0 && len(k.held) > n {
 		f.background.Go(func() { // sglang has dropped another: which one?
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 			defer cancel()
@@ -199,13 +202,16 @@ func isLimit(err error) bool {
 func (k *worker) hold(a int32, held bool) {
 	s := k.adapters[a]
 	if held && !s.held {
-		k.heldCount++
+		s.at, k.held = len(k.held), append(k.held, a)
 		s.since, s.touched = time.Now(), k.tick()
-		if most := k.info.MaxLoaded; most > 0 && k.heldCount >= most {
+		if most := k.info.MaxLoaded; most > 0 && len(k.held) >= most {
 			k.contested.Store(true)
 		}
 	} else if !held && s.held {
-		k.heldCount--
+		last := k.held[len(k.held)-1]
+		k.held[s.at], k.adapters[last].at = last, s.at
+		k.held = k.held[:len(k.held)-1]
+		k.yield(a, false)
 	}
 	s.held = held
 }

@@ -122,7 +122,7 @@ func (f *Fleet) missing(w int) (list []int32) {
 	}
 	room := len(f.cfg.Adapters)
 	if n := k.view.HostSlots; n > 0 {
-		room = n - k.heldCount
+		room = n - len(k.held)
 	}
 	for a, s := range k.adapters {
 		if len(list) < room && !s.held {
@@ -152,6 +152,13 @@ func enter[T int | int64](f *Fleet, k *worker, what string, told, stated T, to *
 	}
 }
 
+const (
+	// mostAdapters is the number of adapters beyond which those that workers list are
+	// not taken in. Policies take memory for each of them on each worker.
+	mostAdapters = 100_000
+	mostLogged   = 10 // names of adapters, at a time
+)
+
 // takeIn makes the fleet know the adapters that a worker lists and nobody has
 // named so far, if Config.Extend allows it; called with mu held. The router is
 // made anew, as policies and planners know a fixed set of adapters.
@@ -160,10 +167,17 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		return
 	}
 	all := slices.Clip(f.cfg.Adapters)
+	added := map[string]bool{}
 	for _, m := range listed {
-		if m.Parent != "" && indexOf(all, m.ID) < 0 {
-			all = append(all, trace.Adapter{Name: m.ID})
-			f.roots[m.ID] = m.Root
+		if m.Parent != "" && f.lookup(m.ID) < 0 && !added[m.ID] {
+			added[m.ID] = true
+			if len(all) < mostAdapters {
+				all = append(all, trace.Adapter{Name: m.ID})
+				f.roots[m.ID] = m.Root
+			} else if !k.warned["adapters"] {
+				k.warned["adapters"] = true
+				f.cfg.Log("%s holds more adapters than the %d that can be known; the others are left alone", k.name, mostAdapters)
+			}
 		}
 	}
 	fresh := all[len(f.cfg.Adapters):]
@@ -175,8 +189,15 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		f.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
 		return
 	}
-	for _, a := range fresh {
+	for i, a := range fresh {
+		if i == mostLogged {
+			f.cfg.Log("%s holds %d more adapters", k.name, len(fresh)-mostLogged)
+			break
+		}
 		f.cfg.Log("%s holds adapter %s", k.name, a.Name)
+	}
+	for i := range fresh {
+		f.enter(all, int32(len(all)-len(fresh)+i))
 	}
 	for _, k := range f.workers {
 		k.grow(len(fresh))
@@ -198,11 +219,15 @@ func (k *worker) grow(n int) {
 
 // holds notes which adapters a worker lists; called with mu held.
 func (f *Fleet) holds(k *worker, listed []model) {
+	there := make([]bool, len(k.adapters))
+	for _, m := range listed {
+		if a := f.lookup(m.ID); a >= 0 {
+			there[a] = true
+		}
+	}
 	for a, s := range k.adapters {
-		name := f.cfg.Adapters[a].Name
-		there := slices.ContainsFunc(listed, func(m model) bool { return m.ID == name })
-		s.lost = s.lost || s.held && !there
-		k.hold(int32(a), there)
+		s.lost = s.lost || s.held && !there[a]
+		k.hold(int32(a), there[a])
 	}
 	k.settle()
 	k.resetTiers()

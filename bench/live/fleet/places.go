@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"lorasim/trace"
 )
 
 // A worker holds a bounded number of adapters in host memory (sglang:
@@ -22,10 +20,10 @@ import (
 //   - The adapter of the request that arrived first gets the next place (first come,
 //     first served). All requests that wait for the same adapter leave the queue with
 //     it: a load serves a batch.
-//   - If an adapter is idle, the least recently used one is evicted. Otherwise the one
-//     that has held its place for longest yields: it takes no new requests, which join
-//     the queue, and is evicted when its running requests have ended. One adapter
-//     yields at a time, so that the others serve meanwhile.
+//   - If an adapter is idle, the least recently used one is evicted. Otherwise those
+//     that have held their places for longest yield, one for each adapter that waits: an
+//     adapter that yields takes no new requests, which join the queue, and is evicted
+//     when its running requests have ended.
 //
 // Invariant: a request waits for at most one turn for each adapter that waits before
 // its own, and one for its own. A turn is a hold, the longest running request, an
@@ -88,12 +86,12 @@ type ticket struct {
 
 // places is the queue of a worker; guarded by Fleet.mu.
 type places struct {
-	queue  []*ticket     // by arrival
-	served bool          // a goroutine serves the queue
-	latest time.Time     // when the latest place was given, or the queue began
-	turn   time.Duration // mean time between two places given, of the latest ones
-	uses   int64         // counts uses of adapters
-	yields int32         // adapter that takes no new requests, so that another gets its place; -1: none
+	queue    []*ticket     // by arrival
+	served   bool          // a goroutine serves the queue
+	latest   time.Time     // when the latest place was given, or the queue began
+	turn     time.Duration // mean time between two places given, of the latest ones
+	uses     int64         // counts uses of adapters
+	yielding int           // adapters that yield
 
 	refuses   bool      // it refused a load when it was full; else it evicts by itself
 	fullUntil time.Time // a load is not worth a try before, unless a place became free
@@ -114,10 +112,8 @@ func (k *worker) crowded() bool {
 // inUse counts the adapters that hold a place and have requests of the fleet or are
 // being loaded; called with mu held.
 func (k *worker) inUse() (n int) {
-	seen := map[int32]bool{}
-	for _, r := range k.requests {
-		if a := r.Adapter; a != trace.BaseModel && !seen[a] && k.adapters[a].held && !k.free(a) {
-			seen[a] = true
+	for _, a := range k.held {
+		if !k.free(a) {
 			n++
 		}
 	}
@@ -223,14 +219,28 @@ func (k *worker) dismiss(which func(t *ticket) bool, err error) {
 // settle admits the requests whose adapters are there; called with mu held. An adapter
 // that yields takes requests again when it is the first in the queue, or nobody waits.
 func (k *worker) settle() {
-	for {
-		if k.yields >= 0 && (len(k.queue) == 0 || k.queue[0].adapter == k.yields || !k.adapters[k.yields].held) {
-			k.yields = -1
+	for before := -1; before != len(k.queue); {
+		before = len(k.queue)
+		if before > 0 {
+			k.yield(k.queue[0].adapter, false)
 		}
-		before := len(k.queue)
-		k.dismiss(func(t *ticket) bool { return k.there(t.adapter) && t.adapter != k.yields }, nil)
-		if len(k.queue) == before || before == 0 {
-			return
+		k.dismiss(func(t *ticket) bool { return k.there(t.adapter) && !k.adapters[t.adapter].yielding }, nil)
+	}
+	if len(k.queue) == 0 && k.yielding > 0 {
+		for _, a := range k.held {
+			k.yield(a, false)
+		}
+	}
+}
+
+// yield makes an adapter take no new requests, or take them again; called with mu held.
+func (k *worker) yield(a int32, yields bool) {
+	if s := k.adapters[a]; s.yielding != yields {
+		s.yielding = yields
+		if yields {
+			k.yielding++
+		} else {
+			k.yielding--
 		}
 	}
 }
@@ -265,7 +275,7 @@ func (f *Fleet) serveQueue(w int) {
 // called with mu held.
 func (k *worker) exhausted() bool {
 	most := k.info.MaxLoaded
-	return most > 0 && k.heldCount >= most && k.inUse() >= most
+	return most > 0 && len(k.held) >= most && k.inUse() >= most
 }
 
 // refused notes that a worker had no place; called with mu held.
@@ -298,7 +308,7 @@ func (f *Fleet) fill(w int, a int32) {
 		k.turn = took
 	}
 	k.turn += (took - k.turn) / 8
-	if k.latest = now; k.info.MaxLoaded > 0 && k.heldCount >= k.info.MaxLoaded && k.refuses {
+	if k.latest = now; k.info.MaxLoaded > 0 && len(k.held) >= k.info.MaxLoaded && k.refuses {
 		k.refused() // it is full again
 	}
 }
@@ -321,7 +331,7 @@ func (f *Fleet) vacate(w int) bool {
 	}
 	a := f.leastRecent(k, busy)
 	if a < 0 {
-		k.yield()
+		k.makeWay()
 		return false
 	}
 	k.adapters[a].touched = k.tick() // if it stays, another is next
@@ -337,29 +347,41 @@ func (f *Fleet) vacate(w int) bool {
 func (f *Fleet) leastRecent(k *worker, busy map[string]bool) int32 {
 	victim := int32(-1)
 	shared := k.foreignRunning+k.foreignQueued > 0
-	for a, s := range k.adapters {
-		if !s.held || k.view.Adapters[a].Pinned || !k.free(int32(a)) || busy[f.cfg.Adapters[a].Name] ||
+	for _, a := range k.held {
+		s := k.adapters[a]
+		if k.view.Adapters[a].Pinned || !k.free(a) || busy[f.cfg.Adapters[a].Name] ||
 			shared && time.Since(s.since) < hold {
 			continue
 		}
 		if victim < 0 || s.touched < k.adapters[victim].touched {
-			victim = int32(a)
+			victim = a
 		}
 	}
 	return victim
 }
 
-// yield asks the adapter that has held its place for longest to yield; called with mu
-// held.
-func (k *worker) yield() {
-	if k.yields >= 0 {
-		return
-	}
-	for a, s := range k.adapters {
-		if k.there(int32(a)) && !k.view.Adapters[a].Pinned && time.Since(s.since) >= hold &&
-			(k.yields < 0 || s.since.Before(k.adapters[k.yields].since)) {
-			k.yields = int32(a)
+// makeWay asks adapters to yield, those that have held their places for longest: one for
+// each adapter that waits for a place. Called with mu held.
+func (k *worker) makeWay() {
+	waiting := map[int32]bool{}
+	for _, t := range k.queue {
+		if !k.adapters[t.adapter].held {
+			waiting[t.adapter] = true
 		}
+	}
+	for k.yielding < len(waiting) {
+		oldest := int32(-1)
+		for _, a := range k.held {
+			s := k.adapters[a]
+			if k.there(a) && !s.yielding && !k.view.Adapters[a].Pinned && time.Since(s.since) >= hold &&
+				(oldest < 0 || s.since.Before(k.adapters[oldest].since)) {
+				oldest = a
+			}
+		}
+		if oldest < 0 {
+			return
+		}
+		k.yield(oldest, true)
 	}
 }
 
@@ -398,8 +420,8 @@ func (f *Fleet) awaitChange(k *worker) {
 		cancel()
 		f.mu.Lock()
 		if k.fullAt == 0 {
-			k.fullAt = k.heldCount
-		} else if k.heldCount < k.fullAt {
+			k.fullAt = len(k.held)
+		} else if len(k.held) < k.fullAt {
 			k.fullUntil = time.Time{} // another client has left a place
 		}
 		k.lookLater()

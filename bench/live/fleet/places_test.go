@@ -87,8 +87,8 @@ func (x *full) quiet() {
 	x.f.mu.Lock()
 	defer x.f.mu.Unlock()
 	k := x.f.workers[0]
-	if len(k.queue) > 0 || k.served || k.yields >= 0 {
-		x.Errorf("%d requests wait, served %v, adapter %d yields", len(k.queue), k.served, k.yields)
+	if len(k.queue) > 0 || k.served || k.yielding > 0 {
+		x.Errorf("%d requests wait, served %v, %d adapters yield", len(k.queue), k.served, k.yielding)
 	}
 	held, calls := 0, 0
 	for a, s := range k.adapters {
@@ -102,8 +102,8 @@ func (x *full) quiet() {
 			calls++
 		}
 	}
-	if held != k.heldCount || calls != k.calls {
-		x.Errorf("%d adapters are held and %d change; counted %d and %d", held, calls, k.heldCount, k.calls)
+	if held != len(k.held) || calls != k.calls {
+		x.Errorf("%d adapters are held and %d change; counted %d and %d", held, calls, len(k.held), k.calls)
 	}
 	for _, err := range x.errs {
 		x.Error(err)
