@@ -427,10 +427,10 @@ func (f *Fleet) awaitChange(k *worker) {
 		k.lookLater()
 		return
 	}
-	changed := k.changed
+	changed, until := k.changed, time.Until(k.lookAt)
 	f.mu.Unlock()
 	defer f.mu.Lock()
-	timer := time.NewTimer(time.Until(k.lookAt))
+	timer := time.NewTimer(until)
 	defer timer.Stop()
 	select {
 	case <-changed:
