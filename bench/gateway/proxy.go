@@ -125,7 +125,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		if no := d.noPlace; no != nil && (final || no.Late) {
+		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
 			return nil, &refusal{http.StatusServiceUnavailable, reason, no.After.Seconds()}
 		}
 		if last = reason; final || d.want.spent.Load() {
