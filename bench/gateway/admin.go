@@ -114,14 +114,14 @@ func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
 func (g *Gateway) modelList() []modelEntry {
 	list := []modelEntry{}
 	var base *string
-	for i, name := range g.names() {
-		entry := modelEntry{ID: name, Object: "model", OwnedBy: "lorasim", Root: name}
-		if g.cfg.Fleet.Lookup(name) >= 0 {
-			entry.Parent = base
-		} else if i == 0 {
+	for i, name := range g.bases() {
+		if i == 0 {
 			base = &name
 		}
-		list = append(list, entry)
+		list = append(list, modelEntry{name, "model", "lorasim", name, nil})
+	}
+	for _, a := range g.cfg.Fleet.Adapters() {
+		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, base})
 	}
 	return list
 }
@@ -162,7 +162,7 @@ func (g *Gateway) all(path string) http.HandlerFunc {
 			return
 		}
 		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
-		for w, s := range g.cfg.Fleet.Workers() {
+		for w, s := range g.cfg.Fleet.Status() {
 			if !s.Up {
 				continue
 			}

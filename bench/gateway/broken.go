@@ -60,9 +60,6 @@ func (d *dispatch) begin(r *http.Request, w int) *answer {
 	a := &answer{d: d, r: r, w: w}
 	a.ctx, a.cancel = context.WithCancelCause(d.r.Context()) // not r's, whose trace would pass on replies of status 1xx without end
 	d.now.Store(a)
-	if d.want.stream {
-		a.limit(d.g.cfg.FirstByte, errFirstByte)
-	}
 	return a
 }
 

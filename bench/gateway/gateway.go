@@ -49,7 +49,10 @@ type Config struct {
 	Allow     []string      // paths that clients may use beside the data plane; see ParseAllow
 	FirstByte time.Duration // longest wait of a stream for its first byte; 0: no limit
 	Idle      time.Duration // longest time between two reads of a reply; 0: no limit
-	Access    *slog.Logger  // gets a line for each request; nil: nothing
+	// QueueTimeout is the longest wait of a request for a place for its adapter on a
+	// worker; 0: no limit.
+	QueueTimeout time.Duration
+	Access       *slog.Logger // gets a line for each request; nil: nothing
 
 	AdminKeys  bearer.Keys
 	AdminHosts []string     // names in the Host header of admin requests beside those of loopback

@@ -133,7 +133,7 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
 	worker := []string{"worker"}
-	for i, w := range c.Workers() {
+	for i, w := range c.Status() {
 		up, index := 0.0, strconv.Itoa(i)
 		if w.Up {
 			up = 1
@@ -149,11 +149,17 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
 		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
-		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)
+		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(w.Loaded), worker, index)
+		send(gauge, "pending", "Requests that wait for a place for their adapter.", float64(w.Pending), worker, index)
 	}
 	s := c.Stats()
 	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
 	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
+	send(count, "adapter_evictions_total", "Adapters unloaded because requests waited for a place.", float64(s.Evictions), nil)
+	send(count, "pending_total", "Requests that have waited for a place for their adapter.", float64(s.PlaceWaits), nil)
+	send(count, "pending_seconds_total", "Time that requests have waited for a place.", s.PlaceWaitTime, nil)
+	send(count, "pending_timeouts_total", "Requests that got no place in time.", float64(s.PlaceTimeouts), nil)
+	send(count, "pending_overflows_total", "Requests that found the queue for places full.", float64(s.PlaceOverflows), nil)
 	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
 	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)

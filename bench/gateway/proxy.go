@@ -25,22 +25,24 @@ import (
 // dispatch is one request on its way: the transport of a reverse proxy of its own,
 // which picks the worker, and another one when that does not take it.
 type dispatch struct {
-	g       *Gateway
-	r       *http.Request // the client's
-	line    *line         // to the client, and of the access log
-	want    *want
-	booked  bool // it counts as a worker's load
-	search  bool // what it asks for is on one worker, which is not known
-	fr      fleet.Request
-	adapter string // for metrics
-	sent    time.Time
-	begun   time.Time     // first byte
-	tried   []int         // workers
-	lost    int           // of these, that may have executed the request and brought no answer
-	asked   int           // the worker whose bytes are handled; -1: none yet
-	faults  []fleet.Fault // of the workers that did not serve the request
-	now     atomic.Pointer[answer]
-	answer  *answer // what is passed on; nil: nothing yet
+	g         *Gateway
+	r         *http.Request // the client's
+	line      *line         // to the client, and of the access log
+	want      *want
+	booked    bool // it counts as a worker's load
+	search    bool // what it asks for is on one worker, which is not known
+	fr        fleet.Request
+	adapter   string // for metrics
+	sent      time.Time
+	begun     time.Time      // first byte
+	tried     []int          // workers
+	lost      int            // of these, that may have executed the request and brought no answer
+	evictions int            // times that a worker had evicted the adapter meanwhile
+	noPlace   *fleet.NoPlace // the latest worker had no place for the adapter
+	asked     int            // the worker whose bytes are handled; -1: none yet
+	faults    []fleet.Fault  // of the workers that did not serve the request
+	now       atomic.Pointer[answer]
+	answer    *answer // what is passed on; nil: nothing yet
 }
 
 // proxy routes a request and passes it on.
@@ -150,6 +152,9 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
+		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
+			return nil, &refusal{http.StatusServiceUnavailable, f.text, no.After.Seconds()}
+		}
 		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
@@ -175,7 +180,7 @@ func (d *dispatch) pick() int {
 
 // next is the first worker that has not been asked.
 func (d *dispatch) next() int {
-	for w, s := range d.g.cfg.Fleet.Workers() {
+	for w, s := range d.g.cfg.Fleet.Status() {
 		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, w) {
 			return w
 		}
@@ -194,18 +199,24 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			a.leave()
 		}
 	}()
-	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
-		if err := workers.Ensure(a.ctx, w, k); err != nil {
-			return nil, &fault{notLoaded, err.Error(), false}
+	for {
+		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
+			if err := workers.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
+				return nil, &fault{notLoaded, err.Error(), false}
+			}
 		}
-	}
-	resp, err := d.send(a)
-	if err != nil {
-		if r.Context().Err() == nil {
-			d.fault(w, err)
-			d.g.workers.Log("worker %d: %v", w, err)
+		var err error
+		if resp, err = d.send(a); err != nil {
+			if r.Context().Err() == nil {
+				d.fault(w, err)
+				d.g.workers.Log("worker %d: %v", w, err)
+			}
+			return nil, unanswered(err)
 		}
-		return nil, unanswered(err)
+		if !d.evicted(resp, w) {
+			break
+		}
 	}
 	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
@@ -237,6 +248,15 @@ func (d *dispatch) again(status int) bool {
 		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
 }
 
+// wait limits the wait of the request for a place for its adapter, on all workers.
+func (d *dispatch) wait() fleet.Wait {
+	wait := fleet.Wait{Since: d.sent}
+	if limit := d.g.cfg.QueueTimeout; limit > 0 {
+		wait.Until = d.sent.Add(limit)
+	}
+	return wait
+}
+
 // send sends the request to the worker of an answer.
 func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out, base, r := a.r.WithContext(a.ctx), d.g.urls[a.w], a.r
@@ -245,6 +265,9 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	out.Host = ""
 	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
 	d.asked = a.w
+	if d.want.stream {
+		a.limit(d.g.cfg.FirstByte, errFirstByte)
+	}
 	resp, err := d.g.transport.RoundTrip(out)
 	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)

@@ -50,6 +50,7 @@ type job struct {
 	begun    time.Time // first token of the latest attempt
 	attempts int
 	deadline time.Time // Config.Total
+	begin    time.Time // of the first attempt
 
 	mu     sync.Mutex // guards what follows, which moves look at
 	now    *attempt   // nil: none
@@ -103,6 +104,7 @@ func (c *client) newJob(r trace.Request) *job {
 // already.
 func (c *client) serve(j *job, w int) {
 	j.last = time.Now()
+	j.begin = j.last
 	j.rec.Sent = max(c.cfg.Clock.at(j.last)-c.start, j.rec.Arrival)
 	if c.cfg.Total > 0 {
 		j.deadline = j.last.Add(c.cfg.Total)
@@ -199,7 +201,11 @@ func (a *attempt) run() outcome {
 		defer t.Stop()
 	}
 	before := time.Now()
-	if err := c.cfg.Fleet.Ensure(a.ctx, a.w, j.req.Adapter); err != nil {
+	wait := fleet.Wait{Since: j.begin}
+	if limit := c.cfg.FirstToken; limit > 0 {
+		wait.Until = before.Add(limit)
+	}
+	if err := c.cfg.Fleet.EnsureWithin(a.ctx, a.w, j.req.Adapter, wait); err != nil {
 		return a.unsent(err)
 	}
 	if wait := time.Since(before); wait > coldLoad {

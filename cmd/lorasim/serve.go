@@ -36,6 +36,7 @@ type gatewayFlags struct {
 	clientKey, adminKey         keyFlags
 	allow, adminHosts           repeated
 	insecure                    bool
+	maxPending                  int
 }
 
 func newGateway() *cobra.Command {
@@ -83,6 +84,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
 		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute, "longest wait of a stream for its first byte; 0: no limit", ">=0"),
 		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute, "longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024, "requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
 		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
@@ -117,7 +120,7 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return err
 	}
 	defer ls.close()
-	cfg.Plans, f.Access, f.LogDropped = access.Logger, access.Logger, access.dropped
+	cfg.Plans, f.Access, f.LogDropped, cfg.MaxPending = access.Logger, access.Logger, access.dropped, f.maxPending
 	var rt *router.Router
 	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
 		return usage(err)

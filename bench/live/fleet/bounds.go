@@ -26,7 +26,7 @@ const (
 	maxContext   = 1 << 30 // tokens
 	maxGenerated = 1 << 24 // tokens of a reply
 	maxClock     = 1e12    // s
-	maxAdapters  = 1 << 16 // that the fleet takes in of all workers
+	maxAdapters  = 100_000 // that the fleet takes in of all workers: policies take memory for each on each worker
 	maxName      = 512     // bytes of the name of an adapter or model
 	maxPath      = 4096    // bytes of where an adapter lies
 	maxMessage   = 500     // characters of an error

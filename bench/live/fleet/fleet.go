@@ -52,7 +52,10 @@ type Config struct {
 	Poll      time.Duration // between two probes of a worker; 0: 1 s
 	Timeout   time.Duration // of a probe, 0: 2 s
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
-	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
+	// MaxPending is the number of requests that may wait for a place on a worker; 0: no
+	// limit.
+	MaxPending int
+	Staleness  float64 // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
 	// Stated stand for what it tells, too, where they are not 0.
 	Limits  []Limits
@@ -87,6 +90,7 @@ type Fleet struct {
 	workers []*worker
 
 	mu      sync.Mutex        // also guards Adapters and Router of cfg
+	index   map[string]int32  // of adapters, by name
 	roots   map[string]string // where adapters lie that were found on workers
 	outputs *router.Outputs
 	view    router.View
@@ -115,17 +119,21 @@ type worker struct {
 	foreignRunning, foreignQueued int
 	polled                        float64
 
-	info     Info
-	said     load            // of its load, at the latest probe
-	known    bool            // it has told of itself since it was last down
-	failed   int             // probes in a row
-	panics   int             // while its bytes were handled
-	warned   map[string]bool // limits whose contradiction is logged
-	adapters []*adapter      // by index
-	out      outliers
-	heard    atomic.Uint64 // pieces of replies that have come from it
-	changed  chan struct{} // closed by the next change of calls and requests
-	changes  int           // of calls, what is held, and known
+	info      Info
+	said      load            // of its load, at the latest probe
+	known     bool            // it has told of itself since it was last down
+	failed    int             // probes in a row
+	panics    int             // while its bytes were handled
+	warned    map[string]bool // limits whose contradiction is logged
+	adapters  []*adapter      // by index
+	held      []int32         // adapters with held, in no order
+	calls     int             // adapters with a call under way
+	contested atomic.Bool     // see Contested
+	places
+	out     outliers
+	heard   atomic.Uint64 // pieces of replies that have come from it
+	changed chan struct{} // closed by the next change of calls and requests
+	changes int           // of calls, what is held, and known
 }
 
 // notify wakes those who wait for something to change; called with Fleet.mu held.
@@ -143,6 +151,12 @@ type Stats struct {
 	Downs                       int64   // times that a worker was found to be down
 	Ejections                   int64   // times that a worker was ejected
 	Panics                      int64   // recovered while a worker's bytes were handled
+
+	Evictions      int64   // adapters unloaded because others waited for a place
+	PlaceWaits     int64   // requests that have waited for a place
+	PlaceWaitTime  float64 // s that they have waited
+	PlaceTimeouts  int64   // of them: those whose time was over
+	PlaceOverflows int64   // requests that found the queue full
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -165,9 +179,12 @@ func New(cfg Config) (*Fleet, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	f := &Fleet{cfg: cfg, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
+	f := &Fleet{cfg: cfg, index: map[string]int32{}, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
 		masked: make([]bool, len(cfg.URLs)),
 		view:   router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	for a := range cfg.Adapters {
+		f.enter(cfg.Adapters, int32(a))
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		f.stale = router.NewStale(cfg.Staleness)
@@ -242,26 +259,42 @@ type WorkerState struct {
 	Running  int      `json:"running"`
 	Queued   int      `json:"queued"`
 	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
+	Pending  int      `json:"pending"`  // of those queued: wait for a place for their adapter
 	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
-	Adapters []string `json:"adapters"`
+	Loaded   int      `json:"adapters_loaded"`
+	Adapters []string `json:"adapters"` // those that are loaded; only of Workers
 	OutlierState
 }
 
-// Workers tells how the workers are.
+// Workers tells how the workers are and which adapters they hold.
 func (f *Fleet) Workers() []WorkerState {
 	defer f.lock()()
+	list := f.status()
+	for i, k := range f.workers {
+		held := slices.Clone(k.held)
+		slices.Sort(held)
+		list[i].Adapters = make([]string, len(held))
+		for j, a := range held {
+			list[i].Adapters[j] = f.cfg.Adapters[a].Name
+		}
+	}
+	return list
+}
+
+// Status is Workers without the names of the adapters, of which there may be many.
+func (f *Fleet) Status() []WorkerState {
+	defer f.lock()()
+	return f.status()
+}
+
+func (f *Fleet) status() []WorkerState {
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
 		v := k.view
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
-			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
+			Deferred: k.said.Deferred, Pending: len(k.queue), KVUsed: k.kv.Load(), Loaded: len(k.held)}
 		list[i].OutlierState = f.outlierState(k)
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
-		for a, s := range k.adapters {
-			if s.held {
-				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)
-			}
-		}
 	}
 	return list
 }
@@ -291,10 +324,24 @@ func (f *Fleet) Adapters() []trace.Adapter {
 }
 
 // Lookup finds an adapter by name; -1: there is none.
-func (f *Fleet) Lookup(name string) int32 { return indexOf(f.Adapters(), name) }
+func (f *Fleet) Lookup(name string) int32 {
+	defer f.lock()()
+	return f.lookup(name)
+}
 
-func indexOf(adapters []trace.Adapter, name string) int32 {
-	return int32(slices.IndexFunc(adapters, func(a trace.Adapter) bool { return a.Name == name }))
+// lookup is Lookup with mu held.
+func (f *Fleet) lookup(name string) int32 {
+	if a, ok := f.index[name]; ok {
+		return a
+	}
+	return -1
+}
+
+// enter makes an adapter known by its name; the first of a name counts.
+func (f *Fleet) enter(all []trace.Adapter, a int32) {
+	if _, ok := f.index[all[a].Name]; !ok {
+		f.index[all[a].Name] = a
+	}
 }
 
 // where is the name of an adapter and where workers find it.

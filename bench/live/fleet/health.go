@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
@@ -98,7 +99,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	}
 	missing, placed := f.registered(k, w, in, listed)
 	for _, a := range missing {
-		if err := f.ensure(ctx, w, a, 0); err != nil {
+		if err := f.ensure(ctx, w, a, 0, Wait{}); err != nil {
 			if !placed {
 				break // as many as fit; the others when they are needed
 			}
@@ -133,7 +134,7 @@ func (f *Fleet) missing(w int) (list []int32) {
 	}
 	room := len(f.cfg.Adapters)
 	if n := k.view.HostSlots; n > 0 {
-		room = n - k.holding()
+		room = n - len(k.held)
 	}
 	for a, s := range k.adapters {
 		if len(list) < room && !s.held {
@@ -163,6 +164,8 @@ func enter[T int | int64](f *Fleet, k *worker, what string, told, stated T, to *
 	}
 }
 
+const mostLogged = 10 // names of adapters, at a time
+
 // takeIn makes the fleet know the adapters that a worker lists and nobody has
 // named so far, if Config.Extend allows it; called with mu held. The router is
 // made anew, as policies and planners know a fixed set of adapters.
@@ -171,10 +174,17 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		return
 	}
 	all := slices.Clip(f.cfg.Adapters)
+	added := map[string]bool{}
 	for _, m := range listed {
-		if m.Parent != "" && indexOf(all, m.ID) < 0 && len(all) < maxAdapters {
-			all = append(all, trace.Adapter{Name: m.ID})
-			f.roots[m.ID] = m.Root
+		if m.Parent != "" && f.lookup(m.ID) < 0 && !added[m.ID] {
+			added[m.ID] = true
+			if len(all) < maxAdapters {
+				all = append(all, trace.Adapter{Name: m.ID})
+				f.roots[m.ID] = m.Root
+			} else if !k.warned["adapters"] {
+				k.warned["adapters"] = true
+				f.cfg.Log("%s holds more adapters than the %d that can be known; the others are left alone", k.name, maxAdapters)
+			}
 		}
 	}
 	fresh := all[len(f.cfg.Adapters):]
@@ -186,8 +196,15 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		f.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
 		return
 	}
-	for _, a := range fresh {
+	for i, a := range fresh {
+		if i == mostLogged {
+			f.cfg.Log("%s holds %d more adapters", k.name, len(fresh)-mostLogged)
+			break
+		}
 		f.cfg.Log("%s holds adapter %s", k.name, a.Name)
+	}
+	for i := range fresh {
+		f.enter(all, int32(len(all)-len(fresh)+i))
 	}
 	for _, k := range f.workers {
 		k.grow(len(fresh))
@@ -209,12 +226,17 @@ func (k *worker) grow(n int) {
 
 // holds notes which adapters a worker lists; called with mu held.
 func (f *Fleet) holds(k *worker, listed []model) {
-	for a, s := range k.adapters {
-		name := f.cfg.Adapters[a].Name
-		there := slices.ContainsFunc(listed, func(m model) bool { return m.ID == name })
-		s.lost = s.lost || s.held && !there
-		s.held = there
+	there := make([]bool, len(k.adapters))
+	for _, m := range listed {
+		if a := f.lookup(m.ID); a >= 0 {
+			there[a] = true
+		}
 	}
+	for a, s := range k.adapters {
+		s.lost = s.lost || s.held && !there[a]
+		k.hold(int32(a), there[a])
+	}
+	k.settle()
 	k.resetTiers()
 }
 
@@ -273,7 +295,7 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 		return // probes tell whether it is down
 	}
 	defer f.lock()()
-	if k.known && k.changes == before && !slices.ContainsFunc(k.adapters, func(s *adapter) bool { return s.call != nil }) {
+	if k.known && k.changes == before && k.calls == 0 {
 		f.takeIn(k, listed)
 		f.holds(k, listed)
 	}
@@ -302,9 +324,13 @@ func (f *Fleet) down(k *worker, err error) {
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())
 	k.said, k.lru = load{}, nil
-	for _, s := range k.adapters {
-		s.held, s.leaving = false, false
+	for a, s := range k.adapters {
+		k.hold(int32(a), false)
+		s.leaving = false
 	}
+	k.dismiss(func(*ticket) bool { return true }, fmt.Errorf("worker is down: %w", err))
+	k.settle()
+	k.refuses = false
 	k.changes++
 	k.resetTiers()
 	k.notify()

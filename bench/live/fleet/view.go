@@ -190,9 +190,9 @@ func (f *Fleet) Left(r *Request) {
 	st := &v.Adapters[r.Adapter]
 	if st.Running+st.Queued == 0 && f.cfg.Adapters[r.Adapter].Rank == v.MaxRank {
 		v.MaxRank = 0
-		for a := range v.Adapters {
-			if st := &v.Adapters[a]; st.Running+st.Queued > 0 {
-				v.MaxRank = max(v.MaxRank, f.cfg.Adapters[a].Rank)
+		for _, r := range k.requests {
+			if r.Adapter != trace.BaseModel {
+				v.MaxRank = max(v.MaxRank, f.cfg.Adapters[r.Adapter].Rank)
 			}
 		}
 	}
@@ -234,21 +234,30 @@ func (f *Fleet) fresh() *router.View {
 // used notes that a request with the adapter runs on the worker: its weights are
 // in a GPU slot now, and those used least recently have made room.
 func (k *worker) used(a int32) {
-	if i := slices.Index(k.lru, a); i >= 0 {
-		k.lru = slices.Delete(k.lru, i, i+1)
+	k.adapters[a].touched = k.nextUse()
+	i := slices.Index(k.lru, a)
+	if i < 0 {
+		i, k.lru = len(k.lru), append(k.lru, a)
 	}
-	k.lru = slices.Insert(k.lru, 0, a)
+	copy(k.lru[1:i+1], k.lru[:i])
+	k.lru[0] = a
 	k.slots()
 }
 
-// slots derives the tiers of adapters from their latest uses.
+// unknownSlots is the number of adapters that count as in GPU slots where nobody knows
+// how many there are.
+const unknownSlots = 1024
+
+// slots derives the tiers of adapters from their latest uses. It forgets those that have
+// left their slots, so that its cost does not grow with the number of adapters.
 func (k *worker) slots() {
 	k.lru = slices.DeleteFunc(k.lru, func(a int32) bool { return !k.adapters[a].held })
 	v := k.view
 	v.SlotsUsed, v.SlotsIdle = 0, 0
+	most := cmp.Or(v.Slots, unknownSlots)
 	for i, a := range k.lru {
 		st := &v.Adapters[a]
-		if st.Tier = router.Host; v.Slots == 0 || i < v.Slots {
+		if st.Tier = router.Host; i < most {
 			st.Tier = router.GPU
 			v.SlotsUsed++
 			if st.Running == 0 {
@@ -256,6 +265,7 @@ func (k *worker) slots() {
 			}
 		}
 	}
+	k.lru = k.lru[:min(len(k.lru), most)]
 }
 
 // resetTiers enters that the worker holds nothing but what held says.
