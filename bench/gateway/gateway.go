@@ -88,6 +88,7 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
+	g.metrics.registry.MustRegister(wireCollector{g.transport})
 	for path, serve := range map[string]http.HandlerFunc{"/": g.proxy, "GET /v1/models": g.models, "GET /health": g.health,
 		"GET /health_generate": g.health, "POST /abort_request": g.abort} {
 		g.mux.HandleFunc(path, serve)
