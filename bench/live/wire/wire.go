@@ -152,11 +152,11 @@ type conn struct {
 	of    *Client
 	addr  string
 	in    *bufio.Reader // nil while it is idle: there is nothing in it
-	head  int       // bytes that a head may still have; -1: none is read
-	since time.Time // when it became idle
-	kept  bool      // it has served before
-	wrote bool      // some of the present request
-	unfit error     // why the latest write did not take place; net/http does not hand it on as it is
+	head  int           // bytes that a head may still have; -1: none is read
+	since time.Time     // when it became idle
+	kept  bool          // it has served before
+	wrote bool          // some of the present request
+	unfit error         // why the latest write did not take place; net/http does not hand it on as it is
 
 	raw    syscall.RawConn // nil: it is no socket
 	look   func(fd uintptr) bool
