@@ -117,6 +117,7 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
+	g.metrics.registry.MustRegister(wireCollector{g.transport})
 	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}

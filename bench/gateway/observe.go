@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
 	"lorasim/internal/format"
 )
 
@@ -117,6 +118,24 @@ func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
 		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
 			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+	}
+}
+
+// wireCollector reads the counts of connections to workers when it is asked.
+type wireCollector struct{ *wire.Client }
+
+// Describe implements prometheus.Collector.
+func (c wireCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c wireCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.Stats()
+	opened := prometheus.NewDesc("lorasim_gateway_connections_opened_total", "Connections opened to workers.", nil, nil)
+	closed := prometheus.NewDesc("lorasim_gateway_connections_closed_total",
+		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or number (expired).", []string{"reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(s.Opened))
+	for reason, n := range map[string]int64{"stale": s.Stale, "unasked": s.Unasked, "expired": s.Expired} {
+		ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(n), reason)
 	}
 }
 

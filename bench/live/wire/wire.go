@@ -84,6 +84,9 @@ const maxWhole = 64 << 10
 
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 4*bufferSize) }}
 
+// readers are shared, so that connections at rest cost no memory and no cache.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+
 // unsent is the error of a request of which nothing was written.
 type unsent struct{ error }
 
@@ -148,12 +151,12 @@ type conn struct {
 	net.Conn
 	of    *Client
 	addr  string
-	in    *bufio.Reader
-	head  int       // bytes that a head may still have; -1: none is read
-	since time.Time // when it became idle
-	kept  bool      // it has served before
-	wrote bool      // some of the present request
-	unfit error     // why the latest write did not take place; net/http does not hand it on as it is
+	in    *bufio.Reader // nil while it is idle: there is nothing in it
+	head  int           // bytes that a head may still have; -1: none is read
+	since time.Time     // when it became idle
+	kept  bool          // it has served before
+	wrote bool          // some of the present request
+	unfit error         // why the latest write did not take place; net/http does not hand it on as it is
 
 	raw    syscall.RawConn // nil: it is no socket
 	look   func(fd uintptr) bool
@@ -174,7 +177,6 @@ var (
 
 func newConn(nc net.Conn, of *Client, addr string) *conn {
 	c := &conn{Conn: nc, of: of, addr: addr}
-	c.in = bufio.NewReaderSize(c, bufferSize)
 	c.watch()
 	return c
 }
@@ -217,6 +219,8 @@ func (c *conn) exchange(r *http.Request) (resp *http.Response, err error) {
 	}()
 	c.wrote, c.unfit = false, nil
 	werr := c.send(r)
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
 	switch {
 	case werr != nil && !c.wrote:
 		c.noteUnfit()
@@ -354,6 +358,10 @@ func (b *body) release(whole bool) {
 			c.Close()
 			return
 		}
+		in := c.in
+		c.in = nil
+		in.Reset(nil)
+		readers.Put(in)
 		c.of.put(c)
 	})
 }
