@@ -124,6 +124,8 @@ func (e *engine) kind() API { return e.api.Load().(API) }
 
 const maxAnswer = 16 << 20 // bytes
 
+var errTooLong = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
+
 // call sends a request and returns the body of the answer.
 func (e *engine) call(ctx context.Context, method, path string, body any) (answer []byte, err error) {
 	defer func() {
@@ -153,7 +155,10 @@ func (e *engine) call(ctx context.Context, method, path string, body any) (answe
 		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if len(answer) > maxAnswer {
+		return nil, errTooLong
+	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = &statusError{resp.StatusCode, ErrorText(answer)}
 	}
@@ -266,7 +271,7 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	}
 	in.Version = v.Version
 	list, err := e.models(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return in, err
 	}
 	for _, m := range list {
