@@ -59,7 +59,7 @@ func (d *dispatch) evicted(resp *http.Response, w int) bool {
 // firstEvent reads the beginning of a stream: an event that is an error whole, of another
 // what comes first. An error of the stream comes again with the next read.
 func firstEvent(body io.Reader) []byte {
-	start := make([]byte, 0, 4<<10)
+	start := make([]byte, 0, 1<<10)
 	for len(start) < cap(start) {
 		n, err := body.Read(start[len(start):cap(start)])
 		start = start[:len(start)+n]

@@ -121,6 +121,8 @@ func newEngine(c *Connection, i int) *engine {
 
 func (e *engine) kind() API { return e.api.Load().(API) }
 
+var errTooLong = errors.New("the answer is too long")
+
 // call sends a request and returns the body of the answer.
 func (e *engine) call(ctx context.Context, method, path string, body any) (answer []byte, err error) {
 	defer func() {
@@ -155,8 +157,8 @@ func (e *engine) call(ctx context.Context, method, path string, body any) (answe
 		most = maxMetrics
 	}
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
-	if err == nil && len(answer) > most {
-		return nil, fmt.Errorf("the answer is longer than %d bytes", most)
+	if len(answer) > most {
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLong, most)
 	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = &statusError{resp.StatusCode, ErrorText(answer)}
@@ -276,7 +278,7 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	}
 	in.Version = clean(v.Version, maxVersion)
 	list, err := e.models(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return in, err
 	}
 	for _, m := range list {

@@ -94,10 +94,10 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 		return err
 	}
 	listed, err := k.models(ask)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return err
 	}
-	missing, placed := f.registered(k, w, in, listed)
+	missing, placed := f.registered(k, w, in, listed, err)
 	for _, a := range missing {
 		if err := f.ensure(ctx, w, a, 0, Wait{}); err != nil {
 			if !placed {
@@ -113,8 +113,9 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 }
 
 // registered enters what a worker tells, and returns the adapters that it lacks.
-func (f *Fleet) registered(k *worker, w int, in Info, listed []model) (missing []int32, placed bool) {
+func (f *Fleet) registered(k *worker, w int, in Info, listed []model, unlisted error) (missing []int32, placed bool) {
 	defer f.lock()()
+	f.unread(k, unlisted)
 	k.known, k.failed, k.info = true, 0, in
 	f.tell(k, in.Limits)
 	k.changes++
@@ -240,6 +241,16 @@ func (f *Fleet) holds(k *worker, listed []model) {
 	k.resetTiers()
 }
 
+// unread logs once that a worker's list of adapters is too long to read. It is used with
+// those that the fleet loads itself. Called with mu held.
+func (f *Fleet) unread(k *worker, err error) bool {
+	if err != nil && !k.warned["list"] {
+		k.warned["list"] = true
+		f.cfg.Log("%s: %v: the adapters that it holds are unknown, but for those loaded from here", k.name, err)
+	}
+	return err != nil
+}
+
 // failureThreshold is the number of probes in a row that must fail before a worker
 // that does not refuse connections counts as down.
 const failureThreshold = 2
@@ -291,10 +302,13 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 	before := k.changes
 	f.mu.Unlock()
 	listed, err := k.models(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return // probes tell whether it is down
 	}
 	defer f.lock()()
+	if f.unread(k, err) {
+		return // what the fleet has loaded itself counts
+	}
 	if k.known && k.changes == before && k.calls == 0 {
 		f.takeIn(k, listed)
 		f.holds(k, listed)

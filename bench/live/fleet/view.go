@@ -246,7 +246,7 @@ func (k *worker) used(a int32) {
 
 // unknownSlots is the number of adapters that count as in GPU slots where nobody knows
 // how many there are.
-const unknownSlots = 1024
+const unknownSlots = 128
 
 // slots derives the tiers of adapters from their latest uses. It forgets those that have
 // left their slots, so that its cost does not grow with the number of adapters.
