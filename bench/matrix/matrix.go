@@ -22,6 +22,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 )
 
 // Options is how a matrix is run.
@@ -125,7 +126,7 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 // changed since.
 func (c *combination) finished() (Row, bool) {
 	var row Row
-	data, err := os.ReadFile(filepath.Join(c.Dir, statusFile))
+	data, err := textfile.ReadFile(filepath.Join(c.Dir, statusFile), textfile.MaxSettings)
 	if err != nil || json.Unmarshal(data, &row) != nil {
 		return row, false
 	}

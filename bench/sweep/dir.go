@@ -62,7 +62,7 @@ func Create(path string, m *Manifest) (*Dir, error) {
 		return nil, err
 	}
 	file := filepath.Join(path, manifestFile)
-	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, data.Bytes()) {
+	if old, err := textfile.ReadFile(file, textfile.MaxData); err != nil || !bytes.Equal(old, data.Bytes()) {
 		if err := writeFile(file, data.Bytes()); err != nil {
 			return nil, err
 		}

@@ -136,12 +136,12 @@ func checkLines(data []byte) (at int, err error) {
 
 // checkTokens bounds number and nesting of the tokens; at is the first beyond a bound.
 func checkTokens(tokens token.Tokens) (at *token.Token, err error) {
-	if len(tokens) > maxTokens {
-		return tokens[maxTokens], fmt.Errorf("more than %d keys, values and marks, the most that are read", maxTokens)
-	}
 	var n nesting
 	documents := 0
-	for _, t := range tokens {
+	for i, t := range tokens {
+		if i == maxTokens {
+			return t, fmt.Errorf("more than %d keys, values and marks, the most that are read", maxTokens)
+		}
 		switch t.Type {
 		case token.DocumentHeaderType, token.DocumentEndType:
 			if documents++; documents > 8 { // the parser's stack grows with them

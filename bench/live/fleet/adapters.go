@@ -453,12 +453,19 @@ func ParseLoRA(s string) (LoRA, error) {
 	return a, nil
 }
 
+// Bounds on what files say of adapters.
+const (
+	maxLoRAs = 1 << 20 // adapters of a list
+	maxRank  = 1 << 16 // no model's layers are wider
+)
+
 // ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are
 // empty or begin with # are left out. where names the file in errors.
 func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 	var list []LoRA
 	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		text := strings.TrimSpace(lines.Text())
 		if text == "" || text[0] == '#' {
 			continue
@@ -467,10 +474,14 @@ func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", where, n, err)
 		}
-		list = append(list, a)
+		if list = append(list, a); len(list) > maxLoRAs {
+			return nil, fmt.Errorf("%s:%d: more than %d adapters, the most that are read", where, n, maxLoRAs)
+		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", where, err)
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("%s:%d: the line is longer than %d bytes, expected NAME=PATH", where, n, bufio.MaxScanTokenSize)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", where, n, err)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: no adapter, expected lines NAME=PATH", where)
@@ -528,6 +539,9 @@ func parsePEFT(data []byte, file string) (int, error) {
 	rank := c.R
 	for _, r := range c.Pattern {
 		rank = max(rank, r)
+	}
+	if rank > maxRank {
+		return 0, fmt.Errorf("%s: the rank is %d, expected <= %d", file, rank, maxRank)
 	}
 	if rank < 1 {
 		return 0, fmt.Errorf(`%s: "r", the rank, is %d, expected >= 1`, file, c.R)

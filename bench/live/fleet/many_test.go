@@ -57,9 +57,9 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 // Adapters beyond what can be known are left alone, which is said once, and so is a
 // list that is too long to read.
 func TestTooManyAdapters(t *testing.T) {
-	f, lines := manyAdapters(t, 2, mostAdapters+7)
+	f, lines := manyAdapters(t, 2, maxAdapters+7)
 	f.probe(context.Background(), 0)
-	if n := len(f.Adapters()); n != mostAdapters || f.Up() != 2 {
+	if n := len(f.Adapters()); n != maxAdapters || f.Up() != 2 {
 		t.Errorf("%d adapters, %d workers are up", n, f.Up())
 	}
 	text := strings.Join(*lines, "\n")
@@ -80,7 +80,7 @@ func TestListTooLong(t *testing.T) {
 	f, lines := manyAdapters(t, 1, 180_000)
 	f.probe(context.Background(), 0)
 	if len(f.Adapters()) > 0 || f.Up() != 1 || len(*lines) != 1 ||
-		!strings.HasSuffix((*lines)[0], "GET /v1/models: the answer is longer than 16 MiB: the adapters that it holds are unknown, but for those loaded from here") {
+		!strings.HasSuffix((*lines)[0], "GET /v1/models: the answer is too long: more than 16777216 bytes: the adapters that it holds are unknown, but for those loaded from here") {
 		t.Errorf("%d adapters, %d up, %q", len(f.Adapters()), f.Up(), *lines)
 	}
 }
