@@ -26,7 +26,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
 	if resp != nil && resp.StatusCode >= http.StatusInternalServerError {
 		if a, ok := resp.Body.(*answer); ok {
-			d.answered(a, resp, "")
+			d.answered(a, resp, a.peek())
 		}
 	}
 	if len(d.faults) > 0 {
@@ -46,6 +46,16 @@ func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
 	if fleet.IsFailure(resp.StatusCode, resp.Header, text) {
 		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
 	}
+}
+
+// peek reads what an error says, which the client gets all the same.
+func (a *answer) peek() string {
+	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
+	a.ReadCloser = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), a.ReadCloser), a.ReadCloser}
+	return fleet.ErrorText(body)
 }
 
 // Cut gives up the attempt on a worker; see fleet.Request.

@@ -131,3 +131,28 @@ func TestStalled(t *testing.T) {
 		}
 	})
 }
+
+// A worker that begins streams and does not go on with them is ejected too, though each new one brings something.
+func TestStalledStreams(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		f := running(t, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))
+		var rs []*Request
+		for range 22 {
+			r := &Request{Request: router.Request{ID: int64(len(rs))}, Owner: &owner{}, Streams: true}
+			rs = append(rs, r)
+			f.Book(r, 0)
+			f.Tokens(r, 1, true)
+			time.Sleep(time.Second)
+		}
+		if s := f.state(0); !s.Ejected || s.Reason != Stalled {
+			t.Errorf("%+v", s)
+		}
+		for _, r := range rs {
+			f.Tokens(r, 1, false)
+		}
+		time.Sleep(2 * time.Second)
+		if s := f.state(0); s.Ejected {
+			t.Errorf("they go on: %+v", s)
+		}
+	})
+}
