@@ -233,8 +233,9 @@ type answer struct {
 	w      int
 	status int
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // of the time limit that runs; nil: none was set
-	why    error       // what it cancels with
+	timer  *time.Timer // of the time limit on the next bytes; nil: there was none
+	waits  atomic.Bool // the gateway waits for bytes
+	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
 	tail   [12]byte // the latest bytes
 	last   []byte   // what the client gets beyond what the worker sent
@@ -252,12 +253,11 @@ func (a *answer) Read(p []byte) (int, error) {
 		stop = a.d.sendHeader()
 	}
 	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
-		a.limit(a.d.g.cfg.Idle, errIdle)
+		a.begun.Store(true)
+		a.wait(a.d.g.cfg.Idle)
 	}
 	n, err := a.ReadCloser.Read(p)
-	if a.timer != nil {
-		a.timer.Stop() // the time that the client takes does not count
-	}
+	a.waits.Store(false)
 	stop()
 	if n > 0 {
 		a.count(p[:n])
