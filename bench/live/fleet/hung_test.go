@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,10 +78,18 @@ func TestHung(t *testing.T) {
 func TestNotHung(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t, "lora0")
+		var fails atomic.Bool
+		k.handler = func(rw http.ResponseWriter, r *http.Request) {
+			if fails.Load() {
+				rw.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			k.answer(rw, r)
+		}
 		f := running(t, k)
 		o := &owner{}
 		f.Book(&Request{Request: router.Request{ID: 1}, Owner: o}, 0)
-		k.handler = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) }
+		fails.Store(true)
 		time.Sleep(5 * time.Minute)
 		if f.Up() != 0 || len(o.cut()) > 0 {
 			t.Errorf("%d up, cut %v", f.Up(), o.cut())
