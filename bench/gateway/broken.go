@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
 	if resp != nil && resp.StatusCode >= http.StatusInternalServerError {
 		if a, ok := resp.Body.(*answer); ok {
-			d.answered(a, resp, "")
+			d.answered(a, resp, a.peek())
 		}
 	}
 	if len(d.faults) > 0 {
@@ -48,6 +47,16 @@ func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
 	}
 }
 
+// peek reads what an error says, which the client gets all the same.
+func (a *answer) peek() string {
+	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
+	a.ReadCloser = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), a.ReadCloser), a.ReadCloser}
+	return fleet.ErrorText(body)
+}
+
 // Cut gives up the attempt on a worker; see fleet.Request.
 func (d *dispatch) Cut(w int, cause error) {
 	if a := d.now.Load(); a != nil && a.w == w {
@@ -63,18 +72,26 @@ func (d *dispatch) begin(r *http.Request, w int) *answer {
 	return a
 }
 
-// limit puts a time limit on the next bytes, in place of the one that runs; 0: none.
-func (a *answer) limit(d time.Duration, cause error) {
-	if a.timer != nil && a.why == cause {
-		a.timer.Reset(d)
-		return
+// wait puts a time limit on the next bytes, in place of the one that runs; 0: none.
+func (a *answer) wait(d time.Duration) {
+	switch {
+	case d <= 0:
+	case a.timer == nil:
+		a.timer = time.AfterFunc(d, a.late)
+	default:
+		a.timer.Reset(d) // before the gateway waits: the former limit may be over
 	}
-	if a.timer != nil {
-		a.timer.Stop()
-		a.timer = nil
-	}
-	if d > 0 {
-		a.why, a.timer = cause, time.AfterFunc(d, func() { a.cancel(cause) })
+	a.waits.Store(d > 0)
+}
+
+// late gives up on an answer that the gateway waits for, which it does not while its client is slow.
+func (a *answer) late() {
+	if a.waits.Load() {
+		if a.begun.Load() {
+			a.cancel(errIdle)
+		} else {
+			a.cancel(errFirstByte)
+		}
 	}
 }
 
@@ -110,14 +127,13 @@ func (d *dispatch) computes() bool { return !strings.HasSuffix(d.r.URL.Path, "to
 func (a *answer) take(resp *http.Response) {
 	a.ReadCloser, a.status = resp.Body, resp.StatusCode
 	a.d.line.streams = resp.ContentLength < 0
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.Header.Get("Content-Encoding") == "" && resp.StatusCode == http.StatusOK {
+	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" {
+		stream, ends := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"), generates(a.d.r.URL.Path)
 		switch {
-		case media == "text/event-stream" && generates(a.d.r.URL.Path):
+		case ends && (stream || a.d.want.stream): // one that was asked for may not be there
 			a.form = tokenForm
-		case media == "text/event-stream":
+		case stream:
 			a.form = eventForm
-		case generates(a.d.r.URL.Path) && a.d.want.stream: // asked for, and not there
-			a.form = tokenForm
 		}
 	}
 	resp.Body = a

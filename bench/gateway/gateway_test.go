@@ -124,7 +124,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
 	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8}), Adapters: adapters})
+		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}), Adapters: adapters})
 	}
 	rt, err := newRouter(adapters)
 	if err != nil {

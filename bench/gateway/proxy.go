@@ -266,7 +266,7 @@ func (d *dispatch) send(a *answer) (*http.Response, error) {
 	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
 	d.asked = a.w
 	if d.want.stream {
-		a.limit(d.g.cfg.FirstByte, errFirstByte)
+		a.wait(d.g.cfg.FirstByte)
 	}
 	resp, err := d.g.transport.RoundTrip(out)
 	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
@@ -284,8 +284,9 @@ type answer struct {
 	w      int
 	status int
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // of the time limit that runs; nil: none was set
-	why    error       // what it cancels with
+	timer  *time.Timer // of the time limit on the next bytes; nil: there was none
+	waits  atomic.Bool // the gateway waits for bytes
+	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
 	tail   [12]byte // the latest bytes
 	last   []byte   // what the client gets beyond what the worker sent
@@ -303,12 +304,11 @@ func (a *answer) Read(p []byte) (int, error) {
 		stop = a.d.sendHeader()
 	}
 	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
-		a.limit(a.d.g.cfg.Idle, errIdle)
+		a.begun.Store(true)
+		a.wait(a.d.g.cfg.Idle)
 	}
 	n, err := a.ReadCloser.Read(p)
-	if a.timer != nil {
-		a.timer.Stop() // the time that the client takes does not count
-	}
+	a.waits.Store(false)
 	stop()
 	if n > 0 {
 		a.count(p[:n])

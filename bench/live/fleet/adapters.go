@@ -456,7 +456,7 @@ func ParseLoRA(s string) (LoRA, error) {
 // Bounds on what files say of adapters.
 const (
 	maxLoRAs = 1 << 20 // adapters of a list
-	maxRank  = 1 << 16 // no model's layers are wider
+
 )
 
 // ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are

@@ -22,7 +22,7 @@ const (
 	maxSlots     = 1 << 16 // of adapters
 	maxHeld      = 1 << 20 // adapters
 	maxKV        = 1 << 40 // tokens
-	maxRank      = 1 << 16
+	maxRank      = 1 << 16 // no layers of a model are wider
 	maxContext   = 1 << 30 // tokens
 	maxGenerated = 1 << 24 // tokens of a reply
 	maxClock     = 1e12    // s

@@ -15,10 +15,19 @@ var (
 	ErrStalled = errors.New("the worker hangs: it sends nothing on any stream")
 )
 
-// silence is how much of a request's reply had come at a probe that got no answer.
+// silence is since when nothing of a request's reply has come, as far as probes of its worker have seen.
 type silence struct {
-	since  time.Time // of that probe; zero: there was none
+	since  time.Time // zero: there was no probe
 	tokens int32
+}
+
+// look brings the silence of the worker's requests up to now; called with mu held.
+func (k *worker) look(now time.Time) {
+	for _, r := range k.requests {
+		if n := r.generated.Load(); n != r.quiet.tokens || r.quiet.since.IsZero() {
+			r.quiet = silence{now, n}
+		}
+	}
 }
 
 // unanswered says whether a probe failed in the way in which those of a process fail that is stopped, or of a machine that cannot
@@ -62,13 +71,10 @@ func (f *Fleet) cutSilent(k *worker, now time.Time) {
 	if k.out.hungFrom.IsZero() {
 		k.out.hungFrom = now
 	}
+	k.look(now)
 	w := 0
 	for _, r := range k.requests {
-		w = r.worker
-		n := r.generated.Load()
-		if q := &r.quiet; q.since.Before(k.out.hungFrom) || n != q.tokens {
-			*q = silence{now, n}
-		} else if r.Owner != nil && now.Sub(q.since) >= limit {
+		if w = r.worker; r.Owner != nil && now.Sub(r.quiet.since) >= limit && now.Sub(k.out.hungFrom) >= limit {
 			cut = append(cut, r)
 		}
 	}
@@ -81,18 +87,28 @@ func (f *Fleet) cutSilent(k *worker, now time.Time) {
 	}
 }
 
-// stalled ejects a worker that answers probes and sends nothing on any stream, though several wait for their first byte. The
-// streams go on: it may compute a long prompt. The first byte that it sends puts it back into service; after stallCut without one
-// the streams are cut.
+// stalled ejects a worker that answers probes and sends nothing: on no stream at all, though several wait for their first byte, or
+// nothing more on most of those that have begun. The streams go on, as it may compute a long prompt, and once they do the worker is
+// back in service. Those that wait for their first byte are cut after stallCut; the others have an idle timeout.
 func (f *Fleet) stalled(k *worker, now time.Time) {
 	o := &f.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
 		return
 	}
+	var cut []*Request
+	w := 0
 	f.mu.Lock()
-	w, cut := f.sends(k, o, now), []*Request(nil)
-	if w >= 0 && now.Sub(k.out.saidAt) >= stallCut {
-		if cut = k.waiting(f, stallCut); len(cut) < o.Consecutive {
+	if k.sends(f, now) {
+		f.speaks(k)
+	} else {
+		for _, r := range k.requests {
+			w = r.worker
+		}
+		if k.out.state == serving && f.mayEject(w) {
+			f.view.Now = max(f.view.Now, f.cfg.Now())
+			f.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive, stallAfter))
+		}
+		if cut = k.waiting(f, stallCut); len(cut) < o.Consecutive || now.Sub(k.out.saidAt) < stallCut {
 			cut = nil
 		}
 	}
@@ -102,31 +118,39 @@ func (f *Fleet) stalled(k *worker, now time.Time) {
 	}
 }
 
-// sends is the part of stalled that takes no longer than it holds mu. It returns the index of a worker that is stalled, else -1.
-func (f *Fleet) sends(k *worker, o *Outlier, now time.Time) int {
+// speaks ends an ejection for want of bytes.
+func (f *Fleet) speaks(k *worker) {
+	if k.out.state == ejected && k.out.reason == Stalled && k.heard.Load() != k.out.saidThen {
+		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, f.wall()
+		k.reopen()
+		f.cfg.Log("%s is back in service: it sends again", k.name)
+	}
+}
+
+// sends says whether the worker sends what it should; called with mu held.
+func (k *worker) sends(f *Fleet, now time.Time) bool {
+	o := &f.cfg.Outlier
 	k.forget(o, f.wall())
+	k.look(now)
 	if n := k.heard.Load(); n != k.out.said || k.out.saidAt.IsZero() {
 		k.out.said, k.out.saidAt = n, now
-		if k.out.state == ejected && k.out.reason == Stalled {
-			k.out.state, k.out.level, k.out.back = serving, k.out.level-1, f.wall()
-			k.reopen()
-			f.cfg.Log("%s is back in service: it sends again", k.name)
+	}
+	begun, silent := 0, 0
+	for _, r := range k.requests {
+		if r.running && r.Streams {
+			begun++
+			if now.Sub(r.quiet.since) >= stallAfter {
+				silent++
+			}
 		}
-		return -1
 	}
-	if now.Sub(k.out.saidAt) < stallAfter {
-		return -1
+	if now.Sub(k.out.saidAt) >= stallAfter && len(k.requests) >= o.Consecutive {
+		f.view.Now = max(f.view.Now, f.cfg.Now())
+		if len(k.waiting(f, stallAfter)) >= o.Consecutive {
+			return false
+		}
 	}
-	f.view.Now = max(f.view.Now, f.cfg.Now())
-	waiting := k.waiting(f, stallAfter)
-	if len(waiting) < o.Consecutive {
-		return -1
-	}
-	w := waiting[0].worker
-	if k.out.state == serving && f.mayEject(w) {
-		f.eject(k, Stalled, fmt.Errorf("%d streams wait for their first byte, and nothing has come for %.0f s", len(waiting), now.Sub(k.out.saidAt).Seconds()))
-	}
-	return w
+	return silent < o.Consecutive || 2*silent < begun
 }
 
 // waiting lists the streams that have waited for their first byte for some time, other than for an adapter; called with mu held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,10 +78,18 @@ func TestHung(t *testing.T) {
 func TestNotHung(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t, "lora0")
+		var fails atomic.Bool
+		k.handler = func(rw http.ResponseWriter, r *http.Request) {
+			if fails.Load() {
+				rw.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			k.answer(rw, r)
+		}
 		f := running(t, k)
 		o := &owner{}
 		f.Book(&Request{Request: router.Request{ID: 1}, Owner: o}, 0)
-		k.handler = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) }
+		fails.Store(true)
 		time.Sleep(5 * time.Minute)
 		if f.Up() != 0 || len(o.cut()) > 0 {
 			t.Errorf("%d up, cut %v", f.Up(), o.cut())
@@ -128,6 +137,31 @@ func TestStalled(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		if c := o.cut(); len(c) == 0 || c[0] != ErrStalled {
 			t.Errorf("cut %v", c)
+		}
+	})
+}
+
+// A worker that begins streams and does not go on with them is ejected too, though each new one brings something.
+func TestStalledStreams(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		f := running(t, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))
+		var rs []*Request
+		for range 22 {
+			r := &Request{Request: router.Request{ID: int64(len(rs))}, Owner: &owner{}, Streams: true}
+			rs = append(rs, r)
+			f.Book(r, 0)
+			f.Tokens(r, 1, true)
+			time.Sleep(time.Second)
+		}
+		if s := f.state(0); !s.Ejected || s.Reason != Stalled {
+			t.Errorf("%+v", s)
+		}
+		for _, r := range rs {
+			f.Tokens(r, 1, false)
+		}
+		time.Sleep(2 * time.Second)
+		if s := f.state(0); s.Ejected {
+			t.Errorf("they go on: %+v", s)
 		}
 	})
 }

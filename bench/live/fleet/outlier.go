@@ -237,6 +237,7 @@ type outliers struct {
 
 	said     uint64    // worker.heard at the latest probe
 	saidAt   time.Time // when that changed
+	saidThen uint64    // worker.heard when the worker was ejected
 	hungFrom time.Time // when its probes began to get no answer; zero: they get one
 }
 
@@ -367,7 +368,7 @@ func (f *Fleet) mayEject(w int) bool {
 // eject takes a worker out of service; called with mu held.
 func (f *Fleet) eject(k *worker, why Reason, err error) {
 	k.out.eject(&f.cfg.Outlier, f.wall(), why)
-	k.out.restarted = false
+	k.out.restarted, k.out.saidThen = false, k.heard.Load()
 	if k.out.ejections == nil {
 		k.out.ejections = map[Reason]int64{}
 	}

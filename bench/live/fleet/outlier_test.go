@@ -436,3 +436,35 @@ func (p *turns) Route(_ router.Request, v *router.View) int {
 	}
 	return router.None
 }
+
+// A worker that is good and bad in turn is out of service for longer and longer, and comes back when it stays good.
+func TestFlapping(t *testing.T) {
+	f, c := upFleet(t, 3, Outlier{})
+	f.cfg.Router.Policy = &turns{}
+	failed, served := 0, 0
+	for i := range int64(6000) { // ten minutes, ten requests a second: a third of them would go there, and half of these fail
+		c.pass(0.1)
+		r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
+		switch w, bad := f.Route(r, -1), int(c.Now()/5)%2 == 1; {
+		case w == 0 && bad:
+			failed++
+			f.Failed(r, w, errBroke)
+		default:
+			f.Finished(r, w, 0)
+			if w == 0 {
+				served++
+			}
+		}
+		f.Left(r)
+	}
+	if failed > 60 || served == 0 {
+		t.Errorf("%d requests failed and %d were served there, expected at most 60 failures", failed, served)
+	}
+	c.pass(300)
+	for i := range int64(60) {
+		f.one(i, 0, -1, true)
+	}
+	if s := f.state(0); s.Ejected || s.Trial {
+		t.Errorf("good for minutes: %+v", s)
+	}
+}
