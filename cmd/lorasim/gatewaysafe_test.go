@@ -55,8 +55,7 @@ func health(t *testing.T, url string, n int) {
 	}
 }
 
-// Requests are served though nobody reads stderr, and after its reader has gone; the
-// lines that the pipe holds are whole.
+// Requests are served though nobody reads stderr, and after its reader has gone.
 func TestGatewayUnreadLog(t *testing.T) {
 	url, stderr, process := startUnread(t)
 	health(t, url, 2000) // some 300 fit into the pipe
