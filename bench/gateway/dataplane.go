@@ -167,8 +167,10 @@ func ParseAllow(text string) (methods []string, p string, err error) {
 // gateway (percent-encoded, with //, /./, a trailing slash, ...) is not on the list.
 func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 	e := a.exact[r.URL.Path]
-	if i := slices.IndexFunc(a.patterns, func(e *endpoint) bool { return e.pattern.MatchString(r.URL.Path) }); e == nil && i >= 0 {
-		e = a.patterns[i]
+	if e == nil {
+		if i := slices.IndexFunc(a.patterns, func(e *endpoint) bool { return e.pattern.MatchString(r.URL.Path) }); i >= 0 {
+			e = a.patterns[i]
+		}
 	}
 	written := r.URL.RawPath == "" && r.URL.EscapedPath() == r.URL.Path
 	switch {

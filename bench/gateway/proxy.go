@@ -90,10 +90,10 @@ func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string
 
 // rewrite sets what all workers get alike.
 func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
+	dropInstructions(p.Out.Header)
 	p.SetXForwarded()
 	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
 	p.Out.Header.Del("Upgrade")
-	dropInstructions(p.Out.Header)
 	if d.g.cfg.Keys.Required() {
 		p.Out.Header.Del("Authorization") // it was for the gateway
 	}

@@ -20,12 +20,14 @@ const (
 	// maxPiece is PIPE_BUF of Linux: a pipe takes a piece of at most this size whole
 	// or not at all, so that no line is left half-written when the program ends.
 	maxPiece = 4096
+	gather   = 10 * time.Millisecond // how long a line waits for others to be written with it
 )
 
 // Writer is an io.Writer for a log. Each call of Write passes one or more whole lines.
 // Its methods may be called from several goroutines.
 type Writer struct {
 	wake chan struct{} // cap 1: there is something to do
+	end  chan struct{} // closed by Close
 	done chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
@@ -37,7 +39,7 @@ type Writer struct {
 
 // New returns a writer to a destination. Its goroutine ends with Close.
 func New(to io.Writer) *Writer {
-	w := &Writer{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &Writer{wake: make(chan struct{}, 1), end: make(chan struct{}), done: make(chan struct{})}
 	go w.run(to)
 	return w
 }
@@ -85,7 +87,10 @@ var errUnread = errors.New("the log was not written to its end: nobody reads it"
 // Close writes what waits, for at most the given time. Lines passed later are dropped.
 func (w *Writer) Close(limit time.Duration) error {
 	w.mu.Lock()
-	w.closed = true
+	if !w.closed {
+		w.closed = true
+		close(w.end)
+	}
 	w.mu.Unlock()
 	w.signal()
 	t := time.NewTimer(limit)
@@ -102,6 +107,10 @@ func (w *Writer) run(to io.Writer) {
 	defer close(w.done)
 	var text bytes.Buffer
 	for range w.wake {
+		select { // more lines may come: a goroutine that wakes for each costs more than the line
+		case <-time.After(gather):
+		case <-w.end:
+		}
 		w.mu.Lock()
 		w.pending, text = text, w.pending
 		if w.next != nil {

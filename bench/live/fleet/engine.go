@@ -243,8 +243,13 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 		MaxLoraRank        int             `json:"max_lora_rank"`
 		MaxTotalNumTokens  int64           `json:"max_total_num_tokens"`
 		ContextLength      int             `json:"context_length"`
+
+		VLLM json.RawMessage `json:"vllm_config"` // vLLM in its development mode has the path, too
 	}
 	err := e.get(ctx, "/server_info", &s)
+	if s.VLLM != nil {
+		return Info{}, &statusError{http.StatusNotFound, "vLLM"}
+	}
 	if isStatus(err, http.StatusNotFound) {
 		err = e.get(ctx, "/get_server_info", &s)
 	}
