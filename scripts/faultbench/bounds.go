@@ -57,8 +57,8 @@ func bounds() []bound {
 	return list
 }
 
-// check prints the figures that are beyond their bounds, and returns how many there are.
-func check(w io.Writer, results []Result) (missed int) {
+// check prints the figures that are beyond their bounds, and returns how many there are. A quick run does not wait for recovery.
+func check(w io.Writer, results []Result, quick bool) (missed int) {
 	miss := func(r *Result, format string, args ...any) {
 		missed++
 		fmt.Fprintf(w, "MISSED: %s, %s: %s\n", r.Row, r.Policy, fmt.Sprintf(format, args...))
@@ -71,7 +71,7 @@ func check(w io.Writer, results []Result) (missed int) {
 		for _, b := range bounds() {
 			f, ok := r.of(b.figure)
 			switch {
-			case b.row != r.Row || !ok:
+			case b.row != r.Row || !ok || quick && b.figure == "recovery, s":
 			case b.text != "" && f.Text != b.text:
 				miss(r, "%s is %s, expected %s", b.figure, f, b.text)
 			case b.text == "" && (f.Text != "" || f.Value < b.low || f.Value > b.high):

@@ -36,7 +36,7 @@ type fault struct {
 const (
 	clientsAtOnce = 60
 	tokensEach    = 4
-	recoveryLimit = 20 * time.Second
+	recoveryLimit = 30 * time.Second
 )
 
 func generate(r faultworker.Rule) []faultworker.Rule {
@@ -291,7 +291,7 @@ func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Dura
 		defer close(driven)
 		cl.drive(ctx, clientsAtOnce/2, t, func(i int) (order, bool) { return next(i), !over.Load() })
 	}()
-	took, ok := c.until(pick(c.bench, recoveryLimit, recoveryLimit/4), func() bool { return t.of("w0") > 0 || !c.gateway.alive() })
+	took, ok := c.until(pick(c.bench, recoveryLimit, 2*time.Second), func() bool { return t.of("w0") > 0 || !c.gateway.alive() })
 	over.Store(true)
 	cancel()
 	<-driven
