@@ -24,7 +24,7 @@ func bounds() []bound {
 	const ejected = 40 // requests that it may take until a worker is out of use
 	list := []bound{
 		all("none", "lost", 0), all("none", "executed twice", 0),
-		most("kill", "lost", clientsAtOnce), most("sigstop", "lost", clientsAtOnce), most("freeze", "lost", clientsAtOnce),
+		most("kill", "lost", clientsAtOnce), all("kill-whole", "lost", 0), most("sigstop", "lost", clientsAtOnce), most("freeze", "lost", clientsAtOnce),
 		most("hang", "lost", clientsAtOnce), most("stall", "lost", clientsAtOnce), most("trickle", "lost", clientsAtOnce),
 		all("second", "wrong", 0), most("too-short", "lost", ejected),
 		all("metrics-{}", "lost", 0), all("metrics-nan", "lost", 0), all("metrics-endless", "lost", 0), all("metrics-gzip", "lost", 0),
@@ -38,7 +38,7 @@ func bounds() []bound {
 		most("long-name", "size of the answer, bytes", 10_000), all("sigterm", "ended well", 200), all("sigterm", "exit status", 0),
 		all("half-close", "answered", 20), all("sighup", "ended well", 50), all("fds", "served", 300),
 		most("idle-connections", "CLOSE_WAIT 8 s later", 10), all("smuggling", "did harm", 0),
-		all("data-plane", "odd spellings that reached a worker", 0),
+		all("data-plane", "odd spellings that reached a worker", 0), most("data-plane", "workers asked for an unknown GET path", 1),
 		all("data-plane", "methods of /health that passed --gateway-key without a key", 0),
 		most("adapters", "slowest /health, s", 1), says("bench-counts", "bench", "ended with a result"), most("bench-counts", "peak RSS, MB", 200),
 		all("bench-metrics", "completed", 600), all("bench-drop", "executed twice or more", 0), all("bench-places", "completed", 2000),

@@ -120,6 +120,7 @@ func faults() []fault {
 			rules: load(faultworker.Rule{Do: faultworker.Answer, Status: 400, Text: `{"error_message": "no"}`})},
 		{name: "loads-slow", early: true, atLeast: polls, what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "kill", what: "`kill -9`; started again afterwards", requests: 2000, own: true, begin: killed},
+		{name: "kill-whole", what: "`kill -9`, replies not streamed", requests: 2000, own: true, begin: killed, whole: true},
 		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
 	}
 }

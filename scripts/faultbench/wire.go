@@ -138,7 +138,7 @@ var workerPaths = strings.Fields(`/weights_checker /get_weights_by_name /open_se
 // dataPlane asks for paths that are no client's business.
 func dataPlane(c *cell) error {
 	var seen asked
-	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Asked = seen.note }); err != nil {
+	if err := c.work(3, func(_ int, cfg *faultworker.Config) { cfg.Asked = seen.note }); err != nil {
 		return err
 	}
 	if err := c.serve(); err != nil {
@@ -171,6 +171,10 @@ func dataPlane(c *cell) error {
 	c.figure("odd spellings of one", float64(len(odd)))
 	c.figure("odd spellings that reached a worker", float64(spelt))
 	c.say("status of /admin/drain from a web page", status)
+
+	raw(c.gateway.url, request("GET", "/no/such/path", ""), false, time.Second) // the same
+	paths, _ := seen.take()
+	c.figure("workers asked for an unknown GET path", float64(len(paths)))
 
 	p, err := c.startGateway(c.gatewayArgs(c.policy, c.urls(), adapterNames(6), "--gateway-key", "clients-key"))
 	if err != nil {
