@@ -27,7 +27,7 @@ func TestFaultBoundsCut(t *testing.T) {
 		for _, share := range []float64{1, 0.7} {
 			t.Run(fmt.Sprintf("%s, %v", policy, share), func(t *testing.T) {
 				inMemory(t, func(t *memory) {
-					f := startFaulty(t, policy, 3, nil, nil)
+					f := startFaultCluster(t, policy, 3, nil, nil)
 					f.breaks(0, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset, Tokens: 1, Share: share})
 					const n, most = 2000, 40
 					if s := f.ask(t.Context(), n, 30, false); n-s.whole > most {
@@ -44,7 +44,7 @@ func TestFaultBoundsHang(t *testing.T) {
 	for _, r := range []faultworker.Rule{{Do: faultworker.Hang}, {Do: faultworker.Stall}, {Do: faultworker.Stall, Tokens: 1}} {
 		t.Run(fmt.Sprintf("%s after %d", r.Do, r.Tokens), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				f := startFaulty(t, "round-robin", 3, nil, nil)
+				f := startFaultCluster(t, "round-robin", 3, nil, func(c *gateway.Config) { c.FirstByte, c.Idle = time.Minute, time.Minute })
 				r.On = faultworker.Generate
 				f.breaks(0, r)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -63,7 +63,8 @@ func TestFaultBoundsHang(t *testing.T) {
 	}
 }
 
-// A late second reply goes to nobody. Over loopback, as the bytes of a late reply wait in the kernel.
+// A late second reply goes to nobody, unless it comes after the next request was sent: then it costs that request, and no
+// further one of the connection. Over loopback, as the bytes of a late reply wait in the kernel.
 func TestFaultBoundsSecondReply(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond} {
 		t.Run(late.String(), func(t *testing.T) {
@@ -101,11 +102,12 @@ func TestFaultBoundsSecondReply(t *testing.T) {
 			if err := w.Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Second, After: late}); err != nil {
 				t.Fatal(err)
 			}
-			f := &faulty{memory: &memory{T: t, client: srv.Client()}, gateway: &memnet.Host{URL: srv.URL}}
+			f := &faultCluster{memory: &memory{T: t, client: srv.Client()}, gateway: &memnet.Host{URL: srv.URL}}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if s := f.ask(ctx, 100, 4, true); s.foreign > 0 {
-				t.Errorf("%d replies to the wrong client", s.foreign)
+			const clients = 4
+			if s := f.ask(ctx, 100, clients, true); s.foreign > clients {
+				t.Errorf("%d of %d replies to the wrong client, expected at most one for each connection", s.foreign, 100)
 			}
 		})
 	}
@@ -117,7 +119,7 @@ func TestFaultBoundsOnce(t *testing.T) {
 		for _, retries := range []int{0, 2} {
 			t.Run(fmt.Sprintf("%s, %d retries", do, retries), func(t *testing.T) {
 				inMemory(t, func(t *memory) {
-					f := startFaulty(t, "round-robin", 3, nil, func(c *gateway.Config) { c.Retries = retries })
+					f := startFaultCluster(t, "round-robin", 3, nil, func(c *gateway.Config) { c.Retries = retries })
 					for w := range f.workers {
 						f.breaks(w, faultworker.Rule{On: faultworker.Generate, Do: do, Share: 0.3})
 					}
@@ -134,7 +136,7 @@ func TestFaultBoundsOnce(t *testing.T) {
 // A request that kills its worker does not kill all of them.
 func TestFaultBoundsPoison(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		f := startFaulty(t, "least-loaded", 4, nil, nil)
+		f := startFaultCluster(t, "least-loaded", 4, nil, nil)
 		for w := range f.workers {
 			f.breaks(w, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Crash})
 		}
@@ -150,7 +152,7 @@ func TestFaultBoundsMetrics(t *testing.T) {
 	for _, text := range []string{"{}", "{", "a{}", "# TYPE", "\x00", "vllm:num_requests_running NaN\n"} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				f := startFaulty(t, "round-robin", 3, func(_ int, c *faultworker.Config) { c.API = faultworker.VLLM }, nil)
+				f := startFaultCluster(t, "round-robin", 3, func(_ int, c *faultworker.Config) { c.API = faultworker.VLLM }, nil)
 				f.breaks(0, faultworker.Rule{On: faultworker.Metrics, Do: faultworker.Answer, Text: text})
 				time.Sleep(5 * time.Second)
 				if status, text := get(t, f.gateway.URL+"/health"); status != 200 {
@@ -169,7 +171,7 @@ func TestFaultBoundsMetrics(t *testing.T) {
 // More adapters than places: requests wait for one.
 func TestFaultBoundsPlaces(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		f := startFaulty(t, "least-loaded", 2, func(_ int, c *faultworker.Config) {
+		f := startFaultCluster(t, "least-loaded", 2, func(_ int, c *faultworker.Config) {
 			c.Adapters, c.Places, c.LoadTime = nil, 1, 20*time.Millisecond
 		}, nil)
 		const n = 400
@@ -182,7 +184,7 @@ func TestFaultBoundsPlaces(t *testing.T) {
 // Connections to workers that no request uses are closed after a while.
 func TestFaultBoundsIdleConnections(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		f := startFaulty(t, "least-loaded", 1, nil, nil)
+		f := startFaultCluster(t, "least-loaded", 1, nil, nil)
 		const burst = 100
 		f.ask(t.Context(), burst, burst, false)
 		time.Sleep(10 * time.Minute)

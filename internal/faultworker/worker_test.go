@@ -33,12 +33,18 @@ func start(t *testing.T, cfg Config, rules ...Rule) *Worker {
 	return w
 }
 
-// ask sends a request on a connection of its own, and returns what came of the reply within a second.
+// ask sends a request on a connection of its own, and returns what came of the reply.
 func ask(t *testing.T, w *Worker, path, body string) (status int, text string, err error) {
+	t.Helper()
+	return askFor(t, 30*time.Second, w, path, body)
+}
+
+// askFor waits at most so long.
+func askFor(t *testing.T, limit time.Duration, w *Worker, path, body string) (status int, text string, err error) {
 	t.Helper()
 	tr := &http.Transport{MaxResponseHeaderBytes: 1 << 16}
 	defer tr.CloseIdleConnections()
-	c := http.Client{Timeout: time.Second, Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := http.Client{Timeout: limit, Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := c.Post(w.URL()+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -84,7 +90,11 @@ func TestFaults(t *testing.T) {
 		t.Run(string(c.rule.Do), func(t *testing.T) {
 			t.Parallel()
 			w := start(t, Config{}, c.rule)
-			status, text, err := ask(t, w, "/generate", order)
+			limit := 30 * time.Second
+			if c.err == "Timeout" {
+				limit = 500 * time.Millisecond
+			}
+			status, text, err := askFor(t, limit, w, "/generate", order)
 			if status != c.status || !strings.Contains(text, c.text) {
 				t.Errorf("status %d, %q; expected %d with %q", status, text, c.status, c.text)
 			}
@@ -166,7 +176,7 @@ func TestRules(t *testing.T) {
 func TestFreezeAndStop(t *testing.T) {
 	w := start(t, Config{Adapters: []string{"a"}})
 	w.Freeze()
-	if _, _, err := ask(t, w, "/health", ""); err == nil || !strings.Contains(err.Error(), "Timeout") {
+	if _, _, err := askFor(t, 500*time.Millisecond, w, "/health", ""); err == nil || !strings.Contains(err.Error(), "Timeout") {
 		t.Errorf("a frozen worker: %v", err)
 	}
 	w.Thaw()

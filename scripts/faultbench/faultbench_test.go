@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	var said bytes.Buffer
-	n := check(&said, []Result{result("cut", "static", false, 41), result("cut", "affinity", false, 40, Figure{Name: "gateway", Text: "ended"}), {Row: "none", Error: "no"}})
+	n := check(&said, []Result{result("cut", "static", false, 41), result("cut", "affinity", false, 40, Figure{Name: "gateway", Text: "ended"}), {Row: "none", Error: "no"}}, false)
 	if n != 3 || !strings.Contains(said.String(), "cut, static: lost is 41, expected 0 to 40") {
 		t.Errorf("%d missed:\n%s", n, &said)
 	}

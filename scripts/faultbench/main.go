@@ -184,7 +184,7 @@ func (o *options) print(results, before []Result) error {
 		printDifferences(os.Stdout, results, before)
 	}
 	if o.check {
-		if n := check(os.Stdout, results); n > 0 {
+		if n := check(os.Stdout, results, o.quick); n > 0 {
 			return fmt.Errorf("%d figures are beyond their bounds", n)
 		}
 	}

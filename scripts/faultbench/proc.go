@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -50,6 +51,7 @@ type process struct {
 
 	mu         sync.Mutex
 	peak, last float64 // resident memory, MB
+	second     string  // URL in a later line: a gateway's listener for operators; "": none so far
 	said       bytes.Buffer
 	status     error // when it has ended
 }
@@ -90,7 +92,11 @@ func startProcess(s *spawner, stderr io.Writer, rest func(io.Reader), name strin
 		if rest != nil {
 			rest(lines)
 		}
-		io.Copy(io.Discard, lines)
+		for line, err := lines.ReadString('\n'); err == nil; line, err = lines.ReadString('\n') {
+			p.mu.Lock()
+			p.second = cmp.Or(p.second, urlPattern.FindString(line))
+			p.mu.Unlock()
+		}
 	})
 	go func() {
 		reading.Wait()
@@ -110,6 +116,13 @@ func startProcess(s *spawner, stderr io.Writer, rest func(io.Reader), name strin
 	}
 	go p.watch()
 	return p, nil
+}
+
+// operators is the URL of the listener for operators; that for clients if there is one for both.
+func (p *process) operators() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.second, p.url)
 }
 
 // watch samples the memory until the process ends.

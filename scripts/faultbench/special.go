@@ -540,9 +540,9 @@ func bogusModels(c *cell) error {
 	return nil
 }
 
-// metricsText is the gateway's /metrics; "" if the data listener has none.
+// metricsText is the gateway's /metrics; "" if it has none.
 func (c *cell) metricsText() string {
-	resp, err := http.Get(c.gateway.url + "/metrics")
+	resp, err := http.Get(c.gateway.operators() + "/metrics")
 	if err != nil {
 		return ""
 	}

@@ -36,7 +36,7 @@ type fault struct {
 const (
 	clientsAtOnce = 60
 	tokensEach    = 4
-	recoveryLimit = 20 * time.Second
+	recoveryLimit = 30 * time.Second
 )
 
 func generate(r faultworker.Rule) []faultworker.Rule {
@@ -120,6 +120,7 @@ func faults() []fault {
 			rules: load(faultworker.Rule{Do: faultworker.Answer, Status: 400, Text: `{"error_message": "no"}`})},
 		{name: "loads-slow", early: true, atLeast: polls, what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "kill", what: "`kill -9`; started again afterwards", requests: 2000, own: true, begin: killed},
+		{name: "kill-whole", what: "`kill -9`, replies not streamed", requests: 2000, own: true, begin: killed, whole: true},
 		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
 	}
 }
@@ -291,7 +292,7 @@ func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Dura
 		defer close(driven)
 		cl.drive(ctx, clientsAtOnce/2, t, func(i int) (order, bool) { return next(i), !over.Load() })
 	}()
-	took, ok := c.until(pick(c.bench, recoveryLimit, recoveryLimit/4), func() bool { return t.of("w0") > 0 || !c.gateway.alive() })
+	took, ok := c.until(pick(c.bench, recoveryLimit, 2*time.Second), func() bool { return t.of("w0") > 0 || !c.gateway.alive() })
 	over.Store(true)
 	cancel()
 	<-driven

@@ -138,7 +138,7 @@ var workerPaths = strings.Fields(`/weights_checker /get_weights_by_name /open_se
 // dataPlane asks for paths that are no client's business.
 func dataPlane(c *cell) error {
 	var seen asked
-	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Asked = seen.note }); err != nil {
+	if err := c.work(3, func(_ int, cfg *faultworker.Config) { cfg.Asked = seen.note }); err != nil {
 		return err
 	}
 	if err := c.serve(); err != nil {
@@ -149,9 +149,12 @@ func dataPlane(c *cell) error {
 		paths, _ := seen.take()
 		return len(paths) > 0
 	}
-	through, spelt := 0, 0
+	seen.take() // what the gateway asked at its start
+	through, spelt := []string{}, 0
 	for _, p := range workerPaths {
-		through += b2i(reach(c.gateway.url, "POST", p))
+		if reach(c.gateway.url, "POST", p) {
+			through = append(through, p)
+		}
 	}
 	odd := []string{"//weights_checker", "/./weights_checker", "/%77eights_checker", "/v1/../weights_checker", "/weights_checker/", "/WEIGHTS_CHECKER",
 		"/generate/../weights_checker", "/generate;/weights_checker", "/weights_checker?x=/generate", "/v1%2f..%2fweights_checker"}
@@ -161,10 +164,17 @@ func dataPlane(c *cell) error {
 	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`, "Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false, 3*time.Second)
 	status, _, _ := strings.Cut(strings.TrimPrefix(answer, "HTTP/1.1 "), " ")
 	c.figure("paths", float64(len(workerPaths)))
-	c.figure("reached a worker", float64(through))
+	c.figure("reached a worker", float64(len(through)))
+	if n := len(through); n > 0 {
+		c.say("such as", strings.Join(through[:min(n, 4)], " "))
+	}
 	c.figure("odd spellings of one", float64(len(odd)))
 	c.figure("odd spellings that reached a worker", float64(spelt))
 	c.say("status of /admin/drain from a web page", status)
+
+	raw(c.gateway.url, request("GET", "/no/such/path", ""), false, time.Second) // the same
+	paths, _ := seen.take()
+	c.figure("workers asked for an unknown GET path", float64(len(paths)))
 
 	p, err := c.startGateway(c.gatewayArgs(c.policy, c.urls(), adapterNames(6), "--gateway-key", "clients-key"))
 	if err != nil {
