@@ -1,5 +1,3 @@
-//go:build faultbounds
-
 package gateway_test
 
 import (
