@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"strings"
@@ -74,7 +75,13 @@ func askTokens(t *memory, url string, clients, n, tokens int) (lost int, ends ma
 
 // askStream says how a stream ended: whole, told (by an event, and the connection broke), or otherwise.
 func askStream(t *memory, url, body string) string {
-	resp, err := t.client.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body)))) // workers count by it
+	resp, err := t.client.Do(req)
 	if err != nil {
 		return err.Error()
 	}
@@ -257,7 +264,8 @@ func TestIdleTimeout(t *testing.T) {
 // A slow client is none of the worker's faults.
 func TestSlowClient(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		srv, _ := faulty(t, "least-loaded", 1, faultworker.Rule{}, nil)
+		patient := func(c *gateway.Config) { c.ClientTimeout = time.Hour }
+		srv, _ := faulty(t, "least-loaded", 1, faultworker.Rule{}, patient)
 		resp, err := t.client.Post(srv.URL+"/v1/completions", "application/json", strings.NewReader(`{"model": "a", "prompt": "x", "max_tokens": 2000, "stream": true}`))
 		if err != nil {
 			t.Fatal(err)

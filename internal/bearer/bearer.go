@@ -12,10 +12,10 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
+
+	"lorasim/internal/textfile"
 )
 
 // Keys are the keys that a server accepts. The zero value accepts every request.
@@ -74,17 +74,9 @@ const maxFile = 64 << 10
 // with # are skipped. A file without a key is an error. Errors name the file and
 // line and contain no key.
 func ReadFile(name string) ([]string, error) {
-	f, err := os.Open(name) // a pipe, as of a shell's <(command), is fine
+	text, err := textfile.ReadFile(name, maxFile)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: more than %d bytes, expected keys, one per line", name, maxFile)
 	}
 	var keys []string
 	lines := bufio.NewScanner(bytes.NewReader(text))

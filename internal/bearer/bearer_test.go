@@ -42,7 +42,7 @@ func TestReadFile(t *testing.T) {
 		{"k1\n", []string{"k1"}, ""}, {"k1", []string{"k1"}, ""}, {"# old and new\r\n\n k1 \r\nk2\n", []string{"k1", "k2"}, ""},
 		{"", nil, "no key, expected one per line"}, {"\n# none\n", nil, "no key"},
 		{"k1\nsecret two\n", nil, "keys:2: byte 7 of the key is 0x20"}, {"k\x00\n", nil, "keys:1: byte 2 of the key is 0x00"},
-		{"schlüssel\n", nil, "keys:1: byte 5"}, {strings.Repeat("x\n", 1<<16), nil, "more than 65536 bytes"},
+		{"schlüssel\n", nil, "keys:1: byte 5"}, {strings.Repeat("x\n", 1<<16), nil, "is larger than 64 KiB"},
 		{strings.Repeat("x", 1<<16), nil, "keys: "},
 	} {
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {

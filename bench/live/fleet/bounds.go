@@ -16,7 +16,7 @@ import (
 const (
 	maxAnswer  = 16 << 20 // bytes of an answer
 	maxMetrics = 8 << 20  // bytes of /metrics, which is longer in memory than JSON is
-	maxList    = 1 << 16  // entries of a list, such as of the adapters that it holds
+	maxList    = 1 << 17  // entries of a list, such as of the adapters that it holds
 
 	maxRequests  = 1 << 20 // that run, or wait
 	maxSlots     = 1 << 16 // of adapters

@@ -204,7 +204,7 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	for _, k := range f.workers {
 		k.known, k.view.Up = true, true
 		for a := range adapters {
-			k.adapters[a].held = true
+			k.hold(int32(a), true)
 		}
 	}
 	return f

@@ -51,8 +51,8 @@ func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 	}
 	for _, k := range f.workers {
 		k.view.Up, k.known = true, true
-		for _, s := range k.adapters {
-			s.held = true
+		for a := range k.adapters {
+			k.hold(int32(a), true)
 		}
 	}
 	return f, c
