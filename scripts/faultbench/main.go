@@ -66,7 +66,7 @@ func main() {
 	flag.StringVar(&o.from, "from", "", "print the results of a file of --json instead of measuring")
 	flag.StringVar(&o.extra, "gateway-args", "", "further flags of lorasim gateway, separated by spaces")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke test: few rows, few requests")
-	flag.BoolVar(&o.markdown, "markdown", false, "print the tables of docs/live.md")
+	flag.BoolVar(&o.markdown, "markdown", false, "print the tables of docs/faults.md")
 	flag.BoolVar(&o.check, "check", false, "fail if a figure is beyond its bound")
 	flag.BoolVar(&o.list, "list", false, "list the rows")
 	flag.Parse()

@@ -74,7 +74,7 @@ func policiesOf(results []Result) (list []string) {
 	return list
 }
 
-// printMarkdown prints the tables of docs/live.md; of figures that differ from before, both.
+// printMarkdown prints the tables of docs/faults.md; of figures that differ from before, both.
 func printMarkdown(w io.Writer, results, before []Result) {
 	policies := policiesOf(results)
 	const most = 6 // columns for policies
