@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,13 @@ type dropping struct {
 	drops, of int
 	mu        *sync.Mutex
 	executed  map[string]int // by prompt
+}
+
+// counts returns the executions of each prompt.
+func (d *dropping) counts() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.executed)
 }
 
 func (d *dropping) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -73,7 +81,7 @@ func TestAtMostOnce(t *testing.T) {
 			if retries > 0 && failover {
 				most = fleet.MaxLost
 			}
-			for prompt, n := range d.executed {
+			for prompt, n := range d.counts() {
 				if repeats += n - 1; n > most {
 					t.Errorf("%d retries, failover %v: request %.40s was executed %d times", retries, failover, prompt, n)
 				}
@@ -96,7 +104,7 @@ func TestPoison(t *testing.T) {
 	}
 	out := liveRun{cluster: &cluster{urls: urls}, wl: workload(1, 0, 0), set: func(c *Config) { c.Retries = 10 },
 		setFleet: func(c *fleet.Config) { c.API = fleet.SGLang }}.run(context.Background(), t)
-	for _, n := range d.executed {
+	for _, n := range d.counts() {
 		if n != fleet.MaxLost {
 			t.Errorf("executed %d times, expected %d", n, fleet.MaxLost)
 		}
