@@ -11,7 +11,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
+	"lorasim/bench/stats"
 )
 
 // tried is a candidate with an interval.
@@ -21,7 +21,7 @@ func tried(c Candidate, holds bool, mean, half float64, n int) Tried {
 		decision = Holds
 	}
 	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean, Size: size{8000, 4000},
-		Attainment: sweep.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
+		Attainment: stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
 		Causes:     Causes{compute: 3, kvCache: 1}, Worst: result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
 }
 

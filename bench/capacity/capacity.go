@@ -24,7 +24,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 )
 
@@ -87,7 +87,7 @@ type Tried struct {
 	Decision   Decision
 	Holds      bool           // Decision is Holds
 	Certain    bool           // the decision is, and the interval says the same
-	Attainment sweep.Estimate // over seeds that the decision has not seen
+	Attainment stats.Estimate // over seeds that the decision has not seen
 	// Mean is the mean attainment of the runs, which differs from Attainment where
 	// the share of runs that hold is asked for.
 	Mean     float64

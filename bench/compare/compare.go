@@ -17,7 +17,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
@@ -71,11 +71,11 @@ type Row struct {
 
 // Cell is one metric of one run; an Estimate with N = 0 is absent.
 type Cell struct {
-	sweep.Estimate
+	stats.Estimate
 	Ratio float64 // to the baseline; NaN: none
 	// Diff is the difference to the baseline, paired by seed where both have
 	// the same seeds; N = 0: none.
-	Diff sweep.Estimate
+	Diff stats.Estimate
 	// Best: no other comparable run is better; with several seeds, by the
 	// intervals of the differences.
 	Best bool
@@ -183,11 +183,11 @@ func choose(runs []*Run, o Options) (list []string, err error) {
 }
 
 // value estimates a metric over the seeds of the run.
-func (r *Run) value(name string) sweep.Estimate { return sweep.MeanOf(r.sampling, r.values[name]) }
+func (r *Run) value(name string) stats.Estimate { return stats.MeanOf(r.sampling, r.values[name]) }
 
 func (t *Table) cell(i int, metric string) Cell {
 	r, base := t.Runs[i], t.Runs[t.Baseline]
-	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: sweep.Mean(nil), Within: r.within(metric)}
+	c := Cell{Estimate: r.value(metric), Ratio: math.NaN(), Diff: stats.Mean(nil), Within: r.within(metric)}
 	b := base.value(metric)
 	if r == base {
 		return c
@@ -290,16 +290,16 @@ func (t *Table) markBest(row *Row) {
 
 // difference is that of a metric between two runs, paired by seed, of single runs
 // by the intervals within them; N = 0 where their seeds are not the same.
-func (t *Table) difference(metric string, i, j int) sweep.Estimate {
+func (t *Table) difference(metric string, i, j int) stats.Estimate {
 	a, b := t.Runs[i], t.Runs[j]
 	xs, ys := a.values[metric], b.values[metric]
 	if d := differenceWithin(a, b, metric); d.HasInterval() {
 		return d
 	}
 	if !slices.Equal(a.Seeds, b.Seeds) || len(xs) != len(a.Seeds) || len(ys) != len(b.Seeds) || a.sampling != b.sampling {
-		return sweep.Mean(nil)
+		return stats.Mean(nil)
 	}
-	return sweep.PairedOf(a.sampling, xs, ys)
+	return stats.PairedOf(a.sampling, xs, ys)
 }
 
 // note gathers the notes of the runs, each once, and those on the comparison.
@@ -355,7 +355,7 @@ func (t *Table) writeRuns(b *strings.Builder) {
 			}
 		}
 		what := r.What
-		if n := len(r.Seeds); n > 1 && r.sampling == scenario.Resampled {
+		if n := len(r.Seeds); n > 1 && r.sampling == stats.Resampled {
 			what += fmt.Sprintf(", %d resamples", n)
 		} else if n > 1 {
 			what += fmt.Sprintf(", %d seeds", n)
@@ -405,7 +405,7 @@ func (c Cell) text() string {
 	if c.N == 0 {
 		return "-"
 	}
-	s := sweep.Number(c.Mean)
+	s := stats.Number(c.Mean)
 	if c.Mean != math.Trunc(c.Mean) && math.Abs(c.Mean) >= 1 {
 		s = fmt.Sprintf("%.2f", c.Mean) // as in the block
 	}
@@ -419,7 +419,7 @@ func (c Cell) text() string {
 		s = "*" + s
 	}
 	if c.Apart {
-		s += " " + sweep.NotComparable
+		s += " " + stats.NotComparable
 	}
 	return s
 }
@@ -446,14 +446,14 @@ func (t *Table) writeNotes(b *strings.Builder) {
 		line(note)
 	}
 	if t.apart {
-		line(sweep.NotComparable + " not comparable: other requests, or measured in another way (see the notes)")
+		line(stats.NotComparable + " not comparable: other requests, or measured in another way (see the notes)")
 	}
 	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Stationarity().Judge() }) {
 		line(sweep.StateNote)
 	}
 	if v := t.Verdict; v != nil {
 		line(fmt.Sprintf("\nby %s: %s", sweep.Title(v.Metric), v))
-		if v.Seeds > 1 && v.Of != scenario.OneWorkload {
+		if v.Seeds > 1 && v.Of != stats.OneWorkload {
 			line(sweep.VerdictNote)
 		}
 	}

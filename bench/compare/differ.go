@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 )
@@ -197,14 +197,14 @@ func (r *Run) within(metric string) steady.Interval {
 // differenceWithin is the difference of a mean between two single runs that have an
 // interval within them. The runs count as independent, which makes the interval too
 // wide rather than too narrow where both had the same requests.
-func differenceWithin(a, b *Run, metric string) sweep.Estimate {
+func differenceWithin(a, b *Run, metric string) stats.Estimate {
 	x, y := a.within(metric), b.within(metric)
 	if !(x.High >= x.Low && y.High >= y.Low) || len(a.values[metric]) != 1 || len(b.values[metric]) != 1 {
-		return sweep.Mean(nil)
+		return stats.Mean(nil)
 	}
 	mean := a.values[metric][0] - b.values[metric][0]
 	half := math.Hypot(x.High-x.Low, y.High-y.Low) / 2
-	return sweep.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: sweep.WithinRuns}
+	return stats.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: stats.WithinRuns}
 }
 
 // judgeWithin is the verdict on single runs by the intervals within them; nil where
@@ -215,8 +215,8 @@ func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached
 			return nil
 		}
 	}
-	return sweep.JudgeBy(metric, names, apart, reached, func(i int) sweep.Estimate { return t.Runs[i].value(metric) },
-		func(i, j int) sweep.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
+	return sweep.JudgeBy(metric, names, apart, reached, func(i int) stats.Estimate { return t.Runs[i].value(metric) },
+		func(i, j int) stats.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
 }
 
 // bestOf says what a star of single runs without intervals is worth.
@@ -229,16 +229,16 @@ func (t *Table) bestOf() string {
 
 // intervalNotes say what ± means.
 func (t *Table) intervalNotes() (notes []string) {
-	has := func(of scenario.Sampling) bool {
+	has := func(of stats.Sampling) bool {
 		return slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 && r.sampling == of })
 	}
-	if has(scenario.Fresh) {
+	if has(stats.Fresh) {
 		notes = append(notes, "± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
 	}
-	if has(scenario.Resampled) {
+	if has(stats.Resampled) {
 		notes = append(notes, "± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
 	}
-	if has(scenario.OneWorkload) {
+	if has(stats.OneWorkload) {
 		notes = append(notes, "one workload: no interval over seeds, which decide ties alone (see --resample)")
 	}
 	if slices.ContainsFunc(t.Rows, func(r Row) bool {

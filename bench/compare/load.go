@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
@@ -41,7 +42,7 @@ type Run struct {
 	// Results is one result for each seed; nil for a sweep.
 	Results []*result.Result `json:"-"`
 
-	sampling  scenario.Sampling    // what the seeds draw
+	sampling  stats.Sampling       // what the seeds draw
 	dataset   string               // "": unknown
 	stated    float64              // rate of arrivals, requests/s; 0: unknown
 	measured  float64              // the same, as it was

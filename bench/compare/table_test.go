@@ -13,6 +13,7 @@ import (
 
 	"lorasim/bench/importer"
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/record"
@@ -211,7 +212,7 @@ func TestIntervalsWithinRuns(t *testing.T) {
 		if d.Low <= 0 && 0 <= d.High {
 			inside++
 		}
-		if d.P() < sweep.Level {
+		if d.P() < stats.Level {
 			rejected++
 		}
 	}
@@ -302,22 +303,22 @@ func TestText(t *testing.T) {
 	}
 	for want, c := range map[string]Cell{
 		"-":       {},
-		"12":      {Estimate: sweep.Estimate{N: 1, Mean: 12}},
-		"1.26":    {Estimate: sweep.Estimate{N: 1, Mean: 1.256}},
-		"*3":      {Estimate: sweep.Estimate{N: 1, Mean: 3}, Best: true},
-		"3 ≠":     {Estimate: sweep.Estimate{N: 1, Mean: 3}, Apart: true},
-		"3 ±0.50": {Estimate: sweep.Estimate{N: 2, Mean: 3, Low: 2.5, High: 3.5}},
-		"-1.26":   {Estimate: sweep.Estimate{N: 1, Mean: -1.256}},
+		"12":      {Estimate: stats.Estimate{N: 1, Mean: 12}},
+		"1.26":    {Estimate: stats.Estimate{N: 1, Mean: 1.256}},
+		"*3":      {Estimate: stats.Estimate{N: 1, Mean: 3}, Best: true},
+		"3 ≠":     {Estimate: stats.Estimate{N: 1, Mean: 3}, Apart: true},
+		"3 ±0.50": {Estimate: stats.Estimate{N: 2, Mean: 3, Low: 2.5, High: 3.5}},
+		"-1.26":   {Estimate: stats.Estimate{N: 1, Mean: -1.256}},
 	} {
 		if got := c.text(); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	diff := sweep.Estimate{N: 3, Low: -4, High: -2}
+	diff := stats.Estimate{N: 3, Low: -4, High: -2}
 	for want, c := range map[string]Cell{
 		"":            {Ratio: math.NaN()},
-		"×0.75":       {Ratio: 0.75, Estimate: sweep.Estimate{N: 1, Mean: 3}},
-		"×0.75 ±0.25": {Ratio: 0.75, Estimate: sweep.Estimate{N: 3, Mean: 3}, Diff: diff},
+		"×0.75":       {Ratio: 0.75, Estimate: stats.Estimate{N: 1, Mean: 3}},
+		"×0.75 ±0.25": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: diff},
 	} {
 		if got := c.ratio(); got != want {
 			t.Errorf("%q, expected %q", got, want)

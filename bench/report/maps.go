@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
 )
@@ -98,8 +99,8 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 		cells = append(cells, mapCell{points[i].Policy, gain, m.Diff.Half() / m.Base, mark(points[i].Policy)})
 		ps = append(ps, m.Diff.P())
 	}
-	for i, p := range sweep.Holm(ps) {
-		if p < sweep.Level && cells[i].Gain > best.Gain {
+	for i, p := range stats.Holm(ps) {
+		if p < stats.Level && cells[i].Gain > best.Gain {
 			best = cells[i]
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 )
 
@@ -11,7 +12,7 @@ import (
 // is certain; one that is worse, by chance better, or of other requests is not.
 func TestBestOf(t *testing.T) {
 	point := func(policy string, apart bool, diffs ...float64) sweep.Point {
-		return sweep.Point{Policy: policy, Metrics: []sweep.Metric{{Name: "p99_ttft_ms", Diff: sweep.Mean(diffs), Base: 200, Apart: apart}}}
+		return sweep.Point{Policy: policy, Metrics: []sweep.Metric{{Name: "p99_ttft_ms", Diff: stats.Mean(diffs), Base: 200, Apart: apart}}}
 	}
 	alone := point("period_mig:margin=1", false)
 	worse := point("p2c", false, 50, 51, 49, 50)

@@ -21,6 +21,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
@@ -196,7 +197,7 @@ func (s *Sweep) data() format.Object {
 		}
 		var means [][3]float64 // mean, low and high of each metric, NaN where there is none
 		for _, name := range s.Tables.Metrics {
-			e := sweep.Mean(nil)
+			e := stats.Mean(nil)
 			if m, ok := p.Metric(name); ok {
 				e = m.Estimate
 			}

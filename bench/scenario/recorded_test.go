@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/stats"
 	"lorasim/trace"
 )
 
@@ -121,31 +122,31 @@ func TestSampling(t *testing.T) {
 	}
 	azure := "trace_name=azure_llm trace_path=" + write(t, "llm.csv", llm.String())
 	invocations := "trace_name=azure_v2 trace_path=" + write(t, "f.txt", functions.String())
-	for settings, want := range map[string]Sampling{
-		"":                                         Fresh,
-		"compat=slora popularity=powerlaw:1":       Fresh,
-		"compat=vllm-lora":                         Fresh,
-		"trace_histogram=50,60":                    Fresh,
-		file:                                       OneWorkload,
-		file + " rate_scale=2":                     OneWorkload,
-		file + " lora_ranks=8,16":                  OneWorkload,
-		file + " max_new_tokens=x2":                OneWorkload,
-		file + " resample=block:20":                Resampled,
-		file + " resample=adapters":                Resampled,
-		file + " lora_ranks=drawn:8=1,64=1":        Fresh,
-		file + " max_new_tokens=uniform:100,900":   Fresh,
-		azure:                                      Fresh,
-		azure + " num_adapters=1":                  OneWorkload,
-		azure + " lora_names=one":                  OneWorkload,
-		azure + " num_adapters=1 lengths=sharegpt": Fresh,
-		azure + " num_adapters=1 lengths=constant:50,60":                          OneWorkload,
-		azure + " num_adapters=1 use_trace_timestamps=false":                      Fresh,
-		azure + " num_adapters=4 resample=block:5":                                Resampled,
-		invocations + " num_adapters=3":                                           Fresh,
-		invocations + " num_adapters=3 trace_replay=vanilla":                      Fresh, // its lengths are drawn
-		invocations + " num_adapters=3 trace_replay=vanilla lengths=constant:5,6": OneWorkload,
-		"trace_histogram=50,60 compat=dlora":                                      Fresh,
-		"trace_histogram=50,60 compat=dlora lengths=constant:5,6":                 OneWorkload,
+	for settings, want := range map[string]stats.Sampling{
+		"":                                         stats.Fresh,
+		"compat=slora popularity=powerlaw:1":       stats.Fresh,
+		"compat=vllm-lora":                         stats.Fresh,
+		"trace_histogram=50,60":                    stats.Fresh,
+		file:                                       stats.OneWorkload,
+		file + " rate_scale=2":                     stats.OneWorkload,
+		file + " lora_ranks=8,16":                  stats.OneWorkload,
+		file + " max_new_tokens=x2":                stats.OneWorkload,
+		file + " resample=block:20":                stats.Resampled,
+		file + " resample=adapters":                stats.Resampled,
+		file + " lora_ranks=drawn:8=1,64=1":        stats.Fresh,
+		file + " max_new_tokens=uniform:100,900":   stats.Fresh,
+		azure:                                      stats.Fresh,
+		azure + " num_adapters=1":                  stats.OneWorkload,
+		azure + " lora_names=one":                  stats.OneWorkload,
+		azure + " num_adapters=1 lengths=sharegpt": stats.Fresh,
+		azure + " num_adapters=1 lengths=constant:50,60":                          stats.OneWorkload,
+		azure + " num_adapters=1 use_trace_timestamps=false":                      stats.Fresh,
+		azure + " num_adapters=4 resample=block:5":                                stats.Resampled,
+		invocations + " num_adapters=3":                                           stats.Fresh,
+		invocations + " num_adapters=3 trace_replay=vanilla":                      stats.Fresh, // its lengths are drawn
+		invocations + " num_adapters=3 trace_replay=vanilla lengths=constant:5,6": stats.OneWorkload,
+		"trace_histogram=50,60 compat=dlora":                                      stats.Fresh,
+		"trace_histogram=50,60 compat=dlora lengths=constant:5,6":                 stats.OneWorkload,
 	} {
 		sc := Default()
 		for _, s := range strings.Fields("num_prompts=40 " + settings) {
@@ -166,7 +167,7 @@ func TestSampling(t *testing.T) {
 			continue
 		}
 		same := slices.Equal(a.Workload.Requests, b.Workload.Requests) && slices.Equal(a.Workload.Adapters, b.Workload.Adapters)
-		if same != (want == OneWorkload) {
+		if same != (want == stats.OneWorkload) {
 			t.Errorf("%s: two seeds have the same workload: %v", settings, same)
 		}
 	}

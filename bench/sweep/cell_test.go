@@ -12,6 +12,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/series"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 )
 
@@ -159,7 +160,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s: %s, %v; expected %s", c.text, got, err, c.want)
 		}
 	}
-	last := func(n int) string { return "1:" + Number(float64(n)) }
+	last := func(n int) string { return "1:" + stats.Number(float64(n)) }
 	if v, err := expand(last(maxValues), true); err != nil || len(v) != maxValues {
 		t.Errorf("%d values: %v", len(v), err)
 	}
@@ -174,20 +175,20 @@ func TestNumbers(t *testing.T) {
 	for x, want := range map[float64]string{
 		0: "0", 7: "7", -3: "-3", 0.5: "0.5000", 0.99999: "1.0000", 1.25: "1.25", 99.5: "99.50", 100.25: "100.2", -250.5: "-250.5", 9999.5: "9999.5", 10000.5: "10000",
 	} {
-		if got := Number(x); got != want {
+		if got := stats.Number(x); got != want {
 			t.Errorf("%v: %s, expected %s", x, got, want)
 		}
 	}
-	if Number(math.NaN()) != "-" {
-		t.Error(Number(math.NaN()))
+	if stats.Number(math.NaN()) != "-" {
+		t.Error(stats.Number(math.NaN()))
 	}
-	for want, e := range map[string]Estimate{"-": {}, "5": {N: 1, Mean: 5}, "5 ±0": {N: 2, Mean: 5, Low: 5, High: 5}, "200.5 ±1.5": {N: 2, Mean: 200.5, Low: 199, High: 202}} {
+	for want, e := range map[string]stats.Estimate{"-": {}, "5": {N: 1, Mean: 5}, "5 ±0": {N: 2, Mean: 5, Low: 5, High: 5}, "200.5 ±1.5": {N: 2, Mean: 200.5, Low: 199, High: 202}} {
 		if got := e.String(); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	diff := func(n int, mean, half float64) Estimate {
-		return Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
+	diff := func(n int, mean, half float64) stats.Estimate {
+		return stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
 	}
 	for want, m := range map[string]Metric{
 		"-":               {Base: 10},

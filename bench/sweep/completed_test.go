@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lorasim/bench/stats"
 )
 
 func TestCompletion(t *testing.T) {
@@ -70,7 +72,7 @@ func TestRejectionsOfASetting(t *testing.T) {
 			t.Errorf("%v %s: %v left, want %v, apart %v", p.Values, p.Policy, p.Left, want, p.Apart)
 		}
 		line := lines[i]
-		if !strings.Contains(line, " %") || strings.Count(line, NotComparable) != map[bool]int{true: 1}[short] {
+		if !strings.Contains(line, " %") || strings.Count(line, stats.NotComparable) != map[bool]int{true: 1}[short] {
 			t.Error(line)
 		}
 		if m, _ := p.Metric("mean_e2e_latency_ms"); m.Apart {
@@ -98,7 +100,7 @@ func TestFailuresOfAPolicy(t *testing.T) {
 			continue
 		}
 		apart++
-		if last := lines[i]; !m.Apart || strings.Count(last, NotComparable) != 2 || strings.Contains(last, "*") {
+		if last := lines[i]; !m.Apart || strings.Count(last, stats.NotComparable) != 2 || strings.Contains(last, "*") {
 			t.Errorf("%q", last)
 		}
 		if f, _ := p.Metric("failed"); f.Apart {

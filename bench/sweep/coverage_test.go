@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/trace"
 	"lorasim/trace/resample"
 )
@@ -120,10 +120,10 @@ func coverage(t testing.TB, process, spec string, length float64, workloads, n i
 			}
 		}
 		for name, xs := range values {
-			if e := MeanOf(scenario.Resampled, xs); e.Low <= truth[name] && truth[name] <= e.High {
+			if e := stats.MeanOf(stats.Resampled, xs); e.Low <= truth[name] && truth[name] <= e.High {
 				hold[name] += 1 / float64(workloads)
 			}
-			if e := Mean(xs); e.Low <= truth[name] && truth[name] <= e.High {
+			if e := stats.Mean(xs); e.Low <= truth[name] && truth[name] <= e.High {
 				naive[name] += 1 / float64(workloads)
 			}
 		}

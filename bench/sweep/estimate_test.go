@@ -3,65 +3,22 @@ package sweep
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 )
-
-// Intervals from resamples are for the truth, not for the recorded workload: where
-// a recorded workload's mean is a normal sample of the truth, and resamples are
-// normal samples of the recorded mean with the same deviation, 95 % of the intervals
-// hold the truth, to 3 standard errors of that share (1.5 %); and tests at 5 % reject
-// it as often. Intervals as of fresh draws would hold it in 59 % (5 resamples) and
-// 31 % (20).
-func TestResampledMeanCovers(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	const n = 2000
-	for _, resamples := range []int{2, 5, 20, 100} {
-		inside, rejected, fresh := 0, 0, 0
-		for range n {
-			recorded := 7 + rng.NormFloat64()
-			xs := make([]float64, resamples)
-			for i := range xs {
-				xs[i] = recorded + rng.NormFloat64()
-			}
-			if e := MeanOf(scenario.Resampled, xs); e.Low <= 7 && 7 <= e.High {
-				inside++
-			}
-			if e := Mean(xs); e.Low <= 7 && 7 <= e.High {
-				fresh++
-			}
-			zeros := make([]float64, resamples)
-			for i := range zeros {
-				zeros[i] = 7
-			}
-			if PairedOf(scenario.Resampled, xs, zeros).P() < Level {
-				rejected++
-			}
-		}
-		if share := float64(inside) / n; math.Abs(share-0.95) > 0.015 {
-			t.Errorf("%d resamples: %.3f of the intervals hold the truth", resamples, share)
-		}
-		if rejected != n-inside {
-			t.Errorf("%d resamples: %d tests reject the truth, %d intervals do not hold it", resamples, rejected, n-inside)
-		}
-		if resamples == 20 && math.Abs(float64(fresh)/n-0.31) > 0.04 {
-			t.Errorf("intervals as of fresh draws: %d of %d", fresh, n)
-		}
-	}
-}
 
 // One workload has no interval, however many seeds decide its ties.
 func TestOneWorkloadHasNoInterval(t *testing.T) {
-	e := MeanOf(scenario.OneWorkload, []float64{3, 4, 5})
+	e := stats.MeanOf(stats.OneWorkload, []float64{3, 4, 5})
 	if e.N != 3 || e.Mean != 4 || e.HasInterval() || !math.IsNaN(e.Low) || !math.IsNaN(e.P()) || e.String() != "4" || e.Versus(8) != "+50.0 %" {
 		t.Errorf("%+v, %s, %s", e, e, e.Versus(8))
 	}
-	v := JudgeOf(scenario.OneWorkload, "duration", []string{"a", "b"}, [][]float64{{1, 1, 1}, {2, 2, 2}}, make([]bool, 2), make([]Stationarity, 2))
+	v := JudgeOf(stats.OneWorkload, "duration", []string{"a", "b"}, [][]float64{{1, 1, 1}, {2, 2, 2}}, make([]bool, 2), make([]Stationarity, 2))
 	if v.Others[0].Worse || v.String() != "a has the lowest mean with this one workload, which says nothing about others (see --resample): b +100.0 %" {
 		t.Error(v)
 	}
@@ -91,12 +48,12 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 		edit  func(w *scenario.Workload)
 		seeds int // asked for; 0: by default
 		runs  int
-		of    scenario.Sampling
+		of    stats.Sampling
 		text  []string
 	}{
-		{"one workload", func(*scenario.Workload) {}, 0, 1, scenario.OneWorkload, []string{"\none workload: no interval (see --resample)", "one run each there is no statement"}},
-		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, scenario.OneWorkload, []string{"\none workload: no interval (see --resample); means over 3 seeds", "which says nothing about others"}},
-		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, scenario.Resampled, []string{"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: "}},
+		{"one workload", func(*scenario.Workload) {}, 0, 1, stats.OneWorkload, []string{"\none workload: no interval (see --resample)", "one run each there is no statement"}},
+		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, stats.OneWorkload, []string{"\none workload: no interval (see --resample); means over 3 seeds", "which says nothing about others"}},
+		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, stats.Resampled, []string{"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: "}},
 	} {
 		spec := savedSpec(t, c.edit)
 		spec.SeedCount = c.seeds
@@ -107,7 +64,7 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, _ := tables.Points[0].Metric("mean_ttft_ms")
-		if m.N != c.runs || m.Of != c.of || m.HasInterval() != (c.of == scenario.Resampled) {
+		if m.N != c.runs || m.Of != c.of || m.HasInterval() != (c.of == stats.Resampled) {
 			t.Errorf("%s: %+v", c.name, m)
 		}
 		if of, all := d.Sampling(); of != c.of || !all {
@@ -122,7 +79,7 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", c.name, want, b.String())
 			}
 		}
-		if strings.Contains(b.String(), " ±") != (c.of == scenario.Resampled) && !strings.Contains(b.String(), "; ± half") {
+		if strings.Contains(b.String(), " ±") != (c.of == stats.Resampled) && !strings.Contains(b.String(), "; ± half") {
 			t.Errorf("%s:\n%s", c.name, b.String())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 )
@@ -37,7 +37,7 @@ type Point struct {
 	Metrics []Metric
 	Left    float64 // share of the requests that did not complete; NaN: not known
 	// Sampling says what the seeds draw, Resample is the setting of that name.
-	Sampling scenario.Sampling
+	Sampling stats.Sampling
 	Resample string
 	// Apart: not all requests completed, and not the same ones as elsewhere in
 	// the sweep, so that latencies are not comparable.
@@ -51,9 +51,9 @@ type Point struct {
 // Metric is one number over the seeds of a point.
 type Metric struct {
 	Name string
-	Estimate
-	Diff Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
-	Base float64  // mean of the baseline
+	stats.Estimate
+	Diff stats.Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
+	Base float64        // mean of the baseline
 	// Apart: the baseline completed other requests, so that Diff compares
 	// latencies of different requests.
 	Apart bool
@@ -267,16 +267,16 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		policy := at / seeds % len(d.Policies)
 		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
 		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
-		p.Left = CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean }).Left()
+		p.Left = CompletionOf(func(n string) float64 { return stats.Mean(column(own, n)).Mean }).Left()
 		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
 		p.Stationarity = stationarity(own)
 		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: MeanOf(p.Sampling, xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n), Unsteady: !judge && NeedsSteady(n)}
+			m := Metric{Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean, Apart: !same && !CountsAll(n), Unsteady: !judge && NeedsSteady(n)}
 			if policy != base {
-				m.Diff = PairedOf(p.Sampling, xs, bs)
+				m.Diff = stats.PairedOf(p.Sampling, xs, bs)
 			}
 			if m.N > 0 {
 				p.Metrics = append(p.Metrics, m)
@@ -288,12 +288,12 @@ func (d *Dir) points(t *Tables) (points []Point) {
 }
 
 // samplings says what the seeds of a cell draw, and its setting of resample.
-func (m *Manifest) samplings() func(c *Cell) (scenario.Sampling, string) {
-	known := map[string]scenario.Sampling{}
-	return func(c *Cell) (scenario.Sampling, string) {
+func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
+	known := map[string]stats.Sampling{}
+	return func(c *Cell) (stats.Sampling, string) {
 		sc, err := m.ScenarioOf(c)
 		if err != nil {
-			return scenario.Fresh, ""
+			return stats.Fresh, ""
 		}
 		k := workloadKey(sc)
 		of, ok := known[k]
@@ -306,7 +306,7 @@ func (m *Manifest) samplings() func(c *Cell) (scenario.Sampling, string) {
 }
 
 // Sampling says what the seeds of all cells draw; false where cells differ.
-func (m *Manifest) Sampling() (of scenario.Sampling, all bool) {
+func (m *Manifest) Sampling() (of stats.Sampling, all bool) {
 	sampling := m.samplings()
 	for i := 0; i < len(m.Cells); i += len(m.Seeds) {
 		s, _ := sampling(&m.Cells[i])

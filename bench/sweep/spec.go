@@ -38,6 +38,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/internal/suggest"
 	"lorasim/internal/yamlerr"
 )
@@ -323,7 +324,7 @@ func (s *Spec) defaultSeeds() int {
 			return 5 // the plan says what is wrong
 		}
 	}
-	if sc.Sampling() == scenario.OneWorkload {
+	if sc.Sampling() == stats.OneWorkload {
 		return 1
 	}
 	return 5

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 )
 
@@ -63,7 +64,7 @@ type Stationarity struct {
 // StationarityOf sums up the runs whose numbers value returns, by name, one for
 // each run.
 func StationarityOf(value func(name string) []float64) Stationarity {
-	s := Stationarity{Offered: Mean(value(offeredName)).Mean, Sustains: Mean(value(sustainsName)).Mean}
+	s := Stationarity{Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean}
 	for _, x := range value(stateName) {
 		if math.IsNaN(x) {
 			continue

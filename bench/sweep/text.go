@@ -7,19 +7,15 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
 
 // DefaultMetrics are those of the table that people read.
 var DefaultMetrics = []string{"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput"}
-
-// NotComparable marks numbers of runs that did not complete the same requests.
-const NotComparable = "≠"
 
 // CheckMetrics makes sure that a merged sweep has the given metrics.
 func (t *Tables) CheckMetrics(names []string) (err error) {
@@ -84,7 +80,7 @@ func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 			m, _ := p.Metric(n)
 			text := m.Estimate.String()
 			if m.N > 0 && p.Apart && !CountsAll(n) {
-				text += " " + NotComparable
+				text += " " + stats.NotComparable
 				seen.apart = true
 			}
 			line = append(line, text)
@@ -122,7 +118,7 @@ func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete
 	if compared {
 		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
 	}
-	line(seen.apart, "%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", NotComparable)
+	line(seen.apart, "%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", stats.NotComparable)
 	line(seen.unsteady, "%s", StateNote)
 	policies, axes := d.Shares()
 	alike := map[string][]string{} // policies by the axes that they do not use
@@ -145,17 +141,6 @@ func percentLeft(share float64) string {
 	return format.Percent(share, 1)
 }
 
-// String prints mean and half interval.
-func (e Estimate) String() string {
-	switch {
-	case e.N == 0:
-		return "-"
-	case !e.HasInterval():
-		return Number(e.Mean)
-	}
-	return Number(e.Mean) + " ±" + numberLike(e.Half(), e.Mean)
-}
-
 // versus prints the difference to the baseline in percent of it.
 func (m Metric) versus() string {
 	if m.Diff.N == 0 || m.Base == 0 || m.Unsteady {
@@ -164,32 +149,11 @@ func (m Metric) versus() string {
 	text := m.Diff.Versus(m.Base)
 	switch {
 	case m.Apart:
-		text += " " + NotComparable
+		text += " " + stats.NotComparable
 	case m.Diff.HasInterval() && (m.Diff.Low > 0 || m.Diff.High < 0):
 		text += " *"
 	}
 	return text
-}
-
-// Number prints a number with as many digits as a reader wants.
-func Number(x float64) string { return numberLike(x, x) }
-
-// numberLike prints x with the decimals that a number of the size of y has.
-func numberLike(x, y float64) string {
-	a := math.Abs(y)
-	decimals := 0
-	switch {
-	case math.IsNaN(x):
-		return "-"
-	case a == math.Trunc(a) && x == math.Trunc(x):
-	case a < 1:
-		decimals = 4
-	case a < 100:
-		decimals = 2
-	case a < 10_000:
-		decimals = 1
-	}
-	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
 // WriteJSON prints the tables as one JSON object, with verdicts by the given
@@ -224,9 +188,6 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }
 
-// Level is the chance that a verdict calls any two apart that are alike.
-const Level = 0.05
-
 // Verdict says which of several things that saw the same seeds is the best by a
 // metric, and what can be told of the others. As the best is picked by the same
 // numbers, all pairs are tested, by paired t-tests with Holm's correction: the
@@ -236,7 +197,7 @@ type Verdict struct {
 	Best   string  // that with the best mean
 	Mean   float64 // its mean
 	Seeds  int     // that all of them have
-	Of     scenario.Sampling
+	Of     stats.Sampling
 	Others []Versus // the nearest first
 	Apart  []string // cannot be compared with the others
 	// Unsteady says of what did not reach a steady state why it gets no verdict:
@@ -248,9 +209,9 @@ type Verdict struct {
 // Versus is one of the others against the best.
 type Versus struct {
 	Name  string
-	Diff  Estimate // minus the best, paired by seed
-	P     float64  // of the paired t-test, corrected; NaN: no interval
-	Worse bool     // P is below Level
+	Diff  stats.Estimate // minus the best, paired by seed
+	P     float64        // of the paired t-test, corrected; NaN: no interval
+	Worse bool           // P is below Level
 }
 
 // Judge compares values by seed, one list for each name, as far as it has any. It
@@ -263,13 +224,13 @@ func Judge(metric string, names []string, values [][]float64, apart []bool) *Ver
 // state: where the metric needs one they get no verdict. If fewer than two are left,
 // the verdict has no Best.
 func JudgeSteady(metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
-	return JudgeOf(scenario.Fresh, metric, names, values, apart, reached)
+	return JudgeOf(stats.Fresh, metric, names, values, apart, reached)
 }
 
 // JudgeOf is JudgeSteady for seeds that draw what of says.
-func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
-	v := JudgeBy(metric, names, apart, reached, func(i int) Estimate { return MeanOf(of, values[i]) },
-		func(i, j int) Estimate { return PairedOf(of, values[i], values[j]) })
+func JudgeOf(of stats.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
+	v := JudgeBy(metric, names, apart, reached, func(i int) stats.Estimate { return stats.MeanOf(of, values[i]) },
+		func(i, j int) stats.Estimate { return stats.PairedOf(of, values[i], values[j]) })
 	if v != nil {
 		v.Of = of
 	}
@@ -277,7 +238,7 @@ func JudgeOf(of scenario.Sampling, metric string, names []string, values [][]flo
 }
 
 // JudgeBy is JudgeSteady by means, N = 0 where there is none, and differences of two.
-func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity, mean func(i int) Estimate, diff func(i, j int) Estimate) *Verdict {
+func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity, mean func(i int) stats.Estimate, diff func(i, j int) stats.Estimate) *Verdict {
 	v := &Verdict{Metric: metric}
 	var among []int
 	for i := range names {
@@ -309,35 +270,15 @@ func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity
 			ps = append(ps, diff(a, b).P())
 		}
 	}
-	ps = Holm(ps)
+	ps = stats.Holm(ps)
 	best := among[0]
 	v.Best, v.Mean, v.Seeds = names[best], mean(best).Mean, math.MaxInt
 	for k, i := range among[1:] {
 		d := diff(i, best)
 		v.Seeds, v.Of = min(v.Seeds, d.N), d.Of
-		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < Level})
+		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < stats.Level})
 	}
 	return v
-}
-
-// Holm corrects p-values for their number: where those below a level are called
-// significant, the chance of any wrong call is at most that level (S. Holm, A
-// simple sequentially rejective multiple test procedure, 1979). NaN stays, and
-// counts as a test.
-func Holm(ps []float64) []float64 {
-	order := make([]int, len(ps))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(-ps[b], -ps[a]) }) // NaN last
-	out, least := slices.Clone(ps), 0.0
-	for k, i := range order {
-		if !math.IsNaN(ps[i]) {
-			least = max(least, min(1, ps[i]*float64(len(ps)-k)))
-			out[i] = least
-		}
-	}
-	return out
 }
 
 // String is the verdict in one line.
@@ -360,9 +301,9 @@ func (v *Verdict) String() string {
 	}
 	text := v.Best + " is the best"
 	switch {
-	case v.Seeds < 2 && v.Of != WithinRuns:
+	case v.Seeds < 2 && v.Of != stats.WithinRuns:
 		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s", v.Best, end, strings.Join(alike, ", "))
-	case v.Of == scenario.OneWorkload:
+	case v.Of == stats.OneWorkload:
 		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
 	case len(alike) > 0:
 		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s", v.Best, end, strings.Join(alike, ", "))
@@ -370,7 +311,7 @@ func (v *Verdict) String() string {
 	if len(worse) > 0 {
 		text += "; worse: " + strings.Join(worse, ", ")
 	}
-	if v.Of == WithinRuns {
+	if v.Of == stats.WithinRuns {
 		text += " (one run each, by batch means)"
 	}
 	if len(v.Apart) > 0 {
@@ -408,18 +349,6 @@ func (v *Verdict) JSON() any {
 		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady, "text", v.String()}
 }
 
-// Versus prints a difference in percent of a base, with half its interval.
-func (e Estimate) Versus(base float64) string {
-	if e.N == 0 || base == 0 {
-		return "-"
-	}
-	text := fmt.Sprintf("%+.1f %%", 100*e.Mean/base)
-	if e.HasInterval() {
-		text += fmt.Sprintf(" ±%.1f", math.Abs(100*e.Half()/base))
-	}
-	return text
-}
-
 // Verdicts judges the policies at each combination of settings, in the order of
 // the points; nil where there is nothing to judge.
 func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
@@ -453,8 +382,19 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 		return ""
 	}
 	note := format.Paragraph(VerdictNote, width) + "\n"
-	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != scenario.OneWorkload }) || len(d.Seeds) < 2 {
+	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != stats.OneWorkload }) || len(d.Seeds) < 2 {
 		note = ""
 	}
 	return "\nby " + Title(metric) + ":\n" + text + note
+}
+
+// Intervals says what the intervals of the tables tell.
+func (t *Tables) Intervals(seeds int) string {
+	var notes []string
+	for _, p := range t.Points {
+		if n := stats.IntervalNote(p.Sampling, seeds, p.Resample); !slices.Contains(notes, n) {
+			notes = append(notes, n)
+		}
+	}
+	return strings.Join(notes, ";\n")
 }

@@ -5,29 +5,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-)
 
-// The example of Holm's paper in most textbooks, done by hand: of four tests
-// 0.005 x 4, 0.01 x 3, 0.03 x 2 and 0.04 x 1, which is not below the one before.
-func TestHolm(t *testing.T) {
-	nan := math.NaN()
-	for _, c := range []struct{ ps, want []float64 }{
-		{[]float64{0.01, 0.04, 0.03, 0.005}, []float64{0.03, 0.06, 0.06, 0.02}},
-		{[]float64{0.5, 0.6}, []float64{1, 1}},
-		{[]float64{nan, 0.01}, []float64{nan, 0.02}},
-		{nil, nil},
-	} {
-		got := Holm(c.ps)
-		for i, want := range c.want {
-			if math.Abs(got[i]-want) > 1e-12 && !(math.IsNaN(got[i]) && math.IsNaN(want)) {
-				t.Errorf("%v: %v, expected %v", c.ps, got, c.want)
-			}
-		}
-		if len(got) != len(c.want) {
-			t.Errorf("%v: %v", c.ps, got)
-		}
-	}
-}
+	"lorasim/bench/stats"
+)
 
 // Student's own data of 1908, the additional hours of sleep of ten patients under
 // two drugs: t = 4.0621 with 9 degrees of freedom, p = 0.00283.
@@ -35,25 +15,6 @@ var (
 	sleepA = []float64{0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0}
 	sleepB = []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
 )
-
-func TestPairedP(t *testing.T) {
-	e := Paired(sleepB, sleepA)
-	if p := e.P(); math.Abs(p-0.002833) > 1e-6 {
-		t.Error(p)
-	}
-	if h := e.HalfAt(0.05); math.Abs(e.Mean-h-0.7001) > 1e-4 { // R: 0.7001142 2.4598858
-		t.Error(e.Mean - h)
-	}
-	if p := Paired(sleepA, sleepA).P(); p != 1 {
-		t.Error(p)
-	}
-	if p := Mean([]float64{3, 3}).P(); p != 0 {
-		t.Error(p)
-	}
-	if p := Mean([]float64{3}).P(); !math.IsNaN(p) {
-		t.Error(p)
-	}
-}
 
 func TestJudge(t *testing.T) {
 	near := make([]float64, len(sleepA))
@@ -67,7 +28,7 @@ func TestJudge(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	// the smallest of three p-values
-	if p := v.Others[1].P; math.Abs(p-3*Paired(sleepB, sleepA).P()) > 1e-12 {
+	if p := v.Others[1].P; math.Abs(p-3*stats.Paired(sleepB, sleepA).P()) > 1e-12 {
 		t.Error(p)
 	}
 	if s := v.String(); s != "a has the lowest mean; not significantly different: near +1.3 % ±5.0; worse: b +210.7 % ±117.3; not comparable: other" {
@@ -114,7 +75,7 @@ func TestJudgeErrs(t *testing.T) {
 			}
 		}
 	}
-	if share := float64(wrong) / n; share > Level+0.015 || share < 0.01 {
+	if share := float64(wrong) / n; share > stats.Level+0.015 || share < 0.01 {
 		t.Errorf("%.3f of the verdicts are wrong", share)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
@@ -161,7 +161,7 @@ func (a *Answer) fixed() bool {
 		for _, c := range e.Changes {
 			any = true
 			for _, t := range e.terms {
-				if sweep.Mean(a.runs.values(t.policy, c.Metric)).Std != 0 {
+				if stats.Mean(a.runs.values(t.policy, c.Metric)).Std != 0 {
 					return false
 				}
 			}
@@ -251,7 +251,7 @@ var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move r
 
 // headline says what to do.
 func (a *Answer) headline() string {
-	if a.opt.sampling == scenario.OneWorkload {
+	if a.opt.sampling == stats.OneWorkload {
 		return "No recommendation: one workload has no intervals, so no effect is certain (see --resample)."
 	}
 	var yes, no []string
@@ -341,7 +341,7 @@ func (a *Answer) reason(what string, e *Effect) string {
 		what += " cost" + s + ": "
 	case e.nothing:
 		what += " gain" + s + " less than " + gain + ": "
-	case a.opt.sampling == scenario.OneWorkload:
+	case a.opt.sampling == stats.OneWorkload:
 		what += " change" + s + ": "
 	default:
 		what += fmt.Sprintf(" show%s no certain gain of %s with %d seeds: ", s, gain, len(a.Dir.Seeds))
@@ -413,7 +413,7 @@ func (a *Answer) rows() [][]string {
 		}
 		row := []string{title, every}
 		for i := range a.opt.Metrics {
-			text := sweep.NotComparable
+			text := stats.NotComparable
 			if i < len(e.Changes) {
 				c := &e.Changes[i]
 				if text = c.Diff.Versus(c.Base); c.Sure {
@@ -461,8 +461,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 	note := fmt.Sprintf("paired by seed, ± half of the 95 %% confidence interval; "+
 		"* certain: t-tests with Holm's correction (%s tests),\nat 5 %% over %s, %.1f %% at this one",
 		tests, looks, 100*a.opt.level(len(a.Dir.Seeds)))
-	if a.opt.sampling == scenario.OneWorkload {
-		note = sweep.IntervalNote(scenario.OneWorkload, 1, "")
+	if a.opt.sampling == stats.OneWorkload {
+		note = stats.IntervalNote(stats.OneWorkload, 1, "")
 	}
 	if _, err := fmt.Fprintf(w, "\n%s\n\n", note); err != nil {
 		return err

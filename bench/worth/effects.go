@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 )
 
@@ -47,7 +47,7 @@ type term struct {
 // Change is that of one metric.
 type Change struct {
 	Metric string
-	Diff   sweep.Estimate // paired by seed
+	Diff   stats.Estimate // paired by seed
 	Base   float64        // mean of the policy that it is a share of
 	P      float64        // of the paired t-test, corrected by Holm; NaN: not tested
 	Sure   bool           // that it is not 0
@@ -91,14 +91,14 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 
 // measure computes an effect from the runs: the contrast seed by seed, so that what
 // a seed does to all policies alike cancels out.
-func (e *Effect) measure(r runs, metrics []string, of scenario.Sampling) {
+func (e *Effect) measure(r runs, metrics []string, of stats.Sampling) {
 	for _, t := range e.terms {
 		if !r.comparable(t.policy, e.Against) {
 			return
 		}
 	}
 	for _, m := range metrics {
-		base := sweep.Mean(r.values(e.Against, m)).Mean
+		base := stats.Mean(r.values(e.Against, m)).Mean
 		var diffs []float64
 		for _, t := range e.terms {
 			for i, x := range r.values(t.policy, m) {
@@ -108,8 +108,8 @@ func (e *Effect) measure(r runs, metrics []string, of scenario.Sampling) {
 				diffs[i] += t.weight * x
 			}
 		}
-		d := sweep.MeanOf(of, diffs)
-		if d.N == 0 || d.N == 1 && of != scenario.OneWorkload || !(base > 0) {
+		d := stats.MeanOf(of, diffs)
+		if d.N == 0 || d.N == 1 && of != stats.OneWorkload || !(base > 0) {
 			e.Changes = nil
 			return
 		}
@@ -127,7 +127,7 @@ func judge(family []Effect, level, minGain float64) (tests int) {
 		}
 	}
 	tests = len(ps)
-	ps = sweep.Holm(ps)
+	ps = stats.Holm(ps)
 	for i := range family {
 		e := &family[i]
 		e.tested, e.nothing = true, len(e.Changes) > 0

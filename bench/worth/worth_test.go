@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
 	"pgregory.net/rapid"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
+	"lorasim/bench/sweep"
 )
 
 func TestLooks(t *testing.T) {
@@ -153,7 +155,7 @@ func TestEffectsAddUp(t *testing.T) {
 		stages, split, shown := o.effects()
 		by := map[Factor]float64{}
 		for _, e := range slices.Concat(stages, split, shown) {
-			e.measure(r, o.Metrics, scenario.Fresh)
+			e.measure(r, o.Metrics, stats.Fresh)
 			d := e.Changes[0].Diff
 			if by[e.Factor] = d.Mean; math.Abs(d.Std) > 1e-9 {
 				rt.Errorf("%s: a deviation of %v, though the seeds do the same to all", e.Factor, d.Std)
@@ -176,7 +178,7 @@ func TestEffectsAddUp(t *testing.T) {
 // What is judged at the limits of a gain, of chance, and of what compares.
 func TestJudge(t *testing.T) {
 	estimate := func(xs ...float64) Change {
-		d := sweep.Mean(xs)
+		d := stats.Mean(xs)
 		return Change{Metric: "mean_e2e_latency_ms", Diff: d, Base: 100, better: -d.Mean / 100}
 	}
 	sure, noise, zero := estimate(-30, -30.1, -29.9, -30), estimate(-60, 30, -50, 40), estimate(0, 0, 0, 0)
