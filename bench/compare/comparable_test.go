@@ -7,13 +7,12 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
 
 // values are the numbers of a run with a mean latency.
-func values(requests, completed, set, e2e float64) []sweep.Value {
-	return []sweep.Value{{Name: "requests", Value: requests}, {Name: "completed", Value: completed}, {Name: "rejected", Value: requests - completed},
+func values(requests, completed, set, e2e float64) []result.Value {
+	return []result.Value{{Name: "requests", Value: requests}, {Name: "completed", Value: completed}, {Name: "rejected", Value: requests - completed},
 		{Name: "completed_set", Value: set}, {Name: "mean_e2e_latency_ms", Value: e2e}, {Name: "duration", Value: e2e}}
 }
 
@@ -30,7 +29,7 @@ func compared(t *testing.T, runs ...*Run) *Table {
 // but among runs that completed the same requests there is one.
 func TestOtherRequestsCompleted(t *testing.T) {
 	one := []string{"1"}
-	run := func(name string, v []sweep.Value) *Run { return FromValues(name, one, [][]sweep.Value{v}) }
+	run := func(name string, v []result.Value) *Run { return FromValues(name, one, [][]result.Value{v}) }
 	tab := compared(t, run("rejects", values(100, 10, 3, 5)), run("slow", values(100, 100, 7, 90)), run("fast", values(100, 100, 7, 80)))
 	for _, m := range []string{"mean_e2e_latency_ms", "duration"} {
 		c := tab.row(m).Cells
@@ -63,7 +62,7 @@ func TestOtherRequestsCompleted(t *testing.T) {
 // With several seeds the best is marked where the paired interval excludes 0.
 func TestBestByIntervals(t *testing.T) {
 	run := func(name string, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range e2e {
 			all = append(all, values(10, 10, 1, x))
 		}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
@@ -65,7 +66,7 @@ type Table struct {
 type Row struct {
 	Metric string
 	Title  string
-	Better int // +1: less is better, -1: more is, 0: neither
+	Better stats.Direction
 	Cells  []Cell
 }
 
@@ -112,7 +113,7 @@ func New(runs []*Run, o Options) (*Table, error) {
 	}
 	t.findDifferences()
 	for _, m := range metrics {
-		row := Row{Metric: m, Title: sweep.Title(m), Better: sweep.LowerIsBetter(m)}
+		row := Row{Metric: m, Title: result.Title(m), Better: result.Better(m)}
 		for i, apart := range t.apartIn(m) {
 			c := t.cell(i, m)
 			c.Apart = apart && c.N > 0
@@ -134,7 +135,7 @@ func (t *Table) judge(metric string) {
 	var names []string
 	var values [][]float64
 	var first *Run
-	apart, reached := t.apartIn(metric), make([]sweep.Stationarity, len(t.Runs))
+	apart, reached := t.apartIn(metric), make([]steady.Stationarity, len(t.Runs))
 	for i, r := range t.Runs {
 		own := r.values[metric]
 		reached[i] = r.Stationarity()
@@ -212,7 +213,7 @@ func (t *Table) apartIn(metric string) []bool {
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
-		apart[i] = t.differs[i] != "" || !sweep.CountsAll(metric) && !r.sameRequests(ref) ||
+		apart[i] = t.differs[i] != "" || !result.CountsAll(metric) && !r.sameRequests(ref) ||
 			tokens && r.Asked && counted || times && r.Streamed == record.NotStreamed && streamed
 	}
 	return apart
@@ -231,7 +232,7 @@ func (t *Table) reference() *Run {
 }
 
 func (r *Run) whole() bool {
-	return !slices.ContainsFunc(r.completed, func(c sweep.Completion) bool { return !c.Whole() })
+	return !slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Whole() })
 }
 
 // left is the mean share of requests that did not complete; infinite where it is
@@ -252,7 +253,7 @@ func (r *Run) sameRequests(o *Run) bool {
 	if r == o || r.whole() && o.whole() {
 		return true
 	}
-	return (len(r.Seeds) <= 1 || slices.Equal(r.Seeds, o.Seeds)) && slices.EqualFunc(r.completed, o.completed, sweep.Completion.Same)
+	return (len(r.Seeds) <= 1 || slices.Equal(r.Seeds, o.Seeds)) && slices.EqualFunc(r.completed, o.completed, result.Completion.Same)
 }
 
 // markBest marks the best of a row's comparable runs, if one can be better than
@@ -262,13 +263,13 @@ func (r *Run) sameRequests(o *Run) bool {
 func (t *Table) markBest(row *Row) {
 	var among []int
 	for i, c := range row.Cells {
-		judge := !sweep.NeedsSteady(row.Metric) || t.Runs[i].Stationarity().Judge()
-		if row.Better != 0 && c.N > 0 && !c.Apart && judge {
+		judge := !result.NeedsSteady(row.Metric) || t.Runs[i].Stationarity().Judge()
+		if row.Better != stats.Neither && c.N > 0 && !c.Apart && judge {
 			among = append(among, i)
 		}
 	}
 	mean := func(i, j int) int {
-		return row.Better * cmp.Compare(row.Cells[i].Mean, row.Cells[j].Mean)
+		return int(row.Better) * cmp.Compare(row.Cells[i].Mean, row.Cells[j].Mean)
 	}
 	if len(among) < 2 || mean(slices.MinFunc(among, mean), slices.MaxFunc(among, mean)) == 0 {
 		return
@@ -449,10 +450,10 @@ func (t *Table) writeNotes(b *strings.Builder) {
 		line(stats.NotComparable + " not comparable: other requests, or measured in another way (see the notes)")
 	}
 	if slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Stationarity().Judge() }) {
-		line(sweep.StateNote)
+		line(steady.StateNote)
 	}
 	if v := t.Verdict; v != nil {
-		line(fmt.Sprintf("\nby %s: %s", sweep.Title(v.Metric), v))
+		line(fmt.Sprintf("\nby %s: %s", result.Title(v.Metric), v))
 		if v.Seeds > 1 && v.Of != stats.OneWorkload {
 			line(sweep.VerdictNote)
 		}

@@ -58,7 +58,7 @@ func (r *Run) differsFrom(o *Run) string {
 	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() && !near(a, b, tokenTolerance) {
 		return fmt.Sprintf("%.0f input tokens, not %.0f", a, b)
 	}
-	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) && !slices.EqualFunc(r.completed, o.completed, sweep.Completion.SameSet) {
+	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) && !slices.EqualFunc(r.completed, o.completed, result.Completion.SameSet) {
 		return "other ids of requests"
 	}
 	if r.dataset != "" && o.dataset != "" && r.dataset != o.dataset && !(r.fingerprinted() && o.fingerprinted()) {
@@ -98,18 +98,18 @@ func (r *Run) differsWarm(o *Run) string {
 // known, and how far they may differ: what was sent is known exactly, but logs may
 // tell only what completed.
 func requests(r, o *Run) (a, b, tolerance float64) {
-	mean := func(r *Run, count func(sweep.Completion) float64) float64 {
+	mean := func(r *Run, count func(result.Completion) float64) float64 {
 		sum := 0.0
 		for _, c := range r.completed {
 			sum += count(c) / float64(len(r.completed))
 		}
 		return sum
 	}
-	all := func(c sweep.Completion) float64 { return c.Requests }
+	all := func(c result.Completion) float64 { return c.Requests }
 	if a, b = mean(r, all), mean(o, all); !math.IsNaN(a + b) {
 		return a, b, 1e-9
 	}
-	done := func(c sweep.Completion) float64 { return c.Completed }
+	done := func(c result.Completion) float64 { return c.Completed }
 	return mean(r, done), mean(o, done), tokenTolerance
 }
 
@@ -123,7 +123,7 @@ func near(a, b, tolerance float64) bool {
 }
 
 func (r *Run) fingerprinted() bool {
-	return len(r.completed) > 0 && !slices.ContainsFunc(r.completed, func(c sweep.Completion) bool { return !c.Known() })
+	return len(r.completed) > 0 && !slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
 }
 
 // noteDifferences says in one sentence for each reason which runs are not judged.
@@ -209,7 +209,7 @@ func differenceWithin(a, b *Run, metric string) stats.Estimate {
 
 // judgeWithin is the verdict on single runs by the intervals within them; nil where
 // a run that compares has none.
-func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached []sweep.Stationarity) *sweep.Verdict {
+func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached []steady.Stationarity) *sweep.Verdict {
 	for i, r := range t.Runs {
 		if x := r.within(metric); !apart[i] && reached[i].Judge() && len(r.values[metric]) > 0 && !(x.High >= x.Low) {
 			return nil

@@ -21,6 +21,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
@@ -47,8 +48,8 @@ type Run struct {
 	stated    float64              // rate of arrivals, requests/s; 0: unknown
 	measured  float64              // the same, as it was
 	warmup    bool                 // of a sweep: the runs leave out a warm-up
-	numbers   [][]sweep.Value      // one list for each seed
-	completed []sweep.Completion   // one for each seed
+	numbers   [][]result.Value     // one list for each seed
+	completed []result.Completion  // one for each seed
 	values    map[string][]float64 // by metric: one for each seed
 	order     []string             // names of values, as first seen
 }
@@ -267,7 +268,7 @@ func loadSweep(path string) (runs []*Run, err error) {
 }
 
 // FromValues returns a run of a comparison for the numbers of several seeds.
-func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
+func FromValues(name string, seeds []string, numbers [][]result.Value) *Run {
 	r := &Run{Name: name, Source: "sweep", Seeds: seeds, values: map[string][]float64{}}
 	for _, values := range numbers {
 		r.add(values)
@@ -277,7 +278,7 @@ func FromValues(name string, seeds []string, numbers [][]sweep.Value) *Run {
 
 // FromResult returns a run of a comparison for a result.
 func FromResult(name string, res *result.Result) *Run {
-	r := FromValues(name, []string{""}, [][]sweep.Value{sweep.Values(res)})
+	r := FromValues(name, []string{""}, [][]result.Value{result.Values(res)})
 	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res}, describe(res), res.Streamed
 	r.dataset, r.stated, r.measured = res.DatasetName, max(float64(res.RequestRate), 0), measuredRate(res)
 	if sc, ok := scenario.FromConfig(res.Config); ok {
@@ -300,8 +301,8 @@ func FromResult(name string, res *result.Result) *Run {
 
 // Stationarity says whether the run reached a steady state; of several seeds, as the
 // cells of sweeps do.
-func (r *Run) Stationarity() sweep.Stationarity {
-	return sweep.StationarityOf(func(name string) []float64 {
+func (r *Run) Stationarity() steady.Stationarity {
+	return result.StationarityOf(func(name string) []float64 {
 		var out []float64
 		for _, values := range r.numbers {
 			out = append(out, (&sweep.CellResult{Values: values}).Value(name))
@@ -330,13 +331,13 @@ func known(x float64) *format.Number {
 }
 
 // add enters the numbers of one seed.
-func (r *Run) add(values []sweep.Value) {
+func (r *Run) add(values []result.Value) {
 	r.numbers = append(r.numbers, values)
-	r.completed = append(r.completed, sweep.CompletionOf(func(name string) float64 {
+	r.completed = append(r.completed, result.CompletionOf(func(name string) float64 {
 		return (&sweep.CellResult{Values: values}).Value(name)
 	}))
 	for _, v := range values {
-		if sweep.Hidden(v.Name) {
+		if result.Hidden(v.Name) {
 			continue
 		}
 		if r.values[v.Name] == nil {
@@ -384,7 +385,7 @@ func joinSeeds(runs []*Run) (out []*Run) {
 		if first := by[key]; key != "" && first != nil && !slices.Contains(first.Seeds, r.Seeds[0]) {
 			first.Results = append(first.Results, r.Results...)
 			first.Seeds = append(first.Seeds, r.Seeds...)
-			first.add(sweep.Values(r.Results[0]))
+			first.add(result.Values(r.Results[0]))
 			continue
 		}
 		if by[key] == nil {

@@ -7,7 +7,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
 
@@ -84,9 +83,9 @@ func TestOlderResults(t *testing.T) {
 func TestWidth(t *testing.T) {
 	var runs []*Run
 	for i := range 9 {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for k := range 3 {
-			all = append(all, []sweep.Value{{Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: 1e5 + float64(i*k)}})
+			all = append(all, []result.Value{{Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: 1e5 + float64(i*k)}})
 		}
 		r := FromValues(letter(i), []string{"1", "2", "3"}, all)
 		r.File, r.What = "a/folder", strings.Repeat("request_rate 4, migration_interval 5, ", 4)

@@ -21,9 +21,9 @@ import (
 
 // seeded is a run of two seeds or more with one metric.
 func seeded(name, metric string, seeds []string, xs ...float64) *Run {
-	var all [][]sweep.Value
+	var all [][]result.Value
 	for _, x := range xs {
-		all = append(all, []sweep.Value{{Name: metric, Value: x}})
+		all = append(all, []result.Value{{Name: metric, Value: x}})
 	}
 	return FromValues(name, seeds, all)
 }
@@ -64,10 +64,10 @@ func TestPairing(t *testing.T) {
 
 // Rows of zeros are left out, but for how many requests completed.
 func TestRowsShown(t *testing.T) {
-	v := func(completed, failed, evictions float64) []sweep.Value {
-		return []sweep.Value{{Name: "completed", Value: completed}, {Name: "failed", Value: failed}, {Name: "evictions", Value: evictions}, {Name: "odd", Value: 1}}
+	v := func(completed, failed, evictions float64) []result.Value {
+		return []result.Value{{Name: "completed", Value: completed}, {Name: "failed", Value: failed}, {Name: "evictions", Value: evictions}, {Name: "odd", Value: 1}}
 	}
-	runs := []*Run{FromValues("a", []string{"1"}, [][]sweep.Value{v(0, 0, 0)}), FromValues("b", []string{"1"}, [][]sweep.Value{v(0, 0, 2)})}
+	runs := []*Run{FromValues("a", []string{"1"}, [][]result.Value{v(0, 0, 0)}), FromValues("b", []string{"1"}, [][]result.Value{v(0, 0, 2)})}
 	names := func(o Options) string {
 		tab, err := New(runs, o)
 		if err != nil {
@@ -129,7 +129,7 @@ func TestWorkloadsDiffer(t *testing.T) {
 	type numbers struct{ requests, completed, set, input float64 }
 	same := numbers{100, 100, 7, 1000}
 	run := func(name string, n numbers, e2e float64) *Run {
-		return FromValues(name, []string{"1"}, [][]sweep.Value{append(values(n.requests, n.completed, n.set, e2e), sweep.Value{Name: "total_input_tokens", Value: n.input})})
+		return FromValues(name, []string{"1"}, [][]result.Value{append(values(n.requests, n.completed, n.set, e2e), result.Value{Name: "total_input_tokens", Value: n.input})})
 	}
 	for _, c := range []struct {
 		name string
@@ -225,7 +225,7 @@ func TestIntervalsWithinRuns(t *testing.T) {
 func TestReference(t *testing.T) {
 	one := []string{"1"}
 	run := func(name string, completed, set float64) *Run {
-		return FromValues(name, one, [][]sweep.Value{values(100, completed, set, 50)})
+		return FromValues(name, one, [][]result.Value{values(100, completed, set, 50)})
 	}
 	other := run("e", 90, 2)
 	other.Seeds = []string{"7"} // of a single run it does not matter
@@ -240,7 +240,7 @@ func TestReference(t *testing.T) {
 		t.Errorf("80 %%, 90 %%, and one of which it is not known: %+v", c)
 	}
 	two := func(name string, a, b float64) *Run {
-		return FromValues(name, []string{"1", "2"}, [][]sweep.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
+		return FromValues(name, []string{"1", "2"}, [][]result.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
 	}
 	tab = compared(t, two("half", 100, 50), two("most", 80, 90))
 	if c := tab.row("mean_e2e_latency_ms").Cells; !c[0].Apart || c[1].Apart {
@@ -249,7 +249,7 @@ func TestReference(t *testing.T) {
 	if n := tab.Notes; len(n) != 2 || n[0] != "half: 25 % of its requests did not complete" || n[1] != "most: 15 % of its requests did not complete" {
 		t.Errorf("%q", n)
 	}
-	tab = compared(t, two("a", 80, 90), two("b", 80, 90), FromValues("c", []string{"1", "3"}, [][]sweep.Value{values(100, 80, 1, 50), values(100, 90, 1, 50)}))
+	tab = compared(t, two("a", 80, 90), two("b", 80, 90), FromValues("c", []string{"1", "3"}, [][]result.Value{values(100, 80, 1, 50), values(100, 90, 1, 50)}))
 	if c := tab.row("mean_e2e_latency_ms").Cells; c[1].Apart || !c[2].Apart {
 		t.Errorf("other seeds: %+v", c)
 	}
@@ -278,9 +278,9 @@ func TestSentRate(t *testing.T) {
 // number of seeds.
 func TestText(t *testing.T) {
 	run := func(name string, seeds []string, xs ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range xs {
-			all = append(all, []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: x}})
+			all = append(all, []result.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: x}})
 		}
 		return FromValues(name, seeds, all)
 	}
@@ -427,8 +427,8 @@ func TestJoinSeeds(t *testing.T) {
 // ratios follow the numbers.
 func TestAlignment(t *testing.T) {
 	one := []string{"1"}
-	v := func(completed, ttft float64) [][]sweep.Value {
-		return [][]sweep.Value{{{Name: "requests", Value: completed}, {Name: "completed", Value: completed}, {Name: "mean_ttft_ms", Value: ttft}}}
+	v := func(completed, ttft float64) [][]result.Value {
+		return [][]result.Value{{{Name: "requests", Value: completed}, {Name: "completed", Value: completed}, {Name: "mean_ttft_ms", Value: ttft}}}
 	}
 	a, b, c := FromValues("A", one, v(8, 1234.5)), FromValues("B", one, v(16000, 12.25)), FromValues("C", one, v(8, 99))
 	a.File, a.What, b.File, b.What, c.File, c.What = "a", "first", "bbb", "second", "c", "third"
@@ -458,11 +458,11 @@ Mean TTFT (ms) ↓     1234.50 ×100.78  12.25 ≠  *99 ×8.08
 func TestBestOfThree(t *testing.T) {
 	seeds := []string{"1", "2", "3"}
 	run := func(name string, set float64, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for i := range 3 {
-			v := []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: set}}
+			v := []result.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: set}}
 			if i < len(e2e) {
-				v = append(v, sweep.Value{Name: "mean_e2e_latency_ms", Value: e2e[i]})
+				v = append(v, result.Value{Name: "mean_e2e_latency_ms", Value: e2e[i]})
 			}
 			all = append(all, v)
 		}
@@ -500,7 +500,7 @@ func TestVerdict(t *testing.T) {
 	const m = "mean_e2e_latency_ms"
 	seeds := []string{"1", "2", "3"}
 	run := func(name string, seeds []string, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range e2e {
 			all = append(all, values(10, 10, 1, x))
 		}

@@ -15,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/steady"
@@ -256,7 +257,7 @@ func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
 		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "goodput.others.share", "goodput.others.worst_adapter.share"}, sweep.DefaultMetrics...) {
 			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
-				f := newPicture(scenario.Label(s.Axes[0].Key), sweep.Title(metric), "sweep", s.Name, metric)
+				f := newPicture(scenario.Label(s.Axes[0].Key), result.Title(metric), "sweep", s.Name, metric)
 				s.curve(f.Plot, metric)
 				out = append(out, f)
 			}
@@ -282,7 +283,7 @@ func (p *Page) costs() (out []picture) {
 			title := strings.Join(append(slices.Delete(slices.Clone(pt.Values), k, k+1), pt.Policy), ", ")
 			if lines[title] == nil {
 				pictures[title], lines[title] = len(out), map[string]plotter.XYs{}
-				f := newPicture(sweep.Title(hours.Name), sweep.Title(good.Name), "sweep", s.Name, "gpu-hours", title)
+				f := newPicture(result.Title(hours.Name), result.Title(good.Name), "sweep", s.Name, "gpu-hours", title)
 				f.Title.Text = title
 				out = append(out, f)
 			}
@@ -346,7 +347,7 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 			line = append(line, plotter.XY{X: x, Y: m.Mean})
 			lo, hi = min(lo, m.Mean), max(hi, m.Mean)
 			switch {
-			case pt.Judge() || !sweep.NeedsSteady(metric):
+			case pt.Judge() || !result.NeedsSteady(metric):
 			case pt.State == steady.Overloaded:
 				overloaded = append(overloaded, line[len(line)-1])
 			default:

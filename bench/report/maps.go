@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
@@ -61,7 +62,7 @@ func (s *Sweep) maps() (out []mapData) {
 		if !slices.Contains(s.Tables.Metrics, metric) {
 			continue
 		}
-		m := mapData{Metric: metric, Title: sweep.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across}
+		m := mapData{Metric: metric, Title: result.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across}
 		m.Blocks = make([]mapBlock, across*down)
 		for points := range slices.Chunk(s.Points, len(s.Policies)) { // the last axis varies fastest
 			var at [4]int
@@ -92,7 +93,7 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 		if m.Diff.N < 2 {
 			continue
 		}
-		gain := -float64(sweep.LowerIsBetter(metric)) * m.Diff.Mean / m.Base
+		gain := -float64(result.Better(metric)) * m.Diff.Mean / m.Base
 		if m.Apart || m.Unsteady {
 			gain = 0
 		}

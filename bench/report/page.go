@@ -22,6 +22,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
@@ -151,7 +152,7 @@ func compared(t *compare.Table) any {
 }
 
 // stateData is a state with its mark and its words; empty where it is unknown.
-func stateData(s sweep.Stationarity) format.Object {
+func stateData(s steady.Stationarity) format.Object {
 	if s.State == "" {
 		return format.Object{}
 	}
@@ -187,7 +188,7 @@ func (s *Sweep) data() format.Object {
 		axes = append(axes, newAxis(a))
 	}
 	for _, m := range s.Tables.Metrics { // all: about all requests, however they ended
-		metrics = append(metrics, format.Object{"name", m, "title", sweep.Title(m), "better", sweep.LowerIsBetter(m), "all,omitempty", sweep.CountsAll(m)})
+		metrics = append(metrics, format.Object{"name", m, "title", result.Title(m), "better", result.Better(m), "all,omitempty", result.CountsAll(m)})
 	}
 	for i := range s.Points {
 		p := &s.Points[i]

@@ -248,7 +248,7 @@ func common(d *sweep.Dir, picked map[string][]*sweep.Cell) string {
 func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 	r := &Run{}
 	var seeds []string
-	var numbers [][]sweep.Value
+	var numbers [][]result.Value
 	what := ""
 	for _, c := range cells {
 		cell, err := d.ReadCell(c)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/report"
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/sweep"
@@ -200,7 +201,7 @@ func TestRunsAgainAreTheSweeps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, v := range sweep.Values(r.Result) {
+			for _, v := range result.Values(r.Result) {
 				if cell.Value(v.Name) != v.Value {
 					t.Errorf("%s: %s is %v, in the sweep %v", r.Name, v.Name, v.Value, cell.Value(v.Name))
 				}

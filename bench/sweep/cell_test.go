@@ -13,7 +13,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/series"
 	"lorasim/bench/stats"
-	"lorasim/bench/steady"
 )
 
 // A file of a cell gives back what the result said of each adapter.
@@ -49,7 +48,7 @@ func TestAdaptersOfCell(t *testing.T) {
 	}
 	plain := &result.Result{}
 	plain.Metrics.Set(result.MeanTTFT, 12)
-	if r := read(plain); len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []Value{{"mean_ttft_ms", 12}}) {
+	if r := read(plain); len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []result.Value{{Name: "mean_ttft_ms", Value: 12}}) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := readCell(d.cellPath(c), "g"); err == nil || !strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
@@ -118,26 +117,6 @@ func TestTemporaries(t *testing.T) {
 	}
 }
 
-// Latencies of a run without one success are left out; where a log does not say
-// how many there were, they stay.
-func TestValuesWithoutSuccess(t *testing.T) {
-	for completed, want := range map[float64]bool{-1: true, 0: false, 1: true} {
-		r := &result.Result{Extra: &result.Extra{}}
-		if completed >= 0 {
-			r.Metrics.Set(result.Completed, completed)
-		}
-		r.Metrics.Set(result.MeanTTFT, 5)
-		r.Metrics.Set(result.Duration, 9)
-		names := map[string]bool{}
-		for _, v := range Values(r) {
-			names[v.Name] = true
-		}
-		if names["mean_ttft_ms"] != want || names["ttft_per_output_token_s"] != want || names["scheduled_ttft.mean_ms"] != want || !names["duration"] {
-			t.Errorf("%v completed: %v", completed, names)
-		}
-	}
-}
-
 func TestRanges(t *testing.T) {
 	for _, c := range []struct {
 		text  string
@@ -166,81 +145,6 @@ func TestRanges(t *testing.T) {
 	}
 	if _, err := expand(last(maxValues+1), true); err == nil {
 		t.Error("one too many")
-	}
-}
-
-// Numbers have the decimals that a reader wants, and those of an interval as
-// many as its mean.
-func TestNumbers(t *testing.T) {
-	for x, want := range map[float64]string{
-		0: "0", 7: "7", -3: "-3", 0.5: "0.5000", 0.99999: "1.0000", 1.25: "1.25", 99.5: "99.50", 100.25: "100.2", -250.5: "-250.5", 9999.5: "9999.5", 10000.5: "10000",
-	} {
-		if got := stats.Number(x); got != want {
-			t.Errorf("%v: %s, expected %s", x, got, want)
-		}
-	}
-	if stats.Number(math.NaN()) != "-" {
-		t.Error(stats.Number(math.NaN()))
-	}
-	for want, e := range map[string]stats.Estimate{"-": {}, "5": {N: 1, Mean: 5}, "5 ±0": {N: 2, Mean: 5, Low: 5, High: 5}, "200.5 ±1.5": {N: 2, Mean: 200.5, Low: 199, High: 202}} {
-		if got := e.String(); got != want {
-			t.Errorf("%q, expected %q", got, want)
-		}
-	}
-	diff := func(n int, mean, half float64) stats.Estimate {
-		return stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
-	}
-	for want, m := range map[string]Metric{
-		"-":               {Base: 10},
-		"+20.0 %":         {Base: 10, Diff: diff(1, 2, 0)},
-		"+20.0 % ±30.0":   {Base: 10, Diff: diff(2, 2, 3)},
-		"+20.0 % ±20.0":   {Base: 10, Diff: diff(2, 2, 2)}, // reaches 0
-		"+20.0 % ±10.0 *": {Base: 10, Diff: diff(2, 2, 1)},
-		"-20.0 % ±10.0 *": {Base: 10, Diff: diff(2, -2, 1)},
-		"-20.0 % ±20.0":   {Base: 10, Diff: diff(2, -2, 2)},
-		"+20.0 % ±10.0 ≠": {Base: 10, Diff: diff(2, 2, 1), Apart: true},
-	} {
-		if got := m.versus(); got != want {
-			t.Errorf("%q, expected %q", got, want)
-		}
-	}
-	if got := (Metric{Diff: diff(2, 1, 0)}).versus(); got != "-" {
-		t.Errorf("against a baseline of 0: %s", got)
-	}
-}
-
-// A title is for a number that there is.
-func TestTitles(t *testing.T) {
-	names := map[string]bool{}
-	for _, v := range Values(&result.Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &result.Extra{
-		Goodput: &result.Goodput{
-			AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}, Others: &result.Others{AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
-	}}) {
-		names[v.Name] = true
-	}
-	for name := range titles {
-		if !names[name] {
-			t.Errorf("no number is called %s", name)
-		}
-	}
-	for name, want := range map[string]string{
-		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)", "solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
-	} {
-		if got := Title(name); got != want {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
-func TestWhatIsBetter(t *testing.T) {
-	for name, want := range map[string]int{
-		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1, "goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
-		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1, "load_balance.cv": 1, "load_balance.max": 0,
-		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
-	} {
-		if got := LowerIsBetter(name); got != want {
-			t.Errorf("%s: %d, expected %d", name, got, want)
-		}
 	}
 }
 

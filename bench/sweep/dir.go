@@ -183,7 +183,7 @@ func sortedUnion[T comparable](old, new []T, compare func(a, b T) int) []T {
 
 // CellResult is what the file of a cell holds.
 type CellResult struct {
-	Values          []Value
+	Values          []result.Value
 	E2E, TTFT, TPOT []float64 // quantiles, ms
 	Adapters        []CellAdapter
 }
@@ -242,7 +242,7 @@ func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) erro
 				err = write()
 			}
 		}
-		for _, v := range Values(res) {
+		for _, v := range result.Values(res) {
 			add(v.Name, 0, v.Value)
 		}
 		for k, h := range []*result.Histogram{lat.E2E, lat.TTFT, lat.TPOT} {
@@ -268,14 +268,14 @@ func (d *Dir) writeCell(c *Cell, res *result.Result, lat *series.Latencies) erro
 
 // State is the state of the run; "": unknown, as in sweeps of older versions.
 func (r *CellResult) State() steady.State {
-	if x := r.Value(stateName); !math.IsNaN(x) {
-		return stateOf(x)
+	if x := r.Value(result.SteadyStateName); !math.IsNaN(x) {
+		return result.StateOf(x)
 	}
 	return ""
 }
 
 // Value returns the number with the given name; NaN if there is none.
-func (r *CellResult) Value(name string) float64 { return valueOf(r.Values, name) }
+func (r *CellResult) Value(name string) float64 { return result.ValueOf(r.Values, name) }
 
 func (r *CellResult) add(row cellRow) {
 	if k := slices.Index(quantileNames, row.name); k >= 0 {
@@ -288,7 +288,7 @@ func (r *CellResult) add(row cellRow) {
 		a := &r.Adapters[len(r.Adapters)-1]
 		*[]*float64{&a.Requests, &a.E2E, &a.P99E, &a.TTFT}[k] = row.value
 	} else if !slices.Contains(workerNames, row.name) {
-		r.Values = append(r.Values, Value{row.name, row.value})
+		r.Values = append(r.Values, result.Value{Name: row.name, Value: row.value})
 	}
 }
 

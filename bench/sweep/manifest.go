@@ -452,7 +452,7 @@ func (m *Manifest) settingsText(values []string) (text string) {
 // CheckMetrics finds names that no cell of a sweep can have a number of, before
 // any cell has run.
 func (m *Manifest) CheckMetrics(names []string) error {
-	known := knownMetrics()
+	known := result.KnownValues()
 	for _, n := range names {
 		if err := suggest.Among("metric", n, known); err != nil {
 			return err

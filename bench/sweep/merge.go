@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strconv"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 )
@@ -43,7 +45,7 @@ type Point struct {
 	// the sweep, so that latencies are not comparable.
 	Apart bool
 	// Stationarity says whether its runs reached a steady state.
-	Stationarity
+	steady.Stationarity
 
 	results []*CellResult // by seed
 }
@@ -102,7 +104,7 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
 	}
 	t.Left, t.Broken = status.Cells-status.Done, status.Broken
-	t.Metrics = slices.DeleteFunc(t.names(), Hidden)
+	t.Metrics = slices.DeleteFunc(t.names(), result.Hidden)
 	t.Points = d.points(t)
 	return t, nil
 }
@@ -186,7 +188,7 @@ func (d *Dir) writeCells(t *Tables) error {
 		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran}, {Name: "state", Value: &state}})
 	at := map[string]*float64{}
 	for _, n := range t.names() {
-		if n == stateName { // in words
+		if n == result.SteadyStateName { // in words
 			continue
 		}
 		at[n] = new(float64)
@@ -204,7 +206,7 @@ func (d *Dir) writeCells(t *Tables) error {
 				*number = math.NaN()
 			}
 			for _, v := range r.Values {
-				if v.Name != stateName {
+				if v.Name != result.SteadyStateName {
 					*at[v.Name] = v.Value
 				}
 			}
@@ -267,14 +269,14 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		policy := at / seeds % len(d.Policies)
 		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
 		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
-		p.Left = CompletionOf(func(n string) float64 { return stats.Mean(column(own, n)).Mean }).Left()
+		p.Left = result.CompletionOf(func(n string) float64 { return stats.Mean(column(own, n)).Mean }).Left()
 		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
 		p.Stationarity = stationarity(own)
 		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean, Apart: !same && !CountsAll(n), Unsteady: !judge && NeedsSteady(n)}
+			m := Metric{Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean, Apart: !same && !result.CountsAll(n), Unsteady: !judge && result.NeedsSteady(n)}
 			if policy != base {
 				m.Diff = stats.PairedOf(p.Sampling, xs, bs)
 			}
@@ -318,8 +320,8 @@ func (m *Manifest) Sampling() (of stats.Sampling, all bool) {
 	return of, true
 }
 
-func stationarity(results []*CellResult) Stationarity {
-	return StationarityOf(func(name string) []float64 { return column(results, name) })
+func stationarity(results []*CellResult) steady.Stationarity {
+	return result.StationarityOf(func(name string) []float64 { return column(results, name) })
 }
 
 // column lists one number of some cells; NaN where it is not there.
@@ -340,13 +342,13 @@ func differing(results []*CellResult, seeds int) []bool {
 	out := make([]bool, len(results))
 	for s := range seeds {
 		var ran []int
-		var done []Completion
+		var done []result.Completion
 		for i := s; i < len(results); i += seeds {
 			if results[i] != nil {
-				ran, done = append(ran, i), append(done, CompletionOf(results[i].Value))
+				ran, done = append(ran, i), append(done, result.CompletionOf(results[i].Value))
 			}
 		}
-		if slices.ContainsFunc(done, func(c Completion) bool { return !c.Same(done[0]) }) {
+		if slices.ContainsFunc(done, func(c result.Completion) bool { return !c.Same(done[0]) }) {
 			for k, i := range ran {
 				out[i] = !done[k].Whole()
 			}
@@ -358,7 +360,7 @@ func differing(results []*CellResult, seeds int) []bool {
 // samePairs says that in each pair of runs both completed the same requests.
 func samePairs(as, bs []*CellResult) bool {
 	for i := range as {
-		if as[i] != nil && bs[i] != nil && !CompletionOf(as[i].Value).Same(CompletionOf(bs[i].Value)) {
+		if as[i] != nil && bs[i] != nil && !result.CompletionOf(as[i].Value).Same(result.CompletionOf(bs[i].Value)) {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/table"
 )
@@ -133,11 +134,11 @@ func TestCellIsSimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range Values(res) {
+		for _, v := range result.Values(res) {
 			if got.Value(v.Name) != v.Value {
 				t.Errorf("cell %d: %s is %v, the simulator says %v", i, v.Name, got.Value(v.Name), v.Value)
 			}
-			if v.Name == stateName { // a word in the merged table
+			if v.Name == result.SteadyStateName { // a word in the merged table
 				continue
 			}
 			if seen[v.Name] == nil {

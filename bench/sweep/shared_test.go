@@ -145,7 +145,7 @@ func TestSharedCellsRunOnce(t *testing.T) {
 			t.Fatal(err)
 		} else if res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: d.SLO()}); err != nil {
 			t.Fatal(err)
-		} else if r, err := d.ReadCell(&c); err != nil || r.Value("mean_e2e_latency_ms") != valueOf(Values(res), "mean_e2e_latency_ms") {
+		} else if r, err := d.ReadCell(&c); err != nil || r.Value("mean_e2e_latency_ms") != result.ValueOf(result.Values(res), "mean_e2e_latency_ms") {
 			t.Errorf("cell %d: %v, %v", i, r, err)
 		}
 	}

@@ -13,45 +13,6 @@ import (
 	"lorasim/internal/format"
 )
 
-func numbers(of map[string][]float64) func(string) []float64 {
-	return func(name string) []float64 { return of[name] }
-}
-
-// Overloaded from half of the runs on, steady only if more than half are.
-func TestStateOfRuns(t *testing.T) {
-	const s, tr, o = 0, 1, 2
-	nan := math.NaN()
-	for _, c := range []struct {
-		runs []float64
-		want string
-	}{
-		{nil, ""}, {[]float64{nan, nan}, ""}, {[]float64{s}, "steady"}, {[]float64{tr}, "transient"}, {[]float64{o}, "overloaded"},
-		{[]float64{s, o}, "overloaded, 1 of 2 runs"}, {[]float64{s, tr}, "transient, 1 of 2 runs"}, {[]float64{s, s, o}, "steady, 2 of 3 runs"},
-		{[]float64{s, tr, o}, "transient, 1 of 3 runs"}, {[]float64{o, nan, s, o}, "overloaded, 2 of 3 runs"}, {[]float64{s, s, o, o}, "overloaded, 2 of 4 runs"},
-	} {
-		if got := StationarityOf(numbers(map[string][]float64{stateName: c.runs})).String(); got != c.want {
-			t.Errorf("%v: %q, expected %q", c.runs, got, c.want)
-		}
-	}
-	full := StationarityOf(numbers(map[string][]float64{stateName: {o, o}, offeredName: {16, 16.02}, sustainsName: {12.1, nan}}))
-	if full.String() != "overloaded (sustains 12.1 of 16 requests/s)" || full.Mark() != "OVERLOADED (12.1/s)" || full.Judge() {
-		t.Errorf("%s, %s", full, full.Mark())
-	}
-	if one := (Stationarity{State: steady.Overloaded, Sustains: nan}); one.String() != "overloaded" || one.Mark() != "OVERLOADED" {
-		t.Errorf("%s, %s", one, one.Mark())
-	}
-}
-
-func TestNeedsSteady(t *testing.T) {
-	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true, "goodput.share": true, "concurrency": true,
-		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false, "rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
-		"total_output_tokens": false, "steady.sustainable_rate": false} {
-		if NeedsSteady(name) != want {
-			t.Errorf("%s: %v", name, !want)
-		}
-	}
-}
-
 // withStates runs a sweep and enters how its runs would have been judged: static is
 // overloaded at 20 requests/s in two of three runs, least-loaded too if both.
 func withStates(t *testing.T, both bool) (*Dir, *Tables) {

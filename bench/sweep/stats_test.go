@@ -45,3 +45,26 @@ func TestText(t *testing.T) {
 		t.Error(m.Diff.Mean, sum/3)
 	}
 }
+
+func TestVersusBaseline(t *testing.T) {
+	diff := func(n int, mean, half float64) stats.Estimate {
+		return stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
+	}
+	for want, m := range map[string]Metric{
+		"-":               {Base: 10},
+		"+20.0 %":         {Base: 10, Diff: diff(1, 2, 0)},
+		"+20.0 % ±30.0":   {Base: 10, Diff: diff(2, 2, 3)},
+		"+20.0 % ±20.0":   {Base: 10, Diff: diff(2, 2, 2)}, // reaches 0
+		"+20.0 % ±10.0 *": {Base: 10, Diff: diff(2, 2, 1)},
+		"-20.0 % ±10.0 *": {Base: 10, Diff: diff(2, -2, 1)},
+		"-20.0 % ±20.0":   {Base: 10, Diff: diff(2, -2, 2)},
+		"+20.0 % ±10.0 ≠": {Base: 10, Diff: diff(2, 2, 1), Apart: true},
+	} {
+		if got := m.versus(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+	if got := (Metric{Diff: diff(2, 1, 0)}).versus(); got != "-" {
+		t.Errorf("against a baseline of 0: %s", got)
+	}
+}

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
@@ -62,7 +64,7 @@ func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 	column(known, "state")
 	column(left, "not completed")
 	for i, n := range metrics {
-		head = append(head, Title(n))
+		head = append(head, result.Title(n))
 		column(compared && i == 0, "vs "+t.baseline)
 	}
 	rows, seen := [][]string{head}, marks{}
@@ -79,7 +81,7 @@ func (d *Dir) WriteTable(w io.Writer, t *Tables, o TextOptions) error {
 		for i, n := range metrics {
 			m, _ := p.Metric(n)
 			text := m.Estimate.String()
-			if m.N > 0 && p.Apart && !CountsAll(n) {
+			if m.N > 0 && p.Apart && !result.CountsAll(n) {
 				text += " " + stats.NotComparable
 				seen.apart = true
 			}
@@ -116,10 +118,10 @@ func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete
 	line(true, "%s", t.Intervals(len(d.Seeds)))
 	line(complete, "all requests completed")
 	if compared {
-		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, Title(metrics[0]))
+		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, result.Title(metrics[0]))
 	}
 	line(seen.apart, "%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", stats.NotComparable)
-	line(seen.unsteady, "%s", StateNote)
+	line(seen.unsteady, "%s", steady.StateNote)
 	policies, axes := d.Shares()
 	alike := map[string][]string{} // policies by the axes that they do not use
 	for i, unused := range axes {
@@ -175,7 +177,7 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 		}
 		sets = append(sets, set)
 		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left,
-			"state,omitempty", string(p.State), "states,omitempty", p.runStates(), "sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
+			"state,omitempty", string(p.State), "states,omitempty", p.Counts(), "sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
 	}
 	for _, n := range metrics {
 		for i, v := range d.Verdicts(t, n) {
@@ -217,18 +219,18 @@ type Versus struct {
 // Judge compares values by seed, one list for each name, as far as it has any. It
 // is nil where the metric has no better end, or fewer than two can be compared.
 func Judge(metric string, names []string, values [][]float64, apart []bool) *Verdict {
-	return JudgeSteady(metric, names, values, apart, make([]Stationarity, len(names)))
+	return JudgeSteady(metric, names, values, apart, make([]steady.Stationarity, len(names)))
 }
 
 // JudgeSteady is Judge where the runs of some names may not have reached a steady
 // state: where the metric needs one they get no verdict. If fewer than two are left,
 // the verdict has no Best.
-func JudgeSteady(metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
+func JudgeSteady(metric string, names []string, values [][]float64, apart []bool, reached []steady.Stationarity) *Verdict {
 	return JudgeOf(stats.Fresh, metric, names, values, apart, reached)
 }
 
 // JudgeOf is JudgeSteady for seeds that draw what of says.
-func JudgeOf(of stats.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []Stationarity) *Verdict {
+func JudgeOf(of stats.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []steady.Stationarity) *Verdict {
 	v := JudgeBy(metric, names, apart, reached, func(i int) stats.Estimate { return stats.MeanOf(of, values[i]) },
 		func(i, j int) stats.Estimate { return stats.PairedOf(of, values[i], values[j]) })
 	if v != nil {
@@ -238,13 +240,13 @@ func JudgeOf(of stats.Sampling, metric string, names []string, values [][]float6
 }
 
 // JudgeBy is JudgeSteady by means, N = 0 where there is none, and differences of two.
-func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity, mean func(i int) stats.Estimate, diff func(i, j int) stats.Estimate) *Verdict {
+func JudgeBy(metric string, names []string, apart []bool, reached []steady.Stationarity, mean func(i int) stats.Estimate, diff func(i, j int) stats.Estimate) *Verdict {
 	v := &Verdict{Metric: metric}
 	var among []int
 	for i := range names {
 		switch {
 		case mean(i).N == 0:
-		case NeedsSteady(metric) && !reached[i].Judge():
+		case result.NeedsSteady(metric) && !reached[i].Judge():
 			v.Unsteady = append(v.Unsteady, names[i]+" is "+reached[i].String())
 		case apart[i]:
 			v.Apart = append(v.Apart, names[i])
@@ -252,7 +254,7 @@ func JudgeBy(metric string, names []string, apart []bool, reached []Stationarity
 			among = append(among, i)
 		}
 	}
-	better := float64(LowerIsBetter(metric))
+	better := float64(result.Better(metric))
 	switch {
 	case better == 0 || len(among) < 2 && v.Unsteady == nil:
 		return nil
@@ -287,7 +289,7 @@ func (v *Verdict) String() string {
 		return v.none()
 	}
 	end := "lowest"
-	if LowerIsBetter(v.Metric) < 0 {
+	if result.Better(v.Metric) == stats.Higher {
 		end = "highest"
 	}
 	var alike, worse []string
@@ -353,7 +355,7 @@ func (v *Verdict) JSON() any {
 // the points; nil where there is nothing to judge.
 func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 	for points := range slices.Chunk(t.Points, len(d.Policies)) {
-		values, apart, reached := make([][]float64, len(points)), make([]bool, len(points)), make([]Stationarity, len(points))
+		values, apart, reached := make([][]float64, len(points)), make([]bool, len(points)), make([]steady.Stationarity, len(points))
 		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
 		for i, p := range points {
 			values[i], reached[i] = column(p.results, metric), p.Stationarity
@@ -362,7 +364,7 @@ func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
 			}
 		}
 		for i, p := range points {
-			apart[i] = !CountsAll(metric) && !samePairs(p.results, most)
+			apart[i] = !result.CountsAll(metric) && !samePairs(p.results, most)
 		}
 		out = append(out, JudgeOf(points[0].Sampling, metric, d.Policies, values, apart, reached))
 	}
@@ -385,7 +387,7 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != stats.OneWorkload }) || len(d.Seeds) < 2 {
 		note = ""
 	}
-	return "\nby " + Title(metric) + ":\n" + text + note
+	return "\nby " + result.Title(metric) + ":\n" + text + note
 }
 
 // Intervals says what the intervals of the tables tell.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
@@ -135,7 +136,7 @@ func (a *Answer) baseline() string {
 	if len(a.opt.Baselines) == 0 {
 		return ""
 	}
-	sign := float64(sweep.LowerIsBetter(a.opt.Metrics[0]))
+	sign := float64(result.Better(a.opt.Metrics[0]))
 	return slices.MinFunc(a.opt.Baselines, func(p, q string) int {
 		return cmp.Compare(sign*a.mean(p, a.opt.Metrics[0]), sign*a.mean(q, a.opt.Metrics[0]))
 	})
@@ -366,7 +367,7 @@ func (e *Effect) changes() string {
 
 // short is the name of a metric without its unit.
 func short(metric string) string {
-	title, _, _ := strings.Cut(sweep.Title(metric), " (")
+	title, _, _ := strings.Cut(result.Title(metric), " (")
 	return strings.Replace(title, "E2E Latency", "E2E", 1)
 }
 

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"lorasim/bench/result"
 	"lorasim/bench/stats"
-	"lorasim/bench/sweep"
 )
 
 // Factor is what an effect is the effect of.
@@ -113,7 +113,7 @@ func (e *Effect) measure(r runs, metrics []string, of stats.Sampling) {
 			e.Changes = nil
 			return
 		}
-		e.Changes = append(e.Changes, Change{Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(sweep.LowerIsBetter(m)) * d.Mean / base})
+		e.Changes = append(e.Changes, Change{Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.Better(m)) * d.Mean / base})
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
@@ -68,7 +69,7 @@ func (o *Options) Check() error {
 		return err
 	}
 	for _, m := range o.Metrics {
-		if sweep.LowerIsBetter(m) == 0 {
+		if result.Better(m) == stats.Neither {
 			return fmt.Errorf("metric %s cannot decide: neither more nor less of it is better", m)
 		}
 	}
