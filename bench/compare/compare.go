@@ -20,7 +20,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/suggest"
@@ -54,7 +53,7 @@ type Table struct {
 	Notes    []string // about single runs and about the comparison
 	// Verdict is by the first metric that was asked for, else the mean latency;
 	// nil: none can be told.
-	Verdict *sweep.Verdict
+	Verdict *stats.Verdict
 
 	apart   bool     // some cell is
 	same    *Run     // that most runs had the same requests as
@@ -132,27 +131,27 @@ func New(runs []*Run, o Options) (*Table, error) {
 // not comparable. Single runs are judged by the intervals within them, where all
 // that compare have one.
 func (t *Table) judge(metric string) {
-	var names []string
-	var values [][]float64
 	var first *Run
-	apart, reached := t.apartIn(metric), make([]steady.Stationarity, len(t.Runs))
+	apart, candidates := t.apartIn(metric), make([]stats.Candidate, len(t.Runs))
 	for i, r := range t.Runs {
 		own := r.values[metric]
-		reached[i] = r.Stationarity()
 		if first == nil && !apart[i] && len(own) > 0 {
 			first = r
 		}
-		names, values = append(names, r.Name), append(values, own)
 		if first != nil {
 			n := len(first.values[metric])
-			apart[i] = apart[i] || len(own) != n || n > 1 && !slices.Equal(r.Seeds, first.Seeds) || r.sampling != first.sampling
+			otherSeeds := len(own) != n || n > 1 && !slices.Equal(r.Seeds, first.Seeds)
+			apart[i] = apart[i] || otherSeeds || r.sampling != first.sampling
+		}
+		candidates[i] = stats.Candidate{
+			Name: r.Name, Values: own, Apart: apart[i], Unsteady: result.Unsteady(metric, r.Stationarity()),
 		}
 	}
 	if first == nil {
 		return
 	}
-	if t.Verdict = t.judgeWithin(metric, names, apart, reached); t.Verdict == nil {
-		t.Verdict = sweep.JudgeOf(first.sampling, metric, names, values, apart, reached)
+	if t.Verdict = t.judgeWithin(metric, candidates); t.Verdict == nil {
+		t.Verdict = stats.Judge(metric, result.Better(metric), first.sampling, candidates)
 	}
 }
 
@@ -455,7 +454,7 @@ func (t *Table) writeNotes(b *strings.Builder) {
 	if v := t.Verdict; v != nil {
 		line(fmt.Sprintf("\nby %s: %s", result.Title(v.Metric), v))
 		if v.Seeds > 1 && v.Of != stats.OneWorkload {
-			line(sweep.VerdictNote)
+			line(stats.VerdictNote)
 		}
 	}
 	for _, n := range t.Notes {

@@ -9,7 +9,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 )
 
 // Tolerances beyond which two runs had different requests: clients count tokens and
@@ -209,13 +208,16 @@ func differenceWithin(a, b *Run, metric string) stats.Estimate {
 
 // judgeWithin is the verdict on single runs by the intervals within them; nil where
 // a run that compares has none.
-func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached []steady.Stationarity) *sweep.Verdict {
+func (t *Table) judgeWithin(metric string, candidates []stats.Candidate) *stats.Verdict {
 	for i, r := range t.Runs {
-		if x := r.within(metric); !apart[i] && reached[i].Judge() && len(r.values[metric]) > 0 && !(x.High >= x.Low) {
+		within := r.within(metric)
+		compares := !candidates[i].Apart && r.Stationarity().Judge() && len(r.values[metric]) > 0
+		if compares && !(within.High >= within.Low) {
 			return nil
 		}
 	}
-	return sweep.JudgeBy(metric, names, apart, reached, func(i int) stats.Estimate { return t.Runs[i].value(metric) },
+	return stats.JudgeBy(metric, result.Better(metric), candidates,
+		func(i int) stats.Estimate { return t.Runs[i].value(metric) },
 		func(i, j int) stats.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
 }
 

@@ -15,7 +15,6 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
 
@@ -518,7 +517,7 @@ func TestVerdict(t *testing.T) {
 	if err := errors.Join(tab.WriteText(&text), tab.WriteJSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.ReplaceAll(text.String(), "\n  ", " "), "\nby Mean E2E Latency (ms): "+want+"\n"+sweep.VerdictNote+"\n") || !strings.Contains(object.String(), `"text": "`+want+`"`) {
+	if !strings.Contains(strings.ReplaceAll(text.String(), "\n  ", " "), "\nby Mean E2E Latency (ms): "+want+"\n"+stats.VerdictNote+"\n") || !strings.Contains(object.String(), `"text": "`+want+`"`) {
 		t.Errorf("%s\n%s\nexpected %q", text.String(), object.String(), want)
 	}
 	single := compared(t, seeded("a", m, []string{"1"}, 5), seeded("b", m, []string{"2"}, 6))
@@ -526,7 +525,7 @@ func TestVerdict(t *testing.T) {
 		t.Errorf("single runs: %+v", v)
 	}
 	text.Reset()
-	if err := single.WriteText(&text); err != nil || strings.Contains(text.String(), sweep.VerdictNote) {
+	if err := single.WriteText(&text); err != nil || strings.Contains(text.String(), stats.VerdictNote) {
 		t.Errorf("a note on tests that single runs do not have: %v\n%s", err, text.String())
 	}
 	object.Reset()

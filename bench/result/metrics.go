@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 )
 
 // titles are those that a name does not give by itself.
@@ -109,4 +110,12 @@ func Hidden(name string) bool {
 func NeedsSteady(metric string) bool {
 	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") ||
 		slices.Contains([]string{Concurrency.String(), "fairness.normalized_latency", "ttft_per_output_token_s", "oracle.mean_e2e_regret"}, metric)
+}
+
+// Unsteady says why a metric of runs in a state gets no verdict; "": it gets one.
+func Unsteady(metric string, s steady.Stationarity) string {
+	if NeedsSteady(metric) && !s.Judge() {
+		return s.String()
+	}
+	return ""
 }

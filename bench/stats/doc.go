@@ -4,9 +4,8 @@
 //	mean := stats.Mean(values)               // of seeds that draw fresh workloads
 //	diff := stats.Paired(candidate, baseline) // by seed: narrower than two separate means
 //	fmt.Println(mean, diff.Versus(mean.Mean)) // 812.4 ±10.2  -3.1 % ±0.8
-//	for i, p := range stats.Holm([]float64{diff.P(), other.P()}) {
-//		worse[i] = p < stats.Level
-//	}
+//	verdict := stats.Judge("mean_ttft_ms", stats.Lower, stats.Fresh, candidates)
+//	fmt.Println(verdict) // p2c is the best; worse: static +12.0 % ±3.1
 //
 // The package knows neither runs nor names of metrics.
 package stats

@@ -190,183 +190,26 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }
 
-// Verdict says which of several things that saw the same seeds is the best by a
-// metric, and what can be told of the others. As the best is picked by the same
-// numbers, all pairs are tested, by paired t-tests with Holm's correction: the
-// chance of any wrong "worse" is then at most Level.
-type Verdict struct {
-	Metric string
-	Best   string  // that with the best mean
-	Mean   float64 // its mean
-	Seeds  int     // that all of them have
-	Of     stats.Sampling
-	Others []Versus // the nearest first
-	Apart  []string // cannot be compared with the others
-	// Unsteady says of what did not reach a steady state why it gets no verdict:
-	// "static is overloaded (sustains 12.1 of 16 requests/s)".
-	Unsteady []string
-	Left     string // the only one that can be compared, where there is no Best
-}
-
-// Versus is one of the others against the best.
-type Versus struct {
-	Name  string
-	Diff  stats.Estimate // minus the best, paired by seed
-	P     float64        // of the paired t-test, corrected; NaN: no interval
-	Worse bool           // P is below Level
-}
-
-// Judge compares values by seed, one list for each name, as far as it has any. It
-// is nil where the metric has no better end, or fewer than two can be compared.
-func Judge(metric string, names []string, values [][]float64, apart []bool) *Verdict {
-	return JudgeSteady(metric, names, values, apart, make([]steady.Stationarity, len(names)))
-}
-
-// JudgeSteady is Judge where the runs of some names may not have reached a steady
-// state: where the metric needs one they get no verdict. If fewer than two are left,
-// the verdict has no Best.
-func JudgeSteady(metric string, names []string, values [][]float64, apart []bool, reached []steady.Stationarity) *Verdict {
-	return JudgeOf(stats.Fresh, metric, names, values, apart, reached)
-}
-
-// JudgeOf is JudgeSteady for seeds that draw what of says.
-func JudgeOf(of stats.Sampling, metric string, names []string, values [][]float64, apart []bool, reached []steady.Stationarity) *Verdict {
-	v := JudgeBy(metric, names, apart, reached, func(i int) stats.Estimate { return stats.MeanOf(of, values[i]) },
-		func(i, j int) stats.Estimate { return stats.PairedOf(of, values[i], values[j]) })
-	if v != nil {
-		v.Of = of
-	}
-	return v
-}
-
-// JudgeBy is JudgeSteady by means, N = 0 where there is none, and differences of two.
-func JudgeBy(metric string, names []string, apart []bool, reached []steady.Stationarity, mean func(i int) stats.Estimate, diff func(i, j int) stats.Estimate) *Verdict {
-	v := &Verdict{Metric: metric}
-	var among []int
-	for i := range names {
-		switch {
-		case mean(i).N == 0:
-		case result.NeedsSteady(metric) && !reached[i].Judge():
-			v.Unsteady = append(v.Unsteady, names[i]+" is "+reached[i].String())
-		case apart[i]:
-			v.Apart = append(v.Apart, names[i])
-		default:
-			among = append(among, i)
-		}
-	}
-	better := float64(result.Better(metric))
-	switch {
-	case better == 0 || len(among) < 2 && v.Unsteady == nil:
-		return nil
-	case len(among) < 2:
-		for _, i := range among {
-			v.Left = names[i]
-		}
-		v.Mean = math.NaN()
-		return v
-	}
-	slices.SortStableFunc(among, func(a, b int) int { return cmp.Compare(better*mean(a).Mean, better*mean(b).Mean) })
-	var ps []float64 // of all pairs, those with the best first
-	for k, a := range among {
-		for _, b := range among[k+1:] {
-			ps = append(ps, diff(a, b).P())
-		}
-	}
-	ps = stats.Holm(ps)
-	best := among[0]
-	v.Best, v.Mean, v.Seeds = names[best], mean(best).Mean, math.MaxInt
-	for k, i := range among[1:] {
-		d := diff(i, best)
-		v.Seeds, v.Of = min(v.Seeds, d.N), d.Of
-		v.Others = append(v.Others, Versus{names[i], d, ps[k], ps[k] < stats.Level})
-	}
-	return v
-}
-
-// String is the verdict in one line.
-func (v *Verdict) String() string {
-	if v.Best == "" {
-		return v.none()
-	}
-	end := "lowest"
-	if result.Better(v.Metric) == stats.Higher {
-		end = "highest"
-	}
-	var alike, worse []string
-	for _, o := range v.Others {
-		text := o.Name + " " + o.Diff.Versus(v.Mean)
-		if o.Worse {
-			worse = append(worse, text)
-		} else {
-			alike = append(alike, text)
-		}
-	}
-	text := v.Best + " is the best"
-	switch {
-	case v.Seeds < 2 && v.Of != stats.WithinRuns:
-		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s", v.Best, end, strings.Join(alike, ", "))
-	case v.Of == stats.OneWorkload:
-		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
-	case len(alike) > 0:
-		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s", v.Best, end, strings.Join(alike, ", "))
-	}
-	if len(worse) > 0 {
-		text += "; worse: " + strings.Join(worse, ", ")
-	}
-	if v.Of == stats.WithinRuns {
-		text += " (one run each, by batch means)"
-	}
-	if len(v.Apart) > 0 {
-		text += "; not comparable: " + strings.Join(v.Apart, ", ")
-	}
-	if len(v.Unsteady) > 0 {
-		text += "; no verdict: " + strings.Join(v.Unsteady, ", ")
-	}
-	return text
-}
-
-// none words why there is no verdict.
-func (v *Verdict) none() string {
-	text := "no verdict: " + strings.Join(v.Unsteady, ", ")
-	if len(v.Apart) > 0 {
-		text += "; not comparable: " + strings.Join(v.Apart, ", ")
-	}
-	if v.Left != "" {
-		text += "; only " + v.Left + " can be judged"
-	}
-	return text
-}
-
-// VerdictNote says how verdicts are reached.
-const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; ± half of the 95 % interval"
-
-// JSON is the verdict as it stands in JSON.
-func (v *Verdict) JSON() any {
-	others := []any{}
-	for _, o := range v.Others {
-		others = append(others, format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low, "diff_ci95_high", o.Diff.High,
-			"p_holm", o.P, "worse", o.Worse})
-	}
-	return format.Object{"metric", v.Metric, "best,omitempty", v.Best, "mean,omitempty", v.Mean, "seeds", v.Seeds, "others", others,
-		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady, "text", v.String()}
-}
-
 // Verdicts judges the policies at each combination of settings, in the order of
 // the points; nil where there is nothing to judge.
-func (d *Dir) Verdicts(t *Tables, metric string) (out []*Verdict) {
+func (d *Dir) Verdicts(t *Tables, metric string) (out []*stats.Verdict) {
 	for points := range slices.Chunk(t.Points, len(d.Policies)) {
-		values, apart, reached := make([][]float64, len(points)), make([]bool, len(points)), make([]steady.Stationarity, len(points))
 		most, least := points[0].results, math.Inf(1) // of the policy that completed most, and what that left
-		for i, p := range points {
-			values[i], reached[i] = column(p.results, metric), p.Stationarity
+		for _, p := range points {
 			if p.Left < least {
 				most, least = p.results, p.Left
 			}
 		}
+		candidates := make([]stats.Candidate, len(points))
 		for i, p := range points {
-			apart[i] = !result.CountsAll(metric) && !samePairs(p.results, most)
+			candidates[i] = stats.Candidate{
+				Name:     d.Policies[i],
+				Values:   column(p.results, metric),
+				Apart:    !result.CountsAll(metric) && !samePairs(p.results, most),
+				Unsteady: result.Unsteady(metric, p.Stationarity),
+			}
 		}
-		out = append(out, JudgeOf(points[0].Sampling, metric, d.Policies, values, apart, reached))
+		out = append(out, stats.Judge(metric, result.Better(metric), points[0].Sampling, candidates))
 	}
 	return out
 }
@@ -383,7 +226,7 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 	if text == "" {
 		return ""
 	}
-	note := format.Paragraph(VerdictNote, width) + "\n"
+	note := format.Paragraph(stats.VerdictNote, width) + "\n"
 	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != stats.OneWorkload }) || len(d.Seeds) < 2 {
 		note = ""
 	}

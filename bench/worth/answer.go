@@ -373,7 +373,7 @@ func short(metric string) string {
 
 // ahead is the other policy that is the best by a metric, against the chosen one;
 // nil: none is, or not for certain.
-func (a *Answer) ahead(metric string) *sweep.Versus {
+func (a *Answer) ahead(metric string) *stats.Versus {
 	if a.Tables == nil {
 		return nil
 	}
@@ -385,7 +385,7 @@ func (a *Answer) ahead(metric string) *sweep.Versus {
 		if o.Name == a.Chosen() && o.Worse {
 			d := o.Diff
 			d.Mean, d.Low, d.High = -d.Mean, -d.High, -d.Low
-			return &sweep.Versus{Name: v.Best, Diff: d}
+			return &stats.Versus{Name: v.Best, Diff: d}
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestText(t *testing.T) {
 	if !strings.Contains(lines[2], "%") || strings.Contains(lines[3], "%") || !strings.Contains(lines[3], " - ") || strings.Contains(b.String(), stats.NotComparable) {
 		t.Error(b.String())
 	}
-	if lines[11] != "by Mean TTFT (ms):" || !strings.HasPrefix(lines[12], "request_rate=5: least-loaded ") || !strings.HasPrefix(lines[13], "request_rate=20: least-loaded ") || lines[14] != VerdictNote {
+	if lines[11] != "by Mean TTFT (ms):" || !strings.HasPrefix(lines[12], "request_rate=5: least-loaded ") || !strings.HasPrefix(lines[13], "request_rate=20: least-loaded ") || lines[14] != stats.VerdictNote {
 		t.Error(b.String())
 	}
 	if err := tables.CheckMetrics([]string{"mean_tft_ms"}); err == nil || !strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {

@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,20 +9,7 @@ import (
 
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
-	"lorasim/bench/steady"
 )
-
-// One workload has no interval, however many seeds decide its ties.
-func TestOneWorkloadHasNoInterval(t *testing.T) {
-	e := stats.MeanOf(stats.OneWorkload, []float64{3, 4, 5})
-	if e.N != 3 || e.Mean != 4 || e.HasInterval() || !math.IsNaN(e.Low) || !math.IsNaN(e.P()) || e.String() != "4" || e.Versus(8) != "+50.0 %" {
-		t.Errorf("%+v, %s, %s", e, e, e.Versus(8))
-	}
-	v := JudgeOf(stats.OneWorkload, "duration", []string{"a", "b"}, [][]float64{{1, 1, 1}, {2, 2, 2}}, make([]bool, 2), make([]steady.Stationarity, 2))
-	if v.Others[0].Worse || v.String() != "a has the lowest mean with this one workload, which says nothing about others (see --resample): b +100.0 %" {
-		t.Error(v)
-	}
-}
 
 // savedSpec is a sweep over a saved workload of 200 requests.
 func savedSpec(t *testing.T, edit func(w *scenario.Workload)) *Spec {
