@@ -22,6 +22,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
@@ -345,7 +346,7 @@ type Fit struct {
 	// Errors are those on what was fitted.
 	Loss, StartLoss float64
 	Evaluations     int
-	Errors          validate.Summary
+	Errors          stats.ErrorSummary
 
 	x []float64 // NaN: held
 }

@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
 	"lorasim/sim/profile"
@@ -25,7 +26,7 @@ type lawFit struct {
 	law profile.AdapterLaw
 	// steps and runs are the relative errors of the fit on the step timings and
 	// on the mean time per output token of the runs.
-	steps, runs validate.Summary
+	steps, runs stats.ErrorSummary
 	// held names coefficients that the step timings do not tell.
 	held []string
 	// bounded names those that are at the least that the card allows.
@@ -184,7 +185,7 @@ type equation struct {
 // nonNegative solves equations for coefficients >= 0 by least squares of relative
 // errors, leaving out, one after the other, the coefficient that would take most
 // time away. It returns the errors, too.
-func nonNegative(eqs []equation) (x []float64, errs validate.Summary, err error) {
+func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err error) {
 	x = make([]float64, len(eqs[0].amounts))
 	var active []int
 	for j := range x { // what no equation has, such as a queue, cannot be told and stays 0
@@ -231,7 +232,7 @@ func nonNegative(eqs []equation) (x []float64, errs validate.Summary, err error)
 			}
 			off[i] = sum/e.ms - 1
 		}
-		return x, validate.Summarize(off), nil
+		return x, stats.SummarizeErrors(off), nil
 	}
 	return nil, errs, errors.New("no coefficient takes time")
 }
@@ -429,7 +430,7 @@ func (h *Hours) refineWaiting(ctx context.Context, p *profile.Profile, runs []vl
 			return 0
 		}
 		slices.Sort(errs)
-		return validate.Quantile(errs, 0.5)
+		return stats.Quantile(errs, 0.5)
 	}
 	*w = rootNear(*w, deviation)
 	return failed

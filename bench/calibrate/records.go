@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/record"
 	"lorasim/router"
@@ -85,7 +86,7 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 			}
 		}
 	}
-	fit.Profile.Validation = validate.ValidationOf(validate.SummarizeAll(errs), []validate.Metric{e2e, ttft}, "held-out requests")
+	fit.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(errs), []validate.Metric{e2e, ttft}, "held-out requests")
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/suggest"
 	"lorasim/sim/profile"
@@ -127,7 +128,7 @@ func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
 	for _, name := range slices.Sorted(maps.Keys(g.Groups)) {
 		group := g.Groups[name]
 		of := slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Group != name })
-		traces, _ := validate.GroupBy(of, func(r *validate.Run) string { return r.Trace })
+		traces, _ := stats.GroupBy(of, func(r *validate.Run) string { return r.Trace })
 		for _, key := range []string{"output_mean", "output_sigma"} {
 			pattern := regexp.MustCompile(`\b` + key + `=([^,]*)`)
 			found := pattern.FindStringSubmatch(group.Lengths)
@@ -258,9 +259,9 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	}); err != nil {
 		return nil, err
 	}
-	f.Errors = validate.Summarize(all)
+	f.Errors = stats.SummarizeErrors(all)
 	const step = "decode step without attention"
-	f.Profile.Validation = validate.ValidationOf(validate.SummarizeAll(map[validate.Metric][]float64{step: unseen}), []validate.Metric{step}, "kernel timings, five folds")
+	f.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(map[validate.Metric][]float64{step: unseen}), []validate.Metric{step}, "kernel timings, five folds")
 	*term = max(1000*x[2], 0)
 	if f.Params[1].Held = !math.IsNaN(perRequest); !f.Params[1].Held {
 		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(x[1], 0)
@@ -283,7 +284,7 @@ func medians(ks []Kernel) (out []Kernel) {
 	slices.SortStableFunc(ks, func(a, b Kernel) int {
 		return cmp.Or(cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.MaxRank, b.MaxRank), cmp.Compare(a.Ms, b.Ms))
 	})
-	keys, groups := validate.GroupBy(ks, func(k *Kernel) [2]int { return [2]int{k.Batch, k.MaxRank} })
+	keys, groups := stats.GroupBy(ks, func(k *Kernel) [2]int { return [2]int{k.Batch, k.MaxRank} })
 	for _, key := range keys {
 		g := groups[key]
 		k := g[0]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
@@ -395,7 +396,7 @@ func (c *Collector) adapterStats() ([]AdapterStats, *Fairness) {
 		return nil, nil
 	}
 	slices.SortStableFunc(all, func(a, b AdapterStats) int { return cmp.Compare(b.Requests, a.Requests) })
-	return all, &Fairness{Adapters: len(all), NormalizedLatency: jain(latencies), Tokens: jain(tokens)}
+	return all, &Fairness{Adapters: len(all), NormalizedLatency: stats.Jain(latencies), Tokens: stats.Jain(tokens)}
 }
 
 // Limits on what is kept of the reasons, which may come from outside.

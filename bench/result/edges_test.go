@@ -110,15 +110,7 @@ func TestPlansAreTold(t *testing.T) {
 	}
 }
 
-func TestJain(t *testing.T) {
-	for _, c := range []struct {
-		xs   []float64
-		want float64
-	}{{nil, 1}, {[]float64{0, 0}, 1}, {[]float64{3, 3, 3}, 1}, {[]float64{5, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		if got := jain(c.xs); !near(got, c.want, 1e-12) {
-			t.Errorf("%v: %v, expected %v", c.xs, got, c.want)
-		}
-	}
+func TestBalance(t *testing.T) {
 	if b := balance(nil); b != nil {
 		t.Errorf("%+v", b)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -335,7 +336,7 @@ func (s SLO) attained(all []AdapterStats) (g AdapterGoodput) {
 			g.Worst = &Worst{a.Index, a.Name, a.Requests, shares[i]}
 		}
 	}
-	g.Adapters, g.Fairness = ratio(float64(met), float64(len(all))), jain(shares)
+	g.Adapters, g.Fairness = ratio(float64(met), float64(len(all))), stats.Jain(shares)
 	return g
 }
 

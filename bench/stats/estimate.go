@@ -73,7 +73,7 @@ func (e Estimate) HalfAt(miss float64) float64 {
 	if e.N < 2 {
 		return math.NaN()
 	}
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(e.N - 1)}.Quantile(1-miss/2) * e.standardError()
+	return TQuantile(1-miss/2, float64(e.N-1)) * e.standardError()
 }
 
 // standardError is that of the mean; NaN where it is not known.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
 )
@@ -130,7 +131,7 @@ func (c *Covered) add(rs []residual, in *[2]float64) {
 // done turns the sums into shares.
 func (c *Covered) done() {
 	if slices.Sort(c.widths); c.Runs > 0 {
-		c.Share, c.Width = c.Share/c.Runs, Quantile(c.widths, 0.5)
+		c.Share, c.Width = c.Share/c.Runs, stats.Quantile(c.widths, 0.5)
 	}
 }
 
@@ -152,11 +153,11 @@ func Intervals[Row any, P compared[Row]](rows []Row, keys map[Metric]result.Metr
 		}
 	}
 	out := &IntervalReport{Schema: "lorasim.intervals/1"}
-	names, byName := GroupBy(known, func(c **Comparison) string { return (*c).Ran.Base.Name })
+	names, byName := stats.GroupBy(known, func(c **Comparison) string { return (*c).Ran.Base.Name })
 	for _, name := range names {
 		var ran []profile.ValidatedRun
 		var rs []residual
-		_, repeats := GroupBy(byName[name], func(c **Comparison) string { return (*c).Ran.Repeat })
+		_, repeats := stats.GroupBy(byName[name], func(c **Comparison) string { return (*c).Ran.Repeat })
 		for _, c := range byName[name] {
 			ran = append(ran, c.Ran.ValidatedRun)
 			times := 1
@@ -222,7 +223,7 @@ func (r *residual) class() class { return class{r.metric, r.load} }
 // load. At the edge of saturation a range that would be narrower than where workers
 // keep up takes in that one.
 func bands(rs []residual) (out []profile.Band) {
-	classes, of := GroupBy(rs, (*residual).class)
+	classes, of := stats.GroupBy(rs, (*residual).class)
 	slices.SortFunc(classes, func(a, b class) int { return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load)) })
 	for _, c := range classes {
 		if weight(of[c]) < 0.9 {
@@ -261,7 +262,7 @@ func band(c class, rs []residual) profile.Band {
 // of their own: where ranges from all other kinds hold fewer of a kind, it is that
 // of a higher probability, of which they do.
 func wide(rs []residual, probability float64) (in *[2]float64) {
-	kinds, alike := GroupBy(rs, func(r *residual) string { return r.alike })
+	kinds, alike := stats.GroupBy(rs, func(r *residual) string { return r.alike })
 	for p := probability; p < 0.995; p += 0.02 {
 		wider := conformal(rs, p)
 		if wider == nil {
@@ -334,9 +335,9 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 	for _, b := range of {
 		out = append(out, Coverage{Metric: b.Metric, Waiting: b.Waiting})
 	}
-	kinds, alike := GroupBy(rs, func(r *residual) string { return r.alike })
+	kinds, alike := stats.GroupBy(rs, func(r *residual) string { return r.alike })
 	for _, kind := range kinds {
-		_, held := GroupBy(alike[kind], func(r *residual) [2]any { return [2]any{r.metric.String(), loads[r.load]} })
+		_, held := stats.GroupBy(alike[kind], func(r *residual) [2]any { return [2]any{r.metric.String(), loads[r.load]} })
 		for _, b := range bands(without(rs, kind)) {
 			i := slices.IndexFunc(out, func(c Coverage) bool { return c.Metric == b.Metric && c.Waiting == b.Waiting })
 			out[i].Half.add(held[[2]any{b.Metric, b.Waiting}], b.Half)
@@ -355,7 +356,7 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 // and those with up to twice the slots of the others (profile.Intervals.Compare).
 func extrapolations(rs []residual) (out []Extrapolated) {
 	policy := func(r *residual) string { name, _, _ := strings.Cut(r.ran.Policy, ":"); return name }
-	policies, _ := GroupBy(rs, policy)
+	policies, _ := stats.GroupBy(rs, policy)
 	for _, p := range policies {
 		if len(policies) > 1 {
 			is := func(r residual) bool { return policy(&r) == p }

@@ -8,6 +8,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/bench/stats"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
@@ -246,7 +247,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	mean, n := stat.Mean(e2e, nil), float64(len(e2e))
 	slices.Sort(e2e)
 	return Values{
-		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
+		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: stats.Quantile(e2e, 0.5), P99E2E: stats.Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
 		prompt: prompts / n, output: outputs / n,
 	}, nil
 }

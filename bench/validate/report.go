@@ -11,6 +11,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/bench/stats"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
@@ -23,19 +24,19 @@ type Report struct {
 	Use     string `json:"use"` // of the runs; "all"
 	Seeds   int    `json:"seeds"`
 	// Summary is over all runs, Clear over those away from saturation.
-	Summary map[Metric]Summary `json:"summary"`
-	Clear   map[Metric]Summary `json:"away_from_saturation"`
-	Groups  []GroupSummary     `json:"groups"`
-	Ratio   *Ratios            `json:"policy_ratio,omitempty"`
-	Servers []ServerRatio      `json:"server_ratio,omitempty"`
-	Runs    []Row              `json:"runs"`
+	Summary map[Metric]stats.ErrorSummary `json:"summary"`
+	Clear   map[Metric]stats.ErrorSummary `json:"away_from_saturation"`
+	Groups  []GroupSummary                `json:"groups"`
+	Ratio   *Ratios                       `json:"policy_ratio,omitempty"`
+	Servers []ServerRatio                 `json:"server_ratio,omitempty"`
+	Runs    []Row                         `json:"runs"`
 }
 
 // GroupSummary is the summary of the runs of one group under one policy.
 type GroupSummary struct {
-	Group   string             `json:"group"`
-	Policy  string             `json:"policy"`
-	Summary map[Metric]Summary `json:"summary"`
+	Group   string                        `json:"group"`
+	Policy  string                        `json:"policy"`
+	Summary map[Metric]stats.ErrorSummary `json:"summary"`
 }
 
 // Row is one run.
@@ -85,7 +86,7 @@ func NewReport(rows []Row) *Report {
 	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }))
 	known := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return len(row.Error) == 0 })
 	type key struct{ group, policy string }
-	keys, groups := GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
+	keys, groups := stats.GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
 	for _, k := range keys {
 		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, Summaries(groups[k])})
 	}
@@ -104,7 +105,7 @@ func newRatios(rows []Row) *Ratios {
 		_, ok := r.Error[MeanE2E]
 		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") && !strings.HasPrefix(r.Policy, "least-loaded")
 	})
-	keys, pairs := GroupBy(rows, func(row *Row) key {
+	keys, pairs := stats.GroupBy(rows, func(row *Row) key {
 		r := row.run
 		return key{r.Group, r.Trace, r.Rate, r.CV, r.Stride, r.Requests, r.Adapters}
 	})
@@ -140,10 +141,10 @@ func newRatios(rows []Row) *Ratios {
 	if len(out.Rows) == 0 {
 		return nil
 	}
-	s := Summarize(all)
+	s := stats.SummarizeErrors(all)
 	out.Pairs, out.SignRight = s.Runs, out.SignRight/float64(s.Runs)
 	out.MedianAbsError, out.P90AbsError, out.MaxAbsError = s.MedianAbsError, s.P90AbsError, s.MaxAbsError
-	out.ClearMaxAbsError = Summarize(clear).MaxAbsError
+	out.ClearMaxAbsError = stats.SummarizeErrors(clear).MaxAbsError
 	return &out
 }
 
@@ -157,7 +158,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 }
 
 // ValidationOf is a summary as lines of a profile's validation table.
-func ValidationOf(summary map[Metric]Summary, metrics []Metric, what string) (out []profile.Validation) {
+func ValidationOf(summary map[Metric]stats.ErrorSummary, metrics []Metric, what string) (out []profile.Validation) {
 	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
 	for _, m := range metrics {
 		if s, ok := summary[m]; ok {
@@ -270,7 +271,7 @@ func (c *Comparison) cells(m Metric) []string {
 // summaries is the table of the errors.
 func (r *Report) summaries(metrics []Metric) [][]string {
 	rows := [][]string{nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
-	add := func(what string, s map[Metric]Summary) {
+	add := func(what string, s map[Metric]stats.ErrorSummary) {
 		for _, m := range metrics {
 			if v, ok := s[m]; ok {
 				rows = append(rows, append([]string{what, string(m)}, v.Cells()...))
@@ -285,12 +286,6 @@ func (r *Report) summaries(metrics []Metric) [][]string {
 		}
 	}
 	return rows
-}
-
-// Cells are the number of runs and the errors.
-func (s Summary) Cells() []string {
-	return []string{strconv.Itoa(s.Runs), format.Percent(s.MedianAbsError, 1), format.Percent(s.P90AbsError, 1),
-		format.Percent(s.MaxAbsError, 1), percent(s.MeanError)}
 }
 
 // table is that of the ratios; none of no pairs.

@@ -15,13 +15,12 @@ package validate
 import (
 	"cmp"
 	"context"
-	"math"
 	"runtime"
-	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"lorasim/bench/stats"
 	"lorasim/internal/figure"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -78,31 +77,6 @@ func (c *Comparison) Predict(predicted Values) {
 	}
 }
 
-// Summary is how large the errors of one metric are, as fractions.
-type Summary struct {
-	Runs           int     `json:"runs"`
-	MedianAbsError float64 `json:"median_abs_error"`
-	P90AbsError    float64 `json:"p90_abs_error"`
-	MaxAbsError    float64 `json:"max_abs_error"`
-	MeanError      float64 `json:"mean_error"` // signed: what is off in the same direction everywhere
-}
-
-// Summarize summarizes errors; of none it is the zero Summary.
-func Summarize(errors []float64) Summary {
-	if len(errors) == 0 {
-		return Summary{}
-	}
-	s := Summary{Runs: len(errors)}
-	abs := make([]float64, len(errors))
-	for i, e := range errors {
-		abs[i] = math.Abs(e)
-		s.MeanError += e / float64(len(errors))
-	}
-	slices.Sort(abs)
-	s.MedianAbsError, s.P90AbsError, s.MaxAbsError = Quantile(abs, 0.5), Quantile(abs, 0.9), abs[len(abs)-1]
-	return s
-}
-
 // compared is a pointer to a row that embeds a Comparison.
 type compared[Row any] interface {
 	*Row
@@ -112,37 +86,14 @@ type compared[Row any] interface {
 func (c *Comparison) comparison() *Comparison { return c }
 
 // Summaries summarizes the errors of runs by metric.
-func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]Summary {
+func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]stats.ErrorSummary {
 	errors := map[Metric][]float64{}
 	for i := range rows {
 		for m, e := range P(&rows[i]).comparison().Error {
 			errors[m] = append(errors[m], e)
 		}
 	}
-	return SummarizeAll(errors)
-}
-
-// SummarizeAll summarizes errors by metric.
-func SummarizeAll(errors map[Metric][]float64) map[Metric]Summary {
-	out := map[Metric]Summary{}
-	for m, es := range errors {
-		out[m] = Summarize(es)
-	}
-	return out
-}
-
-// GroupBy puts rows with the same key together, keys in the order in which they
-// come.
-func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Key, groups map[Key][]Row) {
-	groups = map[Key][]Row{}
-	for i := range rows {
-		k := key(&rows[i])
-		if groups[k] == nil {
-			keys = append(keys, k)
-		}
-		groups[k] = append(groups[k], rows[i])
-	}
-	return keys, groups
+	return stats.SummarizeErrorsBy(errors)
 }
 
 // Panel draws predicted against measured; group names the group of a row.
@@ -155,17 +106,6 @@ func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group fu
 		}
 	}
 	return p
-}
-
-// Quantile interpolates linearly between the closest ranks of sorted values,
-// as numpy does by default.
-func Quantile(sorted []float64, p float64) float64 {
-	at := p * float64(len(sorted)-1)
-	k := int(at)
-	if k+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
 // Parallel calls f for 0 to n-1 on all processors, until ctx ends, and returns

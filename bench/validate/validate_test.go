@@ -238,19 +238,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestSummary(t *testing.T) {
-	s := Summarize([]float64{0.1, -0.3, 0.2, 0, -0.05})
-	want := Summary{Runs: 5, MedianAbsError: 0.1, P90AbsError: 0.26, MaxAbsError: 0.3, MeanError: -0.01}
-	for i, got := range []float64{s.MedianAbsError - want.MedianAbsError, s.P90AbsError - want.P90AbsError, s.MaxAbsError - want.MaxAbsError, s.MeanError - want.MeanError} {
-		if math.Abs(got) > 1e-12 {
-			t.Errorf("%+v, expected %+v (%d)", s, want, i)
-		}
-	}
-	if s := Summarize(nil); s != (Summary{}) {
-		t.Errorf("of nothing: %+v", s)
-	}
-}
-
 func TestReadRunsNamesTheFault(t *testing.T) {
 	head, row, _ := strings.Cut(small, "\n")
 	row, _, _ = strings.Cut(row, "\n")

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
@@ -55,7 +56,7 @@ type Load struct {
 
 // byLoad summarizes the runs of each class of load that there is.
 func byLoad(rows []Row) (out []Load) {
-	_, classes := validate.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
+	_, classes := stats.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
 	for class, name := range validate.LoadNames {
 		if len(classes[class]) > 0 {
 			out = append(out, Load{name, summarize(classes[class])})
@@ -74,7 +75,7 @@ type Group struct {
 
 // Summary is over all runs with a prediction.
 type Summary struct {
-	metrics map[validate.Metric]validate.Summary
+	metrics map[validate.Metric]stats.ErrorSummary
 	// Starved says how often the prediction tells correctly whether a run was
 	// starved.
 	Starved struct {
@@ -88,7 +89,7 @@ func NewReport(rows []Row, use string) *Report {
 	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows), Limits: Limits(rows)}
 	r.ByLoad = byLoad(slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" }))
 	type key struct{ use, model, group string }
-	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
+	keys, groups := stats.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
 	for _, k := range keys {
 		r.Groups = append(r.Groups, Group{k.use, k.model, k.group, summarize(groups[k])})
 	}
@@ -232,7 +233,7 @@ type Limit struct {
 func Limits(rows []Row) (limits []Limit) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" })
 	type key struct{ model, group string }
-	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Model, r.Group} })
+	keys, groups := stats.GroupBy(rows, func(r *Row) key { return key{r.Model, r.Group} })
 	for _, k := range keys {
 		l := Limit{Model: k.model, Group: k.group}
 		for _, r := range groups[k] {
