@@ -17,6 +17,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
+	"lorasim/internal/table"
 	"lorasim/sim/profile"
 )
 
@@ -276,7 +277,7 @@ func ReadStepTimings(in io.Reader, name string) (map[string][]StepTiming, error)
 	)
 	numbers := []string{"max_num_seqs", "requests", "output_len", "in_tokens", "steps", "step_median_ms"}
 	out := map[string][]StepTiming{}
-	err := validate.ReadCSV(in, name, append([]string{"model", "max_loras"}, numbers...), func(r *validate.CSVRow) {
+	err := table.ReadCSV(in, name, append([]string{"model", "max_loras"}, numbers...), func(r *table.CSVRow) {
 		if r.Has("max_loras") || slices.ContainsFunc(numbers, func(c string) bool { return !r.Has(c) }) {
 			return // with adapters, or of a server whose steps were not timed
 		}

@@ -141,7 +141,7 @@ func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.R
 	failed, reason := 0, ""
 	_, err := sim.Run(ctx, sim.Config{
 		Source: run.workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.workers), Home: router.Disk,
-		Router: &router.Router{Policy: validate.Fixed(func(id int64) int { return int(run.measured[id].WorkerLast) })},
+		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.measured[id].WorkerLast) })},
 		Observer: validate.Done(func(r *record.Request) {
 			if got[r.ID] = *r; r.Status != record.OK {
 				failed++

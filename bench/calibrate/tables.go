@@ -18,6 +18,7 @@ import (
 	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/suggest"
+	"lorasim/internal/table"
 	"lorasim/sim/profile"
 )
 
@@ -203,7 +204,7 @@ type Kernel struct {
 // ReadKernels reads a table of kernel timings: CSV with the columns backend,
 // batch_size, max_rank and median_ms.
 func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
-	err = validate.ReadCSV(in, name, []string{"backend", "batch_size", "max_rank", "median_ms"}, func(r *validate.CSVRow) {
+	err = table.ReadCSV(in, name, []string{"backend", "batch_size", "max_rank", "median_ms"}, func(r *table.CSVRow) {
 		ks = append(ks, Kernel{r.Text("backend"), r.Count("batch_size", 1, 1e9), r.Count("max_rank", 1, 1e9), r.Positive("median_ms")})
 	})
 	return ks, err

@@ -13,9 +13,9 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/validate"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
+	"lorasim/internal/parallel"
 )
 
 // span is a confidence interval of 95 %.
@@ -342,7 +342,7 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 			xys = append(xys, make(plotter.XYs, ratePoints))
 		}
 	}
-	err := validate.Parallel(ctx, ratePoints*len(lines), func(k int) error {
+	err := parallel.Do(ctx, ratePoints*len(lines), func(k int) error {
 		line, point := k%len(lines), k/len(lines)
 		factor := leastRate + (mostRate-leastRate)*float64(point)/(ratePoints-1)
 		r, err := s.measure(lines[line], factor, base.Seed, z, false)

@@ -25,7 +25,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
-	"lorasim/bench/validate"
+	"lorasim/internal/parallel"
 )
 
 // Options says what is asked for, and of what the cluster may be.
@@ -250,7 +250,7 @@ func (s *search) kinds() ([]Kind, error) {
 		return kinds, err
 	}
 	mixes := s.opt.mixes()
-	err = validate.Parallel(s.ctx, len(mixes), func(i int) error {
+	err = parallel.Do(s.ctx, len(mixes), func(i int) error {
 		return s.mixed(&mixes[i], kinds)
 	}, nil)
 	return append(kinds, mixes...), err
@@ -261,7 +261,7 @@ func (s *search) alone() ([]Kind, error) {
 	all := s.opt.all()
 	kinds := make([]Kind, len(all))
 	errs := make([]error, len(all))
-	err := validate.Parallel(s.ctx, len(all), func(i int) error {
+	err := parallel.Do(s.ctx, len(all), func(i int) error {
 		w, err := s.fewest(all[i])
 		if kinds[i].Candidate = all[i]; err != nil {
 			errs[i], kinds[i].Err = err, err.Error()
@@ -387,7 +387,7 @@ func (s *search) best(kinds []Kind) (*Tried, error) {
 		}
 	}
 	runs := make([]*run, len(of))
-	err := validate.Parallel(s.ctx, len(of), func(i int) (err error) {
+	err := parallel.Do(s.ctx, len(of), func(i int) (err error) {
 		runs[i], err = s.measure(of[i], 1, s.base.Seed, s.plan.size(), false)
 		return err
 	}, nil)

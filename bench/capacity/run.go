@@ -10,7 +10,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/steady"
-	"lorasim/bench/validate"
+	"lorasim/internal/parallel"
 	"lorasim/internal/record"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -430,7 +430,7 @@ func (s *search) seed(stream, i int) uint64 {
 // of them are watched, where watched is more than from.
 func (s *search) measureAll(c Candidate, factor float64, stream, from, to int, z size, watched int) ([]*run, error) {
 	runs := make([]*run, to-from)
-	err := validate.Parallel(s.ctx, len(runs), func(i int) (err error) {
+	err := parallel.Do(s.ctx, len(runs), func(i int) (err error) {
 		runs[i], err = s.measure(c, factor, s.seed(stream, from+i), z, from+i < watched)
 		return err
 	}, nil)

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"lorasim/bench/stats"
+	"lorasim/internal/parallel"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
@@ -67,7 +68,7 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		}
 	}
 	values := make([]Values, len(jobs))
-	if err := Parallel(ctx, len(jobs), func(k int) (err error) {
+	if err := parallel.Do(ctx, len(jobs), func(k int) (err error) {
 		j := jobs[k]
 		if values[k], err = plans[j.run].simulate(ctx, j.seed); err != nil {
 			err = fmt.Errorf("run in line %d: %w", runs[j.run].Line, err)

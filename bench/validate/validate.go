@@ -13,18 +13,10 @@
 package validate
 
 import (
-	"cmp"
-	"context"
-	"runtime"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
-
 	"lorasim/bench/stats"
 	"lorasim/internal/figure"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
-	"lorasim/router"
 )
 
 // Metric is one measured number of a run.
@@ -108,29 +100,6 @@ func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group fu
 	return p
 }
 
-// Parallel calls f for 0 to n-1 on all processors, until ctx ends, and returns
-// the error of the lowest number; progress, where not nil, is told how many are
-// done, by one goroutine at a time.
-func Parallel(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	var mu sync.Mutex
-	done := int64(0)
-	errs := make([]error, n)
-	for k := 0; k < n && ctx.Err() == nil; k++ {
-		group.Go(func() error {
-			errs[k] = f(k)
-			mu.Lock()
-			defer mu.Unlock()
-			if done++; progress != nil {
-				progress(done, int64(n))
-			}
-			return nil
-		})
-	}
-	return cmp.Or(group.Wait(), ctx.Err(), cmp.Or(errs...))
-}
-
 // Done observes the ends of the requests of a simulation.
 type Done func(*record.Request)
 
@@ -139,9 +108,3 @@ func (f Done) Done(r *record.Request) { f(r) }
 func (Done) Tokens(tick.Ticks, int64) {}
 func (Done) Steps(record.Steps)       {}
 func (Done) Gap(tick.Ticks, int64)    {}
-
-// Fixed routes each request to a worker that is known beforehand.
-type Fixed func(id int64) int
-
-// Route implements router.Policy.
-func (f Fixed) Route(r router.Request, _ *router.View) int { return f(r.ID) }

@@ -20,6 +20,7 @@ import (
 	"sort"
 
 	"lorasim/bench/validate"
+	"lorasim/internal/parallel"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -133,7 +134,7 @@ func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, err
 		byName[name] = m
 	}
 	rows := make([]Row, len(runs))
-	err := validate.Parallel(ctx, len(runs), func(i int) (err error) {
+	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
 		if rows[i], err = simulate(ctx, &runs[i], byName[runs[i].Model], t); err != nil {
 			err = fmt.Errorf("run in line %d: %w", runs[i].Line, err)
 		}
@@ -157,7 +158,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	watch := &observer{}
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
-		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: validate.Fixed(func(int64) int { return 0 })},
+		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
 		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
