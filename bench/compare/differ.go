@@ -193,42 +193,6 @@ func (r *Run) within(metric string) steady.Interval {
 	return none
 }
 
-// differenceWithin is the difference of a mean between two single runs that have an
-// interval within them. The runs count as independent, which makes the interval too
-// wide rather than too narrow where both had the same requests.
-func differenceWithin(a, b *Run, metric string) stats.Estimate {
-	x, y := a.within(metric), b.within(metric)
-	if !(x.High >= x.Low && y.High >= y.Low) || len(a.values[metric]) != 1 || len(b.values[metric]) != 1 {
-		return stats.Mean(nil)
-	}
-	mean := a.values[metric][0] - b.values[metric][0]
-	half := math.Hypot(x.High-x.Low, y.High-y.Low) / 2
-	return stats.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: stats.WithinRuns}
-}
-
-// judgeWithin is the verdict on single runs by the intervals within them; nil where
-// a run that compares has none.
-func (t *Table) judgeWithin(metric string, candidates []stats.Candidate) *stats.Verdict {
-	for i, r := range t.Runs {
-		within := r.within(metric)
-		compares := !candidates[i].Apart && r.Stationarity().Judge() && len(r.values[metric]) > 0
-		if compares && !(within.High >= within.Low) {
-			return nil
-		}
-	}
-	return stats.JudgeBy(metric, result.Better(metric), candidates,
-		func(i int) stats.Estimate { return t.Runs[i].value(metric) },
-		func(i, j int) stats.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
-}
-
-// bestOf says what a star of single runs without intervals is worth.
-func (t *Table) bestOf() string {
-	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
-		return ""
-	}
-	return " (single runs: perhaps by chance)"
-}
-
 // intervalNotes say what ± means.
 func (t *Table) intervalNotes() (notes []string) {
 	has := func(of stats.Sampling) bool {
