@@ -163,7 +163,9 @@ func (h *history) spans() (out []span) {
 	busyUntil := math.Inf(-1)
 	var earlier []*record.Request // those that may still run
 	for i, r := range h.requests {
-		own := h.prefills[sort.Search(len(h.prefills), func(k int) bool { return h.prefills[k].at+together >= r.FirstToken })]
+		own := h.prefills[sort.Search(len(h.prefills), func(k int) bool {
+			return h.prefills[k].at+together >= r.FirstToken
+		})]
 		if own.requests == 1 && own.steps == 1 && r.Sent > busyUntil && r.ColdLoad == 0 {
 			out = append(out, span{seconds: r.TTFT(), prefill: own, waits: 1})
 		}

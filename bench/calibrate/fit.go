@@ -134,12 +134,15 @@ func (f *Fit) WriteText(w io.Writer) error {
 		case e.AtBound:
 			note = "at its bound"
 		}
-		fmt.Fprintln(tw, strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
+		fmt.Fprintln(tw,
+			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
 	}
 	if f.Evaluations > 0 {
-		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n", f.StartLoss, f.Loss, f.Evaluations)
+		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n",
+			f.StartLoss, f.Loss, f.Evaluations)
 	} else {
-		fmt.Fprintf(tw, "\nerror of the fit: median %.1f %%, P90 %.1f %%\n", 100*f.Errors.MedianAbsError, 100*f.Errors.P90AbsError)
+		fmt.Fprintf(tw, "\nerror of the fit: median %.1f %%, P90 %.1f %%\n",
+			100*f.Errors.MedianAbsError, 100*f.Errors.P90AbsError)
 	}
 	if len(f.Profile.Validation) > 0 {
 		fmt.Fprintln(tw, "\nUNSEEN DATA\tMETRIC\tMEDIAN |ERROR|\tP90")
@@ -152,9 +155,13 @@ func (f *Fit) WriteText(w io.Writer) error {
 
 // MarshalJSON writes the same.
 func (f *Fit) MarshalJSON() ([]byte, error) {
-	object := map[string]any{"profile": f.Profile.Name, "coefficients": f.Params, "unseen": append([]profile.Validation{}, f.Profile.Validation...)}
+	object := map[string]any{
+		"profile": f.Profile.Name, "coefficients": f.Params,
+		"unseen": append([]profile.Validation{}, f.Profile.Validation...),
+	}
 	if f.Evaluations > 0 {
-		object["start_deviation"], object["deviation"], object["evaluations"] = format.Number(f.StartLoss), format.Number(f.Loss), f.Evaluations
+		object["start_deviation"], object["deviation"], object["evaluations"] = format.Number(f.StartLoss),
+			format.Number(f.Loss), f.Evaluations
 	} else {
 		object["fit_error"] = f.Errors
 	}

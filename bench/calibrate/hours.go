@@ -65,7 +65,9 @@ type Hours struct {
 // profile against the others.
 func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	use := func(calibration bool) []vllmruns.Run {
-		return slices.DeleteFunc(slices.Clone(h.Runs), func(r vllmruns.Run) bool { return (r.Use == validate.Calibration) != calibration })
+		return slices.DeleteFunc(slices.Clone(h.Runs), func(r vllmruns.Run) bool {
+			return (r.Use == validate.Calibration) != calibration
+		})
 	}
 	in, left := use(true), use(false)
 	f := &Fit{Profile: model{profile: start}.clone().profile}
@@ -80,9 +82,10 @@ func (h *Hours) Fit(ctx context.Context, start *profile.Profile) (*Fit, error) {
 	if err := h.refineWaiting(ctx, p, in); err != nil {
 		return nil, err
 	}
-	p.Source = fmt.Sprintf("lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
-		"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
-		"(%.1f %%); sizes of the KV cache and load times as measured.",
+	p.Source = fmt.Sprintf(
+		"lorasim calibrate --vllm-runs: the law fitted to the mean time per output token of %d measured hours of vLLM 0.8.5 "+
+			"(median error of the fit %.1f %%) with the costs of a prompt token and of a KV token from %d timings of steps without adapters "+
+			"(%.1f %%); sizes of the KV cache and load times as measured.",
 		len(in), 100*fit.runs.MedianAbsError, len(h.Timings), 100*fit.steps.MedianAbsError)
 	if len(fit.held) > 0 {
 		p.Source += " Not determined by the timings and left as it was: " + strings.Join(fit.held, ", ") + "."
@@ -122,14 +125,19 @@ func (f *Fit) list(prefix string, start, law any) {
 	for field, v := range reflect.ValueOf(law).Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		if v.Kind() == reflect.Float64 && !v.IsZero() {
-			f.Params = append(f.Params, Estimate{Param: Param{Name: prefix + name, Start: was.FieldByIndex(field.Index).Float()}, Value: v.Float(), RelStd: math.NaN()})
+			f.Params = append(f.Params, Estimate{
+				Param: Param{Name: prefix + name, Start: was.FieldByIndex(field.Index).Float()}, Value: v.Float(),
+				RelStd: math.NaN(),
+			})
 		}
 	}
 }
 
 // simulate predicts runs with a profile.
 func (h *Hours) simulate(ctx context.Context, p *profile.Profile, runs []vllmruns.Run) ([]vllmruns.Row, error) {
-	return vllmruns.Simulate(ctx, runs, h.Tables, vllmruns.Options{Profiles: map[string]*profile.Profile{h.Model: p}, Progress: h.Progress})
+	return vllmruns.Simulate(ctx, runs, h.Tables, vllmruns.Options{
+		Profiles: map[string]*profile.Profile{h.Model: p}, Progress: h.Progress,
+	})
 }
 
 // fitLaw sets the profile's law to the one that fits the runs. How often a step
@@ -141,7 +149,8 @@ func (h *Hours) fitLaw(ctx context.Context, p *profile.Profile, runs []vllmruns.
 		leastKVUs = roundUp4(hardware.PerKVTokenUs())
 	}
 	for pass := 1; ; pass++ {
-		fit, err := fitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, h.Tables, h.Timings, p.Latency.Adapters, leastKVUs)
+		fit, err := fitLaw(runs, loads, p.Adapters.HostToGPU.LatencyMs, h.Tables, h.Timings, p.Latency.Adapters,
+			leastKVUs)
 		if err != nil {
 			return nil, err
 		}

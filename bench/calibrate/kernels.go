@@ -28,7 +28,9 @@ type Kernel struct {
 // batch_size, max_rank and median_ms.
 func ReadKernels(in io.Reader, name string) (ks []Kernel, err error) {
 	err = table.ReadCSV(in, name, []string{"backend", "batch_size", "max_rank", "median_ms"}, func(r *table.CSVRow) {
-		ks = append(ks, Kernel{r.Text("backend"), r.Count("batch_size", 1, 1e9), r.Count("max_rank", 1, 1e9), r.Positive("median_ms")})
+		ks = append(ks, Kernel{
+			r.Text("backend"), r.Count("batch_size", 1, 1e9), r.Count("max_rank", 1, 1e9), r.Positive("median_ms"),
+		})
 	})
 	return ks, err
 }
@@ -61,7 +63,9 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 		return nil, err
 	}
 	estimate := func(name string, start, x, std float64) {
-		f.Params = append(f.Params, Estimate{Param: Param{Name: name, Start: start}, Value: x, RelStd: math.Abs(std / x)})
+		f.Params = append(f.Params, Estimate{
+			Param: Param{Name: name, Start: start}, Value: x, RelStd: math.Abs(std / x),
+		})
 	}
 	estimate("fixed part, ms (not used)", 0, x[0], std[0])
 	estimate("decode.per_request_ms", l.Decode.PerRequestMs, x[1], std[1])
@@ -85,7 +89,8 @@ func Kernels(ks []Kernel, backend string, start *profile.Profile) (*Fit, error) 
 	}
 	f.Errors = stats.SummarizeErrors(all)
 	const step = "decode step without attention"
-	f.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(map[validate.Metric][]float64{step: unseen}), []validate.Metric{step}, "kernel timings, five folds")
+	f.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(map[validate.Metric][]float64{step: unseen}),
+		[]validate.Metric{step}, "kernel timings, five folds")
 	*term = max(1000*x[2], 0)
 	if f.Params[1].Held = !math.IsNaN(perRequest); !f.Params[1].Held {
 		l.LoRA.Backend, l.Decode.PerRequestMs = backend, max(x[1], 0)

@@ -39,7 +39,10 @@ type lawFit struct {
 // prompt tokens and KV tokens go up and down together: what one of each costs is
 // taken from the step timings. leastKVUs is the least that the card allows for a KV
 // token, us; 0: unknown.
-func fitLaw(runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming, start profile.AdapterLaw, leastKVUs float64) (*lawFit, error) {
+func fitLaw(
+	runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming,
+	start profile.AdapterLaw, leastKVUs float64,
+) (*lawFit, error) {
 	fit := &lawFit{law: start}
 	if err := fit.fitTimings(timings, leastKVUs); err != nil {
 		return nil, err
@@ -152,7 +155,9 @@ func (f *lawFit) fitRuns(points []point) error {
 	for _, p := range points {
 		amounts := make([]float64, n)
 		copy(amounts, []float64{1, p.running, p.slots, p.waiting})
-		copy(amounts[common+3*slices.Index(order, p.rank):], []float64{p.adapters, p.adapters * p.tokens, p.slots * p.tokens})
+		copy(amounts[common+3*slices.Index(order, p.rank):], []float64{
+			p.adapters, p.adapters * p.tokens, p.slots * p.tokens,
+		})
 		eqs = append(eqs, equation{amounts, l.PerTokenUs/1000*p.prompt + l.PerKVTokenUs/1000*p.kv + p.loads, p.ms})
 	}
 	x, errs, err := nonNegative(eqs)
@@ -160,7 +165,8 @@ func (f *lawFit) fitRuns(points []point) error {
 		return err
 	}
 	f.runs = errs
-	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = profile.Round4(x[0]), profile.Round4(x[1]), profile.Round4(1000*x[2]), profile.Round4(1000*x[3])
+	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = profile.Round4(x[0]), profile.Round4(x[1]),
+		profile.Round4(1000*x[2]), profile.Round4(1000*x[3])
 	l.ByRank = nil
 	for i, rank := range order {
 		c := x[common+3*i:]
@@ -250,6 +256,8 @@ func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
 		bytes[i] = rank * p.Adapters.BytesPerRank / 1e6
 	}
 	latency, slope := stat.LinearRegression(bytes, disk, nil, false)
-	p.Adapters.DiskToHost = profile.Stage{LatencyMs: profile.Round4(max(latency, 0)), GBPerS: profile.Round4(1 / max(slope, 1e-6))}
+	p.Adapters.DiskToHost = profile.Stage{
+		LatencyMs: profile.Round4(max(latency, 0)), GBPerS: profile.Round4(1 / max(slope, 1e-6)),
+	}
 	return nil
 }

@@ -79,7 +79,8 @@ func Records(ctx context.Context, records [][]record.Request, o RecordsOptions) 
 			}
 		}
 	}
-	fit.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(errs), []validate.Metric{e2e, ttft}, "held-out requests")
+	fit.Profile.Validation = validate.ValidationOf(stats.SummarizeErrorsBy(errs), []validate.Metric{e2e, ttft},
+		"held-out requests")
 	return fit.describe(o.Start, "%d per-request records", succeeded)
 }
 

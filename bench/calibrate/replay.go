@@ -30,7 +30,8 @@ func newReplay(rs []record.Request) (*replay, error) {
 		case r.WorkerLast < 0:
 			return nil, fmt.Errorf("request %d: no worker is recorded", r.ID)
 		case r.Output < 1 || r.Prompt < 1:
-			return nil, fmt.Errorf("request %d: %d prompt and %d output tokens, expected at least 1 each", r.ID, r.Prompt, r.Output)
+			return nil, fmt.Errorf("request %d: %d prompt and %d output tokens, expected at least 1 each",
+				r.ID, r.Prompt, r.Output)
 		case r.Migrations == 0:
 			run.measured = append(run.measured, r)
 		}
@@ -44,7 +45,8 @@ func newReplay(rs []record.Request) (*replay, error) {
 		adapters, run.workers = max(adapters, int(r.Adapter)+1), max(run.workers, int(r.WorkerLast)+1)
 	}
 	if adapters > 1_000_000 || run.workers > 100_000 {
-		return nil, fmt.Errorf("adapter index %d and worker index %d, expected below 10^6 and 10^5", adapters-1, run.workers-1)
+		return nil, fmt.Errorf("adapter index %d and worker index %d, expected below 10^6 and 10^5",
+			adapters-1, run.workers-1)
 	}
 	run.workload.Adapters = trace.Names(adapters, nil)
 	for i, r := range run.measured {
@@ -52,7 +54,8 @@ func newReplay(rs []record.Request) (*replay, error) {
 			run.workload.Adapters[r.Adapter].Rank = int(r.Rank)
 		}
 		run.workload.Requests = append(run.workload.Requests, trace.Request{
-			ID: int64(i), Arrival: r.Sent, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output, MaxNew: max(r.Requested, r.Output),
+			ID: int64(i), Arrival: r.Sent, Adapter: r.Adapter, Prompt: r.Prompt, Output: r.Output,
+			MaxNew: max(r.Requested, r.Output),
 		})
 	}
 	return run, nil
@@ -64,7 +67,8 @@ func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.R
 	got := make([]record.Request, len(run.measured))
 	failed, reason := 0, ""
 	_, err := sim.Run(ctx, sim.Config{
-		Source: run.workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.workers), Home: router.Disk,
+		Source: run.workload.Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, run.workers),
+		Home:   router.Disk,
 		Router: &router.Router{Policy: router.Fixed(func(id int64) int { return int(run.measured[id].WorkerLast) })},
 		Observer: validate.Done(func(r *record.Request) {
 			if got[r.ID] = *r; r.Status != record.OK {
@@ -74,7 +78,8 @@ func (run *replay) simulate(ctx context.Context, p *profile.Profile) ([]record.R
 		}),
 	})
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("%d requests that succeeded live do not in the simulation (%s): the profile's engine or memory is not that of the workers", failed, reason)
+		err = fmt.Errorf(
+			"%d requests that succeeded live do not in the simulation (%s): the profile's engine or memory is not that of the workers", failed, reason)
 	}
 	return got, err
 }

@@ -44,8 +44,12 @@ type RunsOptions struct {
 }
 
 // predict predicts runs with a profile and groups.
-func (o *RunsOptions) predict(ctx context.Context, runs []validate.Run, hists validate.Histograms, p *profile.Profile, g *validate.Groups) ([]validate.Row, error) {
-	return validate.Simulate(ctx, runs, hists, validate.Options{Profile: p, Groups: g, Seeds: o.Seeds, FirstSeed: o.FirstSeed, NoLoad: true})
+func (o *RunsOptions) predict(
+	ctx context.Context, runs []validate.Run, hists validate.Histograms, p *profile.Profile, g *validate.Groups,
+) ([]validate.Row, error) {
+	return validate.Simulate(ctx, runs, hists, validate.Options{
+		Profile: p, Groups: g, Seeds: o.Seeds, FirstSeed: o.FirstSeed, NoLoad: true,
+	})
 }
 
 // forCalibration are the runs that may be fitted.
@@ -65,8 +69,11 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 		return nil, err
 	}
 	p := fit.Profile
-	if left := slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Use != validate.Validation }); len(left) > 0 {
-		rows, err := validate.Simulate(ctx, left, hists, validate.Options{Profile: p, Groups: fit.Groups, Seeds: o.Seeds, FirstSeed: o.FirstSeed + 1000})
+	fitted := func(r validate.Run) bool { return r.Use != validate.Validation }
+	if left := slices.DeleteFunc(slices.Clone(runs), fitted); len(left) > 0 {
+		rows, err := validate.Simulate(ctx, left, hists, validate.Options{
+			Profile: p, Groups: fit.Groups, Seeds: o.Seeds, FirstSeed: o.FirstSeed + 1000,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +85,8 @@ func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o
 		if err != nil {
 			return nil, err
 		}
-		p.Validation = append(p.Validation, validate.NewReport(rows).Validation(fmt.Sprintf("runs left out, %d folds", o.Folds))...)
+		p.Validation = append(p.Validation,
+			validate.NewReport(rows).Validation(fmt.Sprintf("runs left out, %d folds", o.Folds))...)
 	}
 	return fit.describe(o.Start, "%d measured runs", len(in))
 }
@@ -104,17 +112,20 @@ func (o *RunsOptions) fitRuns(ctx context.Context, runs []validate.Run, hists va
 	// predict. The latter is taken from the first prediction, so that the fit cannot
 	// buy itself noise. Runs with lengths that are not known are no reason to leave a
 	// profile far behind: hence the narrow prior.
-	_, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3, func(ctx context.Context, m *model) (r []float64, err error) {
-		rows, err := o.predict(ctx, runs, hists, m.profile, m.groups)
-		for i, row := range rows {
-			for _, metric := range validate.Metrics {
-				if measured, ok := row.Measured[metric]; ok && row.Predicted != nil {
-					r = append(r, logError(measured, row.Predicted[metric])/math.Hypot(runNoise[metric], first[i].Spread[metric]))
+	_, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3,
+		func(ctx context.Context, m *model) (r []float64, err error) {
+			rows, err := o.predict(ctx, runs, hists, m.profile, m.groups)
+			for i, row := range rows {
+				for _, metric := range validate.Metrics {
+					if measured, ok := row.Measured[metric]; ok && row.Predicted != nil {
+						r = append(r,
+							logError(measured, row.Predicted[metric])/math.Hypot(runNoise[metric],
+								first[i].Spread[metric]))
+					}
 				}
 			}
-		}
-		return r, err
-	})
+			return r, err
+		})
 	return fit, err
 }
 
@@ -127,18 +138,20 @@ func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
 		for _, key := range []string{"output_mean", "output_sigma"} {
 			pattern := regexp.MustCompile(`\b` + key + `=([^,]*)`)
 			found := pattern.FindStringSubmatch(group.Lengths)
-			if len(traces) == 0 || found == nil || !strings.HasPrefix(group.Lengths, "measured:") || key == "output_mean" && group.MeanKnown {
+			if len(traces) == 0 || found == nil || !strings.HasPrefix(group.Lengths, "measured:") ||
+				key == "output_mean" && group.MeanKnown {
 				continue
 			}
 			start, err := strconv.ParseFloat(found[1], 64)
 			if err != nil {
 				continue
 			}
-			out = append(out, knob{Param{"groups." + name + "." + key, start, start / 2, start * 2}, func(m *model, x float64) {
-				gr := m.groups.Groups[name]
-				gr.Lengths = pattern.ReplaceAllString(gr.Lengths, fmt.Sprintf("%s=%.5g", key, x))
-				m.groups.Groups[name] = gr
-			}})
+			out = append(out,
+				knob{Param{"groups." + name + "." + key, start, start / 2, start * 2}, func(m *model, x float64) {
+					gr := m.groups.Groups[name]
+					gr.Lengths = pattern.ReplaceAllString(gr.Lengths, fmt.Sprintf("%s=%.5g", key, x))
+					m.groups.Groups[name] = gr
+				}})
 		}
 		for _, trace := range traces {
 			if share, ok := group.FirstWorker[trace]; ok {
@@ -171,7 +184,9 @@ func folded[T any](xs []T, folds int, f func(in, left []T) error) error {
 
 // crossValidate fits o.Folds times, each time without one part of the runs, and
 // returns the predictions of the parts left out.
-func (o *RunsOptions) crossValidate(ctx context.Context, runs []validate.Run, hists validate.Histograms) (out []validate.Row, err error) {
+func (o *RunsOptions) crossValidate(
+	ctx context.Context, runs []validate.Run, hists validate.Histograms,
+) (out []validate.Row, err error) {
 	if o.Folds < 2 || o.Folds > len(runs) {
 		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", o.Folds, len(runs))
 	}

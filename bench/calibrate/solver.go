@@ -45,7 +45,8 @@ func solve(ctx context.Context, p problem) (*Fit, error) {
 	fit := &Fit{StartLoss: math.NaN(), Params: make([]Estimate, len(p.Params))}
 	for i, q := range p.Params {
 		if !(q.Min > 0 && q.Min < q.Start && q.Start < q.Max) || math.IsInf(q.Max, 0) {
-			return nil, fmt.Errorf("calibrate: %s starts at %g within [%g, %g], expected 0 < min < start < max", q.Name, q.Start, q.Min, q.Max)
+			return nil, fmt.Errorf("calibrate: %s starts at %g within [%g, %g], expected 0 < min < start < max",
+				q.Name, q.Start, q.Min, q.Max)
 		}
 		fit.Params[i] = Estimate{Param: q, Value: math.NaN(), Held: true}
 		s.active = append(s.active, i)
@@ -250,7 +251,8 @@ func (s *solver) simplex(u []float64) []float64 {
 	}
 	settings := &optimize.Settings{FuncEvaluations: left, Concurrent: 1,
 		Converger: &optimize.FunctionConverge{Absolute: 1e-6, Relative: 1e-5, Iterations: 10 * len(u)}}
-	if _, err := optimize.Minimize(target, u, settings, &optimize.NelderMead{SimplexSize: 0.05}); err != nil && math.IsInf(bestLoss, 1) && s.err == nil {
+	if _, err := optimize.Minimize(target, u, settings, &optimize.NelderMead{SimplexSize: 0.05}); err != nil &&
+		math.IsInf(bestLoss, 1) && s.err == nil {
 		s.err = fmt.Errorf("calibrate: %w", err)
 	}
 	return best

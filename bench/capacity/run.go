@@ -54,7 +54,10 @@ func newSearch(ctx context.Context, base *scenario.Scenario, o Options) *search 
 
 // simulate runs a candidate under factor times the load: the same requests,
 // closer together. observe makes the observer.
-func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed uint64, z size, observe func(sc *scenario.Scenario, src *scaled) any) (*result.Result, error) {
+func (s *search) simulate(
+	ctx context.Context, c Candidate, factor float64, seed uint64, z size,
+	observe func(sc *scenario.Scenario, src *scaled) any,
+) (*result.Result, error) {
 	sc := c.apply(s.base)
 	sc.Seed, sc.Client.Warmup = seed, "0" // the search has a warm-up of its own
 	if z.requests > 0 {
@@ -66,7 +69,9 @@ func (s *search) simulate(ctx context.Context, c Candidate, factor float64, seed
 	}
 	src.factor = factor
 	sc.Workload.Window /= factor
-	res, err := sc.Simulate(ctx, scenario.RunOptions{Input: in, Watch: func([]trace.Adapter) any { return observe(&sc, src) }})
+	res, err := sc.Simulate(ctx, scenario.RunOptions{
+		Input: in, Watch: func([]trace.Adapter) any { return observe(&sc, src) },
+	})
 	if err == nil {
 		s.ended.Add(1)
 	}
@@ -160,7 +165,8 @@ func (s *search) measure(c Candidate, factor float64, seed uint64, z size, watch
 		return nil, err
 	}
 	share := count.late.share(&s.opt)
-	r := &run{attainment: share, rejected: float64(count.rejected) / float64(max(count.late.total, 1)), worst: count.worst(),
+	r := &run{attainment: share, rejected: float64(count.rejected) / float64(max(count.late.total, 1)),
+		worst:      count.worst(),
 		backlog:    float64(count.waiting) / float64(max(count.src.read, 1)),
 		overloaded: res.Steady != nil && res.Steady.State == steady.Overloaded}
 	r.sample = sample{value: share, growth: count.src.growth()}

@@ -31,7 +31,8 @@ func (s *search) nextCheaper(found *Tried) (next *Tried) {
 	}
 	for _, c := range found.below() {
 		t := s.judged[c]
-		if c.total() == found.total()-1 && t.Attainment.N > 0 && (next == nil || t.Attainment.Mean > next.Attainment.Mean) {
+		if c.total() == found.total()-1 && t.Attainment.N > 0 &&
+			(next == nil || t.Attainment.Mean > next.Attainment.Mean) {
 			next = t
 		}
 	}
@@ -171,7 +172,9 @@ func (s *search) cheapest(kinds []Kind) (*Tried, error) {
 				}
 			}
 		}
-		open := slices.DeleteFunc(slices.Clone(next), func(k Kind) bool { return k.Workers == 0 || k.Workers > s.opt.MaxWorkers })
+		open := slices.DeleteFunc(slices.Clone(next), func(k Kind) bool {
+			return k.Workers == 0 || k.Workers > s.opt.MaxWorkers
+		})
 		if len(open) == 0 {
 			return nil, nil
 		}

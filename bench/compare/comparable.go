@@ -16,7 +16,9 @@ import (
 func (t *Table) apartIn(metric string) []bool {
 	apart, ref := make([]bool, len(t.Runs)), t.reference()
 	tokens := metric == "output_throughput" || metric == "total_throughput"
-	times := slices.ContainsFunc([]string{"ttft", "tpot", "itl"}, func(f string) bool { return strings.Contains(metric, f) })
+	times := slices.ContainsFunc([]string{"ttft", "tpot", "itl"}, func(f string) bool {
+		return strings.Contains(metric, f)
+	})
 	counted := slices.ContainsFunc(t.Runs, func(r *Run) bool { return !r.Asked })
 	streamed := slices.ContainsFunc(t.Runs, func(r *Run) bool { return r.Streamed == record.Streamed })
 	for i, r := range t.Runs {
@@ -60,5 +62,6 @@ func (r *Run) sameRequests(o *Run) bool {
 	if r == o || r.whole() && o.whole() {
 		return true
 	}
-	return (len(r.Seeds) <= 1 || slices.Equal(r.Seeds, o.Seeds)) && slices.EqualFunc(r.completed, o.completed, result.Completion.Same)
+	return (len(r.Seeds) <= 1 || slices.Equal(r.Seeds, o.Seeds)) &&
+		slices.EqualFunc(r.completed, o.completed, result.Completion.Same)
 }

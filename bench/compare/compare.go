@@ -37,7 +37,8 @@ var defaultMetrics = []string{
 	"mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms",
 	"mean_tpot_ms", "median_tpot_ms", "p99_tpot_ms",
 	"mean_itl_ms", "p99_itl_ms",
-	"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "load_balance.cv", "fairness.normalized_latency",
+	"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "load_balance.cv",
+	"fairness.normalized_latency",
 	"cold_loads", "evictions", "migrated_requests",
 }
 
@@ -98,7 +99,8 @@ func New(runs []*Run, o Options) (*Table, error) {
 		for _, r := range runs {
 			names = append(names, r.Name)
 		}
-		if t.Baseline = slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, o.Baseline) }); t.Baseline < 0 {
+		t.Baseline = slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, o.Baseline) })
+		if t.Baseline < 0 {
 			return nil, suggest.Unknown("run", o.Baseline, names)
 		}
 	}
@@ -143,7 +145,9 @@ func choose(runs []*Run, o Options) (list []string, err error) {
 		return o.Metrics, err
 	}
 	for _, m := range defaultMetrics { // zero failures and the like are worth no row
-		if slices.ContainsFunc(runs, func(r *Run) bool { return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0) }) {
+		if slices.ContainsFunc(runs, func(r *Run) bool {
+			return len(r.values[m]) > 0 && (m == "completed" || r.value(m).Mean != 0)
+		}) {
 			list = append(list, m)
 		}
 	}

@@ -54,10 +54,12 @@ func (r *Run) differsFrom(o *Run) string {
 	if a, b, exact := requests(r, o); !near(a, b, exact) {
 		return fmt.Sprintf("%.0f requests, not %.0f", a, b)
 	}
-	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() && !near(a, b, tokenTolerance) {
+	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() &&
+		!near(a, b, tokenTolerance) {
 		return fmt.Sprintf("%.0f input tokens, not %.0f", a, b)
 	}
-	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) && !slices.EqualFunc(r.completed, o.completed, result.Completion.SameSet) {
+	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) &&
+		!slices.EqualFunc(r.completed, o.completed, result.Completion.SameSet) {
 		return "other ids of requests"
 	}
 	if r.dataset != "" && o.dataset != "" && r.dataset != o.dataset && !(r.fingerprinted() && o.fingerprinted()) {
@@ -72,7 +74,9 @@ func (r *Run) differsFrom(o *Run) string {
 
 // excludes says whether a warm-up is left out of the figures, its requests included.
 func (r *Run) excludes() bool {
-	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool { return res.Steady != nil && res.Steady.Excluded > 0 })
+	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool {
+		return res.Steady != nil && res.Steady.Excluded > 0
+	})
 }
 
 // differsWarm is differsFrom where the requests of a warm-up are not counted: by when
@@ -122,7 +126,8 @@ func near(a, b, tolerance float64) bool {
 }
 
 func (r *Run) fingerprinted() bool {
-	return len(r.completed) > 0 && !slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
+	return len(r.completed) > 0 &&
+		!slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
 }
 
 // noteDifferences says in one sentence for each reason which runs are not judged.
@@ -130,7 +135,8 @@ func (t *Table) noteDifferences() {
 	notes := grouped{}
 	for i, r := range t.Runs {
 		if d := t.differs[i]; d != "" {
-			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
+			notes.add(r.Name,
+				fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
 		}
 	}
 	t.Notes = append(t.Notes, notes.lines()...)
@@ -199,10 +205,12 @@ func (t *Table) intervalNotes() (notes []string) {
 		return slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 && r.sampling == of })
 	}
 	if has(stats.Fresh) {
-		notes = append(notes, "± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
+		notes = append(notes,
+			"± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
 	}
 	if has(stats.Resampled) {
-		notes = append(notes, "± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
+		notes = append(notes,
+			"± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
 	}
 	if has(stats.OneWorkload) {
 		notes = append(notes, "one workload: no interval over seeds, which decide ties alone (see --resample)")

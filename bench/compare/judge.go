@@ -78,7 +78,8 @@ func (t *Table) difference(metric string, i, j int) stats.Estimate {
 	if d := differenceWithin(a, b, metric); d.HasInterval() {
 		return d
 	}
-	if !slices.Equal(a.Seeds, b.Seeds) || len(xs) != len(a.Seeds) || len(ys) != len(b.Seeds) || a.sampling != b.sampling {
+	if !slices.Equal(a.Seeds, b.Seeds) || len(xs) != len(a.Seeds) || len(ys) != len(b.Seeds) ||
+		a.sampling != b.sampling {
 		return stats.Mean(nil)
 	}
 	return stats.PairedOf(a.sampling, xs, ys)

@@ -129,7 +129,8 @@ func loadResults(path string, slo result.SLO) ([]*Run, []importer.Warning, error
 			r.measured = n
 		}
 		if n > 0 && math.Abs(n/float64(m.RequestRate)-1) > 0.1 {
-			r.Notes = append(r.Notes, fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
+			r.Notes = append(r.Notes,
+				fmt.Sprintf("not the stated rate but the trace governed: %.2f requests/s were sent", n))
 		}
 		runs = append(runs, r)
 	}
@@ -207,7 +208,9 @@ func loadSweep(path string) (runs []*Run, err error) {
 		return nil, err
 	}
 	if n := len(d.Cells) / len(d.Seeds); n > maxSweepRuns {
-		return nil, fmt.Errorf("%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n, maxSweepRuns)
+		return nil, fmt.Errorf(
+			"%s: %d combinations of settings and policy, at most %d fit side by side; see lorasim sweep merge", path, n,
+			maxSweepRuns)
 	}
 	var last *Run
 	for i := range d.Cells {

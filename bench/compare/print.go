@@ -168,17 +168,23 @@ func (t *Table) WriteJSON(w io.Writer) error {
 	for _, r := range t.Rows {
 		runs := map[string]any{}
 		for i, c := range r.Cells {
-			runs[t.Runs[i].Name] = format.Object{"n", c.N, "mean", c.Mean, "ci95_low,omitempty", c.Low, "ci95_high,omitempty", c.High, "ratio,omitempty", c.Ratio,
-				"within_low,omitempty", c.Within.Low, "within_high,omitempty", c.Within.High, "diff_mean,omitempty", c.Diff.Mean, "diff_ci95_low,omitempty", c.Diff.Low, "diff_ci95_high,omitempty", c.Diff.High,
+			runs[t.Runs[i].Name] = format.Object{"n", c.N, "mean", c.Mean, "ci95_low,omitempty", c.Low,
+				"ci95_high,omitempty", c.High, "ratio,omitempty", c.Ratio,
+				"within_low,omitempty", c.Within.Low, "within_high,omitempty", c.Within.High,
+				"diff_mean,omitempty", c.Diff.Mean, "diff_ci95_low,omitempty", c.Diff.Low,
+				"diff_ci95_high,omitempty", c.Diff.High,
 				"best,omitempty", c.Best, "best_by_intervals,omitempty", c.Clear, "not_comparable,omitempty", c.Apart}
 		}
 		better := [...]string{"more", "", "less"}[r.Better+1]
-		metrics = append(metrics, format.Object{"metric", r.Metric, "title", r.Title, "better,omitempty", better, "runs", runs})
+		metrics = append(metrics, format.Object{
+			"metric", r.Metric, "title", r.Title, "better,omitempty", better, "runs", runs,
+		})
 	}
 	var verdict any
 	if t.Verdict != nil {
 		verdict = t.Verdict.JSON()
 	}
-	return format.JSON(w, format.Object{"schema", Schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
-		"verdict,omitempty", verdict, "notes", append([]string{}, t.Notes...)}, " ")
+	return format.JSON(w,
+		format.Object{"schema", Schema, "baseline", t.Runs[t.Baseline].Name, "runs", t.Runs, "metrics", metrics,
+			"verdict,omitempty", verdict, "notes", append([]string{}, t.Notes...)}, " ")
 }

@@ -56,7 +56,8 @@ func FromValues(name string, seeds []string, numbers [][]result.Value) *Run {
 // FromResult returns a run of a comparison for a result.
 func FromResult(name string, res *result.Result) *Run {
 	r := FromValues(name, []string{""}, [][]result.Value{result.Values(res)})
-	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res}, describe(res), res.Streamed
+	r.Source, r.Results, r.What, r.Streamed = string(cmp.Or(res.Source, result.Log)), []*result.Result{res},
+		describe(res), res.Streamed
 	r.dataset, r.stated, r.measured = res.DatasetName, max(float64(res.RequestRate), 0), measuredRate(res)
 	if sc, ok := scenario.FromConfig(res.Config); ok {
 		r.sampling = sc.Sampling()
@@ -65,13 +66,15 @@ func FromResult(name string, res *result.Result) *Run {
 		r.Seeds[0] = strconv.FormatInt(*res.Seed, 10)
 	}
 	if r.Streamed == record.NotStreamed {
-		r.Notes = append(r.Notes, "the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of one that did")
+		r.Notes = append(r.Notes,
+			"the client did not stream: its TTFT is E2E, and its TTFT, TPOT and ITL are not comparable with those of one that did")
 	}
 	r.Notes = append(r.Notes, res.Shortfall()...)
 	out, ok1 := res.Metrics.Get(result.TotalOutputTokens)
 	got, ok2 := res.Metrics.Get(result.TotalOutputTokensRetokenized)
 	if r.Asked = ok1 && ok2 && got < 0.8*out; r.Asked {
-		r.Notes = append(r.Notes, "fewer tokens came than it counts as generated: its token throughputs count what was asked for")
+		r.Notes = append(r.Notes,
+			"fewer tokens came than it counts as generated: its token throughputs count what was asked for")
 	}
 	return r
 }
@@ -184,5 +187,6 @@ func seedKey(r *Run) string {
 	if err != nil {
 		return "" // an infinite number, say; then it stays by itself
 	}
-	return fmt.Sprintf("%s|%s|%s|%s|%d|%s", res.Source, res.Backend, res.DatasetName, res.RequestRate, res.MaxConcurrency, config)
+	return fmt.Sprintf("%s|%s|%s|%s|%d|%s",
+		res.Source, res.Backend, res.DatasetName, res.RequestRate, res.MaxConcurrency, config)
 }

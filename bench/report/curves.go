@@ -22,7 +22,9 @@ import (
 // second axis; other axes are at their middle.
 func (p *Page) curves() (out []picture) {
 	for _, s := range p.Sweeps {
-		for _, metric := range append([]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "goodput.others.share", "goodput.others.worst_adapter.share"}, sweep.DefaultMetrics...) {
+		for _, metric := range append(
+			[]string{"goodput.share", "goodput.adapter_share", "goodput.worst_adapter.share", "goodput.others.share",
+				"goodput.others.worst_adapter.share"}, sweep.DefaultMetrics...) {
 			if len(s.Axes) > 0 && slices.Contains(s.Tables.Metrics, metric) {
 				f := newPicture(scenario.Label(s.Axes[0].Key), result.Title(metric), "sweep", s.Name, metric)
 				s.curve(f.Plot, metric)
@@ -122,7 +124,8 @@ func (s *Sweep) curve(f *figure.Plot, metric string) {
 			}
 			if m.N > 1 {
 				// below a tenth of the mean an interval would only stretch a logarithmic axis
-				up, down = append(up, plotter.XY{X: x, Y: m.High}), append(down, plotter.XY{X: x, Y: max(m.Low, m.Mean/10, 0)})
+				up, down = append(up, plotter.XY{X: x, Y: m.High}),
+					append(down, plotter.XY{X: x, Y: max(m.Low, m.Mean/10, 0)})
 			}
 		}
 		if len(up) > 1 {

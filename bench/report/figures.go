@@ -34,11 +34,13 @@ func (p *Page) WriteFigures(dir, format string) (files []string, err error) {
 	if format != "png" && format != "svg" {
 		return nil, fmt.Errorf("figure format %q: expected png or svg", format)
 	}
-	for _, f := range slices.Concat(p.cdfs(), p.adapterFigures(), p.overTime(), p.placements(), p.curves(), p.costs(), p.mapFigures()) {
+	for _, f := range slices.Concat(p.cdfs(), p.adapterFigures(), p.overTime(), p.placements(), p.curves(), p.costs(),
+		p.mapFigures()) {
 		name := f.name + "." + format
-		err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight), func(c draw.Canvas) error {
-			return f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
-		})
+		err := figure.Write(filepath.Join(dir, name), figureWidth, cmp.Or(f.height, figureHeight),
+			func(c draw.Canvas) error {
+				return f.DrawBeside(draw.Crop(c, vg.Points(2), -vg.Points(4), vg.Points(2), -vg.Points(4)))
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +69,8 @@ func shown(pictures ...picture) []picture {
 // cdfs draws the latency distributions.
 func (p *Page) cdfs() (out []picture) {
 	for _, l := range []struct{ key, title string }{
-		{"e2e", "end-to-end latency (ms)"}, {"ttft", "time to first token (ms)"}, {"tpot", "time per output token (ms)"},
+		{"e2e", "end-to-end latency (ms)"}, {"ttft", "time to first token (ms)"},
+		{"tpot", "time per output token (ms)"},
 	} {
 		f := newPicture(l.title, "share of requests", "cdf", l.key)
 		f.LogX()

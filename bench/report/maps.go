@@ -62,7 +62,9 @@ func (s *Sweep) maps() (out []mapData) {
 		if !slices.Contains(s.Tables.Metrics, metric) {
 			continue
 		}
-		m := mapData{Metric: metric, Title: result.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across}
+		m := mapData{
+			Metric: metric, Title: result.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across,
+		}
 		m.Blocks = make([]mapBlock, across*down)
 		for points := range slices.Chunk(s.Points, len(s.Policies)) { // the last axis varies fastest
 			var at [4]int
@@ -140,7 +142,9 @@ func (m *mapData) picture(name string) picture {
 		var ticks []plot.Tick
 		for b := range blocks {
 			for i, v := range values {
-				ticks = append(ticks, plot.Tick{Value: float64(b)*(float64(len(values))+mapGap) + float64(i) + 0.5, Label: v})
+				ticks = append(ticks, plot.Tick{
+					Value: float64(b)*(float64(len(values))+mapGap) + float64(i) + 0.5, Label: v,
+				})
 			}
 		}
 		a.Tick.Marker, a.Tick.Length, a.LineStyle.Width = plot.ConstantTicks(ticks), 0, 0

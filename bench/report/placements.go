@@ -30,7 +30,10 @@ func (p *Page) placements() (out []picture) {
 		if tellingTier(r.Series) == "gpu" {
 			where, stays = "GPU slots", r.Series.Placement.GPU
 		}
-		f := picture{Plot: figure.New("time (s)", "adapters in "+where+", the most used on top"), name: fileName("placement", r.Name)}
+		f := picture{
+			Plot: figure.New("time (s)", "adapters in "+where+", the most used on top"),
+			name: fileName("placement", r.Name),
+		}
 		f.Title.Text = r.Name
 		f.X.Min, f.X.Max = 0, r.Series.End
 		f.Y.Min, f.Y.Max = 0, float64(len(order))
@@ -86,7 +89,9 @@ func (p placementPlot) Plot(c draw.Canvas, pl *plot.Plot) {
 			}
 			for n, w := range on {
 				at := func(part int) vg.Length { return y(top - 0.9*(float64(part)/float64(len(on)))) }
-				figure.Fill(&c, figure.Color(w), vg.Point{X: x(from), Y: at(n + 1)}, vg.Point{X: x(cuts[k+1]), Y: at(n)})
+				figure.Fill(&c, figure.Color(w), vg.Point{X: x(from), Y: at(n + 1)}, vg.Point{
+					X: x(cuts[k+1]), Y: at(n),
+				})
 			}
 		}
 	}

@@ -18,7 +18,10 @@ type adapterState struct {
 
 func (c *Collector) adapter(index int32) *adapterState {
 	for i := int32(len(c.adapters)) - 1; i <= index; i++ {
-		a := adapterState{AdapterStats: AdapterStats{Index: i, Name: "base model"}, e2e: distribution{limit: math.MaxInt, bits: adapterBits}}
+		a := adapterState{
+			AdapterStats: AdapterStats{Index: i, Name: "base model"},
+			e2e:          distribution{limit: math.MaxInt, bits: adapterBits},
+		}
 		if int(i) >= len(c.opt.Adapters) {
 			a.Name = fmt.Sprintf("adapter %d", i)
 		} else if i >= 0 {

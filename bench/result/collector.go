@@ -83,9 +83,10 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	c := &Collector{
 		opt: opt, reasons: map[Reason]int64{},
-		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency, othersTTFT: latency,
-		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
-		steady: steady.NewRecorder(opt.NonStreaming),
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
+		othersTTFT: latency,
+		counts:     Extra{Workers: make([]WorkerStats, opt.Workers)},
+		steady:     steady.NewRecorder(opt.NonStreaming),
 	}
 	if opt.Warmup.Auto {
 		c.tape = &tape{}
@@ -286,8 +287,9 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	completed, input, output := float64(c.e2e.n), float64(c.input), float64(c.output)
 	for m, v := range map[Metric]float64{
 		Duration: duration, Completed: completed,
-		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output, TotalOutputTokensRetokenized: output,
-		RequestThroughput: ratio(completed, duration), InputThroughput: ratio(input, duration),
+		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output,
+		TotalOutputTokensRetokenized: output,
+		RequestThroughput:            ratio(completed, duration), InputThroughput: ratio(input, duration),
 		OutputThroughput: ratio(output, duration), TotalThroughput: ratio(float64(c.input+c.output), duration),
 		Concurrency:         ratio(c.e2e.total()/float64(tick.Second), duration),
 		MaxOutputTokensPerS: float64(c.seconds.peakTokens()), MaxConcurrentRequests: float64(c.seconds.peakRequests()),

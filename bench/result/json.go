@@ -54,8 +54,9 @@ func (d *Details) fields() map[string]any {
 
 func (e *Endings) fields() map[string]any {
 	return map[string]any{
-		"requests": &e.Requests, "failed": &e.Failed, "rejected": &e.Rejected, "aborted": &e.Aborted, "unfinished": &e.Unfinished,
-		"unsent": &e.Unsent, "reasons": &e.Reasons, "completed_set": &e.CompletedSet,
+		"requests": &e.Requests, "failed": &e.Failed, "rejected": &e.Rejected, "aborted": &e.Aborted,
+		"unfinished": &e.Unfinished,
+		"unsent":     &e.Unsent, "reasons": &e.Reasons, "completed_set": &e.CompletedSet,
 	}
 }
 
@@ -171,7 +172,8 @@ func (r *Result) details() (*Details, error) {
 	}
 	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
 	n := len(recs)
-	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n), ITLs: make([][]float64, n),
+	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n),
+		ITLs:  make([][]float64, n),
 		Texts: make([]string, n), Errors: make([]string, n)}
 	for i := range recs {
 		q := &recs[i]

@@ -79,12 +79,15 @@ func Better(name string) stats.Direction {
 		return stats.Neither
 	case "prefix_hit_rate", "cached_tokens", sustainsName:
 		return stats.Higher
-	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads", "cold_starts",
-		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours", "elastic.mean_workers":
+	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads",
+		"cold_starts",
+		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours",
+		"elastic.mean_workers":
 		return stats.Lower
 	}
 	switch {
-	case strings.Contains(name, "throughput"), strings.HasPrefix(name, "goodput."), strings.HasPrefix(name, "fairness."):
+	case strings.Contains(name, "throughput"), strings.HasPrefix(name, "goodput."),
+		strings.HasPrefix(name, "fairness."):
 		return stats.Higher
 	case strings.HasSuffix(name, "_ms"), strings.HasSuffix(name, "_s") && strings.Contains(name, "time"):
 		return stats.Lower
@@ -96,12 +99,17 @@ func Better(name string) stats.Direction {
 // compared whichever of them completed.
 func CountsAll(metric string) bool {
 	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent"}
-	return slices.Contains(all, metric) || strings.HasPrefix(metric, "goodput.") && !slices.Contains([]string{"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share", "goodput.others.p99_ttft_ms"}, metric)
+	return slices.Contains(all, metric) ||
+		strings.HasPrefix(metric, "goodput.") &&
+			!slices.Contains([]string{
+				"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share", "goodput.others.p99_ttft_ms",
+			}, metric)
 }
 
 // Hidden says that a value is no number to show.
 func Hidden(name string) bool {
-	return name == completedSetName || name == SteadyStateName || name == "goodput.attain" || strings.HasSuffix(name, "worst_adapter.adapter")
+	return name == completedSetName || name == SteadyStateName || name == "goodput.attain" ||
+		strings.HasSuffix(name, "worst_adapter.adapter")
 }
 
 // NeedsSteady says whether a metric measures the length of a run that is not in a
@@ -109,7 +117,9 @@ func Hidden(name string) bool {
 // durations and throughputs are about the run as it was.
 func NeedsSteady(metric string) bool {
 	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") ||
-		slices.Contains([]string{Concurrency.String(), "fairness.normalized_latency", "ttft_per_output_token_s", "oracle.mean_e2e_regret"}, metric)
+		slices.Contains(
+			[]string{Concurrency.String(), "fairness.normalized_latency", "ttft_per_output_token_s",
+				"oracle.mean_e2e_regret"}, metric)
 }
 
 // Unsteady says why a metric of runs in a state gets no verdict; "": it gets one.

@@ -11,7 +11,9 @@ func TestTitles(t *testing.T) {
 	names := map[string]bool{}
 	for _, v := range Values(&Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &Extra{
 		Goodput: &Goodput{
-			AdapterGoodput: AdapterGoodput{Worst: &Worst{}}, Others: &Others{AdapterGoodput: AdapterGoodput{Worst: &Worst{}}}}, Fairness: &Fairness{}, Balance: &Balance{}, Counters: Counters{Plans: &PlanCounters{}, Elastic: &Elastic{}}, Oracle: &Oracle{},
+			AdapterGoodput: AdapterGoodput{Worst: &Worst{}},
+			Others:         &Others{AdapterGoodput: AdapterGoodput{Worst: &Worst{}}}}, Fairness: &Fairness{},
+		Balance: &Balance{}, Counters: Counters{Plans: &PlanCounters{}, Elastic: &Elastic{}}, Oracle: &Oracle{},
 	}}) {
 		names[v.Name] = true
 	}
@@ -21,7 +23,8 @@ func TestTitles(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)", "solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
+		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)",
+		"solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
 	} {
 		if got := Title(name); got != want {
 			t.Errorf("%s: %s", name, got)
@@ -31,8 +34,11 @@ func TestTitles(t *testing.T) {
 
 func TestWhatIsBetter(t *testing.T) {
 	for name, want := range map[string]int{
-		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1, "goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
-		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1, "load_balance.cv": 1, "load_balance.max": 0,
+		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1,
+		"goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1,
+		"failed": 1, "rejected": 1, "aborted": 1,
+		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1,
+		"load_balance.cv": 1, "load_balance.max": 0,
 		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
 	} {
 		if got := int(Better(name)); got != want {
@@ -42,8 +48,10 @@ func TestWhatIsBetter(t *testing.T) {
 }
 
 func TestNeedsSteady(t *testing.T) {
-	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true, "goodput.share": true, "concurrency": true,
-		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false, "rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
+	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true,
+		"goodput.share": true, "concurrency": true,
+		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false,
+		"rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
 		"total_output_tokens": false, "steady.sustainable_rate": false} {
 		if NeedsSteady(name) != want {
 			t.Errorf("%s: %v", name, !want)

@@ -78,7 +78,8 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 			return false, nil
 		}
 		if text[0] != '{' {
-			return false, fmt.Errorf("expected a JSON object that begins with {, found %q", format.Clip(string(text[:min(len(text), 40)]), 20))
+			return false, fmt.Errorf("expected a JSON object that begins with {, found %q",
+				format.Clip(string(text[:min(len(text), 40)]), 20))
 		}
 		d.line = number
 	}

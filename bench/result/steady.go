@@ -26,7 +26,8 @@ func (r *Result) SteadyNotes() []string {
 	if a.SustainableRate > 0 {
 		line = fmt.Sprintf("%s: %s requests/s are sustainable; %s", a.State, rateText(a.SustainableRate), a.Reason)
 		if a.OfferedRate > 0 {
-			line = fmt.Sprintf("%s: %s requests/s offered, %s sustainable; %s", a.State, rateText(a.OfferedRate), rateText(a.SustainableRate), a.Reason)
+			line = fmt.Sprintf("%s: %s requests/s offered, %s sustainable; %s",
+				a.State, rateText(a.OfferedRate), rateText(a.SustainableRate), a.Reason)
 		}
 	}
 	return []string{line, "note: latencies grow with the length of the run; only throughput describes the workers"}
@@ -106,7 +107,9 @@ func StateOf(number float64) steady.State {
 // StationarityOf sums up the runs whose numbers value returns, by name, one for
 // each run.
 func StationarityOf(value func(name string) []float64) steady.Stationarity {
-	s := steady.Stationarity{Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean}
+	s := steady.Stationarity{
+		Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean,
+	}
 	for _, x := range value(SteadyStateName) {
 		if math.IsNaN(x) {
 			continue

@@ -38,7 +38,8 @@ func Values(r *Result) []Value {
 		return out
 	}
 	return slices.DeleteFunc(out, func(v Value) bool {
-		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") || v.Name == "ttft_per_output_token_s"
+		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") ||
+			v.Name == "ttft_per_output_token_s"
 	})
 }
 

@@ -18,7 +18,8 @@ func TestValuesWithoutSuccess(t *testing.T) {
 		for _, v := range Values(r) {
 			names[v.Name] = true
 		}
-		if names["mean_ttft_ms"] != want || names["ttft_per_output_token_s"] != want || names["scheduled_ttft.mean_ms"] != want || !names["duration"] {
+		if names["mean_ttft_ms"] != want || names["ttft_per_output_token_s"] != want ||
+			names["scheduled_ttft.mean_ms"] != want || !names["duration"] {
 			t.Errorf("%v completed: %v", completed, names)
 		}
 	}

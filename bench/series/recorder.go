@@ -189,7 +189,10 @@ func (r *Recorder) Series() *Series {
 	s.Workers = nil
 	for i := range r.workers {
 		w := &r.workers[i]
-		out := Worker{Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used], Loads: w.loads[:used:used]}
+		out := Worker{
+			Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used],
+			Loads: w.loads[:used:used],
+		}
 		if r.shrinks {
 			out.On = make([]float64, used)
 		}

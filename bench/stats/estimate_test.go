@@ -19,7 +19,8 @@ func TestMean(t *testing.T) {
 		{[]float64{5, 5, 5}, 5, 0, 0},
 	} {
 		e := Mean(c.values)
-		if e.N != len(c.values) || math.Abs(e.Mean-c.mean) > 1e-12 || math.Abs(e.Std-c.std) > 1e-5 || math.Abs(e.Half()-c.width) > 1e-3 {
+		if e.N != len(c.values) || math.Abs(e.Mean-c.mean) > 1e-12 || math.Abs(e.Std-c.std) > 1e-5 ||
+			math.Abs(e.Half()-c.width) > 1e-3 {
 			t.Errorf("%v: %+v", c.values, e)
 		}
 	}
@@ -122,7 +123,8 @@ func TestResampledMeanCovers(t *testing.T) {
 			t.Errorf("%d resamples: %.3f of the intervals hold the truth", resamples, share)
 		}
 		if rejected != n-inside {
-			t.Errorf("%d resamples: %d tests reject the truth, %d intervals do not hold it", resamples, rejected, n-inside)
+			t.Errorf("%d resamples: %d tests reject the truth, %d intervals do not hold it",
+				resamples, rejected, n-inside)
 		}
 		if resamples == 20 && math.Abs(float64(fresh)/n-0.31) > 0.04 {
 			t.Errorf("intervals as of fresh draws: %d of %d", fresh, n)

@@ -28,9 +28,12 @@ func IntervalNote(of Sampling, n int, resample string) string {
 	case of == OneWorkload && n == 1:
 		return "one workload: no interval (see --resample)"
 	case of == OneWorkload:
-		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which decide ties alone", n)
+		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which decide ties alone",
+			n)
 	case of == Resampled && n > 1:
-		return fmt.Sprintf("means over %d resamples of one workload (%s); ± half of the 95 %% interval of its mean, from their spread", n, resample)
+		return fmt.Sprintf(
+			"means over %d resamples of one workload (%s); ± half of the 95 %% interval of its mean, from their spread",
+			n, resample)
 	case of == Resampled:
 		return fmt.Sprintf("one resample of a workload (%s): no interval", resample)
 	case n > 1:

@@ -128,11 +128,15 @@ func (v *Verdict) String() string {
 	text := v.Best + " is the best"
 	switch {
 	case v.Seeds < 2 && v.Of != WithinRuns:
-		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s", v.Best, end, strings.Join(alike, ", "))
+		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s",
+			v.Best, end, strings.Join(alike, ", "))
 	case v.Of == OneWorkload:
-		text = fmt.Sprintf("%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best, end, strings.Join(alike, ", "))
+		text = fmt.Sprintf(
+			"%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best,
+			end, strings.Join(alike, ", "))
 	case len(alike) > 0:
-		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s", v.Best, end, strings.Join(alike, ", "))
+		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s",
+			v.Best, end, strings.Join(alike, ", "))
 	}
 	if len(worse) > 0 {
 		text += "; worse: " + strings.Join(worse, ", ")
@@ -168,9 +172,13 @@ const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % 
 func (v *Verdict) JSON() any {
 	others := []any{}
 	for _, o := range v.Others {
-		others = append(others, format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low, "diff_ci95_high", o.Diff.High,
-			"p_holm", o.P, "worse", o.Worse})
+		others = append(others,
+			format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low,
+				"diff_ci95_high", o.Diff.High,
+				"p_holm", o.P, "worse", o.Worse})
 	}
-	return format.Object{"metric", v.Metric, "best,omitempty", v.Best, "mean,omitempty", v.Mean, "seeds", v.Seeds, "others", others,
-		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady, "text", v.String()}
+	return format.Object{"metric", v.Metric, "best,omitempty", v.Best, "mean,omitempty", v.Mean, "seeds", v.Seeds,
+		"others", others,
+		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady,
+		"text", v.String()}
 }

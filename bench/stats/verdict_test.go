@@ -12,10 +12,13 @@ func TestJudge(t *testing.T) {
 	for i, x := range sleepA {
 		near[i] = x + 0.1*float64(i%2) - 0.04
 	}
-	b, nearA, a := Candidate{Name: "b", Values: sleepB}, Candidate{Name: "near", Values: near}, Candidate{Name: "a", Values: sleepA}
-	none, other := Candidate{Name: "none", Values: []float64{math.NaN()}}, Candidate{Name: "other", Values: []float64{-9, -9}, Apart: true}
+	b, nearA, a := Candidate{Name: "b", Values: sleepB}, Candidate{Name: "near", Values: near},
+		Candidate{Name: "a", Values: sleepA}
+	none, other := Candidate{Name: "none", Values: []float64{math.NaN()}},
+		Candidate{Name: "other", Values: []float64{-9, -9}, Apart: true}
 	v := Judge("duration", Lower, Fresh, []Candidate{b, nearA, a, none, other})
-	if v.Best != "a" || v.Seeds != 10 || len(v.Others) != 2 || v.Others[0].Name != "near" || v.Others[0].Worse || !v.Others[1].Worse || len(v.Apart) != 1 {
+	if v.Best != "a" || v.Seeds != 10 || len(v.Others) != 2 || v.Others[0].Name != "near" || v.Others[0].Worse ||
+		!v.Others[1].Worse || len(v.Apart) != 1 {
 		t.Fatalf("%+v", v)
 	}
 	// the smallest of three p-values
@@ -30,11 +33,14 @@ func TestJudge(t *testing.T) {
 	if v.Best != "b" || !strings.HasPrefix(v.String(), "b is the best; worse: a -67.8 % ±37.8") {
 		t.Error(v)
 	}
-	v = Judge("duration", Lower, Fresh, []Candidate{{Name: "b", Values: []float64{2}}, {Name: "near", Values: []float64{3}}})
+	v = Judge("duration", Lower, Fresh, []Candidate{
+		{Name: "b", Values: []float64{2}}, {Name: "near", Values: []float64{3}},
+	})
 	if s := v.String(); s != "b has the lowest value, but with one run each there is no statement about chance: near +50.0 %" {
 		t.Error(s)
 	}
-	if Judge("requests", Neither, Fresh, []Candidate{b, a}) != nil || Judge("duration", Lower, Fresh, []Candidate{b}) != nil {
+	if Judge("requests", Neither, Fresh, []Candidate{b, a}) != nil ||
+		Judge("duration", Lower, Fresh, []Candidate{b}) != nil {
 		t.Error("there is nothing to judge")
 	}
 }
@@ -75,11 +81,15 @@ func TestJudgeErrs(t *testing.T) {
 // One workload has no interval, however many seeds decide its ties.
 func TestOneWorkloadHasNoInterval(t *testing.T) {
 	e := MeanOf(OneWorkload, []float64{3, 4, 5})
-	if e.N != 3 || e.Mean != 4 || e.HasInterval() || !math.IsNaN(e.Low) || !math.IsNaN(e.P()) || e.String() != "4" || e.Versus(8) != "+50.0 %" {
+	if e.N != 3 || e.Mean != 4 || e.HasInterval() || !math.IsNaN(e.Low) || !math.IsNaN(e.P()) || e.String() != "4" ||
+		e.Versus(8) != "+50.0 %" {
 		t.Errorf("%+v, %s, %s", e, e, e.Versus(8))
 	}
-	v := Judge("duration", Lower, OneWorkload, []Candidate{{Name: "a", Values: []float64{1, 1, 1}}, {Name: "b", Values: []float64{2, 2, 2}}})
-	if v.Others[0].Worse || v.String() != "a has the lowest mean with this one workload, which says nothing about others (see --resample): b +100.0 %" {
+	v := Judge("duration", Lower, OneWorkload, []Candidate{
+		{Name: "a", Values: []float64{1, 1, 1}}, {Name: "b", Values: []float64{2, 2, 2}},
+	})
+	if v.Others[0].Worse ||
+		v.String() != "a has the lowest mean with this one workload, which says nothing about others (see --resample): b +100.0 %" {
 		t.Error(v)
 	}
 }
@@ -93,7 +103,8 @@ func TestJudgeUnsteady(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	v = Judge("mean_ttft_ms", Lower, Fresh, []Candidate{a, b, {Name: "c", Values: fast}})
-	if v.Best != "c" || len(v.Others) != 1 || v.String() != "c is the best; worse: b +308.3 % ±35.9; no verdict: a is overloaded" {
+	if v.Best != "c" || len(v.Others) != 1 ||
+		v.String() != "c is the best; worse: b +308.3 % ±35.9; no verdict: a is overloaded" {
 		t.Errorf("%+v: %s", v, v)
 	}
 }

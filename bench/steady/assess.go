@@ -55,7 +55,8 @@ func (r *Recorder) Assess() *Assessment {
 		if latencies*first <= p.length() {
 			return false
 		}
-		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s", p.length(), first)
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s",
+			p.length(), first)
 		return true
 	}
 	if tooShort(leastLatencies) {
@@ -77,7 +78,8 @@ func (r *Recorder) Assess() *Assessment {
 	case depends(p.queue[warm:]):
 		a.Reason = "too short: successive parts of the run are correlated"
 	case relaxations < leastRelaxations:
-		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", relaxations, leastRelaxations)
+		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed",
+			relaxations, leastRelaxations)
 	case math.Abs(stats.TrendT(batchMeans(p.flight[warm:], batches))) > stats.TQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:
@@ -91,7 +93,8 @@ func (r *Recorder) Assess() *Assessment {
 
 // depends says whether successive parts of a series depend on each other.
 func depends(xs []float64) bool {
-	return stats.LagOne(batchMeans(xs, batches)) > correlated && stats.LagOne(batchMeans(xs, 2*batches)) > correlatedHalf
+	return stats.LagOne(batchMeans(xs, batches)) > correlated &&
+		stats.LagOne(batchMeans(xs, 2*batches)) > correlatedHalf
 }
 
 // relaxations is the length of the run from a step on, in relaxation times of its queue.

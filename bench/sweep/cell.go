@@ -48,7 +48,10 @@ type cellRow struct {
 }
 
 func (r *cellRow) columns() []table.Column {
-	return []table.Column{{Name: "name", Value: &r.name, Nullable: true}, {Name: "i", Value: &r.i, Nullable: true}, {Name: "value", Value: &r.value, Nullable: true}}
+	return []table.Column{
+		{Name: "name", Value: &r.name, Nullable: true}, {Name: "i", Value: &r.i, Nullable: true},
+		{Name: "value", Value: &r.value, Nullable: true},
+	}
 }
 
 // writeTable writes a file of rows, which the columns hold whenever rows calls

@@ -20,7 +20,9 @@ func TestAdaptersOfCell(t *testing.T) {
 	c := &Cell{Hash: "h"}
 	res := &result.Result{Extra: &result.Extra{
 		Adapters: []result.AdapterStats{
-			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3}, {Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6}, {Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
+			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3},
+			{Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6},
+			{Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
 		},
 		Workers: []result.WorkerStats{{Requests: 4, WorkerCounters: result.WorkerCounters{Busy: 0.5}}},
 	}}
@@ -48,10 +50,12 @@ func TestAdaptersOfCell(t *testing.T) {
 	}
 	plain := &result.Result{}
 	plain.Metrics.Set(result.MeanTTFT, 12)
-	if r := read(plain); len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []result.Value{{Name: "mean_ttft_ms", Value: 12}}) {
+	if r := read(plain); len(r.Adapters) != 0 ||
+		!reflect.DeepEqual(r.Values, []result.Value{{Name: "mean_ttft_ms", Value: 12}}) {
 		t.Errorf("%+v", r)
 	}
-	if _, err := readCell(d.cellPath(c), "g"); err == nil || !strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
+	if _, err := readCell(d.cellPath(c), "g"); err == nil ||
+		!strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
 		t.Error(err)
 	}
 }
@@ -62,9 +66,12 @@ func TestFailureFiles(t *testing.T) {
 	c := &d.Cells[0]
 	own, _ := json.Marshal(failure{c.Index, c.Hash, "no memory"})
 	other, _ := json.Marshal(failure{c.Index, d.Cells[1].Hash, "no memory"})
-	for text, want := range map[string]bool{string(own): true, string(other): false, "{}": false, string(own[:9]): false, string(own) + "}": false} {
+	for text, want := range map[string]bool{
+		string(own): true, string(other): false, "{}": false, string(own[:9]): false, string(own) + "}": false,
+	} {
 		write(t, d.failurePath(c), text)
-		if _, f, broken := d.look(c); broken || (f != nil) != want || want && (f.Error != "no memory" || f.What != d.Describe(c)) {
+		if _, f, broken := d.look(c); broken || (f != nil) != want ||
+			want && (f.Error != "no memory" || f.What != d.Describe(c)) {
 			t.Errorf("%s: %+v, broken %v", text, f, broken)
 		}
 	}
@@ -123,19 +130,27 @@ func TestRanges(t *testing.T) {
 		whole bool
 		want  string
 	}{
-		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"}, {"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
+		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"},
+		{"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
 		{"1:9:4", true, "1 5 9"}, {"1:8:x2", true, "1 2 4 8"}, {"-3:-1:2", true, "-3 -1"},
-		{"1:60:5", true, "error: ends at 56, not at 60: expected 1:56:5 or 1:61:5"}, {"1:7:x2", true, "error: expected 1:4:x2 or 1:8:x2"},
-		{"0:1:0.3", false, "error: ends at 0.9, not at 1: expected 0:0.9:0.3 or 0:1.2:0.3"}, {"4:10:x1.5", true, "error: ends at 9, not at 10: expected 4:9:x1.5"},
-		{"1:4.5", true, "error: expected 1:4:1 or 1:5:1"}, {"-1:-0.4:0.5", false, "error: expected -1:-0.5:0.5 or -1:0:0.5"}, {"0.1:10:x10", false, "0.1 1 10"},
+		{"1:60:5", true, "error: ends at 56, not at 60: expected 1:56:5 or 1:61:5"},
+		{"1:7:x2", true, "error: expected 1:4:x2 or 1:8:x2"},
+		{"0:1:0.3", false, "error: ends at 0.9, not at 1: expected 0:0.9:0.3 or 0:1.2:0.3"},
+		{"4:10:x1.5", true, "error: ends at 9, not at 10: expected 4:9:x1.5"},
+		{"1:4.5", true, "error: expected 1:4:1 or 1:5:1"},
+		{"-1:-0.4:0.5", false, "error: expected -1:-0.5:0.5 or -1:0:0.5"}, {"0.1:10:x10", false, "0.1 1 10"},
 		{"1000000:3000000:1000000", true, "1000000 2000000 3000000"},
-		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"}, {"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
-		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"}, {"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
-		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"}, {"1:2:3:4", true, "error: expected LO:HI:STEP"},
+		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"},
+		{"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
+		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"},
+		{"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
+		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"},
+		{"1:2:3:4", true, "error: expected LO:HI:STEP"},
 	} {
 		values, err := expand(c.text, c.whole)
 		got := strings.Join(values, " ")
-		if wanted, bad := strings.CutPrefix(c.want, "error: "); bad && (err == nil || !strings.Contains(err.Error(), wanted)) || !bad && (err != nil || got != c.want) {
+		if wanted, bad := strings.CutPrefix(c.want, "error: "); bad &&
+			(err == nil || !strings.Contains(err.Error(), wanted)) || !bad && (err != nil || got != c.want) {
 			t.Errorf("%s: %s, %v; expected %s", c.text, got, err, c.want)
 		}
 	}
@@ -149,7 +164,11 @@ func TestRanges(t *testing.T) {
 }
 
 func TestSizeOfSweep(t *testing.T) {
-	s := &Spec{SeedCount: 500, Grid: Grid{Policies: []string{"p2c", "static"}, Axes: []Axis{{Values: make([]string, maxCells/1000)}}}}
+	s := &Spec{
+		SeedCount: 500, Grid: Grid{
+			Policies: []string{"p2c", "static"}, Axes: []Axis{{Values: make([]string, maxCells/1000)}},
+		},
+	}
 	if err := s.complete(); err != nil {
 		t.Error(err)
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 func TestPercentLeft(t *testing.T) {
-	for share, want := range map[float64]string{math.NaN(): "-", 0: "0.0 %", 0.0001: "<0.1 %", 0.001: "0.1 %", 0.66: "66.0 %"} {
+	for share, want := range map[float64]string{
+		math.NaN(): "-", 0: "0.0 %", 0.0001: "<0.1 %", 0.001: "0.1 %", 0.66: "66.0 %",
+	} {
 		if got := percentLeft(share); got != want {
 			t.Errorf("%v: %s", share, got)
 		}

@@ -40,7 +40,8 @@ func Create(path string, m *Manifest) (*Dir, error) {
 			return nil, err
 		}
 		if err := m.grow(old.Manifest); err != nil {
-			return nil, fmt.Errorf("%s holds another sweep: %w; choose another folder, or remove it to begin again", path, err)
+			return nil, fmt.Errorf("%s holds another sweep: %w; choose another folder, or remove it to begin again",
+				path, err)
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(path, cellsDir), 0o755); err != nil {

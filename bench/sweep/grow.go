@@ -24,7 +24,9 @@ func (m *Manifest) grow(old *Manifest) error {
 		k := slices.IndexFunc(m.Axes, func(a Axis) bool { return a.Key == was.Key })
 		m.Axes[i], m.Axes[k] = m.Axes[k], m.Axes[i]
 		if a := &m.Axes[i]; was.Numeric() && a.Numeric() {
-			a.Values = sortedUnion(was.Values, a.Values, func(x, y string) int { return cmp.Compare(a.Number(x), a.Number(y)) })
+			a.Values = sortedUnion(was.Values, a.Values, func(x, y string) int {
+				return cmp.Compare(a.Number(x), a.Number(y))
+			})
 		} else {
 			a.Values = union(was.Values, a.Values)
 		}

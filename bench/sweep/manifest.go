@@ -52,7 +52,10 @@ func (s *Spec) Plan(ctx context.Context) (*Manifest, error) {
 	if err := spec.commonRanks(); err != nil {
 		return nil, err
 	}
-	m := &Manifest{Schema: schema, Name: spec.Name, About: spec.About, Grid: spec.Grid, base: spec.Scenario, anyBaseline: s.Baseline == ""}
+	m := &Manifest{
+		Schema: schema, Name: spec.Name, About: spec.About, Grid: spec.Grid, base: spec.Scenario,
+		anyBaseline: s.Baseline == "",
+	}
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
@@ -204,7 +207,8 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	for i := range m.Cells {
 		a, b := &m.Cells[i], &again.Cells[i]
 		if a.Index != i || a.Hash != b.Hash || a.Seed != b.Seed || a.Policy != b.Policy {
-			return nil, fmt.Errorf("%s: cell %d is not what the settings give; the file was changed, or made by another version", where, i)
+			return nil, fmt.Errorf(
+				"%s: cell %d is not what the settings give; the file was changed, or made by another version", where, i)
 		}
 	}
 	if m.Hash != again.Hash {

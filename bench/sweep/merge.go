@@ -185,7 +185,10 @@ func (d *Dir) writeCells(t *Tables) error {
 	)
 	settings, set := d.settings()
 	columns := slices.Concat([]table.Column{{Name: "cell", Value: &cell}}, settings,
-		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran}, {Name: "state", Value: &state}})
+		[]table.Column{
+			{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran},
+			{Name: "state", Value: &state},
+		})
 	at := map[string]*float64{}
 	for _, n := range t.names() {
 		if n == result.SteadyStateName { // in words
@@ -232,10 +235,13 @@ func (d *Dir) writePoints(t *Tables) error {
 	)
 	columns, set := d.settings()
 	columns = append(columns, []table.Column{
-		{Name: "policy", Value: &p.Policy}, {Name: "state", Value: &state}, {Name: "metric", Value: &m.Name}, {Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
+		{Name: "policy", Value: &p.Policy}, {Name: "state", Value: &state}, {Name: "metric", Value: &m.Name},
+		{Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
 		{Name: "std", Value: &m.Std}, {Name: "ci95_low", Value: &m.Low}, {Name: "ci95_high", Value: &m.High},
-		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN}, {Name: "diff_mean", Value: &m.Diff.Mean},
-		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
+		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN},
+		{Name: "diff_mean", Value: &m.Diff.Mean},
+		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High},
+		{Name: "ratio", Value: &ratio},
 		{Name: "comparable", Value: &comparable},
 	}...)
 	return d.writeTables("table", columns, func(write func() error) error {
@@ -268,7 +274,10 @@ func (d *Dir) points(t *Tables) (points []Point) {
 	for at := 0; at < len(t.results); at += seeds {
 		policy := at / seeds % len(d.Policies)
 		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
-		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
+		p := Point{
+			Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true),
+			results: own,
+		}
 		p.Left = result.CompletionOf(func(n string) float64 { return stats.Mean(column(own, n)).Mean }).Left()
 		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
@@ -276,7 +285,10 @@ func (d *Dir) points(t *Tables) (points []Point) {
 		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean, Apart: !same && !result.CountsAll(n), Unsteady: !judge && result.NeedsSteady(n)}
+			m := Metric{
+				Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean,
+				Apart: !same && !result.CountsAll(n), Unsteady: !judge && result.NeedsSteady(n),
+			}
 			if policy != base {
 				m.Diff = stats.PairedOf(p.Sampling, xs, bs)
 			}

@@ -38,9 +38,15 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 		of    stats.Sampling
 		text  []string
 	}{
-		{"one workload", func(*scenario.Workload) {}, 0, 1, stats.OneWorkload, []string{"\none workload: no interval (see --resample)", "one run each there is no statement"}},
-		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, stats.OneWorkload, []string{"\none workload: no interval (see --resample); means over 3 seeds", "which says nothing about others"}},
-		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, stats.Resampled, []string{"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: "}},
+		{"one workload", func(*scenario.Workload) {}, 0, 1, stats.OneWorkload, []string{
+			"\none workload: no interval (see --resample)", "one run each there is no statement",
+		}},
+		{"seeds asked for", func(*scenario.Workload) {}, 3, 3, stats.OneWorkload, []string{
+			"\none workload: no interval (see --resample); means over 3 seeds", "which says nothing about others",
+		}},
+		{"resamples", func(w *scenario.Workload) { w.Resample = "block:3" }, 0, 5, stats.Resampled, []string{
+			"\nmeans over 5 resamples of one workload (block:3); ± half", "\nworse: ",
+		}},
 	} {
 		spec := savedSpec(t, c.edit)
 		spec.SeedCount = c.seeds
@@ -66,7 +72,8 @@ func TestTablesOfSavedWorkloads(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", c.name, want, b.String())
 			}
 		}
-		if strings.Contains(b.String(), " ±") != (c.of == stats.Resampled) && !strings.Contains(b.String(), "; ± half") {
+		if strings.Contains(b.String(), " ±") != (c.of == stats.Resampled) &&
+			!strings.Contains(b.String(), "; ± half") {
 			t.Errorf("%s:\n%s", c.name, b.String())
 		}
 	}

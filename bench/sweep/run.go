@@ -275,7 +275,8 @@ func (j Job) Emit(w io.Writer, system string) error {
 	if err := j.complete(system); err != nil {
 		return err
 	}
-	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles, "jobs/"+system)
+	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles,
+		"jobs/"+system)
 	if err != nil {
 		return err
 	}
@@ -296,7 +297,8 @@ var (
 
 // complete fills in what the job leaves open and checks it.
 func (j *Job) complete(system string) error {
-	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"), cmp.Or(j.Claim, "sweeps")
+	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"),
+		cmp.Or(j.Claim, "sweeps")
 	j.Mount = cmp.Or(j.Mount, path.Dir(j.Dir))
 	j.Name = strings.Trim(notLabel.ReplaceAllString(strings.ToLower(cmp.Or(j.Name, "sweep")), "-"), "-")
 	j.Jobs = max(j.Jobs, 1)

@@ -212,7 +212,9 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 			return fmt.Errorf("seeds: %q is not a number of seeds from 1 to %d", count.String(), maxValues)
 		}
 	default:
-		return suggest.Unknown("key", key, []string{"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput"})
+		return suggest.Unknown("key", key, []string{
+			"name", "about", "scenario", "set", "policies", "seeds", "baseline", "goodput",
+		})
 	}
 	return nil
 }
@@ -241,7 +243,8 @@ func Schema() map[string]any {
 	}
 	return object{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A scenario of lorasim, or a sweep of one",
-		"if": object{"anyOf": sweeps}, "then": object{"$ref": "#/$defs/sweep"}, "else": object{"$ref": "#/$defs/scenario"},
+		"if": object{"anyOf": sweeps}, "then": object{"$ref": "#/$defs/sweep"},
+		"else":  object{"$ref": "#/$defs/scenario"},
 		"$defs": object{"scenario": scenario.Schema(), "sweep": study},
 	}
 }

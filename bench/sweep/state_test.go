@@ -46,10 +46,13 @@ func TestOverloadIsLoud(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	if !strings.Contains(text, "static        OVERLOADED (7.5/s)") || !strings.Contains(text, "least-loaded  steady") || !strings.Contains(text, "OVERLOADED: requests arrive faster") {
+	if !strings.Contains(text, "static        OVERLOADED (7.5/s)") || !strings.Contains(text, "least-loaded  steady") ||
+		!strings.Contains(text, "OVERLOADED: requests arrive faster") {
 		t.Error(text)
 	}
-	if !strings.Contains(text, "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs; only\n  least-loaded can be judged") {
+	const none = "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs; only\n" +
+		"  least-loaded can be judged"
+	if !strings.Contains(text, none) {
 		t.Error(text)
 	}
 	for line := range strings.Lines(text) {
@@ -75,10 +78,12 @@ func TestOverloadIsLoud(t *testing.T) {
 	if got := strings.Join(states[6:9], " "); got != "steady overloaded overloaded" {
 		t.Error(got)
 	}
-	if w := readColumn[float64](t, filepath.Join(d.Path, "cells.parquet"), "steady.sustainable_rate"); w[7] != 7.5 || !math.IsNaN(w[0]) {
+	if w := readColumn[float64](t, filepath.Join(d.Path, "cells.parquet"), "steady.sustainable_rate"); w[7] != 7.5 ||
+		!math.IsNaN(w[0]) {
 		t.Error(w)
 	}
-	if s := readColumn[string](t, filepath.Join(d.Path, "table.csv"), "state"); s[0] != "steady" || s[len(s)/2] != "overloaded" {
+	if s := readColumn[string](t, filepath.Join(d.Path, "table.csv"), "state"); s[0] != "steady" ||
+		s[len(s)/2] != "overloaded" {
 		t.Error(s[0], s[len(s)/2])
 	}
 }
@@ -106,13 +111,16 @@ func TestStatesInJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := got.Points[3]
-	if p.State != "overloaded" || p.Rate != 7.5 || p.States["steady"] != 1 || p.States["overloaded"] != 2 || got.Points[0].State != "steady" {
+	if p.State != "overloaded" || p.Rate != 7.5 || p.States["steady"] != 1 || p.States["overloaded"] != 2 ||
+		got.Points[0].State != "steady" {
 		t.Errorf("%+v", got.Points)
 	}
 	if v := got.Verdicts[1].Verdict; v.Best != "" || len(v.NotSteady) != 2 || got.Verdicts[0].Verdict.Best == "" {
 		t.Errorf("%+v", got.Verdicts)
 	}
-	if v := d.Verdicts(tables, "mean_ttft_ms")[1].String(); v != "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs, least-loaded is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs" {
+	const both = "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs, " +
+		"least-loaded is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs"
+	if v := d.Verdicts(tables, "mean_ttft_ms")[1].String(); v != both {
 		t.Error(v)
 	}
 }
@@ -144,10 +152,12 @@ func TestSweepsWithoutStates(t *testing.T) {
 	if err := d.WriteText(&b, tables, DefaultMetrics); err != nil {
 		t.Fatal(err)
 	}
-	if tables.Points[0].State != "" || strings.Contains(b.String(), "state") || d.Verdicts(tables, "mean_ttft_ms")[0].Best == "" {
+	if tables.Points[0].State != "" || strings.Contains(b.String(), "state") ||
+		d.Verdicts(tables, "mean_ttft_ms")[0].Best == "" {
 		t.Error(b.String())
 	}
-	if data, err := os.ReadFile(filepath.Join(d.Path, "table.csv")); err != nil || !strings.Contains(string(data), ",yes") {
+	if data, err := os.ReadFile(filepath.Join(d.Path, "table.csv")); err != nil ||
+		!strings.Contains(string(data), ",yes") {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,10 @@ func (d *Dir) Status() *Status { return d.survey(nil) }
 
 // survey is Status; results, where not nil, gets what the cells hold that are done.
 func (d *Dir) survey(results []*CellResult) *Status {
-	s := &Status{Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Shared: d.Shared(), Failed: []FailedCell{}, Broken: []FailedCell{}}
+	s := &Status{
+		Name: d.Name, Hash: d.Hash, Cells: len(d.Cells), Shared: d.Shared(), Failed: []FailedCell{},
+		Broken: []FailedCell{},
+	}
 	for i := range d.Cells {
 		r, failed, broken := d.look(&d.Cells[i])
 		switch {

@@ -17,7 +17,9 @@ import (
 )
 
 // DefaultMetrics are those of the table that people read.
-var DefaultMetrics = []string{"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput"}
+var DefaultMetrics = []string{
+	"mean_e2e_latency_ms", "p99_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms", "output_throughput",
+}
 
 // CheckMetrics makes sure that a merged sweep has the given metrics.
 func (t *Tables) CheckMetrics(names []string) (err error) {
@@ -118,9 +120,11 @@ func (d *Dir) legend(t *Tables, metrics []string, seen marks, compared, complete
 	line(true, "%s", t.Intervals(len(d.Seeds)))
 	line(complete, "all requests completed")
 	if compared {
-		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0", t.baseline, result.Title(metrics[0]))
+		line(true, "vs %s: difference in %s, paired by seed; * where its interval excludes 0",
+			t.baseline, result.Title(metrics[0]))
 	}
-	line(seen.apart, "%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", stats.NotComparable)
+	line(seen.apart,
+		"%s not comparable: latencies and throughputs are those of the completed requests, and different requests completed", stats.NotComparable)
 	line(seen.unsteady, "%s", steady.StateNote)
 	policies, axes := d.Shares()
 	alike := map[string][]string{} // policies by the axes that they do not use
@@ -171,13 +175,17 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 		for _, m := range p.Metrics {
 			e := format.Object{"n", m.N, "mean", m.Mean, "std", m.Std, "ci95_low", m.Low, "ci95_high", m.High}
 			if d := m.Diff; d.N > 0 {
-				e = append(e, "diff", format.Object{"n", d.N, "mean", d.Mean, "ci95_low", d.Low, "ci95_high", d.High, "comparable", !m.Apart && !m.Unsteady})
+				e = append(e, "diff", format.Object{
+					"n", d.N, "mean", d.Mean, "ci95_low", d.Low, "ci95_high", d.High,
+					"comparable", !m.Apart && !m.Unsteady,
+				})
 			}
 			numbers[m.Name] = e
 		}
 		sets = append(sets, set)
 		points = append(points, format.Object{"set", set, "policy", p.Policy, "not_completed_share", p.Left,
-			"state,omitempty", string(p.State), "states,omitempty", p.Counts(), "sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
+			"state,omitempty", string(p.State), "states,omitempty", p.Counts(),
+			"sustainable_rate,omitempty", p.Sustains, "sampling,omitempty", string(p.Sampling), "metrics", numbers})
 	}
 	for _, n := range metrics {
 		for i, v := range d.Verdicts(t, n) {
@@ -186,8 +194,10 @@ func (d *Dir) WriteJSON(w io.Writer, t *Tables, metrics []string) error {
 			}
 		}
 	}
-	return format.JSON(w, format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left, "shared_cells,omitempty", d.Shared(), "unused_settings,omitempty", d.unusedSettings(),
-		"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
+	return format.JSON(w,
+		format.Object{"schema", schema, "name", d.Name, "hash", d.Hash, "cells", len(d.Cells), "left_out", t.Left,
+			"shared_cells,omitempty", d.Shared(), "unused_settings,omitempty", d.unusedSettings(),
+			"seeds", d.Seeds, "baseline", t.baseline, "points", points, "verdicts", verdicts}, " ")
 }
 
 // Verdicts judges the policies at each combination of settings, in the order of
@@ -227,7 +237,8 @@ func (d *Dir) verdictLines(t *Tables, metric string, width int) string {
 		return ""
 	}
 	note := format.Paragraph(stats.VerdictNote, width) + "\n"
-	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != stats.OneWorkload }) || len(d.Seeds) < 2 {
+	if !slices.ContainsFunc(t.Points, func(p Point) bool { return p.Sampling != stats.OneWorkload }) ||
+		len(d.Seeds) < 2 {
 		note = ""
 	}
 	return "\nby " + result.Title(metric) + ":\n" + text + note

@@ -20,16 +20,20 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(b.String(), "\n")
-	if strings.Join(strings.Fields(lines[0]+" "+lines[1]), " ") != "request_ vs Good share of rate policy Mean TTFT (ms) least-loaded all requests" {
+	if strings.Join(strings.Fields(lines[0]+" "+lines[1]),
+		" ") != "request_ vs Good share of rate policy Mean TTFT (ms) least-loaded all requests" {
 		t.Errorf("%q", lines[:2])
 	}
-	if !strings.Contains(lines[2], "%") || strings.Contains(lines[3], "%") || !strings.Contains(lines[3], " - ") || strings.Contains(b.String(), stats.NotComparable) {
+	if !strings.Contains(lines[2], "%") || strings.Contains(lines[3], "%") || !strings.Contains(lines[3], " - ") ||
+		strings.Contains(b.String(), stats.NotComparable) {
 		t.Error(b.String())
 	}
-	if lines[11] != "by Mean TTFT (ms):" || !strings.HasPrefix(lines[12], "request_rate=5: least-loaded ") || !strings.HasPrefix(lines[13], "request_rate=20: least-loaded ") || lines[14] != stats.VerdictNote {
+	if lines[11] != "by Mean TTFT (ms):" || !strings.HasPrefix(lines[12], "request_rate=5: least-loaded ") ||
+		!strings.HasPrefix(lines[13], "request_rate=20: least-loaded ") || lines[14] != stats.VerdictNote {
 		t.Error(b.String())
 	}
-	if err := tables.CheckMetrics([]string{"mean_tft_ms"}); err == nil || !strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {
+	if err := tables.CheckMetrics([]string{"mean_tft_ms"}); err == nil ||
+		!strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {
 		t.Error(err)
 	}
 	// the difference is that of the paired seeds, computed here once more

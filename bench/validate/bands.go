@@ -54,7 +54,9 @@ func (r *residual) class() class { return class{r.metric, r.load} }
 // keep up takes in that one.
 func bands(rs []residual) (out []profile.Band) {
 	classes, of := stats.GroupBy(rs, (*residual).class)
-	slices.SortFunc(classes, func(a, b class) int { return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load)) })
+	slices.SortFunc(classes, func(a, b class) int {
+		return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load))
+	})
 	for _, c := range classes {
 		if weight(of[c]) < 0.9 {
 			continue
@@ -81,7 +83,10 @@ func noNarrower(r, other *[2]float64) *[2]float64 {
 func band(c class, rs []residual) profile.Band {
 	n := weight(rs)
 	level := min(0.9, math.Floor(100*n/(n+1))/100)
-	b := profile.Band{Metric: c.metric.String(), Waiting: loads[c.load], Runs: math.Round(10*n) / 10, Most: wide(rs, level), Level: level}
+	b := profile.Band{
+		Metric: c.metric.String(), Waiting: loads[c.load], Runs: math.Round(10*n) / 10, Most: wide(rs, level),
+		Level: level,
+	}
 	if n >= 3 {
 		b.Half = wide(rs, 0.5)
 	}

@@ -38,7 +38,9 @@ func coverage(rs []residual, of []profile.Band) (out []Coverage) {
 	}
 	kinds, alike := stats.GroupBy(rs, func(r *residual) string { return r.alike })
 	for _, kind := range kinds {
-		_, held := stats.GroupBy(alike[kind], func(r *residual) [2]any { return [2]any{r.metric.String(), loads[r.load]} })
+		_, held := stats.GroupBy(alike[kind], func(r *residual) [2]any {
+			return [2]any{r.metric.String(), loads[r.load]}
+		})
 		for _, b := range bands(without(rs, kind)) {
 			i := slices.IndexFunc(out, func(c Coverage) bool { return c.Metric == b.Metric && c.Waiting == b.Waiting })
 			out[i].Half.add(held[[2]any{b.Metric, b.Waiting}], b.Half)
@@ -79,7 +81,9 @@ func extrapolations(rs []residual) (out []Extrapolated) {
 		few := func(r residual) bool { return size.few*size.of(r.ran) <= most }
 		many := func(r residual) bool { return 2*size.of(r.ran) > most }
 		if slices.ContainsFunc(rs, few) {
-			out = append(out, extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/size.few), rs, many, func(r residual) bool { return !few(r) }))
+			out = append(out,
+				extrapolated(fmt.Sprintf("%d to %d %s, from up to %d", most/2+1, most, size.name, most/size.few), rs,
+					many, func(r residual) bool { return !few(r) }))
 		}
 	}
 	return out

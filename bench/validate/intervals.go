@@ -45,7 +45,9 @@ func LoadOf(waiting float64) (class int) {
 const edge = 1
 
 // resultMetrics are the metrics that have intervals.
-var resultMetrics = map[Metric]result.Metric{Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E, P99E2E: result.P99E2E}
+var resultMetrics = map[Metric]result.Metric{
+	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E, P99E2E: result.P99E2E,
+}
 
 // IntervalReport is what runs that nothing was fitted to say of the predictions of
 // profiles, and how far that holds for runs of other kinds.
@@ -161,15 +163,21 @@ func Unfitted[Row any](rows []Row, use func(*Row) string) []Row {
 func (r *IntervalReport) WriteText(w io.Writer) error {
 	var rows [][]string
 	for _, p := range r.Profiles {
-		rows = append(rows, []string{"PROFILE " + p.Profile}, []string{"METRIC", "WAITING", "RUNS", "HALF OF RUNS", "MOST RUNS", "OF",
-			"HALF HELD OUT", "WIDTH", "MOST HELD OUT", "WIDTH"})
+		rows = append(rows, []string{"PROFILE " + p.Profile},
+			[]string{"METRIC", "WAITING", "RUNS", "HALF OF RUNS", "MOST RUNS", "OF",
+				"HALF HELD OUT", "WIDTH", "MOST HELD OUT", "WIDTH"})
 		for i, b := range p.Intervals.Bands {
 			c := &p.Coverage[i]
-			rows = append(rows, slices.Concat([]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0), strconv.FormatFloat(b.Runs, 'f', -1, 64),
-				factors(b.Half), factors(b.Most), format.Percent(b.Level, 0)}, c.Half.cells(), c.Most.cells()))
+			rows = append(rows,
+				slices.Concat(
+					[]string{b.Metric, format.Percent(b.Waiting[0], 0) + " to " + format.Percent(b.Waiting[1], 0),
+						strconv.FormatFloat(b.Runs, 'f', -1, 64),
+						factors(b.Half), factors(b.Most), format.Percent(b.Level, 0)}, c.Half.cells(), c.Most.cells()))
 		}
 		if rows = append(rows, nil); len(p.Extrapolated) > 0 {
-			rows = append(rows, []string{"HELD OUT", "FIGURES", "HALF", "WIDTH", "WIDENED", "WIDTH", "MOST", "WIDTH", "WIDENED", "WIDTH"})
+			rows = append(rows, []string{
+				"HELD OUT", "FIGURES", "HALF", "WIDTH", "WIDENED", "WIDTH", "MOST", "WIDTH", "WIDENED", "WIDTH",
+			})
 			for _, x := range p.Extrapolated {
 				row := []string{x.HeldOut, fmt.Sprintf("%.0f", x.Figures)}
 				for _, h := range slices.Concat(x.Half[:], x.Most[:]) {

@@ -103,7 +103,8 @@ func newRatios(rows []Row) *Ratios {
 	}
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		_, ok := r.Error[MeanE2E]
-		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") && !strings.HasPrefix(r.Policy, "least-loaded")
+		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") &&
+			!strings.HasPrefix(r.Policy, "least-loaded")
 	})
 	keys, pairs := stats.GroupBy(rows, func(row *Row) key {
 		r := row.run
@@ -211,10 +212,15 @@ func (r *Report) WriteText(w io.Writer) error {
 		rows = append(rows, r.Runs[i].block()...)
 	}
 	if len(r.Servers) > 0 {
-		rows = append(rows, nil, []string{"Ratio of the mean E2E latencies"}, []string{"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR"})
+		rows = append(rows, nil, []string{"Ratio of the mean E2E latencies"}, []string{
+			"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR",
+		})
 	}
 	for _, s := range r.Servers {
-		rows = append(rows, []string{s.Servers, strconv.Itoa(s.Requests), strconv.Itoa(s.Concurrency), fixed(s.Measured, 4), fixed(s.Predicted, 4), percent(s.Error)})
+		rows = append(rows, []string{
+			s.Servers, strconv.Itoa(s.Requests), strconv.Itoa(s.Concurrency), fixed(s.Measured, 4),
+			fixed(s.Predicted, 4), percent(s.Error),
+		})
 	}
 	return format.Table(w, rows)
 }
@@ -243,7 +249,10 @@ func (r *Report) runs(metrics []Metric) [][]string {
 	rows := [][]string{append(head, "NOTE")}
 	for i := range r.Runs {
 		r := &r.Runs[i]
-		cells := []string{r.Group, cmp.Or(r.Use, "-"), cmp.Or(r.Policy, "-"), cmp.Or(r.Trace, "-"), number(r.Rate), number(float64(r.Stride)), "-"}
+		cells := []string{
+			r.Group, cmp.Or(r.Use, "-"), cmp.Or(r.Policy, "-"), cmp.Or(r.Trace, "-"), number(r.Rate),
+			number(float64(r.Stride)), "-",
+		}
 		if r.Load != 0 {
 			cells[6] = fixed(r.Load, 2)
 		}
@@ -270,7 +279,9 @@ func (c *Comparison) cells(m Metric) []string {
 
 // summaries is the table of the errors.
 func (r *Report) summaries(metrics []Metric) [][]string {
-	rows := [][]string{nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
+	rows := [][]string{
+		nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"},
+	}
 	add := func(what string, s map[Metric]stats.ErrorSummary) {
 		for _, m := range metrics {
 			if v, ok := s[m]; ok {
@@ -293,13 +304,19 @@ func (r *Ratios) table() [][]string {
 	if r == nil {
 		return nil
 	}
-	rows := [][]string{nil, {"Mean E2E latency, least-loaded over static"}, {"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"}}
+	rows := [][]string{
+		nil, {"Mean E2E latency, least-loaded over static"},
+		{"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"},
+	}
 	for _, q := range r.Rows {
 		rows = append(rows, []string{q.Group, cmp.Or(q.Trace, "-"), number(q.Rate), strconv.Itoa(q.Stride),
 			fixed(q.Measured, 3), fixed(q.Predicted, 3), percent(q.Error), nearSaturation(q.NearSaturation)})
 	}
-	return append(rows, []string{fmt.Sprintf("right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
-		100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError, 100*r.ClearMaxAbsError)})
+	return append(rows,
+		[]string{fmt.Sprintf(
+			"right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
+			100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError,
+			100*r.ClearMaxAbsError)})
 }
 
 func nearSaturation(near bool) string {

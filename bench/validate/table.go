@@ -73,7 +73,9 @@ var measuredColumns = []struct {
 // ReadRuns reads a table of measured runs: CSV with a header; columns that are
 // not known are ignored, empty fields are unknown values.
 func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
-	required := []string{"group", "policy_file", "total_rate", "map_stride", "num_prompts", "num_instances", "num_loras"}
+	required := []string{
+		"group", "policy_file", "total_rate", "map_stride", "num_prompts", "num_instances", "num_loras",
+	}
 	err = table.ReadCSV(in, name, required, func(t *table.CSVRow) {
 		for _, column := range required {
 			if !t.Has(column) {
@@ -87,8 +89,10 @@ func ReadRuns(in io.Reader, name string) (runs []Run, err error) {
 			return t.Count(column, 1, maxCount)
 		}
 		r := Run{
-			Setup: Setup{Line: t.Line, Group: t.Text("group"), Use: t.Text("use"), ID: t.Text("run_id"), Trace: t.Text("trace"),
-				Policy: policyOf(t.Text("policy_file"), t.Text("policy_actual")), Rate: t.Positive("total_rate"), Stride: count("map_stride")},
+			Setup: Setup{Line: t.Line, Group: t.Text("group"), Use: t.Text("use"), ID: t.Text("run_id"),
+				Trace:  t.Text("trace"),
+				Policy: policyOf(t.Text("policy_file"), t.Text("policy_actual")), Rate: t.Positive("total_rate"),
+				Stride: count("map_stride")},
 			CV: 1, Requests: count("num_prompts"), Workers: count("num_instances"), Adapters: count("num_loras"),
 			MaxLoras: count("max_loras_per_batch"), MaxRunning: count("max_running_requests"),
 			Measured: Values{}, Sent: [2]int{count("inst0_requests"), count("inst1_requests")},

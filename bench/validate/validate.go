@@ -43,7 +43,9 @@ const (
 // order in which they are printed.
 var (
 	Metrics      = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
-	BlockMetrics = []Metric{Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}
+	BlockMetrics = []Metric{
+		Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL,
+	}
 )
 
 // Values holds metrics; one that is not known is absent.
@@ -94,7 +96,9 @@ func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group fu
 	for i := range rows {
 		c := P(&rows[i]).comparison()
 		if _, ok := c.Error[m]; ok && c.Predicted[m] > 0 {
-			p.Points = append(p.Points, figure.Point{Group: group(&rows[i]), Measured: c.Measured[m], Predicted: c.Predicted[m]})
+			p.Points = append(p.Points, figure.Point{
+				Group: group(&rows[i]), Measured: c.Measured[m], Predicted: c.Predicted[m],
+			})
 		}
 	}
 	return p

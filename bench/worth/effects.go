@@ -76,14 +76,22 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 		if full.running {
 			run := parts{base.waiting, true, false}.policy(s)
 			split = append(split,
-				Effect{Factor: Placing, Interval: s, Against: b, terms: []term{{.5, place}, {-.5, b}, {.5, all}, {-.5, run}}},
-				Effect{Factor: Running, Interval: s, Against: b, terms: []term{{.5, run}, {-.5, b}, {.5, all}, {-.5, place}}})
-			shown = append(shown, Effect{Factor: Interaction, Interval: s, Against: b, terms: []term{{1, all}, {-1, run}, {-1, place}, {1, b}}})
+				Effect{Factor: Placing, Interval: s, Against: b, terms: []term{
+					{.5, place}, {-.5, b}, {.5, all}, {-.5, run},
+				}},
+				Effect{Factor: Running, Interval: s, Against: b, terms: []term{
+					{.5, run}, {-.5, b}, {.5, all}, {-.5, place},
+				}})
+			shown = append(shown, Effect{
+				Factor: Interaction, Interval: s, Against: b, terms: []term{{1, all}, {-1, run}, {-1, place}, {1, b}},
+			})
 		}
 		if base.waiting {
 			alone := full
 			alone.waiting = false
-			shown = append(shown, Effect{Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone)})
+			shown = append(shown, Effect{
+				Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone),
+			})
 		}
 	}
 	return stages, split, shown
@@ -113,7 +121,9 @@ func (e *Effect) measure(r runs, metrics []string, of stats.Sampling) {
 			e.Changes = nil
 			return
 		}
-		e.Changes = append(e.Changes, Change{Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.Better(m)) * d.Mean / base})
+		e.Changes = append(e.Changes, Change{
+			Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.Better(m)) * d.Mean / base,
+		})
 	}
 }
 
@@ -161,7 +171,8 @@ func (e *Effect) trades(minGain float64) bool {
 
 // idle says that a factor changed nothing.
 func (e *Effect) idle() bool {
-	return len(e.Changes) > 0 && !slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
+	return len(e.Changes) > 0 &&
+		!slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
 }
 
 // settled says that more seeds would hardly change what is said of an effect.

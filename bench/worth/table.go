@@ -15,7 +15,8 @@ import (
 
 // titles are the factors in the table of effects.
 var titles = map[Factor]string{
-	Routing: "routing", Waiting: "moving waiting requests", Plans: "plans", Placing: "  placing adapters", Running: "  moving running requests",
+	Routing: "routing", Waiting: "moving waiting requests", Plans: "plans", Placing: "  placing adapters",
+	Running:     "  moving running requests",
 	Interaction: "  interaction of the two", PlansOnly: "plans without moving waiting requests",
 }
 
@@ -106,7 +107,10 @@ func (a *Answer) WriteJSON(w io.Writer) error {
 	for _, e := range a.Effects {
 		changes := []any{}
 		for _, c := range e.Changes {
-			o := format.Object{"metric", c.Metric, "diff_mean", c.Diff.Mean, "diff_ci95_low", c.Diff.Low, "diff_ci95_high", c.Diff.High, "against_mean", c.Base}
+			o := format.Object{
+				"metric", c.Metric, "diff_mean", c.Diff.Mean, "diff_ci95_low", c.Diff.Low,
+				"diff_ci95_high", c.Diff.High, "against_mean", c.Base,
+			}
 			if !math.IsNaN(c.P) {
 				o = append(o, "p_holm", c.P, "certain", c.Sure)
 			}
@@ -116,8 +120,10 @@ func (a *Answer) WriteJSON(w io.Writer) error {
 		for _, t := range e.terms {
 			contrast = append(contrast, format.Object{"policy", t.policy, "weight", t.weight})
 		}
-		effects = append(effects, format.Object{"factor", e.Factor, "interval_s,omitempty", e.Interval, "against", e.Against, "tested", e.tested,
-			"pays", e.better, "contrast", contrast, "changes", changes})
+		effects = append(effects,
+			format.Object{"factor", e.Factor, "interval_s,omitempty", e.Interval, "against", e.Against,
+				"tested", e.tested,
+				"pays", e.better, "contrast", contrast, "changes", changes})
 	}
 	var b bytes.Buffer
 	if err := a.Dir.WriteJSON(&b, a.Tables, a.opt.Metrics); err != nil {
@@ -125,8 +131,11 @@ func (a *Answer) WriteJSON(w io.Writer) error {
 	}
 	pays := append([]Factor{}, a.Pays...)
 	worst, _ := a.state()
-	return format.JSON(w, format.Object{"schema", "lorasim.worth/2", "pays", pays, "move", a.Move(), "policy", a.Chosen(), "clear", a.Clear, "state,omitempty", string(worst),
-		"sampling,omitempty", string(a.opt.sampling), "text", a.String(),
-		"best_interval_s,omitempty", a.Interval, "seeds", len(a.Dir.Seeds), "every_seed_the_same,omitempty", a.Fixed, "effects", effects,
-		"sweep", json.RawMessage(b.Bytes())}, " ")
+	return format.JSON(w,
+		format.Object{"schema", "lorasim.worth/2", "pays", pays, "move", a.Move(), "policy", a.Chosen(),
+			"clear", a.Clear, "state,omitempty", string(worst),
+			"sampling,omitempty", string(a.opt.sampling), "text", a.String(),
+			"best_interval_s,omitempty", a.Interval, "seeds", len(a.Dir.Seeds),
+			"every_seed_the_same,omitempty", a.Fixed, "effects", effects,
+			"sweep", json.RawMessage(b.Bytes())}, " ")
 }

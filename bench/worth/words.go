@@ -18,11 +18,13 @@ func (a *Answer) String() string {
 		lines = append(lines, "Every seed gives the same run, so this is about this workload alone.")
 	}
 	if left := a.mean(a.Chosen(), "oracle.mean_e2e_regret"); left > 0 {
-		lines = append(lines, fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.", 100*left/(1+left)))
+		lines = append(lines,
+			fmt.Sprintf("Headroom: with perfect knowledge mean E2E could be at most %.0f %% lower.", 100*left/(1+left)))
 	}
 	for _, m := range a.opt.Metrics {
 		if o := a.ahead(m); o != nil {
-			lines = append(lines, fmt.Sprintf("But by %s %s is better: %s.", short(m), o.Name, o.Diff.Versus(a.mean(a.Chosen(), m))))
+			lines = append(lines,
+				fmt.Sprintf("But by %s %s is better: %s.", short(m), o.Name, o.Diff.Versus(a.mean(a.Chosen(), m))))
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -34,9 +36,11 @@ func (a *Answer) caveats() (lines []string) {
 	worst, text := a.state()
 	switch worst {
 	case steady.Overloaded:
-		lines = append(lines, "Overloaded: "+text+". Latencies grow with the length of the run: the effects hold for runs of this length only.")
+		lines = append(lines, "Overloaded: "+text+
+			". Latencies grow with the length of the run: the effects hold for runs of this length only.")
 	case steady.Transient:
-		lines = append(lines, "Transient: "+text+". The runs are too short to extrapolate: longer ones may show other effects.")
+		lines = append(lines,
+			"Transient: "+text+". The runs are too short to extrapolate: longer ones may show other effects.")
 	}
 	return lines
 }
@@ -69,8 +73,9 @@ func (a *Answer) state() (worst steady.State, text string) {
 }
 
 // verbs are the factors as things to do.
-var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move running requests", Placing: "place adapters",
-	Plans: "make plans, which place adapters and move running requests"}
+var verbs = map[Factor]string{Waiting: "move waiting requests", Running: "move running requests",
+	Placing: "place adapters",
+	Plans:   "make plans, which place adapters and move running requests"}
 
 // headline says what to do.
 func (a *Answer) headline() string {
@@ -81,7 +86,8 @@ func (a *Answer) headline() string {
 	full := a.opt.full()
 	for _, f := range []Factor{Waiting, Plans, Placing, Running} {
 		switch {
-		case f == Plans && !slices.Contains(a.Pays, Plans) || f != Waiting && f != Plans && slices.Contains(a.Pays, Plans):
+		case f == Plans && !slices.Contains(a.Pays, Plans) ||
+			f != Waiting && f != Plans && slices.Contains(a.Pays, Plans):
 		case f == Waiting && !full.waiting || f == Running && !full.running: // the scenario rules it out
 		case slices.Contains(a.Pays, f):
 			yes = append(yes, verbs[f])
@@ -140,7 +146,9 @@ func (a *Answer) reasons() (lines []string) {
 	lines = append(lines, a.reason(what, best))
 	if best.better && best.Factor == Plans {
 		placing, running := a.find(Placing, a.Interval), a.find(Running, a.Interval)
-		lines = append(lines, fmt.Sprintf("Of this, placing adapters: %s; moving running requests: %s.", placing.changes(), running.changes()))
+		lines = append(lines,
+			fmt.Sprintf("Of this, placing adapters: %s; moving running requests: %s.",
+				placing.changes(), running.changes()))
 	}
 	return lines
 }

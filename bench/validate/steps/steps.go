@@ -59,7 +59,9 @@ type Difference struct {
 }
 
 // runFolder runs each case of a folder, whose file is named NAME and the ending.
-func runFolder(ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error)) (*Report, error) {
+func runFolder(
+	ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error),
+) (*Report, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+ending))
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("%s: no NAME%s there", dir, ending), err)
@@ -172,13 +174,18 @@ type engine struct {
 }
 
 // newEngine returns a worker of a profile for requests; priorities are by adapter.
-func newEngine(p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64) (e *engine, err error) {
+func newEngine(
+	p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64,
+) (e *engine, err error) {
 	adapters := 0
 	for _, r := range requests {
 		adapters = max(adapters, int(r.Adapter)+1)
 	}
-	e = &engine{todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {}}
-	if e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}); err != nil {
+	e = &engine{
+		todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {},
+	}
+	cfg := sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}
+	if e.Server, err = sim.NewServer(cfg); err != nil {
 		return nil, err
 	}
 	for a := range adapters {

@@ -90,7 +90,8 @@ func newModel(name string, t *Tables, o Options) (*model, error) {
 	switch {
 	case m.profile != nil:
 	case !ok:
-		return nil, fmt.Errorf("no profile of model %q: expected llama-3.1-8b-instruct, qwen-2.5-7b-instruct, or a profile for it", name)
+		return nil, fmt.Errorf(
+			"no profile of model %q: expected llama-3.1-8b-instruct, qwen-2.5-7b-instruct, or a profile for it", name)
 	default:
 		if m.profile, err = profile.Load(known.profile); err != nil {
 			return nil, err
@@ -158,8 +159,10 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	watch := &observer{}
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
-		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
-		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Source: src, Workers: []*profile.Costs{costs},
+		Router:   &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
+		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window,
+		FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err
@@ -168,7 +171,8 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	row.Predict(watch.values(r.Window))
 	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
 		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters, Window: true,
-		Prompt: watch.prompts / max(float64(len(watch.ttft)), 1), Output: (float64(watch.tokens) - watch.prompts) / max(float64(len(watch.ttft)), 1),
+		Prompt: watch.prompts / max(float64(len(watch.ttft)), 1),
+		Output: (float64(watch.tokens) - watch.prompts) / max(float64(len(watch.ttft)), 1),
 	}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
 	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
 	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
@@ -208,7 +212,9 @@ func workload(r *Run, m *model) (trace.Source, error) {
 	if len(ranks) == 0 {
 		ranks = []int{r.MaxRank}
 	}
-	src, err := synth.NewSharedPoisson(synth.SharedPoisson{Rates: r.Rates, Ranks: synth.Ranks{Values: ranks}, Duration: r.Window})
+	src, err := synth.NewSharedPoisson(synth.SharedPoisson{
+		Rates: r.Rates, Ranks: synth.Ranks{Values: ranks}, Duration: r.Window,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 	}
 	err = table.ReadCSV(in, name, required, func(t *table.CSVRow) {
 		r := Run{
-			Setup: Setup{Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"), Group: t.Text("group"),
+			Setup: Setup{Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"),
+				Group: t.Text("group"),
 				Slots: t.Count("max_loras", 1, most), MaxRank: t.Count("max_lora_rank", 1, most)},
 			MaxSeqs: 256, Rates: rates(t), Window: t.Positive("window_s"), Measured: validate.Values{},
 			InRate: t.Number("in_tok_s"), Waiting: t.Number("series_wait_mean"), KVShare: t.Number("series_kv_mean"),
@@ -82,7 +83,8 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 		}
 		for m, v := range map[validate.Metric]float64{
 			Throughput: r.InRate + t.Number("out_tok_s"), TPOT: t.Number("tpot_mean_ms"), ITL: t.Number("itl_mean_ms"),
-			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"), Running: t.Number("series_run_mean"),
+			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"),
+			Running: t.Number("series_run_mean"),
 		} {
 			if v > 0 {
 				r.Measured[m] = v
@@ -166,11 +168,13 @@ func ReadTables(dir string) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = read(loadsFile, []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"}, func(r *table.CSVRow) {
-		model := r.Text("model")
-		t.loads[model] = append(t.loads[model], loadPoint{r.Count("adapter_rank", 1, most), r.Count("max_lora_rank", 1, most),
-			r.Positive("cpu_mean_ms"), r.Positive("disk_mean_rest_ms")})
-	})
+	err = read(loadsFile, []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"},
+		func(r *table.CSVRow) {
+			model := r.Text("model")
+			t.loads[model] = append(t.loads[model],
+				loadPoint{r.Count("adapter_rank", 1, most), r.Count("max_lora_rank", 1, most),
+					r.Positive("cpu_mean_ms"), r.Positive("disk_mean_rest_ms")})
+		})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -247,7 +251,8 @@ func along(points []kvPoint, rank int, slots float64) float64 {
 func (t *Tables) KVCurves(model string) []profile.KVCurve {
 	var out []profile.KVCurve
 	for _, p := range t.kv[model] {
-		if n := len(out); n > 0 && out[n-1].Rank == p.rank && p.tokens > float64(out[n-1].Tokens[len(out[n-1].Tokens)-1]) {
+		if n := len(out); n > 0 && out[n-1].Rank == p.rank &&
+			p.tokens > float64(out[n-1].Tokens[len(out[n-1].Tokens)-1]) {
 			continue
 		}
 		if n := len(out); n == 0 || out[n-1].Rank != max(p.rank, 1) {
