@@ -3,7 +3,6 @@ package scripts
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"lorasim/internal/testutil"
 )
 
 const (
@@ -27,10 +28,9 @@ const (
 	longLines = "long-lines.txt"
 )
 
-var update = flag.Bool("update", false, "take files and lines that are done off "+longLines)
-
 // TestLineLength holds the lines of all Go files to 120 columns. Files in long-lines.txt
-// may have as many longer lines as stand there; the list may only shrink.
+// may have as many longer lines as stand there; the list may only shrink. -update takes
+// off what is done.
 func TestLineLength(t *testing.T) {
 	found := map[string][]int{}
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
@@ -61,7 +61,7 @@ func TestLineLength(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		n := len(found[name])
-		if n < listed[name] && !*update {
+		if n < listed[name] && !*testutil.Update {
 			t.Errorf("%s has %d long lines, scripts/%s lists %d; run go test ./scripts -run LineLength -update",
 				name, n, longLines, listed[name])
 		}
@@ -69,7 +69,7 @@ func TestLineLength(t *testing.T) {
 			delete(listed, name)
 		}
 	}
-	if *update && !t.Failed() {
+	if *testutil.Update && !t.Failed() {
 		writeLongLines(t, listed)
 	}
 }
@@ -79,7 +79,7 @@ func TestLineLength(t *testing.T) {
 func readLongLines(t *testing.T, found map[string][]int) map[string]int {
 	listed := map[string]int{}
 	text, err := os.ReadFile(longLines)
-	if errors.Is(err, fs.ErrNotExist) && *update {
+	if errors.Is(err, fs.ErrNotExist) && *testutil.Update {
 		for name, lines := range found {
 			listed[name] = len(lines)
 		}

@@ -2,19 +2,16 @@ package result
 
 import (
 	"bytes"
-	"flag"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // everything is a result with a different value for every metric.
 func everything() *Result {
@@ -277,18 +274,7 @@ func TestExtraGolden(t *testing.T) {
 			}
 		}
 		path := filepath.Join("testdata", "extra_"+name+".txt")
-		if *update {
-			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), b.String()); d != "" {
-			t.Errorf("%s (-want +got):\n%s", path, d)
-		}
+		testutil.Golden(t, path, b.Bytes())
 	}
 	var b bytes.Buffer
 	if err := (&Result{}).WriteExtra(&b); err != nil || b.Len() > 0 {
