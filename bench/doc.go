@@ -12,7 +12,7 @@
 //
 // Many runs:
 //
-//   - [lorasim/bench/sweep]: a grid of settings, policies and seeds, in a folder that may be continued
+//   - [lorasim/bench/sweep]: a grid of settings, policies and seeds, kept in a folder
 //   - [lorasim/bench/compare]: runs side by side, with a verdict
 //   - [lorasim/bench/capacity]: the cheapest cluster that serves a workload within an SLO
 //   - [lorasim/bench/worth]: whether moving requests and placing adapters pays
@@ -21,7 +21,7 @@
 //
 // Real and emulated workers:
 //
-//   - [lorasim/bench/live]: a load generator for workers behind HTTP, with the simulator's workloads and routers
+//   - [lorasim/bench/live]: a load generator for workers behind HTTP, routed as in the simulator
 //   - [lorasim/bench/live/fleet]: the workers' state: health, adapters, requests in flight
 //   - [lorasim/bench/live/wire]: the HTTP client of the load generator
 //   - [lorasim/bench/gateway]: a reverse proxy that routes by the same policies
