@@ -131,3 +131,18 @@ func TestResampledMeanCovers(t *testing.T) {
 		}
 	}
 }
+
+// A difference of single runs is tested by its interval: one that reaches 0 with an end
+// has p = 5 %, whatever its sign.
+func TestWithinRuns(t *testing.T) {
+	for _, sign := range []float64{1, -1} {
+		e := Estimate{N: 1, Mean: 3 * sign, Low: 3*sign - 3, High: 3*sign + 3, Of: WithinRuns}
+		if p := e.P(); math.Abs(p-0.05) > 1e-12 || !e.HasInterval() {
+			t.Errorf("p %v of %+v", p, e)
+		}
+	}
+	wide := Estimate{N: 1, Mean: 1, Low: -2, High: 4, Of: WithinRuns}
+	if p := wide.P(); math.Abs(p-0.5135) > 1e-3 { // 2 x Phi(-1.96 / 3)
+		t.Errorf("p %v of %+v", p, wide)
+	}
+}

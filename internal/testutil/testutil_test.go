@@ -50,6 +50,17 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
+// With -update the file becomes what the test gives.
+func TestGoldenUpdate(t *testing.T) {
+	path := testutil.File(t, "golden.txt", "old")
+	*testutil.Update = true
+	defer func() { *testutil.Update = false }()
+	testutil.Golden(t, path, "new")
+	if text, err := os.ReadFile(path); err != nil || string(text) != "new" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	a, b := testutil.File(t, "x.csv", "a"), testutil.File(t, "x.csv", []byte("b"))
 	if a == b || filepath.Base(a) != "x.csv" {
