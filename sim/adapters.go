@@ -7,6 +7,7 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/event"
 )
 
 // adapterTable is what a worker knows of adapters. Its rows are the workload's
@@ -18,8 +19,8 @@ type adapterTable struct {
 	hosts int     // adapters in host memory
 	// Those that are there already, in no order, where it does not hold all.
 	hosted []int32
-	queue  []ticket // loads that wait for their turn, the first one runs
-	timer  timer    // of its end
+	queue  []ticket    // loads that wait for their turn, the first one runs
+	timer  event.Timer // of its end
 
 	claimed  []int32 // rows that are active or being loaded, in no order
 	unplaced int     // rows of these that hold no slot
@@ -96,7 +97,7 @@ func (w *worker) initAdapters() {
 		return int32(w.costs.Rank(w.s.adapters[row].Rank))
 	})
 	w.queue.rows = w.adapters.rows
-	w.adapters.timer = timer{order: eventLoad.order(int64(w.id)), place: -1, do: w.endLoad}
+	w.adapters.timer = event.NewTimer(event.LoadEnd, w.id, w.endLoad)
 	for a := range w.v.Adapters {
 		w.v.Adapters[a].Tier = w.s.cfg.Home
 	}
@@ -139,7 +140,7 @@ func (w *worker) setTier(a int32, t router.Tier) {
 	st := &w.v.Adapters[a]
 	if st.Tier != t {
 		for _, o := range w.s.others.watchers {
-			o.Tier(w.s.now, w.id, a, t)
+			o.Tier(w.s.loop.Now(), w.id, a, t)
 		}
 	}
 	if was, is := st.Tier >= router.Host, t >= router.Host; w.eng.MaxLoadedLoras > 0 && was != is {
@@ -185,7 +186,7 @@ func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
 	r := t.rows.of(row)
 	if r.loadTo > q.queued { // loaded beside the steps while the request waited
 		if r.slot {
-			wait = max(r.loadTo-w.s.now, 0)
+			wait = max(r.loadTo-w.s.loop.Now(), 0)
 		}
 		q.cold += r.loadTo - max(r.loadFrom, q.queued)
 	}

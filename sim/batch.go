@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
@@ -13,7 +14,7 @@ func (w *worker) join(r *request, at tick.Ticks) {
 	r.joinStep, r.joinTime = w.steps, at
 	w.order++
 	r.order = w.order
-	w.batch.push(entry[*request]{w.steps + int64(r.output-r.generated), r.seq, r, &r.place})
+	w.batch.Push(heap.Entry[*request]{Key: w.steps + int64(r.output-r.generated), Tie: r.seq, Value: r, Place: &r.place})
 	w.noteReply(r, true)
 	w.countBatch(r, 1)
 }
@@ -22,7 +23,7 @@ func (w *worker) join(r *request, at tick.Ticks) {
 func (w *worker) running() []*request {
 	rs := make([]*request, len(w.batch))
 	for k, e := range w.batch {
-		rs[k] = e.value
+		rs[k] = e.Value
 	}
 	return rs
 }
@@ -44,7 +45,7 @@ func (w *worker) joinCarried(r *request) {
 // unbatch takes a request that has not ended, or just did, out of the running
 // batch and notes how far it is; it keeps its KV cache.
 func (w *worker) unbatch(r *request) {
-	w.batch.remove(int(r.place))
+	w.batch.Remove(int(r.place))
 	w.noteReply(r, false)
 	w.forgetGap(r)
 	k := int32(w.steps - r.joinStep)
@@ -87,7 +88,7 @@ func (w *worker) free(r *request) {
 // beginDecode starts as many decode steps as pass without a change of the batch.
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
-	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].key-w.steps)
+	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].Key-w.steps)
 	if (w.retry && !w.full || w.preempts) && w.queue.n > 0 || w.s.listener != nil {
 		k = 1 // a request retracted just now may be taken back after one step; a listener hears of every token
 	}
@@ -98,14 +99,14 @@ func (w *worker) beginDecode() {
 	load := w.placeAdapters(true)
 	w.stats.Stalled += load
 	w.run = record.Steps{
-		Start: w.s.now + load,
+		Start: w.s.loop.Now() + load,
 		First: w.stepTime(&profile.StepWork{}, true),
 		Incr:  w.costs.PerKVToken * tick.Ticks(b),
 		Count: k,
 		Batch: b,
 	}
 	if t := w.starvesAt(); t < w.run.End(k) {
-		w.run.Count = w.run.Until(max(t, w.s.now))
+		w.run.Count = w.run.Until(max(t, w.s.loop.Now()))
 	}
 	w.noteStep(decode)
 	w.schedule(decode, w.run.End(w.run.Count))
@@ -113,19 +114,19 @@ func (w *worker) beginDecode() {
 
 // shorten ends the run of decode steps after the step under way.
 func (w *worker) shorten() {
-	if k := w.run.Until(w.s.now); k < w.run.Count {
+	if k := w.run.Until(w.s.loop.Now()); k < w.run.Count {
 		w.run.Count = k
-		w.s.set(&w.timer, w.run.End(k))
+		w.s.loop.Set(&w.timer, w.run.End(k))
 	}
 }
 
 // stepsDone is the number of steps of the run that are over at this instant.
 func (w *worker) stepsDone() int64 {
-	if w.phase != decode || w.s.now <= w.run.Start {
+	if w.phase != decode || w.s.loop.Now() <= w.run.Start {
 		return 0
 	}
-	k := w.run.Until(w.s.now)
-	if w.run.End(k) > w.s.now {
+	k := w.run.Until(w.s.loop.Now())
+	if w.run.End(k) > w.s.loop.Now() {
 		k--
 	}
 	return k
@@ -146,8 +147,8 @@ func (w *worker) inCache(r *request) int64 {
 // endDecode books the run of decode steps and reports the requests it finished.
 func (w *worker) endDecode() {
 	w.advance()
-	for len(w.batch) > 0 && w.batch[0].key == w.steps {
-		r := w.batch[0].value
+	for len(w.batch) > 0 && w.batch[0].Key == w.steps {
+		r := w.batch[0].Value
 		w.leaveBatch(r)
 		w.finish(r, record.OK, "")
 	}
@@ -170,7 +171,7 @@ func (w *worker) advance() {
 	}
 	if w.s.listener != nil {
 		for _, e := range w.batch {
-			w.s.listener.Token(e.value.id, w.s.now+w.costs.Overhead)
+			w.s.listener.Token(e.Value.id, w.s.loop.Now()+w.costs.Overhead)
 		}
 	}
 	w.reportGaps(run.End(1))
@@ -199,7 +200,7 @@ func (w *worker) reportGaps(t tick.Ticks) {
 func (w *worker) recordGaps(run *record.Steps) {
 	before := w.steps - run.Count
 	for _, e := range w.batch {
-		r, last := e.value, w.lastDecode
+		r, last := e.Value, w.lastDecode
 		if r.joinStep == before {
 			last = r.joinTime
 		}
@@ -249,7 +250,7 @@ func (w *worker) retract() {
 				w.noted.Retracted++
 			}
 		default:
-			r := w.batch[0].value
+			r := w.batch[0].Value
 			w.leaveBatch(r)
 			w.finish(r, record.Failed, "out of KV cache")
 			return
@@ -260,9 +261,9 @@ func (w *worker) retract() {
 
 // leastProgress is the request of the batch to retract.
 func (w *worker) leastProgress() *request {
-	best := w.batch[0].value
+	best := w.batch[0].Value
 	for _, e := range w.batch[1:] {
-		r := e.value
+		r := e.Value
 		// all decode in lockstep, so fewest tokens = largest difference
 		d := r.joinStep - int64(r.generated) - (best.joinStep - int64(best.generated))
 		if d > 0 || d == 0 && (r.prompt > best.prompt || r.prompt == best.prompt && r.order > best.order) {
@@ -293,7 +294,7 @@ const retractHeadroom = 20
 func (w *worker) reestimate() {
 	var generated, maxNew int64
 	for _, e := range w.batch {
-		r := e.value
+		r := e.Value
 		generated += int64(r.generated) + w.steps - r.joinStep
 		maxNew += int64(r.maxNew)
 	}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"lorasim/internal/heap"
 )
 
 // After a retraction in step 10: one request had 3 tokens when it joined in step
@@ -12,7 +14,7 @@ import (
 func TestReestimate(t *testing.T) {
 	w := &worker{steps: 10}
 	for _, r := range []struct{ generated, joined, maxNew int }{{3, 4, 100}, {5, 10, 60}} {
-		w.batch.push(entry[*request]{value: &request{generated: int32(r.generated), joinStep: int64(r.joined), maxNew: int32(r.maxNew)}})
+		w.batch.Push(heap.Entry[*request]{Value: &request{generated: int32(r.generated), joinStep: int64(r.joined), maxNew: int32(r.maxNew)}})
 	}
 	w.reestimate()
 	if want := 54.0 / 161; math.Abs(w.ratioFrom-want) > 1e-12 || w.ratioSince != 11 {
@@ -27,13 +29,13 @@ func TestReestimate(t *testing.T) {
 	}
 	a, b := &adapterRow{left: 7}, &adapterRow{}
 	for i, row := range []*adapterRow{a, b} {
-		w.batch[i].value.row, w.batch[i].value.adapter = row, int32(i)
+		w.batch[i].Value.row, w.batch[i].Value.adapter = row, int32(i)
 	}
-	w.batch.push(entry[*request]{value: &request{row: b, adapter: 1, generated: 1, joinStep: 10, maxNew: 20}})
+	w.batch.Push(heap.Entry[*request]{Value: &request{row: b, adapter: 1, generated: 1, joinStep: 10, maxNew: 20}})
 	if running := w.longestLeft(); !slices.Equal(running, []int32{0, 1}) || a.left != 91 || b.left != 55 {
 		t.Errorf("of the adapters %v requests have %d and %d tokens left, expected 91 and 55", running, a.left, b.left)
 	}
-	w.batch[0].value.maxNew, w.batch[1].value.maxNew = 10, 10
+	w.batch[0].Value.maxNew, w.batch[1].Value.maxNew = 10, 10
 	if w.reestimate(); w.ratioFrom != 1 {
 		t.Errorf("ratio %v, expected no more than 1", w.ratioFrom)
 	}

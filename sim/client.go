@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -109,11 +110,11 @@ func (s *sim) fetch() error {
 // send hands the requests that are due, and for which the closed loop has
 // room, to the router.
 func (s *sim) send() error {
-	for len(s.releases) > 0 && s.releases[0].key <= int64(s.now) {
-		s.releases.remove(0)
+	for len(s.releases) > 0 && s.releases[0].Key <= int64(s.loop.Now()) {
+		s.releases.Remove(0)
 		s.inFlight--
 	}
-	for s.headT <= s.now && s.hasRoom() {
+	for s.headT <= s.loop.Now() && s.hasRoom() {
 		s.sendHead()
 		if err := s.fetch(); err != nil {
 			return err
@@ -126,7 +127,7 @@ func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
 	r := s.alloc()
-	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
+	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.loop.Now()
 	r.first, r.started = tick.Never, tick.Never
 	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
 	r.prefix.text, r.prefix.reply = h.Text, h.Reply
@@ -139,7 +140,7 @@ func (s *sim) sendHead() {
 		s.plan.byID[r.id] = r
 	}
 	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
-		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.now)
+		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.loop.Now())
 		return
 	}
 	if r.expected = h.Output; !s.cfg.KnownOutputs {
@@ -153,7 +154,7 @@ func (s *sim) sendHead() {
 func (s *sim) route(r *request) {
 	if a := s.cfg.Router.Admission; a != nil && r.workerFirst < 0 {
 		if why, _ := a.Refuse(s.question(r), s.routerView()); why != "" {
-			s.finish(r, record.Rejected, why, s.now)
+			s.finish(r, record.Rejected, why, s.loop.Now())
 			return
 		}
 	}
@@ -173,7 +174,7 @@ func (s *sim) question(r *request) router.Request {
 // dispatch sends a request to the worker that the router picks. Where none takes it,
 // a new one is rejected, and another one failed.
 func (s *sim) dispatch(r *request) {
-	at, isNew := s.now, r.workerFirst < 0
+	at, isNew := s.loop.Now(), r.workerFirst < 0
 	status, reason := record.Failed, noFailover
 	if isNew {
 		status, reason = record.Rejected, "no worker available"
@@ -207,7 +208,7 @@ func (s *sim) adapterOf(r *request) int32 {
 
 // routerView brings the view up to now.
 func (s *sim) routerView() *router.View {
-	s.view.Now = s.now.Seconds()
+	s.view.Now = s.loop.Now().Seconds()
 	if rt := s.cfg.Router; rt.ReadsKV && !(rt.ReadsFewKV && s.stale == nil) {
 		for i := range s.workers {
 			s.workers[i].v.KVUsed = s.workers[i].kvNow()
@@ -259,7 +260,7 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		delete(s.plan.byID, r.id)
 	}
 	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
-		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output, Exec: (at - r.started).Seconds(), Now: s.now.Seconds()}
+		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output, Exec: (at - r.started).Seconds(), Now: s.loop.Now().Seconds()}
 		if a.Finished(f); s.plan.learner != nil {
 			s.plan.learner.Finished(f)
 		}
@@ -268,7 +269,7 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	s.end = max(s.end, at)
 	s.free = append(s.free, r)
 	if s.cfg.MaxConcurrency > 0 {
-		s.releases.push(entry[struct{}]{key: int64(at)})
+		s.releases.Push(heap.Entry[struct{}]{Key: int64(at)})
 	} else {
 		s.inFlight--
 	}
@@ -300,13 +301,13 @@ func (s *sim) warmUp(adapter int32) {
 // then, in a closed loop say, have no part in the run.
 func (s *sim) cutOff() {
 	s.watch(s.window)
-	s.now = s.window
+	s.loop.MoveTo(s.window)
 	for i := range s.workers {
 		s.workers[i].interrupted()
 	}
 	for _, r := range s.reqs {
 		if r.id >= 0 {
-			s.finish(r, record.Unfinished, unfinishedReason, s.now)
+			s.finish(r, record.Unfinished, unfinishedReason, s.loop.Now())
 		}
 	}
 	if s.headT != tick.Never {
@@ -364,15 +365,15 @@ func (o *others) add(cfg Config) error {
 	return nil
 }
 
-// watch tells the watchers of the time from s.now to the next event.
+// watch tells the watchers of the time from s.loop.Now() to the next event.
 func (s *sim) watch(until tick.Ticks) {
-	if until > s.now && len(s.others.watchers) > 0 {
+	if until > s.loop.Now() && len(s.others.watchers) > 0 {
 		for i := range s.workers {
 			s.view.Workers[i].Full = s.workers[i].full
 			s.view.Workers[i].Entering = len(s.workers[i].door.queue)
 		}
 		for _, w := range s.others.watchers {
-			w.Watch(s.now, until, &s.view)
+			w.Watch(s.loop.Now(), until, &s.view)
 		}
 	}
 }

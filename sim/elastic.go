@@ -7,6 +7,8 @@ import (
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/sim/autoscale"
+	"lorasim/sim/event"
 )
 
 // Elastic is a cluster whose workers join and leave. Config.Workers are all that
@@ -20,7 +22,7 @@ type Elastic struct {
 	Initial, Min int
 	ColdStart    float64 // s
 	Every        float64 // s between looks at the cluster
-	Scaler       Scaler
+	Scaler       autoscale.Scaler
 	Times        []Resize // instead of a scaler: when there are to be how many workers
 }
 
@@ -117,7 +119,7 @@ func (s *sim) initElastic() error {
 		if !seconds(r.At) || r.Workers < e.Min || r.Workers > n {
 			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min, n)
 		}
-		s.aside(tick.FromSeconds(r.At), eventScale, func() {
+		s.loop.Background(tick.FromSeconds(r.At), event.Scale, func() {
 			s.elastic.sizes--
 			if s.scaleTo(r.Workers); s.elastic.count == 0 {
 				s.release() // it may have been the last change
@@ -126,7 +128,7 @@ func (s *sim) initElastic() error {
 	}
 	if e.Scaler != nil {
 		s.others.ends = append(s.others.ends, &s.elastic)
-		s.aside(tick.FromSeconds(e.Every), eventScale, s.look)
+		s.loop.Background(tick.FromSeconds(e.Every), event.Scale, s.look)
 	}
 	return nil
 }
@@ -138,7 +140,7 @@ func (s *sim) look() {
 	if s.headT != tick.Never {
 		sent-- // read, but not sent
 	}
-	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
+	l := autoscale.Look{Now: s.loop.Now().Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
 	if e.ended > 0 {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
@@ -150,7 +152,7 @@ func (s *sim) look() {
 	e.arrived, e.ended, e.response = sent, 0, 0
 	s.scaleTo(max(cfg.Scaler.Want(l), min(len(e.held), 1)))
 	if s.unfinished() {
-		s.aside(s.now+tick.FromSeconds(cfg.Every), eventScale, s.look)
+		s.loop.Background(s.loop.Now()+tick.FromSeconds(cfg.Every), event.Scale, s.look)
 	}
 }
 
@@ -226,11 +228,11 @@ func (s *sim) extreme(p Power, sign int) (best *worker) {
 func (w *worker) switchOn() {
 	s := w.s
 	w.starts++
-	w.born = s.now
+	w.born = s.loop.Now()
 	s.elastic.stats.Started++
 	w.setPower(Starting)
 	this := w.starts
-	s.aside(s.now+tick.FromSeconds(s.cfg.Elastic.ColdStart), eventUp, func() {
+	s.loop.Background(s.loop.Now()+tick.FromSeconds(s.cfg.Elastic.ColdStart), event.Up, func() {
 		if w.power == Starting && w.starts == this { // else it was called off
 			w.setPower(On)
 		}
@@ -248,7 +250,7 @@ func (w *worker) retire() {
 // called when something has gone.
 func (w *worker) leaveWhenEmpty() {
 	if w.empty() {
-		w.s.at(w.s.now, eventOff, func() {
+		w.s.loop.At(w.s.loop.Now(), event.Off, func() {
 			if w.empty() {
 				w.setPower(Off)
 			}
@@ -265,24 +267,24 @@ func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.h
 func (w *worker) setPower(p Power) {
 	s, was := w.s, w.power
 	w.power = p
-	now := s.now
+	now := s.loop.Now()
 	if !s.unfinished() {
 		now = min(now, s.end) // what goes on by itself after the run does not count
 	}
 	s.elastic.change(now, counts(p)-counts(was), paid(p)-paid(was))
 	s.elastic.on += is(p, On) - is(was, On)
 	if p == Off {
-		w.onFor += s.now - w.born
+		w.onFor += s.loop.Now() - w.born
 		w.born, w.bare = 0, true
 		w.reset()
 		w.steps, w.ratioSince = 0, 0 // another process
 	}
 	w.show()
 	for _, o := range s.others.powers {
-		o.Power(s.now, w.id, p)
+		o.Power(s.loop.Now(), w.id, p)
 	}
 	if p == On && len(s.elastic.held) > 0 {
-		s.at(s.now, eventRelease, s.release) // when all have come that come now
+		s.loop.At(s.loop.Now(), event.Release, s.release) // when all have come that come now
 	}
 }
 

@@ -21,7 +21,7 @@ func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 	wait := w.loadTime(row)
 	r := w.adapters.rows.of(row)
 	if r.fetch { // what is under way counts
-		wait += max(r.loadTo-w.s.now, 0)
+		wait += max(r.loadTo-w.s.loop.Now(), 0)
 	}
 	for range maxFailures {
 		if total += wait; !w.loadFails() {
@@ -30,7 +30,7 @@ func (w *worker) loadNow(row int32) (total tick.Ticks, ok bool) {
 			return total, true
 		}
 	}
-	w.failWaiting(row, w.s.now+total)
+	w.failWaiting(row, w.s.loop.Now()+total)
 	return total, false
 }
 
@@ -115,13 +115,13 @@ func (w *worker) fetchMissing(row int32) {
 func (w *worker) enqueueLoad(row int32, slot bool, takes tick.Ticks) {
 	t := &w.adapters
 	r := t.rows.of(row)
-	r.loadFrom = w.s.now
+	r.loadFrom = w.s.loop.Now()
 	if n := len(t.queue); n > 0 {
 		r.loadFrom = t.queue[n-1].ends
 	}
 	r.loadTo = r.loadFrom + takes
 	if t.queue = append(t.queue, ticket{row, slot, r.loadTo}); len(t.queue) == 1 {
-		w.s.set(&t.timer, r.loadTo)
+		w.s.loop.Set(&t.timer, r.loadTo)
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *worker) endLoad() {
 	t := &w.adapters
 	k := t.queue[0]
 	if t.queue = slices.Delete(t.queue, 0, 1); len(t.queue) > 0 {
-		w.s.set(&t.timer, t.queue[0].ends)
+		w.s.loop.Set(&t.timer, t.queue[0].ends)
 	}
 	r, failed := t.rows.of(k.row), w.loadFails()
 	tier := max(w.v.Adapters[k.row].Tier, router.Host) // it may have got a slot meanwhile
@@ -184,7 +184,7 @@ func (w *worker) loadFailed(k ticket) {
 		t.hosts--
 	}
 	if r.failures++; r.failures >= maxFailures {
-		w.failWaiting(k.row, w.s.now)
+		w.failWaiting(k.row, w.s.loop.Now())
 	}
 	if w.queue.has(k.row) {
 		w.fetchMissing(k.row)

@@ -6,43 +6,42 @@ import (
 	"slices"
 
 	"lorasim/internal/tick"
+	"lorasim/sim/engine/dlora"
 	"lorasim/sim/profile"
 )
 
 // Merged execution: an adapter is added into the model's weights, so that its
 // requests run at the speed of the base model, and no others can. Backend dlora
 // changes between this and unmerged execution, where all adapters run together
-// and every step pays for it, see [credits]. Backend merged never runs
-// unmerged: each decode step gives an adapter one credit for each of its
+// and every step pays for it, see [dlora.Credits]. Backend merged never runs
+// dlora.Unmerged: each decode step gives an adapter one credit for each of its
 // requests that it passes over, and once an adapter has enough of them the
 // worker changes to the one that has most.
 //
 // Requests that are passed over after their prompt keep their memory and their
 // seat in the batch: they are parked. Modes change between steps only.
 type execution struct {
-	row     int32      // merged into the weights; unmerged: -1
-	credit  []int64    // by row of the adapter table
-	passed  []int64    // by row: its requests that the steps now pass over
-	since   int64      // worker's decode steps when passed was counted
-	fresh   bool       // no step has begun since the mode changed
-	decided bool       // nor since credits were last asked
-	only    bool       // backend merged
-	dlora   *credits   // backend dlora
-	limit   int64      // credits that end a merged mode
-	parked  []*request // wait for their mode, in the order they came
+	row     int32          // merged into the weights; dlora.Unmerged: -1
+	credit  []int64        // by row of the adapter table
+	passed  []int64        // by row: its requests that the steps now pass over
+	since   int64          // worker's decode steps when passed was counted
+	fresh   bool           // no step has begun since the mode changed
+	decided bool           // nor since credits were last asked
+	only    bool           // backend merged
+	dlora   *dlora.Credits // backend dlora
+	limit   int64          // credits that end a merged mode
+	parked  []*request     // wait for their mode, in the order they came
 }
-
-const unmerged int32 = -1
 
 func (w *worker) initExecution() {
 	w.eng.LoraDrainWait = 0 // credits take the drainer's place
 	n := len(w.s.adapters) + 1
 	l := &w.costs.Profile().Latency.LoRA
-	w.exec = &execution{row: unmerged, credit: make([]int64, n), passed: make([]int64, n), since: w.steps,
+	w.exec = &execution{row: dlora.Unmerged, credit: make([]int64, n), passed: make([]int64, n), since: w.steps,
 		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
 	if !w.exec.only {
 		seats := int64(w.eng.MaxRunningRequests)
-		w.exec.dlora = newCredits(n, int(seats), l.CreditScale, w.costs.Step(&profile.StepWork{Batch: seats}),
+		w.exec.dlora = dlora.New(n, int(seats), l.CreditScale, w.costs.Step(&profile.StepWork{Batch: seats}),
 			w.costs.Step(&profile.StepWork{Batch: seats, LoRAs: seats}), w.costs.Switch)
 	}
 }
@@ -85,18 +84,18 @@ func (w *worker) chooseMode() (takes tick.Ticks) {
 // chooseByCredits is chooseMode under backend dlora. A step is an iteration.
 func (w *worker) chooseByCredits() (takes tick.Ticks) {
 	e := w.exec
-	e.dlora.repeat(max(w.steps-e.since-1, 0))
+	e.dlora.Repeat(max(w.steps-e.since-1, 0))
 	e.since = w.steps
 	all := w.seats() + w.queue.n
-	if all == 0 || e.row != unmerged && w.pending(e.row) == 0 {
+	if all == 0 || e.row != dlora.Unmerged && w.pending(e.row) == 0 {
 		e.decided = false // nothing came of it
 	}
 	if e.decided || w.chunked != nil || all == 0 {
 		return 0
 	}
 	e.decided = true
-	e.dlora.row = e.row
-	if to := e.dlora.iterate(w.inOrder()); to != e.row {
+	e.dlora.Row = e.row
+	if to := e.dlora.Iterate(w.inOrder()); to != e.row {
 		return w.setMode(to)
 	}
 	return 0
@@ -119,7 +118,7 @@ func (w *worker) countPassed() {
 	e.since = w.steps
 	for row := range e.passed {
 		e.passed[row] = 0
-		if e.row != unmerged && int32(row) != e.row {
+		if e.row != dlora.Unmerged && int32(row) != e.row {
 			e.passed[row] = w.pending(int32(row))
 		}
 	}
@@ -132,7 +131,7 @@ func (w *worker) nextMode() int32 {
 	switch {
 	case w.chunked != nil || w.v.Running+w.v.Queued == len(w.door.queue):
 		return e.row
-	case e.row == unmerged || w.pending(e.row) == 0:
+	case e.row == dlora.Unmerged || w.pending(e.row) == 0:
 		return w.mostCredits()
 	case e.fresh:
 		return e.row
@@ -149,7 +148,7 @@ func (w *worker) nextMode() int32 {
 // requests.
 func (w *worker) mostCredits() int32 {
 	e := w.exec
-	best, most, credit := unmerged, int64(0), int64(-1)
+	best, most, credit := dlora.Unmerged, int64(0), int64(-1)
 	for row, c := range e.credit {
 		n := w.pending(int32(row))
 		if n > 0 && (c > credit || c == credit && n > most) {
@@ -165,22 +164,22 @@ func (w *worker) mostCredits() int32 {
 func (w *worker) setMode(to int32) tick.Ticks {
 	e := w.exec
 	base := int32(len(w.s.adapters))
-	plain := (e.row == unmerged || e.row == base) && (to == unmerged || to == base)
+	plain := (e.row == dlora.Unmerged || e.row == base) && (to == dlora.Unmerged || to == base)
 	e.row, e.fresh = to, true
-	if to == unmerged {
+	if to == dlora.Unmerged {
 		clear(e.credit)
 	} else {
 		e.credit[to] = 0
 	}
 	w.reopen()
 	for k := 0; k < len(w.batch); k++ {
-		if r := w.batch[k].value; to != unmerged && r.adapter != to {
+		if r := w.batch[k].Value; to != dlora.Unmerged && r.adapter != to {
 			w.park(r)
 			k = -1 // the heap has changed
 		}
 	}
 	e.parked = slices.DeleteFunc(e.parked, func(r *request) bool {
-		runs := to == unmerged || r.adapter == to
+		runs := to == dlora.Unmerged || r.adapter == to
 		if runs {
 			w.rejoin(r)
 		}
@@ -213,7 +212,7 @@ func (w *worker) dropParked() {
 // resume changes to a mode that runs parked requests, when the present one
 // finds nothing that it could run. It returns how long that takes.
 func (w *worker) resume() tick.Ticks {
-	to := unmerged
+	to := dlora.Unmerged
 	if w.exec.only {
 		to = w.exec.parked[0].adapter
 	}
@@ -230,7 +229,7 @@ func (w *worker) stepsInMode() int64 {
 		return 1
 	}
 	if e.dlora != nil {
-		return e.dlora.quiet()
+		return e.dlora.Quiet()
 	}
 	least := int64(math.MaxInt64)
 	for row, n := range e.passed {

@@ -3,6 +3,7 @@ package sim
 import (
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/event"
 )
 
 // moving is how far a request is on its way to another worker.
@@ -62,8 +63,8 @@ func (w *worker) kvBytes(tokens int64) float64 {
 func (w *worker) copy(n int64, then func()) {
 	bytes := w.kvBytes(n)
 	w.s.plan.stats.Copied += bytes
-	w.linkFree = max(w.linkFree, w.s.now) + w.costs.Copy(bytes)
-	w.s.at(w.linkFree, eventTransfer, then)
+	w.linkFree = max(w.linkFree, w.s.loop.Now()) + w.costs.Copy(bytes)
+	w.s.loop.At(w.linkFree, event.Transfer, then)
 }
 
 // precopy begins a round that copies what a running request has beyond its first
@@ -120,7 +121,7 @@ func (w *worker) sendAway(r *request) {
 	// the pages stay taken until the copy is complete
 	w.hold(n)
 	r.moving, r.state, r.carried = inTransit, transit, n
-	left := s.now
+	left := s.loop.Now()
 	w.copy(n-r.copied, func() {
 		if w.failedAt >= left { // the source failed, and the pages with it
 			r.carried = 0
@@ -128,7 +129,7 @@ func (w *worker) sendAway(r *request) {
 			w.hold(-n)
 			w.roomMade()
 		}
-		s.plan.stats.Lost += s.now - left
+		s.plan.stats.Lost += s.loop.Now() - left
 		r.moving = notMoving
 		s.arrive(r, r.dest)
 	})

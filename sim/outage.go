@@ -6,6 +6,7 @@ import (
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/sim/event"
 )
 
 // Outage is a time during which a worker is down. It loses its requests and
@@ -24,9 +25,9 @@ func (s *sim) scheduleOutages() error {
 			return fmt.Errorf("sim: outage of worker %d from %v to %v s, expected 0 <= from < to", o.Worker, o.From, o.To)
 		}
 		w := &s.workers[o.Worker]
-		s.at(tick.FromSeconds(o.From), eventDown, w.fail)
+		s.loop.At(tick.FromSeconds(o.From), event.Down, w.fail)
 		if o.To > 0 {
-			s.at(tick.FromSeconds(o.To), eventUp, w.recover)
+			s.loop.At(tick.FromSeconds(o.To), event.Up, w.recover)
 		}
 	}
 	return nil
@@ -41,13 +42,13 @@ func (w *worker) fail() {
 	}
 	s := w.s
 	orphans := w.reset()
-	w.failedAt = s.now
+	w.failedAt = s.loop.Now()
 	w.leaveWhenEmpty()
 	for _, r := range orphans {
 		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
 		r.prefix.forget()
 		if s.cfg.NoFailover {
-			s.finish(r, record.Failed, "its worker failed", s.now)
+			s.finish(r, record.Failed, "its worker failed", s.loop.Now())
 		} else {
 			s.route(r)
 		}
@@ -69,8 +70,8 @@ func (w *worker) recover() {
 func (w *worker) reset() (orphans []*request) {
 	s := w.s
 	w.interrupted()
-	s.stop(&w.timer)
-	s.stop(&w.adapters.timer)
+	s.loop.Stop(&w.timer)
+	s.loop.Stop(&w.adapters.timer)
 	orphans = w.orphans()
 	old, adapters := *w, w.v.Adapters
 	w.open = 0
@@ -81,7 +82,7 @@ func (w *worker) reset() (orphans []*request) {
 	for a, st := range w.v.Adapters {
 		if st.Tier != adapters[a].Tier {
 			for _, o := range s.others.watchers {
-				o.Tier(s.now, w.id, int32(a), st.Tier)
+				o.Tier(s.loop.Now(), w.id, int32(a), st.Tier)
 			}
 		}
 	}
@@ -106,8 +107,8 @@ func (w *worker) orphans() []*request {
 		rs = append(rs, w.exec.parked...)
 	}
 	for len(w.batch) > 0 { // those that would be done first come first
-		rs = append(rs, w.batch[0].value)
-		w.unbatch(w.batch[0].value)
+		rs = append(rs, w.batch[0].Value)
+		w.unbatch(w.batch[0].Value)
 	}
 	return rs
 }

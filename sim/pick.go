@@ -6,6 +6,7 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine/dlora"
 )
 
 // inHost says whether the weights of a row are in host memory or a slot, or are
@@ -19,7 +20,7 @@ func (w *worker) inHost(row int32) bool {
 // whose adapter finds no slot are passed over, and the queue goes on
 // (Scheduler.can_schedule_lora_req in sglang's managers/scheduler.py).
 func (w *worker) pick() *request {
-	if w.exec != nil && w.exec.row != unmerged {
+	if w.exec != nil && w.exec.row != dlora.Unmerged {
 		return w.pickMerged()
 	}
 	if w.blocks {
@@ -180,7 +181,7 @@ func (w *worker) starves(row int32) tick.Ticks {
 // (LoRADrainer.update_draining_state).
 func (w *worker) drain() {
 	t := &w.adapters
-	if !w.drainerOn() || len(t.draining) == 0 && w.starvesAt() > w.s.now {
+	if !w.drainerOn() || len(t.draining) == 0 && w.starvesAt() > w.s.loop.Now() {
 		return
 	}
 	running := w.longestLeft()
@@ -201,7 +202,7 @@ func (w *worker) drain() {
 // tokens that one of its requests may still generate. It returns the adapters.
 func (w *worker) longestLeft() (running []int32) {
 	for _, e := range w.batch {
-		q := e.value
+		q := e.Value
 		r := q.row
 		if !slices.Contains(running, q.adapter) {
 			running = append(running, q.adapter)
@@ -219,7 +220,7 @@ func (w *worker) longestLeft() (running []int32) {
 func (w *worker) promise(running []int32) {
 	t := &w.adapters
 	starving := slices.DeleteFunc(slices.Clone(w.queue.waiting), func(row int32) bool {
-		return t.rows.of(row).promised || w.starves(row) > w.s.now
+		return t.rows.of(row).promised || w.starves(row) > w.s.loop.Now()
 	})
 	slices.SortFunc(starving, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(w.starves(a), w.starves(b)), cmp.Compare(a, b))

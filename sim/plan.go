@@ -8,6 +8,7 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/event"
 )
 
 // PlanRecord is what became of one plan.
@@ -77,7 +78,7 @@ func (s *sim) initPlanning() error {
 		return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
 	}
 	p.byID = map[int64]*request{}
-	s.aside(p.every, eventPlan, s.planNow)
+	s.loop.Background(p.every, event.Plan, s.planNow)
 	return nil
 }
 
@@ -85,7 +86,7 @@ func (s *sim) initPlanning() error {
 func (s *sim) planNow() {
 	p := &s.plan
 	if s.unfinished() {
-		s.aside(s.now+p.every, eventPlan, s.planNow) // as long as there is something to plan for
+		s.loop.Background(s.loop.Now()+p.every, event.Plan, s.planNow) // as long as there is something to plan for
 	}
 	if p.busy {
 		return
@@ -101,8 +102,8 @@ func (s *sim) planNow() {
 		p.stats.Gaps++
 	}
 	p.busy = true
-	made := s.now
-	s.at(made+max(0, tick.FromSeconds(plan.SolveTime)), eventApply, func() {
+	made := s.loop.Now()
+	s.loop.At(made+max(0, tick.FromSeconds(plan.SolveTime)), event.Apply, func() {
 		p.busy = false
 		s.apply(plan, made)
 	})
@@ -133,7 +134,7 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 	add := func(r *request) *router.Active {
 		as = append(as, router.Active{
 			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
-			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.now - r.sent).Seconds(),
+			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
 		})
 		a := &as[len(as)-1]
 		a.Text, a.Known = r.known(r.prompt + r.generated)
@@ -149,7 +150,7 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 	}
 	done := w.stepsDone()
 	for _, e := range w.batch {
-		if r := e.value; r.moving == notMoving {
+		if r := e.Value; r.moving == notMoving {
 			a, more := add(r), w.steps-r.joinStep+done
 			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.prefilled)+more
 			a.Text, a.Known = r.known(a.Prompt + a.Generated)
@@ -161,7 +162,7 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 // apply carries a plan out, wholly or not at all.
 func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	p := &s.plan
-	rec := &PlanRecord{Made: made.Seconds(), Applied: s.now.Seconds(), Plan: plan}
+	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
 	err := s.checkPlan(plan)
 	if err != nil {
 		p.stats.Dropped++
@@ -251,7 +252,7 @@ func (s *sim) planStats() PlanStats {
 func (s *sim) adjust() {
 	if s.plan.adjuster != nil {
 		if p := s.plan.adjuster.Adjust(); p != nil {
-			s.apply(p, s.now)
+			s.apply(p, s.loop.Now())
 		}
 	}
 }

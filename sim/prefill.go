@@ -20,7 +20,7 @@ func (w sglang) begin() {
 		if w.seats() == 0 {
 			w.full = false // nobody is left who could make room
 		}
-		if w.starvesAt() <= w.s.now {
+		if w.starvesAt() <= w.s.loop.Now() {
 			w.retry = true
 		}
 		if w.preempts {
@@ -141,7 +141,7 @@ func (w *worker) beginPrefill() bool {
 	w.firstOfAll = len(w.batch) == 0
 	if mixes {
 		for _, e := range w.batch {
-			e.value.looked = e.value.prompt + e.value.generated + int32(w.steps-e.value.joinStep)
+			e.Value.looked = e.Value.prompt + e.Value.generated + int32(w.steps-e.Value.joinStep)
 		}
 		w.startStep(mixed, &room.work, load)
 	} else {
@@ -158,7 +158,7 @@ func (w *worker) reserved() int64 {
 	}
 	sum := int64(0)
 	for _, e := range w.batch {
-		sum += w.reserve(e.value, w.steps-e.value.joinStep)
+		sum += w.reserve(e.Value, w.steps-e.Value.joinStep)
 	}
 	return sum
 }
@@ -246,7 +246,7 @@ func (w *worker) start(r *request) (load tick.Ticks, ok bool) {
 	w.v.Running++
 	w.countAdapter(r.adapter, 1, 0)
 	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
-	r.started = min(r.started, w.s.now)
+	r.started = min(r.started, w.s.loop.Now())
 	return load, true
 }
 
@@ -357,32 +357,32 @@ func (w *worker) endPrefill() {
 		w.serve(r.adapter, outputWeight)
 		if r.first == tick.Never {
 			w.tokenless -= int64(r.prompt)
-			r.first = w.s.now + w.costs.Overhead
+			r.first = w.s.loop.Now() + w.costs.Overhead
 		} else {
-			w.s.cfg.Observer.Gap(w.s.now-r.last, 1)
+			w.s.cfg.Observer.Gap(w.s.loop.Now()-r.last, 1)
 			if w.s.cfg.TokenTimes {
-				r.gaps = append(r.gaps, (w.s.now - r.last).Seconds())
+				r.gaps = append(r.gaps, (w.s.loop.Now() - r.last).Seconds())
 			}
 		}
 		first++
 		r.generated++
 		if w.s.listener != nil {
-			w.s.listener.Token(r.id, w.s.now+w.costs.Overhead)
+			w.s.listener.Token(r.id, w.s.loop.Now()+w.costs.Overhead)
 		}
 		if r.generated == r.output {
 			w.free(r)
 			w.finish(r, record.OK, "")
 			continue
 		}
-		w.join(r, w.s.now)
+		w.join(r, w.s.loop.Now())
 		joined++
 	}
 	w.filling = w.filling[:0]
 	if first > 0 {
-		w.s.cfg.Observer.Tokens(w.s.now+w.costs.Overhead, first)
+		w.s.cfg.Observer.Tokens(w.s.loop.Now()+w.costs.Overhead, first)
 	}
 	if joined > 0 {
-		w.groups = append(w.groups, group{w.s.now, joined})
+		w.groups = append(w.groups, group{w.s.loop.Now(), joined})
 	}
 	w.v.Running = w.seats()
 	if w.chunked != nil {

@@ -100,12 +100,12 @@ func (endings) Steps(record.Steps)       {}
 func (endings) Gap(tick.Ticks, int64)    {}
 
 // Now is the time the server has advanced to.
-func (v *Server) Now() tick.Ticks { return v.s.now }
+func (v *Server) Now() tick.Ticks { return v.s.loop.Now() }
 
 // Next is the time of the next event, tick.Never if nothing is under way.
 func (v *Server) Next() tick.Ticks {
 	if len(v.inbox) > 0 {
-		return v.s.now
+		return v.s.loop.Now()
 	}
 	return v.s.next()
 }
@@ -128,12 +128,12 @@ func (v *Server) Submit(r trace.Request) error {
 // and lets the submitted requests arrive. A time in the past counts as now.
 func (v *Server) Advance(to tick.Ticks) {
 	s := v.s
-	to = max(min(to, tick.Max), s.now)
+	to = max(min(to, tick.Max), s.loop.Now())
 	for t := s.next(); t < to; t = s.next() {
-		s.now = t
+		s.loop.MoveTo(t)
 		_ = s.instant(func() error { return nil })
 	}
-	s.now = to
+	s.loop.MoveTo(to)
 	_ = s.instant(v.arrive) // nothing there fails
 }
 
@@ -141,8 +141,8 @@ func (v *Server) Advance(to tick.Ticks) {
 func (v *Server) arrive() error {
 	s := v.s
 	for _, r := range v.inbox {
-		r.Arrival = s.now.Seconds()
-		s.head, s.headT = r, s.now
+		r.Arrival = s.loop.Now().Seconds()
+		s.head, s.headT = r, s.loop.Now()
 		s.requests++
 		s.sendHead()
 	}
@@ -158,13 +158,13 @@ func (v *Server) arrive() error {
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
-		v.s.listener.Ended(id, record.Aborted, canceledReason, v.s.now+v.w.costs.Overhead)
+		v.s.listener.Ended(id, record.Aborted, canceledReason, v.s.loop.Now()+v.w.costs.Overhead)
 		return true
 	}
 	r, ok := v.s.plan.byID[id]
 	if ok {
 		v.w.cancel(r)
-		v.s.beginSteps()
+		v.s.loop.RunYielded()
 	}
 	return ok
 }
@@ -192,7 +192,7 @@ func (v *Server) Load(i int32) {
 // Unload drops an adapter as soon as no request uses it; see Gone.
 func (v *Server) Unload(i int32) {
 	v.w.release(i)
-	v.s.beginSteps()
+	v.s.loop.RunYielded()
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
@@ -332,7 +332,7 @@ func (w *worker) noteStep(p phase) {
 	}
 	for _, e := range w.batch {
 		if p != prefill {
-			w.noted.Tokens[e.value.id] = 1
+			w.noted.Tokens[e.Value.id] = 1
 		}
 	}
 	for _, c := range w.filling {

@@ -17,7 +17,8 @@ import (
 // adapter that is done first, by its longest request, and drains for no other
 // (LoRADrainer._update_draining_loras, lora/lora_drainer.py).
 func TestDrainerPromises(t *testing.T) {
-	w := &worker{s: &sim{now: 10 * tick.Second}}
+	w := &worker{s: &sim{}}
+	w.s.loop.MoveTo(10 * tick.Second)
 	w.eng.LoraDrainWait = 2
 	rows := newAdapterRows(7, func(int32) int32 { return 8 })
 	w.queue.rows, w.adapters.rows = rows, rows
@@ -41,7 +42,7 @@ func TestDrainerPromises(t *testing.T) {
 	expect(4, -1, 3) // the one that waits since 6 s comes first
 	w.promise(running)
 	expect(4, 6, 3) // 6 waits for a tick more than 2 s, 5 for 2 s just now
-	w.s.now++
+	w.s.loop.MoveTo(w.s.loop.Now() + 1)
 	w.promise(running)
 	expect(4, 6, 3) // nobody is left to make way for 5
 	if !rows.of(6).promised || rows.of(5).promised {

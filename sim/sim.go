@@ -26,9 +26,11 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/event"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -120,16 +122,12 @@ type sim struct {
 	stepper  StepListener
 	rng      *rand.Rand
 
-	now    tick.Ticks
-	window tick.Ticks   // end of the run, tick.Never: when all is done
-	events heap[func()] // by time and kind
-	seq    int64        // of the latest event
+	loop   event.Loop
+	window tick.Ticks // end of the run, tick.Never: when all is done
 
 	workers []worker
-	ready   []*worker // to begin a step at this instant
 	plan    planning
 	elastic elastic
-	idle    int // events that are no reason to go on: looks, plans, starts of workers
 
 	reqs  []*request // in flight, and the unused ones in free
 	free  []*request
@@ -137,7 +135,7 @@ type sim struct {
 	headT tick.Ticks // arrival of head; tick.Never: the source is at its end
 
 	inFlight int
-	releases heap[struct{}] // when finished requests make room for new ones (closed loop)
+	releases heap.Heap[struct{}] // when finished requests make room for new ones (closed loop)
 
 	view    router.View
 	outputs *router.Outputs
@@ -211,7 +209,7 @@ func (s *sim) run(ctx context.Context) error {
 			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times", tick.Max.Seconds()/86400)
 		}
 		s.watch(now)
-		s.now = now
+		s.loop.MoveTo(now)
 		if s.loops++; s.loops&0xff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -232,103 +230,28 @@ func (s *sim) run(ctx context.Context) error {
 
 // instant does what is due now, in the order that the package comment explains.
 func (s *sim) instant(arrivals func() error) error {
-	s.handle(eventArrivals)
+	s.loop.RunBefore(event.Arrivals)
 	if err := arrivals(); err != nil {
 		return err
 	}
-	s.handle(numEvents)
-	s.beginSteps()
+	s.loop.Run()
+	s.loop.RunYielded()
 	return nil
-}
-
-func (s *sim) beginSteps() {
-	for k := 0; k < len(s.ready); k++ { // one may make another ready
-		s.ready[k].begin()
-	}
-	s.ready = s.ready[:0]
-}
-
-// eventKind orders events of the same instant: what frees or takes away
-// capacity comes before arrivals, planning after them.
-type eventKind int64
-
-const (
-	eventStep     eventKind = iota // a worker's step ends
-	eventLoad                      // an adapter load beside the steps ends
-	eventTransfer                  // a request's KV cache has been copied, or a round of it
-	eventDown                      // a worker fails
-	eventUp                        // a worker is back
-	eventRelease                   // requests that waited for workers are sent on
-	eventOff                       // a worker that has drained leaves
-	eventEnter                     // a request has passed a worker's front end
-	eventArrivals                  // marks the place of arrivals in the order; never scheduled
-	eventApply                     // a plan's solving time is over
-	eventScale                     // a look of the autoscaler, or a change at a given time
-	eventPlan                      // a planner's interval is over
-	numEvents
-)
-
-// order ranks events of the same instant: by kind, then as given.
-func (k eventKind) order(seq int64) int64 { return int64(k)<<48 | seq }
-
-// at schedules an event; those of one kind at one instant go in the order in
-// which they were scheduled.
-func (s *sim) at(t tick.Ticks, kind eventKind, do func()) {
-	s.seq++
-	s.events.push(entry[func()]{key: int64(t), tie: kind.order(s.seq), value: do})
-}
-
-// aside schedules an event that is no reason to go on when all else is done.
-func (s *sim) aside(t tick.Ticks, kind eventKind, do func()) {
-	s.idle++
-	s.at(t, kind, func() {
-		s.idle--
-		do()
-	})
-}
-
-// timer is an event that can be moved and called off.
-type timer struct {
-	order int64
-	place int32 // in sim.events, -1: not set
-	do    func()
-}
-
-func (s *sim) set(t *timer, at tick.Ticks) {
-	if t.place < 0 {
-		s.events.push(entry[func()]{int64(at), t.order, t.do, &t.place})
-		return
-	}
-	s.events[t.place].key = int64(at)
-	s.events.fix(int(t.place))
-}
-
-func (s *sim) stop(t *timer) {
-	if t.place >= 0 {
-		s.events.remove(int(t.place))
-	}
-}
-
-// handle does what is due and of a kind before the given one.
-func (s *sim) handle(before eventKind) {
-	for len(s.events) > 0 && s.events[0].key <= int64(s.now) && s.events[0].tie < before.order(0) {
-		s.events.remove(0)()
-	}
 }
 
 // next is the time of the next event.
 func (s *sim) next() tick.Ticks {
 	t := tick.Never
 	if s.headT != tick.Never && s.hasRoom() {
-		t = max(s.headT, s.now) // in a closed loop the head may be overdue
+		t = max(s.headT, s.loop.Now()) // in a closed loop the head may be overdue
 	}
 	if len(s.releases) > 0 {
-		t = min(t, tick.Ticks(s.releases[0].key))
+		t = min(t, tick.Ticks(s.releases[0].Key))
 	}
-	if len(s.events) == 0 || t == tick.Never && len(s.events) == s.idle && len(s.elastic.held) == 0 {
+	if t == tick.Never && s.loop.Idle() && len(s.elastic.held) == 0 {
 		return t
 	}
-	return min(t, tick.Ticks(s.events[0].key))
+	return min(t, s.loop.Next())
 }
 
 // unfinished says whether there are requests that have not ended, or are to come.
@@ -341,7 +264,7 @@ func (s *sim) hasRoom() bool {
 
 func (s *sim) stats() *Stats {
 	end := s.end
-	if s.now == s.window {
+	if s.loop.Now() == s.window {
 		end = s.window
 	}
 	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}

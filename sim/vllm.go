@@ -60,7 +60,7 @@ func (w vllm) begin() {
 			return
 		case s.preempted && w.seats() > 0: // a step without tokens: nobody after a request that preempted itself has any
 			w.noteStep(mixed)
-			w.schedule(prefill, w.s.now)
+			w.schedule(prefill, w.s.loop.Now())
 			return
 		case w.queue.n == 0 || len(w.adapters.queue) > 0 || w.held > 0:
 			return

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"lorasim/internal/tick"
+	"lorasim/sim/engine/dlora"
 	"lorasim/sim/profile"
 )
 
@@ -14,7 +15,7 @@ func (w *worker) stepTime(k *profile.StepWork, decodes bool) tick.Ticks {
 	if decodes {
 		k.Batch, k.KV = int64(len(w.batch)), w.ctx
 	}
-	if w.exec != nil && w.exec.row != unmerged {
+	if w.exec != nil && w.exec.row != dlora.Unmerged {
 		k.LoRATokens = 0
 		return w.costs.Step(k)
 	}

@@ -3,10 +3,12 @@ package sim
 import (
 	"fmt"
 
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/router/prefix"
+	"lorasim/sim/event"
 	"lorasim/sim/profile"
 )
 
@@ -38,7 +40,8 @@ type worker struct {
 	stats WorkerStats
 
 	phase     phase
-	ready     bool // is to begin a step at this instant
+	ready     bool   // is to begin a step at this instant
+	begins    func() // is begin, bound once
 	scheduler scheduler
 	vllm      bool // that is vLLM's
 	// What the names in the profile stand for: head_of_line block, adapter_loading
@@ -60,11 +63,11 @@ type worker struct {
 	tokenless   int64      // prompt tokens of the requests without a token
 
 	// The running batch.
-	batch  heap[*request] // by the step of the last token, then as they came
-	steps  int64          // decode steps so far
-	ctx    int64          // KV tokens of the batch
-	budget int64          // sum over the batch of max_new_tokens - generated
-	large  int64          // requests of the batch whose budget may exceed what the scheduler clips to
+	batch  heap.Heap[*request] // by the step of the last token, then as they came
+	steps  int64               // decode steps so far
+	ctx    int64               // KV tokens of the batch
+	budget int64               // sum over the batch of max_new_tokens - generated
+	large  int64               // requests of the batch whose budget may exceed what the scheduler clips to
 	ranks  rankCount
 
 	order      int64 // of the latest request to join the batch
@@ -79,7 +82,7 @@ type worker struct {
 	partial []*request // scheduler vllm: running requests whose prompts are partly prefilled
 	noted   *Step      // the step, for a StepListener
 	begun   tick.Ticks
-	timer   timer // of its end
+	timer   event.Timer // of its end
 
 	// When the batch's requests saw their latest token: older of them at
 	// lastDecode, the others when the prefill step of their group ended.
@@ -123,7 +126,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	}
 	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], life: w.life, failedAt: -1, ratioFrom: e.NewTokenRatio,
 		blocks: e.HeadOfLine == profile.HeadOfLineBlock, blocking: e.AdapterLoading == profile.LoadBlocking, fifo: e.AdapterEviction == profile.EvictFIFO,
-		timer: timer{order: eventStep.order(int64(id)), place: -1, do: w.endStep},
+		timer: event.NewTimer(event.StepEnd, id, w.endStep),
 		kv:    newPages(kvTokens, int64(e.PageSize)),
 	}
 	*w.v = router.Worker{
@@ -141,7 +144,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 			w.cache = prefix.NewBlocks(int32(e.PageSize))
 		}
 	}
-	w.door.enter = w.enter
+	w.door.enter, w.begins = w.enter, w.begin
 	w.initAdapters()
 	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
 		w.initExecution()
@@ -255,20 +258,20 @@ func (w *worker) pass(r *request) bool {
 		r.row.known = true
 		takes += w.costs.FirstUse
 	}
-	f.free = max(f.free, w.s.now) + takes
-	if f.free == w.s.now {
+	f.free = max(f.free, w.s.loop.Now()) + takes
+	if f.free == w.s.loop.Now() {
 		return false
 	}
 	r.state, r.queued = entering, f.free
 	w.countQueued(r, 1)
 	f.queue = append(f.queue, r)
-	w.s.at(f.free, eventEnter, f.enter)
+	w.s.loop.At(f.free, event.Enter, f.enter)
 	return true
 }
 
 // enter hands the engine the request whose time in the front end is over.
 func (w *worker) enter() {
-	if f := &w.door; len(f.queue) > 0 && f.queue[0].queued <= w.s.now { // else the worker failed, or its client gave it up
+	if f := &w.door; len(f.queue) > 0 && f.queue[0].queued <= w.s.loop.Now() { // else the worker failed, or its client gave it up
 		r := f.queue[0]
 		f.queue = f.queue[1:]
 		w.countQueued(r, -1)
@@ -299,7 +302,7 @@ func (w *worker) engage(r *request) {
 // wait puts a request into the waiting queue, last or first; new and retracted
 // ones alike.
 func (w *worker) wait(r *request, first bool) {
-	r.queued = w.s.now
+	r.queued = w.s.loop.Now()
 	r.state = waiting
 	if w.ordering == byService {
 		w.lift(r.adapter)
@@ -347,7 +350,7 @@ func (w *worker) countAdapter(a int32, running, queued int32) {
 // finish ends a request that is neither in the queue nor in the batch any more.
 func (w *worker) finish(r *request, status record.Status, reason string) {
 	w.count(r, -1)
-	w.s.finish(r, status, reason, w.s.now+w.costs.Overhead)
+	w.s.finish(r, status, reason, w.s.loop.Now()+w.costs.Overhead)
 }
 
 // wake tells the worker that the queue may now yield a prefill step: it takes
@@ -386,7 +389,7 @@ func (w *worker) interrupt() {
 func (w *worker) getReady() {
 	if !w.ready {
 		w.ready = true
-		w.s.ready = append(w.s.ready, w)
+		w.s.loop.Yield(w.begins)
 	}
 }
 
@@ -404,8 +407,8 @@ func (w *worker) begin() {
 
 // schedule makes the step under way end at a time.
 func (w *worker) schedule(p phase, end tick.Ticks) {
-	w.phase, w.begun = p, w.s.now
-	w.s.set(&w.timer, end)
+	w.phase, w.begun = p, w.s.loop.Now()
+	w.s.loop.Set(&w.timer, end)
 }
 
 // startStep starts the step with the prompts that w.filling lists, which waits
@@ -421,9 +424,9 @@ func (w *worker) startStep(p phase, work *profile.StepWork, load tick.Ticks) {
 	w.noteStep(p)
 	takes := load + w.stepTime(work, p == mixed)
 	if p == mixed {
-		w.run = record.Steps{Start: w.s.now, First: takes, Count: 1, Batch: int64(len(w.batch))}
+		w.run = record.Steps{Start: w.s.loop.Now(), First: takes, Count: 1, Batch: int64(len(w.batch))}
 	}
-	w.schedule(p, w.s.now+takes)
+	w.schedule(p, w.s.loop.Now()+takes)
 }
 
 // pause lets time pass in which the worker runs no step; false if it is none.
@@ -431,14 +434,14 @@ func (w *worker) pause(t tick.Ticks) bool {
 	if t > 0 {
 		w.filling = w.filling[:0]
 		w.stats.Stalled += t
-		w.schedule(prefill, w.s.now+t)
+		w.schedule(prefill, w.s.loop.Now()+t)
 	}
 	return t > 0
 }
 
 // endStep ends the step under way.
 func (w *worker) endStep() {
-	w.stats.Busy += w.s.now - w.begun
+	w.stats.Busy += w.s.loop.Now() - w.begun
 	switch w.phase {
 	case prefill:
 		w.endChunks()
@@ -462,7 +465,7 @@ func (w *worker) interrupted() {
 		w.advance()
 	}
 	if w.phase != idle {
-		w.stats.Busy += w.s.now - w.begun
+		w.stats.Busy += w.s.loop.Now() - w.begun
 	}
 }
 
