@@ -139,9 +139,7 @@ func (w *worker) index(a int32) { w.s.view.Index.Set(w.id, a, w.v.Adapters[a]) }
 func (w *worker) setTier(a int32, t router.Tier) {
 	st := &w.v.Adapters[a]
 	if st.Tier != t {
-		for _, o := range w.s.others.watchers {
-			o.Tier(w.s.loop.Now(), w.id, a, t)
-		}
+		w.s.tierChanged(w.id, a, t)
 	}
 	if was, is := st.Tier >= router.Host, t >= router.Host; w.eng.MaxLoadedLoras > 0 && was != is {
 		if is {

@@ -89,8 +89,8 @@ func (w *worker) free(r *request) {
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
 	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].Key-w.steps)
-	if (w.retry && !w.full || w.preempts) && w.queue.n > 0 || w.s.listener != nil {
-		k = 1 // a request retracted just now may be taken back after one step; a listener hears of every token
+	if (w.retry && !w.full || w.preempts) && w.queue.n > 0 || w.s.token != nil || w.s.step != nil {
+		k = 1 // a request retracted just now may be taken back after one step; hooks hear of every token
 	}
 	if w.exec != nil {
 		k = min(k, w.stepsInMode())
@@ -169,9 +169,9 @@ func (w *worker) advance() {
 	if w.s.cfg.TokenTimes {
 		w.recordGaps(&run)
 	}
-	if w.s.listener != nil {
+	if w.s.token != nil {
 		for _, e := range w.batch {
-			w.s.listener.Token(e.Value.id, w.s.loop.Now()+w.costs.Overhead)
+			w.s.token(e.Value.id, w.s.loop.Now()+w.costs.Overhead)
 		}
 	}
 	w.reportGaps(run.End(1))

@@ -252,8 +252,8 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		s.workers[r.worker].stats.Requests++
 	}
 	s.cfg.Observer.Done(rec)
-	for _, o := range s.others.ends {
-		o.Done(rec)
+	for _, tell := range s.hooks.done {
+		tell(rec)
 	}
 	s.done++
 	if s.plan.byID != nil {
@@ -314,85 +314,3 @@ func (s *sim) cutOff() {
 		s.requests-- // read, but not sent
 	}
 }
-
-// Watcher is an observer that wants to see the workers over time.
-type Watcher interface {
-	// Watch tells how the workers were from one instant to another, between
-	// which nothing changed but KV caches growing. The view is only valid
-	// during the call; the calls leave no gap.
-	Watch(from, to tick.Ticks, v *router.View)
-	// Tier tells that an adapter is now found in another tier of a worker. What
-	// changes before the first Watch is in that one's view.
-	Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
-}
-
-// DoneObserver is an observer that wants to see requests end, as record.Observer.
-type DoneObserver interface {
-	Done(r *record.Request)
-}
-
-// others lists who wants to see what, beside the observer of every token.
-type others struct {
-	ends     []DoneObserver
-	watchers []Watcher
-	plans    []PlanObserver
-	powers   []PowerObserver
-}
-
-// add asks every observer of a configuration for what it can.
-func (o *others) add(cfg Config) error {
-	for i, x := range append([]any{cfg.Observer}, cfg.Others...) {
-		d, ends := x.(DoneObserver)
-		w, watches := x.(Watcher)
-		p, plans := x.(PlanObserver)
-		on, powers := x.(PowerObserver)
-		if !ends && !watches && !plans && !powers {
-			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher, PlanObserver or PowerObserver", x)
-		}
-		if ends && i > 0 {
-			o.ends = append(o.ends, d)
-		}
-		if watches {
-			o.watchers = append(o.watchers, w)
-		}
-		if plans {
-			o.plans = append(o.plans, p)
-		}
-		if powers {
-			o.powers = append(o.powers, on)
-		}
-	}
-	return nil
-}
-
-// watch tells the watchers of the time from s.loop.Now() to the next event.
-func (s *sim) watch(until tick.Ticks) {
-	if until > s.loop.Now() && len(s.others.watchers) > 0 {
-		for i := range s.workers {
-			s.view.Workers[i].Full = s.workers[i].full
-			s.view.Workers[i].Entering = len(s.workers[i].door.queue)
-		}
-		for _, w := range s.others.watchers {
-			w.Watch(s.loop.Now(), until, &s.view)
-		}
-	}
-}
-
-// Waiting is a Watcher that tells how loaded the workers of a run were.
-type Waiting struct{ queued, running float64 } // requests x s
-
-// Watch implements Watcher.
-func (w *Waiting) Watch(from, to tick.Ticks, v *router.View) {
-	for i := range v.Workers {
-		w.queued += float64(v.Workers[i].Queued) * (to - from).Seconds()
-		w.running += float64(v.Workers[i].Running) * (to - from).Seconds()
-	}
-}
-
-// Tier implements Watcher.
-func (*Waiting) Tier(tick.Ticks, int, int32, router.Tier) {}
-
-// Share is the share of their time at workers that requests wait, in the mean
-// over the run: next to nothing as long as the workers keep up, next to all where
-// a queue only grows.
-func (w *Waiting) Share() float64 { return w.queued / max(w.queued+w.running, 1e-9) }

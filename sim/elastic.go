@@ -43,12 +43,6 @@ const (
 	Starting
 )
 
-// PowerObserver is an observer that wants to see workers join and leave. Those
-// that are on at time 0 are not told.
-type PowerObserver interface {
-	Power(at tick.Ticks, worker int, p Power)
-}
-
 // ElasticStats counts how a cluster grew and shrank.
 type ElasticStats struct {
 	Mean                                float64 // workers that cost GPU time
@@ -127,7 +121,7 @@ func (s *sim) initElastic() error {
 		})
 	}
 	if e.Scaler != nil {
-		s.others.ends = append(s.others.ends, &s.elastic)
+		s.hooks.done = append(s.hooks.done, s.elastic.Done)
 		s.loop.Background(tick.FromSeconds(e.Every), event.Scale, s.look)
 	}
 	return nil
@@ -280,8 +274,8 @@ func (w *worker) setPower(p Power) {
 		w.steps, w.ratioSince = 0, 0 // another process
 	}
 	w.show()
-	for _, o := range s.others.powers {
-		o.Power(s.loop.Now(), w.id, p)
+	for _, tell := range s.hooks.power {
+		tell(s.loop.Now(), w.id, p)
 	}
 	if p == On && len(s.elastic.held) > 0 {
 		s.loop.At(s.loop.Now(), event.Release, s.release) // when all have come that come now

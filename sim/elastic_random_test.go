@@ -122,8 +122,6 @@ func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 	}
 }
 
-func (g *guard) Tier(tick.Ticks, int, int32, router.Tier) {}
-
 // Whatever the policy, the limits and the scaler, every request ends once, nothing
 // goes to a worker that is not on, who leaves has finished, and the time that
 // workers cost is that between their starts and their ends.
@@ -351,7 +349,7 @@ func checkElastic(t *rapid.T, policy string) {
 		}
 	}
 	l := newLedger()
-	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Others: []any{g}, TokenTimes: true,
+	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Hooks: []Hooks{{Watch: g.Watch, Power: g.Power, Done: g.Done}}, TokenTimes: true,
 		MoveMode: mode, Home: router.Disk, Elastic: e,
 		Staleness:      rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
 		LoadFailures:   rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),

@@ -35,7 +35,8 @@ func elastically(t *testing.T, workers int, cfg Config, reqs ...trace.Request) (
 	p.Memory.KVBytesPerToken, p.Adapters.Network = 1_000_000, profile.Stage{LatencyMs: 1, GBPerS: 10} // 0.1 ms a token
 	cfg.Source = (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source()
 	cfg.Workers = slices.Repeat([]*profile.Costs{p.Compile()}, workers)
-	cfg.Observer, cfg.Others, cfg.Home = l, []any{log}, router.Disk
+	cfg.Observer, cfg.Home = l, router.Disk
+	cfg.Hooks = []Hooks{{Watch: log.Watch, Power: log.Power}}
 	if cfg.Router == nil {
 		cfg.Router = &router.Router{Policy: byUsable{}}
 	}
@@ -56,8 +57,7 @@ type powerLog struct {
 	until tick.Ticks // end of what was watched
 }
 
-func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View)   { p.until = to }
-func (p *powerLog) Tier(tick.Ticks, int, int32, router.Tier) {}
+func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View) { p.until = to }
 
 func (p *powerLog) Power(at tick.Ticks, worker int, state Power) {
 	p.lines = append(p.lines, fmt.Sprintf("%.0f:%d%s", at.Milliseconds(), worker, []string{"!", "-", ".", "+"}[state]))

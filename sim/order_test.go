@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+
+	"pgregory.net/rapid"
 )
 
 // bounded holds every state of the counters against the bounds of the VTC paper.
@@ -24,8 +24,6 @@ type bounded struct {
 	seen int64                 // largest difference of counters
 	off  string                // what is wrong
 }
-
-func (b *bounded) Tier(tick.Ticks, int, int32, router.Tier) {}
 
 func (b *bounded) Watch(_, _ tick.Ticks, _ *router.View) {
 	w := &b.s.workers[0]
@@ -91,7 +89,7 @@ func TestVTCBound(t *testing.T) {
 		e.ChunkedPrefillSize = rapid.SampledFrom([]int{0, 64}).Draw(t, "chunk")
 		wl := overload(t)
 		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: outputWeight * p.Memory.KVTokens}
-		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Others: []any{b},
+		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Hooks: []Hooks{{Watch: b.Watch}},
 			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)

@@ -81,9 +81,7 @@ func (w *worker) reset() (orphans []*request) {
 	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
 	for a, st := range w.v.Adapters {
 		if st.Tier != adapters[a].Tier {
-			for _, o := range s.others.watchers {
-				o.Tier(s.loop.Now(), w.id, int32(a), st.Tier)
-			}
+			s.tierChanged(w.id, int32(a), st.Tier)
 		}
 	}
 	return orphans

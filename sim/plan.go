@@ -21,12 +21,6 @@ type PlanRecord struct {
 	Gone    int          `json:"gone"`              // requests that had ended by then
 }
 
-// PlanObserver is an observer that wants to see plans. The record is complete
-// and not used further.
-type PlanObserver interface {
-	Plan(r *PlanRecord)
-}
-
 // planning is the state of planning in a run.
 type planning struct {
 	planner  router.Planner
@@ -181,8 +175,8 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
-	for _, o := range s.others.plans {
-		o.Plan(rec)
+	for _, tell := range s.hooks.plan {
+		tell(rec)
 	}
 }
 

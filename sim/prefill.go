@@ -366,8 +366,8 @@ func (w *worker) endPrefill() {
 		}
 		first++
 		r.generated++
-		if w.s.listener != nil {
-			w.s.listener.Token(r.id, w.s.loop.Now()+w.costs.Overhead)
+		if w.s.token != nil {
+			w.s.token(r.id, w.s.loop.Now()+w.costs.Overhead)
 		}
 		if r.generated == r.output {
 			w.free(r)

@@ -214,7 +214,7 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		}
 
 		heard := &steps{fates: fates{}}
-		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: heard, MaxAdapters: len(wl.Adapters), Home: router.Disk})
+		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: heard.Token, Ended: heard.Ended, Step: heard.Step}, MaxAdapters: len(wl.Adapters), Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)
 		}

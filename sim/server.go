@@ -13,20 +13,22 @@ import (
 	"lorasim/trace"
 )
 
-// Listener hears what happens to the requests of a [Server]. Times are those at
-// which a client sees it, so they may lie a request overhead after the instant
-// the server has advanced to; for one request they never go back.
-type Listener interface {
-	// Token reports the next token of a request.
-	Token(id int64, at tick.Ticks)
-	// Ended reports a request's end, once for each, after its last token.
-	Ended(id int64, status record.Status, reason string, at tick.Ticks)
+// ServerHooks observe the requests of a [Server]. A nil function is not called. Times are those at which a
+// client sees it, so they may lie a request overhead after the instant the server has advanced to; for one
+// request they never go back.
+type ServerHooks struct {
+	// Token tells the next token of a request.
+	Token func(id int64, at tick.Ticks)
+	// Ended tells a request's end, once for each, after its last token.
+	Ended func(id int64, status record.Status, reason string, at tick.Ticks)
+	// Step tells every step at its end, after the ends of the requests that ended with it.
+	Step func(*Step)
 }
 
 // ServerConfig describes one simulated worker that a program drives.
 type ServerConfig struct {
-	Costs    *profile.Costs
-	Listener Listener
+	Costs *profile.Costs
+	Hooks ServerHooks
 	// MaxAdapters is the number of adapters that may be defined, GPU slots and
 	// host memory aside.
 	MaxAdapters int
@@ -39,7 +41,7 @@ type ServerConfig struct {
 // step each, so that every token is reported. It knows no wall clock and is for
 // one goroutine.
 //
-//	srv, err := sim.NewServer(sim.ServerConfig{Costs: costs, Listener: l, MaxAdapters: 8})
+//	srv, err := sim.NewServer(sim.ServerConfig{Costs: costs, Hooks: hooks, MaxAdapters: 8})
 //	srv.Define(0, trace.Adapter{Name: "chat", Rank: 16})
 //	srv.Load(0)
 //	err = srv.Submit(trace.Request{ID: 1, Adapter: 0, Prompt: 100, Output: 20})
@@ -55,8 +57,8 @@ type Server struct {
 // NewServer returns a worker at time 0 with no adapter defined.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
-	case cfg.Costs == nil || cfg.Listener == nil:
-		return nil, errors.New("sim: a server needs costs and a listener")
+	case cfg.Costs == nil:
+		return nil, errors.New("sim: a server needs costs")
 	case cfg.MaxAdapters < 0:
 		return nil, fmt.Errorf("sim: room for %d adapters, expected >= 0", cfg.MaxAdapters)
 	}
@@ -64,14 +66,14 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		Source:   noRequests{make([]trace.Adapter, cfg.MaxAdapters)},
 		Workers:  []*profile.Costs{cfg.Costs},
 		Router:   &router.Router{Policy: onlyWorker{}, Placement: [][]int32{nil}},
-		Observer: endings{cfg.Listener},
+		Observer: endings{cfg.Hooks.Ended},
 		Home:     cfg.Home,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.listener = cfg.Listener
-	if s.stepper, _ = cfg.Listener.(StepListener); s.stepper != nil {
+	s.token, s.step = cfg.Hooks.Token, cfg.Hooks.Step
+	if s.step != nil {
 		s.workers[0].noted = newStep()
 	}
 	s.plan.byID = map[int64]*request{}
@@ -89,12 +91,21 @@ type onlyWorker struct{}
 
 func (onlyWorker) Route(router.Request, *router.View) int { return 0 }
 
-// endings tells a listener of the ends of requests.
-type endings struct{ Listener }
+// endings tells the ends of requests.
+type endings struct {
+	ended func(int64, record.Status, string, tick.Ticks)
+}
 
 func (e endings) Done(r *record.Request) {
-	e.Ended(r.ID, r.Status, r.Error, tick.FromSeconds(r.Finish))
+	e.end(r.ID, r.Status, r.Error, tick.FromSeconds(r.Finish))
 }
+
+func (e endings) end(id int64, status record.Status, reason string, at tick.Ticks) {
+	if e.ended != nil {
+		e.ended(id, status, reason, at)
+	}
+}
+
 func (endings) Tokens(tick.Ticks, int64) {}
 func (endings) Steps(record.Steps)       {}
 func (endings) Gap(tick.Ticks, int64)    {}
@@ -158,7 +169,7 @@ func (v *Server) arrive() error {
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
-		v.s.listener.Ended(id, record.Aborted, canceledReason, v.s.loop.Now()+v.w.costs.Overhead)
+		v.s.cfg.Observer.(endings).end(id, record.Aborted, canceledReason, v.s.loop.Now()+v.w.costs.Overhead)
 		return true
 	}
 	r, ok := v.s.plan.byID[id]
@@ -300,12 +311,6 @@ type Step struct {
 	KVTokens         int64
 }
 
-// A StepListener is a [Listener] that hears of every step, at its end; requests that ended with it have done so before.
-type StepListener interface {
-	Listener
-	Step(s *Step)
-}
-
 // noteAdmission, notePreemption and noteStep write down the step that is being
 // formed; stepNoted reports it at its end.
 func (w *worker) noteAdmission(r *request, resumed bool) {
@@ -348,7 +353,7 @@ func (w *worker) stepNoted() {
 	}
 	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
 	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.stored()
-	w.s.stepper.Step(w.noted)
+	w.s.step(w.noted)
 	w.noted = newStep()
 }
 

@@ -41,9 +41,7 @@ type Config struct {
 	Workers  []*profile.Costs // one for each worker; may be the same value
 	Router   *router.Router
 	Observer record.Observer
-	// Others watch beside Observer. Each is asked for what it can: DoneObserver,
-	// Watcher, PlanObserver, PowerObserver; so is Observer.
-	Others []any
+	Hooks    []Hooks // observe beside Observer, in this order
 
 	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
 	// FailAbove: a request that finds so many in flight fails at once, as where
@@ -117,9 +115,9 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
-	others   others   // who else wants to see what
-	listener Listener // of a Server: wants to hear of every token
-	stepper  StepListener
+	hooks    hookList
+	token    func(id int64, at tick.Ticks) // of a Server, see ServerHooks
+	step     func(*Step)
 	rng      *rand.Rand
 
 	loop   event.Loop
@@ -173,9 +171,7 @@ func newSim(cfg Config) (*sim, error) {
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)
 	}
-	if err := s.others.add(cfg); err != nil {
-		return nil, err
-	}
+	s.hooks = newHookList(cfg.Hooks)
 	if err := s.initElastic(); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func stepsOf(t *testing.T, change func(*profile.Profile), reqs ...trace.Request)
 	}
 	l := &stepLog{fates: fates{}}
 	adapters := trace.Names(8, []int{8})
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: l, MaxAdapters: len(adapters), Home: router.Disk})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: l.Token, Ended: l.Ended, Step: l.Step}, MaxAdapters: len(adapters), Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}

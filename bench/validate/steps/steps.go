@@ -178,7 +178,7 @@ func newEngine(p *profile.Profile, requests []request, priorities []int, sampled
 		adapters = max(adapters, int(r.Adapter)+1)
 	}
 	e = &engine{todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {}}
-	if e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}); err != nil {
+	if e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Hooks: sim.ServerHooks{Token: e.Token, Ended: e.Ended, Step: e.Step}, MaxAdapters: adapters, Home: router.Disk}); err != nil {
 		return nil, err
 	}
 	for a := range adapters {

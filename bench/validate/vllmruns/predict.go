@@ -158,7 +158,7 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs}, Router: &router.Router{Policy: validate.Fixed(func(int64) int { return 0 })},
-		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+		Observer: validate.Done(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}}, Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err
@@ -252,14 +252,11 @@ func (o *observer) done(r *record.Request) {
 	}
 }
 
-// Watch implements sim.Watcher.
+// Watch is a hook of sim.Hooks.
 func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
 	o.scrapes.watch(to.Seconds(), &v.Workers[0])
 	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
 }
-
-// Tier implements sim.Watcher.
-func (*observer) Tier(tick.Ticks, int, int32, router.Tier) {}
 
 // values are the figures of a run of so many seconds; those of no requests are absent.
 func (o *observer) values(window float64) validate.Values {
