@@ -150,8 +150,8 @@ func (w *worker) setTier(a int32, t router.Tier) {
 	}
 	st.Tier = t
 	w.index(a)
-	if t < router.Host && !w.vllm && w.cache != nil {
-		w.cache.Unload(a) // loaded again it is another one to sglang
+	if t < router.Host {
+		w.kv.UnloadAdapter(a)
 	}
 }
 
@@ -180,7 +180,7 @@ func (w *worker) countSlots() {
 // failed for good. The adapter gets its slot once the step is formed, or at
 // once where loads do not wait for steps.
 func (w *worker) useAdapter(q *request) (wait tick.Ticks, ok bool) {
-	t, row := &w.adapters, q.adapter
+	t, row := &w.adapters, q.Adapter
 	r := t.rows.of(row)
 	if r.loadTo > q.queued { // loaded beside the steps while the request waited
 		if r.slot {
@@ -310,7 +310,7 @@ func (w *worker) placeAdapters(decodes bool) (load tick.Ticks) {
 		}
 	}
 	for _, c := range w.filling {
-		in(c.req.adapter)
+		in(c.req.Adapter)
 	}
 	for _, row := range t.claimed {
 		if decodes && t.rows.of(row).ranks.n > 0 {

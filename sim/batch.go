@@ -11,11 +11,11 @@ import (
 // latest token came at time at.
 func (w *worker) join(r *request, at tick.Ticks) {
 	r.state = running
-	r.joinStep, r.joinTime = w.steps, at
+	r.joinTime = at
 	w.order++
 	r.order = w.order
 	w.batch.Push(heap.Entry[*request]{Key: w.steps + int64(r.output-r.generated), Tie: r.seq, Value: r, Place: &r.place})
-	w.noteReply(r, true)
+	w.kv.StartDecoding(&r.Sequence, w.steps)
 	w.countBatch(r, 1)
 }
 
@@ -37,8 +37,8 @@ func (w *worker) rejoin(r *request) {
 
 // joinCarried takes a request that brings its KV cache into the batch.
 func (w *worker) joinCarried(r *request) {
-	w.kv.grow(0, r.carried)
-	r.prefilled, r.carried = int32(r.carried), 0
+	w.kv.Grow(&r.Sequence, r.carried)
+	r.carried = 0
 	w.rejoin(r)
 }
 
@@ -46,24 +46,21 @@ func (w *worker) joinCarried(r *request) {
 // batch and notes how far it is; it keeps its KV cache.
 func (w *worker) unbatch(r *request) {
 	w.batch.Remove(int(r.place))
-	w.noteReply(r, false)
 	w.forgetGap(r)
-	k := int32(w.steps - r.joinStep)
-	r.generated += k
-	r.prefilled += k
+	r.generated += int32(w.steps - r.Joined)
+	w.kv.StopDecoding(&r.Sequence, w.steps)
 	w.countBatch(r, -1)
 }
 
 // countBatch counts a request of the batch in, 1, or out, -1.
 func (w *worker) countBatch(r *request, d int64) {
-	w.serve(r.adapter, 0)
-	w.ctx += d * int64(r.prefilled)
+	w.serve(r.Adapter, 0)
+	w.ctx += d * int64(r.Computed)
 	w.budget += d * int64(r.maxNew-r.generated)
 	if int(r.maxNew) > w.eng.ClipNewTokens {
 		w.large += d
 	}
 	w.ranks.add(&r.row.ranks, int32(d))
-	w.kv.count(int64(r.prefilled), w.steps, d)
 }
 
 // leaveBatch takes a request out of the running batch and frees its KV cache.
@@ -74,21 +71,19 @@ func (w *worker) leaveBatch(r *request) {
 
 // free frees the KV cache of a request that was running and is not in the batch.
 func (w *worker) free(r *request) {
-	w.keepPrefix(r)
-	w.kv.release(int64(r.prefilled))
-	w.v.KVUsed = w.kv.stored()
-	r.prefilled = 0
+	w.kv.Release(&r.Sequence)
+	w.v.KVUsed = w.kv.Stored()
 	w.v.Running--
-	w.countAdapter(r.adapter, -1, 0)
-	w.deactivate(r.adapter)
-	w.settle(r.adapter)
+	w.countAdapter(r.Adapter, -1, 0)
+	w.deactivate(r.Adapter)
+	w.settle(r.Adapter)
 	w.reopen()
 }
 
 // beginDecode starts as many decode steps as pass without a change of the batch.
 func (w *worker) beginDecode() {
 	b := int64(len(w.batch))
-	k := w.kv.stepsThatFit(w.steps, b, w.batch[0].Key-w.steps)
+	k := w.kv.StepsThatFit(w.steps, b, w.batch[0].Key-w.steps)
 	if (w.retry && !w.full || w.preempts) && w.queue.n > 0 || w.s.token != nil || w.s.step != nil {
 		k = 1 // a request retracted just now may be taken back after one step; hooks hear of every token
 	}
@@ -133,15 +128,15 @@ func (w *worker) stepsDone() int64 {
 }
 
 // kvNow is the number of KV tokens at this instant, within a run of steps.
-func (w *worker) kvNow() int64 { return w.kv.stored() + w.stepsDone()*w.run.Batch }
+func (w *worker) kvNow() int64 { return w.kv.Stored() + w.stepsDone()*w.run.Batch }
 
 // inCache is the number of tokens that a running request had in the KV cache at
 // the latest boundary between runs of steps.
 func (w *worker) inCache(r *request) int64 {
 	if r.state == running {
-		return int64(r.prefilled) + w.steps - r.joinStep
+		return r.Tokens(w.steps)
 	}
-	return int64(r.prefilled)
+	return int64(r.Computed)
 }
 
 // endDecode books the run of decode steps and reports the requests it finished.
@@ -159,13 +154,13 @@ func (w *worker) advance() {
 	run := w.run
 	k, b := run.Count, run.Batch
 	w.adapters.stampRunning()
-	w.kv.decode(w.steps, b, k)
+	w.kv.Decode(w.steps, b, k)
 	w.steps += k
 	w.ctx += k * b
 	w.budget -= k * b
 	w.stats.DecodeSteps += k
-	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.stored())
-	w.v.KVUsed = w.kv.stored()
+	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.Stored())
+	w.v.KVUsed = w.kv.Stored()
 	if w.s.cfg.TokenTimes {
 		w.recordGaps(&run)
 	}
@@ -201,7 +196,7 @@ func (w *worker) recordGaps(run *record.Steps) {
 	before := w.steps - run.Count
 	for _, e := range w.batch {
 		r, last := e.Value, w.lastDecode
-		if r.joinStep == before {
+		if r.Joined == before {
 			last = r.joinTime
 		}
 		for k := range run.Count {
@@ -215,7 +210,7 @@ func (w *worker) recordGaps(run *record.Steps) {
 // forgetGap takes a request that is leaving the batch out of the counts of
 // reportGaps and notes when its latest token came.
 func (w *worker) forgetGap(r *request) {
-	if r.joinStep < w.steps {
+	if r.Joined < w.steps {
 		w.older--
 		r.last = w.lastDecode
 		return
@@ -234,16 +229,16 @@ func (w *worker) forgetGap(r *request) {
 // last in the batch. A request that is left alone and still finds none fails
 // (ScheduleBatch.retract_decode in sglang's managers/schedule_batch.py).
 func (w *worker) retract() {
-	if w.kv.stepNeed(w.steps) <= w.kv.free() {
+	if w.kv.StepNeed(w.steps) <= w.kv.Free() {
 		return
 	}
-	for w.kv.stepNeed(w.steps) > w.kv.free() {
+	for w.kv.StepNeed(w.steps) > w.kv.Free() {
 		switch {
 		case w.exec != nil && len(w.exec.parked) > 0:
 			w.dropParked()
 		case len(w.batch) > 1:
 			r := w.leastProgress()
-			r.prefix.retracted, r.matched = true, 0
+			r.Retracted, r.matched = true, 0
 			w.leaveBatch(r)
 			w.putBack(r, false)
 			if w.noted != nil {
@@ -265,8 +260,8 @@ func (w *worker) leastProgress() *request {
 	for _, e := range w.batch[1:] {
 		r := e.Value
 		// all decode in lockstep, so fewest tokens = largest difference
-		d := r.joinStep - int64(r.generated) - (best.joinStep - int64(best.generated))
-		if d > 0 || d == 0 && (r.prompt > best.prompt || r.prompt == best.prompt && r.order > best.order) {
+		d := r.Joined - int64(r.generated) - (best.Joined - int64(best.generated))
+		if d > 0 || d == 0 && (r.Prompt > best.Prompt || r.Prompt == best.Prompt && r.order > best.order) {
 			best = r
 		}
 	}
@@ -295,7 +290,7 @@ func (w *worker) reestimate() {
 	var generated, maxNew int64
 	for _, e := range w.batch {
 		r := e.Value
-		generated += int64(r.generated) + w.steps - r.joinStep
+		generated += int64(r.generated) + w.steps - r.Joined
 		maxNew += int64(r.maxNew)
 	}
 	w.ratioFrom = min(1, float64(generated+retractHeadroom*int64(len(w.batch)))/float64(maxNew+1))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lorasim/internal/heap"
+	"lorasim/sim/kvcache"
 )
 
 // After a retraction in step 10: one request had 3 tokens when it joined in step
@@ -14,7 +15,7 @@ import (
 func TestReestimate(t *testing.T) {
 	w := &worker{steps: 10}
 	for _, r := range []struct{ generated, joined, maxNew int }{{3, 4, 100}, {5, 10, 60}} {
-		w.batch.Push(heap.Entry[*request]{Value: &request{generated: int32(r.generated), joinStep: int64(r.joined), maxNew: int32(r.maxNew)}})
+		w.batch.Push(heap.Entry[*request]{Value: &request{Sequence: kvcache.Sequence{Joined: int64(r.joined)}, generated: int32(r.generated), maxNew: int32(r.maxNew)}})
 	}
 	w.reestimate()
 	if want := 54.0 / 161; math.Abs(w.ratioFrom-want) > 1e-12 || w.ratioSince != 11 {
@@ -29,9 +30,9 @@ func TestReestimate(t *testing.T) {
 	}
 	a, b := &adapterRow{left: 7}, &adapterRow{}
 	for i, row := range []*adapterRow{a, b} {
-		w.batch[i].Value.row, w.batch[i].Value.adapter = row, int32(i)
+		w.batch[i].Value.row, w.batch[i].Value.Adapter = row, int32(i)
 	}
-	w.batch.Push(heap.Entry[*request]{Value: &request{row: b, adapter: 1, generated: 1, joinStep: 10, maxNew: 20}})
+	w.batch.Push(heap.Entry[*request]{Value: &request{row: b, Sequence: kvcache.Sequence{Adapter: 1, Joined: 10}, generated: 1, maxNew: 20}})
 	if running := w.longestLeft(); !slices.Equal(running, []int32{0, 1}) || a.left != 91 || b.left != 55 {
 		t.Errorf("of the adapters %v requests have %d and %d tokens left, expected 91 and 55", running, a.left, b.left)
 	}

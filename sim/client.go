@@ -10,6 +10,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/kvcache"
 	"lorasim/trace"
 )
 
@@ -25,12 +26,12 @@ type request struct {
 	queued  tick.Ticks // when it entered its worker's queue, or leaves its front end
 	cold    tick.Ticks // waited for adapter weights
 
-	prompt, output, maxNew int32
-	expected               int32 // output that routers expect
-	asked                  int32 // max_new_tokens as the client stated it
-	adapter                int32 // index into a worker's adapter table
-	generated              int32 // tokens generated before it joined the batch
-	prefilled              int32 // tokens of prompt + generated in the KV cache
+	kvcache.Sequence // Adapter: index into a worker's adapter table
+
+	output, maxNew int32
+	expected       int32 // output that routers expect
+	asked          int32 // max_new_tokens as the client stated it
+	generated      int32 // tokens generated before it joined the batch
 
 	workerFirst, worker, migrations int32
 
@@ -41,10 +42,7 @@ type request struct {
 	links    [numLists]link
 	order    int64 // order in the batch
 	place    int32 // in the heap of the batch
-	joinStep int64 // worker's decode steps when it joined the batch
 	joinTime tick.Ticks
-
-	prefix prefixOf
 
 	looked  int32 // its tokens when it was last looked at, see preemptFor
 	matched int32 // of these in the cache
@@ -129,12 +127,12 @@ func (s *sim) sendHead() {
 	r := s.alloc()
 	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.loop.Now()
 	r.first, r.started = tick.Never, tick.Never
-	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
-	r.prefix.text, r.prefix.reply = h.Text, h.Reply
+	r.Prompt, r.output, r.maxNew, r.Adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
+	r.Text, r.Reply = h.Text, h.Reply
 	r.asked = r.maxNew
 	r.workerFirst, r.worker = -1, -1
 	if h.Adapter == trace.BaseModel {
-		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
+		r.Adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
 	}
 	if s.plan.byID != nil {
 		s.plan.byID[r.id] = r
@@ -165,9 +163,9 @@ func (s *sim) route(r *request) {
 
 // question is what a router is asked about a request.
 func (s *sim) question(r *request) router.Request {
-	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
+	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.Prompt + r.generated,
 		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
-	q.Text, q.Known = r.known(q.Prompt)
+	q.Text, q.Known = r.Known(q.Prompt)
 	return q
 }
 
@@ -200,10 +198,10 @@ func (s *sim) dispatch(r *request) {
 
 // adapterOf is a request's adapter as the workload counts them.
 func (s *sim) adapterOf(r *request) int32 {
-	if int(r.adapter) == len(s.adapters) {
+	if int(r.Adapter) == len(s.adapters) {
 		return trace.BaseModel
 	}
-	return r.adapter
+	return r.Adapter
 }
 
 // routerView brings the view up to now.
@@ -231,11 +229,11 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	}
 	rec := &s.rec
 	*rec = record.Request{} // and field by field, as in alloc
-	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, s.adapterOf(r), r.prompt, r.asked
+	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, s.adapterOf(r), r.Prompt, r.asked
 	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, r.seconds(r.sent), math.NaN(), r.seconds(at)
 	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
 	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
-	rec.Cached = r.prefix.found
+	rec.Cached = r.Found
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)

@@ -254,7 +254,7 @@ func (w *worker) leaveWhenEmpty() {
 
 // empty says whether a worker drains and has neither requests nor KV caches that
 // are being copied elsewhere.
-func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.held == 0 }
+func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.kv.Reserved() == 0 }
 
 // setPower brings a worker into another state. One that goes off loses what it has
 // in memory.

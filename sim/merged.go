@@ -57,7 +57,7 @@ func (w *worker) pending(row int32) int64 {
 		}
 	}
 	for _, r := range w.door.queue {
-		if r.adapter == row {
+		if r.Adapter == row {
 			n--
 		}
 	}
@@ -107,7 +107,7 @@ func (w *worker) inOrder() (rows []int32) {
 	all := slices.Concat(w.running(), w.exec.parked, w.queue.all())
 	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
 	for _, r := range all {
-		rows = append(rows, r.adapter)
+		rows = append(rows, r.Adapter)
 	}
 	return rows
 }
@@ -173,13 +173,13 @@ func (w *worker) setMode(to int32) tick.Ticks {
 	}
 	w.reopen()
 	for k := 0; k < len(w.batch); k++ {
-		if r := w.batch[k].Value; to != dlora.Unmerged && r.adapter != to {
+		if r := w.batch[k].Value; to != dlora.Unmerged && r.Adapter != to {
 			w.park(r)
 			k = -1 // the heap has changed
 		}
 	}
 	e.parked = slices.DeleteFunc(e.parked, func(r *request) bool {
-		runs := to == dlora.Unmerged || r.adapter == to
+		runs := to == dlora.Unmerged || r.Adapter == to
 		if runs {
 			w.rejoin(r)
 		}
@@ -214,7 +214,7 @@ func (w *worker) dropParked() {
 func (w *worker) resume() tick.Ticks {
 	to := dlora.Unmerged
 	if w.exec.only {
-		to = w.exec.parked[0].adapter
+		to = w.exec.parked[0].Adapter
 	}
 	takes := w.setMode(to)
 	w.countPassed()

@@ -36,7 +36,7 @@ func (s *sim) move(r *request, m router.Move) bool {
 	case r.state == waiting:
 		w.dequeue(r)
 		w.count(r, -1)
-		w.settle(r.adapter)
+		w.settle(r.Adapter)
 		r.carried = 0 // a KV cache that came with it stays behind
 		w.roomMade()  // it may have been the one that held up the queue
 		s.plan.stats.Moves[string(router.MoveQueued)]++
@@ -138,12 +138,8 @@ func (w *worker) sendAway(r *request) {
 
 // hold keeps n tokens for a request whose copy is under way, or frees them.
 func (w *worker) hold(n int64) {
-	if w.held += n; n > 0 {
-		w.kv.grow(0, n)
-	} else {
-		w.kv.release(-n)
-	}
-	w.v.KVUsed = w.kv.stored()
+	w.kv.Reserve(n)
+	w.v.KVUsed = w.kv.Stored()
 	w.leaveWhenEmpty()
 }
 

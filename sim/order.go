@@ -151,11 +151,11 @@ func (w *worker) queues(r *request) bool {
 	if w.ordering == byPriority {
 		last := w.queue.head
 		for _, row := range w.queue.waiting {
-			if q := w.queue.of(row).tail; cmp.Or(cmp.Compare(w.level(row), w.level(last.adapter)), cmp.Compare(q.seq, last.seq)) > 0 {
+			if q := w.queue.of(row).tail; cmp.Or(cmp.Compare(w.level(row), w.level(last.Adapter)), cmp.Compare(q.seq, last.seq)) > 0 {
 				last = q
 			}
 		}
-		if w.level(r.adapter) < w.level(last.adapter) {
+		if w.level(r.Adapter) < w.level(last.Adapter) {
 			w.dequeue(last)
 			w.turnAway(last, "aborted by a request of higher priority")
 			return true
@@ -172,7 +172,7 @@ func (w *worker) turnAway(r *request, reason string) {
 	if r.first != tick.Never {
 		status = record.Failed
 	}
-	w.settle(r.adapter)
+	w.settle(r.Adapter)
 	w.finish(r, status, reason)
 }
 
@@ -197,16 +197,16 @@ func (w *worker) overLimits() string {
 func (w *worker) preemptFor(r *request, room *admission) bool {
 	running := w.running()
 	slices.SortFunc(running, func(a, b *request) int {
-		return cmp.Or(cmp.Compare(w.level(b.adapter), w.level(a.adapter)), cmp.Compare(b.seq, a.seq))
+		return cmp.Or(cmp.Compare(w.level(b.Adapter), w.level(a.Adapter)), cmp.Compare(b.seq, a.seq))
 	})
 	missing := float64(w.wholeReserve(r)) - room.total + float64(r.looked-r.matched)
 	n := 0
 	for _, o := range running {
-		if w.level(o.adapter)-w.level(r.adapter) <= int64(w.eng.PreemptionThreshold) {
+		if w.level(o.Adapter)-w.level(r.Adapter) <= int64(w.eng.PreemptionThreshold) {
 			break
 		}
 		n++
-		if missing -= float64(room.ratio * float64(w.reserve(o, w.steps-o.joinStep))); missing <= 0 {
+		if missing -= float64(room.ratio * float64(w.reserve(o, w.steps-o.Joined))); missing <= 0 {
 			break
 		}
 	}
@@ -214,12 +214,12 @@ func (w *worker) preemptFor(r *request, room *admission) bool {
 		return false
 	}
 	for _, o := range running[:n] {
-		room.total += float64(room.ratio * float64(w.reserve(o, w.steps-o.joinStep)))
-		before := w.kv.free()
+		room.total += float64(room.ratio * float64(w.reserve(o, w.steps-o.Joined)))
+		before := w.kv.Free()
 		o.row.active++ // it keeps its slot until the step is formed
-		o.prefix.retracted, o.matched = true, 0
+		o.Retracted, o.matched = true, 0
 		w.leaveBatch(o)
-		freed := (w.kv.free() - before) * w.kv.size
+		freed := (w.kv.Free() - before) * w.kv.PageSize()
 		room.total += float64(freed)
 		room.current += freed
 		w.preempted = append(w.preempted, o)
@@ -231,7 +231,7 @@ func (w *worker) preemptFor(r *request, room *admission) bool {
 // requeue puts those who made way into the queue, once the step is formed.
 func (w *worker) requeue() {
 	for _, o := range w.preempted {
-		w.deactivate(o.adapter)
+		w.deactivate(o.Adapter)
 		w.putBack(o, false)
 	}
 	w.preempted = w.preempted[:0]

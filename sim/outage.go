@@ -45,8 +45,8 @@ func (w *worker) fail() {
 	w.failedAt = s.loop.Now()
 	w.leaveWhenEmpty()
 	for _, r := range orphans {
-		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
-		r.prefix.forget()
+		r.moving, r.state, r.carried, r.copied, r.Computed = notMoving, waiting, 0, 0, 0
+		r.Forget()
 		if s.cfg.NoFailover {
 			s.finish(r, record.Failed, "its worker failed", s.loop.Now())
 		} else {

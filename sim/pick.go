@@ -28,13 +28,13 @@ func (w *worker) pick() *request {
 	}
 	for {
 		r := w.queue.head
-		if w.ordering != asTheyCame || w.pickable(r.adapter) != r {
+		if w.ordering != asTheyCame || w.pickable(r.Adapter) != r {
 			r = w.foremost(w.candidates(), w.pickable)
 		}
-		if r == nil || !w.mustWait(r.adapter) {
+		if r == nil || !w.mustWait(r.Adapter) {
 			return r
 		}
-		w.startLoad(r.adapter) // its requests wait; look for another
+		w.startLoad(r.Adapter) // its requests wait; look for another
 	}
 }
 
@@ -56,7 +56,7 @@ func (w *worker) pickMerged() *request {
 // weights are there decides, and where it has to wait everybody waits.
 func (w *worker) pickBlocked() *request {
 	head := w.queue.head
-	if !w.inHost(head.adapter) {
+	if !w.inHost(head.Adapter) {
 		if head = w.queue.oldest(w.queue.waiting, func(row int32) *request {
 			if !w.inHost(row) {
 				return nil
@@ -66,7 +66,7 @@ func (w *worker) pickBlocked() *request {
 			return nil
 		}
 	}
-	row := head.adapter
+	row := head.Adapter
 	switch loading := w.adapters.rows.of(row).loading; {
 	case !w.eligible(row):
 		if !loading {
@@ -204,11 +204,11 @@ func (w *worker) longestLeft() (running []int32) {
 	for _, e := range w.batch {
 		q := e.Value
 		r := q.row
-		if !slices.Contains(running, q.adapter) {
-			running = append(running, q.adapter)
+		if !slices.Contains(running, q.Adapter) {
+			running = append(running, q.Adapter)
 			r.left = 0
 		}
-		r.left = max(r.left, int64(q.maxNew-q.generated)-(w.steps-q.joinStep))
+		r.left = max(r.left, int64(q.maxNew-q.generated)-(w.steps-q.Joined))
 	}
 	return running
 }

@@ -127,11 +127,11 @@ func (s *sim) situation() *router.Situation {
 func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Active {
 	add := func(r *request) *router.Active {
 		as = append(as, router.Active{
-			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
+			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.Prompt,
 			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
 		})
 		a := &as[len(as)-1]
-		a.Text, a.Known = r.known(r.prompt + r.generated)
+		a.Text, a.Known = r.Known(r.Prompt + r.generated)
 		return a
 	}
 	most := cmp.Or(wanted.MostWaiting, math.MaxInt)
@@ -145,9 +145,9 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 	done := w.stepsDone()
 	for _, e := range w.batch {
 		if r := e.Value; r.moving == notMoving {
-			a, more := add(r), w.steps-r.joinStep+done
-			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.prefilled)+more
-			a.Text, a.Known = r.known(a.Prompt + a.Generated)
+			a, more := add(r), w.steps-r.Joined+done
+			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.Computed)+more
+			a.Text, a.Known = r.Known(a.Prompt + a.Generated)
 		}
 	}
 	return as

@@ -46,7 +46,7 @@ func (w sglang) begin() {
 			if w.pause(w.resume()) {
 				return
 			}
-		case w.queue.n > 0 && len(w.adapters.queue) == 0 && w.held == 0:
+		case w.queue.n > 0 && len(w.adapters.queue) == 0 && w.kv.Reserved() == 0:
 			w.giveUp() // nothing runs or loads, so nothing would ever change
 		default:
 			w.ratioFrom, w.ratioSince = w.eng.NewTokenRatio, w.steps // an idle server forgets its estimate
@@ -81,7 +81,7 @@ const noChunks = math.MaxInt64
 // openAdmission gives the room at the beginning of a prefill step. In a mixed
 // one the running requests take a token each.
 func (w *worker) openAdmission(a *admission) {
-	a.spent, a.ratio, a.current = w.full, 1, w.kv.free()*w.kv.size
+	a.spent, a.ratio, a.current = w.full, 1, w.kv.FreeTokens()
 	a.input, a.chunk = int64(w.eng.MaxPrefillTokens), int64(w.eng.ChunkedPrefillSize)
 	a.work.FirstWave = w.steps == 0
 	if w.eng.MixedChunk {
@@ -130,7 +130,7 @@ func (w *worker) beginPrefill() bool {
 	w.requeue()
 	// a mixed step takes the running requests along, unless they find no memory
 	// for a token each
-	mixes := w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.stepNeed(w.steps) <= w.kv.free()
+	mixes := w.eng.MixedChunk && len(w.batch) > 0 && len(w.filling) > 0 && w.kv.StepNeed(w.steps) <= w.kv.Free()
 	load += w.placeAdapters(mixes)
 	if len(w.filling) == 0 {
 		return w.pause(load) // for requests that bring their KV cache, or whose adapter failed to load
@@ -141,7 +141,7 @@ func (w *worker) beginPrefill() bool {
 	w.firstOfAll = len(w.batch) == 0
 	if mixes {
 		for _, e := range w.batch {
-			e.Value.looked = e.Value.prompt + e.Value.generated + int32(w.steps-e.Value.joinStep)
+			e.Value.looked = e.Value.Prompt + e.Value.generated + int32(w.steps-e.Value.Joined)
 		}
 		w.startStep(mixed, &room.work, load)
 	} else {
@@ -158,7 +158,7 @@ func (w *worker) reserved() int64 {
 	}
 	sum := int64(0)
 	for _, e := range w.batch {
-		sum += w.reserve(e.Value, w.steps-e.Value.joinStep)
+		sum += w.reserve(e.Value, w.steps-e.Value.Joined)
 	}
 	return sum
 }
@@ -182,11 +182,11 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 	if r.carried > 0 {
 		return w.admitCarried(r, room)
 	}
-	match, idle := w.matchPrefix(r)
-	r.looked, r.matched = r.prompt+r.generated, int32(match)
-	n, known := int64(r.prompt+r.generated)-match, w.eng.IgnoreEOS && w.eng.DisableRadixCache
+	match, idle := w.kv.MatchPrefix(&r.Sequence, r.Prompt+r.generated-1, w.steps)
+	r.looked, r.matched = r.Prompt+r.generated, int32(match)
+	n, known := int64(r.Prompt+r.generated)-match, w.eng.IgnoreEOS && w.eng.DisableRadixCache
 	// what is kept and nobody holds counts as free until the request takes it
-	fits := float64(n+w.reserve(r, 0)+w.kv.size) < room.total-float64(idle)
+	fits := float64(n+w.reserve(r, 0)+w.kv.PageSize()) < room.total-float64(idle)
 	if known {
 		fits = w.fitsKnown(r, n, room)
 	}
@@ -194,7 +194,7 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 		w.noRoom(room)
 		return 0, false
 	}
-	reserve, unit := w.wholeReserve(r), w.kv.size
+	reserve, unit := w.wholeReserve(r), w.kv.PageSize()
 	if known {
 		unit = 1 // is not rounded up to pages
 	}
@@ -215,7 +215,7 @@ func (w *worker) admit(r *request, room *admission) (load tick.Ticks, ok bool) {
 		w.chunked = r
 	}
 	r.state = filling
-	w.takePrefix(r)
+	w.lockPrefix(r)
 	room.total -= float64(idle)
 	room.current -= idle
 	w.fill(r, n, reserve, room)
@@ -241,10 +241,10 @@ func (w *worker) start(r *request) (load tick.Ticks, ok bool) {
 	}
 	w.dequeue(r)
 	if r.started == tick.Never {
-		w.serve(r.adapter, promptWeight*int64(r.prompt))
+		w.serve(r.Adapter, promptWeight*int64(r.Prompt))
 	}
 	w.v.Running++
-	w.countAdapter(r.adapter, 1, 0)
+	w.countAdapter(r.Adapter, 1, 0)
 	w.stats.PeakRunning = max(w.stats.PeakRunning, int64(w.v.Running))
 	r.started = min(r.started, w.s.loop.Now())
 	return load, true
@@ -259,9 +259,9 @@ func (w *worker) admitCarried(r *request, room *admission) (load tick.Ticks, ok 
 		return 0, false
 	}
 	if load, ok = w.start(r); ok {
-		before := w.kv.used
+		before := w.kv.FreeTokens()
 		w.joinCarried(r)
-		alloc := (w.kv.used - before) * w.kv.size
+		alloc := before - w.kv.FreeTokens()
 		room.total -= float64(alloc + reserve)
 		room.current -= alloc
 	}
@@ -277,11 +277,11 @@ func (w *worker) continueChunked(room *admission) {
 		limit = room.chunk // it has to go on so that it is done some time
 	}
 	// where that is more than there is, sglang breaks down; here it waits
-	limit = min(limit, w.kv.free()*w.kv.size)
+	limit = min(limit, w.kv.FreeTokens())
 	if limit <= 0 {
 		return
 	}
-	n, reserve := int64(r.prompt+r.generated-r.prefilled), w.wholeReserve(r)
+	n, reserve := int64(r.Prompt+r.generated-r.Computed), w.wholeReserve(r)
 	if n > limit {
 		n, reserve = limit, 0
 	} else {
@@ -295,9 +295,9 @@ func (w *worker) continueChunked(room *admission) {
 // and one more.
 func (w *worker) fill(r *request, n, reserve int64, room *admission) {
 	w.take(r, n, &room.work)
-	paged := w.kv.paged(n)
-	room.total -= float64(paged + w.kv.size + reserve)
-	room.current -= paged + w.kv.size
+	paged := w.kv.RoundUp(n)
+	room.total -= float64(paged + w.kv.PageSize() + reserve)
+	room.current -= paged + w.kv.PageSize()
 	room.input -= paged
 	if room.chunk != noChunks {
 		room.chunk -= paged
@@ -306,12 +306,19 @@ func (w *worker) fill(r *request, n, reserve int64, room *admission) {
 
 // take counts n prompt tokens of a request into the step.
 func (w *worker) take(r *request, n int64, work *profile.StepWork) {
-	w.kv.grow(int64(r.prefilled), n)
-	work.Add(n, int64(r.prefilled), w.isLoRA(r.adapter))
-	r.prefilled += int32(n)
+	work.Add(n, int64(r.Computed), w.isLoRA(r.Adapter))
+	w.kv.Grow(&r.Sequence, n)
 	w.filling = append(w.filling, chunk{r, int32(n)})
 	if w.vllm {
-		w.storePrefix(r)
+		w.kv.Insert(&r.Sequence)
+	}
+}
+
+// lockPrefix has a request that is admitted hold what is kept of its prompt; one token is always left to compute.
+func (w *worker) lockPrefix(r *request) {
+	found := w.kv.LockPrefix(&r.Sequence, r.Prompt+r.generated-1)
+	if w.noted != nil {
+		w.noted.CachedTokens += int64(found)
 	}
 }
 
@@ -349,14 +356,14 @@ func (w *worker) endPrefill() {
 	for _, c := range w.filling {
 		r := c.req
 		if !w.vllm {
-			w.storePrefix(r)
+			w.kv.Insert(&r.Sequence)
 		}
-		if r.prefilled < r.prompt+r.generated {
+		if r.Computed < r.Prompt+r.generated {
 			continue // it goes on
 		}
-		w.serve(r.adapter, outputWeight)
+		w.serve(r.Adapter, outputWeight)
 		if r.first == tick.Never {
-			w.tokenless -= int64(r.prompt)
+			w.tokenless -= int64(r.Prompt)
 			r.first = w.s.loop.Now() + w.costs.Overhead
 		} else {
 			w.s.cfg.Observer.Gap(w.s.loop.Now()-r.last, 1)
@@ -403,7 +410,7 @@ type claim struct{ left, holds int64 }
 // fitsKnown says whether a waiting request, n tokens of which are to be
 // prefilled, fits beside the running and chosen requests.
 func (w *worker) fitsKnown(r *request, n int64, room *admission) bool {
-	take := w.kv.paged(n) + w.kv.size
+	take := w.kv.RoundUp(n) + w.kv.PageSize()
 	if take > room.current || float64(take) > room.total {
 		return false
 	}
@@ -455,7 +462,7 @@ func (w *worker) countClaim(r *request, room *admission) {
 func (w *worker) claimOf(r *request) claim {
 	done := int64(r.generated)
 	if r.state == running {
-		done += w.steps - r.joinStep
+		done += w.steps - r.Joined
 	}
-	return claim{left: int64(r.maxNew) - done, holds: int64(r.prompt) + done}
+	return claim{left: int64(r.maxNew) - done, holds: int64(r.Prompt) + done}
 }

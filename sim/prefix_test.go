@@ -208,9 +208,8 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkEmpty(t, s)
-		w := &s.workers[0]
-		if w.cache.Cached() > w.kv.capacity || w.kv.free() != w.kv.capacity {
-			t.Fatalf("%d pages cached, %d free of %d", w.cache.Cached(), w.kv.free(), w.kv.capacity)
+		if kv := &s.workers[0].kv; kv.Kept() > kv.Free() || kv.FreeTokens() != kv.CapacityTokens() {
+			t.Fatalf("%d pages cached, %d free, %d tokens in all", kv.Kept(), kv.Free(), kv.CapacityTokens())
 		}
 
 		heard := &steps{fates: fates{}}

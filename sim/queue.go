@@ -96,7 +96,7 @@ func (q *queue) add(r *request, front bool) {
 	a.seq = a.head.seq
 	if a.at < 0 {
 		a.at = int32(len(q.waiting))
-		q.waiting = append(q.waiting, r.adapter)
+		q.waiting = append(q.waiting, r.Adapter)
 	}
 }
 

@@ -236,14 +236,12 @@ func (v *Server) Cached(id int64) int32 {
 	if r == nil {
 		return 0
 	}
-	return r.prefix.found
+	return r.Found
 }
 
 // FlushCache empties the prefix cache, but for what running requests hold.
 func (v *Server) FlushCache() {
-	if v.w.cache != nil {
-		v.w.stats.EvictedPages += v.w.cache.Evict(v.w.cache.Cached())
-	}
+	v.w.kv.Flush()
 }
 
 // Stats counts what the worker did so far.
@@ -258,13 +256,13 @@ func (w *worker) cancel(r *request) {
 	case r.moving == canceled:
 	case r.state == waiting:
 		w.dequeue(r)
-		w.settle(r.adapter)
+		w.settle(r.Adapter)
 		w.finish(r, record.Aborted, canceledReason)
 		w.roomMade() // it may have been the one that held up the queue
 	case r.state == entering:
 		w.door.queue = slices.DeleteFunc(w.door.queue, func(o *request) bool { return o == r })
 		w.countQueued(r, -1)
-		w.settle(r.adapter)
+		w.settle(r.Adapter)
 		w.finish(r, record.Aborted, canceledReason)
 	case r.state == running:
 		w.depart(r, int32(w.id))
@@ -322,7 +320,7 @@ func (w *worker) noteAdmission(r *request, resumed bool) {
 		to = &w.noted.Resumed
 	}
 	*to = append(*to, r.id)
-	w.noted.Computed[r.id] = r.prefilled
+	w.noted.Computed[r.id] = r.Computed
 }
 
 func (w *worker) notePreemption(r *request) {
@@ -352,7 +350,7 @@ func (w *worker) stepNoted() {
 		return
 	}
 	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
-	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.stored()
+	w.noted.FreePages, w.noted.KVTokens = w.kv.Free(), w.kv.Stored()
 	w.s.step(w.noted)
 	w.noted = newStep()
 }

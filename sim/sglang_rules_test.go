@@ -7,6 +7,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/kvcache"
 	"lorasim/trace"
 )
 
@@ -26,7 +27,7 @@ func TestDrainerPromises(t *testing.T) {
 		row    int32
 		queued tick.Ticks
 	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
-		w.queue.add(&request{adapter: q.row, row: rows.of(q.row), queued: q.queued}, false)
+		w.queue.add(&request{Sequence: kvcache.Sequence{Adapter: q.row}, row: rows.of(q.row), queued: q.queued}, false)
 	}
 	rows.of(0).left, rows.of(1).left, rows.of(2).left = 5, 3, 9
 	expect := func(want ...int32) {

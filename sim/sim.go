@@ -31,6 +31,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/event"
+	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -83,10 +84,9 @@ type WorkerStats struct {
 	Failures                  int64      // loads that failed
 	Retractions               int64      // requests that lost their KV cache
 	PeakRunning               int64
-	PeakKV                    int64      // tokens
-	CachedTokens              int64      // of prompts, found in the prefix cache
-	EvictedPages              int64      // that the prefix cache has given up
-	On                        tick.Ticks // time that it cost GPU time
+	PeakKV                    int64 // tokens
+	kvcache.CacheStats
+	On tick.Ticks // time that it cost GPU time
 }
 
 // Stats counts what a run did beside its requests' records.

@@ -62,7 +62,7 @@ func (w vllm) begin() {
 			w.noteStep(mixed)
 			w.schedule(prefill, w.s.loop.Now())
 			return
-		case w.queue.n == 0 || len(w.adapters.queue) > 0 || w.held > 0:
+		case w.queue.n == 0 || len(w.adapters.queue) > 0 || w.kv.Reserved() > 0:
 			return
 		case !s.preempted:
 			w.giveUp() // nothing runs or loads, so nothing would ever change
@@ -76,17 +76,17 @@ func (w vllm) begin() {
 // let in. Where there is memory for all, too, their order does not matter.
 func (w vllm) scheduleRunning(s *vllmStep) {
 	s.budget -= int64(len(w.batch))
-	left, pages := s.budget, w.kv.stepNeed(w.steps)
+	left, pages := s.budget, w.kv.StepNeed(w.steps)
 	for _, r := range w.partial {
 		n := min(s.wants(r), left)
 		left -= n
-		pages += w.kv.pagesFor(int64(r.prefilled), n)
+		pages += w.kv.PagesFor(int64(r.Computed), n)
 	}
 	switch {
-	case pages > w.kv.free() && w.ordering == byPriority:
+	case pages > w.kv.Free() && w.ordering == byPriority:
 		w.scheduleByPriority(s)
 		return
-	case pages > w.kv.free():
+	case pages > w.kv.Free():
 		w.scheduleInOrder(s)
 		return
 	}
@@ -100,19 +100,19 @@ func (w vllm) scheduleRunning(s *vllmStep) {
 func (w vllm) scheduleInOrder(s *vllmStep) {
 	order := append(w.running(), w.partial...)
 	slices.SortFunc(order, func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
-	free := w.kv.free() // less what the batch gets in this step, which is booked at its end
+	free := w.kv.Free() // less what the batch gets in this step, which is booked at its end
 	for k := 0; k < len(order); k++ {
 		r, n := order[k], int64(1)
 		if r.state == filling {
 			n = min(s.wants(r), s.budget)
 		}
-		need := w.kv.pagesFor(w.inCache(r), n)
+		need := w.kv.PagesFor(w.inCache(r), n)
 		for need > free && k < len(order) {
 			newest := order[len(order)-1]
 			order = order[:len(order)-1]
-			before := w.kv.free()
+			before := w.kv.Free()
 			w.preempt(newest, s)
-			free += w.kv.free() - before // less than it had where others have it, too
+			free += w.kv.Free() - before // less than it had where others have it, too
 		}
 		if k == len(order) {
 			return // it has preempted itself
@@ -136,17 +136,17 @@ func (w vllm) scheduleByPriority(s *vllmStep) {
 	}
 	var order []share
 	for _, r := range append(w.running(), w.partial...) {
-		order = append(order, share{r: r, level: w.level(r.adapter), came: r.came})
+		order = append(order, share{r: r, level: w.level(r.Adapter), came: r.came})
 	}
 	slices.SortFunc(order, func(a, b share) int { return cmp.Compare(a.r.seq, b.r.seq) })
 	s.budget += int64(len(w.batch))
-	free, k := w.kv.free(), 0
+	free, k := w.kv.Free(), 0
 	for itself := false; k < len(order) && s.budget > 0 && !itself; k++ {
 		o := &order[k]
 		if o.n = 1; o.r.state == filling {
 			o.n = min(s.wants(o.r), s.budget)
 		}
-		need, r := w.kv.pagesFor(w.inCache(o.r), o.n), o.r
+		need, r := w.kv.PagesFor(w.inCache(o.r), o.n), o.r
 		for need > free && !itself {
 			v := 0
 			for i, q := range order {
@@ -154,7 +154,7 @@ func (w vllm) scheduleByPriority(s *vllmStep) {
 					v = i
 				}
 			}
-			out, before := order[v], w.kv.free()
+			out, before := order[v], w.kv.Free()
 			order = slices.Delete(order, v, v+1)
 			if v < k {
 				s.budget += out.n
@@ -164,7 +164,7 @@ func (w vllm) scheduleByPriority(s *vllmStep) {
 			}
 			itself = out.r == r
 			w.preempt(out.r, s)
-			free += out.need + w.kv.free() - before
+			free += out.need + w.kv.Free() - before
 		}
 		if !itself {
 			order[k].need = need
@@ -188,7 +188,7 @@ func (w vllm) scheduleByPriority(s *vllmStep) {
 // wants is how many tokens of its prompt a request gets where nobody else wants
 // any.
 func (s *vllmStep) wants(r *request) int64 {
-	return min(int64(r.prompt+r.generated-r.prefilled), s.chunk)
+	return min(int64(r.Prompt+r.generated-r.Computed), s.chunk)
 }
 
 // takeOf counts n tokens of a request that is not in the batch into the step.
@@ -212,10 +212,13 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 			w.retry = false
 			return
 		}
-		match, idle := w.matchPrefix(r)
-		r.prefilled = int32(match) // for the moment
+		match, idle := int64(0), int64(0)
+		if r.carried == 0 {
+			match, idle = w.kv.MatchPrefix(&r.Sequence, r.Prompt+r.generated-1, w.steps)
+		}
+		r.Computed = int32(match) // for the moment
 		n := s.wants(r)
-		r.prefilled = 0
+		r.Computed = 0
 		if n > s.budget && w.eng.NoChunkedPrefill {
 			return
 		}
@@ -237,7 +240,7 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 			s.budget--
 			continue
 		}
-		w.takePrefix(r)
+		w.lockPrefix(r)
 		w.noteAdmission(r, resumed)
 		r.state = filling
 		w.partial = append(w.partial, r)
@@ -252,11 +255,11 @@ func (w vllm) scheduleWaiting(s *vllmStep) {
 func (w vllm) fits(r *request, n, match, idle int64) bool {
 	switch {
 	case r.carried > 0:
-		n = r.carried + w.kv.size // and a page for its next token
+		n = r.carried + w.kv.PageSize() // and a page for its next token
 	case !w.eng.NoReserveFullISL:
-		n = int64(r.prompt+r.generated) - match
+		n = int64(r.Prompt+r.generated) - match
 	}
-	return w.kv.pagesOf(n+idle) <= w.kv.free()-w.kv.stepNeed(w.steps)
+	return w.kv.Pages(n+idle) <= w.kv.Free()-w.kv.StepNeed(w.steps)
 }
 
 // endMixed ends a step with prompt tokens: the running requests have their next
@@ -265,7 +268,7 @@ func (w vllm) endMixed() {
 	if len(w.batch) > 0 {
 		w.endDecode()
 	}
-	w.partial = slices.DeleteFunc(w.partial, func(r *request) bool { return r.prefilled == r.prompt+r.generated })
+	w.partial = slices.DeleteFunc(w.partial, func(r *request) bool { return r.Computed == r.Prompt+r.generated })
 	w.endPrefill()
 }
 
@@ -274,7 +277,7 @@ func (w vllm) endMixed() {
 // is no more memory than it has.
 func (w vllm) preempt(r *request, s *vllmStep) {
 	w.drop(r)
-	if w.seats() == 0 && w.held == 0 {
+	if w.seats() == 0 && w.kv.Reserved() == 0 {
 		r.moving = notMoving
 		w.finish(r, record.Failed, "out of KV cache")
 		return

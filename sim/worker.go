@@ -7,8 +7,8 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/router/prefix"
 	"lorasim/sim/event"
+	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
 )
 
@@ -91,13 +91,10 @@ type worker struct {
 	groups     []group
 
 	door     frontEnd
-	kv       pages
-	cache    prefix.Cache // nil: prompts are computed whole
-	reuse    reuse
+	kv       kvcache.Pool
 	adapters adapterTable
 
 	departing []*request // to be taken out of the batch at the end of the step
-	held      int64      // KV tokens of requests whose copy is under way
 	linkFree  tick.Ticks // when its link can carry the next KV cache
 	failedAt  tick.Ticks // when it last failed
 	life
@@ -127,23 +124,24 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) error {
 	*w = worker{s: s, id: id, costs: costs, eng: e, v: &s.view.Workers[id], life: w.life, failedAt: -1, ratioFrom: e.NewTokenRatio,
 		blocks: e.HeadOfLine == profile.HeadOfLineBlock, blocking: e.AdapterLoading == profile.LoadBlocking, fifo: e.AdapterEviction == profile.EvictFIFO,
 		timer: event.NewTimer(event.StepEnd, id, w.endStep),
-		kv:    newPages(kvTokens, int64(e.PageSize)),
 	}
+	prefixes := kvcache.NoPrefixes
+	switch {
+	case !e.PrefixCache:
+	case e.Scheduler == profile.SchedulerVLLM:
+		prefixes = kvcache.BlockPool
+	case e.PrefixEviction == profile.EvictNodes:
+		prefixes = kvcache.RadixNodes
+	default:
+		prefixes = kvcache.RadixPages
+	}
+	w.kv = kvcache.New(kvTokens, int64(e.PageSize), prefixes, &w.stats.CacheStats)
 	*w.v = router.Worker{
-		MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.capacity * w.kv.size,
+		MaxRunning: e.MaxRunningRequests, KVCapacity: w.kv.CapacityTokens(),
 		Slots: e.MaxLorasPerBatch, HostSlots: e.MaxLoadedLoras,
 		Adapters: make([]router.AdapterState, len(s.adapters)),
 	}
 	w.show()
-	if e.PrefixCache {
-		w.cache = prefix.NewRadix(int32(e.PageSize))
-		switch {
-		case e.PrefixEviction == profile.EvictNodes && e.Scheduler != profile.SchedulerVLLM:
-			w.cache = prefix.NewTree(int32(e.PageSize))
-		case e.Scheduler == profile.SchedulerVLLM:
-			w.cache = prefix.NewBlocks(int32(e.PageSize))
-		}
-	}
 	w.door.enter, w.begins = w.enter, w.begin
 	w.initAdapters()
 	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
@@ -175,10 +173,10 @@ const (
 // refuses says why the worker can never serve a request, "" if it can. It cuts
 // the request's budget to what the worker can give it.
 func (w *worker) refuses(r *request) string {
-	if w.isLoRA(r.adapter) && !w.rankFits(r.adapter) {
-		return fmt.Sprintf(RankTooLarge, w.costs.Rank(w.s.adapters[r.adapter].Rank), w.eng.MaxLoraRank)
+	if w.isLoRA(r.Adapter) && !w.rankFits(r.Adapter) {
+		return fmt.Sprintf(RankTooLarge, w.costs.Rank(w.s.adapters[r.Adapter].Rank), w.eng.MaxLoraRank)
 	}
-	limit, kv, prompt := int64(w.longest()), w.kv.capacity*w.kv.size, int64(r.prompt)
+	limit, kv, prompt := int64(w.longest()), w.kv.CapacityTokens(), int64(r.Prompt)
 	longest, ignores := min(limit, kv)-1, w.eng.ContextOverflow == profile.OverflowIgnore
 	over := w.eng.ContextOverflow == profile.OverflowReject && prompt+int64(r.maxNew) > limit
 	switch {
@@ -212,7 +210,7 @@ func (w *worker) refuses(r *request) string {
 // with a KV cache that holds less.
 func (w *worker) longest() int {
 	if w.vllm {
-		return int(min(int64(w.eng.ContextLength), w.kv.capacity*w.kv.size+1)) // the last token is not stored
+		return int(min(int64(w.eng.ContextLength), w.kv.CapacityTokens()+1)) // the last token is not stored
 	}
 	return w.eng.ContextLength
 }
@@ -220,9 +218,9 @@ func (w *worker) longest() int {
 // enqueue takes a request that a router has sent.
 func (w *worker) enqueue(r *request) {
 	if w.vllm {
-		r.output = min(r.output, int32(w.longest())-r.prompt)
+		r.output = min(r.output, int32(w.longest())-r.Prompt)
 	}
-	r.worker, r.row, r.looked, r.matched = int32(w.id), w.adapters.rows.of(r.adapter), 0, 0
+	r.worker, r.row, r.looked, r.matched = int32(w.id), w.adapters.rows.of(r.Adapter), 0, 0
 	w.count(r, 1)
 	if !w.pass(r) {
 		w.engage(r)
@@ -231,9 +229,9 @@ func (w *worker) enqueue(r *request) {
 
 // count counts a request into what routers see, 1, or out of it, -1.
 func (w *worker) count(r *request, d int64) {
-	w.v.Tokens += d * (int64(r.prompt) + int64(r.expected))
+	w.v.Tokens += d * (int64(r.Prompt) + int64(r.expected))
 	if r.first == tick.Never {
-		w.tokenless += d * int64(r.prompt)
+		w.tokenless += d * int64(r.Prompt)
 	}
 	w.ranks.all.add(r.row.ranks.rank, int32(d))
 	w.v.MaxRank = w.ranks.all.max
@@ -254,7 +252,7 @@ type frontEnd struct {
 // it at once.
 func (w *worker) pass(r *request) bool {
 	f, takes := &w.door, w.costs.FrontEnd
-	if !r.row.known && w.isLoRA(r.adapter) {
+	if !r.row.known && w.isLoRA(r.Adapter) {
 		r.row.known = true
 		takes += w.costs.FirstUse
 	}
@@ -290,12 +288,12 @@ func (w *worker) engage(r *request) {
 		w.full = false // it may be the first now
 	}
 	if w.s.cfg.Router.Prefetch {
-		w.prefetch(r.adapter)
+		w.prefetch(r.Adapter)
 		if w.vllm {
 			w.full = false // the load may have taken the slot of the request that found no memory
 		}
 	}
-	w.fetchMissing(r.adapter)
+	w.fetchMissing(r.Adapter)
 	w.wake()
 }
 
@@ -305,7 +303,7 @@ func (w *worker) wait(r *request, first bool) {
 	r.queued = w.s.loop.Now()
 	r.state = waiting
 	if w.ordering == byService {
-		w.lift(r.adapter)
+		w.lift(r.Adapter)
 	}
 	w.queue.add(r, first)
 	w.queueChanged()
@@ -316,7 +314,7 @@ func (w *worker) wait(r *request, first bool) {
 func (w *worker) dequeue(r *request) {
 	w.queue.remove(r)
 	if w.ordering == byService && w.queue.n == 0 {
-		w.lastOut = r.adapter
+		w.lastOut = r.Adapter
 	}
 	w.queueChanged()
 	w.countQueued(r, -1)
@@ -334,8 +332,8 @@ func (w *worker) queueChanged() {
 // longer, -1.
 func (w *worker) countQueued(r *request, d int32) {
 	w.v.Queued += int(d)
-	w.v.QueuedToks += int64(d) * int64(r.prompt)
-	w.countAdapter(r.adapter, 0, d)
+	w.v.QueuedToks += int64(d) * int64(r.Prompt)
+	w.countAdapter(r.Adapter, 0, d)
 }
 
 // countAdapter adjusts the counts of an adapter's requests that routers see.
@@ -416,8 +414,8 @@ func (w *worker) schedule(p phase, end tick.Ticks) {
 func (w *worker) startStep(p phase, work *profile.StepWork, load tick.Ticks) {
 	w.stats.PrefillSteps++
 	w.stats.Stalled += load
-	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.stored())
-	w.v.KVUsed = w.kv.stored()
+	w.stats.PeakKV = max(w.stats.PeakKV, w.kv.Stored())
+	w.v.KVUsed = w.kv.Stored()
 	if work.Extends && !w.extended {
 		work.FirstExtend, w.extended = true, true
 	}
@@ -473,7 +471,7 @@ func (w *worker) interrupted() {
 func (w *worker) giveUp() {
 	r := w.head()
 	w.dequeue(r)
-	w.settle(r.adapter)
+	w.settle(r.Adapter)
 	w.reopen()
 	if w.exec != nil {
 		w.exec.decided = false
