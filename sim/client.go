@@ -10,72 +10,41 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
-	"lorasim/sim/kvcache"
+	"lorasim/sim/engine"
 	"lorasim/trace"
 )
 
-// request is one request in flight.
+// request is one request in flight. Its ID is -1 where the place is free.
 type request struct {
-	id      int64      // -1: none, the place is free
+	engine.Request
 	arrival float64    // as the workload states it, s
 	arrived tick.Ticks // the same in ticks
 	sent    tick.Ticks
-	started tick.Ticks // when it first entered a prefill step, tick.Never before
-	first   tick.Ticks // first token, tick.Never before
-	last    tick.Ticks // latest token seen before it left a batch
-	queued  tick.Ticks // when it entered its worker's queue, or leaves its front end
-	cold    tick.Ticks // waited for adapter weights
-
-	kvcache.Sequence // Adapter: index into a worker's adapter table
-
-	output, maxNew int32
-	expected       int32 // output that routers expect
-	asked          int32 // max_new_tokens as the client stated it
-	generated      int32 // tokens generated before it joined the batch
+	asked   int32 // max_new_tokens as the client stated it
 
 	workerFirst, worker, migrations int32
 
-	row *adapterRow // of its adapter on its worker
-
-	seq      int64 // order in the queue
-	came     int64 // the same, when it first came there
-	links    [numLists]link
-	order    int64 // order in the batch
-	place    int32 // in the heap of the batch
-	joinTime tick.Ticks
-
-	looked  int32 // its tokens when it was last looked at, see preemptFor
-	matched int32 // of these in the cache
-	state   state
-	moving  moving
-	dest    int32 // worker that it moves to
-	carried int64 // KV tokens that come with it
-	copied  int64 // KV tokens that a precopy has sent ahead
-
-	gaps []float64 // between its tokens, s, with Config.TokenTimes
+	dest   int32 // worker that it moves to
+	copied int64 // KV tokens that a precopy has sent ahead
 }
 
-// state is where a request is.
-type state uint8
-
-const (
-	waiting  state = iota // in a worker's queue
-	filling               // in a prefill step, between two chunks, or parked
-	running               // in a batch
-	transit               // between two workers
-	entering              // in a worker's front end
-)
+// request finds an engine's request again.
+func (s *sim) request(r *engine.Request) *request { return s.reqs[r.Slot] }
 
 // alloc returns an unused request.
 func (s *sim) alloc() *request {
 	n := len(s.free)
 	if n == 0 {
-		s.reqs = append(s.reqs, &request{})
-		return s.reqs[len(s.reqs)-1]
+		r := &request{}
+		r.Slot = int32(len(s.reqs))
+		s.reqs = append(s.reqs, r)
+		return r
 	}
 	r := s.free[n-1]
 	s.free = s.free[:n-1]
+	slot := r.Slot
 	*r = request{} // and field by field: a literal is built beside it and copied
+	r.Slot = slot
 	return r
 }
 
@@ -125,24 +94,24 @@ func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
 	r := s.alloc()
-	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.loop.Now()
-	r.first, r.started = tick.Never, tick.Never
-	r.Prompt, r.output, r.maxNew, r.Adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
+	r.ID, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.loop.Now()
+	r.FirstTokenAt, r.StartedAt = tick.Never, tick.Never
+	r.Prompt, r.Output, r.MaxNew, r.Adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
 	r.Text, r.Reply = h.Text, h.Reply
-	r.asked = r.maxNew
+	r.asked = r.MaxNew
 	r.workerFirst, r.worker = -1, -1
 	if h.Adapter == trace.BaseModel {
 		r.Adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
 	}
 	if s.plan.byID != nil {
-		s.plan.byID[r.id] = r
+		s.plan.byID[r.ID] = r
 	}
 	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
 		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.loop.Now())
 		return
 	}
-	if r.expected = h.Output; !s.cfg.KnownOutputs {
-		r.expected = s.outputs.Expect(h.Adapter, r.maxNew)
+	if r.Expected = h.Output; !s.cfg.KnownOutputs {
+		r.Expected = s.outputs.Expect(h.Adapter, r.MaxNew)
 	}
 	s.route(r)
 }
@@ -163,8 +132,8 @@ func (s *sim) route(r *request) {
 
 // question is what a router is asked about a request.
 func (s *sim) question(r *request) router.Request {
-	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.Prompt + r.generated,
-		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
+	q := router.Request{ID: r.ID, Adapter: s.adapterOf(r), Prompt: r.Prompt + r.Generated,
+		MaxNew: r.MaxNew - r.Generated, Expected: max(r.Expected-r.Generated, 1)}
 	q.Text, q.Known = r.Known(q.Prompt)
 	return q
 }
@@ -186,9 +155,9 @@ func (s *sim) dispatch(r *request) {
 			r.workerFirst = r.worker
 			at += w.costs.Overhead
 		}
-		if reason = w.refuses(r); reason == "" {
+		if reason = w.engine.Refuse(&r.Request); reason == "" {
 			s.cfg.Router.Admission.Sent(question, dest, view)
-			w.enqueue(r)
+			w.send(r)
 			s.adjust()
 			return
 		}
@@ -209,7 +178,7 @@ func (s *sim) routerView() *router.View {
 	s.view.Now = s.loop.Now().Seconds()
 	if rt := s.cfg.Router; rt.ReadsKV && !(rt.ReadsFewKV && s.stale == nil) {
 		for i := range s.workers {
-			s.workers[i].v.KVUsed = s.workers[i].kvNow()
+			s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
 		}
 	}
 	if s.stale != nil {
@@ -229,25 +198,25 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	}
 	rec := &s.rec
 	*rec = record.Request{} // and field by field, as in alloc
-	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, s.adapterOf(r), r.Prompt, r.asked
+	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.ID, s.adapterOf(r), r.Prompt, r.asked
 	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, r.seconds(r.sent), math.NaN(), r.seconds(at)
 	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
-	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
+	rec.ColdLoad, rec.Status, rec.Error = r.ColdLoad.Seconds(), status, reason
 	rec.Cached = r.Found
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)
 	}
-	if status == record.Unfinished && r.first <= s.window && !s.cfg.NoStream {
-		rec.FirstToken = r.seconds(r.first)
+	if status == record.Unfinished && r.FirstTokenAt <= s.window && !s.cfg.NoStream {
+		rec.FirstToken = r.seconds(r.FirstTokenAt)
 	}
 	if status == record.OK {
-		rec.Output = r.output
-		s.outputs.Ended(rec.Adapter, r.output)
-		if rec.FirstToken, rec.Gaps = r.seconds(r.first), r.gaps; s.cfg.NoStream {
+		rec.Output = r.Output
+		s.outputs.Ended(rec.Adapter, r.Output)
+		if rec.FirstToken, rec.Gaps = r.seconds(r.FirstTokenAt), r.Gaps; s.cfg.NoStream {
 			rec.FirstToken, rec.Gaps = rec.Finish, nil
 		}
-		s.workers[r.worker].stats.Requests++
+		s.workers[r.worker].finished++
 	}
 	s.cfg.Observer.Done(rec)
 	for _, tell := range s.hooks.done {
@@ -255,15 +224,15 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	}
 	s.done++
 	if s.plan.byID != nil {
-		delete(s.plan.byID, r.id)
+		delete(s.plan.byID, r.ID)
 	}
 	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
-		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output, Exec: (at - r.started).Seconds(), Now: s.loop.Now().Seconds()}
+		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output, Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
 		if a.Finished(f); s.plan.learner != nil {
 			s.plan.learner.Finished(f)
 		}
 	}
-	r.id, r.moving = -1, notMoving
+	r.ID, r.Leaving = -1, engine.Staying
 	s.end = max(s.end, at)
 	s.free = append(s.free, r)
 	if s.cfg.MaxConcurrency > 0 {
@@ -287,8 +256,7 @@ func (r *request) seconds(t tick.Ticks) float64 {
 func (s *sim) warmUp(adapter int32) {
 	for i := range s.workers {
 		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapters[adapter].Tier >= router.Host {
-			w.takeSlot(adapter, -1)
-			w.setTier(adapter, router.GPU)
+			w.engine.LoRA.WarmUp(&w.adapter(adapter).Adapter)
 			return
 		}
 	}
@@ -301,10 +269,10 @@ func (s *sim) cutOff() {
 	s.watch(s.window)
 	s.loop.MoveTo(s.window)
 	for i := range s.workers {
-		s.workers[i].interrupted()
+		s.workers[i].engine.CutOff()
 	}
 	for _, r := range s.reqs {
-		if r.id >= 0 {
+		if r.ID >= 0 {
 			s.finish(r, record.Unfinished, unfinishedReason, s.loop.Now())
 		}
 	}

@@ -50,17 +50,6 @@ type ElasticStats struct {
 	Started, CalledOff, Left, TakenBack int64
 }
 
-// life is what outlasts a worker's memory.
-type life struct {
-	power   Power
-	outages int  // that last; it is down, whatever its power
-	bare    bool // begins without adapters
-	open    int  // requests there
-	starts  int64
-	born    tick.Ticks // of the latest start
-	onFor   tick.Ticks // of earlier times on
-}
-
 // elastic is the state of a cluster that grows and shrinks.
 type elastic struct {
 	count       int // workers that are on or starting
@@ -165,7 +154,7 @@ func (s *sim) scaleTo(n int) {
 			s.elastic.stats.TakenBack++
 			w.setPower(On)
 		} else {
-			s.first(Off).switchOn()
+			s.first(Off).startUp()
 		}
 	}
 	for s.elastic.count > n {
@@ -173,7 +162,7 @@ func (s *sim) scaleTo(n int) {
 			s.elastic.stats.CalledOff++
 			w.setPower(Off)
 		} else {
-			s.last(On).retire()
+			s.last(On).drain()
 		}
 	}
 }
@@ -184,7 +173,7 @@ func (s *sim) holds(r *request) bool {
 	if s.cfg.Elastic == nil || e.on > 0 || e.count == 0 && e.sizes == 0 && s.cfg.Elastic.Scaler == nil { // or none will ever be
 		return false
 	}
-	r.state = transit
+	r.Depart()
 	e.held = append(e.held, r)
 	return true
 }
@@ -211,50 +200,34 @@ func (s *sim) extreme(p Power, sign int) (best *worker) {
 		if w.power != p {
 			continue
 		}
-		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.born, best.born), cmp.Compare(w.id, best.id)) > 0 {
+		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.startedAt, best.startedAt), cmp.Compare(w.id, best.id)) > 0 {
 			best = w
 		}
 	}
 	return best
 }
 
-// switchOn starts a worker, which takes its time.
-func (w *worker) switchOn() {
+// startUp starts a worker, which takes its time.
+func (w *worker) startUp() {
 	s := w.s
-	w.starts++
-	w.born = s.loop.Now()
+	w.incarnation++
+	w.startedAt = s.loop.Now()
 	s.elastic.stats.Started++
 	w.setPower(Starting)
-	this := w.starts
+	this := w.incarnation
 	s.loop.Background(s.loop.Now()+tick.FromSeconds(s.cfg.Elastic.ColdStart), event.Up, func() {
-		if w.power == Starting && w.starts == this { // else it was called off
+		if w.power == Starting && w.incarnation == this { // else it was called off
 			w.setPower(On)
 		}
 	})
 }
 
-// retire lets a worker finish what it has, and leave.
-func (w *worker) retire() {
+// drain lets a worker finish what it has, and leave.
+func (w *worker) drain() {
 	w.s.elastic.stats.Left++
 	w.setPower(Draining)
-	w.leaveWhenEmpty()
+	w.offWhenEmpty()
 }
-
-// leaveWhenEmpty has a worker that drains leave once nothing is left there; it is
-// called when something has gone.
-func (w *worker) leaveWhenEmpty() {
-	if w.empty() {
-		w.s.loop.At(w.s.loop.Now(), event.Off, func() {
-			if w.empty() {
-				w.setPower(Off)
-			}
-		})
-	}
-}
-
-// empty says whether a worker drains and has neither requests nor KV caches that
-// are being copied elsewhere.
-func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.kv.Reserved() == 0 }
 
 // setPower brings a worker into another state. One that goes off loses what it has
 // in memory.
@@ -268,12 +241,11 @@ func (w *worker) setPower(p Power) {
 	s.elastic.change(now, counts(p)-counts(was), paid(p)-paid(was))
 	s.elastic.on += is(p, On) - is(was, On)
 	if p == Off {
-		w.onFor += s.loop.Now() - w.born
-		w.born, w.bare = 0, true
-		w.reset()
-		w.steps, w.ratioSince = 0, 0 // another process
+		w.onTime += s.loop.Now() - w.startedAt
+		w.startedAt, w.bare = 0, true
+		w.reset(true)
 	}
-	w.show()
+	w.publish()
 	for _, tell := range s.hooks.power {
 		tell(s.loop.Now(), w.id, p)
 	}
@@ -301,19 +273,12 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 	e.paid += paid
 }
 
-// show tells routers whether the worker takes requests. That it does not they know
-// at once, however late the reports of the workers are.
-func (w *worker) show() {
-	w.v.Up = w.outages == 0 && (w.power == On || w.power == Draining)
-	w.v.Draining = w.power != On
-}
-
 // timeOn is how long a worker has cost GPU time, at the end of a run.
 func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	if w.power == Off {
-		return w.onFor
+		return w.onTime
 	}
-	return w.onFor + max(end-w.born, 0)
+	return w.onTime + max(end-w.startedAt, 0)
 }
 
 // elasticStats are the counts at the end of a run; nil where the cluster does not change.

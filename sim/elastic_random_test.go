@@ -13,6 +13,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/autoscale"
+	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 
@@ -85,7 +86,7 @@ func (g *guard) Power(at tick.Ticks, worker int, p Power) {
 	g.moves[[2]Power{g.state[worker], p}]++
 	g.state[worker] = p
 	if p == Draining {
-		g.had[worker] = g.s.workers[worker].open
+		g.had[worker] = g.s.workers[worker].requests
 	}
 	switch {
 	case p == Starting:
@@ -113,7 +114,7 @@ func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) || w.Draining != (p != On) {
 			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
 		}
-		if n := g.s.workers[i].open; p == Draining {
+		if n := g.s.workers[i].requests; p == Draining {
 			if n > g.had[i] {
 				g.t.Fatalf("worker %d drains, and has %d requests after %d", i, n, g.had[i])
 			}
@@ -362,7 +363,7 @@ func checkElastic(t *rapid.T, policy string) {
 		from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
 		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from, from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
 	}
-	s, err := newSim(cfg)
+	s, err := newSim(cfg, ServerHooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +398,9 @@ func (g *guard) Done(r *record.Request) {
 
 // isNew says whether a request was nowhere yet, and did not wait for a worker; false where the router sees what was.
 func (g *guard) isNew(id int64) bool {
-	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool { return r.id == id && r.workerFirst < 0 && r.state != transit })
+	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool {
+		return r.ID == id && r.workerFirst < 0 && r.State() != engine.Transit
+	})
 }
 
 // shortest is the length of the shortest queue.

@@ -9,6 +9,8 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
+	adapters "lorasim/sim/lora"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -22,7 +24,7 @@ type ServerHooks struct {
 	// Ended tells a request's end, once for each, after its last token.
 	Ended func(id int64, status record.Status, reason string, at tick.Ticks)
 	// Step tells every step at its end, after the ends of the requests that ended with it.
-	Step func(*Step)
+	Step func(*engine.Report)
 }
 
 // ServerConfig describes one simulated worker that a program drives.
@@ -68,13 +70,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		Router:   &router.Router{Policy: onlyWorker{}, Placement: [][]int32{nil}},
 		Observer: endings{cfg.Hooks.Ended},
 		Home:     cfg.Home,
-	})
+	}, cfg.Hooks)
 	if err != nil {
 		return nil, err
-	}
-	s.token, s.step = cfg.Hooks.Token, cfg.Hooks.Step
-	if s.step != nil {
-		s.workers[0].noted = newStep()
 	}
 	s.plan.byID = map[int64]*request{}
 	return &Server{s: s, w: &s.workers[0]}, nil
@@ -169,63 +167,64 @@ func (v *Server) arrive() error {
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
-		v.s.cfg.Observer.(endings).end(id, record.Aborted, canceledReason, v.s.loop.Now()+v.w.costs.Overhead)
+		v.s.cfg.Observer.(endings).end(id, record.Aborted, engine.Aborted, v.s.loop.Now()+v.w.costs.Overhead)
 		return true
 	}
 	r, ok := v.s.plan.byID[id]
 	if ok {
-		v.w.cancel(r)
+		v.w.engine.Abort(&r.Request)
 		v.s.loop.RunYielded()
 	}
 	return ok
 }
 
+func (v *Server) lora() *adapters.Manager           { return &v.w.engine.LoRA }
+func (v *Server) adapter(i int32) *adapters.Adapter { return &v.w.adapter(i).Adapter }
+
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.s.adapters[i] = a
-	v.w.adapters.rows.of(i).ranks.rank = int32(v.w.costs.Rank(a.Rank))
+	v.w.engine.Redefine(i)
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
 func (v *Server) Preload(i int32) {
 	if v.Gone(i) {
-		v.w.fetchHost(i)
-		v.w.setTier(i, router.Host)
+		v.lora().Preload(v.adapter(i))
 	}
 }
 
 // Load begins to bring an adapter to host memory; see Loaded.
 func (v *Server) Load(i int32) {
-	v.w.adapters.rows.of(i).leaving = false
-	v.w.startFetch(i)
+	v.adapter(i).Keep()
+	v.lora().StartFetch(v.adapter(i))
 }
 
 // Unload drops an adapter as soon as no request uses it; see Gone.
 func (v *Server) Unload(i int32) {
-	v.w.release(i)
+	v.lora().Unload(v.adapter(i))
 	v.s.loop.RunYielded()
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
 func (v *Server) Pin(i int32, pinned bool) {
-	v.w.v.Adapters[i].Pinned = pinned
-	v.w.adapters.pins = true
+	v.lora().Pin(i, pinned)
 }
 
 // Loaded says whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {
-	return v.w.v.Adapters[i].Tier >= router.Host && !v.w.adapters.rows.of(i).fetch
+	return v.lora().Loaded(v.adapter(i))
 }
 
 // Gone says whether an adapter has left the worker, and is not on its way to it.
 func (v *Server) Gone(i int32) bool {
-	return v.w.v.Adapters[i].Tier < router.Host && !v.w.adapters.rows.of(i).fetching()
+	return v.lora().Gone(v.adapter(i))
 }
 
 // View is the worker as a router sees it; valid until the next call of the
 // server.
 func (v *Server) View() *router.Worker {
-	v.w.v.KVUsed = v.w.kvNow()
+	v.w.v.KVUsed = v.w.engine.KVTokens()
 	return v.w.v
 }
 
@@ -241,118 +240,8 @@ func (v *Server) Cached(id int64) int32 {
 
 // FlushCache empties the prefix cache, but for what running requests hold.
 func (v *Server) FlushCache() {
-	v.w.kv.Flush()
+	v.w.engine.KV.Flush()
 }
 
 // Stats counts what the worker did so far.
-func (v *Server) Stats() WorkerStats { return v.w.stats }
-
-const canceledReason = "given up by the client"
-
-// cancel ends a request that its client gave up: at once where it waits, else
-// at the next boundary between steps at which it is in the batch.
-func (w *worker) cancel(r *request) {
-	switch {
-	case r.moving == canceled:
-	case r.state == waiting:
-		w.dequeue(r)
-		w.settle(r.Adapter)
-		w.finish(r, record.Aborted, canceledReason)
-		w.roomMade() // it may have been the one that held up the queue
-	case r.state == entering:
-		w.door.queue = slices.DeleteFunc(w.door.queue, func(o *request) bool { return o == r })
-		w.countQueued(r, -1)
-		w.settle(r.Adapter)
-		w.finish(r, record.Aborted, canceledReason)
-	case r.state == running:
-		w.depart(r, int32(w.id))
-		r.moving = canceled
-	default: // in a prefill step, or between two of them
-		r.moving = canceled
-		w.departing = append(w.departing, r)
-	}
-}
-
-// endCanceled ends a canceled request that is in the batch, or was put back into
-// the queue since, and keeps one that is still being prefilled, or waits for its
-// turn with its memory, for later.
-func (w *worker) endCanceled(r *request) {
-	switch {
-	case r.state == filling && !w.vllm:
-		w.departing = append(w.departing, r)
-	case r.state == waiting:
-		r.moving = notMoving
-		w.cancel(r)
-	default:
-		w.drop(r)
-		w.finish(r, record.Aborted, canceledReason)
-	}
-}
-
-// Step is what one step of an engine did, with requests by ID.
-type Step struct {
-	Tokens    map[int64]int32 // scheduled
-	New       []int64         // running for the first time, in the order of their admission
-	Resumed   []int64         // running again after a preemption
-	Preempted []int64         // or retracted, before the step
-	Retracted int             // of Preempted, under sglang: for lack of memory
-	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
-
-	Prompts      int   // requests of which it took prompt tokens
-	PromptTokens int64 // of all of these
-	Before       int   // requests that were running, whether it took them along or not
-
-	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
-	// After the step: requests that run and wait, free KV pages, tokens stored.
-	Running, Waiting int
-	FreePages        int64
-	KVTokens         int64
-}
-
-// noteAdmission, notePreemption and noteStep write down the step that is being
-// formed; stepNoted reports it at its end.
-func (w *worker) noteAdmission(r *request, resumed bool) {
-	if w.noted == nil {
-		return
-	}
-	to := &w.noted.New
-	if resumed {
-		to = &w.noted.Resumed
-	}
-	*to = append(*to, r.id)
-	w.noted.Computed[r.id] = r.Computed
-}
-
-func (w *worker) notePreemption(r *request) {
-	if w.noted != nil {
-		w.noted.Preempted = append(w.noted.Preempted, r.id)
-	}
-}
-
-func (w *worker) noteStep(p phase) {
-	if w.noted == nil {
-		return
-	}
-	for _, e := range w.batch {
-		if p != prefill {
-			w.noted.Tokens[e.Value.id] = 1
-		}
-	}
-	for _, c := range w.filling {
-		w.noted.Tokens[c.req.id] = c.tokens
-		w.noted.PromptTokens += int64(c.tokens)
-	}
-	w.noted.Prompts, w.noted.Before = len(w.filling), len(w.batch)
-}
-
-func (w *worker) stepNoted() {
-	if w.noted == nil {
-		return
-	}
-	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
-	w.noted.FreePages, w.noted.KVTokens = w.kv.Free(), w.kv.Stored()
-	w.s.step(w.noted)
-	w.noted = newStep()
-}
-
-func newStep() *Step { return &Step{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }
+func (v *Server) Stats() WorkerStats { return v.w.stats(0) }

@@ -1,11 +1,10 @@
 // Package sim simulates LLM workers that serve LoRA adapters, as discrete
 // events.
 //
-// A request travels: [Run] takes it from the source and asks the router for a
-// worker (client.go); the worker queues it (worker.go), picks it (pick.go) for a
-// prefill step (prefill.go, vllm.go), runs it in its decode batch (batch.go) and
-// reports its record to the observer when its last token is out. Adapter weights
-// come and go in adapters.go and loads.go.
+// A request travels: [Run] takes it from the source and asks the router for a worker (client.go); the worker's engine
+// (package engine) queues it, forms steps from the queue, runs it in its batch and gives it back when its last token is
+// out; its record goes to the observer. Plans move requests (migrate.go), workers fail (outage.go), join and leave
+// (elastic.go).
 //
 // Events are ordered by (time, kind, worker): at one instant, steps and adapter
 // loads that end come first, so that their capacity is free; then the requests
@@ -30,8 +29,8 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/sim/event"
-	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -74,18 +73,8 @@ type Config struct {
 
 // WorkerStats counts what one worker did.
 type WorkerStats struct {
-	Requests                  int64 // finished there
-	PrefillSteps, DecodeSteps int64
-	Busy                      tick.Ticks // time in steps, adapter loads within them included
-	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
-	Loads                     int64      // adapter loads into a GPU slot
-	LoadTime                  tick.Ticks // time those loads took
-	Evictions                 int64      // adapters that lost their GPU slot
-	Failures                  int64      // loads that failed
-	Retractions               int64      // requests that lost their KV cache
-	PeakRunning               int64
-	PeakKV                    int64 // tokens
-	kvcache.CacheStats
+	Requests int64 // finished there
+	engine.Stats
 	On tick.Ticks // time that it cost GPU time
 }
 
@@ -102,7 +91,7 @@ type Stats struct {
 // unsound, the source fails or ctx ends; the observer has then seen only part
 // of the run.
 func Run(ctx context.Context, cfg Config) (*Stats, error) {
-	s, err := newSim(cfg)
+	s, err := newSim(cfg, ServerHooks{})
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +105,10 @@ type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
 	hooks    hookList
-	token    func(id int64, at tick.Ticks) // of a Server, see ServerHooks
-	step     func(*Step)
-	rng      *rand.Rand
+	// Of a Server.
+	serverHooks ServerHooks
+	all         []int32 // all adapters
+	rng         *rand.Rand
 
 	loop   event.Loop
 	window tick.Ticks // end of the run, tick.Never: when all is done
@@ -144,7 +134,7 @@ type sim struct {
 	end                   tick.Ticks
 }
 
-func newSim(cfg Config) (*sim, error) {
+func newSim(cfg Config, server ServerHooks) (*sim, error) {
 	window := tick.Never
 	switch w := cfg.Window; {
 	case len(cfg.Workers) == 0:
@@ -162,11 +152,14 @@ func newSim(cfg Config) (*sim, error) {
 	case w > 0:
 		window = tick.FromSeconds(w)
 	}
-	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
+	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, serverHooks: server, workers: make([]worker, len(cfg.Workers)),
 		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
+	for a := range s.adapters {
+		s.all = append(s.all, int32(a))
+	}
 	s.view = router.View{Workers: make([]router.Worker, len(cfg.Workers)), Adapters: s.adapters}
 	s.view.Index = router.NewIndex(len(cfg.Workers), len(s.adapters))
-	s.view.Read = func(j int) { s.workers[j].v.KVUsed = s.workers[j].kvNow() }
+	s.view.Read = func(j int) { s.workers[j].v.KVUsed = s.workers[j].engine.KVTokens() }
 	s.outputs = router.NewOutputs(len(s.adapters))
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)
@@ -250,6 +243,9 @@ func (s *sim) next() tick.Ticks {
 	return min(t, s.loop.Next())
 }
 
+// loadFails draws whether an adapter load fails.
+func (s *sim) loadFails() bool { return s.cfg.LoadFailures > 0 && s.rng.Float64() < s.cfg.LoadFailures }
+
 // unfinished says whether there are requests that have not ended, or are to come.
 func (s *sim) unfinished() bool { return s.headT != tick.Never || s.done < s.requests }
 
@@ -265,9 +261,7 @@ func (s *sim) stats() *Stats {
 	}
 	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}
 	for i := range s.workers {
-		w := s.workers[i].stats
-		w.On = s.workers[i].timeOn(end)
-		st.Workers = append(st.Workers, w)
+		st.Workers = append(st.Workers, s.workers[i].stats(end))
 	}
 	st.Elastic = s.elasticStats(st.Workers, end)
 	return st

@@ -24,6 +24,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -163,7 +164,7 @@ type engine struct {
 	sampled func(r *request) int64 // seed of a reply
 	texts   trace.Texts            // equal seeds give equal tokens
 	err     error                  // of submitting
-	steps   []*sim.Step
+	steps   []*simengine.Report
 	first   map[int64]tick.Ticks // when requests got their first token
 	ended   []int64
 	turned  []int64        // IDs of requests that did not complete
@@ -212,7 +213,7 @@ func (e *engine) submit() {
 	e.err = errors.Join(e.err, e.Submit(q))
 }
 
-func (e *engine) Step(s *sim.Step) {
+func (e *engine) Step(s *simengine.Report) {
 	e.steps = append(e.steps, s)
 	e.next(len(e.steps))
 }
