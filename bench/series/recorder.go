@@ -31,14 +31,6 @@ type Recorder struct {
 	every   int // of these every so many-th is kept; 0: all plans are
 }
 
-var (
-	_ sim.DoneObserver = (*Recorder)(nil)
-	_ sim.Watcher      = (*Recorder)(nil)
-	_ sim.PlanObserver = (*Recorder)(nil)
-
-	_ sim.PowerObserver = (*Recorder)(nil)
-)
-
 // workerSums are sums over the buckets: of requests x ticks, but for max and
 // loads; off in ticks.
 type workerSums struct{ queued, running, max, loads, off []float64 }
@@ -58,13 +50,13 @@ func (r *Recorder) addWorkers(n int) {
 }
 
 // Watching is the Watch function of scenario.RunOptions.
-func (r *Recorder) Watching(adapters []trace.Adapter) any {
+func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
 	r.series.Adapters = adapters
 	r.series.Requests = make([]int64, len(adapters)+1)
-	return r
+	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power}
 }
 
-// Watch implements sim.Watcher.
+// Watch is a hook of sim.Hooks, as are Tier, Power, Plan and Done.
 func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
 	if r.place == nil {
 		r.place = newPlacer(v)
@@ -117,7 +109,7 @@ func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
 	}
 }
 
-// Tier implements sim.Watcher.
+// Tier counts loads and notes where adapters are.
 func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	if r.place == nil {
 		return
@@ -129,7 +121,7 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	r.place.tier(at, worker, adapter, t)
 }
 
-// Power implements sim.PowerObserver.
+// Power notes the workers that are starting.
 func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	if r.starts == nil {
 		r.starts = map[int]bool{}
@@ -137,7 +129,7 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan implements sim.PlanObserver. Once there have been too many, plans that change
+// Plan records a plan. Once there have been too many, plans that change
 // nothing are left out, and of the others all but every so many-th.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
@@ -168,7 +160,7 @@ func (r *Recorder) thin() {
 	s.PlansLeft += before - len(s.Plans)
 }
 
-// Done implements sim.DoneObserver.
+// Done records the end of a request.
 func (r *Recorder) Done(q *record.Request) {
 	s := &r.series
 	s.Latencies.Done(q)

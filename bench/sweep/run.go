@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/internal/suggest"
+	"lorasim/sim"
 	"lorasim/trace"
 )
 
@@ -230,7 +231,8 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 		return nil, nil, err
 	}
 	lat = series.NewLatencies()
-	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle, Watch: func([]trace.Adapter) any { return lat }}
+	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle,
+		Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: lat.Done} }}
 	if j.collect != nil {
 		c, err := j.collect()
 		if err != nil {

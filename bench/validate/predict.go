@@ -236,7 +236,7 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	st, err := sim.Run(ctx, sim.Config{
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
 		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
-		Others: []any{&waiting},
+		Hooks: []sim.Hooks{{Watch: waiting.Watch}},
 		Observer: Done(func(r *record.Request) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)

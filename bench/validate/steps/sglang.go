@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"lorasim/internal/tick"
-	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 )
 
@@ -205,7 +205,7 @@ func (c *sglangCase) play(e *engine) error {
 }
 
 // batchesOf are steps as sglang logs them.
-func batchesOf(steps []*sim.Step) (out []sglangBatch) {
+func batchesOf(steps []*simengine.Report) (out []sglangBatch) {
 	for _, s := range steps {
 		if s.Retracted > 0 {
 			out = append(out, sglangBatch{Retracted: s.Retracted})

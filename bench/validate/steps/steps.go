@@ -24,6 +24,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -165,7 +166,7 @@ type engine struct {
 	sampled func(r *request) int64 // seed of a reply
 	texts   trace.Texts            // equal seeds give equal tokens
 	err     error                  // of submitting
-	steps   []*sim.Step
+	steps   []*simengine.Report
 	first   map[int64]tick.Ticks // when requests got their first token
 	ended   []int64
 	turned  []int64        // IDs of requests that did not complete
@@ -184,7 +185,10 @@ func newEngine(
 	e = &engine{
 		todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {},
 	}
-	cfg := sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}
+	cfg := sim.ServerConfig{
+		Costs: p.Compile(), Hooks: sim.ServerHooks{Token: e.Token, Ended: e.Ended, Step: e.Step},
+		MaxAdapters: adapters, Home: router.Disk,
+	}
 	if e.Server, err = sim.NewServer(cfg); err != nil {
 		return nil, err
 	}
@@ -219,7 +223,7 @@ func (e *engine) submit() {
 	e.err = errors.Join(e.err, e.Submit(q))
 }
 
-func (e *engine) Step(s *sim.Step) {
+func (e *engine) Step(s *simengine.Report) {
 	e.steps = append(e.steps, s)
 	e.next(len(e.steps))
 }

@@ -43,14 +43,11 @@ func (o *observer) done(r *record.Request) {
 	}
 }
 
-// Watch implements sim.Watcher.
+// Watch is a hook of sim.Hooks.
 func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
 	o.scrapes.watch(to.Seconds(), &v.Workers[0])
 	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
 }
-
-// Tier implements sim.Watcher.
-func (*observer) Tier(tick.Ticks, int, int32, router.Tier) {}
 
 // values are the figures of a run of so many seconds; those of no requests are absent.
 func (o *observer) values(window float64) validate.Values {

@@ -157,8 +157,8 @@ func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
 	st, err := sim.Run(ctx, sim.Config{
 		Source: src, Workers: []*profile.Costs{costs},
 		Router:   &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
-		Observer: validate.Done(watch.done), Others: []any{watch, &waiting}, Home: router.Disk, Window: r.Window,
-		FailAbove: clientLimit,
+		Observer: validate.Done(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
+		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
 	})
 	if err != nil {
 		return row, err

@@ -1,4 +1,4 @@
-package sim
+package dlora
 
 import (
 	"math"
@@ -9,9 +9,9 @@ import (
 )
 
 // newTestCredits is for three rows, four seats and dLoRA's times of a 7B model:
-// 15 ms merged, 27 ms unmerged, 20 ms for a change.
-func newTestCredits() *credits {
-	return newCredits(3, 4, 10000, 15*tick.Millisecond, 27*tick.Millisecond, 20*tick.Millisecond)
+// 15 ms merged, 27 ms Unmerged, 20 ms for a change.
+func newTestCredits() *Credits {
+	return New(3, 4, 10000, 15*tick.Millisecond, 27*tick.Millisecond, 20*tick.Millisecond)
 }
 
 // The thresholds and credits that the artifact's Scheduler begins with.
@@ -36,27 +36,27 @@ func TestCreditsHysteresis(t *testing.T) {
 		queue []int32
 		want  int32
 	}{
-		{[]int32{0, 0, 0, 1}, unmerged}, // 3 of 4: less than all
+		{[]int32{0, 0, 0, 1}, Unmerged}, // 3 of 4: less than all
 		{[]int32{1, 0, 0, 0, 0}, 0},     // 4 behind one more: as many as the four owed
 		{[]int32{0, 0, 0, 1}, 0},        // 3 of 4 >= 15/27
 		{[]int32{0, 1, 1, 0, 0}, 0},     // 3 of all against four
-		{[]int32{0, 1, 1, 0}, unmerged}, // 2 of 4 < 15/27
+		{[]int32{0, 1, 1, 0}, Unmerged}, // 2 of 4 < 15/27
 	} {
-		if got := c.iterate(s.queue); got != s.want {
+		if got := c.Iterate(s.queue); got != s.want {
 			t.Fatalf("%v: row %d, expected %d", s.queue, got, s.want)
 		}
 	}
 	c = newTestCredits()
 	c.right, c.left = 0.5, 0.5
 	for range 2 { // of two with as many, the first; half of all is enough to begin, and to stay
-		if got := c.iterate([]int32{1, 0, 1, 0}); got != 0 {
+		if got := c.Iterate([]int32{1, 0, 1, 0}); got != 0 {
 			t.Fatalf("row %d, expected 0", got)
 		}
 		c.right = 1
 	}
 	c = newTestCredits()
 	for row := range int32(2) { // from one to the other
-		if got := c.iterate([]int32{row, row, row}); got != row {
+		if got := c.Iterate([]int32{row, row, row}); got != row {
 			t.Fatalf("row %d alone, and row %d is merged", row, got)
 		}
 	}
@@ -75,8 +75,8 @@ func TestCreditsAreTransferred(t *testing.T) {
 		{[]int32{0, 1, 0, 0, 0, 0}, []int64{-1, 1, 0}}, // all 5 count while merged, so that sizes differ
 	} {
 		c := newTestCredits()
-		c.row = 0
-		if c.iterate(s.queue) != 0 {
+		c.Row = 0
+		if c.Iterate(s.queue) != 0 {
 			t.Fatalf("%v: not merged any more", s.queue)
 		}
 		want := make([]int64, 3)
@@ -97,34 +97,34 @@ func TestCreditsAreTransferred(t *testing.T) {
 func TestCreditsRunFirst(t *testing.T) {
 	queue := []int32{0, 0, 0, 0, 1}
 	c := newTestCredits()
-	if c.iterate(queue) != 0 {
+	if c.Iterate(queue) != 0 {
 		t.Fatal("adapter 0 is not merged")
 	}
 	c.have[1] = c.enough - 1
-	if c.iterate(queue) != 0 {
+	if c.Iterate(queue) != 0 {
 		t.Error("adapter 1 runs first a credit too early")
 	}
 	c.have[1] = c.enough
-	if c.iterate(queue) != unmerged || !slices.Equal(c.paid, []int32{1}) {
+	if c.Iterate(queue) != Unmerged || !slices.Equal(c.paid, []int32{1}) {
 		t.Error("adapter 1 does not run first")
 	}
 	if want := []int64{c.pay, -c.pay, 0}; !slices.Equal(c.moved, want) {
 		t.Errorf("moved %v, expected %v", c.moved, want)
 	}
 	c.have[1] = c.still
-	if c.iterate(queue) != unmerged {
+	if c.Iterate(queue) != Unmerged {
 		t.Error("adapter 1 stops too early")
 	}
 	c.have[1] = c.still - 1
-	if c.iterate(queue) != 0 {
+	if c.Iterate(queue) != 0 {
 		t.Error("adapter 1 goes on too long")
 	}
 	c.have[0] = -1
-	if c.iterate(queue) != unmerged {
+	if c.Iterate(queue) != Unmerged {
 		t.Error("adapter 0 is merged without credits")
 	}
 	c.have[1] = c.still // it has stopped, so that it would have to reach the other threshold again
-	if c.iterate(queue); len(c.paid) > 0 {
+	if c.Iterate(queue); len(c.paid) > 0 {
 		t.Error("adapter 1 goes on where it had stopped")
 	}
 }
@@ -140,13 +140,13 @@ func TestCreditsAdjustThresholds(t *testing.T) {
 	}{
 		{"merged was better", 0, 10, 100, 100, 0, 0.5, 0.95},       // 100/0.17 against 100/0.27
 		{"merged was worse", 0, 10, 50, 100, 0, 0.5, 1.1},          // 50/0.17 against 100/0.27
-		{"unmerged was better", unmerged, 10, 40, 100, 0, 0.55, 1}, // 40/0.15 against 100/0.29
-		{"unmerged was worse", unmerged, 10, 60, 100, 0, 0.5 / 1.1, 1},
-		{"but for its changes", unmerged, 10, 60, 100, 2, 0.55, 1}, // 60/0.19
+		{"unmerged was better", Unmerged, 10, 40, 100, 0, 0.55, 1}, // 40/0.15 against 100/0.29
+		{"unmerged was worse", Unmerged, 10, 60, 100, 0, 0.5 / 1.1, 1},
+		{"but for its changes", Unmerged, 10, 60, 100, 2, 0.55, 1}, // 60/0.19
 		{"no iteration", 0, 0, 50, 100, 0, 0.5, 1},
 	} {
 		c := newTestCredits()
-		c.left, c.row, c.iters, c.merged, c.unmerged, c.virtual = 0.5, s.row, s.iters, s.merged, s.unmerged, s.virtual
+		c.left, c.Row, c.iters, c.merged, c.unmerged, c.virtual = 0.5, s.row, s.iters, s.merged, s.unmerged, s.virtual
 		c.adjust()
 		if math.Abs(c.left-s.left) > 1e-12 || math.Abs(c.right-s.right) > 1e-12 {
 			t.Errorf("%s: thresholds %v and %v, expected %v and %v", s.name, c.left, c.right, s.left, s.right)
@@ -156,11 +156,11 @@ func TestCreditsAdjustThresholds(t *testing.T) {
 		}
 	}
 	c := newTestCredits() // they do not cross
-	c.left, c.row, c.iters, c.merged, c.unmerged = 0.96, 0, 10, 100, 100
+	c.left, c.Row, c.iters, c.merged, c.unmerged = 0.96, 0, 10, 100, 100
 	if c.adjust(); c.right != 1 {
 		t.Errorf("thresholds %v and %v have crossed", c.left, c.right)
 	}
-	c.left, c.row, c.iters, c.unmerged = 0.96, unmerged, 10, 100
+	c.left, c.Row, c.iters, c.unmerged = 0.96, Unmerged, 10, 100
 	if c.adjust(); c.left != 0.96 {
 		t.Errorf("thresholds %v and %v have crossed", c.left, c.right)
 	}
@@ -170,22 +170,22 @@ func TestCreditsAdjustThresholds(t *testing.T) {
 func TestCreditsRepeat(t *testing.T) {
 	queue := []int32{0, 0, 0, 1}
 	a, b := newTestCredits(), newTestCredits()
-	a.row, b.row = 0, 0
+	a.Row, b.Row = 0, 0
 	a.have[1], b.have[1] = a.enough-100*a.payMerged/2, a.enough-100*a.payMerged/2
-	a.iterate(queue)
-	if k := a.quiet(); k != 100 {
+	a.Iterate(queue)
+	if k := a.Quiet(); k != 100 {
 		t.Fatalf("%d quiet iterations, expected 100", k)
 	}
-	a.repeat(99)
+	a.Repeat(99)
 	for range 100 {
-		if b.iterate(queue) != 0 {
+		if b.Iterate(queue) != 0 {
 			t.Fatal("the mode has changed")
 		}
 	}
 	if !slices.Equal(a.have, b.have) || a.iters != b.iters || a.merged != b.merged || a.unmerged != b.unmerged {
 		t.Errorf("%+v differs from %+v", a, b)
 	}
-	if a.iterate(queue) != unmerged {
+	if a.Iterate(queue) != Unmerged {
 		t.Error("the mode does not change after its quiet iterations")
 	}
 }

@@ -1,4 +1,6 @@
-package sim
+// Package dlora chooses between merged and unmerged execution as dLoRA does. It is arithmetic alone and
+// knows no engine: adapters are rows 0, 1, ...
+package dlora
 
 import (
 	"cmp"
@@ -8,7 +10,7 @@ import (
 	"lorasim/internal/tick"
 )
 
-// credits is dLoRA's choice between merged and unmerged execution (B. Wu et al.,
+// Credits is dLoRA's choice between merged and unmerged execution (B. Wu et al.,
 // OSDI'24, Algorithm 1; Scheduler._credit_schedule, _adjust_credit and
 // _adjust_merge_threshold in vllm/core/scheduler.py of its artifact). In every
 // iteration the requests that would run first come first served are those that
@@ -22,7 +24,7 @@ import (
 //
 // Credits are whole numbers of creditUnit parts, so that a run of iterations
 // can be booked at once.
-type credits struct {
+type Credits struct {
 	seats       int     // requests of an iteration
 	alone       float64 // time of a merged iteration
 	together    float64 // of an unmerged one
@@ -34,7 +36,7 @@ type credits struct {
 	payMerged   int64   // by the merged adapter
 	left, right float64
 
-	row      int32   // merged, or unmerged
+	Row      int32   // merged, or Unmerged
 	paid     []int32 // rows that ran first for their credits in the latest iteration
 	most     int32   // row with the most requests in the latest unmerged iteration, -1: none
 	iters    int64   // iterations since the mode changed
@@ -48,20 +50,25 @@ type credits struct {
 	repeats            bool // the next one does the same, unless credits pass a threshold
 }
 
+// Unmerged is the row of unmerged execution.
+const Unmerged int32 = -1
+
 const (
 	creditUnit = 1 << 20
 	aimdAdd    = 0.05
 	aimdMul    = 1.1
 )
 
-func newCredits(rows, seats int, scale int64, alone, together, change tick.Ticks) *credits {
+// New returns the credits of rows adapters on an engine of so many seats; alone, together and change are the
+// times of a merged iteration, of an unmerged one and of a change between them.
+func New(rows, seats int, scale int64, alone, together, change tick.Ticks) *Credits {
 	speed := float64(alone) / float64(together)
-	c := &credits{
+	c := &Credits{
 		seats: seats, alone: alone.Seconds(), together: together.Seconds(), change: change.Seconds(),
 		have: make([]int64, rows), moved: make([]int64, rows),
 		enough: int64(rows) * scale * creditUnit, pay: creditUnit / int64(seats),
 		payMerged: 2 * int64(math.Round(creditUnit/2/(speed*float64(seats)))),
-		left:      speed, right: 1, row: unmerged, most: -1,
+		left:      speed, right: 1, Row: Unmerged, most: -1,
 	}
 	c.still = c.enough - scale*creditUnit/2
 	for row := range c.have {
@@ -70,9 +77,9 @@ func newCredits(rows, seats int, scale int64, alone, together, change tick.Ticks
 	return c
 }
 
-// iterate chooses the mode of the next iteration, for requests of the given
+// Iterate chooses the mode of the next iteration, for requests of the given
 // rows in the order in which they came. It returns the row to merge.
-func (c *credits) iterate(queue []int32) int32 {
+func (c *Credits) Iterate(queue []int32) int32 {
 	clear(c.moved)
 	fcfs := queue[:min(len(queue), c.seats)]
 	n := make([]int, len(c.have))
@@ -84,17 +91,17 @@ func (c *credits) iterate(queue []int32) int32 {
 		c.settleUp(fcfs, scheduled, c.pay)
 		// who runs first among them depends on the credits
 		c.repeats = !slices.ContainsFunc(c.moved, func(d int64) bool { return d != 0 })
-		c.enter(unmerged)
+		c.enter(Unmerged)
 	} else {
 		c.runMost(fcfs, n)
 	}
 	c.apply(1)
-	return c.row
+	return c.Row
 }
 
 // runPaid returns the iteration's requests if some adapter has credits to run
 // first, by rows; nil if none has.
-func (c *credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
+func (c *Credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
 	order := make([]int32, len(c.have))
 	for row := range order {
 		order[row] = int32(row)
@@ -134,7 +141,7 @@ func (c *credits) runPaid(fcfs []int32, n []int) (scheduled []int32) {
 
 // runMost runs the merged adapter, merges the one with most requests, or runs
 // all, whatever the thresholds say.
-func (c *credits) runMost(fcfs []int32, n []int) {
+func (c *Credits) runMost(fcfs []int32, n []int) {
 	most := int32(-1)
 	for row := range c.have {
 		if c.have[row] >= 0 && (most < 0 || n[row] > n[most]) {
@@ -148,8 +155,8 @@ func (c *credits) runMost(fcfs []int32, n []int) {
 	c.countedM, c.countedU = int64(batch), int64(len(fcfs))
 	to := most
 	switch {
-	case c.row >= 0 && c.have[c.row] >= 0 && float64(n[c.row]) >= c.left*float64(len(fcfs)):
-		to, batch = c.row, n[c.row]
+	case c.Row >= 0 && c.have[c.Row] >= 0 && float64(n[c.Row]) >= c.left*float64(len(fcfs)):
+		to, batch = c.Row, n[c.Row]
 		c.countedM = int64(min(batch, c.seats))
 	case most < 0 || float64(n[most]) < c.right*float64(len(fcfs)):
 		if c.most != most {
@@ -157,7 +164,7 @@ func (c *credits) runMost(fcfs []int32, n []int) {
 			c.most = most
 		}
 		c.count(1)
-		c.enter(unmerged)
+		c.enter(Unmerged)
 		return
 	}
 	c.enter(to)
@@ -166,23 +173,23 @@ func (c *credits) runMost(fcfs []int32, n []int) {
 }
 
 // count notes the requests that k iterations served, or would have.
-func (c *credits) count(k int64) {
+func (c *Credits) count(k int64) {
 	c.merged += k * c.countedM
 	c.unmerged += k * c.countedU
 }
 
 // enter counts an iteration with a row merged, or unmerged.
-func (c *credits) enter(row int32) {
-	if row != c.row {
+func (c *Credits) enter(row int32) {
+	if row != c.Row {
 		c.adjust()
-		c.row, c.iters, c.repeats = row, 0, false
+		c.Row, c.iters, c.repeats = row, 0, false
 	}
 	c.iters++
 }
 
 // settleUp has the rows of the requests that run in place of those that are
 // owed it pay for that.
-func (c *credits) settleUp(fcfs, scheduled []int32, price int64) {
+func (c *Credits) settleUp(fcfs, scheduled []int32, price int64) {
 	owed := make([]int, len(c.have))
 	for _, row := range fcfs {
 		owed[row]++
@@ -213,41 +220,41 @@ func (c *credits) settleUp(fcfs, scheduled []int32, price int64) {
 
 // adjust moves the threshold that ends the present mode or keeps it, by how
 // many requests the two modes served, or would have, since it began.
-func (c *credits) adjust() {
+func (c *Credits) adjust() {
 	if c.iters == 0 {
 		return
 	}
 	tMerged, tUnmerged := c.alone*float64(c.iters), c.together*float64(c.iters)
-	if c.row != unmerged {
+	if c.Row != Unmerged {
 		tMerged += c.change
 	} else {
 		tUnmerged += c.change
 		tMerged += float64(c.change * float64(c.virtual))
 	}
-	merged, unmerged := float64(c.merged)/tMerged, float64(c.unmerged)/tUnmerged
+	mergedRate, unmergedRate := float64(c.merged)/tMerged, float64(c.unmerged)/tUnmerged
 	switch {
-	case c.row >= 0 && merged > unmerged && c.right-aimdAdd > c.left:
+	case c.Row >= 0 && mergedRate > unmergedRate && c.right-aimdAdd > c.left:
 		c.right -= aimdAdd
-	case c.row >= 0 && merged < unmerged:
+	case c.Row >= 0 && mergedRate < unmergedRate:
 		c.right *= aimdMul
-	case c.row < 0 && unmerged > merged && c.left+aimdAdd < c.right:
+	case c.Row < 0 && unmergedRate > mergedRate && c.left+aimdAdd < c.right:
 		c.left += aimdAdd
-	case c.row < 0 && unmerged < merged:
+	case c.Row < 0 && unmergedRate < mergedRate:
 		c.left /= aimdMul
 	}
 	c.merged, c.unmerged, c.virtual, c.most = 0, 0, 0, -1
 }
 
 // apply books the credits of k iterations.
-func (c *credits) apply(k int64) {
+func (c *Credits) apply(k int64) {
 	for row, d := range c.moved {
 		c.have[row] += k * d
 	}
 }
 
-// quiet is the number of iterations like the latest, itself included, until one
+// Quiet is the number of iterations like the latest, itself included, until one
 // may choose differently.
-func (c *credits) quiet() int64 {
+func (c *Credits) Quiet() int64 {
 	if !c.repeats {
 		return 1
 	}
@@ -267,7 +274,7 @@ func (c *credits) quiet() int64 {
 }
 
 // repeat books k more iterations like the latest.
-func (c *credits) repeat(k int64) {
+func (c *Credits) Repeat(k int64) {
 	c.iters += k
 	c.count(k)
 	c.apply(k)
