@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"lorasim/internal/textfile"
 )
 
 // Format is the name of the JSON form of an instance.
@@ -50,9 +52,9 @@ type InstanceRequest struct {
 
 // ReadInstance reads an instance from JSON; name is the file's, for errors.
 func ReadInstance(r io.Reader, name string) (*Instance, error) {
-	data, err := io.ReadAll(r)
+	data, err := textfile.ReadAll(r, name, textfile.MaxData)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -74,6 +74,7 @@ type AdapterState struct {
 type Worker struct {
 	Up       bool // healthy
 	Draining bool // finishes its requests, takes no new ones
+	Ejected  bool // takes no new ones for some time, as it failed requests
 
 	Running    int   // requests in the running batch
 	Queued     int   // requests waiting, on the way included
@@ -110,7 +111,7 @@ type Worker struct {
 func (w *Worker) Load() int { return w.Running + w.Queued }
 
 // Usable says whether new requests may be sent to the worker.
-func (w *Worker) Usable() bool { return w.Up && !w.Draining }
+func (w *Worker) Usable() bool { return w.Up && !w.Draining && !w.Ejected }
 
 // Count changes the number of running and of waiting requests of an adapter. It
 // says whether one of them left 0 or came back to it.

@@ -66,7 +66,7 @@ func (w *Worker) know(reported, live *Worker) {
 	adapters := append(w.Adapters[:0], reported.Adapters...)
 	*w = *reported
 	w.Adapters = adapters
-	w.Draining = live.Draining
+	w.Draining, w.Ejected = live.Draining, live.Ejected
 	w.Running, w.Queued = live.Running, live.Queued
 	w.Tokens, w.QueuedToks = live.Tokens, live.QueuedToks
 	w.MaxRank = live.MaxRank

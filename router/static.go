@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 
@@ -78,12 +77,8 @@ func newExplicit(o *options, env Env) (*Router, error) {
 	}
 	t := newTable(env)
 	if file != "" {
-		f, err := os.Open(file)
+		_, err := textfile.Read(file, func(in io.Reader, name string) (any, error) { return nil, t.read(in, name) })
 		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if err := t.read(f, file); err != nil {
 			return nil, err
 		}
 	} else {

@@ -20,6 +20,7 @@ import (
 	"lorasim/bench/result/records"
 	"lorasim/bench/sweep"
 	"lorasim/internal/record"
+	"lorasim/internal/textfile"
 )
 
 // Load reads runs from files of any kind: result files and JSON lines, logs of
@@ -67,16 +68,10 @@ const (
 // kindOf looks at a path: records have their own endings, but that JSON lines
 // may be records or results.
 func kindOf(path string) (kind, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
+	st, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, fmt.Errorf("%s does not exist, expected the folder of a sweep, or a file of results or records", path)
 	case err != nil:
 		return 0, err
 	case sweep.IsDir(path):
@@ -85,7 +80,14 @@ func kindOf(path string) (kind, error) {
 		return 0, fmt.Errorf("%s is a folder without a sweep", path)
 	case slices.Contains([]string{".parquet", ".arrow", ".csv"}, strings.ToLower(filepath.Ext(path))):
 		return recordsFile, nil
+	case !st.Mode().IsRegular():
+		return resultsFile, nil // a pipe can be read only once
 	}
+	f, err := textfile.OpenFile(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
 	line, err := bufio.NewReaderSize(f, 1<<16).ReadSlice('\n')
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return 0, err

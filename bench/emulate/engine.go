@@ -2,7 +2,9 @@ package emulate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"log"
 	"maps"
 	"math"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"lorasim/internal/guard"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim"
@@ -33,6 +36,7 @@ type engine struct {
 	nextID  int64
 	waiters []waiter
 	awake   tick.Ticks // when run looks again
+	broken  error      // a panic that has ended run; nil: none
 
 	prompts, cached int64 // prompt tokens of requests that have begun, and those found in the prefix cache
 }
@@ -126,15 +130,46 @@ func (e *engine) run() {
 		case <-e.quit:
 			return
 		}
-		e.mu.Lock()
-		next := e.catchUp()
-		e.awake = next
-		e.mu.Unlock()
+		var next tick.Ticks
+		if err := guard.Do(func() error {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			next = e.catchUp()
+			e.awake = next
+			return nil
+		}); err != nil {
+			e.fail(err)
+			return
+		}
 		if next != tick.Never { // rounded up, so that the time has come when the wait is over
 			wait := math.Ceil((next - e.now()).Seconds() / e.speed * float64(time.Second))
 			timer.Reset(time.Duration(min(max(wait, 0), math.MaxInt64/2)))
 		}
 	}
+}
+
+// fail ends all requests after a panic of the simulated worker; it takes no others,
+// and other workers of the process go on.
+func (e *engine) fail(err error) {
+	if p, ok := errors.AsType[*guard.Panic](err); ok {
+		log.Printf("the emulated engine fails: %v\n%s", p, p.Stack)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broken = fmt.Errorf("the emulated engine has failed: %w", err)
+	end := func(s *stream) {
+		p := s.look() // what its client has seen
+		p.ended, p.status, p.reason = true, record.Failed, e.broken.Error()
+		(&report{to: s, progress: p}).deliver()
+	}
+	for _, s := range e.streams {
+		end(s)
+	}
+	for _, r := range e.due { // those that have ended, but in the future
+		end(r.to)
+	}
+	clear(e.streams)
+	e.due = nil
 }
 
 // catchUp brings the worker to the present and hands out what is due. It
@@ -180,6 +215,9 @@ func poke(c chan struct{}) {
 func (e *engine) submit(r trace.Request, rid string) (*stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.broken != nil {
+		return nil, e.broken
+	}
 	e.nextID++
 	r.ID = e.nextID
 	s := &stream{id: r.ID, rid: rid, prompt: r.Prompt, news: make(chan struct{}, 1)}

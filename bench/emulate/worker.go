@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"lorasim/internal/bearer"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim"
@@ -76,6 +77,7 @@ type Worker struct {
 	adapters map[string]*row // by name; guarded by the engine's lock
 	seen     trace.Lately    // the same
 	mux      *http.ServeMux
+	keys     bearer.Keys
 }
 
 const (
@@ -107,6 +109,9 @@ func New(cfg Config) (*Worker, error) {
 			return nil, fmt.Errorf("emulate: %w", err)
 		}
 	}
+	if cfg.APIKey != "" {
+		w.keys = bearer.New(cfg.APIKey)
+	}
 	for pattern, h := range w.routes() {
 		w.mux.HandleFunc(pattern, h)
 	}
@@ -125,7 +130,7 @@ func (w *Worker) Running() int {
 
 // ServeHTTP implements http.Handler.
 func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if k := w.cfg.APIKey; k != "" && r.URL.Path != "/health" && r.Header.Get("Authorization") != "Bearer "+k {
+	if !(r.URL.Path == "/health" && r.Method == http.MethodGet) && !w.keys.Accept(r) {
 		writeJSON(rw, http.StatusUnauthorized, object{"error": "Unauthorized"})
 		return
 	}

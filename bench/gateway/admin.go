@@ -15,24 +15,32 @@ import (
 	"lorasim/internal/suggest"
 )
 
-// admin serves what is not a client's business: the state of the workers, and
-// changes of it.
+// routes are what operators use: the state of the gateway and the workers, and changes.
 //
+//	GET  /metrics
 //	GET  /admin/workers
-//	POST /admin/load    {"worker": 0, "adapter": "chat"}
-//	POST /admin/unload  {"worker": 0, "adapter": "chat"}
-//	POST /admin/drain   {"worker": 0, "drain": true}
-func (g *Gateway) admin() {
-	f := g.cfg.Fleet
-	order(g, "load", "adapter", "the name of one", f.Load)
-	order(g, "unload", "adapter", "the name of one", func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
-	order(g, "drain", "drain", "true or false", func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
-	g.mux.HandleFunc("GET /admin/workers", g.answerWorkers)
+//	POST /admin/load           {"worker": 0, "adapter": "chat"}
+//	POST /admin/unload         {"worker": 0, "adapter": "chat"}
+//	POST /admin/drain          {"worker": 0, "drain": true}
+//	POST /admin/abort_request  {"rid": "r1"}
+//	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
+func (g *Gateway) routes() *http.ServeMux {
+	f, mux := g.cfg.Fleet, http.NewServeMux()
+	order(g, mux, "load", "adapter", "the name of one", f.Load)
+	order(g, mux, "unload", "adapter", "the name of one", func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
+	order(g, mux, "drain", "drain", "true or false", func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
+	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
+	mux.HandleFunc("POST /admin/abort_request", g.abort)
+	for _, path := range everyWorker {
+		mux.HandleFunc("POST /admin"+path, g.all(path))
+	}
+	mux.Handle("GET /metrics", g.metrics.handler())
+	return mux
 }
 
 // order serves a change of one worker: a JSON object of "worker" and one other
 // field, neither of which may be left out, and answers how the workers are then.
-func order[T any](g *Gateway, what, field, expected string, do func(ctx context.Context, w int, value T) error) {
+func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int, value T) error) {
 	read := func(body []byte) (w int, value T, err error) {
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(body, &values); err != nil || values == nil {
@@ -58,7 +66,7 @@ func order[T any](g *Gateway, what, field, expected string, do func(ctx context.
 		}
 		return w, value, nil
 	}
-	g.mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
 		if err == nil {
 			var w int
@@ -89,20 +97,33 @@ func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// modelEntry is an entry of /v1/models; adapters have a parent.
+type modelEntry struct {
+	ID      string  `json:"id"`
+	Object  string  `json:"object"`
+	OwnedBy string  `json:"owned_by"`
+	Root    string  `json:"root"`
+	Parent  *string `json:"parent"`
+}
+
 // models lists the base models and the adapters.
 func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
-	list := []any{}
-	var base any
-	for i, name := range g.names() {
-		entry := map[string]any{"id": name, "object": "model", "owned_by": "lorasim", "root": name, "parent": nil}
-		if g.cfg.Fleet.Lookup(name) >= 0 {
-			entry["parent"] = base
-		} else if i == 0 {
-			base = name
+	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": g.modelList()})
+}
+
+func (g *Gateway) modelList() []modelEntry {
+	list := []modelEntry{}
+	var base *string
+	for i, name := range g.bases() {
+		if i == 0 {
+			base = &name
 		}
-		list = append(list, entry)
+		list = append(list, modelEntry{name, "model", "lorasim", name, nil})
 	}
-	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": list})
+	for _, a := range g.cfg.Fleet.Adapters() {
+		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, base})
+	}
+	return list
 }
 
 // adminTimeout limits short calls to workers.
@@ -131,37 +152,43 @@ func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// all passes a request on to every worker that is up, such as to empty caches. It
-// answers as the first that fails, or the last.
-func (g *Gateway) all(rw http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
-	if err != nil {
-		fail(rw, http.StatusRequestEntityTooLarge, err.Error())
-		return
-	}
-	status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
-	for w, s := range g.cfg.Fleet.Workers() {
-		if !s.Up {
-			continue
+// all serves a path by passing the request on to every worker that is up, such as
+// to empty caches. It answers as the first that fails, or the last.
+func (g *Gateway) all(path string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+		if err != nil {
+			fail(rw, http.StatusRequestEntityTooLarge, err.Error())
+			return
 		}
-		status, header, text = g.forward(r, w, body)
+		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
+		for w, s := range g.cfg.Fleet.Status() {
+			if !s.Up {
+				continue
+			}
+			status, header, text = g.forward(r, w, path, body)
+			if status/100 != 2 {
+				text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
+				break
+			}
+		}
 		if status/100 != 2 {
-			text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
-			break
+			fail(rw, status, string(text))
+			return
 		}
+		rw.Header().Set("Content-Type", header.Get("Content-Type"))
+		rw.WriteHeader(status)
+		rw.Write(text) // what fails is the connection, which the client sees
 	}
-	if status/100 != 2 {
-		fail(rw, status, string(text))
-		return
-	}
-	rw.Header().Set("Content-Type", header.Get("Content-Type"))
-	rw.WriteHeader(status)
-	rw.Write(text) // what fails is the connection, which the client sees
 }
 
 // forward sends a short request to one worker.
-func (g *Gateway) forward(r *http.Request, w int, body []byte) (int, http.Header, []byte) {
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, g.workers.URLs[w]+r.URL.RequestURI(), bytes.NewReader(body))
+func (g *Gateway) forward(r *http.Request, w int, path string, body []byte) (int, http.Header, []byte) {
+	u := g.workers.URLs[w] + path
+	if r.URL.RawQuery != "" {
+		u += "?" + r.URL.RawQuery
+	}
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, u, bytes.NewReader(body))
 	if err != nil {
 		return http.StatusBadRequest, nil, []byte(err.Error())
 	}

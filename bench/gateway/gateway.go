@@ -1,11 +1,12 @@
 // Package gateway is a reverse proxy that spreads the requests of any client of
-// sglang or vLLM over several workers, by the policies of package router, whatever
-// the workers serve. Streams are passed through byte by byte as they come; what a
+// sglang or vLLM over several workers, by the policies of package router. Clients
+// reach what runs the model for them, and nothing that changes a worker. Streams are passed through byte by byte as they come; what a
 // request is for is read from its body, and nothing else of it is changed than the
 // name of the model, where worker and client spell an adapter differently.
 //
 //	g, err := gateway.New(gateway.Config{Fleet: f})
-//	err = http.Serve(listener, g)
+//	err = http.Serve(listener, g)          // for clients
+//	err = http.Serve(private, g.Admin())   // for operators
 //
 // It talks to the configured workers and to nobody else.
 package gateway
@@ -21,16 +22,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/live/wire"
+	"lorasim/internal/bearer"
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 
@@ -45,10 +44,19 @@ type Config struct {
 	MaxRequests   int           // requests in flight at most; 0: 10,000
 	ClientTimeout time.Duration // longest time without progress of a client; 0: 30 s
 
-	Retries   int // other workers that a request is sent to before its first byte
-	APIKey    string
-	FirstByte time.Duration // longest wait for it; 0: no limit
-	Access    *slog.Logger  // gets a line for each request; nil: nothing
+	Retries   int           // other workers that a request is sent to before its first byte
+	Keys      bearer.Keys   // of clients
+	Allow     []string      // paths that clients may use beside the data plane; see ParseAllow
+	FirstByte time.Duration // longest wait of a stream for its first byte; 0: no limit
+	Idle      time.Duration // longest time between two reads of a reply; 0: no limit
+	// QueueTimeout is the longest wait of a request for a place for its adapter on a
+	// worker; 0: no limit.
+	QueueTimeout time.Duration
+	Access       *slog.Logger // gets a line for each request; nil: nothing
+
+	AdminKeys  bearer.Keys
+	AdminHosts []string     // names in the Host header of admin requests beside those of loopback
+	LogDropped func() int64 // lines of the log that were dropped; nil: there is no log
 }
 
 // Gateway is an http.Handler.
@@ -56,7 +64,7 @@ type Gateway struct {
 	cfg       Config
 	workers   fleet.Config
 	urls      []*url.URL // of the workers
-	mux       *http.ServeMux
+	allowed   *allowlist
 	metrics   *metrics
 	nextID    atomic.Int64
 	transport *wire.Client
@@ -82,8 +90,8 @@ const (
 	defaultClientTimeout = 30 * time.Second
 )
 
-// Close closes the connections to workers that no request uses.
-func (g *Gateway) Close() { g.transport.CloseIdle() }
+// Close closes the connections to workers that no request uses, and keeps none.
+func (g *Gateway) Close() { g.transport.Close() }
 
 // New returns a gateway.
 func New(cfg Config) (*Gateway, error) {
@@ -98,7 +106,7 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), mux: http.NewServeMux(), metrics: newMetrics(cfg.Fleet),
+	g := &Gateway{cfg: cfg, workers: cfg.Fleet.Config(), metrics: newMetrics(cfg.Fleet, cfg.LogDropped),
 		bodies: bodies, seed: maphash.MakeSeed(), silent: log.New(io.Discard, "", 0)}
 	g.readsPrefixes = g.workers.Router != nil && g.workers.Router.ReadsPrefixes
 	for _, u := range g.workers.URLs {
@@ -109,16 +117,10 @@ func New(cfg Config) (*Gateway, error) {
 		g.urls = append(g.urls, base)
 	}
 	g.transport = wire.New(g.workers.Client)
-	g.transport.Resend = true
-	for path, serve := range map[string]http.HandlerFunc{"/": g.proxy, "GET /v1/models": g.models, "GET /health": g.health,
-		"GET /health_generate": g.health, "POST /abort_request": g.abort} {
-		g.mux.HandleFunc(path, serve)
+	g.metrics.registry.MustRegister(wireCollector{g.transport})
+	if g.allowed, err = g.newAllowlist(cfg.Allow); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	for _, p := range everyWorker {
-		g.mux.HandleFunc(p, g.all)
-	}
-	g.mux.Handle("GET /metrics", promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{}))
-	g.admin()
 	return g, nil
 }
 
@@ -169,34 +171,16 @@ func (g *Gateway) leave() {
 	g.inside.Done()
 }
 
-// everyWorker are requests that clients make of a server between runs.
-var everyWorker = []string{"/flush_cache", "/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache", "/start_profile", "/stop_profile"}
+// ServeHTTP implements http.Handler: it serves clients. What operators do is
+// served by [Gateway.Admin].
+func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) { g.serve(rw, r, g.data) }
 
-// oneWorker are the beginnings of endpoints of both engines that change a worker:
-// made of whichever comes first they do harm.
-var oneWorker = []string{"/load_lora", "/unload_lora", "/v1/load_lora", "/v1/unload_lora", "/adapters", "/sleep", "/wake_up", "/pause", "/resume", "/continue_generation",
-	"/release", "/abort_requests", "/collective_rpc", "/set_", "/scale_", "/slow_down", "/pd_role_switch", "/configure_logging", "/freeze_gc", "/hicache", "/dumper",
-	"/update_weight", "/init_weight", "/begin_weight", "/end_weight", "/start_weight", "/start_draft", "/finish_weight", "/destroy_weight", "/send_weight", "/shutdown"}
-
-func changesWorker(path string) bool {
-	return slices.ContainsFunc(oneWorker, func(start string) bool { return strings.HasPrefix(path, start) })
-}
-
-// ServeHTTP implements http.Handler.
-func (g *Gateway) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if k := g.cfg.APIKey; k != "" && r.URL.Path != "/health" && r.Header.Get("Authorization") != "Bearer "+k {
-		fail(rw, http.StatusUnauthorized, "the API key is missing or wrong")
-		return
-	}
-	if changesWorker(r.URL.Path) {
-		fail(rw, http.StatusNotFound, r.URL.Path+" changes a worker and is not passed on; see /admin/workers")
-		return
-	}
-	g.serve(rw, r)
-}
+// maxErrorText bounds the text of an error, characters.
+const maxErrorText = 4000
 
 // fail answers with an error in the form of the engines and of OpenAI.
 func fail(rw http.ResponseWriter, status int, text string) {
+	text = format.Clip(text, maxErrorText)
 	writeJSON(rw, status, map[string]any{"error": map[string]any{"message": text, "type": http.StatusText(status), "code": status}})
 }
 

@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/gateway"
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
+	"lorasim/internal/bearer"
 	"lorasim/internal/memnet"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -123,7 +124,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
 	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8}), Adapters: adapters})
+		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}), Adapters: adapters})
 	}
 	rt, err := newRouter(adapters)
 	if err != nil {
@@ -144,7 +145,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	if err := f.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cfg := gateway.Config{Fleet: f, Retries: 2}
+	cfg := gateway.Config{Fleet: f, Retries: 2, AdminHosts: []string{fmt.Sprintf("host%d", t.hosts+1)}}
 	if set != nil {
 		set(&cfg)
 	}
@@ -154,7 +155,7 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); f.Run(ctx) }()
-	srv := t.serve(g)
+	srv := t.serve(gateway.Both(g))
 	t.Cleanup(func() {
 		srv.Kill()
 		cancel()
@@ -219,8 +220,8 @@ func TestInterfaces(t *testing.T) {
 				if status != 200 || !strings.Contains(text, want) {
 					t.Errorf("generate: %d %s", status, text)
 				}
-				if status, text = get(t, srv.URL+"/get_server_info"); status != 200 || !strings.Contains(text, "max_running_requests") {
-					t.Errorf("server info: %d %s", status, text)
+				if status, text = get(t, srv.URL+"/get_model_info"); status != 200 || !strings.Contains(text, "is_generation") {
+					t.Errorf("model info: %d %s", status, text)
 				}
 			}
 			if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) || !strings.Contains(text, `"id":"b"`) {
@@ -264,6 +265,7 @@ func TestRefusals(t *testing.T) {
 			{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
+			{"/v1/completions", `{"model": "` + strings.Repeat("n", 500) + `"}`, 404, "unknown adapter or model \\\"" + strings.Repeat("n", 99) + "…"},
 			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large: it names no model within its first 1000 bytes"},
 			{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
 			{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
@@ -283,11 +285,8 @@ func TestRefusals(t *testing.T) {
 			{"/admin/drain", `{"worker": 1, "drain": true}`, 400, "expected 0 to 0"},
 			{"/admin/drain", `null`, 400, "expected a JSON object with"},
 			{"/admin/drain", `{"worker": 0, "drain": true} {}`, 400, "expected a JSON object with"},
-			{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, "changes a worker and is not passed on"},
-			{"/v1/unload_lora_adapter", `{}`, 404, "not passed on"},
-			{"/update_weights_from_disk", `{}`, 404, "not passed on"},
-			{"/pause_generation", `{}`, 404, "not passed on"},
-			{"/sleep", ``, 404, "not passed on"},
+			{"/load_lora_adapter", `{"lora_name": "x", "lora_path": "x"}`, 404, "not served to clients"},
+			{"/sleep", ``, 404, "not served to clients"},
 		} {
 			if status, text := post(t, srv.URL+c.path, c.body); status != c.status || !strings.Contains(text, c.say) {
 				t.Errorf("%s %.40s: %d %s, expected %d", c.path, c.body, status, text, c.status)
@@ -378,7 +377,7 @@ func TestAdmin(t *testing.T) {
 func TestAPIKey(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		w := newTestWorker(t, emulate.SGLang)
-		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.APIKey = "k" }, w)
+		srv := newGateway(t, "round-robin", func(c *gateway.Config) { c.Keys = bearer.New("k") }, w)
 		if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
 			t.Errorf("without the key: %d", s)
 		}

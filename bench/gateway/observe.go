@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
+	"lorasim/internal/format"
 )
 
 // line is what the access log says of a request; the handlers fill it in.
@@ -59,7 +61,7 @@ func (l *line) Write(p []byte) (int, error) {
 func (l *line) flush() error { return http.NewResponseController(l.ResponseWriter).Flush() }
 
 // serve serves a request and writes its line, also if it breaks off.
-func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
+func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	l := &line{ResponseWriter: rw, worker: -1, patience: g.cfg.ClientTimeout}
 	begun := time.Now()
 	whole := false
@@ -72,7 +74,7 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		attrs := []slog.Attr{
-			slog.String("client", r.RemoteAddr), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)), slog.String("path", format.Clip(r.URL.Path, 200)),
 			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
 			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
 		}
@@ -85,7 +87,7 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request) {
 		}
 		g.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 	}()
-	g.mux.ServeHTTP(l, r)
+	handle(l, r)
 	whole = true
 }
 
@@ -94,24 +96,46 @@ type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
-	retries   prometheus.Counter
+	retries   *prometheus.CounterVec
 	firstByte prometheus.Histogram
 }
 
-func newMetrics(f *fleet.Fleet) *metrics {
+func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(fleetCollector{f})
 	make := promauto.With(r)
+	if logDropped != nil {
+		make.NewCounterFunc(prometheus.CounterOpts{Name: "lorasim_gateway_log_lines_dropped_total",
+			Help: "Lines of the log that were dropped because nobody reads it."}, func() float64 { return float64(logDropped()) })
+	}
 	return &metrics{
 		registry: r,
 		requests: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_requests_total",
 			Help: "Requests that a worker answered, by how that ended."}, []string{"worker", "adapter", "result"}),
 		rejected: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_rejected_total",
 			Help: "Requests that no worker answered, by why."}, []string{"reason"}),
-		retries: make.NewCounter(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
-			Help: "Times that a request was offered to another worker."}),
+		retries: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
+			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
 		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
 			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+	}
+}
+
+// wireCollector reads the counts of connections to workers when it is asked.
+type wireCollector struct{ *wire.Client }
+
+// Describe implements prometheus.Collector.
+func (c wireCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c wireCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.Stats()
+	opened := prometheus.NewDesc("lorasim_gateway_connections_opened_total", "Connections opened to workers.", nil, nil)
+	closed := prometheus.NewDesc("lorasim_gateway_connections_closed_total",
+		"Idle connections closed: by the worker (stale), for bytes that no request asked for (unasked), for age or number (expired).", []string{"reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(s.Opened))
+	for reason, n := range map[string]int64{"stale": s.Stale, "unasked": s.Unasked, "expired": s.Expired} {
+		ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(n), reason)
 	}
 }
 
@@ -128,23 +152,38 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
 	worker := []string{"worker"}
-	for i, w := range c.Workers() {
+	for i, w := range c.Status() {
 		up, index := 0.0, strconv.Itoa(i)
 		if w.Up {
 			up = 1
 		}
 		send(gauge, "worker_up", "Whether a worker is healthy.", up, []string{"worker", "url"}, index, w.URL)
+		out := 0.0
+		if w.Ejected || w.Trial {
+			out = 1
+		}
+		send(gauge, "worker_ejected", "Whether a worker is out of service because it failed requests, trials included.", out, worker, index)
+		for _, why := range fleet.Reasons {
+			send(count, "ejections_total", "Times that a worker was ejected, by why.", float64(w.Ejections[why]), []string{"worker", "reason"}, index, string(why))
+		}
 		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
 		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
-		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(len(w.Adapters)), worker, index)
+		send(gauge, "adapters_loaded", "Adapters that a worker holds.", float64(w.Loaded), worker, index)
+		send(gauge, "pending", "Requests that wait for a place for their adapter.", float64(w.Pending), worker, index)
 	}
 	s := c.Stats()
 	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
 	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
+	send(count, "adapter_evictions_total", "Adapters unloaded because requests waited for a place.", float64(s.Evictions), nil)
+	send(count, "pending_total", "Requests that have waited for a place for their adapter.", float64(s.PlaceWaits), nil)
+	send(count, "pending_seconds_total", "Time that requests have waited for a place.", s.PlaceWaitTime, nil)
+	send(count, "pending_timeouts_total", "Requests that got no place in time.", float64(s.PlaceTimeouts), nil)
+	send(count, "pending_overflows_total", "Requests that found the queue for places full.", float64(s.PlaceOverflows), nil)
 	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
 	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
 	}
 	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	send(count, "panics_total", "Panics recovered while a worker's bytes were handled.", float64(s.Panics), nil)
 	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lorasim/bench/live/fleet"
@@ -23,20 +25,34 @@ import (
 // dispatch is one request on its way: the transport of a reverse proxy of its own,
 // which picks the worker, and another one when that does not take it.
 type dispatch struct {
-	g       *Gateway
-	r       *http.Request // the client's
-	line    *line         // to the client, and of the access log
-	want    *want
-	booked  bool // it counts as a worker's load
-	fr      fleet.Request
-	adapter string // for metrics
-	sent    time.Time
-	begun   time.Time // first byte
-	tried   []int     // workers
+	g         *Gateway
+	r         *http.Request // the client's
+	line      *line         // to the client, and of the access log
+	want      *want
+	booked    bool // it counts as a worker's load
+	search    bool // what it asks for is on one worker, which is not known
+	fr        fleet.Request
+	adapter   string // for metrics
+	sent      time.Time
+	begun     time.Time      // first byte
+	tried     []int          // workers
+	lost      int            // of these, that may have executed the request and brought no answer
+	evictions int            // times that a worker had evicted the adapter meanwhile
+	noPlace   *fleet.NoPlace // the latest worker had no place for the adapter
+	asked     int            // the worker whose bytes are handled; -1: none yet
+	faults    []fleet.Fault  // of the workers that did not serve the request
+	now       atomic.Pointer[answer]
+	answer    *answer // what is passed on; nil: nothing yet
 }
 
 // proxy routes a request and passes it on.
-func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
+func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, false) }
+
+// proxySearching passes a request on to one worker after the other until one does
+// not answer with 404.
+func (g *Gateway) proxySearching(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, true) }
+
+func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	if no := g.enter(); no != nil {
 		rw.Header().Set("Retry-After", "1")
 		g.reject(rw, no.status, no.text, no.text)
@@ -53,16 +69,18 @@ func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer q.release()
-	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", booked: r.Method == http.MethodPost}
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search,
+		booked: r.Method == http.MethodPost && !search, asked: -1}
 	if q.adapter >= 0 {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
 	l.adapter, l.prompt = d.adapter, q.prompt
 	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
+	d.fr.Owner, d.fr.Streams = d, q.stream
 	g.identify(q, &d.fr)
 	q.content = nil // which would keep the body in memory
 	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
-	proxy.ServeHTTP(l, r)
+	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
@@ -72,10 +90,11 @@ func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string
 
 // rewrite sets what all workers get alike.
 func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
+	dropInstructions(p.Out.Header)
 	p.SetXForwarded()
 	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
 	p.Out.Header.Del("Upgrade")
-	if d.g.cfg.APIKey != "" {
+	if d.g.cfg.Keys.Required() {
 		p.Out.Header.Del("Authorization") // it was for the gateway
 	}
 	maps.Copy(p.Out.Header, d.g.workers.Header)
@@ -105,33 +124,41 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	d.g.reject(rw, no.status, no.text, http.StatusText(no.status))
 }
 
-// RoundTrip implements http.RoundTripper: it tries one worker after the other
-// until one answers.
-func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
+// offer tries one worker after the other until one answers.
+func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 	if d.booked {
 		if reason, after := d.g.cfg.Fleet.Refuse(&d.fr); reason != "" {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
 		}
 	}
-	last := "no worker is available"
+	last, why := "no worker is available", ""
 	for {
-		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries
+		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries && !d.search
 		if w == router.None {
 			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
 		}
+		if why != "" {
+			d.g.metrics.retries.WithLabelValues(why).Inc()
+		}
 		d.tried = append(d.tried, w)
 		d.line.worker, d.line.tries = w, len(d.tried)
-		resp, reason := d.try(r, w, final || !d.booked && d.next() == router.None)
+		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
 		if resp != nil {
 			return resp, nil
+		}
+		if f.lost {
+			d.lost++
 		}
 		if err := r.Context().Err(); err != nil {
 			return nil, err
 		}
-		if last = reason; final || d.want.spent.Load() {
+		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
+			return nil, &refusal{http.StatusServiceUnavailable, f.text, no.After.Seconds()}
+		}
+		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
 			return nil, &refusal{status: http.StatusBadGateway, text: last}
 		}
-		d.g.metrics.retries.Inc()
+		why = f.reason
 	}
 }
 
@@ -153,8 +180,8 @@ func (d *dispatch) pick() int {
 
 // next is the first worker that has not been asked.
 func (d *dispatch) next() int {
-	for w, s := range d.g.cfg.Fleet.Workers() {
-		if s.Up && !s.Draining && !slices.Contains(d.tried, w) {
+	for w, s := range d.g.cfg.Fleet.Status() {
+		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, w) {
 			return w
 		}
 	}
@@ -164,44 +191,50 @@ func (d *dispatch) next() int {
 // try sends the request to a worker. It returns no answer, and why, if the
 // worker did not take it and another one may; with final it returns whatever the
 // worker answers.
-func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, reason string) {
+func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
 	workers := d.g.cfg.Fleet
-	a := &answer{d: d, w: w, cancel: func() {}}
+	a := d.begin(r, w)
 	defer func() {
 		if resp == nil {
 			a.leave()
 		}
 	}()
-	for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
-		if err := workers.Ensure(r.Context(), w, k); err != nil {
-			return nil, err.Error()
+	for {
+		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
+			if err := workers.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
+				return nil, &fault{notLoaded, err.Error(), false}
+			}
+		}
+		var err error
+		if resp, err = d.send(a); err != nil {
+			if r.Context().Err() == nil {
+				d.fault(w, err)
+				d.g.workers.Log("worker %d: %v", w, err)
+			}
+			return nil, unanswered(err)
+		}
+		if !d.evicted(resp, w) {
+			break
 		}
 	}
-	resp, err := d.send(r, a)
-	if err != nil {
-		if r.Context().Err() == nil {
-			workers.Suspect(w, err)
-			d.g.workers.Log("worker %d: %v", w, err)
-		}
-		return nil, "the worker did not answer"
-	}
-	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) {
+	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
+		d.answered(a, resp, text)
 		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		if !notServed.MatchString(text) {
 			workers.Forget(w, d.want.adapter)
-			return nil, text
+			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	a.ReadCloser, a.status = resp.Body, resp.StatusCode
-	d.line.streams = resp.ContentLength < 0
-	resp.Body = a
-	return resp, ""
+	a.take(resp)
+	d.answer = a
+	return resp, nil
 }
 
 // notServed is what engines answer to a path that they do not have; else status
@@ -212,50 +245,83 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // clients left on a worker, such as a response to look up, is not on the others.
 func (d *dispatch) again(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
-		status == http.StatusNotFound && (d.want.adapter >= 0 || !d.booked)
+		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
+}
+
+// wait limits the wait of the request for a place for its adapter, on all workers.
+func (d *dispatch) wait() fleet.Wait {
+	wait := fleet.Wait{Since: d.sent}
+	if limit := d.g.cfg.QueueTimeout; limit > 0 {
+		wait.Until = d.sent.Add(limit)
+	}
+	return wait
 }
 
 // send sends the request to the worker of an answer.
-func (d *dispatch) send(r *http.Request, a *answer) (*http.Response, error) {
-	ctx := r.Context()
-	if limit := d.g.cfg.FirstByte; limit > 0 {
-		ctx, a.cancel = context.WithCancel(ctx)
-		t := time.AfterFunc(limit, a.cancel)
-		defer t.Stop()
-	}
-	out, base := r.WithContext(ctx), d.g.urls[a.w]
+func (d *dispatch) send(a *answer) (*http.Response, error) {
+	out, base, r := a.r.WithContext(a.ctx), d.g.urls[a.w], a.r
 	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
 	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
 	out.Host = ""
 	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
-	return d.g.transport.RoundTrip(out)
+	d.asked = a.w
+	if d.want.stream {
+		a.wait(d.g.cfg.FirstByte)
+	}
+	resp, err := d.g.transport.RoundTrip(out)
+	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return resp, err
 }
 
 // answer is the body of a worker's answer, which is counted as it passes.
 type answer struct {
 	io.ReadCloser
 	d      *dispatch
+	r      *http.Request // as the reverse proxy made it
+	ctx    context.Context
 	w      int
 	status int
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // of the time limit on the next bytes; nil: there was none
+	waits  atomic.Bool // the gateway waits for bytes
+	begun  atomic.Bool // it is not the first byte of a stream that it waits for
+	form   form
+	tail   [12]byte // the latest bytes
+	last   []byte   // what the client gets beyond what the worker sent
+	err    error    // how the answer ended; nil: it has not
 	events int
 	over   bool // the answer has ended
 }
 
 func (a *answer) Read(p []byte) (int, error) {
+	if a.err != nil {
+		return a.drain(p)
+	}
 	stop := func() {}
 	if a.events == 0 && a.d.line.streams {
 		stop = a.d.sendHeader()
 	}
+	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
+		a.begun.Store(true)
+		a.wait(a.d.g.cfg.Idle)
+	}
 	n, err := a.ReadCloser.Read(p)
+	a.waits.Store(false)
 	stop()
 	if n > 0 {
 		a.count(p[:n])
+		a.note(p[:n])
 	}
-	if err != nil {
-		a.end(err)
+	if err == nil {
+		return n, nil
 	}
-	return n, err
+	a.finish(err)
+	if n > 0 {
+		return n, nil
+	}
+	return a.drain(p)
 }
 
 // headerDelay is how long the header of a stream waits for what comes first.
@@ -306,14 +372,16 @@ func (a *answer) end(err error) {
 	result := http.StatusText(a.status)
 	switch {
 	case errors.Is(err, io.EOF):
-		if a.events > 0 && a.status == http.StatusOK && d.booked {
+		if fault := a.fault(); fault != nil {
+			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
+		} else if a.events > 0 && a.status == http.StatusOK && d.booked && d.computes() {
 			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil:
 		result = "client gone"
 	default:
 		result = "broken"
-		d.g.cfg.Fleet.Suspect(a.w, err)
+		d.g.cfg.Fleet.Failed(&d.fr, a.w, err)
 	}
 	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
 }
@@ -321,15 +389,17 @@ func (a *answer) end(err error) {
 // Close implements io.Closer. The proxy closes what it does not read to the end
 // when it cannot write it: the client has gone.
 func (a *answer) Close() error {
-	err := a.ReadCloser.Close()
-	a.end(nil)
-	a.leave()
-	return err
+	defer a.leave() // also if what follows panics
+	defer a.end(nil)
+	return a.ReadCloser.Close()
 }
 
 // leave takes the request off the worker.
 func (a *answer) leave() {
-	a.cancel()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.cancel(nil)
 	if a.d.booked {
 		a.d.g.cfg.Fleet.Left(&a.d.fr)
 	}

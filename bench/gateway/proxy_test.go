@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,12 +20,19 @@ import (
 )
 
 // first routes to the first usable worker, and counts what finishes.
-type first struct{ finished atomic.Int64 }
+type first struct {
+	finished atomic.Int64
+	next     bool // to the one after the latest instead
+	latest   int
+}
 
-func (*first) Route(_ router.Request, v *router.View) int {
+func (p *first) Route(_ router.Request, v *router.View) int {
 	for i := range v.Workers {
-		if v.Workers[i].Usable() {
-			return i
+		if k := (i + p.latest) % len(v.Workers); v.Workers[k].Usable() {
+			if p.next {
+				p.latest = k + 1
+			}
+			return k
 		}
 	}
 	return router.None
@@ -35,15 +44,33 @@ func (p *first) Finished(router.Finished) { p.finished.Add(1) }
 // adapters succeed and are counted.
 type scripted struct {
 	*httptest.Server
-	fleet  *fleet.Fleet
-	policy *first
-	access bytes.Buffer
-	loads  atomic.Int64
+	workers []*httptest.Server
+	fleet   *fleet.Fleet
+	policy  *first
+	access  bytes.Buffer
+	loads   atomic.Int64
+	header  http.Header // for workers
+	g       *Gateway
 }
+
+// clientsOnly is a server without what is for operators.
+func (s *scripted) clientsOnly(t *testing.T) *httptest.Server {
+	srv := httptest.NewServer(s.g)
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// key sets the workers' key.
+func (s *scripted) key(value string) { s.header.Set("Authorization", value) }
 
 func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scripted {
 	t.Helper()
-	s := &scripted{policy: &first{}}
+	return startScriptedWith(t, retries, nil, answers...)
+}
+
+func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...http.HandlerFunc) *scripted {
+	t.Helper()
+	s := &scripted{policy: &first{}, header: http.Header{}}
 	client := &http.Client{Transport: &http.Transport{}}
 	var urls []string
 	var servers []*httptest.Server
@@ -62,7 +89,7 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 		t.Cleanup(w.Close)
 		urls, servers = append(urls, w.URL), append(servers, w)
 	}
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client}, Adapters: []trace.Adapter{{Name: "a"}},
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header}, Adapters: []trace.Adapter{{Name: "a"}},
 		Router: &router.Router{Policy: s.policy, Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
 	if err != nil {
 		t.Fatal(err)
@@ -71,17 +98,22 @@ func startScripted(t *testing.T, retries int, answers ...http.HandlerFunc) *scri
 		t.Fatal(err, f.Up())
 	}
 	started.Store(true)
+	s.workers = servers
 	for i, a := range answers {
 		if a == nil {
 			servers[i].Close() // refuses connections
 		}
 	}
-	g, err := New(Config{Fleet: f, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))})
+	cfg := Config{Fleet: f, Retries: retries, Access: slog.New(slog.NewJSONHandler(&s.access, nil))}
+	if set != nil {
+		set(&cfg)
+	}
+	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.fleet = f
-	s.Server = httptest.NewServer(g)
+	s.fleet, s.g = f, g
+	s.Server = httptest.NewServer(Both(g))
 	t.Cleanup(func() { s.Server.Close(); f.Close(); g.Close(); client.CloseIdleConnections() })
 	return s
 }
@@ -158,8 +190,8 @@ func TestRetries(t *testing.T) {
 		if got := s.policy.finished.Load(); got != map[bool]int64{true: 1}[code == 200] {
 			t.Errorf("%s: %d finished", c.name, got)
 		}
-		if want := fmt.Sprintf("lorasim_gateway_retries_total %d\n", min(c.tries-1, c.retries)); c.up > 0 && !strings.Contains(s.metrics(t), want) {
-			t.Errorf("%s: no %q", c.name, want)
+		if n := retriesIn(s.metrics(t)); n != min(c.tries-1, c.retries) {
+			t.Errorf("%s: %d retries counted", c.name, n)
 		}
 		s.Close()
 		var line struct{ Tries, Worker int }
@@ -167,6 +199,15 @@ func TestRetries(t *testing.T) {
 			t.Errorf("%s: the log has %s", c.name, s.access.String())
 		}
 	}
+}
+
+// retriesIn adds up the retries of all reasons.
+func retriesIn(metrics string) (n int) {
+	for _, m := range regexp.MustCompile(`(?m)^lorasim_gateway_retries_total\{.*\} (\d+)$`).FindAllStringSubmatch(metrics, -1) {
+		k, _ := strconv.Atoi(m[1])
+		n += k
+	}
+	return n
 }
 
 // A worker that does not have what it should have is given it again; one that
@@ -246,12 +287,13 @@ func TestTokensOfAnswer(t *testing.T) {
 	}
 }
 
-// Whatever a worker serves passes: method, path, query, body, headers but those
-// of one connection, status and trailers.
+// What is allowed passes: method, path, query, body, headers but those of one
+// connection, status and trailers.
 func TestPassesAnything(t *testing.T) {
 	var got *http.Request
 	var body []byte
-	s := startScripted(t, 0, func(rw http.ResponseWriter, r *http.Request) {
+	allow := []string{"PUT /a/c", "/v1/responses/{id}", "DELETE /v1/responses/{id}", "PATCH /new", "OPTIONS /v1/completions"}
+	s := startScriptedWith(t, 0, func(c *Config) { c.Allow = allow }, func(rw http.ResponseWriter, r *http.Request) {
 		got = r.Clone(r.Context())
 		body, _ = io.ReadAll(r.Body)
 		h := rw.Header()
@@ -264,7 +306,7 @@ func TestPassesAnything(t *testing.T) {
 		h.Set("X-After", "end")
 	})
 	for _, c := range []struct{ method, uri, body string }{
-		{"PUT", "/a%2Fb/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
+		{"PUT", "/a/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
 		{"POST", "/v1/audio/speech", `{"input": "x"}`}, {"PATCH", "/new", ""}, {"OPTIONS", "/v1/completions", ""},
 	} {
 		req, err := http.NewRequest(c.method, s.URL+c.uri, strings.NewReader(c.body))
@@ -344,8 +386,8 @@ func TestLongBodyPasses(t *testing.T) {
 	}
 }
 
-// A look-up that one worker does not know goes to the next; what concerns all
-// workers goes to all.
+// A look-up that one worker does not know goes to the next, if its path names one
+// thing among many; what concerns all workers goes to all.
 func TestOtherWorkers(t *testing.T) {
 	var asked atomic.Int64
 	worker := func(code int, text string) http.HandlerFunc {
@@ -353,18 +395,25 @@ func TestOtherWorkers(t *testing.T) {
 	}
 	for _, c := range []struct {
 		method, path string
-		answers      [2]int
+		answers      [3]int
 		want         string
 		asked        int64
 	}{
-		{"GET", "/v1/responses/r1", [2]int{404, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [2]int{200, 200}, "200 one", 1},
-		{"GET", "/v1/responses/r1", [2]int{404, 404}, "404 two", 2}, {"GET", "/server_info", [2]int{400, 200}, "400 one", 1},
-		{"POST", "/flush_cache", [2]int{200, 200}, "200 two", 2}, {"POST", "/start_profile", [2]int{200, 400}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
-		{"POST", "/flush_cache", [2]int{400, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
+		{"GET", "/v1/responses/r1", [3]int{404, 200, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [3]int{200, 200, 200}, "200 one", 1},
+		{"GET", "/v1/responses/r1", [3]int{404, 404, 404}, "404 three", 3}, {"POST", "/v1/responses/r1/cancel", [3]int{404, 404, 200}, "200 three", 3},
+		{"GET", "/version", [3]int{400, 200, 200}, "400 one", 1}, {"GET", "/version", [3]int{404, 200, 200}, "404 one", 1},
+		{"POST", "/flush_cache", [3]int{200, 200, 200}, "200 three", 3}, {"GET", "/flush_cache?timeout=1", [3]int{200, 200, 200}, "200 three", 3},
+		{"POST", "/admin/start_profile", [3]int{200, 400, 200}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
+		{"POST", "/admin/flush_cache", [3]int{400, 200, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
+		{"POST", "/start_profile", [3]int{200, 200, 200}, "404 ", 0}, {"GET", "/server_info", [3]int{200, 200, 200}, "404 ", 0},
 	} {
 		asked.Store(0)
-		s := startScripted(t, 1, worker(c.answers[0], "one"), worker(c.answers[1], "two"))
+		s := startScriptedWith(t, 1, func(c *Config) {
+			c.Allow = []string{"/flush_cache", "/v1/responses/{id}", "POST /v1/responses/{id}/cancel"}
+		},
+			worker(c.answers[0], "one"), worker(c.answers[1], "two"), worker(c.answers[2], "three"))
 		req, _ := http.NewRequest(c.method, s.URL+c.path, nil)
+		req.Header.Set("Content-Type", "application/json")
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)

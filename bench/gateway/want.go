@@ -36,6 +36,7 @@ type want struct {
 	prompt  int32       // tokens, or an estimate
 	content []byte      // the prompt as it stands in the body
 	maxNew  int32
+	stream  bool     // the reply is to come token by token
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
 	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
 	names   []string // of adapters or the model
@@ -76,7 +77,7 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, in
 		switch {
 		case !ok:
 			q.release()
-			return nil, http.StatusNotFound, fmt.Errorf("unknown adapter or model %q; known: %s", name, strings.Join(g.names(), ", "))
+			return nil, http.StatusNotFound, g.unknown(name)
 		case i == 0:
 			q.adapter = a
 		case a != trace.BaseModel:
@@ -192,6 +193,8 @@ func (q *want) take(key string, raw []byte, end int) {
 		q.model = [2]int{end - len(raw), end}
 	case "lora_path":
 		q.fields.lora = bytes.Clone(raw)
+	case "stream":
+		q.stream = bytes.HasPrefix(raw, []byte("true"))
 	case "sampling_params":
 		q.fields.sampling = bytes.Clone(raw)
 	case "max_completion_tokens":

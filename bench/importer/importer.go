@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,6 +26,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 )
 
 // Imported is one run found in a file.
@@ -73,16 +73,19 @@ type Warning struct {
 
 func (w Warning) String() string { return fmt.Sprintf("%s:%d: %s", w.File, w.Line, w.Text) }
 
+// maxFile bounds a file, in bytes, and with it what one without end can take.
+const maxFile = 1 << 30
+
 // Files reads files one after the other. A file without a result is an error.
 func Files(paths []string) ([]*Imported, []Warning, error) {
 	var runs []*Imported
 	var warnings []Warning
 	for _, path := range paths {
-		f, err := os.Open(path)
+		f, err := textfile.OpenInput(path)
 		if err != nil {
 			return nil, nil, err
 		}
-		rs, ws, err := Read(f, path)
+		rs, ws, err := Read(textfile.Limit(f, path, maxFile), path)
 		if f.Close(); err != nil {
 			return nil, nil, err
 		}

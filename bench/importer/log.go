@@ -35,6 +35,9 @@ type logReader struct {
 // kilobytes.
 const maxLine = 1 << 20
 
+// maxLines bounds the lines without a result, as those of a pipe without end.
+const maxLines = 2_000_000
+
 func readLog(r io.Reader, name string) ([]*Imported, []Warning, error) {
 	l := &logReader{name: name, line: 1}
 	s := bufio.NewScanner(r)
@@ -49,11 +52,18 @@ func readLog(r io.Reader, name string) ([]*Imported, []Warning, error) {
 		}
 		return 0, nil, nil
 	})
+	runs, taken := 0, 0 // lines since the last result
 	for s.Scan() {
 		text := s.Text()
 		l.take(strings.TrimPrefix(strings.TrimRight(text, "\r\n"), "\ufeff"))
 		if strings.HasSuffix(text, "\n") {
 			l.line++
+		}
+		if len(l.runs) != runs {
+			runs, taken = len(l.runs), 0
+		}
+		if taken++; taken > maxLines {
+			return nil, nil, fmt.Errorf("%s:%d: %d lines without a result: expected the log of a serving benchmark", name, l.line, maxLines)
 		}
 	}
 	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {

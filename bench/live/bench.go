@@ -256,7 +256,7 @@ func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
 func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
 	return map[string]any{
 		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
-		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "failovers": st.Failovers,
+		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "repeats": st.Repeats, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99, "lateness_max_s": st.LatenessMax,
 		"adapter_loads": fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
@@ -267,9 +267,9 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 // Summary is a line for people about what the block does not tell.
 func (s *Stats) Summary() string {
 	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean, 1e3*s.LatenessP99, 1e3*s.LatenessMax)
-	for i, n := range []int64{s.Retries, s.Failovers, s.Moved, s.MovesOff} {
+	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
 		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, []string{"retries", "failovers", "moved", "moves given up"}[i])
+			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved", "moves given up"}[i])
 		}
 	}
 	return text

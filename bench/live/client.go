@@ -104,6 +104,7 @@ type Progress struct {
 type Stats struct {
 	Requests                                  int64 // in the source; 0: not known
 	Sent, Retries, Failovers, Moved, MovesOff int64
+	Repeats                                   int64 // of the retries: the worker before may have executed the request
 	// Lateness is how much later than scheduled requests were sent, s, in an open
 	// loop.
 	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
@@ -121,6 +122,7 @@ type client struct {
 	start   float64        // on the clock
 	total   int64          // requests of the source; 0: not known
 	runID   uint32
+	extra   extraLimits     // of Config.Extra
 	stop    context.Context // ends when requests in flight are to be given up
 	room    chan struct{}   // closed loop: a place for each request in flight
 	idle    chan booked     // to goroutines that wait for more
@@ -128,6 +130,7 @@ type client struct {
 
 	sent, done, failed               atomic.Int64
 	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
+	repeats                          atomic.Int64
 
 	mu       sync.Mutex // guards what finish does
 	replies  map[*trace.Text][]reply
@@ -138,6 +141,13 @@ type client struct {
 
 const defaultVocabulary = 32000
 
+// The limits of package wire, for what it leaves to http.Transport.
+const (
+	maxIdle   = 1024            // idle connections to a worker
+	idleLimit = 3 * time.Second // below the keep-alive timeout of uvicorn, 5 s
+	maxHead   = 64 << 10        // bytes of a reply before its body
+)
+
 // NewHTTPClient returns a client for thousands of streams at a time over
 // connections that are kept; base is cloned, nil: the default.
 func NewHTTPClient(base *http.Transport) *http.Client {
@@ -145,7 +155,8 @@ func NewHTTPClient(base *http.Transport) *http.Client {
 		base = http.DefaultTransport.(*http.Transport)
 	}
 	t := base.Clone()
-	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 0, 1<<16, 0
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 0, maxIdle, 0
+	t.IdleConnTimeout, t.MaxResponseHeaderBytes = idleLimit, maxHead
 	t.DisableCompression = true
 	t.ForceAttemptHTTP2 = false
 	t.WriteBufferSize, t.ReadBufferSize = 4096, 4096
@@ -161,7 +172,7 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.wire.CloseIdle()
+	defer c.wire.Close()
 	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	c.stop = stop
@@ -201,6 +212,7 @@ func newClient(cfg Config) (*client, error) {
 	workers := cfg.Fleet.Config()
 	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
 		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
+	c.extra = readExtra(cfg.Extra)
 	if cfg.MaxConcurrency > 0 {
 		c.room = make(chan struct{}, cfg.MaxConcurrency)
 	}
@@ -357,6 +369,7 @@ func (c *client) warmUp() error {
 	}
 	c.retries.Store(0)
 	c.failovers.Store(0)
+	c.repeats.Store(0)
 	return nil
 }
 
@@ -394,7 +407,7 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 }
 
 func (c *client) stats() *Stats {
-	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Moved: c.moved.Load(),
+	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Repeats: c.repeats.Load(), Moved: c.moved.Load(),
 		MovesOff: c.moves.Load(), LatenessMax: c.lateMax}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)

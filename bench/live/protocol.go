@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -188,9 +187,9 @@ type event struct {
 		Finish  *string        `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *struct {
-		Tokens int `json:"completion_tokens"`
+		Tokens uint32 `json:"completion_tokens"`
 		Prompt struct {
-			Cached int `json:"cached_tokens"`
+			Cached uint32 `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
 
@@ -215,11 +214,11 @@ func (ids *tokenIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	for _, b := range array {
 		switch {
 		case b >= '0' && b <= '9':
-			id = min(id*10+int64(b-'0'), math.MaxInt32+1)
+			id = min(id*10+int64(b-'0'), maxTokenID+1)
 			digits++
 		case b == ',' || b == ']':
-			if id > math.MaxInt32 {
-				return fmt.Errorf("a token id above %d", math.MaxInt32)
+			if id > maxTokenID {
+				return fmt.Errorf("a token id above %d", maxTokenID)
 			}
 			if digits > 0 {
 				*ids = append(*ids, int32(id))
@@ -286,7 +285,7 @@ func (r *parser) parse(b Backend, data []byte) (chunk, error) {
 			}
 		}
 		if e.Usage != nil {
-			p.total, p.cached = e.Usage.Tokens, e.Usage.Prompt.Cached
+			p.total, p.cached = int(e.Usage.Tokens), int(e.Usage.Prompt.Cached)
 		}
 	}
 	p.text, p.said = p.text || len(p.ids) > 0, r.said
@@ -314,7 +313,7 @@ func failureOf(raw jsontext.Value) string {
 	if len(raw) == 0 || bytes.Equal(raw, nullText) {
 		return ""
 	}
-	return cmp.Or(fleet.MessageOf(raw), string(raw))
+	return cmp.Or(fleet.MessageOf(raw), fleet.ErrorText(raw))
 }
 
 // lowestToken leaves out the special tokens at the beginning of vocabularies.
@@ -378,15 +377,18 @@ type eventReader struct {
 	buf   []byte
 	at    time.Time // when the bytes read last arrived
 	seen  func()    // called after each read that brought bytes
+	most  int       // bytes of an event, or of a whole reply
+	lead  int       // lines since the latest event
 }
 
-// maxEvent limits the length of one line.
-const maxEvent = 16 << 20
-
 var (
-	errLongEvent = errors.New("an event of the stream is longer than 16 MiB")
+	errManyLines = fmt.Errorf("more than %d lines of the stream without an event", maxLines)
 	dataPrefix   = []byte("data:")
 )
+
+func (e *eventReader) tooLong() error {
+	return fmt.Errorf("an event of the reply is longer than %d bytes", e.most)
+}
 
 // reset makes the reader read another stream; nil: let go of the one it has.
 func (e *eventReader) reset(r io.Reader, seen func()) {
@@ -396,8 +398,9 @@ func (e *eventReader) reset(r io.Reader, seen func()) {
 	if e.r, e.seen, e.lines, e.at = r, seen, nil, time.Now(); r == nil {
 		return
 	}
+	e.lead, e.most = 0, cmp.Or(e.most, maxEvent)
 	e.lines = bufio.NewScanner(e)
-	e.lines.Buffer(e.buf, maxEvent)
+	e.lines.Buffer(e.buf, e.most)
 	e.lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
 		if k := bytes.IndexByte(data, '\n'); k >= 0 {
 			return k + 1, data[:k], nil
@@ -427,15 +430,23 @@ func (e *eventReader) Read(p []byte) (int, error) {
 // data per event. Of a reply that is no stream it returns the whole.
 func (e *eventReader) next(whole bool) ([]byte, error) {
 	if whole {
-		return io.ReadAll(e)
+		data, err := io.ReadAll(io.LimitReader(e, int64(e.most)+1))
+		if err == nil && len(data) > e.most {
+			err = e.tooLong()
+		}
+		return data, err
 	}
 	for e.lines.Scan() {
 		if data, ok := bytes.CutPrefix(e.lines.Bytes(), dataPrefix); ok {
+			e.lead = 0
 			return bytes.TrimSpace(data), nil
+		}
+		if e.lead++; e.lead > maxLines {
+			return nil, errManyLines
 		}
 	}
 	if errors.Is(e.lines.Err(), bufio.ErrTooLong) {
-		return nil, errLongEvent
+		return nil, e.tooLong()
 	}
 	return nil, cmp.Or(e.lines.Err(), io.EOF)
 }

@@ -19,7 +19,9 @@ type outcome struct {
 	kind   outcomeKind
 	status record.Status // of ended
 	reason string
-	to     int // of movedOn
+	to     int  // of movedOn
+	lost   bool // the worker may have executed the request, and failed it
+	failed bool // the worker has failed: with --no-failover the request fails with it
 }
 
 type outcomeKind uint8
@@ -40,6 +42,8 @@ func failed(status record.Status, reason string) outcome {
 
 func retry(reason string) outcome { return outcome{kind: again, reason: reason} }
 
+var errEarly = errors.New("the stream ended early")
+
 // unsent judges an attempt that has brought no reply.
 func (a *attempt) unsent(err error) outcome {
 	a.j.last = time.Now()
@@ -55,9 +59,9 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle):
-		a.c.cfg.Fleet.Suspect(a.w, cause)
-		return retry(cause.Error())
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung), errors.Is(cause, fleet.ErrStalled):
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
+		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
 		return failed(record.Failed, cause.Error())
 	}
@@ -74,7 +78,11 @@ func (a *attempt) refused(reply *http.Response) outcome {
 		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
 	case code == http.StatusTooManyRequests || code >= 500:
-		return retry(reason)
+		if fleet.IsFailure(code, reply.Header, reason) {
+			a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errors.New(reason))
+		}
+		executed := code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable
+		return outcome{kind: again, reason: reason, lost: executed}
 	}
 	return failed(record.Rejected, reason)
 }
@@ -105,6 +113,8 @@ func (a *attempt) read(body io.Reader) outcome {
 	e := receivers.Get().(*receiver)
 	defer func() { e.reset(nil, nil); receivers.Put(e) }()
 	e.keepText = c.cfg.Text != nil
+	a.asked = c.asked(int(j.rec.Requested) - a.before)
+	e.most = c.longestEvent(a.asked + int(j.req.Prompt))
 	if c.cfg.NoStream {
 		a.limit(0)
 		e.reset(body, nil)
@@ -114,8 +124,11 @@ func (a *attempt) read(body io.Reader) outcome {
 		}
 		e.reset(body, a.seen)
 	}
-	for {
+	for events := 0; ; events++ {
 		data, err := e.next(c.cfg.NoStream)
+		if err == nil && events > maxEvents(a.asked) {
+			err = fmt.Errorf("more than %d events for at most %d tokens", maxEvents(a.asked), a.asked)
+		}
 		if err != nil {
 			j.last = time.Now()
 			return a.cutOff(err)
@@ -124,17 +137,33 @@ func (a *attempt) read(body io.Reader) outcome {
 		p, err := e.parse(c.cfg.Backend, data)
 		switch {
 		case err != nil:
+			c.cfg.Fleet.Failed(&j.fr, a.w, err)
 			return failed(record.Failed, err.Error())
 		case p.done:
 			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
-			return a.complete()
+			return a.ended()
 		case p.fail != "":
 			return a.errorEvent(p.fail)
 		}
-		if a.take(p, e.at); c.cfg.NoStream {
-			return a.complete()
+		if err := a.bound(&p); err != nil {
+			return failed(record.Failed, err.Error())
+		}
+		if a.take(p, e.at); len(j.text) > e.most {
+			return failed(record.Failed, fmt.Sprintf("the text of the reply is longer than %d bytes", e.most))
+		}
+		if c.cfg.NoStream {
+			return a.ended()
 		}
 	}
+}
+
+// ended judges a reply that has come to its end, and tells the fleet where it is short.
+func (a *attempt) ended() outcome {
+	out := a.complete()
+	if out.reason == errEarly.Error() {
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errEarly)
+	}
+	return out
 }
 
 // take enters the tokens of a chunk that arrived at the given time. As in the
@@ -211,13 +240,15 @@ func (a *attempt) cutOff(err error) outcome {
 	case cause != nil:
 		err = cause
 	case errors.Is(err, io.EOF):
-		err = errors.New("the stream ended early")
+		err = errEarly
 	}
-	a.c.cfg.Fleet.Suspect(a.w, err)
+	a.c.cfg.Fleet.Failed(&a.j.fr, a.w, err)
 	if !got && !a.any {
-		return retry(err.Error())
+		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
 	}
-	return a.resume(shorten(err))
+	out := a.resume(shorten(err))
+	out.lost = out.kind == broken
+	return out
 }
 
 // resume says that a request goes on elsewhere with its tokens, if their ids are
@@ -229,7 +260,7 @@ func (a *attempt) resume(reason string) outcome {
 	case a.j.n >= int(a.j.rec.Requested): // only the end of the stream was lost
 		return succeeded()
 	}
-	return outcome{kind: broken, reason: reason}
+	return outcome{kind: broken, reason: reason, failed: true}
 }
 
 // complete judges a reply that has come to its end.
@@ -240,7 +271,7 @@ func (a *attempt) complete() outcome {
 	case a.finish == "error":
 		return failed(record.Failed, "the worker reports an error")
 	case a.finish == "" && a.j.n < int(a.j.rec.Requested):
-		return a.resume("the stream ended early")
+		return a.resume(errEarly.Error())
 	}
 	return succeeded()
 }

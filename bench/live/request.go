@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"lorasim/bench/live/fleet"
+	"lorasim/bench/live/wire"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/trace"
@@ -49,6 +50,7 @@ type job struct {
 	begun    time.Time // first token of the latest attempt
 	attempts int
 	deadline time.Time // Config.Total
+	begin    time.Time // of the first attempt
 
 	mu     sync.Mutex // guards what follows, which moves look at
 	now    *attempt   // nil: none
@@ -66,6 +68,7 @@ type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	asked      int         // tokens that the reply may have
 	before     int         // tokens that earlier attempts brought
 	textBefore int         // bytes of text of theirs
 	finish     string      // the finish reason, "" before
@@ -90,6 +93,7 @@ func (c *client) newJob(r trace.Request) *job {
 	if c.cfg.KnownOutputs {
 		j.fr.Output = r.Output
 	}
+	j.fr.Owner, j.fr.Streams = j, !c.cfg.NoStream
 	if c.cfg.Move != router.MoveNone {
 		j.fr.Move = j.move
 	}
@@ -100,11 +104,12 @@ func (c *client) newJob(r trace.Request) *job {
 // already.
 func (c *client) serve(j *job, w int) {
 	j.last = time.Now()
+	j.begin = j.last
 	j.rec.Sent = max(c.cfg.Clock.at(j.last)-c.start, j.rec.Arrival)
 	if c.cfg.Total > 0 {
 		j.deadline = j.last.Add(c.cfg.Total)
 	}
-	out := failed(record.Rejected, cmp.Or(j.refused, "no worker available"))
+	out, lost := failed(record.Rejected, cmp.Or(j.refused, "no worker available")), 0
 	for retries := 0; w != router.None; {
 		j.rec.WorkerLast = int32(w)
 		if j.rec.WorkerFirst < 0 {
@@ -112,7 +117,10 @@ func (c *client) serve(j *job, w int) {
 		}
 		out = c.attempt(j, w)
 		c.cfg.Fleet.Left(&j.fr)
-		if out.kind == movedOn {
+		if out.lost {
+			lost++
+		}
+		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
 			j.rec.Migrations++
 			w = c.cfg.Fleet.BookOr(&j.fr, out.to)
@@ -123,11 +131,14 @@ func (c *client) serve(j *job, w int) {
 		if out.kind == broken {
 			counted = &c.failovers
 		}
-		if out.kind == ended || retries >= c.cfg.Retries || out.kind == broken && c.cfg.NoFailover {
+		if out.kind == ended || retries >= c.cfg.Retries || out.failed && c.cfg.NoFailover || lost >= fleet.MaxLost {
 			break
 		}
 		retries++
 		counted.Add(1)
+		if out.kind == again && out.lost {
+			c.repeats.Add(1)
+		}
 		if !c.pause(retries) {
 			out = failed(record.Aborted, errStopped.Error())
 			break
@@ -167,12 +178,16 @@ func (c *client) attempt(j *job, w int) outcome {
 	j.mu.Lock()
 	j.now, j.target, j.posted = a, -1, false
 	j.mu.Unlock()
-	out := a.run()
+	var out outcome
+	if err := c.cfg.Fleet.Guard(w, func() error { out = a.run(); return nil }); err != nil {
+		j.last = time.Now()
+		out = failed(record.Failed, err.Error())
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.now = nil
 	if j.target >= 0 && out.kind != ended {
-		return outcome{kind: movedOn, to: j.target}
+		return outcome{kind: movedOn, to: j.target, reason: out.reason, lost: out.lost}
 	}
 	return out
 }
@@ -186,7 +201,11 @@ func (a *attempt) run() outcome {
 		defer t.Stop()
 	}
 	before := time.Now()
-	if err := c.cfg.Fleet.Ensure(a.ctx, a.w, j.req.Adapter); err != nil {
+	wait := fleet.Wait{Since: j.begin}
+	if limit := c.cfg.FirstToken; limit > 0 {
+		wait.Until = before.Add(limit)
+	}
+	if err := c.cfg.Fleet.EnsureWithin(a.ctx, a.w, j.req.Adapter, wait); err != nil {
 		return a.unsent(err)
 	}
 	if wait := time.Since(before); wait > coldLoad {
@@ -196,9 +215,13 @@ func (a *attempt) run() outcome {
 	reply, err := a.post()
 	if err != nil {
 		if a.ctx.Err() == nil {
-			c.cfg.Fleet.Suspect(a.w, err)
+			c.cfg.Fleet.Failed(&j.fr, a.w, err)
 		}
-		return a.unsent(err)
+		out := a.unsent(err)
+		if out.kind == again && !wire.Unsent(err) {
+			out.lost, out.failed = true, true
+		}
+		return out
 	}
 	defer reply.Body.Close()
 	if reply.StatusCode != http.StatusOK {
@@ -275,11 +298,20 @@ func (j *job) move(from, to int) bool {
 	}
 	j.target = to
 	if j.posted {
-		j.c.wg.Go(a.abort)
+		j.c.wg.Go(func() { j.c.cfg.Fleet.Guard(a.w, func() error { a.abort(); return nil }) })
 	} else {
 		a.cancel(errMoved)
 	}
 	return true
+}
+
+// Cut gives up the attempt on a worker; see fleet.Request.
+func (j *job) Cut(w int, cause error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a := j.now; a != nil && a.w == w {
+		a.cancel(cause)
+	}
 }
 
 // abortPatience is how long a stream may go on after its worker has agreed to

@@ -11,7 +11,6 @@ package matrix
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,10 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"lorasim/internal/suggest"
-	"lorasim/internal/yamlerr"
+	"lorasim/internal/textfile"
+	"lorasim/internal/yamlfile"
 )
 
 // Matrix is a file of server and client commands.
@@ -81,7 +79,7 @@ var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.
 
 // Load reads a file.
 func Load(path string) (*Matrix, error) {
-	data, err := os.ReadFile(path)
+	data, err := textfile.ReadFile(path, textfile.MaxSettings)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +90,8 @@ func Load(path string) (*Matrix, error) {
 // begin in its folder.
 func Parse(data []byte, path string) (*Matrix, error) {
 	m := &Matrix{}
-	if err := yaml.UnmarshalWithOptions(data, m, yaml.Strict()); err != nil {
-		return nil, yamlerr.In(path, err)
+	if err := yamlfile.Unmarshal(data, path, m); err != nil {
+		return nil, err
 	}
 	m.dir = filepath.Dir(path)
 	m.Repeat = cmp.Or(m.Repeat, 1)

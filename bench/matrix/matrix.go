@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -23,6 +22,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 )
 
 // Options is how a matrix is run.
@@ -126,7 +126,7 @@ func (m *Matrix) Run(ctx context.Context, o Options) ([]Row, error) {
 // changed since.
 func (c *combination) finished() (Row, bool) {
 	var row Row
-	data, err := os.ReadFile(filepath.Join(c.Dir, statusFile))
+	data, err := textfile.ReadFile(filepath.Join(c.Dir, statusFile), textfile.MaxSettings)
 	if err != nil || json.Unmarshal(data, &row) != nil {
 		return row, false
 	}
@@ -161,7 +161,7 @@ func (m *Matrix) perform(ctx context.Context, c *combination, log io.Writer) err
 	}
 	defer serverLog.Close()
 	begun := time.Now()
-	p, err := m.start(c, &c.server.Program, serverLog)
+	p, err := m.start(c, &c.server.Program, c.server.Stop, serverLog)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
@@ -194,7 +194,7 @@ func (m *Matrix) runClient(ctx context.Context, c *combination) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %v", d))
 		defer cancel()
 	}
-	p, err := m.start(c, &c.client.Program, clientLog)
+	p, err := m.start(c, &c.client.Program, stopClient, clientLog)
 	if err != nil {
 		return err
 	}
@@ -219,18 +219,36 @@ func (c *combination) readMetrics() {
 // writeLog joins the clients' outputs in one file, in the form of the harness
 // that lorasim import reads.
 func (m *Matrix) writeLog(cs []combination) error {
-	var all bytes.Buffer
-	line := strings.Repeat("#", 80)
-	for _, c := range cs {
-		text, err := os.ReadFile(filepath.Join(c.Dir, "client.log"))
-		if err == nil {
-			fmt.Fprintf(&all, "%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n%s\n", line, c.Server, c.Client, strings.TrimSpace(c.client.Command), line, text)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
 	path := filepath.Join(filepath.Dir(cs[0].Dir), "results.txt")
-	return atomicfile.Write(path, func(f *atomicfile.File) error { _, err := f.Write(all.Bytes()); return err })
+	return atomicfile.Write(path, func(f *atomicfile.File) error {
+		for _, c := range cs {
+			if err := c.copyLog(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// copyLog writes a head with the names and the command, and the client's output.
+func (c *combination) copyLog(w io.Writer) error {
+	log, err := os.Open(filepath.Join(c.Dir, "client.log"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	line := strings.Repeat("#", 80)
+	_, err = fmt.Fprintf(w, "%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n", line, c.Server, c.Client, strings.TrimSpace(c.client.Command), line)
+	if err == nil {
+		_, err = io.Copy(w, log)
+	}
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	return err
 }
 
 // columns of the table beside the names and the status.
@@ -288,8 +306,8 @@ type process struct {
 
 // start runs a program in the folder of the file, with the environment of this one,
 // what the file sets, and the names and the folder of the combination.
-func (m *Matrix) start(c *combination, what *Program, output *os.File) (*process, error) {
-	p := &process{Cmd: exec.Command("/bin/sh", "-c", what.Command), done: make(chan struct{})}
+func (m *Matrix) start(c *combination, what *Program, stop Stop, output *os.File) (*process, error) {
+	p := &process{Cmd: &exec.Cmd{}, done: make(chan struct{})}
 	var err error
 	if p.Dir, err = filepath.Abs(m.dir); err != nil {
 		return nil, err
@@ -305,16 +323,20 @@ func (m *Matrix) start(c *combination, what *Program, output *os.File) (*process
 		}
 	}
 	p.Stdout, p.Stderr = output, output
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.Start(); err != nil {
+	unwatch, err := startWatched(p.Cmd, what.Command, stop)
+	if err != nil {
 		return nil, err
 	}
 	go func() {
 		p.err = p.Wait()
+		unwatch()
 		close(p.done)
 	}()
 	return p, nil
 }
+
+// stopClient is how a client is stopped that takes too long or is interrupted.
+var stopClient = Stop{Signal: "TERM", Timeout: 5 * time.Second}
 
 // getenv is a variable of the command's environment.
 func (p *process) getenv(name string) string {
@@ -332,6 +354,7 @@ func (p *process) signal(s syscall.Signal) { syscall.Kill(-p.Process.Pid, s) } /
 func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
 	select {
 	case <-p.done:
+		p.signal(syscall.SIGKILL) // what is left of the group
 		return "had ended by itself"
 	default:
 	}
@@ -351,15 +374,34 @@ func (p *process) stop(s syscall.Signal, timeout time.Duration) string {
 func (p *process) await(ctx context.Context) error {
 	select {
 	case <-p.done:
+		p.signal(syscall.SIGKILL) // what it left in the background
 		return p.err
 	case <-ctx.Done():
-		p.stop(syscall.SIGTERM, 5*time.Second)
+		p.stop(signals[stopClient.Signal], stopClient.Timeout)
 		return context.Cause(ctx)
 	}
 }
 
 // lookEvery is the time between two looks at a server that is starting.
 const lookEvery = 100 * time.Millisecond
+
+// maxTail bounds how much of a server's log is searched at a time, in bytes.
+const maxTail = 1 << 20
+
+// tail returns the end of a file.
+func tail(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > maxTail {
+		if _, err := f.Seek(-maxTail, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, maxTail))
+}
 
 // awaitReady returns when the server is ready, or why it never will be.
 func (s *Server) awaitReady(ctx context.Context, p *process, log string) error {
@@ -381,12 +423,16 @@ func (s *Server) awaitReady(ctx context.Context, p *process, log string) error {
 	}
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
+	ready := false
 	for {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return err
+		if !ready {
+			text, err := tail(log)
+			if err != nil {
+				return err
+			}
+			ready = said.Match(text)
 		}
-		if said.Match(text) && !slices.ContainsFunc(s.Ready.URLs, func(url string) bool { return !answers(url) }) {
+		if ready && !slices.ContainsFunc(s.Ready.URLs, func(url string) bool { return !answers(url) }) {
 			return nil
 		}
 		select {

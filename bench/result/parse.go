@@ -62,6 +62,11 @@ func Documents(r io.Reader, name string, yield func(line int, text []byte) error
 	}
 }
 
+const (
+	maxDocument = 256 << 20 // bytes of a JSON object
+	maxNested   = 10_000    // levels, as encoding/json
+)
+
 // document gathers the lines of one JSON object.
 type document struct {
 	line  int // where it begins
@@ -109,6 +114,13 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 			}
 			i += len("Infinity") - 1
 		}
+	}
+	if len(d.text)+len(text) > maxDocument {
+		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line, maxDocument>>20)
+	}
+	if d.depth > maxNested {
+		return false, fmt.Errorf("the JSON object that begins in line %d is nested deeper than %d levels",
+			d.line, maxNested)
 	}
 	d.text = append(d.text, text...)
 	return d.depth <= 0, nil

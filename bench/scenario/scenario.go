@@ -22,10 +22,11 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
+	"lorasim/internal/yamlfile"
 	"lorasim/sim/profile"
 	"lorasim/trace/lengths"
 )
@@ -177,7 +178,7 @@ type Client struct {
 // Load reads a scenario file on top of the defaults. Relative paths in it are
 // those from the file's folder.
 func Load(file string) (Scenario, error) {
-	data, err := os.ReadFile(file)
+	data, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
 		return Scenario{}, err
 	}
@@ -190,17 +191,10 @@ func Load(file string) (Scenario, error) {
 // errors, which say line and key. Unknown keys are errors that name the nearest
 // known one. Of a sweep it takes the scenario that the sweep varies.
 func Parse(data []byte, file string) (Scenario, error) {
-	f, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return Default(), yamlerr.In(file, err)
+	root, err := yamlfile.Parse(data, file)
+	if err != nil || root == nil {
+		return Default(), err
 	}
-	if len(f.Docs) > 1 {
-		return Default(), fmt.Errorf("%s: %d documents, expected one", file, len(f.Docs))
-	}
-	if len(f.Docs) == 0 || f.Docs[0].Body == nil {
-		return Default(), nil
-	}
-	root := f.Docs[0].Body
 	pairs, _ := yamlerr.Pairs(root)
 	if i := slices.IndexFunc(pairs, func(p *ast.MappingValueNode) bool { return p.Key.String() == "scenario" }); i >= 0 {
 		root = pairs[i].Value

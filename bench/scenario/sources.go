@@ -298,7 +298,7 @@ func parseHistogram(s string) ([][]int64, error) {
 }
 
 func readHistogram(file string) ([][]int64, error) {
-	data, err := os.ReadFile(file)
+	data, err := textfile.ReadFile(file, textfile.MaxData)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -15,6 +14,7 @@ import (
 	"lorasim/bench/series"
 	"lorasim/bench/steady"
 	"lorasim/internal/table"
+	"lorasim/internal/textfile"
 )
 
 // CellResult is what the file of a cell holds.
@@ -229,7 +229,7 @@ func (d *Dir) look(c *Cell) (r *CellResult, failed *FailedCell, broken bool) {
 func (d *Dir) readFailure(c *Cell) string {
 	for _, i := range append([]int{c.Index}, d.sharing(c)...) {
 		var f failure
-		data, err := os.ReadFile(d.failurePath(&d.Cells[i]))
+		data, err := textfile.ReadFile(d.failurePath(&d.Cells[i]), textfile.MaxSettings)
 		if err == nil && json.Unmarshal(data, &f) == nil && f.Hash == d.Cells[i].Hash {
 			return f.Error
 		}

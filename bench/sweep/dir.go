@@ -11,6 +11,7 @@ import (
 
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 )
 
 // Dir is a folder with a sweep: its manifest, one file for each cell in cells/,
@@ -52,7 +53,7 @@ func Create(path string, m *Manifest) (*Dir, error) {
 		return nil, err
 	}
 	file := filepath.Join(path, manifestFile)
-	if old, err := os.ReadFile(file); err != nil || !bytes.Equal(old, data.Bytes()) {
+	if old, err := textfile.ReadFile(file, textfile.MaxData); err != nil || !bytes.Equal(old, data.Bytes()) {
 		if err := writeFile(file, data.Bytes()); err != nil {
 			return nil, err
 		}
@@ -67,7 +68,7 @@ func writeFile(path string, data []byte) error {
 // Open opens a folder with a sweep.
 func Open(path string) (*Dir, error) {
 	file := filepath.Join(path, manifestFile)
-	data, err := os.ReadFile(file)
+	data, err := textfile.ReadFile(file, textfile.MaxData)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s holds no sweep: %w", path, err)
 	}

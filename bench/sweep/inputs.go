@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/textfile"
 )
 
 // Fingerprint identifies a file that a sweep reads.
@@ -46,13 +47,17 @@ func (m *Manifest) takeFingerprints() error {
 // sumPath is the hash of a file; of a folder, that of the names and sizes of its
 // files, as traces in folders are too large to be read more often than needed.
 func sumPath(path string) (string, error) {
-	f, err := os.Open(path)
+	h := sha256.New()
+	st, err := os.Stat(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	h := sha256.New()
-	if st, err := f.Stat(); err == nil && !st.IsDir() {
+	if !st.IsDir() {
+		f, err := textfile.OpenFile(path)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
 		_, err = io.Copy(h, f)
 		return hex.EncodeToString(h.Sum(nil)), err
 	}

@@ -26,20 +26,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
+	"lorasim/internal/yamlfile"
 )
 
 // Spec is what a sweep is to be: a scenario, and what to vary in it. Without
@@ -132,7 +132,7 @@ func (s *Spec) Add(a Axis) error {
 // LoadSpec reads a sweep file. Relative paths in it are those from the file's
 // folder.
 func LoadSpec(file string) (*Spec, error) {
-	data, err := os.ReadFile(file)
+	data, err := textfile.ReadFile(file, textfile.MaxSettings)
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
@@ -161,14 +161,14 @@ func LoadSpec(file string) (*Spec, error) {
 //	goodput: "ttft:500 tpot:50"
 func ParseSpec(data []byte, where string) (*Spec, error) {
 	s := &Spec{Scenario: scenario.Default()}
-	f, err := parser.ParseBytes(data, 0)
+	root, err := yamlfile.Parse(data, where)
 	if err != nil {
-		return nil, yamlerr.In(where, err)
+		return nil, fmt.Errorf("sweep %w", err)
 	}
-	if len(f.Docs) != 1 || f.Docs[0].Body == nil {
+	if root == nil {
 		return nil, fmt.Errorf("sweep %s: expected one document with keys and values", where)
 	}
-	pairs, ok := yamlerr.Pairs(f.Docs[0].Body)
+	pairs, ok := yamlerr.Pairs(root)
 	if !ok {
 		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}

@@ -15,7 +15,8 @@ import (
 
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
-	"lorasim/internal/yamlerr"
+	"lorasim/internal/textfile"
+	"lorasim/internal/yamlfile"
 	"lorasim/trace/lengths"
 )
 
@@ -256,13 +257,13 @@ func DefaultGroups() *Groups {
 
 // ReadGroups reads a YAML file of groups.
 func ReadGroups(in io.Reader, name string) (*Groups, error) {
-	data, err := io.ReadAll(io.LimitReader(in, 1<<20))
+	data, err := textfile.ReadAll(in, name, textfile.MaxSettings)
 	if err != nil {
 		return nil, err
 	}
 	g := &Groups{}
-	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
-		return nil, yamlerr.In(name, err)
+	if err := yamlfile.Unmarshal(data, name, g); err != nil {
+		return nil, err
 	}
 	check := func(group string, gr Group) error {
 		if _, err := lengths.Parse(gr.Lengths); err != nil {

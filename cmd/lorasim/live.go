@@ -24,6 +24,7 @@ import (
 	"lorasim/bench/live"
 	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -33,6 +34,7 @@ type benchFlags struct {
 	live.Options
 	out            outputFlags
 	remote         remoteFlags
+	outlier        outlierFlags
 	backend, extra string
 }
 
@@ -54,6 +56,8 @@ prints the block of what finished.`,
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
 	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens", "no_failover")
 	f.remote.add(cmd)
+	f.outlier.add(cmd)
+	f.remote.addOldNames(cmd)
 	f.add(cmd)
 	f.out.add(cmd)
 	cmd.RunE = sf.with(func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
@@ -61,6 +65,7 @@ prints the block of what finished.`,
 			return err
 		}
 		noteIgnored(cmd, sc)
+		f.remote.warn(func(format string, args ...any) { say(cmd, format, args...) }, f.Workers.URLs)
 		return f.run(cmd, sc)
 	})
 	return cmd
@@ -92,6 +97,7 @@ func (f *benchFlags) check(args []string) (err error) {
 	if err := f.remote.parse(args, &f.Workers); err != nil {
 		return usage(err)
 	}
+	f.Workers.Outlier = f.outlier.config()
 	if err := f.out.check(); err != nil {
 		return err
 	}
@@ -116,6 +122,9 @@ func extraFields(text string) ([]byte, error) {
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
+	if sc.Cluster.NoFailover || strings.HasSuffix(string(f.Backend), "-chat") {
+		f.Workers.Outlier.SlowStart = slowStart
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.Workers.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
 	f.Progress = func(q live.Progress) {
@@ -155,6 +164,7 @@ one request for a token. It fails if a worker does not answer.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.addConnection(cmd)
+	f.addOldNames(cmd)
 	jsonFlag(cmd, "print one JSON object")
 	flags(cmd, "", opt(&wait, "ready-timeout", 0, readyHelp, ">=0"))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -164,6 +174,7 @@ one request for a token. It fails if a worker does not answer.`,
 			return usage(err)
 		}
 		defer workers.Client.CloseIdleConnections()
+		f.warn(func(format string, args ...any) { say(cmd, format, args...) }, workers.URLs)
 		reports := fleet.Check(cmd.Context(), workers.Connection, wait, true)
 		if err := cmd.Context().Err(); err != nil {
 			return err
@@ -186,13 +197,16 @@ one request for a token. It fails if a worker does not answer.`,
 	return cmd
 }
 
+// maxSaid bounds what is shown of one answer of a worker, in characters.
+const maxSaid = 2000
+
 func printReports(w io.Writer, reports []fleet.Report) error {
 	var b strings.Builder
 	row := func(what string, value any) {
 		if reflect.ValueOf(value).IsZero() {
 			value = "not told"
 		}
-		fmt.Fprintf(&b, "  %-18s %v\n", what, value)
+		fmt.Fprintf(&b, "  %-18s %s\n", what, format.Line(fmt.Sprint(value), maxSaid))
 	}
 	for i := range reports {
 		r := &reports[i]
@@ -226,7 +240,8 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 // remoteFlags say how live workers are reached.
 type remoteFlags struct {
 	workers                     []string
-	api, apiKey, caCert         string
+	api, caCert                 string
+	key                         keyFlags
 	insecure                    bool
 	loras, headers              repeated
 	loraFile, loraDir, template string
@@ -243,12 +258,31 @@ func (f *remoteFlags) addConnection(cmd *cobra.Command) {
 	flags(cmd, remoteHeading,
 		opt(&f.workers, "worker-urls", nil, "base `URLs` of the workers, separated by commas or spaces"),
 		opt(&f.api, "worker-api", string(fleet.Auto), "their administrative interface: auto, sglang, vllm"),
-		opt(&f.apiKey, "api-key", os.Getenv("OPENAI_API_KEY"), "bearer token for the workers (default: $OPENAI_API_KEY)"),
 		opt(&f.headers, "header", nil, "further HTTP header, `NAME:VALUE`; repeatable"),
-		opt(&f.insecure, "insecure", false, "do not verify the workers' TLS certificates"),
+		opt(&f.insecure, skipVerify, false, "do not verify the workers' TLS certificates"),
 		opt(&f.caCert, "cacert", "", "`file` with the certificates to trust (PEM)"),
 		opt(&f.connect, "connect-timeout", 5*time.Second, "longest time to connect", ">0"))
-	cmd.Flags().Lookup("api-key").DefValue = "" // help shows no secrets
+	f.key.add(cmd, remoteHeading, "api-key", workerKeyEnv, "key (bearer token) for the workers", "`file` with that key")
+}
+
+const skipVerify = "insecure-skip-tls-verify"
+
+// addOldNames adds former names of flags, for commands where they have no other meaning.
+func (f *remoteFlags) addOldNames(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "former name of --"+skipVerify)
+	cmd.Flags().MarkHidden("insecure")
+}
+
+// warn says what the user should know of the key for the workers.
+func (f *remoteFlags) warn(tell func(format string, args ...any), urls []string) {
+	key, err := f.key.readOne()
+	switch text := clearKeyWarning(urls); {
+	case err != nil: // parse has said it
+	case key != "" && text != "":
+		tell("%s", text)
+	case key == "" && os.Getenv("OPENAI_API_KEY") != "":
+		tell("$OPENAI_API_KEY is not sent to the workers; $%s and --api-key-file are", workerKeyEnv)
+	}
 }
 
 // add adds these and how workers and their adapters are looked after.
@@ -295,8 +329,12 @@ func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 		return err
 	}
 	c.Client, c.Header, c.Poll = live.NewHTTPClient(t), http.Header{}, f.poll
-	if f.apiKey != "" {
-		c.Header.Set("Authorization", "Bearer "+f.apiKey)
+	key, err := f.key.readOne()
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		c.Header.Set("Authorization", "Bearer "+key)
 	}
 	for _, s := range f.headers {
 		name, value, ok := strings.Cut(s, ":")
@@ -365,7 +403,7 @@ func (f *remoteFlags) transport() (*http.Transport, error) {
 	t.DialContext = (&net.Dialer{Timeout: f.connect, KeepAlive: 30 * time.Second}).DialContext
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: f.insecure}
 	if f.caCert != "" {
-		pem, err := os.ReadFile(f.caCert)
+		pem, err := textfile.ReadFile(f.caCert, textfile.MaxSettings)
 		if err != nil {
 			return nil, fmt.Errorf("--cacert: %w", err)
 		}

@@ -59,13 +59,13 @@ func TestRemote(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		flags remoteFlags
+		flags *remoteFlags
 		want  int // status, 0: no connection
 	}{
-		{remoteFlags{caCert: pemFile, apiKey: "k", headers: []string{"X-Team: a b"}}, 200},
-		{remoteFlags{insecure: true, apiKey: "k", headers: []string{"X-Team: a b"}}, 200},
-		{remoteFlags{caCert: pemFile}, 401},
-		{remoteFlags{apiKey: "k"}, 0},
+		{&remoteFlags{caCert: pemFile, key: keyFlags{value: "k"}, headers: []string{"X-Team: a b"}}, 200},
+		{&remoteFlags{insecure: true, key: keyFlags{value: "k"}, headers: []string{"X-Team: a b"}}, 200},
+		{&remoteFlags{caCert: pemFile}, 401},
+		{&remoteFlags{key: keyFlags{value: "k"}}, 0},
 	} {
 		c.flags.api, c.flags.poll, c.flags.connect = "auto", time.Second, time.Hour
 		var workers fleet.Config
@@ -85,7 +85,7 @@ func TestRemote(t *testing.T) {
 			resp.Body.Close()
 		}
 		if status != c.want {
-			t.Errorf("%+v: status %d, expected %d", c.flags, status, c.want)
+			t.Errorf("CA %q, insecure %v, key %q: status %d, expected %d", c.flags.caCert, c.flags.insecure, c.flags.key.value, status, c.want)
 		}
 		client.CloseIdleConnections()
 	}

@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/sweep"
 	"lorasim/ilp/highs"
+	"lorasim/internal/format"
 )
 
 // Exit codes.
@@ -42,6 +43,7 @@ func main() {
 
 // run is the whole program with everything it touches passed in.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // whatever workers and files say
 	root := newRoot()
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeValues(root) // a quarter of the start of any other command

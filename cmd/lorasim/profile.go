@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/internal/format"
+	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 )
 
@@ -225,7 +226,7 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 // loadAny loads a profile by any of the names that compare takes.
 func loadAny(cmd *cobra.Command, name string) (*profile.Profile, error) {
 	if name == "-" {
-		data, err := io.ReadAll(cmd.InOrStdin())
+		data, err := textfile.ReadAll(cmd.InOrStdin(), "stdin", textfile.MaxSettings)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"lorasim/internal/format"
 	"lorasim/trace"
 )
 
@@ -37,6 +38,9 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress {
 	p := &progress{now: time.Now}
+	if s, ok := w.(*format.SafeWriter); ok {
+		w = s.Unwrap() // the line is the program's own
+	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		p.out = f
 		p.columns = func() int {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,9 +29,14 @@ import (
 // gatewayFlags are the flags of lorasim gateway beside the scenario's.
 type gatewayFlags struct {
 	gateway.Config
-	remote            remoteFlags
-	listen, access    string
-	headerTime, grace time.Duration
+	remote                      remoteFlags
+	outlier                     outlierFlags
+	listen, adminListen, access string
+	headerTime, grace           time.Duration
+	clientKey, adminKey         keyFlags
+	allow, adminHosts           repeated
+	insecure                    bool
+	maxPending                  int
 }
 
 func newGateway() *cobra.Command {
@@ -42,72 +45,82 @@ func newGateway() *cobra.Command {
 		Use:   "gateway [URL...]",
 		Short: "Spread the requests of any client over live workers by a routing policy",
 		Long: `Gateway is a reverse proxy before workers that run sglang or vLLM (or lorasim
-worker). It passes on whatever they serve, routed by the adapter or model that a
-request names, and has /v1/models, /health and /metrics (Prometheus) of its own,
-and /admin/workers, load, unload and drain. Adapters are
-those of --lora, --lora-file and --lora-dir, and those that the workers hold; any
-other is refused with status 404. It talks to no other host than the workers. On
-SIGTERM it takes no new requests and lets those in flight end.`,
+worker). Clients reach the endpoints that run the model, routed by the adapter or
+model that a request names, and /v1/models and /health; --allow adds paths.
+Operators reach /admin (workers, load, unload, drain, flush_cache, ...) and
+/metrics (Prometheus) on a listener of their own. Adapters are those of --lora,
+--lora-file and --lora-dir, and those that the workers hold; any other is refused
+with status 404. It talks to no other host than the workers. On SIGTERM it takes no
+new requests and lets those in flight end; on SIGHUP it opens the access log anew.`,
 		Example: `  lorasim gateway --worker-urls gpu0:30000,gpu1:30000 --lora chat=/adapters/chat --lora code=/adapters/code
   lorasim gateway gpu0:30000 gpu1:30000 --lora-dir /adapters --access-log access.jsonl
-  lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded --listen :8000
+  lorasim gateway localhost:30001 localhost:30002 --lora lora0=lora0 --policy least-loaded
+  lorasim gateway gpu0:30000 gpu1:30000 --listen :8000 --gateway-key-file clients.keys --api-key-file workers.key
   curl localhost:8000/v1/completions -d '{"model": "chat", "prompt": "hello", "max_tokens": 20}'`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "routing")
 	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens")
 	f.remote.add(cmd)
+	f.outlier.add(cmd)
 	f.add(cmd)
 	cmd.RunE = sf.with(f.run)
 	return cmd
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
+	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send", "`file` of the keys that clients may send, one per line")
+	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics", "`file` of the keys for /admin and /metrics, one per line")
 	flags(cmd, "Gateway",
-		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` to listen on"),
-		opt(&f.APIKey, "gateway-key", "", "bearer token that clients must send"),
+		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
+		opt(&f.adminListen, "admin-listen", "", "`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
+		opt(&f.allow, "allow", nil, "path that clients may use beside those that run the model, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
+		opt(&f.adminHosts, "admin-host", nil, "`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
+		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
 		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
 		opt(&f.BodyMemory, "body-memory", 256<<20, "memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
 		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
 		opt(&f.ClientTimeout, "client-timeout", 30*time.Second, "longest time that a client sends or takes nothing, and shortest for a body", ">0"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
-		opt(&f.FirstByte, "first-token-timeout", 0, "longest wait for a worker's first byte; 0: none", ">=0"),
+		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute, "longest wait of a stream for its first byte; 0: no limit", ">=0"),
+		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute, "longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024, "requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
 		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
-}
-
-// accessLog opens the log of requests and plans: lines of text on stderr, of
-// JSON in a file; nil: none.
-func (f *gatewayFlags) accessLog(stderr io.Writer) (*slog.Logger, io.Closer, error) {
-	switch f.access {
-	case "-":
-		return slog.New(slog.NewTextHandler(stderr, nil)), io.NopCloser(nil), nil
-	case "none":
-		return nil, io.NopCloser(nil), nil
-	}
-	file, err := os.OpenFile(f.access, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--access-log: %w", err)
-	}
-	return slog.New(slog.NewJSONHandler(file, nil)), file, nil
 }
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 	if f.BodyMemory < 4*f.MaxBody {
 		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory, 4*f.MaxBody))
 	}
-	cfg := fleet.Config{Log: newProgress(nil).log(cmd.ErrOrStderr())}
-	if err := f.remote.parse(args, &cfg); err != nil {
-		return usage(err)
+	if err := f.guard(); err != nil {
+		return err
 	}
-	defer cfg.Client.CloseIdleConnections()
-	access, accessFile, err := f.accessLog(cmd.ErrOrStderr())
+	access, err := openLog(f.access, cmd.ErrOrStderr())
 	if err != nil {
 		return usage(err)
 	}
-	defer accessFile.Close()
-	cfg.Plans, f.Access = access, access
+	defer access.close()
+	defer access.watchSignals(cmd.Context())()
+	cfg := fleet.Config{Log: newProgress(nil).log(access.stderr)}
+	if err := f.remote.parse(args, &cfg); err != nil {
+		return usage(err)
+	}
+	cfg.Outlier = f.outlier.config()
+	cfg.Outlier.SlowStart = slowStart
+	defer cfg.Client.CloseIdleConnections()
+	f.remote.warn(cfg.Log, cfg.URLs)
+	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure && slices.ContainsFunc(cfg.URLs, secure) {
+		cfg.Log("--insecure is about clients' keys; --%s skips the verification of workers' certificates", skipVerify)
+	}
+	ls, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer ls.close()
+	cfg.Plans, f.Access, f.LogDropped, cfg.MaxPending = access.Logger, access.Logger, access.dropped, f.maxPending
 	var rt *router.Router
 	if f.Fleet, rt, err = live.NewFleet(cmd.Context(), sc, cfg, 0, true); err != nil && rt == nil {
 		return usage(err)
@@ -120,18 +133,13 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 		return err
 	}
 	defer g.Close()
-	return f.serve(cmd, g)
+	return f.serve(cmd, g, ls, access)
 }
 
 // serve listens until the command is interrupted; then it answers new requests
 // and /health with status 503 until those in flight have ended, and closes.
-func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway) error {
+func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listeners, access *gatewayLog) error {
 	ctx := cmd.Context()
-	l, err := net.Listen("tcp", f.listen)
-	if err != nil {
-		return fmt.Errorf("--listen %s: %w", f.listen, err)
-	}
-	defer l.Close()
 	if err := f.Fleet.Start(ctx); err != nil {
 		return err
 	}
@@ -140,10 +148,9 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway) error {
 	wg.Go(func() { f.Fleet.Run(background) })
 	defer wg.Wait()
 	defer quit()
-	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute}
-	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "listening on http://%s\n", l.Addr())
+	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute, ErrorLog: access.errorLog()}
+	failed := make(chan error, 2)
+	defer ls.serveOn(cmd.OutOrStdout(), srv, g.Admin(), failed)()
 	select {
 	case err := <-failed:
 		return err
@@ -173,6 +180,7 @@ type workerFlags struct {
 	listen, host, api, ranks string
 	port, numAdapters        int
 	loras                    repeated
+	key                      keyFlags
 }
 
 func newWorker() *cobra.Command {
@@ -211,6 +219,7 @@ prompt. Several workers listen on consecutive ports.
 }
 
 func (f *workerFlags) add(cmd *cobra.Command) {
+	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send", "`file` with that key")
 	flags(cmd, "Server",
 		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
 		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
@@ -218,7 +227,6 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),
-		opt(&f.APIKey, "api-key", "", "bearer token that clients must send"),
 		opt(&f.EOSEvery, "eos-every", 0, "replies that do not ignore EOS end after so many tokens on average; 0: at their budget", ">=0 <=1e9"),
 		opt(&f.StreamInterval, "stream-interval", 1, "tokens per streamed event", ">=1 <=1e6"),
 		opt(&f.StreamOutput, "stream-output", false, "stream only what is new instead of the whole reply so far"))
@@ -232,6 +240,9 @@ func (f *workerFlags) add(cmd *cobra.Command) {
 func (f *workerFlags) configs(sc *scenario.Scenario) ([]emulate.Config, error) {
 	ps, err := sc.Profiles()
 	if err != nil {
+		return nil, err
+	}
+	if f.APIKey, err = f.key.readOne(); err != nil {
 		return nil, err
 	}
 	if f.API, err = emulate.ParseAPI(f.api); err != nil {
@@ -307,6 +318,9 @@ func (f *workerFlags) serve(cmd *cobra.Command, cfgs []emulate.Config) error {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			return fmt.Errorf("--listen %s: %w", addr, err)
+		}
+		if exposed(l.Addr()) && f.APIKey == "" {
+			say(cmd, "other hosts can reach %s, and no key is required: give --api-key-file FILE", l.Addr())
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "listening on http://%s\n", l.Addr())
 		go func() { failed <- s.Serve(l) }()

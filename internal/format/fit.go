@@ -24,7 +24,7 @@ func Fit(w io.Writer, rows [][]string, keys, width int) error {
 	columns := make([][]string, len(rows[0]))
 	for i := range columns {
 		for _, row := range rows {
-			columns[i] = append(columns[i], row[i])
+			columns[i] = append(columns[i], Line(row[i], 0))
 		}
 	}
 	var b strings.Builder

@@ -18,7 +18,7 @@ import (
 // Clip makes s one printable line of at most n characters.
 func Clip(s string, n int) string {
 	runes := []rune(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if obeyed(r) {
 			return ' '
 		}
 		return r
@@ -45,7 +45,11 @@ func Columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0
 func Table(w io.Writer, rows [][]string) error {
 	t := Columns(w)
 	for _, row := range rows {
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Line(cell, 0)
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
 	return t.Flush()
 }

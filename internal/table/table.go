@@ -45,6 +45,7 @@ import (
 
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/suggest"
+	"lorasim/internal/textfile"
 )
 
 // Column is one column of a file.
@@ -60,7 +61,7 @@ type Column struct {
 }
 
 // Raw is a field of a text file as it stands there, valid until the next row: that
-// of a CSV file without quotes, the value of a JSON member with them.
+// of a CSV file without quotes (see [Unquoted]), the value of a JSON member with them.
 type Raw []byte
 
 // Options of Create and Open.
@@ -197,18 +198,11 @@ func Open(path string, columns []Column, o Options) (*Reader, error) {
 	if !slices.Contains(Extensions(), formatOf(path)) {
 		return nil, unknownFormat(path)
 	}
-	f, err := os.Open(path)
+	f, err := textfile.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: not a regular file", path)
-	}
-	var r *Reader
-	if err == nil {
-		r, err = openBinary(&source{File: f, size: info.Size(), progress: o.Progress}, path, columns, o)
-	}
+	r, err := openBinary(&source{File: f.File, size: f.Size, progress: o.Progress}, path, columns, o)
 	if err != nil {
 		f.Close()
 		return nil, err

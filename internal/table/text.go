@@ -108,6 +108,9 @@ func (t *textEncoder) appendFloat(b []byte, x float64, decimal bool) []byte {
 }
 
 func appendCSV(b []byte, s string) []byte {
+	if isFormula(s) {
+		s = "'" + s
+	}
 	if !strings.ContainsAny(s, ",\"\r\n") {
 		return append(b, s...)
 	}
@@ -217,7 +220,7 @@ func (d *textDecoder) set(c *Column, field []byte) error {
 	}
 	switch p := c.Value.(type) {
 	case *string:
-		*p = d.texts.of(field)
+		*p = d.texts.of(Unquoted(field))
 	case *Raw:
 		*p = field
 	case *[]float64:

@@ -39,6 +39,10 @@ const bufferSize = 256 << 10
 // memory that a file without line ends can take.
 const MaxLine = 64 << 20
 
+// maxBlank bounds the empty lines in a row, which a reader passes over: a pipe may give
+// nothing else.
+const maxBlank = 1 << 20
+
 // RowError is a fault of one row. Other errors, such as a truncated file, end
 // the reading.
 type RowError struct {
@@ -60,8 +64,8 @@ func (e *RowError) Unwrap() error { return e.Err }
 // File is a text file open for reading.
 type File struct {
 	path   string
-	file   *os.File // nil: none to close
-	packed string   // the format that the text is packed in; "": none
+	file   io.Closer // nil: none to close
+	packed string    // the format that the text is packed in; "": none
 	reader *bufio.Reader
 	line   int
 	long   []byte // holds lines longer than the reader's buffer
@@ -79,22 +83,18 @@ func New(path string, r io.Reader) *File {
 // first bytes or the ending .rar. progress, unless nil, is called now and then
 // with the number of bytes read from the disk so far; its error ends the reading.
 func Open(path string, progress func(bytesRead int64) error) (*File, error) {
-	file, err := os.Open(path)
+	file, err := OpenInput(path)
 	if err != nil {
 		return nil, err
 	}
-	if info, err := file.Stat(); err == nil && info.IsDir() {
-		file.Close()
-		return nil, fmt.Errorf("%s: is a folder, expected a file", path)
-	}
-	var src io.Reader = file
-	if progress != nil {
-		src = &counter{r: file, hook: progress}
-	}
+	src := &counter{r: file, hook: progress}
 	text, format, err := unpack(path, bufio.NewReaderSize(src, bufferSize))
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if format != "" {
+		text = &unpacked{r: text, packed: src}
 	}
 	f := New(path, text)
 	f.file, f.packed = file, format
@@ -135,15 +135,15 @@ func unpackRar(r io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("not a readable rar archive: %w", err)
 }
 
-// Read reads a file with one of the functions that read; these take the name for
-// their errors.
+// Read reads an input (see [OpenInput]) of at most [MaxData] bytes with one of the
+// functions that read; these take the name for their errors.
 func Read[T any](path string, read func(in io.Reader, name string) (T, error)) (out T, err error) {
-	f, err := os.Open(path)
+	f, err := OpenInput(path)
 	if err != nil {
 		return out, err
 	}
 	defer f.Close()
-	return read(f, path)
+	return read(Limit(f, path, MaxData), path)
 }
 
 // Path returns the path the file was opened with.
@@ -168,7 +168,10 @@ func (f *File) Close() error {
 // Line returns the next line that is not empty, without its line end; it is
 // valid until the next call. The error at the end of the file is io.EOF.
 func (f *File) Line() ([]byte, error) {
-	for {
+	for blank := 0; ; blank++ {
+		if blank > maxBlank {
+			return nil, fmt.Errorf("%s:%d: more than %d empty lines in a row", f.path, f.line, maxBlank)
+		}
 		line, err := f.next()
 		if err != nil {
 			return nil, err
@@ -227,8 +230,31 @@ type counter struct {
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	if stop := c.hook(c.n); stop != nil {
-		return 0, stop
+	if c.hook != nil {
+		if stop := c.hook(c.n); stop != nil {
+			return 0, stop
+		}
+	}
+	return n, err
+}
+
+// unpacked is the text of a packed file. Of gzip's 1032 times the size at most, traces and
+// logs reach less than 100; more than maxRatio, from some size on, is a file made to cost time.
+type unpacked struct {
+	r      io.Reader
+	n      int64
+	packed *counter
+}
+
+const (
+	maxRatio  = 300
+	freeRatio = 64 << 20 // bytes that may have any
+)
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	if u.n += int64(n); u.n > freeRatio && u.n/maxRatio > u.packed.n {
+		return 0, fmt.Errorf("unpacks to more than %d times its size", maxRatio)
 	}
 	return n, err
 }

@@ -72,7 +72,7 @@ def main():
     rows = []
     try:
         for engine in a.engines.split(","):
-            workers = [Worker(setup, engine, i) for i in range(2)]
+            workers = [Worker(setup, engine, i) for i in range(max((getattr(c, "WORKERS", 2) for c in cases.values()), default=2))]
             try:
                 for w in workers:
                     w.start()

@@ -23,7 +23,8 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"lorasim/internal/suggest"
-	"lorasim/internal/yamlerr"
+	"lorasim/internal/textfile"
+	"lorasim/internal/yamlfile"
 )
 
 // Profile is one kind of worker.
@@ -338,7 +339,7 @@ var embedded embed.FS
 func part[T any](name string) (x T) {
 	data, err := embedded.ReadFile(name)
 	if err == nil {
-		err = yaml.UnmarshalWithOptions(data, &x, yaml.Strict())
+		err = yamlfile.Unmarshal(data, name, &x)
 	}
 	if err != nil {
 		panic(err)
@@ -403,7 +404,7 @@ func Load(nameOrFile string) (*Profile, error) {
 		}
 		return a.Profile()
 	}
-	read := os.ReadFile
+	read := func(name string) ([]byte, error) { return textfile.ReadFile(name, yamlfile.MaxBytes) }
 	if slices.Contains(Names(), nameOrFile) {
 		read = func(name string) ([]byte, error) { return embedded.ReadFile("profiles/" + name + ".yaml") }
 	}
@@ -432,11 +433,11 @@ func Parse(data []byte, where string) (*Profile, error) {
 		} `yaml:"engine"`
 	}
 	p := Default()
-	if err := yaml.Unmarshal(data, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
+	if err := yamlfile.UnmarshalPart(data, where, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
 		p = defaultVLLM()
 	}
-	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("profile %w", yamlerr.In(where, err))
+	if err := yamlfile.Unmarshal(data, where, &p); err != nil {
+		return nil, fmt.Errorf("profile %w", err)
 	}
 	if p.Name == "" {
 		return nil, fmt.Errorf("profile %s: name is missing", where)

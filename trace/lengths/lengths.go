@@ -99,6 +99,9 @@ func NewRandom(prompt, output int32, ratio float64) (Sampler, error) {
 	return sampler(func(r *rand.Rand) (int32, int32) { return p.draw(r), o.draw(r) }), nil
 }
 
+// maxRows bounds the rows of a table of lengths, 8 bytes each.
+const maxRows = 1 << 24
+
 // ReadTable draws the lengths of rows of a table, with replacement: prompt and output
 // of one row together, so that their correlation stays. It reads a CSV file, plain or
 // gzip-compressed, with the columns num_prefill_tokens and num_decode_tokens; others
@@ -118,6 +121,9 @@ func ReadTable(path string) (Sampler, error) {
 	defer csv.Close()
 	var rows [][2]int32
 	for err = csv.Read(); err == nil; err = csv.Read() {
+		if len(rows) == maxRows {
+			return nil, fmt.Errorf("%s: more than %d rows, the most that are read", path, maxRows)
+		}
 		var row [2]int32
 		for i, text := range cells {
 			if row[i], err = textfile.Tokens(text); err != nil {

@@ -148,7 +148,7 @@ func (r *row) setAdapter(isJSON bool) (err error) {
 		return err
 	}
 	if !isJSON && !isIndex(r.text) {
-		r.name, r.named = r.text, true
+		r.name, r.named = table.Unquoted(r.text), true
 		return nil
 	}
 	i, err := textfile.Int(r.text)

@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"lorasim/internal/textfile"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -22,10 +22,17 @@ import (
 // adapter is what the fleet does with an adapter on one worker.
 type adapter struct {
 	held    bool  // the worker has loaded it
+	at      int   // place in worker.held
 	leaving bool  // to be unloaded once no request uses it
 	lost    bool  // it went without the fleet's doing
-	outside int   // booked requests that wait for a load or unload
+	outside int   // booked requests that wait for a place, a load or an unload
+	waiting int   // of outside: those that wait for a place, see places
 	call    *call // under way; nil: none
+	// yielding: it takes no new requests, so that another adapter gets its place
+	yielding bool
+
+	since   time.Time // when it was loaded, or first seen on the worker
+	touched int64     // order of its latest use, by places.uses
 }
 
 // call is a load or unload under way.
@@ -36,29 +43,38 @@ type call struct {
 }
 
 // Ensure makes sure that a worker holds the adapter of a request that is booked
-// there, and loads it if need be. A worker that is full gives up the adapter that
-// it has not used for longest; one that refuses connections is down.
+// there, and loads it if need be. Where the worker has no place for it, the request
+// waits (see places) until ctx ends. A worker that refuses connections is down.
 func (f *Fleet) Ensure(ctx context.Context, w int, a int32) error {
-	err := f.ensure(ctx, w, a, 1)
+	return f.EnsureWithin(ctx, w, a, Wait{})
+}
+
+// EnsureWithin is Ensure with a limit of the wait for a place; beyond it the error is a
+// *NoPlace.
+func (f *Fleet) EnsureWithin(ctx context.Context, w int, a int32, wait Wait) error {
+	err := f.ensure(ctx, w, a, 1, wait)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		f.Suspect(w, err)
+		f.Refused(w, err)
 	}
 	return err
 }
 
 // ensure is Ensure on behalf of so many booked requests, which are known not to
-// have reached the worker meanwhile.
-func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
+// have reached the worker meanwhile. Without any it does not wait for a place.
+func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int, wait Wait) error {
 	if a == trace.BaseModel {
 		return nil
 	}
 	defer f.lock()()
 	k := f.workers[w]
-	for s := k.adapters[a]; !s.held || s.call != nil; {
+	for s := k.adapters[a]; !s.held || s.call != nil || booked > 0 && s.yielding; {
 		c := s.call
 		if c == nil {
 			if k.info.RunTime == Off {
 				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
+			}
+			if booked > 0 && (s.yielding || k.crowded()) {
+				return f.queueUp(ctx, w, a, booked, wait)
 			}
 			c = k.begin(a, false)
 			f.background.Go(func() { f.load(w, a) })
@@ -68,6 +84,9 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int) error {
 		err := f.await(ctx, c.done)
 		if s.outside -= booked; err == nil && !c.unload { // that an unload fails is no failure
 			err = c.err
+		}
+		if full := (errFull{}); booked > 0 && errors.As(err, &full) {
+			return f.queueUp(ctx, w, a, booked, wait)
 		}
 		if err != nil {
 			return err
@@ -93,13 +112,14 @@ func (f *Fleet) keep(ctx context.Context, w int, a int32) error {
 	f.mu.Lock()
 	f.workers[w].adapters[a].leaving = false
 	f.mu.Unlock()
-	return f.ensure(ctx, w, a, 0)
+	return f.ensure(ctx, w, a, 0, Wait{})
 }
 
 // begin books a load or unload; called with Fleet.mu held, as end is.
 func (k *worker) begin(a int32, unload bool) *call {
 	c := &call{unload: unload, done: make(chan struct{})}
 	k.adapters[a].call = c
+	k.calls++
 	k.changes++
 	return c
 }
@@ -110,13 +130,16 @@ func (k *worker) end(a int32, err error) {
 	s.call.err = err
 	close(s.call.done)
 	s.call = nil
+	k.calls--
 	k.changes++
+	k.settle()
 	k.notify()
 }
 
 // load carries out a load. It outlives the request that wanted it, and takes at
-// most Config.LoadLimit.
-func (f *Fleet) load(w int, a int32) {
+// most Config.LoadLimit. If the worker is full it evicts an adapter, or, where
+// requests wait that can queue for a place, returns errFull.
+func (f *Fleet) load(w int, a int32) error {
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 	defer cancel()
 	k := f.workers[w]
@@ -124,36 +147,56 @@ func (f *Fleet) load(w int, a int32) {
 	k.view.Adapters[a].Loading = true
 	f.mu.Unlock()
 	name, path := f.where(a)
-	err := f.beforeLoad(ctx, k, a, name)
-	if err == nil {
-		err = k.loadAdapter(ctx, name, path)
-	}
-	if err != nil && isLimit(err) && f.evict(ctx, k) {
-		err = k.loadAdapter(ctx, name, path)
-	}
+	err := f.Guard(w, func() error {
+		err := f.beforeLoad(ctx, k, a, name)
+		if err == nil {
+			err = k.loadAdapter(ctx, name, path)
+		}
+		if err == nil || !isLimit(err) {
+			return err
+		}
+		if f.queues(k, a) {
+			return errFull{err}
+		}
+		if f.evict(ctx, k) {
+			err = k.loadAdapter(ctx, name, path)
+		}
+		return err
+	})
 
 	defer f.lock()()
 	st := &k.view.Adapters[a]
 	st.Loading = false
+	full := errFull{}
 	if err == nil {
 		f.stats.Loads++
-		k.adapters[a].held, k.adapters[a].lost = true, false
+		k.hold(a, true)
+		k.adapters[a].lost = false
 		st.Tier = max(st.Tier, router.Host)
-	} else {
-		err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err)
+	} else if err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err); !errors.As(err, &full) {
 		f.stats.FailedLoads++
 		if watcher, ok := f.cfg.Router.Policy.(router.LoadWatcher); ok {
 			watcher.LoadFailed(router.Placement{Worker: int32(w), Adapter: a})
 		}
 	}
 	k.end(a, err)
-	if n := k.view.HostSlots; err == nil && n > 0 && k.holding() > n {
+	if n := k.view.HostSlots; err == nil && n > 0 && len(k.held) > n {
 		f.background.Go(func() { // sglang has dropped another: which one?
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
 			defer cancel()
-			f.relist(ctx, k)
+			f.Guard(w, func() error { f.relist(ctx, k); return nil })
 		})
 	}
+	return err
+}
+
+// queues notes that a worker refused an adapter for want of a place, and says whether
+// requests wait for the adapter, which can queue for one.
+func (f *Fleet) queues(k *worker, a int32) bool {
+	defer f.lock()()
+	k.refuses = true
+	k.refused()
+	return k.adapters[a].outside > 0
 }
 
 // isLimit says whether a worker refused a load for want of room.
@@ -161,37 +204,42 @@ func isLimit(err error) bool {
 	return mentions(strings.ToLower(err.Error()), "max_loaded", "at most", "limit", "exceed")
 }
 
-// holding counts the adapters that the worker holds; called with mu held.
-func (k *worker) holding() (n int) {
-	for _, s := range k.adapters {
-		if s.held {
-			n++
+// hold notes whether the worker holds an adapter; called with mu held.
+func (k *worker) hold(a int32, held bool) {
+	s := k.adapters[a]
+	if held && !s.held {
+		s.at, k.held = len(k.held), append(k.held, a)
+		s.since, s.touched = time.Now(), k.nextUse()
+		if most := k.info.MaxLoaded; most > 0 && len(k.held) >= most {
+			k.contested.Store(true)
 		}
+	} else if !held && s.held {
+		last := k.held[len(k.held)-1]
+		k.held[s.at], k.adapters[last].at = last, s.at
+		k.held = k.held[:len(k.held)-1]
+		k.yield(a, false)
 	}
-	return n
+	s.held = held
+}
+
+// nextUse counts a use of an adapter; called with mu held.
+func (k *worker) nextUse() int64 {
+	k.uses++
+	return k.uses
 }
 
 // free says whether the worker holds an adapter that no request of the fleet uses
 // and nothing happens to; called with mu held.
 func (k *worker) free(a int32) bool {
 	st, s := &k.view.Adapters[a], k.adapters[a]
-	return s.held && st.Running+st.Queued == 0 && s.call == nil
+	return s.held && int(st.Running+st.Queued) == s.waiting && s.call == nil
 }
 
 // evict unloads the adapter that a worker has not used for longest and that no
 // request uses; false if there is none or it stays.
 func (f *Fleet) evict(ctx context.Context, k *worker) bool {
 	f.mu.Lock()
-	victim, age := int32(-1), -1
-	for a := range int32(len(k.adapters)) {
-		n := slices.Index(k.lru, a) // how many others were used since
-		if n < 0 {
-			n = len(k.adapters)
-		}
-		if n > age && k.free(a) && !k.view.Adapters[a].Pinned {
-			victim, age = a, n
-		}
-	}
+	victim := f.leastRecent(k, nil)
 	f.mu.Unlock()
 	return victim >= 0 && f.unloadIdle(ctx, k, victim, func() bool { return true })
 }
@@ -206,14 +254,18 @@ func (f *Fleet) unloadIdle(ctx context.Context, k *worker, a int32, wanted func(
 		f.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
 		return false
 	}
+	return f.unload(ctx, k, a, name, still)
+}
+
+// unload unloads an adapter, unless still, called with mu held, is false.
+func (f *Fleet) unload(ctx context.Context, k *worker, a int32, name string, still func() bool) bool {
 	defer f.lock()()
 	if !still() {
 		return false
 	}
 	k.begin(a, true)
-	f.mu.Unlock()
-	err := k.unloadAdapter(ctx, name)
-	f.mu.Lock()
+	var err error
+	f.unlocked(func() { err = f.Guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
 	if err == nil {
 		f.stats.Unloads++
 		k.gone(a)
@@ -230,18 +282,18 @@ func (f *Fleet) Release(w int, a int32) {
 	k := f.workers[w]
 	defer f.lock()()
 	k.adapters[a].leaving = true
-	f.background.Go(func() { f.release(k, a) })
+	f.background.Go(func() { f.Guard(w, func() error { f.release(k, a); return nil }) })
 }
 
 func (f *Fleet) release(k *worker, a int32) {
 	defer f.lock()()
 	for s := k.adapters[a]; s.leaving && s.held; {
 		if k.free(a) {
-			f.mu.Unlock()
-			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
-			f.unloadIdle(ctx, k, a, func() bool { return s.leaving })
-			cancel()
-			f.mu.Lock()
+			f.unlocked(func() {
+				ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
+				defer cancel()
+				f.unloadIdle(ctx, k, a, func() bool { return s.leaving })
+			})
 			s.leaving = false
 		} else if f.await(f.ctx, k.changed) != nil {
 			return
@@ -286,7 +338,7 @@ func (f *Fleet) Forget(w int, a int32) {
 
 // gone notes that an adapter is not held any more.
 func (k *worker) gone(a int32) {
-	k.adapters[a].held = false
+	k.hold(a, false)
 	k.changes++
 	k.view.Adapters[a].Tier = router.Disk
 	k.slots()
@@ -401,12 +453,19 @@ func ParseLoRA(s string) (LoRA, error) {
 	return a, nil
 }
 
+// Bounds on what files say of adapters.
+const (
+	maxLoRAs = 1 << 20 // adapters of a list
+
+)
+
 // ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are
 // empty or begin with # are left out. where names the file in errors.
 func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 	var list []LoRA
 	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		text := strings.TrimSpace(lines.Text())
 		if text == "" || text[0] == '#' {
 			continue
@@ -415,10 +474,14 @@ func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", where, n, err)
 		}
-		list = append(list, a)
+		if list = append(list, a); len(list) > maxLoRAs {
+			return nil, fmt.Errorf("%s:%d: more than %d adapters, the most that are read", where, n, maxLoRAs)
+		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", where, err)
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("%s:%d: the line is longer than %d bytes, expected NAME=PATH", where, n, bufio.MaxScanTokenSize)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", where, n, err)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: no adapter, expected lines NAME=PATH", where)
@@ -444,7 +507,7 @@ func FindLoRAs(folder string) ([]LoRA, error) {
 	for _, e := range entries { // sorted by name
 		path := filepath.Join(abs, e.Name())
 		file := filepath.Join(path, peftConfig)
-		data, err := os.ReadFile(file)
+		data, err := textfile.ReadFile(file, textfile.MaxSettings)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
@@ -476,6 +539,9 @@ func parsePEFT(data []byte, file string) (int, error) {
 	rank := c.R
 	for _, r := range c.Pattern {
 		rank = max(rank, r)
+	}
+	if rank > maxRank {
+		return 0, fmt.Errorf("%s: the rank is %d, expected <= %d", file, rank, maxRank)
 	}
 	if rank < 1 {
 		return 0, fmt.Errorf(`%s: "r", the rank, is %d, expected >= 1`, file, c.R)

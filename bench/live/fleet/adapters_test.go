@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
@@ -91,7 +92,9 @@ func TestFullWorker(t *testing.T) {
 		two := use(1, 2)
 		f.Left(use(2, 0))
 		f.Left(use(3, 1))
-		ensure := func(a int32) error { return f.Ensure(context.Background(), 0, a) }
+		ensure := func(a int32) error {
+			return f.EnsureWithin(context.Background(), 0, a, Wait{Until: time.Now().Add(5 * time.Second)})
+		}
 		if err := ensure(3); err != nil {
 			t.Fatal(err)
 		}
@@ -109,13 +112,14 @@ func TestFullWorker(t *testing.T) {
 		f.view.Workers[0].Adapters[3].Pinned = true
 		waiting := &Request{Request: router.Request{ID: 4, Adapter: 1}}
 		f.Book(waiting, 0)
-		if err := ensure(4); err == nil || !strings.Contains(err.Error(), "max_loaded_loras") {
-			t.Errorf("all are in use or pinned: %v", err)
+		late := &NoPlace{Adapter: "lora4", Late: true}
+		if err := ensure(4); err == nil || err.Error() != late.Error() {
+			t.Errorf("all are in use or pinned: %v, expected %v", err, late)
 		}
 		k.did()
 		f.Left(two)
 		k.refuse["-lora2"] = "cannot"
-		if err := ensure(4); err == nil || f.Stats().Unloads != 1 {
+		if err := ensure(4); err == nil || err.Error() != late.Error() || f.Stats().Unloads != 1 {
 			t.Errorf("what should go stays: %v, %+v", err, f.Stats())
 		}
 		delete(k.refuse, "-lora2")

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"lorasim/internal/format"
 	"lorasim/internal/suggest"
 )
 
@@ -122,7 +121,7 @@ func newEngine(c *Connection, i int) *engine {
 
 func (e *engine) kind() API { return e.api.Load().(API) }
 
-const maxAnswer = 16 << 20 // bytes
+var errTooLong = errors.New("the answer is too long")
 
 // call sends a request and returns the body of the answer.
 func (e *engine) call(ctx context.Context, method, path string, body any) (answer []byte, err error) {
@@ -153,7 +152,14 @@ func (e *engine) call(ctx context.Context, method, path string, body any) (answe
 		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	most := maxAnswer
+	if path == "/metrics" {
+		most = maxMetrics
+	}
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
+	if len(answer) > most {
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLong, most)
+	}
 	if err == nil && resp.StatusCode/100 != 2 {
 		err = &statusError{resp.StatusCode, ErrorText(answer)}
 	}
@@ -170,6 +176,9 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	return err
 }
 
+// maxError bounds an error text of a worker, in characters.
+const maxError = 1000
+
 // ErrorText is the message in the body of an error, in any of the forms that
 // the engines use; a body of another form is shortened.
 func ErrorText(body []byte) string {
@@ -181,14 +190,14 @@ func ErrorText(body []byte) string {
 	}
 	if json.Unmarshal(body, &b) == nil {
 		if text := cmp.Or(MessageOf(b.Error), b.ErrorMessage, b.Message, string(b.Detail)); text != "" {
-			return text
+			return clean(text, maxMessage)
 		}
 	}
-	s := strings.Join(strings.Fields(string(body)), " ") // one line
+	s := strings.Join(strings.Fields(string(body[:min(len(body), 4*maxMessage)])), " ") // one line
 	if strings.HasPrefix(s, "<") {
 		return "a page of HTML: not an engine's server?"
 	}
-	return format.Clip(s, 200)
+	return clean(s, 200)
 }
 
 // MessageOf is the message in the "error" of an answer, an object or a text; else "".
@@ -198,7 +207,7 @@ func MessageOf(raw []byte) (text string) {
 	}
 	json.Unmarshal(raw, &inner) // whichever of the two it is
 	json.Unmarshal(raw, &text)
-	return cmp.Or(inner.Message, text)
+	return clean(cmp.Or(inner.Message, text), maxMessage)
 }
 
 // discover finds out which interface the worker has and what it tells.
@@ -222,30 +231,38 @@ func (e *engine) discover(ctx context.Context) (in Info, err error) {
 
 func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	var s struct {
-		Version            string `json:"version"`
-		ModelPath          string `json:"model_path"`
-		ServedModelName    string `json:"served_model_name"`
-		EnableLoRA         *bool  `json:"enable_lora"`
-		LoraPaths          []any  `json:"lora_paths"`
-		DPSize             int    `json:"dp_size"`
-		MaxRunningRequests int    `json:"max_running_requests"`
-		MaxLorasPerBatch   int    `json:"max_loras_per_batch"`
-		MaxLoadedLoras     int    `json:"max_loaded_loras"`
-		MaxLoraRank        int    `json:"max_lora_rank"`
-		MaxTotalNumTokens  int64  `json:"max_total_num_tokens"`
-		ContextLength      int    `json:"context_length"`
+		Version            string          `json:"version"`
+		ModelPath          string          `json:"model_path"`
+		ServedModelName    string          `json:"served_model_name"`
+		EnableLoRA         *bool           `json:"enable_lora"`
+		LoraPaths          json.RawMessage `json:"lora_paths"` // a list or an object
+		DPSize             int             `json:"dp_size"`
+		MaxRunningRequests int             `json:"max_running_requests"`
+		MaxLorasPerBatch   int             `json:"max_loras_per_batch"`
+		MaxLoadedLoras     int             `json:"max_loaded_loras"`
+		MaxLoraRank        int             `json:"max_lora_rank"`
+		MaxTotalNumTokens  int64           `json:"max_total_num_tokens"`
+		ContextLength      int             `json:"context_length"`
+
+		VLLM json.RawMessage `json:"vllm_config"` // vLLM in its development mode has the path, too
 	}
 	err := e.get(ctx, "/server_info", &s)
+	if s.VLLM != nil {
+		return Info{}, &statusError{http.StatusNotFound, "vLLM"}
+	}
 	if isStatus(err, http.StatusNotFound) {
 		err = e.get(ctx, "/get_server_info", &s)
 	}
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Version: s.Version, Model: cmp.Or(s.ServedModelName, s.ModelPath), Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras},
-		MaxRank: s.MaxLoraRank, ContextLength: s.ContextLength}
+	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank), ContextLength: within(s.ContextLength, maxContext),
+		Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras}.bounded()}
+	if m := cmp.Or(s.ServedModelName, s.ModelPath); isName(m, maxName) {
+		in.Model = m
+	}
 	if s.EnableLoRA != nil {
-		in.LoRA = switchOf(*s.EnableLoRA || len(s.LoraPaths) > 0)
+		in.LoRA = switchOf(*s.EnableLoRA || len(s.LoraPaths) > 2 && !bytes.Equal(s.LoraPaths, []byte("null")))
 		in.RunTime = switchOf(in.LoRA == On && s.DPSize <= 1) // it refuses with data-parallel replicas
 	}
 	if in.LoRA == Off {
@@ -264,14 +281,14 @@ func (e *engine) discoverVLLM(ctx context.Context) (Info, error) {
 	if err := e.get(ctx, "/version", &v); err != nil && !isStatus(err, http.StatusNotFound) {
 		return in, err
 	}
-	in.Version = v.Version
+	in.Version = clean(v.Version, maxVersion)
 	list, err := e.models(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return in, err
 	}
 	for _, m := range list {
 		if m.Parent == "" {
-			in.Model, in.ContextLength = m.ID, m.MaxModelLen
+			in.Model, in.ContextLength = m.ID, within(m.MaxModelLen, maxContext)
 			break
 		}
 	}
@@ -303,12 +320,15 @@ type model struct {
 	Created     int64  `json:"created"` // when the list was made, s
 }
 
+// models lists what a worker serves, but for what has no name that could be sent.
 func (e *engine) models(ctx context.Context) ([]model, error) {
-	var list struct {
-		Data []model `json:"data"`
+	var all struct {
+		Data list[model] `json:"data"`
 	}
-	err := e.get(ctx, "/v1/models", &list)
-	return list.Data, err
+	err := e.get(ctx, "/v1/models", &all)
+	return slices.DeleteFunc(all.Data, func(m model) bool {
+		return !isName(m.ID, maxName) || m.Parent != "" && m.Root != "" && !isName(m.Root, maxPath)
+	}), err
 }
 
 // loadAdapter and unloadAdapter change what a worker holds. An adapter that is

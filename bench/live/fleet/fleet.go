@@ -52,11 +52,15 @@ type Config struct {
 	Poll      time.Duration // between two probes of a worker; 0: 1 s
 	Timeout   time.Duration // of a probe, 0: 2 s
 	LoadLimit time.Duration // of loading or unloading an adapter, 0: 60 s
-	Staleness float64       // age up to which workers' reports may lag, s: router.Stale
+	// MaxPending is the number of requests that may wait for a place on a worker; 0: no
+	// limit.
+	MaxPending int
+	Staleness  float64 // age up to which workers' reports may lag, s: router.Stale
 	// Limits stand for what a worker does not tell of itself; nil: not known.
 	// Stated stand for what it tells, too, where they are not 0.
-	Limits []Limits
-	Stated Limits
+	Limits  []Limits
+	Stated  Limits
+	Outlier Outlier // when workers that fail are ejected
 	// Extend makes a router for more adapters than Router knows. Where it is set,
 	// the fleet takes in adapters that workers hold and nobody has named; nil:
 	// those are left alone.
@@ -75,17 +79,24 @@ type Limits struct {
 	MaxLoaded  int   `json:"max_loaded_loras"` // adapters that it holds; 0: no limit
 }
 
+// bounded leaves out what cannot be.
+func (l Limits) bounded() Limits {
+	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV), within(l.MaxLoaded, maxHeld)}
+}
+
 // Fleet is a set of workers. Its methods may be called from many goroutines.
 type Fleet struct {
 	cfg     Config
 	workers []*worker
 
 	mu      sync.Mutex        // also guards Adapters and Router of cfg
+	index   map[string]int32  // of adapters, by name
 	roots   map[string]string // where adapters lie that were found on workers
 	outputs *router.Outputs
 	view    router.View
 	stale   *router.Stale
 	stats   Stats
+	masked  []bool // by worker: what mask has hidden
 
 	// loads, unloads and plans under way outlive what asked for them
 	ctx        context.Context
@@ -97,8 +108,9 @@ type Fleet struct {
 // same index in Fleet.view.
 type worker struct {
 	*engine
-	name string // in messages
-	view *router.Worker
+	index int
+	name  string // in messages
+	view  *router.Worker
 
 	requests map[int64]*Request // the fleet's own
 	kv       atomic.Int64       // tokens of theirs
@@ -107,14 +119,21 @@ type worker struct {
 	foreignRunning, foreignQueued int
 	polled                        float64
 
-	info     Info
-	said     load            // of its load, at the latest probe
-	known    bool            // it has told of itself since it was last down
-	failed   int             // probes in a row
-	warned   map[string]bool // limits whose contradiction is logged
-	adapters []*adapter      // by index
-	changed  chan struct{}   // closed by the next change of calls and requests
-	changes  int             // of calls, what is held, and known
+	info      Info
+	said      load            // of its load, at the latest probe
+	known     bool            // it has told of itself since it was last down
+	failed    int             // probes in a row
+	panics    int             // while its bytes were handled
+	warned    map[string]bool // limits whose contradiction is logged
+	adapters  []*adapter      // by index
+	held      []int32         // adapters with held, in no order
+	calls     int             // adapters with a call under way
+	contested atomic.Bool     // see Contested
+	places
+	out     outliers
+	heard   atomic.Uint64 // pieces of replies that have come from it
+	changed chan struct{} // closed by the next change of calls and requests
+	changes int           // of calls, what is held, and known
 }
 
 // notify wakes those who wait for something to change; called with Fleet.mu held.
@@ -130,6 +149,14 @@ type Stats struct {
 	SolveTime                   float64 // s of wall time
 	Moves                       int64   // requests that plans asked to move
 	Downs                       int64   // times that a worker was found to be down
+	Ejections                   int64   // times that a worker was ejected
+	Panics                      int64   // recovered while a worker's bytes were handled
+
+	Evictions      int64   // adapters unloaded because others waited for a place
+	PlaceWaits     int64   // requests that have waited for a place
+	PlaceWaitTime  float64 // s that they have waited
+	PlaceTimeouts  int64   // of them: those whose time was over
+	PlaceOverflows int64   // requests that found the queue full
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -145,20 +172,25 @@ func New(cfg Config) (*Fleet, error) {
 		start := time.Now()
 		cfg.Now = func() float64 { return time.Since(start).Seconds() * cfg.Speed }
 	}
+	cfg.Outlier = cfg.Outlier.withDefaults()
 	if cfg.Path == nil {
 		cfg.Path = func(a trace.Adapter) string { return a.Name }
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	f := &Fleet{cfg: cfg, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
-		view: router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	f := &Fleet{cfg: cfg, index: map[string]int32{}, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
+		masked: make([]bool, len(cfg.URLs)),
+		view:   router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	for a := range cfg.Adapters {
+		f.enter(cfg.Adapters, int32(a))
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	if cfg.Staleness > 0 {
 		f.stale = router.NewStale(cfg.Staleness)
 	}
 	for i, url := range cfg.URLs {
-		k := &worker{engine: newEngine(&cfg.Connection, i), name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
+		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
 			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
@@ -183,10 +215,16 @@ func (f *Fleet) Config() Config {
 	return f.cfg
 }
 
-// Up says how many workers are usable.
-func (f *Fleet) Up() int {
+// Up says how many workers are usable; of workers that are all ejected, how many would be.
+func (f *Fleet) Up() (n int) {
 	defer f.lock()()
-	return f.usable(-1)
+	up := 0
+	for _, k := range f.workers {
+		if k.view.Up && !k.view.Draining {
+			up++
+		}
+	}
+	return cmp.Or(usable(&f.view), up)
 }
 
 // Model is the name of the base model that a worker serves, "" if it has not said.
@@ -221,24 +259,42 @@ type WorkerState struct {
 	Running  int      `json:"running"`
 	Queued   int      `json:"queued"`
 	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
+	Pending  int      `json:"pending"`  // of those queued: wait for a place for their adapter
 	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
-	Adapters []string `json:"adapters"`
+	Loaded   int      `json:"adapters_loaded"`
+	Adapters []string `json:"adapters"` // those that are loaded; only of Workers
+	OutlierState
 }
 
-// Workers tells how the workers are.
+// Workers tells how the workers are and which adapters they hold.
 func (f *Fleet) Workers() []WorkerState {
 	defer f.lock()()
+	list := f.status()
+	for i, k := range f.workers {
+		held := slices.Clone(k.held)
+		slices.Sort(held)
+		list[i].Adapters = make([]string, len(held))
+		for j, a := range held {
+			list[i].Adapters[j] = f.cfg.Adapters[a].Name
+		}
+	}
+	return list
+}
+
+// Status is Workers without the names of the adapters, of which there may be many.
+func (f *Fleet) Status() []WorkerState {
+	defer f.lock()()
+	return f.status()
+}
+
+func (f *Fleet) status() []WorkerState {
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
 		v := k.view
 		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
-			Deferred: k.said.Deferred, KVUsed: k.kv.Load(), Adapters: []string{}}
+			Deferred: k.said.Deferred, Pending: len(k.queue), KVUsed: k.kv.Load(), Loaded: len(k.held)}
+		list[i].OutlierState = f.outlierState(k)
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
-		for a, s := range k.adapters {
-			if s.held {
-				list[i].Adapters = append(list[i].Adapters, f.cfg.Adapters[a].Name)
-			}
-		}
 	}
 	return list
 }
@@ -268,10 +324,24 @@ func (f *Fleet) Adapters() []trace.Adapter {
 }
 
 // Lookup finds an adapter by name; -1: there is none.
-func (f *Fleet) Lookup(name string) int32 { return indexOf(f.Adapters(), name) }
+func (f *Fleet) Lookup(name string) int32 {
+	defer f.lock()()
+	return f.lookup(name)
+}
 
-func indexOf(adapters []trace.Adapter, name string) int32 {
-	return int32(slices.IndexFunc(adapters, func(a trace.Adapter) bool { return a.Name == name }))
+// lookup is Lookup with mu held.
+func (f *Fleet) lookup(name string) int32 {
+	if a, ok := f.index[name]; ok {
+		return a
+	}
+	return -1
+}
+
+// enter makes an adapter known by its name; the first of a name counts.
+func (f *Fleet) enter(all []trace.Adapter, a int32) {
+	if _, ok := f.index[all[a].Name]; !ok {
+		f.index[all[a].Name] = a
+	}
 }
 
 // where is the name of an adapter and where workers find it.

@@ -324,8 +324,8 @@ func TestSlots(t *testing.T) {
 	if v.SlotsUsed != 2 || v.SlotsIdle != 1 {
 		t.Errorf("with one idle: %+v", v)
 	}
-	f.view.Workers[0].Slots = 0 // not known: all are
-	f.workers[0].slots()
+	f.view.Workers[0].Slots = 0 // unknown: all that are used from now on
+	f.workers[0].used(0)
 	if v.SlotsUsed != 3 || v.Adapters[0].Tier != router.GPU {
 		t.Errorf("without a number of slots: %+v", v)
 	}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"syscall"
 
+	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -19,7 +21,8 @@ func (f *Fleet) Start(ctx context.Context) error {
 	if f.cfg.Extend != nil {
 		f.discoverAll(ctx)
 	}
-	for i, err := range each(len(f.workers), func(i int) error { return f.register(ctx, i) }) {
+	register := func(i int) error { return f.Guard(i, func() error { return f.register(ctx, i) }) }
+	for i, err := range each(len(f.workers), register) {
 		if err != nil {
 			f.cfg.Log("%s: %v", f.workers[i].name, err)
 		}
@@ -27,12 +30,12 @@ func (f *Fleet) Start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// each does n things at once.
+// each does n things at once. A panic is an error of its own thing alone.
 func each(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = do(i) })
+		wg.Go(func() { errs[i] = guard.Do(func() error { return do(i) }) })
 	}
 	wg.Wait()
 	return errs
@@ -43,13 +46,18 @@ func (f *Fleet) discoverAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
 	listed := make([][]model, len(f.workers))
-	each(len(f.workers), func(i int) (err error) { // one that fails is taken in later
-		listed[i], err = f.workers[i].models(ctx)
-		return err
+	each(len(f.workers), func(i int) error { // one that fails is taken in later
+		return f.Guard(i, func() (err error) {
+			listed[i], err = f.workers[i].models(ctx)
+			return err
+		})
 	})
-	defer f.lock()()
 	for i, k := range f.workers {
-		f.takeIn(k, listed[i])
+		f.Guard(i, func() error {
+			defer f.lock()()
+			f.takeIn(k, listed[i])
+			return nil
+		})
 	}
 }
 
@@ -63,7 +71,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 	each(len(f.workers), func(i int) error {
 		for range Ticks(ctx, f.cfg.Poll) {
-			f.probe(ctx, i)
+			f.Guard(i, func() error { f.probe(ctx, i); return nil })
 		}
 		return nil
 	})
@@ -86,19 +94,12 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 		return err
 	}
 	listed, err := k.models(ask)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return err
 	}
-	f.mu.Lock()
-	k.known, k.failed, k.info = true, 0, in
-	f.tell(k, in.Limits)
-	k.changes++
-	f.takeIn(k, listed)
-	f.holds(k, listed)
-	missing, placed := f.missing(w), f.cfg.Router.Placement != nil
-	f.mu.Unlock()
+	missing, placed := f.registered(k, w, in, listed, err)
 	for _, a := range missing {
-		if err := f.ensure(ctx, w, a, 0); err != nil {
+		if err := f.ensure(ctx, w, a, 0, Wait{}); err != nil {
 			if !placed {
 				break // as many as fit; the others when they are needed
 			}
@@ -107,7 +108,20 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	}
 	defer f.lock()()
 	k.view.Up = true
+	k.registered()
 	return nil
+}
+
+// registered enters what a worker tells, and returns the adapters that it lacks.
+func (f *Fleet) registered(k *worker, w int, in Info, listed []model, unlisted error) (missing []int32, placed bool) {
+	defer f.lock()()
+	f.unread(k, unlisted)
+	k.known, k.failed, k.info = true, 0, in
+	f.tell(k, in.Limits)
+	k.changes++
+	f.takeIn(k, listed)
+	f.holds(k, listed)
+	return f.missing(w), f.cfg.Router.Placement != nil
 }
 
 // missing lists the adapters that a worker is to start with and does not hold.
@@ -121,7 +135,7 @@ func (f *Fleet) missing(w int) (list []int32) {
 	}
 	room := len(f.cfg.Adapters)
 	if n := k.view.HostSlots; n > 0 {
-		room = n - k.holding()
+		room = n - len(k.held)
 	}
 	for a, s := range k.adapters {
 		if len(list) < room && !s.held {
@@ -151,6 +165,8 @@ func enter[T int | int64](f *Fleet, k *worker, what string, told, stated T, to *
 	}
 }
 
+const mostLogged = 10 // names of adapters, at a time
+
 // takeIn makes the fleet know the adapters that a worker lists and nobody has
 // named so far, if Config.Extend allows it; called with mu held. The router is
 // made anew, as policies and planners know a fixed set of adapters.
@@ -159,10 +175,17 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		return
 	}
 	all := slices.Clip(f.cfg.Adapters)
+	added := map[string]bool{}
 	for _, m := range listed {
-		if m.Parent != "" && indexOf(all, m.ID) < 0 {
-			all = append(all, trace.Adapter{Name: m.ID})
-			f.roots[m.ID] = m.Root
+		if m.Parent != "" && f.lookup(m.ID) < 0 && !added[m.ID] {
+			added[m.ID] = true
+			if len(all) < maxAdapters {
+				all = append(all, trace.Adapter{Name: m.ID})
+				f.roots[m.ID] = m.Root
+			} else if !k.warned["adapters"] {
+				k.warned["adapters"] = true
+				f.cfg.Log("%s holds more adapters than the %d that can be known; the others are left alone", k.name, maxAdapters)
+			}
 		}
 	}
 	fresh := all[len(f.cfg.Adapters):]
@@ -174,8 +197,15 @@ func (f *Fleet) takeIn(k *worker, listed []model) {
 		f.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
 		return
 	}
-	for _, a := range fresh {
+	for i, a := range fresh {
+		if i == mostLogged {
+			f.cfg.Log("%s holds %d more adapters", k.name, len(fresh)-mostLogged)
+			break
+		}
 		f.cfg.Log("%s holds adapter %s", k.name, a.Name)
+	}
+	for i := range fresh {
+		f.enter(all, int32(len(all)-len(fresh)+i))
 	}
 	for _, k := range f.workers {
 		k.grow(len(fresh))
@@ -197,13 +227,28 @@ func (k *worker) grow(n int) {
 
 // holds notes which adapters a worker lists; called with mu held.
 func (f *Fleet) holds(k *worker, listed []model) {
-	for a, s := range k.adapters {
-		name := f.cfg.Adapters[a].Name
-		there := slices.ContainsFunc(listed, func(m model) bool { return m.ID == name })
-		s.lost = s.lost || s.held && !there
-		s.held = there
+	there := make([]bool, len(k.adapters))
+	for _, m := range listed {
+		if a := f.lookup(m.ID); a >= 0 {
+			there[a] = true
+		}
 	}
+	for a, s := range k.adapters {
+		s.lost = s.lost || s.held && !there[a]
+		k.hold(int32(a), there[a])
+	}
+	k.settle()
 	k.resetTiers()
+}
+
+// unread logs once that a worker's list of adapters is too long to read. It is used with
+// those that the fleet loads itself. Called with mu held.
+func (f *Fleet) unread(k *worker, err error) bool {
+	if err != nil && !k.warned["list"] {
+		k.warned["list"] = true
+		f.cfg.Log("%s: %v: the adapters that it holds are unknown, but for those loaded from here", k.name, err)
+	}
+	return err != nil
 }
 
 // failureThreshold is the number of probes in a row that must fail before a worker
@@ -218,9 +263,11 @@ func (f *Fleet) probe(ctx context.Context, w int) {
 	known, own := k.known, len(k.requests)
 	f.mu.Unlock()
 	if !known {
-		if err := f.register(ctx, w); err == nil {
+		err := f.register(ctx, w)
+		if err == nil {
 			f.cfg.Log("%s is up", k.name)
 		}
+		f.watch(ctx, k, err)
 		return
 	}
 	probe, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
@@ -229,17 +276,22 @@ func (f *Fleet) probe(ctx context.Context, w int) {
 	if ctx.Err() != nil {
 		return
 	}
-	f.mu.Lock()
+	f.probed(k, l, own, err)
+	f.watch(ctx, k, err)
+	if err == nil {
+		f.relist(probe, k)
+	}
+}
+
+// probed enters what a probe found; own is the number of requests before it.
+func (f *Fleet) probed(k *worker, l load, own int, err error) {
+	defer f.lock()()
 	if err == nil {
 		k.failed, k.said = 0, l
 		f.tell(k, l.Limits)
 		k.foreign(l, max(own, len(k.requests)), f.cfg.Now())
 	} else if k.failed++; k.failed >= failureThreshold || !errors.Is(err, context.DeadlineExceeded) {
 		f.down(k, err)
-	}
-	f.mu.Unlock()
-	if err == nil {
-		f.relist(probe, k)
 	}
 }
 
@@ -250,21 +302,28 @@ func (f *Fleet) relist(ctx context.Context, k *worker) {
 	before := k.changes
 	f.mu.Unlock()
 	listed, err := k.models(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return // probes tell whether it is down
 	}
 	defer f.lock()()
-	if k.known && k.changes == before && !slices.ContainsFunc(k.adapters, func(s *adapter) bool { return s.call != nil }) {
+	if f.unread(k, err) {
+		return // what the fleet has loaded itself counts
+	}
+	if k.known && k.changes == before && k.calls == 0 {
 		f.takeIn(k, listed)
 		f.holds(k, listed)
 	}
 }
 
-// Suspect is told that a request failed on a worker in a way that may mean the
-// worker is down; if it refuses connections it certainly is.
-func (f *Fleet) Suspect(w int, err error) {
+// Refused is told of an error on the way to a worker. A worker that refuses connections is down at once.
+func (f *Fleet) Refused(w int, err error) {
 	defer f.lock()()
-	if f.workers[w].failed++; errors.Is(err, syscall.ECONNREFUSED) {
+	f.refused(w, err)
+}
+
+// refused is Refused with mu held.
+func (f *Fleet) refused(w int, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		f.down(f.workers[w], err)
 	}
 }
@@ -274,13 +333,18 @@ func (f *Fleet) down(k *worker, err error) {
 	if !k.view.Up && !k.known {
 		return
 	}
-	k.view.Up, k.known = false, false
+	k.view.Up, k.known, k.out.proven = false, false, false
+	k.out.restarted = k.out.state == ejected && errors.Is(err, syscall.ECONNREFUSED)
 	f.stats.Downs++
 	k.foreign(load{}, 0, f.cfg.Now())
 	k.said, k.lru = load{}, nil
-	for _, s := range k.adapters {
-		s.held, s.leaving = false, false
+	for a, s := range k.adapters {
+		k.hold(int32(a), false)
+		s.leaving = false
 	}
+	k.dismiss(func(*ticket) bool { return true }, fmt.Errorf("worker is down: %w", err))
+	k.settle()
+	k.refuses = false
 	k.changes++
 	k.resetTiers()
 	k.notify()

@@ -134,12 +134,12 @@ func TestDownAndUp(t *testing.T) {
 
 		r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
 		f.Book(r, 1)
-		f.Suspect(1, errors.New("cut off"))
+		f.Failed(r, 1, errors.New("cut off"))
 		if f.Up() != 2 {
 			t.Error("down on a suspicion")
 		}
-		f.Suspect(1, syscall.ECONNREFUSED)
-		f.Suspect(1, syscall.ECONNREFUSED) // counted once
+		f.Failed(r, 1, syscall.ECONNREFUSED)
+		f.Failed(r, 1, syscall.ECONNREFUSED) // counted once
 		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].adapters[0].held {
 			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
 		}
@@ -223,7 +223,7 @@ func TestForeignLoad(t *testing.T) {
 				t.Errorf("age %v, expected one tick of the clock", age)
 			}
 		}
-		f.Suspect(0, syscall.ECONNREFUSED)
+		f.Failed(&Request{}, 0, syscall.ECONNREFUSED)
 		if v := f.view.Workers[0]; v.Running != 2 || v.Queued != 1 {
 			t.Errorf("a worker that is down has requests of others: %+v", v)
 		}

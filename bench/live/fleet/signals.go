@@ -17,7 +17,9 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	prometheus "github.com/prometheus/common/model"
 
+	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -53,21 +55,21 @@ func (e *engine) health(ctx context.Context) (l load, err error) {
 }
 
 func (e *engine) olderLoads(ctx context.Context) (l load, err error) {
-	var ranks []struct {
+	var ranks list[struct {
 		All     int `json:"num_reqs"`
 		Waiting int `json:"num_waiting_reqs"`
-	}
+	}]
 	err = e.get(ctx, "/get_load", &ranks)
 	for _, r := range ranks {
-		l.Running += r.All - r.Waiting
-		l.Queued += r.Waiting
+		l.Running = sum(l.Running, requests(r.All)-requests(r.Waiting))
+		l.Queued = sum(l.Queued, r.Waiting)
 	}
 	return l, err
 }
 
 func (e *engine) loadsSGLang(ctx context.Context) (l load, err error) {
 	var s struct {
-		Loads []struct {
+		Loads list[struct {
 			Running    int   `json:"num_running_reqs"`
 			Waiting    int   `json:"num_waiting_reqs"`
 			MaxTokens  int64 `json:"max_total_num_tokens"`
@@ -75,16 +77,18 @@ func (e *engine) loadsSGLang(ctx context.Context) (l load, err error) {
 			LoRA       struct {
 				Slots int `json:"slots_total"`
 			} `json:"lora"`
-		} `json:"loads"`
+		}] `json:"loads"`
 	}
 	err = e.get(ctx, "/v1/loads", &s)
 	for _, r := range s.Loads { // one for each data-parallel rank
-		l.Running += r.Running
-		l.Queued += r.Waiting
-		l.KVCapacity += r.MaxTokens
-		l.MaxRunning += r.MaxRunning
-		l.Slots = max(l.Slots, r.LoRA.Slots)
+		one := Limits{MaxRunning: r.MaxRunning, Slots: r.LoRA.Slots, KVCapacity: r.MaxTokens}.bounded()
+		l.Running = sum(l.Running, r.Running)
+		l.Queued = sum(l.Queued, r.Waiting)
+		l.KVCapacity += one.KVCapacity
+		l.MaxRunning += one.MaxRunning
+		l.Slots = max(l.Slots, one.Slots)
 	}
+	l.Limits = l.Limits.bounded()
 	return l, err
 }
 
@@ -105,33 +109,35 @@ const loraInfo = "vllm:lora_requests_info"
 
 // readVLLM reads vLLM's metrics.
 func readVLLM(text []byte) (l load, err error) {
-	var p expfmt.TextParser
+	p := expfmt.NewTextParser(prometheus.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return l, err
 	}
-	sum := func(name, label, value string) (n int) {
+	total := func(name, label, value string) (n int) {
 		for _, m := range families[name].GetMetric() {
-			if v := gauge(m); (label == "" || labelOf(m, label) == value) && v >= 0 && v < 1e9 {
-				n += int(v)
+			if v := gauge(m); (label == "" || labelOf(m, label) == value) && v > 0 && v <= maxRequests {
+				n = sum(n, int(v))
 			}
 		}
 		return n
 	}
 	l.VLLM = families["vllm:num_requests_running"] != nil
-	l.Running = sum("vllm:num_requests_running", "", "")
-	l.Queued = sum("vllm:num_requests_waiting", "", "")
-	l.Deferred = sum("vllm:num_requests_waiting_by_reason", "reason", "deferred")
+	l.Running = total("vllm:num_requests_running", "", "")
+	l.Queued = total("vllm:num_requests_waiting", "", "")
+	l.Deferred = total("vllm:num_requests_waiting_by_reason", "reason", "deferred")
 	if bytes.Contains(text, []byte("# TYPE "+loraInfo+" ")) { // without LoRA there is none
 		l.Busy = map[string]bool{}
 	}
 	for _, m := range families[loraInfo].GetMetric() {
-		if v := gauge(m); v > l.At {
+		if v := gauge(m); v > l.At && v <= maxClock {
 			l.At = v
 			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
 			l.Busy = map[string]bool{}
-			for _, name := range strings.Split(labelOf(m, "running_lora_adapters")+","+labelOf(m, "waiting_lora_adapters"), ",") {
-				l.Busy[name] = true
+			for name := range strings.SplitSeq(labelOf(m, "running_lora_adapters")+","+labelOf(m, "waiting_lora_adapters"), ",") {
+				if l.Busy[name] = true; len(l.Busy) > maxList {
+					return l, fmt.Errorf("%s names more than %d adapters", loraInfo, maxList)
+				}
 			}
 		}
 	}
@@ -139,9 +145,10 @@ func readVLLM(text []byte) (l load, err error) {
 		blocks, err1 := strconv.ParseInt(labelOf(m, "num_gpu_blocks"), 10, 32)
 		size, err2 := strconv.ParseInt(labelOf(m, "block_size"), 10, 32)
 		if err1 == nil && err2 == nil && blocks > 0 && size > 0 {
-			l.KVCapacity += blocks * size
+			l.KVCapacity += within(blocks*size, maxKV)
 		}
 	}
+	l.Limits = l.Limits.bounded()
 	return l, nil
 }
 
@@ -216,7 +223,7 @@ func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, cloc
 	var clock sync.WaitGroup
 	defer clock.Wait()
 	if clocks {
-		clock.Go(func() { r.Clock = e.clock(ctx) })
+		clock.Go(func() { guard.Do(func() error { r.Clock = e.clock(ctx); return nil }) }) // not told if it panics
 	}
 	listed, err := e.models(ctx)
 	if err != nil {
@@ -265,10 +272,10 @@ func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 		return false, err
 	}
 	var reply struct {
-		OutputIDs []int `json:"output_ids"`
-		Choices   []struct {
-			TokenIDs []int `json:"token_ids"`
-		} `json:"choices"`
+		OutputIDs list[int] `json:"output_ids"`
+		Choices   list[struct {
+			TokenIDs list[int] `json:"token_ids"`
+		}] `json:"choices"`
 	}
 	err = json.Unmarshal(data, &reply)
 	return len(reply.OutputIDs) > 0 || len(reply.Choices) > 0 && len(reply.Choices[0].TokenIDs) > 0, err

@@ -21,10 +21,18 @@ type Request struct {
 	// Move, where set, asks the owner to take the request to another worker; it
 	// must not block. It returns false where the request cannot go.
 	Move func(from, to int) bool
+	// Owner, where set, is told to give up an attempt on a worker that is hung.
+	Owner interface{ Cut(worker int, cause error) }
+	// Streams: the first token comes as soon as it is there, not with the whole reply.
+	Streams bool
 
 	generated atomic.Int32
-	worker    int // -1: none; this and the next guarded by Fleet.mu
+	worker    int // -1: none; this and what follows guarded by Fleet.mu
 	running   bool
+	booked    float64 // when, on the fleet's clock
+	// numbers of the trials of the worker and of the adapter there that the request is a part of, 0: none
+	trial, adapterTrial uint32
+	quiet               silence
 }
 
 // Generated is the number of tokens so far.
@@ -35,15 +43,14 @@ func (r *Request) Generated() int { return int(r.generated.Load()) }
 func (f *Fleet) Route(r *Request, avoid int) int {
 	defer f.lock()()
 	v := f.fresh()
-	var hidden bool
-	if avoid >= 0 && f.usable(avoid) > 0 {
-		hidden = v.Workers[avoid].Up
-		v.Workers[avoid].Up = false
+	masked := avoid >= 0 || f.anyOutlier()
+	if masked {
+		f.mask(v, r.Adapter, avoid)
 	}
 	f.expect(r)
 	w := f.cfg.Router.Policy.Route(r.Request, v)
-	if hidden {
-		v.Workers[avoid].Up = true
+	if masked {
+		f.unmask(v)
 	}
 	if w != router.None {
 		f.cfg.Router.Admission.Sent(r.Request, w, v)
@@ -62,16 +69,6 @@ func (f *Fleet) Refuse(r *Request) (reason string, after float64) {
 	defer f.lock()()
 	f.expect(r)
 	return f.cfg.Router.Admission.Refuse(r.Request, f.fresh())
-}
-
-// usable counts the usable workers other than one.
-func (f *Fleet) usable(other int) (n int) {
-	for i := range f.view.Workers {
-		if i != other && f.view.Workers[i].Usable() {
-			n++
-		}
-	}
-	return n
 }
 
 // Book puts a request on a worker that its owner picked.
@@ -123,7 +120,8 @@ func (f *Fleet) expect(r *Request) {
 func (f *Fleet) book(r *Request, w int) {
 	f.expect(r)
 	k := f.workers[w]
-	r.worker, r.running = w, false
+	r.worker, r.running, r.booked, r.quiet = w, false, f.view.Now, silence{}
+	k.enter(r)
 	k.requests[r.ID] = r
 	k.view.Tokens += int64(r.Prompt) + int64(r.Expected)
 	k.count(r, 0, 1)
@@ -150,8 +148,10 @@ func (k *worker) count(r *Request, running, queued int32) {
 // Tokens notes n new tokens of a request; with the first on a worker it counts
 // as running there.
 func (f *Fleet) Tokens(r *Request, n int, first bool) {
+	n = min(n, maxGenerated-r.Generated())
 	r.generated.Add(int32(n))
 	k := f.workers[r.worker] // only the owner changes it
+	k.heard.Add(1)
 	if !first {
 		k.kv.Add(int64(n))
 		return
@@ -176,6 +176,7 @@ func (f *Fleet) Left(r *Request) {
 	k := f.workers[r.worker]
 	v := k.view
 	r.worker = -1
+	k.leave(r)
 	delete(k.requests, r.ID)
 	v.Tokens -= int64(r.Prompt) + int64(r.Expected)
 	if r.running {
@@ -189,9 +190,9 @@ func (f *Fleet) Left(r *Request) {
 	st := &v.Adapters[r.Adapter]
 	if st.Running+st.Queued == 0 && f.cfg.Adapters[r.Adapter].Rank == v.MaxRank {
 		v.MaxRank = 0
-		for a := range v.Adapters {
-			if st := &v.Adapters[a]; st.Running+st.Queued > 0 {
-				v.MaxRank = max(v.MaxRank, f.cfg.Adapters[a].Rank)
+		for _, r := range k.requests {
+			if r.Adapter != trace.BaseModel {
+				v.MaxRank = max(v.MaxRank, f.cfg.Adapters[r.Adapter].Rank)
 			}
 		}
 	}
@@ -207,6 +208,7 @@ func (f *Fleet) Left(r *Request) {
 // learns; exec is the time from its first token to its end.
 func (f *Fleet) Finished(r *Request, w int, exec float64) {
 	defer f.lock()()
+	f.succeeded(r, w)
 	f.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()}
 	f.cfg.Router.Admission.Finished(end)
@@ -221,6 +223,7 @@ func (f *Fleet) fresh() *router.View {
 	for _, k := range f.workers {
 		k.view.KVUsed = k.kv.Load()
 		k.view.Age = f.view.Now - k.polled
+		k.tick(f.wall())
 	}
 	if f.stale != nil {
 		return f.stale.Update(&f.view)
@@ -231,21 +234,30 @@ func (f *Fleet) fresh() *router.View {
 // used notes that a request with the adapter runs on the worker: its weights are
 // in a GPU slot now, and those used least recently have made room.
 func (k *worker) used(a int32) {
-	if i := slices.Index(k.lru, a); i >= 0 {
-		k.lru = slices.Delete(k.lru, i, i+1)
+	k.adapters[a].touched = k.nextUse()
+	i := slices.Index(k.lru, a)
+	if i < 0 {
+		i, k.lru = len(k.lru), append(k.lru, a)
 	}
-	k.lru = slices.Insert(k.lru, 0, a)
+	copy(k.lru[1:i+1], k.lru[:i])
+	k.lru[0] = a
 	k.slots()
 }
 
-// slots derives the tiers of adapters from their latest uses.
+// unknownSlots is the number of adapters that count as in GPU slots where nobody knows
+// how many there are.
+const unknownSlots = 128
+
+// slots derives the tiers of adapters from their latest uses. It forgets those that have
+// left their slots, so that its cost does not grow with the number of adapters.
 func (k *worker) slots() {
 	k.lru = slices.DeleteFunc(k.lru, func(a int32) bool { return !k.adapters[a].held })
 	v := k.view
 	v.SlotsUsed, v.SlotsIdle = 0, 0
+	most := cmp.Or(v.Slots, unknownSlots)
 	for i, a := range k.lru {
 		st := &v.Adapters[a]
-		if st.Tier = router.Host; v.Slots == 0 || i < v.Slots {
+		if st.Tier = router.Host; i < most {
 			st.Tier = router.GPU
 			v.SlotsUsed++
 			if st.Running == 0 {
@@ -253,6 +265,7 @@ func (k *worker) slots() {
 			}
 		}
 	}
+	k.lru = k.lru[:min(len(k.lru), most)]
 }
 
 // resetTiers enters that the worker holds nothing but what held says.
@@ -280,9 +293,12 @@ func (k *worker) foreign(l load, own int, now float64) {
 func (f *Fleet) planning(ctx context.Context, interval float64) {
 	every := time.Duration(interval / f.cfg.Speed * float64(time.Second))
 	for range Ticks(ctx, max(every, time.Millisecond)) {
-		if p, by := f.plan(); p != nil {
-			f.apply(ctx, p, by)
-		}
+		f.Guard(-1, func() error {
+			if p, by := f.plan(); p != nil {
+				f.apply(ctx, p, by)
+			}
+			return nil
+		})
 	}
 }
 
@@ -293,9 +309,7 @@ func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	defer f.lock()()
 	by = f.cfg.Router
 	if pending := by.Planner.Begin(f.situation()); pending != nil {
-		f.mu.Unlock()
-		pending.Solve()
-		f.mu.Lock()
+		f.unlocked(pending.Solve)
 		p = pending.Plan()
 	}
 	f.stats.SolveTime += time.Since(begun).Seconds()
@@ -437,7 +451,7 @@ func (f *Fleet) adjustLocked() {
 		f.background.Go(func() {
 			ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
 			defer cancel()
-			f.apply(ctx, p, by)
+			f.Guard(-1, func() error { f.apply(ctx, p, by); return nil })
 		})
 	}
 }

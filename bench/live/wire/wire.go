@@ -9,13 +9,18 @@
 //	defer resp.Body.Close()
 //
 // It speaks plain HTTP/1.1. What else there is (https, proxies, passwords in
-// URLs) it leaves to the http.Client. As there, a connection serves again once
-// its reply was read to the end, and the end of the context cuts a request off,
-// at any time.
+// URLs) it leaves to the http.Client. The end of the context cuts a request off, at
+// any time.
+//
+// A request is sent at most once: it is sent again, on another connection, only if
+// nothing of it was written ([Unsent]); all else is for the caller to decide.
+// A connection serves again only if its reply was read to the end, nothing has come
+// after it, and it has been idle for at least 10 ms and less than 3 s.
 package wire
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -24,7 +29,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,21 +37,22 @@ import (
 
 // Client is an http.RoundTripper.
 type Client struct {
-	// Resend: a request whose kept connection turns out to be closed is sent again,
-	// once, as http.Transport does it; else whether it may be is for the caller to say.
-	Resend bool
-
 	base http.RoundTripper
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	rest time.Duration // see the constant
 
-	mu   sync.Mutex
-	idle map[string][]*conn // by address; the last was used last
+	mu      sync.Mutex // guards what follows
+	pools   map[string]*pool
+	reaper  *time.Timer
+	reaping bool
+	closed  bool
+	stats   Stats
 }
 
 // New returns a client that connects as base's http.Transport does. With another
 // kind of transport all is left to that.
 func New(base *http.Client) *Client {
-	c := &Client{base: cmp.Or(base.Transport, http.DefaultTransport), idle: map[string][]*conn{}}
+	c := &Client{base: cmp.Or(base.Transport, http.DefaultTransport), rest: rest, pools: map[string]*pool{}}
 	if t, ok := base.Transport.(*http.Transport); ok {
 		if c.dial = t.DialContext; c.dial == nil {
 			c.dial = new(net.Dialer).DialContext
@@ -77,7 +82,22 @@ func (c *Client) plain(req *http.Request) bool {
 // that does not take it in would block both.
 const maxWhole = 64 << 10
 
-var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 4*bufferSize) }}
+
+// readers are shared, so that connections at rest cost no memory and no cache.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+
+// unsent is the error of a request of which nothing was written.
+type unsent struct{ error }
+
+func (e *unsent) Unwrap() error { return e.error }
+
+// Unsent says whether a request failed before any of it was written: no server can
+// have executed it.
+func Unsent(err error) bool {
+	_, ok := errors.AsType[*unsent](err)
+	return ok
+}
 
 // RoundTrip implements http.RoundTripper. A body that is long, or can be read only
 // once, it leaves to the http.Client, and so a change of protocols. Errors are the
@@ -85,28 +105,30 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, buffer
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	none := r.Body == nil || r.Body == http.NoBody
 	if !c.plain(r) || !none && (r.GetBody == nil || r.ContentLength > maxWhole) || r.Header["Upgrade"] != nil {
-		return c.base.RoundTrip(r)
+		return c.leave(r)
 	}
 	ctx, addr := r.Context(), hostPort(r.URL)
 	for {
 		if ctx.Err() != nil { // nothing is sent then
 			return nil, context.Cause(ctx)
 		}
-		conn, err := c.connect(ctx, addr)
-		if err != nil {
-			return nil, cmp.Or(context.Cause(ctx), err)
+		conn := c.take(addr)
+		kept := conn != nil
+		if !kept {
+			nc, err := c.dial(ctx, "tcp", addr)
+			if err != nil {
+				return nil, cmp.Or(context.Cause(ctx), error(&unsent{err}))
+			}
+			conn = newConn(nc, c, addr)
+			c.opened()
 		}
-		kept := !conn.since.IsZero()
+		conn.kept = kept
 		resp, err := conn.exchange(r)
 		if err == nil {
 			return resp, nil
 		}
-		closed := errors.Is(err, errNoReply) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-		if !c.Resend || !kept || !closed || ctx.Err() != nil {
+		if !kept || !Unsent(err) || ctx.Err() != nil {
 			return nil, cmp.Or(context.Cause(ctx), err)
-		}
-		for idle := c.take(addr); idle != nil; idle = c.take(addr) {
-			idle.Close() // they are as old
 		}
 		if !none {
 			again := *r
@@ -118,44 +140,10 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// connect returns a connection: an idle one, or a new one.
-func (c *Client) connect(ctx context.Context, addr string) (*conn, error) {
-	for idle := c.take(addr); idle != nil; idle = c.take(addr) {
-		if idle.usable() {
-			return idle, nil
-		}
-		idle.Close()
-	}
-	nc, err := c.dial(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	return newConn(nc, c, addr), nil
-}
-
-func (c *Client) take(addr string) *conn {
+func (c *Client) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := c.idle[addr]
-	if len(list) == 0 {
-		return nil
-	}
-	last := len(list) - 1
-	idle := list[last]
-	c.idle[addr] = slices.Delete(list, last, last+1)
-	return idle
-}
-
-// CloseIdle closes the connections that no request uses.
-func (c *Client) CloseIdle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, list := range c.idle {
-		for _, idle := range list {
-			idle.Close()
-		}
-	}
-	clear(c.idle)
+	c.stats.Opened++
 }
 
 // conn is a connection, which one request at a time has to itself.
@@ -163,24 +151,33 @@ type conn struct {
 	net.Conn
 	of    *Client
 	addr  string
-	in    *bufio.Reader
-	head  int       // bytes that a head may still have; -1: none is read
-	since time.Time // when it became idle
+	in    *bufio.Reader // nil while it is idle: there is nothing in it
+	head  int           // bytes that a head may still have; -1: none is read
+	since time.Time     // when it became idle
+	kept  bool          // it has served before
+	wrote bool          // some of the present request
+	unfit error         // why the latest write did not take place; net/http does not hand it on as it is
+
+	raw    syscall.RawConn // nil: it is no socket
+	look   func(fd uintptr) bool
+	looked error // of the latest look
 }
 
 const (
 	bufferSize = 4096
-	maxHead    = 1 << 20 // bytes of a reply before its body
+	maxHead    = 64 << 10 // bytes of a reply before its body; Envoy's default is 60 KiB
+	maxEarly   = 5        // replies of status 1xx before the reply; as in http.Transport
 )
 
 var (
 	errNoReply  = errors.New("the connection was closed before a reply came")
 	errLongHead = fmt.Errorf("the head of the reply is longer than %d bytes", maxHead)
+	errEarly    = fmt.Errorf("more than %d replies of status 1xx", maxEarly)
 )
 
 func newConn(nc net.Conn, of *Client, addr string) *conn {
 	c := &conn{Conn: nc, of: of, addr: addr}
-	c.in = bufio.NewReaderSize(c, bufferSize)
+	c.watch()
 	return c
 }
 
@@ -198,28 +195,17 @@ func (c *conn) Read(p []byte) (int, error) {
 // expire ends what waits for the connection.
 func (c *conn) expire() { c.SetDeadline(time.Unix(1, 0)) }
 
-// freshness is how long an idle connection is taken to be open without a look:
-// servers close those that are idle for seconds.
-const freshness = 100 * time.Millisecond
-
-// usable says whether an idle connection can serve again: its server has not
-// closed it, and has sent nothing that nobody asked for.
-func (c *conn) usable() bool {
-	sc, ok := c.Conn.(syscall.Conn)
-	if !ok || time.Since(c.since) < freshness {
-		return true
+// Write looks at a connection that has served before right before each write: bytes
+// that have come before the whole request was written are no reply to it.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.kept {
+		if c.unfit = c.check(); c.unfit != nil {
+			return 0, c.unfit
+		}
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var b [1]byte
-	var rerr error
-	err = raw.Read(func(fd uintptr) bool {
-		_, rerr = syscall.Read(int(fd), b[:])
-		return true // do not wait
-	})
-	return err == nil && errors.Is(rerr, syscall.EAGAIN)
+	n, err := c.Conn.Write(p)
+	c.wrote = c.wrote || n > 0
+	return n, err
 }
 
 // exchange sends a request and reads the head of its reply, even if the request
@@ -231,26 +217,85 @@ func (c *conn) exchange(r *http.Request) (resp *http.Response, err error) {
 			b.release(false)
 		}
 	}()
+	c.wrote, c.unfit = false, nil
 	werr := c.send(r)
-	c.head = maxHead
-	if _, err := c.in.Peek(1); err == io.EOF {
-		return nil, cmp.Or(werr, errNoReply)
-	} else if err != nil {
-		return nil, cmp.Or(werr, err)
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
+	switch {
+	case werr != nil && !c.wrote:
+		c.noteUnfit()
+		return nil, &unsent{werr}
+	case c.unfit != nil:
+		return nil, c.unfit
 	}
-	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols { // provisional ones first
+	c.head = maxHead
+	var twoLengths bool
+	for early := 0; resp == nil; {
+		if _, err := c.in.Peek(1); err == io.EOF {
+			return nil, cmp.Or(werr, errNoReply)
+		} else if err != nil {
+			return nil, cmp.Or(werr, err)
+		}
+		twoLengths = c.twoLengths()
 		if resp, err = http.ReadResponse(c.in, r); err != nil {
 			return nil, err
 		}
+		switch code := resp.StatusCode; {
+		case code < 100 || code == http.StatusSwitchingProtocols: // nobody asked for another protocol
+			return nil, fmt.Errorf("a reply of status %d", code)
+		case code < 200: // a provisional one
+			if early++; early > maxEarly {
+				return nil, errEarly
+			}
+			resp = nil
+		}
 	}
 	c.head = -1
-	b.of, b.keep = resp.Body, werr == nil && !resp.Close && resp.StatusCode >= 200
+	chunked := len(resp.TransferEncoding) > 0
+	b.of, b.resp, b.keep = resp.Body, resp, werr == nil && !resp.Close && !(chunked && twoLengths)
 	if resp.Body == http.NoBody {
 		b.release(true)
 	} else {
 		resp.Body = b
 	}
 	return resp, nil
+}
+
+// noteUnfit counts a connection that could not serve again.
+func (c *conn) noteUnfit() {
+	switch c.unfit {
+	case nil: // it was fit
+	case errUnasked:
+		c.of.suspect(c.addr)
+	default:
+		c.of.mu.Lock()
+		c.of.stats.Stale++
+		c.of.mu.Unlock()
+	}
+}
+
+var lengthField = []byte("content-length")
+
+// twoLengths says whether the head that comes next has a Content-Length, or may have
+// one because not all of it is there. Beside chunks the two contradict each other
+// (RFC 9112, 6.3): where the reply ends is not certain.
+func (c *conn) twoLengths() bool {
+	head, _ := c.in.Peek(c.in.Buffered())
+	for len(head) > 0 {
+		end := bytes.IndexByte(head, '\n')
+		if end < 0 {
+			break
+		}
+		line := bytes.TrimRight(head[:end], "\r")
+		if len(line) == 0 {
+			return false // the end of the head
+		}
+		if name, _, ok := bytes.Cut(line, []byte{':'}); ok && bytes.EqualFold(bytes.TrimSpace(name), lengthField) {
+			return true
+		}
+		head = head[end+1:]
+	}
+	return true
 }
 
 func (c *conn) send(r *http.Request) error {
@@ -269,6 +314,7 @@ func (c *conn) send(r *http.Request) error {
 type body struct {
 	ctx      context.Context
 	of       io.Reader
+	resp     *http.Response
 	c        *conn
 	stop     func() bool // ends the watch over ctx
 	keep     bool        // the connection can serve again after this reply
@@ -298,17 +344,24 @@ func (b *body) Close() error {
 	return nil
 }
 
-// release ends the use of the connection.
+// release ends the use of the connection. It serves again if the reply was read to
+// its end, without trailers, and nothing came after it.
 func (b *body) release(whole bool) {
 	b.released.Do(func() {
 		c := b.c
-		if watched := b.stop(); !watched || !whole || !b.keep || c.in.Buffered() > 0 {
+		watched := b.stop()
+		unasked := whole && c.in.Buffered() > 0
+		if unasked {
+			c.of.suspect(c.addr)
+		}
+		if !watched || !whole || unasked || !b.keep || len(b.resp.Trailer) > 0 {
 			c.Close()
 			return
 		}
-		c.since = time.Now()
-		c.of.mu.Lock()
-		defer c.of.mu.Unlock()
-		c.of.idle[c.addr] = append(c.of.idle[c.addr], c)
+		in := c.in
+		c.in = nil
+		in.Reset(nil)
+		readers.Put(in)
+		c.of.put(c)
 	})
 }

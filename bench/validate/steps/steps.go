@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"lorasim/internal/format"
 	"lorasim/internal/record"
+	"lorasim/internal/textfile"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
@@ -72,7 +72,7 @@ func runFolder(
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		data, err := os.ReadFile(path)
+		data, err := textfile.ReadFile(path, textfile.MaxData)
 		if err != nil {
 			return nil, err
 		}

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"lorasim/internal/textfile"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -108,7 +108,7 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 }
 
 func readVLLMSteps(path string) ([]vllmStep, error) {
-	data, err := os.ReadFile(path)
+	data, err := textfile.ReadFile(path, textfile.MaxData)
 	if err != nil {
 		return nil, err
 	}

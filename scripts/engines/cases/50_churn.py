@@ -14,14 +14,14 @@ ROUNDS = 1000
 
 @contextlib.contextmanager
 def gateway(t, worker, port):
-    url = f"http://127.0.0.1:{port}"
+    url, admin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
     loras = [f"--lora=lora{i}={t.setup.model}/lora{i}" for i in range(ADAPTERS)]
-    command = [t.setup.lorasim, "gateway", worker.url, "--listen", url[7:], "--policy", "least-loaded", "--access-log", "none", *loras]
+    command = [t.setup.lorasim, "gateway", worker.url, "--listen", url[7:], "--admin-listen", admin[7:], "--policy", "least-loaded", "--access-log", "none", *loras]
     with open(t.file("gateway.log"), "w") as log:
         g = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait_for("the gateway", lambda: answers(url), 60)
-        yield url
+        yield url, admin
     finally:
         g.terminate()
         g.wait(60)
@@ -63,13 +63,13 @@ def run(t):
 
     def churner(i):
         try:
-            churn(url, f"lora{i}", left, done_one, over)
+            churn(admin, f"lora{i}", left, done_one, over)
         except Exception as e:
             problems.append(repr(e))
 
     sent, rate, few = 100, 1000, ["--max-concurrency", "3"]  # most adapters are idle at any time
     want = t.bench("static", urls=t.workers[1].url, requests=sent, rate=rate, flags=few)["replies"]
-    with gateway(t, worker, t.setup.port + 50) as url:
+    with gateway(t, worker, t.setup.port + 50) as (url, admin):
         threads = [threading.Thread(target=churner, args=(i,)) for i in range(ADAPTERS)]
         for x in threads:
             x.start()

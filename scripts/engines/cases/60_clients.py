@@ -14,7 +14,7 @@ def run(t):
     url = f"http://127.0.0.1:{t.setup.port + 90}"
     adapters = [flag for a in range(4) for flag in ("--lora", f"lora{a}={t.setup.model}/lora{a}")]
     with open(t.file("gateway.log"), "w") as log:
-        gateway = subprocess.Popen([t.setup.lorasim, "gateway", "--worker-urls", t.urls, "--listen", url.removeprefix("http://"), "--policy", "affinity-spill",
+        gateway = subprocess.Popen([t.setup.lorasim, "gateway", "--worker-urls", t.urls, "--listen", url.removeprefix("http://"), "--policy", "affinity-spill", "--allow", "/flush_cache",
                                     "--access-log", t.file("access.jsonl"), *adapters], stdout=log, stderr=log)
     try:
         wait_for("the gateway to listen", lambda: "listening" in open(t.file("gateway.log")).read() or gateway.poll() is not None, 120)

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"lorasim/internal/format"
+)
+
+// Admin returns the handler for operators, which belongs on a listener of its own.
+// Web pages cannot use it through an operator's browser: a Host that DNS rebinding
+// could have brought, requests of other origins, and POSTs that a form can send are
+// refused.
+func (g *Gateway) Admin() http.Handler {
+	mux, origins := g.routes(), http.NewCrossOriginProtection()
+	guarded := func(rw http.ResponseWriter, r *http.Request) {
+		switch err := origins.Check(r); {
+		case !g.trustsHost(r):
+			g.reject(rw, http.StatusForbidden, fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it", format.Clip(r.Host, 100)), "Forbidden")
+		case !g.cfg.AdminKeys.Accept(r):
+			g.refuseKey(rw)
+		case err != nil:
+			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused: "+err.Error(), "Forbidden")
+		case r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")):
+			g.reject(rw, http.StatusUnsupportedMediaType, "expected Content-Type: application/json", "Unsupported Media Type")
+		default:
+			serveRead(rw, r, mux)
+		}
+	}
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { g.serve(rw, r, guarded) })
+}
+
+// trustsHost says whether a request names the listener by its address, as loopback,
+// or by a name that the operator has allowed. The name of a web page that DNS
+// rebinding has turned to this machine is none of them.
+func (g *Gateway) trustsHost(r *http.Request) bool {
+	host := strings.ToLower(strings.TrimSuffix(hostname(r.Host), "."))
+	if host == "" {
+		return false
+	}
+	if slices.ContainsFunc(g.cfg.AdminHosts, func(name string) bool { return strings.EqualFold(name, host) }) || host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ip.Unmap().IsLoopback() || local != nil && local.AddrPort().Addr().Unmap().WithZone("") == ip.Unmap().WithZone("")
+}
+
+// hostname is a Host header without its port.
+func hostname(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return strings.Trim(cmp.Or(name, host), "[]")
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
+}
+
+// serveRead reads the body, which must come within adminTimeout, and then serves the
+// request, which may take longer, as a load does.
+func serveRead(rw http.ResponseWriter, r *http.Request, h http.Handler) {
+	control := http.NewResponseController(rw.(*line).ResponseWriter)
+	control.SetReadDeadline(time.Now().Add(adminTimeout)) // a connection without deadlines has none
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+	control.SetReadDeadline(time.Time{})
+	if err != nil {
+		fail(rw, http.StatusBadRequest, "the body: "+err.Error())
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	h.ServeHTTP(rw, r)
+}
+
+// handler serves the metrics in Prometheus' formats.
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

@@ -1,0 +1,108 @@
+// Package bearer holds the keys (bearer tokens) that a server accepts and reads
+// keys from files.
+//
+//	keys := bearer.New("secret")
+//	if !keys.Accept(request) { ... 401 }
+package bearer
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// Keys are the keys that a server accepts. The zero value accepts every request.
+type Keys struct{ digests [][sha256.Size]byte }
+
+// New returns the set of the given keys; without keys every request is accepted.
+func New(keys ...string) Keys {
+	var k Keys
+	for _, key := range keys {
+		k.digests = append(k.digests, sha256.Sum256([]byte(key)))
+	}
+	return k
+}
+
+// Required says whether requests need a key.
+func (k Keys) Required() bool { return len(k.digests) > 0 }
+
+const scheme = "Bearer "
+
+// Accept says whether a request carries one of the keys as
+// "Authorization: Bearer KEY". Its time does not depend on where keys differ:
+// it compares SHA-256 digests, all of them, in constant time.
+func (k Keys) Accept(r *http.Request) bool {
+	if !k.Required() {
+		return true
+	}
+	given := r.Header.Get("Authorization")
+	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
+		return false
+	}
+	digest := sha256.Sum256([]byte(given[len(scheme):]))
+	equal := 0
+	for i := range k.digests {
+		equal |= subtle.ConstantTimeCompare(digest[:], k.digests[i][:])
+	}
+	return equal == 1
+}
+
+// Check says what is wrong with a key. The error does not contain the key.
+func Check(key string) error {
+	if key == "" {
+		return errors.New("the key is empty")
+	}
+	for i, b := range []byte(key) {
+		if b <= ' ' || b > '~' {
+			return fmt.Errorf("byte %d of the key is %#02x, expected printable ASCII without spaces", i+1, b)
+		}
+	}
+	return nil
+}
+
+// maxFile bounds a file of keys, bytes.
+const maxFile = 64 << 10
+
+// ReadFile reads a file of keys, one per line. Empty lines and lines that begin
+// with # are skipped. A file without a key is an error. Errors name the file and
+// line and contain no key.
+func ReadFile(name string) ([]string, error) {
+	f, err := os.Open(name) // a pipe, as of a shell's <(command), is fine
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s: more than %d bytes, expected keys, one per line", name, maxFile)
+	}
+	var keys []string
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		key := strings.TrimSpace(lines.Text())
+		if key == "" || key[0] == '#' {
+			continue
+		}
+		if err := Check(key); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+		keys = append(keys, key)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s: no key, expected one per line", name)
+	}
+	return keys, nil
+}
