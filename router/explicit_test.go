@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -35,7 +36,7 @@ func TestTable(t *testing.T) {
 		tab := newTable(tableEnv())
 		err := tab.read(strings.NewReader(c.entries), "table")
 		if c.want == "" {
-			checkError(t, err, "table:3", `no adapter is named "0 - 5"`)
+			testutil.ExpectError(t, err, "table:3", `no adapter is named "0 - 5"`)
 			continue
 		}
 		if err != nil {
@@ -80,9 +81,9 @@ func TestTableErrors(t *testing.T) {
 		if err == nil {
 			_, _, err = tab.finish()
 		}
-		checkError(t, err, c.want...)
+		testutil.ExpectError(t, err, c.want...)
 	}
-	checkError(t, newTable(testEnv(2, 0)).add("0@0", "t"), "there are no adapters")
+	testutil.ExpectError(t, newTable(testEnv(2, 0)).add("0@0", "t"), "there are no adapters")
 }
 
 func TestExplicitRoutes(t *testing.T) {
@@ -132,11 +133,11 @@ func TestExplicitFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := New("explicit:file="+path, env)
-	checkError(t, err, "policy explicit", path+":6", "adapter 7")
+	testutil.ExpectError(t, err, "policy explicit", path+":6", "adapter 7")
 	_, err = New("explicit:file="+path+".missing", env)
-	checkError(t, err, path+".missing")
+	testutil.ExpectError(t, err, path+".missing")
 	_, err = New("explicit:map=0@0,9@1,rest@0", env)
-	checkError(t, err, `option map: "9@1": adapter 9, expected 0 to 3`)
+	testutil.ExpectError(t, err, `option map: "9@1": adapter 9, expected 0 to 3`)
 }
 
 // FuzzTable: whatever a file holds, it is refused with its place or gives every

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/trace"
 	"pgregory.net/rapid"
+
+	"lorasim/trace"
 )
 
 // The first outputs of SplitMix64 with seed 0 and with seed 1234567, as

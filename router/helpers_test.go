@@ -3,11 +3,11 @@ package router
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
-	"lorasim/trace"
 	"pgregory.net/rapid"
+
+	"lorasim/trace"
 )
 
 // specs are specs of every policy, with its options away from their defaults
@@ -139,18 +139,6 @@ func checkUniform(t *testing.T, counts []int) {
 	df := float64(len(counts) - 1)
 	if chi2 > df+4.5*math.Sqrt(2*df) {
 		t.Errorf("counts %v are not uniform: chi2 %.1f with %g degrees of freedom", counts, chi2, df)
-	}
-}
-
-func checkError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, expected one with %q", parts)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q does not say %q", err, part)
-		}
 	}
 }
 

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"lorasim/trace"
 	"pgregory.net/rapid"
+
+	"lorasim/trace"
 )
 
 // planners are specs of every policy that plans.

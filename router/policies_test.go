@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"lorasim/trace"
 	"pgregory.net/rapid"
+
+	"lorasim/trace"
 )
 
 // drawWorkers gives every worker an arbitrary state, consistent or not.

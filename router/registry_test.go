@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 func TestListIsComplete(t *testing.T) {
@@ -150,7 +152,7 @@ func TestNewErrors(t *testing.T) {
 		{"explicit:map=0@0,file=x", []string{"map=", "file=PATH"}},
 	} {
 		_, err := New(c.spec, testEnv(3, 4))
-		checkError(t, err, c.want...)
+		testutil.ExpectError(t, err, c.want...)
 	}
 }
 
@@ -158,15 +160,15 @@ func TestNewNeedsEnvironment(t *testing.T) {
 	env := testEnv(2, 2)
 	env.Workers = nil
 	_, err := New("static", env)
-	checkError(t, err, "no workers")
+	testutil.ExpectError(t, err, "no workers")
 	env = testEnv(2, 2)
 	env.Workers[1].Cost = nil
 	_, err = New("rank-aware", env)
-	checkError(t, err, "rank-aware", "cost model")
+	testutil.ExpectError(t, err, "rank-aware", "cost model")
 	env = testEnv(2, 2)
 	env.Workers[1].MaxRunning = 0
 	_, err = New("k-shard", env)
-	checkError(t, err, "k-shard", "running requests")
+	testutil.ExpectError(t, err, "k-shard", "running requests")
 }
 
 // FuzzNew feeds specs of any form: each is either refused in one line or gives

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/trace"
 	"pgregory.net/rapid"
+
+	"lorasim/trace"
 )
 
 // unequal is a cluster of a fast worker with many places and a slow one with few.

@@ -54,7 +54,8 @@ esac
 	}
 	check := func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(dir, "scripts/check"), args...)
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "FAKE="+filepath.Join(dir, "output"), "LORASIM_REQUIRE_HIGHS=0")
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"),
+			"FAKE="+filepath.Join(dir, "output"), "LORASIM_REQUIRE_HIGHS=0")
 		out, err := cmd.CombinedOutput()
 		_, end, _ := strings.Cut(string(out), "\n== skipped, so not tested\n")
 		return end, err

@@ -14,7 +14,8 @@ var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd
 // TestFloors holds the imports of all packages, those of tests left out, against
 // the floors of docs/architecture.md.
 func TestFloors(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`, "lorasim/...").Output()
+	out, err := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`,
+		"lorasim/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

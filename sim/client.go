@@ -6,77 +6,45 @@ import (
 	"io"
 	"math"
 
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/trace"
 )
 
-// request is one request in flight.
+// request is one request in flight. Its ID is -1 where the place is free.
 type request struct {
-	id      int64      // -1: none, the place is free
+	engine.Request
 	arrival float64    // as the workload states it, s
 	arrived tick.Ticks // the same in ticks
 	sent    tick.Ticks
-	started tick.Ticks // when it first entered a prefill step, tick.Never before
-	first   tick.Ticks // first token, tick.Never before
-	last    tick.Ticks // latest token seen before it left a batch
-	queued  tick.Ticks // when it entered its worker's queue, or leaves its front end
-	cold    tick.Ticks // waited for adapter weights
-
-	prompt, output, maxNew int32
-	expected               int32 // output that routers expect
-	asked                  int32 // max_new_tokens as the client stated it
-	adapter                int32 // index into a worker's adapter table
-	generated              int32 // tokens generated before it joined the batch
-	prefilled              int32 // tokens of prompt + generated in the KV cache
+	asked   int32 // max_new_tokens as the client stated it
 
 	workerFirst, worker, migrations int32
 
-	row *adapterRow // of its adapter on its worker
-
-	seq      int64 // order in the queue
-	came     int64 // the same, when it first came there
-	links    [numLists]link
-	order    int64 // order in the batch
-	place    int32 // in the heap of the batch
-	joinStep int64 // worker's decode steps when it joined the batch
-	joinTime tick.Ticks
-
-	prefix prefixOf
-
-	looked  int32 // its tokens when it was last looked at, see preemptFor
-	matched int32 // of these in the cache
-	state   state
-	moving  moving
-	dest    int32 // worker that it moves to
-	carried int64 // KV tokens that come with it
-	copied  int64 // KV tokens that a precopy has sent ahead
-
-	gaps []float64 // between its tokens, s, with Config.TokenTimes
+	dest   int32 // worker that it moves to
+	copied int64 // KV tokens that a precopy has sent ahead
 }
 
-// state is where a request is.
-type state uint8
-
-const (
-	waiting  state = iota // in a worker's queue
-	filling               // in a prefill step, between two chunks, or parked
-	running               // in a batch
-	transit               // between two workers
-	entering              // in a worker's front end
-)
+// request finds an engine's request again.
+func (s *sim) request(r *engine.Request) *request { return s.reqs[r.Slot] }
 
 // alloc returns an unused request.
 func (s *sim) alloc() *request {
 	n := len(s.free)
 	if n == 0 {
-		s.reqs = append(s.reqs, &request{})
-		return s.reqs[len(s.reqs)-1]
+		r := &request{}
+		r.Slot = int32(len(s.reqs))
+		s.reqs = append(s.reqs, r)
+		return r
 	}
 	r := s.free[n-1]
 	s.free = s.free[:n-1]
+	slot := r.Slot
 	*r = request{} // and field by field: a literal is built beside it and copied
+	r.Slot = slot
 	return r
 }
 
@@ -109,11 +77,11 @@ func (s *sim) fetch() error {
 // send hands the requests that are due, and for which the closed loop has
 // room, to the router.
 func (s *sim) send() error {
-	for len(s.releases) > 0 && s.releases[0].key <= int64(s.now) {
-		s.releases.remove(0)
+	for len(s.releases) > 0 && s.releases[0].Key <= int64(s.loop.Now()) {
+		s.releases.Remove(0)
 		s.inFlight--
 	}
-	for s.headT <= s.now && s.hasRoom() {
+	for s.headT <= s.loop.Now() && s.hasRoom() {
 		s.sendHead()
 		if err := s.fetch(); err != nil {
 			return err
@@ -126,24 +94,24 @@ func (s *sim) sendHead() {
 	h := &s.head
 	s.inFlight++
 	r := s.alloc()
-	r.id, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.now
-	r.first, r.started = tick.Never, tick.Never
-	r.prompt, r.output, r.maxNew, r.adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
-	r.prefix.text, r.prefix.reply = h.Text, h.Reply
-	r.asked = r.maxNew
+	r.ID, r.arrival, r.arrived, r.sent = h.ID, h.Arrival, s.headT, s.loop.Now()
+	r.FirstTokenAt, r.StartedAt = tick.Never, tick.Never
+	r.Prompt, r.Output, r.MaxNew, r.Adapter = h.Prompt, h.Output, h.Budget(), h.Adapter
+	r.Text, r.Reply = h.Text, h.Reply
+	r.asked = r.MaxNew
 	r.workerFirst, r.worker = -1, -1
 	if h.Adapter == trace.BaseModel {
-		r.adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
+		r.Adapter = int32(len(s.adapters)) // the base model has the last row of a worker's adapter table
 	}
 	if s.plan.byID != nil {
-		s.plan.byID[r.id] = r
+		s.plan.byID[r.ID] = r
 	}
 	if limit := s.cfg.FailAbove; limit > 0 && s.inFlight > limit {
-		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.now)
+		s.finish(r, record.Failed, fmt.Sprintf("the client has %d requests in flight", limit), s.loop.Now())
 		return
 	}
-	if r.expected = h.Output; !s.cfg.KnownOutputs {
-		r.expected = s.outputs.Expect(h.Adapter, r.maxNew)
+	if r.Expected = h.Output; !s.cfg.KnownOutputs {
+		r.Expected = s.outputs.Expect(h.Adapter, r.MaxNew)
 	}
 	s.route(r)
 }
@@ -153,7 +121,7 @@ func (s *sim) sendHead() {
 func (s *sim) route(r *request) {
 	if a := s.cfg.Router.Admission; a != nil && r.workerFirst < 0 {
 		if why, _ := a.Refuse(s.question(r), s.routerView()); why != "" {
-			s.finish(r, record.Rejected, why, s.now)
+			s.finish(r, record.Rejected, why, s.loop.Now())
 			return
 		}
 	}
@@ -164,16 +132,16 @@ func (s *sim) route(r *request) {
 
 // question is what a router is asked about a request.
 func (s *sim) question(r *request) router.Request {
-	q := router.Request{ID: r.id, Adapter: s.adapterOf(r), Prompt: r.prompt + r.generated,
-		MaxNew: r.maxNew - r.generated, Expected: max(r.expected-r.generated, 1)}
-	q.Text, q.Known = r.known(q.Prompt)
+	q := router.Request{ID: r.ID, Adapter: s.adapterOf(r), Prompt: r.Prompt + r.Generated,
+		MaxNew: r.MaxNew - r.Generated, Expected: max(r.Expected-r.Generated, 1)}
+	q.Text, q.Known = r.Known(q.Prompt)
 	return q
 }
 
 // dispatch sends a request to the worker that the router picks. Where none takes it,
 // a new one is rejected, and another one failed.
 func (s *sim) dispatch(r *request) {
-	at, isNew := s.now, r.workerFirst < 0
+	at, isNew := s.loop.Now(), r.workerFirst < 0
 	status, reason := record.Failed, noFailover
 	if isNew {
 		status, reason = record.Rejected, "no worker available"
@@ -187,9 +155,9 @@ func (s *sim) dispatch(r *request) {
 			r.workerFirst = r.worker
 			at += w.costs.Overhead
 		}
-		if reason = w.refuses(r); reason == "" {
+		if reason = w.engine.Refuse(&r.Request); reason == "" {
 			s.cfg.Router.Admission.Sent(question, dest, view)
-			w.enqueue(r)
+			w.send(r)
 			s.adjust()
 			return
 		}
@@ -199,18 +167,18 @@ func (s *sim) dispatch(r *request) {
 
 // adapterOf is a request's adapter as the workload counts them.
 func (s *sim) adapterOf(r *request) int32 {
-	if int(r.adapter) == len(s.adapters) {
+	if int(r.Adapter) == len(s.adapters) {
 		return trace.BaseModel
 	}
-	return r.adapter
+	return r.Adapter
 }
 
 // routerView brings the view up to now.
 func (s *sim) routerView() *router.View {
-	s.view.Now = s.now.Seconds()
+	s.view.Now = s.loop.Now().Seconds()
 	if rt := s.cfg.Router; rt.ReadsKV && !(rt.ReadsFewKV && s.stale == nil) {
 		for i := range s.workers {
-			s.workers[i].v.KVUsed = s.workers[i].kvNow()
+			s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
 		}
 	}
 	if s.stale != nil {
@@ -230,45 +198,45 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	}
 	rec := &s.rec
 	*rec = record.Request{} // and field by field, as in alloc
-	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.id, s.adapterOf(r), r.prompt, r.asked
+	rec.ID, rec.Adapter, rec.Prompt, rec.Requested = r.ID, s.adapterOf(r), r.Prompt, r.asked
 	rec.Arrival, rec.Sent, rec.FirstToken, rec.Finish = r.arrival, r.seconds(r.sent), math.NaN(), r.seconds(at)
 	rec.WorkerFirst, rec.WorkerLast, rec.Migrations = r.workerFirst, r.worker, r.migrations
-	rec.ColdLoad, rec.Status, rec.Error = r.cold.Seconds(), status, reason
-	rec.Cached = r.prefix.found
+	rec.ColdLoad, rec.Status, rec.Error = r.ColdLoad.Seconds(), status, reason
+	rec.Cached = r.Found
 	rec.Streamed = record.StreamingIf(!s.cfg.NoStream)
 	if rec.Adapter >= 0 {
 		rec.Rank = int32(s.adapters[rec.Adapter].Rank)
 	}
-	if status == record.Unfinished && r.first <= s.window && !s.cfg.NoStream {
-		rec.FirstToken = r.seconds(r.first)
+	if status == record.Unfinished && r.FirstTokenAt <= s.window && !s.cfg.NoStream {
+		rec.FirstToken = r.seconds(r.FirstTokenAt)
 	}
 	if status == record.OK {
-		rec.Output = r.output
-		s.outputs.Ended(rec.Adapter, r.output)
-		if rec.FirstToken, rec.Gaps = r.seconds(r.first), r.gaps; s.cfg.NoStream {
+		rec.Output = r.Output
+		s.outputs.Ended(rec.Adapter, r.Output)
+		if rec.FirstToken, rec.Gaps = r.seconds(r.FirstTokenAt), r.Gaps; s.cfg.NoStream {
 			rec.FirstToken, rec.Gaps = rec.Finish, nil
 		}
-		s.workers[r.worker].stats.Requests++
+		s.workers[r.worker].finished++
 	}
 	s.cfg.Observer.Done(rec)
-	for _, o := range s.others.ends {
-		o.Done(rec)
+	for _, tell := range s.hooks.done {
+		tell(rec)
 	}
 	s.done++
 	if s.plan.byID != nil {
-		delete(s.plan.byID, r.id)
+		delete(s.plan.byID, r.ID)
 	}
 	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
-		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.output, Exec: (at - r.started).Seconds(), Now: s.now.Seconds()}
+		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output, Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
 		if a.Finished(f); s.plan.learner != nil {
 			s.plan.learner.Finished(f)
 		}
 	}
-	r.id, r.moving = -1, notMoving
+	r.ID, r.Leaving = -1, engine.Staying
 	s.end = max(s.end, at)
 	s.free = append(s.free, r)
 	if s.cfg.MaxConcurrency > 0 {
-		s.releases.push(entry[struct{}]{key: int64(at)})
+		s.releases.Push(heap.Entry[struct{}]{Key: int64(at)})
 	} else {
 		s.inFlight--
 	}
@@ -288,8 +256,7 @@ func (r *request) seconds(t tick.Ticks) float64 {
 func (s *sim) warmUp(adapter int32) {
 	for i := range s.workers {
 		if w := &s.workers[i]; adapter != trace.BaseModel && w.v.Adapters[adapter].Tier >= router.Host {
-			w.takeSlot(adapter, -1)
-			w.setTier(adapter, router.GPU)
+			w.engine.LoRA.WarmUp(&w.adapter(adapter).Adapter)
 			return
 		}
 	}
@@ -300,98 +267,16 @@ func (s *sim) warmUp(adapter int32) {
 // then, in a closed loop say, have no part in the run.
 func (s *sim) cutOff() {
 	s.watch(s.window)
-	s.now = s.window
+	s.loop.MoveTo(s.window)
 	for i := range s.workers {
-		s.workers[i].interrupted()
+		s.workers[i].engine.CutOff()
 	}
 	for _, r := range s.reqs {
-		if r.id >= 0 {
-			s.finish(r, record.Unfinished, unfinishedReason, s.now)
+		if r.ID >= 0 {
+			s.finish(r, record.Unfinished, unfinishedReason, s.loop.Now())
 		}
 	}
 	if s.headT != tick.Never {
 		s.requests-- // read, but not sent
 	}
 }
-
-// Watcher is an observer that wants to see the workers over time.
-type Watcher interface {
-	// Watch tells how the workers were from one instant to another, between
-	// which nothing changed but KV caches growing. The view is only valid
-	// during the call; the calls leave no gap.
-	Watch(from, to tick.Ticks, v *router.View)
-	// Tier tells that an adapter is now found in another tier of a worker. What
-	// changes before the first Watch is in that one's view.
-	Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
-}
-
-// DoneObserver is an observer that wants to see requests end, as record.Observer.
-type DoneObserver interface {
-	Done(r *record.Request)
-}
-
-// others lists who wants to see what, beside the observer of every token.
-type others struct {
-	ends     []DoneObserver
-	watchers []Watcher
-	plans    []PlanObserver
-	powers   []PowerObserver
-}
-
-// add asks every observer of a configuration for what it can.
-func (o *others) add(cfg Config) error {
-	for i, x := range append([]any{cfg.Observer}, cfg.Others...) {
-		d, ends := x.(DoneObserver)
-		w, watches := x.(Watcher)
-		p, plans := x.(PlanObserver)
-		on, powers := x.(PowerObserver)
-		if !ends && !watches && !plans && !powers {
-			return fmt.Errorf("sim: a %T observes nothing: expected a DoneObserver, Watcher, PlanObserver or PowerObserver", x)
-		}
-		if ends && i > 0 {
-			o.ends = append(o.ends, d)
-		}
-		if watches {
-			o.watchers = append(o.watchers, w)
-		}
-		if plans {
-			o.plans = append(o.plans, p)
-		}
-		if powers {
-			o.powers = append(o.powers, on)
-		}
-	}
-	return nil
-}
-
-// watch tells the watchers of the time from s.now to the next event.
-func (s *sim) watch(until tick.Ticks) {
-	if until > s.now && len(s.others.watchers) > 0 {
-		for i := range s.workers {
-			s.view.Workers[i].Full = s.workers[i].full
-			s.view.Workers[i].Entering = len(s.workers[i].door.queue)
-		}
-		for _, w := range s.others.watchers {
-			w.Watch(s.now, until, &s.view)
-		}
-	}
-}
-
-// Waiting is a Watcher that tells how loaded the workers of a run were.
-type Waiting struct{ queued, running float64 } // requests x s
-
-// Watch implements Watcher.
-func (w *Waiting) Watch(from, to tick.Ticks, v *router.View) {
-	for i := range v.Workers {
-		w.queued += float64(v.Workers[i].Queued) * (to - from).Seconds()
-		w.running += float64(v.Workers[i].Running) * (to - from).Seconds()
-	}
-}
-
-// Tier implements Watcher.
-func (*Waiting) Tier(tick.Ticks, int, int32, router.Tier) {}
-
-// Share is the share of their time at workers that requests wait, in the mean
-// over the run: next to nothing as long as the workers keep up, next to all where
-// a queue only grows.
-func (w *Waiting) Share() float64 { return w.queued / max(w.queued+w.running, 1e-9) }

@@ -7,6 +7,8 @@ import (
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/sim/autoscale"
+	"lorasim/sim/event"
 )
 
 // Elastic is a cluster whose workers join and leave. Config.Workers are all that
@@ -20,7 +22,7 @@ type Elastic struct {
 	Initial, Min int
 	ColdStart    float64 // s
 	Every        float64 // s between looks at the cluster
-	Scaler       Scaler
+	Scaler       autoscale.Scaler
 	Times        []Resize // instead of a scaler: when there are to be how many workers
 }
 
@@ -41,28 +43,11 @@ const (
 	Starting
 )
 
-// PowerObserver is an observer that wants to see workers join and leave. Those
-// that are on at time 0 are not told.
-type PowerObserver interface {
-	Power(at tick.Ticks, worker int, p Power)
-}
-
 // ElasticStats counts how a cluster grew and shrank.
 type ElasticStats struct {
 	Mean                                float64 // workers that cost GPU time
 	Least, Most                         int
 	Started, CalledOff, Left, TakenBack int64
-}
-
-// life is what outlasts a worker's memory.
-type life struct {
-	power   Power
-	outages int  // that last; it is down, whatever its power
-	bare    bool // begins without adapters
-	open    int  // requests there
-	starts  int64
-	born    tick.Ticks // of the latest start
-	onFor   tick.Ticks // of earlier times on
 }
 
 // elastic is the state of a cluster that grows and shrinks.
@@ -117,7 +102,7 @@ func (s *sim) initElastic() error {
 		if !seconds(r.At) || r.Workers < e.Min || r.Workers > n {
 			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min, n)
 		}
-		s.aside(tick.FromSeconds(r.At), eventScale, func() {
+		s.loop.Background(tick.FromSeconds(r.At), event.Scale, func() {
 			s.elastic.sizes--
 			if s.scaleTo(r.Workers); s.elastic.count == 0 {
 				s.release() // it may have been the last change
@@ -125,8 +110,8 @@ func (s *sim) initElastic() error {
 		})
 	}
 	if e.Scaler != nil {
-		s.others.ends = append(s.others.ends, &s.elastic)
-		s.aside(tick.FromSeconds(e.Every), eventScale, s.look)
+		s.hooks.done = append(s.hooks.done, s.elastic.Done)
+		s.loop.Background(tick.FromSeconds(e.Every), event.Scale, s.look)
 	}
 	return nil
 }
@@ -138,7 +123,7 @@ func (s *sim) look() {
 	if s.headT != tick.Never {
 		sent-- // read, but not sent
 	}
-	l := Look{Now: s.now.Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
+	l := autoscale.Look{Now: s.loop.Now().Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
 	if e.ended > 0 {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
@@ -150,7 +135,7 @@ func (s *sim) look() {
 	e.arrived, e.ended, e.response = sent, 0, 0
 	s.scaleTo(max(cfg.Scaler.Want(l), min(len(e.held), 1)))
 	if s.unfinished() {
-		s.aside(s.now+tick.FromSeconds(cfg.Every), eventScale, s.look)
+		s.loop.Background(s.loop.Now()+tick.FromSeconds(cfg.Every), event.Scale, s.look)
 	}
 }
 
@@ -169,7 +154,7 @@ func (s *sim) scaleTo(n int) {
 			s.elastic.stats.TakenBack++
 			w.setPower(On)
 		} else {
-			s.first(Off).switchOn()
+			s.first(Off).startUp()
 		}
 	}
 	for s.elastic.count > n {
@@ -177,7 +162,7 @@ func (s *sim) scaleTo(n int) {
 			s.elastic.stats.CalledOff++
 			w.setPower(Off)
 		} else {
-			s.last(On).retire()
+			s.last(On).drain()
 		}
 	}
 }
@@ -188,7 +173,7 @@ func (s *sim) holds(r *request) bool {
 	if s.cfg.Elastic == nil || e.on > 0 || e.count == 0 && e.sizes == 0 && s.cfg.Elastic.Scaler == nil { // or none will ever be
 		return false
 	}
-	r.state = transit
+	r.Depart()
 	e.held = append(e.held, r)
 	return true
 }
@@ -215,74 +200,57 @@ func (s *sim) extreme(p Power, sign int) (best *worker) {
 		if w.power != p {
 			continue
 		}
-		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.born, best.born), cmp.Compare(w.id, best.id)) > 0 {
+		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.startedAt, best.startedAt), cmp.Compare(w.id, best.id)) > 0 {
 			best = w
 		}
 	}
 	return best
 }
 
-// switchOn starts a worker, which takes its time.
-func (w *worker) switchOn() {
+// startUp starts a worker, which takes its time.
+func (w *worker) startUp() {
 	s := w.s
-	w.starts++
-	w.born = s.now
+	w.incarnation++
+	w.startedAt = s.loop.Now()
 	s.elastic.stats.Started++
 	w.setPower(Starting)
-	this := w.starts
-	s.aside(s.now+tick.FromSeconds(s.cfg.Elastic.ColdStart), eventUp, func() {
-		if w.power == Starting && w.starts == this { // else it was called off
+	this := w.incarnation
+	s.loop.Background(s.loop.Now()+tick.FromSeconds(s.cfg.Elastic.ColdStart), event.Up, func() {
+		if w.power == Starting && w.incarnation == this { // else it was called off
 			w.setPower(On)
 		}
 	})
 }
 
-// retire lets a worker finish what it has, and leave.
-func (w *worker) retire() {
+// drain lets a worker finish what it has, and leave.
+func (w *worker) drain() {
 	w.s.elastic.stats.Left++
 	w.setPower(Draining)
-	w.leaveWhenEmpty()
+	w.offWhenEmpty()
 }
-
-// leaveWhenEmpty has a worker that drains leave once nothing is left there; it is
-// called when something has gone.
-func (w *worker) leaveWhenEmpty() {
-	if w.empty() {
-		w.s.at(w.s.now, eventOff, func() {
-			if w.empty() {
-				w.setPower(Off)
-			}
-		})
-	}
-}
-
-// empty says whether a worker drains and has neither requests nor KV caches that
-// are being copied elsewhere.
-func (w *worker) empty() bool { return w.power == Draining && w.open == 0 && w.held == 0 }
 
 // setPower brings a worker into another state. One that goes off loses what it has
 // in memory.
 func (w *worker) setPower(p Power) {
 	s, was := w.s, w.power
 	w.power = p
-	now := s.now
+	now := s.loop.Now()
 	if !s.unfinished() {
 		now = min(now, s.end) // what goes on by itself after the run does not count
 	}
 	s.elastic.change(now, counts(p)-counts(was), paid(p)-paid(was))
 	s.elastic.on += is(p, On) - is(was, On)
 	if p == Off {
-		w.onFor += s.now - w.born
-		w.born, w.bare = 0, true
-		w.reset()
-		w.steps, w.ratioSince = 0, 0 // another process
+		w.onTime += s.loop.Now() - w.startedAt
+		w.startedAt, w.bare = 0, true
+		w.reset(true)
 	}
-	w.show()
-	for _, o := range s.others.powers {
-		o.Power(s.now, w.id, p)
+	w.publish()
+	for _, tell := range s.hooks.power {
+		tell(s.loop.Now(), w.id, p)
 	}
 	if p == On && len(s.elastic.held) > 0 {
-		s.at(s.now, eventRelease, s.release) // when all have come that come now
+		s.loop.At(s.loop.Now(), event.Release, s.release) // when all have come that come now
 	}
 }
 
@@ -305,19 +273,12 @@ func (e *elastic) change(now tick.Ticks, count, paid int) {
 	e.paid += paid
 }
 
-// show tells routers whether the worker takes requests. That it does not they know
-// at once, however late the reports of the workers are.
-func (w *worker) show() {
-	w.v.Up = w.outages == 0 && (w.power == On || w.power == Draining)
-	w.v.Draining = w.power != On
-}
-
 // timeOn is how long a worker has cost GPU time, at the end of a run.
 func (w *worker) timeOn(end tick.Ticks) tick.Ticks {
 	if w.power == Off {
-		return w.onFor
+		return w.onTime
 	}
-	return w.onFor + max(end-w.born, 0)
+	return w.onTime + max(end-w.startedAt, 0)
 }
 
 // elasticStats are the counts at the end of a run; nil where the cluster does not change.

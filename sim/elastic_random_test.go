@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/autoscale"
+	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+
+	"pgregory.net/rapid"
 )
 
 // whim is a scaler without sense.
@@ -24,7 +26,7 @@ type whim struct {
 	n   int
 }
 
-func (w whim) Want(l Look) int {
+func (w whim) Want(l autoscale.Look) int {
 	if w.rng.IntN(3) == 0 {
 		return l.Workers
 	}
@@ -84,7 +86,7 @@ func (g *guard) Power(at tick.Ticks, worker int, p Power) {
 	g.moves[[2]Power{g.state[worker], p}]++
 	g.state[worker] = p
 	if p == Draining {
-		g.had[worker] = g.s.workers[worker].open
+		g.had[worker] = g.s.workers[worker].requests
 	}
 	switch {
 	case p == Starting:
@@ -112,7 +114,7 @@ func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) || w.Draining != (p != On) {
 			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
 		}
-		if n := g.s.workers[i].open; p == Draining {
+		if n := g.s.workers[i].requests; p == Draining {
 			if n > g.had[i] {
 				g.t.Fatalf("worker %d drains, and has %d requests after %d", i, n, g.had[i])
 			}
@@ -120,8 +122,6 @@ func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 		}
 	}
 }
-
-func (g *guard) Tier(tick.Ticks, int, int32, router.Tier) {}
 
 // Whatever the policy, the limits and the scaler, every request ends once, nothing
 // goes to a worker that is not on, who leaves has finished, and the time that
@@ -141,30 +141,30 @@ func genScaler(t *rapid.T, e *Elastic, n int, src trace.Source) trace.Source {
 		e.Scaler = whim{rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), n}
 		return src
 	}
-	var need Need = Reactive{rapid.SampledFrom([]float64{0.5, 1, 4}).Draw(t, "target")}
-	c := Capacity{Target: 2, PerWorker: rapid.SampledFrom([]float64{0, 3}).Draw(t, "capacity")}
+	var need autoscale.Need = autoscale.Reactive{Target: rapid.SampledFrom([]float64{0.5, 1, 4}).Draw(t, "target")}
+	c := autoscale.Capacity{Target: 2, PerWorker: rapid.SampledFrom([]float64{0, 3}).Draw(t, "capacity")}
 	switch rapid.IntRange(0, 3).Draw(t, "need") {
 	case 0:
-		need = &Forecast{Capacity: c, Holt: Holt{Alpha: 0.5, Beta: 0.2, Gamma: 0.3, Period: 3}, Every: e.Every, ColdStart: e.ColdStart}
+		need = &autoscale.Forecast{Capacity: c, Holt: autoscale.Holt{Alpha: 0.5, Beta: 0.2, Gamma: 0.3, Period: 3}, Every: e.Every, ColdStart: e.ColdStart}
 	case 1:
-		ahead := &Ahead{Source: src, Every: tick.FromSeconds(e.Every)}
-		need, src = &Known{Capacity: c, Arrivals: ahead, Every: e.Every, ColdStart: e.ColdStart}, ahead
+		ahead := &autoscale.Ahead{Source: src, Every: tick.FromSeconds(e.Every)}
+		need, src = &autoscale.Known{Capacity: c, Arrivals: ahead, Every: e.Every, ColdStart: e.ColdStart}, ahead
 	}
-	e.Scaler = &Autoscaler{Need: need, Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.6}).Draw(t, "tolerance"),
+	e.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.6}).Draw(t, "tolerance"),
 		Stabilize: rapid.SampledFrom([]float64{0, 0.2, 5}).Draw(t, "stabilize")}
 	return src
 }
 
 // onlooker writes down what a scaler sees and says, and how the workers were then.
 type onlooker struct {
-	Scaler
+	autoscale.Scaler
 	g     *guard
-	looks []Look
+	looks []autoscale.Look
 	asked []int
 	state [][]Power
 }
 
-func (o *onlooker) Want(l Look) int {
+func (o *onlooker) Want(l autoscale.Look) int {
 	n := o.Scaler.Want(l)
 	o.looks, o.asked, o.state = append(o.looks, l), append(o.asked, n), append(o.state, slices.Clone(o.g.state))
 	return n
@@ -180,7 +180,7 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 		if want := tick.FromSeconds(o.g.s.cfg.Elastic.Every) * tick.Ticks(i+1); now != want {
 			t.Fatalf("look %d at %v s, expected %v", i, k.Now, want.Seconds())
 		}
-		want := Look{Now: k.Now, InFlight: k.InFlight}
+		want := autoscale.Look{Now: k.Now, InFlight: k.InFlight}
 		for _, p := range o.state[i] {
 			if p == On || p == Starting {
 				want.Workers++
@@ -233,11 +233,11 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 		}
 		before = now
 	}
-	a, ok := o.Scaler.(*Autoscaler)
+	a, ok := o.Scaler.(*autoscale.Autoscaler)
 	if !ok {
 		return
 	}
-	if r, ok := a.Need.(Reactive); ok {
+	if r, ok := a.Need.(autoscale.Reactive); ok {
 		var need []float64
 		for _, k := range o.looks {
 			need = append(need, float64(k.InFlight)/r.Target)
@@ -254,7 +254,7 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 // kubernetes is how many workers there are to be after each look, by kubernetes.io,
 // "Horizontal Pod Autoscaling": ceil(current x ratio) unless the ratio is within the
 // tolerance; the windows and policies are those of "Default behavior".
-func kubernetes(a *Autoscaler, looks []Look, need []float64) (all []int) {
+func kubernetes(a *autoscale.Autoscaler, looks []autoscale.Look, need []float64) (all []int) {
 	desired := make([]int, len(need))
 	for i, k := range looks {
 		ratio := need[i] / float64(k.Workers)
@@ -280,17 +280,26 @@ func kubernetes(a *Autoscaler, looks []Look, need []float64) (all []int) {
 	return all
 }
 
+// wants is a need that is given.
+type wants []float64
+
+func (w *wants) Need(autoscale.Look) float64 {
+	n := (*w)[0]
+	*w = (*w)[1:]
+	return n
+}
+
 // Against Kubernetes' rule as it is published, whatever is needed.
 func TestAutoscalerIsKubernetes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := &Autoscaler{Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tolerance"), Stabilize: rapid.SampledFrom([]float64{0, 7, 60, 300}).Draw(t, "stabilize")}
+		a := &autoscale.Autoscaler{Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tolerance"), Stabilize: rapid.SampledFrom([]float64{0, 7, 60, 300}).Draw(t, "stabilize")}
 		every, n := rapid.SampledFrom([]float64{1, 5, 7, 15, 40}).Draw(t, "every"), rapid.IntRange(1, 40).Draw(t, "workers")
 		need := rapid.SliceOfN(rapid.Float64Range(0, 200), 1, 40).Draw(t, "need")
 		given := wants(need)
 		a.Need = &given
-		var looks []Look
+		var looks []autoscale.Look
 		for i := range need {
-			looks = append(looks, Look{Now: every * float64(i+1), Workers: n})
+			looks = append(looks, autoscale.Look{Now: every * float64(i+1), Workers: n})
 			got := a.Want(looks[i])
 			if want := kubernetes(a, looks, need[:i+1])[i]; got != want {
 				t.Fatalf("look %d of %+v, needs %v: %d workers, Kubernetes' rule says %d", i, looks, need, got, want)
@@ -341,7 +350,7 @@ func checkElastic(t *rapid.T, policy string) {
 		}
 	}
 	l := newLedger()
-	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Others: []any{g}, TokenTimes: true,
+	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Hooks: []Hooks{{Watch: g.Watch, Power: g.Power, Done: g.Done}}, TokenTimes: true,
 		MoveMode: mode, Home: router.Disk, Elastic: e,
 		Staleness:      rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
 		LoadFailures:   rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),
@@ -354,7 +363,7 @@ func checkElastic(t *rapid.T, policy string) {
 		from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
 		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from, from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
 	}
-	s, err := newSim(cfg)
+	s, err := newSim(cfg, ServerHooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +398,9 @@ func (g *guard) Done(r *record.Request) {
 
 // isNew says whether a request was nowhere yet, and did not wait for a worker; false where the router sees what was.
 func (g *guard) isNew(id int64) bool {
-	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool { return r.id == id && r.workerFirst < 0 && r.state != transit })
+	return g.s.stale == nil && slices.ContainsFunc(g.s.reqs, func(r *request) bool {
+		return r.ID == id && r.workerFirst < 0 && r.State() != engine.Transit
+	})
 }
 
 // shortest is the length of the shortest queue.

@@ -12,6 +12,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/autoscale"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -34,7 +35,8 @@ func elastically(t *testing.T, workers int, cfg Config, reqs ...trace.Request) (
 	p.Memory.KVBytesPerToken, p.Adapters.Network = 1_000_000, profile.Stage{LatencyMs: 1, GBPerS: 10} // 0.1 ms a token
 	cfg.Source = (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source()
 	cfg.Workers = slices.Repeat([]*profile.Costs{p.Compile()}, workers)
-	cfg.Observer, cfg.Others, cfg.Home = l, []any{log}, router.Disk
+	cfg.Observer, cfg.Home = l, router.Disk
+	cfg.Hooks = []Hooks{{Watch: log.Watch, Power: log.Power}}
 	if cfg.Router == nil {
 		cfg.Router = &router.Router{Policy: byUsable{}}
 	}
@@ -55,8 +57,7 @@ type powerLog struct {
 	until tick.Ticks // end of what was watched
 }
 
-func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View)   { p.until = to }
-func (p *powerLog) Tier(tick.Ticks, int, int32, router.Tier) {}
+func (p *powerLog) Watch(_, to tick.Ticks, _ *router.View) { p.until = to }
 
 func (p *powerLog) Power(at tick.Ticks, worker int, state Power) {
 	p.lines = append(p.lines, fmt.Sprintf("%.0f:%d%s", at.Milliseconds(), worker, []string{"!", "-", ".", "+"}[state]))
@@ -142,7 +143,7 @@ func TestStartsAreCalledOffAndDrainingIsTakenBack(t *testing.T) {
 // whatever the scaler says; those that wait count as in flight. Limits of the router count
 // when a request comes, and not again.
 func TestNoWorkers(t *testing.T) {
-	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &Autoscaler{Need: Reactive{2}}}
+	e := &Elastic{ColdStart: 0.05, Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 2}}}
 	admission, err := router.NewAdmission("", "1,burst=1", router.Env{Adapters: trace.Names(2, nil)})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,7 @@ func TestNoWorkers(t *testing.T) {
 	}
 
 	// The scaler wants none; worker 0 comes nevertheless.
-	l, _, _ = elastically(t, 1, Config{Elastic: &Elastic{Every: 0.1, Scaler: &Autoscaler{Need: Reactive{math.Inf(1)}}}}, at(30, 1))
+	l, _, _ = elastically(t, 1, Config{Elastic: &Elastic{Every: 0.1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: math.Inf(1)}}}}, at(30, 1))
 	if r := l.recs[0]; math.Abs(1000*r.Finish-112) > 1e-6 {
 		t.Errorf("%+v, expected to be served from 100 ms on", r)
 	}
@@ -297,7 +298,7 @@ func TestElasticWithoutChoice(t *testing.T) {
 		return l, st
 	}
 	a, _ := run(nil)
-	b, st := run(&Elastic{Initial: 3, Min: 3, ColdStart: 5, Every: 1, Scaler: &Autoscaler{Need: Reactive{1}}})
+	b, st := run(&Elastic{Initial: 3, Min: 3, ColdStart: 5, Every: 1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 1}}})
 	if x, y := fmt.Sprint(a.recs), fmt.Sprint(b.recs); x != y {
 		t.Error("the runs differ")
 	}
@@ -307,7 +308,7 @@ func TestElasticWithoutChoice(t *testing.T) {
 }
 
 func TestBadElastic(t *testing.T) {
-	s := &Autoscaler{Need: Reactive{1}}
+	s := &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 1}}
 	for want, e := range map[string]*Elastic{
 		"-1 workers at first":    {Initial: -1, Min: -1, Scaler: s, Every: 1},
 		"4 workers at first":     {Initial: 4, Min: 1, Scaler: s, Every: 1},

@@ -35,7 +35,7 @@ func TestHostMemoryLimit(t *testing.T) {
 	} {
 		wl := &trace.Workload{Adapters: trace.Names(3, []int{8}), Requests: c.reqs}
 		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: newLedger(),
-			Home: router.Disk, Workers: []*profile.Costs{p.Compile()}})
+			Home: router.Disk, Workers: []*profile.Costs{p.Compile()}}, ServerHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +43,8 @@ func TestHostMemoryLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &s.workers[0]
-		if w.adapters.hosts != 2 || w.stats.Evictions != c.count || w.stats.Requests != 3 {
-			t.Errorf("%s: %d adapters in host memory, %d evictions, %d requests; expected 2, %d, 3", c.name, w.adapters.hosts, w.stats.Evictions, w.stats.Requests, c.count)
+		if st, hosts := w.stats(0), w.engine.LoRA.Hosts(); hosts != 2 || st.Evictions != c.count || st.Requests != 3 {
+			t.Errorf("%s: %d adapters in host memory, %d evictions, %d requests; expected 2, %d, 3", c.name, hosts, st.Evictions, st.Requests, c.count)
 		}
 		for a, st := range w.v.Adapters {
 			if in := st.Tier >= router.Host; in != (a != c.gone) {

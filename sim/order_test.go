@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+
+	"pgregory.net/rapid"
 )
 
 // bounded holds every state of the counters against the bounds of the VTC paper.
@@ -25,22 +26,21 @@ type bounded struct {
 	off  string                // what is wrong
 }
 
-func (b *bounded) Tier(tick.Ticks, int, int32, router.Tier) {}
-
 func (b *bounded) Watch(_, _ tick.Ticks, _ *router.View) {
 	w := &b.s.workers[0]
-	if w.phase != idle && w.phase != prefill {
+	if w.engine.InDecode() {
 		return // counters move on within a run of decode steps
 	}
+	p := &w.engine.Policy
 	rows := int32(len(b.s.adapters))
 	for f := range rows {
 		for g := range f {
 			key := [2]int32{f, g}
-			if !w.queue.has(f) || !w.queue.has(g) {
+			if w.adapter(f).Waiting == 0 || w.adapter(g).Waiting == 0 {
 				delete(b.from, key)
 				continue
 			}
-			cf, cg := w.counter(f, 0), w.counter(g, 0)
+			cf, cg := p.Service(w.adapter(f), 0), p.Service(w.adapter(g), 0)
 			if _, ok := b.from[key]; !ok {
 				b.from[key] = [2]int64{cf, cg}
 			}
@@ -90,9 +90,9 @@ func TestVTCBound(t *testing.T) {
 		e.MaxRunningRequests = rapid.SampledFrom([]int{2, 8, 64}).Draw(t, "max_running")
 		e.ChunkedPrefillSize = rapid.SampledFrom([]int{0, 64}).Draw(t, "chunk")
 		wl := overload(t)
-		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: outputWeight * p.Memory.KVTokens}
-		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Others: []any{b},
-			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
+		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: engine.OutputWeight * p.Memory.KVTokens}
+		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Hooks: []Hooks{{Watch: b.Watch}},
+			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk}, ServerHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,10 +2,10 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
+	"lorasim/sim/event"
 )
 
 // Outage is a time during which a worker is down. It loses its requests and
@@ -24,9 +24,9 @@ func (s *sim) scheduleOutages() error {
 			return fmt.Errorf("sim: outage of worker %d from %v to %v s, expected 0 <= from < to", o.Worker, o.From, o.To)
 		}
 		w := &s.workers[o.Worker]
-		s.at(tick.FromSeconds(o.From), eventDown, w.fail)
+		s.loop.At(tick.FromSeconds(o.From), event.Down, w.fail)
 		if o.To > 0 {
-			s.at(tick.FromSeconds(o.To), eventUp, w.recover)
+			s.loop.At(tick.FromSeconds(o.To), event.Up, w.recover)
 		}
 	}
 	return nil
@@ -40,74 +40,26 @@ func (w *worker) fail() {
 		return
 	}
 	s := w.s
-	orphans := w.reset()
-	w.failedAt = s.now
-	w.leaveWhenEmpty()
-	for _, r := range orphans {
-		r.moving, r.state, r.carried, r.copied, r.prefilled = notMoving, waiting, 0, 0, 0
-		r.prefix.forget()
+	orphans := w.reset(false)
+	w.failedAt = s.loop.Now()
+	w.offWhenEmpty()
+	for _, er := range orphans {
+		r := s.request(er)
+		r.copied = 0
 		if s.cfg.NoFailover {
-			s.finish(r, record.Failed, "its worker failed", s.now)
+			s.finish(r, record.Failed, "its worker failed", s.loop.Now())
 		} else {
 			s.route(r)
 		}
 	}
 }
 
-// recover ends an outage. The worker has the adapters that it started with, unless
-// another outage lasts.
+// recover ends an outage. The worker has the adapters that it started with, unless another outage lasts.
 func (w *worker) recover() {
 	w.outages--
-	w.show()
-	if w.v.Up && w.queue.n > 0 { // sent by a router that knew of no failure
-		w.wake()
+	if w.publish(); w.v.Up {
+		w.engine.Recovered() // requests sent by a router that knew of no failure
 	}
-}
-
-// reset makes the worker as it was at its start, but for its counts and for what
-// its outages and its power say. It returns the requests that it had.
-func (w *worker) reset() (orphans []*request) {
-	s := w.s
-	w.interrupted()
-	s.stop(&w.timer)
-	s.stop(&w.adapters.timer)
-	orphans = w.orphans()
-	old, adapters := *w, w.v.Adapters
-	w.open = 0
-	if err := w.init(s, w.id, w.costs); err != nil {
-		panic(err) // the same call succeeded before
-	}
-	w.stats, w.steps, w.ready, w.ratioSince = old.stats, old.steps, old.ready, old.steps
-	for a, st := range w.v.Adapters {
-		if st.Tier != adapters[a].Tier {
-			for _, o := range s.others.watchers {
-				o.Tier(s.now, w.id, int32(a), st.Tier)
-			}
-		}
-	}
-	return orphans
 }
 
 const noFailover = "its worker failed and no other took it"
-
-// orphans lists the worker's requests in the order in which they came to it
-// and notes how far they are.
-func (w *worker) orphans() []*request {
-	rs := slices.Concat(w.queue.all(), w.partial, w.door.queue)
-	for _, c := range w.filling {
-		if c.req != w.chunked && !w.vllm {
-			rs = append(rs, c.req)
-		}
-	}
-	if w.chunked != nil {
-		rs = append(rs, w.chunked)
-	}
-	if w.exec != nil {
-		rs = append(rs, w.exec.parked...)
-	}
-	for len(w.batch) > 0 { // those that would be done first come first
-		rs = append(rs, w.batch[0].value)
-		w.unbatch(w.batch[0].value)
-	}
-	return rs
-}

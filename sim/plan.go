@@ -8,6 +8,8 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
+	"lorasim/sim/event"
 )
 
 // PlanRecord is what became of one plan.
@@ -18,12 +20,6 @@ type PlanRecord struct {
 	Dropped string       `json:"dropped,omitempty"` // why it was not applied
 	Moved   int          `json:"moved"`             // requests that did move
 	Gone    int          `json:"gone"`              // requests that had ended by then
-}
-
-// PlanObserver is an observer that wants to see plans. The record is complete
-// and not used further.
-type PlanObserver interface {
-	Plan(r *PlanRecord)
 }
 
 // planning is the state of planning in a run.
@@ -77,7 +73,7 @@ func (s *sim) initPlanning() error {
 		return fmt.Errorf("sim: the planner's interval is %v s, expected > 0", p.planner.Interval())
 	}
 	p.byID = map[int64]*request{}
-	s.aside(p.every, eventPlan, s.planNow)
+	s.loop.Background(p.every, event.Plan, s.planNow)
 	return nil
 }
 
@@ -85,7 +81,7 @@ func (s *sim) initPlanning() error {
 func (s *sim) planNow() {
 	p := &s.plan
 	if s.unfinished() {
-		s.aside(s.now+p.every, eventPlan, s.planNow) // as long as there is something to plan for
+		s.loop.Background(s.loop.Now()+p.every, event.Plan, s.planNow) // as long as there is something to plan for
 	}
 	if p.busy {
 		return
@@ -101,8 +97,8 @@ func (s *sim) planNow() {
 		p.stats.Gaps++
 	}
 	p.busy = true
-	made := s.now
-	s.at(made+max(0, tick.FromSeconds(plan.SolveTime)), eventApply, func() {
+	made := s.loop.Now()
+	s.loop.At(made+max(0, tick.FromSeconds(plan.SolveTime)), event.Apply, func() {
 		p.busy = false
 		s.apply(plan, made)
 	})
@@ -112,7 +108,7 @@ func (s *sim) planNow() {
 func (s *sim) situation() *router.Situation {
 	p := &s.plan.situ
 	for i := range s.workers {
-		s.workers[i].v.KVUsed = s.workers[i].kvNow()
+		s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
 	}
 	p.View = s.routerView()
 	p.Requests = p.Requests[:0]
@@ -122,37 +118,40 @@ func (s *sim) situation() *router.Situation {
 	}
 	for i := range s.workers {
 		if wanted.Worker == nil || wanted.Worker(i) {
-			p.Requests = s.workers[i].describe(p.Requests, wanted)
+			p.Requests = s.workers[i].inFlight(p.Requests, wanted)
 		}
 	}
 	return p
 }
 
-// describe appends the requests of a worker that may be moved, as far as they are wanted.
-func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Active {
-	add := func(r *request) *router.Active {
+// inFlight appends the requests of a worker that may be moved, as far as they are wanted.
+func (w *worker) inFlight(as []router.Active, wanted router.Wanted) []router.Active {
+	add := func(er *engine.Request, more int64) *router.Active {
+		r := w.s.request(er)
 		as = append(as, router.Active{
-			ID: r.id, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.prompt,
-			Generated: r.generated, MaxNew: r.maxNew, Expected: r.expected, Age: (w.s.now - r.sent).Seconds(),
+			ID: r.ID, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.Prompt, Generated: r.Generated + int32(more),
+			MaxNew: r.MaxNew, Expected: r.Expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
 		})
 		a := &as[len(as)-1]
-		a.Text, a.Known = r.known(r.prompt + r.generated)
+		a.Text, a.Known = r.Known(a.Prompt + a.Generated)
 		return a
 	}
 	most := cmp.Or(wanted.MostWaiting, math.MaxInt)
-	for r := w.queue.head; r != nil && !wanted.NoWaiting && most > 0; r = r.links[inQueue].next {
-		add(r)
-		most--
+	if !wanted.NoWaiting {
+		for r := range w.engine.Queue.All() {
+			if most--; most < 0 {
+				break
+			}
+			add(r, 0)
+		}
 	}
 	if wanted.NoRunning {
 		return as
 	}
-	done := w.stepsDone()
-	for _, e := range w.batch {
-		if r := e.value; r.moving == notMoving {
-			a, more := add(r), w.steps-r.joinStep+done
-			a.Running, a.Generated, a.KV = true, r.generated+int32(more), int64(r.prefilled)+more
-			a.Text, a.Known = r.known(a.Prompt + a.Generated)
+	for r, more := range w.engine.Decoding() {
+		if r.Leaving == engine.Staying {
+			a := add(r, more)
+			a.Running, a.KV = true, int64(r.Computed)+more
 		}
 	}
 	return as
@@ -161,7 +160,7 @@ func (w *worker) describe(as []router.Active, wanted router.Wanted) []router.Act
 // apply carries a plan out, wholly or not at all.
 func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	p := &s.plan
-	rec := &PlanRecord{Made: made.Seconds(), Applied: s.now.Seconds(), Plan: plan}
+	rec := &PlanRecord{Made: made.Seconds(), Applied: s.loop.Now().Seconds(), Plan: plan}
 	err := s.checkPlan(plan)
 	if err != nil {
 		p.stats.Dropped++
@@ -180,8 +179,8 @@ func (s *sim) apply(plan *router.Plan, made tick.Ticks) {
 	if p.planner != nil {
 		p.planner.Applied(plan, err)
 	}
-	for _, o := range s.others.plans {
-		o.Plan(rec)
+	for _, tell := range s.hooks.plan {
+		tell(rec)
 	}
 }
 
@@ -194,19 +193,19 @@ func (s *sim) checkPlan(plan *router.Plan) error {
 	coming := make([]int, len(s.workers))
 	for _, l := range plan.Load {
 		w := &s.workers[l.Worker]
-		if w.v.Adapters[l.Adapter].Tier < router.Host && !w.adapters.rows.of(l.Adapter).fetching() {
+		if w.engine.LoRA.Gone(&w.adapter(l.Adapter).Adapter) {
 			coming[l.Worker]++
 		}
 	}
 	for _, m := range plan.Move {
 		if r, ok := s.plan.byID[m.ID]; ok {
-			if reason := s.workers[m.To].refuses(r); reason != "" {
+			if reason := s.workers[m.To].engine.Refuse(&r.Request); reason != "" {
 				return fmt.Errorf("request %d cannot move to worker %d: %s", m.ID, m.To, reason)
 			}
 		}
 	}
 	for w, n := range coming {
-		if limit := s.workers[w].eng.MaxLoadedLoras; limit > 0 && n > limit {
+		if limit := s.workers[w].engine.Profile().MaxLoadedLoras; limit > 0 && n > limit {
 			return fmt.Errorf("%d adapters to load on worker %d, which holds %d", n, w, limit)
 		}
 	}
@@ -225,12 +224,14 @@ func (s *sim) place(plan *router.Plan) {
 	}
 	// what goes, goes first, so that it makes room
 	for _, l := range plan.Unload {
-		s.workers[l.Worker].release(l.Adapter)
+		w := &s.workers[l.Worker]
+		w.engine.LoRA.Unload(&w.adapter(l.Adapter).Adapter)
 		note(l, false)
 		p.stats.Unloads++
 	}
 	for _, l := range plan.Load {
-		s.workers[l.Worker].bring(l.Adapter)
+		w := &s.workers[l.Worker]
+		w.engine.LoRA.Load(&w.adapter(l.Adapter).Adapter)
 		note(l, true)
 		p.stats.Loads++
 	}
@@ -251,7 +252,7 @@ func (s *sim) planStats() PlanStats {
 func (s *sim) adjust() {
 	if s.plan.adjuster != nil {
 		if p := s.plan.adjuster.Adjust(); p != nil {
-			s.apply(p, s.now)
+			s.apply(p, s.loop.Now())
 		}
 	}
 }

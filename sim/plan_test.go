@@ -126,7 +126,7 @@ func TestPlansLoseNothing(t *testing.T) {
 		for range n {
 			cfg.Workers = append(cfg.Workers, costs)
 		}
-		s, err := newSim(cfg)
+		s, err := newSim(cfg, ServerHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,14 +4,18 @@ import (
 	"context"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+
+	"pgregory.net/rapid"
 )
+
+// inputMargin is how many tokens a prompt stays below the longest request under sglang.
+const inputMargin = 5
 
 // The expectations of the worked tests are of plainProfile: a prefill step takes
 // 5 + 0.1 ms a token, and 2 ms pass outside the engine.
@@ -182,7 +186,7 @@ type steps struct {
 	again         bool // some request lost its KV cache
 }
 
-func (s *steps) Step(k *Step) {
+func (s *steps) Step(k *engine.Report) {
 	s.prompt += k.PromptTokens
 	s.found += k.CachedTokens
 	s.again = s.again || len(k.Preempted) > 0
@@ -200,7 +204,7 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		genTexts(t, wl)
 		want := newLedger()
 		s, err := newSim(Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true})
+			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true}, ServerHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,13 +212,12 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkEmpty(t, s)
-		w := &s.workers[0]
-		if w.cache.Cached() > w.kv.capacity || w.kv.free() != w.kv.capacity {
-			t.Fatalf("%d pages cached, %d free of %d", w.cache.Cached(), w.kv.free(), w.kv.capacity)
+		if kv := &s.workers[0].engine.KV; kv.Kept() > kv.Free() || kv.FreeTokens() != kv.CapacityTokens() {
+			t.Fatalf("%d pages cached, %d free, %d tokens in all", kv.Kept(), kv.Free(), kv.CapacityTokens())
 		}
 
 		heard := &steps{fates: fates{}}
-		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: heard, MaxAdapters: len(wl.Adapters), Home: router.Disk})
+		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: heard.Token, Ended: heard.Ended, Step: heard.Step}, MaxAdapters: len(wl.Adapters), Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)
 		}

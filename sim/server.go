@@ -9,24 +9,28 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
+	adapters "lorasim/sim/lora"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
 
-// Listener hears what happens to the requests of a [Server]. Times are those at
-// which a client sees it, so they may lie a request overhead after the instant
-// the server has advanced to; for one request they never go back.
-type Listener interface {
-	// Token reports the next token of a request.
-	Token(id int64, at tick.Ticks)
-	// Ended reports a request's end, once for each, after its last token.
-	Ended(id int64, status record.Status, reason string, at tick.Ticks)
+// ServerHooks observe the requests of a [Server]. A nil function is not called. Times are those at which a
+// client sees it, so they may lie a request overhead after the instant the server has advanced to; for one
+// request they never go back.
+type ServerHooks struct {
+	// Token tells the next token of a request.
+	Token func(id int64, at tick.Ticks)
+	// Ended tells a request's end, once for each, after its last token.
+	Ended func(id int64, status record.Status, reason string, at tick.Ticks)
+	// Step tells every step at its end, after the ends of the requests that ended with it.
+	Step func(*engine.Report)
 }
 
 // ServerConfig describes one simulated worker that a program drives.
 type ServerConfig struct {
-	Costs    *profile.Costs
-	Listener Listener
+	Costs *profile.Costs
+	Hooks ServerHooks
 	// MaxAdapters is the number of adapters that may be defined, GPU slots and
 	// host memory aside.
 	MaxAdapters int
@@ -39,7 +43,7 @@ type ServerConfig struct {
 // step each, so that every token is reported. It knows no wall clock and is for
 // one goroutine.
 //
-//	srv, err := sim.NewServer(sim.ServerConfig{Costs: costs, Listener: l, MaxAdapters: 8})
+//	srv, err := sim.NewServer(sim.ServerConfig{Costs: costs, Hooks: hooks, MaxAdapters: 8})
 //	srv.Define(0, trace.Adapter{Name: "chat", Rank: 16})
 //	srv.Load(0)
 //	err = srv.Submit(trace.Request{ID: 1, Adapter: 0, Prompt: 100, Output: 20})
@@ -55,8 +59,8 @@ type Server struct {
 // NewServer returns a worker at time 0 with no adapter defined.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
-	case cfg.Costs == nil || cfg.Listener == nil:
-		return nil, errors.New("sim: a server needs costs and a listener")
+	case cfg.Costs == nil:
+		return nil, errors.New("sim: a server needs costs")
 	case cfg.MaxAdapters < 0:
 		return nil, fmt.Errorf("sim: room for %d adapters, expected >= 0", cfg.MaxAdapters)
 	}
@@ -64,15 +68,11 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		Source:   noRequests{make([]trace.Adapter, cfg.MaxAdapters)},
 		Workers:  []*profile.Costs{cfg.Costs},
 		Router:   &router.Router{Policy: onlyWorker{}, Placement: [][]int32{nil}},
-		Observer: endings{cfg.Listener},
+		Observer: endings{cfg.Hooks.Ended},
 		Home:     cfg.Home,
-	})
+	}, cfg.Hooks)
 	if err != nil {
 		return nil, err
-	}
-	s.listener = cfg.Listener
-	if s.stepper, _ = cfg.Listener.(StepListener); s.stepper != nil {
-		s.workers[0].noted = newStep()
 	}
 	s.plan.byID = map[int64]*request{}
 	return &Server{s: s, w: &s.workers[0]}, nil
@@ -89,23 +89,32 @@ type onlyWorker struct{}
 
 func (onlyWorker) Route(router.Request, *router.View) int { return 0 }
 
-// endings tells a listener of the ends of requests.
-type endings struct{ Listener }
+// endings tells the ends of requests.
+type endings struct {
+	ended func(int64, record.Status, string, tick.Ticks)
+}
 
 func (e endings) Done(r *record.Request) {
-	e.Ended(r.ID, r.Status, r.Error, tick.FromSeconds(r.Finish))
+	e.end(r.ID, r.Status, r.Error, tick.FromSeconds(r.Finish))
 }
+
+func (e endings) end(id int64, status record.Status, reason string, at tick.Ticks) {
+	if e.ended != nil {
+		e.ended(id, status, reason, at)
+	}
+}
+
 func (endings) Tokens(tick.Ticks, int64) {}
 func (endings) Steps(record.Steps)       {}
 func (endings) Gap(tick.Ticks, int64)    {}
 
 // Now is the time the server has advanced to.
-func (v *Server) Now() tick.Ticks { return v.s.now }
+func (v *Server) Now() tick.Ticks { return v.s.loop.Now() }
 
 // Next is the time of the next event, tick.Never if nothing is under way.
 func (v *Server) Next() tick.Ticks {
 	if len(v.inbox) > 0 {
-		return v.s.now
+		return v.s.loop.Now()
 	}
 	return v.s.next()
 }
@@ -128,12 +137,12 @@ func (v *Server) Submit(r trace.Request) error {
 // and lets the submitted requests arrive. A time in the past counts as now.
 func (v *Server) Advance(to tick.Ticks) {
 	s := v.s
-	to = max(min(to, tick.Max), s.now)
+	to = max(min(to, tick.Max), s.loop.Now())
 	for t := s.next(); t < to; t = s.next() {
-		s.now = t
+		s.loop.MoveTo(t)
 		_ = s.instant(func() error { return nil })
 	}
-	s.now = to
+	s.loop.MoveTo(to)
 	_ = s.instant(v.arrive) // nothing there fails
 }
 
@@ -141,8 +150,8 @@ func (v *Server) Advance(to tick.Ticks) {
 func (v *Server) arrive() error {
 	s := v.s
 	for _, r := range v.inbox {
-		r.Arrival = s.now.Seconds()
-		s.head, s.headT = r, s.now
+		r.Arrival = s.loop.Now().Seconds()
+		s.head, s.headT = r, s.loop.Now()
 		s.requests++
 		s.sendHead()
 	}
@@ -158,63 +167,64 @@ func (v *Server) arrive() error {
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
-		v.s.listener.Ended(id, record.Aborted, canceledReason, v.s.now+v.w.costs.Overhead)
+		v.s.cfg.Observer.(endings).end(id, record.Aborted, engine.Aborted, v.s.loop.Now()+v.w.costs.Overhead)
 		return true
 	}
 	r, ok := v.s.plan.byID[id]
 	if ok {
-		v.w.cancel(r)
-		v.s.beginSteps()
+		v.w.engine.Abort(&r.Request)
+		v.s.loop.RunYielded()
 	}
 	return ok
 }
 
+func (v *Server) lora() *adapters.Manager           { return &v.w.engine.LoRA }
+func (v *Server) adapter(i int32) *adapters.Adapter { return &v.w.adapter(i).Adapter }
+
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
 	v.s.adapters[i] = a
-	v.w.adapters.rows.of(i).ranks.rank = int32(v.w.costs.Rank(a.Rank))
+	v.w.engine.Redefine(i)
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
 func (v *Server) Preload(i int32) {
 	if v.Gone(i) {
-		v.w.fetchHost(i)
-		v.w.setTier(i, router.Host)
+		v.lora().Preload(v.adapter(i))
 	}
 }
 
 // Load begins to bring an adapter to host memory; see Loaded.
 func (v *Server) Load(i int32) {
-	v.w.adapters.rows.of(i).leaving = false
-	v.w.startFetch(i)
+	v.adapter(i).Keep()
+	v.lora().StartFetch(v.adapter(i))
 }
 
 // Unload drops an adapter as soon as no request uses it; see Gone.
 func (v *Server) Unload(i int32) {
-	v.w.release(i)
-	v.s.beginSteps()
+	v.lora().Unload(v.adapter(i))
+	v.s.loop.RunYielded()
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
 func (v *Server) Pin(i int32, pinned bool) {
-	v.w.v.Adapters[i].Pinned = pinned
-	v.w.adapters.pins = true
+	v.lora().Pin(i, pinned)
 }
 
 // Loaded says whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {
-	return v.w.v.Adapters[i].Tier >= router.Host && !v.w.adapters.rows.of(i).fetch
+	return v.lora().Loaded(v.adapter(i))
 }
 
 // Gone says whether an adapter has left the worker, and is not on its way to it.
 func (v *Server) Gone(i int32) bool {
-	return v.w.v.Adapters[i].Tier < router.Host && !v.w.adapters.rows.of(i).fetching()
+	return v.lora().Gone(v.adapter(i))
 }
 
 // View is the worker as a router sees it; valid until the next call of the
 // server.
 func (v *Server) View() *router.Worker {
-	v.w.v.KVUsed = v.w.kvNow()
+	v.w.v.KVUsed = v.w.engine.KVTokens()
 	return v.w.v
 }
 
@@ -225,131 +235,13 @@ func (v *Server) Cached(id int64) int32 {
 	if r == nil {
 		return 0
 	}
-	return r.prefix.found
+	return r.Found
 }
 
 // FlushCache empties the prefix cache, but for what running requests hold.
 func (v *Server) FlushCache() {
-	if v.w.cache != nil {
-		v.w.stats.EvictedPages += v.w.cache.Evict(v.w.cache.Cached())
-	}
+	v.w.engine.KV.Flush()
 }
 
 // Stats counts what the worker did so far.
-func (v *Server) Stats() WorkerStats { return v.w.stats }
-
-const canceledReason = "given up by the client"
-
-// cancel ends a request that its client gave up: at once where it waits, else
-// at the next boundary between steps at which it is in the batch.
-func (w *worker) cancel(r *request) {
-	switch {
-	case r.moving == canceled:
-	case r.state == waiting:
-		w.dequeue(r)
-		w.settle(r.adapter)
-		w.finish(r, record.Aborted, canceledReason)
-		w.roomMade() // it may have been the one that held up the queue
-	case r.state == entering:
-		w.door.queue = slices.DeleteFunc(w.door.queue, func(o *request) bool { return o == r })
-		w.countQueued(r, -1)
-		w.settle(r.adapter)
-		w.finish(r, record.Aborted, canceledReason)
-	case r.state == running:
-		w.depart(r, int32(w.id))
-		r.moving = canceled
-	default: // in a prefill step, or between two of them
-		r.moving = canceled
-		w.departing = append(w.departing, r)
-	}
-}
-
-// endCanceled ends a canceled request that is in the batch, or was put back into
-// the queue since, and keeps one that is still being prefilled, or waits for its
-// turn with its memory, for later.
-func (w *worker) endCanceled(r *request) {
-	switch {
-	case r.state == filling && !w.vllm:
-		w.departing = append(w.departing, r)
-	case r.state == waiting:
-		r.moving = notMoving
-		w.cancel(r)
-	default:
-		w.drop(r)
-		w.finish(r, record.Aborted, canceledReason)
-	}
-}
-
-// Step is what one step of an engine did, with requests by ID.
-type Step struct {
-	Tokens    map[int64]int32 // scheduled
-	New       []int64         // running for the first time, in the order of their admission
-	Resumed   []int64         // running again after a preemption
-	Preempted []int64         // or retracted, before the step
-	Retracted int             // of Preempted, under sglang: for lack of memory
-	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
-
-	Prompts      int   // requests of which it took prompt tokens
-	PromptTokens int64 // of all of these
-	Before       int   // requests that were running, whether it took them along or not
-
-	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
-	// After the step: requests that run and wait, free KV pages, tokens stored.
-	Running, Waiting int
-	FreePages        int64
-	KVTokens         int64
-}
-
-// A StepListener is a [Listener] that hears of every step, at its end; requests that ended with it have done so before.
-type StepListener interface {
-	Listener
-	Step(s *Step)
-}
-
-// noteAdmission, notePreemption and noteStep write down the step that is being
-// formed; stepNoted reports it at its end.
-func (w *worker) noteAdmission(r *request, resumed bool) {
-	if w.noted == nil {
-		return
-	}
-	to := &w.noted.New
-	if resumed {
-		to = &w.noted.Resumed
-	}
-	*to = append(*to, r.id)
-	w.noted.Computed[r.id] = r.prefilled
-}
-
-func (w *worker) notePreemption(r *request) {
-	if w.noted != nil {
-		w.noted.Preempted = append(w.noted.Preempted, r.id)
-	}
-}
-
-func (w *worker) noteStep(p phase) {
-	if w.noted == nil {
-		return
-	}
-	for _, e := range w.batch {
-		if p != prefill {
-			w.noted.Tokens[e.value.id] = 1
-		}
-	}
-	for _, c := range w.filling {
-		w.noted.Tokens[c.req.id] = c.tokens
-		w.noted.PromptTokens += int64(c.tokens)
-	}
-	w.noted.Prompts, w.noted.Before = len(w.filling), len(w.batch)
-}
-
-func (w *worker) stepNoted() {
-	if w.noted == nil {
-		return
-	}
-	w.noted.Running, w.noted.Waiting = w.seats(), w.queue.n
-	w.noted.FreePages, w.noted.KVTokens = w.kv.free(), w.kv.stored()
-	w.s.stepper.Step(w.noted)
-	w.noted = newStep()
-}
-
-func newStep() *Step { return &Step{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }
+func (v *Server) Stats() WorkerStats { return v.w.stats(0) }

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"
+
+	"pgregory.net/rapid"
 )
 
 // fate is what a listener heard of one request.
@@ -32,6 +32,8 @@ func (f fates) of(id int64) *fate {
 	return f[id]
 }
 
+func (f fates) hooks() ServerHooks { return ServerHooks{Token: f.Token, Ended: f.Ended} }
+
 func (f fates) Token(id int64, at tick.Ticks) { r := f.of(id); r.tokens = append(r.tokens, at) }
 func (f fates) Ended(id int64, st record.Status, reason string, at tick.Ticks) {
 	r := f.of(id)
@@ -41,7 +43,7 @@ func (f fates) Ended(id int64, st record.Status, reason string, at tick.Ticks) {
 
 func newTestServer(t interface{ Fatal(...any) }, p *profile.Profile, adapters []trace.Adapter) (*Server, fates) {
 	heard := fates{}
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: heard, MaxAdapters: len(adapters), Home: router.Disk})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: heard.hooks(), MaxAdapters: len(adapters), Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +207,7 @@ func BenchmarkServer(b *testing.B) {
 	p := testProfile()
 	p.Memory.KVTokens = 1 << 40
 	p.Engine.ContextLength = 1 << 40
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: silent{}})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: func(int64, tick.Ticks) {}}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -222,8 +224,3 @@ func BenchmarkServer(b *testing.B) {
 		b.Fatalf("%d requests run, expected 16", srv.View().Running)
 	}
 }
-
-type silent struct{}
-
-func (silent) Token(int64, tick.Ticks)                        {}
-func (silent) Ended(int64, record.Status, string, tick.Ticks) {}

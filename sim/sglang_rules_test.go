@@ -13,64 +13,6 @@ import (
 // Rules of sglang that the recorded batches do not show, one by one. The
 // profile is plainProfile: adapters load in 7 ms.
 
-// Each starving adapter, the longest wait first, is promised the running
-// adapter that is done first, by its longest request, and drains for no other
-// (LoRADrainer._update_draining_loras, lora/lora_drainer.py).
-func TestDrainerPromises(t *testing.T) {
-	w := &worker{s: &sim{now: 10 * tick.Second}}
-	w.eng.LoraDrainWait = 2
-	rows := newAdapterRows(7, func(int32) int32 { return 8 })
-	w.queue.rows, w.adapters.rows = rows, rows
-	for _, q := range []struct {
-		row    int32
-		queued tick.Ticks
-	}{{3, 7 * tick.Second}, {4, 6 * tick.Second}, {5, 8 * tick.Second}, {6, 8*tick.Second - 1}} {
-		w.queue.add(&request{adapter: q.row, row: rows.of(q.row), queued: q.queued}, false)
-	}
-	rows.of(0).left, rows.of(1).left, rows.of(2).left = 5, 3, 9
-	expect := func(want ...int32) {
-		t.Helper()
-		for row, d := range want {
-			if got := rows.of(int32(row)).drainsFor; got != d {
-				t.Errorf("adapter %d drains for %d, expected %d", row, got, d)
-			}
-		}
-	}
-	running := []int32{2, 0, 1}
-	w.promise(running[:2])
-	expect(4, -1, 3) // the one that waits since 6 s comes first
-	w.promise(running)
-	expect(4, 6, 3) // 6 waits for a tick more than 2 s, 5 for 2 s just now
-	w.s.now++
-	w.promise(running)
-	expect(4, 6, 3) // nobody is left to make way for 5
-	if !rows.of(6).promised || rows.of(5).promised {
-		t.Error("5 is promised a slot, or 6 is not")
-	}
-}
-
-// A draining adapter takes requests of at most 1.2 times the tokens that its
-// longest one has left (LoRADrainer.can_schedule).
-func TestDrainerTolerance(t *testing.T) {
-	rows := newAdapterRows(1, func(int32) int32 { return 8 })
-	w := &worker{queue: queue{rows: rows}, adapters: adapterTable{rows: rows}}
-	rows.of(0).left = 10
-	for k, maxNew := range []int32{14, 13, 12} {
-		w.queue.add(&request{id: int64(k), row: rows.of(0), maxNew: maxNew}, false)
-	}
-	for drainsFor, want := range []int64{2, 0} { // for row 0, then for none
-		rows.of(0).drainsFor = -int32(drainsFor)
-		if got := w.firstOf(0); got.id != want {
-			t.Errorf("draining for %d: request %d goes first, expected %d", -drainsFor, got.id, want)
-		}
-	}
-	rows.of(0).drainsFor = 0
-	rows.of(0).left = 9
-	if got := w.firstOf(0); got != nil {
-		t.Errorf("request %d goes first, expected none", got.id)
-	}
-}
-
 // Both adapters are loaded by 14 ms and prefilled by 29; steps of 12 ms follow.
 // Adapter 2 waits since 1 ms, more than 50 at the step that ends at 53: adapter
 // 1 drains, whose longest request is shorter than that of 0. At 101 ms it has 33

@@ -1,11 +1,10 @@
 // Package sim simulates LLM workers that serve LoRA adapters, as discrete
 // events.
 //
-// A request travels: [Run] takes it from the source and asks the router for a
-// worker (client.go); the worker queues it (worker.go), picks it (pick.go) for a
-// prefill step (prefill.go, vllm.go), runs it in its decode batch (batch.go) and
-// reports its record to the observer when its last token is out. Adapter weights
-// come and go in adapters.go and loads.go.
+// A request travels: [Run] takes it from the source and asks the router for a worker (client.go); the worker's engine
+// (package engine) queues it, forms steps from the queue, runs it in its batch and gives it back when its last token is
+// out; its record goes to the observer. Plans move requests (migrate.go), workers fail (outage.go), join and leave
+// (elastic.go).
 //
 // Events are ordered by (time, kind, worker): at one instant, steps and adapter
 // loads that end come first, so that their capacity is free; then the requests
@@ -26,9 +25,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"lorasim/internal/heap"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
+	"lorasim/sim/event"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -39,9 +41,7 @@ type Config struct {
 	Workers  []*profile.Costs // one for each worker; may be the same value
 	Router   *router.Router
 	Observer record.Observer
-	// Others watch beside Observer. Each is asked for what it can: DoneObserver,
-	// Watcher, PlanObserver, PowerObserver; so is Observer.
-	Others []any
+	Hooks    []Hooks // observe beside Observer, in this order
 
 	MaxConcurrency int // limits the requests in flight (closed loop); 0: none
 	// FailAbove: a request that finds so many in flight fails at once, as where
@@ -73,20 +73,9 @@ type Config struct {
 
 // WorkerStats counts what one worker did.
 type WorkerStats struct {
-	Requests                  int64 // finished there
-	PrefillSteps, DecodeSteps int64
-	Busy                      tick.Ticks // time in steps, adapter loads within them included
-	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
-	Loads                     int64      // adapter loads into a GPU slot
-	LoadTime                  tick.Ticks // time those loads took
-	Evictions                 int64      // adapters that lost their GPU slot
-	Failures                  int64      // loads that failed
-	Retractions               int64      // requests that lost their KV cache
-	PeakRunning               int64
-	PeakKV                    int64      // tokens
-	CachedTokens              int64      // of prompts, found in the prefix cache
-	EvictedPages              int64      // that the prefix cache has given up
-	On                        tick.Ticks // time that it cost GPU time
+	Requests int64 // finished there
+	engine.Stats
+	On tick.Ticks // time that it cost GPU time
 }
 
 // Stats counts what a run did beside its requests' records.
@@ -102,7 +91,7 @@ type Stats struct {
 // unsound, the source fails or ctx ends; the observer has then seen only part
 // of the run.
 func Run(ctx context.Context, cfg Config) (*Stats, error) {
-	s, err := newSim(cfg)
+	s, err := newSim(cfg, ServerHooks{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,21 +104,18 @@ func Run(ctx context.Context, cfg Config) (*Stats, error) {
 type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
-	others   others   // who else wants to see what
-	listener Listener // of a Server: wants to hear of every token
-	stepper  StepListener
-	rng      *rand.Rand
+	hooks    hookList
+	// Of a Server.
+	serverHooks ServerHooks
+	all         []int32 // all adapters
+	rng         *rand.Rand
 
-	now    tick.Ticks
-	window tick.Ticks   // end of the run, tick.Never: when all is done
-	events heap[func()] // by time and kind
-	seq    int64        // of the latest event
+	loop   event.Loop
+	window tick.Ticks // end of the run, tick.Never: when all is done
 
 	workers []worker
-	ready   []*worker // to begin a step at this instant
 	plan    planning
 	elastic elastic
-	idle    int // events that are no reason to go on: looks, plans, starts of workers
 
 	reqs  []*request // in flight, and the unused ones in free
 	free  []*request
@@ -137,7 +123,7 @@ type sim struct {
 	headT tick.Ticks // arrival of head; tick.Never: the source is at its end
 
 	inFlight int
-	releases heap[struct{}] // when finished requests make room for new ones (closed loop)
+	releases heap.Heap[struct{}] // when finished requests make room for new ones (closed loop)
 
 	view    router.View
 	outputs *router.Outputs
@@ -148,7 +134,7 @@ type sim struct {
 	end                   tick.Ticks
 }
 
-func newSim(cfg Config) (*sim, error) {
+func newSim(cfg Config, server ServerHooks) (*sim, error) {
 	window := tick.Never
 	switch w := cfg.Window; {
 	case len(cfg.Workers) == 0:
@@ -166,18 +152,19 @@ func newSim(cfg Config) (*sim, error) {
 	case w > 0:
 		window = tick.FromSeconds(w)
 	}
-	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
+	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, serverHooks: server, workers: make([]worker, len(cfg.Workers)),
 		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
+	for a := range s.adapters {
+		s.all = append(s.all, int32(a))
+	}
 	s.view = router.View{Workers: make([]router.Worker, len(cfg.Workers)), Adapters: s.adapters}
 	s.view.Index = router.NewIndex(len(cfg.Workers), len(s.adapters))
-	s.view.Read = func(j int) { s.workers[j].v.KVUsed = s.workers[j].kvNow() }
+	s.view.Read = func(j int) { s.workers[j].v.KVUsed = s.workers[j].engine.KVTokens() }
 	s.outputs = router.NewOutputs(len(s.adapters))
 	if cfg.Staleness > 0 {
 		s.stale = router.NewStale(cfg.Staleness)
 	}
-	if err := s.others.add(cfg); err != nil {
-		return nil, err
-	}
+	s.hooks = newHookList(cfg.Hooks)
 	if err := s.initElastic(); err != nil {
 		return nil, err
 	}
@@ -211,7 +198,7 @@ func (s *sim) run(ctx context.Context) error {
 			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times", tick.Max.Seconds()/86400)
 		}
 		s.watch(now)
-		s.now = now
+		s.loop.MoveTo(now)
 		if s.loops++; s.loops&0xff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -232,104 +219,32 @@ func (s *sim) run(ctx context.Context) error {
 
 // instant does what is due now, in the order that the package comment explains.
 func (s *sim) instant(arrivals func() error) error {
-	s.handle(eventArrivals)
+	s.loop.RunBefore(event.Arrivals)
 	if err := arrivals(); err != nil {
 		return err
 	}
-	s.handle(numEvents)
-	s.beginSteps()
+	s.loop.Run()
+	s.loop.RunYielded()
 	return nil
-}
-
-func (s *sim) beginSteps() {
-	for k := 0; k < len(s.ready); k++ { // one may make another ready
-		s.ready[k].begin()
-	}
-	s.ready = s.ready[:0]
-}
-
-// eventKind orders events of the same instant: what frees or takes away
-// capacity comes before arrivals, planning after them.
-type eventKind int64
-
-const (
-	eventStep     eventKind = iota // a worker's step ends
-	eventLoad                      // an adapter load beside the steps ends
-	eventTransfer                  // a request's KV cache has been copied, or a round of it
-	eventDown                      // a worker fails
-	eventUp                        // a worker is back
-	eventRelease                   // requests that waited for workers are sent on
-	eventOff                       // a worker that has drained leaves
-	eventEnter                     // a request has passed a worker's front end
-	eventArrivals                  // marks the place of arrivals in the order; never scheduled
-	eventApply                     // a plan's solving time is over
-	eventScale                     // a look of the autoscaler, or a change at a given time
-	eventPlan                      // a planner's interval is over
-	numEvents
-)
-
-// order ranks events of the same instant: by kind, then as given.
-func (k eventKind) order(seq int64) int64 { return int64(k)<<48 | seq }
-
-// at schedules an event; those of one kind at one instant go in the order in
-// which they were scheduled.
-func (s *sim) at(t tick.Ticks, kind eventKind, do func()) {
-	s.seq++
-	s.events.push(entry[func()]{key: int64(t), tie: kind.order(s.seq), value: do})
-}
-
-// aside schedules an event that is no reason to go on when all else is done.
-func (s *sim) aside(t tick.Ticks, kind eventKind, do func()) {
-	s.idle++
-	s.at(t, kind, func() {
-		s.idle--
-		do()
-	})
-}
-
-// timer is an event that can be moved and called off.
-type timer struct {
-	order int64
-	place int32 // in sim.events, -1: not set
-	do    func()
-}
-
-func (s *sim) set(t *timer, at tick.Ticks) {
-	if t.place < 0 {
-		s.events.push(entry[func()]{int64(at), t.order, t.do, &t.place})
-		return
-	}
-	s.events[t.place].key = int64(at)
-	s.events.fix(int(t.place))
-}
-
-func (s *sim) stop(t *timer) {
-	if t.place >= 0 {
-		s.events.remove(int(t.place))
-	}
-}
-
-// handle does what is due and of a kind before the given one.
-func (s *sim) handle(before eventKind) {
-	for len(s.events) > 0 && s.events[0].key <= int64(s.now) && s.events[0].tie < before.order(0) {
-		s.events.remove(0)()
-	}
 }
 
 // next is the time of the next event.
 func (s *sim) next() tick.Ticks {
 	t := tick.Never
 	if s.headT != tick.Never && s.hasRoom() {
-		t = max(s.headT, s.now) // in a closed loop the head may be overdue
+		t = max(s.headT, s.loop.Now()) // in a closed loop the head may be overdue
 	}
 	if len(s.releases) > 0 {
-		t = min(t, tick.Ticks(s.releases[0].key))
+		t = min(t, tick.Ticks(s.releases[0].Key))
 	}
-	if len(s.events) == 0 || t == tick.Never && len(s.events) == s.idle && len(s.elastic.held) == 0 {
+	if t == tick.Never && s.loop.Idle() && len(s.elastic.held) == 0 {
 		return t
 	}
-	return min(t, tick.Ticks(s.events[0].key))
+	return min(t, s.loop.Next())
 }
+
+// loadFails draws whether an adapter load fails.
+func (s *sim) loadFails() bool { return s.cfg.LoadFailures > 0 && s.rng.Float64() < s.cfg.LoadFailures }
 
 // unfinished says whether there are requests that have not ended, or are to come.
 func (s *sim) unfinished() bool { return s.headT != tick.Never || s.done < s.requests }
@@ -341,14 +256,12 @@ func (s *sim) hasRoom() bool {
 
 func (s *sim) stats() *Stats {
 	end := s.end
-	if s.now == s.window {
+	if s.loop.Now() == s.window {
 		end = s.window
 	}
 	st := &Stats{Requests: s.done, Events: s.loops, End: s.end, Plans: s.planStats()}
 	for i := range s.workers {
-		w := s.workers[i].stats
-		w.On = s.workers[i].timeOn(end)
-		st.Workers = append(st.Workers, w)
+		st.Workers = append(st.Workers, s.workers[i].stats(end))
 	}
 	st.Elastic = s.elasticStats(st.Workers, end)
 	return st

@@ -221,7 +221,7 @@ func TestLeapsEqualSteps(t *testing.T) {
 		if rapid.Bool().Draw(t, "elastic") {
 			cfg.Elastic = genElastic(t, n)
 		}
-		s, err := newSim(cfg)
+		s, err := newSim(cfg, ServerHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,14 +392,11 @@ func checkEmpty(t *rapid.T, s *sim) {
 		if v.SlotsIdle != v.SlotsUsed || v.SlotsUsed > v.Slots {
 			t.Fatalf("worker %d: %d of %d used slots idle, %d slots", i, v.SlotsIdle, v.SlotsUsed, v.Slots)
 		}
-		if w.kv.used != 0 || w.kv.tokens != 0 || w.ctx != 0 || w.budget != 0 || w.ranks.loras != 0 || w.ranks.distinct != 0 || w.large != 0 ||
-			v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.ranks.batch.max != 0 {
-			t.Fatalf("worker %d: left with kv %+v, %d ctx, %d budget, %d loras, view %+v", i, w.kv, w.ctx, w.budget, w.ranks.loras, v)
+		if v.Running != 0 || v.Queued != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || w.requests != 0 {
+			t.Fatalf("worker %d: left with %d requests, view %+v", i, w.requests, v)
 		}
-	}
-	for i := range s.workers {
-		if w := &s.workers[i]; w.kv.shared != 0 || w.reuse.holds != 0 || len(w.reuse.replies) != 0 || w.cache != nil && w.cache.Held() != 0 {
-			t.Fatalf("worker %d: %d shared pages, %d holds, %d replies left", i, w.kv.shared, w.reuse.holds, len(w.reuse.replies))
+		if err := w.engine.CheckEmpty(); err != nil {
+			t.Fatalf("worker %d: %v", i, err)
 		}
 	}
 	if len(s.free) != len(s.reqs) {

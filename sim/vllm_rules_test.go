@@ -8,6 +8,7 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
+	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -18,10 +19,10 @@ import (
 // stepLog keeps every step of a server.
 type stepLog struct {
 	fates
-	steps []Step
+	steps []engine.Report
 }
 
-func (l *stepLog) Step(s *Step) { l.steps = append(l.steps, *s) }
+func (l *stepLog) Step(s *engine.Report) { l.steps = append(l.steps, *s) }
 
 type tokens = map[int64]int32
 
@@ -36,7 +37,7 @@ func stepsOf(t *testing.T, change func(*profile.Profile), reqs ...trace.Request)
 	}
 	l := &stepLog{fates: fates{}}
 	adapters := trace.Names(8, []int{8})
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Listener: l, MaxAdapters: len(adapters), Home: router.Disk})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: l.Token, Ended: l.Ended, Step: l.Step}, MaxAdapters: len(adapters), Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestVLLMPreempt(t *testing.T) {
 	if s := l.steps[3]; !slices.Equal(s.Preempted, []int64{1}) || s.Running != 1 || s.Waiting != 2 || s.FreePages != 2 {
 		t.Errorf("step 3: %+v, expected request 1 preempted and nobody let in", s)
 	}
-	k := slices.IndexFunc(l.steps, func(s Step) bool { return len(s.Resumed) > 0 })
+	k := slices.IndexFunc(l.steps, func(s engine.Report) bool { return len(s.Resumed) > 0 })
 	if k < 0 || l.steps[k].Tokens[1] != 33 || l.steps[k].Resumed[0] != 1 {
 		t.Errorf("resumed in step %d, expected with 31 + 2 tokens", k)
 	}

@@ -48,12 +48,14 @@ func TestSolveLine(t *testing.T) {
 	det := float64(n*sxx - sx*sx)
 	for i, want := range []struct{ value, std float64 }{{2, 0.1 * math.Sqrt(sxx/det)}, {0.5, 0.1 * math.Sqrt(n/det)}} {
 		e := f.Params[i]
-		if math.Abs(e.Value/want.value-1) > 0.01 || math.Abs(e.RelStd/(want.std/want.value)-1) > 0.02 || e.Held || e.AtBound {
+		if math.Abs(e.Value/want.value-1) > 0.01 || math.Abs(e.RelStd/(want.std/want.value)-1) > 0.02 || e.Held ||
+			e.AtBound {
 			t.Errorf("%+v, expected %v with a standard error of %.4f", e, want.value, want.std/want.value)
 		}
 	}
 	if math.Abs(f.Loss-1) > 0.01 || f.StartLoss < f.Loss {
-		t.Errorf("loss %v, at the start %v, expected 1: the residuals are one standard deviation each", f.Loss, f.StartLoss)
+		t.Errorf("loss %v, at the start %v, expected 1: the residuals are one standard deviation each",
+			f.Loss, f.StartLoss)
 	}
 }
 
@@ -106,7 +108,8 @@ func TestSolveFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := solve(ctx, line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{"b", 1, 0.1, 10})); !errors.Is(err, context.Canceled) {
+	linear := line(func(a, b, x float64) float64 { return a + b*x }, ok, Param{"b", 1, 0.1, 10})
+	if _, err := solve(ctx, linear); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -143,7 +146,8 @@ func TestBlocksRecover(t *testing.T) {
 	}
 	for i, c := range cs {
 		off := math.Abs(*c.of(f.Profile) / *c.of(want) - 1)
-		t.Logf("%s: %.4g of %.4g, standard error %.1f %%", c.name, *c.of(f.Profile), *c.of(want), 100*f.Params[i].RelStd)
+		t.Logf("%s: %.4g of %.4g, standard error %.1f %%",
+			c.name, *c.of(f.Profile), *c.of(want), 100*f.Params[i].RelStd)
 		if f.Params[i].Held || off > 0.05 {
 			t.Errorf("%s is %g, expected %g (held: %v)", c.name, *c.of(f.Profile), *c.of(want), f.Params[i].Held)
 		}
@@ -167,13 +171,16 @@ func TestRunsRecover(t *testing.T) {
 	hists := validate.Histograms{4: {10, 20, 30, 40}, 16: {40, 10, 10, 40}}
 	groups := func(mean string) *validate.Groups {
 		return &validate.Groups{Groups: map[string]validate.Group{
-			"mine": {Lengths: "measured:output_mean=" + mean + ",output_sigma=1.2,output_cap=800"}}, Other: validate.Group{Lengths: "measured-stride"}}
+			"mine": {Lengths: "measured:output_mean=" + mean + ",output_sigma=1.2,output_cap=800"}},
+			Other: validate.Group{Lengths: "measured-stride"}}
 	}
 	want, err := profile.Load("llama2-7b-24gb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ps, err := validate.Simulate(context.Background(), runs, hists, validate.Options{Profile: want, Groups: groups("120"), Seeds: 4, FirstSeed: 1})
+	ps, err := validate.Simulate(context.Background(), runs, hists, validate.Options{
+		Profile: want, Groups: groups("120"), Seeds: 4, FirstSeed: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +194,10 @@ func TestRunsRecover(t *testing.T) {
 		name, mean string
 		groups     bool
 	}{{"lengths known", "120", false}, {"mean to be found", "105", true}} {
-		o := RunsOptions{Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 60}, Groups: groups(c.mean), Seeds: 4, FirstSeed: 1, FitGroups: c.groups}
+		o := RunsOptions{
+			Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 60}, Groups: groups(c.mean),
+			Seeds: 4, FirstSeed: 1, FitGroups: c.groups,
+		}
 		f, err := Runs(context.Background(), runs, hists, o)
 		if err != nil {
 			t.Fatal(err)
@@ -206,7 +216,10 @@ func TestRunsRecover(t *testing.T) {
 			t.Error("the fit changed the groups that it was given")
 		}
 	}
-	o := RunsOptions{Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 40}, Groups: groups("120"), Seeds: 4, FirstSeed: 1, Folds: 2}
+	o := RunsOptions{
+		Options: Options{Start: &start, Fit: []string{"decode.base_ms"}, Evaluations: 40}, Groups: groups("120"),
+		Seeds: 4, FirstSeed: 1, Folds: 2,
+	}
 	left, err := o.crossValidate(context.Background(), forCalibration(runs), hists)
 	if err != nil {
 		t.Fatal(err)
@@ -247,8 +260,10 @@ func TestPhysicalBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{ // by hand: 524288 bytes and 6.607e9 weights of 2 bytes over 1008 GB/s, 2 x 6.476e9 over 165.2 TFLOP/s
-		"decode.per_kv_token_us": 0.5201, "decode.base_ms": 13.11, "prefill.base_ms": 13.11, "prefill.per_token_us": 78.4}
+	// by hand: 524288 bytes and 6.607e9 weights of 2 bytes over 1008 GB/s, 2 x 6.476e9 over 165.2 TFLOP/s
+	want := map[string]float64{
+		"decode.per_kv_token_us": 0.5201, "decode.base_ms": 13.11, "prefill.base_ms": 13.11,
+		"prefill.per_token_us": 78.4}
 	for _, k := range ks {
 		least := want[k.Name]
 		if least > 0 && math.Abs(k.Min/least-1) > 1e-3 || k.Start <= k.Min {
@@ -256,7 +271,8 @@ func TestPhysicalBounds(t *testing.T) {
 		}
 	}
 	if l := &o.Start.Latency; l.Decode.PerKVTokenUs < 0.52 || l.Prefill.BaseMs < 13.1 || p.Latency.Prefill.BaseMs != 5 {
-		t.Errorf("a fit that holds coefficients starts from %+v, the profile given has %+v", l.Prefill, p.Latency.Prefill)
+		t.Errorf("a fit that holds coefficients starts from %+v, the profile given has %+v",
+			l.Prefill, p.Latency.Prefill)
 	}
 	p.GPU = "a card of ours"
 	o = Options{Start: p}

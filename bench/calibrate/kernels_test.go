@@ -35,7 +35,8 @@ func TestKernelsRecover(t *testing.T) {
 			}
 		}
 		l, v := f.Profile.Latency.LoRA, f.Profile.Validation
-		if l.Backend != backend || l.CSGMVUs+l.TritonUs != f.Params[2].Value || len(v) != 1 || v[0].MedianAbsError > 0.01 || f.Errors.MedianAbsError > 0.01 {
+		if l.Backend != backend || l.CSGMVUs+l.TritonUs != f.Params[2].Value || len(v) != 1 ||
+			v[0].MedianAbsError > 0.01 || f.Errors.MedianAbsError > 0.01 {
 			t.Errorf("%s: profile %+v, errors %+v, unseen %+v", backend, l, f.Errors, v)
 		}
 	}
@@ -76,7 +77,8 @@ func TestReadKernelsNamesTheFault(t *testing.T) {
 		"whole":  {head + "csgmv,4.5,8,17\n", `t.csv:2: batch_size: "4.5"`},
 		"none":   {head, "no rows"},
 	} {
-		if _, err := ReadKernels(strings.NewReader(c.text), "t.csv"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadKernels(strings.NewReader(c.text), "t.csv"); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}

@@ -64,7 +64,10 @@ func TestFitLawRecovers(t *testing.T) {
 	for _, rank := range law.ByRank {
 		for i, slots := range []int{8, 16, 32, 64, 8, 16, 32, 64, 24, 48} {
 			adapters := 2 + i%5
-			p := point{running: float64(40 + 37*i%200), slots: float64(slots), waiting: float64(i * i * 20), adapters: float64(adapters), loads: 0.1 * float64(i%3)}
+			p := point{
+				running: float64(40 + 37*i%200), slots: float64(slots), waiting: float64(i * i * 20),
+				adapters: float64(adapters), loads: 0.1 * float64(i%3),
+			}
 			kv, err := tab.KVTokens("m", slots, rank.Rank)
 			if err != nil {
 				t.Fatal(err)
@@ -72,17 +75,23 @@ func TestFitLawRecovers(t *testing.T) {
 			share := 0.1 + 0.05*float64(i)
 			prompt := 10 + 3*float64(i%4)
 			m := p.running + prompt
-			ms := 13 + 0.03*p.running + 0.025*prompt + 0.00007*share*float64(kv) + p.adapters*(rank.PerAdapterMs+rank.PerAdapterTokenUs/1000*m) +
+			ms := 13 + 0.03*p.running + 0.025*prompt + 0.00007*share*float64(kv) +
+				p.adapters*(rank.PerAdapterMs+rank.PerAdapterTokenUs/1000*m) +
 				p.slots*(0.008+rank.PerSlotTokenUs/1000*m) + 0.0005*p.waiting + loadMs*p.loads
-			r := vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: slots, MaxRank: rank.Rank}, Rates: make([]float64, adapters), InRate: prompt / ms * 1000,
-				Waiting: p.waiting, KVShare: share, Measured: validate.Values{vllmruns.TPOT: ms, vllmruns.Running: p.running}}
+			r := vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: slots, MaxRank: rank.Rank},
+				Rates: make([]float64, adapters), InRate: prompt / ms * 1000,
+				Waiting: p.waiting, KVShare: share,
+				Measured: validate.Values{vllmruns.TPOT: ms, vllmruns.Running: p.running}}
 			for k := range r.Rates {
 				r.Rates[k] = 1
 			}
 			runs, loads = append(runs, r), append(loads, p.loads)
 		}
 	}
-	runs = append(runs, vllmruns.Run{Setup: vllmruns.Setup{Model: "m", Slots: 8, MaxRank: 16}, Rates: []float64{1}, Measured: validate.Values{}, Waiting: math.NaN()})
+	runs = append(runs, vllmruns.Run{
+		Setup: vllmruns.Setup{Model: "m", Slots: 8, MaxRank: 16}, Rates: []float64{1}, Measured: validate.Values{},
+		Waiting: math.NaN(),
+	})
 	loads = append(loads, 9) // nothing completed: the run does not count
 	fit, err := fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{}, 0)
 	if err != nil {
@@ -109,17 +118,21 @@ func TestFitLawRecovers(t *testing.T) {
 		t.Errorf("%+v", fit)
 	}
 	// what the card allows bounds the cost of a KV token, and the fit goes on from there
-	if fit, err = fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{}, 0.08); err != nil || fit.law.PerKVTokenUs != 0.08 || len(fit.bounded) != 1 {
+	if fit, err = fitLaw(runs, loads, loadMs, tab, steps, profile.AdapterLaw{}, 0.08); err != nil ||
+		fit.law.PerKVTokenUs != 0.08 || len(fit.bounded) != 1 {
 		t.Errorf("a bound of 0.08 us: %+v, %v", fit, err)
 	}
 	start := profile.AdapterLaw{PerTokenUs: 31}
-	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start, 0); err != nil || fit.law.PerTokenUs != 31 || len(fit.held) != 1 {
+	if fit, err = fitLaw(runs, loads, loadMs, tab, steps[:8], start, 0); err != nil || fit.law.PerTokenUs != 31 ||
+		len(fit.held) != 1 {
 		t.Errorf("without timings of prompts: %+v, %v", fit, err)
 	}
-	if _, err = fitLaw(runs[:10], loads, loadMs, tab, steps, start, 0); err == nil || !strings.Contains(err.Error(), "10 runs, expected at least 14") {
+	if _, err = fitLaw(runs[:10], loads, loadMs, tab, steps, start, 0); err == nil ||
+		!strings.Contains(err.Error(), "10 runs, expected at least 14") {
 		t.Errorf("few runs: %v", err)
 	}
-	if _, err = fitLaw(runs, loads, loadMs, tab, steps[:5], start, 0); err == nil || !strings.Contains(err.Error(), "5 step timings") {
+	if _, err = fitLaw(runs, loads, loadMs, tab, steps[:5], start, 0); err == nil ||
+		!strings.Contains(err.Error(), "5 step timings") {
 		t.Errorf("few timings: %v", err)
 	}
 }
@@ -177,7 +190,8 @@ func TestReadStepTimings(t *testing.T) {
 		`t.csv:2: steps: "x"`:     stepsHead + "m,,100,4096,200,20480,x,14\n",
 		`t.csv:2: requests: "-1"`: stepsHead + "m,,100,-1,200,20480,1,14\n",
 	} {
-		if _, err := ReadStepTimings(strings.NewReader(text), "t.csv"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadStepTimings(strings.NewReader(text), "t.csv"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, expected an error with %q", err, want)
 		}
 	}

@@ -50,25 +50,36 @@ type coefficient struct {
 // leaves, and the size of the memory.
 var coefficients = []coefficient{
 	{"decode.base_ms", 0.1, 1000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Decode.BaseMs }},
-	{"decode.per_request_ms", 1e-4, 50, 0.02, func(p *profile.Profile) *float64 { return &p.Latency.Decode.PerRequestMs }},
-	{"decode.per_kv_token_us", 1e-4, 50, 0.01, func(p *profile.Profile) *float64 { return &p.Latency.Decode.PerKVTokenUs }},
+	{"decode.per_request_ms", 1e-4, 50, 0.02,
+		func(p *profile.Profile) *float64 { return &p.Latency.Decode.PerRequestMs }},
+	{"decode.per_kv_token_us", 1e-4, 50, 0.01,
+		func(p *profile.Profile) *float64 { return &p.Latency.Decode.PerKVTokenUs }},
 	{"prefill.base_ms", 0.1, 1000, 3, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.BaseMs }},
 	{"prefill.per_token_us", 0.5, 5000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.PerTokenUs }},
-	{"prefill.per_token_ctx_ns", 1e-4, 1000, 1, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.PerTokenCtxNs }},
-	{"prefill.first_wave_factor", 0.9, 20, 1.1, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstWaveFactor }},
-	{"prefill.first_extend_ms", 1, 60_000, 500, func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstExtendMs }},
+	{"prefill.per_token_ctx_ns", 1e-4, 1000, 1,
+		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.PerTokenCtxNs }},
+	{"prefill.first_wave_factor", 0.9, 20, 1.1,
+		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstWaveFactor }},
+	{"prefill.first_extend_ms", 1, 60_000, 500,
+		func(p *profile.Profile) *float64 { return &p.Latency.Prefill.FirstExtendMs }},
 	{"lora.csgmv_us", 1e-3, 10_000, 10, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.CSGMVUs }},
 	{"lora.triton_us", 1e-3, 10_000, 10, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.TritonUs }},
 	{"lora.prefill_factor", 1e-3, 5, 0.1, func(p *profile.Profile) *float64 { return &p.Latency.LoRA.PrefillFactor }},
 	{"request_overhead_ms", 0.1, 5000, 100, func(p *profile.Profile) *float64 { return &p.Latency.RequestOverheadMs }},
 	{"adapters.base_ms", 0.05, 1000, 5, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.BaseMs }},
-	{"adapters.per_request_ms", 1e-4, 100, 0.1, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerRequestMs }},
-	{"adapters.per_prompt_ms", 1e-4, 1000, 1, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerPromptMs }},
-	{"adapters.per_token_us", 0.05, 50_000, 20, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerTokenUs }},
-	{"adapters.per_kv_token_us", 1e-4, 100, 0.05, func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerKVTokenUs }},
+	{"adapters.per_request_ms", 1e-4, 100, 0.1,
+		func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerRequestMs }},
+	{"adapters.per_prompt_ms", 1e-4, 1000, 1,
+		func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerPromptMs }},
+	{"adapters.per_token_us", 0.05, 50_000, 20,
+		func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerTokenUs }},
+	{"adapters.per_kv_token_us", 1e-4, 100, 0.05,
+		func(p *profile.Profile) *float64 { return &p.Latency.Adapters.PerKVTokenUs }},
 	{"adapters.per_adapter_ms", 1e-4, 1000, 0.5, perAdapter},
-	{"load.host_to_gpu_ms", 1e-3, 10_000, 2, func(p *profile.Profile) *float64 { return &p.Adapters.HostToGPU.LatencyMs }},
-	{"load.disk_to_host_ms", 1e-3, 60_000, 20, func(p *profile.Profile) *float64 { return &p.Adapters.DiskToHost.LatencyMs }},
+	{"load.host_to_gpu_ms", 1e-3, 10_000, 2,
+		func(p *profile.Profile) *float64 { return &p.Adapters.HostToGPU.LatencyMs }},
+	{"load.disk_to_host_ms", 1e-3, 60_000, 20,
+		func(p *profile.Profile) *float64 { return &p.Adapters.DiskToHost.LatencyMs }},
 	{"memory.pool_gib", 0.5, 2000, 8, func(p *profile.Profile) *float64 { return &p.Memory.PoolGiB }},
 }
 
@@ -102,7 +113,8 @@ func choose(names []string, law string) (out []coefficient, err error) {
 		if slices.ContainsFunc(out, named) {
 			return nil, fmt.Errorf("coefficient %s is given twice", n)
 		}
-		if part, _, _ := strings.Cut(n, "."); part == "adapters" != (law == profile.LawAdapters) && slices.Contains([]string{"decode", "prefill", "lora", "adapters"}, part) {
+		if part, _, _ := strings.Cut(n, "."); part == "adapters" != (law == profile.LawAdapters) &&
+			slices.Contains([]string{"decode", "prefill", "lora", "adapters"}, part) {
 			return nil, fmt.Errorf("the law of the profile (latency.law) has no coefficient %s", n)
 		}
 		out = append(out, coefficients[i])
@@ -132,7 +144,9 @@ func (o *Options) knobs(defaults []string, floor bool) (out []knob, err error) {
 		if start <= c.min || floor && start < c.usual {
 			start = max(c.usual, 1.02*c.min) // the bounds themselves lie at infinity
 		}
-		out = append(out, knob{Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x }})
+		out = append(out, knob{
+			Param{c.name, min(start, c.max*0.99), c.min, c.max}, func(m *model, x float64) { *c.of(m.profile) = x },
+		})
 	}
 	return out, err
 }
@@ -169,7 +183,10 @@ func roundUp4(x float64) float64 {
 
 // fit moves the knobs of a model until the residuals are small. Knobs that the
 // data do not determine leave the model as it was.
-func (o *Options) fit(ctx context.Context, start model, knobs []knob, prior float64, residuals func(context.Context, *model) ([]float64, error)) (*model, *Fit, error) {
+func (o *Options) fit(
+	ctx context.Context, start model, knobs []knob, prior float64,
+	residuals func(context.Context, *model) ([]float64, error),
+) (*model, *Fit, error) {
 	p := problem{Evaluations: o.Evaluations, Progress: o.Progress, Prior: prior}
 	for _, k := range knobs {
 		p.Params = append(p.Params, k.Param)
@@ -227,7 +244,8 @@ var blockCoefficients = []string{
 var blockNoise = map[validate.Metric]float64{
 	validate.Duration: 0.01, validate.MeanE2E: 0.01, validate.MedianE2E: 0.01,
 	validate.MeanTTFT: 0.02, validate.MedianTTFT: 0.02, validate.P99TTFT: 0.03,
-	validate.MeanITL: 0.01, validate.MedianITL: 0.01, validate.P95ITL: 0.01, validate.P99ITL: 0.02, validate.MaxITL: 0.03,
+	validate.MeanITL: 0.01, validate.MedianITL: 0.01, validate.P95ITL: 0.01, validate.P99ITL: 0.02,
+	validate.MaxITL: 0.03,
 }
 
 // Blocks fits a profile to closed-loop blocks, and holds it against those left out.
@@ -240,20 +258,21 @@ func Blocks(ctx context.Context, blocks, left []validate.Block, o Options) (*Fit
 	if len(blocks) == 0 {
 		return nil, errors.New("no closed-loop block with known lengths to fit")
 	}
-	_, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 0, func(ctx context.Context, m *model) (r []float64, err error) {
-		for i := range blocks {
-			vs, err := validate.SimulateBlock(ctx, &blocks[i], m.profile)
-			if err != nil {
-				return nil, err
-			}
-			for _, metric := range validate.BlockMetrics {
-				if measured, ok := blocks[i].Measured[metric]; ok {
-					r = append(r, logError(measured, vs[metric])/blockNoise[metric])
+	_, fit, err := o.fit(ctx, model{profile: o.Start}, knobs, 0,
+		func(ctx context.Context, m *model) (r []float64, err error) {
+			for i := range blocks {
+				vs, err := validate.SimulateBlock(ctx, &blocks[i], m.profile)
+				if err != nil {
+					return nil, err
+				}
+				for _, metric := range validate.BlockMetrics {
+					if measured, ok := blocks[i].Measured[metric]; ok {
+						r = append(r, logError(measured, vs[metric])/blockNoise[metric])
+					}
 				}
 			}
-		}
-		return r, nil
-	})
+			return r, nil
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -39,14 +39,18 @@ func recordsOf(t testing.TB, p *profile.Profile, n int, noise float64, tokenTime
 		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: at, Adapter: int32(i % 4),
 			Prompt: int32(20 + 1500*math.Pow(rng.Float64(), 3)), Output: int32(1 + 300*math.Pow(rng.Float64(), 2))})
 	}
-	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 24, Slots: 8}), Adapters: w.Adapters})
+	rt, err := router.New("round-robin", router.Env{
+		Workers: router.Alike(2, router.Spec{MaxRunning: 24, Slots: 8}), Adapters: w.Adapters,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := p.Compile()
 	var rs []record.Request
 	keep := validate.Done(func(r *record.Request) { rs = append(rs, *r) })
-	if _, err := sim.Run(context.Background(), sim.Config{Source: w.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: keep, Home: router.Disk, TokenTimes: tokenTimes}); err != nil {
+	if _, err := sim.Run(context.Background(),
+		sim.Config{Source: w.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: keep, Home: router.Disk,
+			TokenTimes: tokenTimes}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range rs {
@@ -68,7 +72,10 @@ func away() *profile.Profile {
 	return p
 }
 
-var recovered = []string{"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us", "prefill.base_ms", "prefill.per_token_us", "request_overhead_ms"}
+var recovered = []string{
+	"decode.base_ms", "decode.per_request_ms", "decode.per_kv_token_us", "prefill.base_ms", "prefill.per_token_us",
+	"request_overhead_ms",
+}
 
 // The coefficients come back from records of the simulator itself, to within
 // three standard errors, and from exact times also to within 5 %.
@@ -98,9 +105,11 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 			for i, k := range cs {
 				e := fit.Params[i]
 				off := math.Abs(math.Log(*k.of(fit.Profile) / *k.of(want)))
-				t.Logf("%-24s %8.4f of %8.4f, off by %.1f %%, standard error %.1f %%", k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd)
+				t.Logf("%-24s %8.4f of %8.4f, off by %.1f %%, standard error %.1f %%",
+					k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd)
 				if e.Held || off > 3*e.RelStd || off > c.off {
-					t.Errorf("%s is %g, expected %g: off by %.1f %%, standard error %.1f %% (held: %v)", k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd, e.Held)
+					t.Errorf("%s is %g, expected %g: off by %.1f %%, standard error %.1f %% (held: %v)",
+						k.name, *k.of(fit.Profile), *k.of(want), 100*off, 100*e.RelStd, e.Held)
 				}
 				if e.RelStd > c.mostUncertain {
 					t.Errorf("%s is uncertain by %.0f %%: the test says little", k.name, 100*e.RelStd)
@@ -108,7 +117,8 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 			}
 			for i, limit := range []float64{c.e2e, c.ttft} {
 				if v := fit.Profile.Validation[i]; v.MedianAbsError > limit {
-					t.Errorf("%s: median error %.1f %% on held-out requests, expected below %.1f %%", v.Metric, 100*v.MedianAbsError, 100*limit)
+					t.Errorf("%s: median error %.1f %% on held-out requests, expected below %.1f %%",
+						v.Metric, 100*v.MedianAbsError, 100*limit)
 				}
 			}
 		})
@@ -119,19 +129,24 @@ func TestRecordsRecoverTheTruth(t *testing.T) {
 // the coefficients.
 func TestRecordsWithTokenTimes(t *testing.T) {
 	rs := recordsOf(t, truth(), 400, 0, false)
-	plain, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	plain, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: away(), Fit: recovered},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rs = recordsOf(t, truth(), 400, 0, true)
-	exact, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: away(), Fit: recovered}})
+	exact, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: away(), Fit: recovered},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	off := func(p *profile.Profile) float64 {
 		return math.Abs(math.Log(p.Latency.Decode.PerRequestMs / truth().Latency.Decode.PerRequestMs))
 	}
-	t.Logf("per_request_ms off by %.2f %% without, %.2f %% with token times", 100*off(plain.Profile), 100*off(exact.Profile))
+	t.Logf("per_request_ms off by %.2f %% without, %.2f %% with token times",
+		100*off(plain.Profile), 100*off(exact.Profile))
 	if off(exact.Profile) > 0.02 {
 		t.Errorf("per_request_ms is off by %.1f %% with token times", 100*off(exact.Profile))
 	}
@@ -193,11 +208,15 @@ func TestRecordsFaults(t *testing.T) {
 		"no worker": {many(func(r *record.Request) { r.WorkerLast = -1 }), RecordsOptions{}, "request 3: no worker"},
 		"no tokens": {many(func(r *record.Request) { r.Prompt = 0 }), RecordsOptions{}, "0 prompt"},
 		"holdout":   {many(func(*record.Request) {}), RecordsOptions{Holdout: 1}, "holdout"},
-		"unknown":   {many(func(*record.Request) {}), RecordsOptions{Options: Options{Fit: []string{"decode.bas_ms"}}}, "did you mean"},
-		"too long":  {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "do not in the simulation"},
+		"unknown": {
+			many(func(*record.Request) {}), RecordsOptions{Options: Options{Fit: []string{"decode.bas_ms"}}},
+			"did you mean",
+		},
+		"too long": {many(func(r *record.Request) { r.Prompt = 9000 }), RecordsOptions{}, "do not in the simulation"},
 	} {
 		c.o.Start = truth()
-		if _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Records(context.Background(), [][]record.Request{c.rs}, c.o); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}
@@ -222,8 +241,10 @@ func TestRecordsOfComputedTerms(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, want := fit.Profile.Latency, computed().Latency
-	if math.Abs(got.Decode.BaseMs/want.Decode.BaseMs-1) > 0.05 || math.Abs(got.Prefill.PerTokenUs/want.Prefill.PerTokenUs-1) > 0.1 {
-		t.Errorf("base %.3g ms and prompt token %.3g us, expected %.3g and %.3g", got.Decode.BaseMs, got.Prefill.PerTokenUs, want.Decode.BaseMs, want.Prefill.PerTokenUs)
+	if math.Abs(got.Decode.BaseMs/want.Decode.BaseMs-1) > 0.05 ||
+		math.Abs(got.Prefill.PerTokenUs/want.Prefill.PerTokenUs-1) > 0.1 {
+		t.Errorf("base %.3g ms and prompt token %.3g us, expected %.3g and %.3g",
+			got.Decode.BaseMs, got.Prefill.PerTokenUs, want.Decode.BaseMs, want.Prefill.PerTokenUs)
 	}
 	if got.LoRA != want.LoRA || got.Experts != want.Experts {
 		t.Errorf("the fit changed the computed terms: %+v, %+v", got.LoRA, got.Experts)

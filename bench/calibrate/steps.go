@@ -53,10 +53,11 @@ var arrival = knob{Param{Name: "arrival_ms (part of per_prompt_ms)", Start: 0.5,
 // all of them, and what is compared across runs must not be taken for the cost of
 // what differs in them.
 func slowness(run int) knob {
-	return knob{Param{fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), 1, 0.25, 4}, func(m *model, x float64) {
-		m.slow[run] = x
-		m.slow[0] /= x
-	}}
+	return knob{Param{fmt.Sprintf("run %d is slower than the mean by a factor of", run+1), 1, 0.25, 4},
+		func(m *model, x float64) {
+			m.slow[run] = x
+			m.slow[0] /= x
+		}}
 }
 
 // fitSteps fits the law by distinct adapters to steps. What the law says of a
@@ -70,7 +71,8 @@ func (o *Options) fitSteps(ctx context.Context, knobs []knob, runs []*replay) (*
 		return nil, err
 	}
 	if len(steps) < 10*len(knobs) {
-		return nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d", len(steps), 10*len(knobs))
+		return nil, fmt.Errorf("%d steps are seen in the times of the tokens, expected at least %d",
+			len(steps), 10*len(knobs))
 	}
 	knobs = append(knobs, arrival)
 	for i := range runs[1:] {
@@ -198,7 +200,8 @@ func stepsOfRuns(runs []*replay, p *profile.Profile) (steps []step, waits []floa
 		for k := range run.measured {
 			r := &run.measured[k]
 			if len(r.Gaps) == 0 && r.Output > 1 && streamed(r) {
-				return nil, nil, fmt.Errorf("run %d, request %d: %d times of %d tokens are recorded; the law by distinct adapters is fitted to these: write records as .parquet, .arrow or .jsonl",
+				return nil, nil, fmt.Errorf(
+					"run %d, request %d: %d times of %d tokens are recorded; the law by distinct adapters is fitted to these: write records as .parquet, .arrow or .jsonl",
 					i+1, r.ID, len(r.Gaps)+1, r.Output)
 			}
 			if k < run.fitted && r.ColdLoad > 0 {
@@ -268,7 +271,10 @@ func burstsOf(tokens []token) [][]token {
 func stepsBetween(bursts [][]token, sent []float64, e *profile.Engine) []step {
 	var out []step
 	running := map[*record.Request]bool{}
-	held := &holding{slots: recent{size: e.MaxLorasPerBatch}, host: recent{size: e.HostLoras()}, fetches: e.Scheduler == profile.SchedulerVLLM}
+	held := &holding{
+		slots: recent{size: e.MaxLorasPerBatch}, host: recent{size: e.HostLoras()},
+		fetches: e.Scheduler == profile.SchedulerVLLM,
+	}
 	next := 0             // request to be sent
 	last := math.Inf(-1)  // when the burst before came
 	ended := math.Inf(-1) // when the latest step of out did

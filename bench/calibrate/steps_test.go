@@ -13,7 +13,8 @@ import (
 // lawTruth is a profile of the law by distinct adapters.
 func lawTruth(scheduler string) *profile.Profile {
 	p := truth()
-	p.Latency = profile.Latency{Law: profile.LawAdapters, LoRA: profile.LoRA{Backend: profile.BackendNative}, RequestOverheadMs: 6,
+	p.Latency = profile.Latency{Law: profile.LawAdapters, LoRA: profile.LoRA{Backend: profile.BackendNative},
+		RequestOverheadMs: 6,
 		Adapters: profile.AdapterLaw{BaseMs: 9, PerRequestMs: 0.8, PerPromptMs: 4, PerTokenUs: 90, PerKVTokenUs: 2,
 			ByRank: []profile.RankCost{{Rank: 16, PerAdapterMs: 2.5}}}}
 	p.Engine.Scheduler, p.Engine.MaxLoraRank, p.Engine.MaxLorasPerBatch = scheduler, 16, 3
@@ -31,9 +32,13 @@ func TestStepsRecoverTheLaw(t *testing.T) {
 			want := lawTruth(scheduler)
 			low, high := recordsOf(t, want, 150, 0, true), recordsOf(t, want, 400, 0, true)
 			start := lawTruth(scheduler)
-			start.Latency.Adapters = profile.AdapterLaw{BaseMs: 20, PerTokenUs: 20, ByRank: []profile.RankCost{{Rank: 16, PerAdapterMs: 0.5}}}
+			start.Latency.Adapters = profile.AdapterLaw{
+				BaseMs: 20, PerTokenUs: 20, ByRank: []profile.RankCost{{Rank: 16, PerAdapterMs: 0.5}},
+			}
 			start.Latency.RequestOverheadMs = 1
-			fit, err := Records(context.Background(), [][]record.Request{low, high}, RecordsOptions{Options: Options{Start: start}, Holdout: 0.25})
+			fit, err := Records(context.Background(), [][]record.Request{low, high}, RecordsOptions{
+				Options: Options{Start: start}, Holdout: 0.25,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,12 +56,14 @@ func TestStepsRecoverTheLaw(t *testing.T) {
 				}
 				e, is, was := fit.Params[i], *c.of(fit.Profile), *c.of(want)
 				if off := math.Abs(math.Log(is / was)); e.Held || !(off < limit) {
-					t.Errorf("%s is %.4g, expected %.4g: off by %.1f %%, standard error %.1f %% (held: %v)", c.name, is, was, 100*off, 100*e.RelStd, e.Held)
+					t.Errorf("%s is %.4g, expected %.4g: off by %.1f %%, standard error %.1f %% (held: %v)",
+						c.name, is, was, 100*off, 100*e.RelStd, e.Held)
 				}
 			}
 			for _, v := range fit.Profile.Validation {
 				if v.MedianAbsError > 0.05 {
-					t.Errorf("%s: median error %.1f %% on held-out requests, expected below 5 %%", v.Metric, 100*v.MedianAbsError)
+					t.Errorf("%s: median error %.1f %% on held-out requests, expected below 5 %%",
+						v.Metric, 100*v.MedianAbsError)
 				}
 			}
 			if start.Latency.Adapters.ByRank[0].PerAdapterMs != 0.5 {
@@ -75,7 +82,10 @@ func TestStepsByHand(t *testing.T) {
 	z := record.Request{ID: 0, Adapter: 0, Rank: 8, Sent: 0.001, FirstToken: 0.020, Prompt: 5, Output: 1}
 	a := record.Request{ID: 1, Adapter: -1, Sent: 0.050, FirstToken: 0.100, Prompt: 30, Output: 7,
 		Gaps: []float64{0.010, 0.010, 0.060, 0.070, 0.0006, 0.020}}
-	b := record.Request{ID: 2, Adapter: 1, Rank: 16, Sent: 0.115, FirstToken: 0.160, Prompt: 50, Output: 4, Gaps: []float64{0.0201, 0.0701, 0.0006}}
+	b := record.Request{
+		ID: 2, Adapter: 1, Rank: 16, Sent: 0.115, FirstToken: 0.160, Prompt: 50, Output: 4,
+		Gaps: []float64{0.0201, 0.0701, 0.0006},
+	}
 	for _, r := range []*record.Request{&z, &a, &b} {
 		r.Finish = r.FirstToken
 		for _, g := range r.Gaps {
@@ -104,8 +114,10 @@ func TestStepsByHand(t *testing.T) {
 	for i, w := range want {
 		g := got[i]
 		k := g.work
-		if math.Abs(g.seconds-w.seconds) > 1e-9 || int(k.Batch) != w.batch || int(k.KV) != w.kv || int(k.Prompts) != w.prompts || int(k.Tokens) != w.tokens ||
-			int(k.Adapters) != w.adapters || len(g.loads) != w.loads || int(g.arrivals) != w.arrival || g.waits != w.waits {
+		if math.Abs(g.seconds-w.seconds) > 1e-9 || int(k.Batch) != w.batch || int(k.KV) != w.kv ||
+			int(k.Prompts) != w.prompts || int(k.Tokens) != w.tokens ||
+			int(k.Adapters) != w.adapters || len(g.loads) != w.loads || int(g.arrivals) != w.arrival ||
+			g.waits != w.waits {
 			t.Errorf("step %d is %+v, expected %+v", i, g, w)
 		}
 	}
@@ -113,11 +125,15 @@ func TestStepsByHand(t *testing.T) {
 
 func TestStepsNeedTokenTimes(t *testing.T) {
 	rs := recordsOf(t, lawTruth(profile.SchedulerVLLM), 30, 0, false)
-	_, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: lawTruth(profile.SchedulerVLLM)}})
+	_, err := Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: lawTruth(profile.SchedulerVLLM)},
+	})
 	if err == nil || !strings.Contains(err.Error(), "run 1, request") || !strings.Contains(err.Error(), ".jsonl") {
 		t.Errorf("records without the times of the tokens: %v", err)
 	}
-	_, err = Records(context.Background(), [][]record.Request{rs}, RecordsOptions{Options: Options{Start: truth(), Fit: []string{"adapters.base_ms"}}})
+	_, err = Records(context.Background(), [][]record.Request{rs}, RecordsOptions{
+		Options: Options{Start: truth(), Fit: []string{"adapters.base_ms"}},
+	})
 	if err == nil || !strings.Contains(err.Error(), "latency.law") {
 		t.Errorf("a coefficient of another law: %v", err)
 	}

@@ -19,7 +19,8 @@ func TestPerAdapter(t *testing.T) {
 		policy, rate, asked string
 		attain, adapters    float64
 	}{
-		{"least-loaded", "16", "", 0.9, 1}, {"static", "5", "popularity=zipf:1.3", 0.95, 0.8}, {"affinity-spill", "25", "max_loras_per_batch=4", 0.99, 0.9},
+		{"least-loaded", "16", "", 0.9, 1}, {"static", "5", "popularity=zipf:1.3", 0.95, 0.8},
+		{"affinity-spill", "25", "max_loras_per_batch=4", 0.99, 0.9},
 		{"least-loaded", "8", "context_length=1200", 0.5, 0.9}, // requests are rejected
 	} {
 		settings := []string{"policy=" + c.policy, "request_rate=" + c.rate, "num_prompts=1500", "num_adapters=24"}
@@ -27,7 +28,10 @@ func TestPerAdapter(t *testing.T) {
 			settings = append(settings, c.asked)
 		}
 		sc := saved(t, describe(t, settings...))
-		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: c.attain, PerAdapter: c.adapters, MaxWorkers: 10, MaxSeeds: 1}
+		o := Options{
+			SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: c.attain, PerAdapter: c.adapters, MaxWorkers: 10,
+			MaxSeeds: 1,
+		}
 		a := find(t, sc, o)
 		s := newSearch(t.Context(), sc, o)
 		shares, early := []float64{0}, 0
@@ -58,8 +62,10 @@ func TestPerAdapter(t *testing.T) {
 			}
 		}
 		w := a.Found.Workers
-		if math.Abs(a.Found.Attainment.Mean-shares[w]) > 1e-9 || a.Found.Holds != (shares[w] >= c.adapters) || a.Found.Worst != worst[w-1] {
-			t.Errorf("%v: %d workers with %v, worst %+v; expected %v, %+v", c, w, a.Found.Attainment.Mean, a.Found.Worst, shares[w], worst[w-1])
+		if math.Abs(a.Found.Attainment.Mean-shares[w]) > 1e-9 || a.Found.Holds != (shares[w] >= c.adapters) ||
+			a.Found.Worst != worst[w-1] {
+			t.Errorf("%v: %d workers with %v, worst %+v; expected %v, %+v",
+				c, w, a.Found.Attainment.Mean, a.Found.Worst, shares[w], worst[w-1])
 		}
 		if w > 1 && a.Found.Holds && (a.NextCheaper.Workers != w-1 || shares[w-1] >= c.adapters) {
 			t.Errorf("%v: the next cheaper is %+v, %v", c, a.NextCheaper, shares)
@@ -87,7 +93,10 @@ func TestMixes(t *testing.T) {
 		{"26", []float64{1, 100}, 0.9, nil, 3}, // of the first alone there are not enough
 	} {
 		sc := saved(t, describe(t, "policy=least-loaded", "num_prompts=400", "num_adapters=16", "request_rate="+c.rate))
-		o := Options{SLO: result.SLO{TTFT: 500}, Attain: c.attain, MaxWorkers: c.maximum, MaxSeeds: 1, Mix: true, Slots: c.slots, Cost: map[string]float64{}}
+		o := Options{
+			SLO: result.SLO{TTFT: 500}, Attain: c.attain, MaxWorkers: c.maximum, MaxSeeds: 1, Mix: true, Slots: c.slots,
+			Cost: map[string]float64{},
+		}
 		for i, price := range c.prices {
 			o.Profiles = append(o.Profiles, profiles[i])
 			o.Cost[profiles[i]] = price
@@ -167,9 +176,13 @@ func TestDescend(t *testing.T) {
 func TestMixed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
-		most, need, one, other := draw("most workers", 12), draw("need", 60), draw("one serves", 9), draw("another serves", 9)
+		most, need, one, other := draw("most workers", 12), draw("need", 60), draw("one serves", 9),
+			draw("another serves", 9)
 		bonus := draw("of both", 5) // clusters of both may serve more than their parts
-		o := Options{MaxWorkers: most, Profiles: []string{"a", "b"}, Cost: map[string]float64{"a": float64(draw("a costs", 9)), "b": float64(draw("b costs", 9))}}
+		o := Options{
+			MaxWorkers: most, Profiles: []string{"a", "b"},
+			Cost: map[string]float64{"a": float64(draw("a costs", 9)), "b": float64(draw("b costs", 9))},
+		}
 		s := newSearch(context.Background(), &scenario.Scenario{}, o)
 		kinds := []Kind{{Candidate: Candidate{Profile: "a"}}, {Candidate: Candidate{Profile: "b"}}}
 		least, alone := math.Inf(1), math.Inf(1)
@@ -183,7 +196,8 @@ func TestMixed(t *testing.T) {
 					continue
 				}
 				for i, workers := range []int{n, m} {
-					if c := kinds[i].with(workers); holds && workers > 0 && (kinds[i].Workers == 0 || workers < kinds[i].Workers) {
+					if c := kinds[i].with(workers); holds && workers > 0 &&
+						(kinds[i].Workers == 0 || workers < kinds[i].Workers) {
 						kinds[i].Workers = c.Workers
 					}
 				}

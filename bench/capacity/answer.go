@@ -13,9 +13,9 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/validate"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
+	"lorasim/internal/parallel"
 )
 
 // span is a confidence interval of 95 %.
@@ -61,8 +61,9 @@ type jsonRuns struct {
 // is the candidate with one worker less, null where there is none.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	out := struct {
-		Workers          *int       `json:"workers"`
-		Attainment       float64    `json:"attainment"` // share of the requests; of the adapters, where PerAdapter is asked for; of the runs, where Hold is
+		Workers *int `json:"workers"`
+		// share of the requests; of the adapters, where PerAdapter is asked for; of the runs, where Hold is
+		Attainment       float64    `json:"attainment"`
 		Interval         *span      `json:"interval"`
 		Hold             string     `json:"hold"`
 		PerAdapter       float64    `json:"per_adapter,omitempty"`
@@ -80,9 +81,11 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		Runs   jsonRuns     `json:"runs"`
 		Budget int64        `json:"budget"` // requests
 		Spent  int64        `json:"requests_simulated"`
-	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(), PerAdapter: a.PerAdapter,
-		Certain:  a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
-		Decision: a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(), Worst: a.Found.Worst,
+	}{Attainment: exact(a.Found.Attainment.Mean), Interval: spanOf(&a.Found), Hold: a.holdText(),
+		PerAdapter: a.PerAdapter,
+		Certain:    a.Found.Certain && (a.NextCheaper == nil || a.NextCheaper.Certain),
+		Decision:   a.Found.Decision, Headroom: a.Headroom.Factor, Verdict: a.Verdict, Bottleneck: a.Limit.Bottleneck(),
+		Worst:  a.Found.Worst,
 		Runs:   jsonRuns{a.Found.Attainment.N, a.Found.Size.requests, a.Found.Size.warm, a.fixed},
 		Budget: a.Budget, Spent: a.Spent}
 	if a.Headroom.Seeds > 1 && !a.single {
@@ -96,7 +99,9 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 		next = &a.Found
 	}
 	if next != nil {
-		out.NextCheaper = &jsonTried{next.total(), exact(next.Attainment.Mean), spanOf(next), next.Decision, next.Causes.Bottleneck()}
+		out.NextCheaper = &jsonTried{
+			next.total(), exact(next.Attainment.Mean), spanOf(next), next.Decision, next.Causes.Bottleneck(),
+		}
 	}
 	if len(a.Kinds) > 1 || len(a.Cost) > 0 {
 		out.Choice, out.Cost = &a.Found.Candidate, a.cost(a.Found.Candidate)
@@ -121,16 +126,21 @@ func (a *Answer) Failure() error {
 	case f.Holds:
 		return nil
 	case a.Stopped:
-		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; give a larger --budget", a.Budget)
+		return fmt.Errorf("no number of workers was accepted within the budget of %d requests; give a larger --budget",
+			a.Budget)
 	case f.Decision == Overloaded:
-		return fmt.Errorf("not even %s: overloaded, queues grow without end; asked for %s %s", f.Candidate, percent(a.asked()), a.demand())
+		return fmt.Errorf("not even %s: overloaded, queues grow without end; asked for %s %s",
+			f.Candidate, percent(a.asked()), a.demand())
 	case f.Decision == Undecided && f.Attainment.N >= a.MaxSeeds:
-		return fmt.Errorf("undecided with %d seeds: %s, %s %s, asked for %s; give more --max-seeds", a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
+		return fmt.Errorf("undecided with %d seeds: %s, %s %s, asked for %s; give more --max-seeds",
+			a.MaxSeeds, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	case f.Decision == Undecided:
-		return fmt.Errorf("undecided within the budget of %d requests: %s, %s %s, asked for %s; give a larger --budget, or more --max-workers",
+		return fmt.Errorf(
+			"undecided within the budget of %d requests: %s, %s %s, asked for %s; give a larger --budget, or more --max-workers",
 			a.Budget, f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	default:
-		return fmt.Errorf("not even %s: %s %s, asked for %s", f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
+		return fmt.Errorf("not even %s: %s %s, asked for %s",
+			f.Candidate, percent(f.Mean), a.demand(), percent(a.asked()))
 	}
 }
 
@@ -177,7 +187,9 @@ func (a *Answer) WriteText(w io.Writer) error {
 	if err := a.writeKinds(w); err != nil {
 		return err
 	}
-	rows := [][]string{{"Workers", a.heading(), "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"}}
+	rows := [][]string{
+		{"Workers", a.heading(), "95 % interval", "Seeds", "Holds", "Worst adapter", "What requests wait for"},
+	}
 	for _, t := range []*Tried{a.NextCheaper, &a.Found} {
 		if t != nil {
 			rows = append(rows, a.row(t))
@@ -200,7 +212,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 		line("Answer:      none within the budget of %d requests; %s reached %s, asked for %s %s",
 			a.Budget, f.Candidate, percent(f.Mean), percent(a.asked()), a.demand())
 	default:
-		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s", a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
+		line("Answer:      none up to %d workers; the most reached %s, asked for %s %s",
+			a.MaxWorkers, percent(f.Mean), percent(a.asked()), a.demand())
 	}
 	line("             %s", a.reading())
 	for _, note := range a.notes() {
@@ -218,7 +231,8 @@ func (a *Answer) WriteText(w io.Writer) error {
 	case h.most():
 		line("Headroom:    %.0f or more: the request rate is not the limit", h.Factor)
 	default:
-		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load; beyond, requests wait for %s", h.Factor, interval, a.Limit.String())
+		line("Headroom:    %.2f%s: the SLO holds up to this factor of the load; beyond, requests wait for %s",
+			h.Factor, interval, a.Limit.String())
 	}
 	line("Verdict:     %s (%s)", a.Verdict, a.why())
 	_, err := fmt.Fprintf(w, "Bottleneck:  %s\n", a.Limit.Bottleneck())
@@ -251,9 +265,11 @@ func (a *Answer) notes() (notes []string) {
 		case t.Decision == Undecided && a.spread:
 			notes = append(notes, fmt.Sprintf("%s: undecided; a longer log may decide", t.Candidate))
 		case t.Decision == Undecided && t.Attainment.N < a.MaxSeeds:
-			notes = append(notes, fmt.Sprintf("%s: undecided within the budget; a larger --budget may decide", t.Candidate))
+			notes = append(notes,
+				fmt.Sprintf("%s: undecided within the budget; a larger --budget may decide", t.Candidate))
 		case t.Decision == Undecided:
-			notes = append(notes, fmt.Sprintf("%s: undecided with %d seeds; more --max-seeds may decide", t.Candidate, a.MaxSeeds))
+			notes = append(notes,
+				fmt.Sprintf("%s: undecided with %d seeds; more --max-seeds may decide", t.Candidate, a.MaxSeeds))
 		case t.Attainment.N < 2:
 			notes = append(notes, fmt.Sprintf("not certain: %s ran with one seed", t.Candidate))
 		case a.target() == 1:
@@ -270,7 +286,9 @@ func (a *Answer) notes() (notes []string) {
 
 // lengths says how long the runs are, and what they took.
 func (a *Answer) lengths() string {
-	z, simulated := a.Found.Size, fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)", float64(a.Spent)/1e6, float64(a.Budget)/1e6)
+	z, simulated := a.Found.Size,
+		fmt.Sprintf("%.1f million requests simulated (--budget %.0f million)",
+			float64(a.Spent)/1e6, float64(a.Budget)/1e6)
 	if a.Budget < 1e6 {
 		simulated = fmt.Sprintf("%d requests simulated (--budget %d)", a.Spent, a.Budget)
 	}
@@ -337,12 +355,13 @@ func (a *Answer) curves(ctx context.Context, base *scenario.Scenario) ([]Candida
 	var lines []Candidate
 	var xys []plotter.XYs
 	for w := max(a.Found.Workers-around, 1); w <= a.Found.Workers+around; w++ {
-		if _, err := s.measure(a.Found.Candidate.with(w), 1, base.Seed, z, false); !s.cannotBe(a.Found.Candidate.with(w), err) {
+		if _, err := s.measure(a.Found.Candidate.with(w), 1, base.Seed, z, false); !s.cannotBe(
+			a.Found.Candidate.with(w), err) {
 			lines = append(lines, a.Found.Candidate.with(w))
 			xys = append(xys, make(plotter.XYs, ratePoints))
 		}
 	}
-	err := validate.Parallel(ctx, ratePoints*len(lines), func(k int) error {
+	err := parallel.Do(ctx, ratePoints*len(lines), func(k int) error {
 		line, point := k%len(lines), k/len(lines)
 		factor := leastRate + (mostRate-leastRate)*float64(point)/(ratePoints-1)
 		r, err := s.measure(lines[line], factor, base.Seed, z, false)

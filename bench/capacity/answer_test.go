@@ -11,7 +11,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
+	"lorasim/bench/stats"
 )
 
 // tried is a candidate with an interval.
@@ -21,15 +21,19 @@ func tried(c Candidate, holds bool, mean, half float64, n int) Tried {
 		decision = Holds
 	}
 	return Tried{Candidate: c, Decision: decision, Holds: holds, Certain: true, Mean: mean, Size: size{8000, 4000},
-		Attainment: sweep.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
+		Attainment: stats.Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half},
 		Causes:     Causes{compute: 3, kvCache: 1}, Worst: result.Worst{Name: "lora7", Share: 0.5, Requests: 12}}
 }
 
 // Answers by hand, and what is printed of them.
 func TestTextByHand(t *testing.T) {
 	asked := Options{SLO: result.SLO{TTFT: 500}, Attain: 0.99, MaxWorkers: 16, MaxSeeds: 100, Budget: 24e6}
-	three, four := tried(Candidate{Workers: 3}, false, 0.98, 0.001, 4), tried(Candidate{Workers: 4}, true, 0.995, 0.006, 3)
-	holds := Answer{Options: asked, Found: four, NextCheaper: &three, Headroom: Headroom{1.25, 1.2, 1.31, 16}, Limit: Causes{slots: 1}, Verdict: Stable, Spent: 2.04e6}
+	three, four := tried(Candidate{Workers: 3}, false, 0.98, 0.001, 4),
+		tried(Candidate{Workers: 4}, true, 0.995, 0.006, 3)
+	holds := Answer{
+		Options: asked, Found: four, NextCheaper: &three, Headroom: Headroom{1.25, 1.2, 1.31, 16},
+		Limit: Causes{slots: 1}, Verdict: Stable, Spent: 2.04e6,
+	}
 	for _, c := range []struct {
 		name   string
 		change func(*Answer)
@@ -51,47 +55,72 @@ func TestTextByHand(t *testing.T) {
 		{"one worker, one seed", func(a *Answer) {
 			a.Found, a.NextCheaper = tried(Candidate{Workers: 1}, true, 1, 0, 1), nil
 			a.Found.Certain, a.Headroom.Seeds = false, 1
-		}, []string{"1        100.00 %    -              1      yes", "Answer:      1 worker for", "not certain: 1 worker ran with one seed", "Headroom:    1.25: "},
+		}, []string{
+			"1        100.00 %    -              1      yes", "Answer:      1 worker for",
+			"not certain: 1 worker ran with one seed", "Headroom:    1.25: ",
+		},
 			[]string{" 3   "}, `"next_cheaper":null`},
-		{"near", func(a *Answer) { a.Headroom, a.Verdict = Headroom{1.05, 1.03, 1.07, 16}, Near }, []string{"Verdict:     near (headroom is below 1.10)"}, nil, `"verdict":"near"`},
-		{"perhaps near", func(a *Answer) { a.Headroom, a.Verdict = Headroom{1.12, 1.08, 1.14, 16}, Near }, []string{"Verdict:     near (headroom may be below 1.10)"}, nil, `"verdict":"near"`},
-		{"any rate", func(a *Answer) { a.Headroom.Factor = 64 }, []string{"Headroom:    64 or more: the request rate is not the limit"}, nil, `"headroom":64`},
+		{"near", func(a *Answer) { a.Headroom, a.Verdict = Headroom{1.05, 1.03, 1.07, 16}, Near },
+			[]string{"Verdict:     near (headroom is below 1.10)"}, nil, `"verdict":"near"`},
+		{"perhaps near", func(a *Answer) { a.Headroom, a.Verdict = Headroom{1.12, 1.08, 1.14, 16}, Near },
+			[]string{"Verdict:     near (headroom may be below 1.10)"}, nil, `"verdict":"near"`},
+		{"any rate", func(a *Answer) { a.Headroom.Factor = 64 },
+			[]string{"Headroom:    64 or more: the request rate is not the limit"}, nil, `"headroom":64`},
 		{"not certain", func(a *Answer) { a.NextCheaper.Certain = false },
-			[]string{"not certain: the interval of 3 workers contains the target"}, []string{"of 4 workers contains"}, `"workers":4,"attainment":0.995,`},
+			[]string{"not certain: the interval of 3 workers contains the target"}, []string{"of 4 workers contains"},
+			`"workers":4,"attainment":0.995,`},
 		{"undecided", func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision = false, Undecided },
-			[]string{"3 workers: undecided within the budget; a larger --budget may decide", "4      undecided  50.00 %"}, []string{"contains"}, `"certain":false,`},
-		{"undecided, seeds", func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision, a.MaxSeeds = false, Undecided, 4 },
+			[]string{"3 workers: undecided within the budget; a larger --budget may decide",
+				"4      undecided  50.00 %"}, []string{"contains"}, `"certain":false,`},
+		{"undecided, seeds",
+			func(a *Answer) { a.NextCheaper.Certain, a.NextCheaper.Decision, a.MaxSeeds = false, Undecided, 4 },
 			[]string{"3 workers: undecided with 4 seeds; more --max-seeds may decide"}, nil, `"decision":"undecided"`},
 		{"all requests", func(a *Answer) { a.Attain, a.Found.Certain = 1, false },
 			[]string{"not certain: no number of runs can show that all requests hold"}, nil, `"certain":false,`},
-		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"}, nil, `"workers":4`},
-		{"next overloaded", func(a *Answer) { a.NextCheaper.Decision = Overloaded }, []string{"3        98.00 %     -                    4      overloaded"},
+		{"rejected", func(a *Answer) { a.Found.Rejected = 0.004 }, []string{"0.40 % of the requests are rejected\n"},
+			nil, `"workers":4`},
+		{"next overloaded", func(a *Answer) { a.NextCheaper.Decision = Overloaded }, []string{
+			"3        98.00 %     -                    4      overloaded",
+		},
 			nil, `"next_cheaper":{"workers":3,"attainment":0.98,"interval":null,"decision":"overloaded"`},
 		{"overloaded", func(a *Answer) {
-			a.Found, a.NextCheaper, a.Headroom.Factor, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil, 0.7, Saturated
+			a.Found, a.NextCheaper, a.Headroom.Factor, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3),
+				nil, 0.7, Saturated
 			a.Found.Decision = Overloaded
-		}, []string{"Verdict:     overloaded (requests arrive faster than they are served: queues grow without end)"}, nil, `"decision":"overloaded"`},
+		}, []string{"Verdict:     overloaded (requests arrive faster than they are served: queues grow without end)"},
+			nil, `"decision":"overloaded"`},
 		{"nothing holds", func(a *Answer) {
-			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil, Headroom{0.7, 0.68, 0.71, 16}, Saturated
+			a.Found, a.NextCheaper, a.Headroom, a.Verdict = tried(Candidate{Workers: 16}, false, 0.8, 0.01, 3), nil,
+				Headroom{0.7, 0.68, 0.71, 16}, Saturated
 		}, []string{"Answer:      none up to 16 workers; the most reached 80.00 %, asked for 99.00 % of the requests within ttft:500",
-			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n", "Verdict:     overloaded (the SLO does not hold)"}, nil,
+			"Headroom:    0.70 (95 % interval 0.68 to 0.71): the SLO holds up to this factor of the load\n",
+			"Verdict:     overloaded (the SLO does not hold)"}, nil,
 			`{"workers":null,"attainment":0.8,"interval":{"low":0.79,"high":0.81},`},
 		{"stopped", func(a *Answer) {
-			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil, Unknown, true
+			a.Found, a.NextCheaper, a.Verdict, a.Stopped = tried(Candidate{Workers: 9}, false, 0.98, 0.01, 3), nil,
+				Unknown, true
 			a.Found.Decision = Undecided
 		}, []string{"Answer:      none within the budget of 24000000 requests; 9 workers reached 98.00 %, asked for 99.00 % of the requests within ttft:500",
 			"Verdict:     undecided (it is not certain that the SLO holds)"}, nil, `"workers":null`},
-		{"runs", func(a *Answer) { a.Hold = 0.95 }, []string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"}, nil, `"hold":"95%"`},
+		{"runs", func(a *Answer) { a.Hold = 0.95 },
+			[]string{"Workers  Runs that hold  95 % interval", "in 95.00 % of the runs of 4000 requests (--hold 95%)"},
+			nil, `"hold":"95%"`},
 		{"one workload", func(a *Answer) {
-			a.single, a.fixed, a.Found.Size, a.Found.Certain, a.NextCheaper.Certain = true, "a saved workload", size{}, false, false
-		}, []string{"in this one workload; another one may differ", "Runs:        as long as the workload: a saved workload is not extended; 2.0 million", "Headroom:    1.25: "},
+			a.single, a.fixed, a.Found.Size, a.Found.Certain, a.NextCheaper.Certain = true, "a saved workload", size{},
+				false, false
+		}, []string{
+			"in this one workload; another one may differ",
+			"Runs:        as long as the workload: a saved workload is not extended; 2.0 million",
+			"Headroom:    1.25: ",
+		},
 			[]string{"certain"}, `"headroom_interval":null`},
 		{"several kinds", func(a *Answer) {
 			a.Cost = map[string]float64{"h100": 2.5}
 			a.Found.Candidate = Candidate{Workers: 4, Profile: "h100", Slots: 8}
 			a.Kinds = []Kind{{Candidate: a.Found.Candidate, Cost: 10}, {Candidate: Candidate{Profile: "a10"}},
 				{Candidate: Candidate{Profile: "t4"}, Err: "no memory"}}
-		}, []string{"4        10    profile h100, slots 8", "over 16        profile a10", "-              profile t4: no memory",
+		}, []string{"4        10    profile h100, slots 8", "over 16        profile a10",
+			"-              profile t4: no memory",
 			"Answer:      4 workers (profile h100, slots 8), 10 an hour for 99.00 %"}, nil,
 			`"choice":{"workers":4,"profile":"h100","slots":8},"cost":10,`},
 	} {
@@ -159,7 +188,8 @@ func TestCurves(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := xys[i][point]
-			if math.Abs(at.X-factor) > 1e-9 || math.Abs(at.Y-100*res.Extra.Goodput.Share) > 0.34 { // a request: rates are scaled, not drawn
+			// a request: rates are scaled, not drawn
+			if math.Abs(at.X-factor) > 1e-9 || math.Abs(at.Y-100*res.Extra.Goodput.Share) > 0.34 {
 				t.Errorf("%s at %v times the rate: %v, expected %v %%", c, factor, at, 100*res.Extra.Goodput.Share)
 			}
 		}
@@ -169,7 +199,9 @@ func TestCurves(t *testing.T) {
 		t.Fatal(err)
 	}
 	svg, err := os.ReadFile(path)
-	for _, word := range []string{"1 worker", "4 workers", "asked for", "requests within the SLO, %", "ttft:300 e2e:9000, asked for 90.00 %"} {
+	for _, word := range []string{
+		"1 worker", "4 workers", "asked for", "requests within the SLO, %", "ttft:300 e2e:9000, asked for 90.00 %",
+	} {
 		if err != nil || !bytes.Contains(svg, []byte(word)) {
 			t.Errorf("%v: expected %q in the picture", err, word)
 		}

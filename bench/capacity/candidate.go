@@ -158,7 +158,12 @@ func (o *Options) mixes() (mixes []Kind) {
 		for _, b := range kinds[i+1:] {
 			if m := a; a.Profile != b.Profile {
 				if m.Profile = b.Profile; m == b { // alike but for the profile
-					mixes = append(mixes, Kind{Candidate: Candidate{Profile: a.Profile, With: b.Profile, Slots: a.Slots, HostPlaces: a.HostPlaces, Policy: a.Policy}})
+					mixes = append(mixes, Kind{
+						Candidate: Candidate{
+							Profile: a.Profile, With: b.Profile, Slots: a.Slots, HostPlaces: a.HostPlaces,
+							Policy: a.Policy,
+						},
+					})
 				}
 			}
 		}

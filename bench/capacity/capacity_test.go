@@ -42,8 +42,9 @@ func describe(t *testing.T, settings ...string) *scenario.Scenario {
 // it does not wait, s.
 func queue(t *testing.T, settings ...string) (sc *scenario.Scenario, serves, sees float64) {
 	t.Helper()
-	sc = describe(t, append([]string{"max_running_requests=1", "lengths=constant:100,20", "num_adapters=1", "max_new_tokens=exact",
-		"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, settings...)...)
+	sc = describe(t,
+		append([]string{"max_running_requests=1", "lengths=constant:100,20", "num_adapters=1", "max_new_tokens=exact",
+			"no_warmup=true", "policy=round-robin", "num_workers=1", "lora_backend=none"}, settings...)...)
 	one := *sc
 	one.Workload.NumPrompts = 1000
 	metric := func(rate float64, m result.Metric) float64 {
@@ -102,18 +103,23 @@ func TestEqualGaps(t *testing.T) {
 		need := rate * s
 		a := find(t, sc, Options{SLO: result.SLO{E2E: 1000*sees + 1}, Attain: 0.99, MaxWorkers: 64})
 		want := int(math.Ceil(need))
-		if a.Found.Workers != want || !a.Found.Holds || !a.Found.Certain || a.Found.Attainment.Mean < 1-float64(want)/1000 {
-			t.Fatalf("%v requests/s of %.4f s: %v %+v, expected %d workers and 100 %%", rate, s, a.Found.Candidate, a.Found.Attainment, want)
+		if a.Found.Workers != want || !a.Found.Holds || !a.Found.Certain ||
+			a.Found.Attainment.Mean < 1-float64(want)/1000 {
+			t.Fatalf("%v requests/s of %.4f s: %v %+v, expected %d workers and 100 %%",
+				rate, s, a.Found.Candidate, a.Found.Attainment, want)
 		}
-		if a.NextCheaper == nil || a.NextCheaper.Workers != want-1 || a.NextCheaper.Holds || a.NextCheaper.Causes.Bottleneck() != "compute" {
+		if a.NextCheaper == nil || a.NextCheaper.Workers != want-1 || a.NextCheaper.Holds ||
+			a.NextCheaper.Causes.Bottleneck() != "compute" {
 			t.Errorf("the next cheaper is %+v", a.NextCheaper)
 		}
 		// a few requests may wait for less than the ms that the SLO leaves
-		if room := float64(want) / need; math.Abs(a.Headroom.Factor-room) > 0.015 || a.Headroom.High-a.Headroom.Low > 0.03 {
+		if room := float64(want) / need; math.Abs(a.Headroom.Factor-room) > 0.015 ||
+			a.Headroom.High-a.Headroom.Low > 0.03 {
 			t.Errorf("headroom is %v, expected %v", a.Headroom, room)
 		}
 		if near := float64(want)/need < nearBelow; (a.Verdict == Near) != near || a.Limit.Bottleneck() != "compute" {
-			t.Errorf("the verdict is %s, limited by %s, at %d workers where %.2f are needed", a.Verdict, a.Limit.String(), want, need)
+			t.Errorf("the verdict is %s, limited by %s, at %d workers where %.2f are needed",
+				a.Verdict, a.Limit.String(), want, need)
 		}
 	}
 }
@@ -131,14 +137,17 @@ func TestPoisson(t *testing.T) {
 		t.Errorf("%d workers with %+v, expected 1 with %v", a.Found.Workers, e, 1-rho)
 	}
 	// rho = 1 - attain, scaled
-	if want, h := 0.34/rho, a.Headroom; math.Abs(h.Factor-want) > 0.03 || h.Low > want || h.High < want || h.Low > h.Factor || h.High < h.Factor {
+	if want, h := 0.34/rho, a.Headroom; math.Abs(h.Factor-want) > 0.03 || h.Low > want || h.High < want ||
+		h.Low > h.Factor || h.High < h.Factor {
 		t.Errorf("headroom is %v, expected about %v", h, want)
 	}
-	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 || a.NextCheaper.Workers != 1 {
+	if a := find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 8}); a.Found.Workers != 2 ||
+		a.NextCheaper.Workers != 1 {
 		t.Errorf("%d workers for 75 %%, expected 2", a.Found.Workers)
 	}
 	a = find(t, sc, Options{SLO: slo, Attain: 0.75, MaxWorkers: 1})
-	if a.Found.Holds || a.Verdict != Saturated || a.Failure() == nil || !(a.Headroom.Factor > 0.8 && a.Headroom.Factor < 0.87) {
+	if a.Found.Holds || a.Verdict != Saturated || a.Failure() == nil ||
+		!(a.Headroom.Factor > 0.8 && a.Headroom.Factor < 0.87) {
 		t.Errorf("with one worker at most: %+v, %v", a.Found, a.Failure())
 	}
 }
@@ -153,11 +162,13 @@ func TestOverloaded(t *testing.T) {
 		slo := result.SLO{E2E: 1e7}
 		a := find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 4})
 		if next := a.NextCheaper; a.Found.Workers != 3 || !a.Found.Holds || next == nil || next.Decision != Overloaded {
-			t.Errorf("load %s: %v %s, next %+v; expected 3 workers, and 2 overloaded", c.load, a.Found.Candidate, a.Found.Decision, next)
+			t.Errorf("load %s: %v %s, next %+v; expected 3 workers, and 2 overloaded",
+				c.load, a.Found.Candidate, a.Found.Decision, next)
 		}
 		a = find(t, sc, Options{SLO: slo, Attain: 0.99, MaxWorkers: 2})
 		var b bytes.Buffer
-		if err := a.WriteText(&b); err != nil || a.Found.Holds || a.Verdict != Saturated || !strings.Contains(b.String(), "requests arrive faster than they are served") {
+		if err := a.WriteText(&b); err != nil || a.Found.Holds || a.Verdict != Saturated ||
+			!strings.Contains(b.String(), "requests arrive faster than they are served") {
 			t.Errorf("%v: %s\n%s", err, a.Verdict, b.String())
 		}
 		if err := a.Failure(); err == nil || !strings.Contains(err.Error(), "overloaded") {
@@ -169,7 +180,9 @@ func TestOverloaded(t *testing.T) {
 // TestAgainstAll: the answer is that of trying every number of workers; a run
 // that is given up is one that fails.
 func TestAgainstAll(t *testing.T) {
-	for _, c := range []struct{ policy, rate string }{{"least-loaded", "20"}, {"static", "6"}, {"affinity-spill", "35"}} {
+	for _, c := range []struct{ policy, rate string }{
+		{"least-loaded", "20"}, {"static", "6"}, {"affinity-spill", "35"},
+	} {
 		sc := saved(t, describe(t, "policy="+c.policy, "request_rate="+c.rate, "num_prompts=600"))
 		o := Options{SLO: result.SLO{TTFT: 400, TPOT: 100}, Attain: 0.95, MaxWorkers: 12, MaxSeeds: 1}
 		a := find(t, sc, o)
@@ -256,21 +269,29 @@ func TestBottleneck(t *testing.T) {
 		settings       string
 	}{
 		{"compute", "least-loaded round-robin period_mig", 3, "max_running_requests=2"},
-		{"compute", "least-loaded round-robin period_mig", 3, "lengths=constant:1000,5 num_adapters=1 kv_tokens=500000 request_rate=20"},
+		{"compute", "least-loaded round-robin period_mig", 3,
+			"lengths=constant:1000,5 num_adapters=1 kv_tokens=500000 request_rate=20"},
 		{"KV", "least-loaded", 3, "kv_tokens=4000 num_adapters=2"},
-		{"KV", "least-loaded round-robin period_mig", 30, "kv_tokens=2000 num_adapters=1 lengths=constant:300,100 request_rate=20"},
+		{"KV", "least-loaded round-robin period_mig", 30,
+			"kv_tokens=2000 num_adapters=1 lengths=constant:300,100 request_rate=20"},
 		{"slots", "least-loaded", 3, "max_loras_per_batch=2 lengths=constant:20,300"},
-		{"slots", "least-loaded round-robin affinity period_mig", 12, "max_loras_per_batch=1 lengths=constant:50,100 request_rate=10"},
+		{"slots", "least-loaded round-robin affinity period_mig", 12,
+			"max_loras_per_batch=1 lengths=constant:50,100 request_rate=10"},
 		{"loads", "least-loaded", 3, "profile=" + slow + " max_loras_per_batch=8 lengths=constant:20,20"},
 		{"loads", "round-robin affinity period_mig", 12, "profile=" + slow + " num_adapters=64"},
-		{"host memory", "least-loaded round-robin affinity period_mig", 3, "profile=" + slow + " max_loras_per_batch=8 max_loaded_loras=8 lengths=constant:20,20"},
+		{"host memory", "least-loaded round-robin affinity period_mig", 3,
+			"profile=" + slow + " max_loras_per_batch=8 max_loaded_loras=8 lengths=constant:20,20"},
 		{"routing", "static hash", 3, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
 		{"routing", "static hash", 12, "popularity=explicit:90,5,5 num_adapters=3 request_rate=16"},
-		{"front end", "least-loaded round-robin period_mig", 3, "profile=" + busy + " lora_ranks=16 lengths=constant:20,20"},
-		{"routing", "random", 6, "popularity=uniform lengths=constant:500,100 max_loras_per_batch=16 num_adapters=16 request_rate=12"},
+		{"front end", "least-loaded round-robin period_mig", 3,
+			"profile=" + busy + " lora_ranks=16 lengths=constant:20,20"},
+		{"routing", "random", 6,
+			"popularity=uniform lengths=constant:500,100 max_loras_per_batch=16 num_adapters=16 request_rate=12"},
 	} {
 		for _, policy := range strings.Fields(c.policies) {
-			sc := describe(t, append([]string{"policy=" + policy, "request_rate=8", "num_prompts=400"}, strings.Fields(c.settings)...)...)
+			sc := describe(t,
+				append([]string{"policy=" + policy, "request_rate=8", "num_prompts=400"},
+					strings.Fields(c.settings)...)...)
 			s := newSearch(t.Context(), sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99})
 			r, err := s.measure(Candidate{Workers: c.workers}, 1, 1, size{}, true)
 			if err != nil || r.causes.Bottleneck() != c.want {
@@ -295,17 +316,27 @@ func TestRouting(t *testing.T) {
 		change  func(w *router.Worker)
 		routing float64 // s
 	}{
-		"astray":                            {[]at{idle, astray, astray}, nil, 2},
-		"as busy elsewhere, for a while":    {[]at{idle, astray, {[3]int{1, 2, 2}, [3]int{1, 0, 0}}, astray}, nil, 2},
-		"it began, another gave way":        {[]at{idle, astray, {running: [3]int{2, 0, 0}}, astray}, nil, 1},
-		"one of two began":                  {[]at{idle, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}, {[3]int{2, 0, 0}, [3]int{1, 0, 0}}}, nil, 3},
-		"the second came when all had some": {[]at{idle, astray, {[3]int{1, 3, 3}, [3]int{2, 0, 0}}, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}}, nil, 2},
-		"the least loaded":                  {[]at{{running: [3]int{1, 1, 1}}, {[3]int{1, 1, 1}, [3]int{1, 0, 0}}, {[3]int{1, 0, 0}, [3]int{1, 0, 0}}}, nil, 0},
-		"six, of which two could stay":      {[]at{idle, {[3]int{1, 0, 0}, [3]int{6, 0, 0}}}, nil, 4},
-		"others have requests waiting":      {[]at{idle, {[3]int{1, 0, 0}, [3]int{3, 1, 1}}}, nil, 0},
-		"others down":                       {[]at{idle, astray}, func(w *router.Worker) { w.Up = false }, 0},
-		"others take one at a time":         {[]at{{running: [3]int{3, 1, 1}}, {[3]int{3, 1, 1}, [3]int{1, 0, 0}}}, func(w *router.Worker) { w.MaxRunning = 1 }, 0},
-		"others without a slot":             {[]at{idle, astray}, func(w *router.Worker) { w.ActiveLoras = 2 }, 0},
+		"astray":                         {[]at{idle, astray, astray}, nil, 2},
+		"as busy elsewhere, for a while": {[]at{idle, astray, {[3]int{1, 2, 2}, [3]int{1, 0, 0}}, astray}, nil, 2},
+		"it began, another gave way":     {[]at{idle, astray, {running: [3]int{2, 0, 0}}, astray}, nil, 1},
+		"one of two began": {
+			[]at{idle, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}, {[3]int{2, 0, 0}, [3]int{1, 0, 0}}}, nil, 3,
+		},
+		"the second came when all had some": {
+			[]at{idle, astray, {[3]int{1, 3, 3}, [3]int{2, 0, 0}}, {[3]int{1, 0, 0}, [3]int{2, 0, 0}}}, nil, 2,
+		},
+		"the least loaded": {
+			[]at{{running: [3]int{1, 1, 1}}, {[3]int{1, 1, 1}, [3]int{1, 0, 0}}, {[3]int{1, 0, 0}, [3]int{1, 0, 0}}},
+			nil, 0,
+		},
+		"six, of which two could stay": {[]at{idle, {[3]int{1, 0, 0}, [3]int{6, 0, 0}}}, nil, 4},
+		"others have requests waiting": {[]at{idle, {[3]int{1, 0, 0}, [3]int{3, 1, 1}}}, nil, 0},
+		"others down":                  {[]at{idle, astray}, func(w *router.Worker) { w.Up = false }, 0},
+		"others take one at a time": {
+			[]at{{running: [3]int{3, 1, 1}}, {[3]int{3, 1, 1}, [3]int{1, 0, 0}}},
+			func(w *router.Worker) { w.MaxRunning = 1 }, 0,
+		},
+		"others without a slot": {[]at{idle, astray}, func(w *router.Worker) { w.ActiveLoras = 2 }, 0},
 	} {
 		u := newUsage(&Options{}, []*profile.Profile{p, p, p}, &scaled{Source: none.Source()})
 		u.warmed = true
@@ -313,7 +344,10 @@ func TestRouting(t *testing.T) {
 			v := router.View{Workers: make([]router.Worker, 3)}
 			waiting := 0
 			for j := range v.Workers {
-				v.Workers[j] = router.Worker{Up: true, MaxRunning: 8, Slots: 2, Running: now.running[j], Queued: now.queued[j], Adapters: make([]router.AdapterState, 2)}
+				v.Workers[j] = router.Worker{
+					Up: true, MaxRunning: 8, Slots: 2, Running: now.running[j], Queued: now.queued[j],
+					Adapters: make([]router.AdapterState, 2),
+				}
 				waiting += now.queued[j]
 				if j > 0 && c.change != nil {
 					c.change(&v.Workers[j])
@@ -321,7 +355,8 @@ func TestRouting(t *testing.T) {
 			}
 			before := u.waits
 			u.Watch(tick.FromSeconds(float64(i)), tick.FromSeconds(float64(i+1)), &v)
-			if got := u.waits[routing] + u.waits[compute] - before[routing] - before[compute]; math.Abs(got-float64(waiting)) > 1e-9 {
+			if got := u.waits[routing] + u.waits[compute] - before[routing] - before[compute]; math.Abs(
+				got-float64(waiting)) > 1e-9 {
 				t.Errorf("%s: %v of %d wait", name, got, waiting)
 			}
 		}
@@ -333,7 +368,8 @@ func TestRouting(t *testing.T) {
 		}
 		u.loads, u.load, u.fetch = 10, 4, 1 // 0.4 s each: the router spared them so much
 		got := u.causes(&result.Result{Extra: &result.Extra{}})
-		if spared := 0.4 * u.astray; u.astray == 0 || math.Abs(got[routing]-c.routing+spared) > 1e-9 || math.Abs(got[loads]-0.75*spared) > 1e-9 || math.Abs(got[hostMemory]-0.25*spared) > 1e-9 {
+		if spared := 0.4 * u.astray; u.astray == 0 || math.Abs(got[routing]-c.routing+spared) > 1e-9 ||
+			math.Abs(got[loads]-0.75*spared) > 1e-9 || math.Abs(got[hostMemory]-0.25*spared) > 1e-9 {
 			t.Errorf("%s: %v with loads", name, got)
 		}
 	}
@@ -346,8 +382,14 @@ func TestLoadTime(t *testing.T) {
 	res.Metrics.Set(result.Duration, 10)
 	res.Extra.Workers[0].Busy, res.Extra.Workers[1].Busy = 0.5, 0.3
 	res.Extra.Workers[0].LoadTime = 2
-	u := usage{observed: observed{waits: Causes{compute: 8, kvCache: 4, slots: 4, loads: 1}, first: 20, cold: 3, decode: 4, loads: 4, load: 8, fetch: 2}}
-	if got, want := u.causes(res), (Causes{compute: 9.75, kvCache: 3, slots: 3, hostMemory: 1.8125, loads: 6.4375}); got != want {
+	u := usage{
+		observed: observed{
+			waits: Causes{compute: 8, kvCache: 4, slots: 4, loads: 1}, first: 20, cold: 3, decode: 4, loads: 4, load: 8,
+			fetch: 2,
+		},
+	}
+	want := Causes{compute: 9.75, kvCache: 3, slots: 3, hostMemory: 1.8125, loads: 6.4375}
+	if got := u.causes(res); got != want {
 		t.Errorf("%v, expected %v", got, want)
 	}
 	u = usage{observed: observed{first: 3, cold: 1, decode: 2}} // all loads were before the workers were looked at
@@ -362,7 +404,8 @@ func TestTooSlow(t *testing.T) {
 		r                   record.Request
 		first, cold, decode float64
 	}{
-		{record.Request{Sent: 0.9, FirstToken: 1, Finish: 1.625, Output: 11, ColdLoad: 0.05}, 0, 0, 0.625}, // 62.5 ms each
+		// 62.5 ms each
+		{record.Request{Sent: 0.9, FirstToken: 1, Finish: 1.625, Output: 11, ColdLoad: 0.05}, 0, 0, 0.625},
 		{record.Request{Sent: 0.9, FirstToken: 1, Finish: 1.5, Output: 11}, 0, 0, 0},
 		{record.Request{Sent: 1, FirstToken: 1, Finish: 1.0625, Output: 1}, 0, 0, 0.0625},
 		{record.Request{Sent: 0, FirstToken: 0.5, Finish: 10.5, Output: 1001}, 0, 0, 10}, // all of it too late
@@ -394,7 +437,8 @@ func TestTooFew(t *testing.T) {
 		t.Errorf("ended: %v", err)
 	}
 	o.MaxWorkers = 2
-	if _, err := Find(t.Context(), sc, o); err == nil || !strings.Contains(err.Error(), "there is no worker 2, expected 0 to 1") {
+	if _, err := Find(t.Context(), sc, o); err == nil ||
+		!strings.Contains(err.Error(), "there is no worker 2, expected 0 to 1") {
 		t.Errorf("two at most: %v", err)
 	}
 }
@@ -441,7 +485,8 @@ func TestBudget(t *testing.T) {
 	o := Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.99, MaxWorkers: 8, Budget: 60000}
 	a := find(t, sc, o)
 	var b bytes.Buffer
-	if err := a.WriteText(&b); err != nil || !a.Stopped || a.Found.Holds || a.Found.Certain || a.Verdict != Unknown || a.Failure() == nil {
+	if err := a.WriteText(&b); err != nil || !a.Stopped || a.Found.Holds || a.Found.Certain || a.Verdict != Unknown ||
+		a.Failure() == nil {
 		t.Errorf("%v: %+v\n%s", err, a.Found, b.String())
 	}
 	if !strings.Contains(b.String(), "none within the budget of 60000 requests") {
@@ -454,7 +499,8 @@ func TestBudget(t *testing.T) {
 func TestSavedWorkload(t *testing.T) {
 	sc := saved(t, describe(t, "request_rate=10", "num_prompts=500"))
 	a := find(t, sc, Options{SLO: result.SLO{TTFT: 1000}, Attain: 0.9, MaxWorkers: 8})
-	if !a.Found.Holds || a.Found.Certain || a.Found.Size.requests != 0 || a.Found.hasInterval() || a.fixed != "a saved workload" {
+	if !a.Found.Holds || a.Found.Certain || a.Found.Size.requests != 0 || a.Found.hasInterval() ||
+		a.fixed != "a saved workload" {
 		t.Errorf("%+v, %s", a.Found, a.fixed)
 	}
 	if a.Spent > 500*200 {
@@ -465,14 +511,20 @@ func TestSavedWorkload(t *testing.T) {
 // TestKinds: the cheapest of several kinds, by workers and by price.
 func TestKinds(t *testing.T) {
 	sc := saved(t, describe(t, "policy=static", "num_prompts=600", "request_rate=20", "num_adapters=32"))
-	o := Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Slots: []int{1, 8}, Policies: []string{"static", "affinity-spill"}}
+	o := Options{
+		SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Slots: []int{1, 8},
+		Policies: []string{"static", "affinity-spill"},
+	}
 	a := find(t, sc, o)
 	if len(a.Kinds) != 4 || a.Found.Policy != "affinity-spill" || a.Found.Slots != 8 || !a.Found.Holds {
 		t.Errorf("%+v of %+v, expected affinity-spill with 8 slots", a.Found, a.Kinds)
 	}
 	sc = saved(t, describe(t, "policy=affinity-spill", "num_prompts=600", "request_rate=20", "num_adapters=32"))
 	profiles := []string{"llama2-7b-24gb", "analytic:llama-2-7b,h100"}
-	o = Options{SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles, Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1}}
+	o = Options{
+		SLO: result.SLO{TTFT: 500}, Attain: 0.9, MaxWorkers: 32, Profiles: profiles,
+		Cost: map[string]float64{profiles[0]: 1, profiles[1]: 1},
+	}
 	if a := find(t, sc, o); a.Found.Profile != profiles[1] {
 		t.Errorf("at the same price %s, of %+v", a.Found.Candidate, a.Kinds)
 	}
@@ -485,7 +537,8 @@ func TestKinds(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &got)
 	}
-	if choice, _ := got["choice"].(map[string]any); err != nil || choice["policy"] != "affinity-spill" || got["cost"] != float64(a.Found.Workers) {
+	if choice, _ := got["choice"].(map[string]any); err != nil || choice["policy"] != "affinity-spill" ||
+		got["cost"] != float64(a.Found.Workers) {
 		t.Errorf("%v: %s", err, text)
 	}
 	o.HostPlaces = []int{16, 4} // the latter cannot be, with 8 slots

@@ -27,10 +27,12 @@ type coverageCase struct {
 
 var coverageCases = []coverageCase{
 	{"default, 4 workers", 4, result.SLO{TTFT: 500, TPOT: 100}, 0, 4 * coverageRun, ""},
-	{"bursts (gamma:6), 7 workers", 7, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "arrivals=gamma:6 num_adapters=8 request_rate=12"},
+	{"bursts (gamma:6), 7 workers", 7, result.SLO{TTFT: 1000}, 0, 4 * coverageRun,
+		"arrivals=gamma:6 num_adapters=8 request_rate=12"},
 	{"skewed, near 100 %", 6, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "request_rate=16"},
 	{"at the edge of overload", 5, result.SLO{TTFT: 1000}, 0, 4 * coverageRun, "request_rate=16"},
-	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.9, coverageRun, "num_adapters=16"}, // the share depends on the length,
+	// the share depends on the length,
+	{"per adapter", 4, result.SLO{TTFT: 500, TPOT: 100}, 0.9, coverageRun, "num_adapters=16"},
 }
 
 // coverageRun is the length of the runs: that of the shortest in a search.
@@ -50,7 +52,9 @@ func BenchmarkCoverage(b *testing.B) {
 		seeds = n
 	}
 	repetitions := 200 * intervalSeeds / seeds
-	rows := [][]string{{"case", "mean over runs", "over longer ones", "coverage", "too high", "too low", "mean half width"}}
+	rows := [][]string{
+		{"case", "mean over runs", "over longer ones", "coverage", "too high", "too low", "mean half width"},
+	}
 	for _, c := range coverageCases {
 		if only := os.Getenv("COVERAGE"); !strings.Contains(c.name, only) {
 			continue
@@ -63,12 +67,15 @@ func BenchmarkCoverage(b *testing.B) {
 			}
 		}
 		sc.Seed = 77
-		s := newSearch(b.Context(), &sc, Options{SLO: c.slo, Attain: 0.95, PerAdapter: c.adapters, MaxWorkers: 64, MaxSeeds: 1e6})
+		s := newSearch(b.Context(), &sc, Options{
+			SLO: c.slo, Attain: 0.95, PerAdapter: c.adapters, MaxWorkers: 64, MaxSeeds: 1e6,
+		})
 		truths, err := s.measureAll(Candidate{Workers: c.workers}, 1, forDecision, 0, longRuns, half(c.long), 0)
 		if err != nil {
 			b.Fatal(err)
 		}
-		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*seeds, half(coverageRun), 0)
+		runs, err := s.measureAll(Candidate{Workers: c.workers}, 1, forInterval, 0, repetitions*seeds,
+			half(coverageRun), 0)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -92,7 +99,8 @@ func BenchmarkCoverage(b *testing.B) {
 		rows = append(rows, []string{c.name,
 			fmt.Sprintf("%s ± %.2f", percent(truth), 196*stat.StdDev(all, nil)/math.Sqrt(float64(len(all)))),
 			fmt.Sprintf("%s ± %.2f", percent(stat.Mean(longer, nil)), 196*stat.StdDev(longer, nil)/math.Sqrt(longRuns)),
-			format.Percent(float64(covered)/float64(repetitions), 1), fmt.Sprint(high), fmt.Sprint(low), fmt.Sprintf("%.2f points", 100*width)})
+			format.Percent(float64(covered)/float64(repetitions), 1), fmt.Sprint(high), fmt.Sprint(low),
+			fmt.Sprintf("%.2f points", 100*width)})
 	}
 	var text strings.Builder
 	if err := format.Table(&text, rows); err != nil {

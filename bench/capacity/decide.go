@@ -1,11 +1,11 @@
 package capacity
 
 import (
-	"math"
 	"slices"
 
+	"lorasim/bench/stats"
+
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 const (
@@ -111,14 +111,14 @@ func (r *rule) growth(growths []float64, level float64) (growing, grows bool) {
 	if r.closed {
 		return false, false
 	}
-	low, _ := meanInterval(growths, level)
-	_, high := meanInterval(growths, level)
+	low, _ := stats.MeanInterval(growths, level)
+	_, high := stats.MeanInterval(growths, level)
 	return high > growthMargin, low > growthLimit
 }
 
 // trend says whether the attainment is getting worse, or better.
 func trend(trends []float64) (worse, better bool) {
-	low, high := meanInterval(trends, trendLevel)
+	low, high := stats.MeanInterval(trends, trendLevel)
 	return high < 0, low > 0
 }
 
@@ -137,74 +137,13 @@ func (r *rule) upper(values []float64, level float64) float64 {
 func (r *rule) interval(values []float64, level float64) (low, high float64) {
 	switch {
 	case r.binary:
-		return binomialInterval(values, level)
+		return stats.ProportionInterval(values, level)
 	case r.spread:
-		low, high = spreadInterval(values, level)
+		low, high = stats.ResampledMeanInterval(values, level)
 		return max(low, 0), min(high, 1)
 	}
-	low, high = skewedInterval(values, level)
+	low, high = stats.SkewedMeanInterval(values, level)
 	return max(low, 0), min(high, 1)
-}
-
-// skewedInterval is an interval of the mean of independent values from a skewed law,
-// as attainments near 100 % have: Student's t interval, transformed by the skewness
-// of the values (Hall, Journal of the Royal Statistical Society B 54, 1992). On the
-// side of the long tail it is never narrower than the t interval.
-func skewedInterval(values []float64, level float64) (low, high float64) {
-	low, high = meanInterval(values, level)
-	mean, std := stat.MeanStdDev(values, nil)
-	skew := stat.Skew(values, nil)
-	if len(values) < 3 || std == 0 || math.Abs(skew) < 1e-6 {
-		return low, high
-	}
-	n := float64(len(values))
-	end := func(half float64) float64 {
-		z := half / std // the quantile over the root of n
-		return mean - std*(math.Cbrt(1+skew*(z-skew/(6*n)))-1)*3/skew
-	}
-	from, to := end(mean-low), end(mean-high)
-	if skew < 0 {
-		return min(low, from), to
-	}
-	return from, max(high, to)
-}
-
-// meanInterval is Student's t interval of the mean of independent values. It is
-// unbounded for fewer than two of them.
-func meanInterval(values []float64, level float64) (low, high float64) {
-	n := float64(len(values))
-	if n < 2 {
-		return math.Inf(-1), math.Inf(1)
-	}
-	mean, std := stat.MeanStdDev(values, nil)
-	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(1-level) * std / math.Sqrt(n)
-	return mean - half, mean + half
-}
-
-// spreadInterval is the interval of the mean of a workload's population, from the values
-// of n resamples of the workload: their standard deviation is the standard error, and
-// does not shrink with n.
-func spreadInterval(values []float64, level float64) (low, high float64) {
-	low, high = meanInterval(values, level)
-	mean, wider := stat.Mean(values, nil), math.Sqrt(float64(len(values)+1))
-	return mean - wider*(mean-low), mean + wider*(high-mean)
-}
-
-// binomialInterval is the interval of Clopper and Pearson (Biometrika 26, 1934) of
-// a probability, from values 0 and 1.
-func binomialInterval(values []float64, level float64) (low, high float64) {
-	n, k := float64(len(values)), 0.0
-	for _, v := range values {
-		k += v
-	}
-	low, high = 0, 1
-	if k > 0 {
-		low = distuv.Beta{Alpha: k, Beta: n - k + 1}.Quantile(level)
-	}
-	if k < n {
-		high = distuv.Beta{Alpha: k + 1, Beta: n - k}.Quantile(1 - level)
-	}
-	return low, high
 }
 
 func columns(samples []sample) (values, trends, growths []float64) {

@@ -41,7 +41,8 @@ const (
 func (s *search) headroom(t *Tried) (h Headroom, limit Causes, err error) {
 	p := &prober{s: s, t: t, runs: map[int][]*run{}, seeds: min(intervalSeeds, s.opt.MaxSeeds)}
 	if s.opt.Hold > 0 {
-		need := 1.5 * math.Log(errorLevel) / math.Log(min(s.opt.Hold, 0.995)) // fewer runs say too little even if all hold
+		// fewer runs say too little even if all hold
+		need := 1.5 * math.Log(errorLevel) / math.Log(min(s.opt.Hold, 0.995))
 		p.seeds = min(max(firstRuns, int(need)), s.opt.MaxSeeds)
 	}
 	if s.plan.single {
@@ -88,7 +89,9 @@ func (p *prober) find() (h Headroom, err error) {
 			high, err = p.around(mean, 1, func(r reach) bool { return r.high })
 		}
 	}
-	return Headroom{Factor: float64(mean) / 100, Low: float64(low) / 100, High: float64(high) / 100, Seeds: p.seeds}, err
+	return Headroom{
+		Factor: float64(mean) / 100, Low: float64(low) / 100, High: float64(high) / 100, Seeds: p.seeds,
+	}, err
 }
 
 // last is the largest factor, in hundredths, that reaches; 0: none does. ok says

@@ -2,7 +2,7 @@ package capacity
 
 import (
 	"lorasim/bench/result"
-	"lorasim/bench/sweep"
+	"lorasim/bench/stats"
 )
 
 // exhausted says whether so much of the budget is spent that no further candidate
@@ -196,7 +196,7 @@ func (s *search) confirm(t *Tried) error {
 			return err
 		}
 		t.sum(runs)
-		t.Attainment = sweep.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
+		t.Attainment = stats.Estimate{N: t.Attainment.N, Mean: t.Attainment.Mean}
 		return nil
 	}
 	n := max(2*t.Attainment.N, confirmSeeds)
@@ -241,7 +241,7 @@ func (t *Tried) sum(runs []*run) {
 			t.Worst = r.worst
 		}
 	}
-	t.Attainment = sweep.Mean(values)
+	t.Attainment = stats.Mean(values)
 }
 
 func samples(runs []*run) []sample {

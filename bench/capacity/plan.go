@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 )
 
 const (
@@ -42,7 +43,7 @@ func newPlan(sc *scenario.Scenario) plan {
 	instant := math.IsInf(w.RequestRate, 1)
 	sampling := sc.Sampling()
 	p := plan{closed: sc.Client.MaxConcurrency > 0 || instant, stated: w.NumPrompts,
-		single: sampling == scenario.OneWorkload, spread: sampling == scenario.Resampled}
+		single: sampling == stats.OneWorkload, spread: sampling == stats.Resampled}
 	switch {
 	case w.File != "":
 		p.fixed = "a saved workload"

@@ -135,7 +135,7 @@ func newUsage(o *Options, ps []*profile.Profile, src *scaled) *usage {
 	return u
 }
 
-// Done implements sim.DoneObserver.
+// Done is a hook of sim.Hooks, as are Tier and Watch.
 func (u *usage) Done(r *record.Request) {
 	u.counter.Done(r)
 	if r.Status != record.OK || r.ID < u.src.size.warm {
@@ -152,7 +152,7 @@ func (u *usage) Done(r *record.Request) {
 	}
 }
 
-// Tier implements sim.Watcher.
+// Tier counts loads into GPU slots.
 func (u *usage) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 	w := &u.workers[i]
 	if w.tiers == nil {
@@ -167,7 +167,7 @@ func (u *usage) Tier(_ tick.Ticks, i int, a int32, t router.Tier) {
 	w.tiers[a] = t
 }
 
-// Watch implements sim.Watcher.
+// Watch counts what requests wait for.
 func (u *usage) Watch(from, to tick.Ticks, v *router.View) {
 	d, least, room := (to - from).Seconds(), 0, 0 // so many workers with the least load have room
 	if !u.warmed && u.src.read >= u.src.size.warm {

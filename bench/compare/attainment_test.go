@@ -48,7 +48,8 @@ func TestAttainmentOfAdapters(t *testing.T) {
 			if r.Output > 1 {
 				tpot = ms(r.FirstToken, r.Finish) / float64(r.Output-1)
 			}
-			return r.Status == record.OK && ms(r.Sent, r.FirstToken) <= slo.TTFT && tpot <= slo.TPOT && ms(r.Sent, r.Finish) <= slo.E2E
+			return r.Status == record.OK && ms(r.Sent, r.FirstToken) <= slo.TTFT && tpot <= slo.TPOT &&
+				ms(r.Sent, r.Finish) <= slo.E2E
 		}
 		adapters, met, all, squares, sum := 0.0, 0.0, 0.0, 0.0, 0.0
 		noisy, noisyGood := 0.0, 0.0 // requests of adapter 3
@@ -87,11 +88,13 @@ func TestAttainmentOfAdapters(t *testing.T) {
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 		same := func(g *result.Goodput) bool {
-			return near(g.Share, all/float64(len(recs))) && near(g.Adapters, met/adapters) && near(g.Fairness, sum*sum/(adapters*squares)) && g.Attain == slo.Attain &&
+			return near(g.Share, all/float64(len(recs))) && near(g.Adapters, met/adapters) &&
+				near(g.Fairness, sum*sum/(adapters*squares)) && g.Attain == slo.Attain &&
 				g.Worst.Index == worst.Index && g.Worst.Requests == worst.Requests && near(g.Worst.Share, worst.Share)
 		}
 		if !same(g) {
-			t.Errorf("%v: %+v, worst %+v; expected %v of %v adapters, worst %+v", settings, g, g.Worst, met, adapters, worst)
+			t.Errorf("%v: %+v, worst %+v; expected %v of %v adapters, worst %+v",
+				settings, g, g.Worst, met, adapters, worst)
 		}
 		if o := g.Others; (o != nil) != (settings["pattern"] != "") {
 			t.Errorf("%v: of the others %+v", settings, o)
@@ -103,7 +106,8 @@ func TestAttainmentOfAdapters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := runs[0].Results[0].Extra.Goodput; !same(got) {
-			t.Errorf("%v: of the records %+v, worst %+v; expected %v of %v adapters, worst %+v", settings, got, got.Worst, met, adapters, worst)
+			t.Errorf("%v: of the records %+v, worst %+v; expected %v of %v adapters, worst %+v",
+				settings, got, got.Worst, met, adapters, worst)
 		}
 		if v := runs[0].value("goodput.worst_adapter.share"); !near(v.Mean, worst.Share) {
 			t.Errorf("%v: the comparison has %+v, expected %v", settings, v, worst.Share)
@@ -117,12 +121,15 @@ func TestAttainmentOfImported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for metric, want := range map[string]float64{"goodput.share": 0.25, "goodput.adapter_share": 1, "goodput.worst_adapter.requests": 4} {
+	for metric, want := range map[string]float64{
+		"goodput.share": 0.25, "goodput.adapter_share": 1, "goodput.worst_adapter.requests": 4,
+	} {
 		if v := runs[0].value(metric); v.N != 1 || v.Mean != want {
 			t.Errorf("%s is %+v, expected %v", metric, v, want)
 		}
 	}
-	if runs, _, err = Load([]string{"../importer/testdata/aiperf.jsonl"}, result.SLO{}); err != nil || runs[0].value("goodput.share").N > 0 {
+	if runs, _, err = Load([]string{"../importer/testdata/aiperf.jsonl"}, result.SLO{}); err != nil ||
+		runs[0].value("goodput.share").N > 0 {
 		t.Errorf("without an SLO: %v, %v", runs[0].value("goodput.share"), err)
 	}
 }

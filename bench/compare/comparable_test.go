@@ -7,13 +7,14 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
 
 // values are the numbers of a run with a mean latency.
-func values(requests, completed, set, e2e float64) []sweep.Value {
-	return []sweep.Value{{Name: "requests", Value: requests}, {Name: "completed", Value: completed}, {Name: "rejected", Value: requests - completed},
+func values(requests, completed, set, e2e float64) []result.Value {
+	return []result.Value{{Name: "requests", Value: requests}, {Name: "completed", Value: completed}, {
+		Name: "rejected", Value: requests - completed,
+	},
 		{Name: "completed_set", Value: set}, {Name: "mean_e2e_latency_ms", Value: e2e}, {Name: "duration", Value: e2e}}
 }
 
@@ -30,8 +31,9 @@ func compared(t *testing.T, runs ...*Run) *Table {
 // but among runs that completed the same requests there is one.
 func TestOtherRequestsCompleted(t *testing.T) {
 	one := []string{"1"}
-	run := func(name string, v []sweep.Value) *Run { return FromValues(name, one, [][]sweep.Value{v}) }
-	tab := compared(t, run("rejects", values(100, 10, 3, 5)), run("slow", values(100, 100, 7, 90)), run("fast", values(100, 100, 7, 80)))
+	run := func(name string, v []result.Value) *Run { return FromValues(name, one, [][]result.Value{v}) }
+	tab := compared(t, run("rejects", values(100, 10, 3, 5)), run("slow", values(100, 100, 7, 90)),
+		run("fast", values(100, 100, 7, 80)))
 	for _, m := range []string{"mean_e2e_latency_ms", "duration"} {
 		c := tab.row(m).Cells
 		if !c[0].Apart || c[0].Best || c[1].Apart || c[1].Best || c[2].Apart || !c[2].Best {
@@ -45,7 +47,9 @@ func TestOtherRequestsCompleted(t *testing.T) {
 	if err := tab.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"5 ≠ ", "*80", "≠ not comparable", "note: rejects: 90 % of its requests did not complete"} {
+	for _, want := range []string{
+		"5 ≠ ", "*80", "≠ not comparable", "note: rejects: 90 % of its requests did not complete",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -63,7 +67,7 @@ func TestOtherRequestsCompleted(t *testing.T) {
 // With several seeds the best is marked where the paired interval excludes 0.
 func TestBestByIntervals(t *testing.T) {
 	run := func(name string, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range e2e {
 			all = append(all, values(10, 10, 1, x))
 		}
@@ -119,7 +123,8 @@ func TestLinesTellRunsApart(t *testing.T) {
 	lines, records := filepath.Join(dir, "out.jsonl"), filepath.Join(dir, "r.csv")
 	for _, policy := range []string{"static", "p2c"} {
 		sc := scenario.Default()
-		sc.Workload.NumPrompts, sc.Routing.Policy, sc.Cluster.NumWorkers, sc.Client.NoStream = 30, policy, 2, policy == "p2c"
+		sc.Workload.NumPrompts, sc.Routing.Policy, sc.Cluster.NumWorkers, sc.Client.NoStream = 30, policy, 2,
+			policy == "p2c"
 		res, err := sc.Simulate(t.Context(), scenario.RunOptions{RecordsFile: records})
 		if err != nil {
 			t.Fatal(err)

@@ -116,10 +116,12 @@ func TestRatiosAndBest(t *testing.T) {
 	if first, err := New(tab.Runs, Options{Baseline: "a"}); err != nil || first.Baseline != 0 {
 		t.Errorf("baseline a is %+v, %v", first, err)
 	}
-	if _, err := New(tab.Runs, Options{Baseline: "C"}); err == nil || !strings.Contains(err.Error(), `unknown run "C"`) {
+	if _, err := New(tab.Runs, Options{Baseline: "C"}); err == nil ||
+		!strings.Contains(err.Error(), `unknown run "C"`) {
 		t.Error(err)
 	}
-	if _, err := New(tab.Runs, Options{Metrics: []string{"mean_tft_ms"}}); err == nil || !strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {
+	if _, err := New(tab.Runs, Options{Metrics: []string{"mean_tft_ms"}}); err == nil ||
+		!strings.Contains(err.Error(), `did you mean "mean_ttft_ms"`) {
 		t.Error(err)
 	}
 }
@@ -135,7 +137,10 @@ func TestSeedsAreOneRun(t *testing.T) {
 			paths = append(paths, p)
 		}
 	}
-	spec := &sweep.Spec{Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded", "p2c"}}, SeedCount: 3}
+	spec := &sweep.Spec{
+		Scenario: scenario.Default(), Grid: sweep.Grid{Policies: []string{"static", "least-loaded", "p2c"}},
+		SeedCount: 3,
+	}
 	spec.Scenario.Workload.NumPrompts = 200
 	m, err := spec.Plan(t.Context())
 	if err != nil {
@@ -160,7 +165,8 @@ func TestSeedsAreOneRun(t *testing.T) {
 		}
 		for i, c := range row.Cells {
 			o := other.Cells[i]
-			if math.Abs(c.Mean-o.Mean) > 1e-9*math.Abs(c.Mean) || c.N != o.N || math.Abs(c.Diff.Half()-o.Diff.Half()) > 1e-6*math.Abs(c.Mean) {
+			if math.Abs(c.Mean-o.Mean) > 1e-9*math.Abs(c.Mean) || c.N != o.N ||
+				math.Abs(c.Diff.Half()-o.Diff.Half()) > 1e-6*math.Abs(c.Mean) {
 				t.Errorf("%s: %+v and %+v", row.Metric, c, o)
 			}
 		}
@@ -229,7 +235,8 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := got.Metrics[0]
-	if got.Schema != Schema || m.Metric != "completed" || *m.Runs["A"].Mean != 200 || *m.Runs["B"].Ratio != 1 || m.Runs["A"].Ratio != nil {
+	if got.Schema != Schema || m.Metric != "completed" || *m.Runs["A"].Mean != 200 || *m.Runs["B"].Ratio != 1 ||
+		m.Runs["A"].Ratio != nil {
 		t.Error(out.String()[:600])
 	}
 }

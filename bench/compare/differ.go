@@ -7,9 +7,8 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 )
 
 // Tolerances beyond which two runs had different requests: clients count tokens and
@@ -55,10 +54,12 @@ func (r *Run) differsFrom(o *Run) string {
 	if a, b, exact := requests(r, o); !near(a, b, exact) {
 		return fmt.Sprintf("%.0f requests, not %.0f", a, b)
 	}
-	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() && !near(a, b, tokenTolerance) {
+	if a, b := r.value("total_input_tokens").Mean, o.value("total_input_tokens").Mean; r.whole() && o.whole() &&
+		!near(a, b, tokenTolerance) {
 		return fmt.Sprintf("%.0f input tokens, not %.0f", a, b)
 	}
-	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) && !slices.EqualFunc(r.completed, o.completed, sweep.Completion.SameSet) {
+	if r.whole() && o.whole() && slices.Equal(r.Seeds, o.Seeds) &&
+		!slices.EqualFunc(r.completed, o.completed, result.Completion.SameSet) {
 		return "other ids of requests"
 	}
 	if r.dataset != "" && o.dataset != "" && r.dataset != o.dataset && !(r.fingerprinted() && o.fingerprinted()) {
@@ -73,7 +74,9 @@ func (r *Run) differsFrom(o *Run) string {
 
 // excludes says whether a warm-up is left out of the figures, its requests included.
 func (r *Run) excludes() bool {
-	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool { return res.Steady != nil && res.Steady.Excluded > 0 })
+	return r.warmup || slices.ContainsFunc(r.Results, func(res *result.Result) bool {
+		return res.Steady != nil && res.Steady.Excluded > 0
+	})
 }
 
 // differsWarm is differsFrom where the requests of a warm-up are not counted: by when
@@ -98,18 +101,18 @@ func (r *Run) differsWarm(o *Run) string {
 // known, and how far they may differ: what was sent is known exactly, but logs may
 // tell only what completed.
 func requests(r, o *Run) (a, b, tolerance float64) {
-	mean := func(r *Run, count func(sweep.Completion) float64) float64 {
+	mean := func(r *Run, count func(result.Completion) float64) float64 {
 		sum := 0.0
 		for _, c := range r.completed {
 			sum += count(c) / float64(len(r.completed))
 		}
 		return sum
 	}
-	all := func(c sweep.Completion) float64 { return c.Requests }
+	all := func(c result.Completion) float64 { return c.Requests }
 	if a, b = mean(r, all), mean(o, all); !math.IsNaN(a + b) {
 		return a, b, 1e-9
 	}
-	done := func(c sweep.Completion) float64 { return c.Completed }
+	done := func(c result.Completion) float64 { return c.Completed }
 	return mean(r, done), mean(o, done), tokenTolerance
 }
 
@@ -123,7 +126,8 @@ func near(a, b, tolerance float64) bool {
 }
 
 func (r *Run) fingerprinted() bool {
-	return len(r.completed) > 0 && !slices.ContainsFunc(r.completed, func(c sweep.Completion) bool { return !c.Known() })
+	return len(r.completed) > 0 &&
+		!slices.ContainsFunc(r.completed, func(c result.Completion) bool { return !c.Known() })
 }
 
 // noteDifferences says in one sentence for each reason which runs are not judged.
@@ -131,7 +135,8 @@ func (t *Table) noteDifferences() {
 	notes := grouped{}
 	for i, r := range t.Runs {
 		if d := t.differs[i]; d != "" {
-			notes.add(r.Name, fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
+			notes.add(r.Name,
+				fmt.Sprintf("other requests than %s (%s): no star and no verdict between them", t.same.Name, d))
 		}
 	}
 	t.Notes = append(t.Notes, notes.lines()...)
@@ -194,51 +199,20 @@ func (r *Run) within(metric string) steady.Interval {
 	return none
 }
 
-// differenceWithin is the difference of a mean between two single runs that have an
-// interval within them. The runs count as independent, which makes the interval too
-// wide rather than too narrow where both had the same requests.
-func differenceWithin(a, b *Run, metric string) sweep.Estimate {
-	x, y := a.within(metric), b.within(metric)
-	if !(x.High >= x.Low && y.High >= y.Low) || len(a.values[metric]) != 1 || len(b.values[metric]) != 1 {
-		return sweep.Mean(nil)
-	}
-	mean := a.values[metric][0] - b.values[metric][0]
-	half := math.Hypot(x.High-x.Low, y.High-y.Low) / 2
-	return sweep.Estimate{N: 1, Mean: mean, Std: math.NaN(), Low: mean - half, High: mean + half, Of: sweep.WithinRuns}
-}
-
-// judgeWithin is the verdict on single runs by the intervals within them; nil where
-// a run that compares has none.
-func (t *Table) judgeWithin(metric string, names []string, apart []bool, reached []sweep.Stationarity) *sweep.Verdict {
-	for i, r := range t.Runs {
-		if x := r.within(metric); !apart[i] && reached[i].Judge() && len(r.values[metric]) > 0 && !(x.High >= x.Low) {
-			return nil
-		}
-	}
-	return sweep.JudgeBy(metric, names, apart, reached, func(i int) sweep.Estimate { return t.Runs[i].value(metric) },
-		func(i, j int) sweep.Estimate { return differenceWithin(t.Runs[i], t.Runs[j], metric) })
-}
-
-// bestOf says what a star of single runs without intervals is worth.
-func (t *Table) bestOf() string {
-	if len(t.Runs) < 2 || slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 }) {
-		return ""
-	}
-	return " (single runs: perhaps by chance)"
-}
-
 // intervalNotes say what ± means.
 func (t *Table) intervalNotes() (notes []string) {
-	has := func(of scenario.Sampling) bool {
+	has := func(of stats.Sampling) bool {
 		return slices.ContainsFunc(t.Runs, func(r *Run) bool { return len(r.Seeds) > 1 && r.sampling == of })
 	}
-	if has(scenario.Fresh) {
-		notes = append(notes, "± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
+	if has(stats.Fresh) {
+		notes = append(notes,
+			"± half of the 95 % confidence interval over seeds; of a ratio from differences paired by seed")
 	}
-	if has(scenario.Resampled) {
-		notes = append(notes, "± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
+	if has(stats.Resampled) {
+		notes = append(notes,
+			"± of resamples: half of the 95 % interval of the workload's mean, from the spread of the resamples")
 	}
-	if has(scenario.OneWorkload) {
+	if has(stats.OneWorkload) {
 		notes = append(notes, "one workload: no interval over seeds, which decide ties alone (see --resample)")
 	}
 	if slices.ContainsFunc(t.Rows, func(r Row) bool {

@@ -7,7 +7,6 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
 
@@ -23,7 +22,9 @@ func withState(name string, ttft, throughput float64, s *steady.Assessment) *Run
 // An overloaded run has no star beside a latency, whatever it is, and no verdict; its
 // throughput still compares.
 func TestOverloadedRunsGetNoStar(t *testing.T) {
-	fast := withState("A", 10, 12, &steady.Assessment{State: steady.Overloaded, OfferedRate: 16, SustainableRate: 12.12})
+	fast := withState("A", 10, 12, &steady.Assessment{
+		State: steady.Overloaded, OfferedRate: 16, SustainableRate: 12.12,
+	})
 	runs := []*Run{fast, withState("B", 50, 9, &steady.Assessment{State: steady.Steady}), withState("C", 60, 8, nil)}
 	tab, err := New(runs, Options{Metrics: []string{"mean_ttft_ms", "request_throughput"}})
 	if err != nil {
@@ -37,19 +38,24 @@ func TestOverloadedRunsGetNoStar(t *testing.T) {
 			t.Errorf("throughput of %s: best %v", runs[i].Name, got)
 		}
 	}
-	if v := tab.Verdict; v.Best != "B" || len(v.Unsteady) != 1 || v.Unsteady[0] != "A is overloaded (sustains 12.1 of 16 requests/s)" {
+	if v := tab.Verdict; v.Best != "B" || len(v.Unsteady) != 1 ||
+		v.Unsteady[0] != "A is overloaded (sustains 12.1 of 16 requests/s)" {
 		t.Errorf("%+v", v)
 	}
 	var b, object strings.Builder
 	if err := tab.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"State                         OVERLOADED (12.1/s)", "no verdict: A is overloaded", "OVERLOADED: requests arrive faster"} {
+	for _, want := range []string{
+		"State                         OVERLOADED (12.1/s)", "no verdict: A is overloaded",
+		"OVERLOADED: requests arrive faster",
+	} {
 		if !strings.Contains(strings.ReplaceAll(b.String(), "\n  ", " "), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
-	if err := tab.WriteJSON(&object); err != nil || !strings.Contains(object.String(), `"state": "overloaded"`) || !strings.Contains(object.String(), `"sustainable_rate": 12.12`) ||
+	if err := tab.WriteJSON(&object); err != nil || !strings.Contains(object.String(), `"state": "overloaded"`) ||
+		!strings.Contains(object.String(), `"sustainable_rate": 12.12`) ||
 		strings.Count(object.String(), `"state"`) != 2 {
 		t.Errorf("%v: %s", err, object.String())
 	}
@@ -64,7 +70,8 @@ func TestOlderResults(t *testing.T) {
 	if err != nil || len(runs) != 2 {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
-	if runs[0].What != "lorasim, static, 2 workers, rate 10.0" || runs[1].What != "lorasim, p2c, rate 10.0, num_prompts=40 num_adapters=2 num_workers=2" {
+	if runs[0].What != "lorasim, static, 2 workers, rate 10.0" ||
+		runs[1].What != "lorasim, p2c, rate 10.0, num_prompts=40 num_adapters=2 num_workers=2" {
 		t.Errorf("%q, %q", runs[0].What, runs[1].What)
 	}
 	if r := runs[0].Results[0]; r.Steady != nil || r.Scenario.Policy != "" || !runs[0].Stationarity().Judge() {
@@ -84,9 +91,11 @@ func TestOlderResults(t *testing.T) {
 func TestWidth(t *testing.T) {
 	var runs []*Run
 	for i := range 9 {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for k := range 3 {
-			all = append(all, []sweep.Value{{Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: 1e5 + float64(i*k)}})
+			all = append(all, []result.Value{
+				{Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: 1e5 + float64(i*k)},
+			})
 		}
 		r := FromValues(letter(i), []string{"1", "2", "3"}, all)
 		r.File, r.What = "a/folder", strings.Repeat("request_rate 4, migration_interval 5, ", 4)

@@ -13,16 +13,16 @@ import (
 
 	"lorasim/bench/importer"
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
-	"lorasim/bench/sweep"
 	"lorasim/internal/record"
 )
 
 // seeded is a run of two seeds or more with one metric.
 func seeded(name, metric string, seeds []string, xs ...float64) *Run {
-	var all [][]sweep.Value
+	var all [][]result.Value
 	for _, x := range xs {
-		all = append(all, []sweep.Value{{Name: metric, Value: x}})
+		all = append(all, []result.Value{{Name: metric, Value: x}})
 	}
 	return FromValues(name, seeds, all)
 }
@@ -63,10 +63,16 @@ func TestPairing(t *testing.T) {
 
 // Rows of zeros are left out, but for how many requests completed.
 func TestRowsShown(t *testing.T) {
-	v := func(completed, failed, evictions float64) []sweep.Value {
-		return []sweep.Value{{Name: "completed", Value: completed}, {Name: "failed", Value: failed}, {Name: "evictions", Value: evictions}, {Name: "odd", Value: 1}}
+	v := func(completed, failed, evictions float64) []result.Value {
+		return []result.Value{
+			{Name: "completed", Value: completed}, {Name: "failed", Value: failed},
+			{Name: "evictions", Value: evictions}, {Name: "odd", Value: 1},
+		}
 	}
-	runs := []*Run{FromValues("a", []string{"1"}, [][]sweep.Value{v(0, 0, 0)}), FromValues("b", []string{"1"}, [][]sweep.Value{v(0, 0, 2)})}
+	runs := []*Run{
+		FromValues("a", []string{"1"}, [][]result.Value{v(0, 0, 0)}),
+		FromValues("b", []string{"1"}, [][]result.Value{v(0, 0, 2)}),
+	}
 	names := func(o Options) string {
 		tab, err := New(runs, o)
 		if err != nil {
@@ -78,7 +84,10 @@ func TestRowsShown(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	for want, o := range map[string]Options{"completed evictions": {}, "completed failed evictions odd": {All: true}, "odd failed": {Metrics: []string{"odd", "failed"}}} {
+	for want, o := range map[string]Options{
+		"completed evictions": {}, "completed failed evictions odd": {All: true},
+		"odd failed": {Metrics: []string{"odd", "failed"}},
+	} {
 		if got := names(o); got != want {
 			t.Errorf("%+v: %s, expected %s", o, got, want)
 		}
@@ -105,7 +114,9 @@ func TestTokensAskedFor(t *testing.T) {
 		t.Errorf("799 of 1000 are fewer: %v, 800 are not: %v", few.Asked, all.Asked)
 	}
 	tab := compared(t, few, all)
-	for metric, apart := range map[string]bool{"output_throughput": true, "total_throughput": true, "request_throughput": false} {
+	for metric, apart := range map[string]bool{
+		"output_throughput": true, "total_throughput": true, "request_throughput": false,
+	} {
 		if c := tab.row(metric).Cells; c[0].Apart != apart || c[1].Apart || c[1].Best == apart {
 			t.Errorf("%s: %+v", metric, c)
 		}
@@ -128,7 +139,11 @@ func TestWorkloadsDiffer(t *testing.T) {
 	type numbers struct{ requests, completed, set, input float64 }
 	same := numbers{100, 100, 7, 1000}
 	run := func(name string, n numbers, e2e float64) *Run {
-		return FromValues(name, []string{"1"}, [][]sweep.Value{append(values(n.requests, n.completed, n.set, e2e), sweep.Value{Name: "total_input_tokens", Value: n.input})})
+		return FromValues(name, []string{"1"}, [][]result.Value{
+			append(values(n.requests, n.completed, n.set, e2e), result.Value{
+				Name: "total_input_tokens", Value: n.input,
+			}),
+		})
 	}
 	for _, c := range []struct {
 		name string
@@ -143,7 +158,8 @@ func TestWorkloadsDiffer(t *testing.T) {
 		{"longer prompts", nil, numbers{100, 100, 7, 1021}, "1021 input tokens, not 1000"},
 		{"longer prompts of those that completed", nil, numbers{100, 50, 7, 600}, ""},
 		{"others", nil, numbers{100, 100, 8, 1000}, "other ids of requests"},
-		{"another set", func(r *Run) { r.dataset = "random" }, numbers{100, 100, 0, 1000}, "data set random, not sharegpt"},
+		{"another set", func(r *Run) { r.dataset = "random" }, numbers{100, 100, 0, 1000},
+			"data set random, not sharegpt"},
 		{"another name of the same set", func(r *Run) { r.dataset = "random" }, same, ""},
 		{"slower", func(r *Run) { r.stated = 2 }, same, "2 requests/s, not 4"},
 		{"a little slower, as measured", func(r *Run) { r.measured = 3.7 }, same, ""},
@@ -159,7 +175,8 @@ func TestWorkloadsDiffer(t *testing.T) {
 		if c.want != "" {
 			want = "b: other requests than a (" + c.want + "): no star and no verdict between them"
 		}
-		if got := strings.Join(tab.Notes, ""); got != want && !strings.HasPrefix(got, "b: 50 % of its requests did not complete") {
+		if got := strings.Join(tab.Notes, ""); got != want &&
+			!strings.HasPrefix(got, "b: 50 % of its requests did not complete") {
 			t.Errorf("%s: %q, want %q", c.name, got, want)
 		}
 		if cell := tab.row("mean_e2e_latency_ms").Cells[1]; cell.Best != (c.want == "" && c.completed == 100) {
@@ -187,11 +204,17 @@ func TestIntervalsWithinRuns(t *testing.T) {
 		verdict string // "": none
 		best    bool   // of a
 	}{
-		{run("a", 100, 3, steady.Steady), run("b", 110, 4, steady.Steady), "a is the best; worse: b +10.0 % ±5.0 (one run each, by batch means)", true},
-		{run("a", 100, 8, steady.Steady), run("b", 110, 6, steady.Steady), "a has the lowest mean; not significantly different: b +10.0 % ±10.0 (one run each, by batch means)", false},
-		{run("a", 100, 0, steady.Steady), run("b", 1558, 6, steady.Steady), "a has the lowest value, but with one run each there is no statement about chance: b +1458.0 %", true},
-		{run("a", 100, 3, steady.Steady), run("b", 1558, 0, steady.Overloaded), "no verdict: b is overloaded; only a can be judged", false},
-		{run("a", 100, 3, steady.Transient), run("b", 1558, 6, steady.Steady), "no verdict: a is transient; only b can be judged", false},
+		{run("a", 100, 3, steady.Steady), run("b", 110, 4, steady.Steady),
+			"a is the best; worse: b +10.0 % ±5.0 (one run each, by batch means)", true},
+		{run("a", 100, 8, steady.Steady), run("b", 110, 6, steady.Steady),
+			"a has the lowest mean; not significantly different: b +10.0 % ±10.0 (one run each, by batch means)",
+			false},
+		{run("a", 100, 0, steady.Steady), run("b", 1558, 6, steady.Steady),
+			"a has the lowest value, but with one run each there is no statement about chance: b +1458.0 %", true},
+		{run("a", 100, 3, steady.Steady), run("b", 1558, 0, steady.Overloaded),
+			"no verdict: b is overloaded; only a can be judged", false},
+		{run("a", 100, 3, steady.Transient), run("b", 1558, 6, steady.Steady),
+			"no verdict: a is transient; only b can be judged", false},
 	} {
 		tab := compared(t, c.a, c.b)
 		got := ""
@@ -207,11 +230,12 @@ func TestIntervalsWithinRuns(t *testing.T) {
 	// standard errors, and 5 % of the tests reject
 	rng, inside, rejected := rand.New(rand.NewPCG(1, 2)), 0, 0
 	for range 2000 {
-		d := differenceWithin(run("a", 100+rng.NormFloat64(), 1.96, steady.Steady), run("b", 100+2*rng.NormFloat64(), 2*1.96, steady.Steady), "mean_e2e_latency_ms")
+		d := differenceWithin(run("a", 100+rng.NormFloat64(), 1.96, steady.Steady),
+			run("b", 100+2*rng.NormFloat64(), 2*1.96, steady.Steady), "mean_e2e_latency_ms")
 		if d.Low <= 0 && 0 <= d.High {
 			inside++
 		}
-		if d.P() < sweep.Level {
+		if d.P() < stats.Level {
 			rejected++
 		}
 	}
@@ -224,7 +248,7 @@ func TestIntervalsWithinRuns(t *testing.T) {
 func TestReference(t *testing.T) {
 	one := []string{"1"}
 	run := func(name string, completed, set float64) *Run {
-		return FromValues(name, one, [][]sweep.Value{values(100, completed, set, 50)})
+		return FromValues(name, one, [][]result.Value{values(100, completed, set, 50)})
 	}
 	other := run("e", 90, 2)
 	other.Seeds = []string{"7"} // of a single run it does not matter
@@ -239,16 +263,18 @@ func TestReference(t *testing.T) {
 		t.Errorf("80 %%, 90 %%, and one of which it is not known: %+v", c)
 	}
 	two := func(name string, a, b float64) *Run {
-		return FromValues(name, []string{"1", "2"}, [][]sweep.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
+		return FromValues(name, []string{"1", "2"}, [][]result.Value{values(100, a, 1, 50), values(100, b, 1, 50)})
 	}
 	tab = compared(t, two("half", 100, 50), two("most", 80, 90))
 	if c := tab.row("mean_e2e_latency_ms").Cells; !c[0].Apart || c[1].Apart {
 		t.Errorf("75 %% and 85 %%: %+v", c)
 	}
-	if n := tab.Notes; len(n) != 2 || n[0] != "half: 25 % of its requests did not complete" || n[1] != "most: 15 % of its requests did not complete" {
+	if n := tab.Notes; len(n) != 2 || n[0] != "half: 25 % of its requests did not complete" ||
+		n[1] != "most: 15 % of its requests did not complete" {
 		t.Errorf("%q", n)
 	}
-	tab = compared(t, two("a", 80, 90), two("b", 80, 90), FromValues("c", []string{"1", "3"}, [][]sweep.Value{values(100, 80, 1, 50), values(100, 90, 1, 50)}))
+	tab = compared(t, two("a", 80, 90), two("b", 80, 90),
+		FromValues("c", []string{"1", "3"}, [][]result.Value{values(100, 80, 1, 50), values(100, 90, 1, 50)}))
 	if c := tab.row("mean_e2e_latency_ms").Cells; c[1].Apart || !c[2].Apart {
 		t.Errorf("other seeds: %+v", c)
 	}
@@ -263,9 +289,12 @@ func TestSentRate(t *testing.T) {
 		want   float64
 	}{
 		{[]int64{30, 10}, 20, 5, 2}, {nil, 20, 5, 0}, {[]int64{30}, 0, 5, 0}, {[]int64{30}, -1, 5, 0},
-		{[]int64{30}, 20, 0, 0}, {[]int64{30}, 20, result.Rate(math.Inf(1)), 0}, {[]int64{30}, 20, result.Rate(math.NaN()), 0},
+		{[]int64{30}, 20, 0, 0}, {[]int64{30}, 20, result.Rate(math.Inf(1)), 0},
+		{[]int64{30}, 20, result.Rate(math.NaN()), 0},
 	} {
-		m := &importer.Imported{Result: &result.Result{}, Context: importer.Context{ModelCounts: c.counts, LastArrival: c.last}}
+		m := &importer.Imported{
+			Result: &result.Result{}, Context: importer.Context{ModelCounts: c.counts, LastArrival: c.last},
+		}
 		m.RequestRate = c.rate
 		if got := sentRate(m); got != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -277,9 +306,11 @@ func TestSentRate(t *testing.T) {
 // number of seeds.
 func TestText(t *testing.T) {
 	run := func(name string, seeds []string, xs ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range xs {
-			all = append(all, []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: x}})
+			all = append(all, []result.Value{
+				{Name: "requests", Value: 10}, {Name: "completed", Value: 10}, {Name: "mean_ttft_ms", Value: x},
+			})
 		}
 		return FromValues(name, seeds, all)
 	}
@@ -291,33 +322,37 @@ func TestText(t *testing.T) {
 	if err := compared(t, a, b).WriteText(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"A  log    bench.log:12  one\n", "B  sweep  out           two, 2 seeds\n", " 10 ", "*6 ±", "×0.60\n", "× ratio to A\n± half of the 95 %"} {
+	for _, want := range []string{
+		"A  log    bench.log:12  one\n", "B  sweep  out           two, 2 seeds\n", " 10 ", "*6 ±", "×0.60\n",
+		"× ratio to A\n± half of the 95 %",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 	out.Reset()
-	if err := compared(t, a).WriteText(&out); err != nil || strings.Contains(out.String(), "ratio") || strings.Contains(out.String(), "±") {
+	if err := compared(t, a).WriteText(&out); err != nil || strings.Contains(out.String(), "ratio") ||
+		strings.Contains(out.String(), "±") {
 		t.Errorf("%v: one run has no ratios and no intervals:\n%s", err, out.String())
 	}
 	for want, c := range map[string]Cell{
 		"-":       {},
-		"12":      {Estimate: sweep.Estimate{N: 1, Mean: 12}},
-		"1.26":    {Estimate: sweep.Estimate{N: 1, Mean: 1.256}},
-		"*3":      {Estimate: sweep.Estimate{N: 1, Mean: 3}, Best: true},
-		"3 ≠":     {Estimate: sweep.Estimate{N: 1, Mean: 3}, Apart: true},
-		"3 ±0.50": {Estimate: sweep.Estimate{N: 2, Mean: 3, Low: 2.5, High: 3.5}},
-		"-1.26":   {Estimate: sweep.Estimate{N: 1, Mean: -1.256}},
+		"12":      {Estimate: stats.Estimate{N: 1, Mean: 12}},
+		"1.26":    {Estimate: stats.Estimate{N: 1, Mean: 1.256}},
+		"*3":      {Estimate: stats.Estimate{N: 1, Mean: 3}, Best: true},
+		"3 ≠":     {Estimate: stats.Estimate{N: 1, Mean: 3}, Apart: true},
+		"3 ±0.50": {Estimate: stats.Estimate{N: 2, Mean: 3, Low: 2.5, High: 3.5}},
+		"-1.26":   {Estimate: stats.Estimate{N: 1, Mean: -1.256}},
 	} {
 		if got := c.text(); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
-	diff := sweep.Estimate{N: 3, Low: -4, High: -2}
+	diff := stats.Estimate{N: 3, Low: -4, High: -2}
 	for want, c := range map[string]Cell{
 		"":            {Ratio: math.NaN()},
-		"×0.75":       {Ratio: 0.75, Estimate: sweep.Estimate{N: 1, Mean: 3}},
-		"×0.75 ±0.25": {Ratio: 0.75, Estimate: sweep.Estimate{N: 3, Mean: 3}, Diff: diff},
+		"×0.75":       {Ratio: 0.75, Estimate: stats.Estimate{N: 1, Mean: 3}},
+		"×0.75 ±0.25": {Ratio: 0.75, Estimate: stats.Estimate{N: 3, Mean: 3}, Diff: diff},
 	} {
 		if got := c.ratio(); got != want {
 			t.Errorf("%q, expected %q", got, want)
@@ -332,9 +367,12 @@ func TestKinds(t *testing.T) {
 		name, text string
 		want       kind
 	}{
-		{"a.jsonl", `{"arrival_s": 1, "adapter": "x"}` + "\n{", recordsFile}, {"b.jsonl", `{"arrival_s": 1, "adapter": "x"}`, recordsFile},
-		{"c.jsonl", `{"arrival_s": 1}`, resultsFile}, {"d.jsonl", `{"adapter": "x"}`, resultsFile}, {"e.log", "arrival_s adapter", resultsFile},
-		{"f.jsonl", strings.Repeat(" ", 1<<17), resultsFile}, {"g.CSV", "", recordsFile}, {"h.parquet", "", recordsFile}, {"i.arrow", "", recordsFile},
+		{"a.jsonl", `{"arrival_s": 1, "adapter": "x"}` + "\n{", recordsFile},
+		{"b.jsonl", `{"arrival_s": 1, "adapter": "x"}`, recordsFile},
+		{"c.jsonl", `{"arrival_s": 1}`, resultsFile}, {"d.jsonl", `{"adapter": "x"}`, resultsFile},
+		{"e.log", "arrival_s adapter", resultsFile},
+		{"f.jsonl", strings.Repeat(" ", 1<<17), resultsFile}, {"g.CSV", "", recordsFile},
+		{"h.parquet", "", recordsFile}, {"i.arrow", "", recordsFile},
 	} {
 		path := filepath.Join(dir, c.name)
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
@@ -351,7 +389,8 @@ func TestKinds(t *testing.T) {
 func TestRecordsWithoutGaps(t *testing.T) {
 	dir := t.TempDir()
 	line := func(first, gaps string) string {
-		return `{"id":0,"arrival_s":0,"sent_s":0,"first_token_s":` + first + `,"finish_s":3,"prompt_tokens":5,"output_tokens":3,"adapter":0,"status":"ok"` + gaps + "}\n"
+		return `{"id":0,"arrival_s":0,"sent_s":0,"first_token_s":` + first +
+			`,"finish_s":3,"prompt_tokens":5,"output_tokens":3,"adapter":0,"status":"ok"` + gaps + "}\n"
 	}
 	for i, c := range []struct {
 		text     string
@@ -361,9 +400,11 @@ func TestRecordsWithoutGaps(t *testing.T) {
 		{line("1", ""), false, record.Streamed},
 		{line("3", ""), false, record.StreamingUnknown},
 		{line("1", `,"token_gaps_s":[1,1]`), true, record.Streamed},
-		{strings.Replace(line("1", ""), `"ok"`, `"aborted"`, 1) + strings.Replace(line("3", ""), `"id":0`, `"id":1`, 1), false, record.StreamingUnknown},
+		{strings.Replace(line("1", ""), `"ok"`, `"aborted"`, 1) + strings.Replace(line("3", ""), `"id":0`, `"id":1`, 1),
+			false, record.StreamingUnknown},
 		{line("1", `,"streamed":"no"`), false, record.NotStreamed},
-		{line("1", "") + strings.Replace(line("1", `,"token_gaps_s":[1,1]`), `"id":0`, `"id":1`, 1), true, record.Streamed},
+		{line("1", "") + strings.Replace(line("1", `,"token_gaps_s":[1,1]`), `"id":0`, `"id":1`, 1), true,
+			record.Streamed},
 	} {
 		path := filepath.Join(dir, fmt.Sprintf("%d.jsonl", i))
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
@@ -389,13 +430,25 @@ func TestRecordsWithoutGaps(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	config := map[string]any{"routing.policy": "p2c", "cluster.num_workers": 4}
 	for want, r := range map[string]*result.Result{
-		"sglang, static, rate 2.0":      {Meta: result.Meta{Backend: "sglang", Policy: "static", RequestRate: 2, Config: map[string]any{"routing.policy": "p2c"}}},
-		"p2c, 4 workers, concurrency 8": {Meta: result.Meta{Config: config, MaxConcurrency: 8, Scenario: result.Scenario{Summary: "defaults"}}},
-		"p2c, 4 workers, night":         {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "night"}}},
-		"p2c, 4 workers":                {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "seed=3"}}},
-		"defaults":                      {Meta: result.Meta{Scenario: result.Scenario{Summary: "defaults"}}},
-		"dlora":                         {Meta: result.Meta{Backend: "dlora", Config: map[string]any{"inference_architecture": "dlora"}}},
-		"sglang, dlora":                 {Meta: result.Meta{Backend: "sglang", Config: map[string]any{"inference_architecture": "dlora", "routing.policy": nil}}},
+		"sglang, static, rate 2.0": {
+			Meta: result.Meta{
+				Backend: "sglang", Policy: "static", RequestRate: 2, Config: map[string]any{"routing.policy": "p2c"},
+			},
+		},
+		"p2c, 4 workers, concurrency 8": {
+			Meta: result.Meta{Config: config, MaxConcurrency: 8, Scenario: result.Scenario{Summary: "defaults"}},
+		},
+		"p2c, 4 workers, night": {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "night"}}},
+		"p2c, 4 workers":        {Meta: result.Meta{Config: config, Scenario: result.Scenario{Summary: "seed=3"}}},
+		"defaults":              {Meta: result.Meta{Scenario: result.Scenario{Summary: "defaults"}}},
+		"dlora": {
+			Meta: result.Meta{Backend: "dlora", Config: map[string]any{"inference_architecture": "dlora"}},
+		},
+		"sglang, dlora": {
+			Meta: result.Meta{
+				Backend: "sglang", Config: map[string]any{"inference_architecture": "dlora", "routing.policy": nil},
+			},
+		},
 	} {
 		if got := describe(r); got != want {
 			t.Errorf("%q, expected %q", got, want)
@@ -414,7 +467,9 @@ func TestJoinSeeds(t *testing.T) {
 	}
 	a, b := map[string]any{"x": 1}, map[string]any{"x": 2}
 	var got []string
-	for _, r := range joinSeeds([]*Run{res(1, a), res(2, a), res(1, a), res(3, b), res(4, nil), res(5, nil), res(-1, a), res(-1, a), res(6, a)}) {
+	for _, r := range joinSeeds([]*Run{
+		res(1, a), res(2, a), res(1, a), res(3, b), res(4, nil), res(5, nil), res(-1, a), res(-1, a), res(6, a),
+	}) {
 		got = append(got, strings.Join(r.Seeds, "+"))
 	}
 	if s := fmt.Sprint(got); s != "[1+2+6 1 3 4 5  ]" {
@@ -426,8 +481,12 @@ func TestJoinSeeds(t *testing.T) {
 // ratios follow the numbers.
 func TestAlignment(t *testing.T) {
 	one := []string{"1"}
-	v := func(completed, ttft float64) [][]sweep.Value {
-		return [][]sweep.Value{{{Name: "requests", Value: completed}, {Name: "completed", Value: completed}, {Name: "mean_ttft_ms", Value: ttft}}}
+	v := func(completed, ttft float64) [][]result.Value {
+		return [][]result.Value{
+			{{Name: "requests", Value: completed}, {Name: "completed", Value: completed}, {
+				Name: "mean_ttft_ms", Value: ttft,
+			}},
+		}
 	}
 	a, b, c := FromValues("A", one, v(8, 1234.5)), FromValues("B", one, v(16000, 12.25)), FromValues("C", one, v(8, 99))
 	a.File, a.What, b.File, b.What, c.File, c.What = "a", "first", "bbb", "second", "c", "third"
@@ -457,11 +516,11 @@ Mean TTFT (ms) ↓     1234.50 ×100.78  12.25 ≠  *99 ×8.08
 func TestBestOfThree(t *testing.T) {
 	seeds := []string{"1", "2", "3"}
 	run := func(name string, set float64, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for i := range 3 {
-			v := []sweep.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: set}}
+			v := []result.Value{{Name: "requests", Value: 10}, {Name: "completed", Value: set}}
 			if i < len(e2e) {
-				v = append(v, sweep.Value{Name: "mean_e2e_latency_ms", Value: e2e[i]})
+				v = append(v, result.Value{Name: "mean_e2e_latency_ms", Value: e2e[i]})
 			}
 			all = append(all, v)
 		}
@@ -499,7 +558,7 @@ func TestVerdict(t *testing.T) {
 	const m = "mean_e2e_latency_ms"
 	seeds := []string{"1", "2", "3"}
 	run := func(name string, seeds []string, e2e ...float64) *Run {
-		var all [][]sweep.Value
+		var all [][]result.Value
 		for _, x := range e2e {
 			all = append(all, values(10, 10, 1, x))
 		}
@@ -517,7 +576,9 @@ func TestVerdict(t *testing.T) {
 	if err := errors.Join(tab.WriteText(&text), tab.WriteJSON(&object)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.ReplaceAll(text.String(), "\n  ", " "), "\nby Mean E2E Latency (ms): "+want+"\n"+sweep.VerdictNote+"\n") || !strings.Contains(object.String(), `"text": "`+want+`"`) {
+	if !strings.Contains(strings.ReplaceAll(text.String(), "\n  ", " "),
+		"\nby Mean E2E Latency (ms): "+want+"\n"+stats.VerdictNote+"\n") ||
+		!strings.Contains(object.String(), `"text": "`+want+`"`) {
 		t.Errorf("%s\n%s\nexpected %q", text.String(), object.String(), want)
 	}
 	single := compared(t, seeded("a", m, []string{"1"}, 5), seeded("b", m, []string{"2"}, 6))
@@ -525,18 +586,20 @@ func TestVerdict(t *testing.T) {
 		t.Errorf("single runs: %+v", v)
 	}
 	text.Reset()
-	if err := single.WriteText(&text); err != nil || strings.Contains(text.String(), sweep.VerdictNote) {
+	if err := single.WriteText(&text); err != nil || strings.Contains(text.String(), stats.VerdictNote) {
 		t.Errorf("a note on tests that single runs do not have: %v\n%s", err, text.String())
 	}
 	object.Reset()
-	if err := compared(t, seeded("alone", m, seeds, 1, 2, 3)).WriteJSON(&object); err != nil || strings.Contains(object.String(), `"verdict"`) {
+	if err := compared(t, seeded("alone", m, seeds, 1, 2, 3)).WriteJSON(&object); err != nil ||
+		strings.Contains(object.String(), `"verdict"`) {
 		t.Errorf("a verdict on one run: %v\n%s", err, object.String())
 	}
 }
 
 func TestJSONOfSeeds(t *testing.T) {
 	const m = "mean_e2e_latency_ms"
-	tab := compared(t, seeded("A", m, []string{"1", "2", "3"}, 90, 190, 290), seeded("B", m, []string{"1", "2", "3"}, 100, 200, 301))
+	tab := compared(t, seeded("A", m, []string{"1", "2", "3"}, 90, 190, 290),
+		seeded("B", m, []string{"1", "2", "3"}, 100, 200, 301))
 	var out strings.Builder
 	if err := tab.WriteJSON(&out); err != nil {
 		t.Fatal(err)
@@ -551,7 +614,8 @@ func TestJSONOfSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := got.Metrics[0].Runs["A"], got.Metrics[0].Runs["B"]
-	if got.Metrics[0].Better != "less" || a["best"] != true || a["best_by_intervals"] != true || b["best"] != nil || a["ratio"] != nil ||
+	if got.Metrics[0].Better != "less" || a["best"] != true || a["best_by_intervals"] != true || b["best"] != nil ||
+		a["ratio"] != nil ||
 		math.Abs(b["diff_mean"].(float64)-31.0/3) > 1e-9 || !(b["diff_ci95_low"].(float64) > 0) {
 		t.Error(out.String())
 	}
@@ -561,7 +625,9 @@ func TestJSONOfSeeds(t *testing.T) {
 // requests, and compare all the same; arrivals tell other workloads.
 func TestWarmupsCompare(t *testing.T) {
 	run := func(name string, requests, excluded, last, rate float64) *Run {
-		r := &result.Result{Steady: &steady.Assessment{State: steady.Steady, Excluded: excluded, LastArrival: last, OfferedRate: rate}}
+		r := &result.Result{
+			Steady: &steady.Assessment{State: steady.Steady, Excluded: excluded, LastArrival: last, OfferedRate: rate},
+		}
 		r.Ended = &result.Endings{Requests: int64(requests)}
 		r.Metrics.Set(result.Completed, requests)
 		return FromResult(name, r)

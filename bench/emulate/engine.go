@@ -85,7 +85,7 @@ func (s *stream) look() progress {
 func newEngine(cfg sim.ServerConfig, speed float64) (*engine, error) {
 	e := &engine{speed: speed, start: time.Now(), streams: map[int64]*stream{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
-	cfg.Listener = e
+	cfg.Hooks.Token, cfg.Hooks.Ended = e.Token, e.Ended
 	var err error
 	if e.srv, err = sim.NewServer(cfg); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (e *engine) now() tick.Ticks {
 	return tick.FromSeconds(time.Since(e.start).Seconds() * e.speed)
 }
 
-// Token implements sim.Listener; called with mu held, as Ended is.
+// Token is a hook of sim.ServerHooks; called with mu held, as Ended is.
 func (e *engine) Token(id int64, at tick.Ticks) {
 	s := e.streams[id]
 	if s.made.cached = e.srv.Cached(id); s.made.tokens == 0 {
@@ -110,7 +110,7 @@ func (e *engine) Token(id int64, at tick.Ticks) {
 	e.due = append(e.due, report{at, s, s.made})
 }
 
-// Ended implements sim.Listener.
+// Ended is a hook of sim.ServerHooks.
 func (e *engine) Ended(id int64, status record.Status, reason string, at tick.Ticks) {
 	s := e.streams[id]
 	s.made.ended, s.made.status, s.made.reason = true, status, reason

@@ -23,7 +23,9 @@ import (
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
+	for _, name := range []string{
+		"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
+	} {
 		if p, err := exec.LookPath(name); err == nil {
 			path = p
 			break
@@ -32,7 +34,8 @@ func browser(t *testing.T) context.Context {
 	if path == "" {
 		t.Skip("no Chromium is installed (Debian: chromium); the page is not tested in a browser")
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
+		chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.WindowSize(1200, 900))
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
@@ -61,7 +64,8 @@ func (tr *trouble) watch(ctx context.Context, page string) error {
 		switch e := e.(type) {
 		case *runtime.EventConsoleAPICalled:
 			switch e.Type {
-			case runtime.ConsoleAPICalledTypeError, runtime.ConsoleAPICalledTypeWarning, runtime.ConsoleAPICalledTypeAssert:
+			case runtime.ConsoleAPICalledTypeError, runtime.ConsoleAPICalledTypeWarning,
+				runtime.ConsoleAPICalledTypeAssert:
 				tr.add("console %s: %s", e.Type, e.Args[0].Value)
 			}
 		case *runtime.EventExceptionThrown:
@@ -167,13 +171,18 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	label := `document.querySelector('#cdf-chart').getAttribute('aria-label')`
 	before = eval(label)
-	run("other latency", chromedp.SetValue(chromedp.CSS("#cdf select"), "ttft"), chromedp.Evaluate[chromedp.Void](`document.querySelector('#cdf select').dispatchEvent(new Event('change'))`))
+	run("other latency", chromedp.SetValue(chromedp.CSS("#cdf select"), "ttft"),
+		chromedp.Evaluate[chromedp.Void](`document.querySelector('#cdf select').dispatchEvent(new Event('change'))`))
 	if after := eval(label); after == before || !strings.Contains(after, "first token") {
 		t.Errorf("the choice of a latency changes nothing: %s", after)
 	}
-	for _, chart := range []string{"#cdf-chart", "#sweep-chart", "#placement-chart", "#adapters-chart", "#workers-total"} {
-		run("cursor", chromedp.Focus(chromedp.CSS(chart)), chromedp.SendKeys(chromedp.CSS(chart), kb.ArrowRight+kb.ArrowRight+kb.ArrowRight))
-		if text := eval(fmt.Sprintf(`(t => t.hidden ? '' : t.innerText)(document.querySelector('%s .tip'))`, chart)); text == "" {
+	for _, chart := range []string{
+		"#cdf-chart", "#sweep-chart", "#placement-chart", "#adapters-chart", "#workers-total",
+	} {
+		run("cursor", chromedp.Focus(chromedp.CSS(chart)),
+			chromedp.SendKeys(chromedp.CSS(chart), kb.ArrowRight+kb.ArrowRight+kb.ArrowRight))
+		tip := fmt.Sprintf(`(t => t.hidden ? '' : t.innerText)(document.querySelector('%s .tip'))`, chart)
+		if text := eval(tip); text == "" {
 			t.Errorf("%s: the arrow keys show nothing", chart)
 		}
 		if text := eval(fmt.Sprintf(`document.querySelector('%s [aria-live]').textContent`, chart)); text == "" {
@@ -184,7 +193,9 @@ func TestPageInBrowser(t *testing.T) {
 			t.Errorf("%s: escape does not hide the cursor", chart)
 		}
 	}
-	run("all plans", chromedp.Evaluate[chromedp.Void](`window.n = document.querySelectorAll('#plans-table tbody tr').length`), chromedp.Click(chromedp.CSS("#plans input[type=checkbox]")))
+	run("all plans",
+		chromedp.Evaluate[chromedp.Void](`window.n = document.querySelectorAll('#plans-table tbody tr').length`),
+		chromedp.Click(chromedp.CSS("#plans input[type=checkbox]")))
 	if eval(`document.querySelectorAll('#plans-table tbody tr').length >= window.n`) != "true" {
 		t.Error("showing all plans shows fewer")
 	}
@@ -198,9 +209,12 @@ func TestPageInBrowser(t *testing.T) {
 
 	// no column is cut, whatever the width: a table that does not fit stacks its cells
 	for _, width := range []int64{1300, 420} {
-		run("resize", chromedp.EmulateViewport(width, 900), chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
+		run("resize", chromedp.EmulateViewport(width, 900), chromedp.Navigate(url),
+			chromedp.WaitVisible(chromedp.CSS("#blocks")))
 		for _, table := range []string{"overview-table", "plans-table"} {
-			cut := eval(fmt.Sprintf(`(t => { const right = t.closest('section').getBoundingClientRect().right; const cells = [...t.querySelectorAll('th, td')];
+			cut := eval(
+				fmt.Sprintf(
+					`(t => { const right = t.closest('section').getBoundingClientRect().right; const cells = [...t.querySelectorAll('th, td')];
 				return cells.length < 8 ? 'empty' : cells.filter(c => c.getBoundingClientRect().right > right || c.scrollWidth > c.clientWidth + 1).map(c => c.textContent).slice(0, 3).join('; '); })(document.getElementById(%q))`, table))
 			if cut != "" {
 				t.Errorf("%s at %d px: cut: %s", table, width, cut)
@@ -212,8 +226,11 @@ func TestPageInBrowser(t *testing.T) {
 		t.Error("eight columns side by side on 420 px")
 	}
 	// units, and an axis from the data
-	labels := eval(`[...document.querySelectorAll('#sweep-chart .label, #workers-total .label, #plans-table thead th')].map(e => e.textContent).join('|')`)
-	for _, want := range []string{"migration_interval (s)", "Mean E2E Latency (ms)", "requests on all workers", "Gap (%)", "Solved in (s)"} {
+	labels := eval(
+		`[...document.querySelectorAll('#sweep-chart .label, #workers-total .label, #plans-table thead th')].map(e => e.textContent).join('|')`)
+	for _, want := range []string{
+		"migration_interval (s)", "Mean E2E Latency (ms)", "requests on all workers", "Gap (%)", "Solved in (s)",
+	} {
 		if !strings.Contains(labels, want) {
 			t.Errorf("no %q among %s", want, labels)
 		}
@@ -223,8 +240,10 @@ func TestPageInBrowser(t *testing.T) {
 	}
 
 	// a telephone: nothing is wider than the screen
-	run("phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#blocks")))
-	if wide := eval(`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('pre') && !e.closest('.skip')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`); wide != "" {
+	run("phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.Navigate(url),
+		chromedp.WaitVisible(chromedp.CSS("#blocks")))
+	const outside = `[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('pre') && !e.closest('.skip')).map(e => e.tagName + '#' + e.id + '.' + e.className).slice(0, 5).join(' ')`
+	if wide := eval(outside); wide != "" {
 		t.Errorf("wider than a telephone: %s", wide)
 	}
 	look(t, ctx, "phone")
@@ -234,10 +253,13 @@ func TestPageInBrowser(t *testing.T) {
 // Everything that can be focused has a name, and pictures have a description.
 func TestPageIsAccessible(t *testing.T) {
 	ctx := browser(t)
-	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+writePage(t)), chromedp.WaitVisible(chromedp.CSS("#blocks"))); err != nil {
+	err := chromedp.Do(ctx, chromedp.Navigate("file://"+writePage(t)), chromedp.WaitVisible(chromedp.CSS("#blocks")))
+	if err != nil {
 		t.Fatal(err)
 	}
-	nameless, err := chromedp.Run(ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('button, select, input, a, [role=img], [role=region]')].filter(e =>
+	nameless, err := chromedp.Run(ctx,
+		chromedp.Evaluate[string](
+			`[...document.querySelectorAll('button, select, input, a, [role=img], [role=region]')].filter(e =>
 		!(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length && e.labels[0].textContent.trim()))).map(e => e.outerHTML.slice(0, 80)).join('; ')`))
 	if err != nil {
 		t.Fatal(err)

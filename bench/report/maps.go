@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/internal/figure"
 )
@@ -60,7 +62,9 @@ func (s *Sweep) maps() (out []mapData) {
 		if !slices.Contains(s.Tables.Metrics, metric) {
 			continue
 		}
-		m := mapData{Metric: metric, Title: sweep.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across}
+		m := mapData{
+			Metric: metric, Title: result.Title(metric), X: newAxis(s.Axes[0]), Y: newAxis(s.Axes[1]), Across: across,
+		}
 		m.Blocks = make([]mapBlock, across*down)
 		for points := range slices.Chunk(s.Points, len(s.Policies)) { // the last axis varies fastest
 			var at [4]int
@@ -91,15 +95,15 @@ func bestOf(points []sweep.Point, metric string) (best mapCell) {
 		if m.Diff.N < 2 {
 			continue
 		}
-		gain := -float64(sweep.LowerIsBetter(metric)) * m.Diff.Mean / m.Base
+		gain := -float64(result.Better(metric)) * m.Diff.Mean / m.Base
 		if m.Apart || m.Unsteady {
 			gain = 0
 		}
 		cells = append(cells, mapCell{points[i].Policy, gain, m.Diff.Half() / m.Base, mark(points[i].Policy)})
 		ps = append(ps, m.Diff.P())
 	}
-	for i, p := range sweep.Holm(ps) {
-		if p < sweep.Level && cells[i].Gain > best.Gain {
+	for i, p := range stats.Holm(ps) {
+		if p < stats.Level && cells[i].Gain > best.Gain {
 			best = cells[i]
 		}
 	}
@@ -138,7 +142,9 @@ func (m *mapData) picture(name string) picture {
 		var ticks []plot.Tick
 		for b := range blocks {
 			for i, v := range values {
-				ticks = append(ticks, plot.Tick{Value: float64(b)*(float64(len(values))+mapGap) + float64(i) + 0.5, Label: v})
+				ticks = append(ticks, plot.Tick{
+					Value: float64(b)*(float64(len(values))+mapGap) + float64(i) + 0.5, Label: v,
+				})
 			}
 		}
 		a.Tick.Marker, a.Tick.Length, a.LineStyle.Width = plot.ConstantTicks(ticks), 0, 0

@@ -21,6 +21,8 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
+	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/bench/sweep"
 	"lorasim/internal/format"
 )
@@ -88,7 +90,8 @@ func (p *Page) WriteHTML(w io.Writer) error {
 		return err
 	}
 	// escapes <, so that no text can end the script element
-	data, err := json.Marshal(d, jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.JoinMarshalers(json.MarshalFunc(short), json.MarshalToFunc(object))))
+	data, err := json.Marshal(d, jsonv1.DefaultOptionsV1(),
+		json.WithMarshalers(json.JoinMarshalers(json.MarshalFunc(short), json.MarshalToFunc(object))))
 	if err != nil {
 		return err
 	}
@@ -127,7 +130,8 @@ func (p *Page) data() (format.Object, error) {
 	if p.Compared != nil {
 		table = compared(p.Compared)
 	}
-	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...), "at", append([]string{}, p.At...), "runs", runs,
+	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...),
+		"at", append([]string{}, p.At...), "runs", runs,
 		"compared,omitempty", table, "sweeps", sweeps, "probabilities", probabilities}, nil
 }
 
@@ -140,7 +144,9 @@ func compared(t *compare.Table) any {
 		for _, c := range row.Cells {
 			means, best, apart = append(means, c.Mean), append(best, c.Clear), append(apart, c.Apart)
 		}
-		rows = append(rows, format.Object{"title", row.Title, "better", row.Better, "cells", means, "best", best, "apart", apart})
+		rows = append(rows, format.Object{
+			"title", row.Title, "better", row.Better, "cells", means, "best", best, "apart", apart,
+		})
 	}
 	var states []any // of the runs; empty where it is unknown
 	for _, r := range t.Runs {
@@ -150,7 +156,7 @@ func compared(t *compare.Table) any {
 }
 
 // stateData is a state with its mark and its words; empty where it is unknown.
-func stateData(s sweep.Stationarity) format.Object {
+func stateData(s steady.Stationarity) format.Object {
 	if s.State == "" {
 		return format.Object{}
 	}
@@ -158,7 +164,10 @@ func stateData(s sweep.Stationarity) format.Object {
 }
 
 func (r *Run) data() (format.Object, error) {
-	o := format.Object{"name", r.Name, "source", r.Source, "what", r.What, "quantiles,omitempty", r.quantiles(), "adapters,omitempty", r.adapters()}
+	o := format.Object{
+		"name", r.Name, "source", r.Source, "what", r.What, "quantiles,omitempty", r.quantiles(),
+		"adapters,omitempty", r.adapters(),
+	}
 	if s := r.Series; s != nil {
 		if len(s.Workers) > 0 {
 			o = append(o, "series", s)
@@ -186,7 +195,9 @@ func (s *Sweep) data() format.Object {
 		axes = append(axes, newAxis(a))
 	}
 	for _, m := range s.Tables.Metrics { // all: about all requests, however they ended
-		metrics = append(metrics, format.Object{"name", m, "title", sweep.Title(m), "better", sweep.LowerIsBetter(m), "all,omitempty", sweep.CountsAll(m)})
+		metrics = append(metrics, format.Object{
+			"name", m, "title", result.Title(m), "better", result.Better(m), "all,omitempty", result.CountsAll(m),
+		})
 	}
 	for i := range s.Points {
 		p := &s.Points[i]
@@ -196,16 +207,18 @@ func (s *Sweep) data() format.Object {
 		}
 		var means [][3]float64 // mean, low and high of each metric, NaN where there is none
 		for _, name := range s.Tables.Metrics {
-			e := sweep.Mean(nil)
+			e := stats.Mean(nil)
 			if m, ok := p.Metric(name); ok {
 				e = m.Estimate
 			}
 			means = append(means, [3]float64{e.Mean, e.Low, e.High})
 		}
-		points = append(points, format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart,
-			"reached,omitempty", stateData(p.Stationarity), "m", means})
+		points = append(points,
+			format.Object{"at", at, "p", slices.Index(s.Policies, p.Policy), "left", p.Left, "apart,omitempty", p.Apart,
+				"reached,omitempty", stateData(p.Stationarity), "m", means})
 	}
-	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies, "baseline", s.Baseline, "seeds", len(s.Seeds), "intervals", s.Tables.Intervals(len(s.Seeds)),
+	return format.Object{"name", s.Name, "about,omitempty", s.About, "axes", axes, "policies", s.Policies,
+		"baseline", s.Baseline, "seeds", len(s.Seeds), "intervals", s.Tables.Intervals(len(s.Seeds)),
 		"metrics", metrics, "points", points, "maps,omitempty", s.maps()}
 }
 
@@ -267,7 +280,10 @@ func (r *Run) keptAdapters() (out []adapterData) {
 	for _, c := range r.Kept {
 		for _, a := range c.Adapters {
 			s, n := sums[a.Index], a.Requests
-			sums[a.Index] = sweep.CellAdapter{Index: a.Index, Requests: s.Requests + n, E2E: s.E2E + a.E2E*n, P99E: s.P99E + a.P99E*n, TTFT: s.TTFT + a.TTFT*n}
+			sums[a.Index] = sweep.CellAdapter{
+				Index: a.Index, Requests: s.Requests + n, E2E: s.E2E + a.E2E*n, P99E: s.P99E + a.P99E*n,
+				TTFT: s.TTFT + a.TTFT*n,
+			}
 		}
 	}
 	for _, s := range slices.SortedFunc(maps.Values(sums), func(a, b sweep.CellAdapter) int {
@@ -278,7 +294,9 @@ func (r *Run) keptAdapters() (out []adapterData) {
 			name = "base model"
 		}
 		n := max(s.Requests, 1)
-		out = append(out, adapterData{name, 0, int64(s.Requests) / int64(len(r.Kept)), s.E2E / n, s.P99E / n, s.TTFT / n})
+		out = append(out, adapterData{
+			name, 0, int64(s.Requests) / int64(len(r.Kept)), s.E2E / n, s.P99E / n, s.TTFT / n,
+		})
 	}
 	return out
 }
@@ -319,7 +337,10 @@ func (r *Run) placement() format.Object {
 			marks = append(marks, format.Object{"at", p.Applied, "loads", len(p.Loads), "moves", p.Moves})
 		}
 	}
-	return format.Object{"show,omitempty", tellingTier(s), "columns", placementColumns, "rows", rows, "others,omitempty", len(order) - len(shown), "workers", len(s.Workers), "marks", marks}
+	return format.Object{
+		"show,omitempty", tellingTier(s), "columns", placementColumns, "rows", rows,
+		"others,omitempty", len(order) - len(shown), "workers", len(s.Workers), "marks", marks,
+	}
 }
 
 // tellingTier is where the placement of adapters tells something: host memory, or

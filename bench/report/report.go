@@ -248,7 +248,7 @@ func common(d *sweep.Dir, picked map[string][]*sweep.Cell) string {
 func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 	r := &Run{}
 	var seeds []string
-	var numbers [][]sweep.Value
+	var numbers [][]result.Value
 	what := ""
 	for _, c := range cells {
 		cell, err := d.ReadCell(c)
@@ -259,7 +259,8 @@ func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
 			return nil, err
 		}
 		what = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
-		r.Kept, numbers, seeds = append(r.Kept, cell), append(numbers, cell.Values), append(seeds, strconv.FormatUint(c.Seed, 10))
+		r.Kept, numbers, seeds = append(r.Kept, cell), append(numbers, cell.Values),
+			append(seeds, strconv.FormatUint(c.Seed, 10))
 	}
 	r.Run = compare.FromValues(name, seeds, numbers)
 	r.What = what
@@ -284,7 +285,8 @@ func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.
 	for _, a := range d.Axes {
 		v, given := pinned[a.Key]
 		if given && !slices.Contains(a.Values, v) {
-			return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s", d.Name, a.Leaf(), v, strings.Join(a.Values, ", "))
+			return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s",
+				d.Name, a.Leaf(), v, strings.Join(a.Values, ", "))
 		}
 		if !given {
 			v = a.Values[len(a.Values)/2]

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lorasim/bench/report"
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/bench/sweep"
@@ -200,7 +201,7 @@ func TestRunsAgainAreTheSweeps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, v := range sweep.Values(r.Result) {
+			for _, v := range result.Values(r.Result) {
 				if cell.Value(v.Name) != v.Value {
 					t.Errorf("%s: %s is %v, in the sweep %v", r.Name, v.Name, v.Value, cell.Value(v.Name))
 				}
@@ -240,7 +241,8 @@ func TestNoRuns(t *testing.T) {
 
 // With one policy, the runs shown are those of the second axis.
 func TestSecondAxis(t *testing.T) {
-	spec, err := sweep.ParseSpec([]byte("scenario: {workload: {num_prompts: 60}}\nset: {request_rate: [4, 8], num_workers: [1, 2, 3]}\nseeds: 2\n"), "s.yaml")
+	spec, err := sweep.ParseSpec(
+		[]byte("scenario: {workload: {num_prompts: 60}}\nset: {request_rate: [4, 8], num_workers: [1, 2, 3]}\nseeds: 2\n"), "s.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,11 +281,13 @@ func TestLoadErrors(t *testing.T) {
 		o    report.Options
 		path string
 	}{
-		"small has no run at migration_interval 3; it has 2, 5, 10": {report.Options{At: map[string]string{"migration_interval": "3"}}, dir},
-		"small does not vary num_workers":                           {report.Options{At: map[string]string{"num_workers": "3"}}, dir},
-		`did you mean "num_workers"`:                                {report.Options{At: map[string]string{"num_worker": "3"}}, dir},
-		"absent.json":                                               {report.Options{}, "absent.json"},
-		"absent.yaml":                                               {report.Options{}, "absent.yaml"},
+		"small has no run at migration_interval 3; it has 2, 5, 10": {
+			report.Options{At: map[string]string{"migration_interval": "3"}}, dir,
+		},
+		"small does not vary num_workers": {report.Options{At: map[string]string{"num_workers": "3"}}, dir},
+		`did you mean "num_workers"`:      {report.Options{At: map[string]string{"num_worker": "3"}}, dir},
+		"absent.json":                     {report.Options{}, "absent.json"},
+		"absent.yaml":                     {report.Options{}, "absent.yaml"},
 	} {
 		if _, _, err := report.Load(t.Context(), c.o, c.path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -301,7 +305,8 @@ func TestFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"cdf-e2e", "cdf-ttft", "cdf-tpot", "adapters", "queue", "running", "queue-period_mig", "placement-period_mig",
+			"cdf-e2e", "cdf-ttft", "cdf-tpot", "adapters", "queue", "running", "queue-period_mig",
+			"placement-period_mig",
 			"sweep-small-mean_e2e_latency_ms", "placement-k-shard_k_1_max_2", "queue-live.parquet",
 		} {
 			data, err := os.ReadFile(filepath.Join(dir, want+"."+format))

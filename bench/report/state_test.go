@@ -75,7 +75,8 @@ seeds: 3
 		t.Errorf("%q", d.At)
 	}
 	for i, s := range d.Compared.States {
-		if s.State != "overloaded" || !strings.HasPrefix(s.Mark, "OVERLOADED (") || !strings.Contains(s.Text, "sustains") {
+		if s.State != "overloaded" || !strings.HasPrefix(s.Mark, "OVERLOADED (") ||
+			!strings.Contains(s.Text, "sustains") {
 			t.Errorf("run %d: %+v", i, s)
 		}
 	}
@@ -109,14 +110,16 @@ seeds: 3
 			t.Errorf("%s: the placement in host memory never changes", r.Name)
 		}
 	}
-	if d = dataOf(t, load(t, report.Options{At: map[string]string{"request_rate": "3"}}, dir)); d.Compared.States[0].State != "steady" {
+	d = dataOf(t, load(t, report.Options{At: map[string]string{"request_rate": "3"}}, dir))
+	if d.Compared.States[0].State != "steady" {
 		t.Errorf("%+v", d.Compared.States)
 	}
 }
 
 // static holds each adapter on one worker, so that host memory tells something.
 func TestPlacementThatTells(t *testing.T) {
-	spec, err := sweep.ParseSpec([]byte("scenario: {workload: {num_prompts: 100}}\npolicies: [p2c, static]\nseeds: 1\n"), "p.yaml")
+	spec, err := sweep.ParseSpec(
+		[]byte("scenario: {workload: {num_prompts: 100}}\npolicies: [p2c, static]\nseeds: 1\n"), "p.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

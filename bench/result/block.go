@@ -55,7 +55,9 @@ var statistics = map[Layout][len(families)]string{
 	SGLang054: {"mean median", "mean median p99", "", "mean median p95 p99 max"},
 	SGLang056: {"mean median p90 p99", "mean median p99", "mean median p99", "mean median p95 p99 max"},
 	LoRA:      {"mean median", "mean median p99", "mean median p99", "mean median p99"},
-	SGLang:    {"mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99 max"},
+	SGLang: {
+		"mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99", "mean median p90 p95 p99 max",
+	},
 }
 
 // Rows returns the rows of the layout in order, those included that runs print

@@ -2,19 +2,16 @@ package result
 
 import (
 	"bytes"
-	"flag"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // everything is a result with a different value for every metric.
 func everything() *Result {
@@ -216,7 +213,8 @@ func TestParseLayout(t *testing.T) {
 			t.Errorf("ParseLayout(%q) = %q, %v", l, got, err)
 		}
 	}
-	if _, err := ParseLayout("vllm"); err == nil || !strings.Contains(err.Error(), "expected sglang-0.5.4, sglang-0.5.6, lora or sglang") {
+	if _, err := ParseLayout("vllm"); err == nil ||
+		!strings.Contains(err.Error(), "expected sglang-0.5.4, sglang-0.5.6, lora or sglang") {
 		t.Errorf("ParseLayout(vllm): %v", err)
 	}
 }
@@ -253,14 +251,16 @@ func TestExtraGolden(t *testing.T) {
 		Workers:    workerCounters(2),
 		Migrations: []MigrationCount{{"adapter", 1}, {"request", 2}}, MigrationTime: 1.125,
 		SolverRuns: 4, SolverTime: 0.01,
-		Plans: &PlanCounters{Applied: 3, Dropped: 1, Loads: 5, Unloads: 2, Gap: 0.0125, Recomputed: 1806, Copied: 2.5e6, Changes: 7, Undone: 4}, FailedLoads: 1,
+		Plans: &PlanCounters{Applied: 3, Dropped: 1, Loads: 5, Unloads: 2, Gap: 0.0125, Recomputed: 1806, Copied: 2.5e6,
+			Changes: 7, Undone: 4}, FailedLoads: 1,
 	})
 	many := smallRun(Options{}).Result(Meta{}, nil)
 	many.Extra.Adapters = nil
 	for i := range 30 {
 		many.Extra.Adapters = append(many.Extra.Adapters, AdapterStats{
-			Index: int32(i), Name: strings.Repeat("adapter-", 4) + string(rune('a'+i)), Requests: int64(30 - i), Completed: 1,
-			Share: float64(30-i) / 465, MeanE2E: 123456.789, P99E2E: 9876543.21, MeanTTFT: float64(i),
+			Index: int32(i), Name: strings.Repeat("adapter-", 4) + string(rune('a'+i)), Requests: int64(30 - i),
+			Completed: 1,
+			Share:     float64(30-i) / 465, MeanE2E: 123456.789, P99E2E: 9876543.21, MeanTTFT: float64(i),
 		})
 	}
 	for name, r := range map[string]*Result{"small": small, "many": many} {
@@ -274,18 +274,7 @@ func TestExtraGolden(t *testing.T) {
 			}
 		}
 		path := filepath.Join("testdata", "extra_"+name+".txt")
-		if *update {
-			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), b.String()); d != "" {
-			t.Errorf("%s (-want +got):\n%s", path, d)
-		}
+		testutil.Golden(t, path, b.Bytes())
 	}
 	var b bytes.Buffer
 	if err := (&Result{}).WriteExtra(&b); err != nil || b.Len() > 0 {
@@ -339,7 +328,9 @@ func TestParseShare(t *testing.T) {
 }
 
 func FuzzSLO(f *testing.F) {
-	for _, s := range []string{"", "tpot:5 attain:95%", "ttft:500 tpot:50 e2e:5000", "e2e:1e3,,ttft:.5", "ttft:1:2", "x"} {
+	for _, s := range []string{
+		"", "tpot:5 attain:95%", "ttft:500 tpot:50 e2e:5000", "e2e:1e3,,ttft:.5", "ttft:1:2", "x",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {

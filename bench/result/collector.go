@@ -2,7 +2,6 @@ package result
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -84,9 +83,10 @@ func NewCollector(opt Options) *Collector {
 	latency := distribution{limit: cmp.Or(opt.SampleLimit, defaultSampleLimit), bits: latencyBits}
 	c := &Collector{
 		opt: opt, reasons: map[Reason]int64{},
-		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency, othersTTFT: latency,
-		counts: Extra{Workers: make([]WorkerStats, opt.Workers)},
-		steady: steady.NewRecorder(opt.NonStreaming),
+		e2e: latency, ttft: latency, tpot: latency, itl: latency, arrivalE2E: latency, arrivalTT: latency,
+		othersTTFT: latency,
+		counts:     Extra{Workers: make([]WorkerStats, opt.Workers)},
+		steady:     steady.NewRecorder(opt.NonStreaming),
 	}
 	if opt.Warmup.Auto {
 		c.tape = &tape{}
@@ -287,8 +287,9 @@ func (c *Collector) Result(meta Meta, counters *Counters) *Result {
 	completed, input, output := float64(c.e2e.n), float64(c.input), float64(c.output)
 	for m, v := range map[Metric]float64{
 		Duration: duration, Completed: completed,
-		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output, TotalOutputTokensRetokenized: output,
-		RequestThroughput: ratio(completed, duration), InputThroughput: ratio(input, duration),
+		TotalInputTokens: input, TotalInputTextTokens: input, TotalOutputTokens: output,
+		TotalOutputTokensRetokenized: output,
+		RequestThroughput:            ratio(completed, duration), InputThroughput: ratio(input, duration),
 		OutputThroughput: ratio(output, duration), TotalThroughput: ratio(float64(c.input+c.output), duration),
 		Concurrency:         ratio(c.e2e.total()/float64(tick.Second), duration),
 		MaxOutputTokensPerS: float64(c.seconds.peakTokens()), MaxConcurrentRequests: float64(c.seconds.peakRequests()),
@@ -350,54 +351,6 @@ func (r *Result) CountGood(slo SLO) {
 	r.Goodput = c.Result(Meta{}, nil).Extra.Goodput
 }
 
-// adapterState gathers the requests of one adapter.
-type adapterState struct {
-	AdapterStats     // counts alone
-	e2e              distribution
-	ttft, normalized float64 // ticks, and ticks per output token, summed
-}
-
-func (c *Collector) adapter(index int32) *adapterState {
-	for i := int32(len(c.adapters)) - 1; i <= index; i++ {
-		a := adapterState{AdapterStats: AdapterStats{Index: i, Name: "base model"}, e2e: distribution{limit: math.MaxInt, bits: adapterBits}}
-		if int(i) >= len(c.opt.Adapters) {
-			a.Name = fmt.Sprintf("adapter %d", i)
-		} else if i >= 0 {
-			a.Name = c.opt.Adapters[i].Name
-		}
-		c.adapters = append(c.adapters, a)
-	}
-	return &c.adapters[index+1]
-}
-
-// adapterStats lists the adapters that had requests, the busiest first, and
-// compares them.
-func (c *Collector) adapterStats() ([]AdapterStats, *Fairness) {
-	var all []AdapterStats
-	var latencies, tokens []float64
-	for i := range c.adapters {
-		a := &c.adapters[i]
-		if a.Requests == 0 {
-			continue
-		}
-		n, s := float64(a.e2e.n), a.AdapterStats
-		s.Completed = a.e2e.n
-		s.Share = ratio(float64(s.Requests), float64(c.counts.Requests))
-		s.MeanE2E, s.P99E2E = ms(a.e2e.mean()), ms(a.e2e.percentiles(99)[0])
-		s.MeanTTFT, s.NormalizedLatency = ms(ratio(a.ttft, n)), ms(ratio(a.normalized, n))
-		all = append(all, s)
-		tokens = append(tokens, float64(s.Tokens))
-		if s.Completed > 0 {
-			latencies = append(latencies, s.NormalizedLatency)
-		}
-	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	slices.SortStableFunc(all, func(a, b AdapterStats) int { return cmp.Compare(b.Requests, a.Requests) })
-	return all, &Fairness{Adapters: len(all), NormalizedLatency: jain(latencies), Tokens: jain(tokens)}
-}
-
 // Limits on what is kept of the reasons, which may come from outside.
 const (
 	maxReasons   = 64
@@ -413,60 +366,4 @@ func (c *Collector) failure(s record.Status, reason string) {
 		key.Reason = otherReasons
 	}
 	c.reasons[key]++
-}
-
-// perSecond counts what happens in each second of a run, for the two peaks of
-// the block. It takes 16 bytes for each second of the run.
-type perSecond struct {
-	tokens []int64 // output tokens by second
-	change []int64 // requests that begin in the second, less those that ended in the one before
-}
-
-func second(at tick.Ticks) int { return int(max(at, 0) / tick.Second) }
-
-// at returns the count of a second.
-func at(counts *[]int64, sec int) *int64 {
-	if n := sec + 1 - len(*counts); n > 0 {
-		*counts = append(*counts, make([]int64, n)...)
-	}
-	return &(*counts)[sec]
-}
-
-func (p *perSecond) addTokens(time tick.Ticks, n int64) { *at(&p.tokens, second(time)) += n }
-
-// addSteps counts the tokens of a run of decode steps.
-func (p *perSecond) addSteps(s record.Steps) {
-	last := second(s.End(s.Count))
-	done := int64(0)
-	for sec := second(s.End(1)); sec < last; sec++ {
-		n := s.Until(tick.Ticks(sec+1)*tick.Second) - 1 // ended before the next second begins
-		*at(&p.tokens, sec) += (n - done) * s.Batch
-		done = n
-	}
-	*at(&p.tokens, last) += (s.Count - done) * s.Batch
-}
-
-// addRequest counts a request that is in flight from sent to finish; it touches
-// both its first and its last second.
-func (p *perSecond) addRequest(sent, finish tick.Ticks) {
-	*at(&p.change, second(finish)+1)--
-	*at(&p.change, second(sent))++
-}
-
-// peakTokens returns the most tokens in one second.
-func (p *perSecond) peakTokens() (peak int64) {
-	for _, n := range p.tokens {
-		peak = max(peak, n)
-	}
-	return peak
-}
-
-// peakRequests returns the most requests that touch one second.
-func (p *perSecond) peakRequests() (peak int64) {
-	now := int64(0)
-	for _, c := range p.change {
-		now += c
-		peak = max(peak, now)
-	}
-	return peak
 }

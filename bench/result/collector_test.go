@@ -19,11 +19,15 @@ func smallRun(o Options) *Collector {
 	c := NewCollector(o)
 	nan := math.NaN()
 	for _, r := range []record.Request{
-		{ID: 0, Adapter: 0, Arrival: 0, Sent: 0, FirstToken: 0.5, Finish: 2.5, Prompt: 100, Output: 5, WorkerLast: 0, ColdLoad: 0.25},
-		{ID: 1, Adapter: 1, Arrival: 0.5, Sent: 1, FirstToken: 1.25, Finish: 3, Prompt: 50, Output: 1, WorkerLast: 1, Migrations: 2},
+		{ID: 0, Adapter: 0, Arrival: 0, Sent: 0, FirstToken: 0.5, Finish: 2.5, Prompt: 100, Output: 5, WorkerLast: 0,
+			ColdLoad: 0.25},
+		{ID: 1, Adapter: 1, Arrival: 0.5, Sent: 1, FirstToken: 1.25, Finish: 3, Prompt: 50, Output: 1, WorkerLast: 1,
+			Migrations: 2},
 		{ID: 2, Adapter: 0, Arrival: 1, Sent: 1, FirstToken: nan, Finish: 1.5, Prompt: 10, Output: 0, WorkerLast: 0},
-		{ID: 3, Adapter: -1, Arrival: 2, Sent: 2, FirstToken: nan, Finish: 2, Prompt: 7, WorkerLast: -1, Status: record.Rejected, Error: "queue full"},
-		{ID: 4, Adapter: 1, Arrival: 2, Sent: 2, FirstToken: 3, Finish: 4, Prompt: 7, Output: 2, WorkerLast: 0, Status: record.Failed, Error: "reset\nby peer"},
+		{ID: 3, Adapter: -1, Arrival: 2, Sent: 2, FirstToken: nan, Finish: 2, Prompt: 7, WorkerLast: -1,
+			Status: record.Rejected, Error: "queue full"},
+		{ID: 4, Adapter: 1, Arrival: 2, Sent: 2, FirstToken: 3, Finish: 4, Prompt: 7, Output: 2, WorkerLast: 0,
+			Status: record.Failed, Error: "reset\nby peer"},
 	} {
 		c.Done(&r)
 	}
@@ -68,23 +72,32 @@ func TestSmallRunByHand(t *testing.T) {
 	}
 	e := r.Extra
 	// Normalised: a (2.5/5 + 0.5/1)/2 = 0.5 s, b 2/1 = 2 s. Tokens: 115 and 51, base model 0.
-	fairness := &Fairness{Adapters: 3, NormalizedLatency: 2.5 * 2.5 / (2 * (0.25 + 4)), Tokens: 166 * 166 / (3 * (115.0*115 + 51*51))}
+	fairness := &Fairness{
+		Adapters: 3, NormalizedLatency: 2.5 * 2.5 / (2 * (0.25 + 4)), Tokens: 166 * 166 / (3 * (115.0*115 + 51*51)),
+	}
 	if d := cmp.Diff(fairness, e.Fairness, approx); d != "" {
 		t.Errorf("fairness (-want +got):\n%s", d)
 	}
 	// Requests by worker: 3, 1, 0.
-	if d := cmp.Diff(&Balance{Mean: 4.0 / 3, Std: math.Sqrt(14.0 / 9), CV: math.Sqrt(14.0/9) / (4.0 / 3), Max: 3}, e.Balance, approx); d != "" {
+	balance := &Balance{Mean: 4.0 / 3, Std: math.Sqrt(14.0 / 9), CV: math.Sqrt(14.0/9) / (4.0 / 3), Max: 3}
+	if d := cmp.Diff(balance, e.Balance, approx); d != "" {
 		t.Errorf("balance (-want +got):\n%s", d)
 	}
 	// Request 1 alone is in time: 0 took too long, 2 has no first token.
-	if d := cmp.Diff(&Goodput{SLO: "ttft:400 e2e:2200", Good: 1, PerS: 0.25, Share: 0.2, TTFT: 1.0 / 3, TPOT: 1, E2E: 2.0 / 3,
-		Attain: 0.99, AdapterGoodput: AdapterGoodput{Fairness: 1.0 / 3, Worst: &Worst{0, "a", 2, 0}},
-		Others: &Others{Share: 1.0 / 3, TTFT: 250, AdapterGoodput: AdapterGoodput{Fairness: 0.5, Worst: &Worst{-1, "base model", 1, 0}}}}, e.Goodput, approx); d != "" {
+	if d := cmp.Diff(
+		&Goodput{SLO: "ttft:400 e2e:2200", Good: 1, PerS: 0.25, Share: 0.2, TTFT: 1.0 / 3, TPOT: 1, E2E: 2.0 / 3,
+			Attain: 0.99, AdapterGoodput: AdapterGoodput{Fairness: 1.0 / 3, Worst: &Worst{0, "a", 2, 0}},
+			Others: &Others{
+				Share: 1.0 / 3, TTFT: 250,
+				AdapterGoodput: AdapterGoodput{Fairness: 0.5, Worst: &Worst{-1, "base model", 1, 0}},
+			}}, e.Goodput, approx); d != "" {
 		t.Errorf("goodput (-want +got):\n%s", d)
 	}
 	want := []AdapterStats{
-		{Index: 0, Name: "a", Requests: 2, Completed: 2, Share: 0.4, Tokens: 115, MeanE2E: 1500, P99E2E: 2480, MeanTTFT: 250, NormalizedLatency: 500},
-		{Index: 1, Name: "b", Good: 1, Requests: 2, Completed: 1, Share: 0.4, Tokens: 51, MeanE2E: 2000, P99E2E: 2000, MeanTTFT: 250, NormalizedLatency: 2000},
+		{Index: 0, Name: "a", Requests: 2, Completed: 2, Share: 0.4, Tokens: 115, MeanE2E: 1500, P99E2E: 2480,
+			MeanTTFT: 250, NormalizedLatency: 500},
+		{Index: 1, Name: "b", Good: 1, Requests: 2, Completed: 1, Share: 0.4, Tokens: 51, MeanE2E: 2000, P99E2E: 2000,
+			MeanTTFT: 250, NormalizedLatency: 2000},
 		{Index: -1, Name: "base model", Requests: 1, Share: 0.2},
 	}
 	if d := cmp.Diff(want, e.Adapters, approx); d != "" {
@@ -102,7 +115,8 @@ func TestSmallRunByHand(t *testing.T) {
 		t.Errorf("reasons (-want +got):\n%s", d)
 	}
 	if e.ColdLoads != 4 || e.Evictions != 1 || e.Retractions != 2 || e.TextlessReplies != 1 || e.ColdStarts != 1 ||
-		e.ColdStartWait != 0.25 || e.Migrated != 1 || e.Failed != 1 || e.Rejected != 1 || e.Aborted != 0 || e.Requests != 5 {
+		e.ColdStartWait != 0.25 || e.Migrated != 1 || e.Failed != 1 || e.Rejected != 1 || e.Aborted != 0 ||
+		e.Requests != 5 {
 		t.Errorf("totals: %+v", e)
 	}
 	// Request 1 waited 0.5 s in the client.
@@ -148,7 +162,8 @@ func TestAllFailed(t *testing.T) {
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(b.String(), "NaN") || !strings.Contains(b.String(), "Mean E2E Latency (ms):                   0.00      \n") {
+	if strings.Contains(b.String(), "NaN") ||
+		!strings.Contains(b.String(), "Mean E2E Latency (ms):                   0.00      \n") {
 		t.Errorf("printed:\n%s", b.String())
 	}
 }
@@ -227,7 +242,10 @@ func benchmarkDone(b *testing.B, o Options) {
 	rs := make([]record.Request, 1024)
 	for i := range rs {
 		u := math.Mod(float64(i)*0.618034, 1)
-		rs[i] = record.Request{Adapter: int32(i % 100), FirstToken: 0.1 + u, Finish: 2 + 5*u, Prompt: 300, Output: int32(i%400) + 1, WorkerLast: int32(i % 8)}
+		rs[i] = record.Request{
+			Adapter: int32(i % 100), FirstToken: 0.1 + u, Finish: 2 + 5*u, Prompt: 300, Output: int32(i%400) + 1,
+			WorkerLast: int32(i % 8),
+		}
 	}
 	c := NewCollector(o)
 	var r record.Request
@@ -280,7 +298,9 @@ func BenchmarkResultOfAMillion(b *testing.B) {
 		for i := range 1 << 20 {
 			at := float64(i) / 1000
 			u := math.Mod(float64(i)*0.618034, 1)
-			c.Done(&record.Request{Sent: at, Arrival: at, FirstToken: at + u, Finish: at + 3*u, Output: 100, WorkerLast: 0})
+			c.Done(&record.Request{
+				Sent: at, Arrival: at, FirstToken: at + u, Finish: at + 3*u, Output: 100, WorkerLast: 0,
+			})
 		}
 		b.StartTimer()
 		c.Result(Meta{}, nil)

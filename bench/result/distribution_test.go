@@ -171,7 +171,8 @@ func binCounts(h *Histogram) (pairs []int64) {
 // Ranks in any order are those of the sorted samples.
 func TestNth(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		xs := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 50), func(i int) tick.Ticks { return tick.Ticks(i) }), 1, 300).Draw(rt, "xs")
+		xs := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 50), func(i int) tick.Ticks { return tick.Ticks(i) }), 1,
+			300).Draw(rt, "xs")
 		sorted := slices.Sorted(slices.Values(xs))
 		for range 10 {
 			r := rapid.IntRange(0, len(xs)-1).Draw(rt, "rank")

@@ -37,7 +37,9 @@ func TestTPOTIsRounded(t *testing.T) {
 		output int32
 		want   tick.Ticks
 	}{{4, 3, 2}, {5, 3, 3}, {6, 3, 3}, {4, 4, 1}, {5, 4, 2}, {7, 2, 7}, {7, 1, 0}} {
-		_, r := collected(Options{}, record.Request{FirstToken: tick.Ticks(100).Seconds(), Finish: tick.Ticks(100 + c.ticks).Seconds(), Output: c.output})
+		_, r := collected(Options{}, record.Request{
+			FirstToken: tick.Ticks(100).Seconds(), Finish: tick.Ticks(100 + c.ticks).Seconds(), Output: c.output,
+		})
 		if got, want := value(t, r, MeanTPOT), 1000*c.want.Seconds(); !near(got, want, 1e-9) {
 			t.Errorf("%d ticks, %d tokens: %v ms, expected %v", c.ticks, c.output, got, want)
 		}
@@ -92,7 +94,8 @@ func TestPlansAreTold(t *testing.T) {
 	for _, c := range []struct {
 		counters Counters
 		told     bool
-	}{{Counters{}, false}, {Counters{SolverRuns: 1, Plans: &PlanCounters{}}, true}, {Counters{Plans: &PlanCounters{Dropped: 1}}, true}, {Counters{Plans: &PlanCounters{}}, false}} {
+	}{{Counters{}, false}, {Counters{SolverRuns: 1, Plans: &PlanCounters{}}, true},
+		{Counters{Plans: &PlanCounters{Dropped: 1}}, true}, {Counters{Plans: &PlanCounters{}}, false}} {
 		r := NewCollector(Options{}).Result(Meta{}, &c.counters)
 		if (r.Extra.Plans != nil) != c.told {
 			t.Errorf("%+v: %+v", c.counters, r.Extra.Plans)
@@ -110,15 +113,7 @@ func TestPlansAreTold(t *testing.T) {
 	}
 }
 
-func TestJain(t *testing.T) {
-	for _, c := range []struct {
-		xs   []float64
-		want float64
-	}{{nil, 1}, {[]float64{0, 0}, 1}, {[]float64{3, 3, 3}, 1}, {[]float64{5, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		if got := jain(c.xs); !near(got, c.want, 1e-12) {
-			t.Errorf("%v: %v, expected %v", c.xs, got, c.want)
-		}
-	}
+func TestBalance(t *testing.T) {
 	if b := balance(nil); b != nil {
 		t.Errorf("%+v", b)
 	}
@@ -129,14 +124,18 @@ func TestJain(t *testing.T) {
 
 // Every request of a run that went well has its place in the details.
 func TestDetailsOfSuccesses(t *testing.T) {
-	_, r := collected(Options{KeepRecords: true}, record.Request{FirstToken: 1, Finish: 2, Output: 2, Gaps: []float64{1}})
+	_, r := collected(Options{KeepRecords: true}, record.Request{
+		FirstToken: 1, Finish: 2, Output: 2, Gaps: []float64{1},
+	})
 	if d, err := r.details(); err != nil || len(d.TTFTs) != 1 || d.TTFTs[0] != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
 func TestMetricNames(t *testing.T) {
-	for m, want := range map[Metric]string{-1: "metric(-1)", 0: descriptors[0].Key, NumMetrics - 1: descriptors[NumMetrics-1].Key, NumMetrics: "metric("} {
+	for m, want := range map[Metric]string{
+		-1: "metric(-1)", 0: descriptors[0].Key, NumMetrics - 1: descriptors[NumMetrics-1].Key, NumMetrics: "metric(",
+	} {
 		if got := m.String(); !strings.HasPrefix(got, want) {
 			t.Errorf("%d: %s", int(m), got)
 		}
@@ -152,8 +151,10 @@ func TestMetricNames(t *testing.T) {
 // and by worker; without caches there is nothing to count.
 func TestReuse(t *testing.T) {
 	rs := []record.Request{
-		{Adapter: 0, Prompt: 10, Cached: 4, WorkerLast: 0, Finish: 1}, {Adapter: 0, Prompt: 30, Cached: 6, WorkerLast: 1, Finish: 1},
-		{Adapter: 1, Prompt: 60, Cached: 40, WorkerLast: 1, Finish: 1}, {Adapter: 1, Prompt: 60, Cached: 60, WorkerLast: 1, Status: record.Failed},
+		{Adapter: 0, Prompt: 10, Cached: 4, WorkerLast: 0, Finish: 1},
+		{Adapter: 0, Prompt: 30, Cached: 6, WorkerLast: 1, Finish: 1},
+		{Adapter: 1, Prompt: 60, Cached: 40, WorkerLast: 1, Finish: 1},
+		{Adapter: 1, Prompt: 60, Cached: 60, WorkerLast: 1, Status: record.Failed},
 	}
 	_, r := collected(Options{PrefixCache: true}, rs...)
 	e := r.Extra
@@ -162,8 +163,9 @@ func TestReuse(t *testing.T) {
 		cached int64
 		rate   float64
 	}{
-		"all": {e.Reuse, 50, 0.5}, "adapter 0": {e.Adapters[0].Reuse, 10, 0.25}, "adapter 1": {e.Adapters[1].Reuse, 40, 40.0 / 60},
-		"worker 0": {e.Workers[0].Reuse, 4, 0.4}, "worker 1": {e.Workers[1].Reuse, 46, 46.0 / 90},
+		"all": {e.Reuse, 50, 0.5}, "adapter 0": {e.Adapters[0].Reuse, 10, 0.25},
+		"adapter 1": {e.Adapters[1].Reuse, 40, 40.0 / 60},
+		"worker 0":  {e.Workers[0].Reuse, 4, 0.4}, "worker 1": {e.Workers[1].Reuse, 46, 46.0 / 90},
 	} {
 		if c.got == nil || c.got.Cached != c.cached || !near(c.got.HitRate, c.rate, 1e-12) {
 			t.Errorf("%s: %+v, expected %+v", what, c.got, c)
@@ -187,9 +189,11 @@ func TestMet(t *testing.T) {
 		slo  string
 		met  bool
 	}{
-		{"at the limits", streamed, "ttft:500 tpot:500 e2e:2500", true}, {"TTFT", streamed, "ttft:499", false}, {"TPOT", streamed, "tpot:499", false},
+		{"at the limits", streamed, "ttft:500 tpot:500 e2e:2500", true}, {"TTFT", streamed, "ttft:499", false},
+		{"TPOT", streamed, "tpot:499", false},
 		{"E2E", streamed, "e2e:2499", false}, {"failed", failed, "e2e:2500", false},
-		{"not streamed", whole, "ttft:2500", true}, {"not streamed", whole, "ttft:2499", false}, {"no text", textless, "ttft:9999", false}, {"no text", textless, "e2e:2500", true},
+		{"not streamed", whole, "ttft:2500", true}, {"not streamed", whole, "ttft:2499", false},
+		{"no text", textless, "ttft:9999", false}, {"no text", textless, "e2e:2500", true},
 	} {
 		slo, err := ParseSLO(c.slo)
 		if err != nil {
@@ -204,7 +208,9 @@ func TestMet(t *testing.T) {
 // Records of an imported run are held to an SLO; a run that has no records, or was
 // told all by itself, is left alone.
 func TestCountGood(t *testing.T) {
-	imported := Result{Records: []record.Request{{FirstToken: 1, Finish: 2, Output: 2}, {FirstToken: 2, Finish: 3, Output: 2}}}
+	imported := Result{
+		Records: []record.Request{{FirstToken: 1, Finish: 2, Output: 2}, {FirstToken: 2, Finish: 3, Output: 2}},
+	}
 	imported.Metrics.Set(Duration, 4)
 	told := imported
 	told.Extra = &Extra{}
@@ -243,7 +249,8 @@ func TestRowsOfExtra(t *testing.T) {
 		if err := r.WriteExtra(&b); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s%v", want, b.String(), err)
 		}
-		if c.elastic.GPUHours == c.elastic.WorkerHours && strings.Contains(b.String(), "Worker-hours") || c.adapters == 1 && strings.Contains(b.String(), "Worst adapter") {
+		if c.elastic.GPUHours == c.elastic.WorkerHours && strings.Contains(b.String(), "Worker-hours") ||
+			c.adapters == 1 && strings.Contains(b.String(), "Worst adapter") {
 			t.Errorf("rows that say nothing in\n%s", b.String())
 		}
 	}
@@ -264,7 +271,8 @@ func TestEmptyRuns(t *testing.T) {
 // Nearly a number of JavaScript is no number.
 func TestNoInfinity(t *testing.T) {
 	for _, text := range []string{`{"request_rate": Infinite}`, `{"request_rate": NoN}`, `{"completed": Ixxxxxxx}`} {
-		if err := parseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "f:1: ") {
+		if err := parseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil }); err == nil ||
+			!strings.HasPrefix(err.Error(), "f:1: ") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -32,8 +32,11 @@ func TestShortfall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, below, _ := strings.Cut(b.String(), BlockEnd()+"\n")
-	if want := "2 of 5 rejected: prompt over the context length 4096\nnote: all latencies and throughputs are of the other 3 requests alone\n" +
-		"transient: too short: 5 requests, at least 200 are needed\nnote: a longer run, or another seed, may give other latencies\n"; below != want {
+	want := "2 of 5 rejected: prompt over the context length 4096\n" +
+		"note: all latencies and throughputs are of the other 3 requests alone\n" +
+		"transient: too short: 5 requests, at least 200 are needed\n" +
+		"note: a longer run, or another seed, may give other latencies\n"
+	if below != want {
 		t.Errorf("below the block:\n%s", below)
 	}
 	if whole := run(5); whole.Shortfall() != nil || whole.NoSuccess() != nil {
@@ -42,7 +45,8 @@ func TestShortfall(t *testing.T) {
 	if err := run(2, 0).NoSuccess(); err != nil {
 		t.Errorf("one of two succeeded: %v", err)
 	}
-	if err := run(2, 0, 1).NoSuccess(); err == nil || err.Error() != "no request succeeded: 2 of 2 rejected: prompt over the context length 4096" {
+	if err := run(2, 0, 1).NoSuccess(); err == nil ||
+		err.Error() != "no request succeeded: 2 of 2 rejected: prompt over the context length 4096" {
 		t.Errorf("none of two succeeded: %v", err)
 	}
 	if err := run(0).NoSuccess(); err != nil {
@@ -63,7 +67,8 @@ func TestShortfall(t *testing.T) {
 	}
 
 	r := &Result{Ended: &Endings{Requests: 100, Failed: 3, Rejected: 20}}
-	if d := cmp.Diff([]string{"3 of 100 failed: no reason known", "20 of 100 rejected: no reason known"}, r.Shortfall()); d != "" {
+	short := []string{"3 of 100 failed: no reason known", "20 of 100 rejected: no reason known"}
+	if d := cmp.Diff(short, r.Shortfall()); d != "" {
 		t.Error(d)
 	}
 	for i := range 7 {
@@ -100,7 +105,9 @@ func TestJSONLOwnFields(t *testing.T) {
 	if err := r.WriteJSONL(&b, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"source": "sim", "seed": 3, "policy": "period_mig", "scenario": "num_workers=8", "streamed": "no", "requests": 5, "failed": 0, "rejected": 2`} {
+	for _, want := range []string{
+		`"source": "sim", "seed": 3, "policy": "period_mig", "scenario": "num_workers=8", "streamed": "no", "requests": 5, "failed": 0, "rejected": 2`,
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %s in %s", want, b.String())
 		}
@@ -112,7 +119,8 @@ func TestJSONLOwnFields(t *testing.T) {
 	if d := cmp.Diff(r.Endings(), got.Endings()); d != "" {
 		t.Errorf("(-written +read):\n%s", d)
 	}
-	if got.Source != Sim || got.Policy != r.Policy || got.Scenario.Summary != r.Scenario.Summary || got.Streamed != r.Streamed || got.Config["reasons"] != nil {
+	if got.Source != Sim || got.Policy != r.Policy || got.Scenario.Summary != r.Scenario.Summary ||
+		got.Streamed != r.Streamed || got.Config["reasons"] != nil {
 		t.Errorf("%+v", got.Meta)
 	}
 }
@@ -130,13 +138,16 @@ func TestForeignLines(t *testing.T) {
 		{`{"completed": 40, "failed": -1}`, nil, record.StreamingUnknown},
 		{`{"completed": 40, "failed": "many"}`, nil, record.StreamingUnknown},
 		{`{"completed": 40, "total_output_tokens": 400, "mean_itl_ms": 0, "p99_itl_ms": 0}`, nil, record.NotStreamed},
-		{`{"completed": 40, "total_output_tokens": 40, "mean_itl_ms": 0, "p99_itl_ms": 0}`, nil, record.StreamingUnknown},
-		{`{"completed": 40, "total_output_tokens": 400, "mean_e2e_latency_ms": 100, "mean_ttft_ms": 99}`, nil, record.StreamingUnknown},
+		{`{"completed": 40, "total_output_tokens": 40, "mean_itl_ms": 0, "p99_itl_ms": 0}`, nil,
+			record.StreamingUnknown},
+		{`{"completed": 40, "total_output_tokens": 400, "mean_e2e_latency_ms": 100, "mean_ttft_ms": 99}`, nil,
+			record.StreamingUnknown},
 		{`{"completed": 40, "disable_stream": true}`, nil, record.NotStreamed},
 		{`{"completed": 40, "disable_stream": false}`, nil, record.Streamed},
 	} {
 		var got *Result
-		if err := parseJSONL(strings.NewReader(c.text), "r", func(_ int, r *Result) error { got = r; return nil }); err != nil {
+		keep := func(_ int, r *Result) error { got = r; return nil }
+		if err := parseJSONL(strings.NewReader(c.text), "r", keep); err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}

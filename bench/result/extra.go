@@ -210,19 +210,6 @@ func (e *Extra) addCounters(c *Counters, duration float64) {
 	}
 }
 
-// jain returns Jain's index of xs; 1 if there is nothing to compare.
-func jain(xs []float64) float64 {
-	var sum, squares float64
-	for _, x := range xs {
-		sum += x
-		squares += x * x
-	}
-	if squares == 0 {
-		return 1
-	}
-	return sum * sum / (float64(len(xs)) * squares)
-}
-
 // balance summarises the requests per worker, and enters their shares.
 func balance(workers []WorkerStats) *Balance {
 	if len(workers) == 0 {

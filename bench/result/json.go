@@ -1,14 +1,12 @@
 package result
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -56,8 +54,9 @@ func (d *Details) fields() map[string]any {
 
 func (e *Endings) fields() map[string]any {
 	return map[string]any{
-		"requests": &e.Requests, "failed": &e.Failed, "rejected": &e.Rejected, "aborted": &e.Aborted, "unfinished": &e.Unfinished,
-		"unsent": &e.Unsent, "reasons": &e.Reasons, "completed_set": &e.CompletedSet,
+		"requests": &e.Requests, "failed": &e.Failed, "rejected": &e.Rejected, "aborted": &e.Aborted,
+		"unfinished": &e.Unfinished,
+		"unsent":     &e.Unsent, "reasons": &e.Reasons, "completed_set": &e.CompletedSet,
 	}
 }
 
@@ -173,7 +172,8 @@ func (r *Result) details() (*Details, error) {
 	}
 	slices.SortStableFunc(recs, func(a, b record.Request) int { return cmp.Compare(a.ID, b.ID) })
 	n := len(recs)
-	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n), ITLs: make([][]float64, n),
+	d := &Details{InputLens: make([]int64, n), OutputLens: make([]int64, n), TTFTs: make([]float64, n),
+		ITLs:  make([][]float64, n),
 		Texts: make([]string, n), Errors: make([]string, n)}
 	for i := range recs {
 		q := &recs[i]
@@ -271,233 +271,4 @@ func finite(v any) any {
 		return out
 	}
 	return v
-}
-
-// Misplaced is an error in the text of a document of a file: that of a syntax
-// error tells the line, that of any other the line on which the text begins.
-func Misplaced(name string, line int, text []byte, err error) error {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		line += bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n"))
-	}
-	return fmt.Errorf("%s:%d: %w", name, line, err)
-}
-
-// Documents cuts a file into the JSON objects that it holds, one after the
-// other, on one line or several. Python's bare Infinity and NaN, which JSON has
-// not, become the strings "inf" and "". yield is called for each with the line
-// it begins on; its error ends the reading.
-func Documents(r io.Reader, name string, yield func(line int, text []byte) error) error {
-	in := bufio.NewReaderSize(r, 1<<16)
-	var doc document
-	for number := 1; ; number++ {
-		text, err := in.ReadBytes('\n')
-		last := errors.Is(err, io.EOF)
-		complete := false
-		if err == nil || last {
-			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-			}
-			complete, err = doc.add(text, number)
-		}
-		if err != nil {
-			return fmt.Errorf("%s:%d: %w", name, number, err)
-		}
-		if complete {
-			if err := yield(doc.line, doc.text); err != nil {
-				return err
-			}
-			doc = document{}
-		}
-		if last && len(doc.text) > 0 {
-			return fmt.Errorf("%s:%d: the JSON object that begins here has no end", name, doc.line)
-		}
-		if last {
-			return nil
-		}
-	}
-}
-
-const (
-	maxDocument = 256 << 20 // bytes of a JSON object
-	maxNested   = 10_000    // levels, as encoding/json
-)
-
-// document gathers the lines of one JSON object.
-type document struct {
-	line  int // where it begins
-	depth int // open brackets
-	text  []byte
-}
-
-// add takes one more line and says whether the object is complete. Python's
-// bare Infinity and NaN, which JSON has not, become strings of the same length,
-// so that places in errors stay right.
-func (d *document) add(text []byte, number int) (complete bool, err error) {
-	if len(d.text) == 0 {
-		if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 {
-			return false, nil
-		}
-		if text[0] != '{' {
-			return false, fmt.Errorf("expected a JSON object that begins with {, found %q", format.Clip(string(text[:min(len(text), 40)]), 20))
-		}
-		d.line = number
-	}
-	quoted := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				quoted = false
-			}
-		case c == '"':
-			quoted = true
-		case c == '{' || c == '[':
-			d.depth++
-		case c == '}' || c == ']':
-			d.depth--
-		case c == 'N' && bytes.HasPrefix(text[i:], []byte("NaN")):
-			copy(text[i:], `"" `)
-			i += len("NaN") - 1
-		case c == 'I' && bytes.HasPrefix(text[i:], []byte("Infinity")):
-			if i > 0 && text[i-1] == '-' {
-				copy(text[i-1:], `"-inf"   `)
-			} else {
-				copy(text[i:], `"inf"   `)
-			}
-			i += len("Infinity") - 1
-		}
-	}
-	if len(d.text)+len(text) > maxDocument {
-		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line, maxDocument>>20)
-	}
-	if d.depth > maxNested {
-		return false, fmt.Errorf("the JSON object that begins in line %d is nested deeper than %d levels", d.line, maxNested)
-	}
-	d.text = append(d.text, text...)
-	return d.depth <= 0, nil
-}
-
-// ParseJSON reads one result: a line of the reference, cut out by Documents, or
-// what WriteJSONL and WriteJSON write. Fields unknown to the schema go to
-// Result.Config.
-func ParseJSON(text []byte) (*Result, error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(text, &values); err != nil {
-		return nil, err
-	}
-	r, d := &Result{Meta: Meta{Source: Log}}, &Details{}
-	fields := r.fields()
-	maps.Copy(fields, d.fields())
-	for _, unused := range []string{"generated_texts", "queue_times"} { // and large
-		fields[unused] = nil
-	}
-	for key := range (&Endings{}).fields() { // see below
-		fields[key] = nil
-	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if err := r.setField(key, values[key], fields); err != nil {
-			return nil, fmt.Errorf("field %s: %w", key, err)
-		}
-	}
-	if !reflect.ValueOf(*d).IsZero() {
-		r.Details = d
-	}
-	r.Streamed = record.ParseStreaming(string(r.Streamed))
-	if values["failed"] != nil {
-		if err := r.setEndings(text, values["failed"]); err != nil {
-			return nil, err
-		}
-	}
-	if r.Source == Log {
-		r.InferStreaming()
-	}
-	return r, nil
-}
-
-// setEndings enters how the requests of a line of WriteJSONL ended; or of a line
-// of another benchmark, such as vLLM's, which counts failures.
-func (r *Result) setEndings(line []byte, failed json.RawMessage) error {
-	e := &Endings{}
-	if r.Source != Log {
-		r.Ended = e
-		return json.Unmarshal(line, e)
-	}
-	completed, ok := r.Metrics.Get(Completed)
-	if json.Unmarshal(failed, &e.Failed) == nil && e.Failed >= 0 && ok {
-		e.Requests = int64(completed) + e.Failed
-		r.Ended = e
-	}
-	return nil
-}
-
-// setField enters one field of a JSON line; fields are where those with a place
-// of their own lie, nil where they are of no use.
-func (r *Result) setField(key string, text json.RawMessage, fields map[string]any) error {
-	if key == "total_token_throughput" { // these two are vLLM's names
-		key = "total_throughput"
-	} else if stat, ok := strings.CutSuffix(key, "_e2el_ms"); ok {
-		key = stat + "_e2e_latency_ms"
-	}
-	if m, ok := MetricByKey(key); ok {
-		return r.setMetric(m, text)
-	}
-	if at, known := fields[key]; at != nil {
-		return json.Unmarshal(text, at)
-	} else if known {
-		return nil
-	}
-	var v any
-	if err := json.Unmarshal(text, &v); err != nil {
-		return err
-	}
-	if key == "schema" && v != Schema {
-		return fmt.Errorf("is %s, expected %q", text, Schema)
-	}
-	config, isMap := v.(map[string]any)
-	switch {
-	case key == "config" && isMap:
-		for k, v := range config {
-			r.SetConfig(k, v)
-		}
-	case key == "config" && v != nil:
-		return fmt.Errorf("is %s, expected an object", format.Clip(string(text), 40))
-	case key != "schema" && key != "config":
-		r.SetConfig(key, v)
-	}
-	return nil
-}
-
-// SetConfig enters a value of the configuration.
-func (r *Result) SetConfig(key string, v any) {
-	if r.Config == nil {
-		r.Config = map[string]any{}
-	}
-	r.Config[key] = v
-}
-
-// setMetric enters a metric; null and numbers that are not finite leave it
-// absent.
-func (r *Result) setMetric(m Metric, text json.RawMessage) error {
-	var v any
-	if err := json.Unmarshal(text, &v); err != nil {
-		return err
-	}
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case float64:
-		if m.Descriptor().Int && (v != math.Trunc(v) || math.Abs(v) > 1<<53) {
-			return fmt.Errorf("is %s, expected a whole number", text)
-		}
-		r.Metrics.Set(m, v)
-		return nil
-	case string:
-		if v == "" || v == "inf" || v == "-inf" { // see document.add
-			return nil
-		}
-	}
-	return fmt.Errorf("is %s, expected a number", format.Clip(string(text), 40))
 }

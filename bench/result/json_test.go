@@ -59,8 +59,12 @@ func TestJSONLLine(t *testing.T) {
 
 func TestOutputDetails(t *testing.T) {
 	c := NewCollector(Options{KeepRecords: true})
-	c.Done(&record.Request{ID: 1, Sent: 1, FirstToken: 1.5, Finish: 2, Prompt: 7, Output: 3, Gaps: []float64{0.25, 0.25}})
-	c.Done(&record.Request{ID: 0, Sent: 0, FirstToken: math.NaN(), Finish: 1, Prompt: 5, Status: record.Failed, Error: `bad "thing"`})
+	c.Done(&record.Request{
+		ID: 1, Sent: 1, FirstToken: 1.5, Finish: 2, Prompt: 7, Output: 3, Gaps: []float64{0.25, 0.25},
+	})
+	c.Done(&record.Request{
+		ID: 0, Sent: 0, FirstToken: math.NaN(), Finish: 1, Prompt: 5, Status: record.Failed, Error: `bad "thing"`,
+	})
 	r := c.Result(Meta{RequestRate: 2}, nil)
 	r.Texts = map[int64]string{1: "a \"word\""}
 	path := filepath.Join(t.TempDir(), "out.jsonl")
@@ -110,8 +114,9 @@ func TestJSONRoundTrip(t *testing.T) {
 			Source: Live, Backend: rapid.String().Draw(rt, "backend"), DatasetName: rapid.String().Draw(rt, "dataset"),
 			RequestRate:    rapid.SampledFrom([]Rate{0, 0.1, 2, 1e-7, 1e21, TraceRate, Unlimited()}).Draw(rt, "rate"),
 			MaxConcurrency: rapid.IntRange(0, 100).Draw(rt, "concurrency"),
-			Streamed:       rapid.SampledFrom([]record.Streaming{"", record.Streamed, record.NotStreamed}).Draw(rt, "streamed"),
-			Policy:         rapid.String().Draw(rt, "policy"), Scenario: randomScenario(rt),
+			Streamed: rapid.SampledFrom([]record.Streaming{"", record.Streamed, record.NotStreamed}).Draw(rt,
+				"streamed"),
+			Policy: rapid.String().Draw(rt, "policy"), Scenario: randomScenario(rt),
 			Seed:             rapid.Ptr(rapid.Int64(), true).Draw(rt, "seed"),
 			RandomInputLen:   rapid.Ptr(rapid.Int(), true).Draw(rt, "input"),
 			RandomRangeRatio: rapid.Ptr(number, true).Draw(rt, "ratio"),
@@ -132,14 +137,17 @@ func TestJSONRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(rt, "extra") {
 			r.Extra = smallRun(Options{Workers: 2, SLO: SLO{E2E: 1}}).Result(Meta{}, &Counters{SolverTime: 0.5}).Extra
 		} else if rapid.Bool().Draw(rt, "ended") {
-			r.Ended = &Endings{Requests: 7, Rejected: 2, Reasons: []Reason{{"rejected", "full", 2}}, CompletedSet: 1 << 51}
+			r.Ended = &Endings{
+				Requests: 7, Rejected: 2, Reasons: []Reason{{"rejected", "full", 2}}, CompletedSet: 1 << 51,
+			}
 		}
 		var b bytes.Buffer
 		if err := r.WriteJSON(&b); err != nil {
 			rt.Fatal(err)
 		}
 		var any map[string]any
-		if err := json.Unmarshal(b.Bytes(), &any); err != nil || any["schema"] != Schema || bytes.Count(b.Bytes(), []byte("\n")) != 1 {
+		if err := json.Unmarshal(b.Bytes(), &any); err != nil || any["schema"] != Schema ||
+			bytes.Count(b.Bytes(), []byte("\n")) != 1 {
 			rt.Fatalf("%v in %s", err, b.Bytes())
 		}
 		if v, ok := r.Metrics.Get(MeanE2E); ok && any["mean_e2e_latency_ms"] != v {
@@ -164,7 +172,11 @@ func TestJSONRoundTrip(t *testing.T) {
 
 // Config values that JSON cannot hold become strings.
 func TestConfigInfinity(t *testing.T) {
-	r := &Result{Meta: Meta{Config: map[string]any{"rate": math.Inf(1), "list": []any{math.NaN(), map[string]any{"x": math.Inf(-1)}}}}}
+	r := &Result{
+		Meta: Meta{
+			Config: map[string]any{"rate": math.Inf(1), "list": []any{math.NaN(), map[string]any{"x": math.Inf(-1)}}},
+		},
+	}
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -173,7 +185,8 @@ func TestConfigInfinity(t *testing.T) {
 	if err := r.WriteJSON(io.Discard); err == nil || !strings.Contains(err.Error(), "field config: ") {
 		t.Errorf("a setting that is no value: %v", err)
 	}
-	if want := `"config": {"list":["nan",{"x":"-inf"}],"rate":"inf"}}`; !strings.HasSuffix(strings.TrimSpace(b.String()), want) {
+	if want := `"config": {"list":["nan",{"x":"-inf"}],"rate":"inf"}}`; !strings.HasSuffix(
+		strings.TrimSpace(b.String()), want) {
 		t.Errorf("%s does not end in %s", b.String(), want)
 	}
 }
@@ -222,9 +235,10 @@ func TestParseErrors(t *testing.T) {
 		`{"duration": "long"}`:             `f:1: field duration: is "long", expected a number`,
 		`{"request_rate": 0}`:              `f:1: field request_rate: request rate "0": expected a number above 0, inf or trace`,
 		`{"schema": "lorasim.result/9"}`:   `f:1: field schema: is "lorasim.result/9", expected "lorasim.result/1"`,
-		`{"max_concurrency": -1}`:          "f:1: field max_concurrency: is -1, expected a whole number above 0, or null",
 		`{"backend": 1}`:                   "f:1: field backend: json: cannot unmarshal number",
 		`{"a": 1} {"b": 2}`:                "f:1: invalid character '{' after top-level value",
+
+		`{"max_concurrency": -1}`: "f:1: field max_concurrency: is -1, expected a whole number above 0, or null",
 	} {
 		err := parseJSONL(strings.NewReader(text), "f", func(int, *Result) error { return nil })
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -268,7 +282,10 @@ func randomScenario(rt *rapid.T) Scenario {
 		s.Workers, s.Adapters = rapid.IntRange(0, 9).Draw(rt, "workers"), rapid.IntRange(0, 9).Draw(rt, "adapters")
 		s.Profiles = []RanProfile{{Name: "p", Kind: "computed", Workers: 2, Engine: "vllm", AdapterSlots: 4}}
 		s.Ranks, s.Seed = []RankCount{{8, 3}}, rapid.Ptr(rapid.Uint64(), true).Draw(rt, "scenario seed")
-		s.Workload = &RanWorkload{Source: "generated", Requests: 5, Rate: rapid.SampledFrom([]Rate{0, 2.5, TraceRate, Unlimited()}).Draw(rt, "scenario rate")}
+		s.Workload = &RanWorkload{
+			Source: "generated", Requests: 5,
+			Rate: rapid.SampledFrom([]Rate{0, 2.5, TraceRate, Unlimited()}).Draw(rt, "scenario rate"),
+		}
 		s.Settings = []SettingUsed{{"workload.drift", "30"}}
 	}
 	return s

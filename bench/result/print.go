@@ -296,3 +296,18 @@ func figure(v float64) string {
 	}
 	return fmt.Sprintf("%.0f", v)
 }
+
+func (p *printer) elastic(e *Elastic) {
+	if e == nil {
+		return
+	}
+	p.title("Elastic Workers")
+	p.rowf("GPU-hours", "%.3f", e.GPUHours)
+	if e.WorkerHours != e.GPUHours {
+		p.rowf("Worker-hours", "%.3f", e.WorkerHours)
+	}
+	p.rowf("Workers, mean", "%.2f", e.Mean)
+	p.rowf("Workers, min / max", "%d / %d", e.Min, e.Max)
+	p.rowf("Scale-ups (cancelled)", "%d (%d)", e.Ups, e.CalledOff)
+	p.rowf("Scale-downs (cancelled)", "%d (%d)", e.Downs, e.TakenBack)
+}

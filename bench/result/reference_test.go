@@ -108,7 +108,9 @@ func drawRun(t *rapid.T) []record.Request {
 	rs := make([]record.Request, rapid.IntRange(0, 30).Draw(t, "requests"))
 	for i := range rs {
 		r := &rs[i]
-		*r = record.Request{ID: int64(i), Adapter: int32(i % 3), Prompt: int32(i), WorkerFirst: 0, WorkerLast: int32(i % 2)}
+		*r = record.Request{
+			ID: int64(i), Adapter: int32(i % 3), Prompt: int32(i), WorkerFirst: 0, WorkerLast: int32(i % 2),
+		}
 		r.Arrival = milli(0, 5000, "arrival")
 		r.Sent = r.Arrival + float64(rapid.IntRange(0, 3).Draw(t, "queued"))/8
 		r.Status = record.Status(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(t, "status"))
@@ -195,7 +197,8 @@ func TestStepsAreTheirTokens(t *testing.T) {
 				Count: rapid.Int64Range(0, 60).Draw(rt, "count"),
 				Batch: rapid.Int64Range(0, 9).Draw(rt, "batch"),
 			}
-			s.Incr = tick.Ticks(rapid.Int64Range(-int64(s.First)/max(s.Count, 1), int64(tick.Second/10)).Draw(rt, "incr"))
+			s.Incr = tick.Ticks(
+				rapid.Int64Range(-int64(s.First)/max(s.Count, 1), int64(tick.Second/10)).Draw(rt, "incr"))
 			bulk.Steps(s)
 			for i := range s.Count {
 				if s.Batch == 0 {

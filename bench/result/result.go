@@ -253,27 +253,30 @@ var descriptors, byKey = describe()
 // describe returns the descriptors of all metrics and their index by key.
 func describe() (ds [NumMetrics]Descriptor, index map[string]Metric) {
 	ds = [NumMetrics]Descriptor{
-		Duration:                     {"duration", "Benchmark duration (s)", "s", false},
-		Completed:                    {"completed", "Successful requests", "", true},
-		TotalInputTokens:             {"total_input_tokens", "Total input tokens", "tokens", true},
-		TotalInputTextTokens:         {"total_input_text_tokens", "Total input text tokens", "tokens", true},
-		TotalInputVisionTokens:       {"total_input_vision_tokens", "Total input vision tokens", "tokens", true},
-		TotalOutputTokens:            {"total_output_tokens", "Total generated tokens", "tokens", true},
-		TotalOutputTokensRetokenized: {"total_output_tokens_retokenized", "Total generated tokens (retokenized)", "tokens", true},
-		RequestThroughput:            {"request_throughput", "Request throughput (req/s)", "req/s", false},
-		InputThroughput:              {"input_throughput", "Input token throughput (tok/s)", "tok/s", false},
-		OutputThroughput:             {"output_throughput", "Output token throughput (tok/s)", "tok/s", false},
-		TotalThroughput:              {"total_throughput", "Total token throughput (tok/s)", "tok/s", false},
-		MaxITL:                       {"max_itl_ms", "Max ITL (ms)", "ms", false},
-		Concurrency:                  {"concurrency", "Concurrency", "", false},
-		AcceptLength:                 {"accept_length", "Accept length", "tokens", false},
-		MaxOutputTokensPerS:          {"max_output_tokens_per_s", "Peak output token throughput (tok/s)", "tok/s", false},
-		MaxConcurrentRequests:        {"max_concurrent_requests", "Peak concurrent requests", "", true},
+		Duration:               {"duration", "Benchmark duration (s)", "s", false},
+		Completed:              {"completed", "Successful requests", "", true},
+		TotalInputTokens:       {"total_input_tokens", "Total input tokens", "tokens", true},
+		TotalInputTextTokens:   {"total_input_text_tokens", "Total input text tokens", "tokens", true},
+		TotalInputVisionTokens: {"total_input_vision_tokens", "Total input vision tokens", "tokens", true},
+		TotalOutputTokens:      {"total_output_tokens", "Total generated tokens", "tokens", true},
+		TotalOutputTokensRetokenized: {
+			"total_output_tokens_retokenized", "Total generated tokens (retokenized)", "tokens", true,
+		},
+		RequestThroughput:     {"request_throughput", "Request throughput (req/s)", "req/s", false},
+		InputThroughput:       {"input_throughput", "Input token throughput (tok/s)", "tok/s", false},
+		OutputThroughput:      {"output_throughput", "Output token throughput (tok/s)", "tok/s", false},
+		TotalThroughput:       {"total_throughput", "Total token throughput (tok/s)", "tok/s", false},
+		MaxITL:                {"max_itl_ms", "Max ITL (ms)", "ms", false},
+		Concurrency:           {"concurrency", "Concurrency", "", false},
+		AcceptLength:          {"accept_length", "Accept length", "tokens", false},
+		MaxOutputTokensPerS:   {"max_output_tokens_per_s", "Peak output token throughput (tok/s)", "tok/s", false},
+		MaxConcurrentRequests: {"max_concurrent_requests", "Peak concurrent requests", "", true},
 	}
 	for _, f := range families {
 		for s := Mean; s < numStats; s++ {
 			ds[f.first+Metric(s)] = Descriptor{
-				Key: strings.ToLower(statNames[s]) + "_" + f.key + "_ms", Label: statNames[s] + " " + f.label + " (ms)", Unit: "ms",
+				Key: strings.ToLower(statNames[s]) + "_" + f.key + "_ms", Label: statNames[s] + " " + f.label + " (ms)",
+				Unit: "ms",
 			}
 		}
 	}

@@ -13,12 +13,19 @@ import (
 func ran() *Result {
 	seed := uint64(7)
 	return &Result{Meta: Meta{Source: Sim, Policy: "period_mig:interval=5", Scenario: Scenario{
-		Summary: "num_workers=3", Policy: "period_mig", PolicyOptions: map[string]string{"margin": "0.1", "interval": "5"}, Moving: "recompute", Workers: 3,
-		Profiles: []RanProfile{{Name: "a", Kind: "measured", Hardware: "RTX 4090", Workers: 2, Engine: "sglang", AdapterSlots: 8},
+		Summary: "num_workers=3", Policy: "period_mig", PolicyOptions: map[string]string{
+			"margin": "0.1", "interval": "5",
+		}, Moving: "recompute", Workers: 3,
+		Profiles: []RanProfile{{
+			Name: "a", Kind: "measured", Hardware: "RTX 4090", Workers: 2, Engine: "sglang", AdapterSlots: 8,
+		},
 			{Name: "b", Kind: "computed", Workers: 1, Engine: "vLLM 0.8.5", AdapterSlots: 1, Routing: true}},
 		Adapters: 32, Ranks: []RankCount{{8, 16}, {64, 16}},
 		Workload: &RanWorkload{Source: "generated", Requests: 2000, Rate: 10, Lengths: "auto"}, Seed: &seed,
-		Settings: []SettingUsed{{"workload.arrivals", "gamma:6"}, {"workload.conversations", "chat:" + strings.Repeat("turns=3,", 14) + "think=1"}, {"workload.drift", "30"}},
+		Settings: []SettingUsed{
+			{"workload.arrivals", "gamma:6"},
+			{"workload.conversations", "chat:" + strings.Repeat("turns=3,", 14) + "think=1"}, {"workload.drift", "30"},
+		},
 	}}}
 }
 
@@ -60,17 +67,23 @@ func TestWhatRanInWords(t *testing.T) {
 		"3, ranks 8 (2), 64 (1)":    {Adapters: 3, Ranks: []RankCount{{8, 2}, {64, 1}}},
 		"4, rank 8":                 {Adapters: 4, Ranks: []RankCount{{8, 4}}},
 		"4, ranks unknown":          {Adapters: 4, Ranks: []RankCount{{0, 4}}},
-		"9, 9 ranks from 1 to 9":    {Adapters: 9, Ranks: []RankCount{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {9, 1}}},
-		"0":                         {},
+		"9, 9 ranks from 1 to 9": {
+			Adapters: 9, Ranks: []RankCount{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {9, 1}},
+		},
+		"0": {},
 	} {
 		if got := s.adaptersText(); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}
 	for want, w := range map[string]RanWorkload{
-		"generated, 1 request, all at once, lengths random":                        {Source: "generated", Requests: 1, Rate: Unlimited(), Lengths: "random"},
-		"saved workload w.csv, 5 requests at its own times, lengths of the source": {Source: "saved workload", File: "/a/b/w.csv", Requests: 5, Rate: TraceRate, Lengths: "of the source"},
-		"trace burstgpt, 5 requests at 0.25/s, lengths unknown":                    {Source: "trace burstgpt", Requests: 5, Rate: 0.25},
+		"generated, 1 request, all at once, lengths random": {
+			Source: "generated", Requests: 1, Rate: Unlimited(), Lengths: "random",
+		},
+		"saved workload w.csv, 5 requests at its own times, lengths of the source": {
+			Source: "saved workload", File: "/a/b/w.csv", Requests: 5, Rate: TraceRate, Lengths: "of the source",
+		},
+		"trace burstgpt, 5 requests at 0.25/s, lengths unknown": {Source: "trace burstgpt", Requests: 5, Rate: 0.25},
 	} {
 		if got := w.text(); got != want {
 			t.Errorf("%q, expected %q", got, want)
@@ -100,7 +113,8 @@ func TestScenarioInJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := got.Scenario
-	if s.Summary != "num_workers=3" || s.Policy != "period_mig" || s.Options["margin"] != "0.1" || s.Profiles[1].Kind != "computed" || s.Profiles[0].Slots != 8 || s.Ranks[1].Adapters != 16 {
+	if s.Summary != "num_workers=3" || s.Policy != "period_mig" || s.Options["margin"] != "0.1" ||
+		s.Profiles[1].Kind != "computed" || s.Profiles[0].Slots != 8 || s.Ranks[1].Adapters != 16 {
 		t.Errorf("%+v", s)
 	}
 	b.Reset()
@@ -112,7 +126,8 @@ func TestScenarioInJSON(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, r, err)
 		}
 	}
-	if _, err := ParseJSON([]byte(`{"scenario":[1]}`)); err == nil || !strings.Contains(err.Error(), "field scenario: is neither a text nor an object") {
+	if _, err := ParseJSON([]byte(`{"scenario":[1]}`)); err == nil ||
+		!strings.Contains(err.Error(), "field scenario: is neither a text nor an object") {
 		t.Error(err)
 	}
 }

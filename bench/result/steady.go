@@ -2,7 +2,10 @@ package result
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 )
 
@@ -23,7 +26,8 @@ func (r *Result) SteadyNotes() []string {
 	if a.SustainableRate > 0 {
 		line = fmt.Sprintf("%s: %s requests/s are sustainable; %s", a.State, rateText(a.SustainableRate), a.Reason)
 		if a.OfferedRate > 0 {
-			line = fmt.Sprintf("%s: %s requests/s offered, %s sustainable; %s", a.State, rateText(a.OfferedRate), rateText(a.SustainableRate), a.Reason)
+			line = fmt.Sprintf("%s: %s requests/s offered, %s sustainable; %s",
+				a.State, rateText(a.OfferedRate), rateText(a.SustainableRate), a.Reason)
 		}
 	}
 	return []string{line, "note: latencies grow with the length of the run; only throughput describes the workers"}
@@ -61,4 +65,72 @@ func (p *printer) steady(a *steady.Assessment) {
 			p.rowf(m.Descriptor().Label+", 95 % interval", "%.2f..%.2f", in.Low, in.High)
 		}
 	}
+}
+
+// Names of the numbers that say whether a run reached a steady state.
+const (
+	SteadyStateName = "steady.state" // index in states; no number to show
+	warmupName      = "steady.warmup_s"
+	samplesName     = "steady.effective_samples"
+	offeredName     = "steady.offered_rate"
+	sustainsName    = "steady.sustainable_rate"
+)
+
+// states are the states of a run by their number in the files of cells.
+var states = []steady.State{steady.Steady, steady.Transient, steady.Overloaded}
+
+// steadyValues are the numbers of an assessment; rates that are not known are absent.
+func steadyValues(a *steady.Assessment) (out []Value) {
+	if a == nil {
+		return nil
+	}
+	out = []Value{{warmupName, a.Warmup}, {samplesName, a.EffectiveSamples}}
+	for _, v := range []Value{{offeredName, a.OfferedRate}, {sustainsName, a.SustainableRate}} {
+		if v.Value > 0 {
+			out = append(out, v)
+		}
+	}
+	if i := slices.Index(states, a.State); i >= 0 {
+		out = append(out, Value{SteadyStateName, float64(i)})
+	}
+	return out
+}
+
+// StateOf is the state with a number; "": unknown.
+func StateOf(number float64) steady.State {
+	if i := int(number); i >= 0 && i < len(states) {
+		return states[i]
+	}
+	return ""
+}
+
+// StationarityOf sums up the runs whose numbers value returns, by name, one for
+// each run.
+func StationarityOf(value func(name string) []float64) steady.Stationarity {
+	s := steady.Stationarity{
+		Offered: stats.Mean(value(offeredName)).Mean, Sustains: stats.Mean(value(sustainsName)).Mean,
+	}
+	for _, x := range value(SteadyStateName) {
+		if math.IsNaN(x) {
+			continue
+		}
+		switch s.Runs++; StateOf(x) {
+		case steady.Steady:
+			s.Steady++
+		case steady.Overloaded:
+			s.Overloaded++
+		default:
+			s.Transient++
+		}
+	}
+	switch {
+	case s.Runs == 0:
+	case 2*s.Overloaded >= s.Runs:
+		s.State = steady.Overloaded
+	case 2*s.Steady > s.Runs:
+		s.State = steady.Steady
+	default:
+		s.State = steady.Transient
+	}
+	return s
 }

@@ -93,7 +93,9 @@ func after(s record.Steps, from tick.Ticks) (record.Steps, bool) {
 		return s, false
 	}
 	n := s.Until(from) - 1 // steps that end before
-	return record.Steps{Start: s.End(n), First: s.First + s.Incr*tick.Ticks(n), Incr: s.Incr, Count: s.Count - n, Batch: s.Batch}, true
+	return record.Steps{
+		Start: s.End(n), First: s.First + s.Incr*tick.Ticks(n), Incr: s.Incr, Count: s.Count - n, Batch: s.Batch,
+	}, true
 }
 
 // Counted are the records that the figures are of: those of requests sent after the

@@ -17,7 +17,8 @@ func warmRun(c *Collector, live bool) (sent []float64) {
 	t := 0.0
 	for id := range int64(1000) {
 		t += rng.ExpFloat64() / 2
-		r := &record.Request{ID: id, Adapter: -1, Arrival: t, Sent: t, FirstToken: t + 0.25, Finish: t + 1.25, Prompt: 10, Output: 5,
+		r := &record.Request{ID: id, Adapter: -1, Arrival: t, Sent: t, FirstToken: t + 0.25, Finish: t + 1.25,
+			Prompt: 10, Output: 5,
 			Gaps: []float64{0.25, 0.25, 0.25, 0.25}}
 		sent = append(sent, t)
 		c.Done(r)
@@ -63,7 +64,8 @@ func TestWarmup(t *testing.T) {
 			t.Errorf("live %v: %d gaps, expected %d", live, c.itl.n, gaps)
 		}
 		if len(r.Records) != len(sent) || len(r.Counted()) != want || int(r.Extra.Requests) != want {
-			t.Errorf("live %v: %d records, %d counted, %d requests; expected %d, %d, %d", live, len(r.Records), len(r.Counted()), r.Extra.Requests, len(sent), want, want)
+			t.Errorf("live %v: %d records, %d counted, %d requests; expected %d, %d, %d",
+				live, len(r.Records), len(r.Counted()), r.Extra.Requests, len(sent), want, want)
 		}
 		if r.Steady.Excluded != from {
 			t.Errorf("excluded %v s, expected %v", r.Steady.Excluded, from)
@@ -81,7 +83,8 @@ func TestAutoWarmup(t *testing.T) {
 		known := NewCollector(Options{Warmup: Warmup{Seconds: got.Steady.Warmup}})
 		warmRun(known, live)
 		if want := known.Result(Meta{}, nil); got.Metrics != want.Metrics || got.Steady.Excluded != want.Steady.Warmup {
-			t.Errorf("live %v: %v, with the warm-up of %v s told %v", live, got.Metrics, want.Steady.Warmup, want.Metrics)
+			t.Errorf("live %v: %v, with the warm-up of %v s told %v",
+				live, got.Metrics, want.Steady.Warmup, want.Metrics)
 		}
 	}
 }
@@ -94,10 +97,14 @@ func TestAfter(t *testing.T) {
 		count int64
 		start tick.Ticks
 		first tick.Ticks
-	}{{0, 6, 100, 10}, {100, 6, 100, 10}, {105, 6, 100, 10}, {110, 6, 100, 10}, {111, 5, 110, 13}, {158, 3, 139, 19}, {205, 1, 180, 25}, {206, 0, 0, 0}} {
+	}{{0, 6, 100, 10}, {100, 6, 100, 10}, {105, 6, 100, 10}, {110, 6, 100, 10}, {111, 5, 110, 13}, {158, 3, 139, 19},
+		{205, 1, 180, 25}, {206, 0, 0, 0}} {
 		got, some := after(s, c.from)
-		if some != (c.count > 0) || some && (got.Count != c.count || got.Start != c.start || got.First != c.first || got.End(got.Count) != s.End(s.Count)) {
-			t.Errorf("after %d: %+v, %v; expected %d steps from %d on, the first of %d", c.from, got, some, c.count, c.start, c.first)
+		if some != (c.count > 0) || some &&
+			(got.Count != c.count || got.Start != c.start || got.First != c.first ||
+				got.End(got.Count) != s.End(s.Count)) {
+			t.Errorf("after %d: %+v, %v; expected %d steps from %d on, the first of %d",
+				c.from, got, some, c.count, c.start, c.first)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -45,7 +46,8 @@ const mooncakeRows = `{"timestamp": 1000, "input_length": 30, "output_length": 4
 
 // Benchmark clients' settings reach the requests, of the generator and of traces.
 func TestClientSettings(t *testing.T) {
-	rs, err := requestsOf(t, "num_prompts=100", "request_rate=5", "burstiness=0.5", "lora_request_distribution=distinct", "num_adapters=3")
+	rs, err := requestsOf(t, "num_prompts=100", "request_rate=5", "burstiness=0.5",
+		"lora_request_distribution=distinct", "num_adapters=3")
 	if err != nil || len(rs) != 100 || rs[99].Arrival < 20-1e-9 || rs[99].Arrival > 20+1e-9 {
 		t.Fatalf("%d requests, %v", len(rs), err)
 	}
@@ -54,30 +56,35 @@ func TestClientSettings(t *testing.T) {
 			t.Fatalf("request %d: %+v", i, r)
 		}
 	}
-	if rs, err = requestsOf(t, "num_prompts=9", "lora_names=b, a", "lora_request_distribution=round-robin"); err != nil || rs[8].Adapter != 0 || rs[7].Adapter != 1 {
+	if rs, err = requestsOf(t, "num_prompts=9", "lora_names=b, a",
+		"lora_request_distribution=round-robin"); err != nil || rs[8].Adapter != 0 || rs[7].Adapter != 1 {
 		t.Errorf("vLLM's assignment: %+v, %v", rs, err)
 	}
-	rs, err = requestsOf(t, "num_prompts=5", "burstiness=inf", "ramp_up_strategy=linear", "ramp_up_start_rps=1", "ramp_up_end_rps=2")
+	rs, err = requestsOf(t, "num_prompts=5", "burstiness=inf", "ramp_up_strategy=linear", "ramp_up_start_rps=1",
+		"ramp_up_end_rps=2")
 	if err != nil || len(rs) != 5 || rs[0].Arrival != 1 || rs[1].Arrival != 1.8 {
 		t.Errorf("ramp-up: %+v, %v", rs, err)
 	}
-	trace := write(t, "mooncake.jsonl", mooncakeRows)
+	trace := testutil.File(t, "mooncake.jsonl", mooncakeRows)
 	own := []string{"trace_path=" + trace, "trace_name=mooncake", "num_adapters=4"}
-	if rs, err = requestsOf(t, own...); err != nil || len(rs) != 3 || rs[2].Arrival-rs[0].Arrival != 6 || rs[2].Prompt != 32 {
+	if rs, err = requestsOf(t, own...); err != nil || len(rs) != 3 || rs[2].Arrival-rs[0].Arrival != 6 ||
+		rs[2].Prompt != 32 {
 		t.Errorf("the trace's own times: %+v, %v", rs, err)
 	}
-	rs, err = requestsOf(t, append(own, "use_trace_timestamps=false", "request_rate=inf", "lora_request_distribution=skewed")...)
+	rs, err = requestsOf(t,
+		append(own, "use_trace_timestamps=false", "request_rate=inf", "lora_request_distribution=skewed")...)
 	if err != nil || len(rs) != 3 || rs[2].Arrival != 0 || rs[2].Prompt != 32 {
 		t.Errorf("times replaced: %+v, %v", rs, err)
 	}
-	rs, err = requestsOf(t, append(own, "use_trace_timestamps=false", "burstiness=inf", "num_prompts=2", "request_rate=4")...)
+	rs, err = requestsOf(t,
+		append(own, "use_trace_timestamps=false", "burstiness=inf", "num_prompts=2", "request_rate=4")...)
 	if err != nil || len(rs) != 2 || rs[1].Arrival != 0.5 {
 		t.Errorf("vLLM's times: %+v, %v", rs, err)
 	}
 }
 
 func TestClientSettingsContradict(t *testing.T) {
-	path := write(t, "mooncake.jsonl", mooncakeRows)
+	path := testutil.File(t, "mooncake.jsonl", mooncakeRows)
 	for want, settings := range map[string]string{
 		"need ramp_up_strategy":           "ramp_up_end_rps=3",
 		"ramp_up_start_rps above 0":       "ramp_up_strategy=linear ramp_up_end_rps=3",

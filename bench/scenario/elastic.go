@@ -12,6 +12,7 @@ import (
 	"lorasim/internal/suggest"
 	"lorasim/internal/tick"
 	"lorasim/sim"
+	"lorasim/sim/autoscale"
 	"lorasim/trace"
 )
 
@@ -185,18 +186,18 @@ func (e *elasticSpec) config(initial int, src trace.Source) (*sim.Elastic, trace
 	if e.rule == schedule {
 		return cfg, src
 	}
-	capacity := sim.Capacity{PerWorker: e.capacity, Target: e.target}
-	var need sim.Need
+	capacity := autoscale.Capacity{PerWorker: e.capacity, Target: e.target}
+	var need autoscale.Need
 	switch e.rule {
 	case reactive:
-		need = sim.Reactive{Target: e.target}
+		need = autoscale.Reactive{Target: e.target}
 	case forecast:
-		need = &sim.Forecast{Capacity: capacity, Every: e.every, ColdStart: e.coldStart,
-			Holt: sim.Holt{Alpha: e.alpha, Beta: e.beta, Gamma: e.gamma, Period: int(e.period/e.every + 0.5)}}
+		need = &autoscale.Forecast{Capacity: capacity, Every: e.every, ColdStart: e.coldStart,
+			Holt: autoscale.Holt{Alpha: e.alpha, Beta: e.beta, Gamma: e.gamma, Period: int(e.period/e.every + 0.5)}}
 	default:
-		ahead := &sim.Ahead{Source: src, Every: tick.FromSeconds(e.every)}
-		need, src = &sim.Known{Capacity: capacity, Arrivals: ahead, Every: e.every, ColdStart: e.coldStart}, ahead
+		ahead := &autoscale.Ahead{Source: src, Every: tick.FromSeconds(e.every)}
+		need, src = &autoscale.Known{Capacity: capacity, Arrivals: ahead, Every: e.every, ColdStart: e.coldStart}, ahead
 	}
-	cfg.Scaler = &sim.Autoscaler{Need: need, Tolerance: e.tolerance, Stabilize: e.stabilize}
+	cfg.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: e.tolerance, Stabilize: e.stabilize}
 	return cfg, src
 }

@@ -10,21 +10,22 @@ import (
 	"lorasim/bench/result"
 	"lorasim/internal/tick"
 	"lorasim/sim"
+	"lorasim/sim/autoscale"
 	"lorasim/trace"
 )
 
 func TestParseElastic(t *testing.T) {
 	src := (&trace.Workload{}).Source()
-	ahead := &sim.Ahead{Source: src, Every: 20 * tick.Second}
+	ahead := &autoscale.Ahead{Source: src, Every: 20 * tick.Second}
 	for text, want := range map[string]sim.Elastic{
-		"max=8,target=6": {Min: 1, ColdStart: 60, Every: 15, Scaler: &sim.Autoscaler{Need: sim.Reactive{Target: 6}, Tolerance: 0.1, Stabilize: 300}},
+		"max=8,target=6": {Min: 1, ColdStart: 60, Every: 15, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 6}, Tolerance: 0.1, Stabilize: 300}},
 		" min=2 , max = 8,rule=reactive,target=6,cold_start=30,every=5,tolerance=0,stabilize=60": {Min: 2, ColdStart: 30, Every: 5,
-			Scaler: &sim.Autoscaler{Need: sim.Reactive{Target: 6}, Stabilize: 60}},
+			Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 6}, Stabilize: 60}},
 		"max=8,rule=forecast,capacity=2.5,period=3600,alpha=0.2,beta=0,gamma=0.1": {Min: 1, ColdStart: 60, Every: 15,
-			Scaler: &sim.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &sim.Forecast{Capacity: sim.Capacity{PerWorker: 2.5},
-				Holt: sim.Holt{Alpha: 0.2, Gamma: 0.1, Period: 240}, Every: 15, ColdStart: 60}}},
+			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &autoscale.Forecast{Capacity: autoscale.Capacity{PerWorker: 2.5},
+				Holt: autoscale.Holt{Alpha: 0.2, Gamma: 0.1, Period: 240}, Every: 15, ColdStart: 60}}},
 		"max=8,rule=known,target=6,every=20": {Min: 1, ColdStart: 60, Every: 20,
-			Scaler: &sim.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &sim.Known{Capacity: sim.Capacity{Target: 6}, Arrivals: ahead, Every: 20, ColdStart: 60}}},
+			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &autoscale.Known{Capacity: autoscale.Capacity{Target: 6}, Arrivals: ahead, Every: 20, ColdStart: 60}}},
 		"min=2,max=8,rule=schedule,times=600=8+1800=2": {Min: 2, ColdStart: 60, Every: 15, Times: []sim.Resize{{At: 600, Workers: 8}, {At: 1800, Workers: 2}}},
 	} {
 		want.Initial = 3

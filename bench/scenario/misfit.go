@@ -6,15 +6,15 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/internal/record"
-	"lorasim/sim"
+	"lorasim/sim/engine"
 )
 
 // remedies are the flags that help where a worker can never serve a request.
 var remedies = []struct{ reason, flags string }{
-	{sim.KVTooSmall, "give the workers more KV cache with --kv-tokens (sglang: --max-total-tokens), or leave it to the profile"},
-	{sim.PromptTooLarge, "allow longer requests with --context-length, or make them shorter with --lengths"},
-	{sim.BudgetTooLarge, "allow longer requests with --context-length, or ask for less with --max-new-tokens"},
-	{sim.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --max-lora-rank"},
+	{engine.KVTooSmall, "give the workers more KV cache with --kv-tokens (sglang: --max-total-tokens), or leave it to the profile"},
+	{engine.PromptTooLarge, "allow longer requests with --context-length, or make them shorter with --lengths"},
+	{engine.BudgetTooLarge, "allow longer requests with --context-length, or ask for less with --max-new-tokens"},
+	{engine.RankTooLarge, "give smaller ranks with --lora-ranks, or allow larger ones with --max-lora-rank"},
 }
 
 // Misfit returns an error if more than half of the requests of a simulated run were

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"cmp"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -15,30 +14,23 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
-
-// write puts a file into a folder of the test and returns its path.
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func TestDetect(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"a.parquet", "", "workload"}, {"a.ARROW", "", "workload"}, {"a.rar", "", "azure_v2"},
 		{"a.csv", "HashOwner,HashApp\n", "azure_v1"}, {"a.csv", "app,func,end_timestamp,duration\n1,2", "azure_v2"},
-		{"a.csv", "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens", "azure_llm"}, {"a.csv", "Timestamp,Model\n", "burstgpt"},
+		{"a.csv", "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens", "azure_llm"},
+		{"a.csv", "Timestamp,Model\n", "burstgpt"},
 		{"a.csv", "time_s,adapter\n", "alibaba_genai"}, {"a.jsonl", `{"timestamp": 0, "input_length": 3}`, "mooncake"},
 		{"a.csv", "id,arrival_s\n", "workload"}, {"a.jsonl", `{"id":1,"arrival_s":0}`, "workload"},
-		{"a.csv", "time_s,x\n", ""}, {"a.csv", "x,adapter\n", ""}, {"a.jsonl", `{"x":1}`, ""}, {"a.txt", `"input_length"`, ""}, {"a.csv", "", ""},
+		{"a.csv", "time_s,x\n", ""}, {"a.csv", "x,adapter\n", ""}, {"a.jsonl", `{"x":1}`, ""},
+		{"a.txt", `"input_length"`, ""}, {"a.csv", "", ""},
 		{"a.csv", strings.Repeat(" ", 1<<20) + "arrival_s", ""}, // no header is that long
 	} {
-		path := write(t, c.name, c.text)
+		path := testutil.File(t, c.name, c.text)
 		got, err := detect(path)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s %.60q: %q, %v; expected %q", c.name, c.text, got, err, c.want)
@@ -47,17 +39,14 @@ func TestDetect(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var zipped strings.Builder
-	w := gzip.NewWriter(&zipped)
-	io.WriteString(w, "HashOwner,HashApp\n")
-	w.Close()
-	if got, err := detect(write(t, "a.csv.gz", zipped.String())); err != nil || got != "azure_v1" {
+	zipped := testutil.Gzip(t, "HashOwner,HashApp\n")
+	if got, err := detect(testutil.File(t, "a.csv.gz", zipped)); err != nil || got != "azure_v1" {
 		t.Errorf("compressed: %q, %v", got, err)
 	}
 	for want, path := range map[string]string{
 		"is a folder; say which trace it holds with --trace-name (azure_v1, ": t.TempDir(),
-		"a.csv.gz: ": write(t, "a.csv.gz", zipped.String()[:5]),
-		"cut.gz:1: ": write(t, "cut.gz", zipped.String()[:20]),
+		"a.csv.gz: ": testutil.File(t, "a.csv.gz", zipped[:5]),
+		"cut.gz:1: ": testutil.File(t, "cut.gz", zipped[:20]),
 		"no such":    filepath.Join(t.TempDir(), "none.csv"),
 	} {
 		if _, err := detect(path); err == nil || !strings.Contains(err.Error(), want) {
@@ -68,8 +57,8 @@ func TestDetect(t *testing.T) {
 
 // A file is read at its own times and rates unless flags say otherwise.
 func TestDescribeFile(t *testing.T) {
-	v1, v2 := write(t, "v1.csv", "HashOwner,"), write(t, "v2.csv", "app,func,")
-	llm, saved := write(t, "l.csv", "TIMESTAMP,"), write(t, "w.csv", "arrival_s")
+	v1, v2 := testutil.File(t, "v1.csv", "HashOwner,"), testutil.File(t, "v2.csv", "app,func,")
+	llm, saved := testutil.File(t, "l.csv", "TIMESTAMP,"), testutil.File(t, "w.csv", "arrival_s")
 	type want struct{ file, name, path, replay, lengths, rate string }
 	for _, c := range []struct {
 		path, given string
@@ -95,10 +84,12 @@ func TestDescribeFile(t *testing.T) {
 	}
 	sc := Default()
 	sc.Workload.Compat = "dlora"
-	if err := sc.DescribeFile(v2, func(string) bool { return false }); err != nil || sc.Workload.TraceReplay != "rates" {
+	if err := sc.DescribeFile(v2, func(string) bool { return false }); err != nil ||
+		sc.Workload.TraceReplay != "rates" {
 		t.Errorf("compat dlora redraws: %s, %v", sc.Workload.TraceReplay, err)
 	}
-	if err := sc.DescribeFile(filepath.Join(t.TempDir(), "none"), func(string) bool { return false }); !errors.Is(err, os.ErrNotExist) {
+	none := filepath.Join(t.TempDir(), "none")
+	if err := sc.DescribeFile(none, func(string) bool { return false }); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -124,7 +115,8 @@ func TestWorkloadCheck(t *testing.T) {
 	}{
 		{func(*Workload) {}, ""},
 		{trace("azure_v1"), ""}, {histogram, ""}, {file, ""}, {trace("mooncake"), ""},
-		{with(compat("dlora"), trace("azure_v1")), ""}, {with(compat("dlora"), trace("azure_v2")), ""}, {with(compat("dlora"), histogram), ""},
+		{with(compat("dlora"), trace("azure_v1")), ""}, {with(compat("dlora"), trace("azure_v2")), ""},
+		{with(compat("dlora"), histogram), ""},
 		{compat("slora"), ""}, {compat("vllm-lora"), ""},
 		{func(w *Workload) { w.UseTrace, w.TracePath = true, "x" }, ""},
 		{func(w *Workload) { w.UseTrace = true }, "trace azure_v2: trace_path is missing"},
@@ -134,15 +126,20 @@ func TestWorkloadCheck(t *testing.T) {
 		{compat("dlor"), `compat: unknown value "dlor"`},
 		{compat("dlora"), "compat dlora replays function traces"},
 		{with(compat("dlora"), trace("mooncake")), "not mooncake"},
-		{with(compat("slora"), histogram), "compat slora generates its requests"}, {with(compat("vllm-lora"), file), "compat vllm-lora generates"},
+		{with(compat("slora"), histogram), "compat slora generates its requests"},
+		{with(compat("vllm-lora"), file), "compat vllm-lora generates"},
 		{with(compat("slora"), trace("azure_v1")), "compat slora generates its requests"},
-		{with(file, histogram), "exclude each other"}, {with(file, trace("azure_v1")), "exclude each other"}, {with(histogram, trace("azure_v1")), "exclude each other"},
-		{func(w *Workload) { w.RateScale = 0 }, `rate_scale: "0" is not a number from`}, {func(w *Workload) { w.TimeScale = -1 }, `time_scale: "-1" is`},
-		{func(w *Workload) { w.NumPrompts = -1 }, `num_prompts: "-1"`}, {func(w *Workload) { w.NumAdapters = -1 }, `num_adapters: "-1"`},
+		{with(file, histogram), "exclude each other"}, {with(file, trace("azure_v1")), "exclude each other"},
+		{with(histogram, trace("azure_v1")), "exclude each other"},
+		{func(w *Workload) { w.RateScale = 0 }, `rate_scale: "0" is not a number from`},
+		{func(w *Workload) { w.TimeScale = -1 }, `time_scale: "-1" is`},
+		{func(w *Workload) { w.NumPrompts = -1 }, `num_prompts: "-1"`},
+		{func(w *Workload) { w.NumAdapters = -1 }, `num_adapters: "-1"`},
 		{func(w *Workload) {
 			w.NumPrompts, w.NumAdapters, w.Window, w.RandomInputLen, w.RandomOutputLen = 0, 0, 0, 0, 0
 		}, ""},
-		{func(w *Workload) { w.RandomInputLen = -1 }, "random_input_len"}, {func(w *Workload) { w.RandomOutputLen = -1 }, "random_output_len"},
+		{func(w *Workload) { w.RandomInputLen = -1 }, "random_input_len"},
+		{func(w *Workload) { w.RandomOutputLen = -1 }, "random_output_len"},
 		{func(w *Workload) { w.Window = -1 }, `window: "-1"`},
 	} {
 		sc := Default()
@@ -178,17 +175,19 @@ func opened(t *testing.T, edit func(w *Workload)) (*trace.Workload, *Input, erro
 }
 
 func TestHistogram(t *testing.T) {
-	file := write(t, "h.json", "[[3,1],[0,2]]")
+	file := testutil.File(t, "h.json", "[[3,1],[0,2]]")
 	for text, want := range map[string][][]int64{
-		"5": {{5}}, "1, 2;3,4": {{1, 3}, {2, 4}}, file: {{3, 1}, {0, 2}}, write(t, "flat.json", "[7,8]"): {{7}, {8}},
+		"5": {{5}}, "1, 2;3,4": {{1, 3}, {2, 4}}, file: {{3, 1}, {0, 2}},
+		testutil.File(t, "flat.json", "[7,8]"): {{7}, {8}},
 	} {
 		if got, err := parseHistogram(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"1,2;3": "interval 2 has 1 adapters, the first has 2", "1,x": `"x" is not a whole number`, "none.json": "none.json",
-		write(t, "bad.json", "{}"): "bad.json: expected a list of numbers, or of lists of numbers",
+		"1,2;3": "interval 2 has 1 adapters, the first has 2", "1,x": `"x" is not a whole number`,
+		"none.json":                        "none.json",
+		testutil.File(t, "bad.json", "{}"): "bad.json: expected a list of numbers, or of lists of numbers",
 	} {
 		if _, err := parseHistogram(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
@@ -199,7 +198,9 @@ func TestHistogram(t *testing.T) {
 		want int
 		err  string
 	}{{0, 3, ""}, {3, 3, ""}, {2, 0, "trace_histogram"}} { // as many adapters as it has, or as are asked for
-		w, in, err := opened(t, func(w *Workload) { w.TraceHistogram, w.NumAdapters, w.TraceTotalRate = "20,0,10;5,5,0", c.num, 0 })
+		w, in, err := opened(t, func(w *Workload) {
+			w.TraceHistogram, w.NumAdapters, w.TraceTotalRate = "20,0,10;5,5,0", c.num, 0
+		})
 		if c.err != "" {
 			if err == nil {
 				t.Errorf("%d adapters for 3: no error", c.num)
@@ -214,14 +215,17 @@ func TestHistogram(t *testing.T) {
 	if err != nil || in.Replayed == nil {
 		t.Errorf("compat dlora: %v, %+v", err, in)
 	}
-	if _, _, err := opened(t, func(w *Workload) { w.TraceHistogram, w.Compat, w.TraceCV = "1,2", "dlora", []float64{1, 2} }); err == nil || !strings.Contains(err.Error(), "trace_cv: compat dlora takes one, not 2") {
+	if _, _, err := opened(t,
+		func(w *Workload) { w.TraceHistogram, w.Compat, w.TraceCV = "1,2", "dlora", []float64{1, 2} }); err == nil ||
+		!strings.Contains(err.Error(), "trace_cv: compat dlora takes one, not 2") {
 		t.Error(err)
 	}
 }
 
 // A saved workload is replayed as it is; limits, ranks and adapters can be set.
 func TestSavedWorkload(t *testing.T) {
-	file := write(t, "w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,0,10,5\n1,0.5,2,20,6\n2,1,1,30,7\n")
+	file := testutil.File(t, "w.csv",
+		"id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,0,10,5\n1,0.5,2,20,6\n2,1,1,30,7\n")
 	for _, c := range []struct {
 		name     string
 		edit     func(w *Workload)
@@ -242,11 +246,13 @@ func TestSavedWorkload(t *testing.T) {
 		for _, a := range w.Adapters {
 			ranks = append(ranks, a.Rank)
 		}
-		if len(w.Requests) != c.requests || fmt.Sprint(ranks) != c.ranks || w.Requests[1].Prompt != 20 || in.Dataset != "workload" {
+		if len(w.Requests) != c.requests || fmt.Sprint(ranks) != c.ranks || w.Requests[1].Prompt != 20 ||
+			in.Dataset != "workload" {
 			t.Errorf("%s: ranks %v, %+v", c.name, ranks, w.Requests)
 		}
 	}
-	if _, _, err := opened(t, func(w *Workload) { w.File, w.LoraRanks = file, "x" }); err == nil || !strings.Contains(err.Error(), "lora_ranks: ") {
+	if _, _, err := opened(t, func(w *Workload) { w.File, w.LoraRanks = file, "x" }); err == nil ||
+		!strings.Contains(err.Error(), "lora_ranks: ") {
 		t.Error(err)
 	}
 	for path, want := range map[string]int64{file: 84, t.TempDir(): 0} {
@@ -271,7 +277,7 @@ func TestLLMTrace(t *testing.T) {
 		fmt.Fprintf(&text, "%d,ChatGPT,%d,%d,%d,Conversation log\n", i*60, 10+i, 5, 15+i)
 	}
 	text.WriteString("360,ChatGPT,16,0,16,Conversation log\n") // failed
-	file := write(t, "b.csv", text.String())
+	file := testutil.File(t, "b.csv", text.String())
 	burst := func(edit func(w *Workload)) func(w *Workload) {
 		return func(w *Workload) {
 			w.TraceName, w.TracePath = "burstgpt", file
@@ -299,7 +305,8 @@ func TestLLMTrace(t *testing.T) {
 			continue
 		}
 		rs := w.Requests
-		if len(rs) != c.n || rs[0].Arrival != c.first || rs[len(rs)-1].Arrival != c.last || rs[0].Prompt != c.prompt || in.Dataset != "burstgpt" {
+		if len(rs) != c.n || rs[0].Arrival != c.first || rs[len(rs)-1].Arrival != c.last || rs[0].Prompt != c.prompt ||
+			in.Dataset != "burstgpt" {
 			t.Errorf("%s: %+v", c.name, rs)
 		}
 		if c.name == "all" && in.Skipped() != 1 {
@@ -307,7 +314,9 @@ func TestLLMTrace(t *testing.T) {
 		}
 	}
 	for want, edit := range map[string]func(w *Workload){
-		"popularity: ": func(w *Workload) { w.Popularity = "zip" }, "0.0.x": func(w *Workload) { w.TraceEndTime = "0.0.x" }, "lengths: ": func(w *Workload) { w.Lengths = "short" },
+		"popularity: ": func(w *Workload) { w.Popularity = "zip" },
+		"0.0.x":        func(w *Workload) { w.TraceEndTime = "0.0.x" },
+		"lengths: ":    func(w *Workload) { w.Lengths = "short" },
 	} {
 		if _, _, err := opened(t, burst(edit)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, expected %s", err, want)
@@ -331,13 +340,18 @@ func TestRandomLengths(t *testing.T) {
 		}
 	}
 	for _, edit := range []func(w *Workload){
-		func(w *Workload) { w.RandomInputLen = 50 }, func(w *Workload) { w.RandomOutputLen = 50 }, func(w *Workload) { w.Lengths = "random" },
+		func(w *Workload) { w.RandomInputLen = 50 }, func(
+			w *Workload,
+		) {
+			w.RandomOutputLen = 50
+		}, func(w *Workload) { w.Lengths = "random" },
 	} { // any of them draws both at random
 		w, _, err := opened(t, func(w *Workload) { w.RandomRangeRatio, w.NumPrompts = 1, 3; edit(w) })
 		sc := Default()
 		edit(&sc.Workload)
 		m := sc.Meta("synthetic")
-		if err != nil || m.RandomInputLen == nil || int(w.Requests[0].Prompt) != *m.RandomInputLen || int(w.Requests[0].Output) != *m.RandomOutputLen {
+		if err != nil || m.RandomInputLen == nil || int(w.Requests[0].Prompt) != *m.RandomInputLen ||
+			int(w.Requests[0].Output) != *m.RandomOutputLen {
 			t.Errorf("%v: %+v, the result says %v", err, w, m.RandomInputLen)
 		}
 	}
@@ -350,8 +364,11 @@ func TestRandomLengths(t *testing.T) {
 func TestMeta(t *testing.T) {
 	sc := Default()
 	sc.Workload.RequestRate, sc.Seed, sc.Client.NoStream = 7, 9, true
-	for dataset, want := range map[string]result.Rate{"synthetic": 7, "slora": 7, "vllm-lora": 7, "burstgpt": result.TraceRate, "workload": result.TraceRate} {
-		if m := sc.Meta(dataset); m.RequestRate != want || *m.Seed != 9 || m.DatasetName != dataset || m.Config["seed"] != nil || m.Config["cluster.num_workers"] != 4 {
+	for dataset, want := range map[string]result.Rate{
+		"synthetic": 7, "slora": 7, "vllm-lora": 7, "burstgpt": result.TraceRate, "workload": result.TraceRate,
+	} {
+		if m := sc.Meta(dataset); m.RequestRate != want || *m.Seed != 9 || m.DatasetName != dataset ||
+			m.Config["seed"] != nil || m.Config["cluster.num_workers"] != 4 {
 			t.Errorf("%s: %+v", dataset, m)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/sim"
 	"lorasim/trace"
 )
 
@@ -94,7 +95,7 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			}
 			b := &byFinish{records: map[int64]record.Request{}}
 			_, err := sc.Simulate(context.Background(), RunOptions{Input: &Input{Source: w.Source()},
-				Watch: func([]trace.Adapter) any { return b }})
+				Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: b.Done} }})
 			if err != nil {
 				t.Fatal(err)
 			}

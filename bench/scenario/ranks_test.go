@@ -34,13 +34,13 @@ func ranksIn(t *testing.T, settings ...string) ([]int, error) {
 		}
 	}
 	var ranks []int
-	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) any {
+	_, err := sc.Simulate(t.Context(), RunOptions{Watch: func(adapters []trace.Adapter) sim.Hooks {
 		for _, a := range adapters {
 			ranks = append(ranks, a.Rank)
 		}
 		slices.Sort(ranks)
 		ranks = slices.Compact(ranks)
-		return &sim.Waiting{}
+		return sim.Hooks{}
 	}})
 	return ranks, err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/stats"
 	"lorasim/trace"
 	"lorasim/trace/resample"
 	"lorasim/trace/rescale"
@@ -54,30 +55,14 @@ func (s *Scenario) drawnFrom(src trace.Source) (trace.Source, error) {
 	return w.limited(rescale.Times(src, rescale.Options{Rate: w.RateScale, Time: w.TimeScale, CV: w.CVScale})), nil
 }
 
-// Sampling says what different seeds draw, and so what the spread of results over
-// seeds can tell.
-type Sampling string
-
-const (
-	// Fresh: each seed draws its own workload. Results are independent samples.
-	Fresh Sampling = ""
-	// Resampled: each seed draws from one recorded workload, see Workload.Resample.
-	// The spread of results is the standard error of one workload's result.
-	Resampled Sampling = "resample"
-	// OneWorkload: all seeds have the same requests. They decide ties and what else
-	// is random in the cluster, so that their spread does not tell how the result
-	// would differ with other requests.
-	OneWorkload Sampling = "one workload"
-)
-
 // Sampling says what different seeds of the scenario draw.
-func (s *Scenario) Sampling() Sampling {
+func (s *Scenario) Sampling() stats.Sampling {
 	w := &s.Workload
 	if w.Resample != "" {
-		return Resampled
+		return stats.Resampled
 	}
 	if !w.recorded() && w.Compat != "dlora" || w.llmTrace() && s.adaptersOfTrace() > 1 {
-		return Fresh
+		return stats.Fresh
 	}
 	// The requests are recorded. What else of a workload is drawn shows in a few.
 	own := *s
@@ -86,9 +71,9 @@ func (s *Scenario) Sampling() Sampling {
 	own.Seed++
 	b, err2 := own.probe()
 	if err1 != nil || err2 != nil || !slices.Equal(a.Adapters, b.Adapters) || !slices.Equal(a.Requests, b.Requests) {
-		return Fresh
+		return stats.Fresh
 	}
-	return OneWorkload
+	return stats.OneWorkload
 }
 
 // adaptersOfTrace is the number of adapters that an LLM trace's requests are given to.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/stats"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -21,7 +23,7 @@ func savedLog(t *testing.T) string {
 		fmt.Fprintf(&b, "%d,%.1f,%s,%d,5,%d\n", i, at, []string{"alice", "bob", "carol", "dave"}[i%4], 10+i, 8)
 		at += []float64{0.2, 0.8}[i%2]
 	}
-	return write(t, "log.csv", b.String())
+	return testutil.File(t, "log.csv", b.String())
 }
 
 func TestScalesOfSavedWorkload(t *testing.T) {
@@ -35,7 +37,8 @@ func TestScalesOfSavedWorkload(t *testing.T) {
 		factor   float64 // of times
 		cv       float64 // of the coefficient of variation of the gaps
 	}{
-		{"rate_scale=2", 0.5, 1}, {"time_scale=3", 3, 1}, {"rate_scale=2 time_scale=2", 1, 1}, {"cv_scale=0.5", 1, 0.5}, {"rate_scale=4 cv_scale=0.25", 0.25, 0.25},
+		{"rate_scale=2", 0.5, 1}, {"time_scale=3", 3, 1}, {"rate_scale=2 time_scale=2", 1, 1}, {"cv_scale=0.5", 1, 0.5},
+		{"rate_scale=4 cv_scale=0.25", 0.25, 0.25},
 	} {
 		got, err := requestsOf(t, append(strings.Fields(c.settings), file)...)
 		if err != nil || len(got) != len(was) {
@@ -119,33 +122,33 @@ func TestSampling(t *testing.T) {
 		fmt.Fprintf(&llm, "2023-11-16 18:01:%02d.9799600,%d,9\n", i, 100+i)
 		fmt.Fprintf(&functions, "a,f%d,%d.5,0.5\n", i%5, i+1)
 	}
-	azure := "trace_name=azure_llm trace_path=" + write(t, "llm.csv", llm.String())
-	invocations := "trace_name=azure_v2 trace_path=" + write(t, "f.txt", functions.String())
-	for settings, want := range map[string]Sampling{
-		"":                                         Fresh,
-		"compat=slora popularity=powerlaw:1":       Fresh,
-		"compat=vllm-lora":                         Fresh,
-		"trace_histogram=50,60":                    Fresh,
-		file:                                       OneWorkload,
-		file + " rate_scale=2":                     OneWorkload,
-		file + " lora_ranks=8,16":                  OneWorkload,
-		file + " max_new_tokens=x2":                OneWorkload,
-		file + " resample=block:20":                Resampled,
-		file + " resample=adapters":                Resampled,
-		file + " lora_ranks=drawn:8=1,64=1":        Fresh,
-		file + " max_new_tokens=uniform:100,900":   Fresh,
-		azure:                                      Fresh,
-		azure + " num_adapters=1":                  OneWorkload,
-		azure + " lora_names=one":                  OneWorkload,
-		azure + " num_adapters=1 lengths=sharegpt": Fresh,
-		azure + " num_adapters=1 lengths=constant:50,60":                          OneWorkload,
-		azure + " num_adapters=1 use_trace_timestamps=false":                      Fresh,
-		azure + " num_adapters=4 resample=block:5":                                Resampled,
-		invocations + " num_adapters=3":                                           Fresh,
-		invocations + " num_adapters=3 trace_replay=vanilla":                      Fresh, // its lengths are drawn
-		invocations + " num_adapters=3 trace_replay=vanilla lengths=constant:5,6": OneWorkload,
-		"trace_histogram=50,60 compat=dlora":                                      Fresh,
-		"trace_histogram=50,60 compat=dlora lengths=constant:5,6":                 OneWorkload,
+	azure := "trace_name=azure_llm trace_path=" + testutil.File(t, "llm.csv", llm.String())
+	invocations := "trace_name=azure_v2 trace_path=" + testutil.File(t, "f.txt", functions.String())
+	for settings, want := range map[string]stats.Sampling{
+		"":                                         stats.Fresh,
+		"compat=slora popularity=powerlaw:1":       stats.Fresh,
+		"compat=vllm-lora":                         stats.Fresh,
+		"trace_histogram=50,60":                    stats.Fresh,
+		file:                                       stats.OneWorkload,
+		file + " rate_scale=2":                     stats.OneWorkload,
+		file + " lora_ranks=8,16":                  stats.OneWorkload,
+		file + " max_new_tokens=x2":                stats.OneWorkload,
+		file + " resample=block:20":                stats.Resampled,
+		file + " resample=adapters":                stats.Resampled,
+		file + " lora_ranks=drawn:8=1,64=1":        stats.Fresh,
+		file + " max_new_tokens=uniform:100,900":   stats.Fresh,
+		azure:                                      stats.Fresh,
+		azure + " num_adapters=1":                  stats.OneWorkload,
+		azure + " lora_names=one":                  stats.OneWorkload,
+		azure + " num_adapters=1 lengths=sharegpt": stats.Fresh,
+		azure + " num_adapters=1 lengths=constant:50,60":                          stats.OneWorkload,
+		azure + " num_adapters=1 use_trace_timestamps=false":                      stats.Fresh,
+		azure + " num_adapters=4 resample=block:5":                                stats.Resampled,
+		invocations + " num_adapters=3":                                           stats.Fresh,
+		invocations + " num_adapters=3 trace_replay=vanilla":                      stats.Fresh, // its lengths are drawn
+		invocations + " num_adapters=3 trace_replay=vanilla lengths=constant:5,6": stats.OneWorkload,
+		"trace_histogram=50,60 compat=dlora":                                      stats.Fresh,
+		"trace_histogram=50,60 compat=dlora lengths=constant:5,6":                 stats.OneWorkload,
 	} {
 		sc := Default()
 		for _, s := range strings.Fields("num_prompts=40 " + settings) {
@@ -165,8 +168,9 @@ func TestSampling(t *testing.T) {
 			t.Errorf("%s: %v, %v", settings, err1, err2)
 			continue
 		}
-		same := slices.Equal(a.Workload.Requests, b.Workload.Requests) && slices.Equal(a.Workload.Adapters, b.Workload.Adapters)
-		if same != (want == OneWorkload) {
+		same := slices.Equal(a.Workload.Requests, b.Workload.Requests) &&
+			slices.Equal(a.Workload.Adapters, b.Workload.Adapters)
+		if same != (want == stats.OneWorkload) {
 			t.Errorf("%s: two seeds have the same workload: %v", settings, same)
 		}
 	}
@@ -186,11 +190,13 @@ func TestIgnoredSettings(t *testing.T) {
 	const scales = "rate-scale time-scale cv-scale"
 	for _, c := range []struct{ settings, flags, noted string }{
 		{"workload=w.csv", scales + " num-prompts max-new-tokens prefix-block resample", ""},
-		{"workload=w.csv", "trace-total-rate trace-cv trace-map trace-start-time use-trace-timestamps trace-sort skip-bad-rows trace-replay",
+		{"workload=w.csv",
+			"trace-total-rate trace-cv trace-map trace-start-time use-trace-timestamps trace-sort skip-bad-rows trace-replay",
 			"trace-total-rate trace-cv trace-map trace-start-time use-trace-timestamps trace-sort trace-replay skip-bad-rows"},
 		{"workload=w.csv", "request-rate lengths drift", "request-rate drift lengths"},
 		{"trace_name=mooncake trace_path=x", scales + " trace-sort", ""},
-		{"trace_name=mooncake trace_path=x", "trace-total-rate trace-cv request-rate drift", "request-rate drift trace-total-rate trace-cv"},
+		{"trace_name=mooncake trace_path=x", "trace-total-rate trace-cv request-rate drift",
+			"request-rate drift trace-total-rate trace-cv"},
 		{"trace_name=mooncake trace_path=x use_trace_timestamps=false", scales + " request-rate", scales},
 		{"trace_name=azure_v2 trace_path=x", scales + " trace-total-rate trace-cv trace-map drift", ""},
 		{"trace_name=azure_v2 trace_path=x trace_replay=vanilla", scales + " trace-total-rate", "trace-total-rate"},

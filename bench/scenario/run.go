@@ -46,9 +46,8 @@ type RunOptions struct {
 	// Input is the scenario's workload where the caller has it already, as in a
 	// sweep that runs it several times; nil: open it.
 	Input *Input
-	// Watch, where set, is given the adapters and returns one more observer of
-	// the run, of those that sim.Config.Others takes.
-	Watch func(adapters []trace.Adapter) any
+	// Watch, where set, is given the adapters and returns hooks for the run.
+	Watch func(adapters []trace.Adapter) sim.Hooks
 }
 
 // Simulate runs the scenario in the simulator.
@@ -81,10 +80,10 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 		defer w.Abort()
 		f := &recordsFile{Source: cfg.Source, w: w, ended: map[int64]*record.Request{}, window: s.Workload.Window > 0}
-		cfg.Source, cfg.Others, written = f, append(cfg.Others, f), append(written, f.close)
+		cfg.Source, cfg.Hooks, written = f, append(cfg.Hooks, sim.Hooks{Done: f.Done}), append(written, f.close)
 	}
 	if o.Watch != nil {
-		cfg.Others = append(cfg.Others, o.Watch(in.Adapters()))
+		cfg.Hooks = append(cfg.Hooks, o.Watch(in.Adapters()))
 	}
 	if o.PlansFile != "" {
 		file, err := atomicfile.Create(o.PlansFile)
@@ -93,15 +92,15 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 		}
 		defer file.Abort()
 		p := &plansFile{file: file, buf: bufio.NewWriter(file)}
-		cfg.Others, written = append(cfg.Others, p), append(written, p.close)
+		cfg.Hooks, written = append(cfg.Hooks, sim.Hooks{Plan: p.Plan}), append(written, p.close)
 	}
 	var waiting sim.Waiting
 	if o.Intervals {
-		cfg.Others = append(cfg.Others, &waiting)
+		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Watch: waiting.Watch})
 	}
 	var known oracleObserver
 	if o.Oracle {
-		cfg.Others = append(cfg.Others, &known)
+		cfg.Hooks = append(cfg.Hooks, sim.Hooks{Done: known.Done})
 	}
 	st, err := sim.Run(ctx, cfg)
 	if err != nil {
@@ -327,7 +326,7 @@ type plansFile struct {
 	err  error
 }
 
-// Plan implements sim.PlanObserver.
+// Plan is a hook of sim.Hooks.
 func (p *plansFile) Plan(r *sim.PlanRecord) {
 	if p.err == nil {
 		enc := json.NewEncoder(p.buf)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/testutil"
 	"lorasim/sim"
 )
 
@@ -66,11 +67,11 @@ func TestGapOfPlans(t *testing.T) {
 func TestFirst(t *testing.T) {
 	const head = "id,arrival_s,adapter,prompt_tokens,output_tokens\n"
 	sc := Default()
-	sc.Workload.File = write(t, "w.csv", head)
+	sc.Workload.File = testutil.File(t, "w.csv", head)
 	if _, err := sc.First(t.Context()); err == nil || !strings.Contains(err.Error(), "w.csv: empty workload") {
 		t.Error(err)
 	}
-	sc.Workload.File = write(t, "w.csv", head+"0,0.5,0,10,5\n1,1,0,10,5\n")
+	sc.Workload.File = testutil.File(t, "w.csv", head+"0,0.5,0,10,5\n1,1,0,10,5\n")
 	w, err := sc.First(t.Context())
 	if err != nil || len(w.Requests) != 1 || w.Requests[0].Arrival != 0.5 {
 		t.Fatalf("%+v, %v", w, err)
@@ -78,7 +79,7 @@ func TestFirst(t *testing.T) {
 	if err := sc.Check(t.Context(), w); err != nil {
 		t.Error(err)
 	}
-	sc.Workload.File = write(t, "w.csv", head+"0,0.5,0,ten,5\n")
+	sc.Workload.File = testutil.File(t, "w.csv", head+"0,0.5,0,ten,5\n")
 	if _, err := sc.First(t.Context()); err == nil || !strings.Contains(err.Error(), "w.csv") {
 		t.Error(err)
 	}
@@ -94,9 +95,12 @@ func TestFunctionTraces(t *testing.T) {
 	}
 	v1.WriteString("\no,a,f,http" + strings.Repeat(",3", 1440) + "\n")
 	v2 := "app,func,end_timestamp,duration\na,f,10.5,0.5\na,g,20,1\na,f,40,10\n"
-	for _, c := range []struct{ name, text, replay string }{{"azure_v1", v1.String(), "rates"}, {"azure_v2", v2, "rates"}, {"azure_v2", v2, "vanilla"}} {
+	for _, c := range []struct{ name, text, replay string }{
+		{"azure_v1", v1.String(), "rates"}, {"azure_v2", v2, "rates"}, {"azure_v2", v2, "vanilla"},
+	} {
 		w, in, err := opened(t, func(w *Workload) {
-			w.TraceName, w.TracePath, w.TraceReplay, w.NumAdapters, w.TraceTotalRate = c.name, write(t, "t.csv", c.text), c.replay, 1, 0
+			w.TraceName, w.TracePath, w.TraceReplay, w.NumAdapters, w.TraceTotalRate = c.name,
+				testutil.File(t, "t.csv", c.text), c.replay, 1, 0
 		})
 		if err != nil || in.Dataset != c.name || len(w.Requests) == 0 {
 			t.Errorf("%s, %s: %v", c.name, c.replay, err)
@@ -107,7 +111,7 @@ func TestFunctionTraces(t *testing.T) {
 		}
 	}
 	if _, _, err := opened(t, func(w *Workload) {
-		w.TraceName, w.TracePath, w.TraceReplay = "azure_v1", write(t, "t.csv", v1.String()), "vanilla"
+		w.TraceName, w.TracePath, w.TraceReplay = "azure_v1", testutil.File(t, "t.csv", v1.String()), "vanilla"
 	}); err == nil || !strings.Contains(err.Error(), "azure_v1 does not hold; use azure_v2") {
 		t.Error(err)
 	}

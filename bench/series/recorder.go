@@ -31,14 +31,6 @@ type Recorder struct {
 	every   int // of these every so many-th is kept; 0: all plans are
 }
 
-var (
-	_ sim.DoneObserver = (*Recorder)(nil)
-	_ sim.Watcher      = (*Recorder)(nil)
-	_ sim.PlanObserver = (*Recorder)(nil)
-
-	_ sim.PowerObserver = (*Recorder)(nil)
-)
-
 // workerSums are sums over the buckets: of requests x ticks, but for max and
 // loads; off in ticks.
 type workerSums struct{ queued, running, max, loads, off []float64 }
@@ -58,13 +50,13 @@ func (r *Recorder) addWorkers(n int) {
 }
 
 // Watching is the Watch function of scenario.RunOptions.
-func (r *Recorder) Watching(adapters []trace.Adapter) any {
+func (r *Recorder) Watching(adapters []trace.Adapter) sim.Hooks {
 	r.series.Adapters = adapters
 	r.series.Requests = make([]int64, len(adapters)+1)
-	return r
+	return sim.Hooks{Done: r.Done, Watch: r.Watch, Tier: r.Tier, Plan: r.Plan, Power: r.Power}
 }
 
-// Watch implements sim.Watcher.
+// Watch is a hook of sim.Hooks, as are Tier, Power, Plan and Done.
 func (r *Recorder) Watch(from, to tick.Ticks, v *router.View) {
 	if r.place == nil {
 		r.place = newPlacer(v)
@@ -117,7 +109,7 @@ func (r *Recorder) each(from, to tick.Ticks, f func(bucket int, d float64)) {
 	}
 }
 
-// Tier implements sim.Watcher.
+// Tier counts loads and notes where adapters are.
 func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
 	if r.place == nil {
 		return
@@ -129,7 +121,7 @@ func (r *Recorder) Tier(at tick.Ticks, worker int, adapter int32, t router.Tier)
 	r.place.tier(at, worker, adapter, t)
 }
 
-// Power implements sim.PowerObserver.
+// Power notes the workers that are starting.
 func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	if r.starts == nil {
 		r.starts = map[int]bool{}
@@ -137,7 +129,7 @@ func (r *Recorder) Power(_ tick.Ticks, worker int, p sim.Power) {
 	r.starts[worker] = p == sim.Starting
 }
 
-// Plan implements sim.PlanObserver. Once there have been too many, plans that change
+// Plan records a plan. Once there have been too many, plans that change
 // nothing are left out, and of the others all but every so many-th.
 func (r *Recorder) Plan(p *sim.PlanRecord) {
 	s, plan := &r.series, newPlan(p, r.series.Adapters)
@@ -168,7 +160,7 @@ func (r *Recorder) thin() {
 	s.PlansLeft += before - len(s.Plans)
 }
 
-// Done implements sim.DoneObserver.
+// Done records the end of a request.
 func (r *Recorder) Done(q *record.Request) {
 	s := &r.series
 	s.Latencies.Done(q)
@@ -189,7 +181,10 @@ func (r *Recorder) Series() *Series {
 	s.Workers = nil
 	for i := range r.workers {
 		w := &r.workers[i]
-		out := Worker{Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used], Loads: w.loads[:used:used]}
+		out := Worker{
+			Queued: make([]float64, used), Running: make([]float64, used), QueuedMax: w.max[:used:used],
+			Loads: w.loads[:used:used],
+		}
 		if r.shrinks {
 			out.On = make([]float64, used)
 		}
@@ -247,107 +242,4 @@ func FromRecords(rs []record.Request, adapters []trace.Adapter) *Series {
 		s.Workers[i].QueuedMax, s.Workers[i].Loads = nil, nil
 	}
 	return s
-}
-
-// placer follows the tiers of all adapters. Stays cost memory; when there are
-// too many, those that lie close together become one.
-type placer struct {
-	adapters  int
-	host, gpu []lane // by worker*adapters + adapter
-	stays     int    // closed stays held
-	limit     int
-	grain     tick.Ticks
-}
-
-// maxStays bounds the stays of a placement, but for one for each adapter on each
-// worker.
-const maxStays = 200_000
-
-// lane is where an adapter lay on a worker.
-type lane struct {
-	stays [][2]tick.Ticks
-	open  tick.Ticks // since when, + 1; 0: not there
-}
-
-func newPlacer(v *router.View) *placer {
-	n := len(v.Workers) * len(v.Adapters)
-	p := &placer{adapters: len(v.Adapters), host: make([]lane, n), gpu: make([]lane, n), limit: maxStays}
-	for w := range v.Workers {
-		for a, st := range v.Workers[w].Adapters {
-			p.tier(0, w, int32(a), st.Tier)
-		}
-	}
-	return p
-}
-
-func (p *placer) tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
-	i := worker*p.adapters + int(adapter)
-	p.set(&p.host[i], at, t >= router.Host)
-	p.set(&p.gpu[i], at, t == router.GPU)
-}
-
-// set opens or closes a stay.
-func (p *placer) set(l *lane, at tick.Ticks, there bool) {
-	switch {
-	case there && l.open == 0:
-		l.open = at + 1
-	case !there && l.open > 0:
-		before := len(l.stays)
-		l.stays = join(append(l.stays, [2]tick.Ticks{l.open - 1, at}), max(before-1, 0), p.grain)
-		p.stays += len(l.stays) - before
-		l.open = 0
-		if p.stays > p.limit {
-			p.coarsen()
-		}
-	}
-}
-
-// coarsen doubles the grain until the stays fit, or there is one for each lane.
-func (p *placer) coarsen() {
-	for p.stays > p.limit/2 && p.grain < tick.Max/4 {
-		p.grain = max(2*p.grain, tick.Second/8)
-		p.stays = 0
-		for _, lanes := range [][]lane{p.host, p.gpu} {
-			for i := range lanes {
-				lanes[i].stays = join(lanes[i].stays, 0, p.grain)
-				p.stays += len(lanes[i].stays)
-			}
-		}
-		if p.stays <= 2*len(p.host) {
-			break
-		}
-	}
-	p.limit = max(p.limit, 2*p.stays)
-}
-
-// join makes one stay of those from a place on with at most a gap of grain
-// between them; one shorter than the grain is kept as long as it stands alone.
-func join(s [][2]tick.Ticks, from int, grain tick.Ticks) [][2]tick.Ticks {
-	out := s[:from]
-	for _, x := range s[from:] {
-		if n := len(out); n > from && x[0]-out[n-1][1] <= grain {
-			out[n-1][1] = x[1]
-			continue
-		}
-		out = append(out, x)
-	}
-	return out
-}
-
-// finish closes what is open and returns all.
-func (p *placer) finish(end tick.Ticks) *Placement {
-	seconds := func(lanes []lane) []Stays {
-		out := make([]Stays, len(lanes))
-		for i, l := range lanes {
-			s := l.stays
-			if l.open > 0 && l.open-1 < end {
-				s = append(s[:len(s):len(s)], [2]tick.Ticks{l.open - 1, end})
-			}
-			for _, x := range s {
-				out[i] = append(out[i], [2]float64{x[0].Seconds(), x[1].Seconds()})
-			}
-		}
-		return out
-	}
-	return &Placement{Host: seconds(p.host), GPU: seconds(p.gpu), Resolution: p.grain.Seconds()}
 }

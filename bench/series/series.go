@@ -59,7 +59,8 @@ type Worker struct {
 	Running   []float64 `json:"running"` // likewise
 	QueuedMax []float64 `json:"queued_max,omitempty"`
 	Loads     []float64 `json:"loads,omitempty"` // adapters that came to a GPU slot in the bucket
-	On        []float64 `json:"on,omitempty"`    // share of the bucket in which it cost GPU time; nil: none ever was off
+	// share of the bucket in which it cost GPU time; nil: none ever was off
+	On []float64 `json:"on,omitempty"`
 }
 
 // Plan is one plan of the run.

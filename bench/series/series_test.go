@@ -67,7 +67,8 @@ func TestTimeInSystem(t *testing.T) {
 		if math.Abs(s.End-last) > 1e-6 {
 			t.Errorf("%s: ends at %v, the last request at %v", policy, s.End, last)
 		}
-		in := total(s, func(w Worker) []float64 { return w.Queued }) + total(s, func(w Worker) []float64 { return w.Running })
+		in := total(s, func(w Worker) []float64 { return w.Queued }) +
+			total(s, func(w Worker) []float64 { return w.Running })
 		// The client sees a reply some ms after it left the worker, and requests
 		// on the way between workers are on none: within 3 %.
 		if in > stays*1.0001 || in < 0.97*stays {
@@ -210,7 +211,8 @@ func TestFromRecordsByHand(t *testing.T) {
 		{Adapter: 2, WorkerLast: 1, Sent: 3, FirstToken: 3, Finish: 2},
 		{Adapter: 2, WorkerLast: maxWorkers, FirstToken: 1, Finish: 2},
 	}, trace.Names(3, nil))
-	queued, running := total(s, func(w Worker) []float64 { return w.Queued }), total(s, func(w Worker) []float64 { return w.Running })
+	queued, running := total(s, func(w Worker) []float64 { return w.Queued }),
+		total(s, func(w Worker) []float64 { return w.Running })
 	if len(s.Workers) != 2 || s.End != 3 || math.Abs(queued-1) > 1e-9 || math.Abs(running-(2+2+2+1+1+0.5)) > 1e-9 {
 		t.Errorf("%d workers until %v: %v s queued, %v s running", len(s.Workers), s.End, queued, running)
 	}
@@ -295,7 +297,9 @@ func TestTimeOn(t *testing.T) {
 // Stays are bounded: with too many of them those close together become one, and
 // none is lost.
 func TestStaysAreBounded(t *testing.T) {
-	v := router.View{Workers: []router.Worker{{Adapters: make([]router.AdapterState, 2)}}, Adapters: make([]trace.Adapter, 2)}
+	v := router.View{
+		Workers: []router.Worker{{Adapters: make([]router.AdapterState, 2)}}, Adapters: make([]trace.Adapter, 2),
+	}
 	p := newPlacer(&v)
 	p.limit = 1000
 	for i := range tick.Ticks(20_000) {
@@ -323,7 +327,9 @@ func TestStaysAreBounded(t *testing.T) {
 
 // With one stay for each adapter on each worker there is room for as many again.
 func TestStaysOfEach(t *testing.T) {
-	p := newPlacer(&router.View{Workers: []router.Worker{{Adapters: make([]router.AdapterState, 2)}}, Adapters: make([]trace.Adapter, 2)})
+	p := newPlacer(&router.View{
+		Workers: []router.Worker{{Adapters: make([]router.AdapterState, 2)}}, Adapters: make([]trace.Adapter, 2),
+	})
 	p.limit = 3
 	for _, at := range []tick.Ticks{0, 10 * tick.Second} {
 		for a := range int32(2) {
@@ -346,7 +352,8 @@ func TestJoin(t *testing.T) {
 		grain tick.Ticks
 		want  [][2]tick.Ticks
 	}{
-		{0, 0, [][2]tick.Ticks{{0, 1}, {2, 4}, {6, 7}}}, {0, 1, [][2]tick.Ticks{{0, 4}, {6, 7}}}, {0, 2, [][2]tick.Ticks{{0, 7}}},
+		{0, 0, [][2]tick.Ticks{{0, 1}, {2, 4}, {6, 7}}}, {0, 1, [][2]tick.Ticks{{0, 4}, {6, 7}}},
+		{0, 2, [][2]tick.Ticks{{0, 7}}},
 		{1, 1, [][2]tick.Ticks{{0, 1}, {2, 4}, {6, 7}}}, {1, 2, [][2]tick.Ticks{{0, 1}, {2, 7}}},
 	} {
 		if got := join([][2]tick.Ticks{{0, 1}, {2, 3}, {3, 4}, {6, 7}}, c.from, c.grain); !slices.Equal(got, c.want) {
@@ -373,7 +380,8 @@ func TestPlansAreBounded(t *testing.T) {
 			r.Plan(&sim.PlanRecord{Made: float64(i), Applied: float64(i), Plan: plan})
 		}
 		p := r.series.Plans
-		if n := len(p); n > maxPlans || n+r.series.PlansLeft != c.plans || p[0].Reason != "0" || c.kept > 0 && (n != c.kept || p[1].Reason != c.second) {
+		if n := len(p); n > maxPlans || n+r.series.PlansLeft != c.plans || p[0].Reason != "0" ||
+			c.kept > 0 && (n != c.kept || p[1].Reason != c.second) {
 			t.Errorf("%+v: %d plans, %d left out, %s and %s first", c, n, r.series.PlansLeft, p[0].Reason, p[1].Reason)
 		}
 		for i := range p[2:] {
@@ -387,9 +395,13 @@ func TestPlansAreBounded(t *testing.T) {
 // A plan's adapters have names where they are known; one that was dropped moved
 // nothing; gain and gap are there where the planner told them.
 func TestNewPlan(t *testing.T) {
-	plan := router.Plan{Load: []router.Placement{{Worker: 2, Adapter: 1}, {Worker: 0, Adapter: 2}}, Unload: []router.Placement{{Worker: 1, Adapter: 0}}}
+	plan := router.Plan{
+		Load:   []router.Placement{{Worker: 2, Adapter: 1}, {Worker: 0, Adapter: 2}},
+		Unload: []router.Placement{{Worker: 1, Adapter: 0}},
+	}
 	p := newPlan(&sim.PlanRecord{Plan: &plan}, trace.Names(2, nil))
-	if !slices.Equal(p.Loads, []string{"lora1@2", "2@0"}) || !slices.Equal(p.Unloads, []string{"lora0@1"}) || p.Gain != nil || p.Gap != nil || p.Empty() {
+	if !slices.Equal(p.Loads, []string{"lora1@2", "2@0"}) || !slices.Equal(p.Unloads, []string{"lora0@1"}) ||
+		p.Gain != nil || p.Gap != nil || p.Empty() {
 		t.Errorf("%+v", p)
 	}
 	plan.Stay, plan.Objective, plan.Bound = 10, 8, 6
@@ -421,7 +433,8 @@ func TestQuantiles(t *testing.T) {
 			t.Errorf("quantile %d of TPOT is %v ms, expected %v", i, q, want)
 		}
 	}
-	if q := QuantilesOf(l.TTFT); l.TTFT.Count() != 1000 || l.TPOT.Count() != 1000 || math.Abs(q[0]-5) > 0.03 || math.Abs(q[Quantiles]-5000) > 30 {
+	if q := QuantilesOf(l.TTFT); l.TTFT.Count() != 1000 || l.TPOT.Count() != 1000 || math.Abs(q[0]-5) > 0.03 ||
+		math.Abs(q[Quantiles]-5000) > 30 {
 		t.Error(l.TTFT.Count(), l.TPOT.Count(), q[0], q[Quantiles])
 	}
 	l.Done(&record.Request{Sent: 1, FirstToken: 1, Finish: 2, Output: 1})

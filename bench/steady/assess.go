@@ -3,6 +3,8 @@ package steady
 import (
 	"fmt"
 	"math"
+
+	"lorasim/bench/stats"
 )
 
 // The constants of the tests. Their error rates are measured: docs/steady.md has the
@@ -53,7 +55,8 @@ func (r *Recorder) Assess() *Assessment {
 		if latencies*first <= p.length() {
 			return false
 		}
-		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s", p.length(), first)
+		a.Reason = fmt.Sprintf("too short: all requests arrive within %.1f s, and the first ones take %.1f s",
+			p.length(), first)
 		return true
 	}
 	if tooShort(leastLatencies) {
@@ -75,8 +78,9 @@ func (r *Recorder) Assess() *Assessment {
 	case depends(p.queue[warm:]):
 		a.Reason = "too short: successive parts of the run are correlated"
 	case relaxations < leastRelaxations:
-		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed", relaxations, leastRelaxations)
-	case math.Abs(slope(batchMeans(p.flight[warm:], batches))) > tQuantile(1-trendLevel/2, batches-2):
+		a.Reason = fmt.Sprintf("too short: the run covers %.0f relaxation times of the queue, %d are needed",
+			relaxations, leastRelaxations)
+	case math.Abs(stats.TrendT(batchMeans(p.flight[warm:], batches))) > stats.TQuantile(1-trendLevel/2, batches-2):
 		a.Reason = "the number of requests in flight has a trend"
 	default:
 		a.State = Steady
@@ -89,7 +93,8 @@ func (r *Recorder) Assess() *Assessment {
 
 // depends says whether successive parts of a series depend on each other.
 func depends(xs []float64) bool {
-	return lagOne(batchMeans(xs, batches)) > correlated && lagOne(batchMeans(xs, 2*batches)) > correlatedHalf
+	return stats.LagOne(batchMeans(xs, batches)) > correlated &&
+		stats.LagOne(batchMeans(xs, 2*batches)) > correlatedHalf
 }
 
 // relaxations is the length of the run from a step on, in relaxation times of its queue.
@@ -100,7 +105,7 @@ func depends(xs []float64) bool {
 //
 // Source: W. Whitt, "Planning queueing simulations", Management Science 35(11), 1989.
 func (p *path) relaxations(from int) float64 {
-	_, variance := meanVar(p.queue[from:])
+	_, variance := stats.MeanVariance(p.queue[from:])
 	if variance == 0 || p.closed { // a closed loop bounds the queue
 		return math.Inf(1)
 	}
@@ -191,7 +196,7 @@ func (p *path) growth() bool {
 		steps[k] = p.queue[start+(k+1)*size] - p.queue[start+k*size]
 	}
 	grown := p.queue[len(p.queue)-1] - p.queue[start]
-	_, variance := meanVar(steps)
-	limit := tQuantile(1-growthLevel/2, batches-1) * math.Sqrt(variance*batches)
+	_, variance := stats.MeanVariance(steps)
+	limit := stats.TQuantile(1-growthLevel/2, batches-1) * math.Sqrt(variance*batches)
 	return grown >= minGrowth && grown > limit
 }

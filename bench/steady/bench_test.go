@@ -16,7 +16,9 @@ func BenchmarkDone(b *testing.B) {
 	for i := range qs {
 		t += rng.ExpFloat64() / 10
 		ttft, e2e := rng.ExpFloat64()/20, 3*rng.ExpFloat64()
-		qs[i] = record.Request{Arrival: t, Sent: t, FirstToken: t + ttft, Finish: t + ttft + e2e, Output: 100, WorkerLast: int32(i % 4)}
+		qs[i] = record.Request{
+			Arrival: t, Sent: t, FirstToken: t + ttft, Finish: t + ttft + e2e, Output: 100, WorkerLast: int32(i % 4),
+		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,6 +2,8 @@ package steady
 
 import (
 	"math"
+
+	"lorasim/bench/stats"
 )
 
 // shortBatch is the length of a batch, in relaxation times of the queue, below which it
@@ -18,7 +20,7 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float6
 	size := len(slots) / batches
 	slots = slots[len(slots)-batches*size:]
 	sums := make([]slot, batches)
-	_, variance := meanVar(p.queue[warm:])
+	_, variance := stats.MeanVariance(p.queue[warm:])
 	// the standard error of the mean wait, s, where batches are short
 	waiting := math.Sqrt(variance*2/relaxations*min(1, shortBatch*batches/relaxations)) / p.rate
 	var all slot
@@ -44,7 +46,7 @@ func (r *Recorder) means(p *path, warm int, relaxations float64) (samples float6
 		if m.waits {
 			err = max(err, waiting)
 		}
-		half := tQuantile(0.975, freedom) * err
+		half := stats.TQuantile(0.975, freedom) * err
 		intervals = append(intervals, Interval{m.metric, 1000 * (mean - half), 1000 * (mean + half)})
 		if n := float64(all.done); m.metric == "mean_ttft_ms" {
 			samples = n
@@ -76,8 +78,8 @@ func ratio(batch []slot, of func(*slot) (total, n float64)) (mean, err, freedom 
 		t, m := of(&batch[i])
 		left[i] = (t - mean*m) / (n / k)
 	}
-	_, variance := meanVar(left)
-	alike := max(lagOne(left), 0)
+	_, variance := stats.MeanVariance(left)
+	alike := max(stats.LagOne(left), 0)
 	fewer := (1 - alike) / (1 + alike)
 	return mean, math.Sqrt(variance / (k * fewer)), k*fewer - 1
 }

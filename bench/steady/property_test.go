@@ -64,12 +64,14 @@ func TestAnyOrder(t *testing.T) {
 			back.Done(&qs[len(qs)-1-i])
 		}
 		if forth.slots.width != back.slots.width || len(forth.slots.slots) != len(back.slots.slots) {
-			t.Fatalf("%d slots of %g s, the other way round %d of %g s", len(forth.slots.slots), forth.slots.width, len(back.slots.slots), back.slots.width)
+			t.Fatalf("%d slots of %g s, the other way round %d of %g s",
+				len(forth.slots.slots), forth.slots.width, len(back.slots.slots), back.slots.width)
 		}
 		var arrived, begun, finished int64
 		for i := range forth.slots.slots {
 			a, b := &forth.slots.slots[i], &back.slots.slots[i]
-			if a.arrived != b.arrived || a.sent != b.sent || a.begun != b.begun || a.finished != b.finished || a.done != b.done {
+			if a.arrived != b.arrived || a.sent != b.sent || a.begun != b.begun || a.finished != b.finished ||
+				a.done != b.done {
 				t.Fatalf("slot %d: %+v, the other way round %+v", i, a, b)
 			}
 			arrived, begun, finished = arrived+a.arrived, begun+a.begun, finished+a.finished

@@ -95,7 +95,8 @@ func TestErrorRates(t *testing.T) {
 			in    [2]float64
 		}{{Steady, c.steady}, {Overloaded, c.overloaded}} {
 			if v := got[b.state]; v < b.in[0]-1e-9 || v > b.in[1]+1e-9 {
-				t.Errorf("%v at load %g, %d requests: %.1f %% %s, expected %g to %g", c.queue, c.load, c.requests, v, b.state, b.in[0], b.in[1])
+				t.Errorf("%v at load %g, %d requests: %.1f %% %s, expected %g to %g",
+					c.queue, c.load, c.requests, v, b.state, b.in[0], b.in[1])
 			}
 		}
 	}
@@ -104,7 +105,8 @@ func TestErrorRates(t *testing.T) {
 // BenchmarkErrorRates prints the table of docs/steady.md.
 func BenchmarkErrorRates(b *testing.B) {
 	for range b.N {
-		fmt.Print("\n| queue | requests | load | steady | transient | overloaded | mean E2E in its interval |\n|---|---:|---:|---:|---:|---:|---:|\n")
+		fmt.Print(
+			"\n| queue | requests | load | steady | transient | overloaded | mean E2E in its interval |\n|---|---:|---:|---:|---:|---:|---:|\n")
 		for _, constant := range []bool{false, true} {
 			for _, n := range []int{2000, 20000, 200000} {
 				for _, load := range []float64{0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.2} {
@@ -118,7 +120,8 @@ func BenchmarkErrorRates(b *testing.B) {
 					if load < 1 && r.state[Steady] >= 5 {
 						covered = fmt.Sprintf("%.1f %%", r.covered)
 					}
-					fmt.Printf("| %v | %d | %g | %.1f %% | %.1f %% | %.1f %% | %s |\n", q, n, load, r.state[Steady], r.state[Transient], r.state[Overloaded], covered)
+					fmt.Printf("| %v | %d | %g | %.1f %% | %.1f %% | %.1f %% | %s |\n",
+						q, n, load, r.state[Steady], r.state[Transient], r.state[Overloaded], covered)
 				}
 			}
 		}

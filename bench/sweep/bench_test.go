@@ -21,8 +21,9 @@ func BenchmarkCell(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
+	j := &job{cell: &m.Cells[0], collect: func() (*scenario.Collected, error) { return c, nil }}
 	for b.Loop() {
-		if _, _, err := m.simulate(b.Context(), &job{cell: &m.Cells[0], collect: func() (*scenario.Collected, error) { return c, nil }}); err != nil {
+		if _, _, err := m.simulate(b.Context(), j); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/series"
-	"lorasim/bench/steady"
+	"lorasim/bench/stats"
 )
 
 // A file of a cell gives back what the result said of each adapter.
@@ -20,7 +20,9 @@ func TestAdaptersOfCell(t *testing.T) {
 	c := &Cell{Hash: "h"}
 	res := &result.Result{Extra: &result.Extra{
 		Adapters: []result.AdapterStats{
-			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3}, {Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6}, {Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
+			{Index: 2, Requests: 9, MeanE2E: 1, P99E2E: 2, MeanTTFT: 3},
+			{Index: -1, Requests: 5, MeanE2E: 4, P99E2E: 5, MeanTTFT: 6},
+			{Index: 0, Requests: 1, MeanE2E: 7, P99E2E: 8, MeanTTFT: 9},
 		},
 		Workers: []result.WorkerStats{{Requests: 4, WorkerCounters: result.WorkerCounters{Busy: 0.5}}},
 	}}
@@ -48,10 +50,12 @@ func TestAdaptersOfCell(t *testing.T) {
 	}
 	plain := &result.Result{}
 	plain.Metrics.Set(result.MeanTTFT, 12)
-	if r := read(plain); len(r.Adapters) != 0 || !reflect.DeepEqual(r.Values, []Value{{"mean_ttft_ms", 12}}) {
+	if r := read(plain); len(r.Adapters) != 0 ||
+		!reflect.DeepEqual(r.Values, []result.Value{{Name: "mean_ttft_ms", Value: 12}}) {
 		t.Errorf("%+v", r)
 	}
-	if _, err := readCell(d.cellPath(c), "g"); err == nil || !strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
+	if _, err := readCell(d.cellPath(c), "g"); err == nil ||
+		!strings.HasSuffix(err.Error(), `h.parquet: belongs to another cell ("h", expected "g")`) {
 		t.Error(err)
 	}
 }
@@ -62,9 +66,12 @@ func TestFailureFiles(t *testing.T) {
 	c := &d.Cells[0]
 	own, _ := json.Marshal(failure{c.Index, c.Hash, "no memory"})
 	other, _ := json.Marshal(failure{c.Index, d.Cells[1].Hash, "no memory"})
-	for text, want := range map[string]bool{string(own): true, string(other): false, "{}": false, string(own[:9]): false, string(own) + "}": false} {
+	for text, want := range map[string]bool{
+		string(own): true, string(other): false, "{}": false, string(own[:9]): false, string(own) + "}": false,
+	} {
 		write(t, d.failurePath(c), text)
-		if _, f, broken := d.look(c); broken || (f != nil) != want || want && (f.Error != "no memory" || f.What != d.Describe(c)) {
+		if _, f, broken := d.look(c); broken || (f != nil) != want ||
+			want && (f.Error != "no memory" || f.What != d.Describe(c)) {
 			t.Errorf("%s: %+v, broken %v", text, f, broken)
 		}
 	}
@@ -117,49 +124,37 @@ func TestTemporaries(t *testing.T) {
 	}
 }
 
-// Latencies of a run without one success are left out; where a log does not say
-// how many there were, they stay.
-func TestValuesWithoutSuccess(t *testing.T) {
-	for completed, want := range map[float64]bool{-1: true, 0: false, 1: true} {
-		r := &result.Result{Extra: &result.Extra{}}
-		if completed >= 0 {
-			r.Metrics.Set(result.Completed, completed)
-		}
-		r.Metrics.Set(result.MeanTTFT, 5)
-		r.Metrics.Set(result.Duration, 9)
-		names := map[string]bool{}
-		for _, v := range Values(r) {
-			names[v.Name] = true
-		}
-		if names["mean_ttft_ms"] != want || names["ttft_per_output_token_s"] != want || names["scheduled_ttft.mean_ms"] != want || !names["duration"] {
-			t.Errorf("%v completed: %v", completed, names)
-		}
-	}
-}
-
 func TestRanges(t *testing.T) {
 	for _, c := range []struct {
 		text  string
 		whole bool
 		want  string
 	}{
-		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"}, {"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
+		{"1:4", true, "1 2 3 4"}, {"0:0", true, "0"}, {"-3:-1", true, "-3 -2 -1"}, {"-1:0:0.5", false, "-1 -0.5 0"},
+		{"0:0.3:0.1", false, "0 0.1 0.2 0.3"},
 		{"1:9:4", true, "1 5 9"}, {"1:8:x2", true, "1 2 4 8"}, {"-3:-1:2", true, "-3 -1"},
-		{"1:60:5", true, "error: ends at 56, not at 60: expected 1:56:5 or 1:61:5"}, {"1:7:x2", true, "error: expected 1:4:x2 or 1:8:x2"},
-		{"0:1:0.3", false, "error: ends at 0.9, not at 1: expected 0:0.9:0.3 or 0:1.2:0.3"}, {"4:10:x1.5", true, "error: ends at 9, not at 10: expected 4:9:x1.5"},
-		{"1:4.5", true, "error: expected 1:4:1 or 1:5:1"}, {"-1:-0.4:0.5", false, "error: expected -1:-0.5:0.5 or -1:0:0.5"}, {"0.1:10:x10", false, "0.1 1 10"},
+		{"1:60:5", true, "error: ends at 56, not at 60: expected 1:56:5 or 1:61:5"},
+		{"1:7:x2", true, "error: expected 1:4:x2 or 1:8:x2"},
+		{"0:1:0.3", false, "error: ends at 0.9, not at 1: expected 0:0.9:0.3 or 0:1.2:0.3"},
+		{"4:10:x1.5", true, "error: ends at 9, not at 10: expected 4:9:x1.5"},
+		{"1:4.5", true, "error: expected 1:4:1 or 1:5:1"},
+		{"-1:-0.4:0.5", false, "error: expected -1:-0.5:0.5 or -1:0:0.5"}, {"0.1:10:x10", false, "0.1 1 10"},
 		{"1000000:3000000:1000000", true, "1000000 2000000 3000000"},
-		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"}, {"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
-		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"}, {"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
-		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"}, {"1:2:3:4", true, "error: expected LO:HI:STEP"},
+		{"1:4", false, "error: expected LO:HI:STEP"}, {"4:1", true, "error: ends below its start"},
+		{"1:4:0", true, "error: a step above 0"}, {"1:4:-1", true, "error: a step above 0"},
+		{"1:4:x1", true, "error: a factor above 1"}, {"0:4:x2", true, "error: a start above 0"},
+		{"1:2:0.5", true, "error: 1.5 is no whole number"}, {"1:x4:2", true, "error: expected LO:HI:STEP"},
+		{"1:inf:2", false, "error: expected LO:HI:STEP"}, {"nan:4:2", false, "error: expected LO:HI:STEP"},
+		{"1:2:3:4", true, "error: expected LO:HI:STEP"},
 	} {
 		values, err := expand(c.text, c.whole)
 		got := strings.Join(values, " ")
-		if wanted, bad := strings.CutPrefix(c.want, "error: "); bad && (err == nil || !strings.Contains(err.Error(), wanted)) || !bad && (err != nil || got != c.want) {
+		if wanted, bad := strings.CutPrefix(c.want, "error: "); bad &&
+			(err == nil || !strings.Contains(err.Error(), wanted)) || !bad && (err != nil || got != c.want) {
 			t.Errorf("%s: %s, %v; expected %s", c.text, got, err, c.want)
 		}
 	}
-	last := func(n int) string { return "1:" + Number(float64(n)) }
+	last := func(n int) string { return "1:" + stats.Number(float64(n)) }
 	if v, err := expand(last(maxValues), true); err != nil || len(v) != maxValues {
 		t.Errorf("%d values: %v", len(v), err)
 	}
@@ -168,83 +163,12 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// Numbers have the decimals that a reader wants, and those of an interval as
-// many as its mean.
-func TestNumbers(t *testing.T) {
-	for x, want := range map[float64]string{
-		0: "0", 7: "7", -3: "-3", 0.5: "0.5000", 0.99999: "1.0000", 1.25: "1.25", 99.5: "99.50", 100.25: "100.2", -250.5: "-250.5", 9999.5: "9999.5", 10000.5: "10000",
-	} {
-		if got := Number(x); got != want {
-			t.Errorf("%v: %s, expected %s", x, got, want)
-		}
-	}
-	if Number(math.NaN()) != "-" {
-		t.Error(Number(math.NaN()))
-	}
-	for want, e := range map[string]Estimate{"-": {}, "5": {N: 1, Mean: 5}, "5 ±0": {N: 2, Mean: 5, Low: 5, High: 5}, "200.5 ±1.5": {N: 2, Mean: 200.5, Low: 199, High: 202}} {
-		if got := e.String(); got != want {
-			t.Errorf("%q, expected %q", got, want)
-		}
-	}
-	diff := func(n int, mean, half float64) Estimate {
-		return Estimate{N: n, Mean: mean, Low: mean - half, High: mean + half}
-	}
-	for want, m := range map[string]Metric{
-		"-":               {Base: 10},
-		"+20.0 %":         {Base: 10, Diff: diff(1, 2, 0)},
-		"+20.0 % ±30.0":   {Base: 10, Diff: diff(2, 2, 3)},
-		"+20.0 % ±20.0":   {Base: 10, Diff: diff(2, 2, 2)}, // reaches 0
-		"+20.0 % ±10.0 *": {Base: 10, Diff: diff(2, 2, 1)},
-		"-20.0 % ±10.0 *": {Base: 10, Diff: diff(2, -2, 1)},
-		"-20.0 % ±20.0":   {Base: 10, Diff: diff(2, -2, 2)},
-		"+20.0 % ±10.0 ≠": {Base: 10, Diff: diff(2, 2, 1), Apart: true},
-	} {
-		if got := m.versus(); got != want {
-			t.Errorf("%q, expected %q", got, want)
-		}
-	}
-	if got := (Metric{Diff: diff(2, 1, 0)}).versus(); got != "-" {
-		t.Errorf("against a baseline of 0: %s", got)
-	}
-}
-
-// A title is for a number that there is.
-func TestTitles(t *testing.T) {
-	names := map[string]bool{}
-	for _, v := range Values(&result.Result{Steady: &steady.Assessment{OfferedRate: 2, SustainableRate: 1}, Extra: &result.Extra{
-		Goodput: &result.Goodput{
-			AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}, Others: &result.Others{AdapterGoodput: result.AdapterGoodput{Worst: &result.Worst{}}}}, Fairness: &result.Fairness{}, Balance: &result.Balance{}, Counters: result.Counters{Plans: &result.PlanCounters{}, Elastic: &result.Elastic{}}, Oracle: &result.Oracle{},
-	}}) {
-		names[v.Name] = true
-	}
-	for name := range titles {
-		if !names[name] {
-			t.Errorf("no number is called %s", name)
-		}
-	}
-	for name, want := range map[string]string{
-		"mean_ttft_ms": "Mean TTFT (ms)", "scheduled_ttft.mean_ms": "Scheduled TTFT mean (ms)", "solver_time_s": "Solver time (s)", "cold_loads": "Cold loads", "": "",
-	} {
-		if got := Title(name); got != want {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
-func TestWhatIsBetter(t *testing.T) {
-	for name, want := range map[string]int{
-		"output_throughput": -1, "goodput.share": -1, "goodput.adapter_share": -1, "goodput.worst_adapter.share": -1, "goodput.worst_adapter.requests": 0, "fairness.tokens": -1, "fairness.adapters": 0, "p99_ttft_ms": 1, "failed": 1, "rejected": 1, "aborted": 1,
-		"unfinished": 1, "unsent": 1, "duration": 1, "solver_time_s": 1, "max_output_tokens_per_s": 0, "cold_loads": 1, "load_balance.cv": 1, "load_balance.max": 0,
-		"completed": 0, "concurrency": 0, "evictions": 1, "retractions": 1, "cold_start_wait_s": 1,
-	} {
-		if got := LowerIsBetter(name); got != want {
-			t.Errorf("%s: %d, expected %d", name, got, want)
-		}
-	}
-}
-
 func TestSizeOfSweep(t *testing.T) {
-	s := &Spec{SeedCount: 500, Grid: Grid{Policies: []string{"p2c", "static"}, Axes: []Axis{{Values: make([]string, maxCells/1000)}}}}
+	s := &Spec{
+		SeedCount: 500, Grid: Grid{
+			Policies: []string{"p2c", "static"}, Axes: []Axis{{Values: make([]string, maxCells/1000)}},
+		},
+	}
 	if err := s.complete(); err != nil {
 		t.Error(err)
 	}

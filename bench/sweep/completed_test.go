@@ -8,33 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lorasim/bench/stats"
 )
 
-func TestCompletion(t *testing.T) {
-	nan := math.NaN()
-	for _, c := range []struct {
-		name  string
-		a, b  Completion
-		whole bool // a
-		same  bool
-	}{
-		{"both whole, of different workloads", Completion{100, 100, 7}, Completion{50, 50, 9}, true, true},
-		{"one rejected some", Completion{100, 100, 7}, Completion{100, 90, 9}, true, false},
-		{"as many, but others", Completion{100, 90, 7}, Completion{100, 90, 9}, false, false},
-		{"the same", Completion{100, 90, 7}, Completion{100, 90, 7}, false, true},
-		{"no fingerprint", Completion{100, 90, nan}, Completion{100, 90, 7}, false, true},
-		{"not one", Completion{100, 0, 0}, Completion{100, 100, 7}, false, false},
-		{"totals not known", Completion{nan, 90, nan}, Completion{nan, 91, nan}, false, false},
-		{"nothing known", Completion{nan, nan, nan}, Completion{100, 91, 1}, false, true},
+func TestPercentLeft(t *testing.T) {
+	for share, want := range map[float64]string{
+		math.NaN(): "-", 0: "0.0 %", 0.0001: "<0.1 %", 0.001: "0.1 %", 0.66: "66.0 %",
 	} {
-		if got := c.a.Whole(); got != c.whole {
-			t.Errorf("%s: whole %v", c.name, got)
-		}
-		if c.a.Same(c.b) != c.same || c.b.Same(c.a) != c.same {
-			t.Errorf("%s: same %v", c.name, !c.same)
-		}
-	}
-	for share, want := range map[float64]string{nan: "-", 0: "0.0 %", 0.0001: "<0.1 %", 0.001: "0.1 %", 0.66: "66.0 %"} {
 		if got := percentLeft(share); got != want {
 			t.Errorf("%v: %s", share, got)
 		}
@@ -70,7 +51,7 @@ func TestRejectionsOfASetting(t *testing.T) {
 			t.Errorf("%v %s: %v left, want %v, apart %v", p.Values, p.Policy, p.Left, want, p.Apart)
 		}
 		line := lines[i]
-		if !strings.Contains(line, " %") || strings.Count(line, NotComparable) != map[bool]int{true: 1}[short] {
+		if !strings.Contains(line, " %") || strings.Count(line, stats.NotComparable) != map[bool]int{true: 1}[short] {
 			t.Error(line)
 		}
 		if m, _ := p.Metric("mean_e2e_latency_ms"); m.Apart {
@@ -98,7 +79,7 @@ func TestFailuresOfAPolicy(t *testing.T) {
 			continue
 		}
 		apart++
-		if last := lines[i]; !m.Apart || strings.Count(last, NotComparable) != 2 || strings.Contains(last, "*") {
+		if last := lines[i]; !m.Apart || strings.Count(last, stats.NotComparable) != 2 || strings.Contains(last, "*") {
 			t.Errorf("%q", last)
 		}
 		if f, _ := p.Metric("failed"); f.Apart {
@@ -135,15 +116,5 @@ func TestFailuresOfAPolicy(t *testing.T) {
 	second := out.Points[1].Metrics
 	if out.Points[1].Left == 0 || second["mean_e2e_latency_ms"].Diff.Comparable || !second["failed"].Diff.Comparable {
 		t.Errorf("%+v", out.Points[1])
-	}
-}
-
-// A run that was stopped did not complete its workload, whatever it sent.
-func TestCompletionOfStoppedRun(t *testing.T) {
-	c := CompletionOf(func(name string) float64 {
-		return map[string]float64{"requests": 10, "completed": 10, "unsent": 5}[name]
-	})
-	if c.Whole() || math.Abs(c.Left()-1.0/3) > 1e-12 {
-		t.Errorf("%+v: %v left", c, c.Left())
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/trace"
 	"lorasim/trace/resample"
 )
@@ -40,7 +40,8 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for at := -1000.0; at < length; at += rng.ExpFloat64() / 0.4 {
 				id++
-				text, adapter, output := &trace.Text{ID: id}, rng.Int32N(recordedAdapters), math.Exp(0.7*rng.NormFloat64()-0.245)
+				text, adapter, output := &trace.Text{ID: id}, rng.Int32N(recordedAdapters),
+					math.Exp(0.7*rng.NormFloat64()-0.245)
 				for t := at; ; t += rng.ExpFloat64() * 15 {
 					if add(t, adapter, text, output); rng.Float64() < 0.2 {
 						break
@@ -53,7 +54,8 @@ var processes = map[string]func(rng *rand.Rand, length float64) *trace.Workload{
 	"adapters": func(rng *rand.Rand, length float64) *trace.Workload {
 		return record(rng, length, func(add func(at float64, adapter int32, text *trace.Text, output float64)) {
 			for a := range int32(recordedAdapters) {
-				rate, output := 2./recordedAdapters*math.Exp(0.8*rng.NormFloat64()-0.32), math.Exp(0.5*rng.NormFloat64()-0.125)
+				rate, output := 2./recordedAdapters*math.Exp(0.8*rng.NormFloat64()-0.32),
+					math.Exp(0.5*rng.NormFloat64()-0.125)
 				for at := rng.ExpFloat64() / rate; at < length; at += rng.ExpFloat64() / rate {
 					add(at, a, nil, output)
 				}
@@ -66,14 +68,20 @@ const recordedAdapters = 40
 
 // record is a workload of the requests that draw adds, in any order; output is the
 // mean of exponential outputs, in hundreds of tokens.
-func record(rng *rand.Rand, length float64, draw func(add func(at float64, adapter int32, text *trace.Text, output float64))) *trace.Workload {
+func record(
+	rng *rand.Rand, length float64, draw func(add func(at float64, adapter int32, text *trace.Text, output float64)),
+) *trace.Workload {
 	w := &trace.Workload{Adapters: trace.Names(recordedAdapters, nil)}
 	draw(func(at float64, adapter int32, text *trace.Text, output float64) {
 		if at >= 0 && at < length {
-			w.Requests = append(w.Requests, trace.Request{Arrival: at, Adapter: adapter, Prompt: 100, Output: 1 + int32(100*output*rng.ExpFloat64()), Text: text})
+			w.Requests = append(w.Requests, trace.Request{
+				Arrival: at, Adapter: adapter, Prompt: 100, Output: 1 + int32(100*output*rng.ExpFloat64()), Text: text,
+			})
 		}
 	})
-	slices.SortStableFunc(w.Requests, func(a, b trace.Request) int { return int(math.Copysign(1, a.Arrival-b.Arrival)) })
+	slices.SortStableFunc(w.Requests, func(a, b trace.Request) int {
+		return int(math.Copysign(1, a.Arrival-b.Arrival))
+	})
 	return w
 }
 
@@ -120,10 +128,10 @@ func coverage(t testing.TB, process, spec string, length float64, workloads, n i
 			}
 		}
 		for name, xs := range values {
-			if e := MeanOf(scenario.Resampled, xs); e.Low <= truth[name] && truth[name] <= e.High {
+			if e := stats.MeanOf(stats.Resampled, xs); e.Low <= truth[name] && truth[name] <= e.High {
 				hold[name] += 1 / float64(workloads)
 			}
-			if e := Mean(xs); e.Low <= truth[name] && truth[name] <= e.High {
+			if e := stats.Mean(xs); e.Low <= truth[name] && truth[name] <= e.High {
 				naive[name] += 1 / float64(workloads)
 			}
 		}
@@ -143,11 +151,13 @@ var coverageCases = []struct{ process, spec string }{
 // workloads each, the share whose 95 % intervals hold the truth.
 func BenchmarkResampleCoverage(b *testing.B) {
 	for b.Loop() {
-		fmt.Println("\n| recorded process | `--resample` | mean latency, 10 min | 1 h | rate, 1 h | mean latency as of fresh draws, 1 h |\n|---|---|---:|---:|---:|---:|")
+		fmt.Println(
+			"\n| recorded process | `--resample` | mean latency, 10 min | 1 h | rate, 1 h | mean latency as of fresh draws, 1 h |\n|---|---|---:|---:|---:|---:|")
 		for _, c := range coverageCases {
 			short, _ := coverage(b, c.process, c.spec, 600, 200, 20)
 			hour, naive := coverage(b, c.process, c.spec, 3600, 200, 20)
-			fmt.Printf("| %s | `%s` | %.1f %% | %.1f %% | %.1f %% | %.1f %% |\n", c.process, c.spec, 100*short["mean latency"],
+			fmt.Printf("| %s | `%s` | %.1f %% | %.1f %% | %.1f %% | %.1f %% |\n",
+				c.process, c.spec, 100*short["mean latency"],
 				100*hour["mean latency"], 100*hour["rate"], 100*naive["mean latency"])
 		}
 	}

@@ -58,7 +58,9 @@ type indexedJob struct {
 
 func TestEmitKubernetes(t *testing.T) {
 	for _, memory := range []string{"", "2Gi"} {
-		text := emit(t, Job{Dir: `/sweeps/a "b"`, Shards: 5, Jobs: 2, Name: "Skew Study", Memory: memory, Image: "registry.local/lorasim:1"}, "kubernetes")
+		text := emit(t,
+			Job{Dir: `/sweeps/a "b"`, Shards: 5, Jobs: 2, Name: "Skew Study", Memory: memory,
+				Image: "registry.local/lorasim:1"}, "kubernetes")
 		var j indexedJob
 		if err := yaml.UnmarshalWithOptions([]byte(text), &j, yaml.Strict()); err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -66,8 +68,10 @@ func TestEmitKubernetes(t *testing.T) {
 		pod := j.Spec.Template.Spec
 		c := pod.Containers[0]
 		switch {
-		case j.APIVersion != "batch/v1", j.Kind != "Job", j.Metadata.Name != "skew-study", j.Spec.CompletionMode != "Indexed",
-			j.Spec.Completions != 5, j.Spec.Parallelism != 5, pod.RestartPolicy != "OnFailure" && pod.RestartPolicy != "Never",
+		case j.APIVersion != "batch/v1", j.Kind != "Job", j.Metadata.Name != "skew-study",
+			j.Spec.CompletionMode != "Indexed",
+			j.Spec.Completions != 5, j.Spec.Parallelism != 5,
+			pod.RestartPolicy != "OnFailure" && pod.RestartPolicy != "Never",
 			c.Image != "registry.local/lorasim:1", strings.Join(c.Command, " ") != "lorasim",
 			strings.Join(c.Args, "|") != `sweep|run|/sweeps/a "b"|--shard|auto/5|--jobs|2`,
 			c.VolumeMounts[0].Name != pod.Volumes[0].Name, c.VolumeMounts[0].MountPath != "/sweeps",
@@ -133,7 +137,10 @@ func TestEmitScripts(t *testing.T) {
 		t.Skip("GNU parallel is not installed")
 	}
 	got := run("sh", emit(t, j, "parallel"))
-	for _, want := range []string{"<sweep><run><a folder's $name><--shard><0/2><--jobs><1>\n", "<--shard><1/2>", "<sweep><merge><a folder's $name>\n"} {
+	for _, want := range []string{
+		"<sweep><run><a folder's $name><--shard><0/2><--jobs><1>\n", "<--shard><1/2>",
+		"<sweep><merge><a folder's $name>\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %s", got, want)
 		}

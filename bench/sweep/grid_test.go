@@ -19,7 +19,9 @@ func TestParseSet(t *testing.T) {
 	}{
 		{"request_rate=4,8, 16", "workload.request_rate", []string{"4", "8", "16"}},
 		{"request-rate=1:2:0.25", "workload.request_rate", []string{"1", "1.25", "1.5", "1.75", "2"}},
-		{"request_rate=0.1:0.7:0.1", "workload.request_rate", []string{"0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7"}},
+		{"request_rate=0.1:0.7:0.1", "workload.request_rate", []string{
+			"0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7",
+		}},
 		{"request_rate=inf", "workload.request_rate", []string{"inf"}},
 		{"num_workers=2:5", "cluster.num_workers", []string{"2", "3", "4", "5"}},
 		{"num_workers=1,4:8:4", "cluster.num_workers", []string{"1", "4", "8"}},
@@ -103,7 +105,9 @@ goodput: "ttft:500"
 	}
 	// the first axis varies slowest, the seed fastest
 	c := m.Cells[len(m.Cells)-1]
-	if d := cmp.Diff(Cell{Index: 35, Seed: 9, Policy: "affinity:lora=1,kv=0", Values: []string{"8", "64"}, Hash: c.Hash}, c); d != "" {
+	if d := cmp.Diff(Cell{
+		Index: 35, Seed: 9, Policy: "affinity:lora=1,kv=0", Values: []string{"8", "64"}, Hash: c.Hash,
+	}, c); d != "" {
 		t.Error(d)
 	}
 }
@@ -134,12 +138,13 @@ func TestParseSpecErrors(t *testing.T) {
 
 func TestPlanErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"baseline: p2c":                                 "unknown baseline",
-		"goodput: fast":                                 "goodput: ",
-		"policies: [statc]":                             `did you mean "static"`,
-		"set: {popularity: [zipf, zpf]}":                `workload.popularity: popularity "zpf"`,
-		"set: {head_of_line: [block, jump]}":            `cluster.head_of_line: unknown value "jump"`,
-		"set: {num_workers: [-1]}":                      `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
+		"baseline: p2c":                      "unknown baseline",
+		"goodput: fast":                      "goodput: ",
+		"policies: [statc]":                  `did you mean "static"`,
+		"set: {popularity: [zipf, zpf]}":     `workload.popularity: popularity "zpf"`,
+		"set: {head_of_line: [block, jump]}": `cluster.head_of_line: unknown value "jump"`,
+		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
+
 		"seeds: 100000\nset: {request_rate: '1:100:1'}": "more than 1000000 cells",
 	} {
 		s, err := ParseSpec([]byte(text), "s.yaml")
@@ -191,7 +196,8 @@ func FuzzParseSpec(f *testing.F) {
 }
 
 func FuzzReadManifest(f *testing.F) {
-	f.Add([]byte(`{"schema":"lorasim.sweep/2","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
+	f.Add([]byte(
+		`{"schema":"lorasim.sweep/2","scenario":"seed: 1","axes":[{"key":"cluster.num_workers","values":["1"]}],"policies":["static"],"seeds":[1],"cells":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := ReadManifest(data, "m.json")
 		if err == nil && len(m.Cells) == 0 {

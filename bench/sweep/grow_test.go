@@ -74,7 +74,8 @@ func TestGrow(t *testing.T) {
 	sameFiles(t, whole.Path, d.Path)
 	// one that asks for a part of it changes nothing
 	manifest := files(t, d.Path)[manifestFile]
-	if d = goOn(t, d.Path, smallSpec(t)); len(d.Cells) != 36 || string(files(t, d.Path)[manifestFile]) != string(manifest) {
+	if d = goOn(t, d.Path, smallSpec(t)); len(d.Cells) != 36 ||
+		string(files(t, d.Path)[manifestFile]) != string(manifest) {
 		t.Errorf("%d cells", len(d.Cells))
 	}
 	if sum := runAll(t, d, RunOptions{}); sum.Ran != 0 || sum.Kept != 36 {
@@ -104,7 +105,8 @@ func TestGrowRefusesOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = Create(d.Path, m); err == nil || !strings.Contains(err.Error(), d.Path+" holds another sweep: "+want) {
+		if _, err = Create(d.Path, m); err == nil ||
+			!strings.Contains(err.Error(), d.Path+" holds another sweep: "+want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -159,7 +161,10 @@ func TestBrokenCells(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
-	if _, err := d.Merge(MergeOptions{}); err == nil || !strings.Contains(err.Error(), "7 of 12 cells are done, 1 are missing (the first is 4), 4 must run again (cell 0: broken file of a cell: "+path(0)) {
+	if _, err := d.Merge(MergeOptions{}); err == nil ||
+		!strings.Contains(err.Error(),
+			"7 of 12 cells are done, 1 are missing (the first is 4), 4 must run again (cell 0: broken file of a cell: "+
+				path(0)) {
 		t.Error(err)
 	}
 	tables, err := d.Tables(MergeOptions{Partial: true})
@@ -168,7 +173,8 @@ func TestBrokenCells(t *testing.T) {
 	}
 	var told []string
 	sum := runAll(t, d, RunOptions{Warn: func(m string) { told = append(told, m) }})
-	if sum.Ran != 5 || sum.Kept != 7 || len(told) != 4 || !strings.HasPrefix(told[0], "cell 0 ("+d.Describe(&d.Cells[0])+") runs again: ") {
+	if sum.Ran != 5 || sum.Kept != 7 || len(told) != 4 ||
+		!strings.HasPrefix(told[0], "cell 0 ("+d.Describe(&d.Cells[0])+") runs again: ") {
 		t.Errorf("%+v, %q", sum, told)
 	}
 	if _, err := d.Merge(MergeOptions{}); err != nil {
@@ -189,7 +195,8 @@ func TestChecksFirst(t *testing.T) {
 	for _, c := range []struct{ set, want string }{
 		{"workload=" + good + "," + filepath.Join(dir, "none.csv"), "none.csv: no such file"},
 		{"workload=" + good + "," + file("bad.csv", "id,arrival_s\nx\n"), "bad.csv"},
-		{"workload=" + good + "," + file("empty.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n"), "no request"},
+		{"workload=" + good + "," + file("empty.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n"),
+			"no request"},
 		{"trace_path=" + filepath.Join(dir, "none") + "|", "none: no such file"},
 		{"lengths=auto,table:" + filepath.Join(dir, "none.csv"), "none.csv: no such file"},
 		{"profile=llama2-7b-24gb|" + filepath.Join(dir, "none.yaml"), "none.yaml: no such file"},
@@ -224,7 +231,8 @@ func TestChecksFirst(t *testing.T) {
 	if err := d.CheckMetrics([]string{"goodput.share"}); err == nil || !strings.Contains(err.Error(), "--goodput") {
 		t.Error(err)
 	}
-	if err := d.CheckBaseline("p2c"); err == nil || d.CheckBaseline("") != nil || d.CheckBaseline("least-loaded") != nil {
+	if err := d.CheckBaseline("p2c"); err == nil || d.CheckBaseline("") != nil ||
+		d.CheckBaseline("least-loaded") != nil {
 		t.Error(err)
 	}
 	// a folder that cannot be written to
@@ -232,7 +240,8 @@ func TestChecksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(d.Path, cellsDir), "a file")
-	if sum, err := d.Run(t.Context(), RunOptions{}); err == nil || sum != nil || !strings.Contains(err.Error(), "cannot be written to") {
+	if sum, err := d.Run(t.Context(), RunOptions{}); err == nil || sum != nil ||
+		!strings.Contains(err.Error(), "cannot be written to") {
 		t.Error(sum, err)
 	}
 }
@@ -271,7 +280,8 @@ seeds: 2
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Scenario.Workload.File != "data/w.csv" || s.Policies[1] != "explicit:file=data/place.txt" || s.Baseline != s.Policies[1] {
+	if s.Scenario.Workload.File != "data/w.csv" || s.Policies[1] != "explicit:file=data/place.txt" ||
+		s.Baseline != s.Policies[1] {
 		t.Errorf("%q %q %q", s.Scenario.Workload.File, s.Policies, s.Baseline)
 	}
 	d := goOn(t, "out", s)

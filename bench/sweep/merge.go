@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strconv"
 
-	"lorasim/bench/scenario"
+	"lorasim/bench/result"
+	"lorasim/bench/stats"
+	"lorasim/bench/steady"
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
 )
@@ -37,13 +39,13 @@ type Point struct {
 	Metrics []Metric
 	Left    float64 // share of the requests that did not complete; NaN: not known
 	// Sampling says what the seeds draw, Resample is the setting of that name.
-	Sampling scenario.Sampling
+	Sampling stats.Sampling
 	Resample string
 	// Apart: not all requests completed, and not the same ones as elsewhere in
 	// the sweep, so that latencies are not comparable.
 	Apart bool
 	// Stationarity says whether its runs reached a steady state.
-	Stationarity
+	steady.Stationarity
 
 	results []*CellResult // by seed
 }
@@ -51,9 +53,9 @@ type Point struct {
 // Metric is one number over the seeds of a point.
 type Metric struct {
 	Name string
-	Estimate
-	Diff Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
-	Base float64  // mean of the baseline
+	stats.Estimate
+	Diff stats.Estimate // this policy minus the baseline, paired by seed; NaN for the baseline
+	Base float64        // mean of the baseline
 	// Apart: the baseline completed other requests, so that Diff compares
 	// latencies of different requests.
 	Apart bool
@@ -102,7 +104,7 @@ func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
 		return nil, fmt.Errorf("%s: no cell has run yet", d.Path)
 	}
 	t.Left, t.Broken = status.Cells-status.Done, status.Broken
-	t.Metrics = slices.DeleteFunc(t.names(), Hidden)
+	t.Metrics = slices.DeleteFunc(t.names(), result.Hidden)
 	t.Points = d.points(t)
 	return t, nil
 }
@@ -183,10 +185,13 @@ func (d *Dir) writeCells(t *Tables) error {
 	)
 	settings, set := d.settings()
 	columns := slices.Concat([]table.Column{{Name: "cell", Value: &cell}}, settings,
-		[]table.Column{{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran}, {Name: "state", Value: &state}})
+		[]table.Column{
+			{Name: "policy", Value: &policy}, {Name: "seed", Value: &seed}, {Name: "run_of_cell", Value: &ran},
+			{Name: "state", Value: &state},
+		})
 	at := map[string]*float64{}
 	for _, n := range t.names() {
-		if n == stateName { // in words
+		if n == result.SteadyStateName { // in words
 			continue
 		}
 		at[n] = new(float64)
@@ -204,7 +209,7 @@ func (d *Dir) writeCells(t *Tables) error {
 				*number = math.NaN()
 			}
 			for _, v := range r.Values {
-				if v.Name != stateName {
+				if v.Name != result.SteadyStateName {
 					*at[v.Name] = v.Value
 				}
 			}
@@ -230,10 +235,13 @@ func (d *Dir) writePoints(t *Tables) error {
 	)
 	columns, set := d.settings()
 	columns = append(columns, []table.Column{
-		{Name: "policy", Value: &p.Policy}, {Name: "state", Value: &state}, {Name: "metric", Value: &m.Name}, {Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
+		{Name: "policy", Value: &p.Policy}, {Name: "state", Value: &state}, {Name: "metric", Value: &m.Name},
+		{Name: "n", Value: &n}, {Name: "mean", Value: &m.Mean},
 		{Name: "std", Value: &m.Std}, {Name: "ci95_low", Value: &m.Low}, {Name: "ci95_high", Value: &m.High},
-		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN}, {Name: "diff_mean", Value: &m.Diff.Mean},
-		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High}, {Name: "ratio", Value: &ratio},
+		{Name: "baseline", Value: &t.baseline}, {Name: "diff_n", Value: &diffN},
+		{Name: "diff_mean", Value: &m.Diff.Mean},
+		{Name: "diff_ci95_low", Value: &m.Diff.Low}, {Name: "diff_ci95_high", Value: &m.Diff.High},
+		{Name: "ratio", Value: &ratio},
 		{Name: "comparable", Value: &comparable},
 	}...)
 	return d.writeTables("table", columns, func(write func() error) error {
@@ -266,17 +274,23 @@ func (d *Dir) points(t *Tables) (points []Point) {
 	for at := 0; at < len(t.results); at += seeds {
 		policy := at / seeds % len(d.Policies)
 		own, theirs := t.results[at:][:seeds], t.results[at+(base-policy)*seeds:][:seeds]
-		p := Point{Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true), results: own}
-		p.Left = CompletionOf(func(n string) float64 { return Mean(column(own, n)).Mean }).Left()
+		p := Point{
+			Values: d.Cells[at].Values, Policy: d.Policies[policy], Apart: slices.Contains(apart[at:at+seeds], true),
+			results: own,
+		}
+		p.Left = result.CompletionOf(func(n string) float64 { return stats.Mean(column(own, n)).Mean }).Left()
 		p.Sampling, p.Resample = sampling(&d.Cells[at])
 		same := samePairs(own, theirs)
 		p.Stationarity = stationarity(own)
 		judge := p.Judge() && stationarity(theirs).Judge()
 		for _, n := range t.Metrics {
 			xs, bs := column(own, n), column(theirs, n)
-			m := Metric{Name: n, Estimate: MeanOf(p.Sampling, xs), Diff: Mean(nil), Base: Mean(bs).Mean, Apart: !same && !CountsAll(n), Unsteady: !judge && NeedsSteady(n)}
+			m := Metric{
+				Name: n, Estimate: stats.MeanOf(p.Sampling, xs), Diff: stats.Mean(nil), Base: stats.Mean(bs).Mean,
+				Apart: !same && !result.CountsAll(n), Unsteady: !judge && result.NeedsSteady(n),
+			}
 			if policy != base {
-				m.Diff = PairedOf(p.Sampling, xs, bs)
+				m.Diff = stats.PairedOf(p.Sampling, xs, bs)
 			}
 			if m.N > 0 {
 				p.Metrics = append(p.Metrics, m)
@@ -288,12 +302,12 @@ func (d *Dir) points(t *Tables) (points []Point) {
 }
 
 // samplings says what the seeds of a cell draw, and its setting of resample.
-func (m *Manifest) samplings() func(c *Cell) (scenario.Sampling, string) {
-	known := map[string]scenario.Sampling{}
-	return func(c *Cell) (scenario.Sampling, string) {
+func (m *Manifest) samplings() func(c *Cell) (stats.Sampling, string) {
+	known := map[string]stats.Sampling{}
+	return func(c *Cell) (stats.Sampling, string) {
 		sc, err := m.ScenarioOf(c)
 		if err != nil {
-			return scenario.Fresh, ""
+			return stats.Fresh, ""
 		}
 		k := workloadKey(sc)
 		of, ok := known[k]
@@ -306,7 +320,7 @@ func (m *Manifest) samplings() func(c *Cell) (scenario.Sampling, string) {
 }
 
 // Sampling says what the seeds of all cells draw; false where cells differ.
-func (m *Manifest) Sampling() (of scenario.Sampling, all bool) {
+func (m *Manifest) Sampling() (of stats.Sampling, all bool) {
 	sampling := m.samplings()
 	for i := 0; i < len(m.Cells); i += len(m.Seeds) {
 		s, _ := sampling(&m.Cells[i])
@@ -318,8 +332,8 @@ func (m *Manifest) Sampling() (of scenario.Sampling, all bool) {
 	return of, true
 }
 
-func stationarity(results []*CellResult) Stationarity {
-	return StationarityOf(func(name string) []float64 { return column(results, name) })
+func stationarity(results []*CellResult) steady.Stationarity {
+	return result.StationarityOf(func(name string) []float64 { return column(results, name) })
 }
 
 // column lists one number of some cells; NaN where it is not there.
@@ -340,13 +354,13 @@ func differing(results []*CellResult, seeds int) []bool {
 	out := make([]bool, len(results))
 	for s := range seeds {
 		var ran []int
-		var done []Completion
+		var done []result.Completion
 		for i := s; i < len(results); i += seeds {
 			if results[i] != nil {
-				ran, done = append(ran, i), append(done, CompletionOf(results[i].Value))
+				ran, done = append(ran, i), append(done, result.CompletionOf(results[i].Value))
 			}
 		}
-		if slices.ContainsFunc(done, func(c Completion) bool { return !c.Same(done[0]) }) {
+		if slices.ContainsFunc(done, func(c result.Completion) bool { return !c.Same(done[0]) }) {
 			for k, i := range ran {
 				out[i] = !done[k].Whole()
 			}
@@ -358,9 +372,16 @@ func differing(results []*CellResult, seeds int) []bool {
 // samePairs says that in each pair of runs both completed the same requests.
 func samePairs(as, bs []*CellResult) bool {
 	for i := range as {
-		if as[i] != nil && bs[i] != nil && !CompletionOf(as[i].Value).Same(CompletionOf(bs[i].Value)) {
+		if as[i] != nil && bs[i] != nil && !result.CompletionOf(as[i].Value).Same(result.CompletionOf(bs[i].Value)) {
 			return false
 		}
 	}
 	return true
 }
+
+// BySeed returns a metric of each run of a point, in the order of the seeds; NaN where a run has none.
+func (p *Point) BySeed(metric string) []float64 { return column(p.results, metric) }
+
+// SameRequests says whether, seed by seed, the runs of two points completed the same requests, so that
+// their latencies compare.
+func (p *Point) SameRequests(o *Point) bool { return samePairs(p.results, o.results) }

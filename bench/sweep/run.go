@@ -23,6 +23,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/series"
 	"lorasim/internal/suggest"
+	"lorasim/sim"
 	"lorasim/trace"
 )
 
@@ -230,7 +231,8 @@ func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, la
 		return nil, nil, err
 	}
 	lat = series.NewLatencies()
-	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle, Watch: func([]trace.Adapter) any { return lat }}
+	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle,
+		Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: lat.Done} }}
 	if j.collect != nil {
 		c, err := j.collect()
 		if err != nil {
@@ -275,7 +277,8 @@ func (j Job) Emit(w io.Writer, system string) error {
 	if err := j.complete(system); err != nil {
 		return err
 	}
-	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles, "jobs/"+system)
+	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles,
+		"jobs/"+system)
 	if err != nil {
 		return err
 	}
@@ -296,7 +299,8 @@ var (
 
 // complete fills in what the job leaves open and checks it.
 func (j *Job) complete(system string) error {
-	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"), cmp.Or(j.Claim, "sweeps")
+	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"),
+		cmp.Or(j.Claim, "sweeps")
 	j.Mount = cmp.Or(j.Mount, path.Dir(j.Dir))
 	j.Name = strings.Trim(notLabel.ReplaceAllString(strings.ToLower(cmp.Or(j.Name, "sweep")), "-"), "-")
 	j.Jobs = max(j.Jobs, 1)

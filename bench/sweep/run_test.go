@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/table"
 )
@@ -133,11 +134,11 @@ func TestCellIsSimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range Values(res) {
+		for _, v := range result.Values(res) {
 			if got.Value(v.Name) != v.Value {
 				t.Errorf("cell %d: %s is %v, the simulator says %v", i, v.Name, got.Value(v.Name), v.Value)
 			}
-			if v.Name == stateName { // a word in the merged table
+			if v.Name == result.SteadyStateName { // a word in the merged table
 				continue
 			}
 			if seen[v.Name] == nil {
@@ -201,7 +202,8 @@ func TestInterruptedAndShardedIsSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	var incomplete *IncompleteError
-	if _, err := stopped.Merge(MergeOptions{}); !errors.As(err, &incomplete) || incomplete.Done < 4 || incomplete.Done > 6 {
+	if _, err := stopped.Merge(MergeOptions{}); !errors.As(err, &incomplete) || incomplete.Done < 4 ||
+		incomplete.Done > 6 {
 		t.Fatal(err)
 	}
 	left := filepath.Join(stopped.Path, cellsDir, ".000007.parquet.123.tmp")
@@ -244,14 +246,16 @@ func TestFailedCells(t *testing.T) {
 	write(t, bad, rows+"2023-11-16 18:15:48.6805900,ten,5\n") // begins well
 	d := create(t, smallSpec(t, "trace_name=azure_llm", "trace_path="+good+","+bad, "request_rate=1"))
 	sum := runAll(t, d, RunOptions{})
-	if sum.Ran != 12 || len(sum.Failed) != 6 || !strings.Contains(sum.Failed[0].Error, "b.csv") || !strings.Contains(sum.Failed[0].What, "policy=static seed=1") {
+	if sum.Ran != 12 || len(sum.Failed) != 6 || !strings.Contains(sum.Failed[0].Error, "b.csv") ||
+		!strings.Contains(sum.Failed[0].What, "policy=static seed=1") {
 		t.Fatalf("%+v", sum)
 	}
 	if _, err := d.Merge(MergeOptions{}); err == nil || !strings.Contains(err.Error(), "6 failed (cell 6: ") {
 		t.Error(err)
 	}
 	tables, err := d.Merge(MergeOptions{Partial: true})
-	if err != nil || len(readColumn[int64](t, filepath.Join(d.Path, "cells.parquet"), "cell")) != 6 || tables.Left != 6 {
+	if err != nil || len(readColumn[int64](t, filepath.Join(d.Path, "cells.parquet"), "cell")) != 6 ||
+		tables.Left != 6 {
 		t.Fatal(err)
 	}
 	if sum = runAll(t, d, RunOptions{}); sum.Ran != 0 || len(sum.Failed) != 6 {
@@ -310,7 +314,8 @@ func TestManifest(t *testing.T) {
 	if other.Hash == m.Hash {
 		t.Error("two sweeps have the same hash")
 	}
-	if _, err := Create(d.Path, other); err == nil || !strings.Contains(err.Error(), `holds another sweep: workload.num_prompts is "150" there, "151" here;`) {
+	if _, err := Create(d.Path, other); err == nil ||
+		!strings.Contains(err.Error(), `holds another sweep: workload.num_prompts is "150" there, "151" here;`) {
 		t.Error(err)
 	}
 	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no sweep") {

@@ -14,7 +14,8 @@ import (
 )
 
 // other is for each setting that Unused may name a value that is not the default.
-var other = map[string]string{"routing.view_staleness": "3", "routing.known_outputs": "true", "routing.migration_interval": "0.7",
+var other = map[string]string{"routing.view_staleness": "3", "routing.known_outputs": "true",
+	"routing.migration_interval":      "0.7",
 	"routing.migration_req_threshold": "2", "routing.request_migration": "none", "routing.solver": "embedded"}
 
 func outcome(t *testing.T, sc *scenario.Scenario) string {
@@ -83,12 +84,15 @@ func TestSignalsCount(t *testing.T) {
 	if !slices.Contains(sc.Unused(), "routing.view_staleness") {
 		t.Error("static looks at signals")
 	}
-	for key, value := range map[string]string{"outages": "0@1-2", "shed": "queue:3", "elastic": "min=1,max=2,target=4"} {
+	for key, value := range map[string]string{
+		"outages": "0@1-2", "shed": "queue:3", "elastic": "min=1,max=2,target=4",
+	} {
 		c := sc
 		if err := c.Set(key, value); err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(c.Unused(), "routing.view_staleness") || slices.Contains(c.Unused(), "routing.known_outputs") {
+		if slices.Contains(c.Unused(), "routing.view_staleness") ||
+			slices.Contains(c.Unused(), "routing.known_outputs") {
 			t.Errorf("with %s %s signals count", key, value)
 		}
 	}
@@ -145,7 +149,8 @@ func TestSharedCellsRunOnce(t *testing.T) {
 			t.Fatal(err)
 		} else if res, err := sc.Simulate(t.Context(), scenario.RunOptions{SLO: d.SLO()}); err != nil {
 			t.Fatal(err)
-		} else if r, err := d.ReadCell(&c); err != nil || r.Value("mean_e2e_latency_ms") != valueOf(Values(res), "mean_e2e_latency_ms") {
+		} else if r, err := d.ReadCell(&c); err != nil ||
+			r.Value("mean_e2e_latency_ms") != result.ValueOf(result.Values(res), "mean_e2e_latency_ms") {
 			t.Errorf("cell %d: %v, %v", i, r, err)
 		}
 	}
@@ -153,7 +158,8 @@ func TestSharedCellsRunOnce(t *testing.T) {
 	if err := d.WriteText(&text, tables, DefaultMetrics); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "static, p2c: no use of migration_interval; one run is shared by all its values") {
+	if !strings.Contains(text.String(),
+		"static, p2c: no use of migration_interval; one run is shared by all its values") {
 		t.Errorf("%s", text.String())
 	}
 }

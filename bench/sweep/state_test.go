@@ -13,45 +13,6 @@ import (
 	"lorasim/internal/format"
 )
 
-func numbers(of map[string][]float64) func(string) []float64 {
-	return func(name string) []float64 { return of[name] }
-}
-
-// Overloaded from half of the runs on, steady only if more than half are.
-func TestStateOfRuns(t *testing.T) {
-	const s, tr, o = 0, 1, 2
-	nan := math.NaN()
-	for _, c := range []struct {
-		runs []float64
-		want string
-	}{
-		{nil, ""}, {[]float64{nan, nan}, ""}, {[]float64{s}, "steady"}, {[]float64{tr}, "transient"}, {[]float64{o}, "overloaded"},
-		{[]float64{s, o}, "overloaded, 1 of 2 runs"}, {[]float64{s, tr}, "transient, 1 of 2 runs"}, {[]float64{s, s, o}, "steady, 2 of 3 runs"},
-		{[]float64{s, tr, o}, "transient, 1 of 3 runs"}, {[]float64{o, nan, s, o}, "overloaded, 2 of 3 runs"}, {[]float64{s, s, o, o}, "overloaded, 2 of 4 runs"},
-	} {
-		if got := StationarityOf(numbers(map[string][]float64{stateName: c.runs})).String(); got != c.want {
-			t.Errorf("%v: %q, expected %q", c.runs, got, c.want)
-		}
-	}
-	full := StationarityOf(numbers(map[string][]float64{stateName: {o, o}, offeredName: {16, 16.02}, sustainsName: {12.1, nan}}))
-	if full.String() != "overloaded (sustains 12.1 of 16 requests/s)" || full.Mark() != "OVERLOADED (12.1/s)" || full.Judge() {
-		t.Errorf("%s, %s", full, full.Mark())
-	}
-	if one := (Stationarity{State: steady.Overloaded, Sustains: nan}); one.String() != "overloaded" || one.Mark() != "OVERLOADED" {
-		t.Errorf("%s, %s", one, one.Mark())
-	}
-}
-
-func TestNeedsSteady(t *testing.T) {
-	for name, want := range map[string]bool{"mean_ttft_ms": true, "p99_e2e_latency_ms": true, "std_itl_ms": true, "goodput.share": true, "concurrency": true,
-		"scheduled_ttft.mean_ms": true, "completed": false, "cold_loads": false, "load_balance.cv": false, "rejected": false, "duration": false, "request_throughput": false, "output_throughput": false,
-		"total_output_tokens": false, "steady.sustainable_rate": false} {
-		if NeedsSteady(name) != want {
-			t.Errorf("%s: %v", name, !want)
-		}
-	}
-}
-
 // withStates runs a sweep and enters how its runs would have been judged: static is
 // overloaded at 20 requests/s in two of three runs, least-loaded too if both.
 func withStates(t *testing.T, both bool) (*Dir, *Tables) {
@@ -85,10 +46,13 @@ func TestOverloadIsLoud(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	if !strings.Contains(text, "static        OVERLOADED (7.5/s)") || !strings.Contains(text, "least-loaded  steady") || !strings.Contains(text, "OVERLOADED: requests arrive faster") {
+	if !strings.Contains(text, "static        OVERLOADED (7.5/s)") || !strings.Contains(text, "least-loaded  steady") ||
+		!strings.Contains(text, "OVERLOADED: requests arrive faster") {
 		t.Error(text)
 	}
-	if !strings.Contains(text, "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs; only\n  least-loaded can be judged") {
+	const none = "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs; only\n" +
+		"  least-loaded can be judged"
+	if !strings.Contains(text, none) {
 		t.Error(text)
 	}
 	for line := range strings.Lines(text) {
@@ -114,10 +78,12 @@ func TestOverloadIsLoud(t *testing.T) {
 	if got := strings.Join(states[6:9], " "); got != "steady overloaded overloaded" {
 		t.Error(got)
 	}
-	if w := readColumn[float64](t, filepath.Join(d.Path, "cells.parquet"), "steady.sustainable_rate"); w[7] != 7.5 || !math.IsNaN(w[0]) {
+	if w := readColumn[float64](t, filepath.Join(d.Path, "cells.parquet"), "steady.sustainable_rate"); w[7] != 7.5 ||
+		!math.IsNaN(w[0]) {
 		t.Error(w)
 	}
-	if s := readColumn[string](t, filepath.Join(d.Path, "table.csv"), "state"); s[0] != "steady" || s[len(s)/2] != "overloaded" {
+	if s := readColumn[string](t, filepath.Join(d.Path, "table.csv"), "state"); s[0] != "steady" ||
+		s[len(s)/2] != "overloaded" {
 		t.Error(s[0], s[len(s)/2])
 	}
 }
@@ -145,13 +111,16 @@ func TestStatesInJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := got.Points[3]
-	if p.State != "overloaded" || p.Rate != 7.5 || p.States["steady"] != 1 || p.States["overloaded"] != 2 || got.Points[0].State != "steady" {
+	if p.State != "overloaded" || p.Rate != 7.5 || p.States["steady"] != 1 || p.States["overloaded"] != 2 ||
+		got.Points[0].State != "steady" {
 		t.Errorf("%+v", got.Points)
 	}
 	if v := got.Verdicts[1].Verdict; v.Best != "" || len(v.NotSteady) != 2 || got.Verdicts[0].Verdict.Best == "" {
 		t.Errorf("%+v", got.Verdicts)
 	}
-	if v := d.Verdicts(tables, "mean_ttft_ms")[1].String(); v != "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs, least-loaded is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs" {
+	const both = "no verdict: static is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs, " +
+		"least-loaded is overloaded (sustains 7.5 of 20 requests/s), 2 of 3 runs"
+	if v := d.Verdicts(tables, "mean_ttft_ms")[1].String(); v != both {
 		t.Error(v)
 	}
 }
@@ -183,10 +152,12 @@ func TestSweepsWithoutStates(t *testing.T) {
 	if err := d.WriteText(&b, tables, DefaultMetrics); err != nil {
 		t.Fatal(err)
 	}
-	if tables.Points[0].State != "" || strings.Contains(b.String(), "state") || d.Verdicts(tables, "mean_ttft_ms")[0].Best == "" {
+	if tables.Points[0].State != "" || strings.Contains(b.String(), "state") ||
+		d.Verdicts(tables, "mean_ttft_ms")[0].Best == "" {
 		t.Error(b.String())
 	}
-	if data, err := os.ReadFile(filepath.Join(d.Path, "table.csv")); err != nil || !strings.Contains(string(data), ",yes") {
+	if data, err := os.ReadFile(filepath.Join(d.Path, "table.csv")); err != nil ||
+		!strings.Contains(string(data), ",yes") {
 		t.Error(err)
 	}
 }

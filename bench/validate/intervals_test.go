@@ -138,7 +138,10 @@ func TestBandsWidenNearSaturation(t *testing.T) {
 			rs = append(rs, r)
 		}
 	}
-	want := []class{{result.Duration, 0}, {result.Duration, 1}, {result.Duration, 2}, {result.MeanE2E, 0}, {result.MeanE2E, 1}, {result.MedianE2E, 1}}
+	want := []class{
+		{result.Duration, 0}, {result.Duration, 1}, {result.Duration, 2}, {result.MeanE2E, 0}, {result.MeanE2E, 1},
+		{result.MedianE2E, 1},
+	}
 	for i, ends := range [][]float64{{-5, 5}, {-1, 9}, {-1, 1}, {-5, 5}, {-1, 10}, {-1, 1}} {
 		add(want[i].metric, want[i].load, ends...)
 	}
@@ -151,7 +154,8 @@ func TestBandsWidenNearSaturation(t *testing.T) {
 	}
 	for i, r := range [][2]float64{{0.95, 1.05}, {0.95, 1.09}, {0.99, 1.01}, {0.95, 1.05}, {0.99, 1.1}, {0.99, 1.01}} {
 		b := got[i]
-		if b.Metric != want[i].metric.String() || b.Waiting != loads[want[i].load] || math.Abs(b.Most[0]-r[0]) > 2e-4 || math.Abs(b.Most[1]-r[1]) > 2e-4 || *b.Half != *b.Most {
+		if b.Metric != want[i].metric.String() || b.Waiting != loads[want[i].load] || math.Abs(b.Most[0]-r[0]) > 2e-4 ||
+			math.Abs(b.Most[1]-r[1]) > 2e-4 || *b.Half != *b.Most {
 			t.Errorf("band %d: %+v, expected %v", i, b, r)
 		}
 	}
@@ -167,10 +171,12 @@ func TestCoverageByHand(t *testing.T) {
 		rs = append(rs, r)
 	}
 	cover := func(rs []residual) Coverage { return coverage(rs, bands(rs))[0] }
-	if got := cover(rs); got.Most.Runs != 20 || got.Most.Share != 0.5 || got.Half.Share != 0.5 || math.Abs(got.Most.Width-(0.02+0.1026)/2) > 3e-4 {
+	if got := cover(rs); got.Most.Runs != 20 || got.Most.Share != 0.5 || got.Half.Share != 0.5 ||
+		math.Abs(got.Most.Width-(0.02+0.1026)/2) > 3e-4 {
 		t.Errorf("%+v", got)
 	}
-	if got := cover(rs[:12]); got.Most.Runs != 12 || got.Most.Share != 10.0/12 || got.Half.Runs != 2 || got.Half.Share != 0 {
+	if got := cover(rs[:12]); got.Most.Runs != 12 || got.Most.Share != 10.0/12 || got.Half.Runs != 2 ||
+		got.Half.Share != 0 {
 		t.Errorf("ten and two runs, of which two give no range of half: %+v", got)
 	}
 }
@@ -192,29 +198,34 @@ func TestIntervals(t *testing.T) {
 		}
 		rows = append(rows, Row{Comparison: Comparison{
 			Measured: Values{Duration: 100, MeanE2E: 50}, Predicted: Values{Duration: 77},
-			Ran: Ran{ValidatedRun: profile.ValidatedRun{Workers: 1 + i%2, Policy: "static:x=1", Profile: with(8 + i), Requests: 100 - i}, Base: &base, Alike: "a",
+			Ran: Ran{ValidatedRun: profile.ValidatedRun{Workers: 1 + i%2, Policy: "static:x=1", Profile: with(8 + i),
+				Requests: 100 - i}, Base: &base, Alike: "a",
 				draws: []Values{{Duration: 100 / (1 + float64(i)/100), waits: 0.01}, {Duration: 50, waits: waiting}}},
 		}})
 	}
 	rows[1].Use = Calibration
 	report := (&Report{Runs: rows}).Intervals()
 	in := report.One()
-	if in == nil || in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"static"}) || in.Workload.Requests != 82 || len(in.Settings) != 1 ||
+	if in == nil || in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"static"}) ||
+		in.Workload.Requests != 82 || len(in.Settings) != 1 ||
 		!reflect.DeepEqual(in.Settings["engine.max_loras_per_batch"], []string{"9", "26"}) {
 		t.Fatalf("%+v", in)
 	}
 	// 18 runs are left, half a draw of one in the class of saturation: too little for a band
-	if len(in.Bands) != 1 || in.Bands[0].Runs != 17.5 || in.Bands[0].Metric != "duration" || in.Bands[0].Waiting != loads[0] || math.Abs(in.Bands[0].Most[1]-2) > 2e-4 {
+	if len(in.Bands) != 1 || in.Bands[0].Runs != 17.5 || in.Bands[0].Metric != "duration" ||
+		in.Bands[0].Waiting != loads[0] || math.Abs(in.Bands[0].Most[1]-2) > 2e-4 {
 		t.Errorf("%+v", in.Bands)
 	}
-	for i := 2; i < len(rows); i++ { // of two repeats, of ten, and six runs without, of which one has half its draws here
+	// of two repeats, of ten, and six runs without, of which one has half its draws here
+	for i := 2; i < len(rows); i++ {
 		rows[i].Ran.Repeat = []string{"", "a", "a", "", "", "", "", "", "ten"}[min(i-2, 8)]
 	}
 	if b := (&Report{Runs: rows}).Intervals().One().Bands[0]; b.Runs != 7.5 || b.Level != 0.88 {
 		t.Errorf("with runs that were repeated: %+v", b)
 	}
 	var b strings.Builder
-	if err := report.WriteText(&b); err != nil || !strings.Contains(b.String(), "PROFILE base") || !strings.Contains(b.String(), "-50.0 to +100.0 %") {
+	if err := report.WriteText(&b); err != nil || !strings.Contains(b.String(), "PROFILE base") ||
+		!strings.Contains(b.String(), "-50.0 to +100.0 %") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 	if r := (&Report{Runs: rows[:2]}).Intervals(); r.One() != nil {
@@ -252,7 +263,8 @@ func TestEmbeddedIntervals(t *testing.T) {
 		all += c.Most.Runs
 	}
 	if all < 80 || covered/all < 0.9 {
-		t.Errorf("%.0f of %.0f figures of other kinds of runs are within their intervals, expected nine in ten", covered, all)
+		t.Errorf("%.0f of %.0f figures of other kinds of runs are within their intervals, expected nine in ten",
+			covered, all)
 	}
 }
 
@@ -284,9 +296,12 @@ func TestExtrapolationsByHand(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, expected %q", got, want)
 	}
-	r := IntervalReport{Profiles: []ProfileIntervals{{Profile: "x", Intervals: &profile.Intervals{}, Extrapolated: extrapolations(rs)}}}
+	r := IntervalReport{
+		Profiles: []ProfileIntervals{{Profile: "x", Intervals: &profile.Intervals{}, Extrapolated: extrapolations(rs)}},
+	}
 	var b strings.Builder
-	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HELD OUT") || !strings.Contains(b.String(), "\npolicy p2c ") {
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "HELD OUT") ||
+		!strings.Contains(b.String(), "\npolicy p2c ") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }

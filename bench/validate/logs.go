@@ -21,7 +21,8 @@ import (
 var ofResult = map[Metric]result.Metric{
 	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E,
 	MeanTTFT: result.MeanTTFT, MedianTTFT: result.MedianTTFT, P99TTFT: result.P99TTFT,
-	MeanITL: result.MeanITL, MedianITL: result.MedianITL, P95ITL: result.P95ITL, P99ITL: result.P99ITL, MaxITL: result.MaxITL,
+	MeanITL: result.MeanITL, MedianITL: result.MedianITL, P95ITL: result.P95ITL, P99ITL: result.P99ITL,
+	MaxITL: result.MaxITL,
 }
 
 // Block is a closed-loop run of a serving benchmark on one server: so many
@@ -78,7 +79,9 @@ func ReadLogs(path string) ([]Block, error) {
 }
 
 func newBlock(r *importer.Imported) Block {
-	b := Block{File: filepath.Base(r.File), Line: r.Line, Server: r.Server, Concurrency: r.MaxConcurrency, Measured: Values{}}
+	b := Block{
+		File: filepath.Base(r.File), Line: r.Line, Server: r.Server, Concurrency: r.MaxConcurrency, Measured: Values{},
+	}
 	b.Model, _ = r.Config["model"].(string)
 	if done, ok := r.Metrics.Get(result.Completed); ok {
 		b.Requests = int(done)
@@ -145,13 +148,16 @@ func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, e
 	c := result.NewCollector(result.Options{Workers: 1})
 	if _, err := sim.Run(ctx, sim.Config{
 		Source: lengths.Fill(w.Source(), sampler, b.Seed), Workers: []*profile.Costs{p.Compile()}, Observer: c,
-		Router: &router.Router{Policy: Fixed(func(int64) int { return 0 })}, MaxConcurrency: b.Concurrency, Home: router.Disk,
+		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })}, MaxConcurrency: b.Concurrency,
+		Home: router.Disk,
 	}); err != nil {
 		return nil, err
 	}
 	res := c.Result(result.Meta{Source: result.Sim}, nil)
 	if done, _ := res.Metrics.Get(result.Completed); int(done) != b.Requests {
-		return nil, fmt.Errorf("%d of %d simulated requests succeeded: the profile's context_length or KV cache is too small", int(done), b.Requests)
+		return nil, fmt.Errorf(
+			"%d of %d simulated requests succeeded: the profile's context_length or KV cache is too small", int(done),
+			b.Requests)
 	}
 	vs := Values{}
 	for m, id := range ofResult {
@@ -221,12 +227,14 @@ func serverRatios(blocks []Block, rows []Row) []ServerRatio {
 			a, b := &blocks[i], &blocks[k]
 			same := a.File == b.File && a.Requests == b.Requests && a.Concurrency == b.Concurrency &&
 				a.Input == b.Input && a.Output == b.Output && a.Server != "" && b.Server != "" && a.Server != b.Server
-			if !same || rows[i].Predicted == nil || rows[k].Predicted == nil || a.Measured[MeanE2E] == 0 || b.Measured[MeanE2E] == 0 {
+			if !same || rows[i].Predicted == nil || rows[k].Predicted == nil || a.Measured[MeanE2E] == 0 ||
+				b.Measured[MeanE2E] == 0 {
 				continue
 			}
-			s := ServerRatio{File: a.File, Servers: a.Server + "/" + b.Server, Requests: a.Requests, Concurrency: a.Concurrency,
-				Measured:  a.Measured[MeanE2E] / b.Measured[MeanE2E],
-				Predicted: rows[i].Predicted[MeanE2E] / rows[k].Predicted[MeanE2E]}
+			s := ServerRatio{File: a.File, Servers: a.Server + "/" + b.Server, Requests: a.Requests,
+				Concurrency: a.Concurrency,
+				Measured:    a.Measured[MeanE2E] / b.Measured[MeanE2E],
+				Predicted:   rows[i].Predicted[MeanE2E] / rows[k].Predicted[MeanE2E]}
 			s.Error = s.Predicted/s.Measured - 1
 			out = append(out, s)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/bench/stats"
+	"lorasim/internal/parallel"
 	"lorasim/internal/record"
 	"lorasim/router"
 	"lorasim/sim"
@@ -54,7 +56,10 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		}
 		if p := plans[i]; p != nil {
 			kind := fmt.Sprint(r.Group, r.Policy, r.Trace, r.Rate, r.Stride)
-			rows[i].Ran = Ran{ValidatedRun: profile.ValidatedRun{Workers: r.Workers, Policy: r.Policy, Profile: p.costs.Profile(), Requests: r.Requests, Adapters: r.Adapters},
+			rows[i].Ran = Ran{ValidatedRun: profile.ValidatedRun{
+				Workers: r.Workers, Policy: r.Policy, Profile: p.costs.Profile(), Requests: r.Requests,
+				Adapters: r.Adapters,
+			},
 				Base: o.Profile, Alike: kind, Repeat: kind}
 		}
 		first := -1
@@ -66,7 +71,7 @@ func Simulate(ctx context.Context, runs []Run, hists Histograms, o Options) ([]R
 		}
 	}
 	values := make([]Values, len(jobs))
-	if err := Parallel(ctx, len(jobs), func(k int) (err error) {
+	if err := parallel.Do(ctx, len(jobs), func(k int) (err error) {
 		j := jobs[k]
 		if values[k], err = plans[j.run].simulate(ctx, j.seed); err != nil {
 			err = fmt.Errorf("run in line %d: %w", runs[j.run].Line, err)
@@ -199,7 +204,8 @@ func invocations(r *Run, g Group, hists Histograms) (counts [][]int64, skipped s
 		return nil, fmt.Sprintf("no histogram of stride %d", r.Stride)
 	}
 	if len(flat) != r.Adapters {
-		return nil, fmt.Sprintf("the histogram of stride %d has %d adapters, the run has %d", r.Stride, len(flat), r.Adapters)
+		return nil, fmt.Sprintf("the histogram of stride %d has %d adapters, the run has %d",
+			r.Stride, len(flat), r.Adapters)
 	}
 	for _, n := range flat {
 		counts = append(counts, []int64{n})
@@ -218,7 +224,9 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 		}
 	}
 	lengthSeed := p.seed + uint64(max(seed, 0))
-	rt, err := router.New(p.run.Policy, router.Env{Workers: router.Alike(p.run.Workers, p.spec), Adapters: w.Adapters, Seed: lengthSeed})
+	rt, err := router.New(p.run.Policy, router.Env{
+		Workers: router.Alike(p.run.Workers, p.spec), Adapters: w.Adapters, Seed: lengthSeed,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +235,8 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	var waiting sim.Waiting
 	st, err := sim.Run(ctx, sim.Config{
 		Source:  lengths.Fill(w.Source(), lengths.Rescale(p.lengths, len(w.Requests), lengthSeed), lengthSeed),
-		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk, Others: []any{&waiting},
+		Workers: slices.Repeat([]*profile.Costs{p.costs}, p.run.Workers), Router: rt, WarmUp: true, Home: router.Disk,
+		Hooks: []sim.Hooks{{Watch: waiting.Watch}},
 		Observer: Done(func(r *record.Request) {
 			if r.Status == record.OK {
 				e2e = append(e2e, r.E2E()*1000)
@@ -246,7 +255,8 @@ func (p *plan) simulate(ctx context.Context, seed int) (Values, error) {
 	mean, n := stat.Mean(e2e, nil), float64(len(e2e))
 	slices.Sort(e2e)
 	return Values{
-		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: Quantile(e2e, 0.5), P99E2E: Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
+		Duration: st.End.Seconds(), MeanE2E: mean, MedianE2E: stats.Quantile(e2e, 0.5),
+		P99E2E: stats.Quantile(e2e, 0.99), begun: last, waits: waiting.Share(),
 		prompt: prompts / n, output: outputs / n,
 	}, nil
 }

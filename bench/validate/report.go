@@ -11,6 +11,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/bench/stats"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
 	"lorasim/sim/profile"
@@ -23,19 +24,19 @@ type Report struct {
 	Use     string `json:"use"` // of the runs; "all"
 	Seeds   int    `json:"seeds"`
 	// Summary is over all runs, Clear over those away from saturation.
-	Summary map[Metric]Summary `json:"summary"`
-	Clear   map[Metric]Summary `json:"away_from_saturation"`
-	Groups  []GroupSummary     `json:"groups"`
-	Ratio   *Ratios            `json:"policy_ratio,omitempty"`
-	Servers []ServerRatio      `json:"server_ratio,omitempty"`
-	Runs    []Row              `json:"runs"`
+	Summary map[Metric]stats.ErrorSummary `json:"summary"`
+	Clear   map[Metric]stats.ErrorSummary `json:"away_from_saturation"`
+	Groups  []GroupSummary                `json:"groups"`
+	Ratio   *Ratios                       `json:"policy_ratio,omitempty"`
+	Servers []ServerRatio                 `json:"server_ratio,omitempty"`
+	Runs    []Row                         `json:"runs"`
 }
 
 // GroupSummary is the summary of the runs of one group under one policy.
 type GroupSummary struct {
-	Group   string             `json:"group"`
-	Policy  string             `json:"policy"`
-	Summary map[Metric]Summary `json:"summary"`
+	Group   string                        `json:"group"`
+	Policy  string                        `json:"policy"`
+	Summary map[Metric]stats.ErrorSummary `json:"summary"`
 }
 
 // Row is one run.
@@ -85,7 +86,7 @@ func NewReport(rows []Row) *Report {
 	r.Clear = Summaries(slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return row.NearSaturation }))
 	known := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return len(row.Error) == 0 })
 	type key struct{ group, policy string }
-	keys, groups := GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
+	keys, groups := stats.GroupBy(known, func(row *Row) key { return key{row.Group, row.Policy} })
 	for _, k := range keys {
 		r.Groups = append(r.Groups, GroupSummary{k.group, k.policy, Summaries(groups[k])})
 	}
@@ -102,9 +103,10 @@ func newRatios(rows []Row) *Ratios {
 	}
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
 		_, ok := r.Error[MeanE2E]
-		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") && !strings.HasPrefix(r.Policy, "least-loaded")
+		return !ok || r.run == nil || !strings.HasPrefix(r.Policy, "static") &&
+			!strings.HasPrefix(r.Policy, "least-loaded")
 	})
-	keys, pairs := GroupBy(rows, func(row *Row) key {
+	keys, pairs := stats.GroupBy(rows, func(row *Row) key {
 		r := row.run
 		return key{r.Group, r.Trace, r.Rate, r.CV, r.Stride, r.Requests, r.Adapters}
 	})
@@ -140,10 +142,10 @@ func newRatios(rows []Row) *Ratios {
 	if len(out.Rows) == 0 {
 		return nil
 	}
-	s := Summarize(all)
+	s := stats.SummarizeErrors(all)
 	out.Pairs, out.SignRight = s.Runs, out.SignRight/float64(s.Runs)
 	out.MedianAbsError, out.P90AbsError, out.MaxAbsError = s.MedianAbsError, s.P90AbsError, s.MaxAbsError
-	out.ClearMaxAbsError = Summarize(clear).MaxAbsError
+	out.ClearMaxAbsError = stats.SummarizeErrors(clear).MaxAbsError
 	return &out
 }
 
@@ -157,7 +159,7 @@ func (r *Report) Validation(what string) []profile.Validation {
 }
 
 // ValidationOf is a summary as lines of a profile's validation table.
-func ValidationOf(summary map[Metric]Summary, metrics []Metric, what string) (out []profile.Validation) {
+func ValidationOf(summary map[Metric]stats.ErrorSummary, metrics []Metric, what string) (out []profile.Validation) {
 	round := func(x float64) float64 { return math.Round(x*1e4) / 1e4 } // a hundredth of a percent
 	for _, m := range metrics {
 		if s, ok := summary[m]; ok {
@@ -210,10 +212,15 @@ func (r *Report) WriteText(w io.Writer) error {
 		rows = append(rows, r.Runs[i].block()...)
 	}
 	if len(r.Servers) > 0 {
-		rows = append(rows, nil, []string{"Ratio of the mean E2E latencies"}, []string{"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR"})
+		rows = append(rows, nil, []string{"Ratio of the mean E2E latencies"}, []string{
+			"SERVERS", "PROMPTS", "CONCURRENCY", "MEASURED", "PREDICTED", "ERROR",
+		})
 	}
 	for _, s := range r.Servers {
-		rows = append(rows, []string{s.Servers, strconv.Itoa(s.Requests), strconv.Itoa(s.Concurrency), fixed(s.Measured, 4), fixed(s.Predicted, 4), percent(s.Error)})
+		rows = append(rows, []string{
+			s.Servers, strconv.Itoa(s.Requests), strconv.Itoa(s.Concurrency), fixed(s.Measured, 4),
+			fixed(s.Predicted, 4), percent(s.Error),
+		})
 	}
 	return format.Table(w, rows)
 }
@@ -242,7 +249,10 @@ func (r *Report) runs(metrics []Metric) [][]string {
 	rows := [][]string{append(head, "NOTE")}
 	for i := range r.Runs {
 		r := &r.Runs[i]
-		cells := []string{r.Group, cmp.Or(r.Use, "-"), cmp.Or(r.Policy, "-"), cmp.Or(r.Trace, "-"), number(r.Rate), number(float64(r.Stride)), "-"}
+		cells := []string{
+			r.Group, cmp.Or(r.Use, "-"), cmp.Or(r.Policy, "-"), cmp.Or(r.Trace, "-"), number(r.Rate),
+			number(float64(r.Stride)), "-",
+		}
 		if r.Load != 0 {
 			cells[6] = fixed(r.Load, 2)
 		}
@@ -269,8 +279,10 @@ func (c *Comparison) cells(m Metric) []string {
 
 // summaries is the table of the errors.
 func (r *Report) summaries(metrics []Metric) [][]string {
-	rows := [][]string{nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"}}
-	add := func(what string, s map[Metric]Summary) {
+	rows := [][]string{
+		nil, {"Errors of " + r.Profile}, {"RUNS", "METRIC", "N", "MEDIAN |ERROR|", "P90", "MAX", "MEAN ERROR"},
+	}
+	add := func(what string, s map[Metric]stats.ErrorSummary) {
 		for _, m := range metrics {
 			if v, ok := s[m]; ok {
 				rows = append(rows, append([]string{what, string(m)}, v.Cells()...))
@@ -287,24 +299,24 @@ func (r *Report) summaries(metrics []Metric) [][]string {
 	return rows
 }
 
-// Cells are the number of runs and the errors.
-func (s Summary) Cells() []string {
-	return []string{strconv.Itoa(s.Runs), format.Percent(s.MedianAbsError, 1), format.Percent(s.P90AbsError, 1),
-		format.Percent(s.MaxAbsError, 1), percent(s.MeanError)}
-}
-
 // table is that of the ratios; none of no pairs.
 func (r *Ratios) table() [][]string {
 	if r == nil {
 		return nil
 	}
-	rows := [][]string{nil, {"Mean E2E latency, least-loaded over static"}, {"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"}}
+	rows := [][]string{
+		nil, {"Mean E2E latency, least-loaded over static"},
+		{"GROUP", "TRACE", "RATE", "STRIDE", "MEASURED", "PREDICTED", "ERROR", "NOTE"},
+	}
 	for _, q := range r.Rows {
 		rows = append(rows, []string{q.Group, cmp.Or(q.Trace, "-"), number(q.Rate), strconv.Itoa(q.Stride),
 			fixed(q.Measured, 3), fixed(q.Predicted, 3), percent(q.Error), nearSaturation(q.NearSaturation)})
 	}
-	return append(rows, []string{fmt.Sprintf("right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
-		100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError, 100*r.ClearMaxAbsError)})
+	return append(rows,
+		[]string{fmt.Sprintf(
+			"right sign in %.0f %% of %d pairs, median |error| %.1f %%, P90 %.1f %%, max %.1f %% (%.1f %% away from saturation)",
+			100*r.SignRight, r.Pairs, 100*r.MedianAbsError, 100*r.P90AbsError, 100*r.MaxAbsError,
+			100*r.ClearMaxAbsError)})
 }
 
 func nearSaturation(near bool) string {

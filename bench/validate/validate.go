@@ -13,19 +13,10 @@
 package validate
 
 import (
-	"cmp"
-	"context"
-	"math"
-	"runtime"
-	"slices"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
-
+	"lorasim/bench/stats"
 	"lorasim/internal/figure"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
-	"lorasim/router"
 )
 
 // Metric is one measured number of a run.
@@ -52,7 +43,9 @@ const (
 // order in which they are printed.
 var (
 	Metrics      = []Metric{Duration, MeanE2E, MedianE2E, P99E2E}
-	BlockMetrics = []Metric{Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL}
+	BlockMetrics = []Metric{
+		Duration, MeanE2E, MedianE2E, MeanTTFT, MedianTTFT, P99TTFT, MeanITL, MedianITL, P95ITL, P99ITL, MaxITL,
+	}
 )
 
 // Values holds metrics; one that is not known is absent.
@@ -78,31 +71,6 @@ func (c *Comparison) Predict(predicted Values) {
 	}
 }
 
-// Summary is how large the errors of one metric are, as fractions.
-type Summary struct {
-	Runs           int     `json:"runs"`
-	MedianAbsError float64 `json:"median_abs_error"`
-	P90AbsError    float64 `json:"p90_abs_error"`
-	MaxAbsError    float64 `json:"max_abs_error"`
-	MeanError      float64 `json:"mean_error"` // signed: what is off in the same direction everywhere
-}
-
-// Summarize summarizes errors; of none it is the zero Summary.
-func Summarize(errors []float64) Summary {
-	if len(errors) == 0 {
-		return Summary{}
-	}
-	s := Summary{Runs: len(errors)}
-	abs := make([]float64, len(errors))
-	for i, e := range errors {
-		abs[i] = math.Abs(e)
-		s.MeanError += e / float64(len(errors))
-	}
-	slices.Sort(abs)
-	s.MedianAbsError, s.P90AbsError, s.MaxAbsError = Quantile(abs, 0.5), Quantile(abs, 0.9), abs[len(abs)-1]
-	return s
-}
-
 // compared is a pointer to a row that embeds a Comparison.
 type compared[Row any] interface {
 	*Row
@@ -112,37 +80,14 @@ type compared[Row any] interface {
 func (c *Comparison) comparison() *Comparison { return c }
 
 // Summaries summarizes the errors of runs by metric.
-func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]Summary {
+func Summaries[Row any, P compared[Row]](rows []Row) map[Metric]stats.ErrorSummary {
 	errors := map[Metric][]float64{}
 	for i := range rows {
 		for m, e := range P(&rows[i]).comparison().Error {
 			errors[m] = append(errors[m], e)
 		}
 	}
-	return SummarizeAll(errors)
-}
-
-// SummarizeAll summarizes errors by metric.
-func SummarizeAll(errors map[Metric][]float64) map[Metric]Summary {
-	out := map[Metric]Summary{}
-	for m, es := range errors {
-		out[m] = Summarize(es)
-	}
-	return out
-}
-
-// GroupBy puts rows with the same key together, keys in the order in which they
-// come.
-func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Key, groups map[Key][]Row) {
-	groups = map[Key][]Row{}
-	for i := range rows {
-		k := key(&rows[i])
-		if groups[k] == nil {
-			keys = append(keys, k)
-		}
-		groups[k] = append(groups[k], rows[i])
-	}
-	return keys, groups
+	return stats.SummarizeErrorsBy(errors)
 }
 
 // Panel draws predicted against measured; group names the group of a row.
@@ -151,44 +96,12 @@ func Panel[Row any, P compared[Row]](rows []Row, m Metric, unit string, group fu
 	for i := range rows {
 		c := P(&rows[i]).comparison()
 		if _, ok := c.Error[m]; ok && c.Predicted[m] > 0 {
-			p.Points = append(p.Points, figure.Point{Group: group(&rows[i]), Measured: c.Measured[m], Predicted: c.Predicted[m]})
+			p.Points = append(p.Points, figure.Point{
+				Group: group(&rows[i]), Measured: c.Measured[m], Predicted: c.Predicted[m],
+			})
 		}
 	}
 	return p
-}
-
-// Quantile interpolates linearly between the closest ranks of sorted values,
-// as numpy does by default.
-func Quantile(sorted []float64, p float64) float64 {
-	at := p * float64(len(sorted)-1)
-	k := int(at)
-	if k+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
-}
-
-// Parallel calls f for 0 to n-1 on all processors, until ctx ends, and returns
-// the error of the lowest number; progress, where not nil, is told how many are
-// done, by one goroutine at a time.
-func Parallel(ctx context.Context, n int, f func(int) error, progress func(done, total int64)) error {
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	var mu sync.Mutex
-	done := int64(0)
-	errs := make([]error, n)
-	for k := 0; k < n && ctx.Err() == nil; k++ {
-		group.Go(func() error {
-			errs[k] = f(k)
-			mu.Lock()
-			defer mu.Unlock()
-			if done++; progress != nil {
-				progress(done, int64(n))
-			}
-			return nil
-		})
-	}
-	return cmp.Or(group.Wait(), ctx.Err(), cmp.Or(errs...))
 }
 
 // Done observes the ends of the requests of a simulation.
@@ -199,9 +112,3 @@ func (f Done) Done(r *record.Request) { f(r) }
 func (Done) Tokens(tick.Ticks, int64) {}
 func (Done) Steps(record.Steps)       {}
 func (Done) Gap(tick.Ticks, int64)    {}
-
-// Fixed routes each request to a worker that is known beforehand.
-type Fixed func(id int64) int
-
-// Route implements router.Policy.
-func (f Fixed) Route(r router.Request, _ *router.View) int { return f(r.ID) }

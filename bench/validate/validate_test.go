@@ -54,9 +54,11 @@ func TestMeasuredRuns(t *testing.T) {
 		median float64
 	}{{Duration, 0.03}, {MeanE2E, 0.06}, {MedianE2E, 0.12}, {P99E2E, 0.16}} {
 		s := r.Summary[c.m]
-		t.Logf("%s: %d runs, median %.1f %%, P90 %.1f %%, max %.1f %%", c.m, s.Runs, 100*s.MedianAbsError, 100*s.P90AbsError, 100*s.MaxAbsError)
+		t.Logf("%s: %d runs, median %.1f %%, P90 %.1f %%, max %.1f %%",
+			c.m, s.Runs, 100*s.MedianAbsError, 100*s.P90AbsError, 100*s.MaxAbsError)
 		if s.Runs == 0 || s.MedianAbsError > c.median {
-			t.Errorf("%s: median error %.1f %% of %d runs, expected at most %.0f %%", c.m, 100*s.MedianAbsError, s.Runs, 100*c.median)
+			t.Errorf("%s: median error %.1f %% of %d runs, expected at most %.0f %%",
+				c.m, 100*s.MedianAbsError, s.Runs, 100*c.median)
 		}
 	}
 	if max := r.Summary[Duration].MaxAbsError; max > 0.12 {
@@ -95,7 +97,8 @@ func TestWorkloadsAreTheMeasuredOnes(t *testing.T) {
 			}
 		}
 		if got != r.Sent {
-			t.Errorf("line %d, stride %d, rate %g: %v requests to the workers, measured %v", r.Line, r.Stride, r.Rate, got, r.Sent)
+			t.Errorf("line %d, stride %d, rate %g: %v requests to the workers, measured %v",
+				r.Line, r.Stride, r.Rate, got, r.Sent)
 		}
 		checked++
 	}
@@ -122,9 +125,12 @@ func TestMeasuredBlocks(t *testing.T) {
 			continue
 		}
 		seen++
-		for m, limit := range map[Metric]float64{MeanE2E: 0.05, MedianE2E: 0.05, MeanITL: 0.05, MedianITL: 0.05, MeanTTFT: 0.2} {
+		for m, limit := range map[Metric]float64{
+			MeanE2E: 0.05, MedianE2E: 0.05, MeanITL: 0.05, MedianITL: 0.05, MeanTTFT: 0.2,
+		} {
 			if e, ok := row.Error[m]; !ok || math.Abs(e) > limit {
-				t.Errorf("%s:%d %s: %s is off by %.1f %%, expected at most %.0f %%", row.Group, row.Line, row.ID, m, 100*e, 100*limit)
+				t.Errorf("%s:%d %s: %s is off by %.1f %%, expected at most %.0f %%",
+					row.Group, row.Line, row.ID, m, 100*e, 100*limit)
 			}
 		}
 	}
@@ -133,7 +139,8 @@ func TestMeasuredBlocks(t *testing.T) {
 	}
 	for _, s := range r.Servers {
 		if math.Abs(s.Error) > 0.02 {
-			t.Errorf("%s at concurrency %d: ratio %.4f, measured %.4f", s.Servers, s.Concurrency, s.Predicted, s.Measured)
+			t.Errorf("%s at concurrency %d: ratio %.4f, measured %.4f",
+				s.Servers, s.Concurrency, s.Predicted, s.Measured)
 		}
 	}
 	if len(r.Servers) != 2 {
@@ -227,7 +234,9 @@ func TestText(t *testing.T) {
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"skipped: no histogram of stride 2", "Errors of llama2-7b-24gb", "least-loaded over static", "right sign in"} {
+	for _, want := range []string{
+		"skipped: no histogram of stride 2", "Errors of llama2-7b-24gb", "least-loaded over static", "right sign in",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -235,19 +244,6 @@ func TestText(t *testing.T) {
 	b.Reset()
 	if err := r.Plot(&b); err != nil || !strings.Contains(b.String(), "<svg") {
 		t.Errorf("plot: %v", err)
-	}
-}
-
-func TestSummary(t *testing.T) {
-	s := Summarize([]float64{0.1, -0.3, 0.2, 0, -0.05})
-	want := Summary{Runs: 5, MedianAbsError: 0.1, P90AbsError: 0.26, MaxAbsError: 0.3, MeanError: -0.01}
-	for i, got := range []float64{s.MedianAbsError - want.MedianAbsError, s.P90AbsError - want.P90AbsError, s.MaxAbsError - want.MaxAbsError, s.MeanError - want.MeanError} {
-		if math.Abs(got) > 1e-12 {
-			t.Errorf("%+v, expected %+v (%d)", s, want, i)
-		}
-	}
-	if s := Summarize(nil); s != (Summary{}) {
-		t.Errorf("of nothing: %+v", s)
 	}
 }
 
@@ -266,7 +262,8 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 		"fields": {change(",20,", ","), "t.csv"},
 		"number": {change(",1500,", ",-1,"), "t.csv:2: mean_e2e_ms"},
 	} {
-		if _, err := ReadRuns(strings.NewReader(c.text), "t.csv"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadRuns(strings.NewReader(c.text), "t.csv"); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}
@@ -278,7 +275,8 @@ func TestReadRunsNamesTheFault(t *testing.T) {
 		"empty":    {`{"histograms_by_stride": {"4": [0, 0]}}`, "histogram of stride 4: no invocations"},
 		"negative": {`{"histograms_by_stride": {"4": [1, -2]}}`, "adapter 1 has -2"},
 	} {
-		if _, err := ReadHistograms(strings.NewReader(c.text), "t.json"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadHistograms(strings.NewReader(c.text), "t.json"); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
+	"lorasim/bench/result"
+	"lorasim/bench/stats"
 )
 
 // Factor is what an effect is the effect of.
@@ -47,7 +47,7 @@ type term struct {
 // Change is that of one metric.
 type Change struct {
 	Metric string
-	Diff   sweep.Estimate // paired by seed
+	Diff   stats.Estimate // paired by seed
 	Base   float64        // mean of the policy that it is a share of
 	P      float64        // of the paired t-test, corrected by Holm; NaN: not tested
 	Sure   bool           // that it is not 0
@@ -76,14 +76,22 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 		if full.running {
 			run := parts{base.waiting, true, false}.policy(s)
 			split = append(split,
-				Effect{Factor: Placing, Interval: s, Against: b, terms: []term{{.5, place}, {-.5, b}, {.5, all}, {-.5, run}}},
-				Effect{Factor: Running, Interval: s, Against: b, terms: []term{{.5, run}, {-.5, b}, {.5, all}, {-.5, place}}})
-			shown = append(shown, Effect{Factor: Interaction, Interval: s, Against: b, terms: []term{{1, all}, {-1, run}, {-1, place}, {1, b}}})
+				Effect{Factor: Placing, Interval: s, Against: b, terms: []term{
+					{.5, place}, {-.5, b}, {.5, all}, {-.5, run},
+				}},
+				Effect{Factor: Running, Interval: s, Against: b, terms: []term{
+					{.5, run}, {-.5, b}, {.5, all}, {-.5, place},
+				}})
+			shown = append(shown, Effect{
+				Factor: Interaction, Interval: s, Against: b, terms: []term{{1, all}, {-1, run}, {-1, place}, {1, b}},
+			})
 		}
 		if base.waiting {
 			alone := full
 			alone.waiting = false
-			shown = append(shown, Effect{Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone)})
+			shown = append(shown, Effect{
+				Factor: PlansOnly, Interval: s, Against: Alone, terms: diff(alone.policy(s), Alone),
+			})
 		}
 	}
 	return stages, split, shown
@@ -91,14 +99,14 @@ func (o *Options) effects() (stages, split, shown []Effect) {
 
 // measure computes an effect from the runs: the contrast seed by seed, so that what
 // a seed does to all policies alike cancels out.
-func (e *Effect) measure(r runs, metrics []string, of scenario.Sampling) {
+func (e *Effect) measure(r runs, metrics []string, of stats.Sampling) {
 	for _, t := range e.terms {
 		if !r.comparable(t.policy, e.Against) {
 			return
 		}
 	}
 	for _, m := range metrics {
-		base := sweep.Mean(r.values(e.Against, m)).Mean
+		base := stats.Mean(r.values(e.Against, m)).Mean
 		var diffs []float64
 		for _, t := range e.terms {
 			for i, x := range r.values(t.policy, m) {
@@ -108,12 +116,14 @@ func (e *Effect) measure(r runs, metrics []string, of scenario.Sampling) {
 				diffs[i] += t.weight * x
 			}
 		}
-		d := sweep.MeanOf(of, diffs)
-		if d.N == 0 || d.N == 1 && of != scenario.OneWorkload || !(base > 0) {
+		d := stats.MeanOf(of, diffs)
+		if d.N == 0 || d.N == 1 && of != stats.OneWorkload || !(base > 0) {
 			e.Changes = nil
 			return
 		}
-		e.Changes = append(e.Changes, Change{Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(sweep.LowerIsBetter(m)) * d.Mean / base})
+		e.Changes = append(e.Changes, Change{
+			Metric: m, Diff: d, Base: base, P: math.NaN(), better: -float64(result.Better(m)) * d.Mean / base,
+		})
 	}
 }
 
@@ -127,7 +137,7 @@ func judge(family []Effect, level, minGain float64) (tests int) {
 		}
 	}
 	tests = len(ps)
-	ps = sweep.Holm(ps)
+	ps = stats.Holm(ps)
 	for i := range family {
 		e := &family[i]
 		e.tested, e.nothing = true, len(e.Changes) > 0
@@ -161,7 +171,8 @@ func (e *Effect) trades(minGain float64) bool {
 
 // idle says that a factor changed nothing.
 func (e *Effect) idle() bool {
-	return len(e.Changes) > 0 && !slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
+	return len(e.Changes) > 0 &&
+		!slices.ContainsFunc(e.Changes, func(c Change) bool { return c.Diff.Mean != 0 || c.Diff.Std != 0 })
 }
 
 // settled says that more seeds would hardly change what is said of an effect.

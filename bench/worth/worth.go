@@ -31,7 +31,9 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/sweep"
 	"lorasim/router"
 )
@@ -57,7 +59,7 @@ type Options struct {
 	// Run runs what is left of the sweep.
 	Run func(d *sweep.Dir) error
 
-	sampling scenario.Sampling // what seeds draw
+	sampling stats.Sampling // what seeds draw
 }
 
 // Check finds what cannot be studied.
@@ -67,7 +69,7 @@ func (o *Options) Check() error {
 		return err
 	}
 	for _, m := range o.Metrics {
-		if sweep.LowerIsBetter(m) == 0 {
+		if result.Better(m) == stats.Neither {
 			return fmt.Errorf("metric %s cannot decide: neither more nor less of it is better", m)
 		}
 	}
@@ -80,7 +82,7 @@ func (o *Options) Check() error {
 // looks are the numbers of seeds after which the answer is sought. Seeds of one
 // workload would only break ties.
 func (o *Options) looks() (out []int) {
-	if o.sampling == scenario.OneWorkload {
+	if o.sampling == stats.OneWorkload {
 		return []int{1}
 	}
 	for n := o.Seeds; n < o.MaxSeeds; n *= 2 {
@@ -96,7 +98,7 @@ func (o *Options) level(seeds int) float64 {
 	for _, n := range o.looks() {
 		sum += n
 	}
-	return sweep.Level * float64(seeds) / float64(sum)
+	return stats.Level * float64(seeds) / float64(sum)
 }
 
 // parts are those of the planner that a variant has switched on.
@@ -226,7 +228,7 @@ func (t tableRuns) comparable(a, b string) bool { return t.point(a).SameRequests
 
 // mean of a metric of a policy, 0 where there is none.
 func (a *Answer) mean(policy, metric string) float64 {
-	if m := sweep.Mean(a.runs.values(policy, metric)).Mean; !math.IsNaN(m) {
+	if m := stats.Mean(a.runs.values(policy, metric)).Mean; !math.IsNaN(m) {
 		return m
 	}
 	return 0

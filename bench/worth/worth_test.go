@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
 	"pgregory.net/rapid"
+
+	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
+	"lorasim/bench/sweep"
 )
 
 func TestLooks(t *testing.T) {
@@ -21,21 +23,28 @@ func TestLooks(t *testing.T) {
 		first    float64 // level
 	}{{5, 20, []int{5, 10, 20}, 0.05 * 5 / 35}, {4, 30, []int{4, 8, 16, 30}, 0.05 * 4 / 58}, {3, 3, []int{3}, 0.05}} {
 		o := Options{Seeds: c.from, MaxSeeds: c.to}
-		if got := o.looks(); !slices.Equal(got, c.want) || o.Check() != nil || math.Abs(o.level(c.from)-c.first) > 1e-12 {
-			t.Errorf("%d..%d: %v (%v), the first at %v, expected %v at %v", c.from, c.to, got, o.Check(), o.level(c.from), c.want, c.first)
+		if got := o.looks(); !slices.Equal(got, c.want) || o.Check() != nil ||
+			math.Abs(o.level(c.from)-c.first) > 1e-12 {
+			t.Errorf("%d..%d: %v (%v), the first at %v, expected %v at %v",
+				c.from, c.to, got, o.Check(), o.level(c.from), c.want, c.first)
 		}
 	}
-	if err := (&Options{Seeds: 4, MaxSeeds: 3}).Check(); err == nil || err.Error() != "4 seeds to begin with, but 3 at most" {
+	if err := (&Options{Seeds: 4, MaxSeeds: 3}).Check(); err == nil ||
+		err.Error() != "4 seeds to begin with, but 3 at most" {
 		t.Error(err)
 	}
 }
 
 func TestPolicies(t *testing.T) {
 	for moving, want := range map[string][]string{
-		"recompute": {"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5", "period_mig:place=off,interval=5",
+		"recompute": {"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5",
+			"period_mig:place=off,interval=5",
 			"period_mig:interval=5", "period_mig:move=running,interval=5", "static", "affinity"},
-		"queued": {"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5", "period_mig:move=none,interval=5", "static", "affinity"},
-		"none":   {"route-only", "period_mig:move=none,interval=5", "static", "affinity"},
+		"queued": {
+			"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5",
+			"period_mig:move=none,interval=5", "static", "affinity",
+		},
+		"none": {"route-only", "period_mig:move=none,interval=5", "static", "affinity"},
 	} {
 		o := Options{Intervals: []string{"5"}, Baselines: []string{"static"}, Others: []string{"affinity", "static"}}
 		o.Scenario.Routing.RequestMigration = moving
@@ -66,9 +75,12 @@ func (m madeUp) comparable(a, b string) bool { return a == b || a != m.apart && 
 // factors change: gain says by how much parts lower it, as a share of 1000; a plain
 // policy has a third more. The noise of a seed is common to all policies but for a
 // thousandth.
-func answer(t *testing.T, moving string, gain func(p parts, interval string) float64, change ...func(*Answer, *madeUp)) *Answer {
-	o := Options{Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Intervals: []string{"2", "10"}, Baselines: []string{"static", "least-loaded"},
-		MinGain: 0.01, Seeds: 10, MaxSeeds: 10}
+func answer(
+	t *testing.T, moving string, gain func(p parts, interval string) float64, change ...func(*Answer, *madeUp),
+) *Answer {
+	o := Options{Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Intervals: []string{"2", "10"},
+		Baselines: []string{"static", "least-loaded"},
+		MinGain:   0.01, Seeds: 10, MaxSeeds: 10}
 	o.Scenario.Routing.RequestMigration = moving
 	share := map[string]float64{"static": -0.5, "least-loaded": -1. / 3}
 	for _, s := range o.Intervals {
@@ -88,7 +100,9 @@ func answer(t *testing.T, moving string, gain func(p parts, interval string) flo
 		own := 0.001 * float64((7*seed+3*len(policy)+int(policy[len(policy)-1]))%5-2)
 		return 1000 * (1 - g + 0.2*float64(seed%3) + own)
 	}}
-	a := &Answer{Dir: &sweep.Dir{Manifest: &sweep.Manifest{Grid: sweep.Grid{Seeds: make([]uint64, 10)}}}, opt: o, runs: m}
+	a := &Answer{
+		Dir: &sweep.Dir{Manifest: &sweep.Manifest{Grid: sweep.Grid{Seeds: make([]uint64, 10)}}}, opt: o, runs: m,
+	}
 	for _, c := range change {
 		c(a, m)
 	}
@@ -106,22 +120,62 @@ func TestNamesTheCause(t *testing.T) {
 		chosen string
 		says   string
 	}{
-		"nothing": {"recompute", func(parts, string) float64 { return 0 }, nil, "route-only", "Do not move waiting requests, place adapters or move running requests: --policy route-only"},
-		"waiting": {"recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W}, "period_mig:move=waiting,place=off", "Move waiting requests; do not place adapters or move running requests: "},
-		"placing": {"recompute", func(p parts, s string) float64 { return on(p.places && s == "10", .1) }, []Factor{P}, "period_mig:move=waiting,interval=10", "Place adapters (plans every 10 s); do not move running requests: "},
-		"running": {"recompute", func(p parts, s string) float64 { return on(p.running && s == "2", .1) }, []Factor{R}, "period_mig:place=off,interval=2", "Move running requests (plans every 2 s); do not place adapters: "},
-		"all":     {"recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) + on(p.places, .1) + on(p.running, .1) }, []Factor{W, P, R}, "period_mig:interval=2", "Move waiting requests, place adapters and move running requests (plans every 2 s): "},
-		"plans do the same as moving waiting requests": {"recompute", func(p parts, _ string) float64 { return on(p.waiting || p.places || p.running, .1) }, []Factor{W}, "period_mig:move=waiting,place=off", ""},
-		"only both parts of plans":                     {"recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) }, []Factor{P, R}, "period_mig:interval=2", ""},
-		"placing, though it mends what running breaks": {"recompute", func(p parts, _ string) float64 { return on(p.places, .1) - on(p.running && !p.places, .02) }, []Factor{P}, "period_mig:move=waiting,interval=2", ""},
-		"queued: placing":                              {"queued", func(p parts, s string) float64 { return on(p.places && s == "2", .1) }, []Factor{P}, "period_mig:move=waiting,interval=2", "Place adapters (plans every 2 s): --policy "},
-		"queued: waiting":                              {"queued", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W}, "period_mig:move=waiting,place=off", "Move waiting requests; do not place adapters: "},
-		"no moves: placing":                            {"none", func(p parts, _ string) float64 { return on(p.places, .1) }, []Factor{P}, "period_mig:move=none,interval=2", "Place adapters (plans every 2 s): "},
-		"no moves: nothing":                            {"none", func(parts, string) float64 { return 0 }, nil, "route-only", "Do not place adapters: --policy route-only"},
+		"nothing": {
+			"recompute", func(parts, string) float64 { return 0 }, nil, "route-only",
+			"Do not move waiting requests, place adapters or move running requests: --policy route-only",
+		},
+		"waiting": {
+			"recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W},
+			"period_mig:move=waiting,place=off",
+			"Move waiting requests; do not place adapters or move running requests: ",
+		},
+		"placing": {
+			"recompute", func(p parts, s string) float64 { return on(p.places && s == "10", .1) }, []Factor{P},
+			"period_mig:move=waiting,interval=10", "Place adapters (plans every 10 s); do not move running requests: ",
+		},
+		"running": {
+			"recompute", func(p parts, s string) float64 { return on(p.running && s == "2", .1) }, []Factor{R},
+			"period_mig:place=off,interval=2", "Move running requests (plans every 2 s); do not place adapters: ",
+		},
+		"all": {
+			"recompute", func(p parts, _ string) float64 {
+				return on(p.waiting, .1) + on(p.places, .1) + on(p.running, .1)
+			}, []Factor{W, P, R}, "period_mig:interval=2",
+			"Move waiting requests, place adapters and move running requests (plans every 2 s): ",
+		},
+		"plans do the same as moving waiting requests": {
+			"recompute", func(p parts, _ string) float64 { return on(p.waiting || p.places || p.running, .1) },
+			[]Factor{W}, "period_mig:move=waiting,place=off", "",
+		},
+		"only both parts of plans": {
+			"recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) }, []Factor{P, R},
+			"period_mig:interval=2", "",
+		},
+		"placing, though it mends what running breaks": {
+			"recompute", func(p parts, _ string) float64 { return on(p.places, .1) - on(p.running && !p.places, .02) },
+			[]Factor{P}, "period_mig:move=waiting,interval=2", "",
+		},
+		"queued: placing": {
+			"queued", func(p parts, s string) float64 { return on(p.places && s == "2", .1) }, []Factor{P},
+			"period_mig:move=waiting,interval=2", "Place adapters (plans every 2 s): --policy ",
+		},
+		"queued: waiting": {
+			"queued", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W},
+			"period_mig:move=waiting,place=off", "Move waiting requests; do not place adapters: ",
+		},
+		"no moves: placing": {
+			"none", func(p parts, _ string) float64 { return on(p.places, .1) }, []Factor{P},
+			"period_mig:move=none,interval=2", "Place adapters (plans every 2 s): ",
+		},
+		"no moves: nothing": {
+			"none", func(parts, string) float64 { return 0 }, nil, "route-only",
+			"Do not place adapters: --policy route-only",
+		},
 	} {
 		a := answer(t, c.moving, c.gain)
 		want := append([]Factor{Routing}, c.pays...)
-		if !slices.Equal(a.Pays, want) || a.Chosen() != c.chosen || a.Move() != (len(c.pays) > 0) || !strings.HasPrefix(a.String(), c.says) || !strings.HasSuffix(a.headline(), "--policy "+c.chosen) {
+		if !slices.Equal(a.Pays, want) || a.Chosen() != c.chosen || a.Move() != (len(c.pays) > 0) ||
+			!strings.HasPrefix(a.String(), c.says) || !strings.HasSuffix(a.headline(), "--policy "+c.chosen) {
 			t.Errorf("%s: %v pay, chosen %s, expected %v and %s\n%s", name, a.Pays, a.Chosen(), want, c.chosen, a)
 		}
 		if !strings.Contains(a.String(), "\nRouting, compared with least-loaded, pays: Mean E2E -2") {
@@ -153,7 +207,7 @@ func TestEffectsAddUp(t *testing.T) {
 		stages, split, shown := o.effects()
 		by := map[Factor]float64{}
 		for _, e := range slices.Concat(stages, split, shown) {
-			e.measure(r, o.Metrics, scenario.Fresh)
+			e.measure(r, o.Metrics, stats.Fresh)
 			d := e.Changes[0].Diff
 			if by[e.Factor] = d.Mean; math.Abs(d.Std) > 1e-9 {
 				rt.Errorf("%s: a deviation of %v, though the seeds do the same to all", e.Factor, d.Std)
@@ -168,7 +222,8 @@ func TestEffectsAddUp(t *testing.T) {
 		close("waiting", by[Waiting], both-level["route-only"])
 		close("plans", by[Plans], all-both)
 		close("placing and running", by[Placing]+by[Running], by[Plans])
-		close("interaction", by[Interaction], all-both-(level["period_mig:move=waiting,interval=5"]-both)-(level["period_mig:place=off,interval=5"]-both))
+		close("interaction", by[Interaction],
+			all-both-(level["period_mig:move=waiting,interval=5"]-both)-(level["period_mig:place=off,interval=5"]-both))
 		close("plans only", by[PlansOnly], level["period_mig:move=running,interval=5"]-level["route-only"])
 	})
 }
@@ -176,7 +231,7 @@ func TestEffectsAddUp(t *testing.T) {
 // What is judged at the limits of a gain, of chance, and of what compares.
 func TestJudge(t *testing.T) {
 	estimate := func(xs ...float64) Change {
-		d := sweep.Mean(xs)
+		d := stats.Mean(xs)
 		return Change{Metric: "mean_e2e_latency_ms", Diff: d, Base: 100, better: -d.Mean / 100}
 	}
 	sure, noise, zero := estimate(-30, -30.1, -29.9, -30), estimate(-60, 30, -50, 40), estimate(0, 0, 0, 0)
@@ -204,15 +259,19 @@ func TestJudge(t *testing.T) {
 		family := []Effect{{Changes: slices.Clone(c.changes)}}
 		tests := judge(family, c.level, c.gain)
 		e := &family[0]
-		if e.better != c.better || e.worse != c.worse || e.nothing != c.nothing || e.trades(c.gain) != c.trades || tests != len(c.changes) ||
+		if e.better != c.better || e.worse != c.worse || e.nothing != c.nothing || e.trades(c.gain) != c.trades ||
+			tests != len(c.changes) ||
 			e.settled() != (c.better || c.worse || c.nothing || c.changes == nil) {
-			t.Errorf("%s: better %v, worse %v, nothing %v, trades %v, %d tests", name, e.better, e.worse, e.nothing, e.trades(c.gain), tests)
+			t.Errorf("%s: better %v, worse %v, nothing %v, trades %v, %d tests",
+				name, e.better, e.worse, e.nothing, e.trades(c.gain), tests)
 		}
 	}
 }
 
 func TestWordsOfReasons(t *testing.T) {
-	a := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) + on(p.running, .1) - on(p.places, .1) })
+	a := answer(t, "recompute", func(p parts, _ string) float64 {
+		return on(p.waiting, .1) + on(p.running, .1) - on(p.places, .1)
+	})
 	text := a.String()
 	for _, want := range []string{
 		"Move waiting requests; do not place adapters or move running requests: --policy period_mig:move=waiting,place=off\n",
@@ -223,43 +282,56 @@ func TestWordsOfReasons(t *testing.T) {
 			t.Errorf("expected %q in\n%s", want, text)
 		}
 	}
-	costs := answer(t, "recompute", func(p parts, _ string) float64 { return -on(p.waiting, .1) - on(p.places, .1) }).String()
-	for _, want := range []string{"Do not move waiting requests, place adapters or move running requests", "\nMoving waiting requests costs: Mean E2E +8.", " cost: Mean E2E +7."} {
+	costs := answer(t,
+		"recompute", func(p parts, _ string) float64 { return -on(p.waiting, .1) - on(p.places, .1) }).String()
+	for _, want := range []string{
+		"Do not move waiting requests, place adapters or move running requests",
+		"\nMoving waiting requests costs: Mean E2E +8.", " cost: Mean E2E +7.",
+	} {
 		if !strings.Contains(costs, want) {
 			t.Errorf("expected %q in\n%s", want, costs)
 		}
 	}
 	pays := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.running, .1) }).String()
-	for _, want := range []string{" every 2 s pay: Mean E2E -8.", "\nOf this, placing adapters: Mean E2E ", "; moving running requests: Mean E2E -8."} {
+	for _, want := range []string{
+		" every 2 s pay: Mean E2E -8.", "\nOf this, placing adapters: Mean E2E ",
+		"; moving running requests: Mean E2E -8.",
+	} {
 		if !strings.Contains(pays, want) {
 			t.Errorf("expected %q in\n%s", want, pays)
 		}
 	}
-	other := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) }, func(_ *Answer, m *madeUp) { m.apart = "route-only" })
-	if len(other.Pays) > 0 || !strings.Contains(other.String(), "Moving waiting requests: unknown, different requests completed.") {
+	other := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) },
+		func(_ *Answer, m *madeUp) { m.apart = "route-only" })
+	if len(other.Pays) > 0 ||
+		!strings.Contains(other.String(), "Moving waiting requests: unknown, different requests completed.") {
 		t.Errorf("routing alone completed other requests: %v pay:\n%s", other.Pays, other)
 	}
-	either := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) }, func(_ *Answer, m *madeUp) {
-		of := m.of
-		m.of = func(p, metric string, seed int) float64 { // one part by itself: now much better, now much worse
-			if strings.Contains(p, "move=waiting,interval") || strings.Contains(p, "place=off,interval") {
-				return of(p, metric, seed) + 400*float64(seed%2*2-1)*float64(len(p)%2*2-1)
+	either := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) },
+		func(_ *Answer, m *madeUp) {
+			of := m.of
+			m.of = func(p, metric string, seed int) float64 { // one part by itself: now much better, now much worse
+				if strings.Contains(p, "move=waiting,interval") || strings.Contains(p, "place=off,interval") {
+					return of(p, metric, seed) + 400*float64(seed%2*2-1)*float64(len(p)%2*2-1)
+				}
+				return of(p, metric, seed)
 			}
-			return of(p, metric, seed)
-		}
-	})
-	if want := []Factor{Routing, Plans}; !slices.Equal(either.Pays, want) || either.Chosen() != "period_mig:interval=2" ||
-		!strings.HasPrefix(either.String(), "Make plans, which place adapters and move running requests (plans every 2 s): --policy period_mig:interval=2\n") {
+		})
+	if want := []Factor{Routing, Plans}; !slices.Equal(either.Pays, want) ||
+		either.Chosen() != "period_mig:interval=2" ||
+		!strings.HasPrefix(either.String(),
+			"Make plans, which place adapters and move running requests (plans every 2 s): --policy period_mig:interval=2\n") {
 		t.Errorf("it is certain of neither part: %v pay:\n%s", either.Pays, either)
 	}
 	for name, c := range map[string]struct {
 		std   float64
 		fixed bool
 	}{"differ": {1, false}, "the same": {0, true}} {
-		a := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) }, func(_ *Answer, m *madeUp) {
-			of := m.of
-			m.of = func(p, metric string, seed int) float64 { return of(p, metric, 0) + c.std*float64(seed) }
-		})
+		a := answer(t, "recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) },
+			func(_ *Answer, m *madeUp) {
+				of := m.of
+				m.of = func(p, metric string, seed int) float64 { return of(p, metric, 0) + c.std*float64(seed) }
+			})
 		if a.Fixed != c.fixed || strings.Contains(a.String(), "Every seed gives the same run") != c.fixed {
 			t.Errorf("seeds %s: %s", name, a)
 		}
@@ -267,7 +339,10 @@ func TestWordsOfReasons(t *testing.T) {
 }
 
 func TestColumns(t *testing.T) {
-	a := Answer{Tables: &sweep.Tables{Metrics: []string{"migrations", "mean_ttft_ms"}}, opt: Options{Metrics: []string{"mean_ttft_ms"}}}
+	a := Answer{
+		Tables: &sweep.Tables{Metrics: []string{"migrations", "mean_ttft_ms"}},
+		opt:    Options{Metrics: []string{"mean_ttft_ms"}},
+	}
 	if got := a.columns(); !slices.Equal(got, []string{"mean_ttft_ms", "migrations"}) {
 		t.Errorf("%v", got)
 	}
@@ -279,7 +354,8 @@ func TestStudy(t *testing.T) {
 	sc := scenario.Default()
 	sc.Workload.NumPrompts, sc.Cluster.NumWorkers = 100, 2
 	o := Options{
-		Scenario: sc, Intervals: []string{"2"}, Baselines: []string{"static"}, Others: []string{"random"}, Metrics: []string{"mean_e2e_latency_ms"},
+		Scenario: sc, Intervals: []string{"2"}, Baselines: []string{"static"}, Others: []string{"random"},
+		Metrics: []string{"mean_e2e_latency_ms"},
 		MinGain: 0.01, Seeds: 2, MaxSeeds: 4,
 		Run: func(d *sweep.Dir) error {
 			_, err := d.Run(t.Context(), sweep.RunOptions{Jobs: 2})
@@ -291,7 +367,8 @@ func TestStudy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Move() || !a.Clear || len(a.Dir.Seeds) != 2 || a.Chosen() != Alone || !strings.Contains(a.String(), "\nHeadroom: ") ||
+	if a.Move() || !a.Clear || len(a.Dir.Seeds) != 2 || a.Chosen() != Alone ||
+		!strings.Contains(a.String(), "\nHeadroom: ") ||
 		!strings.Contains(a.String(), "\nMoving waiting requests changes nothing.\n") {
 		t.Errorf("%s", a)
 	}
@@ -314,12 +391,16 @@ func TestStudy(t *testing.T) {
 	if err := errors.Join(a.WriteText(&text), a.WriteJSON(&line), json.Unmarshal(line.Bytes(), &parsed)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{a.String() + "\n\neffect of ", "\nmoving waiting requests ", "\nstatic ", "(3 + 2 tests),\nat 5 % over 2 looks, 1.7 % at this one\n"} {
+	for _, want := range []string{
+		a.String() + "\n\neffect of ", "\nmoving waiting requests ", "\nstatic ",
+		"(3 + 2 tests),\nat 5 % over 2 looks, 1.7 % at this one\n",
+	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("expected %q in\n%s", want, text.String())
 		}
 	}
-	if p := parsed; p.Schema != "lorasim.worth/2" || p.Policy != Alone || p.Text != a.String() || p.Pays == nil || p.Move == nil || *p.Move || p.Best != "2" ||
+	if p := parsed; p.Schema != "lorasim.worth/2" || p.Policy != Alone || p.Text != a.String() || p.Pays == nil ||
+		p.Move == nil || *p.Move || p.Best != "2" ||
 		len(p.Effects) != 7 || p.Sweep.Schema == "" {
 		t.Errorf("%d effects: %+v", len(p.Effects), p)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"lorasim/bench/calibrate"
 	"lorasim/bench/result/records"
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/bench/validate/vllmruns"
 	"lorasim/internal/record"
@@ -232,7 +233,7 @@ func (f *calibrateFlags) fromVLLM(cmd *cobra.Command) error {
 		return err
 	}
 	fitted := slices.DeleteFunc(slices.Clone(all), func(r vllmruns.Run) bool { return r.Use != validate.Calibration })
-	models, _ := validate.GroupBy(fitted, func(r *vllmruns.Run) string { return r.Model })
+	models, _ := stats.GroupBy(fitted, func(r *vllmruns.Run) string { return r.Model })
 	if len(models) == 0 {
 		return fmt.Errorf("%s: no runs of use calibration", f.vllmRuns)
 	}

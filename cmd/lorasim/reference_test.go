@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,9 +13,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 )
-
-var update = flag.Bool("update", false, "write docs/reference.md and docs/scenario.schema.json anew")
 
 // lorasim runs a command line, which must succeed, and returns what it prints.
 func lorasim(t *testing.T, args ...string) string {
@@ -28,18 +26,11 @@ func lorasim(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// The reference in docs/ is what the program says.
+// The reference in docs/ is what the program says. If it is stale:
+// go test ./cmd/lorasim -run ReferenceIsFresh -update
 func TestReferenceIsFresh(t *testing.T) {
 	for file, args := range map[string][]string{"reference.md": {"reference"}, "scenario.schema.json": {"reference", "--schema"}} {
-		path, want := filepath.Join("../../docs", file), lorasim(t, args...)
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s is stale (%v): go test ./cmd/lorasim -run ReferenceIsFresh -update", path, err)
-		}
+		testutil.Golden(t, filepath.Join("../../docs", file), lorasim(t, args...))
 	}
 }
 

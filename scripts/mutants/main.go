@@ -53,7 +53,8 @@ func main() {
 	var o options
 	flag.IntVar(&o.n, "n", 30, "mutants to try per package")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
-	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute, "time for one run of the tests; a mutant that needs more counts as killed")
+	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute,
+		"time for one run of the tests; a mutant that needs more counts as killed")
 	flag.StringVar(&o.args, "args", "-failfast", "further arguments of go test, separated by spaces")
 	flag.BoolVar(&o.json, "json", false, "one JSON object per package")
 	flag.Parse()
@@ -106,7 +107,8 @@ type pkg struct {
 }
 
 func list(ctx context.Context, patterns []string) (pkgs []pkg, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-f", "{{.Dir}}\t{{.ImportPath}}\t{{range .GoFiles}}{{.}} {{end}}"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"list", "-f", "{{.Dir}}\t{{.ImportPath}}\t{{range .GoFiles}}{{.}} {{end}}"}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -164,7 +166,8 @@ func (p *pkg) test(ctx context.Context, o options, tmp string, m mutant) (compil
 	}
 	changed, overlay := filepath.Join(tmp, "changed.go"), filepath.Join(tmp, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path: changed}})
-	if err := errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
+	err = errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600))
+	if err != nil {
 		return false, false, err
 	}
 	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout", o.timeout.String()}

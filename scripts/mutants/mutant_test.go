@@ -64,7 +64,8 @@ func TestRun(t *testing.T) {
 	if err := run(context.Background(), options{n: 10, seed: 1, timeout: 1e11}, []string{"./..."}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(strings.Fields(out.String()), " "); got != "m 1 of 2 killed (50 %) survived m.go:3: <= for <" {
+	got := strings.Join(strings.Fields(out.String()), " ")
+	if got != "m 1 of 2 killed (50 %) survived m.go:3: <= for <" {
 		t.Errorf("got %q", got)
 	}
 }

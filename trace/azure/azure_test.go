@@ -1,8 +1,6 @@
 package azure
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +14,7 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -29,29 +28,6 @@ const (
 		"a2,f1,61,2.5\n" +
 		"a1,f1,90.125,0\n"
 )
-
-// write puts a file into a new folder and returns its path.
-func write(t testing.TB, name string, data []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func zip(t testing.TB, text string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := io.WriteString(z, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
 
 // rar packs a file into a RAR 4 archive, stored without compression, after the
 // format's technical note: blocks of CRC16, type, flags, size and fields.
@@ -132,11 +108,11 @@ func TestMinutes(t *testing.T) {
 		"bom.csv":          []byte("\ufeff" + v1Text),
 		"no-final-end.csv": []byte(strings.TrimSuffix(v1Text, "\n")),
 		"blank-lines.csv":  []byte(strings.ReplaceAll(v1Text, "\n", "\n\n")),
-		"zipped.csv.gz":    zip(t, v1Text),
-		"no-ending":        zip(t, v1Text), // known by its first bytes
+		"zipped.csv.gz":    testutil.Gzip(t, v1Text),
+		"no-ending":        testutil.Gzip(t, v1Text), // known by its first bytes
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := readAllMinutes(write(t, name, data), Window{1, 3}, Options{})
+			got, _, err := readAllMinutes(testutil.File(t, name, data), Window{1, 3}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +133,7 @@ func TestMinutesAcrossDays(t *testing.T) {
 	} {
 		data := []byte(text)
 		if strings.HasSuffix(name, ".gz") {
-			data = zip(t, text)
+			data = testutil.Gzip(t, text)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			t.Fatal(err)
@@ -185,13 +161,13 @@ func TestInvocations(t *testing.T) {
 	wantFunctions := []Function{{App: "a1", Func: "f1"}, {App: "a2", Func: "f1"}}
 	for name, data := range map[string][]byte{
 		"plain.txt":     []byte(v2Text),
-		"zip.txt.gz":    zip(t, v2Text),
+		"zip.txt.gz":    testutil.Gzip(t, v2Text),
 		"packed.rar":    rar("AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt", v2Text),
 		"disguised":     rar("a.csv", v2Text),
 		v2Name + ".rar": rar("a.csv", v2Text), // found by its folder below
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := write(t, name, data)
+			path := testutil.File(t, name, data)
 			if strings.HasPrefix(name, v2Name) {
 				path = filepath.Dir(path)
 			}
@@ -210,7 +186,7 @@ func TestInvocations(t *testing.T) {
 }
 
 func TestHistogramOfInvocations(t *testing.T) {
-	path := write(t, "t.txt", []byte(v2Text))
+	path := testutil.File(t, "t.txt", []byte(v2Text))
 	for _, c := range []struct {
 		name  string
 		query Query
@@ -262,7 +238,8 @@ func TestIntervalsAreHalfOpen(t *testing.T) {
 			}
 			add(math.Nextafter(to, 0), n-1)
 			add(to, n)
-			h, err := ReadHistogram(write(t, "t.txt", []byte(text.String())), Query{V2, w, interval, true}, Options{})
+			h, err := ReadHistogram(testutil.File(t, "t.txt", []byte(text.String())), Query{V2, w, interval, true},
+				Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,14 +275,15 @@ func TestPublicExcerpts(t *testing.T) {
 				}
 			}
 			if len(h.Functions) != c.functions || total != c.total {
-				t.Errorf("%d functions, %d invocations; expected %d and %d", len(h.Functions), total, c.functions, c.total)
+				t.Errorf("%d functions, %d invocations; expected %d and %d",
+					len(h.Functions), total, c.functions, c.total)
 			}
 		})
 	}
 }
 
 func TestProgress(t *testing.T) {
-	data := zip(t, v2Text+strings.Repeat("a1,f1,100,1\n", 1000))
+	data := testutil.Gzip(t, v2Text+strings.Repeat("a1,f1,100,1\n", 1000))
 	var last, total int64
 	opt := Options{Progress: func(read, all int64) error {
 		if read < last {
@@ -314,7 +292,7 @@ func TestProgress(t *testing.T) {
 		last, total = read, all
 		return nil
 	}}
-	if _, _, _, err := readAllInvocations(write(t, "t.txt.gz", data), opt); err != nil {
+	if _, _, _, err := readAllInvocations(testutil.File(t, "t.txt.gz", data), opt); err != nil {
 		t.Fatal(err)
 	}
 	if want := int64(len(data)); last != want || total != want {

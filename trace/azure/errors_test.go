@@ -6,20 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/textfile"
 )
-
-func expectError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, expected one with %q", parts)
-	}
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q does not say %q", err, p)
-		}
-	}
-}
 
 func TestMinutesErrors(t *testing.T) {
 	const head = "HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
@@ -30,12 +19,20 @@ func TestMinutesErrors(t *testing.T) {
 	}{
 		{"empty", "", []string{"t.csv: the file is empty", "HashOwner"}},
 		{"no rows", head, []string{"t.csv: no rows"}},
-		{"wrong column", "HashOwner,App,HashFunction,Trigger,1,2,3\n", []string{"t.csv:1:", "column 2", `"App"`, "HashApp"}},
+		{"wrong column", "HashOwner,App,HashFunction,Trigger,1,2,3\n", []string{
+			"t.csv:1:", "column 2", `"App"`, "HashApp",
+		}},
 		{"missing column", "HashOwner,HashApp\n", []string{"t.csv:1:", "2 columns", "HashFunction"}},
 		{"no minutes", "HashOwner,HashApp,HashFunction,Trigger\n", []string{"t.csv:1:", "no minute columns"}},
-		{"strange minute", "HashOwner,HashApp,HashFunction,Trigger,1,x\n", []string{"t.csv:1:", "column 6", `"x"`, "1 to 1440"}},
-		{"minute 1441", "HashOwner,HashApp,HashFunction,Trigger,1440,1441\n", []string{"column 6", `"1441"`, "1 to 1440"}},
-		{"minutes out of order", "HashOwner,HashApp,HashFunction,Trigger,1,3\n", []string{"column 6", `"3"`, "minutes follow one another"}},
+		{"strange minute", "HashOwner,HashApp,HashFunction,Trigger,1,x\n", []string{
+			"t.csv:1:", "column 6", `"x"`, "1 to 1440",
+		}},
+		{"minute 1441", "HashOwner,HashApp,HashFunction,Trigger,1440,1441\n", []string{
+			"column 6", `"1441"`, "1 to 1440",
+		}},
+		{"minutes out of order", "HashOwner,HashApp,HashFunction,Trigger,1,3\n", []string{
+			"column 6", `"3"`, "minutes follow one another",
+		}},
 		{"other minutes", "HashOwner,HashApp,HashFunction,Trigger,3,4\n", []string{"columns 2 to 3", "has 3 to 4"}},
 		{"fields missing", head + "o,a,f,http,1,2,3\no,a,f,http,1,2\n", []string{"t.csv:3:", "6 fields", "expected 7"}},
 		{"not a number", head + "o,a,f,http,1,2,x\n", []string{"t.csv:2:", "column 3", `"x"`, "whole number"}},
@@ -46,8 +43,8 @@ func TestMinutesErrors(t *testing.T) {
 		{"endless line", head + strings.Repeat("o", textfile.MaxLine+1<<20), []string{"t.csv:2:", "longer than"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := readAllMinutes(write(t, "t.csv", []byte(c.data)), Window{1, 3}, Options{})
-			expectError(t, err, c.want...)
+			_, _, err := readAllMinutes(testutil.File(t, "t.csv", []byte(c.data)), Window{1, 3}, Options{})
+			testutil.ExpectError(t, err, c.want...)
 		})
 	}
 }
@@ -73,14 +70,14 @@ func TestInvocationsErrors(t *testing.T) {
 		{"too large", head + "a,f,1e999,1\n", []string{"t.txt:2:", "end_timestamp", `"1e999"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, _, err := readAllInvocations(write(t, "t.txt", []byte(c.data)), Options{})
-			expectError(t, err, c.want...)
+			_, _, _, err := readAllInvocations(testutil.File(t, "t.txt", []byte(c.data)), Options{})
+			testutil.ExpectError(t, err, c.want...)
 		})
 	}
 }
 
 func TestUnreadableFiles(t *testing.T) {
-	zipped := zip(t, v2Text)
+	zipped := testutil.Gzip(t, v2Text)
 	corrupt := bytes.Clone(zipped)
 	corrupt[len(corrupt)-8] ^= 1 // checksum
 	packed := rar("a.txt", v2Text)
@@ -101,11 +98,11 @@ func TestUnreadableFiles(t *testing.T) {
 		{"t.rar", rar("readme.md", v2Text), []string{"t.rar:", "no .txt or .csv"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, _, err := readAllInvocations(write(t, c.name, c.data), Options{})
-			expectError(t, err, c.want...)
+			_, _, _, err := readAllInvocations(testutil.File(t, c.name, c.data), Options{})
+			testutil.ExpectError(t, err, c.want...)
 			// A damaged file is no matter of single rows.
-			_, _, _, err = readAllInvocations(write(t, c.name, c.data), Options{SkipBadRows: true})
-			expectError(t, err, c.want...)
+			_, _, _, err = readAllInvocations(testutil.File(t, c.name, c.data), Options{SkipBadRows: true})
+			testutil.ExpectError(t, err, c.want...)
 		})
 	}
 }
@@ -113,38 +110,43 @@ func TestUnreadableFiles(t *testing.T) {
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenInvocations(dir, Options{})
-	expectError(t, err, dir, v2Name+".txt", ".rar", "file does not exist")
+	testutil.ExpectError(t, err, dir, v2Name+".txt", ".rar", "file does not exist")
 	_, err = OpenInvocations(filepath.Join(dir, "x.txt"), Options{})
-	expectError(t, err, "x.txt")
+	testutil.ExpectError(t, err, "x.txt")
 	_, err = OpenMinutes(dir, Window{0, 10}, Options{})
-	expectError(t, err, dir, "anon.d01.csv", "file does not exist")
-	_, err = OpenMinutes(write(t, "d.csv", []byte(v1Text)), Window{0, 1441}, Options{})
-	expectError(t, err, "d.csv", "one day", "days 0 to 1")
+	testutil.ExpectError(t, err, dir, "anon.d01.csv", "file does not exist")
+	_, err = OpenMinutes(testutil.File(t, "d.csv", []byte(v1Text)), Window{0, 1441}, Options{})
+	testutil.ExpectError(t, err, "d.csv", "one day", "days 0 to 1")
 }
 
 func TestSkipBadRows(t *testing.T) {
 	opt := Options{SkipBadRows: true}
-	rows, skipped, err := readAllMinutes(write(t, "t.csv", []byte(v1Text+"o,a,f,http,1\no,a,f,http,1,2,x\no,a,f,http,1,2,3\n")), Window{0, 3}, opt)
+	rows, skipped, err := readAllMinutes(
+		testutil.File(t, "t.csv", []byte(v1Text+"o,a,f,http,1\no,a,f,http,1,2,x\no,a,f,http,1,2,3\n")), Window{0, 3},
+		opt)
 	if err != nil || skipped != 2 || len(rows) != 3 {
 		t.Errorf("%d rows, %d skipped, error %v; expected 3, 2, nil", len(rows), skipped, err)
 	}
-	got, fs, skipped, err := readAllInvocations(write(t, "t.txt", []byte(v2Text+"z\nnew,f,1,x\na1,f1,1,2\n")), opt)
+	got, fs, skipped, err := readAllInvocations(testutil.File(t, "t.txt", []byte(v2Text+"z\nnew,f,1,x\na1,f1,1,2\n")),
+		opt)
 	if err != nil || skipped != 2 || len(got) != 4 {
 		t.Errorf("%d rows, %d skipped, error %v; expected 4, 2, nil", len(got), skipped, err)
 	}
 	if len(fs) != 2 {
 		t.Errorf("%d functions, expected 2: a skipped row adds none", len(fs))
 	}
-	h, err := ReadHistogram(write(t, "t.txt", []byte(v2Text+"z\n")), Query{V2, Window{0, 2}, 1, true}, opt)
+	h, err := ReadHistogram(testutil.File(t, "t.txt", []byte(v2Text+"z\n")), Query{V2, Window{0, 2}, 1, true}, opt)
 	if err != nil || h.Skipped != 1 {
 		t.Errorf("histogram: %v, expected 1 skipped row", err)
 	}
-	_, _, _, err = readAllInvocations(write(t, "t.txt", []byte(v2Header+"\nz\n")), opt)
-	expectError(t, err, "no rows but 1 malformed")
+	_, _, _, err = readAllInvocations(testutil.File(t, "t.txt", []byte(v2Header+"\nz\n")), opt)
+	testutil.ExpectError(t, err, "no rows but 1 malformed")
 }
 
 func TestParseInstant(t *testing.T) {
-	for s, minutes := range map[string]int{"0.0.0": 0, "0.0.60": 60, "0.23.60": 1440, "0.24.0": 1440, "13.1.2": 13*1440 + 62} {
+	for s, minutes := range map[string]int{
+		"0.0.0": 0, "0.0.60": 60, "0.23.60": 1440, "0.24.0": 1440, "13.1.2": 13*1440 + 62,
+	} {
 		i, err := ParseInstant(s)
 		if err != nil || i != minutes {
 			t.Errorf("ParseInstant(%q) = %d minutes, %v; expected %d", s, i, err, minutes)
@@ -156,7 +158,7 @@ func TestParseInstant(t *testing.T) {
 		"0.0.61": "minute is \"61\"", "0.-1.0": "hour", "0.0.": "minute", "+1.0.0": "day", "0.0.1e1": "minute",
 	} {
 		_, err := ParseInstant(s)
-		expectError(t, err, want)
+		testutil.ExpectError(t, err, want)
 	}
 }
 
@@ -172,9 +174,9 @@ func TestParseWindow(t *testing.T) {
 		t.Errorf("seconds %v to %v", from, to)
 	}
 	_, err = ParseWindow("0.1.0", "0.0.60")
-	expectError(t, err, "0.1.0 to 0.1.0", "after its start")
+	testutil.ExpectError(t, err, "0.1.0 to 0.1.0", "after its start")
 	_, err = ParseWindow("0.1", "0.0.60")
-	expectError(t, err, "start time")
+	testutil.ExpectError(t, err, "start time")
 	_, err = ParseWindow("0.1.0", "tomorrow")
-	expectError(t, err, "end time")
+	testutil.ExpectError(t, err, "end time")
 }

@@ -3,11 +3,9 @@ package info
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,17 +13,14 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"pgregory.net/rapid"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/synth"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 func near(t testing.TB, what string, got Number, want, tol float64) {
 	t.Helper()
-	if !(math.Abs(float64(got)-want) <= tol) {
-		t.Errorf("%s is %v, expected %v", what, got, want)
-	}
+	testutil.Near(t, what, float64(got), want, tol)
 }
 
 func summarize(t testing.TB, w *trace.Workload, top int) *Summary {
@@ -82,7 +77,8 @@ func TestHandmade(t *testing.T) {
 	for i, want := range []Usage{
 		{Name: "chat", Index: 0, Rank: 16, Requests: 21, Share: 21.0 / 25, Rate: 1.2 * 21 / 25, CV: 0},
 		{Name: "code", Index: 1, Rank: 64, Requests: 3, Share: 3.0 / 25, Rate: 1.2 * 3 / 25, CV: 0},
-		{Name: "base model", Index: trace.BaseModel, Requests: 1, Share: 1.0 / 25, Rate: 1.2 / 25, CV: Number(math.NaN())},
+		{Name: "base model", Index: trace.BaseModel, Requests: 1, Share: 1.0 / 25, Rate: 1.2 / 25,
+			CV: Number(math.NaN())},
 	} {
 		got := s.Top[i]
 		near(t, "rate of "+want.Name, got.Rate, float64(want.Rate), 1e-15)
@@ -101,7 +97,8 @@ func TestHandmade(t *testing.T) {
 		t.Errorf("tokens %+v, %+v", s.Prompt, s.Output)
 	}
 	// 60 columns at most: 41 bins of 0.5 s reach 20 s, 0.2 s would take 101.
-	if s.Timeline.BinWidth != 0.5 || len(s.Timeline.Counts) != 41 || s.Timeline.Counts[0] != 2 || s.Timeline.Counts[1] != 0 || s.Timeline.Counts[20] != 2 {
+	if s.Timeline.BinWidth != 0.5 || len(s.Timeline.Counts) != 41 || s.Timeline.Counts[0] != 2 ||
+		s.Timeline.Counts[1] != 0 || s.Timeline.Counts[20] != 2 {
 		t.Errorf("timeline %+v", s.Timeline)
 	}
 }
@@ -118,18 +115,7 @@ func TestGoldenText(t *testing.T) {
 			t.Error("the ASCII report holds other characters")
 		}
 		file := "testdata/handmade_" + name + ".golden"
-		if *update {
-			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(b.Bytes(), want) {
-			t.Errorf("%s: got\n%s\nexpected\n%s", file, b.Bytes(), want)
-		}
+		testutil.Golden(t, file, b.Bytes())
 	}
 }
 
@@ -230,14 +216,18 @@ func TestHistogramResolution(t *testing.T) {
 
 // Bins are widened only as far as is needed.
 func TestTimelineRound(t *testing.T) {
-	for ms, want := range map[int][2]int{200: {1, 200}, 201: {2, 101}, 400: {2, 200}, 401: {5, 81}, 1000: {5, 200}, 1001: {10, 101}} {
+	for ms, want := range map[int][2]int{
+		200: {1, 200}, 201: {2, 101}, 400: {2, 200}, 401: {5, 81}, 1000: {5, 200}, 1001: {10, 101},
+	} {
 		tl := newTimeline(2, 2000)
 		for i := range ms {
 			tl.add(1, float64(i)/1000+1e-5)
 		}
 		tl.round(200)
-		if tl.width != int64(want[0]) || tl.used != want[1] || tl.row(1)[0] != int64(want[0]) || len(tl.row(0)) != want[1] {
-			t.Errorf("%d ms: %d bins of %d ms with %v, expected %d of %d", ms, tl.used, tl.width, tl.row(1), want[1], want[0])
+		if tl.width != int64(want[0]) || tl.used != want[1] || tl.row(1)[0] != int64(want[0]) ||
+			len(tl.row(0)) != want[1] {
+			t.Errorf("%d ms: %d bins of %d ms with %v, expected %d of %d",
+				ms, tl.used, tl.width, tl.row(1), want[1], want[0])
 		}
 	}
 }
@@ -275,7 +265,9 @@ func TestBadRequests(t *testing.T) {
 		want string
 		r    trace.Request
 	}{
-		{"request 1: arrival is 1 s, expected the order of arrival (the one before is 2 s)", trace.Request{ID: 1, Arrival: 1}},
+		{"request 1: arrival is 1 s, expected the order of arrival (the one before is 2 s)", trace.Request{
+			ID: 1, Arrival: 1,
+		}},
 		{"arrival is NaN s", trace.Request{ID: 1, Arrival: math.NaN()}},
 		{"arrival is +Inf s", trace.Request{ID: 1, Arrival: math.Inf(1)}},
 	} {

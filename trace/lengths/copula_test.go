@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace/lengths"
 )
 
@@ -19,7 +20,7 @@ const twoBins = "what,lo,hi,count\nprompt,100,200,1\nprompt,200,400,3\nprompt,40
 // TestCopulaMarginals: whatever the correlation, prompts and outputs have the
 // moments of their histograms, times the scale.
 func TestCopulaMarginals(t *testing.T) {
-	file := save(t, twoBins)
+	file := testutil.File(t, "t.csv", twoBins)
 	for _, rho := range []float64{-1, -0.4, 0, 0.8} {
 		p, o := draws(parse(t, fmt.Sprintf("copula:%s,rho=%g,prompt_scale=2,output_scale=10", file, rho)), 200_000)
 		// Mean: (150 + 3*300)/4 = 262.5. Second moment of an even law on [a, b]: (a²+ab+b²)/3.
@@ -49,7 +50,7 @@ func share(xs []float64, below float64) float64 {
 // 6/pi asin(rho/2) (Kruskal 1958). Both marginals even from 0 to 10^6, the rank
 // of a length is the length.
 func TestCopulaCorrelation(t *testing.T) {
-	file := save(t, "what,lo,hi,count\nprompt,1,1000000,1\noutput,1,1000000,1\n")
+	file := testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,1,1000000,1\noutput,1,1000000,1\n")
 	for _, rho := range []float64{-1, -0.377, 0, 0.3, 1} {
 		p, o := draws(parse(t, fmt.Sprintf("copula:%s,rho=%g", file, rho)), 200_000)
 		want := 6 / math.Pi * math.Asin(rho/2)
@@ -61,7 +62,7 @@ func TestCopulaCorrelation(t *testing.T) {
 
 // TestCopulaLimits: no pair lies outside, and each limit is reached.
 func TestCopulaLimits(t *testing.T) {
-	file := save(t, "what,lo,hi,count\nprompt,0,40,1\noutput,0,40,1\n")
+	file := testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,0,40,1\noutput,0,40,1\n")
 	p, o := draws(parse(t, "copula:"+file+",prompt_min=3,prompt_max=30,output_min=5,output_max=20,sum_max=40"), 100_000)
 	largest := 0.0
 	for i := range p {
@@ -76,7 +77,7 @@ func TestCopulaLimits(t *testing.T) {
 // TestCopulaEOS: each token ends the reply with probability eos, so that of
 // replies of n tokens the mean is (1-(1-eos)^n)/eos, and a share eos has one.
 func TestCopulaEOS(t *testing.T) {
-	file := save(t, "what,lo,hi,count\nprompt,10,11,1\noutput,99.9,100.1,1\n")
+	file := testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,10,11,1\noutput,99.9,100.1,1\n")
 	const eos = 0.01
 	_, o := draws(parse(t, "copula:"+file+",eos=0.01"), 400_000)
 	near(t, "mean output", mean(o), (1-math.Pow(1-eos, 100))/eos, 0.003)
@@ -119,27 +120,37 @@ func TestCopulaPresets(t *testing.T) {
 }
 
 func TestCopulaErrors(t *testing.T) {
-	good := save(t, twoBins)
+	good := testutil.File(t, "t.csv", twoBins)
 	for spec, want := range map[string]string{
-		"copula:":                                                "expected copula:FILE",
-		"copula:/none/such":                                      "no such file",
-		"copula:" + good + ",rho":                                `"rho" is not of the form key=value`,
-		"copula:" + good + ",rho=2":                              "rho is 2, expected -1 to 1",
-		"copula:" + good + ",rho=-1.5":                           "rho is -1.5",
-		"copula:" + good + ",rho=0,rho=0":                        "rho is given twice",
-		"copula:" + good + ",roh=0":                              `did you mean "rho"?`,
-		"copula:" + good + ",eos=1":                              "eos is 1, expected a probability below 1",
-		"copula:" + good + ",prompt_scale=0":                     "prompt_scale is 0, expected a number > 0",
-		"copula:" + good + ",output_scale=x":                     `output_scale "x" is not`,
-		"copula:" + good + ",prompt_min=0":                       `prompt_min is "0", expected a whole number`,
-		"copula:" + good + ",prompt_min=500":                     "not one of 1000 drawn pairs of lengths lies within the limits",
-		"copula:" + save(t, "what,lo,hi\n"):                      "count",
-		"copula:" + save(t, "what,lo,hi,count\n"):                "the prompt histogram has no counts",
-		"copula:" + save(t, twoBins+"x,1,2,3\n"):                 `:6: column "what": is "x", expected prompt or output`,
-		"copula:" + save(t, twoBins+"output,1,2,3"):              `the bin begins at 1, within the one before, which ends at 1000`,
-		"copula:" + save(t, "what,lo,hi,count\nprompt,3,3,1\n"):  "the bin is 3 to 3, expected 0 <= lo < hi <= 1e+12",
-		"copula:" + save(t, "what,lo,hi,count\nprompt,3,4,-1\n"): "count is -1, expected 0 to 1e+12",
-		"copula:" + save(t, "what,lo,hi,count\nprompt,3,4,1\n"):  "the output histogram has no counts",
+		"copula:":           "expected copula:FILE",
+		"copula:/none/such": "no such file",
+		"copula:" + good +
+			",rho": `"rho" is not of the form key=value`,
+		"copula:" + good + ",rho=2":       "rho is 2, expected -1 to 1",
+		"copula:" + good + ",rho=-1.5":    "rho is -1.5",
+		"copula:" + good + ",rho=0,rho=0": "rho is given twice",
+		"copula:" + good + ",roh=0":       `did you mean "rho"?`,
+		"copula:" + good +
+			",eos=1": "eos is 1, expected a probability below 1",
+		"copula:" + good +
+			",prompt_scale=0": "prompt_scale is 0, expected a number > 0",
+		"copula:" + good + ",output_scale=x": `output_scale "x" is not`,
+		"copula:" + good +
+			",prompt_min=0": `prompt_min is "0", expected a whole number`,
+		"copula:" + good +
+			",prompt_min=500": "not one of 1000 drawn pairs of lengths lies within the limits",
+		"copula:" + testutil.File(t, "t.csv", "what,lo,hi\n"): "count",
+		"copula:" +
+			testutil.File(t, "t.csv", "what,lo,hi,count\n"): "the prompt histogram has no counts",
+		"copula:" + testutil.File(t, "t.csv",
+			twoBins+"x,1,2,3\n"): `:6: column "what": is "x", expected prompt or output`,
+		"copula:" + testutil.File(t, "t.csv",
+			twoBins+"output,1,2,3"): `the bin begins at 1, within the one before, which ends at 1000`,
+		"copula:" + testutil.File(t, "t.csv",
+			"what,lo,hi,count\nprompt,3,3,1\n"): "the bin is 3 to 3, expected 0 <= lo < hi <= 1e+12",
+		"copula:" + testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,3,4,-1\n"): "count is -1, expected 0 to 1e+12",
+		"copula:" +
+			testutil.File(t, "t.csv", "what,lo,hi,count\nprompt,3,4,1\n"): "the output histogram has no counts",
 	} {
 		if _, err := lengths.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected one with %q", spec, err, want)
@@ -152,7 +163,7 @@ func FuzzMarginals(f *testing.F) {
 	f.Add(twoBins, 0.5)
 	f.Add("what,lo,hi,count\nprompt,1e300,2e300,1e-300\noutput,0,1e-300,1e300\n", 0.999)
 	f.Fuzz(func(t *testing.T, content string, p float64) {
-		prompt, output, err := lengths.ReadMarginals(save(t, content))
+		prompt, output, err := lengths.ReadMarginals(testutil.File(t, "t.csv", content))
 		if err != nil || !(p >= 0 && p < 1) {
 			return
 		}

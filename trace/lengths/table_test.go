@@ -12,17 +12,9 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 	"lorasim/trace/lengths"
 )
-
-func save(tb testing.TB, content string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "t.csv")
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
 
 // tableRows reads the first two columns of a table with the standard library.
 func tableRows(tb testing.TB, path string) [][2]float64 {
@@ -46,7 +38,8 @@ func tableRows(tb testing.TB, path string) [][2]float64 {
 
 // TestTableJoint: rows are drawn whole and evenly.
 func TestTableJoint(t *testing.T) {
-	s := parse(t, "table:"+save(t, "num_decode_tokens,other,num_prefill_tokens\n10,x,1\n20,,2\n30,y,3\n"))
+	s := parse(t,
+		"table:"+testutil.File(t, "t.csv", "num_decode_tokens,other,num_prefill_tokens\n10,x,1\n20,,2\n30,y,3\n"))
 	counts := map[float64]int{}
 	prompts, outputs := draws(s, 30_000)
 	for i := range prompts {
@@ -77,7 +70,8 @@ func TestTableShareGPT(t *testing.T) {
 	near(t, "mean prompt", mean(prompts), mean(p), 0.01)
 	near(t, "mean output", mean(outputs), mean(o), 0.01)
 	near(t, "95th percentile of prompts", quantile(prompts, 0.95), quantile(p, 0.95), 0.01)
-	if got, want := stat.Correlation(prompts, outputs, nil), stat.Correlation(p, o, nil); got < want-0.01 || got > want+0.01 {
+	if got, want := stat.Correlation(prompts, outputs, nil), stat.Correlation(p, o, nil); got < want-0.01 ||
+		got > want+0.01 {
 		t.Errorf("correlation %v, expected %v", got, want)
 	}
 }
@@ -95,7 +89,7 @@ func TestTableErrors(t *testing.T) {
 		head + "1,99999999999\n":   `:2: column "num_decode_tokens": 99999999999 is too large`,
 		head + "1,2\n\n\n3,\"4\n5": ":5: quote is not closed",
 	} {
-		path := save(t, content)
+		path := testutil.File(t, "t.csv", content)
 		if _, err := lengths.ReadTable(path); err == nil || !strings.HasPrefix(err.Error(), path+want) {
 			t.Errorf("%q: error %v, expected %s%s", content, err, path, want)
 		}

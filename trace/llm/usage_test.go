@@ -2,28 +2,18 @@ package llm
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/info"
 )
 
-func write(t testing.TB, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "refs.csv")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestUsage(t *testing.T) {
-	path := write(t, "user,adapter,time_s\n1,70,12.5\n2,9,10\n3,70,30\n4,8,20\n")
+	path := testutil.File(t, "refs.csv", "user,adapter,time_s\n1,70,12.5\n2,9,10\n3,70,30\n4,8,20\n")
 	for _, c := range []struct {
 		name     string
 		o        Options
@@ -36,7 +26,9 @@ func TestUsage(t *testing.T) {
 			[]float64{0, 2.5, 10, 20}, []int32{0, 1, 2, 1}},
 		{"two adapters, twice as fast", Options{Adapters: trace.Names(2, nil), TimeScale: 0.5},
 			trace.Names(2, nil), []float64{0, 1.25, 5, 10}, []int32{0, 1, 0, 1}},
-		{"window", Options{Start: 2.5, End: 20}, []trace.Adapter{{Name: "adapter70", Rank: 8}, {Name: "adapter8", Rank: 16}},
+		{"window", Options{Start: 2.5, End: 20}, []trace.Adapter{
+			{Name: "adapter70", Rank: 8}, {Name: "adapter8", Rank: 16},
+		},
 			[]float64{0, 7.5}, []int32{0, 1}},
 	} {
 		w, skipped, err := ReadUsage(path, c.o, func(n int) []int { return []int{8, 16, 32}[:n] })
@@ -67,15 +59,19 @@ func TestUsageBadRows(t *testing.T) {
 		"time_s,adapter\n-1e11,1\n":  `column "time_s"`,
 		"time_s,adapter\n1,1\n2,3,4": "refs.csv:3",
 	} {
-		if _, _, err := ReadUsage(write(t, text), Options{}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := ReadUsage(testutil.File(t, "refs.csv", text), Options{}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected one with %s", text, err, want)
 		}
 	}
-	w, skipped, err := ReadUsage(write(t, "time_s,adapter\n1,1\nx,1\n3,1\n"), Options{SkipBadRows: true}, nil)
+	w, skipped, err := ReadUsage(testutil.File(t, "refs.csv", "time_s,adapter\n1,1\nx,1\n3,1\n"),
+		Options{SkipBadRows: true}, nil)
 	if err != nil || skipped != 1 || len(w.Requests) != 2 {
 		t.Errorf("%+v, %d skipped, %v; expected 2 requests and 1 skipped", w, skipped, err)
 	}
-	if _, _, err := ReadUsage(write(t, "time_s,adapter\n1,1\n2,1\n"), Options{Start: 5}, nil); err == nil || !strings.Contains(err.Error(), "no request in the window from 5 s; the last of 2 is at 1 s") {
+	if _, _, err := ReadUsage(testutil.File(t, "refs.csv", "time_s,adapter\n1,1\n2,1\n"), Options{Start: 5},
+		nil); err == nil ||
+		!strings.Contains(err.Error(), "no request in the window from 5 s; the last of 2 is at 1 s") {
 		t.Errorf("an empty window gives %v", err)
 	}
 }
@@ -95,12 +91,14 @@ func TestUsageRecorded(t *testing.T) {
 	}
 	// lru_curve.csv: hits in per cent, mean and deviation over orders of the shuffled ones
 	for i, want := range [][3]float64{{29.04, 1.43, .16}, {49.84, 2.83, .23}, {71.31, 5.54, .22}, {79.64, 10.64, .32},
-		{83.08, 19.29, .51}, {85.51, 32.55, .57}, {88.0, 50.18, .46}, {90.47, 70.06, .37}, {91.68, 87.14, .29}, {91.99, 91.99, 0}} {
+		{83.08, 19.29, .51}, {85.51, 32.55, .57}, {88.0, 50.18, .46}, {90.47, 70.06, .37}, {91.68, 87.14, .29},
+		{91.99, 91.99, 0}} {
 		if got := 100 * float64(s.LRU[i].Hits); math.Abs(got-want[0]) > 0.0051 {
 			t.Errorf("%d slots: hit rate %.3f %%, expected %.2f", s.LRU[i].Slots, got, want[0])
 		}
 		if got := 100 * float64(s.LRU[i].Shuffled); math.Abs(got-want[1]) > 4*want[2]+0.0051 {
-			t.Errorf("%d slots, shuffled: hit rate %.3f %%, expected %.2f +- %.2f", s.LRU[i].Slots, got, want[1], 4*want[2])
+			t.Errorf("%d slots, shuffled: hit rate %.3f %%, expected %.2f +- %.2f",
+				s.LRU[i].Slots, got, want[1], 4*want[2])
 		}
 	}
 }
@@ -109,7 +107,7 @@ func FuzzUsage(f *testing.F) {
 	f.Add("time_s,adapter\n1,1\n0.5,2\n")
 	f.Add("adapter,time_s\r\n1,\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		w, _, err := ReadUsage(write(t, text), Options{SkipBadRows: true}, nil)
+		w, _, err := ReadUsage(testutil.File(t, "refs.csv", text), Options{SkipBadRows: true}, nil)
 		if err != nil {
 			return
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"lorasim/trace"
@@ -13,18 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
-
-func expectError(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, expected one with %q", parts)
-	}
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q does not say %q", err, p)
-		}
-	}
-}
 
 // run replays a histogram to its end.
 func run(t testing.TB, c Config, histogram [][]int64) []trace.Request {
@@ -139,7 +126,8 @@ func TestEmptyIntervals(t *testing.T) {
 	c.Interval, c.TotalRate = 10, 5
 	with := run(t, c, [][]int64{{0, 7, 0, 0, 3}, {0, 1, 0, 0, 9}})
 	if last := with[len(with)-1].Arrival; last < 1190 || last >= 1200 {
-		t.Errorf("the last of two intervals with traffic ends with a request at %v s, expected just before 1200 s", last)
+		t.Errorf("the last of two intervals with traffic ends with a request at %v s, expected just before 1200 s",
+			last)
 	}
 }
 
@@ -282,7 +270,8 @@ func drawConfig(t *rapid.T) (Config, [][]int64) {
 	h[0][0]++ // not all zero
 	c := Default()
 	c.Interval = rapid.IntRange(1, 90).Draw(t, "interval")
-	c.Distribution = rapid.SampledFrom([]string{renewal.Exponential, renewal.Gamma, renewal.Pareto, renewal.Weibull}).Draw(t, "distribution")
+	c.Distribution = rapid.SampledFrom(
+		[]string{renewal.Exponential, renewal.Gamma, renewal.Pareto, renewal.Weibull}).Draw(t, "distribution")
 	c.CV = rapid.SliceOfN(rapid.Float64Range(0.05, 10), 0, 3).Draw(t, "cv")
 	c.TotalRate = rapid.SampledFrom([]float64{0, 0.05, 1}).Draw(t, "rate")
 	c.RateScale = rapid.Float64Range(0.5, 2).Draw(t, "rate scale")
@@ -337,7 +326,10 @@ func TestDLoRAProperties(t *testing.T) {
 		for i := range h[0] {
 			h[0][i]++ // no interval without traffic
 		}
-		d := DLoRA{Requests: int(c.Requests), Distribution: "gamma", Interval: c.Interval, TotalRate: c.TotalRate + 0.1, CV: rapid.Float64Range(0.1, 5).Draw(t, "cv")}
+		d := DLoRA{
+			Requests: int(c.Requests), Distribution: "gamma", Interval: c.Interval, TotalRate: c.TotalRate + 0.1,
+			CV: rapid.Float64Range(0.1, 5).Draw(t, "cv"),
+		}
 		src, s, err := d.ReplayHistogram(trace.Names(len(h), nil), h)
 		if err != nil {
 			t.Fatal(err)

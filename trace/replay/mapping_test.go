@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/azure"
 
@@ -58,7 +59,7 @@ func TestMapping(t *testing.T) {
 		})
 	}
 	_, err := Mapping{Strategy: RoundRobin}.apply(h, []int{0, 1}, 3, 1)
-	expectError(t, err, "2 functions for 3 adapters")
+	testutil.ExpectError(t, err, "2 functions for 3 adapters")
 }
 
 func TestStripesAreEven(t *testing.T) {
@@ -94,15 +95,18 @@ func TestConfigErrors(t *testing.T) {
 		config := Default()
 		c.change(&config)
 		_, err := config.ReplayHistogram(adapters, c.histogram)
-		expectError(t, err, c.want...)
+		testutil.ExpectError(t, err, c.want...)
 	}
 	_, err := Default().ReplayHistogram(nil, good)
-	expectError(t, err, "no adapters")
+	testutil.ExpectError(t, err, "no adapters")
 }
 
 func TestDLoRAErrors(t *testing.T) {
 	adapters := trace.Names(2, nil)
-	good := DLoRA{Trace: azure.V2, Path: "no such folder", Start: "0.0.0", End: "0.0.60", Requests: 10, Distribution: "gamma", Interval: 60, TotalRate: 4, CV: 1, MapStride: 1}
+	good := DLoRA{
+		Trace: azure.V2, Path: "no such folder", Start: "0.0.0", End: "0.0.60", Requests: 10,
+		Distribution: "gamma", Interval: 60, TotalRate: 4, CV: 1, MapStride: 1,
+	}
 	for _, c := range []struct {
 		change func(*DLoRA)
 		want   []string
@@ -117,13 +121,14 @@ func TestDLoRAErrors(t *testing.T) {
 		d := good
 		c.change(&d)
 		_, _, err := d.Replay(adapters)
-		expectError(t, err, c.want...)
+		testutil.ExpectError(t, err, c.want...)
 	}
 	_, _, err := good.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}})
-	expectError(t, err, "interval 1 of the window (minutes 60 to 120", "no traffic")
+	testutil.ExpectError(t, err, "interval 1 of the window (minutes 60 to 120", "no traffic")
 	few := good // no request falls to the second interval, which then may be empty
 	few.Requests = 1
-	if _, s, err := few.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}}); err != nil || s.Counts[0]+s.Counts[1] != 1 {
+	if _, s, err := few.ReplayHistogram(adapters, [][]int64{{1, 0}, {1, 0}}); err != nil ||
+		s.Counts[0]+s.Counts[1] != 1 {
 		t.Errorf("one request in two intervals: %v", err)
 	}
 }
@@ -132,12 +137,16 @@ func TestDLoRAErrors(t *testing.T) {
 // columns that it does not have, even where the file is there.
 func TestDLoRALaterDay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "invocations_per_function_md.anon.d02.csv")
-	if err := os.WriteFile(path, []byte("HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,3,4\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,3,4\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	d := DLoRA{Trace: azure.V1, Path: filepath.Dir(path), Start: "1.0.0", End: "1.0.2", Requests: 1, Distribution: "gamma", Interval: 1, TotalRate: 4, CV: 1, MapStride: 1}
+	d := DLoRA{
+		Trace: azure.V1, Path: filepath.Dir(path), Start: "1.0.0", End: "1.0.2", Requests: 1,
+		Distribution: "gamma", Interval: 1, TotalRate: 4, CV: 1, MapStride: 1,
+	}
 	_, _, err := d.Replay(trace.Names(1, nil))
-	expectError(t, err, "columns 1441 to 1442", "default replay")
+	testutil.ExpectError(t, err, "columns 1441 to 1442", "default replay")
 	// The default replay takes the same window.
 	c := Default()
 	c.Trace, c.Path, c.Window, c.Interval = azure.V1, d.Path, azure.Window{Start: 1440, End: 1442}, 1
@@ -192,5 +201,5 @@ func TestDefaultReplayOfTrace(t *testing.T) {
 	}
 	c.Path = filepath.Join(filepath.Dir(path), "absent")
 	_, _, err = c.Replay(trace.Names(16, nil))
-	expectError(t, err, "absent")
+	testutil.ExpectError(t, err, "absent")
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"lorasim/internal/shareddata"
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/azure"
 
@@ -80,7 +81,9 @@ func slowVanilla(v Vanilla, rows []invocation, traffic *Traffic) []trace.Request
 	}
 	var rs []trace.Request
 	for i, r := range rows {
-		rs = append(rs, trace.Request{ID: int64(i), Arrival: (r.Start() - from) * v.TimeScale, Adapter: adapterOf[r.Function]})
+		rs = append(rs, trace.Request{
+			ID: int64(i), Arrival: (r.Start() - from) * v.TimeScale, Adapter: adapterOf[r.Function],
+		})
 	}
 	return rs
 }
@@ -88,10 +91,15 @@ func slowVanilla(v Vanilla, rows []invocation, traffic *Traffic) []trace.Request
 func TestVanilla(t *testing.T) {
 	rows := makeRows(20_000)
 	shuffled := slices.Clone(rows)
-	rand.New(rand.NewPCG(3, 4)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	rand.New(rand.NewPCG(3, 4)).Shuffle(len(shuffled), func(i, j int) {
+		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+	})
 	for name, rows := range map[string][]invocation{"in order": rows, "small and shuffled": shuffled} {
 		t.Run(name, func(t *testing.T) {
-			v := Vanilla{Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 12}, Mapping: Mapping{Strategy: RoundRobin, Sort: true}, TimeScale: 0.5}
+			v := Vanilla{
+				Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 12},
+				Mapping: Mapping{Strategy: RoundRobin, Sort: true}, TimeScale: 0.5,
+			}
 			got, traffic := vanilla(t, v, 4)
 			if len(got) < 10_000 {
 				t.Fatalf("only %d requests", len(got))
@@ -110,7 +118,10 @@ func TestVanillaWindow(t *testing.T) {
 	for _, at := range []float64{0, math.Nextafter(60, 0), 60, 60, 119.5, 120} {
 		rows = append(rows, invocation{f, azure.Invocation{End: at}})
 	}
-	v := Vanilla{Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 2}, Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+	v := Vanilla{
+		Path: writeTrace(t, rows), Window: azure.Window{Start: 1, End: 2}, Mapping: Mapping{Strategy: RoundRobin},
+		TimeScale: 1,
+	}
 	got, _ := vanilla(t, v, 1)
 	if d := gocmp.Diff([]trace.Request{{}, {ID: 1}, {ID: 2, Arrival: 59.5}}, got); d != "" {
 		t.Error(d)
@@ -128,7 +139,10 @@ func TestVanillaReorders(t *testing.T) {
 	}
 	mixed := slices.Clone(rows)
 	slices.SortStableFunc(mixed, func(a, b invocation) int { return cmp.Compare(place[a], place[b]) })
-	v := Vanilla{Path: writeTrace(t, mixed), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: Stripe}, TimeScale: 1}
+	v := Vanilla{
+		Path: writeTrace(t, mixed), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: Stripe},
+		TimeScale: 1,
+	}
 	got, traffic := vanilla(t, v, 3)
 	if d := gocmp.Diff(slowVanilla(v, rows, traffic), got); d != "" {
 		t.Error(d)
@@ -138,26 +152,32 @@ func TestVanillaReorders(t *testing.T) {
 func TestVanillaErrors(t *testing.T) {
 	rows := makeRows(reorderWindow + 1000)
 	rows[0], rows[len(rows)-1] = rows[len(rows)-1], rows[0] // too far
-	v := Vanilla{Path: writeTrace(t, rows), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+	v := Vanilla{
+		Path: writeTrace(t, rows), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: RoundRobin},
+		TimeScale: 1,
+	}
 	adapters := trace.Names(2, nil)
 	src, _, err := v.Replay(adapters)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = trace.Collect(src)
-	expectError(t, err, fmt.Sprintf("trace.txt:%d:", len(rows)+1), "order of their start")
+	testutil.ExpectError(t, err, fmt.Sprintf("trace.txt:%d:", len(rows)+1), "order of their start")
 
 	_, _, err = v.Replay(trace.Names(1000, nil))
-	expectError(t, err, "functions for 1000 adapters")
+	testutil.ExpectError(t, err, "functions for 1000 adapters")
 	v.Window = azure.Window{Start: 5000, End: 5001}
 	_, _, err = v.Replay(adapters)
-	expectError(t, err, "0 functions for 2 adapters")
+	testutil.ExpectError(t, err, "0 functions for 2 adapters")
 }
 
 // A function that was not there at the first reading: the file changes between that
 // and what the second one has read already.
 func TestVanillaChangedFile(t *testing.T) {
-	v := Vanilla{Path: writeTrace(t, makeRows(reorderWindow)), Window: azure.Window{Start: 0, End: 1440}, Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+	v := Vanilla{
+		Path: writeTrace(t, makeRows(reorderWindow)), Window: azure.Window{Start: 0, End: 1440},
+		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1,
+	}
 	src, _, err := v.Replay(trace.Names(2, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -171,12 +191,15 @@ func TestVanillaChangedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = trace.Collect(src)
-	expectError(t, err, "the file has changed")
+	testutil.ExpectError(t, err, "the file has changed")
 }
 
 // TestVanillaPublicExcerpt replays real rows at their times.
 func TestVanillaPublicExcerpt(t *testing.T) {
-	v := Vanilla{Path: shareddata.Path(t, "maf/maf2_invitro_first199rows.csv"), Window: azure.Window{Start: 0, End: 60}, Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1}
+	v := Vanilla{
+		Path: shareddata.Path(t, "maf/maf2_invitro_first199rows.csv"), Window: azure.Window{Start: 0, End: 60},
+		Mapping: Mapping{Strategy: RoundRobin}, TimeScale: 1,
+	}
 	rs, _ := vanilla(t, v, 4)
 	if len(rs) != 199 {
 		t.Fatalf("%d requests, expected 199", len(rs))

@@ -1,8 +1,6 @@
 package store_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,18 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/store"
 )
-
-func save(tb testing.TB, name, content string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
 
 func TestReadText(t *testing.T) {
 	base := trace.BaseModel
@@ -34,10 +24,13 @@ func TestReadText(t *testing.T) {
 	}{
 		{
 			"columns in any order, optional ones empty", "w.csv",
-			"output_tokens,rank,prompt_tokens,max_new_tokens,adapter,arrival_s,id\r\n2,,1,,1,0.5,3\r\n5,8,4,9,1,0.5,4", store.ReadOptions{},
-			trace.Workload{Adapters: []trace.Adapter{{Name: "lora0"}, {Name: "lora1", Rank: 8}}, Requests: []trace.Request{
-				{ID: 3, Arrival: 0.5, Adapter: 1, Prompt: 1, Output: 2}, {ID: 4, Arrival: 0.5, Adapter: 1, Prompt: 4, Output: 5, MaxNew: 9},
-			}},
+			"output_tokens,rank,prompt_tokens,max_new_tokens,adapter,arrival_s,id\r\n2,,1,,1,0.5,3\r\n5,8,4,9,1,0.5,4",
+			store.ReadOptions{},
+			trace.Workload{Adapters: []trace.Adapter{{Name: "lora0"}, {Name: "lora1", Rank: 8}},
+				Requests: []trace.Request{
+					{ID: 3, Arrival: 0.5, Adapter: 1, Prompt: 1, Output: 2},
+					{ID: 4, Arrival: 0.5, Adapter: 1, Prompt: 4, Output: 5, MaxNew: 9},
+				}},
 		}, {
 			"names, by first appearance", "w.csv",
 			"id,arrival_s,adapter,prompt_tokens,output_tokens,rank\n0,0,,1,1,\n1,1,sql,1,1,16\n2,2,\"chat, fr\",1,1,0\n3,3,sql,1,1,\n", store.ReadOptions{},
@@ -54,12 +47,13 @@ func TestReadText(t *testing.T) {
 				{Adapter: 1, Prompt: 1, Output: 1}, {ID: 1, Arrival: 1, Adapter: base, Prompt: 1, Output: 1, MaxNew: 3},
 			}},
 		}, {
-			"base model only", "w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,1\n", store.ReadOptions{},
+			"base model only", "w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,1\n",
+			store.ReadOptions{},
 			trace.Workload{Requests: []trace.Request{{Adapter: base, Prompt: 1, Output: 1}}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := read(save(t, c.file, c.content), c.o)
+			got, err := read(testutil.File(t, c.file, c.content), c.o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,18 +65,14 @@ func TestReadText(t *testing.T) {
 }
 
 func TestReadGzip(t *testing.T) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(strings.Repeat("\n", 100) + head + "0,0,1,1,1\n")); err != nil {
-		t.Fatal(err)
-	}
-	z.Close()
-	got, err := read(save(t, "w.csv.gz", b.String()), store.ReadOptions{})
+	packed := testutil.Gzip(t, strings.Repeat("\n", 100)+head+"0,0,1,1,1\n")
+	got, err := read(testutil.File(t, "w.csv.gz", packed), store.ReadOptions{})
 	if err != nil || len(got.Requests) != 1 || len(got.Adapters) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	path := save(t, "w.csv.gz", b.String()[:b.Len()-10])
-	if _, err := read(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), "truncated") {
+	path := testutil.File(t, "w.csv.gz", packed[:len(packed)-10])
+	if _, err := read(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), path+":") ||
+		!strings.Contains(err.Error(), "truncated") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -97,7 +87,8 @@ func TestTextErrors(t *testing.T) {
 		{"w.csv", "", ": file is empty, expected a header"},
 		{"w.csv", head, ": empty workload"},
 		{"w.csv", "id,arrival_s,adapter,prompt_tokens\n", `:1: no column "output_tokens"`},
-		{"w.csv", "id,arrival_s,adapter,promt_tokens,output_tokens\n", `:1: unknown column "promt_tokens", did you mean "prompt_tokens"?`},
+		{"w.csv", "id,arrival_s,adapter,promt_tokens,output_tokens\n",
+			`:1: unknown column "promt_tokens", did you mean "prompt_tokens"?`},
 		{"w.csv", "id,id,arrival_s,adapter,prompt_tokens,output_tokens\n", `:1: column "id": appears twice`},
 		{"w.csv", head + "0,1,0,1,1\n1,1,0,1\n", ":3: row has 4 fields, expected 5"},
 		{"w.csv", head + "0,1,0,1,1\n1,1,0,-1,1\n", `:3: prompt_tokens is -1, expected >= 1`},
@@ -111,24 +102,33 @@ func TestTextErrors(t *testing.T) {
 		{"w.csv", head + "0,1,-2,1,1\n", `:2: column "adapter": -2 is out of range`},
 		{"w.csv", head + "0,1,1048576,1,1\n", `:2: column "adapter": 1048576 would mean more than 1048576 adapters`},
 		{"w.csv", head + "0,1,99999999999,1,1\n", `:2: column "adapter": 99999999999 is out of range`},
-		{"w.csv", head + "0,1,3,1,1\n1,1,sql,1,1\n", `:3: column "adapter": "sql" is no index, but the rows before hold indices`},
-		{"w.csv", head + "0,1,sql,1,1\n1,1,3,1,1\n", `:3: column "adapter": 3 is no name, but the rows before hold names`},
-		{"w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens,rank\n0,1,0,1,1,8\n1,1,0,1,1,16\n", `:3: column "adapter": lora0 has rank 16 here and 8 before`},
-		{"w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens\n0,1,0,1,5,4\n", ":2: max_new_tokens is 4, expected >= output_tokens (5)"},
+		{"w.csv", head + "0,1,3,1,1\n1,1,sql,1,1\n",
+			`:3: column "adapter": "sql" is no index, but the rows before hold indices`},
+		{"w.csv", head + "0,1,sql,1,1\n1,1,3,1,1\n",
+			`:3: column "adapter": 3 is no name, but the rows before hold names`},
+		{"w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens,rank\n0,1,0,1,1,8\n1,1,0,1,1,16\n",
+			`:3: column "adapter": lora0 has rank 16 here and 8 before`},
+		{"w.csv", "id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens\n0,1,0,1,5,4\n",
+			":2: max_new_tokens is 4, expected >= output_tokens (5)"},
 		{"w.jsonl", "", ": empty workload"},
-		{"w.jsonl", row0 + `{"id":1,"arrival_s":1,"adapter":0,"prompt_tokens":1}`, `:2: column "output_tokens": is missing`},
+		{"w.jsonl", row0 + `{"id":1,"arrival_s":1,"adapter":0,"prompt_tokens":1}`,
+			`:2: column "output_tokens": is missing`},
 		{"w.jsonl", `{"id":1,"arrival":1}`, `:1: unknown key "arrival", did you mean "arrival_s"?`},
 		{"w.jsonl", `{"id":1,"id":1}`, `:1: column "id": appears twice`},
 		{"w.jsonl", `{"id":1,"arrival_s":"1"}`, `:1: column "arrival_s": "\"1\"" is not a decimal number`},
-		{"w.jsonl", strings.Replace(row0, `"prompt_tokens":1`, `"prompt_tokens":-4`, 1), `:1: prompt_tokens is -4, expected >= 1`},
-		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":null`, 1), `:1: column "adapter": "null" is not a whole number`},
-		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":2.5`, 1), `:1: column "adapter": "2.5" is not a whole number`},
+		{"w.jsonl", strings.Replace(row0, `"prompt_tokens":1`, `"prompt_tokens":-4`, 1),
+			`:1: prompt_tokens is -4, expected >= 1`},
+		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":null`, 1),
+			`:1: column "adapter": "null" is not a whole number`},
+		{"w.jsonl", strings.Replace(row0, `"adapter":0`, `"adapter":2.5`, 1),
+			`:1: column "adapter": "2.5" is not a whole number`},
 		{"w.jsonl", row0 + row0[:30], ":2: JSON object ends too early"},
 		{"w.jsonl", row0 + "[]\n", ":2: \"[]\" is no JSON object"},
 		{"w.jsonl", row0 + strings.Replace(row0, `"arrival_s":1`, `"arrival_s":0`, 1), ":2: arrival_s 0 comes before"},
-		{"w.jsonl", row0 + strings.Replace(row0, `"adapter":0`, `"adapter":"a"`, 1), `:2: column "adapter": "a" is no index`},
+		{"w.jsonl", row0 + strings.Replace(row0, `"adapter":0`, `"adapter":"a"`, 1),
+			`:2: column "adapter": "a" is no index`},
 	} {
-		path := save(t, c.file, c.content)
+		path := testutil.File(t, c.file, c.content)
 		_, err := read(path, store.ReadOptions{})
 		if err == nil || !strings.HasPrefix(err.Error(), path+c.want) {
 			t.Errorf("%s %q:\nerror    %v\nexpected %s%s", c.file, c.content, err, path, c.want)
@@ -137,13 +137,15 @@ func TestTextErrors(t *testing.T) {
 }
 
 func TestStatedAdapters(t *testing.T) {
-	path := save(t, "w.csv", head+"0,1,2,1,1\n")
-	if _, err := read(path, store.ReadOptions{Adapters: trace.Names(2, nil)}); err == nil || !strings.Contains(err.Error(), "w.csv:2: adapter is 2, expected -1 (base model) to 1") {
+	path := testutil.File(t, "w.csv", head+"0,1,2,1,1\n")
+	if _, err := read(path, store.ReadOptions{Adapters: trace.Names(2, nil)}); err == nil ||
+		!strings.Contains(err.Error(), "w.csv:2: adapter is 2, expected -1 (base model) to 1") {
 		t.Errorf("error %v", err)
 	}
-	path = save(t, "w.csv", head+"0,1,sqll,1,1\n")
+	path = testutil.File(t, "w.csv", head+"0,1,sqll,1,1\n")
 	known := []trace.Adapter{{Name: "sql"}, {Name: "chat"}}
-	if _, err := read(path, store.ReadOptions{Adapters: known}); err == nil || !strings.Contains(err.Error(), `unknown adapter "sqll", did you mean "sql"?`) {
+	if _, err := read(path, store.ReadOptions{Adapters: known}); err == nil ||
+		!strings.Contains(err.Error(), `unknown adapter "sqll", did you mean "sql"?`) {
 		t.Errorf("error %v", err)
 	}
 	// They replace those of a Parquet or Arrow file.
@@ -157,7 +159,8 @@ func TestStatedAdapters(t *testing.T) {
 		if got, err := read(path, store.ReadOptions{Adapters: want}); err != nil || !cmp.Equal(got.Adapters, want) {
 			t.Errorf("%s: %v", ext, err)
 		}
-		if _, err := read(path, store.ReadOptions{Adapters: want[:1]}); err == nil || !strings.Contains(err.Error(), "adapter is ") {
+		if _, err := read(path, store.ReadOptions{Adapters: want[:1]}); err == nil ||
+			!strings.Contains(err.Error(), "adapter is ") {
 			t.Errorf("%s: error %v", ext, err)
 		}
 	}
@@ -171,7 +174,8 @@ func TestUnknownFormat(t *testing.T) {
 		if _, err := store.Open(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Open: error %v, expected %s", err, want)
 		}
-		if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := store.Write(path, bursty(1).Source(), store.WriteOptions{}); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Write: error %v, expected %s", err, want)
 		}
 	}
@@ -194,7 +198,8 @@ func TestReadProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls, last := 0, int64(0)
-		if _, err := read(path, store.ReadOptions{Progress: func(n int64) error { calls++; last = n; return nil }}); err != nil {
+		if _, err := read(path,
+			store.ReadOptions{Progress: func(n int64) error { calls++; last = n; return nil }}); err != nil {
 			t.Fatal(err)
 		}
 		// Parquet and Arrow readers touch their footers more than once.

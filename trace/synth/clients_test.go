@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -69,8 +70,9 @@ func TestPace(t *testing.T) {
 		src, err := Paced(plain(n, 1).Source(), c.p, n, 3)
 		rs := drain(t, src, err)
 		_, _, cv := paceOf(rs)
-		near(t, c.name+": variation", cv, c.cv, 0.05*c.cv+1e-9)
-		near(t, c.name+": the last request", rs[n-1].Arrival, n/4.0, 1e-6) // scaled to the rate, whatever was drawn
+		testutil.Near(t, c.name+": variation", cv, c.cv, 0.05*c.cv+1e-9)
+		// scaled to the rate, whatever was drawn
+		testutil.Near(t, c.name+": the last request", rs[n-1].Arrival, n/4.0, 1e-6)
 		if rs[0].Arrival == 0 {
 			t.Errorf("%s: the first request comes at once", c.name)
 		}
@@ -79,8 +81,8 @@ func TestPace(t *testing.T) {
 	src, err := Paced(plain(n, 1).Source(), Pace{Rate: 4, Burstiness: 1, FromZero: true}, 0, 3)
 	rs := drain(t, src, err)
 	_, mean, cv := paceOf(rs)
-	near(t, "sglang: mean gap", mean, 0.25, 0.01)
-	near(t, "sglang: variation", cv, 1, 0.05)
+	testutil.Near(t, "sglang: mean gap", mean, 0.25, 0.01)
+	testutil.Near(t, "sglang: variation", cv, 1, 0.05)
 	if rs[0].Arrival != 0 || rs[n-1].Arrival == n/4.0 {
 		t.Errorf("sglang: from %v to %v", rs[0].Arrival, rs[n-1].Arrival)
 	}
@@ -103,14 +105,15 @@ func TestRamp(t *testing.T) {
 		src, err := Paced(plain(5, 1).Source(), Pace{Rate: 1, Burstiness: inf, Ramp: Ramp{c.strategy, 2, 10}}, 5, 1)
 		gaps, _, _ := paceOf(drain(t, src, err))
 		for i, rate := range c.rates {
-			near(t, c.strategy, gaps[i], 1/rate, 1e-12)
+			testutil.Near(t, c.strategy, gaps[i], 1/rate, 1e-12)
 		}
 	}
 	// gaps that vary have these means, and are not scaled
 	const n = 40000
 	src, err := Paced(plain(n, 1).Source(), Pace{Burstiness: 1, Ramp: Ramp{LinearRamp, 1, 3}}, n, 1)
 	rs := drain(t, src, err)
-	near(t, "the time of a linear ramp-up", rs[n-1].Arrival, n*math.Log(3)/2, 0.02*n) // the integral of 1/(1+2x)
+	// the integral of 1/(1+2x)
+	testutil.Near(t, "the time of a linear ramp-up", rs[n-1].Arrival, n*math.Log(3)/2, 0.02*n)
 	if rs[n-1].Arrival == math.Round(rs[n-1].Arrival) {
 		t.Error("the times are scaled")
 	}
@@ -137,7 +140,7 @@ func TestAssigned(t *testing.T) {
 		rs := drain(t, Assigned(plain(n, k).Source(), c.distribution, c.alpha, 7), nil)
 		for a, share := range c.shares {
 			got := count(rs, func(r trace.Request) bool { return r.Adapter == int32(a) }) / n
-			near(t, c.distribution, got, share, 0.01)
+			testutil.Near(t, c.distribution, got, share, 0.01)
 		}
 		if c.distribution == DistinctAdapters {
 			for i, r := range rs {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"lorasim/internal/testutil"
+
 	"pgregory.net/rapid"
 )
 
@@ -48,7 +50,7 @@ func TestClockIntegratesThePattern(t *testing.T) {
 			if i%50_000 == 49_999 {
 				at := float64(i+1) * step
 				// Rounding may put an edge into the wrong step: at most 5*step each.
-				near(t, fmt.Sprintf("%+v up to %v", p, at), c.operational(at), sum, 0.005)
+				testutil.Near(t, fmt.Sprintf("%+v up to %v", p, at), c.operational(at), sum, 0.005)
 			}
 		}
 	}

@@ -8,22 +8,28 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"pgregory.net/rapid"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
 func TestRequestsAreSortedAndRepeatable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
-			Adapters:   rapid.IntRange(4, 60).Draw(t, "adapters"),
-			Popularity: Popularity{Kind: rapid.SampledFrom([]string{Uniform, Zipf, PowerLaw, MAF2}).Draw(t, "popularity"), Param: 0.5},
+			Adapters: rapid.IntRange(4, 60).Draw(t, "adapters"),
+			Popularity: Popularity{
+				Kind: rapid.SampledFrom([]string{Uniform, Zipf, PowerLaw, MAF2}).Draw(t, "popularity"), Param: 0.5,
+			},
 			Arrivals: Arrivals{
 				Dist:  rapid.SampledFrom([]string{Gamma, Exponential, Weibull, Deterministic}).Draw(t, "dist"),
 				CV:    rapid.SampledFrom([]float64{0.01, 0.5, 1, 4, 100}).Draw(t, "cv"),
 				Total: rapid.Bool().Draw(t, "total"),
 			},
-			Rate:     rapid.Float64Range(0.1, 1000).Draw(t, "rate"),
-			Pattern:  drawPattern(t),
-			Locality: Locality{P: rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "locality"), Window: rapid.IntRange(1, 8).Draw(t, "window")},
+			Rate:    rapid.Float64Range(0.1, 1000).Draw(t, "rate"),
+			Pattern: drawPattern(t),
+			Locality: Locality{
+				P:      rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "locality"),
+				Window: rapid.IntRange(1, 8).Draw(t, "window"),
+			},
 			Requests: 300,
 			Seed:     rapid.Uint64().Draw(t, "seed"),
 		}
@@ -41,7 +47,8 @@ func TestRequestsAreSortedAndRepeatable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.ID != i || !(r.Arrival >= last) || math.IsInf(r.Arrival, 0) || r.Adapter < 0 || int(r.Adapter) >= c.Adapters {
+			if r.ID != i || !(r.Arrival >= last) || math.IsInf(r.Arrival, 0) || r.Adapter < 0 ||
+				int(r.Adapter) >= c.Adapters {
 				t.Fatalf("request %d after %v s is %+v", i, last, r)
 			}
 			if again, _ := second.Next(); again != r {
@@ -59,7 +66,9 @@ func TestRequestsAreSortedAndRepeatable(t *testing.T) {
 // rate times duration. (Processes that start at an arrival would yield another
 // (cv^2-1)/2 = 7.5 per adapter at cv 4.)
 func TestRateIsUnbiasedFromTheStart(t *testing.T) {
-	for _, arrivals := range []string{"gamma:4", "gamma:0.5", "weibull:3", "deterministic", "total-gamma:4", "exponential"} {
+	for _, arrivals := range []string{
+		"gamma:4", "gamma:0.5", "weibull:3", "deterministic", "total-gamma:4", "exponential",
+	} {
 		for _, duration := range []float64{1, 20} {
 			c := Config{Adapters: 5, Popularity: Popularity{Kind: Zipf, Param: 1}, Rate: 3, Duration: duration}
 			c.Arrivals, _ = ParseArrivals(arrivals)
@@ -69,7 +78,7 @@ func TestRateIsUnbiasedFromTheStart(t *testing.T) {
 				counts[seed] = float64(len(generate(t, c)))
 			}
 			mean, std := stat.MeanStdDev(counts, nil)
-			near(t, arrivals+" mean count", mean, c.Rate*duration, 4*std/math.Sqrt(float64(len(counts))))
+			testutil.Near(t, arrivals+" mean count", mean, c.Rate*duration, 4*std/math.Sqrt(float64(len(counts))))
 		}
 	}
 }
@@ -102,10 +111,11 @@ func TestAdaptersAreRenewalProcesses(t *testing.T) {
 			gaps := gapsOf(rs, int32(a))
 			n := float64(len(gaps))
 			mean, std := stat.MeanStdDev(gaps, nil)
-			near(t, "rate", 1/mean, 100*share, 100*share*5*cv/math.Sqrt(n))
+			testutil.Near(t, "rate", 1/mean, 100*share, 100*share*5*cv/math.Sqrt(n))
 			// The kurtosis 3+6cv^2 of gamma gives the standard error of the CV.
-			near(t, "cv", std/mean, cv, 5*cv*math.Sqrt((2+6*cv*cv)/(4*n)+cv*cv/n))
-			near(t, "lag-1 autocorrelation", stat.Correlation(gaps[1:], gaps[:len(gaps)-1], nil), 0, 5/math.Sqrt(n))
+			testutil.Near(t, "cv", std/mean, cv, 5*cv*math.Sqrt((2+6*cv*cv)/(4*n)+cv*cv/n))
+			testutil.Near(t, "lag-1 autocorrelation", stat.Correlation(gaps[1:], gaps[:len(gaps)-1], nil), 0,
+				5/math.Sqrt(n))
 		}
 	}
 }
@@ -122,11 +132,11 @@ func TestAdaptersAreIndependent(t *testing.T) {
 	for _, r := range generate(t, c) {
 		counts[r.Adapter][int(r.Arrival/c.Duration*bins)]++
 	}
-	near(t, "correlation", stat.Correlation(counts[0], counts[1], nil), 0, 4/math.Sqrt(bins))
+	testutil.Near(t, "correlation", stat.Correlation(counts[0], counts[1], nil), 0, 4/math.Sqrt(bins))
 	for _, cs := range counts {
 		// Counts over many gaps have variance/mean near cv^2.
 		mean, variance := stat.MeanVariance(cs, nil)
-		near(t, "index of dispersion", variance/mean, 16, 3)
+		testutil.Near(t, "index of dispersion", variance/mean, 16, 3)
 	}
 }
 
@@ -168,8 +178,8 @@ func TestTotalProcess(t *testing.T) {
 	}
 	gaps := gapsOf(rs, -1)
 	mean, std := stat.MeanStdDev(gaps, nil)
-	near(t, "rate", 1/mean, 50, 50*5*3/math.Sqrt(3e5))
-	near(t, "cv", std/mean, 3, 0.1)
+	testutil.Near(t, "rate", 1/mean, 50, 50*5*3/math.Sqrt(3e5))
+	testutil.Near(t, "cv", std/mean, 3, 0.1)
 }
 
 func TestRateInf(t *testing.T) {
@@ -198,7 +208,8 @@ func TestEnds(t *testing.T) {
 	if n := src.Len(); n != 10 {
 		t.Errorf("Len is %d, expected 10", n)
 	}
-	if w, err := trace.Collect(src); err != nil || len(w.Requests) != 10 || w.Adapters[31] != (trace.Adapter{Name: "lora31", Rank: 16}) {
+	if w, err := trace.Collect(src); err != nil || len(w.Requests) != 10 ||
+		w.Adapters[31] != (trace.Adapter{Name: "lora31", Rank: 16}) {
 		t.Errorf("collected %+v, %v", w, err)
 	}
 	c.Duration = 0.5
@@ -247,7 +258,8 @@ func TestConfigErrors(t *testing.T) {
 		c := Default()
 		test.edit(&c)
 		_, err := New(c)
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "synthetic workload: ") {
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
+			!strings.HasPrefix(err.Error(), "synthetic workload: ") {
 			t.Errorf("error %v, expected %q", err, test.want)
 		}
 	}

@@ -31,14 +31,6 @@ func generate(t testing.TB, c Config) []trace.Request {
 	}
 }
 
-// near fails the test unless got is within tol of want.
-func near(t testing.TB, what string, got, want, tol float64) {
-	t.Helper()
-	if !(math.Abs(got-want) <= tol) {
-		t.Errorf("%s is %v, expected %v within %v", what, got, want, tol)
-	}
-}
-
 // count returns the requests that satisfy keep.
 func count(rs []trace.Request, keep func(trace.Request) bool) float64 {
 	n := 0.0

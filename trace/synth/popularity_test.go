@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
+
 	"gonum.org/v1/gonum/stat/distuv"
 	"pgregory.net/rapid"
 )
@@ -48,7 +50,7 @@ func TestShares(t *testing.T) {
 	} {
 		got := shares(t, test.spec, 4)
 		for i := range got {
-			near(t, test.spec, got[i], test.want[i], 1e-9)
+			testutil.Near(t, test.spec, got[i], test.want[i], 1e-9)
 		}
 	}
 }
@@ -63,16 +65,16 @@ func TestPowerLawMatchesItsDraw(t *testing.T) {
 		counts[int(math.Pow(r.Float64(), 1/0.3)*k)]++
 	}
 	for i, c := range counts {
-		near(t, "share", c/n, want[i], 5*math.Sqrt(want[i]/n))
+		testutil.Near(t, "share", c/n, want[i], 5*math.Sqrt(want[i]/n))
 	}
-	near(t, "share of the first 20 %", top(want, k/5), 0.617, 1e-3)
+	testutil.Near(t, "share of the first 20 %", top(want, k/5), 0.617, 1e-3)
 }
 
 func TestMAF2(t *testing.T) {
 	measured := map[int]float64{1: 0.27, 2: 0.436, 5: 0.723, 10: 0.839, 20: 0.925, 50: 0.994, 119: 1}
 	apps := shares(t, "maf2", 119)
 	for n, want := range measured {
-		near(t, "share of the top apps", top(apps, n), want, 1e-12)
+		testutil.Near(t, "share of the top apps", top(apps, n), want, 1e-12)
 	}
 	// Fewer adapters: app i goes to adapter i mod K.
 	folded := make([]float64, 32)
@@ -80,13 +82,13 @@ func TestMAF2(t *testing.T) {
 		folded[i%32] += s
 	}
 	for i, s := range shares(t, "maf2", 32) {
-		near(t, "folded share", s, folded[i], 1e-12)
+		testutil.Near(t, "folded share", s, folded[i], 1e-12)
 	}
 	// More adapters: the top x % keep their share.
 	for n, want := range measured {
-		near(t, "share of the top apps, stretched", top(shares(t, "maf2", 1190), 10*n), want, 1e-12)
+		testutil.Near(t, "share of the top apps, stretched", top(shares(t, "maf2", 1190), 10*n), want, 1e-12)
 	}
-	near(t, "one adapter", shares(t, "maf2", 1)[0], 1, 0)
+	testutil.Near(t, "one adapter", shares(t, "maf2", 1)[0], 1, 0)
 }
 
 func TestSharesFallAndAddUp(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -16,7 +17,7 @@ func within(lo, hi float64) func(trace.Request) bool {
 // Poisson counts: the tolerance is five standard deviations.
 func nearPoisson(t *testing.T, what string, got, want float64) {
 	t.Helper()
-	near(t, what, got, want, 5*math.Sqrt(want))
+	testutil.Near(t, what, got, want, 5*math.Sqrt(want))
 }
 
 func TestOnOffCounts(t *testing.T) {
@@ -33,7 +34,7 @@ func TestOnOffCounts(t *testing.T) {
 	c.Pattern.OnOff.Factor = 0
 	rs = generate(t, c)
 	nearPoisson(t, "requests while on", count(rs, phase(false)), 200*250)
-	near(t, "requests while silent", count(rs, phase(true)), 0, 0)
+	testutil.Near(t, "requests while silent", count(rs, phase(true)), 0, 0)
 }
 
 func TestDiurnalCounts(t *testing.T) {
@@ -71,7 +72,7 @@ func TestFlashCrowdOnOneAdapter(t *testing.T) {
 
 		shares, _ := c.Popularity.Shares(c.Adapters)
 		expected := 9 * 400 * shares[5] * 50
-		near(t, "requests of the crowd", float64(len(crowded)-len(usual)), expected, 5*2*math.Sqrt(expected))
+		testutil.Near(t, "requests of the crowd", float64(len(crowded)-len(usual)), expected, 5*2*math.Sqrt(expected))
 
 		i := 0
 		for _, r := range crowded {
@@ -98,8 +99,10 @@ func TestFlashCrowdFollowsThePattern(t *testing.T) {
 	}
 	on := func(r trace.Request) bool { return math.Mod(r.Arrival, 20) < 10 }
 	rs := generate(t, c)
-	nearPoisson(t, "crowded, on", count(rs, func(r trace.Request) bool { return r.Adapter == 1 && on(r) && within(100, 300)(r) }), 3*100*100)
-	nearPoisson(t, "crowded, off", count(rs, func(r trace.Request) bool { return r.Adapter == 1 && !on(r) && within(100, 300)(r) }), 0.2*3*100*100)
+	nearPoisson(t, "crowded, on",
+		count(rs, func(r trace.Request) bool { return r.Adapter == 1 && on(r) && within(100, 300)(r) }), 3*100*100)
+	nearPoisson(t, "crowded, off",
+		count(rs, func(r trace.Request) bool { return r.Adapter == 1 && !on(r) && within(100, 300)(r) }), 0.2*3*100*100)
 	nearPoisson(t, "not crowded", count(rs, func(r trace.Request) bool { return r.Adapter == 0 }), 1.2*100*200)
 }
 
@@ -147,7 +150,7 @@ func TestLocality(t *testing.T) {
 	for _, p := range []float64{0, 0.3, 0.9} {
 		c.Locality = Locality{P: p, Window: 4}
 		// A request that does not repeat draws one of the window by chance.
-		near(t, "repetition", repeats(generate(t, c), 4), p+(1-p)*4/1000, 0.01)
+		testutil.Near(t, "repetition", repeats(generate(t, c), 4), p+(1-p)*4/1000, 0.01)
 	}
 	// Repetitions use each place of the window alike, the latest to the oldest.
 	c.Locality = Locality{P: 0.5, Window: 3}
@@ -163,7 +166,7 @@ func TestLocality(t *testing.T) {
 		window = window[:min(len(window), 3)]
 	}
 	for _, n := range places {
-		near(t, "part of the repetitions", n/float64(len(rs)), (0.5+0.5*3/1000)/3, 0.01)
+		testutil.Near(t, "part of the repetitions", n/float64(len(rs)), (0.5+0.5*3/1000)/3, 0.01)
 	}
 
 	c.Locality = Locality{P: 1, Window: 3}
@@ -179,7 +182,7 @@ func TestLocality(t *testing.T) {
 	rs = generate(t, c)
 	for a, want := range []float64{0.6, 0.2, 0.1, 0.1} {
 		got := count(rs, func(r trace.Request) bool { return r.Adapter == int32(a) }) / float64(len(rs))
-		near(t, "share", got, want, 0.01)
+		testutil.Near(t, "share", got, want, 0.01)
 	}
 }
 
@@ -204,11 +207,11 @@ func TestRanks(t *testing.T) {
 	for _, r := range ranks("drawn:8=3,64=1", 10_000) {
 		counts[r]++
 	}
-	near(t, "part of rank 8", counts[8]/10_000, 0.75, 0.025)
-	near(t, "part of rank 64", counts[64]/10_000, 0.25, 0.025)
+	testutil.Near(t, "part of rank 8", counts[8]/10_000, 0.75, 0.025)
+	testutil.Near(t, "part of rank 64", counts[64]/10_000, 0.25, 0.025)
 	counts = map[int]float64{}
 	for _, r := range ranks("drawn:8,16", 10_000) {
 		counts[r]++
 	}
-	near(t, "part of rank 16", counts[16]/10_000, 0.5, 0.025)
+	testutil.Near(t, "part of rank 16", counts[16]/10_000, 0.5, 0.025)
 }

@@ -19,10 +19,12 @@ func TestForeignParquet(t *testing.T) {
 	}
 	nan := math.NaN()
 	want := []record.Request{
-		{ID: 1, Adapter: 0, Rank: 8, Sent: 0.25, FirstToken: 0.5, Finish: 1.5, Prompt: 10, Output: 4, WorkerFirst: -1, WorkerLast: -1},
+		{ID: 1, Adapter: 0, Rank: 8, Sent: 0.25, FirstToken: 0.5, Finish: 1.5, Prompt: 10, Output: 4, WorkerFirst: -1,
+			WorkerLast: -1},
 		{ID: 2, Adapter: -1, Arrival: 0.5, Sent: nan, FirstToken: nan, Finish: 0.75, Prompt: 20,
 			WorkerFirst: -1, WorkerLast: -1, Status: record.Rejected, Error: "full"},
-		{ID: 3, Adapter: 1, Rank: 16, Arrival: 1, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 30, Output: 2, WorkerFirst: -1, WorkerLast: -1},
+		{ID: 3, Adapter: 1, Rank: 16, Arrival: 1, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 30, Output: 2,
+			WorkerFirst: -1, WorkerLast: -1},
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateNaNs()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

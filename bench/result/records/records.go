@@ -133,7 +133,8 @@ func (w *Writer) Write(q *record.Request) error {
 		r.adapterName = w.names[q.Adapter]
 	}
 	if q.Status >= record.NumStatus {
-		return fmt.Errorf("%s: request %d: status is %d, expected one below %d", w.path, q.ID, q.Status, record.NumStatus)
+		return fmt.Errorf("%s: request %d: status is %d, expected one below %d",
+			w.path, q.ID, q.Status, record.NumStatus)
 	}
 	r.status = q.Status.String()
 	if column, err := check(w.columns); err != nil {

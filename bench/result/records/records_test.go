@@ -42,7 +42,8 @@ func sample() []record.Request {
 			ID: math.MaxInt64, Adapter: 2, Arrival: 1.0 / 3, Sent: 123456.789012345, FirstToken: 123456.8, Finish: 1e7,
 			Prompt: math.MaxInt32, Output: 1, WorkerFirst: 0, WorkerLast: 0, Gaps: []float64{},
 		},
-		{ID: 2, Adapter: 1, Finish: 3, Prompt: 5, WorkerLast: 3, Status: record.Aborted, Error: "später", Streamed: record.NotStreamed},
+		{ID: 2, Adapter: 1, Finish: 3, Prompt: 5, WorkerLast: 3, Status: record.Aborted, Error: "später",
+			Streamed: record.NotStreamed},
 	}
 }
 
@@ -148,7 +149,8 @@ func TestManyBatches(t *testing.T) {
 			}
 			want := request(i)
 			same := q.FirstToken == want.FirstToken || math.IsNaN(q.FirstToken) && math.IsNaN(want.FirstToken)
-			if q.ID != i || !same || q.Error != want.Error || !slices.Equal(q.Gaps, want.Gaps) || q.Finish != want.Finish {
+			if q.ID != i || !same || q.Error != want.Error || !slices.Equal(q.Gaps, want.Gaps) ||
+				q.Finish != want.Finish {
 				t.Fatalf("%s row %d: wrote %+v, read %+v", ext, i+1, want, q)
 			}
 		}
@@ -173,8 +175,9 @@ var anyRecord = rapid.Custom(func(t *rapid.T) record.Request {
 		Prompt: rapid.Int32().Draw(t, "prompt"), Output: rapid.Int32().Draw(t, "output"),
 		Requested: rapid.Int32().Draw(t, "requested"), WorkerFirst: rapid.Int32().Draw(t, "wf"),
 		WorkerLast: rapid.Int32().Draw(t, "wl"), Migrations: rapid.Int32().Draw(t, "mig"),
-		ColdLoad: anyFloat.Draw(t, "cold"), Status: record.Status(rapid.IntRange(0, int(record.NumStatus)-1).Draw(t, "status")),
-		Error: rapid.String().Draw(t, "error"),
+		ColdLoad: anyFloat.Draw(t, "cold"),
+		Status:   record.Status(rapid.IntRange(0, int(record.NumStatus)-1).Draw(t, "status")),
+		Error:    rapid.String().Draw(t, "error"),
 	}
 	if rapid.Bool().Draw(t, "gaps") {
 		r.Gaps = rapid.SliceOfN(rapid.Float64(), 0, 5).Draw(t, "gaps")
@@ -225,7 +228,8 @@ func TestSameBytes(t *testing.T) {
 func TestTextForm(t *testing.T) {
 	r := record.Request{
 		ID: 3, Adapter: 1, Rank: 8, Arrival: 0.5, Sent: 0.75, FirstToken: math.NaN(), Finish: 1.5, Prompt: 10,
-		Output: 2, Requested: 2, WorkerFirst: 0, WorkerLast: 1, Status: record.Failed, Error: `a "b"`, Streamed: record.NotStreamed, Gaps: []float64{0.1},
+		Output: 2, Requested: 2, WorkerFirst: 0, WorkerLast: 1, Status: record.Failed, Error: `a "b"`,
+		Streamed: record.NotStreamed, Gaps: []float64{0.1},
 	}
 	want := map[string]string{
 		".csv": "id,adapter,adapter_name,rank,arrival_s,sent_s,first_token_s,finish_s,prompt_tokens,output_tokens," +
@@ -254,7 +258,9 @@ func TestForeignCSV(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _, err := ReadAll(path)
-	want := []record.Request{{ID: 7, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 4, Output: 5, WorkerFirst: -1, WorkerLast: -1}}
+	want := []record.Request{
+		{ID: 7, Sent: 1, FirstToken: 2, Finish: 3, Prompt: 4, Output: 5, WorkerFirst: -1, WorkerLast: -1},
+	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("error %v, records (-want +got):\n%s", err, d)
 	}
@@ -265,20 +271,27 @@ func TestBadInput(t *testing.T) {
 	const object = `{"id":1,"adapter":0,"arrival_s":0,"sent_s":0,"first_token_s":0,"finish_s":1,"prompt_tokens":1,"output_tokens":1,"status":"ok"}`
 	for _, c := range []struct{ name, text, want string }{
 		{"r.csv", "", "r.csv: file is empty, expected a header line"},
-		{"r.csv", "id,adapter\n", `r.csv:1: no column "arrival_s", "sent_s", "first_token_s", "finish_s", "prompt_tokens", "output_tokens", "status"; the file has id,adapter`},
+		{"r.csv", "id,adapter\n",
+			`r.csv:1: no column "arrival_s", "sent_s", "first_token_s", "finish_s", "prompt_tokens", "output_tokens", "status"; the file has id,adapter`},
 		{"r.csv", "id,id\n", `r.csv:1: column "id": appears twice in the header`},
-		{"r.csv", head + "1,0,0,0,0,1,1,1,ok\n2,0,0,x,0,1,1,1,ok\n", `r.csv:3: column "sent_s": "x" is not a decimal number`},
+		{"r.csv", head + "1,0,0,0,0,1,1,1,ok\n2,0,0,x,0,1,1,1,ok\n",
+			`r.csv:3: column "sent_s": "x" is not a decimal number`},
 		{"r.csv", head + "1,0,0,0,0,1,1.5,1,ok\n", `r.csv:2: column "prompt_tokens": "1.5" is not a whole number`},
-		{"r.csv", head + "1,0,0,0,0,1,3000000000,1,ok\n", `r.csv:2: column "prompt_tokens": 3000000000 is out of range`},
+		{"r.csv", head + "1,0,0,0,0,1,3000000000,1,ok\n",
+			`r.csv:2: column "prompt_tokens": 3000000000 is out of range`},
 		{"r.csv", head + "1,0,inf,0,0,1,1,1,ok\n", `r.csv:2: column "arrival_s": "inf" is not a decimal number`},
-		{"r.csv", head + "1,0,0,0,0,1,1,1,fine\n", `r.csv:2: column "status": unknown status "fine": expected ok, failed, rejected, aborted or unfinished`},
+		{"r.csv", head + "1,0,0,0,0,1,1,1,fine\n",
+			`r.csv:2: column "status": unknown status "fine": expected ok, failed, rejected, aborted or unfinished`},
 		{"r.csv", head + "1,0\n", "r.csv:2: row has 2 fields, expected 9 (id,"},
 		{"r.jsonl", object + "\n[]\n", "r.jsonl:2: \"[]\" is no JSON object"},
 		{"r.jsonl", "\n{\"id\":1}\n", `r.jsonl:2: column "adapter": is missing`},
 		{"r.jsonl", strings.Replace(object, `"ok"`, `"fine"`, 1), `r.jsonl:1: column "status": unknown status`},
-		{"r.jsonl", strings.Replace(object, `"id":1`, `"id":null`, 1), `r.jsonl:1: column "id": is null, expected a value`},
-		{"r.jsonl", strings.Replace(object, `"sent_s":0`, `"sent_s":"0"`, 1), `r.jsonl:1: column "sent_s": "\"0\"" is not a decimal number`},
-		{"r.jsonl", strings.Replace(object, `"id"`, `"token_gaps_s":[1,null],"id"`, 1), `r.jsonl:1: column "token_gaps_s": "null" is not a decimal number`},
+		{"r.jsonl", strings.Replace(object, `"id":1`, `"id":null`, 1),
+			`r.jsonl:1: column "id": is null, expected a value`},
+		{"r.jsonl", strings.Replace(object, `"sent_s":0`, `"sent_s":"0"`, 1),
+			`r.jsonl:1: column "sent_s": "\"0\"" is not a decimal number`},
+		{"r.jsonl", strings.Replace(object, `"id"`, `"token_gaps_s":[1,null],"id"`, 1),
+			`r.jsonl:1: column "token_gaps_s": "null" is not a decimal number`},
 		{"r.jsonl", object[:20], "r.jsonl:1: JSON object ends too early"},
 		{"r.parquet", "PAR1 no parquet PAR1", "r.parquet: "},
 		{"r.parquet", "", "r.parquet: "},
@@ -318,7 +331,8 @@ func TestWriteRefuses(t *testing.T) {
 			t.Errorf("%s: Abort left %v behind", ext, left)
 		}
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "r.xls"), nil, false); err == nil || !strings.Contains(err.Error(), "unknown file format") {
+	if _, err := Create(filepath.Join(t.TempDir(), "r.xls"), nil, false); err == nil ||
+		!strings.Contains(err.Error(), "unknown file format") {
 		t.Errorf("Create of .xls: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"lorasim/internal/tick"
-	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 )
 
@@ -69,7 +69,8 @@ func parseSGLangCase(data []byte) (*sglangCase, error) {
 	}
 	for i := range c.Batches {
 		b := &c.Batches[i]
-		if !(len(b.Prefill) == 5 && b.Decode == nil || len(b.Decode) == 3 && b.Prefill == nil || b.Prefill == nil && b.Decode == nil && b.Log != "") {
+		if !(len(b.Prefill) == 5 && b.Decode == nil || len(b.Decode) == 3 && b.Prefill == nil ||
+			b.Prefill == nil && b.Decode == nil && b.Log != "") {
 			return nil, fmt.Errorf("batch %d: expected 5 numbers of a prefill, 3 of a decode, or a log line", i)
 		}
 		if _, after, ok := strings.Cut(b.Log, "#retracted_reqs: "); ok {
@@ -107,7 +108,8 @@ func (c *sglangCase) profile() (*profile.Profile, error) {
 		"--max-loras-per-batch": &e.MaxLorasPerBatch, "--max-running-requests": &e.MaxRunningRequests,
 		"--max-prefill-tokens": &e.MaxPrefillTokens, "--context-length": &e.ContextLength,
 		"--page-size": &e.PageSize, "--chunked-prefill-size": &e.ChunkedPrefillSize,
-		"--max-queued-requests": &e.MaxQueuedRequests, "--priority-scheduling-preemption-threshold": &e.PreemptionThreshold,
+		"--max-queued-requests":                      &e.MaxQueuedRequests,
+		"--priority-scheduling-preemption-threshold": &e.PreemptionThreshold,
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Flags)) {
 		text := ""
@@ -166,13 +168,15 @@ func (c *sglangCase) compare(p *profile.Profile) (*Difference, error) {
 		if want.IDs == nil {
 			got.IDs = nil
 		}
-		if !slices.Equal(want.Prefill, got.Prefill) || !slices.Equal(want.Decode, got.Decode) || !slices.Equal(want.IDs, got.IDs) || want.Retracted != got.Retracted {
+		if !slices.Equal(want.Prefill, got.Prefill) || !slices.Equal(want.Decode, got.Decode) ||
+			!slices.Equal(want.IDs, got.IDs) || want.Retracted != got.Retracted {
 			return &Difference{Step: i, Expected: want, Got: got}, nil
 		}
 	}
 	slices.Sort(e.turned)
 	if slices.Sort(c.Refused); !slices.Equal(c.Refused, e.turned) {
-		return &Difference{Step: len(c.Batches), Expected: map[string]any{"refused": c.Refused}, Got: map[string]any{"refused": e.turned}}, nil
+		return &Difference{Step: len(c.Batches), Expected: map[string]any{"refused": c.Refused},
+			Got: map[string]any{"refused": e.turned}}, nil
 	}
 	return c.compareFirst(e.first), nil
 }
@@ -201,14 +205,16 @@ func (c *sglangCase) play(e *engine) error {
 }
 
 // batchesOf are steps as sglang logs them.
-func batchesOf(steps []*sim.Step) (out []sglangBatch) {
+func batchesOf(steps []*simengine.Report) (out []sglangBatch) {
 	for _, s := range steps {
 		if s.Retracted > 0 {
 			out = append(out, sglangBatch{Retracted: s.Retracted})
 		}
 		b := sglangBatch{Decode: []int64{int64(s.Before), s.KVTokens, int64(s.Waiting)}}
 		if s.Prompts > 0 {
-			b = sglangBatch{Prefill: []int64{int64(s.Prompts), s.PromptTokens, s.CachedTokens, int64(s.Before), int64(s.Waiting)}}
+			b = sglangBatch{
+				Prefill: []int64{int64(s.Prompts), s.PromptTokens, s.CachedTokens, int64(s.Before), int64(s.Waiting)},
+			}
 		}
 		b.IDs = slices.Sorted(maps.Keys(s.Tokens))
 		out = append(out, b)

@@ -63,14 +63,18 @@ func TestSGLangCase(t *testing.T) {
 		want           string // of the first difference
 	}{
 		{"as it is", "", "", "exact"},
-		{"another prefill", "[2, 27, 0, 1, 1]", "[2, 28, 0, 1, 1]", `step 1: expected {"prefill":[2,28,0,1,1]}, got {"prefill":[2,27,0,1,1]}`},
+		{"another prefill", "[2, 27, 0, 1, 1]", "[2, 28, 0, 1, 1]",
+			`step 1: expected {"prefill":[2,28,0,1,1]}, got {"prefill":[2,27,0,1,1]}`},
 		{"another decode", "[3, 31, 1]", "[3, 31, 0]", `step 2: expected {"decode":[3,31,0]}, got {"decode":[3,31,1]}`},
 		{"one fewer", `, {"decode": [1, 0, 0]}],`, `],`, `step 4: expected {}, got {"decode":[1,0,0]}`},
-		{"one more", `{"decode": [1, 0, 0]}],`, `{"decode": [1, 0, 0]}, {"decode": [1, 0, 0]}],`, `step 5: expected {"decode":[1,0,0]}, got {}`},
-		{"a retraction", `{"decode": [3, 31, 1]}`, `{"log": "KV cache pool is full. #retracted_reqs: 2, #new"}`, `step 2: expected {"retracted":2}, got {"decode":[3,31,1]}`},
+		{"one more", `{"decode": [1, 0, 0]}],`, `{"decode": [1, 0, 0]}, {"decode": [1, 0, 0]}],`,
+			`step 5: expected {"decode":[1,0,0]}, got {}`},
+		{"a retraction", `{"decode": [3, 31, 1]}`, `{"log": "KV cache pool is full. #retracted_reqs: 2, #new"}`,
+			`step 2: expected {"retracted":2}, got {"decode":[3,31,1]}`},
 		{"torn apart", "[1, 3]", "[3], [1]", "exact"},
 		{"together", "[0], [1, 3]", "[0, 1, 3]", "exact"},
-		{"another order", "[0], [1, 3], [2]", "[0], [2], [1, 3]", `step 5: expected "first token of 2 before 1", got "that of 1 before 2"`},
+		{"another order", "[0], [1, 3], [2]", "[0], [2], [1, 3]",
+			`step 5: expected "first token of 2 before 1", got "that of 1 before 2"`},
 		{"radix", `, "--disable-radix-cache": null`, "", "exact"},
 		{"its requests", `[2, 50, 0, 0, 2]`, `[2, 50, 0, 0, 2], "ids": [0, 1]`, "exact"},
 		{"other requests", `[2, 50, 0, 0, 2]`, `[2, 50, 0, 0, 2], "ids": [0, 2]`,
@@ -118,7 +122,8 @@ func TestSGLangPriorities(t *testing.T) {
 }
 
 func TestSGLangFlags(t *testing.T) {
-	c, err := parseSGLangCase([]byte(`{"flags": {"--max-loras-per-batch": "5", "--max-running-requests": "7", "--max-prefill-tokens": "90",
+	c, err := parseSGLangCase(
+		[]byte(`{"flags": {"--max-loras-per-batch": "5", "--max-running-requests": "7", "--max-prefill-tokens": "90",
 		"--context-length": "300", "--page-size": "4", "--chunked-prefill-size": "-1", "--max-total-tokens": "400",
 		"--schedule-conservativeness": "0.5"}, "ignore_eos": false}`))
 	if err != nil {
@@ -129,7 +134,8 @@ func TestSGLangFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := p.Engine
-	got := []any{e.MaxLorasPerBatch, e.MaxRunningRequests, e.MaxPrefillTokens, e.ContextLength, e.PageSize, e.ChunkedPrefillSize, p.Memory.KVTokens,
+	got := []any{e.MaxLorasPerBatch, e.MaxRunningRequests, e.MaxPrefillTokens, e.ContextLength, e.PageSize,
+		e.ChunkedPrefillSize, p.Memory.KVTokens,
 		e.NewTokenRatio, e.IgnoreEOS, e.MixedChunk, e.DisableRadixCache}
 	if want := []any{5, 7, 90, 300, 4, 0, int64(400), 0.35, false, false, false}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, expected %v", got, want)
@@ -139,24 +145,27 @@ func TestSGLangFlags(t *testing.T) {
 func TestSGLangRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"{": "unexpected end",
-		`{"flags": {"--speculative-algorithm": "EAGLE"}}`:                        "flag --speculative-algorithm is not known",
-		`{"flags": {"--page-size": "x"}}`:                                        "flag --page-size x: expected a number",
-		`{"flags": {"--page-size": "0"}}`:                                        "page_size is 0",
-		`{"requests": [{"prompt": 0, "output": 1}]}`:                             "request 0: expected",
-		`{"requests": [{"prompt": 1, "output": 0}]}`:                             "request 0: expected",
-		`{"requests": [{"adapter": -2, "prompt": 1, "output": 1}]}`:              "request 0: expected",
+		`{"flags": {"--speculative-algorithm": "EAGLE"}}`:           "flag --speculative-algorithm is not known",
+		`{"flags": {"--page-size": "x"}}`:                           "flag --page-size x: expected a number",
+		`{"flags": {"--page-size": "0"}}`:                           "page_size is 0",
+		`{"requests": [{"prompt": 0, "output": 1}]}`:                "request 0: expected",
+		`{"requests": [{"prompt": 1, "output": 0}]}`:                "request 0: expected",
+		`{"requests": [{"adapter": -2, "prompt": 1, "output": 1}]}`: "request 0: expected",
+
 		`{"requests": [{"prompt": 1, "output": 1}, {"prompt": 1, "output": 1}]}`: "request 0 is there twice",
-		`{"batches": [{"prefill": [1]}]}`:                                        "batch 0: expected 5 numbers",
-		`{"batches": [{"decode": [1, 2, 3], "prefill": []}]}`:                    "batch 0: expected 5 numbers",
-		`{"batches": [{}]}`:                                                      "batch 0: expected 5 numbers",
-		`{"batches": [{"log": "#retracted_reqs: many, "}]}`:                      "expected the number of retracted",
+
+		`{"batches": [{"prefill": [1]}]}`:                     "batch 0: expected 5 numbers",
+		`{"batches": [{"decode": [1, 2, 3], "prefill": []}]}`: "batch 0: expected 5 numbers",
+		`{"batches": [{}]}`:                                   "batch 0: expected 5 numbers",
+		`{"batches": [{"log": "#retracted_reqs: many, "}]}`:   "expected the number of retracted",
 		`{"flags": {"--max-total-tokens": "20", "--disable-radix-cache": null}, "requests": [{"prompt": 30, "output": 1}]}`: "request 0: needs more than the worker's 20 KV tokens",
 	} {
 		if _, err := runSGLang("", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, expected %s", text, err, want)
 		}
 	}
-	if _, err := SGLang(context.Background(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no NAME.json there") {
+	if _, err := SGLang(context.Background(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "no NAME.json there") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	dir := t.TempDir()
@@ -192,7 +201,8 @@ func FuzzSGLangCase(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parseSGLangCase(again); err != nil && !strings.Contains(err.Error(), "expected 5 numbers") { // log lines are not kept
+		// log lines are not kept
+		if _, err := parseSGLangCase(again); err != nil && !strings.Contains(err.Error(), "expected 5 numbers") {
 			t.Errorf("%v after a round trip of %s", err, data)
 		}
 		_, _ = c.profile()

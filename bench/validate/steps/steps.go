@@ -24,6 +24,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim"
+	simengine "lorasim/sim/engine"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -59,7 +60,9 @@ type Difference struct {
 }
 
 // runFolder runs each case of a folder, whose file is named NAME and the ending.
-func runFolder(ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error)) (*Report, error) {
+func runFolder(
+	ctx context.Context, dir, ending string, run func(path string, data []byte) (Case, error),
+) (*Report, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+ending))
 	if err != nil || len(paths) == 0 {
 		return nil, errors.Join(fmt.Errorf("%s: no NAME%s there", dir, ending), err)
@@ -163,7 +166,7 @@ type engine struct {
 	sampled func(r *request) int64 // seed of a reply
 	texts   trace.Texts            // equal seeds give equal tokens
 	err     error                  // of submitting
-	steps   []*sim.Step
+	steps   []*simengine.Report
 	first   map[int64]tick.Ticks // when requests got their first token
 	ended   []int64
 	turned  []int64        // IDs of requests that did not complete
@@ -172,13 +175,21 @@ type engine struct {
 }
 
 // newEngine returns a worker of a profile for requests; priorities are by adapter.
-func newEngine(p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64) (e *engine, err error) {
+func newEngine(
+	p *profile.Profile, requests []request, priorities []int, sampled func(r *request) int64,
+) (e *engine, err error) {
 	adapters := 0
 	for _, r := range requests {
 		adapters = max(adapters, int(r.Adapter)+1)
 	}
-	e = &engine{todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {}}
-	if e.Server, err = sim.NewServer(sim.ServerConfig{Costs: p.Compile(), Listener: e, MaxAdapters: adapters, Home: router.Disk}); err != nil {
+	e = &engine{
+		todo: requests, sampled: sampled, texts: trace.Texts{}, first: map[int64]tick.Ticks{}, next: func(int) {},
+	}
+	cfg := sim.ServerConfig{
+		Costs: p.Compile(), Hooks: sim.ServerHooks{Token: e.Token, Ended: e.Ended, Step: e.Step},
+		MaxAdapters: adapters, Home: router.Disk,
+	}
+	if e.Server, err = sim.NewServer(cfg); err != nil {
 		return nil, err
 	}
 	for a := range adapters {
@@ -212,7 +223,7 @@ func (e *engine) submit() {
 	e.err = errors.Join(e.err, e.Submit(q))
 }
 
-func (e *engine) Step(s *sim.Step) {
+func (e *engine) Step(s *simengine.Report) {
 	e.steps = append(e.steps, s)
 	e.next(len(e.steps))
 }

@@ -20,7 +20,9 @@ func TestReport(t *testing.T) {
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"a     3      exact", `step 4: expected {"free":2}, got {"free":3}`, "2 cases: 1 exact, 1 differ"} {
+	for _, want := range []string{
+		"a     3      exact", `step 4: expected {"free":2}, got {"free":3}`, "2 cases: 1 exact, 1 differ",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q not in\n%s", want, &b)
 		}

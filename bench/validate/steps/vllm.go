@@ -77,8 +77,10 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, err
 	}
-	if c.MaxLoras < 0 || c.NumBlocks < 2 || c.NumBlocks > 1<<40 || c.LongPrefillTokenThreshold < 0 || c.BlockSize < 1 || c.BlockSize > 1<<16 {
-		return nil, errors.New("expected max_loras and long_prefill_token_threshold >= 0, block_size 1 to 65536, num_blocks 2 to 2^40")
+	if c.MaxLoras < 0 || c.NumBlocks < 2 || c.NumBlocks > 1<<40 || c.LongPrefillTokenThreshold < 0 || c.BlockSize < 1 ||
+		c.BlockSize > 1<<16 {
+		return nil, errors.New(
+			"expected max_loras and long_prefill_token_threshold >= 0, block_size 1 to 65536, num_blocks 2 to 2^40")
 	}
 	if c.Policy != "" && c.Policy != profile.OrderFCFS && c.Policy != profile.OrderPriority {
 		return nil, fmt.Errorf("policy is %q, expected fcfs or priority", c.Policy)
@@ -99,7 +101,9 @@ func parseVLLMCase(data []byte) (*vllmCase, error) {
 			r.Adapter = min(r.Adapter, trace.BaseModel)
 		}
 	}
-	slices.SortFunc(c.Requests, func(a, b request) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(c.Requests, func(a, b request) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.ID, b.ID))
+	})
 	return &c, check(c.Requests)
 }
 

@@ -86,8 +86,10 @@ func copyCase(t *testing.T, name string, change func(steps []map[string]any) []m
 // A recording that is off in one figure is found out, at its step and field.
 func TestVLLMDifference(t *testing.T) {
 	for field, wrong := range map[string]any{
-		"tokens": map[string]int{"0": 1}, "computed": map[string]int{"0": 16}, "new": []string{"77"}, "resumed": []string{"77"},
-		"preempted": []string{"77"}, "finished": []string{"77"}, "running": 99, "waiting": 99, "skipped": 99, "free": 99,
+		"tokens": map[string]int{"0": 1}, "computed": map[string]int{"0": 16}, "new": []string{"77"},
+		"resumed":   []string{"77"},
+		"preempted": []string{"77"}, "finished": []string{"77"}, "running": 99, "waiting": 99, "skipped": 99,
+		"free": 99,
 	} {
 		t.Run(field, func(t *testing.T) {
 			dir := copyCase(t, "preemption", func(s []map[string]any) []map[string]any {
@@ -177,8 +179,9 @@ func TestVLLMLeaps(t *testing.T) {
 		p.Adapters.BytesPerRank, p.Engine.MaxLoadedLoras = 0, 1000
 		p.Adapters.HostToGPU.LatencyMs, p.Adapters.DiskToHost.LatencyMs = 0, 0
 		got := ends{}
-		if _, err := sim.Run(context.Background(), sim.Config{Source: c.source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: only{}}, Observer: got, Home: router.Disk}); err != nil {
+		if _, err := sim.Run(context.Background(),
+			sim.Config{Source: c.source(), Workers: []*profile.Costs{p.Compile()},
+				Router: &router.Router{Policy: only{}}, Observer: got, Home: router.Disk}); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -222,18 +225,21 @@ func TestVLLMBadInput(t *testing.T) {
 			t.Errorf("%s: error %v, expected one on %q", bad, err, c.want)
 		}
 	}
-	if _, err := VLLM(context.Background(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no NAME.case.json") {
+	if _, err := VLLM(context.Background(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "no NAME.case.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	dir := copyCase(t, "budget", func(s []map[string]any) []map[string]any { return s[1:] })
-	if _, err := VLLM(context.Background(), dir); err == nil || !strings.Contains(err.Error(), "x.steps.jsonl:1: step 1, expected 0") {
+	if _, err := VLLM(context.Background(), dir); err == nil ||
+		!strings.Contains(err.Error(), "x.steps.jsonl:1: step 1, expected 0") {
 		t.Errorf("steps that begin at 1: %v", err)
 	}
 }
 
 // No input of a case makes the reader or the engine panic.
 func FuzzVLLMCase(f *testing.F) {
-	f.Add([]byte(`{"max_loras":1,"max_num_seqs":2,"max_num_batched_tokens":8,"block_size":4,"num_blocks":5,"long_prefill_token_threshold":3,"requests":[{"id":1,"step":0,"adapter":0,"parts":[[1,9]],"output":4},{"id":2,"step":1,"adapter":1,"parts":[[1,3]],"output":2}]}`))
+	f.Add([]byte(
+		`{"max_loras":1,"max_num_seqs":2,"max_num_batched_tokens":8,"block_size":4,"num_blocks":5,"long_prefill_token_threshold":3,"requests":[{"id":1,"step":0,"adapter":0,"parts":[[1,9]],"output":4},{"id":2,"step":1,"adapter":1,"parts":[[1,3]],"output":2}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parseVLLMCase(data)
 		if err != nil || len(c.Requests) > 20 || c.MaxLoras > 1000 || c.NumBlocks > 1000 || c.BlockSize > 64 {

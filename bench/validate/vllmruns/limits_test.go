@@ -13,8 +13,11 @@ import (
 
 func TestLimits(t *testing.T) {
 	row := func(adapters, slots int, measured, predicted float64, starvedMeasured, starvedPredicted bool) Row {
-		return Row{Setup: Setup{Model: "m", Group: "g", Slots: slots}, Adapters: adapters, StarvedMeasured: starvedMeasured, StarvedPredicted: starvedPredicted,
-			Comparison: validate.Comparison{Measured: validate.Values{Throughput: measured}, Predicted: validate.Values{Throughput: predicted}}}
+		return Row{Setup: Setup{Model: "m", Group: "g", Slots: slots}, Adapters: adapters,
+			StarvedMeasured: starvedMeasured, StarvedPredicted: starvedPredicted,
+			Comparison: validate.Comparison{
+				Measured: validate.Values{Throughput: measured}, Predicted: validate.Values{Throughput: predicted},
+			}}
 	}
 	rows := []Row{
 		row(16, 8, 50, 50, false, false),
@@ -24,7 +27,8 @@ func TestLimits(t *testing.T) {
 		{Setup: Setup{Model: "m", Group: "h", Slots: 64}, Adapters: 128, StarvedMeasured: true, StarvedPredicted: true},
 	}
 	want := []Limit{
-		{Model: "m", Group: "g", MeasuredAdapters: 32, PredictedAdapters: 64, MeasuredSlots: 16, PredictedSlots: 32, Steps: 1, Lost: 0.25},
+		{Model: "m", Group: "g", MeasuredAdapters: 32, PredictedAdapters: 64, MeasuredSlots: 16, PredictedSlots: 32,
+			Steps: 1, Lost: 0.25},
 		{Model: "m", Group: "h"},
 	}
 	if got := Limits(rows); !reflect.DeepEqual(got, want) {

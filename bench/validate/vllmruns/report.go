@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lorasim/bench/result"
+	"lorasim/bench/stats"
 	"lorasim/bench/validate"
 	"lorasim/internal/figure"
 	"lorasim/internal/format"
@@ -55,7 +56,7 @@ type Load struct {
 
 // byLoad summarizes the runs of each class of load that there is.
 func byLoad(rows []Row) (out []Load) {
-	_, classes := validate.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
+	_, classes := stats.GroupBy(rows, func(r *Row) int { return validate.LoadOf(r.Ran.Waiting) })
 	for class, name := range validate.LoadNames {
 		if len(classes[class]) > 0 {
 			out = append(out, Load{name, summarize(classes[class])})
@@ -74,7 +75,7 @@ type Group struct {
 
 // Summary is over all runs with a prediction.
 type Summary struct {
-	metrics map[validate.Metric]validate.Summary
+	metrics map[validate.Metric]stats.ErrorSummary
 	// Starved says how often the prediction tells correctly whether a run was
 	// starved.
 	Starved struct {
@@ -85,10 +86,13 @@ type Summary struct {
 
 // NewReport summarizes predictions.
 func NewReport(rows []Row, use string) *Report {
-	r := &Report{Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows), Limits: Limits(rows)}
+	r := &Report{
+		Schema: "lorasim.validate-vllm-runs/1", Use: cmp.Or(use, "all"), Runs: rows, Summary: summarize(rows),
+		Limits: Limits(rows),
+	}
 	r.ByLoad = byLoad(slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" }))
 	type key struct{ use, model, group string }
-	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
+	keys, groups := stats.GroupBy(rows, func(r *Row) key { return key{r.Use, r.Model, r.Group} })
 	for _, k := range keys {
 		r.Groups = append(r.Groups, Group{k.use, k.model, k.group, summarize(groups[k])})
 	}
@@ -119,8 +123,10 @@ func (r *Report) Validation(what string) []profile.Validation {
 
 // Intervals derives the intervals of the runs of a report.
 func (r *Report) Intervals() *validate.IntervalReport {
-	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }), map[validate.Metric]result.Metric{
-		Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT, TTFTMedian: result.MedianTTFT})
+	return validate.Intervals(validate.Unfitted(r.Runs, func(r *Row) string { return r.Use }),
+		map[validate.Metric]result.Metric{
+			Throughput: result.TotalThroughput, TPOT: result.MeanTPOT, ITL: result.MeanITL, TTFTMean: result.MeanTTFT,
+			TTFTMedian: result.MedianTTFT})
 }
 
 // MarshalJSON writes the metrics by name, and starved beside them.
@@ -140,7 +146,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, m := range Metrics {
 		rows = append(rows, append([]string{string(m)}, r.Summary.metrics[m].Cells()...))
 	}
-	rows = append(rows, []string{"starved or not", strconv.Itoa(r.Summary.Starved.Runs), "right in " + agreement(&r.Summary, 2)}, nil)
+	rows = append(rows,
+		[]string{"starved or not", strconv.Itoa(r.Summary.Starved.Runs), "right in " + agreement(&r.Summary, 2)}, nil)
 	loads := []string{"LOAD", "RUNS"}
 	for _, m := range Metrics {
 		loads = append(loads, strings.ToUpper(string(m)), "P90")
@@ -168,16 +175,24 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		rows = append(rows, append(cells, agreement(&g.Summary, 1)))
 	}
-	rows = append(rows, nil, []string{"MOST ADAPTERS NOT STARVED", "GROUP", "MEASURED", "PREDICTED", "BEST SLOTS THEN", "PREDICTED", "LOSES"})
+	rows = append(rows, nil, []string{
+		"MOST ADAPTERS NOT STARVED", "GROUP", "MEASURED", "PREDICTED", "BEST SLOTS THEN", "PREDICTED", "LOSES",
+	})
 	for _, l := range r.Limits {
-		rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s", l.Model, l.Group, l.MeasuredAdapters, l.PredictedAdapters,
-			l.MeasuredSlots, l.PredictedSlots, format.Percent(l.Lost, 1)), "\t"))
+		rows = append(rows,
+			strings.Split(
+				fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%d\t%s", l.Model, l.Group, l.MeasuredAdapters, l.PredictedAdapters,
+					l.MeasuredSlots, l.PredictedSlots, format.Percent(l.Lost, 1)), "\t"))
 	}
-	rows = append(rows, nil, []string{"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR"})
+	rows = append(rows, nil, []string{
+		"FURTHEST OFF", "RUN", "SLOTS", "ADAPTERS", "ARRIVALS", "MEASURED", "PREDICTED", "ERROR",
+	})
 	for _, m := range Metrics {
 		for _, row := range r.furthest(m) {
-			rows = append(rows, strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%", m, row.Name, row.Slots, row.Adapters, row.Arrivals,
-				row.Measured[m], row.Predicted[m], 100*row.Error[m]), "\t"))
+			rows = append(rows,
+				strings.Split(fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.5g\t%.5g\t%+.1f %%",
+					m, row.Name, row.Slots, row.Adapters, row.Arrivals,
+					row.Measured[m], row.Predicted[m], 100*row.Error[m]), "\t"))
 		}
 	}
 	for _, row := range r.Runs {
@@ -206,7 +221,8 @@ func (r *Report) Plot(w io.Writer) error {
 		return model
 	}
 	return figure.WritePanels(w, []figure.Panel{
-		validate.Panel(r.Runs, Throughput, "tokens/s", group), validate.Panel(r.Runs, TPOT, "ms", group), validate.Panel(r.Runs, TTFTMean, "ms", group),
+		validate.Panel(r.Runs, Throughput, "tokens/s", group), validate.Panel(r.Runs, TPOT, "ms", group),
+		validate.Panel(r.Runs, TTFTMean, "ms", group),
 	})
 }
 
@@ -232,7 +248,7 @@ type Limit struct {
 func Limits(rows []Row) (limits []Limit) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Skipped != "" })
 	type key struct{ model, group string }
-	keys, groups := validate.GroupBy(rows, func(r *Row) key { return key{r.Model, r.Group} })
+	keys, groups := stats.GroupBy(rows, func(r *Row) key { return key{r.Model, r.Group} })
 	for _, k := range keys {
 		l := Limit{Model: k.model, Group: k.group}
 		for _, r := range groups[k] {

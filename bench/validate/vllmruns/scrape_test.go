@@ -65,7 +65,9 @@ func TestScrapeStalls(t *testing.T) {
 	if len(s.stalls) != 3 || math.Abs(d-0.5) > 1e-3 {
 		t.Fatalf("stalls %v of %v s, expected three of 0.5 s", s.stalls, d)
 	}
-	for at, want := range map[float64]float64{1: 1, 1.999: 1.999, 2: 2 + d, 2.3: 2 + d, 2 + d: 2 + d, 3: 3, 4.1: 4 + d, 6.4: 6 + d, 7: 7} {
+	for at, want := range map[float64]float64{
+		1: 1, 1.999: 1.999, 2: 2 + d, 2.3: 2 + d, 2 + d: 2 + d, 3: 3, 4.1: 4 + d, 6.4: 6 + d, 7: 7,
+	} {
 		if got := s.after(at); math.Abs(got-want) > 1e-9 {
 			t.Errorf("what comes at %v s is dealt with at %v, expected %v", at, got, want)
 		}

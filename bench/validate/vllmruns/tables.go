@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"lorasim/bench/validate"
+	"lorasim/internal/table"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"
 	"lorasim/trace/lengths"
@@ -58,9 +59,10 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 		"use", "run", "model", "max_loras", "max_lora_rank", "rates", "adapter_rate_index", "window_s",
 		"successful_requests", "in_tok_s", "out_tok_s", "ttft_mean_ms", "ttft_median_ms", "tpot_mean_ms", "itl_mean_ms",
 	}
-	err = validate.ReadCSV(in, name, required, func(t *validate.CSVRow) {
+	err = table.ReadCSV(in, name, required, func(t *table.CSVRow) {
 		r := Run{
-			Setup: Setup{Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"), Group: t.Text("group"),
+			Setup: Setup{Line: t.Line, Use: t.Text("use"), Name: t.Text("run"), Model: t.Text("model"),
+				Group: t.Text("group"),
 				Slots: t.Count("max_loras", 1, most), MaxRank: t.Count("max_lora_rank", 1, most)},
 			MaxSeqs: 256, Rates: rates(t), Window: t.Positive("window_s"), Measured: validate.Values{},
 			InRate: t.Number("in_tok_s"), Waiting: t.Number("series_wait_mean"), KVShare: t.Number("series_kv_mean"),
@@ -81,7 +83,8 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 		}
 		for m, v := range map[validate.Metric]float64{
 			Throughput: r.InRate + t.Number("out_tok_s"), TPOT: t.Number("tpot_mean_ms"), ITL: t.Number("itl_mean_ms"),
-			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"), Running: t.Number("series_run_mean"),
+			TTFTMean: t.Number("ttft_mean_ms"), TTFTMedian: t.Number("ttft_median_ms"),
+			Running: t.Number("series_run_mean"),
 		} {
 			if v > 0 {
 				r.Measured[m] = v
@@ -93,7 +96,7 @@ func Read(in io.Reader, name string) (runs []Run, err error) {
 }
 
 // rates are the rates of the adapters: one digit for each, an index into rates.
-func rates(t *validate.CSVRow) []float64 {
+func rates(t *table.CSVRow) []float64 {
 	var levels []float64
 	for _, s := range strings.Fields(t.Text("rates")) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -150,13 +153,13 @@ const (
 // times those of the profiles.
 func ReadTables(dir string) (*Tables, error) {
 	t := &Tables{kv: map[string][]kvPoint{}, loads: map[string][]loadPoint{}}
-	read := func(file string, columns []string, f func(*validate.CSVRow)) error {
+	read := func(file string, columns []string, f func(*table.CSVRow)) error {
 		_, err := textfile.Read(filepath.Join(dir, file), func(in io.Reader, name string) (any, error) {
-			return nil, validate.ReadCSV(in, name, columns, f)
+			return nil, table.ReadCSV(in, name, columns, f)
 		})
 		return err
 	}
-	err := read(kvFile, []string{"model", "slots", "rank", "kv_tokens"}, func(r *validate.CSVRow) {
+	err := read(kvFile, []string{"model", "slots", "rank", "kv_tokens"}, func(r *table.CSVRow) {
 		model := r.Text("model")
 		if tokens := r.Number("kv_tokens"); tokens > 0 { // else the server did not start
 			t.kv[model] = append(t.kv[model], kvPoint{r.Count("slots", 0, most), r.Count("rank", 0, most), tokens})
@@ -165,11 +168,13 @@ func ReadTables(dir string) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = read(loadsFile, []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"}, func(r *validate.CSVRow) {
-		model := r.Text("model")
-		t.loads[model] = append(t.loads[model], loadPoint{r.Count("adapter_rank", 1, most), r.Count("max_lora_rank", 1, most),
-			r.Positive("cpu_mean_ms"), r.Positive("disk_mean_rest_ms")})
-	})
+	err = read(loadsFile, []string{"model", "adapter_rank", "max_lora_rank", "cpu_mean_ms", "disk_mean_rest_ms"},
+		func(r *table.CSVRow) {
+			model := r.Text("model")
+			t.loads[model] = append(t.loads[model],
+				loadPoint{r.Count("adapter_rank", 1, most), r.Count("max_lora_rank", 1, most),
+					r.Positive("cpu_mean_ms"), r.Positive("disk_mean_rest_ms")})
+		})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -246,7 +251,8 @@ func along(points []kvPoint, rank int, slots float64) float64 {
 func (t *Tables) KVCurves(model string) []profile.KVCurve {
 	var out []profile.KVCurve
 	for _, p := range t.kv[model] {
-		if n := len(out); n > 0 && out[n-1].Rank == p.rank && p.tokens > float64(out[n-1].Tokens[len(out[n-1].Tokens)-1]) {
+		if n := len(out); n > 0 && out[n-1].Rank == p.rank &&
+			p.tokens > float64(out[n-1].Tokens[len(out[n-1].Tokens)-1]) {
 			continue
 		}
 		if n := len(out); n == 0 || out[n-1].Rank != max(p.rank, 1) {

@@ -68,8 +68,11 @@ func TestReadRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Run{Setup: Setup{Line: 2, Use: validate.Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8}, MaxSeqs: 64,
-		Ranks: []int{8, 4}, Rates: []float64{0.5, 0.25, 0.25, 0.5}, Window: 200, PoolPrompt: 223, PoolOutput: 196.4, InRate: 333.3,
+	want := Run{Setup: Setup{
+		Line: 2, Use: validate.Calibration, Name: "a/1", Model: "tiny", Group: "a", Slots: 2, MaxRank: 8,
+	}, MaxSeqs: 64,
+		Ranks: []int{8, 4}, Rates: []float64{0.5, 0.25, 0.25, 0.5}, Window: 200, PoolPrompt: 223, PoolOutput: 196.4,
+		InRate:    333.3,
 		Measured:  validate.Values{Throughput: 633.3, TPOT: 11, ITL: 12, TTFTMean: 50, TTFTMedian: 40, Running: 2.5},
 		Completed: 290, Arrivals: 300}
 	got := runs[0]
@@ -81,24 +84,28 @@ func TestReadRuns(t *testing.T) {
 		t.Errorf("got %+v, expected %+v", got, want)
 	}
 	r := runs[1]
-	if _, ok := r.Measured[Running]; ok || !math.IsNaN(r.Arrivals) || r.PoolPrompt != 0 || r.MaxSeqs != 256 || len(r.Rates) != 1 || r.Line != 3 {
+	if _, ok := r.Measured[Running]; ok || !math.IsNaN(r.Arrivals) || r.PoolPrompt != 0 || r.MaxSeqs != 256 ||
+		len(r.Rates) != 1 || r.Line != 3 {
 		t.Errorf("empty fields are read as %+v", r)
 	}
 }
 
 func TestReadRunsErrors(t *testing.T) {
 	for want, content := range map[string]string{
-		"r.csv: file is empty, expected a header":                                "",
-		`no column "max_loras"`:                                                  strings.Replace(header, "max_loras", "max_lora", 1) + easy,
-		"r.csv: no rows":                                                         header,
-		`r.csv:2: max_loras: "0", expected`:                                      header + strings.Replace(easy, ",2,8,8 4", ",0,8,8 4", 1),
-		`module_ranks: "9" is not a rank from 1 to max_lora_rank (8)`:            header + strings.Replace(easy, "8 4", "8 9", 1),
-		`rates: "x" is not a rate`:                                               header + strings.Replace(easy, "0.5 0.25", "0.5 x", 1),
-		`adapter_rate_index: digit 3 is '2', expected an index into the 2 rates`: header + strings.Replace(easy, "0110", "0120", 1),
-		"adapter_rate_index: has 0 digits":                                       header + strings.Replace(easy, "0110", "", 1),
-		`window_s: "0", expected a number > 0`:                                   header + strings.Replace(easy, ",200,1000", ",0,1000", 1),
-		`tpot_mean_ms: "fast", expected a number`:                                header + strings.Replace(easy, ",11,", ",fast,", 1),
-		"row has 1 fields":                                                       header + easy + "x\n",
+		"r.csv: file is empty, expected a header": "",
+		`no column "max_loras"`: strings.Replace(header, "max_loras",
+			"max_lora", 1) + easy,
+		"r.csv: no rows":                    header,
+		`r.csv:2: max_loras: "0", expected`: header + strings.Replace(easy, ",2,8,8 4", ",0,8,8 4", 1),
+		`module_ranks: "9" is not a rank from 1 to max_lora_rank (8)`: header +
+			strings.Replace(easy, "8 4", "8 9", 1),
+		`rates: "x" is not a rate`: header + strings.Replace(easy, "0.5 0.25", "0.5 x", 1),
+		`adapter_rate_index: digit 3 is '2', expected an index into the 2 rates`: header +
+			strings.Replace(easy, "0110", "0120", 1),
+		"adapter_rate_index: has 0 digits":        header + strings.Replace(easy, "0110", "", 1),
+		`window_s: "0", expected a number > 0`:    header + strings.Replace(easy, ",200,1000", ",0,1000", 1),
+		`tpot_mean_ms: "fast", expected a number`: header + strings.Replace(easy, ",11,", ",fast,", 1),
+		"row has 1 fields":                        header + easy + "x\n",
 	} {
 		if _, err := Read(strings.NewReader(content), "r.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, expected one with %q", err, want)
@@ -156,10 +163,13 @@ func TestLoadTimes(t *testing.T) {
 		ranks      []int
 		max        int
 		host, disk float64
-	}{{[]int{4, 8}, 8, 3, 30}, {[]int{8, 8}, 8, 4, 40}, {nil, 16, 5, 50}, {[]int{64}, 64, 5, 50}, {[]int{5}, 9, 2, 20}} {
+	}{{[]int{4, 8}, 8, 3, 30}, {[]int{8, 8}, 8, 4, 40}, {nil, 16, 5, 50}, {[]int{64}, 64, 5, 50}, {
+		[]int{5}, 9, 2, 20,
+	}} {
 		host, disk, ok := tables.load("tiny", c.ranks, c.max)
 		if !ok || host != c.host || disk != c.disk {
-			t.Errorf("ranks %v in slots of %d: %v and %v ms, expected %v and %v", c.ranks, c.max, host, disk, c.host, c.disk)
+			t.Errorf("ranks %v in slots of %d: %v and %v ms, expected %v and %v",
+				c.ranks, c.max, host, disk, c.host, c.disk)
 		}
 	}
 	if _, _, ok := tables.load("none", nil, 8); ok {
@@ -209,7 +219,8 @@ func TestSimulate(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(rows, again) {
 		t.Errorf("another number of processors gives other rows (%v)", err)
 	}
-	if _, err := Simulate(context.Background(), runs, tables, Options{}); err == nil || !strings.Contains(err.Error(), `no profile of model "tiny"`) {
+	if _, err := Simulate(context.Background(), runs, tables, Options{}); err == nil ||
+		!strings.Contains(err.Error(), `no profile of model "tiny"`) {
 		t.Errorf("error %v, expected one that names the model", err)
 	}
 	runs[0].Slots = 1000
@@ -231,7 +242,9 @@ func TestObserver(t *testing.T) {
 	done(1, math.NaN(), 9, 0, record.Unfinished)
 	v := &router.View{Workers: []router.Worker{{Running: 4}}}
 	o.Watch(tick.FromSeconds(0), tick.FromSeconds(5), v)
-	want := validate.Values{Throughput: 45 / 10.0, TPOT: 200, ITL: 1000 * 1.6 / 12, TTFTMean: 1000 * 1.6 / 3, TTFTMedian: 500, Running: 2}
+	want := validate.Values{
+		Throughput: 45 / 10.0, TPOT: 200, ITL: 1000 * 1.6 / 12, TTFTMean: 1000 * 1.6 / 3, TTFTMedian: 500, Running: 2,
+	}
 	for m, got := range o.values(10) {
 		if math.Abs(got-want[m]) > 1e-9 {
 			t.Errorf("%s is %v, expected %v", m, got, want[m])
@@ -278,7 +291,8 @@ func TestReport(t *testing.T) {
 		return c
 	}
 	rows := []Row{
-		{Setup: Setup{Line: 2, Use: validate.Calibration, Model: "m", Group: "g", Name: "a"}, Comparison: tpot(11), StarvedMeasured: true},
+		{Setup: Setup{Line: 2, Use: validate.Calibration, Model: "m", Group: "g", Name: "a"}, Comparison: tpot(11),
+			StarvedMeasured: true},
 		{Setup: Setup{Line: 3, Use: validate.Validation, Model: "m", Group: "g", Name: "b"}, Comparison: tpot(7)},
 		{Setup: Setup{Line: 4, Use: validate.Validation, Model: "m", Group: "g", Name: "c"}, Skipped: "why not"},
 	}
@@ -300,10 +314,12 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if s := got.Summary["tpot"]; s.Runs != 2 || math.Abs(s.MedianAbsError-0.2) > 1e-12 || math.Abs(s.P90AbsError-0.28) > 1e-12 {
+	if s := got.Summary["tpot"]; s.Runs != 2 || math.Abs(s.MedianAbsError-0.2) > 1e-12 ||
+		math.Abs(s.P90AbsError-0.28) > 1e-12 {
 		t.Errorf("summary of TPOT is %+v", s)
 	}
-	if s := got.Summary["starved"]; s.Runs != 2 || s.Agreement != 0.5 || got.Use != "all" || got.Summary["running"].Runs != 0 {
+	if s := got.Summary["starved"]; s.Runs != 2 || s.Agreement != 0.5 || got.Use != "all" ||
+		got.Summary["running"].Runs != 0 {
 		t.Errorf("starved is %+v of %q", s, got.Use)
 	}
 	if len(got.Runs) != 3 || got.Runs[0].Predicted["tpot"] != 11 || len(r.Groups) != 2 {
@@ -314,7 +330,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	if at, of := strings.Index(text, "-30.0 %"), strings.Index(text, "+10.0 %"); at < 0 || of < at || !strings.Contains(text, "why not") {
+	if at, of := strings.Index(text, "-30.0 %"), strings.Index(text, "+10.0 %"); at < 0 || of < at ||
+		!strings.Contains(text, "why not") {
 		t.Errorf("the furthest run is not first, or the skipped one is missing:\n%s", text)
 	}
 }
@@ -327,7 +344,8 @@ func TestReportByLoad(t *testing.T) {
 		c.Ran.Waiting = waiting
 		return Row{Comparison: c}
 	}
-	r := NewReport([]Row{row(0, 11), row(0.049, 13), row(0.05, 14), row(0.9, 20), row(1, 30), {Skipped: "no prediction"}}, "")
+	r := NewReport(
+		[]Row{row(0, 11), row(0.049, 13), row(0.05, 14), row(0.9, 20), row(1, 30), {Skipped: "no prediction"}}, "")
 	var got []string
 	for _, l := range r.ByLoad {
 		s := l.Summary.metrics[TPOT]
@@ -337,7 +355,8 @@ func TestReportByLoad(t *testing.T) {
 		t.Errorf("got %q, expected %q", got, want)
 	}
 	var b bytes.Buffer
-	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "\nkeeps up") || !strings.Contains(b.String(), "20.0 %") {
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "\nkeeps up") ||
+		!strings.Contains(b.String(), "20.0 %") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -379,7 +398,8 @@ func TestEmbeddedIntervals(t *testing.T) {
 		if len(of) != 5 || of["mean_tpot_ms"] != float64(len(like)) {
 			t.Errorf("%s: runs of the bands by metric %v, expected all %d", name, of, len(like))
 		}
-		if w := got.Workload; w.Requests < 100 || w.Adapters != 384 || w.Prompt[0] < 150 || w.Prompt[1] > 300 || w.Output[0] < 150 || w.Output[1] > 250 || !w.Window {
+		if w := got.Workload; w.Requests < 100 || w.Adapters != 384 || w.Prompt[0] < 150 || w.Prompt[1] > 300 ||
+			w.Output[0] < 150 || w.Output[1] > 250 || !w.Window {
 			t.Errorf("%s: %+v", name, w)
 		}
 		want.Workload = got.Workload
@@ -395,7 +415,9 @@ func TestEmbeddedIntervals(t *testing.T) {
 	for i := range rows {
 		p := rows[i].Ran.Base
 		for _, b := range p.Intervals.At(rows[i].Ran.Waiting) {
-			if m := map[string]validate.Metric{"total_throughput": Throughput, "mean_tpot_ms": TPOT, "mean_ttft_ms": TTFTMean}[b.Metric]; m != "" {
+			if m := map[string]validate.Metric{
+				"total_throughput": Throughput, "mean_tpot_ms": TPOT, "mean_ttft_ms": TTFTMean,
+			}[b.Metric]; m != "" {
 				all++
 				if x := rows[i].Measured[m] / rows[i].Predicted[m]; x >= b.Most[0] && x <= b.Most[1] {
 					held++

@@ -1,0 +1,124 @@
+package capacity
+
+import (
+	"lorasim/bench/result"
+	"lorasim/internal/record"
+)
+
+// misses ends a run that cannot meet the SLO often enough any more.
+type misses struct {
+	left float64 // share of what is counted that may still miss it
+	stop func()
+}
+
+func (m *misses) add(weight float64) {
+	if m.left -= weight; m.left < 0 {
+		m.stop()
+	}
+}
+
+// part counts the requests of a part of a run that meet the SLO.
+type part struct {
+	good, total int64
+	adapters    []tally // the base model in front
+}
+
+// tally is of one adapter.
+type tally struct {
+	good, total int64
+	lost        bool // it cannot meet the SLO any more
+}
+
+// counter counts the requests that meet the SLO: early, in the second half of the
+// warm-up, and late, after it.
+type counter struct {
+	opt         *Options
+	src         *scaled
+	early, late part
+	rejected    int64
+	waiting     int64   // requests without a first token when the last one arrives
+	misses      *misses // nil: none are too many
+}
+
+// Done is a hook of sim.Hooks.
+func (c *counter) Done(r *record.Request) {
+	c.src.done++
+	if c.src.ended && !(r.FirstToken <= c.src.last) {
+		c.waiting++
+	}
+	p := &c.late
+	if warm := c.src.size.warm; r.ID < warm {
+		if p = &c.early; r.ID < warm/2 {
+			return
+		}
+	}
+	if n := int(r.Adapter) + 2 - len(p.adapters); n > 0 {
+		p.adapters = append(p.adapters, make([]tally, n)...)
+	}
+	a := &p.adapters[r.Adapter+1]
+	p.total++
+	a.total++
+	if r.Status == record.Rejected {
+		c.rejected++
+	}
+	if c.opt.SLO.Met(r) {
+		p.good++
+		a.good++
+	} else if c.misses != nil && p == &c.late {
+		c.missed(a, int(r.Adapter+1))
+	}
+}
+
+// missed tells what a miss costs: of the requests its own, of the adapters the
+// one that cannot meet the SLO from now on.
+func (c *counter) missed(a *tally, i int) {
+	switch {
+	case c.opt.PerAdapter == 0:
+		if c.src.total > 0 {
+			c.misses.add(1 / float64(c.src.total-c.src.size.warm))
+		}
+	case c.src.requests != nil && !a.lost && !c.opt.enough(c.src.requests[i]-a.total+a.good, c.src.requests[i]):
+		a.lost = true
+		n := 0
+		for _, requests := range c.src.requests {
+			n += min(int(requests), 1)
+		}
+		c.misses.add(1 / float64(n))
+	}
+}
+
+// enough says whether so many requests of an adapter within the SLO are.
+func (o *Options) enough(good, requests int64) bool {
+	return result.SLO{Attain: o.Attain}.Enough(good, requests)
+}
+
+// share is that which is asked for: of the requests, or of the adapters.
+func (p *part) share(o *Options) float64 {
+	if o.PerAdapter == 0 {
+		return float64(p.good) / float64(max(p.total, 1))
+	}
+	met, n := 0, 0
+	for _, a := range p.adapters {
+		if a.total > 0 {
+			if n++; o.enough(a.good, a.total) {
+				met++
+			}
+		}
+	}
+	return float64(met) / float64(max(n, 1))
+}
+
+// worst is the adapter with the smallest share, of several the one with the most
+// requests.
+func (c *counter) worst() (w result.Worst) {
+	for i, a := range c.late.adapters {
+		share := float64(a.good) / float64(max(a.total, 1))
+		if a.total > 0 && (w.Requests == 0 || share < w.Share || share == w.Share && a.total > w.Requests) {
+			w = result.Worst{Index: int32(i) - 1, Name: "base model", Requests: a.total, Share: share}
+		}
+	}
+	if w.Index >= 0 && w.Requests > 0 {
+		w.Name = c.src.Adapters()[w.Index].Name
+	}
+	return w
+}

@@ -1,0 +1,261 @@
+package capacity
+
+import (
+	"cmp"
+	"slices"
+
+	"lorasim/internal/parallel"
+)
+
+// find decides which candidate is the answer: the cheapest that holds, or the best
+// where none does.
+func (s *search) find() (*Tried, []Kind, error) {
+	kinds, err := s.settle()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := s.cheapest(kinds)
+	if err == nil && found == nil {
+		if found, err = s.best(kinds); err == nil {
+			found, err = s.descend(found)
+		}
+	}
+	return found, kinds, err
+}
+
+// nextCheaper is what was decided about the candidates with one worker less than
+// the answer: of two the one that reached more.
+func (s *search) nextCheaper(found *Tried) (next *Tried) {
+	if !found.Holds {
+		return nil
+	}
+	for _, c := range found.below() {
+		t := s.judged[c]
+		if c.total() == found.total()-1 && t.Attainment.N > 0 &&
+			(next == nil || t.Attainment.Mean > next.Attainment.Mean) {
+			next = t
+		}
+	}
+	return next
+}
+
+// settle finds the kinds' numbers of workers by the first seed, with runs that are
+// long enough: while the attainment of the candidates just below them still rises
+// within a run, as where adapters are loaded for the first time, runs get longer.
+func (s *search) settle() ([]Kind, error) {
+	for {
+		kinds, err := s.kinds()
+		if err != nil || s.plan.fixed != "" || s.opt.MaxSeeds < 2 {
+			return kinds, err
+		}
+		rising, err := s.rising(kinds)
+		if err != nil || !rising || 2*s.plan.least*firstSeeds > s.opt.Budget/8 {
+			return kinds, err
+		}
+		s.plan.least *= 2
+		clear(s.first)
+	}
+}
+
+// rising says whether the attainment of the cheapest candidate that fails with the
+// first seed rises within a run.
+func (s *search) rising(kinds []Kind) (bool, error) {
+	c, least := Candidate{}, -1.0
+	for _, k := range kinds {
+		workers := k.Workers
+		if k.With != "" || k.Err != "" || workers == 1 {
+			continue
+		}
+		if workers == 0 {
+			workers = s.opt.MaxWorkers + 1
+		}
+		if cost := s.opt.cost(k.with(workers)); least < 0 || cost < least {
+			c, least = k.with(workers-1), cost
+		}
+	}
+	if least < 0 {
+		return false, nil
+	}
+	n := min(firstSeeds, s.opt.MaxSeeds)
+	runs, err := s.measureAll(c, 1, forDecision, 0, n, s.plan.size(), 0)
+	if err != nil {
+		if s.cannotBe(c, err) {
+			err = nil
+		}
+		return false, err
+	}
+	gain := 0.0
+	trends := make([]float64, n)
+	for i, r := range runs {
+		trends[i] = r.trend
+		gain += r.trend / float64(n)
+	}
+	_, better := trend(trends)
+	return better && gain > (1-s.opt.asked())/10, nil
+}
+
+// kinds finds the fewest workers of each kind that hold with the first seed, and
+// the mixes that are cheaper.
+func (s *search) kinds() ([]Kind, error) {
+	kinds, err := s.alone()
+	if err != nil || !s.opt.Mix {
+		return kinds, err
+	}
+	mixes := s.opt.mixes()
+	err = parallel.Do(s.ctx, len(mixes), func(i int) error {
+		return s.mixed(&mixes[i], kinds)
+	}, nil)
+	return append(kinds, mixes...), err
+}
+
+// alone finds the fewest workers of one profile each.
+func (s *search) alone() ([]Kind, error) {
+	all := s.opt.all()
+	kinds := make([]Kind, len(all))
+	errs := make([]error, len(all))
+	err := parallel.Do(s.ctx, len(all), func(i int) error {
+		w, err := s.fewest(all[i])
+		if kinds[i].Candidate = all[i]; err != nil {
+			errs[i], kinds[i].Err = err, err.Error()
+		} else if w <= s.opt.MaxWorkers {
+			kinds[i].Workers = w
+			kinds[i].Cost = s.opt.cost(kinds[i].Candidate)
+		}
+		return s.ctx.Err()
+	}, nil)
+	if err == nil && !slices.Contains(errs, nil) {
+		err = errs[0]
+	}
+	return kinds, err
+}
+
+// fewest is the smallest number of workers that hold with the first seed; one
+// more than the most where none does.
+func (s *search) fewest(c Candidate) (int, error) {
+	return bisect(0, 1, s.opt.MaxWorkers, func(w int) (bool, error) { return s.known(c.with(w)) })
+}
+
+// bisect finds the smallest number in lo+1..most that holds, most+1 where none
+// does; lo does not, and the first to be tried is try. It doubles the distance to
+// lo until one holds.
+func bisect(lo, try, most int, holds func(int) (bool, error)) (int, error) {
+	hi, found := most+1, false
+	for step := max(try-lo, 1); lo+1 < hi; {
+		mid := min(lo+step, hi-1)
+		if found {
+			mid = lo + (hi-lo)/2
+		}
+		ok, err := holds(mid)
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			hi, found = mid, true
+		default:
+			lo, step = mid, 2*step
+		}
+	}
+	return hi, nil
+}
+
+// cheapest is the cheapest candidate that holds, and whose next cheaper fail;
+// nil: none holds. It begins with what the first seed says. Where the budget is
+// spent before one was accepted, it is the one that was tried last.
+func (s *search) cheapest(kinds []Kind) (*Tried, error) {
+	next := slices.Clone(kinds)
+	var tried *Tried
+	for {
+		for i := range next {
+			if next[i].With != "" { // as far as is known by now
+				if err := s.mixed(&next[i], next); err != nil {
+					return nil, err
+				}
+			}
+		}
+		open := slices.DeleteFunc(slices.Clone(next), func(k Kind) bool {
+			return k.Workers == 0 || k.Workers > s.opt.MaxWorkers
+		})
+		if len(open) == 0 {
+			return nil, nil
+		}
+		c := slices.MinFunc(open, func(a, b Kind) int {
+			return cmp.Compare(s.opt.cost(a.Candidate), s.opt.cost(b.Candidate))
+		}).Candidate
+		t, err := s.judge(c)
+		if err != nil {
+			return nil, err
+		}
+		if t.Attainment.N == 0 && t.Decision == Undecided {
+			s.stopped = true
+			return cmp.Or(tried, t), nil
+		}
+		tried = t
+		if !t.Holds {
+			for i := range next { // of a mix that is known by now
+				if next[i].Candidate == c && c.With == "" {
+					next[i].Workers++
+				}
+			}
+			continue
+		}
+		return s.descend(t)
+	}
+}
+
+// descend goes on to less, as long as that holds: to one worker less, or, where
+// that fails, to the few fewer of which the first seed says that they hold, as with
+// policies that more workers may hurt.
+func (s *search) descend(t *Tried) (*Tried, error) {
+	for {
+		var less *Tried
+		for _, c := range t.below() {
+			if !t.Holds || c.total() < t.total()-1 {
+				if ok, err := s.known(c); err != nil {
+					return nil, err
+				} else if !ok {
+					continue
+				}
+			}
+			below, err := s.judge(c)
+			if err != nil {
+				return nil, err
+			}
+			if below.Holds && (less == nil || s.opt.cost(c) < s.opt.cost(less.Candidate)) {
+				less = below
+			}
+		}
+		if less == nil {
+			return t, nil
+		}
+		t = less
+	}
+}
+
+// best is what comes nearest where nothing holds: of the kinds with the most
+// workers, the one that serves most within the SLO with the first seed.
+func (s *search) best(kinds []Kind) (*Tried, error) {
+	var of []Candidate
+	for _, k := range kinds {
+		if k.Err == "" && k.With == "" {
+			of = append(of, k.Candidate.with(s.opt.MaxWorkers))
+		}
+	}
+	runs := make([]*run, len(of))
+	err := parallel.Do(s.ctx, len(of), func(i int) (err error) {
+		runs[i], err = s.measure(of[i], 1, s.base.Seed, s.plan.size(), false)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	top := 0
+	for i, r := range runs {
+		if r.attainment > runs[top].attainment {
+			top = i
+		}
+	}
+	return s.judge(of[top])
+}
+
+// mostHeadroom is the largest rate factor that is tried, in hundredths.
+const mostHeadroom = 6400

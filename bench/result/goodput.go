@@ -1,0 +1,143 @@
+package result
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lorasim/bench/stats"
+	"lorasim/internal/format"
+	"lorasim/internal/tick"
+)
+
+// Goodput is how well a run met an SLO.
+type Goodput struct {
+	SLO   string  `json:"slo"`
+	Good  int64   `json:"good_requests"` // successful and within every limit
+	PerS  float64 `json:"good_per_s"`    // over the run's duration
+	Share float64 `json:"share"`         // of all requests, failed ones included
+	TTFT  float64 `json:"ttft_share"`    // of the successful requests, within this limit
+	TPOT  float64 `json:"tpot_share"`    // 1 where the limit is not set
+	E2E   float64 `json:"e2e_share"`
+
+	// An adapter meets the SLO where a share Attain of its requests does, failed
+	// ones included; requests to the base model count as one adapter more.
+	Attain float64 `json:"attain"`
+	AdapterGoodput
+	// Others are those without a flash crowd of their own, where one has it.
+	Others *Others `json:"others,omitempty"`
+}
+
+// AdapterGoodput is how well adapters met an SLO.
+type AdapterGoodput struct {
+	Adapters float64 `json:"adapter_share"` // of the adapters with requests: those that meet it
+	// Fairness is Jain's index of the adapters' shares of good requests; see Fairness.
+	Fairness float64 `json:"fairness"`
+	Worst    *Worst  `json:"worst_adapter"` // nil: no requests
+}
+
+// Others are the neighbours of noisy adapters.
+type Others struct {
+	Share float64 `json:"share"` // of their requests
+	TTFT  float64 `json:"p99_ttft_ms"`
+	AdapterGoodput
+}
+
+// Worst is the adapter with the smallest share of good requests; of several the
+// one with the most requests, then the first.
+type Worst struct {
+	Index    int32   `json:"adapter"` // -1: base model
+	Name     string  `json:"name"`
+	Requests int64   `json:"requests"`
+	Share    float64 `json:"share"` // of them, within every limit
+}
+
+// count adds a successful request, and says whether it met the SLO. One without
+// text never had a first token and so misses a limit on TTFT.
+func (g *Goodput) count(s SLO, ttft, tpot, e2e tick.Ticks, textless bool) (good bool) {
+	good = true
+	within := func(v tick.Ticks, limit float64, share *float64) {
+		if limit == 0 || v.Milliseconds() <= limit {
+			*share++
+		} else {
+			good = false
+		}
+	}
+	if textless {
+		ttft = tick.Max
+	}
+	within(ttft, s.TTFT, &g.TTFT)
+	within(tpot, s.TPOT, &g.TPOT)
+	within(e2e, s.E2E, &g.E2E)
+	if good {
+		g.Good++
+	}
+	return good
+}
+
+// attained is how adapters fared, the busiest first.
+func (s SLO) attained(all []AdapterStats) (g AdapterGoodput) {
+	shares, met := make([]float64, len(all)), 0
+	for i := range all {
+		a := &all[i]
+		shares[i] = ratio(float64(a.Good), float64(a.Requests))
+		if s.Enough(a.Good, a.Requests) {
+			met++
+		}
+		if g.Worst == nil || shares[i] < g.Worst.Share { // the busiest are first
+			g.Worst = &Worst{a.Index, a.Name, a.Requests, shares[i]}
+		}
+	}
+	g.Adapters, g.Fairness = ratio(float64(met), float64(len(all))), stats.Jain(shares)
+	return g
+}
+
+// addAdapters enters how the adapters fared, and those that are not noisy.
+func (g *Goodput) addAdapters(s SLO, all []AdapterStats, noisy []int32) {
+	g.Attain, g.AdapterGoodput = cmp.Or(s.Attain, DefaultAttain), s.attained(all)
+	others := slices.DeleteFunc(slices.Clone(all), func(a AdapterStats) bool { return slices.Contains(noisy, a.Index) })
+	if len(others) == len(all) {
+		return
+	}
+	good, n := 0.0, 0.0
+	for i := range others {
+		good += float64(others[i].Good)
+		n += float64(others[i].Requests)
+	}
+	g.Others = &Others{Share: ratio(good, n), AdapterGoodput: s.attained(others)}
+}
+
+func (p *printer) goodput(g *Goodput, many bool) {
+	if g == nil {
+		return
+	}
+	p.title("Goodput")
+	p.row("SLO (ms)", g.SLO)
+	p.row("Good requests", fmt.Sprint(g.Good))
+	p.rowf("Goodput (req/s)", "%.2f", g.PerS)
+	p.row("Good share of all requests", percent(g.Share))
+	for i, share := range []float64{g.TTFT, g.TPOT, g.E2E} {
+		if name := latencyNames[i]; strings.Contains(g.SLO, name) {
+			p.row("Successful within "+name, percent(share))
+		}
+	}
+	if g.Worst == nil || !many {
+		return
+	}
+	p.row("Adapters with "+percent(g.Attain)+" good", percent(g.Adapters))
+	p.worst("Worst adapter", g.Worst)
+	p.rowf("Jain fairness of good shares", "%.4f", g.Fairness)
+	if o := g.Others; o != nil {
+		p.row("Good share beside the noisy adapter", percent(o.Share))
+		p.rowf("P99 TTFT beside the noisy adapter (ms)", "%.2f", o.TTFT)
+		p.row("Others with "+percent(g.Attain)+" good", percent(o.Adapters))
+		p.worst("Worst of the others", o.Worst)
+	}
+}
+
+func (p *printer) worst(label string, w *Worst) {
+	if w != nil {
+		p.rowf(label, "%s of %d, %s", percent(w.Share), w.Requests, format.Clip(w.Name, 18))
+	}
+}

@@ -1,0 +1,113 @@
+package result
+
+import (
+	"math/bits"
+
+	"lorasim/internal/tick"
+)
+
+// Histogram counts durations in log-linear bins: below 2^(bits+1) ticks every
+// value has its own bin, above it every power of two is split into 2^bits
+// equal bins, so that a bin is never wider than 2^-bits of its values (0.05 %
+// for 11 bits). The bin of a value comes from its bit length alone; the idea is
+// that of HdrHistogram (G. Tene, 2012).
+//
+// Memory follows the range of the values seen, at most (64-bits)*2^bits
+// counters. The zero Histogram is not ready for use: see NewHistogram.
+type Histogram struct {
+	bits   uint
+	lo     int // bin of counts[0]
+	counts []int64
+	n      int64
+}
+
+// NewHistogram returns an empty histogram whose bins are at most 2^-bits of
+// their values wide.
+func NewHistogram(bits uint) *Histogram { return &Histogram{bits: bits} }
+
+// Count returns the number of values added.
+func (h *Histogram) Count() int64 { return h.n }
+
+func (h *Histogram) bin(v tick.Ticks) int {
+	shift := bits.Len64(uint64(v)|1<<h.bits) - int(h.bits) - 1
+	return shift<<h.bits + int(v>>shift)
+}
+
+// bounds returns the smallest value of a bin and the bin's width.
+func (h *Histogram) bounds(bin int) (low, width tick.Ticks) {
+	shift := max(bin>>h.bits-1, 0)
+	return tick.Ticks(bin-shift<<h.bits) << shift, 1 << shift
+}
+
+// Add counts n durations of length d; d must not be negative.
+func (h *Histogram) Add(d tick.Ticks, n int64) {
+	h.n += n
+	*h.at(h.bin(d)) += n
+}
+
+// at is the count of a bin.
+func (h *Histogram) at(bin int) *int64 {
+	if uint(bin-h.lo) >= uint(len(h.counts)) {
+		h.grow(bin)
+	}
+	return &h.counts[bin-h.lo]
+}
+
+// grow makes room for a bin, by at least half of what is there so that growing
+// costs nothing in the long run.
+func (h *Histogram) grow(bin int) {
+	const step = 64
+	old := len(h.counts)
+	lo, end := h.lo, h.lo+old
+	switch {
+	case old == 0:
+		lo = max(bin-step/2, 0)
+		end = lo + step
+	case bin < lo:
+		lo = max(min(bin, lo-old/2-step), 0)
+	default:
+		end = max(bin+1, end+old/2+step)
+	}
+	counts := make([]int64, end-lo)
+	if old > 0 {
+		copy(counts[h.lo-lo:], h.counts)
+	}
+	h.lo, h.counts = lo, counts
+}
+
+// AddRun counts an arithmetic progression of k durations, first, first+step,
+// first+2*step, ..., each n times; neither first nor step may be negative. It
+// costs no more than the lesser of k and the number of bins touched.
+func (h *Histogram) AddRun(first, step tick.Ticks, k, n int64) {
+	const short = 8 // terms below which a division costs more than it saves
+	if k <= 0 {
+		return
+	}
+	h.n += k * n
+	bin, last := h.bin(first), h.bin(first+step*tick.Ticks(k-1))
+	for ; bin != last; bin = h.bin(first) {
+		m := int64(1)
+		if k > short {
+			low, width := h.bounds(bin)
+			m = int64((low+width-1-first)/step) + 1
+		}
+		*h.at(bin) += m * n
+		first += step * tick.Ticks(m)
+		k -= m
+	}
+	*h.at(last) += k * n
+}
+
+// At estimates the value of rank r, counted from 0, of the values in ascending
+// order, as if the values of a bin lay evenly in it. It is off by less than the
+// bin's width.
+func (h *Histogram) At(r int64) float64 {
+	for i, c := range h.counts {
+		if r < c {
+			low, width := h.bounds(h.lo + i)
+			return float64(low) + float64(width-1)*(float64(r)+0.5)/float64(c)
+		}
+		r -= c
+	}
+	return 0
+}

@@ -1,0 +1,131 @@
+package result
+
+import (
+	"slices"
+	"strings"
+
+	"lorasim/bench/stats"
+	"lorasim/bench/steady"
+)
+
+// titles are those that a name does not give by itself.
+var titles = map[string]string{
+	"goodput.good_per_s":      "Goodput (req/s)",
+	"goodput.share":           "Good share of all requests",
+	"load_balance.mean":       "Requests per worker, mean",
+	"load_balance.std":        "Requests per worker, std",
+	"load_balance.cv":         "Requests per worker, std / mean",
+	"load_balance.max":        "Requests per worker, max",
+	"load_balance.min":        "Requests per worker, min",
+	"plans.copied_bytes":      "Plans copied (bytes)",
+	"plans.recomputed_tokens": "Plans recomputed (tokens)",
+	"oracle.duration":         "Oracle duration (s)",
+	"scheduled_ttft.mean_ms":  "Scheduled TTFT mean (ms)",
+	"fairness.adapters":       "Adapters with requests",
+	"ttft_per_output_token_s": "TTFT per output token (s)",
+	"oracle.mean_e2e_regret":  "Mean E2E above the bound (share)",
+	"oracle.duration_regret":  "Duration above the bound (share)",
+	"plans.mean_gap":          "Optimality gap of plans, mean (share)",
+	"goodput.good_requests":   "Good requests",
+
+	"goodput.adapter_share":          "Share of adapters within the SLO",
+	"goodput.fairness":               "Jain fairness of good shares",
+	"goodput.worst_adapter.share":    "Good share of the worst adapter",
+	"goodput.worst_adapter.requests": "Requests of the worst adapter",
+
+	warmupName:   "Warm-up (s)",
+	samplesName:  "Effective samples",
+	offeredName:  "Offered rate (req/s)",
+	sustainsName: "Sustainable rate (req/s)",
+
+	"elastic.gpu_hours":    "GPU-hours",
+	"elastic.worker_hours": "Worker-hours",
+	"elastic.mean_workers": "Workers, mean",
+	"elastic.min_workers":  "Workers, min",
+	"elastic.max_workers":  "Workers, max",
+
+	"goodput.others.share":                  "Good share beside the noisy adapter",
+	"goodput.others.p99_ttft_ms":            "P99 TTFT beside the noisy adapter (ms)",
+	"goodput.others.adapter_share":          "Share of the other adapters within the SLO",
+	"goodput.others.fairness":               "Jain fairness of the others' good shares",
+	"goodput.others.worst_adapter.share":    "Good share of the worst of the others",
+	"goodput.others.worst_adapter.requests": "Requests of the worst of the others",
+}
+
+// Title words a metric's name for people, unit included.
+func Title(name string) string {
+	if m, ok := MetricByKey(name); ok {
+		return m.Descriptor().Label
+	}
+	if t, ok := titles[name]; ok {
+		return t
+	}
+	t := strings.NewReplacer("_", " ", ".", " ").Replace(name)
+	for _, unit := range []string{"ms", "s"} {
+		if cut, ok := strings.CutSuffix(t, " "+unit); ok {
+			t = cut + " (" + unit + ")"
+		}
+	}
+	if t == "" {
+		return t
+	}
+	return strings.ToUpper(t[:1]) + t[1:]
+}
+
+// Better says which end of a metric is better.
+func Better(name string) stats.Direction {
+	switch name {
+	case "goodput.worst_adapter.requests", "goodput.others.worst_adapter.requests", "fairness.adapters":
+		return stats.Neither
+	case "prefix_hit_rate", "cached_tokens", sustainsName:
+		return stats.Higher
+	case "duration", "failed", "rejected", "aborted", "unfinished", "unsent", "cold_start_wait_s", "cold_loads",
+		"cold_starts",
+		"evictions", "retractions", "load_balance.cv", "elastic.gpu_hours", "elastic.worker_hours",
+		"elastic.mean_workers":
+		return stats.Lower
+	}
+	switch {
+	case strings.Contains(name, "throughput"), strings.HasPrefix(name, "goodput."),
+		strings.HasPrefix(name, "fairness."):
+		return stats.Higher
+	case strings.HasSuffix(name, "_ms"), strings.HasSuffix(name, "_s") && strings.Contains(name, "time"):
+		return stats.Lower
+	}
+	return stats.Neither
+}
+
+// CountsAll says that a metric is about all requests of a run, so that it can be
+// compared whichever of them completed.
+func CountsAll(metric string) bool {
+	all := []string{"requests", "completed", "failed", "rejected", "aborted", "unfinished", "unsent"}
+	return slices.Contains(all, metric) ||
+		strings.HasPrefix(metric, "goodput.") &&
+			!slices.Contains([]string{
+				"goodput.ttft_share", "goodput.tpot_share", "goodput.e2e_share", "goodput.others.p99_ttft_ms",
+			}, metric)
+}
+
+// Hidden says that a value is no number to show.
+func Hidden(name string) bool {
+	return name == completedSetName || name == SteadyStateName || name == "goodput.attain" ||
+		strings.HasSuffix(name, "worst_adapter.adapter")
+}
+
+// NeedsSteady says whether a metric measures the length of a run that is not in a
+// steady state: latencies, what follows from them, and requests in flight. Counts,
+// durations and throughputs are about the run as it was.
+func NeedsSteady(metric string) bool {
+	return strings.HasSuffix(metric, "_ms") || strings.HasPrefix(metric, "goodput.") ||
+		slices.Contains(
+			[]string{Concurrency.String(), "fairness.normalized_latency", "ttft_per_output_token_s",
+				"oracle.mean_e2e_regret"}, metric)
+}
+
+// Unsteady says why a metric of runs in a state gets no verdict; "": it gets one.
+func Unsteady(metric string, s steady.Stationarity) string {
+	if NeedsSteady(metric) && !s.Judge() {
+		return s.String()
+	}
+	return ""
+}

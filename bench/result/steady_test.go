@@ -1,0 +1,43 @@
+package result
+
+import (
+	"math"
+	"testing"
+
+	"lorasim/bench/steady"
+)
+
+// Overloaded from half of the runs on, steady only if more than half are.
+func TestStateOfRuns(t *testing.T) {
+	const s, tr, o = 0, 1, 2
+	nan := math.NaN()
+	for _, c := range []struct {
+		runs []float64
+		want string
+	}{
+		{nil, ""}, {[]float64{nan, nan}, ""}, {[]float64{s}, "steady"}, {[]float64{tr}, "transient"},
+		{[]float64{o}, "overloaded"},
+		{[]float64{s, o}, "overloaded, 1 of 2 runs"}, {[]float64{s, tr}, "transient, 1 of 2 runs"},
+		{[]float64{s, s, o}, "steady, 2 of 3 runs"},
+		{[]float64{s, tr, o}, "transient, 1 of 3 runs"}, {[]float64{o, nan, s, o}, "overloaded, 2 of 3 runs"},
+		{[]float64{s, s, o, o}, "overloaded, 2 of 4 runs"},
+	} {
+		if got := StationarityOf(numbers(map[string][]float64{SteadyStateName: c.runs})).String(); got != c.want {
+			t.Errorf("%v: %q, expected %q", c.runs, got, c.want)
+		}
+	}
+	full := StationarityOf(
+		numbers(map[string][]float64{SteadyStateName: {o, o}, offeredName: {16, 16.02}, sustainsName: {12.1, nan}}))
+	if full.String() != "overloaded (sustains 12.1 of 16 requests/s)" || full.Mark() != "OVERLOADED (12.1/s)" ||
+		full.Judge() {
+		t.Errorf("%s, %s", full, full.Mark())
+	}
+	if one := (steady.Stationarity{State: steady.Overloaded, Sustains: nan}); one.String() != "overloaded" ||
+		one.Mark() != "OVERLOADED" {
+		t.Errorf("%s, %s", one, one.Mark())
+	}
+}
+
+func numbers(of map[string][]float64) func(string) []float64 {
+	return func(name string) []float64 { return of[name] }
+}

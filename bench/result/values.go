@@ -1,0 +1,111 @@
+package result
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Value is a number of a result with its name.
+type Value struct {
+	Name  string
+	Value float64
+}
+
+// Values lists the numbers of a result: its metrics under their JSON names, and
+// the single numbers beyond them, as in "goodput.share". A count that is zero is
+// there all the same, so that means over seeds are right. A run without one
+// success has no latencies, where the block prints them as 0.
+func Values(r *Result) []Value {
+	var out []Value
+	for m := range NumMetrics {
+		if v, ok := r.Metrics.Get(m); ok {
+			out = append(out, Value{m.String(), v})
+		}
+	}
+	switch {
+	case r.Extra != nil:
+		out = flatten(out, "", reflect.ValueOf(r.Extra).Elem(), false)
+	case r.Ended != nil:
+		out = flatten(out, "", reflect.ValueOf(r.Ended).Elem(), false)
+	}
+	if r.Goodput != nil {
+		out = flatten(out, "goodput.", reflect.ValueOf(r.Goodput).Elem(), false)
+	}
+	out = append(out, steadyValues(r.Steady)...)
+	if completed, ok := r.Metrics.Get(Completed); !ok || completed > 0 {
+		return out
+	}
+	return slices.DeleteFunc(out, func(v Value) bool {
+		return strings.HasSuffix(v.Name, "_ms") || strings.HasPrefix(v.Name, "scheduled_") ||
+			v.Name == "ttft_per_output_token_s"
+	})
+}
+
+// KnownValues names the numbers of a result that lacks none.
+func KnownValues() (names []string) {
+	for m := range NumMetrics {
+		names = append(names, m.String())
+	}
+	for _, v := range flatten(nil, "", reflect.ValueOf(Extra{}), true) {
+		if !Hidden(v.Name) {
+			names = append(names, v.Name)
+		}
+	}
+	return append(names, warmupName, samplesName, offeredName, sustainsName)
+}
+
+// flatten appends the numbers of a struct; those of structs within have the
+// name of their field in front. What is behind a nil pointer is left out, or 0
+// where absent ones are asked for, too. Lists have no single numbers, but for
+// counts by kind, which are added up.
+func flatten(out []Value, prefix string, v reflect.Value, absent bool) []Value {
+	for i := range v.NumField() {
+		f, x := v.Type().Field(i), v.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.Anonymous && (name == "" || name == "-" || !f.IsExported()) {
+			continue
+		}
+		name = prefix + name
+		if x.Kind() == reflect.Pointer {
+			if x.IsNil() && absent {
+				x = reflect.New(f.Type.Elem())
+			}
+			if x = x.Elem(); !x.IsValid() {
+				continue
+			}
+		}
+		if f.Anonymous {
+			out = flatten(out, prefix, x, absent)
+			continue
+		}
+		switch x.Kind() {
+		case reflect.Int, reflect.Int32, reflect.Int64:
+			out = append(out, Value{name, float64(x.Int())})
+		case reflect.Float64:
+			out = append(out, Value{name, x.Float()})
+		case reflect.Struct:
+			out = flatten(out, name+".", x, absent)
+		case reflect.Slice:
+			if counts, ok := x.Interface().([]MigrationCount); ok {
+				sum := 0.0
+				for _, c := range counts {
+					sum += float64(c.Count)
+				}
+				out = append(out, Value{name, sum})
+			}
+		}
+	}
+	return out
+}
+
+// ValueOf returns the number with a name; NaN if there is none.
+func ValueOf(values []Value, name string) float64 {
+	for _, v := range values {
+		if v.Name == name {
+			return v.Value
+		}
+	}
+	return math.NaN()
+}

@@ -1,0 +1,109 @@
+package series
+
+import (
+	"lorasim/internal/tick"
+	"lorasim/router"
+)
+
+// placer follows the tiers of all adapters. Stays cost memory; when there are
+// too many, those that lie close together become one.
+type placer struct {
+	adapters  int
+	host, gpu []lane // by worker*adapters + adapter
+	stays     int    // closed stays held
+	limit     int
+	grain     tick.Ticks
+}
+
+// maxStays bounds the stays of a placement, but for one for each adapter on each
+// worker.
+const maxStays = 200_000
+
+// lane is where an adapter lay on a worker.
+type lane struct {
+	stays [][2]tick.Ticks
+	open  tick.Ticks // since when, + 1; 0: not there
+}
+
+func newPlacer(v *router.View) *placer {
+	n := len(v.Workers) * len(v.Adapters)
+	p := &placer{adapters: len(v.Adapters), host: make([]lane, n), gpu: make([]lane, n), limit: maxStays}
+	for w := range v.Workers {
+		for a, st := range v.Workers[w].Adapters {
+			p.tier(0, w, int32(a), st.Tier)
+		}
+	}
+	return p
+}
+
+func (p *placer) tier(at tick.Ticks, worker int, adapter int32, t router.Tier) {
+	i := worker*p.adapters + int(adapter)
+	p.set(&p.host[i], at, t >= router.Host)
+	p.set(&p.gpu[i], at, t == router.GPU)
+}
+
+// set opens or closes a stay.
+func (p *placer) set(l *lane, at tick.Ticks, there bool) {
+	switch {
+	case there && l.open == 0:
+		l.open = at + 1
+	case !there && l.open > 0:
+		before := len(l.stays)
+		l.stays = join(append(l.stays, [2]tick.Ticks{l.open - 1, at}), max(before-1, 0), p.grain)
+		p.stays += len(l.stays) - before
+		l.open = 0
+		if p.stays > p.limit {
+			p.coarsen()
+		}
+	}
+}
+
+// coarsen doubles the grain until the stays fit, or there is one for each lane.
+func (p *placer) coarsen() {
+	for p.stays > p.limit/2 && p.grain < tick.Max/4 {
+		p.grain = max(2*p.grain, tick.Second/8)
+		p.stays = 0
+		for _, lanes := range [][]lane{p.host, p.gpu} {
+			for i := range lanes {
+				lanes[i].stays = join(lanes[i].stays, 0, p.grain)
+				p.stays += len(lanes[i].stays)
+			}
+		}
+		if p.stays <= 2*len(p.host) {
+			break
+		}
+	}
+	p.limit = max(p.limit, 2*p.stays)
+}
+
+// join makes one stay of those from a place on with at most a gap of grain
+// between them; one shorter than the grain is kept as long as it stands alone.
+func join(s [][2]tick.Ticks, from int, grain tick.Ticks) [][2]tick.Ticks {
+	out := s[:from]
+	for _, x := range s[from:] {
+		if n := len(out); n > from && x[0]-out[n-1][1] <= grain {
+			out[n-1][1] = x[1]
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// finish closes what is open and returns all.
+func (p *placer) finish(end tick.Ticks) *Placement {
+	seconds := func(lanes []lane) []Stays {
+		out := make([]Stays, len(lanes))
+		for i, l := range lanes {
+			s := l.stays
+			if l.open > 0 && l.open-1 < end {
+				s = append(s[:len(s):len(s)], [2]tick.Ticks{l.open - 1, end})
+			}
+			for _, x := range s {
+				out[i] = append(out[i], [2]float64{x[0].Seconds(), x[1].Seconds()})
+			}
+		}
+		return out
+	}
+	return &Placement{Host: seconds(p.host), GPU: seconds(p.gpu), Resolution: p.grain.Seconds()}
+}

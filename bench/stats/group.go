@@ -1,0 +1,15 @@
+package stats
+
+// GroupBy puts rows with the same key together, keys in the order in which they
+// come.
+func GroupBy[Row any, Key comparable](rows []Row, key func(*Row) Key) (keys []Key, groups map[Key][]Row) {
+	groups = map[Key][]Row{}
+	for i := range rows {
+		k := key(&rows[i])
+		if groups[k] == nil {
+			keys = append(keys, k)
+		}
+		groups[k] = append(groups[k], rows[i])
+	}
+	return keys, groups
+}

@@ -1,0 +1,22 @@
+package stats
+
+import (
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// TQuantile is the quantile of Student's t distribution with the given degrees of
+// freedom, at least 1.
+func TQuantile(p, freedom float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: max(freedom, 1)}.Quantile(p)
+}
+
+// Quantile interpolates linearly between the closest ranks of sorted values,
+// as numpy does by default.
+func Quantile(sorted []float64, p float64) float64 {
+	at := p * float64(len(sorted)-1)
+	k := int(at)
+	if k+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
+}

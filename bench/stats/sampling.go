@@ -1,0 +1,43 @@
+package stats
+
+import "fmt"
+
+// Sampling says what different seeds draw, and so what the spread of results over
+// seeds can tell.
+type Sampling string
+
+const (
+	// Fresh: each seed draws its own workload. Results are independent samples.
+	Fresh Sampling = ""
+	// Resampled: each seed draws from one recorded workload (--resample).
+	// The spread of results is the standard error of one workload's result.
+	Resampled Sampling = "resample"
+	// OneWorkload: all seeds have the same requests. They decide ties and what else
+	// is random in the cluster, so that their spread does not tell how the result
+	// would differ with other requests.
+	OneWorkload Sampling = "one workload"
+	// WithinRuns marks a difference of two single runs, with an interval from the
+	// intervals within them.
+	WithinRuns Sampling = "one run each"
+)
+
+// IntervalNote says in a few words what the means of n seeds are over, and what
+// their intervals tell; resample is the scenario's setting.
+func IntervalNote(of Sampling, n int, resample string) string {
+	switch {
+	case of == OneWorkload && n == 1:
+		return "one workload: no interval (see --resample)"
+	case of == OneWorkload:
+		return fmt.Sprintf("one workload: no interval (see --resample); means over %d seeds, which decide ties alone",
+			n)
+	case of == Resampled && n > 1:
+		return fmt.Sprintf(
+			"means over %d resamples of one workload (%s); ± half of the 95 %% interval of its mean, from their spread",
+			n, resample)
+	case of == Resampled:
+		return fmt.Sprintf("one resample of a workload (%s): no interval", resample)
+	case n > 1:
+		return fmt.Sprintf("means over %d seeds, ± half of the 95 %% confidence interval", n)
+	}
+	return "one seed: no interval"
+}

@@ -1,0 +1,184 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/internal/format"
+)
+
+// Verdict says which of several things that saw the same seeds is the best by a
+// metric, and what can be told of the others. As the best is picked by the same
+// numbers, all pairs are tested, by paired t-tests with Holm's correction: the
+// chance of any wrong "worse" is then at most Level.
+type Verdict struct {
+	Metric string
+	Better Direction
+	Best   string  // that with the best mean
+	Mean   float64 // its mean
+	Seeds  int     // that all of them have
+	Of     Sampling
+	Others []Versus // the nearest first
+	Apart  []string // cannot be compared with the others
+	// Unsteady says of what did not reach a steady state why it gets no verdict:
+	// "static is overloaded (sustains 12.1 of 16 requests/s)".
+	Unsteady []string
+	Left     string // the only one that can be compared, where there is no Best
+}
+
+// Versus is one of the others against the best.
+type Versus struct {
+	Name  string
+	Diff  Estimate // minus the best, paired by seed
+	P     float64  // of the paired t-test, corrected; NaN: no interval
+	Worse bool     // P is below Level
+}
+
+// Candidate is one of the things that a verdict compares, such as a routing policy.
+type Candidate struct {
+	Name   string
+	Values []float64 // of the metric, by seed; NaN: unknown
+	// Apart: it did other work than the rest, so that its values do not compare.
+	Apart bool
+	// Unsteady says why its values depend on the length of its runs, such as
+	// "overloaded"; "": they do not.
+	Unsteady string
+}
+
+// Judge compares candidates by a metric, of which better says which end is better; of
+// says what the seeds draw. It is nil where neither end is better, or fewer than two
+// candidates can be compared. If fewer than two are left because the others are not
+// steady, the verdict has no Best.
+func Judge(metric string, better Direction, of Sampling, cs []Candidate) *Verdict {
+	v := JudgeBy(metric, better, cs, func(i int) Estimate { return MeanOf(of, cs[i].Values) },
+		func(i, j int) Estimate { return PairedOf(of, cs[i].Values, cs[j].Values) })
+	if v != nil {
+		v.Of = of
+	}
+	return v
+}
+
+// JudgeBy is Judge by means, N = 0 where there is none, and differences of two
+// candidates that are known already. It does not look at their Values.
+func JudgeBy(
+	metric string, better Direction, cs []Candidate, mean func(i int) Estimate, diff func(i, j int) Estimate,
+) *Verdict {
+	v := &Verdict{Metric: metric, Better: better}
+	var among []int
+	for i, c := range cs {
+		switch {
+		case mean(i).N == 0:
+		case c.Unsteady != "":
+			v.Unsteady = append(v.Unsteady, c.Name+" is "+c.Unsteady)
+		case c.Apart:
+			v.Apart = append(v.Apart, c.Name)
+		default:
+			among = append(among, i)
+		}
+	}
+	switch {
+	case better == Neither || len(among) < 2 && v.Unsteady == nil:
+		return nil
+	case len(among) < 2:
+		for _, i := range among {
+			v.Left = cs[i].Name
+		}
+		v.Mean = math.NaN()
+		return v
+	}
+	slices.SortStableFunc(among, func(a, b int) int { return int(better) * cmp.Compare(mean(a).Mean, mean(b).Mean) })
+	var ps []float64 // of all pairs, those with the best first
+	for k, a := range among {
+		for _, b := range among[k+1:] {
+			ps = append(ps, diff(a, b).P())
+		}
+	}
+	ps = Holm(ps)
+	best := among[0]
+	v.Best, v.Mean, v.Seeds = cs[best].Name, mean(best).Mean, math.MaxInt
+	for k, i := range among[1:] {
+		d := diff(i, best)
+		v.Seeds, v.Of = min(v.Seeds, d.N), d.Of
+		v.Others = append(v.Others, Versus{cs[i].Name, d, ps[k], ps[k] < Level})
+	}
+	return v
+}
+
+// String is the verdict in one line.
+func (v *Verdict) String() string {
+	if v.Best == "" {
+		return v.none()
+	}
+	end := "lowest"
+	if v.Better == Higher {
+		end = "highest"
+	}
+	var alike, worse []string
+	for _, o := range v.Others {
+		text := o.Name + " " + o.Diff.Versus(v.Mean)
+		if o.Worse {
+			worse = append(worse, text)
+		} else {
+			alike = append(alike, text)
+		}
+	}
+	text := v.Best + " is the best"
+	switch {
+	case v.Seeds < 2 && v.Of != WithinRuns:
+		text = fmt.Sprintf("%s has the %s value, but with one run each there is no statement about chance: %s",
+			v.Best, end, strings.Join(alike, ", "))
+	case v.Of == OneWorkload:
+		text = fmt.Sprintf(
+			"%s has the %s mean with this one workload, which says nothing about others (see --resample): %s", v.Best,
+			end, strings.Join(alike, ", "))
+	case len(alike) > 0:
+		text = fmt.Sprintf("%s has the %s mean; not significantly different: %s",
+			v.Best, end, strings.Join(alike, ", "))
+	}
+	if len(worse) > 0 {
+		text += "; worse: " + strings.Join(worse, ", ")
+	}
+	if v.Of == WithinRuns {
+		text += " (one run each, by batch means)"
+	}
+	if len(v.Apart) > 0 {
+		text += "; not comparable: " + strings.Join(v.Apart, ", ")
+	}
+	if len(v.Unsteady) > 0 {
+		text += "; no verdict: " + strings.Join(v.Unsteady, ", ")
+	}
+	return text
+}
+
+// none words why there is no verdict.
+func (v *Verdict) none() string {
+	text := "no verdict: " + strings.Join(v.Unsteady, ", ")
+	if len(v.Apart) > 0 {
+		text += "; not comparable: " + strings.Join(v.Apart, ", ")
+	}
+	if v.Left != "" {
+		text += "; only " + v.Left + " can be judged"
+	}
+	return text
+}
+
+// VerdictNote says how verdicts are reached.
+const VerdictNote = "worse: paired t-tests of all pairs, Holm's correction, 5 % level; ± half of the 95 % interval"
+
+// JSON is the verdict as it stands in JSON.
+func (v *Verdict) JSON() any {
+	others := []any{}
+	for _, o := range v.Others {
+		others = append(others,
+			format.Object{"name", o.Name, "diff_mean", o.Diff.Mean, "diff_ci95_low", o.Diff.Low,
+				"diff_ci95_high", o.Diff.High,
+				"p_holm", o.P, "worse", o.Worse})
+	}
+	return format.Object{"metric", v.Metric, "best,omitempty", v.Best, "mean,omitempty", v.Mean, "seeds", v.Seeds,
+		"others", others,
+		"sampling,omitempty", string(v.Of), "not_comparable,omitempty", v.Apart, "not_steady,omitempty", v.Unsteady,
+		"text", v.String()}
+}

@@ -1,0 +1,166 @@
+package validate
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/bench/stats"
+	"lorasim/sim/profile"
+)
+
+// residual is the logarithm of measured over predicted of a metric of a run: over
+// what one simulation predicts, since that is what has an interval. Where there
+// were several, the residual of each has its share of the run's weight, which is 1,
+// or of a run that was repeated its share of that.
+type residual struct {
+	metric      result.Metric
+	load        int // index into loads
+	log, weight float64
+	alike       string
+	ran         *Ran
+}
+
+// class is what a band is of.
+type class struct {
+	metric result.Metric
+	load   int
+}
+
+func (c *Comparison) residuals(keys map[Metric]result.Metric, share float64) (rs []residual) {
+	draws := c.Ran.draws
+	if draws == nil {
+		single := maps.Clone(c.Predicted)
+		single[waits] = c.Ran.Waiting
+		draws = []Values{single}
+	}
+	for _, d := range draws {
+		load := LoadOf(d[waits])
+		for m, key := range keys {
+			if a, b := c.Measured[m], d[m]; a > 0 && b > 0 {
+				rs = append(rs, residual{key, load, math.Log(a / b), share / float64(len(draws)), c.Ran.Alike, &c.Ran})
+			}
+		}
+	}
+	return rs
+}
+
+func (r *residual) class() class { return class{r.metric, r.load} }
+
+// bands are the bands of all classes that about a run or more is in, by metric and
+// load. At the edge of saturation a range that would be narrower than where workers
+// keep up takes in that one.
+func bands(rs []residual) (out []profile.Band) {
+	classes, of := stats.GroupBy(rs, (*residual).class)
+	slices.SortFunc(classes, func(a, b class) int {
+		return cmp.Or(cmp.Compare(a.metric, b.metric), cmp.Compare(a.load, b.load))
+	})
+	for _, c := range classes {
+		if weight(of[c]) < 0.9 {
+			continue
+		}
+		b := band(c, of[c])
+		if n := len(out); c.load == edge && n > 0 && out[n-1].Metric == b.Metric {
+			b.Half, b.Most = noNarrower(b.Half, out[n-1].Half), noNarrower(b.Most, out[n-1].Most)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// noNarrower is a range, or where it is narrower than another, one that holds both.
+func noNarrower(r, other *[2]float64) *[2]float64 {
+	if r == nil || other == nil || r[1]/r[0] >= other[1]/other[0] {
+		return r
+	}
+	return &[2]float64{min(r[0], other[0]), max(r[1], other[1])}
+}
+
+// band is the band of a class. So many runs support a range of a level n / (n+1) at
+// most; half of them need not lie to both sides of the prediction from 3 on.
+func band(c class, rs []residual) profile.Band {
+	n := weight(rs)
+	level := min(0.9, math.Floor(100*n/(n+1))/100)
+	b := profile.Band{
+		Metric: c.metric.String(), Waiting: loads[c.load], Runs: math.Round(10*n) / 10, Most: wide(rs, level),
+		Level: level,
+	}
+	if n >= 3 {
+		b.Half = wide(rs, 0.5)
+	}
+	return b
+}
+
+// wide is the conformal range of a probability. Runs of one kind err in a direction
+// of their own: where ranges from all other kinds hold fewer of a kind, it is that
+// of a higher probability, of which they do.
+func wide(rs []residual, probability float64) (in *[2]float64) {
+	kinds, alike := stats.GroupBy(rs, func(r *residual) string { return r.alike })
+	for p := probability; p < 0.995; p += 0.02 {
+		wider := conformal(rs, p)
+		if wider == nil {
+			break
+		}
+		in = wider
+		var held Covered
+		for _, kind := range kinds {
+			held.add(alike[kind], conformal(without(rs, kind), p))
+		}
+		if held.Share >= probability*held.Runs {
+			break
+		}
+	}
+	return in
+}
+
+// without are the residuals of all other kinds of runs.
+func without(rs []residual, kind string) []residual {
+	return slices.DeleteFunc(slices.Clone(rs), func(r residual) bool { return r.alike == kind })
+}
+
+func weight(rs []residual) (sum float64) {
+	for _, r := range rs {
+		sum += r.weight
+	}
+	return sum
+}
+
+// conformal is the range, as factors, in which one more residual like the given
+// ones lies with at least the given probability: a split-conformal interval (V. Vovk
+// et al., Algorithmic Learning in a Random World, 2005), with a run of several
+// draws counting once (R. Dunn et al., JASA 118, 2023). The one to come counts as
+// beyond all of these. Where that leaves no room for its half at either end, the
+// range is as wide to both sides of the prediction, for which about half as many
+// runs do; nil: there are too few for that, too, or the range says nothing.
+func conformal(rs []residual, probability float64) *[2]float64 {
+	high, ok := quantile(rs, (1+probability)/2, func(x float64) float64 { return x })
+	low, _ := quantile(rs, (1+probability)/2, func(x float64) float64 { return -x })
+	if !ok {
+		if high, ok = quantile(rs, probability, math.Abs); !ok {
+			return nil
+		}
+		low = high
+	}
+	const digits = 1e4
+	r := [2]float64{math.Floor(digits*math.Exp(-low)) / digits, math.Ceil(digits*math.Exp(high)) / digits}
+	if r[0] == 0 || r[1] >= 1e6 {
+		return nil
+	}
+	return &r
+}
+
+// quantile is the least value of f up to which lies a share of the weight of the
+// residuals and one more, infinite; false: it is that one.
+func quantile(rs []residual, share float64, f func(float64) float64) (float64, bool) {
+	rs = slices.Clone(rs)
+	slices.SortFunc(rs, func(a, b residual) int { return cmp.Compare(f(a.log), f(b.log)) })
+	sum, need := 0.0, share*(weight(rs)+1)-1e-6
+	for _, r := range rs {
+		if sum += r.weight; sum >= need {
+			return f(r.log), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,76 @@
+package router
+
+import "math/bits"
+
+// Books keeps what routers see of a worker's requests, for who runs the worker. All counts change here.
+type Books struct {
+	*Worker
+	// PendingPromptTokens are prompt tokens of the requests that have no token yet.
+	PendingPromptTokens int64
+
+	id    int
+	index *Index
+	ranks RankCounts // of all requests on the worker
+}
+
+// NewBooks begins the books of a worker without requests.
+func NewBooks(w *Worker, id int, index *Index) Books { return Books{Worker: w, id: id, index: index} }
+
+// Assign counts a request in, 1, or out, -1; pending: it has no token yet.
+func (b *Books) Assign(prompt, expected, rank int32, pending bool, d int64) {
+	b.Tokens += d * (int64(prompt) + int64(expected))
+	if pending {
+		b.PendingPromptTokens += d * int64(prompt)
+	}
+	b.ranks.Add(rank, int32(d))
+	b.MaxRank = b.ranks.Max
+}
+
+// Wait counts a request among those that wait, 1, or no longer, -1.
+func (b *Books) Wait(adapter, prompt, d int32) {
+	b.Queued += int(d)
+	b.QueuedToks += int64(d) * int64(prompt)
+	b.adapterRequests(adapter, 0, d)
+}
+
+// Run counts a request of an adapter among those that run, 1, or no longer, -1.
+func (b *Books) Run(adapter, d int32) { b.adapterRequests(adapter, d, 0) }
+
+// adapterRequests adjusts an adapter's counts; the base model, which comes after all adapters, has none.
+func (b *Books) adapterRequests(a int32, running, queued int32) {
+	if int(a) < len(b.Adapters) && b.Count(a, running, queued) {
+		b.Publish(a)
+	}
+}
+
+// Publish enters in the index what has become of an adapter.
+func (b *Books) Publish(a int32) { b.index.Set(b.id, a, b.Adapters[a]) }
+
+// RankCounts counts requests by the rank of their adapter.
+type RankCounts struct {
+	Max int // the largest rank that has any; 0: none has
+	n   []int32
+	set []uint64 // a bit for each rank that has any
+}
+
+// Add counts one more request of a rank, 1, or one less, -1.
+func (c *RankCounts) Add(rank, d int32) {
+	if k := int(rank); k >= len(c.n) {
+		c.n = append(c.n, make([]int32, k+1-len(c.n))...)
+		c.set = append(c.set, make([]uint64, k/64+1-len(c.set))...)
+	}
+	if c.n[rank] += d; c.n[rank] == 0 || c.n[rank] == d { // the last one, or the first
+		c.toggle(int(rank))
+	}
+}
+
+func (c *RankCounts) toggle(rank int) {
+	c.set[rank/64] ^= 1 << (rank % 64)
+	c.Max = 0
+	for k := len(c.set) - 1; k >= 0; k-- {
+		if c.set[k] != 0 {
+			c.Max = 64*k + bits.Len64(c.set[k]) - 1
+			return
+		}
+	}
+}

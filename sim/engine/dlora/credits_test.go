@@ -1,0 +1,191 @@
+package dlora
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"lorasim/internal/tick"
+)
+
+// newTestCredits is for three rows, four seats and dLoRA's times of a 7B model:
+// 15 ms merged, 27 ms Unmerged, 20 ms for a change.
+func newTestCredits() *Credits {
+	return New(3, 4, 10000, 15*tick.Millisecond, 27*tick.Millisecond, 20*tick.Millisecond)
+}
+
+// The thresholds and credits that the artifact's Scheduler begins with.
+func TestCreditsBegin(t *testing.T) {
+	c := newTestCredits()
+	if c.enough != 30000*creditUnit || c.still != 25000*creditUnit || c.have[2] != 20000*creditUnit {
+		t.Errorf("thresholds of %d and %d, %d credits", c.enough/creditUnit, c.still/creditUnit, c.have[2]/creditUnit)
+	}
+	if c.right != 1 || c.left != 15.0/27 {
+		t.Errorf("thresholds of %v and %v, expected 15/27 and 1", c.left, c.right)
+	}
+	if got := float64(c.payMerged) / creditUnit; c.pay != creditUnit/4 || math.Abs(got-27.0/15/4) > 1e-5 {
+		t.Errorf("prices of %v and %v, expected 1/4 and 27/60", float64(c.pay)/creditUnit, got)
+	}
+}
+
+// Merging takes right times the requests that are owed the iteration, staying
+// merged left times (two thresholds, _credit_schedule).
+func TestCreditsHysteresis(t *testing.T) {
+	c := newTestCredits()
+	for _, s := range []struct {
+		queue []int32
+		want  int32
+	}{
+		{[]int32{0, 0, 0, 1}, Unmerged}, // 3 of 4: less than all
+		{[]int32{1, 0, 0, 0, 0}, 0},     // 4 behind one more: as many as the four owed
+		{[]int32{0, 0, 0, 1}, 0},        // 3 of 4 >= 15/27
+		{[]int32{0, 1, 1, 0, 0}, 0},     // 3 of all against four
+		{[]int32{0, 1, 1, 0}, Unmerged}, // 2 of 4 < 15/27
+	} {
+		if got := c.Iterate(s.queue); got != s.want {
+			t.Fatalf("%v: row %d, expected %d", s.queue, got, s.want)
+		}
+	}
+	c = newTestCredits()
+	c.right, c.left = 0.5, 0.5
+	for range 2 { // of two with as many, the first; half of all is enough to begin, and to stay
+		if got := c.Iterate([]int32{1, 0, 1, 0}); got != 0 {
+			t.Fatalf("row %d, expected 0", got)
+		}
+		c.right = 1
+	}
+	c = newTestCredits()
+	for row := range int32(2) { // from one to the other
+		if got := c.Iterate([]int32{row, row, row}); got != row {
+			t.Fatalf("row %d alone, and row %d is merged", row, got)
+		}
+	}
+}
+
+// _adjust_credit: a merged adapter pays for those it keeps from running, half
+// the price where the batches differ in size, and the sum of credits stays.
+func TestCreditsAreTransferred(t *testing.T) {
+	for _, s := range []struct {
+		queue []int32
+		moved []int64 // in halves of the price
+	}{
+		{[]int32{0, 0, 0, 1}, []int64{-1, 1, 0}},       // a batch of 3 in place of 4
+		{[]int32{0, 1, 2, 0, 0}, []int64{-2, 1, 1}},    // 3 in place of 4, two kept back
+		{[]int32{1, 0, 0, 2, 0, 0}, []int64{-2, 0, 2}}, // 4 in place of 4: the last of those owed, who is not the one kept back
+		{[]int32{0, 1, 0, 0, 0, 0}, []int64{-1, 1, 0}}, // all 5 count while merged, so that sizes differ
+	} {
+		c := newTestCredits()
+		c.Row = 0
+		if c.Iterate(s.queue) != 0 {
+			t.Fatalf("%v: not merged any more", s.queue)
+		}
+		want := make([]int64, 3)
+		for row, k := range s.moved {
+			want[row] = k * (c.payMerged / 2)
+		}
+		if !slices.Equal(c.moved, want) {
+			t.Errorf("%v: moved %v, expected %v", s.queue, c.moved, want)
+		}
+		if sum := c.have[0] + c.have[1] + c.have[2]; sum != 3*20000*creditUnit {
+			t.Errorf("%v: %d credits in all", s.queue, sum)
+		}
+	}
+}
+
+// An adapter that was paid enough runs first, unmerged, until it has paid half
+// of it back; one without credits is not merged.
+func TestCreditsRunFirst(t *testing.T) {
+	queue := []int32{0, 0, 0, 0, 1}
+	c := newTestCredits()
+	if c.Iterate(queue) != 0 {
+		t.Fatal("adapter 0 is not merged")
+	}
+	c.have[1] = c.enough - 1
+	if c.Iterate(queue) != 0 {
+		t.Error("adapter 1 runs first a credit too early")
+	}
+	c.have[1] = c.enough
+	if c.Iterate(queue) != Unmerged || !slices.Equal(c.paid, []int32{1}) {
+		t.Error("adapter 1 does not run first")
+	}
+	if want := []int64{c.pay, -c.pay, 0}; !slices.Equal(c.moved, want) {
+		t.Errorf("moved %v, expected %v", c.moved, want)
+	}
+	c.have[1] = c.still
+	if c.Iterate(queue) != Unmerged {
+		t.Error("adapter 1 stops too early")
+	}
+	c.have[1] = c.still - 1
+	if c.Iterate(queue) != 0 {
+		t.Error("adapter 1 goes on too long")
+	}
+	c.have[0] = -1
+	if c.Iterate(queue) != Unmerged {
+		t.Error("adapter 0 is merged without credits")
+	}
+	c.have[1] = c.still // it has stopped, so that it would have to reach the other threshold again
+	if c.Iterate(queue); len(c.paid) > 0 {
+		t.Error("adapter 1 goes on where it had stopped")
+	}
+}
+
+// _adjust_merge_threshold: by steps towards each other where the mode that ends
+// gave more than the other would have, apart by a factor where it gave less.
+func TestCreditsAdjustThresholds(t *testing.T) {
+	for _, s := range []struct {
+		name                             string
+		row                              int32
+		iters, merged, unmerged, virtual int64
+		left, right                      float64
+	}{
+		{"merged was better", 0, 10, 100, 100, 0, 0.5, 0.95},       // 100/0.17 against 100/0.27
+		{"merged was worse", 0, 10, 50, 100, 0, 0.5, 1.1},          // 50/0.17 against 100/0.27
+		{"unmerged was better", Unmerged, 10, 40, 100, 0, 0.55, 1}, // 40/0.15 against 100/0.29
+		{"unmerged was worse", Unmerged, 10, 60, 100, 0, 0.5 / 1.1, 1},
+		{"but for its changes", Unmerged, 10, 60, 100, 2, 0.55, 1}, // 60/0.19
+		{"no iteration", 0, 0, 50, 100, 0, 0.5, 1},
+	} {
+		c := newTestCredits()
+		c.left, c.Row, c.iters, c.merged, c.unmerged, c.virtual = 0.5, s.row, s.iters, s.merged, s.unmerged, s.virtual
+		c.adjust()
+		if math.Abs(c.left-s.left) > 1e-12 || math.Abs(c.right-s.right) > 1e-12 {
+			t.Errorf("%s: thresholds %v and %v, expected %v and %v", s.name, c.left, c.right, s.left, s.right)
+		}
+		if s.iters > 0 && (c.merged != 0 || c.unmerged != 0 || c.virtual != 0) {
+			t.Errorf("%s: the counts go on", s.name)
+		}
+	}
+	c := newTestCredits() // they do not cross
+	c.left, c.Row, c.iters, c.merged, c.unmerged = 0.96, 0, 10, 100, 100
+	if c.adjust(); c.right != 1 {
+		t.Errorf("thresholds %v and %v have crossed", c.left, c.right)
+	}
+	c.left, c.Row, c.iters, c.unmerged = 0.96, Unmerged, 10, 100
+	if c.adjust(); c.left != 0.96 {
+		t.Errorf("thresholds %v and %v have crossed", c.left, c.right)
+	}
+}
+
+// A run of iterations booked at once is what they are one by one.
+func TestCreditsRepeat(t *testing.T) {
+	queue := []int32{0, 0, 0, 1}
+	a, b := newTestCredits(), newTestCredits()
+	a.Row, b.Row = 0, 0
+	a.have[1], b.have[1] = a.enough-100*a.payMerged/2, a.enough-100*a.payMerged/2
+	a.Iterate(queue)
+	if k := a.Quiet(); k != 100 {
+		t.Fatalf("%d quiet iterations, expected 100", k)
+	}
+	a.Repeat(99)
+	for range 100 {
+		if b.Iterate(queue) != 0 {
+			t.Fatal("the mode has changed")
+		}
+	}
+	if !slices.Equal(a.have, b.have) || a.iters != b.iters || a.merged != b.merged || a.unmerged != b.unmerged {
+		t.Errorf("%+v differs from %+v", a, b)
+	}
+	if a.Iterate(queue) != Unmerged {
+		t.Error("the mode does not change after its quiet iterations")
+	}
+}

@@ -1,0 +1,556 @@
+// Package engine is one inference engine, whatever its scheduler: requests and their ways, the waiting queue and its
+// order, the running batch, steps and leaps over them. What is sglang's or vLLM's alone is in their schedulers.
+//
+// An engine steps as vLLM's EngineCore and sglang's event loop do: schedule, execute, process the result. Beside the
+// loop it has three parts: requests (Queue, Policy, Batch), the KV cache (KV) and the adapters (LoRA).
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/event"
+	"lorasim/sim/kvcache"
+	"lorasim/sim/lora"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// Config is what an engine is made of.
+type Config struct {
+	ID       int // its number, which orders the ends of steps at one instant
+	Costs    *profile.Costs
+	Adapters []trace.Adapter
+	View     *router.Worker // what routers see of it; the engine keeps its counters
+	Index    *router.Index
+	Observer Observer
+	Hooks    Hooks
+
+	Start      []int32                                  // adapters in host memory at the start
+	Home       router.Tier                              // where the others lie
+	Prefetch   bool                                     // load the adapters of waiting requests early
+	TokenTimes bool                                     // fill in Request.Gaps
+	Fails      func() bool                              // draws whether an adapter load fails
+	Scheduler  func(e *Engine) (s Scheduler, err error) // sglang.New or vllm.New
+}
+
+// Observer sees tokens; record.Observer is one.
+type Observer interface {
+	Tokens(at tick.Ticks, n int64)
+	Steps(s record.Steps)
+	Gap(d tick.Ticks, n int64)
+}
+
+// Hooks observe an engine. A nil function is not called.
+type Hooks struct {
+	Tier       func(adapter int32, t router.Tier)
+	LoadFailed func(adapter int32)
+	// Token tells every single token and Step every step: decode runs are of one step then.
+	Token func(id int64, at tick.Ticks)
+	Step  func(*Report)
+}
+
+// Host is what an engine runs in.
+type Host interface {
+	// Finished: a request has ended, which its client sees at the given time. It may be used for another one.
+	Finished(r *Request, status record.Status, reason string, at tick.Ticks)
+	// Ejected: a request has left that was to leave; it had so many KV tokens, which are freed.
+	Ejected(r *Request, kv int64)
+}
+
+// Scheduler forms the steps of an engine: sglang.Scheduler, vllm.Scheduler.
+type Scheduler interface {
+	// Schedule starts the next step, if there is anything to do (get_next_batch_to_run; schedule).
+	Schedule()
+	// Update ends a step that took prompts; mixed: and decoded (process_batch_result; update_from_output).
+	Update(mixed bool)
+	// Refuse says why a request can never be served, "" if it can. It cuts the request's budget to what it can get.
+	Refuse(r *Request) string
+	// Accept prepares a request that is sent here.
+	Accept(r *Request)
+	// MayWait says whether a request, new or preempted, may wait; false: it was rejected.
+	MayWait(r *Request) bool
+	// Drop takes out a request that runs or prefills; false: not yet.
+	Drop(r *Request) bool
+	// Running is the number of running, prefilling and parked requests; a request whose prompt sglang has split
+	// counts apart.
+	Running() int
+	// LeapUntil is until when it would decide nothing, whatever decodes meanwhile.
+	LeapUntil() tick.Ticks
+	// Orphans lists, when the engine loses its memory, all requests that neither wait nor decode; entering are those
+	// in the front end.
+	Orphans(entering []*Request) []*Request
+	// Check returns an error if an invariant does not hold.
+	Check() error
+}
+
+// Stats counts what an engine did.
+type Stats struct {
+	PrefillSteps, DecodeSteps int64
+	Busy                      tick.Ticks // time in steps, adapter loads within them included
+	Stalled                   tick.Ticks // part of Busy spent waiting for adapter loads
+	Retractions               int64      // requests that lost their KV cache
+	PeakRunning               int64
+	PeakKV                    int64 // tokens
+	lora.LoadStats
+	kvcache.CacheStats
+}
+
+// Engine is one engine. The parts are for its scheduler. Make one with [New] and do not copy it.
+type Engine struct {
+	Queue  Queue
+	Policy Policy
+	Gate   Gate
+	Batch  Batch
+	Step   Step
+	KV     kvcache.Pool
+	LoRA   lora.Manager
+	// Merged: an adapter is merged into the weights, so that steps cost what they cost without adapters.
+	Merged bool
+
+	cfg     Config
+	profile profile.Engine
+	costs   *profile.Costs
+	loop    *event.Loop
+	host    Host
+	sched   Scheduler
+	books   router.Books
+	stats   Stats
+	rows    table
+	door    frontEnd
+	itl     itl
+	leaving []*Request // to be taken out of the batch at the end of the step
+	report  *Report    // of the step, where somebody wants it
+
+	timer      event.Timer // of the end of the step
+	ready      bool        // is to begin a step at this instant
+	beginStep  func()      // begin, bound once
+	warmExtend bool        // a prefill step has gone on with a partly prefilled prompt
+}
+
+// New returns an engine as a server has it at its start.
+func New(c Config, host Host, l *event.Loop) (*Engine, error) {
+	e := &Engine{host: host, loop: l}
+	e.beginStep = e.begin
+	if err := e.init(c); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// init makes the engine as it is at its start, but for its counts and its number of decode steps.
+func (e *Engine) init(c Config) error {
+	p := c.Costs.Profile()
+	kvTokens, err := p.KVTokens()
+	if err != nil {
+		return err
+	}
+	q := p.Engine
+	q.MixedChunk = q.MixedChunk && q.ChunkedPrefillSize > 0
+	q.MaxLoadedLoras = q.HostLoras()
+	if q.MaxLoadedLoras > 0 && q.MaxLoadedLoras < q.MaxLorasPerBatch {
+		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras, q.MaxLorasPerBatch)
+	}
+	isVLLM := q.Scheduler == profile.SchedulerVLLM
+	*e = Engine{host: e.host, loop: e.loop, beginStep: e.beginStep, ready: e.ready, stats: e.stats,
+		cfg: c, profile: q, costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
+	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
+	e.KV = kvcache.New(kvTokens, int64(q.PageSize), prefixCache(&q), &e.stats.CacheStats)
+	*c.View = router.Worker{
+		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
+		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
+		Adapters: make([]router.AdapterState, len(c.Adapters)),
+	}
+	e.books = router.NewBooks(c.View, c.ID, c.Index)
+	e.rows = table{at: make([]int32, len(c.Adapters)+1), rank: e.rank}
+	e.door.enter = e.enter
+	if c.Hooks.Step != nil {
+		e.report = newReport()
+	}
+	e.Policy = newPolicy(&q, c.Adapters, &e.Queue, &e.Batch)
+	blocking := q.AdapterLoading == profile.LoadBlocking
+	backend := p.Latency.LoRA.Backend
+	e.LoRA.Init(lora.Options{
+		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: c.Home, Fails: c.Fails,
+		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
+		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
+		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
+	}, e.loop, &e.books, adapterEvents{e}, &e.stats.LoadStats, c.Start, func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
+	e.sched, err = c.Scheduler(e)
+	return err
+}
+
+// prefixCache is the kind of prefix cache of an engine.
+func prefixCache(q *profile.Engine) kvcache.Prefixes {
+	switch {
+	case !q.PrefixCache:
+		return kvcache.NoPrefixes
+	case q.Scheduler == profile.SchedulerVLLM:
+		return kvcache.BlockPool
+	case q.PrefixEviction == profile.EvictNodes:
+		return kvcache.RadixNodes
+	}
+	return kvcache.RadixPages
+}
+
+// rank is an adapter's rank as the engine counts it, 0 of the base model.
+func (e *Engine) rank(index int32) int32 {
+	if !e.isLoRA(index) {
+		return 0
+	}
+	return int32(e.costs.Rank(e.cfg.Adapters[index].Rank))
+}
+
+// isLoRA says whether an index is that of an adapter, not of the base model.
+func (e *Engine) isLoRA(index int32) bool { return int(index) < len(e.cfg.Adapters) }
+
+// Row is what the engine knows of an adapter; the base model comes after the last.
+func (e *Engine) Row(index int32) *Adapter { return e.rows.of(index) }
+
+// Base is the base model.
+func (e *Engine) Base() *Adapter { return e.rows.of(int32(len(e.cfg.Adapters))) }
+
+// Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
+func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rank(index) }
+
+// Now is the present instant.
+func (e *Engine) Now() tick.Ticks { return e.loop.Now() }
+
+// Costs are what the engine's steps and loads cost.
+func (e *Engine) Costs() *profile.Costs { return e.costs }
+
+// Profile is the engine's part of its profile. Its scheduler may change it.
+func (e *Engine) Profile() *profile.Engine { return &e.profile }
+
+// Books are what routers see of the engine.
+func (e *Engine) Books() *router.Books { return &e.books }
+
+// Adapters is the number of adapters, the base model left out.
+func (e *Engine) Adapters() int { return len(e.cfg.Adapters) }
+
+// Stats counts what the engine did so far.
+func (e *Engine) Stats() *Stats { return &e.stats }
+
+// Refuse says why the engine can never serve a request, "" if it can. It cuts the request's budget to what the engine
+// can give it.
+func (e *Engine) Refuse(r *Request) string {
+	if e.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
+		return fmt.Sprintf(RankTooLarge, e.rank(r.Adapter), e.profile.MaxLoraRank)
+	}
+	return e.sched.Refuse(r)
+}
+
+// Next is the waiting request that is admitted next, of those that first gives for the candidates; nil: none. The
+// adapter of one that has to wait for its load is loaded, and another request is looked for.
+func (e *Engine) Next(candidates func() []*Adapter, first func(a *Adapter) *Request) *Request {
+	for {
+		r := e.Queue.head
+		if e.Policy.kind != fcfs || first(r.Row) != r {
+			r = e.Policy.First(candidates(), first)
+		}
+		if r == nil || !e.LoRA.MustLoad(&r.Row.Adapter) {
+			return r
+		}
+		e.LoRA.StartLoad(&r.Row.Adapter) // its requests wait
+	}
+}
+
+// Interrupt has the engine choose anew what to do, now or after the decode step under way.
+func (e *Engine) Interrupt() {
+	switch e.Step.kind {
+	case idle:
+		e.getReady()
+	case decode:
+		e.cut()
+	}
+}
+
+// queueLengthChanged ends the run of decode steps after the step under way if the steps after that take another time,
+// the waiting requests being others.
+func (e *Engine) queueLengthChanged() {
+	if e.Step.kind == decode && e.costs.ScansQueue() {
+		e.cut()
+	}
+}
+
+// queueChanged tells the engine that the queue may now yield a step with prompts: it takes a look before its next step.
+func (e *Engine) queueChanged() {
+	e.Gate.changed = true
+	if !e.Gate.full || e.Gate.Always {
+		e.Interrupt()
+	}
+}
+
+// CapacityFreed tells the engine that something beside a finished request may let waiting requests in.
+func (e *Engine) CapacityFreed() {
+	e.Gate.full = false
+	if e.Queue.n > 0 {
+		e.queueChanged()
+	}
+}
+
+// RequestLeft notes, between steps, that a request has left the batch.
+func (e *Engine) RequestLeft() { e.Gate.full, e.Gate.changed = false, true }
+
+// Recovered has an engine that was down look at what was sent meanwhile.
+func (e *Engine) Recovered() {
+	if e.Queue.n > 0 {
+		e.queueChanged()
+	}
+}
+
+// getReady makes the engine begin a step at this instant.
+func (e *Engine) getReady() {
+	if !e.ready {
+		e.ready = true
+		e.loop.Yield(e.beginStep)
+	}
+}
+
+// begin starts the next step.
+func (e *Engine) begin() {
+	e.ready = false
+	if !e.books.Up || e.Step.kind != idle {
+		return // what made it ready came while it was beginning a step
+	}
+	if len(e.leaving) > 0 {
+		e.sendLeaving()
+	}
+	e.sched.Schedule()
+}
+
+// run makes the step under way end at a time.
+func (e *Engine) run(k kind, end tick.Ticks) {
+	e.Step.kind, e.Step.began = k, e.loop.Now()
+	e.loop.Set(&e.timer, end)
+}
+
+// PrepareAdapters gives the adapters of the step's prompts, and of the running requests if it decodes, their slots.
+func (e *Engine) PrepareAdapters(decodes bool) {
+	e.Step.Stall += e.LoRA.PrepareBatch(e.Step.adapters, decodes)
+}
+
+// Run starts the step with the prompts of Step, which waits for loads first. mixed: it decodes too.
+func (e *Engine) Run(mixes bool) {
+	s, k := &e.Step, prefill
+	if mixes {
+		k = mixed
+	}
+	e.stats.PrefillSteps++
+	e.stats.Stalled += s.Stall
+	e.stats.PeakKV = max(e.stats.PeakKV, e.KV.Stored())
+	e.books.KVUsed = e.KV.Stored()
+	if s.Work.Extends && !e.warmExtend {
+		s.Work.FirstExtend, e.warmExtend = true, true
+	}
+	e.report.scheduled(e, k)
+	takes := s.Stall + e.stepTime(mixes)
+	if mixes {
+		s.run = record.Steps{Start: e.loop.Now(), First: takes, Count: 1, Batch: int64(e.Batch.Len())}
+	}
+	e.run(k, e.loop.Now()+takes)
+}
+
+// RunEmpty starts a step without tokens, which takes no time.
+func (e *Engine) RunEmpty() {
+	e.report.scheduled(e, mixed)
+	e.run(prefill, e.loop.Now())
+}
+
+// Pause lets time pass in which the engine runs no step; false if it is none.
+func (e *Engine) Pause(t tick.Ticks) bool {
+	if t > 0 {
+		e.Step.clear()
+		e.stats.Stalled += t
+		e.run(prefill, e.loop.Now()+t)
+	}
+	return t > 0
+}
+
+// stepTime is the length of the step under formation; decodes: it computes the next tokens of the batch.
+func (e *Engine) stepTime(decodes bool) tick.Ticks {
+	k := &e.Step.Work
+	k.Waiting = int64(e.Queue.n)
+	if decodes {
+		k.Batch, k.KV = int64(e.Batch.Len()), e.Batch.kvTokens
+	}
+	if e.Merged {
+		k.LoRATokens = 0
+		return e.costs.Step(k)
+	}
+	e.Batch.loras.work(k, e.Step.Prompts, decodes, e.costs.CountsAdapters())
+	return e.costs.Step(k)
+}
+
+// endStep ends the step under way.
+func (e *Engine) endStep() {
+	e.stats.Busy += e.loop.Now() - e.Step.began
+	switch k := e.Step.kind; k {
+	case decode:
+		e.EndDecode()
+	default:
+		e.sched.Update(k == mixed)
+	}
+	e.Step.kind = idle
+	if len(e.leaving) > 0 {
+		e.sendLeaving()
+	}
+	e.report.done(e)
+	e.getReady()
+}
+
+// adapterEvents are what the adapters' manager tells the engine.
+type adapterEvents struct{ e *Engine }
+
+func (v adapterEvents) TierChanged(a *lora.Adapter, t router.Tier) {
+	if tell := v.e.cfg.Hooks.Tier; tell != nil {
+		tell(a.Index, t)
+	}
+	if t < router.Host {
+		v.e.KV.UnloadAdapter(a.Index)
+	}
+}
+
+func (v adapterEvents) LoadFailed(a *lora.Adapter) {
+	if tell := v.e.cfg.Hooks.LoadFailed; tell != nil {
+		tell(a.Index)
+	}
+}
+
+func (v adapterEvents) GiveUp(a *lora.Adapter, at tick.Ticks) {
+	e := v.e
+	for r := e.Row(a.Index).Head(); r != nil; r = e.Row(a.Index).Head() {
+		e.dequeue(r)
+		e.end(r, record.Failed, "its adapter does not load", at)
+	}
+}
+
+func (v adapterEvents) LoadEnded() {
+	e := v.e
+	if e.Step.kind == idle {
+		e.LoRA.TrimHost()
+	}
+	switch {
+	case e.Queue.n == 0:
+	case e.Gate.LoadOpens:
+		e.CapacityFreed()
+	default:
+		e.queueChanged()
+	}
+}
+
+func (v adapterEvents) SlotFreed() { v.e.CapacityFreed() }
+
+// Decoding yields the running requests in no order, with the tokens that they have generated, at this instant, since
+// they joined the batch.
+func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
+	return func(yield func(*Request, int64) bool) {
+		done := e.stepsDone()
+		for i := range e.Batch.heap {
+			if r := e.Batch.heap[i].Value; !yield(r, e.Batch.Steps-r.Joined+done) {
+				return
+			}
+		}
+	}
+}
+
+// CachedPrefix is how many of a text's first tokens the prefix cache has, for routers.
+func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
+	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.stepsDone()))
+}
+
+// Full says whether no waiting request can be admitted until another leaves the batch.
+func (e *Engine) Full() bool { return e.Gate.full }
+
+// CutOff books the steps that are over at the end of a run, within the step under way.
+func (e *Engine) CutOff() { e.bookPartial() }
+
+// Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another
+// process, which counts its steps anew. It returns the requests that it had.
+func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
+	e.bookPartial()
+	e.loop.Stop(&e.timer)
+	e.LoRA.Stop()
+	orphans = e.takeAll()
+	before := e.books.Adapters
+	if restart {
+		e.Batch.Steps = 0
+	}
+	c := e.cfg
+	c.Start = start
+	if err := e.init(c); err != nil {
+		panic(err) // the same call succeeded before
+	}
+	for a, st := range e.books.Adapters {
+		if st.Tier != before[a].Tier && c.Hooks.Tier != nil {
+			c.Hooks.Tier(int32(a), st.Tier)
+		}
+	}
+	return orphans
+}
+
+// takeAll lists the engine's requests and notes how far they are.
+func (e *Engine) takeAll() []*Request {
+	rs := slices.Collect(e.Queue.All())
+	rs = append(rs, e.sched.Orphans(e.door.queue)...)
+	for len(e.Batch.heap) > 0 { // those that would be done first come first
+		r := e.Batch.heap[0].Value
+		rs = append(rs, r)
+		e.StopDecoding(r)
+	}
+	for _, r := range rs {
+		r.state, r.Leaving, r.TransferredKV = Waiting, Staying, 0
+		r.Forget()
+	}
+	return rs
+}
+
+// Check returns an error if an invariant does not hold. It is for tests, between events.
+func (e *Engine) Check() error {
+	n := 0
+	for r := range e.Queue.All() {
+		if n++; r.state != Waiting || r.engine != e {
+			return fmt.Errorf("request %d is in the queue in state %d", r.ID, r.state)
+		}
+	}
+	waiting := 0
+	for _, a := range e.Queue.adapters {
+		waiting += int(a.Waiting)
+	}
+	if n != e.Queue.n || waiting != n || n+len(e.door.queue) != e.books.Queued {
+		return fmt.Errorf("%d requests wait, %d by adapter, %d enter; expected %d, routers see %d",
+			n, waiting, len(e.door.queue), e.Queue.n, e.books.Queued)
+	}
+	tokens, left := int64(0), int64(0)
+	for _, r := range e.Batch.Requests() {
+		tokens += r.Tokens(e.Batch.Steps)
+		left += e.Batch.Left(r)
+		if r.state != Running || r.engine != e {
+			return fmt.Errorf("request %d is in the batch in state %d", r.ID, r.state)
+		}
+	}
+	switch {
+	case tokens != e.Batch.kvTokens || left != e.Batch.maxNewLeft:
+		return fmt.Errorf("the batch has %d KV tokens and %d to generate, counted %d and %d",
+			tokens, left, e.Batch.kvTokens, e.Batch.maxNewLeft)
+	case e.itl.size() != int64(e.Batch.Len()):
+		return fmt.Errorf("%d requests wait for their next token, %d decode", e.itl.size(), e.Batch.Len())
+	}
+	return errors.Join(e.KV.Check(int64(e.Batch.Len())), e.LoRA.Check(), e.sched.Check())
+}
+
+// CheckEmpty returns an error if anything is left of requests.
+func (e *Engine) CheckEmpty() error {
+	b, v := &e.Batch, &e.books
+	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 || b.loras.loras != 0 || b.loras.distinct != 0 ||
+		b.loras.ranks.Max != 0 || e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
+		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",
+			*b, e.Queue.n, e.sched.Running(), v.PendingPromptTokens)
+	}
+	return errors.Join(e.KV.CheckEmpty(), e.Check())
+}

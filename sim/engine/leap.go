@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/sim/profile"
+)
+
+// Decode steps are not simulated one by one: from the start of a run to its end only tokens grow, so that it is
+// crossed in one event. Who changes the batch, the slots in use or, where steps scan the queue, VTC counts or the
+// drainer waits, the queue calls Engine.Interrupt first.
+
+// RunDecode starts as many decode steps, at most limit, as pass without a change of the batch.
+func (e *Engine) RunDecode(limit int64) {
+	b, s := int64(e.Batch.Len()), &e.Step
+	k := min(e.KV.StepsThatFit(e.Batch.Steps, b, e.Batch.steps()), limit)
+	if e.Gate.Open() && e.Queue.n > 0 || e.cfg.Hooks.Token != nil || e.report != nil {
+		k = 1 // a request retracted just now may be taken back after one step; hooks see every token
+	}
+	s.clear()
+	load := e.LoRA.PrepareBatch(nil, true)
+	e.stats.Stalled += load
+	s.Work = profile.StepWork{}
+	s.run = record.Steps{
+		Start: e.loop.Now() + load,
+		First: e.stepTime(true),
+		Incr:  e.costs.PerKVToken * tick.Ticks(b),
+		Count: k,
+		Batch: b,
+	}
+	if t := e.sched.LeapUntil(); t < s.run.End(k) {
+		s.run.Count = s.run.Until(max(t, e.loop.Now()))
+	}
+	e.report.scheduled(e, decode)
+	e.run(decode, s.run.End(s.run.Count))
+}
+
+// cut ends the run of decode steps after the step under way.
+func (e *Engine) cut() {
+	s := &e.Step
+	if k := s.run.Until(e.loop.Now()); k < s.run.Count {
+		s.run.Count = k
+		e.loop.Set(&e.timer, s.run.End(k))
+	}
+}
+
+// stepsDone is the number of steps of the run that are over at this instant.
+func (e *Engine) stepsDone() int64 {
+	s := &e.Step
+	if s.kind != decode || e.loop.Now() <= s.run.Start {
+		return 0
+	}
+	k := s.run.Until(e.loop.Now())
+	if s.run.End(k) > e.loop.Now() {
+		k--
+	}
+	return k
+}
+
+// InDecode says whether a step that decodes is under way.
+func (e *Engine) InDecode() bool { return e.Step.kind == decode || e.Step.kind == mixed }
+
+// KVTokens is the number of KV tokens at this instant, within a run of steps.
+func (e *Engine) KVTokens() int64 { return e.KV.Stored() + e.stepsDone()*e.Step.run.Batch }
+
+// KVTokensOf is the number of KV tokens of a running request at this instant.
+func (e *Engine) KVTokensOf(r *Request) int64 { return e.Batch.KVTokens(r) + e.stepsDone() }
+
+// EndDecode books the run of decode steps and reports the requests that it finished.
+func (e *Engine) EndDecode() {
+	e.advance()
+	for b := &e.Batch; len(b.heap) > 0 && b.heap[0].Key == b.Steps; {
+		r := b.heap[0].Value
+		e.Remove(r)
+		e.Finish(r, record.OK, "")
+	}
+}
+
+// advance books the steps of the run.
+func (e *Engine) advance() {
+	run, b := e.Step.run, &e.Batch
+	k, n := run.Count, run.Batch
+	e.LoRA.StampDecode()
+	e.KV.Decode(b.Steps, n, k)
+	b.Steps += k
+	b.kvTokens += k * n
+	b.maxNewLeft -= k * n
+	e.stats.DecodeSteps += k
+	e.stats.PeakKV = max(e.stats.PeakKV, e.KV.Stored())
+	e.books.KVUsed = e.KV.Stored()
+	if e.cfg.TokenTimes {
+		e.itl.record(b, &run)
+	}
+	if token := e.cfg.Hooks.Token; token != nil {
+		for i := range b.heap {
+			token(b.heap[i].Value.ID, e.loop.Now()+e.costs.Overhead)
+		}
+	}
+	e.itl.report(run.End(1), e.cfg.Observer)
+	last := run.End(k)
+	run.Start += e.costs.Overhead
+	e.cfg.Observer.Steps(run)
+	e.itl.lastDecode, e.itl.older = last, n
+}
+
+// bookPartial books what was done of the step under way, which is not to end.
+func (e *Engine) bookPartial() {
+	if k := e.stepsDone(); k > 0 { // their tokens are out
+		e.Step.run.Count = k
+		e.advance()
+	}
+	if e.Step.kind != idle {
+		e.stats.Busy += e.loop.Now() - e.Step.began
+	}
+}

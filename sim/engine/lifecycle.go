@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+)
+
+// A request is in one place: in the front end, waiting, prefilling (or parked), running, in transit, or it has ended.
+// The methods here are the ways from one place to another. Each keeps the queue, the batch, the KV cache, the adapters
+// and the books of routers together.
+
+// toWaiting puts a request into the queue, last or first; new and retracted ones alike.
+func (e *Engine) toWaiting(r *Request, first bool) {
+	r.QueuedAt = e.loop.Now()
+	r.state = Waiting
+	if e.Policy.kind == byService {
+		e.Policy.lift(r.Row, e.stepsDone())
+	}
+	e.Queue.add(r, first)
+	e.queueLengthChanged()
+	e.books.Wait(r.Adapter, r.Prompt, 1)
+}
+
+// dequeue takes a request out of the queue.
+func (e *Engine) dequeue(r *Request) {
+	e.Queue.remove(r)
+	if e.Policy.kind == byService && e.Queue.n == 0 {
+		e.Policy.lastDequeued = r.Row
+	}
+	e.queueLengthChanged()
+	e.books.Wait(r.Adapter, r.Prompt, -1)
+}
+
+// Start takes a request from the queue to run it. The step under formation waits for its adapter, as long as it says
+// in Stall. False: the adapter could not be loaded, and the request has failed.
+func (e *Engine) Start(r *Request) bool {
+	load, ok := e.LoRA.Acquire(&r.Row.Adapter, r.QueuedAt, &r.ColdLoad)
+	e.Step.Stall += load
+	if !ok {
+		return false
+	}
+	e.dequeue(r)
+	if r.StartedAt == tick.Never {
+		e.Policy.serve(r.Row, PromptWeight*int64(r.Prompt))
+	}
+	r.state = Filling
+	e.books.Running++
+	e.books.Run(r.Adapter, 1)
+	e.stats.PeakRunning = max(e.stats.PeakRunning, int64(e.books.Running))
+	r.StartedAt = min(r.StartedAt, e.loop.Now())
+	return true
+}
+
+// LockPrefix has a request that is admitted hold what is kept of its prompt; one token is always left to compute.
+func (e *Engine) LockPrefix(r *Request) {
+	found := e.KV.LockPrefix(&r.Sequence, r.Prompt+r.Generated-1)
+	if e.report != nil {
+		e.report.CachedTokens += int64(found)
+	}
+}
+
+// MatchPrefix is how many tokens of a waiting request are kept, and how many of these nobody holds.
+func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
+	if r.TransferredKV > 0 {
+		return 0, 0
+	}
+	return e.KV.MatchPrefix(&r.Sequence, r.Prompt+r.Generated-1, e.Batch.Steps)
+}
+
+// AddPrompt counts n prompt tokens of a request into the step.
+func (e *Engine) AddPrompt(r *Request, n int64) {
+	s := &e.Step
+	s.Work.Add(n, int64(r.Computed), e.isLoRA(r.Adapter))
+	e.KV.Grow(&r.Sequence, n)
+	s.Prompts = append(s.Prompts, Chunk{r, int32(n)})
+	s.adapters = append(s.adapters, &r.Row.Adapter)
+}
+
+// startDecoding takes a request whose prompt is computed into the batch. Its latest token came at time at.
+func (e *Engine) startDecoding(r *Request, at tick.Ticks) {
+	r.state = Running
+	r.joinTime = at
+	e.Batch.push(r)
+	e.KV.StartDecoding(&r.Sequence, e.Batch.Steps)
+	e.countBatch(r, 1)
+}
+
+// ResumeDecoding takes a request that saw its latest token elsewhere, or long ago, into the batch.
+func (e *Engine) ResumeDecoding(r *Request) {
+	e.startDecoding(r, r.lastTokenAt)
+	e.itl.joined(r.lastTokenAt, 1)
+}
+
+// StartTransferred takes a request that brings its KV cache into the batch.
+func (e *Engine) StartTransferred(r *Request) {
+	e.KV.Grow(&r.Sequence, r.TransferredKV)
+	r.TransferredKV = 0
+	e.ResumeDecoding(r)
+}
+
+// StopDecoding takes a request that has not ended, or just did, out of the batch and notes how far it is; it keeps its
+// KV cache.
+func (e *Engine) StopDecoding(r *Request) {
+	e.Batch.heap.Remove(int(r.heapIndex))
+	r.state = Filling
+	e.itl.leave(r, e.Batch.Steps)
+	r.Generated += int32(e.Batch.Steps - r.Joined)
+	e.KV.StopDecoding(&r.Sequence, e.Batch.Steps)
+	e.countBatch(r, -1)
+}
+
+func (e *Engine) countBatch(r *Request, d int64) {
+	e.Policy.serve(r.Row, 0)
+	e.Batch.count(r, d)
+}
+
+// Free frees the KV cache of a request that was running and is not in the batch.
+func (e *Engine) Free(r *Request) {
+	e.KV.Release(&r.Sequence)
+	e.books.KVUsed = e.KV.Stored()
+	e.books.Running--
+	e.books.Run(r.Adapter, -1)
+	e.LoRA.Release(&r.Row.Adapter)
+	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
+	e.RequestLeft()
+}
+
+// Remove takes a request out of the batch and frees its KV cache.
+func (e *Engine) Remove(r *Request) {
+	e.StopDecoding(r)
+	e.Free(r)
+}
+
+// Requeue returns a request that has lost its KV cache to the queue, last or first.
+func (e *Engine) Requeue(r *Request, first bool) {
+	r.Leaving = Staying // a migration that was under way is off
+	e.report.preempted(r)
+	e.stats.Retractions++
+	if e.sched.MayWait(r) {
+		e.toWaiting(r, first)
+	}
+}
+
+// EndPrompts gives every request of the step whose prompt is complete its next token. One whose only (or last) token
+// that is never joins the batch. insert: prompts are entered in the prefix cache.
+func (e *Engine) EndPrompts(insert bool) {
+	var first, joined int64
+	now := e.loop.Now()
+	for _, c := range e.Step.Prompts {
+		r := c.Request
+		if insert {
+			e.KV.Insert(&r.Sequence)
+		}
+		if r.Computed < r.Prompt+r.Generated {
+			continue // it goes on
+		}
+		e.token(r)
+		first++
+		if r.Generated == r.Output {
+			e.Free(r)
+			e.Finish(r, record.OK, "")
+			continue
+		}
+		e.startDecoding(r, now)
+		joined++
+	}
+	e.Step.clear()
+	if first > 0 {
+		e.cfg.Observer.Tokens(now+e.costs.Overhead, first)
+	}
+	if joined > 0 {
+		e.itl.joined(now, joined)
+	}
+	e.books.Running = e.sched.Running()
+}
+
+// token counts the token of a request whose prompt is complete.
+func (e *Engine) token(r *Request) {
+	now := e.loop.Now()
+	e.Policy.serve(r.Row, OutputWeight)
+	if r.FirstTokenAt == tick.Never {
+		e.books.PendingPromptTokens -= int64(r.Prompt)
+		r.FirstTokenAt = now + e.costs.Overhead
+	} else {
+		e.cfg.Observer.Gap(now-r.lastTokenAt, 1)
+		if e.cfg.TokenTimes {
+			r.Gaps = append(r.Gaps, (now - r.lastTokenAt).Seconds())
+		}
+	}
+	r.Generated++
+	if e.cfg.Hooks.Token != nil {
+		e.cfg.Hooks.Token(r.ID, now+e.costs.Overhead)
+	}
+}
+
+// Finish ends a request that is neither in the queue nor in the batch any more.
+func (e *Engine) Finish(r *Request, status record.Status, reason string) {
+	e.end(r, status, reason, e.loop.Now())
+}
+
+func (e *Engine) end(r *Request, status record.Status, reason string, at tick.Ticks) {
+	e.assign(r, -1)
+	e.host.Finished(r, status, reason, at+e.costs.Overhead)
+}
+
+// assign counts a request into what routers see, 1, or out of it, -1.
+func (e *Engine) assign(r *Request, d int64) {
+	e.books.Assign(r.Prompt, r.Expected, r.Row.Rank, r.FirstTokenAt == tick.Never, d)
+}
+
+// Reject ends a request that may not wait: rejected, or failed where its client has seen tokens of it.
+func (e *Engine) Reject(r *Request, reason string) {
+	status := record.Rejected
+	if r.FirstTokenAt != tick.Never {
+		status = record.Failed
+	}
+	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
+	e.Finish(r, status, reason)
+}
+
+// RejectWaiting is Reject for a request of the queue.
+func (e *Engine) RejectWaiting(r *Request, reason string) {
+	e.dequeue(r)
+	e.Reject(r, reason)
+}
+
+// FailHead fails the first waiting request, which cannot even run alone.
+func (e *Engine) FailHead() {
+	r := e.Policy.Head()
+	e.dequeue(r)
+	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
+	e.RequestLeft()
+	e.Finish(r, record.Failed, "does not fit on the worker")
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"iter"
+	"math"
+)
+
+// list is a doubly linked list of requests, whose links lie in the requests.
+type list struct {
+	head, tail *Request
+	of         int // which of a request's links
+}
+
+type link struct{ next, prev *Request }
+
+// The lists that a waiting request is in.
+const (
+	inQueue   = iota // all that wait
+	ofAdapter        // those of its adapter
+	numLists
+)
+
+// add puts a request before another one, or, if that is nil, at the end.
+func (l *list) add(r, next *Request) {
+	k := &r.links[l.of]
+	k.prev, k.next = l.tail, next
+	if next != nil {
+		k.prev = next.links[l.of].prev
+	}
+	if k.prev != nil {
+		k.prev.links[l.of].next = r
+	} else {
+		l.head = r
+	}
+	if k.next != nil {
+		k.next.links[l.of].prev = r
+	} else {
+		l.tail = r
+	}
+}
+
+func (l *list) remove(r *Request) {
+	k := &r.links[l.of]
+	if k.prev != nil {
+		k.prev.links[l.of].next = k.next
+	} else {
+		l.head = k.next
+	}
+	if k.next != nil {
+		k.next.links[l.of].prev = k.prev
+	} else {
+		l.tail = k.prev
+	}
+}
+
+// Queue is the waiting queue: requests in the order in which they came, and for each adapter its own requests in
+// that order. All operations but oldest take constant time.
+type Queue struct {
+	list
+	n        int
+	seq      int64 // of the latest request to come, or to be numbered by vLLM
+	front    int64 // of the latest request put before all others
+	byCome   bool  // requests that come back take the place that they had when they came
+	adapters []*Adapter
+}
+
+type adapterQueue struct {
+	list
+	seq int64 // of head; here so that oldest need not look at requests
+	at  int32 // index in Queue.adapters, -1: no requests
+}
+
+// Len is the number of waiting requests.
+func (q *Queue) Len() int { return q.n }
+
+// Oldest is the request that is first in the order in which they came, nil: none.
+func (q *Queue) Oldest() *Request { return q.head }
+
+// Adapters lists the adapters with waiting requests, in no order. The list is valid until the next call.
+func (q *Queue) Adapters() []*Adapter { return q.adapters }
+
+// Number makes a request the newest of all.
+func (q *Queue) Number(r *Request) {
+	q.seq++
+	r.seq = q.seq
+}
+
+// add appends a request, or puts it before all others.
+func (q *Queue) add(r *Request, front bool) {
+	q.n++
+	r.Row.Waiting++
+	a := &r.Row.queue
+	first, next := q.head, a.head
+	switch {
+	case front && q.byCome:
+		r.seq = r.arrivalSeq
+		for next != nil && next.seq < r.seq {
+			next = next.links[ofAdapter].next
+		}
+	case front:
+		q.front--
+		r.seq = q.front
+	default:
+		q.seq++
+		r.seq, r.arrivalSeq = q.seq, q.seq
+		first, next = nil, nil
+	}
+	q.list.add(r, first)
+	a.add(r, next)
+	a.seq = a.head.seq
+	if a.at < 0 {
+		a.at = int32(len(q.adapters))
+		q.adapters = append(q.adapters, r.Row)
+	}
+}
+
+func (q *Queue) remove(r *Request) {
+	q.n--
+	r.Row.Waiting--
+	q.list.remove(r)
+	a := &r.Row.queue
+	a.remove(r)
+	if a.head != nil {
+		a.seq = a.head.seq
+		return
+	}
+	last := q.adapters[len(q.adapters)-1]
+	q.adapters[a.at] = last
+	last.queue.at = a.at
+	q.adapters = q.adapters[:len(q.adapters)-1]
+	a.at = -1
+}
+
+// All yields the requests in the order in which they came.
+func (q *Queue) All() iter.Seq[*Request] {
+	return func(yield func(*Request) bool) {
+		for r := q.head; r != nil; r = r.links[inQueue].next {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// OldestOf is the request that came first of those that first gives for the given adapters, as far as they have
+// waiting requests; nil: none.
+func (q *Queue) OldestOf(among []*Adapter, first func(a *Adapter) *Request) (best *Request) {
+	least := int64(math.MaxInt64)
+	for _, k := range among {
+		if a := &k.queue; a.head == nil || a.seq > least {
+			continue
+		}
+		if h := first(k); h != nil && h.seq < least {
+			best, least = h, h.seq
+		}
+	}
+	return best
+}
+
+// Gate decides whether a step looks at the waiting requests.
+//
+// changed: since the last look something may admit a waiting request; it saves looks and never decides. full: no
+// look helps until a request leaves the batch. Under sglang that is the scheduler's batch_is_full, and decides
+// results; under vLLM it is a shortcut. A step looks when the gate is open: changed && !full. Engine.queueChanged,
+// CapacityFreed and RequestLeft change it from without.
+type Gate struct {
+	changed, full bool
+
+	// What opens a full gate besides a request that leaves the batch.
+	ArrivalOpens  bool // a request that comes: it may be the first now
+	PrefetchOpens bool // the load of its adapter: it may have taken the slot of the request that found no memory
+	LoadOpens     bool // the end of any load
+	Always        bool // a change ends the decode run even where the gate is full
+}
+
+// Open says whether a step is to look at the queue.
+func (g *Gate) Open() bool { return g.changed && !g.full }
+
+// Full says whether no look helps until a request leaves the batch.
+func (g *Gate) Full() bool { return g.full }
+
+// NoRoom closes the gate until a request leaves the batch.
+func (g *Gate) NoRoom() { g.full = true }
+
+// SetFull closes the gate until a request leaves the batch, or opens it.
+func (g *Gate) SetFull(full bool) { g.full = full }
+
+// Exhausted notes that a look has found no more requests to admit.
+func (g *Gate) Exhausted() { g.changed = false }
+
+// Look has the next step look at the queue, if it is not full.
+func (g *Gate) Look() { g.changed = true }

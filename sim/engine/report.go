@@ -1,0 +1,79 @@
+package engine
+
+// Report is what one step of an engine did, with requests by ID.
+type Report struct {
+	Tokens    map[int64]int32 // scheduled
+	New       []int64         // running for the first time, in the order of their admission
+	Resumed   []int64         // running again after a preemption
+	Preempted []int64         // or retracted, before the step
+	Retracted int             // of Preempted, under sglang: for lack of memory
+	Computed  map[int64]int32 // of New and Resumed: tokens found in the KV cache
+
+	Prompts      int   // requests of which it took prompt tokens
+	PromptTokens int64 // of all of these
+	Before       int   // requests that were running, whether it took them along or not
+
+	CachedTokens int64 // prompt tokens of those admitted that were found in the prefix cache
+	// After the step: requests that run and wait, free KV pages, tokens stored.
+	Running, Waiting int
+	FreePages        int64
+	KVTokens         int64
+}
+
+// The engine writes a report of the step that is being formed, where somebody wants it; a nil report writes nothing.
+
+func newReport() *Report { return &Report{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }
+
+// Admitted notes a request that the step admits, for the first time or again.
+func (e *Engine) Admitted(r *Request, resumed bool) {
+	if e.report == nil {
+		return
+	}
+	to := &e.report.New
+	if resumed {
+		to = &e.report.Resumed
+	}
+	*to = append(*to, r.ID)
+	e.report.Computed[r.ID] = r.Computed
+}
+
+// RetractedOne notes that a request of Preempted was retracted.
+func (e *Engine) RetractedOne() {
+	if e.report != nil {
+		e.report.Retracted++
+	}
+}
+
+func (p *Report) preempted(r *Request) {
+	if p != nil {
+		p.Preempted = append(p.Preempted, r.ID)
+	}
+}
+
+// scheduled notes what the step takes.
+func (p *Report) scheduled(e *Engine, k kind) {
+	if p == nil {
+		return
+	}
+	for i := range e.Batch.heap {
+		if k != prefill {
+			p.Tokens[e.Batch.heap[i].Value.ID] = 1
+		}
+	}
+	for _, c := range e.Step.Prompts {
+		p.Tokens[c.Request.ID] = c.Tokens
+		p.PromptTokens += int64(c.Tokens)
+	}
+	p.Prompts, p.Before = len(e.Step.Prompts), e.Batch.Len()
+}
+
+// done reports the step at its end.
+func (p *Report) done(e *Engine) {
+	if p == nil {
+		return
+	}
+	p.Running, p.Waiting = e.sched.Running(), e.Queue.n
+	p.FreePages, p.KVTokens = e.KV.Free(), e.KV.Stored()
+	e.report = newReport()
+	e.cfg.Hooks.Step(p)
+}

@@ -1,0 +1,58 @@
+package sglang
+
+import (
+	"fmt"
+
+	"lorasim/sim/engine"
+	"lorasim/sim/profile"
+)
+
+// inputMargin is how many tokens a prompt stays below the longest request (max_req_input_len in
+// managers/tp_worker.py).
+const inputMargin = 5
+
+// Refuse says why the engine can never serve a request (TpModelWorker.get_worker_info in managers/tp_worker.py,
+// validate_input_length in managers/utils.py, Scheduler.init_req_max_new_tokens in managers/scheduler.py).
+func (s *Scheduler) Refuse(r *engine.Request) string {
+	limit, kv, prompt := int64(s.profile.ContextLength), s.e.KV.CapacityTokens(), int64(r.Prompt)
+	longest, ignores := min(limit, kv)-1, s.profile.ContextOverflow == profile.OverflowIgnore
+	switch {
+	case s.profile.ContextOverflow == profile.OverflowReject && prompt+int64(r.MaxNew) > limit:
+		return fmt.Sprintf(engine.BudgetTooLarge, limit)
+	case prompt >= limit:
+		return fmt.Sprintf(engine.PromptTooLarge, limit)
+	case ignores && prompt+int64(min(int(r.MaxNew), s.profile.ClipNewTokens)) < kv:
+		return ""
+	case ignores, prompt >= longest-inputMargin && kv < limit:
+		return fmt.Sprintf(engine.KVTooSmall, kv)
+	case prompt >= longest-inputMargin:
+		return fmt.Sprintf(engine.PromptTooLarge+", less %d tokens", limit, 1+inputMargin)
+	}
+	r.MaxNew = int32(min(int64(r.MaxNew), longest-prompt-1))
+	r.Output = min(r.Output, r.MaxNew)
+	if s.profile.IgnoreEOS {
+		r.Output = r.MaxNew
+	}
+	return ""
+}
+
+// Accept does nothing: Refuse has cut the budget.
+func (s *Scheduler) Accept(*engine.Request) {}
+
+// MayWait says whether a request may wait (_abort_on_queued_limit): one that finds max_queued_requests waiting is
+// refused, or, where its priority is better than that of one of them, the last of these. Requests that lost their KV
+// cache are no exception.
+func (s *Scheduler) MayWait(r *engine.Request) bool {
+	e := s.e
+	if limit := s.profile.MaxQueuedRequests; limit == 0 || e.Queue.Len() < limit {
+		return true
+	}
+	if e.Policy.ByPriority() {
+		if last := e.Policy.Last(); e.Policy.Priority(r.Row) < e.Policy.Priority(last.Row) {
+			e.RejectWaiting(last, "aborted by a request of higher priority")
+			return true
+		}
+	}
+	e.Reject(r, "the request queue is full")
+	return false
+}

@@ -1,0 +1,85 @@
+package sglang
+
+import (
+	"lorasim/internal/record"
+	"lorasim/sim/engine"
+	"lorasim/sim/profile"
+)
+
+// retractDecode returns requests to the queue until the next decode step has memory: those with the fewest tokens
+// first, of these the longest prompt, of these the last in the batch. A request that is left alone and still finds none
+// fails (ScheduleBatch.retract_decode in managers/schedule_batch.py).
+func (s *Scheduler) retractDecode() {
+	e := s.e
+	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
+	if !lacks() {
+		return
+	}
+	for lacks() {
+		switch {
+		case s.modes != nil && len(s.modes.parked) > 0:
+			s.modes.retract()
+		case e.Batch.Len() > 1:
+			r := s.retractVictim()
+			r.Retracted, r.PrefixTokens = true, 0
+			e.Remove(r)
+			e.Requeue(r, false)
+			e.RetractedOne()
+		default:
+			r := e.Batch.At(0)
+			e.Remove(r)
+			e.Finish(r, record.Failed, "out of KV cache")
+			return
+		}
+	}
+	s.ratio.afterRetract(&e.Batch)
+}
+
+// retractVictim is the request of the batch to retract.
+func (s *Scheduler) retractVictim() *engine.Request {
+	b := &s.e.Batch
+	best := b.At(0)
+	for k := 1; k < b.Len(); k++ {
+		r := b.At(k)
+		// all decode in lockstep, so fewest tokens = largest difference
+		d := r.Joined - int64(r.Generated) - (best.Joined - int64(best.Generated))
+		if d > 0 || d == 0 && (r.Prompt > best.Prompt || r.Prompt == best.Prompt && r.Order() > best.Order()) {
+			best = r
+		}
+	}
+	return best
+}
+
+// newTokenRatio is the share of their remaining budgets that running requests are expected to use
+// (NewTokenRatioTracker): value in decode step since, less from then on.
+type newTokenRatio struct {
+	value float64
+	since int64
+}
+
+// retractHeadroom is the number of decode steps that the estimate after a retraction provides for (sglang's
+// RETRACT_DECODE_STEPS).
+const retractHeadroom = 20
+
+// afterRetract sets the ratio from what the running requests have used (estimate_new_token_ratio_after_retract). The
+// decode step that follows does not lower it (Scheduler.update_running_batch).
+func (n *newTokenRatio) afterRetract(b *engine.Batch) {
+	var generated, maxNew int64
+	for k := range b.Len() {
+		r := b.At(k)
+		generated += b.Generated(r)
+		maxNew += int64(r.MaxNew)
+	}
+	n.value = min(1, float64(generated+retractHeadroom*int64(b.Len()))/float64(maxNew+1))
+	n.since = b.Steps + 1
+}
+
+// at is the ratio after so many decode steps.
+func (n *newTokenRatio) at(p *profile.Engine, steps int64) float64 {
+	if steps < n.since {
+		return n.value
+	}
+	lo := p.NewTokenRatio * p.NewTokenRatioMin
+	decay := (p.NewTokenRatio - lo) / float64(p.NewTokenRatioSteps)
+	return max(n.value-float64(decay*float64(steps-n.since)), lo)
+}

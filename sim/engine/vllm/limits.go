@@ -1,0 +1,47 @@
+package vllm
+
+import (
+	"fmt"
+
+	"lorasim/sim/engine"
+	"lorasim/sim/profile"
+)
+
+// longest is the most tokens that a request may have, prompt and output. vLLM ends a request there
+// (v1/core/sched/utils.py, check_stop), and does not start with a KV cache that holds less.
+func (s *Scheduler) longest() int64 {
+	return min(int64(s.profile.ContextLength), s.e.KV.CapacityTokens()+1) // the last token is not stored
+}
+
+// Refuse says why the engine can never serve a request, "" if it can.
+func (s *Scheduler) Refuse(r *engine.Request) string {
+	limit, prompt := s.longest(), int64(r.Prompt)
+	over := s.profile.ContextOverflow == profile.OverflowReject && prompt+int64(r.MaxNew) > limit
+	switch {
+	case limit < int64(s.profile.ContextLength) && (over || prompt >= limit): // it is the KV cache that limits
+		return fmt.Sprintf(engine.KVTooSmall, s.e.KV.CapacityTokens())
+	case over:
+		return fmt.Sprintf(engine.BudgetTooLarge, limit)
+	case prompt >= limit:
+		return fmt.Sprintf(engine.PromptTooLarge, limit)
+	}
+	return s.checkAdmission()
+}
+
+// checkAdmission says why vLLM's server refuses a request, "" if it does not (AsyncLLM.check_admission in
+// v1/engine/async_llm.py).
+func (s *Scheduler) checkAdmission() string {
+	switch p, v := s.profile, s.e.Books(); {
+	case p.MaxNumQueuedReqs > 0 && v.Load() >= p.MaxNumQueuedReqs:
+		return "max_num_queued_reqs is reached"
+	case p.MaxNumQueuedTokens > 0 && v.PendingPromptTokens >= p.MaxNumQueuedTokens:
+		return "max_num_queued_tokens is reached"
+	}
+	return ""
+}
+
+// Accept ends a request that would be too long at the longest that it may be.
+func (s *Scheduler) Accept(r *engine.Request) { r.Output = min(r.Output, int32(s.longest())-r.Prompt) }
+
+// MayWait says that every request may wait that the server has let in.
+func (s *Scheduler) MayWait(*engine.Request) bool { return true }

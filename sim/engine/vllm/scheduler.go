@@ -1,0 +1,212 @@
+// Package vllm is the scheduler of vLLM (V1 engine, version 0.32: v1/core/sched/scheduler.py, Scheduler.schedule).
+// There are no prefill and decode steps: each step has a budget of max_num_batched_tokens. The running requests take
+// from it first, in the order of their admission: one token where they decode, else a chunk of their prompt. What is
+// left goes to waiting requests, first come first served. One whose adapter finds none of the max_loras slots is passed
+// over; the base model needs none. Memory is taken as tokens come, not reserved; where it runs out, the newest running
+// request is preempted: it loses its KV cache and goes to the head of the queue, and the step takes no waiting request.
+package vllm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/sim/engine"
+	"lorasim/sim/profile"
+)
+
+// Scheduler is the scheduler of one engine. Requests that decode form the engine's batch, and steps in which nothing
+// else happens are crossed in leaps.
+type Scheduler struct {
+	e       *engine.Engine
+	profile *profile.Engine
+	// prefilling are the running requests whose prompt is partly computed, in the order of their admission.
+	prefilling []*engine.Request
+	canRun     func(a *engine.Adapter) *engine.Request
+	among      func() []*engine.Adapter
+}
+
+// New returns the scheduler of an engine that is made.
+func New(e *engine.Engine) (engine.Scheduler, error) {
+	s := &Scheduler{e: e, profile: e.Profile()}
+	s.canRun = func(a *engine.Adapter) *engine.Request {
+		if !e.LoRA.CanRun(&a.Adapter) {
+			return nil
+		}
+		return a.Head()
+	}
+	s.among = e.Queue.Adapters
+	g := &e.Gate
+	g.ArrivalOpens, g.PrefetchOpens, g.LoadOpens = !e.Policy.FCFS(), true, true
+	return s, nil
+}
+
+// budget is what is left for a step while it is formed.
+type budget struct {
+	tokens    int64 // of max_num_batched_tokens
+	chunk     int64 // most tokens of one prompt
+	preempted bool
+}
+
+// wants is how many tokens of its prompt a request gets that has so many of it computed, where nobody else wants any.
+func (b *budget) wants(r *engine.Request, computed int32) int64 {
+	return min(int64(r.Prompt+r.Generated-computed), b.chunk)
+}
+
+// Schedule starts the next step.
+func (s *Scheduler) Schedule() {
+	e := s.e
+	for {
+		e.LoRA.TrimHost()
+		b := budget{tokens: int64(s.profile.MaxNumBatchedTokens), chunk: int64(s.profile.LongPrefillTokenThreshold)}
+		// a long prompt holds up nobody where it is the only request
+		if b.chunk == 0 || s.Running()+e.Queue.Len() <= 1 {
+			b.chunk = math.MaxInt64
+		}
+		e.Step.Open(e.Batch.Steps == 0)
+		s.scheduleRunning(&b)
+		if !b.preempted && e.Gate.Open() {
+			s.scheduleWaiting(&b)
+		}
+		switch {
+		case len(e.Step.Prompts) > 0:
+			e.Run(true)
+			return
+		case e.Pause(e.Step.Stall): // the load is all there is
+			return
+		case e.Batch.Len() > 0:
+			e.RunDecode(math.MaxInt64)
+			return
+		case b.preempted && s.Running() > 0: // nobody after a request that preempted itself has any tokens
+			e.RunEmpty()
+			return
+		case e.Queue.Len() == 0 || !e.LoRA.Idle() || e.KV.Reserved() > 0:
+			return
+		case !b.preempted:
+			e.FailHead() // nothing runs or loads, so nothing would ever change
+		}
+	}
+}
+
+// scheduleWaiting takes waiting requests into the step.
+func (s *Scheduler) scheduleWaiting(b *budget) {
+	e := s.e
+	for e.Queue.Len() > 0 {
+		if s.Running() >= s.profile.MaxRunningRequests {
+			e.Gate.NoRoom()
+			return
+		}
+		if b.tokens <= 0 {
+			return
+		}
+		r := e.Next(s.among, s.canRun)
+		if r == nil {
+			e.Gate.Exhausted()
+			return
+		}
+		match, evictable := e.MatchPrefix(r)
+		n := b.wants(r, int32(match))
+		if n > b.tokens && s.profile.NoChunkedPrefill {
+			return
+		}
+		n = min(n, b.tokens)
+		if !s.canAllocate(r, n, match, evictable) {
+			e.Gate.NoRoom()
+			return
+		}
+		resumed := r.StartedAt != tick.Never
+		if !e.Start(r) {
+			continue // its adapter does not load; it is gone
+		}
+		e.Queue.Number(r) // the newest of the running requests
+		if r.TransferredKV > 0 {
+			e.StartTransferred(r)
+			b.tokens--
+			continue
+		}
+		e.LockPrefix(r)
+		e.Admitted(r, resumed)
+		s.prefilling = append(s.prefilling, r)
+		b.tokens -= n
+		s.addPrompt(r, n)
+	}
+}
+
+// addPrompt counts n tokens of a request's prompt into the step.
+func (s *Scheduler) addPrompt(r *engine.Request, n int64) {
+	s.e.AddPrompt(r, n)
+	s.e.KV.Insert(&r.Sequence)
+}
+
+// canAllocate says whether a waiting request that would get n tokens finds memory, beside what the running requests get
+// in this step: for all the tokens it has (scheduler_reserve_full_isl), or, as versions before that flag, for the n. Of
+// match tokens that are kept evictable ones are held by nobody so far.
+func (s *Scheduler) canAllocate(r *engine.Request, n, match, evictable int64) bool {
+	kv := &s.e.KV
+	switch {
+	case r.TransferredKV > 0:
+		n = r.TransferredKV + kv.PageSize() // and a page for its next token
+	case !s.profile.NoReserveFullISL:
+		n = int64(r.Prompt+r.Generated) - match
+	}
+	return kv.Pages(n+evictable) <= kv.Free()-kv.StepNeed(s.e.Batch.Steps)
+}
+
+// Update ends a step with prompt tokens: the running requests have their next token, those whose prompt is complete
+// their first.
+func (s *Scheduler) Update(mixed bool) {
+	if mixed {
+		if s.e.Batch.Len() > 0 {
+			s.e.EndDecode()
+		}
+		s.prefilling = slices.DeleteFunc(s.prefilling, func(r *engine.Request) bool { return r.Computed == r.Prompt+r.Generated })
+	}
+	s.e.EndPrompts(false)
+}
+
+// preemptRequest puts a running request back to the head of the queue without its KV cache (_preempt_request). The only
+// request that runs fails: there is no more memory than it has.
+func (s *Scheduler) preemptRequest(r *engine.Request, b *budget) {
+	s.Drop(r)
+	if s.Running() == 0 && s.e.KV.Reserved() == 0 {
+		r.Leaving = engine.Staying
+		s.e.Finish(r, record.Failed, "out of KV cache")
+		return
+	}
+	b.preempted = true
+	s.e.Requeue(r, true)
+}
+
+// Drop takes a running request and its KV cache off the engine, between steps.
+func (s *Scheduler) Drop(r *engine.Request) bool {
+	if r.State() == engine.Running {
+		s.e.Remove(r)
+		return true
+	}
+	s.prefilling = slices.DeleteFunc(s.prefilling, func(o *engine.Request) bool { return o == r })
+	s.e.Free(r)
+	return true
+}
+
+// Running is the number of running requests.
+func (s *Scheduler) Running() int { return s.e.Batch.Len() + len(s.prefilling) }
+
+// LeapUntil is never: decode steps alone change nothing.
+func (s *Scheduler) LeapUntil() tick.Ticks { return tick.Never }
+
+// Orphans lists the requests whose prompt is partly computed, and those in the front end.
+func (s *Scheduler) Orphans(entering []*engine.Request) []*engine.Request {
+	return slices.Concat(s.prefilling, entering)
+}
+
+// Check returns an error if an invariant does not hold.
+func (s *Scheduler) Check() error {
+	for k, r := range s.prefilling {
+		if r.State() != engine.Filling || k > 0 && s.prefilling[k-1].Seq() > r.Seq() {
+			return fmt.Errorf("vllm: request %d prefills in state %d, after a newer one", r.ID, r.State())
+		}
+	}
+	return nil
+}

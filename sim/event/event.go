@@ -1,0 +1,123 @@
+// Package event is the clock of a simulation and the events to come. Events of one instant run by kind,
+// and those of one kind in the order in which they were scheduled.
+package event
+
+import (
+	"lorasim/internal/heap"
+	"lorasim/internal/tick"
+)
+
+// Kind orders the events of an instant: what frees or takes away capacity comes before arrivals, so that
+// requests find it; planning comes after them.
+type Kind int64
+
+// The kinds, in their order.
+const (
+	StepEnd  Kind = iota // an engine's step ends
+	LoadEnd              // an adapter load beside the steps ends
+	Transfer             // a copy of a KV cache, or a round of it, is complete
+	Down                 // a worker fails
+	Up                   // a worker recovers, or has started
+	Release              // requests that waited for a worker are dispatched
+	Off                  // a drained worker leaves
+	Enter                // a request has passed a server's front end
+	Arrivals             // marks the place of arrivals in the order; never scheduled
+	Apply                // a plan is solved
+	Scale                // the autoscaler looks, or the size changes as scheduled
+	Plan                 // the planner's interval is over
+	end
+)
+
+// order ranks events of the same instant: by kind, then by number.
+func (k Kind) order(n int64) int64 { return int64(k)<<48 | n }
+
+// Loop is the clock and the events to come. The zero value is a loop at time 0 without events.
+type Loop struct {
+	now        tick.Ticks
+	events     heap.Heap[func()] // by time, then kind and number
+	seq        int64             // of the latest event
+	background int               // events that do not keep the simulation running
+	yielded    []func()
+}
+
+// Now is the present instant.
+func (l *Loop) Now() tick.Ticks { return l.now }
+
+// MoveTo sets the clock; no event before that may be left.
+func (l *Loop) MoveTo(t tick.Ticks) { l.now = t }
+
+// At schedules an event.
+func (l *Loop) At(t tick.Ticks, k Kind, do func()) {
+	l.seq++
+	l.events.Push(heap.Entry[func()]{Key: int64(t), Tie: k.order(l.seq), Value: do})
+}
+
+// Background schedules an event that does not keep the simulation running.
+func (l *Loop) Background(t tick.Ticks, k Kind, do func()) {
+	l.background++
+	l.At(t, k, func() {
+		l.background--
+		do()
+	})
+}
+
+// Next is the time of the next event, tick.Never if there is none.
+func (l *Loop) Next() tick.Ticks {
+	if len(l.events) == 0 {
+		return tick.Never
+	}
+	return tick.Ticks(l.events[0].Key)
+}
+
+// Idle says whether there are background events alone.
+func (l *Loop) Idle() bool { return len(l.events) == l.background }
+
+// RunBefore runs the events that are due and of a kind before the given one.
+func (l *Loop) RunBefore(k Kind) {
+	for len(l.events) > 0 && l.events[0].Key <= int64(l.now) && l.events[0].Tie < k.order(0) {
+		l.events.Remove(0)()
+	}
+}
+
+// Run runs all events that are due.
+func (l *Loop) Run() { l.RunBefore(end) }
+
+// Yield runs a function at the end of this instant, after all its events.
+func (l *Loop) Yield(do func()) { l.yielded = append(l.yielded, do) }
+
+// RunYielded runs what was yielded, and what that yields.
+func (l *Loop) RunYielded() {
+	for k := 0; k < len(l.yielded); k++ {
+		l.yielded[k]()
+	}
+	l.yielded = l.yielded[:0]
+}
+
+// Timer is an event that can be moved and called off. At one instant timers of a kind run by their number.
+type Timer struct {
+	order int64
+	place int32 // in Loop.events, -1: not set
+	do    func()
+}
+
+// NewTimer returns a timer that is not set.
+func NewTimer(k Kind, number int, do func()) Timer {
+	return Timer{order: k.order(int64(number)), place: -1, do: do}
+}
+
+// Set sets or moves a timer, which must stay where it is in memory as long as it is set.
+func (l *Loop) Set(t *Timer, at tick.Ticks) {
+	if t.place < 0 {
+		l.events.Push(heap.Entry[func()]{Key: int64(at), Tie: t.order, Value: t.do, Place: &t.place})
+		return
+	}
+	l.events[t.place].Key = int64(at)
+	l.events.Fix(int(t.place))
+}
+
+// Stop calls a timer off, if it is set.
+func (l *Loop) Stop(t *Timer) {
+	if t.place >= 0 {
+		l.events.Remove(int(t.place))
+	}
+}

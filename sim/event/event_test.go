@@ -1,0 +1,46 @@
+package event
+
+import (
+	"strings"
+	"testing"
+
+	"lorasim/internal/tick"
+)
+
+func TestOrderWithinAnInstant(t *testing.T) {
+	var l Loop
+	var ran []string
+	note := func(s string) func() { return func() { ran = append(ran, s) } }
+	first, second := NewTimer(StepEnd, 0, note("step0")), NewTimer(StepEnd, 1, note("step1"))
+	off := NewTimer(LoadEnd, 0, note("never"))
+	l.At(5, Plan, note("plan"))
+	l.At(5, Transfer, note("copy a"))
+	l.At(5, Transfer, note("copy b"))
+	l.Background(7, Scale, note("look"))
+	l.Set(&second, 5)
+	l.Set(&first, 9)
+	l.Set(&first, 5) // moved
+	l.Set(&off, 5)
+	l.Stop(&off)
+	l.Stop(&off) // no effect
+	l.Yield(func() { note("begin a")(); l.Yield(note("begin b")) })
+	if l.Next() != 5 || l.Idle() {
+		t.Fatalf("next event at %d, idle %v; expected 5, false", l.Next(), l.Idle())
+	}
+	l.MoveTo(5)
+	l.RunBefore(Arrivals)
+	note("arrivals")()
+	l.Run()
+	l.RunYielded()
+	if want, got := "step0 step1 copy a copy b arrivals plan begin a begin b", strings.Join(ran, " "); got != want {
+		t.Errorf("ran %q, expected %q", got, want)
+	}
+	if l.Next() != 7 || !l.Idle() {
+		t.Errorf("next event at %d, idle %v; expected 7, true", l.Next(), l.Idle())
+	}
+	l.MoveTo(7)
+	l.Run()
+	if l.RunYielded(); l.Next() != tick.Never || l.Now() != 7 || len(ran) != 9 {
+		t.Errorf("%d events ran by %d, next at %d; expected 9 by 7, none left", len(ran), l.Now(), l.Next())
+	}
+}

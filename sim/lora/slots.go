@@ -1,0 +1,394 @@
+package lora
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/event"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// Options are the rules that a manager follows.
+type Options struct {
+	Worker   int             // its number, which orders the ends of loads at one instant
+	Adapters []trace.Adapter // of the workload
+	Costs    *profile.Costs
+	Home     router.Tier // where adapters lie that are not in host memory
+
+	Slots     int // GPU slots
+	HostLimit int // adapters in host memory; 0: no limit
+	MaxRank   int // that the slots are allocated for
+	// Blocking: no step runs while an adapter is copied to the GPU. Else its requests wait while others run.
+	Blocking bool
+	FIFO     bool // the adapter that was loaded first is evicted first, not the least recently used
+	// Displaces: a prefill step may take the slots of running requests. Where loads wait for the step, sglang
+	// looks at the step's batch alone.
+	Displaces bool
+	// VLLM: the base model has a slot of its own, in addition to Slots; adapters are fetched to host memory
+	// within the steps; host memory is that of LRUCacheLoRAModelManager.
+	VLLM  bool
+	Fails func() bool // draws whether a load fails
+}
+
+// Events are what a manager tells the engine.
+type Events interface {
+	// TierChanged: an adapter is now found in another tier.
+	TierChanged(a *Adapter, t router.Tier)
+	// LoadFailed: a load that routers may have asked for has failed.
+	LoadFailed(a *Adapter)
+	// GiveUp: an adapter does not load; the requests that wait for it fail at the given time.
+	GiveUp(a *Adapter, at tick.Ticks)
+	// LoadEnded: a load beside the steps has ended, well or not.
+	LoadEnded()
+	// SlotFreed: a slot is free that waiting requests may want.
+	SlotFreed()
+}
+
+// LoadStats counts loads.
+type LoadStats struct {
+	Loads     int64      // into a GPU slot
+	LoadTime  tick.Ticks // that those took
+	Evictions int64      // adapters that lost their GPU slot
+	Failures  int64      // loads that failed
+}
+
+// Manager keeps the adapters of one engine.
+//
+// Invariants: at most Options.Slots adapters hold a slot; an adapter that is loading holds one; an adapter in a
+// slot is in host memory too. See Check.
+type Manager struct {
+	opt    Options
+	loop   *event.Loop
+	books  *router.Books
+	events Events
+	stats  *LoadStats
+
+	slots []*Adapter // that hold a GPU slot or are being loaded into one
+	hosts int        // adapters in host memory
+	// Those that are there already, in no order; only where there is a limit.
+	hosted []*Adapter
+	loads  []load // that wait for their turn; the first one is under way
+	timer  event.Timer
+
+	active   []*Adapter // that are active or being loaded, in no order
+	unplaced int        // of these, those that hold no slot
+	decoded  int64      // clock of the latest decode step
+	pins     bool       // an adapter may be pinned
+	base     *Adapter   // vLLM's, which keeps its slot
+	batch    []*Adapter // of the step whose adapters are being placed
+	clock    int64      // order of uses and loads, for eviction
+}
+
+// Init makes a manager as at a server's start: the given adapters, as far as they fit, are in host memory. of
+// gives adapters by index.
+func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *LoadStats, start []int32, of func(int32) *Adapter) {
+	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
+	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
+	for a := range b.Adapters {
+		b.Adapters[a].Tier = o.Home
+	}
+	for _, a := range start {
+		if (o.HostLimit == 0 || m.hosts < o.HostLimit) && m.Supports(a) {
+			b.Adapters[a].Tier = router.Host
+			m.hosts++
+			if o.HostLimit > 0 {
+				m.hosted = append(m.hosted, of(a))
+			}
+		}
+	}
+	for a := range b.Adapters {
+		b.Publish(int32(a))
+	}
+	if o.VLLM {
+		m.opt.Slots++
+		m.base = of(int32(len(o.Adapters)))
+		m.takeSlot(m.base, -1)
+	}
+}
+
+// Stop calls off the load under way.
+func (m *Manager) Stop() { m.loop.Stop(&m.timer) }
+
+// Supports says whether an adapter fits into a GPU slot. sglang refuses to load one of a larger rank than
+// max_lora_rank (LoRAMemoryPool.can_support in lora/mem_pool.py).
+func (m *Manager) Supports(a int32) bool {
+	return m.opt.Costs.Rank(m.opt.Adapters[a].Rank) <= m.opt.MaxRank
+}
+
+// state is what routers see of an adapter, which is not the base model.
+func (m *Manager) state(a *Adapter) *router.AdapterState { return &m.books.Adapters[a.Index] }
+
+// setTier enters where the worker finds the weights of an adapter.
+func (m *Manager) setTier(a *Adapter, t router.Tier) {
+	st := m.state(a)
+	was := st.Tier
+	if was != t {
+		m.events.TierChanged(a, t)
+	}
+	if is := t >= router.Host; m.opt.HostLimit > 0 && (was >= router.Host) != is {
+		if is {
+			m.hosted = append(m.hosted, a)
+		} else {
+			m.hosted = without(m.hosted, a)
+		}
+	}
+	st.Tier = t
+	m.books.Publish(a.Index)
+}
+
+// without takes an element out of a list without order.
+func without(list []*Adapter, a *Adapter) []*Adapter {
+	last := len(list) - 1
+	list[slices.Index(list, a)] = list[last]
+	return list[:last]
+}
+
+// publish tells routers the number of used slots and of idle ones. vLLM's place for the base model is not an
+// adapter slot: max_loras does not count it.
+func (m *Manager) publish() {
+	used, active := len(m.slots), len(m.active)
+	if m.base != nil {
+		if used--; m.base.active > 0 {
+			active--
+		}
+	}
+	m.books.SlotsUsed, m.books.SlotsIdle = used, used-active+m.unplaced
+}
+
+// Acquire makes the adapter of a request active that enters a prefill step; the request has waited since queued.
+// It adds to cold what the request waited for the adapter and returns the time that the step has to wait for its
+// load, and false if the load failed for good. The adapter gets its slot once the step is formed
+// ([Manager.PrepareBatch]), or at once where loads do not wait for steps.
+func (m *Manager) Acquire(a *Adapter, queued tick.Ticks, cold *tick.Ticks) (wait tick.Ticks, ok bool) {
+	if a.loadTo > queued { // loaded beside the steps while the request waited
+		if a.slot {
+			wait = max(a.loadTo-m.loop.Now(), 0)
+		}
+		*cold += a.loadTo - max(a.loadFrom, queued)
+	}
+	if !a.slot && a.active == 0 && !a.base {
+		d, ok := m.loadBlocking(a)
+		if !ok {
+			return wait + d, false
+		}
+		a.paid = true
+		wait += d
+		*cold += d
+	}
+	m.activate(a)
+	if !a.slot && !m.opt.Displaces {
+		m.place(a, -1)
+	}
+	m.clock++
+	a.used = m.clock
+	return wait, true
+}
+
+// activate counts one more request of an adapter.
+func (m *Manager) activate(a *Adapter) {
+	if a.active++; a.active == 1 {
+		if !a.loading {
+			m.active = append(m.active, a)
+		}
+		if !a.slot {
+			m.unplaced++
+		}
+		m.publish()
+	}
+}
+
+// Hold counts one more request of an adapter that is active, so that it stays so.
+func (m *Manager) Hold(a *Adapter) { a.active++ }
+
+// Release counts one request of an adapter less.
+func (m *Manager) Release(a *Adapter) {
+	if a.active > 1 {
+		a.active--
+		return
+	}
+	a.used, a.active = m.lastUse(a), 0
+	if !a.loading {
+		m.active = without(m.active, a)
+	}
+	if !a.slot {
+		m.unplaced--
+	}
+	m.publish()
+}
+
+// PrepareBatch gives the adapters of the step that was just formed, its prompts' and if it decodes those of the
+// running requests, their slots: the base model first, then by index, where sglang goes by the adapters' random
+// ids (prepare_lora_batch in lora/mem_pool.py). It returns the time of loads that no request has been told to
+// wait for: of adapters whose slot was taken while they ran.
+func (m *Manager) PrepareBatch(prompts []*Adapter, decodes bool) (load tick.Ticks) {
+	m.clock++
+	for _, a := range prompts {
+		a.used = m.clock
+	}
+	if m.unplaced == 0 || !m.opt.Displaces {
+		return 0
+	}
+	m.clock++
+	batch := m.clock // marks the adapters of the step
+	m.batch = m.batch[:0]
+	in := func(a *Adapter) {
+		if a.used != batch {
+			a.used = batch
+			if !a.slot {
+				m.batch = append(m.batch, a)
+			}
+		}
+	}
+	for _, a := range prompts {
+		in(a)
+	}
+	for _, a := range m.active {
+		if decodes && a.Decoding > 0 {
+			in(a)
+		}
+	}
+	rows := int32(len(m.opt.Adapters)) + 1
+	slices.SortFunc(m.batch, func(a, b *Adapter) int { return cmp.Compare((a.Index+1)%rows, (b.Index+1)%rows) })
+	for _, a := range m.batch {
+		if !a.base && !a.paid {
+			d := m.loadTime(a)
+			m.countLoad(d)
+			load += d
+		}
+		m.place(a, batch)
+	}
+	return load
+}
+
+// place gives an adapter a GPU slot with its weights in it.
+func (m *Manager) place(a *Adapter, batch int64) {
+	m.takeSlot(a, batch)
+	if !a.base {
+		m.reserveHost(a)
+		m.setTier(a, router.GPU)
+	}
+}
+
+// takeSlot gives an adapter a GPU slot, evicting another if need be; the caller has made sure that there is one.
+func (m *Manager) takeSlot(a *Adapter, batch int64) {
+	var out *Adapter
+	if len(m.slots) >= m.opt.Slots {
+		out = m.slots[m.selectVictim(batch)]
+		m.slots = without(m.slots, out)
+		out.used, out.slot = m.lastUse(out), false
+		if out.active > 0 {
+			m.unplaced++
+		}
+		if out.base {
+			out = nil
+		} else {
+			m.setTier(out, router.Host)
+			m.stats.Evictions++
+		}
+	}
+	m.slots = append(m.slots, a)
+	m.clock++
+	if a.active > 0 {
+		m.unplaced--
+	}
+	a.slot, a.paid, a.loaded = true, false, m.clock
+	m.publish()
+	if out != nil {
+		m.UnloadIfUnused(out) // only now: what hears of it looks at the slots
+	}
+}
+
+// dropSlot takes the GPU slot from an adapter that no request uses.
+func (m *Manager) dropSlot(a *Adapter) {
+	m.slots = without(m.slots, a)
+	a.slot = false
+	m.publish()
+}
+
+// SlotAvailable says whether an idle adapter can run beside those that are running, chosen or being loaded
+// (LoRAManager.validate_lora_batch in lora/lora_manager.py): idle ones make way unless they are pinned.
+func (m *Manager) SlotAvailable(a *Adapter) bool {
+	n := len(m.active)
+	if m.base != nil && m.base.active == 0 {
+		n++ // its slot is its own
+	}
+	if m.pins {
+		for _, o := range m.slots {
+			if o != a && o.active == 0 && !o.loading && !o.base && m.state(o).Pinned {
+				n++
+			}
+		}
+	}
+	return n < m.opt.Slots
+}
+
+// CanRun says whether requests of an adapter may be admitted, a load permitting. An idle adapter's slot may be
+// promised to another one of the step that is being formed.
+func (m *Manager) CanRun(a *Adapter) bool {
+	switch {
+	case a.active > 0 && !a.loading:
+		return true
+	case !m.InHost(a):
+		return false
+	case a.loading:
+		return m.opt.Blocking
+	}
+	return a.slot && !m.opt.Displaces || m.SlotAvailable(a)
+}
+
+// MustLoad says whether the requests of an adapter that can run wait for its load while others run
+// (lora/lora_overlap_loader.py in sglang).
+func (m *Manager) MustLoad(a *Adapter) bool { return !m.opt.Blocking && !a.base && !a.slot }
+
+// ActiveAdapters lists those that are active or being loaded, in no order. The list is valid until the next call.
+func (m *Manager) ActiveAdapters() []*Adapter { return m.active }
+
+// SlotAdapters lists those that hold a slot, in no order. The list is valid until the next call.
+func (m *Manager) SlotAdapters() []*Adapter { return m.slots }
+
+// Full says whether as many adapters as there are slots are active or being loaded.
+func (m *Manager) Full() bool { return len(m.active) >= m.opt.Slots }
+
+// Pin keeps an adapter from being evicted, or allows it again.
+func (m *Manager) Pin(a int32, pinned bool) {
+	m.books.Adapters[a].Pinned = pinned
+	m.pins = true
+}
+
+// Pins says whether an adapter may be pinned.
+func (m *Manager) Pins() bool { return m.pins }
+
+// Blocking says whether no step runs while an adapter is copied to the GPU.
+func (m *Manager) Blocking() bool { return m.opt.Blocking }
+
+// Check returns an error if an invariant does not hold.
+func (m *Manager) Check() error {
+	if len(m.slots) > m.opt.Slots {
+		return fmt.Errorf("lora: %d adapters hold slots, expected at most %d", len(m.slots), m.opt.Slots)
+	}
+	for _, a := range m.slots {
+		if !a.slot || !a.base && m.state(a).Tier < router.Host && !a.loading {
+			return fmt.Errorf("lora: adapter %d holds a slot and is not in host memory: %+v", a.Index, *a)
+		}
+	}
+	unplaced := 0
+	for _, a := range m.active {
+		if a.active == 0 && !a.loading || a.loading && !a.slot {
+			return fmt.Errorf("lora: adapter %d is listed as active: %+v", a.Index, *a)
+		}
+		if !a.slot {
+			unplaced++
+		}
+	}
+	switch {
+	case unplaced != m.unplaced:
+		return fmt.Errorf("lora: %d active adapters without a slot, expected %d", m.unplaced, unplaced)
+	case m.books.SlotsIdle < 0 || m.books.SlotsIdle > m.books.SlotsUsed:
+		return fmt.Errorf("lora: %d of %d used slots are idle", m.books.SlotsIdle, m.books.SlotsUsed)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/engine"
+	"lorasim/sim/event"
+)
+
+// Precopy ends when what is left takes less time than precopyStop to copy, or after precopyRounds (C. Clark et al.,
+// NSDI'05, as Llumnix uses it).
+const (
+	precopyRounds = 5
+	precopyStop   = 10 * tick.Millisecond
+)
+
+// move starts to move a request. It returns false where the request is not, or no longer, in a state that the mode can
+// move.
+func (s *sim) move(r *request, m router.Move) bool {
+	mode := s.cfg.MoveMode
+	if r.worker != m.From || r.Leaving != engine.Staying || mode == router.MoveNone || mode == "" {
+		return false
+	}
+	w := &s.workers[m.From]
+	switch {
+	case r.State() == engine.Waiting:
+		w.engine.Withdraw(&r.Request)
+		w.left()
+		s.plan.stats.Moves[string(router.MoveQueued)]++
+		s.arrive(r, m.To)
+	case r.State() != engine.Running || mode == router.MoveQueued:
+		return false
+	case mode == router.MovePrecopy:
+		r.Leaving, r.dest = engine.Copying, m.To
+		w.preCopy(r, 0, 1)
+	default:
+		r.dest = m.To
+		w.engine.Eject(&r.Request)
+	}
+	return true
+}
+
+func (w *worker) kvBytes(tokens int64) float64 {
+	return float64(tokens) * float64(w.costs.Profile().Memory.KVBytesPerToken)
+}
+
+// copy sends n tokens of KV cache over the worker's link.
+func (w *worker) copy(n int64, then func()) {
+	bytes := w.kvBytes(n)
+	w.s.plan.stats.Copied += bytes
+	w.linkFree = max(w.linkFree, w.s.loop.Now()) + w.costs.Copy(bytes)
+	w.s.loop.At(w.linkFree, event.Transfer, then)
+}
+
+// preCopy begins a round that copies what a running request has beyond its first sent tokens. What it generates meanwhile
+// goes in another round, or, if that is little, with the request.
+func (w *worker) preCopy(r *request, sent int64, round int) {
+	id, n := r.ID, w.engine.KVTokensOf(&r.Request)
+	w.copy(n-sent, func() {
+		if r.ID != id || r.Leaving != engine.Copying || r.worker != int32(w.id) {
+			return // it ended, was retracted, or lost its worker
+		}
+		if w.costs.Copy(w.kvBytes(w.engine.KVTokensOf(&r.Request)-n)) <= precopyStop || round >= precopyRounds {
+			r.copied = n
+			w.engine.Eject(&r.Request)
+			return
+		}
+		w.preCopy(r, n, round+1)
+	})
+}
+
+// Ejected implements engine.Host: a request that moves has left the batch.
+func (w *worker) Ejected(er *engine.Request, n int64) {
+	s, r := w.s, w.s.request(er)
+	mode := s.cfg.MoveMode
+	w.left()
+	s.plan.stats.Moves[string(mode)]++
+	if mode == router.MoveRecompute {
+		s.plan.stats.Recomputed += n
+		s.arrive(r, r.dest)
+		return
+	}
+	// the pages stay taken until the copy is complete
+	w.reserve(n)
+	r.Leaving, r.TransferredKV = engine.Sent, n
+	r.Depart()
+	left := s.loop.Now()
+	w.copy(n-r.copied, func() {
+		if w.failedAt >= left { // the source failed, and the pages with it
+			r.TransferredKV = 0
+		} else {
+			w.reserve(-n)
+			w.engine.CapacityFreed()
+		}
+		s.plan.stats.Lost += s.loop.Now() - left
+		r.Leaving = engine.Staying
+		s.arrive(r, r.dest)
+	})
+	r.copied = 0
+}
+
+// reserve keeps n tokens for a request whose copy is under way, or, where n < 0, frees them.
+func (w *worker) reserve(n int64) {
+	w.engine.KV.Reserve(n)
+	w.v.KVUsed = w.engine.KV.Stored()
+	w.offWhenEmpty()
+}
+
+// arrive puts a request that has moved into the queue of its new worker, or of another if that is down or leaves.
+func (s *sim) arrive(r *request, to int32) {
+	r.migrations++
+	if w := &s.workers[to]; w.v.Usable() {
+		w.send(r)
+		return
+	}
+	r.TransferredKV = 0
+	s.route(r)
+}
