@@ -91,11 +91,8 @@ func TestVTCBound(t *testing.T) {
 		e.ChunkedPrefillSize = rapid.SampledFrom([]int{0, 64}).Draw(t, "chunk")
 		wl := overload(t)
 		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: engine.OutputWeight * p.Memory.KVTokens}
-		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Hooks: []Hooks{{Watch: b.Watch}},
-			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk}, ServerHooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Hooks: []Hooks{{Watch: b.Watch}},
+			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
 		b.s = s
 		if err := s.run(context.Background()); err != nil {
 			t.Fatal(err)

@@ -103,34 +103,34 @@ type Stats struct {
 
 // Engine is one engine. The parts are for its scheduler. Make one with [New] and do not copy it.
 type Engine struct {
-	Queue  Queue
-	Policy Policy
+	loop   *event.Loop
+	costs  *profile.Costs
+	host   Host
+	sched  Scheduler
+	books  router.Books
+	report *Report // of the step, where somebody wants it
+	ready  bool    // is to begin a step at this instant
+	// Merged: an adapter is merged into the weights, so that steps cost what they cost without adapters.
+	Merged     bool
+	warmExtend bool        // a prefill step has gone on with a partly prefilled prompt
+	beginStep  func()      // begin, bound once
+	leaving    []*Request  // to be taken out of the batch at the end of the step
+	timer      event.Timer // of the end of the step
+
 	Gate   Gate
 	Batch  Batch
+	itl    itl
+	Queue  Queue
+	Policy Policy
 	Step   Step
 	KV     kvcache.Pool
 	LoRA   lora.Manager
-	// Merged: an adapter is merged into the weights, so that steps cost what they cost without adapters.
-	Merged bool
+	rows   table
+	door   frontEnd
+	stats  Stats
 
 	cfg     Config
 	profile profile.Engine
-	costs   *profile.Costs
-	loop    *event.Loop
-	host    Host
-	sched   Scheduler
-	books   router.Books
-	stats   Stats
-	rows    table
-	door    frontEnd
-	itl     itl
-	leaving []*Request // to be taken out of the batch at the end of the step
-	report  *Report    // of the step, where somebody wants it
-
-	timer      event.Timer // of the end of the step
-	ready      bool        // is to begin a step at this instant
-	beginStep  func()      // begin, bound once
-	warmExtend bool        // a prefill step has gone on with a partly prefilled prompt
 }
 
 // New returns an engine as a server has it at its start.
@@ -167,7 +167,7 @@ func (e *Engine) init(c Config) error {
 		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
 	e.books = router.NewBooks(c.View, c.ID, c.Index)
-	e.rows = table{at: make([]int32, len(c.Adapters)+1), rank: e.rank}
+	e.rows = table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}}
 	e.door.enter = e.enter
 	if c.Hooks.Step != nil {
 		e.report = newReport()
@@ -210,10 +210,15 @@ func (e *Engine) rank(index int32) int32 {
 func (e *Engine) isLoRA(index int32) bool { return int(index) < len(e.cfg.Adapters) }
 
 // Row is what the engine knows of an adapter; the base model comes after the last.
-func (e *Engine) Row(index int32) *Adapter { return e.rows.of(index) }
+func (e *Engine) Row(index int32) *Adapter {
+	if a := e.rows.met[e.rows.at[index]]; a != nil { // alone in here, so that it is inlined
+		return a
+	}
+	return e.meet(index)
+}
 
 // Base is the base model.
-func (e *Engine) Base() *Adapter { return e.rows.of(int32(len(e.cfg.Adapters))) }
+func (e *Engine) Base() *Adapter { return e.Row(int32(len(e.cfg.Adapters))) }
 
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
 func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rank(index) }

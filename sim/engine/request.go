@@ -89,24 +89,17 @@ type Adapter struct {
 func (a *Adapter) Head() *Request { return a.queue.head }
 
 // table is the adapters of an engine. A run has workers times adapters of them, and an engine meets few of many:
-// they come into being one by one, and stay where they are.
+// they come into being one by one, and stay where they are. See Engine.Row.
 type table struct {
-	at   []int32 // by index: 1 + its place in met, 0: not met yet
-	met  []*Adapter
-	rank func(index int32) int32
+	at  []int32    // by index: its place in met, 0: not met yet
+	met []*Adapter // the first is nil
 }
 
-func (t *table) of(index int32) *Adapter {
-	if i := t.at[index]; i > 0 {
-		return t.met[i-1]
-	}
-	return t.meet(index)
-}
-
-func (t *table) meet(index int32) *Adapter {
-	a := &Adapter{Adapter: lora.NewAdapter(index, int(index) == len(t.at)-1), Rank: t.rank(index)}
+func (e *Engine) meet(index int32) *Adapter {
+	t := &e.rows
+	a := &Adapter{Adapter: lora.NewAdapter(index, !e.isLoRA(index)), Rank: e.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
-	t.met = append(t.met, a)
 	t.at[index] = int32(len(t.met))
+	t.met = append(t.met, a)
 	return a
 }

@@ -11,10 +11,10 @@ import (
 // fails (ScheduleBatch.retract_decode in managers/schedule_batch.py).
 func (s *Scheduler) retractDecode() {
 	e := s.e
-	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
-	if !lacks() {
+	if e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free() {
 		return
 	}
+	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
 	for lacks() {
 		switch {
 		case s.modes != nil && len(s.modes.parked) > 0:

@@ -92,7 +92,7 @@ func (s *Scheduler) updateGate() {
 	if s.Running() == 0 {
 		g.SetFull(false) // nobody is left who could make room
 	}
-	if s.drainer.starvesAt() <= s.e.Now() {
+	if s.drainer.on && s.drainer.starvesAt() <= s.e.Now() {
 		g.Look()
 	}
 	if s.priorityPreemption {
@@ -114,7 +114,12 @@ func (s *Scheduler) leapLimit() int64 {
 }
 
 // LeapUntil is when the drainer has to look at the queue next.
-func (s *Scheduler) LeapUntil() tick.Ticks { return s.drainer.starvesAt() }
+func (s *Scheduler) LeapUntil() tick.Ticks {
+	if !s.drainer.on {
+		return tick.Never
+	}
+	return s.drainer.starvesAt()
+}
 
 // Running is the number of running requests: those in the batch or parked.
 func (s *Scheduler) Running() int {
