@@ -363,10 +363,7 @@ func checkElastic(t *rapid.T, policy string) {
 		from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
 		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from, from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
 	}
-	s, err := newSim(cfg, ServerHooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := checked(t, cfg)
 	g.s = s
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a run that does not end is a fault
 	defer cancel()

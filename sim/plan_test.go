@@ -126,10 +126,7 @@ func TestPlansLoseNothing(t *testing.T) {
 		for range n {
 			cfg.Workers = append(cfg.Workers, costs)
 		}
-		s, err := newSim(cfg, ServerHooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := checked(t, cfg)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a run that does not end is a fault
 		defer cancel()
 		if err := s.run(ctx); err != nil {

@@ -203,11 +203,8 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		wl := genWorkload(t)
 		genTexts(t, wl)
 		want := newLedger()
-		s, err := newSim(Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
-			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true}, ServerHooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := checked(t, Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()},
+			Router: &router.Router{Policy: byID{1}}, Observer: want, Home: router.Disk, TokenTimes: true})
 		if err := s.run(context.Background()); err != nil {
 			t.Fatal(err)
 		}

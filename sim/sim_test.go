@@ -221,10 +221,7 @@ func TestLeapsEqualSteps(t *testing.T) {
 		if rapid.Bool().Draw(t, "elastic") {
 			cfg.Elastic = genElastic(t, n)
 		}
-		s, err := newSim(cfg, ServerHooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := checked(t, cfg)
 		if err := s.run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -377,6 +374,23 @@ func expectedOutput(r trace.Request, p profile.Profile) int32 {
 		return int32(budget)
 	}
 	return min(r.Output, int32(budget))
+}
+
+// checked has a run hold the invariants of every engine whenever time passes. The simulation is made after its hooks.
+func checked(t *rapid.T, cfg Config) *sim {
+	var s *sim
+	cfg.Hooks = append(cfg.Hooks, Hooks{Watch: func(_, _ tick.Ticks, _ *router.View) {
+		for i := range s.workers {
+			if err := s.workers[i].engine.Check(); err != nil {
+				t.Fatalf("worker %d: %v", i, err)
+			}
+		}
+	}})
+	var err error
+	if s, err = newSim(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // checkEmpty: after a run nothing is left on any worker.

@@ -4,6 +4,8 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/lora"
+	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // Request is a request as an engine knows it. Who hands it in fills the first group; the engine keeps the rest.
@@ -69,7 +71,7 @@ func (r *Request) ArrivalSeq() int64 { return r.arrivalSeq }
 // Order is its place in the order of the batch.
 func (r *Request) Order() int64 { return r.order }
 
-// Sent has the request be between two workers.
+// Depart has the request be between two workers.
 func (r *Request) Depart() { r.state = Transit }
 
 // Next is the request of the same adapter that waits behind it, nil: none.
@@ -89,24 +91,29 @@ type Adapter struct {
 func (a *Adapter) Head() *Request { return a.queue.head }
 
 // table is the adapters of an engine. A run has workers times adapters of them, and an engine meets few of many:
-// they come into being one by one, and stay where they are.
+// they come into being one by one, and stay where they are. See Engine.Row.
 type table struct {
-	at   []int32 // by index: 1 + its place in met, 0: not met yet
-	met  []*Adapter
-	rank func(index int32) int32
-}
-
-func (t *table) of(index int32) *Adapter {
-	if i := t.at[index]; i > 0 {
-		return t.met[i-1]
-	}
-	return t.meet(index)
+	at       []int32    // by index: its place in met, 0: not met yet
+	met      []*Adapter // the first is nil
+	adapters []trace.Adapter
+	costs    *profile.Costs
 }
 
 func (t *table) meet(index int32) *Adapter {
-	a := &Adapter{Adapter: lora.NewAdapter(index, int(index) == len(t.at)-1), Rank: t.rank(index)}
+	a := &Adapter{Adapter: lora.NewAdapter(index, !t.isLoRA(index)), Rank: t.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
-	t.met = append(t.met, a)
 	t.at[index] = int32(len(t.met))
+	t.met = append(t.met, a)
 	return a
 }
+
+// rank is an adapter's rank as the engine counts it, 0 of the base model.
+func (t *table) rank(index int32) int32 {
+	if !t.isLoRA(index) {
+		return 0
+	}
+	return int32(t.costs.Rank(t.adapters[index].Rank))
+}
+
+// isLoRA says whether an index is that of an adapter, not of the base model.
+func (t *table) isLoRA(index int32) bool { return int(index) < len(t.adapters) }

@@ -29,8 +29,9 @@ const noChunks = math.MaxInt64
 func (a *adder) open() {
 	s := a.s
 	e, p := s.e, s.profile
-	*a = adder{s: s, states: a.states[:0], spent: e.Gate.Full(), ratio: 1, current: e.KV.FreeTokens(),
-		input: int64(p.MaxPrefillTokens), chunk: int64(p.ChunkedPrefillSize)}
+	a.states, a.counted = a.states[:0], false
+	a.spent, a.ratio, a.current = e.Gate.Full(), 1, e.KV.FreeTokens()
+	a.input, a.chunk = int64(p.MaxPrefillTokens), int64(p.ChunkedPrefillSize)
 	if p.MixedChunk {
 		b := int64(e.Batch.Len())
 		a.current -= b

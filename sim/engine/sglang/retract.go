@@ -11,10 +11,10 @@ import (
 // fails (ScheduleBatch.retract_decode in managers/schedule_batch.py).
 func (s *Scheduler) retractDecode() {
 	e := s.e
-	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
-	if !lacks() {
+	if e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free() {
 		return
 	}
+	lacks := func() bool { return e.KV.StepNeed(e.Batch.Steps) > e.KV.Free() }
 	for lacks() {
 		switch {
 		case s.modes != nil && len(s.modes.parked) > 0:
@@ -24,7 +24,7 @@ func (s *Scheduler) retractDecode() {
 			r.Retracted, r.PrefixTokens = true, 0
 			e.Remove(r)
 			e.Requeue(r, false)
-			e.RetractedOne()
+			e.Report.RetractedOne()
 		default:
 			r := e.Batch.At(0)
 			e.Remove(r)
