@@ -143,6 +143,9 @@ func (a *answer) isStream() bool { return a.form == tokenForm || a.form == event
 
 // note looks at a part of the answer.
 func (a *answer) note(part []byte) {
+	if a.said == nil && a.isStream() && bytes.HasPrefix(part, []byte(errorEvent)) {
+		a.said = bytes.Clone(part[:min(len(part), longestError)])
+	}
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
 	} else {
@@ -151,10 +154,31 @@ func (a *answer) note(part []byte) {
 	}
 }
 
+// longestError bounds an event with an error, bytes.
+const longestError = 4 << 10
+
+// saidError returns the error that a stream of status 200 told in an event. Status is
+// that which the error names, 0: none. The engines name 5xx for faults of their own; without
+// a status sglang tells what is wrong with the request.
+func (a *answer) saidError() (status int, text string) {
+	event, _, _ := bytes.Cut(bytes.TrimPrefix(a.said, []byte("data: ")), []byte("\n"))
+	var e struct {
+		Error struct {
+			Code json.Number `json:"code"`
+		} `json:"error"`
+	}
+	json.Unmarshal(event, &e) // of another form: without a status
+	code, _ := e.Error.Code.Int64()
+	return int(code), fleet.ErrorText(event)
+}
+
 // fault is what is wrong with an answer that the worker has ended; nil: nothing that can be seen.
 func (a *answer) fault() error {
 	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
 		return errors.New("the stream ended early")
+	}
+	if status, text := a.saidError(); fleet.IsFailure(status, nil, text) {
+		return fmt.Errorf("an event of status %d: %s", status, text)
 	}
 	return nil
 }

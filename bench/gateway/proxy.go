@@ -297,6 +297,7 @@ type answer struct {
 	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
 	tail   [12]byte // the latest bytes
+	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
 	err    error    // how the answer ended; nil: it has not
 	events int
@@ -382,7 +383,7 @@ func (a *answer) end(err error) {
 	case errors.Is(err, io.EOF):
 		if fault := a.fault(); fault != nil {
 			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
-		} else if a.events > 0 && a.status == http.StatusOK && d.booked && d.computes() {
+		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
 			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
