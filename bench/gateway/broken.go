@@ -23,13 +23,14 @@ var (
 // RoundTrip implements http.RoundTripper. It has the request served, and tells the fleet which workers failed it.
 func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
-	if resp != nil && resp.StatusCode >= http.StatusInternalServerError {
+	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode))
+	if bad {
 		if a, ok := resp.Body.(*answer); ok {
 			d.answered(a, resp, a.peek())
 		}
 	}
 	if len(d.faults) > 0 {
-		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && resp.StatusCode < http.StatusInternalServerError)
+		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && !bad)
 	}
 	return resp, err
 }
@@ -42,9 +43,15 @@ func (d *dispatch) fault(w int, err error) {
 
 // answered notes an error that a worker answered, if it speaks against the worker.
 func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
-	if fleet.IsFailure(resp.StatusCode, resp.Header, text) {
+	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) {
 		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
 	}
+}
+
+// foreign says whether a status is one that no engine answers to a request for a model:
+// a redirect, or success without a reply.
+func (d *dispatch) foreign(status int) bool {
+	return d.want.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
 }
 
 // peek reads what an error says, which the client gets all the same.

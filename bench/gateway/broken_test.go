@@ -173,6 +173,8 @@ func TestFaultyWorker(t *testing.T) {
 		{"sends no HTTP", faultworker.Rule{Do: faultworker.NotHTTP}, 0, 40},
 		{"drops connections", faultworker.Rule{Do: faultworker.Drop}, 0, 40},
 		{"answers 500", faultworker.Rule{Do: faultworker.Answer, Status: 500}, 0, 0},
+		{"answers 204", faultworker.Rule{Do: faultworker.Answer, Status: 204}, 0, 0},
+		{"redirects", faultworker.Rule{Do: faultworker.Redirect, Text: "http://other/"}, 0, 0},
 		{"fails every other", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.5}, 40, 80},
 		{"fails one in three", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.34}, 40, 120},
 		{"fails one adapter", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"base:a"`}, 40, 2000},

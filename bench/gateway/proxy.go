@@ -252,7 +252,7 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // again says whether another worker, or a load of the adapter, may help. What
 // clients left on a worker, such as a response to look up, is not on the others.
 func (d *dispatch) again(status int) bool {
-	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
+	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || status == http.StatusTooManyRequests ||
 		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
 }
 
