@@ -204,7 +204,12 @@ func openLog(access string, stderr io.Writer) (*gatewayLog, error) {
 	return l, nil
 }
 
+// openAppending opens a log. A named pipe without a reader would make the opening wait if
+// it were only for writing.
 func openAppending(name string) (*os.File, error) {
+	if of, err := os.Stat(name); err == nil && of.Mode()&os.ModeNamedPipe != 0 {
+		return os.OpenFile(name, os.O_RDWR, 0)
+	}
 	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 
