@@ -143,6 +143,11 @@ func (a *answer) isStream() bool { return a.form == tokenForm || a.form == event
 
 // note looks at a part of the answer.
 func (a *answer) note(part []byte) {
+	if a.isStream() && a.refused == nil {
+		if at := bytes.Index(part, []byte(errorEvent)); at >= 0 {
+			a.refused = parseErrorEvent(part[at:])
+		}
+	}
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
 	} else {
@@ -156,7 +161,32 @@ func (a *answer) fault() error {
 	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
 		return errors.New("the stream ended early")
 	}
+	if e := a.refused; e != nil && fleet.IsFailure(e.code, nil, e.message) {
+		return fmt.Errorf("error %d within the stream: %s", e.code, e.message)
+	}
 	return nil
+}
+
+// streamError is an error that an engine sends as an event, because the status of its reply, 200, has been sent. vLLM ends the
+// streams of a dead engine core in this way, with code 500 and [DONE] (create_streaming_error_response); sglang refuses what is
+// wrong with a request, with code 400.
+type streamError struct {
+	code    int // as a status of HTTP; 0: unknown
+	message string
+}
+
+// parseErrorEvent reads the event at the start of a part of a stream. Engines send such an event at once; of one that comes in
+// two parts the code is unknown.
+func parseErrorEvent(part []byte) *streamError {
+	text, _, _ := bytes.Cut(part[len("data: "):], []byte("\n"))
+	var b struct {
+		Error struct {
+			Code json.Number `json:"code"`
+		} `json:"error"`
+	}
+	json.Unmarshal(text, &b) // whatever else it is has no code
+	code, _ := b.Error.Code.Int64()
+	return &streamError{int(code), fleet.ErrorText(text)}
 }
 
 // finish notes how the answer ended. A stream that breaks ends with an event that says so, in the form of the engines, and then

@@ -293,6 +293,8 @@ type answer struct {
 	err    error    // how the answer ended; nil: it has not
 	events int
 	over   bool // the answer has ended
+
+	refused *streamError // the first error among the events; nil: none
 }
 
 func (a *answer) Read(p []byte) (int, error) {
@@ -374,7 +376,7 @@ func (a *answer) end(err error) {
 	case errors.Is(err, io.EOF):
 		if fault := a.fault(); fault != nil {
 			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
-		} else if a.events > 0 && a.status == http.StatusOK && d.booked && d.computes() {
+		} else if a.events > 0 && a.status == http.StatusOK && a.refused == nil && d.booked && d.computes() {
 			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil:
