@@ -150,8 +150,11 @@ func (a *answer) isStream() bool { return a.form == tokenForm || a.form == event
 
 // note looks at a part of the answer.
 func (a *answer) note(part []byte) {
-	if a.said == nil && a.isStream() && bytes.HasPrefix(part, []byte(errorEvent)) {
-		a.said = bytes.Clone(part[:min(len(part), longestError)])
+	if a.said == nil && a.isStream() {
+		if at := bytes.Index(part, []byte(errorEvent)); at >= 0 {
+			event := part[at:]
+			a.said = bytes.Clone(event[:min(len(event), longestError)])
+		}
 	}
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
@@ -165,8 +168,10 @@ func (a *answer) note(part []byte) {
 const longestError = 4 << 10
 
 // saidError returns the error that a stream of status 200 told in an event. Status is
-// that which the error names, 0: none. The engines name 5xx for faults of their own; without
-// a status sglang tells what is wrong with the request.
+// that which the error names, 0: none. The engines name 5xx for faults of their own: vLLM
+// ends the streams of a dead engine core with code 500 and [DONE]
+// (create_streaming_error_response). sglang tells what is wrong with a request with code
+// 400 or none.
 func (a *answer) saidError() (status int, text string) {
 	event, _, _ := bytes.Cut(bytes.TrimPrefix(a.said, []byte("data: ")), []byte("\n"))
 	var e struct {
