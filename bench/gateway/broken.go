@@ -23,13 +23,14 @@ var (
 // RoundTrip implements http.RoundTripper. It has the request served, and tells the fleet which workers failed it.
 func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := d.offer(r)
-	if resp != nil && resp.StatusCode >= http.StatusInternalServerError {
+	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode))
+	if bad {
 		if a, ok := resp.Body.(*answer); ok {
 			d.answered(a, resp, a.peek())
 		}
 	}
 	if len(d.faults) > 0 {
-		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && resp.StatusCode < http.StatusInternalServerError)
+		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && !bad)
 	}
 	return resp, err
 }
@@ -42,9 +43,15 @@ func (d *dispatch) fault(w int, err error) {
 
 // answered notes an error that a worker answered, if it speaks against the worker.
 func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
-	if fleet.IsFailure(resp.StatusCode, resp.Header, text) {
+	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) {
 		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
 	}
+}
+
+// foreign says whether a status is one that no engine answers to a request for a model:
+// a redirect, or success without a reply.
+func (d *dispatch) foreign(status int) bool {
+	return d.want.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
 }
 
 // peek reads what an error says, which the client gets all the same.
@@ -143,6 +150,12 @@ func (a *answer) isStream() bool { return a.form == tokenForm || a.form == event
 
 // note looks at a part of the answer.
 func (a *answer) note(part []byte) {
+	if a.said == nil && a.isStream() {
+		if at := bytes.Index(part, []byte(errorEvent)); at >= 0 {
+			event := part[at:]
+			a.said = bytes.Clone(event[:min(len(event), longestError)])
+		}
+	}
 	if n := len(a.tail); len(part) >= n {
 		copy(a.tail[:], part[len(part)-n:])
 	} else {
@@ -151,10 +164,33 @@ func (a *answer) note(part []byte) {
 	}
 }
 
+// longestError bounds an event with an error, bytes.
+const longestError = 4 << 10
+
+// saidError returns the error that a stream of status 200 told in an event. Status is
+// that which the error names, 0: none. The engines name 5xx for faults of their own: vLLM
+// ends the streams of a dead engine core with code 500 and [DONE]
+// (create_streaming_error_response). sglang tells what is wrong with a request with code
+// 400 or none.
+func (a *answer) saidError() (status int, text string) {
+	event, _, _ := bytes.Cut(bytes.TrimPrefix(a.said, []byte("data: ")), []byte("\n"))
+	var e struct {
+		Error struct {
+			Code json.Number `json:"code"`
+		} `json:"error"`
+	}
+	json.Unmarshal(event, &e) // of another form: without a status
+	code, _ := e.Error.Code.Int64()
+	return int(code), fleet.ErrorText(event)
+}
+
 // fault is what is wrong with an answer that the worker has ended; nil: nothing that can be seen.
 func (a *answer) fault() error {
 	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
 		return errors.New("the stream ended early")
+	}
+	if status, text := a.saidError(); fleet.IsFailure(status, nil, text) {
+		return fmt.Errorf("an event of status %d: %s", status, text)
 	}
 	return nil
 }

@@ -139,6 +139,27 @@ func TestHalfDeadWorker(t *testing.T) {
 	}
 }
 
+// errorInStream is a reply of status 200 with an event that tells of an error.
+func errorInStream(text string) faultworker.Rule {
+	return faultworker.Rule{On: faultworker.Generate, Do: faultworker.Answer, Header: "Content-Type: text/event-stream\r\n",
+		Text: "data: {\"error\": " + text + "}\n\ndata: [DONE]\n\n"}
+}
+
+// A worker that tells in streams of an error of its own is ejected; what it tells of what
+// is wrong with the request does not count.
+func TestErrorInStream(t *testing.T) {
+	for text, ejected := range map[string]bool{`{"message": "CUDA error", "code": 500}`: true,
+		`{"message": "too long"}`: false, `{"message": "too long", "code": 400}`: false, `"too long"`: false, `{"code": "x"}`: false} {
+		inMemory(t, func(t *memory) {
+			srv, _ := faulty(t, "least-loaded", 3, errorInStream(text), nil)
+			askTokens(t, srv.URL, 20, 200, 16)
+			if _, state := get(t, srv.URL+"/admin/workers"); strings.Contains(state, `"ejected":true`) != ejected {
+				t.Errorf("%s: ejected is not %v: %s", text, ejected, state)
+			}
+		})
+	}
+}
+
 // What other faults cost.
 func TestFaultyWorker(t *testing.T) {
 	for _, c := range []struct {
@@ -152,6 +173,8 @@ func TestFaultyWorker(t *testing.T) {
 		{"sends no HTTP", faultworker.Rule{Do: faultworker.NotHTTP}, 0, 40},
 		{"drops connections", faultworker.Rule{Do: faultworker.Drop}, 0, 40},
 		{"answers 500", faultworker.Rule{Do: faultworker.Answer, Status: 500}, 0, 0},
+		{"answers 204", faultworker.Rule{Do: faultworker.Answer, Status: 204}, 0, 0},
+		{"redirects", faultworker.Rule{Do: faultworker.Redirect, Text: "http://other/"}, 0, 0},
 		{"fails every other", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.5}, 40, 80},
 		{"fails one in three", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.34}, 40, 120},
 		{"fails one adapter", faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"base:a"`}, 40, 2000},

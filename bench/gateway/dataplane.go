@@ -194,7 +194,7 @@ func (g *Gateway) data(rw http.ResponseWriter, r *http.Request) {
 	if status == http.StatusMethodNotAllowed {
 		rw.Header().Set("Allow", strings.Join(e.methods, ", "))
 	}
-	if err == nil && !identity(r.Header.Get("Content-Encoding")) {
+	if err == nil && !identity(r.Header["Content-Encoding"]) {
 		status, err = http.StatusUnsupportedMediaType, errors.New("the body is compressed, which hides the adapter it names: send it without Content-Encoding")
 	}
 	if err != nil {
@@ -209,7 +209,10 @@ func (g *Gateway) refuseKey(rw http.ResponseWriter) {
 	g.reject(rw, http.StatusUnauthorized, "the API key is missing or wrong", http.StatusText(http.StatusUnauthorized))
 }
 
-func identity(coding string) bool { return coding == "" || strings.EqualFold(coding, "identity") }
+// identity says whether a body is sent as it is.
+func identity(codings []string) bool {
+	return !slices.ContainsFunc(codings, func(coding string) bool { return coding != "" && !strings.EqualFold(coding, "identity") })
+}
 
 // instructions are headers with which a proxy tells a server what to do with a
 // request: another method or path, sglang's X-Override-*, SageMaker's sessions and

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,7 @@ func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
 	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
 	p.Out.Header.Del("Upgrade")
+	p.Out.Header.Del("Expect") // the body is sent at once
 	if d.g.cfg.Keys.Required() {
 		p.Out.Header.Del("Authorization") // it was for the gateway
 	}
@@ -109,13 +111,19 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
+// statusClientGone is for requests whose clients have gone, as in nginx.
+const statusClientGone = 499
+
 // failed answers a request that no worker took.
 func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // the client has gone
-	}
 	no, ok := errors.AsType[*refusal](err)
-	if !ok {
+	switch body := d.want.failed(); {
+	case body != nil:
+		no = &refusal{status: statusOf(body), text: body.Error()}
+	case r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
+		fail(rw, statusClientGone, "the client closed its connection")
+		return
+	case !ok:
 		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
 	}
 	if no.status == http.StatusServiceUnavailable || no.after > 0 {
@@ -149,7 +157,7 @@ func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 		if f.lost {
 			d.lost++
 		}
-		if err := r.Context().Err(); err != nil {
+		if err := cmp.Or(d.want.failed(), r.Context().Err()); err != nil {
 			return nil, err
 		}
 		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
@@ -208,7 +216,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 		}
 		var err error
 		if resp, err = d.send(a); err != nil {
-			if r.Context().Err() == nil {
+			if r.Context().Err() == nil && d.want.failed() == nil {
 				d.fault(w, err)
 				d.g.workers.Log("worker %d: %v", w, err)
 			}
@@ -244,7 +252,7 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // again says whether another worker, or a load of the adapter, may help. What
 // clients left on a worker, such as a response to look up, is not on the others.
 func (d *dispatch) again(status int) bool {
-	return status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests ||
+	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || status == http.StatusTooManyRequests ||
 		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
 }
 
@@ -289,6 +297,7 @@ type answer struct {
 	begun  atomic.Bool // it is not the first byte of a stream that it waits for
 	form   form
 	tail   [12]byte // the latest bytes
+	said   []byte   // the beginning of an event with an error; nil: there was none
 	last   []byte   // what the client gets beyond what the worker sent
 	err    error    // how the answer ended; nil: it has not
 	events int
@@ -374,10 +383,10 @@ func (a *answer) end(err error) {
 	case errors.Is(err, io.EOF):
 		if fault := a.fault(); fault != nil {
 			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
-		} else if a.events > 0 && a.status == http.StatusOK && d.booked && d.computes() {
+		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
 			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
-	case err == nil || d.r.Context().Err() != nil:
+	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
 		result = "client gone"
 	default:
 		result = "broken"

@@ -31,10 +31,14 @@ type want struct {
 	requestBody
 	rest    io.Reader   // what follows what was read of the body; nil: that was all
 	spent   atomic.Bool // the rest has been read: there is no second try
-	adapter int32       // trace.BaseModel: none
-	others  []int32     // adapters of a batch beside it
-	prompt  int32       // tokens, or an estimate
-	content []byte      // the prompt as it stands in the body
+	broken  atomic.Pointer[error]
+	keys    *keyWatch // looks at the rest; nil: nobody does
+	json    bool      // engines read the body as JSON
+	scanned int       // in data: where the last field that was found ends
+	adapter int32     // trace.BaseModel: none
+	others  []int32   // adapters of a batch beside it
+	prompt  int32     // tokens, or an estimate
+	content []byte    // the prompt as it stands in the body
 	maxNew  int32
 	stream  bool     // the reply is to come token by token
 	object  int      // the body is a JSON object, which begins before here; 0: it is not
@@ -56,7 +60,7 @@ const (
 // of a longer one up to the name of its model. What it makes no sense of is for
 // the worker to judge. Errors come with the status to answer.
 func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
-	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew}
+	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew, json: readsJSON(r.URL.Path)}
 	q.length = r.ContentLength
 	if r.Body == nil || r.Body == http.NoBody {
 		return q, 0, nil
@@ -110,10 +114,12 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 	}
 	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	scan := q.scanJSON
-	if strings.HasPrefix(media, "multipart/") {
-		scan = func() { q.scanForm(params["boundary"]) }
+	if strings.HasPrefix(media, "multipart/") && !q.json {
+		scan = func() error { q.scanForm(params["boundary"]); return nil }
 	}
-	scan()
+	if err := scan(); err != nil && q.json {
+		return fmt.Errorf("%w: %w", errNotJSON, err)
+	}
 	for n := int64(len(q.data)); !q.whole && !q.named() && n < most; {
 		if q.large == 0 {
 			if err := q.reserve(ctx, most); err != nil {
@@ -124,12 +130,20 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 		if err := q.fill(n); err != nil {
 			return err
 		}
-		scan() // from the start: all scans of a body together look at each byte twice
+		if err := scan(); err != nil && q.json { // from the start: all scans of a body together look at each byte twice
+			return fmt.Errorf("%w: %w", errNotJSON, err)
+		}
 	}
 	if q.whole {
 		q.length = int64(len(q.data))
 	} else {
 		q.rest = q.from
+		if q.json && q.object > 0 {
+			q.keys = watchKeys(q.openAI)
+			if err := q.keys.look(q.data[q.scanned:]); err != nil {
+				return err
+			}
+		}
 		q.prompt = max(q.prompt, clamp(max(q.length, int64(len(q.data)))/bytesPerToken))
 	}
 	q.name()
@@ -150,10 +164,10 @@ type nothing struct{}
 func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
 
 // scanJSON takes the fields of a JSON object, of one that goes on beyond what was
-// read until it knows the model. It stops at what is not JSON. Values are only
+// read those that are there. It returns an error for what is not JSON. Values are only
 // looked at from outside: to read every number of a prompt takes longer than all
 // else that the gateway does.
-func (q *want) scanJSON() {
+func (q *want) scanJSON() error {
 	d := decoders.Get().(*jsontext.Decoder)
 	defer func() {
 		d.Reset(nothing{}) // it would keep the body
@@ -161,28 +175,48 @@ func (q *want) scanJSON() {
 	}()
 	// a bytes.Buffer is read in place
 	d.Reset(bytes.NewBuffer(q.data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return
+	if t, err := d.ReadToken(); err != nil && err != io.EOF {
+		return q.unsound(err)
+	} else if err == io.EOF || t.Kind() != '{' {
+		return nil
 	}
 	q.object = int(d.InputOffset())
+	q.scanned = q.object
 	for d.PeekKind() == '"' {
 		key, err := d.ReadToken()
 		if err != nil {
-			return
+			return q.unsound(err)
 		}
 		name, from := key.String(), int(d.InputOffset())
-		if d.SkipValue() != nil {
-			return
+		if err := d.SkipValue(); err != nil {
+			return q.unsound(err)
 		}
 		end := int(d.InputOffset())
 		if end == len(q.data) && !q.whole {
-			return // a number, which may go on
+			return nil // a number, which may go on
 		}
+		q.scanned = end
 		q.take(name, bytes.TrimLeft(q.data[from:end], ": \t\r\n"), end)
-		if !q.whole && q.named() {
-			return
-		}
 	}
+	if _, err := d.ReadToken(); err != nil { // the end of the object
+		return q.unsound(err)
+	}
+	switch _, err := d.ReadToken(); err {
+	case nil:
+		return errors.New("it holds more than one value")
+	case io.EOF:
+		return nil
+	default:
+		return q.unsound(err)
+	}
+}
+
+// unsound is an error of a body, unless it may come from the end of what was read.
+func (q *want) unsound(err error) error {
+	if !q.whole && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		return nil
+	}
+	return err
 }
 
 // take notes a field whose value ends at the given place of the body.
@@ -266,9 +300,8 @@ func (q *want) scanForm(boundary string) {
 			continue
 		}
 		if text, err := io.ReadAll(io.LimitReader(p, longest)); err == nil {
-			q.fields.model, _ = json.Marshal(string(text))
+			q.fields.model, _ = json.Marshal(string(text)) // the last one counts, as in the engines
 		}
-		return
 	}
 }
 
@@ -399,12 +432,4 @@ func (q *want) send(r *http.Request, e edit) {
 		return
 	}
 	r.Body, _ = r.GetBody()
-}
-
-// spending reads the rest of a body, once.
-type spending struct{ q *want }
-
-func (s *spending) Read(p []byte) (int, error) {
-	s.q.spent.Store(true)
-	return s.q.rest.Read(p)
 }

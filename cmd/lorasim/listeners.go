@@ -7,12 +7,14 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,9 +100,11 @@ func (ls listeners) close() {
 }
 
 // serveOn starts serving, and prints where.
-func (ls listeners) serveOn(out io.Writer, data *http.Server, admin http.Handler, failed chan<- error) (stop func()) {
+func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server, admin http.Handler, failed chan<- error) (stop func()) {
 	data.Handler, data.ConnContext, data.MaxHeaderBytes = halfclose.Handler(data.Handler), halfclose.ConnContext, maxHeader
-	go func() { failed <- data.Serve(halfclose.Listener(ls.data)) }()
+	clients := newLimited(halfclose.Listener(ls.data), maxConnections)
+	data.ConnState = clients.connState
+	go func() { failed <- data.Serve(clients) }()
 	fmt.Fprintf(out, "listening on http://%s\n", ls.data.Addr())
 	if ls.admin == nil {
 		return func() {}
@@ -109,6 +113,61 @@ func (ls listeners) serveOn(out io.Writer, data *http.Server, admin http.Handler
 	go func() { failed <- srv.Serve(ls.admin) }()
 	fmt.Fprintf(out, "admin and metrics on http://%s\n", ls.admin.Addr())
 	return func() { srv.Close() }
+}
+
+// ownFiles are file descriptors that the program needs for itself.
+const ownFiles = 32
+
+// defaultConnections is how many connections of clients leave enough file descriptors
+// for as many connections to workers: clients that hold connections open must not keep
+// the gateway from its workers.
+func defaultConnections() int {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
+		return 10000
+	}
+	return int(max(min(files.Cur, math.MaxInt32), ownFiles+4)-ownFiles) / 2
+}
+
+// limited is a listener that accepts a limited number of connections at a time; others
+// wait to be accepted. The connections are not wrapped, as package halfclose looks for
+// its own: the server tells of their end.
+type limited struct {
+	net.Listener
+	open   chan struct{} // a place for each connection
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLimited(l net.Listener, most int) *limited {
+	return &limited{Listener: l, open: make(chan struct{}, most), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.open <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.open
+	}
+	return c, err
+}
+
+// Close implements net.Listener.
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// connState is for http.Server.ConnState: a connection that has ended leaves its place.
+func (l *limited) connState(_ net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		<-l.open
+	}
 }
 
 // maxHeader bounds the header of a request, bytes.
@@ -145,7 +204,12 @@ func openLog(access string, stderr io.Writer) (*gatewayLog, error) {
 	return l, nil
 }
 
+// openAppending opens a log. A named pipe without a reader would make the opening wait if
+// it were only for writing.
 func openAppending(name string) (*os.File, error) {
+	if of, err := os.Stat(name); err == nil && of.Mode()&os.ModeNamedPipe != 0 {
+		return os.OpenFile(name, os.O_RDWR, 0)
+	}
 	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 

@@ -41,6 +41,17 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
+// longestError bounds an error, bytes. Errors quote what they are about.
+const longestError = 16 << 10
+
+// shorten leaves the middle of a long error out.
+func shorten(text string) string {
+	if len(text) <= longestError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestError/2], "") + " ... " + strings.ToValidUTF8(text[len(text)-longestError/2:], "")
+}
+
 // run is the whole program with everything it touches passed in.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stdout, stderr = format.Safe(stdout), format.Safe(stderr) // whatever workers and files say
@@ -59,12 +70,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitOK
 	case ctx.Err() != nil:
 		if !errors.Is(err, ctx.Err()) {
-			fmt.Fprintln(stderr, "lorasim:", err)
+			fmt.Fprintln(stderr, "lorasim:", shorten(err.Error()))
 		}
 		fmt.Fprintln(stderr, "lorasim: interrupted")
 		return exitInterrupted
 	}
-	fmt.Fprintln(stderr, "lorasim:", err)
+	fmt.Fprintln(stderr, "lorasim:", shorten(err.Error()))
 	var wrong usageError
 	var fault *scenario.Fault
 	if errors.As(err, &wrong) || errors.As(err, &fault) {

@@ -36,7 +36,7 @@ type gatewayFlags struct {
 	clientKey, adminKey         keyFlags
 	allow, adminHosts           repeated
 	insecure                    bool
-	maxPending                  int
+	maxPending, maxConnections  int
 }
 
 func newGateway() *cobra.Command {
@@ -80,6 +80,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
 		opt(&f.BodyMemory, "body-memory", 256<<20, "memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
 		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
+		opt(&f.maxConnections, "max-connections", 0, "connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
 		opt(&f.ClientTimeout, "client-timeout", 30*time.Second, "longest time that a client sends or takes nothing, and shortest for a body", ">0"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
 		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute, "longest wait of a stream for its first byte; 0: no limit", ">=0"),
@@ -150,7 +151,7 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	defer quit()
 	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute, ErrorLog: access.errorLog()}
 	failed := make(chan error, 2)
-	defer ls.serveOn(cmd.OutOrStdout(), srv, g.Admin(), failed)()
+	defer ls.serveOn(cmd.OutOrStdout(), cmp.Or(f.maxConnections, defaultConnections()), srv, g.Admin(), failed)()
 	select {
 	case err := <-failed:
 		return err

@@ -9,6 +9,7 @@
 package yamlfile
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/goccy/go-yaml"
@@ -37,7 +38,7 @@ const (
 // Parse returns the content of the one document of a file, nil for an empty one.
 func Parse(data []byte, file string) (ast.Node, error) {
 	r := reader{file: file}
-	err := r.guard(func() error { return r.parse(data) })
+	err := r.guard(func() error { return r.parse(unmarked(data)) })
 	return r.root, err
 }
 
@@ -53,12 +54,16 @@ func UnmarshalPart(data []byte, file string, into any) error { return unmarshal(
 func unmarshal(data []byte, file string, into any, options ...yaml.DecodeOption) error {
 	r := reader{file: file}
 	return r.guard(func() error {
+		data := unmarked(data)
 		if err := r.parse(data); err != nil {
 			return err
 		}
 		return yamlerr.In(file, yaml.UnmarshalWithOptions(data, into, options...))
 	})
 }
+
+// unmarked is a file without the byte order mark that editors put first, which YAML allows.
+func unmarked(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 // reader reads one document.
 type reader struct {

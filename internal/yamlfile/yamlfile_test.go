@@ -221,3 +221,14 @@ func TestNesting(t *testing.T) {
 		}
 	}
 }
+
+// Editors on Windows put a byte order mark first.
+func TestByteOrderMark(t *testing.T) {
+	var v struct{ Seed int }
+	if err := Unmarshal([]byte("\ufeffseed: 3\n"), "f.yaml", &v); err != nil || v.Seed != 3 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if root, err := Parse([]byte("\ufeffseed: 3\n"), "f.yaml"); err != nil || root.String() != "seed: 3" {
+		t.Errorf("%v, %v", root, err)
+	}
+}

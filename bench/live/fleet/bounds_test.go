@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -36,7 +37,7 @@ func TestBounds(t *testing.T) {
 		{"many models", "/v1/models", `{"data":[` + strings.TrimSuffix(strings.Repeat("{},", maxList+1), ",") + `]}`, "a list of 131073 entries, at most 131072 are taken"},
 		{"a long answer", "/v1/models", strings.Repeat(" ", maxAnswer+1), "the answer is too long: more than 16777216 bytes"},
 		{"deep JSON", "/v1/models", `{"data":` + strings.Repeat("[", 100_000), "depth"},
-		{"deep entries", "/v1/models", `{"data":[` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `]}`, "cannot unmarshal"},
+		{"deep entries", "/v1/models", `{"data":[` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `]}`, "data: unexpected array"},
 	} {
 		e, _ := answers(t, map[string]string{c.path: c.answer})
 		if list, err := e.models(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -116,4 +117,18 @@ func FuzzWorker(f *testing.F) {
 			t.Fatalf("%q", err)
 		}
 	})
+}
+
+// Errors about a worker's answers name fields, and no types of this program.
+func TestPlainJSON(t *testing.T) {
+	var v struct {
+		Data list[struct {
+			ID string `json:"id"`
+		}] `json:"data"`
+	}
+	for text, expected := range map[string]string{`[]`: "the answer: unexpected array", `{"data": 5}`: "data: unexpected number", `{`: "unexpected end of JSON input"} {
+		if err := plainJSON(json.Unmarshal([]byte(text), &v)); err == nil || err.Error() != expected {
+			t.Errorf("%s: %v, expected %s", text, err, expected)
+		}
+	}
 }

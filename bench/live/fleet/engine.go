@@ -170,8 +170,16 @@ func (e *engine) get(ctx context.Context, path string, v any) error {
 	data, err := e.call(ctx, http.MethodGet, path, nil)
 	if err == nil {
 		if err = json.Unmarshal(data, v); err != nil {
-			err = fmt.Errorf("GET %s: %w", path, err)
+			err = fmt.Errorf("GET %s: %w", path, plainJSON(err))
 		}
+	}
+	return err
+}
+
+// plainJSON is an error of package json that names no types of this program.
+func plainJSON(err error) error {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s: unexpected %s", cmp.Or(t.Field, "the answer"), t.Value)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"lorasim/router"
@@ -292,6 +293,9 @@ func (f *Fleet) Tried(r *Request, faults []Fault, served bool) {
 
 // failed is Failed with mu held, of a worker that need not be down.
 func (f *Fleet) failed(r *Request, x Fault) {
+	if errors.Is(x.Err, syscall.EMFILE) || errors.Is(x.Err, syscall.ENFILE) {
+		return // this process, or its machine, is out of file descriptors
+	}
 	o, w, k := &f.cfg.Outlier, x.Worker, f.workers[x.Worker]
 	k.failed++
 	if !o.enabled() {
