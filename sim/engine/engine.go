@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -125,7 +124,7 @@ type Engine struct {
 	Step   Step
 	KV     kvcache.Pool
 	LoRA   lora.Manager
-	rows   table
+	Rows   *Table // the adapters
 	Stats  Stats
 
 	FrontEnd FrontEnd
@@ -168,7 +167,7 @@ func (e *Engine) init(c Config) error {
 		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
-	e.rows = table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
+	e.Rows = &Table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
 	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
 		e.Report = newReport()
@@ -181,7 +180,8 @@ func (e *Engine) init(c Config) error {
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
 		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
 		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
-	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start, func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
+	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
+		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Scheduler(e)
 	return err
 }
@@ -199,23 +199,14 @@ func prefixCache(q *profile.Engine) kvcache.Prefixes {
 	return kvcache.RadixPages
 }
 
-// Row is what the engine knows of an adapter; the base model comes after the last.
-func (e *Engine) Row(index int32) *Adapter {
-	a := e.rows.met[e.rows.at[index]]
-	if a == nil {
-		a = e.rows.meet(index)
-	}
-	return a
-}
-
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
-func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rows.rank(index) }
+func (e *Engine) Redefine(index int32) { e.Rows.Of(index).Rank = e.Rows.rank(index) }
 
 // Refuse says why the engine can never serve a request, "" if it can. It cuts the request's budget to what the engine
 // can give it.
 func (e *Engine) Refuse(r *Request) string {
-	if e.rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
-		return fmt.Sprintf(RankTooLarge, e.rows.rank(r.Adapter), e.Profile.MaxLoraRank)
+	if e.Rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
+		return fmt.Sprintf(RankTooLarge, e.Rows.rank(r.Adapter), e.Profile.MaxLoraRank)
 	}
 	return e.sched.Refuse(r)
 }
@@ -389,7 +380,7 @@ func (v adapterEvents) LoadFailed(a *lora.Adapter) {
 
 func (v adapterEvents) GiveUp(a *lora.Adapter, at tick.Ticks) {
 	e := v.e
-	for r := e.Row(a.Index).Head(); r != nil; r = e.Row(a.Index).Head() {
+	for r := e.Rows.Of(a.Index).Head(); r != nil; r = e.Rows.Of(a.Index).Head() {
 		e.dequeue(r)
 		e.end(r, record.Failed, "its adapter does not load", at)
 	}
@@ -415,7 +406,7 @@ func (v adapterEvents) SlotFreed() { v.e.CapacityFreed() }
 // they joined the batch.
 func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 	return func(yield func(*Request, int64) bool) {
-		done := e.stepsDone()
+		done := e.Step.done(e.Loop.Now())
 		for i := range e.Batch.heap {
 			if r := e.Batch.heap[i].Value; !yield(r, e.Batch.Steps-r.Joined+done) {
 				return
@@ -426,7 +417,7 @@ func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 
 // CachedPrefix is how many of a text's first tokens the prefix cache has, for routers.
 func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
-	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.stepsDone()))
+	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.Step.done(e.Loop.Now())))
 }
 
 // Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another
@@ -451,22 +442,6 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		}
 	}
 	return orphans
-}
-
-// takeAll lists the engine's requests and notes how far they are.
-func (e *Engine) takeAll() []*Request {
-	rs := slices.Collect(e.Queue.All())
-	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
-	for len(e.Batch.heap) > 0 { // those that would be done first come first
-		r := e.Batch.heap[0].Value
-		rs = append(rs, r)
-		e.StopDecoding(r)
-	}
-	for _, r := range rs {
-		r.state, r.Leaving, r.TransferredKV = Waiting, Staying, 0
-		r.Forget()
-	}
-	return rs
 }
 
 // Check returns an error if an invariant does not hold. It is for tests, between events.
@@ -506,8 +481,9 @@ func (e *Engine) Check() error {
 // CheckEmpty returns an error if anything is left of requests.
 func (e *Engine) CheckEmpty() error {
 	b, v := &e.Batch, &e.Books
-	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 || b.loras.loras != 0 || b.loras.distinct != 0 ||
-		b.loras.ranks.Max != 0 || e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
+	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 ||
+		b.loras.loras != 0 || b.loras.distinct != 0 || b.loras.ranks.Max != 0 ||
+		e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
 		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",
 			*b, e.Queue.n, e.sched.Running(), v.PendingPromptTokens)
 	}
