@@ -269,7 +269,7 @@ func (s *sim) cutOff() {
 	s.watch(s.window)
 	s.loop.MoveTo(s.window)
 	for i := range s.workers {
-		s.workers[i].engine.CutOff()
+		s.workers[i].engine.BookPartial()
 	}
 	for _, r := range s.reqs {
 		if r.ID >= 0 {

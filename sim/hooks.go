@@ -64,8 +64,8 @@ func (s *sim) tierChanged(worker int, adapter int32, t router.Tier) {
 func (s *sim) watch(until tick.Ticks) {
 	if until > s.loop.Now() && len(s.hooks.watch) > 0 {
 		for i := range s.workers {
-			s.view.Workers[i].Full = s.workers[i].engine.Full()
-			s.view.Workers[i].Entering = s.workers[i].engine.EnteringLen()
+			s.view.Workers[i].Full = s.workers[i].engine.Gate.Full()
+			s.view.Workers[i].Entering = s.workers[i].engine.FrontEnd.Len()
 		}
 		for _, tell := range s.hooks.watch {
 			tell(s.loop.Now(), until, &s.view)

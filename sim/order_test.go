@@ -28,7 +28,7 @@ type bounded struct {
 
 func (b *bounded) Watch(_, _ tick.Ticks, _ *router.View) {
 	w := &b.s.workers[0]
-	if w.engine.InDecode() {
+	if w.engine.Step.Decodes() {
 		return // counters move on within a run of decode steps
 	}
 	p := &w.engine.Policy

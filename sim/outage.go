@@ -58,7 +58,7 @@ func (w *worker) fail() {
 func (w *worker) recover() {
 	w.outages--
 	if w.publish(); w.v.Up {
-		w.engine.Recovered() // requests sent by a router that knew of no failure
+		w.engine.CapacityFreed() // requests sent by a router that knew of no failure
 	}
 }
 

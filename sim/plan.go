@@ -205,7 +205,7 @@ func (s *sim) checkPlan(plan *router.Plan) error {
 		}
 	}
 	for w, n := range coming {
-		if limit := s.workers[w].engine.Profile().MaxLoadedLoras; limit > 0 && n > limit {
+		if limit := s.workers[w].engine.Profile.MaxLoadedLoras; limit > 0 && n > limit {
 			return fmt.Errorf("%d adapters to load on worker %d, which holds %d", n, w, limit)
 		}
 	}

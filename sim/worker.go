@@ -125,7 +125,7 @@ func (w *worker) reset(restart bool) (orphans []*engine.Request) {
 
 // stats counts what the worker did; end is the end of the run.
 func (w *worker) stats(end tick.Ticks) WorkerStats {
-	return WorkerStats{Requests: w.finished, Stats: *w.engine.Stats(), On: w.timeOn(end)}
+	return WorkerStats{Requests: w.finished, Stats: w.engine.Stats, On: w.timeOn(end)}
 }
 
 // prefixes tells the router what workers keep of prompts at this instant.

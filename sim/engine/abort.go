@@ -16,8 +16,8 @@ func (e *Engine) Abort(r *Request) {
 		e.Finish(r, record.Aborted, Aborted)
 		e.CapacityFreed() // it may have been the one that held up the queue
 	case r.state == Entering:
-		e.door.leave(r)
-		e.books.Wait(r.Adapter, r.Prompt, -1)
+		e.FrontEnd.leave(r)
+		e.Books.Wait(r.Adapter, r.Prompt, -1)
 		e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 		e.Finish(r, record.Aborted, Aborted)
 	case r.state == Running:

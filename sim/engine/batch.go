@@ -176,4 +176,19 @@ func (s *Step) Open(firstWave bool) {
 	s.Work, s.Stall = profile.StepWork{FirstWave: firstWave}, 0
 }
 
+// done is the number of steps of the run that are over at an instant.
+func (s *Step) done(now tick.Ticks) int64 {
+	if s.kind != decode || now <= s.run.Start {
+		return 0
+	}
+	k := s.run.Until(now)
+	if s.run.End(k) > now {
+		k--
+	}
+	return k
+}
+
+// Decodes says whether the step under way decodes.
+func (s *Step) Decodes() bool { return s.kind == decode || s.kind == mixed }
+
 func (s *Step) clear() { s.Prompts, s.adapters = s.Prompts[:0], s.adapters[:0] }

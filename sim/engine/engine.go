@@ -103,13 +103,13 @@ type Stats struct {
 
 // Engine is one engine. The parts are for its scheduler. Make one with [New] and do not copy it.
 type Engine struct {
-	loop   *event.Loop
-	costs  *profile.Costs
+	Loop   *event.Loop    // the clock
+	Costs  *profile.Costs // of steps and loads
 	host   Host
 	sched  Scheduler
-	books  router.Books
-	report *Report // of the step, where somebody wants it
-	ready  bool    // is to begin a step at this instant
+	Books  router.Books // what routers see
+	Report *Report      // of the step, where somebody wants it
+	ready  bool         // is to begin a step at this instant
 	// Merged: an adapter is merged into the weights, so that steps cost what they cost without adapters.
 	Merged     bool
 	warmExtend bool        // a prefill step has gone on with a partly prefilled prompt
@@ -126,16 +126,17 @@ type Engine struct {
 	KV     kvcache.Pool
 	LoRA   lora.Manager
 	rows   table
-	door   frontEnd
-	stats  Stats
+	Stats  Stats
+
+	FrontEnd FrontEnd
 
 	cfg     Config
-	profile profile.Engine
+	Profile profile.Engine
 }
 
 // New returns an engine as a server has it at its start.
 func New(c Config, host Host, l *event.Loop) (*Engine, error) {
-	e := &Engine{host: host, loop: l}
+	e := &Engine{host: host, Loop: l}
 	e.beginStep = e.begin
 	if err := e.init(c); err != nil {
 		return nil, err
@@ -157,20 +158,20 @@ func (e *Engine) init(c Config) error {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras, q.MaxLorasPerBatch)
 	}
 	isVLLM := q.Scheduler == profile.SchedulerVLLM
-	*e = Engine{host: e.host, loop: e.loop, beginStep: e.beginStep, ready: e.ready, stats: e.stats,
-		cfg: c, profile: q, costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
+	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
+		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
 	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
-	e.KV = kvcache.New(kvTokens, int64(q.PageSize), prefixCache(&q), &e.stats.CacheStats)
+	e.KV = kvcache.New(kvTokens, int64(q.PageSize), prefixCache(&q), &e.Stats.CacheStats)
 	*c.View = router.Worker{
 		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
 		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
-	e.books = router.NewBooks(c.View, c.ID, c.Index)
-	e.rows = table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}}
-	e.door.enter = e.enter
+	e.Books = router.NewBooks(c.View, c.ID, c.Index)
+	e.rows = table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
+	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
-		e.report = newReport()
+		e.Report = newReport()
 	}
 	e.Policy = newPolicy(&q, c.Adapters, &e.Queue, &e.Batch)
 	blocking := q.AdapterLoading == profile.LoadBlocking
@@ -180,7 +181,7 @@ func (e *Engine) init(c Config) error {
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
 		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
 		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
-	}, e.loop, &e.books, adapterEvents{e}, &e.stats.LoadStats, c.Start, func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
+	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start, func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
 	e.sched, err = c.Scheduler(e)
 	return err
 }
@@ -198,54 +199,23 @@ func prefixCache(q *profile.Engine) kvcache.Prefixes {
 	return kvcache.RadixPages
 }
 
-// rank is an adapter's rank as the engine counts it, 0 of the base model.
-func (e *Engine) rank(index int32) int32 {
-	if !e.isLoRA(index) {
-		return 0
-	}
-	return int32(e.costs.Rank(e.cfg.Adapters[index].Rank))
-}
-
-// isLoRA says whether an index is that of an adapter, not of the base model.
-func (e *Engine) isLoRA(index int32) bool { return int(index) < len(e.cfg.Adapters) }
-
 // Row is what the engine knows of an adapter; the base model comes after the last.
 func (e *Engine) Row(index int32) *Adapter {
-	if a := e.rows.met[e.rows.at[index]]; a != nil { // alone in here, so that it is inlined
-		return a
+	a := e.rows.met[e.rows.at[index]]
+	if a == nil {
+		a = e.rows.meet(index)
 	}
-	return e.meet(index)
+	return a
 }
 
-// Base is the base model.
-func (e *Engine) Base() *Adapter { return e.Row(int32(len(e.cfg.Adapters))) }
-
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
-func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rank(index) }
-
-// Now is the present instant.
-func (e *Engine) Now() tick.Ticks { return e.loop.Now() }
-
-// Costs are what the engine's steps and loads cost.
-func (e *Engine) Costs() *profile.Costs { return e.costs }
-
-// Profile is the engine's part of its profile. Its scheduler may change it.
-func (e *Engine) Profile() *profile.Engine { return &e.profile }
-
-// Books are what routers see of the engine.
-func (e *Engine) Books() *router.Books { return &e.books }
-
-// Adapters is the number of adapters, the base model left out.
-func (e *Engine) Adapters() int { return len(e.cfg.Adapters) }
-
-// Stats counts what the engine did so far.
-func (e *Engine) Stats() *Stats { return &e.stats }
+func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rows.rank(index) }
 
 // Refuse says why the engine can never serve a request, "" if it can. It cuts the request's budget to what the engine
 // can give it.
 func (e *Engine) Refuse(r *Request) string {
-	if e.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
-		return fmt.Sprintf(RankTooLarge, e.rank(r.Adapter), e.profile.MaxLoraRank)
+	if e.rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
+		return fmt.Sprintf(RankTooLarge, e.rows.rank(r.Adapter), e.Profile.MaxLoraRank)
 	}
 	return e.sched.Refuse(r)
 }
@@ -278,7 +248,7 @@ func (e *Engine) Interrupt() {
 // queueLengthChanged ends the run of decode steps after the step under way if the steps after that take another time,
 // the waiting requests being others.
 func (e *Engine) queueLengthChanged() {
-	if e.Step.kind == decode && e.costs.ScansQueue() {
+	if e.Step.kind == decode && e.Costs.ScansQueue() {
 		e.cut()
 	}
 }
@@ -299,28 +269,18 @@ func (e *Engine) CapacityFreed() {
 	}
 }
 
-// RequestLeft notes, between steps, that a request has left the batch.
-func (e *Engine) RequestLeft() { e.Gate.full, e.Gate.changed = false, true }
-
-// Recovered has an engine that was down look at what was sent meanwhile.
-func (e *Engine) Recovered() {
-	if e.Queue.n > 0 {
-		e.queueChanged()
-	}
-}
-
 // getReady makes the engine begin a step at this instant.
 func (e *Engine) getReady() {
 	if !e.ready {
 		e.ready = true
-		e.loop.Yield(e.beginStep)
+		e.Loop.Yield(e.beginStep)
 	}
 }
 
 // begin starts the next step.
 func (e *Engine) begin() {
 	e.ready = false
-	if !e.books.Up || e.Step.kind != idle {
+	if !e.Books.Up || e.Step.kind != idle {
 		return // what made it ready came while it was beginning a step
 	}
 	if len(e.leaving) > 0 {
@@ -331,8 +291,8 @@ func (e *Engine) begin() {
 
 // run makes the step under way end at a time.
 func (e *Engine) run(k kind, end tick.Ticks) {
-	e.Step.kind, e.Step.began = k, e.loop.Now()
-	e.loop.Set(&e.timer, end)
+	e.Step.kind, e.Step.began = k, e.Loop.Now()
+	e.Loop.Set(&e.timer, end)
 }
 
 // PrepareAdapters gives the adapters of the step's prompts, and of the running requests if it decodes, their slots.
@@ -346,33 +306,33 @@ func (e *Engine) Run(mixes bool) {
 	if mixes {
 		k = mixed
 	}
-	e.stats.PrefillSteps++
-	e.stats.Stalled += s.Stall
-	e.stats.PeakKV = max(e.stats.PeakKV, e.KV.Stored())
-	e.books.KVUsed = e.KV.Stored()
+	e.Stats.PrefillSteps++
+	e.Stats.Stalled += s.Stall
+	e.Stats.PeakKV = max(e.Stats.PeakKV, e.KV.Stored())
+	e.Books.KVUsed = e.KV.Stored()
 	if s.Work.Extends && !e.warmExtend {
 		s.Work.FirstExtend, e.warmExtend = true, true
 	}
-	e.report.scheduled(e, k)
+	e.Report.scheduled(e, k)
 	takes := s.Stall + e.stepTime(mixes)
 	if mixes {
-		s.run = record.Steps{Start: e.loop.Now(), First: takes, Count: 1, Batch: int64(e.Batch.Len())}
+		s.run = record.Steps{Start: e.Loop.Now(), First: takes, Count: 1, Batch: int64(e.Batch.Len())}
 	}
-	e.run(k, e.loop.Now()+takes)
+	e.run(k, e.Loop.Now()+takes)
 }
 
 // RunEmpty starts a step without tokens, which takes no time.
 func (e *Engine) RunEmpty() {
-	e.report.scheduled(e, mixed)
-	e.run(prefill, e.loop.Now())
+	e.Report.scheduled(e, mixed)
+	e.run(prefill, e.Loop.Now())
 }
 
 // Pause lets time pass in which the engine runs no step; false if it is none.
 func (e *Engine) Pause(t tick.Ticks) bool {
 	if t > 0 {
 		e.Step.clear()
-		e.stats.Stalled += t
-		e.run(prefill, e.loop.Now()+t)
+		e.Stats.Stalled += t
+		e.run(prefill, e.Loop.Now()+t)
 	}
 	return t > 0
 }
@@ -386,15 +346,15 @@ func (e *Engine) stepTime(decodes bool) tick.Ticks {
 	}
 	if e.Merged {
 		k.LoRATokens = 0
-		return e.costs.Step(k)
+		return e.Costs.Step(k)
 	}
-	e.Batch.loras.work(k, e.Step.Prompts, decodes, e.costs.CountsAdapters())
-	return e.costs.Step(k)
+	e.Batch.loras.work(k, e.Step.Prompts, decodes, e.Costs.CountsAdapters())
+	return e.Costs.Step(k)
 }
 
 // endStep ends the step under way.
 func (e *Engine) endStep() {
-	e.stats.Busy += e.loop.Now() - e.Step.began
+	e.Stats.Busy += e.Loop.Now() - e.Step.began
 	switch k := e.Step.kind; k {
 	case decode:
 		e.EndDecode()
@@ -405,7 +365,7 @@ func (e *Engine) endStep() {
 	if len(e.leaving) > 0 {
 		e.sendLeaving()
 	}
-	e.report.done(e)
+	e.Report.done(e)
 	e.getReady()
 }
 
@@ -469,20 +429,14 @@ func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
 	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.stepsDone()))
 }
 
-// Full says whether no waiting request can be admitted until another leaves the batch.
-func (e *Engine) Full() bool { return e.Gate.full }
-
-// CutOff books the steps that are over at the end of a run, within the step under way.
-func (e *Engine) CutOff() { e.bookPartial() }
-
 // Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another
 // process, which counts its steps anew. It returns the requests that it had.
 func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
-	e.bookPartial()
-	e.loop.Stop(&e.timer)
+	e.BookPartial()
+	e.Loop.Stop(&e.timer)
 	e.LoRA.Stop()
 	orphans = e.takeAll()
-	before := e.books.Adapters
+	before := e.Books.Adapters
 	if restart {
 		e.Batch.Steps = 0
 	}
@@ -491,7 +445,7 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 	if err := e.init(c); err != nil {
 		panic(err) // the same call succeeded before
 	}
-	for a, st := range e.books.Adapters {
+	for a, st := range e.Books.Adapters {
 		if st.Tier != before[a].Tier && c.Hooks.Tier != nil {
 			c.Hooks.Tier(int32(a), st.Tier)
 		}
@@ -502,7 +456,7 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 // takeAll lists the engine's requests and notes how far they are.
 func (e *Engine) takeAll() []*Request {
 	rs := slices.Collect(e.Queue.All())
-	rs = append(rs, e.sched.Orphans(e.door.queue)...)
+	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
 	for len(e.Batch.heap) > 0 { // those that would be done first come first
 		r := e.Batch.heap[0].Value
 		rs = append(rs, r)
@@ -527,9 +481,9 @@ func (e *Engine) Check() error {
 	for _, a := range e.Queue.adapters {
 		waiting += int(a.Waiting)
 	}
-	if n != e.Queue.n || waiting != n || n+len(e.door.queue) != e.books.Queued {
+	if n != e.Queue.n || waiting != n || n+len(e.FrontEnd.queue) != e.Books.Queued {
 		return fmt.Errorf("%d requests wait, %d by adapter, %d enter; expected %d, routers see %d",
-			n, waiting, len(e.door.queue), e.Queue.n, e.books.Queued)
+			n, waiting, len(e.FrontEnd.queue), e.Queue.n, e.Books.Queued)
 	}
 	tokens, left := int64(0), int64(0)
 	for _, r := range e.Batch.Requests() {
@@ -551,7 +505,7 @@ func (e *Engine) Check() error {
 
 // CheckEmpty returns an error if anything is left of requests.
 func (e *Engine) CheckEmpty() error {
-	b, v := &e.Batch, &e.books
+	b, v := &e.Batch, &e.Books
 	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 || b.loras.loras != 0 || b.loras.distinct != 0 ||
 		b.loras.ranks.Max != 0 || e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
 		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",

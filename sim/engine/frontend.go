@@ -7,9 +7,10 @@ import (
 	"lorasim/sim/event"
 )
 
-// frontEnd is a server's front end: it hands requests to the engine one after the other, in the order in which they
+// FrontEnd is a server's front end: it hands requests to the engine one after the other, in the order in which they
 // came.
-type frontEnd struct {
+type FrontEnd struct {
+	e     *Engine
 	queue []*Request
 	free  tick.Ticks // when it has no more work
 	enter func()
@@ -20,40 +21,41 @@ func (e *Engine) Add(r *Request) {
 	r.engine, r.Row, r.FillTokens, r.PrefixTokens = e, e.Row(r.Adapter), 0, 0
 	e.sched.Accept(r)
 	e.assign(r, 1)
-	f, takes := &e.door, e.costs.FrontEnd
-	if !r.Row.known && e.isLoRA(r.Adapter) {
+	f, takes := &e.FrontEnd, e.Costs.FrontEnd
+	if !r.Row.known && e.rows.isLoRA(r.Adapter) {
 		r.Row.known = true
-		takes += e.costs.FirstUse
+		takes += e.Costs.FirstUse
 	}
-	f.free = max(f.free, e.loop.Now()) + takes
-	if f.free == e.loop.Now() {
+	f.free = max(f.free, e.Loop.Now()) + takes
+	if f.free == e.Loop.Now() {
 		e.enqueue(r)
 		return
 	}
 	r.state, r.QueuedAt = Entering, f.free
-	e.books.Wait(r.Adapter, r.Prompt, 1)
+	e.Books.Wait(r.Adapter, r.Prompt, 1)
 	f.queue = append(f.queue, r)
-	e.loop.At(f.free, event.Enter, f.enter)
+	e.Loop.At(f.free, event.Enter, f.enter)
 }
 
-// enter hands the engine the request whose time in the front end is over.
-func (e *Engine) enter() {
-	if f := &e.door; len(f.queue) > 0 && f.queue[0].QueuedAt <= e.loop.Now() { // else it has failed, or its client gave it up
+// pass hands the engine the request whose time in the front end is over.
+func (f *FrontEnd) pass() {
+	e := f.e
+	if len(f.queue) > 0 && f.queue[0].QueuedAt <= e.Loop.Now() { // else it has failed, or its client gave it up
 		r := f.queue[0]
 		f.queue = f.queue[1:]
-		e.books.Wait(r.Adapter, r.Prompt, -1)
+		e.Books.Wait(r.Adapter, r.Prompt, -1)
 		e.enqueue(r)
 	}
 }
 
 // leave takes a request out of the front end.
-func (f *frontEnd) leave(r *Request) {
+func (f *FrontEnd) leave(r *Request) {
 	f.queue = slices.DeleteFunc(f.queue, func(o *Request) bool { return o == r })
 }
 
-// EnteringOf is the number of requests of an adapter in the front end.
-func (e *Engine) EnteringOf(a *Adapter) (n int) {
-	for _, r := range e.door.queue {
+// Of is the number of requests of an adapter in the front end.
+func (f *FrontEnd) Of(a *Adapter) (n int) {
+	for _, r := range f.queue {
 		if r.Row == a {
 			n++
 		}
@@ -61,8 +63,8 @@ func (e *Engine) EnteringOf(a *Adapter) (n int) {
 	return n
 }
 
-// EnteringLen is the number of requests in the front end.
-func (e *Engine) EnteringLen() int { return len(e.door.queue) }
+// Len is the number of requests in the front end.
+func (f *FrontEnd) Len() int { return len(f.queue) }
 
 // enqueue puts a request that has passed the front end into the queue.
 func (e *Engine) enqueue(r *Request) {

@@ -14,51 +14,38 @@ import (
 func (e *Engine) RunDecode(limit int64) {
 	b, s := int64(e.Batch.Len()), &e.Step
 	k := min(e.KV.StepsThatFit(e.Batch.Steps, b, e.Batch.steps()), limit)
-	if e.Gate.Open() && e.Queue.n > 0 || e.cfg.Hooks.Token != nil || e.report != nil {
+	if e.Gate.Open() && e.Queue.n > 0 || e.cfg.Hooks.Token != nil || e.Report != nil {
 		k = 1 // a request retracted just now may be taken back after one step; hooks see every token
 	}
 	s.clear()
 	load := e.LoRA.PrepareBatch(nil, true)
-	e.stats.Stalled += load
+	e.Stats.Stalled += load
 	s.Work = profile.StepWork{}
 	s.run = record.Steps{
-		Start: e.loop.Now() + load,
+		Start: e.Loop.Now() + load,
 		First: e.stepTime(true),
-		Incr:  e.costs.PerKVToken * tick.Ticks(b),
+		Incr:  e.Costs.PerKVToken * tick.Ticks(b),
 		Count: k,
 		Batch: b,
 	}
 	if t := e.sched.LeapUntil(); t < s.run.End(k) {
-		s.run.Count = s.run.Until(max(t, e.loop.Now()))
+		s.run.Count = s.run.Until(max(t, e.Loop.Now()))
 	}
-	e.report.scheduled(e, decode)
+	e.Report.scheduled(e, decode)
 	e.run(decode, s.run.End(s.run.Count))
 }
 
 // cut ends the run of decode steps after the step under way.
 func (e *Engine) cut() {
 	s := &e.Step
-	if k := s.run.Until(e.loop.Now()); k < s.run.Count {
+	if k := s.run.Until(e.Loop.Now()); k < s.run.Count {
 		s.run.Count = k
-		e.loop.Set(&e.timer, s.run.End(k))
+		e.Loop.Set(&e.timer, s.run.End(k))
 	}
 }
 
 // stepsDone is the number of steps of the run that are over at this instant.
-func (e *Engine) stepsDone() int64 {
-	s := &e.Step
-	if s.kind != decode || e.loop.Now() <= s.run.Start {
-		return 0
-	}
-	k := s.run.Until(e.loop.Now())
-	if s.run.End(k) > e.loop.Now() {
-		k--
-	}
-	return k
-}
-
-// InDecode says whether a step that decodes is under way.
-func (e *Engine) InDecode() bool { return e.Step.kind == decode || e.Step.kind == mixed }
+func (e *Engine) stepsDone() int64 { return e.Step.done(e.Loop.Now()) }
 
 // KVTokens is the number of KV tokens at this instant, within a run of steps.
 func (e *Engine) KVTokens() int64 { return e.KV.Stored() + e.stepsDone()*e.Step.run.Batch }
@@ -85,31 +72,31 @@ func (e *Engine) advance() {
 	b.Steps += k
 	b.kvTokens += k * n
 	b.maxNewLeft -= k * n
-	e.stats.DecodeSteps += k
-	e.stats.PeakKV = max(e.stats.PeakKV, e.KV.Stored())
-	e.books.KVUsed = e.KV.Stored()
+	e.Stats.DecodeSteps += k
+	e.Stats.PeakKV = max(e.Stats.PeakKV, e.KV.Stored())
+	e.Books.KVUsed = e.KV.Stored()
 	if e.cfg.TokenTimes {
 		e.itl.record(b, &run)
 	}
 	if token := e.cfg.Hooks.Token; token != nil {
 		for i := range b.heap {
-			token(b.heap[i].Value.ID, e.loop.Now()+e.costs.Overhead)
+			token(b.heap[i].Value.ID, e.Loop.Now()+e.Costs.Overhead)
 		}
 	}
 	e.itl.report(run.End(1), e.cfg.Observer)
 	last := run.End(k)
-	run.Start += e.costs.Overhead
+	run.Start += e.Costs.Overhead
 	e.cfg.Observer.Steps(run)
 	e.itl.lastDecode, e.itl.older = last, n
 }
 
-// bookPartial books what was done of the step under way, which is not to end.
-func (e *Engine) bookPartial() {
+// BookPartial books what was done of the step under way, which is not to end.
+func (e *Engine) BookPartial() {
 	if k := e.stepsDone(); k > 0 { // their tokens are out
 		e.Step.run.Count = k
 		e.advance()
 	}
 	if e.Step.kind != idle {
-		e.stats.Busy += e.loop.Now() - e.Step.began
+		e.Stats.Busy += e.Loop.Now() - e.Step.began
 	}
 }

@@ -11,14 +11,14 @@ import (
 
 // toWaiting puts a request into the queue, last or first; new and retracted ones alike.
 func (e *Engine) toWaiting(r *Request, first bool) {
-	r.QueuedAt = e.loop.Now()
+	r.QueuedAt = e.Loop.Now()
 	r.state = Waiting
 	if e.Policy.kind == byService {
 		e.Policy.lift(r.Row, e.stepsDone())
 	}
 	e.Queue.add(r, first)
 	e.queueLengthChanged()
-	e.books.Wait(r.Adapter, r.Prompt, 1)
+	e.Books.Wait(r.Adapter, r.Prompt, 1)
 }
 
 // dequeue takes a request out of the queue.
@@ -28,7 +28,7 @@ func (e *Engine) dequeue(r *Request) {
 		e.Policy.lastDequeued = r.Row
 	}
 	e.queueLengthChanged()
-	e.books.Wait(r.Adapter, r.Prompt, -1)
+	e.Books.Wait(r.Adapter, r.Prompt, -1)
 }
 
 // Start takes a request from the queue to run it. The step under formation waits for its adapter, as long as it says
@@ -44,18 +44,18 @@ func (e *Engine) Start(r *Request) bool {
 		e.Policy.serve(r.Row, PromptWeight*int64(r.Prompt))
 	}
 	r.state = Filling
-	e.books.Running++
-	e.books.Run(r.Adapter, 1)
-	e.stats.PeakRunning = max(e.stats.PeakRunning, int64(e.books.Running))
-	r.StartedAt = min(r.StartedAt, e.loop.Now())
+	e.Books.Running++
+	e.Books.Run(r.Adapter, 1)
+	e.Stats.PeakRunning = max(e.Stats.PeakRunning, int64(e.Books.Running))
+	r.StartedAt = min(r.StartedAt, e.Loop.Now())
 	return true
 }
 
 // LockPrefix has a request that is admitted hold what is kept of its prompt; one token is always left to compute.
 func (e *Engine) LockPrefix(r *Request) {
 	found := e.KV.LockPrefix(&r.Sequence, r.Prompt+r.Generated-1)
-	if e.report != nil {
-		e.report.CachedTokens += int64(found)
+	if e.Report != nil {
+		e.Report.CachedTokens += int64(found)
 	}
 }
 
@@ -70,7 +70,7 @@ func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
 // AddPrompt counts n prompt tokens of a request into the step.
 func (e *Engine) AddPrompt(r *Request, n int64) {
 	s := &e.Step
-	s.Work.Add(n, int64(r.Computed), e.isLoRA(r.Adapter))
+	s.Work.Add(n, int64(r.Computed), e.rows.isLoRA(r.Adapter))
 	e.KV.Grow(&r.Sequence, n)
 	s.Prompts = append(s.Prompts, Chunk{r, int32(n)})
 	s.adapters = append(s.adapters, &r.Row.Adapter)
@@ -82,7 +82,8 @@ func (e *Engine) startDecoding(r *Request, at tick.Ticks) {
 	r.joinTime = at
 	e.Batch.push(r)
 	e.KV.StartDecoding(&r.Sequence, e.Batch.Steps)
-	e.countBatch(r, 1)
+	e.Policy.serve(r.Row, 0)
+	e.Batch.count(r, 1)
 }
 
 // ResumeDecoding takes a request that saw its latest token elsewhere, or long ago, into the batch.
@@ -106,23 +107,19 @@ func (e *Engine) StopDecoding(r *Request) {
 	e.itl.leave(r, e.Batch.Steps)
 	r.Generated += int32(e.Batch.Steps - r.Joined)
 	e.KV.StopDecoding(&r.Sequence, e.Batch.Steps)
-	e.countBatch(r, -1)
-}
-
-func (e *Engine) countBatch(r *Request, d int64) {
 	e.Policy.serve(r.Row, 0)
-	e.Batch.count(r, d)
+	e.Batch.count(r, -1)
 }
 
 // Free frees the KV cache of a request that was running and is not in the batch.
 func (e *Engine) Free(r *Request) {
 	e.KV.Release(&r.Sequence)
-	e.books.KVUsed = e.KV.Stored()
-	e.books.Running--
-	e.books.Run(r.Adapter, -1)
+	e.Books.KVUsed = e.KV.Stored()
+	e.Books.Running--
+	e.Books.Run(r.Adapter, -1)
 	e.LoRA.Release(&r.Row.Adapter)
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
-	e.RequestLeft()
+	e.Gate.RequestLeft()
 }
 
 // Remove takes a request out of the batch and frees its KV cache.
@@ -134,8 +131,8 @@ func (e *Engine) Remove(r *Request) {
 // Requeue returns a request that has lost its KV cache to the queue, last or first.
 func (e *Engine) Requeue(r *Request, first bool) {
 	r.Leaving = Staying // a migration that was under way is off
-	e.report.preempted(r)
-	e.stats.Retractions++
+	e.Report.preempted(r)
+	e.Stats.Retractions++
 	if e.sched.MayWait(r) {
 		e.toWaiting(r, first)
 	}
@@ -145,7 +142,7 @@ func (e *Engine) Requeue(r *Request, first bool) {
 // that is never joins the batch. insert: prompts are entered in the prefix cache.
 func (e *Engine) EndPrompts(insert bool) {
 	var first, joined int64
-	now := e.loop.Now()
+	now := e.Loop.Now()
 	for _, c := range e.Step.Prompts {
 		r := c.Request
 		if insert {
@@ -166,21 +163,21 @@ func (e *Engine) EndPrompts(insert bool) {
 	}
 	e.Step.clear()
 	if first > 0 {
-		e.cfg.Observer.Tokens(now+e.costs.Overhead, first)
+		e.cfg.Observer.Tokens(now+e.Costs.Overhead, first)
 	}
 	if joined > 0 {
 		e.itl.joined(now, joined)
 	}
-	e.books.Running = e.sched.Running()
+	e.Books.Running = e.sched.Running()
 }
 
 // token counts the token of a request whose prompt is complete.
 func (e *Engine) token(r *Request) {
-	now := e.loop.Now()
+	now := e.Loop.Now()
 	e.Policy.serve(r.Row, OutputWeight)
 	if r.FirstTokenAt == tick.Never {
-		e.books.PendingPromptTokens -= int64(r.Prompt)
-		r.FirstTokenAt = now + e.costs.Overhead
+		e.Books.PendingPromptTokens -= int64(r.Prompt)
+		r.FirstTokenAt = now + e.Costs.Overhead
 	} else {
 		e.cfg.Observer.Gap(now-r.lastTokenAt, 1)
 		if e.cfg.TokenTimes {
@@ -189,23 +186,23 @@ func (e *Engine) token(r *Request) {
 	}
 	r.Generated++
 	if e.cfg.Hooks.Token != nil {
-		e.cfg.Hooks.Token(r.ID, now+e.costs.Overhead)
+		e.cfg.Hooks.Token(r.ID, now+e.Costs.Overhead)
 	}
 }
 
 // Finish ends a request that is neither in the queue nor in the batch any more.
 func (e *Engine) Finish(r *Request, status record.Status, reason string) {
-	e.end(r, status, reason, e.loop.Now())
+	e.end(r, status, reason, e.Loop.Now())
 }
 
 func (e *Engine) end(r *Request, status record.Status, reason string, at tick.Ticks) {
 	e.assign(r, -1)
-	e.host.Finished(r, status, reason, at+e.costs.Overhead)
+	e.host.Finished(r, status, reason, at+e.Costs.Overhead)
 }
 
 // assign counts a request into what routers see, 1, or out of it, -1.
 func (e *Engine) assign(r *Request, d int64) {
-	e.books.Assign(r.Prompt, r.Expected, r.Row.Rank, r.FirstTokenAt == tick.Never, d)
+	e.Books.Assign(r.Prompt, r.Expected, r.Row.Rank, r.FirstTokenAt == tick.Never, d)
 }
 
 // Reject ends a request that may not wait: rejected, or failed where its client has seen tokens of it.
@@ -229,6 +226,6 @@ func (e *Engine) FailHead() {
 	r := e.Policy.Head()
 	e.dequeue(r)
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
-	e.RequestLeft()
+	e.Gate.RequestLeft()
 	e.Finish(r, record.Failed, "does not fit on the worker")
 }

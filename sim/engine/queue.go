@@ -161,8 +161,7 @@ func (q *Queue) OldestOf(among []*Adapter, first func(a *Adapter) *Request) (bes
 //
 // changed: since the last look something may admit a waiting request; it saves looks and never decides. full: no
 // look helps until a request leaves the batch. Under sglang that is the scheduler's batch_is_full, and decides
-// results; under vLLM it is a shortcut. A step looks when the gate is open: changed && !full. Engine.queueChanged,
-// CapacityFreed and RequestLeft change it from without.
+// results; under vLLM it is a shortcut. A step looks when the gate is open: changed && !full.
 type Gate struct {
 	changed, full bool
 
@@ -178,6 +177,9 @@ func (g *Gate) Open() bool { return g.changed && !g.full }
 
 // Full says whether no look helps until a request leaves the batch.
 func (g *Gate) Full() bool { return g.full }
+
+// RequestLeft notes, between steps, that a request has left the batch.
+func (g *Gate) RequestLeft() { g.full, g.changed = false, true }
 
 // NoRoom closes the gate until a request leaves the batch.
 func (g *Gate) NoRoom() { g.full = true }

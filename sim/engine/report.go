@@ -25,22 +25,22 @@ type Report struct {
 func newReport() *Report { return &Report{Tokens: map[int64]int32{}, Computed: map[int64]int32{}} }
 
 // Admitted notes a request that the step admits, for the first time or again.
-func (e *Engine) Admitted(r *Request, resumed bool) {
-	if e.report == nil {
+func (p *Report) Admitted(r *Request, resumed bool) {
+	if p == nil {
 		return
 	}
-	to := &e.report.New
+	to := &p.New
 	if resumed {
-		to = &e.report.Resumed
+		to = &p.Resumed
 	}
 	*to = append(*to, r.ID)
-	e.report.Computed[r.ID] = r.Computed
+	p.Computed[r.ID] = r.Computed
 }
 
 // RetractedOne notes that a request of Preempted was retracted.
-func (e *Engine) RetractedOne() {
-	if e.report != nil {
-		e.report.Retracted++
+func (p *Report) RetractedOne() {
+	if p != nil {
+		p.Retracted++
 	}
 }
 
@@ -74,6 +74,6 @@ func (p *Report) done(e *Engine) {
 	}
 	p.Running, p.Waiting = e.sched.Running(), e.Queue.n
 	p.FreePages, p.KVTokens = e.KV.Free(), e.KV.Stored()
-	e.report = newReport()
+	e.Report = newReport()
 	e.cfg.Hooks.Step(p)
 }

@@ -4,6 +4,8 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/lora"
+	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // Request is a request as an engine knows it. Who hands it in fills the first group; the engine keeps the rest.
@@ -91,15 +93,27 @@ func (a *Adapter) Head() *Request { return a.queue.head }
 // table is the adapters of an engine. A run has workers times adapters of them, and an engine meets few of many:
 // they come into being one by one, and stay where they are. See Engine.Row.
 type table struct {
-	at  []int32    // by index: its place in met, 0: not met yet
-	met []*Adapter // the first is nil
+	at       []int32    // by index: its place in met, 0: not met yet
+	met      []*Adapter // the first is nil
+	adapters []trace.Adapter
+	costs    *profile.Costs
 }
 
-func (e *Engine) meet(index int32) *Adapter {
-	t := &e.rows
-	a := &Adapter{Adapter: lora.NewAdapter(index, !e.isLoRA(index)), Rank: e.rank(index)}
+func (t *table) meet(index int32) *Adapter {
+	a := &Adapter{Adapter: lora.NewAdapter(index, !t.isLoRA(index)), Rank: t.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
 	t.at[index] = int32(len(t.met))
 	t.met = append(t.met, a)
 	return a
 }
+
+// rank is an adapter's rank as the engine counts it, 0 of the base model.
+func (t *table) rank(index int32) int32 {
+	if !t.isLoRA(index) {
+		return 0
+	}
+	return int32(t.costs.Rank(t.adapters[index].Rank))
+}
+
+// isLoRA says whether an index is that of an adapter, not of the base model.
+func (t *table) isLoRA(index int32) bool { return int(index) < len(t.adapters) }

@@ -59,11 +59,11 @@ func (d *drainer) due(a *engine.Adapter) tick.Ticks { return a.Head().QueuedAt +
 
 // updateDrainingState brings the drainer up to date before requests are picked (update_draining_state).
 func (d *drainer) updateDrainingState() {
-	if !d.on || len(d.order) == 0 && d.starvesAt() > d.e.Now() {
+	if !d.on || len(d.order) == 0 && d.starvesAt() > d.e.Loop.Now() {
 		return
 	}
 	running := d.updateAdapterStats()
-	if len(running) >= d.e.Profile().MaxLorasPerBatch {
+	if len(running) >= d.e.Profile.MaxLorasPerBatch {
 		d.updateDrainingLoras(running)
 	}
 	d.order = slices.DeleteFunc(d.order, func(a *engine.Adapter) bool {
@@ -97,7 +97,7 @@ func (d *drainer) updateAdapterStats() (running []*engine.Adapter) {
 // the order of a set.
 func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	starving := slices.DeleteFunc(slices.Clone(d.e.Queue.Adapters()), func(a *engine.Adapter) bool {
-		return d.promised[a.Index] || d.due(a) > d.e.Now()
+		return d.promised[a.Index] || d.due(a) > d.e.Loop.Now()
 	})
 	slices.SortFunc(starving, func(a, b *engine.Adapter) int {
 		return cmp.Or(cmp.Compare(d.due(a), d.due(b)), cmp.Compare(a.Index, b.Index))

@@ -36,8 +36,8 @@ type modes struct {
 const unmerged = dlora.Unmerged
 
 func newModes(s *Scheduler) *modes {
-	costs := s.e.Costs()
-	n := s.e.Adapters() + 1
+	costs := s.e.Costs
+	n := len(s.e.Books.Adapters) + 1
 	l := &costs.Profile().Latency.LoRA
 	m := &modes{s: s, row: unmerged, credit: make([]int64, n), passed: make([]int64, n),
 		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
@@ -52,7 +52,7 @@ func newModes(s *Scheduler) *modes {
 // pending is the number of requests of an adapter in the engine.
 func (m *modes) pending(row int32) int64 {
 	e := m.s.e
-	v := e.Books()
+	v := &e.Books
 	n := v.Load()
 	if int(row) < len(v.Adapters) {
 		n = int(v.Adapters[row].Running + v.Adapters[row].Queued)
@@ -61,8 +61,8 @@ func (m *modes) pending(row int32) int64 {
 			n -= int(st.Running + st.Queued)
 		}
 	}
-	if e.EnteringLen() > 0 {
-		n -= e.EnteringOf(e.Row(row))
+	if e.FrontEnd.Len() > 0 {
+		n -= e.FrontEnd.Of(e.Row(row))
 	}
 	return int64(n)
 }
@@ -127,9 +127,9 @@ func (m *modes) countPassedOver() {
 // nextMode is the mode for the next step under backend merged: the present one until it has no requests or another
 // adapter has credits enough.
 func (m *modes) nextMode() int32 {
-	v := m.s.e.Books()
+	v := &m.s.e.Books
 	switch {
-	case m.s.chunkedReq != nil || v.Running+v.Queued == m.s.e.EnteringLen():
+	case m.s.chunkedReq != nil || v.Running+v.Queued == m.s.e.FrontEnd.Len():
 		return m.row
 	case m.row == unmerged || m.pending(m.row) == 0:
 		return m.mostCredits()
@@ -160,7 +160,7 @@ func (m *modes) mostCredits() int32 {
 // the change takes: nothing where the weights stay as they are.
 func (m *modes) change(to int32) tick.Ticks {
 	e := m.s.e
-	base := int32(e.Adapters())
+	base := int32(len(e.Books.Adapters))
 	plain := (m.row == unmerged || m.row == base) && (to == unmerged || to == base)
 	m.row, m.fresh, e.Merged = to, true, to != unmerged
 	if to == unmerged {
@@ -168,7 +168,7 @@ func (m *modes) change(to int32) tick.Ticks {
 	} else {
 		m.credit[to] = 0
 	}
-	e.RequestLeft()
+	e.Gate.RequestLeft()
 	for k := 0; k < e.Batch.Len(); k++ {
 		if r := e.Batch.At(k); to != unmerged && r.Adapter != to {
 			m.park(r)
@@ -185,7 +185,7 @@ func (m *modes) change(to int32) tick.Ticks {
 	if plain {
 		return 0
 	}
-	return e.Costs().Switch
+	return e.Costs.Switch
 }
 
 // park takes a request out of the batch with its memory.

@@ -24,7 +24,7 @@ func (s *Scheduler) retractDecode() {
 			r.Retracted, r.PrefixTokens = true, 0
 			e.Remove(r)
 			e.Requeue(r, false)
-			e.RetractedOne()
+			e.Report.RetractedOne()
 		default:
 			r := e.Batch.At(0)
 			e.Remove(r)

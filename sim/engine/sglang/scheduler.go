@@ -33,11 +33,11 @@ type Scheduler struct {
 
 // New returns the scheduler of an engine that is made.
 func New(e *engine.Engine) (engine.Scheduler, error) {
-	p := e.Profile()
+	p := &e.Profile
 	s := &Scheduler{e: e, profile: p, headOfLineBlock: p.HeadOfLine == profile.HeadOfLineBlock}
 	s.priorityPreemption = e.Policy.ByPriority() && !p.NoPriorityPreemption
 	s.ratio = newTokenRatio{value: p.NewTokenRatio, since: e.Batch.Steps}
-	if b := e.Costs().Profile().Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
+	if b := e.Costs.Profile().Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
 		s.modes = newModes(s)
 	}
 	s.drainer = newDrainer(s)
@@ -92,11 +92,11 @@ func (s *Scheduler) updateGate() {
 	if s.Running() == 0 {
 		g.SetFull(false) // nobody is left who could make room
 	}
-	if s.drainer.on && s.drainer.starvesAt() <= s.e.Now() {
+	if s.drainer.on && s.drainer.starvesAt() <= s.e.Loop.Now() {
 		g.Look()
 	}
 	if s.priorityPreemption {
-		s.e.RequestLeft()
+		s.e.Gate.RequestLeft()
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *Scheduler) Update(mixed bool) {
 	reopens := len(e.Step.Prompts) > 0 && (s.chunkedReq != nil || s.runningWasEmpty)
 	s.endPrompts()
 	if reopens {
-		e.RequestLeft()
+		e.Gate.RequestLeft()
 	}
 }
 
@@ -155,13 +155,13 @@ func (s *Scheduler) updateMixed() {
 	end := e.Batch.Front(len(e.Step.Prompts))
 	s.endPrompts()
 	end()
-	e.RequestLeft()
+	e.Gate.RequestLeft()
 }
 
 func (s *Scheduler) endPrompts() {
 	s.e.EndPrompts(true)
 	if s.chunkedReq != nil {
-		s.e.Books().Running++
+		s.e.Books.Running++
 	}
 }
 

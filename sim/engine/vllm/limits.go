@@ -31,7 +31,7 @@ func (s *Scheduler) Refuse(r *engine.Request) string {
 // checkAdmission says why vLLM's server refuses a request, "" if it does not (AsyncLLM.check_admission in
 // v1/engine/async_llm.py).
 func (s *Scheduler) checkAdmission() string {
-	switch p, v := s.profile, s.e.Books(); {
+	switch p, v := s.profile, &s.e.Books; {
 	case p.MaxNumQueuedReqs > 0 && v.Load() >= p.MaxNumQueuedReqs:
 		return "max_num_queued_reqs is reached"
 	case p.MaxNumQueuedTokens > 0 && v.PendingPromptTokens >= p.MaxNumQueuedTokens:

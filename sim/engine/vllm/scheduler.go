@@ -30,7 +30,7 @@ type Scheduler struct {
 
 // New returns the scheduler of an engine that is made.
 func New(e *engine.Engine) (engine.Scheduler, error) {
-	s := &Scheduler{e: e, profile: e.Profile()}
+	s := &Scheduler{e: e, profile: &e.Profile}
 	s.canRun = func(a *engine.Adapter) *engine.Request {
 		if !e.LoRA.CanRun(&a.Adapter) {
 			return nil
@@ -127,7 +127,7 @@ func (s *Scheduler) scheduleWaiting(b *budget) {
 			continue
 		}
 		e.LockPrefix(r)
-		e.Admitted(r, resumed)
+		e.Report.Admitted(r, resumed)
 		s.prefilling = append(s.prefilling, r)
 		b.tokens -= n
 		s.addPrompt(r, n)
