@@ -35,7 +35,7 @@ func TestHostMemoryLimit(t *testing.T) {
 	} {
 		wl := &trace.Workload{Adapters: trace.Names(3, []int{8}), Requests: c.reqs}
 		s, err := newSim(Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: newLedger(),
-			Home: router.Disk, Workers: []*profile.Costs{p.Compile()}}, ServerHooks{})
+			Home: router.Disk, Workers: []*profile.Costs{p.Compile()}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,17 +153,17 @@ func TestOrdersWorked(t *testing.T) {
 		requests   []trace.Request
 		want       []int64
 	}{
-		"fcfs": {func(*profile.Engine) {}, []int{0, 5}, []trace.Request{lora(0, 5, 5), lora(0, 5, 5), lora(1, 5, 5)}, []int64{0, 1, 2}},
+		"fcfs": {func(*profile.Engine) {}, []int{0, 5}, []trace.Request{adapted(0, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{0, 1, 2}},
 		// the difference does not exceed the threshold 5: nobody makes way
 		"sglang, large first": {func(e *profile.Engine) { priority(e); e.PreemptionThreshold = 5 }, []int{0, 5},
-			[]trace.Request{lora(0, 5, 5), lora(0, 5, 5), after(0.01, lora(1, 5, 5))}, []int64{0, 2, 1}},
+			[]trace.Request{adapted(0, 5, 5), adapted(0, 5, 5), after(0.01, adapted(1, 5, 5))}, []int64{0, 2, 1}},
 		"sglang, small first": {func(e *profile.Engine) { priority(e); e.LowPriorityFirst = true }, []int{5, 0, 9},
-			[]trace.Request{lora(2, 5, 5), lora(0, 5, 5), lora(1, 5, 5)}, []int64{2, 1, 0}},
+			[]trace.Request{adapted(2, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{2, 1, 0}},
 		"vLLM, small first": {func(e *profile.Engine) { priority(e); e.Scheduler = profile.SchedulerVLLM; e.MaxNumBatchedTokens = 64 }, []int{5, 0, 9},
-			[]trace.Request{lora(2, 5, 5), lora(0, 5, 5), lora(1, 5, 5)}, []int64{2, 1, 0}},
+			[]trace.Request{adapted(2, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{2, 1, 0}},
 		// 0 is served 10 + 2 x 5 tokens, 1 comes with as many and then falls behind
 		"vtc": {func(e *profile.Engine) { e.SchedulePolicy = profile.OrderVTC }, nil,
-			[]trace.Request{lora(0, 10, 5), lora(0, 10, 5), lora(0, 10, 5), lora(1, 10, 50), lora(1, 10, 5), lora(0, 10, 5)}, []int64{0, 3, 1, 2, 5, 4}},
+			[]trace.Request{adapted(0, 10, 5), adapted(0, 10, 5), adapted(0, 10, 5), adapted(1, 10, 50), adapted(1, 10, 5), adapted(0, 10, 5)}, []int64{0, 3, 1, 2, 5, 4}},
 	} {
 		if got, _ := orderOf(t, c.change, c.priorities, c.requests...); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, expected %v", name, got, c.want)
@@ -179,7 +179,7 @@ func after(s float64, r trace.Request) trace.Request {
 // A request of better priority takes the seat of a running one, which begins anew
 // and ends later; not where preemption is off.
 func TestPriorityPreempts(t *testing.T) {
-	reqs := []trace.Request{lora(0, 20, 40), after(0.1, lora(1, 20, 3))}
+	reqs := []trace.Request{adapted(0, 20, 40), after(0.1, adapted(1, 20, 3))}
 	run := func(off bool) (first, second record.Request) {
 		_, l := orderOf(t, func(e *profile.Engine) {
 			e.SchedulePolicy, e.NoPriorityPreemption, e.PreemptionThreshold = profile.OrderPriority, off, 0
@@ -199,7 +199,7 @@ func TestPriorityPreempts(t *testing.T) {
 // Three run or wait, the fourth is refused; one of better priority takes the place
 // of the last of those that wait.
 func TestQueueLimits(t *testing.T) {
-	reqs := []trace.Request{lora(0, 10, 5), after(0.001, lora(0, 10, 5)), after(0.002, lora(0, 10, 5)), after(0.003, lora(0, 10, 5)), after(0.004, lora(1, 10, 5))}
+	reqs := []trace.Request{adapted(0, 10, 5), after(0.001, adapted(0, 10, 5)), after(0.002, adapted(0, 10, 5)), after(0.003, adapted(0, 10, 5)), after(0.004, adapted(1, 10, 5))}
 	for name, c := range map[string]struct {
 		change   func(*profile.Engine)
 		rejected []int64
@@ -232,7 +232,7 @@ func TestQueueLimits(t *testing.T) {
 // worker; requests that go elsewhere after a failure are not asked again.
 func TestAdmission(t *testing.T) {
 	w := trace.Workload{Adapters: trace.Names(2, []int{8})}
-	for i, r := range []trace.Request{lora(0, 10, 50), lora(0, 10, 50), lora(1, 10, 50), after(3, lora(0, 10, 5))} {
+	for i, r := range []trace.Request{adapted(0, 10, 50), adapted(0, 10, 50), adapted(1, 10, 50), after(3, adapted(0, 10, 5))} {
 		r.ID = int64(i)
 		w.Requests = append(w.Requests, r)
 	}

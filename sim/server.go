@@ -3,14 +3,14 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
-	adapters "lorasim/sim/lora"
+	"lorasim/sim/event"
+	"lorasim/sim/lora"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -51,9 +51,15 @@ type ServerConfig struct {
 //		srv.Advance(t)
 //	}
 type Server struct {
-	s     *sim
-	w     *worker
-	inbox []trace.Request
+	cfg      ServerConfig
+	loop     event.Loop
+	engine   *engine.Engine
+	view     router.Worker
+	adapters []trace.Adapter
+	outputs  *router.Outputs
+	inbox    []trace.Request
+	requests map[int64]*engine.Request // in flight
+	finished int64
 }
 
 // NewServer returns a worker at time 0 with no adapter defined.
@@ -63,70 +69,50 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, errors.New("sim: a server needs costs")
 	case cfg.MaxAdapters < 0:
 		return nil, fmt.Errorf("sim: room for %d adapters, expected >= 0", cfg.MaxAdapters)
+	case cfg.Home > router.Disk:
+		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)
 	}
-	s, err := newSim(Config{
-		Source:   noRequests{make([]trace.Adapter, cfg.MaxAdapters)},
-		Workers:  []*profile.Costs{cfg.Costs},
-		Router:   &router.Router{Policy: onlyWorker{}, Placement: [][]int32{nil}},
-		Observer: endings{cfg.Hooks.Ended},
-		Home:     cfg.Home,
-	}, cfg.Hooks)
+	v := &Server{cfg: cfg, adapters: make([]trace.Adapter, cfg.MaxAdapters), outputs: router.NewOutputs(cfg.MaxAdapters),
+		requests: map[int64]*engine.Request{}}
+	var err error
+	v.engine, err = engine.New(engine.Config{
+		Costs: cfg.Costs, Adapters: v.adapters, View: &v.view, Index: router.NewIndex(1, cfg.MaxAdapters), Home: cfg.Home,
+		Observer: unobserved{}, Hooks: engine.Hooks{Token: cfg.Hooks.Token, Step: cfg.Hooks.Step},
+		Fails: func() bool { return false }, Scheduler: schedulerOf(cfg.Costs),
+	}, v, &v.loop)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sim: %w", err)
 	}
-	s.plan.byID = map[int64]*request{}
-	return &Server{s: s, w: &s.workers[0]}, nil
+	v.view.Up = true
+	return v, nil
 }
 
-// noRequests is a source of adapters alone.
-type noRequests struct{ adapters []trace.Adapter }
+// unobserved is an observer of the tokens of a server, which tells each by itself.
+type unobserved struct{}
 
-func (n noRequests) Adapters() []trace.Adapter    { return n.adapters }
-func (n noRequests) Len() int64                   { return 0 }
-func (n noRequests) Next() (trace.Request, error) { return trace.Request{}, io.EOF }
-
-type onlyWorker struct{}
-
-func (onlyWorker) Route(router.Request, *router.View) int { return 0 }
-
-// endings tells the ends of requests.
-type endings struct {
-	ended func(int64, record.Status, string, tick.Ticks)
-}
-
-func (e endings) Done(r *record.Request) {
-	e.end(r.ID, r.Status, r.Error, tick.FromSeconds(r.Finish))
-}
-
-func (e endings) end(id int64, status record.Status, reason string, at tick.Ticks) {
-	if e.ended != nil {
-		e.ended(id, status, reason, at)
-	}
-}
-
-func (endings) Tokens(tick.Ticks, int64) {}
-func (endings) Steps(record.Steps)       {}
-func (endings) Gap(tick.Ticks, int64)    {}
+func (unobserved) Tokens(tick.Ticks, int64) {}
+func (unobserved) Steps(record.Steps)       {}
+func (unobserved) Gap(tick.Ticks, int64)    {}
 
 // Now is the time the server has advanced to.
-func (v *Server) Now() tick.Ticks { return v.s.loop.Now() }
+func (v *Server) Now() tick.Ticks { return v.loop.Now() }
 
 // Next is the time of the next event, tick.Never if nothing is under way.
 func (v *Server) Next() tick.Ticks {
 	if len(v.inbox) > 0 {
-		return v.s.loop.Now()
+		return v.loop.Now()
 	}
-	return v.s.next()
+	return v.loop.Next()
 }
 
 // Submit hands in a request that arrives at the time of the next Advance; its
 // arrival time is ignored. IDs of requests in flight must differ.
 func (v *Server) Submit(r trace.Request) error {
 	r.Arrival = 0
-	if err := r.Check(len(v.s.adapters)); err != nil {
+	if err := r.Check(len(v.adapters)); err != nil {
 		return err
 	}
-	if _, ok := v.s.plan.byID[r.ID]; ok || slices.ContainsFunc(v.inbox, func(q trace.Request) bool { return q.ID == r.ID }) {
+	if _, ok := v.requests[r.ID]; ok || slices.ContainsFunc(v.inbox, func(q trace.Request) bool { return q.ID == r.ID }) {
 		return fmt.Errorf("request %d is in flight already", r.ID)
 	}
 	v.inbox = append(v.inbox, r)
@@ -136,29 +122,67 @@ func (v *Server) Submit(r trace.Request) error {
 // Advance moves the clock to the given time, deals with every event up to it,
 // and lets the submitted requests arrive. A time in the past counts as now.
 func (v *Server) Advance(to tick.Ticks) {
-	s := v.s
-	to = max(min(to, tick.Max), s.loop.Now())
-	for t := s.next(); t < to; t = s.next() {
-		s.loop.MoveTo(t)
-		_ = s.instant(func() error { return nil })
+	to = max(min(to, tick.Max), v.loop.Now())
+	for t := v.loop.Next(); t < to; t = v.loop.Next() {
+		v.loop.MoveTo(t)
+		v.instant(false)
 	}
-	s.loop.MoveTo(to)
-	_ = s.instant(v.arrive) // nothing there fails
+	v.loop.MoveTo(to)
+	v.instant(true)
 }
 
-// arrive hands the submitted requests to the worker.
-func (v *Server) arrive() error {
-	s := v.s
-	for _, r := range v.inbox {
-		r.Arrival = s.loop.Now().Seconds()
-		s.head, s.headT = r, s.loop.Now()
-		s.requests++
-		s.sendHead()
+// instant does what is due now. arrivals: the submitted requests arrive, those too that hooks submit at this instant.
+func (v *Server) instant(arrivals bool) {
+	v.loop.RunBefore(event.Arrivals)
+	if arrivals {
+		for i := 0; i < len(v.inbox); i++ {
+			v.arrive(&v.inbox[i])
+		}
+		v.inbox = v.inbox[:0]
 	}
-	s.headT = tick.Never
-	v.inbox = v.inbox[:0]
-	return nil
+	v.loop.Run()
+	v.loop.RunYielded()
 }
+
+// arrive hands a request to the engine.
+func (v *Server) arrive(q *trace.Request) {
+	r := &engine.Request{ID: q.ID, Output: q.Output, MaxNew: q.Budget(), FirstTokenAt: tick.Never, StartedAt: tick.Never}
+	r.Prompt, r.Adapter, r.Text, r.Reply = q.Prompt, q.Adapter, q.Text, q.Reply
+	if q.Adapter == trace.BaseModel {
+		r.Adapter = int32(len(v.adapters))
+	}
+	r.Expected = v.outputs.Expect(q.Adapter, r.MaxNew)
+	v.requests[r.ID] = r
+	if reason := v.engine.Refuse(r); reason != "" {
+		v.Finished(r, record.Rejected, reason, v.loop.Now()+v.cfg.Costs.Overhead)
+		return
+	}
+	v.engine.Add(r)
+}
+
+// Finished implements engine.Host.
+func (v *Server) Finished(r *engine.Request, status record.Status, reason string, at tick.Ticks) {
+	delete(v.requests, r.ID)
+	r.Leaving = engine.Staying
+	if status == record.OK {
+		v.finished++
+		a := r.Adapter
+		if int(a) == len(v.adapters) {
+			a = trace.BaseModel
+		}
+		v.outputs.Ended(a, r.Output)
+	}
+	v.ended(r.ID, status, reason, at)
+}
+
+func (v *Server) ended(id int64, status record.Status, reason string, at tick.Ticks) {
+	if v.cfg.Hooks.Ended != nil {
+		v.cfg.Hooks.Ended(id, status, reason, at)
+	}
+}
+
+// Ejected implements engine.Host. No request of a server moves.
+func (v *Server) Ejected(*engine.Request, int64) {}
 
 // Cancel gives a request up. One that waits ends at once; one that runs ends
 // with the step under way, one whose prompt is being prefilled when that is
@@ -167,71 +191,70 @@ func (v *Server) arrive() error {
 func (v *Server) Cancel(id int64) bool {
 	if k := slices.IndexFunc(v.inbox, func(r trace.Request) bool { return r.ID == id }); k >= 0 {
 		v.inbox = slices.Delete(v.inbox, k, k+1)
-		v.s.cfg.Observer.(endings).end(id, record.Aborted, engine.Aborted, v.s.loop.Now()+v.w.costs.Overhead)
+		v.ended(id, record.Aborted, engine.Aborted, v.loop.Now()+v.cfg.Costs.Overhead)
 		return true
 	}
-	r, ok := v.s.plan.byID[id]
+	r, ok := v.requests[id]
 	if ok {
-		v.w.engine.Abort(&r.Request)
-		v.s.loop.RunYielded()
+		v.engine.Abort(r)
+		v.loop.RunYielded()
 	}
 	return ok
 }
 
-func (v *Server) lora() *adapters.Manager           { return &v.w.engine.LoRA }
-func (v *Server) adapter(i int32) *adapters.Adapter { return &v.w.adapter(i).Adapter }
+func (v *Server) adapter(i int32) *lora.Adapter { return &v.engine.Row(i).Adapter }
 
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {
-	v.s.adapters[i] = a
-	v.w.engine.Redefine(i)
+	v.adapters[i] = a
+	v.engine.Redefine(i)
 }
 
 // Preload puts an adapter into host memory at once, as at a server's start.
 func (v *Server) Preload(i int32) {
 	if v.Gone(i) {
-		v.lora().Preload(v.adapter(i))
+		v.engine.LoRA.Preload(v.adapter(i))
 	}
 }
 
 // Load begins to bring an adapter to host memory; see Loaded.
 func (v *Server) Load(i int32) {
 	v.adapter(i).Keep()
-	v.lora().StartFetch(v.adapter(i))
+	v.engine.LoRA.StartFetch(v.adapter(i))
 }
 
 // Unload drops an adapter as soon as no request uses it; see Gone.
 func (v *Server) Unload(i int32) {
-	v.lora().Unload(v.adapter(i))
-	v.s.loop.RunYielded()
+	v.engine.LoRA.Unload(v.adapter(i))
+	v.loop.RunYielded()
 }
 
 // Pin keeps an adapter from being evicted, or allows it again.
 func (v *Server) Pin(i int32, pinned bool) {
-	v.lora().Pin(i, pinned)
+	v.engine.LoRA.Pin(i, pinned)
 }
 
 // Loaded says whether an adapter's weights are in host memory or a GPU slot.
 func (v *Server) Loaded(i int32) bool {
-	return v.lora().Loaded(v.adapter(i))
+	return v.engine.LoRA.Loaded(v.adapter(i))
 }
 
 // Gone says whether an adapter has left the worker, and is not on its way to it.
 func (v *Server) Gone(i int32) bool {
-	return v.lora().Gone(v.adapter(i))
+	return v.engine.LoRA.Gone(v.adapter(i))
 }
 
 // View is the worker as a router sees it; valid until the next call of the
 // server.
 func (v *Server) View() *router.Worker {
-	v.w.v.KVUsed = v.w.engine.KVTokens()
-	return v.w.v
+	v.view.KVUsed = v.engine.KVTokens()
+	return &v.view
 }
 
 // Cached is how many tokens of the prompt of a request in flight were in the prefix
 // cache when it first ran.
 func (v *Server) Cached(id int64) int32 {
-	r := v.s.plan.byID[id]
+	r := v.requests[id]
 	if r == nil {
 		return 0
 	}
@@ -240,8 +263,8 @@ func (v *Server) Cached(id int64) int32 {
 
 // FlushCache empties the prefix cache, but for what running requests hold.
 func (v *Server) FlushCache() {
-	v.w.engine.KV.Flush()
+	v.engine.KV.Flush()
 }
 
 // Stats counts what the worker did so far.
-func (v *Server) Stats() WorkerStats { return v.w.stats(0) }
+func (v *Server) Stats() WorkerStats { return WorkerStats{Requests: v.finished, Stats: v.engine.Stats} }

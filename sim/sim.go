@@ -91,7 +91,7 @@ type Stats struct {
 // unsound, the source fails or ctx ends; the observer has then seen only part
 // of the run.
 func Run(ctx context.Context, cfg Config) (*Stats, error) {
-	s, err := newSim(cfg, ServerHooks{})
+	s, err := newSim(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +105,8 @@ type sim struct {
 	cfg      Config
 	adapters []trace.Adapter
 	hooks    hookList
-	// Of a Server.
-	serverHooks ServerHooks
-	all         []int32 // all adapters
-	rng         *rand.Rand
+	all      []int32 // all adapters
+	rng      *rand.Rand
 
 	loop   event.Loop
 	window tick.Ticks // end of the run, tick.Never: when all is done
@@ -134,7 +132,7 @@ type sim struct {
 	end                   tick.Ticks
 }
 
-func newSim(cfg Config, server ServerHooks) (*sim, error) {
+func newSim(cfg Config) (*sim, error) {
 	window := tick.Never
 	switch w := cfg.Window; {
 	case len(cfg.Workers) == 0:
@@ -152,7 +150,7 @@ func newSim(cfg Config, server ServerHooks) (*sim, error) {
 	case w > 0:
 		window = tick.FromSeconds(w)
 	}
-	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, serverHooks: server, workers: make([]worker, len(cfg.Workers)),
+	s := &sim{cfg: cfg, adapters: cfg.Source.Adapters(), window: window, workers: make([]worker, len(cfg.Workers)),
 		rng: rand.New(rand.NewPCG(cfg.Seed, 0x6661756c7473))}
 	for a := range s.adapters {
 		s.all = append(s.all, int32(a))

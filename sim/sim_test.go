@@ -387,7 +387,7 @@ func checked(t *rapid.T, cfg Config) *sim {
 		}
 	}})
 	var err error
-	if s, err = newSim(cfg, ServerHooks{}); err != nil {
+	if s, err = newSim(cfg); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -60,7 +60,7 @@ func base(prompt, output int32) trace.Request {
 	return trace.Request{Adapter: trace.BaseModel, Prompt: prompt, Output: output}
 }
 
-func lora(a, prompt, output int32) trace.Request {
+func adapted(a, prompt, output int32) trace.Request {
 	return trace.Request{Adapter: a, Prompt: prompt, Output: output}
 }
 
@@ -151,7 +151,7 @@ func TestVLLMReservesPrompt(t *testing.T) {
 // keeps its place; the base model needs no slot.
 func TestVLLMSkipsForSlot(t *testing.T) {
 	l := stepsOf(t, func(p *profile.Profile) { p.Engine.MaxLorasPerBatch = 2 },
-		lora(0, 5, 3), lora(1, 5, 1), lora(2, 5, 1), lora(3, 5, 1), lora(0, 5, 1), base(5, 1))
+		adapted(0, 5, 3), adapted(1, 5, 1), adapted(2, 5, 1), adapted(3, 5, 1), adapted(0, 5, 1), base(5, 1))
 	expectTokens(t, l, tokens{0: 5, 1: 5, 4: 5, 5: 5}, tokens{0: 1, 2: 5}, tokens{0: 1, 3: 5})
 }
 
@@ -180,7 +180,7 @@ func TestVLLMHostMemory(t *testing.T) {
 	cold := func(host int) tick.Ticks {
 		p := vllmProfile()
 		p.Engine.MaxLorasPerBatch, p.Engine.MaxLoadedLoras = 1, host
-		got, _ := runVLLM(t, p, []trace.Request{lora(1, 5, 1), {ID: 1, Adapter: 0, Arrival: 1, Prompt: 5, Output: 1}, {ID: 2, Adapter: 1, Arrival: 2, Prompt: 5, Output: 1}}, 2)
+		got, _ := runVLLM(t, p, []trace.Request{adapted(1, 5, 1), {ID: 1, Adapter: 0, Arrival: 1, Prompt: 5, Output: 1}, {ID: 2, Adapter: 1, Arrival: 2, Prompt: 5, Output: 1}}, 2)
 		return tick.FromSeconds(got.recs[2].ColdLoad)
 	}
 	p := vllmProfile()

@@ -36,12 +36,9 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	w.s, w.id, w.costs, w.v, w.failedAt = s, id, costs, &s.view.Workers[id], -1
 	c := engine.Config{
 		ID: id, Costs: costs, Adapters: s.adapters, View: w.v, Index: s.view.Index, Observer: s.cfg.Observer,
-		Hooks: engine.Hooks{LoadFailed: w.loadFailed, Token: s.serverHooks.Token, Step: s.serverHooks.Step},
+		Hooks: engine.Hooks{LoadFailed: w.loadFailed},
 		Start: w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
-		Fails: s.loadFails, Scheduler: sglang.New,
-	}
-	if costs.Profile().Engine.Scheduler == profile.SchedulerVLLM {
-		c.Scheduler = vllm.New
+		Fails: s.loadFails, Scheduler: schedulerOf(costs),
 	}
 	if len(s.hooks.tier) > 0 {
 		c.Hooks.Tier = func(adapter int32, t router.Tier) { s.tierChanged(id, adapter, t) }
@@ -49,6 +46,14 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	w.engine, err = engine.New(c, w, &s.loop)
 	w.publish()
 	return err
+}
+
+// schedulerOf makes the scheduler that a profile says.
+func schedulerOf(c *profile.Costs) func(e *engine.Engine) (engine.Scheduler, error) {
+	if c.Profile().Engine.Scheduler == profile.SchedulerVLLM {
+		return vllm.New
+	}
+	return sglang.New
 }
 
 // start lists the adapters that are in host memory at the start: those of the placement, else all.
