@@ -11,6 +11,16 @@ import (
 // from those before it.
 var floors = []string{"internal", "trace", "ilp", "router", "sim", "bench", "cmd"}
 
+// rooms are the packages of sim from below: one may import from rows before its own, and from no other of its row.
+var rooms = [][]string{
+	{"sim/profile"},
+	{"sim/event", "sim/autoscale", "sim/kvcache", "sim/oracle", "sim/engine/dlora"},
+	{"sim/lora"},
+	{"sim/engine"},
+	{"sim/engine/sglang", "sim/engine/vllm"},
+	{"sim"},
+}
+
 // TestFloors holds the imports of all packages, those of tests left out, against
 // the floors of docs/architecture.md.
 func TestFloors(t *testing.T) {
@@ -21,6 +31,9 @@ func TestFloors(t *testing.T) {
 	floor := func(pkg string) int {
 		top, _, _ := strings.Cut(strings.TrimPrefix(pkg, "lorasim/"), "/")
 		return slices.Index(floors, top)
+	}
+	room := func(pkg string) int {
+		return slices.IndexFunc(rooms, func(row []string) bool { return slices.Contains(row, strings.TrimPrefix(pkg, "lorasim/")) })
 	}
 	checked := 0
 	for line := range strings.Lines(string(out)) {
@@ -33,6 +46,9 @@ func TestFloors(t *testing.T) {
 		}
 		if floor(to) > floor(from) {
 			t.Errorf("%s imports %s, which is above it", from, to)
+		}
+		if floors[floor(from)] == "sim" && (room(from) < 0 || floors[floor(to)] == "sim" && room(to) >= room(from)) {
+			t.Errorf("%s imports %s: expected a room of sim, and one from below it", from, to)
 		}
 		checked++
 	}
