@@ -148,7 +148,8 @@ func (s *sim) dispatch(r *request) {
 	}
 	question, view := s.question(r), s.routerView()
 	dest := s.cfg.Router.Policy.Route(question, view)
-	if dest != router.None && (isNew || s.workers[dest].v.Up) { // new ones wait for a worker whose failure the router has not heard of
+	// new ones wait for a worker whose failure the router has not heard of
+	if dest != router.None && (isNew || s.workers[dest].v.Up) {
 		w := &s.workers[dest]
 		r.worker = int32(dest)
 		if isNew {
@@ -227,7 +228,8 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		delete(s.plan.byID, r.ID)
 	}
 	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
-		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output, Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
+		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
+			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
 		if a.Finished(f); s.plan.learner != nil {
 			s.plan.learner.Finished(f)
 		}

@@ -84,7 +84,8 @@ func (s *sim) initElastic() error {
 	seconds := func(x float64) bool { return x >= 0 && x < tick.Max.Seconds() }
 	switch {
 	case e.Min < 0 || e.Min > e.Initial || e.Initial > n:
-		return fmt.Errorf("sim: %d workers at first, expected at least the minimum %d (0 or more) and at most %d", e.Initial, e.Min, n)
+		return fmt.Errorf("sim: %d workers at first, expected at least the minimum %d (0 or more) and at most %d",
+			e.Initial, e.Min, n)
 	case !seconds(e.ColdStart):
 		return fmt.Errorf("sim: a cold start takes %v s, expected >= 0", e.ColdStart)
 	case (e.Scaler == nil) == (e.Times == nil):
@@ -123,7 +124,8 @@ func (s *sim) look() {
 	if s.headT != tick.Never {
 		sent-- // read, but not sent
 	}
-	l := autoscale.Look{Now: s.loop.Now().Seconds(), Workers: e.count, Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
+	l := autoscale.Look{Now: s.loop.Now().Seconds(), Workers: e.count,
+		Arrived: sent - e.arrived, Ended: e.ended, InFlight: len(e.held)}
 	if e.ended > 0 {
 		l.Response = e.response.Seconds() / float64(e.ended)
 	}
@@ -170,7 +172,10 @@ func (s *sim) scaleTo(n int) {
 // holds keeps a request for later while no worker is on.
 func (s *sim) holds(r *request) bool {
 	e := &s.elastic
-	if s.cfg.Elastic == nil || e.on > 0 || e.count == 0 && e.sizes == 0 && s.cfg.Elastic.Scaler == nil { // or none will ever be
+	if s.cfg.Elastic == nil || e.on > 0 {
+		return false
+	}
+	if e.count == 0 && e.sizes == 0 && s.cfg.Elastic.Scaler == nil { // no worker will ever be on
 		return false
 	}
 	r.Depart()
@@ -200,7 +205,8 @@ func (s *sim) extreme(p Power, sign int) (best *worker) {
 		if w.power != p {
 			continue
 		}
-		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)), cmp.Compare(w.startedAt, best.startedAt), cmp.Compare(w.id, best.id)) > 0 {
+		if best == nil || sign*cmp.Or(cmp.Compare(min(w.outages, 1), min(best.outages, 1)),
+			cmp.Compare(w.startedAt, best.startedAt), cmp.Compare(w.id, best.id)) > 0 {
 			best = w
 		}
 	}

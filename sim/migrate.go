@@ -52,8 +52,8 @@ func (w *worker) copy(n int64, then func()) {
 	w.s.loop.At(w.linkFree, event.Transfer, then)
 }
 
-// preCopy begins a round that copies what a running request has beyond its first sent tokens. What it generates meanwhile
-// goes in another round, or, if that is little, with the request.
+// preCopy begins a round that copies what a running request has beyond its first sent tokens. What it generates
+// meanwhile goes in another round, or, if that is little, with the request.
 func (w *worker) preCopy(r *request, sent int64, round int) {
 	id, n := r.ID, w.engine.KVTokensOf(&r.Request)
 	w.copy(n-sent, func() {

@@ -193,7 +193,8 @@ func (s *sim) run(ctx context.Context) error {
 			break
 		}
 		if now > tick.Max {
-			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times", tick.Max.Seconds()/86400)
+			return fmt.Errorf("sim: the run passes %.0f days of simulated time; compress the workload's times",
+				tick.Max.Seconds()/86400)
 		}
 		s.watch(now)
 		s.loop.MoveTo(now)

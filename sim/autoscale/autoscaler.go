@@ -59,7 +59,8 @@ func (a *Autoscaler) Want(l Look) int {
 	if ratio := need / float64(n); ratio < 1-a.Tolerance || ratio > 1+a.Tolerance { // neither where it is not known
 		n = int(math.Ceil(min(need, math.MaxInt32)))
 	}
-	a.latest = append(slices.DeleteFunc(a.latest, func(w wish) bool { return w.at <= l.Now-max(a.Stabilize, growth) }), wish{l.Now, n, l.Workers})
+	past := func(w wish) bool { return w.at <= l.Now-max(a.Stabilize, growth) }
+	a.latest = append(slices.DeleteFunc(a.latest, past), wish{l.Now, n, l.Workers})
 	most, from := n, l.Workers
 	for _, w := range slices.Backward(a.latest) {
 		if w.at > l.Now-a.Stabilize {

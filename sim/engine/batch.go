@@ -73,7 +73,8 @@ func (b *Batch) steps() int64 { return b.heap[0].Key - b.Steps }
 func (b *Batch) push(r *Request) {
 	b.order++
 	r.order = b.order
-	b.heap.Push(heap.Entry[*Request]{Key: b.Steps + int64(r.Output-r.Generated), Tie: r.seq, Value: r, Place: &r.heapIndex})
+	last := b.Steps + int64(r.Output-r.Generated)
+	b.heap.Push(heap.Entry[*Request]{Key: last, Tie: r.seq, Value: r, Place: &r.heapIndex})
 }
 
 // Front has the next n requests to join be before all others; it returns what ends that.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
@@ -181,7 +180,8 @@ func (e *Engine) init(c Config) error {
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
 		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
 		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
-	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start, func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
+	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
+		func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
 	e.sched, err = c.Scheduler(e)
 	return err
 }
@@ -415,7 +415,7 @@ func (v adapterEvents) SlotFreed() { v.e.CapacityFreed() }
 // they joined the batch.
 func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 	return func(yield func(*Request, int64) bool) {
-		done := e.stepsDone()
+		done := e.Step.done(e.Loop.Now())
 		for i := range e.Batch.heap {
 			if r := e.Batch.heap[i].Value; !yield(r, e.Batch.Steps-r.Joined+done) {
 				return
@@ -426,7 +426,7 @@ func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 
 // CachedPrefix is how many of a text's first tokens the prefix cache has, for routers.
 func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
-	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.stepsDone()))
+	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.Step.done(e.Loop.Now())))
 }
 
 // Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another
@@ -451,22 +451,6 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		}
 	}
 	return orphans
-}
-
-// takeAll lists the engine's requests and notes how far they are.
-func (e *Engine) takeAll() []*Request {
-	rs := slices.Collect(e.Queue.All())
-	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
-	for len(e.Batch.heap) > 0 { // those that would be done first come first
-		r := e.Batch.heap[0].Value
-		rs = append(rs, r)
-		e.StopDecoding(r)
-	}
-	for _, r := range rs {
-		r.state, r.Leaving, r.TransferredKV = Waiting, Staying, 0
-		r.Forget()
-	}
-	return rs
 }
 
 // Check returns an error if an invariant does not hold. It is for tests, between events.
@@ -506,8 +490,9 @@ func (e *Engine) Check() error {
 // CheckEmpty returns an error if anything is left of requests.
 func (e *Engine) CheckEmpty() error {
 	b, v := &e.Batch, &e.Books
-	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 || b.loras.loras != 0 || b.loras.distinct != 0 ||
-		b.loras.ranks.Max != 0 || e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
+	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 ||
+		b.loras.loras != 0 || b.loras.distinct != 0 || b.loras.ranks.Max != 0 ||
+		e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
 		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",
 			*b, e.Queue.n, e.sched.Running(), v.PendingPromptTokens)
 	}

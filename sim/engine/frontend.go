@@ -31,8 +31,7 @@ func (e *Engine) Add(r *Request) {
 		e.enqueue(r)
 		return
 	}
-	r.state, r.QueuedAt = Entering, f.free
-	e.Books.Wait(r.Adapter, r.Prompt, 1)
+	e.toEntering(r, f.free)
 	f.queue = append(f.queue, r)
 	e.Loop.At(f.free, event.Enter, f.enter)
 }

@@ -44,14 +44,11 @@ func (e *Engine) cut() {
 	}
 }
 
-// stepsDone is the number of steps of the run that are over at this instant.
-func (e *Engine) stepsDone() int64 { return e.Step.done(e.Loop.Now()) }
-
 // KVTokens is the number of KV tokens at this instant, within a run of steps.
-func (e *Engine) KVTokens() int64 { return e.KV.Stored() + e.stepsDone()*e.Step.run.Batch }
+func (e *Engine) KVTokens() int64 { return e.KV.Stored() + e.Step.done(e.Loop.Now())*e.Step.run.Batch }
 
 // KVTokensOf is the number of KV tokens of a running request at this instant.
-func (e *Engine) KVTokensOf(r *Request) int64 { return e.Batch.KVTokens(r) + e.stepsDone() }
+func (e *Engine) KVTokensOf(r *Request) int64 { return e.Batch.KVTokens(r) + e.Step.done(e.Loop.Now()) }
 
 // EndDecode books the run of decode steps and reports the requests that it finished.
 func (e *Engine) EndDecode() {
@@ -92,7 +89,7 @@ func (e *Engine) advance() {
 
 // BookPartial books what was done of the step under way, which is not to end.
 func (e *Engine) BookPartial() {
-	if k := e.stepsDone(); k > 0 { // their tokens are out
+	if k := e.Step.done(e.Loop.Now()); k > 0 { // their tokens are out
 		e.Step.run.Count = k
 		e.advance()
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 )
@@ -9,12 +11,21 @@ import (
 // The methods here are the ways from one place to another. Each keeps the queue, the batch, the KV cache, the adapters
 // and the books of routers together.
 
+// toEntering has a request be in the front end until a time.
+func (e *Engine) toEntering(r *Request, until tick.Ticks) {
+	r.state, r.QueuedAt = Entering, until
+	e.Books.Wait(r.Adapter, r.Prompt, 1)
+}
+
+// Depart has the request be between two workers.
+func (r *Request) Depart() { r.state = Transit }
+
 // toWaiting puts a request into the queue, last or first; new and retracted ones alike.
 func (e *Engine) toWaiting(r *Request, first bool) {
 	r.QueuedAt = e.Loop.Now()
 	r.state = Waiting
 	if e.Policy.kind == byService {
-		e.Policy.lift(r.Row, e.stepsDone())
+		e.Policy.lift(r.Row, e.Step.done(e.Loop.Now()))
 	}
 	e.Queue.add(r, first)
 	e.queueLengthChanged()
@@ -228,4 +239,20 @@ func (e *Engine) FailHead() {
 	e.LoRA.UnloadIfUnused(&r.Row.Adapter)
 	e.Gate.RequestLeft()
 	e.Finish(r, record.Failed, "does not fit on the worker")
+}
+
+// takeAll lists the engine's requests and notes how far they are.
+func (e *Engine) takeAll() []*Request {
+	rs := slices.Collect(e.Queue.All())
+	rs = append(rs, e.sched.Orphans(e.FrontEnd.queue)...)
+	for len(e.Batch.heap) > 0 { // those that would be done first come first
+		r := e.Batch.heap[0].Value
+		rs = append(rs, r)
+		e.StopDecoding(r)
+	}
+	for _, r := range rs {
+		r.state, r.Leaving, r.TransferredKV = Waiting, Staying, 0
+		r.Forget()
+	}
+	return rs
 }

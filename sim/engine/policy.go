@@ -29,7 +29,8 @@ const (
 )
 
 func newPolicy(e *profile.Engine, adapters []trace.Adapter, q *Queue, b *Batch) Policy {
-	p := Policy{vllm: e.Scheduler == profile.SchedulerVLLM, lowFirst: e.LowPriorityFirst, adapters: adapters, queue: q, batch: b}
+	p := Policy{vllm: e.Scheduler == profile.SchedulerVLLM, lowFirst: e.LowPriorityFirst,
+		adapters: adapters, queue: q, batch: b}
 	switch e.SchedulePolicy {
 	case profile.OrderPriority:
 		p.kind = byPriority

@@ -71,9 +71,6 @@ func (r *Request) ArrivalSeq() int64 { return r.arrivalSeq }
 // Order is its place in the order of the batch.
 func (r *Request) Order() int64 { return r.order }
 
-// Depart has the request be between two workers.
-func (r *Request) Depart() { r.state = Transit }
-
 // Next is the request of the same adapter that waits behind it, nil: none.
 func (r *Request) Next() *Request { return r.links[ofAdapter].next }
 

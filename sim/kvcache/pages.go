@@ -193,7 +193,8 @@ func (p *Pool) Check(batch int64) error {
 		return fmt.Errorf("kvcache: %d of %d pages free, %d tokens, %d reserved; expected none below 0",
 			p.Free(), p.capacity, p.tokens, p.reserved)
 	case p.cache != nil && p.shared != p.holds-p.cache.Held():
-		return fmt.Errorf("kvcache: %d pages shared, requests hold %d and %d of the cache are held", p.shared, p.holds, p.cache.Held())
+		return fmt.Errorf("kvcache: %d pages shared, requests hold %d and %d of the cache are held",
+			p.shared, p.holds, p.cache.Held())
 	}
 	return nil
 }

@@ -85,7 +85,8 @@ type Manager struct {
 
 // Init makes a manager as at a server's start: the given adapters, as far as they fit, are in host memory. of
 // gives adapters by index.
-func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *LoadStats, start []int32, of func(int32) *Adapter) {
+func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *LoadStats,
+	start []int32, of func(int32) *Adapter) {
 	*m = Manager{opt: o, loop: l, books: b, events: e, stats: st}
 	m.timer = event.NewTimer(event.LoadEnd, o.Worker, m.endLoad)
 	for a := range b.Adapters {

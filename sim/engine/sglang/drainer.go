@@ -38,12 +38,13 @@ func newDrainer(s *Scheduler) drainer {
 	return d
 }
 
-// starvesAt is when the drainer has to look at the queue next: when the oldest request of an adapter without promise has
-// waited for longer than the threshold, if there is a running adapter that could make way.
+// starvesAt is when the drainer has to look at the queue next: when the oldest request of an adapter without promise
+// has waited for longer than the threshold, if there is a running adapter that could make way.
 func (d *drainer) starvesAt() tick.Ticks {
 	at := tick.Never
+	canLeave := func(a *lora.Adapter) bool { return a.Active() && d.draining[a.Index] == nil }
 	if !d.on || d.e.Gate.Full() || d.e.Queue.Len() == 0 || !d.e.LoRA.Full() ||
-		!slices.ContainsFunc(d.e.LoRA.SlotAdapters(), func(a *lora.Adapter) bool { return a.Active() && d.draining[a.Index] == nil }) {
+		!slices.ContainsFunc(d.e.LoRA.SlotAdapters(), canLeave) {
 		return at
 	}
 	for _, a := range d.e.Queue.Adapters() {
@@ -92,9 +93,9 @@ func (d *drainer) updateAdapterStats() (running []*engine.Adapter) {
 	return running
 }
 
-// updateDrainingLoras has running adapters drain for starving ones (_update_draining_loras): the longest wait first, each
-// the running adapter that is done first and drains for no other. Of equals the first by index, where sglang leaves it to
-// the order of a set.
+// updateDrainingLoras has running adapters drain for starving ones (_update_draining_loras): the longest wait first,
+// each the running adapter that is done first and drains for no other. Of equals the first by index, where sglang
+// leaves it to the order of a set.
 func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	starving := slices.DeleteFunc(slices.Clone(d.e.Queue.Adapters()), func(a *engine.Adapter) bool {
 		return d.promised[a.Index] || d.due(a) > d.e.Loop.Now()
@@ -102,7 +103,8 @@ func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	slices.SortFunc(starving, func(a, b *engine.Adapter) int {
 		return cmp.Or(cmp.Compare(d.due(a), d.due(b)), cmp.Compare(a.Index, b.Index))
 	})
-	eligible := slices.DeleteFunc(slices.Clone(running), func(a *engine.Adapter) bool { return d.draining[a.Index] != nil })
+	drains := func(a *engine.Adapter) bool { return d.draining[a.Index] != nil }
+	eligible := slices.DeleteFunc(slices.Clone(running), drains)
 	slices.SortFunc(eligible, func(a, b *engine.Adapter) int {
 		return cmp.Or(cmp.Compare(d.left[a.Index], d.left[b.Index]), cmp.Compare(a.Index, b.Index))
 	})
@@ -113,7 +115,8 @@ func (d *drainer) updateDrainingLoras(running []*engine.Adapter) {
 	}
 }
 
-// canSchedule is the first waiting request of an adapter that the drainer lets pass, nil if there is none (can_schedule).
+// canSchedule is the first waiting request of an adapter that the drainer lets pass, nil if there is none
+// (can_schedule).
 func (d *drainer) canSchedule(a *engine.Adapter) *engine.Request {
 	r := a.Head()
 	if d.on && d.draining[a.Index] != nil {

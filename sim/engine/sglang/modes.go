@@ -11,14 +11,14 @@ import (
 	"lorasim/sim/profile"
 )
 
-// modes is merged execution: an adapter is added into the model's weights, so that its requests run at the speed of the
-// base model, and no others can. Backend dlora changes between this and unmerged execution, where all adapters run
+// modes is merged execution: an adapter is added into the model's weights, so that its requests run at the speed of
+// the base model, and no others can. Backend dlora changes between this and unmerged execution, where all adapters run
 // together and every step pays for it, see [dlora.Credits]. Backend merged never runs unmerged: each decode step gives
-// an adapter one credit for each of its requests that it passes over, and once an adapter has enough of them the engine
-// changes to the one that has most.
+// an adapter one credit for each of its requests that it passes over, and once an adapter has enough of them the
+// engine changes to the one that has most.
 //
-// Requests that are passed over after their prompt keep their memory and their seat in the batch: they are parked. Modes
-// change between steps only.
+// Requests that are passed over after their prompt keep their memory and their seat in the batch: they are parked.
+// Modes change between steps only.
 type modes struct {
 	s       *Scheduler
 	row     int32             // merged into the weights; unmerged: -1
@@ -156,8 +156,8 @@ func (m *modes) mostCredits() int32 {
 	return best
 }
 
-// change changes the mode: requests that it does not run are parked, those parked that it runs go on. It returns how long
-// the change takes: nothing where the weights stay as they are.
+// change changes the mode: requests that it does not run are parked, those parked that it runs go on. It returns how
+// long the change takes: nothing where the weights stay as they are.
 func (m *modes) change(to int32) tick.Ticks {
 	e := m.s.e
 	base := int32(len(e.Books.Adapters))
@@ -191,7 +191,9 @@ func (m *modes) change(to int32) tick.Ticks {
 // park takes a request out of the batch with its memory.
 func (m *modes) park(r *engine.Request) {
 	m.s.e.StopDecoding(r)
-	at, _ := slices.BinarySearchFunc(m.parked, r.Seq(), func(o *engine.Request, seq int64) int { return cmp.Compare(o.Seq(), seq) })
+	at, _ := slices.BinarySearchFunc(m.parked, r.Seq(), func(o *engine.Request, seq int64) int {
+		return cmp.Compare(o.Seq(), seq)
+	})
 	m.parked = slices.Insert(m.parked, at, r)
 }
 
@@ -203,8 +205,8 @@ func (m *modes) retract() {
 	m.s.e.Requeue(r, false)
 }
 
-// resume changes to a mode that runs parked requests, when the present one finds nothing that it could run. It returns how
-// long that takes.
+// resume changes to a mode that runs parked requests, when the present one finds nothing that it could run. It returns
+// how long that takes.
 func (m *modes) resume() tick.Ticks {
 	to := unmerged
 	if m.only {
@@ -229,8 +231,8 @@ func (m *modes) next() *engine.Request {
 	return r
 }
 
-// stepLimit is the number of decode steps, at least 1, until the mode may change: an adapter has the credits that end it,
-// or it has just begun.
+// stepLimit is the number of decode steps, at least 1, until the mode may change: an adapter has the credits that end
+// it, or it has just begun.
 func (m *modes) stepLimit() int64 {
 	if m.fresh {
 		return 1

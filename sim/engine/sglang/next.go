@@ -2,8 +2,8 @@ package sglang
 
 import "lorasim/sim/engine"
 
-// nextWaiting is the waiting request that may be prefilled next, nil: none. Those whose adapter finds no slot are passed
-// over, and the queue goes on (can_schedule_lora_req).
+// nextWaiting is the waiting request that may be prefilled next, nil: none. Those whose adapter finds no slot are
+// passed over, and the queue goes on (can_schedule_lora_req).
 func (s *Scheduler) nextWaiting() *engine.Request {
 	if s.modes != nil && s.modes.row != unmerged {
 		return s.modes.next()
@@ -51,8 +51,8 @@ func (s *Scheduler) canScheduleLoRA(a *engine.Adapter) *engine.Request {
 	return s.drainer.canSchedule(a)
 }
 
-// candidates lists the adapters among which those are found that can run and have requests waiting. Where no slot can be
-// obtained, these are few: the adapters that are in use.
+// candidates lists the adapters among which those are found that can run and have requests waiting. Where no slot can
+// be obtained, these are few: the adapters that are in use.
 func (s *Scheduler) candidates() []*engine.Adapter {
 	l, waiting := &s.e.LoRA, s.e.Queue.Adapters()
 	active := l.ActiveAdapters()

@@ -73,7 +73,8 @@ func (s *Scheduler) getNewBatchPrefill() bool {
 	}
 	s.requeuePreempted()
 	// a mixed step takes the running requests along, unless they find no memory for a token each
-	mixes := s.profile.MixedChunk && e.Batch.Len() > 0 && len(e.Step.Prompts) > 0 && e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free()
+	mixes := s.profile.MixedChunk && e.Batch.Len() > 0 && len(e.Step.Prompts) > 0 &&
+		e.KV.StepNeed(e.Batch.Steps) <= e.KV.Free()
 	e.PrepareAdapters(mixes)
 	if len(e.Step.Prompts) == 0 {
 		return e.Pause(e.Step.Stall) // for requests that bring their KV cache, or whose adapter failed to load

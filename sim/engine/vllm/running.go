@@ -7,9 +7,9 @@ import (
 	"lorasim/sim/engine"
 )
 
-// scheduleRunning gives the running requests their tokens. The budget suffices for all but the newest of them, which gets
-// what is left: nobody wants more than in the step before, except who was then cut short, after whom nobody was let in.
-// Where there is memory for all, too, their order does not matter.
+// scheduleRunning gives the running requests their tokens. The budget suffices for all but the newest of them, which
+// gets what is left: nobody wants more than in the step before, except who was then cut short, after whom nobody was
+// let in. Where there is memory for all, too, their order does not matter.
 func (s *Scheduler) scheduleRunning(b *budget) {
 	e := s.e
 	b.tokens -= int64(e.Batch.Len())
@@ -34,8 +34,8 @@ func (s *Scheduler) scheduleRunning(b *budget) {
 	}
 }
 
-// preemptNewest is scheduleRunning request by request, in the order of their admission. One that finds no memory preempts
-// the newest, if need be itself.
+// preemptNewest is scheduleRunning request by request, in the order of their admission. One that finds no memory
+// preempts the newest, if need be itself.
 func (s *Scheduler) preemptNewest(b *budget) {
 	kv, batch := &s.e.KV, &s.e.Batch
 	order := append(batch.Requests(), s.prefilling...)
@@ -133,6 +133,8 @@ func worst(order []share) (v int) {
 // catchUp takes a request out of the batch that gets no token in a step: it catches up like a prompt.
 func (s *Scheduler) catchUp(r *engine.Request) {
 	s.e.StopDecoding(r)
-	at, _ := slices.BinarySearchFunc(s.prefilling, r.Seq(), func(p *engine.Request, seq int64) int { return cmp.Compare(p.Seq(), seq) })
+	at, _ := slices.BinarySearchFunc(s.prefilling, r.Seq(), func(p *engine.Request, seq int64) int {
+		return cmp.Compare(p.Seq(), seq)
+	})
 	s.prefilling = slices.Insert(s.prefilling, at, r)
 }

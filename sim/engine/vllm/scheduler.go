@@ -161,7 +161,9 @@ func (s *Scheduler) Update(mixed bool) {
 		if s.e.Batch.Len() > 0 {
 			s.e.EndDecode()
 		}
-		s.prefilling = slices.DeleteFunc(s.prefilling, func(r *engine.Request) bool { return r.Computed == r.Prompt+r.Generated })
+		s.prefilling = slices.DeleteFunc(s.prefilling, func(r *engine.Request) bool {
+			return r.Computed == r.Prompt+r.Generated
+		})
 	}
 	s.e.EndPrompts(false)
 }
