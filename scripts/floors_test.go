@@ -33,7 +33,9 @@ func TestFloors(t *testing.T) {
 		return slices.Index(floors, top)
 	}
 	room := func(pkg string) int {
-		return slices.IndexFunc(rooms, func(row []string) bool { return slices.Contains(row, strings.TrimPrefix(pkg, "lorasim/")) })
+		return slices.IndexFunc(rooms, func(row []string) bool {
+			return slices.Contains(row, strings.TrimPrefix(pkg, "lorasim/"))
+		})
 	}
 	checked := 0
 	for line := range strings.Lines(string(out)) {

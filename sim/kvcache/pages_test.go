@@ -35,7 +35,10 @@ func TestPool(t *testing.T) {
 			case op <= 1:
 				s := &Sequence{Prompt: rapid.Int32Range(1, 60).Draw(t, "prompt"), Text: rapid.SampledFrom(texts).Draw(t, "text")}
 				match, idle := p.MatchPrefix(s, s.Prompt-1, steps)
-				if need := int64(s.Prompt) - match; match < 0 || idle > match || p.Pages(need+idle)+int64(len(decoding)) > p.Free() {
+				if match < 0 || idle > match {
+					t.Fatalf("%d tokens match, %d of them evictable", match, idle)
+				}
+				if p.Pages(int64(s.Prompt)-match+idle)+int64(len(decoding)) > p.Free() {
 					continue
 				}
 				if found := p.LockPrefix(s, s.Prompt-1); int64(found) != match {
