@@ -202,7 +202,7 @@ func (v *Server) Cancel(id int64) bool {
 	return ok
 }
 
-func (v *Server) adapter(i int32) *lora.Adapter { return &v.engine.Row(i).Adapter }
+func (v *Server) adapter(i int32) *lora.Adapter { return &v.engine.Rows.Of(i).Adapter }
 
 // Define says what adapter i is. No request may use it meanwhile.
 func (v *Server) Define(i int32, a trace.Adapter) {

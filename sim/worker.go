@@ -68,7 +68,7 @@ func (w *worker) start() []int32 {
 }
 
 // adapter is what the engine knows of an adapter.
-func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Row(a) }
+func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(a) }
 
 // loadFailed tells the router of a load that failed.
 func (w *worker) loadFailed(adapter int32) {

@@ -124,7 +124,7 @@ type Engine struct {
 	Step   Step
 	KV     kvcache.Pool
 	LoRA   lora.Manager
-	rows   table
+	Rows   *Table // the adapters
 	Stats  Stats
 
 	FrontEnd FrontEnd
@@ -167,7 +167,7 @@ func (e *Engine) init(c Config) error {
 		Adapters: make([]router.AdapterState, len(c.Adapters)),
 	}
 	e.Books = router.NewBooks(c.View, c.ID, c.Index)
-	e.rows = table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
+	e.Rows = &Table{at: make([]int32, len(c.Adapters)+1), met: []*Adapter{nil}, adapters: c.Adapters, costs: c.Costs}
 	e.FrontEnd.e, e.FrontEnd.enter = e, e.FrontEnd.pass
 	if c.Hooks.Step != nil {
 		e.Report = newReport()
@@ -181,7 +181,7 @@ func (e *Engine) init(c Config) error {
 		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
 		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
 	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
-		func(a int32) *lora.Adapter { return &e.Row(a).Adapter })
+		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
 	e.sched, err = c.Scheduler(e)
 	return err
 }
@@ -199,23 +199,14 @@ func prefixCache(q *profile.Engine) kvcache.Prefixes {
 	return kvcache.RadixPages
 }
 
-// Row is what the engine knows of an adapter; the base model comes after the last.
-func (e *Engine) Row(index int32) *Adapter {
-	a := e.rows.met[e.rows.at[index]]
-	if a == nil {
-		a = e.rows.meet(index)
-	}
-	return a
-}
-
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
-func (e *Engine) Redefine(index int32) { e.Row(index).Rank = e.rows.rank(index) }
+func (e *Engine) Redefine(index int32) { e.Rows.Of(index).Rank = e.Rows.rank(index) }
 
 // Refuse says why the engine can never serve a request, "" if it can. It cuts the request's budget to what the engine
 // can give it.
 func (e *Engine) Refuse(r *Request) string {
-	if e.rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
-		return fmt.Sprintf(RankTooLarge, e.rows.rank(r.Adapter), e.Profile.MaxLoraRank)
+	if e.Rows.isLoRA(r.Adapter) && !e.LoRA.Supports(r.Adapter) {
+		return fmt.Sprintf(RankTooLarge, e.Rows.rank(r.Adapter), e.Profile.MaxLoraRank)
 	}
 	return e.sched.Refuse(r)
 }
@@ -389,7 +380,7 @@ func (v adapterEvents) LoadFailed(a *lora.Adapter) {
 
 func (v adapterEvents) GiveUp(a *lora.Adapter, at tick.Ticks) {
 	e := v.e
-	for r := e.Row(a.Index).Head(); r != nil; r = e.Row(a.Index).Head() {
+	for r := e.Rows.Of(a.Index).Head(); r != nil; r = e.Rows.Of(a.Index).Head() {
 		e.dequeue(r)
 		e.end(r, record.Failed, "its adapter does not load", at)
 	}

@@ -18,11 +18,11 @@ type FrontEnd struct {
 
 // Add takes a request that a router has sent, through the front end into the queue.
 func (e *Engine) Add(r *Request) {
-	r.engine, r.Row, r.FillTokens, r.PrefixTokens = e, e.Row(r.Adapter), 0, 0
+	r.engine, r.Row, r.FillTokens, r.PrefixTokens = e, e.Rows.Of(r.Adapter), 0, 0
 	e.sched.Accept(r)
 	e.assign(r, 1)
 	f, takes := &e.FrontEnd, e.Costs.FrontEnd
-	if !r.Row.known && e.rows.isLoRA(r.Adapter) {
+	if !r.Row.known && e.Rows.isLoRA(r.Adapter) {
 		r.Row.known = true
 		takes += e.Costs.FirstUse
 	}

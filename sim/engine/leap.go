@@ -28,7 +28,7 @@ func (e *Engine) RunDecode(limit int64) {
 		Count: k,
 		Batch: b,
 	}
-	if t := e.sched.LeapUntil(); t < s.run.End(k) {
+	if t := e.sched.LeapUntil(); t != tick.Never && t < s.run.End(k) {
 		s.run.Count = s.run.Until(max(t, e.Loop.Now()))
 	}
 	e.Report.scheduled(e, decode)

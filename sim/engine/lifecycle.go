@@ -81,7 +81,7 @@ func (e *Engine) MatchPrefix(r *Request) (match, evictable int64) {
 // AddPrompt counts n prompt tokens of a request into the step.
 func (e *Engine) AddPrompt(r *Request, n int64) {
 	s := &e.Step
-	s.Work.Add(n, int64(r.Computed), e.rows.isLoRA(r.Adapter))
+	s.Work.Add(n, int64(r.Computed), e.Rows.isLoRA(r.Adapter))
 	e.KV.Grow(&r.Sequence, n)
 	s.Prompts = append(s.Prompts, Chunk{r, int32(n)})
 	s.adapters = append(s.adapters, &r.Row.Adapter)

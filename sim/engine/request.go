@@ -87,16 +87,24 @@ type Adapter struct {
 // Head is the adapter's first waiting request, nil: none.
 func (a *Adapter) Head() *Request { return a.queue.head }
 
-// table is the adapters of an engine. A run has workers times adapters of them, and an engine meets few of many:
-// they come into being one by one, and stay where they are. See Engine.Row.
-type table struct {
+// Table is the adapters of an engine. A run has workers times adapters of them, and an engine meets few of many:
+// they come into being one by one, and stay where they are.
+type Table struct {
 	at       []int32    // by index: its place in met, 0: not met yet
 	met      []*Adapter // the first is nil
 	adapters []trace.Adapter
 	costs    *profile.Costs
 }
 
-func (t *table) meet(index int32) *Adapter {
+// Of is what the engine knows of an adapter; the base model comes after the last.
+func (t *Table) Of(index int32) *Adapter {
+	if a := t.met[t.at[index]]; a != nil { // alone in here, so that it is inlined
+		return a
+	}
+	return t.meet(index)
+}
+
+func (t *Table) meet(index int32) *Adapter {
 	a := &Adapter{Adapter: lora.NewAdapter(index, !t.isLoRA(index)), Rank: t.rank(index)}
 	a.queue.list.of, a.queue.at = ofAdapter, -1
 	t.at[index] = int32(len(t.met))
@@ -105,7 +113,7 @@ func (t *table) meet(index int32) *Adapter {
 }
 
 // rank is an adapter's rank as the engine counts it, 0 of the base model.
-func (t *table) rank(index int32) int32 {
+func (t *Table) rank(index int32) int32 {
 	if !t.isLoRA(index) {
 		return 0
 	}
@@ -113,4 +121,4 @@ func (t *table) rank(index int32) int32 {
 }
 
 // isLoRA says whether an index is that of an adapter, not of the base model.
-func (t *table) isLoRA(index int32) bool { return int(index) < len(t.adapters) }
+func (t *Table) isLoRA(index int32) bool { return int(index) < len(t.adapters) }

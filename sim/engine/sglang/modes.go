@@ -62,7 +62,7 @@ func (m *modes) pending(row int32) int64 {
 		}
 	}
 	if e.FrontEnd.Len() > 0 {
-		n -= e.FrontEnd.Of(e.Row(row))
+		n -= e.FrontEnd.Of(e.Rows.Of(row))
 	}
 	return int64(n)
 }
@@ -219,7 +219,7 @@ func (m *modes) resume() tick.Ticks {
 
 // next is nextWaiting in a merged mode.
 func (m *modes) next() *engine.Request {
-	l, a := &m.s.e.LoRA, m.s.e.Row(m.row)
+	l, a := &m.s.e.LoRA, m.s.e.Rows.Of(m.row)
 	r := a.Head()
 	if r == nil || !l.CanRun(&a.Adapter) {
 		return nil

@@ -61,7 +61,7 @@ func (s *Scheduler) candidates() []*engine.Adapter {
 	}
 	s.choices = s.choices[:0]
 	for _, a := range active {
-		s.choices = append(s.choices, s.e.Row(a.Index))
+		s.choices = append(s.choices, s.e.Rows.Of(a.Index))
 	}
 	return s.choices
 }

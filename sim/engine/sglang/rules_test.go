@@ -101,7 +101,7 @@ func TestDrainerStats(t *testing.T) {
 	run(s, 10, 1, 5, 60)
 	run(s, 10, 1, 1, 20)
 	running := s.drainer.updateAdapterStats()
-	if len(running) != 2 || !slices.Contains(running, s.e.Row(0)) || !slices.Contains(running, s.e.Row(1)) ||
+	if len(running) != 2 || !slices.Contains(running, s.e.Rows.Of(0)) || !slices.Contains(running, s.e.Rows.Of(1)) ||
 		s.drainer.left[0] != 91 || s.drainer.left[1] != 55 {
 		t.Errorf("%d adapters run, with %v tokens left, expected 91 and 55", len(running), s.drainer.left)
 	}
@@ -133,7 +133,7 @@ func TestDrainerPromises(t *testing.T) {
 			}
 		}
 	}
-	running := []*engine.Adapter{s.e.Row(2), s.e.Row(0), s.e.Row(1)}
+	running := []*engine.Adapter{s.e.Rows.Of(2), s.e.Rows.Of(0), s.e.Rows.Of(1)}
 	d.updateDrainingLoras(running[:2])
 	expect(4, -1, 3) // the one that waits since 6 s comes first
 	d.updateDrainingLoras(running)
@@ -150,7 +150,7 @@ func TestDrainerPromises(t *testing.T) {
 // (LoRADrainer.can_schedule).
 func TestDrainerTolerance(t *testing.T) {
 	s, _ := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
-	a := s.e.Row(0)
+	a := s.e.Rows.Of(0)
 	for k, maxNew := range []int32{14, 13, 12} {
 		r := request(0, maxNew)
 		r.ID = int64(k)
@@ -160,7 +160,7 @@ func TestDrainerTolerance(t *testing.T) {
 	if got := s.drainer.canSchedule(a); got.ID != 0 {
 		t.Errorf("draining for none: request %d goes first, expected 0", got.ID)
 	}
-	s.drainer.draining[0] = s.e.Row(1)
+	s.drainer.draining[0] = s.e.Rows.Of(1)
 	if got := s.drainer.canSchedule(a); got.ID != 2 {
 		t.Errorf("draining: request %d goes first, expected 2", got.ID)
 	}
