@@ -184,9 +184,6 @@ func plainJSON(err error) error {
 	return err
 }
 
-// maxError bounds an error text of a worker, in characters.
-const maxError = 1000
-
 // ErrorText is the message in the body of an error, in any of the forms that
 // the engines use; a body of another form is shortened.
 func ErrorText(body []byte) string {
