@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -103,4 +104,27 @@ func TestNoMemoryForLongBody(t *testing.T) {
 	if _, err := newBodyMemory(8*keep, 4*keep); err == nil {
 		t.Error("a body may need more than there is for long ones")
 	}
+}
+
+// Many long bodies at once wait for their turn: none is refused.
+func TestManyLongBodies(t *testing.T) {
+	memory, err := newBodyMemory(16*keep, 4*keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"prompt": "` + strings.Repeat("x", 2*keep) + `", "model": "a"}`
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			q := newWant(true, int64(len(body)))
+			q.memory = memory
+			r := httptest.NewRequest("POST", "/v1/completions", iotest.HalfReader(strings.NewReader(body)))
+			r.ContentLength = q.length
+			if err := q.read(t.Context(), r, 4*keep); err != nil || len(q.names) != 1 {
+				t.Errorf("%q, %v", q.names, err)
+			}
+			q.release()
+		})
+	}
+	wg.Wait()
 }

@@ -109,7 +109,13 @@ func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
 // up to most bytes.
 func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 	q.from = r.Body
-	if err := q.fill(min(keep, most)); err != nil {
+	err := q.fill(min(keep, most))
+	if errors.Is(err, errNoMemory) && q.length > keep { // it has to wait for its memory anyway
+		if err = q.reserve(ctx, most); err == nil {
+			err = q.fill(min(keep, most))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
