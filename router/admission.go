@@ -32,7 +32,11 @@ func NewAdmission(shed, rate string, env Env) (*Admission, error) {
 	if shed == "" && rate == "" {
 		return nil, nil
 	}
-	a := &Admission{accounts: newAccounts(env), runs: make([]running, len(env.Workers)), buckets: make([]bucket, len(env.Adapters)+1)}
+	a := &Admission{
+		accounts: newAccounts(env),
+		runs:     make([]running, len(env.Workers)),
+		buckets:  make([]bucket, len(env.Adapters)+1),
+	}
 	if err := a.parseShed(shed); err != nil {
 		return nil, err
 	}
@@ -67,7 +71,8 @@ func (a *Admission) parseShed(text string) error {
 		case name == "queue" && err == nil && x >= 1 && x <= math.MaxInt32 && x == math.Trunc(x):
 			a.queue = int(x)
 		default:
-			return fmt.Errorf("%q, expected ttft:MS with MS > 0, queue:N with a whole N >= 1, or both joined by +", part)
+			return fmt.Errorf("%q, expected ttft:MS with MS > 0, queue:N with a whole N >= 1, or both joined by +",
+				part)
 		}
 	}
 	return nil

@@ -92,11 +92,6 @@ func (d *dlora) cheapest(k int32, v *View) (int, float64) {
 	return t.worker, t.cost
 }
 
-// fewest returns the first usable worker with the fewest requests, or None.
-func fewest(v *View) int {
-	return v.least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
-}
-
 // mergedCost is the price of a full batch of one adapter, which dLoRA runs with
 // the adapter merged into the weights, against 1 for a mixed batch.
 const mergedCost = 0.6

@@ -135,7 +135,8 @@ func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 	if delta := load(busiest) - mean; delta <= 0 || delta < p.threshold {
 		return nil, ""
 	}
-	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the mean is %.1f", busiest, load(busiest), mean)
+	return []int32{busiest, idlest},
+		fmt.Sprintf("worker %d has %.0f requests, the mean is %.1f", busiest, load(busiest), mean)
 }
 
 // mostOf returns the last of the workers with the largest value.

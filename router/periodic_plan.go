@@ -107,7 +107,8 @@ func (p *periodic) between(s *Situation) *Pending {
 	if len(moves) == 0 {
 		return nil
 	}
-	return Ready(&Plan{Reason: fmt.Sprintf("%d requests wait that need not", len(moves)), Move: moves, SolveTime: solveBase})
+	reason := fmt.Sprintf("%d requests wait that need not", len(moves))
+	return Ready(&Plan{Reason: reason, Move: moves, SolveTime: solveBase})
 }
 
 // solve returns a solution that is worth carrying out and what a plan tells of it,
@@ -137,12 +138,14 @@ func (p *periodic) notWorthIt(pr *ilp.Problem) *Plan {
 	}
 	plan := &Plan{Objective: stay.Objective, Stay: stay.Objective, SolveTime: solveBase}
 	if stay.Objective < p.busy*p.horizon {
-		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s", stay.Objective, p.horizon)
+		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s",
+			stay.Objective, p.horizon)
 		return plan
 	}
 	plan.Bound = ilp.LowerBound(pr)
 	if gain := stay.Objective - plan.Bound; gain <= p.margin*stay.Objective {
-		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%", max(gain, 0), stay.Objective, 100*p.margin)
+		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%",
+			max(gain, 0), stay.Objective, 100*p.margin)
 		return plan
 	}
 	return nil
@@ -162,7 +165,9 @@ func atHand(s *Situation, ms []Move) []Move {
 // over all workers; nil if there is nothing to plan.
 func (p *periodic) problem(s *Situation) *grouping {
 	n := len(s.Workers)
-	pr := &ilp.Problem{Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight}
+	pr := &ilp.Problem{
+		Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
+	}
 	pr.Load = make([]float64, len(p.env.Adapters)*n)
 	speeds, unit := p.speeds(s)
 	page := p.env.pageSize()
@@ -340,7 +345,8 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 				w.Base += float64(c) * each[k] / w.Speed
 				present[j][int32(k)] = true
 			case c > 0:
-				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true})
+				virtual := ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true}
+				g.p.Groups = append(g.p.Groups, virtual)
 				present[j][int32(k)] = true
 			}
 		}
