@@ -219,7 +219,7 @@ func (a *Admission) firstToken(r Request, v *View) float64 {
 // them take k such gaps with a standard deviation of sqrt(k) gaps.
 func (a *Admission) predict(r Request, j int, v *View) float64 {
 	v.read(j)
-	w, l, cost := &v.Workers[j], &a.lanes[j], a.workers[j].Cost
+	w, l, cost := &v.Workers[j], &a.backlogs[j], a.workers[j].Cost
 	exec := a.runs[j].mean(guessExec)
 	kv := w.KVUsed
 	if w.Age > exec/10 { // by count, then: prompts, and about half of the output

@@ -100,7 +100,7 @@ func (p *affinity) Route(r Request, v *View) int {
 	if longest > shortest {
 		perWaiting = p.queue / float64(longest-shortest)
 	}
-	t := newTally(p.rng)
+	t := newArgmin(p.rng)
 	for i, w := range v.usable() {
 		score := -perWaiting*float64(w.Queued-shortest) - p.kv*w.kvShare()
 		if r.Adapter >= 0 {

@@ -25,7 +25,7 @@ func (p *affinitySpill) Route(r Request, v *View) int {
 	if r.Adapter < 0 {
 		return p.least.Route(r, v)
 	}
-	t := newTally(p.least.rng)
+	t := newArgmin(p.least.rng)
 	for i, w := range v.having(r.Adapter) {
 		if w.Queued < p.threshold {
 			t.offer(i, float64(w.Load()))

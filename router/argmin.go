@@ -5,26 +5,26 @@ import (
 	"math/rand/v2"
 )
 
-// tally finds the least cost among the workers offered to it.
-type tally struct {
+// argmin finds the least cost among the workers offered to it.
+type argmin struct {
 	worker int // None until one is offered
 	cost   float64
 	equal  int        // workers offered at this cost
 	rng    *rand.Rand // picks among equals; nil: the first
 }
 
-func newTally(rng *rand.Rand) tally { return tally{worker: None, cost: math.Inf(1), rng: rng} }
+func newArgmin(rng *rand.Rand) argmin { return argmin{worker: None, cost: math.Inf(1), rng: rng} }
 
 // offer considers a worker. It is small enough to be inlined; few workers get
 // past it.
-func (t *tally) offer(worker int, cost float64) {
+func (t *argmin) offer(worker int, cost float64) {
 	if cost <= t.cost {
 		t.take(worker, cost)
 	}
 }
 
 // take keeps each of n equals with chance 1/n (reservoir sampling).
-func (t *tally) take(worker int, cost float64) {
+func (t *argmin) take(worker int, cost float64) {
 	if t.worker == None || cost < t.cost {
 		t.worker, t.cost, t.equal = worker, cost, 1
 		return
@@ -37,7 +37,7 @@ func (t *tally) take(worker int, cost float64) {
 
 // least is the first usable worker with the least cost, or None.
 func (v *View) least(cost func(j int, w *Worker) float64) int {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	for j, w := range v.usable() {
 		t.offer(j, cost(j, w))
 	}
@@ -47,7 +47,7 @@ func (v *View) least(cost func(j int, w *Worker) float64) int {
 // leastLoaded is the least loaded of the given workers that are usable, or None; rng
 // picks among equals, nil: the first.
 func (v *View) leastLoaded(among []int32, rng *rand.Rand) int {
-	t := newTally(rng)
+	t := newArgmin(rng)
 	for _, j := range among {
 		if w := &v.Workers[j]; w.Usable() {
 			t.offer(int(j), float64(w.Load()))

@@ -39,15 +39,15 @@ func (p *cacheAware) Route(r Request, v *View) int {
 }
 
 func (p *cacheAware) pick(r *Request, v *View) int {
-	cold, least, most := newTally(nil), newTally(nil), 0
-	best, longest := newTally(nil), int32(-1)
+	cold, least, most := newArgmin(nil), newArgmin(nil), 0
+	best, longest := newArgmin(nil), int32(-1)
 	for i, w := range v.usable() {
 		load := w.Load()
 		least.offer(i, float64(load))
 		most = max(most, load)
 		if m := p.index.match(r, v, i); m >= longest {
 			if m > longest {
-				best, longest = newTally(nil), m
+				best, longest = newArgmin(nil), m
 			}
 			best.offer(i, float64(load))
 		}

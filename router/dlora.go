@@ -71,7 +71,7 @@ func (d *dlora) count(k int32) {
 // the fewest requests, which loads the adapter on demand; the cost is then
 // infinite. Every worker holds the base model.
 func (d *dlora) cheapest(k int32, v *View) (int, float64) {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	offer := func(j int) {
 		if w := &v.Workers[j]; w.Usable() {
 			t.offer(j, d.cost(j, w))
@@ -311,7 +311,7 @@ func (d *dlora) pad(limit int, period bool) {
 
 // padOne adds a replica to the emptiest worker without it.
 func (d *dlora) padOne(k int32) bool {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	for j := range d.held {
 		if len(d.held[j]) < d.room(j) && !d.holds(j, k) {
 			t.offer(j, float64(len(d.held[j])))

@@ -86,7 +86,7 @@ func (p *kShard) Route(r Request, v *View) int {
 // scan returns the least loaded of the first k usable workers of an adapter, or
 // None, and the load of them all.
 func (p *kShard) scan(v *View, adapter int32, k int) (worker int, load float64) {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	requests, room := 0, 0
 	for i := 0; i < len(v.Workers) && k > 0; i++ {
 		n := p.hrw.at(adapter, i)

@@ -83,7 +83,7 @@ func TestLeastAgainstSort(t *testing.T) {
 }
 
 func TestTally(t *testing.T) {
-	c := newTally(nil)
+	c := newArgmin(nil)
 	if c.worker != None {
 		t.Errorf("empty tally: %d", c.worker)
 	}
@@ -96,7 +96,7 @@ func TestTally(t *testing.T) {
 	counts := make([]int, 4)
 	rng := newRand(Env{Seed: 3})
 	for range 40000 {
-		c := newTally(rng)
+		c := newArgmin(rng)
 		c.offer(0, 9)
 		for w := range counts {
 			c.offer(w, 1)

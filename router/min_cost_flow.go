@@ -36,7 +36,7 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	return p.router(p), nil
 }
 
-func (p *minCost) Begin(s *Situation) *Pending {
+func (p *minCost) Begin(s *PlannerInput) *Pending {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))
 	n, slots := 0, 0

@@ -37,7 +37,7 @@ func (p *prefixHash) Route(r Request, v *View) int {
 	if fits(&v.Workers[home]) {
 		return home
 	}
-	least := newTally(nil)
+	least := newArgmin(nil)
 	for i, w := range v.usable() {
 		if fits(w) {
 			least.offer(i, float64(w.Load()))

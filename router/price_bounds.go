@@ -2,10 +2,10 @@ package router
 
 import "reflect"
 
-// floors tells cheaply what prices are not below, so that a request needs a close
+// priceBounds tells cheaply what prices are not below, so that a request needs a close
 // look at few of many workers. Times of steps are looked up once for each kind of
 // worker, batch and rank.
-type floors struct {
+type priceBounds struct {
 	costs []CostModel
 	kind  []int32       // by worker: its place in costs
 	steps [][][]float64 // by kind, largest rank and batch: a step without KV tokens; 0: not asked yet
@@ -14,8 +14,8 @@ type floors struct {
 	prefill, load, fetch []float64
 }
 
-func newFloors(workers []Spec) floors {
-	f := floors{kind: make([]int32, len(workers))}
+func newPriceBounds(workers []Spec) priceBounds {
+	b := priceBounds{kind: make([]int32, len(workers))}
 	seen := map[CostModel]int32{}
 	for j := range workers {
 		c := workers[j].Cost
@@ -24,64 +24,64 @@ func newFloors(workers []Spec) floors {
 			k, ok = seen[c]
 		}
 		if !ok {
-			k = int32(len(f.costs))
-			f.costs = append(f.costs, c)
+			k = int32(len(b.costs))
+			b.costs = append(b.costs, c)
 			if reflect.TypeOf(c).Comparable() {
 				seen[c] = k
 			}
 		}
-		f.kind[j] = k
+		b.kind[j] = k
 	}
-	f.steps, f.prefill = make([][][]float64, len(f.costs)), make([]float64, len(f.costs))
-	f.load, f.fetch = make([]float64, len(f.costs)), make([]float64, len(f.costs))
-	return f
+	b.steps, b.prefill = make([][][]float64, len(b.costs)), make([]float64, len(b.costs))
+	b.load, b.fetch = make([]float64, len(b.costs)), make([]float64, len(b.costs))
+	return b
 }
 
 // begin prepares for the prices of a request.
-func (f *floors) begin(r Request, v *View) {
-	for k, c := range f.costs {
-		f.prefill[k] = c.Prefill(int64(r.Prompt))
+func (b *priceBounds) begin(r Request, v *View) {
+	for k, c := range b.costs {
+		b.prefill[k] = c.Prefill(int64(r.Prompt))
 		if isAdapter(r.Adapter) {
 			rank := v.Adapters[r.Adapter].Rank
-			f.load[k] = c.AdapterLoad(rank, Host)
-			f.fetch[k] = min(c.AdapterLoad(rank, Disk), c.AdapterLoad(rank, Remote)) - f.load[k]
+			b.load[k] = c.AdapterLoad(rank, Host)
+			b.fetch[k] = min(c.AdapterLoad(rank, Disk), c.AdapterLoad(rank, Remote)) - b.load[k]
 		}
 	}
 }
 
 // step is the least time of a decode step.
-func (f *floors) step(kind int32, batch, rank int) float64 {
-	for len(f.steps[kind]) <= rank {
-		f.steps[kind] = append(f.steps[kind], nil)
+func (b *priceBounds) step(kind int32, batch, rank int) float64 {
+	for len(b.steps[kind]) <= rank {
+		b.steps[kind] = append(b.steps[kind], nil)
 	}
-	for len(f.steps[kind][rank]) <= batch {
-		f.steps[kind][rank] = append(f.steps[kind][rank], 0)
+	for len(b.steps[kind][rank]) <= batch {
+		b.steps[kind][rank] = append(b.steps[kind][rank], 0)
 	}
-	t := &f.steps[kind][rank][batch]
+	t := &b.steps[kind][rank][batch]
 	if *t == 0 {
-		*t = f.costs[kind].DecodeStep(batch, 0, rank)
+		*t = b.costs[kind].DecodeStep(batch, 0, rank)
 	}
 	return *t
 }
 
 // price is what the price of a worker on which the request's adapter is not placed
 // is not below, without a look at its KV cache, and at its adapters but for the index.
-func (f *floors) price(p *periodic, r Request, j int, v *View) float64 {
-	w, l, kind := &v.Workers[j], &p.lanes[j], f.kind[j]
+func (b *priceBounds) price(p *periodMig, r Request, j int, v *View) float64 {
+	w, l, kind := &v.Workers[j], &p.backlogs[j], b.kind[j]
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
-	exec, step := l.exec.or(p.exec.or(guessExec)), f.step(kind, min(running+1, limit), w.MaxRank)
+	exec, step := l.exec.or(p.exec.or(guessExec)), b.step(kind, min(running+1, limit), w.MaxRank)
 	load, fetch := 0.0, 0.0
 	if x := v.Index; x != nil && isAdapter(r.Adapter) && !x.in(x.has, j, r.Adapter) {
-		if load = f.load[kind]; !x.in(x.host, j, r.Adapter) {
-			fetch = f.fetch[kind]
+		if load = b.load[kind]; !x.in(x.host, j, r.Adapter) {
+			fetch = b.fetch[kind]
 		}
 	}
-	first := max(l.prefilled-v.Now, fetch, 0) + load + f.prefill[kind]
+	first := max(l.prefilled-v.Now, fetch, 0) + load + b.prefill[kind]
 	if running > 0 {
 		first += step
 	}
 	first += exec * float64(max(w.Running+1-limit, 0)) / float64(limit)
-	total := p.firstWeight()*first + r.output()*step + (load+f.prefill[kind])*float64(running)
+	total := p.firstWeight()*first + r.output()*step + (load+b.prefill[kind])*float64(running)
 	if isAdapter(r.Adapter) {
 		total += p.spill * exec
 	}

@@ -56,7 +56,7 @@ func (p *rankAware) Route(r Request, v *View) int {
 		rank = v.Adapters[r.Adapter].Rank
 	}
 	output := p.output(r)
-	cheapest, emptiest := newTally(nil), newTally(nil)
+	cheapest, emptiest := newArgmin(nil), newArgmin(nil)
 	for i, w := range v.usable() {
 		emptiest.offer(i, float64(w.Load()))
 		cost, tokens := p.workers[i].Cost, w.KVUsed+w.QueuedToks

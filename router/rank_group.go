@@ -23,7 +23,7 @@ func newRankGroup(o *options, env Env) (*Router, error) {
 	return p.router(p), nil
 }
 
-func (p *rankGroup) Begin(s *Situation) *Pending {
+func (p *rankGroup) Begin(s *PlannerInput) *Pending {
 	p.forecast(s.Now)
 	var up []int32
 	for j := range s.usable() {

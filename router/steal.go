@@ -8,7 +8,7 @@ import (
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
-func (p *periodic) steal(s *Situation) []Move {
+func (p *periodMig) steal(s *PlannerInput) []Move {
 	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (p *periodic) steal(s *Situation) []Move {
 	// a copy of the view, so that each move counts for those after it
 	v := &View{Now: s.Now, Adapters: s.Adapters, Workers: slices.Clone(s.Workers)}
 	copied := make([]bool, len(v.Workers))
-	put := func(a *Active, j int32, by int) {
+	put := func(a *InFlight, j int32, by int) {
 		w := &v.Workers[j]
 		if !copied[j] {
 			w.Adapters, copied[j] = slices.Clone(w.Adapters), true
@@ -66,7 +66,7 @@ const manyWait = 1024
 
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
-func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
+func (p *periodMig) stuck(s *PlannerInput) (list []*InFlight, busy []bool) {
 	if p.env.Moving == MoveNone || p.env.Moving == "" {
 		return nil, nil
 	}
@@ -77,6 +77,6 @@ func (p *periodic) stuck(s *Situation) (list []*Active, busy []bool) {
 			busy[a.Worker] = true
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *Active) int { return cmp.Compare(b.Age, a.Age) })
+	slices.SortStableFunc(list, func(a, b *InFlight) int { return cmp.Compare(b.Age, a.Age) })
 	return list[:min(len(list), p.deep)], busy
 }

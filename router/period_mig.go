@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// periodic is this project's own planner and the router that goes with it.
+// periodMig is this project's own planner and the router that goes with it.
 //
 // Requests go where they cost all requests together the least time (price). Of
 // workers that cost nearly the same, those where the current placement has the
-// adapter come first. Every interval the planner (periodic_plan.go) forecasts the
+// adapter come first. Every interval the planner (period_mig_plan.go) forecasts the
 // demand for each adapter and solves one migration problem over all workers.
-type periodic struct {
+type periodMig struct {
 	placer
 	accounts
 	moves    struct{ waiting, running bool } // requests that may go to another worker
@@ -24,7 +24,7 @@ type periodic struct {
 	spill    float64 // share of a request's time that a worker without the adapter must be better by
 	deep     int     // requests that wait on a worker, from which on more make no difference
 
-	floor  floors
+	bounds priceBounds
 	first  mean // s until the first token, as expected
 	prompt mean // tokens, of all requests
 }
@@ -36,11 +36,11 @@ const (
 	guessExec   = 5   // s
 )
 
-func newPeriodic(o *options, env Env) (*Router, error) {
+func newPeriodMig(o *options, env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
-	p := &periodic{
+	p := &periodMig{
 		placer:   newPlacer(o, env),
 		busy:     o.number("busy", ">=0"),
 		margin:   o.number("margin", ">=0 <=1"),
@@ -53,7 +53,7 @@ func newPeriodic(o *options, env Env) (*Router, error) {
 	p.moves.waiting = what == "all" || what == "waiting"
 	p.moves.running = what == "all" || what == "running"
 	p.places = o.choice("place", Words("place")...) == "on"
-	p.floor = newFloors(env.Workers)
+	p.bounds = newPriceBounds(env.Workers)
 	p.horizon = p.interval
 	p.look = min(o.number("look", ">=0.001"), p.interval)
 	if o.text("horizon") != "auto" {
@@ -69,12 +69,12 @@ func newRouteOnly(o *options, env Env) (*Router, error) {
 	all := List()
 	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
 	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
-	rt, err := newPeriodic(full, env)
+	rt, err := newPeriodMig(full, env)
 	o.err = full.err
 	return rt, err
 }
 
-func (p *periodic) Route(r Request, v *View) int {
+func (p *periodMig) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
@@ -86,15 +86,15 @@ func (p *periodic) Route(r Request, v *View) int {
 	return best
 }
 
-func (p *periodic) Preview(r Request, v *View) int {
+func (p *periodMig) Preview(r Request, v *View) int {
 	best, _ := p.cheapest(r, v)
 	return best
 }
 
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
-func (p *periodic) cheapest(r Request, v *View) (best int, first float64) {
-	p.floor.begin(r, v)
+func (p *periodMig) cheapest(r Request, v *View) (best int, first float64) {
+	p.bounds.begin(r, v)
 	best, least := None, math.Inf(1)
 	offer := func(j int) {
 		v.read(j)
@@ -110,7 +110,7 @@ func (p *periodic) cheapest(r Request, v *View) (best int, first float64) {
 		}
 	}
 	for j := range v.Workers {
-		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.floor.price(p, r, j, v) <= least {
+		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.bounds.price(p, r, j, v) <= least {
 			offer(j)
 		}
 	}
@@ -120,7 +120,7 @@ func (p *periodic) cheapest(r Request, v *View) (best int, first float64) {
 // firstWeight is what a second until the first token counts against one of
 // decoding: as much more as requests take longer than their first tokens, so that a
 // percent of the one is about as dear as a percent of the other.
-func (p *periodic) firstWeight() float64 {
+func (p *periodMig) firstWeight() float64 {
 	if p.first.n == 0 {
 		return 30
 	}
@@ -129,8 +129,8 @@ func (p *periodic) firstWeight() float64 {
 
 // price estimates the time, s, that a request costs itself and the others on a
 // worker, and how much of it its first token takes.
-func (p *periodic) price(r Request, j int, v *View) (total, first float64) {
-	w, l, cost := &v.Workers[j], &p.lanes[j], p.env.Workers[j].Cost
+func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
+	w, l, cost := &v.Workers[j], &p.backlogs[j], p.env.Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.output(), l.exec.or(p.exec.or(guessExec))
 	kv := w.KVUsed
@@ -170,4 +170,4 @@ func (p *periodic) price(r Request, j int, v *View) (total, first float64) {
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 
-func (p *periodic) Finished(f Finished) { p.finished(f) }
+func (p *periodMig) Finished(f Finished) { p.finished(f) }
