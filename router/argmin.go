@@ -35,6 +35,14 @@ func (t *argmin) take(worker int, cost float64) {
 	}
 }
 
+// offerLowest is offer for workers that come in any order: of equals the one with the
+// lowest number wins.
+func (t *argmin) offerLowest(worker int, cost float64) {
+	if cost < t.cost || cost == t.cost && worker < t.worker {
+		t.worker, t.cost = worker, cost
+	}
+}
+
 // least is the first usable worker with the least cost, or None.
 func (v *View) least(cost func(j int, w *Worker) float64) int {
 	t := newArgmin(nil)

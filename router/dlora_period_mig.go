@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -141,18 +140,20 @@ func (p *dloraPeriodMig) trigger(v *View) (pair []int32, reason string) {
 
 // mostOf returns the last of the workers with the largest value.
 func mostOf(ws []int32, value func(int32) float64) int32 {
-	most := ws[0]
-	for _, j := range ws {
-		if value(j) >= value(most) {
-			most = j
-		}
+	t := newArgmin(nil)
+	for _, j := range slices.Backward(ws) {
+		t.offer(int(j), -value(j))
 	}
-	return most
+	return int32(t.worker)
 }
 
 // fewestOf returns the first of the workers with the smallest value.
 func fewestOf(ws []int32, value func(int32) float64) int32 {
-	return slices.MinFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
+	t := newArgmin(nil)
+	for _, j := range ws {
+		t.offer(int(j), value(j))
+	}
+	return int32(t.worker)
 }
 
 // problem is dLoRA's migration problem for the chosen workers.

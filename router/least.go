@@ -50,6 +50,8 @@ func (p *least) cost(w *Worker) int64 {
 	return int64(w.Running + p.queued*w.Queued)
 }
 
+// Route searches by itself, not by argmin: it draws once among the equals, argmin at
+// each of them, so that the two pick other workers from the same seed.
 func (p *least) Route(_ Request, v *View) int {
 	best := int64(math.MaxInt64)
 	p.equals = p.equals[:0]

@@ -93,13 +93,14 @@ func (p *periodMig) Preview(r Request, v *View) int {
 
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
-func (p *periodMig) cheapest(r Request, v *View) (best int, first float64) {
+func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
 	p.bounds.begin(r, v)
-	best, least := None, math.Inf(1)
+	best := newArgmin(nil)
 	offer := func(j int) {
 		v.read(j)
-		if c, f := p.price(r, j, v); c < least || c == least && j < best {
-			best, least, first = j, c, f
+		c, f := p.price(r, j, v)
+		if best.offerLowest(j, c); best.worker == j {
+			first = f
 		}
 	}
 	if isAdapter(r.Adapter) { // where it most often goes comes first, so that few others need a closer look
@@ -110,11 +111,11 @@ func (p *periodMig) cheapest(r Request, v *View) (best int, first float64) {
 		}
 	}
 	for j := range v.Workers {
-		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.bounds.price(p, r, j, v) <= least {
+		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.bounds.price(p, r, j, v) <= best.cost {
 			offer(j)
 		}
 	}
-	return best, first
+	return best.worker, first
 }
 
 // firstWeight is what a second until the first token counts against one of

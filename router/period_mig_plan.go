@@ -379,17 +379,15 @@ func spread(g *grouping, to []int32, split []int64, each float64, load []float64
 		split[i] = 0
 	}
 	for range forecastGroups {
-		best, least := -1, 0.0
+		best := newArgmin(nil) // among the indices of to
 		for i, j := range to {
-			if done := load[j] + each/g.p.Workers[j].Speed; best < 0 || done < least {
-				best, least = i, done
-			}
+			best.offer(i, load[j]+each/g.p.Workers[j].Speed)
 		}
-		if best < 0 {
+		if best.worker == None {
 			return
 		}
-		split[best]++
-		load[to[best]] = least
+		split[best.worker]++
+		load[to[best.worker]] = best.cost
 	}
 }
 

@@ -38,15 +38,15 @@ func (p *periodMig) steal(s *PlannerInput) []Move {
 	for _, a := range waiting {
 		r := a.rest()
 		here, _ := p.price(r, int(a.Worker), v)
-		to, least := a.Worker, (1-p.margin)*here
+		best := argmin{worker: int(a.Worker), cost: (1 - p.margin) * here}
 		for j := range v.Workers {
 			if w := &v.Workers[j]; busy[j] || !w.Usable() || w.Queued >= p.deep || !w.atHand(a.Adapter) {
 				continue
 			}
-			if c, _ := p.price(r, j, v); c < least {
-				to, least = int32(j), c
-			}
+			c, _ := p.price(r, j, v)
+			best.offer(j, c)
 		}
+		to := int32(best.worker)
 		if to != a.Worker {
 			p.sent(r, int(to), v)
 			moves = append(moves, Move{ID: a.ID, From: a.Worker, To: to})
