@@ -11,17 +11,17 @@ import (
 type accounts struct {
 	workers  []Spec
 	adapters []trace.Adapter
-	lanes    []lane // by worker
-	exec     mean   // s, of requests that ended
-	output   mean   // tokens, as expected, of all requests
+	backlogs []backlog // by worker
+	exec     mean      // s, of requests that ended
+	output   mean      // tokens, as expected, of all requests
 }
 
 func newAccounts(env Env) accounts {
-	return accounts{workers: env.Workers, adapters: env.Adapters, lanes: make([]lane, len(env.Workers))}
+	return accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
 }
 
-// lane is what the router works out of a worker from what it sent there itself.
-type lane struct {
+// backlog is what the router works out of a worker from what it sent there itself.
+type backlog struct {
 	prefilled float64 // s: when the prompts sent there will have been computed
 	fetched   float64 // s: when the adapters sent for will have come to host memory
 	exec      mean    // s, of requests that ended there
@@ -30,18 +30,18 @@ type lane struct {
 
 func (p *accounts) finished(f Finished) {
 	p.exec.add(f.Exec)
-	p.lanes[f.Worker].exec.add(f.Exec)
+	p.backlogs[f.Worker].exec.add(f.Exec)
 }
 
 // need is the KV tokens that a worker would have to have for a request to run there
 // at once: engines reserve what it may generate.
-func (l *lane) need(r Request, kv int64, w *Worker) float64 {
+func (l *backlog) need(r Request, kv int64, w *Worker) float64 {
 	return float64(kv+w.QueuedToks+int64(r.Prompt)) + max(float64(r.MaxNew), r.output())
 }
 
 // room is the need that a worker can meet: its KV cache, or less where requests have
 // had to wait with less, for what is reserved for the running ones is not known.
-func (l *lane) room(w *Worker) float64 {
+func (l *backlog) room(w *Worker) float64 {
 	switch {
 	case w.KVCapacity == 0:
 		return math.Inf(1)
@@ -77,8 +77,8 @@ func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	if st.Tier == GPU || st.Loading || st.Running > 0 {
 		return a
 	}
-	coming := max(p.lanes[j].fetched-v.Now, 0) // what its loader has to do
-	if st.Queued > 0 {                         // another brings it
+	coming := max(p.backlogs[j].fetched-v.Now, 0) // what its loader has to do
+	if st.Queued > 0 {                            // another brings it
 		if st.Tier < Host {
 			a.fetch = coming
 		}
@@ -121,7 +121,7 @@ func (w *Worker) crowd() (adapters, slotless int) {
 // sent notes what a request brings to the worker that it goes to, and learns from
 // what still waits there.
 func (p *accounts) sent(r Request, j int, v *View) {
-	w, l := &v.Workers[j], &p.lanes[j]
+	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
 	switch adapters, _ := w.crowd(); {
 	case w.Queued == 0:
@@ -144,5 +144,5 @@ const stuckAfter = 0.05
 
 // overdue says whether the prompts sent to a worker should have been computed by now.
 func (p *accounts) overdue(j int, now float64) bool {
-	return now > p.lanes[j].prefilled+stuckAfter
+	return now > p.backlogs[j].prefilled+stuckAfter
 }

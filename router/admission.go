@@ -32,7 +32,11 @@ func NewAdmission(shed, rate string, env Env) (*Admission, error) {
 	if shed == "" && rate == "" {
 		return nil, nil
 	}
-	a := &Admission{accounts: newAccounts(env), runs: make([]running, len(env.Workers)), buckets: make([]bucket, len(env.Adapters)+1)}
+	a := &Admission{
+		accounts: newAccounts(env),
+		runs:     make([]running, len(env.Workers)),
+		buckets:  make([]bucket, len(env.Adapters)+1),
+	}
 	if err := a.parseShed(shed); err != nil {
 		return nil, err
 	}
@@ -67,7 +71,8 @@ func (a *Admission) parseShed(text string) error {
 		case name == "queue" && err == nil && x >= 1 && x <= math.MaxInt32 && x == math.Trunc(x):
 			a.queue = int(x)
 		default:
-			return fmt.Errorf("%q, expected ttft:MS with MS > 0, queue:N with a whole N >= 1, or both joined by +", part)
+			return fmt.Errorf("%q, expected ttft:MS with MS > 0, queue:N with a whole N >= 1, or both joined by +",
+				part)
 		}
 	}
 	return nil
@@ -214,7 +219,7 @@ func (a *Admission) firstToken(r Request, v *View) float64 {
 // them take k such gaps with a standard deviation of sqrt(k) gaps.
 func (a *Admission) predict(r Request, j int, v *View) float64 {
 	v.read(j)
-	w, l, cost := &v.Workers[j], &a.lanes[j], a.workers[j].Cost
+	w, l, cost := &v.Workers[j], &a.backlogs[j], a.workers[j].Cost
 	exec := a.runs[j].mean(guessExec)
 	kv := w.KVUsed
 	if w.Age > exec/10 { // by count, then: prompts, and about half of the output

@@ -38,7 +38,7 @@ func close2(t *testing.T, what string, got, want float64) {
 // Until anything has ended a request is taken to run for 5 s, and a second until the
 // first token to be worth 30.
 func TestPriceByHand(t *testing.T) {
-	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*periodic)
+	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*periodMig)
 	r := Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
 	onGPU := []AdapterState{{Running: 2}, {}, {Tier: GPU}}
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestPriceByHand(t *testing.T) {
 		{"the base model on an idle worker of unknown KV cache", -1, -100, Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 1, 55},
 	} {
 		r.Adapter = c.k
-		p.lanes[0].prefilled = c.prefilled
+		p.backlogs[0].prefilled = c.prefilled
 		total, first := p.price(r, 0, &View{Workers: []Worker{c.w}})
 		close2(t, c.name+", first token", first, c.first)
 		close2(t, c.name, total, 30*c.first+c.want)
@@ -103,7 +103,7 @@ func TestPriceByHand(t *testing.T) {
 func TestPeriodicFetches(t *testing.T) {
 	env := handEnv(1, 3)
 	env.Workers[0].Cost = twoTiers{}
-	p := mustNew(t, "period_mig:spill=0", env).Policy.(*periodic)
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*periodMig)
 	v := testView(env)
 	for k := range v.Workers[0].Adapters {
 		v.Workers[0].Adapters[k].Tier = Disk
@@ -132,10 +132,10 @@ func (twoTiers) AdapterLoad(_ int, from Tier) float64 {
 // Requests that wait although the prompts before them are computed show how much
 // memory the engine really needs; that none wait with more takes it back.
 func TestPeriodicLearnsRoom(t *testing.T) {
-	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodic)
+	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodMig)
 	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
 		ActiveLoras: 1, Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: GPU}}}}}
-	w, l := &v.Workers[0], &p.lanes[0]
+	w, l := &v.Workers[0], &p.backlogs[0]
 	r := Request{Adapter: 2, Prompt: 10, MaxNew: 400, Expected: 50}
 	l.prefilled = 49.96
 	p.sent(r, 0, v)
@@ -181,8 +181,8 @@ func TestPeriodicSpill(t *testing.T) {
 func TestSpeedsByHand(t *testing.T) {
 	env := handEnv(3, 1)
 	env.Workers[1].Cost = twice{}
-	p := mustNew(t, "period_mig", env).Policy.(*periodic)
-	s := &Situation{View: testView(env)}
+	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+	s := &PlannerInput{View: testView(env)}
 	for j := range s.Workers {
 		s.Workers[j].KVCapacity = 1000
 	}
@@ -199,7 +199,7 @@ func TestSpeedsByHand(t *testing.T) {
 	_, unit = p.speeds(s)
 	close2(t, "step", unit.step, 1.2)
 
-	a := Active{Prompt: 300, Generated: 40, Expected: 100, MaxNew: 500}
+	a := InFlight{Prompt: 300, Generated: 40, Expected: 100, MaxNew: 500}
 	close2(t, "a waiting request", p.remaining(&a, unit), 3.4+60*1.2)
 	close2(t, "moving it", p.moveCost(&a, unit), 0)
 	a.Running = true
@@ -213,8 +213,8 @@ func TestSpeedsByHand(t *testing.T) {
 		waiting, running, base bool
 	}{{"", false, false, false}, {MoveNone, false, false, false}, {MoveQueued, true, false, false}, {MoveRecompute, true, true, false}, {MoveCopy, true, true, false}} {
 		p.env.Moving = c.moving
-		if p.movable(&Active{}) != c.waiting || p.movable(&Active{Running: true}) != c.running ||
-			p.movable(&Active{Adapter: -1}) != c.base || p.movable(&Active{Adapter: -1, Running: true}) != c.base {
+		if p.movable(&InFlight{}) != c.waiting || p.movable(&InFlight{Running: true}) != c.running ||
+			p.movable(&InFlight{Adapter: -1}) != c.base || p.movable(&InFlight{Adapter: -1, Running: true}) != c.base {
 			t.Errorf("moving %q: wrong requests may move", c.moving)
 		}
 	}
@@ -286,7 +286,7 @@ func TestLeastLoadedHolder(t *testing.T) {
 func TestLlumnixByHand(t *testing.T) {
 	env := handEnv(3, 1)
 	p := mustNew(t, "llumnix:pause=10", env).Policy.(*llumnix)
-	s := &Situation{View: testView(env)}
+	s := &PlannerInput{View: testView(env)}
 	for j, w := range []Worker{{Running: 3, Queued: 1, KVUsed: 700, QueuedToks: 100}, {Running: 2, KVUsed: 200}, {}} {
 		w.Up, w.KVCapacity, w.Adapters = j < 2, 1000, s.Workers[j].Adapters
 		s.Workers[j] = w
@@ -295,7 +295,7 @@ func TestLlumnixByHand(t *testing.T) {
 	close2(t, "freeness of worker 1", freeness(&s.Workers[1], 0, 0), 400)
 	close2(t, "freeness of an idle worker", freeness(&s.Workers[2], 0, 0), 1000)
 	close2(t, "freeness with one more of 200 tokens", freeness(&s.Workers[1], 1, 200), 200)
-	s.Requests = []Active{
+	s.Requests = []InFlight{
 		{ID: 1, Running: true, KV: 300}, {ID: 3, Running: true, KV: 200}, {ID: 2, Running: true, KV: 200},
 		{ID: 4, KV: 10}, {ID: 5, Worker: 1, Running: true, KV: 100},
 	}
@@ -408,11 +408,11 @@ func TestGroupingByHand(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		a    Active
+		a    InFlight
 		want float64
 	}{
-		{Active{Prompt: 16}, 1}, {Active{Prompt: 17}, 2}, {Active{Prompt: 10, Generated: 7}, 2}, {Active{Prompt: 10, Generated: 6, KV: 16}, 1},
-		{Active{Prompt: 10, KV: 33}, 3},
+		{InFlight{Prompt: 16}, 1}, {InFlight{Prompt: 17}, 2}, {InFlight{Prompt: 10, Generated: 7}, 2}, {InFlight{Prompt: 10, Generated: 6, KV: 16}, 1},
+		{InFlight{Prompt: 10, KV: 33}, 3},
 	} {
 		if got := pagesOf(16, &c.a); got != c.want {
 			t.Errorf("%+v takes %v pages, expected %v", c.a, got, c.want)
@@ -426,7 +426,7 @@ func TestGroupingByHand(t *testing.T) {
 
 // Requests go only to where the adapter is in host memory or on the GPU.
 func TestAtHand(t *testing.T) {
-	s := &Situation{View: testView(handEnv(2, 4)), Requests: []Active{{ID: 5, Adapter: 0}, {ID: 6, Adapter: 1}, {ID: 7, Adapter: 2}}}
+	s := &PlannerInput{View: testView(handEnv(2, 4)), Requests: []InFlight{{ID: 5, Adapter: 0}, {ID: 6, Adapter: 1}, {ID: 7, Adapter: 2}}}
 	s.Workers[1].Adapters[0].Tier, s.Workers[1].Adapters[1].Tier, s.Workers[1].Adapters[2].Tier = Disk, Host, GPU
 	got := atHand(s, []Move{{5, 0, 1}, {6, 0, 1}, {7, 0, 1}})
 	if !slices.Equal(got, []Move{{6, 0, 1}, {7, 0, 1}}) {
@@ -451,7 +451,7 @@ func TestIdleReplica(t *testing.T) {
 
 // dLoRA takes 5 s for an execution until it has seen one.
 func TestExecTime(t *testing.T) {
-	p := mustNew(t, "dlora_period_mig", handEnv(2, 2)).Policy.(*periodMig)
+	p := mustNew(t, "dlora_period_mig", handEnv(2, 2)).Policy.(*dloraPeriodMig)
 	p.Finished(Finished{Adapter: 1, Exec: 2})
 	p.Finished(Finished{Adapter: 1, Exec: 4})
 	p.Finished(Finished{Adapter: -1, Exec: 100})
@@ -495,7 +495,7 @@ func TestLlumnixTies(t *testing.T) {
 	if got := p.Route(Request{}, testView(env)); got != 0 {
 		t.Errorf("worker %d, expected 0", got)
 	}
-	s := &Situation{View: testView(env), Requests: []Active{{ID: 9, Running: true, KV: 10}, {ID: 3, Running: true, KV: 20}, {ID: 4, Running: true, KV: 10}}}
+	s := &PlannerInput{View: testView(env), Requests: []InFlight{{ID: 9, Running: true, KV: 10}, {ID: 3, Running: true, KV: 20}, {ID: 4, Running: true, KV: 10}}}
 	if a := p.smallest(s, 0); a.ID != 4 {
 		t.Errorf("request %d is the smallest, expected 4", a.ID)
 	}

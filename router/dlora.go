@@ -71,7 +71,7 @@ func (d *dlora) count(k int32) {
 // the fewest requests, which loads the adapter on demand; the cost is then
 // infinite. Every worker holds the base model.
 func (d *dlora) cheapest(k int32, v *View) (int, float64) {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	offer := func(j int) {
 		if w := &v.Workers[j]; w.Usable() {
 			t.offer(j, d.cost(j, w))
@@ -90,11 +90,6 @@ func (d *dlora) cheapest(k int32, v *View) (int, float64) {
 		return fewest(v), math.Inf(1)
 	}
 	return t.worker, t.cost
-}
-
-// fewest returns the first usable worker with the fewest requests, or None.
-func fewest(v *View) int {
-	return v.least(func(_ int, w *Worker) float64 { return float64(w.Load()) })
 }
 
 // mergedCost is the price of a full batch of one adapter, which dLoRA runs with
@@ -316,7 +311,7 @@ func (d *dlora) pad(limit int, period bool) {
 
 // padOne adds a replica to the emptiest worker without it.
 func (d *dlora) padOne(k int32) bool {
-	t := newTally(nil)
+	t := newArgmin(nil)
 	for j := range d.held {
 		if len(d.held[j]) < d.room(j) && !d.holds(j, k) {
 			t.offer(j, float64(len(d.held[j])))

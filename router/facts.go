@@ -4,7 +4,7 @@ package router
 // and seed. They are conservative: a fact that is false is a promise that the
 // input cannot change any decision.
 type Facts struct {
-	// Plans: it moves adapters or requests ([Router.Planner], [Adjuster]), so that
+	// Plans: it moves adapters or requests ([Router.Planner], [PlacementChanger]), so that
 	// Env.Moving and Env.Solver count.
 	Plans bool
 	// Interval and Threshold: it reads Env.Interval, Env.Threshold.

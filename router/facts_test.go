@@ -21,7 +21,7 @@ func TestFactsFitThePolicies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", spec, err)
 		}
-		_, adjusts := rt.Policy.(Adjuster)
+		_, adjusts := rt.Policy.(PlacementChanger)
 		f := FactsOf(spec)
 		if plans := rt.Planner != nil || adjusts; plans && !f.Plans {
 			t.Errorf("%s plans, and its facts deny it", d.Name)

@@ -81,27 +81,3 @@ func TestLeastAgainstSort(t *testing.T) {
 		}
 	})
 }
-
-func TestTally(t *testing.T) {
-	c := newTally(nil)
-	if c.worker != None {
-		t.Errorf("empty tally: %d", c.worker)
-	}
-	c.offer(4, 2)
-	c.offer(5, 2)
-	c.offer(2, 3)
-	if c.worker != 4 {
-		t.Errorf("first of equals: got %d", c.worker)
-	}
-	counts := make([]int, 4)
-	rng := newRand(Env{Seed: 3})
-	for range 40000 {
-		c := newTally(rng)
-		c.offer(0, 9)
-		for w := range counts {
-			c.offer(w, 1)
-		}
-		counts[c.worker]++
-	}
-	checkUniform(t, counts)
-}

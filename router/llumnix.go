@@ -44,15 +44,15 @@ func (p *llumnix) Interval() float64 { return p.interval }
 
 func (p *llumnix) Applied(*Plan, error) {}
 
-// Wants implements Chooser: what runs on the worst worker.
-func (p *llumnix) Wants(v *View) Wanted {
+// Select implements Selector: what runs on the worst worker.
+func (p *llumnix) Select(v *View) Selection {
 	worst := p.roomiest(v, -1)
-	return Wanted{Worker: func(j int) bool { return j == worst }, NoWaiting: true}
+	return Selection{Worker: func(j int) bool { return j == worst }, NoWaiting: true}
 }
 
 // Begin pairs the worst worker with the best one and moves the request with the
 // least KV cache, if the two are then closer and the worst still the worse.
-func (p *llumnix) Begin(s *Situation) *Pending {
+func (p *llumnix) Begin(s *PlannerInput) *Pending {
 	worst, best := p.roomiest(s.View, -1), p.roomiest(s.View, 1)
 	if worst == best {
 		return nil
@@ -77,7 +77,7 @@ func (p *llumnix) Begin(s *Situation) *Pending {
 
 // smallest is the running request of a worker with the least KV cache that was
 // not moved lately.
-func (p *llumnix) smallest(s *Situation, worker int32) (best *Active) {
+func (p *llumnix) smallest(s *PlannerInput, worker int32) (best *InFlight) {
 	maps.DeleteFunc(p.moving, func(_ int64, at float64) bool { return s.Now-at >= p.pause })
 	for i := range s.Requests {
 		a := &s.Requests[i]

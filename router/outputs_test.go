@@ -29,17 +29,17 @@ func TestOutputs(t *testing.T) {
 
 func TestOutputLeft(t *testing.T) {
 	for _, c := range []struct {
-		a    Active
+		a    InFlight
 		want float64
 	}{
-		{Active{Expected: 100, MaxNew: 500}, 100},
-		{Active{Expected: 100, MaxNew: 500, Generated: 30}, 70},
-		{Active{Expected: 100, MaxNew: 500, Generated: 90}, 25},
-		{Active{Expected: 100, MaxNew: 500, Generated: 300}, 25},
-		{Active{Expected: 100, MaxNew: 500, Generated: 490}, 10},
-		{Active{Expected: 100, MaxNew: 500, Generated: 500}, 1},
-		{Active{MaxNew: 500}, guessOutput},
-		{Active{MaxNew: 50}, 50},
+		{InFlight{Expected: 100, MaxNew: 500}, 100},
+		{InFlight{Expected: 100, MaxNew: 500, Generated: 30}, 70},
+		{InFlight{Expected: 100, MaxNew: 500, Generated: 90}, 25},
+		{InFlight{Expected: 100, MaxNew: 500, Generated: 300}, 25},
+		{InFlight{Expected: 100, MaxNew: 500, Generated: 490}, 10},
+		{InFlight{Expected: 100, MaxNew: 500, Generated: 500}, 1},
+		{InFlight{MaxNew: 500}, guessOutput},
+		{InFlight{MaxNew: 50}, 50},
 	} {
 		if got := c.a.left(); got != c.want {
 			t.Errorf("%+v: %v tokens left, want %v", c.a, got, c.want)
@@ -54,7 +54,7 @@ func TestBudgetIsNotTheOutput(t *testing.T) {
 		env := testEnv(3, 4)
 		a, b := mustNew(t, spec, env), mustNew(t, spec, env)
 		v := testView(env)
-		s, u := &Situation{View: v}, &Situation{View: v}
+		s, u := &PlannerInput{View: v}, &PlannerInput{View: v}
 		for i := range int64(60) {
 			k := int32(i % 4)
 			w := a.Policy.Route(Request{ID: i, Adapter: k, Prompt: 200, MaxNew: 300, Expected: 150}, v)
@@ -65,7 +65,7 @@ func TestBudgetIsNotTheOutput(t *testing.T) {
 			v.Workers[w].QueuedToks += 200
 			v.Workers[w].Tokens += 350
 			v.Workers[w].Count(k, 0, 1)
-			r := Active{ID: i, Adapter: k, Worker: int32(w), Prompt: 200, MaxNew: 300, Expected: 150}
+			r := InFlight{ID: i, Adapter: k, Worker: int32(w), Prompt: 200, MaxNew: 300, Expected: 150}
 			s.Requests = append(s.Requests, r)
 			r.MaxNew = 4096
 			u.Requests = append(u.Requests, r)

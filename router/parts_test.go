@@ -19,15 +19,15 @@ func TestPartsOfPeriodMig(t *testing.T) {
 		for j := range env.Workers {
 			env.Workers[j].HostSlots = rapid.SampledFrom([]int{0, 3}).Draw(t, "host")
 		}
-		p := mustNew(t, "period_mig:busy=0,margin=0,look=1,interval=5,move="+move+",place="+place, env).Policy.(*periodic)
-		s := &Situation{View: testView(env)}
+		p := mustNew(t, "period_mig:busy=0,margin=0,look=1,interval=5,move="+move+",place="+place, env).Policy.(*periodMig)
+		s := &PlannerInput{View: testView(env)}
 		for j := range s.Workers {
 			for k := range s.Workers[j].Adapters {
 				s.Workers[j].Adapters[k].Tier = rapid.SampledFrom([]Tier{Disk, Host, GPU}).Draw(t, "tier")
 			}
 		}
 		for i := range int64(rapid.IntRange(0, 40).Draw(t, "requests")) {
-			a := Active{ID: i, Adapter: rapid.Int32Range(0, 5).Draw(t, "adapter"), Worker: rapid.Int32Range(0, 2).Draw(t, "worker") * int32(i%2),
+			a := InFlight{ID: i, Adapter: rapid.Int32Range(0, 5).Draw(t, "adapter"), Worker: rapid.Int32Range(0, 2).Draw(t, "worker") * int32(i%2),
 				Running: rapid.Bool().Draw(t, "running"), Prompt: 300, MaxNew: 400, Expected: 200}
 			p.note(Request{Adapter: a.Adapter, Prompt: a.Prompt, Expected: a.Expected})
 			w := &s.Workers[a.Worker]
@@ -49,7 +49,7 @@ func TestPartsOfPeriodMig(t *testing.T) {
 			}
 			var did [3]bool // waiting requests moved, running ones, placements
 			for _, m := range plan.Move {
-				i := slices.IndexFunc(s.Requests, func(a Active) bool { return a.ID == m.ID })
+				i := slices.IndexFunc(s.Requests, func(a InFlight) bool { return a.ID == m.ID })
 				if s.Requests[i].Running {
 					did[1] = true
 				} else {

@@ -13,9 +13,9 @@ import (
 	"lorasim/trace"
 )
 
-// Active is a request in flight as a planner sees it: like a router, it does
+// InFlight is a request in flight as a planner sees it: like a router, it does
 // not know the output length.
-type Active struct {
+type InFlight struct {
 	ID        int64
 	Adapter   int32 // trace.BaseModel: no adapter
 	Worker    int32 // where it waits or runs
@@ -31,11 +31,11 @@ type Active struct {
 	Known int32
 }
 
-// Situation is what a planner decides on: the view and all requests in flight
+// PlannerInput is what a planner decides on: the view and all requests in flight
 // that may be moved.
-type Situation struct {
+type PlannerInput struct {
 	*View
-	Requests []Active
+	Requests []InFlight
 }
 
 // Placement is one adapter on one worker.
@@ -123,7 +123,7 @@ type Planner interface {
 	Interval() float64
 	// Begin starts on the change to make; nil: there is none. A plan may be empty:
 	// it tells that nothing is to be done, and why.
-	Begin(s *Situation) *Pending
+	Begin(s *PlannerInput) *Pending
 	// Applied reports what became of a plan: nil, or why it was dropped.
 	Applied(p *Plan, err error)
 }
@@ -153,22 +153,22 @@ func (p *Pending) Now() *Plan {
 	return p.Plan()
 }
 
-// Wanted says which requests a planner wants to see.
-type Wanted struct {
+// Selection says which requests a planner wants to see.
+type Selection struct {
 	Worker               func(j int) bool // those of these workers; nil: of all
 	NoWaiting, NoRunning bool
 	MostWaiting          int // the first that wait on each worker; 0: all
 }
 
-// Chooser is a planner that does not need all requests for its next plan. It may be
+// Selector is a planner that does not need all requests for its next plan. It may be
 // given more than it wants.
-type Chooser interface {
+type Selector interface {
 	Planner
-	Wants(v *View) Wanted
+	Select(v *View) Selection
 }
 
-// Adjuster is a policy whose routing decisions may change the placement.
-type Adjuster interface {
+// PlacementChanger is a policy whose routing decisions may change the placement.
+type PlacementChanger interface {
 	// Adjust returns the change that the latest Route entails, or nil.
 	Adjust() *Plan
 }
@@ -182,13 +182,13 @@ type Finished struct {
 	Now     float64 // s
 }
 
-// Learner is a policy that wants to know how requests end.
-type Learner interface {
+// CompletionObserver is a policy that wants to know how requests end.
+type CompletionObserver interface {
 	Finished(f Finished)
 }
 
-// LoadWatcher is a policy that wants to know of adapter loads that failed.
-type LoadWatcher interface {
+// LoadFailureObserver is a policy that wants to know of adapter loads that failed.
+type LoadFailureObserver interface {
 	LoadFailed(p Placement)
 }
 
@@ -196,7 +196,7 @@ type LoadWatcher interface {
 // alike become one group, since only their numbers matter.
 type grouping struct {
 	p       *ilp.Problem
-	members [][]int // by group: indices of Situation.Requests
+	members [][]int // by group: indices of PlannerInput.Requests
 	index   map[likeness]int32
 }
 
@@ -214,7 +214,7 @@ func newGrouping(p *ilp.Problem) *grouping {
 
 // add puts request i, on worker w of the problem, into the group of those like
 // it; the group's times and pages are the means of its members'.
-func (g *grouping) add(i int, a *Active, w int32, work, move, pages float64) {
+func (g *grouping) add(i int, a *InFlight, w int32, work, move, pages float64) {
 	key := likeness{a.Adapter, w, a.Running, log2(int64(a.Generated)), log2(a.KV)}
 	n, ok := g.index[key]
 	if !ok {
@@ -243,7 +243,7 @@ func log2(n int64) uint8 {
 // moves turns the flows of a solution into moves of requests; workers[w] is the
 // cluster's number of worker w of the problem. Of requests that are alike the
 // youngest move: they have the most before them.
-func (g *grouping) moves(s *Situation, flows []ilp.Flow, workers []int32) []Move {
+func (g *grouping) moves(s *PlannerInput, flows []ilp.Flow, workers []int32) []Move {
 	var ms []Move
 	next := make([]int, len(g.members)) // member of each group that moves next
 	for _, m := range g.members {
@@ -317,7 +317,7 @@ func difference(from, to [][]int32) (load, unload []Placement) {
 }
 
 // pagesOf is the number of KV pages, of the given size, of a request, now and when its prompt is in.
-func pagesOf(size float64, a *Active) float64 {
+func pagesOf(size float64, a *InFlight) float64 {
 	tokens := max(a.KV, int64(a.Prompt)+int64(a.Generated))
 	return math.Ceil(float64(tokens) / size)
 }

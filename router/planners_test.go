@@ -16,8 +16,8 @@ import (
 var planners = []string{"period_mig", "period_mig:busy=0,margin=0", "rank-group", "min-cost-flow", "llumnix", "dlora_period_mig:threshold=1"}
 
 // drawSituation fills a view's workers with requests and lists them.
-func drawSituation(t *rapid.T, env Env, v *View) *Situation {
-	s := &Situation{View: v}
+func drawSituation(t *rapid.T, env Env, v *View) *PlannerInput {
+	s := &PlannerInput{View: v}
 	for j := range v.Workers {
 		w := &v.Workers[j]
 		*w = Worker{Up: rapid.IntRange(0, 5).Draw(t, "up") > 0, MaxRunning: env.Workers[j].MaxRunning, KVCapacity: 10000,
@@ -29,7 +29,7 @@ func drawSituation(t *rapid.T, env Env, v *View) *Situation {
 			continue
 		}
 		for range rapid.IntRange(0, 12).Draw(t, "requests") {
-			a := Active{ID: int64(len(s.Requests)), Worker: int32(j), MaxNew: 300, Age: rapid.Float64Range(0, 9).Draw(t, "age"),
+			a := InFlight{ID: int64(len(s.Requests)), Worker: int32(j), MaxNew: 300, Age: rapid.Float64Range(0, 9).Draw(t, "age"),
 				Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
 				Prompt:  int32(rapid.IntRange(1, 900).Draw(t, "prompt")), Running: rapid.Bool().Draw(t, "running")}
 			if a.Running {
@@ -79,7 +79,7 @@ func checkPlanner(t *rapid.T, spec string) {
 	rt, twin := mustNew(t, spec, env), mustNew(t, spec, env)
 	deep := rapid.SampledFrom([]int{1, 3, manyWait}).Draw(t, "many wait")
 	for _, rt := range []*Router{rt, twin} {
-		if p, ok := rt.Policy.(*periodic); ok {
+		if p, ok := rt.Policy.(*periodMig); ok {
 			p.deep = deep
 		}
 	}
@@ -95,7 +95,7 @@ func checkPlanner(t *rapid.T, spec string) {
 			if a != b {
 				t.Fatalf("same seed, but routed to %d and %d", a, b)
 			}
-			if _, ok := rt.Policy.(*periodic); ok && a != want {
+			if _, ok := rt.Policy.(*periodMig); ok && a != want {
 				t.Fatalf("routed to %d, the cheapest is %d", a, want)
 			}
 		}
@@ -117,7 +117,7 @@ func checkPlanner(t *rapid.T, spec string) {
 			continue
 		}
 		held = applied(t, held, plan)
-		if _, ok := rt.Policy.(*periodMig); ok {
+		if _, ok := rt.Policy.(*dloraPeriodMig); ok {
 			continue // dLoRA's plans may leave an adapter without a place: it is loaded on demand
 		}
 		for k := range env.Adapters {
@@ -131,7 +131,7 @@ func checkPlanner(t *rapid.T, spec string) {
 // cheapestOfAll is where the price is least, of equals the first.
 func cheapestOfAll(policy Policy, r Request, v *View) int {
 	best, least := None, math.Inf(1)
-	if p, ok := policy.(*periodic); ok {
+	if p, ok := policy.(*periodMig); ok {
 		for j := range v.usable() {
 			if c, _ := p.price(r, j, v); c < least {
 				best, least = j, c
@@ -142,14 +142,14 @@ func cheapestOfAll(policy Policy, r Request, v *View) int {
 }
 
 // wanted leaves out the requests that a planner need not see: its plan is the same.
-func wanted(p Planner, s *Situation) *Situation {
-	c, ok := p.(Chooser)
+func wanted(p Planner, s *PlannerInput) *PlannerInput {
+	c, ok := p.(Selector)
 	if !ok {
 		return s
 	}
-	w := c.Wants(s.View)
+	w := c.Select(s.View)
 	waiting := make([]int, len(s.Workers))
-	return &Situation{View: s.View, Requests: slices.DeleteFunc(slices.Clone(s.Requests), func(a Active) bool {
+	return &PlannerInput{View: s.View, Requests: slices.DeleteFunc(slices.Clone(s.Requests), func(a InFlight) bool {
 		if !a.Running {
 			if waiting[a.Worker]++; w.MostWaiting > 0 && waiting[a.Worker] > w.MostWaiting {
 				return true
@@ -160,7 +160,7 @@ func wanted(p Planner, s *Situation) *Situation {
 }
 
 // beside makes a plan while requests are routed, where the planner can.
-func beside(rt *Router, s *Situation, route func()) *Plan {
+func beside(rt *Router, s *PlannerInput, route func()) *Plan {
 	pending := rt.Planner.Begin(s)
 	if pending == nil {
 		route()
@@ -182,7 +182,7 @@ func equalPlans(t *rapid.T, a, b *Plan) {
 	}
 }
 
-func checkPlan(t *rapid.T, p *Plan, s *Situation) {
+func checkPlan(t *rapid.T, p *Plan, s *PlannerInput) {
 	if p.Reason == "" {
 		t.Fatalf("no reason: %+v", p)
 	}
@@ -191,7 +191,7 @@ func checkPlan(t *rapid.T, p *Plan, s *Situation) {
 	}
 	seen := map[int64]bool{}
 	for _, m := range p.Move {
-		i := slices.IndexFunc(s.Requests, func(a Active) bool { return a.ID == m.ID })
+		i := slices.IndexFunc(s.Requests, func(a InFlight) bool { return a.ID == m.ID })
 		if i < 0 || s.Requests[i].Worker != m.From || m.To == m.From || !s.Workers[m.To].Usable() || seen[m.ID] {
 			t.Fatalf("bad move %+v", m)
 		}
@@ -355,7 +355,7 @@ func TestDLoRATrigger(t *testing.T) {
 		if c.full >= 0 {
 			v.Workers[c.full].KVUsed = 9500
 		}
-		p := &periodMig{dispatch: dispatch{newDLoRA(env, true)}, threshold: c.threshold}
+		p := &dloraPeriodMig{dispatch: dispatch{newDLoRA(env, true)}, threshold: c.threshold}
 		if pair, reason := p.trigger(v); !slices.Equal(pair, c.want) || (pair != nil) != (reason != "") {
 			t.Errorf("%v requests, threshold %v: workers %v (%s), expected %v", c.running, c.threshold, pair, reason, c.want)
 		}
@@ -394,15 +394,15 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 	}{{"even", []int{20, 20, 20, 20}, false}, {"little to do", []int{3, 0, 1, 0}, false}, {"skewed", []int{60, 0, 60, 0}, true}} {
 		rt := mustNew(t, "period_mig", env)
 		v := testView(env)
-		s := &Situation{View: v}
+		s := &PlannerInput{View: v}
 		for k, n := range c.counts {
 			for range n {
 				j := k % 2
 				v.Workers[j].Queued++
 				v.Workers[j].Adapters[k].Queued++
 				v.Workers[j].Adapters[k].Tier = Host
-				s.Requests = append(s.Requests, Active{ID: int64(len(s.Requests)), Adapter: int32(k), Worker: int32(j), Prompt: 200, MaxNew: 400})
-				rt.Policy.(*periodic).note(Request{Adapter: int32(k), Prompt: 200})
+				s.Requests = append(s.Requests, InFlight{ID: int64(len(s.Requests)), Adapter: int32(k), Worker: int32(j), Prompt: 200, MaxNew: 400})
+				rt.Policy.(*periodMig).note(Request{Adapter: int32(k), Prompt: 200})
 			}
 		}
 		for j := range v.Workers {

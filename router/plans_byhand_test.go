@@ -18,7 +18,7 @@ func TestReplaced(t *testing.T) {
 		cap  int
 		want [][]int32
 	}{{3, [][]int32{{1, 2, 3}, nil, {0}}}, {2, [][]int32{{1, 2}, nil, {0}}}} {
-		p := mustNew(t, "dlora_period_mig", handEnv(3, 4)).Policy.(*periodMig)
+		p := mustNew(t, "dlora_period_mig", handEnv(3, 4)).Policy.(*dloraPeriodMig)
 		p.setPlacement([][]int32{{0, 1, 3}, nil, {2}})
 		p.cap = []int{c.cap, 0, 1}
 		g := newGrouping(&ilp.Problem{Groups: []ilp.Group{{Adapter: 0}, {Adapter: 1}, {Adapter: 2, Worker: 1}, {Adapter: 1}}})
@@ -68,7 +68,7 @@ func TestSpreadByHand(t *testing.T) {
 		{"one has work", []int{0}, []float64{0, 4, 0, 90}, []int64{0, 6, 10, 0}},
 		{"all are down", []int{0, 1, 2, 3}, []float64{0, 0, 0, 0}, []int64{0, 0, 0, 0}},
 	} {
-		p := mustNew(t, "period_mig", handEnv(4, 1)).Policy.(*periodic)
+		p := mustNew(t, "period_mig", handEnv(4, 1)).Policy.(*periodMig)
 		p.setPlacement([][]int32{{0}, nil, nil, nil})
 		g := newGrouping(&ilp.Problem{})
 		for j := range 4 {
@@ -102,8 +102,8 @@ func TestPeriodicSlots(t *testing.T) {
 		for j := range env.Workers {
 			env.Workers[j].Slots = c.slots
 		}
-		p := mustNew(t, "period_mig", env).Policy.(*periodic)
-		g := p.problem(&Situation{View: testView(env), Requests: []Active{{Prompt: 10, MaxNew: 10}}})
+		p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+		g := p.problem(&PlannerInput{View: testView(env), Requests: []InFlight{{Prompt: 10, MaxNew: 10}}})
 		for j := range g.p.Workers {
 			if got := g.p.Workers[j].Slots; got != c.want {
 				t.Errorf("%d adapters, %d workers of %d slots: %d, expected %d", c.adapters, c.workers, c.slots, got, c.want)
@@ -117,13 +117,13 @@ func TestPeriodicSlots(t *testing.T) {
 func TestPeriodicDeepQueues(t *testing.T) {
 	env := handEnv(2, 2)
 	env.Moving = MoveQueued
-	p := mustNew(t, "period_mig", env).Policy.(*periodic)
+	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
 	p.deep = 2
-	s := &Situation{View: testView(env)}
+	s := &PlannerInput{View: testView(env)}
 	for i := range 5 {
-		s.Requests = append(s.Requests, Active{ID: int64(i), Prompt: 100, MaxNew: 400, Expected: guessOutput})
+		s.Requests = append(s.Requests, InFlight{ID: int64(i), Prompt: 100, MaxNew: 400, Expected: guessOutput})
 	}
-	s.Requests = append(s.Requests, Active{ID: 5, Worker: 1, Prompt: 100, MaxNew: 400, Expected: guessOutput})
+	s.Requests = append(s.Requests, InFlight{ID: 5, Worker: 1, Prompt: 100, MaxNew: 400, Expected: guessOutput})
 	s.Workers[0].Queued, s.Workers[0].QueuedToks = 5, 500
 	s.Workers[1].Queued, s.Workers[1].QueuedToks = 1, 100
 	g := p.problem(s)
@@ -156,9 +156,9 @@ func TestPeriodicMargin(t *testing.T) {
 		env := handEnv(2, 2)
 		env.Moving, env.Solver = MoveQueued, gaining(c.gains)
 		rt := mustNew(t, c.spec, env)
-		s := &Situation{View: testView(env)}
+		s := &PlannerInput{View: testView(env)}
 		for i := range 60 { // all on worker 0, which holds adapter 0; adapter 1 could go
-			s.Requests = append(s.Requests, Active{ID: int64(i), Adapter: int32(i % 2), Prompt: 200, MaxNew: 400})
+			s.Requests = append(s.Requests, InFlight{ID: int64(i), Adapter: int32(i % 2), Prompt: 200, MaxNew: 400})
 		}
 		s.Now = 10
 		if plan := rt.Planner.Begin(s).Now(); plan == nil || !strings.HasPrefix(plan.Reason, c.reason) {

@@ -33,7 +33,8 @@ func List() []Descriptor {
 	ties := Option{"ties", "random", "among equals: random (seeded) or first"}
 	index := func(by, block, capacity string) []Option {
 		return []Option{
-			{"index", by, "what workers keep of prompts: sent (what the router sent them) or reported (by them, where they do; else sent)"},
+			{"index", by, "what workers keep of prompts: sent (what the router sent them) " +
+				"or reported (by them, where they do; else sent)"},
 			{"block", block, "tokens that are told apart, >= 1"},
 			{"capacity", capacity, "tokens that the index holds for each worker, the latest; 0: no limit"},
 		}
@@ -66,20 +67,22 @@ func List() []Descriptor {
 		{"affinity-spill", "least loaded worker with the adapter and a short queue, else least loaded", []Option{
 			{"threshold", "5", "waiting requests from which a worker is passed over"}, ties,
 		}, newAffinitySpill},
-		{"cache-aware", "the worker with the longest match of the prompt, least loaded where it is short (sglang)", append([]Option{
-			{"threshold", "0.3", "share of the prompt that must match"},
-			{"abs", "64", "requests by which loads may differ ..."},
-			{"rel", "1.5", "... or the factor; beyond both the least loaded worker is taken"},
-			{"cold", "least-loaded", "where little matches: least-loaded, or the worker with the smallest-tree"},
-			{"lora", "false", "true: adapters do not share prefixes"},
-		}, index("sent", "1", "16777216")...), newCacheAware},
-		{"prefix-scorer", "best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)", append([]Option{
-			{"prefix", "3", "weight of the matched share of the prompt"},
-			{"variant", "score", "residency table: score or residency"},
-			{"lora", "0", "weight of the adapter's residency"},
-			{"queue", "2", "weight of a short queue"},
-			{"kv", "2", "weight of free KV cache"}, ties,
-		}, index("sent", "64", "2000000")...), newPrefixScorer},
+		{"cache-aware", "the worker with the longest match of the prompt, least loaded where it is short (sglang)",
+			append([]Option{
+				{"threshold", "0.3", "share of the prompt that must match"},
+				{"abs", "64", "requests by which loads may differ ..."},
+				{"rel", "1.5", "... or the factor; beyond both the least loaded worker is taken"},
+				{"cold", "least-loaded", "where little matches: least-loaded, or the worker with the smallest-tree"},
+				{"lora", "false", "true: adapters do not share prefixes"},
+			}, index("sent", "1", "16777216")...), newCacheAware},
+		{"prefix-scorer", "best weighted score of matched prefix, queue, KV cache and adapter (llm-d, Gateway API)",
+			append([]Option{
+				{"prefix", "3", "weight of the matched share of the prompt"},
+				{"variant", "score", "residency table: score or residency"},
+				{"lora", "0", "weight of the adapter's residency"},
+				{"queue", "2", "weight of a short queue"},
+				{"kv", "2", "weight of free KV cache"}, ties,
+			}, index("sent", "64", "2000000")...), newPrefixScorer},
 		{"kv-router", "least prefill blocks that do not match + blocks in use (Dynamo)", append([]Option{
 			{"scale", "1", "weight of the prefill blocks"},
 			{"credit", "1", "prefill blocks that a matched block saves"}, ties,
@@ -96,7 +99,9 @@ func List() []Descriptor {
 			{"grow-every", "1", "s between a change of k and growing it"},
 			{"shrink-every", "30", "s between a change of k and shrinking it"},
 		}, newKShard},
-		{"any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)", []Option{ties}, newAnyWorker},
+		{"any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)", []Option{
+			ties,
+		}, newAnyWorker},
 		{"rank-aware", "least added latency by rank within an SLO (CaraServe)", []Option{
 			{"slo", "auto", "longest decode step, ms; auto: 1.5 x a step of one request; none: no limit"},
 			{"avg-output", "auto", "mean output tokens of a request; auto: the mean so far, by adapter"},
@@ -111,10 +116,11 @@ func List() []Descriptor {
 			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
 			{"look", "0.25", "s between moves of waiting requests, at most the interval"},
 			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
-		}, newPeriodic},
-		{"route-only", "period_mig:move=none,place=off: its routing alone; no request moves, no adapter is placed", []Option{
-			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
-		}, newRouteOnly},
+		}, newPeriodMig},
+		{"route-only", "period_mig:move=none,place=off: its routing alone; no request moves, no adapter is placed",
+			[]Option{
+				{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
+			}, newRouteOnly},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
 			{"interval", "10", "s between plans"},
 		}, newRankGroup},
@@ -128,7 +134,8 @@ func List() []Descriptor {
 			{"interval", "0.05", "s between looks"},
 			{"pause", "1", "s before a request moves again"},
 		}, newLlumnix},
-		{"dispatch_only", "dLoRA: greedy placement, least dispatch cost among the adapter's workers", nil, newDispatchOnly},
+		{"dispatch_only", "dLoRA: greedy placement, least dispatch cost among the adapter's workers",
+			nil, newDispatchOnly},
 		{"dispatch_mig", "dLoRA: also workers where the adapter can take an idle one's place", nil, newDispatchMig},
 		{"dlora_period_mig", "dLoRA: dispatch_only, and periodically its migration ILP for two workers", []Option{
 			{"interval", "10", "s between looks"},

@@ -65,11 +65,11 @@ func TestRoomForAllIsNoLimit(t *testing.T) {
 			if rt.Planner == nil {
 				return rt, nil
 			}
-			s := &Situation{View: testView(env)}
+			s := &PlannerInput{View: testView(env)}
 			for i := range int64(200) {
 				r := Request{ID: i, Adapter: 1, Prompt: 500, MaxNew: 500, Expected: 500}
 				w := rt.Policy.Route(r, s.View)
-				s.Requests = append(s.Requests, Active{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500, Expected: 500})
+				s.Requests = append(s.Requests, InFlight{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500, Expected: 500})
 			}
 			s.Now = 30
 			return rt, rt.Planner.Begin(s).Now()

@@ -129,14 +129,14 @@ func orGuess(expected, budget int32) float64 {
 
 // rest is a request as it goes to another worker: what it has generated (a preempted request may have
 // generated some) is computed again with its prompt, and is no longer expected as output.
-func (a *Active) rest() Request {
+func (a *InFlight) rest() Request {
 	return Request{ID: a.ID, Adapter: a.Adapter, Prompt: a.Prompt + a.Generated, MaxNew: a.MaxNew - a.Generated,
 		Expected: max(int32(a.left()+0.5), 1)}
 }
 
 // left is what a request that has generated some tokens still may: at least a
 // quarter of what was expected, at most its budget.
-func (a *Active) left() float64 {
+func (a *InFlight) left() float64 {
 	expected := orGuess(a.Expected, a.MaxNew)
 	left := max(expected-float64(a.Generated), expected/4)
 	return min(left, float64(max(a.MaxNew-a.Generated, 1)))

@@ -9,15 +9,15 @@ import (
 // Two requests wait on worker 0, whose memory is full; worker 1 is idle. What was
 // sent to both has long been computed.
 func TestStealByHand(t *testing.T) {
-	at := func(w, k int, tier Tier) func(*Situation) {
-		return func(s *Situation) { s.Workers[w].Adapters[k].Tier = tier }
+	at := func(w, k int, tier Tier) func(*PlannerInput) {
+		return func(s *PlannerInput) { s.Workers[w].Adapters[k].Tier = tier }
 	}
 	one, both := []Move{{7, 0, 1}}, []Move{{7, 0, 1}, {8, 0, 1}}
 	for _, c := range []struct {
 		name   string
 		spec   string
 		moving Moving
-		change func(*Situation)
+		change func(*PlannerInput)
 		want   []Move
 	}{
 		{"the oldest first", "period_mig", MoveQueued, nil, both},
@@ -28,12 +28,12 @@ func TestStealByHand(t *testing.T) {
 		{"running requests alone", "period_mig:move=running", MoveRecompute, nil, nil},
 		{"route only", "route-only", MoveQueued, nil, nil},
 		{"nothing moves", "period_mig", MoveNone, nil, nil},
-		{"the other is down", "period_mig", MoveQueued, func(s *Situation) { s.Workers[1].Up = false }, nil},
+		{"the other is down", "period_mig", MoveQueued, func(s *PlannerInput) { s.Workers[1].Up = false }, nil},
 		{"not at hand there", "period_mig", MoveQueued, at(1, 0, Disk), []Move{{8, 0, 1}}},
 		{"they wait for their weights", "period_mig", MoveQueued, at(0, 1, Disk), one},
-		{"both are full", "period_mig", MoveQueued, func(s *Situation) { s.Workers[1].Running, s.Workers[1].KVUsed = 2, 9950 }, nil},
-		{"one runs", "period_mig", MoveRecompute, func(s *Situation) { s.Requests[0].Running = true }, one},
-		{"their prompts are being computed", "period_mig", MoveQueued, func(s *Situation) { s.Now = 5.04 }, nil},
+		{"both are full", "period_mig", MoveQueued, func(s *PlannerInput) { s.Workers[1].Running, s.Workers[1].KVUsed = 2, 9950 }, nil},
+		{"one runs", "period_mig", MoveRecompute, func(s *PlannerInput) { s.Requests[0].Running = true }, one},
+		{"their prompts are being computed", "period_mig", MoveQueued, func(s *PlannerInput) { s.Now = 5.04 }, nil},
 	} {
 		env := handEnv(2, 2)
 		env.Moving = c.moving
@@ -55,10 +55,10 @@ func TestStealByHand(t *testing.T) {
 }
 
 // twoWait is a situation at 20 s of two workers with two requests stuck on the first.
-func twoWait(t *testing.T, spec string, env Env) (*periodic, *Situation) {
-	p := mustNew(t, spec, env).Policy.(*periodic)
-	p.lanes[0].prefilled, p.lanes[1].prefilled = 5, 5
-	s := &Situation{View: testView(env), Requests: []Active{
+func twoWait(t *testing.T, spec string, env Env) (*periodMig, *PlannerInput) {
+	p := mustNew(t, spec, env).Policy.(*periodMig)
+	p.backlogs[0].prefilled, p.backlogs[1].prefilled = 5, 5
+	s := &PlannerInput{View: testView(env), Requests: []InFlight{
 		{ID: 8, Adapter: 1, Prompt: 200, MaxNew: 100, Expected: 50, Age: 3},
 		{ID: 7, Adapter: 0, Prompt: 100, MaxNew: 100, Expected: 50, Age: 4},
 	}}
@@ -92,13 +92,13 @@ func TestStealPreempted(t *testing.T) {
 		t.Errorf("%v, expected %v", got, want)
 	}
 	for _, c := range []struct {
-		a    Active
+		a    InFlight
 		want Request
 	}{
-		{Active{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}, Request{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}},
-		{Active{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 120}, Request{Prompt: 220, MaxNew: 380, Expected: 80}},
-		{Active{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400}, Request{Prompt: 500, MaxNew: 100, Expected: 50}},
-		{Active{Prompt: 100, MaxNew: 500}, Request{Prompt: 100, MaxNew: 500, Expected: guessOutput}},
+		{InFlight{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}, Request{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}},
+		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 120}, Request{Prompt: 220, MaxNew: 380, Expected: 80}},
+		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400}, Request{Prompt: 500, MaxNew: 100, Expected: 50}},
+		{InFlight{Prompt: 100, MaxNew: 500}, Request{Prompt: 100, MaxNew: 500, Expected: guessOutput}},
 	} {
 		if got := c.a.rest(); got != c.want {
 			t.Errorf("%+v: %+v, expected %+v", c.a, got, c.want)
@@ -121,12 +121,12 @@ func TestStealDeepQueues(t *testing.T) {
 		env.Moving = MoveQueued
 		p, s := twoWait(t, "period_mig", env)
 		p.deep, s.Workers[1].Queued = c.deep, c.there
-		p.lanes[1].prefilled = s.Now // their prompts are being computed
+		p.backlogs[1].prefilled = s.Now // their prompts are being computed
 		if got := p.steal(s); !slices.Equal(got, c.want) {
 			t.Errorf("%d is many, %d wait there: %v, expected %v", c.deep, c.there, got, c.want)
 		}
 		p.planAt = s.Now
-		if w := p.Wants(s.View); w.Worker(0) != (c.want != nil) || c.want != nil && w.MostWaiting != c.deep {
+		if w := p.Select(s.View); w.Worker(0) != (c.want != nil) || c.want != nil && w.MostWaiting != c.deep {
 			t.Errorf("%d is many, %d wait there: wants those of worker 0: %v, %d", c.deep, c.there, w.Worker(0), w.MostWaiting)
 		}
 	}
@@ -136,13 +136,13 @@ func TestStealDeepQueues(t *testing.T) {
 func TestPeriodicLooks(t *testing.T) {
 	env := handEnv(2, 2)
 	env.Moving, env.Interval = MoveQueued, 10
-	p := mustNew(t, "period_mig:look=0.5,busy=0", env).Policy.(*periodic)
+	p := mustNew(t, "period_mig:look=0.5,busy=0", env).Policy.(*periodMig)
 	if p.Interval() != 0.5 {
 		t.Errorf("looks every %v s, expected 0.5", p.Interval())
 	}
 	var at []float64
 	for n := 1; n <= 60; n++ {
-		s := &Situation{View: testView(env), Requests: []Active{{Prompt: 10, MaxNew: 10}}}
+		s := &PlannerInput{View: testView(env), Requests: []InFlight{{Prompt: 10, MaxNew: 10}}}
 		s.Now = 0.5 * float64(n)
 		if p.Begin(s).Now() != nil {
 			at = append(at, s.Now)
@@ -151,7 +151,7 @@ func TestPeriodicLooks(t *testing.T) {
 	if want := []float64{10, 20, 30}; !slices.Equal(at, want) {
 		t.Errorf("plans at %v, expected %v", at, want)
 	}
-	if p := mustNew(t, "period_mig:interval=0.1", env).Policy.(*periodic); p.Interval() != 0.1 {
+	if p := mustNew(t, "period_mig:interval=0.1", env).Policy.(*periodMig); p.Interval() != 0.1 {
 		t.Errorf("an interval of 0.1 s: looks every %v s", p.Interval())
 	}
 }

@@ -77,17 +77,17 @@ func TestPeriodicPlansForSpeed(t *testing.T) {
 			env.Workers = mirror(env.Workers)
 		}
 		rt := mustNew(t, "period_mig:max-moves=0", env)
-		p := rt.Policy.(*periodic)
+		p := rt.Policy.(*periodMig)
 		held := make([][]int32, 2)
 		held[slow] = []int32{0, 1}
 		p.setPlacement(held)
 		v := testView(env)
-		s := &Situation{View: v}
+		s := &PlannerInput{View: v}
 		for i := range 80 {
 			k := int32(i % 2)
 			v.Workers[slow].Queued++
 			v.Workers[slow].Count(k, 0, 1)
-			s.Requests = append(s.Requests, Active{ID: int64(i), Adapter: k, Worker: slow, Prompt: 200, MaxNew: 400})
+			s.Requests = append(s.Requests, InFlight{ID: int64(i), Adapter: k, Worker: slow, Prompt: 200, MaxNew: 400})
 		}
 		for j := range v.Workers {
 			for k := range v.Workers[j].Adapters {
@@ -158,10 +158,10 @@ func TestRankGroupMindsSpeed(t *testing.T) {
 // Copying a KV cache costs what the link of the worker that has it says.
 func TestMoveCostIsTheProfiles(t *testing.T) {
 	env := unequal(1)
-	p := mustNew(t, "period_mig", env).Policy.(*periodic)
+	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
 	p.env.Moving = MoveCopy
 	for j, want := range []float64{300 * 1e5 / 1e10, 3 * 300 * 1e5 / 1e10} {
-		a := &Active{Worker: int32(j), Running: true, Prompt: 200, Generated: 100}
+		a := &InFlight{Worker: int32(j), Running: true, Prompt: 200, Generated: 100}
 		if got := p.moveCost(a, rate{cost: slower(1)}); math.Abs(got-want) > 1e-12 {
 			t.Errorf("from worker %d: %v s, expected %v", j, got, want)
 		}

@@ -227,11 +227,11 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 	if s.plan.byID != nil {
 		delete(s.plan.byID, r.ID)
 	}
-	if a := s.cfg.Router.Admission; (s.plan.learner != nil || a != nil) && status == record.OK {
+	if a := s.cfg.Router.Admission; (s.plan.completions != nil || a != nil) && status == record.OK {
 		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
 			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
-		if a.Finished(f); s.plan.learner != nil {
-			s.plan.learner.Finished(f)
+		if a.Finished(f); s.plan.completions != nil {
+			s.plan.completions.Finished(f)
 		}
 	}
 	r.ID, r.Leaving = -1, engine.Staying

@@ -60,20 +60,20 @@ func (g *guard) Route(r router.Request, v *router.View) int {
 
 // What a policy may be besides.
 func (g *guard) Adjust() *router.Plan {
-	if a, ok := g.Policy.(router.Adjuster); ok {
+	if a, ok := g.Policy.(router.PlacementChanger); ok {
 		return a.Adjust()
 	}
 	return nil
 }
 
 func (g *guard) Finished(f router.Finished) {
-	if l, ok := g.Policy.(router.Learner); ok {
+	if l, ok := g.Policy.(router.CompletionObserver); ok {
 		l.Finished(f)
 	}
 }
 
 func (g *guard) LoadFailed(p router.Placement) {
-	if l, ok := g.Policy.(router.LoadWatcher); ok {
+	if l, ok := g.Policy.(router.LoadFailureObserver); ok {
 		l.LoadFailed(p)
 	}
 }

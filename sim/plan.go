@@ -24,18 +24,18 @@ type PlanRecord struct {
 
 // planning is the state of planning in a run.
 type planning struct {
-	planner  router.Planner
-	chooser  router.Chooser
-	adjuster router.Adjuster
-	learner  router.Learner
-	watcher  router.LoadWatcher
-	every    tick.Ticks
-	busy     bool               // a plan is being solved
-	byID     map[int64]*request // requests in flight
-	situ     router.Situation
-	stats    PlanStats
-	place    []bool // place[w*adapters+a]: wanted there, for thrashing
-	first    []bool // the same before the first plan
+	planner      router.Planner
+	selector     router.Selector
+	changer      router.PlacementChanger
+	completions  router.CompletionObserver
+	loadFailures router.LoadFailureObserver
+	every        tick.Ticks
+	busy         bool               // a plan is being solved
+	byID         map[int64]*request // requests in flight
+	input        router.PlannerInput
+	stats        PlanStats
+	place        []bool // place[w*adapters+a]: wanted there, for thrashing
+	first        []bool // the same before the first plan
 }
 
 // PlanStats counts what plans did.
@@ -55,10 +55,10 @@ type PlanStats struct {
 func (s *sim) initPlanning() error {
 	p, rt := &s.plan, s.cfg.Router
 	p.planner = rt.Planner
-	p.chooser, _ = rt.Planner.(router.Chooser)
-	p.adjuster, _ = rt.Policy.(router.Adjuster)
-	p.learner, _ = rt.Policy.(router.Learner)
-	p.watcher, _ = rt.Policy.(router.LoadWatcher)
+	p.selector, _ = rt.Planner.(router.Selector)
+	p.changer, _ = rt.Policy.(router.PlacementChanger)
+	p.completions, _ = rt.Policy.(router.CompletionObserver)
+	p.loadFailures, _ = rt.Policy.(router.LoadFailureObserver)
 	p.stats.Moves = map[string]int64{}
 	for i := range s.workers {
 		for _, st := range s.view.Workers[i].Adapters {
@@ -86,7 +86,7 @@ func (s *sim) planNow() {
 	if p.busy {
 		return
 	}
-	plan := p.planner.Begin(s.situation()).Now()
+	plan := p.planner.Begin(s.plannerInput()).Now()
 	if plan == nil {
 		return
 	}
@@ -104,31 +104,31 @@ func (s *sim) planNow() {
 	})
 }
 
-// situation is what a planner sees now.
-func (s *sim) situation() *router.Situation {
-	p := &s.plan.situ
+// plannerInput is what a planner sees now.
+func (s *sim) plannerInput() *router.PlannerInput {
+	p := &s.plan.input
 	for i := range s.workers {
 		s.workers[i].v.KVUsed = s.workers[i].engine.KVTokens()
 	}
 	p.View = s.routerView()
 	p.Requests = p.Requests[:0]
-	var wanted router.Wanted
-	if s.plan.chooser != nil {
-		wanted = s.plan.chooser.Wants(p.View)
+	var selection router.Selection
+	if s.plan.selector != nil {
+		selection = s.plan.selector.Select(p.View)
 	}
 	for i := range s.workers {
-		if wanted.Worker == nil || wanted.Worker(i) {
-			p.Requests = s.workers[i].inFlight(p.Requests, wanted)
+		if selection.Worker == nil || selection.Worker(i) {
+			p.Requests = s.workers[i].inFlight(p.Requests, selection)
 		}
 	}
 	return p
 }
 
 // inFlight appends the requests of a worker that may be moved, as far as they are wanted.
-func (w *worker) inFlight(as []router.Active, wanted router.Wanted) []router.Active {
-	add := func(er *engine.Request, more int64) *router.Active {
+func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []router.InFlight {
+	add := func(er *engine.Request, more int64) *router.InFlight {
 		r := w.s.request(er)
-		as = append(as, router.Active{
+		as = append(as, router.InFlight{
 			ID: r.ID, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.Prompt, Generated: r.Generated + int32(more),
 			MaxNew: r.MaxNew, Expected: r.Expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
 		})
@@ -136,8 +136,8 @@ func (w *worker) inFlight(as []router.Active, wanted router.Wanted) []router.Act
 		a.Text, a.Known = r.Known(a.Prompt + a.Generated)
 		return a
 	}
-	most := cmp.Or(wanted.MostWaiting, math.MaxInt)
-	if !wanted.NoWaiting {
+	most := cmp.Or(selection.MostWaiting, math.MaxInt)
+	if !selection.NoWaiting {
 		for r := range w.engine.Queue.All() {
 			if most--; most < 0 {
 				break
@@ -145,7 +145,7 @@ func (w *worker) inFlight(as []router.Active, wanted router.Wanted) []router.Act
 			add(r, 0)
 		}
 	}
-	if wanted.NoRunning {
+	if selection.NoRunning {
 		return as
 	}
 	for r, more := range w.engine.Decoding() {
@@ -250,8 +250,8 @@ func (s *sim) planStats() PlanStats {
 
 // adjust carries out what the latest routing decision entails.
 func (s *sim) adjust() {
-	if s.plan.adjuster != nil {
-		if p := s.plan.adjuster.Adjust(); p != nil {
+	if s.plan.changer != nil {
+		if p := s.plan.changer.Adjust(); p != nil {
 			s.apply(p, s.loop.Now())
 		}
 	}

@@ -54,9 +54,9 @@ func (c *chaos) Applied(_ *router.Plan, err error) {
 	}
 }
 
-func (c *chaos) Begin(s *router.Situation) *router.Pending { return router.Ready(c.next(s)) }
+func (c *chaos) Begin(s *router.PlannerInput) *router.Pending { return router.Ready(c.next(s)) }
 
-func (c *chaos) next(s *router.Situation) *router.Plan {
+func (c *chaos) next(s *router.PlannerInput) *router.Plan {
 	if c.left--; c.left < 0 || c.rng.IntN(5) == 0 {
 		return nil // a planner that never stops keeps requests from ever running
 	}
@@ -153,7 +153,7 @@ type script struct {
 
 func (s *script) Interval() float64                 { return s.at }
 func (s *script) Applied(_ *router.Plan, err error) { s.errs = append(s.errs, err) }
-func (s *script) Begin(*router.Situation) *router.Pending {
+func (s *script) Begin(*router.PlannerInput) *router.Pending {
 	p := s.plan
 	s.plan = nil
 	return router.Ready(p)
@@ -352,10 +352,10 @@ type first struct {
 	behind int // the most that waited and were not seen
 }
 
-func (*first) Interval() float64                { return 0.01 }
-func (*first) Applied(*router.Plan, error)      {}
-func (*first) Wants(*router.View) router.Wanted { return router.Wanted{MostWaiting: 2} }
-func (f *first) Begin(s *router.Situation) *router.Pending {
+func (*first) Interval() float64                    { return 0.01 }
+func (*first) Applied(*router.Plan, error)          {}
+func (*first) Select(*router.View) router.Selection { return router.Selection{MostWaiting: 2} }
+func (f *first) Begin(s *router.PlannerInput) *router.Pending {
 	var seen []int64
 	for _, a := range s.Requests {
 		if !a.Running {
@@ -386,7 +386,7 @@ type progress struct {
 
 func (*progress) Interval() float64           { return 0.007 }
 func (*progress) Applied(*router.Plan, error) {}
-func (k *progress) Begin(s *router.Situation) *router.Pending {
+func (k *progress) Begin(s *router.PlannerInput) *router.Pending {
 	for _, a := range s.Requests {
 		if since := s.Now - float64(a.ID) - 0.010; since >= 0 {
 			k.seen++
@@ -419,7 +419,7 @@ type emptyPlans struct {
 
 func (*emptyPlans) Interval() float64           { return 0.01 }
 func (*emptyPlans) Applied(*router.Plan, error) {}
-func (b *emptyPlans) Begin(*router.Situation) *router.Pending {
+func (b *emptyPlans) Begin(*router.PlannerInput) *router.Pending {
 	if len(b.bounds) == 0 {
 		return nil
 	}

@@ -72,8 +72,8 @@ func (w *worker) adapter(a int32) *engine.Adapter { return w.engine.Rows.Of(a) }
 
 // loadFailed tells the router of a load that failed.
 func (w *worker) loadFailed(adapter int32) {
-	if w.s.plan.watcher != nil {
-		w.s.plan.watcher.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: adapter})
+	if w.s.plan.loadFailures != nil {
+		w.s.plan.loadFailures.LoadFailed(router.Placement{Worker: int32(w.id), Adapter: adapter})
 	}
 }
 

@@ -257,7 +257,7 @@ type script struct{ plans []*router.Plan }
 
 func (s *script) Interval() float64           { return 0.02 }
 func (s *script) Applied(*router.Plan, error) {}
-func (s *script) Begin(*router.Situation) *router.Pending {
+func (s *script) Begin(*router.PlannerInput) *router.Pending {
 	if len(s.plans) == 0 {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 type planner struct {
 	mu       sync.Mutex
 	interval float64
-	next     func(s *router.Situation) *router.Plan
+	next     func(s *router.PlannerInput) *router.Plan
 	home     int
 	applied  int
 	dropped  int
@@ -38,8 +38,8 @@ func (p *planner) Route(r router.Request, v *router.View) int {
 	return router.None
 }
 
-func (p *planner) Interval() float64                         { return p.interval }
-func (p *planner) Begin(s *router.Situation) *router.Pending { return router.Ready(p.next(s)) }
+func (p *planner) Interval() float64                            { return p.interval }
+func (p *planner) Begin(s *router.PlannerInput) *router.Pending { return router.Ready(p.next(s)) }
 func (p *planner) Applied(plan *router.Plan, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *planner) Applied(plan *router.Plan, err error) {
 func evacuate(adapters int) *planner {
 	p := &planner{interval: 0.1}
 	step := 0
-	p.next = func(s *router.Situation) *router.Plan {
+	p.next = func(s *router.PlannerInput) *router.Plan {
 		if step == 2 || len(s.Requests) < 10 {
 			return nil
 		}
@@ -183,7 +183,7 @@ func TestMovesKeepTokens(t *testing.T) {
 				rng := rand.New(rand.NewPCG(1, 2))
 				p := &planner{interval: 0.05}
 				left := 80
-				p.next = func(s *router.Situation) *router.Plan {
+				p.next = func(s *router.PlannerInput) *router.Plan {
 					if left--; left < 0 {
 						return nil // else requests would be moved before they get anywhere
 					}
@@ -251,7 +251,7 @@ func TestPlanDropped(t *testing.T) {
 		p := evacuate(2)
 		p.home = 0
 		next := p.next
-		p.next = func(s *router.Situation) *router.Plan { plan := next(s); p.home = 0; return plan }
+		p.next = func(s *router.PlannerInput) *router.Plan { plan := next(s); p.home = 0; return plan }
 		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
 		if ok := out.check(t, wl); ok != 120 {
 			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())

@@ -175,7 +175,7 @@ func (f *Fleet) load(w int, a int32) error {
 		st.Tier = max(st.Tier, router.Host)
 	} else if err = fmt.Errorf("loading adapter %s on worker %d: %w", name, w, err); !errors.As(err, &full) {
 		f.stats.FailedLoads++
-		if watcher, ok := f.cfg.Router.Policy.(router.LoadWatcher); ok {
+		if watcher, ok := f.cfg.Router.Policy.(router.LoadFailureObserver); ok {
 			watcher.LoadFailed(router.Placement{Worker: int32(w), Adapter: a})
 		}
 	}

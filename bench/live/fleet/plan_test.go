@@ -45,7 +45,7 @@ func TestSituation(t *testing.T) {
 		}
 		s.Requests[i].Age = 0
 	}
-	want := []router.Active{
+	want := []router.InFlight{
 		{ID: 3, Running: true, Prompt: 8, Generated: 3, MaxNew: 9, Expected: 9, KV: 11},
 		{ID: 9, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6, Expected: 6},
 		{ID: 7, Adapter: 1, Worker: 1, Running: true, Prompt: 10, Generated: 3, MaxNew: 5, Expected: 5, KV: 13},

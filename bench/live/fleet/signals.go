@@ -331,7 +331,7 @@ func (r *Report) judge() {
 // workers that are as reported, or nil. Of those that did not answer nothing is
 // known.
 func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
-	_, adjusts := rt.Policy.(router.Adjuster)
+	_, adjusts := rt.Policy.(router.PlacementChanger)
 	var errs []error
 	for w := range reports {
 		r := &reports[w]

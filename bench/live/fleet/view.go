@@ -212,7 +212,7 @@ func (f *Fleet) Finished(r *Request, w int, exec float64) {
 	f.outputs.Ended(r.Adapter, r.generated.Load())
 	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()}
 	f.cfg.Router.Admission.Finished(end)
-	if l, ok := f.cfg.Router.Policy.(router.Learner); ok {
+	if l, ok := f.cfg.Router.Policy.(router.CompletionObserver); ok {
 		l.Finished(end)
 	}
 }
@@ -322,22 +322,22 @@ func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 
 // situation lists the requests in flight, the order of the workers and then of
 // the requests' ids; called with mu held.
-func (f *Fleet) situation() *router.Situation {
-	s := &router.Situation{View: f.fresh()}
+func (f *Fleet) situation() *router.PlannerInput {
+	s := &router.PlannerInput{View: f.fresh()}
 	for w, k := range f.workers {
 		from := len(s.Requests)
 		for _, r := range k.requests {
 			if r.Move == nil {
 				continue
 			}
-			a := router.Active{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
+			a := router.InFlight{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
 				Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.Expected, Age: f.view.Now - r.Sent, Text: r.Text, Known: r.Known}
 			if r.running {
 				a.KV = int64(a.Prompt) + int64(a.Generated)
 			}
 			s.Requests = append(s.Requests, a)
 		}
-		slices.SortFunc(s.Requests[from:], func(a, b router.Active) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(s.Requests[from:], func(a, b router.InFlight) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	return s
 }
@@ -442,7 +442,7 @@ func (f *Fleet) move(m router.Move) {
 // adjustLocked starts what the latest routing decision entails; called with mu
 // held.
 func (f *Fleet) adjustLocked() {
-	a, ok := f.cfg.Router.Policy.(router.Adjuster)
+	a, ok := f.cfg.Router.Policy.(router.PlacementChanger)
 	if !ok {
 		return
 	}

@@ -143,13 +143,13 @@ func (p *fixed) Finished(fin router.Finished)   { p.finished = append(p.finished
 // outcomes is a planner that notes what became of its plans.
 type outcomes struct {
 	next *router.Plan
-	seen []*router.Situation
+	seen []*router.PlannerInput
 	told []error
 	each time.Duration
 }
 
 func (o *outcomes) Interval() float64 { return o.each.Seconds() }
-func (o *outcomes) Begin(s *router.Situation) *router.Pending {
+func (o *outcomes) Begin(s *router.PlannerInput) *router.Pending {
 	o.seen = append(o.seen, s)
 	return router.Ready(o.next)
 }

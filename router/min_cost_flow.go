@@ -36,7 +36,7 @@ func newMinCost(o *options, env Env) (*Router, error) {
 	return p.router(p), nil
 }
 
-func (p *minCost) Begin(s *Situation) *Pending {
+func (p *minCost) Begin(s *PlannerInput) *Pending {
 	p.forecast(s.Now)
 	up := make([]bool, len(s.Workers))
 	n, slots := 0, 0
@@ -50,7 +50,8 @@ func (p *minCost) Begin(s *Situation) *Pending {
 		return nil
 	}
 	p.resize(s.Now, n, float64(slots))
-	return p.towards(func() [][]int32 { return p.target(up) }, "replicas follow the load", "replicas and places are as they should be")
+	return p.towards(func() [][]int32 { return p.target(up) },
+		"replicas follow the load", "replicas and places are as they should be")
 }
 
 // resize shares out the slots by the largest remainder of load share x slots,
@@ -171,7 +172,8 @@ func newTransport(room []int, cost [][]float64) *transportation {
 	n, m := len(cost), len(room)
 	t := &transportation{
 		room: room, cost: cost, from: make([][]int32, m+1), used: make([][]bool, n),
-		potential: make([]float64, m+1), dist: make([]float64, m+1), via: make([]exchange, m+1), done: make([]bool, m+1),
+		potential: make([]float64, m+1), dist: make([]float64, m+1),
+		via: make([]exchange, m+1), done: make([]bool, m+1),
 	}
 	most := 0.0
 	for _, row := range cost {

@@ -13,7 +13,7 @@ import (
 // one adapter; more split it more finely over workers.
 const forecastGroups = 16
 
-func (p *periodic) Begin(s *Situation) *Pending {
+func (p *periodMig) Begin(s *PlannerInput) *Pending {
 	if !p.due(s.Now) {
 		return p.between(s)
 	}
@@ -39,29 +39,29 @@ func (p *periodic) Begin(s *Situation) *Pending {
 
 // Interval implements Planner: requests that wait are looked at more often than
 // adapters are placed.
-func (p *periodic) Interval() float64 { return p.look }
+func (p *periodMig) Interval() float64 { return p.look }
 
 // due says whether the time has come for a plan: one that places adapters or moves running requests. Else
 // only waiting requests are looked at.
-func (p *periodic) due(now float64) bool {
+func (p *periodMig) due(now float64) bool {
 	return (p.places || p.moves.running) && now >= p.planAt+p.interval-p.look/2
 }
 
-// Wants implements Chooser: between plans, what waits for too long.
-func (p *periodic) Wants(v *View) Wanted {
+// Select implements Selector: between plans, what waits for too long.
+func (p *periodMig) Select(v *View) Selection {
 	if p.due(v.Now) {
-		return Wanted{MostWaiting: p.deep}
+		return Selection{MostWaiting: p.deep}
 	}
 	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(v) {
-		return Wanted{Worker: func(int) bool { return false }} // nothing can move
+		return Selection{Worker: func(int) bool { return false }} // nothing can move
 	}
-	return Wanted{NoRunning: true, MostWaiting: p.deep, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
+	return Selection{NoRunning: true, MostWaiting: p.deep, Worker: func(j int) bool { return p.overdue(j, v.Now) }}
 }
 
 // seen lists the requests of a situation but for those that wait behind many others
 // on their worker.
-func (p *periodic) seen(s *Situation) iter.Seq2[int, *Active] {
-	return func(yield func(int, *Active) bool) {
+func (p *periodMig) seen(s *PlannerInput) iter.Seq2[int, *InFlight] {
+	return func(yield func(int, *InFlight) bool) {
 		waiting := make([]int, len(s.Workers))
 		for i := range s.Requests {
 			a := &s.Requests[i]
@@ -79,7 +79,7 @@ func (p *periodic) seen(s *Situation) iter.Seq2[int, *Active] {
 
 // someoneFree says whether requests could be moved to some worker: where requests
 // are stuck on all, as in overload, the queues need not be looked at.
-func (p *periodic) someoneFree(v *View) bool {
+func (p *periodMig) someoneFree(v *View) bool {
 	for j := range v.Workers {
 		if w := &v.Workers[j]; w.Usable() && w.Queued < p.deep && !(p.overdue(j, v.Now) && w.waits()) {
 			return true
@@ -102,17 +102,18 @@ func (w *Worker) waits() bool {
 }
 
 // between is what is to be done between plans.
-func (p *periodic) between(s *Situation) *Pending {
+func (p *periodMig) between(s *PlannerInput) *Pending {
 	moves := p.steal(s)
 	if len(moves) == 0 {
 		return nil
 	}
-	return Ready(&Plan{Reason: fmt.Sprintf("%d requests wait that need not", len(moves)), Move: moves, SolveTime: solveBase})
+	reason := fmt.Sprintf("%d requests wait that need not", len(moves))
+	return Ready(&Plan{Reason: reason, Move: moves, SolveTime: solveBase})
 }
 
 // solve returns a solution that is worth carrying out and what a plan tells of it,
 // or nil and a plan to stay.
-func (p *periodic) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
+func (p *periodMig) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
 	if plan := p.notWorthIt(pr); plan != nil {
 		return nil, plan
 	}
@@ -130,19 +131,21 @@ func (p *periodic) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
 
 // notWorthIt returns a plan to stay where that needs no solver: the workers have
 // little to do, or even the bound on what can be reached gains too little.
-func (p *periodic) notWorthIt(pr *ilp.Problem) *Plan {
+func (p *periodMig) notWorthIt(pr *ilp.Problem) *Plan {
 	stay, err := ilp.Evaluate(pr, ilp.StayFlows(pr))
 	if err != nil {
 		return nil // the solver says what is wrong
 	}
 	plan := &Plan{Objective: stay.Objective, Stay: stay.Objective, SolveTime: solveBase}
 	if stay.Objective < p.busy*p.horizon {
-		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s", stay.Objective, p.horizon)
+		plan.Reason = fmt.Sprintf("stay: the busiest worker has work for %.3f s of the next %.3f s",
+			stay.Objective, p.horizon)
 		return plan
 	}
 	plan.Bound = ilp.LowerBound(pr)
 	if gain := stay.Objective - plan.Bound; gain <= p.margin*stay.Objective {
-		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%", max(gain, 0), stay.Objective, 100*p.margin)
+		plan.Reason = fmt.Sprintf("stay: at most %.3f s of %.3f s to gain, less than %.0f %%",
+			max(gain, 0), stay.Objective, 100*p.margin)
 		return plan
 	}
 	return nil
@@ -150,7 +153,7 @@ func (p *periodic) notWorthIt(pr *ilp.Problem) *Plan {
 
 // atHand leaves out moves to where the adapter is not even in host memory: the
 // request would stop the worker until it has come.
-func atHand(s *Situation, ms []Move) []Move {
+func atHand(s *PlannerInput, ms []Move) []Move {
 	adapter := make(map[int64]int32, len(s.Requests))
 	for i := range s.Requests {
 		adapter[s.Requests[i].ID] = s.Requests[i].Adapter
@@ -160,9 +163,11 @@ func atHand(s *Situation, ms []Move) []Move {
 
 // problem states the situation with the forecast demand as a migration problem
 // over all workers; nil if there is nothing to plan.
-func (p *periodic) problem(s *Situation) *grouping {
+func (p *periodMig) problem(s *PlannerInput) *grouping {
 	n := len(s.Workers)
-	pr := &ilp.Problem{Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight}
+	pr := &ilp.Problem{
+		Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
+	}
 	pr.Load = make([]float64, len(p.env.Adapters)*n)
 	speeds, unit := p.speeds(s)
 	page := p.env.pageSize()
@@ -233,7 +238,7 @@ func (r rate) request(prompt int64, output float64) float64 {
 // speeds compares the workers by what a typical request takes of them: the fastest
 // has speed 1, and its rate is the unit in which work is counted, as the capacity
 // that it needs.
-func (p *periodic) speeds(s *Situation) (speeds []float64, unit rate) {
+func (p *periodMig) speeds(s *PlannerInput) (speeds []float64, unit rate) {
 	var kv int64
 	running, rank := 0, 0
 	for j := range s.Workers {
@@ -264,7 +269,7 @@ func (p *periodic) speeds(s *Situation) (speeds []float64, unit rate) {
 }
 
 // remaining is the work that a request still needs, s at speed 1.
-func (p *periodic) remaining(a *Active, unit rate) float64 {
+func (p *periodMig) remaining(a *InFlight, unit rate) float64 {
 	if a.Running {
 		return a.left() * unit.step
 	}
@@ -272,7 +277,7 @@ func (p *periodic) remaining(a *Active, unit rate) float64 {
 }
 
 // movable says whether a plan may move a request.
-func (p *periodic) movable(a *Active) bool {
+func (p *periodMig) movable(a *InFlight) bool {
 	switch {
 	case !isAdapter(a.Adapter) || p.env.Moving == MoveNone || p.env.Moving == "":
 		return false
@@ -283,7 +288,7 @@ func (p *periodic) movable(a *Active) bool {
 }
 
 // moveCost is what moving a request costs its new worker, s at speed 1.
-func (p *periodic) moveCost(a *Active, unit rate) float64 {
+func (p *periodMig) moveCost(a *InFlight, unit rate) float64 {
 	if !a.Running {
 		return 0
 	}
@@ -299,7 +304,7 @@ func (p *periodic) moveCost(a *Active, unit rate) float64 {
 // hold the adapter, split so that these are as even as can be: so that staying
 // is not made out to be worse than it is. Where plans place no adapters the demand
 // stays there: it is work that no decision changes.
-func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool) {
+func (p *periodMig) addForecast(g *grouping, unit rate, present []map[int32]bool) {
 	n := len(g.p.Workers)
 	load := make([]float64, n)
 	for j := range g.p.Workers {
@@ -340,7 +345,8 @@ func (p *periodic) addForecast(g *grouping, unit rate, present []map[int32]bool)
 				w.Base += float64(c) * each[k] / w.Speed
 				present[j][int32(k)] = true
 			case c > 0:
-				g.p.Groups = append(g.p.Groups, ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true})
+				virtual := ilp.Group{Adapter: int32(k), Worker: j, Count: c, Work: each[k], Virtual: true}
+				g.p.Groups = append(g.p.Groups, virtual)
 				present[j][int32(k)] = true
 			}
 		}
@@ -373,23 +379,21 @@ func spread(g *grouping, to []int32, split []int64, each float64, load []float64
 		split[i] = 0
 	}
 	for range forecastGroups {
-		best, least := -1, 0.0
+		best := newArgmin(nil) // among the indices of to
 		for i, j := range to {
-			if done := load[j] + each/g.p.Workers[j].Speed; best < 0 || done < least {
-				best, least = i, done
-			}
+			best.offer(i, load[j]+each/g.p.Workers[j].Speed)
 		}
-		if best < 0 {
+		if best.worker == None {
 			return
 		}
-		split[best]++
-		load[to[best]] = least
+		split[best.worker]++
+		load[to[best.worker]] = best.cost
 	}
 }
 
 // placement is what a solution leads to: adapters where it has requests, and
 // those that stay because there is room and nobody else has them.
-func (p *periodic) placement(g *grouping, sol *ilp.Solution) [][]int32 {
+func (p *periodMig) placement(g *grouping, sol *ilp.Solution) [][]int32 {
 	held := make([][]int32, len(g.p.Workers))
 	has := make([]bool, len(p.env.Adapters))
 	for _, f := range sol.Flows {

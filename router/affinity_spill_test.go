@@ -8,20 +8,21 @@ func TestAffinitySpill(t *testing.T) {
 		load, queued int // load < 0: down
 		state        AdapterState
 	}
-	on := AdapterState{Tier: GPU}
+	on, off := AdapterState{Tier: GPU}, AdapterState{}
+	host, loading, queued := AdapterState{Tier: Host}, AdapterState{Loading: true}, AdapterState{Queued: 1}
 	for _, c := range []struct {
 		name    string
 		workers [4]worker
 		want    int
 	}{
-		{"least loaded of those that have it", [4]worker{{9, 0, on}, {5, 4, on}, {0, 0, AdapterState{}}, {6, 0, on}}, 1},
-		{"queue at the threshold", [4]worker{{9, 0, on}, {5, 5, on}, {0, 0, AdapterState{}}, {6, 0, on}}, 3},
-		{"all queues at the threshold", [4]worker{{9, 5, on}, {5, 5, on}, {7, 7, AdapterState{}}, {6, 5, on}}, 1},
-		{"spills to another worker", [4]worker{{9, 5, on}, {8, 5, on}, {3, 3, AdapterState{}}, {6, 5, on}}, 2},
-		{"the worker that has it is down", [4]worker{{-1, 0, on}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 2},
-		{"in host memory does not count", [4]worker{{9, 0, AdapterState{Tier: Host}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 2},
-		{"on its way counts", [4]worker{{9, 0, AdapterState{Loading: true}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 0},
-		{"wanted there counts", [4]worker{{9, 1, AdapterState{Queued: 1}}, {5, 0, AdapterState{}}, {3, 0, AdapterState{}}, {6, 0, AdapterState{}}}, 0},
+		{"least loaded of those that have it", [4]worker{{9, 0, on}, {5, 4, on}, {0, 0, off}, {6, 0, on}}, 1},
+		{"queue at the threshold", [4]worker{{9, 0, on}, {5, 5, on}, {0, 0, off}, {6, 0, on}}, 3},
+		{"all queues at the threshold", [4]worker{{9, 5, on}, {5, 5, on}, {7, 7, off}, {6, 5, on}}, 1},
+		{"spills to another worker", [4]worker{{9, 5, on}, {8, 5, on}, {3, 3, off}, {6, 5, on}}, 2},
+		{"the worker that has it is down", [4]worker{{-1, 0, on}, {5, 0, off}, {3, 0, off}, {6, 0, off}}, 2},
+		{"in host memory does not count", [4]worker{{9, 0, host}, {5, 0, off}, {3, 0, off}, {6, 0, off}}, 2},
+		{"on its way counts", [4]worker{{9, 0, loading}, {5, 0, off}, {3, 0, off}, {6, 0, off}}, 0},
+		{"wanted there counts", [4]worker{{9, 1, queued}, {5, 0, off}, {3, 0, off}, {6, 0, off}}, 0},
 		{"all are down", [4]worker{{-1, 0, on}, {-1, 0, on}, {-1, 0, on}, {-1, 0, on}}, None},
 	} {
 		v := testView(env)

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,9 +8,9 @@ import (
 	"lorasim/ilp"
 )
 
-// periodMig is dLoRA's periodic migration: dispatch_only, and from time to time
+// dloraPeriodMig is dLoRA's periodic migration: dispatch_only, and from time to time
 // a plan for two workers that are out of balance, by its migration ILP.
-type periodMig struct {
+type dloraPeriodMig struct {
 	dispatch
 	interval  float64 // s
 	threshold float64 // requests above the mean that trigger a plan
@@ -31,7 +30,7 @@ const (
 
 func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
 	d := newDLoRA(env, true)
-	p := &periodMig{
+	p := &dloraPeriodMig{
 		dispatch: dispatch{d}, exec: make([]meanTime, len(env.Adapters)),
 		interval:  o.numberOr(env.Interval, "interval", ">=0.001"),
 		threshold: o.numberOr(env.Threshold, "threshold", ">=0"),
@@ -41,23 +40,23 @@ func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (p *periodMig) Interval() float64 { return p.interval }
+func (p *dloraPeriodMig) Interval() float64 { return p.interval }
 
-func (p *periodMig) Finished(f Finished) {
+func (p *dloraPeriodMig) Finished(f Finished) {
 	if isAdapter(f.Adapter) {
 		p.exec[f.Adapter].sum += f.Exec
 		p.exec[f.Adapter].n++
 	}
 }
 
-func (p *periodMig) execTime(k int32) float64 {
+func (p *dloraPeriodMig) execTime(k int32) float64 {
 	if !isAdapter(k) || p.exec[k].n == 0 {
 		return dloraExec
 	}
 	return p.exec[k].sum / p.exec[k].n
 }
 
-func (p *periodMig) Begin(s *Situation) *Pending {
+func (p *dloraPeriodMig) Begin(s *PlannerInput) *Pending {
 	pair, reason := p.trigger(s.View)
 	if pair == nil {
 		return nil
@@ -95,7 +94,7 @@ func (p *periodMig) Begin(s *Situation) *Pending {
 	}}
 }
 
-func (p *periodMig) Applied(_ *Plan, err error) {
+func (p *dloraPeriodMig) Applied(_ *Plan, err error) {
 	if err == nil && p.next != nil {
 		p.setPlacement(p.next)
 	}
@@ -112,7 +111,7 @@ func (d *dlora) setPlacement(held [][]int32) { d.held, d.where = held, transpose
 // engine_manager.py of the artifact; _check_migration_needed in
 // instance_manager.py of its port to sglang). With two workers a threshold of 16
 // is thus a difference of 32.
-func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
+func (p *dloraPeriodMig) trigger(v *View) (pair []int32, reason string) {
 	var up []int32
 	for j := range v.usable() {
 		up = append(up, int32(j))
@@ -135,27 +134,30 @@ func (p *periodMig) trigger(v *View) (pair []int32, reason string) {
 	if delta := load(busiest) - mean; delta <= 0 || delta < p.threshold {
 		return nil, ""
 	}
-	return []int32{busiest, idlest}, fmt.Sprintf("worker %d has %.0f requests, the mean is %.1f", busiest, load(busiest), mean)
+	return []int32{busiest, idlest},
+		fmt.Sprintf("worker %d has %.0f requests, the mean is %.1f", busiest, load(busiest), mean)
 }
 
 // mostOf returns the last of the workers with the largest value.
 func mostOf(ws []int32, value func(int32) float64) int32 {
-	most := ws[0]
-	for _, j := range ws {
-		if value(j) >= value(most) {
-			most = j
-		}
+	t := newArgmin(nil)
+	for _, j := range slices.Backward(ws) {
+		t.offer(int(j), -value(j))
 	}
-	return most
+	return int32(t.worker)
 }
 
 // fewestOf returns the first of the workers with the smallest value.
 func fewestOf(ws []int32, value func(int32) float64) int32 {
-	return slices.MinFunc(ws, func(a, b int32) int { return cmp.Compare(value(a), value(b)) })
+	t := newArgmin(nil)
+	for _, j := range ws {
+		t.offer(int(j), value(j))
+	}
+	return int32(t.worker)
 }
 
 // problem is dLoRA's migration problem for the chosen workers.
-func (p *periodMig) problem(s *Situation, chosen []int32) *grouping {
+func (p *dloraPeriodMig) problem(s *PlannerInput, chosen []int32) *grouping {
 	pr := &ilp.Problem{Adapters: len(p.env.Adapters)}
 	page, kvBytes := p.env.pageSize(), 0.0
 	for _, j := range chosen {

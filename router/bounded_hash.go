@@ -1,0 +1,44 @@
+package router
+
+// boundedHash sends a request to the first usable worker of its adapter's hash
+// order whose load is at most c x the mean of the usable workers (after
+// Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads",
+// SODA 2018). A cluster with little load spreads adapters more than needed,
+// since one request there exceeds the bound. Requests of the base model, which
+// fit anywhere, go to the least loaded worker, ties seeded.
+//
+// On late signals the overflow of a worker herds to the next one of each
+// order, which differs by adapter: milder than with least-loaded.
+type boundedHash struct {
+	c    float64
+	hrw  *hrw
+	base least
+}
+
+func newBoundedHash(o *options, env Env) (*Router, error) {
+	c := o.number("c", ">=1")
+	return &Router{Policy: &boundedHash{c, newHRW(env), leastLoaded(newRand(env))}}, nil
+}
+
+func (p *boundedHash) Route(r Request, v *View) int {
+	if r.Adapter < 0 {
+		return p.base.Route(r, v)
+	}
+	load, usable := 0, 0
+	for _, w := range v.usable() {
+		load += w.Load()
+		usable++
+	}
+	if usable == 0 {
+		return None
+	}
+	// The least loaded worker is never above the mean, so one is found.
+	bound := p.c * float64(load) / float64(usable)
+	for i := range v.Workers {
+		w := p.hrw.at(r.Adapter, i)
+		if v.Workers[w].Usable() && float64(v.Workers[w].Load()) <= bound {
+			return w
+		}
+	}
+	return None
+}

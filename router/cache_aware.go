@@ -1,0 +1,67 @@
+package router
+
+import "math"
+
+// cacheAware is the default policy of sglang's router (sgl-model-gateway,
+// src/policies/cache_aware.rs). Loads that differ by more than abs requests and by
+// more than the factor rel send a request to the least loaded worker. Else it goes
+// to the worker with the longest match, if that is more than a share threshold of
+// the prompt, and to the least loaded one otherwise; until late 2025 to the one
+// with the smallest tree, as the comments there still say. Equal matches go by
+// load, and then to the first worker.
+//
+// There the tree holds the text of prompts, one for all adapters, so that those of
+// other adapters match, though no engine can use that: lora=true keeps them
+// apart. It is cut down every 120 s to 2^26 characters for each worker, taken for
+// as many tokens / 4; here whenever it is above.
+//
+// What it goes by are its own decisions, which are never late.
+type cacheAware struct {
+	threshold, rel float64
+	abs            int
+	smallest       bool
+	index          *prefixIndex
+}
+
+func newCacheAware(o *options, env Env) (*Router, error) {
+	p := &cacheAware{
+		threshold: o.number("threshold", ">=0 <=1"), abs: o.integer("abs", 0, math.MaxInt), rel: o.number("rel", ">=1"),
+		smallest: o.choice("cold", "least-loaded", "smallest-tree") == "smallest-tree",
+		index:    newPrefixIndex(o, env, o.choice("lora", "false", "true") == "true"),
+	}
+	return &Router{Policy: p, ReadsPrefixes: true}, nil
+}
+
+func (p *cacheAware) Route(r Request, v *View) int {
+	w := p.pick(&r, v)
+	p.index.add(&r, v, w)
+	return w
+}
+
+func (p *cacheAware) pick(r *Request, v *View) int {
+	cold, least, most := newArgmin(nil), newArgmin(nil), 0
+	best, longest := newArgmin(nil), int32(-1)
+	for i, w := range v.usable() {
+		load := w.Load()
+		least.offer(i, float64(load))
+		most = max(most, load)
+		if m := p.index.match(r, v, i); m >= longest {
+			if m > longest {
+				best, longest = newArgmin(nil), m
+			}
+			best.offer(i, float64(load))
+		}
+		if p.smallest {
+			cold.offer(i, float64(p.index.size(i)))
+		}
+	}
+	switch {
+	case float64(most)-least.cost > float64(p.abs) && float64(most) > p.rel*least.cost:
+		return least.worker
+	case float64(longest) > p.threshold*float64(r.Prompt):
+		return best.worker
+	case p.smallest:
+		return cold.worker
+	}
+	return least.worker
+}

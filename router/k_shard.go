@@ -1,0 +1,110 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// kShard serves each adapter on its shard: the first k usable workers of its
+// order of highest random weight, of which each request takes the least loaded
+// (of equals the first in that order). The adapter's k follows the load of the
+// shard, its requests over its max running requests: above the high watermark
+// k grows by one, below the low one it shrinks by one. Hysteresis comes from
+// the gap between the watermarks and from two cooldowns, the least times since
+// the adapter's last change. With low <= high/2 and workers of one size,
+// shrinking alone never lifts the load of a shard above high. Requests of the
+// base model, which fit anywhere, go to the least loaded worker, ties seeded.
+//
+// On late signals it herds within a shard, so the harm is bounded by k.
+type kShard struct {
+	min, max               int
+	low, high              float64
+	growEvery, shrinkEvery float64 // s
+	workers                []Spec
+	hrw                    *hrw
+	shards                 []shard // by adapter
+	base                   least
+}
+
+type shard struct {
+	k       int
+	changed float64 // s: when k last changed
+}
+
+func newKShard(o *options, env Env) (*Router, error) {
+	for j := range env.Workers {
+		if env.Workers[j].MaxRunning < 1 {
+			return nil, errors.New("the limit of running requests per worker must be known")
+		}
+	}
+	limit := o.integer("max", 0, len(env.Workers))
+	if limit == 0 {
+		limit = len(env.Workers)
+	}
+	p := &kShard{
+		min:         o.integer("k", 1, limit),
+		max:         limit,
+		high:        o.number("high", ">=0"),
+		low:         o.number("low", ">=0"),
+		growEvery:   o.number("grow-every", ">=0"),
+		shrinkEvery: o.number("shrink-every", ">=0"),
+		workers:     env.Workers,
+		hrw:         newHRW(env),
+		shards:      make([]shard, len(env.Adapters)),
+		base:        leastLoaded(newRand(env)),
+	}
+	if p.low >= p.high {
+		return nil, fmt.Errorf("option low is %g, expected less than high (%g)", p.low, p.high)
+	}
+	for a := range p.shards {
+		p.shards[a] = shard{p.min, math.Inf(-1)}
+	}
+	return &Router{Policy: p, Placement: p.hrw.placement(p.min)}, nil
+}
+
+func (p *kShard) Route(r Request, v *View) int {
+	if r.Adapter < 0 {
+		return p.base.Route(r, v)
+	}
+	s := &p.shards[r.Adapter]
+	worker, load := p.scan(v, r.Adapter, s.k)
+	since := v.Now - s.changed
+	switch {
+	case load > p.high && s.k < p.max && since >= p.growEvery:
+		s.k++
+	case load < p.low && s.k > p.min && since >= p.shrinkEvery:
+		s.k--
+	default:
+		return worker
+	}
+	s.changed = v.Now
+	worker, _ = p.scan(v, r.Adapter, s.k)
+	return worker
+}
+
+// scan returns the least loaded of the first k usable workers of an adapter, or
+// None, and the load of them all.
+func (p *kShard) scan(v *View, adapter int32, k int) (worker int, load float64) {
+	t := newArgmin(nil)
+	requests, room := 0, 0
+	for i := 0; i < len(v.Workers) && k > 0; i++ {
+		n := p.hrw.at(adapter, i)
+		w := &v.Workers[n]
+		if !w.Usable() {
+			continue
+		}
+		k--
+		t.offer(n, float64(w.Load()))
+		requests += w.Load()
+		if w.MaxRunning > 0 {
+			room += w.MaxRunning
+		} else {
+			room += p.workers[n].MaxRunning
+		}
+	}
+	if room > 0 {
+		load = float64(requests) / float64(room)
+	}
+	return t.worker, load
+}

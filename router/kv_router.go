@@ -1,0 +1,37 @@
+package router
+
+import "math/rand/v2"
+
+// kvRouter is Dynamo's (lib/kv-router, scheduling/selector/default.rs) at
+// temperature 0: a request goes to the worker with the least
+//
+//	scale x max(0, prefill blocks - credit x matched blocks) + blocks in use
+//
+// where the prefill blocks are those of the prompt and of the prompts that wait
+// there, and the blocks in use those of its running and of its waiting requests.
+// Dynamo's engines publish what they keep (KV events); where they do not, it goes
+// by its own decisions, the latest 2^20 blocks of them.
+//
+// Late reports of the KV cache make it herd on the workers whose cache looked
+// empty.
+type kvRouter struct {
+	scale, credit float64
+	index         *prefixIndex
+	rng           *rand.Rand
+}
+
+func newKVRouter(o *options, env Env) (*Router, error) {
+	p := &kvRouter{scale: o.number("scale", ">=0"), credit: o.number("credit", ">=0"),
+		index: newPrefixIndex(o, env, true), rng: o.ties(env)}
+	return &Router{Policy: p, ReadsKV: true, ReadsPrefixes: true}, nil
+}
+
+func (p *kvRouter) Route(r Request, v *View) int {
+	t := newArgmin(p.rng)
+	for i, w := range v.usable() {
+		prefill := float64(w.QueuedToks+int64(r.Prompt)) - p.credit*float64(p.index.match(&r, v, i))
+		t.offer(i, (p.scale*max(0, prefill)+float64(w.KVUsed+w.QueuedToks))/float64(p.index.block))
+	}
+	p.index.add(&r, v, t.worker)
+	return t.worker
+}

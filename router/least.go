@@ -1,0 +1,75 @@
+package router
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// least sends each request to the usable worker with the least outstanding
+// tokens, or the least weighted number of requests. It herds on late signals;
+// with ties=random it does so only where loads differ.
+type least struct {
+	tokens bool       // count tokens instead of requests
+	queued int        // weight of a waiting request; a running one weighs 1
+	rng    *rand.Rand // picks among equals; nil: the first
+	equals []int32    // scratch
+}
+
+// leastLoaded counts requests, wherever they are on the worker.
+func leastLoaded(rng *rand.Rand) least { return least{queued: 1, rng: rng} }
+
+func newLeastLoaded(o *options, env Env) (*Router, error) {
+	p := leastLoaded(o.ties(env))
+	return &Router{Policy: &p}, nil
+}
+
+// newLeastTokens counts tokens: prompt + expected output of all requests.
+func newLeastTokens(o *options, env Env) (*Router, error) {
+	return &Router{Policy: &least{tokens: true, rng: o.ties(env)}}, nil
+}
+
+// newWeightedQueue is the balancer between vLLM's data parallel engines, which
+// scores 4 x waiting + running.
+func newWeightedQueue(o *options, env Env) (*Router, error) {
+	weight := o.integer("weight", 0, 1_000_000)
+	return &Router{Policy: &least{queued: weight, rng: o.ties(env)}}, nil
+}
+
+// newAnyWorker is how S-LoRA (MLSys 2024) would be spread over workers: any of
+// them serves any adapter, loads it on demand, and meanwhile prefetches the
+// adapters of its queue.
+func newAnyWorker(o *options, env Env) (*Router, error) {
+	p := leastLoaded(o.ties(env))
+	return &Router{Policy: &p, Prefetch: true}, nil
+}
+
+func (p *least) cost(w *Worker) int64 {
+	if p.tokens {
+		return w.Tokens
+	}
+	return int64(w.Running + p.queued*w.Queued)
+}
+
+// Route searches by itself, not by argmin: it draws once among the equals, argmin at
+// each of them, so that the two pick other workers from the same seed.
+func (p *least) Route(_ Request, v *View) int {
+	best := int64(math.MaxInt64)
+	p.equals = p.equals[:0]
+	for i, w := range v.usable() {
+		c := p.cost(w)
+		if c > best {
+			continue
+		}
+		if c < best {
+			best, p.equals = c, p.equals[:0]
+		}
+		p.equals = append(p.equals, int32(i))
+	}
+	switch {
+	case len(p.equals) == 0:
+		return None
+	case len(p.equals) == 1 || p.rng == nil:
+		return int(p.equals[0])
+	}
+	return int(p.equals[p.rng.IntN(len(p.equals))])
+}

@@ -1,0 +1,24 @@
+package router
+
+import "math/rand/v2"
+
+// p2c draws two different usable workers and takes the less loaded, the first
+// drawn of equals. Two choices already take the largest load of n workers from
+// O(log n) to O(log log n) above the mean, and because every worker is drawn
+// from time to time, late signals cause little herding (Mitzenmacher, "The
+// power of two choices in randomized load balancing", 2001).
+type p2c struct{ rng *rand.Rand }
+
+func newP2C(_ *options, env Env) (*Router, error) { return &Router{Policy: &p2c{newRand(env)}}, nil }
+
+func (p *p2c) Route(_ Request, v *View) int {
+	a := anyUsable(v, p.rng, None)
+	if a == None {
+		return None
+	}
+	b := anyUsable(v, p.rng, a)
+	if b == None || v.Workers[a].Load() <= v.Workers[b].Load() {
+		return a
+	}
+	return b
+}

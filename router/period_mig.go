@@ -1,0 +1,174 @@
+package router
+
+import (
+	"math"
+	"slices"
+)
+
+// periodMig is this project's own planner and the router that goes with it.
+//
+// Requests go where they cost all requests together the least time (price). Of
+// workers that cost nearly the same, those where the current placement has the
+// adapter come first. Every interval the planner (period_mig_plan.go) forecasts the
+// demand for each adapter and solves one migration problem over all workers.
+type periodMig struct {
+	placer
+	accounts
+	moves    struct{ waiting, running bool } // requests that may go to another worker
+	places   bool                            // plans load and unload adapters
+	busy     float64                         // share of the horizon that the busiest worker's work must fill
+	margin   float64                         // share of the predicted time that a plan must gain
+	horizon  float64                         // s of forecast demand that a plan provides for
+	maxMoves int
+	look     float64 // s between looks at requests that wait
+	spill    float64 // share of a request's time that a worker without the adapter must be better by
+	deep     int     // requests that wait on a worker, from which on more make no difference
+
+	bounds priceBounds
+	first  mean // s until the first token, as expected
+	prompt mean // tokens, of all requests
+}
+
+// Guesses until requests have ended.
+const (
+	guessPrompt = 200 // tokens
+	guessOutput = 200 // tokens
+	guessExec   = 5   // s
+)
+
+func newPeriodMig(o *options, env Env) (*Router, error) {
+	if err := env.needCosts(); err != nil {
+		return nil, err
+	}
+	p := &periodMig{
+		placer:   newPlacer(o, env),
+		busy:     o.number("busy", ">=0"),
+		margin:   o.number("margin", ">=0 <=1"),
+		maxMoves: o.integer("max-moves", 0, math.MaxInt),
+		spill:    o.number("spill", ">=0"),
+		deep:     manyWait,
+		accounts: newAccounts(env),
+	}
+	what := o.choice("move", Words("move")...)
+	p.moves.waiting = what == "all" || what == "waiting"
+	p.moves.running = what == "all" || what == "running"
+	p.places = o.choice("place", Words("place")...) == "on"
+	p.bounds = newPriceBounds(env.Workers)
+	p.horizon = p.interval
+	p.look = min(o.number("look", ">=0.001"), p.interval)
+	if o.text("horizon") != "auto" {
+		p.horizon = o.number("horizon", ">=0", "auto")
+	}
+	rt := p.router(p)
+	rt.ReadsKV, rt.ReadsFewKV = true, true
+	return rt, nil
+}
+
+// newRouteOnly is period_mig's routing: no request moves and no adapter is placed.
+func newRouteOnly(o *options, env Env) (*Router, error) {
+	all := List()
+	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
+	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
+	rt, err := newPeriodMig(full, env)
+	o.err = full.err
+	return rt, err
+}
+
+func (p *periodMig) Route(r Request, v *View) int {
+	p.note(r)
+	p.prompt.add(float64(r.Prompt))
+	p.output.add(r.output())
+	best, first := p.cheapest(r, v)
+	if best != None {
+		p.sent(r, best, v)
+		p.first.addUpTo(first, 300)
+	}
+	return best
+}
+
+func (p *periodMig) Preview(r Request, v *View) int {
+	best, _ := p.cheapest(r, v)
+	return best
+}
+
+// cheapest is the worker with the lowest price, None if no worker is usable, and
+// the time to first token there, s.
+func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
+	p.bounds.begin(r, v)
+	best := newArgmin(nil)
+	offer := func(j int) {
+		v.read(j)
+		c, f := p.price(r, j, v)
+		if best.offerLowest(j, c); best.worker == j {
+			first = f
+		}
+	}
+	if isAdapter(r.Adapter) { // where it most often goes comes first, so that few others need a closer look
+		for _, j := range p.where[r.Adapter] {
+			if v.Workers[j].Usable() {
+				offer(int(j))
+			}
+		}
+	}
+	for j := range v.Workers {
+		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.bounds.price(p, r, j, v) <= best.cost {
+			offer(j)
+		}
+	}
+	return best.worker, first
+}
+
+// firstWeight is what a second until the first token counts against one of
+// decoding: as much more as requests take longer than their first tokens, so that a
+// percent of the one is about as dear as a percent of the other.
+func (p *periodMig) firstWeight() float64 {
+	if p.first.n == 0 {
+		return 30
+	}
+	return min(max(0.7*p.exec.or(guessExec)/p.first.value, 1), 30)
+}
+
+// price estimates the time, s, that a request costs itself and the others on a
+// worker, and how much of it its first token takes.
+func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
+	w, l, cost := &v.Workers[j], &p.backlogs[j], p.env.Workers[j].Cost
+	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
+	output, exec := r.output(), l.exec.or(p.exec.or(guessExec))
+	kv := w.KVUsed
+	if w.Age > exec/10 { // by count, then: prompts, and about half of the output
+		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
+	}
+	batch := min(running+1, limit)
+	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
+	prefill := cost.Prefill(int64(r.Prompt))
+	a := p.adapterWait(r.Adapter, j, v)
+
+	// until its first token: the prompts before it, a step under way, and places in
+	// the batch, the KV cache and the adapter slots that have to become free first
+	first = max(l.prefilled-v.Now, a.fetch, 0) + a.load + prefill + slotWait*exec*float64(a.crowd)
+	if running > 0 {
+		first += step
+	}
+	between := exec / float64(max(running, 1)) // from one request's end to the next
+	stuck := max(w.Queued-a.slotless, 0)
+	first += exec * float64(max(w.Running+stuck+1-limit, 0)) / float64(limit)
+	if v.Now > l.prefilled+step {
+		first += between * float64(stuck) / 2
+	}
+	if over := l.need(r, kv, w) - l.room(w); over > 0 {
+		first += between * math.Ceil(over*float64(max(running, 1))/float64(max(kv, 1)))
+	}
+
+	// its decoding; what others lose to its load, its prefill and its decoding
+	t := output*step + (a.load+prefill)*float64(running)
+	if batch > running {
+		t += output * float64(running) * max(0, step-cost.DecodeStep(running, kv, w.MaxRank))
+	}
+	if !p.holds(r, j) {
+		t += p.spill * exec
+	}
+	weight := p.firstWeight()
+	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
+}
+
+func (p *periodMig) Finished(f Finished) { p.finished(f) }

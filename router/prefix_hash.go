@@ -1,0 +1,59 @@
+package router
+
+// prefixHash is sglang's policy of that name (sgl-model-gateway,
+// src/policies/prefix_hash.rs): prompts with the same first tokens, whatever their
+// adapter, go to the same worker, by consistent hashing, unless its load with the
+// request would be above c x the mean of all; then to the least loaded one that is
+// below, or, if none is, to the hash's after all. Prompts of which nothing is
+// known hash by request.
+//
+// It looks at loads alone, which a router knows itself.
+type prefixHash struct {
+	tokens  int32
+	c       float64
+	workers []uint64 // hash of each
+}
+
+func newPrefixHash(o *options, env Env) (*Router, error) {
+	p := &prefixHash{int32(o.integer("tokens", 1, 1<<20)), o.number("c", ">=1"), workerHashes(env)}
+	return &Router{Policy: p, ReadsPrefixes: true}, nil
+}
+
+func (p *prefixHash) Route(r Request, v *View) int {
+	key := p.key(&r)
+	home, heaviest, total, n := None, uint64(0), 1, 0
+	for i, w := range v.usable() {
+		if weight := mix(key ^ p.workers[i]); home == None || weight > heaviest {
+			home, heaviest = i, weight
+		}
+		total += w.Load()
+		n++
+	}
+	if home == None {
+		return None
+	}
+	limit := p.c * float64(total) / float64(n)
+	fits := func(w *Worker) bool { return float64(w.Load()+1) <= limit }
+	if fits(&v.Workers[home]) {
+		return home
+	}
+	least := newArgmin(nil)
+	for i, w := range v.usable() {
+		if fits(w) {
+			least.offer(i, float64(w.Load()))
+		}
+	}
+	if least.worker == None {
+		return home
+	}
+	return least.worker
+}
+
+// key is a hash of the first tokens of a prompt.
+func (p *prefixHash) key(r *Request) uint64 {
+	n := min(p.tokens, r.Prompt, r.Known)
+	if r.Text == nil || n < min(p.tokens, r.Prompt) {
+		return mix(uint64(r.ID))
+	}
+	return mix(r.Text.Hash(n) ^ uint64(n))
+}

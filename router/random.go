@@ -1,0 +1,32 @@
+package router
+
+import "math/rand/v2"
+
+// random sends each request to any usable worker, with equal chance. It
+// ignores load, so late signals do not matter.
+type random struct{ rng *rand.Rand }
+
+func newRandom(_ *options, env Env) (*Router, error) {
+	return &Router{Policy: &random{newRand(env)}}, nil
+}
+
+func (p *random) Route(_ Request, v *View) int { return anyUsable(v, p.rng, None) }
+
+// anyUsable returns a usable worker other than the given one, each with equal
+// chance, or None. It lists them only when its first draw fails.
+func anyUsable(v *View, rng *rand.Rand, other int) int {
+	i := rng.IntN(len(v.Workers))
+	if i != other && v.Workers[i].Usable() {
+		return i
+	}
+	var usable []int
+	for i := range v.usable() {
+		if i != other {
+			usable = append(usable, i)
+		}
+	}
+	if usable == nil {
+		return None
+	}
+	return usable[rng.IntN(len(usable))]
+}

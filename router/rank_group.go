@@ -1,0 +1,123 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// rankGroup keeps adapters of like rank together, after LoRAServe: the largest
+// rank of a batch sets the price for all of it. Every interval it sorts the
+// adapters by rank, cuts them into as many runs of demand x cost, in proportion to
+// the workers' speeds, as there are workers, and gives the runs to the workers so that the fewest adapters
+// move. An adapter on a cut, or with more than a worker's share, is on several.
+type rankGroup struct{ placer }
+
+func newRankGroup(o *options, env Env) (*Router, error) {
+	if err := env.needCosts(); err != nil {
+		return nil, err
+	}
+	p := &rankGroup{newPlacer(o, env)}
+	p.setPlacement(p.target(upTo(len(env.Workers)))) // with even demand
+	return p.router(p), nil
+}
+
+func (p *rankGroup) Begin(s *PlannerInput) *Pending {
+	p.forecast(s.Now)
+	var up []int32
+	for j := range s.usable() {
+		up = append(up, int32(j))
+	}
+	if up == nil {
+		return nil
+	}
+	return p.towards(func() [][]int32 { return p.target(up) },
+		"adapters of like rank and equal demand together",
+		"the groups by rank are as they should be")
+}
+
+// typicalBatch is the batch for which the cost of a rank is looked up.
+const typicalBatch = 8
+
+// target is the placement on the given workers for the demand as of the latest
+// forecast, of which routing changes nothing: the slowest workers get the lowest
+// ranks, each as much as its speed.
+func (p *rankGroup) target(up []int32) [][]int32 {
+	order := upTo(len(p.env.Adapters))
+	weight := make([]float64, len(order))
+	time := make([]float64, len(up)) // of each worker, for the demand as a whole
+	total := 0.0
+	for k := range order {
+		for j, w := range up {
+			// a little for adapters without demand, so that they are somewhere
+			t := (p.demand[k].rate + 1e-3) * p.env.Workers[w].Cost.DecodeStep(typicalBatch, 0, p.env.Adapters[k].Rank)
+			time[j] += t
+			weight[k] += t
+		}
+		total += weight[k]
+	}
+	slices.SortStableFunc(order, func(a, b int32) int {
+		return cmp.Compare(p.env.Adapters[a].Rank, p.env.Adapters[b].Rank)
+	})
+	slow := slices.Sorted(slices.Values(time))
+	slices.Reverse(slow)
+	ends := make([]float64, len(slow)) // of the runs, on the scale of weight
+	speeds := 0.0
+	for g, t := range slow {
+		speeds += 1 / t
+		ends[g] = speeds
+	}
+	for g := range ends {
+		ends[g] *= total / speeds
+	}
+	runOf := func(at float64) int {
+		g, past := slices.BinarySearch(ends, at)
+		if past {
+			g++
+		}
+		return min(g, len(ends)-1)
+	}
+	runs := make([][]int32, len(up))
+	done := 0.0
+	for _, k := range order {
+		first := runOf(done * (1 + 1e-12))
+		done += weight[k]
+		for g := first; g <= runOf(done*(1-1e-12)); g++ {
+			runs[g] = append(runs[g], k)
+		}
+	}
+	return p.seat(runs, slow, time, up)
+}
+
+// seat gives each run, made for a worker that takes slow[g] for the demand, to
+// such a worker so that the fewest adapters move.
+func (p *rankGroup) seat(runs [][]int32, slow, time []float64, up []int32) [][]int32 {
+	n := len(up)
+	ones := make([]int, n)
+	cost := make([][]float64, n)
+	for g := range runs {
+		ones[g] = 1
+		runs[g] = sorted(runs[g])
+		cost[g] = make([]float64, n)
+		for j := range n {
+			if time[j] != slow[g] {
+				cost[g][j] = math.Inf(1)
+				continue
+			}
+			for _, k := range runs[g] {
+				if !p.placed[int(k)*len(p.env.Workers)+int(up[j])] {
+					cost[g][j]++
+				}
+			}
+		}
+	}
+	held := make([][]int32, len(p.env.Workers))
+	for g, js := range transport(ones, ones, cost) {
+		if len(js) != 1 {
+			panic(fmt.Sprintf("router: run %d of adapters has %d workers", g, len(js)))
+		}
+		held[up[js[0]]] = runs[g]
+	}
+	return held
+}

@@ -1,0 +1,15 @@
+package router
+
+// roundRobin sends requests to the workers in turn and skips unusable ones. It
+// ignores load, so late signals do not matter.
+type roundRobin struct{ next int }
+
+func newRoundRobin(*options, Env) (*Router, error) { return &Router{Policy: &roundRobin{}}, nil }
+
+func (p *roundRobin) Route(_ Request, v *View) int {
+	w := nextUsable(v, p.next)
+	if w != None {
+		p.next = (w + 1) % len(v.Workers)
+	}
+	return w
+}
