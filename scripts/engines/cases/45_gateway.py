@@ -98,15 +98,13 @@ def disturb(t, name, want, strike, after=lambda: None):
         ends = load(t, port, lambda: (time.sleep(quarter), strike()))
         after()
         mark = t.workers[1].mark()
-        t.fact(f"{name}: served again after, s", serves(t, port, mark))
+        back = serves(t, port, mark)
         metrics = call(f"http://127.0.0.1:{port + 1}/metrics")[1]
     count = collections.Counter(end for end, _ in ends.values())
     wrong = [i for i, (end, text) in ends.items() if end == "whole" and text != want[i]]
     with open(t.file(f"{name}.jsonl")) as f:
         tries = collections.Counter(json.loads(line).get("tries", 0) for line in f)
-    t.fact(f"{name}: whole", count["whole"])
-    t.fact("told", count["told"])
-    t.fact("tried twice", tries[2])
+    t.fact(name, f"{count['whole']} whole + {count['told']} told; {tries[2]} tried twice; serves again after {back} s")
     t.expect(f"{name}: whole replies and streams that end with an error event, not {dict(count)}", count["whole"] + count["told"] == len(ends) and count["whole"] >= 0.8 * len(ends))
     t.expect(f"{name}: the same text as undisturbed, not {len(wrong)} others", not wrong)
     t.expect(f"{name}: at most two workers a request, not {dict(tries)}", max(tries) <= 2)
