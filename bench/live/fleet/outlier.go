@@ -519,6 +519,9 @@ func (f *Fleet) outlierState(k *worker) OutlierState {
 	k.tick(now)
 	s := OutlierState{Ejected: h.state == ejected, Trial: h.state == onTrial, Failures: h.streak, Ejections: maps.Clone(k.out.ejections),
 		EjectedAdapters: []string{}}
+	if s.Ejections == nil {
+		s.Ejections = map[Reason]int64{}
+	}
 	if h.state != serving {
 		s.Reason = h.reason
 	}
