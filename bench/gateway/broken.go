@@ -189,6 +189,9 @@ func (a *answer) fault() error {
 	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
 		return errors.New("the stream ended early")
 	}
+	if a.said == nil {
+		return nil
+	}
 	if status, text := a.saidError(); fleet.IsFailure(status, nil, text) {
 		return fmt.Errorf("an event of status %d: %s", status, text)
 	}

@@ -49,7 +49,9 @@ func BenchmarkOneToken(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer g.Close()
-	proxy := httptest.NewServer(g)
+	proxy := httptest.NewUnstartedServer(g)
+	g.Limit(proxy.Config)
+	proxy.Start()
 	defer proxy.Close()
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

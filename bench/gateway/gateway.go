@@ -75,6 +75,7 @@ type Gateway struct {
 	inFlight int            // requests
 	inside   sync.WaitGroup // the same
 	bodies   *bodyMemory
+	limited  bool // the server sets the first deadline of a body
 
 	readsPrefixes bool // the policy looks at what prompts have in common
 	seed          maphash.Seed

@@ -66,7 +66,7 @@ func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, in
 		return q, 0, nil
 	}
 	q.memory = g.bodies
-	r.Body = paced(rw, r.Body, g.cfg.ClientTimeout)
+	r.Body = g.paced(rw, r.Body)
 	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ClientTimeout)
 	defer cancel()
 	if err := q.read(ctx, r, g.cfg.MaxBody); err != nil {

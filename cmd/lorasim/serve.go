@@ -150,6 +150,7 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	defer wg.Wait()
 	defer quit()
 	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute, ErrorLog: access.errorLog()}
+	g.Limit(srv)
 	failed := make(chan error, 2)
 	defer ls.serveOn(cmd.OutOrStdout(), cmp.Or(f.maxConnections, defaultConnections()), srv, g.Admin(), failed)()
 	select {
