@@ -57,11 +57,16 @@ func (d *dispatch) foreign(status int) bool {
 // peek reads what an error says, which the client gets all the same.
 func (a *answer) peek() string {
 	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
-	a.ReadCloser = struct {
+	a.ReadCloser = putBack(body, a.ReadCloser)
+	return fleet.ErrorText(body)
+}
+
+// putBack returns a body that begins with what was read of it.
+func putBack(start []byte, body io.ReadCloser) io.ReadCloser {
+	return struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(bytes.NewReader(body), a.ReadCloser), a.ReadCloser}
-	return fleet.ErrorText(body)
+	}{io.MultiReader(bytes.NewReader(start), body), body}
 }
 
 // Cut gives up the attempt on a worker; see fleet.Request.
@@ -114,10 +119,9 @@ func (a *answer) cause() error {
 type form uint8
 
 const (
-	otherForm  form = iota
-	eventForm       // a stream of server-sent events
-	tokenForm       // one that ends with [DONE]
-	objectForm      // JSON
+	otherForm form = iota
+	eventForm      // a stream of server-sent events
+	tokenForm      // one that ends with [DONE]
 )
 
 var doneMark = []byte("[DONE]")
@@ -173,7 +177,7 @@ const longestError = 4 << 10
 // (create_streaming_error_response). sglang tells what is wrong with a request with code
 // 400 or none.
 func (a *answer) saidError() (status int, text string) {
-	event, _, _ := bytes.Cut(bytes.TrimPrefix(a.said, []byte("data: ")), []byte("\n"))
+	event := eventData(a.said)
 	var e struct {
 		Error struct {
 			Code json.Number `json:"code"`

@@ -38,10 +38,7 @@ func (d *dispatch) evicted(resp *http.Response, w int) bool {
 		return false
 	}
 	if !refusedAdapter(resp.StatusCode, start) {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
+		resp.Body = putBack(start, resp.Body)
 		return false
 	}
 	resp.Body.Close()
@@ -74,6 +71,12 @@ func firstEvent(body io.Reader) []byte {
 // errorEvent is how the event of an error begins.
 const errorEvent = `data: {"error"`
 
+// eventData is what an event of one line says, at the beginning of a stream.
+func eventData(stream []byte) []byte {
+	data, _, _ := bytes.Cut(bytes.TrimPrefix(stream, []byte("data: ")), []byte("\n"))
+	return data
+}
+
 // refusedAdapter says whether an answer begins with the refusal of an adapter that is
 // not loaded.
 func refusedAdapter(status int, start []byte) bool {
@@ -82,7 +85,7 @@ func refusedAdapter(status int, start []byte) bool {
 		if !bytes.HasPrefix(start, []byte(errorEvent)) {
 			return false
 		}
-		text, _, _ = bytes.Cut(start[len("data: "):], []byte("\n"))
+		text = eventData(start)
 	}
 	said := fleet.ErrorText(text)
 	return fleet.IsNotLoaded(said) && !notServed.MatchString(said)

@@ -55,18 +55,14 @@ func (g *Gateway) proxySearching(rw http.ResponseWriter, r *http.Request) { g.pa
 
 func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 	if no := g.enter(); no != nil {
-		rw.Header().Set("Retry-After", "1")
-		g.reject(rw, no.status, no.text, no.text)
+		g.refuse(rw, no, no.text)
 		return
 	}
 	l := rw.(*line)
 	l.inside = true
 	q, status, err := g.understand(l.ResponseWriter, r)
 	if err != nil {
-		if status == http.StatusServiceUnavailable {
-			rw.Header().Set("Retry-After", "1")
-		}
-		g.reject(rw, status, err.Error(), http.StatusText(status))
+		g.refuse(rw, &refusal{status: status, text: err.Error()}, http.StatusText(status))
 		return
 	}
 	defer q.release()
@@ -87,6 +83,14 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
 	g.metrics.rejected.WithLabelValues(reason).Inc()
 	fail(rw, status, text)
+}
+
+// refuse rejects a request, with the time after which another try may be worth it.
+func (g *Gateway) refuse(rw http.ResponseWriter, no *refusal, reason string) {
+	if no.status == http.StatusServiceUnavailable || no.after > 0 {
+		rw.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(no.after)))))
+	}
+	g.reject(rw, no.status, no.text, reason)
 }
 
 // rewrite sets what all workers get alike.
@@ -126,10 +130,7 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 	case !ok:
 		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
 	}
-	if no.status == http.StatusServiceUnavailable || no.after > 0 {
-		rw.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(no.after)))))
-	}
-	d.g.reject(rw, no.status, no.text, http.StatusText(no.status))
+	d.g.refuse(rw, no, http.StatusText(no.status))
 }
 
 // offer tries one worker after the other until one answers.

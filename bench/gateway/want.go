@@ -119,12 +119,16 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 		return err
 	}
 	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	scan := q.scanJSON
-	if strings.HasPrefix(media, "multipart/") && !q.json {
-		scan = func() error { q.scanForm(params["boundary"]); return nil }
+	scan := func() error {
+		if strings.HasPrefix(media, "multipart/") && !q.json {
+			q.scanForm(params["boundary"])
+		} else if err := q.scanJSON(); err != nil && q.json {
+			return fmt.Errorf("%w: %w", errNotJSON, err)
+		}
+		return nil
 	}
-	if err := scan(); err != nil && q.json {
-		return fmt.Errorf("%w: %w", errNotJSON, err)
+	if err := scan(); err != nil {
+		return err
 	}
 	for n := int64(len(q.data)); !q.whole && !q.named() && n < most; {
 		if q.large == 0 {
@@ -136,8 +140,8 @@ func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
 		if err := q.fill(n); err != nil {
 			return err
 		}
-		if err := scan(); err != nil && q.json { // from the start: all scans of a body together look at each byte twice
-			return fmt.Errorf("%w: %w", errNotJSON, err)
+		if err := scan(); err != nil { // from the start: all scans of a body together look at each byte twice
+			return err
 		}
 	}
 	if q.whole {
