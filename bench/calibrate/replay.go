@@ -17,7 +17,7 @@ import (
 // replay is a recorded run ready to be simulated.
 type replay struct {
 	measured []record.Request // by the time they were sent
-	fitted   int              // so many of these are fitted, the first ones
+	fitted   int              // number of requests that the fit uses: the first ones
 	workload trace.Workload
 	workers  int
 }

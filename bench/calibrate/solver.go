@@ -26,7 +26,7 @@ type problem struct {
 	// Evaluations limits the calls of Residuals in one attempt; there is one more
 	// for each coefficient held. 0: 60 for each coefficient.
 	Evaluations int
-	// Progress, where set, is told the evaluations done and the loss so far.
+	// Progress, where set, gets the evaluations done and the loss so far.
 	Progress func(done, total int, loss float64)
 }
 

@@ -52,7 +52,7 @@ type jsonTried struct {
 type jsonRuns struct {
 	Seeds    int    `json:"seeds"`
 	Requests int64  `json:"requests,omitempty"` // of each run; absent: all of the workload
-	Warmup   int64  `json:"warmup_requests"`    // of these, not counted
+	Warmup   int64  `json:"warmup_requests"`    // requests of each run that do not count
 	Fixed    string `json:"fixed,omitempty"`    // why runs are not extended
 }
 

@@ -108,7 +108,7 @@ func (f *Fleet) register(ctx context.Context, w int) error {
 	}
 	defer f.lock()()
 	k.view.Up = true
-	k.registered()
+	k.afterDown()
 	return nil
 }
 

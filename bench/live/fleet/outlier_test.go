@@ -307,7 +307,7 @@ func TestRestarted(t *testing.T) {
 		f.Failed(&Request{}, 0, syscall.ECONNREFUSED)
 		f.mu.Lock()
 		f.workers[0].view.Up, f.workers[0].known = true, true
-		f.workers[0].registered()
+		f.workers[0].afterDown()
 		f.mu.Unlock()
 		if s := f.state(0); s.Trial != (level == 1) || s.Ejected != (level == 2) {
 			t.Errorf("level %d: %+v", level, s)

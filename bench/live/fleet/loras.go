@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"lorasim/internal/textfile"
+)
+
+// LoRA is an adapter by name, where workers find it, and its rank, 0: not known.
+type LoRA struct {
+	Name, Path string
+	Rank       int
+}
+
+// ParseLoRA reads NAME=PATH.
+func ParseLoRA(s string) (LoRA, error) {
+	name, path, ok := strings.Cut(s, "=")
+	a := LoRA{Name: strings.TrimSpace(name), Path: strings.TrimSpace(path)}
+	if !ok || a.Name == "" || a.Path == "" {
+		return a, fmt.Errorf("%q: expected NAME=PATH", s)
+	}
+	return a, nil
+}
+
+// Bounds on what files say of adapters.
+const (
+	maxLoRAs = 1 << 20 // adapters of a list
+
+)
+
+// ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are
+// empty or begin with # are left out. where names the file in errors.
+func ReadLoRAs(r io.Reader, where string) ([]LoRA, error) {
+	var list []LoRA
+	lines := bufio.NewScanner(r)
+	n := 1
+	for ; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		a, err := ParseLoRA(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", where, n, err)
+		}
+		if list = append(list, a); len(list) > maxLoRAs {
+			return nil, fmt.Errorf("%s:%d: more than %d adapters, the most that are read", where, n, maxLoRAs)
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("%s:%d: the line is longer than %d bytes, expected NAME=PATH",
+			where, n, bufio.MaxScanTokenSize)
+	} else if err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", where, n, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no adapter, expected lines NAME=PATH", where)
+	}
+	return list, nil
+}
+
+// peftConfig is the file that makes a folder an adapter of PEFT.
+const peftConfig = "adapter_config.json"
+
+// FindLoRAs lists the adapters in a folder: its subfolders that PEFT wrote, by
+// their names, with their absolute paths.
+func FindLoRAs(folder string) ([]LoRA, error) {
+	abs, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(abs)
+	if err != nil {
+		return nil, err
+	}
+	var list []LoRA
+	for _, e := range entries { // sorted by name
+		path := filepath.Join(abs, e.Name())
+		file := filepath.Join(path, peftConfig)
+		data, err := textfile.ReadFile(file, textfile.MaxSettings)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		rank, err := parsePEFT(data, file)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, LoRA{e.Name(), path, rank})
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no adapter, expected subfolders with %s", folder, peftConfig)
+	}
+	return list, nil
+}
+
+// parsePEFT reads the rank of an adapter from its configuration: the highest of
+// its layers, which are given where they differ.
+func parsePEFT(data []byte, file string) (int, error) {
+	var c struct {
+		R       int            `json:"r"`
+		Pattern map[string]int `json:"rank_pattern"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return 0, fmt.Errorf("%s: expected the configuration of a PEFT adapter: %w", file, err)
+	}
+	rank := c.R
+	for _, r := range c.Pattern {
+		rank = max(rank, r)
+	}
+	if rank > maxRank {
+		return 0, fmt.Errorf("%s: the rank is %d, expected <= %d", file, rank, maxRank)
+	}
+	if rank < 1 {
+		return 0, fmt.Errorf(`%s: "r", the rank, is %d, expected >= 1`, file, c.R)
+	}
+	return rank, nil
+}
