@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/calibrate"
+	"lorasim/bench/accuracy/calibrate"
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/accuracy/vllmruns"
 	"lorasim/bench/result/records"
 	"lorasim/bench/stats"
-	"lorasim/bench/validate"
-	"lorasim/bench/validate/vllmruns"
 	"lorasim/internal/record"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"

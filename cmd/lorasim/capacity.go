@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/capacity"
 	"lorasim/bench/result"
-	"lorasim/bench/sweep"
+	"lorasim/bench/study/capacity"
+	"lorasim/bench/study/sweep"
 	"lorasim/internal/figure"
 )
 

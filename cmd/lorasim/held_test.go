@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lorasim/bench/emulate"
+	"lorasim/bench/serving/emulate"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )

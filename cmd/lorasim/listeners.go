@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"lorasim/bench/gateway"
+	"lorasim/bench/serving/gateway"
 	"lorasim/internal/bearer"
 	"lorasim/internal/halfclose"
 	"lorasim/internal/linelog"

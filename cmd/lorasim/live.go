@@ -21,9 +21,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/live"
-	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/live"
 	"lorasim/internal/format"
 	"lorasim/internal/textfile"
 	"lorasim/trace"

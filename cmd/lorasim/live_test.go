@@ -16,7 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"lorasim/bench/live/fleet"
+	"lorasim/bench/serving/fleet"
 	"lorasim/trace"
 )
 

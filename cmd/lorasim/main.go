@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
+	"lorasim/bench/study/sweep"
 	"lorasim/ilp/highs"
 	"lorasim/internal/format"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/live/fleet"
+	"lorasim/bench/serving/fleet"
 )
 
 // outlierFlags say when workers that fail requests are ejected.

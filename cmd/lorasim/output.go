@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/importer"
 	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/format"
 )

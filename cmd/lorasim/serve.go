@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/emulate"
-	"lorasim/bench/gateway"
-	"lorasim/bench/live"
-	"lorasim/bench/live/fleet"
 	"lorasim/bench/scenario"
+	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/gateway"
+	"lorasim/bench/serving/live"
 	"lorasim/router"
 	"lorasim/sim/profile"
 	"lorasim/trace"

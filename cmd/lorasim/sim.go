@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/compare"
-	"lorasim/bench/importer"
-	"lorasim/bench/report"
 	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
 	"lorasim/bench/result/records"
 	"lorasim/bench/scenario"
+	"lorasim/bench/study/compare"
+	"lorasim/bench/study/report"
 	"lorasim/internal/atomicfile"
 	"lorasim/router"
 	"lorasim/sim/profile"

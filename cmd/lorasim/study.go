@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/matrix"
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
-	"lorasim/bench/sweep"
-	"lorasim/bench/worth"
+	"lorasim/bench/serving/matrix"
+	"lorasim/bench/study/sweep"
+	"lorasim/bench/study/worth"
 )
 
 func newWorth() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lorasim/bench/result"
-	"lorasim/bench/sweep"
+	"lorasim/bench/study/sweep"
 )
 
 func newSweep() *cobra.Command {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lorasim/bench/validate"
-	"lorasim/bench/validate/steps"
-	"lorasim/bench/validate/vllmruns"
+	"lorasim/bench/accuracy/steps"
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/accuracy/vllmruns"
 	"lorasim/internal/atomicfile"
 	"lorasim/internal/textfile"
 	"lorasim/sim/profile"

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lorasim/bench/emulate"
 	"lorasim/bench/scenario"
+	"lorasim/bench/serving/emulate"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )

@@ -1,6 +1,6 @@
 // Package faultworker is a worker that misbehaves on request: the HTTP interfaces of sglang or vLLM, as far as clients of LoRA
 // workers use them, with tokens at a set rate and any of the faults in [Faults], on raw connections. Package
-// lorasim/bench/emulate is the worker that behaves.
+// lorasim/bench/serving/emulate is the worker that behaves.
 //
 //	w, err := faultworker.New(faultworker.Config{API: faultworker.SGLang, Adapters: []string{"a"}})
 //	defer w.Close()

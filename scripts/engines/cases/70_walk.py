@@ -2,7 +2,7 @@
 what is not for clients never reaches the worker, however its path is written, and
 afterwards weights, adapters, sessions and files are as before.
 
-bench/gateway/testdata/routes-ENGINE.txt says which routes are for clients (allow),
+bench/serving/gateway/testdata/routes-ENGINE.txt says which routes are for clients (allow),
 answered by the gateway itself (own), and neither (deny)."""
 
 import http.client

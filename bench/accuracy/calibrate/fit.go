@@ -1,0 +1,169 @@
+// Package calibrate fits the coefficients of a latency profile to what was
+// measured: per-request records of live runs, result blocks of serving
+// benchmarks, tables of measured runs, and kernel timings.
+//
+// A fit simulates what was measured and moves the coefficients within bounds
+// until the simulated metrics agree. It says how certain each coefficient is,
+// and which ones the data cannot determine: those stay where the profile that
+// it started from has them.
+package calibrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/stats"
+	"lorasim/internal/format"
+	"lorasim/sim/profile"
+)
+
+const (
+	// undetermined is the relative standard error from which the data do not
+	// determine a coefficient: with it, twice the error is a factor of 2.7.
+	undetermined = 0.5
+	// derivativeStep is the step in the logarithm of a coefficient for its
+	// derivative: large enough to average over the jumps of a simulator.
+	derivativeStep = 0.02
+	maxIterations  = 12
+)
+
+// value maps the unbounded coordinate of a coefficient to its value:
+// ln x = ln Min + (ln Max - ln Min) / (1 + exp(-u)).
+func (q *Param) value(u float64) float64 {
+	lo, hi := math.Log(q.Min), math.Log(q.Max)
+	return math.Exp(lo + (hi-lo)/(1+math.Exp(-u)))
+}
+
+// coordinate is the inverse of value.
+func (q *Param) coordinate(x float64) float64 {
+	lo, hi := math.Log(q.Min), math.Log(q.Max)
+	t := (math.Log(x) - lo) / (hi - lo)
+	return math.Log(t / (1 - t))
+}
+
+// Fit is the outcome of a fit: a profile with its source, and with its errors on
+// data that the fit has not seen.
+type Fit struct {
+	Profile *profile.Profile
+	Groups  *validate.Groups // of runs, where they were fitted too
+	Params  []Estimate
+	// Loss is the root mean square of the residuals: 1 where the model is as
+	// far off as the measurement is uncertain. Of a fit without an evaluation
+	// Errors are those on what was fitted.
+	Loss, StartLoss float64
+	Evaluations     int
+	Errors          stats.ErrorSummary
+
+	x []float64 // NaN: held
+}
+
+// Param is one coefficient that a fit may move.
+type Param struct {
+	Name     string
+	Start    float64
+	Min, Max float64 // 0 < Min < Start < Max
+}
+
+// Estimate is one fitted coefficient.
+type Estimate struct {
+	Param
+	Value float64 // NaN: held
+	// RelStd is the relative standard error that the data alone give, as a
+	// fraction (of the logarithm of the value); +Inf where they say nothing, NaN
+	// where it is not known.
+	RelStd float64
+	// Held: the data cannot determine it, so that it was left as it was.
+	Held    bool
+	AtBound bool
+	// Physical: Min is the least that the hardware allows.
+	Physical bool
+}
+
+// MarshalJSON writes what is not finite as null.
+func (e Estimate) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"name": e.Name, "start": e.Start, "value": format.Number(e.Value),
+		"relative_error": format.Number(e.RelStd), "held": e.Held, "at_bound": e.AtBound})
+}
+
+// describe says in the profile what it was fitted to, and checks it.
+func (f *Fit) describe(start *profile.Profile, data string, args ...any) (*Fit, error) {
+	p := f.Profile
+	p.Name, p.Uncalibrated = start.Name+"-fitted", false
+	// The data do not tell what they were measured on; an analytic profile is taken
+	// for the GPU that was measured.
+	if p.Hardware, p.EngineVersion = "", ""; !start.Uncalibrated {
+		p.Hardware = "not stated"
+	}
+	p.Source = fmt.Sprintf("Fitted to "+data+", starting from "+start.Name+".", args...)
+	var held []string
+	for _, e := range f.Params {
+		if e.Held {
+			held = append(held, e.Name)
+		}
+	}
+	if held != nil {
+		p.Source += " Not determined by the data and left as they were: " + strings.Join(held, ", ") + "."
+	}
+	return f, f.check()
+}
+
+func (f *Fit) check() error {
+	if err := f.Profile.Check(); err != nil {
+		return fmt.Errorf("the fitted profile is unsound: %w", err)
+	}
+	return nil
+}
+
+// WriteText prints the coefficients and the errors on unseen data.
+func (f *Fit) WriteText(w io.Writer) error {
+	tw := format.Columns(w)
+	fmt.Fprintln(tw, "COEFFICIENT\tSTART\tVALUE\tSTANDARD ERROR\tNOTE")
+	for _, e := range f.Params {
+		value, std, note := fmt.Sprintf("%.4g", e.Value), fmt.Sprintf("%.1f %%", 100*e.RelStd), ""
+		switch {
+		case e.Held:
+			value, std, note = "-", "-", "not determined by the data, left as it was"
+		case math.IsNaN(e.RelStd):
+			std = "-"
+		case e.AtBound && e.Physical && e.Value < 1.01*e.Min:
+			note = "at the least that the GPU allows"
+		case e.AtBound:
+			note = "at its bound"
+		}
+		fmt.Fprintln(tw,
+			strings.TrimRight(fmt.Sprintf("%s\t%.4g\t%s\t%s\t%s", e.Name, e.Start, value, std, note), "\t"))
+	}
+	if f.Evaluations > 0 {
+		fmt.Fprintf(tw, "\ndeviation in units of the noise: %.2f before, %.2f after, %d evaluations\n",
+			f.StartLoss, f.Loss, f.Evaluations)
+	} else {
+		fmt.Fprintf(tw, "\nerror of the fit: median %.1f %%, P90 %.1f %%\n",
+			100*f.Errors.MedianAbsError, 100*f.Errors.P90AbsError)
+	}
+	if len(f.Profile.Validation) > 0 {
+		fmt.Fprintln(tw, "\nUNSEEN DATA\tMETRIC\tMEDIAN |ERROR|\tP90")
+		for _, v := range f.Profile.Validation {
+			fmt.Fprintf(tw, "%s\t%s\t%.1f %%\t%.1f %%\n", v.Runs, v.Metric, 100*v.MedianAbsError, 100*v.P90AbsError)
+		}
+	}
+	return tw.Flush()
+}
+
+// MarshalJSON writes the same.
+func (f *Fit) MarshalJSON() ([]byte, error) {
+	object := map[string]any{
+		"profile": f.Profile.Name, "coefficients": f.Params,
+		"unseen": append([]profile.Validation{}, f.Profile.Validation...),
+	}
+	if f.Evaluations > 0 {
+		object["start_deviation"], object["deviation"], object["evaluations"] = format.Number(f.StartLoss),
+			format.Number(f.Loss), f.Evaluations
+	} else {
+		object["fit_error"] = f.Errors
+	}
+	return json.Marshal(object)
+}

@@ -1,0 +1,263 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
+
+	"lorasim/bench/accuracy/vllmruns"
+	"lorasim/bench/stats"
+	"lorasim/sim/profile"
+)
+
+// lawFit is a law by distinct adapters (profile.AdapterLaw) fitted to measured
+// hours of vLLM and to timings of its steps.
+type lawFit struct {
+	law profile.AdapterLaw
+	// steps and runs are the relative errors of the fit on the step timings and
+	// on the mean time per output token of the runs.
+	steps, runs stats.ErrorSummary
+	// held names coefficients that the step timings do not tell.
+	held []string
+	// bounded names those that are at the least that the card allows.
+	bounded []string
+}
+
+// fitLaw fits the law of one model. loads are loads of adapters per step, by run;
+// loadMs is what one of them takes.
+//
+// A run's mean time per output token is the mean length of its steps, and what a
+// mean step computes follows from what was measured of the run: requests running
+// and waiting, tokens/s, the share of the KV cache in use. So the law, linear in
+// its coefficients, is fitted by least squares without simulating; only how often
+// adapters are loaded is a simulation's answer. In a steady state requests,
+// prompt tokens and KV tokens go up and down together: what one of each costs is
+// taken from the step timings. leastKVUs is the least that the card allows for a KV
+// token, us; 0: unknown.
+func fitLaw(
+	runs []vllmruns.Run, loads []float64, loadMs float64, t *vllmruns.Tables, timings []StepTiming,
+	start profile.AdapterLaw, leastKVUs float64,
+) (*lawFit, error) {
+	fit := &lawFit{law: start}
+	if err := fit.fitTimings(timings, leastKVUs); err != nil {
+		return nil, err
+	}
+	var points []point
+	for i := range runs {
+		p, err := newPoint(&runs[i], t)
+		if err != nil {
+			return nil, err
+		}
+		if p.ms > 0 && p.running > 0 && p.waiting >= 0 && p.kv >= 0 && p.prompt >= 0 { // else not all was measured
+			p.loads = loads[i] * loadMs
+			points = append(points, p)
+		}
+	}
+	return fit, fit.fitRuns(points)
+}
+
+// point is the mean step of a run.
+type point struct {
+	ms                             float64
+	running, prompt, kv, waiting   float64
+	adapters, slots, tokens, loads float64
+	rank                           int
+}
+
+// newPoint works out the mean step of a run.
+func newPoint(r *vllmruns.Run, t *vllmruns.Tables) (point, error) {
+	p := point{ms: r.Measured[vllmruns.TPOT], running: r.Measured[vllmruns.Running],
+		waiting: r.Waiting, slots: float64(r.Slots), rank: r.MaxRank}
+	kv, err := t.KVTokens(r.Model, r.Slots, r.MaxRank)
+	if err != nil {
+		return p, fmt.Errorf("run in line %d: %w", r.Line, err)
+	}
+	p.kv = float64(kv) * r.KVShare
+	p.prompt = r.InRate * p.ms / 1000
+	p.tokens = p.running + p.prompt
+	p.adapters = distinct(r.Rates, p.running, r.Slots)
+	return p, nil
+}
+
+// distinct is the mean number of adapters among running requests that are drawn
+// by the adapters' rates: each is there with probability 1 - exp(-its share).
+func distinct(rates []float64, running float64, slots int) float64 {
+	total, sum := 0.0, 0.0
+	for _, r := range rates {
+		total += r
+	}
+	for _, r := range rates {
+		sum += 1 - math.Exp(-running*r/total)
+	}
+	return min(sum, float64(slots))
+}
+
+// fitTimings fits the cost of prompt tokens and KV tokens, the latter no lower than
+// leastKVUs.
+func (f *lawFit) fitTimings(timings []StepTiming, leastKVUs float64) error {
+	if len(timings) < 6 {
+		return fmt.Errorf("%d step timings without adapters, expected at least 6", len(timings))
+	}
+	long := slices.ContainsFunc(timings, func(s StepTiming) bool { return s.Prompt > 0 })
+	var eqs []equation
+	for _, s := range timings {
+		e := equation{amounts: []float64{1, s.Batch, s.KV}, ms: s.Ms}
+		if long {
+			e.amounts = append(e.amounts, s.Prompt)
+		}
+		eqs = append(eqs, e)
+	}
+	x, errs, err := nonNegative(eqs)
+	if least := leastKVUs / 1000; err == nil && x[2] < least {
+		for i := range eqs {
+			e := &eqs[i]
+			e.known, e.amounts[2] = e.known+least*e.amounts[2], 0
+		}
+		x, errs, err = nonNegative(eqs)
+		if err == nil {
+			x[2] = least
+			f.bounded = append(f.bounded, "per_kv_token_us")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f.steps = errs
+	f.law.PerKVTokenUs = profile.Round4(1000 * x[2])
+	if long {
+		f.law.PerTokenUs = profile.Round4(1000 * x[3])
+	} else {
+		f.held = append(f.held, "per_token_us")
+	}
+	return nil
+}
+
+// fitRuns fits what is left: the fixed part, requests, adapters, slots and the
+// scan of the queue.
+func (f *lawFit) fitRuns(points []point) error {
+	l := &f.law
+	ranks := map[int]bool{}
+	for _, p := range points {
+		ranks[p.rank] = true
+	}
+	order := slices.Sorted(maps.Keys(ranks))
+	const common = 4
+	n := common + 3*len(order)
+	if len(points) < 2*n {
+		return fmt.Errorf("%d runs, expected at least %d for %d coefficients", len(points), 2*n, n)
+	}
+	var eqs []equation
+	for _, p := range points {
+		amounts := make([]float64, n)
+		copy(amounts, []float64{1, p.running, p.slots, p.waiting})
+		copy(amounts[common+3*slices.Index(order, p.rank):], []float64{
+			p.adapters, p.adapters * p.tokens, p.slots * p.tokens,
+		})
+		eqs = append(eqs, equation{amounts, l.PerTokenUs/1000*p.prompt + l.PerKVTokenUs/1000*p.kv + p.loads, p.ms})
+	}
+	x, errs, err := nonNegative(eqs)
+	if err != nil {
+		return err
+	}
+	f.runs = errs
+	l.BaseMs, l.PerRequestMs, l.PerSlotUs, l.PerWaitingUs = profile.Round4(x[0]), profile.Round4(x[1]),
+		profile.Round4(1000*x[2]), profile.Round4(1000*x[3])
+	l.ByRank = nil
+	for i, rank := range order {
+		c := x[common+3*i:]
+		l.ByRank = append(l.ByRank, profile.RankCost{Rank: rank, PerAdapterMs: profile.Round4(c[0]),
+			PerAdapterTokenUs: profile.Round4(1000 * c[1]), PerSlotTokenUs: profile.Round4(1000 * c[2])})
+	}
+	return nil
+}
+
+// equation says that the amounts times the coefficients, and what is known, take
+// so long.
+type equation struct {
+	amounts   []float64
+	known, ms float64
+}
+
+// nonNegative solves equations for coefficients >= 0 by least squares of relative
+// errors, leaving out, one after the other, the coefficient that would take most
+// time away. It returns the errors, too.
+func nonNegative(eqs []equation) (x []float64, errs stats.ErrorSummary, err error) {
+	x = make([]float64, len(eqs[0].amounts))
+	var active []int
+	for j := range x { // what no equation has, such as a queue, cannot be told and stays 0
+		if slices.ContainsFunc(eqs, func(e equation) bool { return e.amounts[j] != 0 }) {
+			active = append(active, j)
+		}
+	}
+	for len(active) > 0 {
+		a, b := mat.NewDense(len(eqs), len(active), nil), mat.NewVecDense(len(eqs), nil)
+		for i, e := range eqs {
+			b.SetVec(i, (e.ms-e.known)/e.ms)
+			for k, j := range active {
+				a.Set(i, k, e.amounts[j]/e.ms)
+			}
+		}
+		var s mat.VecDense
+		if err := s.SolveVec(a, b); err != nil {
+			if bad := mat.Condition(0); !errors.As(err, &bad) {
+				return nil, errs, fmt.Errorf("the measurements do not tell the coefficients apart: %w", err)
+			}
+		}
+		worst, least := -1, 0.0
+		for k, j := range active {
+			sum := 0.0
+			for _, e := range eqs {
+				sum += e.amounts[j]
+			}
+			if c := s.AtVec(k) * sum; c < least {
+				worst, least = k, c
+			}
+		}
+		if worst >= 0 {
+			active = slices.Delete(active, worst, worst+1)
+			continue
+		}
+		for k, j := range active {
+			x[j] = s.AtVec(k)
+		}
+		off := make([]float64, len(eqs))
+		for i, e := range eqs {
+			sum := e.known
+			for j, v := range e.amounts {
+				sum += v * x[j]
+			}
+			off[i] = sum/e.ms - 1
+		}
+		return x, stats.SummarizeErrors(off), nil
+	}
+	return nil, errs, errors.New("no coefficient takes time")
+}
+
+// sizes takes what the tables say of the KV cache and of loads into a
+// profile.
+func sizes(p *profile.Profile, model string, t *vllmruns.Tables) error {
+	curves := t.KVCurves(model)
+	if len(curves) == 0 {
+		return fmt.Errorf("no KV capacity of %s", model)
+	}
+	p.Memory.KVTokens, p.Memory.KVTable = 0, curves
+	host, ranks, disk := t.Loads(model)
+	if len(ranks) < 2 {
+		return nil // those of the start
+	}
+	p.Adapters.HostToGPU = profile.Stage{LatencyMs: profile.Round4(host), GBPerS: 1000} // hardly depends on the rank
+	bytes := make([]float64, len(ranks))                                                // over GB/s, in ms
+	for i, rank := range ranks {
+		bytes[i] = rank * p.Adapters.BytesPerRank / 1e6
+	}
+	latency, slope := stat.LinearRegression(bytes, disk, nil, false)
+	p.Adapters.DiskToHost = profile.Stage{
+		LatencyMs: profile.Round4(max(latency, 0)), GBPerS: profile.Round4(1 / max(slope, 1e-6)),
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/bench/stats"
+	"lorasim/sim/profile"
+)
+
+// runCoefficients are the coefficients that a table of runs says something
+// about. What one more running request and an adapter cost is better known from
+// kernel timings.
+var runCoefficients = []string{
+	"decode.base_ms", "decode.per_kv_token_us", "prefill.base_ms", "prefill.per_token_us", "request_overhead_ms",
+}
+
+// runNoise is how far apart repeated runs of one workload lie, as a fraction:
+// the variation of six repeats that were measured.
+var runNoise = map[validate.Metric]float64{
+	validate.Duration: 0.009, validate.MeanE2E: 0.037, validate.MedianE2E: 0.064, validate.P99E2E: 0.056,
+}
+
+// RunsOptions say how to fit to a table of runs.
+type RunsOptions struct {
+	Options
+	Groups    *validate.Groups // nil: validate.DefaultGroups
+	Seeds     int
+	FirstSeed uint64
+	// FitGroups fits, beside the profile, what the table does not tell: the
+	// distribution of the output lengths of each group, and the share of the
+	// first worker where there is no histogram.
+	FitGroups bool
+	// Folds, where not 0, cross-validates the fit.
+	Folds int
+}
+
+// predict predicts runs with a profile and groups.
+func (o *RunsOptions) predict(
+	ctx context.Context, runs []validate.Run, hists validate.Histograms, p *profile.Profile, g *validate.Groups,
+) ([]validate.Row, error) {
+	return validate.Simulate(ctx, runs, hists, validate.Options{
+		Profile: p, Groups: g, Seeds: o.Seeds, FirstSeed: o.FirstSeed, NoLoad: true,
+	})
+}
+
+// forCalibration are the runs that may be fitted.
+func forCalibration(runs []validate.Run) []validate.Run {
+	return slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Use == validate.Validation })
+}
+
+// Runs fits a profile to the runs of a table that are for calibration, and holds it
+// against those for validation.
+func Runs(ctx context.Context, runs []validate.Run, hists validate.Histograms, o RunsOptions) (*Fit, error) {
+	if o.Groups == nil {
+		o.Groups = validate.DefaultGroups()
+	}
+	in := forCalibration(runs)
+	fit, err := o.fitRuns(ctx, in, hists)
+	if err != nil {
+		return nil, err
+	}
+	p := fit.Profile
+	fitted := func(r validate.Run) bool { return r.Use != validate.Validation }
+	if left := slices.DeleteFunc(slices.Clone(runs), fitted); len(left) > 0 {
+		rows, err := validate.Simulate(ctx, left, hists, validate.Options{
+			Profile: p, Groups: fit.Groups, Seeds: o.Seeds, FirstSeed: o.FirstSeed + 1000,
+		})
+		if err != nil {
+			return nil, err
+		}
+		r := validate.NewReport(rows)
+		p.Validation, p.Intervals = r.Validation("runs for validation"), r.Intervals().One()
+	}
+	if o.Folds > 0 {
+		rows, err := o.crossValidate(ctx, in, hists)
+		if err != nil {
+			return nil, err
+		}
+		p.Validation = append(p.Validation,
+			validate.NewReport(rows).Validation(fmt.Sprintf("runs left out, %d folds", o.Folds))...)
+	}
+	return fit.describe(o.Start, "%d measured runs", len(in))
+}
+
+// fitRuns fits a profile to runs.
+func (o *RunsOptions) fitRuns(ctx context.Context, runs []validate.Run, hists validate.Histograms) (*Fit, error) {
+	knobs, err := o.knobs(runCoefficients, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) == 0 {
+		return nil, errors.New("no run for calibration in the table: all are marked as validation")
+	}
+	if o.FitGroups {
+		knobs = append(knobs, groupKnobs(o.Groups, runs)...)
+	}
+	first, err := o.predict(ctx, runs, hists, o.Start, o.Groups)
+	if err != nil {
+		return nil, err
+	}
+	// The weights are the noise of the measurement and how much the metric depends
+	// on the draw of the lengths, which is what makes runs near saturation hard to
+	// predict. The latter is taken from the first prediction, so that the fit cannot
+	// buy itself noise. Runs with lengths that are not known are no reason to leave a
+	// profile far behind: hence the narrow prior.
+	_, fit, err := o.fit(ctx, model{profile: o.Start, groups: o.Groups}, knobs, 0.3,
+		func(ctx context.Context, m *model) (r []float64, err error) {
+			rows, err := o.predict(ctx, runs, hists, m.profile, m.groups)
+			for i, row := range rows {
+				for _, metric := range validate.Metrics {
+					if measured, ok := row.Measured[metric]; ok && row.Predicted != nil {
+						r = append(r,
+							logError(measured, row.Predicted[metric])/math.Hypot(runNoise[metric],
+								first[i].Spread[metric]))
+					}
+				}
+			}
+			return r, err
+		})
+	return fit, err
+}
+
+// groupKnobs are the numbers of the groups that the runs belong to.
+func groupKnobs(g *validate.Groups, runs []validate.Run) (out []knob) {
+	for _, name := range slices.Sorted(maps.Keys(g.Groups)) {
+		group := g.Groups[name]
+		of := slices.DeleteFunc(slices.Clone(runs), func(r validate.Run) bool { return r.Group != name })
+		traces, _ := stats.GroupBy(of, func(r *validate.Run) string { return r.Trace })
+		for _, key := range []string{"output_mean", "output_sigma"} {
+			pattern := regexp.MustCompile(`\b` + key + `=([^,]*)`)
+			found := pattern.FindStringSubmatch(group.Lengths)
+			if len(traces) == 0 || found == nil || !strings.HasPrefix(group.Lengths, "measured:") ||
+				key == "output_mean" && group.MeanKnown {
+				continue
+			}
+			start, err := strconv.ParseFloat(found[1], 64)
+			if err != nil {
+				continue
+			}
+			out = append(out,
+				knob{Param{"groups." + name + "." + key, start, start / 2, start * 2}, func(m *model, x float64) {
+					gr := m.groups.Groups[name]
+					gr.Lengths = pattern.ReplaceAllString(gr.Lengths, fmt.Sprintf("%s=%.5g", key, x))
+					m.groups.Groups[name] = gr
+				}})
+		}
+		for _, trace := range traces {
+			if share, ok := group.FirstWorker[trace]; ok {
+				out = append(out, knob{Param{"groups." + name + ".first_worker." + trace, share, 0.02, 0.98},
+					func(m *model, x float64) { m.groups.Groups[name].FirstWorker[trace] = x }})
+			}
+		}
+	}
+	return out
+}
+
+// folded calls f for each part of a cross-validation with what is in the fit and
+// what is left out: element i is in part i modulo folds.
+func folded[T any](xs []T, folds int, f func(in, left []T) error) error {
+	for fold := range folds {
+		var parts [2][]T
+		for i, x := range xs {
+			k := 0
+			if i%folds == fold {
+				k = 1
+			}
+			parts[k] = append(parts[k], x)
+		}
+		if err := f(parts[0], parts[1]); err != nil {
+			return fmt.Errorf("fold %d: %w", fold+1, err)
+		}
+	}
+	return nil
+}
+
+// crossValidate fits o.Folds times, each time without one part of the runs, and
+// returns the predictions of the parts left out.
+func (o *RunsOptions) crossValidate(
+	ctx context.Context, runs []validate.Run, hists validate.Histograms,
+) (out []validate.Row, err error) {
+	if o.Folds < 2 || o.Folds > len(runs) {
+		return nil, fmt.Errorf("%d folds of %d runs, expected 2 to as many as there are runs", o.Folds, len(runs))
+	}
+	err = folded(runs, o.Folds, func(in, left []validate.Run) error {
+		f, err := o.fitRuns(ctx, in, hists)
+		if err != nil {
+			return err
+		}
+		rows, err := o.predict(ctx, left, hists, f.Profile, f.Groups)
+		out = append(out, rows...)
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,243 @@
+package validate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/importer"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/lengths"
+)
+
+// ofResult are the metrics of a block in a result.
+var ofResult = map[Metric]result.Metric{
+	Duration: result.Duration, MeanE2E: result.MeanE2E, MedianE2E: result.MedianE2E,
+	MeanTTFT: result.MeanTTFT, MedianTTFT: result.MedianTTFT, P99TTFT: result.P99TTFT,
+	MeanITL: result.MeanITL, MedianITL: result.MedianITL, P95ITL: result.P95ITL, P99ITL: result.P99ITL,
+	MaxITL: result.MaxITL,
+}
+
+// Block is a closed-loop run of a serving benchmark on one server: so many
+// requests of random lengths, at most Concurrency at a time.
+type Block struct {
+	File          string
+	Line          int
+	Model, Server string // as the log names them; "": not said
+	Requests      int
+	Concurrency   int
+	Input, Output int     // longest, tokens
+	Ratio         float64 // shortest as a share of the longest
+	Seed          uint64
+	Measured      Values
+	// Skipped says why the block cannot be simulated.
+	Skipped string
+}
+
+// Name tells blocks of one folder apart.
+func (b *Block) Name() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s %dx%d", b.Server, b.Requests, b.Concurrency), " ")
+}
+
+// ReadLogs reads the blocks of every *.log and *.jsonl file of a folder, or of
+// one file.
+func ReadLogs(path string) ([]Block, error) {
+	files := []string{path}
+	if st, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if st.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		files = nil
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".log" || ext == ".jsonl") {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s: no .log or .jsonl file", path)
+		}
+	}
+	runs, _, err := importer.Files(files)
+	if err != nil {
+		return nil, err
+	}
+	blocks := make([]Block, len(runs))
+	for i, r := range runs {
+		blocks[i] = newBlock(r)
+	}
+	return blocks, nil
+}
+
+func newBlock(r *importer.Imported) Block {
+	b := Block{
+		File: filepath.Base(r.File), Line: r.Line, Server: r.Server, Concurrency: r.MaxConcurrency, Measured: Values{},
+	}
+	b.Model, _ = r.Config["model"].(string)
+	if done, ok := r.Metrics.Get(result.Completed); ok {
+		b.Requests = int(done)
+	}
+	for m, id := range ofResult {
+		if v, ok := r.Metrics.Get(id); ok && v > 0 {
+			b.Measured[m] = v
+		}
+	}
+	if r.Seed != nil {
+		b.Seed = uint64(*r.Seed)
+	}
+	if r.RandomInputLen != nil && r.RandomOutputLen != nil {
+		b.Input, b.Output = *r.RandomInputLen, *r.RandomOutputLen
+	}
+	if r.RandomRangeRatio != nil {
+		b.Ratio = *r.RandomRangeRatio
+	}
+	const maxLength = 1 << 24 // tokens
+	switch {
+	case b.Concurrency == 0 || !math.IsInf(float64(r.RequestRate), 1):
+		b.Skipped = "no closed loop: needs a request rate of inf and a limit on the concurrency"
+	case r.DatasetName != "random" || b.Input < 1 || b.Output < 1 || b.Input > maxLength || b.Output > maxLength:
+		b.Skipped = "the lengths are not known: needs dataset random with its input and output length"
+	case b.Requests < 1 || b.Requests > maxCount:
+		b.Skipped = "the number of successful requests is not known"
+	}
+	return b
+}
+
+// profileOf finds the embedded profile of a block: that of its model and, where
+// there are several, of its server's attention backend; nil: there is none.
+func profileOf(b *Block) (*profile.Profile, error) {
+	model := strings.ToLower(filepath.Base(strings.TrimRight(b.Model, "/")))
+	var found []*profile.Profile
+	for _, name := range profile.Names() {
+		p, err := profile.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		first, _, _ := strings.Cut(p.Model, " ")
+		if !p.Uncalibrated && model != "" && strings.HasPrefix(model, strings.ToLower(first)) {
+			found = append(found, p)
+		}
+	}
+	for _, p := range found {
+		if b.Server != "" && strings.HasSuffix(p.Name, "-"+b.Server) || len(found) == 1 {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// SimulateBlock predicts a block.
+func SimulateBlock(ctx context.Context, b *Block, p *profile.Profile) (Values, error) {
+	sampler, err := lengths.NewRandom(int32(b.Input), int32(b.Output), b.Ratio)
+	if err != nil {
+		return nil, err
+	}
+	w := trace.Workload{Requests: make([]trace.Request, b.Requests)} // all at time 0
+	for i := range w.Requests {
+		w.Requests[i] = trace.Request{ID: int64(i), Adapter: trace.BaseModel, Prompt: 1, Output: 1}
+	}
+	c := result.NewCollector(result.Options{Workers: 1})
+	if _, err := sim.Run(ctx, sim.Config{
+		Source: lengths.Fill(w.Source(), sampler, b.Seed), Workers: []*profile.Costs{p.Compile()}, Observer: c,
+		Router: &router.Router{Policy: router.Fixed(func(int64) int { return 0 })}, MaxConcurrency: b.Concurrency,
+		Home: router.Disk,
+	}); err != nil {
+		return nil, err
+	}
+	res := c.Result(result.Meta{Source: result.Sim}, nil)
+	if done, _ := res.Metrics.Get(result.Completed); int(done) != b.Requests {
+		return nil, fmt.Errorf(
+			"%d of %d simulated requests succeeded: the profile's context_length or KV cache is too small", int(done),
+			b.Requests)
+	}
+	vs := Values{}
+	for m, id := range ofResult {
+		if v, ok := res.Metrics.Get(id); ok {
+			vs[m] = v
+		}
+	}
+	return vs, nil
+}
+
+// CompareBlocks predicts blocks and reports on them. given is the profile for
+// all of them; nil: the embedded one of each.
+func CompareBlocks(ctx context.Context, blocks []Block, given *profile.Profile) (*Report, error) {
+	var rows []Row
+	for i := range blocks {
+		b := &blocks[i]
+		row := Row{Setup: Setup{Line: b.Line, Group: b.File, ID: b.Name(), Policy: b.Name()},
+			Comparison: Comparison{Measured: b.Measured}, Skipped: b.Skipped}
+		p := given
+		var err error
+		if p == nil {
+			if p, err = profileOf(b); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case row.Skipped != "":
+		case p == nil:
+			row.Skipped = "no embedded profile of this model and server; give one"
+		default:
+			vs, err := SimulateBlock(ctx, b, p)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", b.File, b.Line, err)
+			}
+			row.Profile = p.Name
+			row.Predict(vs)
+		}
+		rows = append(rows, row)
+	}
+	r := NewReport(rows)
+	r.Ratio, r.Seeds, r.Profile = nil, 1, "the embedded profiles"
+	if given != nil {
+		r.Profile = given.Name
+	}
+	r.Servers = serverRatios(blocks, rows)
+	return r, nil
+}
+
+// ServerRatio compares the mean E2E latency of one server with that of another
+// for the same requests.
+type ServerRatio struct {
+	File        string  `json:"file"`
+	Servers     string  `json:"servers"` // "A/B"
+	Requests    int     `json:"num_prompts"`
+	Concurrency int     `json:"max_concurrency"`
+	Measured    float64 `json:"measured"`
+	Predicted   float64 `json:"predicted"`
+	Error       float64 `json:"error"`
+}
+
+// serverRatios compares each block with the later ones of its file that differ
+// in the server alone.
+func serverRatios(blocks []Block, rows []Row) []ServerRatio {
+	var out []ServerRatio
+	for i := range blocks {
+		for k := i + 1; k < len(blocks); k++ {
+			a, b := &blocks[i], &blocks[k]
+			same := a.File == b.File && a.Requests == b.Requests && a.Concurrency == b.Concurrency &&
+				a.Input == b.Input && a.Output == b.Output && a.Server != "" && b.Server != "" && a.Server != b.Server
+			if !same || rows[i].Predicted == nil || rows[k].Predicted == nil || a.Measured[MeanE2E] == 0 ||
+				b.Measured[MeanE2E] == 0 {
+				continue
+			}
+			s := ServerRatio{File: a.File, Servers: a.Server + "/" + b.Server, Requests: a.Requests,
+				Concurrency: a.Concurrency,
+				Measured:    a.Measured[MeanE2E] / b.Measured[MeanE2E],
+				Predicted:   rows[i].Predicted[MeanE2E] / rows[k].Predicted[MeanE2E]}
+			s.Error = s.Predicted/s.Measured - 1
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package vllmruns
+
+import (
+	"slices"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+)
+
+// observer collects the figures of a run.
+type observer struct {
+	ttft    []float64 // s, of completed requests
+	tpot    float64   // s, summed over those with two tokens or more
+	several int64     // number of those
+	gaps    float64   // between the pieces of completed requests
+	decode  float64   // s that these took
+	tokens  int64     // of completed requests
+	prompts float64   // tokens of these in prompts
+	arrived int64
+	running float64 // requests x s
+	scrapes scrapes
+}
+
+func (o *observer) done(r *record.Request) {
+	o.arrived++
+	if r.Status != record.OK {
+		return
+	}
+	// What the front end takes in late, the engine begins late.
+	late := o.scrapes.after(r.Sent) - r.Sent
+	first, last := o.scrapes.after(r.FirstToken+late), o.scrapes.after(r.Finish+late)
+	o.ttft = append(o.ttft, first-r.Sent)
+	o.tokens += int64(r.Prompt) + int64(r.Output)
+	o.prompts += float64(r.Prompt)
+	if r.Output > 1 {
+		d := last - first
+		o.several++
+		o.tpot += d / float64(r.Output-1)
+		o.decode += d
+		o.gaps += o.scrapes.pieces(float64(r.Output-1), r.FirstToken+late, r.Finish+late)
+	}
+}
+
+// Watch is a hook of sim.Hooks.
+func (o *observer) Watch(from, to tick.Ticks, v *router.View) {
+	o.scrapes.watch(to.Seconds(), &v.Workers[0])
+	o.running += float64(v.Workers[0].Running) * (to - from).Seconds()
+}
+
+// values are the figures of a run of so many seconds; those of no requests are absent.
+func (o *observer) values(window float64) validate.Values {
+	v := validate.Values{Throughput: float64(o.tokens) / window, Running: o.running / window}
+	if n := len(o.ttft); n > 0 {
+		sum := 0.0
+		for _, x := range o.ttft {
+			sum += x
+		}
+		slices.Sort(o.ttft)
+		v[TTFTMean], v[TTFTMedian] = 1000*sum/float64(n), 1000*(o.ttft[(n-1)/2]+o.ttft[n/2])/2
+	}
+	if o.several > 0 {
+		v[TPOT], v[ITL] = 1000*o.tpot/float64(o.several), 1000*o.decode/o.gaps
+	}
+	return v
+}

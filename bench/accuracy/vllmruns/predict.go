@@ -1,0 +1,222 @@
+// Package vllmruns holds the simulator against measured hours of vLLM with many
+// LoRA adapters: a table with a row for each run, and beside it what the server
+// printed of its KV cache and of adapter loads.
+//
+//	runs, err := textfile.Read("vllm_lora/runs.csv", vllmruns.Read)
+//	tables, err := vllmruns.ReadTables("vllm_lora")
+//	rows, err := vllmruns.Simulate(ctx, runs, tables, vllmruns.Options{})
+//	vllmruns.NewReport(rows, "").WriteText(os.Stdout)
+//
+// A run is an hour of one worker: a Poisson process per adapter, lengths drawn
+// from a pool of ShareGPT prompts, and an end at which what is unfinished is
+// cancelled. All figures count completed requests only.
+package vllmruns
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	"lorasim/bench/accuracy/validate"
+	"lorasim/internal/parallel"
+	"lorasim/router"
+	"lorasim/sim"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+	"lorasim/trace/lengths"
+	"lorasim/trace/synth"
+)
+
+// The metrics. TPOT is the mean over requests of their mean gap between tokens,
+// ITL the mean over all gaps, Running the mean number of running requests.
+const (
+	Throughput validate.Metric = "throughput" // prompt + output tokens/s of completed requests
+	TPOT       validate.Metric = "tpot"       // ms
+	ITL        validate.Metric = "itl"        // ms
+	TTFTMean   validate.Metric = "ttft_mean"  // ms
+	TTFTMedian validate.Metric = "ttft_median"
+	Running    validate.Metric = "running"
+)
+
+// Metrics lists the metrics in the order in which they are printed.
+var Metrics = []validate.Metric{Throughput, TPOT, ITL, TTFTMean, TTFTMedian, Running}
+
+// Held is a use of runs beside those of package validate: of a table kept aside.
+const Held = "held"
+
+// starvedBelow: a run that completed less than this share of its arrivals was
+// starved.
+const starvedBelow = 0.9
+
+// Options say how runs are predicted.
+type Options struct {
+	// Profiles by the name of the model; one that is missing is the embedded one.
+	Profiles map[string]*profile.Profile
+	// Progress, where set, is told how many runs of all are done.
+	Progress func(done, total int64)
+}
+
+// models are the models that have an embedded profile, with the law of the
+// lengths in their tokens.
+var models = map[string]struct{ profile, lengths string }{
+	"llama-3.1-8b-instruct": {"llama-3.1-8b-h100", "sharegpt-llama3"},
+	"qwen-2.5-7b-instruct":  {"qwen-2.5-7b-h100", "sharegpt-qwen2"},
+}
+
+// ProfileOf is the name of the embedded profile of a model, "" if it has none.
+func ProfileOf(model string) string { return models[model].profile }
+
+// clientLimit is the number of requests that the client could have in flight:
+// the local ports of its machine.
+const clientLimit = 26_500
+
+// model is what the runs of a model have in common.
+type model struct {
+	profile *profile.Profile
+	lengths *lengths.Copula
+	// means of prompt and output before any reply ends early, tokens
+	prompt, output float64
+}
+
+// newModel gathers what is known of a model.
+func newModel(name string, t *Tables, o Options) (*model, error) {
+	known, ok := models[name]
+	m := &model{profile: o.Profiles[name]}
+	var err error
+	switch {
+	case m.profile != nil:
+	case !ok:
+		return nil, fmt.Errorf(
+			"no profile of model %q: expected llama-3.1-8b-instruct, qwen-2.5-7b-instruct, or a profile for it", name)
+	default:
+		if m.profile, err = profile.Load(known.profile); err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		known.lengths = "sharegpt-llama3"
+	}
+	s, err := lengths.Parse(known.lengths)
+	if err != nil {
+		return nil, err
+	}
+	law := *s.(*lengths.Copula)
+	law.Prompt, law.Output = t.prompt, t.output
+	m.lengths = &law
+	whole := law
+	whole.EOS = 0
+	const n = 100_000
+	r := rand.New(rand.NewPCG(0, 0))
+	for range n {
+		p, q := whole.Draw(r)
+		m.prompt += float64(p) / n
+		m.output += float64(q) / n
+	}
+	return m, nil
+}
+
+// Simulate predicts runs on all processors. The result does not depend on their
+// number.
+func Simulate(ctx context.Context, runs []Run, t *Tables, o Options) ([]Row, error) {
+	byName := map[string]*model{}
+	for i := range runs {
+		name := runs[i].Model
+		if byName[name] != nil {
+			continue
+		}
+		m, err := newModel(name, t, o)
+		if err != nil {
+			return nil, fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+		}
+		byName[name] = m
+	}
+	rows := make([]Row, len(runs))
+	err := parallel.Do(ctx, len(runs), func(i int) (err error) {
+		if rows[i], err = simulate(ctx, &runs[i], byName[runs[i].Model], t); err != nil {
+			err = fmt.Errorf("run in line %d: %w", runs[i].Line, err)
+		}
+		return err
+	}, o.Progress)
+	return rows, err
+}
+
+// simulate predicts one run.
+func simulate(ctx context.Context, r *Run, m *model, t *Tables) (Row, error) {
+	row := Row{Setup: r.Setup, Adapters: len(r.Rates), Comparison: validate.Comparison{Measured: r.Measured}}
+	costs, err := server(r, m.profile, t)
+	if err != nil {
+		row.Skipped = err.Error()
+		return row, nil
+	}
+	src, err := workload(r, m)
+	if err != nil {
+		return row, err
+	}
+	watch := &observer{}
+	var waiting sim.Waiting
+	st, err := sim.Run(ctx, sim.Config{
+		Source: src, Workers: []*profile.Costs{costs},
+		Router:   &router.Router{Policy: router.Fixed(func(int64) int { return 0 })},
+		Observer: validate.Done(watch.done), Hooks: []sim.Hooks{{Watch: watch.Watch}, {Watch: waiting.Watch}},
+		Home: router.Disk, Window: r.Window, FailAbove: clientLimit,
+	})
+	if err != nil {
+		return row, err
+	}
+	row.LoadsPerStep = float64(st.Workers[0].Loads) / float64(max(st.Workers[0].DecodeSteps, 1))
+	row.Predict(watch.values(r.Window))
+	row.Ran = validate.Ran{ValidatedRun: profile.ValidatedRun{
+		Workers: 1, Profile: costs.Profile(), Requests: int(watch.arrived), Adapters: row.Adapters, Window: true,
+		Prompt: watch.prompts / max(float64(len(watch.ttft)), 1),
+		Output: (float64(watch.tokens) - watch.prompts) / max(float64(len(watch.ttft)), 1),
+	}, Base: m.profile, Alike: r.Group, Waiting: waiting.Share()}
+	row.StarvedPredicted = float64(len(watch.ttft)) < starvedBelow*float64(watch.arrived)
+	if row.Arrivals = watch.arrived; r.Arrivals > 0 {
+		row.Arrivals = int64(r.Arrivals)
+	}
+	row.StarvedMeasured = r.Completed < starvedBelow*float64(row.Arrivals)
+	return row, nil
+}
+
+// server is the worker of a run: the profile of its model with the run's slots,
+// ranks and limits, and the KV cache and load times of the tables.
+func server(r *Run, p *profile.Profile, t *Tables) (*profile.Costs, error) {
+	q := *p
+	e := &q.Engine
+	e.MaxLorasPerBatch, e.MaxLoraRank, e.MaxRunningRequests = r.Slots, r.MaxRank, r.MaxSeqs
+	e.MaxLoadedLoras = max(len(r.Rates), r.Slots+1) // all adapters lie in host memory
+	e.MaxNumBatchedTokens = max(e.MaxNumBatchedTokens, r.MaxSeqs)
+	var err error
+	if q.Memory.KVTokens, err = t.KVTokens(r.Model, r.Slots, r.MaxRank); err != nil {
+		return nil, err
+	}
+	if host, disk, ok := t.load(r.Model, r.Ranks, r.MaxRank); ok {
+		const atOnce = 1e6 // GB/s: the times do not depend on the rank
+		q.Adapters.HostToGPU = profile.Stage{LatencyMs: host, GBPerS: atOnce}
+		q.Adapters.DiskToHost = profile.Stage{LatencyMs: disk, GBPerS: atOnce}
+	}
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	return q.Compile(), nil
+}
+
+// workload is the requests of a run. The pool's means scale the lengths; they
+// differ from run to run by a percent or two.
+func workload(r *Run, m *model) (trace.Source, error) {
+	ranks := r.Ranks
+	if len(ranks) == 0 {
+		ranks = []int{r.MaxRank}
+	}
+	src, err := synth.NewSharedPoisson(synth.SharedPoisson{
+		Rates: r.Rates, Ranks: synth.Ranks{Values: ranks}, Duration: r.Window,
+	})
+	if err != nil {
+		return nil, err
+	}
+	law := m.lengths
+	if r.PoolPrompt > 0 && r.PoolOutput > 0 {
+		law = law.Scaled(r.PoolPrompt/m.prompt, r.PoolOutput/m.output)
+	}
+	return lengths.Fill(src, law, 0), nil
+}

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/internal/suggest"
+)
+
+// routes are what operators use: the state of the gateway and the workers, and changes.
+//
+//	GET  /metrics
+//	GET  /admin/workers
+//	POST /admin/load           {"worker": 0, "adapter": "chat"}
+//	POST /admin/unload         {"worker": 0, "adapter": "chat"}
+//	POST /admin/drain          {"worker": 0, "drain": true}
+//	POST /admin/abort_request  {"rid": "r1"}
+//	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
+func (g *Gateway) routes() *http.ServeMux {
+	f, mux := g.cfg.Fleet, http.NewServeMux()
+	order(g, mux, "load", "adapter", "the name of one", f.Load)
+	order(g, mux, "unload", "adapter", "the name of one", func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
+	order(g, mux, "drain", "drain", "true or false", func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
+	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
+	mux.HandleFunc("POST /admin/abort_request", g.abort)
+	for _, path := range everyWorker {
+		mux.HandleFunc("POST /admin"+path, g.all(path))
+	}
+	mux.Handle("GET /metrics", g.metrics.handler())
+	return mux
+}
+
+// order serves a change of one worker: a JSON object of "worker" and one other
+// field, neither of which may be left out, and answers how the workers are then.
+func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int, value T) error) {
+	read := func(body []byte) (w int, value T, err error) {
+		var values map[string]json.RawMessage
+		if err := json.Unmarshal(body, &values); err != nil || values == nil {
+			return 0, value, fmt.Errorf(`expected a JSON object with "worker" and %q`, field)
+		}
+		names := []string{"worker", field}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if !slices.Contains(names, name) {
+				return 0, value, suggest.Unknown("field", name, names)
+			}
+		}
+		for _, name := range names {
+			if values[name] == nil {
+				return 0, value, fmt.Errorf("field %q is missing", name)
+			}
+		}
+		w = -1
+		if json.Unmarshal(values["worker"], &w) != nil || w < 0 {
+			return 0, value, fmt.Errorf("worker is %s, expected the index of one, from 0", values["worker"])
+		}
+		if raw := string(values[field]); raw == "null" || raw == `""` || json.Unmarshal([]byte(raw), &value) != nil {
+			return 0, value, fmt.Errorf("%s is %s, expected %s", field, raw, expected)
+		}
+		return w, value, nil
+	}
+	mux.HandleFunc("POST /admin/"+what, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+		if err == nil {
+			var w int
+			var value T
+			if w, value, err = read(body); err == nil {
+				err = do(r.Context(), w, value)
+			}
+		}
+		if err != nil {
+			fail(rw, http.StatusBadRequest, err.Error())
+			return
+		}
+		g.answerWorkers(rw, r)
+	})
+}
+
+func (g *Gateway) answerWorkers(rw http.ResponseWriter, _ *http.Request) {
+	writeJSON(rw, http.StatusOK, map[string]any{"workers": g.cfg.Fleet.Workers()})
+}
+
+// health says whether requests can be served.
+func (g *Gateway) health(rw http.ResponseWriter, _ *http.Request) {
+	switch {
+	case g.isClosed():
+		fail(rw, http.StatusServiceUnavailable, "shutting down")
+	case g.cfg.Fleet.Up() == 0:
+		fail(rw, http.StatusServiceUnavailable, "no worker is available")
+	}
+}
+
+// modelEntry is an entry of /v1/models; adapters have a parent.
+type modelEntry struct {
+	ID      string  `json:"id"`
+	Object  string  `json:"object"`
+	OwnedBy string  `json:"owned_by"`
+	Root    string  `json:"root"`
+	Parent  *string `json:"parent"`
+}
+
+// models lists the base models and the adapters.
+func (g *Gateway) models(rw http.ResponseWriter, _ *http.Request) {
+	writeJSON(rw, http.StatusOK, map[string]any{"object": "list", "data": g.modelList()})
+}
+
+func (g *Gateway) modelList() []modelEntry {
+	list := []modelEntry{}
+	var base *string
+	for i, name := range g.bases() {
+		if i == 0 {
+			base = &name
+		}
+		list = append(list, modelEntry{name, "model", "lorasim", name, nil})
+	}
+	for _, a := range g.cfg.Fleet.Adapters() {
+		list = append(list, modelEntry{a.Name, "model", "lorasim", a.Name, base})
+	}
+	return list
+}
+
+// adminTimeout limits short calls to workers.
+const adminTimeout = 10 * time.Second
+
+// abort asks every worker to abort a request: which of them has it is known to
+// its client alone.
+func (g *Gateway) abort(rw http.ResponseWriter, r *http.Request) {
+	var q struct {
+		RID string `json:"rid"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(rw, r.Body, keep)).Decode(&q); err != nil || q.RID == "" {
+		fail(rw, http.StatusBadRequest, `expected a JSON object with "rid"`)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), adminTimeout)
+	defer cancel()
+	failures := 0
+	for w := range g.urls {
+		if err := g.cfg.Fleet.Abort(ctx, w, q.RID); err != nil {
+			failures++
+		}
+	}
+	if failures == len(g.urls) {
+		fail(rw, http.StatusBadGateway, fmt.Sprintf("none of %d workers took the abort", failures))
+	}
+}
+
+// all serves a path by passing the request on to every worker that is up, such as
+// to empty caches. It answers as the first that fails, or the last.
+func (g *Gateway) all(path string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, keep))
+		if err != nil {
+			fail(rw, http.StatusRequestEntityTooLarge, err.Error())
+			return
+		}
+		status, header, text := http.StatusServiceUnavailable, http.Header{}, []byte("no worker is available")
+		for w, s := range g.cfg.Fleet.Status() {
+			if !s.Up {
+				continue
+			}
+			status, header, text = g.forward(r, w, path, body)
+			if status/100 != 2 {
+				text = fmt.Appendf(nil, "worker %d: %s", w, fleet.ErrorText(text))
+				break
+			}
+		}
+		if status/100 != 2 {
+			fail(rw, status, string(text))
+			return
+		}
+		rw.Header().Set("Content-Type", header.Get("Content-Type"))
+		rw.WriteHeader(status)
+		rw.Write(text) // what fails is the connection, which the client sees
+	}
+}
+
+// forward sends a short request to one worker.
+func (g *Gateway) forward(r *http.Request, w int, path string, body []byte) (int, http.Header, []byte) {
+	u := g.workers.URLs[w] + path
+	if r.URL.RawQuery != "" {
+		u += "?" + r.URL.RawQuery
+	}
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, u, bytes.NewReader(body))
+	if err != nil {
+		return http.StatusBadRequest, nil, []byte(err.Error())
+	}
+	req.Header.Set("Content-Type", r.Header.Get("Content-Type"))
+	maps.Copy(req.Header, g.workers.Header)
+	resp, err := g.transport.RoundTrip(req)
+	if err != nil {
+		return http.StatusBadGateway, nil, []byte("it did not answer")
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, keep))
+	if err != nil {
+		return http.StatusBadGateway, nil, []byte("its answer broke off")
+	}
+	return resp.StatusCode, resp.Header, text
+}

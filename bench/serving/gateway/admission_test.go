@@ -1,0 +1,50 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"lorasim/bench/serving/emulate"
+	"lorasim/bench/serving/fleet"
+	"lorasim/router"
+)
+
+// What the router refuses is answered 429 with the time to wait, and no worker sees
+// it; after that time the request is taken.
+func TestRateLimit(t *testing.T) {
+	inMemory(t, func(t *memory) {
+		w := newTestWorker(t, emulate.SGLang)
+		limit := func(c *fleet.Config) {
+			var err error
+			if c.Router.Admission, err = router.NewAdmission("", "0.2,burst=1", router.Env{Adapters: c.Adapters}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv, _ := startGateway(t, "round-robin", limit, nil, w)
+		ask := func(adapter string) (int, string) {
+			resp, err := t.client.Post(srv.URL+"/generate", "application/json",
+				strings.NewReader(`{"text": "x", "lora_path": "`+adapter+`", "sampling_params": {"max_new_tokens": 2}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			return resp.StatusCode, resp.Header.Get("Retry-After")
+		}
+		if status, _ := ask("a"); status != http.StatusOK {
+			t.Fatalf("the first request: %d", status)
+		}
+		seen := w.seen.Load()
+		if status, after := ask("a"); status != http.StatusTooManyRequests || after != "5" || w.seen.Load() != seen {
+			t.Errorf("the second at once: %d, Retry-After %q, expected 429 and 5 s", status, after)
+		}
+		if status, _ := ask("b"); status != http.StatusOK {
+			t.Errorf("another adapter: %d", status)
+		}
+		time.Sleep(5 * time.Second)
+		if status, _ := ask("a"); status != http.StatusOK {
+			t.Errorf("5 s later: %d", status)
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"lorasim/bench/serving/fleet"
+)
+
+// Why the gateway gives up on a worker's answer.
+var (
+	errFirstByte = errors.New("the worker sent no first byte in time (--first-token-timeout)")
+	errIdle      = errors.New("the worker sent nothing for too long (--idle-timeout)")
+)
+
+// RoundTrip implements http.RoundTripper. It has the request served, and tells the fleet which workers failed it.
+func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := d.offer(r)
+	bad := resp != nil && (resp.StatusCode >= http.StatusInternalServerError || d.foreign(resp.StatusCode))
+	if bad {
+		if a, ok := resp.Body.(*answer); ok {
+			d.answered(a, resp, a.peek())
+		}
+	}
+	if len(d.faults) > 0 {
+		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && !bad)
+	}
+	return resp, err
+}
+
+// fault notes that a worker failed the request.
+func (d *dispatch) fault(w int, err error) {
+	d.g.cfg.Fleet.Refused(w, err)
+	d.faults = append(d.faults, d.fr.Fault(w, err))
+}
+
+// answered notes an error that a worker answered, if it speaks against the worker.
+func (d *dispatch) answered(a *answer, resp *http.Response, text string) {
+	if fleet.IsFailure(resp.StatusCode, resp.Header, text) || d.foreign(resp.StatusCode) {
+		d.fault(a.w, fmt.Errorf("status %d: %s", resp.StatusCode, text))
+	}
+}
+
+// foreign says whether a status is one that no engine answers to a request for a model:
+// a redirect, or success without a reply.
+func (d *dispatch) foreign(status int) bool {
+	return d.want.json && (status == http.StatusNoContent || status == http.StatusResetContent || status/100 == 3)
+}
+
+// peek reads what an error says, which the client gets all the same.
+func (a *answer) peek() string {
+	body, _ := io.ReadAll(io.LimitReader(a.ReadCloser, 1<<16)) // what is there of it is good enough for a message
+	a.ReadCloser = putBack(body, a.ReadCloser)
+	return fleet.ErrorText(body)
+}
+
+// putBack returns a body that begins with what was read of it.
+func putBack(start []byte, body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), body), body}
+}
+
+// Cut gives up the attempt on a worker; see fleet.Request.
+func (d *dispatch) Cut(w int, cause error) {
+	if a := d.now.Load(); a != nil && a.w == w {
+		a.cancel(cause)
+	}
+}
+
+// begin begins an attempt on a worker.
+func (d *dispatch) begin(r *http.Request, w int) *answer {
+	a := &answer{d: d, r: r, w: w}
+	a.ctx, a.cancel = context.WithCancelCause(d.r.Context()) // not r's, whose trace would pass on replies of status 1xx without end
+	d.now.Store(a)
+	return a
+}
+
+// wait puts a time limit on the next bytes, in place of the one that runs; 0: none.
+func (a *answer) wait(d time.Duration) {
+	switch {
+	case d <= 0:
+	case a.timer == nil:
+		a.timer = time.AfterFunc(d, a.late)
+	default:
+		a.timer.Reset(d) // before the gateway waits: the former limit may be over
+	}
+	a.waits.Store(d > 0)
+}
+
+// late gives up on an answer that the gateway waits for, which it does not while its client is slow.
+func (a *answer) late() {
+	if a.waits.Load() {
+		if a.begun.Load() {
+			a.cancel(errIdle)
+		} else {
+			a.cancel(errFirstByte)
+		}
+	}
+}
+
+// cause is why the gateway itself has given up the attempt; nil: it has not.
+func (a *answer) cause() error {
+	if a.ctx.Err() == nil || a.r.Context().Err() != nil {
+		return nil
+	}
+	return context.Cause(a.ctx)
+}
+
+// form is what the body of an answer is, as far as that says whether it is whole.
+type form uint8
+
+const (
+	otherForm form = iota
+	eventForm      // a stream of server-sent events
+	tokenForm      // one that ends with [DONE]
+)
+
+var doneMark = []byte("[DONE]")
+
+// generates says whether a path is one whose streams end with [DONE].
+func generates(path string) bool {
+	return path == "/generate" || strings.HasSuffix(path, "/completions")
+}
+
+// computes says whether the request asks a model for something; the others do not show that a worker is well.
+func (d *dispatch) computes() bool { return !strings.HasSuffix(d.r.URL.Path, "tokenize") }
+
+// take makes the answer the body of a response.
+func (a *answer) take(resp *http.Response) {
+	a.ReadCloser, a.status = resp.Body, resp.StatusCode
+	a.d.line.streams = resp.ContentLength < 0
+	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" {
+		stream, ends := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"), generates(a.d.r.URL.Path)
+		switch {
+		case ends && (stream || a.d.want.stream): // one that was asked for may not be there
+			a.form = tokenForm
+		case stream:
+			a.form = eventForm
+		}
+	}
+	resp.Body = a
+}
+
+func (a *answer) isStream() bool { return a.form == tokenForm || a.form == eventForm }
+
+// note looks at a part of the answer.
+func (a *answer) note(part []byte) {
+	if a.said == nil && a.isStream() {
+		if at := bytes.Index(part, []byte(errorEvent)); at >= 0 {
+			event := part[at:]
+			a.said = bytes.Clone(event[:min(len(event), longestError)])
+		}
+	}
+	if n := len(a.tail); len(part) >= n {
+		copy(a.tail[:], part[len(part)-n:])
+	} else {
+		copy(a.tail[:], a.tail[len(part):])
+		copy(a.tail[n-len(part):], part)
+	}
+}
+
+// longestError bounds an event with an error, bytes.
+const longestError = 4 << 10
+
+// saidError returns the error that a stream of status 200 told in an event. Status is
+// that which the error names, 0: none. The engines name 5xx for faults of their own: vLLM
+// ends the streams of a dead engine core with code 500 and [DONE]
+// (create_streaming_error_response). sglang tells what is wrong with a request with code
+// 400 or none.
+func (a *answer) saidError() (status int, text string) {
+	event := eventData(a.said)
+	var e struct {
+		Error struct {
+			Code json.Number `json:"code"`
+		} `json:"error"`
+	}
+	json.Unmarshal(event, &e) // of another form: without a status
+	code, _ := e.Error.Code.Int64()
+	return int(code), fleet.ErrorText(event)
+}
+
+// fault is what is wrong with an answer that the worker has ended; nil: nothing that can be seen.
+func (a *answer) fault() error {
+	if a.form == tokenForm && !bytes.Contains(a.tail[:], doneMark) {
+		return errors.New("the stream ended early")
+	}
+	if a.said == nil {
+		return nil
+	}
+	if status, text := a.saidError(); fleet.IsFailure(status, nil, text) {
+		return fmt.Errorf("an event of status %d: %s", status, text)
+	}
+	return nil
+}
+
+// finish notes how the answer ended. A stream that breaks ends with an event that says so, in the form of the engines, and then
+// the connection breaks too: it must not look whole.
+func (a *answer) finish(err error) {
+	if cause := a.cause(); cause != nil && !errors.Is(err, io.EOF) {
+		err = cause
+	}
+	a.err = err
+	if a.isStream() && !errors.Is(err, io.EOF) && a.r.Context().Err() == nil {
+		a.last = a.farewell(err)
+	}
+	a.end(err)
+}
+
+// farewell is the event with which a stream ends that broke.
+func (a *answer) farewell(err error) []byte {
+	text := "the worker broke off"
+	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) || errors.Is(err, fleet.ErrStalled) {
+		text = err.Error()
+	}
+	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text, "type": "BadGateway", "code": http.StatusBadGateway}})
+	var gap string
+	if a.events > 0 && !bytes.HasSuffix(a.tail[:], []byte("\n\n")) && !bytes.HasSuffix(a.tail[:], []byte("\r\n\r\n")) {
+		gap = "\n\n" // ends the event under way
+	}
+	return fmt.Appendf(nil, "%sdata: %s\n\n", gap, said)
+}
+
+// drain reads what comes beyond the worker's answer.
+func (a *answer) drain(p []byte) (int, error) {
+	if len(a.last) == 0 {
+		return 0, a.err
+	}
+	n := copy(p, a.last)
+	a.last = a.last[n:]
+	return n, nil
+}

@@ -1,0 +1,426 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/router"
+)
+
+// dispatch is one request on its way: the transport of a reverse proxy of its own,
+// which picks the worker, and another one when that does not take it.
+type dispatch struct {
+	g         *Gateway
+	r         *http.Request // the client's
+	line      *line         // to the client, and of the access log
+	want      *want
+	booked    bool // it counts as a worker's load
+	search    bool // what it asks for is on one worker, which is not known
+	fr        fleet.Request
+	adapter   string // for metrics
+	sent      time.Time
+	begun     time.Time      // first byte
+	tried     []int          // workers
+	lost      int            // of these, that may have executed the request and brought no answer
+	evictions int            // times that a worker had evicted the adapter meanwhile
+	noPlace   *fleet.NoPlace // the latest worker had no place for the adapter
+	asked     int            // the worker whose bytes are handled; -1: none yet
+	faults    []fleet.Fault  // of the workers that did not serve the request
+	now       atomic.Pointer[answer]
+	answer    *answer // what is passed on; nil: nothing yet
+}
+
+// proxy routes a request and passes it on.
+func (g *Gateway) proxy(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, false) }
+
+// proxySearching passes a request on to one worker after the other until one does
+// not answer with 404.
+func (g *Gateway) proxySearching(rw http.ResponseWriter, r *http.Request) { g.pass(rw, r, true) }
+
+func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
+	if no := g.enter(); no != nil {
+		g.refuse(rw, no, no.text)
+		return
+	}
+	l := rw.(*line)
+	l.inside = true
+	q, status, err := g.understand(l.ResponseWriter, r)
+	if err != nil {
+		g.refuse(rw, &refusal{status: status, text: err.Error()}, http.StatusText(status))
+		return
+	}
+	defer q.release()
+	d := &dispatch{g: g, r: r, line: l, want: q, sent: time.Now(), adapter: "base", search: search,
+		booked: r.Method == http.MethodPost && !search, asked: -1}
+	if q.adapter >= 0 {
+		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
+	}
+	l.adapter, l.prompt = d.adapter, q.prompt
+	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
+	d.fr.Owner, d.fr.Streams = d, q.stream
+	g.identify(q, &d.fr)
+	q.content = nil // which would keep the body in memory
+	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
+	d.guard(func() { proxy.ServeHTTP(l, r) })
+}
+
+func (g *Gateway) reject(rw http.ResponseWriter, status int, text, reason string) {
+	g.metrics.rejected.WithLabelValues(reason).Inc()
+	fail(rw, status, text)
+}
+
+// refuse rejects a request, with the time after which another try may be worth it.
+func (g *Gateway) refuse(rw http.ResponseWriter, no *refusal, reason string) {
+	if no.status == http.StatusServiceUnavailable || no.after > 0 {
+		rw.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(no.after)))))
+	}
+	g.reject(rw, no.status, no.text, reason)
+}
+
+// rewrite sets what all workers get alike.
+func (d *dispatch) rewrite(p *httputil.ProxyRequest) {
+	dropInstructions(p.Out.Header)
+	p.SetXForwarded()
+	p.Out.Header.Del("Connection") // with Upgrade, the proxy adds it again
+	p.Out.Header.Del("Upgrade")
+	p.Out.Header.Del("Expect") // the body is sent at once
+	if d.g.cfg.Keys.Required() {
+		p.Out.Header.Del("Authorization") // it was for the gateway
+	}
+	maps.Copy(p.Out.Header, d.g.workers.Header)
+}
+
+// refusal is an answer of the gateway itself.
+type refusal struct {
+	status int
+	text   string
+	after  float64 // s until another try may be worth it; 0: not known
+}
+
+func (e *refusal) Error() string { return e.text }
+
+// statusClientGone is for requests whose clients have gone, as in nginx.
+const statusClientGone = 499
+
+// failed answers a request that no worker took.
+func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
+	no, ok := errors.AsType[*refusal](err)
+	switch body := d.want.failed(); {
+	case body != nil:
+		no = &refusal{status: statusOf(body), text: body.Error()}
+	case r.Context().Err() != nil: // whoever still listens must not take silence for an empty answer
+		fail(rw, statusClientGone, "the client closed its connection")
+		return
+	case !ok:
+		no = &refusal{status: http.StatusBadGateway, text: err.Error()}
+	}
+	d.g.refuse(rw, no, http.StatusText(no.status))
+}
+
+// offer tries one worker after the other until one answers.
+func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
+	if d.booked {
+		if reason, after := d.g.cfg.Fleet.Refuse(&d.fr); reason != "" {
+			return nil, &refusal{http.StatusTooManyRequests, reason, after}
+		}
+	}
+	last, why := "no worker is available", ""
+	for {
+		w, final := d.pick(), len(d.tried) >= d.g.cfg.Retries && !d.search
+		if w == router.None {
+			return nil, &refusal{status: http.StatusServiceUnavailable, text: last}
+		}
+		if why != "" {
+			d.g.metrics.retries.WithLabelValues(why).Inc()
+		}
+		d.tried = append(d.tried, w)
+		d.line.worker, d.line.tries = w, len(d.tried)
+		resp, f := d.try(r, w, final || !d.booked && d.next() == router.None)
+		if resp != nil {
+			return resp, nil
+		}
+		if f.lost {
+			d.lost++
+		}
+		if err := cmp.Or(d.want.failed(), r.Context().Err()); err != nil {
+			return nil, err
+		}
+		if no := d.noPlace; no != nil && (final || no.Late || d.g.cfg.Fleet.Up() <= len(d.tried)) {
+			return nil, &refusal{http.StatusServiceUnavailable, f.text, no.After.Seconds()}
+		}
+		if last = f.text; final || d.want.spent.Load() || d.lost >= fleet.MaxLost {
+			return nil, &refusal{status: http.StatusBadGateway, text: last}
+		}
+		why = f.reason
+	}
+}
+
+// pick is the next worker: by the policy, and booked there; or, of a request that
+// asks for no work, the first that has not been asked.
+func (d *dispatch) pick() int {
+	if d.booked {
+		avoid := -1
+		if n := len(d.tried); n > 0 {
+			avoid = d.tried[n-1]
+		}
+		return d.g.cfg.Fleet.Route(&d.fr, avoid)
+	}
+	if w := d.g.cfg.Fleet.First(d.want.adapter); !slices.Contains(d.tried, w) {
+		return w
+	}
+	return d.next()
+}
+
+// next is the first worker that has not been asked.
+func (d *dispatch) next() int {
+	for w, s := range d.g.cfg.Fleet.Status() {
+		if s.Up && !s.Draining && !s.Ejected && !slices.Contains(d.tried, w) {
+			return w
+		}
+	}
+	return router.None
+}
+
+// try sends the request to a worker. It returns no answer, and why, if the
+// worker did not take it and another one may; with final it returns whatever the
+// worker answers.
+func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response, f *fault) {
+	workers := d.g.cfg.Fleet
+	a := d.begin(r, w)
+	defer func() {
+		if resp == nil {
+			a.leave()
+		}
+	}()
+	for {
+		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
+			if err := workers.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
+				return nil, &fault{notLoaded, err.Error(), false}
+			}
+		}
+		var err error
+		if resp, err = d.send(a); err != nil {
+			if r.Context().Err() == nil && d.want.failed() == nil {
+				d.fault(w, err)
+				d.g.workers.Log("worker %d: %v", w, err)
+			}
+			return nil, unanswered(err)
+		}
+		if !d.evicted(resp, w) {
+			break
+		}
+	}
+	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
+		resp.Body.Close()
+		text := fleet.ErrorText(body)
+		d.answered(a, resp, text)
+		if d.want.adapter < 0 || resp.StatusCode != http.StatusNotFound {
+			return nil, answered(resp.StatusCode, text)
+		}
+		if !notServed.MatchString(text) {
+			workers.Forget(w, d.want.adapter)
+			return nil, answered(resp.StatusCode, text)
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	a.take(resp)
+	d.answer = a
+	return resp, nil
+}
+
+// notServed is what engines answer to a path that they do not have; else status
+// 404 speaks of the adapter.
+var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
+
+// again says whether another worker, or a load of the adapter, may help. What
+// clients left on a worker, such as a response to look up, is not on the others.
+func (d *dispatch) again(status int) bool {
+	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || status == http.StatusTooManyRequests ||
+		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
+}
+
+// wait limits the wait of the request for a place for its adapter, on all workers.
+func (d *dispatch) wait() fleet.Wait {
+	wait := fleet.Wait{Since: d.sent}
+	if limit := d.g.cfg.QueueTimeout; limit > 0 {
+		wait.Until = d.sent.Add(limit)
+	}
+	return wait
+}
+
+// send sends the request to the worker of an answer.
+func (d *dispatch) send(a *answer) (*http.Response, error) {
+	out, base, r := a.r.WithContext(a.ctx), d.g.urls[a.w], a.r
+	out.URL = &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + r.URL.Path, RawQuery: r.URL.RawQuery}
+	out.URL.RawPath = base.EscapedPath() + r.URL.EscapedPath() // of no effect where it says the same as Path
+	out.Host = ""
+	d.want.send(out, d.want.respell(d.g.cfg.Fleet.API(a.w), d.g.cfg.Fleet.Model(a.w), d.adapter))
+	d.asked = a.w
+	if d.want.stream {
+		a.wait(d.g.cfg.FirstByte)
+	}
+	resp, err := d.g.transport.RoundTrip(out)
+	if cause := a.cause(); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return resp, err
+}
+
+// answer is the body of a worker's answer, which is counted as it passes.
+type answer struct {
+	io.ReadCloser
+	d      *dispatch
+	r      *http.Request // as the reverse proxy made it
+	ctx    context.Context
+	w      int
+	status int
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // of the time limit on the next bytes; nil: there was none
+	waits  atomic.Bool // the gateway waits for bytes
+	begun  atomic.Bool // it is not the first byte of a stream that it waits for
+	form   form
+	tail   [12]byte // the latest bytes
+	said   []byte   // the beginning of an event with an error; nil: there was none
+	last   []byte   // what the client gets beyond what the worker sent
+	err    error    // how the answer ended; nil: it has not
+	events int
+	over   bool // the answer has ended
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.err != nil {
+		return a.drain(p)
+	}
+	stop := func() {}
+	if a.events == 0 && a.d.line.streams {
+		stop = a.d.sendHeader()
+	}
+	if a.events > 0 || !a.isStream() { // a stream may wait in a queue before its first byte
+		a.begun.Store(true)
+		a.wait(a.d.g.cfg.Idle)
+	}
+	n, err := a.ReadCloser.Read(p)
+	a.waits.Store(false)
+	stop()
+	if n > 0 {
+		a.count(p[:n])
+		a.note(p[:n])
+	}
+	if err == nil {
+		return n, nil
+	}
+	a.finish(err)
+	if n > 0 {
+		return n, nil
+	}
+	return a.drain(p)
+}
+
+// headerDelay is how long the header of a stream waits for what comes first.
+const headerDelay = 5 * time.Millisecond
+
+// sendHeader sends the header if nothing follows soon, until it is stopped.
+func (d *dispatch) sendHeader() (stop func()) {
+	sent := make(chan struct{})
+	t := time.AfterFunc(headerDelay, func() {
+		defer close(sent)
+		d.line.flush() // what fails is the connection, which the next write sees
+	})
+	return func() {
+		if !t.Stop() {
+			<-sent
+		}
+	}
+}
+
+var dataMark = []byte("data:")
+
+// count takes events for tokens, and a part without one for one.
+func (a *answer) count(part []byte) {
+	d := a.d
+	events := max(bytes.Count(part, dataMark), 1)
+	if d.booked {
+		d.g.cfg.Fleet.Tokens(&d.fr, events, a.events == 0)
+	}
+	if a.events == 0 {
+		d.begun = time.Now()
+		d.line.firstByte = d.begun.Sub(d.sent)
+		d.g.metrics.firstByte.Observe(d.line.firstByte.Seconds())
+		if d.want.sent.Load() {
+			d.want.release()
+		}
+	}
+	a.events += events
+	d.line.events = a.events
+}
+
+// end notes how the answer ended; the first time counts.
+func (a *answer) end(err error) {
+	if a.over {
+		return
+	}
+	a.over = true
+	d := a.d
+	result := http.StatusText(a.status)
+	switch {
+	case errors.Is(err, io.EOF):
+		if fault := a.fault(); fault != nil {
+			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
+		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
+			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
+		}
+	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
+		result = "client gone"
+	default:
+		result = "broken"
+		d.g.cfg.Fleet.Failed(&d.fr, a.w, err)
+	}
+	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
+}
+
+// Close implements io.Closer. The proxy closes what it does not read to the end
+// when it cannot write it: the client has gone.
+func (a *answer) Close() error {
+	defer a.leave() // also if what follows panics
+	defer a.end(nil)
+	return a.ReadCloser.Close()
+}
+
+// leave takes the request off the worker.
+func (a *answer) leave() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.cancel(nil)
+	if a.d.booked {
+		a.d.g.cfg.Fleet.Left(&a.d.fr)
+	}
+}
+
+// bufferPool keeps the buffers through which answers are copied.
+type bufferPool struct{ sync.Pool }
+
+const bufferSize = 16 << 10
+
+var buffers = bufferPool{sync.Pool{New: func() any { return new([bufferSize]byte) }}}
+
+func (p *bufferPool) Get() []byte  { return p.Pool.Get().(*[bufferSize]byte)[:] }
+func (p *bufferPool) Put(b []byte) { p.Pool.Put((*[bufferSize]byte)(b)) }

@@ -1,0 +1,445 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math"
+	"mime"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/trace"
+)
+
+// want is what the gateway understands of a request.
+type want struct {
+	openAI bool // adapters are models
+	requestBody
+	rest    io.Reader   // what follows what was read of the body; nil: that was all
+	spent   atomic.Bool // the rest has been read: there is no second try
+	broken  atomic.Pointer[error]
+	keys    *keyWatch // looks at the rest; nil: nobody does
+	json    bool      // engines read the body as JSON
+	scanned int       // in data: where the last field that was found ends
+	adapter int32     // trace.BaseModel: none
+	others  []int32   // adapters of a batch beside it
+	prompt  int32     // tokens, or an estimate
+	content []byte    // the prompt as it stands in the body
+	maxNew  int32
+	stream  bool     // the reply is to come token by token
+	object  int      // the body is a JSON object, which begins before here; 0: it is not
+	model   [2]int   // where the value of "model" stands in body; 0, 0: nowhere
+	names   []string // of adapters or the model
+	fields  struct { // other fields that were found
+		model, lora, sampling json.RawMessage
+		tokens                [3]int32 // max_completion_tokens, max_tokens, max_output_tokens
+	}
+}
+
+// Defaults of the engines where a request does not say.
+const (
+	defaultMaxNew = 128
+	bytesPerToken = 4 // of text, to estimate its tokens
+)
+
+// understand reads of a request's body what routing needs: all of a short one,
+// of a longer one up to the name of its model. What it makes no sense of is for
+// the worker to judge. Errors come with the status to answer.
+func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
+	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew, json: readsJSON(r.URL.Path)}
+	q.length = r.ContentLength
+	if r.Body == nil || r.Body == http.NoBody {
+		return q, 0, nil
+	}
+	q.memory = g.bodies
+	r.Body = g.paced(rw, r.Body)
+	ctx, cancel := context.WithTimeout(r.Context(), g.cfg.ClientTimeout)
+	defer cancel()
+	if err := q.read(ctx, r, g.cfg.MaxBody); err != nil {
+		q.release()
+		if errors.Is(err, errNoModel) {
+			err = fmt.Errorf("%w: it names no model within its first %d bytes", err, g.cfg.MaxBody)
+		}
+		return nil, statusOf(err), err
+	}
+	for i, name := range q.names {
+		a, ok := g.find(name, q.openAI)
+		switch {
+		case !ok:
+			q.release()
+			return nil, http.StatusNotFound, g.unknown(name)
+		case i == 0:
+			q.adapter = a
+		case a != trace.BaseModel:
+			q.others = append(q.others, a)
+		}
+	}
+	return q, 0, nil
+}
+
+// find is the adapter that a request names; of OpenAI interfaces the name may be
+// that of a base model, and of an adapter behind that and a colon.
+func (g *Gateway) find(name string, openAI bool) (a int32, ok bool) {
+	if a = g.cfg.Fleet.Lookup(name); a >= 0 || !openAI {
+		return a, a >= 0
+	}
+	if g.isBase(name) {
+		return trace.BaseModel, true
+	}
+	_, adapter, ok := strings.Cut(name, ":")
+	a = g.cfg.Fleet.Lookup(adapter)
+	return a, ok && a >= 0
+}
+
+// read reads the body: all of it up to keep bytes, then until the model is found,
+// up to most bytes.
+func (q *want) read(ctx context.Context, r *http.Request, most int64) error {
+	q.from = r.Body
+	err := q.fill(min(keep, most))
+	if errors.Is(err, errNoMemory) && q.length > keep { // it has to wait for its memory anyway
+		if err = q.reserve(ctx, most); err == nil {
+			err = q.fill(min(keep, most))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	scan := func() error {
+		if strings.HasPrefix(media, "multipart/") && !q.json {
+			q.scanForm(params["boundary"])
+		} else if err := q.scanJSON(); err != nil && q.json {
+			return fmt.Errorf("%w: %w", errNotJSON, err)
+		}
+		return nil
+	}
+	if err := scan(); err != nil {
+		return err
+	}
+	for n := int64(len(q.data)); !q.whole && !q.named() && n < most; {
+		if q.large == 0 {
+			if err := q.reserve(ctx, most); err != nil {
+				return err
+			}
+		}
+		n = min(2*n, most)
+		if err := q.fill(n); err != nil {
+			return err
+		}
+		if err := scan(); err != nil { // from the start: all scans of a body together look at each byte twice
+			return err
+		}
+	}
+	if q.whole {
+		q.length = int64(len(q.data))
+	} else {
+		q.rest = q.from
+		if q.json && q.object > 0 {
+			q.keys = watchKeys(q.openAI)
+			if err := q.keys.look(q.data[q.scanned:]); err != nil {
+				return err
+			}
+		}
+		q.prompt = max(q.prompt, clamp(max(q.length, int64(len(q.data)))/bytesPerToken))
+	}
+	q.name()
+	if !q.whole && q.fields.model == nil && q.fields.lora == nil && int64(len(q.data)) >= most {
+		return errNoModel
+	}
+	return nil
+}
+
+// named says whether the body has named what it is for.
+func (q *want) named() bool { return q.fields.model != nil && q.openAI || q.fields.lora != nil }
+
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// nothing is what decoders read that no request uses.
+type nothing struct{}
+
+func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
+
+// scanJSON takes the fields of a JSON object, of one that goes on beyond what was
+// read those that are there. It returns an error for what is not JSON. Values are only
+// looked at from outside: to read every number of a prompt takes longer than all
+// else that the gateway does.
+func (q *want) scanJSON() error {
+	d := decoders.Get().(*jsontext.Decoder)
+	defer func() {
+		d.Reset(nothing{}) // it would keep the body
+		decoders.Put(d)
+	}()
+	// a bytes.Buffer is read in place
+	d.Reset(bytes.NewBuffer(q.data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil && err != io.EOF {
+		return q.unsound(err)
+	} else if err == io.EOF || t.Kind() != '{' {
+		return nil
+	}
+	q.object = int(d.InputOffset())
+	q.scanned = q.object
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return q.unsound(err)
+		}
+		name, from := key.String(), int(d.InputOffset())
+		if err := d.SkipValue(); err != nil {
+			return q.unsound(err)
+		}
+		end := int(d.InputOffset())
+		if end == len(q.data) && !q.whole {
+			return nil // a number, which may go on
+		}
+		q.scanned = end
+		q.take(name, bytes.TrimLeft(q.data[from:end], ": \t\r\n"), end)
+	}
+	if _, err := d.ReadToken(); err != nil { // the end of the object
+		return q.unsound(err)
+	}
+	switch _, err := d.ReadToken(); err {
+	case nil:
+		return errors.New("it holds more than one value")
+	case io.EOF:
+		return nil
+	default:
+		return q.unsound(err)
+	}
+}
+
+// unsound is an error of a body, unless it may come from the end of what was read.
+func (q *want) unsound(err error) error {
+	if !q.whole && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		return nil
+	}
+	return err
+}
+
+// take notes a field whose value ends at the given place of the body.
+func (q *want) take(key string, raw []byte, end int) {
+	switch key {
+	case "model":
+		q.fields.model = bytes.Clone(raw)
+		q.model = [2]int{end - len(raw), end}
+	case "lora_path":
+		q.fields.lora = bytes.Clone(raw)
+	case "stream":
+		q.stream = bytes.HasPrefix(raw, []byte("true"))
+	case "sampling_params":
+		q.fields.sampling = bytes.Clone(raw)
+	case "max_completion_tokens":
+		q.fields.tokens[0] = positive(raw)
+	case "max_tokens":
+		q.fields.tokens[1] = positive(raw)
+	case "max_output_tokens":
+		q.fields.tokens[2] = positive(raw)
+	case "input_ids", "prompt", "text", "input", "messages":
+		n := int64(len(raw)) / bytesPerToken
+		if raw[0] == '[' && key != "messages" {
+			n = int64(bytes.Count(raw, []byte{','})) + 1
+		}
+		q.prompt, q.content = clamp(n), raw
+	}
+}
+
+// promptBlock is how many tokens of prompts are told apart, for routers that look at
+// what prompts have in common.
+const promptBlock = 64
+
+// identify notes what a prompt begins with. A block of a text is its bytes as they
+// were sent, 4 for each token.
+func (g *Gateway) identify(q *want, r *fleet.Request) {
+	if !g.readsPrefixes {
+		return
+	}
+	hashes := blocksOf(g.seed, q.content)
+	g.seenMu.Lock()
+	defer g.seenMu.Unlock()
+	if r.Text = g.seen.Prompt(hashes, promptBlock); r.Text != nil {
+		r.Known = r.Text.Known(r.Prompt)
+	}
+}
+
+// blocksOf hashes the whole blocks of a prompt.
+func blocksOf(seed maphash.Seed, prompt []byte) (hashes []uint64) {
+	ids := len(prompt) > 0 && prompt[0] == '[' && bytes.IndexByte(prompt, '"') < 0
+	for {
+		n := promptBlock * bytesPerToken
+		if ids {
+			n = 0
+			for range promptBlock {
+				k := bytes.IndexByte(prompt[n:], ',')
+				if k < 0 {
+					return hashes
+				}
+				n += k + 1
+			}
+		}
+		if n > len(prompt) {
+			return hashes
+		}
+		hashes = append(hashes, maphash.Bytes(seed, prompt[:n]))
+		prompt = prompt[n:]
+	}
+}
+
+// scanForm takes the model of a form, as of audio to transcribe.
+func (q *want) scanForm(boundary string) {
+	const longest = 4096 // of a name, bytes
+	form := multipart.NewReader(bytes.NewReader(q.data), boundary)
+	for {
+		p, err := form.NextPart()
+		if err != nil {
+			return
+		}
+		if p.FormName() != "model" {
+			continue
+		}
+		if text, err := io.ReadAll(io.LimitReader(p, longest)); err == nil {
+			q.fields.model, _ = json.Marshal(string(text)) // the last one counts, as in the engines
+		}
+	}
+}
+
+// name settles which adapters or model the request names, and its budget.
+func (q *want) name() {
+	var model, lora string
+	var batch []*string
+	json.Unmarshal(q.fields.model, &model) // no text: no name
+	if json.Unmarshal(q.fields.lora, &lora) != nil && json.Unmarshal(q.fields.lora, &batch) == nil {
+		for _, name := range batch {
+			if name != nil {
+				q.names = append(q.names, *name)
+			}
+		}
+	}
+	if q.openAI && (strings.Contains(model, ":") || lora == "" && len(q.names) == 0) {
+		lora = model
+	}
+	if lora != "" {
+		q.names = []string{lora}
+	}
+	var p struct {
+		MaxNewTokens float64 `json:"max_new_tokens"`
+	}
+	json.Unmarshal(q.fields.sampling, &p)
+	q.maxNew = cmp.Or(tokens(p.MaxNewTokens), q.fields.tokens[0], q.fields.tokens[1], q.fields.tokens[2], q.maxNew)
+}
+
+// tokens is a number of tokens; 0: it is none.
+func tokens(n float64) int32 {
+	if !(n > 0) {
+		return 0
+	}
+	return clamp(int64(min(n, math.MaxInt32)))
+}
+
+func positive(raw []byte) int32 {
+	var n float64
+	if json.Unmarshal(raw, &n) != nil || n < 1 {
+		return 0
+	}
+	return tokens(n)
+}
+
+func clamp(n int64) int32 { return int32(min(max(n, 1), math.MaxInt32/4)) }
+
+// bases are the names of the base models, as far as workers tell them.
+func (g *Gateway) bases() (list []string) {
+	for w := range g.urls {
+		if m := g.cfg.Fleet.Model(w); m != "" && !slices.Contains(list, m) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// isBase says whether a name is that of the base model; any is where none is told.
+func (g *Gateway) isBase(name string) bool {
+	known := g.bases()
+	return len(known) == 0 || name == "default" || slices.Contains(known, name)
+}
+
+// names lists the base models and the adapters.
+func (g *Gateway) names() []string {
+	list := g.bases()
+	for _, a := range g.cfg.Fleet.Adapters() {
+		list = append(list, a.Name)
+	}
+	return list
+}
+
+// edit is a change of a body: name takes the place of what stands from one place
+// to another.
+type edit struct {
+	from, to int
+	name     []byte
+}
+
+// respell is how to change the body for a worker: not at all, but for the name of
+// the model, where the worker's interface spells adapters in another way.
+func (q *want) respell(api fleet.API, base, adapter string) (e edit) {
+	if !q.openAI || q.adapter == trace.BaseModel || q.object == 0 {
+		return e
+	}
+	model := adapter
+	if api != fleet.VLLM {
+		model = base + ":" + adapter
+	}
+	var now string
+	if json.Unmarshal(q.fields.model, &now) == nil && now == model {
+		return e
+	}
+	name, err := json.Marshal(model)
+	if err != nil {
+		return e
+	}
+	if q.model[1] == 0 { // a field of its own, at the front: there are others
+		return edit{q.object, q.object, fmt.Appendf(nil, `"model":%s,`, name)}
+	}
+	return edit{q.model[0], q.model[1], name}
+}
+
+// edited is what was read of the body, in the parts that a change leaves.
+func (q *want) edited(e edit) net.Buffers {
+	return net.Buffers{q.data[:e.from], e.name, q.data[e.to:]}
+}
+
+// send gives one attempt its body.
+func (q *want) send(r *http.Request, e edit) {
+	r.ContentLength = q.length
+	if q.length >= 0 {
+		r.ContentLength += int64(len(e.name) - (e.to - e.from))
+	}
+	r.Body, r.GetBody = http.NoBody, nil
+	switch size := len(q.data); {
+	case q.rest != nil:
+		r.Body = io.NopCloser(io.MultiReader(&segments{&q.requestBody, q.edited(e)}, &spending{q}))
+		return
+	case size > inMemory:
+		r.GetBody = func() (io.ReadCloser, error) { return &segments{&q.requestBody, q.edited(e)}, nil }
+	case size > 0:
+		text := q.data
+		if e.name != nil {
+			text = bytes.Join(q.edited(e), nil)
+		}
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+	default:
+		return
+	}
+	r.Body, _ = r.GetBody()
+}

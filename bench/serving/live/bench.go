@@ -1,0 +1,276 @@
+package live
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/records"
+	"lorasim/bench/scenario"
+	"lorasim/bench/serving/fleet"
+	"lorasim/internal/atomicfile"
+	"lorasim/internal/format"
+	"lorasim/internal/record"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// Options is how a scenario is run against live workers.
+type Options struct {
+	Config               // what the scenario does not say; Bench sets the rest
+	Workers fleet.Config // the same
+
+	SLO         result.SLO
+	RecordsFile string        // "": none
+	KeepRecords bool          // in the result
+	Replies     string        // file for the token ids of the replies; "": none
+	Ready       time.Duration // how long to wait for workers that do not answer yet
+	Reading     func(read, total int64)
+}
+
+// Bench runs a scenario's workload against live workers under its policy. The
+// result is complete even if ctx ended the run early (Stats.Stopped).
+func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Result, *Stats, error) {
+	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(o.Workers.URLs), ""
+	in, err := sc.OpenWorkload(ctx, o.Reading)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	requests := in.Source.Len()
+	if sc.Workload.Window > 0 || sc.Client.MaxInFlightFail > 0 {
+		return nil, nil, errors.New("window and max_in_flight_fail are for simulated runs: a live run ends when all is done, or is interrupted")
+	}
+	cfg := o.Config
+	cfg.Clock = NewClock(o.Workers.Speed)
+	o.Workers.Now, o.Workers.Adapters = cfg.Clock.Now, in.Adapters()
+	defer o.Workers.Client.CloseIdleConnections()
+	f, rt, seen, err := newFleet(ctx, sc, o.Workers, o.Ready, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if err := f.Start(ctx); err != nil {
+		return nil, nil, err
+	}
+	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(),
+		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "", Warmup: sc.Warmup()})
+	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
+	cfg.Done = func(r *record.Request) {
+		c.Done(r)
+		c.AddGaps(r)
+	}
+	cfg.MaxConcurrency, cfg.NoStream, cfg.WarmUp = sc.Client.MaxConcurrency, sc.Client.NoStream, !sc.Client.NoWarmup
+	cfg.KnownOutputs, cfg.Seed, cfg.NoFailover = sc.Routing.KnownOutputs, sc.Seed, sc.Cluster.NoFailover
+	texts := map[int64]string{}
+	if o.KeepRecords {
+		cfg.Text = func(id int64, text string) { texts[id] = text }
+	}
+	var st *Stats
+	var runErr error
+	if o.Replies == "" {
+		st, runErr = Run(ctx, cfg)
+	} else {
+		err = atomicfile.Write(o.Replies, func(file *atomicfile.File) error {
+			w := &replies{to: bufio.NewWriter(file)}
+			cfg.Output = w.add
+			if st, runErr = Run(ctx, cfg); st == nil {
+				return runErr
+			}
+			return cmp.Or(w.err, w.to.Flush())
+		})
+	}
+	if st == nil {
+		return nil, nil, cmp.Or(runErr, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	fs := f.Stats()
+	meta := sc.Meta(in.Dataset)
+	meta.Source, meta.Backend = result.Live, string(o.Backend)
+	meta.Config["live"] = describe(&o.Workers, st, &fs)
+	res := c.Result(meta, counters(st, &fs, cfg.Move))
+	res.Extra.Unsent = max(st.Requests-res.Extra.Requests, 0) // all were sent, unless the run was stopped
+	sc.Tell(res, in, requests, seen.profiles)
+	seen.tell(&res.Scenario)
+	if err := sc.CheckWarmup(res); err != nil {
+		return nil, nil, err
+	}
+	if o.RecordsFile != "" {
+		if err := records.WriteAll(o.RecordsFile, res.Records, in.Adapters()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if res.Texts = texts; !o.KeepRecords {
+		res.Records = nil
+	}
+	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) { // the workers have no prefix caches, or do not tell
+		e.Reuse = nil
+		for i := range e.Workers {
+			e.Workers[i].Reuse = nil
+		}
+		for i := range e.Adapters {
+			e.Adapters[i].Reuse = nil
+		}
+	}
+	return res, st, runErr
+}
+
+// NewFleet looks at the workers of a configuration, waiting so long for those that
+// do not answer yet, and makes a fleet of them under the scenario's policy. What
+// they tell of themselves and nobody has stated takes the place of what the
+// scenario's profiles assume; what cannot work there is refused, with the router.
+// For a gateway it takes in adapters that the workers hold, and no requests move.
+func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, error) {
+	f, rt, _, err := newFleet(ctx, sc, cfg, ready, gateway)
+	return f, rt, err
+}
+
+// seen is what was found of the workers.
+type seen struct {
+	profiles []*profile.Profile // with the limits that the workers reported
+	reports  []fleet.Report
+}
+
+// tell enters the engines of the workers, as far as they report them. Their profiles
+// count for the policy alone.
+func (s *seen) tell(ran *result.Scenario) {
+	var out []result.RanProfile
+	for i, p := range s.profiles {
+		r, from := &s.reports[i], p.Provenance()
+		own := result.RanProfile{Name: p.Name, Kind: string(from.Kind), Hardware: from.Hardware, AdapterSlots: p.Engine.MaxLorasPerBatch, Routing: true,
+			Engine: cmp.Or(strings.TrimSpace(string(r.API)+" "+r.Version), "unknown")}
+		if k := slices.IndexFunc(out, func(o result.RanProfile) bool { o.Workers = 0; return o == own }); k >= 0 {
+			out[k].Workers++
+			continue
+		}
+		own.Workers = 1
+		out = append(out, own)
+	}
+	ran.Profiles = out
+}
+
+func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
+	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
+	ps, err := sc.Profiles()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cfg.Stated = stated(sc)
+	reports := fleet.Check(ctx, cfg.Connection, ready, false)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, nil, err
+	}
+	ps = told(ps, reports, cfg.Stated)
+	if cfg.Router, err = sc.Router(ps, cfg.Adapters); err != nil {
+		return nil, nil, nil, err
+	}
+	for i := range reports {
+		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway && moving(sc, cfg.Router) == router.MoveRecompute {
+			cfg.Log("worker %d (%s) tells no token ids: requests that have begun do not move", i, r.URL)
+		}
+	}
+	if err := fleet.Refuse(reports, cfg.Adapters, cfg.Router); err != nil {
+		return nil, cfg.Router, nil, err
+	}
+	for _, p := range ps {
+		kv, err := p.KVTokens()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
+	}
+	if gateway {
+		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }
+	}
+	cfg.Staleness = sc.Routing.ViewStaleness
+	f, err := fleet.New(cfg)
+	return f, cfg.Router, &seen{ps, reports}, err
+}
+
+// stated are the limits that flags or the scenario state; what is not stated is 0.
+func stated(sc *scenario.Scenario) fleet.Limits {
+	c := &sc.Cluster
+	return fleet.Limits{MaxRunning: c.MaxRunningRequests, Slots: c.MaxLorasPerBatch, KVCapacity: c.KVTokens, MaxLoaded: c.MaxLoadedLoras}
+}
+
+// told are profiles with what workers tell of themselves and nobody has stated.
+func told(ps []*profile.Profile, reports []fleet.Report, stated fleet.Limits) []*profile.Profile {
+	list := make([]*profile.Profile, len(ps))
+	for i := range ps {
+		p, r := *ps[i], &reports[i] // a copy: workers share profiles
+		take(&p.Engine.MaxRunningRequests, stated.MaxRunning, r.MaxRunning)
+		take(&p.Engine.MaxLorasPerBatch, stated.Slots, r.Slots)
+		take(&p.Engine.MaxLoadedLoras, stated.MaxLoaded, r.MaxLoaded)
+		take(&p.Memory.KVTokens, stated.KVCapacity, r.KVCapacity)
+		list[i] = &p
+	}
+	return list
+}
+
+func take[T int | int64](to *T, stated, told T) {
+	if stated == 0 {
+		*to = cmp.Or(told, *to)
+	}
+}
+
+// moving is how requests move: not at all where nobody plans.
+func moving(sc *scenario.Scenario, rt *router.Router) router.Moving {
+	if _, adjusts := rt.Policy.(router.PlacementChanger); rt.Planner == nil && !adjusts {
+		return router.MoveNone
+	}
+	return router.Moving(sc.Routing.RequestMigration)
+}
+
+// replies gets a line for each reply, as in
+// {"id": 3, "adapter": 0, "prompt": [9], "tokens": [5, 6]}, in the order in which they end.
+type replies struct {
+	to  *bufio.Writer
+	err error // the first
+}
+
+func (w *replies) add(r *record.Request, prompt, tokens []int32) {
+	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", append([]int32{}, prompt...),
+		"tokens", append([]int32{}, tokens...)}))
+}
+
+func counters(st *Stats, fs *fleet.Stats, how router.Moving) *result.Counters {
+	c := &result.Counters{SolverRuns: fs.Plans, SolverTime: fs.SolveTime, FailedLoads: fs.FailedLoads,
+		Plans: &result.PlanCounters{Applied: fs.Applied, Dropped: fs.Dropped}}
+	if st.Moved > 0 {
+		c.Migrations = append(c.Migrations, result.MigrationCount{Kind: string(how), Count: st.Moved})
+	}
+	return c
+}
+
+// describe is what is particular to a live run, for the result's configuration.
+func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any {
+	return map[string]any{
+		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
+		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "repeats": st.Repeats, "failovers": st.Failovers,
+		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
+		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99, "lateness_max_s": st.LatenessMax,
+		"adapter_loads": fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
+		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
+	}
+}
+
+// Summary is a line for people about what the block does not tell.
+func (s *Stats) Summary() string {
+	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean, 1e3*s.LatenessP99, 1e3*s.LatenessMax)
+	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
+		if n > 0 {
+			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved", "moves given up"}[i])
+		}
+	}
+	return text
+}

@@ -1,0 +1,442 @@
+// Package live drives real workers: the same workload, router and result as in
+// the simulator, but the clock is the wall's and the workers answer by HTTP.
+//
+// [Run] takes requests from the source at their times, counted from the start
+// and not from gap to gap, so that no delay adds up. For each, the fleet picks a
+// worker (package fleet); a goroutine sends it, reads the stream and follows it
+// to its end: a retry before the first byte, another worker when its own breaks,
+// a move that a plan wants (request.go). Its record goes to Config.Done.
+//
+//	f, err := fleet.New(...)
+//	err = f.Start(ctx)
+//	stats, err := live.Run(ctx, live.Config{Source: w.Source(), Fleet: f, ...})
+package live
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lorasim/bench/result"
+	"lorasim/bench/serving/fleet"
+	"lorasim/bench/serving/wire"
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Clock counts seconds from its making, faster than the wall clock where the
+// workers' own time passes faster.
+type Clock struct {
+	start time.Time
+	speed float64
+}
+
+// NewClock starts a clock; speed 0 counts as 1.
+func NewClock(speed float64) Clock { return Clock{time.Now(), cmp.Or(speed, 1)} }
+
+// Now is the time in seconds.
+func (c Clock) Now() float64 { return c.at(time.Now()) }
+
+func (c Clock) at(t time.Time) float64 { return t.Sub(c.start).Seconds() * c.speed }
+
+// wall is when the clock shows s seconds.
+func (c Clock) wall(s float64) time.Time {
+	return c.start.Add(time.Duration(s / c.speed * float64(time.Second)))
+}
+
+// Config is one run against live workers.
+type Config struct {
+	Source  trace.Source
+	Fleet   *fleet.Fleet
+	Clock   Clock // the one that the fleet has
+	Backend Backend
+	// Done is told the record of each request, one at a time; it is only valid
+	// during the call. Times count from the start of the run.
+	Done func(r *record.Request)
+	// Output, where set, is told the token ids of each prompt and reply before the
+	// record, as far as the workers tell them; Text the text.
+	Output func(r *record.Request, prompt, tokens []int32)
+	Text   func(id int64, text string)
+
+	MaxConcurrency int  // requests in flight at most; 0: no limit
+	NoStream       bool // ask for whole replies
+	WarmUp         bool // send one request ahead of the run
+	// HonourEOS lets replies end at EOS, within the workload's budgets; else they
+	// have exactly the workload's output tokens.
+	HonourEOS bool
+	// KnownOutputs tells the policy every output in advance, for bounds.
+	KnownOutputs bool
+	Seed         uint64 // of the prompts
+	Vocabulary   int    // prompts are drawn from token ids below it; 0: 32000
+	Extra        []byte // fields for the body of every request: `"top_p": 1`
+
+	FirstToken time.Duration // from sending to the first byte; 0: no limit
+	Idle       time.Duration // between two reads of a stream; 0: no limit
+	Total      time.Duration // of a request; 0: no limit
+	Retries    int           // of a request, before its first byte
+	NoFailover bool          // requests fail with their worker
+	Move       router.Moving // how requests move that plans send elsewhere: none, queued, recompute
+	Grace      time.Duration // for requests in flight when the run is stopped
+	Patience   time.Duration // the run is given up when no worker has been up for so long; 0: 10 s
+
+	Progress func(p Progress) // called now and then; nil: not
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Done, Failed, InFlight int64
+	Requests               int64   // in the source; 0: not known
+	Now                    float64 // s since its start
+}
+
+// Stats is what a run tells beside the records.
+type Stats struct {
+	Requests                                  int64 // in the source; 0: not known
+	Sent, Retries, Failovers, Moved, MovesOff int64
+	Repeats                                   int64 // of the retries: the worker before may have executed the request
+	// Lateness is how much later than scheduled requests were sent, s, in an open
+	// loop.
+	LatenessMean, LatenessP50, LatenessP99, LatenessMax float64
+	Stopped                                             bool // before the source was at its end
+}
+
+// client is a run under way.
+type client struct {
+	cfg     Config
+	log     func(format string, args ...any)
+	wire    *wire.Client
+	targets []*http.Request // by worker, without a body
+	model   string
+	first   *trace.Request // read already; nil: none
+	start   float64        // on the clock
+	total   int64          // requests of the source; 0: not known
+	runID   uint32
+	extra   extraLimits     // of Config.Extra
+	stop    context.Context // ends when requests in flight are to be given up
+	room    chan struct{}   // closed loop: a place for each request in flight
+	idle    chan booked     // to goroutines that wait for more
+	wg      sync.WaitGroup
+
+	sent, done, failed               atomic.Int64
+	retries, failovers, moved, moves atomic.Int64 // moves: that came to nothing
+	repeats                          atomic.Int64
+
+	mu       sync.Mutex // guards what finish does
+	replies  map[*trace.Text][]reply
+	lateness *result.Histogram
+	lateSum  float64
+	lateMax  float64
+}
+
+const defaultVocabulary = 32000
+
+// The limits of package wire, for what it leaves to http.Transport.
+const (
+	maxIdle   = 1024            // idle connections to a worker
+	idleLimit = 3 * time.Second // below the keep-alive timeout of uvicorn, 5 s
+	maxHead   = 64 << 10        // bytes of a reply before its body
+)
+
+// NewHTTPClient returns a client for thousands of streams at a time over
+// connections that are kept; base is cloned, nil: the default.
+func NewHTTPClient(base *http.Transport) *http.Client {
+	if base == nil {
+		base = http.DefaultTransport.(*http.Transport)
+	}
+	t := base.Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 0, maxIdle, 0
+	t.IdleConnTimeout, t.MaxResponseHeaderBytes = idleLimit, maxHead
+	t.DisableCompression = true
+	t.ForceAttemptHTTP2 = false
+	t.WriteBufferSize, t.ReadBufferSize = 4096, 4096
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Run sends the whole source. When ctx ends, it stops sending, gives requests in
+// flight Config.Grace to end, aborts the others, and returns what it has, with
+// Stats.Stopped. It returns an error only if the configuration is unsound or the
+// source fails; even then every request that was sent has a record.
+func Run(ctx context.Context, cfg Config) (*Stats, error) {
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.wire.Close()
+	stop, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
+	c.stop = stop
+	calm := context.AfterFunc(ctx, func() { giveUp(errStopped) })
+	if err := c.warmUp(); err != nil {
+		return nil, err
+	}
+	calm()
+	sending, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	leave := c.attend(ctx, end)
+	c.start = cfg.Clock.Now()
+	err = c.sendAll(sending)
+	if errors.Is(context.Cause(sending), errAllDown) {
+		err = fmt.Errorf("%w for %v: the rest is not sent", errAllDown, c.cfg.Patience)
+	}
+	c.drain(ctx, giveUp)
+	leave()
+	s := c.stats()
+	s.Stopped = ctx.Err() != nil
+	return s, err
+}
+
+func newClient(cfg Config) (*client, error) {
+	if cfg.Source == nil || cfg.Fleet == nil || cfg.Done == nil {
+		return nil, errors.New("live: source, fleet and receiver of the records are needed")
+	}
+	cfg.Vocabulary = cmp.Or(cfg.Vocabulary, defaultVocabulary)
+	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
+	cfg.Move = cmp.Or(cfg.Move, router.MoveNone)
+	if cfg.Vocabulary <= lowestToken || cfg.Vocabulary > math.MaxInt32 {
+		return nil, fmt.Errorf("live: a vocabulary of %d tokens, expected more than %d", cfg.Vocabulary, lowestToken)
+	}
+	if !slices.Contains([]router.Moving{router.MoveNone, router.MoveQueued, router.MoveRecompute}, cfg.Move) {
+		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
+	}
+	workers := cfg.Fleet.Config()
+	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
+		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
+	c.extra = readExtra(cfg.Extra)
+	if cfg.MaxConcurrency > 0 {
+		c.room = make(chan struct{}, cfg.MaxConcurrency)
+	}
+	for w, url := range workers.URLs {
+		t, err := http.NewRequest(http.MethodPost, url+cfg.Backend.path(), nil)
+		if err != nil {
+			return nil, fmt.Errorf("live: %w", err)
+		}
+		maps.Copy(t.Header, workers.Header)
+		t.Header.Set("Content-Type", "application/json")
+		c.targets = append(c.targets, t)
+		c.model = cmp.Or(c.model, cfg.Fleet.Model(w))
+	}
+	return c, nil
+}
+
+// attend starts what goes on beside the requests: the fleet, the progress, and the
+// end of sending once all workers have been down for Config.Patience. What it
+// returns ends that, and waits.
+func (c *client) attend(ctx context.Context, end context.CancelCauseFunc) (leave func()) {
+	ctx, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var others sync.WaitGroup
+	others.Go(func() { c.cfg.Fleet.Run(ctx) })
+	if c.cfg.Progress != nil {
+		others.Go(func() { c.report(ctx) })
+	}
+	others.Go(func() {
+		if awaitAllDown(ctx, c.cfg.Fleet.Up, c.cfg.Patience) {
+			end(errAllDown)
+		}
+	})
+	return func() { quit(); others.Wait() }
+}
+
+// next is the next request of the source.
+func (c *client) next() (trace.Request, error) {
+	if r := c.first; r != nil {
+		c.first = nil
+		return *r, nil
+	}
+	return c.cfg.Source.Next()
+}
+
+// sendAll sends the requests of the source at their times.
+func (c *client) sendAll(ctx context.Context) error {
+	defer close(c.idle)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		r, err := c.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Check(len(c.cfg.Source.Adapters())); err != nil {
+			return fmt.Errorf("live: request %d: %w", r.ID, err)
+		}
+		if wait := time.Until(c.cfg.Clock.wall(c.start + r.Arrival)); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if c.room != nil {
+			select {
+			case c.room <- struct{}{}:
+			case <-ctx.Done():
+				return nil
+			}
+		} else if ctx.Err() != nil {
+			return nil
+		}
+		c.launch(r)
+	}
+}
+
+// booked is a request with the worker it is booked on.
+type booked struct {
+	j *job
+	w int
+}
+
+// launch routes a request, in the order of arrival, and lets a goroutine see to
+// it, which serves one after the other, so that its stack need not grow anew.
+func (c *client) launch(r trace.Request) {
+	c.sent.Add(1)
+	j := c.newJob(r)
+	b := booked{j, router.None}
+	if j.refused, _ = c.cfg.Fleet.Refuse(&j.fr); j.refused == "" {
+		b.w = c.cfg.Fleet.Route(&j.fr, -1)
+	}
+	select {
+	case c.idle <- b:
+	default: // none is free
+		c.wg.Go(func() {
+			for b, ok := b, true; ok; b, ok = <-c.idle {
+				c.serve(b.j, b.w)
+				if c.room != nil {
+					<-c.room
+				}
+			}
+		})
+	}
+}
+
+// drain waits for the requests in flight: as long as they take, or, once ctx
+// has ended, for the grace.
+func (c *client) drain(ctx context.Context, giveUp context.CancelCauseFunc) {
+	all := make(chan struct{})
+	go func() {
+		c.wg.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+		return
+	case <-ctx.Done():
+	}
+	t := time.AfterFunc(c.cfg.Grace, func() { giveUp(errStopped) })
+	defer t.Stop()
+	<-all
+}
+
+// warmUp sends the first request of the source ahead of the run, to a worker
+// that holds its adapter; what becomes of it is only logged.
+func (c *client) warmUp() error {
+	if !c.cfg.WarmUp {
+		return nil
+	}
+	r, err := c.cfg.Source.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.first = &r
+	w := c.cfg.Fleet.First(r.Adapter)
+	if w == router.None {
+		return nil
+	}
+	warm := r
+	warm.ID = -1
+	j := c.newJob(warm)
+	j.silent = true
+	c.cfg.Fleet.Book(&j.fr, w)
+	c.serve(j, w)
+	if j.rec.Status != record.OK {
+		c.log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)
+	}
+	c.retries.Store(0)
+	c.failovers.Store(0)
+	c.repeats.Store(0)
+	return nil
+}
+
+// finish completes the record of a request and hands it on.
+func (c *client) finish(j *job, status record.Status, reason string) {
+	r := &j.rec
+	r.Status, r.Error = status, reason
+	r.Output = int32(j.n)
+	r.Finish = max(c.cfg.Clock.at(j.last)-c.start, r.Sent)
+	if status != record.OK {
+		c.failed.Add(1)
+	}
+	if j.silent {
+		return
+	}
+	c.done.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := j.req.Reply; t != nil && len(j.tokens) == j.n {
+		c.replies[t] = append(c.replies[t], reply{j.req.Prompt, j.tokens})
+	}
+	if c.room == nil {
+		late := max(r.Sent-r.Arrival, 0)
+		c.lateness.Add(tick.FromSeconds(late), 1)
+		c.lateSum += late
+		c.lateMax = max(c.lateMax, late)
+	}
+	if c.cfg.Output != nil {
+		c.cfg.Output(r, j.prompt, j.tokens)
+	}
+	if c.cfg.Text != nil {
+		c.cfg.Text(r.ID, string(j.text))
+	}
+	c.cfg.Done(r)
+}
+
+func (c *client) stats() *Stats {
+	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Repeats: c.repeats.Load(), Moved: c.moved.Load(),
+		MovesOff: c.moves.Load(), LatenessMax: c.lateMax}
+	if n := c.lateness.Count(); n > 0 {
+		s.LatenessMean = c.lateSum / float64(n)
+		s.LatenessP50 = tick.Ticks(c.lateness.At((n - 1) / 2)).Seconds()
+		s.LatenessP99 = tick.Ticks(c.lateness.At((n - 1) * 99 / 100)).Seconds()
+	}
+	return s
+}
+
+var errAllDown = errors.New("no worker has been up")
+
+// awaitAllDown waits until there has been nobody to send to for some time; false:
+// ctx ended before.
+func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bool {
+	last := time.Now() // when a worker was up
+	for now := range fleet.Ticks(ctx, patience/50) {
+		if up() > 0 {
+			last = now
+		} else if now.Sub(last) >= patience {
+			return true
+		}
+	}
+	return false
+}
+
+// report calls Config.Progress until ctx ends.
+func (c *client) report(ctx context.Context) {
+	for range fleet.Ticks(ctx, 200*time.Millisecond) {
+		done := c.done.Load()
+		c.cfg.Progress(Progress{Done: done, Failed: c.failed.Load(), InFlight: c.sent.Load() - done, Requests: c.total, Now: c.cfg.Clock.Now() - c.start})
+	}
+}

@@ -1,0 +1,277 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"lorasim/bench/serving/fleet"
+	"lorasim/internal/record"
+)
+
+// outcome is how an attempt ended.
+type outcome struct {
+	kind   outcomeKind
+	status record.Status // of ended
+	reason string
+	to     int  // of movedOn
+	lost   bool // the worker may have executed the request, and failed it
+	failed bool // the worker has failed: with --no-failover the request fails with it
+}
+
+type outcomeKind uint8
+
+const (
+	ended   outcomeKind = iota // the request is over
+	movedOn                    // it is to go on elsewhere
+	again                      // nothing came: try again
+	broken                     // it broke off: go on elsewhere with what came
+)
+
+func succeeded() outcome { return outcome{kind: ended, status: record.OK} }
+
+// failed ends a request with a status that is not OK.
+func failed(status record.Status, reason string) outcome {
+	return outcome{kind: ended, status: status, reason: reason}
+}
+
+func retry(reason string) outcome { return outcome{kind: again, reason: reason} }
+
+var errEarly = errors.New("the stream ended early")
+
+// unsent judges an attempt that has brought no reply.
+func (a *attempt) unsent(err error) outcome {
+	a.j.last = time.Now()
+	if cause := a.cause(); cause != nil {
+		return a.interrupted(cause)
+	}
+	return retry(shorten(err))
+}
+
+// interrupted judges an attempt that the client itself has given up before
+// anything came.
+func (a *attempt) interrupted(cause error) outcome {
+	switch {
+	case errors.Is(cause, errMoved):
+		return outcome{kind: broken, reason: errMoved.Error()}
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung), errors.Is(cause, fleet.ErrStalled):
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
+		return outcome{kind: again, reason: cause.Error(), lost: true}
+	case errors.Is(cause, errTotal):
+		return failed(record.Failed, cause.Error())
+	}
+	return failed(record.Aborted, errStopped.Error())
+}
+
+// refused judges an answer that is no success.
+func (a *attempt) refused(reply *http.Response) outcome {
+	body, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<16)) // what is there of it is good enough for a message
+	a.j.last = time.Now()
+	reason := fmt.Sprintf("status %d: %s", reply.StatusCode, fleet.ErrorText(body))
+	switch code := reply.StatusCode; {
+	case a.j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
+		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
+		return retry(reason)
+	case code == http.StatusTooManyRequests || code >= 500:
+		if fleet.IsFailure(code, reply.Header, reason) {
+			a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errors.New(reason))
+		}
+		executed := code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable
+		return outcome{kind: again, reason: reason, lost: executed}
+	}
+	return failed(record.Rejected, reason)
+}
+
+// shorten drops addresses and URLs from an error, so that equal failures count as
+// one reason.
+func shorten(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + op.Err.Error()
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err.Error()
+	}
+	return err.Error()
+}
+
+// receiver is what reading a reply needs; replies use it in turn.
+type receiver struct {
+	eventReader
+	parser
+}
+
+var receivers = sync.Pool{New: func() any { return new(receiver) }}
+
+// read follows the reply to its end. A whole one is as the only event of a stream.
+func (a *attempt) read(body io.Reader) outcome {
+	c, j := a.c, a.j
+	e := receivers.Get().(*receiver)
+	defer func() { e.reset(nil, nil); receivers.Put(e) }()
+	e.keepText = c.cfg.Text != nil
+	a.asked = c.asked(int(j.rec.Requested) - a.before)
+	e.most = c.longestEvent(a.asked + int(j.req.Prompt))
+	if c.cfg.NoStream {
+		a.limit(0)
+		e.reset(body, nil)
+	} else {
+		if c.cfg.FirstToken == 0 {
+			a.limit(c.cfg.Idle)
+		}
+		e.reset(body, a.seen)
+	}
+	for events := 0; ; events++ {
+		data, err := e.next(c.cfg.NoStream)
+		if err == nil && events > maxEvents(a.asked) {
+			err = fmt.Errorf("more than %d events for at most %d tokens", maxEvents(a.asked), a.asked)
+		}
+		if err != nil {
+			j.last = time.Now()
+			return a.cutOff(err)
+		}
+		j.last = e.at
+		p, err := e.parse(c.cfg.Backend, data)
+		switch {
+		case err != nil:
+			c.cfg.Fleet.Failed(&j.fr, a.w, err)
+			return failed(record.Failed, err.Error())
+		case p.done:
+			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
+			return a.ended()
+		case p.fail != "":
+			return a.errorEvent(p.fail)
+		}
+		if err := a.bound(&p); err != nil {
+			return failed(record.Failed, err.Error())
+		}
+		if a.take(p, e.at); len(j.text) > e.most {
+			return failed(record.Failed, fmt.Sprintf("the text of the reply is longer than %d bytes", e.most))
+		}
+		if c.cfg.NoStream {
+			return a.ended()
+		}
+	}
+}
+
+// ended judges a reply that has come to its end, and tells the fleet where it is short.
+func (a *attempt) ended() outcome {
+	out := a.complete()
+	if out.reason == errEarly.Error() {
+		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errEarly)
+	}
+	return out
+}
+
+// take enters the tokens of a chunk that arrived at the given time. As in the
+// reference benchmark, the gap since the latest token is spread over all tokens
+// of a chunk, and the tokens that come with the first one leave no gap.
+func (a *attempt) take(p chunk, at time.Time) {
+	c, j := a.c, a.j
+	have := j.n - a.before
+	ids, fresh := p.fresh(have)
+	if c.cfg.Text != nil && len(p.said) > 0 {
+		// that of sglang's own interface repeats the reply so far, unless its ids are only those that are new
+		if c.cfg.Backend == SGLang && (len(p.ids) == 0 || len(p.ids) == p.total) {
+			j.text = j.text[:a.textBefore]
+		}
+		j.text = append(j.text, p.said...)
+	}
+	if p.finish != "" {
+		a.finish = p.finish
+	}
+	if a.before == 0 && p.cached > 0 {
+		j.rec.Cached = int32(min(p.cached, int(j.req.Prompt)))
+	}
+	if fresh <= 0 {
+		return
+	}
+	if len(ids) != fresh {
+		j.mu.Lock()
+		j.known = false
+		j.mu.Unlock()
+	} else if !c.cfg.NoFailover || j.fr.Move != nil || c.cfg.Output != nil || j.req.Reply != nil { // they are needed later
+		j.tokens = append(j.tokens, ids...)
+	}
+	c.cfg.Fleet.Tokens(&j.fr, fresh, have == 0)
+	if have == 0 {
+		j.begun = at
+	}
+	if !p.text && j.n > 0 { // the count at the end, of tokens that came with others or read as nothing
+		j.n += fresh
+		return
+	}
+	if j.n == 0 {
+		j.rec.FirstToken = c.cfg.Clock.at(at) - c.start
+	} else if !c.cfg.NoStream {
+		gap := at.Sub(j.token).Seconds() * c.cfg.Clock.speed / float64(fresh)
+		for range fresh {
+			j.rec.Gaps = append(j.rec.Gaps, gap)
+		}
+	}
+	j.n += fresh
+	j.token = at
+}
+
+// errorEvent judges an error within a reply of status 200: the request has
+// failed, unless all it says is that the adapter has gone, which a load mends.
+func (a *attempt) errorEvent(reason string) outcome {
+	if a.j.req.Adapter >= 0 && a.j.n == a.before && fleet.IsNotLoaded(reason) {
+		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
+		return retry(reason)
+	}
+	return failed(record.Failed, reason)
+}
+
+// cutOff judges a stream that broke off.
+func (a *attempt) cutOff(err error) outcome {
+	cause := a.cause()
+	got := a.j.n > a.before
+	switch {
+	case a.finish != "" && a.finish != "abort":
+		return a.complete() // all but the end marker
+	case errors.Is(cause, errStopped), errors.Is(cause, errTotal), errors.Is(cause, errFirstToken) && !got:
+		return a.interrupted(cause)
+	case errors.Is(cause, errMoved):
+		return a.resume(cause.Error())
+	case cause != nil:
+		err = cause
+	case errors.Is(err, io.EOF):
+		err = errEarly
+	}
+	a.c.cfg.Fleet.Failed(&a.j.fr, a.w, err)
+	if !got && !a.any {
+		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
+	}
+	out := a.resume(shorten(err))
+	out.lost = out.kind == broken
+	return out
+}
+
+// resume says that a request goes on elsewhere with its tokens, if their ids are
+// known.
+func (a *attempt) resume(reason string) outcome {
+	switch {
+	case !a.j.known:
+		return failed(record.Failed, reason)
+	case a.j.n >= int(a.j.rec.Requested): // only the end of the stream was lost
+		return succeeded()
+	}
+	return outcome{kind: broken, reason: reason, failed: true}
+}
+
+// complete judges a reply that has come to its end.
+func (a *attempt) complete() outcome {
+	switch {
+	case a.finish == "abort":
+		return a.resume("aborted by the worker")
+	case a.finish == "error":
+		return failed(record.Failed, "the worker reports an error")
+	case a.finish == "" && a.j.n < int(a.j.rec.Requested):
+		return a.resume(errEarly.Error())
+	}
+	return succeeded()
+}

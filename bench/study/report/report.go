@@ -1,0 +1,385 @@
+// Package report makes one page of everything known about runs and sweeps: a
+// single HTML file that a person can explore and that needs no network, and the
+// same figures as PNG or SVG for papers.
+//
+//	p, err := report.Load(ctx, report.Options{}, "out/", "bench.log", "live.parquet")
+//	err = p.WriteHTML(w)
+//	files, err := p.WriteFigures("figures", "svg")
+//
+// Sweeps keep only the numbers of their runs. How a run went over time is found
+// by running it again: the same scenario and seed give the same run.
+package report
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/records"
+	"lorasim/bench/result/series"
+	"lorasim/bench/scenario"
+	"lorasim/bench/study/compare"
+	"lorasim/bench/study/sweep"
+	"lorasim/trace"
+)
+
+// Options says what a page is to hold.
+type Options struct {
+	Title string // "": from what is shown
+	// Policies are run one after the other for each scenario file; none: the
+	// scenario's own.
+	Policies []string
+	// At picks the point of a sweep whose runs are shown over time: values by
+	// key, in any of the names that a key has. Axes that are not there take
+	// their middle value.
+	At map[string]string
+	// NoRuns: do not run anything of a sweep again; of the runs at the point, what
+	// the sweep kept of them is shown, means over the seeds.
+	NoRuns bool
+	// MaxRuns bounds the runs of one sweep that are run again; 0: 8.
+	MaxRuns int
+	SLO     result.SLO // for scenario files
+	// Progress, where set, is told of runs done and to do.
+	Progress func(done, total int, what string)
+}
+
+// Page is what a report shows.
+type Page struct {
+	Title  string
+	About  string
+	Runs   []*Run
+	Sweeps []*Sweep
+	Notes  []string
+	// Compared is the table of all runs, nil: none.
+	Compared *compare.Table
+	// At says of each sweep at which values of its settings its runs are.
+	At []string
+}
+
+// Run is one run of a page, of a name that no other has. Its numbers in the table are
+// those that a sweep kept of it, else those of the result.
+type Run struct {
+	*compare.Run
+	Result *result.Result      // nil: not known
+	Series *series.Series      // nil: not known
+	Kept   []*sweep.CellResult // what a sweep kept of the run, by seed
+}
+
+// Sweep is one sweep of a page.
+type Sweep struct {
+	*sweep.Dir
+	*sweep.Tables
+}
+
+// Load gathers a page from folders of sweeps, scenario files (which are run),
+// records, results and logs.
+func Load(ctx context.Context, o Options, paths ...string) (*Page, []string, error) {
+	l := &loader{opt: o, page: &Page{Title: o.Title}}
+	l.opt.MaxRuns = cmp.Or(o.MaxRuns, 8)
+	var files []string
+	var err error
+	for _, path := range paths {
+		switch ext := strings.ToLower(filepath.Ext(path)); {
+		case err != nil:
+		case sweep.IsDir(path):
+			err = l.sweep(path)
+		case ext == ".yaml" || ext == ".yml":
+			err = l.scenario(path)
+		default:
+			files = append(files, path)
+		}
+	}
+	if err == nil {
+		err = l.simulate(ctx)
+	}
+	if err == nil && len(files) > 0 {
+		err = l.readFiles(files)
+	}
+	if err == nil {
+		err = l.finish()
+	}
+	return l.page, l.warnings, err
+}
+
+type loader struct {
+	opt      Options
+	page     *Page
+	jobs     []job
+	warnings []string
+}
+
+// job is a run to simulate.
+type job struct {
+	run *Run // without what the simulation gives
+	sc  *scenario.Scenario
+	slo result.SLO
+}
+
+func (l *loader) note(format string, values ...any) {
+	l.page.Notes = append(l.page.Notes, fmt.Sprintf(format, values...))
+}
+
+// scenario adds the runs of a scenario file.
+func (l *loader) scenario(path string) error {
+	sc, err := scenario.Load(path)
+	if err != nil {
+		return err
+	}
+	policies := l.opt.Policies
+	if len(policies) == 0 {
+		policies = []string{sc.Routing.Policy}
+	}
+	for _, p := range policies {
+		c := sc
+		c.Routing.Policy = p
+		run := &Run{Run: &compare.Run{Name: p, What: fmt.Sprintf("%s, seed %d", filepath.Base(path), c.Seed)}}
+		l.jobs = append(l.jobs, job{run, &c, l.opt.SLO})
+	}
+	return nil
+}
+
+// simulate runs the scenarios and records them over time.
+func (l *loader) simulate(ctx context.Context) error {
+	for i, j := range l.jobs {
+		if l.opt.Progress != nil {
+			l.opt.Progress(i, len(l.jobs), j.run.Name)
+		}
+		workers, err := j.sc.Workers()
+		if err != nil {
+			return err
+		}
+		rec := series.NewRecorder(workers)
+		res, err := j.sc.Simulate(ctx, scenario.RunOptions{SLO: j.slo, Watch: rec.Watching})
+		if err != nil {
+			return fmt.Errorf("%s (%s): %w", j.run.Name, j.run.What, err)
+		}
+		r := j.run
+		if len(r.Kept) == 0 {
+			what := r.What
+			r.Run = compare.FromResult(r.Name, res)
+			r.What = what
+		}
+		r.Source, r.Result, r.Series = string(res.Source), res, rec.Series()
+		l.page.Runs = append(l.page.Runs, r)
+	}
+	return nil
+}
+
+// sweep reads a sweep and picks runs of it.
+func (l *loader) sweep(path string) error {
+	d, err := sweep.Open(path)
+	if err != nil {
+		return err
+	}
+	t, err := d.Tables(sweep.MergeOptions{Partial: true})
+	if err != nil {
+		return err
+	}
+	if t.Left > 0 {
+		l.note("%s: %d of %d cells are missing, failed or broken", d.Name, t.Left, len(d.Cells))
+	}
+	for _, b := range t.Broken {
+		l.warnings = append(l.warnings, fmt.Sprintf("%s: cell %d (%s) is left out: %s", path, b.Index, b.What, b.Error))
+	}
+	l.page.Sweeps = append(l.page.Sweeps, &Sweep{d, t})
+	l.page.About = cmp.Or(l.page.About, d.About)
+	names, picked, err := l.pick(d)
+	if err != nil {
+		return err
+	}
+	if at := common(d, picked); at != "" {
+		l.page.At = append(l.page.At, fmt.Sprintf("sweep %s at %s", d.Name, at))
+	}
+	if n := len(names); n > l.opt.MaxRuns {
+		l.note("%s: %d of %d runs are shown", d.Name, l.opt.MaxRuns, n)
+		names = names[:l.opt.MaxRuns]
+	}
+	for _, name := range names {
+		run, err := kept(d, name, picked[name])
+		if err != nil {
+			return err
+		}
+		if l.opt.NoRuns {
+			if len(run.Kept) > 0 {
+				run.What += fmt.Sprintf(", mean of %d seeds", len(run.Kept))
+				l.page.Runs = append(l.page.Runs, run)
+			}
+			continue
+		}
+		c := picked[name][0]
+		sc, err := d.ScenarioOf(c)
+		if err != nil {
+			return err
+		}
+		run.What = d.Describe(c)
+		l.jobs = append(l.jobs, job{run, sc, d.SLO()})
+	}
+	return nil
+}
+
+// common lists the settings that all picked cells have the same value of:
+// "request_rate = 16".
+func common(d *sweep.Dir, picked map[string][]*sweep.Cell) string {
+	var parts []string
+	for i, a := range d.Axes {
+		values := map[string]bool{}
+		for _, cells := range picked {
+			for _, c := range cells {
+				values[c.Values[i]] = true
+			}
+		}
+		for v := range values {
+			if len(values) == 1 {
+				parts = append(parts, a.Leaf()+" = "+v)
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// kept is a run with what the sweep kept of it, by seed.
+func kept(d *sweep.Dir, name string, cells []*sweep.Cell) (*Run, error) {
+	r := &Run{}
+	var seeds []string
+	var numbers [][]result.Value
+	what := ""
+	for _, c := range cells {
+		cell, err := d.ReadCell(c)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sweep.ErrBroken) {
+			continue // the page says that cells are missing
+		}
+		if err != nil {
+			return nil, err
+		}
+		what = strings.TrimSuffix(d.Describe(c), fmt.Sprintf(" seed=%d", c.Seed))
+		r.Kept, numbers, seeds = append(r.Kept, cell), append(numbers, cell.Values),
+			append(seeds, strconv.FormatUint(c.Seed, 10))
+	}
+	r.Run = compare.FromValues(name, seeds, numbers)
+	r.What = what
+	return r, nil
+}
+
+// pick returns the cells of the runs to show, by seed: those of each policy at
+// one point; or, where there is one policy, of each value of the second axis.
+func (l *loader) pick(d *sweep.Dir) (names []string, picked map[string][]*sweep.Cell, err error) {
+	pinned := map[string]string{} // by full key
+	for key, v := range l.opt.At {
+		f, err := scenario.Find(key)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(d.Axes, func(a sweep.Axis) bool { return a.Key == f.Key }) {
+			return nil, nil, fmt.Errorf("%s does not vary %s", d.Name, key)
+		}
+		pinned[f.Key] = v
+	}
+	var point []string
+	for _, a := range d.Axes {
+		v, given := pinned[a.Key]
+		if given && !slices.Contains(a.Values, v) {
+			return nil, nil, fmt.Errorf("%s has no run at %s %s; it has %s",
+				d.Name, a.Leaf(), v, strings.Join(a.Values, ", "))
+		}
+		if !given {
+			v = a.Values[len(a.Values)/2]
+		}
+		point = append(point, v)
+	}
+	second := len(d.Policies) == 1 && len(d.Axes) > 1 && pinned[d.Axes[1].Key] == ""
+	picked = map[string][]*sweep.Cell{}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		name := c.Policy
+		if second {
+			name, point[1] = c.Values[1], c.Values[1]
+		}
+		if !slices.Equal(c.Values, point) {
+			continue
+		}
+		if picked[name] == nil {
+			names = append(names, name)
+		}
+		picked[name] = append(picked[name], c)
+	}
+	return names, picked, nil
+}
+
+// readFiles reads results, logs and records.
+func (l *loader) readFiles(files []string) error {
+	runs, warnings, err := compare.Load(files, l.opt.SLO)
+	if err != nil {
+		return err
+	}
+	l.warnings = append(l.warnings, warnings...)
+	for _, r := range runs {
+		run := &Run{Run: r, Result: r.Results[0]}
+		if run.Name = filepath.Base(r.File); r.Line > 0 {
+			run.Name += fmt.Sprintf(":%d", r.Line)
+		}
+		if recs := r.Results[0].Records; len(recs) > 0 {
+			run.Series = series.FromRecords(recs, r.Results[0].Adapters)
+		}
+		if r.Source == "records" {
+			if run.Series, err = fromRecords(r.File); err != nil {
+				return err
+			}
+		}
+		l.page.Runs = append(l.page.Runs, run)
+	}
+	return nil
+}
+
+func fromRecords(path string) (*series.Series, error) {
+	rs, names, err := records.ReadAll(path)
+	if err != nil {
+		return nil, err
+	}
+	var adapters []trace.Adapter
+	for i := range rs {
+		const most = 1 << 20 // against nonsense in the file
+		a := rs[i].Adapter
+		for n := len(adapters); n <= int(min(a, most-1)); n++ {
+			adapters = append(adapters, trace.Adapter{Name: cmp.Or(names[int32(n)], fmt.Sprintf("adapter %d", n))})
+		}
+		if a >= 0 && int(a) < len(adapters) && rs[i].Rank > 0 {
+			adapters[a].Rank = int(rs[i].Rank)
+		}
+	}
+	return series.FromRecords(rs, adapters), nil
+}
+
+// finish names the page and its runs, and compares them.
+func (l *loader) finish() (err error) {
+	p := l.page
+	if len(p.Sweeps) > 0 {
+		p.Title = cmp.Or(p.Title, p.Sweeps[0].Name)
+	}
+	p.Title = cmp.Or(p.Title, "Runs")
+	if len(p.Runs) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(p.Runs, func(r *Run) bool { return r.Result != nil && len(r.Kept) > 0 }) {
+		l.note("Runs of a sweep: the table has means over its seeds, the figures over time are those of one seed.")
+	}
+	var runs []*compare.Run
+	seen := map[string]int{}
+	for _, r := range p.Runs {
+		if seen[r.Name]++; seen[r.Name] > 1 {
+			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
+		}
+		runs = append(runs, r.Run)
+	}
+	if p.Compared, err = compare.New(runs, compare.Options{}); err != nil {
+		return err
+	}
+	p.Notes = append(p.Notes, p.Compared.Notes...)
+	return nil
+}

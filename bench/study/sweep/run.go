@@ -1,0 +1,336 @@
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/template"
+
+	"golang.org/x/sync/errgroup"
+
+	"lorasim/bench/result"
+	"lorasim/bench/result/series"
+	"lorasim/bench/scenario"
+	"lorasim/internal/suggest"
+	"lorasim/sim"
+	"lorasim/trace"
+)
+
+// Shard is a part of a sweep: part Index of Count, from 0.
+type Shard struct{ Index, Count int }
+
+// ParseShard reads "I/N" with 0 <= I < N. "auto/N" takes the index of a job in
+// its array from the environment, as Slurm and Kubernetes' Indexed Jobs give it.
+func ParseShard(text string, getenv func(string) string) (Shard, error) {
+	index, count, _ := strings.Cut(text, "/")
+	if index == "auto" {
+		const slurm, kubernetes = "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"
+		if index = cmp.Or(getenv(slurm), getenv(kubernetes)); index == "" {
+			return Shard{}, fmt.Errorf("shard %q: none of %s, %s is set", text, slurm, kubernetes)
+		}
+		text = index + "/" + count
+	}
+	i, err1 := strconv.Atoi(index)
+	n, err2 := strconv.Atoi(count)
+	if err1 != nil || err2 != nil || i < 0 || i >= n {
+		return Shard{}, fmt.Errorf("shard %s: expected I/N with 0 <= I < N, such as 0/8, or auto/N", text)
+	}
+	return Shard{i, n}, nil
+}
+
+// RunOptions says how to run a sweep, or a part of it.
+type RunOptions struct {
+	Shard Shard // zero: all
+	Jobs  int   // cells at a time; 0: one for each core
+	Retry bool  // run failed cells again
+	// Progress is told of the cells of this run: those done so far, those that
+	// failed among them, and all. One call at a time.
+	Progress func(done, failed, total int)
+	// Warn is told of each cell whose file is broken, before any cell runs.
+	Warn func(message string)
+}
+
+// Summary is what a run did.
+type Summary struct {
+	Ran    int // cells that ran now
+	Kept   int // cells that were there already
+	Shared int // cells that take the result of another one
+	Failed []FailedCell
+}
+
+// Run runs the cells of the shard that are not done yet. A cell that fails does
+// not stop the others: its reason is kept in a file, and it fails again without
+// running until Retry is set. Any number of processes may run different shards
+// of one folder at a time. An error means that the sweep cannot go on; what is
+// done stays done.
+func (d *Dir) Run(ctx context.Context, o RunOptions) (*Summary, error) {
+	if err := errors.Join(d.checkInputs(), d.writable()); err != nil {
+		return nil, err
+	}
+	sum := &Summary{}
+	todo, err := d.todo(o, sum)
+	if err != nil {
+		return nil, err
+	}
+	g, running := errgroup.WithContext(ctx)
+	if g.SetLimit(runtime.GOMAXPROCS(0)); o.Jobs > 0 {
+		g.SetLimit(o.Jobs)
+	}
+	d.share(running, todo)
+	var mu sync.Mutex
+	before := len(sum.Failed)
+	for i := range todo {
+		g.Go(func() error {
+			c := todo[i].cell
+			reason, err := d.runCell(running, &todo[i])
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if sum.Ran++; reason != nil {
+				sum.Failed = append(sum.Failed, FailedCell{c.Index, d.Describe(c), reason.Error()})
+			}
+			if o.Progress != nil {
+				o.Progress(sum.Ran, len(sum.Failed)-before, len(todo))
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	slices.SortFunc(sum.Failed, func(a, b FailedCell) int { return a.Index - b.Index })
+	return sum, cmp.Or(context.Cause(ctx), err)
+}
+
+// job is a cell to run.
+type job struct {
+	cell     *Cell
+	workload int // its number
+	// collect reads the workload that this cell shares with others, for all of
+	// them; nil: the cell opens its own.
+	collect func() (*scenario.Collected, error)
+}
+
+// todo returns the shard's cells that are to run; those with the same workload
+// stand together, so that they can share it. Of cells that must have the same
+// result only the first one counts, so that no two shards run the same.
+func (d *Dir) todo(o RunOptions, sum *Summary) ([]job, error) {
+	order, err := d.byWorkload()
+	if err != nil {
+		return nil, err
+	}
+	order = slices.DeleteFunc(order, func(j job) bool { return d.Runs(j.cell) != j.cell.Index })
+	if n := o.Shard.Count; n > 0 {
+		order = order[o.Shard.Index*len(order)/n : (o.Shard.Index+1)*len(order)/n]
+	}
+	var todo []job
+	for _, j := range order {
+		sum.Shared += max(len(d.sharing(j.cell))-1, 0)
+		r, failed, broken := d.look(j.cell)
+		switch {
+		case r != nil:
+			sum.Kept++
+		case failed != nil && !broken && !o.Retry:
+			sum.Failed = append(sum.Failed, *failed)
+		default:
+			if todo = append(todo, j); broken && o.Warn != nil {
+				o.Warn(fmt.Sprintf("cell %d (%s) runs again: %s", failed.Index, failed.What, failed.Error))
+			}
+		}
+	}
+	return todo, nil
+}
+
+// workloadKey is the same for cells that have the same workload: all that it
+// depends on is the section of the scenario and the seed.
+func workloadKey(sc *scenario.Scenario) string { return fmt.Sprintf("%d %#v", sc.Seed, sc.Workload) }
+
+// byWorkload orders the cells so that those with the same workload stand
+// together, in the order in which the workloads first appear.
+func (m *Manifest) byWorkload() ([]job, error) {
+	numbers := map[string]int{}
+	order := make([]job, len(m.Cells))
+	for i := range m.Cells {
+		sc, err := m.ScenarioOf(&m.Cells[i])
+		if err != nil {
+			return nil, err
+		}
+		key := workloadKey(sc)
+		if _, ok := numbers[key]; !ok {
+			numbers[key] = len(numbers)
+		}
+		order[i] = job{cell: &m.Cells[i], workload: numbers[key]}
+	}
+	slices.SortStableFunc(order, func(a, b job) int { return a.workload - b.workload })
+	return order, nil
+}
+
+// share has neighbours with the same workload read it together.
+func (d *Dir) share(ctx context.Context, todo []job) {
+	for i := 1; i < len(todo); i++ {
+		j, last := &todo[i], &todo[i-1]
+		if j.workload != last.workload {
+			continue
+		}
+		if last.collect == nil {
+			last.collect = sync.OnceValues(func() (*scenario.Collected, error) {
+				sc, err := d.ScenarioOf(last.cell)
+				if err != nil {
+					return nil, err
+				}
+				return sc.Collect(ctx)
+			})
+		}
+		j.collect = last.collect
+	}
+}
+
+// runCell runs one cell and writes its file, or that of its failure, which it
+// returns. Its error is one that stops the sweep.
+func (d *Dir) runCell(ctx context.Context, j *job) (failed, err error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	res, lat, failed := d.simulate(ctx, j)
+	j.collect = nil // the workload goes with the last cell that needs it
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err() // not the cell's fault
+	case failed != nil:
+		return failed, d.writeFailure(j.cell, failed)
+	}
+	if err := d.writeCell(j.cell, res, lat); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(d.failurePath(j.cell)); err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	return nil, nil
+}
+
+// simulate runs a cell's scenario. A panic is the failure of this cell alone.
+func (m *Manifest) simulate(ctx context.Context, j *job) (res *result.Result, lat *series.Latencies, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	sc, err := m.ScenarioOf(j.cell)
+	if err != nil {
+		return nil, nil, err
+	}
+	lat = series.NewLatencies()
+	o := scenario.RunOptions{SLO: m.SLO(), Oracle: m.Oracle,
+		Watch: func([]trace.Adapter) sim.Hooks { return sim.Hooks{Done: lat.Done} }}
+	if j.collect != nil {
+		c, err := j.collect()
+		if err != nil {
+			return nil, nil, err
+		}
+		if c != nil {
+			o.Input = c.Input()
+		}
+	}
+	res, err = sc.Simulate(ctx, o)
+	return res, lat, err
+}
+
+// Job says how the shards of a sweep are to run.
+type Job struct {
+	Name    string // of the job; "": from the sweep's
+	Dir     string // folder of the sweep, as the workers of the batch system see it
+	Program string // how lorasim is called there; "": lorasim
+	Shards  int
+	Jobs    int    // cells at a time in one shard; 0: 1
+	Time    string // Slurm: limit for one shard, as in 1:00:00
+	Memory  string // limit for one shard, as in 2G or 2Gi
+	Queue   string // Slurm: partition
+
+	Image string // Kubernetes: image that has lorasim
+	Claim string // Kubernetes: persistent volume claim that is mounted at Mount
+	Mount string
+}
+
+// jobFiles are the templates of the job files. Merging is a step of its own after
+// the shards.
+//
+//go:embed jobs
+var jobFiles embed.FS
+
+// Emit writes a job file that runs the shards of a sweep, for slurm, kubernetes
+// or parallel.
+func (j Job) Emit(w io.Writer, system string) error {
+	if err := suggest.Among("batch system", system, []string{"slurm", "kubernetes", "parallel"}); err != nil {
+		return err
+	}
+	if err := j.complete(system); err != nil {
+		return err
+	}
+	t, err := template.New(system).Funcs(template.FuncMap{"sh": shellQuote, "yaml": strconv.Quote}).ParseFS(jobFiles,
+		"jobs/"+system)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, struct {
+		Job
+		Last         int
+		MergeCommand string
+	}{j, j.Shards - 1, shellQuote(j.Program) + " sweep merge " + shellQuote(j.Dir)})
+}
+
+var (
+	notLabel = regexp.MustCompile(`[^-a-z0-9]`)
+	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	// what may stand in a line of #SBATCH, where nothing can be quoted
+	plainWord  = regexp.MustCompile(`^[-A-Za-z0-9_.:,+]*$`)
+	shellPlain = regexp.MustCompile(`^[-A-Za-z0-9_./:=,+@%]+$`)
+)
+
+// complete fills in what the job leaves open and checks it.
+func (j *Job) complete(system string) error {
+	j.Program, j.Image, j.Claim = cmp.Or(j.Program, "lorasim"), cmp.Or(j.Image, "lorasim:latest"),
+		cmp.Or(j.Claim, "sweeps")
+	j.Mount = cmp.Or(j.Mount, path.Dir(j.Dir))
+	j.Name = strings.Trim(notLabel.ReplaceAllString(strings.ToLower(cmp.Or(j.Name, "sweep")), "-"), "-")
+	j.Jobs = max(j.Jobs, 1)
+	kubernetes := system == "kubernetes"
+	switch {
+	case j.Shards < 1:
+		return fmt.Errorf("shards is %d, expected >= 1", j.Shards)
+	case !dnsLabel.MatchString(j.Name):
+		return fmt.Errorf("job name %q: expected up to 63 letters, digits and hyphens", j.Name)
+	case strings.ContainsAny(j.Dir+j.Program, "\n\r"):
+		return fmt.Errorf("folder %q: a job file cannot name a path with a line break", j.Dir)
+	case kubernetes && !dnsLabel.MatchString(j.Claim):
+		return fmt.Errorf("claim %q: expected lower-case letters, digits and hyphens", j.Claim)
+	case kubernetes && !path.IsAbs(j.Dir):
+		return fmt.Errorf("folder %q: Kubernetes needs the absolute path that the sweep has on the volume", j.Dir)
+	case kubernetes && strings.ContainsAny(j.Image, " \n\""):
+		return fmt.Errorf("image %q: expected NAME[:TAG]", j.Image)
+	}
+	for _, f := range []struct{ name, v string }{{"time", j.Time}, {"memory", j.Memory}, {"partition", j.Queue}} {
+		if !plainWord.MatchString(f.v) {
+			return fmt.Errorf("%s %q: expected letters, digits and -_.:,+", f.name, f.v)
+		}
+	}
+	return nil
+}
+
+// shellQuote makes one word of the shell out of s.
+func shellQuote(s string) string {
+	if shellPlain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
