@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-var sizes = [][3]int{{2, 4, 32}, {2, 4, 200}, {2, 32, 200}, {8, 32, 200}, {8, 128, 1000}, {16, 128, 5000}, {32, 512, 5000}, {64, 512, 5000}}
+var sizes = [][3]int{{2, 4, 32}, {2, 4, 200}, {2, 32, 200}, {8, 32, 200}, {8, 128, 1000}, {16, 128, 5000},
+	{32, 512, 5000}, {64, 512, 5000}}
 
 // BenchmarkEmbedded solves random instances with the default budget; gap-% is
 // the mean proven gap.

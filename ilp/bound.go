@@ -56,7 +56,8 @@ type bounder struct {
 
 func newBounder(p *Problem) *bounder {
 	n := len(p.Workers)
-	b := &bounder{p: p, load: make([]float64, n), speed: make([]float64, n), work: make([]curve, n), moves: make([]curve, n), limited: p.MaxMoves > 0}
+	b := &bounder{p: p, load: make([]float64, n), speed: make([]float64, n), work: make([]curve, n),
+		moves: make([]curve, n), limited: p.MaxMoves > 0}
 	pages := make([]float64, n)
 	groups := make([][]int32, n)
 	sum, room := 0.0, 0.0
@@ -108,7 +109,8 @@ func newBounder(p *Problem) *bounder {
 
 // possible says whether no test rules T = t out.
 func (b *bounder) possible(t float64) bool {
-	return b.relief(b.total, b.work, t) <= t*b.speeds && (!b.limited || b.relief(0, b.moves, t) <= float64(b.p.MaxMoves)*(1+1e-9))
+	return b.relief(b.total, b.work, t) <= t*b.speeds &&
+		(!b.limited || b.relief(0, b.moves, t) <= float64(b.p.MaxMoves)*(1+1e-9))
 }
 
 // relief adds the least cost of relieving all workers above t to a sum.

@@ -32,14 +32,16 @@ func problems(z size) *rapid.Generator[*Problem] {
 		for range rapid.IntRange(0, z.groups).Draw(t, "groups") {
 			g := Group{Adapter: adapter.Draw(t, "adapter"), Worker: rapid.Int32Range(0, int32(j)-1).Draw(t, "worker"),
 				Count: rapid.Int64Range(1, int64(z.count)).Draw(t, "count"), Work: times.Draw(t, "work"),
-				Move: rapid.SampledFrom([]float64{0, 0.05, 0.05, 0.7}).Draw(t, "move"), Pages: float64(rapid.IntRange(0, 40).Draw(t, "pages")),
+				Move:    rapid.SampledFrom([]float64{0, 0.05, 0.05, 0.7}).Draw(t, "move"),
+				Pages:   float64(rapid.IntRange(0, 40).Draw(t, "pages")),
 				Virtual: rapid.IntRange(0, 5).Draw(t, "virtual") == 0}
 			p.Groups = append(p.Groups, g)
 			at[g.Worker][g.Adapter] = true
 		}
 		uneven := rapid.Bool().Draw(t, "uneven")
 		for w := range j {
-			v := Worker{Slots: len(at[w]) + rapid.IntRange(0, 2).Draw(t, "slots"), Pages: float64(rapid.IntRange(0, 200).Draw(t, "room")),
+			v := Worker{Slots: len(at[w]) + rapid.IntRange(0, 2).Draw(t, "slots"),
+				Pages:  float64(rapid.IntRange(0, 200).Draw(t, "room")),
 				Closed: rapid.IntRange(0, 7).Draw(t, "closed") == 0}
 			if uneven {
 				v.Speed = rapid.SampledFrom([]float64{0, 0.25, 1, 1.7, 3}).Draw(t, "speed")
@@ -48,7 +50,8 @@ func problems(z size) *rapid.Generator[*Problem] {
 				v.Base = times.Draw(t, "base")
 			}
 			for k := range int32(p.Adapters) {
-				if at[w][k] && rapid.IntRange(0, 4).Draw(t, "here") > 0 || rapid.IntRange(0, 4).Draw(t, "resident") == 0 {
+				if at[w][k] && rapid.IntRange(0, 4).Draw(t, "here") > 0 ||
+					rapid.IntRange(0, 4).Draw(t, "resident") == 0 {
 					v.Resident = append(v.Resident, k)
 				}
 			}

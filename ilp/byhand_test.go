@@ -25,7 +25,8 @@ func TestBalanceByHand(t *testing.T) {
 		{"at most two", func(p *Problem) { p.Workers[1].Base = 6 }, 2},
 		{"as busy", func(p *Problem) { p.Workers[1].Base = 10 }, 0},
 	} {
-		p := &Problem{Adapters: 1, Workers: []Worker{{Slots: 1, Resident: []int32{0}}, {Slots: 1}}, Groups: []Group{{Count: 10, Work: 1}}}
+		p := &Problem{Adapters: 1, Workers: []Worker{{Slots: 1, Resident: []int32{0}}, {Slots: 1}},
+			Groups: []Group{{Count: 10, Work: 1}}}
 		c.change(p)
 		if m := newSearch(p, false, 0, 1).balance(0, 0, 1); m.n != c.want {
 			t.Errorf("%s: %d, expected %d", c.name, m.n, c.want)
@@ -48,7 +49,8 @@ func TestDecodeByHand(t *testing.T) {
 		{"worker 1 has 1 s, and 5 to spare", 1, [2]float64{6, 4}, 0},
 		{"alike: the first", 0, [2]float64{5, 5}, 0},
 	} {
-		p := &Problem{Adapters: 1, PageRate: 1, Groups: []Group{{Count: 1, Work: 1, Pages: 2}, {Count: 1, Work: 1, Pages: 8}},
+		p := &Problem{Adapters: 1, PageRate: 1, Groups: []Group{{Count: 1, Work: 1, Pages: 2},
+			{Count: 1, Work: 1, Pages: 8}},
 			Workers: []Worker{{Slots: 1, Base: c.base, Pages: c.pages[0]}, {Slots: 1, Pages: c.pages[1]}}}
 		s := newSearch(p, false, 0, 1)
 		s.shift(0, 0, 1, 1)

@@ -106,7 +106,8 @@ func (s *search) trim() {
 				continue
 			}
 			for ; n > 0; n /= 2 {
-				for s.x[c*s.j+int(w)] >= n && s.after(int32(c), cc.home, n) <= limit && s.weights(int32(c), w, cc.home, n) <= 0 {
+				for s.x[c*s.j+int(w)] >= n && s.after(int32(c), cc.home, n) <= limit &&
+					s.weights(int32(c), w, cc.home, n) <= 0 {
 					s.shift(int32(c), w, cc.home, n)
 				}
 			}
@@ -324,7 +325,8 @@ func newState(p *Problem, fine bool) *state {
 		g := &p.Groups[i]
 		if n == 0 || like(order[n-1], i) != 0 {
 			s.of[g.Adapter] = append(s.of[g.Adapter], int32(len(s.classes)))
-			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move, counts: g.counts()})
+			s.classes = append(s.classes, class{adapter: g.Adapter, home: g.Worker, work: g.Work, move: g.Move,
+				counts: g.counts()})
 		}
 		c := &s.classes[len(s.classes)-1]
 		c.pages = (c.pages*float64(c.count) + g.Pages*float64(g.Count)) / float64(c.count+g.Count)

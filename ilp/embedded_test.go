@@ -183,7 +183,8 @@ func TestEmbeddedFinds(t *testing.T) {
 			Groups: []Group{{Count: 10, Work: 1}}, MoveWeight: 2}, 10, 0, true},
 		{"two moves allowed", Problem{Workers: []Worker{worker(1, 0), worker(1, 0)}, Adapters: 1,
 			Groups: []Group{{Count: 10, Work: 1}}, MaxMoves: 2}, 8, 2, true},
-		{"pages decide who goes", Problem{Workers: []Worker{{Slots: 1, Pages: 10, Resident: []int32{0}}, {Slots: 1, Pages: 90}}, Adapters: 1,
+		{"pages decide who goes", Problem{Workers: []Worker{{Slots: 1, Pages: 10, Resident: []int32{0}},
+			{Slots: 1, Pages: 90}}, Adapters: 1,
 			PageRate: 1, Groups: []Group{{Count: 1, Work: 1, Pages: 90}, {Count: 1, Work: 1, Pages: 10}}}, 1, 1, true},
 		{"closed", Problem{Workers: []Worker{worker(1, 0), {Slots: 1, Closed: true}}, Adapters: 1,
 			Groups: []Group{{Count: 10, Work: 1}}}, 10, 0, true},
@@ -194,8 +195,10 @@ func TestEmbeddedFinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if math.Abs(sol.Objective-tt.want) > 1e-9 || sol.Moves != tt.moves || (sol.Status == Optimal) != tt.optimal {
-				t.Errorf("objective %v, %d moves, %s (bound %v); expected %v, %d", sol.Objective, sol.Moves, sol.Status, sol.Bound, tt.want, tt.moves)
+			if math.Abs(sol.Objective-tt.want) > 1e-9 || sol.Moves != tt.moves ||
+				(sol.Status == Optimal) != tt.optimal {
+				t.Errorf("objective %v, %d moves, %s (bound %v); expected %v, %d", sol.Objective, sol.Moves, sol.Status,
+					sol.Bound, tt.want, tt.moves)
 			}
 		})
 	}

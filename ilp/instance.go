@@ -90,7 +90,8 @@ func jsonError(err error, data []byte, name string) error {
 		case reflect.String:
 			expected = "a string"
 		}
-		return fmt.Errorf("%s:%d: %s: found %s, expected %s", name, lineAt(data, kind.Offset), cmp.Or(kind.Field, "the whole"), kind.Value, expected)
+		return fmt.Errorf("%s:%d: %s: found %s, expected %s", name, lineAt(data, kind.Offset),
+			cmp.Or(kind.Field, "the whole"), kind.Value, expected)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s:%d: the file ends within the instance", name, lineAt(data, int64(len(data))))
 	}
@@ -153,7 +154,8 @@ func (in *Instance) Problem() (*Problem, [][]int) {
 	for _, w := range in.Workers {
 		res := slices.Clone(w.Resident)
 		slices.Sort(res)
-		p.Workers = append(p.Workers, Worker{Speed: w.Speed, Slots: w.Slots, Pages: float64(w.KVPages), Resident: slices.Compact(res)})
+		p.Workers = append(p.Workers, Worker{Speed: w.Speed, Slots: w.Slots, Pages: float64(w.KVPages),
+			Resident: slices.Compact(res)})
 	}
 	order := make([]int, len(in.Requests))
 	for i := range order {
@@ -239,7 +241,8 @@ func Generate(workers, adapters, requests int, seed uint64) *Instance {
 		pages := int64(math.Round(math.Exp(math.Log(24) + 0.9*rng.NormFloat64())))
 		pages = min(max(pages, 1), 512)
 		total += pages
-		in.Requests = append(in.Requests, InstanceRequest{Adapter: int32(k), Worker: holders[k][rng.IntN(len(holders[k]))], Pages: pages})
+		in.Requests = append(in.Requests,
+			InstanceRequest{Adapter: int32(k), Worker: holders[k][rng.IntN(len(holders[k]))], Pages: pages})
 	}
 	for j := range in.Workers {
 		in.Workers[j].KVPages = int64(float64(total) / float64(workers) * (0.8 + 0.4*rng.Float64()))

@@ -51,12 +51,17 @@ func TestReadInstanceErrors(t *testing.T) {
 		{"cut off", "\"pages\": 5}]}", "\"pages\": 5}", "x.json:11: the file ends within the instance"},
 		{"more", "}]}", "}]} {", "x.json:10: more after the instance"},
 		{"unknown key", `"alpha_s"`, `"alpha"`, `unknown field "alpha"`},
-		{"wrong type", `"slots": 1`, `"slots": "1"`, "x.json:4: workers.slots: found string, expected a whole number that fits"},
+		{"wrong type", `"slots": 1`, `"slots": "1"`,
+			"x.json:4: workers.slots: found string, expected a whole number that fits"},
 		{"not an object", instanceText, "7", "x.json:1: the whole: found number, expected an object"},
-		{"no list", `[{"exec_time_s": 2.5}, {"exec_time_s": 1}]`, `{}`, "x.json:5: adapters: found object, expected a list"},
-		{"fraction", `"kv_pages": 50`, `"kv_pages": 50.5`, "x.json:4: workers.kv_pages: found number 50.5, expected a whole number that fits"},
-		{"too large", `"worker": 1`, `"worker": 5000000000`, "x.json:8: requests.worker: found number 5000000000, expected a whole number that fits"},
-		{"format", "migration/1", "migration/2", `x.json: format is "lorasim.migration/2", expected "lorasim.migration/1"`},
+		{"no list", `[{"exec_time_s": 2.5}, {"exec_time_s": 1}]`, `{}`,
+			"x.json:5: adapters: found object, expected a list"},
+		{"fraction", `"kv_pages": 50`, `"kv_pages": 50.5`,
+			"x.json:4: workers.kv_pages: found number 50.5, expected a whole number that fits"},
+		{"too large", `"worker": 1`, `"worker": 5000000000`,
+			"x.json:8: requests.worker: found number 5000000000, expected a whole number that fits"},
+		{"format", "migration/1", "migration/2",
+			`x.json: format is "lorasim.migration/2", expected "lorasim.migration/1"`},
 		{"alpha", "0.05", "-0.05", "x.json: alpha_s is -0.05"},
 		{"bandwidth", "4096", "-1", "bandwidth_pages_per_s is -1: expected numbers >= 0"},
 		{"exec time", "2.5", "-2.5", "adapters[0]: exec_time_s is -2.5, expected a number >= 0"},
@@ -64,8 +69,10 @@ func TestReadInstanceErrors(t *testing.T) {
 		{"speed", `"slots": 1`, `"slots": 1, "speed": -2`, "workers[1]: speed is -2, expected a number >= 0"},
 		{"slots", `"slots": 1`, `"slots": -1`, "workers[1]: slots is -1, expected >= 0"},
 		{"resident", `"resident": [1]`, `"resident": [2]`, "workers[1]: resident adapter 2, expected 0 to 1"},
-		{"adapter", `"adapter": 1, "worker": 1`, `"adapter": 2, "worker": 1`, "requests[1]: adapter 2, expected 0 to 1"},
-		{"adapter below", `"adapter": 1, "worker": 1`, `"adapter": -1, "worker": 1`, "requests[1]: adapter -1, expected 0 to 1"},
+		{"adapter", `"adapter": 1, "worker": 1`, `"adapter": 2, "worker": 1`,
+			"requests[1]: adapter 2, expected 0 to 1"},
+		{"adapter below", `"adapter": 1, "worker": 1`, `"adapter": -1, "worker": 1`,
+			"requests[1]: adapter -1, expected 0 to 1"},
 		{"worker", `"adapter": 1, "worker": 1`, `"adapter": 1, "worker": 2`, "requests[1]: worker 2, expected 0 to 1"},
 		{"pages", `"pages": 3`, `"pages": -3`, "requests[1]: pages is -3, expected >= 0"},
 		{"too few slots", `"slots": 1`, `"slots": 0`, "worker 1: requests of 1 adapters in 0 slots"},
@@ -77,7 +84,8 @@ func TestReadInstanceErrors(t *testing.T) {
 				t.Fatal("the test changes nothing")
 			}
 			in, err := ReadInstance(strings.NewReader(text), "x.json")
-			if err == nil || in != nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "x.json:") {
+			if err == nil || in != nil || !strings.Contains(err.Error(), tt.want) ||
+				!strings.HasPrefix(err.Error(), "x.json:") {
 				t.Errorf("error %v, expected %q", err, tt.want)
 			}
 		})
@@ -127,14 +135,16 @@ func TestGenerate(t *testing.T) {
 		if err := in.Check(); err != nil {
 			t.Fatalf("%v: %v", z, err)
 		}
-		if !reflect.DeepEqual(in, Generate(z[0], z[1], z[2], 1)) || z[2] > 1 && reflect.DeepEqual(in, Generate(z[0], z[1], z[2], 2)) {
+		if !reflect.DeepEqual(in, Generate(z[0], z[1], z[2], 1)) || z[2] > 1 &&
+			reflect.DeepEqual(in, Generate(z[0], z[1], z[2], 2)) {
 			t.Errorf("%v: the same seed must give the same, another seed another", z)
 		}
 		slots := int(math.Ceil(float64(z[0]+z[1]-1) / float64(z[0])))
 		held := make([]bool, z[1])
 		for j, w := range in.Workers {
 			if w.Slots != slots || len(w.Resident) != min(slots, z[1]) {
-				t.Errorf("%v: worker %d holds %d adapters in %d slots, expected %d", z, j, len(w.Resident), w.Slots, slots)
+				t.Errorf("%v: worker %d holds %d adapters in %d slots, expected %d", z, j, len(w.Resident), w.Slots,
+					slots)
 			}
 			for _, k := range w.Resident {
 				held[k] = true

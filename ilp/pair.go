@@ -192,7 +192,8 @@ func (e *pair) fits(rest int) bool {
 
 // legal says whether an adapter may have its requests on one worker alone.
 func (e *pair) legal(n, on int) bool {
-	return on == 2 || !e.p.Workers[on].Closed || !slices.ContainsFunc(e.of[n], func(i int) bool { return e.items[i].count[1-on] > 0 })
+	return on == 2 || !e.p.Workers[on].Closed ||
+		!slices.ContainsFunc(e.of[n], func(i int) bool { return e.items[i].count[1-on] > 0 })
 }
 
 // allow lets an adapter be on worker on, or on both; by -1 takes it back.

@@ -142,11 +142,13 @@ func (p *Problem) Check() error {
 		return fmt.Errorf("number of adapters is %d, expected >= 0", p.Adapters)
 	}
 	if p.Load != nil && len(p.Load) != p.Adapters*len(p.Workers) {
-		return fmt.Errorf("%d loading times, expected %d adapters x %d workers", len(p.Load), p.Adapters, len(p.Workers))
+		return fmt.Errorf("%d loading times, expected %d adapters x %d workers", len(p.Load), p.Adapters,
+			len(p.Workers))
 	}
 	for i, t := range p.Load {
 		if !finite(t) {
-			return fmt.Errorf("loading time of adapter %d on worker %d is %v, expected a number >= 0", i/len(p.Workers), i%len(p.Workers), t)
+			return fmt.Errorf("loading time of adapter %d on worker %d is %v, expected a number >= 0", i/len(p.Workers),
+				i%len(p.Workers), t)
 		}
 	}
 	if !finite(p.PageRate) || !finite(p.MoveWeight) || !finite(p.LoadWeight) || p.MaxMoves < 0 {
@@ -168,7 +170,8 @@ func (p *Problem) Check() error {
 
 func (p *Problem) checkWorker(w *Worker) error {
 	if w.Slots < 0 || !finite(w.Pages) || !finite(w.Base) || !finite(w.Speed) {
-		return fmt.Errorf("slots %d, pages %v, base %v, speed %v: expected numbers >= 0", w.Slots, w.Pages, w.Base, w.Speed)
+		return fmt.Errorf("slots %d, pages %v, base %v, speed %v: expected numbers >= 0", w.Slots, w.Pages, w.Base,
+			w.Speed)
 	}
 	for i, k := range w.Resident {
 		if int(k) < 0 || int(k) >= p.Adapters {
@@ -240,8 +243,10 @@ func Evaluate(p *Problem, flows []Flow) (Outcome, error) {
 		used[j] = map[int32]bool{}
 	}
 	for _, f := range flows {
-		if int(f.Group) < 0 || int(f.Group) >= len(p.Groups) || int(f.Worker) < 0 || int(f.Worker) >= len(p.Workers) || f.Count < 1 {
-			return out, fmt.Errorf("flow of %d requests of group %d to worker %d: out of range", f.Count, f.Group, f.Worker)
+		if int(f.Group) < 0 || int(f.Group) >= len(p.Groups) || int(f.Worker) < 0 || int(f.Worker) >= len(p.Workers) ||
+			f.Count < 1 {
+			return out, fmt.Errorf("flow of %d requests of group %d to worker %d: out of range", f.Count, f.Group,
+				f.Worker)
 		}
 		g, j := &p.Groups[f.Group], int(f.Worker)
 		left[f.Group] -= f.Count
@@ -299,9 +304,11 @@ func Verify(p *Problem, s *Solution) error {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b)) }
 	switch {
 	case !near(s.Objective, out.Objective) || !near(s.T, out.T):
-		return fmt.Errorf("solution of %s: objective %v (T %v), really %v (T %v)", s.Solver, s.Objective, s.T, out.Objective, out.T)
+		return fmt.Errorf("solution of %s: objective %v (T %v), really %v (T %v)", s.Solver, s.Objective, s.T,
+			out.Objective, out.T)
 	case s.Moves != out.Moves || s.Loads != out.Loads:
-		return fmt.Errorf("solution of %s: %d moves and %d loads, really %d and %d", s.Solver, s.Moves, s.Loads, out.Moves, out.Loads)
+		return fmt.Errorf("solution of %s: %d moves and %d loads, really %d and %d", s.Solver, s.Moves, s.Loads,
+			out.Moves, out.Loads)
 	case !(s.Bound <= out.Objective*(1+1e-6)+1e-9): // nor NaN
 		return fmt.Errorf("solution of %s: objective %v below its bound %v", s.Solver, out.Objective, s.Bound)
 	}

@@ -11,7 +11,8 @@ import (
 // requests and loads an adapter.
 func example() (*Problem, *Solution) {
 	p := &Problem{
-		Workers:  []Worker{{Slots: 2, Pages: 100, Resident: []int32{0, 1}}, {Slots: 2, Pages: 100, Base: 1, Resident: []int32{2}}},
+		Workers: []Worker{{Slots: 2, Pages: 100, Resident: []int32{0, 1}},
+			{Slots: 2, Pages: 100, Base: 1, Resident: []int32{2}}},
 		Adapters: 3,
 		Groups: []Group{
 			{Adapter: 0, Worker: 0, Count: 4, Work: 2, Move: 0.5, Pages: 10},
@@ -21,8 +22,10 @@ func example() (*Problem, *Solution) {
 		Load: []float64{0, 0.25, 0, 1, 1, 0}, PageRate: 10, MaxMoves: 2, MoveWeight: 0.01, LoadWeight: 0.1,
 	}
 	// worker 0: 2*2 + 3 = 7; worker 1: 1 + 2*(2+0.5) + 1 + 0.25 loading + 10/10 of overflow = 8.25
-	s := &Solution{Solver: "test", Outcome: Outcome{T: 8.25, Objective: 8.25 + 0.02 + 0.1, Moves: 2, Loads: 1}, Bound: 7, Flows: []Flow{
-		{Group: 0, Worker: 0, Count: 2}, {Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1}, {Group: 2, Worker: 1, Count: 1}}}
+	s := &Solution{Solver: "test", Outcome: Outcome{T: 8.25, Objective: 8.25 + 0.02 + 0.1, Moves: 2, Loads: 1},
+		Bound: 7, Flows: []Flow{
+			{Group: 0, Worker: 0, Count: 2}, {Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1},
+			{Group: 2, Worker: 1, Count: 1}}}
 	return p, s
 }
 
@@ -34,17 +37,25 @@ func TestVerify(t *testing.T) {
 	}{
 		{"untouched", func(*Problem, *Solution) {}, ""},
 		{"request lost", func(_ *Problem, s *Solution) { s.Flows[0].Count = 1 }, "group 0: 3 of 4 requests assigned"},
-		{"request doubled", func(_ *Problem, s *Solution) { s.Flows[0].Count = 3 }, "group 0: 5 of 4 requests assigned"},
-		{"group left out", func(_ *Problem, s *Solution) { s.Flows = s.Flows[:3] }, "group 2: 0 of 1 requests assigned"},
+		{"request doubled", func(_ *Problem, s *Solution) { s.Flows[0].Count = 3 },
+			"group 0: 5 of 4 requests assigned"},
+		{"group left out", func(_ *Problem, s *Solution) { s.Flows = s.Flows[:3] },
+			"group 2: 0 of 1 requests assigned"},
 		{"no flows", func(_ *Problem, s *Solution) { s.Flows = nil }, "group 0: 0 of 4 requests assigned"},
 		{"empty flow", func(_ *Problem, s *Solution) { s.Flows[0].Count = 0 }, "out of range"},
-		{"flow below zero", func(_ *Problem, s *Solution) { s.Flows[0].Count, s.Flows[1].Count = -1, 5 }, "out of range"},
-		{"no such worker", func(_ *Problem, s *Solution) { s.Flows[1].Worker = 2 }, "group 0 to worker 2: out of range"},
+		{"flow below zero", func(_ *Problem, s *Solution) { s.Flows[0].Count, s.Flows[1].Count = -1, 5 },
+			"out of range"},
+		{"no such worker", func(_ *Problem, s *Solution) { s.Flows[1].Worker = 2 },
+			"group 0 to worker 2: out of range"},
 		{"worker below zero", func(_ *Problem, s *Solution) { s.Flows[1].Worker = -1 }, "out of range"},
-		{"no such group", func(_ *Problem, s *Solution) { s.Flows[3].Group = 3 }, "of group 3 to worker 1: out of range"},
-		{"other assignment", func(_ *Problem, s *Solution) { s.Flows[2].Worker = 1; s.Flows[0].Worker = 0 }, "requests of 3 adapters in 2 slots"},
-		{"slot taken away", func(p *Problem, _ *Solution) { p.Workers[1].Slots = 1 }, "worker 1: requests of 2 adapters in 1 slots"},
-		{"worker closed", func(p *Problem, _ *Solution) { p.Workers[1].Closed = true }, "moves to worker 1, which is closed"},
+		{"no such group", func(_ *Problem, s *Solution) { s.Flows[3].Group = 3 },
+			"of group 3 to worker 1: out of range"},
+		{"other assignment", func(_ *Problem, s *Solution) { s.Flows[2].Worker = 1; s.Flows[0].Worker = 0 },
+			"requests of 3 adapters in 2 slots"},
+		{"slot taken away", func(p *Problem, _ *Solution) { p.Workers[1].Slots = 1 },
+			"worker 1: requests of 2 adapters in 1 slots"},
+		{"worker closed", func(p *Problem, _ *Solution) { p.Workers[1].Closed = true },
+			"moves to worker 1, which is closed"},
 		{"moves limited", func(p *Problem, _ *Solution) { p.MaxMoves = 1 }, "2 requests move, at most 1 may"},
 		{"objective prettier", func(_ *Problem, s *Solution) { s.Objective-- }, "really 8.37"},
 		{"objective worse", func(_ *Problem, s *Solution) { s.Objective++ }, "really 8.37"},
@@ -97,9 +108,12 @@ func TestProblemCheck(t *testing.T) {
 		{"slots", func(p *Problem) { p.Workers[1].Slots = -1 }, "worker 1: slots -1"},
 		{"pages", func(p *Problem) { p.Workers[1].Pages = nan }, "worker 1: slots 2, pages NaN"},
 		{"base", func(p *Problem) { p.Workers[0].Base = -1 }, "worker 0: slots 2, pages 100, base -1"},
-		{"resident", func(p *Problem) { p.Workers[0].Resident = []int32{3} }, "worker 0: resident adapter 3, expected 0 to 2"},
-		{"resident order", func(p *Problem) { p.Workers[0].Resident = []int32{1, 0} }, "worker 0: resident adapters are not ascending at 0"},
-		{"resident twice", func(p *Problem) { p.Workers[0].Resident = []int32{1, 1} }, "worker 0: resident adapters are not ascending at 1"},
+		{"resident", func(p *Problem) { p.Workers[0].Resident = []int32{3} },
+			"worker 0: resident adapter 3, expected 0 to 2"},
+		{"resident order", func(p *Problem) { p.Workers[0].Resident = []int32{1, 0} },
+			"worker 0: resident adapters are not ascending at 0"},
+		{"resident twice", func(p *Problem) { p.Workers[0].Resident = []int32{1, 1} },
+			"worker 0: resident adapters are not ascending at 1"},
 		{"adapter", func(p *Problem) { p.Groups[2].Adapter = 3 }, "group 2: adapter 3, expected 0 to 2"},
 		{"adapter below zero", func(p *Problem) { p.Groups[2].Adapter = -1 }, "group 2: adapter -1, expected 0 to 2"},
 		{"worker", func(p *Problem) { p.Groups[1].Worker = 2 }, "group 1: worker 2, expected 0 to 1"},
@@ -122,7 +136,8 @@ func TestProblemCheck(t *testing.T) {
 }
 
 func TestGap(t *testing.T) {
-	for _, tt := range []struct{ objective, bound, want float64 }{{10, 9, 0.1}, {10, 10, 0}, {10, 11, 0}, {0, 0, 0}, {1, 0, 1}} {
+	for _, tt := range []struct{ objective, bound, want float64 }{{10, 9, 0.1}, {10, 10, 0}, {10, 11, 0}, {0, 0, 0},
+		{1, 0, 1}} {
 		s := Solution{Outcome: Outcome{Objective: tt.objective}, Bound: tt.bound}
 		if got := s.Gap(); math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("Gap of %v to %v: %v, expected %v", tt.objective, tt.bound, got, tt.want)

@@ -65,7 +65,8 @@ func TestShiftsAreAsPredicted(t *testing.T) {
 				continue
 			}
 			n := 1 + rng.Int64N(have)
-			na, nb, weights, moves := s.after(c, a, -n), s.after(c, b, n), s.weights(c, a, b, n), out.Moves+s.moved(c, a, b, n)
+			na, nb, weights, moves := s.after(c, a, -n), s.after(c, b, n), s.weights(c, a, b, n),
+				out.Moves+s.moved(c, a, b, n)
 			if s.allowed(s.moved(c, a, b, n)) != (s.p.MaxMoves == 0 || moves <= int64(s.p.MaxMoves)) {
 				t.Errorf("%d moves allowed or not, of %d", moves, s.p.MaxMoves)
 			}
@@ -77,7 +78,8 @@ func TestShiftsAreAsPredicted(t *testing.T) {
 			then := evaluated(t, s)
 			if !near(na, then.Busy[a]) || !near(nb, then.Busy[b]) || moves != then.Moves ||
 				math.Abs(weights-(then.Objective-then.T-out.Objective+out.T)) > 1e-9 {
-				t.Errorf("predicted %v and %v busy, %d moves, %v of weights, really %+v after %+v", na, nb, moves, weights, then, out)
+				t.Errorf("predicted %v and %v busy, %d moves, %v of weights, really %+v after %+v", na, nb, moves,
+					weights, then, out)
 			}
 			s.rollback(mark)
 			shifts++
@@ -183,7 +185,8 @@ func TestUnitsOfTime(t *testing.T) {
 	for seed := range 40 {
 		p := gen.Example(seed)
 		q := *p
-		q.Workers, q.Groups, q.Load = append([]Worker{}, p.Workers...), append([]Group{}, p.Groups...), append([]float64(nil), p.Load...)
+		q.Workers, q.Groups, q.Load = append([]Worker{}, p.Workers...), append([]Group{}, p.Groups...),
+			append([]float64(nil), p.Load...)
 		for j := range q.Workers {
 			q.Workers[j].Base *= unit
 		}
@@ -205,7 +208,8 @@ func TestUnitsOfTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(x.Flows, y.Flows) || x.Objective*unit != y.Objective || x.Work != y.Work {
-			t.Errorf("seed %d: objective %v, in other units %v (work %d and %d)", seed, x.Objective, y.Objective/unit, x.Work, y.Work)
+			t.Errorf("seed %d: objective %v, in other units %v (work %d and %d)", seed, x.Objective, y.Objective/unit,
+				x.Work, y.Work)
 		}
 	}
 }
@@ -252,7 +256,8 @@ func TestLowerBoundByHand(t *testing.T) {
 			p.Workers[0].Speed, p.Workers[1].Speed, p.Groups[0] = 0.5, 2, Group{Count: 1, Work: 4, Move: 1}
 		}, 2.5},
 		{"the fastest is closed", func(p *Problem) {
-			p.Workers[0].Speed, p.Workers[1].Speed, p.Workers[1].Closed, p.Groups[0] = 0.5, 2, true, Group{Count: 1, Work: 4, Move: 1}
+			p.Workers[0].Speed, p.Workers[1].Speed, p.Workers[1].Closed, p.Groups[0] = 0.5, 2, true,
+				Group{Count: 1, Work: 4, Move: 1}
 		}, 8},
 	} {
 		if got := LowerBound(problem(c.change)); math.Abs(got-c.want) > 1e-6 {

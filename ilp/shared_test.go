@@ -44,7 +44,8 @@ func TestSharedInstances(t *testing.T) {
 			if err := Verify(p, sol); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("objective %.4f (%+.3f %%), bound %.4f (%+.4f %%), gap %.3f %%", sol.Objective, 100*(sol.Objective/want.Second-1),
+			t.Logf("objective %.4f (%+.3f %%), bound %.4f (%+.4f %%), gap %.3f %%", sol.Objective,
+				100*(sol.Objective/want.Second-1),
 				sol.Bound, 100*(sol.Bound/want.LowerBound-1), 100*sol.Gap())
 			if sol.Bound < want.LowerBound*(1-1e-3) {
 				t.Errorf("bound %v, expected %v", sol.Bound, want.LowerBound)

@@ -20,7 +20,8 @@ func TestSpeeds(t *testing.T) {
 			p.Groups = []Group{{Worker: slow, Count: 12, Work: 1, Move: c.move}}
 			sol, err := Embedded{}.Solve(context.Background(), p, Budget{})
 			if err != nil || math.Abs(sol.T-c.want) > 1e-9 || sol.Moves != c.moves || sol.Status != Optimal {
-				t.Errorf("slow worker %d, move %v: %+v, %v; expected T %v with %d moves", slow, c.move, sol, err, c.want, c.moves)
+				t.Errorf("slow worker %d, move %v: %+v, %v; expected T %v with %d moves", slow, c.move, sol, err,
+					c.want, c.moves)
 			}
 		}
 	}

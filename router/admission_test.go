@@ -20,7 +20,8 @@ func (plainCosts) AdapterLoad(int, Tier) float64      { return 0.1 }
 func (plainCosts) Copy(float64) float64               { return 0 }
 
 func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *Admission {
-	a, err := NewAdmission(shed, rate, Env{Workers: Alike(2, Spec{Cost: plainCosts{}}), Adapters: trace.Names(2, []int{8})})
+	a, err := NewAdmission(shed, rate, Env{Workers: Alike(2, Spec{Cost: plainCosts{}}),
+		Adapters: trace.Names(2, []int{8})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestAdmissionWorked(t *testing.T) {
 		// 1000 + 100 + 400 of 1000 tokens: half of what runs has to end, 5 x (0.5 + sqrt(0.5) x 1.28)
 		"memory": {"ttft:7134", 0, Worker{Running: 1, MaxRunning: 9, KVUsed: 1000, KVCapacity: 1000}, false,
 			Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "too late", 0.0014834},
-		"an adapter too many": {"ttft:1000", 0, Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1, MaxRunning: 9}, false,
+		"an adapter too many": {"ttft:1000", 0, Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1,
+			MaxRunning: 9}, false,
 			Request{Adapter: 1, Prompt: 100}, "too late", 39.21},
 		"queue":           {"queue:3", 0, full, false, r, "queues of all", 1},
 		"queue, shorter":  {"queue:4", 0, full, false, r, "", 0},
@@ -92,7 +94,8 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 	env := Env{Workers: Alike(2, Spec{Cost: plainCosts{}}), Adapters: trace.Names(2, []int{8})}
 	v := viewOf(10, Worker{MaxRunning: 4, Running: 4, Queued: 3, QueuedToks: 200}, true)
 	for spec, refused := range map[string][2]bool{ // by adapter
-		"static": {true, false}, "explicit:map=0@1,1@0": {false, true}, "least-loaded": {}, "affinity-spill": {}, "period_mig": {}, "round-robin": {true, true}, "random": {},
+		"static": {true, false}, "explicit:map=0@1,1@0": {false, true}, "least-loaded": {}, "affinity-spill": {},
+		"period_mig": {}, "round-robin": {true, true}, "random": {},
 	} {
 		rt := mustNew(t, spec, env)
 		a, err := NewAdmission("ttft:1000", "", env)
@@ -159,7 +162,8 @@ func TestRunningTime(t *testing.T) {
 // one may come (burst - 1)/rate before it. What is refused may come at the time told.
 func TestRateLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rate, burst := rapid.SampledFrom([]int64{1, 2, 10}).Draw(t, "rate"), rapid.SampledFrom([]float64{1, 1.5, 3, 20}).Draw(t, "burst")
+		rate, burst := rapid.SampledFrom([]int64{1, 2, 10}).Draw(t, "rate"),
+			rapid.SampledFrom([]float64{1, 1.5, 3, 20}).Draw(t, "burst")
 		a := admissionOf(t, "", fmt.Sprintf("%d,burst=%v", rate, burst))
 		every := 1_000_000 / rate
 		early := int64((burst - 1) * float64(every))
@@ -194,7 +198,8 @@ func TestShedIsNotSpent(t *testing.T) {
 }
 
 func TestBadAdmission(t *testing.T) {
-	for _, text := range []string{"ttft", "ttft:0", "ttft:-1", "ttft:x", "ttft:inf", "queue:0", "queue:1.5", "wait:5", "ttft:5,queue:3"} {
+	for _, text := range []string{"ttft", "ttft:0", "ttft:-1", "ttft:x", "ttft:inf", "queue:0", "queue:1.5", "wait:5",
+		"ttft:5,queue:3"} {
 		if err := CheckShed(text); err == nil || !strings.Contains(err.Error(), "expected ttft:MS") {
 			t.Errorf("shed %s: %v", text, err)
 		}
@@ -209,7 +214,8 @@ func TestBadAdmission(t *testing.T) {
 			t.Errorf("rate %s: %v", text, err)
 		}
 	}
-	if _, err := NewAdmission("ttft:5", "", Env{Workers: Alike(1, Spec{})}); err == nil || !strings.Contains(err.Error(), "cost model") {
+	if _, err := NewAdmission("ttft:5", "", Env{Workers: Alike(1, Spec{})}); err == nil ||
+		!strings.Contains(err.Error(), "cost model") {
 		t.Errorf("without step times: %v", err)
 	}
 }

@@ -18,13 +18,19 @@ func TestResidencyTables(t *testing.T) {
 		{"on the GPU, nothing runs", Worker{Slots: 1, SlotsUsed: 1, SlotsIdle: 1}, AdapterState{Tier: GPU}, 0.8, 1},
 		{"on the GPU, others run", Worker{Slots: 2, SlotsUsed: 2, ActiveLoras: 2}, AdapterState{Tier: GPU}, 0, 1},
 		{"one fewer active than slots", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{}, 0.8, 0.6},
-		{"as many active and waiting as slots", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{}, 0, 0.6},
-		{"slots used by idle adapters", Worker{Slots: 2, SlotsUsed: 2, SlotsIdle: 1, ActiveLoras: 1}, AdapterState{}, 0.8, 0.3},
-		{"free slot, in host memory", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Host}, 0.8, 0.7},
+		{"as many active and waiting as slots", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1},
+			AdapterState{}, 0, 0.6},
+		{"slots used by idle adapters", Worker{Slots: 2, SlotsUsed: 2, SlotsIdle: 1, ActiveLoras: 1}, AdapterState{},
+			0.8, 0.3},
+		{"free slot, in host memory", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Host}, 0.8,
+			0.7},
 		{"free slot, on disk", Worker{Slots: 2, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Disk}, 0.8, 0.6},
-		{"waiting, room", Worker{Slots: 3, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1}, 0.8, 0.6},
-		{"waiting while it loads into the last slot", Worker{Slots: 1, SlotsUsed: 1, WaitingLoras: 1}, AdapterState{Queued: 1, Tier: Host, Loading: true}, 0.6, 1},
-		{"waiting for a slot", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1}, 0.6, 0},
+		{"waiting, room", Worker{Slots: 3, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1}, 0.8,
+			0.6},
+		{"waiting while it loads into the last slot", Worker{Slots: 1, SlotsUsed: 1, WaitingLoras: 1},
+			AdapterState{Queued: 1, Tier: Host, Loading: true}, 0.6, 1},
+		{"waiting for a slot", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, WaitingLoras: 1}, AdapterState{Queued: 1},
+			0.6, 0},
 		{"full, in host memory", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{Tier: Host}, 0, 0.7},
 		{"full", Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1}, AdapterState{}, 0, 0},
 	} {
@@ -88,7 +94,8 @@ func TestAffinityAgainstFormula(t *testing.T) {
 		v := testView(env)
 		drawWorkers(t, v)
 		weight := rapid.SampledFrom([]float64{0, 0.5, 1, 3})
-		p := &affinity{residency: scoreResidency, lora: weight.Draw(t, "lora"), queue: weight.Draw(t, "queue"), kv: weight.Draw(t, "kv")}
+		p := &affinity{residency: scoreResidency, lora: weight.Draw(t, "lora"), queue: weight.Draw(t, "queue"),
+			kv: weight.Draw(t, "kv")}
 		if rapid.Bool().Draw(t, "residency") {
 			p.residency = tierResidency
 		}

@@ -25,7 +25,8 @@ func (handCost) AdapterLoad(rank int, _ Tier) float64 { return float64(rank) }
 func (handCost) Copy(bytes float64) float64           { return bytes }
 
 func handEnv(workers, adapters int) Env {
-	return Env{Workers: Alike(workers, Spec{MaxRunning: 4, Slots: 2, Cost: handCost{}, KVBytes: 3, PageSize: 16}), Adapters: trace.Names(adapters, []int{8})}
+	return Env{Workers: Alike(workers, Spec{MaxRunning: 4, Slots: 2, Cost: handCost{}, KVBytes: 3, PageSize: 16}),
+		Adapters: trace.Names(adapters, []int{8})}
 }
 
 func close2(t *testing.T, what string, got, want float64) {
@@ -51,39 +52,54 @@ func TestPriceByHand(t *testing.T) {
 	}{
 		// first token: prefill 1, a step of 3.7; decoding: 50 steps of 3.7, 1 s for two
 		// others, and 1.1 s more per step for them
-		{"at hand", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"at hand", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1,
+			Adapters: onGPU},
 			1 + 3.7, 185 + 2 + 110},
-		{"prompts before it", 2, 5, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"prompts before it", 2, 5, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			ActiveLoras: 1, Adapters: onGPU},
 			5 + 1 + 3.7, 185 + 2 + 110},
 		// one has been waiting for longer than its prompt takes: half of 5 s over two
-		{"one is stuck", 1, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
+		{"one is stuck", 1, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000,
+			MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
 			Adapters: []AdapterState{{Running: 2}, {Tier: GPU, Queued: 1}, {}}}, 1 + 3.7 + 1.25, 185 + 2 + 110},
 		// a load of 8, as long again for the adapter that makes way
-		{"a load", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, SlotsUsed: 2, ActiveLoras: 1,
-			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8, 185 + 2*9 + 110},
-		{"a load that evicts", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 1,
-			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8, 30*8 + 2*8 + 185 + 2*9 + 110},
+		{"a load", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, SlotsUsed: 2,
+			ActiveLoras: 1,
+			Adapters:    []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8, 185 + 2*9 + 110},
+		{"a load that evicts", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			SlotsUsed: 2, ActiveLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8,
+			30*8 + 2*8 + 185 + 2*9 + 110},
 		// both slots in use: eight executions until one is free
-		{"a wait for a slot", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2,
+		{"a wait for a slot", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			SlotsUsed: 2, ActiveLoras: 2,
 			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}}, 1 + 3.7 + 40, 185 + 2 + 110},
 		// those without a slot let others pass
-		{"others wait for a slot", 0, -100, Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
-			Adapters: []AdapterState{{Tier: GPU, Running: 1}, {Tier: GPU, Running: 1}, {Tier: Host, Queued: 3}}}, 1 + 3.7, 185 + 2 + 110},
-		{"another brings the adapter", 2, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
+		{"others wait for a slot", 0, -100, Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600,
+			KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
+			Adapters: []AdapterState{{Tier: GPU, Running: 1}, {Tier: GPU, Running: 1}, {Tier: Host, Queued: 3}}},
+			1 + 3.7, 185 + 2 + 110},
+		{"another brings the adapter", 2, -100, Worker{Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 600,
+			KVCapacity: 2000, MaxRunning: 4, Slots: 3, ActiveLoras: 1, WaitingLoras: 1,
 			Adapters: []AdapterState{{Running: 2}, {}, {Tier: Host, Queued: 1}}}, 1 + 3.7 + 1.25, 185 + 2 + 110},
 		// one too many for the batch: 5/4
-		{"full", 2, -100, Worker{Running: 4, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"full", 2, -100, Worker{Running: 4, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1,
+			Adapters: onGPU},
 			1 + 4.7 + 1.25, 50*4.7 + 4},
 		// 1600 + 100 + 400 for what it may generate: 100 more than there are, and those
 		// that run have 800 each: one has to end
-		{"no memory", 2, -100, Worker{Running: 2, KVUsed: 1600, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"no memory", 2, -100, Worker{Running: 2, KVUsed: 1600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			ActiveLoras: 1, Adapters: onGPU},
 			1 + 4.7 + 2.5, 50*4.7 + 2 + 110},
-		{"just enough memory", 2, -100, Worker{Running: 2, KVUsed: 1500, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"just enough memory", 2, -100, Worker{Running: 2, KVUsed: 1500, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
+			ActiveLoras: 1, Adapters: onGPU},
 			1 + 4.6, 50*4.6 + 2 + 110},
 		// an old report: three quarters of the tokens of its requests
-		{"an old report", 2, -100, Worker{Running: 2, KVUsed: 0, Tokens: 800, Age: 1, KVCapacity: 2000, MaxRunning: 4, Slots: 2, ActiveLoras: 1, Adapters: onGPU},
+		{"an old report", 2, -100, Worker{Running: 2, KVUsed: 0, Tokens: 800, Age: 1, KVCapacity: 2000, MaxRunning: 4,
+			Slots: 2, ActiveLoras: 1, Adapters: onGPU},
 			1 + 3.7, 185 + 2 + 110},
-		{"the base model on an idle worker of unknown KV cache", -1, -100, Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 1, 55},
+		{"the base model on an idle worker of unknown KV cache", -1, -100,
+			Worker{MaxRunning: 4, Adapters: make([]AdapterState, 3)}, 1, 55},
 	} {
 		r.Adapter = c.k
 		p.backlogs[0].prefilled = c.prefilled
@@ -94,7 +110,8 @@ func TestPriceByHand(t *testing.T) {
 	// requests take 10 s and their first tokens 2 s: 0.7 of that is what seconds weigh
 	p.Finished(Finished{Exec: 10})
 	p.first.add(2)
-	total, first := p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0, &View{Workers: []Worker{{Running: 4, KVUsed: 600, MaxRunning: 4, Adapters: make([]AdapterState, 3)}}})
+	total, first := p.price(Request{Adapter: -1, Prompt: 100, Expected: 50}, 0,
+		&View{Workers: []Worker{{Running: 4, KVUsed: 600, MaxRunning: 4, Adapters: make([]AdapterState, 3)}}})
 	close2(t, "wait behind requests of 10 s", first, 1+4.7+2.5)
 	close2(t, "what seconds weigh", total, 3.5*first+50*4.7+4)
 }
@@ -133,7 +150,8 @@ func (twoTiers) AdapterLoad(_ int, from Tier) float64 {
 // memory the engine really needs; that none wait with more takes it back.
 func TestPeriodicLearnsRoom(t *testing.T) {
 	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodMig)
-	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000, KVCapacity: 2000, MaxRunning: 4, Slots: 3,
+	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000,
+		KVCapacity: 2000, MaxRunning: 4, Slots: 3,
 		ActiveLoras: 1, Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: GPU}}}}}
 	w, l := &v.Workers[0], &p.backlogs[0]
 	r := Request{Adapter: 2, Prompt: 10, MaxNew: 400, Expected: 50}
@@ -172,7 +190,8 @@ func TestPeriodicSpill(t *testing.T) {
 		for j := range v.Workers {
 			v.Workers[j].Adapters[1].Tier = GPU
 		}
-		if got := mustNew(t, c.spec, env).Policy.Route(Request{Adapter: 1, Prompt: 100, Expected: 10}, v); got != c.want {
+		if got := mustNew(t, c.spec, env).Policy.Route(Request{Adapter: 1, Prompt: 100, Expected: 10},
+			v); got != c.want {
 			t.Errorf("%s with %v running: worker %d, expected %d", c.spec, c.running, got, c.want)
 		}
 	}
@@ -211,7 +230,8 @@ func TestSpeedsByHand(t *testing.T) {
 	for _, c := range []struct {
 		moving                 Moving
 		waiting, running, base bool
-	}{{"", false, false, false}, {MoveNone, false, false, false}, {MoveQueued, true, false, false}, {MoveRecompute, true, true, false}, {MoveCopy, true, true, false}} {
+	}{{"", false, false, false}, {MoveNone, false, false, false}, {MoveQueued, true, false, false},
+		{MoveRecompute, true, true, false}, {MoveCopy, true, true, false}} {
 		p.env.Moving = c.moving
 		if p.movable(&InFlight{}) != c.waiting || p.movable(&InFlight{Running: true}) != c.running ||
 			p.movable(&InFlight{Adapter: -1}) != c.base || p.movable(&InFlight{Adapter: -1, Running: true}) != c.base {
@@ -411,7 +431,8 @@ func TestGroupingByHand(t *testing.T) {
 		a    InFlight
 		want float64
 	}{
-		{InFlight{Prompt: 16}, 1}, {InFlight{Prompt: 17}, 2}, {InFlight{Prompt: 10, Generated: 7}, 2}, {InFlight{Prompt: 10, Generated: 6, KV: 16}, 1},
+		{InFlight{Prompt: 16}, 1}, {InFlight{Prompt: 17}, 2}, {InFlight{Prompt: 10, Generated: 7}, 2},
+		{InFlight{Prompt: 10, Generated: 6, KV: 16}, 1},
 		{InFlight{Prompt: 10, KV: 33}, 3},
 	} {
 		if got := pagesOf(16, &c.a); got != c.want {
@@ -426,7 +447,8 @@ func TestGroupingByHand(t *testing.T) {
 
 // Requests go only to where the adapter is in host memory or on the GPU.
 func TestAtHand(t *testing.T) {
-	s := &PlannerInput{View: testView(handEnv(2, 4)), Requests: []InFlight{{ID: 5, Adapter: 0}, {ID: 6, Adapter: 1}, {ID: 7, Adapter: 2}}}
+	s := &PlannerInput{View: testView(handEnv(2, 4)), Requests: []InFlight{{ID: 5, Adapter: 0}, {ID: 6, Adapter: 1},
+		{ID: 7, Adapter: 2}}}
 	s.Workers[1].Adapters[0].Tier, s.Workers[1].Adapters[1].Tier, s.Workers[1].Adapters[2].Tier = Disk, Host, GPU
 	got := atHand(s, []Move{{5, 0, 1}, {6, 0, 1}, {7, 0, 1}})
 	if !slices.Equal(got, []Move{{6, 0, 1}, {7, 0, 1}}) {
@@ -463,7 +485,8 @@ func TestExecTime(t *testing.T) {
 // A solver that tells no work is charged for the usual one.
 func TestSolveTime(t *testing.T) {
 	env := handEnv(2, 2)
-	p := &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}}, Groups: []ilp.Group{{Count: 4, Work: 2}}}
+	p := &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}},
+		Groups: []ilp.Group{{Count: 4, Work: 2}}}
 	for _, c := range []struct{ work, charged int64 }{{0, ilp.DefaultWork(p)}, {1000, 1000}, {1 << 40, 0}} {
 		env.Solver = working(c.work)
 		_, plan, err := solve(&env, p, 10)
@@ -495,7 +518,8 @@ func TestLlumnixTies(t *testing.T) {
 	if got := p.Route(Request{}, testView(env)); got != 0 {
 		t.Errorf("worker %d, expected 0", got)
 	}
-	s := &PlannerInput{View: testView(env), Requests: []InFlight{{ID: 9, Running: true, KV: 10}, {ID: 3, Running: true, KV: 20}, {ID: 4, Running: true, KV: 10}}}
+	s := &PlannerInput{View: testView(env), Requests: []InFlight{{ID: 9, Running: true, KV: 10},
+		{ID: 3, Running: true, KV: 20}, {ID: 4, Running: true, KV: 10}}}
 	if a := p.smallest(s, 0); a.ID != 4 {
 		t.Errorf("request %d is the smallest, expected 4", a.ID)
 	}

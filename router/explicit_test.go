@@ -126,7 +126,8 @@ func TestExplicitFile(t *testing.T) {
 	}
 	fromFile := mustNew(t, "explicit:file="+path, env)
 	inline := mustNew(t, "explicit:map=lora0@1, 1-2@0, rest@0+1", env)
-	if got, want := fmt.Sprint(fromFile.Placement), fmt.Sprint(inline.Placement); got != want || got != "[[1 2 3] [0 3]]" {
+	if got, want := fmt.Sprint(fromFile.Placement), fmt.Sprint(inline.Placement); got != want ||
+		got != "[[1 2 3] [0 3]]" {
 		t.Errorf("file gives %s, inline %s", got, want)
 	}
 	if err := os.WriteFile(path, []byte(text+"7@0\n"), 0o666); err != nil {

@@ -75,7 +75,8 @@ func TestBudgetIsNotTheOutput(t *testing.T) {
 		}
 		v.Now = 10
 		p, q := a.Planner.Begin(s).Now(), b.Planner.Begin(u).Now()
-		if (p == nil) != (q == nil) || p != nil && (p.Objective != q.Objective || p.Stay != q.Stay || len(p.Move) != len(q.Move)) {
+		if (p == nil) != (q == nil) || p != nil && (p.Objective != q.Objective || p.Stay != q.Stay ||
+			len(p.Move) != len(q.Move)) {
 			t.Errorf("%s: plans %+v and %+v", spec, p, q)
 		}
 	}

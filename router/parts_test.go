@@ -19,7 +19,8 @@ func TestPartsOfPeriodMig(t *testing.T) {
 		for j := range env.Workers {
 			env.Workers[j].HostSlots = rapid.SampledFrom([]int{0, 3}).Draw(t, "host")
 		}
-		p := mustNew(t, "period_mig:busy=0,margin=0,look=1,interval=5,move="+move+",place="+place, env).Policy.(*periodMig)
+		p := mustNew(t, "period_mig:busy=0,margin=0,look=1,interval=5,move="+move+",place="+place,
+			env).Policy.(*periodMig)
 		s := &PlannerInput{View: testView(env)}
 		for j := range s.Workers {
 			for k := range s.Workers[j].Adapters {
@@ -27,7 +28,8 @@ func TestPartsOfPeriodMig(t *testing.T) {
 			}
 		}
 		for i := range int64(rapid.IntRange(0, 40).Draw(t, "requests")) {
-			a := InFlight{ID: i, Adapter: rapid.Int32Range(0, 5).Draw(t, "adapter"), Worker: rapid.Int32Range(0, 2).Draw(t, "worker") * int32(i%2),
+			a := InFlight{ID: i, Adapter: rapid.Int32Range(0, 5).Draw(t, "adapter"),
+				Worker:  rapid.Int32Range(0, 2).Draw(t, "worker") * int32(i%2),
 				Running: rapid.Bool().Draw(t, "running"), Prompt: 300, MaxNew: 400, Expected: 200}
 			p.note(Request{Adapter: a.Adapter, Prompt: a.Prompt, Expected: a.Expected})
 			w := &s.Workers[a.Worker]

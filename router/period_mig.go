@@ -111,7 +111,8 @@ func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
 		}
 	}
 	for j := range v.Workers {
-		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) && p.bounds.price(p, r, j, v) <= best.cost {
+		if v.Workers[j].Usable() && !(isAdapter(r.Adapter) && p.holds(r, j)) &&
+			p.bounds.price(p, r, j, v) <= best.cost {
 			offer(j)
 		}
 	}

@@ -13,15 +13,17 @@ import (
 )
 
 // planners are specs of every policy that plans.
-var planners = []string{"period_mig", "period_mig:busy=0,margin=0", "rank-group", "min-cost-flow", "llumnix", "dlora_period_mig:threshold=1"}
+var planners = []string{"period_mig", "period_mig:busy=0,margin=0", "rank-group", "min-cost-flow", "llumnix",
+	"dlora_period_mig:threshold=1"}
 
 // drawSituation fills a view's workers with requests and lists them.
 func drawSituation(t *rapid.T, env Env, v *View) *PlannerInput {
 	s := &PlannerInput{View: v}
 	for j := range v.Workers {
 		w := &v.Workers[j]
-		*w = Worker{Up: rapid.IntRange(0, 5).Draw(t, "up") > 0, MaxRunning: env.Workers[j].MaxRunning, KVCapacity: 10000,
-			Slots: env.Workers[j].Slots, Adapters: make([]AdapterState, len(env.Adapters))}
+		*w = Worker{Up: rapid.IntRange(0, 5).Draw(t, "up") > 0, MaxRunning: env.Workers[j].MaxRunning,
+			KVCapacity: 10000,
+			Slots:      env.Workers[j].Slots, Adapters: make([]AdapterState, len(env.Adapters))}
 		for k := range w.Adapters {
 			w.Adapters[k].Tier = Tier(rapid.IntRange(0, 3).Draw(t, "tier"))
 		}
@@ -29,7 +31,8 @@ func drawSituation(t *rapid.T, env Env, v *View) *PlannerInput {
 			continue
 		}
 		for range rapid.IntRange(0, 12).Draw(t, "requests") {
-			a := InFlight{ID: int64(len(s.Requests)), Worker: int32(j), MaxNew: 300, Age: rapid.Float64Range(0, 9).Draw(t, "age"),
+			a := InFlight{ID: int64(len(s.Requests)), Worker: int32(j), MaxNew: 300,
+				Age:     rapid.Float64Range(0, 9).Draw(t, "age"),
 				Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "adapter")),
 				Prompt:  int32(rapid.IntRange(1, 900).Draw(t, "prompt")), Running: rapid.Bool().Draw(t, "running")}
 			if a.Running {
@@ -89,7 +92,8 @@ func checkPlanner(t *rapid.T, spec string) {
 		v.Now += rapid.SampledFrom([]float64{rt.Planner.Interval(), 60}).Draw(t, "since the last look")
 		s := drawSituation(t, env, v)
 		for range rapid.IntRange(0, 20).Draw(t, "arrivals") {
-			r := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival")), Prompt: 100, MaxNew: 200}
+			r := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival")), Prompt: 100,
+				MaxNew: 200}
 			want := cheapestOfAll(rt.Policy, r, v)
 			a, b := rt.Policy.Route(r, v), twin.Policy.Route(r, v)
 			if a != b {
@@ -100,7 +104,8 @@ func checkPlanner(t *rapid.T, spec string) {
 			}
 		}
 		plan := rt.Planner.Begin(s).Now()
-		later := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival while solving")), Prompt: 50, MaxNew: 100}
+		later := Request{Adapter: int32(rapid.IntRange(-1, len(env.Adapters)-1).Draw(t, "arrival while solving")),
+			Prompt: 50, MaxNew: 100}
 		again := beside(twin, wanted(twin.Planner, s), func() { twin.Policy.Route(later, v) })
 		rt.Policy.Route(later, v)
 		equalPlans(t, plan, again)
@@ -177,7 +182,8 @@ func equalPlans(t *rapid.T, a, b *Plan) {
 	if (a == nil) != (b == nil) {
 		t.Fatalf("same seed, but plans %v and %v", a, b)
 	}
-	if a != nil && (!slices.Equal(a.Load, b.Load) || !slices.Equal(a.Unload, b.Unload) || !slices.Equal(a.Move, b.Move)) {
+	if a != nil && (!slices.Equal(a.Load, b.Load) || !slices.Equal(a.Unload, b.Unload) ||
+		!slices.Equal(a.Move, b.Move)) {
 		t.Fatalf("same seed, but plans %+v and %+v", a, b)
 	}
 }
@@ -226,7 +232,8 @@ func applied(t *rapid.T, held [][]int32, p *Plan) [][]int32 {
 func TestTransportIsOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, m := rapid.IntRange(1, 3).Draw(t, "sources"), rapid.IntRange(1, 3).Draw(t, "sinks")
-		solve := rapid.SampledFrom([]func(supply, room []int, cost [][]float64) [][]int32{inOrder, byPrices}).Draw(t, "way")
+		solve := rapid.SampledFrom([]func(supply, room []int, cost [][]float64) [][]int32{inOrder, byPrices}).Draw(t,
+			"way")
 		supply, room := make([]int, n), make([]int, m)
 		cost := make([][]float64, n)
 		for k := range supply {
@@ -357,7 +364,8 @@ func TestDLoRATrigger(t *testing.T) {
 		}
 		p := &dloraPeriodMig{dispatch: dispatch{newDLoRA(env, true)}, threshold: c.threshold}
 		if pair, reason := p.trigger(v); !slices.Equal(pair, c.want) || (pair != nil) != (reason != "") {
-			t.Errorf("%v requests, threshold %v: workers %v (%s), expected %v", c.running, c.threshold, pair, reason, c.want)
+			t.Errorf("%v requests, threshold %v: workers %v (%s), expected %v", c.running, c.threshold, pair, reason,
+				c.want)
 		}
 	}
 }
@@ -391,7 +399,8 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 		name   string
 		counts []int // requests of adapters 0 to 3; adapters 0 and 2 are on worker 0
 		moves  bool
-	}{{"even", []int{20, 20, 20, 20}, false}, {"little to do", []int{3, 0, 1, 0}, false}, {"skewed", []int{60, 0, 60, 0}, true}} {
+	}{{"even", []int{20, 20, 20, 20}, false}, {"little to do", []int{3, 0, 1, 0}, false},
+		{"skewed", []int{60, 0, 60, 0}, true}} {
 		rt := mustNew(t, "period_mig", env)
 		v := testView(env)
 		s := &PlannerInput{View: v}
@@ -401,7 +410,8 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 				v.Workers[j].Queued++
 				v.Workers[j].Adapters[k].Queued++
 				v.Workers[j].Adapters[k].Tier = Host
-				s.Requests = append(s.Requests, InFlight{ID: int64(len(s.Requests)), Adapter: int32(k), Worker: int32(j), Prompt: 200, MaxNew: 400})
+				s.Requests = append(s.Requests, InFlight{ID: int64(len(s.Requests)), Adapter: int32(k),
+					Worker: int32(j), Prompt: 200, MaxNew: 400})
 				rt.Policy.(*periodMig).note(Request{Adapter: int32(k), Prompt: 200})
 			}
 		}
@@ -424,7 +434,8 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 // rank-group puts equal demand of like rank together: with two workers the low
 // ranks go to one and the high ones to the other.
 func TestRankGroups(t *testing.T) {
-	env := Env{Workers: Alike(2, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 4}), Adapters: trace.Names(4, []int{8, 64})}
+	env := Env{Workers: Alike(2, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 4}),
+		Adapters: trace.Names(4, []int{8, 64})}
 	rt := mustNew(t, "rank-group", env)
 	for j, held := range rt.Policy.(*rankGroup).held {
 		low, high := 0, 0

@@ -21,8 +21,10 @@ func TestReplaced(t *testing.T) {
 		p := mustNew(t, "dlora_period_mig", handEnv(3, 4)).Policy.(*dloraPeriodMig)
 		p.setPlacement([][]int32{{0, 1, 3}, nil, {2}})
 		p.cap = []int{c.cap, 0, 1}
-		g := newGrouping(&ilp.Problem{Groups: []ilp.Group{{Adapter: 0}, {Adapter: 1}, {Adapter: 2, Worker: 1}, {Adapter: 1}}})
-		flows := []ilp.Flow{{Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1}, {Group: 2, Worker: 0, Count: 3}, {Group: 3, Worker: 0, Count: 1}}
+		g := newGrouping(&ilp.Problem{Groups: []ilp.Group{{Adapter: 0}, {Adapter: 1}, {Adapter: 2, Worker: 1},
+			{Adapter: 1}}})
+		flows := []ilp.Flow{{Group: 0, Worker: 1, Count: 2}, {Group: 1, Worker: 0, Count: 1},
+			{Group: 2, Worker: 0, Count: 3}, {Group: 3, Worker: 0, Count: 1}}
 		if p.replace(g, &ilp.Solution{Flows: flows}, []int32{0, 2}); !slices.EqualFunc(p.held, c.want, slices.Equal) {
 			t.Errorf("room for %d: placement %v, expected %v", c.cap, p.held, c.want)
 		}
@@ -106,7 +108,8 @@ func TestPeriodicSlots(t *testing.T) {
 		g := p.problem(&PlannerInput{View: testView(env), Requests: []InFlight{{Prompt: 10, MaxNew: 10}}})
 		for j := range g.p.Workers {
 			if got := g.p.Workers[j].Slots; got != c.want {
-				t.Errorf("%d adapters, %d workers of %d slots: %d, expected %d", c.adapters, c.workers, c.slots, got, c.want)
+				t.Errorf("%d adapters, %d workers of %d slots: %d, expected %d", c.adapters, c.workers, c.slots, got,
+					c.want)
 			}
 		}
 	}
@@ -174,5 +177,6 @@ func (gaining) Name() string { return "gaining" }
 
 func (s gaining) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.Solution, error) {
 	stay, err := ilp.Evaluate(p, ilp.StayFlows(p))
-	return &ilp.Solution{Flows: ilp.StayFlows(p), Outcome: ilp.Outcome{Objective: (1 - float64(s)) * stay.Objective}, Work: 1}, err
+	return &ilp.Solution{Flows: ilp.StayFlows(p), Outcome: ilp.Outcome{Objective: (1 - float64(s)) * stay.Objective},
+		Work: 1}, err
 }

@@ -32,7 +32,8 @@ func drawWorkers(t *rapid.T, v *View) {
 				Tier:    Tier(rapid.IntRange(0, 3).Draw(t, "tier")),
 				Loading: rapid.Bool().Draw(t, "loading"),
 			}
-			w.Count(int32(a), int32(rapid.IntRange(0, 2).Draw(t, "adapter running")), int32(rapid.IntRange(0, 2).Draw(t, "adapter queued")))
+			w.Count(int32(a), int32(rapid.IntRange(0, 2).Draw(t, "adapter running")),
+				int32(rapid.IntRange(0, 2).Draw(t, "adapter queued")))
 		}
 	}
 }

@@ -39,14 +39,20 @@ func TestCacheAware(t *testing.T) {
 	}{
 		// the first of the least loaded; b has 100 of 400 in common, which is not enough
 		{"cold", "cache-aware", []int{1, 0, 0}, texts(a, b), []int32{400, 400}, []int{1, 1}},
-		{"the match wins over load", "cache-aware", []int{5, 9, 0}, texts(a, a, b), []int32{400, 800, 300}, []int{2, 2, 2}},
-		{"at the threshold is not above it", "cache-aware:threshold=0.25,cold=smallest-tree", []int{0, 0, 0}, texts(a, b), []int32{400, 400}, []int{0, 1}},
-		{"above the threshold", "cache-aware:threshold=0.25,cold=smallest-tree", []int{0, 0, 0}, texts(a, b), []int32{400, 399}, []int{0, 0}},
-		{"smallest tree, unknown prompts count", "cache-aware:cold=smallest-tree", []int{0, 0, 0}, texts(nil, a, b, nil), []int32{50, 400, 999, 1}, []int{0, 1, 2, 0}},
-		{"equal matches go by load", "cache-aware:cold=smallest-tree,threshold=0.9", []int{2, 1, 1}, texts(a, b, system, system), []int32{200, 200, 200, 100}, []int{0, 1, 2, 1}},
+		{"the match wins over load", "cache-aware", []int{5, 9, 0}, texts(a, a, b), []int32{400, 800, 300},
+			[]int{2, 2, 2}},
+		{"at the threshold is not above it", "cache-aware:threshold=0.25,cold=smallest-tree", []int{0, 0, 0},
+			texts(a, b), []int32{400, 400}, []int{0, 1}},
+		{"above the threshold", "cache-aware:threshold=0.25,cold=smallest-tree", []int{0, 0, 0}, texts(a, b),
+			[]int32{400, 399}, []int{0, 0}},
+		{"smallest tree, unknown prompts count", "cache-aware:cold=smallest-tree", []int{0, 0, 0},
+			texts(nil, a, b, nil), []int32{50, 400, 999, 1}, []int{0, 1, 2, 0}},
+		{"equal matches go by load", "cache-aware:cold=smallest-tree,threshold=0.9", []int{2, 1, 1},
+			texts(a, b, system, system), []int32{200, 200, 200, 100}, []int{0, 1, 2, 1}},
 		// 400 - 335 = 65 > 64, but 400 is not more than 1.5 x 335
 		{"absolutely unequal", "cache-aware", []int{400, 335, 335}, texts(a, a), []int32{10, 10}, []int{1, 1}},
-		{"capacity", "cache-aware:capacity=400", []int{0, 0, 0}, texts(a, b, nil, a), []int32{400, 400, 400, 400}, []int{0, 0, 0, 0}},
+		{"capacity", "cache-aware:capacity=400", []int{0, 0, 0}, texts(a, b, nil, a), []int32{400, 400, 400, 400},
+			[]int{0, 0, 0, 0}},
 	} {
 		v := testView(testEnv(3, 4))
 		setRunning(v, c.load...)

@@ -69,7 +69,8 @@ func TestRoomForAllIsNoLimit(t *testing.T) {
 			for i := range int64(200) {
 				r := Request{ID: i, Adapter: 1, Prompt: 500, MaxNew: 500, Expected: 500}
 				w := rt.Policy.Route(r, s.View)
-				s.Requests = append(s.Requests, InFlight{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500, Expected: 500})
+				s.Requests = append(s.Requests, InFlight{ID: i, Adapter: 1, Worker: int32(w), Prompt: 500, MaxNew: 500,
+					Expected: 500})
 			}
 			s.Now = 30
 			return rt, rt.Planner.Begin(s).Now()
@@ -82,7 +83,8 @@ func TestRoomForAllIsNoLimit(t *testing.T) {
 			}
 		}
 	}
-	if full := mustNew(t, "period_mig", Env{Workers: Alike(2, Spec{Cost: testCost{}, HostSlots: 3}), Adapters: testEnv(2, 4).Adapters}); full.Placement == nil {
+	if full := mustNew(t, "period_mig", Env{Workers: Alike(2, Spec{Cost: testCost{}, HostSlots: 3}),
+		Adapters: testEnv(2, 4).Adapters}); full.Placement == nil {
 		t.Error("host memory for 3 of 4 adapters: no placement")
 	}
 }
@@ -108,7 +110,8 @@ func TestNewKeepsSpecAndFlags(t *testing.T) {
 		{"any-worker", false, false, true},
 	} {
 		rt := mustNew(t, c.spec, env)
-		if rt.Name != c.spec || (rt.Placement != nil) != c.placement || rt.ReadsKV != c.readsKV || rt.Prefetch != c.prefix {
+		if rt.Name != c.spec || (rt.Placement != nil) != c.placement || rt.ReadsKV != c.readsKV ||
+			rt.Prefetch != c.prefix {
 			t.Errorf("%s: got %+v", c.spec, rt)
 		}
 		if rt.Placement != nil && len(rt.Placement) != len(env.Workers) {
@@ -127,7 +130,8 @@ func TestNewErrors(t *testing.T) {
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
-		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`, "known: variant, lora, queue, kv, ties"}},
+		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`,
+			"known: variant, lora, queue, kv, ties"}},
 		{"affinity:variant=best", []string{`option variant is "best"`, "score or residency"}},
 		{"affinity:lora=0,queue=0,kv=0", []string{"lora, queue and kv are all 0"}},
 		{"affinity:kv=NaN", []string{`option kv is "NaN", expected a number >= 0`}},

@@ -39,7 +39,8 @@ func TestStaleAgesReportsOnly(t *testing.T) {
 		want := *w
 		want.KVUsed, want.SlotsUsed, want.SlotsIdle, want.Up = c.seen, int(c.seen), int(c.seen)+1, c.seen%2 == 0
 		want.Age = c.age
-		want.Adapters = []AdapterState{{}, {Running: n, Queued: n + 1, Tier: Tier(c.seen % 4), Loading: c.seen%2 == 0, Pinned: c.seen%3 == 0}}
+		want.Adapters = []AdapterState{{}, {Running: n, Queued: n + 1, Tier: Tier(c.seen % 4), Loading: c.seen%2 == 0,
+			Pinned: c.seen%3 == 0}}
 		v := s.Update(live)
 		if d := cmp.Diff(want, v.Workers[0]); d != "" {
 			t.Errorf("at %g: %s", c.now, d)

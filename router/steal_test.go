@@ -31,7 +31,10 @@ func TestStealByHand(t *testing.T) {
 		{"the other is down", "period_mig", MoveQueued, func(s *PlannerInput) { s.Workers[1].Up = false }, nil},
 		{"not at hand there", "period_mig", MoveQueued, at(1, 0, Disk), []Move{{8, 0, 1}}},
 		{"they wait for their weights", "period_mig", MoveQueued, at(0, 1, Disk), one},
-		{"both are full", "period_mig", MoveQueued, func(s *PlannerInput) { s.Workers[1].Running, s.Workers[1].KVUsed = 2, 9950 }, nil},
+		{"both are full", "period_mig", MoveQueued, func(s *PlannerInput) {
+			s.Workers[1].Running,
+				s.Workers[1].KVUsed = 2, 9950
+		}, nil},
 		{"one runs", "period_mig", MoveRecompute, func(s *PlannerInput) { s.Requests[0].Running = true }, one},
 		{"their prompts are being computed", "period_mig", MoveQueued, func(s *PlannerInput) { s.Now = 5.04 }, nil},
 	} {
@@ -95,9 +98,12 @@ func TestStealPreempted(t *testing.T) {
 		a    InFlight
 		want Request
 	}{
-		{InFlight{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}, Request{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}},
-		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 120}, Request{Prompt: 220, MaxNew: 380, Expected: 80}},
-		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400}, Request{Prompt: 500, MaxNew: 100, Expected: 50}},
+		{InFlight{ID: 7, Adapter: 1, Prompt: 100, MaxNew: 500, Expected: 200}, Request{ID: 7, Adapter: 1, Prompt: 100,
+			MaxNew: 500, Expected: 200}},
+		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 120},
+			Request{Prompt: 220, MaxNew: 380, Expected: 80}},
+		{InFlight{Prompt: 100, MaxNew: 500, Expected: 200, Generated: 400},
+			Request{Prompt: 500, MaxNew: 100, Expected: 50}},
 		{InFlight{Prompt: 100, MaxNew: 500}, Request{Prompt: 100, MaxNew: 500, Expected: guessOutput}},
 	} {
 		if got := c.a.rest(); got != c.want {
@@ -127,7 +133,8 @@ func TestStealDeepQueues(t *testing.T) {
 		}
 		p.planAt = s.Now
 		if w := p.Select(s.View); w.Worker(0) != (c.want != nil) || c.want != nil && w.MostWaiting != c.deep {
-			t.Errorf("%d is many, %d wait there: wants those of worker 0: %v, %d", c.deep, c.there, w.Worker(0), w.MostWaiting)
+			t.Errorf("%d is many, %d wait there: wants those of worker 0: %v, %d", c.deep, c.there, w.Worker(0),
+				w.MostWaiting)
 		}
 	}
 }

@@ -27,7 +27,8 @@ func mirror[T any](list []T) []T {
 
 // Which worker is called the first does not matter to policies that price workers.
 func TestOrderOfWorkersDoesNotMatter(t *testing.T) {
-	for _, spec := range []string{"rank-aware", "rank-aware:slo=30,avg-output=100", "period_mig:spill=0", "affinity:ties=first", "llumnix"} {
+	for _, spec := range []string{"rank-aware", "rank-aware:slo=30,avg-output=100", "period_mig:spill=0",
+		"affinity:ties=first", "llumnix"} {
 		rapid.Check(t, func(t *rapid.T) {
 			env := unequal(4)
 			v := testView(env)
@@ -106,7 +107,8 @@ func TestPeriodicPlansForSpeed(t *testing.T) {
 	m, l, p := moved(1)
 	n, k, q := moved(0)
 	if m != n || l != k || p.Objective != q.Objective || p.Stay != q.Stay {
-		t.Errorf("%d moves, %d loads to %v s of %v; mirrored %d, %d to %v of %v", m, l, p.Objective, p.Stay, n, k, q.Objective, q.Stay)
+		t.Errorf("%d moves, %d loads to %v s of %v; mirrored %d, %d to %v of %v", m, l, p.Objective, p.Stay, n, k,
+			q.Objective, q.Stay)
 	}
 	// With speeds of 1 and 1/3 or less three quarters or more belong on the fast worker.
 	if m < 60 || m == 80 {
@@ -122,7 +124,8 @@ func TestDLoRAPlacementMindsRoom(t *testing.T) {
 			d := newDLoRA(env, period)
 			for j := range d.held {
 				if len(d.held[j]) > env.Workers[j].HostSlots {
-					t.Errorf("worker %d holds %d adapters, its host memory %d", j, len(d.held[j]), env.Workers[j].HostSlots)
+					t.Errorf("worker %d holds %d adapters, its host memory %d", j, len(d.held[j]),
+						env.Workers[j].HostSlots)
 				}
 			}
 			env.Workers = mirror(env.Workers)
@@ -149,7 +152,8 @@ func TestRankGroupMindsSpeed(t *testing.T) {
 	for fast := range 2 {
 		held := mustNew(t, "rank-group", env).Policy.(*rankGroup).held
 		if len(held[fast]) != 6 || len(held[1-fast]) != 2 {
-			t.Errorf("%d adapters on the fast worker and %d on the slow one, expected 6 and 2", len(held[fast]), len(held[1-fast]))
+			t.Errorf("%d adapters on the fast worker and %d on the slow one, expected 6 and 2", len(held[fast]),
+				len(held[1-fast]))
 		}
 		env.Workers = mirror(env.Workers)
 	}

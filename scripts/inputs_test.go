@@ -21,9 +21,10 @@ var unbounded = []struct {
 		"bench/serving/matrix/matrix.go", // logs that matrix writes itself
 		"internal/testutil/testutil.go",  // golden files of tests
 	}},
-	{regexp.MustCompile(`\byaml\.(Unmarshal|NewDecoder|NodeToValue)|\bparser\.Parse(Bytes|File)?\(|\blexer\.Tokenize`), "internal/yamlfile", []string{
-		"internal/yamlfile/yamlfile.go",
-	}},
+	{regexp.MustCompile(`\byaml\.(Unmarshal|NewDecoder|NodeToValue)|\bparser\.Parse(Bytes|File)?\(|\blexer\.Tokenize`),
+		"internal/yamlfile", []string{
+			"internal/yamlfile/yamlfile.go",
+		}},
 	{regexp.MustCompile(`\bio\.ReadAll\((os\.Stdin|cmd\.InOrStdin)`), "textfile.ReadAll", nil},
 }
 
@@ -43,7 +44,8 @@ func TestInputs(t *testing.T) {
 			name := filepath.ToSlash(strings.TrimPrefix(path, "../"))
 			for i, line := range strings.Split(string(src), "\n") {
 				for _, u := range unbounded {
-					if !strings.HasPrefix(strings.TrimSpace(line), "//") && u.call.MatchString(line) && !slices.Contains(u.but, name) {
+					if !strings.HasPrefix(strings.TrimSpace(line), "//") && u.call.MatchString(line) &&
+						!slices.Contains(u.but, name) {
 						t.Errorf("%s:%d: %s: use %s", name, i+1, strings.TrimSpace(line), u.instead)
 					}
 				}

@@ -72,8 +72,11 @@ func BenchmarkRun(b *testing.B) {
 				b.ReportAllocs()
 				var events int64
 				for range b.N {
-					src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 4 * float64(workers)}
-					rt, err := router.New(policy, router.Env{Workers: router.Alike(workers, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: src.adapters, Seed: 1})
+					src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)),
+						n: n, rate: 4 * float64(workers)}
+					rt, err := router.New(policy,
+						router.Env{Workers: router.Alike(workers, router.Spec{MaxRunning: 256, Slots: 8}),
+							Adapters: src.adapters, Seed: 1})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -103,12 +106,15 @@ func BenchmarkOverload(b *testing.B) {
 			spec := router.Spec{MaxRunning: 256, Slots: 32, Cost: profile.Model{Costs: costs}}
 			b.ReportAllocs()
 			for range b.N {
-				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 80}
-				rt, err := router.New("period_mig", router.Env{Workers: router.Alike(2, spec), Adapters: src.adapters, Seed: 1, Moving: router.MoveQueued, Interval: 10})
+				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n,
+					rate: 80}
+				rt, err := router.New("period_mig", router.Env{Workers: router.Alike(2, spec), Adapters: src.adapters,
+					Seed: 1, Moving: router.MoveQueued, Interval: 10})
 				if err != nil {
 					b.Fatal(err)
 				}
-				cfg := Config{Source: src, Workers: []*profile.Costs{costs, costs}, Router: rt, Observer: &blind{}, Home: router.Disk, MoveMode: router.MoveQueued}
+				cfg := Config{Source: src, Workers: []*profile.Costs{costs, costs}, Router: rt, Observer: &blind{},
+					Home: router.Disk, MoveMode: router.MoveQueued}
 				if _, err := Run(context.Background(), cfg); err != nil {
 					b.Fatal(err)
 				}
@@ -131,12 +137,16 @@ func BenchmarkVLLM(b *testing.B) {
 			b.ReportAllocs()
 			var st *Stats
 			for range b.N {
-				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n, rate: 8}
-				rt, err := router.New("static", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: src.adapters, Seed: 1})
+				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n,
+					rate: 8}
+				rt, err := router.New("static",
+					router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: src.adapters,
+						Seed: 1})
 				if err != nil {
 					b.Fatal(err)
 				}
-				if st, err = Run(context.Background(), Config{Source: src, Workers: []*profile.Costs{costs, costs}, Router: rt, Observer: &blind{}, Home: router.Disk}); err != nil {
+				if st, err = Run(context.Background(), Config{Source: src, Workers: []*profile.Costs{costs, costs},
+					Router: rt, Observer: &blind{}, Home: router.Disk}); err != nil {
 					b.Fatal(err)
 				}
 			}

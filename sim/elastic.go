@@ -101,7 +101,8 @@ func (s *sim) initElastic() error {
 	s.elastic = elastic{count: e.Initial, on: e.Initial, paid: e.Initial, least: n + 1, sizes: len(e.Times)}
 	for _, r := range e.Times {
 		if !seconds(r.At) || r.Workers < e.Min || r.Workers > n {
-			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min, n)
+			return fmt.Errorf("sim: %d workers from %v s on, expected %d to %d from >= 0 s on", r.Workers, r.At, e.Min,
+				n)
 		}
 		s.loop.Background(tick.FromSeconds(r.At), event.Scale, func() {
 			s.elastic.sizes--

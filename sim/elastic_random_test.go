@@ -111,7 +111,8 @@ func (g *guard) Power(at tick.Ticks, worker int, p Power) {
 func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 	for i := range v.Workers {
 		w, p := &v.Workers[i], g.state[i]
-		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) || w.Draining != (p != On) {
+		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) ||
+			w.Draining != (p != On) {
 			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
 		}
 		if n := g.s.workers[i].requests; p == Draining {
@@ -145,12 +146,14 @@ func genScaler(t *rapid.T, e *Elastic, n int, src trace.Source) trace.Source {
 	c := autoscale.Capacity{Target: 2, PerWorker: rapid.SampledFrom([]float64{0, 3}).Draw(t, "capacity")}
 	switch rapid.IntRange(0, 3).Draw(t, "need") {
 	case 0:
-		need = &autoscale.Forecast{Capacity: c, Holt: autoscale.Holt{Alpha: 0.5, Beta: 0.2, Gamma: 0.3, Period: 3}, Every: e.Every, ColdStart: e.ColdStart}
+		need = &autoscale.Forecast{Capacity: c, Holt: autoscale.Holt{Alpha: 0.5, Beta: 0.2, Gamma: 0.3, Period: 3},
+			Every: e.Every, ColdStart: e.ColdStart}
 	case 1:
 		ahead := &autoscale.Ahead{Source: src, Every: tick.FromSeconds(e.Every)}
 		need, src = &autoscale.Known{Capacity: c, Arrivals: ahead, Every: e.Every, ColdStart: e.ColdStart}, ahead
 	}
-	e.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.6}).Draw(t, "tolerance"),
+	e.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.6}).Draw(t,
+		"tolerance"),
 		Stabilize: rapid.SampledFrom([]float64{0, 0.2, 5}).Draw(t, "stabilize")}
 	return src
 }
@@ -219,7 +222,8 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 			t.Fatalf("look %d: %d requests have come, the records say %d and %d", i, arrived, want.Arrived, late)
 		}
 		if settled && (k.InFlight > there || k.InFlight < there-late) {
-			t.Fatalf("look %d: %d requests in flight, the records say %d, %d of them maybe later", i, k.InFlight, there, late)
+			t.Fatalf("look %d: %d requests in flight, the records say %d, %d of them maybe later", i, k.InFlight, there,
+				late)
 		}
 		want.Arrived = k.Arrived
 		if want.Ended > 0 {
@@ -244,7 +248,8 @@ func (o *onlooker) check(l *ledger, overhead tick.Ticks, settled bool) {
 		}
 		lo, hi := o.g.s.cfg.Elastic.Min, len(o.g.state)
 		for i, want := range kubernetes(a, o.looks, need) {
-			if want = min(max(want, lo), hi); min(max(o.asked[i], lo), hi) != want || i+1 < len(need) && o.looks[i+1].Workers != want {
+			if want = min(max(want, lo), hi); min(max(o.asked[i], lo), hi) != want || i+1 < len(need) &&
+				o.looks[i+1].Workers != want {
 				t.Fatalf("look %d of %+v: %d workers, Kubernetes' rule says %d", i, o.looks, o.asked[i], want)
 			}
 		}
@@ -292,8 +297,10 @@ func (w *wants) Need(autoscale.Look) float64 {
 // Against Kubernetes' rule as it is published, whatever is needed.
 func TestAutoscalerIsKubernetes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := &autoscale.Autoscaler{Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tolerance"), Stabilize: rapid.SampledFrom([]float64{0, 7, 60, 300}).Draw(t, "stabilize")}
-		every, n := rapid.SampledFrom([]float64{1, 5, 7, 15, 40}).Draw(t, "every"), rapid.IntRange(1, 40).Draw(t, "workers")
+		a := &autoscale.Autoscaler{Tolerance: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "tolerance"),
+			Stabilize: rapid.SampledFrom([]float64{0, 7, 60, 300}).Draw(t, "stabilize")}
+		every, n := rapid.SampledFrom([]float64{1, 5, 7, 15, 40}).Draw(t, "every"),
+			rapid.IntRange(1, 40).Draw(t, "workers")
 		need := rapid.SliceOfN(rapid.Float64Range(0, 200), 1, 40).Draw(t, "need")
 		given := wants(need)
 		a.Need = &given
@@ -321,15 +328,18 @@ func checkElastic(t *rapid.T, policy string) {
 	if policy == "explicit" {
 		policy += ":map=0@1,rest@all"
 	}
-	env := router.Env{Adapters: wl.Adapters, Seed: 1, Moving: mode, Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
-		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch,
+	env := router.Env{Adapters: wl.Adapters, Seed: 1, Moving: mode,
+		Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
+		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests,
+			Slots:     p.Engine.MaxLorasPerBatch,
 			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize, AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})}
 	rt, err := router.New(policy, env)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, src := genElastic(t, n), wl.Source()
-	g := &guard{Policy: rt.Policy, t: t, state: make([]Power, n), open: make([]int, n), had: make([]int, n), moves: map[[2]Power]int64{}}
+	g := &guard{Policy: rt.Policy, t: t, state: make([]Power, n), open: make([]int, n), had: make([]int, n),
+		moves: map[[2]Power]int64{}}
 	look := &onlooker{g: g}
 	if rapid.Bool().Draw(t, "scaler") {
 		e.Times = nil
@@ -350,7 +360,8 @@ func checkElastic(t *rapid.T, policy string) {
 		}
 	}
 	l := newLedger()
-	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l, Hooks: []Hooks{{Watch: g.Watch, Power: g.Power, Done: g.Done}}, TokenTimes: true,
+	cfg := Config{Source: src, Workers: slices.Repeat([]*profile.Costs{costs}, n), Router: rt, Observer: l,
+		Hooks: []Hooks{{Watch: g.Watch, Power: g.Power, Done: g.Done}}, TokenTimes: true,
 		MoveMode: mode, Home: router.Disk, Elastic: e,
 		Staleness:      rapid.SampledFrom([]float64{0, 0, 0.1, 10}).Draw(t, "staleness"),
 		LoadFailures:   rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "load_failures"),
@@ -361,7 +372,8 @@ func checkElastic(t *rapid.T, policy string) {
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "outages") {
 		from := rapid.SampledFrom([]float64{0, 0.05, 0.2, 1}).Draw(t, "from")
-		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from, from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
+		cfg.Outages = append(cfg.Outages, Outage{rapid.IntRange(0, n-1).Draw(t, "down"), from,
+			from + rapid.SampledFrom([]float64{0.01, 0.5}).Draw(t, "for")})
 	}
 	s := checked(t, cfg)
 	g.s = s
@@ -422,10 +434,12 @@ func (g *guard) checkServed(l *ledger, overhead tick.Ticks) {
 			there = there || g.owner[i] == int(r.WorkerLast) && x[0] < end && end <= x[1]
 		}
 		for _, o := range g.s.cfg.Outages {
-			there = there && (o.Worker != int(r.WorkerLast) || end <= tick.FromSeconds(o.From) || end > tick.FromSeconds(o.To))
+			there = there && (o.Worker != int(r.WorkerLast) || end <= tick.FromSeconds(o.From) ||
+				end > tick.FromSeconds(o.To))
 		}
 		if !there {
-			g.t.Fatalf("request %d ended at %v s on worker %d, which was not on: %v of %v", r.ID, end.Seconds(), r.WorkerLast, g.spans, g.owner)
+			g.t.Fatalf("request %d ended at %v s on worker %d, which was not on: %v of %v", r.ID, end.Seconds(),
+				r.WorkerLast, g.spans, g.owner)
 		}
 	}
 }
@@ -465,7 +479,8 @@ func (g *guard) check(st *Stats) {
 		g.t.Fatalf("worker %d drains when all is done", i)
 	}
 	e := st.Elastic
-	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{g.moves[[2]Power{Off, Starting}], g.moves[[2]Power{Starting, Off}],
+	if a, b := [4]int64{e.Started, e.CalledOff, e.Left, e.TakenBack}, [4]int64{g.moves[[2]Power{Off, Starting}],
+		g.moves[[2]Power{Starting, Off}],
 		g.moves[[2]Power{On, Draining}], g.moves[[2]Power{Draining, On}]}; a != b {
 		g.t.Fatalf("%+v, the log has %v", e, b)
 	}

@@ -69,7 +69,8 @@ func TestWorkersJoinAndLeave(t *testing.T) {
 	// on. Worker 1 is to leave at 200 ms, when it has served 8 of the 20 tokens of
 	// request 3 (160-170, then 11 ms a token: until 379 ms).
 	e := &Elastic{Initial: 1, Min: 1, ColdStart: 0.05, Times: []Resize{{0.1, 2}, {0.2, 1}, {1e6, 2}}}
-	l, st, log := elastically(t, 2, Config{Elastic: e}, at(0, 1), at(120, 1), at(155, 1), at(160, 20), at(250, 1), at(400, 1))
+	l, st, log := elastically(t, 2, Config{Elastic: e}, at(0, 1), at(120, 1), at(155, 1), at(160, 20), at(250, 1),
+		at(400, 1))
 	if want := "100:1+ 150:1! 200:1- 379:1."; log != want {
 		t.Errorf("%s, expected %s", log, want)
 	}
@@ -98,7 +99,8 @@ func TestWorkersJoinAndLeave(t *testing.T) {
 // not come back with the end of its outage.
 func TestOutageOfAWorkerThatLeaves(t *testing.T) {
 	e := &Elastic{Initial: 2, Min: 1, Times: []Resize{{0.2, 1}}}
-	l, _, log := elastically(t, 2, Config{Elastic: e, Outages: []Outage{{Worker: 1, From: 0.3, To: 0.35}}}, at(0, 1), at(160, 20), at(400, 1), at(410, 1))
+	l, _, log := elastically(t, 2, Config{Elastic: e, Outages: []Outage{{Worker: 1, From: 0.3, To: 0.35}}}, at(0, 1),
+		at(160, 20), at(400, 1), at(410, 1))
 	if want := "200:1- 300:1."; log != want {
 		t.Errorf("%s, expected %s", log, want)
 	}
@@ -156,14 +158,16 @@ func TestNoWorkers(t *testing.T) {
 		return reqs
 	}
 	// 3 wait at 100 ms, for two workers; request 1 loads its adapter and ends on worker 1 at 284 ms
-	l, st, log := elastically(t, 3, Config{Elastic: e, Router: rt}, append(adapters(at(30, 1), at(40, 1), at(50, 1)), at(60, 1), at(1480, 1))...)
+	l, st, log := elastically(t, 3, Config{Elastic: e, Router: rt}, append(adapters(at(30, 1), at(40, 1), at(50, 1)),
+		at(60, 1), at(1480, 1))...)
 	if want := "100:0+ 100:1+ 150:0! 150:1! 200:1- 284:1. 300:0- 300:0. 1500:0+ 1550:0!"; log != want {
 		t.Errorf("%s, expected %s", log, want)
 	}
 	if r := l.recs[0]; math.Abs(1000*r.Finish-162) > 1e-6 || r.WorkerFirst != 0 {
 		t.Errorf("%+v, expected to be served from 150 ms on", r)
 	}
-	if r := l.recs[3]; r.Status != record.Rejected || r.Finish != 0.06 || l.recs[1].Status != record.OK || l.recs[2].Status != record.OK {
+	if r := l.recs[3]; r.Status != record.Rejected || r.Finish != 0.06 || l.recs[1].Status != record.OK ||
+		l.recs[2].Status != record.OK {
 		t.Errorf("%+v, expected the second of the base model alone to be over its rate", r)
 	}
 	if st.Elastic.Least != 0 || st.Elastic.Most != 2 {
@@ -210,7 +214,8 @@ func TestWorkersComeWithoutAdapters(t *testing.T) {
 		l, _, log := elastically(t, 2, Config{Elastic: e}, at(0, 1), use(100), at(800, 1), use(1000))
 		for i, cold := range c.cold {
 			if r := l.recs[int64(2*i+1)]; r.WorkerLast != 1 || math.Abs(r.ColdLoad*1000-cold) > 1e-6 {
-				t.Errorf("%s: request %d waited %v ms for its adapter on worker %d, expected %v on worker 1 (%s)", name, r.ID, r.ColdLoad*1000, r.WorkerLast, cold, log)
+				t.Errorf("%s: request %d waited %v ms for its adapter on worker %d, expected %v on worker 1 (%s)", name,
+					r.ID, r.ColdLoad*1000, r.WorkerLast, cold, log)
 			}
 		}
 	}
@@ -226,8 +231,10 @@ func TestWorkersComeAnew(t *testing.T) {
 		reqs[i].ID = int64(i)
 	}
 	run := func(times ...Resize) {
-		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(), Workers: slices.Repeat([]*profile.Costs{p.Compile()}, 2),
-			Router: &router.Router{Policy: byUsable{}}, Observer: l, Elastic: &Elastic{Initial: 2, Min: 1, Times: times}}); err != nil {
+		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(),
+			Workers: slices.Repeat([]*profile.Costs{p.Compile()}, 2),
+			Router:  &router.Router{Policy: byUsable{}}, Observer: l, Elastic: &Elastic{Initial: 2, Min: 1,
+				Times: times}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,9 +271,11 @@ func TestMovesFromAndToWorkersThatLeave(t *testing.T) {
 		first := map[int64]int{0: int(c.from), 1: 1}
 		e := &Elastic{Initial: 2, Min: 1, Times: []Resize{{c.retire, 1}}}
 		l, _, log := elastically(t, 2, Config{Elastic: e, MoveMode: router.MoveCopy,
-			Router: &router.Router{Policy: firstThenUsable(first), Planner: sc, Placement: [][]int32{{0, 1}, {}}}}, reqs...)
+			Router: &router.Router{Policy: firstThenUsable(first), Planner: sc,
+				Placement: [][]int32{{0, 1}, {}}}}, reqs...)
 		r := l.recs[0]
-		if log != c.log && c.finish > 0 || r.WorkerLast != c.workerLast || c.finish > 0 && math.Abs(1000*r.Finish-c.finish) > 1e-6 {
+		if log != c.log && c.finish > 0 || r.WorkerLast != c.workerLast || c.finish > 0 &&
+			math.Abs(1000*r.Finish-c.finish) > 1e-6 {
 			t.Errorf("%+v: %s, %+v", c, log, r)
 		}
 	}
@@ -298,11 +307,13 @@ func TestElasticWithoutChoice(t *testing.T) {
 		return l, st
 	}
 	a, _ := run(nil)
-	b, st := run(&Elastic{Initial: 3, Min: 3, ColdStart: 5, Every: 1, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 1}}})
+	b, st := run(&Elastic{Initial: 3, Min: 3, ColdStart: 5, Every: 1,
+		Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 1}}})
 	if x, y := fmt.Sprint(a.recs), fmt.Sprint(b.recs); x != y {
 		t.Error("the runs differ")
 	}
-	if e := st.Elastic; math.Abs(e.Mean-3) > 1e-9 || e.Least != 3 || e.Most != 3 || e.Started+e.Left != 0 || len(a.recs) != 2000 {
+	if e := st.Elastic; math.Abs(e.Mean-3) > 1e-9 || e.Least != 3 || e.Most != 3 || e.Started+e.Left != 0 ||
+		len(a.recs) != 2000 {
 		t.Errorf("%+v, %d requests", e, len(a.recs))
 	}
 }
@@ -321,8 +332,9 @@ func TestBadElastic(t *testing.T) {
 		"2 workers from -1 s on": {Initial: 2, Min: 2, Times: []Resize{{-1, 2}}},
 	} {
 		c := speedProfile()
-		_, err := Run(context.Background(), Config{Source: (&trace.Workload{}).Source(), Workers: []*profile.Costs{c, c, c},
-			Router: &router.Router{Policy: byUsable{}}, Observer: newLedger(), Elastic: e})
+		_, err := Run(context.Background(), Config{Source: (&trace.Workload{}).Source(),
+			Workers: []*profile.Costs{c, c, c},
+			Router:  &router.Router{Policy: byUsable{}}, Observer: newLedger(), Elastic: e})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, expected %s", e, err, want)
 		}

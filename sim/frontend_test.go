@@ -47,7 +47,8 @@ func TestFrontEndFails(t *testing.T) {
 		{ID: 1, Arrival: 0.250, Prompt: 10, Output: 1},
 	}}
 	got := newLedger()
-	s, err := newSim(Config{Source: w.Source(), Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{1}},
+	s, err := newSim(Config{Source: w.Source(), Workers: []*profile.Costs{p.Compile()},
+		Router:   &router.Router{Policy: byID{1}},
 		Observer: got, Home: router.Disk, NoFailover: true, Outages: []Outage{{Worker: 0, From: 0.1, To: 0.2}}})
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,8 @@ func TestHostMemoryLimit(t *testing.T) {
 		}
 		w := &s.workers[0]
 		if st, hosts := w.stats(0), w.engine.LoRA.Hosts(); hosts != 2 || st.Evictions != c.count || st.Requests != 3 {
-			t.Errorf("%s: %d adapters in host memory, %d evictions, %d requests; expected 2, %d, 3", c.name, hosts, st.Evictions, st.Requests, c.count)
+			t.Errorf("%s: %d adapters in host memory, %d evictions, %d requests; expected 2, %d, 3", c.name, hosts,
+				st.Evictions, st.Requests, c.count)
 		}
 		for a, st := range w.v.Adapters {
 			if in := st.Tier >= router.Host; in != (a != c.gone) {

@@ -197,7 +197,8 @@ func (w *refWorker) initModes() {
 			n, seats, scale := int64(len(w.ad)), int64(w.e.MaxRunningRequests), l.CreditScale
 			merge := w.costs.Step(&profile.StepWork{Batch: seats}).Seconds()
 			unmerge := w.costs.Step(&profile.StepWork{Batch: seats, LoRAs: seats}).Seconds()
-			w.dlora = &refCredits{B: int(seats), right: scale * n << 20, left: scale*n<<20 - scale<<20/2, cost: 1 << 20 / seats,
+			w.dlora = &refCredits{B: int(seats), right: scale * n << 20, left: scale*n<<20 - scale<<20/2,
+				cost:      1 << 20 / seats,
 				batchCost: 2 * int64(math.Round(1<<19/(float64(merge/unmerge)*float64(seats)))),
 				mergeTime: merge, unmergeTime: unmerge, swtch: w.costs.Switch.Seconds(), mergeLeft: merge / unmerge, mergeRight: 1, maxModel: -1}
 			for range n {
@@ -311,7 +312,8 @@ func (s *reference) change(w *refWorker, to int) tick.Ticks {
 			running = append(running, r)
 		}
 	}
-	parked := slices.DeleteFunc(append(slices.Clone(w.running), w.parked...), func(r *refRequest) bool { return slices.Contains(running, r) })
+	parked := slices.DeleteFunc(append(slices.Clone(w.running), w.parked...),
+		func(r *refRequest) bool { return slices.Contains(running, r) })
 	slices.SortFunc(parked, func(a, b *refRequest) int { return a.order - b.order })
 	w.running, w.parked = running, parked
 	if plain {
@@ -424,6 +426,7 @@ func TestDLoRAFollowsTheMix(t *testing.T) {
 		t.Errorf("two adapters take %v s, expected between %v and %v s", mixed, base, base*27/15+0.1)
 	}
 	if alternate := run(profile.BackendMerged, 2); alternate < mixed {
-		t.Errorf("backend merged takes %v s for an even mix, dlora %v s: expected dlora not to be slower", alternate, mixed)
+		t.Errorf("backend merged takes %v s for an even mix, dlora %v s: expected dlora not to be slower", alternate,
+			mixed)
 	}
 }

@@ -70,7 +70,8 @@ func overload(t *rapid.T) *trace.Workload {
 		at += rapid.SampledFrom([]float64{0, 0, 0, 0.03}).Draw(t, "gap")
 		a := rapid.IntRange(0, len(w.Adapters)-1).Draw(t, "adapter")
 		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: at, Adapter: int32(a),
-			Prompt: int32(rapid.IntRange(1, prompts[a]).Draw(t, "p")), Output: int32(rapid.IntRange(1, outputs[a]).Draw(t, "o"))})
+			Prompt: int32(rapid.IntRange(1, prompts[a]).Draw(t, "p")), Output: int32(rapid.IntRange(1,
+				outputs[a]).Draw(t, "o"))})
 	}
 	return w
 }
@@ -91,7 +92,8 @@ func TestVTCBound(t *testing.T) {
 		e.ChunkedPrefillSize = rapid.SampledFrom([]int{0, 64}).Draw(t, "chunk")
 		wl := overload(t)
 		b := &bounded{ledger: newLedger(), from: map[[2]int32][2]int64{}, u: engine.OutputWeight * p.Memory.KVTokens}
-		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger, Hooks: []Hooks{{Watch: b.Watch}},
+		s := checked(t, Config{Source: wl.Source(), Router: &router.Router{Policy: byID{1}}, Observer: b.ledger,
+			Hooks:   []Hooks{{Watch: b.Watch}},
 			Workers: []*profile.Costs{p.Compile()}, Home: router.Disk})
 		b.s = s
 		if err := s.run(context.Background()); err != nil {
@@ -113,7 +115,8 @@ func TestVTCBound(t *testing.T) {
 }
 
 // orderOf runs requests on one worker and gives the order of their first tokens.
-func orderOf(t *testing.T, change func(*profile.Engine), priorities []int, reqs ...trace.Request) (order []int64, l *ledger) {
+func orderOf(t *testing.T, change func(*profile.Engine), priorities []int, reqs ...trace.Request) (order []int64,
+	l *ledger) {
 	t.Helper()
 	p := testProfile()
 	p.Engine.MaxRunningRequests = 1
@@ -131,8 +134,9 @@ func orderOf(t *testing.T, change func(*profile.Engine), priorities []int, reqs 
 		t.Fatal(err)
 	}
 	l = newLedger()
-	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: &router.Router{Policy: byID{1}}, Observer: l,
-		Workers: []*profile.Costs{p.Compile()}, Home: router.Disk}); err != nil {
+	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: &router.Router{Policy: byID{1}},
+		Observer: l,
+		Workers:  []*profile.Costs{p.Compile()}, Home: router.Disk}); err != nil {
 		t.Fatal(err)
 	}
 	order = slices.DeleteFunc(order, func(id int64) bool { return l.recs[id].Status != record.OK })
@@ -153,7 +157,8 @@ func TestOrdersWorked(t *testing.T) {
 		requests   []trace.Request
 		want       []int64
 	}{
-		"fcfs": {func(*profile.Engine) {}, []int{0, 5}, []trace.Request{adapted(0, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{0, 1, 2}},
+		"fcfs": {func(*profile.Engine) {}, []int{0, 5}, []trace.Request{adapted(0, 5, 5), adapted(0, 5, 5),
+			adapted(1, 5, 5)}, []int64{0, 1, 2}},
 		// the difference does not exceed the threshold 5: nobody makes way
 		"sglang, large first": {func(e *profile.Engine) { priority(e); e.PreemptionThreshold = 5 }, []int{0, 5},
 			[]trace.Request{adapted(0, 5, 5), adapted(0, 5, 5), after(0.01, adapted(1, 5, 5))}, []int64{0, 2, 1}},
@@ -163,7 +168,8 @@ func TestOrdersWorked(t *testing.T) {
 			[]trace.Request{adapted(2, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{2, 1, 0}},
 		// 0 is served 10 + 2 x 5 tokens, 1 comes with as many and then falls behind
 		"vtc": {func(e *profile.Engine) { e.SchedulePolicy = profile.OrderVTC }, nil,
-			[]trace.Request{adapted(0, 10, 5), adapted(0, 10, 5), adapted(0, 10, 5), adapted(1, 10, 50), adapted(1, 10, 5), adapted(0, 10, 5)}, []int64{0, 3, 1, 2, 5, 4}},
+			[]trace.Request{adapted(0, 10, 5), adapted(0, 10, 5), adapted(0, 10, 5), adapted(1, 10, 50),
+				adapted(1, 10, 5), adapted(0, 10, 5)}, []int64{0, 3, 1, 2, 5, 4}},
 	} {
 		if got, _ := orderOf(t, c.change, c.priorities, c.requests...); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, expected %v", name, got, c.want)
@@ -188,18 +194,21 @@ func TestPriorityPreempts(t *testing.T) {
 	}
 	waits, without := run(true)
 	if without.FirstToken < waits.Finish {
-		t.Fatalf("without preemption: first token at %v, before the end of the other at %v", without.FirstToken, waits.Finish)
+		t.Fatalf("without preemption: first token at %v, before the end of the other at %v", without.FirstToken,
+			waits.Finish)
 	}
 	ousted, with := run(false)
 	if with.Finish > ousted.Finish || with.FirstToken > 0.2 || ousted.Finish <= waits.Finish || ousted.Output != 40 {
-		t.Errorf("with preemption: first token at %v, the other ends at %v with %d tokens", with.FirstToken, ousted.Finish, ousted.Output)
+		t.Errorf("with preemption: first token at %v, the other ends at %v with %d tokens", with.FirstToken,
+			ousted.Finish, ousted.Output)
 	}
 }
 
 // Three run or wait, the fourth is refused; one of better priority takes the place
 // of the last of those that wait.
 func TestQueueLimits(t *testing.T) {
-	reqs := []trace.Request{adapted(0, 10, 5), after(0.001, adapted(0, 10, 5)), after(0.002, adapted(0, 10, 5)), after(0.003, adapted(0, 10, 5)), after(0.004, adapted(1, 10, 5))}
+	reqs := []trace.Request{adapted(0, 10, 5), after(0.001, adapted(0, 10, 5)), after(0.002, adapted(0, 10, 5)),
+		after(0.003, adapted(0, 10, 5)), after(0.004, adapted(1, 10, 5))}
 	for name, c := range map[string]struct {
 		change   func(*profile.Engine)
 		rejected []int64
@@ -219,7 +228,8 @@ func TestQueueLimits(t *testing.T) {
 		done, l := orderOf(t, c.change, []int{0, 1}, reqs...)
 		for id := range int64(len(reqs)) {
 			r := l.recs[id]
-			if want := slices.Contains(c.rejected, id); (r.Status == record.Rejected) != want || !want && !slices.Contains(done, id) {
+			if want := slices.Contains(c.rejected, id); (r.Status == record.Rejected) != want || !want &&
+				!slices.Contains(done, id) {
 				t.Errorf("%s: request %d ended %v (%s)", name, id, r.Status, r.Error)
 			} else if want && !strings.Contains(r.Error, c.reason) {
 				t.Errorf("%s: request %d: %q, expected %q", name, id, r.Error, c.reason)
@@ -232,12 +242,14 @@ func TestQueueLimits(t *testing.T) {
 // worker; requests that go elsewhere after a failure are not asked again.
 func TestAdmission(t *testing.T) {
 	w := trace.Workload{Adapters: trace.Names(2, []int{8})}
-	for i, r := range []trace.Request{adapted(0, 10, 50), adapted(0, 10, 50), adapted(1, 10, 50), after(3, adapted(0, 10, 5))} {
+	for i, r := range []trace.Request{adapted(0, 10, 50), adapted(0, 10, 50), adapted(1, 10, 50),
+		after(3, adapted(0, 10, 5))} {
 		r.ID = int64(i)
 		w.Requests = append(w.Requests, r)
 	}
 	p := testProfile()
-	rt, err := router.New("least-loaded:ties=first", router.Env{Workers: router.Alike(2, router.Spec{}), Adapters: w.Adapters})
+	rt, err := router.New("least-loaded:ties=first", router.Env{Workers: router.Alike(2, router.Spec{}),
+		Adapters: w.Adapters})
 	if err == nil {
 		rt.Admission, err = router.NewAdmission("", "0.5,burst=1", router.Env{Adapters: w.Adapters})
 	}
@@ -245,13 +257,15 @@ func TestAdmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, c := newLedger(), p.Compile()
-	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: rt, Observer: l, Workers: []*profile.Costs{c, c},
-		Home: router.Disk, Outages: []Outage{{Worker: 0, From: 0.3}}}); err != nil {
+	if _, err := Run(context.Background(), Config{Source: w.Source(), Router: rt, Observer: l,
+		Workers: []*profile.Costs{c, c},
+		Home:    router.Disk, Outages: []Outage{{Worker: 0, From: 0.3}}}); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range []record.Status{record.OK, record.Rejected, record.OK, record.OK} {
 		r := l.recs[int64(id)]
-		if r.Status != want || want == record.Rejected && (!strings.Contains(r.Error, "rate limit") || r.WorkerFirst >= 0 || r.Finish != r.Sent) {
+		if r.Status != want || want == record.Rejected && (!strings.Contains(r.Error, "rate limit") ||
+			r.WorkerFirst >= 0 || r.Finish != r.Sent) {
 			t.Errorf("request %d: %+v", id, r)
 		}
 	}

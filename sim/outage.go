@@ -21,7 +21,8 @@ func (s *sim) scheduleOutages() error {
 			return fmt.Errorf("sim: outage of worker %d, expected 0 to %d", o.Worker, len(s.workers)-1)
 		}
 		if !(o.From >= 0) || o.To != 0 && !(o.To > o.From) || max(o.From, o.To) >= tick.Max.Seconds() {
-			return fmt.Errorf("sim: outage of worker %d from %v to %v s, expected 0 <= from < to", o.Worker, o.From, o.To)
+			return fmt.Errorf("sim: outage of worker %d from %v to %v s, expected 0 <= from < to", o.Worker, o.From,
+				o.To)
 		}
 		w := &s.workers[o.Worker]
 		s.loop.At(tick.FromSeconds(o.From), event.Down, w.fail)

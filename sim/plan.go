@@ -129,8 +129,9 @@ func (w *worker) inFlight(as []router.InFlight, selection router.Selection) []ro
 	add := func(er *engine.Request, more int64) *router.InFlight {
 		r := w.s.request(er)
 		as = append(as, router.InFlight{
-			ID: r.ID, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.Prompt, Generated: r.Generated + int32(more),
-			MaxNew: r.MaxNew, Expected: r.Expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
+			ID: r.ID, Adapter: w.s.adapterOf(r), Worker: int32(w.id), Prompt: r.Prompt,
+			Generated: r.Generated + int32(more),
+			MaxNew:    r.MaxNew, Expected: r.Expected, Age: (w.s.loop.Now() - r.sent).Seconds(),
 		})
 		a := &as[len(as)-1]
 		a.Text, a.Known = r.Known(a.Prompt + a.Generated)

@@ -96,7 +96,8 @@ func TestPlansLoseNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := genProfile(t)
 		p.Memory.KVBytesPerToken = 100_000
-		p.Adapters.Network = profile.Stage{LatencyMs: 2, GBPerS: rapid.SampledFrom([]float64{0.05, 10}).Draw(t, "bandwidth")}
+		p.Adapters.Network = profile.Stage{LatencyMs: 2, GBPerS: rapid.SampledFrom([]float64{0.05, 10}).Draw(t,
+			"bandwidth")}
 		wl := genWorkload(t)
 		n := rapid.IntRange(2, 4).Draw(t, "workers")
 		c := &chaos{
@@ -161,7 +162,8 @@ func (s *script) Begin(*router.PlannerInput) *router.Pending {
 
 // twoWorkers runs a script on two workers of plainProfile (see worked_test.go);
 // all requests start on worker 0.
-func twoWorkers(t *testing.T, p profile.Profile, mode router.Moving, sc *script, reqs []trace.Request) (*ledger, *Stats) {
+func twoWorkers(t *testing.T, p profile.Profile, mode router.Moving, sc *script, reqs []trace.Request) (*ledger,
+	*Stats) {
 	t.Helper()
 	p.Memory.KVBytesPerToken = 1_000_000 // 1 MB: 0.1 ms a token at 10 GB/s
 	p.Adapters.Network = profile.Stage{LatencyMs: 1, GBPerS: 10}
@@ -173,7 +175,8 @@ func twoWorkers(t *testing.T, p profile.Profile, mode router.Moving, sc *script,
 	st, err := Run(context.Background(), Config{
 		Source:  (&trace.Workload{Adapters: trace.Names(2, nil), Requests: reqs}).Source(),
 		Workers: []*profile.Costs{p.Compile(), p.Compile()}, Observer: l, TokenTimes: true,
-		Router: &router.Router{Policy: sc, Planner: sc, Placement: [][]int32{{0, 1}, {}}}, MoveMode: mode, Home: router.Disk,
+		Router: &router.Router{Policy: sc, Planner: sc, Placement: [][]int32{{0, 1}, {}}}, MoveMode: mode,
+		Home: router.Disk,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,14 +211,16 @@ func TestMovesOfARunningRequest(t *testing.T) {
 		{router.MovePrecopy, 32 + 1.1 + 22, true, 0, 1.1},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
-			l, st := twoWorkers(t, plainProfile(), c.mode, &script{at: 0.025, plan: plan()}, append([]trace.Request(nil), reqs...))
+			l, st := twoWorkers(t, plainProfile(), c.mode, &script{at: 0.025, plan: plan()},
+				append([]trace.Request(nil), reqs...))
 			l.expect(t, []want{{first: 12, finish: c.finish + 2}})
 			r := l.recs[0]
 			if (r.WorkerLast == 1) != c.moved || (r.Migrations == 1) != c.moved {
 				t.Errorf("on worker %d after %d migrations, expected moved = %v", r.WorkerLast, r.Migrations, c.moved)
 			}
 			if st.Plans.Recomputed != c.recomp || st.Plans.Lost != tick.FromMilliseconds(c.lost) {
-				t.Errorf("%d tokens recomputed, %v ms lost; expected %d, %v", st.Plans.Recomputed, st.Plans.Lost.Milliseconds(), c.recomp, c.lost)
+				t.Errorf("%d tokens recomputed, %v ms lost; expected %d, %v", st.Plans.Recomputed,
+					st.Plans.Lost.Milliseconds(), c.recomp, c.lost)
 			}
 		})
 	}
@@ -258,11 +263,13 @@ func TestAPlanIsAppliedWhollyOrNotAtAll(t *testing.T) {
 		bad.Move = append(bad.Move, router.Move{ID: 0, From: 0, To: 1}) // good by itself
 		bad.Load = append(bad.Load, router.Placement{Worker: 1, Adapter: 0})
 		sc := &script{at: 0.025, plan: bad}
-		l, st := twoWorkers(t, plainProfile(), router.MoveRecompute, sc, []trace.Request{{Adapter: 0, Prompt: 50, Output: 5}})
+		l, st := twoWorkers(t, plainProfile(), router.MoveRecompute, sc,
+			[]trace.Request{{Adapter: 0, Prompt: 50, Output: 5}})
 		if len(sc.errs) != 1 || sc.errs[0] == nil {
 			t.Errorf("%s: the planner heard %v, expected one error", name, sc.errs)
 		}
-		if r := l.recs[0]; r.Migrations != 0 || st.Plans.Dropped != 1 || st.Plans.Applied != 0 || st.Workers[1].Loads != 0 {
+		if r := l.recs[0]; r.Migrations != 0 || st.Plans.Dropped != 1 || st.Plans.Applied != 0 ||
+			st.Workers[1].Loads != 0 {
 			t.Errorf("%s: part of the plan was applied: %+v, %+v", name, r, st.Plans)
 		}
 	}
@@ -278,7 +285,8 @@ func TestOutage(t *testing.T) {
 		_, err := Run(context.Background(), Config{
 			Source:  (&trace.Workload{Requests: reqs()}).Source(),
 			Workers: []*profile.Costs{p.Compile(), p.Compile()}, Observer: l, TokenTimes: true,
-			Router: &router.Router{Policy: firstUp{}}, Outages: []Outage{{Worker: 0, From: 0.025, To: 0.1}}, NoFailover: noFailover,
+			Router: &router.Router{Policy: firstUp{}}, Outages: []Outage{{Worker: 0, From: 0.025, To: 0.1}},
+			NoFailover: noFailover,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -288,7 +296,8 @@ func TestOutage(t *testing.T) {
 	// prefill 0-10, tokens at 21; the step until 32 is lost. Worker 1 prefills 52
 	// tokens, 25-35.2, which gives the third; two steps more
 	r := run(false)
-	if got, want := r.Finish*1000, 25+10.2+22+2; r.Status != record.OK || got < want-1e-6 || got > want+1e-6 || r.WorkerLast != 1 {
+	if got, want := r.Finish*1000, 25+10.2+22+2; r.Status != record.OK || got < want-1e-6 || got > want+1e-6 ||
+		r.WorkerLast != 1 {
 		t.Errorf("failover: %+v, expected to finish at %v ms on worker 1", r, want)
 	}
 	if r := run(true); r.Status != record.Failed || r.Error == "" {
@@ -306,10 +315,12 @@ func TestOutagesOverlap(t *testing.T) {
 	} {
 		var reqs []trace.Request
 		for i := range 20 {
-			reqs = append(reqs, trace.Request{ID: int64(i), Arrival: 0.01 * float64(i), Adapter: trace.BaseModel, Prompt: 50, Output: 1})
+			reqs = append(reqs, trace.Request{ID: int64(i), Arrival: 0.01 * float64(i), Adapter: trace.BaseModel,
+				Prompt: 50, Output: 1})
 		}
 		l, p := newLedger(), plainProfile()
-		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(), Observer: l, Outages: outages,
+		if _, err := Run(context.Background(), Config{Source: (&trace.Workload{Requests: reqs}).Source(), Observer: l,
+			Outages: outages,
 			Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: firstUp{}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +402,8 @@ func (k *progress) Begin(s *router.PlannerInput) *router.Pending {
 		if since := s.Now - float64(a.ID) - 0.010; since >= 0 {
 			k.seen++
 			steps := int64(since/0.011 + 1e-6)
-			if !a.Running || int64(a.Generated) != 1+steps || a.KV != 50+steps || a.Known != 50+int32(a.ID)*int32(1+steps) {
+			if !a.Running || int64(a.Generated) != 1+steps || a.KV != 50+steps ||
+				a.Known != 50+int32(a.ID)*int32(1+steps) {
 				k.t.Errorf("at %v s: %+v, expected %d tokens", s.Now, a, 1+steps)
 			}
 		}
@@ -404,7 +416,8 @@ func TestPlannerSeesTokens(t *testing.T) {
 	p.Engine.PrefixCache = true
 	k := &progress{byID: byID{1}, t: t}
 	simulate(t, p, Config{Router: &router.Router{Policy: k, Planner: k}}, 0, []trace.Request{
-		{Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 1}}, {Arrival: 1000, Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 2}, Reply: &trace.Text{ID: 2}},
+		{Adapter: -1, Prompt: 50, Output: 50, Text: &trace.Text{ID: 1}}, {Arrival: 1000, Adapter: -1, Prompt: 50,
+			Output: 50, Text: &trace.Text{ID: 2}, Reply: &trace.Text{ID: 2}},
 	})
 	if k.seen < 100 {
 		t.Errorf("%d looks", k.seen)
@@ -431,8 +444,10 @@ func (b *emptyPlans) Begin(*router.PlannerInput) *router.Pending {
 // The gap is that of plans of which a bound is known.
 func TestGapsOfPlans(t *testing.T) {
 	b := &emptyPlans{byID{1}, []float64{0, 4, 0, 3}}
-	_, st := simulate(t, plainProfile(), Config{Router: &router.Router{Policy: b, Planner: b}}, 0, []trace.Request{{Adapter: -1, Prompt: 50, Output: 50}})
-	if p := st.Plans; p.Plans != 4 || p.Gaps != 2 || math.Abs(p.GapSum-0.6) > 1e-12 || math.Abs(p.SolveTime-0.004) > 1e-12 {
+	_, st := simulate(t, plainProfile(), Config{Router: &router.Router{Policy: b, Planner: b}}, 0,
+		[]trace.Request{{Adapter: -1, Prompt: 50, Output: 50}})
+	if p := st.Plans; p.Plans != 4 || p.Gaps != 2 || math.Abs(p.GapSum-0.6) > 1e-12 ||
+		math.Abs(p.SolveTime-0.004) > 1e-12 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -37,7 +37,8 @@ func serial(t *testing.T, path string, served bool, adapter func(i int, r *refer
 			t.Fatal(err)
 		}
 		i := len(w.Requests)
-		q := trace.Request{ID: int64(i), Arrival: 1000 * float64(i), Adapter: adapter(i, &r), Prompt: r.Input, Output: 1}
+		q := trace.Request{ID: int64(i), Arrival: 1000 * float64(i), Adapter: adapter(i, &r), Prompt: r.Input,
+			Output: 1}
 		if served {
 			q.Output = r.Output
 		}
@@ -107,7 +108,8 @@ func TestPrefixReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	paths := map[string]string{"tiny": "prefix/tiny_hash_trace.jsonl",
-		"mooncake-conversation": "mooncake/conversation_trace.jsonl", "mooncake-synthetic": "mooncake/synthetic_trace.jsonl"}
+		"mooncake-conversation": "mooncake/conversation_trace.jsonl",
+		"mooncake-synthetic":    "mooncake/synthetic_trace.jsonl"}
 	adapters := map[string]func(int, *referenceRow) int32{
 		"none":           func(int, *referenceRow) int32 { return trace.BaseModel },
 		"row-8":          func(i int, _ *referenceRow) int32 { return int32(i % 8) },
@@ -122,7 +124,8 @@ func TestPrefixReference(t *testing.T) {
 		}
 		key := c.Trace + c.Convention + c.Adapters
 		if workloads[key] == nil {
-			workloads[key] = serial(t, shareddata.Path(t, paths[c.Trace]), c.Convention == "served", adapters[c.Adapters])
+			workloads[key] = serial(t, shareddata.Path(t, paths[c.Trace]), c.Convention == "served",
+				adapters[c.Adapters])
 		}
 		w := workloads[key]
 		if c.Capacity > 0 && slices.ContainsFunc(w.Requests, func(r trace.Request) bool { return int(r.Prompt) > 512*c.Capacity-inputMargin }) {
@@ -133,7 +136,8 @@ func TestPrefixReference(t *testing.T) {
 		if c.Capacity > 0 {
 			p.Memory.KVTokens = 512 * int64(c.Capacity)
 		}
-		p.Engine.PageSize, p.Engine.PrefixCache, p.Engine.ContextLength, p.Engine.MaxLorasPerBatch = 512, true, 1_000_000, 16
+		p.Engine.PageSize, p.Engine.PrefixCache, p.Engine.ContextLength, p.Engine.MaxLorasPerBatch = 512, true,
+			1_000_000, 16
 		costs := p.Compile()
 		rt := &router.Router{}
 		switch c.Routing {
@@ -144,7 +148,9 @@ func TestPrefixReference(t *testing.T) {
 		case "longest>0.5":
 			rt.Policy = &longestMatch{0.5, make([]int64, c.Workers)}
 		default:
-			if rt, err = router.New(policies[c.Routing], router.Env{Workers: router.Alike(c.Workers, router.Spec{MaxRunning: 256, Slots: 16}), Adapters: w.Adapters}); err != nil {
+			if rt, err = router.New(policies[c.Routing],
+				router.Env{Workers: router.Alike(c.Workers, router.Spec{MaxRunning: 256, Slots: 16}),
+					Adapters: w.Adapters}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -152,7 +158,8 @@ func TestPrefixReference(t *testing.T) {
 		for i := range workers {
 			workers[i] = costs
 		}
-		st, err := Run(context.Background(), Config{Source: w.Source(), Workers: workers, Router: rt, Observer: &blind{}, Home: router.Disk})
+		st, err := Run(context.Background(), Config{Source: w.Source(), Workers: workers, Router: rt,
+			Observer: &blind{}, Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,10 @@ func expectReuse(t *testing.T, l *ledger, ttft []float64, found []int32) {
 	t.Helper()
 	for i := range ttft {
 		r := l.recs[int64(i)]
-		if r.Status != record.OK || tick.FromSeconds(r.TTFT()) != tick.FromMilliseconds(ttft[i]) || r.Cached != found[i] {
-			t.Errorf("request %d: %v, TTFT %v ms, %d tokens found, expected %v ms and %d", i, r.Status, 1000*r.TTFT(), r.Cached, ttft[i], found[i])
+		if r.Status != record.OK || tick.FromSeconds(r.TTFT()) != tick.FromMilliseconds(ttft[i]) ||
+			r.Cached != found[i] {
+			t.Errorf("request %d: %v, TTFT %v ms, %d tokens found, expected %v ms and %d", i, r.Status, 1000*r.TTFT(),
+				r.Cached, ttft[i], found[i])
 		}
 	}
 }
@@ -118,7 +120,8 @@ func TestPrefixIsHeldOnce(t *testing.T) {
 	}
 	l, _ := simulate(t, p, Config{}, 0, reqs(text))
 	if first, second := l.recs[0], l.recs[1]; !(second.FirstToken < first.Finish) || second.Cached != 60 {
-		t.Errorf("the second began at %v, the first ended at %v; %d tokens found", second.FirstToken, first.Finish, second.Cached)
+		t.Errorf("the second began at %v, the first ended at %v; %d tokens found", second.FirstToken, first.Finish,
+			second.Cached)
 	}
 	if l, _ := simulate(t, p, Config{}, 0, reqs(nil)); l.recs[1].FirstToken < l.recs[0].Finish {
 		t.Error("two requests without a prefix in common found room")
@@ -214,7 +217,8 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		}
 
 		heard := &steps{fates: fates{}}
-		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: heard.Token, Ended: heard.Ended, Step: heard.Step}, MaxAdapters: len(wl.Adapters), Home: router.Disk})
+		srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: heard.Token,
+			Ended: heard.Ended, Step: heard.Step}, MaxAdapters: len(wl.Adapters), Home: router.Disk})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +243,8 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 		for _, r := range wl.Requests {
 			got := want.recs[r.ID]
 			compareFates(t, r.ID, heard.of(r.ID), got)
-			if got.Cached < 0 || got.Cached >= r.Prompt || got.Cached%int32(p.Engine.PageSize) != 0 || r.Text == nil && got.Cached > 0 {
+			if got.Cached < 0 || got.Cached >= r.Prompt || got.Cached%int32(p.Engine.PageSize) != 0 || r.Text == nil &&
+				got.Cached > 0 {
 				t.Fatalf("request %d: %d of %d tokens found", r.ID, got.Cached, r.Prompt)
 			}
 			all = all && got.Status == record.OK
@@ -247,7 +252,8 @@ func TestPrefixLeapsEqualSteps(t *testing.T) {
 			found += int64(got.Cached)
 		}
 		if all && !heard.again && (heard.prompt+heard.found != prompts || heard.found != found) {
-			t.Fatalf("%d tokens computed and %d found (%d by the records) of %d", heard.prompt, heard.found, found, prompts)
+			t.Fatalf("%d tokens computed and %d found (%d by the records) of %d", heard.prompt, heard.found, found,
+				prompts)
 		}
 	})
 }

@@ -139,7 +139,8 @@ func (s *reference) load(w *refWorker, row int) {
 func (s *reference) fetch(w *refWorker, row int) {
 	s.keep(w, row)
 	w.ad[row].fetch = true
-	s.enqueue(w, refLoad{row, false}, w.costs.Load(s.ranks[row], w.ad[row].tier)-w.costs.Load(s.ranks[row], router.Host))
+	s.enqueue(w, refLoad{row, false}, w.costs.Load(s.ranks[row], w.ad[row].tier)-w.costs.Load(s.ranks[row],
+		router.Host))
 }
 
 func (s *reference) enqueue(w *refWorker, l refLoad, takes tick.Ticks) {

@@ -27,7 +27,8 @@ type refLife struct {
 
 // genElastic draws a cluster whose size changes a few times.
 func genElastic(t *rapid.T, n int) *Elastic {
-	e := &Elastic{Min: rapid.IntRange(0, n).Draw(t, "min"), ColdStart: rapid.SampledFrom([]float64{0, 0.0137, 0.3, 5}).Draw(t, "cold_start")}
+	e := &Elastic{Min: rapid.IntRange(0, n).Draw(t, "min"),
+		ColdStart: rapid.SampledFrom([]float64{0, 0.0137, 0.3, 5}).Draw(t, "cold_start")}
 	e.Initial = rapid.IntRange(e.Min, n).Draw(t, "initial")
 	at := 0.0
 	for range rapid.IntRange(1, 8).Draw(t, "resizes") {
@@ -98,7 +99,8 @@ func (s *reference) started() {
 func (s *reference) drained() {
 	for i := range s.power {
 		w := s.ws[i]
-		if s.power[i].state == Draining && !w.busy && len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
+		if s.power[i].state == Draining && !w.busy &&
+			len(w.waiting)+len(w.running)+len(w.filling)+len(w.entering)+len(w.parked) == 0 && w.chunked == nil {
 			s.off(i)
 		}
 	}

@@ -19,7 +19,8 @@ type refOrder struct {
 }
 
 func (w *refWorker) preempts() bool {
-	return w.e.Scheduler == profile.SchedulerSGLang && w.e.SchedulePolicy == profile.OrderPriority && !w.e.NoPriorityPreemption
+	return w.e.Scheduler == profile.SchedulerSGLang && w.e.SchedulePolicy == profile.OrderPriority &&
+		!w.e.NoPriorityPreemption
 }
 
 // level is the priority of a request, the least first.

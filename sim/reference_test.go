@@ -258,7 +258,8 @@ func (s *reference) refuse(w *refWorker, r *refRequest) bool {
 	if w.e.Scheduler == profile.SchedulerVLLM {
 		longest := min(context, kv+1)
 		r.Output = min(r.Output, int32(longest-prompt))
-		return prompt >= longest || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > longest || w.overLimits()
+		return prompt >= longest || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > longest ||
+			w.overLimits()
 	}
 	if prompt >= context || w.e.ContextOverflow == profile.OverflowReject && prompt+budget > context {
 		return true

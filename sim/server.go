@@ -72,11 +72,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	case cfg.Home > router.Disk:
 		return nil, fmt.Errorf("sim: home tier is %d, expected remote or disk", cfg.Home)
 	}
-	v := &Server{cfg: cfg, adapters: make([]trace.Adapter, cfg.MaxAdapters), outputs: router.NewOutputs(cfg.MaxAdapters),
+	v := &Server{cfg: cfg, adapters: make([]trace.Adapter, cfg.MaxAdapters),
+		outputs:  router.NewOutputs(cfg.MaxAdapters),
 		requests: map[int64]*engine.Request{}}
 	var err error
 	v.engine, err = engine.New(engine.Config{
-		Costs: cfg.Costs, Adapters: v.adapters, View: &v.view, Index: router.NewIndex(1, cfg.MaxAdapters), Home: cfg.Home,
+		Costs: cfg.Costs, Adapters: v.adapters, View: &v.view, Index: router.NewIndex(1, cfg.MaxAdapters),
+		Home:     cfg.Home,
 		Observer: unobserved{}, Hooks: engine.Hooks{Token: cfg.Hooks.Token, Step: cfg.Hooks.Step},
 		Fails: func() bool { return false }, Scheduler: schedulerOf(cfg.Costs),
 	}, v, &v.loop)
@@ -146,7 +148,8 @@ func (v *Server) instant(arrivals bool) {
 
 // arrive hands a request to the engine.
 func (v *Server) arrive(q *trace.Request) {
-	r := &engine.Request{ID: q.ID, Output: q.Output, MaxNew: q.Budget(), FirstTokenAt: tick.Never, StartedAt: tick.Never}
+	r := &engine.Request{ID: q.ID, Output: q.Output, MaxNew: q.Budget(), FirstTokenAt: tick.Never,
+		StartedAt: tick.Never}
 	r.Prompt, r.Adapter, r.Text, r.Reply = q.Prompt, q.Adapter, q.Text, q.Reply
 	if q.Adapter == trace.BaseModel {
 		r.Adapter = int32(len(v.adapters))

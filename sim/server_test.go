@@ -43,7 +43,8 @@ func (f fates) Ended(id int64, st record.Status, reason string, at tick.Ticks) {
 
 func newTestServer(t interface{ Fatal(...any) }, p *profile.Profile, adapters []trace.Adapter) (*Server, fates) {
 	heard := fates{}
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: heard.hooks(), MaxAdapters: len(adapters), Home: router.Disk})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: heard.hooks(), MaxAdapters: len(adapters),
+		Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,18 +98,21 @@ func TestServerEqualsRun(t *testing.T) {
 }
 
 func compareFates(t *rapid.T, id int64, got *fate, want record.Request) {
-	if got.ended != 1 || got.status != want.Status || got.reason != want.Error || got.end != tick.FromSeconds(want.Finish) {
+	if got.ended != 1 || got.status != want.Status || got.reason != want.Error ||
+		got.end != tick.FromSeconds(want.Finish) {
 		t.Fatalf("request %d: server %+v, run %v (%s) at %v", id, got, want.Status, want.Error, want.Finish)
 	}
 	if want.Status != record.OK {
 		return
 	}
 	if len(got.tokens) != int(want.Output) || got.tokens[0] != tick.FromSeconds(want.FirstToken) {
-		t.Fatalf("request %d: server's tokens at %v, run's first at %v of %d", id, got.tokens, want.FirstToken, want.Output)
+		t.Fatalf("request %d: server's tokens at %v, run's first at %v of %d", id, got.tokens, want.FirstToken,
+			want.Output)
 	}
 	for k, gap := range want.Gaps {
 		if got.tokens[k+1]-got.tokens[k] != tick.FromSeconds(gap) {
-			t.Fatalf("request %d: gap %d is %v, run says %v", id, k, got.tokens[k+1]-got.tokens[k], tick.FromSeconds(gap))
+			t.Fatalf("request %d: gap %d is %v, run says %v", id, k, got.tokens[k+1]-got.tokens[k],
+				tick.FromSeconds(gap))
 		}
 	}
 }
@@ -126,7 +130,8 @@ func TestServerCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rapid.Bool().Draw(t, "advance") {
-				now += rapid.SampledFrom([]tick.Ticks{0, tick.Millisecond, 17 * tick.Millisecond, tick.Second}).Draw(t, "by")
+				now += rapid.SampledFrom([]tick.Ticks{0, tick.Millisecond, 17 * tick.Millisecond, tick.Second}).Draw(t,
+					"by")
 				srv.Advance(now)
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "cancels") {
@@ -214,7 +219,8 @@ func BenchmarkServer(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range 16 {
-		if err := srv.Submit(trace.Request{ID: int64(i), Adapter: trace.BaseModel, Prompt: 1, Output: 1 << 30, MaxNew: 1 << 30}); err != nil {
+		if err := srv.Submit(trace.Request{ID: int64(i), Adapter: trace.BaseModel, Prompt: 1, Output: 1 << 30,
+			MaxNew: 1 << 30}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -31,7 +31,8 @@ func TestDrainer(t *testing.T) {
 	}
 	off, _ := simulate(t, p, Config{}, 3, reqs())
 	if !(off.recs[2].FirstToken > off.recs[3].Finish) {
-		t.Errorf("adapter 2 begins at %v s without drainer, before adapter 1 is done at %v", off.recs[2].FirstToken, off.recs[3].Finish)
+		t.Errorf("adapter 2 begins at %v s without drainer, before adapter 1 is done at %v", off.recs[2].FirstToken,
+			off.recs[3].Finish)
 	}
 	p.Engine.LoraDrainWait = 0.05
 	on, _ := simulate(t, p, Config{}, 3, reqs())
@@ -39,7 +40,8 @@ func TestDrainer(t *testing.T) {
 		t.Errorf("the short request begins at %v s, expected 0.109", r.FirstToken)
 	}
 	if a, b, c := on.recs[1].Finish, on.recs[2].FirstToken, on.recs[3].FirstToken; !(a < b && b < c) {
-		t.Errorf("adapter 1 is done at %v s, adapter 2 begins at %v, the long request at %v: expected this order", a, b, c)
+		t.Errorf("adapter 1 is done at %v s, adapter 2 begins at %v, the long request at %v: expected this order", a, b,
+			c)
 	}
 }
 
@@ -74,7 +76,8 @@ func TestTheBaseModelIsEvictedLast(t *testing.T) {
 		{Arrival: 100, Adapter: 0, Prompt: 50, Output: 1},
 		{Arrival: 200, Adapter: 1, Prompt: 50, Output: 1}, // in 0's place
 		{Arrival: 300, Adapter: 0, Prompt: 50, Output: 4}, // load 300-307, prefill 307-317, decode 317-328
-		{Arrival: 320, Adapter: 1, Prompt: 50, Output: 2}, // load 328-335, prefill 335-345, load of 0 345-352, decode 352-364
+		// load 328-335, prefill 335-345, load of 0 345-352, decode 352-364
+		{Arrival: 320, Adapter: 1, Prompt: 50, Output: 2},
 	})
 	l.expect(t, []want{
 		{first: 12, finish: 12}, {first: 119, finish: 119, cold: 7}, {first: 219, finish: 219, cold: 7},
@@ -111,7 +114,8 @@ func TestAFetchStopsNobody(t *testing.T) {
 	cfg := Config{Router: &router.Router{Policy: byID{1}, Placement: [][]int32{{}}}, Home: router.Disk}
 	l, st := simulate(t, plainProfile(), cfg, 1, []trace.Request{
 		{Arrival: 0, Adapter: -1, Prompt: 50, Output: 20}, // prefill 0-10, 19 steps of 11 ms but for the other's 7 + 10
-		{Arrival: 5, Adapter: 0, Prompt: 50, Output: 1},   // fetched 5-121.7; step ends at 131; load until 138, prefill until 148
+		// fetched 5-121.7; step ends at 131; load until 138, prefill until 148
+		{Arrival: 5, Adapter: 0, Prompt: 50, Output: 1},
 	})
 	l.expect(t, []want{{first: 12, finish: 10 + 19*11 + 17 + 2}, {first: 150, finish: 150, cold: 50 + 100/1.5 + 7}})
 	if got := st.Workers[0].Stalled; got != tick.FromMilliseconds(7) {

@@ -70,7 +70,8 @@ func testProfile() profile.Profile {
 	p := profile.Default()
 	p.Name = "test"
 	p.Latency.Decode = profile.Decode{BaseMs: 10, PerRequestMs: 1, PerKVTokenUs: 3}
-	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2, FirstExtendMs: 3}
+	p.Latency.Prefill = profile.Prefill{BaseMs: 5, PerTokenUs: 50, PerTokenCtxNs: 7, FirstWaveFactor: 2,
+		FirstExtendMs: 3}
 	p.Latency.LoRA = profile.LoRA{Backend: profile.BackendCSGMV, CSGMVUs: 20, PrefillFactor: 0.25}
 	p.Latency.RequestOverheadMs = 1.5
 	p.Memory.KVTokens = 1000
@@ -87,7 +88,8 @@ func genProfile(t *rapid.T) profile.Profile {
 	e.ChunkedPrefillSize = pick("chunk", 0, 8, 32, 64)
 	e.MaxPrefillTokens = pick("max_prefill", 20, 100, 16384)
 	e.ContextLength = pick("context", 60, 4096)
-	e.ContextOverflow = rapid.SampledFrom([]string{profile.OverflowReject, profile.OverflowPrompt, profile.OverflowIgnore}).Draw(t, "overflow")
+	e.ContextOverflow = rapid.SampledFrom([]string{profile.OverflowReject, profile.OverflowPrompt,
+		profile.OverflowIgnore}).Draw(t, "overflow")
 	e.MaxLorasPerBatch = pick("slots", 1, 2, 4)
 	if rapid.Bool().Draw(t, "host_limit") {
 		e.MaxLoadedLoras = e.MaxLorasPerBatch + pick("host", 0, 1, 3)
@@ -120,18 +122,22 @@ func genProfile(t *rapid.T) profile.Profile {
 		genAdapterLaw(t, &p)
 	}
 	if l := &p.Latency; l.Law != profile.LawAdapters && rapid.Bool().Draw(t, "experts") {
-		l.Experts = profile.Experts{Count: pick("count", 1, 8, 128), TopK: 1, ReadMs: rapid.SampledFrom([]float64{0, 0.5, 40}).Draw(t, "read")}
+		l.Experts = profile.Experts{Count: pick("count", 1, 8, 128), TopK: 1,
+			ReadMs: rapid.SampledFrom([]float64{0, 0.5, 40}).Draw(t, "read")}
 	}
 	if l := &p.Latency.LoRA; l.Backend == profile.BackendCSGMV && rapid.Bool().Draw(t, "roofline") {
 		*l = profile.LoRA{Backend: profile.BackendRoofline, LaunchMs: 2, RankUs: 17, TokenRankNs: 900}
 	}
 	e.ClipNewTokens = pick("clip", 10, 4096)
-	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b != profile.BackendMerged && b != profile.BackendDLoRA && e.MaxPrefillTokens > e.MaxRunningRequests {
-		e.MixedChunk = (e.ChunkedPrefillSize == 0 || e.ChunkedPrefillSize > e.MaxRunningRequests) && rapid.Bool().Draw(t, "mixed")
+	if b := p.Latency.LoRA.Backend; e.Scheduler == profile.SchedulerSGLang && b != profile.BackendMerged &&
+		b != profile.BackendDLoRA && e.MaxPrefillTokens > e.MaxRunningRequests {
+		e.MixedChunk = (e.ChunkedPrefillSize == 0 || e.ChunkedPrefillSize > e.MaxRunningRequests) &&
+			rapid.Bool().Draw(t, "mixed")
 	}
 	e.IgnoreEOS = rapid.Bool().Draw(t, "ignore_eos")
 	e.DisableRadixCache = rapid.Bool().Draw(t, "no_radix")
-	e.PrefixCache = !e.DisableRadixCache && rapid.Bool().Draw(t, "prefix_cache") // no matter where no prompt is like another
+	// no matter where no prompt is like another
+	e.PrefixCache = !e.DisableRadixCache && rapid.Bool().Draw(t, "prefix_cache")
 	e.NewTokenRatioSteps = int64(pick("ratio_steps", 5, 600))
 	genOrder(t, &p)
 	return p
@@ -145,11 +151,14 @@ func genOrder(t *rapid.T, p *profile.Profile) {
 	} else {
 		e.MaxQueuedRequests = limits.Draw(t, "limit")
 	}
-	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA || e.HeadOfLine == profile.HeadOfLineBlock {
+	if b := p.Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA ||
+		e.HeadOfLine == profile.HeadOfLineBlock {
 		return
 	}
-	e.SchedulePolicy = rapid.SampledFrom([]string{"", profile.OrderFCFS, profile.OrderPriority, profile.OrderVTC}).Draw(t, "order")
-	e.LowPriorityFirst, e.NoPriorityPreemption = rapid.Bool().Draw(t, "low_first"), rapid.Bool().Draw(t, "no_preemption")
+	e.SchedulePolicy = rapid.SampledFrom([]string{"", profile.OrderFCFS, profile.OrderPriority,
+		profile.OrderVTC}).Draw(t, "order")
+	e.LowPriorityFirst, e.NoPriorityPreemption = rapid.Bool().Draw(t, "low_first"),
+		rapid.Bool().Draw(t, "no_preemption")
 	e.PreemptionThreshold = rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "threshold")
 }
 
@@ -238,7 +247,8 @@ func TestLeapsEqualSteps(t *testing.T) {
 	})
 }
 
-func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Router, home router.Tier, elastic *Elastic) *reference {
+func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Router, home router.Tier,
+	elastic *Elastic) *reference {
 	p := costs.Profile()
 	ref := &reference{
 		gaps: map[tick.Ticks]int64{}, tokens: map[tick.Ticks]int64{}, home: home, prefix: rt.Prefetch,
@@ -256,7 +266,8 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 		ref.ranks, ref.priorities = append(ref.ranks, a.Rank), append(ref.priorities, a.Priority)
 	}
 	ref.fresh = func() *refWorker {
-		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, refOrder: refOrder{served: map[int]int64{}, lastOut: -1}, ratioFrom: p.Engine.NewTokenRatio,
+		w := &refWorker{costs: costs, e: p.Engine, known: map[int32]bool{}, refOrder: refOrder{served: map[int]int64{},
+			lastOut: -1}, ratioFrom: p.Engine.NewTokenRatio,
 			capacity: p.Memory.KVTokens / int64(p.Engine.PageSize), ad: make([]refAdapter, len(wl.Adapters)+1)}
 		if p.Engine.Scheduler == profile.SchedulerVLLM {
 			w.initVLLM()
@@ -271,7 +282,8 @@ func runReference(wl *trace.Workload, costs *profile.Costs, n int, rt *router.Ro
 	for i := range n {
 		w, hosts := ref.fresh(), 0
 		for a := range wl.Adapters {
-			if ref.power[i].state == On && (rt.Placement == nil || a%n == i) && (w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
+			if ref.power[i].state == On && (rt.Placement == nil || a%n == i) &&
+				(w.e.MaxLoadedLoras == 0 || hosts < w.e.MaxLoadedLoras) {
 				w.ad[a].tier = router.Host
 				hosts++
 			}
@@ -292,7 +304,8 @@ func compareRuns(t *rapid.T, got *ledger, want *reference) {
 			t.Fatalf("request %d ended %v (%s), the reference says %v", r.ID, g.Status, g.Error, r.status)
 		}
 		if tick.FromSeconds(g.Finish) != r.end || tick.FromSeconds(g.ColdLoad) != r.cold {
-			t.Fatalf("request %d: finish %v, cold load %v; the reference says %v, %v", r.ID, g.Finish, g.ColdLoad, r.end.Seconds(), r.cold.Seconds())
+			t.Fatalf("request %d: finish %v, cold load %v; the reference says %v, %v", r.ID, g.Finish, g.ColdLoad,
+				r.end.Seconds(), r.cold.Seconds())
 		}
 		if g.Status == record.OK && tick.FromSeconds(g.FirstToken) != r.first {
 			t.Fatalf("request %d: first token %v, the reference says %v", r.ID, g.FirstToken, r.first.Seconds())
@@ -313,7 +326,8 @@ func compareRuns(t *rapid.T, got *ledger, want *reference) {
 }
 
 // Invariants 1 (conservation), 2 (causality) and 4 (capacity).
-func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, got *ledger, st *Stats, p profile.Profile) {
+func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, got *ledger, st *Stats,
+	p profile.Profile) {
 	var tokens, seen int64
 	for _, r := range wl.Requests {
 		g, ok := got.recs[r.ID]
@@ -324,7 +338,8 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, 
 			t.Fatalf("request %d: arrival %v, sent %v, finish %v", r.ID, g.Arrival, g.Sent, g.Finish)
 		}
 		if g.Prompt != r.Prompt || g.Requested != r.Budget() {
-			t.Fatalf("request %d: %d prompt tokens and a budget of %d became %d and %d", r.ID, r.Prompt, r.Budget(), g.Prompt, g.Requested)
+			t.Fatalf("request %d: %d prompt tokens and a budget of %d became %d and %d", r.ID, r.Prompt, r.Budget(),
+				g.Prompt, g.Requested)
 		}
 		if g.Status != record.OK {
 			if g.Error == "" {
@@ -337,10 +352,12 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, wl *trace.Workload, 
 			at += d
 		}
 		if len(g.Gaps) != int(g.Output)-1 || math.Abs(at-g.Finish) > 1e-9 {
-			t.Fatalf("request %d: %d gaps for %d tokens, which end at %v, not %v", r.ID, len(g.Gaps), g.Output, at, g.Finish)
+			t.Fatalf("request %d: %d gaps for %d tokens, which end at %v, not %v", r.ID, len(g.Gaps), g.Output, at,
+				g.Finish)
 		}
 		if g.FirstToken < g.Sent || g.Finish < g.FirstToken || g.Output != expectedOutput(r, p) {
-			t.Fatalf("request %d: sent %v, first token %v, finish %v, %d tokens of %d", r.ID, g.Sent, g.FirstToken, g.Finish, g.Output, r.Output)
+			t.Fatalf("request %d: sent %v, first token %v, finish %v, %d tokens of %d", r.ID, g.Sent, g.FirstToken,
+				g.Finish, g.Output, r.Output)
 		}
 		tokens += int64(g.Output)
 	}
@@ -434,12 +451,14 @@ func TestDeterminism(t *testing.T) {
 		once := func() string {
 			l := newLedger()
 			rt, err := router.New(spec, router.Env{Adapters: wl.Adapters, Seed: 7,
-				Workers: router.Alike(2, router.Spec{Slots: p.Engine.MaxLorasPerBatch, MaxRunning: p.Engine.MaxRunningRequests})})
+				Workers: router.Alike(2, router.Spec{Slots: p.Engine.MaxLorasPerBatch,
+					MaxRunning: p.Engine.MaxRunningRequests})})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c := p.Compile()
-			if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: l, Home: router.Disk}); err != nil {
+			if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c},
+				Router: rt, Observer: l, Home: router.Disk}); err != nil {
 				t.Fatal(err)
 			}
 			return fmt.Sprint(l.recs, l.gaps, l.tokens)

@@ -57,7 +57,8 @@ func TestViewCountsAdapters(t *testing.T) {
 		wl := genWorkload(t)
 		rt := &router.Router{Policy: auditor{byID{2}, t}}
 		c := p.Compile()
-		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt, Observer: newLedger(), Home: router.Disk}); err != nil {
+		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c}, Router: rt,
+			Observer: newLedger(), Home: router.Disk}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -70,15 +71,18 @@ func TestStalenessLeavesBooksAlone(t *testing.T) {
 	run := func(policy string, staleness float64) string {
 		wl := &trace.Workload{Adapters: trace.Names(8, []int{16})}
 		for i := range 400 {
-			wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i) * 0.02, Adapter: int32(i % 8),
-				Prompt: int32(50 + i*37%900), Output: int32(5 + i*53%300)})
+			wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i) * 0.02,
+				Adapter: int32(i % 8),
+				Prompt:  int32(50 + i*37%900), Output: int32(5 + i*53%300)})
 		}
-		rt, err := router.New(policy, router.Env{Workers: router.Alike(3, router.Spec{MaxRunning: 256, Slots: 8}), Adapters: wl.Adapters, Seed: 1})
+		rt, err := router.New(policy, router.Env{Workers: router.Alike(3, router.Spec{MaxRunning: 256, Slots: 8}),
+			Adapters: wl.Adapters, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := newLedger()
-		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c, c}, Router: rt,
+		if _, err := Run(context.Background(), Config{Source: wl.Source(), Workers: []*profile.Costs{c, c, c},
+			Router:   rt,
 			Observer: l, Home: router.Disk, Staleness: staleness}); err != nil {
 			t.Fatal(err)
 		}
@@ -106,11 +110,13 @@ func TestViewSlotsUnderVLLM(t *testing.T) {
 	})
 	var requests []trace.Request
 	for i, a := range []int32{trace.BaseModel, 0, 1, 1, trace.BaseModel} {
-		requests = append(requests, trace.Request{ID: int64(i), Arrival: 0.5 * float64(i), Adapter: a, Prompt: 10, Output: 2 + 100*int32(i/2%2)})
+		requests = append(requests, trace.Request{ID: int64(i), Arrival: 0.5 * float64(i), Adapter: a, Prompt: 10,
+			Output: 2 + 100*int32(i/2%2)})
 	}
 	wl := &trace.Workload{Adapters: trace.Names(2, []int{8}), Requests: requests}
 	c := p.Compile()
-	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{c}, Router: &router.Router{Policy: see}, Observer: newLedger(), Home: router.Disk}
+	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{c}, Router: &router.Router{Policy: see},
+		Observer: newLedger(), Home: router.Disk}
 	if _, err := Run(context.Background(), cfg); err != nil {
 		t.Fatal(err)
 	}

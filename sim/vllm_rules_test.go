@@ -37,7 +37,8 @@ func stepsOf(t *testing.T, change func(*profile.Profile), reqs ...trace.Request)
 	}
 	l := &stepLog{fates: fates{}}
 	adapters := trace.Names(8, []int{8})
-	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: l.Token, Ended: l.Ended, Step: l.Step}, MaxAdapters: len(adapters), Home: router.Disk})
+	srv, err := NewServer(ServerConfig{Costs: p.Compile(), Hooks: ServerHooks{Token: l.Token, Ended: l.Ended,
+		Step: l.Step}, MaxAdapters: len(adapters), Home: router.Disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,8 @@ func TestVLLMNoChunkedPrefill(t *testing.T) {
 		p.Engine.NoChunkedPrefill, p.Engine.ContextLength, p.Engine.MaxNumBatchedTokens = true, 50, 50
 	}, base(30, 2), base(21, 1), base(5, 1), base(20, 1)),
 		tokens{0: 30}, tokens{0: 1, 1: 21, 2: 5, 3: 20})
-	expectTokens(t, stepsOf(t, func(p *profile.Profile) { p.Engine.MaxNumBatchedTokens = 50 }, base(30, 2), base(21, 1)),
+	expectTokens(t, stepsOf(t, func(p *profile.Profile) { p.Engine.MaxNumBatchedTokens = 50 }, base(30, 2),
+		base(21, 1)),
 		tokens{0: 30, 1: 20}, tokens{0: 1, 1: 1})
 }
 
@@ -180,14 +182,16 @@ func TestVLLMHostMemory(t *testing.T) {
 	cold := func(host int) tick.Ticks {
 		p := vllmProfile()
 		p.Engine.MaxLorasPerBatch, p.Engine.MaxLoadedLoras = 1, host
-		got, _ := runVLLM(t, p, []trace.Request{adapted(1, 5, 1), {ID: 1, Adapter: 0, Arrival: 1, Prompt: 5, Output: 1}, {ID: 2, Adapter: 1, Arrival: 2, Prompt: 5, Output: 1}}, 2)
+		got, _ := runVLLM(t, p, []trace.Request{adapted(1, 5, 1), {ID: 1, Adapter: 0, Arrival: 1, Prompt: 5, Output: 1},
+			{ID: 2, Adapter: 1, Arrival: 2, Prompt: 5, Output: 1}}, 2)
 		return tick.FromSeconds(got.recs[2].ColdLoad)
 	}
 	p := vllmProfile()
 	c := p.Compile()
 	for host, from := range map[int]router.Tier{0: router.Disk, 1: router.Disk, 2: router.Host} {
 		if got, want := cold(host), c.Load(8, from); got != want {
-			t.Errorf("max_cpu_loras %d: the load takes %v ms, expected %v", host, got.Milliseconds(), want.Milliseconds())
+			t.Errorf("max_cpu_loras %d: the load takes %v ms, expected %v", host, got.Milliseconds(),
+				want.Milliseconds())
 		}
 	}
 }
@@ -197,7 +201,8 @@ func TestVLLMHostMemory(t *testing.T) {
 func TestVLLMCancelPartial(t *testing.T) {
 	p := vllmProfile()
 	srv, heard := newTestServer(t, &p, nil)
-	for _, r := range []trace.Request{{ID: 0, Adapter: trace.BaseModel, Prompt: 500, Output: 5}, {ID: 1, Adapter: trace.BaseModel, Prompt: 10, Output: 1}} {
+	for _, r := range []trace.Request{{ID: 0, Adapter: trace.BaseModel, Prompt: 500, Output: 5},
+		{ID: 1, Adapter: trace.BaseModel, Prompt: 10, Output: 1}} {
 		if err := srv.Submit(r); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +213,8 @@ func TestVLLMCancelPartial(t *testing.T) {
 		srv.Advance(at)
 	}
 	// one step of 50 tokens at 8 + 5 ms, then request 1 alone in 8 + 1 ms
-	if a, b := heard.of(0), heard.of(1); a.status != record.Aborted || a.end != 13*tick.Millisecond || b.end != 22*tick.Millisecond {
+	if a, b := heard.of(0), heard.of(1); a.status != record.Aborted || a.end != 13*tick.Millisecond ||
+		b.end != 22*tick.Millisecond {
 		t.Errorf("ends at %v and %v ms, expected 13 and 22", a.end.Milliseconds(), b.end.Milliseconds())
 	}
 }

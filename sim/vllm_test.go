@@ -86,7 +86,8 @@ func (s *reference) beginVLLM(w *refWorker) {
 				must = n
 			}
 			if w.pagesAfterStep()+w.pages(must) > w.capacity {
-				w.full = w.e.SchedulePolicy == profile.OrderVTC // others are not tried, whatever they have been served meanwhile
+				// others are not tried, whatever they have been served meanwhile
+				w.full = w.e.SchedulePolicy == profile.OrderVTC
 				break
 			}
 			stall += s.use(w, r)
@@ -225,8 +226,10 @@ func TestVLLMMaxLoras(t *testing.T) {
 		{ID: 2, Adapter: 0, Prompt: 10, Output: 2},
 		{ID: 3, Adapter: trace.BaseModel, Prompt: 10, Output: 2},
 	}, 2)
-	if a, b, c := got.recs[1], got.recs[2], got.recs[3]; !(b.Finish < a.FirstToken && c.Finish < a.FirstToken) || a.FirstToken < got.recs[0].Finish {
-		t.Errorf("adapter 1 at %v, adapter 0 until %v, passed over by requests that end at %v and %v", a.FirstToken, got.recs[0].Finish, b.Finish, c.Finish)
+	if a, b, c := got.recs[1], got.recs[2], got.recs[3]; !(b.Finish < a.FirstToken && c.Finish < a.FirstToken) ||
+		a.FirstToken < got.recs[0].Finish {
+		t.Errorf("adapter 1 at %v, adapter 0 until %v, passed over by requests that end at %v and %v", a.FirstToken,
+			got.recs[0].Finish, b.Finish, c.Finish)
 	}
 }
 
@@ -240,7 +243,8 @@ func TestVLLMPreemptsTheNewest(t *testing.T) {
 		{ID: 1, Adapter: trace.BaseModel, Prompt: 40, Output: 40},
 	}, 0)
 	if st.Workers[0].Retractions == 0 || st.Workers[0].PeakKV > 100 {
-		t.Errorf("%d preemptions, peak of %d tokens, expected some within 100", st.Workers[0].Retractions, st.Workers[0].PeakKV)
+		t.Errorf("%d preemptions, peak of %d tokens, expected some within 100", st.Workers[0].Retractions,
+			st.Workers[0].PeakKV)
 	}
 	if a, b := got.recs[0], got.recs[1]; a.Status != record.OK || b.Status != record.OK || a.Finish >= b.Finish {
 		t.Errorf("ends %v (%v) and %v (%v), expected the older one first", a.Finish, a.Status, b.Finish, b.Status)

@@ -84,7 +84,8 @@ func same(a, b record.Request) bool {
 		a.FirstToken, b.FirstToken = 0, 0
 	}
 	a.Gaps, b.Gaps = nil, nil
-	return a.ID == b.ID && a.Status == b.Status && a.Finish == b.Finish && a.FirstToken == b.FirstToken && a.Sent == b.Sent &&
+	return a.ID == b.ID && a.Status == b.Status && a.Finish == b.Finish && a.FirstToken == b.FirstToken &&
+		a.Sent == b.Sent &&
 		a.Output == b.Output && a.Error == b.Error && a.WorkerLast == b.WorkerLast
 }
 
@@ -111,7 +112,8 @@ func TestFailAbove(t *testing.T) {
 		if r.Status != want {
 			t.Errorf("request %d: %v, expected %v", id, r.Status, want)
 		}
-		if want == record.Failed && (r.Finish != r.Sent || r.Error != "the client has 3 requests in flight" || r.WorkerFirst != -1) {
+		if want == record.Failed && (r.Finish != r.Sent || r.Error != "the client has 3 requests in flight" ||
+			r.WorkerFirst != -1) {
 			t.Errorf("request %d: %+v", id, r)
 		}
 	}
@@ -130,7 +132,8 @@ func TestWindowClosedLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.recs); n < 4 || n > 20 || int64(n) != st.Requests || l.recs[0].Status != record.OK || l.recs[int64(n-1)].Status != record.Unfinished {
+	if n := len(l.recs); n < 4 || n > 20 || int64(n) != st.Requests || l.recs[0].Status != record.OK ||
+		l.recs[int64(n-1)].Status != record.Unfinished {
 		t.Errorf("%d requests of %d took part", n, st.Requests)
 	}
 }

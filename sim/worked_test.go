@@ -123,7 +123,8 @@ func TestRetraction(t *testing.T) {
 	p.Memory.KVTokens = 100
 	p.Engine.NewTokenRatio = 0.1 // admits too much on purpose
 	reqs := func() []trace.Request {
-		return []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 40, Output: 20}, {Arrival: 1, Adapter: -1, Prompt: 30, Output: 30}}
+		return []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 40, Output: 20}, {Arrival: 1, Adapter: -1, Prompt: 30,
+			Output: 30}}
 	}
 	// Request 0 prefills 0-9. Request 1 wants 30 + 30 tokens, but of the other
 	// 60 tokens 0.1 * 19 are spoken for: it waits until 0 is done at 218.
@@ -156,7 +157,8 @@ func TestBudgetsAreCut(t *testing.T) {
 	p := plainProfile()
 	p.Memory.KVTokens = 50
 	reqs := func() []trace.Request {
-		return []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 40, Output: 30}} // 50 - 1 - 40 - 1 = 8 tokens: prefill 0-9, 7 steps of 11 ms
+		// 50 - 1 - 40 - 1 = 8 tokens: prefill 0-9, 7 steps of 11 ms
+		return []trace.Request{{Arrival: 0, Adapter: -1, Prompt: 40, Output: 30}}
 	}
 	l, _ := simulate(t, p, Config{}, 0, reqs())
 	l.expect(t, []want{{first: 11, finish: 9 + 77 + 2}})
@@ -191,9 +193,11 @@ func TestAdapterLoads(t *testing.T) {
 		p.Engine.HeadOfLine = profile.HeadOfLineBlock
 		l, st := simulate(t, p, Config{}, 2, reqs())
 		// 0 decodes 17-28-39; load of 1 39-46, prefill 46-56; load of 0 56-63, prefill 63-73
-		l.expect(t, []want{{first: 19, finish: 41, cold: 7}, {first: 58, finish: 58, cold: 7}, {first: 75, finish: 75, cold: 7}})
+		l.expect(t, []want{{first: 19, finish: 41, cold: 7}, {first: 58, finish: 58, cold: 7},
+			{first: 75, finish: 75, cold: 7}})
 		if w := st.Workers[0]; w.Loads != 3 || w.Evictions != 2 || w.Stalled != tick.FromMilliseconds(21) {
-			t.Errorf("loads %d, evictions %d, stalled %v ms; expected 3, 2, 21", w.Loads, w.Evictions, w.Stalled.Milliseconds())
+			t.Errorf("loads %d, evictions %d, stalled %v ms; expected 3, 2, 21", w.Loads, w.Evictions,
+				w.Stalled.Milliseconds())
 		}
 	})
 	t.Run("skip", func(t *testing.T) {
@@ -208,7 +212,8 @@ func TestAdapterLoads(t *testing.T) {
 		l, _ := simulate(t, p, Config{}, 2, reqs())
 		// load of 0 0-7, of 1 7-14; at 7 the requests of 0 prefill until 22, then 1
 		// until 32; 0 decodes 32-54
-		l.expect(t, []want{{first: 24, finish: 56, cold: 7}, {first: 34, finish: 34, cold: 7}, {first: 24, finish: 24, cold: 5}})
+		l.expect(t, []want{{first: 24, finish: 56, cold: 7}, {first: 34, finish: 34, cold: 7},
+			{first: 24, finish: 24, cold: 5}})
 	})
 	t.Run("warm-up", func(t *testing.T) {
 		l, _ := simulate(t, p, Config{WarmUp: true}, 2, reqs()[:1])
@@ -235,7 +240,8 @@ func TestClosedLoop(t *testing.T) {
 }
 
 func TestNoStreamSeesAllTokensAtTheEnd(t *testing.T) {
-	l, _ := simulate(t, plainProfile(), Config{NoStream: true}, 0, []trace.Request{{Adapter: -1, Prompt: 50, Output: 2}})
+	l, _ := simulate(t, plainProfile(), Config{NoStream: true}, 0,
+		[]trace.Request{{Adapter: -1, Prompt: 50, Output: 2}})
 	l.expect(t, []want{{first: 23, finish: 23}})
 }
 
@@ -259,7 +265,8 @@ func TestRefusals(t *testing.T) {
 		l, _ := simulate(t, p, Config{}, 0, []trace.Request{{Adapter: -1, Prompt: c.prompt, Output: c.output}})
 		r := l.recs[0]
 		if (c.reason == "") != (r.Status == record.OK) || !strings.Contains(r.Error, c.reason) {
-			t.Errorf("%s, %d + %d tokens: %v (%s), expected %q", c.overflow, c.prompt, c.output, r.Status, r.Error, c.reason)
+			t.Errorf("%s, %d + %d tokens: %v (%s), expected %q", c.overflow, c.prompt, c.output, r.Status, r.Error,
+				c.reason)
 		}
 	}
 }
@@ -300,19 +307,28 @@ func TestBadInputIsAnError(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"no workers":     {Config{Source: src(ok), Router: rt}, "no workers"},
-		"no router":      {Config{Source: src(ok), Workers: costs}, "no router"},
-		"bad limit":      {Config{Source: src(ok), Workers: costs, Router: rt, MaxConcurrency: -1}, "max concurrency is -1"},
-		"few host slots": {Config{Source: src(ok), Workers: []*profile.Costs{small.Compile()}, Router: rt}, "max_loaded_loras (2)"},
-		"bad request":    {Config{Source: src(trace.Request{ID: 5, Adapter: -1, Prompt: 0, Output: 1}), Workers: costs, Router: rt}, "request 5: prompt_tokens is 0"},
-		"unsorted":       {Config{Source: src(trace.Request{Arrival: 2, Adapter: -1, Prompt: 1, Output: 1}, ok), Workers: costs, Router: rt}, "before its predecessor"},
-		"too late":       {Config{Source: src(trace.Request{Arrival: 1e9, Adapter: -1, Prompt: 1, Output: 1}), Workers: costs, Router: rt}, "compress the workload's times"},
-		"no such worker": {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{Worker: 1}}}, "outage of worker 1, expected 0 to 0"},
-		"backwards":      {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{From: 2, To: 2}}}, "from 2 to 2 s, expected 0 <= from < to"},
-		"no window":      {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.NaN()}, "window is NaN s, expected 0 (none) to"},
-		"large window":   {Config{Source: src(ok), Workers: costs, Router: rt, Window: 1e12}, "window is 1e+12 s"},
-		"no end":         {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.Inf(1)}, "window is +Inf s"},
-		"source fails":   {Config{Source: broken{src(ok), boom}, Workers: costs, Router: rt}, "boom"},
+		"no workers": {Config{Source: src(ok), Router: rt}, "no workers"},
+		"no router":  {Config{Source: src(ok), Workers: costs}, "no router"},
+		"bad limit": {Config{Source: src(ok), Workers: costs, Router: rt, MaxConcurrency: -1},
+			"max concurrency is -1"},
+		"few host slots": {Config{Source: src(ok), Workers: []*profile.Costs{small.Compile()}, Router: rt},
+			"max_loaded_loras (2)"},
+		"bad request": {Config{Source: src(trace.Request{ID: 5, Adapter: -1, Prompt: 0, Output: 1}), Workers: costs,
+			Router: rt}, "request 5: prompt_tokens is 0"},
+		"unsorted": {Config{Source: src(trace.Request{Arrival: 2, Adapter: -1, Prompt: 1, Output: 1}, ok),
+			Workers: costs, Router: rt}, "before its predecessor"},
+		"too late": {Config{Source: src(trace.Request{Arrival: 1e9, Adapter: -1, Prompt: 1, Output: 1}),
+			Workers: costs, Router: rt}, "compress the workload's times"},
+		"no such worker": {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{Worker: 1}}},
+			"outage of worker 1, expected 0 to 0"},
+		"backwards": {Config{Source: src(ok), Workers: costs, Router: rt, Outages: []Outage{{From: 2, To: 2}}},
+			"from 2 to 2 s, expected 0 <= from < to"},
+		"no window": {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.NaN()},
+			"window is NaN s, expected 0 (none) to"},
+		"large window": {Config{Source: src(ok), Workers: costs, Router: rt, Window: 1e12}, "window is 1e+12 s"},
+		"no end": {Config{Source: src(ok), Workers: costs, Router: rt, Window: math.Inf(1)},
+			"window is +Inf s"},
+		"source fails": {Config{Source: broken{src(ok), boom}, Workers: costs, Router: rt}, "boom"},
 	} {
 		c.cfg.Observer = newLedger()
 		if _, err := Run(context.Background(), c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -326,9 +342,11 @@ func TestRunStopsWithItsContext(t *testing.T) {
 	p := plainProfile()
 	wl := &trace.Workload{}
 	for i := range 10_000 {
-		wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: -1, Prompt: 5, Output: 5})
+		wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: -1, Prompt: 5,
+			Output: 5})
 	}
-	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{1}}, Observer: newLedger(),
+	cfg := Config{Source: wl.Source(), Workers: []*profile.Costs{p.Compile()}, Router: &router.Router{Policy: byID{1}},
+		Observer: newLedger(),
 		Progress: func(int64, float64) { cancel() }}
 	if _, err := Run(ctx, cfg); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, expected %v", err, context.Canceled)

@@ -309,7 +309,8 @@ type Blocks struct {
 // Text returns the text of a prompt of so many tokens: nil without ids.
 func (b *Blocks) Text(ids []int64, prompt int32) (*Text, error) {
 	if n := (int64(prompt) + int64(b.Tokens) - 1) / int64(b.Tokens); int64(len(ids)) > n {
-		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n, b.Tokens)
+		return nil, fmt.Errorf("%d ids for %d tokens, expected at most %d of %d tokens each", len(ids), prompt, n,
+			b.Tokens)
 	}
 	var x *Text
 	for i, id := range ids {

@@ -11,7 +11,8 @@ import (
 
 func TestCollectAndLimit(t *testing.T) {
 	w := &Workload{Adapters: Names(3, []int{8, 64}), Requests: []Request{
-		{ID: 0, Prompt: 1, Output: 1}, {ID: 1, Arrival: 1, Prompt: 2, Output: 3}, {ID: 2, Arrival: 1, Prompt: 2, Output: 3},
+		{ID: 0, Prompt: 1, Output: 1}, {ID: 1, Arrival: 1, Prompt: 2, Output: 3},
+		{ID: 2, Arrival: 1, Prompt: 2, Output: 3},
 	}}
 	got, err := Collect(w.Source())
 	if err != nil || !slices.Equal(got.Requests, w.Requests) || !slices.Equal(got.Adapters, w.Adapters) {

@@ -116,7 +116,8 @@ func (d *document) add(text []byte, number int) (complete bool, err error) {
 		}
 	}
 	if len(d.text)+len(text) > maxDocument {
-		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line, maxDocument>>20)
+		return false, fmt.Errorf("the JSON object that begins in line %d is longer than %d MiB", d.line,
+			maxDocument>>20)
 	}
 	if d.depth > maxNested {
 		return false, fmt.Errorf("the JSON object that begins in line %d is nested deeper than %d levels",

@@ -62,7 +62,8 @@ func TestBudgets(t *testing.T) {
 				output = min(output, c.cut)
 			}
 			if r.Budget() != budget || r.Output != output || r.Prompt != want[i].Prompt {
-				t.Fatalf("%s: request %d: %d of %d tokens, want %d of %d", c.set, i, r.Output, r.Budget(), output, budget)
+				t.Fatalf("%s: request %d: %d of %d tokens, want %d of %d", c.set, i, r.Output, r.Budget(), output,
+					budget)
 			}
 		}
 	}
@@ -71,11 +72,13 @@ func TestBudgets(t *testing.T) {
 // A saved workload's own column counts, unless a law is asked for.
 func TestBudgetsOfFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.csv")
-	w := &trace.Workload{Adapters: trace.Names(1, nil), Requests: []trace.Request{{ID: 0, Prompt: 5, Output: 40, MaxNew: 77}, {ID: 1, Prompt: 5, Output: 60}}}
+	w := &trace.Workload{Adapters: trace.Names(1, nil),
+		Requests: []trace.Request{{ID: 0, Prompt: 5, Output: 40, MaxNew: 77}, {ID: 1, Prompt: 5, Output: 60}}}
 	if _, err := store.Write(path, w.Source(), store.WriteOptions{MaxNew: true}); err != nil {
 		t.Fatal(err)
 	}
-	for law, want := range map[string][2]int32{"auto": {77, 60}, "trace": {77, 60}, "exact": {40, 60}, "50": {50, 50}, "x1.5": {60, 90}} {
+	for law, want := range map[string][2]int32{"auto": {77, 60}, "trace": {77, 60}, "exact": {40, 60}, "50": {50, 50},
+		"x1.5": {60, 90}} {
 		sc := Default()
 		sc.Workload.File, sc.Workload.MaxNewTokens = path, law
 		rs := collect(t, &sc)
@@ -83,7 +86,8 @@ func TestBudgetsOfFiles(t *testing.T) {
 			t.Errorf("%s: budgets %d and %d, want %v", law, rs[0].Budget(), rs[1].Budget(), want)
 		}
 	}
-	for law, want := range map[string]string{"trace": "only a saved workload states any", "exakt": `did you mean "exact"?`} {
+	for law, want := range map[string]string{"trace": "only a saved workload states any",
+		"exakt": `did you mean "exact"?`} {
 		sc := Default()
 		sc.Workload.MaxNewTokens = law
 		if _, err := sc.OpenWorkload(context.Background(), nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -96,7 +100,8 @@ func TestBudgetsOfFiles(t *testing.T) {
 func TestBudgetsReachEngines(t *testing.T) {
 	ttft := func(law string, known bool) float64 {
 		sc := Default()
-		sc.Workload.NumPrompts, sc.Workload.MaxNewTokens, sc.Routing.Policy, sc.Routing.KnownOutputs = 1500, law, "least-tokens", known
+		sc.Workload.NumPrompts, sc.Workload.MaxNewTokens, sc.Routing.Policy, sc.Routing.KnownOutputs = 1500, law,
+			"least-tokens", known
 		res, err := sc.Simulate(context.Background(), RunOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -33,25 +33,42 @@ func TestOverrides(t *testing.T) {
 		got  func(p *profile.Profile) any
 		want any
 	}{
-		"max_running_requests": {func(c *Cluster) { c.MaxRunningRequests = 3 }, func(p *profile.Profile) any { return p.Engine.MaxRunningRequests }, 3},
-		"max_loras_per_batch":  {func(c *Cluster) { c.MaxLorasPerBatch = 2 }, func(p *profile.Profile) any { return p.Engine.MaxLorasPerBatch }, 2},
-		"max_loaded_loras":     {func(c *Cluster) { c.MaxLoadedLoras = 11 }, func(p *profile.Profile) any { return p.Engine.MaxLoadedLoras }, 11},
-		"max_lora_rank":        {func(c *Cluster) { c.MaxLoraRank = 128 }, func(p *profile.Profile) any { return p.Engine.MaxLoraRank }, 128},
-		"chunked_prefill_size": {func(c *Cluster) { c.ChunkedPrefillSize = 512 }, func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 512},
-		"no chunks":            {func(c *Cluster) { c.ChunkedPrefillSize = -1 }, func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 0},
-		"context_length":       {func(c *Cluster) { c.ContextLength = 2048 }, func(p *profile.Profile) any { return p.Engine.ContextLength }, 2048},
-		"kv_tokens":            {func(c *Cluster) { c.KVTokens = 9999 }, func(p *profile.Profile) any { return p.Memory.KVTokens }, int64(9999)},
-		"lora_drain_wait":      {func(c *Cluster) { c.LoraDrainWait = 5 }, func(p *profile.Profile) any { return p.Engine.LoraDrainWait }, 5.0},
-		"schedule_policy":      {func(c *Cluster) { c.SchedulePolicy = "vtc" }, func(p *profile.Profile) any { return p.Engine.SchedulePolicy }, "vtc"},
-		"max_queued_requests":  {func(c *Cluster) { c.MaxQueuedRequests = 7 }, func(p *profile.Profile) any { return p.Engine.MaxQueuedRequests }, 7},
+		"max_running_requests": {func(c *Cluster) { c.MaxRunningRequests = 3 },
+			func(p *profile.Profile) any { return p.Engine.MaxRunningRequests }, 3},
+		"max_loras_per_batch": {func(c *Cluster) { c.MaxLorasPerBatch = 2 },
+			func(p *profile.Profile) any { return p.Engine.MaxLorasPerBatch }, 2},
+		"max_loaded_loras": {func(c *Cluster) { c.MaxLoadedLoras = 11 },
+			func(p *profile.Profile) any { return p.Engine.MaxLoadedLoras }, 11},
+		"max_lora_rank": {func(c *Cluster) { c.MaxLoraRank = 128 },
+			func(p *profile.Profile) any { return p.Engine.MaxLoraRank }, 128},
+		"chunked_prefill_size": {func(c *Cluster) { c.ChunkedPrefillSize = 512 },
+			func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 512},
+		"no chunks": {func(c *Cluster) { c.ChunkedPrefillSize = -1 },
+			func(p *profile.Profile) any { return p.Engine.ChunkedPrefillSize }, 0},
+		"context_length": {func(c *Cluster) { c.ContextLength = 2048 },
+			func(p *profile.Profile) any { return p.Engine.ContextLength }, 2048},
+		"kv_tokens": {func(c *Cluster) { c.KVTokens = 9999 },
+			func(p *profile.Profile) any { return p.Memory.KVTokens }, int64(9999)},
+		"lora_drain_wait": {func(c *Cluster) { c.LoraDrainWait = 5 },
+			func(p *profile.Profile) any { return p.Engine.LoraDrainWait }, 5.0},
+		"schedule_policy": {func(c *Cluster) { c.SchedulePolicy = "vtc" },
+			func(p *profile.Profile) any { return p.Engine.SchedulePolicy }, "vtc"},
+		"max_queued_requests": {func(c *Cluster) { c.MaxQueuedRequests = 7 },
+			func(p *profile.Profile) any { return p.Engine.MaxQueuedRequests }, 7},
 		"max_num_queued_tokens": {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxNumQueuedTokens = 7; c.MaxLoraRank = 64 },
 			func(p *profile.Profile) any { return p.Engine.MaxNumQueuedTokens }, int64(7)},
-		"preemption threshold": {func(c *Cluster) { c.PreemptionThreshold = 3 }, func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 3},
-		"no threshold":         {func(c *Cluster) { c.PreemptionThreshold = -1 }, func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 0},
-		"enable_mixed_chunk":   {func(c *Cluster) { c.EnableMixedChunk = true }, func(p *profile.Profile) any { return p.Engine.MixedChunk }, true},
-		"ignore_eos":           {func(c *Cluster) { c.IgnoreEOS = true }, func(p *profile.Profile) any { return p.Engine.IgnoreEOS }, true},
-		"disable_radix_cache":  {func(c *Cluster) { c.DisableRadixCache = true }, func(p *profile.Profile) any { return p.Engine.DisableRadixCache }, true},
-		"scheduler":            {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxLoraRank = 64 }, func(p *profile.Profile) any { return p.Engine.Scheduler }, "vllm"},
+		"preemption threshold": {func(c *Cluster) { c.PreemptionThreshold = 3 },
+			func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 3},
+		"no threshold": {func(c *Cluster) { c.PreemptionThreshold = -1 },
+			func(p *profile.Profile) any { return p.Engine.PreemptionThreshold }, 0},
+		"enable_mixed_chunk": {func(c *Cluster) { c.EnableMixedChunk = true },
+			func(p *profile.Profile) any { return p.Engine.MixedChunk }, true},
+		"ignore_eos": {func(c *Cluster) { c.IgnoreEOS = true },
+			func(p *profile.Profile) any { return p.Engine.IgnoreEOS }, true},
+		"disable_radix_cache": {func(c *Cluster) { c.DisableRadixCache = true },
+			func(p *profile.Profile) any { return p.Engine.DisableRadixCache }, true},
+		"scheduler": {func(c *Cluster) { c.Scheduler = "vllm"; c.MaxLoraRank = 64 },
+			func(p *profile.Profile) any { return p.Engine.Scheduler }, "vllm"},
 	} {
 		if was := c.got(plain); was == c.want {
 			t.Errorf("%s: the profile has %v itself", name, was)
@@ -77,8 +94,10 @@ func TestOverrides(t *testing.T) {
 func TestRanksOfWorkers(t *testing.T) {
 	low, high := &profile.Profile{Name: "low"}, &profile.Profile{Name: "high"}
 	low.Engine.MaxLoraRank, high.Engine.MaxLoraRank = 16, 64
-	for rank, want := range map[int]string{16: "", 17: "adapter b has rank 17, but workers of profile low load ranks up to 16: give smaller ranks with --lora-ranks (as in --lora-ranks 8,16), or allow larger ones with --max-lora-rank 17", 65: "profile high"} {
-		_, err := compile([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: rank}})
+	for rank, want := range map[int]string{16: "",
+		17: "adapter b has rank 17, but workers of profile low load ranks up to 16: give smaller ranks with --lora-ranks (as in --lora-ranks 8,16), or allow larger ones with --max-lora-rank 17", 65: "profile high"} {
+		_, err := compile([]*profile.Profile{high, low, low}, []trace.Adapter{{Name: "a", Rank: 8},
+			{Name: "b", Rank: rank}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
@@ -87,11 +106,13 @@ func TestRanksOfWorkers(t *testing.T) {
 
 func TestOutages(t *testing.T) {
 	got, err := parseOutages("2@10-30+0@50.5 + 1@0")
-	if want := []sim.Outage{{Worker: 2, From: 10, To: 30}, {Worker: 0, From: 50.5}, {Worker: 1}}; err != nil || !slices.Equal(got, want) {
+	if want := []sim.Outage{{Worker: 2, From: 10, To: 30}, {Worker: 0, From: 50.5}, {Worker: 1}}; err != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{"", "2", "x@1", "1@", "1@x", "1@2-", "1@2-x", "1@2+"} {
-		if got, err := parseOutages(bad); err == nil || !strings.Contains(err.Error(), "expected WORKER@FROM or WORKER@FROM-TO, in s") {
+		if got, err := parseOutages(bad); err == nil ||
+			!strings.Contains(err.Error(), "expected WORKER@FROM or WORKER@FROM-TO, in s") {
 			t.Errorf("%q: %+v, %v", bad, got, err)
 		}
 	}
@@ -108,7 +129,8 @@ func TestOutages(t *testing.T) {
 // The reference's names of architectures and kinds of migration.
 func TestRoutingSpec(t *testing.T) {
 	for _, c := range []struct{ architecture, migration, want string }{
-		{"", "", "p2c"}, {"sglang", "", "static"}, {"sglang", "period_mig", "static"}, {"dlora", "", "dlora_period_mig"}, {"dlora", "period_mig", "dlora_period_mig"},
+		{"", "", "p2c"}, {"sglang", "", "static"}, {"sglang", "period_mig", "static"},
+		{"dlora", "", "dlora_period_mig"}, {"dlora", "period_mig", "dlora_period_mig"},
 		{"dlora", "dispatch_only", "dispatch_only"}, {"dlora", "dispatch_mig", "dispatch_mig"},
 		{"", "period_mig", "error: migration_type period_mig goes with inference_architecture dlora"},
 	} {
@@ -160,7 +182,8 @@ func TestWorkerSpec(t *testing.T) {
 	if s.AdapterBytes[1] != 8*s.AdapterBytes[0] || s.AdapterBytes[0] <= 0 {
 		t.Errorf("bytes %v of ranks 8, 64, 16", s.AdapterBytes)
 	}
-	if want := float64(kv)*float64(p.Memory.KVBytesPerToken) + float64(p.Engine.MaxLorasPerBatch)*s.AdapterBytes[1]; s.Memory != want {
+	if want := float64(kv)*float64(p.Memory.KVBytesPerToken) +
+		float64(p.Engine.MaxLorasPerBatch)*s.AdapterBytes[1]; s.Memory != want {
 		t.Errorf("memory %v, expected %v", s.Memory, want)
 	}
 }
@@ -185,7 +208,8 @@ func TestOracleObserver(t *testing.T) {
 	o.Done(&record.Request{Sent: 2, Finish: 6, Prompt: 10, Output: 5, Status: record.OK})
 	o.Done(&record.Request{Sent: 2, Finish: 5, Status: record.Failed})
 	b := o.bound(costs)
-	if len(o.requests) != 2 || math.Abs((b.E2ERegret+1)*b.MeanE2E-6000) > 1e-6 || math.Abs((b.DurationRegret+1)*b.Duration-9) > 1e-9 {
+	if len(o.requests) != 2 || math.Abs((b.E2ERegret+1)*b.MeanE2E-6000) > 1e-6 ||
+		math.Abs((b.DurationRegret+1)*b.Duration-9) > 1e-9 {
 		t.Errorf("%d requests, %+v; the run had a mean of 6 s and ended at 9 s", len(o.requests), b)
 	}
 }

@@ -63,7 +63,8 @@ type elasticOption struct {
 func (e *elasticSpec) options() []elasticOption {
 	const all, looks, rates = "reactive forecast known schedule", "reactive forecast known", "forecast known"
 	return []elasticOption{
-		{"min", &e.min, ">=0 <=100000", all}, {"max", &e.max, ">=1 <=100000", all}, {"start", &e.start, ">=1 <=100000", all},
+		{"min", &e.min, ">=0 <=100000", all}, {"max", &e.max, ">=1 <=100000", all},
+		{"start", &e.start, ">=1 <=100000", all},
 		{"cold_start", &e.coldStart, ">=0 <=1e6", all}, {"every", &e.every, ">=1 <=1e6", looks},
 		{"target", &e.target, ">0 <=1e9", looks}, {"capacity", &e.capacity, ">0 <=1e9", rates},
 		{"tolerance", &e.tolerance, ">=0 <=10", looks}, {"stabilize", &e.stabilize, ">=0 <=1e6", looks},
@@ -75,7 +76,8 @@ func (e *elasticSpec) options() []elasticOption {
 // parseElastic reads "min=2,max=8,cold_start=60,rule=reactive,target=6", or
 // "max=8,rule=schedule,times=600=8+1800=2".
 func parseElastic(text string) (*elasticSpec, error) {
-	e := &elasticSpec{rule: reactive, min: 1, coldStart: 60, every: 15, tolerance: 0.1, stabilize: 300, alpha: 0.3, beta: 0.1, gamma: 0.3}
+	e := &elasticSpec{rule: reactive, min: 1, coldStart: 60, every: 15, tolerance: 0.1, stabilize: 300, alpha: 0.3,
+		beta: 0.1, gamma: 0.3}
 	options, names := e.options(), []string{"rule", "times"}
 	for _, o := range options {
 		names = append(names, o.name)
@@ -110,7 +112,8 @@ func parseTimes(text string) (times []sim.Resize, err error) {
 		var r sim.Resize
 		var atErr error
 		r.At, atErr = strconv.ParseFloat(strings.TrimSpace(at), 64)
-		if r.Workers, err = strconv.Atoi(strings.TrimSpace(n)); err != nil || atErr != nil || !(r.At >= 0 && r.At <= 1e7) {
+		if r.Workers, err = strconv.Atoi(strings.TrimSpace(n)); err != nil || atErr != nil ||
+			!(r.At >= 0 && r.At <= 1e7) {
 			return nil, fmt.Errorf("times: %q, expected SECONDS=WORKERS, joined by +", part)
 		}
 		times = append(times, r)
@@ -122,7 +125,8 @@ func parseTimes(text string) (times []sim.Resize, err error) {
 func (e *elasticSpec) check(given map[string]bool) error {
 	for _, o := range e.options() {
 		if given[o.name] && !slices.Contains(strings.Fields(o.rules), e.rule) {
-			return fmt.Errorf("%s is for the rules %s, not %s", o.name, strings.Join(strings.Fields(o.rules), ", "), e.rule)
+			return fmt.Errorf("%s is for the rules %s, not %s", o.name, strings.Join(strings.Fields(o.rules), ", "),
+				e.rule)
 		}
 	}
 	switch {

@@ -18,15 +18,21 @@ func TestParseElastic(t *testing.T) {
 	src := (&trace.Workload{}).Source()
 	ahead := &autoscale.Ahead{Source: src, Every: 20 * tick.Second}
 	for text, want := range map[string]sim.Elastic{
-		"max=8,target=6": {Min: 1, ColdStart: 60, Every: 15, Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 6}, Tolerance: 0.1, Stabilize: 300}},
-		" min=2 , max = 8,rule=reactive,target=6,cold_start=30,every=5,tolerance=0,stabilize=60": {Min: 2, ColdStart: 30, Every: 5,
+		"max=8,target=6": {Min: 1, ColdStart: 60, Every: 15,
+			Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 6}, Tolerance: 0.1, Stabilize: 300}},
+		" min=2 , max = 8,rule=reactive,target=6,cold_start=30,every=5,tolerance=0,stabilize=60": {Min: 2,
+			ColdStart: 30, Every: 5,
 			Scaler: &autoscale.Autoscaler{Need: autoscale.Reactive{Target: 6}, Stabilize: 60}},
 		"max=8,rule=forecast,capacity=2.5,period=3600,alpha=0.2,beta=0,gamma=0.1": {Min: 1, ColdStart: 60, Every: 15,
-			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &autoscale.Forecast{Capacity: autoscale.Capacity{PerWorker: 2.5},
-				Holt: autoscale.Holt{Alpha: 0.2, Gamma: 0.1, Period: 240}, Every: 15, ColdStart: 60}}},
+			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300,
+				Need: &autoscale.Forecast{Capacity: autoscale.Capacity{PerWorker: 2.5},
+					Holt: autoscale.Holt{Alpha: 0.2, Gamma: 0.1, Period: 240}, Every: 15, ColdStart: 60}}},
 		"max=8,rule=known,target=6,every=20": {Min: 1, ColdStart: 60, Every: 20,
-			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300, Need: &autoscale.Known{Capacity: autoscale.Capacity{Target: 6}, Arrivals: ahead, Every: 20, ColdStart: 60}}},
-		"min=2,max=8,rule=schedule,times=600=8+1800=2": {Min: 2, ColdStart: 60, Every: 15, Times: []sim.Resize{{At: 600, Workers: 8}, {At: 1800, Workers: 2}}},
+			Scaler: &autoscale.Autoscaler{Tolerance: 0.1, Stabilize: 300,
+				Need: &autoscale.Known{Capacity: autoscale.Capacity{Target: 6}, Arrivals: ahead, Every: 20,
+					ColdStart: 60}}},
+		"min=2,max=8,rule=schedule,times=600=8+1800=2": {Min: 2, ColdStart: 60, Every: 15,
+			Times: []sim.Resize{{At: 600, Workers: 8}, {At: 1800, Workers: 2}}},
 	} {
 		want.Initial = 3
 		e, err := parseElastic(text)
@@ -77,7 +83,8 @@ func FuzzParseElastic(f *testing.F) {
 			return
 		}
 		cfg, src := e.config(int(e.min), (&trace.Workload{}).Source())
-		if cfg.Min < 0 || float64(cfg.Min) > e.max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) || !(cfg.Every >= 1) || !(cfg.ColdStart >= 0) || math.IsInf(cfg.ColdStart, 0) {
+		if cfg.Min < 0 || float64(cfg.Min) > e.max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) ||
+			!(cfg.Every >= 1) || !(cfg.ColdStart >= 0) || math.IsInf(cfg.ColdStart, 0) {
 			t.Errorf("%q: %+v", text, cfg)
 		}
 	})
@@ -91,7 +98,8 @@ func TestElasticWorkers(t *testing.T) {
 		most, initial int
 		err           string
 	}{
-		{0, "llama2-7b-24gb", 8, 2, ""}, {2, "llama2-7b-24gb", 8, 2, ""}, {5, "llama2-7b-24gb", 8, 5, ""}, {8, "llama2-7b-24gb*8", 8, 8, ""},
+		{0, "llama2-7b-24gb", 8, 2, ""}, {2, "llama2-7b-24gb", 8, 2, ""}, {5, "llama2-7b-24gb", 8, 5, ""},
+		{8, "llama2-7b-24gb*8", 8, 8, ""},
 		{9, "llama2-7b-24gb", 0, 0, "num_workers is 9, expected 2 to 8, as elastic says"},
 		{1, "llama2-7b-24gb", 0, 0, "num_workers is 1, expected 2 to 8, as elastic says"},
 		{3, "llama2-7b-24gb*3", 0, 0, "elastic has max=8, but profile llama2-7b-24gb*3 lists 3 workers"},
@@ -106,7 +114,8 @@ func TestElasticWorkers(t *testing.T) {
 			continue
 		}
 		cfg, err2 := s.config(&Input{Source: (&trace.Workload{}).Source()}, RunOptions{})
-		if err != nil || err2 != nil || len(ps) != c.most || len(cfg.Workers) != c.most || cfg.Elastic.Initial != c.initial || s.Meta("").Config["cluster.num_workers"] != c.initial {
+		if err != nil || err2 != nil || len(ps) != c.most || len(cfg.Workers) != c.most ||
+			cfg.Elastic.Initial != c.initial || s.Meta("").Config["cluster.num_workers"] != c.initial {
 			t.Errorf("%+v: %d workers, %+v, %v, %v", c, len(ps), cfg.Elastic, err, err2)
 		}
 	}

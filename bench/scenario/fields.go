@@ -212,7 +212,8 @@ func fault(err error) error {
 // Type is the kind of value, as flags name it.
 func (f Field) Type() string { return types[f.kind.Kind()] }
 
-var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int", reflect.Uint64: "int",
+var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int",
+	reflect.Uint64:  "int",
 	reflect.Float64: "float", reflect.Slice: "floats", reflect.String: "string"}
 
 // parse turns a text into a value of the setting. Errors tell what was expected.
@@ -306,7 +307,8 @@ var parsers = map[string]func(string) error{
 	},
 	"lengths": func(text string) error {
 		// files are looked for when they are used
-		if slices.Contains([]string{"auto", "random", NoLengths}, text) || strings.HasPrefix(text, "table:") || strings.HasPrefix(text, "copula:") {
+		if slices.Contains([]string{"auto", "random", NoLengths}, text) || strings.HasPrefix(text, "table:") ||
+			strings.HasPrefix(text, "copula:") {
 			return nil
 		}
 		return errorOf(lengths.Parse)(text)
@@ -344,7 +346,8 @@ func WriteReference(w io.Writer) error {
 		if s.key != "" {
 			title = "`" + s.key + "`"
 		}
-		fmt.Fprintf(&b, "\n## %s: %s\n\n| key | values | default | what | flag |\n|---|---|---|---|---|\n", title, s.about)
+		fmt.Fprintf(&b, "\n## %s: %s\n\n| key | values | default | what | flag |\n|---|---|---|---|---|\n", title,
+			s.about)
 		for _, f := range fields {
 			if f.Section != s.key {
 				continue
@@ -372,7 +375,8 @@ func (f Field) values() string {
 	if words := f.enum(); words != nil {
 		return "`" + strings.Join(words, "`, `") + "`"
 	}
-	text := map[string]string{"int": "whole number", "float": "number", "floats": "number or list", "bool": "`true`, `false`", "string": "text"}[f.Type()]
+	text := map[string]string{"int": "whole number", "float": "number", "floats": "number or list",
+		"bool": "`true`, `false`", "string": "text"}[f.Type()]
 	if f.Type() != "string" && f.Type() != "bool" {
 		text += " " + bounds.MustParse(f.check).String()
 	}
@@ -444,7 +448,8 @@ func (f Field) Suggest(typed string) (list []string) {
 // text there. Numbers may also be written as texts in a file, not in the schema.
 func Schema() map[string]any {
 	object := func(about string) map[string]any {
-		return map[string]any{"type": "object", "description": about, "additionalProperties": false, "properties": map[string]any{}}
+		return map[string]any{"type": "object", "description": about, "additionalProperties": false,
+			"properties": map[string]any{}}
 	}
 	root := object("a run")
 	parts := map[string]map[string]any{"": root}
@@ -474,7 +479,8 @@ func (f Field) schema() map[string]any {
 		}
 	case "floats":
 		number := bounds.MustParse(f.check).Schema("number")
-		s["anyOf"] = []any{number, map[string]any{"type": "array", "minItems": 1, "items": number}, map[string]any{"type": "string"}}
+		s["anyOf"] = []any{number, map[string]any{"type": "array", "minItems": 1, "items": number},
+			map[string]any{"type": "string"}}
 	default:
 		s = bounds.MustParse(f.check).Schema(map[string]string{"int": "integer", "float": "number"}[f.Type()])
 	}

@@ -13,7 +13,8 @@ import (
 const unsuccessful = 0.01
 
 // intervals says how far the figures of a run may be off, or why that is unknown.
-func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int, waiting float64) (*result.Intervals, error) {
+func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapters int,
+	waiting float64) (*result.Intervals, error) {
 	ran := workers[0].Profile()
 	out := &result.Intervals{Profile: ran.Name, Waiting: waiting}
 	entries, _, err := s.Cluster.workers()
@@ -30,10 +31,12 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 		out.Without = []string{"The workers have several profiles, and no measured run of such a cluster was compared with a prediction."}
 		return out, nil
 	case in == nil && kind == profile.Computed:
-		out.Without = []string{"Profile " + ran.Name + " is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate."}
+		out.Without = []string{"Profile " + ran.Name +
+			" is computed, and no measured run was compared with it: fit it to runs of your server with lorasim calibrate."}
 		return out, nil
 	case in == nil:
-		out.Without = []string{"Profile " + ran.Name + " has no intervals, because too few held-out runs were compared with it: lorasim calibrate writes them (--runs, --vllm-runs)."}
+		out.Without = []string{"Profile " + ran.Name +
+			" has no intervals, because too few held-out runs were compared with it: lorasim calibrate writes them (--runs, --vllm-runs)."}
 		return out, nil
 	}
 	policy, err := s.Routing.policy()
@@ -65,10 +68,12 @@ func (s *Scenario) intervals(res *result.Result, workers []*profile.Costs, adapt
 			}
 			return &[2]float64{r[0] * v, r[1] * v}
 		}
-		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs, Half: times(b.Half), Most: times(b.Most), Level: b.Level})
+		out.Figures = append(out.Figures, result.Interval{Metric: b.Metric, Predicted: v, Runs: b.Runs,
+			Half: times(b.Half), Most: times(b.Most), Level: b.Level})
 	}
 	if len(out.Figures) == 0 {
-		out.Without, out.Extrapolated = []string{"In no validated run did requests wait such a share of their time."}, nil
+		out.Without, out.Extrapolated = []string{"In no validated run did requests wait such a share of their time."},
+			nil
 	}
 	return out, err
 }
@@ -80,7 +85,8 @@ func (s *Scenario) refuses(res *result.Result) (why []string) {
 	if bad := e.Failed + e.Rejected + e.Aborted; float64(bad) > unsuccessful*float64(e.Requests) {
 		why = append(why, fmt.Sprintf("%d of %d requests failed or were refused, so the figures are of the others alone.", bad, e.Requests))
 	}
-	for _, v := range s.set("client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic", "cluster.load_failure_rate", "cluster.outages") {
+	for _, v := range s.set("client.max_concurrency", "client.no_stream", "cluster.adapter_home", "cluster.elastic",
+		"cluster.load_failure_rate", "cluster.outages") {
 		why = append(why, fmt.Sprintf("The run has %s, and no validated run had that.", v))
 	}
 	return why

@@ -13,7 +13,8 @@ import (
 func intervalsOf(t *testing.T, settings ...string) (*result.Result, *result.Intervals) {
 	t.Helper()
 	sc := Default()
-	for _, s := range append([]string{"num_prompts=500", "num_workers=2", "num_adapters=4", "request_rate=4", "policy=least-loaded"}, settings...) {
+	for _, s := range append([]string{"num_prompts=500", "num_workers=2", "num_adapters=4", "request_rate=4",
+		"policy=least-loaded"}, settings...) {
 		key, v, _ := strings.Cut(s, "=")
 		if err := sc.Set(key, v); err != nil {
 			t.Fatal(err)
@@ -34,11 +35,13 @@ func TestIntervals(t *testing.T) {
 	}
 	f := in.Figures[0]
 	duration, _ := res.Metrics.Get(result.Duration)
-	if f.Metric != "duration" || f.Predicted != duration || math.Abs(f.Most[0]-0.9361*duration) > 1e-9 || math.Abs(f.Half[1]-1.0359*duration) > 1e-9 || f.Level != 0.87 || f.Runs != 6.9 {
+	if f.Metric != "duration" || f.Predicted != duration || math.Abs(f.Most[0]-0.9361*duration) > 1e-9 ||
+		math.Abs(f.Half[1]-1.0359*duration) > 1e-9 || f.Level != 0.87 || f.Runs != 6.9 {
 		t.Errorf("%+v of %v", f, duration)
 	}
 	var b strings.Builder
-	if err := res.WriteExtra(&b); err != nil || !strings.Contains(b.String(), " 87 %  6.9\n") || !strings.Contains(b.String(), "too few runs") {
+	if err := res.WriteExtra(&b); err != nil || !strings.Contains(b.String(), " 87 %  6.9\n") ||
+		!strings.Contains(b.String(), "too few runs") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }
@@ -65,13 +68,15 @@ func TestIntervalsExtrapolated(t *testing.T) {
 	}
 	_, in = intervalsOf(t, "view_staleness=1e-9", "num_workers=2")
 	for i, f := range in.Figures {
-		if w := f.Most[1] / f.Predicted; math.Abs(w-math.Pow(narrow[i].Most[1]/narrow[i].Predicted, 2)) > 1e-9 || f.Half != nil && f.Half[0] > f.Predicted {
+		if w := f.Most[1] / f.Predicted; math.Abs(w-math.Pow(narrow[i].Most[1]/narrow[i].Predicted, 2)) > 1e-9 ||
+			f.Half != nil && f.Half[0] > f.Predicted {
 			t.Errorf("%+v, within what was validated %+v", f, narrow[i])
 		}
 	}
 	res.Extra.Intervals = in
 	var b strings.Builder
-	if err := res.WriteExtra(&b); err != nil || !strings.Contains(b.String(), "extrapolated: view_staleness 1e-09 (validated without)\nBecause of that the ranges are twice as wide") {
+	if err := res.WriteExtra(&b); err != nil ||
+		!strings.Contains(b.String(), "extrapolated: view_staleness 1e-09 (validated without)\nBecause of that the ranges are twice as wide") {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }
@@ -123,7 +128,8 @@ func TestIntervalsRefused(t *testing.T) {
 func TestIntervalsOfFailures(t *testing.T) {
 	sc := Default()
 	for rejected, want := range map[int64]int{0: 0, 5: 0, 6: 1} {
-		res := &result.Result{Extra: &result.Extra{Endings: result.Endings{Requests: 1000, Rejected: rejected, Failed: 3, Aborted: 2, Unfinished: 500}}}
+		res := &result.Result{Extra: &result.Extra{Endings: result.Endings{Requests: 1000, Rejected: rejected,
+			Failed: 3, Aborted: 2, Unfinished: 500}}}
 		if why := sc.refuses(res); len(why) != want {
 			t.Errorf("%d of 1000 rejected: %q, expected %d reasons", rejected, why, want)
 		}

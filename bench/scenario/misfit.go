@@ -41,5 +41,6 @@ func Misfit(res *result.Result) error {
 	if 2*never <= e.Requests {
 		return nil
 	}
-	return fmt.Errorf("%d of %d requests can never be served (most often: %s): %s", never, e.Requests, most.Reason, flags)
+	return fmt.Errorf("%d of %d requests can never be served (most often: %s): %s", never, e.Requests, most.Reason,
+		flags)
 }

@@ -36,8 +36,9 @@ func (c talks) workload() *trace.Workload {
 		if c.Order == "session" {
 			s, k = i/c.Turns, int32(i%c.Turns)+1
 		}
-		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: 1000 * float64(i), Adapter: int32(s % c.Adapters),
-			Prompt: c.System + k*c.User + (k-1)*c.Output, Output: c.Output, Text: texts[s], Reply: texts[s]})
+		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: 1000 * float64(i),
+			Adapter: int32(s % c.Adapters),
+			Prompt:  c.System + k*c.User + (k-1)*c.Output, Output: c.Output, Text: texts[s], Reply: texts[s]})
 	}
 	return w
 }
@@ -55,8 +56,9 @@ func (c talks) hits(t *testing.T) int64 {
 	}
 	sc := Default()
 	for key, value := range map[string]any{
-		"workload": path, "prefix_cache": true, "page_size": c.Page, "kv_tokens": c.Page * c.Capacity, "context_length": 1_000_000,
-		"num_workers": 1, "policy": "static", "no_warmup": true,
+		"workload": path, "prefix_cache": true, "page_size": c.Page, "kv_tokens": c.Page * c.Capacity,
+		"context_length": 1_000_000,
+		"num_workers":    1, "policy": "static", "no_warmup": true,
 	} {
 		if err := sc.Set(key, fmt.Sprint(value)); err != nil {
 			t.Fatal(err)

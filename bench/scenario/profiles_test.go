@@ -81,7 +81,8 @@ func (b *byFinish) Done(r *record.Request) {
 // Where several plans are equally good the solver may take another one; then the
 // latencies are nearly the same.
 func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
-	for _, policy := range []string{"static", "rank-aware", "llumnix", "period_mig:margin=1", "period_mig", "period_mig:busy=0,margin=0"} {
+	for _, policy := range []string{"static", "rank-aware", "llumnix", "period_mig:margin=1", "period_mig",
+		"period_mig:busy=0,margin=0"} {
 		run := func(profiles string, swap int32) map[int64]record.Request {
 			sc := Default()
 			sc.Cluster.Profile = profiles
@@ -90,8 +91,9 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			sc.Client.NoWarmup = true // it goes to the first worker
 			w := &trace.Workload{Adapters: trace.Names(8, []int{16})}
 			for i := range int64(600) {
-				w.Requests = append(w.Requests, trace.Request{ID: i, Arrival: float64(i) * 0.0617, Adapter: int32(i*i%8) ^ swap,
-					Prompt: int32(60 + i*37%700), Output: int32(5 + i*53%300)})
+				w.Requests = append(w.Requests, trace.Request{ID: i, Arrival: float64(i) * 0.0617,
+					Adapter: int32(i*i%8) ^ swap,
+					Prompt:  int32(60 + i*37%700), Output: int32(5 + i*53%300)})
 			}
 			b := &byFinish{records: map[int64]record.Request{}}
 			_, err := sc.Simulate(context.Background(), RunOptions{Input: &Input{Source: w.Source()},
@@ -107,7 +109,8 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 		for id, r := range one {
 			q := other[id]
 			if r.WorkerFirst != 1-q.WorkerFirst || math.Abs(r.Finish-q.Finish) > 1e-9 {
-				differ = append(differ, fmt.Sprintf("request %d: worker %d, ends at %v; mirrored %d, %v", id, r.WorkerFirst, r.Finish, q.WorkerFirst, q.Finish))
+				differ = append(differ, fmt.Sprintf("request %d: worker %d, ends at %v; mirrored %d, %v", id,
+					r.WorkerFirst, r.Finish, q.WorkerFirst, q.Finish))
 			}
 			if r.WorkerFirst == 0 {
 				share++

@@ -10,9 +10,12 @@ import (
 )
 
 // shownSettings are those that result.Scenario has a field for.
-var shownSettings = []string{"name", "seed", "routing.policy", "routing.inference_architecture", "routing.migration_type", "cluster.num_workers",
-	"cluster.profile", "cluster.scheduler", "cluster.max_loras_per_batch", "cluster.elastic", "workload.num_adapters", "workload.lora_ranks", "workload.lora_names",
-	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts", "workload.request_rate", "workload.lengths"}
+var shownSettings = []string{"name", "seed", "routing.policy", "routing.inference_architecture",
+	"routing.migration_type", "cluster.num_workers",
+	"cluster.profile", "cluster.scheduler", "cluster.max_loras_per_batch", "cluster.elastic", "workload.num_adapters",
+	"workload.lora_ranks", "workload.lora_names",
+	"workload.file", "workload.use_trace", "workload.trace_name", "workload.trace_path", "workload.num_prompts",
+	"workload.request_rate", "workload.lengths"}
 
 // Tell enters into a result what ran: the scenario's settings, and the workers of
 // the given profiles, one for each worker. requests is the number of requests that
@@ -40,7 +43,8 @@ func (s *Scenario) Tell(res *result.Result, in *Input, requests int64, ps []*pro
 	seed := s.Seed
 	r.Seed = &seed
 	w := &s.Workload
-	r.Workload = &result.RanWorkload{Source: sourceName(in.Dataset), File: cmp.Or(w.File, w.TracePath), Rate: res.RequestRate, Lengths: w.Lengths}
+	r.Workload = &result.RanWorkload{Source: sourceName(in.Dataset), File: cmp.Or(w.File, w.TracePath),
+		Rate: res.RequestRate, Lengths: w.Lengths}
 	r.Workload.Requests = requests
 	if e := res.Endings(); e != nil && (requests < 0 || w.Window > 0) {
 		r.Workload.Requests = e.Requests + e.Unsent

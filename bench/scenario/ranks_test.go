@@ -13,7 +13,8 @@ import (
 )
 
 func TestDefaultRanks(t *testing.T) {
-	for most, want := range map[int]string{1: "1", 7: "7", 8: "8", 15: "8", 16: "8,16", 63: "8,16,32", 64: "8,16,32,64", 256: "8,16,32,64"} {
+	for most, want := range map[int]string{1: "1", 7: "7", 8: "8", 15: "8", 16: "8,16", 63: "8,16,32", 64: "8,16,32,64",
+		256: "8,16,32,64"} {
 		if got := DefaultRanks(most); got != want {
 			t.Errorf("up to %d: %s, expected %s", most, got, want)
 		}
@@ -74,7 +75,8 @@ func TestDefaultRanksFitTheProfile(t *testing.T) {
 			t.Errorf("%v: ranks %v (%v), expected %v", c.settings, got, err, c.want)
 		}
 	}
-	if _, err := ranksIn(t, "lora_ranks=8,16,32,64", "profile=qwen-2.5-7b-h100"); err == nil || !strings.Contains(err.Error(), "--max-lora-rank 32") {
+	if _, err := ranksIn(t, "lora_ranks=8,16,32,64", "profile=qwen-2.5-7b-h100"); err == nil ||
+		!strings.Contains(err.Error(), "--max-lora-rank 32") {
 		t.Errorf("stated ranks above the limit: %v", err)
 	}
 }
@@ -86,7 +88,8 @@ func TestCommonRanks(t *testing.T) {
 		variants     []Scenario
 		stated, want string
 	}{
-		{[]Scenario{large, small, broken}, "", "8,16"}, {[]Scenario{large, broken}, "", ""}, {nil, "", ""}, {[]Scenario{small}, "32", "32"},
+		{[]Scenario{large, small, broken}, "", "8,16"}, {[]Scenario{large, broken}, "", ""}, {nil, "", ""},
+		{[]Scenario{small}, "32", "32"},
 	} {
 		sc := Default()
 		sc.Workload.LoraRanks = c.stated
@@ -107,7 +110,8 @@ func TestMisfit(t *testing.T) {
 		return Misfit(&result.Result{Ended: &result.Endings{Requests: requests, Reasons: reasons}})
 	}
 	kv := result.Reason{Status: record.Rejected.String(), Reason: "needs more than the worker's 10 KV tokens", Count: 3}
-	long := result.Reason{Status: record.Rejected.String(), Reason: "prompt over the context length 300, less 6 tokens", Count: 2}
+	long := result.Reason{Status: record.Rejected.String(), Reason: "prompt over the context length 300, less 6 tokens",
+		Count: 2}
 	full := result.Reason{Status: record.Rejected.String(), Reason: "queue is full", Count: 9}
 	if err := run(6, kv); err != nil {
 		t.Errorf("half of the requests: %v", err)

@@ -140,29 +140,36 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 
 	note(w.RampUpStrategy != "", "the ramp-up governs the rate", "request-rate")
 	note(w.LoraRequestDist != "", "--lora-request-distribution chooses the adapters", "popularity locality drift")
-	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)", "lora-zipf-alpha")
+	note(w.LoraRequestDist != synth.SkewedAdapters, "the distribution is not skewed (see --lora-request-distribution)",
+		"lora-zipf-alpha")
 	note(w.paced() && traced, "the trace's times are replaced (see --use-trace-timestamps)", scales)
 
 	note(file, "the saved workload states its arrivals (see --rate-scale, --time-scale, --cv-scale)",
 		"request-rate arrivals pattern drift locality sessions conversations popularity "+redrawn)
-	note(file, "the saved workload states its token counts", "lengths random-input-len random-output-len random-range-ratio")
-	note(file, "it is for traces, not for saved workloads", mapped+" "+window+" "+ofLLM+" trace-replay trace-name skip-bad-rows")
+	note(file, "the saved workload states its token counts",
+		"lengths random-input-len random-output-len random-range-ratio")
+	note(file, "it is for traces, not for saved workloads",
+		mapped+" "+window+" "+ofLLM+" trace-replay trace-name skip-bad-rows")
 	note(!file, "it is for saved workloads (see --workload)", "prefix-block")
 
-	note(traced && !w.paced() && (histogram || functions) && !vanilla, "the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
+	note(traced && !w.paced() && (histogram || functions) && !vanilla,
+		"the trace's own rate governs (see --trace-total-rate and --rate-scale)", "request-rate")
 	note(traced && !w.paced(), "the trace's own rate governs (see --rate-scale)", "request-rate")
 	note(traced, "the trace governs the arrivals", "arrivals pattern sessions")
-	note(kind == "alibaba_genai" && traced, "the trace states the adapters", "popularity drift locality use-trace-timestamps trace-sort")
+	note(kind == "alibaba_genai" && traced, "the trace states the adapters",
+		"popularity drift locality use-trace-timestamps trace-sort")
 	note(w.llmTrace() && traced, "adapters are given by popularity alone", "drift locality")
 	note(traced && (functions || histogram), "the trace governs the shares of the adapters", "popularity")
 	note(traced && (functions || histogram), "it is for LLM traces", ofLLM)
 	note(traced && !functions && !histogram, "it is for function traces", redrawn+" "+mapped+" trace-replay")
 	note(vanilla, "the invocations keep their times (see --trace-replay)", redrawn+" drift locality")
-	note(histogram, "a histogram has one line of intervals for each adapter", mapped+" "+window+" trace-replay skip-bad-rows")
+	note(histogram, "a histogram has one line of intervals for each adapter",
+		mapped+" "+window+" trace-replay skip-bad-rows")
 	note(dlora, "compat dlora repeats the published generator", scales+" drift locality trace-map trace-replay")
 
 	note(compat, "compat vllm-lora has one Poisson process per adapter", "arrivals pattern drift locality sessions")
 	note(generated && w.Sessions != "", "sessions choose the adapters (see --sessions)", "popularity")
-	note(generated, "no trace is replayed (see --trace-path)", redrawn+" "+mapped+" "+window+" "+ofLLM+" trace-replay skip-bad-rows "+scales)
+	note(generated, "no trace is replayed (see --trace-path)",
+		redrawn+" "+mapped+" "+window+" "+ofLLM+" trace-replay skip-bad-rows "+scales)
 	return notes
 }

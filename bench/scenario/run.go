@@ -68,8 +68,9 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	reuses := slices.ContainsFunc(cfg.Workers, func(c *profile.Costs) bool { return c.Profile().Engine.PrefixCache })
 	collector := result.NewCollector(result.Options{
 		NonStreaming: s.Client.NoStream, Workers: len(cfg.Workers), Adapters: in.Adapters(),
-		PrefixCache: reuses, SLO: o.SLO, Noisy: s.Workload.Noisy(), KeepRecords: o.KeepRecords, Duration: s.Workload.Window,
-		Warmup: s.Warmup(),
+		PrefixCache: reuses, SLO: o.SLO, Noisy: s.Workload.Noisy(), KeepRecords: o.KeepRecords,
+		Duration: s.Workload.Window,
+		Warmup:   s.Warmup(),
 	})
 	cfg.Observer = collector
 	var written []func() error // what completes the files
@@ -185,7 +186,8 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	m := result.Meta{
 		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
 		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
-		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy, Scenario: result.Scenario{Summary: s.Summary()},
+		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy,
+		Scenario: result.Scenario{Summary: s.Summary()},
 	}
 	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {
 		m.RequestRate = result.Rate(w.RequestRate)
@@ -237,7 +239,8 @@ func (s *Scenario) Summary() string {
 func counters(st *sim.Stats, workers []*profile.Costs) *result.Counters {
 	c := &result.Counters{}
 	if e := st.Elastic; e != nil {
-		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff, Downs: e.Left, TakenBack: e.TakenBack}
+		c.Elastic = &result.Elastic{Mean: e.Mean, Min: e.Least, Max: e.Most, Ups: e.Started, CalledOff: e.CalledOff,
+			Downs: e.Left, TakenBack: e.TakenBack}
 	}
 	for _, w := range st.Workers {
 		c.FailedLoads += w.Failures

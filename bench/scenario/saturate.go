@@ -75,7 +75,8 @@ func (s *Scenario) saturate(ctx context.Context, res *result.Result) error {
 // otherwise the same.
 func (s *Scenario) prolongs() bool {
 	w := &s.Workload
-	return w.File == "" && !w.usesTrace() && w.Compat == "" && w.Pattern == "" && w.RampUpStrategy == "" && w.Drift == 0 &&
+	return w.File == "" && !w.usesTrace() && w.Compat == "" && w.Pattern == "" && w.RampUpStrategy == "" &&
+		w.Drift == 0 &&
 		w.Conversations == "" && w.Sessions == "" && !math.IsInf(w.RequestRate, 1) &&
 		s.Client.MaxConcurrency == 0 && s.Client.MaxInFlightFail == 0 &&
 		s.Cluster.Elastic == "" && s.Cluster.Outages == "" && s.Routing.Shed == "" && s.Routing.RateLimit == ""

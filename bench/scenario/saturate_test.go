@@ -56,7 +56,8 @@ func TestSaturateChangesNothingElse(t *testing.T) {
 	if with.Metrics != without.Metrics {
 		t.Errorf("metrics %v, without the second run %v", with.Metrics, without.Metrics)
 	}
-	if with.Steady.SustainableRate == 0 || without.Steady.SustainableRate != 0 || with.Steady.State != steady.Transient {
+	if with.Steady.SustainableRate == 0 || without.Steady.SustainableRate != 0 ||
+		with.Steady.State != steady.Transient {
 		t.Errorf("state %+v, without the second run %+v", with.Steady, without.Steady)
 	}
 	sc.Workload.Pattern = "flash:60,60,10"
@@ -91,7 +92,8 @@ func TestWarmupOfScenario(t *testing.T) {
 	}
 	sc.Client.Warmup = "1000"
 	_, err := sc.Simulate(context.Background(), RunOptions{})
-	if want := fmt.Sprintf("warmup: 1000 s leave no request: the last one arrives after %.1f s", whole.Steady.LastArrival); err == nil || err.Error() != want {
+	if want := fmt.Sprintf("warmup: 1000 s leave no request: the last one arrives after %.1f s",
+		whole.Steady.LastArrival); err == nil || err.Error() != want {
 		t.Errorf("error %v, expected %s", err, want)
 	}
 }

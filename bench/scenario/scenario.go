@@ -273,7 +273,8 @@ func findKey(key, prefix string) (Field, error) {
 	}
 	name := strings.TrimPrefix(key, prefix)
 	if name == "starvation_s" {
-		return Field{}, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang", key)
+		return Field{}, fmt.Errorf("unknown key %q: it is lora_drain_wait_threshold now, off by default as in sglang",
+			key)
 	}
 	if f, err := Find(name); err == nil {
 		return f, fmt.Errorf("unknown key %q, did you mean %q?", key, f.Key)

@@ -55,7 +55,8 @@ func TestSetAndGetAreInverse(t *testing.T) {
 	}
 	sc := Default()
 	for key, value := range map[string]string{
-		"policy": "p2c", "request_rate": "inf", "trace_cv": "1,4.5", "no-stream": "true", "workload.num_prompts": "7", "seed": "9",
+		"policy": "p2c", "request_rate": "inf", "trace_cv": "1,4.5", "no-stream": "true", "workload.num_prompts": "7",
+		"seed": "9",
 	} {
 		if err := sc.Set(key, value); err != nil {
 			t.Errorf("%s: %v", key, err)
@@ -87,7 +88,8 @@ func TestSetNamesTheFault(t *testing.T) {
 func TestYAMLReadsBack(t *testing.T) {
 	sc := Default()
 	sc.Name = "x: y"
-	for key, value := range map[string]string{"request_rate": "inf", "trace_cv": "1,4", "policy": "bounded-hash:c=1.25", "lengths": "random:1,2,0.5"} {
+	for key, value := range map[string]string{"request_rate": "inf", "trace_cv": "1,4", "policy": "bounded-hash:c=1.25",
+		"lengths": "random:1,2,0.5"} {
 		if err := sc.Set(key, value); err != nil {
 			t.Fatal(err)
 		}
@@ -193,9 +195,11 @@ func TestBadValuesNameFileAndLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"cluster:\n  num_workers: -3", `s.yaml:2: cluster.num_workers: "-3" is not a whole number from 0 to 100000`},
 		{"workload:\n  num_prompts: many", `s.yaml:2: workload.num_prompts: "many" is not a whole number from 0 to 1000000000000`},
-		{"workload:\n\n  request_rate: .nan", `s.yaml:3: workload.request_rate: "NaN" is not a number from 1e-09 to 1000000000, or inf`},
+		{"workload:\n\n  request_rate: .nan",
+			`s.yaml:3: workload.request_rate: "NaN" is not a number from 1e-09 to 1000000000, or inf`},
 		{"workload: {trace_cv: [1, x]}", `s.yaml:1: workload.trace_cv: "1,x" is not a list of numbers > 0 and <= 1000`},
-		{"workload: {random_range_ratio: 1.5}", `s.yaml:1: workload.random_range_ratio: "1.5" is not a number from 0 to 1`},
+		{"workload: {random_range_ratio: 1.5}",
+			`s.yaml:1: workload.random_range_ratio: "1.5" is not a number from 0 to 1`},
 		{"cluster:\n  scheduler: vlm", `s.yaml:2: cluster.scheduler: unknown value "vlm", did you mean "vllm"?`},
 		{"workload:\n  num_prompts: {a: 1}", "s.yaml:2: workload.num_prompts: keys and values, expected one value"},
 		{"workload:\n  num_prompts: [1]", "s.yaml:2: workload.num_prompts: a list, expected one value"},
@@ -205,14 +209,16 @@ func TestBadValuesNameFileAndLine(t *testing.T) {
 		{"seed: *x", "s.yaml:1: "},
 		{"scenario:\n  workload:\n    drift: -1", `s.yaml:3: workload.drift: "-1" is not a number from 0`},
 	} {
-		if _, err := Parse([]byte(c.text), "s.yaml"); err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if _, err := Parse([]byte(c.text), "s.yaml"); err == nil || !strings.HasPrefix(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: got %v, expected %s", c.text, err, c.want)
 		}
 	}
 	got, err := Parse([]byte("seed: 0x10\nworkload: {num_prompts: 1_000, request_rate: .inf, lora_ranks: 8, trace_cv: [1, 2.5], lengths: null}\ncluster: {num_workers: &n 3, max_loras_per_batch: *n}\nclient: {no_stream: true}"), "s.yaml")
 	want := Default()
 	want.Seed, want.Workload.NumPrompts, want.Workload.RequestRate, want.Workload.LoraRanks = 16, 1000, math.Inf(1), "8"
-	want.Workload.TraceCV, want.Cluster.NumWorkers, want.Cluster.MaxLorasPerBatch, want.Client.NoStream = []float64{1, 2.5}, 3, 3, true
+	want.Workload.TraceCV, want.Cluster.NumWorkers, want.Cluster.MaxLorasPerBatch, want.Client.NoStream = []float64{1,
+		2.5}, 3, 3, true
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}

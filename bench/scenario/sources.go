@@ -229,7 +229,8 @@ func (s *Scenario) openSLoRA(in *Input) (err error) {
 	}
 	input, output := w.randomRanges()
 	in.Source, err = synth.NewSLoRA(synth.SLoRA{
-		Adapters: w.numAdapters(), Ranks: w.ranks(), Alpha: p.Param, Rate: w.RequestRate, CV: must(synth.ParseArrivals(w.Arrivals)).CV,
+		Adapters: w.numAdapters(), Ranks: w.ranks(), Alpha: p.Param, Rate: w.RequestRate,
+		CV:       must(synth.ParseArrivals(w.Arrivals)).CV,
 		Duration: (float64(n) + 0.5) / w.RequestRate, Input: input, Output: output, Seed: uint32(s.Seed),
 	})
 	return err
@@ -360,7 +361,8 @@ func (s *Scenario) dlora() (replay.DLoRA, error) {
 		return replay.DLoRA{}, fmt.Errorf("trace_cv: compat dlora takes one, not %d", len(w.TraceCV))
 	}
 	return replay.DLoRA{
-		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort, Requests: int(cmp.Or(w.NumPrompts, defaultPrompts)),
+		Start: w.TraceStartTime, End: w.TraceEndTime, NeedSort: w.TraceNeedSort,
+		Requests:     int(cmp.Or(w.NumPrompts, defaultPrompts)),
 		Distribution: w.TraceArrivalDistribution, Interval: w.TraceIntervalMinutes,
 		TotalRate: w.TraceTotalRate, CV: w.TraceCV[0], MapStride: w.TraceMapStride,
 	}, nil
@@ -486,12 +488,15 @@ func detect(path string) (string, error) {
 	}
 	line := string(first[:min(len(first), 1<<20)]) // no header is longer
 	for _, k := range []struct{ begins, has, kind string }{
-		{"HashOwner,", "", "azure_v1"}, {"app,func,", "", "azure_v2"}, {"TIMESTAMP,", "", "azure_llm"}, {"Timestamp,", "", "burstgpt"},
-		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"parent_chat_id"`, "qwen_bailian"}, {"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
+		{"HashOwner,", "", "azure_v1"}, {"app,func,", "", "azure_v2"}, {"TIMESTAMP,", "", "azure_llm"},
+		{"Timestamp,", "", "burstgpt"},
+		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"parent_chat_id"`, "qwen_bailian"},
+		{"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
 	} {
 		if strings.HasPrefix(line, k.begins) && strings.Contains(line, k.has) {
 			return k.kind, nil
 		}
 	}
-	return "", fmt.Errorf("%s:1: not the header of a known trace or workload; say which with --trace-name (%s)", path, names)
+	return "", fmt.Errorf("%s:1: not the header of a known trace or workload; say which with --trace-name (%s)", path,
+		names)
 }

@@ -28,7 +28,8 @@ func (s *Scenario) Warmup() result.Warmup { return must(parseWarmup(s.Client.War
 // CheckWarmup is an error where the warm-up takes the whole run.
 func (s *Scenario) CheckWarmup(res *result.Result) error {
 	if a := res.Steady; a.Excluded > 0 && res.Extra.Requests == 0 {
-		return fault(fmt.Errorf("warmup: %g s leave no request: the last one arrives after %.1f s", a.Excluded, a.LastArrival))
+		return fault(fmt.Errorf("warmup: %g s leave no request: the last one arrives after %.1f s", a.Excluded,
+			a.LastArrival))
 	}
 	return nil
 }

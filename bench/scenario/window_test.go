@@ -59,13 +59,15 @@ func TestWindowedRun(t *testing.T) {
 		}
 	}
 	if res.Extra.Unfinished != unfinished || res.Extra.Requests != n {
-		t.Errorf("the result tells of %d unfinished of %d, expected %d of %d", res.Extra.Unfinished, res.Extra.Requests, unfinished, n)
+		t.Errorf("the result tells of %d unfinished of %d, expected %d of %d", res.Extra.Unfinished, res.Extra.Requests,
+			unfinished, n)
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := int64(strings.Count(string(b), "\n")) - 1; lines != n || strings.Count(string(b), ",unfinished,") != int(unfinished) {
+	if lines := int64(strings.Count(string(b), "\n")) - 1; lines != n ||
+		strings.Count(string(b), ",unfinished,") != int(unfinished) {
 		t.Errorf("the file of records has %d rows, expected %d, %d of them unfinished", lines, n, unfinished)
 	}
 }
@@ -80,14 +82,16 @@ func TestMaxInFlightFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := res.Extra.Unfinished; n > 50 || n < 45 || res.Extra.Failed < 100 {
-		t.Errorf("%d unfinished and %d failed, expected at most 50 (nearly all of them) and many", res.Extra.Unfinished, res.Extra.Failed)
+		t.Errorf("%d unfinished and %d failed, expected at most 50 (nearly all of them) and many", res.Extra.Unfinished,
+			res.Extra.Failed)
 	}
 }
 
 // TestCompatVLLMLora: the adapters' rates are the total rate times their shares.
 func TestCompatVLLMLora(t *testing.T) {
 	sc := windowed()
-	sc.Workload.Compat, sc.Workload.Popularity, sc.Workload.RequestRate, sc.Workload.Window = "vllm-lora", "explicit:1,2,3,4", 5, 2000
+	sc.Workload.Compat, sc.Workload.Popularity, sc.Workload.RequestRate, sc.Workload.Window = "vllm-lora",
+		"explicit:1,2,3,4", 5, 2000
 	in, err := sc.OpenWorkload(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +131,14 @@ func TestBadWindows(t *testing.T) {
 		`window: "inf" is not a number`:           func(w *Workload) { w.Window = math.Inf(1) },
 		`did you mean "vllm-lora"?`:               func(w *Workload) { w.Compat = "vllm-lor" },
 		"compat vllm-lora generates its requests": func(w *Workload) { w.Compat, w.TracePath = "vllm-lora", "x" },
-		"popularity: ":                            func(w *Workload) { w.Compat, w.Popularity = "vllm-lora", "explicit:1,2" },
-		"rate of adapter 0 is +Inf":               func(w *Workload) { w.Compat, w.RequestRate = "vllm-lora", math.Inf(1) },
+		"popularity: ": func(w *Workload) {
+			w.Compat, w.Popularity = "vllm-lora",
+				"explicit:1,2"
+		},
+		"rate of adapter 0 is +Inf": func(w *Workload) {
+			w.Compat, w.RequestRate = "vllm-lora",
+				math.Inf(1)
+		},
 	} {
 		sc := windowed()
 		change(&sc.Workload)

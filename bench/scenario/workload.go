@@ -191,7 +191,8 @@ func (w *Workload) check() error {
 		return fmt.Errorf("ramp_up_strategy needs a ramp_up_start_rps above 0 and a ramp_up_end_rps that is no less, not %v and %v", w.RampUpStartRPS, w.RampUpEndRPS)
 	case (w.paced() || w.LoraRequestDist != "") && !generated && !w.llmTrace():
 		return errors.New("burstiness, ramp_up, lora_request_distribution and use_trace_timestamps=false are for generated requests and for LLM traces")
-	case w.paced() && generated && (w.Arrivals != def.Arrivals || w.Pattern != def.Pattern || w.Drift != 0 || w.Sessions != ""):
+	case w.paced() && generated && (w.Arrivals != def.Arrivals || w.Pattern != def.Pattern || w.Drift != 0 ||
+		w.Sessions != ""):
 		return errors.New("burstiness and ramp_up say when all requests come: they leave no room for arrivals, pattern, drift and sessions")
 	case w.paced() && w.llmTrace() && w.UseTraceTimestamps:
 		return errors.New("burstiness and ramp_up replace the trace's times: give use_trace_timestamps=false")
@@ -202,14 +203,16 @@ func (w *Workload) check() error {
 	case (w.LoraRequestDist == synth.DistinctAdapters || w.LoraRequestDist == synth.SkewedAdapters) &&
 		(w.NumAdapters == 1 || w.LoraNames != "" && !strings.Contains(w.LoraNames, ",")):
 		return fmt.Errorf("lora_request_distribution %s needs more than one adapter", w.LoraRequestDist)
-	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" || math.IsInf(w.RequestRate, 1)):
+	case w.Conversations != "" && (!generated || w.paced() || w.Sessions != "" || w.LoraRequestDist != "" ||
+		math.IsInf(w.RequestRate, 1)):
 		return errors.New("conversations are for generated requests that come at a rate: they leave no room for traces, compat, sessions, burstiness, ramp_up and lora_request_distribution")
 	case w.Conversations != "" && w.Lengths == NoLengths:
 		return errors.New("conversations need lengths")
 	case w.LoraNames != "" && w.File != "":
 		return errors.New("lora_names: a saved workload names its adapters itself")
 	case w.LoraNames != "" && w.NumAdapters != 0 && w.NumAdapters != strings.Count(w.LoraNames, ",")+1:
-		return fmt.Errorf("num_adapters is %d, but lora_names has %d names", w.NumAdapters, strings.Count(w.LoraNames, ",")+1)
+		return fmt.Errorf("num_adapters is %d, but lora_names has %d names", w.NumAdapters,
+			strings.Count(w.LoraNames, ",")+1)
 	case sources > 1:
 		return errors.New("a saved workload, a trace and a histogram exclude each other: give one of workload, trace_path and trace_histogram")
 	case w.Compat == "dlora" && !w.usesTrace() && w.TraceHistogram == "":
@@ -277,7 +280,8 @@ func (s *Scenario) fillLengths(in *Input) error {
 // converse makes the requests of a generator the first turns of conversations.
 func (s *Scenario) converse(in *Input, sampler lengths.Sampler) error {
 	w := &s.Workload
-	o := synth.ConverseOptions{Lengths: sampler, Rate: w.startRate(), Requests: w.generated(), Duration: w.Window, Seed: s.Seed}
+	o := synth.ConverseOptions{Lengths: sampler, Rate: w.startRate(), Requests: w.generated(), Duration: w.Window,
+		Seed: s.Seed}
 	cfg := s.synthetic()
 	cfg.Rate, cfg.Pattern, cfg.Drift, cfg.Requests, cfg.Duration = math.Inf(1), synth.Pattern{}, 0, math.MaxInt64, 0
 	cfg.Seed = ^cfg.Seed // other adapters than those of the conversations that begin
@@ -316,7 +320,8 @@ func (w *Workload) budgetLaw() (law string, keep bool) {
 		return w.MaxNewTokens, false
 	case w.File != "":
 		return budgetOfTrace, false
-	case w.Compat != "" || w.randomLengths() || strings.HasPrefix(w.Lengths, "measured") || strings.HasPrefix(w.Lengths, "random:") || w.Lengths == NoLengths:
+	case w.Compat != "" || w.randomLengths() || strings.HasPrefix(w.Lengths, "measured") ||
+		strings.HasPrefix(w.Lengths, "random:") || w.Lengths == NoLengths:
 		return "exact", false
 	}
 	return defaultBudget, true

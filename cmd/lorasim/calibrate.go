@@ -73,7 +73,8 @@ writes NAME.yaml for each of them into the folder --output.`,
 	flags(cmd, "Logs",
 		opt(&f.logs, "logs", "", "`folder` (or file) of serving-benchmark logs"),
 		opt(&f.server, "server", "", "only the blocks of this server, as the log names it"),
-		opt(&f.concurrency, "concurrency", nil, "fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
+		opt(&f.concurrency, "concurrency", nil,
+			"fit the blocks of these concurrencies, predict the others; default: fit all", ">=1 <=1e6"))
 	f.table.add(cmd, 8, "table of measured runs, CSV `file`; rows of use validation are only predicted")
 	flags(cmd, tableHeading,
 		opt(&f.fitGroups, "fit-groups", false, "fit the lengths of the groups too"),
@@ -86,14 +87,17 @@ writes NAME.yaml for each of them into the folder --output.`,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`folder` of latency.csv, kv_capacity.csv and load_times.csv; default: that of the table"))
 	flags(cmd, "Fit",
-		opt(&f.start, "profile", "llama2-7b-24gb", "profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
+		opt(&f.start, "profile", "llama2-7b-24gb",
+			"profile to start from: a name, a file, - for standard input, or analytic:MODEL,GPU"),
 		opt(&f.fit, "fit", nil, "coefficients to fit; default: those the data say something about ("+strings.Join(calibrate.Coefficients(), ", ")+")"),
-		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient", ">=0 <=1e9"))
+		opt(&f.evaluations, "evaluations", 0, "simulations of all the data at most; 0: 60 for each coefficient",
+			">=0 <=1e9"))
 	flags(cmd, outputHeading,
 		opt(&f.output, "output", "", "write the fitted profile to `file`; default: print it"),
 		opt(&f.name, "name", "", "name of the fitted profile; default: that of the start with -fitted"),
 		opt(&f.hardware, "hardware", "", "what the data were measured on, as in \"H100 80 GB\"; the profile states it"),
-		opt(&f.version, "engine-version", "", "engine and version of the data, as in \"vLLM 0.8.5\"; the profile states it"),
+		opt(&f.version, "engine-version", "",
+			"engine and version of the data, as in \"vLLM 0.8.5\"; the profile states it"),
 		opt(new(bool), "json", false, "print the fit as one JSON object"))
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -144,7 +148,8 @@ func (f *calibrateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	p := fit.Profile
-	p.Name, p.Hardware, p.EngineVersion = cmp.Or(f.name, p.Name), cmp.Or(f.hardware, p.Hardware), cmp.Or(f.version, p.EngineVersion)
+	p.Name, p.Hardware, p.EngineVersion = cmp.Or(f.name, p.Name), cmp.Or(f.hardware, p.Hardware),
+		cmp.Or(f.version, p.EngineVersion)
 	if f.output == "" && !wantsJSON(cmd) {
 		if err := fit.WriteText(cmd.ErrOrStderr()); err != nil {
 			return err

@@ -58,18 +58,23 @@ The exit code is 1 if no candidate is accepted, for example because even
 	}
 	f.scenario = addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
 	flags(cmd, demandHeading,
-		opt(&f.goodput.slo, "goodput", "", "SLO: latency limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
+		opt(&f.goodput.slo, "goodput", "",
+			"SLO: latency limits of a request in ms, such as \"ttft:500 tpot:50 e2e:5000\""),
 		opt(&f.goodput.attain, "attain", "99%", "minimum share of requests within the SLO"),
-		opt(&f.perAdapter, "per-adapter", "", "minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
+		opt(&f.perAdapter, "per-adapter", "",
+			"minimum `share` of adapters that reach --attain, such as 100% (replaces the share of all requests)"),
 		opt(&f.hold, "hold", "mean", "what must reach --attain: mean (the mean over runs), or a minimum share of runs of --num-prompts requests, such as 95%"),
 		opt(&f.o.MaxWorkers, "max-workers", 64, "maximum number of workers", ">=1 <=100000"),
 		opt(&f.o.MaxSeeds, "max-seeds", 1000, "maximum number of seeds for a decision or an interval", ">=1 <=100000"),
-		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget), "approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
+		opt(&f.o.Budget, "budget", int64(capacity.DefaultBudget),
+			"approximate number of simulated requests; candidates that it cannot decide are undecided", ">=1 <=1e12"))
 	flags(cmd, choiceHeading,
 		opt(&f.o.Slots, "slots", nil, "GPU adapter slots of a worker to choose from, such as 4,8,16", ">=1 <=1e6"),
-		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from", ">=1 <=1e6"),
+		opt(&f.o.HostPlaces, "host-places", nil, "numbers of adapters in a worker's host memory to choose from",
+			">=1 <=1e6"),
 		opt(&f.policies, "policies", nil, "routing policies to choose from"),
-		opt((*repeated)(&f.cost), "cost", nil, "price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
+		opt((*repeated)(&f.cost), "cost", nil,
+			"price of a worker per hour, `PROFILE=PRICE,...`; several profiles are choices"),
 		opt(&f.o.Mix, "mix", false, "also choose from clusters of two of the profiles of --cost"))
 	flags(cmd, outputHeading,
 		opt(&f.plot, "plot", "", "draw the attainment over the rate for several numbers of workers into `file` (.svg or .png)"))
@@ -100,14 +105,16 @@ func (f *capacityFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("warmup") {
 		say(cmd, "note: --warmup has no effect: capacity leaves out the warm-up of each run by itself")
 	}
-	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"}, {"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
+	for _, f := range [][2]string{{"policy", "policies"}, {"max-loras-per-batch", "slots"},
+		{"max-loaded-loras", "host-places"}, {"profile", "cost"}} {
 		if cmd.Flags().Changed(f[0]) && cmd.Flags().Changed(f[1]) {
 			say(cmd, "note: --"+f[0]+" has no effect: --"+f[1]+" lists the choices")
 		}
 	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.o.Progress = func(runs, requests int64) {
-		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs, 100*float64(requests)/float64(f.o.Budget)))
+		p.set("searching", 0, 0, fmt.Sprintf("%d runs, %.0f %% of the budget", runs,
+			100*float64(requests)/float64(f.o.Budget)))
 	}
 	a, err := capacity.Find(cmd.Context(), &sc, f.o)
 	if p.done(); err != nil {
@@ -168,8 +175,10 @@ func (f *capacityFlags) check() (err error) {
 		name, after, _ := strings.Cut(rest, "=")
 		text, more, _ := strings.Cut(after, ",")
 		price, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if name = strings.TrimSpace(name); name == "" || err != nil || !(price > 0 && price < 1e12) || strings.Contains(name, "*") {
-			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7", strings.TrimSuffix(rest, ","+more))
+		if name = strings.TrimSpace(name); name == "" || err != nil || !(price > 0 && price < 1e12) ||
+			strings.Contains(name, "*") {
+			return fmt.Errorf("--cost: %q, expected PROFILE=PRICE with a price above 0, as in llama2-7b-24gb=0.7",
+				strings.TrimSuffix(rest, ","+more))
 		}
 		if slices.Contains(f.o.Profiles, name) {
 			return fmt.Errorf("--cost: profile %s is given twice", name)

@@ -111,7 +111,8 @@ func completeValues(cmd *cobra.Command) {
 		} else if values == nil {
 			values = words("")
 		}
-		err := cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		err := cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]string,
+			cobra.ShellCompDirective) {
 			directive := cobra.ShellCompDirectiveNoFileComp
 			list := beginning(values(typed), typed)
 			for _, v := range list {
@@ -149,8 +150,10 @@ func completeInBash(root *cobra.Command) {
 			return err
 		}
 		const trim = "\n    __lorasim_handle_special_char \"$cur\" :"
-		_, err = strings.NewReplacer(`[[ $comp == "$cur"* ]]`, `[[ ${comp//\\,/,} == "$cur"* ]]`, trim, "\n    COMPREPLY=(\"${COMPREPLY[@]//\\\\,/,}\")"+
-			trim+"\n    [[ $COMP_WORDBREAKS == *:* ]] && cur=${cur##*:}").WriteString(cmd.OutOrStdout(), script.String())
+		_, err = strings.NewReplacer(`[[ $comp == "$cur"* ]]`, `[[ ${comp//\\,/,} == "$cur"* ]]`, trim,
+			"\n    COMPREPLY=(\"${COMPREPLY[@]//\\\\,/,}\")"+
+				trim+"\n    [[ $COMP_WORDBREAKS == *:* ]] && cur=${cur##*:}").WriteString(cmd.OutOrStdout(),
+			script.String())
 		return err
 	}
 }

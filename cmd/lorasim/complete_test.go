@@ -22,7 +22,8 @@ func completions(t *testing.T, args ...string) []string {
 }
 
 func TestCompletion(t *testing.T) {
-	if got := completions(t, "sim", "--policy", ""); len(got) != len(router.List()) || !slices.Contains(got, "period_mig") {
+	if got := completions(t, "sim", "--policy", ""); len(got) != len(router.List()) ||
+		!slices.Contains(got, "period_mig") {
 		t.Errorf("--policy: %q", got)
 	}
 	if got := completions(t, "sim", "--profile", ""); !slices.Equal(got, append(profile.Names(), "analytic:")) {
@@ -73,7 +74,8 @@ printf '%s\n' "${COMPREPLY[@]}"
 	for _, c := range [][3]string{
 		{"static,per", `static,period_mig\tplans\n:4\n`, "static,period_mig"},
 		{"static,per", `static,period_mig\n:4\n`, "static,period_mig"},
-		{"period_mig:interval=5,ma", `period_mig:interval=5,margin=\tshare\nperiod_mig:interval=5,look=\tahead\n:6\n`, "5,margin="},
+		{"period_mig:interval=5,ma", `period_mig:interval=5,margin=\tshare\nperiod_mig:interval=5,look=\tahead\n:6\n`,
+			"5,margin="},
 		{"a,b", `a,b c\n:4\n`, `a,b\ c`},
 		{"sta", `random\n:4\n`, ""},
 	} {

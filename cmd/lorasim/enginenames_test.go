@@ -26,7 +26,8 @@ func TestEngineNames(t *testing.T) {
 		"--lora-drain-wait-threshold=13.5": "lora_drain_wait_threshold: 13.5",
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), []string{"sim", flag, "--print-config"}, strings.NewReader(""), &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), want+"\n") {
+		if code := run(t.Context(), []string{"sim", flag, "--print-config"}, strings.NewReader(""), &stdout,
+			&stderr); code != exitOK || !strings.Contains(stdout.String(), want+"\n") {
 			t.Errorf("sim %s: exit code %d, %q, expected %s", flag, code, stderr.String(), want)
 		}
 		worker, _, err := newRoot().Find([]string{"worker"})
@@ -48,7 +49,8 @@ func TestEngineNames(t *testing.T) {
 		}
 		for _, c := range []string{"sim", "worker"} {
 			var stdout bytes.Buffer
-			if run(t.Context(), []string{c, "--help"}, strings.NewReader(""), &stdout, &stdout); !strings.Contains(stdout.String(), "--"+n.theirs) {
+			if run(t.Context(), []string{c, "--help"}, strings.NewReader(""), &stdout,
+				&stdout); !strings.Contains(stdout.String(), "--"+n.theirs) {
 				t.Errorf("%s --help does not tell of --%s", c, n.theirs)
 			}
 		}
@@ -60,7 +62,8 @@ func TestEngineNames(t *testing.T) {
 func TestClientNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.parquet")
 	for _, c := range []string{"generate", "workload"} {
-		args := []string{"trace", c, "-o", path, "--num-prompts", "7", "--lora-assignment", "round-robin", "--lora-modules", "sql,chat,code"}
+		args := []string{"trace", c, "-o", path, "--num-prompts", "7", "--lora-assignment", "round-robin",
+			"--lora-modules", "sql,chat,code"}
 		var out bytes.Buffer
 		if code := run(t.Context(), args, strings.NewReader(""), &out, &out); code != exitOK {
 			t.Fatalf("%v: exit code %d, %s", args, code, out.String())

@@ -165,7 +165,8 @@ func (sf *scenarioFlags) scenario(cmd *cobra.Command) (sc scenario.Scenario, err
 }
 
 // with makes a command do its work with the scenario that file and flags amount to.
-func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario, args []string) error) func(*cobra.Command, []string) error {
+func (sf *scenarioFlags) with(work func(cmd *cobra.Command, sc *scenario.Scenario,
+	args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		sc, err := sf.scenario(cmd)
 		if err != nil {
@@ -260,7 +261,8 @@ func withUsageErrors(cmd *cobra.Command) {
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		switch err := check(c, args); {
 		case err != nil && strings.Contains(err.Error(), " arg(s), "): // cobra counts and does not name them
-			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args), strings.TrimSuffix(c.UseLine(), " [flags]")))
+			return usage(fmt.Errorf("wrong number of arguments, %d: expected %s", len(args),
+				strings.TrimSuffix(c.UseLine(), " [flags]")))
 		case err != nil:
 			return usage(err)
 		}
@@ -275,7 +277,8 @@ func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q: %s takes flags alone; a list has commas, as in A,B", args[0], cmd.CommandPath())
+		return fmt.Errorf("unexpected argument %q: %s takes flags alone; a list has commas, as in A,B", args[0],
+			cmd.CommandPath())
 	}
 	return nil
 }
@@ -360,7 +363,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		if slices.Contains(hardwareFlags, name) && cmd.Flags().Lookup("profile") != nil {
 			return usage(fmt.Errorf("unknown flag %q: model and hardware come from the profile, as in --profile analytic:MODEL,GPU,tp=N "+
-				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)", "--"+name))
+				"(lorasim profile analytic --list has the models and GPUs, lorasim profile list the measured profiles)",
+				"--"+name))
 		}
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -21,7 +21,8 @@ func startUnread(t *testing.T, args ...string) (url string, stderr io.ReadCloser
 	t.Helper()
 	worker := newHeldWorker(t, "chat")
 	close(worker.release)
-	cmd := lorasimCommand(append([]string{"gateway", worker.URL, "--listen", "127.0.0.1:0", "--grace", "10h"}, args...)...)
+	cmd := lorasimCommand(append([]string{"gateway", worker.URL, "--listen", "127.0.0.1:0", "--grace", "10h"},
+		args...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -107,13 +108,15 @@ func TestGatewayHangup(t *testing.T) {
 // Fifty streams survive SIGHUP.
 func TestGatewayHangupStreams(t *testing.T) {
 	worker := newHeldWorker(t, "chat")
-	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0", "--access-log", "none")
+	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
+		"--access-log", "none")
 	const streams = 50
 	var begun, done sync.WaitGroup
 	begun.Add(streams)
 	for range streams {
 		done.Go(func() {
-			resp, err := http.Post(gateway.url+"/v1/completions", "application/json", strings.NewReader(`{"model": "chat", "prompt": "x", "max_tokens": 5, "stream": true, "ignore_eos": true}`))
+			resp, err := http.Post(gateway.url+"/v1/completions", "application/json",
+				strings.NewReader(`{"model": "chat", "prompt": "x", "max_tokens": 5, "stream": true, "ignore_eos": true}`))
 			if err != nil {
 				t.Error(err)
 				begun.Done()
@@ -138,15 +141,18 @@ func TestGatewayHangupStreams(t *testing.T) {
 func TestGatewayHalfClosed(t *testing.T) {
 	worker := newHeldWorker(t, "chat")
 	close(worker.release)
-	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0", "--access-log", "none")
+	gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
+		"--access-log", "none")
 	for _, stream := range []bool{false, true} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(gateway.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		body := fmt.Sprintf(`{"model": "chat", "prompt": "x", "max_tokens": 100, "ignore_eos": true, "stream": %v}`, stream)
-		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		body := fmt.Sprintf(`{"model": "chat", "prompt": "x", "max_tokens": 100, "ignore_eos": true, "stream": %v}`,
+			stream)
+		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			len(body), body)
 		c.(*net.TCPConn).CloseWrite()
 		in := bufio.NewReader(c)
 		resp, err := http.ReadResponse(in, nil)

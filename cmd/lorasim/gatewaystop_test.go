@@ -22,7 +22,8 @@ func TestGatewayStops(t *testing.T) {
 	for _, grace := range []string{"10h", "100ms"} {
 		cut := grace == "100ms"
 		worker := newHeldWorker(t, "chat")
-		gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0", "--grace", grace, "--access-log", access)
+		gateway := serving(t, "gateway", worker.URL, "--lora", "chat=/adapters/chat", "--listen", "127.0.0.1:0",
+			"--grace", grace, "--access-log", access)
 		body := `{"model": "chat", "prompt": "hello", "max_tokens": 150, "ignore_eos": true, "stream": true}`
 		resp, err := http.Post(gateway.url+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -107,8 +108,10 @@ func TestBenchInterrupted(t *testing.T) {
 	worker := newHeldWorker(t)
 	close(worker.release)
 	file := filepath.Join(t.TempDir(), "part.csv")
-	cmd := lorasimCommand("bench", worker.URL, "--worker-time-scale", "20", "--num-adapters", "4", "--num-prompts", "100000",
-		"--request-rate", "2", "--lengths", "constant:50,10", "--records", file, "--grace", "10h", "--poll-interval", "1h", "--ready-timeout", "1h")
+	cmd := lorasimCommand("bench", worker.URL, "--worker-time-scale", "20", "--num-adapters", "4", "--num-prompts",
+		"100000",
+		"--request-rate", "2", "--lengths", "constant:50,10", "--records", file, "--grace", "10h", "--poll-interval",
+		"1h", "--ready-timeout", "1h")
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	if err := cmd.Start(); err != nil {
@@ -124,7 +127,8 @@ func TestBenchInterrupted(t *testing.T) {
 	if cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
 		t.Errorf("exit code %d, expected %d", cmd.ProcessState.ExitCode(), exitInterrupted)
 	}
-	for _, want := range []string{`(?m)^=+ Serving Benchmark Result =+$`, `(?m)^Successful requests: +[1-9]`, `(?m)^[0-9]+ of 100000 not sent: the run was stopped$`} {
+	for _, want := range []string{`(?m)^=+ Serving Benchmark Result =+$`, `(?m)^Successful requests: +[1-9]`,
+		`(?m)^[0-9]+ of 100000 not sent: the run was stopped$`} {
 		if !regexp.MustCompile(want).Match(stdout.Bytes()) {
 			t.Errorf("no line %s in\n%s", want, stdout.String())
 		}

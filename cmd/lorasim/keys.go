@@ -143,9 +143,11 @@ func checkHostName(name string) error {
 		return nil
 	}
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' ||
+			r == '_')
 	}) {
-		return fmt.Errorf("--admin-host %q: %w", name, errors.New("expected a host name or address, without scheme and port"))
+		return fmt.Errorf("--admin-host %q: %w", name,
+			errors.New("expected a host name or address, without scheme and port"))
 	}
 	return nil
 }

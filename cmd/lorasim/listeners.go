@@ -100,8 +100,10 @@ func (ls listeners) close() {
 }
 
 // serveOn starts serving, and prints where.
-func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server, admin http.Handler, failed chan<- error) (stop func()) {
-	data.Handler, data.ConnContext, data.MaxHeaderBytes = halfclose.Handler(data.Handler), halfclose.ConnContext, maxHeader
+func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server, admin http.Handler,
+	failed chan<- error) (stop func()) {
+	data.Handler, data.ConnContext, data.MaxHeaderBytes = halfclose.Handler(data.Handler), halfclose.ConnContext,
+		maxHeader
 	clients := newLimited(halfclose.Listener(ls.data), maxConnections)
 	data.ConnState = clients.connState
 	go func() { failed <- data.Serve(clients) }()
@@ -109,7 +111,8 @@ func (ls listeners) serveOn(out io.Writer, maxConnections int, data *http.Server
 	if ls.admin == nil {
 		return func() {}
 	}
-	srv := &http.Server{Handler: admin, ReadHeaderTimeout: data.ReadHeaderTimeout, IdleTimeout: data.IdleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: data.ErrorLog}
+	srv := &http.Server{Handler: admin, ReadHeaderTimeout: data.ReadHeaderTimeout, IdleTimeout: data.IdleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: data.ErrorLog}
 	go func() { failed <- srv.Serve(ls.admin) }()
 	fmt.Fprintf(out, "admin and metrics on http://%s\n", ls.admin.Addr())
 	return func() { srv.Close() }

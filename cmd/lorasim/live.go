@@ -54,7 +54,8 @@ prints the block of what finished.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	sf := addScenarioFlags(cmd, "workload", "routing", "client")
-	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens", "no_failover")
+	addWorkerSettings(cmd, "profile", "max_running_requests", "max_loras_per_batch", "max_loaded_loras", "kv_tokens",
+		"no_failover")
 	f.remote.add(cmd)
 	f.outlier.add(cmd)
 	f.remote.addOldNames(cmd)
@@ -73,7 +74,8 @@ prints the block of what finished.`,
 
 func (f *benchFlags) add(cmd *cobra.Command) {
 	flags(cmd, "Requests",
-		opt(&f.backend, "backend", string(live.SGLang), "interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
+		opt(&f.backend, "backend", string(live.SGLang),
+			"interface for requests: sglang, sglang-oai, sglang-oai-chat, vllm, vllm-chat"),
 		opt(&f.HonourEOS, "disable-ignore-eos", false, "let replies end at EOS, within the workload's budgets"),
 		opt(&f.Vocabulary, "vocab-size", 32000, "prompts are drawn from token ids below this", ">=11 <=1e9"),
 		opt(&f.extra, "extra-request-body", "", "JSON object with further fields for every request"),
@@ -83,7 +85,8 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		opt(&f.Retries, "retries", 3, "attempts after the first that a request gets when nothing has come yet, or its worker breaks", ">=0 <=1000"),
 		opt(&f.Grace, "grace", 5*time.Second, "time for requests in flight after Ctrl-C", ">=0"),
 		opt(&f.Ready, "ready-timeout", 0, readyHelp, ">=0"),
-		opt(&f.Workers.Speed, "worker-time-scale", 1, "emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
+		opt(&f.Workers.Speed, "worker-time-scale", 1,
+			"emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
 		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
@@ -128,7 +131,8 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	p := newProgress(cmd.ErrOrStderr())
 	f.Workers.Log, f.Reading = p.log(cmd.ErrOrStderr()), p.reading
 	f.Progress = func(q live.Progress) {
-		p.set("sending", q.Done, q.Requests, fmt.Sprintf("%.1f/s, %d in flight, %d failed", float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
+		p.set("sending", q.Done, q.Requests, fmt.Sprintf("%.1f/s, %d in flight, %d failed",
+			float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
 	}
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
@@ -136,7 +140,8 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 	if res == nil {
 		return err
 	}
-	say(cmd, "%s, client CPU %.0f us per request", st.Summary(), (cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
+	say(cmd, "%s, client CPU %.0f us per request", st.Summary(),
+		(cpuTime()-before).Seconds()*1e6/float64(max(st.Sent, 1)))
 	if werr := f.out.write(cmd, res); werr != nil {
 		return werr
 	}
@@ -217,13 +222,16 @@ func printReports(w io.Writer, reports []fleet.Report) error {
 		}
 		clock := ""
 		if c := r.Clock; c != nil {
-			clock = fmt.Sprintf("%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error, 1e3*c.RoundTrip)
+			clock = fmt.Sprintf("%+.0f ms, known to %.0f ms; round trip %.1f ms", 1e3*c.Offset, 1e3*c.Error,
+				1e3*c.RoundTrip)
 		}
 		for _, told := range []struct {
 			what  string
 			value any
-		}{{"engine", fmt.Sprint(r.API, " ", r.Version)}, {"model", r.Model}, {"context length", r.ContextLength}, {"LoRA", r.LoRA},
-			{"run-time loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank}, {"adapters at most", r.MaxLoaded},
+		}{{"engine", fmt.Sprint(r.API, " ", r.Version)}, {"model", r.Model}, {"context length", r.ContextLength},
+			{"LoRA", r.LoRA},
+			{"run-time loading", r.RunTime}, {"adapter slots", r.Slots}, {"largest rank", r.MaxRank},
+			{"adapters at most", r.MaxLoaded},
 			{"KV tokens", r.KVCapacity}, {"running at most", r.MaxRunning},
 			{"adapters", strings.TrimSpace(fmt.Sprint(len(r.Adapters), " ", strings.Join(r.Adapters, " ")))},
 			{"token ids", r.TokenIDs}, {"clock", clock}} {
@@ -293,7 +301,8 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 		opt(&f.loras, "lora", nil, "where workers find an adapter, `NAME=PATH`; repeatable"),
 		opt(&f.loraFile, "lora-file", "", "`file` with lines NAME=PATH, as many --lora"),
 		opt(&f.loraDir, "lora-dir", "", "`folder` of PEFT adapters, each a subfolder with adapter_config.json"),
-		opt(&f.template, "lora-path", "{name}", "where they find the others; {name} and {rank} stand for the adapter's"))
+		opt(&f.template, "lora-path", "{name}",
+			"where they find the others; {name} and {rank} stand for the adapter's"))
 }
 
 // urls are the workers of --worker-urls and the arguments.
@@ -350,7 +359,8 @@ func (f *remoteFlags) parse(args []string, c *fleet.Config) (err error) {
 		c.Adapters = append(c.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
 	}
 	c.Path = func(a trace.Adapter) string {
-		return cmp.Or(paths[a.Name], strings.NewReplacer("{name}", a.Name, "{rank}", strconv.Itoa(a.Rank)).Replace(f.template))
+		return cmp.Or(paths[a.Name], strings.NewReplacer("{name}", a.Name, "{rank}",
+			strconv.Itoa(a.Rank)).Replace(f.template))
 	}
 	return err
 }

@@ -85,12 +85,14 @@ func TestRemote(t *testing.T) {
 			resp.Body.Close()
 		}
 		if status != c.want {
-			t.Errorf("CA %q, insecure %v, key %q: status %d, expected %d", c.flags.caCert, c.flags.insecure, c.flags.key.value, status, c.want)
+			t.Errorf("CA %q, insecure %v, key %q: status %d, expected %d", c.flags.caCert, c.flags.insecure,
+				c.flags.key.value, status, c.want)
 		}
 		client.CloseIdleConnections()
 	}
 
-	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"}, template: "/y/{name}-r{rank}"}
+	f := remoteFlags{api: "auto", poll: time.Second, connect: time.Second, loras: []string{"b=/x/b"},
+		template: "/y/{name}-r{rank}"}
 	var cfg fleet.Config
 	err := f.parse([]string{"x"}, &cfg)
 	if err != nil {

@@ -49,7 +49,8 @@ func shorten(text string) string {
 	if len(text) <= longestError {
 		return text
 	}
-	return strings.ToValidUTF8(text[:longestError/2], "") + " ... " + strings.ToValidUTF8(text[len(text)-longestError/2:], "")
+	return strings.ToValidUTF8(text[:longestError/2], "") + " ... " +
+		strings.ToValidUTF8(text[len(text)-longestError/2:], "")
 }
 
 // run is the whole program with everything it touches passed in.
@@ -105,7 +106,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newSim(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+	root.AddCommand(newSim(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(),
+		newImport(), newSweep(), newCompare(), newReport(), newVersion(),
 		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(), newMan())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
@@ -159,7 +161,8 @@ func versionText() string {
 	if highs.Available() {
 		solvers = "embedded, highs " + highs.Version()
 	}
-	return fmt.Sprintf("lorasim %s%s (%s, %s/%s)\nsolvers: %s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH, solvers)
+	return fmt.Sprintf("lorasim %s%s (%s, %s/%s)\nsolvers: %s\n", version, revision, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, solvers)
 }
 
 func newReference() *cobra.Command {

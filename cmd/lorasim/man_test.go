@@ -27,7 +27,8 @@ func TestManualPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(filepath.Join(dir, "b", name))
-		if text := string(a); err != nil || text != string(b) || !strings.HasPrefix(text, ".nh\n.TH ") || !strings.Contains(text, "Jan 1970") || !strings.Contains(text, ".SH SYNOPSIS") {
+		if text := string(a); err != nil || text != string(b) || !strings.HasPrefix(text, ".nh\n.TH ") ||
+			!strings.Contains(text, "Jan 1970") || !strings.Contains(text, ".SH SYNOPSIS") {
 			t.Errorf("%s (%v): %.200q", name, err, text)
 		}
 	})

@@ -24,7 +24,8 @@ clients:
 
 // However matrix ends, what it started ends, too.
 func TestMatrixKilled(t *testing.T) {
-	for _, signals := range [][]syscall.Signal{{syscall.SIGKILL}, {syscall.SIGTERM}, {syscall.SIGINT}, {syscall.SIGHUP}, {syscall.SIGINT, syscall.SIGINT}} {
+	for _, signals := range [][]syscall.Signal{{syscall.SIGKILL}, {syscall.SIGTERM}, {syscall.SIGINT}, {syscall.SIGHUP},
+		{syscall.SIGINT, syscall.SIGINT}} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(stubborn), 0o644); err != nil {
 			t.Fatal(err)
@@ -61,7 +62,8 @@ func awaitPID(t *testing.T, path string) int {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(path)
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && strings.HasSuffix(string(text), "\n") {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil &&
+			strings.HasSuffix(string(text), "\n") {
 			return pid
 		}
 	}

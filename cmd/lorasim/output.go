@@ -62,7 +62,8 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 	flags(cmd, outputHeading,
 		opt(&o.json, "json", false, "print the result as one JSON object"),
 		opt(&o.classic, "classic", false, "print the reference's block alone, without the extra section"),
-		opt(&o.layout, "layout", string(result.SGLang), "layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
+		opt(&o.layout, "layout", string(result.SGLang),
+			"layout of the block: sglang-0.5.4, sglang-0.5.6, lora, sglang"))
 	o.goodput.add(cmd, outputHeading, goodputHelp)
 	flags(cmd, outputHeading,
 		opt(&o.file, "output-file", "", "append the result to `file` as a JSON line of the serving benchmarks"),

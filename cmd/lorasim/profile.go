@@ -164,10 +164,13 @@ policies with it; calibrate before you size a cluster: lorasim calibrate.`,
 	flags(cmd, "",
 		opt(&a.Model, "model", a.Model, "model (see --list)"),
 		opt(&a.GPU, "gpu", a.GPU, "GPU (see --list)"),
-		opt(&a.TP, "tp", 0, "number of GPUs that share the model; 0: the smallest power of 2 that holds it", ">=0 <=1024"),
+		opt(&a.TP, "tp", 0, "number of GPUs that share the model; 0: the smallest power of 2 that holds it",
+			">=0 <=1024"),
 		opt(&a.Bits, "bits", 0, "bits of a weight: 16, 8 or 4; 0: as the model is published", ">=0 <=32"),
-		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches", ">0 <=1"),
-		opt(&a.Compute, "compute-efficiency", a.Compute, "share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
+		opt(&a.Bandwidth, "bandwidth-efficiency", a.Bandwidth, "share of the memory bandwidth that decoding reaches",
+			">0 <=1"),
+		opt(&a.Compute, "compute-efficiency", a.Compute,
+			"share of the peak FLOP/s that a 16-bit dense prefill reaches; FP8 and experts reach less", ">0 <=1"),
 		opt(&a.MemoryShare, "memory-share", a.MemoryShare, "share of the GPU memory that the engine uses", ">0 <=1"),
 		opt(&list, "list", false, "list the known models and GPUs"))
 	return cmd
@@ -177,7 +180,8 @@ func listHardware(cmd *cobra.Command) error {
 	tw := format.Columns(cmd.OutOrStdout())
 	fmt.Fprintln(tw, "MODEL\tWEIGHTS 10^9\tACTIVE 10^9\tKV BYTES/TOKEN\tLORA BYTES/RANK")
 	for _, m := range profile.Architectures() {
-		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.0f\t%.0f\n", m.Name, m.Parameters()/1e9, m.Active()/1e9, m.KVBytes(), m.LoRABytesPerRank())
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.0f\t%.0f\n", m.Name, m.Parameters()/1e9, m.Active()/1e9, m.KVBytes(),
+			m.LoRABytesPerRank())
 	}
 	fmt.Fprintln(tw, "\nGPU\tTFLOP/S 16 BIT\tTFLOP/S 8 BIT\tGB/S\tGiB")
 	for _, g := range profile.GPUs() {
@@ -214,7 +218,8 @@ input, or analytic:MODEL,GPU for an analytic one.`,
 				if !math.IsNaN(d.Relative) {
 					diff = fmt.Sprintf("%+.0f %%", 100*d.Relative)
 				}
-				rows = append(rows, []string{d.Name + ", " + d.Unit, fmt.Sprintf("%.5g", d.A), fmt.Sprintf("%.5g", d.B), diff})
+				rows = append(rows, []string{d.Name + ", " + d.Unit, fmt.Sprintf("%.5g", d.A), fmt.Sprintf("%.5g", d.B),
+					diff})
 			}
 			return show(cmd, inTable(rows), inJSON(map[string]any{"a": a.Name, "b": b.Name, "differences": ds}, ""))
 		},

@@ -45,7 +45,8 @@ func startOnTerminal(t *testing.T, dir string, columns int, args ...string) *ter
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &terminal{t: t, tty: tty, cmd: cmd, done: make(chan struct{}), name: fmt.Sprintf("%.40s at %d columns", strings.Join(args, " "), columns)}
+	r := &terminal{t: t, tty: tty, cmd: cmd, done: make(chan struct{}), name: fmt.Sprintf("%.40s at %d columns",
+		strings.Join(args, " "), columns)}
 	t.Cleanup(func() { cmd.Process.Kill(); <-r.done; tty.Close() })
 	go func() {
 		defer close(r.done)
@@ -138,7 +139,8 @@ const resized = "RESIZED"
 // print writes to the terminal as the program does, if it still runs: what comes
 // after it in the output was written later. Elsewhere than on Linux it does not.
 func (r *terminal) print(text string) {
-	if f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/2", r.cmd.Process.Pid), os.O_WRONLY|syscall.O_NOCTTY, 0); err == nil {
+	if f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/2", r.cmd.Process.Pid), os.O_WRONLY|syscall.O_NOCTTY,
+		0); err == nil {
 		f.WriteString(text)
 		f.Close()
 	}
@@ -206,13 +208,15 @@ func TestTerminalRuns(t *testing.T) {
 	for _, c := range []struct {
 		args, bar, out string
 	}{
-		{"sim --num-prompts 2000000 --policy static --max-in-flight-fail 50", "simulating", "Serving Benchmark Result"}, // at one width
+		// at one width
+		{"sim --num-prompts 2000000 --policy static --max-in-flight-fail 50", "simulating", "Serving Benchmark Result"},
 		{"sim --num-prompts 100000 --policy static", "simulating", "Serving Benchmark Result"},
 		{"trace generate --num-prompts 100000 -o w%d.parquet", "writing", "100000 requests for 32 adapters"},
 		{"sweep -o sweep%d --num-prompts 1000 --policies static,p2c --seeds 3", "sweep", "p2c"},
 		{"report scenario.yaml --policies static,p2c -o r%d.html", "running", ".html"},
 		{"validate --runs runs.csv --histograms hist.json --seeds 8", "simulating", "mine"},
-		{"calibrate --runs runs.csv --histograms hist.json --fit decode.base_ms --evaluations 6", "fitting", "decode.base_ms"},
+		{"calibrate --runs runs.csv --histograms hist.json --fit decode.base_ms --evaluations 6", "fitting",
+			"decode.base_ms"},
 	} {
 		for i, columns := range widths {
 			if i > 0 && strings.Contains(c.args, "2000000") {
@@ -242,7 +246,8 @@ func TestTerminalRuns(t *testing.T) {
 					}
 				}
 			}
-			if last := output[strings.LastIndex(output, clearLine)+len(clearLine):]; len(bars(clearLine+last)) > 0 && strings.Contains(last, "ETA") {
+			if last := output[strings.LastIndex(output, clearLine)+len(clearLine):]; len(bars(clearLine+last)) > 0 &&
+				strings.Contains(last, "ETA") {
 				t.Errorf("%s: the progress line was left on the screen: %q", r.name, last)
 			}
 		}
@@ -255,7 +260,8 @@ func TestTerminalRuns(t *testing.T) {
 // no run: it is tried again.
 func TestTerminalInterrupt(t *testing.T) {
 	dir := terminalInputs(t)
-	worker := startOnTerminal(t, dir, 80, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4", "--time-scale", "20")
+	worker := startOnTerminal(t, dir, 80, "worker", "--listen", "127.0.0.1:0", "--num-adapters", "4", "--time-scale",
+		"20")
 	worker.await(0, "listening on http://")
 	worker.await(0, "\r\n")
 	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(worker.text())
@@ -303,7 +309,8 @@ func TestTerminalInterrupt(t *testing.T) {
 				continue
 			}
 			if code != exitInterrupted || !strings.Contains(r.text(), "lorasim: interrupted\r\n") {
-				t.Errorf("%s: exit code %d after Ctrl-C, expected %d:\n%q", r.name, code, exitInterrupted, tail(r.text()))
+				t.Errorf("%s: exit code %d after Ctrl-C, expected %d:\n%q", r.name, code, exitInterrupted,
+					tail(r.text()))
 			}
 			if cpu > promptCPU {
 				t.Errorf("%s: %v of work after Ctrl-C, expected %v at most", text, cpu, promptCPU)
@@ -322,7 +329,8 @@ func tail(s string) string { return s[max(0, len(s)-600):] }
 // TestTerminalSecondInterrupt: who waits for requests in flight may stop waiting.
 func TestTerminalSecondInterrupt(t *testing.T) {
 	worker := newHeldWorker(t, "lora0", "lora1", "lora2", "lora3")
-	r := startOnTerminal(t, t.TempDir(), 80, "bench", worker.URL, "--num-adapters", "4", "--request-rate", "100", "--no-warmup", "--grace", "10h",
+	r := startOnTerminal(t, t.TempDir(), 80, "bench", worker.URL, "--num-adapters", "4", "--request-rate", "100",
+		"--no-warmup", "--grace", "10h",
 		"--first-token-timeout", "0", "--idle-timeout", "0", "--poll-interval", "1h", "--ready-timeout", "1h")
 	r.await(0, "in flight")
 	for press := 0; ; press++ { // two that come too soon after each other are one to the program

@@ -29,7 +29,8 @@ func lorasim(t *testing.T, args ...string) string {
 // The reference in docs/ is what the program says. If it is stale:
 // go test ./cmd/lorasim -run ReferenceIsFresh -update
 func TestReferenceIsFresh(t *testing.T) {
-	for file, args := range map[string][]string{"reference.md": {"reference"}, "scenario.schema.json": {"reference", "--schema"}} {
+	for file, args := range map[string][]string{"reference.md": {"reference"}, "scenario.schema.json": {"reference",
+		"--schema"}} {
 		testutil.Golden(t, filepath.Join("../../docs", file), lorasim(t, args...))
 	}
 }
@@ -111,7 +112,8 @@ func TestSchemaIsTheReader(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, err, accepted(t, s, string(text)))
 		}
 	}
-	for _, text := range []string{"sead: 1", "workload: {policy: static}", "scenario: {seed: 1}\nsets: {}", "set: {num_workers: {a: 1}}", "scenario: {seed: -1}", "seeds: 0", "set: {workers: 1}"} {
+	for _, text := range []string{"sead: 1", "workload: {policy: static}", "scenario: {seed: 1}\nsets: {}",
+		"set: {num_workers: {a: 1}}", "scenario: {seed: -1}", "seeds: 0", "set: {workers: 1}"} {
 		if accepted(t, s, text) == nil {
 			t.Errorf("%q is taken", text)
 		}

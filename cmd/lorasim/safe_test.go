@@ -27,7 +27,8 @@ func TestCheckEscapes(t *testing.T) {
 		}
 	}))
 	defer worker.Close()
-	for _, args := range [][]string{{"check", worker.URL}, {"check", worker.URL, "--json"}, {"bench", "--worker-urls", worker.URL, "--num-prompts", "1", "--lora", "\x1b[31mx=/y"}} {
+	for _, args := range [][]string{{"check", worker.URL}, {"check", worker.URL, "--json"},
+		{"bench", "--worker-urls", worker.URL, "--num-prompts", "1", "--lora", "\x1b[31mx=/y"}} {
 		var out, errs bytes.Buffer
 		run(context.Background(), args, strings.NewReader(""), &out, &errs)
 		said := out.String() + errs.String()

@@ -69,24 +69,34 @@ new requests and lets those in flight end; on SIGHUP it opens the access log ane
 }
 
 func (f *gatewayFlags) add(cmd *cobra.Command) {
-	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send", "`file` of the keys that clients may send, one per line")
-	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics", "`file` of the keys for /admin and /metrics, one per line")
+	f.clientKey.add(cmd, "Gateway", "gateway-key", clientKeyEnv, "key (bearer token) that clients must send",
+		"`file` of the keys that clients may send, one per line")
+	f.adminKey.add(cmd, "Gateway", "admin-key", adminKeyEnv, "key for /admin and /metrics",
+		"`file` of the keys for /admin and /metrics, one per line")
 	flags(cmd, "Gateway",
 		opt(&f.listen, "listen", "127.0.0.1:8000", "`address` for clients"),
-		opt(&f.adminListen, "admin-listen", "", "`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
+		opt(&f.adminListen, "admin-listen", "",
+			"`address` for /admin and /metrics, or none (default: 127.0.0.1, port of --listen + 1000, else any free one)"),
 		opt(&f.allow, "allow", nil, "path that clients may use beside those that run the model, `[METHOD ]PATH`, as in 'GET /v1/responses/{id}'; repeatable"),
-		opt(&f.adminHosts, "admin-host", nil, "`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
+		opt(&f.adminHosts, "admin-host", nil,
+			"`name` that admin requests may have in Host, beside localhost and the listener's address; repeatable"),
 		opt(&f.insecure, "insecure", false, "serve other hosts even without a key"),
 		opt(&f.MaxBody, "max-body", 32<<20, "how far into a request's body its model is looked for, bytes", ">=1"),
-		opt(&f.BodyMemory, "body-memory", 256<<20, "memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
+		opt(&f.BodyMemory, "body-memory", 256<<20,
+			"memory for the bodies of all requests, bytes; at least 4 times --max-body", ">=4"),
 		opt(&f.MaxRequests, "max-requests", 10000, "requests in flight at most; further ones get status 503", ">=1"),
-		opt(&f.maxConnections, "max-connections", 0, "connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
-		opt(&f.ClientTimeout, "client-timeout", 30*time.Second, "longest time that a client sends or takes nothing, and shortest for a body", ">0"),
+		opt(&f.maxConnections, "max-connections", 0,
+			"connections of clients at most; further ones wait (default: half of the file descriptors)", ">=0 <=1e6"),
+		opt(&f.ClientTimeout, "client-timeout", 30*time.Second,
+			"longest time that a client sends or takes nothing, and shortest for a body", ">0"),
 		opt(&f.headerTime, "header-timeout", 10*time.Second, "longest time for a request's header", ">0"),
-		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute, "longest wait of a stream for its first byte; 0: no limit", ">=0"),
+		opt(&f.FirstByte, "first-token-timeout", 5*time.Minute,
+			"longest wait of a stream for its first byte; 0: no limit", ">=0"),
 		opt(&f.Idle, "idle-timeout", time.Minute, "longest pause of a reply that has begun; 0: no limit", ">=0"),
-		opt(&f.QueueTimeout, "queue-timeout", time.Minute, "longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
-		opt(&f.maxPending, "max-pending-requests", 1024, "requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
+		opt(&f.QueueTimeout, "queue-timeout", time.Minute,
+			"longest wait for a place for an adapter on a full worker; then 503; 0: no limit", ">=0"),
+		opt(&f.maxPending, "max-pending-requests", 1024,
+			"requests that may wait for such a place, per worker; beyond it 503; 0: no limit", ">=0 <=1e6"),
 		opt(&f.grace, "grace", 30*time.Second, "time for requests in flight when it is stopped (SIGTERM)", ">=0"),
 		opt(&f.access, "access-log", "-", "a line per request and per plan: JSON appended to `file`, -: text on stderr, none"),
 		opt(&f.Retries, "retries", 2, "other workers that a request is offered before its first byte", ">=0 <=1000"))
@@ -94,7 +104,8 @@ func (f *gatewayFlags) add(cmd *cobra.Command) {
 
 func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []string) error {
 	if f.BodyMemory < 4*f.MaxBody {
-		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory, 4*f.MaxBody))
+		return usage(fmt.Errorf("--body-memory %d: expected at least 4 times --max-body, %d", f.BodyMemory,
+			4*f.MaxBody))
 	}
 	if err := f.guard(); err != nil {
 		return err
@@ -113,7 +124,8 @@ func (f *gatewayFlags) run(cmd *cobra.Command, sc *scenario.Scenario, args []str
 	cfg.Outlier.SlowStart = slowStart
 	defer cfg.Client.CloseIdleConnections()
 	f.remote.warn(cfg.Log, cfg.URLs)
-	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure && slices.ContainsFunc(cfg.URLs, secure) {
+	if secure := func(u string) bool { return strings.HasPrefix(u, "https:") }; f.insecure && !f.remote.insecure &&
+		slices.ContainsFunc(cfg.URLs, secure) {
 		cfg.Log("--insecure is about clients' keys; --%s skips the verification of workers' certificates", skipVerify)
 	}
 	ls, err := f.open()
@@ -149,7 +161,8 @@ func (f *gatewayFlags) serve(cmd *cobra.Command, g *gateway.Gateway, ls listener
 	wg.Go(func() { f.Fleet.Run(background) })
 	defer wg.Wait()
 	defer quit()
-	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute, ErrorLog: access.errorLog()}
+	srv := &http.Server{Handler: g, ReadHeaderTimeout: f.headerTime, IdleTimeout: 2 * time.Minute,
+		ErrorLog: access.errorLog()}
 	g.Limit(srv)
 	failed := make(chan error, 2)
 	defer ls.serveOn(cmd.OutOrStdout(), cmp.Or(f.maxConnections, defaultConnections()), srv, g.Admin(), failed)()
@@ -221,11 +234,13 @@ prompt. Several workers listen on consecutive ports.
 }
 
 func (f *workerFlags) add(cmd *cobra.Command) {
-	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send", "`file` with that key")
+	f.key.add(cmd, "Server", "api-key", workerKeyEnv, "key (bearer token) that clients must send",
+		"`file` with that key")
 	flags(cmd, "Server",
 		opt(&f.listen, "listen", "127.0.0.1:30001", "`address` to listen on; port 0: any free one"),
 		opt(&f.host, "host", "", "host to listen on, as the engines spell it (default: that of --listen)"),
-		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)", ">=0 <=65535"),
+		opt(&f.port, "port", -1, "port of the first worker, as the engines spell it (default: that of --listen)",
+			">=0 <=65535"),
 		opt(&f.api, "api", string(emulate.SGLang), "interface: sglang or vllm"),
 		opt(&f.Speed, "time-scale", 1, "how much faster than the wall clock the worker's time passes", ">0 <=1e6"),
 		opt(&f.ModelName, "served-model-name", "", "name of the base model (default: the profile's)"),

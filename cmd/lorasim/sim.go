@@ -45,7 +45,8 @@ give the same bytes.
   lorasim sim -f scenario.yaml --policy p2c --records run.parquet`,
 	}
 	sf := addScenarioFlags(cmd, "workload", "cluster", "routing", "client")
-	flags(cmd, headings[""], opt(&sf.print, "print-config", false, "print the effective scenario and stop; the file reproduces the run"))
+	flags(cmd, headings[""], opt(&sf.print, "print-config", false,
+		"print the effective scenario and stop; the file reproduces the run"))
 	out.add(cmd)
 	flags(cmd, outputHeading,
 		opt(&records, "records", "", recordsHelp),
@@ -68,7 +69,8 @@ give the same bytes.
 		var profiles []*profile.Profile
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			Profiles: func(ps []*profile.Profile) { profiles = ps },
-			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals, TokenTimes: tokens || out.details, KeepRecords: out.keep(),
+			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
+			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Saturate: true, Reading: p.reading, Running: p.running,
 		})
 		p.done()
@@ -104,7 +106,8 @@ func newPolicies() *cobra.Command {
 				rows = append(rows, []string{d.Name, d.Summary})
 				for _, o := range d.Options {
 					if long {
-						rows = append(rows, []string{"  :" + strings.TrimSuffix(o.Name+"="+o.Default, "="), "  " + o.Doc})
+						rows = append(rows, []string{"  :" + strings.TrimSuffix(o.Name+"="+o.Default, "="),
+							"  " + o.Doc})
 					}
 				}
 			}

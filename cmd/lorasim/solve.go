@@ -60,9 +60,11 @@ the best possible. The objective is recomputed independently of the solver.`,
 	}
 	flags(cmd, "Solver",
 		opt(&f.solver, "solver", "embedded", "solver: embedded, highs (see lorasim version for what is built in)"),
-		opt(&f.formulation, "formulation", highs.Auto, "how highs states the problem: "+strings.Join(formulations, ", ")),
+		opt(&f.formulation, "formulation", highs.Auto, "how highs states the problem: "+strings.Join(formulations,
+			", ")),
 		opt(&f.warm, "warm-start", false, "start highs from the embedded solver's solution"),
-		opt(&f.budget.Time, "time-limit", 0, "stop after this time (default: embedded ends by itself, highs after "+highsTime.String()+")", ">=0"),
+		opt(&f.budget.Time, "time-limit", 0,
+			"stop after this time (default: embedded ends by itself, highs after "+highsTime.String()+")", ">=0"),
 		opt(&f.budget.Work, "work", 0, "stop embedded after so many units of work, the same on every machine", ">=0"),
 		opt(&f.budget.Gap, "gap", 0, "stop at this relative gap between objective and bound, such as 0.01", ">=0 <1"),
 		opt(&f.budget.Seed, "seed", 0, "seed of the solver's random choices", ">=0"))
@@ -103,7 +105,8 @@ func readInstance(cmd *cobra.Command, name string) (*ilp.Instance, error) {
 // build checks the flags and returns the solver; changed says whether a flag
 // was given.
 func (f *solverFlags) build(changed func(string) bool) (ilp.Solver, error) {
-	if err := cmp.Or(oneOf("solver", "solver", f.solver, solverNames), oneOf("formulation", "formulation", f.formulation, formulations)); err != nil {
+	if err := cmp.Or(oneOf("solver", "solver", f.solver, solverNames), oneOf("formulation", "formulation",
+		f.formulation, formulations)); err != nil {
 		return nil, err
 	}
 	other, foreign := "highs", []string{"formulation", "warm-start"}
@@ -172,7 +175,8 @@ func solveInstance(cmd *cobra.Command, in *ilp.Instance, solver ilp.Solver, b il
 	if stop(); err != nil {
 		return nil, err
 	}
-	s := &solved{in: in, solution: sol, took: took, at: in.Assignment(sol.Flows, members), adapters: make([][]int32, len(in.Workers))}
+	s := &solved{in: in, solution: sol, took: took, at: in.Assignment(sol.Flows, members),
+		adapters: make([][]int32, len(in.Workers))}
 	if s.before, err = ilp.Evaluate(p, ilp.StayFlows(p)); err == nil {
 		s.after, err = ilp.Evaluate(p, sol.Flows)
 	}
@@ -198,9 +202,11 @@ type solved struct {
 
 // writeJSON prints one object; gap is relative, times are in seconds.
 func (s *solved) writeJSON(w io.Writer) error {
-	return format.JSON(w, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap", s.solution.Gap(), "seconds", s.took.Seconds(),
+	return format.JSON(w, format.Object{"objective", s.after.Objective, "bound", s.solution.Bound, "gap",
+		s.solution.Gap(), "seconds", s.took.Seconds(),
 		"status", s.solution.Status, "solver", s.solution.Solver,
-		"assignment", format.Object{"requests", s.at, "workers", s.adapters}}, "") // the worker of each request; by worker, adapters with requests
+		// the worker of each request; by worker, adapters with requests
+		"assignment", format.Object{"requests", s.at, "workers", s.adapters}}, "")
 }
 
 // writeTable prints the result for people, with every request if whole.
@@ -211,7 +217,8 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 		len(in.Workers), len(in.Adapters), len(in.Requests), s.solution.Solver, s.solution.Status)
 	fmt.Fprintf(tw, "Objective\t%.4f s\nBound\t%.4f s\nGap\t%.3f %%\nTime\t%s\n",
 		s.after.Objective, s.solution.Bound, 100*s.solution.Gap(), duration(s.took))
-	fmt.Fprintf(tw, "If nothing moves\t%.4f s\nRequests moved\t%d\nAdapters loaded\t%d\n", s.before.Objective, s.after.Moves, s.after.Loads)
+	fmt.Fprintf(tw, "If nothing moves\t%.4f s\nRequests moved\t%d\nAdapters loaded\t%d\n", s.before.Objective,
+		s.after.Moves, s.after.Loads)
 	if err := tw.Flush(); err != nil {
 		return err
 	}
@@ -222,7 +229,8 @@ func (s *solved) writeTable(w io.Writer, whole bool) error {
 	}
 	right := rightColumns(w, "\nWORKER\tSLOTS\tADAPTERS\tREQUESTS BEFORE\tAFTER\tLOAD BEFORE (s)\tAFTER (s)\t")
 	for j, worker := range in.Workers {
-		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t%d\t%.4f\t%.4f\t\n", j, worker.Slots, len(s.adapters[j]), now[j][0], now[j][1], s.before.Busy[j], s.after.Busy[j])
+		fmt.Fprintf(right, "%d\t%d\t%d\t%d\t%d\t%.4f\t%.4f\t\n", j, worker.Slots, len(s.adapters[j]), now[j][0],
+			now[j][1], s.before.Busy[j], s.after.Busy[j])
 	}
 	if err := right.Flush(); err != nil || !whole {
 		return err
@@ -324,7 +332,8 @@ The same seed gives the same bytes.`,
 }
 
 // benchSizes are what solve bench runs if not told otherwise.
-var benchSizes = repeated{"2,4,32", "2,4,200", "2,32,200", "8,32,200", "8,128,1000", "16,128,5000", "32,512,5000", "64,512,5000"}
+var benchSizes = repeated{"2,4,32", "2,4,200", "2,32,200", "8,32,200", "8,128,1000", "16,128,5000", "32,512,5000",
+	"64,512,5000"}
 
 func newSolveBench() *cobra.Command {
 	var (
@@ -415,7 +424,8 @@ func parseBenchSolver(text string, limit time.Duration) (s benchSolver, err erro
 			formulation, warm = strings.CutSuffix(options, ":warm")
 		}
 		if !slices.Contains(formulations, formulation) {
-			return s, usage(fmt.Errorf("solver %q: expected highs[:FORMULATION][:warm], where FORMULATION is one of %s", text, strings.Join(formulations, ", ")))
+			return s, usage(fmt.Errorf("solver %q: expected highs[:FORMULATION][:warm], where FORMULATION is one of %s",
+				text, strings.Join(formulations, ", ")))
 		}
 		s.solver, err = newHighs(formulation, warm)
 	default:
@@ -437,7 +447,8 @@ type benchRow struct {
 }
 
 // compareSolvers solves problems of several sizes, as many as there are seeds.
-func compareSolvers(ctx context.Context, bar *progress, sizes []problemSize, solvers []benchSolver, seeds int) (rows []benchRow, err error) {
+func compareSolvers(ctx context.Context, bar *progress, sizes []problemSize, solvers []benchSolver,
+	seeds int) (rows []benchRow, err error) {
 	cell, cells := int64(0), int64(len(sizes)*len(solvers)*seeds)
 	for _, z := range sizes {
 		problems := make([]*ilp.Problem, seeds)

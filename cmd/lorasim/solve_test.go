@@ -27,7 +27,8 @@ func TestSolveHighs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{}, {"--formulation", "flow"}, {"--formulation", "d0", "--warm-start"}} {
-		args = append([]string{"solve", path, "--solver", "highs", "--json", "--gap", "0.001", "--time-limit", "30s"}, args...)
+		args = append([]string{"solve", path, "--solver", "highs", "--json", "--gap", "0.001", "--time-limit", "30s"},
+			args...)
 		var stdout, stderr bytes.Buffer
 		code := run(context.Background(), args, strings.NewReader(""), &stdout, &stderr)
 		if !highs.Available() {
@@ -90,7 +91,8 @@ func TestSolveInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	code := run(ctx, []string{"solve", "-"}, &text, &stdout, &stderr)
-	if code != exitInterrupted || !strings.Contains(stdout.String(), "Objective") || !strings.Contains(stderr.String(), "interrupted") {
+	if code != exitInterrupted || !strings.Contains(stdout.String(), "Objective") ||
+		!strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("exit code %d, %s, %s", code, &stdout, &stderr)
 	}
 }

@@ -19,7 +19,8 @@ import (
 
 func newWorth() *cobra.Command {
 	o := worth.Options{
-		Intervals: []string{"2", "5", "10", "30"}, Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Seeds: 5, MaxSeeds: 20,
+		Intervals: []string{"2", "5", "10", "30"}, Metrics: []string{"mean_e2e_latency_ms", "p99_ttft_ms"}, Seeds: 5,
+		MaxSeeds: 20,
 	}
 	var run sweepRunFlags
 	var slo goodputFlags
@@ -155,7 +156,8 @@ combination.`,
 				return usage(err)
 			}
 			rows, err := m.Run(cmd.Context(), matrix.Options{Log: cmd.ErrOrStderr(), Rerun: rerun})
-			werr := show(cmd, func(w io.Writer) error { return matrix.WriteTable(w, rows) }, inJSON(map[string]any{"name": m.Name, "runs": rows}, ""))
+			werr := show(cmd, func(w io.Writer) error { return matrix.WriteTable(w, rows) },
+				inJSON(map[string]any{"name": m.Name, "runs": rows}, ""))
 			if err := cmp.Or(werr, err); err != nil {
 				return err
 			}

@@ -82,7 +82,8 @@ func newSweepPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells%s, hash %.16s\n", d.Path, len(d.Cells), sharedText(d.Shared()), d.Hash)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells%s, hash %.16s\n", d.Path, len(d.Cells),
+				sharedText(d.Shared()), d.Hash)
 			return err
 		},
 	}
@@ -116,7 +117,8 @@ func newSweepRun() *cobra.Command {
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
 		sum, err := run.run(cmd, d, true)
 		if err == nil {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed%s\n", d.Path, sum.Ran, sum.Kept, len(sum.Failed), sharedText(sum.Shared))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d cells run, %d done before, %d failed%s\n", d.Path, sum.Ran,
+				sum.Kept, len(sum.Failed), sharedText(sum.Shared))
 		}
 		if err != nil {
 			return err
@@ -147,7 +149,8 @@ func newSweepStatus() *cobra.Command {
 		Example: "  lorasim sweep status out\n  lorasim sweep status out --json",
 	}, func(cmd *cobra.Command, d *sweep.Dir) error {
 		s := d.Status()
-		text := fmt.Sprintf("%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing, len(s.Failed))
+		text := fmt.Sprintf("%s: %d cells, %d done, %d missing, %d failed", d.Path, s.Cells, s.Done, s.Missing,
+			len(s.Failed))
 		if n := len(s.Broken); n > 0 {
 			text += fmt.Sprintf(", %d broken", n)
 		}
@@ -374,7 +377,8 @@ func (g *gridFlags) spec(cmd *cobra.Command, args []string) (spec *sweep.Spec, e
 }
 
 // create plans the sweep in a folder, if check, where set, has nothing against it.
-func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string, check func(*sweep.Manifest) error) (*sweep.Dir, error) {
+func (g *gridFlags) create(cmd *cobra.Command, args []string, dir string,
+	check func(*sweep.Manifest) error) (*sweep.Dir, error) {
 	spec, err := g.spec(cmd, args)
 	if err == nil && dir == "" {
 		err = errors.New("-o DIR is missing: the folder for the sweep")

@@ -31,7 +31,8 @@ func TestSweepSurvivesKill(t *testing.T) {
 func sweepSurvivesKill(t *testing.T, prompts int) bool {
 	dir := t.TempDir()
 	args := func(out string) []string {
-		return []string{"sweep", "-o", filepath.Join(dir, out), "--name", "kill", "--num-prompts", fmt.Sprint(prompts), "--seeds", "6",
+		return []string{"sweep", "-o", filepath.Join(dir, out), "--name", "kill", "--num-prompts", fmt.Sprint(prompts),
+			"--seeds", "6",
 			"--set", "request_rate=4:16:4", "--policies", "static,least-loaded,affinity-spill"}
 	}
 	whole, err := lorasimCommand(args("whole")...).Output()
@@ -106,7 +107,8 @@ func TestInterruptedSaysWhatIsKept(t *testing.T) {
 	} {
 		var stdout, stderr strings.Builder
 		code := run(ctx, c.args, strings.NewReader(""), &stdout, &stderr)
-		if kept := strings.Contains(stderr.String(), "the same command goes on from there"); code != exitInterrupted || kept != c.kept {
+		if kept := strings.Contains(stderr.String(), "the same command goes on from there"); code != exitInterrupted ||
+			kept != c.kept {
 			t.Errorf("%q: code %d, %s", c.args, code, stderr.String())
 		}
 	}

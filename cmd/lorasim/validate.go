@@ -88,9 +88,11 @@ case differs.`,
 	flags(cmd, vllmHeading,
 		opt(&f.vllmRuns, "vllm-runs", "", vllmRunsHelp),
 		opt(&f.tables, "tables", "", "`folder` of kv_capacity.csv, load_times.csv and sharegpt_hist.csv; default: that of the table"))
-	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false, "with --runs or --vllm-runs: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
+	flags(cmd, outputHeading, opt(&f.intervals, "intervals", false,
+		"with --runs or --vllm-runs: print instead the prediction intervals that the runs not of use calibration give, and how often those of the other kinds of runs hold"))
 	flags(cmd, "Steps of an engine's scheduler",
-		opt(&f.vllmSteps, "vllm-steps", "", "`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
+		opt(&f.vllmSteps, "vllm-steps", "",
+			"`folder` of steps of vLLM's scheduler, NAME.case.json and NAME.steps.jsonl"),
 		opt(&f.sglangBatches, "sglang-batches", "", "`folder` of batches of sglang's scheduler, NAME.json"))
 	flags(cmd, outputHeading, opt(new(bool), "json", false, "print one JSON object"))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -191,7 +193,8 @@ func (f *validateFlags) report(cmd *cobra.Command) (*validate.Report, error) {
 }
 
 // read reads the files, of the table the runs of a use alone, where one is given.
-func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups, err error) {
+func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histograms, groups *validate.Groups,
+	err error) {
 	if f.histograms == "" {
 		return nil, nil, nil, usage(errors.New("--runs needs --histograms: the runs' arrivals follow from them"))
 	}
@@ -204,7 +207,8 @@ func (f *tableFlags) read(use string) (runs []validate.Run, hists validate.Histo
 	if runs, err = textfile.Read(f.runs, validate.ReadRuns); err != nil {
 		return nil, nil, nil, err
 	}
-	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration, validate.Validation); err != nil {
+	if runs, err = ofUse(runs, f.runs, use, func(r validate.Run) string { return r.Use }, validate.Calibration,
+		validate.Validation); err != nil {
 		return nil, nil, nil, err
 	}
 	hists, err = textfile.Read(f.histograms, validate.ReadHistograms)
@@ -236,7 +240,8 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	runs, err = ofUse(runs, f.vllmRuns, f.use, func(r vllmruns.Run) string { return r.Use }, validate.Calibration, validate.Validation, vllmruns.Held)
+	runs, err = ofUse(runs, f.vllmRuns, f.use, func(r vllmruns.Run) string { return r.Use }, validate.Calibration,
+		validate.Validation, vllmruns.Held)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +251,8 @@ func (f *validateFlags) vllmReport(cmd *cobra.Command) (*vllmruns.Report, error)
 	}
 	bar := newProgress(cmd.ErrOrStderr())
 	defer bar.done()
-	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: profiles, Progress: bar.runs})
+	rows, err := vllmruns.Simulate(cmd.Context(), runs, tables, vllmruns.Options{Profiles: profiles,
+		Progress: bar.runs})
 	if err != nil {
 		return nil, err
 	}

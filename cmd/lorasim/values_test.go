@@ -23,7 +23,8 @@ import (
 )
 
 // oddValues are what people mistype, and what breaks programs.
-var oddValues = []string{"0", "-3", "NaN", "inf", "1e300", "1e-300", "9223372036854775807", "-9223372036854775808", "5x", "", "x", "1,,2", ":", "a=b"}
+var oddValues = []string{"0", "-3", "NaN", "inf", "1e300", "1e-300", "9223372036854775807", "-9223372036854775808",
+	"5x", "", "x", "1,,2", ":", "a=b"}
 
 // try runs a command with a value that may or may not be taken: whatever
 // happens, it must not panic, must end soon when it is asked to, and must say
@@ -106,7 +107,8 @@ func TestEveryFlagTakesOrRefuses(t *testing.T) {
 					continue
 				}
 				// a flag is refused before the command looks for its arguments
-				if err := cmdError(cmd, f.Name, v); err != nil && (!strings.HasPrefix(err.Error(), "--"+f.Name+": ") || strings.Contains(err.Error(), "\n")) {
+				if err := cmdError(cmd, f.Name, v); err != nil && (!strings.HasPrefix(err.Error(), "--"+f.Name+": ") ||
+					strings.Contains(err.Error(), "\n")) {
 					t.Errorf("%q: %v", args, err)
 				}
 			}
@@ -145,7 +147,8 @@ func TestEveryTextFlag(t *testing.T) {
 		"sweep -o done --num-prompts 20 --policies static,p2c --seeds 2",
 	} {
 		var stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), new(bytes.Buffer), &stderr); code != exitOK {
+		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), new(bytes.Buffer),
+			&stderr); code != exitOK {
 			t.Fatalf("%s: %s", line, stderr.String())
 		}
 	}
@@ -261,8 +264,11 @@ func TestNumbersOutOfBounds(t *testing.T) {
 					t.Errorf("%s --%s takes %q", cmd.CommandPath(), f.Name, v)
 				}
 			}
-			if def := f.DefValue; def != "[]" && cmdError(cmd, f.Name, def) != nil && f.Name != "port" && f.Name != "seeds" { // unset stands for something else
-				t.Errorf("%s --%s does not take its default %q: %v", cmd.CommandPath(), f.Name, def, cmdError(cmd, f.Name, def))
+			// unset stands for something else
+			if def := f.DefValue; def != "[]" && cmdError(cmd, f.Name, def) != nil && f.Name != "port" &&
+				f.Name != "seeds" {
+				t.Errorf("%s --%s does not take its default %q: %v", cmd.CommandPath(), f.Name, def,
+					cmdError(cmd, f.Name, def))
 			}
 		})
 	})
@@ -286,11 +292,13 @@ func TestEveryKeyTakesOrRefuses(t *testing.T) {
 			}
 			_, err := scenario.Load("s.yaml")
 			line := strings.Count(text, "\n")
-			if want := fmt.Sprintf("s.yaml:%d: %s: ", line, f.Key); err != nil && (!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+			if want := fmt.Sprintf("s.yaml:%d: %s: ", line, f.Key); err != nil &&
+				(!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%q: %v, expected %s", text, err, want)
 			}
 			if f.Type() == "int" || f.Type() == "float" || f.Type() == "floats" {
-				if (v == "NaN" || v == "5x" || v == "-3" || v == "x" || v == "1e300" && f.Leaf() != "request_rate") && err == nil {
+				if (v == "NaN" || v == "5x" || v == "-3" || v == "x" || v == "1e300" && f.Leaf() != "request_rate") &&
+					err == nil {
 					t.Errorf("%q is taken", text)
 				}
 			}

@@ -62,12 +62,14 @@ func Available() bool { return true }
 
 // SolveFrom solves like Solve, beginning with a solution, where there is one. The
 // result is at least as good. It is an error if start is not a solution of p.
-func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution, error) {
+func (s *Solver) SolveFrom(ctx context.Context, p *ilp.Problem, start *ilp.Solution, b ilp.Budget) (*ilp.Solution,
+	error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
 	}
 	until := deadline(ctx, b)
-	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Outcome: ilp.Outcome{Objective: math.Inf(1)}}, bound: ilp.LowerBound(p)}
+	a := &attempt{p: p, best: ilp.Solution{Solver: s.Name(), Outcome: ilp.Outcome{Objective: math.Inf(1)}},
+		bound: ilp.LowerBound(p)}
 	if err := a.offer(ilp.StayFlows(p), ilp.Stay); err != nil {
 		return nil, fmt.Errorf("problem: %w", err)
 	}
@@ -219,7 +221,8 @@ func (n native) answer(m *model, finished bool) (answer, error) {
 
 // rawModel hands a model to HiGHS.
 func rawModel(m *model) (*lanl.RawModel, error) {
-	model := lanl.Model{ColCosts: m.Cost, ColLower: m.Lower, ColUpper: m.Upper, RowLower: m.RowLower, RowUpper: m.RowUpper,
+	model := lanl.Model{ColCosts: m.Cost, ColLower: m.Lower, ColUpper: m.Upper, RowLower: m.RowLower,
+		RowUpper: m.RowUpper,
 		VarTypes: make([]lanl.VariableType, len(m.Cost)), ConstMatrix: make([]lanl.Nonzero, 0, len(m.Value))}
 	for i, integer := range m.Integer {
 		if integer {
@@ -292,7 +295,8 @@ func (n native) solution() ([]float64, error) {
 	cols, rows := int(C.Highs_getNumCol(n.highs)), int(C.Highs_getNumRow(n.highs))
 	x, dual := make([]float64, cols), make([]float64, cols)
 	row, rowDual := make([]float64, rows), make([]float64, rows)
-	if C.Highs_getSolution(n.highs, (*C.double)(&x[0]), (*C.double)(&dual[0]), (*C.double)(&row[0]), (*C.double)(&rowDual[0])) != 0 {
+	if C.Highs_getSolution(n.highs, (*C.double)(&x[0]), (*C.double)(&dual[0]), (*C.double)(&row[0]),
+		(*C.double)(&rowDual[0])) != 0 {
 		return nil, errors.New("Highs_getSolution failed")
 	}
 	return x, nil
@@ -308,7 +312,10 @@ func (n native) float(name string) (float64, error) {
 // nodes is the number of branch-and-bound nodes of the last solve.
 func (n native) nodes() (int64, error) {
 	var v C.int64_t
-	err := n.info("mip_node_count", func(name *C.char) C.HighsInt { return C.Highs_getInt64InfoValue(n.highs, name, &v) })
+	err := n.info("mip_node_count", func(name *C.char) C.HighsInt {
+		return C.Highs_getInt64InfoValue(n.highs, name,
+			&v)
+	})
 	return max(0, int64(v)), err
 }
 

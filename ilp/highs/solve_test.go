@@ -110,7 +110,8 @@ func TestBruteForce(t *testing.T) {
 				}
 				if sol.Bound > want+eps(want) || sol.Objective < want-eps(want) ||
 					exact(f, p) && (sol.Objective > want+eps(want) || sol.Status != ilp.Optimal) {
-					t.Fatalf("%v to %v (%s), the optimum is %v\nproblem: %+v", sol.Bound, sol.Objective, sol.Status, want, p)
+					t.Fatalf("%v to %v (%s), the optimum is %v\nproblem: %+v", sol.Bound, sol.Objective, sol.Status,
+						want, p)
 				}
 			}
 		})
@@ -153,14 +154,16 @@ func TestAgreesWithEmbedded(t *testing.T) {
 		for _, f := range []string{Flow, Totals} {
 			h := solve(t, solver(t, f), p, ilp.Budget{Time: 150 * time.Millisecond, Gap: 1e-3})
 			if h.Objective < e.Bound-eps(e.Bound) || e.Objective < h.Bound-eps(h.Bound) {
-				t.Errorf("problem %d: %s says %v to %v, embedded %v to %v", i, h.Solver, h.Bound, h.Objective, e.Bound, e.Objective)
+				t.Errorf("problem %d: %s says %v to %v, embedded %v to %v", i, h.Solver, h.Bound, h.Objective, e.Bound,
+					e.Objective)
 			}
 		}
 	}
 }
 
 func TestWarmStart(t *testing.T) {
-	for i, p := range []*ilp.Problem{weighted(4, 16, 100, 1, false), weighted(4, 16, 100, 2, true), weighted(8, 32, 200, 3, true)} {
+	for i, p := range []*ilp.Problem{weighted(4, 16, 100, 1, false), weighted(4, 16, 100, 2, true),
+		weighted(8, 32, 200, 3, true)} {
 		start, err := ilp.Embedded{}.Solve(context.Background(), p, ilp.Budget{})
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +196,8 @@ func TestStartReachesHiGHS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := minimise(context.Background(), form.program(), form.Encode(start.Flows), ilp.Budget{Work: 1}, time.Now().Add(time.Hour))
+		r, err := minimise(context.Background(), form.program(), form.Encode(start.Flows), ilp.Budget{Work: 1},
+			time.Now().Add(time.Hour))
 		if err != nil || r.x == nil {
 			t.Fatal(f, r, err)
 		}
@@ -219,11 +223,13 @@ func TestEdges(t *testing.T) {
 		moves int64
 	}{
 		{"no groups", ilp.Problem{Workers: []ilp.Worker{{Base: 3}, {Base: 2}}}, 3, 0},
-		{"one worker", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one}, Groups: []ilp.Group{group}, PageRate: 2}, 4 + 10./2, 0},
+		{"one worker", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one}, Groups: []ilp.Group{group}, PageRate: 2},
+			4 + 10./2, 0},
 		{"no page rate", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one, one}, Groups: []ilp.Group{group}}, 2.2, 2},
 		{"closed", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one, closed}, Groups: []ilp.Group{group}}, 4, 0},
 		{"no slots", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one, {}}, Groups: []ilp.Group{group}}, 4, 0},
-		{"one move", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one, one}, Groups: []ilp.Group{group}, MaxMoves: 1}, 3, 1},
+		{"one move", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{one, one}, Groups: []ilp.Group{group}, MaxMoves: 1},
+			3, 1},
 		{"load too long", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1, Resident: []int32{0}}, one},
 			Groups: []ilp.Group{group}, Load: []float64{9, 9}}, 4, 0},
 		{"load pays", ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1, Resident: []int32{0}}, one},
@@ -258,7 +264,8 @@ func TestErrors(t *testing.T) {
 	if _, err := s.SolveFrom(context.Background(), p, &ilp.Solution{}, ilp.Budget{}); err == nil {
 		t.Error("no error for a start without requests")
 	}
-	p = &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}}, Groups: []ilp.Group{{Count: 1e9, Work: 1}}}
+	p = &ilp.Problem{Adapters: 1, Workers: []ilp.Worker{{Slots: 1}, {Slots: 1}},
+		Groups: []ilp.Group{{Count: 1e9, Work: 1}}}
 	if _, err := solver(t, Request).Solve(context.Background(), p, ilp.Budget{}); err == nil {
 		t.Error("no error for 10^9 requests one by one")
 	}
@@ -281,7 +288,8 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v to %v, %s", f, sol.Bound, sol.Objective, sol.Status)
 		}
 	}
-	if sol := solve(t, solver(t, Flow), p, ilp.Budget{Time: time.Nanosecond}); sol.Status != ilp.Stay || sol.Objective != stay.Objective {
+	if sol := solve(t, solver(t, Flow), p, ilp.Budget{Time: time.Nanosecond}); sol.Status != ilp.Stay ||
+		sol.Objective != stay.Objective {
 		t.Errorf("in no time: %s, %v", sol.Status, sol.Objective)
 	}
 	if sol := solve(t, solver(t, Flow), p, ilp.Budget{Gap: 0.9}); sol.Gap() > 0.9 || sol.Status != ilp.WithinGap {
@@ -386,7 +394,8 @@ func TestReference(t *testing.T) {
 		for limit := time.Second; sol == nil || sol.Objective > most && limit < hours; limit *= 4 {
 			sol = solve(t, solver(t, c.formulation), p, ilp.Budget{Time: limit})
 		}
-		t.Logf("%s, %s: %.4f to %.4f, reference %.4f to %.4f", c.name, sol.Solver, sol.Bound, sol.Objective, c.bound, c.best)
+		t.Logf("%s, %s: %.4f to %.4f, reference %.4f to %.4f", c.name, sol.Solver, sol.Bound, sol.Objective, c.bound,
+			c.best)
 		// the reference is rounded to four decimals
 		if sol.Bound > c.best+1e-4 || sol.Objective < c.bound-1e-3 || sol.Objective > most {
 			t.Errorf("%s: %v to %v, reference %v to %v", c.name, sol.Bound, sol.Objective, c.bound, c.best)

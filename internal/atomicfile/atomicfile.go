@@ -42,7 +42,8 @@ func Create(path string) (*File, error) {
 		switch {
 		case info.IsDir():
 			return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
-		case !info.Mode().IsRegular() || path == "/dev/stdout" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/"):
+		case !info.Mode().IsRegular() || path == "/dev/stdout" || path == "/dev/stderr" ||
+			strings.HasPrefix(path, "/dev/fd/"):
 			f, err := os.OpenFile(path, os.O_WRONLY, 0)
 			return &File{temp: f, path: path, direct: true}, err
 		}

@@ -89,7 +89,8 @@ func TestNameIsTaken(t *testing.T) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := atomicfile.Write(path, func(*atomicfile.File) error { return nil }); err == nil || !strings.Contains(err.Error(), path) {
+	if err := atomicfile.Write(path, func(*atomicfile.File) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, expected one that names the folder in the way", err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
@@ -122,7 +123,8 @@ func TestLinksAndDevices(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		t.Errorf("the link is now %v, %v", info.Mode(), err)
 	}
-	if err := write(filepath.Dir(link), nil); err == nil || !strings.Contains(err.Error(), filepath.Dir(link)+": is a directory") {
+	if err := write(filepath.Dir(link), nil); err == nil ||
+		!strings.Contains(err.Error(), filepath.Dir(link)+": is a directory") {
 		t.Error(err)
 	}
 

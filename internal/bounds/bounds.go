@@ -62,7 +62,8 @@ func MustParse(text string) Bounds {
 
 // Has says whether x is in the range.
 func (b Bounds) Has(x float64) bool {
-	return (x > b.low || x == b.low && !b.openLow) && (x < b.high || x == b.high && !b.openHigh) || slices.Contains(b.extra, x)
+	return (x > b.low || x == b.low && !b.openLow) && (x < b.high || x == b.high && !b.openHigh) ||
+		slices.Contains(b.extra, x)
 }
 
 // String words the range for people; "" is every finite number.
@@ -120,7 +121,8 @@ func (b Bounds) Schema(typ string) map[string]any {
 	ways := []any{in}
 	for _, x := range b.extra {
 		if math.IsInf(x, 0) {
-			more, ways = append(more, number(x)), append(ways, map[string]any{"type": "number", "exclusiveMinimum": math.MaxFloat64})
+			more, ways = append(more, number(x)),
+				append(ways, map[string]any{"type": "number", "exclusiveMinimum": math.MaxFloat64})
 		} else {
 			more = append(more, x)
 		}

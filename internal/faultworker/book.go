@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Book counts, for each request id, how often workers began to execute the request, aborted it because the client hung up,
-// and completed it. Several workers may share a Book. The zero value is ready for use.
+// Book counts, for each request id, how often workers began to execute the request, aborted it because the client hung
+// up, and completed it. Several workers may share a Book. The zero value is ready for use.
 type Book struct {
 	mu       sync.Mutex
 	requests map[string]Count
@@ -34,7 +34,8 @@ const (
 	completed = "completed"
 )
 
-// NewEcho returns a Book that also writes each event to out, for a worker in a process of its own; Book.Read reads these.
+// NewEcho returns a Book that also writes each event to out, for a worker in a process of its own; Book.Read reads
+// these.
 func NewEcho(out io.Writer) *Book { return &Book{echo: out} }
 
 // note enters an event. Requests without an id share the id "".

@@ -52,12 +52,14 @@ var kinds = map[string]Kind{
 	"/generate": Generate, "/v1/completions": Generate, "/v1/chat/completions": Generate,
 	"/health": Health, "/health_generate": Health, "/server_info": Info, "/get_server_info": Info, "/version": Info,
 	"/v1/models": Models, "/metrics": Metrics, "/v1/loads": Metrics,
-	"/load_lora_adapter": Load, "/v1/load_lora_adapter": Load, "/unload_lora_adapter": Unload, "/v1/unload_lora_adapter": Unload,
+	"/load_lora_adapter": Load, "/v1/load_lora_adapter": Load, "/unload_lora_adapter": Unload,
+	"/v1/unload_lora_adapter": Unload,
 }
 
 // readRequest reads a request with its body.
 func readRequest(r *http.Request) (*request, error) {
-	q := &request{kind: Other, path: r.URL.Path, id: r.Header.Get("X-Request-Id"), tokens: defaultTokens, close: r.Close}
+	q := &request{kind: Other, path: r.URL.Path, id: r.Header.Get("X-Request-Id"), tokens: defaultTokens,
+		close: r.Close}
 	if k, ok := kinds[q.path]; ok {
 		q.kind = k
 	}
@@ -232,6 +234,7 @@ func (c *conn) whole(status int, header, body string) error {
 	if !strings.Contains(header, "Content-Type:") {
 		header += "Content-Type: application/json\r\n"
 	}
-	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s", status, http.StatusText(status), header, len(body), body)
+	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s", status, http.StatusText(status),
+		header, len(body), body)
 	return err
 }

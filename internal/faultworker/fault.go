@@ -38,7 +38,8 @@ const (
 )
 
 // Faults lists all faults.
-var Faults = []Fault{Cut, Reset, ResetFirst, Drop, Hang, Stall, Trickle, Garbage, NotHTTP, Counts, Second, Answer, Endless, EndlessHead,
+var Faults = []Fault{Cut, Reset, ResetFirst, Drop, Hang, Stall, Trickle, Garbage, NotHTTP, Counts, Second, Answer,
+	Endless, EndlessHead,
 	Endless1xx, TooShort, TooLong, Redirect, Crash, Slow}
 
 // Kind is a kind of request.

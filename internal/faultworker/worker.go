@@ -1,5 +1,5 @@
-// Package faultworker is a worker that misbehaves on request: the HTTP interfaces of sglang or vLLM, as far as clients of LoRA
-// workers use them, with tokens at a set rate and any of the faults in [Faults], on raw connections. Package
+// Package faultworker is a worker that misbehaves on request: the HTTP interfaces of sglang or vLLM, as far as clients
+// of LoRA workers use them, with tokens at a set rate and any of the faults in [Faults], on raw connections. Package
 // lorasim/bench/serving/emulate is the worker that behaves.
 //
 //	w, err := faultworker.New(faultworker.Config{API: faultworker.SGLang, Adapters: []string{"a"}})
@@ -9,8 +9,8 @@
 //	... requests to w.URL() ...
 //	w.Book().Totals()
 //
-// Every reply carries the id of its request: the header X-Request-Id, else "rid" in its body. [Book] counts executions and
-// aborts by that id.
+// Every reply carries the id of its request: the header X-Request-Id, else "rid" in its body. [Book] counts executions
+// and aborts by that id.
 package faultworker
 
 import (
@@ -183,8 +183,8 @@ func (w *Worker) Close() {
 	w.served.Wait()
 }
 
-// Freeze makes the worker hang as SIGSTOP makes a process hang: connections open, and nothing is read or written, probes
-// included, until Thaw.
+// Freeze makes the worker hang as SIGSTOP makes a process hang: connections open, and nothing is read or written,
+// probes included, until Thaw.
 func (w *Worker) Freeze() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,7 +44,8 @@ func askFor(t *testing.T, limit time.Duration, w *Worker, path, body string) (st
 	t.Helper()
 	tr := &http.Transport{MaxResponseHeaderBytes: 1 << 16}
 	defer tr.CloseIdleConnections()
-	c := http.Client{Timeout: limit, Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := http.Client{Timeout: limit, Transport: tr,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := c.Post(w.URL()+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -109,7 +110,8 @@ func TestFaults(t *testing.T) {
 					t.Errorf("error %v, expected %q", err, c.err)
 				}
 			}
-			for end := time.Now().Add(5 * time.Second); w.Book().Of("r1").Aborted < c.aborted && time.Now().Before(end); {
+			for end := time.Now().Add(5 * time.Second); w.Book().Of("r1").Aborted < c.aborted &&
+				time.Now().Before(end); {
 				time.Sleep(time.Millisecond) // until the worker has seen that the client hung up
 			}
 			w.Close()
@@ -152,7 +154,8 @@ func TestSecondReply(t *testing.T) {
 
 // A share of requests, or marked ones, go wrong.
 func TestRules(t *testing.T) {
-	w := start(t, Config{}, Rule{On: Generate, Mark: "poison", Do: Answer, Status: 500}, Rule{On: Generate, Share: 0.3, Do: Answer, Status: 503})
+	w := start(t, Config{}, Rule{On: Generate, Mark: "poison", Do: Answer, Status: 500},
+		Rule{On: Generate, Share: 0.3, Do: Answer, Status: 503})
 	count := map[int]int{}
 	for range 20 {
 		status, _, _ := ask(t, w, "/generate", `{"text": "x"}`)
@@ -176,7 +179,8 @@ func TestRules(t *testing.T) {
 func TestFreezeAndStop(t *testing.T) {
 	w := start(t, Config{Adapters: []string{"a"}})
 	w.Freeze()
-	if _, _, err := askFor(t, 500*time.Millisecond, w, "/health", ""); err == nil || !strings.Contains(err.Error(), "Timeout") {
+	if _, _, err := askFor(t, 500*time.Millisecond, w, "/health", ""); err == nil ||
+		!strings.Contains(err.Error(), "Timeout") {
 		t.Errorf("a frozen worker: %v", err)
 	}
 	w.Thaw()
@@ -223,7 +227,8 @@ func TestAdapters(t *testing.T) {
 				step.status = 404
 			}
 			if err != nil || status != step.status || !strings.Contains(text, step.text) {
-				t.Errorf("%s: %s %s: %d %s, %v; expected %d %q", api, step.path, step.body, status, text, err, step.status, step.text)
+				t.Errorf("%s: %s %s: %d %s, %v; expected %d %q", api, step.path, step.body, status, text, err,
+					step.status, step.text)
 			}
 		}
 	}
@@ -240,13 +245,15 @@ func TestHandler(t *testing.T) {
 	defer srv.Close()
 	defer w.Close()
 	for range 2 {
-		resp, err := srv.Client().Post(srv.URL+"/v1/chat/completions", "application/json", strings.NewReader(`{"model": "base", "stream": true, "rid": "q", "stream_options": {"include_usage": true}}`))
+		resp, err := srv.Client().Post(srv.URL+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model": "base", "stream": true, "rid": "q", "stream_options": {"include_usage": true}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || !strings.Contains(string(b), `"completion_tokens":16`) || !strings.Contains(string(b), `"content":" t16"`) {
+		if err != nil || !strings.Contains(string(b), `"completion_tokens":16`) ||
+			!strings.Contains(string(b), `"content":" t16"`) {
 			t.Errorf("%s, %v", b, err)
 		}
 	}
@@ -255,7 +262,8 @@ func TestHandler(t *testing.T) {
 	if err := book.Read(&lines); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := book.Totals(), (Totals{Requests: 1, Twice: 1, Most: 2, Count: Count{Executed: 2, Completed: 2}}); got != want {
+	if got, want := book.Totals(), (Totals{Requests: 1, Twice: 1, Most: 2,
+		Count: Count{Executed: 2, Completed: 2}}); got != want {
 		t.Errorf("%+v, expected %+v", got, want)
 	}
 }

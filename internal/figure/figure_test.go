@@ -36,7 +36,8 @@ func TestWrite(t *testing.T) {
 	if err := Write(filepath.Join(dir, "b.png"), vg.Inch, vg.Inch, func(draw.Canvas) error { return bad }); err != bad {
 		t.Error(err)
 	}
-	if err := Write(filepath.Join(dir, "c.gif"), vg.Inch, vg.Inch, nil); err == nil || !strings.Contains(err.Error(), ".png or .svg") {
+	if err := Write(filepath.Join(dir, "c.gif"), vg.Inch, vg.Inch, nil); err == nil ||
+		!strings.Contains(err.Error(), ".png or .svg") {
 		t.Error(err)
 	}
 	for _, draw := range []func(string, int, plotter.XYs){p.Line, p.Dots} {

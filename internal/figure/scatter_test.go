@@ -22,7 +22,8 @@ func TestPanels(t *testing.T) {
 			t.Errorf("%q is there %d times, expected %d", text, n, times)
 		}
 	}
-	if err := WritePanels(&b, []Panel{{Title: "TPOT"}}); err == nil || !strings.Contains(err.Error(), "no run with a prediction of TPOT") {
+	if err := WritePanels(&b, []Panel{{Title: "TPOT"}}); err == nil ||
+		!strings.Contains(err.Error(), "no run with a prediction of TPOT") {
 		t.Errorf("a panel without points gives %v", err)
 	}
 }

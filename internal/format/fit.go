@@ -177,7 +177,8 @@ func Wrap(s string, width int) (lines []string) {
 			lines, line = append(lines, strings.TrimRight(line, " ")), ""
 		}
 		line += word
-		for trimmed := strings.TrimRight(line, " "); utf8.RuneCountInString(trimmed) > max(width, 1); trimmed = strings.TrimRight(line, " ") {
+		for trimmed := strings.TrimRight(line, " "); utf8.RuneCountInString(trimmed) > max(width,
+			1); trimmed = strings.TrimRight(line, " ") {
 			runes := []rune(line)
 			lines, line = append(lines, string(runes[:max(width, 1)])), string(runes[max(width, 1):])
 		}

@@ -41,9 +41,12 @@ func TestNotFinite(t *testing.T) {
 
 func TestObject(t *testing.T) {
 	nan, none := math.NaN(), []int(nil)
-	text, err := json.Marshal(Object{"b", 1, "a", nan, "list", none, "x,omitempty", nan, "zero,omitempty", 0.0, "n,omitempty", 0, "o", Object{},
-		"empty,omitempty", []int{}, "nil,omitempty", nil, "p,omitempty", (*int)(nil), "s", "<", "yes,omitempty", true, "no,omitempty", false})
-	if want := `{"b":1,"a":null,"list":null,"zero":0,"o":{},"s":"\u003c","yes":true}`; err != nil || string(text) != want {
+	text, err := json.Marshal(Object{"b", 1, "a", nan, "list", none, "x,omitempty", nan, "zero,omitempty", 0.0,
+		"n,omitempty", 0, "o", Object{},
+		"empty,omitempty", []int{}, "nil,omitempty", nil, "p,omitempty", (*int)(nil), "s", "<", "yes,omitempty", true,
+		"no,omitempty", false})
+	if want := `{"b":1,"a":null,"list":null,"zero":0,"o":{},"s":"\u003c","yes":true}`; err != nil ||
+		string(text) != want {
 		t.Errorf("%s, %v, expected %s", text, err, want)
 	}
 	if _, err := json.Marshal(Object{"f", func() {}}); err == nil {

@@ -10,8 +10,10 @@ import (
 
 func TestLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain äöü 漢字 😀": "plain äöü 漢字 😀", "\x1b]0;title\x07": `\u001b]0;title\u0007`, "a\nb\tc\rd": `a\u000ab\u0009c\u000dd`,
-		"\u009b31m": `\u009b31m`, "abc\u202egnp.exe": `abc\u202egnp.exe`, "\x7f": `\u007f`, "\xff\x9b": "��", "\u2028": `\u2028`,
+		"plain äöü 漢字 😀": "plain äöü 漢字 😀", "\x1b]0;title\x07": `\u001b]0;title\u0007`,
+		"a\nb\tc\rd": `a\u000ab\u0009c\u000dd`,
+		"\u009b31m":  `\u009b31m`, "abc\u202egnp.exe": `abc\u202egnp.exe`, "\x7f": `\u007f`, "\xff\x9b": "��",
+		"\u2028":     `\u2028`,
 		"\U000e0041": `\udb40\udc41`, "": "",
 	} {
 		if got := Line(in, 0); got != want {
@@ -25,7 +27,8 @@ func TestLine(t *testing.T) {
 
 func TestSafe(t *testing.T) {
 	for in, want := range map[string]string{
-		"a\n\tb\r\n": "a\n\tb\r\n", "a\rb\n": `a\u000db` + "\n", "x\x1b[2J\n": `x\u001b[2J` + "\n", "end\r": `end\u000d`,
+		"a\n\tb\r\n": "a\n\tb\r\n", "a\rb\n": `a\u000db` + "\n", "x\x1b[2J\n": `x\u001b[2J` + "\n",
+		"end\r": `end\u000d`,
 	} {
 		var b bytes.Buffer
 		if n, err := Safe(&b).Write([]byte(in)); n != len(in) || err != nil || b.String() != want {

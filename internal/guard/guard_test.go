@@ -28,7 +28,8 @@ func TestDo(t *testing.T) {
 		if ok != (c.want != "") || !ok && err != c.err {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if ok && (!strings.Contains(err.Error(), c.want) || len(err.Error()) > maxValue+10 || len(p.Stack) > maxStack || !strings.Contains(string(p.Stack), "guard_test.go")) {
+		if ok && (!strings.Contains(err.Error(), c.want) || len(err.Error()) > maxValue+10 || len(p.Stack) > maxStack ||
+			!strings.Contains(string(p.Stack), "guard_test.go")) {
 			t.Errorf("%s: %v, %s", c.name, err, p.Stack)
 		}
 	}

@@ -170,7 +170,10 @@ func (c *conn) dead() bool {
 		return true
 	}
 	var errno int
-	cerr := raw.Control(func(fd uintptr) { errno, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR) })
+	cerr := raw.Control(func(fd uintptr) {
+		errno, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET,
+			syscall.SO_ERROR)
+	})
 	return cerr != nil || err != nil || errno != 0
 }
 

@@ -49,7 +49,8 @@ func TestHalfClosed(t *testing.T) {
 		request string
 	}{
 		{"quick", 0, 0, 0, request}, {"slow to begin", 700 * time.Millisecond, 0, 1, request},
-		{"streamed", 0, 300 * time.Millisecond, 0, request}, {"without a body", 50 * time.Millisecond, 0, 0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+		{"streamed", 0, 300 * time.Millisecond, 0, request}, {"without a body", 50 * time.Millisecond, 0, 0,
+			"GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
 		{"two requests", 50 * time.Millisecond, 0, 0, request + request},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,7 +85,8 @@ func TestHalfClosed(t *testing.T) {
 				}
 				body, err := io.ReadAll(resp.Body)
 				if err != nil || resp.StatusCode != 200 || string(body) != "part part part " || interim != c.interim {
-					t.Errorf("%d %q, %v, %d interim responses, expected %d", resp.StatusCode, body, err, interim, c.interim)
+					t.Errorf("%d %q, %v, %d interim responses, expected %d", resp.StatusCode, body, err, interim,
+						c.interim)
 				}
 			}
 			if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {

@@ -49,7 +49,8 @@ func TestLines(t *testing.T) {
 	var next [4]int
 	for line := range strings.Lines(got.String()) {
 		var a, i int
-		if n, err := fmt.Sscanf(line, "%d %d ", &a, &i); n != 2 || err != nil || i != next[a] || len(strings.TrimSpace(line[strings.LastIndex(line, " "):])) != i%70 {
+		if n, err := fmt.Sscanf(line, "%d %d ", &a, &i); n != 2 || err != nil || i != next[a] ||
+			len(strings.TrimSpace(line[strings.LastIndex(line, " "):])) != i%70 {
 			t.Fatalf("line %q, expected %d of %d: %v", line, next[a], a, err)
 		}
 		next[a]++

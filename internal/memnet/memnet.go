@@ -45,7 +45,8 @@ type Host struct {
 
 // Serve starts a host, in place of one of the same name that was killed.
 func (n *Network) Serve(name string, handler http.Handler) *Host {
-	h := &Host{URL: "http://" + name, name: name, srv: &http.Server{Handler: handler}, backlog: make(chan net.Conn), ended: make(chan struct{})}
+	h := &Host{URL: "http://" + name, name: name, srv: &http.Server{Handler: handler}, backlog: make(chan net.Conn),
+		ended: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hosts[name] = h

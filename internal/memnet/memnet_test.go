@@ -70,7 +70,8 @@ func TestHost(t *testing.T) {
 		h = n.Serve("a", slow)
 		time.AfterFunc(time.Second/2, h.Kill)
 		begun = time.Now()
-		if _, err := get(t, c, h.URL, time.Minute); err == nil || errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second/2 {
+		if _, err := get(t, c, h.URL, time.Minute); err == nil || errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begun) != time.Second/2 {
 			t.Errorf("killed at work: %v after %v", err, time.Since(begun))
 		}
 	})

@@ -40,7 +40,8 @@ func TestStepsEnd(t *testing.T) {
 func TestStepsUntil(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string, least, most int64) int64 { return rapid.Int64Range(least, most).Draw(t, name) }
-		s := Steps{Start: tick.Ticks(draw("start", 0, 100)), First: tick.Ticks(draw("first", 1, 300)), Count: draw("count", 1, 40)}
+		s := Steps{Start: tick.Ticks(draw("start", 0, 100)), First: tick.Ticks(draw("first", 1, 300)),
+			Count: draw("count", 1, 40)}
 		if s.Incr = tick.Ticks(draw("incr", 0, 5)); s.Count > 1 && rapid.Bool().Draw(t, "shrinks") {
 			s.Incr = -tick.Ticks(draw("decr", 0, (int64(s.First)-1)/(s.Count-1)))
 		}
@@ -63,7 +64,8 @@ func TestLatencies(t *testing.T) {
 }
 
 func TestStreaming(t *testing.T) {
-	for s, want := range map[string]Streaming{"yes": StreamingIf(true), "no": StreamingIf(false), "": StreamingUnknown, "Yes": StreamingUnknown} {
+	for s, want := range map[string]Streaming{"yes": StreamingIf(true), "no": StreamingIf(false), "": StreamingUnknown,
+		"Yes": StreamingUnknown} {
 		if got := ParseStreaming(s); got != want {
 			t.Errorf("%q reads as %q, expected %q", s, got, want)
 		}

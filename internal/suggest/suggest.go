@@ -93,7 +93,8 @@ func editDistance(a, b string) int {
 
 // Options reads "name=value,name=value", no name twice. It has set enter the value of
 // the i-th known name, and says which names are given; what they are is for messages.
-func Options(what, list string, known []string, set func(i int, value string) error) (given map[string]bool, err error) {
+func Options(what, list string, known []string, set func(i int, value string) error) (given map[string]bool,
+	err error) {
 	given = map[string]bool{}
 	for item := range strings.SplitSeq(list, ",") {
 		name, value, ok := strings.Cut(item, "=")

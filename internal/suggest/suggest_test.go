@@ -29,7 +29,8 @@ func TestUnknown(t *testing.T) {
 	if got := Unknown("kind", "rat", append(known, "x")).Error(); got != hint {
 		t.Errorf("got %s, expected %s alone", got, hint)
 	}
-	if got := Unknown("kind", "zzz", append(known, "x", "y")).Error(); !strings.HasSuffix(got, ", name29, and 2 more)") {
+	if got := Unknown("kind", "zzz", append(known, "x", "y")).Error(); !strings.HasSuffix(got,
+		", name29, and 2 more)") {
 		t.Errorf("got %s, expected 30 names and how many there are beside them", got)
 	}
 	if got, want := Unknown("option", "x", nil).Error(), `unknown option "x": it has none`; got != want {
@@ -40,7 +41,8 @@ func TestUnknown(t *testing.T) {
 // What was typed may be the beginning or a part of the name that was meant.
 func TestUnknownPart(t *testing.T) {
 	known := []string{"h100", "rtx-a100x", "a100-80gb", "a100-40gb", "L40S", "t4"}
-	for name, want := range map[string]string{"a100": "a100-80gb", "80gb": "a100-80gb", "l40": "L40S", "h10": "h100", "h101": "h100", "t5": "t4", "4": "t4", "zzzz": ""} {
+	for name, want := range map[string]string{"a100": "a100-80gb", "80gb": "a100-80gb", "l40": "L40S", "h10": "h100",
+		"h101": "h100", "t5": "t4", "4": "t4", "zzzz": ""} {
 		if got := Likely(name, known); got != want {
 			t.Errorf("%s: %q, expected %q", name, got, want)
 		}

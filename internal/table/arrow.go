@@ -25,7 +25,8 @@ type arrowEncoder struct {
 func newArrowEncoder(f io.WriteSeeker, columns []Column, meta [][2]string) (*arrowEncoder, error) {
 	var fields []arrow.Field
 	for i := range columns {
-		fields = append(fields, arrow.Field{Name: columns[i].Name, Type: columns[i].form().arrow, Nullable: columns[i].mayLack()})
+		fields = append(fields, arrow.Field{Name: columns[i].Name, Type: columns[i].form().arrow,
+			Nullable: columns[i].mayLack()})
 	}
 	var keys, values []string
 	for _, m := range meta {
@@ -290,7 +291,8 @@ const (
 // plainTypes are the type tags whose metadata hold no counts of their own: Null,
 // Int, FloatingPoint, Binary, Utf8, Bool, Timestamp, List, Struct_ and
 // LargeUtf8.
-var plainTypes = map[byte]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 10: true, 12: true, 13: true, 20: true}
+var plainTypes = map[byte]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 10: true, 12: true, 13: true,
+	20: true}
 
 // checkFooter checks what the footer of an Arrow IPC file states, for the
 // library takes memory for as many items and goes through as many as that. It

@@ -89,7 +89,8 @@ func (r *CSVRow) Positive(column string) float64 {
 
 // Count is a field that must be a whole number from low to high.
 func (r *CSVRow) Count(column string, low, high int) int {
-	x := r.number(column, fmt.Sprintf("a whole number from %d to %d", low, high), func(x float64) bool { // 8.0 is one, too
+	// 8.0 is one, too
+	x := r.number(column, fmt.Sprintf("a whole number from %d to %d", low, high), func(x float64) bool {
 		return x == math.Trunc(x) && x >= float64(low) && x <= float64(high)
 	})
 	if math.IsNaN(x) {

@@ -42,7 +42,8 @@ func few() []cells {
 func otherParquet(tb testing.TB, options ...parquet.WriterProperty) []byte {
 	tb.Helper()
 	required, optional := parquet.Repetitions.Required, parquet.Repetitions.Optional
-	text, err1 := schema.NewPrimitiveNodeLogical("text", required, schema.StringLogicalType{}, parquet.Types.ByteArray, -1, -1)
+	text, err1 := schema.NewPrimitiveNodeLogical("text", required, schema.StringLogicalType{}, parquet.Types.ByteArray,
+		-1, -1)
 	list, err2 := schema.ListOfWithName("gaps_s", schema.NewFloat64Node("element", required, -1), optional, -1)
 	root, err3 := schema.NewGroupNode("schema", required, schema.FieldList{
 		schema.NewInt64Node("id", required, -1), schema.NewInt32Node("count", required, -1),
@@ -63,10 +64,13 @@ func otherParquet(tb testing.TB, options ...parquet.WriterProperty) []byte {
 	_, err5 := next().(*file.Int32ColumnChunkWriter).WriteBatch([]int32{5, 5, -5, 6}, nil, nil)
 	_, err6 := next().(*file.Float64ColumnChunkWriter).WriteBatch([]float64{0.5, 1, 2, 3}, nil, nil)
 	_, err7 := next().(*file.Float64ColumnChunkWriter).WriteBatch([]float64{1, -1, 4}, []int16{1, 0, 1, 1}, nil)
-	_, err8 := next().(*file.ByteArrayColumnChunkWriter).WriteBatch([]parquet.ByteArray{[]byte("a"), nil, []byte("ccc"), []byte("a")}, nil, nil)
-	_, err9 := next().(*file.Float64ColumnChunkWriter).WriteBatch([]float64{1, 2, 3, 5}, []int16{2, 2, 2, 1, 0, 2}, []int16{0, 1, 1, 0, 0, 0})
+	_, err8 := next().(*file.ByteArrayColumnChunkWriter).WriteBatch([]parquet.ByteArray{[]byte("a"), nil, []byte("ccc"),
+		[]byte("a")}, nil, nil)
+	_, err9 := next().(*file.Float64ColumnChunkWriter).WriteBatch([]float64{1, 2, 3, 5}, []int16{2, 2, 2, 1, 0, 2},
+		[]int16{0, 1, 1, 0, 0, 0})
 	_, err10 := next().(*file.Int32ColumnChunkWriter).WriteBatch([]int32{0, 0, 9, 0}, nil, nil)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, group.Close(), w.Close()); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, group.Close(),
+		w.Close()); err != nil {
 		tb.Fatal(err)
 	}
 	return out.Bytes()
@@ -81,10 +85,12 @@ func samples(tb testing.TB, ext string) [][]byte {
 	}
 	for _, page := range []parquet.DataPageVersion{parquet.DataPageV1, parquet.DataPageV2} {
 		for _, codec := range []compress.Compression{
-			compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd, compress.Codecs.Brotli,
+			compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd,
+			compress.Codecs.Brotli,
 		} {
 			for _, dictionary := range []bool{false, true} {
-				files = append(files, otherParquet(tb, parquet.WithDataPageVersion(page), parquet.WithCompression(codec), parquet.WithDictionaryDefault(dictionary)))
+				files = append(files, otherParquet(tb, parquet.WithDataPageVersion(page),
+					parquet.WithCompression(codec), parquet.WithDictionaryDefault(dictionary)))
 			}
 		}
 	}
@@ -111,8 +117,10 @@ func TestOtherWriters(t *testing.T) {
 			t.Errorf("%d: error %v, difference:\n%s", i, err, d)
 		}
 	}
-	delta := otherParquet(t, parquet.WithDictionaryDefault(false), parquet.WithEncodingFor("count", parquet.Encodings.DeltaBinaryPacked))
-	if _, err := loadBytes(t, path, delta); err == nil || !strings.Contains(err.Error(), `column "count": encoding DELTA_BINARY_PACKED is not supported, expected PLAIN or a dictionary`) {
+	delta := otherParquet(t, parquet.WithDictionaryDefault(false),
+		parquet.WithEncodingFor("count", parquet.Encodings.DeltaBinaryPacked))
+	if _, err := loadBytes(t, path, delta); err == nil ||
+		!strings.Contains(err.Error(), `column "count": encoding DELTA_BINARY_PACKED is not supported, expected PLAIN or a dictionary`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -137,7 +145,8 @@ func TestOtherReader(t *testing.T) {
 	}
 	values, def, rep := make([]float64, 9), make([]int16, 9), make([]int16, 9)
 	n, have, err := c.(*file.Float64ColumnChunkReader).ReadBatch(9, values, def, rep)
-	if got := fmt.Sprint(values[:have], def[:n], rep[:n]); err != nil || got != "[1 2 3 5] [2 2 2 1 0 2] [0 1 1 0 0 0]" {
+	if got := fmt.Sprint(values[:have], def[:n], rep[:n]); err != nil ||
+		got != "[1 2 3 5] [2 2 2 1 0 2] [0 1 1 0 0 0]" {
 		t.Errorf("lists are %s, %v", got, err)
 	}
 	if v := r.MetaData().KeyValueMetadata().FindValue("key"); v == nil || *v != "value" {
@@ -210,7 +219,8 @@ func page(tb testing.TB, h format.PageHeader, data []byte) []byte {
 func dataPage(values int32, e format.Encoding) format.PageHeader {
 	return format.PageHeader{
 		Type: format.DataPage, UncompressedPageSize: 100,
-		DataPageHeader: thrift.New(format.DataPageHeader{NumValues: values, Encoding: e, DefinitionLevelEncoding: format.RLE, RepetitionLevelEncoding: format.RLE}),
+		DataPageHeader: thrift.New(format.DataPageHeader{NumValues: values, Encoding: e,
+			DefinitionLevelEncoding: format.RLE, RepetitionLevelEncoding: format.RLE}),
 	}
 }
 
@@ -226,9 +236,11 @@ func TestHostilePages(t *testing.T) {
 	coded.DictionaryPageHeader.V = format.DictionaryPageHeader{NumValues: 1, Encoding: format.RLEDictionary}
 	huge := dataPage(1, format.Plain)
 	huge.UncompressedPageSize = math.MaxInt32
-	v2 := format.PageHeader{Type: format.DataPageV2, UncompressedPageSize: 8, DataPageHeaderV2: thrift.New(format.DataPageHeaderV2{
-		NumValues: 1, Encoding: format.Plain, DefinitionLevelsByteLength: int32(len(endless)), IsCompressed: thrift.New(false),
-	})}
+	v2 := format.PageHeader{Type: format.DataPageV2, UncompressedPageSize: 8,
+		DataPageHeaderV2: thrift.New(format.DataPageHeaderV2{
+			NumValues: 1, Encoding: format.Plain, DefinitionLevelsByteLength: int32(len(endless)),
+			IsCompressed: thrift.New(false),
+		})}
 	lying := v2
 	lying.DataPageHeaderV2.V.DefinitionLevelsByteLength = 1 << 30
 	bomb := snappyBlock(1 << 31)
@@ -264,7 +276,8 @@ func TestHostilePages(t *testing.T) {
 			t.Errorf("%s: error %v, took %d bytes", what, err, taken)
 		}
 	}
-	for _, m := range []format.ColumnMetaData{{DataPageOffset: -1}, {DataPageOffset: 9}, {TotalCompressedSize: 9}, {TotalCompressedSize: -1}, {DictionaryPageOffset: math.MaxInt64, TotalCompressedSize: 1}} {
+	for _, m := range []format.ColumnMetaData{{DataPageOffset: -1}, {DataPageOffset: 9}, {TotalCompressedSize: 9},
+		{TotalCompressedSize: -1}, {DictionaryPageOffset: math.MaxInt64, TotalCompressedSize: 1}} {
 		if checkPages(bytes.NewReader(make([]byte, 8)), 8, &m, pq.LeafColumn{}) == nil {
 			t.Errorf("%+v lies in a file of 8 bytes", m)
 		}
@@ -275,7 +288,8 @@ func TestHostilePages(t *testing.T) {
 		"no values":      page(t, dataPage(0, format.RLEDictionary), nil),
 		"an index page":  page(t, format.PageHeader{Type: format.IndexPage}, nil),
 	} {
-		if err := checkPages(bytes.NewReader(p), int64(len(p)), &format.ColumnMetaData{TotalCompressedSize: int64(len(p))}, pq.LeafColumn{}); err != nil {
+		if err := checkPages(bytes.NewReader(p), int64(len(p)),
+			&format.ColumnMetaData{TotalCompressedSize: int64(len(p))}, pq.LeafColumn{}); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -311,11 +325,13 @@ func TestHostileParquetFooters(t *testing.T) {
 		errDamaged.Error():        "PAR1\xff\xff\xff\x7fPAR1",
 		"damaged file: a length ": "PAR1\x00\x00\x00\x00PAR1",
 	} {
-		if err := checkParquetFooter(strings.NewReader(content), int64(len(content))); err == nil || !strings.Contains(err.Error(), want) {
+		if err := checkParquetFooter(strings.NewReader(content), int64(len(content))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, expected %s", content, err, want)
 		}
 	}
-	flags := []byte{0x11, 0x12, 0x13, 9, 0x07, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0x19, 0x21, 1, 2, 0x1a, 0x15, 2, 0} // every type, and a far field
+	// every type, and a far field
+	flags := []byte{0x11, 0x12, 0x13, 9, 0x07, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0x19, 0x21, 1, 2, 0x1a, 0x15, 2, 0}
 	if rest, err := skim(append(flags, 99), thriftStruct, 0); err != nil || len(rest) != 1 {
 		t.Errorf("left %v, %v", rest, err)
 	}
@@ -414,9 +430,11 @@ func TestArrowFooter(t *testing.T) {
 		{arrow.PrimitiveTypes.Float32, ""},
 		{arrow.FixedWidthTypes.Timestamp_us, ""},
 		{arrow.ListOf(arrow.StructOf(arrow.Field{Name: "y", Type: arrow.BinaryTypes.LargeString})), ""},
-		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, "dictionary-encoded"},
+		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String},
+			"dictionary-encoded"},
 		{&arrow.FixedSizeBinaryType{ByteWidth: 3}, "of a type that is not supported"},
-		{arrow.StructOf(arrow.Field{Name: "y", Type: arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Int8)}), "of a type that is not supported"},
+		{arrow.StructOf(arrow.Field{Name: "y", Type: arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Int8)}),
+			"of a type that is not supported"},
 	} {
 		err := checkArrow(oneColumn(t, 1, arrow.Field{Name: "x", Type: c.dataType, Nullable: true}))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -428,7 +446,8 @@ func TestArrowFooter(t *testing.T) {
 		many[i] = arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int8}
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(many, nil))
-	if err := checkArrow(writeArrow(t, b.NewRecord(), 1)); err == nil || !strings.Contains(err.Error(), "more than 1000 columns") {
+	if err := checkArrow(writeArrow(t, b.NewRecord(), 1)); err == nil ||
+		!strings.Contains(err.Error(), "more than 1000 columns") {
 		t.Errorf("1001 columns: error %v", err)
 	}
 }
@@ -440,7 +459,8 @@ func TestBatchesWithinFile(t *testing.T) {
 	footer := len(whole) - 10 - int(binary.LittleEndian.Uint32(whole[len(whole)-10:]))
 	place := func(at int) (start, end uint64) {
 		start = binary.LittleEndian.Uint64(whole[at:])
-		return start, start + uint64(binary.LittleEndian.Uint32(whole[at+8:])) + binary.LittleEndian.Uint64(whole[at+16:])
+		return start, start + uint64(binary.LittleEndian.Uint32(whole[at+8:])) +
+			binary.LittleEndian.Uint64(whole[at+16:])
 	}
 	// The two places stand one after the other, and so do the batches.
 	at := footer
@@ -499,7 +519,8 @@ func TestWrongColumns(t *testing.T) {
 		`column "gaps_s": has type DOUBLE, expected float64`:      {Name: "gaps_s", Value: new(float64)},
 		`no column "y"; the file has id,count,time_s`:             {Name: "y", Value: &number},
 	} {
-		if _, err := Open(parquetPath, []Column{c}, Options{}); err == nil || !strings.HasPrefix(err.Error(), parquetPath+": "+want) {
+		if _, err := Open(parquetPath, []Column{c}, Options{}); err == nil ||
+			!strings.HasPrefix(err.Error(), parquetPath+": "+want) {
 			t.Errorf("error %v, expected %s", err, want)
 		}
 	}
@@ -509,7 +530,8 @@ func TestWrongColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := errors.Join(r.Read(), r.Read()); err == nil || !strings.Contains(err.Error(), `row 2: column "maybe, \"s\"": is null, expected a value`) {
+	if err := errors.Join(r.Read(), r.Read()); err == nil ||
+		!strings.Contains(err.Error(), `row 2: column "maybe, \"s\"": is null, expected a value`) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -191,7 +191,8 @@ func checkPage(h *format.PageHeader, codec format.CompressionCodec, data []byte,
 		if rep < 0 || def < 0 || rep+def > int64(len(data)) {
 			return errDamaged
 		}
-		if err := errors.Join(checkRuns(data[:rep], repWidth, p.NumValues), checkRuns(data[rep:rep+def], defWidth, p.NumValues)); err != nil {
+		if err := errors.Join(checkRuns(data[:rep], repWidth, p.NumValues), checkRuns(data[rep:rep+def], defWidth,
+			p.NumValues)); err != nil {
 			return err
 		}
 		if data = data[rep+def:]; !p.IsCompressed.Valid || p.IsCompressed.V {
@@ -263,7 +264,8 @@ func unpack(codec format.CompressionCodec, data []byte, most int64) ([]byte, err
 	case format.Brotli:
 		r = brotli.NewReader(bytes.NewReader(data))
 	case format.Zstd:
-		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPage))
+		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(maxPage))
 		if err != nil {
 			return nil, err
 		}

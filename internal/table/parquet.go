@@ -51,7 +51,8 @@ func newParquetEncoder(w io.Writer, columns []Column, meta [][2]string) (*parque
 	for _, m := range meta {
 		options = append(options, parquet.KeyValueMetadata(m[0], m[1]))
 	}
-	return &parquetEncoder{w: parquet.NewWriter(w, options...), columns: columns, values: make([][]parquet.Value, len(columns))}, nil
+	return &parquetEncoder{w: parquet.NewWriter(w, options...), columns: columns,
+		values: make([][]parquet.Value, len(columns))}, nil
 }
 
 func (e *parquetEncoder) write() error {
@@ -145,7 +146,8 @@ func newParquetDecoder(src *source, path string, columns []Column, strict bool) 
 	if err != nil {
 		return nil, err
 	}
-	d := &parquetDecoder{parts: newParts(path, "row group", len(f.RowGroups()), columns), src: src, f: f, chunks: make([]*chunk, len(columns))}
+	d := &parquetDecoder{parts: newParts(path, "row group", len(f.RowGroups()), columns), src: src, f: f,
+		chunks: make([]*chunk, len(columns))}
 	d.open = d.openGroup
 	var names []string
 	var leaves []parquet.LeafColumn
@@ -386,7 +388,8 @@ type parts struct {
 }
 
 func newParts(path, what string, n int, columns []Column) parts {
-	return parts{path: path, what: what, n: n, columns: columns, set: make([]func(int) error, len(columns)), texts: texts{}, row: -1}
+	return parts{path: path, what: what, n: n, columns: columns, set: make([]func(int) error, len(columns)),
+		texts: texts{}, row: -1}
 }
 
 func (d *parts) read() error {

@@ -317,7 +317,8 @@ func bind(columns []Column, names []string, strict bool) ([]int, error) {
 		}
 	}
 	if missing != nil {
-		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "), suggest.Clip(strings.Join(names, ",")))
+		return nil, fmt.Errorf("no column %s; the file has %s", strings.Join(missing, ", "),
+			suggest.Clip(strings.Join(names, ",")))
 	}
 	return index, nil
 }
@@ -401,14 +402,17 @@ type form struct {
 func (c *Column) form() form {
 	switch c.Value.(type) {
 	case *int64:
-		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64}, parquet.Leaf(parquet.Int64Type), arrow.PrimitiveTypes.Int64}
+		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64}, parquet.Leaf(parquet.Int64Type),
+			arrow.PrimitiveTypes.Int64}
 	case *int32:
 		return form{"int32 or int64", []parquet.Kind{parquet.Int32, parquet.Int64},
 			parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.RLEDictionary), arrow.PrimitiveTypes.Int32}
 	case *string:
-		return form{"text", []parquet.Kind{parquet.ByteArray}, parquet.Encoded(parquet.String(), &parquet.RLEDictionary), arrow.BinaryTypes.String}
+		return form{"text", []parquet.Kind{parquet.ByteArray},
+			parquet.Encoded(parquet.String(), &parquet.RLEDictionary), arrow.BinaryTypes.String}
 	}
-	double := form{"float64", []parquet.Kind{parquet.Double}, parquet.Leaf(parquet.DoubleType), arrow.PrimitiveTypes.Float64}
+	double := form{"float64", []parquet.Kind{parquet.Double}, parquet.Leaf(parquet.DoubleType),
+		arrow.PrimitiveTypes.Float64}
 	if _, ok := c.Value.(*float64); ok {
 		return double
 	}

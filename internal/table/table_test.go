@@ -131,7 +131,8 @@ func TestRoundTrip(t *testing.T) {
 // same is much faster than cmp.Equal.
 func (c cells) same(d cells) bool {
 	return c.ID == d.ID && c.Count == d.Count && c.Time == d.Time && c.Text == d.Text && c.Optional == d.Optional &&
-		(c.Maybe == d.Maybe || math.IsNaN(c.Maybe) && math.IsNaN(d.Maybe)) && (c.Gaps == nil) == (d.Gaps == nil) && slices.Equal(c.Gaps, d.Gaps)
+		(c.Maybe == d.Maybe || math.IsNaN(c.Maybe) && math.IsNaN(d.Maybe)) && (c.Gaps == nil) == (d.Gaps == nil) &&
+		slices.Equal(c.Gaps, d.Gaps)
 }
 
 // An empty list is not an absent one, rows go over several batches, and what a
@@ -139,7 +140,8 @@ func (c cells) same(d cells) bool {
 func TestManyRows(t *testing.T) {
 	const n = batchRows + 17
 	row := func(i int) cells {
-		c := cells{ID: int64(i), Count: int32(i % 7), Time: float64(i) / 3, Maybe: math.NaN(), Text: fmt.Sprint("row ", i)}
+		c := cells{ID: int64(i), Count: int32(i % 7), Time: float64(i) / 3, Maybe: math.NaN(),
+			Text: fmt.Sprint("row ", i)}
 		if i%3 == 0 {
 			c.Maybe, c.Gaps = float64(-i), []float64{}
 		}
@@ -202,10 +204,12 @@ func TestTextForm(t *testing.T) {
 
 // Text of other programs: another order, other columns, empty fields, gzip.
 func TestForeignText(t *testing.T) {
-	want := []cells{{ID: 1, Count: 2, Time: 3, Maybe: math.NaN(), Text: "a\n\nb"}, {ID: -4, Count: 5, Time: 0.5, Maybe: 7, Text: ""}}
+	want := []cells{{ID: 1, Count: 2, Time: 3, Maybe: math.NaN(), Text: "a\n\nb"},
+		{ID: -4, Count: 5, Time: 0.5, Maybe: 7, Text: ""}}
 	for name, content := range map[string]string{
-		"t.csv":   "\ufefftext,x,optional,count,time_s,\"maybe, \"\"s\"\"\",id\r\n\"a\r\n\r\nb\",,,2,3,,1\r\n\r\n,\"q\",,5,5e-1,7,-4",
-		"t.jsonl": `{"text":"a\n\nb","x":[1,"y"],"count":2,"time_s":3,"maybe, \"s\"":null,"id":1}` + "\n\n" + `{"id":-4,"count":5,"time_s":0.5,"maybe, \"s\"":7,"text":"","gaps_s":null}`,
+		"t.csv": "\ufefftext,x,optional,count,time_s,\"maybe, \"\"s\"\"\",id\r\n\"a\r\n\r\nb\",,,2,3,,1\r\n\r\n,\"q\",,5,5e-1,7,-4",
+		"t.jsonl": `{"text":"a\n\nb","x":[1,"y"],"count":2,"time_s":3,"maybe, \"s\"":null,"id":1}` + "\n\n" +
+			`{"id":-4,"count":5,"time_s":0.5,"maybe, \"s\"":7,"text":"","gaps_s":null}`,
 	} {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -245,10 +249,12 @@ func TestBadText(t *testing.T) {
 		{"t.csv", "id,id\n", `t.csv:1: column "id": appears twice`},
 		{"t.csv", head + "1,1,1,,\n\"1\n\n", `t.csv:4: quote is not closed`},
 		{"t.csv", head + "1,1,1,,\n1,1,,,\n", `t.csv:3: column "time_s": is empty, expected a number`},
-		{"t.csv", head + "1,3000000000,1,,\n", `t.csv:2: column "count": 3000000000 is out of range, expected a 32-bit number`},
+		{"t.csv", head + "1,3000000000,1,,\n",
+			`t.csv:2: column "count": 3000000000 is out of range, expected a 32-bit number`},
 		{"t.csv", head + "x,1,1,,\n", `t.csv:2: column "id": "x" is not a whole number`},
 		{"t.csv", head + "1,1,NaN,,\n", `t.csv:2: column "time_s": "NaN" is not a decimal number`},
-		{"t.csv", strings.Replace(head, "text", "text,gaps_s", 1) + "1,1,1,,,\n1,1,1,,,[1]\n", `t.csv:3: column "gaps_s": lists are not read from CSV`},
+		{"t.csv", strings.Replace(head, "text", "text,gaps_s", 1) + "1,1,1,,,\n1,1,1,,,[1]\n",
+			`t.csv:3: column "gaps_s": lists are not read from CSV`},
 		{"t.jsonl", `{"id":1}`, `t.jsonl:1: column "count": is missing`},
 		{"t.jsonl", `{"id":1,"id":1}`, `t.jsonl:1: column "id": appears twice`},
 		{"t.jsonl", `{"idd":1}`, `t.jsonl:1: unknown key "idd", did you mean "id"?`},
@@ -304,7 +310,8 @@ func TestClose(t *testing.T) {
 			t.Errorf("%s: error %v, expected that the file does not exist", ext, err)
 		}
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "t.xls"), nil, Options{}); err == nil || !strings.Contains(err.Error(), "unknown file format") {
+	if _, err := Create(filepath.Join(t.TempDir(), "t.xls"), nil, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "unknown file format") {
 		t.Error(err)
 	}
 	if _, err := Open("/dev/null.parquet/..", nil, Options{}); err == nil {

@@ -58,11 +58,13 @@ func TestMultiline(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, difference:\n%s", err, diff)
 	}
-	if got, err = table(strings.NewReader(text), true); err == nil || !strings.Contains(err.Error(), "quote is not closed") || len(got) != 2 {
+	if got, err = table(strings.NewReader(text), true); err == nil ||
+		!strings.Contains(err.Error(), "quote is not closed") || len(got) != 2 {
 		t.Errorf("%d rows and %v, expected an open quote after 2", len(got), err)
 	}
 	broken := errors.New("broken")
-	if got, err = table(io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), true); !errors.Is(err, broken) || len(got) != 2 {
+	if got, err = table(io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), true); !errors.Is(err,
+		broken) || len(got) != 2 {
 		t.Errorf("%d rows and %v, expected the reader's error after 2", len(got), err)
 	}
 	endless := io.MultiReader(strings.NewReader("a,b\n\"1\n"), rows{})

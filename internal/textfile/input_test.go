@@ -24,12 +24,15 @@ func TestOpenInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"/dev/zero": "is a device, expected a regular file or a pipe", "/dev/urandom": "is a device", "/dev/full": "is a device",
-		dir: "is a folder, expected a file", loop: "too many levels of symbolic links", filepath.Join(dir, "none"): "no such file",
-		file: "", link: "", os.DevNull: "",
+		"/dev/zero": "is a device, expected a regular file or a pipe", "/dev/urandom": "is a device",
+		"/dev/full": "is a device",
+		dir:         "is a folder, expected a file", loop: "too many levels of symbolic links",
+		filepath.Join(dir, "none"): "no such file",
+		file:                       "", link: "", os.DevNull: "",
 	} {
 		in, err := OpenInput(path)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path)) {
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path)) {
 			t.Errorf("%s: %v, expected %q", path, err, want)
 		}
 		if err == nil {
@@ -46,7 +49,8 @@ func TestReadFile(t *testing.T) {
 	if b, err := ReadFile(file, 4); string(b) != "text" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	if _, err := ReadFile(file, 3); err == nil || err.Error() != file+": is larger than 3 bytes, the most that is read" {
+	if _, err := ReadFile(file, 3); err == nil ||
+		err.Error() != file+": is larger than 3 bytes, the most that is read" {
 		t.Error(err)
 	}
 	for _, most := range []int64{0, 3} {
@@ -57,7 +61,8 @@ func TestReadFile(t *testing.T) {
 	if b, err := ReadAll(strings.NewReader("text"), "stdin", 4); string(b) != "text" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	if _, err := ReadAll(zeros{}, "stdin", 1<<20); err == nil || err.Error() != "stdin: is larger than 1 MiB, the most that is read" {
+	if _, err := ReadAll(zeros{}, "stdin", 1<<20); err == nil ||
+		err.Error() != "stdin: is larger than 1 MiB, the most that is read" {
 		t.Error(err)
 	}
 }

@@ -24,7 +24,8 @@ func TestInt(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "is empty", "-": "not a whole number", "+1": "not a whole number", "1.0": `"1.0" is not a whole number`,
-		"12a": "not a whole number", " 1": "not a whole number", "--1": "not a whole number", "1-": "not a whole number",
+		"12a": "not a whole number", " 1": "not a whole number", "--1": "not a whole number",
+		"1-":                  "not a whole number",
 		"9223372036854775808": "out of range", strings.Repeat("9", 500): "out of range",
 	} {
 		if _, err := textfile.Int([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -37,7 +38,8 @@ func TestCount(t *testing.T) {
 	if got, err := textfile.Count([]byte("2147483647")); got != math.MaxInt32 || err != nil {
 		t.Errorf("got %d, %v", got, err)
 	}
-	for text, want := range map[string]string{"-1": "-1 is negative, expected >= 0", "2147483648": "too large", "x": "not a whole number"} {
+	for text, want := range map[string]string{"-1": "-1 is negative, expected >= 0", "2147483648": "too large",
+		"x": "not a whole number"} {
 		if _, err := textfile.Count([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Count(%q): error %v, expected %q in it", text, err, want)
 		}
@@ -75,9 +77,11 @@ func TestFixed(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "is empty", "-1": "negative", "1.": "not a decimal", ".5": "not a decimal", "1.2.3": "not a decimal", "1e5": "not a decimal",
-		"0.0000000001": "more than 9 decimal places", "99999999999999999999": "too large", "9223372036.854775808": "too large",
-		"9223372037": "too large", "-": "not a decimal", "NaN": "not a decimal",
+		"": "is empty", "-1": "negative", "1.": "not a decimal", ".5": "not a decimal", "1.2.3": "not a decimal",
+		"1e5":          "not a decimal",
+		"0.0000000001": "more than 9 decimal places", "99999999999999999999": "too large",
+		"9223372036.854775808": "too large",
+		"9223372037":           "too large", "-": "not a decimal", "NaN": "not a decimal",
 	} {
 		if got, err := textfile.Fixed([]byte(text), 9); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Fixed(%q) is %d, %v; expected %q in the error", text, got, err, want)
@@ -94,7 +98,8 @@ func FuzzFixed(f *testing.F) {
 		const places = 9
 		got, err := textfile.Fixed([]byte(text), places)
 		want, ok := new(big.Rat).SetString(text)
-		plain := strings.Trim(text, "0123456789.") == "" && !strings.HasPrefix(text, ".") && !strings.HasSuffix(text, ".")
+		plain := strings.Trim(text, "0123456789.") == "" && !strings.HasPrefix(text, ".") &&
+			!strings.HasSuffix(text, ".")
 		if !ok || !plain {
 			if err == nil {
 				t.Fatalf("took %q as %d", text, got)

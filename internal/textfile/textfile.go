@@ -1,5 +1,5 @@
-// Package textfile reads text formats line by line: plain or compressed files, CSV rows by column name, flat JSON objects, and numbers without
-// allocating. Its errors name the file, line and column.
+// Package textfile reads text formats line by line: plain or compressed files, CSV rows by column name, flat JSON
+// objects, and numbers without allocating. Its errors name the file, line and column.
 //
 //	f, err := textfile.Open("trace.csv.gz", nil)
 //	defer f.Close()

@@ -140,7 +140,8 @@ func (zeros) Read(p []byte) (int, error) {
 
 func TestRar(t *testing.T) {
 	path := write(t, "f.rar", []byte("no rar\n"))
-	if _, err := textfile.Open(path, nil); err == nil || !strings.HasPrefix(err.Error(), path+": not a readable rar archive") {
+	if _, err := textfile.Open(path, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), path+": not a readable rar archive") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -161,14 +162,16 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := textfile.Find(dir, "other*.csv", "BurstGPT*.csv"); err != nil || got != filepath.Join(dir, "BurstGPT_1.csv.gz") {
+	if got, err := textfile.Find(dir, "other*.csv", "BurstGPT*.csv"); err != nil ||
+		got != filepath.Join(dir, "BurstGPT_1.csv.gz") {
 		t.Errorf("got %q, %v", got, err)
 	}
 	file := filepath.Join(dir, "readme.md")
 	if got, err := textfile.Find(file, "*.csv"); err != nil || got != file {
 		t.Errorf("a file must be taken whatever its name: got %q, %v", got, err)
 	}
-	for pattern, want := range map[string]string{"*.jsonl": "name one of them: a.jsonl, b.jsonl", "*.txt": "no file here matches *.txt"} {
+	for pattern, want := range map[string]string{"*.jsonl": "name one of them: a.jsonl, b.jsonl",
+		"*.txt": "no file here matches *.txt"} {
 		if _, err := textfile.Find(dir, pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, expected %q in it", pattern, err, want)
 		}

@@ -23,7 +23,8 @@ func TestIn(t *testing.T) {
 		{"in: 3", `f.yaml:1: in: "3" is not a block of keys and values`},
 		{"small: 300", `f.yaml:1: small: "300" is not a whole number of this size`},
 		{"\nx: 1", `f.yaml:2: unknown key "x"`},
-		{"n: " + strings.Repeat("many ", 100), `f.yaml:1: n: "` + strings.Repeat("many ", 12) + `" is not a whole number`},
+		{"n: " + strings.Repeat("many ", 100), `f.yaml:1: n: "` + strings.Repeat("many ", 12) +
+			`" is not a whole number`},
 		{"n: 1\nn: 2", `f.yaml:2: mapping key "n" already defined`},
 		{"n: [", `f.yaml:1: `},
 	} {

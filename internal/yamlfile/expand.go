@@ -17,7 +17,8 @@ type expansion struct {
 }
 
 // tags are those of YAML's core schema and its usual extensions.
-var tags = []string{"!!map", "!!seq", "!!str", "!!int", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp", "!!merge", "!!omap", "!!set"}
+var tags = []string{"!!map", "!!seq", "!!str", "!!int", "!!float", "!!bool", "!!null", "!!binary", "!!timestamp",
+	"!!merge", "!!omap", "!!set"}
 
 // expand bounds what a document expands to, and refuses an alias within its own anchor.
 func expand(root ast.Node) *expansion {

@@ -47,7 +47,8 @@ func TestGood(t *testing.T) {
 func TestBad(t *testing.T) {
 	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
-		laughs += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+		laughs += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
 	}
 	merges := "m0: &m0 {x: 1, y: 2}\n"
 	for i := range 30 {
@@ -103,16 +104,26 @@ func stairs(n int) string {
 
 // shapes repeat something that the library may spend more than linear time on.
 var shapes = []struct{ head, body, tail string }{
-	{"", "[", ""}, {"", "{", ""}, {"", "- ", ""}, {"", "? ", ""}, {"", "a: ", ""}, {"", "-\n", ""}, {"", "- a\n", ""}, {"", "a:\n", ""},
-	{"[", "1,", "]"}, {"{", "a,", "}"}, {"{", "\"a\",", "}"}, {"a: \"", "\\n", "\""}, {"a: \"", "\n", "\""}, {"a: '", "x\n ", "'"}, {"a: '", "''", "'"},
-	{"a: >\n", "\n", ""}, {"a: >\n", " x\n", ""}, {"a: >\n", " \n", ""}, {"a: |\n", "\n", ""}, {"a: |\n", " x\n", ""}, {"a: |\n", "  " + strings.Repeat("x", 40) + "\n", ""},
-	{"a: >\n", "  " + strings.Repeat("x ", 20) + "\n", ""}, {"a: >\n" + strings.Repeat(" ", 300_000) + "x\n", "\n", ""}, {"a: >\n " + strings.Repeat("x", 450_000), "\n", ""},
-	{"a: x\n", "  x\n", ""}, {"a: x", " ", ""}, {"a: x", " x", ""}, {"a: " + strings.Repeat("x", 450_000), "\n", "\n  x"}, {"- x\n", "\n x", ""}, {"a:", "\t", ""},
-	{"", "#\n", ""}, {"a: 1 #", "#", ""}, {"", "&a ", ""}, {"", "&a\n", ""}, {"", "!!str ", ""}, {"", "!!map\n", ""}, {"", "*a\n", ""}, {"a: &a x\nb: [", "*a,", "]"},
-	{"a: &a {x: 1}\nb: [", "{<<: *a},", "]"}, {"", "%a\n", ""}, {"", "|\n", ""}, {"", ">\n", ""}, {"", "- |\n", ""}, {"", "\"", ""}, {"", "'", ""}, {"", ":\n", ""}, {"", "é", ""},
-	{"", "\x00", ""}, {"", "\xff", ""}, {strings.Repeat("k", 450_000) + ":\n", " a:\n", ""}, {"", "\r", ""}, {"", "- - - - - - - -\n", ""}, {"", "...\n", ""}, {"[", "a: ,", "]"},
-	{"a: \"" + strings.Repeat("x", 450_000), "\n", "\""}, {"a: '" + strings.Repeat("x", 450_000), "\n", "'"}, {"a: |\n " + strings.Repeat("x", 450_000), "\n", ""},
-	{"a: >\n " + strings.Repeat("x", 450_000) + "\n", strings.Repeat("\n", 90) + " x\n", ""}, {"", "- |\n x" + strings.Repeat("\n", 99), ""},
+	{"", "[", ""}, {"", "{", ""}, {"", "- ", ""}, {"", "? ", ""}, {"", "a: ", ""}, {"", "-\n", ""}, {"", "- a\n", ""},
+	{"", "a:\n", ""},
+	{"[", "1,", "]"}, {"{", "a,", "}"}, {"{", "\"a\",", "}"}, {"a: \"", "\\n", "\""}, {"a: \"", "\n", "\""},
+	{"a: '", "x\n ", "'"}, {"a: '", "''", "'"},
+	{"a: >\n", "\n", ""}, {"a: >\n", " x\n", ""}, {"a: >\n", " \n", ""}, {"a: |\n", "\n", ""}, {"a: |\n", " x\n", ""},
+	{"a: |\n", "  " + strings.Repeat("x", 40) + "\n", ""},
+	{"a: >\n", "  " + strings.Repeat("x ", 20) + "\n", ""}, {"a: >\n" + strings.Repeat(" ", 300_000) + "x\n", "\n", ""},
+	{"a: >\n " + strings.Repeat("x", 450_000), "\n", ""},
+	{"a: x\n", "  x\n", ""}, {"a: x", " ", ""}, {"a: x", " x", ""}, {"a: " + strings.Repeat("x", 450_000), "\n",
+		"\n  x"}, {"- x\n", "\n x", ""}, {"a:", "\t", ""},
+	{"", "#\n", ""}, {"a: 1 #", "#", ""}, {"", "&a ", ""}, {"", "&a\n", ""}, {"", "!!str ", ""}, {"", "!!map\n", ""},
+	{"", "*a\n", ""}, {"a: &a x\nb: [", "*a,", "]"},
+	{"a: &a {x: 1}\nb: [", "{<<: *a},", "]"}, {"", "%a\n", ""}, {"", "|\n", ""}, {"", ">\n", ""}, {"", "- |\n", ""},
+	{"", "\"", ""}, {"", "'", ""}, {"", ":\n", ""}, {"", "é", ""},
+	{"", "\x00", ""}, {"", "\xff", ""}, {strings.Repeat("k", 450_000) + ":\n", " a:\n", ""}, {"", "\r", ""},
+	{"", "- - - - - - - -\n", ""}, {"", "...\n", ""}, {"[", "a: ,", "]"},
+	{"a: \"" + strings.Repeat("x", 450_000), "\n", "\""}, {"a: '" + strings.Repeat("x", 450_000), "\n", "'"},
+	{"a: |\n " + strings.Repeat("x", 450_000), "\n", ""},
+	{"a: >\n " + strings.Repeat("x", 450_000) + "\n", strings.Repeat("\n", 90) + " x\n", ""},
+	{"", "- |\n x" + strings.Repeat("\n", 99), ""},
 	{"- |\n " + strings.Repeat("x", 450_000), "\n", "- |\n x"},
 	{"", "-\na:\n", ""}, {"[", "[],", "]"}, {"[", "{a: },", "]"}, {"[", "a:\nb:\n,", "]"},
 }
@@ -123,7 +134,8 @@ func TestCost(t *testing.T) {
 	for _, s := range shapes {
 		room := (MaxBytes - len(s.head) - len(s.tail)) / len(s.body)
 		lines := maxLines - 2 - strings.Count(s.head+s.tail, "\n")
-		for _, n := range []int{lines / max(1, strings.Count(s.body, "\n")+strings.Count(s.body, "\r")), maxTokens / 3, maxTokens/5 - 1} {
+		for _, n := range []int{lines / max(1, strings.Count(s.body, "\n")+strings.Count(s.body, "\r")), maxTokens / 3,
+			maxTokens/5 - 1} {
 			if n > room || testing.Short() {
 				continue
 			}
@@ -190,7 +202,8 @@ func FuzzParse(f *testing.F) {
 		var s settings
 		again := Unmarshal(data, "f.yaml", &s)
 		for _, err := range []error{err, again} {
-			if err != nil && (!strings.HasPrefix(err.Error(), "f.yaml:") || strings.Contains(err.Error(), "this YAML cannot be read")) {
+			if err != nil && (!strings.HasPrefix(err.Error(), "f.yaml:") ||
+				strings.Contains(err.Error(), "this YAML cannot be read")) {
 				t.Errorf("the error does not say where: %v", err)
 			}
 		}
@@ -203,8 +216,10 @@ func FuzzParse(f *testing.F) {
 // What counts as nested is what the parser nests: never less, for texts that it takes.
 func TestNesting(t *testing.T) {
 	for text, want := range map[string]int{
-		"a: 1": 1, "a:\n- x\nb:\n- y\nc:\n- z\n": 2, "a:\n  b:\n    c: 1\nd: 1\n": 3, "- - - x\n- y\n": 3, "[a, b, {c: d}]": 3, "[[], [], []]": 2,
-		"a:\n- b:\n  - c: 1\n    d: 2\n  e: 3\n": 5, "a:\nb:\nc:\n": 1, "-\n-\n-\n": 1, "{a: {b: c}, d: {e: f}}": 4, "a: [1,\n2,\n3]\nb: 1\n": 2,
+		"a: 1": 1, "a:\n- x\nb:\n- y\nc:\n- z\n": 2, "a:\n  b:\n    c: 1\nd: 1\n": 3, "- - - x\n- y\n": 3,
+		"[a, b, {c: d}]": 3, "[[], [], []]": 2,
+		"a:\n- b:\n  - c: 1\n    d: 2\n  e: 3\n": 5, "a:\nb:\nc:\n": 1, "-\n-\n-\n": 1, "{a: {b: c}, d: {e: f}}": 4,
+		"a: [1,\n2,\n3]\nb: 1\n": 2,
 	} {
 		root, err := Parse([]byte(text), "f.yaml")
 		if err != nil {

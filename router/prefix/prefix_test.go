@@ -162,7 +162,8 @@ func check(t *testing.T, r *rand.Rand, ops int) {
 				t.Fatalf("Peek finds %d pages, expected %d", got, want)
 			}
 			if got, idle := c.Match(u.text, u.adapter, pages); got != want || idle != wantIdle {
-				t.Fatalf("op %d: %d of %d pages match, %d idle, expected %d and %d", op, got, pages, idle, want, wantIdle)
+				t.Fatalf("op %d: %d of %d pages match, %d idle, expected %d and %d", op, got, pages, idle, want,
+					wantIdle)
 			}
 			c.Take(&u.hold, u.text, u.adapter, pages)
 			s.add(&u.slow, keys[:want], false)

@@ -19,36 +19,46 @@ func all(row, figure string, n float64) bound       { return bound{row, figure, 
 func says(row, figure, text string) bound           { return bound{row, figure, 0, 0, text} }
 func within(row, figure string, l, h float64) bound { return bound{row, figure, l, h, ""} }
 
-// bounds are checked by --check. Those of a fault of one worker hold for "lost" of 2000 requests, or of what the row sends.
+// bounds are checked by --check. Those of a fault of one worker hold for "lost" of 2000 requests, or of what the row
+// sends.
 func bounds() []bound {
 	const ejected = 40 // requests that it may take until a worker is out of use
 	list := []bound{
 		all("none", "lost", 0), all("none", "executed twice", 0),
-		most("kill", "lost", clientsAtOnce), all("kill-whole", "lost", 0), most("sigstop", "lost", clientsAtOnce), most("freeze", "lost", clientsAtOnce),
-		most("hang", "lost", clientsAtOnce), most("stall", "lost", clientsAtOnce), most("trickle", "lost", clientsAtOnce),
+		most("kill", "lost", clientsAtOnce), all("kill-whole", "lost", 0), most("sigstop", "lost", clientsAtOnce),
+		most("freeze", "lost", clientsAtOnce),
+		most("hang", "lost", clientsAtOnce), most("stall", "lost", clientsAtOnce),
+		most("trickle", "lost", clientsAtOnce),
 		all("second", "wrong", 0), most("too-short", "lost", ejected),
-		all("metrics-{}", "lost", 0), all("metrics-nan", "lost", 0), all("metrics-endless", "lost", 0), all("metrics-gzip", "lost", 0),
+		all("metrics-{}", "lost", 0), all("metrics-nan", "lost", 0), all("metrics-endless", "lost", 0),
+		all("metrics-gzip", "lost", 0),
 		most("metrics-endless", "peak RSS, MB", 200), most("metrics-gzip", "peak RSS, MB", 200),
 		most("poison", "workers killed", 2), all("poison", "lost of 40 later requests", 0),
 		all("retries-0", "executed twice or more", 0), all("redirect", "requests that reached the other host", 0),
-		all("places", "2 clients: lost, %", 0), all("places", "8 clients: lost, %", 0), all("places", "40 clients: lost, %", 0),
+		all("places", "2 clients: lost, %", 0), all("places", "8 clients: lost, %", 0),
+		all("places", "40 clients: lost, %", 0),
 		most("slow-bodies", "peak RSS, MB", 100), all("slow-bodies", "lost of 100 other requests", 0),
 		most("large-bodies", "peak RSS, MB", 1000), all("streams", "lost", 0), all("streams", "executed twice", 0),
 		most("bogus-models", "size of /metrics, bytes", 20_000), most("bogus-models", "RSS grew by, MB", 20),
-		most("long-name", "size of the answer, bytes", 10_000), all("sigterm", "ended well", 200), all("sigterm", "exit status", 0),
+		most("long-name", "size of the answer, bytes", 10_000), all("sigterm", "ended well", 200),
+		all("sigterm", "exit status", 0),
 		all("half-close", "answered", 20), all("sighup", "ended well", 50), all("fds", "served", 300),
 		most("idle-connections", "CLOSE_WAIT 8 s later", 10), all("smuggling", "did harm", 0),
-		all("data-plane", "odd spellings that reached a worker", 0), most("data-plane", "workers asked for an unknown GET path", 1),
+		all("data-plane", "odd spellings that reached a worker", 0),
+		most("data-plane", "workers asked for an unknown GET path", 1),
 		all("data-plane", "methods of /health that passed --gateway-key without a key", 0),
-		most("adapters", "slowest /health, s", 1), says("bench-counts", "bench", "ended with a result"), most("bench-counts", "peak RSS, MB", 200),
-		all("bench-metrics", "completed", 600), all("bench-drop", "executed twice or more", 0), all("bench-places", "completed", 2000),
+		most("adapters", "slowest /health, s", 1), says("bench-counts", "bench", "ended with a result"),
+		most("bench-counts", "peak RSS, MB", 200),
+		all("bench-metrics", "completed", 600), all("bench-drop", "executed twice or more", 0),
+		all("bench-places", "completed", 2000),
 	}
 	// 600 of 2000 are cut where no worker is better than the others; the rest must be served
 	list = append(list, most("cut-all", "lost", 700), most("cut-adapter", "lost", ejected))
 	for _, row := range []string{"cut", "reset", "cut-whole", "cut-some"} {
 		list = append(list, most(row, "lost", ejected))
 	}
-	for _, row := range []string{"reset-first", "drop", "not-http", "counts", "too-long", "5xx", "5xx-half", "probes-500", "loads-refused", "loads-slow"} {
+	for _, row := range []string{"reset-first", "drop", "not-http", "counts", "too-long", "5xx", "5xx-half",
+		"probes-500", "loads-refused", "loads-slow"} {
 		list = append(list, all(row, "lost", 0))
 	}
 	for _, f := range faults() {
@@ -57,7 +67,8 @@ func bounds() []bound {
 	return list
 }
 
-// inFlight is what is lost beside the bound where a policy has all requests in flight on the worker that begins to cut them.
+// inFlight is what is lost beside the bound where a policy has all requests in flight on the worker that begins to cut
+// them.
 func inFlight(r *Result, b bound) float64 {
 	if r.Policy == "rank-aware" && b.figure == "lost" && b.high > 0 {
 		return clientsAtOnce
@@ -65,7 +76,8 @@ func inFlight(r *Result, b bound) float64 {
 	return 0
 }
 
-// check prints the figures that are beyond their bounds, and returns how many there are. A quick run does not wait for recovery.
+// check prints the figures that are beyond their bounds, and returns how many there are. A quick run does not wait for
+// recovery.
 func check(w io.Writer, results []Result, quick bool) (missed int) {
 	miss := func(r *Result, format string, args ...any) {
 		missed++

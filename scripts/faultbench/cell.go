@@ -100,7 +100,8 @@ func adapterNames(n int) (list []string) {
 // work starts n workers that share a book, named w0, w1, ...; set changes their configurations.
 func (c *cell) work(n int, set func(i int, cfg *faultworker.Config)) error {
 	for i := range n {
-		cfg := faultworker.Config{Name: fmt.Sprintf("w%d", i), Adapters: adapterNames(6), Token: tokenTime, Book: c.book}
+		cfg := faultworker.Config{Name: fmt.Sprintf("w%d", i), Adapters: adapterNames(6), Token: tokenTime,
+			Book: c.book}
 		if set != nil {
 			set(i, &cfg)
 		}
@@ -238,7 +239,8 @@ type workerSettings struct {
 	Rules  []faultworker.Rule
 }
 
-// workerMain is such a process: its first line is its URL, the others are the events of its book. It returns only errors.
+// workerMain is such a process: its first line is its URL, the others are the events of its book. It returns only
+// errors.
 func workerMain(text string) error {
 	var s workerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {

@@ -31,7 +31,8 @@ type client struct {
 func newClient(url, path string, limit time.Duration, prefix string) *client {
 	t := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
 	return &client{url: url, path: path, limit: limit, prefix: prefix,
-		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+		http: &http.Client{Transport: t,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -63,7 +64,8 @@ func (c *client) body(o order) []byte {
 			"sampling_params": map[string]any{"max_new_tokens": o.tokens, "ignore_eos": true}})
 		return b
 	}
-	b, _ := json.Marshal(map[string]any{"prompt": prompt, "model": o.adapter, "stream": !o.whole, "max_tokens": o.tokens, "ignore_eos": true})
+	b, _ := json.Marshal(map[string]any{"prompt": prompt, "model": o.adapter, "stream": !o.whole,
+		"max_tokens": o.tokens, "ignore_eos": true})
 	return b
 }
 

@@ -25,7 +25,8 @@ type block struct {
 func (c *cell) runBench(n int, more ...string) error {
 	ctx, cancel := context.WithTimeout(c.ctx, 90*time.Second)
 	defer cancel()
-	args := append([]string{"bench", "--worker-urls", strings.Join(c.urls(), ","), "--policy", c.policy, "--num-prompts", fmt.Sprint(n),
+	args := append([]string{"bench", "--worker-urls", strings.Join(c.urls(), ","), "--policy", c.policy,
+		"--num-prompts", fmt.Sprint(n),
 		"--request-rate", "200", "--lengths", "constant:16,4", "--no-warmup", "--json"}, more...)
 	shell := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memoryLimit), c.lorasim}, args...)
 	out, p, err := runToEnd(ctx, c.spawner, "/bin/sh", shell...)
@@ -75,7 +76,8 @@ func benchCounts(c *cell) error {
 	if err := c.benchWorkers(1, nil); err != nil {
 		return err
 	}
-	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Counts, Tokens: 1, Number: 4e9, Share: 0.05}); err != nil {
+	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Counts, Tokens: 1,
+		Number: 4e9, Share: 0.05}); err != nil {
 		return err
 	}
 	return c.runBench(100, "--num-adapters", "6")
@@ -88,14 +90,16 @@ func benchMetrics(c *cell) error {
 	if err := c.workers[0].Break(metrics("{}", "")...); err != nil {
 		return err
 	}
-	return c.runBench(600, "--num-adapters", "6", "--backend", "vllm", "--worker-api", "vllm", "--max-loaded-loras", "6")
+	return c.runBench(600, "--num-adapters", "6", "--backend", "vllm", "--worker-api", "vllm", "--max-loaded-loras",
+		"6")
 }
 
 func benchCut(c *cell) error {
 	if err := c.benchWorkers(3, nil); err != nil {
 		return err
 	}
-	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Cut, Tokens: 1}); err != nil {
+	if err := c.workers[0].Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Cut,
+		Tokens: 1}); err != nil {
 		return err
 	}
 	if err := c.runBench(pick(c.bench, 1000, 200), "--num-adapters", "6"); err != nil {
@@ -123,5 +127,6 @@ func benchPlaces(c *cell) error {
 	if err := c.benchWorkers(2, func(i int, cfg *faultworker.Config) { scarce(i, cfg) }); err != nil {
 		return err
 	}
-	return c.runBench(pick(c.bench, 2000, 300), "--num-adapters", fmt.Sprint(manyAdapter), "--request-rate", "inf", "--max-concurrency", "40")
+	return c.runBench(pick(c.bench, 2000, 300), "--num-adapters", fmt.Sprint(manyAdapter), "--request-rate", "inf",
+		"--max-concurrency", "40")
 }

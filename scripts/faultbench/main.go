@@ -1,8 +1,8 @@
 //go:build linux
 
-// Faultbench measures what faults of workers and clients cost a gateway: requests lost, executed twice, answered with another's
-// reply, hung; memory; and the time until all workers serve again. It starts fake workers (lorasim/internal/faultworker) and the
-// program lorasim, and talks to them over loopback.
+// Faultbench measures what faults of workers and clients cost a gateway: requests lost, executed twice, answered with
+// another's reply, hung; memory; and the time until all workers serve again. It starts fake workers
+// (lorasim/internal/faultworker) and the program lorasim, and talks to them over loopback.
 //
 //	scripts/faults                                      # builds lorasim, runs all rows
 //	scripts/faults --lorasim OLD --json old.json        # another program
@@ -60,7 +60,8 @@ func main() {
 	flag.StringVar(&o.lorasim, "lorasim", "", "program to measure (default: built from the source)")
 	flag.StringVar(&o.only, "only", "", "rows to run, NAME,NAME,... (default: all)")
 	flag.StringVar(&o.skip, "skip", "", "rows to leave out, NAME,NAME,...")
-	flag.StringVar(&o.policies, "policies", "least-loaded,affinity,period_mig,static", "policies, NAME,NAME,..., or all")
+	flag.StringVar(&o.policies, "policies", "least-loaded,affinity,period_mig,static",
+		"policies, NAME,NAME,..., or all")
 	flag.StringVar(&o.jsonFile, "json", "", "file for the results; rows that it has already are replaced")
 	flag.StringVar(&o.before, "before", "", "file of --json whose figures are shown beside the new ones")
 	flag.StringVar(&o.from, "from", "", "print the results of a file of --json instead of measuring")
@@ -206,7 +207,8 @@ func read(name string) (list []Result, err error) {
 
 // measure runs all cells, one after the other.
 func (o *options) measure(ctx context.Context) (results []Result, err error) {
-	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: newSpawner(), limit: 5 * time.Second}
+	b := &bench{lorasim: o.lorasim, quick: o.quick, extra: strings.Fields(o.extra), spawner: newSpawner(),
+		limit: 5 * time.Second}
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// spawner starts children that die with this process, also when it is killed: Linux ends them with the thread that started
-// them, so one thread starts all.
+// spawner starts children that die with this process, also when it is killed: Linux ends them with the thread that
+// started them, so one thread starts all.
 type spawner struct{ orders chan func() }
 
 func newSpawner() *spawner {
@@ -208,7 +208,8 @@ func (p *process) firstWords() string {
 	first := ""
 	for line := range strings.Lines(p.said.String()) {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") || strings.HasPrefix(line, "Error:") {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") ||
+			strings.HasPrefix(line, "Error:") {
 			return line
 		}
 		if first == "" {
@@ -218,7 +219,8 @@ func (p *process) firstWords() string {
 	return first
 }
 
-// closeWaits counts the connections of this machine to a port whose other end has closed them, and which wait for this end.
+// closeWaits counts the connections of this machine to a port whose other end has closed them, and which wait for this
+// end.
 func closeWaits(port int) (n int) {
 	data, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {

@@ -30,7 +30,8 @@ type special struct {
 func specials() []special {
 	return []special{
 		{name: "poison", what: "a request that kills its worker, 4 workers", run: poison},
-		{name: "retries-0", what: "`--retries 0`, workers drop 30 % after executing, 600 whole replies", run: noRetries},
+		{name: "retries-0", what: "`--retries 0`, workers drop 30 % after executing, 600 whole replies",
+			run: noRetries},
 		{name: "redirect", what: "a worker redirects to another host", run: redirected},
 		{name: "places", what: "2 workers x 3 places, 8 adapters", policies: true, run: places},
 		{name: "two-gateways", what: "two gateways on 2 workers x 3 places, 8 adapters", run: twoGateways},
@@ -63,7 +64,8 @@ func poison(c *cell) error {
 		return err
 	}
 	for _, w := range c.workers {
-		if err := w.Break(faultworker.Rule{On: faultworker.Generate, Mark: "poison", Do: faultworker.Crash}); err != nil {
+		if err := w.Break(faultworker.Rule{On: faultworker.Generate, Mark: "poison",
+			Do: faultworker.Crash}); err != nil {
 			return err
 		}
 	}
@@ -79,7 +81,10 @@ func poison(c *cell) error {
 		}
 	}
 	t := newTally()
-	cl.drive(c.ctx, 4, t, func(i int) (order, bool) { return order{adapter: fmt.Sprintf("a%d", i%6), tokens: 2}, i < 40 })
+	cl.drive(c.ctx, 4, t, func(i int) (order, bool) {
+		return order{adapter: fmt.Sprintf("a%d", i%6), tokens: 2},
+			i < 40
+	})
 	c.figure("workers killed", float64(dead))
 	c.figure("lost of 40 later requests", float64(t.lost))
 	return nil
@@ -134,11 +139,13 @@ func redirected(c *cell) error {
 	if err := c.serve("--api-key", "workers-key"); err != nil {
 		return err
 	}
-	if err := c.workers[0].Break(faultworker.Rule{Do: faultworker.Redirect, Text: host.URL() + "/generate"}); err != nil {
+	if err := c.workers[0].Break(faultworker.Rule{Do: faultworker.Redirect,
+		Text: host.URL() + "/generate"}); err != nil {
 		return err
 	}
 	t := newTally()
-	c.client(c.gateway, "/generate", "r").drive(c.ctx, 4, t, func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 20 })
+	c.client(c.gateway, "/generate", "r").drive(c.ctx, 4, t,
+		func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 20 })
 	c.sleep(2500 * time.Millisecond) // of probes
 	c.figure("requests that reached the other host", float64(other.Load()))
 	return nil
@@ -227,7 +234,8 @@ func halfClose(c *cell) error {
 }
 
 func request(method, path, body string, headers ...string) string {
-	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n%s", method, path, strings.Join(headers, ""), len(body), body)
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n%s", method, path,
+		strings.Join(headers, ""), len(body), body)
 }
 
 // raw sends bytes to a gateway and returns what comes back in time.
@@ -259,7 +267,8 @@ func unreadLog(c *cell) error {
 	}
 	defer r.Close()
 	defer w.Close()
-	p, err := startProcess(c.spawner, w, nil, c.lorasim, c.gatewayArgs(c.policy, c.urls(), adapterNames(6), "--access-log", "-")...)
+	p, err := startProcess(c.spawner, w, nil, c.lorasim, c.gatewayArgs(c.policy, c.urls(), adapterNames(6),
+		"--access-log", "-")...)
 	if err != nil {
 		return err
 	}
@@ -283,7 +292,8 @@ func descriptors(c *cell) error {
 		return err
 	}
 	const limit, clients, each = 150, 20, 15
-	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), c.lorasim}, c.gatewayArgs(c.policy, c.urls(), adapterNames(6))...)
+	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), c.lorasim},
+		c.gatewayArgs(c.policy, c.urls(), adapterNames(6))...)
 	p, err := startProcess(c.spawner, nil, nil, "/bin/sh", args...)
 	if err != nil {
 		return err
@@ -362,7 +372,8 @@ func manyAdapters(c *cell) error {
 	c.gateway = p
 	slowest := time.Duration(0)
 	cl := http.Client{Timeout: 60 * time.Second}
-	for begun := time.Now(); time.Since(begun) < pick(c.bench, 15*time.Second, 4*time.Second); c.sleep(100 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < pick(c.bench, 15*time.Second,
+		4*time.Second); c.sleep(100 * time.Millisecond) {
 		from := time.Now()
 		if resp, err := cl.Get(p.url + "/health"); err == nil {
 			resp.Body.Close()
@@ -433,7 +444,8 @@ func slowBodies(c *cell) error {
 	c.sleep(2 * time.Second)
 	_, peak := c.gateway.memory()
 	t := newTally()
-	c.client(c.gateway, "/generate", "r").drive(c.ctx, 10, t, func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 100 })
+	c.client(c.gateway, "/generate", "r").drive(c.ctx, 10, t,
+		func(i int) (order, bool) { return order{adapter: "a0", tokens: 2}, i < 100 })
 	closed, wait := 0, pick(c.bench, 45*time.Second, 2*time.Second)
 	deadline := time.Now().Add(wait)
 	for _, nc := range conns {

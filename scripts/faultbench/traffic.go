@@ -54,7 +54,8 @@ func probes(r faultworker.Rule) (list []faultworker.Rule) {
 }
 
 func metrics(text, header string) []faultworker.Rule {
-	return []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Answer, Text: text, Header: "Content-Type: text/plain\r\n" + header}}
+	return []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Answer, Text: text,
+		Header: "Content-Type: text/plain\r\n" + header}}
 }
 
 // faults lists the rows.
@@ -72,56 +73,75 @@ func faults() []fault {
 	polls := 4 * time.Second // some looks at the workers
 	return []fault{
 		{name: "none", what: "no fault"},
-		{name: "cut", what: "closes each stream after 1 token (FIN)", requests: 2000, rules: generate(faultworker.Rule{Do: faultworker.Cut, Tokens: 1})},
-		{name: "reset", what: "resets each stream after 1 token (RST)", requests: 2000, rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1})},
-		{name: "cut-whole", what: "closes each whole reply half-way", requests: 2000, whole: true, rules: generate(faultworker.Rule{Do: faultworker.Cut})},
+		{name: "cut", what: "closes each stream after 1 token (FIN)", requests: 2000,
+			rules: generate(faultworker.Rule{Do: faultworker.Cut, Tokens: 1})},
+		{name: "reset", what: "resets each stream after 1 token (RST)", requests: 2000,
+			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1})},
+		{name: "cut-whole", what: "closes each whole reply half-way", requests: 2000, whole: true,
+			rules: generate(faultworker.Rule{Do: faultworker.Cut})},
 		{name: "cut-some", what: "resets 30 % of its streams after 1 token", requests: 2000,
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
 		{name: "cut-adapter", what: "resets the streams of one adapter of six after 1 token", requests: 2000,
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Mark: `"a0"`})},
 		{name: "cut-all", what: "all three reset 30 % of their streams after 1 token", requests: 2000, every: true,
 			rules: generate(faultworker.Rule{Do: faultworker.Reset, Tokens: 1, Share: 0.3})},
-		{name: "reset-first", what: "resets each connection before a reply", rules: generate(faultworker.Rule{Do: faultworker.ResetFirst})},
-		{name: "drop", what: "executes each request, then closes without a reply", rules: generate(faultworker.Rule{Do: faultworker.Drop})},
-		{name: "hang", patience: true, what: "never answers requests; probes are good", requests: few, quick: some, rules: generate(faultworker.Rule{Do: faultworker.Hang})},
+		{name: "reset-first", what: "resets each connection before a reply",
+			rules: generate(faultworker.Rule{Do: faultworker.ResetFirst})},
+		{name: "drop", what: "executes each request, then closes without a reply",
+			rules: generate(faultworker.Rule{Do: faultworker.Drop})},
+		{name: "hang", patience: true, what: "never answers requests; probes are good", requests: few, quick: some,
+			rules: generate(faultworker.Rule{Do: faultworker.Hang})},
 		{name: "stall", patience: true, what: "sends the head and 1 token, then nothing", requests: few, quick: some,
 			rules: generate(faultworker.Rule{Do: faultworker.Stall, Tokens: 1})},
-		{name: "freeze", patience: true, what: "takes connections, answers nothing, probes included", requests: few, quick: some, begin: func(c *cell) (func(), error) {
-			c.workers[0].Freeze()
-			return c.workers[0].Thaw, nil
-		}},
+		{name: "freeze", patience: true, what: "takes connections, answers nothing, probes included", requests: few,
+			quick: some, begin: func(c *cell) (func(), error) {
+				c.workers[0].Freeze()
+				return c.workers[0].Thaw, nil
+			}},
 		{name: "trickle", patience: true, what: "sends a byte every 100 ms", requests: few, quick: some,
 			rules: generate(faultworker.Rule{Do: faultworker.Trickle, After: 100 * time.Millisecond})},
-		{name: "garbage", what: "status 200 and a body that is no reply", rules: generate(faultworker.Rule{Do: faultworker.Garbage})},
+		{name: "garbage", what: "status 200 and a body that is no reply",
+			rules: generate(faultworker.Rule{Do: faultworker.Garbage})},
 		{name: "not-http", what: "bytes that are no HTTP", rules: generate(faultworker.Rule{Do: faultworker.NotHTTP})},
-		{name: "counts", what: "states 4,000,000,000 tokens", rules: generate(faultworker.Rule{Do: faultworker.Counts, Tokens: 1, Number: 4e9})},
+		{name: "counts", what: "states 4,000,000,000 tokens",
+			rules: generate(faultworker.Rule{Do: faultworker.Counts, Tokens: 1, Number: 4e9})},
 		{name: "second", what: "a second reply 3 ms after each", whole: true,
 			rules: generate(faultworker.Rule{Do: faultworker.Second, After: 3 * time.Millisecond})},
-		{name: "too-short", what: "Content-Length promises more than comes", whole: true, rules: generate(faultworker.Rule{Do: faultworker.TooShort})},
-		{name: "too-long", what: "more comes than Content-Length says", whole: true, rules: generate(faultworker.Rule{Do: faultworker.TooLong})},
-		{name: "endless-head", what: "a head without end", requests: few, quick: some, rules: generate(faultworker.Rule{Do: faultworker.EndlessHead})},
-		{name: "endless-1xx", what: "provisional replies without end", requests: few, quick: some, rules: generate(faultworker.Rule{Do: faultworker.Endless1xx})},
-		{name: "5xx-half", what: "status 500 for half of the requests", rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500, Share: 0.5})},
-		{name: "5xx", what: "status 503 for all requests", rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 503})},
+		{name: "too-short", what: "Content-Length promises more than comes", whole: true,
+			rules: generate(faultworker.Rule{Do: faultworker.TooShort})},
+		{name: "too-long", what: "more comes than Content-Length says", whole: true,
+			rules: generate(faultworker.Rule{Do: faultworker.TooLong})},
+		{name: "endless-head", what: "a head without end", requests: few, quick: some,
+			rules: generate(faultworker.Rule{Do: faultworker.EndlessHead})},
+		{name: "endless-1xx", what: "provisional replies without end", requests: few, quick: some,
+			rules: generate(faultworker.Rule{Do: faultworker.Endless1xx})},
+		{name: "5xx-half", what: "status 500 for half of the requests",
+			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500, Share: 0.5})},
+		{name: "5xx", what: "status 503 for all requests",
+			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 503})},
 		{name: "flapping", what: "dies and comes back every second", atLeast: polls, begin: flap},
 		{name: "slow-probes", what: "probes are answered after 3 s", atLeast: 2 * polls,
 			rules: probes(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "probes-500", what: "probes are answered with 500, requests are good", atLeast: polls,
 			rules: probes(faultworker.Rule{Do: faultworker.Answer, Status: 500})},
 		{name: "metrics-{}", what: "vLLM; `/metrics` is `{}`", vllm: true, atLeast: polls, rules: metrics("{}", "")},
-		{name: "metrics-nan", what: "vLLM; `/metrics` has NaN, +Inf and 2^63", vllm: true, atLeast: polls, rules: metrics("# TYPE vllm:num_requests_running gauge\n"+
-			"vllm:num_requests_running NaN\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 9223372036854775808\n"+
-			"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"-1\"} +Inf\n", "")},
+		{name: "metrics-nan", what: "vLLM; `/metrics` has NaN, +Inf and 2^63", vllm: true, atLeast: polls,
+			rules: metrics("# TYPE vllm:num_requests_running gauge\n"+
+				"vllm:num_requests_running NaN\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 9223372036854775808\n"+
+				"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"-1\"} +Inf\n", "")},
 		{name: "metrics-endless", what: "vLLM; `/metrics` never ends", vllm: true, atLeast: polls,
 			rules: []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Endless, Text: "# HELP x y\n"}}},
 		{name: "metrics-gzip", what: "vLLM; `/metrics` is 1 GB of zeros in 1 MB of gzip", vllm: true, atLeast: polls,
 			begin: bomb},
 		{name: "loads-refused", early: true, what: "holds no adapter and refuses to load any", set: lacking,
 			rules: load(faultworker.Rule{Do: faultworker.Answer, Status: 400, Text: `{"error_message": "no"}`})},
-		{name: "loads-slow", early: true, atLeast: polls, what: "holds no adapter and takes 3 s to load one", set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
+		{name: "loads-slow", early: true, atLeast: polls, what: "holds no adapter and takes 3 s to load one",
+			set: lacking, rules: load(faultworker.Rule{Do: faultworker.Slow, After: 3 * time.Second})},
 		{name: "kill", what: "`kill -9`; started again afterwards", requests: 2000, own: true, begin: killed},
-		{name: "kill-whole", what: "`kill -9`, replies not streamed", requests: 2000, own: true, begin: killed, whole: true},
-		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true, begin: stopped},
+		{name: "kill-whole", what: "`kill -9`, replies not streamed", requests: 2000, own: true, begin: killed,
+			whole: true},
+		{name: "sigstop", patience: true, what: "SIGSTOP; SIGCONT afterwards", requests: few, quick: some, own: true,
+			begin: stopped},
 	}
 }
 
@@ -292,7 +312,10 @@ func (f *fault) recovery(c *cell, cl *client, next func(i int) order) (time.Dura
 		defer close(driven)
 		cl.drive(ctx, clientsAtOnce/2, t, func(i int) (order, bool) { return next(i), !over.Load() })
 	}()
-	took, ok := c.until(pick(c.bench, recoveryLimit, 2*time.Second), func() bool { return t.of("w0") > 0 || !c.gateway.alive() })
+	took, ok := c.until(pick(c.bench, recoveryLimit, 2*time.Second), func() bool {
+		return t.of("w0") > 0 ||
+			!c.gateway.alive()
+	})
 	over.Store(true)
 	cancel()
 	<-driven

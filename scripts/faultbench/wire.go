@@ -50,24 +50,25 @@ func smugglingForms() map[string]string {
 	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	length := fmt.Sprintf("Content-Length: %d\r\n", len(body))
 	return map[string]string{
-		"CL.TE":                    post("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+second),
-		"TE.CL":                    post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", chunked),
-		"two lengths":              post(length+"Content-Length: 5\r\n", body),
-		"list of lengths":          post("Content-Length: 5, 6\r\n", body),
-		"length +5":                post("Content-Length: +5\r\n", body),
-		"length 0x5":               post("Content-Length: 0x5\r\n", body),
-		"length -1":                post("Content-Length: -1\r\n", body),
-		"length 1e1":               post("Content-Length: 1e1\r\n", body),
-		"length too large":         post("Content-Length: 99999999999999999999\r\n", body),
-		"TE identity":              post("Transfer-Encoding: identity\r\n"+length, body),
-		"TE xchunked":              post("Transfer-Encoding: xchunked\r\n"+length, body),
-		"TE chunked, identity":     post("Transfer-Encoding: chunked, identity\r\n", chunked),
-		"TE twice":                 post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked),
-		"TE and a space":           post("Transfer-Encoding : chunked\r\n"+length, chunked),
-		"TE in a folded line":      post("X-A: b\r\n Transfer-Encoding: chunked\r\n"+length, body),
-		"TE after a bare LF":       post("X-A: b\nTransfer-Encoding: chunked\r\n", chunked+second),
-		"TE after a bare CR":       post("X-A: b\rTransfer-Encoding: chunked\r\n"+length, body),
-		"TE by HTTP/1.0":           "POST /generate HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" + length + "\r\n" + chunked,
+		"CL.TE":                post("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+second),
+		"TE.CL":                post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", chunked),
+		"two lengths":          post(length+"Content-Length: 5\r\n", body),
+		"list of lengths":      post("Content-Length: 5, 6\r\n", body),
+		"length +5":            post("Content-Length: +5\r\n", body),
+		"length 0x5":           post("Content-Length: 0x5\r\n", body),
+		"length -1":            post("Content-Length: -1\r\n", body),
+		"length 1e1":           post("Content-Length: 1e1\r\n", body),
+		"length too large":     post("Content-Length: 99999999999999999999\r\n", body),
+		"TE identity":          post("Transfer-Encoding: identity\r\n"+length, body),
+		"TE xchunked":          post("Transfer-Encoding: xchunked\r\n"+length, body),
+		"TE chunked, identity": post("Transfer-Encoding: chunked, identity\r\n", chunked),
+		"TE twice":             post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked),
+		"TE and a space":       post("Transfer-Encoding : chunked\r\n"+length, chunked),
+		"TE in a folded line":  post("X-A: b\r\n Transfer-Encoding: chunked\r\n"+length, body),
+		"TE after a bare LF":   post("X-A: b\nTransfer-Encoding: chunked\r\n", chunked+second),
+		"TE after a bare CR":   post("X-A: b\rTransfer-Encoding: chunked\r\n"+length, body),
+		"TE by HTTP/1.0": "POST /generate HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" + length +
+			"\r\n" + chunked,
 		"NUL in a header":          post("X-A: b\x00c\r\n"+length, body),
 		"header without a colon":   post("X-A\r\n"+length, body),
 		"space before a header":    "POST /generate HTTP/1.1\r\n Host: x\r\n" + length + "\r\n" + body,
@@ -76,23 +77,30 @@ func smugglingForms() map[string]string {
 		"HTTP/0.9":                 "GET /health_generate\r\n",
 		"HTTP/1.1 with lower case": "POST /generate http/1.1\r\nHost: x\r\n" + length + "\r\n" + body,
 		"HTTP/2 preface":           "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"bare LF lines":            "POST /generate HTTP/1.1\nHost: x\n" + strings.ReplaceAll(length, "\r", "") + "\n" + body,
-		"CONNECT":                  "CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: 127.0.0.1:22\r\n\r\n",
-		"another host's URL":       "POST http://example.invalid/generate HTTP/1.1\r\nHost: example.invalid\r\n" + length + "\r\n" + body,
-		"CRLF in the path":         "POST /generate%0d%0aX-Smuggled:%201 HTTP/1.1\r\nHost: x\r\n" + length + "\r\n" + body,
-		"chunk 0x":                 post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("0x%x\r\n%s\r\n0\r\n\r\n", len(body), body)),
-		"chunk too large":          post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff1\r\n"+body),
-		"chunk -1":                 post("Transfer-Encoding: chunked\r\n", "-1\r\n"+body),
-		"chunk longer than told":   post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body)-4, body)),
-		"chunk with a bare LF":     post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x;\n%s\r\n0\r\n\r\n", len(body), body)),
-		"trailer":                  post("Transfer-Encoding: chunked\r\nTrailer: X-Smuggled\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\nX-Smuggled: 1\r\n\r\n", len(body), body)),
+		"bare LF lines": "POST /generate HTTP/1.1\nHost: x\n" + strings.ReplaceAll(length, "\r", "") + "\n" +
+			body,
+		"CONNECT": "CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: 127.0.0.1:22\r\n\r\n",
+		"another host's URL": "POST http://example.invalid/generate HTTP/1.1\r\nHost: example.invalid\r\n" +
+			length + "\r\n" + body,
+		"CRLF in the path": "POST /generate%0d%0aX-Smuggled:%201 HTTP/1.1\r\nHost: x\r\n" + length + "\r\n" +
+			body,
+		"chunk 0x": post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("0x%x\r\n%s\r\n0\r\n\r\n",
+			len(body), body)),
+		"chunk too large": post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff1\r\n"+body),
+		"chunk -1":        post("Transfer-Encoding: chunked\r\n", "-1\r\n"+body),
+		"chunk longer than told": post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n",
+			len(body)-4, body)),
+		"chunk with a bare LF": post("Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x;\n%s\r\n0\r\n\r\n",
+			len(body), body)),
+		"trailer": post("Transfer-Encoding: chunked\r\nTrailer: X-Smuggled\r\n",
+			fmt.Sprintf("%x\r\n%s\r\n0\r\nX-Smuggled: 1\r\n\r\n", len(body), body)),
 		"header of 2 MB":           post("X-A: "+strings.Repeat("a", 2<<20)+"\r\n"+length, body),
 		"Connection names a field": post("Connection: close, X-Smuggled\r\nX-Smuggled: 1\r\n"+length, body),
 	}
 }
 
-// smuggling sends each form on a connection of its own. A form does harm if workers are asked for more than the client was
-// answered, or get a header that was not meant for them.
+// smuggling sends each form on a connection of its own. A form does harm if workers are asked for more than the client
+// was answered, or get a header that was not meant for them.
 func smuggling(c *cell) error {
 	var seen asked
 	if err := c.work(1, func(_ int, cfg *faultworker.Config) { cfg.Asked, cfg.Token = seen.note, 0 }); err != nil {
@@ -110,7 +118,8 @@ func smuggling(c *cell) error {
 		if len(paths) == 0 {
 			refused++
 		}
-		if evil > 0 && name != "TE after a bare LF" && name != "CL.TE" || len(paths) > answers && !strings.HasPrefix(answer, "HTTP/1.1 4") {
+		if evil > 0 && name != "TE after a bare LF" && name != "CL.TE" || len(paths) > answers &&
+			!strings.HasPrefix(answer, "HTTP/1.1 4") {
 			harm = append(harm, name)
 		}
 	}
@@ -145,7 +154,8 @@ func dataPlane(c *cell) error {
 		return err
 	}
 	reach := func(url, method, path string) bool {
-		raw(url, request(method, path, `{"text":"x","lora_name":"a0"}`), false, time.Second) // what counts is what arrives
+		// what counts is what arrives
+		raw(url, request(method, path, `{"text":"x","lora_name":"a0"}`), false, time.Second)
 		paths, _ := seen.take()
 		return len(paths) > 0
 	}
@@ -156,12 +166,15 @@ func dataPlane(c *cell) error {
 			through = append(through, p)
 		}
 	}
-	odd := []string{"//weights_checker", "/./weights_checker", "/%77eights_checker", "/v1/../weights_checker", "/weights_checker/", "/WEIGHTS_CHECKER",
-		"/generate/../weights_checker", "/generate;/weights_checker", "/weights_checker?x=/generate", "/v1%2f..%2fweights_checker"}
+	odd := []string{"//weights_checker", "/./weights_checker", "/%77eights_checker", "/v1/../weights_checker",
+		"/weights_checker/", "/WEIGHTS_CHECKER",
+		"/generate/../weights_checker", "/generate;/weights_checker", "/weights_checker?x=/generate",
+		"/v1%2f..%2fweights_checker"}
 	for _, p := range odd {
 		spelt += b2i(reach(c.gateway.url, "POST", p))
 	}
-	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`, "Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false, 3*time.Second)
+	answer, _ := raw(c.gateway.url, request("POST", "/admin/drain", `{"worker": 0, "drain": true}`,
+		"Origin: http://evil.example\r\n", "Content-Type: text/plain\r\n"), false, 3*time.Second)
 	status, _, _ := strings.Cut(strings.TrimPrefix(answer, "HTTP/1.1 "), " ")
 	c.figure("paths", float64(len(workerPaths)))
 	c.figure("reached a worker", float64(len(through)))

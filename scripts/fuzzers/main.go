@@ -151,7 +151,10 @@ func fuzzAll(ctx context.Context, all []target, o options, out io.Writer) []outc
 			programs[i] = programs[i-1]
 			continue
 		}
-		programs[i] = sync.OnceValues(func() (string, error) { return compile(ctx, t, filepath.Join(folder, fmt.Sprint(i))) })
+		programs[i] = sync.OnceValues(func() (string,
+			error) {
+			return compile(ctx, t, filepath.Join(folder, fmt.Sprint(i)))
+		})
 	}
 	var wg sync.WaitGroup
 	var print sync.Mutex
@@ -211,8 +214,10 @@ func fuzz(ctx context.Context, t target, program func() (string, error), each ti
 	}
 	limited, cancel := context.WithTimeout(ctx, each+slack)
 	defer cancel()
-	c := exec.CommandContext(limited, path, "-test.run", "^$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime", each.String(),
-		"-test.fuzzminimizetime", "20x", "-test.parallel", "1", "-test.fuzzcachedir", filepath.Join(strings.TrimSpace(string(cache)), "fuzz", t.pkg))
+	c := exec.CommandContext(limited, path, "-test.run", "^$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime",
+		each.String(),
+		"-test.fuzzminimizetime", "20x", "-test.parallel", "1", "-test.fuzzcachedir",
+		filepath.Join(strings.TrimSpace(string(cache)), "fuzz", t.pkg))
 	c.Dir = t.dir
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers end with it
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
@@ -262,10 +267,12 @@ func report(out io.Writer, results []outcome) (failed bool) {
 	fmt.Fprintln(w, "PACKAGE\tTARGET\tRESULT\tSECONDS\tEXECUTIONS\tFAILING INPUT")
 	for _, r := range results {
 		counts[r.status]++
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%s\t%s\n", r.pkg, r.name, r.status, r.took.Seconds(), cmp.Or(r.execs, "-"), cmp.Or(r.input, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%s\t%s\n", r.pkg, r.name, r.status, r.took.Seconds(), cmp.Or(r.execs, "-"),
+			cmp.Or(r.input, "-"))
 	}
 	w.Flush()
-	fmt.Fprintf(out, "\n%d targets: %d ok, %d failed, %d not run to their end\n", len(results), counts["ok"], counts["failed"],
+	fmt.Fprintf(out, "\n%d targets: %d ok, %d failed, %d not run to their end\n", len(results), counts["ok"],
+		counts["failed"],
 		counts["not run"]+counts["interrupted"])
 	return counts["failed"] > 0
 }

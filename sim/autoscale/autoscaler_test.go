@@ -165,7 +165,8 @@ func TestKnown(t *testing.T) {
 			at = append(at, float64(10*i)+float64(k))
 		}
 	}
-	k := &Known{Capacity: Capacity{PerWorker: 0.1}, Arrivals: &Ahead{Source: arrivals(at...).Source(), Every: 10 * tick.Second}, Every: 10, ColdStart: 10}
+	k := &Known{Capacity: Capacity{PerWorker: 0.1}, Arrivals: &Ahead{Source: arrivals(at...).Source(),
+		Every: 10 * tick.Second}, Every: 10, ColdStart: 10}
 	// At 10 s the next interval is 1. Around it are 0 to 2 (there is none before) with
 	// a mean of 8/3, around 2 are 0 to 3: 16/4. At 20 s: 16/4, 22/4; then 22/4, 20/4; 20/4, 16/4.
 	for i, want := range []float64{4, 5.5, 5.5, 5, 4, 2, 0} {

@@ -154,7 +154,8 @@ func (e *Engine) init(c Config) error {
 	q.MixedChunk = q.MixedChunk && q.ChunkedPrefillSize > 0
 	q.MaxLoadedLoras = q.HostLoras()
 	if q.MaxLoadedLoras > 0 && q.MaxLoadedLoras < q.MaxLorasPerBatch {
-		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras, q.MaxLorasPerBatch)
+		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras,
+			q.MaxLorasPerBatch)
 	}
 	isVLLM := q.Scheduler == profile.SchedulerVLLM
 	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
@@ -417,7 +418,8 @@ func (e *Engine) Decoding() iter.Seq2[*Request, int64] {
 
 // CachedPrefix is how many of a text's first tokens the prefix cache has, for routers.
 func (e *Engine) CachedPrefix(text *trace.Text, adapter, tokens int32) int32 {
-	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch, e.Step.done(e.Loop.Now())))
+	return e.KV.Peek(text, adapter, tokens, e.KV.DecodePages(e.Batch.Steps, e.Step.run.Batch,
+		e.Step.done(e.Loop.Now())))
 }
 
 // Reset makes the engine as it was at its start, but for its counts: it loses its memory. restart: it is another

@@ -104,7 +104,8 @@ func (p *Policy) Head() *Request {
 func (p *Policy) Last() *Request {
 	last := p.queue.head
 	for _, a := range p.queue.adapters {
-		if r := a.queue.tail; cmp.Or(cmp.Compare(p.Priority(a), p.Priority(last.Row)), cmp.Compare(r.seq, last.seq)) > 0 {
+		if r := a.queue.tail; cmp.Or(cmp.Compare(p.Priority(a), p.Priority(last.Row)),
+			cmp.Compare(r.seq, last.seq)) > 0 {
 			last = r
 		}
 	}

@@ -33,7 +33,8 @@ func TestPool(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
 			switch op := rapid.IntRange(0, 5).Draw(t, "operation"); {
 			case op <= 1:
-				s := &Sequence{Prompt: rapid.Int32Range(1, 60).Draw(t, "prompt"), Text: rapid.SampledFrom(texts).Draw(t, "text")}
+				s := &Sequence{Prompt: rapid.Int32Range(1, 60).Draw(t, "prompt"), Text: rapid.SampledFrom(texts).Draw(t,
+					"text")}
 				match, idle := p.MatchPrefix(s, s.Prompt-1, steps)
 				if match < 0 || idle > match {
 					t.Fatalf("%d tokens match, %d of them evictable", match, idle)

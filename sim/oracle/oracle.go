@@ -114,7 +114,8 @@ func fullestShare(c *profile.Costs, r Request, longest int64) float64 {
 		prompt = min(prompt, besideDecode(c, tokens, batch))
 	}
 	t := float64(r.Prompt) * prompt / float64(tokens)
-	return t + steps*c.Step(&profile.StepWork{Batch: batch}).Seconds()/float64(batch) + c.PerKVToken.Seconds()*kvReads(r)
+	return t + steps*c.Step(&profile.StepWork{Batch: batch}).Seconds()/float64(batch) +
+		c.PerKVToken.Seconds()*kvReads(r)
 }
 
 // besideDecode is what prompt tokens add to a decode step: where steps do both, tokens of

@@ -68,7 +68,8 @@ func TestNoRunBeatsTheBound(t *testing.T) {
 			})
 		}
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
-		f := simulate(t, wl, p, workers, rapid.SampledFrom([]string{"static", "least-loaded", "period_mig"}).Draw(t, "policy"))
+		f := simulate(t, wl, p, workers, rapid.SampledFrom([]string{"static", "least-loaded", "period_mig"}).Draw(t,
+			"policy"))
 		costs := make([]*profile.Costs, workers)
 		for i := range costs {
 			costs[i] = p.Compile()

@@ -71,7 +71,8 @@ func parseAnalytic(spec string) (Analytic, error) {
 	pieces := strings.Split(spec, ",")
 	if len(pieces) < 2 {
 		return Analytic{}, fmt.Errorf("expected analytic:MODEL,GPU[,tp=N][,bits=N]; models: %s; GPUs: %s",
-			strings.Join(names(Architectures(), (*Architecture).name), ", "), strings.Join(names(GPUs(), (*GPU).name), ", "))
+			strings.Join(names(Architectures(), (*Architecture).name), ", "), strings.Join(names(GPUs(), (*GPU).name),
+				", "))
 	}
 	a := NewAnalytic(strings.TrimSpace(pieces[0]), strings.TrimSpace(pieces[1]))
 	for _, piece := range pieces[2:] {

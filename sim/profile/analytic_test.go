@@ -41,7 +41,8 @@ func TestAnalyticSizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Memory.KVBytesPerToken != 524288 || math.Abs(p.Adapters.BytesPerRank/5.0e6-1) > 0.01 {
-		t.Errorf("KV %d bytes per token, adapters %.0f bytes per rank", p.Memory.KVBytesPerToken, p.Adapters.BytesPerRank)
+		t.Errorf("KV %d bytes per token, adapters %.0f bytes per rank", p.Memory.KVBytesPerToken,
+			p.Adapters.BytesPerRank)
 	}
 	if !p.Uncalibrated || !strings.Contains(p.Source, "never compared with a measured run") {
 		t.Error("an analytic profile is not marked as uncalibrated")
@@ -56,7 +57,8 @@ func TestAnalyticSizes(t *testing.T) {
 	for _, c := range []struct {
 		a          Analytic
 		want, near float64
-	}{{analytic("llama-2-7b", "rtx-4090", 1, 0), 8.57, 0.05}, {analytic("llama-2-7b", "rtx-4090", 2, 0), 29.69, 0.05}, {analytic("deepseek-v3", "h200", 16, 0), 85.0, 0.5}} {
+	}{{analytic("llama-2-7b", "rtx-4090", 1, 0), 8.57, 0.05}, {analytic("llama-2-7b", "rtx-4090", 2, 0), 29.69, 0.05},
+		{analytic("deepseek-v3", "h200", 16, 0), 85.0, 0.5}} {
 		if p, err = c.a.Profile(); err != nil || math.Abs(p.Memory.PoolGiB-c.want) > c.near {
 			t.Errorf("%+v: a pool of %v GiB (%v), expected %v", c.a, p.Memory.PoolGiB, err, c.want)
 		}
@@ -166,10 +168,13 @@ func TestLoRARoofline(t *testing.T) {
 		w    StepWork
 		want float64
 	}{
-		"one of rank 8":             {StepWork{Batch: 1, LoRAs: 1, MaxRank: 8, Adapters: 1, Ranks: 8, RankTokens: 8}, lora(8, 8)},
-		"8 of rank 64, 32 requests": {StepWork{Batch: 32, LoRAs: 32, MaxRank: 64, Adapters: 8, Ranks: 512, RankTokens: 2048}, lora(512, 2048)},
-		"a prompt":                  {StepWork{Tokens: 1000, LoRATokens: 1000, Adapters: 1, Ranks: 16, RankTokens: 16000}, lora(16, 16000)},
-		"none":                      {StepWork{Batch: 32}, 0},
+		"one of rank 8": {StepWork{Batch: 1, LoRAs: 1, MaxRank: 8, Adapters: 1, Ranks: 8, RankTokens: 8},
+			lora(8, 8)},
+		"8 of rank 64, 32 requests": {StepWork{Batch: 32, LoRAs: 32, MaxRank: 64, Adapters: 8, Ranks: 512,
+			RankTokens: 2048}, lora(512, 2048)},
+		"a prompt": {StepWork{Tokens: 1000, LoRATokens: 1000, Adapters: 1, Ranks: 16,
+			RankTokens: 16000}, lora(16, 16000)},
+		"none": {StepWork{Batch: 32}, 0},
 	} {
 		bare := x.w
 		bare.Ranks, bare.RankTokens = 0, 0
@@ -179,7 +184,8 @@ func TestLoRARoofline(t *testing.T) {
 	}
 	// the router's model: one adapter for each request, up to the slots
 	m := Model{c}
-	if got, want := 1000*(m.DecodeStep(32, 0, 64)-m.DecodeStep(32, 0, 0)), lora(512, 2048); math.Abs(got-want) > 0.001*want {
+	if got, want := 1000*(m.DecodeStep(32, 0, 64)-m.DecodeStep(32, 0, 0)), lora(512,
+		2048); math.Abs(got-want) > 0.001*want {
 		t.Errorf("the router reckons with %v ms, expected %v", got, want)
 	}
 	// what was measured with a 64 GB H100 under vLLM 0.8.5 lies within the stated factors of
@@ -192,7 +198,8 @@ func TestLoRARoofline(t *testing.T) {
 		measured := r.PerAdapterMs + cal.Latency.Adapters.PerSlotUs/1000
 		roofline := perRank * float64(r.Rank) / 2020e9 * 1000
 		if f := measured / roofline; f < LoRAFactorLow || f > LoRAFactorHigh {
-			t.Errorf("rank %d: measured %.3f ms are %.1f times the roofline, stated are %g to %g", r.Rank, measured, f, LoRAFactorLow, LoRAFactorHigh)
+			t.Errorf("rank %d: measured %.3f ms are %.1f times the roofline, stated are %g to %g", r.Rank, measured, f,
+				LoRAFactorLow, LoRAFactorHigh)
 		}
 	}
 }
@@ -206,7 +213,8 @@ func TestSlotsFit(t *testing.T) {
 	if p.Engine.MaxLoraRank != 32 || !strings.Contains(p.Source, "max_lora_rank is") {
 		t.Errorf("rank %d: %s", p.Engine.MaxLoraRank, p.Source)
 	}
-	if p, err = analytic("llama-3.1-70b", "l40s", 0, 4).Profile(); err != nil || p.GPUs() != 2 || p.Engine.MaxLoraRank != 64 {
+	if p, err = analytic("llama-3.1-70b", "l40s", 0, 4).Profile(); err != nil || p.GPUs() != 2 ||
+		p.Engine.MaxLoraRank != 64 {
 		t.Errorf("%v, %+v", err, p)
 	}
 }

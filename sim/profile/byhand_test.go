@@ -23,15 +23,19 @@ func TestRangesOfAProfile(t *testing.T) {
 		{sound + "engine: {new_token_ratio_min: 0}\n", ""},
 		{sound + "engine: {enable_mixed_chunk: true}\n", ""},
 		{sound + "engine: {enable_mixed_chunk: true, scheduler: vllm}\n", "enable_mixed_chunk needs engine.scheduler"},
-		{latency("{backend: merged, switch_ms: 1, switch_credit: 9}") + "engine: {enable_mixed_chunk: true}\n", "enable_mixed_chunk needs engine.scheduler"},
-		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 1}") + "engine: {enable_mixed_chunk: true}\n", "enable_mixed_chunk needs engine.scheduler"},
+		{latency("{backend: merged, switch_ms: 1, switch_credit: 9}") + "engine: {enable_mixed_chunk: true}\n",
+			"enable_mixed_chunk needs engine.scheduler"},
+		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 1}") +
+			"engine: {enable_mixed_chunk: true}\n", "enable_mixed_chunk needs engine.scheduler"},
 		{latency("{backend: merged, switch_ms: 1, switch_credit: 0}"), "switch_credit is 0"},
 		{latency("{backend: merged, switch_ms: 1, switch_credit: 1}"), ""},
 		{latency("{backend: merged, switch_ms: 1, switch_credit: 1000000000000}"), ""},
 		{latency("{backend: merged, switch_ms: 1, switch_credit: 1000000000001}"), "switch_credit is 1000000000001"},
-		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 0}"), "credit_scale is 0"},
+		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 0}"),
+			"credit_scale is 0"},
 		{latency("{backend: merged, switch_ms: 1, switch_credit: 9, credit_scale: 0}"), ""},
-		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 1000001}"), "credit_scale is 1000001"},
+		{latency("{backend: dlora, switch_ms: 1, unmerged_ms: 1, switch_credit: 9, credit_scale: 1000001}"),
+			"credit_scale is 1000001"},
 	} {
 		_, err := Parse([]byte(c.yaml), "x")
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -70,7 +74,8 @@ func TestKnows(t *testing.T) {
 	}{
 		{LawPhases, BackendNone, 0, true}, {LawAdapters, BackendNone, 0, true},
 		{LawPhases, BackendCSGMV, 1, true}, {LawPhases, BackendCSGMV, 0, false}, {LawAdapters, BackendCSGMV, 1, false},
-		{LawPhases, BackendTriton, 1, true}, {LawPhases, BackendTriton, 0, false}, {LawAdapters, BackendTriton, 1, false},
+		{LawPhases, BackendTriton, 1, true}, {LawPhases, BackendTriton, 0, false},
+		{LawAdapters, BackendTriton, 1, false},
 	} {
 		l := Latency{Law: c.law}
 		l.LoRA.CSGMVUs, l.LoRA.TritonUs = c.us, c.us

@@ -35,16 +35,20 @@ func TestCheckBounds(t *testing.T) {
 		change func(*Profile)
 		want   string
 	}{
-		"sound":                {func(*Profile) {}, ""},
-		"NaN":                  {func(p *Profile) { p.Latency.Decode.BaseMs = math.NaN() }, "latency.decode.base_ms"},
-		"infinite":             {func(p *Profile) { p.Latency.RequestOverheadMs = math.Inf(1) }, "latency.request_overhead_ms"},
-		"no rank":              {func(p *Profile) { p.Adapters.DefaultRank = 0 }, "adapters.default_rank is 0, expected a number > 0"},
-		"infinite bandwidth":   {func(p *Profile) { p.Adapters.DiskToHost.GBPerS = math.Inf(1) }, "adapters.disk_to_host.gb_per_s"},
+		"sound": {func(*Profile) {}, ""},
+		"NaN":   {func(p *Profile) { p.Latency.Decode.BaseMs = math.NaN() }, "latency.decode.base_ms"},
+		"infinite": {func(p *Profile) { p.Latency.RequestOverheadMs = math.Inf(1) },
+			"latency.request_overhead_ms"},
+		"no rank": {func(p *Profile) { p.Adapters.DefaultRank = 0 },
+			"adapters.default_rank is 0, expected a number > 0"},
+		"infinite bandwidth": {func(p *Profile) { p.Adapters.DiskToHost.GBPerS = math.Inf(1) },
+			"adapters.disk_to_host.gb_per_s"},
 		"no slots":             {engine(func(e *Engine) { e.MaxLorasPerBatch = 0 }), "engine.max_loras_per_batch"},
 		"decode base alone":    {func(p *Profile) { p.Latency.Decode.PerRequestMs = 0 }, ""},
 		"decode request alone": {func(p *Profile) { p.Latency.Decode.BaseMs = 0 }, ""},
 		"prefill token alone":  {func(p *Profile) { p.Latency.Prefill = Prefill{PerTokenUs: 1} }, ""},
-		"prefill free":         {func(p *Profile) { p.Latency.Prefill.BaseMs = 0 }, "a prefill step would take no time"},
+		"prefill free": {func(p *Profile) { p.Latency.Prefill.BaseMs = 0 },
+			"a prefill step would take no time"},
 
 		"merged":           {backend(BackendMerged, func(l *LoRA) { l.UnmergedMs = 0 }), ""},
 		"merged unknown":   {backend(BackendMerged, func(l *LoRA) { l.SwitchMs = 0 }), "no coefficients"},
@@ -52,36 +56,63 @@ func TestCheckBounds(t *testing.T) {
 		"dlora, no switch": {backend(BackendDLoRA, func(l *LoRA) { l.SwitchMs = 0 }), "no coefficients"},
 		"dlora, unmerged":  {backend(BackendDLoRA, func(l *LoRA) { l.UnmergedMs = 0 }), "no coefficients"},
 
-		"vtc":                 {engine(func(e *Engine) { e.SchedulePolicy = OrderVTC }), ""},
-		"vtc, block":          {engine(func(e *Engine) { e.SchedulePolicy, e.HeadOfLine = OrderVTC, HeadOfLineBlock }), "schedule_policy vtc needs head_of_line skip"},
-		"priority, merged":    {func(p *Profile) { p.Latency.LoRA.Backend, p.Engine.SchedulePolicy = BackendMerged, OrderPriority }, "schedule_policy priority needs"},
-		"sglang's limit":      {func(p *Profile) { p.Engine.UseVLLM(); p.Engine.MaxQueuedRequests = 1 }, "max_queued_requests is of scheduler sglang"},
-		"vLLM's limit":        {engine(func(e *Engine) { e.MaxNumQueuedTokens = 1 }), "max_num_queued_tokens are of scheduler vllm"},
-		"credit not used":     {backend(BackendNone, func(l *LoRA) { l.SwitchCredit = 0 }), ""},
-		"scale 1":             {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1 }), ""},
-		"scale 10^6":          {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1e6 }), ""},
-		"merged under vllm":   {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendMerged }, "merged needs engine.scheduler sglang"},
-		"dlora under vllm":    {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendDLoRA }, "dlora needs engine.scheduler sglang"},
-		"least ratio 1":       {engine(func(e *Engine) { e.NewTokenRatioMin = 1 }), ""},
-		"least ratio above":   {engine(func(e *Engine) { e.NewTokenRatioMin = 1.01 }), "engine.new_token_ratio_min is 1.01"},
-		"least ratio below 0": {engine(func(e *Engine) { e.NewTokenRatioMin = -0.01 }), "engine.new_token_ratio_min is -0.01"},
+		"vtc": {engine(func(e *Engine) { e.SchedulePolicy = OrderVTC }), ""},
+		"vtc, block": {engine(func(e *Engine) { e.SchedulePolicy, e.HeadOfLine = OrderVTC, HeadOfLineBlock }),
+			"schedule_policy vtc needs head_of_line skip"},
+		"priority, merged": {func(p *Profile) {
+			p.Latency.LoRA.Backend, p.Engine.SchedulePolicy = BackendMerged,
+				OrderPriority
+		}, "schedule_policy priority needs"},
+		"sglang's limit": {func(p *Profile) { p.Engine.UseVLLM(); p.Engine.MaxQueuedRequests = 1 },
+			"max_queued_requests is of scheduler sglang"},
+		"vLLM's limit": {engine(func(e *Engine) { e.MaxNumQueuedTokens = 1 }),
+			"max_num_queued_tokens are of scheduler vllm"},
+		"credit not used": {backend(BackendNone, func(l *LoRA) { l.SwitchCredit = 0 }), ""},
+		"scale 1":         {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1 }), ""},
+		"scale 10^6":      {backend(BackendDLoRA, func(l *LoRA) { l.CreditScale = 1e6 }), ""},
+		"merged under vllm": {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendMerged },
+			"merged needs engine.scheduler sglang"},
+		"dlora under vllm": {func(p *Profile) { p.Engine.UseVLLM(); p.Latency.LoRA.Backend = BackendDLoRA },
+			"dlora needs engine.scheduler sglang"},
+		"least ratio 1": {engine(func(e *Engine) { e.NewTokenRatioMin = 1 }), ""},
+		"least ratio above": {engine(func(e *Engine) { e.NewTokenRatioMin = 1.01 }),
+			"engine.new_token_ratio_min is 1.01"},
+		"least ratio below 0": {engine(func(e *Engine) { e.NewTokenRatioMin = -0.01 }),
+			"engine.new_token_ratio_min is -0.01"},
 
-		"budget of the running":  {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 256 }), ""},
-		"budget below":           {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 255 }), "at least max_running_requests (256)"},
-		"budget of sglang":       {engine(func(e *Engine) { e.MaxNumBatchedTokens = 1 }), ""},
-		"whole prompts":          {engine(func(e *Engine) { e.UseVLLM(); e.NoChunkedPrefill, e.MaxNumBatchedTokens = true, 4096 }), ""},
-		"whole prompts, too big": {engine(func(e *Engine) { e.UseVLLM(); e.NoChunkedPrefill, e.MaxNumBatchedTokens = true, 4095 }), "at least context_length (4096)"},
+		"budget of the running": {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 256 }), ""},
+		"budget below": {engine(func(e *Engine) { e.UseVLLM(); e.MaxNumBatchedTokens = 255 }),
+			"at least max_running_requests (256)"},
+		"budget of sglang": {engine(func(e *Engine) { e.MaxNumBatchedTokens = 1 }), ""},
+		"whole prompts": {engine(func(e *Engine) {
+			e.UseVLLM()
+			e.NoChunkedPrefill,
+				e.MaxNumBatchedTokens = true, 4096
+		}), ""},
+		"whole prompts, too big": {engine(func(e *Engine) {
+			e.UseVLLM()
+			e.NoChunkedPrefill,
+				e.MaxNumBatchedTokens = true, 4095
+		}), "at least context_length (4096)"},
 
-		"mixed, any chunk":    {mixed(func(e *Engine) { e.ChunkedPrefillSize = 0 }), ""},
-		"mixed, chunk":        {mixed(func(e *Engine) { e.ChunkedPrefillSize = 101 }), ""},
-		"mixed, small chunk":  {mixed(func(e *Engine) { e.ChunkedPrefillSize = 100 }), "chunked_prefill_size (100)"},
-		"mixed, prefill":      {mixed(func(e *Engine) { e.MaxPrefillTokens = 101 }), ""},
-		"mixed, small":        {mixed(func(e *Engine) { e.MaxPrefillTokens = 100 }), "max_prefill_tokens (100)"},
-		"table from no slots": {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{0, 8}, []int64{2000, 1}}}} }, ""},
-		"table below":         {func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{64, []int{-1, 8}, []int64{2000, 1}}}} }, "tokens at -1 slots"},
-		"one page":            {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
-		"less than one page":  {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 }, "at least one page of 16 (--page-size)"},
-		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} }, "expected kv_tokens, or pool_gib and kv_bytes_per_token"},
+		"mixed, any chunk":   {mixed(func(e *Engine) { e.ChunkedPrefillSize = 0 }), ""},
+		"mixed, chunk":       {mixed(func(e *Engine) { e.ChunkedPrefillSize = 101 }), ""},
+		"mixed, small chunk": {mixed(func(e *Engine) { e.ChunkedPrefillSize = 100 }), "chunked_prefill_size (100)"},
+		"mixed, prefill":     {mixed(func(e *Engine) { e.MaxPrefillTokens = 101 }), ""},
+		"mixed, small":       {mixed(func(e *Engine) { e.MaxPrefillTokens = 100 }), "max_prefill_tokens (100)"},
+		"table from no slots": {func(p *Profile) {
+			p.Memory = Memory{KVTable: []KVCurve{{64, []int{0, 8},
+				[]int64{2000, 1}}}}
+		}, ""},
+		"table below": {func(p *Profile) {
+			p.Memory = Memory{KVTable: []KVCurve{{64, []int{-1, 8},
+				[]int64{2000, 1}}}}
+		}, "tokens at -1 slots"},
+		"one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 16, 16 }, ""},
+		"less than one page": {func(p *Profile) { p.Memory.KVTokens, p.Engine.PageSize = 15, 16 },
+			"at least one page of 16 (--page-size)"},
+		"pool without tokens": {func(p *Profile) { p.Memory = Memory{PoolGiB: 1} },
+			"expected kv_tokens, or pool_gib and kv_bytes_per_token"},
 	} {
 		p := soundProfile()
 		c.change(&p)
@@ -129,7 +160,8 @@ func TestKVTokensOfAPool(t *testing.T) {
 		t.Errorf("with 512 MiB of slots: %d tokens (%v), expected %d", n, err, 1<<19)
 	}
 	p.Engine.MaxLorasPerBatch = 16 // the whole pool
-	if n, err := p.KVTokens(); err == nil || !strings.Contains(err.Error(), "16 adapter slots of rank 64 take 1.0 GiB") {
+	if n, err := p.KVTokens(); err == nil ||
+		!strings.Contains(err.Error(), "16 adapter slots of rank 64 take 1.0 GiB") {
 		t.Errorf("slots as big as the pool: %d tokens, %v", n, err)
 	}
 }
@@ -176,7 +208,8 @@ func TestModel(t *testing.T) {
 	}
 	// 20 requests of 8 adapters, evenly: 1 + 20 - 20/8 runs of one adapter
 	law.Latency.LoRA.Backend = BackendNative
-	near("law adapters, native", Model{law.Compile()}.DecodeStep(20, 9000, 16), 10+20*0.02+0.45+18.5*(0.4+0.0002*20)+slots)
+	near("law adapters, native", Model{law.Compile()}.DecodeStep(20, 9000, 16),
+		10+20*0.02+0.45+18.5*(0.4+0.0002*20)+slots)
 	law.Latency.Adapters.PerWaitingUs = 0
 	if law.Compile().ScansQueue() {
 		t.Error("a law whose waiting requests cost nothing scans the queue")
@@ -238,11 +271,13 @@ func TestAnalyticCosts(t *testing.T) {
 	near("KV token of two", two.Latency.Decode.PerKVTokenUs, 524288/(2*0.85*3350e9)*1e6)
 	near("prompt token of two in 8 bits", two.Latency.Prefill.PerTokenUs, 2*body/(2*0.4*1979e12)*1e6)
 	near("base of two in 8 bits", two.Latency.Decode.BaseMs, 0.7+32*0.04+0.02*64+weights/(2*0.85*3350e9)*1e3)
-	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs, 2*body/(0.6*312e12)*1e6)
+	near("8 bits on a GPU without", profile("llama-2-7b", "a100-80gb", 1, 8).Latency.Prefill.PerTokenUs,
+		2*body/(0.6*312e12)*1e6)
 
 	// every GPU reads the latent cache of 61 x 576 values
 	v3 := profile("deepseek-v3", "h200", 8, 0)
 	// experts in 8 bits: 0.6 x 2/3 x 0.45 of the peak
-	near("prompt token of experts in 8 bits", v3.Latency.Prefill.PerTokenUs, 2*(architectureOf("deepseek-v3").Active()-129280*7168)/(8*0.18*1979e12)*1e6)
+	near("prompt token of experts in 8 bits", v3.Latency.Prefill.PerTokenUs,
+		2*(architectureOf("deepseek-v3").Active()-129280*7168)/(8*0.18*1979e12)*1e6)
 	near("latent KV token", v3.Latency.Decode.PerKVTokenUs, 61*576*2/(0.85*4800e9)*1e6)
 }

@@ -33,15 +33,16 @@ type Costs struct {
 func (p *Profile) Compile() *Costs {
 	l := &p.Latency
 	c := &Costs{
-		p: p, csgmv: l.LoRA.CSGMVUs / 1000, perToken: l.Prefill.PerTokenUs / 1000, perTokenCtx: l.Prefill.PerTokenCtxNs / 1e6,
-		decodeBase: tick.FromMilliseconds(l.Decode.BaseMs),
-		perRequest: tick.FromMilliseconds(l.Decode.PerRequestMs),
-		PerKVToken: tick.FromMilliseconds(l.Decode.PerKVTokenUs / 1000),
-		Switch:     tick.FromMilliseconds(l.LoRA.SwitchMs),
-		unmerged:   tick.FromMilliseconds(l.LoRA.UnmergedMs),
-		Overhead:   tick.FromMilliseconds(l.RequestOverheadMs),
-		FrontEnd:   tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
-		FirstUse:   tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
+		p: p, csgmv: l.LoRA.CSGMVUs / 1000, perToken: l.Prefill.PerTokenUs / 1000,
+		perTokenCtx: l.Prefill.PerTokenCtxNs / 1e6,
+		decodeBase:  tick.FromMilliseconds(l.Decode.BaseMs),
+		perRequest:  tick.FromMilliseconds(l.Decode.PerRequestMs),
+		PerKVToken:  tick.FromMilliseconds(l.Decode.PerKVTokenUs / 1000),
+		Switch:      tick.FromMilliseconds(l.LoRA.SwitchMs),
+		unmerged:    tick.FromMilliseconds(l.LoRA.UnmergedMs),
+		Overhead:    tick.FromMilliseconds(l.RequestOverheadMs),
+		FrontEnd:    tick.FromMilliseconds(l.FrontEnd.PerRequestMs),
+		FirstUse:    tick.FromMilliseconds(l.FrontEnd.FirstUseMs),
 	}
 	if l.Law == LawAdapters {
 		c.adapters = l.Adapters.compile(&p.Engine, l.LoRA.Backend)

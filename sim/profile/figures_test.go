@@ -95,10 +95,12 @@ func TestPublishedFigures(t *testing.T) {
 		}
 		ms := 1000 * p.Compile().Step(&w).Seconds()
 		if off := math.Max(ms/f.ms, f.ms/ms); off > figureFactor {
-			t.Errorf("%s on %d x %s, %s: %.3g ms, published %.3g: off by a factor of %.2f (%s)", f.model, f.tp, f.gpu, what, ms, f.ms, off, f.source)
+			t.Errorf("%s on %d x %s, %s: %.3g ms, published %.3g: off by a factor of %.2f (%s)", f.model, f.tp, f.gpu,
+				what, ms, f.ms, off, f.source)
 		}
 		pairs[f.model+f.gpu] = true
-		t.Logf("| %s | %d x %s | %d | %s | %.3g | %.3g | %.2f | %s |", f.model, f.tp, f.gpu, f.bits, what, f.ms, ms, ms/f.ms, f.source)
+		t.Logf("| %s | %d x %s | %d | %s | %.3g | %.3g | %.2f | %s |", f.model, f.tp, f.gpu, f.bits, what, f.ms, ms,
+			ms/f.ms, f.source)
 	}
 	if len(pairs) < 8 {
 		t.Errorf("%d pairs of model and GPU, expected at least 8", len(pairs))

@@ -62,7 +62,10 @@ type Band struct {
 
 // At returns the bands of a share of waiting.
 func (in *Intervals) At(waiting float64) []Band {
-	return slices.DeleteFunc(slices.Clone(in.Bands), func(b Band) bool { return waiting < b.Waiting[0] || waiting >= b.Waiting[1] && b.Waiting[1] < 1 })
+	return slices.DeleteFunc(slices.Clone(in.Bands), func(b Band) bool {
+		return waiting < b.Waiting[0] ||
+			waiting >= b.Waiting[1] && b.Waiting[1] < 1
+	})
 }
 
 func (in *Intervals) check() error {
@@ -75,7 +78,8 @@ func (in *Intervals) check() error {
 			return fmt.Errorf("intervals.bands: entry %d: expected a metric, runs > 0 and waiting [FROM, BELOW]", i+1)
 		}
 		if b.Most != nil && !(b.Level > 0 && b.Level < 1) {
-			return fmt.Errorf("intervals.bands: entry %d: level %v, expected that of most, above 0 and below 1", i+1, b.Level)
+			return fmt.Errorf("intervals.bands: entry %d: level %v, expected that of most, above 0 and below 1", i+1,
+				b.Level)
 		}
 		for _, r := range []*[2]float64{b.Half, b.Most} {
 			if r != nil && !(r[0] > 0 && r[0] <= r[1] && r[1] < 1e6) {
@@ -112,7 +116,8 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 	w := &in.Workload
 	for i, r := range runs {
 		if i == 0 {
-			*w = Workload{Requests: r.Requests, Prompt: [2]float64{r.Prompt, r.Prompt}, Output: [2]float64{r.Output, r.Output}, Window: r.Window}
+			*w = Workload{Requests: r.Requests, Prompt: [2]float64{r.Prompt, r.Prompt},
+				Output: [2]float64{r.Output, r.Output}, Window: r.Window}
 		}
 		w.Requests, w.Adapters = min(w.Requests, r.Requests), max(w.Adapters, r.Adapters)
 		w.Prompt, w.Output = within(w.Prompt, r.Prompt), within(w.Output, r.Output)
@@ -182,7 +187,8 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 		beyond("%d workers (validated with %d)", r.Workers, in.Workers)
 	}
 	if policy, _, _ := strings.Cut(r.Policy, ":"); r.Workers > 1 && !slices.Contains(in.Policies, policy) {
-		beyond("policy %s (validated with %s)", policy, cmp.Or(strings.Join(in.Policies, ", "), "one worker, without routing"))
+		beyond("policy %s (validated with %s)", policy, cmp.Or(strings.Join(in.Policies, ", "),
+			"one worker, without routing"))
 	}
 	w := in.Workload
 	switch {
@@ -196,15 +202,18 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	}
 	switch {
 	case r.Requests*related < w.Requests:
-		refuse("The run has %d requests, less than a quarter of the %d of the shortest validated run.", r.Requests, w.Requests)
+		refuse("The run has %d requests, less than a quarter of the %d of the shortest validated run.", r.Requests,
+			w.Requests)
 	case r.Requests*alike < w.Requests:
 		beyond("%d requests (validated with %d and more)", r.Requests, w.Requests)
 	}
 	lengths := func(what string, mean float64, of [2]float64) {
-		far := func(times float64) bool { return mean > 0 && mean*times < of[0] || mean > of[1]*times } // 0: no request succeeded
+		// 0: no request succeeded
+		far := func(times float64) bool { return mean > 0 && mean*times < of[0] || mean > of[1]*times }
 		switch {
 		case far(related):
-			refuse("The mean %s has %.0f tokens, more than %d times off the %.0f to %.0f of the validated runs.", what, mean, related, of[0], of[1])
+			refuse("The mean %s has %.0f tokens, more than %d times off the %.0f to %.0f of the validated runs.", what,
+				mean, related, of[0], of[1])
 		case far(alike):
 			beyond("a mean %s of %.0f tokens (validated with %.0f to %.0f)", what, mean, of[0], of[1])
 		}

@@ -17,7 +17,8 @@ func validated(base *Profile) *Intervals {
 		if i == 2 {
 			p.Engine.AdapterLoading = LoadOverlapped
 		}
-		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p, 1000 - i, 4 + i, 300.5 + float64(i), 120, false})
+		runs = append(runs, ValidatedRun{1 + i%2, []string{"static", "least-loaded:ties=first"}[i%2], &p, 1000 - i,
+			4 + i, 300.5 + float64(i), 120, false})
 	}
 	return NewIntervals(base, runs)
 }
@@ -28,8 +29,10 @@ func TestNewIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := validated(base)
-	want := map[string][]string{"engine.max_loras_per_batch": {"8", "32"}, "engine.adapter_loading": {LoadBlocking, LoadOverlapped}}
-	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) || !reflect.DeepEqual(in.Settings, want) ||
+	want := map[string][]string{"engine.max_loras_per_batch": {"8", "32"}, "engine.adapter_loading": {LoadBlocking,
+		LoadOverlapped}}
+	if in.Workers != 2 || !reflect.DeepEqual(in.Policies, []string{"least-loaded", "static"}) ||
+		!reflect.DeepEqual(in.Settings, want) ||
 		in.Workload != (Workload{997, 7, [2]float64{300, 304}, [2]float64{120, 120}, false}) {
 		t.Errorf("%+v", in)
 	}
@@ -60,30 +63,52 @@ func TestIntervalsCompare(t *testing.T) {
 		change  func(r *ValidatedRun)
 		want    string // "": nothing
 	}{
-		"as validated":  {2, "static", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 20 }, ""},
-		"fewest slots":  {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 8 }, ""},
-		"most slots":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 32 }, ""},
-		"one worker":    {1, "any", func(*ValidatedRun) {}, ""},
-		"workers":       {3, "least-loaded", func(*ValidatedRun) {}, "3 workers (validated with 2)"},
-		"policy":        {2, "p2c:x=1", func(*ValidatedRun) {}, "policy p2c (validated with least-loaded, static)"},
-		"a number":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 }, "engine.max_loras_per_batch 64 (validated with 8 to 32)"},
-		"a choice":      {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" }, "engine.adapter_loading other (validated with blocking, overlapped)"},
-		"another key":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 }, "engine.page_size 64 (validated with 1)"},
-		"one of two":    {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch, r.Profile.Engine.PageSize = 20, 64 }, "engine.page_size 64 (validated with 1)"},
-		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() }, "! The run has engine.scheduler vllm, with which the profile was not validated (sglang)."},
-		"the backend":   {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton }, "! The run has latency.lora.backend triton, with which the profile was not validated (csgmv)."},
+		"as validated": {2, "static", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 20 }, ""},
+		"fewest slots": {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 8 }, ""},
+		"most slots":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 32 }, ""},
+		"one worker":   {1, "any", func(*ValidatedRun) {}, ""},
+		"workers":      {3, "least-loaded", func(*ValidatedRun) {}, "3 workers (validated with 2)"},
+		"policy":       {2, "p2c:x=1", func(*ValidatedRun) {}, "policy p2c (validated with least-loaded, static)"},
+		"a number": {1, "", func(r *ValidatedRun) { r.Profile.Engine.MaxLorasPerBatch = 64 },
+			"engine.max_loras_per_batch 64 (validated with 8 to 32)"},
+		"a choice": {1, "", func(r *ValidatedRun) { r.Profile.Engine.AdapterLoading = "other" },
+			"engine.adapter_loading other (validated with blocking, overlapped)"},
+		"another key": {1, "", func(r *ValidatedRun) { r.Profile.Engine.PageSize = 64 },
+			"engine.page_size 64 (validated with 1)"},
+		"one of two": {1, "", func(r *ValidatedRun) {
+			r.Profile.Engine.MaxLorasPerBatch,
+				r.Profile.Engine.PageSize = 20, 64
+		}, "engine.page_size 64 (validated with 1)"},
+		"the scheduler": {1, "", func(r *ValidatedRun) { r.Profile.Engine.UseVLLM() },
+			"! The run has engine.scheduler vllm, with which the profile was not validated (sglang)."},
+		"the backend": {1, "", func(r *ValidatedRun) { r.Profile.Latency.LoRA.Backend = BackendTriton },
+			"! The run has latency.lora.backend triton, with which the profile was not validated (csgmv)."},
 		// the runs had 997 requests and more, up to 7 adapters, prompts of 300 to 304 tokens
-		"half and twice": {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 499, 14, 608, 60 }, ""},
-		"more, fewer":    {1, "", func(r *ValidatedRun) { r.Requests, r.Adapters, r.Prompt, r.Output = 1e6, 1, 150, 240 }, ""},
-		"requests":       {1, "", func(r *ValidatedRun) { r.Requests = 498 }, "498 requests (validated with 997 and more)"},
-		"adapters":       {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters (validated with 7)"},
-		"long prompts":   {1, "", func(r *ValidatedRun) { r.Prompt = 609 }, "a mean prompt of 609 tokens (validated with 300 to 304)"},
-		"short outputs":  {1, "", func(r *ValidatedRun) { r.Output = 59 }, "a mean output of 59 tokens (validated with 120 to 120)"},
-		"a quarter":      {1, "", func(r *ValidatedRun) { r.Requests, r.Prompt = 249, 76 }, "a mean prompt of 76 tokens (validated with 300 to 304); ! The run has 249 requests, less than a quarter of the 997 of the shortest validated run."},
-		"four times":     {1, "", func(r *ValidatedRun) { r.Prompt = 1217 }, "! The mean prompt has 1217 tokens, more than 4 times off the 300 to 304 of the validated runs."},
-		"a window":       {1, "", func(r *ValidatedRun) { r.Window = true }, "a run that ends after its window (validated with runs until all requests end)"},
-		"a new choice":   {1, "", func(r *ValidatedRun) { r.Profile.Engine.SchedulePolicy = "priority" }, "engine.schedule_policy priority (validated with none)"},
-		"no success":     {1, "", func(r *ValidatedRun) { r.Prompt, r.Output = 0, 0 }, ""}, // for which there is a reason already
+		"half and twice": {1, "", func(r *ValidatedRun) {
+			r.Requests, r.Adapters, r.Prompt, r.Output = 499, 14, 608,
+				60
+		}, ""},
+		"more, fewer": {1, "", func(r *ValidatedRun) {
+			r.Requests, r.Adapters, r.Prompt, r.Output = 1e6, 1, 150,
+				240
+		}, ""},
+		"requests": {1, "", func(r *ValidatedRun) { r.Requests = 498 },
+			"498 requests (validated with 997 and more)"},
+		"adapters": {1, "", func(r *ValidatedRun) { r.Adapters = 15 }, "15 adapters (validated with 7)"},
+		"long prompts": {1, "", func(r *ValidatedRun) { r.Prompt = 609 },
+			"a mean prompt of 609 tokens (validated with 300 to 304)"},
+		"short outputs": {1, "", func(r *ValidatedRun) { r.Output = 59 },
+			"a mean output of 59 tokens (validated with 120 to 120)"},
+		"a quarter": {1, "", func(r *ValidatedRun) { r.Requests, r.Prompt = 249, 76 },
+			"a mean prompt of 76 tokens (validated with 300 to 304); ! The run has 249 requests, less than a quarter of the 997 of the shortest validated run."},
+		"four times": {1, "", func(r *ValidatedRun) { r.Prompt = 1217 },
+			"! The mean prompt has 1217 tokens, more than 4 times off the 300 to 304 of the validated runs."},
+		"a window": {1, "", func(r *ValidatedRun) { r.Window = true },
+			"a run that ends after its window (validated with runs until all requests end)"},
+		"a new choice": {1, "", func(r *ValidatedRun) { r.Profile.Engine.SchedulePolicy = "priority" },
+			"engine.schedule_policy priority (validated with none)"},
+		// for which there is a reason already
+		"no success": {1, "", func(r *ValidatedRun) { r.Prompt, r.Output = 0, 0 }, ""},
 	} {
 		r := run(c.workers, c.policy)
 		c.change(&r)
@@ -104,7 +129,8 @@ func TestIntervalsCompare(t *testing.T) {
 	} {
 		r := run(1, "")
 		edit(r.Profile)
-		if got := compare(in, r, r.Profile); !strings.HasPrefix(got, "! Profile ") || !strings.Contains(got, "was changed") {
+		if got := compare(in, r, r.Profile); !strings.HasPrefix(got, "! Profile ") ||
+			!strings.Contains(got, "was changed") {
 			t.Errorf("of a profile with %s edited: %q", name, got)
 		}
 	}
@@ -121,7 +147,8 @@ func TestFarSlots(t *testing.T) {
 		slots, rank int
 		want        string
 	}{
-		{192, 16, ""}, {384, 16, "engine.max_loras_per_batch 384 (validated with 8 to 192)"}, {4, 8, "engine.max_lora_rank 8 (validated with 16 to 32); engine.max_loras_per_batch 4 (validated with 8 to 192)"},
+		{192, 16, ""}, {384, 16, "engine.max_loras_per_batch 384 (validated with 8 to 192)"},
+		{4, 8, "engine.max_lora_rank 8 (validated with 16 to 32); engine.max_loras_per_batch 4 (validated with 8 to 192)"},
 		{385, 16, "! The run has engine.max_loras_per_batch 385, with which the profile was not validated (8 to 192)."},
 		{3, 16, "! The run has engine.max_loras_per_batch 3, with which the profile was not validated (8 to 192)."},
 		{8, 65, "! The run has engine.max_lora_rank 65, with which the profile was not validated (16 to 32)."},
@@ -138,7 +165,8 @@ func TestFarSlots(t *testing.T) {
 func TestWidened(t *testing.T) {
 	b := Band{Metric: "m", Half: &[2]float64{1.1, 1.2}, Most: &[2]float64{0.5, 3}}
 	w := b.Widened()
-	if *w.Half != [2]float64{1, 1.44} || *w.Most != [2]float64{0.25, 9} || w.Metric != "m" || *b.Most != [2]float64{0.5, 3} {
+	if *w.Half != [2]float64{1, 1.44} || *w.Most != [2]float64{0.25, 9} || w.Metric != "m" ||
+		*b.Most != [2]float64{0.5, 3} {
 		t.Errorf("%v and %v, of %v and %v", *w.Half, *w.Most, *b.Half, *b.Most)
 	}
 	if w = (Band{Most: &[2]float64{0.5, 0.8}}).Widened(); w.Half != nil || *w.Most != [2]float64{0.25, 1} {
@@ -161,7 +189,8 @@ func TestEmbeddedIntervals(t *testing.T) {
 		}
 		with++
 		w := in.Workload
-		if why := compare(in, ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1], w.Window}, p); why != "" {
+		if why := compare(in, ValidatedRun{1, "", p, w.Requests, w.Adapters, w.Prompt[0], w.Output[1], w.Window},
+			p); why != "" {
 			t.Errorf("%s: %q", name, why)
 		}
 		n := 0
@@ -193,7 +222,8 @@ func TestEmbeddedIntervalsWiden(t *testing.T) {
 			out := map[string]Band{}
 			for _, b := range p.Intervals.At(waiting) {
 				out[b.Metric] = b
-				if b.Most == nil || b.Level > 0.9 || b.Level > (b.Runs+0.05)/(b.Runs+1.05) || b.Half != nil && (b.Half[0] < b.Most[0] || b.Half[1] > b.Most[1]) {
+				if b.Most == nil || b.Level > 0.9 || b.Level > (b.Runs+0.05)/(b.Runs+1.05) || b.Half != nil &&
+					(b.Half[0] < b.Most[0] || b.Half[1] > b.Most[1]) {
 					t.Errorf("%s: %+v", name, b)
 				}
 			}
@@ -208,7 +238,8 @@ func TestEmbeddedIntervalsWiden(t *testing.T) {
 			l, queued := low[metric], strings.Contains(metric, "e2e") || strings.Contains(metric, "ttft")
 			for _, r := range [][2]*[2]float64{{l.Half, n.Half}, {l.Most, n.Most}} {
 				if was, is := r[0][1]/r[0][0], r[1][1]/r[1][0]; is < was || queued && is == was {
-					t.Errorf("%s: %s is within %v near saturation, within %v where workers keep up", name, metric, *r[1], *r[0])
+					t.Errorf("%s: %s is within %v near saturation, within %v where workers keep up", name, metric,
+						*r[1], *r[0])
 				}
 			}
 		}

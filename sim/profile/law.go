@@ -75,7 +75,8 @@ func (l *AdapterLaw) at(rank int) (RankCost, error) {
 		return l.ByRank[k], nil
 	}
 	if n == 1 {
-		return RankCost{}, fmt.Errorf("engine.max_lora_rank is %d, latency.adapters.by_rank has rank %d alone", rank, l.ByRank[0].Rank)
+		return RankCost{}, fmt.Errorf("engine.max_lora_rank is %d, latency.adapters.by_rank has rank %d alone", rank,
+			l.ByRank[0].Rank)
 	}
 	k = min(max(k, 1), n-1)
 	a, b := l.ByRank[k-1], l.ByRank[k]
@@ -94,7 +95,8 @@ func (l *AdapterLaw) check(e *Engine, backend string) error {
 	last := 0
 	for _, c := range l.ByRank {
 		if c.Rank <= last {
-			return fmt.Errorf("latency.adapters.by_rank: rank %d after %d, expected ranks >= 1 in ascending order", c.Rank, last)
+			return fmt.Errorf("latency.adapters.by_rank: rank %d after %d, expected ranks >= 1 in ascending order",
+				c.Rank, last)
 		}
 		last = c.Rank
 		for _, v := range []float64{c.PerAdapterMs, c.PerAdapterTokenUs, c.PerSlotTokenUs} {
@@ -142,7 +144,8 @@ func (c *adapterCosts) step(w *StepWork) tick.Ticks {
 	if c.runs && w.LoRAs > 0 && w.Tokens == 0 {
 		adapters = tick.Ticks(w.LoRAs+1)*perAdapter - perAdapter*tick.Ticks(w.Squares)/tick.Ticks(w.LoRAs)
 	}
-	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) + c.perToken*tick.Ticks(w.Tokens) +
+	return c.base + c.perRequest*tick.Ticks(w.Batch) + c.perPrompt*tick.Ticks(w.Prompts) +
+		c.perToken*tick.Ticks(w.Tokens) +
 		adapters + c.slots + c.slotToken*m +
 		c.perWaiting*tick.Ticks(w.Waiting)
 }
@@ -178,7 +181,8 @@ func (p *Profile) Check() error {
 		return fmt.Errorf("engine.max_num_queued_reqs and max_num_queued_tokens are of scheduler %s, expected max_queued_requests", SchedulerVLLM)
 	case e.MixedChunk && (e.Scheduler != SchedulerSGLang || merges):
 		return fmt.Errorf("engine.enable_mixed_chunk needs engine.scheduler %s and a backend that runs all adapters together", SchedulerSGLang)
-	case e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests || e.MaxPrefillTokens <= e.MaxRunningRequests):
+	case e.MixedChunk && (e.ChunkedPrefillSize > 0 && e.ChunkedPrefillSize <= e.MaxRunningRequests ||
+		e.MaxPrefillTokens <= e.MaxRunningRequests):
 		return fmt.Errorf("engine.enable_mixed_chunk needs chunked_prefill_size (%d) and max_prefill_tokens (%d) above max_running_requests (%d), since every running request takes one token of a step",
 			e.ChunkedPrefillSize, e.MaxPrefillTokens, e.MaxRunningRequests)
 	}
@@ -191,7 +195,8 @@ func (p *Profile) Check() error {
 	if n, err := p.KVTokens(); err != nil {
 		return err
 	} else if n < int64(e.PageSize) {
-		return fmt.Errorf("the KV cache holds %d tokens (--kv-tokens), expected at least one page of %d (--page-size)", n, e.PageSize)
+		return fmt.Errorf("the KV cache holds %d tokens (--kv-tokens), expected at least one page of %d (--page-size)",
+			n, e.PageSize)
 	}
 	return nil
 }
@@ -259,12 +264,14 @@ func (l *Latency) knows(backend string) bool {
 func (l *Latency) checkLaw(e *Engine) error {
 	if !l.knows(l.LoRA.Backend) {
 		known := slices.DeleteFunc(slices.Clone(allBackends), func(b string) bool { return !l.knows(b) })
-		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s", l.LoRA.Backend, strings.Join(known, ", "))
+		return fmt.Errorf("latency.lora.backend is %s, for which the profile has no coefficients; it has those of: %s",
+			l.LoRA.Backend, strings.Join(known, ", "))
 	}
 	x := &l.Experts
 	switch {
 	case *x != Experts{} && (x.Count < 1 || x.TopK < 1 || x.TopK > x.Count):
-		return fmt.Errorf("latency.experts: %d of %d experts for a token, expected top_k from 1 to count", x.TopK, x.Count)
+		return fmt.Errorf("latency.experts: %d of %d experts for a token, expected top_k from 1 to count", x.TopK,
+			x.Count)
 	case *x != Experts{} && l.Law == LawAdapters:
 		return fmt.Errorf("latency.experts needs latency.law %s", LawPhases)
 	case l.Law == LawAdapters:

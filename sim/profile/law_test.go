@@ -12,7 +12,8 @@ func lawProfile() Profile {
 	p.Name = "law"
 	p.Latency.Law, p.Latency.LoRA.Backend = LawAdapters, BackendPunica
 	p.Latency.Adapters = AdapterLaw{
-		BaseMs: 10, PerRequestMs: 0.02, PerPromptMs: 0.7, PerTokenUs: 30, PerKVTokenUs: 0.05, PerSlotUs: 4, PerWaitingUs: 0.5,
+		BaseMs: 10, PerRequestMs: 0.02, PerPromptMs: 0.7, PerTokenUs: 30, PerKVTokenUs: 0.05, PerSlotUs: 4,
+		PerWaitingUs: 0.5,
 		ByRank: []RankCost{
 			{Rank: 16, PerAdapterMs: 0.4, PerAdapterTokenUs: 0.2, PerSlotTokenUs: 0.1},
 			{Rank: 32, PerAdapterMs: 0.6, PerAdapterTokenUs: 0.4, PerSlotTokenUs: 0.3},
@@ -36,7 +37,8 @@ func TestAdapterLaw(t *testing.T) {
 	}{
 		"rank 16": {func(*Profile) {}, plain + 5*(0.4+0.0002*100) + 8*(0.004+0.0001*100)},
 		"rank 32": {func(p *Profile) { p.Engine.MaxLoraRank = 32 }, plain + 5*(0.6+0.0004*100) + 8*(0.004+0.0003*100)},
-		"rank 20": {func(p *Profile) { p.Engine.MaxLoraRank = 20 }, plain + 5*(0.45+0.00025*100) + 8*(0.004+0.00015*100)},
+		"rank 20": {func(p *Profile) { p.Engine.MaxLoraRank = 20 }, plain + 5*(0.45+0.00025*100) +
+			8*(0.004+0.00015*100)},
 		"rank 64": {func(p *Profile) { p.Engine.MaxLoraRank = 64 }, plain + 5*(1+0.0008*100) + 8*(0.004+0.0007*100)},
 		// rank 4: 0.25 ms, 0.05 us, and -0.05 us, which counts as none
 		"rank 4":           {func(p *Profile) { p.Engine.MaxLoraRank = 4 }, plain + 5*(0.25+0.00005*100) + 8*0.004},
@@ -54,7 +56,8 @@ func TestAdapterLaw(t *testing.T) {
 		}
 		more := work
 		more.KV += 1000
-		if got := costs.Step(&more) - costs.Step(&work); got != 1000*costs.PerKVToken || got != tick.FromMilliseconds(0.05) {
+		if got := costs.Step(&more) - costs.Step(&work); got != 1000*costs.PerKVToken ||
+			got != tick.FromMilliseconds(0.05) {
 			t.Errorf("%s: 1000 more KV tokens take %v ms, expected 0.05", name, got.Milliseconds())
 		}
 		if !costs.ScansQueue() {

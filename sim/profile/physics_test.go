@@ -86,14 +86,16 @@ func checkPhysics(t *testing.T, p *Profile) {
 		for _, ctx := range []int64{1, 500, 4000} {
 			w := StepWork{Batch: batch, KV: batch * ctx}
 			kv := f.PerKVTokenUs() * float64(w.KV) / 1000
-			faster(fmt.Sprintf("a decode step of %d requests of %d tokens", batch, ctx), 1000*costs.Step(&w).Seconds(), f.WeightsMs()+kv)
+			faster(fmt.Sprintf("a decode step of %d requests of %d tokens", batch, ctx), 1000*costs.Step(&w).Seconds(),
+				f.WeightsMs()+kv)
 			for _, rank := range []int{8, 16, 64} {
 				if !loras || rank > p.Engine.MaxLoraRank {
 					continue
 				}
 				distinct := min(batch, int64(p.Engine.MaxLorasPerBatch))
 				ms := 1000 * (Model{costs}).DecodeStep(int(batch), w.KV, rank)
-				faster(fmt.Sprintf("a decode step of %d requests of %d tokens with %d adapters of rank %d", batch, ctx, distinct, rank), ms,
+				faster(fmt.Sprintf("a decode step of %d requests of %d tokens with %d adapters of rank %d", batch, ctx,
+					distinct, rank), ms,
 					f.WeightsMs()+kv+f.AdapterMs(p.Adapters.BytesPerRank, int(distinct)*rank))
 			}
 		}

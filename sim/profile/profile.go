@@ -151,7 +151,8 @@ const (
 	BackendRoofline = "roofline"
 )
 
-var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica, BackendNative, BackendRoofline}
+var allBackends = []string{BackendNone, BackendCSGMV, BackendTriton, BackendMerged, BackendDLoRA, BackendPunica,
+	BackendNative, BackendRoofline}
 
 // LoRA holds what adapters add to a step; B counts the running requests that
 // use an adapter, r_max is the largest rank among them.
@@ -257,10 +258,11 @@ type Engine struct {
 	ContextOverflow string `yaml:"context_overflow" is:"reject|prompt|ignore"`
 	PageSize        int    `yaml:"page_size" is:">0"` // KV tokens per page
 
-	MaxLorasPerBatch int    `yaml:"max_loras_per_batch" is:">0"` // GPU adapter slots; the base model takes one
-	MaxLoadedLoras   int    `yaml:"max_loaded_loras" is:">=0"`   // adapters in host memory; 0: no limit, scheduler vllm: max_loras_per_batch
-	MaxLoraRank      int    `yaml:"max_lora_rank" is:">0"`       // rank the slots are allocated for
-	HeadOfLine       string `yaml:"head_of_line" is:"skip|block"`
+	MaxLorasPerBatch int `yaml:"max_loras_per_batch" is:">0"` // GPU adapter slots; the base model takes one
+	// adapters in host memory; 0: no limit, scheduler vllm: max_loras_per_batch
+	MaxLoadedLoras int    `yaml:"max_loaded_loras" is:">=0"`
+	MaxLoraRank    int    `yaml:"max_lora_rank" is:">0"` // rank the slots are allocated for
+	HeadOfLine     string `yaml:"head_of_line" is:"skip|block"`
 	// LoraDrainWait is the age in s at which a request that finds no slot has a
 	// running adapter make way (lora_drain_wait_threshold); 0: never.
 	LoraDrainWait   float64 `yaml:"lora_drain_wait_threshold" is:">=0"`
@@ -358,7 +360,8 @@ func Default() Profile { return defaults() }
 // max_num_batched_tokens 8192). What the hardware or the deployment decides
 // stays: slots, ranks, context length.
 func (e *Engine) UseVLLM() {
-	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking, EvictLRU
+	e.Scheduler, e.HeadOfLine, e.AdapterLoading, e.AdapterEviction = SchedulerVLLM, HeadOfLineSkip, LoadBlocking,
+		EvictLRU
 	e.PrefixEviction = EvictPages
 	e.MaxRunningRequests, e.MaxNumBatchedTokens, e.PageSize, e.MaxLoadedLoras = 256, 2048, 16, 0
 }
@@ -433,7 +436,8 @@ func Parse(data []byte, where string) (*Profile, error) {
 		} `yaml:"engine"`
 	}
 	p := Default()
-	if err := yamlfile.UnmarshalPart(data, where, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM { // else the next reading says why
+	// else the next reading says why
+	if err := yamlfile.UnmarshalPart(data, where, &of); err == nil && of.Engine.Scheduler == SchedulerVLLM {
 		p = defaultVLLM()
 	}
 	if err := yamlfile.Unmarshal(data, where, &p); err != nil {

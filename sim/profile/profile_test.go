@@ -62,7 +62,8 @@ func TestParseNamesTheFault(t *testing.T) {
 	if _, err := Load("llama9"); err == nil || !strings.Contains(err.Error(), "llama2-7b-24gb") {
 		t.Errorf("unknown profile: got %v, expected the list of known ones", err)
 	}
-	if _, err := Load("llama-3.1-8b"); err == nil || !strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100"?`) {
+	if _, err := Load("llama-3.1-8b"); err == nil ||
+		!strings.HasSuffix(err.Error(), `nor analytic:MODEL,GPU, did you mean "llama-3.1-8b-h100"?`) {
 		t.Errorf("a part of a name: %v", err)
 	}
 	if _, err := Load("llama-3.1-8b.yaml"); err == nil || !strings.Contains(err.Error(), "no such file") {
@@ -149,10 +150,12 @@ func TestVLLMDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := p.Engine
-	if e.MaxRunningRequests != 256 || e.MaxNumBatchedTokens != 2048 || e.PageSize != 16 || e.MaxLorasPerBatch != 1 || e.MaxLoraRank != 16 || e.HostLoras() != 1 {
+	if e.MaxRunningRequests != 256 || e.MaxNumBatchedTokens != 2048 || e.PageSize != 16 || e.MaxLorasPerBatch != 1 ||
+		e.MaxLoraRank != 16 || e.HostLoras() != 1 {
 		t.Errorf("defaults %+v", e)
 	}
-	if p, err = Parse([]byte("name: v\nengine: {scheduler: vllm, max_loras_per_batch: 4, page_size: 32}\n"+rest), "v"); err != nil {
+	if p, err = Parse([]byte("name: v\nengine: {scheduler: vllm, max_loras_per_batch: 4, page_size: 32}\n"+rest),
+		"v"); err != nil {
 		t.Fatal(err)
 	}
 	if e = p.Engine; e.HostLoras() != 4 || e.PageSize != 32 {
@@ -172,7 +175,8 @@ func TestVLLMDefaults(t *testing.T) {
 }
 
 func TestGPUs(t *testing.T) {
-	for gpu, want := range map[string]int{"": 1, "H100 64 GB": 1, "RTX 4090 24 GB": 1, "8 GPUs of one server": 8, "2 x h100": 2, "2": 1, "x x y": 1} {
+	for gpu, want := range map[string]int{"": 1, "H100 64 GB": 1, "RTX 4090 24 GB": 1, "8 GPUs of one server": 8,
+		"2 x h100": 2, "2": 1, "x x y": 1} {
 		if got := (&Profile{GPU: gpu}).GPUs(); got != want {
 			t.Errorf("%q: %d, expected %d", gpu, got, want)
 		}

@@ -105,7 +105,8 @@ func (v Provenance) Note(name string) string {
 		return fmt.Sprintf("profile %s is computed from data sheets and was compared with no measured run; "+
 			"lorasim calibrate fits it to runs of your server", name)
 	case len(v.Changed) > 0:
-		return fmt.Sprintf("profile %s is no longer the one that was validated (changed: %s)", name, strings.Join(v.Changed, ", "))
+		return fmt.Sprintf("profile %s is no longer the one that was validated (changed: %s)", name,
+			strings.Join(v.Changed, ", "))
 	}
 	return ""
 }

@@ -54,7 +54,8 @@ func TestChangesEndAValidation(t *testing.T) {
 	p.Latency.LoRA.Backend = BackendTriton
 	p.Engine.UseVLLM()
 	v := p.Provenance()
-	if v.Kind != Calibrated || !slices.Equal(v.Changed, []string{"engine.scheduler", "latency.lora.backend"}) || v.ValidatedOn != "" {
+	if v.Kind != Calibrated || !slices.Equal(v.Changed, []string{"engine.scheduler", "latency.lora.backend"}) ||
+		v.ValidatedOn != "" {
 		t.Errorf("with another scheduler and other kernels: %+v", v)
 	}
 	if got := v.String(); got != "calibrated (changed after its validation: engine.scheduler, latency.lora.backend)" {
@@ -75,7 +76,8 @@ func TestChangesEndAValidation(t *testing.T) {
 	if out, err = p.YAML(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = Parse(out, "an edited copy"); err != nil || p.Provenance().String() != "calibrated (changed after its validation: the profile file)" {
+	if p, err = Parse(out, "an edited copy"); err != nil ||
+		p.Provenance().String() != "calibrated (changed after its validation: the profile file)" {
 		t.Errorf("an edited copy: %v (%v)", p.Provenance(), err)
 	}
 }
@@ -95,7 +97,8 @@ func TestProvenanceOfOldFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := p.Provenance()
-		if got.Kind != want.Kind || got.Hardware != want.Hardware || got.Engine != want.Engine || got.ValidatedOn != want.ValidatedOn || got.Changed != nil {
+		if got.Kind != want.Kind || got.Hardware != want.Hardware || got.Engine != want.Engine ||
+			got.ValidatedOn != want.ValidatedOn || got.Changed != nil {
 			t.Errorf("%q: %+v, expected %+v", text, got, want)
 		}
 	}
@@ -108,7 +111,8 @@ func TestMeasuredNeedsHeldOutRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := *p.Intervals
-	in.Bands = []Band{{Metric: "m", Waiting: [2]float64{0, 0.05}, Runs: 1}, {Metric: "m", Waiting: [2]float64{0.05, 1}, Runs: 1}}
+	in.Bands = []Band{{Metric: "m", Waiting: [2]float64{0, 0.05}, Runs: 1}, {Metric: "m", Waiting: [2]float64{0.05, 1},
+		Runs: 1}}
 	p.Intervals = &in
 	if v := p.Provenance(); v.Kind != Calibrated {
 		t.Errorf("two held-out runs: %s, expected calibrated", v)

@@ -99,7 +99,8 @@ func ParseInstant(s string) (minute int, err error) {
 	}{{"day", 9999, minutesPerDay}, {"hour", 24, 60}, {"minute", 60, 1}} {
 		n, err := strconv.ParseUint(parts[i], 10, 16)
 		if err != nil || int(n) > unit.max {
-			return 0, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, unit.name, parts[i], unit.max)
+			return 0, fmt.Errorf("time %q: %s is %q, expected a whole number from 0 to %d", s, unit.name, parts[i],
+				unit.max)
 		}
 		minute += int(n) * unit.minutes
 	}

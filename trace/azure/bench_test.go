@@ -61,7 +61,8 @@ func BenchmarkMinutes(b *testing.B) {
 			day[k][i] = int32(rng.ExpFloat64() * 3)
 		}
 	}
-	if err := writeFile(filepath.Join(path, dayFile(0)), func(w *bufio.Writer) error { return writeDay(w, day) }); err != nil {
+	if err := writeFile(filepath.Join(path, dayFile(0)),
+		func(w *bufio.Writer) error { return writeDay(w, day) }); err != nil {
 		b.Fatal(err)
 	}
 	for _, w := range []Window{{540, 600}, {0, 1440}} {

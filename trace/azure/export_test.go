@@ -122,7 +122,8 @@ func TestExportErrors(t *testing.T) {
 			return err
 		}},
 		{"request 7 uses no adapter", func(dir string) error {
-			_, err := WriteInvocations(requests(trace.Request{}, trace.Request{ID: 7, Adapter: trace.BaseModel}), filepath.Join(dir, "x.gz"), synth.Durations(1, 1))
+			_, err := WriteInvocations(requests(trace.Request{}, trace.Request{ID: 7, Adapter: trace.BaseModel}),
+				filepath.Join(dir, "x.gz"), synth.Durations(1, 1))
 			return err
 		}},
 		{"expected within 99 days", func(dir string) error {

@@ -44,7 +44,8 @@ func FuzzInvocations(f *testing.F) {
 		}
 		again, fs2, err := drain(openText([]byte(written), Options{}))
 		if err != nil || len(again) != len(rows) || len(fs2) != len(fs) {
-			t.Fatalf("read back %d rows of %d functions, %v; expected %d of %d", len(again), len(fs2), err, len(rows), len(fs))
+			t.Fatalf("read back %d rows of %d functions, %v; expected %d of %d", len(again), len(fs2), err, len(rows),
+				len(fs))
 		}
 		for i := range rows {
 			if again[i] != rows[i] {

@@ -73,7 +73,8 @@ func (r *reader) open(name string) (err error) {
 func (r *reader) header(columns []string, more string) ([][]byte, error) {
 	line, err := r.in.Line()
 	if errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: the file is empty, expected a header %s%s", r.in.Path(), strings.Join(columns, ","), more)
+		return nil, fmt.Errorf("%s: the file is empty, expected a header %s%s", r.in.Path(), strings.Join(columns, ","),
+			more)
 	}
 	if err != nil {
 		return nil, err
@@ -329,7 +330,8 @@ func (m *Minutes) startDay(day int) error {
 		return err
 	}
 	if len(minutes) == 0 {
-		return m.badf("the header has no minute columns after Trigger, expected 1 to %d or a part of them", minutesPerDay)
+		return m.badf("the header has no minute columns after Trigger, expected 1 to %d or a part of them",
+			minutesPerDay)
 	}
 	c := &m.columns
 	for i, name := range minutes {
@@ -338,7 +340,8 @@ func (m *Minutes) startDay(day int) error {
 			c.first = int(v)
 		}
 		if err != nil || v < 1 || v > minutesPerDay || int(v) != c.first+i {
-			return m.badf("header column %d is %.60q, expected a minute from 1 to %d: minutes follow one another", len(v1Names)+i+1, name, minutesPerDay)
+			return m.badf("header column %d is %.60q, expected a minute from 1 to %d: minutes follow one another",
+				len(v1Names)+i+1, name, minutesPerDay)
 		}
 	}
 	c.count = len(minutes)
@@ -373,7 +376,8 @@ func (m *Minutes) parse(line []byte) (MinuteRow, error) {
 		v, n := parseCount(rest)
 		if n < 0 {
 			field, _, _ := bytes.Cut(rest, []byte(","))
-			return MinuteRow{}, m.badf("column %d is %.60q, expected a whole number from 0 to %d", m.columns.first+m.columns.skip+i, field, math.MaxInt32)
+			return MinuteRow{}, m.badf("column %d is %.60q, expected a whole number from 0 to %d",
+				m.columns.first+m.columns.skip+i, field, math.MaxInt32)
 		}
 		m.counts = append(m.counts, v)
 		rest = rest[n:]

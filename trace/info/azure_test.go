@@ -65,8 +65,10 @@ func TestAzureLLM(t *testing.T) {
 			got  Number
 			want float64
 		}{
-			{"mean prompt", s.Prompt.Mean, test.prompt}, {"p50 prompt", s.Prompt.P50, test.promptP50}, {"p95 prompt", s.Prompt.P95, test.promptP95},
-			{"mean output", s.Output.Mean, test.output}, {"p50 output", s.Output.P50, test.outputP50}, {"p95 output", s.Output.P95, test.outputP95},
+			{"mean prompt", s.Prompt.Mean, test.prompt}, {"p50 prompt", s.Prompt.P50, test.promptP50},
+			{"p95 prompt", s.Prompt.P95, test.promptP95},
+			{"mean output", s.Output.Mean, test.output}, {"p50 output", s.Output.P50, test.outputP50},
+			{"p95 output", s.Output.P95, test.outputP95},
 		} {
 			near(t, test.file+" "+n.what, Number(math.Round(float64(n.got))), n.want, 0)
 		}

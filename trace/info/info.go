@@ -147,7 +147,8 @@ func (u *usage) add(t float64) {
 }
 
 func newCollector(adapters []trace.Adapter, tl *timeline) *collector {
-	c := &collector{adapters: adapters, usage: make([]usage, len(adapters)+1), lru: newLRU(len(adapters)), prompt: newHistogram(), output: newHistogram(), timeline: tl}
+	c := &collector{adapters: adapters, usage: make([]usage, len(adapters)+1), lru: newLRU(len(adapters)),
+		prompt: newHistogram(), output: newHistogram(), timeline: tl}
 	c.reuse.by = make([]struct{ found, prompt int64 }, len(adapters)+1)
 	for i, w := range dispersionWindows {
 		c.dispersion[i].window = w
@@ -175,7 +176,8 @@ func (c *collector) read(src trace.Source) error {
 		case !(r.Arrival >= 0 && r.Arrival <= maxTime):
 			return fmt.Errorf("request %d: arrival is %v s, expected 0 to %g", r.ID, r.Arrival, maxTime)
 		case r.Arrival < c.all.last:
-			return fmt.Errorf("request %d: arrival is %v s, expected the order of arrival (the one before is %v s)", r.ID, r.Arrival, c.all.last)
+			return fmt.Errorf("request %d: arrival is %v s, expected the order of arrival (the one before is %v s)",
+				r.ID, r.Arrival, c.all.last)
 		}
 		c.add(r)
 	}

@@ -93,7 +93,8 @@ func TestPlotSVG(t *testing.T) {
 		}
 	}
 	all := strings.Join(texts, "|")
-	for _, want := range []string{"lora0", "lora7", "4 others", "time (s)", "requests/s", "tokens per request", "prompt", "output"} {
+	for _, want := range []string{"lora0", "lora7", "4 others", "time (s)", "requests/s", "tokens per request",
+		"prompt", "output"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the plot does not say %q", want)
 		}
@@ -161,7 +162,8 @@ func TestPlotErrors(t *testing.T) {
 		}
 	}
 	empty := &trace.Workload{}
-	if err := Plot(empty.Source(), filepath.Join(dir, "w.png")); err == nil || !strings.Contains(err.Error(), "no requests") {
+	if err := Plot(empty.Source(), filepath.Join(dir, "w.png")); err == nil ||
+		!strings.Contains(err.Error(), "no requests") {
 		t.Errorf("no requests: error %v", err)
 	}
 	// A folder in the way: the temporary file must not stay.

@@ -33,7 +33,8 @@ func TestReuse(t *testing.T) {
 		{1, 50, nil, 0},
 		{1, 60, branch, 0}, {1, 60, stem, 20}, // what follows the branch is the branch's own
 	} {
-		r := trace.Request{ID: int64(len(w.Requests)), Adapter: q.adapter, Prompt: q.prompt, Output: 10, Text: q.text, Reply: q.text}
+		r := trace.Request{ID: int64(len(w.Requests)), Adapter: q.adapter, Prompt: q.prompt, Output: 10, Text: q.text,
+			Reply: q.text}
 		w.Requests = append(w.Requests, r)
 		want[q.adapter] += q.found
 	}

@@ -288,7 +288,8 @@ func (s *Summary) tokenRows() [][]string {
 		}
 		return append(cells, fmt.Sprint(t.Max))
 	}
-	return [][]string{{"tokens", "total", "mean", "p50", "p90", "p95", "p99", "max"}, row("prompt", s.Prompt), row("output", s.Output)}
+	return [][]string{{"tokens", "total", "mean", "p50", "p90", "p95", "p99", "max"}, row("prompt", s.Prompt),
+		row("output", s.Output)}
 }
 
 // writeTable aligns cells to the right except for those of the first column.

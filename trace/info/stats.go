@@ -167,7 +167,8 @@ type lru struct {
 func newLRU(adapters int) *lru {
 	const most = 1 << (lruSizes - 1)
 	n := adapters + most
-	l := &lru{next: make([]int32, n), prev: make([]int32, n), level: slices.Repeat([]int8{lruSizes}, n), head: int32(adapters)}
+	l := &lru{next: make([]int32, n), prev: make([]int32, n), level: slices.Repeat([]int8{lruSizes}, n),
+		head: int32(adapters)}
 	for a := range int32(adapters) {
 		l.next[a], l.prev[a] = a, a
 	}

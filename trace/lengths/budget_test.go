@@ -33,7 +33,8 @@ func TestBudgetLaws(t *testing.T) {
 // Means by hand: uniform (256+2048)/2 = 1152; mix (256 + 3*1024 + 2048)/5 = 1075.2;
 // the log-normal's mean is the one asked for. 40,000 draws, within 2 %.
 func TestBudgetMeans(t *testing.T) {
-	for spec, want := range map[string]float64{"uniform:256,2048": 1152, "mix:256=1,1024=3,2048=1": 1075.2, "lognormal:mean=600,sigma=0.5,cap=4096": 600} {
+	for spec, want := range map[string]float64{"uniform:256,2048": 1152, "mix:256=1,1024=3,2048=1": 1075.2,
+		"lognormal:mean=600,sigma=0.5,cap=4096": 600} {
 		b, err := ParseBudget(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -52,9 +53,12 @@ func TestBudgetMeans(t *testing.T) {
 
 func TestBudgetFaults(t *testing.T) {
 	for spec, want := range map[string]string{
-		"": "unknown law", "exakt": `did you mean "exact"?`, "exact:1": "takes no options", "0": "unknown law", "constant:0": "from 1 to", "constant": "from 1 to",
-		"x0.5": "from 1 to 1000000", "factor:nan": "factor", "uniform:5": "LOW,HIGH", "uniform:9,5": "high (5) is below low (9)",
-		"mix:5": "N=WEIGHT", "mix:5=0": "weight is 0", "mix:x=1": "budget", "lognormal:mean=5": "sigma is missing", "lognormal:mean=5,mean=6,sigma=1": "expected lognormal:",
+		"": "unknown law", "exakt": `did you mean "exact"?`, "exact:1": "takes no options", "0": "unknown law",
+		"constant:0": "from 1 to", "constant": "from 1 to",
+		"x0.5": "from 1 to 1000000", "factor:nan": "factor", "uniform:5": "LOW,HIGH",
+		"uniform:9,5": "high (5) is below low (9)",
+		"mix:5":       "N=WEIGHT", "mix:5=0": "weight is 0", "mix:x=1": "budget", "lognormal:mean=5": "sigma is missing",
+		"lognormal:mean=5,mean=6,sigma=1": "expected lognormal:",
 	} {
 		if _, err := ParseBudget(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %s", spec, err, want)
@@ -65,7 +69,8 @@ func TestBudgetFaults(t *testing.T) {
 // The output ends at its budget, or the budget gives way; either way the output
 // never exceeds it, the rest of the request stays, and so does the length.
 func TestWithBudget(t *testing.T) {
-	w := &trace.Workload{Requests: []trace.Request{{ID: 1, Prompt: 3, Output: 100}, {ID: 2, Arrival: 1, Adapter: -1, Prompt: 4, Output: 900, MaxNew: 950}}}
+	w := &trace.Workload{Requests: []trace.Request{{ID: 1, Prompt: 3, Output: 100},
+		{ID: 2, Arrival: 1, Adapter: -1, Prompt: 4, Output: 900, MaxNew: 950}}}
 	b, err := ParseBudget("512")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +99,8 @@ func TestWithBudget(t *testing.T) {
 }
 
 func FuzzParseBudget(f *testing.F) {
-	for _, s := range []string{"exact", "2048", "x2", "factor:1.5", "uniform:1,2", "mix:1=1,2=3", "lognormal:mean=600,sigma=0.8,cap=4096"} {
+	for _, s := range []string{"exact", "2048", "x2", "factor:1.5", "uniform:1,2", "mix:1=1,2=3",
+		"lognormal:mean=600,sigma=0.8,cap=4096"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {

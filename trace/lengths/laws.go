@@ -423,7 +423,8 @@ func ReadMarginals(path string) (prompt, output Marginal, err error) {
 	var what string
 	var lo, hi, count float64
 	csv, err := table.OpenText(f, false, []table.Column{
-		{Name: "what", Value: &what}, {Name: "lo", Value: &lo}, {Name: "hi", Value: &hi}, {Name: "count", Value: &count},
+		{Name: "what", Value: &what}, {Name: "lo", Value: &lo}, {Name: "hi", Value: &hi},
+		{Name: "count", Value: &count},
 	}, false)
 	if err != nil {
 		return prompt, output, err

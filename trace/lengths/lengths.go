@@ -113,7 +113,8 @@ func ReadTable(path string) (Sampler, error) {
 		return nil, err
 	}
 	var cells [2]table.Raw
-	columns := []table.Column{{Name: "num_prefill_tokens", Value: &cells[0]}, {Name: "num_decode_tokens", Value: &cells[1]}}
+	columns := []table.Column{{Name: "num_prefill_tokens", Value: &cells[0]},
+		{Name: "num_decode_tokens", Value: &cells[1]}}
 	csv, err := table.OpenText(f, false, columns, false)
 	if err != nil {
 		return nil, err

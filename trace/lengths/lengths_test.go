@@ -99,7 +99,8 @@ func TestRandom(t *testing.T) {
 func TestFill(t *testing.T) {
 	w := &trace.Workload{Adapters: trace.Names(1, nil)}
 	for i := range 100 {
-		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: 0, Output: 5, MaxNew: 7})
+		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: 0, Output: 5,
+			MaxNew: 7})
 	}
 	fill := func(seed uint64) []trace.Request {
 		src := lengths.Fill(w.Source(), parse(t, "sharegpt"), seed)
@@ -117,7 +118,8 @@ func TestFill(t *testing.T) {
 		t.Error("lengths must be the same for the same seed alone")
 	}
 	for i, r := range a {
-		if err := r.Check(1); err != nil || r.MaxNew != 0 || r.ID != w.Requests[i].ID || r.Arrival != w.Requests[i].Arrival {
+		if err := r.Check(1); err != nil || r.MaxNew != 0 || r.ID != w.Requests[i].ID ||
+			r.Arrival != w.Requests[i].Arrival {
 			t.Fatalf("request %d is %+v, %v", i, r, err)
 		}
 	}
@@ -135,7 +137,8 @@ func TestDrawRange(t *testing.T) {
 		limit := rapid.Int32Range(1, math.MaxInt32).Draw(t, "cap")
 		center := rapid.Float64Range(1, float64(limit)).Draw(t, "center")
 		sigma := rapid.Float64Range(0, 10).Draw(t, "sigma")
-		from := rapid.SampledFrom([]func(float64, float64, int32) (lengths.Tokens, error){lengths.FromMean, lengths.FromMedian}).Draw(t, "from")
+		from := rapid.SampledFrom([]func(float64, float64, int32) (lengths.Tokens, error){lengths.FromMean,
+			lengths.FromMedian}).Draw(t, "from")
 		d, err := from(center, sigma, limit)
 		if err != nil {
 			t.Fatal(err)

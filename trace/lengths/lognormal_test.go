@@ -18,7 +18,8 @@ import (
 func TestMeanByIntegration(t *testing.T) {
 	for _, d := range []lengths.Tokens{
 		{Mu: 5, Sigma: 1, Cap: 1000}, {Mu: 3, Sigma: 2.12, Cap: 638}, {Mu: 7, Sigma: 0.3, Cap: lengths.NoCap},
-		{Mu: -2, Sigma: 1.5, Cap: 50}, {Mu: 9, Sigma: 0.5, Cap: 4090}, {Mu: 4, Sigma: 0, Cap: 100}, {Mu: 4, Sigma: 0, Cap: 10},
+		{Mu: -2, Sigma: 1.5, Cap: 50}, {Mu: 9, Sigma: 0.5, Cap: 4090}, {Mu: 4, Sigma: 0, Cap: 100},
+		{Mu: 4, Sigma: 0, Cap: 10},
 	} {
 		const n = 300_000
 		sum := 0.0
@@ -145,13 +146,15 @@ func TestPresetTargets(t *testing.T) {
 // source returns the lengths that a preset was fitted to.
 func source(t *testing.T, spec string) (prompts, outputs []float64) {
 	if spec == "sharegpt" {
-		for _, row := range tableRows(t, shareddata.Path(t, "lengths/sharegpt_8k_filtered_stats_llama2_tokenizer.csv")) {
+		for _, row := range tableRows(t,
+			shareddata.Path(t, "lengths/sharegpt_8k_filtered_stats_llama2_tokenizer.csv")) {
 			prompts, outputs = append(prompts, row[0]), append(outputs, row[1])
 		}
 		return prompts, outputs
 	}
 	name := map[string]string{"azure-conv": "conv", "azure-code": "code"}[spec]
-	r, err := llm.Open(llm.AzureLLM, shareddata.Path(t, "azure_llm_2023/AzureLLMInferenceTrace_"+name+".csv"), llm.Options{})
+	r, err := llm.Open(llm.AzureLLM, shareddata.Path(t, "azure_llm_2023/AzureLLMInferenceTrace_"+name+".csv"),
+		llm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

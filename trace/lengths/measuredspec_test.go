@@ -60,7 +60,8 @@ func TestSpecs(t *testing.T) {
 	if err := os.WriteFile(file, []byte("num_prefill_tokens,num_decode_tokens,what,lo,hi,count\n1,2,prompt,1,2,1\n1,2,output,1,2,1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("PROMPT", "10", "OUTPUT", "5", "RATIO", "0.5", "FILE", file, "KEY=VALUE...", "rho=0.5", "=M", "=50", "=S", "=1", "=C", "=100", "[", "", "]", "")
+	fill := strings.NewReplacer("PROMPT", "10", "OUTPUT", "5", "RATIO", "0.5", "FILE", file, "KEY=VALUE...", "rho=0.5",
+		"=M", "=50", "=S", "=1", "=C", "=100", "[", "", "]", "")
 	for _, s := range specs() {
 		spec := strings.TrimSuffix(s.name+":"+fill.Replace(s.args), ":")
 		law, err := Parse(spec)

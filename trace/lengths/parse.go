@@ -29,11 +29,15 @@ func specs() []spec {
 		{"azure-code", "", normal(preset{2048, 0.99, 7437}, preset{28, 1.21, 1899})},
 		{"sharegpt", "", normal(preset{2340, 0.80, 8141}, preset{438.7, 0.51, 1024})},
 		{"measured-rate4", "", func(string) (Sampler, error) { return measured(measuredPrompts, preset{100.1, 2.12, 638}), nil }},
-		{"measured-stride", "", func(string) (Sampler, error) { return measured(measuredPrompts, measuredOutputs), nil }},
+		{"measured-stride", "", func(string) (Sampler, error) {
+			return measured(measuredPrompts, measuredOutputs),
+				nil
+		}},
 		{"measured", "output_mean=M,output_sigma=S,output_cap=C", parseMeasured},
 		{"constant", "PROMPT,OUTPUT", parseConstant},
 		{"random", "PROMPT,OUTPUT[,RATIO]", parseRandom},
-		{"lognormal", "prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]", parseLogNormal},
+		{"lognormal", "prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]",
+			parseLogNormal},
 		{"sharegpt-llama3", "", copula(llamaLengths)},
 		{"sharegpt-qwen2", "", copula(qwenLengths)},
 		{"copula", "FILE[,KEY=VALUE...]", parseCopula},
@@ -188,9 +192,11 @@ func parseCopula(args string) (Sampler, error) {
 	if more {
 		l := &c.Limits
 		if _, err := readOptions(options,
-			option{"prompt_scale", &c.PromptScale}, option{"output_scale", &c.OutputScale}, option{"rho", &c.Rho}, option{"eos", &c.EOS},
+			option{"prompt_scale", &c.PromptScale}, option{"output_scale", &c.OutputScale}, option{"rho", &c.Rho},
+			option{"eos", &c.EOS},
 			option{"prompt_min", &l.PromptMin}, option{"prompt_max", &l.PromptMax},
-			option{"output_min", &l.OutputMin}, option{"output_max", &l.OutputMax}, option{"sum_max", &l.SumMax}); err != nil {
+			option{"output_min", &l.OutputMin}, option{"output_max", &l.OutputMax}, option{"sum_max",
+				&l.SumMax}); err != nil {
 			return nil, err
 		}
 	}
@@ -208,7 +214,8 @@ func parseCopula(args string) (Sampler, error) {
 func parseMeasured(args string) (Sampler, error) {
 	prompt, output := measuredPrompts, measuredOutputs
 	p, o := &prompt, &output
-	if _, err := readOptions(args, option{"prompt_mean", &p.mean}, option{"prompt_sigma", &p.sigma}, option{"prompt_cap", &p.cap},
+	if _, err := readOptions(args, option{"prompt_mean", &p.mean}, option{"prompt_sigma", &p.sigma},
+		option{"prompt_cap", &p.cap},
 		option{"output_mean", &o.mean}, option{"output_sigma", &o.sigma}, option{"output_cap", &o.cap}); err != nil {
 		return nil, err
 	}
@@ -244,7 +251,8 @@ type tokensSpec struct {
 }
 
 func (t *tokensSpec) options(prefix string) []option {
-	return []option{{prefix + "mean", &t.mean}, {prefix + "median", &t.median}, {prefix + "sigma", &t.sigma}, {prefix + "cap", &t.cap}}
+	return []option{{prefix + "mean", &t.mean}, {prefix + "median", &t.median}, {prefix + "sigma", &t.sigma},
+		{prefix + "cap", &t.cap}}
 }
 
 func (t *tokensSpec) tokens(prefix string, given map[string]bool) (tokens Tokens, err error) {

@@ -70,7 +70,8 @@ func TestParseErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"sharegpt", "azure-conv", "constant:1024,128", "random:1024,128,0.0", "measured-stride",
-		"lognormal:prompt_mean=1366,prompt_sigma=1,output_mean=184,output_sigma=1,output_cap=900", "lognormal:prompt_median=1,prompt_sigma=1",
+		"lognormal:prompt_mean=1366,prompt_sigma=1,output_mean=184,output_sigma=1,output_cap=900",
+		"lognormal:prompt_median=1,prompt_sigma=1",
 	} {
 		f.Add(s)
 	}

@@ -299,7 +299,8 @@ func ReadUsage(path string, o Options, ranks func(n int) []int) (w *trace.Worklo
 			}
 			index[r.adapter] = k
 		}
-		w.Requests = append(w.Requests, trace.Request{ID: int64(len(w.Requests)), Arrival: (at - o.Start) * cmp.Or(o.TimeScale, 1), Adapter: k})
+		w.Requests = append(w.Requests, trace.Request{ID: int64(len(w.Requests)),
+			Arrival: (at - o.Start) * cmp.Or(o.TimeScale, 1), Adapter: k})
 	}
 	if len(w.Requests) == 0 {
 		return nil, skipped, fmt.Errorf("%s: no request in the window from %v s; the last of %d is at %v s",
@@ -331,7 +332,8 @@ func readReferences(path string, o Options) (refs []reference, skipped int64, er
 		return nil, 0, err
 	}
 	var r reference
-	rows, err := table.OpenText(f, false, []table.Column{{Name: "time_s", Value: &r.at}, {Name: "adapter", Value: &r.adapter}}, false)
+	rows, err := table.OpenText(f, false, []table.Column{{Name: "time_s", Value: &r.at},
+		{Name: "adapter", Value: &r.adapter}}, false)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -398,7 +400,8 @@ var formatNames = []string{string(AzureLLM), string(BurstGPT), string(Mooncake),
 func (f format) open(file *textfile.File) (*table.Reader, func() (row, error), error) {
 	const hashColumn = "hash_ids" // JSON only
 	var at, prompt, output, ids table.Raw
-	columns := []table.Column{{Name: f.stamp, Value: &at}, {Name: f.prompt, Value: &prompt}, {Name: f.output, Value: &output}}
+	columns := []table.Column{{Name: f.stamp, Value: &at}, {Name: f.prompt, Value: &prompt},
+		{Name: f.output, Value: &output}}
 	if f.block > 0 {
 		columns = append(columns, table.Column{Name: hashColumn, Value: &ids})
 	}

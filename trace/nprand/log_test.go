@@ -34,7 +34,8 @@ func TestLnAccuracy(t *testing.T) {
 		u := r.Float64()
 		xs = append(xs, 1-u, 1-u*0x1p-30, 1+u, math.Ldexp(1+u, r.IntN(2000)-1000), u*u*u*2)
 	}
-	xs = append(xs, math.SmallestNonzeroFloat64, math.MaxFloat64, math.Sqrt2/2, math.Sqrt2, 0.5, 2, math.Nextafter(1, 0), math.Nextafter(1, 2))
+	xs = append(xs, math.SmallestNonzeroFloat64, math.MaxFloat64, math.Sqrt2/2, math.Sqrt2, 0.5, 2,
+		math.Nextafter(1, 0), math.Nextafter(1, 2))
 	worst, at := 0.0, 0.0
 	for _, x := range xs {
 		got, want := ln(x), bigLn(x)

@@ -90,7 +90,8 @@ const maxBatch = 1e8
 func (d DLoRA) check() error {
 	switch {
 	case d.Distribution != renewal.Exponential && d.Distribution != renewal.Gamma:
-		return fmt.Errorf("unknown arrival distribution %q: the dlora replay knows exponential and gamma", d.Distribution)
+		return fmt.Errorf("unknown arrival distribution %q: the dlora replay knows exponential and gamma",
+			d.Distribution)
 	case !(d.TotalRate > 0):
 		return fmt.Errorf("total rate is %v requests/s, expected > 0", d.TotalRate)
 	case d.Distribution == renewal.Gamma && !(d.CV >= renewal.MinCV && d.CV <= renewal.MaxCV):
@@ -109,7 +110,8 @@ func (d DLoRA) window() (azure.Window, error) {
 	switch {
 	case err != nil:
 		return w, fmt.Errorf("%w; the dlora replay takes the end to be on the start's day: use the default replay for windows across days", err)
-	case d.Trace == azure.V1 && strings.Trim(day, "0") != "": // the error is that of the file, or else that of its columns
+	case d.Trace == azure.V1 && strings.Trim(day, "0") != "":
+		// the error is that of the file, or else that of its columns
 		_, err = azure.OpenMinutes(d.Path, w, d.Read)
 		err = cmp.Or(err, fmt.Errorf("window %v: the dlora replay of %s asks for the minute columns %d to %d, but the last one is 1440; use the default replay for days after 0",
 			w, d.Trace, w.Start+1, w.End))

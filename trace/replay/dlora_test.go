@@ -54,7 +54,8 @@ type goldenCase struct {
 
 func (c *goldenCase) config(dir string) DLoRA {
 	p := c.Params
-	return DLoRA{Trace: p.TraceName, Path: dir, Start: p.StartTime, End: p.EndTime, NeedSort: p.NeedSort, Requests: p.NumReqs,
+	return DLoRA{Trace: p.TraceName, Path: dir, Start: p.StartTime, End: p.EndTime, NeedSort: p.NeedSort,
+		Requests:     p.NumReqs,
 		Distribution: p.Distribution, Interval: p.Interval, TotalRate: p.TotRate, CV: p.CV, MapStride: p.MapStride}
 }
 
@@ -124,8 +125,10 @@ func checkSequence(t *testing.T, c *goldenCase, src trace.Source, s *Summary) {
 	check := func(what string, at int, want [2]json.Number) {
 		adapter, _ := want[0].Int64()
 		gap, _ := want[1].Float64()
-		if r := w.Requests[at]; int64(r.Adapter) != adapter || math.Abs(gaps[at]-gap) > timeTolerance*max(gap, r.Arrival*1e-3) {
-			t.Errorf("%s: request %d is %d after %v s, expected %v after %v s", what, at, r.Adapter, gaps[at], adapter, gap)
+		if r := w.Requests[at]; int64(r.Adapter) != adapter || math.Abs(gaps[at]-gap) > timeTolerance*max(gap,
+			r.Arrival*1e-3) {
+			t.Errorf("%s: request %d is %d after %v s, expected %v after %v s", what, at, r.Adapter, gaps[at], adapter,
+				gap)
 		}
 	}
 	for i, want := range c.First {
@@ -138,7 +141,8 @@ func checkSequence(t *testing.T, c *goldenCase, src trace.Source, s *Summary) {
 		t.Errorf("counts %v, expected %v", s.Counts, c.Counts)
 	}
 	if math.Abs(s.LastArrival-c.LastArrival) > timeTolerance*c.LastArrival || s.LastArrival != before {
-		t.Errorf("last arrival %v in the summary and %v in the source, expected %v", s.LastArrival, before, c.LastArrival)
+		t.Errorf("last arrival %v in the summary and %v in the source, expected %v", s.LastArrival, before,
+			c.LastArrival)
 	}
 }
 
@@ -166,14 +170,16 @@ func TestDLoRAFromTrace(t *testing.T) {
 			src, s, err := c.config(filepath.Dir(path)).Replay(trace.Names(c.Params.NumModels, nil))
 			if c.Error != nil {
 				if err == nil || wantErrors[name] == "" || !strings.Contains(err.Error(), wantErrors[name]) {
-					t.Fatalf("error %v, expected one with %q where the reference raises %s", err, wantErrors[name], c.Error.Type)
+					t.Fatalf("error %v, expected one with %q where the reference raises %s", err, wantErrors[name],
+						c.Error.Type)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(c.FunctionNames, lexicographicRanks(s.Functions, allOfTrace(t, c, filepath.Dir(path), s.Functions))); d != "" {
+			if d := cmp.Diff(c.FunctionNames,
+				lexicographicRanks(s.Functions, allOfTrace(t, c, filepath.Dir(path), s.Functions))); d != "" {
 				t.Errorf("functions (-want +got):\n%s", d)
 			}
 			if len(s.Functions) != c.NumFunctions {
@@ -210,7 +216,8 @@ func allOfTrace(t *testing.T, c *goldenCase, dir string, active []azure.Function
 	if c.Params.TraceName == azure.V1 {
 		return active
 	}
-	h, err := azure.ReadHistogram(dir, azure.Query{Format: azure.V2, Window: azure.Window{Start: 0, End: 1}, Interval: 1}, azure.Options{})
+	h, err := azure.ReadHistogram(dir, azure.Query{Format: azure.V2, Window: azure.Window{Start: 0, End: 1},
+		Interval: 1}, azure.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,8 @@ type process struct {
 
 func (c Config) source(adapters []trace.Adapter, histogram [][]int64, minutes int) (trace.Source, error) {
 	n := len(histogram[0])
-	s := &rates{Config: c, histogram: histogram, lengths: make([]float64, n), sums: make([]float64, n), procs: make([]process, len(adapters))}
+	s := &rates{Config: c, histogram: histogram, lengths: make([]float64, n), sums: make([]float64, n),
+		procs: make([]process, len(adapters))}
 	expected := 0.0
 	for i := range n {
 		s.sums[i] = float64(sumInterval(histogram, i))
@@ -154,7 +155,8 @@ func (c Config) source(adapters []trace.Adapter, histogram [][]int64, minutes in
 	for k := range max(len(c.CV), 1) {
 		cv := c.cv(k)
 		if !(cv >= renewal.MinCV && cv <= renewal.MaxCV) {
-			return nil, fmt.Errorf("cv of adapter %d, scaled, is %v, expected %g to %g", k, cv, renewal.MinCV, renewal.MaxCV)
+			return nil, fmt.Errorf("cv of adapter %d, scaled, is %v, expected %g to %g", k, cv, renewal.MinCV,
+				renewal.MaxCV)
 		}
 		s.gaps = append(s.gaps, renewal.New(c.Distribution, cv))
 	}

@@ -78,7 +78,8 @@ func (m Mapping) adapter(i, n, adapters int) int32 {
 // adapters.
 func (m Mapping) apply(h *azure.Histogram, order []int, adapters, intervals int) (*Traffic, error) {
 	if len(order) < adapters {
-		return nil, fmt.Errorf("the window has %d functions for %d adapters, expected at least one for each", len(order), adapters)
+		return nil, fmt.Errorf("the window has %d functions for %d adapters, expected at least one for each",
+			len(order), adapters)
 	}
 	t := &Traffic{SkippedRows: h.Skipped, Histogram: make([][]int64, adapters)}
 	for k := range t.Histogram {
@@ -97,7 +98,8 @@ func (m Mapping) apply(h *azure.Histogram, order []int, adapters, intervals int)
 
 // read counts the invocations of a trace and gives its functions, in an order, to
 // the adapters.
-func (m Mapping) read(path string, q azure.Query, o azure.Options, adapters int, order func(*azure.Histogram) []int) (*Traffic, error) {
+func (m Mapping) read(path string, q azure.Query, o azure.Options, adapters int,
+	order func(*azure.Histogram) []int) (*Traffic, error) {
 	h, err := azure.ReadHistogram(path, q, o)
 	if err != nil {
 		return nil, err
@@ -265,7 +267,8 @@ func (s *vanillaRows) read() error {
 	}
 	adapter := s.byIndex[row.Function]
 	if adapter < 0 {
-		return fmt.Errorf("%s: the function was not there when the trace was read before: the file has changed", s.rows.Where())
+		return fmt.Errorf("%s: the function was not there when the trace was read before: the file has changed",
+			s.rows.Where())
 	}
 	s.queue.Push(renewal.Event{At: at, Seq: s.taken, Item: adapter})
 	s.taken++

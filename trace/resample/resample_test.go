@@ -28,7 +28,8 @@ func recorded(n int, seed uint64) *trace.Workload {
 			text.Parent = systems[a]
 		}
 		for range 1 + rng.IntN(4) {
-			w.Requests = append(w.Requests, trace.Request{Arrival: turn, Adapter: a, Output: 1, Text: text, Reply: text})
+			w.Requests = append(w.Requests, trace.Request{Arrival: turn, Adapter: a, Output: 1, Text: text,
+				Reply: text})
 			turn += 3 * rng.ExpFloat64()
 		}
 	}
@@ -63,7 +64,8 @@ func spanOf(w *trace.Workload) float64 {
 func TestDrawnIsAWorkload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := recorded(rapid.IntRange(5, 60).Draw(t, "sessions"), rapid.Uint64().Draw(t, "workload"))
-		spec := rapid.SampledFrom([]string{"block:0.5", "block:2", "sessions", "sessions:2", "adapters"}).Draw(t, "spec")
+		spec := rapid.SampledFrom([]string{"block:0.5", "block:2", "sessions", "sessions:2", "adapters"}).Draw(t,
+			"spec")
 		seed := rapid.Uint64().Draw(t, "seed")
 		before := slices.Clone(w.Requests)
 		s, _ := Parse(spec)
@@ -78,7 +80,8 @@ func TestDrawnIsAWorkload(t *testing.T) {
 				t.Fatalf("request %d: %+v", i, r)
 			case r.Check(len(d.Adapters)) != nil, r.Output != of.Output, spec != "adapters" && r.Adapter != of.Adapter:
 				t.Fatalf("request %d: %+v of %+v", i, r, of)
-			case r.Text != r.Reply, r.Text.Start != of.Text.Start, of.Adapter >= 0 && r.Text.Parent.ID < 10 && r.Text.Parent != of.Text.Parent:
+			case r.Text != r.Reply, r.Text.Start != of.Text.Start, of.Adapter >= 0 && r.Text.Parent.ID < 10 &&
+				r.Text.Parent != of.Text.Parent:
 				t.Fatalf("request %d: its text is %+v, of %+v", i, r.Text, of.Text)
 			}
 		}
@@ -174,7 +177,8 @@ func TestAdaptersAreWhole(t *testing.T) {
 		for k, a := range d.Adapters {
 			of := slices.IndexFunc(w.Adapters, func(b trace.Adapter) bool { return b.Rank == a.Rank })
 			slices.Sort(got[int32(k)])
-			if names[a.Name] || of < 0 || a.Priority != w.Adapters[of].Priority || !slices.Equal(got[int32(k)], perAdapter[int32(of)]) {
+			if names[a.Name] || of < 0 || a.Priority != w.Adapters[of].Priority ||
+				!slices.Equal(got[int32(k)], perAdapter[int32(of)]) {
 				t.Fatalf("adapter %d, %+v: %v", k, a, got[int32(k)])
 			}
 			twice = twice || a.Name == w.Adapters[of].Name+"#2"

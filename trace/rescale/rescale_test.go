@@ -18,7 +18,8 @@ func workload(n int, power float64, seed uint64) *trace.Workload {
 	w := &trace.Workload{Adapters: trace.Names(4, []int{8})}
 	at := 3.5
 	for i := range n {
-		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: at, Adapter: int32(i % 4), Prompt: int32(i + 1), Output: 7})
+		w.Requests = append(w.Requests, trace.Request{ID: int64(i), Arrival: at, Adapter: int32(i % 4),
+			Prompt: int32(i + 1), Output: 7})
 		at += math.Pow(rng.ExpFloat64(), power)
 	}
 	return w
@@ -43,8 +44,10 @@ func gapsOf(rs []trace.Request) (gaps []float64) {
 // change the length of the workload as they say, and cv does not change it.
 func TestTimesKeepRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := workload(rapid.IntRange(1, 5000).Draw(t, "n"), rapid.Float64Range(0, 2).Draw(t, "power"), rapid.Uint64().Draw(t, "seed"))
-		o := Options{Rate: rapid.Float64Range(0.1, 10).Draw(t, "rate"), Time: rapid.Float64Range(0.1, 10).Draw(t, "time"), CV: rapid.Float64Range(0.1, 1).Draw(t, "cv")}
+		w := workload(rapid.IntRange(1, 5000).Draw(t, "n"), rapid.Float64Range(0, 2).Draw(t, "power"),
+			rapid.Uint64().Draw(t, "seed"))
+		o := Options{Rate: rapid.Float64Range(0.1, 10).Draw(t, "rate"), Time: rapid.Float64Range(0.1, 10).Draw(t,
+			"time"), CV: rapid.Float64Range(0.1, 1).Draw(t, "cv")}
 		got := times(t, w, o)
 		if len(got) != len(w.Requests) {
 			t.Fatalf("%d requests, want %d", len(got), len(w.Requests))
@@ -104,14 +107,16 @@ func TestCVOfSpecialGaps(t *testing.T) {
 		}
 		return w
 	}
-	for name, w := range map[string]*trace.Workload{"equal gaps": at(0, 1, 2, 3, 4), "all at once": at(2, 2, 2), "one request": at(7), "none": at()} {
+	for name, w := range map[string]*trace.Workload{"equal gaps": at(0, 1, 2, 3, 4), "all at once": at(2, 2, 2),
+		"one request": at(7), "none": at()} {
 		for _, factor := range []float64{0.5, 4} {
 			if got := times(t, w, Options{CV: factor}); !slices.Equal(got, append([]trace.Request{}, w.Requests...)) {
 				t.Errorf("%s times %v: %v", name, factor, got)
 			}
 		}
 	}
-	if _, err := trace.Collect(Times(at(0, 0, 0, 0, 9).Source(), Options{CV: 2})); err == nil || !strings.Contains(err.Error(), "can reach 1.73 at most") {
+	if _, err := trace.Collect(Times(at(0, 0, 0, 0, 9).Source(), Options{CV: 2})); err == nil ||
+		!strings.Contains(err.Error(), "can reach 1.73 at most") {
 		t.Errorf("a burst that holds everything: %v", err)
 	}
 	got := times(t, at(0, 0, 0, 2, 4, 4, 4, 6, 9), Options{CV: 1.2}) // times in whole seconds

@@ -110,7 +110,8 @@ func writeParquet(tb testing.TB, path string, columns []column, adapters string,
 			tb.Fatal(err)
 		}
 	}
-	w := pq.NewParquetWriter(f, root, pq.WithWriteMetadata(meta), pq.WithWriterProps(parquet.NewWriterProperties(options...)))
+	w := pq.NewParquetWriter(f, root, pq.WithWriteMetadata(meta),
+		pq.WithWriterProps(parquet.NewWriterProperties(options...)))
 	group := w.AppendRowGroup()
 	for _, c := range columns {
 		writer, err := group.NextColumn()
@@ -249,7 +250,8 @@ func TestLargeRowGroup(t *testing.T) {
 	id, arrival := make([]int64, n), make([]float64, n)
 	adapter, prompt, output := make([]int32, n), make([]int32, n), make([]int64, n)
 	for i := range n {
-		id[i], arrival[i], adapter[i], prompt[i], output[i] = int64(i), float64(i)/7, int32(i%3-1), int32(1+i%5000), int64(1+i%77)
+		id[i], arrival[i], adapter[i], prompt[i], output[i] = int64(i), float64(i)/7, int32(i%3-1), int32(1+i%5000),
+			int64(1+i%77)
 	}
 	columns := []column{
 		{name: "id", values: id}, {name: "arrival_s", values: arrival}, {name: "adapter", values: adapter},
@@ -263,7 +265,8 @@ func TestLargeRowGroup(t *testing.T) {
 			t.Fatalf("%s: %v", ext, err)
 		}
 		for i, r := range got.Requests {
-			want := trace.Request{ID: id[i], Arrival: arrival[i], Adapter: adapter[i], Prompt: prompt[i], Output: int32(output[i])}
+			want := trace.Request{ID: id[i], Arrival: arrival[i], Adapter: adapter[i], Prompt: prompt[i],
+				Output: int32(output[i])}
 			if r != want {
 				t.Fatalf("%s: request %d is %+v, expected %+v", ext, i, r, want)
 			}
@@ -283,19 +286,23 @@ func TestParquetVariants(t *testing.T) {
 	for i := range n {
 		id[i], arrival[i], valid[i] = int64(i), float64(i/5), true
 		adapter[i], prompt[i], output[i] = r.Int32N(3)-1, int64(1+r.Int32N(5000)), 1+int32(i/1000)
-		want[i] = trace.Request{ID: id[i], Arrival: arrival[i], Adapter: adapter[i], Prompt: int32(prompt[i]), Output: output[i]}
+		want[i] = trace.Request{ID: id[i], Arrival: arrival[i], Adapter: adapter[i], Prompt: int32(prompt[i]),
+			Output: output[i]}
 	}
 	columns := []column{
-		{name: "id", values: id, valid: valid}, {name: "arrival_s", values: arrival, valid: valid}, {name: "adapter", values: adapter},
+		{name: "id", values: id, valid: valid}, {name: "arrival_s", values: arrival, valid: valid},
+		{name: "adapter", values: adapter},
 		{name: "prompt_tokens", values: prompt, valid: valid}, {name: "output_tokens", values: output, valid: valid},
 	}
 	path := filepath.Join(t.TempDir(), "w.parquet")
 	for _, page := range []parquet.DataPageVersion{parquet.DataPageV1, parquet.DataPageV2} {
 		for _, codec := range []compress.Compression{
-			compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd, compress.Codecs.Brotli,
+			compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd,
+			compress.Codecs.Brotli,
 		} {
 			for _, dictionary := range []bool{false, true} {
-				writeParquet(t, path, columns, twoAdapters, parquet.WithDataPageVersion(page), parquet.WithCompression(codec),
+				writeParquet(t, path, columns, twoAdapters, parquet.WithDataPageVersion(page),
+					parquet.WithCompression(codec),
 					parquet.WithDictionaryDefault(dictionary), parquet.WithDataPageSize(5000))
 				got, err := read(path, store.ReadOptions{})
 				if err != nil || !slices.Equal(got.Requests, want) {
@@ -307,7 +314,8 @@ func TestParquetVariants(t *testing.T) {
 	writeParquet(t, path, columns, twoAdapters, parquet.WithDictionaryDefault(false),
 		parquet.WithEncodingFor("prompt_tokens", parquet.Encodings.DeltaBinaryPacked))
 	_, err := read(path, store.ReadOptions{})
-	if want := `column "prompt_tokens": encoding DELTA_BINARY_PACKED is not supported`; err == nil || !strings.Contains(err.Error(), want) {
+	if want := `column "prompt_tokens": encoding DELTA_BINARY_PACKED is not supported`; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, expected %s", err, want)
 	}
 }
@@ -315,19 +323,30 @@ func TestParquetVariants(t *testing.T) {
 func TestBinaryErrors(t *testing.T) {
 	yes := []bool{true, true, true}
 	for want, columns := range map[string][]column{
-		`no column "prompt_tokens"`:                                       without("prompt_tokens"),
-		`unknown column "promt" (known: id, arrival_s`:                    append(without("prompt_tokens"), column{name: "promt", values: []int32{1, 2, 3}}),
-		`unknown column "max_new_token", did you mean "max_new_tokens"?`:  with(column{name: "max_new_token", values: []int32{1, 2, 3}}),
-		`column "id" appears twice`:                                       append(foreign(), foreign()[3]),
-		`column "arrival_s": has type`:                                    with(column{name: "arrival_s", values: []float32{1, 2, 3}}),
-		`column "adapter": has type`:                                      with(column{name: "adapter", values: []float64{0, 1, 1}}),
-		`row 2: column "output_tokens": 4294967297 is out of range`:       with(column{name: "output_tokens", values: []int64{1, 1<<32 + 1, 1}}),
-		`row 2: prompt_tokens is -4, expected >= 1`:                       with(column{name: "prompt_tokens", values: []int32{1, -4, 1}}),
-		`row 3: arrival_s 0.5 comes before that of the request before (1`: with(column{name: "arrival_s", values: []float64{0, 1, 0.5}}),
-		`row 3: id 3 is not greater than that of the request before (4)`:  with(column{name: "id", values: []int64{3, 4, 3}}),
-		`row 3: adapter is 2, expected -1 (base model) to 1`:              with(column{name: "adapter", values: []int64{0, 1, 2}}),
-		`row 1: max_new_tokens is 1, expected >= output_tokens (7)`:       with(column{name: "max_new_tokens", values: []int64{1, 0, 0}, valid: yes}),
-		`row 2: column "max_new_tokens": is null, expected a value`:       with(column{name: "max_new_tokens", values: []int32{9, 9, 9}, valid: []bool{true, false, true}}),
+		`no column "prompt_tokens"`: without("prompt_tokens"),
+		`unknown column "promt" (known: id, arrival_s`: append(without("prompt_tokens"),
+			column{name: "promt", values: []int32{1, 2, 3}}),
+		`unknown column "max_new_token", did you mean "max_new_tokens"?`: with(column{name: "max_new_token",
+			values: []int32{1, 2, 3}}),
+		`column "id" appears twice`: append(foreign(), foreign()[3]),
+		`column "arrival_s": has type`: with(column{name: "arrival_s",
+			values: []float32{1, 2, 3}}),
+		`column "adapter": has type`: with(column{name: "adapter",
+			values: []float64{0, 1, 1}}),
+		`row 2: column "output_tokens": 4294967297 is out of range`: with(column{name: "output_tokens",
+			values: []int64{1, 1<<32 + 1, 1}}),
+		`row 2: prompt_tokens is -4, expected >= 1`: with(column{name: "prompt_tokens",
+			values: []int32{1, -4, 1}}),
+		`row 3: arrival_s 0.5 comes before that of the request before (1`: with(column{name: "arrival_s",
+			values: []float64{0, 1, 0.5}}),
+		`row 3: id 3 is not greater than that of the request before (4)`: with(column{name: "id",
+			values: []int64{3, 4, 3}}),
+		`row 3: adapter is 2, expected -1 (base model) to 1`: with(column{name: "adapter",
+			values: []int64{0, 1, 2}}),
+		`row 1: max_new_tokens is 1, expected >= output_tokens (7)`: with(column{name: "max_new_tokens",
+			values: []int64{1, 0, 0}, valid: yes}),
+		`row 2: column "max_new_tokens": is null, expected a value`: with(column{name: "max_new_tokens",
+			values: []int32{9, 9, 9}, valid: []bool{true, false, true}}),
 	} {
 		for _, ext := range binaryExtensions {
 			path := filepath.Join(t.TempDir(), "w"+ext)
@@ -346,7 +365,8 @@ func TestBinaryErrors(t *testing.T) {
 		for _, ext := range binaryExtensions {
 			path := filepath.Join(t.TempDir(), "w"+ext)
 			writeBinary(t, path, foreign(), adapters)
-			if _, err := read(path, store.ReadOptions{}); err == nil || !strings.HasPrefix(err.Error(), path+": "+want) {
+			if _, err := read(path, store.ReadOptions{}); err == nil ||
+				!strings.HasPrefix(err.Error(), path+": "+want) {
 				t.Errorf("%s %s: error %v, expected %s", ext, adapters, err, want)
 			}
 		}

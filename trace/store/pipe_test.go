@@ -18,7 +18,8 @@ func TestReadPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skip(err)
 	}
-	if _, err := read(path, store.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "cannot be read twice to find its adapters; state them") {
+	if _, err := read(path, store.ReadOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "cannot be read twice to find its adapters; state them") {
 		t.Errorf("error %v", err)
 	}
 	go os.WriteFile(path, []byte(head+"0,0,1,1,1\n"), 0)

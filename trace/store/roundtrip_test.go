@@ -173,7 +173,8 @@ func TestExactText(t *testing.T) {
 		{".csv", store.WriteOptions{}, "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,-1,1,2\n1,1e-09,0,3,4\n7,250.5046187369351,1,5,6\n"},
 		{".csv", all, "id,arrival_s,adapter,prompt_tokens,output_tokens,max_new_tokens,rank\n" +
 			"0,0,-1,1,2,0,0\n1,1e-09,0,3,4,4,8\n7,250.5046187369351,1,5,6,0,0\n"},
-		{".jsonl", store.WriteOptions{}, `{"id":0,"arrival_s":0,"adapter":-1,"prompt_tokens":1,"output_tokens":2}` + "\n" +
+		{".jsonl", store.WriteOptions{}, `{"id":0,"arrival_s":0,"adapter":-1,"prompt_tokens":1,"output_tokens":2}` +
+			"\n" +
 			`{"id":1,"arrival_s":1e-09,"adapter":0,"prompt_tokens":3,"output_tokens":4}` + "\n" +
 			`{"id":7,"arrival_s":250.5046187369351,"adapter":1,"prompt_tokens":5,"output_tokens":6}` + "\n"},
 	} {

@@ -60,7 +60,8 @@ func (r *row) columns(adapter any, o WriteOptions) (columns []table.Column) {
 		{"reply", &r.reply, o.Texts, true},
 	} {
 		if c.wanted {
-			columns = append(columns, table.Column{Name: c.name, Value: c.value, Optional: c.optional, Decimal: c.name == "arrival_s"})
+			columns = append(columns, table.Column{Name: c.name, Value: c.value, Optional: c.optional,
+				Decimal: c.name == "arrival_s"})
 		}
 	}
 	return columns
@@ -209,7 +210,8 @@ func (t *texts) set(r *row) (err error) {
 			r.Text = &trace.Text{Parent: parent, Start: r.start, ID: r.of}
 			t.named[r.of] = r.Text
 		}
-		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 || parent != nil && x.Start < parent.Start {
+		if x := r.Text; x.Parent != parent || x.Start != r.start || x.Start < 0 || parent == nil && x.Start > 0 ||
+			parent != nil && x.Start < parent.Start {
 			return fmt.Errorf("text %d follows %d tokens of text_parent %d, expected the same as in the rows before, where its own begins", r.of, r.start, r.parent)
 		}
 		if r.reply != 0 {

@@ -145,7 +145,8 @@ func newReader(path string, o ReadOptions, n *names, only ...string) (*reader, e
 		texts: texts{map[int32]*trace.Blocks{}, map[int64]*trace.Text{}, cmp.Or(o.PrefixBlock, defaultBlock)}}
 	r.check.adapters = len(n.adapters)
 	lists := extension(path) != ".csv"
-	all, adapter := WriteOptions{MaxNew: true, Ranks: r.isText, Blocks: lists, blockTokens: lists, Texts: true}, any(&r.row.Adapter)
+	all, adapter := WriteOptions{MaxNew: true, Ranks: r.isText, Blocks: lists, blockTokens: lists, Texts: true},
+		any(&r.row.Adapter)
 	if r.isText {
 		adapter = &r.row.text
 	}
@@ -313,7 +314,8 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	}
 	var row row
 	adapters := src.Adapters()
-	w, fault := table.Create(path, row.columns(&row.Adapter, o), table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
+	w, fault := table.Create(path, row.columns(&row.Adapter, o),
+		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
 	if fault != nil {
 		return 0, fault
 	}

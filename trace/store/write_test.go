@@ -35,16 +35,19 @@ func (f *failing) Next() (trace.Request, error) {
 func TestWriteErrors(t *testing.T) {
 	long := bursty(200_000)
 	second := func(r trace.Request) *trace.Workload {
-		return &trace.Workload{Adapters: trace.Names(1, nil), Requests: []trace.Request{{ID: 1, Prompt: 1, Output: 1}, r}}
+		return &trace.Workload{Adapters: trace.Names(1, nil), Requests: []trace.Request{{ID: 1, Prompt: 1, Output: 1},
+			r}}
 	}
 	for _, ext := range extensions {
 		checkNothingWritten(t, ext, &failing{Source: long.Source(), left: 150_000}, "source is broken")
 		checkNothingWritten(t, ext, (&trace.Workload{}).Source(), "empty workload")
 		for want, w := range map[string]*trace.Workload{
-			"request 1: prompt_tokens is 0, expected >= 1":      second(trace.Request{ID: 2, Output: 1}),
-			"request 1: adapter is 1, expected -1":              second(trace.Request{ID: 2, Adapter: 1, Prompt: 1, Output: 1}),
-			"request 1: id 1 is not greater":                    second(trace.Request{ID: 1, Prompt: 1, Output: 1}),
-			"request 1: arrival_s is -1, expected a finite num": second(trace.Request{ID: 2, Arrival: -1, Prompt: 1, Output: 1}),
+			"request 1: prompt_tokens is 0, expected >= 1": second(trace.Request{ID: 2, Output: 1}),
+			"request 1: adapter is 1, expected -1": second(trace.Request{ID: 2, Adapter: 1, Prompt: 1,
+				Output: 1}),
+			"request 1: id 1 is not greater": second(trace.Request{ID: 1, Prompt: 1, Output: 1}),
+			"request 1: arrival_s is -1, expected a finite num": second(trace.Request{ID: 2, Arrival: -1, Prompt: 1,
+				Output: 1}),
 		} {
 			checkNothingWritten(t, ext, w.Source(), want)
 		}
@@ -115,7 +118,8 @@ func TestWriteMaxNew(t *testing.T) {
 
 func TestWriteNowhere(t *testing.T) {
 	for _, ext := range extensions {
-		if _, err := store.Write(filepath.Join(t.TempDir(), "none", "w"+ext), bursty(1).Source(), store.WriteOptions{}); !os.IsNotExist(err) {
+		if _, err := store.Write(filepath.Join(t.TempDir(), "none", "w"+ext), bursty(1).Source(),
+			store.WriteOptions{}); !os.IsNotExist(err) {
 			t.Errorf("%s: error %v, expected that the folder does not exist", ext, err)
 		}
 	}

@@ -53,7 +53,8 @@ func ParseArrivals(s string) (Arrivals, error) {
 	}
 	err := assign(args, 0, to...)
 	if err == nil && !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
-		err = fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV, Deterministic)
+		err = fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV,
+			Deterministic)
 	}
 	return parsed("arrivals", s, a, err)
 }
@@ -105,9 +106,11 @@ func (p *Pattern) parts() []part {
 	o, d, f := &p.OnOff, &p.Diurnal, &p.Flash
 	return []part{
 		{"constant", nil},
-		{"on-off", []number{{"on", &o.On, " s", phases}, {"off", &o.Off, " s", phases}, {"off factor", &o.Factor, "", ">=0 <=1e6"}}},
+		{"on-off", []number{{"on", &o.On, " s", phases}, {"off", &o.Off, " s", phases},
+			{"off factor", &o.Factor, "", ">=0 <=1e6"}}},
 		{"diurnal", []number{{"period", &d.Period, " s", phases}, {"amplitude", &d.Amplitude, "", ">=0 <=1"}}},
-		{flash, []number{{"start", &f.At, " s", ">=0 <=1e12"}, {"duration", &f.Duration, " s", phases}, {"factor", &f.Factor, "", ">=1 <=1e6"}}},
+		{flash, []number{{"start", &f.At, " s", ">=0 <=1e12"}, {"duration", &f.Duration, " s", phases},
+			{"factor", &f.Factor, "", ">=1 <=1e6"}}},
 	}
 }
 

@@ -177,7 +177,8 @@ type SLoRA struct {
 func NewSLoRA(c SLoRA) (trace.Source, error) {
 	const most = 1e9
 	if n := c.Rate * c.Duration; !(n >= 1 && n <= most) {
-		return nil, fmt.Errorf("S-LoRA workload: rate %v requests/s for %v s is %v requests, expected 1 to %g", c.Rate, c.Duration, n, most)
+		return nil, fmt.Errorf("S-LoRA workload: rate %v requests/s for %v s is %v requests, expected 1 to %g", c.Rate,
+			c.Duration, n, most)
 	}
 	rng, draws, now := nprand.New(c.Seed), make([]struct{ adapter, prompt, output int32 }, int(c.Rate*c.Duration)), 0.0
 	for i := range draws {

@@ -52,7 +52,8 @@ var conversationKinds = map[string]Conversations{
 	Chat: {Turns: 3.5, Think: 100, ThinkSigma: 1.24, System: 500, New: 20, NewSigma: 1.2, Context: 4000},
 	Documents: {Turns: 3.5, Think: 100, ThinkSigma: 1.24, System: 1000, New: 20, NewSigma: 1.2,
 		Documents: 0.23, Document: 4000, DocumentSigma: 0.8, Context: 131072},
-	Agents: {Turns: 45, TurnsSigma: 0.97, Think: 10, ThinkSigma: 2.2, System: 15000, New: 280, NewSigma: 1.8, Context: 131072},
+	Agents: {Turns: 45, TurnsSigma: 0.97, Think: 10, ThinkSigma: 2.2, System: 15000, New: 280, NewSigma: 1.8,
+		Context: 131072},
 }
 
 // maxTurns bounds what a heavy tail of turns can make of one conversation.
@@ -61,10 +62,12 @@ const maxTurns = 10_000
 func (c *Conversations) numbers() []number {
 	return []number{
 		{"turns", &c.Turns, " turns", ">=1 <=1e3"}, {"turns_sigma", &c.TurnsSigma, "", ">=0 <=5"},
-		{"think", &c.Think, " s", ">=0 <=1e6"}, {"think_sigma", &c.ThinkSigma, "", ">=0 <=5"}, {"pace", &c.Pace, " s", ">=0 <=1e3"},
+		{"think", &c.Think, " s", ">=0 <=1e6"}, {"think_sigma", &c.ThinkSigma, "", ">=0 <=5"},
+		{"pace", &c.Pace, " s", ">=0 <=1e3"},
 		{"system", &c.System, " tokens", ">=0 <=1e6"}, {"shared", &c.Shared, "", ">=0 <=1"},
 		{"new", &c.New, " tokens", ">=1 <=1e6"}, {"new_sigma", &c.NewSigma, "", ">=0 <=5"},
-		{"documents", &c.Documents, "", ">=0 <=1"}, {"document", &c.Document, " tokens", ">=1 <=1e6"}, {"document_sigma", &c.DocumentSigma, "", ">=0 <=5"},
+		{"documents", &c.Documents, "", ">=0 <=1"}, {"document", &c.Document, " tokens", ">=1 <=1e6"},
+		{"document_sigma", &c.DocumentSigma, "", ">=0 <=5"},
 		{"replies", &c.Replies, "", ">=0 <=1"}, {"edits", &c.Edits, "", ">=0 <=1"},
 		{"context", &c.Context, " tokens", ">=16 <=1e8"},
 	}
@@ -73,11 +76,12 @@ func (c *Conversations) numbers() []number {
 // ParseConversations reads "chat", "documents:think=60" or
 // "agents:turns=20,turns_sigma=0,system=8000"; an empty spec is none.
 func ParseConversations(spec string) (Conversations, error) {
-	c, err := parseKind(spec, []string{Chat, Documents, Agents}, (*Conversations).numbers, func(kind string) Conversations {
-		c := conversationKinds[kind]
-		c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
-		return c
-	})
+	c, err := parseKind(spec, []string{Chat, Documents, Agents}, (*Conversations).numbers,
+		func(kind string) Conversations {
+			c := conversationKinds[kind]
+			c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
+			return c
+		})
 	switch {
 	case err != nil:
 	case c.Shared != math.Trunc(c.Shared) || c.Replies != math.Trunc(c.Replies):
@@ -128,7 +132,8 @@ type ConverseOptions struct {
 // those in progress.
 func Converse(starts trace.Source, law Conversations, o ConverseOptions) (trace.Source, error) {
 	c := &conversations{Source: starts, law: law, ConverseOptions: o, rng: stream(o.Seed, forTurns, 0),
-		survival: law.survival(), system: make([]*trace.Text, len(starts.Adapters())+1), texts: int64(len(starts.Adapters()))}
+		survival: law.survival(), system: make([]*trace.Text,
+			len(starts.Adapters())+1), texts: int64(len(starts.Adapters()))}
 	if err := c.begin(); err != nil {
 		return nil, err
 	}

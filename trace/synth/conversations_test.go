@@ -26,7 +26,8 @@ func converse(t *testing.T, spec string, n, seed int64) []trace.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := synth.ConverseOptions{Lengths: lengths.Constant{Prompt: 50, Output: 100}, Rate: cfg.Rate, Requests: n, Seed: uint64(seed)}
+	o := synth.ConverseOptions{Lengths: lengths.Constant{Prompt: 50, Output: 100}, Rate: cfg.Rate, Requests: n,
+		Seed: uint64(seed)}
 	if o.Going, err = synth.New(going); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,8 @@ func converse(t *testing.T, spec string, n, seed int64) []trace.Request {
 	}
 	for i, r := range w.Requests {
 		if err := r.Check(4); err != nil || i > 0 && r.Arrival < w.Requests[i-1].Arrival || r.ID != int64(i) ||
-			float64(r.Prompt+r.Output) > law.Context || float64(r.Prompt) <= law.System || r.Text.Known(r.Prompt) != r.Prompt {
+			float64(r.Prompt+r.Output) > law.Context || float64(r.Prompt) <= law.System ||
+			r.Text.Known(r.Prompt) != r.Prompt {
 			t.Fatalf("request %d is %+v, error %v", i, r, err)
 		}
 	}
@@ -53,7 +55,8 @@ func TestConversationTurns(t *testing.T) {
 	for _, c := range []struct {
 		spec  string
 		reply int32
-	}{{"chat:new_sigma=0,new=20,system=300,context=100000", 100}, {"chat:new_sigma=0,new=20,system=300,replies=0,context=100000", 0}} {
+	}{{"chat:new_sigma=0,new=20,system=300,context=100000", 100},
+		{"chat:new_sigma=0,new=20,system=300,replies=0,context=100000", 0}} {
 		systems := map[int32]*trace.Text{}
 		last := map[*trace.Text]int32{}
 		later := 0
@@ -166,7 +169,8 @@ func TestParseConversations(t *testing.T) {
 			t.Errorf("%q is %+v, error %v", spec, c, err)
 		}
 	}
-	for _, spec := range []string{"talk", "chat:turns=0", "chat:turns", "chat:replies=0.5", "chat:system=3000", "chat:x=1", "chat:think=1,think=2"} {
+	for _, spec := range []string{"talk", "chat:turns=0", "chat:turns", "chat:replies=0.5", "chat:system=3000",
+		"chat:x=1", "chat:think=1,think=2"} {
 		if _, err := synth.ParseConversations(spec); err == nil {
 			t.Errorf("no error for %q", spec)
 		}

@@ -93,7 +93,8 @@ func TestSessionsRate(t *testing.T) {
 		}{{"first second", early, 8}, {"10 s", all, 80}} {
 			mean, sd := stat.MeanStdDev(x.counts, nil)
 			if math.Abs(mean-x.want) > 3.5*sd/math.Sqrt(seeds) {
-				t.Errorf("%s: %.2f requests in the %s, expected %v +- %.2f", spec, mean, x.what, x.want, 3.5*sd/math.Sqrt(seeds))
+				t.Errorf("%s: %.2f requests in the %s, expected %v +- %.2f", spec, mean, x.what, x.want,
+					3.5*sd/math.Sqrt(seeds))
 			}
 		}
 	}
@@ -208,10 +209,11 @@ func TestSessionsDeterministic(t *testing.T) {
 
 func TestParseSessions(t *testing.T) {
 	for spec, want := range map[string]Sessions{
-		"":                                 {},
-		"zipf:m=32":                        {Kind: ZipfSessions, Active: 32, Length: 4.53, Skew: 0.9},
-		"zipf: s=0 , nbar=2,m=1":           {Kind: ZipfSessions, Active: 1, Length: 2},
-		"copy:m=2.1":                       {Kind: CopySessions, Active: 2.1, Length: 4.53, New: 0.363, Gamma: 0.84, Offset: 11},
+		"":                       {},
+		"zipf:m=32":              {Kind: ZipfSessions, Active: 32, Length: 4.53, Skew: 0.9},
+		"zipf: s=0 , nbar=2,m=1": {Kind: ZipfSessions, Active: 1, Length: 2},
+		"copy:m=2.1": {Kind: CopySessions, Active: 2.1, Length: 4.53, New: 0.363, Gamma: 0.84,
+			Offset: 11},
 		"copy:m=1,p_new=1,gamma=0,j0=0":    {Kind: CopySessions, Active: 1, Length: 4.53, New: 1},
 		"zipf:m=1000000,nbar=1.0001,s=100": {Kind: ZipfSessions, Active: 1e6, Length: 1.0001, Skew: 100},
 	} {
@@ -234,7 +236,8 @@ func TestParseSessions(t *testing.T) {
 		"copy:m=1,j0=-1":     "j0 is -1 ",
 		"copy:m=x":           `m is "x", expected`,
 	} {
-		if _, err := ParseSessions(spec); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := ParseSessions(spec); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, expected one with %q", spec, err, want)
 		}
 	}

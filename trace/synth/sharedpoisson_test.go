@@ -142,7 +142,8 @@ func TestSharedPoissonCounts(t *testing.T) {
 	if n < 100 {
 		t.Fatalf("%d runs with known arrivals, expected more than 100", n)
 	}
-	t.Logf("%d runs: median error %.4f %%, P90 %.4f %%, largest %.4f %%", n, 100*errs[n/2], 100*errs[n*9/10], 100*errs[n-1])
+	t.Logf("%d runs: median error %.4f %%, P90 %.4f %%, largest %.4f %%", n, 100*errs[n/2], 100*errs[n*9/10],
+		100*errs[n-1])
 	if errs[n-1] > 0.002 {
 		t.Errorf("the arrivals of one run are off by %.3f %%, expected 0.2 %% at most", 100*errs[n-1])
 	}

@@ -115,7 +115,8 @@ func (c sloraCase) checkRows(t *testing.T, i int, rs []trace.Request) {
 }
 
 func TestSLoRAErrors(t *testing.T) {
-	good := SLoRA{Adapters: 4, Alpha: 1, Rate: 2, CV: 1, Duration: 10, Input: [2]int32{8, 512}, Output: [2]int32{8, 512}}
+	good := SLoRA{Adapters: 4, Alpha: 1, Rate: 2, CV: 1, Duration: 10, Input: [2]int32{8, 512},
+		Output: [2]int32{8, 512}}
 	for _, test := range []struct {
 		want string
 		edit func(*SLoRA)

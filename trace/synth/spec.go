@@ -108,7 +108,8 @@ func parseNamed(list string, numbers []number) error {
 
 // parseKind reads "KIND" or "KIND:name=x,name=x", where each kind has numbers that are
 // usual; an empty spec is none.
-func parseKind[T any](spec string, kinds []string, numbers func(*T) []number, usual func(kind string) T) (v T, err error) {
+func parseKind[T any](spec string, kinds []string, numbers func(*T) []number, usual func(kind string) T) (v T,
+	err error) {
 	if strings.TrimSpace(spec) == "" {
 		return v, nil
 	}

@@ -83,7 +83,8 @@ func fuzzSpec[T any](f *testing.F, parse func(string) (T, error), use func(T, *C
 		if err != nil {
 			return
 		}
-		c := Config{Adapters: 5, Popularity: Popularity{Kind: Uniform}, Arrivals: Arrivals{Dist: Exponential, CV: 1}, Rate: 8, Requests: 100}
+		c := Config{Adapters: 5, Popularity: Popularity{Kind: Uniform}, Arrivals: Arrivals{Dist: Exponential, CV: 1},
+			Rate: 8, Requests: 100}
 		use(v, &c)
 		rs := generate(t, c)
 		for i, r := range rs {
@@ -98,7 +99,10 @@ func fuzzSpec[T any](f *testing.F, parse func(string) (T, error), use func(T, *C
 }
 
 func FuzzPopularity(f *testing.F) {
-	fuzzSpec(f, ParsePopularity, func(p Popularity, c *Config) { c.Popularity, c.Adapters = p, cmp.Or(len(p.Weights), 5) },
+	fuzzSpec(f, ParsePopularity, func(p Popularity, c *Config) {
+		c.Popularity, c.Adapters = p,
+			cmp.Or(len(p.Weights), 5)
+	},
 		"zipf:0.9", "powerlaw:0.3", "maf2", "uniform", "explicit:5,3,1", "zipf", "explicit:1e300,1e-300")
 }
 
@@ -113,7 +117,8 @@ func FuzzPattern(f *testing.F) {
 }
 
 func FuzzRanks(f *testing.F) {
-	fuzzSpec(f, ParseRanks, func(r Ranks, c *Config) { c.Ranks = r }, "16", "8,16,32,64", "drawn:8,16", "drawn:8=3,64=1", "")
+	fuzzSpec(f, ParseRanks, func(r Ranks, c *Config) { c.Ranks = r }, "16", "8,16,32,64", "drawn:8,16",
+		"drawn:8=3,64=1", "")
 }
 
 func FuzzLocality(f *testing.F) {

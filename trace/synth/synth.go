@@ -71,7 +71,8 @@ func (c Config) check() error {
 	instant, f := math.IsInf(c.Rate, 1), c.Pattern.Flash
 	crowd := f.Duration > 0 && f.Adapter != AllAdapters
 	if crowd && int(f.Adapter) >= c.Adapters {
-		return fmt.Errorf("rate pattern: flash adapter is %d, expected 0 to %d, or %d for all", f.Adapter, c.Adapters-1, AllAdapters)
+		return fmt.Errorf("rate pattern: flash adapter is %d, expected 0 to %d, or %d for all", f.Adapter, c.Adapters-1,
+			AllAdapters)
 	}
 	if c.Sessions.Kind != "" {
 		switch {
@@ -111,7 +112,8 @@ func New(c Config) (trace.Source, error) {
 
 // ending makes a source of the requests of next, which ends after so many, or at a
 // time, where they are not 0.
-func ending(adapters []trace.Adapter, requests int64, duration float64, next func() (trace.Request, error)) trace.Source {
+func ending(adapters []trace.Adapter, requests int64, duration float64,
+	next func() (trace.Request, error)) trace.Source {
 	switch {
 	case duration == 0 && requests == 0:
 		return trace.Generate(adapters, -1, next)

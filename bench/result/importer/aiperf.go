@@ -78,7 +78,8 @@ var aiperfFigures = []figure{
 	{result.Completed, "request_count", "avg"}, {result.Duration, "benchmark_duration", "avg"},
 	{result.RequestThroughput, "request_throughput", "avg"}, {result.Concurrency, "effective_concurrency", "avg"},
 	{result.TotalInputTokens, "total_isl", "avg"}, {result.TotalOutputTokens, "total_osl", "avg"},
-	{result.InputThroughput, "input_token_throughput", "avg"}, {result.OutputThroughput, "output_token_throughput", "avg"},
+	{result.InputThroughput, "input_token_throughput", "avg"}, {result.OutputThroughput, "output_token_throughput",
+		"avg"},
 	{result.TotalThroughput, "total_token_throughput", "avg"}, {result.MaxITL, "inter_chunk_latency", "max"},
 	{result.MeanE2E, "request_latency", "avg"}, {result.MeanTTFT, "time_to_first_token", "avg"},
 	{result.MeanTPOT, "inter_token_latency", "avg"}, {result.MeanITL, "inter_chunk_latency", "avg"},
@@ -263,7 +264,8 @@ func (q *aiperfRequest) record(id int, begin int64) record.Request {
 	if ms.Latency.Value != nil {
 		finish = sent + *ms.Latency.Value*ms.Latency.scale
 	}
-	out := newRecord(id, sent, sent+or(ms.TTFT.Value, math.NaN())*ms.TTFT.scale, finish, or(ms.Input.Value, 0), or(ms.Output.Value, 0))
+	out := newRecord(id, sent, sent+or(ms.TTFT.Value, math.NaN())*ms.TTFT.scale, finish, or(ms.Input.Value, 0),
+		or(ms.Output.Value, 0))
 	for _, v := range or(ms.Gaps.Value, nil) {
 		out.Gaps = append(out.Gaps, v*ms.Gaps.scale)
 	}
@@ -286,7 +288,8 @@ func toAIPerf(r *result.Result) any {
 		if !ok || len(values) == 0 && (isLatency(f.metric) || f.metric == result.MaxITL) {
 			continue
 		}
-		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec", "": "requests"}[f.metric.Descriptor().Unit]
+		unit := map[string]string{"s": "sec", "req/s": "requests/sec", "tok/s": "tokens/sec",
+			"": "requests"}[f.metric.Descriptor().Unit]
 		unit = cmp.Or(unit, f.metric.Descriptor().Unit)
 		of, _ := out[f.name].(object)
 		if of == nil {
@@ -301,16 +304,19 @@ func toAIPerf(r *result.Result) any {
 			}
 		}
 	}
-	for name, of := range map[string]func(*record.Request) float64{"input_sequence_length": promptOf, "output_sequence_length": outputOf} {
+	for name, of := range map[string]func(*record.Request) float64{"input_sequence_length": promptOf,
+		"output_sequence_length": outputOf} {
 		d := summarize(succeeded(r, of), nil)
-		out[name] = object{"unit": "tokens", "avg": d["mean"], "min": d["min"], "max": d["max"], "std": d["std_dev"], "count": d["count"], "sum": d["total_sum"]}
+		out[name] = object{"unit": "tokens", "avg": d["mean"], "min": d["min"], "max": d["max"], "std": d["std_dev"],
+			"count": d["count"], "sum": d["total_sum"]}
 	}
 	n, reasons := failures(r)
 	errs := []any{}
 	for _, e := range reasons {
 		errs = append(errs, object{"error_details": object{"type": e.Status, "message": e.Reason}, "count": e.Count})
 	}
-	out["error_request_count"], out["error_summary"], out["was_cancelled"] = object{"unit": "requests", "avg": n}, errs, false
+	out["error_request_count"], out["error_summary"], out["was_cancelled"] = object{"unit": "requests", "avg": n}, errs,
+		false
 	if r.Seed != nil {
 		out["run_info"] = object{"random_seed": *r.Seed}
 	}

@@ -70,7 +70,8 @@ func newClient(name, version, note string) *Imported {
 		name += " " + version
 	}
 	return &Imported{
-		Result: &result.Result{Meta: result.Meta{Source: result.Log}}, Context: Context{Client: name}, Notes: []string{note},
+		Result: &result.Result{Meta: result.Meta{Source: result.Log}}, Context: Context{Client: name},
+		Notes: []string{note},
 	}
 }
 
@@ -98,7 +99,8 @@ func (m *Imported) addDetails(d *result.Details) error {
 		return nil
 	}
 	whole := true // all lists are there, and as long
-	for _, l := range []int{len(d.InputLens), len(d.OutputLens), len(d.TTFTs), len(d.ITLs), len(d.Errors), len(d.StartTimes)} {
+	for _, l := range []int{len(d.InputLens), len(d.OutputLens), len(d.TTFTs), len(d.ITLs), len(d.Errors),
+		len(d.StartTimes)} {
 		whole = whole && l == n
 	}
 	begin := 0.0
@@ -129,7 +131,8 @@ func (m *Imported) addDetails(d *result.Details) error {
 func newRecord(id int, sent, first, finish, input, output float64) record.Request {
 	tokens := func(n float64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 	return record.Request{
-		ID: int64(id), Adapter: -1, WorkerFirst: -1, WorkerLast: -1, Arrival: sent, Sent: sent, FirstToken: first, Finish: finish,
+		ID: int64(id), Adapter: -1, WorkerFirst: -1, WorkerLast: -1, Arrival: sent, Sent: sent, FirstToken: first,
+		Finish: finish,
 		Prompt: tokens(input), Output: tokens(output), Requested: tokens(output),
 	}
 }
@@ -260,7 +263,8 @@ func isLatency(k result.Metric) bool {
 }
 
 // exports write a run as other benchmarks do.
-var exports = map[string]func(*result.Result) any{"aiperf": toAIPerf, "guidellm": toGuideLLM, "inference-perf": toInferencePerf}
+var exports = map[string]func(*result.Result) any{"aiperf": toAIPerf, "guidellm": toGuideLLM,
+	"inference-perf": toInferencePerf}
 
 // ParseExport reads FORMAT:FILE.
 func ParseExport(spec string) (form, file string, err error) {

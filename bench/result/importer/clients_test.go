@@ -67,35 +67,49 @@ func TestRealClients(t *testing.T) {
 		}
 	}
 	aiperf := map[string]string{
-		"Successful requests": "request_count.avg", "Benchmark duration (s)": "benchmark_duration.avg", "Request throughput (req/s)": "request_throughput.avg",
-		"Total input tokens": "total_isl.avg", "Total generated tokens": "total_osl.avg", "Concurrency": "effective_concurrency.avg",
-		"Input token throughput (tok/s)": "input_token_throughput.avg", "Output token throughput (tok/s)": "output_token_throughput.avg",
-		"Total token throughput (tok/s)": "total_token_throughput.avg", "Max ITL (ms)": "inter_chunk_latency.max",
+		"Successful requests": "request_count.avg", "Benchmark duration (s)": "benchmark_duration.avg",
+		"Request throughput (req/s)": "request_throughput.avg",
+		"Total input tokens":         "total_isl.avg", "Total generated tokens": "total_osl.avg",
+		"Concurrency":                     "effective_concurrency.avg",
+		"Input token throughput (tok/s)":  "input_token_throughput.avg",
+		"Output token throughput (tok/s)": "output_token_throughput.avg",
+		"Total token throughput (tok/s)":  "total_token_throughput.avg", "Max ITL (ms)": "inter_chunk_latency.max",
 	}
-	for label, path := range map[string]string{"E2E Latency": "request_latency", "TTFT": "time_to_first_token", "TPOT": "inter_token_latency", "ITL": "inter_chunk_latency"} {
+	for label, path := range map[string]string{"E2E Latency": "request_latency", "TTFT": "time_to_first_token",
+		"TPOT": "inter_token_latency", "ITL": "inter_chunk_latency"} {
 		statistics(aiperf, label, path, "Mean=avg", "Median=p50", "P90=p90", "P95=p95", "P99=p99")
 	}
 	const first = "benchmarks.0.metrics."
 	guide := map[string]string{
 		"Successful requests": first + "request_totals.successful", "Benchmark duration (s)": "benchmarks.0.duration",
-		"Request throughput (req/s)": first + "requests_per_second.successful.mean", "Concurrency": first + "request_concurrency.successful.mean",
-		"Input token throughput (tok/s)": first + "prompt_tokens_per_second.successful.mean", "Output token throughput (tok/s)": first + "output_tokens_per_second.successful.mean",
-		"Total token throughput (tok/s)": first + "tokens_per_second.successful.mean", "Traffic request rate": "benchmarks.0.config.strategy.rate",
-		"Total input tokens": first + "prompt_token_count.successful.total_sum", "Total generated tokens": first + "output_token_count.successful.total_sum",
+		"Request throughput (req/s)":      first + "requests_per_second.successful.mean",
+		"Concurrency":                     first + "request_concurrency.successful.mean",
+		"Input token throughput (tok/s)":  first + "prompt_tokens_per_second.successful.mean",
+		"Output token throughput (tok/s)": first + "output_tokens_per_second.successful.mean",
+		"Total token throughput (tok/s)":  first + "tokens_per_second.successful.mean",
+		"Traffic request rate":            "benchmarks.0.config.strategy.rate",
+		"Total input tokens":              first + "prompt_token_count.successful.total_sum",
+		"Total generated tokens":          first + "output_token_count.successful.total_sum",
 	}
-	for label, path := range map[string]string{"TTFT": "time_to_first_token_ms", "TPOT": "time_per_output_token_ms", "ITL": "inter_token_latency_ms", "E2E Latency": "request_latency"} {
-		statistics(guide, label, first+path+".successful", "Mean=mean", "Median=median", "P90=percentiles.p90", "P95=percentiles.p95", "P99=percentiles.p99")
+	for label, path := range map[string]string{"TTFT": "time_to_first_token_ms", "TPOT": "time_per_output_token_ms",
+		"ITL": "inter_token_latency_ms", "E2E Latency": "request_latency"} {
+		statistics(guide, label, first+path+".successful", "Mean=mean", "Median=median", "P90=percentiles.p90",
+			"P95=percentiles.p95", "P99=percentiles.p99")
 	}
 	vllm := map[string]string{
-		"Successful requests": "completed", "Benchmark duration (s)": "duration", "Request throughput (req/s)": "request_throughput",
-		"Total token throughput (tok/s)": "total_token_throughput", "Output token throughput (tok/s)": "output_throughput",
-		"Mean TTFT (ms)": "mean_ttft_ms", "P99 TPOT (ms)": "p99_tpot_ms", "Median ITL (ms)": "median_itl_ms",
+		"Successful requests": "completed", "Benchmark duration (s)": "duration",
+		"Request throughput (req/s)":      "request_throughput",
+		"Total token throughput (tok/s)":  "total_token_throughput",
+		"Output token throughput (tok/s)": "output_throughput",
+		"Mean TTFT (ms)":                  "mean_ttft_ms", "P99 TPOT (ms)": "p99_tpot_ms", "Median ITL (ms)": "median_itl_ms",
 	}
 	sglang := map[string]string{
-		"Total token throughput (tok/s)": "total_throughput", "Mean E2E Latency (ms)": "mean_e2e_latency_ms", "P95 ITL (ms)": "p95_itl_ms", "Concurrency": "concurrency",
+		"Total token throughput (tok/s)": "total_throughput", "Mean E2E Latency (ms)": "mean_e2e_latency_ms",
+		"P95 ITL (ms)": "p95_itl_ms", "Concurrency": "concurrency",
 	}
 	for file, want := range map[string]map[string]string{
-		"aiperf_profile_export_aiperf.json": aiperf, "guidellm.json": guide, "vllm_bench_serve.json": vllm, "sglang_bench_serving.jsonl": sglang,
+		"aiperf_profile_export_aiperf.json": aiperf, "guidellm.json": guide, "vllm_bench_serve.json": vllm,
+		"sglang_bench_serving.jsonl": sglang,
 	} {
 		t.Run(file, func(t *testing.T) {
 			path := filepath.Join(shareddata.Path(t, "clients"), file)
@@ -114,7 +128,8 @@ func TestRealClients(t *testing.T) {
 			rows, _ := printed(t, runs[0])
 			for label, path := range want {
 				v := at(t, stated, path)
-				if strings.HasSuffix(path, "request_latency.successful") || strings.Contains(path, "request_latency.successful.") {
+				if strings.HasSuffix(path, "request_latency.successful") ||
+					strings.Contains(path, "request_latency.successful.") {
 					v *= 1000 // GuideLLM has seconds
 				}
 				got, err := strconv.ParseFloat(rows[label], 64)
@@ -142,7 +157,8 @@ func TestRealAIPerfRequests(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"request_latency", "time_to_first_token", "inter_token_latency", "output_sequence_length"} {
+		for _, name := range []string{"request_latency", "time_to_first_token", "inter_token_latency",
+			"output_sequence_length"} {
 			sum[name] += r.Metrics[name].Value.(float64)
 		}
 	}
@@ -151,7 +167,8 @@ func TestRealAIPerfRequests(t *testing.T) {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}
 	rows, _ := printed(t, runs[0])
-	for label, name := range map[string]string{"Mean E2E Latency (ms)": "request_latency", "Mean TTFT (ms)": "time_to_first_token", "Mean TPOT (ms)": "inter_token_latency"} {
+	for label, name := range map[string]string{"Mean E2E Latency (ms)": "request_latency",
+		"Mean TTFT (ms)": "time_to_first_token", "Mean TPOT (ms)": "inter_token_latency"} {
 		if want := fmt.Sprintf("%.2f", sum[name]/float64(len(lines))); rows[label] != want {
 			t.Errorf("row %q is %q, but the mean of %s is %s", label, rows[label], name, want)
 		}
@@ -177,26 +194,36 @@ func TestClients(t *testing.T) {
 	guideTail := "note: also stated of TTFT (ms): P5 30.00, P99.9 61.50"
 	for file, want := range map[string][]run{
 		"aiperf.json": {{ // units of all kinds, a concurrency limit, errors, cancelled
-			rows: map[string]string{"Backend": "chat", "Traffic request rate": "inf", "Max request concurrency": "8", "Benchmark duration (s)": "2.00",
-				"Mean E2E Latency (ms)": "400.00", "P99 E2E Latency (ms)": "600.00", "Mean TPOT (ms)": "20.50", "Max ITL (ms)": "33.12", "P90 TTFT (ms)": ""},
-			below: []string{"2 of 5 failed: 503 HTTPError no worker is available", fmt.Sprintf(others, 3), "note: also stated of E2E (ms): P25 300.00",
+			rows: map[string]string{"Backend": "chat", "Traffic request rate": "inf", "Max request concurrency": "8",
+				"Benchmark duration (s)": "2.00",
+				"Mean E2E Latency (ms)":  "400.00", "P99 E2E Latency (ms)": "600.00", "Mean TPOT (ms)": "20.50",
+				"Max ITL (ms)": "33.12", "P90 TTFT (ms)": ""},
+			below: []string{"2 of 5 failed: 503 HTTPError no worker is available", fmt.Sprintf(others, 3),
+				"note: also stated of E2E (ms): P25 300.00",
 				notTold + "Input token throughput, Peak output token throughput, Peak concurrent requests, Concurrency, P90 TTFT, P95 TTFT, P90 TPOT, P95 TPOT, P99 TPOT, Median ITL, P90 ITL, P95 ITL",
 				aiperfNote, "note: the run was cancelled"},
 		}},
 		"aiperf.jsonl": {{ // a warm-up, two requests (the second took 1 s), one refused, one cancelled
-			rows: map[string]string{"Successful requests": "2", "Benchmark duration (s)": "1.50", "Total input tokens": "60", "Total generated tokens": "8",
-				"Mean E2E Latency (ms)": "750.00", "P99 E2E Latency (ms)": "995.00", "Mean TTFT (ms)": "150.00", "Mean TPOT (ms)": "250.00", "Mean ITL (ms)": "240.00",
+			rows: map[string]string{"Successful requests": "2", "Benchmark duration (s)": "1.50",
+				"Total input tokens": "60", "Total generated tokens": "8",
+				"Mean E2E Latency (ms)": "750.00", "P99 E2E Latency (ms)": "995.00", "Mean TTFT (ms)": "150.00",
+				"Mean TPOT (ms)": "250.00", "Mean ITL (ms)": "240.00",
 				"Max ITL (ms)": "400.00", "Median ITL (ms)": "200.00", "Peak output token throughput (tok/s)": ""},
-			below:   []string{"1 of 4 aborted: cancelled", "1 of 4 failed: 429 HTTPError too many", fmt.Sprintf(others, 2), notTold + "Peak output token throughput", aiperfNote},
+			below: []string{"1 of 4 aborted: cancelled", "1 of 4 failed: 429 HTTPError too many",
+				fmt.Sprintf(others, 2), notTold + "Peak output token throughput", aiperfNote},
 			records: 4,
 		}},
 		"guidellm.json": {{
-			rows: map[string]string{"Traffic request rate": "inf", "Max request concurrency": "1", "Mean E2E Latency (ms)": "400.00", "P95 E2E Latency (ms)": "550.00",
-				"P99 TTFT (ms)": "60.00", "Mean TPOT (ms)": "22.50", "Mean ITL (ms)": "", "Total input tokens": "100", "Peak concurrent requests": "3"},
+			rows: map[string]string{"Traffic request rate": "inf", "Max request concurrency": "1",
+				"Mean E2E Latency (ms)": "400.00", "P95 E2E Latency (ms)": "550.00",
+				"P99 TTFT (ms)": "60.00", "Mean TPOT (ms)": "22.50", "Mean ITL (ms)": "", "Total input tokens": "100",
+				"Peak concurrent requests": "3"},
 			below: []string{guideTail, guideMissing, guideNote}, records: 2,
 		}, { // of four requests the file has two
-			rows: map[string]string{"Traffic request rate": "2.5", "Max request concurrency": "not set", "Successful requests": "2"},
-			below: []string{"1 of 4 failed: no reason known", "1 of 4 unfinished: no reason known", fmt.Sprintf(others, 2), guideTail, guideMissing, guideNote,
+			rows: map[string]string{"Traffic request rate": "2.5", "Max request concurrency": "not set",
+				"Successful requests": "2"},
+			below: []string{"1 of 4 failed: no reason known", "1 of 4 unfinished: no reason known",
+				fmt.Sprintf(others, 2), guideTail, guideMissing, guideNote,
 				"note: the file has 2 of the requests, a sample"},
 			records: 2,
 		}, { // the strategy where early versions have it
@@ -204,14 +231,19 @@ func TestClients(t *testing.T) {
 			below: []string{guideTail, guideMissing, guideNote},
 		}},
 		"vllm.json": {{ // the E2E latencies alone, and percentiles of one's own choice
-			rows: map[string]string{"Traffic request rate": "inf", "Max request concurrency": "2", "Total token throughput (tok/s)": "17.00",
-				"Mean E2E Latency (ms)": "1000.00", "P90 E2E Latency (ms)": "1400.00", "P99 E2E Latency (ms)": "1490.00", "P99 TTFT (ms)": "", "Mean TPOT (ms)": ""},
-			below: []string{"1 of 3 failed: no reason known", fmt.Sprintf(others, 2), "note: also stated of E2E (ms): P25 750.00",
+			rows: map[string]string{"Traffic request rate": "inf", "Max request concurrency": "2",
+				"Total token throughput (tok/s)": "17.00",
+				"Mean E2E Latency (ms)":          "1000.00", "P90 E2E Latency (ms)": "1400.00",
+				"P99 E2E Latency (ms)": "1490.00", "P99 TTFT (ms)": "", "Mean TPOT (ms)": ""},
+			below: []string{"1 of 3 failed: no reason known", fmt.Sprintf(others, 2),
+				"note: also stated of E2E (ms): P25 750.00",
 				"note: also stated of TTFT (ms): P25 125.00, P99.9 199.90",
 				notTold + "Input token throughput, Peak output token throughput, Peak concurrent requests, Concurrency, P90 TTFT, P95 TTFT, P99 TTFT, TPOT, ITL"},
 		}, { // --save-detailed; what is stated goes before what can be computed
-			rows: map[string]string{"Mean E2E Latency (ms)": "1000.00", "Mean TTFT (ms)": "150.00", "P99 TTFT (ms)": "199.00", "P90 TTFT (ms)": "190.00",
-				"Mean TPOT (ms)": "375.00", "Mean ITL (ms)": "283.33", "Max ITL (ms)": "700.00", "Input token throughput (tok/s)": "15.00", "Concurrency": "0.50"},
+			rows: map[string]string{"Mean E2E Latency (ms)": "1000.00", "Mean TTFT (ms)": "150.00",
+				"P99 TTFT (ms)": "199.00", "P90 TTFT (ms)": "190.00",
+				"Mean TPOT (ms)": "375.00", "Mean ITL (ms)": "283.33", "Max ITL (ms)": "700.00",
+				"Input token throughput (tok/s)": "15.00", "Concurrency": "0.50"},
 			below: []string{"1 of 3 failed: Bad Gateway", fmt.Sprintf(others, 2)}, records: 3,
 		}},
 	} {
@@ -246,14 +278,17 @@ func TestRecordsOfClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := runs[0].Records[0], runs[0].Records[1]
-	if a.Arrival != 0 || a.Sent != 0 || a.Finish != 0.25 || math.Abs(a.FirstToken-0.025) > 1e-6 || a.Prompt != 50 || a.Output != 10 || a.Streamed != record.Streamed {
+	if a.Arrival != 0 || a.Sent != 0 || a.Finish != 0.25 || math.Abs(a.FirstToken-0.025) > 1e-6 || a.Prompt != 50 ||
+		a.Output != 10 || a.Streamed != record.Streamed {
 		t.Errorf("first request: %+v", a)
 	}
-	if b.Arrival != 0 || b.Sent != 0.5 || b.Finish != 1 || runs[0].Adapters[b.Adapter].Name != "code" || runs[0].Adapters[a.Adapter].Name != "chat" {
+	if b.Arrival != 0 || b.Sent != 0.5 || b.Finish != 1 || runs[0].Adapters[b.Adapter].Name != "code" ||
+		runs[0].Adapters[a.Adapter].Name != "chat" {
 		t.Errorf("second request: %+v, adapters %v", b, runs[0].Adapters)
 	}
 	vllm := runs[len(runs)-1].Records
-	if q := vllm[1]; q.Sent != 0.5 || q.FirstToken != 0.7 || q.Finish != 2 || len(q.Gaps) != 2 || q.Status != record.OK {
+	if q := vllm[1]; q.Sent != 0.5 || q.FirstToken != 0.7 || q.Finish != 2 || len(q.Gaps) != 2 ||
+		q.Status != record.OK {
 		t.Errorf("vLLM's second request: %+v", q)
 	}
 	if q := vllm[2]; q.Status != record.Failed || q.Error != "Bad Gateway" {
@@ -267,7 +302,8 @@ func TestSmallFiles(t *testing.T) {
 	const aiperf = `{"metadata": {"request_start_ns": %d, "request_end_ns": %d}, "metrics": {"time_to_first_token": {"value": 100, "unit": "ms"}}, "error": %s}` + "\n"
 	guide := func(fields string) string { return `{"benchmarks": [{"metrics": {}, ` + fields + `}]}` }
 	phases := func(list string) string {
-		return `{"aiperf_version": "1", "input_config": {"phases": [` + list + `, {"kind": "warmup", "type": "concurrency", "concurrency": 9}, {"type": ""}]}}`
+		return `{"aiperf_version": "1", "input_config": {"phases": [` + list +
+			`, {"kind": "warmup", "type": "concurrency", "concurrency": 9}, {"type": ""}]}}`
 	}
 	for _, c := range []struct {
 		text    string
@@ -277,14 +313,18 @@ func TestSmallFiles(t *testing.T) {
 	}{
 		{guide(`"start_time": 100, "end_time": 107.5`), 0, 0, map[result.Metric]float64{result.Duration: 7.5}},
 		{guide(`"start_time": 100, "end_time": 100`), 0, 0, map[result.Metric]float64{result.Duration: nan}},
-		{guide(`"duration": 3, "start_time": 100, "end_time": 107.5`), 0, 0, map[result.Metric]float64{result.Duration: 3}},
+		{guide(`"duration": 3, "start_time": 100, "end_time": 107.5`), 0, 0,
+			map[result.Metric]float64{result.Duration: 3}},
 		{guide(`"requests": {"successful": [{"request_start_time": 5, "request_end_time": 6}, {"request_start_time": 5}, {"request_end_time": 6},
 			{"request_start_time": 6, "request_end_time": 5}, {"request_start_time": 6, "request_end_time": 6}]}`), 2, 0, nil},
-		{`{"completed": 2, "latencies": [1, 3]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2000, result.P99E2E: 2980, result.TotalInputTokens: nan,
+		{`{"completed": 2, "latencies": [1, 3]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2000,
+			result.P99E2E: 2980, result.TotalInputTokens: nan,
 			result.MeanTTFT: nan, result.P99TPOT: nan, result.MaxITL: nan, result.Concurrency: nan}},
-		{`{"completed": 1, "latencies": [2592000]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2592e6}}, // 30 days
+		// 30 days
+		{`{"completed": 1, "latencies": [2592000]}`, 0, 0, map[result.Metric]float64{result.MeanE2E: 2592e6}},
 		// the first request failed; what succeeded began a second later
-		{fmt.Sprintf(aiperf, 1_000_000_000, 9_000_000_000, `{"type": "x"}`) + fmt.Sprintf(aiperf, 2_000_000_000, 4_000_000_000, "null"), 2, 0, map[result.Metric]float64{result.Duration: 2, result.MeanTTFT: 100}},
+		{fmt.Sprintf(aiperf, 1_000_000_000, 9_000_000_000, `{"type": "x"}`) + fmt.Sprintf(aiperf, 2_000_000_000,
+			4_000_000_000, "null"), 2, 0, map[result.Metric]float64{result.Duration: 2, result.MeanTTFT: 100}},
 		{phases(`{"kind": "profiling", "type": "poisson", "rate": 3}`), 0, 3, nil},
 		{phases(`{"kind": "profiling", "type": "fixed_schedule"}`), 0, result.TraceRate, nil},
 		{phases(`{"kind": "profiling", "type": "concurrency", "concurrency": 4}`), 0, result.Unlimited(), nil},
@@ -307,7 +347,8 @@ func TestSmallFiles(t *testing.T) {
 	if err != nil || runs[0].Client != "GuideLLM 0.8.1" {
 		t.Errorf("%q, %v", runs[0].Client, err)
 	}
-	if runs, _, err = Read(strings.NewReader(`{"benchmark_time_seconds": 5, "successes": {"count": 2}}`), "f"); err != nil || runs[0].Client != "inference-perf" {
+	if runs, _, err = Read(strings.NewReader(`{"benchmark_time_seconds": 5, "successes": {"count": 2}}`),
+		"f"); err != nil || runs[0].Client != "inference-perf" {
 		t.Errorf("%+v, %v", runs, err)
 	}
 }
@@ -335,7 +376,8 @@ func TestDerive(t *testing.T) {
 		if err != nil || ended.Requests != int64(len(c.recs)) {
 			t.Errorf("%s: %+v, %v", name, ended, err)
 		}
-		has := map[result.Metric]bool{result.Completed: true, result.MeanE2E: true, result.P99E2E: true, result.TotalOutputTokens: true, result.MaxConcurrentRequests: true,
+		has := map[result.Metric]bool{result.Completed: true, result.MeanE2E: true, result.P99E2E: true,
+			result.TotalOutputTokens: true, result.MaxConcurrentRequests: true,
 			result.TotalInputTextTokens: false, result.TotalOutputTokensRetokenized: false}
 		for _, k := range text {
 			has[k] = c.text
@@ -351,7 +393,8 @@ func TestDerive(t *testing.T) {
 	}
 	m := &Imported{Result: &result.Result{}}
 	m.Metrics.Set(result.Completed, 2)
-	if ended, err := m.derive([]record.Request{q(record.OK, 2)}, func(result.Metric) bool { return true }); ended != nil || err != nil || m.Metrics.Has(result.MeanE2E) {
+	if ended, err := m.derive([]record.Request{q(record.OK, 2)},
+		func(result.Metric) bool { return true }); ended != nil || err != nil || m.Metrics.Has(result.MeanE2E) {
 		t.Errorf("of a sample: %+v, %v", ended, err)
 	}
 }

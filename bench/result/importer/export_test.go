@@ -101,10 +101,12 @@ func TestGuideLLMDefinitions(t *testing.T) {
 	e2e, decode, tokens, later := 0.0, 0.0, 0.0, 0.0
 	for _, q := range r.Records {
 		if q.Status == record.OK {
-			e2e, decode, tokens, later = e2e+q.E2E(), decode+q.Finish-q.FirstToken, tokens+float64(q.Output), later+float64(q.Output-1)
+			e2e, decode, tokens, later = e2e+q.E2E(), decode+q.Finish-q.FirstToken, tokens+float64(q.Output),
+				later+float64(q.Output-1)
 		}
 	}
-	for m, want := range map[result.Metric]float64{result.MeanTPOT: 1000 * e2e / tokens, result.MeanITL: 1000 * decode / later} {
+	for m, want := range map[result.Metric]float64{result.MeanTPOT: 1000 * e2e / tokens,
+		result.MeanITL: 1000 * decode / later} {
 		if got, _ := read.Metrics.Get(m); math.Abs(got-want) > 1e-9*want {
 			t.Errorf("%s is %v, expected %v", m, got, want)
 		}
@@ -124,7 +126,8 @@ func TestExportWithoutLatencies(t *testing.T) {
 		none []result.Metric
 	}{
 		"one token each": {run(result.Meta{}, one), []result.Metric{result.MeanITL, result.P99ITL, result.MaxITL}},
-		"not streamed":   {run(result.Meta{Streamed: record.NotStreamed}, several), []result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanITL}},
+		"not streamed": {run(result.Meta{Streamed: record.NotStreamed}, several),
+			[]result.Metric{result.MeanTTFT, result.P99TTFT, result.MeanITL}},
 	} {
 		for form := range exports {
 			read, _ := reread(t, form, c.run)
@@ -157,8 +160,10 @@ func TestGuideLLMIsWhole(t *testing.T) {
 		{result.Meta{RequestRate: result.TraceRate}, "trace", ""},
 	} {
 		read, text := reread(t, "guidellm", run(c.meta, func(i int) int32 { return int32(1 + i) }))
-		if read.RequestRate != c.meta.RequestRate || read.MaxConcurrency != c.meta.MaxConcurrency || read.Strategy != c.strategy {
-			t.Errorf("%s at %v with at most %d in flight, expected %s %v %d", read.Strategy, read.RequestRate, read.MaxConcurrency, c.strategy, c.meta.RequestRate, c.meta.MaxConcurrency)
+		if read.RequestRate != c.meta.RequestRate || read.MaxConcurrency != c.meta.MaxConcurrency ||
+			read.Strategy != c.strategy {
+			t.Errorf("%s at %v with at most %d in flight, expected %s %v %d", read.Strategy, read.RequestRate,
+				read.MaxConcurrency, c.strategy, c.meta.RequestRate, c.meta.MaxConcurrency)
 		}
 		var report struct {
 			Config     struct{ Spec struct{ Profile object } }
@@ -188,7 +193,8 @@ func TestGuideLLMIsWhole(t *testing.T) {
 				count(metric, status)
 			}
 		}
-		if ok, bad, all := count("total_token_count", "successful"), count("total_token_count", "errored"), count("total_token_count", "total"); ok != 39 || bad != 1 || all != 40 {
+		if ok, bad, all := count("total_token_count", "successful"), count("total_token_count",
+			"errored"), count("total_token_count", "total"); ok != 39 || bad != 1 || all != 40 {
 			t.Errorf("tokens of %d, %d and %d requests, expected 39, 1 and 40", ok, bad, all)
 		}
 	}
@@ -221,7 +227,8 @@ func byHand() *result.Result {
 		newRecord(0, 5, 5.5, 9, 10, 3), newRecord(1, 3, 3.25, 4, 20, 1), newRecord(2, 4, math.NaN(), math.NaN(), 30, 0),
 	}}
 	r.Records[0].Cached, r.Records[2].Status = 4, record.Unfinished
-	for m, v := range map[result.Metric]float64{result.Completed: 2, result.MeanE2E: 2500, result.MeanTTFT: 375, result.MeanTPOT: 1750, result.MeanITL: 1750, result.MaxITL: 1900} {
+	for m, v := range map[result.Metric]float64{result.Completed: 2, result.MeanE2E: 2500, result.MeanTTFT: 375,
+		result.MeanTPOT: 1750, result.MeanITL: 1750, result.MaxITL: 1900} {
 		r.Metrics.Set(m, v)
 	}
 	r.Ended = &result.Endings{Requests: 3, Unfinished: 1}
@@ -247,19 +254,27 @@ func TestExportByHand(t *testing.T) {
 		want map[string]float64
 	}{
 		{"guidellm", byHand(), map[string]float64{
-			"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 9, "benchmarks.0.duration": 6, "benchmarks.0.requests.successful.0.time_to_first_token_ms": 500,
-			"benchmarks.0.metrics.request_latency.successful.min": 1, "benchmarks.0.metrics.request_latency.successful.max": 4,
-			"benchmarks.0.metrics.time_to_first_token_ms.successful.min": 250, "benchmarks.0.metrics.time_to_first_token_ms.successful.max": 500,
-			"benchmarks.0.metrics.request_totals.incomplete": 1,
+			"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 9, "benchmarks.0.duration": 6,
+			"benchmarks.0.requests.successful.0.time_to_first_token_ms":  500,
+			"benchmarks.0.metrics.request_latency.successful.min":        1,
+			"benchmarks.0.metrics.request_latency.successful.max":        4,
+			"benchmarks.0.metrics.time_to_first_token_ms.successful.min": 250,
+			"benchmarks.0.metrics.time_to_first_token_ms.successful.max": 500,
+			"benchmarks.0.metrics.request_totals.incomplete":             1,
 		}},
-		{"guidellm", whole, map[string]float64{"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 11, "benchmarks.0.duration": 8}},
+		{"guidellm", whole, map[string]float64{"benchmarks.0.start_time": 3, "benchmarks.0.end_time": 11,
+			"benchmarks.0.duration": 8}},
 		{"aiperf", whole, map[string]float64{
-			"request_latency.min": 1000, "request_latency.max": 4000, "request_latency.count": 2, "time_to_first_token.min": 250, "time_to_first_token.max": 500,
-			"inter_token_latency.min": 1750, "inter_token_latency.max": 1750, "inter_token_latency.count": 1, "inter_chunk_latency.max": 1900,
+			"request_latency.min": 1000, "request_latency.max": 4000, "request_latency.count": 2,
+			"time_to_first_token.min": 250, "time_to_first_token.max": 500,
+			"inter_token_latency.min": 1750, "inter_token_latency.max": 1750, "inter_token_latency.count": 1,
+			"inter_chunk_latency.max": 1900,
 		}},
 		{"inference-perf", whole, map[string]float64{
-			"successes.latency.request_latency.min": 1, "successes.latency.request_latency.max": 4, "successes.latency.time_to_first_token.max": 0.5,
-			"successes.latency.inter_token_latency.max": 1.9, "successes.prompt_tokens.total": 30, "successes.prompt_tokens.cached": 4, "successes.prompt_tokens.uncached": 26,
+			"successes.latency.request_latency.min": 1, "successes.latency.request_latency.max": 4,
+			"successes.latency.time_to_first_token.max": 0.5,
+			"successes.latency.inter_token_latency.max": 1.9, "successes.prompt_tokens.total": 30,
+			"successes.prompt_tokens.cached": 4, "successes.prompt_tokens.uncached": 26,
 			"failures.count": 1, "load_summary.count": 3,
 		}},
 	} {
@@ -283,7 +298,8 @@ func TestFailures(t *testing.T) {
 		n, more int64
 	}{
 		{nil, 0, 0}, {&result.Endings{Requests: 9, Failed: 2, Reasons: []result.Reason{known}}, 2, 0},
-		{&result.Endings{Requests: 90, Failed: 2, Rejected: 4, Aborted: 8, Unfinished: 16, Reasons: []result.Reason{known}}, 30, 28},
+		{&result.Endings{Requests: 90, Failed: 2, Rejected: 4, Aborted: 8, Unfinished: 16,
+			Reasons: []result.Reason{known}}, 30, 28},
 	} {
 		n, reasons := failures(&result.Result{Ended: c.ended})
 		left := int64(0)
@@ -305,8 +321,10 @@ func TestSummarize(t *testing.T) {
 		weights []float64
 		want    map[string]float64
 	}{
-		{nil, map[string]float64{"mean": 8.0 / 3, "variance": 26.0/3 - 64.0/9, "std_dev": math.Sqrt(14.0 / 9), "median": 3, "p25": 1, "p75": 4, "p90": 4, "min": 1, "max": 4, "count": 3, "total_sum": 8}},
-		{[]float64{1, 2, 5}, map[string]float64{"mean": 21.0 / 8, "variance": 63.0/8 - 441.0/64, "median": 3, "p25": 1, "p75": 3, "p90": 4, "total_sum": 21, "count": 3}},
+		{nil, map[string]float64{"mean": 8.0 / 3, "variance": 26.0/3 - 64.0/9, "std_dev": math.Sqrt(14.0 / 9),
+			"median": 3, "p25": 1, "p75": 4, "p90": 4, "min": 1, "max": 4, "count": 3, "total_sum": 8}},
+		{[]float64{1, 2, 5}, map[string]float64{"mean": 21.0 / 8, "variance": 63.0/8 - 441.0/64, "median": 3, "p25": 1,
+			"p75": 3, "p90": 4, "total_sum": 21, "count": 3}},
 	} {
 		s := summarize([]float64{4, 1, 3}, c.weights)
 		for name, want := range c.want {

@@ -129,10 +129,13 @@ func (b *guideBenchmark) describe(m *Imported) {
 const guideCap = 10240
 
 var guideFigures = []figure{
-	{result.RequestThroughput, "requests_per_second", "mean"}, {result.InputThroughput, "prompt_tokens_per_second", "mean"},
-	{result.OutputThroughput, "output_tokens_per_second", "mean"}, {result.TotalThroughput, "tokens_per_second", "mean"},
+	{result.RequestThroughput, "requests_per_second", "mean"}, {result.InputThroughput, "prompt_tokens_per_second",
+		"mean"},
+	{result.OutputThroughput, "output_tokens_per_second", "mean"}, {result.TotalThroughput, "tokens_per_second",
+		"mean"},
 	{result.Concurrency, "request_concurrency", "mean"}, {result.MaxConcurrentRequests, "request_concurrency", "max"},
-	{result.TotalInputTokens, "prompt_token_count", "total_sum"}, {result.TotalOutputTokens, "output_token_count", "total_sum"},
+	{result.TotalInputTokens, "prompt_token_count", "total_sum"}, {result.TotalOutputTokens, "output_token_count",
+		"total_sum"},
 	{result.MeanE2E, "request_latency", "mean"}, {result.MeanTTFT, "time_to_first_token_ms", "mean"},
 	{result.MeanTPOT, "time_per_output_token_ms", "mean"}, {result.MeanITL, "inter_token_latency_ms", "mean"},
 }
@@ -161,7 +164,8 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 	}
 	if t := totals.Requests; t != nil {
 		m.Metrics.Set(result.Completed, float64(t.Successful))
-		m.Ended = &result.Endings{Requests: t.Successful + t.Errored + t.Incomplete, Failed: t.Errored, Unfinished: t.Incomplete}
+		m.Ended = &result.Endings{Requests: t.Successful + t.Errored + t.Incomplete, Failed: t.Errored,
+			Unfinished: t.Incomplete}
 	} else {
 		m.Metrics.Set(result.Completed, successful("request_latency").number("count"))
 	}
@@ -191,7 +195,8 @@ func (b *guideBenchmark) setMetrics(m *Imported) error {
 }
 
 // guidePercentiles are GuideLLM's names of percentiles; the median has a field.
-var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5", "p10": "p10", "p25": "p25", "p75": "p75",
+var guidePercentiles = map[string]string{"p001": "p0.1", "p01": "p1", "p05": "p5", "p10": "p10", "p25": "p25",
+	"p75": "p75",
 	"p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
 
 // setRecords enters the requests, in the order in which they were sent. The file
@@ -201,7 +206,8 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 	for _, of := range []struct {
 		status record.Status
 		list   []guideRequest
-	}{{record.OK, b.Requests.Successful}, {record.Failed, b.Requests.Errored}, {record.Unfinished, b.Requests.Incomplete}} {
+	}{{record.OK, b.Requests.Successful}, {record.Failed, b.Requests.Errored},
+		{record.Unfinished, b.Requests.Incomplete}} {
 		for i := range of.list {
 			r, ok := of.list[i].record()
 			if !ok {
@@ -228,7 +234,8 @@ func (b *guideBenchmark) setRecords(m *Imported) error {
 	}
 	for i := range m.Records {
 		r := &m.Records[i]
-		r.ID, r.Arrival, r.Sent, r.FirstToken, r.Finish = int64(i), r.Arrival-begin, r.Sent-begin, r.FirstToken-begin, r.Finish-begin
+		r.ID, r.Arrival, r.Sent, r.FirstToken, r.Finish = int64(i), r.Arrival-begin, r.Sent-begin, r.FirstToken-begin,
+			r.Finish-begin
 	}
 	e, err := m.derive(m.Records, func(result.Metric) bool { return false })
 	switch {

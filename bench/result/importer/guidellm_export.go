@@ -46,7 +46,8 @@ func summarize(values, weights []float64) object {
 	}
 	mean := sum / max(n, 1)
 	variance := max(squares/max(n, 1)-mean*mean, 0)
-	return object{"mean": mean, "median": at(50), "mode": at(50), "variance": variance, "std_dev": math.Sqrt(variance), "min": at(0), "max": at(100),
+	return object{"mean": mean, "median": at(50), "mode": at(50), "variance": variance, "std_dev": math.Sqrt(variance),
+		"min": at(0), "max": at(100),
 		"count": len(values), "total_sum": sum, "percentiles": percentiles}
 }
 
@@ -64,7 +65,8 @@ func toGuideLLM(r *result.Result) any {
 	status, of := map[string][]any{"successful": {}, "errored": {}, "incomplete": {}}, map[string][]*record.Request{}
 	for i := range r.Records {
 		q := &r.Records[i]
-		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete", record.Aborted: "incomplete"}[q.Status]
+		key := map[record.Status]string{record.OK: "successful", record.Unfinished: "incomplete",
+			record.Aborted: "incomplete"}[q.Status]
 		key = cmp.Or(key, "errored")
 		of[key], of["total"] = append(of[key], q), append(of["total"], q)
 		if !math.IsNaN(q.Finish + q.Sent) {
@@ -78,7 +80,8 @@ func toGuideLLM(r *result.Result) any {
 	}
 	completed, _ := r.Metrics.Get(result.Completed)
 	n := int(completed)
-	metrics := object{"request_totals": object{"successful": n, "errored": len(of["errored"]), "incomplete": len(of["incomplete"]), "total": len(of["total"])}}
+	metrics := object{"request_totals": object{"successful": n, "errored": len(of["errored"]),
+		"incomplete": len(of["incomplete"]), "total": len(of["total"])}}
 	for _, f := range guideFigures {
 		v, ok := r.Metrics.Get(f.metric)
 		switch {
@@ -95,8 +98,9 @@ func toGuideLLM(r *result.Result) any {
 			of["max"] = v
 		}
 	}
-	for name, tokens := range map[string]func(*record.Request) float64{"prompt_token_count": promptOf, "output_token_count": outputOf,
-		"total_token_count": func(q *record.Request) float64 { return promptOf(q) + outputOf(q) }} {
+	for name, tokens := range map[string]func(*record.Request) float64{"prompt_token_count": promptOf,
+		"output_token_count": outputOf,
+		"total_token_count":  func(q *record.Request) float64 { return promptOf(q) + outputOf(q) }} {
 		counts := object{}
 		for key, list := range of {
 			values := make([]float64, len(list))
@@ -123,20 +127,24 @@ func toGuideLLM(r *result.Result) any {
 		}
 	}
 	maps.Copy(metrics, guideKinds())
-	scheduler := object{"start_time": begin, "request_start_time": begin, "measure_start_time": begin, "measure_end_time": end,
+	scheduler := object{"start_time": begin, "request_start_time": begin, "measure_start_time": begin,
+		"measure_end_time": end,
 		"request_end_time": end, "end_time": end, "requests_made": metrics["request_totals"]}
 	for _, name := range strings.Fields("queued_time resolve_start_delay resolve_targeted_start_delay request_start_delay " +
 		"request_targeted_start_delay request_time resolve_end_delay resolve_time finalized_delay processed_delay") {
 		scheduler[name+"_avg"] = -1.0 // GuideLLM's word for not known
 	}
 	strategy, profile := guideStrategyOf(r)
-	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"), "stream": r.Streamed != record.NotStreamed}
+	backend := object{"kind": "openai_http", "target": "http://" + cmp.Or(r.Backend, "lorasim"),
+		"stream": r.Streamed != record.NotStreamed}
 	return object{
 		"metadata": object{"version": 2, "guidellm_version": "0.8.1", "python_version": "", "platform": "lorasim"},
-		"config":   object{"spec": object{"backend": backend, "profile": profile, "data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
+		"config": object{"spec": object{"backend": backend, "profile": profile,
+			"data": []any{object{"kind": "synthetic_text", "prompt_tokens": 1}}}},
 		"benchmarks": []any{object{
 			"type_": "generative_benchmark",
-			"config": object{"run_id": cmp.Or(r.Scenario.Summary, "lorasim"), "run_index": 0, "strategy": strategy, "constraints": object{}, "profile": object{},
+			"config": object{"run_id": cmp.Or(r.Scenario.Summary, "lorasim"), "run_index": 0, "strategy": strategy,
+				"constraints": object{}, "profile": object{},
 				"requests": object{}, "backend": backend, "environment": object{}},
 			"scheduler_state": object{}, "scheduler_metrics": scheduler, "metrics": metrics, "requests": status,
 			"start_time": begin, "end_time": end, "duration": end - begin,
@@ -154,7 +162,8 @@ func guideStrategyOf(r *result.Result) (strategy, profile object) {
 	case r.RequestRate == result.TraceRate:
 		return object{"type_": "trace"}, object{"kind": "replay"}
 	case rate > 0 && !math.IsInf(rate, 0):
-		return object{"type_": "constant", "rate": rate, "max_concurrency": limit}, object{"kind": "constant", "rate": []float64{rate}, "max_concurrency": limit}
+		return object{"type_": "constant", "rate": rate, "max_concurrency": limit},
+			object{"kind": "constant", "rate": []float64{rate}, "max_concurrency": limit}
 	case limit != nil:
 		return object{"type_": "concurrent", "streams": limit}, object{"kind": "concurrent", "streams": []any{limit}}
 	}
@@ -169,7 +178,8 @@ const guideRest = "prompt_token_count output_token_count requests_per_second req
 // guideKinds are what GuideLLM counts by kind of content, all of it not known.
 func guideKinds() object {
 	out := object{}
-	for kind, counts := range map[string]string{"text": "tokens words characters", "image": "tokens images pixels bytes", "video": "tokens frames seconds bytes",
+	for kind, counts := range map[string]string{"text": "tokens words characters",
+		"image": "tokens images pixels bytes", "video": "tokens frames seconds bytes",
 		"audio": "tokens samples seconds bytes", "tool_call": "tokens mixed_tokens count"} {
 		of := object{}
 		for _, count := range strings.Fields(counts) {
@@ -236,9 +246,11 @@ func guideLatency(r *result.Result, mean result.Metric) object {
 
 // guideRequestOf is a request with times since the beginning of the run.
 func guideRequestOf(q *record.Request, streamed record.Streaming) object {
-	timings := object{"targeted_start": q.Arrival, "request_start": q.Sent, "request_end": q.Finish, "resolve_end": q.Finish, "last_token_iteration": q.Finish}
+	timings := object{"targeted_start": q.Arrival, "request_start": q.Sent, "request_end": q.Finish,
+		"resolve_end": q.Finish, "last_token_iteration": q.Finish}
 	out := object{
-		"type_": "generative_request_stats", "request_id": fmt.Sprint(q.ID), "prompt_tokens": q.Prompt, "output_tokens": q.Output,
+		"type_": "generative_request_stats", "request_id": fmt.Sprint(q.ID), "prompt_tokens": q.Prompt,
+		"output_tokens":      q.Output,
 		"request_start_time": q.Sent, "request_end_time": q.Finish, "request_latency": q.E2E(),
 		"input_metrics": object{"text_tokens": q.Prompt}, "output_metrics": object{"text_tokens": q.Output},
 	}

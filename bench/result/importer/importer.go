@@ -100,7 +100,8 @@ func Files(paths []string) ([]*Imported, []Warning, error) {
 func Read(r io.Reader, name string) (runs []*Imported, warnings []Warning, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	head, _ := in.Peek(1 << 10) // an error comes again when reading
-	if head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")); bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")) {
+	if head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")); bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"),
+		[]byte("{")) {
 		runs, err = readJSON(in, name)
 	} else {
 		runs, warnings, err = readLog(in, name)
@@ -143,7 +144,8 @@ func WriteTable(w io.Writer, runs []*Imported) error {
 	metrics := []result.Metric{result.Completed, result.Duration, result.MeanE2E, result.MedianE2E, result.MeanTTFT}
 	rows := [][]string{append(head, "COMPLETED", "DURATION s", "MEAN E2E ms", "MEDIAN E2E ms", "MEAN TTFT ms", "NOTE")}
 	for _, m := range runs {
-		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend, m.RequestRate.String(), ""}
+		row := []string{filepath.Base(m.File), strconv.Itoa(m.Line), string(m.Layout), m.Backend,
+			m.RequestRate.String(), ""}
 		if m.Layout == "" {
 			row[2] = "json"
 		}
@@ -251,7 +253,8 @@ func (m *Imported) percentiles() (lines []string) {
 // missing names the rows of the block that the file does not tell: a latency of
 // which it tells nothing by its name alone.
 func (m *Imported) missing() string {
-	optional := []result.Metric{result.TotalInputTextTokens, result.TotalInputVisionTokens, result.TotalOutputTokensRetokenized, result.AcceptLength}
+	optional := []result.Metric{result.TotalInputTextTokens, result.TotalInputVisionTokens,
+		result.TotalOutputTokensRetokenized, result.AcceptLength}
 	var list []string
 	none := false // of the latency whose rows these are
 	for _, row := range result.SGLang.Rows() {

@@ -89,7 +89,8 @@ func TestRealBlocksPrintAgain(t *testing.T) {
 			}
 		}
 	}
-	if d := cmp.Diff(map[result.Layout]int{result.SGLang054: 4, result.SGLang056: 3, result.LoRA: 6}, layouts); d != "" || blocks != 13 {
+	if d := cmp.Diff(map[result.Layout]int{result.SGLang054: 4, result.SGLang056: 3, result.LoRA: 6},
+		layouts); d != "" || blocks != 13 {
 		t.Errorf("%d blocks, layouts (-want +got):\n%s", blocks, d)
 	}
 }
@@ -191,17 +192,20 @@ func TestRealMeta(t *testing.T) {
 	runs := realLogs(t)
 	lora := runs["lora_static_azure_v2_rates.log"][0]
 	if lora.DatasetName != "azure_v2" || lora.RequestRate != 2 || *lora.Seed != 1 || *lora.RandomInputLen != 1024 ||
-		*lora.RandomOutputLen != 128 || *lora.RandomRangeRatio != 0 || lora.MaxConcurrency != 0 || lora.Source != result.Log {
+		*lora.RandomOutputLen != 128 || *lora.RandomRangeRatio != 0 || lora.MaxConcurrency != 0 ||
+		lora.Source != result.Log {
 		t.Errorf("%+v", lora.Meta)
 	}
 	if lora.Metrics.Has(result.Concurrency) || lora.Metrics.Has(result.MaxITL) {
 		t.Error("metrics without a row are there")
 	}
-	if last := runs["lora_static_azure_v2_rates.log"][5]; last.Config != nil || last.RequestRate != 64 || last.DatasetName != "" {
+	if last := runs["lora_static_azure_v2_rates.log"][5]; last.Config != nil || last.RequestRate != 64 ||
+		last.DatasetName != "" {
 		t.Errorf("the last block has no arguments of its own: %+v", last.Meta)
 	}
 	npu := runs["qwen3_coder_480b_npu.log"][0]
-	if npu.DatasetName != "random" || npu.RequestRate != result.Unlimited() || npu.MaxConcurrency != 80 || *npu.RandomRangeRatio != 1 {
+	if npu.DatasetName != "random" || npu.RequestRate != result.Unlimited() || npu.MaxConcurrency != 80 ||
+		*npu.RandomRangeRatio != 1 {
 		t.Errorf("%+v", npu.Meta)
 	}
 }
@@ -209,7 +213,8 @@ func TestRealMeta(t *testing.T) {
 func TestRealTable(t *testing.T) {
 	var all []*Imported
 	runs := realLogs(t)
-	for _, name := range []string{"deepseek_v3_flashinfer_vs_triton.log", "lora_static_azure_v2_rates.log", "qwen2.5_0.5b_short.log"} {
+	for _, name := range []string{"deepseek_v3_flashinfer_vs_triton.log", "lora_static_azure_v2_rates.log",
+		"qwen2.5_0.5b_short.log"} {
 		all = append(all, runs[name][0])
 	}
 	var b bytes.Buffer

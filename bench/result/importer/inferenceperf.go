@@ -93,7 +93,8 @@ func toInferencePerf(r *result.Result) any {
 	}
 	tokens := func(of func(*record.Request) float64) object {
 		s := summarize(succeeded(r, of), nil)
-		return object{"total": s["total_sum"], "mean": s["mean"], "min": s["min"], "max": s["max"], "median": s["median"]}
+		return object{"total": s["total_sum"], "mean": s["mean"], "min": s["min"], "max": s["max"],
+			"median": s["median"]}
 	}
 	prompt := tokens(promptOf)
 	cached := 0.0
@@ -110,7 +111,8 @@ func toInferencePerf(r *result.Result) any {
 	return object{
 		"benchmark_time_seconds": duration,
 		"load_summary":           object{"count": int64(completed) + n},
-		"successes":              object{"count": int64(completed), "latency": latencies, "throughput": rates, "prompt_tokens": prompt, "output_tokens": tokens(outputOf)},
-		"failures":               object{"count": n, "by_label": labels},
+		"successes": object{"count": int64(completed), "latency": latencies, "throughput": rates,
+			"prompt_tokens": prompt, "output_tokens": tokens(outputOf)},
+		"failures": object{"count": n, "by_label": labels},
 	}
 }

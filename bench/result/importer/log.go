@@ -63,11 +63,13 @@ func readLog(r io.Reader, name string) ([]*Imported, []Warning, error) {
 			runs, taken = len(l.runs), 0
 		}
 		if taken++; taken > maxLines {
-			return nil, nil, fmt.Errorf("%s:%d: %d lines without a result: expected the log of a serving benchmark", name, l.line, maxLines)
+			return nil, nil, fmt.Errorf("%s:%d: %d lines without a result: expected the log of a serving benchmark",
+				name, l.line, maxLines)
 		}
 	}
 	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, nil, fmt.Errorf("%s:%d: the line is longer than %d bytes: expected a text file", name, l.line, maxLine)
+		return nil, nil, fmt.Errorf("%s:%d: the line is longer than %d bytes: expected a text file", name, l.line,
+			maxLine)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("%s:%d: %w", name, l.line, err)
 	}
@@ -88,7 +90,8 @@ func (l *logReader) take(text string) {
 	case trimmed == "":
 	case trimmed == result.BlockStart():
 		l.endBlock(l.here())
-		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line, seen: map[string]bool{}}
+		l.block = &Imported{Result: &result.Result{Meta: result.Meta{Source: result.Log}}, File: l.name, Line: l.line,
+			seen: map[string]bool{}}
 		l.noise = 0
 	case l.block != nil && trimmed == result.BlockEnd():
 		l.endBlock("")
@@ -140,15 +143,20 @@ var contextLines = []struct {
 	to      func(l *logReader) []any
 }{
 	{regexp.MustCompile(`^(?:benchmark_args=)?Namespace\((.*)$`), func(l *logReader) []any { return []any{&l.args} }},
-	{regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`), func(l *logReader) []any { return []any{&l.context.Server, &l.context.Client} }},
+	{regexp.MustCompile(`\bSERVER=(\S+)\s+CLIENT=(\S+)`),
+		func(l *logReader) []any { return []any{&l.context.Server, &l.context.Client} }},
 	{regexp.MustCompile(`^SERVER:\s*(\S.*)$`), func(l *logReader) []any { return []any{&l.context.Server} }},
 	{regexp.MustCompile(`^CLIENT:\s*(\S.*)$`), func(l *logReader) []any { return []any{&l.context.Client} }},
-	{regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`), func(l *logReader) []any { return []any{&l.context.SectionRate} }},
+	{regexp.MustCompile(`^#\s*request rate\s*[=:]\s*(\S+)$`),
+		func(l *logReader) []any { return []any{&l.context.SectionRate} }},
 	{regexp.MustCompile(`^#Input tokens:\s*(\d+)$`), func(l *logReader) []any { return []any{&l.context.InputTokens} }},
-	{regexp.MustCompile(`^#Output tokens:\s*(\d+)$`), func(l *logReader) []any { return []any{&l.context.OutputTokens} }},
-	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`), func(l *logReader) []any { return []any{&l.context.LastArrival} }},
+	{regexp.MustCompile(`^#Output tokens:\s*(\d+)$`),
+		func(l *logReader) []any { return []any{&l.context.OutputTokens} }},
+	{regexp.MustCompile(`^last arrival:\s*([-+.\deE]+)$`),
+		func(l *logReader) []any { return []any{&l.context.LastArrival} }},
 	// The counts may share their line with a progress bar that has no end yet.
-	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`), func(l *logReader) []any { return []any{&l.context.ModelCounts} }},
+	{regexp.MustCompile(`^(?:.*(?:it/s|s/it)\])?\[(\d+(?:, \d+)*)\]$`),
+		func(l *logReader) []any { return []any{&l.context.ModelCounts} }},
 }
 
 // takeContext reads a line that tells something of a run; false if it does not.
@@ -236,7 +244,8 @@ func (m *Imported) setArguments(args map[string]any) {
 	if v, ok := args["seed"].(int64); ok {
 		m.Seed = &v
 	}
-	for name, to := range map[string]**int{"random_input_len": &m.RandomInputLen, "random_output_len": &m.RandomOutputLen} {
+	for name, to := range map[string]**int{"random_input_len": &m.RandomInputLen,
+		"random_output_len": &m.RandomOutputLen} {
 		if v, ok := args[name].(int64); ok {
 			*to = new(int(v))
 		}
@@ -385,7 +394,8 @@ func namespace(s string) (map[string]any, error) {
 		name = strings.TrimSuffix(name, "=")
 		end := valueEnd(rest)
 		if end <= 0 {
-			return nil, fmt.Errorf("character %d: expected the value of %s and a comma or ) behind it", len(s)-len(rest)+1, name)
+			return nil, fmt.Errorf("character %d: expected the value of %s and a comma or ) behind it",
+				len(s)-len(rest)+1, name)
 		}
 		args[name] = literal(rest[:end])
 		rest = rest[end:]
@@ -418,7 +428,8 @@ func valueEnd(s string) int {
 }
 
 // literals are the words that Python prints for values.
-var literals = map[string]any{"None": nil, "True": true, "False": false, "nan": math.NaN(), "inf": math.Inf(1), "-inf": math.Inf(-1)}
+var literals = map[string]any{"None": nil, "True": true, "False": false, "nan": math.NaN(), "inf": math.Inf(1),
+	"-inf": math.Inf(-1)}
 
 // literal is the value of a Python literal, or its text.
 func literal(s string) any {

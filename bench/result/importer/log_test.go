@@ -32,10 +32,12 @@ func TestLogs(t *testing.T) {
 		printed  string // of all runs; "": as the blocks stand in the log
 		warnings []string
 	}{
-		{name: "plain", log: "x\n\n" + head + backend + completed + foot + "y\n", printed: "\n" + head + backend + completed + foot},
+		{name: "plain", log: "x\n\n" + head + backend + completed + foot + "y\n", printed: "\n" + head + backend +
+			completed + foot},
 		{
-			name:    "progress bars with carriage returns, line ends of Windows",
-			log:     "\ufeff  0%| | 0/2 [00:00<?, ?it/s]\r 50%|█ | 1/2\r\n\r\n" + strings.ReplaceAll(head+backend, "\n", "\r\n") + "100%|██| 2/2 [00:01<00:00, 1.71s/it]\r\n" + completed + foot,
+			name: "progress bars with carriage returns, line ends of Windows",
+			log: "\ufeff  0%| | 0/2 [00:00<?, ?it/s]\r 50%|█ | 1/2\r\n\r\n" + strings.ReplaceAll(head+backend, "\n",
+				"\r\n") + "100%|██| 2/2 [00:01<00:00, 1.71s/it]\r\n" + completed + foot,
 			printed: "\n" + head + backend + completed + foot,
 		},
 		{
@@ -117,7 +119,9 @@ func TestLogs(t *testing.T) {
 
 // A block without an end does not swallow the rest of the log.
 func TestNoiseEndsBlock(t *testing.T) {
-	log := head + "Successful requests:                     7\n" + strings.Repeat("INFO:     127.0.0.1 - \"POST /generate\"\n", 100) + head + "Successful requests:                     8\n" + foot
+	log := head + "Successful requests:                     7\n" +
+		strings.Repeat("INFO:     127.0.0.1 - \"POST /generate\"\n", 100) + head +
+		"Successful requests:                     8\n" + foot
 	runs, warnings, err := Read(strings.NewReader(log), "log")
 	if err != nil || len(runs) != 2 || !runs[0].Truncated || runs[1].Truncated || len(warnings) != maxNoise+1 {
 		t.Fatalf("%d runs, %d warnings, %v", len(runs), len(warnings), err)
@@ -131,12 +135,14 @@ func TestNoiseEndsBlock(t *testing.T) {
 func TestContext(t *testing.T) {
 	block := head + "Successful requests:                     7\n" + foot
 	log := "[组合] SERVER=a  CLIENT=b\n# request rate: 8\nbenchmark_args=Namespace(port=None, seed=2)\nNamespace(port=1, seed=2, max_concurrency=4, backend='vllm')\n" +
-		"#Input tokens: 10\n#Output tokens: 20\n 0%| | 0/9 [00:00<?, ?it/s][1, 2, 6]\nlast arrival: 2.5\n" + block + block
+		"#Input tokens: 10\n#Output tokens: 20\n 0%| | 0/9 [00:00<?, ?it/s][1, 2, 6]\nlast arrival: 2.5\n" + block +
+		block
 	runs, warnings, err := Read(strings.NewReader(log), "log")
 	if err != nil || len(runs) != 2 || len(warnings) > 0 {
 		t.Fatalf("%d runs, %v, %v", len(runs), warnings, err)
 	}
-	want := Context{Server: "a", Client: "b", SectionRate: "8", InputTokens: 10, OutputTokens: 20, ModelCounts: []int64{1, 2, 6}, LastArrival: 2.5}
+	want := Context{Server: "a", Client: "b", SectionRate: "8", InputTokens: 10, OutputTokens: 20,
+		ModelCounts: []int64{1, 2, 6}, LastArrival: 2.5}
 	if d := cmp.Diff(want, runs[0].Context); d != "" {
 		t.Errorf("first run (-want +got):\n%s", d)
 	}
@@ -180,7 +186,8 @@ func TestJSONLines(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	b.Reset()
-	if err := runs[0].Print(&b); err != nil || !strings.Contains(b.String(), "Successful requests:                     5         \n") {
+	if err := runs[0].Print(&b); err != nil ||
+		!strings.Contains(b.String(), "Successful requests:                     5         \n") {
 		t.Errorf("%v, printed:\n%s", err, b.String())
 	}
 }
@@ -222,8 +229,10 @@ func TestLayoutRecognised(t *testing.T) {
 // Whatever a log holds: no crash, and a block that is printed reads again as
 // the same rows.
 func FuzzLog(f *testing.F) {
-	f.Add(head + "Backend:                                 sglang    \nSuccessful requests:                     7\n" + foot)
-	f.Add("[组合] SERVER=a  CLIENT=b\nNamespace(a='x', b=[1, inf])\r 0%| | 0/9 [00:00<?, ?it/s][1, 2]\r\n" + head + "Foo:   1\n----x----\nnoise\n")
+	f.Add(head + "Backend:                                 sglang    \nSuccessful requests:                     7\n" +
+		foot)
+	f.Add("[组合] SERVER=a  CLIENT=b\nNamespace(a='x', b=[1, inf])\r 0%| | 0/9 [00:00<?, ?it/s][1, 2]\r\n" + head +
+		"Foo:   1\n----x----\nnoise\n")
 	f.Add("# request rate = 2\n" + head + "Max request concurrency:                 not set   \nMedian TPOT (ms):                        -0.00     \nMedian TPOT (ms):   1e300\n" + foot)
 	f.Add(`{"completed": 1}`)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -265,13 +274,17 @@ func TestEndings(t *testing.T) {
 	}{
 		{block, nil},
 		{"2 of 9 rejected: too long\n" + block, nil},
-		{block + "1 of 10 failed: reset\n2 of 10 rejected: too long: 4096\nnote: more\n", &result.Endings{Requests: 10, Failed: 1, Rejected: 2,
-			Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1}, {Status: "rejected", Reason: "too long: 4096", Count: 2}}}},
-		{block + "1 of 8 failed: reset\n12 of 20 not sent: the run was stopped\n", &result.Endings{Requests: 8, Failed: 1, Unsent: 12,
-			Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1}}}},
+		{block + "1 of 10 failed: reset\n2 of 10 rejected: too long: 4096\nnote: more\n",
+			&result.Endings{Requests: 10, Failed: 1, Rejected: 2,
+				Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1},
+					{Status: "rejected", Reason: "too long: 4096", Count: 2}}}},
+		{block + "1 of 8 failed: reset\n12 of 20 not sent: the run was stopped\n",
+			&result.Endings{Requests: 8, Failed: 1, Unsent: 12,
+				Reasons: []result.Reason{{Status: "failed", Reason: "reset", Count: 1}}}},
 		{"Namespace(num_prompts=9, use_trace=False)\n" + block, &result.Endings{Requests: 9, Failed: 2}},
-		{"Namespace(num_prompts=9, use_trace=False)\n" + block + "2 of 9 aborted: x\n", &result.Endings{Requests: 9, Aborted: 2,
-			Reasons: []result.Reason{{Status: "aborted", Reason: "x", Count: 2}}}},
+		{"Namespace(num_prompts=9, use_trace=False)\n" + block + "2 of 9 aborted: x\n",
+			&result.Endings{Requests: 9, Aborted: 2,
+				Reasons: []result.Reason{{Status: "aborted", Reason: "x", Count: 2}}}},
 		{"Namespace(num_prompts=9, use_trace=True)\n" + block, nil},
 		{"Namespace(num_prompts=6)\n" + block, nil},
 	} {

@@ -13,13 +13,16 @@ func TestNamespace(t *testing.T) {
 	for text, want := range map[string]map[string]any{
 		")": {},
 		"a=None, b=True, c=False, d=-3, e=2.0, f=1e-05, g=inf, h=-inf, i=nan)": {
-			"a": nil, "b": true, "c": false, "d": int64(-3), "e": 2.0, "f": 1e-5, "g": math.Inf(1), "h": math.Inf(-1), "i": math.NaN(),
+			"a": nil, "b": true, "c": false, "d": int64(-3), "e": 2.0, "f": 1e-5, "g": math.Inf(1), "h": math.Inf(-1),
+			"i": math.NaN(),
 		},
 		`a='', b="it's", c='say "hi"', d='it\'s "both"', e='tab\t nl\n back\\ \x00\u20ac\U0001f600', f='组合, (x=1)', g=99999999999999999999)`: {
-			"a": "", "b": "it's", "c": `say "hi"`, "d": `it's "both"`, "e": "tab\t nl\n back\\ \x00€😀", "f": "组合, (x=1)", "g": 1e20,
+			"a": "", "b": "it's", "c": `say "hi"`, "d": `it's "both"`, "e": "tab\t nl\n back\\ \x00€😀",
+			"f": "组合, (x=1)", "g": 1e20,
 		},
 		"a=[], b=['x)', 1, [None]], c=<Mode.FAST: 'fast, or so'>, d={'k': 1}, e=Namespace(x=1), f=PosixPath('/x')) tail": {
-			"a": "[]", "b": "['x)', 1, [None]]", "c": "<Mode.FAST: 'fast, or so'>", "d": "{'k': 1}", "e": "Namespace(x=1)", "f": "PosixPath('/x')",
+			"a": "[]", "b": "['x)', 1, [None]]", "c": "<Mode.FAST: 'fast, or so'>", "d": "{'k': 1}",
+			"e": "Namespace(x=1)", "f": "PosixPath('/x')",
 		},
 	} {
 		got, err := namespace(text)

@@ -95,7 +95,8 @@ func TestHooksOfOneFunction(t *testing.T) {
 	sc.Workload.NumPrompts = 5
 	ends := 0
 	for _, h := range []sim.Hooks{{}, {Done: func(*record.Request) { ends++ }}} {
-		if _, err := sc.Simulate(t.Context(), scenario.RunOptions{Watch: func([]trace.Adapter) sim.Hooks { return h }}); err != nil {
+		if _, err := sc.Simulate(t.Context(),
+			scenario.RunOptions{Watch: func([]trace.Adapter) sim.Hooks { return h }}); err != nil {
 			t.Fatal(err)
 		}
 	}

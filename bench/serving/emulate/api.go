@@ -131,7 +131,8 @@ func (w *Worker) lora(load bool) http.HandlerFunc {
 			if err != nil {
 				status, text = http.StatusBadRequest, err.Error()
 			}
-			writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text, "loaded_adapters": w.loadedAdapters()})
+			writeJSON(rw, status, object{"rid": nil, "success": err == nil, "error_message": text,
+				"loaded_adapters": w.loadedAdapters()})
 		}
 	})
 }
@@ -180,15 +181,17 @@ func (w *Worker) completions(chat bool) http.HandlerFunc {
 			return
 		}
 		c := &completion{w: w, q: q, chat: chat, created: time.Now().Unix()}
-		w.serve(rw, r, o, q.Stream, wording{refuse: refuse, event: c.appendEvents, whole: func(b []byte, j *job) []byte {
-			return appendJSON(b, c.body(j, false, []any{c.choice(j, j.out, false)}, true))
-		}})
+		w.serve(rw, r, o, q.Stream, wording{refuse: refuse, event: c.appendEvents,
+			whole: func(b []byte, j *job) []byte {
+				return appendJSON(b, c.body(j, false, []any{c.choice(j, j.out, false)}, true))
+			}})
 	})
 }
 
 // completionOrder turns an OpenAI request into an order.
 func (w *Worker) completionOrder(q *completionRequest, chat bool) (order, error) {
-	o := order{rid: q.RID, adapter: w.adapterOf(q), budget: *cmp.Or(q.MaxCompletionTokens, q.MaxTokens, new(defaultMaxTokens)), ignoreEOS: q.IgnoreEOS}
+	o := order{rid: q.RID, adapter: w.adapterOf(q), budget: *cmp.Or(q.MaxCompletionTokens, q.MaxTokens,
+		new(defaultMaxTokens)), ignoreEOS: q.IgnoreEOS}
 	var text string
 	switch {
 	case q.N != nil && *q.N != 1:
@@ -266,7 +269,8 @@ func (c *completion) body(j *job, chunk bool, choices []any, usage bool) object 
 	if c.chat {
 		kind = map[bool]string{true: "chat.completion.chunk", false: "chat.completion"}[chunk]
 	}
-	b := object{"id": fmt.Sprintf("cmpl-%d", j.stream.id), "object": kind, "created": c.created, "model": c.q.Model, "choices": choices}
+	b := object{"id": fmt.Sprintf("cmpl-%d", j.stream.id), "object": kind, "created": c.created, "model": c.q.Model,
+		"choices": choices}
 	if usage {
 		u := object{"prompt_tokens": j.prompt, "completion_tokens": len(j.out), "total_tokens": j.prompt + len(j.out)}
 		if c.w.profile.Engine.PrefixCache {

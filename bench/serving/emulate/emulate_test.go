@@ -78,7 +78,8 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 }
 
 func generateBody(prompt []int32, n int, more map[string]any) map[string]any {
-	b := map[string]any{"input_ids": prompt, "stream": true, "sampling_params": map[string]any{"max_new_tokens": n, "ignore_eos": true}}
+	b := map[string]any{"input_ids": prompt, "stream": true, "sampling_params": map[string]any{"max_new_tokens": n,
+		"ignore_eos": true}}
 	for k, v := range more {
 		b[k] = v
 	}
@@ -145,7 +146,8 @@ func TestTokenTimes(t *testing.T) {
 					t.Errorf("speed %v: token %d at %v ms, expected %v", speed, i, got, want[i])
 				}
 			}
-			if one := post(w, "/generate", generateBody([]int32{7}, 1, nil)); !rec.Flushed || one.Flushed || len(eventsOf(t, one.Body.String())) != 1 {
+			if one := post(w, "/generate", generateBody([]int32{7}, 1, nil)); !rec.Flushed || one.Flushed ||
+				len(eventsOf(t, one.Body.String())) != 1 {
 				t.Errorf("events leave at once: %v, the last one before the end: %v", rec.Flushed, one.Flushed)
 			}
 		})
@@ -168,7 +170,8 @@ func TestGenerateStream(t *testing.T) {
 				} else {
 					all = g.OutputIDs
 				}
-				if g.MetaInfo.CompletionTokens != i+1 || g.MetaInfo.PromptTokens != 3 || g.MetaInfo.ID != "r\"1" || len(all) != i+1 {
+				if g.MetaInfo.CompletionTokens != i+1 || g.MetaInfo.PromptTokens != 3 || g.MetaInfo.ID != "r\"1" ||
+					len(all) != i+1 {
 					t.Fatalf("event %d: %+v", i, g)
 				}
 				if last := i == len(list)-1; (g.MetaInfo.FinishReason != nil) != last {
@@ -195,10 +198,12 @@ func TestTokensContinue(t *testing.T) {
 			t.Fatalf("after %d tokens: %v, expected %v", k, rest, all[k:])
 		}
 	}
-	if slices.Equal(all, emulate.Tokens("b", prompt, 20)) || slices.Equal(all, emulate.Tokens("a", []int32{5, 6, 8}, 20)) {
+	if slices.Equal(all, emulate.Tokens("b", prompt, 20)) ||
+		slices.Equal(all, emulate.Tokens("a", []int32{5, 6, 8}, 20)) {
 		t.Fatal("another adapter or prompt gives the same tokens")
 	}
-	if got := emulate.Tokenize("t31999 t32000 tx x t-1"); got[0] != emulate.Vocabulary-1 || slices.Max(got[1:]) >= emulate.Vocabulary || slices.Min(got[1:]) <= emulate.EOS {
+	if got := emulate.Tokenize("t31999 t32000 tx x t-1"); got[0] != emulate.Vocabulary-1 ||
+		slices.Max(got[1:]) >= emulate.Vocabulary || slices.Min(got[1:]) <= emulate.EOS {
 		t.Errorf("words have the tokens %v, which must lie in the vocabulary", got)
 	}
 }
@@ -221,7 +226,8 @@ func TestAbort(t *testing.T) {
 		if last.MetaInfo.FinishReason == nil || last.MetaInfo.FinishReason.Type != "abort" {
 			t.Fatalf("the aborted request ended with %+v", last)
 		}
-		if want := emulate.Tokens("", []int32{1}, len(last.OutputIDs)); len(want) < 4 || len(want) > 7 || !slices.Equal(last.OutputIDs, want) {
+		if want := emulate.Tokens("", []int32{1}, len(last.OutputIDs)); len(want) < 4 || len(want) > 7 ||
+			!slices.Equal(last.OutputIDs, want) {
 			t.Fatalf("the aborted request has %d tokens", len(want))
 		}
 		if n := len(eventsOf(t, other.Body.String())); n != 10 {
@@ -245,14 +251,18 @@ func TestErrors(t *testing.T) {
 			status     int
 			say        string
 		}{
-			{"unknown adapter", "/generate", generateBody([]int32{1}, 5, map[string]any{"lora_path": "nope"}), 200, "'nope' is not loaded"},
+			{"unknown adapter", "/generate", generateBody([]int32{1}, 5, map[string]any{"lora_path": "nope"}), 200,
+				"'nope' is not loaded"},
 			{"too long", "/generate", generateBody(long, 5, nil), 200, "context length 4096"},
-			{"too long, no stream", "/generate", generateBody(long, 5, map[string]any{"stream": false}), 400, "context length 4096"},
+			{"too long, no stream", "/generate", generateBody(long, 5, map[string]any{"stream": false}), 400,
+				"context length 4096"},
 			{"no prompt", "/generate", generateBody(nil, 5, nil), 200, "prompt is empty"},
 			{"no budget", "/generate", generateBody([]int32{1}, 0, nil), 200, "max_new_tokens is 0"},
-			{"too large a budget", "/generate", generateBody([]int32{1}, 1<<31, nil), 200, "max_new_tokens is 2147483648"},
+			{"too large a budget", "/generate", generateBody([]int32{1}, 1<<31, nil), 200,
+				"max_new_tokens is 2147483648"},
 			{"two replies", "/v1/completions", map[string]any{"prompt": "a b", "n": 2}, 400, "n must be 1"},
-			{"unknown adapter, OpenAI", "/v1/completions", map[string]any{"model": "m:nope", "prompt": "a b"}, 400, "'nope' is not loaded"},
+			{"unknown adapter, OpenAI", "/v1/completions", map[string]any{"model": "m:nope", "prompt": "a b"}, 400,
+				"'nope' is not loaded"},
 		} {
 			rec := post(w, c.path, c.body)
 			if rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
@@ -287,7 +297,8 @@ func TestAdapterAdmin(t *testing.T) {
 		}
 		if rec := load("a", "x/a?rank=16"); rec.Code != 200 || !strings.Contains(rec.Body.String(), `"success":true`) {
 			t.Fatalf("load: %d %s", rec.Code, rec.Body)
-		} else if want := 50 + 80e6/1.5e9*1000; rec.at[0].Seconds()*1000 < want-0.1 || rec.at[0].Seconds()*1000 > want+0.1 {
+		} else if want := 50 + 80e6/1.5e9*1000; rec.at[0].Seconds()*1000 < want-0.1 ||
+			rec.at[0].Seconds()*1000 > want+0.1 {
 			t.Errorf("the load of rank 16 took %v, expected %v ms", rec.at[0], want)
 		}
 		for _, c := range []struct{ name, path, say string }{
@@ -328,7 +339,8 @@ func TestAdapterAdmin(t *testing.T) {
 		if !strings.Contains(refused.Body.String(), "not loaded") {
 			t.Errorf("a request during the unload: %s", refused.Body)
 		}
-		if body := get(w, "/v1/models").Body.String(); strings.Contains(body, `"id":"a"`) || !strings.Contains(body, `"id":"b"`) {
+		if body := get(w, "/v1/models").Body.String(); strings.Contains(body, `"id":"a"`) ||
+			!strings.Contains(body, `"id":"b"`) {
 			t.Errorf("models: %s", body)
 		}
 		if rec := load("c", "c"); rec.Code != 200 {
@@ -342,7 +354,8 @@ func TestAdapterAdmin(t *testing.T) {
 			path  string
 			bytes float64
 		}{{"a", 80e6}, {"a?rank=64", 320e6}, {"a", 320e6}, {"a/r8", 40e6}} { // the rank stated, else the one known
-			if rec, want := load("a", c.path), 50+c.bytes/1.5e9*1000; rec.Code != 200 || rec.at[0].Seconds()*1000 < want-0.1 || rec.at[0].Seconds()*1000 > want+0.1 {
+			if rec, want := load("a", c.path), 50+c.bytes/1.5e9*1000; rec.Code != 200 ||
+				rec.at[0].Seconds()*1000 < want-0.1 || rec.at[0].Seconds()*1000 > want+0.1 {
 				t.Errorf("the load of %s: %d after %v, expected %v ms", c.path, rec.Code, rec.at, want)
 			}
 			if rec := unload("a"); rec.Code != 200 {
@@ -354,7 +367,8 @@ func TestAdapterAdmin(t *testing.T) {
 		}
 		small := newWorker(t, emulate.Config{MaxAdapters: 1, Adapters: []emulate.Adapter{{Name: "a"}}})
 		defer small.Close()
-		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b"}); rec.Code != 400 || !strings.Contains(rec.Body.String(), "1 names are known") {
+		if rec := post(small, "/load_lora_adapter", map[string]any{"lora_name": "b"}); rec.Code != 400 ||
+			!strings.Contains(rec.Body.String(), "1 names are known") {
 			t.Errorf("one name too many: %d %s", rec.Code, rec.Body)
 		}
 	})
@@ -370,10 +384,13 @@ func TestVLLMAdapters(t *testing.T) {
 			status int
 			say    string
 		}{
-			{"/v1/load_lora_adapter", 200, "Success: LoRA adapter 'a' added successfully."}, {"/v1/load_lora_adapter", 400, "already loaded"},
-			{"/v1/unload_lora_adapter", 200, "Success: LoRA adapter 'a' removed successfully."}, {"/v1/unload_lora_adapter", 404, "The model `a` does not exist."},
+			{"/v1/load_lora_adapter", 200, "Success: LoRA adapter 'a' added successfully."},
+			{"/v1/load_lora_adapter", 400, "already loaded"},
+			{"/v1/unload_lora_adapter", 200, "Success: LoRA adapter 'a' removed successfully."},
+			{"/v1/unload_lora_adapter", 404, "The model `a` does not exist."},
 		} {
-			if rec := post(w, c.path, map[string]any{"lora_name": "a", "lora_path": "a"}); rec.Code != c.status || !strings.Contains(rec.Body.String(), c.say) {
+			if rec := post(w, c.path, map[string]any{"lora_name": "a", "lora_path": "a"}); rec.Code != c.status ||
+				!strings.Contains(rec.Body.String(), c.say) {
 				t.Errorf("%s: %d %s, expected %d %s", c.path, rec.Code, rec.Body, c.status, c.say)
 			}
 			time.Sleep(time.Second)
@@ -386,26 +403,35 @@ func TestOpenAI(t *testing.T) {
 		w := newWorker(t, emulate.Config{API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "chat"}}})
 		defer w.Close()
 		want := emulate.Text(emulate.Tokens("chat", []int32{4, 5}, 3))
-		rec := post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": []int32{4, 5}, "max_tokens": 3, "ignore_eos": true})
-		if !strings.Contains(rec.Body.String(), fmt.Sprintf(`"text":%q`, want)) || !strings.Contains(rec.Body.String(), `"completion_tokens":3`) ||
+		rec := post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": []int32{4, 5}, "max_tokens": 3,
+			"ignore_eos": true})
+		if !strings.Contains(rec.Body.String(), fmt.Sprintf(`"text":%q`, want)) ||
+			!strings.Contains(rec.Body.String(), `"completion_tokens":3`) ||
 			!strings.Contains(rec.Body.String(), `"total_tokens":5`) {
 			t.Errorf("completion: %s", rec.Body)
 		}
-		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "ignore_eos": true,
-			"stream": true, "stream_options": map[string]any{"include_usage": true}})
+		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3,
+			"ignore_eos": true,
+			"stream":     true, "stream_options": map[string]any{"include_usage": true}})
 		body := rec.Body.String()
-		if n := strings.Count(body, `"text":" t`); n != 3 || strings.Count(body, `"choices":[]`) != 1 || strings.Count(body, `"finish_reason":null`) != 2 || strings.Count(body, `"finish_reason":"length"`) != 1 {
+		if n := strings.Count(body, `"text":" t`); n != 3 || strings.Count(body, `"choices":[]`) != 1 ||
+			strings.Count(body, `"finish_reason":null`) != 2 || strings.Count(body, `"finish_reason":"length"`) != 1 {
 			t.Errorf("stream: %s", body)
 		}
-		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "n": 1, "stream": true})
+		rec = post(w, "/v1/completions", map[string]any{"model": "chat", "prompt": "t4 t5", "max_tokens": 3, "n": 1,
+			"stream": true})
 		if body := rec.Body.String(); rec.Code != 200 || strings.Contains(body, `"usage"`) {
 			t.Errorf("stream without usage: %d %s", rec.Code, body)
 		}
-		rec = post(w, "/v1/chat/completions", map[string]any{"model": "round", "messages": []any{map[string]any{"role": "user", "content": "hi there"}}, "max_tokens": 2})
-		if !strings.Contains(rec.Body.String(), `"object":"chat.completion"`) || !strings.Contains(rec.Body.String(), `"prompt_tokens":3`) {
+		rec = post(w, "/v1/chat/completions",
+			map[string]any{"model": "round", "messages": []any{map[string]any{"role": "user", "content": "hi there"}},
+				"max_tokens": 2})
+		if !strings.Contains(rec.Body.String(), `"object":"chat.completion"`) ||
+			!strings.Contains(rec.Body.String(), `"prompt_tokens":3`) {
 			t.Errorf("chat: %s", rec.Body)
 		}
-		if body := get(w, "/metrics").Body.String(); !strings.Contains(body, `vllm:num_requests_running{model_name="round"} 0`) {
+		if body := get(w, "/metrics").Body.String(); !strings.Contains(body,
+			`vllm:num_requests_running{model_name="round"} 0`) {
 			t.Errorf("metrics: %s", body)
 		}
 	})
@@ -417,8 +443,10 @@ func TestTokenIDs(t *testing.T) {
 		for _, api := range []emulate.API{emulate.VLLM, emulate.SGLang} {
 			w := newWorker(t, emulate.Config{API: api})
 			for _, asked := range []bool{true, false} {
-				rec := post(w, "/v1/completions", map[string]any{"model": "round", "prompt": []int32{4, 5}, "max_tokens": 3, "return_token_ids": asked})
-				if has := strings.Contains(rec.Body.String(), `"token_ids":[`); rec.Code != 200 || has != (asked && api == emulate.VLLM) {
+				rec := post(w, "/v1/completions", map[string]any{"model": "round", "prompt": []int32{4, 5},
+					"max_tokens": 3, "return_token_ids": asked})
+				if has := strings.Contains(rec.Body.String(), `"token_ids":[`); rec.Code != 200 ||
+					has != (asked && api == emulate.VLLM) {
 					t.Errorf("%s, asked %v: %s", api, asked, rec.Body)
 				}
 			}
@@ -453,7 +481,8 @@ func TestEOS(t *testing.T) {
 		defer w.Close()
 		stops := 0
 		for i := range 20 {
-			rec := post(w, "/generate", map[string]any{"input_ids": []int{i}, "sampling_params": map[string]any{"max_new_tokens": 30}})
+			rec := post(w, "/generate", map[string]any{"input_ids": []int{i},
+				"sampling_params": map[string]any{"max_new_tokens": 30}})
 			var g generated
 			if err := json.Unmarshal(rec.Body.Bytes(), &g); err != nil {
 				t.Fatal(err)
@@ -483,24 +512,29 @@ func TestSignals(t *testing.T) {
 			go post(w, "/generate", generateBody([]int32{1, 2}, 20, nil))
 		}
 		time.Sleep(30 * time.Millisecond)
-		if body := get(w, "/get_load").Body.String(); !strings.Contains(body, `"num_reqs":3,"num_tokens":4,"num_waiting_reqs":2`) {
+		if body := get(w, "/get_load").Body.String(); !strings.Contains(body,
+			`"num_reqs":3,"num_tokens":4,"num_waiting_reqs":2`) {
 			t.Errorf("load: %s", body)
 		}
-		if body := get(w, "/v1/loads").Body.String(); !strings.Contains(body, `"num_running_reqs":1`) || !strings.Contains(body, `"num_waiting_reqs":2`) ||
+		if body := get(w, "/v1/loads").Body.String(); !strings.Contains(body, `"num_running_reqs":1`) ||
+			!strings.Contains(body, `"num_waiting_reqs":2`) ||
 			!strings.Contains(body, `"num_total_reqs":3`) || !strings.Contains(body, `"token_usage":0.00004`) {
 			t.Errorf("loads: %s", body)
 		}
-		if body := get(w, "/get_server_info").Body.String(); !strings.Contains(body, `"max_running_requests":1`) || !strings.Contains(body, `"max_loaded_loras":null`) {
+		if body := get(w, "/get_server_info").Body.String(); !strings.Contains(body, `"max_running_requests":1`) ||
+			!strings.Contains(body, `"max_loaded_loras":null`) {
 			t.Errorf("server info: %s", body)
 		}
 		p.Engine.MaxLoadedLoras = 9
-		vllm := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM, Adapters: []emulate.Adapter{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
+		vllm := newWorker(t, emulate.Config{Costs: p.Compile(), API: emulate.VLLM,
+			Adapters: []emulate.Adapter{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
 		defer vllm.Close()
 		for _, name := range []string{"b", "a"} {
 			go post(vllm, "/v1/completions", map[string]any{"model": name, "prompt": "x y", "max_tokens": 20})
 			time.Sleep(10 * time.Millisecond)
 		}
-		const said = `running_lora_adapters="b",waiting_lora_adapters="a"} 946684800.05` // a bubble begins with the year 2000
+		// a bubble begins with the year 2000
+		const said = `running_lora_adapters="b",waiting_lora_adapters="a"} 946684800.05`
 		if body := get(vllm, "/metrics").Body.String(); !strings.Contains(body, said) {
 			t.Errorf("metrics, expected %s:\n%s", said, body)
 		} else if slots := fmt.Sprintf(`{max_lora="%d",`, p.Engine.MaxLorasPerBatch); !strings.Contains(body, slots) {
@@ -542,7 +576,8 @@ func FuzzBodies(f *testing.F) {
 	w := newWorker(f, emulate.Config{Speed: 1e6})
 	f.Cleanup(w.Close)
 	f.Fuzz(func(t *testing.T, path, body string) {
-		if !slices.Contains([]string{"/generate", "/v1/completions", "/v1/chat/completions", "/load_lora_adapter", "/unload_lora_adapter", "/abort_request"}, path) {
+		if !slices.Contains([]string{"/generate", "/v1/completions", "/v1/chat/completions", "/load_lora_adapter",
+			"/unload_lora_adapter", "/abort_request"}, path) {
 			return
 		}
 		rec := httptest.NewRecorder()
@@ -588,7 +623,8 @@ func TestPrefixCache(t *testing.T) {
 		p := roundProfile()
 		p.Engine.PrefixCache, p.Engine.PageSize = true, 8 // blocks are of whole pages, and of 16 tokens at least
 		for _, api := range []emulate.API{emulate.SGLang, emulate.VLLM} {
-			w := newWorker(t, emulate.Config{Costs: p.Compile(), API: api, ModelName: "base", Adapters: []emulate.Adapter{{Name: "chat"}}})
+			w := newWorker(t, emulate.Config{Costs: p.Compile(), API: api, ModelName: "base",
+				Adapters: []emulate.Adapter{{Name: "chat"}}})
 			cached := func(prompt []int32, adapter string) int {
 				model := adapter
 				if api == emulate.SGLang && adapter != "base" {
@@ -601,7 +637,8 @@ func TestPrefixCache(t *testing.T) {
 						} `json:"prompt_tokens_details"`
 					} `json:"usage"`
 				}
-				rec := post(w, "/v1/completions", map[string]any{"model": model, "prompt": prompt, "max_tokens": 30, "ignore_eos": true})
+				rec := post(w, "/v1/completions", map[string]any{"model": model, "prompt": prompt, "max_tokens": 30,
+					"ignore_eos": true})
 				if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || rec.Code != 200 {
 					t.Fatalf("%s: %d %s, %v", api, rec.Code, rec.Body, err)
 				}
@@ -615,20 +652,25 @@ func TestPrefixCache(t *testing.T) {
 			longer := append(slices.Clone(prompt), emulate.Tokens("", prompt, 30)...)
 			longer = append(longer, prompt[:60]...)
 			fork := append(slices.Clone(prompt[:20]), make([]int32, 80)...)
-			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"), cached(prompt[1:], "base"), cached(fork, "base")}
-			if want := []int{0, 96, 128, 0, 0, 16}; !slices.Equal(got, want) { // whole blocks of 16, of prompt and reply
+			got := []int{cached(prompt, "base"), cached(prompt, "base"), cached(longer, "base"), cached(prompt, "chat"),
+				cached(prompt[1:], "base"), cached(fork, "base")}
+			// whole blocks of 16, of prompt and reply
+			if want := []int{0, 96, 128, 0, 0, 16}; !slices.Equal(got, want) {
 				t.Errorf("%s: %v tokens were cached, expected %v", api, got, want)
 			}
 			text, total := get(w, "/metrics").Body.String(), 100+100+190+100+99+100
-			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total", "sglang:cached_tokens_total"},
+			names := map[emulate.API][2]string{emulate.SGLang: {"sglang:prompt_tokens_total",
+				"sglang:cached_tokens_total"},
 				emulate.VLLM: {"vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"}}[api]
 			for i, n := range []int{total, 240} {
-				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i], n); !strings.Contains(text, line) {
+				if line := fmt.Sprintf("# TYPE %s counter\n%s{model_name=\"base\"} %d\n", names[i], names[i],
+					n); !strings.Contains(text, line) {
 					t.Errorf("%s: the metrics lack %q:\n%s", api, line, text)
 				}
 			}
 			if api == emulate.SGLang {
-				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n", 240.0/689); !strings.Contains(text, rate) {
+				if rate := fmt.Sprintf("sglang:cache_hit_rate{model_name=\"base\"} %v\n",
+					240.0/689); !strings.Contains(text, rate) {
 					t.Errorf("the metrics lack %q:\n%s", rate, text)
 				}
 				events := eventsOf(t, post(w, "/generate", generateBody(prompt, 2, nil)).Body.String())

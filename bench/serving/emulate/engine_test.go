@@ -19,7 +19,8 @@ func TestEnginePanics(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	p := profile.Default()
 	p.Memory.KVTokens = 1 << 20
-	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10, FirstWaveFactor: 1}, LoRA: profile.LoRA{Backend: profile.BackendNone}}
+	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10,
+		FirstWaveFactor: 1}, LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	w, err := New(Config{Costs: p.Compile(), Home: router.Disk, Speed: 1e-3})
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +32,8 @@ func TestEnginePanics(t *testing.T) {
 	}
 	w.eng.wait(func() bool { panic("of the engine") })()
 	<-s.news
-	if got := s.look(); !got.ended || got.status != record.Failed || !strings.Contains(got.reason, "panic: of the engine") {
+	if got := s.look(); !got.ended || got.status != record.Failed ||
+		!strings.Contains(got.reason, "panic: of the engine") {
 		t.Errorf("%+v", got)
 	}
 	if _, err := w.eng.submit(trace.Request{Adapter: trace.BaseModel, Prompt: 10, Output: 100}, "r"); err == nil {

@@ -197,7 +197,8 @@ func (s *signals) usage() float64 { return float64(s.KVUsed) / float64(s.KVCapac
 // olderLoads is sglang's older load signal.
 func (w *Worker) olderLoads() any {
 	s := w.signals()
-	return []any{object{"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued, "num_tokens": s.KVUsed}}
+	return []any{object{"dp_rank": 0, "num_reqs": s.Running + s.Queued, "num_waiting_reqs": s.Queued,
+		"num_tokens": s.KVUsed}}
 }
 
 // loads is sglang's newer load signal.
@@ -206,7 +207,8 @@ func (w *Worker) loads() any {
 	return object{
 		"timestamp": time.Now().Format(time.RFC3339Nano), "dp_rank_count": 1,
 		"loads": []any{object{
-			"dp_rank": 0, "num_running_reqs": s.Running, "num_waiting_reqs": s.Queued, "num_total_reqs": s.Running + s.Queued,
+			"dp_rank": 0, "num_running_reqs": s.Running, "num_waiting_reqs": s.Queued,
+			"num_total_reqs":  s.Running + s.Queued,
 			"num_used_tokens": s.KVUsed, "max_total_num_tokens": s.KVCapacity, "token_usage": s.usage(),
 			"max_running_requests": w.profile.Engine.MaxRunningRequests,
 			"lora":                 object{"slots_used": s.SlotsUsed, "slots_total": s.Slots},
@@ -242,7 +244,8 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	write := func(kind, labels string, named map[string]float64) {
 		for _, name := range slices.Sorted(maps.Keys(named)) {
-			fmt.Fprintf(rw, "# TYPE %s %s\n%s{%s} %s\n", name, kind, name, labels, strconv.FormatFloat(named[name], 'f', -1, 64))
+			fmt.Fprintf(rw, "# TYPE %s %s\n%s{%s} %s\n", name, kind, name, labels, strconv.FormatFloat(named[name], 'f',
+				-1, 64))
 		}
 	}
 	model := fmt.Sprintf("model_name=%q", w.cfg.ModelName)
@@ -250,20 +253,27 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	caches := w.profile.Engine.PrefixCache
 	if w.cfg.API == VLLM {
 		if caches {
-			write("counter", model, map[string]float64{"vllm:prefix_cache_queries_total": prompts, "vllm:prefix_cache_hits_total": cached})
+			write("counter", model, map[string]float64{"vllm:prefix_cache_queries_total": prompts,
+				"vllm:prefix_cache_hits_total": cached})
 		}
-		write("gauge", model, map[string]float64{"vllm:num_requests_running": float64(s.Running), "vllm:num_requests_waiting": float64(s.Queued),
-			"vllm:kv_cache_usage_perc": s.usage()})
-		write("gauge", fmt.Sprintf(`block_size="1",num_gpu_blocks="%d"`, s.KVCapacity), map[string]float64{"vllm:cache_config_info": 1})
-		write("gauge", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%q,waiting_lora_adapters=%q`, s.Slots, strings.Join(s.running, ","),
+		write("gauge", model, map[string]float64{"vllm:num_requests_running": float64(s.Running),
+			"vllm:num_requests_waiting": float64(s.Queued),
+			"vllm:kv_cache_usage_perc":  s.usage()})
+		write("gauge", fmt.Sprintf(`block_size="1",num_gpu_blocks="%d"`, s.KVCapacity),
+			map[string]float64{"vllm:cache_config_info": 1})
+		write("gauge", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%q,waiting_lora_adapters=%q`, s.Slots,
+			strings.Join(s.running, ","),
 			strings.Join(s.waiting, ",")), map[string]float64{"vllm:lora_requests_info": float64(time.Now().UnixMilli()) / 1000})
 		return
 	}
 	if caches {
-		write("counter", model, map[string]float64{"sglang:prompt_tokens_total": prompts, "sglang:cached_tokens_total": cached})
-		write("gauge", model, map[string]float64{"sglang:cache_hit_rate": cached / max(prompts, 1)}) // of all, not of the last batch
+		write("counter", model, map[string]float64{"sglang:prompt_tokens_total": prompts,
+			"sglang:cached_tokens_total": cached})
+		// of all, not of the last batch
+		write("gauge", model, map[string]float64{"sglang:cache_hit_rate": cached / max(prompts, 1)})
 	}
-	write("gauge", model, map[string]float64{"sglang:num_running_reqs": float64(s.Running), "sglang:num_queue_reqs": float64(s.Queued),
-		"sglang:token_usage": s.usage(), "sglang:num_used_tokens": float64(s.KVUsed),
+	write("gauge", model, map[string]float64{"sglang:num_running_reqs": float64(s.Running),
+		"sglang:num_queue_reqs": float64(s.Queued),
+		"sglang:token_usage":    s.usage(), "sglang:num_used_tokens": float64(s.KVUsed),
 		"sglang:lora_pool_slots_used": float64(s.SlotsUsed), "sglang:lora_pool_slots_total": float64(s.Slots)})
 }

@@ -64,7 +64,8 @@ func (f *Fleet) ensure(ctx context.Context, w int, a int32, booked int, wait Wai
 		c := s.call
 		if c == nil {
 			if k.info.RunTime == Off {
-				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name, k.info.whyFixed())
+				return fmt.Errorf("worker %d does not hold adapter %s and %s", w, f.cfg.Adapters[a].Name,
+					k.info.whyFixed())
 			}
 			if booked > 0 && (s.yielding || k.crowded()) {
 				return f.queueUp(ctx, w, a, booked, wait)

@@ -57,7 +57,8 @@ func TestEnsure(t *testing.T) {
 		if err == nil || err.Error() != "loading adapter lora2 on worker 0: POST /load_lora_adapter: status 400: no such file" {
 			t.Error(err)
 		}
-		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 1 || len(policy.failed) != 1 || policy.failed[0] != (router.Placement{Adapter: 2}) {
+		if s := f.Stats(); s.Loads != 1 || s.FailedLoads != 1 || len(policy.failed) != 1 ||
+			policy.failed[0] != (router.Placement{Adapter: 2}) {
 			t.Errorf("%+v, the policy heard of %v", s, policy.failed)
 		}
 		if st := f.view.Workers[0].Adapters[2]; st.Loading || st.Tier != router.Disk {
@@ -133,7 +134,8 @@ func TestFullWorker(t *testing.T) {
 
 func TestIsLimit(t *testing.T) {
 	for text, want := range map[string]bool{
-		"Max_loaded_loras reached": true, "holds at most 3": true, "over the limit": true, "would exceed": true, "no such file": false,
+		"Max_loaded_loras reached": true, "holds at most 3": true, "over the limit": true, "would exceed": true,
+		"no such file": false,
 	} {
 		if isLimit(errors.New(text)) != want {
 			t.Errorf("%q: %v", text, !want)
@@ -153,7 +155,8 @@ func TestRelease(t *testing.T) {
 		f.background.Wait()
 		sameCalls(t, "not there", k)
 
-		running, waiting := &Request{Request: router.Request{ID: 1, Adapter: 0}}, &Request{Request: router.Request{ID: 2, Adapter: 0}}
+		running, waiting := &Request{Request: router.Request{ID: 1, Adapter: 0}},
+			&Request{Request: router.Request{ID: 2, Adapter: 0}}
 		f.Book(running, 0)
 		f.Tokens(running, 1, true)
 		f.Book(waiting, 0)
@@ -246,7 +249,8 @@ func TestByHand(t *testing.T) {
 			name, want string
 		}{
 			{0, "lora1", ""}, {1, "lora0", ""},
-			{-1, "lora0", "worker -1, expected 0 to 1"}, {2, "lora0", "worker 2, expected 0 to 1"}, {0, "lora2", `unknown adapter "lora2"`},
+			{-1, "lora0", "worker -1, expected 0 to 1"}, {2, "lora0", "worker 2, expected 0 to 1"},
+			{0, "lora2", `unknown adapter "lora2"`},
 		} {
 			for what, err := range map[string]error{"load": f.Load(ctx, c.w, c.name), "unload": f.Unload(c.w, c.name)} {
 				if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {

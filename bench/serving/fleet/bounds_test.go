@@ -23,21 +23,26 @@ func TestBounds(t *testing.T) {
 		if err != nil || in.Limits != (Limits{}) || in.MaxRank != 0 || in.ContextLength != 0 {
 			t.Errorf("%s: %+v, %v", n, in, err)
 		}
-		if l, err := e.load(t.Context()); err != nil || l.Running < 0 || l.Running > maxRequests || l.Queued < 0 || l.Queued > maxRequests || l.Limits != (Limits{}) {
+		if l, err := e.load(t.Context()); err != nil || l.Running < 0 || l.Running > maxRequests || l.Queued < 0 ||
+			l.Queued > maxRequests || l.Limits != (Limits{}) {
 			t.Errorf("%s: %+v, %v", n, l, err)
 		}
 	}
-	for _, n := range []string{"1e308", "9223372036854775808", "1.5", `"7"`, "[]"} { // not even a number: the worker is not used
+	// not even a number: the worker is not used
+	for _, n := range []string{"1e308", "9223372036854775808", "1.5", `"7"`, "[]"} {
 		e, _ := answers(t, map[string]string{"/server_info": `{"max_running_requests":` + n + `}`})
 		if in, err := e.discover(t.Context()); err == nil || !strings.Contains(err.Error(), "GET /server_info") {
 			t.Errorf("%s: %+v, %v", n, in, err)
 		}
 	}
 	for _, c := range []struct{ name, path, answer, want string }{
-		{"many models", "/v1/models", `{"data":[` + strings.TrimSuffix(strings.Repeat("{},", maxList+1), ",") + `]}`, "a list of 131073 entries, at most 131072 are taken"},
-		{"a long answer", "/v1/models", strings.Repeat(" ", maxAnswer+1), "the answer is too long: more than 16777216 bytes"},
+		{"many models", "/v1/models", `{"data":[` + strings.TrimSuffix(strings.Repeat("{},", maxList+1), ",") + `]}`,
+			"a list of 131073 entries, at most 131072 are taken"},
+		{"a long answer", "/v1/models", strings.Repeat(" ", maxAnswer+1),
+			"the answer is too long: more than 16777216 bytes"},
 		{"deep JSON", "/v1/models", `{"data":` + strings.Repeat("[", 100_000), "depth"},
-		{"deep entries", "/v1/models", `{"data":[` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `]}`, "data: unexpected array"},
+		{"deep entries", "/v1/models", `{"data":[` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `]}`,
+			"data: unexpected array"},
 	} {
 		e, _ := answers(t, map[string]string{c.path: c.answer})
 		if list, err := e.models(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -50,8 +55,10 @@ func TestBounds(t *testing.T) {
 	if err != nil || len(list) != 2 || list[1].ID != "ok" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	for _, text := range []string{`{"error":{"message":"a\u001b[2J` + strings.Repeat("x", 1<<16) + `"}}`, "\x1b[2J\u009b31m", `{"detail":"\u0085` + strings.Repeat("ä", 9000) + `"}`} {
-		if got := ErrorText([]byte(text)); len([]rune(got)) > maxMessage || strings.ContainsFunc(got, unicode.IsControl) {
+	for _, text := range []string{`{"error":{"message":"a\u001b[2J` + strings.Repeat("x", 1<<16) + `"}}`,
+		"\x1b[2J\u009b31m", `{"detail":"\u0085` + strings.Repeat("ä", 9000) + `"}`} {
+		if got := ErrorText([]byte(text)); len([]rune(got)) > maxMessage ||
+			strings.ContainsFunc(got, unicode.IsControl) {
 			t.Errorf("%d characters: %.80q", len(got), got)
 		}
 	}
@@ -74,7 +81,8 @@ func TestGenerated(t *testing.T) {
 
 // elements counts as a decoder does.
 func TestElements(t *testing.T) {
-	value := rapid.OneOf(rapid.SampledFrom([]string{"1", "null", `"a,b"`, `"\","`, `"\\"`, "{}", `{"a":[1,2],"b":","}`, "[]", "[1,[2,3]]", " 5 "}))
+	value := rapid.OneOf(rapid.SampledFrom([]string{"1", "null", `"a,b"`, `"\","`, `"\\"`, "{}", `{"a":[1,2],"b":","}`,
+		"[]", "[1,[2,3]]", " 5 "}))
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOf(value).Draw(t, "values")
 		if n := elements([]byte(" [" + strings.Join(all, ",") + "] ")); n != len(all) {
@@ -85,7 +93,8 @@ func TestElements(t *testing.T) {
 
 // FuzzWorker has a worker answer with the same bytes to whatever it is asked.
 func FuzzWorker(f *testing.F) {
-	for _, s := range []string{"{}", `{"data":[{"id":"a","parent":"b","max_model_len":-1}]}`, `{"loads":[{"num_running_reqs":-5}],"version":"\u001b"}`, `[{"num_reqs":1e9}]`,
+	for _, s := range []string{"{}", `{"data":[{"id":"a","parent":"b","max_model_len":-1}]}`,
+		`{"loads":[{"num_running_reqs":-5}],"version":"\u001b"}`, `[{"num_reqs":1e9}]`,
 		"vllm:num_requests_running 1e300\nvllm:cache_config_info{num_gpu_blocks=\"2147483647\",block_size=\"2147483647\"} 1\n",
 		"# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"-9\",running_lora_adapters=\"a,b\"} +Inf\n", `{"output_ids":[1],"choices":[{"token_ids":[2]}]}`} {
 		f.Add([]byte(s), uint8(0))
@@ -93,14 +102,16 @@ func FuzzWorker(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kinds uint8) {
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			if kinds&1 != 0 && strings.HasSuffix(r.URL.Path, "server_info") || kinds&2 != 0 && strings.HasPrefix(r.URL.Path, "/v1/load") {
+			if kinds&1 != 0 && strings.HasSuffix(r.URL.Path, "server_info") || kinds&2 != 0 &&
+				strings.HasPrefix(r.URL.Path, "/v1/load") {
 				return answer(404, string(data)), nil
 			}
 			return answer(200, string(data)), nil
 		})}
 		e := newEngine(&Connection{URLs: []string{"http://worker"}, Client: client}, 0)
 		ctx := context.Background()
-		if in, err := e.discover(ctx); err == nil && (in.Limits != in.Limits.bounded() || in.MaxRank < 0 || in.ContextLength < 0 || len(in.Version) > 4*maxVersion || in.Model != "" && !isName(in.Model, maxName)) {
+		if in, err := e.discover(ctx); err == nil && (in.Limits != in.Limits.bounded() || in.MaxRank < 0 ||
+			in.ContextLength < 0 || len(in.Version) > 4*maxVersion || in.Model != "" && !isName(in.Model, maxName)) {
 			t.Fatalf("%+v", in)
 		}
 		list, err := e.models(ctx)
@@ -109,7 +120,8 @@ func FuzzWorker(f *testing.F) {
 				t.Fatalf("%+v", m)
 			}
 		}
-		if l, err := e.load(ctx); err == nil && (l.Running < 0 || l.Running > maxRequests || l.Queued < 0 || l.Queued > maxRequests || l.Limits != l.Limits.bounded()) {
+		if l, err := e.load(ctx); err == nil && (l.Running < 0 || l.Running > maxRequests || l.Queued < 0 ||
+			l.Queued > maxRequests || l.Limits != l.Limits.bounded()) {
 			t.Fatalf("%+v", l)
 		}
 		e.tellsIDs(ctx, "m")
@@ -126,7 +138,8 @@ func TestPlainJSON(t *testing.T) {
 			ID string `json:"id"`
 		}] `json:"data"`
 	}
-	for text, expected := range map[string]string{`[]`: "the answer: unexpected array", `{"data": 5}`: "data: unexpected number", `{`: "unexpected end of JSON input"} {
+	for text, expected := range map[string]string{`[]`: "the answer: unexpected array",
+		`{"data": 5}`: "data: unexpected number", `{`: "unexpected end of JSON input"} {
 		if err := plainJSON(json.Unmarshal([]byte(text), &v)); err == nil || err.Error() != expected {
 			t.Errorf("%s: %v, expected %s", text, err, expected)
 		}

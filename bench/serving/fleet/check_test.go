@@ -48,30 +48,42 @@ func TestCheck(t *testing.T) {
 		ids    Switch
 		cannot []string // beginnings
 	}{
-		{"sglang", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1), "GET /v1/loads": "{}", "POST /generate": ids},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8}, MaxRank: 16}, On, nil},
-		{"sglang without run-time loading", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 2), "GET /v1/loads": "{}", "POST /generate": noIDs},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: Off, Limits: Limits{7, 3, 99, 8}, MaxRank: 16}, Off,
+		{"sglang", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1), "GET /v1/loads": "{}",
+			"POST /generate": ids},
+			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
+				MaxRank: 16}, On, nil},
+		{"sglang without run-time loading", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 2),
+			"GET /v1/loads": "{}", "POST /generate": noIDs},
+			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: Off, Limits: Limits{7, 3, 99, 8},
+				MaxRank: 16}, Off,
 			[]string{"load or unload adapters: it takes none while it runs", "move requests that have begun"}},
-		{"vllm", map[string]string{"GET /version": `{"version":"0.32.0"}`, "GET /metrics": series, "GET /v1/load_lora_adapter": "405", "POST /v1/completions": ids},
-			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4, KVCapacity: 160}, ContextLength: 2048}, On,
+		{"vllm", map[string]string{"GET /version": `{"version":"0.32.0"}`, "GET /metrics": series,
+			"GET /v1/load_lora_adapter": "405", "POST /v1/completions": ids},
+			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On,
+				Limits: Limits{Slots: 4, KVCapacity: 160}, ContextLength: 2048}, On,
 			[]string{"know how many adapters it keeps", "know the largest rank"}},
-		{"vllm without run-time loading and metrics", map[string]string{"GET /version": `{}`, "GET /metrics": "", "POST /v1/completions": noIDs},
+		{"vllm without run-time loading and metrics", map[string]string{"GET /version": `{}`, "GET /metrics": "",
+			"POST /v1/completions": noIDs},
 			Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 2048}, Off,
 			[]string{"load or unload adapters: it takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "move requests", "unload adapters safely",
-				"know the adapter slots", "know the size of the KV cache", "know how many adapters it keeps", "know the largest rank"}},
-		{"no answer to a request", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1), "GET /v1/loads": "{}"},
-			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8}, MaxRank: 16}, "", []string{"be sure to move requests"}},
+				"know the adapter slots", "know the size of the KV cache", "know how many adapters it keeps",
+				"know the largest rank"}},
+		{"no answer to a request", map[string]string{"GET /server_info": fmt.Sprintf(info, true, 1),
+			"GET /v1/loads": "{}"},
+			Info{API: SGLang, Version: "0.5.23", Model: "m", LoRA: On, RunTime: On, Limits: Limits{7, 3, 99, 8},
+				MaxRank: 16}, "", []string{"be sure to move requests"}},
 	} {
 		inMemory(t, func(t *memory) {
 			const ahead = 90*time.Second + 300*time.Millisecond
 			begun := time.Now()
-			rs := Check(context.Background(), Connection{URLs: []string{checked(t, c.paths, ahead), "http://nobody"}, Client: &http.Client{Transport: t.net.Transport()}}, 0, true)
+			rs := Check(context.Background(), Connection{URLs: []string{checked(t, c.paths, ahead), "http://nobody"},
+				Client: &http.Client{Transport: t.net.Transport()}}, 0, true)
 			if took := time.Since(begun); took > 1200*time.Millisecond {
 				t.Errorf("%s: took %v", c.name, took)
 			}
 			r := rs[0]
-			if r.Error != "" || r.Info != c.want || r.TokenIDs != c.ids || !slices.Equal(r.Adapters, []string{"lora0"}) {
+			if r.Error != "" || r.Info != c.want || r.TokenIDs != c.ids ||
+				!slices.Equal(r.Adapters, []string{"lora0"}) {
 				t.Errorf("%s: %+v, expected %+v", c.name, r, c.want)
 			}
 			if len(r.Cannot) != len(c.cannot) {
@@ -82,7 +94,8 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%s: cannot %q, expected %q", c.name, r.Cannot[i], c.cannot[i])
 				}
 			}
-			if k := r.Clock; k == nil || k.Error > 0.02 || k.Offset < ahead.Seconds()-k.Error-1e-9 || k.Offset > ahead.Seconds()+k.Error+1e-9 {
+			if k := r.Clock; k == nil || k.Error > 0.02 || k.Offset < ahead.Seconds()-k.Error-1e-9 ||
+				k.Offset > ahead.Seconds()+k.Error+1e-9 {
 				t.Errorf("%s: clock %+v, expected %v ahead", c.name, r.Clock, ahead)
 			}
 			if rs[1].Error == "" {
@@ -101,7 +114,8 @@ func TestCheckWaits(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			checked(t, map[string]string{"GET /version": "{}"}, 0)
 		}()
-		if r := Check(context.Background(), c, time.Minute, false)[0]; r.Error != "" || time.Since(begun) < 30*time.Second || r.Clock != nil {
+		if r := Check(context.Background(), c, time.Minute, false)[0]; r.Error != "" ||
+			time.Since(begun) < 30*time.Second || r.Clock != nil {
 			t.Errorf("after %v: %+v", time.Since(begun), r)
 		}
 	})
@@ -127,11 +141,14 @@ func TestRefuse(t *testing.T) {
 		{off, &router.Router{}, 1, "worker 0 (u) lacks lora0 and serves no adapters: start it with --enable-lora"},
 		{fixed, &router.Router{}, 3, "worker 0 (u) lacks lora1, lora2 and takes none while it runs: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"},
 		{fixed, &router.Router{Placement: [][]int32{{0, 5}}}, 6, "worker 0 (u) lacks lora5 and takes none"},
-		{fixed, &router.Router{Placement: placed.Placement, Planner: &outcomes{}}, 6, "worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
-		{fixed, &router.Router{Placement: placed.Placement, Policy: &fixedPolicy}, 6, "worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
+		{fixed, &router.Router{Placement: placed.Placement, Planner: &outcomes{}}, 6,
+			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
+		{fixed, &router.Router{Placement: placed.Placement, Policy: &fixedPolicy}, 6,
+			"worker 0 (u) lacks lora1, lora2, lora3 and 2 more and takes none"},
 	} {
 		err := Refuse([]Report{c.r}, as[:c.n], c.rt)
-		if two := Refuse([]Report{c.r, c.r}, as[:c.n], &router.Router{Policy: c.rt.Policy}); err != nil && !strings.HasSuffix(fmt.Sprint(two), " (and 1 more workers likewise)") {
+		if two := Refuse([]Report{c.r, c.r}, as[:c.n], &router.Router{Policy: c.rt.Policy}); err != nil &&
+			!strings.HasSuffix(fmt.Sprint(two), " (and 1 more workers likewise)") {
 			t.Errorf("two of %+v: %v", c.r, two)
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {

@@ -43,7 +43,8 @@ func ParseURL(s string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("worker URL %q: %w", s, err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(u.Host, ", ") {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil || strings.ContainsAny(u.Host, ", ") {
 		return "", fmt.Errorf("worker URL %q, expected http(s)://HOST:PORT", s)
 	}
 	return strings.TrimSuffix(u.Scheme+"://"+u.Host+u.Path, "/"), nil
@@ -261,8 +262,9 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank), ContextLength: within(s.ContextLength, maxContext),
-		Limits: Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras}.bounded()}
+	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank),
+		ContextLength: within(s.ContextLength, maxContext),
+		Limits:        Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras}.bounded()}
 	if m := cmp.Or(s.ServedModelName, s.ModelPath); isName(m, maxName) {
 		in.Model = m
 	}

@@ -81,7 +81,8 @@ type Limits struct {
 
 // bounded leaves out what cannot be.
 func (l Limits) bounded() Limits {
-	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV), within(l.MaxLoaded, maxHeld)}
+	return Limits{within(l.MaxRunning, maxRequests), within(l.Slots, maxSlots), within(l.KVCapacity, maxKV),
+		within(l.MaxLoaded, maxHeld)}
 }
 
 // Fleet is a set of workers. Its methods may be called from many goroutines.
@@ -179,9 +180,10 @@ func New(cfg Config) (*Fleet, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	f := &Fleet{cfg: cfg, index: map[string]int32{}, roots: map[string]string{}, outputs: router.NewOutputs(len(cfg.Adapters)),
-		masked: make([]bool, len(cfg.URLs)),
-		view:   router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
+	f := &Fleet{cfg: cfg, index: map[string]int32{}, roots: map[string]string{},
+		outputs: router.NewOutputs(len(cfg.Adapters)),
+		masked:  make([]bool, len(cfg.URLs)),
+		view:    router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
 	for a := range cfg.Adapters {
 		f.enter(cfg.Adapters, int32(a))
 	}
@@ -190,12 +192,14 @@ func New(cfg Config) (*Fleet, error) {
 		f.stale = router.NewStale(cfg.Staleness)
 	}
 	for i, url := range cfg.URLs {
-		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url), view: &f.view.Workers[i],
+		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url),
+			view:     &f.view.Workers[i],
 			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
 		f.workers = append(f.workers, k)
 		if cfg.Limits != nil {
 			l := cfg.Limits[i]
-			k.view.MaxRunning, k.view.Slots, k.view.KVCapacity, k.view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
+			k.view.MaxRunning, k.view.Slots, k.view.KVCapacity, k.view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity,
+				l.MaxLoaded
 		}
 		k.grow(len(cfg.Adapters))
 	}
@@ -291,7 +295,8 @@ func (f *Fleet) status() []WorkerState {
 	list := make([]WorkerState, len(f.workers))
 	for i, k := range f.workers {
 		v := k.view
-		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running, Queued: v.Queued,
+		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running,
+			Queued:   v.Queued,
 			Deferred: k.said.Deferred, Pending: len(k.queue), KVUsed: k.kv.Load(), Loaded: len(k.held)}
 		list[i].OutlierState = f.outlierState(k)
 		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}

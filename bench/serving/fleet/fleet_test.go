@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParseURL(t *testing.T) {
 	for in, want := range map[string]string{
-		"localhost:30001": "http://localhost:30001", "https://a.b/x/": "https://a.b/x", "http://[::1]:80": "http://[::1]:80",
+		"localhost:30001": "http://localhost:30001", "https://a.b/x/": "https://a.b/x",
+		"http://[::1]:80": "http://[::1]:80",
 	} {
 		if got, err := ParseURL(in); err != nil || got != want {
 			t.Errorf("%q: %q, %v; expected %q", in, got, err, want)
@@ -86,10 +87,13 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 	}
 	names := slices.Sorted(maps.Keys(got.Busy))
 	got.Busy, got.VLLM = nil, !got.VLLM
-	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9, Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) || !slices.Equal(names, []string{"c", "d"}) {
+	if want := (load{Running: 7, Queued: 2, Deferred: 1, At: 1.6e9,
+		Limits: Limits{Slots: 4, KVCapacity: 2400}}); !reflect.DeepEqual(got, want) ||
+		!slices.Equal(names, []string{"c", "d"}) {
 		t.Errorf("%+v with %q, expected %+v with c and d", got, names, want)
 	}
-	for text, lora := range map[string]bool{"# TYPE vllm:lora_requests_info gauge\n": true, "vllm:num_requests_running 1\n": false} {
+	for text, lora := range map[string]bool{"# TYPE vllm:lora_requests_info gauge\n": true,
+		"vllm:num_requests_running 1\n": false} {
 		if l, err := readVLLM([]byte(text)); err != nil || (l.Busy != nil) != lora {
 			t.Errorf("%q: %+v, %v", text, l, err)
 		}
@@ -155,21 +159,31 @@ func TestDiscover(t *testing.T) {
 			"max_total_num_tokens":60,"max_running_requests":9,"lora":{"slots_total":4}},{"num_running_reqs":1,"max_total_num_tokens":40}]}`},
 			load{Running: 3, Queued: 1, Limits: Limits{MaxRunning: 9, Slots: 4, KVCapacity: 100}},
 			Info{SGLang, "0.5.23", "m", On, On, full, 16, 2048}},
-		{"sglang, replicas", map[string]string{"/server_info": strings.Replace(sglang, `"dp_size":1`, `"dp_size":2`, 1), "/v1/loads": `{}`},
+		{"sglang, replicas", map[string]string{"/server_info": strings.Replace(sglang, `"dp_size":1`, `"dp_size":2`, 1),
+			"/v1/loads": `{}`},
 			load{}, Info{SGLang, "0.5.23", "m", On, Off, full, 16, 2048}},
-		{"sglang without LoRA", map[string]string{"/server_info": strings.Replace(sglang, `"enable_lora":true`, `"enable_lora":false`, 1), "/v1/loads": `{}`},
+		{"sglang without LoRA", map[string]string{"/server_info": strings.Replace(sglang, `"enable_lora":true`,
+			`"enable_lora":false`, 1), "/v1/loads": `{}`},
 			load{}, Info{SGLang, "0.5.23", "m", Off, Off, Limits{7, 0, 99, 8}, 16, 2048}},
-		{"sglang, older", map[string]string{"/get_server_info": old, "/get_load": `[{"num_reqs":5,"num_waiting_reqs":2}]`},
+		{"sglang, older", map[string]string{"/get_server_info": old,
+			"/get_load": `[{"num_reqs":5,"num_waiting_reqs":2}]`},
 			load{Running: 3, Queued: 2}, Info{API: SGLang, Model: "m", Limits: said}},
-		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
-			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
+		{"vllm", map[string]string{"/version": `{"version":"0.32.0"}`, "/v1/models": models,
+			"/v1/load_lora_adapter": "405",
+			"/metrics":              series + "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"4\"} 5\n"},
 			load{VLLM: true, Running: 4, Queued: 6, At: 5, Busy: map[string]bool{"": true}, Limits: Limits{Slots: 4}},
-			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4}, ContextLength: 8}},
-		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models, "/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
-			load{VLLM: true, Running: 4, Queued: 6, Busy: map[string]bool{}}, Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
-		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405", "/metrics": series},
-			load{VLLM: true, Running: 4, Queued: 6}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off, ContextLength: 8}},
-		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{}, Info{API: SGLang, Model: "m", Limits: said}},
+			Info{API: VLLM, Version: "0.32.0", Model: "m", LoRA: On, RunTime: On, Limits: Limits{Slots: 4},
+				ContextLength: 8}},
+		{"vllm, adapters fixed", map[string]string{"/version": `{}`, "/v1/models": models,
+			"/metrics": series + "# TYPE vllm:lora_requests_info gauge\n"},
+			load{VLLM: true, Running: 4, Queued: 6, Busy: map[string]bool{}},
+			Info{API: VLLM, Model: "m", LoRA: On, RunTime: Off, ContextLength: 8}},
+		{"vllm without LoRA", map[string]string{"/version": `{}`, "/v1/models": models, "/v1/load_lora_adapter": "405",
+			"/metrics": series},
+			load{VLLM: true, Running: 4, Queued: 6}, Info{API: VLLM, Model: "m", LoRA: Off, RunTime: Off,
+				ContextLength: 8}},
+		{"a gateway", map[string]string{"/server_info": old, "/v1/models": models, "/health": ""}, load{},
+			Info{API: SGLang, Model: "m", Limits: said}},
 	} {
 		e, calls := answers(t, c.paths)
 		in, err := e.discover(context.Background())
@@ -196,8 +210,9 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 	}
 	now := 0.0
 	limits := slices.Repeat([]Limits{{Slots: 2, MaxRunning: 4}}, workers)
-	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: SGLang}, Router: rt, Adapters: as, Limits: limits,
-		Now: func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
+	f, err := New(Config{Connection: Connection{URLs: make([]string, workers), API: SGLang}, Router: rt, Adapters: as,
+		Limits: limits,
+		Now:    func() float64 { now += 0.001; return now }, LoadLimit: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +239,8 @@ func TestBooks(t *testing.T) {
 		for id := range int64(rapid.IntRange(1, 60).Draw(t, "steps")) {
 			switch k := rapid.IntRange(0, 3).Draw(t, "what"); {
 			case k == 0 || len(open) == 0:
-				r := &live{&Request{Request: router.Request{ID: id, Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}}, true}
+				r := &live{&Request{Request: router.Request{ID: id,
+					Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}}, true}
 				if f.Route(r.Request, -1) == router.None {
 					t.Fatal("no worker")
 				}
@@ -250,7 +266,8 @@ func TestBooks(t *testing.T) {
 		}
 		recount(t, f)
 		for w := range f.view.Workers {
-			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 || f.workers[w].kv.Load() != 0 {
+			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 ||
+				f.workers[w].kv.Load() != 0 {
 				t.Fatalf("worker %d: left with %+v", w, v)
 			}
 		}
@@ -282,8 +299,10 @@ func recount(t *rapid.T, f *Fleet) {
 				}
 			}
 		}
-		if v.Running != running || v.Queued != queued || v.Tokens != tokens || v.QueuedToks != waiting || v.MaxRank != rank || v.KVUsed != kv {
-			t.Fatalf("worker %d: %+v; recounted %d running, %d queued, %d tokens, %d waiting, rank %d, kv %d", w, v, running, queued, tokens, waiting, rank, kv)
+		if v.Running != running || v.Queued != queued || v.Tokens != tokens || v.QueuedToks != waiting ||
+			v.MaxRank != rank || v.KVUsed != kv {
+			t.Fatalf("worker %d: %+v; recounted %d running, %d queued, %d tokens, %d waiting, rank %d, kv %d", w, v,
+				running, queued, tokens, waiting, rank, kv)
 		}
 		gpu := 0
 		for a := range adapters {

@@ -20,7 +20,8 @@ import (
 // asked: at the start, at a probe, at a load and an unload.
 func TestPanics(t *testing.T) {
 	for _, c := range []struct{ name, path string }{
-		{"at the start", "/server_info"}, {"at a probe", "/v1/loads"}, {"at a load", "/load_lora_adapter"}, {"at an unload", "/unload_lora_adapter"},
+		{"at the start", "/server_info"}, {"at a probe", "/v1/loads"}, {"at a load", "/load_lora_adapter"},
+		{"at an unload", "/unload_lora_adapter"},
 	} {
 		inMemory(t, func(t *memory) {
 			bad, good := newFakeWorker(t), newFakeWorker(t)
@@ -49,7 +50,8 @@ func TestPanics(t *testing.T) {
 			case "/v1/loads":
 				f.Guard(0, func() error { f.probe(ctx, 0); return nil })
 			case "/load_lora_adapter":
-				if err := f.Load(ctx, 0, "lora1"); err == nil || !strings.Contains(err.Error(), "panic: bytes of a worker") {
+				if err := f.Load(ctx, 0, "lora1"); err == nil ||
+					!strings.Contains(err.Error(), "panic: bytes of a worker") {
 					t.Errorf("%s: %v", c.name, err)
 				}
 			case "/unload_lora_adapter":
@@ -61,7 +63,8 @@ func TestPanics(t *testing.T) {
 				t.Errorf("%s: up %v %v, %d panics", c.name, w[0].Up, w[1].Up, s.Panics)
 			}
 			mu.Lock()
-			if text := log.String(); !strings.Contains(text, "worker 0 ("+bad.URL+"): panic: bytes of a worker\n") || !strings.Contains(text, "guard_test.go") {
+			if text := log.String(); !strings.Contains(text, "worker 0 ("+bad.URL+"): panic: bytes of a worker\n") ||
+				!strings.Contains(text, "guard_test.go") {
 				t.Errorf("%s: the log has %s", c.name, text)
 			}
 			mu.Unlock()
@@ -116,12 +119,18 @@ func TestPanicTwice(t *testing.T) {
 
 // What a worker sends as metrics that is none makes it unusable, and is no panic.
 func TestBracesAsMetrics(t *testing.T) {
-	e, _ := answers(t, map[string]string{"/version": `{"version":"1"}`, "/v1/models": `{"data":[{"id":"m"}]}`, "/metrics": "{}"})
+	e, _ := answers(t, map[string]string{"/version": `{"version":"1"}`, "/v1/models": `{"data":[{"id":"m"}]}`,
+		"/metrics": "{}"})
 	if in, err := e.discover(t.Context()); err == nil || !strings.Contains(err.Error(), "GET /metrics: ") {
 		t.Errorf("%+v, %v", in, err)
 	}
-	for _, text := range []string{"{}", "{", "{}\n", "{} 1\n", "#", "# TYPE", "a{", "a{b=", "{\"a\"} 1\n", "{\"\"} 1\n", "\x00"} {
-		if p, ok := errors.AsType[*guard.Panic](guard.Do(func() error { _, err := readVLLM([]byte(text)); return err })); ok {
+	for _, text := range []string{"{}", "{", "{}\n", "{} 1\n", "#", "# TYPE", "a{", "a{b=", "{\"a\"} 1\n", "{\"\"} 1\n",
+		"\x00"} {
+		if p, ok := errors.AsType[*guard.Panic](guard.Do(func() error {
+			_,
+				err := readVLLM([]byte(text))
+			return err
+		})); ok {
 			t.Errorf("%q: %v\n%s", text, p, p.Stack)
 		}
 	}

@@ -21,26 +21,30 @@ func TestDefaults(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a fleet without workers")
 	}
-	f, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Adapters: trace.Names(1, []int{16}), Limits: []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}})
+	f, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Adapters: trace.Names(1, []int{16}),
+		Limits: []Limits{{MaxRunning: 4, Slots: 2, KVCapacity: 9}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	c := f.cfg
-	if c.Speed != 1 || c.Poll != time.Second || c.Timeout != 2*time.Second || c.LoadLimit != time.Minute || c.Path(c.Adapters[0]) != "lora0" || f.stale != nil {
+	if c.Speed != 1 || c.Poll != time.Second || c.Timeout != 2*time.Second || c.LoadLimit != time.Minute ||
+		c.Path(c.Adapters[0]) != "lora0" || f.stale != nil {
 		t.Errorf("%+v", c)
 	}
 	c.Log("nobody listens") // must not fail
 	if v := f.view.Workers[0]; v.MaxRunning != 4 || v.Slots != 2 || v.KVCapacity != 9 || v.Up {
 		t.Errorf("%+v", v)
 	}
-	g, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Speed: 3, Poll: 4, Timeout: 5, LoadLimit: 6, Staleness: 0.1,
-		Path: func(a trace.Adapter) string { return "/p/" + a.Name }, Log: t.Logf})
+	g, err := New(Config{Connection: Connection{URLs: []string{"u"}}, Speed: 3, Poll: 4, Timeout: 5, LoadLimit: 6,
+		Staleness: 0.1,
+		Path:      func(a trace.Adapter) string { return "/p/" + a.Name }, Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	if c := g.cfg; c.Speed != 3 || c.Poll != 4 || c.Timeout != 5 || c.LoadLimit != 6 || c.Path(trace.Adapter{Name: "a"}) != "/p/a" || g.stale == nil {
+	if c := g.cfg; c.Speed != 3 || c.Poll != 4 || c.Timeout != 5 || c.LoadLimit != 6 ||
+		c.Path(trace.Adapter{Name: "a"}) != "/p/a" || g.stale == nil {
 		t.Errorf("%+v", c)
 	}
 }
@@ -62,13 +66,15 @@ func TestStart(t *testing.T) {
 			{"all", 0, nil, []string{"+lora0", "+lora1", "+lora2", "+lora4"}},
 		} {
 			k := newFakeWorker(t, "lora3")
-			k.info = map[string]int{"max_loaded_loras": c.maxLoaded, "max_running_requests": 7, "max_loras_per_batch": 5, "max_total_num_tokens": 99}
+			k.info = map[string]int{"max_loaded_loras": c.maxLoaded, "max_running_requests": 7,
+				"max_loras_per_batch": 5, "max_total_num_tokens": 99}
 			f, _, _ := startFleet(t, 5, func(cfg *Config) {
 				cfg.Router.Placement = c.place
 				cfg.Path = func(a trace.Adapter) string { return "/w/" + a.Name }
 			}, k)
 			sameCalls(t, c.name, k, c.want...)
-			if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 7 || v.Slots != 5 || v.KVCapacity != 99 || v.HostSlots != c.maxLoaded || v.Adapters[3].Tier != router.Host {
+			if v := f.view.Workers[0]; !v.Up || v.MaxRunning != 7 || v.Slots != 5 || v.KVCapacity != 99 ||
+				v.HostSlots != c.maxLoaded || v.Adapters[3].Tier != router.Host {
 				t.Errorf("%s: %+v", c.name, v)
 			}
 			for _, p := range k.paths {
@@ -140,7 +146,8 @@ func TestDownAndUp(t *testing.T) {
 		}
 		f.Failed(r, 1, syscall.ECONNREFUSED)
 		f.Failed(r, 1, syscall.ECONNREFUSED) // counted once
-		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk || f.workers[1].adapters[0].held {
+		if s := f.Stats(); f.Up() != 1 || s.Downs != 1 || f.view.Workers[1].Adapters[0].Tier != router.Disk ||
+			f.workers[1].adapters[0].held {
 			t.Errorf("%d up, %+v, %+v", f.Up(), s, f.view.Workers[1])
 		}
 		lines = nil
@@ -216,7 +223,8 @@ func TestForeignLoad(t *testing.T) {
 			before := f.view.Now
 			f.probe(context.Background(), 0)
 			if v := f.view.Workers[0]; v.Running != c.wantRunning || v.Queued != c.wantQueued {
-				t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued, v.Running, v.Queued, c.wantRunning, c.wantQueued)
+				t.Errorf("%d running and %d waiting there: %d and %d here, expected %d and %d", c.running, c.queued,
+					v.Running, v.Queued, c.wantRunning, c.wantQueued)
 			}
 			f.fresh()
 			if age := f.view.Workers[0].Age; age != 0.25 || f.view.Now <= before {
@@ -298,7 +306,8 @@ func TestRouting(t *testing.T) {
 		}
 		f.Tokens(r, 4, true)
 		f.Finished(r, 2, 0.5)
-		if len(policy.finished) != 1 || policy.finished[0].Output != 4 || policy.finished[0].Exec != 0.5 || policy.finished[0].Worker != 2 {
+		if len(policy.finished) != 1 || policy.finished[0].Output != 4 || policy.finished[0].Exec != 0.5 ||
+			policy.finished[0].Worker != 2 {
 			t.Errorf("%+v", policy.finished)
 		}
 	})
@@ -332,10 +341,12 @@ func TestTakeIn(t *testing.T) {
 		if got := names(); !slices.Equal(got, []string{"lora0", "x", "y"}) || len(known) != 3 {
 			t.Fatalf("%v", got)
 		}
-		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "x"}) || !slices.Equal(ws[1].Adapters, []string{"x", "y"}) {
+		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "x"}) ||
+			!slices.Equal(ws[1].Adapters, []string{"x", "y"}) {
 			t.Errorf("%+v", ws)
 		}
-		if len(lines) != 2 || !strings.HasSuffix(lines[0], "holds adapter x") || !strings.HasSuffix(lines[1], "holds adapter y") {
+		if len(lines) != 2 || !strings.HasSuffix(lines[0], "holds adapter x") ||
+			!strings.HasSuffix(lines[1], "holds adapter y") {
 			t.Errorf("%q", lines)
 		}
 		if err := f.Load(context.Background(), 0, "y"); err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
@@ -345,7 +356,8 @@ func TestTakeIn(t *testing.T) {
 
 		a.held = []string{"lora0", "z"} // others are at work
 		f.probe(context.Background(), 0)
-		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 || f.stale == stale {
+		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora0", "z"}) || len(names()) != 4 ||
+			f.stale == stale {
 			t.Errorf("%+v, %v", ws, names())
 		}
 		f.probe(context.Background(), 0)
@@ -353,7 +365,8 @@ func TestTakeIn(t *testing.T) {
 			t.Errorf("%+v", f.view.Workers[1].Adapters)
 		}
 
-		r := &Request{Request: router.Request{ID: 1, Adapter: 3, MaxNew: 10}} // what was taken in is served, and learnt of
+		// what was taken in is served, and learnt of
+		r := &Request{Request: router.Request{ID: 1, Adapter: 3, MaxNew: 10}}
 		if w := f.Route(r, -1); w != 0 {
 			t.Errorf("routed to %d", w)
 		}
@@ -365,7 +378,8 @@ func TestTakeIn(t *testing.T) {
 		lines = nil
 		a.held = append(a.held, "v")
 		f.probe(context.Background(), 0)
-		if len(names()) != 4 || len(lines) != 1 || !strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
+		if len(names()) != 4 || len(lines) != 1 ||
+			!strings.Contains(lines[0], "cannot be taken in: a router for no more than 4") {
 			t.Errorf("%v: %q", names(), lines)
 		}
 
@@ -439,22 +453,39 @@ func TestEndpoint(t *testing.T) {
 		want   call
 		err    string
 	}{
-		{SGLang, 200, "", func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 299, "", func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 400, `{"error":"a has already been loaded"}`, func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
-		{VLLM, 404, `{"error":"no file"}`, func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, "POST /v1/load_lora_adapter: status 404: no file"},
-		{VLLM, 404, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/v1/unload_lora_adapter", `{"lora_name":"a"}`, "Bearer k"}, ""},
-		{SGLang, 400, `{"error_message":"a is not loaded"}`, func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/unload_lora_adapter", `{"lora_name":"a"}`, "Bearer k"}, ""},
-		{SGLang, 500, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/unload_lora_adapter", `{"lora_name":"a"}`, "Bearer k"}, "POST /unload_lora_adapter: status 500"},
-		{SGLang, 200, "", func() error { return e.abort(ctx, "r") }, call{"POST", "/abort_request", `{"rid":"r"}`, "Bearer k"}, ""},
+		{SGLang, 200, "", func() error { return e.loadAdapter(ctx, "a", "/p") },
+			call{"POST", "/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
+		{VLLM, 299, "", func() error { return e.loadAdapter(ctx, "a", "/p") }, call{"POST", "/v1/load_lora_adapter",
+			`{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
+		{VLLM, 400, `{"error":"a has already been loaded"}`, func() error { return e.loadAdapter(ctx, "a", "/p") },
+			call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"}, ""},
+		{VLLM, 404, `{"error":"no file"}`, func() error { return e.loadAdapter(ctx, "a", "/p") },
+			call{"POST", "/v1/load_lora_adapter", `{"lora_name":"a","lora_path":"/p"}`, "Bearer k"},
+			"POST /v1/load_lora_adapter: status 404: no file"},
+		{VLLM, 404, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/v1/unload_lora_adapter",
+			`{"lora_name":"a"}`, "Bearer k"}, ""},
+		{SGLang, 400, `{"error_message":"a is not loaded"}`, func() error { return e.unloadAdapter(ctx, "a") },
+			call{"POST", "/unload_lora_adapter", `{"lora_name":"a"}`, "Bearer k"}, ""},
+		{SGLang, 500, "", func() error { return e.unloadAdapter(ctx, "a") }, call{"POST", "/unload_lora_adapter",
+			`{"lora_name":"a"}`, "Bearer k"}, "POST /unload_lora_adapter: status 500"},
+		{SGLang, 200, "", func() error { return e.abort(ctx, "r") }, call{"POST", "/abort_request", `{"rid":"r"}`,
+			"Bearer k"}, ""},
 		{VLLM, 200, "", func() error { return e.abort(ctx, "r") }, call{}, ErrNoAbort.Error()},
-		{Auto, 503, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/server_info", "", "Bearer k"}, "GET /server_info: status 503"},
-		{SGLang, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/get_server_info", "", "Bearer k"}, "GET /get_server_info: status 404"},
-		{VLLM, 503, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/version", "", "Bearer k"}, "GET /version: status 503"},
-		{VLLM, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: status 404"},
-		{VLLM, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/metrics", "", "Bearer k"}, "GET /metrics: status 500"},
-		{SGLang, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/v1/loads", "", "Bearer k"}, "GET /v1/loads: status 500"},
-		{SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err }, call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: invalid character '<' looking for beginning of value"},
+		{Auto, 503, "", func() error { _, err := e.discover(ctx); return err },
+			call{"GET", "/server_info", "", "Bearer k"}, "GET /server_info: status 503"},
+		{SGLang, 404, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/get_server_info", "",
+			"Bearer k"}, "GET /get_server_info: status 404"},
+		{VLLM, 503, "", func() error { _, err := e.discover(ctx); return err }, call{"GET", "/version", "", "Bearer k"},
+			"GET /version: status 503"},
+		{VLLM, 404, "", func() error { _, err := e.discover(ctx); return err },
+			call{"GET", "/v1/models", "", "Bearer k"}, "GET /v1/models: status 404"},
+		{VLLM, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/metrics", "", "Bearer k"},
+			"GET /metrics: status 500"},
+		{SGLang, 500, "", func() error { _, err := e.load(ctx); return err }, call{"GET", "/v1/loads", "", "Bearer k"},
+			"GET /v1/loads: status 500"},
+		{SGLang, 200, "<html>", func() error { _, err := e.models(ctx); return err },
+			call{"GET", "/v1/models", "", "Bearer k"},
+			"GET /v1/models: invalid character '<' looking for beginning of value"},
 	} {
 		e.api.Store(c.api)
 		status, body, got = c.status, c.body, call{}

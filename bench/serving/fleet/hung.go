@@ -30,11 +30,13 @@ func (k *worker) look(now time.Time) {
 	}
 }
 
-// unanswered says whether a probe failed in the way in which those of a process fail that is stopped, or of a machine that cannot
-// be reached. A worker that refuses connections, or answers anything, is not hung: its connections break by themselves.
+// unanswered says whether a probe failed in the way in which those of a process fail that is stopped, or of a machine
+// that cannot be reached. A worker that refuses connections, or answers anything, is not hung: its connections break by
+// themselves.
 func unanswered(err error) bool {
 	ne, ok := errors.AsType[net.Error](err)
-	return errors.Is(err, context.DeadlineExceeded) || ok && ne.Timeout() || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+	return errors.Is(err, context.DeadlineExceeded) || ok && ne.Timeout() || errors.Is(err, syscall.EHOSTUNREACH) ||
+		errors.Is(err, syscall.ENETUNREACH)
 }
 
 // watch is told how each probe of a worker ended.
@@ -59,8 +61,8 @@ func (k *worker) hangsNoMore(f *Fleet) {
 	k.out.hungFrom = time.Time{}
 }
 
-// cutSilent cuts the requests of a worker whose probes have got no answer for [Outlier.Hung], as far as nothing of them has come
-// in that time either.
+// cutSilent cuts the requests of a worker whose probes have got no answer for [Outlier.Hung], as far as nothing of them
+// has come in that time either.
 func (f *Fleet) cutSilent(k *worker, now time.Time) {
 	limit := f.cfg.Outlier.Hung
 	if limit < 0 {
@@ -87,9 +89,10 @@ func (f *Fleet) cutSilent(k *worker, now time.Time) {
 	}
 }
 
-// stalled ejects a worker that answers probes and sends nothing: on no stream at all, though several wait for their first byte, or
-// nothing more on most of those that have begun. The streams go on, as it may compute a long prompt, and once they do the worker is
-// back in service. Those that wait for their first byte are cut after stallCut; the others have an idle timeout.
+// stalled ejects a worker that answers probes and sends nothing: on no stream at all, though several wait for their
+// first byte, or nothing more on most of those that have begun. The streams go on, as it may compute a long prompt, and
+// once they do the worker is back in service. Those that wait for their first byte are cut after stallCut; the others
+// have an idle timeout.
 func (f *Fleet) stalled(k *worker, now time.Time) {
 	o := &f.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
@@ -106,7 +109,8 @@ func (f *Fleet) stalled(k *worker, now time.Time) {
 		}
 		if k.out.state == serving && f.mayEject(w) {
 			f.view.Now = max(f.view.Now, f.cfg.Now())
-			f.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive, stallAfter))
+			f.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive,
+				stallAfter))
 		}
 		if cut = k.waiting(f, stallCut); len(cut) < o.Consecutive || now.Sub(k.out.saidAt) < stallCut {
 			cut = nil
@@ -153,7 +157,8 @@ func (k *worker) sends(f *Fleet, now time.Time) bool {
 	return silent < o.Consecutive || 2*silent < begun
 }
 
-// waiting lists the streams that have waited for their first byte for some time, other than for an adapter; called with mu held.
+// waiting lists the streams that have waited for their first byte for some time, other than for an adapter; called with
+// mu held.
 func (k *worker) waiting(f *Fleet, age time.Duration) (list []*Request) {
 	for _, r := range k.requests {
 		loads := r.Adapter >= 0 && (!k.adapters[r.Adapter].held || k.adapters[r.Adapter].call != nil)

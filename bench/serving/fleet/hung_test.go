@@ -49,7 +49,8 @@ func TestHung(t *testing.T) {
 		k := newFakeWorker(t, "lora0")
 		f := running(t, k, newFakeWorker(t, "lora0"))
 		silent, alive := &owner{}, &owner{}
-		rs := []*Request{{Request: router.Request{ID: 1}, Owner: silent}, {Request: router.Request{ID: 2}, Owner: alive}}
+		rs := []*Request{{Request: router.Request{ID: 1}, Owner: silent},
+			{Request: router.Request{ID: 2}, Owner: alive}}
 		for _, r := range rs {
 			f.Book(r, 0)
 			f.Tokens(r, 1, true)
@@ -97,7 +98,8 @@ func TestNotHung(t *testing.T) {
 	})
 }
 
-// A worker that answers probes and sends nothing gets no new requests; its streams are cut much later. What it sends puts it back.
+// A worker that answers probes and sends nothing gets no new requests; its streams are cut much later. What it sends
+// puts it back.
 func TestStalled(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		f := running(t, newFakeWorker(t, "lora0"), newFakeWorker(t, "lora0"))

@@ -36,43 +36,44 @@ type busyWorker struct {
 func newBusyWorker(t *memory, api API, script ...state) *busyWorker {
 	k := &busyWorker{script: script}
 	t.workers++
-	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		switch {
-		case r.URL.Path == "/server_info" && api == SGLang, r.URL.Path == "/version" && api == VLLM:
-			fmt.Fprint(rw, "{}")
-		case r.URL.Path == "/v1/models":
-			if fmt.Fprint(rw, `{"data":[{"id":"base"}`); !k.gone {
-				fmt.Fprint(rw, `,{"id":"lora0","parent":"base"}`)
+	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers),
+		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			switch {
+			case r.URL.Path == "/server_info" && api == SGLang, r.URL.Path == "/version" && api == VLLM:
+				fmt.Fprint(rw, "{}")
+			case r.URL.Path == "/v1/models":
+				if fmt.Fprint(rw, `{"data":[{"id":"base"}`); !k.gone {
+					fmt.Fprint(rw, `,{"id":"lora0","parent":"base"}`)
+				}
+				fmt.Fprint(rw, "]}")
+			case r.URL.Path == "/v1/loads":
+				s := k.next()
+				fmt.Fprintf(rw, `{"loads":[{"num_running_reqs":%d,"num_waiting_reqs":%d}]}`, s.running, s.waiting)
+			case r.URL.Path == "/metrics":
+				s := k.next()
+				if s.busy == "?" { // as with --disable-log-stats
+					break
+				}
+				fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
+					"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
+			case strings.HasSuffix(r.URL.Path, "load_lora_adapter") && r.Method == http.MethodPost:
+				var body struct {
+					Name string `json:"lora_name"`
+				}
+				json.NewDecoder(r.Body).Decode(&body)
+				sign := "+"
+				if strings.Contains(r.URL.Path, "unload") {
+					sign = "-"
+				}
+				k.calls = append(k.calls, fmt.Sprintf("%d%s%s", k.looks, sign, body.Name))
+			case strings.HasSuffix(r.URL.Path, "load_lora_adapter"):
+				rw.WriteHeader(http.StatusMethodNotAllowed)
+			default:
+				http.NotFound(rw, r)
 			}
-			fmt.Fprint(rw, "]}")
-		case r.URL.Path == "/v1/loads":
-			s := k.next()
-			fmt.Fprintf(rw, `{"loads":[{"num_running_reqs":%d,"num_waiting_reqs":%d}]}`, s.running, s.waiting)
-		case r.URL.Path == "/metrics":
-			s := k.next()
-			if s.busy == "?" { // as with --disable-log-stats
-				break
-			}
-			fmt.Fprintf(rw, "# TYPE vllm:lora_requests_info gauge\nvllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=%q} %d\n"+
-				"vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", s.busy, s.at, s.running, s.waiting)
-		case strings.HasSuffix(r.URL.Path, "load_lora_adapter") && r.Method == http.MethodPost:
-			var body struct {
-				Name string `json:"lora_name"`
-			}
-			json.NewDecoder(r.Body).Decode(&body)
-			sign := "+"
-			if strings.Contains(r.URL.Path, "unload") {
-				sign = "-"
-			}
-			k.calls = append(k.calls, fmt.Sprintf("%d%s%s", k.looks, sign, body.Name))
-		case strings.HasSuffix(r.URL.Path, "load_lora_adapter"):
-			rw.WriteHeader(http.StatusMethodNotAllowed)
-		default:
-			http.NotFound(rw, r)
-		}
-	}))
+		}))
 	t.Cleanup(k.Kill)
 	return k
 }
@@ -120,9 +121,12 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 			want   string
 		}{
 			{"idle", VLLM, []state{{}}, "3-lora0"},
-			{"runs at first", VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0, "lora1,lora0", 3}, {2, 0, "lora1", 4}, {2, 0, "lora1", 5}, {1, 0, "lora1", 6}}, "6-lora0"},
-			{"told anew", VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1", 3}}, "6-lora0"},
-			{"one that waits may use it", VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1, "lora1", 3}, {1, 1, "lora1", 4}, {1, 0, "lora1", 5}, {1, 0, "lora1", 6}, {1, 0, "lora1", 7}}, "7-lora0"},
+			{"runs at first", VLLM, []state{{2, 0, "lora0,lora1", 1}, {2, 0, "lora1", 2}, {2, 0, "lora1,lora0", 3},
+				{2, 0, "lora1", 4}, {2, 0, "lora1", 5}, {1, 0, "lora1", 6}}, "6-lora0"},
+			{"told anew", VLLM, []state{own, own, own, {1, 0, "lora1", 2}, {1, 0, "lora1", 2}, {1, 0, "lora1", 3}},
+				"6-lora0"},
+			{"one that waits may use it", VLLM, []state{{1, 1, "lora1", 1}, {1, 1, "lora1", 2}, {1, 1, "lora1", 3},
+				{1, 1, "lora1", 4}, {1, 0, "lora1", 5}, {1, 0, "lora1", 6}, {1, 0, "lora1", 7}}, "7-lora0"},
 			{"the fleet's own waits", VLLM, []state{{0, 1, "", 1}, {0, 1, "", 2}, {0, 1, "", 3}}, "3-lora0"},
 			{"sglang tells no names", SGLang, []state{{2, 0, "", 0}, {1, 1, "", 0}, {1, 0, "", 0}}, "5-lora0"},
 		} {
@@ -142,7 +146,8 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 // stays.
 func TestUnloadGivenUp(t *testing.T) {
 	inMemory(t, func(t *memory) {
-		for name, script := range map[string]state{"requests of others use it, or may": {1, 0, "lora0", 1}, errUntold.Error(): {0, 0, "?", 0}} {
+		for name, script := range map[string]state{"requests of others use it, or may": {1, 0, "lora0", 1},
+			errUntold.Error(): {0, 0, "?", 0}} {
 			var lines []string
 			k := newBusyWorker(t, VLLM, script)
 			f := busyFleet(t, VLLM, k, func(c *Config) {
@@ -151,7 +156,8 @@ func TestUnloadGivenUp(t *testing.T) {
 			})
 			f.Release(0, 0)
 			f.background.Wait()
-			if len(k.did()) > 0 || !f.workers[0].adapters[0].held || len(lines) != 1 || !strings.Contains(lines[0], "keeps adapter lora0: "+name) {
+			if len(k.did()) > 0 || !f.workers[0].adapters[0].held || len(lines) != 1 ||
+				!strings.Contains(lines[0], "keeps adapter lora0: "+name) {
 				t.Errorf("%v: %q", k.did(), lines)
 			}
 		}
@@ -207,7 +213,8 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 			t.Errorf("%v, expected a load after two looks that name it and three that do not", got)
 		}
 		k.begin()
-		if err := f.Ensure(context.Background(), 0, 1); err != nil { // one that nobody has had: one look, that names another
+		// one that nobody has had: one look, that names another
+		if err := f.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
 		}
 		if got := k.did(); !slices.Equal(got, []string{"1+lora1"}) {
@@ -238,7 +245,8 @@ func TestFixedAdapters(t *testing.T) {
 			f, _, _ := startFleet(t, 2, nil, k)
 			f.workers[0].info = in
 			err := f.Ensure(context.Background(), 0, 1)
-			if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v", in, err)
 			}
 			if err := f.Ensure(context.Background(), 0, 0); err != nil {

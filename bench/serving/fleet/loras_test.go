@@ -63,7 +63,8 @@ func TestFindLoRAs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := FindLoRAs(dir); err == nil || !strings.Contains(err.Error(), "no adapter, expected subfolders with adapter_config.json") {
+	if _, err := FindLoRAs(dir); err == nil ||
+		!strings.Contains(err.Error(), "no adapter, expected subfolders with adapter_config.json") {
 		t.Error(err)
 	}
 	write("code/adapter_config.json", `{"peft_type": "LORA", "r": 8, "rank_pattern": {"q_proj": 32, "k_proj": 4}}`)
@@ -72,16 +73,19 @@ func TestFindLoRAs(t *testing.T) {
 	write("notes/README", "no adapter")
 	write("file", "no folder")
 	got, err := FindLoRAs(dir)
-	if want := []LoRA{{"chat", dir + "/chat", 16}, {"code", dir + "/code", 32}, {"tiny", dir + "/tiny", 1}}; err != nil || !slices.Equal(got, want) {
+	if want := []LoRA{{"chat", dir + "/chat", 16}, {"code", dir + "/code", 32},
+		{"tiny", dir + "/tiny", 1}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; expected %v", got, err, want)
 	}
 	t.Chdir(filepath.Dir(dir))
 	if got, err = FindLoRAs(filepath.Base(dir)); err != nil || got[0].Path != dir+"/chat" {
 		t.Errorf("by a relative path: %v, %v", got, err)
 	}
-	for text, want := range map[string]string{`{"r": 0}`: "expected >= 1", `{`: "expected the configuration of a PEFT adapter", `{"r": "8"}`: "expected the configuration"} {
+	for text, want := range map[string]string{`{"r": 0}`: "expected >= 1",
+		`{`: "expected the configuration of a PEFT adapter", `{"r": "8"}`: "expected the configuration"} {
 		write("bad/adapter_config.json", text)
-		if _, err := FindLoRAs(dir); err == nil || !strings.Contains(err.Error(), dir+"/bad/adapter_config.json: ") || !strings.Contains(err.Error(), want) {
+		if _, err := FindLoRAs(dir); err == nil || !strings.Contains(err.Error(), dir+"/bad/adapter_config.json: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -24,7 +24,10 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 	net := memnet.New()
 	lines = new([]string)
 	cfg := Config{Connection: Connection{API: SGLang, Client: &http.Client{Transport: net.Transport()}},
-		Log: func(format string, args ...any) { *lines = append(*lines, fmt.Sprintf(format, args...)) }, Now: func() float64 { return 0 }}
+		Log: func(format string, args ...any) {
+			*lines = append(*lines,
+				fmt.Sprintf(format, args...))
+		}, Now: func() float64 { return 0 }}
 	cfg.Extend = func([]trace.Adapter) (*router.Router, error) {
 		return &router.Router{Policy: &fixed{}, Placement: make([][]int32, workers)}, nil
 	}
@@ -66,7 +69,8 @@ func TestTooManyAdapters(t *testing.T) {
 	if n := strings.Count(text, "holds more adapters than the 100000 that can be known; the others are left alone"); n != 2 {
 		t.Errorf("%d lines on adapters left alone, expected one for each worker", n)
 	}
-	if !strings.Contains(text, "holds adapter adapter9") || !strings.Contains(text, "holds 99990 more adapters") || len(*lines) != 13 {
+	if !strings.Contains(text, "holds adapter adapter9") || !strings.Contains(text, "holds 99990 more adapters") ||
+		len(*lines) != 13 {
 		t.Errorf("%d lines: %.1000s", len(*lines), text)
 	}
 	if a := f.Lookup("adapter99999"); a != 99999 || f.Lookup("adapter100000") >= 0 {

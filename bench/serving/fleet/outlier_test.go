@@ -40,8 +40,9 @@ func (c *clock) pass(s float64) {
 func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 	t.Helper()
 	c := &clock{}
-	cfg := Config{Connection: Connection{Client: http.DefaultClient}, Adapters: trace.Names(4, []int{8}), Now: c.Now, Outlier: o,
-		Router: &router.Router{Policy: &fixed{}}}
+	cfg := Config{Connection: Connection{Client: http.DefaultClient}, Adapters: trace.Names(4, []int{8}), Now: c.Now,
+		Outlier: o,
+		Router:  &router.Router{Policy: &fixed{}}}
 	for i := range workers {
 		cfg.URLs = append(cfg.URLs, fmt.Sprint("http://worker", i))
 	}
@@ -58,7 +59,8 @@ func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 	return f, c
 }
 
-// one sends a request for an adapter to a worker that the router picks, or the given one, and has it succeed or fail there.
+// one sends a request for an adapter to a worker that the router picks, or the given one, and has it succeed or fail
+// there.
 func (f *Fleet) one(id int64, a int32, to int, ok bool) (w int) {
 	r := &Request{Request: router.Request{ID: id, Adapter: a, Prompt: 1, MaxNew: 1}}
 	if w = to; to < 0 {
@@ -77,7 +79,8 @@ func (f *Fleet) one(id int64, a int32, to int, ok bool) (w int) {
 
 func (f *Fleet) state(w int) WorkerState { return f.Workers()[w] }
 
-// Failures in a row eject a worker; after the time, a trial decides: a failure ejects it for twice as long, successes take it back.
+// Failures in a row eject a worker; after the time, a trial decides: a failure ejects it for twice as long, successes
+// take it back.
 func TestEjection(t *testing.T) {
 	f, c := upFleet(t, 3, Outlier{})
 	for i := range int64(4) {
@@ -91,7 +94,8 @@ func TestEjection(t *testing.T) {
 		f.one(i, trace.BaseModel, 0, false)
 	}
 	s := f.state(0)
-	if !s.Ejected || s.Reason != ConsecutiveFailures || s.EjectedFor != 10 || s.Ejections[ConsecutiveFailures] != 1 || f.Up() != 2 || f.Stats().Ejections != 1 {
+	if !s.Ejected || s.Reason != ConsecutiveFailures || s.EjectedFor != 10 || s.Ejections[ConsecutiveFailures] != 1 ||
+		f.Up() != 2 || f.Stats().Ejections != 1 {
 		t.Errorf("after 5 failures in a row: %+v, %d up", s, f.Up())
 	}
 	if w := f.one(10, trace.BaseModel, -1, true); w == 0 {
@@ -345,8 +349,10 @@ func TestIsFailure(t *testing.T) {
 		text   string
 		want   bool
 	}{
-		{500, nil, "", true}, {502, nil, "", true}, {504, nil, "", true}, {503, nil, "", true}, {500, nil, "CUDA error: out of limit", true},
-		{501, nil, "", false}, {503, after, "", false}, {503, nil, "The request queue is full.", false}, {503, nil, "3 of at most 3 adapters are loaded", false},
+		{500, nil, "", true}, {502, nil, "", true}, {504, nil, "", true}, {503, nil, "", true},
+		{500, nil, "CUDA error: out of limit", true},
+		{501, nil, "", false}, {503, after, "", false}, {503, nil, "The request queue is full.", false},
+		{503, nil, "3 of at most 3 adapters are loaded", false},
 		{429, nil, "", false}, {400, nil, "", false}, {404, nil, "", false}, {200, nil, "", false},
 	} {
 		if got := IsFailure(c.status, c.header, c.text); got != c.want {
@@ -355,13 +361,14 @@ func TestIsFailure(t *testing.T) {
 	}
 }
 
-// Whatever fails when: a worker that fails nothing is never ejected, one remains, ejections last as long as they are meant to,
-// and a worker that fails everything costs a bounded number of requests.
+// Whatever fails when: a worker that fails nothing is never ejected, one remains, ejections last as long as they are
+// meant to, and a worker that fails everything costs a bounded number of requests.
 func TestOutlierProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "workers")
-		o := Outlier{Consecutive: rapid.IntRange(1, 6).Draw(t, "consecutive"), BaseTime: time.Duration(rapid.IntRange(1, 20).Draw(t, "base")) * time.Second,
-			MaxTime: time.Minute, MaxEjected: rapid.SampledFrom([]float64{0.1, 0.5, 1}).Draw(t, "max ejected")}
+		o := Outlier{Consecutive: rapid.IntRange(1, 6).Draw(t, "consecutive"),
+			BaseTime: time.Duration(rapid.IntRange(1, 20).Draw(t, "base")) * time.Second,
+			MaxTime:  time.Minute, MaxEjected: rapid.SampledFrom([]float64{0.1, 0.5, 1}).Draw(t, "max ejected")}
 		f, c := upFleet(&noT{}, n, o)
 		f.cfg.Router.Policy = &turns{}
 		rate := make([]float64, n) // of failures
@@ -442,7 +449,8 @@ func TestFlapping(t *testing.T) {
 	f, c := upFleet(t, 3, Outlier{})
 	f.cfg.Router.Policy = &turns{}
 	failed, served := 0, 0
-	for i := range int64(6000) { // ten minutes, ten requests a second: a third of them would go there, and half of these fail
+	// ten minutes, ten requests a second: a third of them would go there, and half of these fail
+	for i := range int64(6000) {
 		c.pass(0.1)
 		r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
 		switch w, bad := f.Route(r, -1), int(c.Now()/5)%2 == 1; {

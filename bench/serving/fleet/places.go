@@ -66,9 +66,11 @@ type NoPlace struct {
 
 func (e *NoPlace) Error() string {
 	if e.Late {
-		return fmt.Sprintf("worker %d has no place for adapter %s in time: all places are in use, %d requests wait", e.Worker, e.Adapter, e.Waiting)
+		return fmt.Sprintf("worker %d has no place for adapter %s in time: all places are in use, %d requests wait",
+			e.Worker, e.Adapter, e.Waiting)
 	}
-	return fmt.Sprintf("worker %d has no place for adapter %s and its queue is full: %d requests wait", e.Worker, e.Adapter, e.Waiting)
+	return fmt.Sprintf("worker %d has no place for adapter %s and its queue is full: %d requests wait", e.Worker,
+		e.Adapter, e.Waiting)
 }
 
 // errFull says that a worker refused a load for want of a place.
@@ -176,7 +178,8 @@ func (f *Fleet) queueUp(ctx context.Context, w int, a int32, booked int, wait Wa
 
 func (f *Fleet) noPlace(w int, a int32, late bool) error {
 	k := f.workers[w]
-	return &NoPlace{Adapter: f.cfg.Adapters[a].Name, Worker: w, Waiting: len(k.queue), Late: late, After: k.expectedWait()}
+	return &NoPlace{Adapter: f.cfg.Adapters[a].Name, Worker: w, Waiting: len(k.queue), Late: late,
+		After: k.expectedWait()}
 }
 
 // expectedWait estimates how long a new request would wait for a place: a turn for each

@@ -50,7 +50,8 @@ func newFull(t *memory, places, adapters int, edit func(*Config)) *full {
 
 // request sends a request for an adapter that takes a time, and returns how long it
 // waited for its place.
-func (x *full) request(ctx context.Context, a int32, service time.Duration, limit time.Duration) (time.Duration, error) {
+func (x *full) request(ctx context.Context, a int32, service time.Duration, limit time.Duration) (time.Duration,
+	error) {
 	x.mu.Lock()
 	x.nextID++
 	r := &Request{Request: router.Request{ID: x.nextID, Adapter: a}}
@@ -175,10 +176,12 @@ func TestPlaces(t *testing.T) {
 		places := rapid.IntRange(1, 4).Draw(rt, "places")
 		adapters := rapid.IntRange(1, 8).Draw(rt, "adapters")
 		ms := func(most int) *rapid.Generator[time.Duration] {
-			return rapid.Map(rapid.IntRange(0, most), func(n int) time.Duration { return time.Duration(n) * time.Millisecond })
+			return rapid.Map(rapid.IntRange(0, most),
+				func(n int) time.Duration { return time.Duration(n) * time.Millisecond })
 		}
 		orders := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) order {
-			o := order{rapid.Int32Range(0, int32(adapters)-1).Draw(rt, "adapter"), ms(100).Draw(rt, "after"), ms(2000).Draw(rt, "service"), 0, 0}
+			o := order{rapid.Int32Range(0, int32(adapters)-1).Draw(rt, "adapter"), ms(100).Draw(rt, "after"),
+				ms(2000).Draw(rt, "service"), 0, 0}
 			switch rapid.IntRange(0, 9).Draw(rt, "fate") {
 			case 0:
 				o.gone = 1 + ms(1000).Draw(rt, "gone")
@@ -253,10 +256,12 @@ func TestPlacesInOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		wg.Wait()
-		if got := strings.Join(x.begun, " "); got != "lora0 lora0 lora1 lora1 lora1 lora2 lora3" && got != "lora0 lora1 lora1 lora1 lora2 lora3 lora0" {
+		if got := strings.Join(x.begun, " "); got != "lora0 lora0 lora1 lora1 lora1 lora2 lora3" &&
+			got != "lora0 lora1 lora1 lora1 lora2 lora3 lora0" {
 			t.Errorf("%s", got)
 		}
-		if s := x.f.Stats(); s.PlaceWaits < 5 || s.PlaceTimeouts > 0 || s.Evictions < 3 || s.FailedLoads > 0 || s.PlaceWaitTime <= 0 {
+		if s := x.f.Stats(); s.PlaceWaits < 5 || s.PlaceTimeouts > 0 || s.Evictions < 3 || s.FailedLoads > 0 ||
+			s.PlaceWaitTime <= 0 {
 			t.Errorf("%+v", s)
 		}
 		x.quiet()
@@ -282,7 +287,8 @@ func TestPlacesYield(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 5 {
-			if waited, err := x.request(ctx, 2, 300*time.Millisecond, 0); err != nil || waited > hold+300*time.Millisecond+2*look {
+			if waited, err := x.request(ctx, 2, 300*time.Millisecond, 0); err != nil ||
+				waited > hold+300*time.Millisecond+2*look {
 				t.Errorf("waited for %v, %v", waited, err)
 			}
 			time.Sleep(time.Second)
@@ -322,7 +328,8 @@ func TestNoPlace(t *testing.T) {
 		})
 		send(2, time.Second, 0, served)
 		send(3, time.Second, 0, func(waited time.Duration, err error) {
-			if no, ok := errors.AsType[*NoPlace](err); !ok || no.Late || waited != 0 || !strings.HasSuffix(err.Error(), "and its queue is full: 2 requests wait") {
+			if no, ok := errors.AsType[*NoPlace](err); !ok || no.Late || waited != 0 ||
+				!strings.HasSuffix(err.Error(), "and its queue is full: 2 requests wait") {
 				t.Errorf("after %v: %v", waited, err)
 			}
 		})
@@ -361,7 +368,8 @@ func TestPlacesForgotten(t *testing.T) {
 		var wg sync.WaitGroup
 		send := func(a int32, want string) {
 			wg.Go(func() {
-				if _, err := x.request(context.Background(), a, time.Second, 0); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				if _, err := x.request(context.Background(), a, time.Second, 0); want == "" && err != nil ||
+					want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 					t.Errorf("%v, expected %q", err, want)
 				}
 			})

@@ -28,7 +28,8 @@ func TestSituation(t *testing.T) {
 		run bool
 	}{
 		{1, &Request{Request: router.Request{ID: 7, Adapter: 1, Prompt: 10, MaxNew: 5}, Move: movable}, true},
-		{0, &Request{Request: router.Request{ID: 9, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6}, Move: movable}, false},
+		{0, &Request{Request: router.Request{ID: 9, Adapter: trace.BaseModel, Prompt: 4, MaxNew: 6}, Move: movable},
+			false},
 		{0, &Request{Request: router.Request{ID: 3, Adapter: 0, Prompt: 8, MaxNew: 9}, Move: movable}, true},
 		{0, &Request{Request: router.Request{ID: 2, Adapter: 0, Prompt: 8, MaxNew: 9}}, true}, // cannot move
 	} {
@@ -76,7 +77,8 @@ func TestApply(t *testing.T) {
 		apply(f, &router.Plan{Reason: "why", SolveTime: 0.5,
 			Load:   []router.Placement{{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}},
 			Unload: []router.Placement{{Worker: 0, Adapter: 0}, {Worker: 0, Adapter: 1}, {Worker: 1, Adapter: 2}},
-			Move:   []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1}, {ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
+			Move: []router.Move{{ID: 1, From: 0, To: 1}, {ID: 2, From: 0, To: 1}, {ID: 3, From: 0, To: 1},
+				{ID: 2, From: 1, To: 0}, {ID: 2, From: -1, To: 0}, {ID: 2, From: 2, To: 0}},
 		})
 		sameCalls(t, "loads", b, "+lora0", "+lora2")
 		synctest.Wait()
@@ -95,13 +97,15 @@ func TestApply(t *testing.T) {
 		if len(planner.told) != 1 || planner.told[0] != nil {
 			t.Errorf("the planner was told %v", planner.told)
 		}
-		if got := log.String(); !strings.Contains(got, `msg=plan result=applied reason=why load="[lora0@1 lora2@1]" unload="[lora0@0 lora1@0 lora2@1]" moves=6 solve_s=0.5`) {
+		if got := log.String(); !strings.Contains(got,
+			`msg=plan result=applied reason=why load="[lora0@1 lora2@1]" unload="[lora0@0 lora1@0 lora2@1]" moves=6 solve_s=0.5`) {
 			t.Error(got)
 		}
 
 		log.Reset()
 		apply(f, &router.Plan{Reason: "even"})
-		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil || !strings.Contains(log.String(), `result="nothing to do"`) {
+		if s := f.Stats(); s.Applied != 1 || s.Dropped != 0 || len(planner.told) != 2 || planner.told[1] != nil ||
+			!strings.Contains(log.String(), `result="nothing to do"`) {
 			t.Errorf("an empty plan: %+v, told %v: %s", s, planner.told, log.String())
 		}
 	})
@@ -126,7 +130,8 @@ func TestApplyFails(t *testing.T) {
 		if s := f.Stats(); s.Applied != 0 || s.Dropped != 1 {
 			t.Errorf("%+v", s)
 		}
-		if len(planner.told) != 1 || planner.told[0] == nil || !strings.Contains(log.String(), "result=dropped") || !strings.Contains(log.String(), "no such file") {
+		if len(planner.told) != 1 || planner.told[0] == nil || !strings.Contains(log.String(), "result=dropped") ||
+			!strings.Contains(log.String(), "no such file") {
 			t.Errorf("the planner was told %v, and the log says %s", planner.told, log.String())
 		}
 	})
@@ -149,11 +154,15 @@ func TestCheckPlan(t *testing.T) {
 		p    *router.Plan
 		want string // "": it can be carried out
 	}{
-		{load(0, 0), ""}, {load(1, 1), ""}, {unload(0, 0), ""}, {unload(2, 1), ""}, {move(0, 1), ""}, {move(1, 0), ""}, {move(2, 0), ""},
+		{load(0, 0), ""}, {load(1, 1), ""}, {unload(0, 0), ""}, {unload(2, 1), ""}, {move(0, 1), ""}, {move(1, 0), ""},
+		{move(2, 0), ""},
 		{load(-1, 0), "adapter 0 on worker -1: no such place"}, {load(3, 0), "adapter 0 on worker 3: no such place"},
 		{load(0, -1), "adapter -1 on worker 0: no such place"}, {load(0, 2), "adapter 2 on worker 0: no such place"},
-		{unload(-1, 0), "adapter 0 on worker -1: no such place"}, {unload(3, 0), "adapter 0 on worker 3: no such place"}, {unload(0, 2), "adapter 2 on worker 0: no such place"},
-		{move(0, -1), "request 5 to worker -1: no such move"}, {move(0, 3), "request 5 to worker 3: no such move"}, {move(1, 1), "request 5 to worker 1: no such move"},
+		{unload(-1, 0), "adapter 0 on worker -1: no such place"},
+		{unload(3, 0), "adapter 0 on worker 3: no such place"},
+		{unload(0, 2), "adapter 2 on worker 0: no such place"},
+		{move(0, -1), "request 5 to worker -1: no such move"}, {move(0, 3), "request 5 to worker 3: no such move"},
+		{move(1, 1), "request 5 to worker 1: no such move"},
 		{load(2, 0), "a worker that the plan needs is down"}, {move(0, 2), "a worker that the plan needs is down"},
 	} {
 		err := c.p.Check(&f.view)
@@ -268,8 +277,9 @@ func TestPlanBesideRouting(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		f := newTestFleet(t, 2, 1)
 		solver := waiting{make(chan struct{}), make(chan *ilp.Solution)}
-		rt, err := router.New("dlora_period_mig:threshold=1", router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 4, Slots: 2}), Adapters: f.Adapters(),
-			Interval: 1, Moving: router.MoveRecompute, Solver: solver})
+		rt, err := router.New("dlora_period_mig:threshold=1",
+			router.Env{Workers: router.Alike(2, router.Spec{MaxRunning: 4, Slots: 2}), Adapters: f.Adapters(),
+				Interval: 1, Moving: router.MoveRecompute, Solver: solver})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +304,8 @@ func TestPlanBesideRouting(t *testing.T) {
 		}
 		solver.end <- &ilp.Solution{Flows: []ilp.Flow{{Worker: 0, Count: 2}, {Worker: 1, Count: 2}}}
 		wg.Wait()
-		if by != rt || (plan == nil) != replaced || plan != nil && len(plan.Move) != 2 || (f.Stats().Plans == 0) != replaced {
+		if by != rt || (plan == nil) != replaced || plan != nil && len(plan.Move) != 2 ||
+			(f.Stats().Plans == 0) != replaced {
 			t.Errorf("router replaced: %v, plan %+v, %+v", replaced, plan, f.Stats())
 		}
 		f.Close()

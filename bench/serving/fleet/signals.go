@@ -134,7 +134,8 @@ func readVLLM(text []byte) (l load, err error) {
 			l.At = v
 			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
 			l.Busy = map[string]bool{}
-			for name := range strings.SplitSeq(labelOf(m, "running_lora_adapters")+","+labelOf(m, "waiting_lora_adapters"), ",") {
+			for name := range strings.SplitSeq(labelOf(m, "running_lora_adapters")+","+labelOf(m,
+				"waiting_lora_adapters"), ",") {
 				if l.Busy[name] = true; len(l.Busy) > maxList {
 					return l, fmt.Errorf("%s names more than %d adapters", loraInfo, maxList)
 				}
@@ -265,7 +266,8 @@ func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
 	prompt := []int{10, 11, 12} // any ids that every vocabulary has
 	path, body := "/generate", map[string]any{"input_ids": prompt, "sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}}
 	if e.kind() == VLLM {
-		path, body = "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1, "temperature": 0, "return_token_ids": true}
+		path, body = "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1,
+			"temperature": 0, "return_token_ids": true}
 	}
 	data, err := e.call(ctx, http.MethodPost, path, body)
 	if err != nil {
@@ -340,7 +342,8 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 		}
 		var lacks []string
 		for i, a := range adapters {
-			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts && !slices.Contains(rt.Placement[w], int32(i))
+			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts &&
+				!slices.Contains(rt.Placement[w], int32(i))
 			if !elsewhere && !slices.Contains(r.Adapters, a.Name) {
 				lacks = append(lacks, a.Name)
 			}
@@ -351,7 +354,8 @@ func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error
 			more, lacks = fmt.Sprintf(" and %d more", n-most), lacks[:most]
 		}
 		if len(lacks) > 0 {
-			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s and %s", w, r.URL, strings.Join(lacks, ", "), more, r.whyFixed()))
+			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s and %s", w, r.URL, strings.Join(lacks, ", "),
+				more, r.whyFixed()))
 		}
 	}
 	if len(errs) > 1 {

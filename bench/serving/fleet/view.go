@@ -210,7 +210,8 @@ func (f *Fleet) Finished(r *Request, w int, exec float64) {
 	defer f.lock()()
 	f.succeeded(r, w)
 	f.outputs.Ended(r.Adapter, r.generated.Load())
-	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec, Now: f.cfg.Now()}
+	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
+		Now: f.cfg.Now()}
 	f.cfg.Router.Admission.Finished(end)
 	if l, ok := f.cfg.Router.Policy.(router.CompletionObserver); ok {
 		l.Finished(end)
@@ -302,8 +303,8 @@ func (f *Fleet) planning(ctx context.Context, interval float64) {
 	}
 }
 
-// plan asks the planner. Requests are routed while it solves; policies and planners share state, so not during the rest. A
-// plan whose router was replaced meanwhile is none. The time that takes is counted.
+// plan asks the planner. Requests are routed while it solves; policies and planners share state, so not during the
+// rest. A plan whose router was replaced meanwhile is none. The time that takes is counted.
 func (f *Fleet) plan() (p *router.Plan, by *router.Router) {
 	begun := time.Now()
 	defer f.lock()()
@@ -400,7 +401,8 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 		return names
 	}
 	result := "applied"
-	attrs := []any{"reason", p.Reason, "load", places(p.Load), "unload", places(p.Unload), "moves", len(p.Move), "solve_s", p.SolveTime}
+	attrs := []any{"reason", p.Reason, "load", places(p.Load), "unload", places(p.Unload), "moves", len(p.Move),
+		"solve_s", p.SolveTime}
 	switch {
 	case err != nil:
 		result, attrs = "dropped", append(attrs, "error", err.Error())
@@ -413,7 +415,8 @@ func (f *Fleet) logPlan(p *router.Plan, err error) {
 // loadAll loads the adapters of a plan, all or none.
 func (f *Fleet) loadAll(ctx context.Context, loads []router.Placement) error {
 	f.mu.Lock()
-	fresh := slices.DeleteFunc(slices.Clone(loads), func(l router.Placement) bool { return f.workers[l.Worker].adapters[l.Adapter].held })
+	fresh := slices.DeleteFunc(slices.Clone(loads),
+		func(l router.Placement) bool { return f.workers[l.Worker].adapters[l.Adapter].held })
 	f.mu.Unlock()
 	err := errors.Join(each(len(loads), func(i int) error { return f.keep(ctx, int(loads[i].Worker), loads[i].Adapter) })...)
 	if err != nil {

@@ -46,10 +46,12 @@ func inMemory(t *testing.T, test func(t *memory)) {
 }
 
 func newFakeWorker(t *memory, held ...string) *fakeWorker {
-	k := &fakeWorker{held: held, info: map[string]int{}, refuse: map[string]string{}, arrivals: make(chan string, 10000)}
+	k := &fakeWorker{held: held, info: map[string]int{}, refuse: map[string]string{},
+		arrivals: make(chan string, 10000)}
 	k.handler = k.answer
 	t.workers++
-	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { k.handler(rw, r) }))
+	k.Host = t.net.Serve(fmt.Sprintf("host%d", t.workers),
+		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { k.handler(rw, r) }))
 	t.Cleanup(k.Kill)
 	return k
 }

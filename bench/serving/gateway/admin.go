@@ -27,8 +27,10 @@ import (
 func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
 	order(g, mux, "load", "adapter", "the name of one", f.Load)
-	order(g, mux, "unload", "adapter", "the name of one", func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
-	order(g, mux, "drain", "drain", "true or false", func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
+	order(g, mux, "unload", "adapter", "the name of one",
+		func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
+	order(g, mux, "drain", "drain", "true or false",
+		func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)
 	mux.HandleFunc("POST /admin/abort_request", g.abort)
 	for _, path := range everyWorker {
@@ -40,7 +42,8 @@ func (g *Gateway) routes() *http.ServeMux {
 
 // order serves a change of one worker: a JSON object of "worker" and one other
 // field, neither of which may be left out, and answers how the workers are then.
-func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int, value T) error) {
+func order[T any](g *Gateway, mux *http.ServeMux, what, field, expected string, do func(ctx context.Context, w int,
+	value T) error) {
 	read := func(body []byte) (w int, value T, err error) {
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(body, &values); err != nil || values == nil {

@@ -27,13 +27,17 @@ func (g *Gateway) Admin() http.Handler {
 	guarded := func(rw http.ResponseWriter, r *http.Request) {
 		switch err := origins.Check(r); {
 		case !g.trustsHost(r):
-			g.reject(rw, http.StatusForbidden, fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it", format.Clip(r.Host, 100)), "Forbidden")
+			g.reject(rw, http.StatusForbidden,
+				fmt.Sprintf("the Host %q is not allowed here; --admin-host NAME allows it",
+					format.Clip(r.Host, 100)), "Forbidden")
 		case !g.cfg.AdminKeys.Accept(r):
 			g.refuseKey(rw)
 		case err != nil:
-			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused: "+err.Error(), "Forbidden")
+			g.reject(rw, http.StatusForbidden, "requests of web pages of another origin are refused: "+err.Error(),
+				"Forbidden")
 		case r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")):
-			g.reject(rw, http.StatusUnsupportedMediaType, "expected Content-Type: application/json", "Unsupported Media Type")
+			g.reject(rw, http.StatusUnsupportedMediaType, "expected Content-Type: application/json",
+				"Unsupported Media Type")
 		default:
 			serveRead(rw, r, mux)
 		}
@@ -49,7 +53,8 @@ func (g *Gateway) trustsHost(r *http.Request) bool {
 	if host == "" {
 		return false
 	}
-	if slices.ContainsFunc(g.cfg.AdminHosts, func(name string) bool { return strings.EqualFold(name, host) }) || host == "localhost" {
+	if slices.ContainsFunc(g.cfg.AdminHosts, func(name string) bool { return strings.EqualFold(name, host) }) ||
+		host == "localhost" {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)
@@ -57,7 +62,8 @@ func (g *Gateway) trustsHost(r *http.Request) bool {
 		return false
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ip.Unmap().IsLoopback() || local != nil && local.AddrPort().Addr().Unmap().WithZone("") == ip.Unmap().WithZone("")
+	return ip.Unmap().IsLoopback() || local != nil &&
+		local.AddrPort().Addr().Unmap().WithZone("") == ip.Unmap().WithZone("")
 }
 
 // hostname is a Host header without its port.

@@ -18,7 +18,8 @@ func TestRateLimit(t *testing.T) {
 		w := newTestWorker(t, emulate.SGLang)
 		limit := func(c *fleet.Config) {
 			var err error
-			if c.Router.Admission, err = router.NewAdmission("", "0.2,burst=1", router.Env{Adapters: c.Adapters}); err != nil {
+			if c.Router.Admission, err = router.NewAdmission("", "0.2,burst=1",
+				router.Env{Adapters: c.Adapters}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,11 +27,14 @@ func TestAgreement(t *testing.T) {
 		{"utf-16", "/v1/completions", "", wide, "refused"},
 		{"two values", "/v1/completions", "", `{"model": "a"} {"model": "b"}`, "refused"},
 		{"cut off", "/v1/completions", "", `{"model": "a"`, "refused"},
-		{"too deep", "/v1/completions", "", `{"x": ` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `, "model": "b"}`, "refused"},
-		{"long and no JSON", "/v1/completions", "", `{"x": "` + strings.Repeat("x", keep) + `", NaN, "model": "b"}`, "refused"},
+		{"too deep", "/v1/completions", "", `{"x": ` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) +
+			`, "model": "b"}`, "refused"},
+		{"long and no JSON", "/v1/completions", "", `{"x": "` + strings.Repeat("x", keep) + `", NaN, "model": "b"}`,
+			"refused"},
 		{"JSON that calls itself a form", "/v1/completions", form, `{"model": "b"}`, "b"},
 		{"form", "/v1/audio/transcriptions", form, field("model", "a") + "--x--\r\n", "a"},
-		{"last of two in a form", "/v1/audio/transcriptions", form, field("model", "a") + field("model", "b") + "--x--\r\n", "b"},
+		{"last of two in a form", "/v1/audio/transcriptions", form, field("model", "a") + field("model", "b") +
+			"--x--\r\n", "b"},
 		{"no body", "/v1/completions", "", "", ""}, {"white space", "/v1/completions", "", " \n", ""},
 		{"an array", "/v1/completions", "", "[1]", ""}, {"null", "/generate", "", "null", ""},
 		{"a path of --allow", "/v1/files", "", "\x00\x01", ""},

@@ -74,7 +74,8 @@ func TestAnnouncedBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &requestBody{from: io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), length: keep, memory: memory}
+	b := &requestBody{from: io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), length: keep,
+		memory: memory}
 	if err := b.fill(keep); err == nil || b.small != firstBuffer {
 		t.Errorf("%d bytes for one that came, %v", b.small, err)
 	}

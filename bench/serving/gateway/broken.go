@@ -79,7 +79,8 @@ func (d *dispatch) Cut(w int, cause error) {
 // begin begins an attempt on a worker.
 func (d *dispatch) begin(r *http.Request, w int) *answer {
 	a := &answer{d: d, r: r, w: w}
-	a.ctx, a.cancel = context.WithCancelCause(d.r.Context()) // not r's, whose trace would pass on replies of status 1xx without end
+	// not r's, whose trace would pass on replies of status 1xx without end
+	a.ctx, a.cancel = context.WithCancelCause(d.r.Context())
 	d.now.Store(a)
 	return a
 }
@@ -139,7 +140,8 @@ func (a *answer) take(resp *http.Response) {
 	a.ReadCloser, a.status = resp.Body, resp.StatusCode
 	a.d.line.streams = resp.ContentLength < 0
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" {
-		stream, ends := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"), generates(a.d.r.URL.Path)
+		stream, ends := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"),
+			generates(a.d.r.URL.Path)
 		switch {
 		case ends && (stream || a.d.want.stream): // one that was asked for may not be there
 			a.form = tokenForm
@@ -202,8 +204,8 @@ func (a *answer) fault() error {
 	return nil
 }
 
-// finish notes how the answer ended. A stream that breaks ends with an event that says so, in the form of the engines, and then
-// the connection breaks too: it must not look whole.
+// finish notes how the answer ended. A stream that breaks ends with an event that says so, in the form of the engines,
+// and then the connection breaks too: it must not look whole.
 func (a *answer) finish(err error) {
 	if cause := a.cause(); cause != nil && !errors.Is(err, io.EOF) {
 		err = cause
@@ -218,10 +220,12 @@ func (a *answer) finish(err error) {
 // farewell is the event with which a stream ends that broke.
 func (a *answer) farewell(err error) []byte {
 	text := "the worker broke off"
-	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) || errors.Is(err, fleet.ErrStalled) {
+	if errors.Is(err, errIdle) || errors.Is(err, errFirstByte) || errors.Is(err, fleet.ErrHung) ||
+		errors.Is(err, fleet.ErrStalled) {
 		text = err.Error()
 	}
-	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text, "type": "BadGateway", "code": http.StatusBadGateway}})
+	said, _ := json.Marshal(map[string]any{"error": map[string]any{"message": text, "type": "BadGateway",
+		"code": http.StatusBadGateway}})
 	var gap string
 	if a.events > 0 && !bytes.HasSuffix(a.tail[:], []byte("\n\n")) && !bytes.HasSuffix(a.tail[:], []byte("\r\n\r\n")) {
 		gap = "\n\n" // ends the event under way

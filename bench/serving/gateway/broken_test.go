@@ -22,12 +22,14 @@ import (
 )
 
 // faulty starts workers of which the first has a fault, and a gateway before them.
-func faulty(t *memory, policy string, n int, rule faultworker.Rule, set func(*gateway.Config)) (*memnet.Host, []*faultworker.Worker) {
+func faulty(t *memory, policy string, n int, rule faultworker.Rule, set func(*gateway.Config)) (*memnet.Host,
+	[]*faultworker.Worker) {
 	t.Helper()
 	var ws []*faultworker.Worker
 	var front []*testWorker
 	for i := range n {
-		w, err := faultworker.New(faultworker.Config{Adapters: []string{"a", "b"}, Token: 10 * time.Millisecond, Name: fmt.Sprint(i)})
+		w, err := faultworker.New(faultworker.Config{Adapters: []string{"a", "b"}, Token: 10 * time.Millisecond,
+			Name: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +40,10 @@ func faulty(t *memory, policy string, n int, rule faultworker.Rule, set func(*ga
 	if err := ws[0].Break(rule); err != nil {
 		t.Fatal(err)
 	}
-	srv, _ := startGateway(t, policy, func(c *fleet.Config) { c.Poll, c.Timeout, c.Outlier.SlowStart = time.Second, 2*time.Second, 32 },
+	srv, _ := startGateway(t, policy, func(c *fleet.Config) {
+		c.Poll, c.Timeout, c.Outlier.SlowStart = time.Second,
+			2*time.Second, 32
+	},
 		func(c *gateway.Config) {
 			c.FirstByte, c.Idle = 5*time.Minute, time.Minute
 			if set != nil {
@@ -62,7 +67,9 @@ func askTokens(t *memory, url string, clients, n, tokens int) (lost int, ends ma
 				if i > int64(n) {
 					return
 				}
-				end := askStream(t, url, fmt.Sprintf(`{"model": %q, "prompt": "hello %d", "max_tokens": %d, "stream": true}`, string("ab"[i%2]), i, tokens))
+				end := askStream(t, url,
+					fmt.Sprintf(`{"model": %q, "prompt": "hello %d", "max_tokens": %d, "stream": true}`,
+						string("ab"[i%2]), i, tokens))
 				mu.Lock()
 				ends[end]++
 				mu.Unlock()
@@ -105,7 +112,8 @@ func askStream(t *memory, url, body string) string {
 	return fmt.Sprintf("%v: %s", err, text)
 }
 
-// One of three workers resets each stream after a token. Whatever the policy, at most 40 requests are lost, 60 at a time.
+// One of three workers resets each stream after a token. Whatever the policy, at most 40 requests are lost, 60 at a
+// time.
 func TestHalfDeadWorker(t *testing.T) {
 	for _, p := range router.List() {
 		policy := p.Name
@@ -115,7 +123,8 @@ func TestHalfDeadWorker(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
 				const n = 600 // all that comes after the ejection goes well
-				srv, ws := faulty(t, policy, 3, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset, Tokens: 1}, nil)
+				srv, ws := faulty(t, policy, 3, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset,
+					Tokens: 1}, nil)
 				lost, ends := askTokens(t, srv.URL, 60, n, 16)
 				if lost > 40 || ends["told"] != lost {
 					t.Errorf("lost %d of %d: %v", lost, n, ends)
@@ -127,11 +136,14 @@ func TestHalfDeadWorker(t *testing.T) {
 				if sent == 0 {
 					return // by its hashes, neither adapter belongs there
 				}
-				if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text, `lorasim_gateway_ejections_total{reason="consecutive_failures",worker="0"} 1`) ||
-					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="0"} 1`) || !strings.Contains(text, `lorasim_gateway_worker_ejected{worker="1"} 0`) {
+				if _, text := get(t, srv.URL+"/metrics"); !strings.Contains(text,
+					`lorasim_gateway_ejections_total{reason="consecutive_failures",worker="0"} 1`) ||
+					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="0"} 1`) ||
+					!strings.Contains(text, `lorasim_gateway_worker_ejected{worker="1"} 0`) {
 					t.Errorf("metrics: %s", text)
 				}
-				if _, text := get(t, srv.URL+"/admin/workers"); !strings.Contains(text, `"ejected":true`) || !strings.Contains(text, `"ejection_reason":"consecutive_failures"`) {
+				if _, text := get(t, srv.URL+"/admin/workers"); !strings.Contains(text, `"ejected":true`) ||
+					!strings.Contains(text, `"ejection_reason":"consecutive_failures"`) {
 					t.Errorf("workers: %s", text)
 				}
 			})
@@ -141,8 +153,9 @@ func TestHalfDeadWorker(t *testing.T) {
 
 // errorInStream is a reply of status 200 with an event that tells of an error.
 func errorInStream(text string) faultworker.Rule {
-	return faultworker.Rule{On: faultworker.Generate, Do: faultworker.Answer, Header: "Content-Type: text/event-stream\r\n",
-		Text: "data: {\"error\": " + text + "}\n\ndata: [DONE]\n\n"}
+	return faultworker.Rule{On: faultworker.Generate, Do: faultworker.Answer,
+		Header: "Content-Type: text/event-stream\r\n",
+		Text:   "data: {\"error\": " + text + "}\n\ndata: [DONE]\n\n"}
 }
 
 // A worker that tells in streams of an error of its own is ejected; what it tells of what
@@ -231,8 +244,8 @@ func TestHostileClient(t *testing.T) {
 	}
 }
 
-// A stream that says nothing for longer than the idle timeout is cut with an event; one that is slow, or that waits long for its
-// first byte, or whose client is slow, is not.
+// A stream that says nothing for longer than the idle timeout is cut with an event; one that is slow, or that waits
+// long for its first byte, or whose client is slow, is not.
 func TestIdleTimeout(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		pause := 30 * time.Second
@@ -271,10 +284,13 @@ func TestIdleTimeout(t *testing.T) {
 			flush("data: [DONE]\n\n")
 		}))}
 		t.Cleanup(w.srv.Kill)
-		srv, _ := startGateway(t, "least-loaded", func(c *fleet.Config) { c.Poll = time.Second }, func(c *gateway.Config) { c.FirstByte, c.Idle = 5*time.Minute, time.Minute }, w)
-		for prompt, want := range map[string]string{"slow": "whole", "long prefill": "whole", "heartbeats": "whole", "hangs": "told", "half an event": "told"} {
+		srv, _ := startGateway(t, "least-loaded", func(c *fleet.Config) { c.Poll = time.Second },
+			func(c *gateway.Config) { c.FirstByte, c.Idle = 5*time.Minute, time.Minute }, w)
+		for prompt, want := range map[string]string{"slow": "whole", "long prefill": "whole", "heartbeats": "whole",
+			"hangs": "told", "half an event": "told"} {
 			begun := time.Now()
-			if got := askStream(t, srv.URL, fmt.Sprintf(`{"model": "a", "prompt": %q, "stream": true}`, prompt)); got != want {
+			if got := askStream(t, srv.URL, fmt.Sprintf(`{"model": "a", "prompt": %q, "stream": true}`,
+				prompt)); got != want {
 				t.Errorf("%s: %s, expected %s", prompt, got, want)
 			}
 			if took := time.Since(begun); want == "told" && (took < time.Minute || took > 62*time.Second) {
@@ -289,7 +305,8 @@ func TestSlowClient(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		patient := func(c *gateway.Config) { c.ClientTimeout = time.Hour }
 		srv, _ := faulty(t, "least-loaded", 1, faultworker.Rule{}, patient)
-		resp, err := t.client.Post(srv.URL+"/v1/completions", "application/json", strings.NewReader(`{"model": "a", "prompt": "x", "max_tokens": 2000, "stream": true}`))
+		resp, err := t.client.Post(srv.URL+"/v1/completions", "application/json",
+			strings.NewReader(`{"model": "a", "prompt": "x", "max_tokens": 2000, "stream": true}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +319,8 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// A worker that stops in the middle costs what it has begun to answer; what has had no byte goes on elsewhere, within the retries.
+// A worker that stops in the middle costs what it has begun to answer; what has had no byte goes on elsewhere, within
+// the retries.
 func TestHungWorker(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		srv, ws := faulty(t, "round-robin", 2, faultworker.Rule{}, nil)

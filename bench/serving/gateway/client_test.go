@@ -120,12 +120,14 @@ func TestMaxRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := w.seen.Load()
-		if status, text := post(t, srv.URL+"/generate", body); status != http.StatusServiceUnavailable || w.seen.Load() != seen {
+		if status, text := post(t, srv.URL+"/generate", body); status != http.StatusServiceUnavailable ||
+			w.seen.Load() != seen {
 			t.Errorf("the second: %d %s", status, text)
 		}
 		first.Close()
 		time.Sleep(time.Second)
-		if status, text := post(t, srv.URL+"/generate", `{"text": "x", "sampling_params": {"max_new_tokens": 1}}`); status != http.StatusOK {
+		if status, text := post(t, srv.URL+"/generate",
+			`{"text": "x", "sampling_params": {"max_new_tokens": 1}}`); status != http.StatusOK {
 			t.Errorf("once the first has gone: %d %s", status, text)
 		}
 	})

@@ -30,13 +30,15 @@ import (
 //	go test ./bench/serving/gateway -run '^$' -bench OneToken -benchtime 50000x
 func BenchmarkOneToken(b *testing.B) {
 	worker := startOther(b, "worker")
-	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}), Adapters: []trace.Adapter{{Name: "a"}}})
+	rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}),
+		Adapters: []trace.Adapter{{Name: "a"}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: fleet.SGLang, Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{worker}, API: fleet.SGLang,
+		Client: client}, Router: rt, Adapters: []trace.Adapter{{Name: "a"}}, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -136,7 +138,8 @@ func playRole(role string, args []string) error {
 		return err
 	}
 	client := live.NewHTTPClient(nil)
-	body := `{"model": "a", "stream": true, "max_tokens": 1, "ignore_eos": true, "prompt": [` + strings.Repeat("1234, ", 63) + `1]}`
+	body := `{"model": "a", "stream": true, "max_tokens": 1, "ignore_eos": true, "prompt": [` + strings.Repeat("1234, ",
+		63) + `1]}`
 	var mu sync.Mutex
 	var all []time.Duration
 	var wg sync.WaitGroup

@@ -29,15 +29,18 @@ import (
 var dataPlane = map[string][]string{
 	http.MethodPost: {
 		// generate
-		"/generate", "/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses", "/v1/messages",
+		"/generate", "/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses",
+		"/v1/messages",
 		"/api/chat", "/api/generate", "/cohere/v2/chat", "/inference/v1/generate",
 		"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech",
 		// embed, score, classify
-		"/v1/embeddings", "/v2/embed", "/encode", "/pooling", "/classify", "/v1/classify", "/score", "/v1/score", "/generative_scoring",
+		"/v1/embeddings", "/v2/embed", "/encode", "/pooling", "/classify", "/v1/classify", "/score", "/v1/score",
+		"/generative_scoring",
 		"/rerank", "/v1/rerank", "/v2/rerank", "/v1/decisions", "/v1/systemone",
 		// tokenize, render templates, parse replies: functions of the request alone
 		"/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize", "/v1/messages/count_tokens",
-		"/v1/completions/render", "/v1/chat/completions/render", "/v1/messages/render", "/v1/responses/render", "/cohere/v2/chat/render",
+		"/v1/completions/render", "/v1/chat/completions/render", "/v1/messages/render", "/v1/responses/render",
+		"/cohere/v2/chat/render",
 		"/v1/completions/derender", "/v1/chat/completions/derender", "/parse_function_call", "/separate_reasoning",
 		"/api/show",
 	},
@@ -46,7 +49,8 @@ var dataPlane = map[string][]string{
 
 // everyWorker are calls that benchmarks make of a server between runs. They go to
 // every worker, below /admin, and for clients only where Config.Allow has them.
-var everyWorker = []string{"/flush_cache", "/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache", "/start_profile", "/stop_profile"}
+var everyWorker = []string{"/flush_cache", "/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache",
+	"/start_profile", "/stop_profile"}
 
 // endpoint is what a path stands for on the data listener.
 type endpoint struct {
@@ -122,7 +126,8 @@ const segment = `[A-Za-z0-9_~@:-][A-Za-z0-9_~@:.-]*`
 var (
 	plainPath    = regexp.MustCompile(`^(/` + segment + `)+$`)
 	wildcard     = regexp.MustCompile(`\{[a-z_]+\}`)
-	allowMethods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	allowMethods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions}
 )
 
 func patternOf(p string) *regexp.Regexp {
@@ -139,7 +144,8 @@ func ParseAllow(text string) (methods []string, p string, err error) {
 	methods, p = []string{http.MethodGet, http.MethodPost}, text
 	if method, rest, ok := strings.Cut(text, " "); ok {
 		if !slices.Contains(allowMethods, method) {
-			return nil, "", fmt.Errorf("%q: method %q, expected one of %s", text, method, strings.Join(allowMethods, ", "))
+			return nil, "", fmt.Errorf("%q: method %q, expected one of %s", text, method,
+				strings.Join(allowMethods, ", "))
 		}
 		methods, p = []string{method}, rest
 	}
@@ -168,7 +174,8 @@ func ParseAllow(text string) (methods []string, p string, err error) {
 func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 	e := a.exact[r.URL.Path]
 	if e == nil {
-		if i := slices.IndexFunc(a.patterns, func(e *endpoint) bool { return e.pattern.MatchString(r.URL.Path) }); i >= 0 {
+		if i := slices.IndexFunc(a.patterns,
+			func(e *endpoint) bool { return e.pattern.MatchString(r.URL.Path) }); i >= 0 {
 			e = a.patterns[i]
 		}
 	}
@@ -178,14 +185,16 @@ func (a *allowlist) find(r *http.Request) (*endpoint, int, error) {
 		return nil, http.StatusNotFound, fmt.Errorf("%s is not served to clients; --allow adds paths, /admin and /metrics are on the admin listener",
 			format.Clip(r.URL.Path, 100))
 	case !e.takes(r.Method):
-		return e, http.StatusMethodNotAllowed, fmt.Errorf("%s %s is not served to clients, expected %s", format.Clip(r.Method, 20), r.URL.Path, strings.Join(e.methods, " or "))
+		return e, http.StatusMethodNotAllowed, fmt.Errorf("%s %s is not served to clients, expected %s",
+			format.Clip(r.Method, 20), r.URL.Path, strings.Join(e.methods, " or "))
 	}
 	return e, 0, nil
 }
 
 // data serves what is on the allowlist to clients that have a key.
 func (g *Gateway) data(rw http.ResponseWriter, r *http.Request) {
-	open := r.URL.Path == "/health" && r.URL.RawPath == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+	open := r.URL.Path == "/health" && r.URL.RawPath == "" &&
+		(r.Method == http.MethodGet || r.Method == http.MethodHead)
 	if !open && !g.cfg.Keys.Accept(r) {
 		g.refuseKey(rw)
 		return
@@ -195,7 +204,8 @@ func (g *Gateway) data(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Allow", strings.Join(e.methods, ", "))
 	}
 	if err == nil && !identity(r.Header["Content-Encoding"]) {
-		status, err = http.StatusUnsupportedMediaType, errors.New("the body is compressed, which hides the adapter it names: send it without Content-Encoding")
+		status, err = http.StatusUnsupportedMediaType,
+			errors.New("the body is compressed, which hides the adapter it names: send it without Content-Encoding")
 	}
 	if err != nil {
 		g.reject(rw, status, err.Error(), http.StatusText(status))
@@ -211,7 +221,10 @@ func (g *Gateway) refuseKey(rw http.ResponseWriter) {
 
 // identity says whether a body is sent as it is.
 func identity(codings []string) bool {
-	return !slices.ContainsFunc(codings, func(coding string) bool { return coding != "" && !strings.EqualFold(coding, "identity") })
+	return !slices.ContainsFunc(codings, func(coding string) bool {
+		return coding != "" &&
+			!strings.EqualFold(coding, "identity")
+	})
 }
 
 // instructions are headers with which a proxy tells a server what to do with a
@@ -238,7 +251,8 @@ func (g *Gateway) unknown(name string) error {
 	for i, k := range known {
 		known[i] = format.Clip(k, longest)
 	}
-	return fmt.Errorf("unknown adapter or model %q; known: %s%s", format.Clip(name, longest), strings.Join(known, ", "), more)
+	return fmt.Errorf("unknown adapter or model %q; known: %s%s", format.Clip(name, longest), strings.Join(known, ", "),
+		more)
 }
 
 // model serves GET /v1/models/NAME.

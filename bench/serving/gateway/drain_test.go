@@ -98,9 +98,11 @@ func TestDiscovery(t *testing.T) {
 			for _, staleness := range []float64{0, 0.01} {
 				w0 := newTestWorker(t, api, emulate.Adapter{Name: "c", Path: "/adapters/c-r8"})
 				w1 := newTestWorker(t, api)
-				srv, _ := startGateway(t, "dlora_period_mig:interval=0.05", func(c *fleet.Config) { c.Staleness = staleness }, nil, w0, w1)
+				srv, _ := startGateway(t, "dlora_period_mig:interval=0.05",
+					func(c *fleet.Config) { c.Staleness = staleness }, nil, w0, w1)
 				ask := func(name string) int {
-					status, _ := post(t, srv.URL+"/v1/completions", `{"model": "`+name+`", "prompt": [5, 6], "max_tokens": 4}`)
+					status, _ := post(t, srv.URL+"/v1/completions",
+						`{"model": "`+name+`", "prompt": [5, 6], "max_tokens": 4}`)
 					return status
 				}
 				if s := ask("c"); s != 200 {
@@ -110,11 +112,13 @@ func TestDiscovery(t *testing.T) {
 					t.Errorf("%s: an adapter that nobody has: %d", api, s)
 				}
 				prefix := map[emulate.API]string{emulate.SGLang: "", emulate.VLLM: "/v1"}[api]
-				if s, text := post(t, w1.srv.URL+prefix+"/load_lora_adapter", `{"lora_name": "d", "lora_path": "/adapters/d-r16"}`); s != 200 {
+				if s, text := post(t, w1.srv.URL+prefix+"/load_lora_adapter",
+					`{"lora_name": "d", "lora_path": "/adapters/d-r16"}`); s != 200 {
 					t.Fatalf("%s: load on the worker: %d %s", api, s, text)
 				}
 				eventually(t, "adapter d", func() bool { return ask("d") == 200 })
-				if _, text := get(t, srv.URL+"/v1/models"); !strings.Contains(text, `"id":"c"`) || !strings.Contains(text, `"id":"d"`) || strings.Count(text, `"parent":"base"`) != 4 {
+				if _, text := get(t, srv.URL+"/v1/models"); !strings.Contains(text, `"id":"c"`) ||
+					!strings.Contains(text, `"id":"d"`) || strings.Count(text, `"parent":"base"`) != 4 {
 					t.Errorf("%s: models %s", api, text)
 				}
 				// it is loaded on the other worker from the same place
@@ -184,7 +188,8 @@ func TestAccessLog(t *testing.T) {
 		w := newTestWorker(t, emulate.SGLang)
 		plans := &script{plans: []*router.Plan{
 			nil,
-			{Reason: "one", Load: []router.Placement{{Worker: 0, Adapter: 1}}, Unload: []router.Placement{{Worker: 0, Adapter: 1}}},
+			{Reason: "one", Load: []router.Placement{{Worker: 0, Adapter: 1}},
+				Unload: []router.Placement{{Worker: 0, Adapter: 1}}},
 			{Reason: "two", Load: []router.Placement{{Worker: 9, Adapter: 1}}},
 			{Reason: "three"},
 			{Reason: "four", Move: []router.Move{{ID: 77, From: 1, To: 0}}},
@@ -194,7 +199,8 @@ func TestAccessLog(t *testing.T) {
 			func(c *gateway.Config) { c.Access = logger }, newTestWorker(t, emulate.SGLang), w)
 		w.down.Store(true) // whatever goes there is tried again
 		for range 4 {
-			if s, _ := post(t, srv.URL+"/generate", `{"input_ids": [1, 2, 3], "lora_path": "a", "stream": true, "sampling_params": {"max_new_tokens": 5, "ignore_eos": true}}`); s != 200 {
+			if s, _ := post(t, srv.URL+"/generate",
+				`{"input_ids": [1, 2, 3], "lora_path": "a", "stream": true, "sampling_params": {"max_new_tokens": 5, "ignore_eos": true}}`); s != 200 {
 				t.Fatal(s)
 			}
 		}
@@ -216,19 +222,22 @@ func TestAccessLog(t *testing.T) {
 					t.Errorf("line %d: %s is %v, expected %v", i, k, lines[i][k], v)
 				}
 			}
-			if d, ok := lines[i]["duration_s"].(float64); !ok || d < 0 || lines[i]["client"] == "" || lines[i]["time"] == "" {
+			if d, ok := lines[i]["duration_s"].(float64); !ok || d < 0 || lines[i]["client"] == "" ||
+				lines[i]["time"] == "" {
 				t.Errorf("line %d: %v", i, lines[i])
 			}
 		}
 		for i, l := range lines[:4] {
 			first, _ := l["first_byte_s"].(float64)
-			if n := l["events"].(float64); n < 1 || n > 6 || l["bytes"].(float64) < 100 || first <= 0 || first > l["duration_s"].(float64) || l["broken_off"] != nil {
+			if n := l["events"].(float64); n < 1 || n > 6 || l["bytes"].(float64) < 100 || first <= 0 ||
+				first > l["duration_s"].(float64) || l["broken_off"] != nil {
 				t.Errorf("line %d: %v", i, l)
 			}
 		}
 		eventually(t, "plans", func() bool { return len(log.lines(t, "plan")) == 4 })
 		_, metrics := get(t, srv.URL+"/metrics")
-		for _, line := range []string{`{result="applied"} 2`, `{result="dropped"} 1`, `{result="empty"} 1`} { // one that only moves is applied
+		// one that only moves is applied
+		for _, line := range []string{`{result="applied"} 2`, `{result="dropped"} 1`, `{result="empty"} 1`} {
 			if !strings.Contains(metrics, "lorasim_gateway_plans_total"+line+"\n") {
 				t.Errorf("metrics lack %s", line)
 			}
@@ -314,7 +323,8 @@ func TestOtherEndpoints(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if want := []string{`/tokenize {"prompt":"x"}`, `/v1/embeddings {"model":"a","input":"x"}`, "/v1/rerank"}; !slices.Equal(got, want) {
+		if want := []string{`/tokenize {"prompt":"x"}`, `/v1/embeddings {"model":"a","input":"x"}`,
+			"/v1/rerank"}; !slices.Equal(got, want) {
 			t.Errorf("the worker got %q, expected %q", got, want)
 		}
 	})

@@ -12,8 +12,9 @@ import (
 	"lorasim/bench/serving/gateway"
 )
 
-// An error that comes as an event of a stream speaks against the worker if its code is one of the server's, as that of vLLM whose
-// engine core is dead. What is wrong with a request ejects no worker, nor does a full queue. The client gets each event as it came.
+// An error that comes as an event of a stream speaks against the worker if its code is one of the server's, as that of
+// vLLM whose engine core is dead. What is wrong with a request ejects no worker, nor does a full queue. The client gets
+// each event as it came.
 func TestErrorEvents(t *testing.T) {
 	for _, c := range []struct {
 		event   string
@@ -42,7 +43,8 @@ func TestErrorEvents(t *testing.T) {
 				t.Cleanup(w.srv.Kill)
 				return w
 			}
-			srv, _ := startGateway(t, "round-robin", func(c *fleet.Config) { c.Poll = time.Second }, func(c *gateway.Config) {},
+			srv, _ := startGateway(t, "round-robin", func(c *fleet.Config) { c.Poll = time.Second },
+				func(c *gateway.Config) {},
 				worker(0, c.event), worker(1, `{"choices":[{"text":"well"}]}`))
 			got := 0
 			for range 60 {

@@ -16,8 +16,8 @@ import (
 	"lorasim/trace"
 )
 
-// The bounds below need ejection of outliers, idle timeouts, at-most-once delivery, waiting for adapter places, and recovery from
-// panics over workers' bytes. go test ./bench/serving/gateway -tags faultbounds -run FaultBounds
+// The bounds below need ejection of outliers, idle timeouts, at-most-once delivery, waiting for adapter places, and
+// recovery from panics over workers' bytes. go test ./bench/serving/gateway -tags faultbounds -run FaultBounds
 
 // One of three workers cuts every stream: some are lost until it is ejected, not a third of all.
 func TestFaultBoundsCut(t *testing.T) {
@@ -26,7 +26,8 @@ func TestFaultBoundsCut(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %v", policy, share), func(t *testing.T) {
 				inMemory(t, func(t *memory) {
 					f := startFaultCluster(t, policy, 3, nil, nil)
-					f.breaks(0, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset, Tokens: 1, Share: share})
+					f.breaks(0, faultworker.Rule{On: faultworker.Generate, Do: faultworker.Reset, Tokens: 1,
+						Share: share})
 					const n, most = 2000, 40
 					if s := f.ask(t.Context(), n, 30, false); n-s.whole > most {
 						t.Errorf("%d of %d requests lost, expected at most %d", n-s.whole, n, most)
@@ -39,10 +40,14 @@ func TestFaultBoundsCut(t *testing.T) {
 
 // A worker hangs: each request has an end though its client would wait for ever, and the worker gets few more.
 func TestFaultBoundsHang(t *testing.T) {
-	for _, r := range []faultworker.Rule{{Do: faultworker.Hang}, {Do: faultworker.Stall}, {Do: faultworker.Stall, Tokens: 1}} {
+	for _, r := range []faultworker.Rule{{Do: faultworker.Hang}, {Do: faultworker.Stall},
+		{Do: faultworker.Stall, Tokens: 1}} {
 		t.Run(fmt.Sprintf("%s after %d", r.Do, r.Tokens), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				f := startFaultCluster(t, "round-robin", 3, nil, func(c *gateway.Config) { c.FirstByte, c.Idle = time.Minute, time.Minute })
+				f := startFaultCluster(t, "round-robin", 3, nil, func(c *gateway.Config) {
+					c.FirstByte,
+						c.Idle = time.Minute, time.Minute
+				})
 				r.On = faultworker.Generate
 				f.breaks(0, r)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -61,10 +66,11 @@ func TestFaultBoundsHang(t *testing.T) {
 	}
 }
 
-// A late second reply goes to nobody, unless it comes after the next request was sent: then it costs that request, and no
-// further one of the connection. Over loopback, as the bytes of a late reply wait in the kernel.
+// A late second reply goes to nobody, unless it comes after the next request was sent: then it costs that request, and
+// no further one of the connection. Over loopback, as the bytes of a late reply wait in the kernel.
 func TestFaultBoundsSecondReply(t *testing.T) {
-	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond} {
+	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond,
+		150 * time.Millisecond} {
 		t.Run(late.String(), func(t *testing.T) {
 			t.Parallel()
 			w, err := faultworker.New(faultworker.Config{Adapters: []string{"a", "b"}})
@@ -76,13 +82,15 @@ func TestFaultBoundsSecondReply(t *testing.T) {
 				t.Fatal(err)
 			}
 			adapters := []trace.Adapter{{Name: "a"}, {Name: "b"}}
-			rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}), Adapters: adapters})
+			rt, err := router.New("least-loaded", router.Env{Workers: router.Alike(1, router.Spec{}),
+				Adapters: adapters})
 			if err != nil {
 				t.Fatal(err)
 			}
 			client := live.NewHTTPClient(nil)
 			defer client.CloseIdleConnections()
-			fl, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{w.URL()}, Client: client}, Router: rt, Adapters: adapters})
+			fl, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{w.URL()}, Client: client},
+				Router: rt, Adapters: adapters})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +105,8 @@ func TestFaultBoundsSecondReply(t *testing.T) {
 			defer g.Close()
 			srv := httptest.NewServer(g)
 			defer srv.Close()
-			if err := w.Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Second, After: late}); err != nil {
+			if err := w.Break(faultworker.Rule{On: faultworker.Generate, Do: faultworker.Second,
+				After: late}); err != nil {
 				t.Fatal(err)
 			}
 			f := &faultCluster{memory: &memory{T: t, client: srv.Client()}, gateway: &memnet.Host{URL: srv.URL}}
@@ -105,7 +114,8 @@ func TestFaultBoundsSecondReply(t *testing.T) {
 			defer cancel()
 			const clients = 4
 			if s := f.ask(ctx, 100, clients, true); s.foreign > clients {
-				t.Errorf("%d of %d replies to the wrong client, expected at most one for each connection", s.foreign, 100)
+				t.Errorf("%d of %d replies to the wrong client, expected at most one for each connection", s.foreign,
+					100)
 			}
 		})
 	}
@@ -150,14 +160,16 @@ func TestFaultBoundsMetrics(t *testing.T) {
 	for _, text := range []string{"{}", "{", "a{}", "# TYPE", "\x00", "vllm:num_requests_running NaN\n"} {
 		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				f := startFaultCluster(t, "round-robin", 3, func(_ int, c *faultworker.Config) { c.API = faultworker.VLLM }, nil)
+				f := startFaultCluster(t, "round-robin", 3,
+					func(_ int, c *faultworker.Config) { c.API = faultworker.VLLM }, nil)
 				f.breaks(0, faultworker.Rule{On: faultworker.Metrics, Do: faultworker.Answer, Text: text})
 				time.Sleep(5 * time.Second)
 				if status, text := get(t, f.gateway.URL+"/health"); status != 200 {
 					t.Errorf("/health: %d %s", status, text)
 				}
 				for range 9 {
-					if status, text := post(t, f.gateway.URL+"/v1/completions", `{"model": "a", "prompt": "x", "max_tokens": 2}`); status != 200 {
+					if status, text := post(t, f.gateway.URL+"/v1/completions",
+						`{"model": "a", "prompt": "x", "max_tokens": 2}`); status != 200 {
 						t.Errorf("status %d: %s", status, text)
 					}
 				}

@@ -29,12 +29,14 @@ type faultCluster struct {
 }
 
 // startFaultCluster starts workers with the adapters a and b, and a gateway before them.
-func startFaultCluster(t *memory, policy string, n int, worker func(i int, c *faultworker.Config), set func(*gateway.Config)) *faultCluster {
+func startFaultCluster(t *memory, policy string, n int, worker func(i int, c *faultworker.Config),
+	set func(*gateway.Config)) *faultCluster {
 	t.Helper()
 	f := &faultCluster{memory: t, book: new(faultworker.Book)}
 	var known []*testWorker
 	for i := range n {
-		cfg := faultworker.Config{Name: fmt.Sprint(i), Adapters: []string{"a", "b"}, Token: 20 * time.Millisecond, Book: f.book}
+		cfg := faultworker.Config{Name: fmt.Sprint(i), Adapters: []string{"a", "b"}, Token: 20 * time.Millisecond,
+			Book: f.book}
 		if worker != nil {
 			worker(i, &cfg)
 		}
@@ -47,7 +49,8 @@ func startFaultCluster(t *memory, policy string, n int, worker func(i int, c *fa
 		f.workers, f.hosts = append(f.workers, w), append(f.hosts, host)
 		known = append(known, &testWorker{srv: host})
 	}
-	f.gateway, _ = startGateway(t, policy, func(c *fleet.Config) { c.Poll, c.Timeout = 2*time.Second, time.Second }, set, known...)
+	f.gateway, _ = startGateway(t, policy, func(c *fleet.Config) { c.Poll, c.Timeout = 2*time.Second, time.Second },
+		set, known...)
 	return f
 }
 
@@ -104,8 +107,10 @@ func (f *faultCluster) ask(ctx context.Context, n, clients int, whole bool) *cli
 }
 
 // one sends a request and checks its reply.
-func (f *faultCluster) one(ctx context.Context, id, adapter string, whole bool) (worker string, foreign bool, err error) {
-	body := fmt.Sprintf(`{"text": "x", "lora_path": %q, "stream": %t, "sampling_params": {"max_new_tokens": 4}}`, adapter, !whole)
+func (f *faultCluster) one(ctx context.Context, id, adapter string, whole bool) (worker string, foreign bool,
+	err error) {
+	body := fmt.Sprintf(`{"text": "x", "lora_path": %q, "stream": %t, "sampling_params": {"max_new_tokens": 4}}`,
+		adapter, !whole)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.gateway.URL+"/generate", strings.NewReader(body))
 	if err != nil {
 		return "", false, err
@@ -149,8 +154,8 @@ func (f *faultCluster) one(ctx context.Context, id, adapter string, whole bool) 
 	return worker, false, nil
 }
 
-// One of three workers does something wrong from the first request on. The gateway goes on, what the other two serve is whole,
-// and where nothing of a reply has come, a retry makes up for the fault.
+// One of three workers does something wrong from the first request on. The gateway goes on, what the other two serve is
+// whole, and where nothing of a reply has come, a retry makes up for the fault.
 func TestMisbehavingWorker(t *testing.T) {
 	generate := func(r faultworker.Rule) []faultworker.Rule { r.On = faultworker.Generate; return []faultworker.Rule{r} }
 	metrics := func(text string) []faultworker.Rule {
@@ -174,13 +179,15 @@ func TestMisbehavingWorker(t *testing.T) {
 		{name: "too short", rules: generate(faultworker.Rule{Do: faultworker.TooShort}), whole: true},
 		{name: "too long", rules: generate(faultworker.Rule{Do: faultworker.TooLong}), whole: true, mended: true},
 		{name: "endless head", rules: generate(faultworker.Rule{Do: faultworker.EndlessHead}), mended: true},
-		{name: "endless provisional replies", rules: generate(faultworker.Rule{Do: faultworker.Endless1xx}), mended: true},
+		{name: "endless provisional replies", rules: generate(faultworker.Rule{Do: faultworker.Endless1xx}),
+			mended: true},
 		{name: "redirect", rules: generate(faultworker.Rule{Do: faultworker.Redirect, Text: "http://elsewhere/generate"})},
 		{name: "load signal is empty", rules: metrics("{}"), mended: true},
 		{name: "load signal is junk", rules: metrics("\x00\xff"), mended: true},
 		{name: "load signal is wrong", rules: metrics(`{"loads": [{"num_running_reqs": -9223372036854775808, "max_total_num_tokens": -1}]}`), mended: true},
 		{name: "load signal is absurd", rules: metrics(`{"loads": [{"num_running_reqs": 1e300}]}`), mended: true},
-		{name: "load signal hangs", rules: []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Hang}}, mended: true},
+		{name: "load signal hangs", rules: []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Hang}},
+			mended: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *memory) {

@@ -1,7 +1,7 @@
 // Package gateway is a reverse proxy that spreads the requests of any client of
 // sglang or vLLM over several workers, by the policies of package router. Clients
-// reach what runs the model for them, and nothing that changes a worker. Streams are passed through byte by byte as they come; what a
-// request is for is read from its body, and nothing else of it is changed than the
+// reach what runs the model for them, and nothing that changes a worker. Streams are passed through byte by byte as
+// they come; what a request is for is read from its body, and nothing else of it is changed than the
 // name of the model, where worker and client spell an adapter differently.
 //
 //	g, err := gateway.New(gateway.Config{Fleet: f})
@@ -182,7 +182,8 @@ const maxErrorText = 4000
 // fail answers with an error in the form of the engines and of OpenAI.
 func fail(rw http.ResponseWriter, status int, text string) {
 	text = format.Clip(text, maxErrorText)
-	writeJSON(rw, status, map[string]any{"error": map[string]any{"message": text, "type": http.StatusText(status), "code": status}})
+	writeJSON(rw, status, map[string]any{"error": map[string]any{"message": text, "type": http.StatusText(status),
+		"code": status}})
 }
 
 func writeJSON(rw http.ResponseWriter, status int, v any) {

@@ -47,7 +47,8 @@ const speed = 10
 func fastProfile() *profile.Profile {
 	p := profile.Default()
 	p.Name = "base"
-	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10, FirstWaveFactor: 1},
+	p.Latency = profile.Latency{Decode: profile.Decode{BaseMs: 10}, Prefill: profile.Prefill{BaseMs: 10,
+		FirstWaveFactor: 1},
 		LoRA: profile.LoRA{Backend: profile.BackendNone}}
 	p.Memory.KVTokens = 1 << 24
 	p.Engine.MaxRunningRequests = 4096
@@ -64,7 +65,8 @@ type memory struct {
 
 func inMemory(t *testing.T, test func(t *memory)) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Second) }) // servers linger half a second over a request that they did not read
+		// servers linger half a second over a request that they did not read
+		t.Cleanup(func() { time.Sleep(time.Second) })
 		n := memnet.New()
 		client := live.NewHTTPClient(n.Transport())
 		t.Cleanup(client.CloseIdleConnections)
@@ -87,7 +89,8 @@ type testWorker struct {
 
 func newTestWorker(t *memory, api emulate.API, adapters ...emulate.Adapter) *testWorker {
 	t.Helper()
-	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk, Adapters: adapters})
+	w, err := emulate.New(emulate.Config{Costs: fastProfile().Compile(), API: api, Speed: speed, Home: router.Disk,
+		Adapters: adapters})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +119,8 @@ func newGateway(t *memory, policy string, set func(*gateway.Config), workers ...
 	return srv
 }
 
-func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set func(*gateway.Config), workers ...*testWorker) (*memnet.Host, *gateway.Gateway) {
+func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set func(*gateway.Config),
+	workers ...*testWorker) (*memnet.Host, *gateway.Gateway) {
 	t.Helper()
 	var urls []string
 	for _, w := range workers {
@@ -132,8 +136,9 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	client := live.NewHTTPClient(t.net.Transport())
 	start := time.Now()
-	fc := fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt, Adapters: adapters, Extend: newRouter,
-		Now: func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
+	fc := fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt, Adapters: adapters,
+		Extend: newRouter,
+		Now:    func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
 	if setFleet != nil {
 		setFleet(&fc)
 	}
@@ -211,20 +216,24 @@ func TestInterfaces(t *testing.T) {
 					}
 				}
 			}
-			status, text := post(t, srv.URL+"/v1/chat/completions", `{"model": "base", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`)
+			status, text := post(t, srv.URL+"/v1/chat/completions",
+				`{"model": "base", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}`)
 			if status != 200 || !strings.Contains(text, "chat.completion") {
 				t.Errorf("%s, chat: %d %s", api, status, text)
 			}
 			if api == emulate.SGLang {
-				status, text = post(t, srv.URL+"/generate", `{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
+				status, text = post(t, srv.URL+"/generate",
+					`{"input_ids": [5, 6], "lora_path": "a", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true}}`)
 				if status != 200 || !strings.Contains(text, want) {
 					t.Errorf("generate: %d %s", status, text)
 				}
-				if status, text = get(t, srv.URL+"/get_model_info"); status != 200 || !strings.Contains(text, "is_generation") {
+				if status, text = get(t, srv.URL+"/get_model_info"); status != 200 ||
+					!strings.Contains(text, "is_generation") {
 					t.Errorf("model info: %d %s", status, text)
 				}
 			}
-			if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) || !strings.Contains(text, `"id":"b"`) {
+			if status, text = get(t, srv.URL+"/v1/models"); status != 200 || !strings.Contains(text, `"id":"base"`) ||
+				!strings.Contains(text, `"id":"b"`) {
 				t.Errorf("models: %d %s", status, text)
 			}
 		}
@@ -265,8 +274,10 @@ func TestRefusals(t *testing.T) {
 			{"/generate", `{"text": "x", "lora_path": "nope"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "nope", "prompt": "x"}`, 404, "known: base, a, b"},
 			{"/v1/completions", `{"model": "base:nope", "prompt": "x"}`, 404, "nope"},
-			{"/v1/completions", `{"model": "` + strings.Repeat("n", 500) + `"}`, 404, "unknown adapter or model \\\"" + strings.Repeat("n", 99) + "…"},
-			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413, "too large: it names no model within its first 1000 bytes"},
+			{"/v1/completions", `{"model": "` + strings.Repeat("n", 500) + `"}`, 404, "unknown adapter or model \\\"" +
+				strings.Repeat("n", 99) + "…"},
+			{"/generate", `{"text": "` + strings.Repeat("x", 2000) + `"}`, 413,
+				"too large: it names no model within its first 1000 bytes"},
 			{"/admin/load", `{"adapter": "a"}`, 400, `field \"worker\" is missing`},
 			{"/admin/load", `{"worker": 0}`, 400, `field \"adapter\" is missing`},
 			{"/admin/load", `{"worker": 0, "adapter": 3}`, 400, "adapter is 3, expected the name of one"},
@@ -275,7 +286,8 @@ func TestRefusals(t *testing.T) {
 			{"/admin/load", `{"worker": "0", "adapter": "a"}`, 400, "expected the index of one, from 0"},
 			{"/admin/load", `{"worker": -1, "adapter": "a"}`, 400, "expected the index of one, from 0"},
 			{"/admin/load", `{"worker": null, "adapter": "a"}`, 400, "expected the index of one, from 0"},
-			{"/admin/load", `{"worker": 0, "adaptor": "a"}`, 400, `unknown field \"adaptor\", did you mean \"adapter\"?`},
+			{"/admin/load", `{"worker": 0, "adaptor": "a"}`, 400,
+				`unknown field \"adaptor\", did you mean \"adapter\"?`},
 			{"/admin/unload", `{"worker": 0, "adapter": "zz"}`, 400, "unknown adapter"},
 			{"/admin/unload", `{"worker": 0, "adapter": "a", "drain": true}`, 400, `unknown field \"drain\"`},
 			{"/admin/drain", `{"worker": 0}`, 400, `field \"drain\" is missing`},
@@ -304,7 +316,8 @@ func TestRecovery(t *testing.T) {
 		w0, w1 := newTestWorker(t, emulate.SGLang), newTestWorker(t, emulate.SGLang)
 		srv := newGateway(t, "round-robin", nil, w0, w1)
 		ask := func() int {
-			status, _ := post(t, srv.URL+"/generate", `{"input_ids": [1], "lora_path": "a", "sampling_params": {"max_new_tokens": 2}}`)
+			status, _ := post(t, srv.URL+"/generate",
+				`{"input_ids": [1], "lora_path": "a", "sampling_params": {"max_new_tokens": 2}}`)
 			return status
 		}
 		w0.down.Store(true)
@@ -348,10 +361,12 @@ func TestAdmin(t *testing.T) {
 			_, text := get(t, srv.URL+"/admin/workers")
 			return strings.Count(text, `"adapters":["b"]`) == 1
 		})
-		if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 || strings.Count(text, `"adapters":["a","b"]`) != 2 {
+		if s, text := post(t, srv.URL+"/admin/load", `{"worker": 1, "adapter": "a"}`); s != 200 ||
+			strings.Count(text, `"adapters":["a","b"]`) != 2 {
 			t.Errorf("load: %d %s", s, text)
 		}
-		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`); s != 200 || strings.Count(text, `"draining":true`) != 1 {
+		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": true}`); s != 200 ||
+			strings.Count(text, `"draining":true`) != 1 {
 			t.Errorf("drain: %d %s", s, text)
 		}
 		for range 4 {
@@ -368,7 +383,8 @@ func TestAdmin(t *testing.T) {
 				t.Errorf("metrics lack %s:\n%s", line, text)
 			}
 		}
-		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": false}`); s != 200 || strings.Contains(text, `"draining":true`) {
+		if s, text := post(t, srv.URL+"/admin/drain", `{"worker": 0, "drain": false}`); s != 200 ||
+			strings.Contains(text, `"draining":true`) {
 			t.Errorf("end of the drain: %d %s", s, text)
 		}
 	})
@@ -381,9 +397,11 @@ func TestAPIKey(t *testing.T) {
 		if s, _ := get(t, srv.URL+"/v1/models"); s != 401 {
 			t.Errorf("without the key: %d", s)
 		}
-		for url, sees := range map[string]string{srv.URL: "", newGateway(t, "round-robin", nil, w).URL: "Bearer k"} { // its own key is not for workers
+		// its own key is not for workers
+		for url, sees := range map[string]string{srv.URL: "", newGateway(t, "round-robin", nil, w).URL: "Bearer k"} {
 			for _, what := range []struct{ method, path, body string }{
-				{"GET", "/v1/models", ""}, {"POST", "/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`},
+				{"GET", "/v1/models", ""},
+				{"POST", "/generate", `{"input_ids": [1], "sampling_params": {"max_new_tokens": 2}}`},
 			} {
 				req, _ := http.NewRequest(what.method, url+what.path, strings.NewReader(what.body))
 				req.Header.Set("Authorization", "Bearer k")
@@ -480,7 +498,8 @@ func BenchmarkToken(b *testing.B) {
 		b.Fatal(err)
 	}
 	client := live.NewHTTPClient(nil)
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang, Client: client}, Router: rt, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang,
+		Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -499,7 +518,8 @@ func BenchmarkToken(b *testing.B) {
 	for _, c := range []struct{ name, url string }{{"direct", source.URL}, {"gateway", proxy.URL}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			resp, err := client.Post(c.url+"/generate", "application/json", strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
+			resp, err := client.Post(c.url+"/generate", "application/json",
+				strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -524,7 +544,8 @@ func BenchmarkTokenLatency(b *testing.B) {
 	}
 	client := live.NewHTTPClient(nil)
 	defer client.CloseIdleConnections()
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang, Client: client}, Router: rt, Now: func() float64 { return 0 }})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{source.URL}, API: fleet.SGLang,
+		Client: client}, Router: rt, Now: func() float64 { return 0 }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -541,7 +562,8 @@ func BenchmarkTokenLatency(b *testing.B) {
 	defer proxy.Close()
 	for _, c := range []struct{ name, url string }{{"direct", source.URL}, {"gateway", proxy.URL}} {
 		b.Run(c.name, func(b *testing.B) {
-			resp, err := client.Post(c.url+"/generate", "application/json", strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
+			resp, err := client.Post(c.url+"/generate", "application/json",
+				strings.NewReader(fmt.Sprintf(`{"N": %d}`, b.N)))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -24,5 +24,6 @@ func (d *dispatch) guard(do func()) {
 	if d.line.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	d.g.reject(d.line, http.StatusBadGateway, "the worker's answer could not be handled", http.StatusText(http.StatusBadGateway))
+	d.g.reject(d.line, http.StatusBadGateway, "the worker's answer could not be handled",
+		http.StatusText(http.StatusBadGateway))
 }

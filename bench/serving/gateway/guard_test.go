@@ -40,7 +40,8 @@ func TestPanickingAnswer(t *testing.T) {
 	}{{"before the answer", "", true, 502, false}, {"after a byte", "x", false, 200, true}} {
 		bad := "http://bad"
 		ask := roundTrip(func(r *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Body: io.NopCloser(strings.NewReader("{}"))}
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1,
+				Body: io.NopCloser(strings.NewReader("{}"))}
 			if r.URL.Path == "/generate" && "http://"+r.URL.Host == bad {
 				if c.inCall {
 					panic("bytes of a worker")

@@ -43,7 +43,8 @@ func (l *line) WriteHeader(status int) {
 func (l *line) extend() {
 	if now := time.Now(); now.Sub(l.extended) > l.patience/4 {
 		l.extended = now
-		http.NewResponseController(l.ResponseWriter).SetWriteDeadline(now.Add(l.patience)) // without deadlines: no limit
+		// without deadlines: no limit
+		http.NewResponseController(l.ResponseWriter).SetWriteDeadline(now.Add(l.patience))
 	}
 }
 
@@ -74,13 +75,16 @@ func (g *Gateway) serve(rw http.ResponseWriter, r *http.Request, handle http.Han
 			return
 		}
 		attrs := []slog.Attr{
-			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)), slog.String("path", format.Clip(r.URL.Path, 200)),
+			slog.String("client", r.RemoteAddr), slog.String("method", format.Clip(r.Method, 20)),
+			slog.String("path", format.Clip(r.URL.Path, 200)),
 			slog.Int("status", cmp.Or(l.status, http.StatusOK)), // where nothing was written
 			slog.Int64("bytes", l.bytes), slog.Float64("duration_s", time.Since(begun).Seconds()),
 		}
 		if l.adapter != "" {
-			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker), slog.Int("tries", l.tries),
-				slog.Int("prompt_tokens", int(l.prompt)), slog.Int("events", l.events), slog.Float64("first_byte_s", l.firstByte.Seconds()))
+			attrs = append(attrs, slog.String("adapter", l.adapter), slog.Int("worker", l.worker),
+				slog.Int("tries", l.tries),
+				slog.Int("prompt_tokens", int(l.prompt)), slog.Int("events", l.events), slog.Float64("first_byte_s",
+					l.firstByte.Seconds()))
 		}
 		if !whole || r.Context().Err() != nil {
 			attrs = append(attrs, slog.Bool("broken_off", true))
@@ -117,7 +121,8 @@ func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 		retries: make.NewCounterVec(prometheus.CounterOpts{Name: "lorasim_gateway_retries_total",
 			Help: "Times that a request was offered to another worker, by why."}, []string{"reason"}),
 		firstByte: make.NewHistogram(prometheus.HistogramOpts{Name: "lorasim_gateway_first_byte_seconds",
-			Help: "Time from a request's arrival to the first byte of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
+			Help:    "Time from a request's arrival to the first byte of its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}),
 	}
 }
 
@@ -148,7 +153,8 @@ func (c fleetCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.Descri
 // Collect implements prometheus.Collector.
 func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, name, help string, value float64, names []string, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value, labels...)
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("lorasim_gateway_"+name, help, names, nil), kind, value,
+			labels...)
 	}
 	gauge, count := prometheus.GaugeValue, prometheus.CounterValue
 	worker := []string{"worker"}
@@ -162,9 +168,11 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		if w.Ejected || w.Trial {
 			out = 1
 		}
-		send(gauge, "worker_ejected", "Whether a worker is out of service because it failed requests, trials included.", out, worker, index)
+		send(gauge, "worker_ejected", "Whether a worker is out of service because it failed requests, trials included.",
+			out, worker, index)
 		for _, why := range fleet.Reasons {
-			send(count, "ejections_total", "Times that a worker was ejected, by why.", float64(w.Ejections[why]), []string{"worker", "reason"}, index, string(why))
+			send(count, "ejections_total", "Times that a worker was ejected, by why.", float64(w.Ejections[why]),
+				[]string{"worker", "reason"}, index, string(why))
 		}
 		send(gauge, "running", "Requests that have begun to answer.", float64(w.Running), worker, index)
 		send(gauge, "queued", "Requests that wait for their first byte.", float64(w.Queued), worker, index)
@@ -174,13 +182,16 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.Stats()
 	send(count, "adapter_loads_total", "Adapters loaded.", float64(s.Loads), nil)
 	send(count, "adapter_unloads_total", "Adapters unloaded.", float64(s.Unloads), nil)
-	send(count, "adapter_evictions_total", "Adapters unloaded because requests waited for a place.", float64(s.Evictions), nil)
+	send(count, "adapter_evictions_total", "Adapters unloaded because requests waited for a place.",
+		float64(s.Evictions), nil)
 	send(count, "pending_total", "Requests that have waited for a place for their adapter.", float64(s.PlaceWaits), nil)
 	send(count, "pending_seconds_total", "Time that requests have waited for a place.", s.PlaceWaitTime, nil)
 	send(count, "pending_timeouts_total", "Requests that got no place in time.", float64(s.PlaceTimeouts), nil)
-	send(count, "pending_overflows_total", "Requests that found the queue for places full.", float64(s.PlaceOverflows), nil)
+	send(count, "pending_overflows_total", "Requests that found the queue for places full.", float64(s.PlaceOverflows),
+		nil)
 	send(count, "adapter_load_failures_total", "Loads that failed.", float64(s.FailedLoads), nil)
-	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped, "empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
+	for result, n := range map[string]int64{"applied": s.Applied, "dropped": s.Dropped,
+		"empty": max(s.Plans-s.Applied-s.Dropped, 0)} {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
 	}
 	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)

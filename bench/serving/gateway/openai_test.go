@@ -29,11 +29,14 @@ func TestOpenAIClientLibrary(t *testing.T) {
 			if err != nil || len(models.Models) != 3 {
 				t.Fatalf("%s: models %+v, %v; expected base, a and b", api, models, err)
 			}
-			whole, err := c.CreateCompletion(ctx, openai.CompletionRequest{Model: "a", Prompt: "hello there", MaxTokens: 6})
-			if err != nil || len(whole.Choices) != 1 || whole.Choices[0].Text == "" || whole.Usage == nil || whole.Usage.CompletionTokens == 0 {
+			whole, err := c.CreateCompletion(ctx, openai.CompletionRequest{Model: "a", Prompt: "hello there",
+				MaxTokens: 6})
+			if err != nil || len(whole.Choices) != 1 || whole.Choices[0].Text == "" || whole.Usage == nil ||
+				whole.Usage.CompletionTokens == 0 {
 				t.Fatalf("%s: completion %+v, %v", api, whole, err)
 			}
-			stream, err := c.CreateCompletionStream(ctx, openai.CompletionRequest{Model: "a", Prompt: "hello there", MaxTokens: 6})
+			stream, err := c.CreateCompletionStream(ctx, openai.CompletionRequest{Model: "a", Prompt: "hello there",
+				MaxTokens: 6})
 			if err != nil {
 				t.Fatalf("%s: stream: %v", api, err)
 			}
@@ -62,7 +65,8 @@ func TestOpenAIClientLibrary(t *testing.T) {
 			}
 			_, err = c.CreateCompletion(ctx, openai.CompletionRequest{Model: "nosuch", Prompt: "x", MaxTokens: 1})
 			var refused *openai.APIError
-			if !errors.As(err, &refused) || refused.HTTPStatusCode != http.StatusNotFound || !strings.Contains(refused.Message, "nosuch") {
+			if !errors.As(err, &refused) || refused.HTTPStatusCode != http.StatusNotFound ||
+				!strings.Contains(refused.Message, "nosuch") {
 				t.Errorf("%s: unknown adapter: %v, expected 404", api, err)
 			}
 		}

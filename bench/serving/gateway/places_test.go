@@ -38,7 +38,8 @@ func newFullWorker(t *memory, api emulate.API, places int) *testWorker {
 func ask(t *memory, srv *memnet.Host, path, adapter string, tokens int, stream bool) (status int, after, wrong string) {
 	body := fmt.Sprintf(`{"text": "x", "lora_path": %q, "stream": %v, "sampling_params": {"max_new_tokens": %d, "ignore_eos": true}}`, adapter, stream, tokens)
 	if path != "/generate" {
-		body = fmt.Sprintf(`{"prompt": "x", "model": %q, "stream": %v, "max_tokens": %d, "ignore_eos": true}`, adapter, stream, tokens)
+		body = fmt.Sprintf(`{"prompt": "x", "model": %q, "stream": %v, "max_tokens": %d, "ignore_eos": true}`, adapter,
+			stream, tokens)
 	}
 	resp, err := t.client.Post(srv.URL+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -61,8 +62,10 @@ func TestMoreAdaptersThanPlaces(t *testing.T) {
 		stream   bool
 		gateways int
 	}{
-		{emulate.SGLang, "/generate", true, 1}, {emulate.SGLang, "/generate", true, 2}, {emulate.SGLang, "/generate", false, 2},
-		{emulate.SGLang, "/v1/completions", true, 2}, {emulate.VLLM, "/v1/completions", true, 1}, {emulate.VLLM, "/v1/completions", true, 2},
+		{emulate.SGLang, "/generate", true, 1}, {emulate.SGLang, "/generate", true, 2},
+		{emulate.SGLang, "/generate", false, 2},
+		{emulate.SGLang, "/v1/completions", true, 2}, {emulate.VLLM, "/v1/completions", true, 1},
+		{emulate.VLLM, "/v1/completions", true, 2},
 	} {
 		t.Run(fmt.Sprintf("%s %s stream=%v gateways=%d", c.api, c.path, c.stream, c.gateways), func(t *testing.T) {
 			inMemory(t, func(t *memory) {
@@ -76,7 +79,8 @@ func TestMoreAdaptersThanPlaces(t *testing.T) {
 					for client := range 12 {
 						wg.Go(func() {
 							for i := range 10 {
-								if status, _, wrong := ask(t, srv, c.path, fmt.Sprintf("lora%d", (client+5*i)%6), 20, c.stream); wrong != "" {
+								if status, _, wrong := ask(t, srv, c.path, fmt.Sprintf("lora%d", (client+5*i)%6), 20,
+									c.stream); wrong != "" {
 									t.Errorf("request %d of client %d: %d %s", i, client, status, wrong)
 								}
 							}
@@ -106,8 +110,10 @@ func TestNoPlaceInTime(t *testing.T) {
 		refused := func(text string) {
 			begun := time.Now()
 			status, after, wrong := ask(t, srv, "/generate", "b", 1, true)
-			if s, err := strconv.Atoi(after); status != http.StatusServiceUnavailable || err != nil || s < 1 || !strings.Contains(wrong, text) {
-				t.Errorf("%d, Retry-After %q, %s after %v; expected 503 and %q", status, after, wrong, time.Since(begun), text)
+			if s, err := strconv.Atoi(after); status != http.StatusServiceUnavailable || err != nil || s < 1 ||
+				!strings.Contains(wrong, text) {
+				t.Errorf("%d, Retry-After %q, %s after %v; expected 503 and %q", status, after, wrong,
+					time.Since(begun), text)
 			}
 		}
 		wg.Go(func() { refused("has no place for adapter b in time") })
@@ -123,7 +129,8 @@ func TestNoPlaceInTime(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
-		for _, want := range []string{"pending_timeouts_total 1\n", "pending_overflows_total 1\n", "adapter_evictions_total 1\n", `pending{worker="0"} 0`} {
+		for _, want := range []string{"pending_timeouts_total 1\n", "pending_overflows_total 1\n",
+			"adapter_evictions_total 1\n", `pending{worker="0"} 0`} {
 			if !strings.Contains(string(text), "lorasim_gateway_"+want) {
 				t.Errorf("no %q in the metrics", want)
 			}

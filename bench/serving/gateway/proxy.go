@@ -72,11 +72,13 @@ func (g *Gateway) pass(rw http.ResponseWriter, r *http.Request, search bool) {
 		d.adapter = g.cfg.Fleet.Adapters()[q.adapter].Name
 	}
 	l.adapter, l.prompt = d.adapter, q.prompt
-	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt, MaxNew: q.maxNew}, Sent: g.workers.Now()}
+	d.fr = fleet.Request{Request: router.Request{ID: g.nextID.Add(1), Adapter: q.adapter, Prompt: q.prompt,
+		MaxNew: q.maxNew}, Sent: g.workers.Now()}
 	d.fr.Owner, d.fr.Streams = d, q.stream
 	g.identify(q, &d.fr)
 	q.content = nil // which would keep the body in memory
-	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers, ErrorLog: g.silent}
+	proxy := httputil.ReverseProxy{Transport: d, Rewrite: d.rewrite, ErrorHandler: d.failed, BufferPool: &buffers,
+		ErrorLog: g.silent}
 	d.guard(func() { proxy.ServeHTTP(l, r) })
 }
 
@@ -227,7 +229,8 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			break
 		}
 	}
-	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) && (d.mayLose() || !answered(resp.StatusCode, "").lost) {
+	if !final && !d.want.spent.Load() && d.again(resp.StatusCode) &&
+		(d.mayLose() || !answered(resp.StatusCode, "").lost) {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is there of it is good enough for a message
 		resp.Body.Close()
 		text := fleet.ErrorText(body)
@@ -253,7 +256,8 @@ var notServed = regexp.MustCompile(`(?i)^"?(404 page )?not found"?$`)
 // again says whether another worker, or a load of the adapter, may help. What
 // clients left on a worker, such as a response to look up, is not on the others.
 func (d *dispatch) again(status int) bool {
-	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) || status == http.StatusTooManyRequests ||
+	return status >= 500 && status != http.StatusNotImplemented || d.foreign(status) ||
+		status == http.StatusTooManyRequests ||
 		status == http.StatusNotFound && (d.want.adapter >= 0 || d.search)
 }
 

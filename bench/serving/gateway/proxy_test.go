@@ -90,7 +90,8 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 		urls, servers = append(urls, w.URL), append(servers, w)
 	}
 	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header}, Adapters: []trace.Adapter{{Name: "a"}},
-		Router: &router.Router{Policy: s.policy, Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
+		Router: &router.Router{Policy: s.policy,
+			Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,12 +173,15 @@ func TestRetries(t *testing.T) {
 		{"the client's fault", 1, "", []http.HandlerFunc{status(400, "no"), ok}, "400 no", 1, 2, 0},
 		{"nothing there", 1, "", []http.HandlerFunc{status(404, "what"), ok}, "404 what", 1, 2, 0},
 		{"no such adapter there", 1, "a", []http.HandlerFunc{status(404, "what"), ok}, "200 fine", 2, 2, 2},
-		{"both fail: the last answer", 1, "", []http.HandlerFunc{status(500, "one"), status(502, "two")}, "502 two", 2, 2, 0},
+		{"both fail: the last answer", 1, "", []http.HandlerFunc{status(500, "one"), status(502, "two")}, "502 two", 2,
+			2, 0},
 		{"no retries: the first", 0, "", []http.HandlerFunc{status(500, "one"), ok}, "500 one", 1, 2, 0},
 		{"refused", 1, "", []http.HandlerFunc{nil, ok}, "200 fine", 2, 1, 0},
 		{"refused at the load", 1, "a", []http.HandlerFunc{nil, ok}, "200 fine", 2, 1, 1},
-		{"refused, no retries", 0, "", []http.HandlerFunc{nil, ok}, `502 {"error":{"code":502,"message":"the worker did not answer"`, 1, 1, 0},
-		{"all refuse", 2, "", []http.HandlerFunc{nil, nil}, `503 {"error":{"code":503,"message":"the worker did not answer"`, 2, 0, 0},
+		{"refused, no retries", 0, "", []http.HandlerFunc{nil, ok},
+			`502 {"error":{"code":502,"message":"the worker did not answer"`, 1, 1, 0},
+		{"all refuse", 2, "", []http.HandlerFunc{nil, nil},
+			`503 {"error":{"code":503,"message":"the worker did not answer"`, 2, 0, 0},
 	} {
 		s := startScripted(t, c.retries, c.workers...)
 		code, text, err := s.post(t, c.adapter)
@@ -195,7 +199,8 @@ func TestRetries(t *testing.T) {
 		}
 		s.Close()
 		var line struct{ Tries, Worker int }
-		if err := json.Unmarshal([]byte(strings.SplitN(s.access.String(), "\n", 2)[0]), &line); err != nil || line.Tries != c.tries || line.Worker != c.tries-1 {
+		if err := json.Unmarshal([]byte(strings.SplitN(s.access.String(), "\n", 2)[0]), &line); err != nil ||
+			line.Tries != c.tries || line.Worker != c.tries-1 {
 			t.Errorf("%s: the log has %s", c.name, s.access.String())
 		}
 	}
@@ -241,7 +246,9 @@ func TestBrokenAnswer(t *testing.T) {
 	if code != 200 || text != "data: 1\n\n" || err == nil {
 		t.Errorf("%d %q, %v; expected the beginning and an error", code, text, err)
 	}
-	if m := s.metrics(t); !strings.Contains(m, `lorasim_gateway_requests_total{adapter="base",result="broken",worker="0"} 1`) || s.fleet.Up() != 2 || s.policy.finished.Load() != 0 {
+	if m := s.metrics(t); !strings.Contains(m,
+		`lorasim_gateway_requests_total{adapter="base",result="broken",worker="0"} 1`) || s.fleet.Up() != 2 ||
+		s.policy.finished.Load() != 0 {
 		t.Errorf("%d up, %d finished in\n%s", s.fleet.Up(), s.policy.finished.Load(), m)
 	}
 
@@ -292,7 +299,8 @@ func TestTokensOfAnswer(t *testing.T) {
 func TestPassesAnything(t *testing.T) {
 	var got *http.Request
 	var body []byte
-	allow := []string{"PUT /a/c", "/v1/responses/{id}", "DELETE /v1/responses/{id}", "PATCH /new", "OPTIONS /v1/completions"}
+	allow := []string{"PUT /a/c", "/v1/responses/{id}", "DELETE /v1/responses/{id}", "PATCH /new",
+		"OPTIONS /v1/completions"}
 	s := startScriptedWith(t, 0, func(c *Config) { c.Allow = allow }, func(rw http.ResponseWriter, r *http.Request) {
 		got = r.Clone(r.Context())
 		body, _ = io.ReadAll(r.Body)
@@ -306,14 +314,16 @@ func TestPassesAnything(t *testing.T) {
 		h.Set("X-After", "end")
 	})
 	for _, c := range []struct{ method, uri, body string }{
-		{"PUT", "/a/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""}, {"DELETE", "/v1/responses/r1", ""},
+		{"PUT", "/a/c?x=1&y=%20", "not JSON"}, {"GET", "/v1/responses/r1?stream=true", ""},
+		{"DELETE", "/v1/responses/r1", ""},
 		{"POST", "/v1/audio/speech", `{"input": "x"}`}, {"PATCH", "/new", ""}, {"OPTIONS", "/v1/completions", ""},
 	} {
 		req, err := http.NewRequest(c.method, s.URL+c.uri, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"X-Own": {"1", "2"}, "Connection": {"X-Hop, Upgrade"}, "X-Hop": {"1"}, "Upgrade": {"websocket"}, "Te": {"trailers"},
+		req.Header = http.Header{"X-Own": {"1", "2"}, "Connection": {"X-Hop, Upgrade"}, "X-Hop": {"1"},
+			"Upgrade": {"websocket"}, "Te": {"trailers"},
 			"Proxy-Authorization": {"secret"}, "Accept-Encoding": {"br"}}
 		resp, err := s.Client().Do(req)
 		if err != nil {
@@ -321,13 +331,18 @@ func TestPassesAnything(t *testing.T) {
 		}
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusTeapot || string(text) != "answer" || resp.Header.Get("X-Kept") != "yes" || resp.Header["X-Dropped"] != nil || resp.Trailer.Get("X-After") != "end" {
-			t.Errorf("%s %s: %d %q, %v, header %v, trailer %v", c.method, c.uri, resp.StatusCode, text, err, resp.Header, resp.Trailer)
+		if err != nil || resp.StatusCode != http.StatusTeapot || string(text) != "answer" ||
+			resp.Header.Get("X-Kept") != "yes" || resp.Header["X-Dropped"] != nil ||
+			resp.Trailer.Get("X-After") != "end" {
+			t.Errorf("%s %s: %d %q, %v, header %v, trailer %v", c.method, c.uri, resp.StatusCode, text, err,
+				resp.Header, resp.Trailer)
 		}
 		if got.Method != c.method || got.RequestURI != c.uri || string(body) != c.body {
 			t.Errorf("the worker got %s %s %q, expected %v", got.Method, got.RequestURI, body, c)
 		}
-		for name, want := range map[string]string{"X-Own": "[1 2]", "X-Hop": "[]", "Upgrade": "[]", "Connection": "[]", "Proxy-Authorization": "[]", "Te": "[trailers]", "Accept-Encoding": "[br]", "X-Forwarded-For": "[127.0.0.1]"} {
+		for name, want := range map[string]string{"X-Own": "[1 2]", "X-Hop": "[]", "Upgrade": "[]", "Connection": "[]",
+			"Proxy-Authorization": "[]", "Te": "[trailers]", "Accept-Encoding": "[br]",
+			"X-Forwarded-For": "[127.0.0.1]"} {
 			if v := fmt.Sprint(append([]string{}, got.Header[name]...)); v != want {
 				t.Errorf("%s %s: the worker got %s %s, expected %s", c.method, c.uri, name, v, want)
 			}
@@ -399,13 +414,19 @@ func TestOtherWorkers(t *testing.T) {
 		want         string
 		asked        int64
 	}{
-		{"GET", "/v1/responses/r1", [3]int{404, 200, 200}, "200 two", 2}, {"GET", "/v1/responses/r1", [3]int{200, 200, 200}, "200 one", 1},
-		{"GET", "/v1/responses/r1", [3]int{404, 404, 404}, "404 three", 3}, {"POST", "/v1/responses/r1/cancel", [3]int{404, 404, 200}, "200 three", 3},
-		{"GET", "/version", [3]int{400, 200, 200}, "400 one", 1}, {"GET", "/version", [3]int{404, 200, 200}, "404 one", 1},
-		{"POST", "/flush_cache", [3]int{200, 200, 200}, "200 three", 3}, {"GET", "/flush_cache?timeout=1", [3]int{200, 200, 200}, "200 three", 3},
-		{"POST", "/admin/start_profile", [3]int{200, 400, 200}, `400 {"error":{"code":400,"message":"worker 1: two"`, 2},
+		{"GET", "/v1/responses/r1", [3]int{404, 200, 200}, "200 two", 2},
+		{"GET", "/v1/responses/r1", [3]int{200, 200, 200}, "200 one", 1},
+		{"GET", "/v1/responses/r1", [3]int{404, 404, 404}, "404 three", 3},
+		{"POST", "/v1/responses/r1/cancel", [3]int{404, 404, 200}, "200 three", 3},
+		{"GET", "/version", [3]int{400, 200, 200}, "400 one", 1}, {"GET", "/version", [3]int{404, 200, 200}, "404 one",
+			1},
+		{"POST", "/flush_cache", [3]int{200, 200, 200}, "200 three", 3},
+		{"GET", "/flush_cache?timeout=1", [3]int{200, 200, 200}, "200 three", 3},
+		{"POST", "/admin/start_profile", [3]int{200, 400, 200}, `400 {"error":{"code":400,"message":"worker 1: two"`,
+			2},
 		{"POST", "/admin/flush_cache", [3]int{400, 200, 200}, `400 {"error":{"code":400,"message":"worker 0: one"`, 1},
-		{"POST", "/start_profile", [3]int{200, 200, 200}, "404 ", 0}, {"GET", "/server_info", [3]int{200, 200, 200}, "404 ", 0},
+		{"POST", "/start_profile", [3]int{200, 200, 200}, "404 ", 0}, {"GET", "/server_info", [3]int{200, 200, 200},
+			"404 ", 0},
 	} {
 		asked.Store(0)
 		s := startScriptedWith(t, 1, func(c *Config) {
@@ -420,8 +441,10 @@ func TestOtherWorkers(t *testing.T) {
 		}
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); !strings.HasPrefix(got, c.want) || asked.Load() != c.asked {
-			t.Errorf("%s %s, answers %v: %s after %d workers, expected %s after %d", c.method, c.path, c.answers, got, asked.Load(), c.want, c.asked)
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); !strings.HasPrefix(got, c.want) ||
+			asked.Load() != c.asked {
+			t.Errorf("%s %s, answers %v: %s after %d workers, expected %s after %d", c.method, c.path, c.answers, got,
+				asked.Load(), c.want, c.asked)
 		}
 	}
 }

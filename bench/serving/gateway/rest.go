@@ -137,7 +137,8 @@ func (k *keyWatch) inText(p []byte) (n int, err error) {
 	}
 	k.text, k.isKey = false, false
 	var name string
-	if len(k.key) <= longestKey && json.Unmarshal(fmt.Appendf(nil, `"%s"`, k.key), &name) == nil && slices.Contains(k.names, name) {
+	if len(k.key) <= longestKey && json.Unmarshal(fmt.Appendf(nil, `"%s"`, k.key), &name) == nil &&
+		slices.Contains(k.names, name) {
 		return n, fmt.Errorf("%w: %q stands far behind in a long body; put it first, once", errNamed, name)
 	}
 	return n, nil

@@ -26,11 +26,13 @@ func TestBrokenLongBody(t *testing.T) {
 		{"too slow", "", http.StatusRequestTimeout},
 		{"another model", chunk(`", "model": "b"}`) + "0\r\n\r\n", http.StatusBadRequest},
 		{"another adapter", chunk(`", "lora_p\u0061th": "b"}`) + "0\r\n\r\n", http.StatusBadRequest},
-		{"sound", chunk(`", "x": {"model": "b"}, "y": ["model"], "z": "\"model\":" , "modelx": 1}`) + "0\r\n\r\n", http.StatusOK},
+		{"sound", chunk(`", "x": {"model": "b"}, "y": ["model"], "z": "\"model\":" , "modelx": 1}`) + "0\r\n\r\n",
+			http.StatusOK},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *memory) {
-				srv, _ := faulty(t, "least-loaded", 3, faultworker.Rule{}, func(g *gateway.Config) { g.ClientTimeout = 2 * time.Second })
+				srv, _ := faulty(t, "least-loaded", 3, faultworker.Rule{},
+					func(g *gateway.Config) { g.ClientTimeout = 2 * time.Second })
 				for range 20 {
 					conn := dial(t, srv.URL, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(begin)+c.rest)
 					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -43,7 +45,8 @@ func TestBrokenLongBody(t *testing.T) {
 						t.Fatalf("status %d, expected %d: %s", resp.StatusCode, c.status, text)
 					}
 				}
-				if _, text := get(t, srv.URL+"/admin/workers"); strings.Contains(text, `"ejected":true`) || strings.Count(text, `"consecutive_failures":0`) != 3 {
+				if _, text := get(t, srv.URL+"/admin/workers"); strings.Contains(text, `"ejected":true`) ||
+					strings.Count(text, `"consecutive_failures":0`) != 3 {
 					t.Errorf("workers are blamed: %s", text)
 				}
 			})

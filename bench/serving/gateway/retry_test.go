@@ -66,7 +66,8 @@ func TestAtMostOnce(t *testing.T) {
 					if k%5 == 0 {
 						size = 100_000
 					}
-					r, _ := http.NewRequest("POST", s.URL+"/generate", strings.NewReader(`{"text":"`+strings.Repeat("x", size)+`"}`))
+					r, _ := http.NewRequest("POST", s.URL+"/generate",
+						strings.NewReader(`{"text":"`+strings.Repeat("x", size)+`"}`))
 					r.Header.Set("X-Id", id)
 					r.Header.Set("Idempotency-Key", id)
 					resp, err := s.Client().Do(r)
@@ -80,7 +81,8 @@ func TestAtMostOnce(t *testing.T) {
 					n := executed[id]
 					mu.Unlock()
 					if most := min(retries+1, fleet.MaxLost); n > most {
-						t.Errorf("request %s was executed %d times, expected %d at most; status %d", id, n, most, resp.StatusCode)
+						t.Errorf("request %s was executed %d times, expected %d at most; status %d", id, n, most,
+							resp.StatusCode)
 					}
 					repeated.Add(int64(max(n-1, 0)))
 				}
@@ -105,12 +107,18 @@ func TestPoison(t *testing.T) {
 		asked   int64
 		reason  string
 	}{
-		{"closed", []http.HandlerFunc{gone, gone, gone, gone}, `502 {"error":{"code":502,"message":"the worker did not answer"`, 2, `{reason="no_reply"} 1`},
-		{"errors", []http.HandlerFunc{status(500, "dead"), status(500, "dead"), gone, gone}, "500 dead", 2, `{reason="status"} 1`},
-		{"closed, then an error", []http.HandlerFunc{gone, status(500, "dead"), status(200, "fine")}, "500 dead", 2, `{reason="no_reply"} 1`},
-		{"busy ones between", []http.HandlerFunc{busy, gone, busy, gone, status(200, "fine")}, `502 {"error":{"code":502,"message":"the worker did not answer"`, 4, `{reason="refused"} 2`},
-		{"busy all the time", []http.HandlerFunc{busy, busy, busy, status(200, "fine")}, "200 fine", 4, `{reason="refused"} 3`},
-		{"one dies, then busy ones", []http.HandlerFunc{gone, busy, busy, status(200, "fine")}, "200 fine", 4, `{reason="refused"} 2`},
+		{"closed", []http.HandlerFunc{gone, gone, gone, gone},
+			`502 {"error":{"code":502,"message":"the worker did not answer"`, 2, `{reason="no_reply"} 1`},
+		{"errors", []http.HandlerFunc{status(500, "dead"), status(500, "dead"), gone, gone}, "500 dead", 2,
+			`{reason="status"} 1`},
+		{"closed, then an error", []http.HandlerFunc{gone, status(500, "dead"), status(200, "fine")}, "500 dead", 2,
+			`{reason="no_reply"} 1`},
+		{"busy ones between", []http.HandlerFunc{busy, gone, busy, gone, status(200, "fine")},
+			`502 {"error":{"code":502,"message":"the worker did not answer"`, 4, `{reason="refused"} 2`},
+		{"busy all the time", []http.HandlerFunc{busy, busy, busy, status(200, "fine")}, "200 fine", 4,
+			`{reason="refused"} 3`},
+		{"one dies, then busy ones", []http.HandlerFunc{gone, busy, busy, status(200, "fine")}, "200 fine", 4,
+			`{reason="refused"} 2`},
 	} {
 		var asked atomic.Int64
 		var all []http.HandlerFunc
@@ -120,8 +128,10 @@ func TestPoison(t *testing.T) {
 		s := startScripted(t, 10, all...)
 		s.policy.next = true
 		code, text, err := s.post(t, "")
-		if got := fmt.Sprintf("%d %s", code, text); err != nil || !strings.HasPrefix(got, c.want) || asked.Load() != c.asked {
-			t.Errorf("%s: %s, %v after %d workers; expected %s after %d", c.name, got, err, asked.Load(), c.want, c.asked)
+		if got := fmt.Sprintf("%d %s", code, text); err != nil || !strings.HasPrefix(got, c.want) ||
+			asked.Load() != c.asked {
+			t.Errorf("%s: %s, %v after %d workers; expected %s after %d", c.name, got, err, asked.Load(), c.want,
+				c.asked)
 		}
 		if m := s.metrics(t); !strings.Contains(m, "lorasim_gateway_retries_total"+c.reason) {
 			t.Errorf("%s: no %s in\n%s", c.name, c.reason, m)

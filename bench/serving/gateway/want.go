@@ -60,7 +60,8 @@ const (
 // of a longer one up to the name of its model. What it makes no sense of is for
 // the worker to judge. Errors come with the status to answer.
 func (g *Gateway) understand(rw http.ResponseWriter, r *http.Request) (*want, int, error) {
-	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew, json: readsJSON(r.URL.Path)}
+	q := &want{openAI: r.URL.Path != "/generate", adapter: trace.BaseModel, prompt: 1, maxNew: defaultMaxNew,
+		json: readsJSON(r.URL.Path)}
 	q.length = r.ContentLength
 	if r.Body == nil || r.Body == http.NoBody {
 		return q, 0, nil

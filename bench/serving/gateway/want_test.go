@@ -52,7 +52,8 @@ func TestPromptTokens(t *testing.T) {
 		want int32
 	}{
 		{`{}`, 1}, {`{"prompt": ""}`, 1}, {`{"prompt": "0123456789"}`, 3}, // 12 bytes with the quotes
-		{`{"prompt": [1,2,3]}`, 3}, {`{"input_ids": [7]}`, 1}, {`{"input_ids": [7,8]}`, 2}, {`{"text": "01234567890123"}`, 4},
+		{`{"prompt": [1,2,3]}`, 3}, {`{"input_ids": [7]}`, 1}, {`{"input_ids": [7,8]}`, 2},
+		{`{"text": "01234567890123"}`, 4},
 		{`{"messages": [{"content": "0,1,2,3"}]}`, 6}, // text, not a list of tokens
 		{`{"input": [1,2]}`, 2}, {`[1,2,3]`, 1}, {`not JSON`, 1}, {`{"prompt": `, 1},
 	} {
@@ -66,9 +67,12 @@ func TestBudget(t *testing.T) {
 	for body, want := range map[string]int32{
 		`{}`: defaultMaxNew, `{"max_tokens": 1}`: 1, `{"max_completion_tokens": 7, "max_tokens": 9}`: 7,
 		`{"max_completion_tokens": 0, "max_tokens": 9}`: 9, `{"max_completion_tokens": null, "max_tokens": 9}`: 9,
-		`{"max_tokens": 0}`: defaultMaxNew, `{"max_tokens": -3}`: defaultMaxNew, `{"max_tokens": "many"}`: defaultMaxNew,
-		`{"sampling_params": {"max_new_tokens": 5}}`: 5, `{"sampling_params": {"max_new_tokens": 0}, "max_tokens": 4}`: 4,
-		`{"sampling_params": 5, "max_tokens": 4}`: 4, `{"max_tokens": 4000000000}`: math.MaxInt32 / 4, `{"max_output_tokens": 6}`: 6,
+		`{"max_tokens": 0}`: defaultMaxNew, `{"max_tokens": -3}`: defaultMaxNew,
+		`{"max_tokens": "many"}`:                                      defaultMaxNew,
+		`{"sampling_params": {"max_new_tokens": 5}}`:                  5,
+		`{"sampling_params": {"max_new_tokens": 0}, "max_tokens": 4}`: 4,
+		`{"sampling_params": 5, "max_tokens": 4}`:                     4, `{"max_tokens": 4000000000}`: math.MaxInt32 / 4,
+		`{"max_output_tokens": 6}`: 6,
 	} {
 		if got := read(t, "/generate", body).maxNew; got != want {
 			t.Errorf("%s: %d, expected %d", body, got, want)
@@ -78,12 +82,18 @@ func TestBudget(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, c := range []struct{ path, body, want string }{
-		{"/generate", `{"lora_path": "a", "model": "b"}`, "a"}, {"/generate", `{"model": "b"}`, ""}, {"/generate", `{"lora_path": null}`, ""},
-		{"/v1/completions", `{"model": "base:a", "lora_path": "c"}`, "base:a"}, {"/v1/completions", `{"model": "base", "lora_path": "c"}`, "c"},
-		{"/v1/completions", `{"model": "base"}`, "base"}, {"/v1/completions", `{"model": "base", "lora_path": null}`, "base"}, {"/v1/completions", `{}`, ""},
-		{"/generate", `{"lora_path": ["a", null, "b"]}`, "a b"}, {"/generate", `{"lora_path": 3}`, ""}, {"/v1/completions", `{"model": 1}`, ""},
-		{"/v1/completions", `{"prompt": {"model": "inner"}, "model": "x" `, "x"}, {"/v1/completions", `{"mo\u0064el":"x"}`, "x"},
-		{"/v1/completions", `{"p":"\\\"}","q":[{"r":"]"}],"s":-1.5e3,"t":true , "model":"x"}`, "x"}, {"/v1/completions", `["model"]`, ""},
+		{"/generate", `{"lora_path": "a", "model": "b"}`, "a"}, {"/generate", `{"model": "b"}`, ""},
+		{"/generate", `{"lora_path": null}`, ""},
+		{"/v1/completions", `{"model": "base:a", "lora_path": "c"}`, "base:a"},
+		{"/v1/completions", `{"model": "base", "lora_path": "c"}`, "c"},
+		{"/v1/completions", `{"model": "base"}`, "base"}, {"/v1/completions", `{"model": "base", "lora_path": null}`,
+			"base"}, {"/v1/completions", `{}`, ""},
+		{"/generate", `{"lora_path": ["a", null, "b"]}`, "a b"}, {"/generate", `{"lora_path": 3}`, ""},
+		{"/v1/completions", `{"model": 1}`, ""},
+		{"/v1/completions", `{"prompt": {"model": "inner"}, "model": "x" `, "x"},
+		{"/v1/completions", `{"mo\u0064el":"x"}`, "x"},
+		{"/v1/completions", `{"p":"\\\"}","q":[{"r":"]"}],"s":-1.5e3,"t":true , "model":"x"}`, "x"},
+		{"/v1/completions", `["model"]`, ""},
 	} {
 		if got := strings.Join(read(t, c.path, c.body).names, " "); got != c.want {
 			t.Errorf("%s %s: %q, expected %q", c.path, c.body, got, c.want)
@@ -148,7 +158,8 @@ func TestLongBody(t *testing.T) {
 			if want := strings.Replace(c.body, `"a"`, `"base:a"`, 1); err != nil || string(text) != want {
 				t.Errorf("%s: %d bytes were sent, %v; expected %d", c.name, len(text), err, len(want))
 			}
-			if q.spent.Load() != c.rest || known && out.ContentLength != int64(len(text)) || !known && c.rest && out.ContentLength != -1 {
+			if q.spent.Load() != c.rest || known && out.ContentLength != int64(len(text)) || !known && c.rest &&
+				out.ContentLength != -1 {
 				t.Errorf("%s: spent: %v, a length of %d", c.name, q.spent.Load(), out.ContentLength)
 			}
 		}
@@ -158,7 +169,8 @@ func TestLongBody(t *testing.T) {
 		`{"model": "a", "prompt": "` + pad + pad + `"}`: nil,
 	} {
 		q := newWant(true, int64(len(body)))
-		if err := q.read(t.Context(), httptest.NewRequest("POST", "/v1/completions", strings.NewReader(body)), most); !errors.Is(err, want) {
+		if err := q.read(t.Context(), httptest.NewRequest("POST", "/v1/completions", strings.NewReader(body)),
+			most); !errors.Is(err, want) {
 			t.Errorf("%.20s...: %v, expected %v", body, err, want)
 		}
 	}
@@ -191,7 +203,8 @@ func TestForm(t *testing.T) {
 // Which models are known: adapters, base models that workers tell of, and any
 // where none does.
 func TestUnderstand(t *testing.T) {
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"u"}}, Adapters: []trace.Adapter{{Name: "a"}, {Name: "x:b"}}, Router: &router.Router{}})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"u"}},
+		Adapters: []trace.Adapter{{Name: "a"}, {Name: "x:b"}}, Router: &router.Router{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,14 +219,18 @@ func TestUnderstand(t *testing.T) {
 		adapter    int32
 		err        string
 	}{
-		{"/v1/completions", `{"model": "a"}`, 0, 0, ""}, {"/v1/completions", `{"model": "x"}`, 0, trace.BaseModel, ""}, // no worker has told
+		// no worker has told
+		{"/v1/completions", `{"model": "a"}`, 0, 0, ""}, {"/v1/completions", `{"model": "x"}`, 0, trace.BaseModel, ""},
 		{"/v1/completions", `{"model": "x:b"}`, 0, 1, ""},
-		{"/generate", `{"lora_path": "a"}`, 0, 0, ""}, {"/generate", `{}`, 0, trace.BaseModel, ""}, {"/generate", `{"lora_path": ["x:b", "a"]}`, 0, 1, ""},
+		{"/generate", `{"lora_path": "a"}`, 0, 0, ""}, {"/generate", `{}`, 0, trace.BaseModel, ""},
+		{"/generate", `{"lora_path": ["x:b", "a"]}`, 0, 1, ""},
 		{"/generate", `{"lora_path": "x"}`, http.StatusNotFound, 0, `unknown adapter or model "x"; known: a, x:b`},
-		{"/generate", `null`, 0, trace.BaseModel, ""}, {"/generate", `[1]`, 0, trace.BaseModel, ""}, {"/generate", `{"lora_path": 1}`, 0, trace.BaseModel, ""},
+		{"/generate", `null`, 0, trace.BaseModel, ""}, {"/generate", `[1]`, 0, trace.BaseModel, ""},
+		{"/generate", `{"lora_path": 1}`, 0, trace.BaseModel, ""},
 		{"/v1/models/a", ``, 0, trace.BaseModel, ""},
 	} {
-		q, status, err := g.understand(httptest.NewRecorder(), httptest.NewRequest("POST", c.path, strings.NewReader(c.body)))
+		q, status, err := g.understand(httptest.NewRecorder(), httptest.NewRequest("POST", c.path,
+			strings.NewReader(c.body)))
 		if status != c.status || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: %d, %v; expected %d, %q", c.body, status, err, c.status, c.err)
 		} else if err == nil && q.adapter != c.adapter {
@@ -286,7 +303,8 @@ func TestIdentify(t *testing.T) {
 func FuzzBody(f *testing.F) {
 	f.Add("/v1/completions", `{"prompt": [1, {"model": "b"}], "model": "a", "max_tokens": 1e3}`, "application/json")
 	f.Add("/generate", `{"lora_path": ["a", null], "sampling_params": {"max_new_tokens": 4}}`, "")
-	f.Add("/v1/audio/transcriptions", "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n", "multipart/form-data; boundary=b")
+	f.Add("/v1/audio/transcriptions", "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n",
+		"multipart/form-data; boundary=b")
 	f.Fuzz(func(t *testing.T, path, body, media string) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", media)
@@ -298,7 +316,8 @@ func FuzzBody(f *testing.F) {
 			t.Fatalf("%q was read as %q: %d and %d tokens", body, q.data, q.prompt, q.maxNew)
 		}
 		var fields map[string]json.RawMessage
-		if json.Unmarshal([]byte(body), &fields) == nil && fields != nil && !strings.HasPrefix(media, "multipart/") && !strings.Contains(body, `\u`) {
+		if json.Unmarshal([]byte(body), &fields) == nil && fields != nil && !strings.HasPrefix(media, "multipart/") &&
+			!strings.Contains(body, `\u`) {
 			if want := string(fields["model"]); string(q.fields.model) != want || body[q.model[0]:q.model[1]] != want {
 				t.Fatalf("the model of %q is %q at %v, expected %q", body, q.fields.model, q.model, want)
 			}

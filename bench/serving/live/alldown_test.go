@@ -31,7 +31,8 @@ func TestAllDownPatience(t *testing.T) {
 				return 0
 			}, 10*time.Second)
 			took := time.Since(begin)
-			if down != (c.want > 0) || down && (took < c.want-200*time.Millisecond || took > c.want+200*time.Millisecond) {
+			if down != (c.want > 0) || down && (took < c.want-200*time.Millisecond ||
+				took > c.want+200*time.Millisecond) {
 				t.Errorf("%s: given up %v after %v, expected after %v", c.name, down, took, c.want)
 			}
 		})
@@ -54,8 +55,10 @@ func TestAllDown(t *testing.T) {
 				o.hosts[0].Kill()
 				taken = sent()
 			}}.run(context.Background(), t)
-		if n := int64(len(out.recs)); n < taken-1 || n != out.stats.Sent || n == int64(len(wl.Requests)) || out.stats.Stopped {
-			t.Errorf("%d records of %d requests sent, %d when the worker died; stopped by hand: %v", n, out.stats.Sent, taken, out.stats.Stopped)
+		if n := int64(len(out.recs)); n < taken-1 || n != out.stats.Sent || n == int64(len(wl.Requests)) ||
+			out.stats.Stopped {
+			t.Errorf("%d records of %d requests sent, %d when the worker died; stopped by hand: %v", n, out.stats.Sent,
+				taken, out.stats.Stopped)
 		}
 	})
 }

@@ -61,8 +61,10 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if err := f.Start(ctx); err != nil {
 		return nil, nil, err
 	}
-	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs), Adapters: in.Adapters(),
-		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "", Warmup: sc.Warmup()})
+	c := result.NewCollector(result.Options{NonStreaming: sc.Client.NoStream, Workers: len(o.Workers.URLs),
+		Adapters:    in.Adapters(),
+		PrefixCache: true, SLO: o.SLO, Noisy: sc.Workload.Noisy(), KeepRecords: o.KeepRecords || o.RecordsFile != "",
+		Warmup: sc.Warmup()})
 	cfg.Source, cfg.Fleet, cfg.Move = in.Source, f, moving(sc, rt)
 	cfg.Done = func(r *record.Request) {
 		c.Done(r)
@@ -113,7 +115,8 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 	if res.Texts = texts; !o.KeepRecords {
 		res.Records = nil
 	}
-	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) { // the workers have no prefix caches, or do not tell
+	// the workers have no prefix caches, or do not tell
+	if e := res.Extra; !sc.Cluster.PrefixCache && (e.Reuse == nil || e.Cached == 0) {
 		e.Reuse = nil
 		for i := range e.Workers {
 			e.Workers[i].Reuse = nil
@@ -130,7 +133,8 @@ func Bench(ctx context.Context, sc *scenario.Scenario, o Options) (*result.Resul
 // they tell of themselves and nobody has stated takes the place of what the
 // scenario's profiles assume; what cannot work there is refused, with the router.
 // For a gateway it takes in adapters that the workers hold, and no requests move.
-func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, error) {
+func NewFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
+	gateway bool) (*fleet.Fleet, *router.Router, error) {
 	f, rt, _, err := newFleet(ctx, sc, cfg, ready, gateway)
 	return f, rt, err
 }
@@ -147,7 +151,8 @@ func (s *seen) tell(ran *result.Scenario) {
 	var out []result.RanProfile
 	for i, p := range s.profiles {
 		r, from := &s.reports[i], p.Provenance()
-		own := result.RanProfile{Name: p.Name, Kind: string(from.Kind), Hardware: from.Hardware, AdapterSlots: p.Engine.MaxLorasPerBatch, Routing: true,
+		own := result.RanProfile{Name: p.Name, Kind: string(from.Kind), Hardware: from.Hardware,
+			AdapterSlots: p.Engine.MaxLorasPerBatch, Routing: true,
 			Engine: cmp.Or(strings.TrimSpace(string(r.API)+" "+r.Version), "unknown")}
 		if k := slices.IndexFunc(out, func(o result.RanProfile) bool { o.Workers = 0; return o == own }); k >= 0 {
 			out[k].Workers++
@@ -159,7 +164,8 @@ func (s *seen) tell(ran *result.Scenario) {
 	ran.Profiles = out
 }
 
-func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration, gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
+func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, ready time.Duration,
+	gateway bool) (*fleet.Fleet, *router.Router, *seen, error) {
 	sc.Cluster.NumWorkers, sc.Cluster.Elastic = len(cfg.URLs), ""
 	ps, err := sc.Profiles()
 	if err != nil {
@@ -175,7 +181,8 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		return nil, nil, nil, err
 	}
 	for i := range reports {
-		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway && moving(sc, cfg.Router) == router.MoveRecompute {
+		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
+			moving(sc, cfg.Router) == router.MoveRecompute {
 			cfg.Log("worker %d (%s) tells no token ids: requests that have begun do not move", i, r.URL)
 		}
 	}
@@ -187,7 +194,8 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests, Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
+		cfg.Limits = append(cfg.Limits, fleet.Limits{MaxRunning: p.Engine.MaxRunningRequests,
+			Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
 	}
 	if gateway {
 		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }
@@ -200,7 +208,8 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 // stated are the limits that flags or the scenario state; what is not stated is 0.
 func stated(sc *scenario.Scenario) fleet.Limits {
 	c := &sc.Cluster
-	return fleet.Limits{MaxRunning: c.MaxRunningRequests, Slots: c.MaxLorasPerBatch, KVCapacity: c.KVTokens, MaxLoaded: c.MaxLoadedLoras}
+	return fleet.Limits{MaxRunning: c.MaxRunningRequests, Slots: c.MaxLorasPerBatch, KVCapacity: c.KVTokens,
+		MaxLoaded: c.MaxLoadedLoras}
 }
 
 // told are profiles with what workers tell of themselves and nobody has stated.
@@ -239,7 +248,8 @@ type replies struct {
 }
 
 func (w *replies) add(r *record.Request, prompt, tokens []int32) {
-	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt", append([]int32{}, prompt...),
+	w.err = cmp.Or(w.err, json.NewEncoder(w.to).Encode(format.Object{"id", r.ID, "adapter", r.Adapter, "prompt",
+		append([]int32{}, prompt...),
 		"tokens", append([]int32{}, tokens...)}))
 }
 
@@ -258,15 +268,17 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 		"worker_urls": workers.URLs, "time_scale": cmp.Or(workers.Speed, 1),
 		"sent": st.Sent, "stopped": st.Stopped, "retries": st.Retries, "repeats": st.Repeats, "failovers": st.Failovers,
 		"moved_requests": st.Moved, "moves_given_up": st.MovesOff,
-		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99, "lateness_max_s": st.LatenessMax,
-		"adapter_loads": fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
+		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
+		"lateness_max_s": st.LatenessMax,
+		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
 		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
 	}
 }
 
 // Summary is a line for people about what the block does not tell.
 func (s *Stats) Summary() string {
-	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean, 1e3*s.LatenessP99, 1e3*s.LatenessMax)
+	text := fmt.Sprintf("%d requests sent, lateness mean %.2f ms, P99 %.2f ms, max %.2f ms", s.Sent, 1e3*s.LatenessMean,
+		1e3*s.LatenessP99, 1e3*s.LatenessMax)
 	for i, n := range []int64{s.Retries, s.Repeats, s.Failovers, s.Moved, s.MovesOff} {
 		if n > 0 {
 			text += fmt.Sprintf(", %d %s", n, []string{"retries", "repeats", "failovers", "moved", "moves given up"}[i])

@@ -13,18 +13,22 @@ import (
 func TestTold(t *testing.T) {
 	shared := profile.Default()
 	ps := []*profile.Profile{&shared, &shared, &shared}
-	reports := []fleet.Report{{Info: fleet.Info{Limits: fleet.Limits{MaxRunning: 5, Slots: 6, KVCapacity: 7, MaxLoaded: 9}}},
+	reports := []fleet.Report{{Info: fleet.Info{Limits: fleet.Limits{MaxRunning: 5, Slots: 6, KVCapacity: 7,
+		MaxLoaded: 9}}},
 		{Info: fleet.Info{Limits: fleet.Limits{Slots: 2}}}, {Error: "down"}}
 	got := told(ps, reports, fleet.Limits{Slots: shared.Engine.MaxLorasPerBatch})
 	e := got[0].Engine
-	if e.MaxRunningRequests != 5 || e.MaxLorasPerBatch != shared.Engine.MaxLorasPerBatch || got[0].Memory.KVTokens != 7 || e.MaxLoadedLoras != 9 {
+	if e.MaxRunningRequests != 5 || e.MaxLorasPerBatch != shared.Engine.MaxLorasPerBatch ||
+		got[0].Memory.KVTokens != 7 || e.MaxLoadedLoras != 9 {
 		t.Errorf("%+v", e)
 	}
 	if got[1].Engine != shared.Engine || got[2].Engine != shared.Engine {
 		t.Errorf("%+v, %+v", got[1].Engine, got[2].Engine)
 	}
-	if got = told(ps, reports, fleet.Limits{MaxRunning: 1, KVCapacity: 1, MaxLoaded: 1}); got[0].Engine.MaxRunningRequests != shared.Engine.MaxRunningRequests ||
-		got[0].Memory.KVTokens != shared.Memory.KVTokens || got[0].Engine.MaxLoadedLoras != shared.Engine.MaxLoadedLoras || got[1].Engine.MaxLorasPerBatch != 2 {
+	if got = told(ps, reports, fleet.Limits{MaxRunning: 1, KVCapacity: 1,
+		MaxLoaded: 1}); got[0].Engine.MaxRunningRequests != shared.Engine.MaxRunningRequests ||
+		got[0].Memory.KVTokens != shared.Memory.KVTokens ||
+		got[0].Engine.MaxLoadedLoras != shared.Engine.MaxLoadedLoras || got[1].Engine.MaxLorasPerBatch != 2 {
 		t.Errorf("%+v", got[0].Engine)
 	}
 }
@@ -34,18 +38,22 @@ func TestEnginesThatRan(t *testing.T) {
 	shared := profile.Default()
 	other := shared
 	other.Engine.MaxLorasPerBatch = 3
-	s := &seen{[]*profile.Profile{&shared, &other, &shared}, []fleet.Report{{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}, {}, {Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}}}
+	s := &seen{[]*profile.Profile{&shared, &other, &shared},
+		[]fleet.Report{{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}, {},
+			{Info: fleet.Info{API: fleet.VLLM, Version: "0.8.5"}}}}
 	ran := result.Scenario{Profiles: []result.RanProfile{{Name: "simulated"}}}
 	s.tell(&ran)
 	p := ran.Profiles
-	if len(p) != 2 || p[0].Engine != "vllm 0.8.5" || p[0].Workers != 2 || !p[0].Routing || p[1].Engine != "unknown" || p[1].AdapterSlots != 3 || p[1].Workers != 1 {
+	if len(p) != 2 || p[0].Engine != "vllm 0.8.5" || p[0].Workers != 2 || !p[0].Routing || p[1].Engine != "unknown" ||
+		p[1].AdapterSlots != 3 || p[1].Workers != 1 {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestCounters(t *testing.T) {
 	c := counters(&Stats{Moved: 4}, &fleet.Stats{Plans: 3, Applied: 2, Dropped: 1, FailedLoads: 5}, "recompute")
-	if c.SolverRuns != 3 || c.Plans.Applied != 2 || c.Plans.Dropped != 1 || c.FailedLoads != 5 || c.Migrations[0].Count != 4 {
+	if c.SolverRuns != 3 || c.Plans.Applied != 2 || c.Plans.Dropped != 1 || c.FailedLoads != 5 ||
+		c.Migrations[0].Count != 4 {
 		t.Errorf("%+v", c)
 	}
 }

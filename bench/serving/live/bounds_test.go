@@ -17,17 +17,21 @@ import (
 // newAttempt is an attempt of a request for some tokens, booked on the only worker.
 func newAttempt(t testing.TB, b Backend, tokens int32, set func(*Config)) *attempt {
 	t.Helper()
-	rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: 1, Slots: 1, Cost: profile.Model{Costs: testProfile().Compile()}})})
+	rt, err := router.New("round-robin",
+		router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: 1, Slots: 1,
+			Cost: profile.Model{Costs: testProfile().Compile()}})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock := NewClock(1)
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"}, Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
+	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"},
+		Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)
-	c := &client{cfg: Config{Backend: b, Clock: clock, Fleet: f, Output: func(*record.Request, []int32, []int32) {}, Text: func(int64, string) {}}}
+	c := &client{cfg: Config{Backend: b, Clock: clock, Fleet: f, Output: func(*record.Request, []int32, []int32) {},
+		Text: func(int64, string) {}}}
 	if set != nil {
 		set(&c.cfg)
 	}
@@ -50,27 +54,41 @@ func TestReplyBounds(t *testing.T) {
 		stream  string
 		want    string // error; "": none
 	}{
-		{"4e9 tokens", SGLang, "", first + fmt.Sprintf(sgl, "4000000000"), "the worker reports 4000000000 tokens, at most 9 were asked for"},
-		{"one too many", SGLang, "", first + fmt.Sprintf(sgl, "10"), "the worker reports 10 tokens, at most 9 were asked for"},
+		{"4e9 tokens", SGLang, "", first + fmt.Sprintf(sgl, "4000000000"),
+			"the worker reports 4000000000 tokens, at most 9 were asked for"},
+		{"one too many", SGLang, "", first + fmt.Sprintf(sgl, "10"),
+			"the worker reports 10 tokens, at most 9 were asked for"},
 		{"as asked for", SGLang, "", first + fmt.Sprintf(sgl, "9"), ""},
 		{"negative", SGLang, "", fmt.Sprintf(sgl, "-1"), "not the JSON"},
 		{"2^63", SGLang, "", fmt.Sprintf(sgl, "9223372036854775808"), "not the JSON"},
 		{"1e308", SGLang, "", fmt.Sprintf(sgl, "1e308"), "not the JSON"},
-		{"usage", VLLM, "", `data: {"choices":[{"text":"a"}]}` + "\n\n" + `data: {"choices":[],"usage":{"completion_tokens":4000000000}}` + "\n\n", "the worker reports 4000000000 tokens"},
+		{"usage", VLLM, "", `data: {"choices":[{"text":"a"}]}` + "\n\n" +
+			`data: {"choices":[],"usage":{"completion_tokens":4000000000}}` + "\n\n",
+			"the worker reports 4000000000 tokens"},
 		{"negative usage", VLLM, "", `data: {"choices":[],"usage":{"completion_tokens":-9}}` + "\n\n", "not the JSON"},
-		{"many ids", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[` + strings.Repeat("1,", 30_000) + `1]}]}` + "\n\n", "the worker reports 30001 tokens, at most 9 were asked for"},
-		{"a huge id", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[16777216]}]}` + "\n\n", "a token id above 16777215"},
-		{"several replies", VLLM, `"n": 3`, `data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":27}}` + "\n\n", ""},
-		{"more than several replies", VLLM, `"n": 3`, `data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":28}}` + "\n\n", "at most 27 were asked for"},
+		{"many ids", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[` + strings.Repeat("1,", 30_000) + `1]}]}` +
+			"\n\n", "the worker reports 30001 tokens, at most 9 were asked for"},
+		{"a huge id", VLLM, "", `data: {"choices":[{"text":"a","token_ids":[16777216]}]}` + "\n\n",
+			"a token id above 16777215"},
+		{"several replies", VLLM, `"n": 3`, `data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":27}}` +
+			"\n\n", ""},
+		{"more than several replies", VLLM, `"n": 3`,
+			`data: {"choices":[{"text":"a"}],"usage":{"completion_tokens":28}}` + "\n\n", "at most 27 were asked for"},
 		{"another length", SGLang, `"sampling_params": {"max_new_tokens": 40}`, fmt.Sprintf(sgl, "40"), ""},
-		{"a long line", SGLang, "", `data: {"text":"` + long + `","meta_info":{"completion_tokens":1}}` + "\n\n", "an event of the reply is longer than"},
-		{"a long line without an end", SGLang, "", "data: " + strings.Repeat("x", 17<<20), "an event of the reply is longer than"},
-		{"much text", VLLM, "", strings.Repeat(`data: {"choices":[{"text":"`+long[:1<<17]+`"}]}`+"\n\n", 9), "the text of the reply is longer than"},
-		{"many events", VLLMChat, "", strings.Repeat(`data: {"choices":[{"delta":{"content":""}}]}`+"\n\n", 2000), "more than 1168 events"},
-		{"many events with text", VLLMChat, "", strings.Repeat(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n", 20), ""},
+		{"a long line", SGLang, "", `data: {"text":"` + long + `","meta_info":{"completion_tokens":1}}` + "\n\n",
+			"an event of the reply is longer than"},
+		{"a long line without an end", SGLang, "", "data: " + strings.Repeat("x", 17<<20),
+			"an event of the reply is longer than"},
+		{"much text", VLLM, "", strings.Repeat(`data: {"choices":[{"text":"`+long[:1<<17]+`"}]}`+"\n\n", 9),
+			"the text of the reply is longer than"},
+		{"many events", VLLMChat, "", strings.Repeat(`data: {"choices":[{"delta":{"content":""}}]}`+"\n\n", 2000),
+			"more than 1168 events"},
+		{"many events with text", VLLMChat, "", strings.Repeat(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n",
+			20), ""},
 		{"comments", SGLang, "", strings.Repeat(":\n", maxLines+1), "more than 65536 lines"},
 		{"deep JSON", SGLang, "", "data: " + strings.Repeat(`{"text":`, 20_000) + "\n\n", "not the JSON"},
-		{"a long error with escapes", SGLang, "", `data: {"error":{"message":"\u001b[2J` + long[:1<<17] + `"}}` + "\n\n", "[2Jxxx"},
+		{"a long error with escapes", SGLang, "", `data: {"error":{"message":"\u001b[2J` + long[:1<<17] + `"}}` +
+			"\n\n", "[2Jxxx"},
 	} {
 		a := newAttempt(t, c.backend, 9, func(cfg *Config) { cfg.Extra = []byte(c.extra) })
 		out := a.read(strings.NewReader(c.stream + "data: [DONE]\n\n"))
@@ -81,7 +99,8 @@ func TestReplyBounds(t *testing.T) {
 		if c.want == "" && strings.Contains(fail, "ended early") { // it was, and all else is well
 			fail = ""
 		}
-		if (fail == "") != (c.want == "") || !strings.Contains(fail, c.want) || len(fail) > 2100 || strings.ContainsRune(fail, '\x1b') {
+		if (fail == "") != (c.want == "") || !strings.Contains(fail, c.want) || len(fail) > 2100 ||
+			strings.ContainsRune(fail, '\x1b') {
 			t.Errorf("%s: %.200q, expected %q", c.name, fail, c.want)
 		}
 		if n := len(a.j.rec.Gaps); n > 40 || a.j.n > 40 || cap(a.j.text) > 2<<20 {
@@ -89,7 +108,8 @@ func TestReplyBounds(t *testing.T) {
 		}
 	}
 	whole := newAttempt(t, SGLang, 9, func(cfg *Config) { cfg.NoStream = true })
-	if out := whole.read(io.MultiReader(strings.NewReader(`{"text":"`), strings.NewReader(long))); !strings.Contains(out.reason, "longer than") {
+	if out := whole.read(io.MultiReader(strings.NewReader(`{"text":"`),
+		strings.NewReader(long))); !strings.Contains(out.reason, "longer than") {
 		t.Errorf("a long whole reply: %+v", out)
 	}
 }
@@ -101,11 +121,14 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}},{\"delta\":{\"content\":\"b\"}}]}\n"), uint8(4))
 	f.Add([]byte("data: {\"text\":\"a\",\"meta_info\":{\"completion_tokens\":7}}\ndata: {\"text\":\"a\",\"meta_info\":{\"completion_tokens\":3}}\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, stream []byte, kind uint8) {
-		a := newAttempt(t, Backend(backends[int(kind)%len(backends)]), 9, func(cfg *Config) { cfg.NoStream = kind >= 128 })
+		a := newAttempt(t, Backend(backends[int(kind)%len(backends)]), 9,
+			func(cfg *Config) { cfg.NoStream = kind >= 128 })
 		out := a.read(strings.NewReader(string(stream)))
 		j := a.j
-		if j.n > 9 || len(j.rec.Gaps) > 9 || len(j.tokens) > 9 || j.known && len(j.tokens) != j.n || j.fr.Generated() != j.n || len(out.reason) > 4*2048 {
-			t.Fatalf("%d tokens, %d gaps, %d ids, %d in the books: %+v", j.n, len(j.rec.Gaps), len(j.tokens), j.fr.Generated(), out)
+		if j.n > 9 || len(j.rec.Gaps) > 9 || len(j.tokens) > 9 || j.known && len(j.tokens) != j.n ||
+			j.fr.Generated() != j.n || len(out.reason) > 4*2048 {
+			t.Fatalf("%d tokens, %d gaps, %d ids, %d in the books: %+v", j.n, len(j.rec.Gaps), len(j.tokens),
+				j.fr.Generated(), out)
 		}
 	})
 }

@@ -210,7 +210,8 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("live: requests cannot move by %q; expected none, queued or recompute", cfg.Move)
 	}
 	workers := cfg.Fleet.Config()
-	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()), idle: make(chan booked),
+	c := &client{cfg: cfg, replies: map[*trace.Text][]reply{}, log: workers.Log, runID: uint32(time.Now().UnixNano()),
+		idle:  make(chan booked),
 		total: max(cfg.Source.Len(), 0), wire: wire.New(workers.Client), lateness: result.NewHistogram(11)}
 	c.extra = readExtra(cfg.Extra)
 	if cfg.MaxConcurrency > 0 {
@@ -407,7 +408,8 @@ func (c *client) finish(j *job, status record.Status, reason string) {
 }
 
 func (c *client) stats() *Stats {
-	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(), Repeats: c.repeats.Load(), Moved: c.moved.Load(),
+	s := &Stats{Requests: c.total, Sent: c.sent.Load(), Retries: c.retries.Load(), Failovers: c.failovers.Load(),
+		Repeats: c.repeats.Load(), Moved: c.moved.Load(),
 		MovesOff: c.moves.Load(), LatenessMax: c.lateMax}
 	if n := c.lateness.Count(); n > 0 {
 		s.LatenessMean = c.lateSum / float64(n)
@@ -437,6 +439,7 @@ func awaitAllDown(ctx context.Context, up func() int, patience time.Duration) bo
 func (c *client) report(ctx context.Context) {
 	for range fleet.Ticks(ctx, 200*time.Millisecond) {
 		done := c.done.Load()
-		c.cfg.Progress(Progress{Done: done, Failed: c.failed.Load(), InFlight: c.sent.Load() - done, Requests: c.total, Now: c.cfg.Clock.Now() - c.start})
+		c.cfg.Progress(Progress{Done: done, Failed: c.failed.Load(), InFlight: c.sent.Load() - done, Requests: c.total,
+			Now: c.cfg.Clock.Now() - c.start})
 	}
 }

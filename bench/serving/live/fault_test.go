@@ -23,8 +23,8 @@ func (o *outcomeOf) reasons() map[string]int {
 	return m
 }
 
-// One of two workers misbehaves; the other one is sound. Whatever goes wrong, each request ends once and no token is lost or
-// repeated.
+// One of two workers misbehaves; the other one is sound. Whatever goes wrong, each request ends once and no token is
+// lost or repeated.
 func TestFaults(t *testing.T) {
 	const n = 60
 	for _, c := range []struct {
@@ -82,7 +82,8 @@ func TestWorkerKilled(t *testing.T) {
 				}}.run(context.Background(), t)
 			ok := out.check(t, wl)
 			if failover && (ok != 80 || out.stats.Failovers == 0) || !failover && (ok == 80 || ok < 60) {
-				t.Errorf("failover %v: %d of 80 succeeded, %d went on elsewhere: %v", failover, ok, out.stats.Failovers, out.reasons())
+				t.Errorf("failover %v: %d of 80 succeeded, %d went on elsewhere: %v", failover, ok, out.stats.Failovers,
+					out.reasons())
 			}
 			if out.fleet.Downs == 0 {
 				t.Error("nobody noticed that the worker is down")
@@ -144,7 +145,8 @@ func TestStopped(t *testing.T) {
 				}
 				cancel()
 			}, set: func(c *Config) { c.Grace = 0 }}.run(ctx, t)
-		if took := time.Since(begun); took > 300*time.Millisecond { // 50 requests, each 0.05 s of ten after the other, and a moment
+		// 50 requests, each 0.05 s of ten after the other, and a moment
+		if took := time.Since(begun); took > 300*time.Millisecond {
 			t.Errorf("it took %v to stop", took)
 		}
 		var aborted int
@@ -154,7 +156,8 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		if !out.stats.Stopped || out.stats.Sent >= 400 || int64(len(out.recs)) != out.stats.Sent || aborted == 0 {
-			t.Errorf("stopped %v: %d sent, %d ended, %d aborted", out.stats.Stopped, out.stats.Sent, len(out.recs), aborted)
+			t.Errorf("stopped %v: %d sent, %d ended, %d aborted", out.stats.Stopped, out.stats.Sent, len(out.recs),
+				aborted)
 		}
 	})
 }

@@ -80,7 +80,8 @@ func newEmulated(f faults) (*emulate.Worker, error) {
 	if f.Limit > 0 {
 		p.Engine.MaxLorasPerBatch = f.Limit
 	}
-	cfg := emulate.Config{Costs: p.Compile(), API: f.API, Speed: cmp.Or(f.Speed, speed), Home: router.Disk, StreamOutput: f.StreamOutput}
+	cfg := emulate.Config{Costs: p.Compile(), API: f.API, Speed: cmp.Or(f.Speed, speed), Home: router.Disk,
+		StreamOutput: f.StreamOutput}
 	for i := range f.Loaded {
 		a := emulate.Adapter{Name: fmt.Sprintf("lora%d", i)}
 		if len(f.Ranks) > 0 {
@@ -237,8 +238,9 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	}
 	client := NewHTTPClient(transport)
 	defer client.CloseIdleConnections()
-	fc := fleet.Config{Connection: fleet.Connection{URLs: r.urls, Client: client}, Router: r.router, Adapters: r.wl.Adapters,
-		Now: clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: limit, LoadLimit: limit,
+	fc := fleet.Config{Connection: fleet.Connection{URLs: r.urls, Client: client}, Router: r.router,
+		Adapters: r.wl.Adapters,
+		Now:      clock.Now, Speed: r.speed, Poll: 50 * time.Millisecond, Timeout: limit, LoadLimit: limit,
 		Log: func(string, ...any) {}}
 	for range r.urls {
 		fc.Limits = append(fc.Limits, fleet.Limits{MaxRunning: 64, Slots: 8, KVCapacity: 1 << 20})
@@ -266,7 +268,8 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 		},
 		Output: func(r *record.Request, _, tokens []int32) { out.tokens[r.ID] = tokens },
 		Text:   func(id int64, text string) { out.texts[id] = text },
-		Seed:   1, FirstToken: 2 * limit, Idle: limit, Patience: 2 * limit, Retries: 3, Move: r.move, Grace: 100 * time.Millisecond,
+		Seed:   1, FirstToken: 2 * limit, Idle: limit, Patience: 2 * limit, Retries: 3, Move: r.move,
+		Grace: 100 * time.Millisecond,
 	}
 	if r.set != nil {
 		r.set(&cfg)
@@ -275,7 +278,8 @@ func (r liveRun) run(ctx context.Context, t testing.TB) *outcomeOf {
 	if r.during != nil {
 		wg.Go(func() { r.during(sent.Load) })
 	}
-	if out.stats, err = Run(ctx, cfg); err != nil && (r.fails == "" || !strings.Contains(err.Error(), r.fails)) || err == nil && r.fails != "" {
+	if out.stats, err = Run(ctx, cfg); err != nil && (r.fails == "" || !strings.Contains(err.Error(), r.fails)) ||
+		err == nil && r.fails != "" {
 		t.Fatalf("the run ends with %v, expected %q", err, r.fails)
 	}
 	wg.Wait()
@@ -300,7 +304,8 @@ func (c *counting) Next() (trace.Request, error) {
 func newRouter(t testing.TB, spec string, workers int, adapters []trace.Adapter) *router.Router {
 	t.Helper()
 	rt, err := router.New(spec, router.Env{Adapters: adapters, Seed: 1,
-		Workers: router.Alike(workers, router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: testProfile().Compile()}})})
+		Workers: router.Alike(workers, router.Spec{MaxRunning: 64, Slots: 8,
+			Cost: profile.Model{Costs: testProfile().Compile()}})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,10 +352,12 @@ func (o *outcomeOf) check(t testing.TB, wl *trace.Workload) (ok int) {
 		}
 		ok++
 		if q.Output != r.Output || len(got) != int(r.Output) || len(q.Gaps) > int(r.Output)-1 {
-			t.Errorf("request %d: %d tokens, %d ids and %d gaps, expected %d tokens", r.ID, q.Output, len(got), len(q.Gaps), r.Output)
+			t.Errorf("request %d: %d tokens, %d ids and %d gaps, expected %d tokens", r.ID, q.Output, len(got),
+				len(q.Gaps), r.Output)
 		}
 		if q.Sent < q.Arrival || q.FirstToken < q.Sent || q.Finish < q.FirstToken {
-			t.Errorf("request %d: arrival %v, sent %v, first token %v, finish %v", r.ID, q.Arrival, q.Sent, q.FirstToken, q.Finish)
+			t.Errorf("request %d: arrival %v, sent %v, first token %v, finish %v", r.ID, q.Arrival, q.Sent,
+				q.FirstToken, q.Finish)
 		}
 	}
 	o.checkBlock(t, wl, ok)
@@ -368,7 +375,8 @@ func (o *outcomeOf) checkBlock(t testing.TB, wl *trace.Workload, ok int) {
 		}
 	}
 	var block strings.Builder
-	if err := c.Result(result.Meta{Source: result.Live, Backend: "sglang"}, nil).WriteBlock(&block, result.SGLang); err != nil {
+	if err := c.Result(result.Meta{Source: result.Live, Backend: "sglang"}, nil).WriteBlock(&block,
+		result.SGLang); err != nil {
 		t.Error(err)
 	}
 	if row := fmt.Sprintf("%-40s %-10d\n", "Successful requests:", ok); !strings.Contains(block.String(), row) {

@@ -9,7 +9,8 @@ import (
 	"lorasim/bench/serving/fleet"
 )
 
-// A worker that stops answering, probes included, loses no request whose tokens are known, long before the time limits of requests.
+// A worker that stops answering, probes included, loses no request whose tokens are known, long before the time limits
+// of requests.
 func TestHungWorkerFailsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stream := range []bool{true, false} {
@@ -28,7 +29,8 @@ func TestHungWorkerFailsOver(t *testing.T) {
 					o.hosts[0].Freeze()
 				}}.run(context.Background(), t)
 			if ok := out.check(t, wl); ok != 60 || out.stats.Failovers+out.stats.Retries == 0 {
-				t.Errorf("stream %v: %d of 60 succeeded, %d went on elsewhere: %v", stream, ok, out.stats.Failovers, out.reasons())
+				t.Errorf("stream %v: %d of 60 succeeded, %d went on elsewhere: %v", stream, ok, out.stats.Failovers,
+					out.reasons())
 			}
 			if took := time.Since(begun); took > 30*time.Second {
 				t.Errorf("stream %v: it took %v", stream, took)
@@ -42,9 +44,11 @@ func TestHungWorkerFailsOver(t *testing.T) {
 func TestBadWorkerEjected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wl := workload(400, 2, 0.02)
-		out := liveRun{cluster: startWorkers(t, faults{Generate: "truncate"}, faults{}, faults{}), wl: wl}.run(context.Background(), t)
+		out := liveRun{cluster: startWorkers(t, faults{Generate: "truncate"}, faults{}, faults{}),
+			wl: wl}.run(context.Background(), t)
 		if ok := out.check(t, wl); ok != 400 || out.stats.Failovers > 40 || out.fleet.Ejections == 0 {
-			t.Errorf("%d of 400 succeeded, %d failovers, %d ejections: %v", ok, out.stats.Failovers, out.fleet.Ejections, out.reasons())
+			t.Errorf("%d of 400 succeeded, %d failovers, %d ejections: %v", ok, out.stats.Failovers,
+				out.fleet.Ejections, out.reasons())
 		}
 	})
 }

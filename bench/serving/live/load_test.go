@@ -95,8 +95,9 @@ func TestLiveEqualsSim(t *testing.T) {
 		costs := testProfile().Compile()
 		place := func() *router.Router { return newRouter(t, "static", 2, wl.Adapters) }
 		simulated := result.NewCollector(result.Options{Workers: 2, Adapters: wl.Adapters, KeepRecords: true})
-		if _, err := sim.Run(context.Background(), sim.Config{Source: wl.Source(), Workers: []*profile.Costs{costs, costs},
-			Router: place(), Observer: simulated, Home: router.Disk}); err != nil {
+		if _, err := sim.Run(context.Background(),
+			sim.Config{Source: wl.Source(), Workers: []*profile.Costs{costs, costs},
+				Router: place(), Observer: simulated, Home: router.Disk}); err != nil {
 			t.Fatal(err)
 		}
 		o := startWorkers(t, sound(2, faults{Loaded: 4, Ranks: ranks, Speed: 2})...)
@@ -111,7 +112,8 @@ func TestLiveEqualsSim(t *testing.T) {
 		for _, a := range want {
 			b := out.recs[a.ID]
 			same := func(x, y float64) bool { return math.Abs(x-y) < 1e-6 }
-			if a.WorkerFirst != b.WorkerFirst || !same(a.Sent, b.Sent) || !same(a.FirstToken, b.FirstToken) || !same(a.Finish, b.Finish) {
+			if a.WorkerFirst != b.WorkerFirst || !same(a.Sent, b.Sent) || !same(a.FirstToken, b.FirstToken) ||
+				!same(a.Finish, b.Finish) {
 				t.Errorf("request %d: simulated on worker %d, sent %.7f, first token %.7f, finish %.7f; live on %d, %.7f, %.7f, %.7f",
 					a.ID, a.WorkerFirst, a.Sent, a.FirstToken, a.Finish, b.WorkerFirst, b.Sent, b.FirstToken, b.Finish)
 			}
@@ -158,13 +160,15 @@ func TestKinds(t *testing.T) {
 				api = emulate.VLLM
 			}
 			wl := workload(20, 2, 0.01)
-			out := liveRun{cluster: startWorkers(t, faults{API: api, Loaded: 2}), wl: wl, backend: b}.run(context.Background(), t)
+			out := liveRun{cluster: startWorkers(t, faults{API: api, Loaded: 2}), wl: wl,
+				backend: b}.run(context.Background(), t)
 			for id, r := range out.recs {
 				if n := len(emulate.Tokenize(out.texts[id])); n != int(r.Output) && !b.chat() {
 					t.Errorf("%s: request %d has %d words of text for %d tokens", b, id, n, r.Output)
 				}
 				if r.Status != record.OK || r.Output != wl.Requests[id].Output {
-					t.Errorf("%s: request %d %v (%s) with %d tokens of %d", b, id, r.Status, r.Error, r.Output, wl.Requests[id].Output)
+					t.Errorf("%s: request %d %v (%s) with %d tokens of %d", b, id, r.Status, r.Error, r.Output,
+						wl.Requests[id].Output)
 				}
 			}
 		}
@@ -224,7 +228,8 @@ func TestRateLimit(t *testing.T) {
 		}
 		out := liveRun{cluster: o, wl: wl, router: rt}.run(context.Background(), t)
 		for i, want := range []record.Status{record.OK, record.OK, record.Rejected, record.Rejected} {
-			if r := out.recs[int64(i)]; r.Status != want || want == record.Rejected && (!strings.Contains(r.Error, "rate limit") || r.WorkerFirst >= 0) {
+			if r := out.recs[int64(i)]; r.Status != want || want == record.Rejected &&
+				(!strings.Contains(r.Error, "rate limit") || r.WorkerFirst >= 0) {
 				t.Errorf("request %d: %v on worker %d, %s", i, r.Status, r.WorkerFirst, r.Error)
 			}
 		}

@@ -190,13 +190,15 @@ func TestMovesKeepTokens(t *testing.T) {
 					plan := &router.Plan{Reason: "chaos"}
 					for _, r := range s.Requests {
 						if rng.IntN(4) == 0 {
-							plan.Move = append(plan.Move, router.Move{ID: r.ID, From: r.Worker, To: (r.Worker + 1 + int32(rng.IntN(2))) % 3})
+							plan.Move = append(plan.Move, router.Move{ID: r.ID, From: r.Worker,
+								To: (r.Worker + 1 + int32(rng.IntN(2))) % 3})
 						}
 					}
 					p.home = rng.IntN(3)
 					return plan
 				}
-				run := liveRun{cluster: o, wl: wl, router: p.router(3, 2), move: c.move, set: func(c *Config) { c.Retries = 1000 }}
+				run := liveRun{cluster: o, wl: wl, router: p.router(3, 2), move: c.move,
+					set: func(c *Config) { c.Retries = 1000 }}
 				if c.api == emulate.VLLM {
 					run.backend = VLLM
 				}
@@ -211,10 +213,12 @@ func TestMovesKeepTokens(t *testing.T) {
 				for _, r := range out.recs {
 					migrations += int64(r.Migrations)
 				}
-				if migrations != out.stats.Moved || (migrations > 20) != (c.move == router.MoveRecompute) && c.move != router.MoveQueued {
+				if migrations != out.stats.Moved || (migrations > 20) != (c.move == router.MoveRecompute) &&
+					c.move != router.MoveQueued {
 					t.Errorf("%d moves in the records, %d counted", migrations, out.stats.Moved)
 				}
-				if c.move != router.MoveNone && out.fleet.Moves == 0 || c.move == router.MoveNone && out.fleet.Moves > 0 {
+				if c.move != router.MoveNone && out.fleet.Moves == 0 || c.move == router.MoveNone &&
+					out.fleet.Moves > 0 {
 					t.Errorf("%d requests were asked to move", out.fleet.Moves)
 				}
 			})
@@ -229,14 +233,16 @@ func TestPlanOrder(t *testing.T) {
 		wl := long(workload(120, 2, 0.02))
 		o := startWorkers(t, faults{}, faults{})
 		p := evacuate(2)
-		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(),
+			t)
 		if ok := out.check(t, wl); ok != 120 {
 			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
 		}
 		if p.applied != 2 || p.dropped != 0 || out.stats.Moved < 1 {
 			t.Errorf("%d plans applied, %d dropped, %d requests moved", p.applied, p.dropped, out.stats.Moved)
 		}
-		if o.count("1/load_lora_adapter") != 2 || o.count("0/load_lora_adapter") != 2 || o.count("0/unload_lora_adapter") != 2 {
+		if o.count("1/load_lora_adapter") != 2 || o.count("0/load_lora_adapter") != 2 ||
+			o.count("0/unload_lora_adapter") != 2 {
 			t.Errorf("%d loads on worker 1, %d on worker 0, %d unloads, expected 2 of each",
 				o.count("1/load_lora_adapter"), o.count("0/load_lora_adapter"), o.count("0/unload_lora_adapter"))
 		}
@@ -252,12 +258,14 @@ func TestPlanDropped(t *testing.T) {
 		p.home = 0
 		next := p.next
 		p.next = func(s *router.PlannerInput) *router.Plan { plan := next(s); p.home = 0; return plan }
-		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(),
+			t)
 		if ok := out.check(t, wl); ok != 120 {
 			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
 		}
 		if p.dropped != 2 || out.stats.Moved != 0 || o.count("1/generate") != 0 {
-			t.Errorf("%d plans dropped, %d requests moved, %d sent to the destination", p.dropped, out.stats.Moved, o.count("1/generate"))
+			t.Errorf("%d plans dropped, %d requests moved, %d sent to the destination", p.dropped, out.stats.Moved,
+				o.count("1/generate"))
 		}
 	})
 }
@@ -268,7 +276,8 @@ func TestAbortFails(t *testing.T) {
 		wl := long(workload(120, 2, 0.02))
 		o := startWorkers(t, sound(2, faults{Fail: []string{"/abort_request"}})...)
 		p := evacuate(2)
-		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(), t)
+		out := liveRun{cluster: o, wl: wl, router: p.router(2, 2), move: router.MoveRecompute}.run(context.Background(),
+			t)
 		if ok := out.check(t, wl); ok != 120 {
 			t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
 		}
@@ -304,7 +313,8 @@ func dieInMigration(t *testing.T, victim int, path string) {
 	fs := []faults{{Prompt: 26, Loaded: 2}, {Prompt: 26}, {Prompt: 26, Loaded: 2}}
 	fs[victim].DieOn = path
 	p := evacuate(2)
-	out := liveRun{cluster: startWorkers(t, fs...), wl: wl, router: p.router(3, 2), move: router.MoveRecompute}.run(context.Background(), t)
+	out := liveRun{cluster: startWorkers(t, fs...), wl: wl, router: p.router(3, 2),
+		move: router.MoveRecompute}.run(context.Background(), t)
 	if ok := out.check(t, wl); ok != 120 {
 		t.Errorf("%d of 120 succeeded: %v", ok, out.reasons())
 	}

@@ -75,7 +75,8 @@ func TestAtMostOnce(t *testing.T) {
 				urls = append(urls, s.URL)
 			}
 			wl := workload(200, 0, 0.001)
-			out := liveRun{cluster: &cluster{urls: urls}, wl: wl, set: func(c *Config) { c.Retries, c.NoFailover = retries, !failover },
+			out := liveRun{cluster: &cluster{urls: urls}, wl: wl,
+				set:      func(c *Config) { c.Retries, c.NoFailover = retries, !failover },
 				setFleet: func(c *fleet.Config) { c.API = fleet.SGLang }}.run(context.Background(), t)
 			most, repeats := 1, 0
 			if retries > 0 && failover {
@@ -83,7 +84,8 @@ func TestAtMostOnce(t *testing.T) {
 			}
 			for prompt, n := range d.counts() {
 				if repeats += n - 1; n > most {
-					t.Errorf("%d retries, failover %v: request %.40s was executed %d times", retries, failover, prompt, n)
+					t.Errorf("%d retries, failover %v: request %.40s was executed %d times", retries, failover, prompt,
+						n)
 				}
 			}
 			if s := out.stats; int(s.Repeats) != repeats || s.Retries < s.Repeats || (repeats > 0) != (most > 1) {

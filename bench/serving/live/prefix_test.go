@@ -42,7 +42,8 @@ func TestPromptOfText(t *testing.T) {
 	// the reply to a prompt of 30 tokens
 	c.replies[one] = []reply{{30, []int32{901, 902, 903}}}
 	next := ask(6, one, 60)
-	if !slices.Equal(next[:30], a[:30]) || !slices.Equal(next[30:33], []int32{901, 902, 903}) || !slices.Equal(next[33:50], a[33:]) {
+	if !slices.Equal(next[:30], a[:30]) || !slices.Equal(next[30:33], []int32{901, 902, 903}) ||
+		!slices.Equal(next[33:50], a[33:]) {
 		t.Errorf("after a reply:\n%v\n%v", next, a)
 	}
 	if short := ask(7, one, 31); short[30] != 901 {
@@ -65,7 +66,8 @@ func TestCachedTokens(t *testing.T) {
 		{SGLang, `{"text":"a","output_ids":[5],"meta_info":{"completion_tokens":1,"cached_tokens":null}}`, 0},
 		{VLLM, `{"choices":[{"text":"a","token_ids":[5]}],"usage":{"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":12}}}`, 12},
 		{VLLMChat, `{"choices":[],"usage":{"completion_tokens":1,"prompt_tokens_details":null}}`, 0},
-		{SGLangOAI, `{"choices":[],"usage":{"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":99}}}`, 20}, // of 20
+		// of 20
+		{SGLangOAI, `{"choices":[],"usage":{"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":99}}}`, 20},
 	} {
 		p, err := new(parser).parse(c.backend, []byte(c.data))
 		if err != nil {
@@ -99,14 +101,17 @@ func TestCachedByTheWorker(t *testing.T) {
 		talk := texts.Of(nil, 0, 1)
 		wl := &trace.Workload{}
 		for i, n := range []int32{64, 160, 256} { // each repeats the prompt before, 32 tokens of reply, and adds 64
-			wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: trace.BaseModel, Prompt: n, Output: 32, Text: talk, Reply: talk})
+			wl.Requests = append(wl.Requests, trace.Request{ID: int64(i), Arrival: float64(i), Adapter: trace.BaseModel,
+				Prompt: n, Output: 32, Text: talk, Reply: talk})
 		}
-		wl.Requests = append(wl.Requests, trace.Request{ID: 3, Arrival: 3, Adapter: trace.BaseModel, Prompt: 256, Output: 1, Text: texts.Of(nil, 0, 2)})
+		wl.Requests = append(wl.Requests, trace.Request{ID: 3, Arrival: 3, Adapter: trace.BaseModel, Prompt: 256,
+			Output: 1, Text: texts.Of(nil, 0, 2)})
 		for _, b := range []Backend{SGLang, SGLangOAI} {
 			prompts, tokens := map[int64][]int32{}, map[int64][]int32{}
-			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone, set: func(c *Config) {
-				c.Output = func(r *record.Request, prompt, ids []int32) { prompts[r.ID], tokens[r.ID] = prompt, ids }
-			}}.run(context.Background(), t)
+			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone,
+				set: func(c *Config) {
+					c.Output = func(r *record.Request, prompt, ids []int32) { prompts[r.ID], tokens[r.ID] = prompt, ids }
+				}}.run(context.Background(), t)
 			for i := range int64(2) { // what is told of a prompt is what was sent: the conversation so far
 				if said := slices.Concat(prompts[i], tokens[i]); !slices.Equal(prompts[i+1][:len(said)], said) {
 					t.Errorf("%s: prompt %d does not go on where %d ended", b, i+1, i)

@@ -83,7 +83,8 @@ func (b Backend) body(d []byte, p *payload) []byte {
 		} else {
 			d = appendInts(append(d, `, "prompt": `...), p.prompt)
 		}
-		d = fmt.Appendf(d, `, "temperature": 0, "max_tokens": %d, "ignore_eos": %t, "stream": %t`, p.maxNew, p.ignoreEOS, p.stream)
+		d = fmt.Appendf(d, `, "temperature": 0, "max_tokens": %d, "ignore_eos": %t, "stream": %t`, p.maxNew,
+			p.ignoreEOS, p.stream)
 		if p.stream {
 			d = append(d, `, "stream_options": {"include_usage": true}`...)
 		}

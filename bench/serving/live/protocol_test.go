@@ -56,12 +56,14 @@ func TestEventReaderCuts(t *testing.T) {
 			want[i] = strings.TrimSpace(want[i])
 			stream.WriteString("data: " + want[i] + "\n\n")
 		}
-		got, err := readAll(&chopped{strings.NewReader(stream.String()), rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))})
+		got, err := readAll(&chopped{strings.NewReader(stream.String()),
+			rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))})
 		if !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
 			t.Fatalf("%d events, %v; expected %d", len(got), err, len(want))
 		}
 	})
-	if got, err := readAll(iotest.OneByteReader(strings.NewReader("data: a\n\n"))); len(got) != 1 || !errors.Is(err, io.EOF) {
+	if got, err := readAll(iotest.OneByteReader(strings.NewReader("data: a\n\n"))); len(got) != 1 ||
+		!errors.Is(err, io.EOF) {
 		t.Errorf("byte by byte: %q %v", got, err)
 	}
 }
@@ -76,7 +78,8 @@ func (c *chopped) Read(b []byte) (int, error) {
 }
 
 func TestBodies(t *testing.T) {
-	a := payload{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true, ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
+	a := payload{rid: "r", model: "base", adapter: `ad"apter`, prompt: []int32{1, 2}, maxNew: 5, stream: true,
+		ignoreEOS: true, extra: []byte(`"top_p": 0.5`)}
 	for _, name := range backends {
 		b := Backend(name)
 		var v map[string]any
@@ -86,7 +89,8 @@ func TestBodies(t *testing.T) {
 		if v["stream"] != true || v["top_p"] != 0.5 {
 			t.Errorf("%s: %v", b, v)
 		}
-		want := map[Backend]string{SGLangOAI: `base:ad"apter`, SGLangOAIChat: `base:ad"apter`, VLLM: `ad"apter`, VLLMChat: `ad"apter`}[b]
+		want := map[Backend]string{SGLangOAI: `base:ad"apter`, SGLangOAIChat: `base:ad"apter`, VLLM: `ad"apter`,
+			VLLMChat: `ad"apter`}[b]
 		if b == SGLang && v["lora_path"] != `ad"apter` || b != SGLang && v["model"] != want {
 			t.Errorf("%s: adapter in %v", b, v)
 		}
@@ -111,11 +115,14 @@ func TestParse(t *testing.T) {
 		{"sglang, negative", SGLang, `{"meta_info":{"completion_tokens":-1}}`, chunk{}, true},
 		{"no JSON", SGLang, `{"text":`, chunk{}, true},
 		{"the end", SGLang, `[DONE]`, chunk{done: true, total: -1}, false},
-		{"completion", SGLangOAI, `{"choices":[{"text":"a","finish_reason":null}]}`, chunk{text: true, total: -1}, false},
-		{"completion, ids", VLLM, `{"choices":[{"text":"a","token_ids":[7],"finish_reason":"length"}]}`, chunk{text: true, total: -1, ids: []int32{7}, finish: "length"}, false},
+		{"completion", SGLangOAI, `{"choices":[{"text":"a","finish_reason":null}]}`, chunk{text: true, total: -1},
+			false},
+		{"completion, ids", VLLM, `{"choices":[{"text":"a","token_ids":[7],"finish_reason":"length"}]}`,
+			chunk{text: true, total: -1, ids: []int32{7}, finish: "length"}, false},
 		{"usage", VLLM, `{"choices":[],"usage":{"completion_tokens":9}}`, chunk{total: 9}, false},
 		{"chat", VLLMChat, `{"choices":[{"delta":{"content":"a"}}]}`, chunk{text: true, total: -1}, false},
-		{"chat, role alone", VLLMChat, `{"choices":[{"delta":{"role":"assistant","content":""}}]}`, chunk{total: -1}, false},
+		{"chat, role alone", VLLMChat, `{"choices":[{"delta":{"role":"assistant","content":""}}]}`, chunk{total: -1},
+			false},
 		{"error", VLLM, `{"error":{"message":"no"}}`, chunk{total: -1, fail: "no"}, false},
 		{"error, vLLM's older form", VLLM, `{"object":"error","message":"no"}`, chunk{}, true},
 	} {
@@ -158,7 +165,8 @@ func FuzzParse(f *testing.F) {
 // A prompt is a function of seed and id, in the vocabulary's range.
 func TestPrompt(t *testing.T) {
 	a := prompt(1, 5, 1000, 50)
-	if !slices.Equal(a, prompt(1, 5, 1000, 50)) || slices.Equal(a, prompt(2, 5, 1000, 50)) || slices.Equal(a, prompt(1, 6, 1000, 50)) {
+	if !slices.Equal(a, prompt(1, 5, 1000, 50)) || slices.Equal(a, prompt(2, 5, 1000, 50)) ||
+		slices.Equal(a, prompt(1, 6, 1000, 50)) {
 		t.Error("the prompt is not a function of seed and id alone")
 	}
 	if slices.Min(a) < lowestToken || slices.Max(a) >= 50 {

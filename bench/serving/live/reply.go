@@ -59,7 +59,8 @@ func (a *attempt) interrupted(cause error) outcome {
 	switch {
 	case errors.Is(cause, errMoved):
 		return outcome{kind: broken, reason: errMoved.Error()}
-	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung), errors.Is(cause, fleet.ErrStalled):
+	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung),
+		errors.Is(cause, fleet.ErrStalled):
 		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
 		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
@@ -193,7 +194,8 @@ func (a *attempt) take(p chunk, at time.Time) {
 		j.mu.Lock()
 		j.known = false
 		j.mu.Unlock()
-	} else if !c.cfg.NoFailover || j.fr.Move != nil || c.cfg.Output != nil || j.req.Reply != nil { // they are needed later
+	} else if !c.cfg.NoFailover || j.fr.Move != nil || c.cfg.Output != nil ||
+		j.req.Reply != nil { // they are needed later
 		j.tokens = append(j.tokens, ids...)
 	}
 	c.cfg.Fleet.Tokens(&j.fr, fresh, have == 0)

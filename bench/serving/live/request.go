@@ -78,7 +78,8 @@ type attempt struct {
 
 func (c *client) newJob(r trace.Request) *job {
 	j := &job{c: c, req: r, target: -1, known: true}
-	j.rec = record.Request{ID: r.ID, Adapter: r.Adapter, Arrival: r.Arrival, Sent: r.Arrival, FirstToken: math.NaN(), Prompt: r.Prompt,
+	j.rec = record.Request{ID: r.ID, Adapter: r.Adapter, Arrival: r.Arrival, Sent: r.Arrival, FirstToken: math.NaN(),
+		Prompt:    r.Prompt,
 		Requested: r.Output, WorkerFirst: -1, WorkerLast: -1, Streamed: record.StreamingIf(!c.cfg.NoStream)}
 	if c.cfg.HonourEOS {
 		j.rec.Requested = r.Budget()
@@ -86,7 +87,8 @@ func (c *client) newJob(r trace.Request) *job {
 	if r.Adapter >= 0 {
 		j.rec.Rank = int32(c.cfg.Source.Adapters()[r.Adapter].Rank)
 	}
-	j.fr = fleet.Request{Request: router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget()}, Sent: c.cfg.Clock.Now()}
+	j.fr = fleet.Request{Request: router.Request{ID: r.ID, Adapter: r.Adapter, Prompt: r.Prompt, MaxNew: r.Budget()},
+		Sent: c.cfg.Clock.Now()}
 	if r.Text != nil {
 		j.fr.Text, j.fr.Known = r.Text, r.Text.Known(r.Prompt)
 	}
@@ -293,7 +295,8 @@ func (j *job) move(from, to int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	a := j.now
-	if a == nil || a.w != from || j.target >= 0 || !j.known || j.c.cfg.Move == router.MoveQueued && j.fr.Generated() > 0 {
+	if a == nil || a.w != from || j.target >= 0 || !j.known || j.c.cfg.Move == router.MoveQueued &&
+		j.fr.Generated() > 0 {
 		return false
 	}
 	j.target = to

@@ -37,7 +37,8 @@ func TestEndOfReply(t *testing.T) {
 		if c.complete {
 			got = a.complete()
 		}
-		if got.kind != c.kind || got.kind == ended && got.status != c.status || (got.reason == "") != (c.status == record.OK && c.kind == ended) {
+		if got.kind != c.kind || got.kind == ended && got.status != c.status ||
+			(got.reason == "") != (c.status == record.OK && c.kind == ended) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -54,22 +55,29 @@ func TestFirstToken(t *testing.T) {
 		first   float64  // s; NaN: none
 		gaps    int
 	}{
-		{"text", VLLM, []string{`{"choices":[{"text":"a","token_ids":[1]}]}`, `{"choices":[{"text":"b","token_ids":[2]}]}`}, 1, 1},
-		{"half a character", VLLM, []string{`{"choices":[{"text":"","token_ids":[1]}]}`, `{"choices":[{"text":"é","token_ids":[2]}]}`}, 1, 1},
+		{"text", VLLM, []string{`{"choices":[{"text":"a","token_ids":[1]}]}`,
+			`{"choices":[{"text":"b","token_ids":[2]}]}`}, 1, 1},
+		{"half a character", VLLM, []string{`{"choices":[{"text":"","token_ids":[1]}]}`,
+			`{"choices":[{"text":"é","token_ids":[2]}]}`}, 1, 1},
 		{"the same, sglang", SGLang, []string{`{"text":"","output_ids":[1],"meta_info":{"completion_tokens":1}}`,
 			`{"text":"é","output_ids":[1,2],"meta_info":{"completion_tokens":2}}`}, 1, 1},
-		{"the same, by count alone", VLLMChat, []string{role, `{"choices":[{"delta":{"content":""}}],"usage":{"completion_tokens":1}}`,
-			`{"choices":[{"delta":{"content":"é"}}],"usage":{"completion_tokens":2}}`}, 2, 1},
+		{"the same, by count alone", VLLMChat,
+			[]string{role, `{"choices":[{"delta":{"content":""}}],"usage":{"completion_tokens":1}}`,
+				`{"choices":[{"delta":{"content":"é"}}],"usage":{"completion_tokens":2}}`}, 2, 1},
 		{"nothing to read", VLLMChat, []string{role, `{"choices":[],"usage":{"completion_tokens":3}}`}, 2, 0},
 		{"nothing at all", VLLMChat, []string{role, role}, math.NaN(), 0},
-		{"the count at the end", VLLMChat, []string{role, `{"choices":[{"delta":{"content":"ab"}}]}`, `{"choices":[],"usage":{"completion_tokens":2}}`}, 2, 0},
+		{"the count at the end", VLLMChat, []string{role, `{"choices":[{"delta":{"content":"ab"}}]}`,
+			`{"choices":[],"usage":{"completion_tokens":2}}`}, 2, 0},
 	} {
-		rt, err := router.New("round-robin", router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: 1, Slots: 1, Cost: profile.Model{Costs: testProfile().Compile()}})})
+		rt, err := router.New("round-robin",
+			router.Env{Workers: router.Alike(1, router.Spec{MaxRunning: 1, Slots: 1,
+				Cost: profile.Model{Costs: testProfile().Compile()}})})
 		if err != nil {
 			t.Fatal(err)
 		}
 		clock := NewClock(1)
-		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"}, Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
+		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{"http://worker"},
+			Client: NewHTTPClient(nil)}, Router: rt, Now: clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +93,10 @@ func TestFirstToken(t *testing.T) {
 			}
 			a.take(got, clock.start.Add(time.Duration(i+1)*time.Second))
 		}
-		if first := j.rec.FirstToken; first != c.first && !(math.IsNaN(first) && math.IsNaN(c.first)) || len(j.rec.Gaps) != c.gaps {
-			t.Errorf("%s: first token at %v and %d gaps, expected %v and %d", c.name, first, len(j.rec.Gaps), c.first, c.gaps)
+		if first := j.rec.FirstToken; first != c.first && !(math.IsNaN(first) && math.IsNaN(c.first)) ||
+			len(j.rec.Gaps) != c.gaps {
+			t.Errorf("%s: first token at %v and %d gaps, expected %v and %d", c.name, first, len(j.rec.Gaps), c.first,
+				c.gaps)
 		}
 		f.Close()
 	}

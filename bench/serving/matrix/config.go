@@ -75,7 +75,8 @@ const (
 	defaultStop  = 30 * time.Second
 )
 
-var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT}
+var signals = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+	"QUIT": syscall.SIGQUIT}
 
 // Load reads a file.
 func Load(path string) (*Matrix, error) {

@@ -81,7 +81,8 @@ func (m *Matrix) combinations() ([]combination, error) {
 				if m.Repeat > 1 {
 					name += fmt.Sprintf("+%d", n+1)
 				}
-				row := Row{Server: server.Name, Client: client.Name, Repeat: n + 1, Dir: filepath.Join(root, name), Hash: hash, Status: statusOK}
+				row := Row{Server: server.Name, Client: client.Name, Repeat: n + 1, Dir: filepath.Join(root, name),
+					Hash: hash, Status: statusOK}
 				cs = append(cs, combination{row, server, client})
 			}
 		}
@@ -241,7 +242,8 @@ func (c *combination) copyLog(w io.Writer) error {
 	}
 	defer log.Close()
 	line := strings.Repeat("#", 80)
-	_, err = fmt.Fprintf(w, "%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n", line, c.Server, c.Client, strings.TrimSpace(c.client.Command), line)
+	_, err = fmt.Fprintf(w, "%s\nSERVER: %s\nCLIENT: %s\nCOMMAND: %s\n%s\n", line, c.Server, c.Client,
+		strings.TrimSpace(c.client.Command), line)
 	if err == nil {
 		_, err = io.Copy(w, log)
 	}
@@ -317,7 +319,8 @@ func (m *Matrix) start(c *combination, what *Program, stop Stop, output *os.File
 		return nil, err
 	}
 	p.Env = os.Environ() // of two values of a name the later counts
-	for _, env := range []map[string]string{m.Env, what.Env, {"MATRIX_SERVER": c.Server, "MATRIX_CLIENT": c.Client, "MATRIX_DIR": dir}} {
+	for _, env := range []map[string]string{m.Env, what.Env, {"MATRIX_SERVER": c.Server, "MATRIX_CLIENT": c.Client,
+		"MATRIX_DIR": dir}} {
 		for k, v := range env {
 			p.Env = append(p.Env, k+"="+v)
 		}

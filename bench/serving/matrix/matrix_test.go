@@ -76,7 +76,8 @@ func TestMatrix(t *testing.T) {
 	rows := run(t, path, Options{})
 	want := []struct{ server, client, status, say string }{
 		{"good", "one", "ok", ""}, {"good", "two", "ok", ""},
-		{"never", "one", "failed", "server: not ready within 300ms"}, {"never", "two", "failed", "server: not ready within 300ms"},
+		{"never", "one", "failed", "server: not ready within 300ms"},
+		{"never", "two", "failed", "server: not ready within 300ms"},
 	}
 	if len(rows) != len(want) {
 		t.Fatalf("%d rows", len(rows))
@@ -133,16 +134,20 @@ func TestMatrix(t *testing.T) {
 	if err := WriteTable(&table, again); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(table.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[1], "done before") || !strings.Contains(lines[3], "not ready within") {
+	if lines := strings.Split(table.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[1], "done before") ||
+		!strings.Contains(lines[3], "not ready within") {
 		t.Errorf("table:\n%s", table.String())
 	}
 }
 
 func TestFailures(t *testing.T) {
 	for _, c := range []struct{ name, server, client, say string }{
-		{"the server ends early", "{name: s, command: exit 3, ready: {log: x}}", "{name: c, command: 'true'}", "server: ended before it was ready: exit status 3"},
-		{"the client fails", "{name: s, command: exec sleep 100000}", "{name: c, command: exit 4}", "client: exit status 4"},
-		{"the client hangs", "{name: s, command: exec sleep 100000}", "{name: c, command: sleep 100000, timeout: 100ms}", "client: not done within 100ms"},
+		{"the server ends early", "{name: s, command: exit 3, ready: {log: x}}", "{name: c, command: 'true'}",
+			"server: ended before it was ready: exit status 3"},
+		{"the client fails", "{name: s, command: exec sleep 100000}", "{name: c, command: exit 4}",
+			"client: exit status 4"},
+		{"the client hangs", "{name: s, command: exec sleep 100000}",
+			"{name: c, command: sleep 100000, timeout: 100ms}", "client: not done within 100ms"},
 	} {
 		rows := run(t, write(t, "servers: ["+c.server+"]\nclients: ["+c.client+"]\n"), Options{})
 		if len(rows) != 1 || rows[0].Status != "failed" || rows[0].Error != c.say {
@@ -158,7 +163,8 @@ servers: [{name: s, command: "trap '' TERM; echo up; while true; do sleep 0.05; 
 clients: [{name: c, command: cat block.txt}]
 `)
 	var log strings.Builder
-	if rows := run(t, path, Options{Log: &log}); rows[0].Status != "ok" || !strings.Contains(log.String(), "killed: it did not stop within 200ms") {
+	if rows := run(t, path, Options{Log: &log}); rows[0].Status != "ok" ||
+		!strings.Contains(log.String(), "killed: it did not stop within 200ms") {
 		t.Errorf("%+v\n%s", rows, log.String())
 	}
 }
@@ -186,7 +192,8 @@ func TestParseErrors(t *testing.T) {
 		{"", "0 servers and 0 clients"},
 		{ok + "colour: red\n", "colour"},
 		{"servers: [{name: s/t, command: x}]\nclients: [{name: c, command: x}]\n", `servers[0].name is "s/t"`},
-		{"servers: [{name: s, command: x}, {name: s, command: y}]\nclients: [{name: c, command: x}]\n", "there already"},
+		{"servers: [{name: s, command: x}, {name: s, command: y}]\nclients: [{name: c, command: x}]\n",
+			"there already"},
 		{"servers: [{name: s}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): command is missing"},
 		{"servers: [{name: s, command: x, stop: {signal: KLL}}]\nclients: [{name: c, command: x}]\n", "stop.signal"},
 		{"servers: [{name: s, command: x, ready: {log: '('}}]\nclients: [{name: c, command: x}]\n", "ready.log"},
@@ -194,8 +201,10 @@ func TestParseErrors(t *testing.T) {
 		{ok + "repeat: -1\n", "repeat is -1"},
 		{ok + "repeat: 1001\n", "repeat is 1001, expected 1 to 1000"},
 		{"servers: [{name: s, command: x}]\n", "1 servers and 0 clients"},
-		{"servers: [{name: s, command: x, ready: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): timeouts must not be negative"},
-		{"servers: [{name: s, command: x, stop: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n", "servers[0] (s): timeouts must not be negative"},
+		{"servers: [{name: s, command: x, ready: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n",
+			"servers[0] (s): timeouts must not be negative"},
+		{"servers: [{name: s, command: x, stop: {timeout: -1s}}]\nclients: [{name: c, command: x}]\n",
+			"servers[0] (s): timeouts must not be negative"},
 	} {
 		_, err := Parse([]byte(c.text), "m.yaml")
 		if err == nil || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), "m.yaml") {

@@ -120,9 +120,11 @@ func TestAtMostOnce(t *testing.T) {
 			body         string
 			header       string
 		}{
-			{"post", "POST", "x", ""}, {"no body", "POST", "", "Idempotency-Key"}, {"get", "GET", "", ""}, {"key", "POST", "x", "Idempotency-Key"},
+			{"post", "POST", "x", ""}, {"no body", "POST", "", "Idempotency-Key"}, {"get", "GET", "", ""},
+			{"key", "POST", "x", "Idempotency-Key"},
 			{"another key", "POST", "x", "X-Idempotency-Key"}, {"long", "POST", strings.Repeat("x", maxWhole+1), ""},
-			{"long and key", "POST", strings.Repeat("x", maxWhole+1), "Idempotency-Key"}, {"long get", "GET", strings.Repeat("x", maxWhole+1), ""},
+			{"long and key", "POST", strings.Repeat("x", maxWhole+1), "Idempotency-Key"},
+			{"long get", "GET", strings.Repeat("x", maxWhole+1), ""},
 		} {
 			t.Run(how+" "+q.name, func(t *testing.T) {
 				s := serve(t, func(n int64, body string, nc net.Conn) bool {
@@ -166,7 +168,8 @@ func TestAtMostOnceHTTPS(t *testing.T) {
 		var key atomic.Value
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
-			key.Store(r.Header.Get("Idempotency-Key") + r.Header.Get("Content-Length") + strings.Join(r.TransferEncoding, ""))
+			key.Store(r.Header.Get("Idempotency-Key") + r.Header.Get("Content-Length") +
+				strings.Join(r.TransferEncoding, ""))
 			if seen.Add(1) > 1 {
 				panic(http.ErrAbortHandler)
 			}
@@ -198,7 +201,8 @@ func TestAtMostOnceHTTPS(t *testing.T) {
 // executed was sent once, and a client that does not repeat loses what was dropped.
 func TestDrops(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		drops := rapid.SliceOfN(rapid.SampledFrom([]string{"", "", "close", "reset", "close after"}), 1, 30).Draw(rt, "drops")
+		drops := rapid.SliceOfN(rapid.SampledFrom([]string{"", "", "close", "reset", "close after"}), 1, 30).Draw(rt,
+			"drops")
 		var mu sync.Mutex
 		executed := map[string]int{}
 		s := serve(t, func(n int64, body string, nc net.Conn) bool {
@@ -437,7 +441,8 @@ func TestTake(t *testing.T) {
 		}
 		for _, left := range p.idle {
 			age := now.Sub(left.since)
-			if k == nil && age > rest && age < idleLimit-50*time.Millisecond || k != nil && left.since.After(k.since) && age > rest {
+			if k == nil && age > rest && age < idleLimit-50*time.Millisecond || k != nil && left.since.After(k.since) &&
+				age > rest {
 				t.Fatalf("one idle for %v was passed over", age)
 			}
 		}

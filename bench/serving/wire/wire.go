@@ -67,7 +67,8 @@ func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), cmp.Or(
 // be sent as it stands in the URL: a name in ASCII, or an address without a zone.
 func (c *Client) plain(req *http.Request) bool {
 	unfit := func(r rune) bool { return r <= ' ' || r > '~' || r == '%' }
-	if u := req.URL; c.dial == nil || u.Scheme != "http" || u.User != nil || u.Host == "" || strings.ContainsFunc(u.Host, unfit) {
+	if u := req.URL; c.dial == nil || u.Scheme != "http" || u.User != nil || u.Host == "" ||
+		strings.ContainsFunc(u.Host, unfit) {
 		return false
 	}
 	proxy := c.base.(*http.Transport).Proxy

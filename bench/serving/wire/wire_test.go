@@ -102,10 +102,12 @@ func TestPost(t *testing.T) {
 	for _, step := range []struct {
 		body, want string
 		status     int
-	}{{"x", "x", 200}, {"none", "", 204}, {long, long, 200}, {"refuse", "no\n", 418}, {"hints", "hints", 200}, {"", "", 200}, {"y", "y", 200}} {
+	}{{"x", "x", 200}, {"none", "", 204}, {long, long, 200}, {"refuse", "no\n", 418}, {"hints", "hints", 200},
+		{"", "", 200}, {"y", "y", 200}} {
 		status, got, err := post(t, c, s.URL+"/a?b=c", step.body)
 		if err != nil || status != step.status || got != step.want {
-			t.Errorf("%.20q: status %d, %.20q, %v; expected %d, %.20q", step.body, status, got, err, step.status, step.want)
+			t.Errorf("%.20q: status %d, %.20q, %v; expected %d, %.20q", step.body, status, got, err, step.status,
+				step.want)
 		}
 	}
 	if n := conns.Load(); n != 1 {
@@ -193,34 +195,47 @@ func TestReplies(t *testing.T) {
 		{"length", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", false, 200, "ab", "", 1},
 		{"bare newlines, no reason", "HTTP/1.1 200\ncontent-length:2\n\nab", false, 200, "ab", "", 1},
 		{"chunks and a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\na\r\n1;x=y\r\nb\r\n0\r\nX-T: 1\r\n\r\n", false, 200, "ab", "", 2},
-		{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\na\r\n1;x=y\r\nb\r\n0\r\n\r\n", false, 200, "ab", "", 1},
+		{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1\r\na\r\n1;x=y\r\nb\r\n0\r\n\r\n", false, 200,
+			"ab", "", 1},
 		{"chunks win over a length", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", false, 200, "ab", "", 2},
 		{"a length after chunks", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\ncontent-LENGTH: 2\n\n2\r\nab\r\n0\r\n\r\n", false, 200, "ab", "", 2},
-		{"a length of text, a length as value", "HTTP/1.1 200 OK\r\nX: Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", false, 200, "ab", "", 1},
-		{"chunks behind a head that is too long to look at", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 5000) + "\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", false, 200, "ab", "", 2},
-		{"many provisional replies", strings.Repeat("HTTP/1.1 102 x\r\n\r\n", 6) + "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false, 0, "", "more than 5", 2},
-		{"another protocol than was asked for", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", false, 0, "", "status 101", 2},
-		{"status 099", "HTTP/1.1 099 x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false, 0, "", "status 99", 2},
+		{"a length of text, a length as value",
+			"HTTP/1.1 200 OK\r\nX: Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", false,
+			200, "ab", "", 1},
+		{"chunks behind a head that is too long to look at", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 5000) +
+			"\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", false, 200, "ab", "", 2},
+		{"many provisional replies", strings.Repeat("HTTP/1.1 102 x\r\n\r\n", 6) +
+			"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false, 0, "", "more than 5", 2},
+		{"another protocol than was asked for", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", false, 0, "",
+			"status 101", 2},
+		{"status 099", "HTTP/1.1 099 x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false, 0, "", "status 99",
+			2},
 		{"status +20", "HTTP/1.1 +20 x\r\n\r\n", false, 0, "", "status 20", 2},
 		{"no body", "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", false, 304, "", "", 1},
 		{"provisional replies first", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false, 200, "a", "", 1},
-		{"announced close", "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\na", false, 200, "a", "", 2},
+		{"announced close", "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\na", false, 200, "a",
+			"", 2},
 		{"until the end", "HTTP/1.1 200 OK\r\n\r\nab", true, 200, "ab", "", 2},
 		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", false, 200, "a", "", 2},
 		{"more than was asked for", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc", false, 200, "a", "", 2},
-		{"a long line", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 10000) + "\r\nContent-Length: 1\r\n\r\na", false, 200, "a", "", 1},
+		{"a long line", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 10000) + "\r\nContent-Length: 1\r\n\r\na", false,
+			200, "a", "", 1},
 		{"a folded line", "HTTP/1.1 200 OK\r\nX: a\r\n b: c\r\nContent-Length: 1\r\n\r\na", false, 200, "a", "", 1},
 		{"nothing", "", true, 0, "", "closed before a reply", 2},
 		{"half a head", "HTTP/1.1 200 OK\r\nContent-", true, 0, "", "missing colon", 2},
 		{"too short a body", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", true, 200, "ab", "unexpected EOF", 2},
-		{"chunks cut off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", true, 200, "ab", "unexpected EOF", 2},
-		{"the last chunk cut off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", true, 200, "a", "unexpected EOF", 2},
+		{"chunks cut off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", true, 200, "ab",
+			"unexpected EOF", 2},
+		{"the last chunk cut off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", true, 200,
+			"a", "unexpected EOF", 2},
 		{"another protocol", "SSH-2.0-x\r\n\r\n", true, 0, "", "malformed HTTP response", 2},
 		{"a status of two digits", "HTTP/1.1 20 OK\r\n\r\n", true, 0, "", "malformed HTTP status code", 2},
 		{"no field", "HTTP/1.1 200 OK\r\nfoo\r\n\r\n", true, 0, "", "missing colon", 2},
-		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", true, 0, "", "multiple Content-Length", 2},
+		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", true, 0, "",
+			"multiple Content-Length", 2},
 		{"no length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab", true, 0, "", "bad Content-Length", 2},
-		{"another coding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nab", true, 0, "", "unsupported transfer encoding", 2},
+		{"another coding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nab", true, 0, "",
+			"unsupported transfer encoding", 2},
 		{"an endless head", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 300_000), true, 0, "", "longer than", 2},
 		{"an endless line", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2<<20), true, 0, "", "longer than", 2},
 	} {
@@ -229,8 +244,10 @@ func TestReplies(t *testing.T) {
 			client := newClient(t)
 			for range 2 {
 				status, body, err := post(t, client, url, "x")
-				if status != c.status || body != c.body || (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
-					t.Errorf("status %d, %.40q, error %v; expected %d, %q, error %q", status, body, err, c.status, c.body, c.fail)
+				if status != c.status || body != c.body || (err != nil) != (c.fail != "") || err != nil &&
+					!strings.Contains(err.Error(), c.fail) {
+					t.Errorf("status %d, %.40q, error %v; expected %d, %q, error %q", status, body, err, c.status,
+						c.body, c.fail)
 				}
 			}
 			if n := conns.Load(); n != c.conns {
@@ -347,7 +364,8 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		read := func(r io.Reader) (status int, body []byte, err error) {
-			resp, err := newConn(pipe{nil, r}, New(&http.Client{}), "").exchange(request(t, t.Context(), "http://a", ""))
+			resp, err := newConn(pipe{nil, r}, New(&http.Client{}), "").exchange(request(t, t.Context(), "http://a",
+				""))
 			if err != nil {
 				return 0, nil, err
 			}
@@ -407,18 +425,22 @@ func TestRoundTrip(t *testing.T) {
 		status                         int
 	}{
 		{"GET", "/?a=b", "", "a=b", "", 200}, {"POST", "/", "body", "body", "", 200}, {"HEAD", "/", "", "", "", 200},
-		{"DELETE", "/none", "", "", "", 204}, {"PUT", "/early", "x", "x", "", 200}, {"POST", "/?after", "x", "afterx", "end", 200},
+		{"DELETE", "/none", "", "", "", 204}, {"PUT", "/early", "x", "x", "", 200},
+		{"POST", "/?after", "x", "afterx", "end", 200},
 	} {
 		resp, text, err := roundTrip(t, c, q.method, s.URL+q.uri, strings.NewReader(q.body))
-		if err != nil || resp.StatusCode != q.status || text != q.want || resp.Header.Get("X-Method") != q.method+"1" || resp.Trailer.Get("X-After") != q.after {
+		if err != nil || resp.StatusCode != q.status || text != q.want || resp.Header.Get("X-Method") != q.method+"1" ||
+			resp.Trailer.Get("X-After") != q.after {
 			t.Errorf("%s %s: %+v %q, %v", q.method, q.uri, resp, text, err)
 		}
 	}
 	if n := conns.Load(); n != 1 {
 		t.Errorf("%d connections, expected 1", n)
 	}
-	for _, body := range []io.Reader{io.MultiReader(strings.NewReader("once")), strings.NewReader(strings.Repeat("x", maxWhole+1))} {
-		if _, text, err := roundTrip(t, c, "POST", s.URL, body); err != nil || text != "once" && len(text) != maxWhole+1 {
+	for _, body := range []io.Reader{io.MultiReader(strings.NewReader("once")),
+		strings.NewReader(strings.Repeat("x", maxWhole+1))} {
+		if _, text, err := roundTrip(t, c, "POST", s.URL, body); err != nil || text != "once" &&
+			len(text) != maxWhole+1 {
 			t.Errorf("%q, %v", text, err)
 		}
 	}

@@ -69,9 +69,10 @@ func TestCreditsAreTransferred(t *testing.T) {
 		queue []int32
 		moved []int64 // in halves of the price
 	}{
-		{[]int32{0, 0, 0, 1}, []int64{-1, 1, 0}},       // a batch of 3 in place of 4
-		{[]int32{0, 1, 2, 0, 0}, []int64{-2, 1, 1}},    // 3 in place of 4, two kept back
-		{[]int32{1, 0, 0, 2, 0, 0}, []int64{-2, 0, 2}}, // 4 in place of 4: the last of those owed, who is not the one kept back
+		{[]int32{0, 0, 0, 1}, []int64{-1, 1, 0}},    // a batch of 3 in place of 4
+		{[]int32{0, 1, 2, 0, 0}, []int64{-2, 1, 1}}, // 3 in place of 4, two kept back
+		// 4 in place of 4: the last of those owed, who is not the one kept back
+		{[]int32{1, 0, 0, 2, 0, 0}, []int64{-2, 0, 2}},
 		{[]int32{0, 1, 0, 0, 0, 0}, []int64{-1, 1, 0}}, // all 5 count while merged, so that sizes differ
 	} {
 		c := newTestCredits()

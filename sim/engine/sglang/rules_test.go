@@ -34,7 +34,8 @@ func newScheduler(t *testing.T, change func(*profile.Engine)) (*Scheduler, *even
 	adapters := trace.Names(7, []int{8})
 	var s *Scheduler
 	_, err := engine.New(engine.Config{Costs: p.Compile(), Adapters: adapters, View: &router.Worker{},
-		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6}, Fails: func() bool { return false },
+		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
+		Fails: func() bool { return false },
 		Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
 			x, err := New(e)
 			s = x.(*Scheduler)

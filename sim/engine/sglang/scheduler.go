@@ -80,7 +80,8 @@ func (s *Scheduler) Schedule() {
 				s.modes.decided = false
 			}
 		default:
-			s.ratio = newTokenRatio{value: s.profile.NewTokenRatio, since: e.Batch.Steps} // an idle server forgets its estimate
+			// an idle server forgets its estimate
+			s.ratio = newTokenRatio{value: s.profile.NewTokenRatio, since: e.Batch.Steps}
 			return
 		}
 	}

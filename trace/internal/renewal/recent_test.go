@@ -18,7 +18,8 @@ func TestDrift(t *testing.T) {
 		{0, 7, 1e18, 1e-3, 6}, // 10^21 steps, more than an int holds
 	} {
 		if got := Drift(c.rank, c.n, c.t, c.period); got != c.want {
-			t.Errorf("rank %d of %d is %d after %v s of periods of %v s, expected %d", c.rank, c.n, got, c.t, c.period, c.want)
+			t.Errorf("rank %d of %d is %d after %v s of periods of %v s, expected %d", c.rank, c.n, got, c.t, c.period,
+				c.want)
 		}
 	}
 }
