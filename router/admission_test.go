@@ -95,7 +95,7 @@ func TestAdmissionAsksThePolicy(t *testing.T) {
 	v := viewOf(10, Worker{MaxRunning: 4, Running: 4, Queued: 3, QueuedToks: 200}, true)
 	for spec, refused := range map[string][2]bool{ // by adapter
 		"static": {true, false}, "explicit:map=0@1,1@0": {false, true}, "least-loaded": {}, "affinity-spill": {},
-		"period_mig": {}, "round-robin": {true, true}, "random": {},
+		"plan-and-route": {}, "round-robin": {true, true}, "random": {},
 	} {
 		rt := mustNew(t, spec, env)
 		a, err := NewAdmission("ttft:1000", "", env)

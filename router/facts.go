@@ -39,10 +39,10 @@ var facts = map[string]Facts{
 	"rank-aware":     {Signals: true},
 	"dispatch_only":  {Signals: true},
 
-	"period_mig":    {Plans: true, Interval: true, Signals: true},
-	"rank-group":    {Plans: true, Interval: true, Signals: true},
-	"min-cost-flow": {Plans: true, Interval: true, Signals: true},
-	"llumnix":       {Plans: true, Interval: true, Signals: true},
+	"plan-and-route": {Plans: true, Interval: true, Signals: true},
+	"rank-group":     {Plans: true, Interval: true, Signals: true},
+	"min-cost-flow":  {Plans: true, Interval: true, Signals: true},
+	"llumnix":        {Plans: true, Interval: true, Signals: true},
 }
 
 // FactsOf returns the facts of the policy that a spec names. An option that the

@@ -44,8 +44,8 @@ func TestFactsOf(t *testing.T) {
 	for spec, want := range map[string]Facts{
 		"static":                       {},
 		"p2c":                          {Signals: true},
-		"period_mig":                   {Plans: true, Interval: true, Signals: true},
-		"period_mig:interval=3":        {Plans: true, Signals: true},
+		"plan-and-route":               {Plans: true, Interval: true, Signals: true},
+		"plan-and-route:interval=3":    {Plans: true, Signals: true},
 		"dlora_period_mig":             all,
 		"dlora_period_mig:threshold=1": {Plans: true, Interval: true, Signals: true},
 		"dispatch_mig":                 all,

@@ -27,7 +27,8 @@ var specs = []string{
 	"k-shard", "k-shard:high=0.1,low=0.05,grow-every=0,shrink-every=0",
 	"any-worker", "any-worker:ties=first",
 	"rank-aware", "rank-aware:slo=20,avg-output=100", "rank-aware:slo=none",
-	"period_mig", "period_mig:spill=0,horizon=30", "period_mig:move=running,place=off", "route-only:spill=0",
+	"plan-and-route", "plan-and-route:spill=0,horizon=30", "plan-and-route:move=running,place=off",
+	"route-only:spill=0",
 	"rank-group", "min-cost-flow", "llumnix",
 	"dispatch_only", "dispatch_mig", "dlora_period_mig",
 }

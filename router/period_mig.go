@@ -64,10 +64,10 @@ func newPeriodMig(o *options, env Env) (*Router, error) {
 	return rt, nil
 }
 
-// newRouteOnly is period_mig's routing: no request moves and no adapter is placed.
+// newRouteOnly is the routing of plan-and-route: no request moves and no adapter is placed.
 func newRouteOnly(o *options, env Env) (*Router, error) {
 	all := List()
-	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
+	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "plan-and-route" })
 	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
 	rt, err := newPeriodMig(full, env)
 	o.err = full.err

@@ -14,6 +14,13 @@ import (
 
 // Descriptor describes a policy to people and to [New].
 type Descriptor struct {
+	entry
+	// Aliases are other names of the policy, the oldest first. [New] takes them; all
+	// that is printed has the policy's own name ([Canonical]).
+	Aliases []string `json:"aliases,omitempty"`
+}
+
+type entry struct {
 	Name    string   `json:"name"`
 	Summary string   `json:"summary"` // one line
 	Options []Option `json:"options,omitempty"`
@@ -39,7 +46,7 @@ func List() []Descriptor {
 			{"capacity", capacity, "tokens that the index holds for each worker, the latest; 0: no limit"},
 		}
 	}
-	return []Descriptor{
+	entries := []entry{
 		{"static", "adapter index modulo workers", nil, newStatic},
 		{"static-block", "contiguous blocks of ceil(adapters/workers) adapters per worker", nil, newStaticBlock},
 		{"explicit", "a table of adapters and their workers", []Option{
@@ -106,7 +113,7 @@ func List() []Descriptor {
 			{"slo", "auto", "longest decode step, ms; auto: 1.5 x a step of one request; none: no limit"},
 			{"avg-output", "auto", "mean output tokens of a request; auto: the mean so far, by adapter"},
 		}, newRankAware},
-		{"period_mig", "least added time; every interval an ILP over all workers moves adapters and requests", []Option{
+		{"plan-and-route", "least added time; plans by an ILP over all workers move adapters and requests", []Option{
 			{"move", "all", "requests that may go to another worker: all, waiting, running or none"},
 			{"place", "on", "on: plans load and unload adapters; off: adapters are loaded on demand only"},
 			{"interval", "10", "s between plans, which place adapters and move requests"},
@@ -117,7 +124,7 @@ func List() []Descriptor {
 			{"look", "0.25", "s between moves of waiting requests, at most the interval"},
 			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
 		}, newPeriodMig},
-		{"route-only", "period_mig:move=none,place=off: its routing alone; no request moves, no adapter is placed",
+		{"route-only", "plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed",
 			[]Option{
 				{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
 			}, newRouteOnly},
@@ -142,7 +149,16 @@ func List() []Descriptor {
 			{"threshold", "16", "requests above the mean that trigger a plan"},
 		}, newDLoRAPeriodMig},
 	}
+	list := make([]Descriptor, len(entries))
+	for i, e := range entries {
+		list[i] = Descriptor{e, aliases[e.Name]}
+	}
+	return list
 }
+
+// aliases of the policies that have some. period_mig is also dLoRA's name of a
+// migration type, which is the policy dlora_period_mig.
+var aliases = map[string][]string{"plan-and-route": {"period_mig"}}
 
 // Words are the values of an option that takes words, such as move; nil: it takes
 // others.
@@ -177,8 +193,50 @@ func New(spec string, env Env) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", d.Name, err)
 	}
-	rt.Name = spec
+	rt.Name = Canonical(spec)
 	return rt, nil
+}
+
+// Canonical is the spec with the policy's own name in place of an alias. A spec of
+// no policy stays as it is.
+func Canonical(spec string) string {
+	return renamed(spec, func(d *Descriptor) string { return d.Name })
+}
+
+// Oldest is the spec with the oldest name that the policy has had, so that hashes
+// of specs do not change when a policy is renamed.
+func Oldest(spec string) string {
+	return renamed(spec, func(d *Descriptor) string {
+		if len(d.Aliases) > 0 {
+			return d.Aliases[0]
+		}
+		return d.Name
+	})
+}
+
+func renamed(spec string, name func(*Descriptor) string) string {
+	was, rest, hasOptions := strings.Cut(spec, ":")
+	d, _ := find(strings.TrimSpace(was))
+	if d == nil || strings.TrimSpace(was) == name(d) {
+		return spec
+	}
+	if !hasOptions {
+		return name(d)
+	}
+	return name(d) + ":" + rest
+}
+
+// find returns the policy with the name or alias; nil: there is none. names has all
+// names, aliases last.
+func find(name string) (d *Descriptor, names []string) {
+	var others []string
+	for _, e := range List() {
+		names, others = append(names, e.Name), append(others, e.Aliases...)
+		if e.Name == name || slices.Contains(e.Aliases, name) {
+			d = &e
+		}
+	}
+	return d, append(names, others...)
 }
 
 // CheckSpec says what is wrong with the name or the options' names of a spec,
@@ -191,17 +249,15 @@ func CheckSpec(spec string) error {
 func parseSpec(spec string) (*Descriptor, *options, error) {
 	name, rest, hasOptions := strings.Cut(spec, ":")
 	name = strings.TrimSpace(name)
-	var names []string
-	for _, d := range List() {
-		if names = append(names, d.Name); d.Name == name {
-			o, err := parseOptions(&d, rest, hasOptions)
-			if err != nil {
-				return nil, nil, fmt.Errorf("policy %s: %w", name, err)
-			}
-			return &d, o, nil
-		}
+	d, names := find(name)
+	if d == nil {
+		return nil, nil, suggest.Unknown("policy", name, names)
 	}
-	return nil, nil, suggest.Unknown("policy", name, names)
+	o, err := parseOptions(d, rest, hasOptions)
+	if err != nil {
+		return nil, nil, fmt.Errorf("policy %s: %w", name, err)
+	}
+	return d, o, nil
 }
 
 // options are the options of one spec. A getter that finds a bad value keeps

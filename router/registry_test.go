@@ -11,7 +11,7 @@ import (
 func TestListIsComplete(t *testing.T) {
 	want := "static static-block explicit random round-robin hash bounded-hash least-loaded p2c " +
 		"least-tokens weighted-queue affinity affinity-spill cache-aware prefix-scorer kv-router prefix-hash k-shard any-worker rank-aware " +
-		"period_mig route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
+		"plan-and-route route-only rank-group min-cost-flow llumnix dispatch_only dispatch_mig dlora_period_mig"
 	var names []string
 	for _, d := range List() {
 		names = append(names, d.Name)
@@ -83,7 +83,7 @@ func TestRoomForAllIsNoLimit(t *testing.T) {
 			}
 		}
 	}
-	if full := mustNew(t, "period_mig", Env{Workers: Alike(2, Spec{Cost: testCost{}, HostSlots: 3}),
+	if full := mustNew(t, "plan-and-route", Env{Workers: Alike(2, Spec{Cost: testCost{}, HostSlots: 3}),
 		Adapters: testEnv(2, 4).Adapters}); full.Placement == nil {
 		t.Error("host memory for 3 of 4 adapters: no placement")
 	}
@@ -105,6 +105,7 @@ func TestNewKeepsSpecAndFlags(t *testing.T) {
 		{"affinity", false, true, false},
 		{"affinity:kv=0", false, false, false},
 		{"rank-aware", false, true, false},
+		{"plan-and-route:spill=0", false, true, false},
 		{"kv-router", false, true, false},
 		{"prefix-scorer:kv=0", false, false, false},
 		{"any-worker", false, false, true},
@@ -120,13 +121,48 @@ func TestNewKeepsSpecAndFlags(t *testing.T) {
 	}
 }
 
+// A policy is the same by each of its names, and is printed by its own.
+func TestAliases(t *testing.T) {
+	for _, c := range [][3]string{ // spec, with the policy's own name, with its oldest
+		{"period_mig", "plan-and-route", "period_mig"},
+		{"plan-and-route", "plan-and-route", "period_mig"},
+		{" period_mig :interval=5,busy=0", "plan-and-route:interval=5,busy=0", "period_mig:interval=5,busy=0"},
+		{"plan-and-route:interval=5", "plan-and-route:interval=5", "period_mig:interval=5"},
+		{"dlora_period_mig", "dlora_period_mig", "dlora_period_mig"},
+		{"affinity:kv=0", "affinity:kv=0", "affinity:kv=0"},
+		{"nonsense:x=1", "nonsense:x=1", "nonsense:x=1"}, {"", "", ""},
+	} {
+		if got := Canonical(c[0]); got != c[1] {
+			t.Errorf("Canonical(%q) = %q, expected %q", c[0], got, c[1])
+		}
+		if got := Oldest(c[1]); got != c[2] {
+			t.Errorf("Oldest(%q) = %q, expected %q", c[1], got, c[2])
+		}
+	}
+	if name, _, _ := Given("period_mig:interval=5"); name != "plan-and-route" {
+		t.Errorf("period_mig is printed as %s", name)
+	}
+	if FactsOf("period_mig:interval=5") != FactsOf("plan-and-route:interval=5") {
+		t.Error("period_mig and plan-and-route have different facts")
+	}
+	seen := map[string]bool{}
+	for _, d := range List() {
+		for _, name := range append(d.Aliases, d.Name) {
+			if seen[name] {
+				t.Errorf("two policies are called %s", name)
+			}
+			seen[name] = true
+		}
+	}
+}
+
 func TestNewErrors(t *testing.T) {
 	for _, c := range []struct {
 		spec string
 		want []string
 	}{
 		{"", []string{`unknown policy ""`, "known: static,"}},
-		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig)"}},
+		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig, period_mig)"}},
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},

@@ -97,7 +97,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkOverload is what a request costs with period_mig far beyond what two workers
+// BenchmarkOverload is what a request costs with plan-and-route far beyond what two workers
 // can serve: it must not grow with the queues.
 func BenchmarkOverload(b *testing.B) {
 	for _, n := range []int64{10_000, 40_000, 160_000} {
@@ -108,8 +108,8 @@ func BenchmarkOverload(b *testing.B) {
 			for range b.N {
 				src := &poisson{adapters: trace.Names(32, []int{8, 16, 32, 64}), rng: rand.New(rand.NewPCG(1, 2)), n: n,
 					rate: 80}
-				rt, err := router.New("period_mig", router.Env{Workers: router.Alike(2, spec), Adapters: src.adapters,
-					Seed: 1, Moving: router.MoveQueued, Interval: 10})
+				rt, err := router.New("plan-and-route", router.Env{Workers: router.Alike(2, spec),
+					Adapters: src.adapters, Seed: 1, Moving: router.MoveQueued, Interval: 10})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -100,13 +100,13 @@ func TestCompletedSet(t *testing.T) {
 func TestJSONLOwnFields(t *testing.T) {
 	r := run(5, 1, 3)
 	seed := int64(3)
-	r.Seed, r.Policy, r.Scenario.Summary, r.Streamed = &seed, "period_mig", "num_workers=8", record.NotStreamed
+	r.Seed, r.Policy, r.Scenario.Summary, r.Streamed = &seed, "plan-and-route", "num_workers=8", record.NotStreamed
 	var b bytes.Buffer
 	if err := r.WriteJSONL(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"source": "sim", "seed": 3, "policy": "period_mig", "scenario": "num_workers=8", "streamed": "no", "requests": 5, "failed": 0, "rejected": 2`,
+		`"source": "sim", "seed": 3, "policy": "plan-and-route", "scenario": "num_workers=8", "streamed": "no", "requests": 5, "failed": 0, "rejected": 2`,
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %s in %s", want, b.String())

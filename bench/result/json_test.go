@@ -278,7 +278,7 @@ func FuzzParseJSONL(f *testing.F) {
 func randomScenario(rt *rapid.T) Scenario {
 	s := Scenario{Summary: rapid.String().Draw(rt, "scenario")}
 	if rapid.Bool().Draw(rt, "object") {
-		s.Policy, s.PolicyOptions = "period_mig", map[string]string{"interval": rapid.String().Draw(rt, "interval")}
+		s.Policy, s.PolicyOptions = "plan-and-route", map[string]string{"interval": rapid.String().Draw(rt, "interval")}
 		s.Workers, s.Adapters = rapid.IntRange(0, 9).Draw(rt, "workers"), rapid.IntRange(0, 9).Draw(rt, "adapters")
 		s.Profiles = []RanProfile{{Name: "p", Kind: "computed", Workers: 2, Engine: "vllm", AdapterSlots: 4}}
 		s.Ranks, s.Seed = []RankCount{{8, 3}}, rapid.Ptr(rapid.Uint64(), true).Draw(rt, "scenario seed")

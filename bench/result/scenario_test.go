@@ -12,8 +12,8 @@ import (
 
 func ran() *Result {
 	seed := uint64(7)
-	return &Result{Meta: Meta{Source: Sim, Policy: "period_mig:interval=5", Scenario: Scenario{
-		Summary: "num_workers=3", Policy: "period_mig", PolicyOptions: map[string]string{
+	return &Result{Meta: Meta{Source: Sim, Policy: "plan-and-route:interval=5", Scenario: Scenario{
+		Summary: "num_workers=3", Policy: "plan-and-route", PolicyOptions: map[string]string{
 			"margin": "0.1", "interval": "5",
 		}, Moving: "recompute", Workers: 3,
 		Profiles: []RanProfile{{
@@ -30,7 +30,7 @@ func ran() *Result {
 }
 
 func TestWhatRan(t *testing.T) {
-	const want = `Policy    period_mig (interval=5, margin=0.1)
+	const want = `Policy    plan-and-route (interval=5, margin=0.1)
 Workers   2 of 3, engine sglang, 8 adapter slots
 Profile   a, measured (RTX 4090)
 Workers   1 of 3, engine vLLM 0.8.5, 1 adapter slot
@@ -113,7 +113,7 @@ func TestScenarioInJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := got.Scenario
-	if s.Summary != "num_workers=3" || s.Policy != "period_mig" || s.Options["margin"] != "0.1" ||
+	if s.Summary != "num_workers=3" || s.Policy != "plan-and-route" || s.Options["margin"] != "0.1" ||
 		s.Profiles[1].Kind != "computed" || s.Profiles[0].Slots != 8 || s.Ranks[1].Adapters != 16 {
 		t.Errorf("%+v", s)
 	}

@@ -226,6 +226,9 @@ func (f Field) parse(text string) (reflect.Value, error) {
 	)
 	switch f.kind.Kind() {
 	case reflect.String:
+		if f.leaf == "policy" {
+			text = router.Canonical(text)
+		}
 		v.SetString(text)
 		return v, f.checkText(text)
 	case reflect.Bool:
@@ -431,16 +434,20 @@ func (f Field) Suggest(typed string) (list []string) {
 		}
 		return list
 	}
+	var aliases []string
 	for _, d := range router.List() {
 		if !options {
 			list = append(list, d.Name+"\t"+d.Summary)
-		} else if d.Name == name {
+			for _, a := range d.Aliases {
+				aliases = append(aliases, a+"\talias of "+d.Name)
+			}
+		} else if d.Name == name || slices.Contains(d.Aliases, name) {
 			for _, o := range d.Options {
 				list = append(list, given+o.Name+"=\t"+o.Doc)
 			}
 		}
 	}
-	return list
+	return append(list, aliases...)
 }
 
 // Schema is a JSON Schema of a scenario, for editors. It is as strict as the

@@ -31,7 +31,7 @@ func TestMapPaths(t *testing.T) {
 		{"policy", "static", "static"},
 		{"policy", "explicit:map=0@1", "explicit:map=0@1"},
 		{"policy", "explicit:file=f", "explicit:file=" + dir + "/f"},
-		{"policy", "period_mig:interval=3", "period_mig:interval=3"},
+		{"policy", "plan-and-route:interval=3", "plan-and-route:interval=3"},
 		{"arrivals", "bursty", "bursty"},
 	} {
 		f, err := Find(c.key)

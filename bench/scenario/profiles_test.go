@@ -81,8 +81,8 @@ func (b *byFinish) Done(r *record.Request) {
 // Where several plans are equally good the solver may take another one; then the
 // latencies are nearly the same.
 func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
-	for _, policy := range []string{"static", "rank-aware", "llumnix", "period_mig:margin=1", "period_mig",
-		"period_mig:busy=0,margin=0"} {
+	for _, policy := range []string{"static", "rank-aware", "llumnix", "plan-and-route:margin=1", "plan-and-route",
+		"plan-and-route:busy=0,margin=0"} {
 		run := func(profiles string, swap int32) map[int64]record.Request {
 			sc := Default()
 			sc.Cluster.Profile = profiles
@@ -119,14 +119,14 @@ func TestOrderOfProfilesDoesNotMatter(t *testing.T) {
 			otherSum += q.Finish - q.Arrival
 		}
 		slices.Sort(differ)
-		plans := policy == "period_mig" || strings.Contains(policy, "busy=0")
+		plans := policy == "plan-and-route" || strings.Contains(policy, "busy=0")
 		if plans && math.Abs(otherSum/sum-1) > 0.01 {
 			t.Errorf("%s: mean latency %v s, mirrored %v", policy, sum/float64(len(one)), otherSum/float64(len(one)))
 		}
 		if len(differ) > 0 && !plans {
 			t.Errorf("%s: %d of %d requests differ: %s", policy, len(differ), len(one), differ[0])
 		}
-		if strings.HasPrefix(policy, "period_mig") && share < 400 {
+		if strings.HasPrefix(policy, "plan-and-route") && share < 400 {
 			t.Errorf("%s: %d of 600 requests on the fast worker", policy, share)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 func TestTell(t *testing.T) {
 	sc := Default()
-	for key, value := range map[string]string{"policy": "period_mig:interval=5,margin=0.05", "num_prompts": "30",
+	for key, value := range map[string]string{"policy": "plan-and-route:interval=5,margin=0.05", "num_prompts": "30",
 		"profile":    "llama2-7b-24gb*2,analytic:llama-3.1-8b,h100*1",
 		"lora_ranks": "8,16", "num_adapters": "5", "arrivals": "gamma:2", "seed": "4", "window": "1"} {
 		if err := sc.Set(key, value); err != nil {
@@ -20,7 +20,7 @@ func TestTell(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &res.Scenario
-	if r.Policy != "period_mig" || len(r.PolicyOptions) != 1 || r.PolicyOptions["interval"] != "5" ||
+	if r.Policy != "plan-and-route" || len(r.PolicyOptions) != 1 || r.PolicyOptions["interval"] != "5" ||
 		r.Moving != "recompute" || r.Workers != 3 {
 		t.Errorf("%+v", r)
 	}

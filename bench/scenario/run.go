@@ -186,7 +186,7 @@ func (s *Scenario) Meta(dataset string) result.Meta {
 	m := result.Meta{
 		Source: result.Sim, Backend: "lorasim", DatasetName: dataset,
 		RequestRate: result.TraceRate, MaxConcurrency: s.Client.MaxConcurrency, Config: map[string]any{},
-		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: s.Routing.Policy,
+		Streamed: record.StreamingIf(!s.Client.NoStream), Policy: router.Canonical(s.Routing.Policy),
 		Scenario: result.Scenario{Summary: s.Summary()},
 	}
 	if dataset == "synthetic" || dataset == "slora" || dataset == "vllm-lora" {

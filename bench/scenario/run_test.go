@@ -37,7 +37,7 @@ func TestDurationOfRun(t *testing.T) {
 // The file of plans has a line for each plan made.
 func TestPlansFile(t *testing.T) {
 	sc := Default()
-	sc.Workload.NumPrompts, sc.Routing.Policy = 300, "period_mig"
+	sc.Workload.NumPrompts, sc.Routing.Policy = 300, "plan-and-route"
 	path := filepath.Join(t.TempDir(), "plans.jsonl")
 	res, err := sc.Simulate(t.Context(), RunOptions{PlansFile: path})
 	if err != nil {

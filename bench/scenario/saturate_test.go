@@ -30,7 +30,7 @@ func builtIn(rate float64, requests int64, seed uint64) Scenario {
 // short it is, and the sustainable rate is that of a run in which all requests come at
 // once, within 3 %.
 func TestSustainableRate(t *testing.T) {
-	for _, policy := range []string{"period_mig", "static", "least-loaded"} {
+	for _, policy := range []string{"plan-and-route", "static", "least-loaded"} {
 		all := builtIn(math.Inf(1), 20000, 1)
 		all.Routing.Policy = policy
 		truth, _ := simulate(t, all, false).Metrics.Get(result.RequestThroughput)

@@ -149,7 +149,7 @@ type Cluster struct {
 
 // Routing says which policy sends requests where.
 type Routing struct {
-	Policy        string  `yaml:"policy" default:"period_mig" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
+	Policy        string  `yaml:"policy" default:"plan-and-route" check:"parse" help:"routing policy, NAME[:OPTION=VALUE,...] (see lorasim policies)"`
 	ViewStaleness float64 `yaml:"view_staleness" check:">=0 <=1e7" unit:"s" help:"age up to which what workers report to the router lags (health, KV cache, adapters held), s; it knows its own requests at once"`
 
 	Shed      string `yaml:"shed" check:"parse" help:"requests that the router refuses: ttft:MS (the first token would come later on every worker, as predicted), queue:N (so many wait on every worker), or both joined by +; empty: none"`

@@ -17,16 +17,16 @@ func TestShedKeepsItsWord(t *testing.T) {
 		rate, ttft      float64
 		within, goodput float64 // least share of the admitted; least requests/s within the limit
 	}{
-		{"period_mig", "", 16, 1000, 0.95, 12.5},
-		{"period_mig", "", 20, 500, 0.90, 12.5},
-		{"period_mig", "", 20, 1000, 0.92, 13},
-		{"period_mig", "", 20, 2000, 0.92, 13},
-		{"period_mig", "", 30, 1000, 0.87, 12},
+		{"plan-and-route", "", 16, 1000, 0.95, 12.5},
+		{"plan-and-route", "", 20, 500, 0.90, 12.5},
+		{"plan-and-route", "", 20, 1000, 0.92, 13},
+		{"plan-and-route", "", 20, 2000, 0.92, 13},
+		{"plan-and-route", "", 30, 1000, 0.87, 12},
 		{"least-loaded", "", 20, 1000, 0.90, 10.5},
 		{"static", "", 20, 1000, 0.90, 11.5},
 		{"affinity-spill", "", 20, 1000, 0.90, 11.5},
-		{"period_mig", "", 10, 1000, 0.99, 8.5},
-		{"period_mig", "llama-3.1-8b-h100", 60, 1000, 0.88, 30},
+		{"plan-and-route", "", 10, 1000, 0.99, 8.5},
+		{"plan-and-route", "llama-3.1-8b-h100", 60, 1000, 0.88, 30},
 	} {
 		sc := Default()
 		sc.Routing.Policy, sc.Workload.RequestRate, sc.Workload.NumPrompts = c.policy, c.rate, 3000

@@ -22,8 +22,8 @@ func completions(t *testing.T, args ...string) []string {
 }
 
 func TestCompletion(t *testing.T) {
-	if got := completions(t, "sim", "--policy", ""); len(got) != len(router.List()) ||
-		!slices.Contains(got, "period_mig") {
+	got, own := completions(t, "sim", "--policy", ""), len(router.List())
+	if !slices.Contains(got[:own], "plan-and-route") || !slices.Equal(got[own:], []string{"period_mig"}) {
 		t.Errorf("--policy: %q", got)
 	}
 	if got := completions(t, "sim", "--profile", ""); !slices.Equal(got, append(profile.Names(), "analytic:")) {
@@ -34,8 +34,9 @@ func TestCompletion(t *testing.T) {
 		"sim --policy bounded-":                    "bounded-hash",
 		"sim --policy bounded-hash:":               "bounded-hash:c=",
 		"sim --policy weighted-queue:weight=2,t":   "weighted-queue:weight=2,ties=",
+		"sim --policy plan-and-route:mo":           "plan-and-route:move=",
 		"sim --policy period_mig:mo":               "period_mig:move=",
-		"sim --policy period_mig:move=w":           "period_mig:move=waiting",
+		"sim --policy plan-and-route:move=w":       "plan-and-route:move=waiting",
 		"sim --policy route":                       "route-only",
 		"worth --baselines static,least-l":         "static,least-loaded",
 		"sim --scheduler v":                        "vllm",
@@ -72,9 +73,9 @@ __start_lorasim 2>/dev/null
 printf '%s\n' "${COMPREPLY[@]}"
 `
 	for _, c := range [][3]string{
-		{"static,per", `static,period_mig\tplans\n:4\n`, "static,period_mig"},
-		{"static,per", `static,period_mig\n:4\n`, "static,period_mig"},
-		{"period_mig:interval=5,ma", `period_mig:interval=5,margin=\tshare\nperiod_mig:interval=5,look=\tahead\n:6\n`,
+		{"static,per", `static,plan-and-route\tplans\n:4\n`, "static,plan-and-route"},
+		{"static,per", `static,plan-and-route\n:4\n`, "static,plan-and-route"},
+		{"plan-and-route:interval=5,ma", `plan-and-route:interval=5,margin=\tshare\nplan-and-route:interval=5,look=\tahead\n:6\n`,
 			"5,margin="},
 		{"a,b", `a,b c\n:4\n`, `a,b\ c`},
 		{"sta", `random\n:4\n`, ""},

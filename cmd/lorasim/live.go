@@ -48,7 +48,7 @@ routes it by any policy, loads and moves adapters as the policy wants, and print
 the result block. Ctrl-C stops sending, gives requests in flight some time, and
 prints the block of what finished.`,
 		Example: `  lorasim bench --worker-urls http://gpu0:30000,http://gpu1:30000 --num-adapters 4 --request-rate 8
-  lorasim bench --worker-urls localhost:30001 localhost:30002 --workload w.parquet --policy period_mig --json
+  lorasim bench --worker-urls localhost:30001 localhost:30002 --workload w.parquet --policy plan-and-route --json
   lorasim bench localhost:8000 --backend vllm --max-concurrency 32 --request-rate inf
   lorasim bench localhost:30001 --lora-path '/adapters/{name}' --records run.parquet`,
 		Args: cobra.ArbitraryArgs,

@@ -278,7 +278,7 @@ func TestTerminalInterrupt(t *testing.T) {
 		{"validate --runs runs.csv --histograms hist.json --seeds 100000", "simulating"},
 		{"calibrate --records records.csv", "fitting"},
 		{"calibrate --runs runs.csv --histograms hist.json", "fitting"},
-		{"report scenario.yaml --policies static,p2c,least-loaded,period_mig,random,affinity -o r.html", "running"},
+		{"report scenario.yaml --policies static,p2c,least-loaded,plan-and-route,random,affinity -o r.html", "running"},
 		{"bench " + url + " --num-adapters 4 --request-rate 4 --worker-time-scale 20 --grace 100ms", "sending"},
 		{"trace generate --num-prompts 20000000 -o out.csv", "writing"},
 		{"trace generate --num-prompts 20000000 -o out.parquet", "writing"},

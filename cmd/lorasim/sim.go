@@ -103,7 +103,11 @@ func newPolicies() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows [][]string
 			for _, d := range router.List() {
-				rows = append(rows, []string{d.Name, d.Summary})
+				summary := d.Summary
+				if len(d.Aliases) > 0 {
+					summary += " (alias " + strings.Join(d.Aliases, ", ") + ")"
+				}
+				rows = append(rows, []string{d.Name, summary})
 				for _, o := range d.Options {
 					if long {
 						rows = append(rows, []string{"  :" + strings.TrimSuffix(o.Name+"="+o.Default, "="),

@@ -35,4 +35,4 @@ study migration-interval p99_ttft_ms migration-interval-p99
 study worth-map mean_e2e_latency_ms worth-map map
 study worth-map p99_ttft_ms worth-map-p99 map
 "$lorasim" report "$out/migration-interval" --at migration_interval=10 --png "$out/figures" -o "$out/report.html" >/dev/null
-cp "$out/figures/placement-period_mig.png" "$here/placement.png"
+cp "$out/figures/placement-plan-and-route.png" "$here/placement.png"

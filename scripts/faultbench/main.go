@@ -60,7 +60,7 @@ func main() {
 	flag.StringVar(&o.lorasim, "lorasim", "", "program to measure (default: built from the source)")
 	flag.StringVar(&o.only, "only", "", "rows to run, NAME,NAME,... (default: all)")
 	flag.StringVar(&o.skip, "skip", "", "rows to leave out, NAME,NAME,...")
-	flag.StringVar(&o.policies, "policies", "least-loaded,affinity,period_mig,static",
+	flag.StringVar(&o.policies, "policies", "least-loaded,affinity,plan-and-route,static",
 		"policies, NAME,NAME,..., or all")
 	flag.StringVar(&o.jsonFile, "json", "", "file for the results; rows that it has already are replaced")
 	flag.StringVar(&o.before, "before", "", "file of --json whose figures are shown beside the new ones")

@@ -68,7 +68,7 @@ func TestNoRunBeatsTheBound(t *testing.T) {
 			})
 		}
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
-		f := simulate(t, wl, p, workers, rapid.SampledFrom([]string{"static", "least-loaded", "period_mig"}).Draw(t,
+		f := simulate(t, wl, p, workers, rapid.SampledFrom([]string{"static", "least-loaded", "plan-and-route"}).Draw(t,
 			"policy"))
 		costs := make([]*profile.Costs, workers)
 		for i := range costs {

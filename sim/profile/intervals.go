@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lorasim/router"
 )
 
 // Intervals says how far measured runs that nothing was fitted to lay off their
@@ -122,8 +124,7 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 		w.Requests, w.Adapters = min(w.Requests, r.Requests), max(w.Adapters, r.Adapters)
 		w.Prompt, w.Output = within(w.Prompt, r.Prompt), within(w.Output, r.Output)
 		in.Workers = max(in.Workers, r.Workers)
-		policy, _, _ := strings.Cut(r.Policy, ":")
-		in.Policies = add(in.Policies, policy)
+		in.Policies = add(in.Policies, policyName(r.Policy))
 		for key, v := range settings(r.Profile) {
 			had[key] = add(had[key], v)
 		}
@@ -141,6 +142,13 @@ func NewIntervals(base *Profile, runs []ValidatedRun) *Intervals {
 		in.Settings[key] = values
 	}
 	return in
+}
+
+// policyName is the name of the policy of a spec, without options. Files of older
+// versions have aliases.
+func policyName(spec string) string {
+	name, _, _ := strings.Cut(router.Canonical(spec), ":")
+	return name
 }
 
 // within is a range that holds x, too, in whole tokens.
@@ -186,7 +194,9 @@ func (in *Intervals) Compare(r ValidatedRun, base *Profile) (extrapolated, refus
 	if r.Workers > in.Workers {
 		beyond("%d workers (validated with %d)", r.Workers, in.Workers)
 	}
-	if policy, _, _ := strings.Cut(r.Policy, ":"); r.Workers > 1 && !slices.Contains(in.Policies, policy) {
+	policy := policyName(r.Policy)
+	validated := func(p string) bool { return policyName(p) == policy }
+	if r.Workers > 1 && !slices.ContainsFunc(in.Policies, validated) {
 		beyond("policy %s (validated with %s)", policy, cmp.Or(strings.Join(in.Policies, ", "),
 			"one worker, without routing"))
 	}

@@ -49,7 +49,7 @@ func total(s *Series, values func(Worker) []float64) float64 {
 // Little's law without its limit: summed over time, requests in the system are
 // the sum of their stays, to the microsecond.
 func TestTimeInSystem(t *testing.T) {
-	for _, policy := range []string{"affinity-spill", "period_mig", "llumnix"} {
+	for _, policy := range []string{"affinity-spill", "plan-and-route", "llumnix"} {
 		sc := scenario.Default()
 		sc.Routing.Policy, sc.Workload.NumPrompts, sc.Workload.RequestRate = policy, 1500, 14
 		sc.Cluster.MaxLoadedLoras = 12

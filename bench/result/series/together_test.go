@@ -27,7 +27,7 @@ func observe(t *testing.T, watch, oracle, plans, records bool) observed {
 	t.Helper()
 	sc := scenario.Default()
 	sc.Workload.NumPrompts, sc.Workload.RequestRate, sc.Cluster.NumWorkers = 400, 8, 4
-	sc.Routing.Policy = "period_mig:interval=5"
+	sc.Routing.Policy = "plan-and-route:interval=5"
 	dir := t.TempDir()
 	o := scenario.RunOptions{Oracle: oracle}
 	rec := NewRecorder(sc.Cluster.NumWorkers)

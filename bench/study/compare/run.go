@@ -15,6 +15,7 @@ import (
 	"lorasim/bench/study/sweep"
 	"lorasim/internal/format"
 	"lorasim/internal/record"
+	"lorasim/router"
 )
 
 // Run is one column of a comparison: a run, or several of them that differ in
@@ -139,7 +140,7 @@ func describe(res *result.Result) string {
 	if architecture == res.Backend {
 		architecture = ""
 	}
-	parts := []string{res.Backend, cmp.Or(res.Policy, config("routing.policy"), architecture)}
+	parts := []string{res.Backend, router.Canonical(cmp.Or(res.Policy, config("routing.policy"), architecture))}
 	workers := config("cluster.num_workers")
 	if workers != "" {
 		parts = append(parts, workers+" workers")

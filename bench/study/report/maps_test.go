@@ -18,11 +18,11 @@ func TestBestOf(t *testing.T) {
 			},
 		}
 	}
-	alone := point("period_mig:margin=1", false)
+	alone := point("plan-and-route:margin=1", false)
 	worse := point("p2c", false, 50, 51, 49, 50)
 	chance := point("hash", false, -190, 90, -150, -10)
-	some := point("period_mig:interval=2,busy=0", false, -20, -21, -19, -20)
-	more := point("period_mig:busy=0,interval=10", false, -60, -61, -59, -60)
+	some := point("plan-and-route:interval=2,busy=0", false, -20, -21, -19, -20)
+	more := point("plan-and-route:busy=0,interval=10", false, -60, -61, -59, -60)
 	other := point("static", true, -100, -100.1, -99.9, -100)
 	if c := bestOf([]sweep.Point{alone, worse, chance, some, more, other}, "p99_ttft_ms"); c.Policy != more.Policy ||
 		c.mark != "10 s" || math.Abs(c.Gain-0.3) > 1e-9 {

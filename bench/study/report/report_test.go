@@ -29,7 +29,7 @@ scenario:
   cluster: {num_workers: 4, max_loras_per_batch: 4, max_loaded_loras: 6}
 set:
   migration_interval: [2, 5, 10]
-policies: [affinity-spill, period_mig, "k-shard:k=1,max=2"]
+policies: [affinity-spill, plan-and-route, "k-shard:k=1,max=2"]
 seeds: 3
 `), "small.yaml")
 	if err != nil {
@@ -212,7 +212,7 @@ func TestRunsAgainAreTheSweeps(t *testing.T) {
 		}
 	}
 	if p.Runs[1].Series.Plans == nil {
-		t.Error("no plans of period_mig")
+		t.Error("no plans of plan-and-route")
 	}
 }
 
@@ -305,8 +305,8 @@ func TestFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"cdf-e2e", "cdf-ttft", "cdf-tpot", "adapters", "queue", "running", "queue-period_mig",
-			"placement-period_mig",
+			"cdf-e2e", "cdf-ttft", "cdf-tpot", "adapters", "queue", "running", "queue-plan-and-route",
+			"placement-plan-and-route",
 			"sweep-small-mean_e2e_latency_ms", "placement-k-shard_k_1_max_2", "queue-live.parquet",
 		} {
 			data, err := os.ReadFile(filepath.Join(dir, want+"."+format))

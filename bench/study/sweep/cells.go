@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"lorasim/bench/scenario"
+	"lorasim/router"
 )
 
 // Cell is one run of a sweep.
@@ -31,7 +32,7 @@ func (m *Manifest) addCells() error {
 	}
 	byContent := func(path string) string { return cmp.Or(content[path], path) }
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n%s\n%s\n", schema, m.Goodput, mapPolicy(m.Baseline, byContent))
+	fmt.Fprintf(sum, "%s\n%s\n%s\n", schema, m.Goodput, router.Oldest(mapPolicy(m.Baseline, byContent)))
 	for _, in := range m.Inputs {
 		fmt.Fprintln(sum, in.SHA256)
 	}
@@ -188,7 +189,11 @@ func (m *Manifest) hash(sc *scenario.Scenario, byContent func(path string) strin
 	own.MapPaths(byContent)
 	def := scenario.Default()
 	for _, f := range scenario.Fields() {
-		if v := f.Get(&own); v != f.Get(&def) || slices.Contains(hashed, f.Key) {
+		v := f.Get(&own)
+		if f.Key == policyKey {
+			v = router.Oldest(v)
+		}
+		if v != f.Get(&def) || slices.Contains(hashed, f.Key) {
 			fmt.Fprintf(&b, "%s=%q\n", f.Key, v)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/internal/suggest"
+	"lorasim/router"
 	"lorasim/trace"
 )
 
@@ -167,7 +168,7 @@ func (m *Manifest) CheckBaseline(policy string) error {
 	if policy == "" {
 		return nil
 	}
-	return suggest.Among("baseline", policy, m.Policies)
+	return suggest.Among("baseline", router.Canonical(policy), m.Policies)
 }
 
 // ReadManifest reads a manifest and checks that it is what [Spec.Plan] makes of
@@ -185,6 +186,10 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	sc, err := scenario.Parse([]byte(m.Scenario), where+" (scenario)")
 	if err != nil {
 		return nil, err
+	}
+	m.Baseline = router.Canonical(m.Baseline)
+	for i, p := range m.Policies {
+		m.Policies[i] = router.Canonical(p)
 	}
 	again := &Manifest{Grid: m.Grid, Inputs: m.Inputs, base: sc}
 	again.Axes = nil
@@ -206,7 +211,8 @@ func ReadManifest(data []byte, where string) (*Manifest, error) {
 	}
 	for i := range m.Cells {
 		a, b := &m.Cells[i], &again.Cells[i]
-		if a.Index != i || a.Hash != b.Hash || a.Seed != b.Seed || a.Policy != b.Policy {
+		if a.Index != i || a.Hash != b.Hash || a.Seed != b.Seed ||
+			router.Canonical(a.Policy) != b.Policy {
 			return nil, fmt.Errorf(
 				"%s: cell %d is not what the settings give; the file was changed, or made by another version", where, i)
 		}

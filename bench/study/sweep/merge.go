@@ -13,6 +13,7 @@ import (
 	"lorasim/bench/steady"
 	"lorasim/internal/suggest"
 	"lorasim/internal/table"
+	"lorasim/router"
 )
 
 // MergeOptions says how to merge.
@@ -92,7 +93,7 @@ func (d *Dir) Merge(o MergeOptions) (*Tables, error) {
 
 // Tables is Merge without writing anything.
 func (d *Dir) Tables(o MergeOptions) (*Tables, error) {
-	t := &Tables{baseline: cmp.Or(o.Baseline, d.Baseline), results: make([]*CellResult, len(d.Cells))}
+	t := &Tables{baseline: router.Canonical(cmp.Or(o.Baseline, d.Baseline)), results: make([]*CellResult, len(d.Cells))}
 	if err := suggest.Among("baseline", t.baseline, d.Policies); err != nil {
 		return nil, err
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 )
 
@@ -48,7 +50,7 @@ func TestUnusedSettingsChangeNothing(t *testing.T) {
 		}
 		specs = append(specs, d.Name)
 	}
-	for _, spec := range append(specs, "period_mig:interval=2", "dlora_period_mig:threshold=4,interval=1") {
+	for _, spec := range append(specs, "plan-and-route:interval=2", "dlora_period_mig:threshold=4,interval=1") {
 		sc := base
 		sc.Routing.Policy = spec
 		is := outcome(t, &sc)
@@ -100,7 +102,7 @@ func TestSignalsCount(t *testing.T) {
 
 func sharedSpec(t *testing.T, sets ...string) *Spec {
 	t.Helper()
-	s := smallSpec(t, append([]string{"migration_interval=1,4", "policy=static,period_mig,p2c"}, sets...)...)
+	s := smallSpec(t, append([]string{"migration_interval=1,4", "policy=static,plan-and-route,p2c"}, sets...)...)
 	s.SeedCount, s.Scenario.Workload.NumPrompts = 2, 60
 	return s
 }
@@ -138,7 +140,7 @@ func TestSharedCellsRunOnce(t *testing.T) {
 	runs, cells := readColumn[int64](t, merged, "run_of_cell"), readColumn[int64](t, merged, "cell")
 	for i, c := range d.Cells {
 		want := int64(i)
-		if c.Policy != "period_mig" && c.Values[1] == "4" {
+		if c.Policy != "plan-and-route" && c.Values[1] == "4" {
 			want -= 6
 		}
 		if cells[i] != int64(i) || runs[i] != want {
@@ -230,7 +232,7 @@ func TestSharedCellsGrow(t *testing.T) {
 	if !slices.Equal(d.Axes[1].Values, []string{"0.5", "1", "4"}) || d.Shared() != 16 {
 		t.Fatalf("%v, %d share", d.Axes[1].Values, d.Shared())
 	}
-	if sum := runAll(t, d, RunOptions{}); sum.Ran != 4 || sum.Kept != 16 { // period_mig at 0.5
+	if sum := runAll(t, d, RunOptions{}); sum.Ran != 4 || sum.Kept != 16 { // plan-and-route at 0.5
 		t.Errorf("%+v", sum)
 	}
 	if s := d.Status(); s.Done != 36 {
@@ -248,13 +250,30 @@ func TestSweepOfAnOlderVersion(t *testing.T) {
 	if s := d.Status(); s.Done != 4 || s.Shared != 1 {
 		t.Errorf("%+v", s)
 	}
-	tables, err := d.Tables(MergeOptions{})
+	tables, err := d.Tables(MergeOptions{Baseline: "period_mig"})
 	if err != nil || len(tables.Points) != 4 || tables.Points[0].State != "" {
 		t.Fatal(tables, err)
+	}
+	if p := tables.Points[1].Policy; p != "plan-and-route" || tables.baseline != p {
+		t.Errorf("period_mig is read as %s, the baseline as %s", p, tables.baseline)
 	}
 	if m, ok := tables.Points[1].Metric("mean_ttft_ms"); !ok || !(m.Mean > 0) {
 		t.Errorf("%+v", m)
 	}
+}
+
+// A policy has the same cells by each of its names.
+func TestHashOfRenamedPolicy(t *testing.T) {
+	was := smallSpec(t, "policy=static,period_mig:interval=5,busy=0")
+	is := smallSpec(t, "policy=static,plan-and-route:interval=5,busy=0")
+	was.Baseline = "period_mig:interval=5,busy=0"
+	is.Baseline = "plan-and-route:interval=5,busy=0"
+	a, b := create(t, was).Manifest, create(t, is).Manifest
+	if a.Hash != b.Hash || !reflect.DeepEqual(a.Cells, b.Cells) || a.Cells[len(a.Seeds)].Policy != is.Baseline {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	_, err := ParseSet("policy=static,period_mig,plan-and-route")
+	testutil.ExpectError(t, err, `"plan-and-route" is given twice`)
 }
 
 // A setting that is added gets a hash of its own only where it is not at its default.

@@ -40,6 +40,7 @@ import (
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
 	"lorasim/internal/yamlfile"
+	"lorasim/router"
 )
 
 // Spec is what a sweep is to be: a scenario, and what to vary in it. Without
@@ -304,7 +305,7 @@ func (s *Spec) complete() error {
 			s.Seeds[i] = s.Scenario.Seed + uint64(i)
 		}
 	}
-	s.Baseline = cmp.Or(s.Baseline, s.Policies[0])
+	s.Baseline = router.Canonical(cmp.Or(s.Baseline, s.Policies[0]))
 	if err := suggest.Among("baseline", s.Baseline, s.Policies); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ import (
 // Planner is the policy whose parts are judged; Alone is its routing, with all
 // other parts off.
 const (
-	Planner = "period_mig"
+	Planner = "plan-and-route"
 	Alone   = "route-only"
 )
 

@@ -37,14 +37,14 @@ func TestLooks(t *testing.T) {
 
 func TestPolicies(t *testing.T) {
 	for moving, want := range map[string][]string{
-		"recompute": {"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5",
-			"period_mig:place=off,interval=5",
-			"period_mig:interval=5", "period_mig:move=running,interval=5", "static", "affinity"},
+		"recompute": {"route-only", "plan-and-route:move=waiting,place=off", "plan-and-route:move=waiting,interval=5",
+			"plan-and-route:place=off,interval=5",
+			"plan-and-route:interval=5", "plan-and-route:move=running,interval=5", "static", "affinity"},
 		"queued": {
-			"route-only", "period_mig:move=waiting,place=off", "period_mig:move=waiting,interval=5",
-			"period_mig:move=none,interval=5", "static", "affinity",
+			"route-only", "plan-and-route:move=waiting,place=off", "plan-and-route:move=waiting,interval=5",
+			"plan-and-route:move=none,interval=5", "static", "affinity",
 		},
-		"none": {"route-only", "period_mig:move=none,interval=5", "static", "affinity"},
+		"none": {"route-only", "plan-and-route:move=none,interval=5", "static", "affinity"},
 	} {
 		o := Options{Intervals: []string{"5"}, Baselines: []string{"static"}, Others: []string{"affinity", "static"}}
 		o.Scenario.Routing.RequestMigration = moving
@@ -126,46 +126,47 @@ func TestNamesTheCause(t *testing.T) {
 		},
 		"waiting": {
 			"recompute", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W},
-			"period_mig:move=waiting,place=off",
+			"plan-and-route:move=waiting,place=off",
 			"Move waiting requests; do not place adapters or move running requests: ",
 		},
 		"placing": {
 			"recompute", func(p parts, s string) float64 { return on(p.places && s == "10", .1) }, []Factor{P},
-			"period_mig:move=waiting,interval=10", "Place adapters (plans every 10 s); do not move running requests: ",
+			"plan-and-route:move=waiting,interval=10",
+			"Place adapters (plans every 10 s); do not move running requests: ",
 		},
 		"running": {
 			"recompute", func(p parts, s string) float64 { return on(p.running && s == "2", .1) }, []Factor{R},
-			"period_mig:place=off,interval=2", "Move running requests (plans every 2 s); do not place adapters: ",
+			"plan-and-route:place=off,interval=2", "Move running requests (plans every 2 s); do not place adapters: ",
 		},
 		"all": {
 			"recompute", func(p parts, _ string) float64 {
 				return on(p.waiting, .1) + on(p.places, .1) + on(p.running, .1)
-			}, []Factor{W, P, R}, "period_mig:interval=2",
+			}, []Factor{W, P, R}, "plan-and-route:interval=2",
 			"Move waiting requests, place adapters and move running requests (plans every 2 s): ",
 		},
 		"plans do the same as moving waiting requests": {
 			"recompute", func(p parts, _ string) float64 { return on(p.waiting || p.places || p.running, .1) },
-			[]Factor{W}, "period_mig:move=waiting,place=off", "",
+			[]Factor{W}, "plan-and-route:move=waiting,place=off", "",
 		},
 		"only both parts of plans": {
 			"recompute", func(p parts, _ string) float64 { return on(p.places && p.running, .1) }, []Factor{P, R},
-			"period_mig:interval=2", "",
+			"plan-and-route:interval=2", "",
 		},
 		"placing, though it mends what running breaks": {
 			"recompute", func(p parts, _ string) float64 { return on(p.places, .1) - on(p.running && !p.places, .02) },
-			[]Factor{P}, "period_mig:move=waiting,interval=2", "",
+			[]Factor{P}, "plan-and-route:move=waiting,interval=2", "",
 		},
 		"queued: placing": {
 			"queued", func(p parts, s string) float64 { return on(p.places && s == "2", .1) }, []Factor{P},
-			"period_mig:move=waiting,interval=2", "Place adapters (plans every 2 s): --policy ",
+			"plan-and-route:move=waiting,interval=2", "Place adapters (plans every 2 s): --policy ",
 		},
 		"queued: waiting": {
 			"queued", func(p parts, _ string) float64 { return on(p.waiting, .1) }, []Factor{W},
-			"period_mig:move=waiting,place=off", "Move waiting requests; do not place adapters: ",
+			"plan-and-route:move=waiting,place=off", "Move waiting requests; do not place adapters: ",
 		},
 		"no moves: placing": {
 			"none", func(p parts, _ string) float64 { return on(p.places, .1) }, []Factor{P},
-			"period_mig:move=none,interval=2", "Place adapters (plans every 2 s): ",
+			"plan-and-route:move=none,interval=2", "Place adapters (plans every 2 s): ",
 		},
 		"no moves: nothing": {
 			"none", func(parts, string) float64 { return 0 }, nil, "route-only",
@@ -213,7 +214,7 @@ func TestEffectsAddUp(t *testing.T) {
 				rt.Errorf("%s: a deviation of %v, though the seeds do the same to all", e.Factor, d.Std)
 			}
 		}
-		all, both := level["period_mig:interval=5"], level["period_mig:move=waiting,place=off"]
+		all, both := level["plan-and-route:interval=5"], level["plan-and-route:move=waiting,place=off"]
 		close := func(what string, got, want float64) {
 			if math.Abs(got-want) > 1e-6 {
 				rt.Errorf("%s is %v, expected %v", what, got, want)
@@ -223,8 +224,9 @@ func TestEffectsAddUp(t *testing.T) {
 		close("plans", by[Plans], all-both)
 		close("placing and running", by[Placing]+by[Running], by[Plans])
 		close("interaction", by[Interaction],
-			all-both-(level["period_mig:move=waiting,interval=5"]-both)-(level["period_mig:place=off,interval=5"]-both))
-		close("plans only", by[PlansOnly], level["period_mig:move=running,interval=5"]-level["route-only"])
+			all-both-(level["plan-and-route:move=waiting,interval=5"]-both)-
+				(level["plan-and-route:place=off,interval=5"]-both))
+		close("plans only", by[PlansOnly], level["plan-and-route:move=running,interval=5"]-level["route-only"])
 	})
 }
 
@@ -274,7 +276,7 @@ func TestWordsOfReasons(t *testing.T) {
 	})
 	text := a.String()
 	for _, want := range []string{
-		"Move waiting requests; do not place adapters or move running requests: --policy period_mig:move=waiting,place=off\n",
+		"Move waiting requests; do not place adapters or move running requests: --policy plan-and-route:move=waiting,place=off\n",
 		"\nMoving waiting requests pays: Mean E2E -8.", ", P99 TTFT ", " (may be chance).\n",
 		"\nPlans (placing adapters, moving running requests), best interval ",
 	} {
@@ -318,9 +320,9 @@ func TestWordsOfReasons(t *testing.T) {
 			}
 		})
 	if want := []Factor{Routing, Plans}; !slices.Equal(either.Pays, want) ||
-		either.Chosen() != "period_mig:interval=2" ||
+		either.Chosen() != "plan-and-route:interval=2" ||
 		!strings.HasPrefix(either.String(),
-			"Make plans, which place adapters and move running requests (plans every 2 s): --policy period_mig:interval=2\n") {
+			"Make plans, which place adapters and move running requests (plans every 2 s): --policy plan-and-route:interval=2\n") {
 		t.Errorf("it is certain of neither part: %v pay:\n%s", either.Pays, either)
 	}
 	for name, c := range map[string]struct {

@@ -24,7 +24,7 @@ RUNS = {
 }
 CALIBRATION = ("low", "high")
 TWO = (80, 4, 321, 16, "zipf:1", SHORT)  # on two workers, under
-POLICIES = ("static", "least-loaded", "period_mig:interval=3")
+POLICIES = ("static", "least-loaded", "plan-and-route:interval=3")
 
 
 def workload(run):

@@ -1,8 +1,0 @@
-"""period_mig, with nothing to hold its plans back; replies stay the same."""
-
-ENGINES = ("vllm", "sglang")
-
-
-def run(t):
-    t.judge(t.bench("period_mig:interval=2,busy=0,margin=0"))
-    t.expect("some loads", t.facts["loads"] > 0)
