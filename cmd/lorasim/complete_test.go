@@ -73,8 +73,8 @@ __start_lorasim 2>/dev/null
 printf '%s\n' "${COMPREPLY[@]}"
 `
 	for _, c := range [][3]string{
-		{"static,per", `static,plan-and-route\tplans\n:4\n`, "static,plan-and-route"},
-		{"static,per", `static,plan-and-route\n:4\n`, "static,plan-and-route"},
+		{"static,pla", `static,plan-and-route\tplans\n:4\n`, "static,plan-and-route"},
+		{"static,pla", `static,plan-and-route\n:4\n`, "static,plan-and-route"},
 		{"plan-and-route:interval=5,ma", `plan-and-route:interval=5,margin=\tshare\nplan-and-route:interval=5,look=\tahead\n:6\n`,
 			"5,margin="},
 		{"a,b", `a,b c\n:4\n`, `a,b\ c`},
