@@ -46,28 +46,20 @@ var rooms = map[string][][]string{
 }
 
 // TestFloors holds the imports of all packages, those of tests left out, against
-// the floors of docs/architecture.md.
+// the layers of docs/architecture.md.
 func TestFloors(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`,
-		"lorasim/...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	floor := func(pkg string) int {
-		top, _, _ := strings.Cut(strings.TrimPrefix(pkg, "lorasim/"), "/")
+		top, _, _ := strings.Cut(pkg, "/")
 		return slices.Index(floors, top)
 	}
 	room := func(floor, pkg string) int {
 		return slices.IndexFunc(rooms[floor], func(row []string) bool {
-			return slices.Contains(row, strings.TrimPrefix(pkg, "lorasim/"))
+			return slices.Contains(row, pkg)
 		})
 	}
 	checked := 0
-	for line := range strings.Lines(string(out)) {
-		from, to, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || !strings.HasPrefix(to, "lorasim/") || strings.HasPrefix(from, "lorasim/scripts") {
-			continue
-		}
+	for _, i := range imports(t) {
+		from, to := i[0], i[1]
 		if floor(from) < 0 || floor(to) < 0 {
 			t.Errorf("%s imports %s: a folder without a floor, expected one of %v", from, to, floors)
 		}
@@ -85,4 +77,33 @@ func TestFloors(t *testing.T) {
 	if checked < 100 {
 		t.Errorf("%d imports checked, expected hundreds", checked)
 	}
+}
+
+// imports lists the imports among the packages, those of tests and of scripts left out: who, and what, both without
+// the name of the module.
+func imports(t *testing.T) (list [][2]string) {
+	t.Helper()
+	for _, line := range goList(t, `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`) {
+		from, to, _ := strings.Cut(line, " ")
+		from = strings.TrimPrefix(from, "lorasim/")
+		if to, ok := strings.CutPrefix(to, "lorasim/"); ok && from != "scripts" && !strings.HasPrefix(from, "scripts/") {
+			list = append(list, [2]string{from, to})
+		}
+	}
+	return list
+}
+
+// goList runs go list over all packages and returns the lines of what it prints.
+func goList(t *testing.T, format string) (lines []string) {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", format, "lorasim/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
