@@ -153,7 +153,7 @@ func (n *names) add(pkg string, d ast.Decl, test bool) {
 		case d.Recv == nil:
 			n.symbols[pkg+"."+d.Name.Name] = true
 		default:
-			n.symbols[pkg+"."+typeName(d.Recv.List[0].Type)+"."+d.Name.Name] = true
+			n.symbols[pkg+"."+bareName(d.Recv.List[0].Type)+"."+d.Name.Name] = true
 		}
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
@@ -188,21 +188,21 @@ func members(t ast.Expr) (list []string) {
 			list = append(list, id.Name)
 		}
 		if f.Names == nil {
-			list = append(list, typeName(f.Type))
+			list = append(list, bareName(f.Type))
 		}
 	}
 	return list
 }
 
-// typeName is the name of a type without its package, pointer and parameters.
-func typeName(t ast.Expr) string {
+// bareName is the name of a type without its package, pointer and parameters.
+func bareName(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:
-		return typeName(t.X)
+		return bareName(t.X)
 	case *ast.IndexExpr:
-		return typeName(t.X)
+		return bareName(t.X)
 	case *ast.IndexListExpr:
-		return typeName(t.X)
+		return bareName(t.X)
 	case *ast.SelectorExpr:
 		return t.Sel.Name
 	case *ast.Ident:
