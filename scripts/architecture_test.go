@@ -58,7 +58,8 @@ func TestArchitectureNames(t *testing.T) {
 // TestArchitectureLayers holds the drawings of imports (mermaid flowcharts with the comment "%% imports") against the
 // imports: each arrow is one, and each import follows arrows.
 func TestArchitectureLayers(t *testing.T) {
-	blocks := regexp.MustCompile("(?s)```mermaid\nflowchart [A-Z]+\n *%% imports\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	drawing := regexp.MustCompile("(?s)```mermaid\nflowchart [A-Z]+\n *%% imports\n(.*?)```")
+	blocks := drawing.FindAllStringSubmatch(page(t), -1)
 	if len(blocks) != 2 {
 		t.Fatalf("%d drawings of imports in %s, expected 2", len(blocks), architecture)
 	}

@@ -85,9 +85,9 @@ func imports(t *testing.T) (list [][2]string) {
 	t.Helper()
 	for _, line := range goList(t, `{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}`) {
 		from, to, _ := strings.Cut(line, " ")
-		from = strings.TrimPrefix(from, "lorasim/")
-		if to, ok := strings.CutPrefix(to, "lorasim/"); ok && from != "scripts" && !strings.HasPrefix(from, "scripts/") {
-			list = append(list, [2]string{from, to})
+		from, to = strings.TrimPrefix(from, "lorasim"), strings.TrimPrefix(to, "lorasim")
+		if strings.HasPrefix(to, "/") && from != "/scripts" && !strings.HasPrefix(from, "/scripts/") {
+			list = append(list, [2]string{from[1:], to[1:]})
 		}
 	}
 	return list
