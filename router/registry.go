@@ -156,10 +156,6 @@ func List() []Descriptor {
 	return list
 }
 
-// aliases of the policies that have some. period_mig is also dLoRA's name of a
-// migration type, which is the policy dlora_period_mig.
-var aliases = map[string][]string{"plan-and-route": {"period_mig"}}
-
 // Words are the values of an option that takes words, such as move; nil: it takes
 // others.
 func Words(option string) []string {
@@ -197,48 +193,6 @@ func New(spec string, env Env) (*Router, error) {
 	return rt, nil
 }
 
-// Canonical is the spec with the policy's own name in place of an alias. A spec of
-// no policy stays as it is.
-func Canonical(spec string) string {
-	return renamed(spec, func(d *Descriptor) string { return d.Name })
-}
-
-// Oldest is the spec with the oldest name that the policy has had, so that hashes
-// of specs do not change when a policy is renamed.
-func Oldest(spec string) string {
-	return renamed(spec, func(d *Descriptor) string {
-		if len(d.Aliases) > 0 {
-			return d.Aliases[0]
-		}
-		return d.Name
-	})
-}
-
-func renamed(spec string, name func(*Descriptor) string) string {
-	was, rest, hasOptions := strings.Cut(spec, ":")
-	d, _ := find(strings.TrimSpace(was))
-	if d == nil || strings.TrimSpace(was) == name(d) {
-		return spec
-	}
-	if !hasOptions {
-		return name(d)
-	}
-	return name(d) + ":" + rest
-}
-
-// find returns the policy with the name or alias; nil: there is none. names has all
-// names, aliases last.
-func find(name string) (d *Descriptor, names []string) {
-	var others []string
-	for _, e := range List() {
-		names, others = append(names, e.Name), append(others, e.Aliases...)
-		if e.Name == name || slices.Contains(e.Aliases, name) {
-			d = &e
-		}
-	}
-	return d, append(names, others...)
-}
-
 // CheckSpec says what is wrong with the name or the options' names of a spec,
 // as far as that can be told without workers.
 func CheckSpec(spec string) error {
@@ -247,17 +201,19 @@ func CheckSpec(spec string) error {
 }
 
 func parseSpec(spec string) (*Descriptor, *options, error) {
-	name, rest, hasOptions := strings.Cut(spec, ":")
+	name, rest, hasOptions := strings.Cut(Canonical(spec), ":")
 	name = strings.TrimSpace(name)
-	d, names := find(name)
-	if d == nil {
-		return nil, nil, suggest.Unknown("policy", name, names)
+	var names []string
+	for _, d := range List() {
+		if names = append(names, d.Name); d.Name == name {
+			o, err := parseOptions(&d, rest, hasOptions)
+			if err != nil {
+				return nil, nil, fmt.Errorf("policy %s: %w", name, err)
+			}
+			return &d, o, nil
+		}
 	}
-	o, err := parseOptions(d, rest, hasOptions)
-	if err != nil {
-		return nil, nil, fmt.Errorf("policy %s: %w", name, err)
-	}
-	return d, o, nil
+	return nil, nil, suggest.Unknown("policy", name, names)
 }
 
 // options are the options of one spec. A getter that finds a bad value keeps

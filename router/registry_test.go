@@ -154,6 +154,11 @@ func TestAliases(t *testing.T) {
 			seen[name] = true
 		}
 	}
+	for own := range aliases {
+		if !seen[own] {
+			t.Errorf("no policy is called %s, which has aliases", own)
+		}
+	}
 }
 
 func TestNewErrors(t *testing.T) {
@@ -162,7 +167,7 @@ func TestNewErrors(t *testing.T) {
 		want []string
 	}{
 		{"", []string{`unknown policy ""`, "known: static,"}},
-		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig, period_mig)"}},
+		{"round_robin", []string{`did you mean "round-robin"?`, "dlora_period_mig)"}},
 		{"leastloaded", []string{`did you mean "least-loaded"?`}},
 		{"zzzzzzzz", []string{`unknown policy "zzzzzzzz" (known: static, static-block`}},
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
