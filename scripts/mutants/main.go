@@ -13,10 +13,10 @@
 // Nothing is written into the tree: the compiler is given the changed file as
 // an overlay. Each test binary is compiled once per mutant. The tests that have
 // found most mutants run first, then all with -short, then all in full; the
-// first failure ends the run. The same seed samples the same places of the same source and seeds property tests
-// (pgregory.net/rapid) alike. A mutant that does not compile is drawn again.
-// One that survives is either a missing test or equivalent to the original,
-// which a person has to tell.
+// first failure ends the run. The same seed samples the same places of the same
+// source and seeds property tests (pgregory.net/rapid) alike. A mutant that does
+// not compile is drawn again. One that survives is either a missing test or
+// equivalent to the original, which a person has to tell.
 package main
 
 import (
