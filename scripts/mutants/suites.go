@@ -62,7 +62,8 @@ type suite struct {
 	pkg     *pkg
 	binary  string
 	args    []string
-	timeout time.Duration
+	timeout time.Duration  // by the clock
+	cpu     time.Duration  // processor time
 	killers map[string]int // mutants found, by the test that failed first
 }
 
@@ -74,13 +75,13 @@ type verdict struct {
 	broken bool // the mutant does not compile
 }
 
-// newSuites takes the time of the unchanged tests, which have to pass.
+// newSuites takes the processor time of the unchanged tests, which have to pass.
 func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp string) (all suites, err error) {
 	for k, q := range append([]*pkg{p}, further...) {
 		if !q.tests || k > 0 && q.ImportPath == p.ImportPath {
 			continue
 		}
-		s := &suite{pkg: q, binary: filepath.Join(tmp, strconv.Itoa(k)+".test"), timeout: o.timeout,
+		s := &suite{pkg: q, binary: filepath.Join(tmp, strconv.Itoa(k)+".test"), timeout: o.timeout, cpu: o.timeout,
 			args: []string{"-test.failfast"}, killers: map[string]int{}}
 		if q.rapid { // no time for small examples, no files of failures
 			s.args = append(s.args, "-rapid.seed="+strconv.FormatUint(o.seed+1, 10), "-rapid.nofailfile",
@@ -90,11 +91,11 @@ func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp strin
 		if out, err := s.compile(ctx, ""); err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s", q.ImportPath, err, out)
 		}
-		begun := time.Now()
-		if failed, out := s.test(ctx); failed {
+		failed, out, used := s.test(ctx)
+		if failed {
 			return nil, fmt.Errorf("the tests of %s fail without a mutant:\n%s", q.ImportPath, out)
 		}
-		s.timeout = min(o.timeout, max(10*time.Since(begun), 10*time.Second))
+		s.cpu = max(10*used, 10*time.Second) // how busy the machine is does not matter
 		all = append(all, s)
 	}
 	if len(all) == 0 {
@@ -124,7 +125,7 @@ func (all suites) kill(ctx context.Context, overlay string) (*verdict, error) {
 
 // fails says whether a test fails, and counts the mutant for it.
 func (s *suite) fails(ctx context.Context, args ...string) bool {
-	failed, out := s.test(ctx, args...)
+	failed, out, _ := s.test(ctx, args...)
 	if failed {
 		s.note(out)
 	}
@@ -144,15 +145,19 @@ func (s *suite) compile(ctx context.Context, overlay string) ([]byte, error) {
 const memory = 16 << 20
 
 // test runs the test binary with further arguments. A mutant may also hang.
-func (s *suite) test(ctx context.Context, args ...string) (failed bool, out []byte) {
+func (s *suite) test(ctx context.Context, args ...string) (failed bool, out []byte, used time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	args = slices.Concat([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory), s.binary}, s.args, args)
+	limits := fmt.Sprintf(`ulimit -v %d; ulimit -t %d; exec "$0" "$@"`, memory, int(s.cpu.Seconds())+1)
+	args = slices.Concat([]string{"-c", limits, s.binary}, s.args, args)
 	cmd := exec.CommandContext(limited, "sh", args...)
 	cmd.Dir = s.pkg.Dir
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
-	return err != nil, out
+	if cmd.ProcessState != nil {
+		used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	return err != nil, out, used
 }
 
 var failure = regexp.MustCompile(`(?m)^--- FAIL: ((?:Test|Fuzz|Example)\w+)`)
