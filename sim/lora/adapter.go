@@ -4,8 +4,8 @@ package lora
 
 import "lorasim/internal/tick"
 
-// Adapter is an adapter as a manager knows it, or the base model, which takes a slot like an adapter but needs
-// no loading. The engine keeps Waiting and Decoding.
+// Adapter is an adapter as a manager knows it, or the base model. That needs no loading; under sglang it takes a slot
+// like an adapter, under vLLM none. The engine keeps Waiting and Decoding.
 type Adapter struct {
 	Index    int32 // in the workload; the base model comes after the last adapter
 	Waiting  int32 // requests in the engine's queue
