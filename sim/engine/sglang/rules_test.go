@@ -178,8 +178,8 @@ func TestDrainerTolerance(t *testing.T) {
 	}
 }
 
-// An outage ends the process, not the count of the engine's decode steps: dLoRA's credits count iterations from then on,
-// as those of a new engine do.
+// An outage ends the process, not the count of the engine's decode steps: dLoRA's credits count iterations from then
+// on, as those of a new engine do.
 func TestCreditsAfterAnOutage(t *testing.T) {
 	var credits []*dlora.Credits
 	for _, steps := range []int64{0, 1000} {
