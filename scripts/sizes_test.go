@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -104,4 +105,40 @@ func typeName(x ast.Expr) string {
 		return x.Name
 	}
 	return ""
+}
+
+// TestKindsOfEngines: what sglang or vLLM alone does is in their schedulers' packages. Shared code asks no engine of
+// which kind it is; the cluster does once, where it makes one.
+func TestKindsOfEngines(t *testing.T) {
+	names := []string{"SchedulerSGLang", "SchedulerVLLM", "BackendMerged", "BackendDLoRA"}
+	files := 0
+	for _, dir := range []string{"engine", "kvcache", "lora", "event", "."} {
+		paths, err := filepath.Glob(filepath.Join("../sim", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			files++
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := 0
+			ast.Inspect(file, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(names, s.Sel.Name) {
+					found++
+				}
+				return true
+			})
+			if allowed := strings.Count(filepath.ToSlash(path), "sim/worker.go"); found > allowed {
+				t.Errorf("%s asks %d times for the kind of an engine, expected %d", path, found, allowed)
+			}
+		}
+	}
+	if files < 20 {
+		t.Errorf("%d files read, expected tens", files)
+	}
 }

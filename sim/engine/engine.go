@@ -30,12 +30,27 @@ type Config struct {
 	Observer Observer
 	Hooks    Hooks
 
-	Start      []int32                                  // adapters in host memory at the start
-	Home       router.Tier                              // where the others lie
-	Prefetch   bool                                     // load the adapters of waiting requests early
-	TokenTimes bool                                     // fill in Request.Gaps
-	Fails      func() bool                              // draws whether an adapter load fails
-	Scheduler  func(e *Engine) (s Scheduler, err error) // sglang.New or vllm.New
+	Start      []int32     // adapters in host memory at the start
+	Home       router.Tier // where the others lie
+	Prefetch   bool        // load the adapters of waiting requests early
+	TokenTimes bool        // fill in Request.Gaps
+	Fails      func() bool // draws whether an adapter load fails
+	Kind       Kind
+}
+
+// Kind is a kind of engine: sglang.Kind, vllm.Kind.
+type Kind struct {
+	Scheduler func(e *Engine) (Scheduler, error)
+	Rules     func(p *profile.Profile) Rules
+}
+
+// Rules are what the kind of an engine decides outside its scheduler.
+type Rules struct {
+	LoRA     lora.Rules
+	Prefixes kvcache.Prefixes // how prefixes are kept
+	// Under priority order:
+	LowFirst   bool // the lowest value is the first, whatever the profile says
+	KeepsPlace bool // a request that comes back takes the place that it had when it came
 }
 
 // Observer sees tokens; record.Observer is one.
@@ -157,11 +172,11 @@ func (e *Engine) init(c Config) error {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras,
 			q.MaxLorasPerBatch)
 	}
-	isVLLM := q.Scheduler == profile.SchedulerVLLM
+	rules := c.Kind.Rules(p)
 	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
 		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
 	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
-	e.KV = kvcache.New(kvTokens, int64(q.PageSize), prefixCache(&q), &e.Stats.CacheStats)
+	e.KV = kvcache.New(kvTokens, int64(q.PageSize), rules.Prefixes, &e.Stats.CacheStats)
 	*c.View = router.Worker{
 		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
@@ -173,31 +188,16 @@ func (e *Engine) init(c Config) error {
 	if c.Hooks.Step != nil {
 		e.Report = newReport()
 	}
-	e.Policy = newPolicy(&q, c.Adapters, &e.Queue, &e.Batch)
-	blocking := q.AdapterLoading == profile.LoadBlocking
-	backend := p.Latency.LoRA.Backend
+	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{
 		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: c.Home, Fails: c.Fails,
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
-		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
-		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
+		Blocking: q.AdapterLoading == profile.LoadBlocking, FIFO: q.AdapterEviction == profile.EvictFIFO,
+		Rules: rules.LoRA,
 	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
-	e.sched, err = c.Scheduler(e)
+	e.sched, err = c.Kind.Scheduler(e)
 	return err
-}
-
-// prefixCache is the kind of prefix cache of an engine.
-func prefixCache(q *profile.Engine) kvcache.Prefixes {
-	switch {
-	case !q.PrefixCache:
-		return kvcache.NoPrefixes
-	case q.Scheduler == profile.SchedulerVLLM:
-		return kvcache.BlockPool
-	case q.PrefixEviction == profile.EvictNodes:
-		return kvcache.RadixNodes
-	}
-	return kvcache.RadixPages
 }
 
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.

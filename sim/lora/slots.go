@@ -25,13 +25,22 @@ type Options struct {
 	// Blocking: no step runs while an adapter is copied to the GPU. Else its requests wait while others run.
 	Blocking bool
 	FIFO     bool // the adapter that was loaded first is evicted first, not the least recently used
+	Rules
+	Fails func() bool // draws whether a load fails
+}
+
+// Rules are what an engine's kind decides. The zero value is sglang's overlapped loading.
+type Rules struct {
 	// Displaces: a prefill step may take the slots of running requests. Where loads wait for the step, sglang
 	// looks at the step's batch alone.
 	Displaces bool
-	// VLLM: the base model needs no slot; adapters are fetched to host memory within the steps; host memory is that
-	// of LRUCacheLoRAModelManager.
-	VLLM  bool
-	Fails func() bool // draws whether a load fails
+	// SlotlessBase: the base model needs no slot, as under vLLM.
+	SlotlessBase bool
+	// FetchesInSteps: adapters are brought to host memory within the steps, as under vLLM, not beside them.
+	FetchesInSteps bool
+	// SlotsLast: host memory drops adapters without a slot first, whether requests wait for them or not, then those in
+	// slots (LRUCacheLoRAModelManager of vLLM). Else it keeps those that requests wait for.
+	SlotsLast bool
 }
 
 // Events are what a manager tells the engine.
@@ -149,7 +158,7 @@ func (m *Manager) publish() {
 }
 
 // slotless says whether an adapter is the base model of an engine where that needs no slot.
-func (m *Manager) slotless(a *Adapter) bool { return a.base && m.opt.VLLM }
+func (m *Manager) slotless(a *Adapter) bool { return a.base && m.opt.SlotlessBase }
 
 // Acquire makes the adapter of a request active that enters a prefill step; the request has waited since queued.
 // It adds to cold what the request waited for the adapter and returns the time that the step has to wait for its

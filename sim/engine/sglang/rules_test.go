@@ -43,11 +43,11 @@ func schedulerOf(t *testing.T, change func(*profile.Profile)) (*Scheduler, *even
 	_, err := engine.New(engine.Config{Costs: p.Compile(), Adapters: adapters, View: &router.Worker{},
 		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
 		Fails: func() bool { return false },
-		Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
+		Kind: engine.Kind{Rules: rules, Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
 			x, err := New(e)
 			s = x.(*Scheduler)
 			return x, err
-		}}, nobody{}, &l)
+		}}}, nobody{}, &l)
 	if err != nil {
 		t.Fatal(err)
 	}
