@@ -24,8 +24,9 @@ func TestBooks(t *testing.T) {
 			op := rapid.IntRange(0, 3).Draw(t, "operation")
 			if op == 0 || len(all) == 0 {
 				r := &request{adapter: rapid.Int32Range(0, adapters).Draw(t, "adapter"),
-					prompt: rapid.Int32Range(1, 9).Draw(t, "prompt"), expected: rapid.Int32Range(1, 9).Draw(t, "expected"),
-					pending: rapid.Bool().Draw(t, "pending"), waits: true}
+					prompt:   rapid.Int32Range(1, 9).Draw(t, "prompt"),
+					expected: rapid.Int32Range(1, 9).Draw(t, "expected"),
+					pending:  rapid.Bool().Draw(t, "pending"), waits: true}
 				b.Assign(r.prompt, r.expected, ranks[r.adapter], r.pending, 1)
 				b.Wait(r.adapter, r.prompt, 1)
 				all = append(all, r)

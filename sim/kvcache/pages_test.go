@@ -118,10 +118,12 @@ func TestPages(t *testing.T) {
 	}
 	p.Reserve(5)
 	if p.Reserved() != 5 || p.Free() != 23 || p.Stored() != 5 || p.FreeTokens() != 92 {
-		t.Errorf("%d reserved, %d pages free, %d tokens stored, expected 5, 23 and 5", p.Reserved(), p.Free(), p.Stored())
+		t.Errorf("%d reserved, %d pages free, %d tokens stored, expected 5, 23 and 5", p.Reserved(), p.Free(),
+			p.Stored())
 	}
 	if p.Reserve(-5); p.Reserved() != 0 || p.Free() != 25 || p.Stored() != 0 {
-		t.Errorf("%d reserved, %d pages free, %d tokens stored, expected 0, 25 and 0", p.Reserved(), p.Free(), p.Stored())
+		t.Errorf("%d reserved, %d pages free, %d tokens stored, expected 0, 25 and 0", p.Reserved(), p.Free(),
+			p.Stored())
 	}
 }
 
@@ -175,8 +177,9 @@ func TestCheck(t *testing.T) {
 	for name, spoil := range map[string]func(*Pool){
 		"used": func(p *Pool) { p.used = 1 }, "tokens": func(p *Pool) { p.tokens = 1 },
 		"shared": func(p *Pool) { p.shared = 1 }, "reserved": func(p *Pool) { p.reserved = 1 },
-		"holds": func(p *Pool) { p.holds = 1 }, "replies": func(p *Pool) { p.replies = map[*trace.Text][]*Sequence{nil: nil} },
-		"held": func(p *Pool) { admit(p, &trace.Text{}, 0, 8); p.used, p.tokens, p.holds = 0, 0, 0 },
+		"holds":   func(p *Pool) { p.holds = 1 },
+		"replies": func(p *Pool) { p.replies = map[*trace.Text][]*Sequence{nil: nil} },
+		"held":    func(p *Pool) { admit(p, &trace.Text{}, 0, 8); p.used, p.tokens, p.holds = 0, 0, 0 },
 	} {
 		p, _ := newPool(RadixPages)
 		if err := p.CheckEmpty(); err != nil {

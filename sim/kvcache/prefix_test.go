@@ -49,8 +49,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// Of a prompt of 11 tokens two whole pages are kept, for its own adapter alone. Requests that hold them share them: they
-// are stored once.
+// Of a prompt of 11 tokens two whole pages are kept, for its own adapter alone. Requests that hold them share them.
 func TestPrefixIsShared(t *testing.T) {
 	for _, kind := range []Prefixes{RadixPages, RadixNodes, BlockPool} {
 		text := &trace.Text{}
@@ -61,7 +60,8 @@ func TestPrefixIsShared(t *testing.T) {
 		expectMatch(t, p, &Sequence{Prompt: 20, Text: text, Adapter: 1}, 0, 0, 0)
 		expectMatch(t, p, &Sequence{Prompt: 20}, 0, 0, 0)
 		second := &Sequence{Prompt: 20, Text: text}
-		if n := p.LockPrefix(second, 19); n != 8 || second.Computed != 8 || second.Found != 8 || stats.CachedTokens != 8 {
+		if n := p.LockPrefix(second, 19); n != 8 || second.Computed != 8 || second.Found != 8 ||
+			stats.CachedTokens != 8 {
 			t.Errorf("%d tokens found, request %+v, %+v", n, *second, *stats)
 		}
 		if p.Stored() != 11 || p.Free() != 22 { // 3 pages of 25
