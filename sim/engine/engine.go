@@ -3,10 +3,24 @@
 //
 // An engine steps as vLLM's EngineCore and sglang's event loop do: schedule, execute, process the result. Beside the
 // loop it has three parts: requests (Queue, Policy, Batch), the KV cache (KV) and the adapters (LoRA).
+//
+// Invariants, between events ([Engine.Check]; property tests call it whenever simulated time passes):
+//   - A request is in one place: in the front end, waiting, prefilling or parked, running, in transit, or it has ended.
+//     Only lifecycle.go changes its state (checkPlaces).
+//   - The batch's sums are those of its requests, and the engine knows of each when it saw its latest token
+//     (checkBatch).
+//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (checkStep). Who changes the
+//     batch, the slots in use or, where steps scan the queue, VTC counts or the drainer waits, the queue calls
+//     Interrupt first.
+//   - Routers see the requests that there are: tokens, prompts without output, waiting and running requests of each
+//     adapter, the largest rank (checkBooks).
+//   - KV cache: no fewer than 0 pages are free; the tokens stored are those of the requests ([kvcache.Pool.Check]).
+//   - Adapters: at most max_loras_per_batch hold a slot; who loads or runs is in host memory; an adapter is in use as
+//     long as it has requests that run ([lora.Manager.Check]).
+//   - Gate: a step looks at the queue when it is open, changed && !full. [Gate] says what that means.
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 
@@ -444,50 +458,4 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		}
 	}
 	return orphans
-}
-
-// Check returns an error if an invariant does not hold. It is for tests, between events.
-func (e *Engine) Check() error {
-	n := 0
-	for r := range e.Queue.All() {
-		if n++; r.state != Waiting || r.engine != e {
-			return fmt.Errorf("request %d is in the queue in state %d", r.ID, r.state)
-		}
-	}
-	waiting := 0
-	for _, a := range e.Queue.adapters {
-		waiting += int(a.Waiting)
-	}
-	if n != e.Queue.n || waiting != n || n+len(e.FrontEnd.queue) != e.Books.Queued {
-		return fmt.Errorf("%d requests wait, %d by adapter, %d enter; expected %d, routers see %d",
-			n, waiting, len(e.FrontEnd.queue), e.Queue.n, e.Books.Queued)
-	}
-	tokens, left := int64(0), int64(0)
-	for _, r := range e.Batch.Requests() {
-		tokens += r.Tokens(e.Batch.Steps)
-		left += e.Batch.Left(r)
-		if r.state != Running || r.engine != e {
-			return fmt.Errorf("request %d is in the batch in state %d", r.ID, r.state)
-		}
-	}
-	switch {
-	case tokens != e.Batch.kvTokens || left != e.Batch.maxNewLeft:
-		return fmt.Errorf("the batch has %d KV tokens and %d to generate, counted %d and %d",
-			tokens, left, e.Batch.kvTokens, e.Batch.maxNewLeft)
-	case e.itl.size() != int64(e.Batch.Len()):
-		return fmt.Errorf("%d requests wait for their next token, %d decode", e.itl.size(), e.Batch.Len())
-	}
-	return errors.Join(e.KV.Check(int64(e.Batch.Len())), e.LoRA.Check(), e.sched.Check())
-}
-
-// CheckEmpty returns an error if anything is left of requests.
-func (e *Engine) CheckEmpty() error {
-	b, v := &e.Batch, &e.Books
-	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 ||
-		b.loras.loras != 0 || b.loras.distinct != 0 || b.loras.ranks.Max != 0 ||
-		e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
-		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",
-			*b, e.Queue.n, e.sched.Running(), v.PendingPromptTokens)
-	}
-	return errors.Join(e.KV.CheckEmpty(), e.Check())
 }

@@ -70,7 +70,14 @@ func TestPool(t *testing.T) {
 				p.Reserve(-reserved)
 				reserved = 0
 			}
-			if err := p.Check(int64(len(decoding))); err != nil {
+			tokens := int64(0)
+			for _, s := range prompts {
+				tokens += int64(s.Computed)
+			}
+			for _, s := range decoding {
+				tokens += s.Tokens(steps)
+			}
+			if err := p.Check(int64(len(decoding)), tokens); err != nil {
 				t.Fatal(err)
 			}
 			if kind == NoPrefixes {
@@ -94,7 +101,7 @@ func TestPool(t *testing.T) {
 			p.Release(s)
 		}
 		p.Reserve(-reserved)
-		if err := errors.Join(p.Check(0), p.CheckEmpty()); err != nil {
+		if err := errors.Join(p.Check(0, 0), p.CheckEmpty()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -162,15 +169,15 @@ func TestCheck(t *testing.T) {
 		"count below 0":                func(p *Pool) { p.at[0]--; p.at[1]++ },
 		"more used than there is":      func(p *Pool) { p.used = p.capacity + 1 },
 		"pages below 0":                func(p *Pool) { p.used = -1 },
-		"tokens below 0":               func(p *Pool) { p.tokens = -1 },
-		"reserved below 0":             func(p *Pool) { p.reserved = -1 },
+		"tokens of nobody":             func(p *Pool) { p.tokens = 1 },
+		"reserved below 0":             func(p *Pool) { p.reserved, p.tokens = -1, -1 },
 		"shared without holders":       func(p *Pool) { p.shared = 1 },
 	} {
 		p, _ := newPool(RadixPages)
-		if err := p.Check(0); err != nil {
+		if err := p.Check(0, 0); err != nil {
 			t.Fatal(err)
 		}
-		if spoil(p); p.Check(0) == nil {
+		if spoil(p); p.Check(0, 0) == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

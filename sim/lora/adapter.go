@@ -33,6 +33,9 @@ func NewAdapter(index int32, base bool) Adapter { return Adapter{Index: index, b
 // Active says whether the batch, or a prefill step, has requests of it.
 func (a *Adapter) Active() bool { return a.active > 0 }
 
+// Users is the number of its requests in the batch or in a prefill step.
+func (a *Adapter) Users() int32 { return a.active }
+
 // Loading says whether it is being loaded into its GPU slot.
 func (a *Adapter) Loading() bool { return a.loading }
 

@@ -448,7 +448,8 @@ func TestCheck(t *testing.T) {
 		"loading without a slot":   func(b *bench) { b.e.adapters[2].loading, b.e.adapters[2].slot = true, false },
 		"placed, but not counted":  func(b *bench) { b.m.unplaced++ },
 		"more idle than used":      func(b *bench) { b.view.SlotsIdle = b.view.SlotsUsed + 1 },
-		"fewer idle than none":     func(b *bench) { b.view.SlotsIdle = -1 },
+		"host memory not counted":  func(b *bench) { b.m.hosts-- },
+		"use in the future":        func(b *bench) { b.e.adapters[0].used = b.m.clock + 1 },
 	} {
 		b := newBench(t, Options{Slots: 3, Blocking: true}, 0, 1, 2)
 		b.use(0)

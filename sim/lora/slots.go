@@ -2,7 +2,6 @@ package lora
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"lorasim/internal/tick"
@@ -68,7 +67,8 @@ type LoadStats struct {
 // Manager keeps the adapters of one engine.
 //
 // Invariants: at most Options.Slots adapters hold a slot; an adapter that is loading holds one; an adapter in a
-// slot is in host memory too. See Check.
+// slot is in host memory too; adapters in host memory, and on their way there, are counted; routers see slots used and
+// idle as they are. See Check.
 type Manager struct {
 	opt    Options
 	loop   *event.Loop
@@ -366,31 +366,3 @@ func (m *Manager) Pins() bool { return m.pins }
 
 // Blocking says whether no step runs while an adapter is copied to the GPU.
 func (m *Manager) Blocking() bool { return m.opt.Blocking }
-
-// Check returns an error if an invariant does not hold.
-func (m *Manager) Check() error {
-	if len(m.slots) > m.opt.Slots {
-		return fmt.Errorf("lora: %d adapters hold slots, expected at most %d", len(m.slots), m.opt.Slots)
-	}
-	for _, a := range m.slots {
-		if !a.slot || !a.base && m.state(a).Tier < router.Host && !a.loading {
-			return fmt.Errorf("lora: adapter %d holds a slot and is not in host memory: %+v", a.Index, *a)
-		}
-	}
-	unplaced := 0
-	for _, a := range m.active {
-		if a.active == 0 && !a.loading || a.loading && !a.slot {
-			return fmt.Errorf("lora: adapter %d is listed as active: %+v", a.Index, *a)
-		}
-		if !a.slot {
-			unplaced++
-		}
-	}
-	switch {
-	case unplaced != m.unplaced:
-		return fmt.Errorf("lora: %d active adapters without a slot, expected %d", m.unplaced, unplaced)
-	case m.books.SlotsIdle < 0 || m.books.SlotsIdle > m.books.SlotsUsed:
-		return fmt.Errorf("lora: %d of %d used slots are idle", m.books.SlotsIdle, m.books.SlotsUsed)
-	}
-	return nil
-}
