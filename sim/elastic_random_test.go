@@ -111,7 +111,7 @@ func (g *guard) Power(at tick.Ticks, worker int, p Power) {
 func (g *guard) Watch(_, _ tick.Ticks, v *router.View) {
 	for i := range v.Workers {
 		w, p := &v.Workers[i], g.state[i]
-		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 1) ||
+		if (p == Off || p == Starting) && (w.Up || w.Load() != 0 || w.KVUsed != 0 || w.SlotsUsed > 0) ||
 			w.Draining != (p != On) {
 			g.t.Fatalf("worker %d in state %d: %+v", i, p, w)
 		}

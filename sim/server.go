@@ -80,7 +80,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		Costs: cfg.Costs, Adapters: v.adapters, View: &v.view, Index: router.NewIndex(1, cfg.MaxAdapters),
 		Home:     cfg.Home,
 		Observer: unobserved{}, Hooks: engine.Hooks{Token: cfg.Hooks.Token, Step: cfg.Hooks.Step},
-		Fails: func() bool { return false }, Scheduler: schedulerOf(cfg.Costs),
+		Fails: func() bool { return false }, Kind: kindOf(cfg.Costs),
 	}, v, &v.loop)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)

@@ -38,7 +38,7 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 		ID: id, Costs: costs, Adapters: s.adapters, View: w.v, Index: s.view.Index, Observer: s.cfg.Observer,
 		Hooks: engine.Hooks{LoadFailed: w.loadFailed},
 		Start: w.start(), Home: s.cfg.Home, Prefetch: s.cfg.Router.Prefetch, TokenTimes: s.cfg.TokenTimes,
-		Fails: s.loadFails, Scheduler: schedulerOf(costs),
+		Fails: s.loadFails, Kind: kindOf(costs),
 	}
 	if len(s.hooks.tier) > 0 {
 		c.Hooks.Tier = func(adapter int32, t router.Tier) { s.tierChanged(id, adapter, t) }
@@ -48,12 +48,12 @@ func (w *worker) init(s *sim, id int, costs *profile.Costs) (err error) {
 	return err
 }
 
-// schedulerOf makes the scheduler that a profile says.
-func schedulerOf(c *profile.Costs) func(e *engine.Engine) (engine.Scheduler, error) {
+// kindOf is the kind of engine that a profile says.
+func kindOf(c *profile.Costs) engine.Kind {
 	if c.Profile().Engine.Scheduler == profile.SchedulerVLLM {
-		return vllm.New
+		return vllm.Kind()
 	}
-	return sglang.New
+	return sglang.Kind()
 }
 
 // start lists the adapters that are in host memory at the start: those of the placement, else all.

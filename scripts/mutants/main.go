@@ -1,19 +1,25 @@
 // Mutants measures how much the tests notice. It samples places of a package
 // where an operator can be exchanged for its neighbour (< for <=, && for ||,
-// + for -, min for max, a condition for its opposite), runs the package's tests
-// with one exchange at a time, and lists the mutants that they let pass.
+// + for -, min for max, a condition for its opposite), runs tests with one
+// exchange at a time, and lists the mutants that they let pass.
 //
-//	go run ./scripts/mutants -n 30 ./router ./sim
-//	go run ./scripts/mutants -n 50 -seed 7 -json ./ilp
+//	go run ./scripts/mutants -n 30 ./router ./ilp
+//	go run ./scripts/mutants -n 40 -seed 7 -tests ./sim,./sim/engine/sglang ./sim/engine ./router/books.go
+//
+// An argument is a package pattern or a single Go file. The tests are those of
+// the package itself. -tests names further packages, whose tests run where the
+// package's own tests pass: many rules of sim/engine are tested by ./sim.
 //
 // Nothing is written into the tree: the compiler is given the changed file as
-// an overlay. The same seed samples the same places of the same source. A
-// mutant that does not compile is drawn again. One that survives is either a
-// missing test or equivalent to the original, which a person has to tell.
+// an overlay. Each test binary is compiled once per mutant. The tests that have
+// found most mutants run first, then all with -short, then all in full; the
+// first failure ends the run. The same seed samples the same places of the same
+// source and seeds property tests (pgregory.net/rapid) alike. A mutant that does
+// not compile is drawn again. One that survives is either a missing test or
+// equivalent to the original, which a person has to tell.
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +31,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -37,7 +42,8 @@ type options struct {
 	n       int
 	seed    uint64
 	timeout time.Duration
-	args    string // further arguments of go test
+	tests   string // further packages, separated by commas
+	args    string // further arguments of the test binaries
 	json    bool
 }
 
@@ -45,6 +51,7 @@ type options struct {
 type report struct {
 	Package   string   `json:"package"`
 	Killed    int      `json:"killed"`
+	Own       int      `json:"killed_by_own_tests"`
 	Survived  int      `json:"survived"`
 	Survivors []mutant `json:"survivors"`
 }
@@ -52,10 +59,12 @@ type report struct {
 func main() {
 	var o options
 	flag.IntVar(&o.n, "n", 30, "mutants to try per package")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
-	flag.DurationVar(&o.timeout, "timeout", 2*time.Minute,
-		"time for one run of the tests; a mutant that needs more counts as killed")
-	flag.StringVar(&o.args, "args", "-failfast", "further arguments of go test, separated by spaces")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample and of property tests")
+	flag.DurationVar(&o.timeout, "timeout", 10*time.Minute,
+		"most time for one test binary; a mutant that needs more, or 10 times the processor time of the unchanged "+
+			"code (at least 10s), counts as killed")
+	flag.StringVar(&o.tests, "tests", "", "further packages whose tests each mutant is run against: PKG,PKG,...")
+	flag.StringVar(&o.args, "args", "", "further arguments of the test binaries, separated by spaces")
 	flag.BoolVar(&o.json, "json", false, "one JSON object per package")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -71,13 +80,17 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	further, err := list(ctx, strings.FieldsFunc(o.tests, func(c rune) bool { return c == ',' || c == ' ' }))
+	if err != nil {
+		return err
+	}
 	tmp, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
 	for _, p := range pkgs {
-		r, err := p.try(ctx, o, tmp)
+		r, err := p.try(ctx, o, further, tmp)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.ImportPath, err)
 		}
@@ -90,8 +103,12 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "%-40s %3d of %3d killed (%.0f %%)\n", r.Package, r.Killed, r.Killed+r.Survived,
-			100*float64(r.Killed)/float64(r.Killed+r.Survived))
+		own := ""
+		if len(further) > 0 {
+			own = fmt.Sprintf(", %d by its own tests", r.Own)
+		}
+		fmt.Fprintf(w, "%-40s %3d of %3d killed (%.0f %%)%s\n", r.Package, r.Killed, r.Killed+r.Survived,
+			100*float64(r.Killed)/float64(r.Killed+r.Survived), own)
 		for _, m := range r.Survivors {
 			fmt.Fprintf(w, "  survived  %s\n", m)
 		}
@@ -99,31 +116,49 @@ func run(ctx context.Context, o options, patterns []string, w io.Writer) error {
 	return nil
 }
 
-// pkg is a package as `go list` describes it.
-type pkg struct {
-	Dir        string
-	ImportPath string
-	GoFiles    []string
-}
-
-func list(ctx context.Context, patterns []string) (pkgs []pkg, err error) {
-	cmd := exec.CommandContext(ctx, "go",
-		append([]string{"list", "-f", "{{.Dir}}\t{{.ImportPath}}\t{{range .GoFiles}}{{.}} {{end}}"}, patterns...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+// try runs the tests on a sample of the package's mutants: its own tests first, then those of the further packages.
+func (p *pkg) try(ctx context.Context, o options, further []*pkg, tmp string) (*report, error) {
+	all, err := p.mutants()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return nil, err
 	}
-	for line := range strings.Lines(string(out)) {
-		f := strings.SplitN(line, "\t", 3)
-		pkgs = append(pkgs, pkg{f[0], f[1], strings.Fields(f[2])})
+	rng := rand.New(rand.NewPCG(o.seed, 0x6d7574616e74))
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	r := &report{Package: p.ImportPath, Survivors: []mutant{}}
+	if len(all) == 0 {
+		return r, nil
 	}
-	return pkgs, nil
+	suites, err := newSuites(ctx, o, p, further, tmp)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if r.Killed+r.Survived == o.n {
+			break
+		}
+		overlay, err := m.overlay(tmp)
+		if err != nil {
+			return nil, err
+		}
+		switch by, err := suites.kill(ctx, overlay); {
+		case err != nil:
+			return nil, err
+		case by == nil:
+			r.Survived++
+			r.Survivors = append(r.Survivors, m)
+		case by.broken:
+		default:
+			r.Killed++
+			if by.pkg == p.ImportPath {
+				r.Own++
+			}
+		}
+	}
+	return r, nil
 }
 
-// try runs the package's tests on a sample of its mutants.
-func (p *pkg) try(ctx context.Context, o options, tmp string) (*report, error) {
-	var all []mutant
+// mutants lists the exchanges that the package's files allow.
+func (p *pkg) mutants() (all []mutant, err error) {
 	for _, f := range p.GoFiles {
 		path := filepath.Join(p.Dir, f)
 		src, err := os.ReadFile(path)
@@ -136,45 +171,7 @@ func (p *pkg) try(ctx context.Context, o options, tmp string) (*report, error) {
 		}
 		all = append(all, ms...)
 	}
-	rng := rand.New(rand.NewPCG(o.seed, 0x6d7574616e74))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	r := &report{Package: p.ImportPath, Survivors: []mutant{}}
-	for _, m := range all {
-		if r.Killed+r.Survived == o.n {
-			break
-		}
-		compiles, survives, err := p.test(ctx, o, tmp, m)
-		switch {
-		case err != nil:
-			return nil, err
-		case survives:
-			r.Survived++
-			r.Survivors = append(r.Survivors, m)
-		case compiles:
-			r.Killed++
-		}
-	}
-	return r, nil
-}
-
-// test runs the package's tests with one mutant in place. They may also run out
-// of time.
-func (p *pkg) test(ctx context.Context, o options, tmp string, m mutant) (compiles, survives bool, err error) {
-	src, err := os.ReadFile(m.path)
-	if err != nil {
-		return false, false, err
-	}
-	changed, overlay := filepath.Join(tmp, "changed.go"), filepath.Join(tmp, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path: changed}})
-	err = errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600))
-	if err != nil {
-		return false, false, err
-	}
-	args := []string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout", o.timeout.String()}
-	args = append(append(args, strings.Fields(o.args)...), p.ImportPath)
-	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
-	broken := bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]"))
-	return !broken, err == nil, ctx.Err()
+	return all, nil
 }
 
 // mutant is one exchange in one file.
@@ -195,6 +192,17 @@ func (m mutant) MarshalJSON() ([]byte, error) { return json.Marshal(m.String()) 
 // apply is the file's text with the exchange made.
 func (m mutant) apply(src []byte) []byte {
 	return slices.Concat(src[:m.at], []byte(m.to), src[m.at+len(m.from):])
+}
+
+// overlay writes the changed file and returns the path of what tells the compiler to use it.
+func (m mutant) overlay(tmp string) (string, error) {
+	src, err := os.ReadFile(m.path)
+	if err != nil {
+		return "", err
+	}
+	changed, overlay := filepath.Join(tmp, "changed.go"), filepath.Join(tmp, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path: changed}})
+	return overlay, errors.Join(err, os.WriteFile(changed, m.apply(src), 0o600), os.WriteFile(overlay, text, 0o600))
 }
 
 // neighbours are the operators that are most easily written one for another.

@@ -31,6 +31,7 @@ func TestAutoscaler(t *testing.T) {
 	}{
 		"rounds up":               {2, []float64{2.3, 3.31}, []int{3, 4}},
 		"within the tolerance":    {10, []float64{10.9, 11, 11.01, 10.9}, []int{10, 10, 12, 12}},
+		"within it for long":      {10, []float64{9, 9, 9, 9, 9, 9}, []int{10, 10, 10, 10, 10, 10}},
 		"not known":               {3, []float64{nan, nan, 4}, []int{3, 3, 4}},
 		"doubles at most":         {8, []float64{90, 90, 17}, []int{16, 32, 32}},
 		"by 4 where that is more": {1, []float64{90, 90, 12}, []int{5, 10, 12}},
@@ -49,6 +50,28 @@ func TestAutoscaler(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, expected %v", name, got, c.want)
+		}
+	}
+}
+
+// Within 15 s the cluster doubles once, or gains 4, however often it is looked at: the number 15 s ago counts.
+func TestAutoscalerLooksOften(t *testing.T) {
+	need := wants{90, 90, 90, 90, 90}
+	a, n := &Autoscaler{Need: &need, Stabilize: 60}, 1
+	for i, want := range []int{5, 5, 5, 10, 10} { // at 20 s, 10 s ago it had 5
+		if n = a.Want(Look{Now: float64(5 * (i + 1)), Workers: n}); n != want {
+			t.Errorf("%d workers at %d s, expected %d", n, 5*(i+1), want)
+		}
+	}
+}
+
+// A look counts for less than the stabilization time, also where that is shorter than the time of growth.
+func TestAutoscalerStabilizesBriefly(t *testing.T) {
+	need := wants{6, 1}
+	a, n := &Autoscaler{Need: &need, Stabilize: 10}, 4
+	for i, want := range []int{6, 1} {
+		if n = a.Want(Look{Now: float64(10 * (i + 1)), Workers: n}); n != want {
+			t.Errorf("%d workers at %d s, expected %d", n, 10*(i+1), want)
 		}
 	}
 }
@@ -82,7 +105,7 @@ func TestCapacity(t *testing.T) {
 func TestHolt(t *testing.T) {
 	near := func(name string, got, want float64) {
 		t.Helper()
-		if math.Abs(got-want) > 1e-12 {
+		if !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("%s: %v, expected %v", name, got, want)
 		}
 	}
@@ -170,7 +193,7 @@ func TestKnown(t *testing.T) {
 	// At 10 s the next interval is 1. Around it are 0 to 2 (there is none before) with
 	// a mean of 8/3, around 2 are 0 to 3: 16/4. At 20 s: 16/4, 22/4; then 22/4, 20/4; 20/4, 16/4.
 	for i, want := range []float64{4, 5.5, 5.5, 5, 4, 2, 0} {
-		if got := k.Need(Look{Now: float64(10 * (i + 1))}); math.Abs(got-want) > 1e-9 {
+		if got := k.Need(Look{Now: float64(10 * (i + 1))}); !(math.Abs(got-want) <= 1e-9) {
 			t.Errorf("look %d: %v workers, expected %v", i+1, got, want)
 		}
 	}

@@ -3,10 +3,24 @@
 //
 // An engine steps as vLLM's EngineCore and sglang's event loop do: schedule, execute, process the result. Beside the
 // loop it has three parts: requests (Queue, Policy, Batch), the KV cache (KV) and the adapters (LoRA).
+//
+// Invariants, between events ([Engine.Check]; property tests call it whenever simulated time passes):
+//   - A request is in one place: in the front end, waiting, prefilling or parked, running, in transit, or it has ended.
+//     Only lifecycle.go changes its state (checkPlaces).
+//   - The batch's sums are those of its requests, and the engine knows of each when it saw its latest token
+//     (checkBatch).
+//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (checkStep). Who changes the
+//     batch, the slots in use or, where steps scan the queue, VTC counts or the drainer waits, the queue calls
+//     Interrupt first.
+//   - Routers see the requests that there are: tokens, prompts without output, waiting and running requests of each
+//     adapter, the largest rank (checkBooks).
+//   - KV cache: no fewer than 0 pages are free; the tokens stored are those of the requests ([kvcache.Pool.Check]).
+//   - Adapters: at most max_loras_per_batch hold a slot; who loads or runs is in host memory; an adapter is in use as
+//     long as it has requests that run ([lora.Manager.Check]).
+//   - Gate: a step looks at the queue when it is open, changed && !full. [Gate] says what that means.
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 
@@ -30,12 +44,27 @@ type Config struct {
 	Observer Observer
 	Hooks    Hooks
 
-	Start      []int32                                  // adapters in host memory at the start
-	Home       router.Tier                              // where the others lie
-	Prefetch   bool                                     // load the adapters of waiting requests early
-	TokenTimes bool                                     // fill in Request.Gaps
-	Fails      func() bool                              // draws whether an adapter load fails
-	Scheduler  func(e *Engine) (s Scheduler, err error) // sglang.New or vllm.New
+	Start      []int32     // adapters in host memory at the start
+	Home       router.Tier // where the others lie
+	Prefetch   bool        // load the adapters of waiting requests early
+	TokenTimes bool        // fill in Request.Gaps
+	Fails      func() bool // draws whether an adapter load fails
+	Kind       Kind
+}
+
+// Kind is a kind of engine: sglang.Kind, vllm.Kind.
+type Kind struct {
+	Scheduler func(e *Engine) (Scheduler, error)
+	Rules     func(p *profile.Profile) Rules
+}
+
+// Rules are what the kind of an engine decides outside its scheduler.
+type Rules struct {
+	LoRA     lora.Rules
+	Prefixes kvcache.Prefixes // how prefixes are kept
+	// Under priority order:
+	LowFirst   bool // the lowest value is the first, whatever the profile says
+	KeepsPlace bool // a request that comes back takes the place that it had when it came
 }
 
 // Observer sees tokens; record.Observer is one.
@@ -157,11 +186,11 @@ func (e *Engine) init(c Config) error {
 		return fmt.Errorf("max_loaded_loras (%d) is less than max_loras_per_batch (%d)", q.MaxLoadedLoras,
 			q.MaxLorasPerBatch)
 	}
-	isVLLM := q.Scheduler == profile.SchedulerVLLM
+	rules := c.Kind.Rules(p)
 	*e = Engine{host: e.host, Loop: e.Loop, beginStep: e.beginStep, ready: e.ready, Stats: e.Stats,
 		cfg: c, Profile: q, Costs: c.Costs, Batch: Batch{Steps: e.Batch.Steps, clip: q.ClipNewTokens}}
 	e.timer = event.NewTimer(event.StepEnd, c.ID, e.endStep)
-	e.KV = kvcache.New(kvTokens, int64(q.PageSize), prefixCache(&q), &e.Stats.CacheStats)
+	e.KV = kvcache.New(kvTokens, int64(q.PageSize), rules.Prefixes, &e.Stats.CacheStats)
 	*c.View = router.Worker{
 		MaxRunning: q.MaxRunningRequests, KVCapacity: e.KV.CapacityTokens(),
 		Slots: q.MaxLorasPerBatch, HostSlots: q.MaxLoadedLoras,
@@ -173,31 +202,16 @@ func (e *Engine) init(c Config) error {
 	if c.Hooks.Step != nil {
 		e.Report = newReport()
 	}
-	e.Policy = newPolicy(&q, c.Adapters, &e.Queue, &e.Batch)
-	blocking := q.AdapterLoading == profile.LoadBlocking
-	backend := p.Latency.LoRA.Backend
+	e.Policy = newPolicy(&q, &rules, c.Adapters, &e.Queue, &e.Batch)
 	e.LoRA.Init(lora.Options{
 		Worker: c.ID, Adapters: c.Adapters, Costs: c.Costs, Home: c.Home, Fails: c.Fails,
 		Slots: q.MaxLorasPerBatch, HostLimit: q.MaxLoadedLoras, MaxRank: q.MaxLoraRank,
-		Blocking: blocking, FIFO: q.AdapterEviction == profile.EvictFIFO, VLLM: isVLLM,
-		Displaces: blocking && !isVLLM && backend != profile.BackendMerged && backend != profile.BackendDLoRA,
+		Blocking: q.AdapterLoading == profile.LoadBlocking, FIFO: q.AdapterEviction == profile.EvictFIFO,
+		Rules: rules.LoRA,
 	}, e.Loop, &e.Books, adapterEvents{e}, &e.Stats.LoadStats, c.Start,
 		func(a int32) *lora.Adapter { return &e.Rows.Of(a).Adapter })
-	e.sched, err = c.Scheduler(e)
+	e.sched, err = c.Kind.Scheduler(e)
 	return err
-}
-
-// prefixCache is the kind of prefix cache of an engine.
-func prefixCache(q *profile.Engine) kvcache.Prefixes {
-	switch {
-	case !q.PrefixCache:
-		return kvcache.NoPrefixes
-	case q.Scheduler == profile.SchedulerVLLM:
-		return kvcache.BlockPool
-	case q.PrefixEviction == profile.EvictNodes:
-		return kvcache.RadixNodes
-	}
-	return kvcache.RadixPages
 }
 
 // Redefine takes note that Config.Adapters says something else of an adapter that no request uses.
@@ -444,50 +458,4 @@ func (e *Engine) Reset(restart bool, start []int32) (orphans []*Request) {
 		}
 	}
 	return orphans
-}
-
-// Check returns an error if an invariant does not hold. It is for tests, between events.
-func (e *Engine) Check() error {
-	n := 0
-	for r := range e.Queue.All() {
-		if n++; r.state != Waiting || r.engine != e {
-			return fmt.Errorf("request %d is in the queue in state %d", r.ID, r.state)
-		}
-	}
-	waiting := 0
-	for _, a := range e.Queue.adapters {
-		waiting += int(a.Waiting)
-	}
-	if n != e.Queue.n || waiting != n || n+len(e.FrontEnd.queue) != e.Books.Queued {
-		return fmt.Errorf("%d requests wait, %d by adapter, %d enter; expected %d, routers see %d",
-			n, waiting, len(e.FrontEnd.queue), e.Queue.n, e.Books.Queued)
-	}
-	tokens, left := int64(0), int64(0)
-	for _, r := range e.Batch.Requests() {
-		tokens += r.Tokens(e.Batch.Steps)
-		left += e.Batch.Left(r)
-		if r.state != Running || r.engine != e {
-			return fmt.Errorf("request %d is in the batch in state %d", r.ID, r.state)
-		}
-	}
-	switch {
-	case tokens != e.Batch.kvTokens || left != e.Batch.maxNewLeft:
-		return fmt.Errorf("the batch has %d KV tokens and %d to generate, counted %d and %d",
-			tokens, left, e.Batch.kvTokens, e.Batch.maxNewLeft)
-	case e.itl.size() != int64(e.Batch.Len()):
-		return fmt.Errorf("%d requests wait for their next token, %d decode", e.itl.size(), e.Batch.Len())
-	}
-	return errors.Join(e.KV.Check(int64(e.Batch.Len())), e.LoRA.Check(), e.sched.Check())
-}
-
-// CheckEmpty returns an error if anything is left of requests.
-func (e *Engine) CheckEmpty() error {
-	b, v := &e.Batch, &e.Books
-	if len(b.heap) != 0 || b.kvTokens != 0 || b.maxNewLeft != 0 || b.clipped != 0 ||
-		b.loras.loras != 0 || b.loras.distinct != 0 || b.loras.ranks.Max != 0 ||
-		e.Queue.n != 0 || e.sched.Running() != 0 || v.PendingPromptTokens != 0 {
-		return fmt.Errorf("left with batch %+v, %d waiting, %d running, %d prompt tokens without output",
-			*b, e.Queue.n, e.sched.Running(), v.PendingPromptTokens)
-	}
-	return errors.Join(e.KV.CheckEmpty(), e.Check())
 }

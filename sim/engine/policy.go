@@ -11,8 +11,7 @@ import (
 // Policy decides which waiting request is next, before the order in which they came.
 type Policy struct {
 	kind     ordering
-	vllm     bool // priorities count upwards, as vLLM's do
-	lowFirst bool
+	lowFirst bool // the lowest value of a priority is the first
 	adapters []trace.Adapter
 	queue    *Queue
 	batch    *Batch
@@ -28,13 +27,12 @@ const (
 	byService           // what the adapter has been served, least first
 )
 
-func newPolicy(e *profile.Engine, adapters []trace.Adapter, q *Queue, b *Batch) Policy {
-	p := Policy{vllm: e.Scheduler == profile.SchedulerVLLM, lowFirst: e.LowPriorityFirst,
-		adapters: adapters, queue: q, batch: b}
+func newPolicy(e *profile.Engine, r *Rules, adapters []trace.Adapter, q *Queue, b *Batch) Policy {
+	p := Policy{lowFirst: r.LowFirst || e.LowPriorityFirst, adapters: adapters, queue: q, batch: b}
 	switch e.SchedulePolicy {
 	case profile.OrderPriority:
 		p.kind = byPriority
-		q.byCome = p.vllm
+		q.byCome = r.KeepsPlace
 	case profile.OrderVTC:
 		p.kind = byService
 	}
@@ -58,13 +56,13 @@ func (p *Policy) key(a *Adapter) int64 {
 	return 0
 }
 
-// Priority is an adapter's priority, the least first: as it is under vLLM, turned round under sglang unless it says
-// otherwise. The base model's is 0.
+// Priority is an adapter's priority, the least first: as it is where low values are first, else turned round. The base
+// model's is 0.
 func (p *Policy) Priority(a *Adapter) int64 {
 	switch {
 	case int(a.Index) >= len(p.adapters):
 		return 0
-	case p.vllm || p.lowFirst:
+	case p.lowFirst:
 		return int64(p.adapters[a.Index].Priority)
 	}
 	return -int64(p.adapters[a.Index].Priority)

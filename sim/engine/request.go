@@ -8,29 +8,33 @@ import (
 	"lorasim/trace"
 )
 
-// Request is a request as an engine knows it. Who hands it in fills the first group; the engine keeps the rest.
+// Request is a request as an engine knows it. Who hands it in fills the first group; the engine keeps the rest. Numbers
+// of 4 bytes and less lie together: a run has many requests.
 type Request struct {
 	kvcache.Sequence // its Adapter is an index; the base model comes after the last adapter
 
-	ID                     int64
-	Slot                   int32 // of who handed it in, to find it again
-	Output, MaxNew         int32
-	Expected               int32      // output that routers expect
-	Generated              int32      // tokens generated before it joined the batch
-	TransferredKV          int64      // KV tokens that come with it
-	FirstTokenAt           tick.Ticks // tick.Never before
-	StartedAt              tick.Ticks // when it first entered a prefill step, tick.Never before
-	ColdLoad               tick.Ticks // waited for adapter weights
-	Gaps                   []float64  // between its tokens, s, with Config.TokenTimes
-	Leaving                Leaving    // on its way to another worker, or given up
-	Row                    *Adapter   // of its adapter on its engine
-	QueuedAt               tick.Ticks // when it entered the queue, or leaves the front end
-	FillTokens             int32      // sglang: its tokens when it was last looked at, see preemptToSchedule
-	PrefixTokens           int32      // sglang: of these in the cache
+	ID             int64
+	Slot           int32 // of who handed it in, to find it again
+	Output, MaxNew int32
+	Expected       int32 // output that routers expect
+	Generated      int32 // tokens generated before it joined the batch
+
+	FillTokens   int32   // sglang: its tokens when it was last looked at, see preemptToSchedule
+	PrefixTokens int32   // sglang: of these in the cache
+	heapIndex    int32   // in the batch
+	Leaving      Leaving // on its way to another worker, or given up
+	state        State   // set in lifecycle.go alone
+
+	TransferredKV int64      // KV tokens that come with it
+	FirstTokenAt  tick.Ticks // tick.Never before
+	StartedAt     tick.Ticks // when it first entered a prefill step, tick.Never before
+	ColdLoad      tick.Ticks // waited for adapter weights
+	Gaps          []float64  // between its tokens, s, with Config.TokenTimes
+	Row           *Adapter   // of its adapter on its engine
+	QueuedAt      tick.Ticks // when it entered the queue, or leaves the front end
+
 	engine                 *Engine    // where it is
-	state                  State      // set in lifecycle.go alone
 	seq, arrivalSeq, order int64      // place in the queue, the place when it first came there, in the batch
-	heapIndex              int32      // in the batch
 	joinTime, lastTokenAt  tick.Ticks // of its latest token: when it joined the batch, when it left one
 	links                  [numLists]link
 }

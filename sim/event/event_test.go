@@ -44,3 +44,23 @@ func TestOrderWithinAnInstant(t *testing.T) {
 		t.Errorf("%d events ran by %d, next at %d; expected 9 by 7, none left", len(ran), l.Now(), l.Next())
 	}
 }
+
+// A timer knows its place among the events, the first place included, and RunBefore leaves the first timer of its kind.
+func TestTimerInTheFirstPlace(t *testing.T) {
+	var l Loop
+	ran := 0
+	timer := NewTimer(Plan, 0, func() { ran++ })
+	l.Set(&timer, 5)
+	l.Set(&timer, 6) // the only event is moved, not doubled
+	l.MoveTo(6)
+	if l.RunBefore(Plan); ran != 0 {
+		t.Error("a timer ran before events of its kind are due")
+	}
+	if l.Run(); ran != 1 || l.Next() != tick.Never {
+		t.Errorf("the timer ran %d times, next event at %d; expected once, none left", ran, l.Next())
+	}
+	l.Set(&timer, 9)
+	if l.Stop(&timer); l.Next() != tick.Never {
+		t.Errorf("next event at %d after the only timer was stopped", l.Next())
+	}
+}

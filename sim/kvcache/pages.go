@@ -13,8 +13,8 @@ import (
 // only by how many of them sit at which place within a page, so that a run of decode steps costs no time per
 // request: what depends on them takes the engine's number of decode steps so far.
 //
-// Invariants: no fewer than 0 pages are free; shared pages are those that requests hold of the prefix cache
-// beyond the first holder. See Check.
+// Invariants: no fewer than 0 pages are free; the tokens are those of the requests and the reserved ones; shared pages
+// are those that requests hold of the prefix cache beyond the first holder. See Check.
 type Pool struct {
 	size     int64 // tokens of a page
 	capacity int64 // pages
@@ -177,8 +177,9 @@ func (p *Pool) Decode(steps, batch, k int64) {
 	p.tokens += k * batch
 }
 
-// Check returns an error if an invariant does not hold; batch is the number of requests that decode.
-func (p *Pool) Check(batch int64) error {
+// Check returns an error if an invariant does not hold; batch is the number of requests that decode, tokens what all
+// requests have in the cache.
+func (p *Pool) Check(batch, tokens int64) error {
 	sum := int64(0)
 	for _, n := range p.at {
 		if n < 0 {
@@ -189,7 +190,9 @@ func (p *Pool) Check(batch int64) error {
 	switch {
 	case sum != batch:
 		return fmt.Errorf("kvcache: %d requests decode, expected %d", sum, batch)
-	case p.Free() < 0 || p.used < 0 || p.tokens < 0 || p.reserved < 0:
+	case tokens+p.reserved != p.tokens:
+		return fmt.Errorf("kvcache: %d tokens of requests, %d reserved, counted %d", tokens, p.reserved, p.tokens)
+	case p.Free() < 0 || p.used < 0 || p.reserved < 0:
 		return fmt.Errorf("kvcache: %d of %d pages free, %d tokens, %d reserved; expected none below 0",
 			p.Free(), p.capacity, p.tokens, p.reserved)
 	case p.cache != nil && p.shared != p.holds-p.cache.Held():

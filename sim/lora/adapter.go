@@ -4,8 +4,8 @@ package lora
 
 import "lorasim/internal/tick"
 
-// Adapter is an adapter as a manager knows it, or the base model, which takes a slot like an adapter but needs
-// no loading. The engine keeps Waiting and Decoding.
+// Adapter is an adapter as a manager knows it, or the base model. That needs no loading; under sglang it takes a slot
+// like an adapter, under vLLM none. The engine keeps Waiting and Decoding.
 type Adapter struct {
 	Index    int32 // in the workload; the base model comes after the last adapter
 	Waiting  int32 // requests in the engine's queue
@@ -32,6 +32,9 @@ func NewAdapter(index int32, base bool) Adapter { return Adapter{Index: index, b
 
 // Active says whether the batch, or a prefill step, has requests of it.
 func (a *Adapter) Active() bool { return a.active > 0 }
+
+// Users is the number of its requests in the batch or in a prefill step.
+func (a *Adapter) Users() int32 { return a.active }
 
 // Loading says whether it is being loaded into its GPU slot.
 func (a *Adapter) Loading() bool { return a.loading }

@@ -27,7 +27,7 @@ func (m *Manager) selectVictim(batch int64) int {
 	best := -1
 	var least int64
 	for k, a := range m.slots {
-		if a.used == batch || a.loading || a.active > 0 && batch < 0 || a == m.base || !a.base && m.state(a).Pinned {
+		if a.used == batch || a.loading || a.active > 0 && batch < 0 || !a.base && m.state(a).Pinned {
 			continue
 		}
 		key := m.lastUse(a)

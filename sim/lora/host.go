@@ -5,7 +5,7 @@ import "lorasim/router"
 // InHost says whether the weights of an adapter are in host memory or a slot, or are not needed. sglang's
 // scheduler does not see a request before they are: they are fetched beside its steps. vLLM fetches within them.
 func (m *Manager) InHost(a *Adapter) bool {
-	return m.opt.VLLM || a.base || m.state(a).Tier >= router.Host
+	return m.opt.FetchesInSteps || a.base || m.state(a).Tier >= router.Host
 }
 
 // Loaded says whether the weights of an adapter are in host memory or a slot.
@@ -64,14 +64,14 @@ func (m *Manager) trimHost(coming *Adapter) {
 func (m *Manager) hostVictim(coming *Adapter) (out *Adapter) {
 	for _, a := range m.hosted {
 		if m.state(a).Pinned || a.active > 0 || a.fetching() || a == coming ||
-			m.opt.VLLM && a.slot || !m.opt.VLLM && a.Waiting > 0 {
+			m.opt.SlotsLast && a.slot || !m.opt.SlotsLast && a.Waiting > 0 {
 			continue
 		}
 		if out == nil || a.used < out.used || a.used == out.used && a.Index < out.Index {
 			out = a
 		}
 	}
-	if m.opt.VLLM && out == nil {
+	if m.opt.SlotsLast && out == nil {
 		if k := m.selectVictim(-1); k >= 0 && m.slots[k] != coming {
 			return m.slots[k]
 		}

@@ -45,10 +45,13 @@ func TestManager(t *testing.T) {
 		o := Options{Adapters: trace.Names(n, []int{8, 16}), Costs: costs, Home: router.Disk,
 			Slots:   rapid.IntRange(1, 3).Draw(t, "slots"),
 			MaxRank: 16, Blocking: rapid.Bool().Draw(t, "blocking"), FIFO: rapid.Bool().Draw(t, "fifo"),
-			VLLM:  rapid.Bool().Draw(t, "vllm"),
 			Fails: func() bool { return rng.Float64() < failing }}
 		o.HostLimit = rapid.SampledFrom([]int{0, o.Slots + 1, n}).Draw(t, "host")
-		o.Displaces = o.Blocking && !o.VLLM && rapid.Bool().Draw(t, "displaces")
+		if vllm := rapid.Bool().Draw(t, "vllm"); vllm {
+			o.Rules = Rules{SlotlessBase: true, FetchesInSteps: true, SlotsLast: true}
+		} else {
+			o.Displaces = o.Blocking && rapid.Bool().Draw(t, "displaces")
+		}
 		books := router.NewBooks(&view, 0, router.NewIndex(1, n))
 		var m Manager
 		m.Init(o, &l, &books, e, &stats, []int32{0, 1, 2, 3}, func(i int32) *Adapter { return e.adapters[i] })

@@ -2,7 +2,6 @@ package lora
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"lorasim/internal/tick"
@@ -25,13 +24,22 @@ type Options struct {
 	// Blocking: no step runs while an adapter is copied to the GPU. Else its requests wait while others run.
 	Blocking bool
 	FIFO     bool // the adapter that was loaded first is evicted first, not the least recently used
+	Rules
+	Fails func() bool // draws whether a load fails
+}
+
+// Rules are what an engine's kind decides. The zero value is sglang's overlapped loading.
+type Rules struct {
 	// Displaces: a prefill step may take the slots of running requests. Where loads wait for the step, sglang
 	// looks at the step's batch alone.
 	Displaces bool
-	// VLLM: the base model has a slot of its own, in addition to Slots; adapters are fetched to host memory
-	// within the steps; host memory is that of LRUCacheLoRAModelManager.
-	VLLM  bool
-	Fails func() bool // draws whether a load fails
+	// SlotlessBase: the base model needs no slot, as under vLLM.
+	SlotlessBase bool
+	// FetchesInSteps: adapters are brought to host memory within the steps, as under vLLM, not beside them.
+	FetchesInSteps bool
+	// SlotsLast: host memory drops adapters without a slot first, whether requests wait for them or not, then those in
+	// slots (LRUCacheLoRAModelManager of vLLM). Else it keeps those that requests wait for.
+	SlotsLast bool
 }
 
 // Events are what a manager tells the engine.
@@ -59,7 +67,8 @@ type LoadStats struct {
 // Manager keeps the adapters of one engine.
 //
 // Invariants: at most Options.Slots adapters hold a slot; an adapter that is loading holds one; an adapter in a
-// slot is in host memory too. See Check.
+// slot is in host memory too; adapters in host memory, and on their way there, are counted; routers see slots used and
+// idle as they are. See Check.
 type Manager struct {
 	opt    Options
 	loop   *event.Loop
@@ -78,7 +87,6 @@ type Manager struct {
 	unplaced int        // of these, those that hold no slot
 	decoded  int64      // clock of the latest decode step
 	pins     bool       // an adapter may be pinned
-	base     *Adapter   // vLLM's, which keeps its slot
 	batch    []*Adapter // of the step whose adapters are being placed
 	clock    int64      // order of uses and loads, for eviction
 }
@@ -103,11 +111,6 @@ func (m *Manager) Init(o Options, l *event.Loop, b *router.Books, e Events, st *
 	}
 	for a := range b.Adapters {
 		b.Publish(int32(a))
-	}
-	if o.VLLM {
-		m.opt.Slots++
-		m.base = of(int32(len(o.Adapters)))
-		m.takeSlot(m.base, -1)
 	}
 }
 
@@ -148,23 +151,24 @@ func without(list []*Adapter, a *Adapter) []*Adapter {
 	return list[:last]
 }
 
-// publish tells routers the number of used slots and of idle ones. vLLM's place for the base model is not an
-// adapter slot: max_loras does not count it.
+// publish tells routers the number of used slots and of idle ones.
 func (m *Manager) publish() {
-	used, active := len(m.slots), len(m.active)
-	if m.base != nil {
-		if used--; m.base.active > 0 {
-			active--
-		}
-	}
-	m.books.SlotsUsed, m.books.SlotsIdle = used, used-active+m.unplaced
+	used := len(m.slots)
+	m.books.SlotsUsed, m.books.SlotsIdle = used, used-len(m.active)+m.unplaced
 }
+
+// slotless says whether an adapter is the base model of an engine where that needs no slot.
+func (m *Manager) slotless(a *Adapter) bool { return a.base && m.opt.SlotlessBase }
 
 // Acquire makes the adapter of a request active that enters a prefill step; the request has waited since queued.
 // It adds to cold what the request waited for the adapter and returns the time that the step has to wait for its
 // load, and false if the load failed for good. The adapter gets its slot once the step is formed
 // ([Manager.PrepareBatch]), or at once where loads do not wait for steps.
 func (m *Manager) Acquire(a *Adapter, queued tick.Ticks, cold *tick.Ticks) (wait tick.Ticks, ok bool) {
+	if m.slotless(a) {
+		a.active++
+		return 0, true
+	}
 	if a.loadTo > queued { // loaded beside the steps while the request waited
 		if a.slot {
 			wait = max(a.loadTo-m.loop.Now(), 0)
@@ -207,7 +211,7 @@ func (m *Manager) Hold(a *Adapter) { a.active++ }
 
 // Release counts one request of an adapter less.
 func (m *Manager) Release(a *Adapter) {
-	if a.active > 1 {
+	if a.active > 1 || m.slotless(a) {
 		a.active--
 		return
 	}
@@ -314,9 +318,6 @@ func (m *Manager) dropSlot(a *Adapter) {
 // (LoRAManager.validate_lora_batch in lora/lora_manager.py): idle ones make way unless they are pinned.
 func (m *Manager) SlotAvailable(a *Adapter) bool {
 	n := len(m.active)
-	if m.base != nil && m.base.active == 0 {
-		n++ // its slot is its own
-	}
 	if m.pins {
 		for _, o := range m.slots {
 			if o != a && o.active == 0 && !o.loading && !o.base && m.state(o).Pinned {
@@ -331,7 +332,7 @@ func (m *Manager) SlotAvailable(a *Adapter) bool {
 // promised to another one of the step that is being formed.
 func (m *Manager) CanRun(a *Adapter) bool {
 	switch {
-	case a.active > 0 && !a.loading:
+	case a.active > 0 && !a.loading, m.slotless(a):
 		return true
 	case !m.InHost(a):
 		return false
@@ -365,31 +366,3 @@ func (m *Manager) Pins() bool { return m.pins }
 
 // Blocking says whether no step runs while an adapter is copied to the GPU.
 func (m *Manager) Blocking() bool { return m.opt.Blocking }
-
-// Check returns an error if an invariant does not hold.
-func (m *Manager) Check() error {
-	if len(m.slots) > m.opt.Slots {
-		return fmt.Errorf("lora: %d adapters hold slots, expected at most %d", len(m.slots), m.opt.Slots)
-	}
-	for _, a := range m.slots {
-		if !a.slot || !a.base && m.state(a).Tier < router.Host && !a.loading {
-			return fmt.Errorf("lora: adapter %d holds a slot and is not in host memory: %+v", a.Index, *a)
-		}
-	}
-	unplaced := 0
-	for _, a := range m.active {
-		if a.active == 0 && !a.loading || a.loading && !a.slot {
-			return fmt.Errorf("lora: adapter %d is listed as active: %+v", a.Index, *a)
-		}
-		if !a.slot {
-			unplaced++
-		}
-	}
-	switch {
-	case unplaced != m.unplaced:
-		return fmt.Errorf("lora: %d active adapters without a slot, expected %d", m.unplaced, unplaced)
-	case m.books.SlotsIdle < 0 || m.books.SlotsIdle > m.books.SlotsUsed:
-		return fmt.Errorf("lora: %d of %d used slots are idle", m.books.SlotsIdle, m.books.SlotsUsed)
-	}
-	return nil
-}

@@ -190,3 +190,39 @@ func TestCreditsRepeat(t *testing.T) {
 		t.Error("the mode does not change after its quiet iterations")
 	}
 }
+
+// The quiet iterations of a merged adapter that pays end when it has no credits left.
+func TestCreditsRunOut(t *testing.T) {
+	queue := []int32{0, 0, 0, 1}
+	c := newTestCredits()
+	c.Row = 0
+	c.have[0] = 10 * (c.payMerged / 2)
+	c.Iterate(queue)
+	k := c.Quiet()
+	if k != 11 { // it may be merged without credits, not with less
+		t.Fatalf("%d quiet iterations, expected 11", k)
+	}
+	for i := range k - 1 {
+		if c.Iterate(queue) != 0 {
+			t.Fatalf("not merged any more in iteration %d", i+2)
+		}
+	}
+	if c.Iterate(queue) != Unmerged {
+		t.Error("merged in debt")
+	}
+}
+
+// Iterations in which a paid adapter runs first repeat only where no credits move: who runs first depends on them.
+func TestCreditsRepeatWhereNoneMove(t *testing.T) {
+	for _, s := range []struct {
+		queue []int32
+		quiet bool
+	}{{[]int32{1, 1, 1}, true}, {[]int32{0, 0, 0, 0, 1}, false}} {
+		c := newTestCredits()
+		c.have[1] = c.enough
+		c.Iterate(s.queue)
+		if got := c.Quiet() > 1; got != s.quiet || !slices.Equal(c.paid, []int32{1}) {
+			t.Errorf("%v: paid %v, several quiet iterations %v; expected [1], %v", s.queue, c.paid, got, s.quiet)
+		}
+	}
+}

@@ -40,7 +40,8 @@ func newModes(s *Scheduler) *modes {
 	n := len(s.e.Books.Adapters) + 1
 	l := &costs.Profile().Latency.LoRA
 	m := &modes{s: s, row: unmerged, credit: make([]int64, n), passed: make([]int64, n),
-		only: l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
+		since: s.e.Batch.Steps, // after an outage the engine has taken steps, but this process has not
+		only:  l.Backend == profile.BackendMerged, limit: l.SwitchCredit}
 	if !m.only {
 		seats := int64(s.profile.MaxRunningRequests)
 		m.credits = dlora.New(n, int(seats), l.CreditScale, costs.Step(&profile.StepWork{Batch: seats}),

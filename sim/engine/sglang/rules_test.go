@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
+	"lorasim/sim/engine/dlora"
 	"lorasim/sim/event"
 	"lorasim/sim/profile"
 	"lorasim/trace"
@@ -27,20 +29,25 @@ func (nobody) Gap(tick.Ticks, int64)                                       {}
 // newScheduler returns the scheduler of an engine with seven adapters, and the engine's clock.
 func newScheduler(t *testing.T, change func(*profile.Engine)) (*Scheduler, *event.Loop) {
 	t.Helper()
+	return schedulerOf(t, func(p *profile.Profile) { change(&p.Engine) })
+}
+
+func schedulerOf(t *testing.T, change func(*profile.Profile)) (*Scheduler, *event.Loop) {
+	t.Helper()
 	p := profile.Default()
 	p.Memory.KVTokens = 1000
-	change(&p.Engine)
+	change(&p)
 	var l event.Loop
 	adapters := trace.Names(7, []int{8})
 	var s *Scheduler
 	_, err := engine.New(engine.Config{Costs: p.Compile(), Adapters: adapters, View: &router.Worker{},
 		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
 		Fails: func() bool { return false },
-		Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
+		Kind: engine.Kind{Rules: rules, Scheduler: func(e *engine.Engine) (engine.Scheduler, error) {
 			x, err := New(e)
 			s = x.(*Scheduler)
 			return x, err
-		}}, nobody{}, &l)
+		}}}, nobody{}, &l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,5 +175,32 @@ func TestDrainerTolerance(t *testing.T) {
 	s.drainer.left[0] = 9
 	if got := s.drainer.canSchedule(a); got != nil {
 		t.Errorf("request %d goes first, expected none", got.ID)
+	}
+}
+
+// An outage ends the process, not the count of the engine's decode steps: dLoRA's credits count iterations from then
+// on, as those of a new engine do.
+func TestCreditsAfterAnOutage(t *testing.T) {
+	var credits []*dlora.Credits
+	for _, steps := range []int64{0, 1000} {
+		s, _ := schedulerOf(t, func(p *profile.Profile) {
+			p.Latency.LoRA.Backend, p.Latency.LoRA.CreditScale = profile.BackendDLoRA, 1
+		})
+		s.e.Batch.Steps = steps
+		after, err := New(s.e) // as Engine.Reset does
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.e.Add(request(0, 10))
+		s.e.Add(request(1, 10))
+		m := after.(*Scheduler).modes
+		m.choose()
+		s.e.Batch.Steps += 5
+		m.decided = false
+		m.choose()
+		credits = append(credits, m.credits)
+	}
+	if !reflect.DeepEqual(credits[0], credits[1]) {
+		t.Errorf("after an outage credits are %+v, expected those of a new engine, %+v", *credits[1], *credits[0])
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/internal/tick"
 	"lorasim/sim/engine"
+	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
 )
 
@@ -31,13 +32,36 @@ type Scheduler struct {
 	among     func() []*engine.Adapter
 }
 
+// Kind is sglang's kind of engine.
+func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+
+// rules are those of sglang outside the scheduler.
+func rules(p *profile.Profile) (r engine.Rules) {
+	q := &p.Engine
+	switch {
+	case !q.PrefixCache:
+	case q.PrefixEviction == profile.EvictNodes:
+		r.Prefixes = kvcache.RadixNodes
+	default:
+		r.Prefixes = kvcache.RadixPages
+	}
+	r.LoRA.Displaces = q.AdapterLoading == profile.LoadBlocking && !merges(p)
+	return r
+}
+
+// merges says whether adapters are merged into the weights.
+func merges(p *profile.Profile) bool {
+	b := p.Latency.LoRA.Backend
+	return b == profile.BackendMerged || b == profile.BackendDLoRA
+}
+
 // New returns the scheduler of an engine that is made.
 func New(e *engine.Engine) (engine.Scheduler, error) {
 	p := &e.Profile
 	s := &Scheduler{e: e, profile: p, headOfLineBlock: p.HeadOfLine == profile.HeadOfLineBlock}
 	s.priorityPreemption = e.Policy.ByPriority() && !p.NoPriorityPreemption
 	s.ratio = newTokenRatio{value: p.NewTokenRatio, since: e.Batch.Steps}
-	if b := e.Costs.Profile().Latency.LoRA.Backend; b == profile.BackendMerged || b == profile.BackendDLoRA {
+	if merges(e.Costs.Profile()) {
 		s.modes = newModes(s)
 	}
 	s.drainer = newDrainer(s)

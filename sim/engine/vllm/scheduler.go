@@ -14,6 +14,8 @@ import (
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/sim/engine"
+	"lorasim/sim/kvcache"
+	"lorasim/sim/lora"
 	"lorasim/sim/profile"
 )
 
@@ -26,6 +28,19 @@ type Scheduler struct {
 	prefilling []*engine.Request
 	canRun     func(a *engine.Adapter) *engine.Request
 	among      func() []*engine.Adapter
+}
+
+// Kind is vLLM's kind of engine.
+func Kind() engine.Kind { return engine.Kind{Scheduler: New, Rules: rules} }
+
+// rules are those of vLLM outside the scheduler. Priorities count upwards.
+func rules(p *profile.Profile) engine.Rules {
+	r := engine.Rules{LowFirst: true, KeepsPlace: true,
+		LoRA: lora.Rules{SlotlessBase: true, FetchesInSteps: true, SlotsLast: true}}
+	if p.Engine.PrefixCache {
+		r.Prefixes = kvcache.BlockPool
+	}
+	return r
 }
 
 // New returns the scheduler of an engine that is made.
