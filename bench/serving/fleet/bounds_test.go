@@ -69,9 +69,9 @@ func TestGenerated(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		f, _, _ := startFleet(t, 1, nil, newFakeWorker(t))
 		r := Request{}
-		f.Book(&r, 0)
+		f.Requests.Book(&r, 0)
 		for range 10 {
-			f.Tokens(&r, 1<<30, true)
+			f.Requests.Tokens(&r, 1<<30, true)
 		}
 		if n := r.Generated(); n != maxGenerated {
 			t.Errorf("%d tokens", n)

@@ -44,19 +44,19 @@ func TestPanics(t *testing.T) {
 				}
 			}, bad, good)
 			ctx := context.Background()
-			f.Load(ctx, 0, "lora0")
+			f.LoRAs.Load(ctx, 0, "lora0")
 			armed.Store(true)
 			switch c.path {
 			case "/v1/loads":
-				f.Guard(0, func() error { f.probe(ctx, 0); return nil })
+				f.Guard(0, func() error { f.prober.probe(ctx, 0); return nil })
 			case "/load_lora_adapter":
-				if err := f.Load(ctx, 0, "lora1"); err == nil ||
+				if err := f.LoRAs.Load(ctx, 0, "lora1"); err == nil ||
 					!strings.Contains(err.Error(), "panic: bytes of a worker") {
 					t.Errorf("%s: %v", c.name, err)
 				}
 			case "/unload_lora_adapter":
-				f.Unload(0, "lora0")
-				f.background.Wait()
+				f.LoRAs.Unload(0, "lora0")
+				f.tasks.Wait()
 			}
 			s := f.Stats()
 			if w := f.Workers(); w[0].Up || !w[1].Up || s.Panics != 1 {
@@ -68,11 +68,11 @@ func TestPanics(t *testing.T) {
 				t.Errorf("%s: the log has %s", c.name, text)
 			}
 			mu.Unlock()
-			if err := f.Load(ctx, 1, "lora1"); err != nil {
+			if err := f.LoRAs.Load(ctx, 1, "lora1"); err != nil {
 				t.Errorf("%s: the other worker: %v", c.name, err)
 			}
 			armed.Store(false)
-			f.probe(ctx, 0)
+			f.prober.probe(ctx, 0)
 			if !f.Workers()[0].Up {
 				t.Errorf("%s: the worker does not come back", c.name)
 			}
@@ -94,7 +94,7 @@ func TestPanicUnderLock(t *testing.T) {
 			}
 		}, k)
 		for range 20 {
-			f.Guard(0, func() error { return f.register(context.Background(), 0) })
+			f.Guard(0, func() error { return f.prober.register(context.Background(), 0) })
 		}
 		if s := f.Stats(); f.Up() != 0 || s.Panics < 20 || stacks != maxStacks {
 			t.Errorf("%d up, %d panics, %d stacks in the log", f.Up(), s.Panics, stacks)

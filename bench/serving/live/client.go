@@ -306,8 +306,8 @@ func (c *client) launch(r trace.Request) {
 	c.sent.Add(1)
 	j := c.newJob(r)
 	b := booked{j, router.None}
-	if j.refused, _ = c.cfg.Fleet.Refuse(&j.fr); j.refused == "" {
-		b.w = c.cfg.Fleet.Route(&j.fr, -1)
+	if j.refused, _ = c.cfg.Fleet.Requests.Refuse(&j.fr); j.refused == "" {
+		b.w = c.cfg.Fleet.Requests.Route(&j.fr, -1)
 	}
 	select {
 	case c.idle <- b:
@@ -355,7 +355,7 @@ func (c *client) warmUp() error {
 		return err
 	}
 	c.first = &r
-	w := c.cfg.Fleet.First(r.Adapter)
+	w := c.cfg.Fleet.Requests.First(r.Adapter)
 	if w == router.None {
 		return nil
 	}
@@ -363,7 +363,7 @@ func (c *client) warmUp() error {
 	warm.ID = -1
 	j := c.newJob(warm)
 	j.silent = true
-	c.cfg.Fleet.Book(&j.fr, w)
+	c.cfg.Fleet.Requests.Book(&j.fr, w)
 	c.serve(j, w)
 	if j.rec.Status != record.OK {
 		c.log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)

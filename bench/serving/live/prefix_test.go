@@ -82,7 +82,7 @@ func TestCachedTokens(t *testing.T) {
 			cl := &client{cfg: Config{Backend: c.backend, Fleet: f, Clock: NewClock(1)}}
 			j := cl.newJob(trace.Request{Adapter: trace.BaseModel, Prompt: 20, Output: 9})
 			j.n = before
-			f.Book(&j.fr, 0)
+			f.Requests.Book(&j.fr, 0)
 			(&attempt{c: cl, j: j, before: before}).take(p, cl.cfg.Clock.start)
 			if want := map[int]int{0: c.want}[before]; int(j.rec.Cached) != want {
 				t.Errorf("%s %s after %d tokens: %d cached, expected %d", c.backend, c.data, before, j.rec.Cached, want)
