@@ -174,7 +174,8 @@ func TestRelease(t *testing.T) {
 		r := &Request{Request: router.Request{ID: 3, Adapter: 1}}
 		f.Requests.Book(r, 0)
 		f.LoRAs.Release(0, 1)
-		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil { // of a request from before: the release stands
+		// of a request from before: the release stands
+		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
 		}
 		f.Requests.Left(r)
@@ -252,7 +253,8 @@ func TestByHand(t *testing.T) {
 			{-1, "lora0", "worker -1, expected 0 to 1"}, {2, "lora0", "worker 2, expected 0 to 1"},
 			{0, "lora2", `unknown adapter "lora2"`},
 		} {
-			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name), "unload": f.LoRAs.Unload(c.w, c.name)} {
+			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name),
+				"unload": f.LoRAs.Unload(c.w, c.name)} {
 				if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 					t.Errorf("%s %s on %d: %v, expected %q", what, c.name, c.w, err, c.want)
 				}

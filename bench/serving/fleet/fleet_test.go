@@ -98,7 +98,8 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 			t.Errorf("%q: %+v, %v", text, l, err)
 		}
 	}
-	if l, err := readVLLM([]byte("vllm:num_requests_running 2\nvllm:num_requests_running{a=\"1\"} NaN\n")); err != nil || l.Running != 2 {
+	l, err := readVLLM([]byte("vllm:num_requests_running 2\nvllm:num_requests_running{a=\"1\"} NaN\n"))
+	if err != nil || l.Running != 2 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if _, err := readVLLM([]byte("<html>")); err == nil {

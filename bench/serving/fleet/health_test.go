@@ -152,7 +152,8 @@ func TestDownAndUp(t *testing.T) {
 		}
 		lines = nil
 		f.prober.probe(ctx, 1)
-		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" || !f.workers[1].loras.rows[0].held {
+		if f.Up() != 2 || len(lines) != 1 || lines[0] != "worker 1 ("+url+") is up" ||
+			!f.workers[1].loras.rows[0].held {
 			t.Errorf("%d up: %q", f.Up(), lines)
 		}
 		late.Kill()
@@ -269,7 +270,8 @@ func TestRouting(t *testing.T) {
 		}
 		f.Drain(0, true)
 		f.LoRAs.Forget(2, 0)
-		if f.Requests.First(trace.BaseModel) != 1 || f.Requests.First(0) != 1 || f.view.Workers[2].Adapters[0].Tier != router.Disk {
+		if f.Requests.First(trace.BaseModel) != 1 || f.Requests.First(0) != 1 ||
+			f.view.Workers[2].Adapters[0].Tier != router.Disk {
 			t.Errorf("%d, %d", f.Requests.First(trace.BaseModel), f.Requests.First(0))
 		}
 		f.Drain(0, false)
@@ -349,7 +351,8 @@ func TestTakeIn(t *testing.T) {
 			!strings.HasSuffix(lines[1], "holds adapter y") {
 			t.Errorf("%q", lines)
 		}
-		if err := f.LoRAs.Load(context.Background(), 0, "y"); err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
+		err := f.LoRAs.Load(context.Background(), 0, "y")
+		if err != nil || !slices.Equal(a.paths, []string{"/held/y"}) {
 			t.Errorf("%v, loaded from %v", err, a.paths)
 		}
 		stale := f.stale
@@ -391,7 +394,8 @@ func TestTakeIn(t *testing.T) {
 			t.Errorf("taken in, though nobody allowed it, or not read back: %+v", ws)
 		}
 		c.held = nil // by the engine itself
-		if g.prober.probe(context.Background(), 0); len(g.Workers()[0].Adapters) != 0 || !g.workers[0].loras.rows[0].lost {
+		g.prober.probe(context.Background(), 0)
+		if len(g.Workers()[0].Adapters) != 0 || !g.workers[0].loras.rows[0].lost {
 			t.Error("what the worker has dropped is still held")
 		}
 	})

@@ -142,7 +142,8 @@ func (x *full) quiet() {
 	defer x.f.mu.Unlock()
 	k := x.f.workers[0]
 	if len(k.places.tickets) > 0 || k.places.served || k.loras.yielding > 0 {
-		x.Errorf("%d requests wait, served %v, %d adapters yield", len(k.places.tickets), k.places.served, k.loras.yielding)
+		x.Errorf("%d requests wait, served %v, %d adapters yield", len(k.places.tickets), k.places.served,
+			k.loras.yielding)
 	}
 	held, calls := 0, 0
 	for a, s := range k.loras.rows {

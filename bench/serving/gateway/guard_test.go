@@ -51,7 +51,8 @@ func TestPanickingAnswer(t *testing.T) {
 			return resp, nil
 		})
 		policy := &first{}
-		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{bad, "http://good"}, API: fleet.SGLang, Client: &http.Client{Transport: ask}},
+		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{bad, "http://good"},
+			API: fleet.SGLang, Client: &http.Client{Transport: ask}},
 			Router: &router.Router{Policy: policy, Placement: make([][]int32, 2)}, Now: func() float64 { return 0 }})
 		if err != nil {
 			t.Fatal(err)

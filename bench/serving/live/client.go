@@ -160,7 +160,8 @@ func NewHTTPClient(base *http.Transport) *http.Client {
 	t.DisableCompression = true
 	t.ForceAttemptHTTP2 = false
 	t.WriteBufferSize, t.ReadBufferSize = 4096, 4096
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // Run sends the whole source. When ctx ends, it stops sending, gives requests in

@@ -110,7 +110,9 @@ func TestCachedByTheWorker(t *testing.T) {
 			prompts, tokens := map[int64][]int32{}, map[int64][]int32{}
 			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone,
 				set: func(c *Config) {
-					c.Output = func(r *record.Request, prompt, ids []int32) { prompts[r.ID], tokens[r.ID] = prompt, ids }
+					c.Output = func(r *record.Request, prompt, ids []int32) {
+						prompts[r.ID], tokens[r.ID] = prompt, ids
+					}
 				}}.run(context.Background(), t)
 			for i := range int64(2) { // what is told of a prompt is what was sent: the conversation so far
 				if said := slices.Concat(prompts[i], tokens[i]); !slices.Equal(prompts[i+1][:len(said)], said) {
