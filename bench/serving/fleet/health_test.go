@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -442,7 +443,7 @@ func TestEndpoint(t *testing.T) {
 	status, body := 200, ""
 	e, _ := answers(t, nil)
 	e.header = http.Header{"Authorization": {"Bearer k"}}
-	e.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+	e.client.Transport = testutil.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		data := new(strings.Builder)
 		copyBody(data, r)
 		got = call{r.Method, r.URL.Path, data.String(), r.Header.Get("Authorization")}
@@ -506,7 +507,6 @@ func TestParseAPI(t *testing.T) {
 			t.Errorf("%s: %s, %v", a, got, err)
 		}
 	}
-	if _, err := ParseAPI("vlm"); err == nil || !strings.Contains(err.Error(), "vllm") {
-		t.Error(err)
-	}
+	_, err := ParseAPI("vlm")
+	testutil.ExpectError(t, err, "vllm")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lorasim/internal/memnet"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 )
 
@@ -245,10 +246,7 @@ func TestFixedAdapters(t *testing.T) {
 			f, _, _ := startFleet(t, 2, nil, k)
 			f.workers[0].health.info = in
 			err := f.LoRAs.Ensure(context.Background(), 0, 1)
-			if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") ||
-				!strings.Contains(err.Error(), want) {
-				t.Errorf("%+v: %v", in, err)
-			}
+			testutil.ExpectError(t, err, "worker 0 does not hold adapter lora1 and ", want)
 			if err := f.LoRAs.Ensure(context.Background(), 0, 0); err != nil {
 				t.Errorf("what it holds: %v", err)
 			}

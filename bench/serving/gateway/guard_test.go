@@ -10,12 +10,9 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 )
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // panicking panics after the text.
 type panicking struct{ text io.Reader }
@@ -39,7 +36,7 @@ func TestPanickingAnswer(t *testing.T) {
 		cut        bool
 	}{{"before the answer", "", true, 502, false}, {"after a byte", "x", false, 200, true}} {
 		bad := "http://bad"
-		ask := roundTrip(func(r *http.Request) (*http.Response, error) {
+		ask := testutil.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			resp := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1,
 				Body: io.NopCloser(strings.NewReader("{}"))}
 			if r.URL.Path == "/generate" && "http://"+r.URL.Host == bad {
