@@ -17,7 +17,7 @@
 //   - cluster.go: what all parts share, and the lock; worker.go: one worker
 //   - requests.go, books.go: routing, and the requests on each worker
 //   - adapters.go, loader.go, holdings.go: which adapters a worker holds, loads and unloads
-//   - places.go: requests that wait until a full worker has room for their adapter
+//   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
 //   - health.go, discovery.go: probes, and what workers say of themselves
 //   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
 //   - plans.go: plans; status.go: the state of the workers for people and metrics
