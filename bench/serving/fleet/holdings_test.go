@@ -150,7 +150,8 @@ func TestVictims(t *testing.T) {
 		} {
 			c.edit()
 			if evict, yields := h.leastRecent(any), h.longestHeld(); evict != c.evict || yields != c.yields {
-				t.Errorf("%s: %d is evicted and %d yields, expected %d and %d", c.what, evict, yields, c.evict, c.yields)
+				t.Errorf("%s: %d is evicted and %d yields, expected %d and %d", c.what, evict, yields, c.evict,
+					c.yields)
 			}
 		}
 		if a := h.leastRecent(func(a int32) bool { return true }); a != -1 {

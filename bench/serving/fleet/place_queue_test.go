@@ -41,7 +41,8 @@ func TestPlaceQueue(t *testing.T) {
 		h.add(0)
 		h.begin(2, false)
 		q.settle()
-		if got := q.inOrder(); !slices.Equal(got, []int32{1, 2}) || !now.left || now.err != nil || h.rows[0].waiting != 0 {
+		got := q.inOrder()
+		if !slices.Equal(got, []int32{1, 2}) || !now.left || now.err != nil || h.rows[0].waiting != 0 {
 			t.Errorf("with adapter 0 loaded: %v wait, %+v", got, now)
 		}
 		now.await(t.Context(), time.Time{}) // returns: it has left
