@@ -2,7 +2,8 @@ package router
 
 import "math/bits"
 
-// Books keeps what routers see of a worker's requests, for who runs the worker. All counts change here.
+// Books keeps what routers see of a worker's requests: for the simulator, and for the fleet of real workers. All
+// counts change here.
 type Books struct {
 	*Worker
 	// PendingPromptTokens are prompt tokens of the requests that have no token yet.
@@ -13,7 +14,7 @@ type Books struct {
 	ranks RankCounts // of all requests on the worker
 }
 
-// NewBooks begins the books of a worker without requests.
+// NewBooks begins the books of a worker without requests. index may be nil.
 func NewBooks(w *Worker, id int, index *Index) Books { return Books{Worker: w, id: id, index: index} }
 
 // Assign counts a request in, 1, or out, -1; pending: it has no token yet.
@@ -36,15 +37,20 @@ func (b *Books) Wait(adapter, prompt, d int32) {
 // Run counts a request of an adapter among those that run, 1, or no longer, -1.
 func (b *Books) Run(adapter, d int32) { b.adapterRequests(adapter, d, 0) }
 
-// adapterRequests adjusts an adapter's counts; the base model, which comes after all adapters, has none.
+// adapterRequests adjusts an adapter's counts. The base model, which is trace.BaseModel or comes after all adapters,
+// has none.
 func (b *Books) adapterRequests(a int32, running, queued int32) {
-	if int(a) < len(b.Adapters) && b.Count(a, running, queued) {
+	if uint(a) < uint(len(b.Adapters)) && b.Count(a, running, queued) {
 		b.Publish(a)
 	}
 }
 
-// Publish enters in the index what has become of an adapter.
-func (b *Books) Publish(a int32) { b.index.Set(b.id, a, b.Adapters[a]) }
+// Publish enters an adapter's state in the index.
+func (b *Books) Publish(a int32) {
+	if b.index != nil {
+		b.index.Set(b.id, a, b.Adapters[a])
+	}
+}
 
 // RankCounts counts requests by the rank of their adapter.
 type RankCounts struct {

@@ -1,5 +1,5 @@
 // Package testutil holds what the tests of several packages share: files to read, golden
-// files, and comparisons of errors and numbers.
+// files, comparisons of errors and numbers, and HTTP transports.
 package testutil
 
 import (
@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"flag"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,26 @@ var Update = flag.Bool("update", false, "write golden files anew")
 func File[Text string | []byte](tb testing.TB, name string, content Text) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), name)
+	Write(tb, path, content)
+	return path
+}
+
+// Write writes a file, and the folders that it lies in.
+func Write[Text string | []byte](tb testing.TB, path string, content Text) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tb.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	return path
 }
+
+// RoundTrip is a transport of HTTP requests that is a function.
+type RoundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Gzip compresses content.
 func Gzip[Text string | []byte](tb testing.TB, content Text) []byte {

@@ -77,3 +77,11 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b", "c.txt")
+	testutil.Write(t, path, "text")
+	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"lorasim/bench/serving/emulate"
 	_ "lorasim/internal/memnet" // keeps the race detector from crashing in bubbles
+	"lorasim/internal/testutil"
 	"lorasim/router"
 	"lorasim/sim/profile"
 )
@@ -468,9 +469,8 @@ func TestNegativeSettings(t *testing.T) {
 	}
 	for _, c := range []emulate.Config{{StreamInterval: -1}, {MaxAdapters: -1}, {EOSEvery: -1}} {
 		c.Costs = costs
-		if _, err := emulate.New(c); err == nil || !strings.Contains(err.Error(), "must not be negative") {
-			t.Errorf("%+v: %v", c, err)
-		}
+		_, err := emulate.New(c)
+		testutil.ExpectError(t, err, "must not be negative")
 	}
 }
 

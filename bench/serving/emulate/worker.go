@@ -263,7 +263,8 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 			map[string]float64{"vllm:cache_config_info": 1})
 		write("gauge", fmt.Sprintf(`max_lora="%d",running_lora_adapters=%q,waiting_lora_adapters=%q`, s.Slots,
 			strings.Join(s.running, ","),
-			strings.Join(s.waiting, ",")), map[string]float64{"vllm:lora_requests_info": float64(time.Now().UnixMilli()) / 1000})
+			strings.Join(s.waiting, ",")),
+			map[string]float64{"vllm:lora_requests_info": float64(time.Now().UnixMilli()) / 1000})
 		return
 	}
 	if caches {

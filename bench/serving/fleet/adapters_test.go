@@ -19,7 +19,7 @@ func TestEnsure(t *testing.T) {
 		f, policy, _ := startFleet(t, 3, nil, k)
 		ctx := context.Background()
 		for _, a := range []int32{trace.BaseModel, 0} {
-			if err := f.Ensure(ctx, 0, a); err != nil {
+			if err := f.LoRAs.Ensure(ctx, 0, a); err != nil {
 				t.Error(err)
 			}
 		}
@@ -29,7 +29,7 @@ func TestEnsure(t *testing.T) {
 		k.hold = make(chan struct{})
 		for range 5 {
 			wg.Go(func() {
-				if err := f.Ensure(ctx, 0, 1); err != nil {
+				if err := f.LoRAs.Ensure(ctx, 0, 1); err != nil {
 					t.Error(err)
 				}
 			})
@@ -53,7 +53,7 @@ func TestEnsure(t *testing.T) {
 		}
 
 		k.refuse["+lora2"] = "no such file"
-		err := f.Ensure(ctx, 0, 2)
+		err := f.LoRAs.Ensure(ctx, 0, 2)
 		if err == nil || err.Error() != "loading adapter lora2 on worker 0: POST /load_lora_adapter: status 400: no such file" {
 			t.Error(err)
 		}
@@ -70,7 +70,7 @@ func TestEnsure(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		gone := errors.New("gone")
 		cancel(gone)
-		if err := f.Ensure(ctx, 0, 2); !errors.Is(err, gone) {
+		if err := f.LoRAs.Ensure(ctx, 0, 2); !errors.Is(err, gone) {
 			t.Errorf("with a context that has ended: %v", err)
 		}
 		close(k.hold)
@@ -86,15 +86,15 @@ func TestFullWorker(t *testing.T) {
 		f, _, _ := startFleet(t, 6, nil, k)
 		use := func(id int64, a int32) *Request {
 			r := &Request{Request: router.Request{ID: id, Adapter: a}}
-			f.Book(r, 0)
-			f.Tokens(r, 1, true)
+			f.Requests.Book(r, 0)
+			f.Requests.Tokens(r, 1, true)
 			return r
 		}
 		two := use(1, 2)
-		f.Left(use(2, 0))
-		f.Left(use(3, 1))
+		f.Requests.Left(use(2, 0))
+		f.Requests.Left(use(3, 1))
 		ensure := func(a int32) error {
-			return f.EnsureWithin(context.Background(), 0, a, Wait{Until: time.Now().Add(5 * time.Second)})
+			return f.LoRAs.EnsureWithin(context.Background(), 0, a, Wait{Until: time.Now().Add(5 * time.Second)})
 		}
 		if err := ensure(3); err != nil {
 			t.Fatal(err)
@@ -112,13 +112,13 @@ func TestFullWorker(t *testing.T) {
 		}
 		f.view.Workers[0].Adapters[3].Pinned = true
 		waiting := &Request{Request: router.Request{ID: 4, Adapter: 1}}
-		f.Book(waiting, 0)
+		f.Requests.Book(waiting, 0)
 		late := &NoPlace{Adapter: "lora4", Late: true}
 		if err := ensure(4); err == nil || err.Error() != late.Error() {
 			t.Errorf("all are in use or pinned: %v, expected %v", err, late)
 		}
 		k.did()
-		f.Left(two)
+		f.Requests.Left(two)
 		k.refuse["-lora2"] = "cannot"
 		if err := ensure(4); err == nil || err.Error() != late.Error() || f.Stats().Unloads != 1 {
 			t.Errorf("what should go stays: %v, %+v", err, f.Stats())
@@ -148,70 +148,71 @@ func TestRelease(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t, "lora0", "lora1", "lora2")
 		f, _, _ := startFleet(t, 3, nil, k)
-		f.Release(0, 2)
-		f.background.Wait()
+		f.LoRAs.Release(0, 2)
+		f.tasks.Wait()
 		sameCalls(t, "not in use", k, "-lora2")
-		f.Release(0, 2)
-		f.background.Wait()
+		f.LoRAs.Release(0, 2)
+		f.tasks.Wait()
 		sameCalls(t, "not there", k)
 
 		running, waiting := &Request{Request: router.Request{ID: 1, Adapter: 0}},
 			&Request{Request: router.Request{ID: 2, Adapter: 0}}
-		f.Book(running, 0)
-		f.Tokens(running, 1, true)
-		f.Book(waiting, 0)
-		f.Release(0, 0)
-		f.Left(running)
+		f.Requests.Book(running, 0)
+		f.Requests.Tokens(running, 1, true)
+		f.Requests.Book(waiting, 0)
+		f.LoRAs.Release(0, 0)
+		f.Requests.Left(running)
 		synctest.Wait() // it waits on
 		sameCalls(t, "a request waits", k)
-		f.Left(waiting)
-		f.background.Wait()
+		f.Requests.Left(waiting)
+		f.tasks.Wait()
 		sameCalls(t, "all have left", k, "-lora0")
 		if ws := f.Workers(); len(ws[0].Adapters) != 1 || ws[0].Adapters[0] != "lora1" {
 			t.Errorf("%+v", ws)
 		}
 
 		r := &Request{Request: router.Request{ID: 3, Adapter: 1}}
-		f.Book(r, 0)
-		f.Release(0, 1)
-		if err := f.Ensure(context.Background(), 0, 1); err != nil { // of a request from before: the release stands
+		f.Requests.Book(r, 0)
+		f.LoRAs.Release(0, 1)
+		// of a request from before: the release stands
+		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
 		}
-		f.Left(r)
-		f.background.Wait()
+		f.Requests.Left(r)
+		f.tasks.Wait()
 		sameCalls(t, "sent after the release", k, "-lora1")
 		for what, need := range map[string]func() error{
 			"a request came": func() error {
 				late := &Request{Request: router.Request{ID: 4, Adapter: 1}}
-				f.Book(late, 0)
-				f.Left(late)
+				f.Requests.Book(late, 0)
+				f.Requests.Left(late)
 				return nil
 			},
-			"loaded by hand": func() error { return f.Load(context.Background(), 0, "lora1") },
+			"loaded by hand": func() error { return f.LoRAs.Load(context.Background(), 0, "lora1") },
 			"a plan loads it": func() error {
-				return f.loadAll(context.Background(), []router.Placement{{Worker: 0, Adapter: 1}})
+				return f.LoRAs.keepAll(context.Background(), []router.Placement{{Worker: 0, Adapter: 1}})
 			},
 		} {
-			if err := f.Load(context.Background(), 0, "lora1"); err != nil {
+			if err := f.LoRAs.Load(context.Background(), 0, "lora1"); err != nil {
 				t.Fatal(err)
 			}
 			k.did()
-			f.Book(r, 0)
-			f.Release(0, 1)
+			f.Requests.Book(r, 0)
+			f.LoRAs.Release(0, 1)
 			synctest.Wait()
 			if err := need(); err != nil {
 				t.Fatal(err)
 			}
-			f.Left(r)
-			f.background.Wait()
+			f.Requests.Left(r)
+			f.tasks.Wait()
 			sameCalls(t, what, k)
 		}
 
-		f.Book(r, 0)
-		f.Release(0, 1)
+		f.Requests.Book(r, 0)
+		f.LoRAs.Release(0, 1)
 		synctest.Wait()
-		f.cancel()
-		f.background.Wait() // with the fleet's end it waits no longer
+		f.tasks.cancel()
+		f.tasks.Wait() // with the fleet's end it waits no longer
 		sameCalls(t, "after the end", k)
 	})
 }
@@ -222,10 +223,10 @@ func TestReleaseWhileLoading(t *testing.T) {
 		k := newFakeWorker(t, "lora0")
 		f, _, _ := startFleet(t, 1, nil, k)
 		k.hold = make(chan struct{})
-		f.Release(0, 0)
+		f.LoRAs.Release(0, 0)
 		<-k.arrivals // the unload is under way
 		done := make(chan error)
-		go func() { done <- f.Ensure(context.Background(), 0, 0) }()
+		go func() { done <- f.LoRAs.Ensure(context.Background(), 0, 0) }()
 		close(k.hold)
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -233,7 +234,7 @@ func TestReleaseWhileLoading(t *testing.T) {
 		if got := k.did(); len(got) != 2 || got[0] != "-lora0" || got[1] != "+lora0" {
 			t.Errorf("%v", got)
 		}
-		if !f.workers[0].adapters[0].held {
+		if !f.workers[0].loras.rows[0].held {
 			t.Error("not held after the load")
 		}
 	})
@@ -252,13 +253,14 @@ func TestByHand(t *testing.T) {
 			{-1, "lora0", "worker -1, expected 0 to 1"}, {2, "lora0", "worker 2, expected 0 to 1"},
 			{0, "lora2", `unknown adapter "lora2"`},
 		} {
-			for what, err := range map[string]error{"load": f.Load(ctx, c.w, c.name), "unload": f.Unload(c.w, c.name)} {
+			for what, err := range map[string]error{"load": f.LoRAs.Load(ctx, c.w, c.name),
+				"unload": f.LoRAs.Unload(c.w, c.name)} {
 				if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 					t.Errorf("%s %s on %d: %v, expected %q", what, c.name, c.w, err, c.want)
 				}
 			}
 		}
-		f.background.Wait()
+		f.tasks.Wait()
 		sameCalls(t, "worker 0", k, "+lora1", "-lora1")
 		sameCalls(t, "worker 1", other, "+lora0", "-lora0")
 		if strings.Join(k.paths, " ") != "lora1" {

@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"lorasim/internal/format"
 )
 
@@ -70,27 +72,14 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]T)(l))
 }
 
-// elements counts the values of a JSON array, which is sound; 0 of what is none.
+// elements counts the values of a JSON array up to the first that is not JSON; 0 of what is not an array.
 func elements(data []byte) (n int) {
-	data = bytes.TrimSpace(data)
-	if len(data) < 3 || data[0] != '[' {
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '[' {
 		return 0
 	}
-	depth, text := 0, false
-	for i := 0; i < len(data); i++ {
-		switch b := data[i]; {
-		case text && b == '\\':
-			i++
-		case b == '"':
-			text = !text
-		case text:
-		case b == '[' || b == '{':
-			depth++
-		case b == ']' || b == '}':
-			depth--
-		case b == ',' && depth == 1:
-			n++
-		}
+	for d.PeekKind() != ']' && d.SkipValue() == nil {
+		n++
 	}
-	return n + 1
+	return n
 }

@@ -2,54 +2,100 @@ package fleet
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"lorasim/router"
 	"lorasim/trace"
 )
 
-// outliers is what a worker has of outlier detection.
+// outliers is a worker's part of outlier detection: the worker itself as a host, and adapters on it as hosts.
 type outliers struct {
 	host
-	adapters  map[int32]*host // of those that have failed; nil: none
+	view      *router.Worker
+	adapters  map[int32]*host // those that have failed; nil: none
 	ejections map[Reason]int64
-	first     int32 // adapter of the first failure in a row; mixed: others have failed since
-	mixed     bool
-	restarted bool // it was down since it was ejected
-	proven    bool // it has served a request since it was last down
+	first     int32 // adapter of the first failure in a row
+	mixed     bool  // others have failed since
+	restarted bool  // it was down since it was ejected
+	proven    bool  // it has served a request since it was last down
 
-	said     uint64    // worker.heard at the latest probe
-	saidAt   time.Time // when that changed
-	saidThen uint64    // worker.heard when the worker was ejected
-	hungFrom time.Time // when its probes began to get no answer; zero: they get one
+	heardThen uint64 // activity.heard when the worker was ejected
 }
 
-// wall is the fleet's clock in seconds of wall time, at the latest look at it.
-func (f *Fleet) wall() float64 { return f.view.Now / f.cfg.Speed }
+// publish tells routers whether the worker takes requests.
+func (o *outliers) publish() { o.view.Ejected = o.closed() }
 
-// Failed is told that a request failed on a worker through the worker's fault: the connection was refused or
-// broke, nothing came in time, or the reply was an error of the server (status 5xx). A worker that refuses
-// connections is down.
-func (f *Fleet) Failed(r *Request, w int, err error) {
-	x := r.Fault(w, err)
-	defer f.lock()()
-	f.refused(w, err)
-	f.failed(r, x)
+// endEjection begins the trial of the worker when its ejection is over.
+func (o *outliers) endEjection(now float64) {
+	if o.state == ejected {
+		o.tick(now)
+		o.publish()
+	}
 }
 
-// IsFailure says whether an answer with an error speaks against the worker: all of status 5xx do but those
-// that say what a sound worker has not (501), or that it has no room now (503 with Retry-After, or of a
-// limit).
-func IsFailure(status int, header http.Header, text string) bool {
-	text = strings.ToLower(text)
-	full := mentions(text, "queue is full", "full queue", "overload", "too many")
-	busy := full || header.Get("Retry-After") != "" || isLimit(errors.New(text))
-	return status >= 500 && status != http.StatusNotImplemented && !(status == http.StatusServiceUnavailable && busy)
+// enter books a request as a part of the trials of its worker and of its adapter there, if there are any.
+func (o *outliers) enter(r *Request) {
+	r.trial, r.adapterTrial = o.host.enter(), 0
+	if h := o.adapters[r.Adapter]; h != nil {
+		r.adapterTrial = h.enter()
+	}
+	o.publish()
+}
+
+// leave takes a request out of the trials that it is a part of.
+func (o *outliers) leave(r *Request) {
+	o.host.leave(r.trial)
+	if h := o.adapters[r.Adapter]; h != nil {
+		h.leave(r.adapterTrial)
+	}
+	o.publish()
+}
+
+// adapter is an adapter that fails on the worker.
+func (o *outliers) adapter(a int32) *host {
+	if o.adapters == nil {
+		o.adapters = map[int32]*host{}
+	}
+	if o.adapters[a] == nil {
+		o.adapters[a] = new(host)
+	}
+	return o.adapters[a]
+}
+
+// noteAdapter notes the adapter of a failure: a row of failures may be of one adapter or of several.
+func (o *outliers) noteAdapter(a int32) {
+	o.mixed = o.streak > 0 && (o.mixed || a != o.first)
+	if o.streak == 0 {
+		o.first = a
+	}
+}
+
+// forget lets go of adapters that have failed, and not lately.
+func (o *outliers) forget(c *Outlier, now float64) {
+	maps.DeleteFunc(o.adapters, func(_ int32, h *host) bool {
+		h.roll(now)
+		idle := h.state == serving && h.now == tally{} && h.before == tally{}
+		return idle && (h.level == 0 || now-h.back > c.span(h.level))
+	})
+}
+
+// down notes that the worker is down; refused: it refuses connections.
+func (o *outliers) down(refused bool) {
+	o.proven, o.restarted = false, o.state == ejected && refused
+}
+
+// afterDown notes that the worker answers again after it was down. A worker that refused connections since its first
+// ejection is likely another process: its trial begins at once.
+func (o *outliers) afterDown() {
+	if o.state == ejected && o.restarted && o.level == 1 {
+		o.try()
+		o.publish()
+	}
 }
 
 // Fault is a worker on which a request failed, and how.
@@ -62,14 +108,86 @@ type Fault struct {
 // Fault describes a failure of the request on the worker where it was booked last.
 func (r *Request) Fault(w int, err error) Fault { return Fault{w, err, r.trial, r.adapterTrial} }
 
-// Tried is told of the workers that failed a request one after the other, as [Fleet.Failed], and whether
-// another one served it. If none did, the request itself may be what no worker can serve: then it counts once,
-// against the first, and not at all if one of the others does well.
-func (f *Fleet) Tried(r *Request, faults []Fault, served bool) {
-	defer f.lock()()
+// IsFailure says whether an answer with an error speaks against the worker: all of status 5xx do, except
+// 501 (a sound worker lacks the feature) and 503 of a worker that has no room now (with Retry-After, or a
+// text about a limit).
+func IsFailure(status int, header http.Header, text string) bool {
+	text = strings.ToLower(text)
+	full := mentions(text, "queue is full", "full queue", "overload", "too many")
+	busy := full || header.Get("Retry-After") != "" || isLimit(errors.New(text))
+	return status >= 500 && status != http.StatusNotImplemented && !(status == http.StatusServiceUnavailable && busy)
+}
+
+// detector ejects workers, and adapters on workers, that fail requests. All its methods are called with mu held.
+type detector struct {
+	*cluster
+	masked []bool // by worker: Up, which mask has hidden
+}
+
+// failed notes that a request failed on a worker, which need not be down.
+func (d *detector) failed(r *Request, x Fault) {
+	if errors.Is(x.Err, syscall.EMFILE) || errors.Is(x.Err, syscall.ENFILE) {
+		return // this process, or its machine, is out of file descriptors
+	}
+	o, k := &d.cfg.Outlier, d.workers[x.Worker]
+	k.health.failed++
+	if !o.enabled() {
+		return
+	}
+	d.tick()
+	k.out.noteAdapter(r.Adapter)
+	why := k.out.fail(o, d.wall(), x.trial, func(yield func(*host) bool) {
+		for other := range d.others(x.Worker) {
+			if !yield(&other.out.host) {
+				return
+			}
+		}
+	})
+	// where one adapter alone fails, and others are in use, the worker may be good for those
+	one := why == ConsecutiveFailures && !k.out.mixed && r.Adapter != trace.BaseModel &&
+		k.books.uses(r.Adapter) < len(k.books.requests)
+	if why != "" && !one && d.mayEject(k) {
+		d.eject(k, why, x.Err)
+	} else if r.Adapter != trace.BaseModel {
+		d.adapterFailed(k, r.Adapter, x)
+	}
+	k.out.publish()
+}
+
+// others yields the other workers that serve requests.
+func (d *detector) others(w int) iter.Seq[*worker] {
+	return func(yield func(*worker) bool) {
+		for i, k := range d.workers {
+			if i != w && k.view.Up && !k.view.Draining && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// adapterFailed notes a failure of an adapter on a worker that may be good for others: then requests for the
+// adapter alone pass it over.
+func (d *detector) adapterFailed(k *worker, a int32, x Fault) {
+	o, h := &d.cfg.Outlier, k.out.adapter(a)
+	why := h.fail(o, d.wall(), x.adapterTrial, func(yield func(*host) bool) {
+		for other := range d.others(x.Worker) {
+			if !yield(other.out.adapters[a]) {
+				return
+			}
+		}
+	})
+	if why != "" && k.out.state == serving {
+		h.eject(o, d.wall(), why)
+		d.cfg.Log("%s: adapter %s is ejected there for %.0f s (%s): %v", k.name, d.catalog.adapters[a].Name,
+			o.span(h.level), why, x.Err)
+	}
+}
+
+// tried notes the workers that failed a request; see [Requests.Tried].
+func (d *detector) tried(r *Request, faults []Fault, served bool) {
 	if !served && len(faults) > 1 {
 		for _, x := range faults[1:] {
-			h := &f.workers[x.Worker].out.host
+			h := &d.workers[x.Worker].out.host
 			if ok, _ := h.recent(); x.Worker != faults[0].Worker && h.state == serving && h.streak == 0 && ok > 0 {
 				return
 			}
@@ -77,173 +195,70 @@ func (f *Fleet) Tried(r *Request, faults []Fault, served bool) {
 		faults = faults[:1]
 	}
 	for _, x := range faults {
-		f.failed(r, x)
+		d.failed(r, x)
 	}
 }
 
-// failed is Failed with mu held, of a worker that need not be down.
-func (f *Fleet) failed(r *Request, x Fault) {
-	if errors.Is(x.Err, syscall.EMFILE) || errors.Is(x.Err, syscall.ENFILE) {
-		return // this process, or its machine, is out of file descriptors
-	}
-	o, w, k := &f.cfg.Outlier, x.Worker, f.workers[x.Worker]
-	k.failed++
-	if !o.enabled() {
-		return
-	}
-	f.view.Now = max(f.view.Now, f.cfg.Now())
-	now := f.wall()
-	k.out.mixed = k.out.streak > 0 && (k.out.mixed || r.Adapter != k.out.first)
-	if k.out.streak == 0 {
-		k.out.first = r.Adapter
-	}
-	why := k.out.fail(o, now, x.trial, func(yield func(*host) bool) {
-		for i, other := range f.workers {
-			if i != w && other.view.Up && !other.view.Draining && !yield(&other.out.host) {
-				return
-			}
-		}
-	})
-	// where one adapter alone fails, and others are in use, the worker may be good for those
-	one := why == ConsecutiveFailures && !k.out.mixed && r.Adapter != trace.BaseModel &&
-		int(k.view.Adapters[r.Adapter].Running+k.view.Adapters[r.Adapter].Queued) < len(k.requests)
-	if why != "" && !one && f.mayEject(w) {
-		f.eject(k, why, x.Err)
-	} else {
-		f.adapterFailed(r.Adapter, x, now)
-	}
-	k.reopen()
-}
-
-// adapterFailed notes a failure of an adapter on a worker that may be good for others: then requests for the
-// adapter alone pass it over.
-func (f *Fleet) adapterFailed(a int32, x Fault, now float64) {
-	if a == trace.BaseModel {
-		return
-	}
-	o, w, k := &f.cfg.Outlier, x.Worker, f.workers[x.Worker]
-	h := k.out.adapters[a]
-	if h == nil {
-		if k.out.adapters == nil {
-			k.out.adapters = map[int32]*host{}
-		}
-		h = new(host)
-		k.out.adapters[a] = h
-	}
-	why := h.fail(o, now, x.adapterTrial, func(yield func(*host) bool) {
-		for i, other := range f.workers {
-			if i != w && other.view.Up && !other.view.Draining && !yield(other.out.adapters[a]) {
-				return
-			}
-		}
-	})
-	if why != "" && k.out.state == serving {
-		h.eject(o, now, why)
-		name, span := f.cfg.Adapters[a].Name, o.span(h.level)
-		f.cfg.Log("%s: adapter %s is ejected there for %.0f s (%s): %v", k.name, name, span, why, x.Err)
-	}
-}
-
-// mayEject says whether one more worker may be ejected: too few are, and another one remains.
-func (f *Fleet) mayEject(w int) bool {
+// mayEject says whether one more worker may be ejected: few enough are, and another one remains.
+func (d *detector) mayEject(candidate *worker) bool {
 	out, left := 0, 0
-	for i, k := range f.workers {
-		if i == w {
-			continue
-		}
-		if k.out.state == ejected {
+	for _, k := range d.workers {
+		switch {
+		case k == candidate:
+		case k.out.state == ejected:
 			out++
-		} else if k.view.Up && !k.view.Draining {
+		case k.view.Up && !k.view.Draining:
 			left++
 		}
 	}
-	return left > 0 && float64(out) < f.cfg.Outlier.MaxEjected*float64(len(f.workers))
+	return left > 0 && float64(out) < d.cfg.Outlier.MaxEjected*float64(len(d.workers))
 }
 
-// eject takes a worker out of service; called with mu held.
-func (f *Fleet) eject(k *worker, why Reason, err error) {
-	k.out.eject(&f.cfg.Outlier, f.wall(), why)
-	k.out.restarted, k.out.saidThen = false, k.heard.Load()
+// eject takes a worker out of service.
+func (d *detector) eject(k *worker, why Reason, err error) {
+	k.out.eject(&d.cfg.Outlier, d.wall(), why)
+	k.out.restarted, k.out.heardThen = false, k.replies.heard.Load()
 	if k.out.ejections == nil {
 		k.out.ejections = map[Reason]int64{}
 	}
 	k.out.ejections[why]++
-	f.stats.Ejections++
-	k.reopen()
-	f.cfg.Log("%s is ejected for %.0f s (%s): %v", k.name, f.cfg.Outlier.span(k.out.level), why, err)
+	d.stats.Ejections++
+	k.out.publish()
+	d.cfg.Log("%s is ejected for %.0f s (%s): %v", k.name, d.cfg.Outlier.span(k.out.level), why, err)
 }
 
-// succeeded notes that a worker served a request to the end; called with mu held, after a look at the clock.
-func (f *Fleet) succeeded(r *Request, w int) {
-	k := f.workers[w]
+// succeeded notes that a worker served a request to the end. The clock is that of the latest tick.
+func (d *detector) succeeded(r *Request, w int) {
+	k := d.workers[w]
 	k.out.proven = true
-	if k.out.succeed(&f.cfg.Outlier, f.wall(), r.trial) {
-		f.cfg.Log("%s is back in service", k.name)
+	if k.out.succeed(&d.cfg.Outlier, d.wall(), r.trial) {
+		d.cfg.Log("%s is back in service", k.name)
 	}
-	k.reopen()
-	if h := k.out.adapters[r.Adapter]; h != nil && h.succeed(&f.cfg.Outlier, f.wall(), r.adapterTrial) {
-		f.cfg.Log("%s: adapter %s is back in service", k.name, f.cfg.Adapters[r.Adapter].Name)
-	}
-}
-
-// reopen lets routers know whether the worker takes requests.
-func (k *worker) reopen() { k.view.Ejected = k.out.closed() }
-
-// tick begins the trial of the worker when it is due.
-func (k *worker) tick(now float64) {
-	if k.out.state == ejected {
-		k.out.tick(now)
-		k.reopen()
+	k.out.publish()
+	if h := k.out.adapters[r.Adapter]; h != nil && h.succeed(&d.cfg.Outlier, d.wall(), r.adapterTrial) {
+		d.cfg.Log("%s: adapter %s is back in service", k.name, d.catalog.adapters[r.Adapter].Name)
 	}
 }
 
-// forget lets go of adapters that have failed, and not lately.
-func (k *worker) forget(o *Outlier, now float64) {
-	maps.DeleteFunc(k.out.adapters, func(_ int32, h *host) bool {
-		h.roll(now)
-		idle := h.state == serving && h.now == tally{} && h.before == tally{}
-		return idle && (h.level == 0 || now-h.back > o.span(h.level))
+// any says whether a worker, or an adapter on one, is not in full service.
+func (d *detector) any() bool {
+	return slices.ContainsFunc(d.workers, func(k *worker) bool {
+		return k.out.state != serving || len(k.out.adapters) > 0 || k.starting(&d.cfg.Outlier)
 	})
-}
-
-// enter and leave book a request as a part of the trials of its worker and of its adapter there, if there are any.
-func (k *worker) enter(r *Request) {
-	r.trial, r.adapterTrial = k.out.enter(), 0
-	if h := k.out.adapters[r.Adapter]; h != nil {
-		r.adapterTrial = h.enter()
-	}
-	k.reopen()
-}
-
-func (k *worker) leave(r *Request) {
-	k.out.leave(r.trial)
-	if h := k.out.adapters[r.Adapter]; h != nil {
-		h.leave(r.adapterTrial)
-	}
-	k.reopen()
-}
-
-// afterDown notes that the worker answers again after it was down. One that was down since its first ejection
-// is likely another process: its trial begins at once.
-func (k *worker) afterDown() {
-	if k.out.state == ejected && k.out.restarted && k.out.level == 1 {
-		k.out.try()
-		k.reopen()
-	}
 }
 
 // mask hides workers from a view for one routing decision, as long as others remain: one to avoid, those where
 // the request's adapter is ejected, and those that have as many requests as they may have before they have
 // served one. Where no worker is usable, those on trial take requests without limit, and else those that are
 // ejected: better than to serve nobody.
-func (f *Fleet) mask(v *router.View, a int32, avoid int) {
+func (d *detector) mask(v *router.View, a int32, avoid int) {
 	for i := range v.Workers {
-		f.masked[i] = v.Workers[i].Up
+		d.masked[i] = v.Workers[i].Up
 	}
 	left := usable(v)
 	for _, state := range [...]hostState{onTrial, ejected} {
 		for i := range v.Workers {
-			if left == 0 && f.workers[i].out.state == state {
+			if left == 0 && d.workers[i].out.state == state {
 				v.Workers[i].Ejected = false
 			}
 		}
@@ -251,13 +266,19 @@ func (f *Fleet) mask(v *router.View, a int32, avoid int) {
 	}
 	hide(v, func(i int) bool { return i == avoid })
 	hide(v, func(i int) bool {
-		h := f.workers[i].out.adapters[a]
+		h := d.workers[i].out.adapters[a]
 		if h != nil {
-			h.tick(f.wall())
+			h.tick(d.wall())
 		}
 		return h != nil && h.closed()
 	})
-	hide(v, func(i int) bool { return f.workers[i].starts(&f.cfg.Outlier) })
+	hide(v, func(i int) bool { return d.workers[i].starting(&d.cfg.Outlier) })
+}
+
+func (d *detector) unmask(v *router.View) {
+	for i, k := range d.workers {
+		v.Workers[i].Up, v.Workers[i].Ejected = d.masked[i], k.out.closed()
+	}
 }
 
 // hide hides the workers for which a condition holds, unless it holds for all that are usable.
@@ -272,17 +293,6 @@ func hide(v *router.View, which func(i int) bool) {
 			}
 		}
 		return
-	}
-}
-
-// starts says whether the worker has as many requests as one may have that has not served any yet.
-func (k *worker) starts(o *Outlier) bool {
-	return !k.out.proven && o.SlowStart > 0 && len(k.requests) >= o.SlowStart
-}
-
-func (f *Fleet) unmask(v *router.View) {
-	for i, k := range f.workers {
-		v.Workers[i].Up, v.Workers[i].Ejected = f.masked[i], k.out.closed()
 	}
 }
 
@@ -306,13 +316,13 @@ type OutlierState struct {
 	EjectedAdapters []string         `json:"ejected_adapters"`
 }
 
-func (f *Fleet) outlierState(k *worker) OutlierState {
-	f.view.Now = max(f.view.Now, f.cfg.Now())
-	h, now := &k.out.host, f.wall()
-	k.tick(now)
-	s := OutlierState{Ejected: h.state == ejected, Trial: h.state == onTrial,
-		Failures: h.streak, Ejections: maps.Clone(k.out.ejections),
-		EjectedAdapters: []string{}}
+// state describes a worker.
+func (d *detector) state(k *worker) OutlierState {
+	d.tick()
+	h, now := &k.out.host, d.wall()
+	k.out.endEjection(now)
+	s := OutlierState{Ejected: h.state == ejected, Trial: h.state == onTrial, Failures: h.streak,
+		Ejections: maps.Clone(k.out.ejections), EjectedAdapters: []string{}}
 	if s.Ejections == nil {
 		s.Ejections = map[Reason]int64{}
 	}
@@ -324,19 +334,9 @@ func (f *Fleet) outlierState(k *worker) OutlierState {
 	}
 	for a, h := range k.out.adapters {
 		if h.state == ejected {
-			s.EjectedAdapters = append(s.EjectedAdapters, f.cfg.Adapters[a].Name)
+			s.EjectedAdapters = append(s.EjectedAdapters, d.catalog.adapters[a].Name)
 		}
 	}
 	slices.Sort(s.EjectedAdapters)
 	return s
-}
-
-// anyOutlier says whether a worker, or an adapter on one, is not in full service.
-func (f *Fleet) anyOutlier() bool {
-	for _, k := range f.workers {
-		if k.out.state != serving || len(k.out.adapters) > 0 || k.starts(&f.cfg.Outlier) {
-			return true
-		}
-	}
-	return false
 }

@@ -264,7 +264,8 @@ func (e *engine) discoverSGLang(ctx context.Context) (Info, error) {
 	}
 	in := Info{API: SGLang, Version: clean(s.Version, maxVersion), MaxRank: within(s.MaxLoraRank, maxRank),
 		ContextLength: within(s.ContextLength, maxContext),
-		Limits:        Limits{s.MaxRunningRequests, s.MaxLorasPerBatch, s.MaxTotalNumTokens, s.MaxLoadedLoras}.bounded()}
+		Limits: Limits{MaxRunning: s.MaxRunningRequests, Slots: s.MaxLorasPerBatch, KVCapacity: s.MaxTotalNumTokens,
+			MaxLoaded: s.MaxLoadedLoras}.bounded()}
 	if m := cmp.Or(s.ServedModelName, s.ModelPath); isName(m, maxName) {
 		in.Model = m
 	}

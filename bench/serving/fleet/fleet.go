@@ -1,31 +1,40 @@
-// Package fleet is a set of live workers as routers and planners know them: who
-// is healthy, what runs where, which adapters are loaded. The live client and
+// Package fleet is a set of live workers as routers and planners know them: which of them
+// are healthy, what runs where, which adapters are loaded. The live client and
 // the gateway send the requests; the fleet picks the worker, keeps the books,
 // polls the workers' own load signals, loads and unloads adapters through their
 // administrative interfaces, and carries out plans.
 //
 //	f, err := fleet.New(cfg)
-//	err = f.Start(ctx)             // reach the workers, load what they start with
-//	go f.Run(ctx)                  // probes and planning
-//	w := f.Route(&req, -1)         // booked
-//	err = f.Ensure(ctx, w, req.Adapter)
-//	... send it; f.Tokens(&req, n, first) as tokens come ...
-//	f.Left(&req)
+//	err = f.Start(ctx)                    // reach the workers, load what they start with
+//	go f.Run(ctx)                         // probes and planning
+//	w := f.Requests.Route(&req, -1)       // booked
+//	err = f.LoRAs.Ensure(ctx, w, req.Adapter)
+//	... send it; f.Requests.Tokens(&req, n, first) as tokens come ...
+//	f.Requests.Left(&req)
+//
+// What is where:
+//
+//   - cluster.go: what all parts share, and the lock; worker.go: one worker
+//   - requests.go, books.go: routing, and the requests on each worker
+//   - adapters.go, loader.go, holdings.go: which adapters a worker holds, loads and unloads
+//   - places.go, place_queue.go: requests that wait until a full worker has room for their adapter
+//   - health.go, discovery.go: probes, and what workers say of themselves
+//   - outlier.go, eject.go, hung.go: ejection of workers that fail requests or hang
+//   - plans.go: plans; status.go: the state of the workers for people and metrics
+//   - engine.go, signals.go, check.go, bounds.go: the administrative interfaces of sglang and vLLM
 package fleet
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"lorasim/internal/guard"
 	"lorasim/router"
 	"lorasim/trace"
 )
@@ -71,6 +80,26 @@ type Config struct {
 	Log func(format string, args ...any)
 }
 
+// withDefaults fills in what is 0 or nil.
+func (c Config) withDefaults() Config {
+	c.Speed = cmp.Or(c.Speed, 1)
+	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
+	c.LoadLimit = cmp.Or(c.LoadLimit, time.Minute)
+	c.Outlier = c.Outlier.withDefaults()
+	if c.Now == nil {
+		start, speed := time.Now(), c.Speed
+		c.Now = func() float64 { return time.Since(start).Seconds() * speed }
+	}
+	if c.Path == nil {
+		c.Path = func(a trace.Adapter) string { return a.Name }
+	}
+	if c.Log == nil {
+		c.Log = func(string, ...any) {}
+	}
+	return c
+}
+
 // Limits are those of one worker.
 type Limits struct {
 	MaxRunning int   `json:"max_running_requests"`
@@ -85,79 +114,16 @@ func (l Limits) bounded() Limits {
 		within(l.MaxLoaded, maxHeld)}
 }
 
-// Fleet is a set of workers. Its methods may be called from many goroutines.
+// Fleet is a set of workers. Its methods, and those of its parts, may be called from many goroutines.
 type Fleet struct {
-	cfg     Config
-	workers []*worker
+	*cluster
+	Requests *Requests    // routing and books
+	LoRAs    *LoRAManager // adapters
 
-	mu      sync.Mutex        // also guards Adapters and Router of cfg
-	index   map[string]int32  // of adapters, by name
-	roots   map[string]string // where adapters lie that were found on workers
-	outputs *router.Outputs
-	view    router.View
-	stale   *router.Stale
-	stats   Stats
-	masked  []bool // by worker: what mask has hidden
-
-	// loads, unloads and plans under way outlive what asked for them
-	ctx        context.Context
-	cancel     context.CancelFunc
-	background sync.WaitGroup
-}
-
-// worker is one worker and what the fleet does with it. Its view is that of the
-// same index in Fleet.view.
-type worker struct {
-	*engine
-	index int
-	name  string // in messages
-	view  *router.Worker
-
-	requests map[int64]*Request // the fleet's own
-	kv       atomic.Int64       // tokens of theirs
-	lru      []int32            // adapters in the order of their latest use, the latest first
-	// requests of others, by the worker's own account, and when that was read
-	foreignRunning, foreignQueued int
-	polled                        float64
-
-	info      Info
-	said      load            // of its load, at the latest probe
-	known     bool            // it has told of itself since it was last down
-	failed    int             // probes in a row
-	panics    int             // while its bytes were handled
-	warned    map[string]bool // limits whose contradiction is logged
-	adapters  []*adapter      // by index
-	held      []int32         // adapters with held, in no order
-	calls     int             // adapters with a call under way
-	contested atomic.Bool     // see Contested
-	places
-	out     outliers
-	heard   atomic.Uint64 // pieces of replies that have come from it
-	changed chan struct{} // closed by the next change of calls and requests
-	changes int           // of calls, what is held, and known
-}
-
-// notify wakes those who wait for something to change; called with Fleet.mu held.
-func (k *worker) notify() {
-	close(k.changed)
-	k.changed = make(chan struct{})
-}
-
-// Stats counts what a fleet did beside serving requests.
-type Stats struct {
-	Loads, Unloads, FailedLoads int64
-	Plans, Applied, Dropped     int64
-	SolveTime                   float64 // s of wall time
-	Moves                       int64   // requests that plans asked to move
-	Downs                       int64   // times that a worker was found to be down
-	Ejections                   int64   // times that a worker was ejected
-	Panics                      int64   // recovered while a worker's bytes were handled
-
-	Evictions      int64   // adapters unloaded because others waited for a place
-	PlaceWaits     int64   // requests that have waited for a place
-	PlaceWaitTime  float64 // s that they have waited
-	PlaceTimeouts  int64   // of them: those whose time was over
-	PlaceOverflows int64   // requests that found the queue full
+	discovery *discovery
+	prober    *prober
+	plans     *planRunner
+	outliers  *detector
 }
 
 // New prepares a fleet; nothing is sent yet.
@@ -165,80 +131,84 @@ func New(cfg Config) (*Fleet, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("fleet: no workers")
 	}
-	cfg.Speed = cmp.Or(cfg.Speed, 1)
-	cfg.Poll = cmp.Or(cfg.Poll, time.Second)
-	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Second)
-	cfg.LoadLimit = cmp.Or(cfg.LoadLimit, time.Minute)
-	if cfg.Now == nil {
-		start := time.Now()
-		cfg.Now = func() float64 { return time.Since(start).Seconds() * cfg.Speed }
-	}
-	cfg.Outlier = cfg.Outlier.withDefaults()
-	if cfg.Path == nil {
-		cfg.Path = func(a trace.Adapter) string { return a.Name }
-	}
-	if cfg.Log == nil {
-		cfg.Log = func(string, ...any) {}
-	}
-	f := &Fleet{cfg: cfg, index: map[string]int32{}, roots: map[string]string{},
-		outputs: router.NewOutputs(len(cfg.Adapters)),
-		masked:  make([]bool, len(cfg.URLs)),
-		view:    router.View{Workers: make([]router.Worker, len(cfg.URLs)), Adapters: cfg.Adapters}}
-	for a := range cfg.Adapters {
-		f.enter(cfg.Adapters, int32(a))
-	}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	if cfg.Staleness > 0 {
-		f.stale = router.NewStale(cfg.Staleness)
-	}
-	for i, url := range cfg.URLs {
-		k := &worker{engine: newEngine(&cfg.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, url),
-			view:     &f.view.Workers[i],
-			requests: map[int64]*Request{}, warned: map[string]bool{}, changed: make(chan struct{})}
-		f.workers = append(f.workers, k)
-		if cfg.Limits != nil {
-			l := cfg.Limits[i]
-			k.view.MaxRunning, k.view.Slots, k.view.KVCapacity, k.view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity,
-				l.MaxLoaded
-		}
-		k.grow(len(cfg.Adapters))
-	}
-	return f, nil
+	c := newCluster(cfg.withDefaults())
+	n := len(c.workers)
+	found := &discovery{c}
+	load := &loader{c, found}
+	loras := &LoRAManager{c, load, &placeServer{c, load}}
+	plans := &planRunner{c, loras}
+	outliers := &detector{c, make([]bool, n)}
+	return &Fleet{cluster: c, Requests: &Requests{c, outliers, plans}, LoRAs: loras, discovery: found,
+		prober: &prober{c, found, loras, &hangDetector{c, outliers}}, plans: plans, outliers: outliers}, nil
 }
 
-// lock locks the fleet and returns what unlocks it.
-func (f *Fleet) lock() (unlock func()) {
-	f.mu.Lock()
-	return f.mu.Unlock
+// Start reaches the workers and gives them the adapters they start with. A
+// worker that cannot be reached is down until a later probe finds it. It returns
+// an error only if ctx ends.
+func (f *Fleet) Start(ctx context.Context) error {
+	if f.cfg.Extend != nil {
+		f.discovery.all(ctx)
+	}
+	register := func(i int) error { return f.guard(i, func() error { return f.prober.register(ctx, i) }) }
+	for i, err := range each(len(f.workers), register) {
+		if err != nil {
+			f.cfg.Log("%s: %v", f.workers[i].name, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// each does n things at once. A panic is an error of its own thing alone.
+func each(n int, do func(i int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = guard.Do(func() error { return do(i) }) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// Run probes the workers and plans until ctx ends.
+func (f *Fleet) Run(ctx context.Context) {
+	planner := f.Config().Router.Planner // one that replaces it has the same interval
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if planner != nil {
+		wg.Go(func() { f.plans.run(ctx, planner.Interval()) })
+	}
+	each(len(f.workers), func(i int) error { f.prober.run(ctx, i); return nil })
+}
+
+// Close gives up what is under way and waits for its end; to be called when no
+// other method is running or will be called.
+func (f *Fleet) Close() {
+	f.tasks.cancel()
+	f.tasks.Wait()
 }
 
 // Config is the configuration with its defaults, and the adapters and the router of
 // now.
 func (f *Fleet) Config() Config {
 	defer f.lock()()
-	return f.cfg
+	cfg := f.cfg
+	cfg.Adapters, cfg.Router = f.catalog.adapters, f.router
+	return cfg
 }
 
-// Up says how many workers are usable; of workers that are all ejected, how many would be.
-func (f *Fleet) Up() (n int) {
+// Guard runs a piece of work that reads a worker's bytes. If it panics, the worker
+// is marked down, as [Fleet.Panicked] does, and the panic is returned as an error.
+func (f *Fleet) Guard(w int, do func() error) error { return f.guard(w, do) }
+
+// Panicked logs and counts a panic while a worker's bytes were handled, and marks
+// the worker down until it registers again; w < 0: no worker in particular.
+func (f *Fleet) Panicked(w int, p *guard.Panic) { f.panicked(w, p) }
+
+// Refused notes an error on the way to a worker. A worker that refuses connections is down at once.
+func (f *Fleet) Refused(w int, err error) {
 	defer f.lock()()
-	up := 0
-	for _, k := range f.workers {
-		if k.view.Up && !k.view.Draining {
-			up++
-		}
-	}
-	return cmp.Or(usable(&f.view), up)
+	f.refused(w, err)
 }
-
-// Model is the name of the base model that a worker serves, "" if it has not said.
-func (f *Fleet) Model(w int) string {
-	defer f.lock()()
-	return f.workers[w].info.Model
-}
-
-// API is the interface that a worker has; Auto as long as it is not known.
-func (f *Fleet) API(w int) API { return f.workers[w].kind() }
 
 // Abort asks a worker to abort the request with the given id.
 func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
@@ -247,77 +217,13 @@ func (f *Fleet) Abort(ctx context.Context, w int, rid string) error {
 	return f.workers[w].abort(ctx, rid)
 }
 
-// Stats returns the counts so far.
-func (f *Fleet) Stats() Stats {
-	defer f.lock()()
-	return f.stats
-}
-
-// WorkerState is one worker for people and metrics: what it told of itself, with
-// the limits that count for the fleet, and how it is.
-type WorkerState struct {
-	URL string `json:"url"`
-	Info
-	Up       bool     `json:"up"`
-	Draining bool     `json:"draining"`
-	Running  int      `json:"running"`
-	Queued   int      `json:"queued"`
-	Deferred int      `json:"deferred"` // of those queued, by the worker's account, for want of an adapter slot
-	Pending  int      `json:"pending"`  // of those queued: wait for a place for their adapter
-	KVUsed   int64    `json:"kv_used"`  // tokens of the fleet's own requests
-	Loaded   int      `json:"adapters_loaded"`
-	Adapters []string `json:"adapters"` // those that are loaded; only of Workers
-	OutlierState
-}
-
-// Workers tells how the workers are and which adapters they hold.
-func (f *Fleet) Workers() []WorkerState {
-	defer f.lock()()
-	list := f.status()
-	for i, k := range f.workers {
-		held := slices.Clone(k.held)
-		slices.Sort(held)
-		list[i].Adapters = make([]string, len(held))
-		for j, a := range held {
-			list[i].Adapters[j] = f.cfg.Adapters[a].Name
-		}
-	}
-	return list
-}
-
-// Status is Workers without the names of the adapters, of which there may be many.
-func (f *Fleet) Status() []WorkerState {
-	defer f.lock()()
-	return f.status()
-}
-
-func (f *Fleet) status() []WorkerState {
-	list := make([]WorkerState, len(f.workers))
-	for i, k := range f.workers {
-		v := k.view
-		list[i] = WorkerState{URL: f.cfg.URLs[i], Info: k.info, Up: v.Up, Draining: v.Draining, Running: v.Running,
-			Queued:   v.Queued,
-			Deferred: k.said.Deferred, Pending: len(k.queue), KVUsed: k.kv.Load(), Loaded: len(k.held)}
-		list[i].OutlierState = f.outlierState(k)
-		list[i].API, list[i].Limits = k.kind(), Limits{v.MaxRunning, v.Slots, v.KVCapacity, v.HostSlots}
-	}
-	return list
-}
-
 // Drain makes a worker take no new requests, or take them again.
 func (f *Fleet) Drain(w int, drain bool) error {
 	defer f.lock()()
-	if err := f.inRange(w); err != nil {
+	if err := f.checkIndex(w); err != nil {
 		return err
 	}
 	f.workers[w].view.Draining = drain
-	return nil
-}
-
-func (f *Fleet) inRange(w int) error {
-	if w < 0 || w >= len(f.workers) {
-		return fmt.Errorf("worker %d, expected 0 to %d", w, len(f.workers)-1)
-	}
 	return nil
 }
 
@@ -325,38 +231,13 @@ func (f *Fleet) inRange(w int) error {
 // Request.Adapter. It only ever grows.
 func (f *Fleet) Adapters() []trace.Adapter {
 	defer f.lock()()
-	return f.cfg.Adapters
+	return f.catalog.adapters
 }
 
 // Lookup finds an adapter by name; -1: there is none.
 func (f *Fleet) Lookup(name string) int32 {
 	defer f.lock()()
-	return f.lookup(name)
-}
-
-// lookup is Lookup with mu held.
-func (f *Fleet) lookup(name string) int32 {
-	if a, ok := f.index[name]; ok {
-		return a
-	}
-	return -1
-}
-
-// enter makes an adapter known by its name; the first of a name counts.
-func (f *Fleet) enter(all []trace.Adapter, a int32) {
-	if _, ok := f.index[all[a].Name]; !ok {
-		f.index[all[a].Name] = a
-	}
-}
-
-// where is the name of an adapter and where workers find it.
-func (f *Fleet) where(a int32) (name, path string) {
-	defer f.lock()()
-	adapter := f.cfg.Adapters[a]
-	if root := f.roots[adapter.Name]; root != "" {
-		return adapter.Name, root
-	}
-	return adapter.Name, f.cfg.Path(adapter)
+	return f.catalog.lookup(name)
 }
 
 // Ticks yields the time every so often until ctx ends.

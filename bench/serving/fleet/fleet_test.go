@@ -98,7 +98,8 @@ vllm:cache_config_info{block_size="-16",engine="4",num_gpu_blocks="-5"} 1.0
 			t.Errorf("%q: %+v, %v", text, l, err)
 		}
 	}
-	if l, err := readVLLM([]byte("vllm:num_requests_running 2\nvllm:num_requests_running{a=\"1\"} NaN\n")); err != nil || l.Running != 2 {
+	l, err := readVLLM([]byte("vllm:num_requests_running 2\nvllm:num_requests_running{a=\"1\"} NaN\n"))
+	if err != nil || l.Running != 2 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if _, err := readVLLM([]byte("<html>")); err == nil {
@@ -217,9 +218,9 @@ func newTestFleet(t interface{ Fatal(...any) }, workers, adapters int) *Fleet {
 		t.Fatal(err)
 	}
 	for _, k := range f.workers {
-		k.known, k.view.Up = true, true
+		k.health.known, k.view.Up = true, true
 		for a := range adapters {
-			k.hold(int32(a), true)
+			k.loras.add(int32(a))
 		}
 	}
 	return f
@@ -241,33 +242,33 @@ func TestBooks(t *testing.T) {
 			case k == 0 || len(open) == 0:
 				r := &live{&Request{Request: router.Request{ID: id,
 					Adapter: int32(rapid.IntRange(-1, 3).Draw(t, "adapter")), Prompt: 10, MaxNew: 20}}, true}
-				if f.Route(r.Request, -1) == router.None {
+				if f.Requests.Route(r.Request, -1) == router.None {
 					t.Fatal("no worker")
 				}
 				open = append(open, r)
 			case k == 1:
 				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
-				f.Tokens(r.Request, 2, r.first)
+				f.Requests.Tokens(r.Request, 2, r.first)
 				r.first = false
 			case k == 2: // moves
 				r := open[rapid.IntRange(0, len(open)-1).Draw(t, "which")]
-				f.Left(r.Request)
-				f.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
+				f.Requests.Left(r.Request)
+				f.Requests.BookOr(r.Request, rapid.IntRange(0, 2).Draw(t, "to"))
 				r.first = true
 			default:
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
-				f.Left(open[i].Request)
+				f.Requests.Left(open[i].Request)
 				open = append(open[:i], open[i+1:]...)
 			}
 			recount(t, f)
 		}
 		for _, r := range open {
-			f.Left(r.Request)
+			f.Requests.Left(r.Request)
 		}
 		recount(t, f)
 		for w := range f.view.Workers {
 			if v := &f.view.Workers[w]; v.Load() != 0 || v.Tokens != 0 || v.QueuedToks != 0 || v.MaxRank != 0 ||
-				f.workers[w].kv.Load() != 0 {
+				f.workers[w].books.kv.Load() != 0 {
 				t.Fatalf("worker %d: left with %+v", w, v)
 			}
 		}
@@ -281,7 +282,7 @@ func recount(t *rapid.T, f *Fleet) {
 		var running, queued, rank int
 		var tokens, waiting, kv int64
 		adapters := make([]router.AdapterState, len(v.Adapters))
-		for _, r := range k.requests {
+		for _, r := range k.books.requests {
 			tokens += int64(r.Prompt) + int64(r.MaxNew)
 			if r.running {
 				running++
@@ -291,7 +292,7 @@ func recount(t *rapid.T, f *Fleet) {
 				waiting += int64(r.Prompt)
 			}
 			if r.Adapter >= 0 {
-				rank = max(rank, f.cfg.Adapters[r.Adapter].Rank)
+				rank = max(rank, f.catalog.adapters[r.Adapter].Rank)
 				if r.running {
 					adapters[r.Adapter].Running++
 				} else {
@@ -328,9 +329,9 @@ func TestSlots(t *testing.T) {
 	var open []*Request
 	for i, want := range []struct{ used, idle, gone int }{{1, 0, -1}, {2, 0, -1}, {2, 0, 0}} {
 		r := &Request{Request: router.Request{ID: int64(i), Adapter: int32(i)}}
-		f.Book(r, 0)
-		f.Tokens(r, 1, true)
-		f.Tokens(r, 1, true) // told twice, counted once
+		f.Requests.Book(r, 0)
+		f.Requests.Tokens(r, 1, true)
+		f.Requests.Tokens(r, 1, true) // told twice, counted once
 		if v.SlotsUsed != want.used || v.SlotsIdle != want.idle || v.Running != i+1 {
 			t.Errorf("after adapter %d: %+v", i, v)
 		}
@@ -339,12 +340,12 @@ func TestSlots(t *testing.T) {
 		}
 		open = append(open, r)
 	}
-	f.Left(open[2])
+	f.Requests.Left(open[2])
 	if v.SlotsUsed != 2 || v.SlotsIdle != 1 {
 		t.Errorf("with one idle: %+v", v)
 	}
 	f.view.Workers[0].Slots = 0 // unknown: all that are used from now on
-	f.workers[0].used(0)
+	f.workers[0].loras.used(0)
 	if v.SlotsUsed != 3 || v.Adapters[0].Tier != router.GPU {
 		t.Errorf("without a number of slots: %+v", v)
 	}
@@ -358,9 +359,9 @@ func BenchmarkRoute(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		r := &Request{Request: router.Request{ID: int64(i), Adapter: int32(i % 32), Prompt: 100, MaxNew: 100}}
-		f.Route(r, -1)
-		f.Tokens(r, 1, true)
-		f.Tokens(r, 9, false)
-		f.Left(r)
+		f.Requests.Route(r, -1)
+		f.Requests.Tokens(r, 1, true)
+		f.Requests.Tokens(r, 9, false)
+		f.Requests.Left(r)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -21,13 +22,41 @@ type silence struct {
 	tokens int32
 }
 
-// look brings the silence of the worker's requests up to now; called with mu held.
-func (k *worker) look(now time.Time) {
-	for _, r := range k.requests {
+// activity is what comes from a worker: pieces of replies, and answers to probes.
+type activity struct {
+	heard    atomic.Uint64 // pieces of replies; changes without the lock
+	said     uint64        // heard at the latest probe
+	saidAt   time.Time     // when said changed last
+	hungFrom time.Time     // since when its probes get no answer; zero: they get one
+}
+
+// observe notes what has come until now.
+func (a *activity) observe(now time.Time) {
+	if n := a.heard.Load(); n != a.said || a.saidAt.IsZero() {
+		a.said, a.saidAt = n, now
+	}
+}
+
+// observe brings the silence of the requests up to now.
+func (b *books) observe(now time.Time) {
+	for _, r := range b.requests {
 		if n := r.generated.Load(); n != r.quiet.tokens || r.quiet.since.IsZero() {
 			r.quiet = silence{now, n}
 		}
 	}
+}
+
+// silent counts the streams that have begun, and those of them from which nothing has come for some time.
+func (b *books) silent(now time.Time, age time.Duration) (begun, silent int) {
+	for _, r := range b.requests {
+		if r.running && r.Streams {
+			begun++
+			if now.Sub(r.quiet.since) >= age {
+				silent++
+			}
+		}
+	}
+	return begun, silent
 }
 
 // unanswered says whether a probe failed in the way in which those of a process fail that is stopped, or of a machine
@@ -39,118 +68,107 @@ func unanswered(err error) bool {
 		errors.Is(err, syscall.ENETUNREACH)
 }
 
-// watch is told how each probe of a worker ended.
-func (f *Fleet) watch(ctx context.Context, k *worker, err error) {
+// hangDetector finds workers that hang, and cuts the requests on them.
+type hangDetector struct {
+	*cluster
+	outliers *detector
+}
+
+// probed notes how a probe of a worker ended.
+func (h *hangDetector) probed(ctx context.Context, k *worker, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := time.Now()
-	switch {
-	case err == nil:
-		k.hangsNoMore(f)
-		f.stalled(k, now)
-	case unanswered(err):
-		f.cutSilent(k, now)
-	default:
-		k.hangsNoMore(f)
-	}
-}
-
-func (k *worker) hangsNoMore(f *Fleet) {
-	defer f.lock()()
-	k.out.hungFrom = time.Time{}
-}
-
-// cutSilent cuts the requests of a worker whose probes have got no answer for [Outlier.Hung], as far as nothing of them
-// has come in that time either.
-func (f *Fleet) cutSilent(k *worker, now time.Time) {
-	limit := f.cfg.Outlier.Hung
-	if limit < 0 {
-		return
-	}
 	var cut []*Request
-	f.mu.Lock()
-	if k.out.hungFrom.IsZero() {
-		k.out.hungFrom = now
+	var cause error
+	switch now := time.Now(); {
+	case err == nil:
+		cut, cause = h.stalled(k, now), ErrStalled
+	case unanswered(err):
+		cut, cause = h.hung(k, now), ErrHung
+	default:
+		h.answered(k)
 	}
-	k.look(now)
-	w := 0
-	for _, r := range k.requests {
-		if w = r.worker; r.Owner != nil && now.Sub(r.quiet.since) >= limit && now.Sub(k.out.hungFrom) >= limit {
+	for _, r := range cut {
+		r.Owner.Cut(k.index, cause)
+	}
+}
+
+// answered notes that a probe got an answer, if only an error.
+func (h *hangDetector) answered(k *worker) {
+	defer h.lock()()
+	k.replies.hungFrom = time.Time{}
+}
+
+// hung lists the requests to cut on a worker whose probes have got no answer for [Outlier.Hung]: those from which
+// nothing has come in that time either.
+func (h *hangDetector) hung(k *worker, now time.Time) (cut []*Request) {
+	limit := h.cfg.Outlier.Hung
+	if limit < 0 {
+		return nil
+	}
+	defer h.lock()()
+	if k.replies.hungFrom.IsZero() {
+		k.replies.hungFrom = now
+	}
+	k.books.observe(now)
+	for _, r := range k.books.requests {
+		if r.Owner != nil && now.Sub(r.quiet.since) >= limit && now.Sub(k.replies.hungFrom) >= limit {
 			cut = append(cut, r)
 		}
 	}
-	f.mu.Unlock()
 	if len(cut) > 0 {
-		f.cfg.Log("%s hangs: %d requests are cut", k.name, len(cut))
+		h.cfg.Log("%s hangs: %d requests are cut", k.name, len(cut))
 	}
-	for _, r := range cut {
-		r.Owner.Cut(w, ErrHung)
-	}
+	return cut
 }
 
 // stalled ejects a worker that answers probes and sends nothing: on no stream at all, though several wait for their
 // first byte, or nothing more on most of those that have begun. The streams go on, as it may compute a long prompt, and
-// once they do the worker is back in service. Those that wait for their first byte are cut after stallCut; the others
-// have an idle timeout.
-func (f *Fleet) stalled(k *worker, now time.Time) {
-	o := &f.cfg.Outlier
+// once they do the worker is back in service. It lists the requests to cut: those that have waited for their first
+// byte for stallCut. The others have an idle timeout.
+func (h *hangDetector) stalled(k *worker, now time.Time) (cut []*Request) {
+	defer h.lock()()
+	k.replies.hungFrom = time.Time{}
+	o := &h.cfg.Outlier
 	if !o.enabled() || o.Consecutive < 0 {
-		return
+		return nil
 	}
-	var cut []*Request
-	w := 0
-	f.mu.Lock()
-	if k.sends(f, now) {
-		f.speaks(k)
-	} else {
-		for _, r := range k.requests {
-			w = r.worker
-		}
-		if k.out.state == serving && f.mayEject(w) {
-			f.view.Now = max(f.view.Now, f.cfg.Now())
-			f.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive,
-				stallAfter))
-		}
-		if cut = k.waiting(f, stallCut); len(cut) < o.Consecutive || now.Sub(k.out.saidAt) < stallCut {
-			cut = nil
-		}
+	if h.sends(k, now) {
+		h.endStall(k)
+		return nil
 	}
-	f.mu.Unlock()
-	for _, r := range cut {
-		r.Owner.Cut(w, ErrStalled)
+	if k.out.state == serving && h.outliers.mayEject(k) {
+		h.tick()
+		h.outliers.eject(k, Stalled, fmt.Errorf("nothing has come on %d or more of its streams for %v", o.Consecutive,
+			stallAfter))
 	}
+	cut = h.waiting(k, stallCut)
+	if len(cut) < o.Consecutive || now.Sub(k.replies.saidAt) < stallCut {
+		return nil
+	}
+	return cut
 }
 
-// speaks ends an ejection for want of bytes.
-func (f *Fleet) speaks(k *worker) {
-	if k.out.state == ejected && k.out.reason == Stalled && k.heard.Load() != k.out.saidThen {
-		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, f.wall()
-		k.reopen()
-		f.cfg.Log("%s is back in service: it sends again", k.name)
+// endStall ends an ejection for want of bytes; called with mu held.
+func (h *hangDetector) endStall(k *worker) {
+	if k.out.state == ejected && k.out.reason == Stalled && k.replies.heard.Load() != k.out.heardThen {
+		k.out.state, k.out.level, k.out.back = serving, k.out.level-1, h.wall()
+		k.out.publish()
+		h.cfg.Log("%s is back in service: it sends again", k.name)
 	}
 }
 
 // sends says whether the worker sends what it should; called with mu held.
-func (k *worker) sends(f *Fleet, now time.Time) bool {
-	o := &f.cfg.Outlier
-	k.forget(o, f.wall())
-	k.look(now)
-	if n := k.heard.Load(); n != k.out.said || k.out.saidAt.IsZero() {
-		k.out.said, k.out.saidAt = n, now
-	}
-	begun, silent := 0, 0
-	for _, r := range k.requests {
-		if r.running && r.Streams {
-			begun++
-			if now.Sub(r.quiet.since) >= stallAfter {
-				silent++
-			}
-		}
-	}
-	if now.Sub(k.out.saidAt) >= stallAfter && len(k.requests) >= o.Consecutive {
-		f.view.Now = max(f.view.Now, f.cfg.Now())
-		if len(k.waiting(f, stallAfter)) >= o.Consecutive {
+func (h *hangDetector) sends(k *worker, now time.Time) bool {
+	o := &h.cfg.Outlier
+	k.out.forget(o, h.wall())
+	k.books.observe(now)
+	k.replies.observe(now)
+	begun, silent := k.books.silent(now, stallAfter)
+	if now.Sub(k.replies.saidAt) >= stallAfter && len(k.books.requests) >= o.Consecutive {
+		h.tick()
+		if len(h.waiting(k, stallAfter)) >= o.Consecutive {
 			return false
 		}
 	}
@@ -159,10 +177,11 @@ func (k *worker) sends(f *Fleet, now time.Time) bool {
 
 // waiting lists the streams that have waited for their first byte for some time, other than for an adapter; called with
 // mu held.
-func (k *worker) waiting(f *Fleet, age time.Duration) (list []*Request) {
-	for _, r := range k.requests {
-		loads := r.Adapter >= 0 && (!k.adapters[r.Adapter].held || k.adapters[r.Adapter].call != nil)
-		if r.Streams && r.Owner != nil && !r.running && !loads && (f.view.Now-r.booked)/f.cfg.Speed >= age.Seconds() {
+func (h *hangDetector) waiting(k *worker, age time.Duration) (list []*Request) {
+	for _, r := range k.books.requests {
+		loads := r.Adapter >= 0 && !k.loras.ready(r.Adapter)
+		waited := (h.view.Now - r.booked) / h.cfg.Speed
+		if r.Streams && r.Owner != nil && !r.running && !loads && waited >= age.Seconds() {
 			list = append(list, r)
 		}
 	}

@@ -52,8 +52,8 @@ func TestHung(t *testing.T) {
 		rs := []*Request{{Request: router.Request{ID: 1}, Owner: silent},
 			{Request: router.Request{ID: 2}, Owner: alive}}
 		for _, r := range rs {
-			f.Book(r, 0)
-			f.Tokens(r, 1, true)
+			f.Requests.Book(r, 0)
+			f.Requests.Tokens(r, 1, true)
 		}
 		time.Sleep(time.Minute)
 		if len(silent.cut()) > 0 {
@@ -62,7 +62,7 @@ func TestHung(t *testing.T) {
 		frozen := time.Now()
 		k.Freeze()
 		for range 30 {
-			f.Tokens(rs[1], 1, false) // it answers nothing else
+			f.Requests.Tokens(rs[1], 1, false) // it answers nothing else
 			time.Sleep(time.Second)
 			if n := len(silent.cut()); n > 0 && time.Since(frozen) < 10*time.Second {
 				t.Error("cut at once")
@@ -89,7 +89,7 @@ func TestNotHung(t *testing.T) {
 		}
 		f := running(t, k)
 		o := &owner{}
-		f.Book(&Request{Request: router.Request{ID: 1}, Owner: o}, 0)
+		f.Requests.Book(&Request{Request: router.Request{ID: 1}, Owner: o}, 0)
 		fails.Store(true)
 		time.Sleep(5 * time.Minute)
 		if f.Up() != 0 || len(o.cut()) > 0 {
@@ -108,7 +108,7 @@ func TestStalled(t *testing.T) {
 		book := func(n int, streams bool) {
 			for range n {
 				rs = append(rs, &Request{Request: router.Request{ID: int64(len(rs))}, Owner: o, Streams: streams})
-				f.Book(rs[len(rs)-1], 0)
+				f.Requests.Book(rs[len(rs)-1], 0)
 			}
 		}
 		book(4, true)
@@ -126,7 +126,7 @@ func TestStalled(t *testing.T) {
 		if s := f.state(0); !s.Ejected || s.Reason != Stalled {
 			t.Errorf("five streams: %+v", s)
 		}
-		f.Tokens(rs[8], 1, true)
+		f.Requests.Tokens(rs[8], 1, true)
 		time.Sleep(2 * time.Second)
 		if s := f.state(0); s.Ejected || s.Trial {
 			t.Errorf("it sends again: %+v", s)
@@ -151,15 +151,15 @@ func TestStalledStreams(t *testing.T) {
 		for range 22 {
 			r := &Request{Request: router.Request{ID: int64(len(rs))}, Owner: &owner{}, Streams: true}
 			rs = append(rs, r)
-			f.Book(r, 0)
-			f.Tokens(r, 1, true)
+			f.Requests.Book(r, 0)
+			f.Requests.Tokens(r, 1, true)
 			time.Sleep(time.Second)
 		}
 		if s := f.state(0); !s.Ejected || s.Reason != Stalled {
 			t.Errorf("%+v", s)
 		}
 		for _, r := range rs {
-			f.Tokens(r, 1, false)
+			f.Requests.Tokens(r, 1, false)
 		}
 		time.Sleep(2 * time.Second)
 		if s := f.state(0); s.Ejected {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lorasim/internal/memnet"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 )
 
@@ -132,9 +133,9 @@ func TestUnloadWaitsForTheEngine(t *testing.T) {
 		} {
 			k := newBusyWorker(t, c.api, c.script...)
 			f := busyFleet(t, c.api, k, nil)
-			f.Book(&Request{Request: router.Request{ID: 1, Adapter: 1}}, 0)
-			f.Release(0, 0)
-			f.background.Wait()
+			f.Requests.Book(&Request{Request: router.Request{ID: 1, Adapter: 1}}, 0)
+			f.LoRAs.Release(0, 0)
+			f.tasks.Wait()
 			if got := k.did(); !slices.Equal(got, []string{c.want}) {
 				t.Errorf("%s: %v, expected %s", c.name, got, c.want)
 			}
@@ -154,9 +155,9 @@ func TestUnloadGivenUp(t *testing.T) {
 				c.LoadLimit = 10 * time.Millisecond
 				c.Log = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 			})
-			f.Release(0, 0)
-			f.background.Wait()
-			if len(k.did()) > 0 || !f.workers[0].adapters[0].held || len(lines) != 1 ||
+			f.LoRAs.Release(0, 0)
+			f.tasks.Wait()
+			if len(k.did()) > 0 || !f.workers[0].loras.rows[0].held || len(lines) != 1 ||
 				!strings.Contains(lines[0], "keeps adapter lora0: "+name) {
 				t.Errorf("%v: %q", k.did(), lines)
 			}
@@ -169,10 +170,10 @@ func TestUnloadCalledOff(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newBusyWorker(t, VLLM, state{1, 0, "lora0", 1})
 		f := busyFleet(t, VLLM, k, nil)
-		f.Release(0, 0)
+		f.LoRAs.Release(0, 0)
 		time.Sleep(3 * between) // in which it looks, and finds it in use
-		f.Book(&Request{Request: router.Request{ID: 1, Adapter: 0}}, 0)
-		f.background.Wait()
+		f.Requests.Book(&Request{Request: router.Request{ID: 1, Adapter: 0}}, 0)
+		f.tasks.Wait()
 		if len(k.did()) > 0 {
 			t.Errorf("%v", k.did())
 		}
@@ -193,19 +194,19 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 		k := newBusyWorker(t, VLLM, state{2, 0, "lora0", 1}, state{1, 0, "lora0", 2}, state{})
 		f := busyFleet(t, VLLM, k, nil)
 		old := &Request{Request: router.Request{ID: 1, Adapter: 0}}
-		f.Book(old, 0)
-		f.Tokens(old, 1, true)
+		f.Requests.Book(old, 0)
+		f.Requests.Tokens(old, 1, true)
 		k.gone = true
-		f.Forget(0, 0)
+		f.LoRAs.Forget(0, 0)
 		late := &Request{Request: router.Request{ID: 2, Adapter: 0}}
-		f.Book(late, 0)
+		f.Requests.Book(late, 0)
 		done := make(chan error)
-		go func() { done <- f.Ensure(context.Background(), 0, 0) }()
+		go func() { done <- f.LoRAs.Ensure(context.Background(), 0, 0) }()
 		synctest.Wait()
 		if k.looked() > 0 || len(k.did()) > 0 {
 			t.Errorf("the fleet's own request runs: %v", k.did())
 		}
-		f.Left(old)
+		f.Requests.Left(old)
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -214,20 +215,20 @@ func TestLoadWaitsForTheFormer(t *testing.T) {
 		}
 		k.begin()
 		// one that nobody has had: one look, that names another
-		if err := f.Ensure(context.Background(), 0, 1); err != nil {
+		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
 		}
 		if got := k.did(); !slices.Equal(got, []string{"1+lora1"}) {
 			t.Errorf("%v", got)
 		}
 		k.gone = false // others have loaded it meanwhile
-		f.Forget(0, 0)
+		f.LoRAs.Forget(0, 0)
 		k.begin()
-		if err := f.Ensure(context.Background(), 0, 0); err != nil || len(k.did()) > 0 {
+		if err := f.LoRAs.Ensure(context.Background(), 0, 0); err != nil || len(k.did()) > 0 {
 			t.Errorf("what is there again: %v, %v", err, k.did())
 		}
-		if k := f.workers[0]; k.adapters[0].outside > 0 || k.adapters[1].outside > 0 {
-			t.Errorf("requests still wait: %+v, %+v", k.adapters[0], k.adapters[1])
+		if k := f.workers[0]; k.loras.rows[0].outside > 0 || k.loras.rows[1].outside > 0 {
+			t.Errorf("requests still wait: %+v, %+v", k.loras.rows[0], k.loras.rows[1])
 		}
 	})
 }
@@ -243,13 +244,10 @@ func TestFixedAdapters(t *testing.T) {
 		} {
 			k := newFakeWorker(t, "lora0")
 			f, _, _ := startFleet(t, 2, nil, k)
-			f.workers[0].info = in
-			err := f.Ensure(context.Background(), 0, 1)
-			if err == nil || !strings.Contains(err.Error(), "worker 0 does not hold adapter lora1 and ") ||
-				!strings.Contains(err.Error(), want) {
-				t.Errorf("%+v: %v", in, err)
-			}
-			if err := f.Ensure(context.Background(), 0, 0); err != nil {
+			f.workers[0].health.info = in
+			err := f.LoRAs.Ensure(context.Background(), 0, 1)
+			testutil.ExpectError(t, err, "worker 0 does not hold adapter lora1 and ", want)
+			if err := f.LoRAs.Ensure(context.Background(), 0, 0); err != nil {
 				t.Errorf("what it holds: %v", err)
 			}
 			sameCalls(t, want, k)
@@ -271,10 +269,10 @@ func TestReadBackWhenFull(t *testing.T) {
 				k.held = k.held[1:]
 			}
 		}
-		if err := f.Ensure(context.Background(), 0, 1); err != nil {
+		if err := f.LoRAs.Ensure(context.Background(), 0, 1); err != nil {
 			t.Fatal(err)
 		}
-		f.background.Wait()
+		f.tasks.Wait()
 		if ws := f.Workers(); !slices.Equal(ws[0].Adapters, []string{"lora1"}) {
 			t.Errorf("%+v", ws)
 		}
@@ -295,7 +293,7 @@ func TestStatedLimits(t *testing.T) {
 		}, k)
 		k.load.Running = 1
 		for range 2 {
-			f.probe(context.Background(), 0)
+			f.prober.probe(context.Background(), 0)
 		}
 		if got := f.Workers()[0].Limits; got != (Limits{8, 5, 99, 4}) {
 			t.Errorf("%+v", got)

@@ -1,11 +1,12 @@
 package fleet
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 func TestReadLoRAs(t *testing.T) {
@@ -55,18 +56,10 @@ func TestFindLoRAs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
-		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Write(t, filepath.Join(dir, path), text)
 	}
-	if _, err := FindLoRAs(dir); err == nil ||
-		!strings.Contains(err.Error(), "no adapter, expected subfolders with adapter_config.json") {
-		t.Error(err)
-	}
+	_, err := FindLoRAs(dir)
+	testutil.ExpectError(t, err, "no adapter, expected subfolders with adapter_config.json")
 	write("code/adapter_config.json", `{"peft_type": "LORA", "r": 8, "rank_pattern": {"q_proj": 32, "k_proj": 4}}`)
 	write("chat/adapter_config.json", `{"r": 16, "lora_alpha": 32}`)
 	write("tiny/adapter_config.json", `{"r": 1}`)
@@ -84,10 +77,8 @@ func TestFindLoRAs(t *testing.T) {
 	for text, want := range map[string]string{`{"r": 0}`: "expected >= 1",
 		`{`: "expected the configuration of a PEFT adapter", `{"r": "8"}`: "expected the configuration"} {
 		write("bad/adapter_config.json", text)
-		if _, err := FindLoRAs(dir); err == nil || !strings.Contains(err.Error(), dir+"/bad/adapter_config.json: ") ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := FindLoRAs(dir)
+		testutil.ExpectError(t, err, dir+"/bad/adapter_config.json: ", want)
 	}
 	if _, err := FindLoRAs(filepath.Join(dir, "none")); err == nil {
 		t.Error("no error for a missing folder")

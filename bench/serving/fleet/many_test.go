@@ -61,7 +61,7 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 // list that is too long to read.
 func TestTooManyAdapters(t *testing.T) {
 	f, lines := manyAdapters(t, 2, maxAdapters+7)
-	f.probe(context.Background(), 0)
+	f.prober.probe(context.Background(), 0)
 	if n := len(f.Adapters()); n != maxAdapters || f.Up() != 2 {
 		t.Errorf("%d adapters, %d workers are up", n, f.Up())
 	}
@@ -82,7 +82,7 @@ func TestTooManyAdapters(t *testing.T) {
 // here.
 func TestListTooLong(t *testing.T) {
 	f, lines := manyAdapters(t, 1, 180_000)
-	f.probe(context.Background(), 0)
+	f.prober.probe(context.Background(), 0)
 	if len(f.Adapters()) > 0 || f.Up() != 1 || len(*lines) != 1 ||
 		!strings.HasSuffix((*lines)[0], "GET /v1/models: the answer is too long: more than 16777216 bytes: the adapters that it holds are unknown, but for those loaded from here") {
 		t.Errorf("%d adapters, %d up, %q", len(f.Adapters()), f.Up(), *lines)
@@ -119,7 +119,7 @@ func BenchmarkManyAdapters(b *testing.B) {
 	b.Run("Probe", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			f.probe(context.Background(), 0)
+			f.prober.probe(context.Background(), 0)
 		}
 	})
 	b.Run("Request", func(b *testing.B) {
@@ -128,10 +128,10 @@ func BenchmarkManyAdapters(b *testing.B) {
 		for b.Loop() {
 			n++
 			r := &Request{Request: router.Request{ID: n, Adapter: int32(n % 20_000)}}
-			f.Route(r, -1)
-			f.Ensure(context.Background(), 0, r.Adapter)
-			f.Tokens(r, 1, true)
-			f.Left(r)
+			f.Requests.Route(r, -1)
+			f.LoRAs.Ensure(context.Background(), 0, r.Adapter)
+			f.Requests.Tokens(r, 1, true)
+			f.Requests.Left(r)
 		}
 	})
 }

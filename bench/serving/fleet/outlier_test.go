@@ -51,9 +51,9 @@ func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 		t.Fatal(err)
 	}
 	for _, k := range f.workers {
-		k.view.Up, k.known = true, true
-		for a := range k.adapters {
-			k.hold(int32(a), true)
+		k.view.Up, k.health.known = true, true
+		for a := range k.loras.rows {
+			k.loras.add(int32(a))
 		}
 	}
 	return f, c
@@ -64,16 +64,16 @@ func upFleet(t testing.TB, workers int, o Outlier) (*Fleet, *clock) {
 func (f *Fleet) one(id int64, a int32, to int, ok bool) (w int) {
 	r := &Request{Request: router.Request{ID: id, Adapter: a, Prompt: 1, MaxNew: 1}}
 	if w = to; to < 0 {
-		w = f.Route(r, -1)
+		w = f.Requests.Route(r, -1)
 	} else {
-		f.Book(r, to)
+		f.Requests.Book(r, to)
 	}
 	if ok {
-		f.Finished(r, w, 0)
+		f.Requests.Finished(r, w, 0)
 	} else {
-		f.Failed(r, w, errBroke)
+		f.Requests.Failed(r, w, errBroke)
 	}
-	f.Left(r)
+	f.Requests.Left(r)
 	return w
 }
 
@@ -108,14 +108,14 @@ func TestEjection(t *testing.T) {
 			t.Fatalf("level %d: no trial: %+v", level, s)
 		}
 		r := &Request{Request: router.Request{ID: 12, Adapter: trace.BaseModel}}
-		if w := f.Route(r, -1); w != 0 {
+		if w := f.Requests.Route(r, -1); w != 0 {
 			t.Fatalf("the trial's request went to %d", w)
 		}
 		if w := f.one(13, trace.BaseModel, -1, true); w == 0 {
 			t.Error("a second request within the trial, before the first has ended")
 		}
-		f.Failed(r, 0, errBroke)
-		f.Left(r)
+		f.Requests.Failed(r, 0, errBroke)
+		f.Requests.Left(r)
 		if s := f.state(0); !s.Ejected || s.Reason != FailedTrial || s.EjectedFor != want {
 			t.Errorf("level %d: %+v, expected %v s", level, s, want)
 		}
@@ -125,8 +125,8 @@ func TestEjection(t *testing.T) {
 	for want := 1; want <= 2; want++ { // one, then two at a time
 		for id := int64(20); ; id++ {
 			r := &Request{Request: router.Request{ID: id, Adapter: trace.BaseModel}}
-			if f.Route(r, -1) != 0 {
-				f.Left(r)
+			if f.Requests.Route(r, -1) != 0 {
+				f.Requests.Left(r)
 				break
 			}
 			together = append(together, r)
@@ -134,10 +134,10 @@ func TestEjection(t *testing.T) {
 		if len(together) != want {
 			t.Errorf("%d requests of the trial at a time, expected %d", len(together), want)
 		}
-		f.Left(together[0]) // as bench does: it leaves, then it has succeeded
-		f.Finished(together[0], 0, 0)
+		f.Requests.Left(together[0]) // as bench does: it leaves, then it has succeeded
+		f.Requests.Finished(together[0], 0, 0)
 		for _, r := range together[1:] {
-			f.Left(r) // its client has gone
+			f.Requests.Left(r) // its client has gone
 		}
 		together = nil
 	}
@@ -221,7 +221,7 @@ func TestAdapterEjected(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.mu.Lock()
-	f.workers[0].forget(&f.cfg.Outlier, 1000)
+	f.workers[0].out.forget(&f.cfg.Outlier, 1000)
 	n := len(f.workers[0].out.adapters)
 	f.mu.Unlock()
 	if n != 0 {
@@ -236,11 +236,11 @@ func TestTried(t *testing.T) {
 		r := &Request{Request: router.Request{Adapter: trace.BaseModel}}
 		var faults []Fault
 		for _, w := range workers {
-			f.Book(r, w)
+			f.Requests.Book(r, w)
 			faults = append(faults, r.Fault(w, errBroke))
-			f.Left(r)
+			f.Requests.Left(r)
 		}
-		f.Tried(r, faults, served)
+		f.Requests.Tried(r, faults, served)
 	}
 	failures := func() (n [3]int) {
 		for w := range n {
@@ -281,7 +281,7 @@ func TestNeverAll(t *testing.T) {
 	if f.Up() != 1 || f.state(2).Ejected {
 		t.Errorf("%d up, %+v", f.Up(), f.Workers())
 	}
-	f.Failed(&Request{}, 2, syscall.ECONNREFUSED)
+	f.Requests.Failed(&Request{}, 2, syscall.ECONNREFUSED)
 	if f.Up() != 2 {
 		t.Errorf("the last is down: %d may serve, expected the two that are ejected", f.Up())
 	}
@@ -308,10 +308,10 @@ func TestRestarted(t *testing.T) {
 		for i := range int64(5) {
 			f.one(i, trace.BaseModel, 0, false)
 		}
-		f.Failed(&Request{}, 0, syscall.ECONNREFUSED)
+		f.Requests.Failed(&Request{}, 0, syscall.ECONNREFUSED)
 		f.mu.Lock()
-		f.workers[0].view.Up, f.workers[0].known = true, true
-		f.workers[0].afterDown()
+		f.workers[0].view.Up, f.workers[0].health.known = true, true
+		f.workers[0].out.afterDown()
 		f.mu.Unlock()
 		if s := f.state(0); s.Trial != (level == 1) || s.Ejected != (level == 2) {
 			t.Errorf("level %d: %+v", level, s)
@@ -327,14 +327,14 @@ func TestSlowStart(t *testing.T) {
 	var rs []*Request
 	for i := range 10 {
 		r := &Request{Request: router.Request{ID: int64(i), Adapter: 0}}
-		sent[f.Route(r, -1)]++
+		sent[f.Requests.Route(r, -1)]++
 		rs = append(rs, r)
 	}
 	if sent != [2]int{7, 3} { // three and three, then as the policy wants
 		t.Errorf("sent %v", sent)
 	}
-	f.Finished(rs[0], 0, 0)
-	f.Left(rs[len(rs)-1])
+	f.Requests.Finished(rs[0], 0, 0)
+	f.Requests.Left(rs[len(rs)-1])
 	if w := f.one(20, 0, -1, true); w != 0 {
 		t.Errorf("a worker that has served one is passed over for %d", w)
 	}
@@ -370,7 +370,7 @@ func TestOutlierProperties(t *testing.T) {
 			BaseTime: time.Duration(rapid.IntRange(1, 20).Draw(t, "base")) * time.Second,
 			MaxTime:  time.Minute, MaxEjected: rapid.SampledFrom([]float64{0.1, 0.5, 1}).Draw(t, "max ejected")}
 		f, c := upFleet(&noT{}, n, o)
-		f.cfg.Router.Policy = &turns{}
+		f.router.Policy = &turns{}
 		rate := make([]float64, n) // of failures
 		for w := range rate {
 			rate[w] = rapid.SampledFrom([]float64{0, 0, 0.05, 0.5, 1}).Draw(t, "rate")
@@ -392,17 +392,17 @@ func TestOutlierProperties(t *testing.T) {
 		for i := range int64(rapid.IntRange(1, 600).Draw(t, "requests")) {
 			c.pass(rapid.Float64Range(0, 1).Draw(t, "gap"))
 			r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
-			w := f.Route(r, -1)
+			w := f.Requests.Route(r, -1)
 			if w == router.None || f.Up() == 0 {
 				t.Fatal("no worker is left")
 			}
 			if rate[w] > 0 && rapid.Float64Range(0, 1).Draw(t, "luck") <= rate[w] {
-				f.Failed(r, w, errBroke)
+				f.Requests.Failed(r, w, errBroke)
 				failed[w]++
 			} else {
-				f.Finished(r, w, 0)
+				f.Requests.Finished(r, w, 0)
 			}
-			f.Left(r)
+			f.Requests.Left(r)
 		}
 		// one worker alone is bad: each period of BaseTime or more costs it one request, after the first few
 		bad, sound := -1, 0
@@ -447,23 +447,23 @@ func (p *turns) Route(_ router.Request, v *router.View) int {
 // A worker that is good and bad in turn is out of service for longer and longer, and comes back when it stays good.
 func TestFlapping(t *testing.T) {
 	f, c := upFleet(t, 3, Outlier{})
-	f.cfg.Router.Policy = &turns{}
+	f.router.Policy = &turns{}
 	failed, served := 0, 0
 	// ten minutes, ten requests a second: a third of them would go there, and half of these fail
 	for i := range int64(6000) {
 		c.pass(0.1)
 		r := &Request{Request: router.Request{ID: i, Adapter: int32(i % 4)}}
-		switch w, bad := f.Route(r, -1), int(c.Now()/5)%2 == 1; {
+		switch w, bad := f.Requests.Route(r, -1), int(c.Now()/5)%2 == 1; {
 		case w == 0 && bad:
 			failed++
-			f.Failed(r, w, errBroke)
+			f.Requests.Failed(r, w, errBroke)
 		default:
-			f.Finished(r, w, 0)
+			f.Requests.Finished(r, w, 0)
 			if w == 0 {
 				served++
 			}
 		}
-		f.Left(r)
+		f.Requests.Left(r)
 	}
 	if failed > 60 || served == 0 {
 		t.Errorf("%d requests failed and %d were served there, expected at most 60 failures", failed, served)

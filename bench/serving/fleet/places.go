@@ -1,12 +1,9 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -47,6 +44,8 @@ const (
 	// retryFull is the time after which a load is tried though the worker's list shows
 	// no free place.
 	retryFull = time.Second
+	// vllmPatience limits the wait for an adapter of vLLM that others may use.
+	vllmPatience = 500 * time.Millisecond
 )
 
 // Wait limits the wait of a request for a place.
@@ -76,372 +75,158 @@ func (e *NoPlace) Error() string {
 // errFull says that a worker refused a load for want of a place.
 type errFull struct{ error }
 
-// ticket is a request in the queue for places.
-type ticket struct {
-	adapter int32
-	booked  int // requests; 1, but for those that are not booked
-	since   time.Time
-	done    chan struct{} // closed when it has left the queue
-	left    bool
-	err     error
+// isFull says whether an error is, or wraps, an errFull.
+func isFull(err error) bool {
+	_, ok := errors.AsType[errFull](err)
+	return ok
 }
 
-// places is the queue of a worker; guarded by Fleet.mu.
-type places struct {
-	queue    []*ticket     // by arrival
-	served   bool          // a goroutine serves the queue
-	latest   time.Time     // when the latest place was given, or the queue began
-	turn     time.Duration // mean time between two places given, of the latest ones
-	uses     int64         // counts uses of adapters
-	yielding int           // adapters that yield
-
-	refuses   bool      // it refused a load when it was full; else it evicts by itself
-	fullUntil time.Time // a load is not worth a try before, unless a place became free
-	fullAt    int       // adapters that it held when it was full, by its own list; 0: not known
-	lookAt    time.Time // when it is asked again what it holds
+// placeServer gives places to the adapters that requests wait for.
+type placeServer struct {
+	*cluster
+	loader *loader
 }
 
-// crowded says whether requests must queue for an adapter that is not held: others
-// queue already, or the worker's own limit is reached by adapters in use. Called with
-// mu held.
-func (k *worker) crowded() bool {
-	if len(k.queue) > 0 {
-		return true
+// wait waits until the worker holds the adapter and may take requests for it; called
+// with mu held, which it releases meanwhile.
+func (p *placeServer) wait(ctx context.Context, k *worker, a int32, booked int, limit Wait) error {
+	q := &k.places
+	if most := p.cfg.MaxPending; most > 0 && len(q.tickets) >= most {
+		p.stats.PlaceOverflows++
+		return p.noPlace(k, a, false)
 	}
-	return k.exhausted()
-}
-
-// inUse counts the adapters that hold a place and have requests of the fleet or are
-// being loaded; called with mu held.
-func (k *worker) inUse() (n int) {
-	for _, a := range k.held {
-		if !k.free(a) {
-			n++
-		}
+	begun := time.Now()
+	t := q.join(a, booked, limit.Since)
+	if !q.served {
+		q.served = true
+		p.tasks.Go(func() { p.serve(k) })
 	}
-	return n + k.calls
-}
-
-// queueUp waits until the worker holds the adapter and may take requests for it; called
-// with mu held, which it gives up meanwhile.
-func (f *Fleet) queueUp(ctx context.Context, w int, a int32, booked int, wait Wait) error {
-	k := f.workers[w]
-	if most := f.cfg.MaxPending; most > 0 && len(k.queue) >= most {
-		f.stats.PlaceOverflows++
-		return f.noPlace(w, a, false)
-	}
-	now := time.Now()
-	t := &ticket{adapter: a, booked: booked, since: wait.Since, done: make(chan struct{})}
-	if t.since.IsZero() {
-		t.since = now
-	}
-	if len(k.queue) == 0 {
-		k.latest = now
-	}
-	at, _ := slices.BinarySearchFunc(k.queue, t, func(x, t *ticket) int {
-		return cmp.Or(x.since.Compare(t.since), -1) // behind its equals
-	})
-	k.queue = slices.Insert(k.queue, at, t)
-	k.adapters[a].waiting++
-	k.adapters[a].outside += booked
-	if !k.served {
-		k.served = true
-		f.background.Go(func() { f.serveQueue(w) })
-	}
-	k.notify()
-	var late <-chan time.Time
-	if !wait.Until.IsZero() {
-		timer := time.NewTimer(time.Until(wait.Until))
-		defer timer.Stop()
-		late = timer.C
-	}
-	f.mu.Unlock()
-	select {
-	case <-t.done:
-	case <-ctx.Done():
-	case <-late:
-	}
-	f.mu.Lock()
+	k.changed.notify()
+	p.unlocked(func() { t.await(ctx, limit.Until) })
 	if !t.left { // its time is over
-		k.dismiss(func(x *ticket) bool { return x == t }, context.Cause(ctx))
-		k.settle()
-		k.notify()
+		q.dismiss(func(x *ticket) bool { return x == t }, context.Cause(ctx))
+		q.settle()
+		k.changed.notify()
 		if t.err == nil {
-			f.stats.PlaceTimeouts++
-			t.err = f.noPlace(w, a, true)
+			p.stats.PlaceTimeouts++
+			t.err = p.noPlace(k, a, true)
 		}
 	}
-	f.stats.PlaceWaits++
-	f.stats.PlaceWaitTime += time.Since(now).Seconds()
+	p.stats.PlaceWaits++
+	p.stats.PlaceWaitTime += time.Since(begun).Seconds()
 	return t.err
 }
 
-func (f *Fleet) noPlace(w int, a int32, late bool) error {
-	k := f.workers[w]
-	return &NoPlace{Adapter: f.cfg.Adapters[a].Name, Worker: w, Waiting: len(k.queue), Late: late,
-		After: k.expectedWait()}
+// noPlace is the error of a request that leaves the queue, or cannot join it; called with mu held.
+func (p *placeServer) noPlace(k *worker, a int32, late bool) error {
+	return &NoPlace{Adapter: p.catalog.adapters[a].Name, Worker: k.index, Waiting: len(k.places.tickets), Late: late,
+		After: k.places.expectedWait()}
 }
 
-// expectedWait estimates how long a new request would wait for a place: a turn for each
-// adapter that waits, and one more. Called with mu held.
-func (k *worker) expectedWait() time.Duration {
-	waiting := map[int32]bool{}
-	for _, t := range k.queue {
-		waiting[t.adapter] = true
-	}
-	turn := k.turn
-	if len(k.queue) > 0 {
-		turn = max(turn, time.Since(k.latest)) // the present turn takes longer than usual
-	}
-	return min(turn*time.Duration(len(waiting)+1), time.Hour)
-}
-
-// leaveQueue takes a ticket's request out of the counts, once; called with mu held.
-func (k *worker) leaveQueue(t *ticket, err error) {
-	t.left, t.err = true, err
-	k.adapters[t.adapter].waiting--
-	k.adapters[t.adapter].outside -= t.booked
-	close(t.done)
-}
-
-// there says whether an adapter may take requests, but for those that must leave its
-// place to others; called with mu held.
-func (k *worker) there(a int32) bool { return k.adapters[a].held && k.adapters[a].call == nil }
-
-// dismiss lets the requests that match leave the queue; called with mu held.
-func (k *worker) dismiss(which func(t *ticket) bool, err error) {
-	k.queue = slices.DeleteFunc(k.queue, func(t *ticket) bool {
-		if !which(t) {
-			return false
-		}
-		k.leaveQueue(t, err)
-		return true
-	})
-}
-
-// settle admits the requests whose adapters are there; called with mu held. An adapter
-// that yields takes requests again when it is the first in the queue, or nobody waits.
-func (k *worker) settle() {
-	for before := -1; before != len(k.queue); {
-		before = len(k.queue)
-		if before > 0 {
-			k.yield(k.queue[0].adapter, false)
-		}
-		k.dismiss(func(t *ticket) bool { return k.there(t.adapter) && !k.adapters[t.adapter].yielding }, nil)
-	}
-	if len(k.queue) == 0 && k.yielding > 0 {
-		for _, a := range k.held {
-			k.yield(a, false)
-		}
-	}
-}
-
-// yield makes an adapter take no new requests, or take them again; called with mu held.
-func (k *worker) yield(a int32, yields bool) {
-	if s := k.adapters[a]; s.yielding != yields {
-		s.yielding = yields
-		if yields {
-			k.yielding++
-		} else {
-			k.yielding--
-		}
-	}
-}
-
-// serveQueue gives places to the adapters that requests wait for, until none waits.
-func (f *Fleet) serveQueue(w int) {
-	k := f.workers[w]
-	defer f.lock()()
-	for f.ctx.Err() == nil {
-		k.settle()
-		if len(k.queue) == 0 {
+// serve gives places to the adapters that requests wait for, until none waits.
+func (p *placeServer) serve(k *worker) {
+	defer p.lock()()
+	q := &k.places
+	for p.tasks.ctx.Err() == nil {
+		q.settle()
+		if len(q.tickets) == 0 {
 			break
 		}
-		a := k.queue[0].adapter
-		switch c := k.adapters[a].call; {
+		a := q.tickets[0].adapter
+		switch c := k.loras.rows[a].call; {
 		case c != nil:
-			f.await(f.ctx, c.done)
-		case !time.Now().Before(k.fullUntil) && !k.exhausted():
-			f.fill(w, a)
-		case f.vacate(w):
-			k.fullUntil = time.Time{}
+			p.await(p.tasks.ctx, c.done)
+		case !time.Now().Before(q.full.until) && !k.loras.exhausted():
+			p.fill(k, a)
+		case p.vacate(k):
+			q.full.until = time.Time{}
 		default:
-			f.awaitChange(k)
+			p.awaitChange(k)
 		}
 	}
-	k.dismiss(func(*ticket) bool { return true }, context.Cause(f.ctx))
-	k.settle()
-	k.served = false
+	q.dismiss(func(*ticket) bool { return true }, context.Cause(p.tasks.ctx))
+	q.settle()
+	q.served = false
 }
-
-// exhausted says whether adapters in use fill the places that the worker told of;
-// called with mu held.
-func (k *worker) exhausted() bool {
-	most := k.info.MaxLoaded
-	return most > 0 && len(k.held) >= most && k.inUse() >= most
-}
-
-// refused notes that a worker had no place; called with mu held.
-func (k *worker) refused() {
-	k.contested.Store(true)
-	k.fullUntil, k.fullAt = time.Now().Add(retryFull), 0
-	k.lookLater()
-}
-
-func (k *worker) lookLater() { k.lookAt = time.Now().Add(look/2 + rand.N(look/2)) }
 
 // fill loads the adapter that is first in the queue; called with mu held, which it
-// gives up meanwhile, as vacate and awaitChange do. A load that fails for another reason than a
+// releases meanwhile, as vacate and awaitChange do. A load that fails for another reason than a
 // full worker fails the requests that wait for the adapter.
-func (f *Fleet) fill(w int, a int32) {
-	k := f.workers[w]
-	k.begin(a, false)
-	f.mu.Unlock()
-	err := f.load(w, a)
-	f.mu.Lock()
-	now := time.Now()
-	if full := (errFull{}); errors.As(err, &full) {
-		return
-	} else if err != nil {
-		k.dismiss(func(t *ticket) bool { return t.adapter == a }, err)
-		return
-	}
-	took := now.Sub(k.latest)
-	if k.turn == 0 {
-		k.turn = took
-	}
-	k.turn += (took - k.turn) / 8
-	if k.latest = now; k.info.MaxLoaded > 0 && len(k.held) >= k.info.MaxLoaded && k.refuses {
-		k.refused() // it is full again
+func (p *placeServer) fill(k *worker, a int32) {
+	k.loras.begin(a, false)
+	var err error
+	p.unlocked(func() { err = p.loader.load(k, a) })
+	switch {
+	case isFull(err):
+	case err != nil:
+		k.places.dismiss(func(t *ticket) bool { return t.adapter == a }, err)
+	default:
+		k.places.gave()
 	}
 }
 
 // vacate unloads an adapter that no request of the fleet uses, or asks one to yield. It
-// returns whether there may be a place now.
-func (f *Fleet) vacate(w int) bool {
-	k := f.workers[w]
+// returns whether there may be a place now. Called with mu held.
+func (p *placeServer) vacate(k *worker) bool {
 	busy := map[string]bool{}
 	if k.kind() == VLLM { // it tells which adapters others use
-		f.mu.Unlock()
-		ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
-		l, err := k.load(ctx)
-		cancel()
-		f.mu.Lock()
+		var l load
+		var err error
+		p.unlocked(func() {
+			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
+			defer cancel()
+			l, err = k.load(ctx)
+		})
 		if err != nil {
 			return false
 		}
 		busy = l.Busy
 	}
-	a := f.leastRecent(k, busy)
+	a := p.loader.leastRecent(k, busy)
 	if a < 0 {
-		k.makeWay()
+		k.places.makeWay()
 		return false
 	}
-	k.adapters[a].touched = k.nextUse() // if it stays, another is next
-	f.mu.Unlock()
-	gone := f.evictFor(k, a)
-	f.mu.Lock()
+	k.loras.touch(a) // if it stays, another is next
+	gone := false
+	p.unlocked(func() { gone = p.evict(k, a) })
 	return gone
 }
 
-// leastRecent is the adapter to evict: the least recently used one that is neither
-// pinned nor in use; -1: none. Called with mu held. Where others send requests, too, it
-// must have had its place for a while: they are not seen to use it.
-func (f *Fleet) leastRecent(k *worker, busy map[string]bool) int32 {
-	victim := int32(-1)
-	shared := k.foreignRunning+k.foreignQueued > 0
-	for _, a := range k.held {
-		s := k.adapters[a]
-		if k.view.Adapters[a].Pinned || !k.free(a) || busy[f.cfg.Adapters[a].Name] ||
-			shared && time.Since(s.since) < hold {
-			continue
-		}
-		if victim < 0 || s.touched < k.adapters[victim].touched {
-			victim = a
-		}
-	}
-	return victim
-}
-
-// makeWay asks adapters to yield, those that have held their places for longest: one for
-// each adapter that waits for a place. Called with mu held.
-func (k *worker) makeWay() {
-	waiting := map[int32]bool{}
-	for _, t := range k.queue {
-		if !k.adapters[t.adapter].held {
-			waiting[t.adapter] = true
-		}
-	}
-	for k.yielding < len(waiting) {
-		oldest := int32(-1)
-		for _, a := range k.held {
-			s := k.adapters[a]
-			if k.there(a) && !s.yielding && !k.view.Adapters[a].Pinned && time.Since(s.since) >= hold &&
-				(oldest < 0 || s.since.Before(k.adapters[oldest].since)) {
-				oldest = a
-			}
-		}
-		if oldest < 0 {
-			return
-		}
-		k.yield(oldest, true)
-	}
-}
-
-// evictFor unloads an adapter that no request of the fleet uses, for one that waits.
-func (f *Fleet) evictFor(k *worker, a int32) bool {
-	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.LoadLimit)
+// evict unloads an adapter that no request of the fleet uses, for one that waits.
+func (p *placeServer) evict(k *worker, a int32) bool {
+	ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
 	defer cancel()
-	name, _ := f.where(a)
 	if k.kind() != SGLang { // sglang waits itself for the adapter's requests
 		idle, stop := context.WithTimeout(ctx, vllmPatience)
-		err := f.awaitIdle(idle, k, name, certain, func() bool { return k.free(a) })
+		err := p.loader.awaitIdle(idle, k, a, certain, func() bool { return k.loras.idle(a) })
 		stop()
 		if err != nil {
 			return false
 		}
 	}
-	gone := f.unload(ctx, k, a, name, func() bool { return k.free(a) && len(k.queue) > 0 })
+	gone := p.loader.unload(ctx, k, a, func() bool { return k.loras.idle(a) && len(k.places.tickets) > 0 })
 	if gone {
-		f.mu.Lock()
-		f.stats.Evictions++
-		f.mu.Unlock()
+		defer p.lock()()
+		p.stats.Evictions++
 	}
 	return gone
 }
 
-// vllmPatience limits the wait for an adapter of vLLM that others may use.
-const vllmPatience = 500 * time.Millisecond
-
 // awaitChange waits until something happens at a full worker, or it is time to ask it
-// again what it holds.
-func (f *Fleet) awaitChange(k *worker) {
-	if !time.Now().Before(k.lookAt) {
-		f.mu.Unlock()
-		ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Timeout)
-		f.relist(ctx, k)
-		cancel()
-		f.mu.Lock()
-		if k.fullAt == 0 {
-			k.fullAt = len(k.held)
-		} else if len(k.held) < k.fullAt {
-			k.fullUntil = time.Time{} // another client has left a place
-		}
-		k.lookLater()
+// again what it holds. Called with mu held.
+func (p *placeServer) awaitChange(k *worker) {
+	full := &k.places.full
+	if !time.Now().Before(full.lookAt) {
+		p.unlocked(func() {
+			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.Timeout)
+			defer cancel()
+			p.loader.discovery.relist(ctx, k)
+		})
+		full.looked(len(k.loras.held))
 		return
 	}
-	changed, until := k.changed, time.Until(k.lookAt)
-	f.mu.Unlock()
-	defer f.mu.Lock()
-	timer := time.NewTimer(until)
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-f.ctx.Done():
-	case <-timer.C:
-	}
+	ctx, cancel := context.WithTimeout(p.tasks.ctx, time.Until(full.lookAt))
+	defer cancel()
+	p.await(ctx, k.changed.ch)
 }
-
-// Contested says whether adapters may leave a worker without the fleet's doing: it is
-// full, and other clients may load adapters there.
-func (f *Fleet) Contested(w int) bool { return f.workers[w].contested.Load() }

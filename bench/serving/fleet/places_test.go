@@ -61,10 +61,10 @@ func (x *full) request(ctx context.Context, a int32, service time.Duration, limi
 	if limit > 0 {
 		wait.Until = begun.Add(limit)
 	}
-	x.f.Book(r, 0)
-	defer x.f.Left(r)
+	x.f.Requests.Book(r, 0)
+	defer x.f.Requests.Left(r)
 	name := x.f.Adapters()[a].Name
-	err := x.f.EnsureWithin(ctx, 0, a, wait)
+	err := x.f.LoRAs.EnsureWithin(ctx, 0, a, wait)
 	for err == nil && !x.start(name) {
 		if !x.others {
 			x.mu.Lock()
@@ -72,9 +72,9 @@ func (x *full) request(ctx context.Context, a int32, service time.Duration, limi
 			x.mu.Unlock()
 			return 0, nil
 		}
-		x.f.Forget(0, a)
+		x.f.LoRAs.Forget(0, a)
 		time.Sleep(10 * time.Millisecond) // as the gateway
-		err = x.f.EnsureWithin(ctx, 0, a, wait)
+		err = x.f.LoRAs.EnsureWithin(ctx, 0, a, wait)
 	}
 	waited := time.Since(begun)
 	if err != nil {
@@ -83,7 +83,7 @@ func (x *full) request(ctx context.Context, a int32, service time.Duration, limi
 	x.mu.Lock()
 	x.begun = append(x.begun, name)
 	x.mu.Unlock()
-	x.f.Tokens(r, 1, true)
+	x.f.Requests.Tokens(r, 1, true)
 	time.Sleep(service)
 	x.k.mu.Lock()
 	defer x.k.mu.Unlock()
@@ -141,11 +141,12 @@ func (x *full) quiet() {
 	x.f.mu.Lock()
 	defer x.f.mu.Unlock()
 	k := x.f.workers[0]
-	if len(k.queue) > 0 || k.served || k.yielding > 0 {
-		x.Errorf("%d requests wait, served %v, %d adapters yield", len(k.queue), k.served, k.yielding)
+	if len(k.places.tickets) > 0 || k.places.served || k.loras.yielding > 0 {
+		x.Errorf("%d requests wait, served %v, %d adapters yield", len(k.places.tickets), k.places.served,
+			k.loras.yielding)
 	}
 	held, calls := 0, 0
-	for a, s := range k.adapters {
+	for a, s := range k.loras.rows {
 		if s.waiting != 0 || s.outside != 0 {
 			x.Errorf("adapter %d: %d wait, %d are outside", a, s.waiting, s.outside)
 		}
@@ -156,8 +157,8 @@ func (x *full) quiet() {
 			calls++
 		}
 	}
-	if held != len(k.held) || calls != k.calls {
-		x.Errorf("%d adapters are held and %d change; counted %d and %d", held, calls, len(k.held), k.calls)
+	if held != len(k.loras.held) || calls != k.loras.calls {
+		x.Errorf("%d adapters are held and %d change; counted %d and %d", held, calls, len(k.loras.held), k.loras.calls)
 	}
 	for _, err := range x.errs {
 		x.Error(err)
@@ -203,11 +204,11 @@ func TestPlaces(t *testing.T) {
 				time.Sleep(o.after)
 				longest = max(longest, o.service)
 				if i == len(orders)/2 && unloaded >= 0 {
-					x.f.Unload(0, fmt.Sprintf("lora%d", unloaded))
+					x.f.LoRAs.Unload(0, fmt.Sprintf("lora%d", unloaded))
 				}
 				x.f.mu.Lock()
 				before := map[int32]bool{o.adapter: true}
-				for _, t := range x.f.workers[0].queue {
+				for _, t := range x.f.workers[0].places.tickets {
 					before[t.adapter] = true
 				}
 				x.f.mu.Unlock()
@@ -352,7 +353,7 @@ func TestNoPlace(t *testing.T) {
 		x.f.mu.Unlock()
 		synctest.Wait()
 		x.quiet()
-		x.f.probe(context.Background(), 0) // it is back
+		x.f.prober.probe(context.Background(), 0) // it is back
 		send(1, time.Second, 0, served)
 		wg.Wait()
 		x.quiet()
@@ -383,13 +384,13 @@ func TestPlacesForgotten(t *testing.T) {
 		x.k.mu.Lock()
 		x.k.held = nil // another client has unloaded it
 		x.k.mu.Unlock()
-		x.f.Forget(0, 1)
+		x.f.LoRAs.Forget(0, 1)
 		wg.Wait()
 		x.quiet()
 
 		send(0, "")
 		send(1, "context canceled")
-		x.f.cancel()
+		x.f.tasks.cancel()
 		wg.Wait()
 		x.quiet()
 	})
@@ -426,8 +427,8 @@ func TestPlacesOfTwo(t *testing.T) {
 		}
 		for range 60 {
 			time.Sleep(time.Second)
-			x.f.probe(ctx, 0)
-			other.f.probe(ctx, 0)
+			x.f.prober.probe(ctx, 0)
+			other.f.prober.probe(ctx, 0)
 		}
 		cancel()
 		wg.Wait()

@@ -34,12 +34,12 @@ func TestSituation(t *testing.T) {
 		{0, &Request{Request: router.Request{ID: 2, Adapter: 0, Prompt: 8, MaxNew: 9}}, true}, // cannot move
 	} {
 		r.r.Sent = -1
-		f.Book(r.r, r.w)
+		f.Requests.Book(r.r, r.w)
 		if r.run {
-			f.Tokens(r.r, 3, true)
+			f.Requests.Tokens(r.r, 3, true)
 		}
 	}
-	s := f.situation()
+	s := f.plans.input()
 	for i := range s.Requests {
 		if age := s.Requests[i].Age; age != s.Now+1 {
 			t.Errorf("age %v at %v of a request sent at -1", age, s.Now)
@@ -72,7 +72,7 @@ func TestApply(t *testing.T) {
 		}
 		fixedHere := &Request{Request: router.Request{ID: 3, Adapter: 0}}
 		for _, r := range []*Request{stays, moves, fixedHere} {
-			f.Book(r, 0)
+			f.Requests.Book(r, 0)
 		}
 		apply(f, &router.Plan{Reason: "why", SolveTime: 0.5,
 			Load:   []router.Placement{{Worker: 1, Adapter: 0}, {Worker: 1, Adapter: 2}},
@@ -83,9 +83,9 @@ func TestApply(t *testing.T) {
 		sameCalls(t, "loads", b, "+lora0", "+lora2")
 		synctest.Wait()
 		for _, r := range []*Request{stays, moves, fixedHere} {
-			f.Left(r)
+			f.Requests.Left(r)
 		}
-		f.background.Wait()
+		f.tasks.Wait()
 		sameCalls(t, "unloads", a, "-lora0", "-lora1")
 		sameCalls(t, "to come and to go", b)
 		if !slices.Equal(moved, [][2]int{{0, 1}}) {
@@ -111,7 +111,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-func apply(f *Fleet, p *router.Plan) { f.apply(context.Background(), p, f.cfg.Router) }
+func apply(f *Fleet, p *router.Plan) { f.plans.apply(context.Background(), p, f.router) }
 
 // One load that fails takes the others of its plan with it, but nothing that was
 // there before, and the plan's other parts are not begun.
@@ -125,7 +125,7 @@ func TestApplyFails(t *testing.T) {
 			Load:   []router.Placement{{Adapter: 0}, {Adapter: 1}, {Adapter: 2}},
 			Unload: []router.Placement{{Adapter: 3}},
 		})
-		f.background.Wait()
+		f.tasks.Wait()
 		sameCalls(t, "all or none", k, "+lora1", "+lora2", "-lora1")
 		if s := f.Stats(); s.Applied != 0 || s.Dropped != 1 {
 			t.Errorf("%+v", s)
@@ -184,16 +184,16 @@ func TestAppliedByAnother(t *testing.T) {
 	inMemory(t, func(t *memory) {
 		k := newFakeWorker(t)
 		f, _, planner := startFleet(t, 1, nil, k)
-		f.applied(&router.Plan{}, &router.Router{Planner: planner}, nil)
+		f.plans.applied(&router.Plan{}, &router.Router{Planner: planner}, nil)
 		if len(planner.told) != 0 {
 			t.Error("told of the plan of another router")
 		}
-		f.applied(&router.Plan{Move: []router.Move{{}}}, f.cfg.Router, errors.New("late"))
+		f.plans.applied(&router.Plan{Move: []router.Move{{}}}, f.router, errors.New("late"))
 		if s := f.Stats(); len(planner.told) != 1 || planner.told[0] == nil || s.Dropped != 1 || s.Applied != 0 {
 			t.Errorf("told %v, %+v", planner.told, s)
 		}
-		f.cfg.Router.Planner = nil // a policy without one may adjust
-		f.applied(&router.Plan{}, f.cfg.Router, nil)
+		f.router.Planner = nil // a policy without one may adjust
+		f.plans.applied(&router.Plan{}, f.router, nil)
 	})
 }
 
@@ -225,7 +225,7 @@ func TestPlanning(t *testing.T) {
 		}
 		planner.next = nil
 		before := f.Stats().Plans
-		if p, by := f.plan(); p != nil || by != f.cfg.Router || f.Stats().Plans != before {
+		if p, by := f.plans.plan(); p != nil || by != f.router || f.Stats().Plans != before {
 			t.Errorf("no plan was counted as one: %v, %+v", p, f.Stats())
 		}
 	})
@@ -238,11 +238,11 @@ func TestAdjust(t *testing.T) {
 		f, policy, planner := startFleet(t, 2, nil, k)
 		route := func() {
 			r := &Request{Request: router.Request{ID: 1, Adapter: 0}}
-			if w := f.Route(r, -1); w != 0 {
+			if w := f.Requests.Route(r, -1); w != 0 {
 				t.Fatal(w)
 			}
-			f.Left(r)
-			f.background.Wait()
+			f.Requests.Left(r)
+			f.tasks.Wait()
 		}
 		route()
 		policy.adjust = &router.Plan{}
@@ -283,23 +283,23 @@ func TestPlanBesideRouting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.cfg.Router = rt
+		f.router = rt
 		for id := range int64(4) {
-			f.Book(&Request{Request: router.Request{ID: id}, Move: func(int, int) bool { return true }}, 0)
+			f.Requests.Book(&Request{Request: router.Request{ID: id}, Move: func(int, int) bool { return true }}, 0)
 		}
 		var plan *router.Plan
 		var by *router.Router
 		var wg sync.WaitGroup
-		wg.Go(func() { plan, by = f.plan() })
+		wg.Go(func() { plan, by = f.plans.plan() })
 		<-solver.began
 		late := &Request{Request: router.Request{ID: 9}}
-		if w := f.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
+		if w := f.Requests.Route(late, -1); w == router.None { // blocks for ever if the solver holds the lock
 			t.Error("not routed")
 		}
-		f.Left(late)
+		f.Requests.Left(late)
 		if replaced {
 			f.mu.Lock()
-			f.cfg.Router = &router.Router{Policy: rt.Policy}
+			f.router = &router.Router{Policy: rt.Policy}
 			f.mu.Unlock()
 		}
 		solver.end <- &ilp.Solution{Flows: []ilp.Flow{{Worker: 0, Count: 2}, {Worker: 1, Count: 2}}}

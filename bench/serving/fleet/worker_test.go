@@ -201,10 +201,6 @@ func sameCalls(t testing.TB, what string, k *fakeWorker, want ...string) {
 	}
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func copyBody(w io.Writer, r *http.Request) { io.Copy(w, r.Body) }
 
 func answer(status int, body string) *http.Response {

@@ -26,9 +26,9 @@ import (
 //	POST /admin/flush_cache    and the others of everyWorker: sent to every worker
 func (g *Gateway) routes() *http.ServeMux {
 	f, mux := g.cfg.Fleet, http.NewServeMux()
-	order(g, mux, "load", "adapter", "the name of one", f.Load)
+	order(g, mux, "load", "adapter", "the name of one", f.LoRAs.Load)
 	order(g, mux, "unload", "adapter", "the name of one",
-		func(_ context.Context, w int, name string) error { return f.Unload(w, name) })
+		func(_ context.Context, w int, name string) error { return f.LoRAs.Unload(w, name) })
 	order(g, mux, "drain", "drain", "true or false",
 		func(_ context.Context, w int, drain bool) error { return f.Drain(w, drain) })
 	mux.HandleFunc("GET /admin/workers", g.answerWorkers)

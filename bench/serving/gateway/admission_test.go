@@ -25,8 +25,8 @@ func TestRateLimit(t *testing.T) {
 		}
 		srv, _ := startGateway(t, "round-robin", limit, nil, w)
 		ask := func(adapter string) (int, string) {
-			resp, err := t.client.Post(srv.URL+"/generate", "application/json",
-				strings.NewReader(`{"text": "x", "lora_path": "`+adapter+`", "sampling_params": {"max_new_tokens": 2}}`))
+			body := `{"text": "x", "lora_path": "` + adapter + `", "sampling_params": {"max_new_tokens": 2}}`
+			resp, err := t.client.Post(srv.URL+"/generate", "application/json", strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}

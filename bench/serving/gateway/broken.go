@@ -30,7 +30,7 @@ func (d *dispatch) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	if len(d.faults) > 0 {
-		d.g.cfg.Fleet.Tried(&d.fr, d.faults, resp != nil && !bad)
+		d.g.cfg.Fleet.Requests.Tried(&d.fr, d.faults, resp != nil && !bad)
 	}
 	return resp, err
 }

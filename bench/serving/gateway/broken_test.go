@@ -162,7 +162,8 @@ func errorInStream(text string) faultworker.Rule {
 // is wrong with the request does not count.
 func TestErrorInStream(t *testing.T) {
 	for text, ejected := range map[string]bool{`{"message": "CUDA error", "code": 500}`: true,
-		`{"message": "too long"}`: false, `{"message": "too long", "code": 400}`: false, `"too long"`: false, `{"code": "x"}`: false} {
+		`{"message": "too long"}`: false, `{"message": "too long", "code": 400}`: false,
+		`"too long"`: false, `{"code": "x"}`: false} {
 		inMemory(t, func(t *memory) {
 			srv, _ := faulty(t, "least-loaded", 3, errorInStream(text), nil)
 			askTokens(t, srv.URL, 20, 200, 16)

@@ -24,7 +24,7 @@ const (
 // left as it came otherwise.
 func (d *dispatch) evicted(resp *http.Response, w int) bool {
 	workers := d.g.cfg.Fleet
-	if d.want.adapter < 0 || d.evictions >= mostEvicted || !workers.Contested(w) || d.want.spent.Load() {
+	if d.want.adapter < 0 || d.evictions >= mostEvicted || !workers.LoRAs.Contested(w) || d.want.spent.Load() {
 		return false
 	}
 	var start []byte
@@ -42,7 +42,7 @@ func (d *dispatch) evicted(resp *http.Response, w int) bool {
 		return false
 	}
 	resp.Body.Close()
-	workers.Forget(w, d.want.adapter)
+	workers.LoRAs.Forget(w, d.want.adapter)
 	t := time.NewTimer(min(evictedPause<<min(d.evictions, 10), longestPause))
 	defer t.Stop()
 	select {

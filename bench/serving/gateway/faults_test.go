@@ -157,7 +157,10 @@ func (f *faultCluster) one(ctx context.Context, id, adapter string, whole bool) 
 // One of three workers does something wrong from the first request on. The gateway goes on, what the other two serve is
 // whole, and where nothing of a reply has come, a retry makes up for the fault.
 func TestMisbehavingWorker(t *testing.T) {
-	generate := func(r faultworker.Rule) []faultworker.Rule { r.On = faultworker.Generate; return []faultworker.Rule{r} }
+	generate := func(r faultworker.Rule) []faultworker.Rule {
+		r.On = faultworker.Generate
+		return []faultworker.Rule{r}
+	}
 	metrics := func(text string) []faultworker.Rule {
 		return []faultworker.Rule{{On: faultworker.Metrics, Do: faultworker.Answer, Text: text}}
 	}
@@ -175,13 +178,15 @@ func TestMisbehavingWorker(t *testing.T) {
 		{name: "no HTTP", rules: generate(faultworker.Rule{Do: faultworker.NotHTTP}), mended: true},
 		{name: "wrong counts", rules: generate(faultworker.Rule{Do: faultworker.Counts, Number: 4e9}), mended: true},
 		{name: "status 500", rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500}), mended: true},
-		{name: "status 500 for half", rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500, Share: 0.5}), mended: true},
+		{name: "status 500 for half",
+			rules: generate(faultworker.Rule{Do: faultworker.Answer, Status: 500, Share: 0.5}), mended: true},
 		{name: "too short", rules: generate(faultworker.Rule{Do: faultworker.TooShort}), whole: true},
 		{name: "too long", rules: generate(faultworker.Rule{Do: faultworker.TooLong}), whole: true, mended: true},
 		{name: "endless head", rules: generate(faultworker.Rule{Do: faultworker.EndlessHead}), mended: true},
 		{name: "endless provisional replies", rules: generate(faultworker.Rule{Do: faultworker.Endless1xx}),
 			mended: true},
-		{name: "redirect", rules: generate(faultworker.Rule{Do: faultworker.Redirect, Text: "http://elsewhere/generate"})},
+		{name: "redirect",
+			rules: generate(faultworker.Rule{Do: faultworker.Redirect, Text: "http://elsewhere/generate"})},
 		{name: "load signal is empty", rules: metrics("{}"), mended: true},
 		{name: "load signal is junk", rules: metrics("\x00\xff"), mended: true},
 		{name: "load signal is wrong", rules: metrics(`{"loads": [{"num_running_reqs": -9223372036854775808, "max_total_num_tokens": -1}]}`), mended: true},

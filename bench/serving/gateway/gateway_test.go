@@ -128,7 +128,8 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
 	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}), Adapters: adapters})
+		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}
+		return router.New(policy, router.Env{Workers: router.Alike(len(urls), spec), Adapters: adapters})
 	}
 	rt, err := newRouter(adapters)
 	if err != nil {
@@ -138,7 +139,8 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	start := time.Now()
 	fc := fleet.Config{Connection: fleet.Connection{URLs: urls, Client: client}, Router: rt, Adapters: adapters,
 		Extend: newRouter,
-		Now:    func() float64 { return time.Since(start).Seconds() }, Poll: 20 * time.Millisecond, Timeout: 20 * time.Second}
+		Now:    func() float64 { return time.Since(start).Seconds() },
+		Poll:   20 * time.Millisecond, Timeout: 20 * time.Second}
 	if setFleet != nil {
 		setFleet(&fc)
 	}

@@ -10,12 +10,9 @@ import (
 	"testing"
 
 	"lorasim/bench/serving/fleet"
+	"lorasim/internal/testutil"
 	"lorasim/router"
 )
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // panicking panics after the text.
 type panicking struct{ text io.Reader }
@@ -39,7 +36,7 @@ func TestPanickingAnswer(t *testing.T) {
 		cut        bool
 	}{{"before the answer", "", true, 502, false}, {"after a byte", "x", false, 200, true}} {
 		bad := "http://bad"
-		ask := roundTrip(func(r *http.Request) (*http.Response, error) {
+		ask := testutil.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			resp := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1,
 				Body: io.NopCloser(strings.NewReader("{}"))}
 			if r.URL.Path == "/generate" && "http://"+r.URL.Host == bad {
@@ -51,7 +48,8 @@ func TestPanickingAnswer(t *testing.T) {
 			return resp, nil
 		})
 		policy := &first{}
-		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{bad, "http://good"}, API: fleet.SGLang, Client: &http.Client{Transport: ask}},
+		f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: []string{bad, "http://good"},
+			API: fleet.SGLang, Client: &http.Client{Transport: ask}},
 			Router: &router.Router{Policy: policy, Placement: make([][]int32, 2)}, Now: func() float64 { return 0 }})
 		if err != nil {
 			t.Fatal(err)

@@ -110,7 +110,8 @@ func newMetrics(f *fleet.Fleet, logDropped func() int64) *metrics {
 	make := promauto.With(r)
 	if logDropped != nil {
 		make.NewCounterFunc(prometheus.CounterOpts{Name: "lorasim_gateway_log_lines_dropped_total",
-			Help: "Lines of the log that were dropped because nobody reads it."}, func() float64 { return float64(logDropped()) })
+			Help: "Lines of the log that were dropped because nobody reads it."},
+			func() float64 { return float64(logDropped()) })
 	}
 	return &metrics{
 		registry: r,

@@ -138,7 +138,7 @@ func (d *dispatch) failed(rw http.ResponseWriter, r *http.Request, err error) {
 // offer tries one worker after the other until one answers.
 func (d *dispatch) offer(r *http.Request) (*http.Response, error) {
 	if d.booked {
-		if reason, after := d.g.cfg.Fleet.Refuse(&d.fr); reason != "" {
+		if reason, after := d.g.cfg.Fleet.Requests.Refuse(&d.fr); reason != "" {
 			return nil, &refusal{http.StatusTooManyRequests, reason, after}
 		}
 	}
@@ -181,9 +181,9 @@ func (d *dispatch) pick() int {
 		if n := len(d.tried); n > 0 {
 			avoid = d.tried[n-1]
 		}
-		return d.g.cfg.Fleet.Route(&d.fr, avoid)
+		return d.g.cfg.Fleet.Requests.Route(&d.fr, avoid)
 	}
-	if w := d.g.cfg.Fleet.First(d.want.adapter); !slices.Contains(d.tried, w) {
+	if w := d.g.cfg.Fleet.Requests.First(d.want.adapter); !slices.Contains(d.tried, w) {
 		return w
 	}
 	return d.next()
@@ -212,7 +212,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 	}()
 	for {
 		for _, k := range append([]int32{d.want.adapter}, d.want.others...) {
-			if err := workers.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
+			if err := workers.LoRAs.EnsureWithin(a.ctx, w, k, d.wait()); err != nil {
 				d.noPlace, _ = errors.AsType[*fleet.NoPlace](err)
 				return nil, &fault{notLoaded, err.Error(), false}
 			}
@@ -239,7 +239,7 @@ func (d *dispatch) try(r *http.Request, w int, final bool) (resp *http.Response,
 			return nil, answered(resp.StatusCode, text)
 		}
 		if !notServed.MatchString(text) {
-			workers.Forget(w, d.want.adapter)
+			workers.LoRAs.Forget(w, d.want.adapter)
 			return nil, answered(resp.StatusCode, text)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
@@ -362,7 +362,7 @@ func (a *answer) count(part []byte) {
 	d := a.d
 	events := max(bytes.Count(part, dataMark), 1)
 	if d.booked {
-		d.g.cfg.Fleet.Tokens(&d.fr, events, a.events == 0)
+		d.g.cfg.Fleet.Requests.Tokens(&d.fr, events, a.events == 0)
 	}
 	if a.events == 0 {
 		d.begun = time.Now()
@@ -387,15 +387,15 @@ func (a *answer) end(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		if fault := a.fault(); fault != nil {
-			d.g.cfg.Fleet.Failed(&d.fr, a.w, fault)
+			d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, fault)
 		} else if a.events > 0 && a.said == nil && a.status == http.StatusOK && d.booked && d.computes() {
-			d.g.cfg.Fleet.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
+			d.g.cfg.Fleet.Requests.Finished(&d.fr, a.w, time.Since(d.begun).Seconds())
 		}
 	case err == nil || d.r.Context().Err() != nil || d.want.failed() != nil:
 		result = "client gone"
 	default:
 		result = "broken"
-		d.g.cfg.Fleet.Failed(&d.fr, a.w, err)
+		d.g.cfg.Fleet.Requests.Failed(&d.fr, a.w, err)
 	}
 	d.g.metrics.requests.WithLabelValues(strconv.Itoa(a.w), d.adapter, result).Inc()
 }
@@ -415,7 +415,7 @@ func (a *answer) leave() {
 	}
 	a.cancel(nil)
 	if a.d.booked {
-		a.d.g.cfg.Fleet.Left(&a.d.fr)
+		a.d.g.cfg.Fleet.Requests.Left(&a.d.fr)
 	}
 }
 

@@ -89,7 +89,9 @@ func startScriptedWith(t *testing.T, retries int, set func(*Config), answers ...
 		t.Cleanup(w.Close)
 		urls, servers = append(urls, w.URL), append(servers, w)
 	}
-	f, err := fleet.New(fleet.Config{Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header}, Adapters: []trace.Adapter{{Name: "a"}},
+	f, err := fleet.New(fleet.Config{
+		Connection: fleet.Connection{URLs: urls, API: fleet.SGLang, Client: client, Header: s.header},
+		Adapters:   []trace.Adapter{{Name: "a"}},
 		Router: &router.Router{Policy: s.policy,
 			Placement: make([][]int32, len(urls))}, Now: func() float64 { return 0 }})
 	if err != nil {
@@ -208,7 +210,8 @@ func TestRetries(t *testing.T) {
 
 // retriesIn adds up the retries of all reasons.
 func retriesIn(metrics string) (n int) {
-	for _, m := range regexp.MustCompile(`(?m)^lorasim_gateway_retries_total\{.*\} (\d+)$`).FindAllStringSubmatch(metrics, -1) {
+	lines := regexp.MustCompile(`(?m)^lorasim_gateway_retries_total\{.*\} (\d+)$`)
+	for _, m := range lines.FindAllStringSubmatch(metrics, -1) {
 		k, _ := strconv.Atoi(m[1])
 		n += k
 	}

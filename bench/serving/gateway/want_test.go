@@ -71,8 +71,9 @@ func TestBudget(t *testing.T) {
 		`{"max_tokens": "many"}`:                                      defaultMaxNew,
 		`{"sampling_params": {"max_new_tokens": 5}}`:                  5,
 		`{"sampling_params": {"max_new_tokens": 0}, "max_tokens": 4}`: 4,
-		`{"sampling_params": 5, "max_tokens": 4}`:                     4, `{"max_tokens": 4000000000}`: math.MaxInt32 / 4,
-		`{"max_output_tokens": 6}`: 6,
+		`{"sampling_params": 5, "max_tokens": 4}`:                     4,
+		`{"max_tokens": 4000000000}`:                                  math.MaxInt32 / 4,
+		`{"max_output_tokens": 6}`:                                    6,
 	} {
 		if got := read(t, "/generate", body).maxNew; got != want {
 			t.Errorf("%s: %d, expected %d", body, got, want)

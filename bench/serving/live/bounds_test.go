@@ -37,7 +37,7 @@ func newAttempt(t testing.TB, b Backend, tokens int32, set func(*Config)) *attem
 	}
 	c.extra = readExtra(c.cfg.Extra)
 	j := c.newJob(trace.Request{Adapter: trace.BaseModel, Prompt: 5, Output: tokens})
-	f.Book(&j.fr, 0)
+	f.Requests.Book(&j.fr, 0)
 	return &attempt{c: c, j: j, ctx: context.Background()}
 }
 

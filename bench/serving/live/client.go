@@ -160,7 +160,8 @@ func NewHTTPClient(base *http.Transport) *http.Client {
 	t.DisableCompression = true
 	t.ForceAttemptHTTP2 = false
 	t.WriteBufferSize, t.ReadBufferSize = 4096, 4096
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // Run sends the whole source. When ctx ends, it stops sending, gives requests in
@@ -306,8 +307,8 @@ func (c *client) launch(r trace.Request) {
 	c.sent.Add(1)
 	j := c.newJob(r)
 	b := booked{j, router.None}
-	if j.refused, _ = c.cfg.Fleet.Refuse(&j.fr); j.refused == "" {
-		b.w = c.cfg.Fleet.Route(&j.fr, -1)
+	if j.refused, _ = c.cfg.Fleet.Requests.Refuse(&j.fr); j.refused == "" {
+		b.w = c.cfg.Fleet.Requests.Route(&j.fr, -1)
 	}
 	select {
 	case c.idle <- b:
@@ -355,7 +356,7 @@ func (c *client) warmUp() error {
 		return err
 	}
 	c.first = &r
-	w := c.cfg.Fleet.First(r.Adapter)
+	w := c.cfg.Fleet.Requests.First(r.Adapter)
 	if w == router.None {
 		return nil
 	}
@@ -363,7 +364,7 @@ func (c *client) warmUp() error {
 	warm.ID = -1
 	j := c.newJob(warm)
 	j.silent = true
-	c.cfg.Fleet.Book(&j.fr, w)
+	c.cfg.Fleet.Requests.Book(&j.fr, w)
 	c.serve(j, w)
 	if j.rec.Status != record.OK {
 		c.log("the warm-up request %v: %s", j.rec.Status, j.rec.Error)

@@ -173,7 +173,8 @@ func TestAdaptersOnDemand(t *testing.T) {
 				backend = VLLM
 			}
 			out := liveRun{cluster: startWorkers(t, faults{API: api, Limit: 2}), wl: wl, backend: backend,
-				set: func(c *Config) { c.Retries = 50 }, setFleet: func(c *fleet.Config) { c.Limits[0].Slots = 2 }}.run(context.Background(), t)
+				set:      func(c *Config) { c.Retries = 50 },
+				setFleet: func(c *fleet.Config) { c.Limits[0].Slots = 2 }}.run(context.Background(), t)
 			if ok := out.check(t, wl); ok != 60 || out.fleet.Loads < 5 {
 				t.Errorf("%s: %d of 60 succeeded with %d loads: %v", api, ok, out.fleet.Loads, out.reasons())
 			}

@@ -82,7 +82,7 @@ func TestCachedTokens(t *testing.T) {
 			cl := &client{cfg: Config{Backend: c.backend, Fleet: f, Clock: NewClock(1)}}
 			j := cl.newJob(trace.Request{Adapter: trace.BaseModel, Prompt: 20, Output: 9})
 			j.n = before
-			f.Book(&j.fr, 0)
+			f.Requests.Book(&j.fr, 0)
 			(&attempt{c: cl, j: j, before: before}).take(p, cl.cfg.Clock.start)
 			if want := map[int]int{0: c.want}[before]; int(j.rec.Cached) != want {
 				t.Errorf("%s %s after %d tokens: %d cached, expected %d", c.backend, c.data, before, j.rec.Cached, want)
@@ -110,7 +110,9 @@ func TestCachedByTheWorker(t *testing.T) {
 			prompts, tokens := map[int64][]int32{}, map[int64][]int32{}
 			out := liveRun{cluster: startWorkers(t, faults{Prefixes: true}), wl: wl, backend: b, move: router.MoveNone,
 				set: func(c *Config) {
-					c.Output = func(r *record.Request, prompt, ids []int32) { prompts[r.ID], tokens[r.ID] = prompt, ids }
+					c.Output = func(r *record.Request, prompt, ids []int32) {
+						prompts[r.ID], tokens[r.ID] = prompt, ids
+					}
 				}}.run(context.Background(), t)
 			for i := range int64(2) { // what is told of a prompt is what was sent: the conversation so far
 				if said := slices.Concat(prompts[i], tokens[i]); !slices.Equal(prompts[i+1][:len(said)], said) {

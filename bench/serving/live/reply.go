@@ -61,7 +61,7 @@ func (a *attempt) interrupted(cause error) outcome {
 		return outcome{kind: broken, reason: errMoved.Error()}
 	case errors.Is(cause, errFirstToken), errors.Is(cause, errIdle), errors.Is(cause, fleet.ErrHung),
 		errors.Is(cause, fleet.ErrStalled):
-		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, cause)
+		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, cause)
 		return outcome{kind: again, reason: cause.Error(), lost: true}
 	case errors.Is(cause, errTotal):
 		return failed(record.Failed, cause.Error())
@@ -76,11 +76,11 @@ func (a *attempt) refused(reply *http.Response) outcome {
 	reason := fmt.Sprintf("status %d: %s", reply.StatusCode, fleet.ErrorText(body))
 	switch code := reply.StatusCode; {
 	case a.j.req.Adapter >= 0 && (code == http.StatusNotFound || fleet.IsNotLoaded(reason)):
-		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
+		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
 	case code == http.StatusTooManyRequests || code >= 500:
 		if fleet.IsFailure(code, reply.Header, reason) {
-			a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errors.New(reason))
+			a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errors.New(reason))
 		}
 		executed := code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable
 		return outcome{kind: again, reason: reason, lost: executed}
@@ -138,7 +138,7 @@ func (a *attempt) read(body io.Reader) outcome {
 		p, err := e.parse(c.cfg.Backend, data)
 		switch {
 		case err != nil:
-			c.cfg.Fleet.Failed(&j.fr, a.w, err)
+			c.cfg.Fleet.Requests.Failed(&j.fr, a.w, err)
 			return failed(record.Failed, err.Error())
 		case p.done:
 			io.Copy(io.Discard, io.LimitReader(body, 4096)) // to its end, so that the connection can serve again
@@ -162,7 +162,7 @@ func (a *attempt) read(body io.Reader) outcome {
 func (a *attempt) ended() outcome {
 	out := a.complete()
 	if out.reason == errEarly.Error() {
-		a.c.cfg.Fleet.Failed(&a.j.fr, a.w, errEarly)
+		a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, errEarly)
 	}
 	return out
 }
@@ -198,7 +198,7 @@ func (a *attempt) take(p chunk, at time.Time) {
 		j.req.Reply != nil { // they are needed later
 		j.tokens = append(j.tokens, ids...)
 	}
-	c.cfg.Fleet.Tokens(&j.fr, fresh, have == 0)
+	c.cfg.Fleet.Requests.Tokens(&j.fr, fresh, have == 0)
 	if have == 0 {
 		j.begun = at
 	}
@@ -222,7 +222,7 @@ func (a *attempt) take(p chunk, at time.Time) {
 // failed, unless all it says is that the adapter has gone, which a load mends.
 func (a *attempt) errorEvent(reason string) outcome {
 	if a.j.req.Adapter >= 0 && a.j.n == a.before && fleet.IsNotLoaded(reason) {
-		a.c.cfg.Fleet.Forget(a.w, a.j.req.Adapter)
+		a.c.cfg.Fleet.LoRAs.Forget(a.w, a.j.req.Adapter)
 		return retry(reason)
 	}
 	return failed(record.Failed, reason)
@@ -244,7 +244,7 @@ func (a *attempt) cutOff(err error) outcome {
 	case errors.Is(err, io.EOF):
 		err = errEarly
 	}
-	a.c.cfg.Fleet.Failed(&a.j.fr, a.w, err)
+	a.c.cfg.Fleet.Requests.Failed(&a.j.fr, a.w, err)
 	if !got && !a.any {
 		return outcome{kind: again, reason: err.Error(), lost: true, failed: true}
 	}

@@ -118,14 +118,14 @@ func (c *client) serve(j *job, w int) {
 			j.rec.WorkerFirst = int32(w)
 		}
 		out = c.attempt(j, w)
-		c.cfg.Fleet.Left(&j.fr)
+		c.cfg.Fleet.Requests.Left(&j.fr)
 		if out.lost {
 			lost++
 		}
 		if out.kind == movedOn && lost < fleet.MaxLost {
 			c.moved.Add(1)
 			j.rec.Migrations++
-			w = c.cfg.Fleet.BookOr(&j.fr, out.to)
+			w = c.cfg.Fleet.Requests.BookOr(&j.fr, out.to)
 			out = failed(record.Failed, out.reason)
 			continue
 		}
@@ -145,14 +145,14 @@ func (c *client) serve(j *job, w int) {
 			out = failed(record.Aborted, errStopped.Error())
 			break
 		}
-		w = c.cfg.Fleet.Route(&j.fr, w)
+		w = c.cfg.Fleet.Requests.Route(&j.fr, w)
 	}
 	if out.kind != ended {
 		out.status = record.Failed
 	}
 	c.finish(j, out.status, out.reason)
 	if out.status == record.OK {
-		c.cfg.Fleet.Finished(&j.fr, w, c.cfg.Clock.at(j.last)-c.cfg.Clock.at(j.begun))
+		c.cfg.Fleet.Requests.Finished(&j.fr, w, c.cfg.Clock.at(j.last)-c.cfg.Clock.at(j.begun))
 	}
 }
 
@@ -207,7 +207,7 @@ func (a *attempt) run() outcome {
 	if limit := c.cfg.FirstToken; limit > 0 {
 		wait.Until = before.Add(limit)
 	}
-	if err := c.cfg.Fleet.EnsureWithin(a.ctx, a.w, j.req.Adapter, wait); err != nil {
+	if err := c.cfg.Fleet.LoRAs.EnsureWithin(a.ctx, a.w, j.req.Adapter, wait); err != nil {
 		return a.unsent(err)
 	}
 	if wait := time.Since(before); wait > coldLoad {
@@ -217,7 +217,7 @@ func (a *attempt) run() outcome {
 	reply, err := a.post()
 	if err != nil {
 		if a.ctx.Err() == nil {
-			c.cfg.Fleet.Failed(&j.fr, a.w, err)
+			c.cfg.Fleet.Requests.Failed(&j.fr, a.w, err)
 		}
 		out := a.unsent(err)
 		if out.kind == again && !wire.Unsent(err) {

@@ -83,7 +83,7 @@ func TestFirstToken(t *testing.T) {
 		}
 		cl := &client{cfg: Config{Backend: c.backend, Clock: clock, Fleet: f, NoFailover: true}}
 		j := cl.newJob(trace.Request{Adapter: trace.BaseModel, Output: 9})
-		f.Book(&j.fr, 0)
+		f.Requests.Book(&j.fr, 0)
 		a := &attempt{c: cl, j: j}
 		var p parser
 		for i, e := range c.events {

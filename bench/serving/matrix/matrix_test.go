@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"lorasim/bench/result/importer"
+	"lorasim/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,9 +31,7 @@ func write(t *testing.T, text string) string {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.yaml")
 	for name, content := range map[string]string{"m.yaml": text, "block.txt": block} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Write(t, filepath.Join(dir, name), content)
 	}
 	return path
 }
@@ -207,9 +206,7 @@ func TestParseErrors(t *testing.T) {
 			"servers[0] (s): timeouts must not be negative"},
 	} {
 		_, err := Parse([]byte(c.text), "m.yaml")
-		if err == nil || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), "m.yaml") {
-			t.Errorf("%q: %v, expected m.yaml and %q", c.text, err, c.say)
-		}
+		testutil.ExpectError(t, err, "m.yaml", c.say)
 	}
 }
 

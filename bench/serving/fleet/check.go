@@ -1,0 +1,214 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lorasim/internal/guard"
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Report is what is found of a worker.
+type Report struct {
+	URL   string `json:"url"`
+	Error string `json:"error,omitempty"` // why it cannot be used; the rest is not known then
+	Info
+	Adapters []string `json:"adapters"`
+	TokenIDs Switch   `json:"token_ids"` // replies tell the ids of their tokens
+	Names    Switch   `json:"tells_adapters_in_use"`
+	Clock    *Clock   `json:"clock,omitempty"` // nil: not told
+	// Cannot is what policies are not able to do there, and why.
+	Cannot []string `json:"cannot"`
+}
+
+// Clock is a worker's clock against that of this machine, s.
+type Clock struct {
+	Offset    float64 `json:"offset_s"` // ahead of this machine's
+	Error     float64 `json:"error_s"`  // of it, at most
+	RoundTrip float64 `json:"round_trip_s"`
+}
+
+// Check looks at workers, all at once, waiting so long for those that do not answer
+// yet. Nothing there is changed; each is sent one request for a token. To compare
+// the clocks takes a second.
+func Check(ctx context.Context, c Connection, wait time.Duration, clocks bool) []Report {
+	reports := make([]Report, len(c.URLs))
+	each(len(reports), func(i int) error {
+		r := &reports[i]
+		r.URL, r.Adapters, r.Cannot = c.URLs[i], []string{}, []string{}
+		if err := newEngine(&c, i).report(ctx, r, wait, clocks); err != nil {
+			r.Error = err.Error()
+		}
+		return nil
+	})
+	return reports
+}
+
+// checkLimit is the longest time of a look at a worker that answers.
+const checkLimit = 5 * time.Second
+
+func (e *engine) report(ctx context.Context, r *Report, wait time.Duration, clocks bool) error {
+	for begun := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+		look, cancel := context.WithTimeout(ctx, checkLimit)
+		_, err := e.discover(look)
+		if cancel(); err == nil {
+			break
+		} else if time.Since(begun) >= wait || ctx.Err() != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var clock sync.WaitGroup
+	defer clock.Wait()
+	if clocks {
+		clock.Go(func() { guard.Do(func() error { r.Clock = e.clock(ctx); return nil }) }) // not told if it panics
+	}
+	listed, err := e.models(ctx)
+	if err != nil {
+		return err
+	}
+	base := ""
+	for _, m := range listed {
+		if m.Parent != "" {
+			r.Adapters = append(r.Adapters, m.ID)
+		} else {
+			base = cmp.Or(base, m.ID)
+		}
+	}
+	if ids, err := e.tellsIDs(ctx, base); err == nil {
+		r.TokenIDs = switchOf(ids)
+	}
+	if r.Info, err = e.discover(ctx); err != nil { // again: the request makes vLLM tell more
+		return err
+	}
+	if len(r.Adapters) > 0 {
+		r.LoRA = On
+	}
+	if l, err := e.load(ctx); err == nil && r.API == VLLM && r.LoRA != Off {
+		r.Names = switchOf(l.Busy != nil)
+	}
+	r.judge()
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// tellsIDs asks for one token, and says whether its id came back.
+func (e *engine) tellsIDs(ctx context.Context, base string) (bool, error) {
+	prompt := []int{10, 11, 12} // any ids that every vocabulary has
+	path, body := "/generate", map[string]any{"input_ids": prompt,
+		"sampling_params": map[string]any{"max_new_tokens": 1, "temperature": 0}}
+	if e.kind() == VLLM {
+		path, body = "/v1/completions", map[string]any{"model": base, "prompt": prompt, "max_tokens": 1,
+			"temperature": 0, "return_token_ids": true}
+	}
+	data, err := e.call(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return false, err
+	}
+	var reply struct {
+		OutputIDs list[int] `json:"output_ids"`
+		Choices   list[struct {
+			TokenIDs list[int] `json:"token_ids"`
+		}] `json:"choices"`
+	}
+	err = json.Unmarshal(data, &reply)
+	return len(reply.OutputIDs) > 0 || len(reply.Choices) > 0 && len(reply.Choices[0].TokenIDs) > 0, err
+}
+
+// clock compares the worker's clock with this machine's by the time in whole
+// seconds at which it says it made its list of models: each answer bounds the
+// offset from both sides, and the bounds close in where a second begins.
+func (e *engine) clock(ctx context.Context) *Clock {
+	c := Clock{RoundTrip: math.Inf(1)}
+	low, high := math.Inf(-1), math.Inf(1)
+	seconds := map[int64]bool{}
+	for begun := time.Now(); time.Since(begun) < 1100*time.Millisecond; pause(ctx, 30*time.Millisecond) {
+		from := time.Now()
+		list, err := e.models(ctx)
+		to := time.Now()
+		if err != nil || len(list) == 0 {
+			return nil
+		}
+		s := list[0].Created
+		seconds[s] = true
+		c.RoundTrip = min(c.RoundTrip, to.Sub(from).Seconds())
+		low = max(low, -to.Sub(time.Unix(s, 0)).Seconds())
+		high = min(high, -from.Sub(time.Unix(s+1, 0)).Seconds())
+	}
+	if len(seconds) < 2 || low > high { // a time that stands still, or jumps
+		return nil
+	}
+	c.Offset, c.Error = (low+high)/2, (high-low)/2
+	return &c
+}
+
+// judge fills in what policies are not able to do.
+func (r *Report) judge() {
+	add := func(when bool, what string) {
+		if when {
+			r.Cannot = append(r.Cannot, what)
+		}
+	}
+	if add(r.RunTime == Off, "load or unload adapters: it "+r.whyFixed()); r.LoRA == Off {
+		return
+	}
+	add(r.TokenIDs == Off, "move requests that have begun, or go on with them elsewhere after a failure: replies do not tell token ids")
+	add(r.TokenIDs == "", "be sure to move requests that have begun: the request for one token was not answered in time, or refused")
+	add(r.Names == Off, "unload adapters safely: it does not tell which its requests use (--disable-log-stats)")
+	add(r.Slots == 0, "know the adapter slots: they are not told; --max-loras-per-batch states them")
+	add(r.KVCapacity == 0, "know the size of the KV cache: it is not told; --kv-tokens states it")
+	add(r.MaxLoaded == 0 && r.API == VLLM, "know how many adapters it keeps (--max-cpu-loras): it is not told; --max-loaded-loras states it")
+	add(r.MaxRank == 0, "know the largest rank: it is not told")
+}
+
+// Refuse says why requests for the given adapters cannot be served by a policy on
+// workers that are as reported, or nil. Of those that did not answer nothing is
+// known.
+func Refuse(reports []Report, adapters []trace.Adapter, rt *router.Router) error {
+	_, adjusts := rt.Policy.(router.PlacementChanger)
+	var errs []error
+	for w := range reports {
+		r := &reports[w]
+		if r.Error != "" || r.RunTime != Off {
+			continue
+		}
+		var lacks []string
+		for i, a := range adapters {
+			elsewhere := rt.Placement != nil && rt.Planner == nil && !adjusts &&
+				!slices.Contains(rt.Placement[w], int32(i))
+			if !elsewhere && !slices.Contains(r.Adapters, a.Name) {
+				lacks = append(lacks, a.Name)
+			}
+		}
+		const most = 3 // that are named
+		more := ""
+		if n := len(lacks); n > most {
+			more, lacks = fmt.Sprintf(" and %d more", n-most), lacks[:most]
+		}
+		if len(lacks) > 0 {
+			errs = append(errs, fmt.Errorf("worker %d (%s) lacks %s%s and %s", w, r.URL, strings.Join(lacks, ", "),
+				more, r.whyFixed()))
+		}
+	}
+	if len(errs) > 1 {
+		return fmt.Errorf("%w (and %d more workers likewise)", errs[0], len(errs)-1)
+	}
+	return errors.Join(errs...)
+}

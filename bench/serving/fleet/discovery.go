@@ -1,0 +1,130 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"lorasim/trace"
+)
+
+// discovery finds out which adapters the workers hold, and takes in those that the fleet does not know.
+type discovery struct{ *cluster }
+
+// all takes in what the workers hold at the start, in their order.
+func (d *discovery) all(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	listed := make([][]model, len(d.workers))
+	each(len(d.workers), func(i int) error { // one that fails is taken in later
+		return d.guard(i, func() (err error) {
+			listed[i], err = d.workers[i].models(ctx)
+			return err
+		})
+	})
+	for i, k := range d.workers {
+		d.guard(i, func() error {
+			defer d.lock()()
+			d.takeIn(k, listed[i])
+			return nil
+		})
+	}
+}
+
+// relist asks a worker again what it holds, which others may have changed.
+// The answer is not used if the fleet changed something meanwhile.
+func (d *discovery) relist(ctx context.Context, k *worker) {
+	d.mu.Lock()
+	before := k.loras.version
+	d.mu.Unlock()
+	listed, err := k.models(ctx)
+	if err != nil && !errors.Is(err, errTooLong) {
+		return // probes tell whether it is down
+	}
+	defer d.lock()()
+	if d.unread(k, err) {
+		return // what the fleet has loaded itself counts
+	}
+	if k.health.known && k.loras.version == before && k.loras.calls == 0 {
+		d.enter(k, listed)
+	}
+}
+
+// enter notes what a worker lists; called with mu held.
+func (d *discovery) enter(k *worker, listed []model) {
+	d.takeIn(k, listed)
+	there := make([]bool, len(d.catalog.adapters))
+	for _, m := range listed {
+		if a := d.catalog.lookup(m.ID); a >= 0 {
+			there[a] = true
+		}
+	}
+	k.loras.listed(func(a int32) bool { return there[a] })
+	k.places.settle()
+}
+
+// unread logs once that a worker's list of adapters is too long to read, and says whether it is. Such a worker is used
+// with the adapters that the fleet loads itself. Called with mu held.
+func (d *discovery) unread(k *worker, err error) bool {
+	if err != nil && k.health.first("list") {
+		d.cfg.Log("%s: %v: the adapters that it holds are unknown, but for those loaded from here", k.name, err)
+	}
+	return err != nil
+}
+
+const mostLogged = 10 // names of adapters, at a time
+
+// takeIn makes the fleet know the adapters that a worker lists and nobody has
+// named so far, if Config.Extend allows it; called with mu held. The router is
+// made anew, as policies and planners know a fixed set of adapters.
+func (d *discovery) takeIn(k *worker, listed []model) {
+	if d.cfg.Extend == nil {
+		return
+	}
+	fresh := d.unknown(k, listed)
+	if len(fresh) == 0 {
+		return
+	}
+	all := slices.Clip(d.catalog.adapters)
+	for _, m := range fresh {
+		all = append(all, trace.Adapter{Name: m.ID})
+	}
+	rt, err := d.cfg.Extend(all)
+	if err != nil {
+		d.cfg.Log("%s holds adapters that cannot be taken in: %v", k.name, err)
+		return
+	}
+	d.catalog.set(all)
+	for i, m := range fresh {
+		d.catalog.roots[m.ID] = m.Root
+		if i < mostLogged {
+			d.cfg.Log("%s holds adapter %s", k.name, m.ID)
+		}
+	}
+	if n := len(fresh) - mostLogged; n > 0 {
+		d.cfg.Log("%s holds %d more adapters", k.name, n)
+	}
+	for _, k := range d.workers {
+		k.loras.grow(len(fresh))
+	}
+	d.extend(rt, all, d.cfg.Staleness)
+}
+
+// unknown lists the adapters that a worker lists and the fleet does not know, as far as there is room for them; called
+// with mu held.
+func (d *discovery) unknown(k *worker, listed []model) (fresh []model) {
+	added := map[string]bool{}
+	for _, m := range listed {
+		if m.Parent == "" || d.catalog.lookup(m.ID) >= 0 || added[m.ID] {
+			continue
+		}
+		added[m.ID] = true
+		if len(d.catalog.adapters)+len(fresh) < maxAdapters {
+			fresh = append(fresh, m)
+		} else if k.health.first("adapters") {
+			d.cfg.Log("%s holds more adapters than the %d that can be known; the others are left alone", k.name,
+				maxAdapters)
+		}
+	}
+	return fresh
+}

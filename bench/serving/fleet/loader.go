@@ -1,0 +1,239 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"lorasim/router"
+)
+
+// loader carries out loads and unloads.
+type loader struct {
+	*cluster
+	discovery *discovery
+}
+
+// load carries out a load that has begun (holdings.begin). It outlives the request that wanted it, and takes at
+// most Config.LoadLimit. If the worker is full it evicts an adapter, or, if
+// requests wait that can queue for a place, returns errFull.
+func (l *loader) load(k *worker, a int32) error {
+	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.LoadLimit)
+	defer cancel()
+	l.mu.Lock()
+	k.view.Adapters[a].Loading = true
+	l.mu.Unlock()
+	err := l.guard(k.index, func() error { return l.tryLoad(ctx, k, a) })
+
+	defer l.lock()()
+	k.view.Adapters[a].Loading = false
+	if err == nil {
+		l.stats.Loads++
+		k.loras.add(a)
+		k.loras.rows[a].lost = false
+	} else {
+		err = fmt.Errorf("loading adapter %s on worker %d: %w", l.catalog.adapters[a].Name, k.index, err)
+		l.loadFailed(k, a, err)
+	}
+	k.end(a, err)
+	if n := k.view.HostSlots; err == nil && n > 0 && len(k.loras.held) > n {
+		l.tasks.Go(func() { l.relist(k) }) // sglang has evicted another: which one?
+	}
+	return err
+}
+
+// tryLoad asks the worker to load an adapter, and once more after an eviction.
+func (l *loader) tryLoad(ctx context.Context, k *worker, a int32) error {
+	name, path := l.namePath(a)
+	err := l.beforeLoad(ctx, k, a)
+	if err == nil {
+		err = k.loadAdapter(ctx, name, path)
+	}
+	if err == nil || !isLimit(err) {
+		return err
+	}
+	if l.canQueue(k, a) {
+		return errFull{err}
+	}
+	if l.evict(ctx, k) {
+		err = k.loadAdapter(ctx, name, path)
+	}
+	return err
+}
+
+// isLimit says whether a worker refused a load for want of room.
+func isLimit(err error) bool {
+	return mentions(strings.ToLower(err.Error()), "max_loaded", "at most", "limit", "exceed")
+}
+
+func (l *loader) namePath(a int32) (name, path string) {
+	defer l.lock()()
+	return l.catalog.adapters[a].Name, l.catalog.path(a)
+}
+
+// canQueue notes that a worker refused an adapter for want of a place, and says whether
+// requests wait for the adapter, which can queue for a place.
+func (l *loader) canQueue(k *worker, a int32) bool {
+	defer l.lock()()
+	k.places.full.refuses = true
+	k.places.refused()
+	return k.loras.rows[a].outside > 0
+}
+
+// loadFailed counts a failed load and tells the policy, unless the load will be tried again; called with mu held.
+func (l *loader) loadFailed(k *worker, a int32, err error) {
+	if isFull(err) {
+		return
+	}
+	l.stats.FailedLoads++
+	if o, ok := l.router.Policy.(router.LoadFailureObserver); ok {
+		o.LoadFailed(router.Placement{Worker: int32(k.index), Adapter: a})
+	}
+}
+
+// relist asks a worker what it holds.
+func (l *loader) relist(k *worker) {
+	ctx, cancel := context.WithTimeout(l.tasks.ctx, l.cfg.Timeout)
+	defer cancel()
+	l.guard(k.index, func() error { l.discovery.relist(ctx, k); return nil })
+}
+
+// leastRecent is the adapter to evict: the least recently used one that is neither pinned nor in use, by the fleet's
+// requests or by busy; -1: none. Where others send requests, too, it
+// must have had its place for a while: they are not seen to use it. Called with mu held.
+func (l *loader) leastRecent(k *worker, busy map[string]bool) int32 {
+	return k.loras.leastRecent(func(a int32) bool {
+		return busy[l.catalog.adapters[a].Name] || k.books.shared() && time.Since(k.loras.rows[a].since) < hold
+	})
+}
+
+// evict unloads the adapter that a worker has not used for longest and that no
+// request uses; false if there is none or it stays.
+func (l *loader) evict(ctx context.Context, k *worker) bool {
+	l.mu.Lock()
+	victim := l.leastRecent(k, nil)
+	l.mu.Unlock()
+	return victim >= 0 && l.unloadIdle(ctx, k, victim, func() bool { return true })
+}
+
+// unloadIdle unloads an adapter that no request of the fleet uses, once the
+// worker says that no other does either; not if it is used or wanted, called with mu held, is false
+// by then. It returns whether the adapter has gone.
+func (l *loader) unloadIdle(ctx context.Context, k *worker, a int32, wanted func() bool) bool {
+	still := func() bool { return k.loras.idle(a) && wanted() }
+	if err := l.awaitIdle(ctx, k, a, certain, still); err != nil {
+		name, _ := l.namePath(a)
+		l.cfg.Log("%s keeps adapter %s: %v", k.name, name, err)
+		return false
+	}
+	return l.unload(ctx, k, a, still)
+}
+
+// unload unloads an adapter, unless still, called with mu held, is false.
+func (l *loader) unload(ctx context.Context, k *worker, a int32, still func() bool) bool {
+	defer l.lock()()
+	if !still() {
+		return false
+	}
+	k.loras.begin(a, true)
+	name := l.catalog.adapters[a].Name
+	var err error
+	l.unlocked(func() { err = l.guard(k.index, func() error { return k.unloadAdapter(ctx, name) }) })
+	if err == nil {
+		l.stats.Unloads++
+		k.loras.gone(a)
+	} else {
+		l.cfg.Log("unloading adapter %s on %s: %v", name, k.name, err)
+	}
+	k.end(a, err)
+	return err == nil
+}
+
+// The fleet knows the use of an adapter on a worker from its own books
+// and, as others may send requests there too, from the worker.
+//
+// vLLM 0.32 dies if a name is loaded again while requests of its former load go
+// on: the new load gets another number, the requests of both count as one adapter
+// where its batch is made ready, and once the former's weights have left their
+// slot a lookup fails (KeyError in convert_mapping). Its unload does not wait, so
+// the fleet does, before an unload and before a load. sglang waits by itself, but
+// loads nothing meanwhile.
+
+const (
+	// certain is the number of probes in a row that must find an adapter unused. An
+	// engine tells of an abort before its last step with the request is over, and
+	// of a request only from its first token on.
+	certain = 3
+	between = 20 * time.Millisecond // probes
+)
+
+var errUntold = errors.New("it does not tell which adapters its requests use")
+
+// awaitIdle probes a worker until the given number of probes in a row have found no request
+// of an adapter, or until wanted, called with mu held, is false.
+func (l *loader) awaitIdle(ctx context.Context, k *worker, a int32, probes int, wanted func() bool) error {
+	name, _ := l.namePath(a)
+	var last float64
+	for idle := 0; ; {
+		said, err := k.load(ctx)
+		if err != nil {
+			return err
+		}
+		if said.Busy == nil && k.kind() == VLLM {
+			return errUntold
+		}
+		l.mu.Lock()
+		others, stop := said.Running+said.Queued-k.posted(), !wanted()
+		l.mu.Unlock()
+		// requests of others that have had no token, or whose engine names no adapters, may use it
+		hidden := others > 0 && (said.Queued > 0 || said.Busy == nil)
+		switch {
+		case stop:
+			return nil
+		case said.Busy[name] || hidden:
+			idle = 0
+		case said.Busy == nil || said.At > last || said.Running+said.Queued == 0:
+			idle++
+		}
+		if idle >= probes {
+			return nil
+		}
+		last = said.At
+		if pause(ctx, between); ctx.Err() != nil {
+			return fmt.Errorf("requests of others use it, or may: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// beforeLoad waits until a load can do no harm: until the requests of a former
+// load of the same name have ended, the fleet's own and others'.
+func (l *loader) beforeLoad(ctx context.Context, k *worker, a int32) error {
+	if k.kind() != VLLM {
+		return nil
+	}
+	probes, err := l.awaitOwn(ctx, k, a)
+	if err != nil {
+		return err
+	}
+	if err := l.awaitIdle(ctx, k, a, probes, func() bool { return true }); !errors.Is(err, errUntold) {
+		return err
+	}
+	return nil
+}
+
+// awaitOwn waits until the worker has none of the fleet's requests for an adapter, and returns how many probes are to
+// find none of others.
+func (l *loader) awaitOwn(ctx context.Context, k *worker, a int32) (probes int, err error) {
+	defer l.lock()()
+	for k.loras.posted(a) > 0 {
+		if err := l.await(ctx, k.changed.ch); err != nil {
+			return 0, err
+		}
+	}
+	if k.loras.rows[a].lost {
+		return certain, nil
+	}
+	return 1, nil
+}

@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"lorasim/router"
+)
+
+// planRunner asks the router for plans and carries them out.
+type planRunner struct {
+	*cluster
+	loras *LoRAManager
+}
+
+// run asks the planner at every interval of the fleet's clock.
+func (p *planRunner) run(ctx context.Context, interval float64) {
+	every := time.Duration(interval / p.cfg.Speed * float64(time.Second))
+	for range Ticks(ctx, max(every, time.Millisecond)) {
+		p.guard(-1, func() error {
+			if plan, by := p.plan(); plan != nil {
+				p.apply(ctx, plan, by)
+			}
+			return nil
+		})
+	}
+}
+
+// plan asks the planner. Requests are routed while it solves; policies and planners share state, so not during the
+// rest. A plan whose router was replaced meanwhile is discarded. The time that planning takes is counted.
+func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
+	begun := time.Now()
+	defer p.lock()()
+	by = p.router
+	if pending := by.Planner.Begin(p.input()); pending != nil {
+		p.unlocked(pending.Solve)
+		plan = pending.Plan()
+	}
+	p.stats.SolveTime += time.Since(begun).Seconds()
+	if plan == nil || by != p.router {
+		return nil, by
+	}
+	p.stats.Plans++
+	return plan, by
+}
+
+// input lists the requests in flight, in the order of the workers and then of
+// the requests' IDs; called with mu held.
+func (p *planRunner) input() *router.PlannerInput {
+	in := &router.PlannerInput{View: p.fresh()}
+	for w, k := range p.workers {
+		in.Requests = append(in.Requests, k.books.inFlight(w, p.view.Now)...)
+	}
+	return in
+}
+
+// adjust starts what the latest routing decision entails; called with mu held.
+func (p *planRunner) adjust() {
+	changer, ok := p.router.Policy.(router.PlacementChanger)
+	if !ok {
+		return
+	}
+	by := p.router
+	if plan := changer.Adjust(); plan != nil && !plan.Empty() {
+		p.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(p.tasks.ctx, p.cfg.LoadLimit)
+			defer cancel()
+			p.guard(-1, func() error { p.apply(ctx, plan, by); return nil })
+		})
+	}
+}
+
+// apply carries out a plan by a router that may have been replaced since: adapters are loaded first; if a load
+// fails, those that were loaded are unloaded again and the plan is dropped. Then the planner is told, so that new
+// requests go where the plan wants them, requests move, and adapters are unloaded once no request uses them.
+func (p *planRunner) apply(ctx context.Context, plan *router.Plan, by *router.Router) {
+	if plan.Empty() {
+		p.applied(plan, by, nil)
+		return
+	}
+	p.mu.Lock()
+	err := plan.Check(&p.view)
+	p.mu.Unlock()
+	if err == nil {
+		err = p.loras.keepAll(ctx, plan.Load)
+	}
+	p.applied(plan, by, err)
+	if err != nil {
+		p.cfg.Log("plan dropped: %v", err)
+		return
+	}
+	for _, m := range plan.Move {
+		p.move(m)
+	}
+	for _, u := range plan.Unload {
+		if !slices.Contains(plan.Load, u) {
+			p.loras.Release(int(u.Worker), u.Adapter)
+		}
+	}
+}
+
+// applied tells the planner what became of its plan.
+func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
+	defer p.lock()()
+	switch {
+	case err != nil:
+		p.stats.Dropped++
+	case !plan.Empty():
+		p.stats.Applied++
+	}
+	p.log(plan, err)
+	if by == p.router && by.Planner != nil {
+		by.Planner.Applied(plan, err)
+	}
+}
+
+// log writes a line on a plan; called with mu held.
+func (p *planRunner) log(plan *router.Plan, err error) {
+	if p.cfg.Plans == nil {
+		return
+	}
+	names := func(list []router.Placement) []string {
+		names := []string{}
+		for _, at := range list {
+			names = append(names, at.Name(p.catalog.adapters)) // an unknown adapter is why a plan is dropped
+		}
+		return names
+	}
+	result := "applied"
+	attrs := []any{"reason", plan.Reason, "load", names(plan.Load), "unload", names(plan.Unload),
+		"moves", len(plan.Move), "solve_s", plan.SolveTime}
+	switch {
+	case err != nil:
+		result, attrs = "dropped", append(attrs, "error", err.Error())
+	case plan.Empty():
+		result = "nothing to do"
+	}
+	p.cfg.Plans.Info("plan", append([]any{"result", result}, attrs...)...)
+}
+
+// move asks the owner of a request to take it elsewhere. A request that has ended, or
+// is not where the plan thinks, stays.
+func (p *planRunner) move(m router.Move) {
+	var r *Request
+	p.mu.Lock()
+	if m.From >= 0 && int(m.From) < len(p.workers) {
+		r = p.workers[m.From].books.requests[m.ID]
+	}
+	p.mu.Unlock()
+	if r != nil && r.Move != nil && r.Move(int(m.From), int(m.To)) {
+		defer p.lock()()
+		p.stats.Moves++
+	}
+}

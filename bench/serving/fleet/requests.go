@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"sync/atomic"
+
+	"lorasim/router"
+	"lorasim/trace"
+)
+
+// Request is a request in flight, as routers and planners know it. Its owner sets the exported fields and does not
+// change them while the fleet has the request.
+type Request struct {
+	router.Request         // the fleet fills in Expected
+	Output         int32   // tokens that it will generate, for routers that may know; 0: the fleet estimates
+	Sent           float64 // s on the fleet's clock
+	// Move, where set, asks the owner to take the request to another worker; it
+	// must not block. It returns false if the request cannot move.
+	Move func(from, to int) bool
+	// Owner, where set, gives up an attempt on a worker that is hung.
+	Owner interface{ Cut(worker int, cause error) }
+	// Streams: the first token comes as soon as it is there, not with the whole reply.
+	Streams bool
+
+	generated atomic.Int32 // tokens so far
+	worker    int          // -1: none; guarded, like all that follows, by cluster.mu
+	rank      int32        // of its adapter
+	running   bool
+	booked    float64 // time of its booking, on the fleet's clock
+	// the worker's trial, and the adapter's trial there, that the request is a part of; 0: none
+	trial, adapterTrial uint32
+	quiet               silence
+}
+
+// Generated is the number of tokens so far.
+func (r *Request) Generated() int { return int(r.generated.Load()) }
+
+// MaxLost is how many workers may fail one request after it was sent to them: by
+// closing or resetting the connection, by not answering in time, or with a status of
+// 500 or more other than 503. A request that brings workers down is not offered to a
+// third one, whatever number of retries is allowed.
+const MaxLost = 2
+
+// Requests routes requests, books them on workers, and follows them to their end. The owner of a request calls Route
+// (or Book), then Tokens as tokens come, then Finished or Failed, and Left at last.
+type Requests struct {
+	*cluster
+	outliers *detector
+	plans    *planRunner
+}
+
+// Route picks a worker for a request and books it there; router.None: no worker
+// is usable. avoid is a worker to pass over if there is another, -1: none.
+func (q *Requests) Route(r *Request, avoid int) int {
+	defer q.lock()()
+	v := q.fresh()
+	masked := avoid >= 0 || q.outliers.any()
+	if masked {
+		q.outliers.mask(v, r.Adapter, avoid)
+	}
+	q.expect(r)
+	w := q.router.Policy.Route(r.Request, v)
+	if masked {
+		q.outliers.unmask(v)
+	}
+	if w != router.None {
+		q.router.Admission.Sent(r.Request, w, v)
+		q.book(r, w)
+		q.plans.adjust()
+	}
+	return w
+}
+
+// Refuse returns why the router rejects a request, "" if it does not, and after how many
+// seconds another try may succeed.
+func (q *Requests) Refuse(r *Request) (reason string, after float64) {
+	defer q.lock()()
+	if q.router.Admission == nil {
+		return "", 0
+	}
+	q.expect(r)
+	return q.router.Admission.Refuse(r.Request, q.fresh())
+}
+
+// Book puts a request on a worker that its owner picked.
+func (q *Requests) Book(r *Request, w int) {
+	defer q.lock()()
+	q.book(r, w)
+}
+
+// BookOr puts a request on the worker that a plan wants, or, if that is not
+// usable any more, on one that the policy picks.
+func (q *Requests) BookOr(r *Request, w int) int {
+	q.mu.Lock()
+	usable := q.view.Workers[w].Usable()
+	if usable {
+		q.book(r, w)
+	}
+	q.mu.Unlock()
+	if !usable {
+		return q.Route(r, w)
+	}
+	return w
+}
+
+// book puts a request on a worker; called with mu held.
+func (q *Requests) book(r *Request, w int) {
+	q.expect(r)
+	k := q.workers[w]
+	r.worker, r.booked, r.quiet = w, q.view.Now, silence{}
+	k.out.enter(r)
+	k.books.add(r, q.catalog.rank(r.Adapter))
+	if r.Adapter != trace.BaseModel {
+		k.loras.rows[r.Adapter].leaving = false // it is needed after all
+	}
+}
+
+// First is the first usable worker that holds an adapter, else the first usable
+// one; router.None: there is none.
+func (q *Requests) First(a int32) int {
+	defer q.lock()()
+	first := router.None
+	for i, k := range q.workers {
+		switch {
+		case !k.view.Usable():
+		case a == trace.BaseModel || k.loras.rows[a].held:
+			return i
+		case first == router.None:
+			first = i
+		}
+	}
+	return first
+}
+
+// Tokens notes n new tokens of a request. first: they are the first on its worker; the request counts as running
+// from then on. Other tokens take no lock.
+func (q *Requests) Tokens(r *Request, n int, first bool) {
+	n = min(n, maxGenerated-r.Generated())
+	r.generated.Add(int32(n))
+	k := q.workers[r.worker] // only the owner changes it
+	k.replies.heard.Add(1)
+	if !first {
+		k.books.kv.Add(int64(n))
+		return
+	}
+	defer q.lock()()
+	if k.books.start(r) && r.Adapter != trace.BaseModel {
+		k.loras.used(r.Adapter)
+	}
+}
+
+// Left takes a request off its worker.
+func (q *Requests) Left(r *Request) {
+	defer q.lock()()
+	if r.worker < 0 {
+		return
+	}
+	k := q.workers[r.worker]
+	r.worker = -1
+	k.out.leave(r)
+	k.books.remove(r)
+	if r.Adapter == trace.BaseModel {
+		return
+	}
+	if k.view.Adapters[r.Adapter].Running == 0 {
+		k.loras.updateSlots()
+	}
+	if k.loras.posted(r.Adapter) <= 0 {
+		k.changed.notify()
+	}
+}
+
+// Finished notes that a request ended well, and tells the policy if it learns from outputs; exec is the time from
+// the first token to the end.
+func (q *Requests) Finished(r *Request, w int, exec float64) {
+	defer q.lock()()
+	q.outliers.succeeded(r, w)
+	q.outputs.Ended(r.Adapter, r.generated.Load())
+	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
+		Now: q.cfg.Now()}
+	q.router.Admission.Finished(end)
+	if l, ok := q.router.Policy.(router.CompletionObserver); ok {
+		l.Finished(end)
+	}
+}
+
+// Failed notes that a request failed through its worker's fault: the connection was refused or broke, nothing came in
+// time, or the reply was an error of the server (status 5xx). A worker that refuses connections is down.
+func (q *Requests) Failed(r *Request, w int, err error) {
+	x := r.Fault(w, err)
+	defer q.lock()()
+	q.refused(w, err)
+	q.outliers.failed(r, x)
+}
+
+// Tried is [Requests.Failed] for the workers that failed a request one after the other; served: another one served
+// it. If none did, the cause may be the request itself: then one failure counts, against the first worker, and none
+// if another of the workers serves other requests well.
+func (q *Requests) Tried(r *Request, faults []Fault, served bool) {
+	defer q.lock()()
+	q.outliers.tried(r, faults, served)
+}

@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"lorasim/router"
+)
+
+// worker is one worker and what the fleet knows of it. Its view is the one with the same index in routing.view.
+type worker struct {
+	*engine
+	index int
+	name  string // in messages
+	view  *router.Worker
+
+	health  health
+	books   books      // requests
+	loras   holdings   // adapters
+	places  placeQueue // requests that wait for their adapter
+	out     outliers   // ejections
+	replies activity
+	changed signal // calls, requests or the queue for places have changed
+}
+
+func newWorker(c *Config, i int, view *router.Worker) *worker {
+	k := &worker{engine: newEngine(&c.Connection, i), index: i, name: fmt.Sprintf("worker %d (%s)", i, c.URLs[i]),
+		view: view, changed: signal{make(chan struct{})}}
+	k.health.warned = map[string]bool{}
+	k.books = books{Books: router.NewBooks(view, i, nil), requests: map[int64]*Request{}}
+	k.loras.view, k.out.view = view, view
+	k.places.loras = &k.loras
+	if c.Limits != nil {
+		l := c.Limits[i]
+		view.MaxRunning, view.Slots, view.KVCapacity, view.HostSlots = l.MaxRunning, l.Slots, l.KVCapacity, l.MaxLoaded
+	}
+	k.loras.grow(len(c.Adapters))
+	return k
+}
+
+// health is what probes and the worker's own information say.
+type health struct {
+	info   Info
+	said   load            // at the latest probe
+	known  bool            // it has been asked for its information since it was last down
+	failed int             // probes in a row
+	panics int             // while its bytes were handled
+	warned map[string]bool // messages that have been logged
+}
+
+// first says whether a message has not been logged yet, and notes that it has.
+func (h *health) first(message string) bool {
+	first := !h.warned[message]
+	h.warned[message] = true
+	return first
+}
+
+// signal wakes goroutines that wait for a change.
+type signal struct{ ch chan struct{} }
+
+func (s *signal) notify() {
+	close(s.ch)
+	s.ch = make(chan struct{})
+}
+
+// down resets what ends with the worker's process. The fleet's requests leave by themselves.
+func (k *worker) down(err error, now float64) {
+	k.view.Up, k.health.known, k.health.said = false, false, load{}
+	k.out.down(errors.Is(err, syscall.ECONNREFUSED))
+	k.books.setOthers(load{}, 0, now)
+	k.loras.clear()
+	k.places.clear(fmt.Errorf("worker is down: %w", err))
+	k.changed.notify()
+}
+
+// end finishes a load or unload.
+func (k *worker) end(a int32, err error) {
+	k.loras.end(a, err)
+	k.places.settle()
+	k.changed.notify()
+}
+
+// posted is how many of the fleet's requests the worker may have: those that do not wait for their adapter.
+func (k *worker) posted() int { return len(k.books.requests) - k.loras.outside() }
+
+// starting says whether the worker has the most requests that a worker may have that has not served any yet.
+func (k *worker) starting(o *Outlier) bool {
+	return !k.out.proven && o.SlowStart > 0 && len(k.books.requests) >= o.SlowStart
+}
