@@ -425,18 +425,20 @@ func (f Field) Suggest(typed string) (list []string) {
 	}
 	name, _, options := strings.Cut(typed, ":")
 	given := typed[:strings.LastIndexAny(typed, ":,")+1]
-	if option, _, value := strings.Cut(typed[len(given):], "="); value && options {
-		for _, word := range router.Words(option) {
-			list = append(list, given+option+"="+word)
-		}
-		return list
-	}
+	option, _, value := strings.Cut(typed[len(given):], "=")
 	for _, d := range router.List() {
-		if !options {
+		switch {
+		case !options:
 			list = append(list, d.Name+"\t"+d.Summary)
-		} else if d.Name == name {
+		case d.Name == name:
 			for _, o := range d.Options {
-				list = append(list, given+o.Name+"=\t"+o.Doc)
+				if !value {
+					list = append(list, given+o.Name+"=\t"+o.Doc)
+				} else if o.Name == option {
+					for _, word := range o.Words {
+						list = append(list, given+option+"="+word)
+					}
+				}
 			}
 		}
 	}
