@@ -152,7 +152,7 @@ func (s *splitter) take(piece string) error {
 	case s.goesOn(isOption):
 		s.given[len(s.given)-1].Text += "," + piece
 		return nil
-	case !s.named && next != nil && (!isOption || next.Path): // names of files may hold a =
+	case !s.named && next != nil && (!isOption || next.Path || next.Pairs != nil): // whose values may hold a =
 		s.args++
 		return s.add(next, piece)
 	case isOption && key != "":
@@ -160,7 +160,7 @@ func (s *splitter) take(piece string) error {
 	case len(s.fields) == 0:
 		return fmt.Errorf("%q, expected no options", strings.TrimSpace(piece))
 	case s.arg(1) != nil && !s.named:
-		return fmt.Errorf("%q is one value too many, expected %s", strings.TrimSpace(piece), strings.Join(s.keys, ","))
+		return fmt.Errorf("%q is one value too many, expected %s", strings.TrimSpace(piece), s.positions())
 	}
 	return fmt.Errorf("%q is not of the form key=value", strings.TrimSpace(piece))
 }
@@ -173,7 +173,7 @@ func (s *splitter) goesOn(isOption bool) bool {
 	case s.last.isList():
 		return !isOption
 	}
-	return s.last.Commas && (!isOption || s.last.Path && s.last.Arg > 0)
+	return s.last.Commas && (!isOption || s.last.Arg > 0 && (s.last.Path || s.last.Pairs != nil))
 }
 
 func (s *splitter) add(f *Field, value string) error {
@@ -191,6 +191,20 @@ func (s *splitter) field(key string) *Field {
 		}
 	}
 	return nil
+}
+
+// positions names the values by position, and says if there are others: "file,key=value".
+func (s *splitter) positions() string {
+	var names []string
+	for i := range s.fields {
+		if s.fields[i].Arg > 0 {
+			names = append(names, s.fields[i].Key)
+		}
+	}
+	if len(names) < len(s.fields) {
+		names = append(names, "key=value")
+	}
+	return strings.Join(names, ",")
 }
 
 // arg is the field with a position.

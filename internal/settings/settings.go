@@ -58,6 +58,7 @@ type Field struct {
 	Pairs    []string // what joins key and value, and what joins pairs; nil: no mapping
 	Env      string
 	Type     reflect.Type
+	Tag      reflect.StructTag // for what only the package of the struct knows
 
 	index []int
 }
@@ -94,7 +95,7 @@ func NewField(sf reflect.StructField) Field {
 	f := Field{Key: tag.Get("key"), Default: tag.Get("default"), Check: tag.Get("check"), Unit: tag.Get("unit"),
 		Help: tag.Get("help"), Required: tag.Get("required") == "yes", Words: strings.Fields(tag.Get("words")),
 		Path: tag.Get("path") == "yes", Commas: tag.Get("commas") == "yes", Env: tag.Get("env"), Type: sf.Type,
-		index: sf.Index}
+		Tag: tag, index: sf.Index}
 	if f.Key == "" {
 		f.Key = strings.ToLower(sf.Name)
 	}

@@ -187,7 +187,7 @@ func TestParseErrors(t *testing.T) {
 		"all:on=true,threshold=2":  "form all: on leaves no room for threshold",
 		"on-off:10":                "form on-off: off is missing (s of the other rate), expected a number > 0",
 		"on-off":                   "on is missing",
-		"on-off:1,2,3,4":           `"4" is one value too many, expected on,off,factor,note`,
+		"on-off:1,2,3,4":           `"4" is one value too many, expected on,off,factor,key=value`,
 		"on-off:1,on=2":            "on is given twice",
 		"on-off:on=1,2":            `"2" is not of the form key=value`,
 		"on-off:1,x=2":             `unknown option "x"`,
@@ -364,8 +364,8 @@ func TestFromYAMLErrors(t *testing.T) {
 // What a mapping stands for, read as a text, is the same struct; texts of given options are read back as they are.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
-		"all: threshold = 7 , the-share=0", "all:slo=none,on=true,ties=first", "on-off:10,5,0.5,note=x", "none", "half:7",
-		"all:times=600=8+1800=2,file=a,b", "weights:5,3,1", "table:a=b.csv,scale=2", "on-off:off=1,on=2",
+		"all: threshold = 7 , the-share=0", "all:slo=none,on=true,ties=first", "on-off:10,5,0.5,note=x", "none",
+		"half:7", "all:times=600=8+1800=2,file=a,b", "weights:5,3,1", "table:a=b.csv,scale=2", "on-off:off=1,on=2",
 	} {
 		f.Add(s)
 	}
