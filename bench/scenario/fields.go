@@ -306,12 +306,10 @@ var parsers = map[string]func(string) error{
 		return errorOf(lengths.ParseBudget)(text)
 	},
 	"lengths": func(text string) error {
-		// files are looked for when they are used
-		if slices.Contains([]string{"auto", "random", NoLengths}, text) || strings.HasPrefix(text, "table:") ||
-			strings.HasPrefix(text, "copula:") {
+		if slices.Contains([]string{"auto", "random", NoLengths}, text) {
 			return nil
 		}
-		return errorOf(lengths.Parse)(text)
+		return lengths.Check(text)
 	},
 	"trace_histogram": func(text string) error {
 		if strings.HasSuffix(text, ".json") {
