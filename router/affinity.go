@@ -38,15 +38,18 @@ type affinity struct {
 	index           *prefixIndex // nil: prefixes do not count
 }
 
-func newAffinity(o *options, env Env) (*Router, error) {
-	p := &affinity{
-		residency: scoreResidency,
-		lora:      o.number("lora", ">=0"),
-		queue:     o.number("queue", ">=0"),
-		kv:        o.number("kv", ">=0"),
-		rng:       o.ties(env),
-	}
-	if o.choice("variant", "score", "residency") == "residency" {
+type affinityOptions struct {
+	Variant string  `default:"score" check:"oneof score residency" help:"residency table: score or residency"`
+	Lora    float64 `default:"1" check:">=0" help:"weight of the adapter's residency"`
+	Queue   float64 `default:"1" check:">=0" help:"weight of a short queue"`
+	KV      float64 `default:"1" check:">=0" help:"weight of free KV cache"`
+	tieOption
+}
+
+// Build implements Builder.
+func (o *affinityOptions) Build(env Env) (*Router, error) {
+	p := &affinity{residency: scoreResidency, lora: o.Lora, queue: o.Queue, kv: o.KV, rng: o.rand(env)}
+	if o.Variant == "residency" {
 		p.residency = tierResidency
 	}
 	if p.lora == 0 && p.queue == 0 && p.kv == 0 {

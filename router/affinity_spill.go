@@ -1,7 +1,5 @@
 package router
 
-import "math"
-
 // affinitySpill sends each request to the least loaded of the workers that
 // have its adapter and fewer waiting requests than a threshold; if there is
 // none, to the least loaded worker anywhere, which then loads the adapter.
@@ -17,8 +15,14 @@ type affinitySpill struct {
 	least     least
 }
 
-func newAffinitySpill(o *options, env Env) (*Router, error) {
-	return &Router{Policy: &affinitySpill{o.integer("threshold", 1, math.MaxInt), leastLoaded(o.ties(env))}}, nil
+type affinitySpillOptions struct {
+	Threshold int `default:"5" check:">=1" help:"waiting requests from which a worker is passed over"`
+	tieOption
+}
+
+// Build implements Builder.
+func (o *affinitySpillOptions) Build(env Env) (*Router, error) {
+	return &Router{Policy: &affinitySpill{o.Threshold, leastLoaded(o.rand(env))}}, nil
 }
 
 func (p *affinitySpill) Route(r Request, v *View) int {

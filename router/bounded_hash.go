@@ -15,9 +15,13 @@ type boundedHash struct {
 	base least
 }
 
-func newBoundedHash(o *options, env Env) (*Router, error) {
-	c := o.number("c", ">=1")
-	return &Router{Policy: &boundedHash{c, newHRW(env), leastLoaded(newRand(env))}}, nil
+type boundedHashOptions struct {
+	C float64 `default:"1.5" check:">=1" help:"largest load of a worker, as a multiple of the mean, >= 1"`
+}
+
+// Build implements Builder.
+func (o *boundedHashOptions) Build(env Env) (*Router, error) {
+	return &Router{Policy: &boundedHash{o.C, newHRW(env), leastLoaded(newRand(env))}}, nil
 }
 
 func (p *boundedHash) Route(r Request, v *View) int {

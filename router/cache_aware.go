@@ -1,7 +1,5 @@
 package router
 
-import "math"
-
 // cacheAware is the default policy of sglang's router (sgl-model-gateway,
 // src/policies/cache_aware.rs). Loads that differ by more than abs requests and by
 // more than the factor rel send a request to the least loaded worker. Else it goes
@@ -23,12 +21,19 @@ type cacheAware struct {
 	index          *prefixIndex
 }
 
-func newCacheAware(o *options, env Env) (*Router, error) {
-	p := &cacheAware{
-		threshold: o.number("threshold", ">=0 <=1"), abs: o.integer("abs", 0, math.MaxInt), rel: o.number("rel", ">=1"),
-		smallest: o.choice("cold", "least-loaded", "smallest-tree") == "smallest-tree",
-		index:    newPrefixIndex(o, env, o.choice("lora", "false", "true") == "true"),
-	}
+type cacheAwareOptions struct {
+	Threshold float64 `default:"0.3" check:">=0 <=1" help:"share of the prompt that must match"`
+	Abs       int     `default:"64" check:">=0" help:"requests by which loads may differ ..."`
+	Rel       float64 `default:"1.5" check:">=1" help:"... or the factor; beyond both the least loaded worker is taken"`
+	Cold      string  `default:"least-loaded" check:"oneof least-loaded smallest-tree" help:"where little matches: least-loaded, or the worker with the smallest-tree"`
+	Lora      bool    `default:"false" help:"true: adapters do not share prefixes"`
+	indexOptions
+}
+
+// Build implements Builder.
+func (o *cacheAwareOptions) Build(env Env) (*Router, error) {
+	p := &cacheAware{threshold: o.Threshold, abs: o.Abs, rel: o.Rel, smallest: o.Cold == "smallest-tree",
+		index: newPrefixIndex(o.indexOptions, env, o.Lora)}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 

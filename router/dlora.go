@@ -35,8 +35,11 @@ func newDLoRA(env Env, period bool) *dlora {
 	return d
 }
 
-// newDispatchOnly routes by dLoRA's dispatch cost and never changes the placement.
-func newDispatchOnly(_ *options, env Env) (*Router, error) {
+// dispatchOnlyOptions routes by dLoRA's dispatch cost and never changes the placement.
+type dispatchOnlyOptions struct{}
+
+// Build implements Builder.
+func (*dispatchOnlyOptions) Build(env Env) (*Router, error) {
 	d := newDLoRA(env, false)
 	return &Router{Policy: dispatch{d}, Placement: clonePlacement(d.held)}, nil
 }
@@ -132,7 +135,10 @@ type dispatchMig struct {
 	plan *Plan // the swap of the latest decision
 }
 
-func newDispatchMig(_ *options, env Env) (*Router, error) {
+type dispatchMigOptions struct{}
+
+// Build implements Builder.
+func (*dispatchMigOptions) Build(env Env) (*Router, error) {
 	d := newDLoRA(env, false)
 	return &Router{Policy: &dispatchMig{dlora: d}, Placement: clonePlacement(d.held)}, nil
 }

@@ -28,12 +28,18 @@ const (
 	dloraKVCopied = 32 << 30
 )
 
-func newDLoRAPeriodMig(o *options, env Env) (*Router, error) {
+type dloraPeriodMigOptions struct {
+	Interval  float64 `default:"10" check:">=0.001" env:"interval" help:"s between looks"`
+	Threshold float64 `default:"16" check:">=0" env:"threshold" help:"requests above the mean that trigger a plan"`
+}
+
+// Build implements Builder.
+func (o *dloraPeriodMigOptions) Build(env Env) (*Router, error) {
 	d := newDLoRA(env, true)
 	p := &dloraPeriodMig{
 		dispatch: dispatch{d}, exec: make([]meanTime, len(env.Adapters)),
-		interval:  o.numberOr(env.Interval, "interval", ">=0.001"),
-		threshold: o.numberOr(env.Threshold, "threshold", ">=0"),
+		interval:  o.Interval,
+		threshold: o.Threshold,
 	}
 	return &Router{Policy: p, Planner: p, ReadsKV: true, Placement: clonePlacement(d.held)}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 )
@@ -24,12 +25,23 @@ type explicit struct {
 	rng      *rand.Rand
 }
 
-// newExplicit reads the table from the options: see [table] for the syntax.
-func newExplicit(o *options, env Env) (*Router, error) {
-	inline, file := o.text("map"), o.text("file")
-	if (inline == "") == (file == "") {
-		return nil, errors.New("expected either map=ADAPTERS@WORKERS,... or file=PATH")
+// explicitOptions name the table: see [table] for the syntax.
+type explicitOptions struct {
+	Map  string `commas:"yes" pairs:"@ ," help:"entries ADAPTERS@WORKERS, such as 0-7@0,8@0+1,rest@all"`
+	File string `commas:"yes" path:"yes" help:"path of a file with one such entry per line"`
+}
+
+// Check implements settings.Checker.
+func (o *explicitOptions) Check(settings.Given) error {
+	if (o.Map == "") == (o.File == "") {
+		return errors.New("expected either map=ADAPTERS@WORKERS,... or file=PATH")
 	}
+	return nil
+}
+
+// Build implements Builder.
+func (o *explicitOptions) Build(env Env) (*Router, error) {
+	inline, file := o.Map, o.File
 	t := newTable(env)
 	if file != "" {
 		_, err := textfile.Read(file, func(in io.Reader, name string) (any, error) { return nil, t.read(in, name) })

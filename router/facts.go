@@ -49,31 +49,32 @@ var facts = map[string]Facts{
 // spec gives takes the place of the environment's value.
 func FactsOf(spec string) Facts {
 	all := Facts{Plans: true, Interval: true, Threshold: true, Signals: true}
-	d, o, err := parseSpec(spec)
+	s, err := parseSpec(spec)
 	if err != nil {
 		return all
 	}
-	f, ok := facts[d.Name]
+	f, ok := facts[s.Name]
 	if !ok {
 		f = all
 	}
-	_, interval := o.values["interval"]
-	_, threshold := o.values["threshold"]
-	f.Interval, f.Threshold = f.Interval && !interval, f.Threshold && !threshold
+	f.Interval = f.Interval && !s.Given.Has("interval")
+	f.Threshold = f.Threshold && !s.Given.Has("threshold")
 	return f
 }
 
 // Given returns the name of the policy that a spec names, and those of its options
 // that differ from their defaults, in the order of the registry.
 func Given(spec string) (name string, options [][2]string, err error) {
-	d, o, err := parseSpec(spec)
+	s, err := parseSpec(spec)
 	if err != nil {
 		return "", nil, err
 	}
-	for _, opt := range d.Options {
-		if v, ok := o.values[opt.Name]; ok && v != opt.Default {
-			options = append(options, [2]string{opt.Name, v})
+	for _, d := range List() {
+		for _, o := range d.Options {
+			if v, ok := s.Given.Text(o.Name); d.Name == s.Name && ok && v != o.Default {
+				options = append(options, [2]string{o.Name, v})
+			}
 		}
 	}
-	return d.Name, options, nil
+	return s.Name, options, nil
 }

@@ -6,7 +6,10 @@ package router
 // matter.
 type hash struct{ hrw *hrw }
 
-func newHash(_ *options, env Env) (*Router, error) {
+type hashOptions struct{}
+
+// Build implements Builder.
+func (*hashOptions) Build(env Env) (*Router, error) {
 	h := newHRW(env)
 	return &Router{Policy: &hash{h}, Placement: h.placement(1)}, nil
 }

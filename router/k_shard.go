@@ -1,9 +1,12 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+
+	"lorasim/internal/settings"
 )
 
 // kShard serves each adapter on its shard: the first k usable workers of its
@@ -32,30 +35,42 @@ type shard struct {
 	changed float64 // s: when k last changed
 }
 
-func newKShard(o *options, env Env) (*Router, error) {
+type kShardOptions struct {
+	K           int     `default:"1" check:">=1" help:"workers of an adapter at first and at least"`
+	Max         int     `default:"0" check:">=0" help:"workers of an adapter at most; 0: all"`
+	High        float64 `default:"1" check:">=0" help:"k grows above this load, in requests / max running requests"`
+	Low         float64 `default:"0.5" check:">=0" help:"k shrinks below this load, < high"`
+	GrowEvery   float64 `key:"grow-every" default:"1" check:">=0" help:"s between a change of k and growing it"`
+	ShrinkEvery float64 `key:"shrink-every" default:"30" check:">=0" help:"s between a change of k and shrinking it"`
+}
+
+// Build implements Builder.
+func (o *kShardOptions) Build(env Env) (*Router, error) {
 	for j := range env.Workers {
 		if env.Workers[j].MaxRunning < 1 {
 			return nil, errors.New("the limit of running requests per worker must be known")
 		}
 	}
-	limit := o.integer("max", 0, len(env.Workers))
-	if limit == 0 {
-		limit = len(env.Workers)
+	limit := cmp.Or(o.Max, len(env.Workers))
+	err := cmp.Or(settings.Within("max", o.Max, fmt.Sprintf(">=0 <=%d", len(env.Workers))),
+		settings.Within("k", o.K, fmt.Sprintf(">=1 <=%d", limit)))
+	if err != nil {
+		return nil, err
 	}
 	p := &kShard{
-		min:         o.integer("k", 1, limit),
+		min:         o.K,
 		max:         limit,
-		high:        o.number("high", ">=0"),
-		low:         o.number("low", ">=0"),
-		growEvery:   o.number("grow-every", ">=0"),
-		shrinkEvery: o.number("shrink-every", ">=0"),
+		high:        o.High,
+		low:         o.Low,
+		growEvery:   o.GrowEvery,
+		shrinkEvery: o.ShrinkEvery,
 		workers:     env.Workers,
 		hrw:         newHRW(env),
 		shards:      make([]shard, len(env.Adapters)),
 		base:        leastLoaded(newRand(env)),
 	}
 	if p.low >= p.high {
-		return nil, fmt.Errorf("option low is %g, expected less than high (%g)", p.low, p.high)
+		return nil, fmt.Errorf("low: %g is not less than high (%g)", p.low, p.high)
 	}
 	for a := range p.shards {
 		p.shards[a] = shard{p.min, math.Inf(-1)}

@@ -20,9 +20,17 @@ type kvRouter struct {
 	rng           *rand.Rand
 }
 
-func newKVRouter(o *options, env Env) (*Router, error) {
-	p := &kvRouter{scale: o.number("scale", ">=0"), credit: o.number("credit", ">=0"),
-		index: newPrefixIndex(o, env, true), rng: o.ties(env)}
+type kvRouterOptions struct {
+	Scale  float64 `default:"1" check:">=0" help:"weight of the prefill blocks"`
+	Credit float64 `default:"1" check:">=0" help:"prefill blocks that a matched block saves"`
+	tieOption
+	indexOptions
+}
+
+// Build implements Builder.
+func (o *kvRouterOptions) Build(env Env) (*Router, error) {
+	p := &kvRouter{scale: o.Scale, credit: o.Credit, index: newPrefixIndex(o.indexOptions, env, true),
+		rng: o.rand(env)}
 	return &Router{Policy: p, ReadsKV: true, ReadsPrefixes: true}, nil
 }
 

@@ -18,28 +18,42 @@ type least struct {
 // leastLoaded counts requests, wherever they are on the worker.
 func leastLoaded(rng *rand.Rand) least { return least{queued: 1, rng: rng} }
 
-func newLeastLoaded(o *options, env Env) (*Router, error) {
-	p := leastLoaded(o.ties(env))
+type leastLoadedOptions struct{ tieOption }
+
+// Build implements Builder.
+func (o *leastLoadedOptions) Build(env Env) (*Router, error) {
+	p := leastLoaded(o.rand(env))
 	return &Router{Policy: &p}, nil
 }
 
-// newLeastTokens counts tokens: prompt + expected output of all requests.
-func newLeastTokens(o *options, env Env) (*Router, error) {
-	return &Router{Policy: &least{tokens: true, rng: o.ties(env)}}, nil
+// leastTokensOptions: counts tokens, prompt + expected output of all requests.
+type leastTokensOptions struct{ tieOption }
+
+// Build implements Builder.
+func (o *leastTokensOptions) Build(env Env) (*Router, error) {
+	return &Router{Policy: &least{tokens: true, rng: o.rand(env)}}, nil
 }
 
-// newWeightedQueue is the balancer between vLLM's data parallel engines, which
+// weightedQueueOptions: the balancer between vLLM's data parallel engines, which
 // scores 4 x waiting + running.
-func newWeightedQueue(o *options, env Env) (*Router, error) {
-	weight := o.integer("weight", 0, 1_000_000)
-	return &Router{Policy: &least{queued: weight, rng: o.ties(env)}}, nil
+type weightedQueueOptions struct {
+	Weight int `default:"4" check:">=0 <=1000000" help:"weight of a waiting request against a running one"`
+	tieOption
 }
 
-// newAnyWorker is how S-LoRA (MLSys 2024) would be spread over workers: any of
+// Build implements Builder.
+func (o *weightedQueueOptions) Build(env Env) (*Router, error) {
+	return &Router{Policy: &least{queued: o.Weight, rng: o.rand(env)}}, nil
+}
+
+// anyWorkerOptions: how S-LoRA (MLSys 2024) would be spread over workers: any of
 // them serves any adapter, loads it on demand, and meanwhile prefetches the
 // adapters of its queue.
-func newAnyWorker(o *options, env Env) (*Router, error) {
-	p := leastLoaded(o.ties(env))
+type anyWorkerOptions struct{ tieOption }
+
+// Build implements Builder.
+func (o *anyWorkerOptions) Build(env Env) (*Router, error) {
+	p := leastLoaded(o.rand(env))
 	return &Router{Policy: &p, Prefetch: true}, nil
 }
 

@@ -16,11 +16,17 @@ type llumnix struct {
 	pause    float64           // s before a request moves again
 }
 
-func newLlumnix(o *options, env Env) (*Router, error) {
+type llumnixOptions struct {
+	Interval float64 `default:"0.05" check:">=0.001" env:"interval" help:"s between looks"`
+	Pause    float64 `default:"1" check:">=0" help:"s before a request moves again"`
+}
+
+// Build implements Builder.
+func (o *llumnixOptions) Build(env Env) (*Router, error) {
 	p := &llumnix{
 		env: env, moving: map[int64]float64{},
-		interval: o.numberOr(env.Interval, "interval", ">=0.001"),
-		pause:    o.number("pause", ">=0"),
+		interval: o.Interval,
+		pause:    o.Pause,
 	}
 	return &Router{Policy: p, Planner: p, ReadsKV: true}, nil
 }

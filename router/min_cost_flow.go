@@ -19,13 +19,21 @@ type minCost struct {
 	changed    []float64 // when an adapter's number of replicas last changed
 }
 
-func newMinCost(o *options, env Env) (*Router, error) {
+type minCostOptions struct {
+	intervalOption
+	Move     float64 `default:"4" check:">=0" help:"cost of a new place, in ranks of the adapter's hash order"`
+	Keep     float64 `default:"4" check:">=0" help:"bonus of a place that is kept, likewise"`
+	Cooldown float64 `default:"30" check:">=0" help:"s between changes of an adapter's number of replicas"`
+}
+
+// Build implements Builder.
+func (o *minCostOptions) Build(env Env) (*Router, error) {
 	p := &minCost{
-		placer:   newPlacer(o, env),
+		placer:   newPlacer(o.intervalOption, env),
 		hashes:   newHRW(env),
-		move:     o.number("move", ">=0"),
-		keep:     o.number("keep", ">=0"),
-		cooldown: o.number("cooldown", ">=0"),
+		move:     o.Move,
+		keep:     o.Keep,
+		cooldown: o.Cooldown,
 		replicas: make([]int, len(env.Adapters)),
 		changed:  make([]float64, len(env.Adapters)),
 	}

@@ -9,7 +9,10 @@ import "math/rand/v2"
 // power of two choices in randomized load balancing", 2001).
 type p2c struct{ rng *rand.Rand }
 
-func newP2C(_ *options, env Env) (*Router, error) { return &Router{Policy: &p2c{newRand(env)}}, nil }
+type p2cOptions struct{}
+
+// Build implements Builder.
+func (*p2cOptions) Build(env Env) (*Router, error) { return &Router{Policy: &p2c{newRand(env)}}, nil }
 
 func (p *p2c) Route(_ Request, v *View) int {
 	a := anyUsable(v, p.rng, None)

@@ -2,7 +2,8 @@ package router
 
 import (
 	"math"
-	"slices"
+
+	"lorasim/internal/settings"
 )
 
 // periodMig is this project's own planner and the router that goes with it.
@@ -36,42 +37,63 @@ const (
 	guessExec   = 5   // s
 )
 
-func newPeriodMig(o *options, env Env) (*Router, error) {
+type periodMigOptions struct {
+	Move     string          `default:"all" check:"oneof all waiting running none" help:"requests that may go to another worker: all, waiting, running or none"`
+	Place    string          `default:"on" check:"oneof on off" help:"on: plans load and unload adapters; off: adapters are loaded on demand only"`
+	Interval float64         `default:"10" check:">=0.001" env:"interval" help:"s between plans, which place adapters and move requests"`
+	Busy     float64         `default:"0.5" check:">=0" help:"share of the horizon that the busiest worker's work must fill before anything moves"`
+	Margin   float64         `default:"0.05" check:">=0 <=1" help:"share of the predicted time that a plan must gain"`
+	Horizon  settings.Number `default:"auto" check:">=0" words:"auto" help:"s of forecast demand that a plan provides for; auto: the interval"`
+	MaxMoves int             `key:"max-moves" default:"64" check:">=0" help:"requests that a plan moves at most; 0: any number"`
+	Look     float64         `default:"0.25" check:">=0.001" help:"s between moves of waiting requests, at most the interval"`
+	spillOption
+}
+
+// spillOption is how much better a worker without the adapter must be.
+type spillOption struct {
+	Spill float64 `default:"0.1" check:">=0" help:"share of a request's time by which a worker without the adapter must be better"`
+}
+
+// Build implements Builder.
+func (o *periodMigOptions) Build(env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
 	p := &periodMig{
-		placer:   newPlacer(o, env),
-		busy:     o.number("busy", ">=0"),
-		margin:   o.number("margin", ">=0 <=1"),
-		maxMoves: o.integer("max-moves", 0, math.MaxInt),
-		spill:    o.number("spill", ">=0"),
+		placer:   newPlacer(intervalOption{o.Interval}, env),
+		busy:     o.Busy,
+		margin:   o.Margin,
+		maxMoves: o.MaxMoves,
+		spill:    o.Spill,
 		deep:     manyWait,
 		accounts: newAccounts(env),
 	}
-	what := o.choice("move", Words("move")...)
-	p.moves.waiting = what == "all" || what == "waiting"
-	p.moves.running = what == "all" || what == "running"
-	p.places = o.choice("place", Words("place")...) == "on"
+	p.moves.waiting = o.Move == "all" || o.Move == "waiting"
+	p.moves.running = o.Move == "all" || o.Move == "running"
+	p.places = o.Place == "on"
 	p.bounds = newPriceBounds(env.Workers)
 	p.horizon = p.interval
-	p.look = min(o.number("look", ">=0.001"), p.interval)
-	if o.text("horizon") != "auto" {
-		p.horizon = o.number("horizon", ">=0", "auto")
+	p.look = min(o.Look, p.interval)
+	if o.Horizon.Word != "auto" {
+		p.horizon = o.Horizon.Value
 	}
 	rt := p.router(p)
 	rt.ReadsKV, rt.ReadsFewKV = true, true
 	return rt, nil
 }
 
-// newRouteOnly is the routing of plan-and-route: no request moves and no adapter is placed.
-func newRouteOnly(o *options, env Env) (*Router, error) {
-	all := List()
-	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "plan-and-route" })
-	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
-	rt, err := newPeriodMig(full, env)
-	o.err = full.err
-	return rt, err
+// routeOnlyOptions: the routing of plan-and-route alone; no request moves and no adapter is placed.
+type routeOnlyOptions struct{ spillOption }
+
+// Build implements Builder.
+func (o *routeOnlyOptions) Build(env Env) (*Router, error) {
+	full := &periodMigOptions{}
+	if _, err := settings.Decode("move=none,place=off", full); err != nil {
+		return nil, err
+	}
+	full.spillOption = o.spillOption
+	fill(nil, full, env)
+	return full.Build(env)
 }
 
 func (p *periodMig) Route(r Request, v *View) int {

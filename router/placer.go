@@ -41,11 +41,16 @@ func (m *mean) or(def float64) float64 {
 	return m.value
 }
 
+// intervalOption is the time between plans.
+type intervalOption struct {
+	Interval float64 `default:"10" check:">=0.001" env:"interval" help:"s between plans"`
+}
+
 // newPlacer deals the adapters out to the workers in turn.
-func newPlacer(o *options, env Env) placer {
+func newPlacer(o intervalOption, env Env) placer {
 	p := placer{
 		env: env, demand: make([]demand, len(env.Adapters)),
-		interval: o.numberOr(env.Interval, "interval", ">=0.001"),
+		interval: o.Interval,
 	}
 	held := make([][]int32, len(env.Workers))
 	for k := range env.Adapters {

@@ -14,8 +14,14 @@ type prefixHash struct {
 	workers []uint64 // hash of each
 }
 
-func newPrefixHash(o *options, env Env) (*Router, error) {
-	p := &prefixHash{int32(o.integer("tokens", 1, 1<<20)), o.number("c", ">=1"), workerHashes(env)}
+type prefixHashOptions struct {
+	Tokens int32   `default:"256" check:">=1 <=1048576" help:"tokens of the prompt that are hashed"`
+	C      float64 `default:"1.25" check:">=1" help:"largest load of a worker, as a multiple of the mean, >= 1"`
+}
+
+// Build implements Builder.
+func (o *prefixHashOptions) Build(env Env) (*Router, error) {
+	p := &prefixHash{o.Tokens, o.C, workerHashes(env)}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil
 }
 

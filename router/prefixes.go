@@ -1,8 +1,6 @@
 package router
 
 import (
-	"math"
-
 	"lorasim/router/prefix"
 	"lorasim/trace"
 )
@@ -26,10 +24,16 @@ type prefixIndex struct {
 	others   []int64         // without a limit: blocks of prompts of which nothing is known, by worker
 }
 
-func newPrefixIndex(o *options, env Env, byAdapter bool) *prefixIndex {
-	x := &prefixIndex{shared: !byAdapter, reported: o.choice("index", "sent", "reported") == "reported"}
-	x.block = int32(o.integer("block", 1, 1<<20))
-	x.capacity = int64(o.integer("capacity", 0, math.MaxInt)) / int64(x.block)
+// indexOptions are the options of a prefix index. Its defaults differ by policy.
+type indexOptions struct {
+	Index    string `default:"sent" check:"oneof sent reported" help:"what workers keep of prompts: sent (what the router sent them) or reported (by them, where they do; else sent)"`
+	Block    int32  `default:"1" check:">=1 <=1048576" help:"tokens that are told apart, >= 1"`
+	Capacity int64  `default:"16777216" check:">=0" help:"tokens that the index holds for each worker, the latest; 0: no limit"`
+}
+
+func newPrefixIndex(o indexOptions, env Env, byAdapter bool) *prefixIndex {
+	x := &prefixIndex{shared: !byAdapter, reported: o.Index == "reported", block: o.Block,
+		capacity: o.Capacity / int64(o.Block)}
 	x.others = make([]int64, len(env.Workers))
 	for range env.Workers {
 		x.sent = append(x.sent, prefix.NewRadix(x.block))

@@ -6,7 +6,10 @@ import "math/rand/v2"
 // ignores load, so late signals do not matter.
 type random struct{ rng *rand.Rand }
 
-func newRandom(_ *options, env Env) (*Router, error) {
+type randomOptions struct{}
+
+// Build implements Builder.
+func (*randomOptions) Build(env Env) (*Router, error) {
 	return &Router{Policy: &random{newRand(env)}}, nil
 }
 

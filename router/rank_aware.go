@@ -3,6 +3,8 @@ package router
 import (
 	"cmp"
 	"math"
+
+	"lorasim/internal/settings"
 )
 
 // rankAware is the scheduler of CaraServe (Li et al., 2024; later Toppings,
@@ -25,12 +27,18 @@ type rankAware struct {
 	avgOutput float64 // tokens; 0: what is expected of the request
 }
 
-func newRankAware(o *options, env Env) (*Router, error) {
+type rankAwareOptions struct {
+	SLO       settings.Number `default:"auto" check:">=0" words:"auto none" help:"longest decode step, ms; auto: 1.5 x a step of one request; none: no limit"`
+	AvgOutput settings.Number `key:"avg-output" default:"auto" check:">=1" words:"auto" help:"mean output tokens of a request; auto: the mean so far, by adapter"`
+}
+
+// Build implements Builder.
+func (o *rankAwareOptions) Build(env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
-	p := &rankAware{workers: env.Workers}
-	switch o.text("slo") {
+	p := &rankAware{workers: env.Workers, avgOutput: o.AvgOutput.Value}
+	switch o.SLO.Word {
 	case "auto":
 		rank := 0
 		for _, a := range env.Adapters {
@@ -42,10 +50,7 @@ func newRankAware(o *options, env Env) (*Router, error) {
 	case "none":
 		p.slo = math.Inf(1)
 	default:
-		p.slo = o.number("slo", ">=0", "auto", "none") / 1000
-	}
-	if o.text("avg-output") != "auto" {
-		p.avgOutput = o.number("avg-output", ">=1", "auto")
+		p.slo = o.SLO.Value / 1000
 	}
 	return &Router{Policy: p, ReadsKV: true}, nil
 }

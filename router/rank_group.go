@@ -14,11 +14,14 @@ import (
 // move. An adapter on a cut, or with more than a worker's share, is on several.
 type rankGroup struct{ placer }
 
-func newRankGroup(o *options, env Env) (*Router, error) {
+type rankGroupOptions struct{ intervalOption }
+
+// Build implements Builder.
+func (o *rankGroupOptions) Build(env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
-	p := &rankGroup{newPlacer(o, env)}
+	p := &rankGroup{newPlacer(o.intervalOption, env)}
 	p.setPlacement(p.target(upTo(len(env.Workers)))) // with even demand
 	return p.router(p), nil
 }

@@ -27,6 +27,15 @@ func TestListIsComplete(t *testing.T) {
 	equal(t, names, strings.Fields(want), "policies")
 }
 
+// The tags of the options are sound: every default is a value that the option takes.
+func TestTags(t *testing.T) {
+	for _, f := range Forms() {
+		if err := f.Verify(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Writing every default out must give the same policy as leaving them out.
 func TestDefaultsMayBeWrittenOut(t *testing.T) {
 	env := testEnv(3, 4)
@@ -173,26 +182,27 @@ func TestNewErrors(t *testing.T) {
 		{"static:x=1", []string{"policy static", `unknown option "x"`, "it has none"}},
 		{"affinity:variatn=score", []string{"policy affinity", `did you mean "variant"?`,
 			"known: variant, lora, queue, kv, ties"}},
-		{"affinity:variant=best", []string{`option variant is "best"`, "score or residency"}},
+		{"affinity:variant=scor", []string{`variant: unknown value "scor", did you mean "score"? (known: score, residency)`}},
 		{"affinity:lora=0,queue=0,kv=0", []string{"lora, queue and kv are all 0"}},
-		{"affinity:kv=NaN", []string{`option kv is "NaN", expected a number >= 0`}},
-		{"affinity:kv=1,2", []string{`option kv is "1,2"`}},
-		{"least-loaded:", []string{`"" is not an option`, "key=value"}},
-		{"least-loaded:first", []string{`"first" is not an option`}},
-		{"least-loaded:=first", []string{`"=first" is not an option`}},
+		{"affinity:kv=NaN", []string{`policy affinity: kv: "NaN" is not a number >= 0`}},
+		{"affinity:kv=1,2", []string{`"2" is not of the form key=value`}},
+		{"least-loaded:", []string{"expected options after the colon"}},
+		{"least-loaded:first", []string{`"first" is not of the form key=value`}},
+		{"least-loaded:=first", []string{`"=first" is not of the form key=value`}},
 		{"least-loaded:ties=first,ties=first", []string{"ties is given twice"}},
-		{"least-loaded:ties=last", []string{"random or first"}},
-		{"bounded-hash:c=0.9", []string{`option c is "0.9", expected a number >= 1`}},
-		{"bounded-hash:c=Inf", []string{`option c is "Inf"`}},
-		{"affinity-spill:threshold=0", []string{`expected an integer >= 1`}},
-		{"weighted-queue:weight=1.5", []string{`expected an integer from 0 to 1000000`}},
-		{"k-shard:k=4", []string{`option k is "4", expected an integer from 1 to 3`}},
-		{"k-shard:max=2,k=3", []string{`option k is "3", expected an integer from 1 to 2`}},
-		{"k-shard:low=2", []string{"option low is 2, expected less than high (1)"}},
-		{"rank-aware:slo=fast", []string{`option slo is "fast", expected a number >= 0 or auto or none`}},
-		{"rank-aware:avg-output=0", []string{`expected a number >= 1 or auto`}},
-		{"cache-aware:threshold=1.1", []string{`option threshold is "1.1", expected a number from 0 to 1`}},
-		{"kv-router:index=exact", []string{`option index is "exact"`, "sent or reported"}},
+		{"least-loaded:ties=last", []string{"ties: unknown value", "(known: random, first)"}},
+		{"bounded-hash:c=0.9", []string{`c: "0.9" is not a number >= 1`}},
+		{"bounded-hash:c=Inf", []string{`c: "Inf" is not a number >= 1`}},
+		{"affinity-spill:threshold=0", []string{`threshold: "0" is not a whole number >= 1`}},
+		{"weighted-queue:weight=1.5", []string{`weight: "1.5" is not a whole number from 0 to 1000000`}},
+		{"k-shard:k=4", []string{`policy k-shard: k: 4 is not a whole number from 1 to 3`}},
+		{"k-shard:max=2,k=3", []string{`k: 3 is not a whole number from 1 to 2`}},
+		{"k-shard:max=4", []string{`max: 4 is not a whole number from 0 to 3`}},
+		{"k-shard:low=2", []string{"low: 2 is not less than high (1)"}},
+		{"rank-aware:slo=fast", []string{`slo: "fast" is not a number >= 0, or auto, or none`}},
+		{"rank-aware:avg-output=0", []string{`avg-output: "0" is not a number >= 1, or auto`}},
+		{"cache-aware:threshold=1.1", []string{`threshold: "1.1" is not a number from 0 to 1`}},
+		{"kv-router:index=exact", []string{`index: unknown value "exact" (known: sent, reported)`}},
 		{"explicit", []string{"map=", "file=PATH"}},
 		{"explicit:map=0@0,file=x", []string{"map=", "file=PATH"}},
 	} {

@@ -4,7 +4,10 @@ package router
 // ignores load, so late signals do not matter.
 type roundRobin struct{ next int }
 
-func newRoundRobin(*options, Env) (*Router, error) { return &Router{Policy: &roundRobin{}}, nil }
+type roundRobinOptions struct{}
+
+// Build implements Builder.
+func (*roundRobinOptions) Build(Env) (*Router, error) { return &Router{Policy: &roundRobin{}}, nil }
 
 func (p *roundRobin) Route(_ Request, v *View) int {
 	w := nextUsable(v, p.next)

@@ -5,12 +5,18 @@ package router
 // in order takes its place. It ignores load, so late signals do not matter.
 type static struct{ block int }
 
-// newStatic makes the policy that deals adapters out like cards: block 1.
-func newStatic(_ *options, env Env) (*Router, error) { return fixed(&static{block: 1}, env), nil }
+// staticOptions makes the policy that deals adapters out like cards: block 1.
+type staticOptions struct{}
 
-// newStaticBlock gives worker 0 the first ceil(K/N) of K adapters, worker 1 the
+// Build implements Builder.
+func (*staticOptions) Build(env Env) (*Router, error) { return fixed(&static{block: 1}, env), nil }
+
+// staticBlockOptions gives worker 0 the first ceil(K/N) of K adapters, worker 1 the
 // next, and so on; the last workers may get fewer, or none.
-func newStaticBlock(_ *options, env Env) (*Router, error) {
+type staticBlockOptions struct{}
+
+// Build implements Builder.
+func (*staticBlockOptions) Build(env Env) (*Router, error) {
 	block := (len(env.Adapters) + len(env.Workers) - 1) / len(env.Workers)
 	return fixed(&static{block: max(block, 1)}, env), nil
 }

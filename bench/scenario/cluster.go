@@ -74,7 +74,7 @@ func (c *Cluster) workers() (entries []profileEntry, kinds []int, err error) {
 		return nil, nil, err
 	}
 	if elastic != nil {
-		n = int(elastic.max)
+		n = elastic.Max
 	}
 	counted := false
 	for i, e := range entries {

@@ -8,23 +8,51 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/bounds"
-	"lorasim/internal/suggest"
+	"lorasim/internal/settings"
 	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/sim/autoscale"
 	"lorasim/trace"
 )
 
-// elasticSpec is a parsed Cluster.Elastic.
+// elasticSpec is a parsed Cluster.Elastic: "min=2,max=8,cold_start=60,rule=reactive,target=6", or
+// "max=8,rule=schedule,times=600=8+1800=2". The tag rules names the rules that know an option.
 type elasticSpec struct {
-	rule                       string
-	min, max, start            float64 // workers; start 0: as num_workers says, else min
-	coldStart, every           float64 // s
-	tolerance, stabilize       float64
-	target, capacity           float64
-	alpha, beta, gamma, period float64
-	times                      []sim.Resize
+	Min       int     `default:"1" check:">=0 <=100000" unit:"workers" help:"fewest workers"`
+	Max       int     `required:"yes" check:">=1 <=100000" unit:"workers" help:"most workers, as in max=8"`
+	Start     int     `check:">=1 <=100000" unit:"workers" help:"workers at the start; by default num_workers, else min"`
+	ColdStart float64 `key:"cold_start" default:"60" check:">=0 <=1e6" unit:"s" help:"time from the decision to start a worker until it serves"`
+	Rule      string  `default:"reactive" check:"oneof reactive forecast known schedule" help:"what decides the number of workers: reactive (as Kubernetes does), forecast, known (the arrivals to come) or schedule"`
+	Every     float64 `default:"15" check:">=1 <=1e6" unit:"s" rules:"reactive forecast known" help:"time between decisions"`
+	Target    float64 `check:">0 <=1e9" unit:"requests" rules:"reactive forecast known" help:"requests in flight for each worker, as in target=6"`
+	Capacity  float64 `check:">0 <=1e9" unit:"req/s" rules:"forecast known" help:"requests/s that a worker serves; by default learned by target"`
+	Tolerance float64 `default:"0.1" check:">=0 <=10" rules:"reactive forecast known" help:"change of the number, as a share, that is not acted on"`
+	Stabilize float64 `default:"300" check:">=0 <=1e6" unit:"s" rules:"reactive forecast known" help:"time for which fewer workers must be enough before some leave"`
+	Alpha     float64 `default:"0.3" check:">0 <=1" rules:"forecast" help:"weight of the latest rate in the forecast's level"`
+	Beta      float64 `default:"0.1" check:">=0 <=1" rules:"forecast" help:"weight of the latest change in the forecast's trend"`
+	Gamma     float64 `default:"0.3" check:">=0 <=1" rules:"forecast" help:"weight of the latest value in the forecast's season"`
+	Period    float64 `check:">=1 <=1e7" unit:"s" rules:"forecast" help:"length of the season; by default none"`
+	Times     resizes `pairs:"= +" rules:"schedule" help:"SECONDS=WORKERS, joined by +, as in times=600=8+1800=2"`
+}
+
+// resizes are the times at which the number of workers changes: "600=8+1800=2".
+type resizes []sim.Resize
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (rs *resizes) UnmarshalText(text []byte) error {
+	*rs = nil
+	for part := range strings.SplitSeq(string(text), "+") {
+		at, n, _ := strings.Cut(part, "=")
+		var r sim.Resize
+		var err, atErr error
+		r.At, atErr = strconv.ParseFloat(strings.TrimSpace(at), 64)
+		if r.Workers, err = strconv.Atoi(strings.TrimSpace(n)); err != nil || atErr != nil ||
+			!(r.At >= 0 && r.At <= 1e7) {
+			return fmt.Errorf("%q, expected SECONDS=WORKERS, joined by +", part)
+		}
+		*rs = append(*rs, r)
+	}
+	return nil
 }
 
 // The rules of elastic clusters.
@@ -35,124 +63,53 @@ const (
 	schedule = "schedule"
 )
 
-var elasticRules = []string{reactive, forecast, known, schedule}
-
 // ElasticRules lists the rules, after clusters whose limits leave no choice.
-func ElasticRules() []string { return append([]string{"fixed"}, elasticRules...) }
+func ElasticRules() []string { return []string{"fixed", reactive, forecast, known, schedule} }
 
 // ElasticRule is the rule of a setting of Cluster.Elastic.
 func ElasticRule(text string) string {
 	switch e, err := parseElastic(text); {
 	case err != nil:
 		return ""
-	case e.min == e.max:
+	case e.Min == e.Max:
 		return "fixed"
 	default:
-		return e.rule
+		return e.Rule
 	}
 }
 
-// elasticOption is a number of the spec, with the rules that know it.
-type elasticOption struct {
-	name  string
-	at    *float64
-	in    string // bounds
-	rules string
-}
-
-func (e *elasticSpec) options() []elasticOption {
-	const all, looks, rates = "reactive forecast known schedule", "reactive forecast known", "forecast known"
-	return []elasticOption{
-		{"min", &e.min, ">=0 <=100000", all}, {"max", &e.max, ">=1 <=100000", all},
-		{"start", &e.start, ">=1 <=100000", all},
-		{"cold_start", &e.coldStart, ">=0 <=1e6", all}, {"every", &e.every, ">=1 <=1e6", looks},
-		{"target", &e.target, ">0 <=1e9", looks}, {"capacity", &e.capacity, ">0 <=1e9", rates},
-		{"tolerance", &e.tolerance, ">=0 <=10", looks}, {"stabilize", &e.stabilize, ">=0 <=1e6", looks},
-		{"alpha", &e.alpha, ">0 <=1", forecast}, {"beta", &e.beta, ">=0 <=1", forecast},
-		{"gamma", &e.gamma, ">=0 <=1", forecast}, {"period", &e.period, ">=1 <=1e7", forecast},
-	}
-}
-
-// parseElastic reads "min=2,max=8,cold_start=60,rule=reactive,target=6", or
-// "max=8,rule=schedule,times=600=8+1800=2".
 func parseElastic(text string) (*elasticSpec, error) {
-	e := &elasticSpec{rule: reactive, min: 1, coldStart: 60, every: 15, tolerance: 0.1, stabilize: 300, alpha: 0.3,
-		beta: 0.1, gamma: 0.3}
-	options, names := e.options(), []string{"rule", "times"}
-	for _, o := range options {
-		names = append(names, o.name)
-	}
-	given, err := suggest.Options("option", text, names, func(i int, value string) (err error) {
-		value = strings.TrimSpace(value)
-		switch i {
-		case 0:
-			e.rule = value
-			return suggest.Among("rule", value, elasticRules)
-		case 1:
-			e.times, err = parseTimes(value)
-			return err
-		}
-		o := options[i-2]
-		b := bounds.MustParse(o.in)
-		if *o.at, err = strconv.ParseFloat(value, 64); err != nil || !b.Has(*o.at) {
-			return fmt.Errorf("%s is %q, expected a number %s", o.name, value, b)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return e, e.check(given)
+	e := &elasticSpec{}
+	_, err := settings.Decode(text, e)
+	return e, err
 }
 
-// parseTimes reads "600=8+1800=2".
-func parseTimes(text string) (times []sim.Resize, err error) {
-	for part := range strings.SplitSeq(text, "+") {
-		at, n, _ := strings.Cut(part, "=")
-		var r sim.Resize
-		var atErr error
-		r.At, atErr = strconv.ParseFloat(strings.TrimSpace(at), 64)
-		if r.Workers, err = strconv.Atoi(strings.TrimSpace(n)); err != nil || atErr != nil ||
-			!(r.At >= 0 && r.At <= 1e7) {
-			return nil, fmt.Errorf("times: %q, expected SECONDS=WORKERS, joined by +", part)
-		}
-		times = append(times, r)
-	}
-	return times, nil
-}
-
-// check says what is wrong with the spec as a whole.
-func (e *elasticSpec) check(given map[string]bool) error {
-	for _, o := range e.options() {
-		if given[o.name] && !slices.Contains(strings.Fields(o.rules), e.rule) {
-			return fmt.Errorf("%s is for the rules %s, not %s", o.name, strings.Join(strings.Fields(o.rules), ", "),
-				e.rule)
+// Check implements settings.Checker.
+func (e *elasticSpec) Check(given settings.Given) error {
+	for _, f := range settings.Fields[elasticSpec]() {
+		rules := strings.Fields(f.Tag.Get("rules"))
+		if len(rules) > 0 && given.Has(f.Key) && !slices.Contains(rules, e.Rule) {
+			return fmt.Errorf("%s is for the rule %s, not %s", f.Key, strings.Join(rules, " or "), e.Rule)
 		}
 	}
 	switch {
-	case !given["max"]:
-		return errors.New("max is missing, the most workers, as in max=8")
-	case e.min != float64(int(e.min)) || e.max != float64(int(e.max)) || e.start != float64(int(e.start)):
-		return fmt.Errorf("min, max and start are %v, %v and %v, expected whole numbers", e.min, e.max, e.start)
-	case e.min > e.max:
-		return fmt.Errorf("min is %v, above max %v", e.min, e.max)
-	case e.start != 0 && (e.start < e.min || e.start > e.max):
-		return fmt.Errorf("start is %v, expected min %v to max %v", e.start, e.min, e.max)
-	case e.rule == schedule && e.times == nil:
+	case e.Min > e.Max:
+		return fmt.Errorf("min is %v, above max %v", e.Min, e.Max)
+	case e.Start != 0 && (e.Start < e.Min || e.Start > e.Max):
+		return fmt.Errorf("start is %v, expected min %v to max %v", e.Start, e.Min, e.Max)
+	case e.Rule == schedule && e.Times == nil:
 		return errors.New("times are missing, as in times=600=8+1800=2")
-	case e.rule != schedule && e.times != nil:
-		return fmt.Errorf("times is for the rule schedule, not %s", e.rule)
-	case e.min == e.max && e.times == nil: // there is nothing to decide
-	case e.rule == reactive && e.target == 0:
+	case e.Min == e.Max && e.Times == nil: // there is nothing to decide
+	case e.Rule == reactive && e.Target == 0:
 		return errors.New("target is missing, the requests in flight for each worker, as in target=6")
-	case (e.rule == forecast || e.rule == known) && (e.target == 0) == (e.capacity == 0):
+	case (e.Rule == forecast || e.Rule == known) && (e.Target == 0) == (e.Capacity == 0):
 		return errors.New("expected either capacity, the requests/s that a worker serves, or target, the requests in flight to learn it by")
-	case e.period != 0 && e.period < 2*e.every:
-		return fmt.Errorf("period is %v s, expected at least two intervals of %v s", e.period, e.every)
+	case e.Period != 0 && e.Period < 2*e.Every:
+		return fmt.Errorf("period is %v s, expected at least two intervals of %v s", e.Period, e.Every)
 	}
-	for _, r := range e.times {
-		if float64(r.Workers) < e.min || float64(r.Workers) > e.max {
-			return fmt.Errorf("times: %d workers, expected min %v to max %v", r.Workers, e.min, e.max)
+	for _, r := range e.Times {
+		if r.Workers < e.Min || r.Workers > e.Max {
+			return fmt.Errorf("times: %d workers, expected min %v to max %v", r.Workers, e.Min, e.Max)
 		}
 	}
 	return nil
@@ -167,8 +124,8 @@ func (c *Cluster) elastic() (*elasticSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elastic: %w", err)
 	}
-	if n := float64(c.NumWorkers); n != 0 && (n < e.min || n > e.max) {
-		return nil, fmt.Errorf("num_workers is %d, expected %v to %v, as elastic says", c.NumWorkers, e.min, e.max)
+	if n := c.NumWorkers; n != 0 && (n < e.Min || n > e.Max) {
+		return nil, fmt.Errorf("num_workers is %d, expected %v to %v, as elastic says", c.NumWorkers, e.Min, e.Max)
 	}
 	return e, nil
 }
@@ -178,7 +135,7 @@ func (c *Cluster) initial() (int, error) {
 	if e, err := c.elastic(); err != nil {
 		return 0, err
 	} else if e != nil {
-		return cmp.Or(int(e.start), c.NumWorkers, int(e.min)), nil
+		return cmp.Or(e.Start, c.NumWorkers, e.Min), nil
 	}
 	_, kinds, err := c.workers()
 	return len(kinds), err
@@ -186,22 +143,22 @@ func (c *Cluster) initial() (int, error) {
 
 // config is the setting for the simulator, and the source to give it.
 func (e *elasticSpec) config(initial int, src trace.Source) (*sim.Elastic, trace.Source) {
-	cfg := &sim.Elastic{Initial: initial, Min: int(e.min), ColdStart: e.coldStart, Every: e.every, Times: e.times}
-	if e.rule == schedule {
+	cfg := &sim.Elastic{Initial: initial, Min: e.Min, ColdStart: e.ColdStart, Every: e.Every, Times: e.Times}
+	if e.Rule == schedule {
 		return cfg, src
 	}
-	capacity := autoscale.Capacity{PerWorker: e.capacity, Target: e.target}
+	capacity := autoscale.Capacity{PerWorker: e.Capacity, Target: e.Target}
 	var need autoscale.Need
-	switch e.rule {
+	switch e.Rule {
 	case reactive:
-		need = autoscale.Reactive{Target: e.target}
+		need = autoscale.Reactive{Target: e.Target}
 	case forecast:
-		need = &autoscale.Forecast{Capacity: capacity, Every: e.every, ColdStart: e.coldStart,
-			Holt: autoscale.Holt{Alpha: e.alpha, Beta: e.beta, Gamma: e.gamma, Period: int(e.period/e.every + 0.5)}}
+		need = &autoscale.Forecast{Capacity: capacity, Every: e.Every, ColdStart: e.ColdStart,
+			Holt: autoscale.Holt{Alpha: e.Alpha, Beta: e.Beta, Gamma: e.Gamma, Period: int(e.Period/e.Every + 0.5)}}
 	default:
-		ahead := &autoscale.Ahead{Source: src, Every: tick.FromSeconds(e.every)}
-		need, src = &autoscale.Known{Capacity: capacity, Arrivals: ahead, Every: e.every, ColdStart: e.coldStart}, ahead
+		ahead := &autoscale.Ahead{Source: src, Every: tick.FromSeconds(e.Every)}
+		need, src = &autoscale.Known{Capacity: capacity, Arrivals: ahead, Every: e.Every, ColdStart: e.ColdStart}, ahead
 	}
-	cfg.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: e.tolerance, Stabilize: e.stabilize}
+	cfg.Scaler = &autoscale.Autoscaler{Need: need, Tolerance: e.Tolerance, Stabilize: e.Stabilize}
 	return cfg, src
 }

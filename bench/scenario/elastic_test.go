@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/settings"
 	"lorasim/internal/tick"
 	"lorasim/sim"
 	"lorasim/sim/autoscale"
@@ -45,22 +46,22 @@ func TestParseElastic(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                       "unknown option \"\"",
-		"min=2,target=6":                         "max is missing, the most workers, as in max=8",
+		"":                                       "max is missing",
+		"min=2,target=6":                         "max is missing (most workers, as in max=8), expected a whole number from 1 to 100000",
 		"min=9,max=8,target=6":                   "min is 9, above max 8",
-		"min=1.5,max=8,target=6":                 "min, max and start are 1.5, 8 and 0, expected whole numbers",
+		"min=1.5,max=8,target=6":                 `min: "1.5" is not a whole number from 0 to 100000`,
 		"max=8":                                  "target is missing, the requests in flight for each worker, as in target=6",
 		"max=8,rule=forecast":                    "expected either capacity",
 		"max=8,rule=known,target=1,capacity=1":   "expected either capacity",
 		"max=8,rule=schedule":                    "times are missing, as in times=600=8+1800=2",
-		"max=8,rule=reactiv,target=6":            `unknown rule "reactiv", did you mean "reactive"?`,
+		"max=8,rule=reactiv,target=6":            `rule: unknown value "reactiv", did you mean "reactive"?`,
 		"max=8,start=9,target=6":                 "start is 9, expected min 1 to max 8",
 		"max=8,targt=6":                          `unknown option "targt", did you mean "target"?`,
-		"max=x,target=6":                         `max is "x", expected a number from 1 to 100000`,
-		"max=8,target=0":                         `target is "0", expected a number > 0`,
+		"max=x,target=6":                         `max: "x" is not a whole number from 1 to 100000`,
+		"max=8,target=0":                         `target: "0" is not a number > 0`,
 		"max=8,max=9,target=6":                   "max is given twice",
-		"max=8,target=6,alpha=0.1":               "alpha is for the rules forecast, not reactive",
-		"max=8,target=6,capacity=1":              "capacity is for the rules forecast, known, not reactive",
+		"max=8,target=6,alpha=0.1":               "alpha is for the rule forecast, not reactive",
+		"max=8,target=6,capacity=1":              "capacity is for the rule forecast or known, not reactive",
 		"max=8,target=6,times=1=1":               "times is for the rule schedule, not reactive",
 		"max=8,rule=schedule,times=1":            `times: "1", expected SECONDS=WORKERS, joined by +`,
 		"max=8,rule=schedule,times=-1=2":         `times: "-1=2", expected SECONDS=WORKERS`,
@@ -73,6 +74,12 @@ func TestParseElastic(t *testing.T) {
 	}
 }
 
+func TestElasticTags(t *testing.T) {
+	if err := settings.FormOf[elasticSpec]()[0].Verify(); err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzParseElastic(f *testing.F) {
 	f.Add("min=2,max=8,cold_start=60,rule=reactive,target=6")
 	f.Add("max=3,rule=schedule,times=600=3+1800=1")
@@ -82,8 +89,8 @@ func FuzzParseElastic(f *testing.F) {
 		if err != nil {
 			return
 		}
-		cfg, src := e.config(int(e.min), (&trace.Workload{}).Source())
-		if cfg.Min < 0 || float64(cfg.Min) > e.max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) ||
+		cfg, src := e.config(e.Min, (&trace.Workload{}).Source())
+		if cfg.Min < 0 || cfg.Min > e.Max || src == nil || (cfg.Scaler == nil) == (cfg.Times == nil) ||
 			!(cfg.Every >= 1) || !(cfg.ColdStart >= 0) || math.IsInf(cfg.ColdStart, 0) {
 			t.Errorf("%q: %+v", text, cfg)
 		}

@@ -309,12 +309,10 @@ var parsers = map[string]func(string) error{
 		return errorOf(lengths.ParseBudget)(text)
 	},
 	"lengths": func(text string) error {
-		// files are looked for when they are used
-		if slices.Contains([]string{"auto", "random", NoLengths}, text) || strings.HasPrefix(text, "table:") ||
-			strings.HasPrefix(text, "copula:") {
+		if slices.Contains([]string{"auto", "random", NoLengths}, text) {
 			return nil
 		}
-		return errorOf(lengths.Parse)(text)
+		return lengths.Check(text)
 	},
 	"trace_histogram": func(text string) error {
 		if strings.HasSuffix(text, ".json") {
@@ -428,22 +426,24 @@ func (f Field) Suggest(typed string) (list []string) {
 	}
 	name, _, options := strings.Cut(typed, ":")
 	given := typed[:strings.LastIndexAny(typed, ":,")+1]
-	if option, _, value := strings.Cut(typed[len(given):], "="); value && options {
-		for _, word := range router.Words(option) {
-			list = append(list, given+option+"="+word)
-		}
-		return list
-	}
+	option, _, value := strings.Cut(typed[len(given):], "=")
 	var aliases []string
 	for _, d := range router.List() {
-		if !options {
+		switch {
+		case !options:
 			list = append(list, d.Name+"\t"+d.Summary)
 			for _, a := range d.Aliases {
 				aliases = append(aliases, a+"\talias of "+d.Name)
 			}
-		} else if d.Name == name || slices.Contains(d.Aliases, name) {
+		case d.Name == name || slices.Contains(d.Aliases, name):
 			for _, o := range d.Options {
-				list = append(list, given+o.Name+"=\t"+o.Doc)
+				if !value {
+					list = append(list, given+o.Name+"=\t"+o.Doc)
+				} else if o.Name == option {
+					for _, word := range o.Words {
+						list = append(list, given+option+"="+word)
+					}
+				}
 			}
 		}
 	}

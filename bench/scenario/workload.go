@@ -340,7 +340,7 @@ func (s *Scenario) fillBudgets(in *Input) error {
 	law, keep := s.Workload.budgetLaw()
 	switch {
 	case law == budgetOfTrace && !file:
-		return errors.New("max_new_tokens trace: only a saved workload states any; expected " + lengths.BudgetForms)
+		return errors.New("max_new_tokens trace: only a saved workload states any; expected " + lengths.BudgetHelp)
 	case law == budgetOfTrace, law == "exact" && !file: // they have none yet, which is the same
 		return nil
 	}

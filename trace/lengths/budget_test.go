@@ -53,12 +53,13 @@ func TestBudgetMeans(t *testing.T) {
 
 func TestBudgetFaults(t *testing.T) {
 	for spec, want := range map[string]string{
-		"": "unknown law", "exakt": `did you mean "exact"?`, "exact:1": "takes no options", "0": "unknown law",
-		"constant:0": "from 1 to", "constant": "from 1 to",
-		"x0.5": "from 1 to 1000000", "factor:nan": "factor", "uniform:5": "LOW,HIGH",
-		"uniform:9,5": "high (5) is below low (9)",
-		"mix:5":       "N=WEIGHT", "mix:5=0": "weight is 0", "mix:x=1": "budget", "lognormal:mean=5": "sigma is missing",
-		"lognormal:mean=5,mean=6,sigma=1": "expected lognormal:",
+		"": `unknown max_new_tokens ""`, "exakt": `did you mean "exact"?`, "exact:1": `"1", expected no options`,
+		"0": `max_new_tokens constant: tokens: "0" is not a whole number >= 1`, "constant": "tokens is missing",
+		"x0.5": `factor: "0.5" is not a number from 1 to 1000000`, "factor:nan": `factor: "nan" is not a number`,
+		"uniform:5": "high is missing", "uniform:9,5": "high (5) is below low (9)",
+		"mix:5": `"5" is not N=WEIGHT`, "mix:5=0": `"5=0" is not N=WEIGHT`, "mix:x=1": `"x=1" is not N=WEIGHT`,
+		"lognormal:mean=5": "sigma is missing", "lognormal:mean=5,mean=6,sigma=1": "mean is given twice",
+		"lognormal:sigma=1": "mean is missing", "9999999999": "is not a whole number >= 1",
 	} {
 		if _, err := ParseBudget(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %s", spec, err, want)

@@ -122,21 +122,21 @@ func TestCopulaPresets(t *testing.T) {
 func TestCopulaErrors(t *testing.T) {
 	good := testutil.File(t, "t.csv", twoBins)
 	for spec, want := range map[string]string{
-		"copula:":           "expected copula:FILE",
+		"copula:":           "file is missing",
 		"copula:/none/such": "no such file",
 		"copula:" + good +
-			",rho": `"rho" is not of the form key=value`,
-		"copula:" + good + ",rho=2":       "rho is 2, expected -1 to 1",
-		"copula:" + good + ",rho=-1.5":    "rho is -1.5",
+			",rho": `"rho" is one value too many, expected file,key=value`,
+		"copula:" + good + ",rho=2":       `rho: "2" is not a number from -1 to 1`,
+		"copula:" + good + ",rho=-1.5":    `rho: "-1.5" is not`,
 		"copula:" + good + ",rho=0,rho=0": "rho is given twice",
 		"copula:" + good + ",roh=0":       `did you mean "rho"?`,
 		"copula:" + good +
-			",eos=1": "eos is 1, expected a probability below 1",
+			",eos=1": `eos: "1" is not a number >= 0 and < 1`,
 		"copula:" + good +
-			",prompt_scale=0": "prompt_scale is 0, expected a number > 0",
-		"copula:" + good + ",output_scale=x": `output_scale "x" is not`,
+			",prompt_scale=0": `prompt_scale: "0" is not a number > 0`,
+		"copula:" + good + ",output_scale=x": `output_scale: "x" is not`,
 		"copula:" + good +
-			",prompt_min=0": `prompt_min is "0", expected a whole number`,
+			",prompt_min=0": `prompt_min: "0" is not a whole number >= 1`,
 		"copula:" + good +
 			",prompt_min=500": "not one of 1000 drawn pairs of lengths lies within the limits",
 		"copula:" + testutil.File(t, "t.csv", "what,lo,hi\n"): "count",

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lorasim/internal/settings"
 )
 
 // A changed preset keeps its promise: a whole workload has the stated means,
@@ -40,13 +42,13 @@ func TestMeasuredSpec(t *testing.T) {
 		t.Errorf("%+v, expected the preset %+v", same, preset)
 	}
 	for spec, want := range map[string]string{
-		"measured":                             "expected measured:",
-		"measured:output_mean":                 "not of the form",
+		"measured:":                            "expected options after the colon",
+		"measured:output_mean":                 "not of the form key=value",
 		"measured:output_mean=1,output_mean=2": "given twice",
 		"measured:output_men=1":                `did you mean "output_mean"`,
 		"measured:output_cap=1.5":              "whole number",
 		"measured:output_mean=9999":            "mean is 9999",
-		"measured:output_sigma=x":              "output_sigma",
+		"measured:output_sigma=x":              `output_sigma: "x" is not a number from 0 to 10`,
 	} {
 		if _, err := Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, expected an error with %q", spec, err, want)
@@ -60,16 +62,30 @@ func TestSpecs(t *testing.T) {
 	if err := os.WriteFile(file, []byte("num_prefill_tokens,num_decode_tokens,what,lo,hi,count\n1,2,prompt,1,2,1\n1,2,output,1,2,1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("PROMPT", "10", "OUTPUT", "5", "RATIO", "0.5", "FILE", file, "KEY=VALUE...", "rho=0.5",
-		"=M", "=50", "=S", "=1", "=C", "=100", "[", "", "]", "")
-	for _, s := range specs() {
-		spec := strings.TrimSuffix(s.name+":"+fill.Replace(s.args), ":")
+	given := map[string]string{"prompt": "10", "output": "5", "prompt_mean": "50", "output_mean": "50", "file": file,
+		"prompt_sigma": "1", "output_sigma": "1"}
+	for _, f := range Forms() {
+		if err := f.Verify(); err != nil {
+			t.Error(err)
+		}
+		var options settings.Given
+		for _, field := range f.Fields() {
+			if text, ok := given[field.Key]; ok {
+				options = append(options, settings.Option{Key: field.Key, Text: text})
+			}
+		}
+		spec := f.Text(options)
 		law, err := Parse(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if p, o := law.Draw(rand.New(rand.NewPCG(1, 1))); p < 1 || o < 1 {
 			t.Errorf("%s: drew %d, %d", spec, p, o)
+		}
+	}
+	for _, f := range BudgetForms() {
+		if err := f.Verify(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -2,48 +2,57 @@ package lengths
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 
-	"lorasim/internal/suggest"
-	"lorasim/internal/textfile"
+	"lorasim/internal/settings"
 )
 
-// spec is one form of spec that Parse takes.
-type spec struct {
-	name  string
-	args  string // what stands after the colon; "": nothing
-	parse func(args string) (Sampler, error)
+// lengthsOptions are the options of one kind of lengths.
+type lengthsOptions interface{ sampler() (Sampler, error) }
+
+func lengthsKinds() []settings.Kind[lengthsOptions] {
+	type kind = settings.Kind[lengthsOptions]
+	plain := func(name, summary string, of func() (Sampler, error)) kind {
+		return kind{Name: name, Summary: summary, New: func() lengthsOptions { return &plainOptions{of} }}
+	}
+	normal := func(prompt, output preset) func() (Sampler, error) {
+		return func() (Sampler, error) { return fitted(prompt, output), nil }
+	}
+	runs := func(output preset) func() (Sampler, error) {
+		return func() (Sampler, error) { return measured(measuredPrompts, output), nil }
+	}
+	p, o := measuredPrompts, measuredOutputs
+	return []kind{
+		plain("azure-conv", "log-normal fitted to the Azure conversation trace 2023: mean 1155 + 211 tokens",
+			normal(preset{1155, 0.91, 4142}, preset{211, 0.70, 1000})),
+		plain("azure-code", "log-normal fitted to the Azure code trace 2023: mean 2048 + 28 tokens",
+			normal(preset{2048, 0.99, 7437}, preset{28, 1.21, 1899})),
+		plain("sharegpt", "log-normal fitted to ShareGPT with history, at most 8k: mean 2340 + 439 tokens",
+			normal(preset{2340, 0.80, 8141}, preset{438.7, 0.51, 1024})),
+		plain("measured-rate4", "ShareGPT first turns as in the measured runs at rate 4: mean 360 + 100 tokens",
+			runs(preset{100.1, 2.12, 638})),
+		plain("measured-stride", "ShareGPT first turns as in the measured stride sweep: mean 360 + 158 tokens",
+			runs(measuredOutputs)),
+		{Name: "measured", Summary: "as measured-stride with other means, sigmas and caps", Preset: fmt.Sprintf(
+			"prompt_mean=%v,prompt_sigma=%v,prompt_cap=%v,output_mean=%v,output_sigma=%v,output_cap=%v", p.mean,
+			p.sigma, p.cap, o.mean, o.sigma, o.cap), New: func() lengthsOptions { return &measuredOptions{} }},
+		{Name: "constant", Summary: "the same lengths for all",
+			New: func() lengthsOptions { return &constantOptions{} }},
+		{Name: "random", Summary: "even between ratio times these lengths and these lengths",
+			New: func() lengthsOptions { return &randomOptions{} }},
+		{Name: "lognormal", Summary: "log-normal; a mean is that after capping",
+			New: func() lengthsOptions { return &logNormalOptions{} }},
+		plain("sharegpt-llama3",
+			"ShareGPT V3 first turns, prompt and output correlated, in tokens of Llama 3: mean 223 + 196 tokens",
+			copula(llamaLengths)),
+		plain("sharegpt-qwen2", "the same in tokens of Qwen 2: mean 223 + 200 tokens", copula(qwenLengths)),
+		{Name: "copula", Summary: "correlated: histograms of a CSV file joined by a Gaussian copula",
+			New: func() lengthsOptions { return &copulaOptions{} }},
+		{Name: "table", Summary: "rows of a CSV file", New: func() lengthsOptions { return &tableOptions{} }},
+	}
 }
 
-func specs() []spec {
-	normal := func(prompt, output preset) func(string) (Sampler, error) {
-		return func(string) (Sampler, error) { return fitted(prompt, output), nil }
-	}
-	copula := func(args string) func(string) (Sampler, error) {
-		return func(string) (Sampler, error) { return parseCopula(args) }
-	}
-	return []spec{
-		{"azure-conv", "", normal(preset{1155, 0.91, 4142}, preset{211, 0.70, 1000})},
-		{"azure-code", "", normal(preset{2048, 0.99, 7437}, preset{28, 1.21, 1899})},
-		{"sharegpt", "", normal(preset{2340, 0.80, 8141}, preset{438.7, 0.51, 1024})},
-		{"measured-rate4", "", func(string) (Sampler, error) { return measured(measuredPrompts, preset{100.1, 2.12, 638}), nil }},
-		{"measured-stride", "", func(string) (Sampler, error) {
-			return measured(measuredPrompts, measuredOutputs),
-				nil
-		}},
-		{"measured", "output_mean=M,output_sigma=S,output_cap=C", parseMeasured},
-		{"constant", "PROMPT,OUTPUT", parseConstant},
-		{"random", "PROMPT,OUTPUT[,RATIO]", parseRandom},
-		{"lognormal", "prompt_mean=M,prompt_sigma=S,output_mean=M,output_sigma=S[,prompt_cap=C][,output_cap=C]",
-			parseLogNormal},
-		{"sharegpt-llama3", "", copula(llamaLengths)},
-		{"sharegpt-qwen2", "", copula(qwenLengths)},
-		{"copula", "FILE[,KEY=VALUE...]", parseCopula},
-		{"table", "FILE", ReadTable},
-	}
-}
+// Forms are the forms that Parse reads.
+func Forms() []settings.Form { return settings.Forms(lengthsKinds()) }
 
 // The lengths of the pools behind the measured vLLM runs: scales and rho give
 // their means (223.0 and 196.4 tokens for Llama, 222.9 and 200.0 for Qwen) and
@@ -77,148 +86,74 @@ const (
 //	                  output_min, output_max, sum_max
 //	table:FILE        rows of a CSV file with num_prefill_tokens and num_decode_tokens
 func Parse(text string) (Sampler, error) {
-	s, err := parse(strings.Cut(text, ":"))
+	spec, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("lengths %q: %w", text, err)
+		return nil, err
+	}
+	s, err := spec.Value.sampler()
+	if err != nil {
+		return nil, fmt.Errorf("lengths %s: %w", spec.Name, err)
 	}
 	return s, nil
 }
 
-func parse(name, args string, hasArgs bool) (Sampler, error) {
-	var known []string
-	for _, s := range specs() {
-		switch {
-		case s.name != name:
-			known = append(known, s.name)
-		case s.args == "" && hasArgs:
-			return nil, fmt.Errorf("%s takes no options", name)
-		case s.args != "" && args == "":
-			return nil, fmt.Errorf("expected %s:%s", name, s.args)
-		default:
-			return s.parse(args)
-		}
-	}
-	return nil, suggest.Unknown("name", name, known)
+func parse(text string) (settings.Spec[lengthsOptions], error) {
+	return settings.Parse("lengths", lengthsKinds(), text)
 }
 
-func parseConstant(args string) (Sampler, error) {
-	v, err := values(args, 2, "constant:PROMPT,OUTPUT")
+// Check says what is wrong with a spec. It does not look for the file that the spec names.
+func Check(text string) error {
+	spec, err := parse(text)
 	if err != nil {
-		return nil, err
-	}
-	prompt, output, err := twoLengths("prompt", v[0], "output", v[1])
-	return Constant{prompt, output}, err
-}
-
-func parseRandom(args string) (Sampler, error) {
-	if strings.Count(args, ",") == 1 {
-		args += ",0"
-	}
-	v, err := values(args, 3, "random:PROMPT,OUTPUT[,RATIO]")
-	if err != nil {
-		return nil, err
-	}
-	prompt, output, err := twoLengths("prompt", v[0], "output", v[1])
-	if err != nil {
-		return nil, err
-	}
-	ratio, err := number("ratio", v[2])
-	if err != nil {
-		return nil, err
-	}
-	return NewRandom(prompt, output, ratio)
-}
-
-func values(args string, n int, form string) ([]string, error) {
-	v := strings.Split(args, ",")
-	if len(v) != n {
-		return nil, fmt.Errorf("%d values, expected %s", len(v), form)
-	}
-	return v, nil
-}
-
-func twoLengths(what1, text1, what2, text2 string) (a, b int32, err error) {
-	if a, err = length(what1, text1); err == nil {
-		b, err = length(what2, text2)
-	}
-	return a, b, err
-}
-
-// length reads a whole number of tokens >= 1.
-func length(what, text string) (int32, error) {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s is %q, expected a whole number of tokens from 1 to %d", what, text, math.MaxInt32)
-	}
-	return int32(n), nil
-}
-
-func number(what, text string) (float64, error) {
-	x, err := textfile.Float([]byte(text))
-	if err != nil {
-		err = fmt.Errorf("%s %w", what, err)
-	}
-	return x, err
-}
-
-// option is a key and where its value goes: a *float64 takes a number, an *int32
-// a whole number of tokens.
-type option struct {
-	key   string
-	value any
-}
-
-// readOptions reads key=value,... and returns which keys are there.
-func readOptions(args string, known ...option) (given map[string]bool, err error) {
-	var keys []string
-	for _, o := range known {
-		keys = append(keys, o.key)
-	}
-	return suggest.Options("option", args, keys, func(i int, text string) (err error) {
-		switch p := known[i].value.(type) {
-		case *float64:
-			*p, err = number(keys[i], text)
-		case *int32:
-			*p, err = length(keys[i], text)
-		}
 		return err
-	})
+	}
+	switch spec.Value.(type) {
+	case *copulaOptions, *tableOptions:
+		return nil
+	}
+	_, err = Parse(text)
+	return err
 }
 
-// parseCopula reads FILE[,key=value...].
-func parseCopula(args string) (Sampler, error) {
-	c := &Copula{PromptScale: 1, OutputScale: 1, Limits: NoLimits()}
-	file, options, more := strings.Cut(args, ",")
-	if more {
-		l := &c.Limits
-		if _, err := readOptions(options,
-			option{"prompt_scale", &c.PromptScale}, option{"output_scale", &c.OutputScale}, option{"rho", &c.Rho},
-			option{"eos", &c.EOS},
-			option{"prompt_min", &l.PromptMin}, option{"prompt_max", &l.PromptMax},
-			option{"output_min", &l.OutputMin}, option{"output_max", &l.OutputMax}, option{"sum_max",
-				&l.SumMax}); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if c.Prompt, c.Output, err = ReadMarginals(file); err != nil {
-		return nil, err
-	}
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
-	return c, nil
+// plainOptions are none.
+type plainOptions struct {
+	Of func() (Sampler, error) `key:"-"`
 }
 
-// parseMeasured reads the changes to the preset measured-stride.
-func parseMeasured(args string) (Sampler, error) {
-	prompt, output := measuredPrompts, measuredOutputs
-	p, o := &prompt, &output
-	if _, err := readOptions(args, option{"prompt_mean", &p.mean}, option{"prompt_sigma", &p.sigma},
-		option{"prompt_cap", &p.cap},
-		option{"output_mean", &o.mean}, option{"output_sigma", &o.sigma}, option{"output_cap", &o.cap}); err != nil {
-		return nil, err
-	}
+func (o *plainOptions) sampler() (Sampler, error) { return o.Of() }
+
+type constantOptions struct {
+	Prompt int32 `arg:"1" required:"yes" check:">=1" unit:"tokens" help:"prompt length"`
+	Output int32 `arg:"2" required:"yes" check:">=1" unit:"tokens" help:"output length"`
+}
+
+func (o *constantOptions) sampler() (Sampler, error) { return Constant{o.Prompt, o.Output}, nil }
+
+type randomOptions struct {
+	Prompt int32   `arg:"1" required:"yes" check:">=1" unit:"tokens" help:"longest prompt"`
+	Output int32   `arg:"2" required:"yes" check:">=1" unit:"tokens" help:"longest output"`
+	Ratio  float64 `arg:"3" default:"0" check:">=0 <=1" help:"shortest, as a share of the longest"`
+}
+
+func (o *randomOptions) sampler() (Sampler, error) { return NewRandom(o.Prompt, o.Output, o.Ratio) }
+
+type tableOptions struct {
+	File string `arg:"1" required:"yes" path:"yes" commas:"yes" help:"CSV file with num_prefill_tokens and num_decode_tokens"`
+}
+
+func (o *tableOptions) sampler() (Sampler, error) { return ReadTable(o.File) }
+
+type measuredOptions struct {
+	PromptMean  float64 `key:"prompt_mean" check:">=1 <=1e9" unit:"tokens" help:"mean prompt length, after capping"`
+	PromptSigma float64 `key:"prompt_sigma" check:">=0 <=10" help:"sigma of prompts"`
+	PromptCap   int32   `key:"prompt_cap" check:">=1" unit:"tokens" help:"longest prompt"`
+	OutputMean  float64 `key:"output_mean" check:">=1 <=1e9" unit:"tokens" help:"mean output length, after capping"`
+	OutputSigma float64 `key:"output_sigma" check:">=0 <=10" help:"sigma of outputs"`
+	OutputCap   int32   `key:"output_cap" check:">=1" unit:"tokens" help:"longest output"`
+}
+
+func (o *measuredOptions) sampler() (Sampler, error) {
+	prompt, output := preset{o.PromptMean, o.PromptSigma, o.PromptCap}, preset{o.OutputMean, o.OutputSigma, o.OutputCap}
 	for _, p := range []preset{prompt, output} {
 		if err := checkTokens("mean", p.mean, p.sigma, p.cap); err != nil {
 			return nil, err
@@ -227,54 +162,88 @@ func parseMeasured(args string) (Sampler, error) {
 	return measured(prompt, output), nil
 }
 
-func parseLogNormal(args string) (Sampler, error) {
-	prompt, output := tokensSpec{which: "prompt"}, tokensSpec{which: "output"}
-	given, err := readOptions(args, append(prompt.options("prompt_"), output.options("output_")...)...)
-	if err != nil {
+type copulaOptions struct {
+	File        string  `arg:"1" required:"yes" path:"yes" words:"sharegpt-v3" help:"histograms, a CSV file with what,lo,hi,count; or sharegpt-v3"`
+	PromptScale float64 `key:"prompt_scale" default:"1" check:">0 <=1e6" help:"factor of prompt lengths"`
+	OutputScale float64 `key:"output_scale" default:"1" check:">0 <=1e6" help:"factor of output lengths"`
+	Rho         float64 `check:">=-1 <=1" help:"correlation of the normals"`
+	EOS         float64 `check:">=0 <1" help:"probability with which any token ends the output"`
+	PromptMin   int32   `key:"prompt_min" default:"1" check:">=1" unit:"tokens" help:"shortest prompt"`
+	PromptMax   int32   `key:"prompt_max" default:"2147483647" check:">=1" unit:"tokens" help:"longest prompt"`
+	OutputMin   int32   `key:"output_min" default:"1" check:">=1" unit:"tokens" help:"shortest output"`
+	OutputMax   int32   `key:"output_max" default:"2147483647" check:">=1" unit:"tokens" help:"longest output"`
+	SumMax      int32   `key:"sum_max" default:"2147483647" check:">=1" unit:"tokens" help:"longest prompt and output together"`
+}
+
+func (o *copulaOptions) sampler() (Sampler, error) {
+	c := &Copula{PromptScale: o.PromptScale, OutputScale: o.OutputScale, Rho: o.Rho, EOS: o.EOS,
+		Limits: Limits{o.PromptMin, o.PromptMax, o.OutputMin, o.OutputMax, o.SumMax}}
+	var err error
+	if c.Prompt, c.Output, err = ReadMarginals(o.File); err != nil {
 		return nil, err
 	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// copula makes a sampler of fixed options.
+func copula(options string) func() (Sampler, error) {
+	return func() (Sampler, error) {
+		var o copulaOptions
+		if _, err := settings.Decode(options, &o); err != nil {
+			return nil, err
+		}
+		return o.sampler()
+	}
+}
+
+type logNormalOptions struct {
+	PromptMean   float64 `key:"prompt_mean" check:">0" unit:"tokens" help:"mean prompt length, after capping"`
+	PromptMedian float64 `key:"prompt_median" check:">0" unit:"tokens" help:"median prompt length, in place of the mean"`
+	PromptSigma  float64 `key:"prompt_sigma" required:"yes" check:">=0 <=10" help:"sigma of prompts"`
+	PromptCap    int32   `key:"prompt_cap" default:"2147483647" check:">=1" unit:"tokens" help:"longest prompt"`
+	OutputMean   float64 `key:"output_mean" check:">0" unit:"tokens" help:"mean output length, after capping"`
+	OutputMedian float64 `key:"output_median" check:">0" unit:"tokens" help:"median output length, in place of the mean"`
+	OutputSigma  float64 `key:"output_sigma" required:"yes" check:">=0 <=10" help:"sigma of outputs"`
+	OutputCap    int32   `key:"output_cap" default:"2147483647" check:">=1" unit:"tokens" help:"longest output"`
+}
+
+// Check implements settings.Checker.
+func (o *logNormalOptions) Check(settings.Given) error {
+	if err := meanOrMedian("prompt_", o.PromptMean, o.PromptMedian); err != nil {
+		return err
+	}
+	return meanOrMedian("output_", o.OutputMean, o.OutputMedian)
+}
+
+func (o *logNormalOptions) sampler() (Sampler, error) {
 	var l LogNormal
-	if l.Prompt, err = prompt.tokens("prompt_", given); err == nil {
-		l.Output, err = output.tokens("output_", given)
+	var err error
+	if l.Prompt, err = tokensOf(o.PromptMean, o.PromptMedian, o.PromptSigma, o.PromptCap); err != nil {
+		return nil, fmt.Errorf("prompt: %w", err)
 	}
-	if err != nil {
-		return nil, err
+	if l.Output, err = tokensOf(o.OutputMean, o.OutputMedian, o.OutputSigma, o.OutputCap); err != nil {
+		return nil, fmt.Errorf("output: %w", err)
 	}
 	return l, nil
 }
 
-// tokensSpec are the options of a log-normal distribution.
-type tokensSpec struct {
-	which               string
-	mean, median, sigma float64
-	cap                 int32
-}
-
-func (t *tokensSpec) options(prefix string) []option {
-	return []option{{prefix + "mean", &t.mean}, {prefix + "median", &t.median}, {prefix + "sigma", &t.sigma},
-		{prefix + "cap", &t.cap}}
-}
-
-func (t *tokensSpec) tokens(prefix string, given map[string]bool) (tokens Tokens, err error) {
-	mean, median := given[prefix+"mean"], given[prefix+"median"]
+// meanOrMedian wants one of two numbers; 0: it is not given.
+func meanOrMedian(prefix string, mean, median float64) error {
 	switch {
-	case mean && median:
-		return Tokens{}, fmt.Errorf("both %smean and %smedian are given", prefix, prefix)
-	case !mean && !median:
-		return Tokens{}, fmt.Errorf("%smean is missing", prefix)
-	case !given[prefix+"sigma"]:
-		return Tokens{}, fmt.Errorf("%ssigma is missing", prefix)
+	case mean != 0 && median != 0:
+		return fmt.Errorf("both %smean and %smedian are given", prefix, prefix)
+	case mean == 0 && median == 0:
+		return fmt.Errorf("%smean is missing", prefix)
 	}
-	if !given[prefix+"cap"] {
-		t.cap = NoCap
+	return nil
+}
+
+func tokensOf(mean, median, sigma float64, limit int32) (Tokens, error) {
+	if median != 0 {
+		return FromMedian(median, sigma, limit)
 	}
-	if median {
-		tokens, err = FromMedian(t.median, t.sigma, t.cap)
-	} else {
-		tokens, err = FromMean(t.mean, t.sigma, t.cap)
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", t.which, err)
-	}
-	return tokens, err
+	return FromMean(mean, sigma, limit)
 }

@@ -1,12 +1,11 @@
 package synth
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"strings"
 
-	"lorasim/internal/suggest"
+	"lorasim/internal/settings"
 	"lorasim/trace/internal/renewal"
 )
 
@@ -30,33 +29,62 @@ type Arrivals struct {
 	Total bool
 }
 
+// arrivalsOptions are the options of one kind of arrivals.
+type arrivalsOptions interface{ arrivals() Arrivals }
+
+type gammaArrivals struct {
+	CV float64 `arg:"1" default:"1" check:">=0.001 <=1000" unit:"std / mean" help:"coefficient of variation of the gaps; for 0 see deterministic"`
+}
+
+func (o *gammaArrivals) arrivals() Arrivals { return Arrivals{Dist: Gamma, CV: o.CV} }
+
+type weibullArrivals struct{ gammaArrivals }
+
+func (o *weibullArrivals) arrivals() Arrivals { return Arrivals{Dist: Weibull, CV: o.CV} }
+
+// plainArrivals have no options.
+type plainArrivals struct {
+	Of Arrivals `key:"-"`
+}
+
+func (o *plainArrivals) arrivals() Arrivals { return o.Of }
+
+// totalPrefix begins the names of kinds that are one process for all adapters.
+const totalPrefix = "total-"
+
+func arrivalsKinds() []settings.Kind[arrivalsOptions] {
+	plain := func(dist string, cv float64) func() arrivalsOptions {
+		return func() arrivalsOptions { return &plainArrivals{Arrivals{Dist: dist, CV: cv}} }
+	}
+	kinds := []settings.Kind[arrivalsOptions]{
+		{Name: Gamma, Summary: "gamma-distributed gaps", New: func() arrivalsOptions { return &gammaArrivals{} }},
+		{Name: Exponential, Summary: "Poisson arrivals", New: plain(Exponential, 1)},
+		{Name: Weibull, Summary: "Weibull-distributed gaps", New: func() arrivalsOptions { return &weibullArrivals{} }},
+		{Name: Deterministic, Summary: "equal gaps", New: plain(Deterministic, 1)},
+		{Name: "bursty", Summary: "gamma:4", New: plain(Gamma, 4)},
+		{Name: "smooth", Summary: "gamma:0.5", New: plain(Gamma, 0.5)},
+	}
+	for _, k := range kinds[:len(kinds):len(kinds)] {
+		k.Name, k.Summary = totalPrefix+k.Name, k.Summary+", one process for all adapters"
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+// ArrivalsForms are the forms that ParseArrivals reads.
+func ArrivalsForms() []settings.Form { return settings.Forms(arrivalsKinds()) }
+
 // ParseArrivals reads "gamma:4" (with the CV; without: 1), "weibull:2",
 // "exponential", "deterministic", "bursty" (gamma:4) or "smooth" (gamma:0.5).
 // The prefix "total-", as in "total-gamma:4", sets Total.
 func ParseArrivals(s string) (Arrivals, error) {
-	name, args := splitSpec(s)
-	a := Arrivals{Dist: name, CV: 1}
-	if rest, ok := strings.CutPrefix(name, "total-"); ok && rest != "" {
-		a.Total, a.Dist = true, rest
+	spec, err := settings.Parse("arrivals", arrivalsKinds(), s)
+	if err != nil {
+		return Arrivals{}, err
 	}
-	var to []*float64
-	switch a.Dist {
-	case Gamma, Weibull:
-		to = append(to, &a.CV)
-	case "bursty":
-		a.Dist, a.CV = Gamma, 4
-	case "smooth":
-		a.Dist, a.CV = Gamma, 0.5
-	case Exponential, Deterministic:
-	default:
-		return parsed("arrivals", s, a, suggest.Unknown("name", a.Dist, []string{Gamma, Exponential, Weibull, Deterministic, "bursty", "smooth"}))
-	}
-	err := assign(args, 0, to...)
-	if err == nil && !(a.CV >= renewal.MinCV && a.CV <= renewal.MaxCV) {
-		err = fmt.Errorf("cv is %v, expected %g to %g (for cv 0 use %q)", a.CV, renewal.MinCV, renewal.MaxCV,
-			Deterministic)
-	}
-	return parsed("arrivals", s, a, err)
+	a := spec.Value.arrivals()
+	a.Total = strings.HasPrefix(spec.Name, totalPrefix)
+	return a, nil
 }
 
 // AllAdapters is the Adapter of a flash crowd that multiplies the whole rate.
@@ -73,46 +101,52 @@ type Pattern struct {
 // OnOff alternates between the full rate for On seconds, starting at time 0,
 // and Factor times it for Off seconds.
 type OnOff struct {
-	On, Off float64 // s; Off 0: absent
-	Factor  float64 // >= 0
+	On     float64 `arg:"1" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"time at the full rate"`
+	Off    float64 `arg:"2" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"time at the other rate"` // 0: absent
+	Factor float64 `arg:"3" required:"yes" check:">=0 <=1e6" help:"the other rate, as a share of the full one"`
 }
+
+func (o *OnOff) set(p *Pattern) { p.OnOff = *o }
 
 // Diurnal multiplies the rate by 1 + Amplitude sin(2 pi t / Period): it starts
 // at the mean and rises.
 type Diurnal struct {
-	Period    float64 // s; 0: absent
-	Amplitude float64 // 0 to 1
+	Period    float64 `arg:"1" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"length of a day"` // 0: absent
+	Amplitude float64 `arg:"2" required:"yes" check:">=0 <=1" help:"largest change of the rate, as a share of the mean"`
 }
+
+func (d *Diurnal) set(p *Pattern) { p.Diurnal = *d }
 
 // Flash multiplies the rate by Factor from At for Duration seconds. With one
 // Adapter the crowd comes on top: extra requests, (Factor-1) times those the
 // adapter has otherwise when the crowd sets in, from a process of their own.
 type Flash struct {
-	At, Duration float64 // s; Duration 0: absent
-	Factor       float64 // >= 1
-	Adapter      int32   // or AllAdapters
+	At       float64 `arg:"1" required:"yes" check:">=0 <=1e12" unit:"s" help:"start of the crowd"`
+	Duration float64 `arg:"2" required:"yes" check:">=1e-3 <=1e12" unit:"s" help:"length of the crowd"` // 0: absent
+	Factor   float64 `arg:"3" required:"yes" check:">=1 <=1e6" help:"rate during the crowd, as a multiple"`
+	Adapter  int32   `arg:"4" default:"-1" check:">=-1 <10000000" help:"index of the adapter that the crowd asks for; -1: all adapters"`
 }
 
-// part is one part of a pattern; its numbers are 0 where it is absent.
-type part struct {
-	name    string
-	numbers []number
-}
+func (f *Flash) set(p *Pattern) { p.Flash = *f }
 
-const flash = "flash" // the part that may have an adapter, too
+type constant struct{}
 
-func (p *Pattern) parts() []part {
-	const phases = ">=1e-3 <=1e12" // s; shorter ones are below the resolution that matters
-	o, d, f := &p.OnOff, &p.Diurnal, &p.Flash
-	return []part{
-		{"constant", nil},
-		{"on-off", []number{{"on", &o.On, " s", phases}, {"off", &o.Off, " s", phases},
-			{"off factor", &o.Factor, "", ">=0 <=1e6"}}},
-		{"diurnal", []number{{"period", &d.Period, " s", phases}, {"amplitude", &d.Amplitude, "", ">=0 <=1"}}},
-		{flash, []number{{"start", &f.At, " s", ">=0 <=1e12"}, {"duration", &f.Duration, " s", phases},
-			{"factor", &f.Factor, "", ">=1 <=1e6"}}},
+func (*constant) set(*Pattern) {}
+
+// patternPart is a part of a pattern.
+type patternPart interface{ set(p *Pattern) }
+
+func patternKinds() []settings.Kind[patternPart] {
+	return []settings.Kind[patternPart]{
+		{Name: "constant", Summary: "the same rate all the time", New: func() patternPart { return &constant{} }},
+		{Name: "on-off", Summary: "two rates in turn", New: func() patternPart { return &OnOff{} }},
+		{Name: "diurnal", Summary: "a sine wave", New: func() patternPart { return &Diurnal{} }},
+		{Name: "flash", Summary: "a crowd that comes at once", New: func() patternPart { return &Flash{} }},
 	}
 }
+
+// PatternForms are the forms of a part of a pattern.
+func PatternForms() []settings.Form { return settings.Forms(patternKinds()) }
 
 // ParsePattern reads "constant", "on-off:ON,OFF,FACTOR", "diurnal:PERIOD,AMPLITUDE",
 // "flash:AT,DURATION,FACTOR" or "flash:AT,DURATION,FACTOR,ADAPTER" (times in
@@ -120,46 +154,17 @@ func (p *Pattern) parts() []part {
 func ParsePattern(s string) (p Pattern, err error) {
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(s, "+") {
-		name, args := splitSpec(text)
-		if seen[name] {
-			err = fmt.Errorf("%s is given twice", name)
+		part, err := settings.Parse("pattern", patternKinds(), text)
+		if err != nil {
+			return Pattern{}, err
 		}
-		seen[name] = true
-		if err == nil {
-			err = p.parsePart(name, args)
+		if seen[part.Name] {
+			return Pattern{}, fmt.Errorf("pattern %s is given twice", part.Name)
 		}
+		seen[part.Name] = true
+		part.Value.set(&p)
 	}
-	return parsed("rate pattern", s, p, err)
-}
-
-// parsePart sets one part of p from its spec.
-func (p *Pattern) parsePart(name string, args []string) error {
-	var known []string
-	for _, part := range p.parts() {
-		if known = append(known, part.name); part.name != name {
-			continue
-		}
-		var to []*float64
-		var names []string
-		for _, n := range part.numbers {
-			to, names = append(to, n.at), append(names, n.name+n.unit)
-		}
-		adapter := float64(AllAdapters)
-		if name == flash {
-			to, names = append(to, &adapter), append(names, "adapter")
-		}
-		if err := assign(args, len(part.numbers), to...); err != nil {
-			return fmt.Errorf("%s (%s) %w", name, cmp.Or(strings.Join(names, ", "), "no arguments"), err)
-		}
-		if len(args) == 4 && !(adapter == math.Trunc(adapter) && adapter >= 0 && adapter < MaxAdapters) {
-			return fmt.Errorf("flash adapter is %v, expected an adapter index", adapter)
-		}
-		if name == flash {
-			p.Flash.Adapter = int32(adapter)
-		}
-		return checkAll(part.numbers)
-	}
-	return suggest.Unknown("name", name, known)
+	return p, nil
 }
 
 // clock converts between time and operational time, the integral of the rate

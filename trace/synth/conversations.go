@@ -1,14 +1,15 @@
 package synth
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"sort"
+	"strings"
 
+	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
 	"lorasim/trace/lengths"
@@ -34,62 +35,69 @@ const (
 // Medians and shares are those of published traces: Mooncake's conversations
 // (arXiv:2407.00079), ServeGen (arXiv:2505.09999) and traces of coding agents.
 type Conversations struct {
-	Kind                    string // "": none
-	Turns, TurnsSigma       float64
-	Think, ThinkSigma       float64 // s
-	Pace                    float64 // s a token of a reply
-	System                  float64 // tokens of the system prompt of an adapter
-	Shared                  float64 // 1: all adapters have the same one
-	New, NewSigma           float64 // tokens of a message
-	Documents               float64 // share of messages with a document
-	Document, DocumentSigma float64 // tokens of a document
-	Replies                 float64 // 0: prompts do not repeat the replies, as of models that think
-	Edits                   float64 // share of later turns that replace the last message
-	Context                 float64 // longest prompt and reply; what is longer loses its front, see turn
+	Kind string `key:"-"` // "": none
+
+	Turns         float64 `check:">=1 <=1e3" unit:"turns" help:"turns of a conversation: the mean, or with turns_sigma the median"`
+	TurnsSigma    float64 `key:"turns_sigma" check:">=0 <=5" help:"sigma of turns; 0: geometric"`
+	Think         float64 `check:">=0 <=1e6" unit:"s" help:"median time from the end of a turn to the next"`
+	ThinkSigma    float64 `key:"think_sigma" check:">=0 <=5" help:"sigma of think"`
+	Pace          float64 `default:"0.05" check:">=0 <=1e3" unit:"s" help:"time that a token of a reply takes, as stamped in advance"`
+	System        float64 `check:">=0 <=1e6" unit:"tokens" help:"length of an adapter's system prompt"`
+	Shared        float64 `check:">=0 <=1" help:"1: all adapters have the same system prompt; 0: each its own"`
+	New           float64 `check:">=1 <=1e6" unit:"tokens" help:"median length of a message"`
+	NewSigma      float64 `key:"new_sigma" check:">=0 <=5" help:"sigma of new"`
+	Documents     float64 `check:">=0 <=1" help:"share of messages with a document"`
+	Document      float64 `default:"4000" check:">=1 <=1e6" unit:"tokens" help:"median length of a document"`
+	DocumentSigma float64 `key:"document_sigma" check:">=0 <=5" help:"sigma of document"`
+	Replies       float64 `default:"1" check:">=0 <=1" help:"1: prompts repeat the replies; 0: not, as of models that think"`
+	Edits         float64 `check:">=0 <=1" help:"share of later turns that replace the last message"`
+	Context       float64 `check:">=16 <=1e8" unit:"tokens" help:"longest prompt and reply; what is longer loses its front"` // see turn
 }
 
-var conversationKinds = map[string]Conversations{
-	Chat: {Turns: 3.5, Think: 100, ThinkSigma: 1.24, System: 500, New: 20, NewSigma: 1.2, Context: 4000},
-	Documents: {Turns: 3.5, Think: 100, ThinkSigma: 1.24, System: 1000, New: 20, NewSigma: 1.2,
-		Documents: 0.23, Document: 4000, DocumentSigma: 0.8, Context: 131072},
-	Agents: {Turns: 45, TurnsSigma: 0.97, Think: 10, ThinkSigma: 2.2, System: 15000, New: 280, NewSigma: 1.8,
-		Context: 131072},
+func conversationKinds() []settings.Kind[*Conversations] {
+	kind := func(name, summary, preset string) settings.Kind[*Conversations] {
+		return settings.Kind[*Conversations]{Name: name, Summary: summary, Preset: preset,
+			New: func() *Conversations { return &Conversations{Kind: name} }}
+	}
+	return []settings.Kind[*Conversations]{
+		kind(Chat, "people with short questions",
+			"turns=3.5,think=100,think_sigma=1.24,system=500,new=20,new_sigma=1.2,context=4000"),
+		kind(Documents, "people of whose messages some bring a document along",
+			"turns=3.5,think=100,think_sigma=1.24,system=1000,new=20,new_sigma=1.2,documents=0.23,document=4000,"+
+				"document_sigma=0.8,context=131072"),
+		kind(Agents, "programs that use tools, with many short turns",
+			"turns=45,turns_sigma=0.97,think=10,think_sigma=2.2,system=15000,new=280,new_sigma=1.8,context=131072"),
+	}
 }
+
+// ConversationForms are the forms that ParseConversations reads.
+func ConversationForms() []settings.Form { return settings.Forms(conversationKinds()) }
 
 // maxTurns bounds what a heavy tail of turns can make of one conversation.
 const maxTurns = 10_000
 
-func (c *Conversations) numbers() []number {
-	return []number{
-		{"turns", &c.Turns, " turns", ">=1 <=1e3"}, {"turns_sigma", &c.TurnsSigma, "", ">=0 <=5"},
-		{"think", &c.Think, " s", ">=0 <=1e6"}, {"think_sigma", &c.ThinkSigma, "", ">=0 <=5"},
-		{"pace", &c.Pace, " s", ">=0 <=1e3"},
-		{"system", &c.System, " tokens", ">=0 <=1e6"}, {"shared", &c.Shared, "", ">=0 <=1"},
-		{"new", &c.New, " tokens", ">=1 <=1e6"}, {"new_sigma", &c.NewSigma, "", ">=0 <=5"},
-		{"documents", &c.Documents, "", ">=0 <=1"}, {"document", &c.Document, " tokens", ">=1 <=1e6"},
-		{"document_sigma", &c.DocumentSigma, "", ">=0 <=5"},
-		{"replies", &c.Replies, "", ">=0 <=1"}, {"edits", &c.Edits, "", ">=0 <=1"},
-		{"context", &c.Context, " tokens", ">=16 <=1e8"},
-	}
-}
-
 // ParseConversations reads "chat", "documents:think=60" or
 // "agents:turns=20,turns_sigma=0,system=8000"; an empty spec is none.
 func ParseConversations(spec string) (Conversations, error) {
-	c, err := parseKind(spec, []string{Chat, Documents, Agents}, (*Conversations).numbers,
-		func(kind string) Conversations {
-			c := conversationKinds[kind]
-			c.Kind, c.Pace, c.Replies, c.Document = kind, 0.05, 1, cmp.Or(c.Document, 4000)
-			return c
-		})
-	switch {
-	case err != nil:
-	case c.Shared != math.Trunc(c.Shared) || c.Replies != math.Trunc(c.Replies):
-		err = errors.New("shared and replies are 0 or 1")
-	case c.Context < 4*c.System:
-		err = fmt.Errorf("a context of %v tokens is less than four times the system prompt (%v)", c.Context, c.System)
+	if strings.TrimSpace(spec) == "" {
+		return Conversations{}, nil
 	}
-	return parsed("conversations", spec, c, err)
+	s, err := settings.Parse("conversations", conversationKinds(), spec)
+	if err != nil {
+		return Conversations{}, err
+	}
+	return *s.Value, nil
+}
+
+// Check implements settings.Checker.
+func (c *Conversations) Check(settings.Given) error {
+	switch {
+	case c.Shared != math.Trunc(c.Shared) || c.Replies != math.Trunc(c.Replies):
+		return errors.New("shared and replies are 0 or 1")
+	case c.Context < 4*c.System:
+		return fmt.Errorf("a context of %v tokens is less than four times the system prompt (%v)", c.Context, c.System)
+	}
+	return nil
 }
 
 // survival are the probabilities of more than 0, 1, 2, ... turns.

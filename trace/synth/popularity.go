@@ -9,7 +9,7 @@ import (
 	"sort"
 	"strings"
 
-	"lorasim/internal/suggest"
+	"lorasim/internal/settings"
 	"lorasim/trace/internal/renewal"
 )
 
@@ -42,33 +42,68 @@ type Popularity struct {
 	Weights []float64 // Explicit: one weight >= 0 per adapter
 }
 
+// popularityOptions are the options of one kind.
+type popularityOptions interface{ popularity() Popularity }
+
+type uniformOptions struct{}
+
+func (*uniformOptions) popularity() Popularity { return Popularity{Kind: Uniform} }
+
+type maf2Options struct{}
+
+func (*maf2Options) popularity() Popularity { return Popularity{Kind: MAF2} }
+
+type zipfOptions struct { // beyond 100 shares underflow
+	S float64 `arg:"1" default:"0.9" check:">=0 <=100" help:"exponent: the share of rank i is proportional to i^-s"`
+}
+
+func (o *zipfOptions) popularity() Popularity { return Popularity{Kind: Zipf, Param: o.S} }
+
+type powerLawOptions struct {
+	Alpha float64 `arg:"1" default:"0.3" check:">0 <=100" help:"skew: 1 is uniform; 0.3 gives the first 20 % of the adapters 62 % of the requests"`
+}
+
+func (o *powerLawOptions) popularity() Popularity { return Popularity{Kind: PowerLaw, Param: o.Alpha} }
+
+type explicitOptions struct {
+	Weights []float64 `arg:"1" required:"yes" check:">=0" help:"weight of each adapter"`
+}
+
+func (o *explicitOptions) popularity() Popularity {
+	return Popularity{Kind: Explicit, Weights: o.Weights}
+}
+
+// Check implements settings.Checker.
+func (o *explicitOptions) Check(settings.Given) error {
+	if len(o.Weights) > MaxAdapters {
+		return fmt.Errorf("%d weights, expected at most %d", len(o.Weights), MaxAdapters)
+	}
+	return checkWeights(o.Weights, func(i int) string { return fmt.Sprintf("weight %d", i+1) })
+}
+
+func popularityKinds() []settings.Kind[popularityOptions] {
+	return []settings.Kind[popularityOptions]{
+		{Name: Uniform, Summary: "all adapters alike", New: func() popularityOptions { return &uniformOptions{} }},
+		{Name: Zipf, Summary: "Zipf's law", New: func() popularityOptions { return &zipfOptions{} }},
+		{Name: PowerLaw, Summary: "as S-LoRA draws adapters",
+			New: func() popularityOptions { return &powerLawOptions{} }},
+		{Name: MAF2, Summary: "the apps of the Azure Functions trace of 2021",
+			New: func() popularityOptions { return &maf2Options{} }},
+		{Name: Explicit, Summary: "weights", New: func() popularityOptions { return &explicitOptions{} }},
+	}
+}
+
+// PopularityForms are the forms that ParsePopularity reads.
+func PopularityForms() []settings.Form { return settings.Forms(popularityKinds()) }
+
 // ParsePopularity reads "uniform", "zipf:0.9", "powerlaw:0.3", "maf2" or
 // "explicit:5,3,1". The number of zipf and powerlaw may be left out.
-func ParsePopularity(s string) (p Popularity, err error) {
-	name, args := splitSpec(s)
-	p.Kind = name
-	number := func(preset float64, what, in string) error {
-		p.Param = preset
-		if err := assign(args, 0, &p.Param); err != nil {
-			return err
-		}
-		return check("popularity: "+what, p.Param, "", in)
+func ParsePopularity(s string) (Popularity, error) {
+	spec, err := settings.Parse("popularity", popularityKinds(), s)
+	if err != nil {
+		return Popularity{}, err
 	}
-	switch name { // beyond 100 shares underflow
-	case Uniform, MAF2:
-		err = assign(args, 0)
-	case Zipf:
-		err = number(0.9, "zipf exponent", ">=0 <=100")
-	case PowerLaw:
-		err = number(0.3, "powerlaw alpha", ">0 <=100")
-	case Explicit:
-		if p.Weights, err = parseNumbers(args, 1, MaxAdapters); err == nil {
-			err = checkWeights(p.Weights, func(i int) string { return fmt.Sprintf("popularity: weight %d", i+1) })
-		}
-	default:
-		err = suggest.Unknown("name", name, []string{Uniform, Zipf, PowerLaw, MAF2, Explicit})
-	}
-	return parsed("popularity", s, p, err)
+	return spec.Value.popularity(), nil
 }
 
 // Shares returns the share of the requests of each of k adapters. They add up to 1.
@@ -207,17 +242,20 @@ type Locality struct {
 	Window int     // distinct adapters, 1 to 1024, for it is searched for each request
 }
 
+// localityOptions are what ParseLocality reads.
+type localityOptions struct {
+	P      float64 `arg:"1" required:"yes" check:">=0 <=1" help:"probability that a request repeats a recent adapter"`
+	Recent int     `arg:"2" default:"4" check:">=1 <=1024" unit:"adapters" help:"recent adapters to choose from"`
+}
+
+// LocalityForms is the form that ParseLocality reads.
+func LocalityForms() []settings.Form { return settings.FormOf[localityOptions]() }
+
 // ParseLocality reads "0.5" (window 4), "0.5,8" (with the window) or "0".
 func ParseLocality(s string) (l Locality, err error) {
-	window := 4.0
-	if err = assign(strings.Split(s, ","), 1, &l.P, &window); err == nil {
-		err = check("locality", l.P, "", ">=0 <=1")
-	}
-	if err == nil && !(window == math.Trunc(window) && window >= 1 && window <= 1024) {
-		err = fmt.Errorf("window is %v, expected a whole number from 1 to 1024", window)
-	}
-	if l.P > 0 {
-		l.Window = int(window)
+	var o localityOptions
+	if _, err = settings.Decode(s, &o); err == nil && o.P > 0 {
+		l = Locality{o.P, o.Recent}
 	}
 	return parsed("locality", s, l, err)
 }
@@ -257,31 +295,58 @@ type Sessions struct {
 // maxCopied is how far back a session looks for an adapter to copy.
 const maxCopied = 1 << 20
 
-func (s *Sessions) numbers() []number {
-	ns := []number{
-		{"m", &s.Active, " sessions in progress on average", ">0 <=1e6"},
-		{"nbar", &s.Length, " requests a session", ">1 <=1e6"},
-	}
-	switch s.Kind {
-	case ZipfSessions:
-		return append(ns, number{"s", &s.Skew, "", ">=0 <=100"})
-	case CopySessions:
-		return append(ns, number{"p_new", &s.New, "", ">0 <=1"}, number{"gamma", &s.Gamma, "", ">=0 <=100"},
-			number{"j0", &s.Offset, " sessions", ">=0 <=1e9"})
-	}
-	return ns
+// sessionsOptions are the options of one kind.
+type sessionsOptions interface{ sessions() Sessions }
+
+// everySession is what all kinds have.
+type everySession struct {
+	M    float64 `required:"yes" check:">0 <=1e6" unit:"sessions" help:"sessions in progress on average"`
+	NBar float64 `default:"4.53" check:">1 <=1e6" unit:"requests" help:"mean requests of a session"`
 }
+
+type zipfSessions struct {
+	everySession
+	S float64 `default:"0.9" check:">=0 <=100" help:"exponent: the share of adapter i is proportional to i^-s"`
+}
+
+func (o *zipfSessions) sessions() Sessions {
+	return Sessions{Kind: ZipfSessions, Active: o.M, Length: o.NBar, Skew: o.S}
+}
+
+type copySessions struct {
+	everySession
+	New   float64 `key:"p_new" default:"0.363" check:">0 <=1" help:"probability that a session takes a new adapter"`
+	Gamma float64 `default:"0.84" check:">=0 <=100" help:"how fast earlier sessions are forgotten"`
+	J0    float64 `default:"11" check:">=0 <=1e9" unit:"sessions" help:"offset of the law by which earlier sessions are copied"`
+}
+
+func (o *copySessions) sessions() Sessions {
+	return Sessions{Kind: CopySessions, Active: o.M, Length: o.NBar, New: o.New, Gamma: o.Gamma, Offset: o.J0}
+}
+
+func sessionsKinds() []settings.Kind[sessionsOptions] {
+	return []settings.Kind[sessionsOptions]{
+		{Name: ZipfSessions, Summary: "a fixed catalogue of adapters",
+			New: func() sessionsOptions { return &zipfSessions{} }},
+		{Name: CopySessions, Summary: "a catalogue that grows",
+			New: func() sessionsOptions { return &copySessions{} }},
+	}
+}
+
+// SessionsForms are the forms that ParseSessions reads.
+func SessionsForms() []settings.Form { return settings.Forms(sessionsKinds()) }
 
 // ParseSessions reads "zipf:m=32", "zipf:m=2,nbar=4.53,s=0.9" or
 // "copy:m=2.1,nbar=4.53,p_new=0.363,gamma=0.84,j0=11"; an empty spec is none.
 func ParseSessions(spec string) (Sessions, error) {
-	s, err := parseKind(spec, []string{ZipfSessions, CopySessions}, (*Sessions).numbers, func(kind string) Sessions {
-		if kind == ZipfSessions {
-			return Sessions{Kind: kind, Length: 4.53, Skew: 0.9}
-		}
-		return Sessions{Kind: kind, Length: 4.53, New: 0.363, Gamma: 0.84, Offset: 11}
-	})
-	return parsed("sessions", spec, s, err)
+	if strings.TrimSpace(spec) == "" {
+		return Sessions{}, nil
+	}
+	s, err := settings.Parse("sessions", sessionsKinds(), spec)
+	if err != nil {
+		return Sessions{}, err
+	}
+	return s.Value.sessions(), nil
 }
 
 // gap is the mean time between two requests of a session, s, where requests

@@ -172,18 +172,18 @@ func TestAssigner(t *testing.T) {
 
 func TestPopularityErrors(t *testing.T) {
 	for _, test := range []struct{ spec, want string }{
-		{"", `unknown name ""`},
+		{"", `unknown popularity ""`},
 		{"zpif:0.9", `did you mean "zipf"?`},
 		{"Zipf", `did you mean "zipf"?`},
-		{"zipf:-1", "exponent is -1"},
-		{"zipf:x", `argument 1 is "x", expected a finite number`},
-		{"zipf:1,2", "has 2 arguments, expected 0 to 1"},
-		{"powerlaw:0", "alpha is 0"},
-		{"uniform:3", "has 1 arguments, expected 0"},
-		{"explicit", "has 0 arguments"},
-		{"explicit:1,-1", "weight 2 is -1"},
+		{"zipf:-1", `popularity zipf: s: "-1" is not a number from 0 to 100`},
+		{"zipf:x", `s: "x" is not a number`},
+		{"zipf:1,2", `"2" is one value too many, expected s`},
+		{"powerlaw:0", `alpha: "0" is not a number > 0 and <= 100`},
+		{"uniform:3", `popularity uniform: "3", expected no options`},
+		{"explicit", "weights is missing"},
+		{"explicit:1,-1", `weights: "1,-1" is not a list of numbers >= 0`},
 		{"explicit:0,0", "weights add up to 0"},
-		{"zipf:NaN", "expected a finite number"},
+		{"zipf:NaN", `s: "NaN" is not a number`},
 	} {
 		_, err := ParsePopularity(test.spec)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -223,18 +223,18 @@ func TestParseSessions(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"zpf:m=2":            `did you mean "zipf"`,
-		"zipf":               "m is 0 sessions in progress on average, expected",
-		"zipf:nbar=2":        "m is 0 sessions in progress on average, expected",
-		"zipf:m=0":           "m is 0 ",
-		"zipf:m=1,nbar=1":    "nbar is 1 ",
-		"zipf:m=1,s=-1":      "s is -1, expected",
-		"zipf:m=NaN":         "m is NaN ",
+		"zipf":               "sessions zipf: m is missing (sessions in progress on average)",
+		"zipf:nbar=2":        "m is missing",
+		"zipf:m=0":           `m: "0" is not a number > 0 and <= 1000000`,
+		"zipf:m=1,nbar=1":    `nbar: "1" is not`,
+		"zipf:m=1,s=-1":      `s: "-1" is not`,
+		"zipf:m=NaN":         `m: "NaN" is not`,
 		"zipf:m=1,m=2":       "m is given twice",
-		"zipf:m=1,gamma=2":   `unknown parameter "gamma"`,
-		"copy:m=1,p_new=0":   "p_new is 0, expected",
-		"copy:m=1,p_new=1.1": "p_new is 1.1, expected",
-		"copy:m=1,j0=-1":     "j0 is -1 ",
-		"copy:m=x":           `m is "x", expected`,
+		"zipf:m=1,gamma=2":   `unknown option "gamma"`,
+		"copy:m=1,p_new=0":   `p_new: "0" is not`,
+		"copy:m=1,p_new=1.1": `p_new: "1.1" is not`,
+		"copy:m=1,j0=-1":     `j0: "-1" is not`,
+		"copy:m=x":           `m: "x" is not`,
 	} {
 		if _, err := ParseSessions(spec); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n") {

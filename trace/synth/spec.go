@@ -9,48 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lorasim/internal/bounds"
 	"lorasim/internal/suggest"
 )
-
-// A spec is a name and arguments, "name:a,b,c".
-
-// splitSpec takes a spec apart; args is nil without a colon.
-func splitSpec(s string) (name string, args []string) {
-	name, rest, found := strings.Cut(strings.TrimSpace(s), ":")
-	if found {
-		args = strings.Split(rest, ",")
-	}
-	return strings.TrimSpace(name), args
-}
-
-// parseNumbers reads args as finite numbers, between lo and hi of them.
-func parseNumbers(args []string, lo, hi int) ([]float64, error) {
-	switch n := len(args); {
-	case (n < lo || n > hi) && lo == hi:
-		return nil, fmt.Errorf("has %d arguments, expected %d", n, lo)
-	case n < lo || n > hi:
-		return nil, fmt.Errorf("has %d arguments, expected %d to %d", n, lo, hi)
-	}
-	xs := make([]float64, len(args))
-	for i, a := range args {
-		x, err := strconv.ParseFloat(strings.TrimSpace(a), 64)
-		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
-			return nil, fmt.Errorf("argument %d is %q, expected a finite number", i+1, a)
-		}
-		xs[i] = x
-	}
-	return xs, nil
-}
-
-// assign reads args into numbers, of which the first ones are required.
-func assign(args []string, required int, to ...*float64) error {
-	xs, err := parseNumbers(args, required, len(to))
-	for i, x := range xs {
-		*to[i] = x
-	}
-	return err
-}
 
 // parsed is what a parser returns; its errors name the spec.
 func parsed[T any](what, spec string, v T, err error) (T, error) {
@@ -59,69 +19,6 @@ func parsed[T any](what, spec string, v T, err error) (T, error) {
 		return none, fmt.Errorf("%s %q: %w", what, spec, err)
 	}
 	return v, nil
-}
-
-// check is an error unless x is in the range, in the words of package bounds.
-func check(what string, x float64, unit, in string) error {
-	b := bounds.MustParse(in)
-	if b.Has(x) {
-		return nil
-	}
-	return fmt.Errorf("%s is %v%s, expected %s", what, x, unit, b)
-}
-
-// number is a number of a spec: where it is and what it may be.
-type number struct {
-	name     string
-	at       *float64
-	unit, in string // as check takes them
-}
-
-func checkAll(numbers []number) error {
-	for _, n := range numbers {
-		if err := check(n.name, *n.at, n.unit, n.in); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parseNamed reads "name=x,name=x" into numbers, those named, and checks them all.
-func parseNamed(list string, numbers []number) error {
-	var known []string
-	for _, n := range numbers {
-		known = append(known, n.name)
-	}
-	if _, err := suggest.Options("parameter", list, known, func(i int, value string) error {
-		n := numbers[i]
-		x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil {
-			return fmt.Errorf("%s is %q, expected a number %s", n.name, value, bounds.MustParse(n.in))
-		}
-		*n.at = x
-		return nil
-	}); err != nil {
-		return err
-	}
-	return checkAll(numbers)
-}
-
-// parseKind reads "KIND" or "KIND:name=x,name=x", where each kind has numbers that are
-// usual; an empty spec is none.
-func parseKind[T any](spec string, kinds []string, numbers func(*T) []number, usual func(kind string) T) (v T,
-	err error) {
-	if strings.TrimSpace(spec) == "" {
-		return v, nil
-	}
-	kind, list, more := strings.Cut(spec, ":")
-	kind = strings.TrimSpace(kind)
-	if err := suggest.Among("kind", kind, kinds); err != nil {
-		return v, err
-	}
-	if v = usual(kind); !more {
-		return v, checkAll(numbers(&v))
-	}
-	return v, parseNamed(list, numbers(&v))
 }
 
 // checkWeights refuses weights that are no shares; name says which one of them is i.
