@@ -19,6 +19,7 @@ import (
 	"lorasim/trace/azure"
 	"lorasim/trace/llm"
 	"lorasim/trace/replay"
+	"lorasim/trace/requestlog"
 	"lorasim/trace/store"
 	"lorasim/trace/synth"
 )
@@ -140,6 +141,13 @@ func (r reading) of(path string) func(n int64) error {
 
 func (s *Scenario) openFile(in *Input, progress reading) error {
 	w := &s.Workload
+	saved, err := isSaved(w.File)
+	switch {
+	case err != nil:
+		return err
+	case !saved:
+		return s.openLog(in, progress)
+	}
 	o := store.ReadOptions{Progress: progress.of(w.File), PrefixBlock: int32(w.PrefixBlock)}
 	if w.NumAdapters > 0 {
 		o.Adapters = s.adapters(w.NumAdapters)
@@ -149,6 +157,27 @@ func (s *Scenario) openFile(in *Input, progress reading) error {
 		return err
 	}
 	in.Source, in.file = r, r
+	return s.finishFile(in)
+}
+
+// openLog opens a log of another program as the workload.
+func (s *Scenario) openLog(in *Input, progress reading) error {
+	w := &s.Workload
+	workload, report, err := ReadLog([]string{w.File}, requestlog.Options{Seed: s.Seed, Progress: progress.of(w.File)})
+	if err != nil {
+		return err
+	}
+	if n := len(workload.Adapters); w.NumAdapters > 0 && w.NumAdapters < n {
+		return fmt.Errorf("num_adapters is %d, but %s names %d adapters", w.NumAdapters, w.File, n)
+	}
+	in.Source = workload.Source()
+	in.Skipped = func() int64 { return report.Rows - report.Kept }
+	return s.finishFile(in)
+}
+
+// finishFile gives the adapters of a file the ranks that were asked for.
+func (s *Scenario) finishFile(in *Input) (err error) {
+	w, r := &s.Workload, in.Source
 	if w.LoraRanks != "" && w.NumAdapters == 0 {
 		adapters := slices.Clone(r.Adapters())
 		for i, rank := range w.ranks().For(len(adapters), s.Seed) {
@@ -497,6 +526,5 @@ func detect(path string) (string, error) {
 			return k.kind, nil
 		}
 	}
-	return "", fmt.Errorf("%s:1: not the header of a known trace or workload; say which with --trace-name (%s)", path,
-		names)
+	return "workload", nil // a log of another program
 }

@@ -21,12 +21,13 @@ func newTrace() *cobra.Command {
 		Use:   "trace",
 		Short: "Make, describe, convert and plot workloads and traces",
 		Example: `  lorasim trace info AzureLLMInferenceTrace_conv.csv
+  lorasim trace import requests.csv -o w.parquet
   lorasim trace workload --trace-path traces/ --trace-name azure_v2 --compat dlora --num-adapters 4 --num-prompts 1000 -o w.csv
   lorasim trace generate --popularity maf2 --arrivals bursty -o w.parquet
   lorasim trace convert w.csv w.parquet
   lorasim trace plot w.parquet -o w.svg`,
 	}
-	cmd.AddCommand(newTraceWorkload(), newTraceInfo(), newTraceGenerate(), newTraceConvert(), newTracePlot())
+	cmd.AddCommand(newTraceImport(), newTraceWorkload(), newTraceInfo(), newTraceGenerate(), newTraceConvert(), newTracePlot())
 	return cmd
 }
 
@@ -50,8 +51,6 @@ The extension of FILE says the format: .csv, .jsonl, .parquet, .arrow.`,
 	})
 	return cmd
 }
-
-var errNoFile = errors.New("-o FILE is missing")
 
 // saveWorkload writes the workload of a scenario to a file.
 func saveWorkload(cmd *cobra.Command, sc *scenario.Scenario, out string) error {

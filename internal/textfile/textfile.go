@@ -422,3 +422,18 @@ func (t *Table) splitQuoted(line []byte) error {
 		line = line[1:]
 	}
 }
+
+// stream is the text of a file, and the file to close.
+type stream struct {
+	io.Reader
+	io.Closer
+}
+
+// OpenText opens a file as Open does, for readers that do not go line by line.
+func OpenText(path string, progress func(bytesRead int64) error) (io.ReadCloser, error) {
+	f, err := Open(path, progress)
+	if err != nil {
+		return nil, err
+	}
+	return stream{f.reader, f}, nil
+}

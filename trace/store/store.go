@@ -286,6 +286,7 @@ func parseAdapters(meta [][2]string) (as []trace.Adapter, err error) {
 type WriteOptions struct {
 	MaxNew bool // write the column max_new_tokens
 	Ranks  bool // write the column rank
+	Names  bool // name adapters in CSV and JSONL, where no name is a whole number; else they are indices
 
 	Blocks, Texts bool // write what prompts have in common; set by [Write] where the first request has any
 	blockTokens   bool // and the tokens of an id
@@ -314,7 +315,13 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 	}
 	var row row
 	adapters := src.Adapters()
-	w, fault := table.Create(path, row.columns(&row.Adapter, o),
+	var name string
+	var adapter any = &row.Adapter
+	named := o.Names && !slices.ContainsFunc(adapters, func(a trace.Adapter) bool { return isIndex([]byte(a.Name)) })
+	if named {
+		adapter = &name
+	}
+	w, fault := table.Create(path, row.columns(adapter, o),
 		table.Options{Meta: [][2]string{{adaptersKey, formatAdapters(adapters)}}})
 	if fault != nil {
 		return 0, fault
@@ -335,9 +342,9 @@ func Write(path string, src trace.Source, o WriteOptions) (int64, error) {
 		if t := r.Text; t != nil && (first == nil || t.Block != first.Block) {
 			return 0, fmt.Errorf("%s: request %d: its prompt is told in another way than that of the first request, for which the file has no column", path, c.n-1)
 		}
-		row.Request, row.rank = r, 0
+		row.Request, row.rank, name = r, 0, ""
 		if r.Adapter >= 0 {
-			row.rank = int32(adapters[r.Adapter].Rank)
+			row.rank, name = int32(adapters[r.Adapter].Rank), adapters[r.Adapter].Name
 		}
 		row.putText()
 		if err := w.Write(); err != nil {

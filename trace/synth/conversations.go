@@ -179,12 +179,19 @@ func (c *conversations) fetch() (err error) {
 	return err
 }
 
+// maxOpen bounds the conversations in progress, and with them the memory: some 100 bytes each.
+const maxOpen = 4 << 20
+
 // begin opens the conversations in progress at time 0. The gap that lies around
 // that time follows turn n with a probability proportional to that of more than n
 // turns, is longer than most, and ends evenly within its length.
 func (c *conversations) begin() error {
 	later, sigma := c.survival[1:], c.law.ThinkSigma
 	mean := c.Rate * sum(later) * c.law.Think * math.Exp(sigma*sigma/2)
+	if mean > maxOpen {
+		return fmt.Errorf("conversations: %.3g are in progress at a time (rate x think time x later turns), "+
+			"expected at most %d: lower the rate or think", mean, maxOpen)
+	}
 	cumulative := make([]float64, len(later))
 	total := 0.0
 	for i, p := range later {

@@ -1,0 +1,60 @@
+package scenario
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"lorasim/internal/testutil"
+	"lorasim/trace"
+	"lorasim/trace/requestlog"
+)
+
+// Files of benchmark clients become workloads: with their own times where they state them, else at the run's rate.
+func TestReadLogOfClients(t *testing.T) {
+	const lists = `"input_lens": [20, 40, 30], "output_lens": [5, 3, 2], "ttfts": [0.1, 0.2, 0.1], "itls": [[0.1], [0.2], []], ` +
+		`"errors": ["", "", "Bad Gateway"], "generated_texts": ["", "", ""]`
+	const figures = `"backend": "sglang", "completed": 2, "duration": 4.0, "request_rate": 2.0, "total_input_tokens": 60, `
+	for name, c := range map[string]struct{ text, note string }{
+		"vllm":   {`{` + figures + lists + `, "latencies": [0.5, 1.5, 0], "start_times": [1000.25, 1000.75, 1001.0]}`, ""},
+		"sglang": {`{` + figures + lists + `}`, "drawn with seed 3 as a Poisson process at its request rate (2.0/s)"},
+	} {
+		w, report, err := ReadLog([]string{testutil.File(t, name+".json", c.text)}, requestlog.Options{Seed: 3})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if len(w.Requests) != 2 || report.Rows != 3 || report.Kept != 2 || !strings.Contains(strings.Join(report.Notes, ""), c.note) {
+			t.Fatalf("%s: %+v, %+v", name, w, report)
+		}
+		a, b := w.Requests[0], w.Requests[1]
+		want := trace.Request{ID: 1, Arrival: 0.5, Adapter: a.Adapter, Prompt: 40, Output: 3}
+		if name == "sglang" {
+			want.Arrival = b.Arrival
+		}
+		if a.Arrival != 0 || a.Prompt != 20 || a.Output != 5 || b != want || !(b.Arrival > 0) || math.IsInf(b.Arrival, 0) {
+			t.Errorf("%s: %+v, %+v, expected %+v", name, a, b, want)
+		}
+	}
+	_, _, err := ReadLog([]string{testutil.File(t, "totals.json", `{`+figures+`"mean_ttft_ms": 5}`)}, requestlog.Options{})
+	if err == nil || !strings.Contains(err.Error(), "save them too") {
+		t.Error(err)
+	}
+}
+
+// --workload takes a log as trace import does; what a saved workload can do works on it as well.
+func TestLogAsWorkload(t *testing.T) {
+	log := "created,customer,prompt_tokens,completion_tokens\n" +
+		"2024-05-16T09:00:02Z,b,10,20\n2024-05-16T09:00:00Z,a,30,40\n2024-05-16T09:00:01Z,a,0,40\n"
+	sc := Default()
+	sc.Workload.File = testutil.File(t, "log.csv", log)
+	sc.Workload.RateScale = 2
+	in, err := sc.OpenWorkload(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	w, err := trace.Collect(in.Source)
+	if err != nil || len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 || in.Skipped() != 1 {
+		t.Errorf("%+v, %v, %d skipped", w, err, in.Skipped())
+	}
+}

@@ -1,0 +1,174 @@
+package table
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
+)
+
+// IsParquet says whether a file begins as Parquet files do. It is false for what cannot be opened, and for pipes.
+func IsParquet(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	_, err = io.ReadFull(f, magic[:])
+	return err == nil && string(magic[:]) == "PAR1"
+}
+
+// ParquetColumns lists the columns of a Parquet file as ScanParquet names them.
+func ParquetColumns(path string) (names []string, err error) {
+	s, err := openScan(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer s.src.Close()
+	err = guard(s.open)
+	return s.names, err
+}
+
+// ScanParquet visits the rows of a Parquet file of any schema, its values as text: null is "", a timestamp is
+// RFC 3339 in UTC. Columns inside of lists are left out, those of groups are called "outer.inner".
+func ScanParquet(path string, visit func(i int64, names, values []string) error) error {
+	s, err := openScan(path, visit)
+	if err != nil {
+		return err
+	}
+	defer s.src.Close()
+	return guard(s.run)
+}
+
+func openScan(path string, visit func(i int64, names, values []string) error) (*scan, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &scan{src: &source{File: file, size: info.Size()}, visit: visit}, nil
+}
+
+// scan walks the columns of a file side by side.
+type scan struct {
+	src    *source
+	f      *parquet.File
+	visit  func(i int64, names, values []string) error
+	names  []string
+	leaves []parquet.LeafColumn
+	row    int64
+}
+
+// open reads the schema.
+func (s *scan) open() (err error) {
+	if err = checkParquetFooter(s.src, s.src.size); err != nil {
+		return err
+	}
+	s.f, err = parquet.OpenFile(s.src, s.src.size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+	if err != nil {
+		return err
+	}
+	for _, path := range s.f.Schema().Columns() {
+		leaf, _ := s.f.Schema().Lookup(path...)
+		if leaf.MaxRepetitionLevel == 0 {
+			s.names, s.leaves = append(s.names, strings.Join(path, ".")), append(s.leaves, leaf)
+		}
+	}
+	return nil
+}
+
+func (s *scan) run() error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	for i, group := range s.f.RowGroups() {
+		if err := s.group(group, &s.f.Metadata().RowGroups[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scan) group(group parquet.RowGroup, stated *format.RowGroup) error {
+	chunks := make([]*chunk, len(s.leaves))
+	for i, leaf := range s.leaves {
+		if err := checkPages(s.src.File, s.src.size, &stated.Columns[leaf.ColumnIndex].MetaData, leaf); err != nil {
+			return fmt.Errorf("column %q: %w", s.names[i], err)
+		}
+		chunks[i] = &chunk{pages: group.ColumnChunks()[leaf.ColumnIndex].Pages()}
+		defer chunks[i].pages.Close()
+	}
+	for range group.NumRows() {
+		values := make([]string, len(chunks))
+		for i, c := range chunks {
+			v, err := c.take()
+			if err != nil {
+				return fmt.Errorf("row %d: column %q: %w", s.row+1, s.names[i], err)
+			}
+			values[i] = textOf(v, s.leaves[i].Node.Type())
+		}
+		if err := s.visit(s.row, s.names, values); err != nil {
+			return err
+		}
+		s.row++
+	}
+	return nil
+}
+
+// textOf is a value as text.
+func textOf(v *parquet.Value, t parquet.Type) string {
+	if v.IsNull() {
+		return ""
+	}
+	switch t.Kind() {
+	case parquet.Boolean:
+		return strconv.FormatBool(v.Boolean())
+	case parquet.Int32:
+		return strconv.FormatInt(int64(v.Int32()), 10)
+	case parquet.Int64:
+		if unit := timestampUnit(t); unit > 0 {
+			return timestamp(v.Int64(), unit)
+		}
+		return strconv.FormatInt(v.Int64(), 10)
+	case parquet.Int96: // nanoseconds of the day, and the Julian day
+		x := v.Int96()
+		const julianEpoch = 2440588 // 1 January 1970
+		day := time.Duration(int64(x[0]) | int64(x[1])<<32)
+		return time.Unix((int64(x[2])-julianEpoch)*86400, 0).UTC().Add(day).Format(time.RFC3339Nano)
+	case parquet.Float:
+		return strconv.FormatFloat(float64(v.Float()), 'g', -1, 32)
+	case parquet.Double:
+		return strconv.FormatFloat(v.Double(), 'g', -1, 64)
+	}
+	return string(v.ByteArray())
+}
+
+func timestamp(n int64, unit time.Duration) string {
+	per := int64(time.Second / unit)
+	return time.Unix(n/per, n%per*int64(unit)).UTC().Format(time.RFC3339Nano)
+}
+
+// timestampUnit is the unit of a timestamp; 0: the type is none.
+func timestampUnit(t parquet.Type) time.Duration {
+	l := t.LogicalType()
+	if l == nil {
+		return 0
+	}
+	if stamp, ok := l.Value.(*format.TimestampType); ok && stamp.Unit.Value != nil {
+		return stamp.Unit.Value.Duration()
+	}
+	return 0
+}

@@ -1,0 +1,316 @@
+package requestlog
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lorasim/internal/suggest"
+)
+
+// Field is what a column of a log may state of a request.
+type Field string
+
+// The fields. Time and two of Prompt, Output and Total must be there.
+const (
+	Time    Field = "time"    // arrival
+	Adapter Field = "adapter" // its name; empty, "-" or "none": the base model
+	Base    Field = "base"    // the base model: where the adapter has that name, the request uses none
+	Prompt  Field = "prompt"  // prompt tokens
+	Output  Field = "output"  // output tokens
+	Total   Field = "total"   // both together
+	MaxNew  Field = "max_new" // max_tokens that the client asked for
+	Rank    Field = "rank"    // LoRA rank of the adapter
+	Status  Field = "status"  // HTTP status or a word; failed requests are dropped
+)
+
+// usual are the usual names of the columns, the more telling ones first, as normalize leaves them.
+var usual = []struct {
+	field Field
+	names string
+}{
+	{Time, "arrival arrivaltime arrivaltimestamp arrivedat receivedat requesttime requesttimestamp requeststart " +
+		"requeststarttime starttime startedat startts start timestamp time ts datetime date createdat created " +
+		"submittime submittedat sendtime sent sentat eventtime logtime unixtime epoch"},
+	{Adapter, "adaptername adapter adapterid lora loraname loraadapter loraadaptername loraid lorarequest lorapath " +
+		"requestmodel model modelname modelid modelslug deployment deploymentname tenant tenantid clientid"},
+	{Base, "basemodel basemodelname parentmodel foundationmodel"},
+	{Prompt, "prompttokens serverinputtokens prompttokencount numprompttokens promptlen promptlength inputtokens " +
+		"numinputtokens inputtokencount inputlen inputlength inputsequencelength isl contexttokens requesttokens " +
+		"prefilltokens tokensin intokens tokensprompt prompt input"},
+	{Output, "outputtokens completiontokens generatedtokens numoutputtokens numgeneratedtokens numcompletiontokens " +
+		"outputtokencount completiontokencount outputlen outputlength outputsequencelength osl generationtokens " +
+		"responsetokens decodetokens tokensout outtokens tokenscompletion output completion response"},
+	{Total, "totaltokens tokenstotal numtokens"},
+	{MaxNew, "maxnewtokens maxtokens maxcompletiontokens maxoutputtokens requestmaxtokens"},
+	{Rank, "rank lorarank adapterrank"},
+	{Status, "status statuscode httpstatus httpstatuscode responsecode success ok"},
+}
+
+// normalize leaves the letters and digits of a name, in lower case.
+func normalize(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return -1
+	}, name)
+}
+
+// keys are the forms in which a column is looked up: its name, the name without a unit, and, of a nested JSON
+// object, its last part.
+func keys(column string) []string {
+	out := []string{normalize(column)}
+	_, bare := stated(column)
+	out = append(out, normalize(bare))
+	if i := strings.LastIndexByte(column, '.'); i >= 0 {
+		out = append(out, keys(column[i+1:])...)
+	}
+	return out
+}
+
+// ParseColumns reads "time=NAME,adapter=NAME,...".
+func ParseColumns(text string) (map[Field]string, error) {
+	out := map[Field]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		field, name, ok := strings.Cut(part, "=")
+		f := Field(strings.TrimSpace(field))
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q: expected FIELD=COLUMN, such as time=created_at", part)
+		}
+		known := slices.ContainsFunc(usual, func(u struct {
+			field Field
+			names string
+		}) bool {
+			return u.field == f
+		})
+		if !known {
+			return nil, suggest.Unknown("field", string(f), fieldNames())
+		}
+		out[f] = strings.TrimSpace(name)
+	}
+	return out, nil
+}
+
+func fieldNames() (names []string) {
+	for _, u := range usual {
+		names = append(names, string(u.field))
+	}
+	return names
+}
+
+// layout is how the rows of a table are read.
+type layout struct {
+	column map[Field]string // only those that were found
+	clock  *clock
+}
+
+// newLayout finds the columns of a table by its first rows.
+func newLayout(o *Options, first []row, report *Report) (*layout, error) {
+	columns := columnsOf(first)
+	l := &layout{column: map[Field]string{}}
+	used := map[string]bool{}
+	for _, f := range slices.Sorted(maps.Keys(o.Columns)) {
+		name := o.Columns[f]
+		if !slices.Contains(columns, name) {
+			return nil, fmt.Errorf("--columns %s=%s: %w", f, name, suggest.Unknown("column", name, columns))
+		}
+		l.column[f], used[name] = name, true
+	}
+	for _, u := range usual {
+		if _, stated := l.column[u.field]; stated {
+			continue
+		}
+		if name := findColumn(u.field, strings.Fields(u.names), columns, used, first); name != "" {
+			l.column[u.field], used[name] = name, true
+		}
+	}
+	if err := l.complete(columns); err != nil {
+		return nil, err
+	}
+	detail := map[Field]string{}
+	var err error
+	name := l.column[Time]
+	if l.clock, detail[Time], err = newClock(name, valuesOf(name, first), o.TimeUnit); err != nil {
+		return nil, fmt.Errorf("column %q: %w", name, err)
+	}
+	for _, u := range usual {
+		if name := l.column[u.field]; name != "" {
+			report.Mapped = append(report.Mapped, Mapping{u.field, name, detail[u.field]})
+		}
+	}
+	report.Unused = slices.DeleteFunc(columns, func(c string) bool { return used[c] })
+	if l.column[Adapter] == "" {
+		report.note("no column names an adapter: all requests use the base model (--columns adapter=NAME)")
+	}
+	return l, nil
+}
+
+// findColumn returns the first column, by the order of the usual names, whose values suit the field.
+func findColumn(f Field, names, columns []string, used map[string]bool, first []row) string {
+	for _, want := range names {
+		for _, c := range columns {
+			if !used[c] && slices.Contains(keys(c), want) && suits(f, valuesOf(c, first)) {
+				return c
+			}
+		}
+	}
+	return ""
+}
+
+// suits says whether the values of a column can be those of a field. Names such as "prompt" or "model" are common,
+// and stand for texts as well.
+func suits(f Field, values []string) bool {
+	if len(values) == 0 { // in the first rows
+		return f != Time && f != Prompt && f != Output && f != Total
+	}
+	switch f {
+	case Prompt, Output, Total, MaxNew, Rank:
+		return !slices.ContainsFunc(values, func(v string) bool { _, err := count(v); return err != nil })
+	case Time:
+		_, _, err := newClock("", values[:1], "")
+		return err == nil
+	}
+	return true
+}
+
+// complete says which columns are missing.
+func (l *layout) complete(columns []string) error {
+	has := func(f Field) bool { return l.column[f] != "" }
+	tokens := 0
+	for _, f := range []Field{Prompt, Output, Total} {
+		if has(f) {
+			tokens++
+		}
+	}
+	missing := func(f Field, what, example string) error {
+		return fmt.Errorf("no column holds %s: expected one such as %s, found %s; name it with --columns %s=NAME",
+			what, example, strings.Join(columns, ", "), f)
+	}
+	switch {
+	case len(columns) == 0:
+		return errors.New("the log has no columns")
+	case !has(Time):
+		return missing(Time, "the times of arrival", "timestamp")
+	case tokens < 2 && !has(Prompt):
+		return missing(Prompt, "the numbers of prompt tokens", "prompt_tokens")
+	case tokens < 2:
+		return missing(Output, "the numbers of output tokens", "output_tokens")
+	}
+	return nil
+}
+
+// columnsOf lists the columns of rows in the order of their first appearance.
+func columnsOf(rows []row) (names []string) {
+	seen := map[string]bool{}
+	for _, r := range rows {
+		for _, c := range r.names {
+			if !seen[c] {
+				seen[c] = true
+				names = append(names, c)
+			}
+		}
+	}
+	return names
+}
+
+// valuesOf lists the values of a column, empty ones left out.
+func valuesOf(column string, rows []row) (values []string) {
+	for _, r := range rows {
+		if v := r.get(column); v != "" {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// add enters a row as a request, or drops it.
+func (b *builder) addRow(l *layout, r row) {
+	b.report.Rows++
+	q, err := b.request(l, r)
+	if err != nil {
+		b.report.Drop(err.Error(), r.line)
+		return
+	}
+	b.add(q)
+}
+
+func (b *builder) request(l *layout, r row) (q request, err error) {
+	get := func(f Field) string {
+		if c := l.column[f]; c != "" {
+			return r.get(c)
+		}
+		return ""
+	}
+	if failed(get(Status)) {
+		return q, errors.New("the request failed")
+	}
+	if get(Time) == "" {
+		return q, errors.New("no time")
+	}
+	if q.at, err = l.clock.read(get(Time)); err != nil {
+		return q, errors.New("the time cannot be read")
+	}
+	if q.Prompt, q.Output, err = tokens(get); err != nil {
+		return q, err
+	}
+	if n, err := count(get(MaxNew)); err == nil && n >= q.Output && n > 0 {
+		q.MaxNew = n
+	}
+	name := get(Adapter)
+	if base := get(Base); base != "" && base == name {
+		name = ""
+	}
+	q.Adapter = b.adapter(name)
+	if rank, err := count(get(Rank)); err == nil && q.Adapter >= 0 && b.adapters[q.Adapter].Rank == 0 {
+		b.adapters[q.Adapter].Rank = int(rank)
+	}
+	return q, nil
+}
+
+// tokens reads the tokens of prompt and output; one of them may be what is left of the total.
+func tokens(get func(Field) string) (prompt, output int32, err error) {
+	var n [3]int32
+	var known [3]bool
+	for i, f := range []Field{Prompt, Output, Total} {
+		text := get(f)
+		if text == "" {
+			continue
+		}
+		if n[i], err = count(text); err != nil {
+			return 0, 0, fmt.Errorf("%s tokens are no whole number", f)
+		}
+		known[i] = true
+	}
+	switch {
+	case !known[0] && known[2]:
+		n[0] = n[2] - n[1]
+	case !known[1] && known[2]:
+		n[1] = n[2] - n[0]
+	}
+	switch {
+	case n[0] < 1:
+		return 0, 0, errors.New("no prompt tokens")
+	case n[1] < 1:
+		return 0, 0, errors.New("no output tokens: the request failed or was cancelled")
+	}
+	return n[0], n[1], nil
+}
+
+// failed says whether a status is that of a failed request.
+func failed(status string) bool {
+	if n, err := count(status); err == nil && status != "" {
+		return n >= 400
+	}
+	switch strings.ToLower(status) {
+	case "false", "error", "failed", "failure", "timeout", "timed_out", "rejected", "aborted", "abort", "cancelled",
+		"canceled":
+		return true
+	}
+	return false
+}

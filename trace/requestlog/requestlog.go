@@ -1,0 +1,212 @@
+// Package requestlog reads the request logs of other programs as workloads: tables
+// (CSV with any separator, JSON Lines, JSON arrays, Parquet; gzip too) whose columns
+// it finds by their usual names, spans of OpenTelemetry, and range queries of
+// Prometheus, from which a workload is drawn.
+//
+//	w, report, err := requestlog.Read([]string{"log.csv"}, requestlog.Options{})
+//	fmt.Println(report)
+//
+// A log may be unsorted and its times may be epoch seconds, milliseconds,
+// microseconds or nanoseconds, or ISO 8601. The workload starts with its first
+// request, at 0 s. A row that cannot be a request is dropped; the report counts the
+// dropped rows by reason and names the first line of each.
+package requestlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lorasim/trace"
+)
+
+// Options of Read. The zero value finds everything by itself.
+type Options struct {
+	Columns  map[Field]string // names of columns; a field that is not stated is found by the usual names
+	TimeUnit Unit             // of numeric times; "": found
+	Seed     uint64           // of what is drawn, for range queries of Prometheus
+	// Progress is told the bytes read from the disk so far. Its error ends the reading.
+	Progress func(bytesRead int64) error
+}
+
+// Report says what Read made of a log.
+type Report struct {
+	Format  string    // such as "CSV, separator ;"
+	Mapped  []Mapping // in the order of the fields
+	Unused  []string  // columns that were not read
+	Rows    int64     // of the log
+	Kept    int64     // of the workload
+	Dropped []Dropped // by reason, in the order of their first rows
+	Sorted  bool      // the rows were not in the order of arrival
+	Begin   time.Time // of the first request; zero: the log states no date
+	Notes   []string  // what was assumed
+}
+
+// Mapping is one field and the column that it was read from.
+type Mapping struct {
+	Field  Field
+	Column string
+	Detail string // such as the unit; may be empty
+}
+
+// Dropped counts rows that are no requests.
+type Dropped struct {
+	Reason string
+	Rows   int64
+	First  int // line of the first of them
+}
+
+// Drop counts a row that is no request.
+func (r *Report) Drop(reason string, line int) {
+	i := slices.IndexFunc(r.Dropped, func(d Dropped) bool { return d.Reason == reason })
+	if i < 0 {
+		i = len(r.Dropped)
+		r.Dropped = append(r.Dropped, Dropped{Reason: reason, First: line})
+	}
+	r.Dropped[i].Rows++
+}
+
+func (r *Report) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
+}
+
+// String is the report as text: several lines, without a newline at the end.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "format     %s\n", r.Format)
+	for _, m := range r.Mapped {
+		fmt.Fprintf(&b, "%-10s column %q", m.Field, m.Column)
+		if m.Detail != "" {
+			fmt.Fprintf(&b, ", %s", m.Detail)
+		}
+		b.WriteByte('\n')
+	}
+	if len(r.Unused) > 0 {
+		fmt.Fprintf(&b, "not used   %s\n", strings.Join(r.Unused, ", "))
+	}
+	if !r.Begin.IsZero() {
+		fmt.Fprintf(&b, "begins     %s (0 s of the workload)\n", r.Begin.UTC().Format(time.RFC3339Nano))
+	}
+	if r.Sorted {
+		b.WriteString("order      rows were sorted by arrival\n")
+	}
+	fmt.Fprintf(&b, "kept       %d of %d rows", r.Kept, r.Rows)
+	for _, d := range r.Dropped {
+		fmt.Fprintf(&b, "\ndropped    %d: %s (first: line %d)", d.Rows, d.Reason, d.First)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "\nnote       %s", n)
+	}
+	return b.String()
+}
+
+// Read reads the files of one log, in any order, as a workload. All must have the same
+// format. Errors name the file, the line where there is one, and what was expected.
+func Read(paths []string, o Options) (*trace.Workload, *Report, error) {
+	if len(paths) == 0 {
+		return nil, nil, errors.New("no log to read")
+	}
+	b := &builder{options: o, report: &Report{}, index: map[string]int32{}}
+	var queries []query
+	for _, path := range paths {
+		found, err := b.readFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		queries = append(queries, found...)
+	}
+	if len(queries) > 0 {
+		if b.report.Rows > 0 {
+			return nil, nil, errors.New("range queries of Prometheus and logs of requests cannot be one workload")
+		}
+		return draw(queries, o.Seed)
+	}
+	return b.workload()
+}
+
+// request is a row of a log, with its time since the epoch or another origin.
+type request struct {
+	trace.Request
+	at int64 // ns
+}
+
+// builder collects the requests of a log.
+type builder struct {
+	options  Options
+	report   *Report
+	requests []request
+	adapters []trace.Adapter
+	index    map[string]int32
+}
+
+// adapter is the index of the adapter of that name; names for no adapter are the base model.
+func (b *builder) adapter(name string) int32 {
+	switch strings.ToLower(name) {
+	case "", "-", "none", "null", "nil", "nan", "base", "-1":
+		return trace.BaseModel
+	}
+	i, known := b.index[name]
+	if !known {
+		i = int32(len(b.adapters))
+		b.index[name] = i
+		b.adapters = append(b.adapters, trace.Adapter{Name: name})
+	}
+	return i
+}
+
+func (b *builder) add(r request) {
+	r.ID = int64(len(b.requests))
+	b.requests = append(b.requests, r)
+}
+
+// workload sorts what was read and numbers it.
+func (b *builder) workload() (*trace.Workload, *Report, error) {
+	if len(b.requests) == 0 {
+		why := ""
+		if len(b.report.Dropped) > 0 {
+			d := b.report.Dropped[0]
+			why = fmt.Sprintf(": %d rows dropped: %s (first: line %d)", d.Rows, d.Reason, d.First)
+		}
+		return nil, nil, fmt.Errorf("the log has no request%s", why)
+	}
+	byArrival := func(a, c request) int { return cmp.Compare(a.at, c.at) }
+	b.report.Sorted = !slices.IsSortedFunc(b.requests, byArrival)
+	slices.SortStableFunc(b.requests, byArrival)
+	w := &trace.Workload{Adapters: b.adapters, Requests: make([]trace.Request, len(b.requests))}
+	first := b.requests[0].at
+	for i, r := range b.requests {
+		r.ID, r.Arrival = int64(i), float64(r.at-first)/1e9
+		w.Requests[i] = r.Request
+	}
+	if last := w.Requests[len(w.Requests)-1].Arrival; last > maxSpan {
+		return nil, nil, fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
+			last/86400, maxSpan/86400)
+	}
+	b.report.Kept = int64(len(w.Requests))
+	if first >= epochNs {
+		b.report.Begin = time.Unix(0, first)
+	}
+	return w, b.report, nil
+}
+
+const (
+	maxSpan = 366 * 10 * 86400       // s from the first request to the last
+	epochNs = 100_000_000 * 1e9      // times from here on are dates (3 March 1973), ns
+	maxNs   = float64(math.MaxInt64) // of a time
+)
+
+// count reads a number of tokens: a whole number, also with separators of thousands or as a float such as 12.0.
+func count(text string) (int32, error) {
+	x, err := strconv.ParseFloat(strings.ReplaceAll(strings.ReplaceAll(text, ",", ""), "_", ""), 64)
+	if err != nil || x != math.Trunc(x) || x < 0 || x > math.MaxInt32 {
+		return 0, fmt.Errorf("%q is no number of tokens, expected a whole number from 0 to %d", text, math.MaxInt32)
+	}
+	return int32(x), nil
+}
