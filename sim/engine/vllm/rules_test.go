@@ -155,10 +155,12 @@ func TestRefuse(t *testing.T) {
 		r := request(1, 0, c.prompt, c.maxNew)
 		got := b.s.Refuse(r)
 		if got != c.want {
-			t.Errorf("%d KV tokens, %s, %d + %d tokens: %q, expected %q", c.kv, c.overflow, c.prompt, c.maxNew, got, c.want)
+			t.Errorf("%d KV tokens, %s, %d + %d tokens: %q, expected %q", c.kv, c.overflow, c.prompt, c.maxNew, got,
+				c.want)
 		}
 		if b.s.Accept(r); got == "" && r.Output != c.output {
-			t.Errorf("%d KV tokens, %d + %d tokens: output %d, expected %d", c.kv, c.prompt, c.maxNew, r.Output, c.output)
+			t.Errorf("%d KV tokens, %d + %d tokens: output %d, expected %d", c.kv, c.prompt, c.maxNew, r.Output,
+				c.output)
 		}
 	}
 }
@@ -177,7 +179,8 @@ func TestCheckAdmission(t *testing.T) {
 			b.s.e.Add(request(id, 0, 10, 1))
 		}
 		if got := b.s.checkAdmission() != ""; got != c.refused {
-			t.Errorf("limits of %d requests and %d tokens: refused %v, expected %v", c.requests, c.tokens, got, c.refused)
+			t.Errorf("limits of %d requests and %d tokens: refused %v, expected %v", c.requests, c.tokens, got,
+				c.refused)
 		}
 	}
 }
