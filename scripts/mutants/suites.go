@@ -134,7 +134,7 @@ func (s *suite) fails(ctx context.Context, args ...string) bool {
 
 // compile builds the test binary, with the files of the overlay, if any.
 func (s *suite) compile(ctx context.Context, overlay string) ([]byte, error) {
-	args := []string{"test", "-c", "-vet=off", "-o", s.binary}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", s.binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}

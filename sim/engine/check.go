@@ -17,12 +17,12 @@ func (e *Engine) Check() error {
 	for k := range e.Batch.Len() {
 		tokens += e.Batch.At(k).Tokens(e.Batch.Steps)
 	}
-	return errors.Join(e.checkPlaces(filling), e.checkBatch(), e.checkStep(), e.checkBooks(filling),
+	return errors.Join(checkPlaces(e, filling), e.Batch.check(&e.itl), e.Step.check(&e.Batch), checkBooks(e, filling),
 		e.KV.Check(int64(e.Batch.Len()), tokens), e.LoRA.Check(), e.sched.Check())
 }
 
 // checkPlaces: a request is in one place, and its state says which. filling are those that prefill or are parked.
-func (e *Engine) checkPlaces(filling []*Request) error {
+func checkPlaces(e *Engine, filling []*Request) error {
 	seen := map[*Request]bool{}
 	in := func(rs []*Request, where string, state State) error {
 		for _, r := range rs {
@@ -53,18 +53,18 @@ func (e *Engine) checkPlaces(filling []*Request) error {
 		in(filling, "prefilling", Filling), in(e.Batch.Requests(), "in the batch", Running))
 }
 
-// checkBatch: the sums of the batch are those of its requests.
-func (e *Engine) checkBatch() error {
+// check: the sums of the batch are those of its requests.
+func (b *Batch) check(l *itl) error {
 	tokens, left, clipped := int64(0), int64(0), int64(0)
 	decoding := map[*Adapter]int32{}
-	for k := range e.Batch.Len() {
-		r := e.Batch.At(k)
-		tokens += r.Tokens(e.Batch.Steps)
-		left += e.Batch.Left(r)
-		if int(r.MaxNew) > e.Batch.clip {
+	for k := range b.Len() {
+		r := b.At(k)
+		tokens += r.Tokens(b.Steps)
+		left += b.Left(r)
+		if int(r.MaxNew) > b.clip {
 			clipped++
 		}
-		if decoding[r.Row]++; e.Batch.heap[k].Key <= e.Batch.Steps {
+		if decoding[r.Row]++; b.heap[k].Key <= b.Steps {
 			return fmt.Errorf("request %d decodes and has all its tokens", r.ID)
 		}
 	}
@@ -78,31 +78,30 @@ func (e *Engine) checkBatch() error {
 			distinct++
 		}
 	}
-	switch b := &e.Batch; {
+	switch {
 	case tokens != b.kvTokens || left != b.maxNewLeft || clipped != b.clipped:
 		return fmt.Errorf("the batch has %d KV tokens, %d to generate and %d long budgets, counted %d, %d and %d",
 			tokens, left, clipped, b.kvTokens, b.maxNewLeft, b.clipped)
 	case loras != b.loras.loras || distinct != b.loras.distinct:
 		return fmt.Errorf("the batch has %d requests of %d adapters, counted %d of %d", loras, distinct, b.loras.loras,
 			b.loras.distinct)
-	case e.itl.size() != int64(b.Len()):
-		return fmt.Errorf("%d requests wait for their next token, %d decode", e.itl.size(), b.Len())
+	case l.size() != int64(b.Len()):
+		return fmt.Errorf("%d requests wait for their next token, %d decode", l.size(), b.Len())
 	}
 	return nil
 }
 
-// checkStep: a run of decode steps is of the whole batch, and ends no later than its first request.
-func (e *Engine) checkStep() error {
-	s := &e.Step
-	if s.kind == decode && (s.run.Batch != int64(e.Batch.Len()) || s.run.Count < 1 || s.run.Count > e.Batch.steps()) {
+// check: a run of decode steps is of the whole batch, and ends no later than its first request.
+func (s *Step) check(b *Batch) error {
+	if s.kind == decode && (s.run.Batch != int64(b.Len()) || s.run.Count < 1 || s.run.Count > b.steps()) {
 		return fmt.Errorf("%d decode steps of %d requests are under way, the batch has %d, the first of which ends in %d",
-			s.run.Count, s.run.Batch, e.Batch.Len(), e.Batch.steps())
+			s.run.Count, s.run.Batch, b.Len(), b.steps())
 	}
 	return nil
 }
 
 // checkBooks: routers see the requests that there are.
-func (e *Engine) checkBooks(filling []*Request) error {
+func checkBooks(e *Engine, filling []*Request) error {
 	type requests struct{ running, queued int32 }
 	of := map[int32]*requests{}
 	tokens, pending, rank, count := int64(0), int64(0), int32(0), requests{}

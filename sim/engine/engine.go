@@ -8,9 +8,9 @@
 //   - A request is in one place: in the front end, waiting, prefilling or parked, running, in transit, or it has ended.
 //     Only lifecycle.go changes its state (checkPlaces).
 //   - The batch's sums are those of its requests, and the engine knows of each when it saw its latest token
-//     (checkBatch).
-//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (checkStep). Who changes the
-//     batch, the slots in use or, where steps scan the queue, VTC counts or the drainer waits, the queue calls
+//     (Batch.check).
+//   - From start to end of a decode run only tokens grow: its steps are of the whole batch (Step.check). Who changes
+//     the batch, the slots in use or, where steps scan the queue, VTC counts or the drainer waits, the queue calls
 //     Interrupt first.
 //   - Routers see the requests that there are: tokens, prompts without output, waiting and running requests of each
 //     adapter, the largest rank (checkBooks).
