@@ -107,6 +107,7 @@ func (w *Worker) begin(nc net.Conn, in *bufio.Reader, first *request) {
 	}
 	c.dead = w.dead
 	w.conns[nc] = struct{}{}
+	w.accepted++
 	w.served.Go(func() {
 		c.converse(first)
 		nc.Close()

@@ -61,6 +61,7 @@ type Worker struct {
 	dead     chan struct{}         // closed by Stop; Listen makes a new one
 	frozen   chan struct{}         // closed by Thaw; nil: not frozen
 	conns    map[net.Conn]struct{} // open connections
+	accepted int                   // connections so far
 	adapters map[string]int        // loaded, or being loaded: requests in flight
 	running  int                   // requests in flight
 
@@ -250,6 +251,13 @@ func (w *Worker) Connections() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.conns)
+}
+
+// Accepted says how many connections it has had so far.
+func (w *Worker) Accepted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.accepted
 }
 
 // reset closes a connection with RST where it is TCP's.

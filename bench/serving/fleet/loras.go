@@ -31,11 +31,8 @@ func ParseLoRA(s string) (LoRA, error) {
 	return a, nil
 }
 
-// Bounds on what files say of adapters.
-const (
-	maxLoRAs = 1 << 20 // adapters of a list
-
-)
+// maxLoRAs bounds the adapters of a list.
+const maxLoRAs = 1 << 20
 
 // ReadLoRAs reads a list of adapters, NAME=PATH in each line; lines that are
 // empty or begin with # are left out. where names the file in errors.

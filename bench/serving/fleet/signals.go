@@ -123,8 +123,8 @@ func readVLLM(text []byte) (l load, err error) {
 			l.At = v
 			l.Slots, _ = strconv.Atoi(labelOf(m, "max_lora")) // 0: not told
 			l.Busy = map[string]bool{}
-			for name := range strings.SplitSeq(labelOf(m, "running_lora_adapters")+","+labelOf(m,
-				"waiting_lora_adapters"), ",") {
+			names := labelOf(m, "running_lora_adapters") + "," + labelOf(m, "waiting_lora_adapters")
+			for name := range strings.SplitSeq(names, ",") {
 				if l.Busy[name] = true; len(l.Busy) > maxList {
 					return l, fmt.Errorf("%s names more than %d adapters", loraInfo, maxList)
 				}

@@ -67,7 +67,7 @@ func TestFaultBoundsHang(t *testing.T) {
 }
 
 // A late second reply goes to nobody, unless it comes after the next request was sent: then it costs that request, and
-// no further one of the connection. Over loopback, as the bytes of a late reply wait in the kernel.
+// no further one of the connection. How many connections that takes depends on the speed of the machine. Over loopback, as the bytes of a late reply wait in the kernel.
 func TestFaultBoundsSecondReply(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond,
 		150 * time.Millisecond} {
@@ -112,10 +112,11 @@ func TestFaultBoundsSecondReply(t *testing.T) {
 			f := &faultCluster{memory: &memory{T: t, client: srv.Client()}, gateway: &memnet.Host{URL: srv.URL}}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			const clients = 4
-			if s := f.ask(ctx, 100, clients, true); s.foreign > clients {
-				t.Errorf("%d of %d replies to the wrong client, expected at most one for each connection", s.foreign,
-					100)
+			before := w.Accepted()
+			s := f.ask(ctx, 100, 4, true)
+			if n := w.Accepted() - before + 1; s.foreign > n { // one may have been open
+				t.Errorf("%d of 100 replies to the wrong client on %d connections, expected at most one on each",
+					s.foreign, n)
 			}
 		})
 	}
