@@ -147,7 +147,8 @@ func isSaved(path string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		header = strings.FieldsFunc(strings.TrimSpace(line), func(r rune) bool { return strings.ContainsRune(`,"{}: `, r) })
+		header = strings.FieldsFunc(strings.TrimSpace(line),
+			func(r rune) bool { return strings.ContainsRune(`,"{}: `, r) })
 	}
 	has := func(name string) bool { return slices.Contains(header, name) }
 	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !has("sent_s"), nil

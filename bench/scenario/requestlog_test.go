@@ -16,14 +16,16 @@ func TestReadLogOfClients(t *testing.T) {
 		`"errors": ["", "", "Bad Gateway"], "generated_texts": ["", "", ""]`
 	const figures = `"backend": "sglang", "completed": 2, "duration": 4.0, "request_rate": 2.0, "total_input_tokens": 60, `
 	for name, c := range map[string]struct{ text, note string }{
-		"vllm":   {`{` + figures + lists + `, "latencies": [0.5, 1.5, 0], "start_times": [1000.25, 1000.75, 1001.0]}`, ""},
+		"vllm": {`{` + figures + lists + `, "latencies": [0.5, 1.5, 0], "start_times": [1000.25, 1000.75, 1001.0]}`,
+			""},
 		"sglang": {`{` + figures + lists + `}`, "drawn with seed 3 as a Poisson process at its request rate (2.0/s)"},
 	} {
 		w, report, err := ReadLog([]string{testutil.File(t, name+".json", c.text)}, requestlog.Options{Seed: 3})
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if len(w.Requests) != 2 || report.Rows != 3 || report.Kept != 2 || !strings.Contains(strings.Join(report.Notes, ""), c.note) {
+		if len(w.Requests) != 2 || report.Rows != 3 || report.Kept != 2 ||
+			!strings.Contains(strings.Join(report.Notes, ""), c.note) {
 			t.Fatalf("%s: %+v, %+v", name, w, report)
 		}
 		a, b := w.Requests[0], w.Requests[1]
@@ -31,11 +33,13 @@ func TestReadLogOfClients(t *testing.T) {
 		if name == "sglang" {
 			want.Arrival = b.Arrival
 		}
-		if a.Arrival != 0 || a.Prompt != 20 || a.Output != 5 || b != want || !(b.Arrival > 0) || math.IsInf(b.Arrival, 0) {
+		if a.Arrival != 0 || a.Prompt != 20 || a.Output != 5 || b != want || !(b.Arrival > 0) ||
+			math.IsInf(b.Arrival, 0) {
 			t.Errorf("%s: %+v, %+v, expected %+v", name, a, b, want)
 		}
 	}
-	_, _, err := ReadLog([]string{testutil.File(t, "totals.json", `{`+figures+`"mean_ttft_ms": 5}`)}, requestlog.Options{})
+	_, _, err := ReadLog([]string{testutil.File(t, "totals.json", `{`+figures+`"mean_ttft_ms": 5}`)},
+		requestlog.Options{})
 	if err == nil || !strings.Contains(err.Error(), "save them too") {
 		t.Error(err)
 	}
@@ -54,7 +58,8 @@ func TestLogAsWorkload(t *testing.T) {
 	}
 	defer in.Close()
 	w, err := trace.Collect(in.Source)
-	if err != nil || len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 || in.Skipped() != 1 {
+	if err != nil || len(w.Requests) != 2 || w.Requests[1].Arrival != 1 || w.Requests[0].Prompt != 30 ||
+		in.Skipped() != 1 {
 		t.Errorf("%+v, %v, %d skipped", w, err, in.Skipped())
 	}
 }

@@ -10,7 +10,8 @@ func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"time,adapter,prompt_tokens,output_tokens\n1,a,2,3\n", "ts;isl;osl\n2024-01-01;5;6\n", spans(),
 		matrix(seriesOf(`"model_name":"a"`, 3, 20)) + prompts + outputs,
-		`[{"time":1e18,"prompt_tokens":"1,000","completion_tokens":3.0}]`, "{\"a\":{\"b\":[{}]}}", "a|b\n\"", "[", "{}{}",
+		`[{"time":1e18,"prompt_tokens":"1,000","completion_tokens":3.0}]`, "{\"a\":{\"b\":[{}]}}", "a|b\n\"", "[",
+		"{}{}",
 	} {
 		f.Add([]byte(text))
 	}
@@ -26,7 +27,8 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d requests, report %+v", len(w.Requests), report)
 		}
 		for i, r := range w.Requests {
-			if err := r.Check(len(w.Adapters)); err != nil || r.ID != int64(i) || i > 0 && r.Arrival < w.Requests[i-1].Arrival {
+			if err := r.Check(len(w.Adapters)); err != nil || r.ID != int64(i) || i > 0 &&
+				r.Arrival < w.Requests[i-1].Arrival {
 				t.Fatalf("request %d: %+v, %v", i, r, err)
 			}
 		}

@@ -151,7 +151,8 @@ func draw(queries []query, seed uint64) (*trace.Workload, *Report, error) {
 			return nil, nil, err
 		}
 	}
-	report.note("drawn with seed %d: Poisson arrivals within each interval, lengths log-uniform within each bucket", seed)
+	report.note("drawn with seed %d: Poisson arrivals within each interval, lengths log-uniform within each bucket",
+		seed)
 	report.Rows = int64(len(b.requests))
 	return b.workload()
 }

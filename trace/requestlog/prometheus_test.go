@@ -43,7 +43,8 @@ func TestPrometheus(t *testing.T) {
 		"counter": matrix(seriesOf(`"__name__":"vllm:request_success_total","model_name":"a"`, 1000, 3000, 3000),
 			seriesOf(`"__name__":"vllm:request_success_total","model_name":"b"`, 700, 1200, 500)),
 	} {
-		w, report, err := Read([]string{write(t, "r.json", rates), write(t, "p.json", prompts), write(t, "o.json", outputs)},
+		w, report, err := Read([]string{write(t, "r.json", rates), write(t, "p.json", prompts),
+			write(t, "o.json", outputs)},
 			Options{Seed: 5})
 		if err != nil {
 			t.Fatal(name, err)

@@ -96,7 +96,8 @@ func TestLayouts(t *testing.T) {
 		}),
 		"quoted.csv": tabular(`"created_at","adapter_name","prompt_tokens","completion_tokens","prompt"`,
 			func(r logged) string {
-				return fmt.Sprintf(`"%s","%s","%d","%d","say ""hi"", then`+"\n"+`go"`, r.at.In(zone).Format("2006-01-02 15:04:05.000-0700"),
+				return fmt.Sprintf(`"%s","%s","%d","%d","say ""hi"", then`+"\n"+`go"`,
+					r.at.In(zone).Format("2006-01-02 15:04:05.000-0700"),
 					r.adapter, r.prompt, r.output)
 			}),
 		"crlf.csv": strings.ReplaceAll("\xef\xbb\xbf"+tabular("arrival_time_us,tenant,server_input_tokens,output_tokens",
@@ -104,7 +105,8 @@ func TestLayouts(t *testing.T) {
 				return fmt.Sprintf("%d,%s,%d,%d", r.at.Sub(begin).Microseconds(), r.adapter, r.prompt, r.output)
 			}), "\n", "\r\n"),
 		"total.csv": tabular("request_time,lora_id,total_tokens,generated_tokens", func(r logged) string {
-			return fmt.Sprintf("%s,%s,%d,%d", r.at.Format("02/Jan/2006:15:04:05.000 -0700"), r.adapter, r.prompt+r.output, r.output)
+			return fmt.Sprintf("%s,%s,%d,%d", r.at.Format("02/Jan/2006:15:04:05.000 -0700"), r.adapter,
+				r.prompt+r.output, r.output)
 		}),
 		"thousands.csv": tabular("date,adapter,prompt_tokens,output_tokens", func(r logged) string {
 			p := fmt.Sprint(r.prompt)
@@ -244,7 +246,8 @@ func TestDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := w.Requests[0], w.Requests[1]
-	if a.Arrival != 0 || a.MaxNew != 0 || b.Arrival != 1 || b.MaxNew != 64 || w.Adapters[b.Adapter] != (trace.Adapter{Name: "b", Rank: 16}) {
+	if a.Arrival != 0 || a.MaxNew != 0 || b.Arrival != 1 || b.MaxNew != 64 ||
+		w.Adapters[b.Adapter] != (trace.Adapter{Name: "b", Rank: 16}) {
 		t.Errorf("%+v, %+v of %v", a, b, w.Adapters)
 	}
 	want := []Dropped{
@@ -258,7 +261,8 @@ func TestDropped(t *testing.T) {
 	if !slices.Equal(report.Dropped, want) || !report.Sorted || report.Kept != sniffed+2 || report.Rows != sniffed+8 {
 		t.Errorf("report:\n%s", report)
 	}
-	for _, part := range []string{`time       column "timestamp", s since the log's origin`, "kept       1002 of 1008 rows",
+	for _, part := range []string{`time       column "timestamp", s since the log's origin`,
+		"kept       1002 of 1008 rows",
 		"dropped    1: the request failed (first: line 1007)", "rows were sorted by arrival"} {
 		if !strings.Contains(report.String(), part) {
 			t.Errorf("the report lacks %q:\n%s", part, report)
@@ -289,8 +293,9 @@ func TestErrors(t *testing.T) {
 	}
 	log := write(t, "log", "when,prompt_tokens,output_tokens\n1,2,3\n5,2,3\n")
 	for spec, want := range map[string]string{
-		"time=wen": `--columns time=wen: unknown column "wen", did you mean "when"?`, "tim=when": `unknown field "tim", did you mean "time"?`,
-		"time": `"time": expected FIELD=COLUMN`,
+		"time=wen": `--columns time=wen: unknown column "wen", did you mean "when"?`,
+		"tim=when": `unknown field "tim", did you mean "time"?`,
+		"time":     `"time": expected FIELD=COLUMN`,
 	} {
 		columns, err := ParseColumns(spec)
 		if err == nil {

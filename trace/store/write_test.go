@@ -162,7 +162,8 @@ func TestWriteNames(t *testing.T) {
 			}
 			for i, q := range got.Requests {
 				if q.Adapter != want[i] {
-					t.Errorf("%s, %s: request %d has adapter %d of %v, expected %d", ext, second, i, q.Adapter, got.Adapters, want[i])
+					t.Errorf("%s, %s: request %d has adapter %d of %v, expected %d", ext, second, i, q.Adapter,
+						got.Adapters, want[i])
 				}
 			}
 			if second == "sql" && (got.Adapters[0].Name != "sql" || got.Adapters[1].Name != "chat") {
