@@ -121,6 +121,18 @@ func List() []Descriptor {
 			[]Option{
 				{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
 			}, newRouteOnly},
+		{"auto", "chooses among policies while it runs, by simulating them on a twin of the cluster", []Option{
+			{"candidates", autoCandidates, "policies, joined by +; the first one begins"},
+			{"objective", "all", "what is to be small: all (E2E, TTFT and P99 TTFT), e2e, ttft, p99-ttft or goodput"},
+			{"max-ttft", "0", "goodput: largest TTFT, ms; 0: any"},
+			{"max-tpot", "0", "goodput: largest TPOT, ms; 0: any"},
+			{"max-e2e", "0", "goodput: largest E2E latency, ms; 0: any"},
+			{"window", "2048", "requests that it remembers"},
+			{"every", "1024", "requests between races, at most"},
+			{"margin", "0.01", "least gain for a change, as a share of the objective"},
+			{"budget", "5", "requests simulated per request"},
+			{"profile-error", "0%", "share by which the twin's step times are wrong on purpose"},
+		}, newAuto},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
 			{"interval", "10", "s between plans"},
 		}, newRankGroup},
@@ -289,6 +301,16 @@ func (o *options) numberOr(env float64, name, in string) float64 {
 		return env
 	}
 	return o.number(name, in)
+}
+
+// percent returns an option that is a percentage from 0 % to below 100 %, as a share.
+func (o *options) percent(name string) float64 {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(o.text(name), "%"), 64)
+	if err != nil || !(v >= 0 && v < 100) {
+		o.bad(name, "a percentage from 0% to below 100%")
+		return 0
+	}
+	return v / 100
 }
 
 // integer returns an option that is an integer in [lo, hi]; math.MaxInt is no
