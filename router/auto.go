@@ -29,28 +29,29 @@ type auto struct {
 	margin     float64 // by which a candidate must be better
 	budget     float64 // requests simulated per request
 
-	credit  float64 // requests that may be simulated
-	raceAt  int64   // number of requests from which the next race is due
-	step    int64   // requests until the one after
-	drift   drift
-	planAt  float64 // of the incumbent's latest plan
-	owner   Planner // of the plan under way; nil: a race
-	placing [][]int32
-	log     *Race // the latest choice
-	served  served
+	credit float64 // requests that may be simulated
+	raceAt int64   // number of requests from which the next race is due
+	step   int64   // requests until the one after
+	drift  drift
+	planAt float64    // of the incumbent's latest plan
+	owner  Planner    // of the plan under way; nil: a race
+	used   [][]uint64 // by worker, a bit for each adapter: requests were sent for it
+	log    *Race      // the latest choice
+	served served
 }
 
 // candidate is a policy that auto may choose.
 type candidate struct {
 	spec   string
-	weight float64 // cost of a simulated request
+	weight float64 // cost of a simulated request, of one without plans
+	prefix bool    // it looks at what prompts have in common
 	behind int     // races in a row in which it was far behind
 	skip   int     // races that it sits out
 }
 
 // autoCandidates are the default. The first one begins.
 const autoCandidates = "period_mig+period_mig:margin=1+static+affinity:variant=residency+min-cost-flow+round-robin+" +
-	"affinity-spill+least-loaded+route-only+kv-router+prefix-scorer+cache-aware"
+	"affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware"
 
 // autoTick is the time between looks at whether a race is due, s: races and plans begin at these times alone.
 const autoTick = 0.125
@@ -85,17 +86,29 @@ func newAuto(o *options, env Env) (*Router, error) {
 		if p.current == nil {
 			p.current = c
 			if p.env.hostLimited() {
-				rt.Placement, p.placing = c.Placement, c.Placement
+				rt.Placement = c.Placement
 			}
 		}
 		weight := 1.0
 		if c.Planner != nil {
 			weight = 2
 		}
-		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight})
+		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes})
+	}
+	for range env.Workers {
+		p.used = append(p.used, make([]uint64, (len(env.Adapters)+63)/64))
 	}
 	p.env.Twin = env.Twin
 	return rt, nil
+}
+
+// look forgets what workers that are down have seen.
+func (p *auto) look(v *View) {
+	for j := range v.Workers {
+		if !v.Workers[j].Up {
+			clear(p.used[j])
+		}
+	}
 }
 
 // newObjective reads the options that say what is to be small.
@@ -123,9 +136,6 @@ var objectives = []string{"all", "e2e", "ttft", "p99-ttft", "goodput"}
 
 func (p *auto) Route(r Request, v *View) int {
 	p.takeOver(v)
-	if p.window.up == nil || len(p.window.down) > 0 {
-		p.window.look(v)
-	}
 	if p.current.ReadsKV && !p.current.ReadsFewKV {
 		for j := range v.Workers {
 			v.read(j)
@@ -133,6 +143,9 @@ func (p *auto) Route(r Request, v *View) int {
 	}
 	w := p.current.Policy.Route(r, v)
 	p.window.sent(&r, w, v.Now)
+	if w != None && isAdapter(r.Adapter) {
+		p.used[w][r.Adapter/64] |= 1 << (r.Adapter % 64)
+	}
 	p.credit = min(p.credit+p.budget, maxCredit)
 	if p.drift.arrived(&r, v.Now) {
 		p.changed()
@@ -183,7 +196,7 @@ func (p *auto) Select(v *View) Selection {
 	p.takeOver(v)
 	switch {
 	case p.raceDue():
-		return Selection{NoWaiting: true}
+		return Selection{MostWaiting: manyWait}
 	case p.planDue(v.Now):
 		if s, ok := p.current.Planner.(Selector); ok {
 			return s.Select(v)
@@ -196,7 +209,7 @@ func (p *auto) Select(v *View) Selection {
 // Begin implements Planner.
 func (p *auto) Begin(s *PlannerInput) *Pending {
 	p.takeOver(s.View)
-	p.window.look(s.View)
+	p.look(s.View)
 	if p.raceDue() {
 		if pending := p.beginRace(s); pending != nil {
 			return pending

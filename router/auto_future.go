@@ -2,48 +2,141 @@ package router
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"lorasim/trace"
 )
 
-// future makes the requests of the window from number first on a future, and goes on with
-// resampled ones until there are n.
-func (w *window) future(first int64, n int, adapters int, rng *rand.Rand) *Future {
-	start := w.at(first).at
-	f := &Future{Requests: make([]trace.Request, 0, max(n, int(w.n-first))), Down: w.downtimes(start)}
-	outs, replies := w.outputs(first, rng), w.replies(first)
-	add := func(s *seen, at float64, adapter int32, text *trace.Text) {
-		r := trace.Request{Arrival: at, Adapter: adapter, Prompt: s.prompt, Output: outs.draw(s), MaxNew: s.maxNew, Text: text}
-		if text != nil {
-			if r.Reply = text; text == s.text && replies[text] != nil {
-				r.Reply = replies[text]
-			}
-		}
-		r.MaxNew = max(r.MaxNew, r.Output)
-		f.Requests = append(f.Requests, r)
+// future makes up n requests to come like those of the window, and the state in which they find the
+// cluster. It returns nil while nothing is known of outputs.
+//
+// Where prompts share prefixes, the latest half of the window comes again first, to workers that keep what they
+// kept before it came, so that conversations go on where they were.
+func (w *window) future(s *PlannerInput, used [][]uint64, n int, rng *rand.Rand) *Future {
+	first := max(w.first(), w.n-mostFuture)
+	outs, replies := w.outputs(first, rng), w.replies()
+	if len(outs.all) == 0 {
+		return nil
 	}
+	f := &Future{Requests: make([]trace.Request, 0, n), State: w.state(s, used, outs)}
 	last := 0.0
-	for k := first; k < w.n; k++ {
-		s := w.at(k)
-		last = max(last, s.at-start)
-		add(s, last, s.adapter, s.text)
+	add := func(q *seen, gap float64, adapter int32, text *trace.Text) {
+		last += gap
+		f.Requests = append(f.Requests, q.request(last, adapter, text, outs.draw(q), replies))
 	}
-	if len(f.Requests) >= n {
-		return f
+	if w.prefixes {
+		w.kept = max(first, w.n-int64(n), (first+w.n)/2)
+		f.State.Kept = w.keptBy(s.View)
+		first = w.kept
+		for k := first; k < w.n; k++ {
+			q, gap := w.at(k), 0.0
+			if k > first {
+				gap = max(q.at-w.at(k-1).at, 0)
+			}
+			add(q, gap, q.adapter, q.text)
+		}
 	}
-	e := w.extension(first, adapters, rng)
+	e := w.extension(first, len(s.Adapters), rng)
 	for len(f.Requests) < n {
 		e.next()
-		last += e.gap
-		add(e.request, last, e.adapter, e.text)
+		add(e.request, e.gap, e.adapter, e.text)
 	}
 	return f
 }
 
+// request is a request like one that was seen.
+func (s *seen) request(at float64, adapter int32, text *trace.Text, output int32,
+	replies map[*trace.Text]*trace.Text) trace.Request {
+	r := trace.Request{Arrival: at, Adapter: adapter, Prompt: s.prompt, Output: output, MaxNew: max(s.maxNew, output),
+		Text: text, Reply: text}
+	if text != nil && replies[text] != nil {
+		r.Reply = replies[text]
+	}
+	return r
+}
+
+// keptBy lists what workers keep of the prompts of the window before number kept.
+func (w *window) keptBy(v *View) (list []Kept) {
+	for n := w.oldest(); n < w.kept; n++ {
+		s := w.at(n)
+		if s.text == nil || s.worker < 0 || !v.Workers[s.worker].Usable() {
+			continue
+		}
+		tokens := s.prompt
+		if s.text.Block == 0 {
+			tokens += s.output
+		}
+		list = append(list, Kept{Worker: s.worker, Adapter: s.adapter, Tokens: s.text.Known(tokens), Text: s.text})
+	}
+	return list
+}
+
+// state is how the cluster is.
+func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
+	n := len(s.Workers)
+	st := State{Host: make([][]int32, n), Slots: make([][]int32, n), Used: make([][]int32, n)}
+	listed := make([]int, n) // requests
+	for j := range s.Workers {
+		v := &s.Workers[j]
+		if !v.Usable() {
+			st.Down = append(st.Down, j)
+			continue
+		}
+		for k := range v.Adapters {
+			if v.Adapters[k].Tier >= Host {
+				st.Host[j] = append(st.Host[j], int32(k))
+			}
+			if v.Adapters[k].Tier == GPU && len(st.Slots[j]) < v.Slots {
+				st.Slots[j] = append(st.Slots[j], int32(k))
+			}
+			if used[j][k/64]>>(k%64)&1 > 0 {
+				st.Used[j] = append(st.Used[j], int32(k))
+			}
+		}
+	}
+	hold := func(a *InFlight, running bool) {
+		if a.Running != running || !s.Workers[a.Worker].Usable() {
+			return
+		}
+		listed[a.Worker]++
+		q := seen{adapter: a.Adapter, prompt: a.Prompt, maxNew: a.MaxNew, generated: a.Generated, text: a.Text}
+		h := Held{Request: q.request(0, a.Adapter, a.Text, outs.draw(&q), nil), Worker: a.Worker}
+		if running {
+			h.Generated, h.KV = a.Generated, a.KV
+			h.Output = max(h.Output, a.Generated+1)
+			h.MaxNew = max(h.MaxNew, h.Output)
+		}
+		st.InFlight = append(st.InFlight, h)
+	}
+	known := make(map[int64]bool, len(s.Requests))
+	for i := range s.Requests {
+		known[s.Requests[i].ID] = true
+		hold(&s.Requests[i], true)
+	}
+	running := len(st.InFlight)
+	for i := range s.Requests {
+		hold(&s.Requests[i], false)
+	}
+	// the youngest that are not listed: they are in a front end, or their prompts are being computed
+	var between []Held
+	for k := w.n - 1; k >= w.oldest(); k-- {
+		q := w.at(k)
+		if q.output > 0 || q.worker < 0 || known[q.id] || !s.Workers[q.worker].Usable() ||
+			listed[q.worker] >= s.Workers[q.worker].Load() {
+			continue
+		}
+		listed[q.worker]++
+		between = append(between, Held{Request: q.request(0, q.adapter, q.text, outs.draw(q), nil), Worker: q.worker})
+	}
+	slices.Reverse(between)
+	st.InFlight = slices.Insert(st.InFlight, running, between...)
+	return st
+}
+
 // replies tell which text goes on from a prompt and its reply: the latest one that did.
-func (w *window) replies(first int64) map[*trace.Text]*trace.Text {
+func (w *window) replies() map[*trace.Text]*trace.Text {
 	var on map[*trace.Text]*trace.Text
-	for n := first; n < w.n; n++ {
+	for n := w.oldest(); n < w.n; n++ {
 		t := w.at(n).text
 		if t == nil || t.Block == 0 || t.Parent == nil {
 			continue // an endless text is its own reply

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // When races take place, and how much they simulate.
@@ -11,11 +12,12 @@ const (
 	firstRace   = 32      // requests before the first one; after each, until every, twice as many before the next
 	leastFuture = 256     // requests
 	mostFuture  = 1024    // likewise
-	firstCredit = 6000    // requests that may be simulated before any came
+	firstCredit = 8000    // requests that may be simulated before any came
 	maxCredit   = 100_000 // bounds what is saved up
 	farBehind   = 0.2     // of the objective: such candidates leave a race early
-	z           = 1.0     // standard errors that a difference must exceed
+	z           = 2.0     // standard errors that a difference must exceed
 	zFar        = 3.0     // likewise, to leave early
+	fewRequests = 256     // seen, so many double the margin
 	perRequest  = 5e-6    // s charged for one simulated request
 )
 
@@ -91,18 +93,17 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 			q.generated = s.Requests[i].Generated
 		}
 	}
-	first := p.window.first()
-	n := p.window.n - first
-	if p.served.n < 4 && n < 8*firstRace { // nothing is known of outputs
+	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
+	runners := p.runners()
+	most := int(p.credit/p.weight(runners)/2) - inFlight
+	long := min(max(2*inFlight, int(p.window.n), leastFuture), mostFuture, max(most, leastFuture))
+	past := p.window.snapshot(s.Now)
+	f := past.future(s, p.used, long, rng)
+	if f == nil {
 		return nil
 	}
-	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
-	long := min(max(4*inFlight, leastFuture), mostFuture)
-	if n > mostFuture {
-		first = p.window.n - mostFuture
-	}
-	f := p.window.future(first, long, len(p.env.Adapters), rng)
-	f.Placement, f.Error = p.placing, p.error
+	f.Error = p.error
+	now := &View{Workers: slices.Clone(s.Workers), Adapters: s.Adapters, Prefixes: s.Prefixes}
 	race := &Race{At: s.Now, Requests: p.window.n, Future: len(f.Requests), Incumbent: p.candidates[p.incumbent].spec}
 	if p.log != nil && p.served.n > 0 {
 		race.Previous = p.measured()
@@ -113,9 +114,8 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		p.raceAt = p.window.n + p.every
 	}
 	p.served = served{}
-	runners := p.runners()
 	var err error
-	return &Pending{func() { err = p.run(race, f, runners) }, func() *Plan {
+	return &Pending{func() { err = p.run(race, f, runners, past, now) }, func() *Plan {
 		p.credit -= float64(race.Simulated)
 		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
 		if err != nil {
@@ -135,6 +135,9 @@ func (p *auto) runners() []int {
 	list := []int{p.incumbent}
 	for k := range p.candidates {
 		if c := &p.candidates[k]; k != p.incumbent {
+			if c.prefix && !p.window.prefixes {
+				continue
+			}
 			if c.skip > 0 {
 				c.skip--
 				continue
@@ -145,16 +148,25 @@ func (p *auto) runners() []int {
 	return list
 }
 
+// weight is the cost of a request that all of a list serve.
+func (p *auto) weight(list []int) (sum float64) {
+	for _, k := range list {
+		sum += p.candidates[k].weight
+	}
+	return sum
+}
+
 // entrant is a candidate during a race.
 type entrant struct {
 	Raced
 	at      int
 	scores  scores
 	dropped bool
+	alike   bool // as one before it
 }
 
 // run has all candidates serve the first part of a future, and those that are not far behind all of it.
-func (p *auto) run(race *Race, f *Future, runners []int) error {
+func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View) error {
 	list := make([]entrant, len(runners))
 	for i, k := range runners {
 		list[i] = entrant{at: k, Raced: Raced{Policy: p.candidates[k].spec}}
@@ -162,7 +174,7 @@ func (p *auto) run(race *Race, f *Future, runners []int) error {
 	part := *f
 	part.Requests = f.Requests[:max(len(f.Requests)/4, min(len(f.Requests), leastFuture/2))]
 	for _, f := range []*Future{&part, f} {
-		if err := p.lap(race, f, list); err != nil {
+		if err := p.lap(race, f, list, past, now); err != nil {
 			return err
 		}
 		best := &list[0]
@@ -173,6 +185,9 @@ func (p *auto) run(race *Race, f *Future, runners []int) error {
 		}
 		for i := range list[1:] {
 			e := &list[i+1]
+			if f == &part && slices.ContainsFunc(list[:i+1], func(x entrant) bool { return !x.dropped && x.scores == e.scores }) {
+				e.dropped, e.Dropped, e.alike = true, true, true
+			}
 			if diff, se := e.scores.minus(&best.scores); !e.dropped && diff > farBehind && diff > zFar*se {
 				e.dropped, e.Dropped = true, f == &part
 			}
@@ -183,7 +198,7 @@ func (p *auto) run(race *Race, f *Future, runners []int) error {
 }
 
 // lap runs a future for all that are still in the race.
-func (p *auto) lap(race *Race, f *Future, list []entrant) error {
+func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *View) error {
 	for i := range list {
 		e := &list[i]
 		if e.dropped {
@@ -193,11 +208,14 @@ func (p *auto) lap(race *Race, f *Future, list []entrant) error {
 		if err != nil {
 			return err
 		}
+		if a, ok := rt.Policy.(adopter); ok {
+			a.adopt(past, now)
+		}
 		o, err := p.env.Twin.Simulate(rt, f)
 		if err != nil {
 			return err
 		}
-		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)))
+		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)))
 		e.scores = p.objective.scores(o, f, 0, len(f.Requests))
 		e.E2E, e.TTFT = o.means()
 		if i > 0 {
@@ -211,17 +229,18 @@ func (p *auto) lap(race *Race, f *Future, list []entrant) error {
 // decide chooses the candidate that is best, if it is better than the incumbent beyond chance and margin.
 func (p *auto) decide(race *Race, list []entrant) {
 	best := &list[0]
+	margin := p.margin * (1 + fewRequests/float64(race.Requests))
 	for i := range list {
 		e := &list[i]
 		race.Candidates = append(race.Candidates, e.Raced)
-		if !e.dropped && e.Gain > p.margin && e.Gain > z*e.Error && e.Gain > best.Gain {
+		if !e.dropped && e.Gain > margin && e.Gain > z*e.Error && e.Gain > best.Gain {
 			best = e
 		}
 	}
 	race.Chosen = best.Policy
 	for i := range list {
 		e := &list[i]
-		race.far = append(race.far, far{e.at, e.dropped})
+		race.far = append(race.far, far{e.at, e.dropped && !e.alike})
 	}
 }
 
@@ -240,7 +259,7 @@ func (p *auto) note(race *Race) {
 			continue
 		}
 		c.behind++
-		c.skip = min(c.behind, 4)
+		c.skip = min(1<<(c.behind-1), 8)
 	}
 }
 

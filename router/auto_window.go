@@ -14,8 +14,9 @@ type window struct {
 	n    int64           // requests seen
 	from int64           // number of the first one that counts; those before were of another load
 	byID map[int64]int64 // numbers of the requests in the ring
-	down []Downtime      // on the router's clock; To 0: still down
-	up   []bool          // by worker, as last seen; nil: not yet
+	// prefixes: some prompts have told what they have in common with others.
+	prefixes bool
+	kept     int64 // number of the first request whose prompt no worker keeps yet; at most n
 }
 
 // seen is a request and what became of it.
@@ -34,13 +35,11 @@ func newWindow(capacity int) *window {
 	return &window{ring: make([]seen, capacity), byID: make(map[int64]int64, capacity)}
 }
 
-// maxDowntimes bounds the times of which the window remembers that workers were down.
-const maxDowntimes = 256
-
 func (w *window) at(n int64) *seen { return &w.ring[n%int64(len(w.ring))] }
 
-// first is the number of the first request that the window holds and that counts.
-func (w *window) first() int64 { return max(w.from, w.n-int64(len(w.ring))) }
+// oldest is the number of the first request that the window holds, first that of the first one that counts, too.
+func (w *window) oldest() int64 { return max(0, w.n-int64(len(w.ring))) }
+func (w *window) first() int64  { return max(w.from, w.oldest()) }
 
 // sent notes a request.
 func (w *window) sent(r *Request, worker int, now float64) {
@@ -51,7 +50,9 @@ func (w *window) sent(r *Request, worker int, now float64) {
 	*s = seen{id: r.ID, at: now, adapter: r.Adapter, prompt: r.Prompt, maxNew: r.MaxNew, text: r.Text,
 		worker: int32(worker)}
 	w.byID[r.ID] = w.n
+	w.prefixes = w.prefixes || r.Text != nil
 	w.n++
+	w.kept = w.n
 }
 
 // get is a request of the window; nil: it is not there.
@@ -63,46 +64,14 @@ func (w *window) get(id int64) *seen {
 	return w.at(n)
 }
 
-// look notes which workers take requests.
-func (w *window) look(v *View) {
-	if w.up == nil {
-		w.up = slices.Repeat([]bool{true}, len(v.Workers))
+// snapshot is a copy of the window whose times count from a given one. Nothing can be added to it.
+func (w *window) snapshot(zero float64) *window {
+	c := *w
+	c.ring, c.byID = slices.Clone(w.ring), nil
+	for i := range c.ring {
+		c.ring[i].at -= zero
 	}
-	for j := range v.Workers {
-		up := v.Workers[j].Usable()
-		if up == w.up[j] {
-			continue
-		}
-		w.up[j] = up
-		if !up {
-			w.down = append(w.down, Downtime{Worker: j, From: v.Now})
-			continue
-		}
-		for i := range w.down {
-			if d := &w.down[i]; d.Worker == j && d.To == 0 {
-				d.To = v.Now
-			}
-		}
-	}
-	if over := len(w.down) - maxDowntimes; over > 0 {
-		w.down = slices.DeleteFunc(w.down, func(d Downtime) bool {
-			over--
-			return over >= 0 && d.To > 0
-		})
-	}
-}
-
-// downtimes are those after a time, from which they count.
-func (w *window) downtimes(from float64) (down []Downtime) {
-	for _, d := range w.down {
-		switch {
-		case d.To == 0:
-			down = append(down, Downtime{Worker: d.Worker, From: max(d.From-from, 0)})
-		case d.To > from && d.To > d.From:
-			down = append(down, Downtime{Worker: d.Worker, From: max(d.From-from, 0), To: d.To - from})
-		}
-	}
-	return down
+	return &c
 }
 
 // outputs completes the outputs of requests that have not ended. Each is drawn from the

@@ -10,20 +10,35 @@ type Twin interface {
 	Simulate(rt *Router, f *Future) (*Outcome, error)
 }
 
-// Future is a list of requests that a twin serves, from workers without requests on.
+// Future is the state of a cluster and the requests that come from then on.
 type Future struct {
+	State    State
 	Requests []trace.Request // by arrival; Arrival counts from the start of the future
-	// Down lists the workers that take no requests for some time.
-	Down []Downtime
-	// Placement lists for each worker the adapters it starts with in host memory; nil: as in Router.
-	Placement [][]int32
-	Error     ProfileError
+	Error    ProfileError
 }
 
-// Downtime is a time during which a worker takes no requests.
-type Downtime struct {
-	Worker   int
-	From, To float64 // s; To 0: to the end
+// State is how a cluster is, as far as a router can tell.
+type State struct {
+	Down     []int     // workers that take no requests
+	Host     [][]int32 // by worker: adapters in host memory, and in slots; nil: unknown, and as at a start
+	Slots    [][]int32 // by worker: adapters in GPU slots
+	Used     [][]int32 // by worker: adapters that requests were sent for before
+	Kept     []Kept    // what workers keep of prompts, the latest last
+	InFlight []Held    // requests, on each worker in the order in which it serves them
+}
+
+// Kept is the beginning of a text that a worker keeps.
+type Kept struct {
+	Worker, Adapter, Tokens int32
+	Text                    *trace.Text
+}
+
+// Held is a request in flight; its Arrival does not count.
+type Held struct {
+	trace.Request
+	Worker    int32
+	Generated int32 // tokens
+	KV        int64 // tokens in the KV cache; 0: it waits
 }
 
 // ProfileError makes a twin's profiles wrong on purpose, to measure what a profile that does not fit costs.
