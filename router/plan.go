@@ -80,6 +80,8 @@ type Plan struct {
 	Objective float64 `json:"objective_s,omitempty"` // predicted time until all is done, s
 	Stay      float64 `json:"stay_s,omitempty"`      // the same if nothing changed
 	Bound     float64 `json:"bound_s,omitempty"`     // no plan is better
+	// Race is the choice among policies that the plan reports.
+	Race *Race `json:"race,omitempty"`
 }
 
 // Empty says whether the plan changes nothing.
@@ -175,11 +177,14 @@ type PlacementChanger interface {
 
 // Finished is what a router learns of a request that ended.
 type Finished struct {
+	ID      int64
 	Adapter int32
 	Worker  int32
 	Output  int32   // tokens
 	Exec    float64 // s from when it began to run to its end
 	Now     float64 // s
+	// E2E and TTFT are the latencies that its client saw, s.
+	E2E, TTFT float64
 }
 
 // CompletionObserver is a policy that wants to know how requests end.

@@ -68,6 +68,7 @@ func registry() []Descriptor {
 			"least added time; plans by an ILP over all workers move adapters and requests"),
 		of[routeOnlyOptions]("route-only",
 			"plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed"),
+		of[autoOptions]("auto", "chooses among policies while it runs, by simulating them on a twin of the cluster"),
 		of[rankGroupOptions]("rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)"),
 		of[minCostOptions]("min-cost-flow", "replicas by load share, placed by minimum-cost flow (Dynamo)"),
 		of[llumnixOptions]("llumnix",

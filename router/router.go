@@ -85,6 +85,8 @@ type Env struct {
 	Threshold float64    // requests above the mean that trigger dLoRA's plans; 0: its own
 	Moving    Moving     // how requests in flight are moved
 	Solver    ilp.Solver // nil: the embedded one
+
+	Twin Twin // simulates the cluster, for policies that choose by simulation; nil: there is none
 }
 
 // Spec is what a worker is all through a run. The zero value of a field stands

@@ -228,8 +228,8 @@ func (s *sim) finish(r *request, status record.Status, reason string, at tick.Ti
 		delete(s.plan.byID, r.ID)
 	}
 	if a := s.cfg.Router.Admission; (s.plan.completions != nil || a != nil) && status == record.OK {
-		f := router.Finished{Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
-			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds()}
+		f := router.Finished{ID: rec.ID, Adapter: rec.Adapter, Worker: r.worker, Output: r.Output,
+			Exec: (at - r.StartedAt).Seconds(), Now: s.loop.Now().Seconds(), E2E: rec.E2E(), TTFT: rec.TTFT()}
 		if a.Finished(f); s.plan.completions != nil {
 			s.plan.completions.Finished(f)
 		}

@@ -230,6 +230,9 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
 		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver,
 	}
+	if env.Twin, err = s.twin(ps, adapters); err != nil {
+		return nil, err
+	}
 	rt, err := router.New(policy, env)
 	if err == nil {
 		var a *router.Admission
@@ -238,6 +241,23 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 		}
 	}
 	return rt, err
+}
+
+// twin is the simulation by which a router may look ahead: of the cluster as the scenario describes it.
+func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (router.Twin, error) {
+	costs, err := compile(ps, adapters)
+	if err != nil {
+		return nil, err
+	}
+	return sim.NewTwin(sim.Config{
+		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed, Home: s.Cluster.home(),
+		MoveMode: router.Moving(s.Routing.RequestMigration), NoFailover: s.Cluster.NoFailover,
+	}, adapters), nil
+}
+
+// home is where adapters lie that a worker does not start with.
+func (c *Cluster) home() router.Tier {
+	return map[string]router.Tier{"disk": router.Disk, "remote": router.Remote}[c.AdapterHome]
 }
 
 // workerSpec is what a router knows of a worker of a profile.

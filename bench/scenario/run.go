@@ -153,7 +153,7 @@ func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
 		MaxConcurrency: s.Client.MaxConcurrency, NoStream: s.Client.NoStream, WarmUp: !s.Client.NoWarmup,
 		Staleness: s.Routing.ViewStaleness, KnownOutputs: s.Routing.KnownOutputs, TokenTimes: o.TokenTimes,
 		MoveMode: router.Moving(s.Routing.RequestMigration), Seed: s.Seed,
-		Home:         map[string]router.Tier{"disk": router.Disk, "remote": router.Remote}[s.Cluster.AdapterHome],
+		Home:         s.Cluster.home(),
 		LoadFailures: s.Cluster.LoadFailureRate, NoFailover: s.Cluster.NoFailover,
 	}
 	if cfg.Workers, err = compile(ps, in.Adapters()); err != nil {

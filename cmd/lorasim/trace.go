@@ -27,7 +27,8 @@ func newTrace() *cobra.Command {
   lorasim trace convert w.csv w.parquet
   lorasim trace plot w.parquet -o w.svg`,
 	}
-	cmd.AddCommand(newTraceImport(), newTraceWorkload(), newTraceInfo(), newTraceGenerate(), newTraceConvert(), newTracePlot())
+	cmd.AddCommand(newTraceImport(), newTraceWorkload(), newTraceInfo(), newTraceGenerate(), newTraceConvert(),
+		newTracePlot())
 	return cmd
 }
 

@@ -36,6 +36,18 @@ func (e *Engine) Add(r *Request) {
 	e.Loop.At(f.free, event.Enter, f.enter)
 }
 
+// Meet notes that the front end has seen requests of an adapter.
+func (e *Engine) Meet(adapter int32) { e.Rows.Of(adapter).known = true }
+
+// Resume puts a request that was in flight before the simulation began into the queue.
+func (e *Engine) Resume(r *Request) {
+	r.engine, r.Row = e, e.Rows.Of(r.Adapter)
+	r.Row.known = true
+	e.sched.Accept(r)
+	e.assign(r, 1)
+	e.enqueue(r)
+}
+
 // pass hands the engine the request whose time in the front end is over.
 func (f *FrontEnd) pass() {
 	e := f.e

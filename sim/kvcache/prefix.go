@@ -170,6 +170,20 @@ func (p *Pool) insert(s *Sequence, n int32) {
 	p.recount()
 }
 
+// Seed keeps the first tokens of a text, as if a request had computed them.
+func (p *Pool) Seed(text *trace.Text, adapter, tokens int32) {
+	if p.cache == nil || text == nil {
+		return
+	}
+	s := Sequence{Adapter: adapter, Prompt: tokens, Text: text}
+	known, pages := p.pagesKnown(&s, tokens)
+	var h prefix.Hold
+	p.cache.Take(&h, known, adapter, pages)
+	p.cache.Add(&h, known, adapter, pages)
+	p.cache.Release(&h)
+	p.evict(0)
+}
+
 // Release frees a request that does not decode (cache_finished_req in sglang, free in vLLM). The prefix cache
 // takes its pages over; sglang keeps nothing of the reply of a request that it retracts.
 func (p *Pool) Release(s *Sequence) {

@@ -1,0 +1,312 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// When races take place, and how much they simulate.
+const (
+	firstRace   = 32      // requests before the first one; after each, until every, twice as many before the next
+	leastFuture = 256     // requests
+	mostFuture  = 1024    // likewise
+	firstCredit = 8000    // requests that may be simulated before any came
+	maxCredit   = 100_000 // bounds what is saved up
+	farBehind   = 0.2     // of the objective: such candidates leave a race early
+	z           = 2.0     // standard errors that a difference must exceed
+	zFar        = 3.0     // likewise, to leave early
+	fewRequests = 256     // seen, so many double the margin
+	perRequest  = 5e-6    // s charged for one simulated request
+)
+
+// Race is one choice among policies.
+type Race struct {
+	At         float64   `json:"at_s"`
+	Requests   int64     `json:"requests"`  // seen before
+	Future     int       `json:"future"`    // requests that the twin served for each candidate
+	Simulated  int64     `json:"simulated"` // requests, of all candidates together
+	Incumbent  string    `json:"incumbent"`
+	Chosen     string    `json:"chosen"`
+	Candidates []Raced   `json:"candidates"`
+	Previous   *Measured `json:"previous,omitempty"` // what came of the choice before
+
+	far []far
+}
+
+// Raced is what a race predicts of one candidate. Gains are differences of the objective from the
+// incumbent's; where it is a sum of logarithms, 0.01 is about 1 %.
+type Raced struct {
+	Policy  string  `json:"policy"`
+	Gain    float64 `json:"gain"`
+	Error   float64 `json:"standard_error"`
+	E2E     float64 `json:"e2e_s"` // predicted mean
+	TTFT    float64 `json:"ttft_s"`
+	Dropped bool    `json:"dropped,omitempty"` // it was far behind on the first part of the future
+}
+
+// Measured compares the prediction of the incumbent with what came.
+type Measured struct {
+	Requests      int64   `json:"requests"`
+	PredictedE2E  float64 `json:"predicted_e2e_s"`
+	E2E           float64 `json:"e2e_s"`
+	PredictedTTFT float64 `json:"predicted_ttft_s"`
+	TTFT          float64 `json:"ttft_s"`
+}
+
+// served sums up requests that ended.
+type served struct {
+	n         int64
+	e2e, ttft float64
+}
+
+func (s *served) add(f Finished) {
+	s.n++
+	s.e2e += f.E2E
+	s.ttft += f.TTFT
+}
+
+// raceDue says whether a race should take place now.
+func (p *auto) raceDue() bool {
+	return p.window.n >= p.raceAt && p.window.n > 0 && p.credit > 0 && len(p.candidates) > 1
+}
+
+// changed has another load be noticed: what came before it tells little.
+func (p *auto) changed() {
+	p.window.from = max(p.window.n-firstRace, 0)
+	p.step = firstRace
+	p.raceAt = p.window.n + firstRace
+	for k := range p.candidates {
+		p.candidates[k].behind, p.candidates[k].skip = 0, 0
+	}
+}
+
+// beginRace takes what a race needs from the situation; nil: it is too early.
+func (p *auto) beginRace(s *PlannerInput) *Pending {
+	inFlight := 0
+	for i := range s.Workers {
+		inFlight += s.Workers[i].Load()
+	}
+	for i := range s.Requests {
+		if q := p.window.get(s.Requests[i].ID); q != nil {
+			q.generated = s.Requests[i].Generated
+		}
+	}
+	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
+	runners := p.runners()
+	most := int(p.credit/p.weight(runners)/2) - inFlight
+	long := min(max(2*inFlight, int(p.window.n), leastFuture), mostFuture, max(most, leastFuture))
+	past := p.window.snapshot(s.Now)
+	f := past.future(s, p.used, long, rng)
+	if f == nil {
+		return nil
+	}
+	f.Error = p.error
+	now := &View{Workers: slices.Clone(s.Workers), Adapters: s.Adapters, Prefixes: s.Prefixes}
+	race := &Race{At: s.Now, Requests: p.window.n, Future: len(f.Requests), Incumbent: p.candidates[p.incumbent].spec}
+	if p.log != nil && p.served.n > 0 {
+		race.Previous = p.measured()
+	}
+	p.step = min(2*p.step, p.every)
+	p.raceAt = p.window.n + p.step/2
+	if p.step == p.every {
+		p.raceAt = p.window.n + p.every
+	}
+	p.served = served{}
+	var err error
+	return &Pending{func() { err = p.run(race, f, runners, past, now) }, func() *Plan {
+		p.credit -= float64(race.Simulated)
+		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
+		if err != nil {
+			race.Chosen = race.Incumbent
+			plan.Reason = fmt.Sprintf("stay with %s: %v", race.Incumbent, err)
+			return plan
+		}
+		p.note(race)
+		plan.Reason = race.reason()
+		p.log = race
+		return plan
+	}}
+}
+
+// runners are the candidates that take part in a race, the incumbent first.
+func (p *auto) runners() []int {
+	list := []int{p.incumbent}
+	for k := range p.candidates {
+		if c := &p.candidates[k]; k != p.incumbent {
+			if c.prefix && !p.window.prefixes {
+				continue
+			}
+			if c.skip > 0 {
+				c.skip--
+				continue
+			}
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// weight is the cost of a request that all of a list serve.
+func (p *auto) weight(list []int) (sum float64) {
+	for _, k := range list {
+		sum += p.candidates[k].weight
+	}
+	return sum
+}
+
+// entrant is a candidate during a race.
+type entrant struct {
+	Raced
+	at      int
+	scores  scores
+	dropped bool
+	alike   bool // as one before it
+}
+
+// run has all candidates serve the first part of a future, and those that are not far behind all of it.
+func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View) error {
+	list := make([]entrant, len(runners))
+	for i, k := range runners {
+		list[i] = entrant{at: k, Raced: Raced{Policy: p.candidates[k].spec}}
+	}
+	part := *f
+	part.Requests = f.Requests[:max(len(f.Requests)/4, min(len(f.Requests), leastFuture/2))]
+	for _, f := range []*Future{&part, f} {
+		if err := p.lap(race, f, list, past, now); err != nil {
+			return err
+		}
+		best := &list[0]
+		for i := range list {
+			if e := &list[i]; !e.dropped && e.scores.all < best.scores.all {
+				best = e
+			}
+		}
+		for i := range list[1:] {
+			e := &list[i+1]
+			if f == &part && slices.ContainsFunc(list[:i+1], func(x entrant) bool {
+				return !x.dropped &&
+					x.scores == e.scores
+			}) {
+				e.dropped, e.Dropped, e.alike = true, true, true
+			}
+			if diff, se := e.scores.minus(&best.scores); !e.dropped && diff > farBehind && diff > zFar*se {
+				e.dropped, e.Dropped = true, f == &part
+			}
+		}
+	}
+	p.decide(race, list)
+	return nil
+}
+
+// lap runs a future for all that are still in the race.
+func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *View) error {
+	for i := range list {
+		e := &list[i]
+		if e.dropped {
+			continue
+		}
+		rt, err := New(e.Policy, p.env.withoutTwin())
+		if err != nil {
+			return err
+		}
+		if a, ok := rt.Policy.(adopter); ok {
+			a.adopt(past, now)
+		}
+		o, err := p.env.Twin.Simulate(rt, f)
+		if err != nil {
+			return err
+		}
+		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)))
+		e.scores = p.objective.scores(o, f, 0, len(f.Requests))
+		e.E2E, e.TTFT = o.means()
+		if i > 0 {
+			e.Gain, e.Error = e.scores.minus(&list[0].scores)
+			e.Gain = -e.Gain
+		}
+	}
+	return nil
+}
+
+// decide chooses the candidate that is best, if it is better than the incumbent beyond chance and margin.
+func (p *auto) decide(race *Race, list []entrant) {
+	best := &list[0]
+	margin := p.margin * (1 + fewRequests/float64(race.Requests))
+	for i := range list {
+		e := &list[i]
+		race.Candidates = append(race.Candidates, e.Raced)
+		if !e.dropped && e.Gain > margin && e.Gain > z*e.Error && e.Gain > best.Gain {
+			best = e
+		}
+	}
+	race.Chosen = best.Policy
+	for i := range list {
+		e := &list[i]
+		race.far = append(race.far, far{e.at, e.dropped && !e.alike})
+	}
+}
+
+// far says whether a candidate was far behind in a race.
+type far struct {
+	candidate int
+	behind    bool
+}
+
+// note has candidates that were far behind sit out the next races, more each time.
+func (p *auto) note(race *Race) {
+	for _, x := range race.far {
+		c := &p.candidates[x.candidate]
+		if !x.behind {
+			c.behind = 0
+			continue
+		}
+		c.behind++
+		c.skip = min(1<<(c.behind-1), 8)
+	}
+}
+
+// measured compares the latest prediction with what came.
+func (p *auto) measured() *Measured {
+	m := &Measured{Requests: p.served.n, E2E: p.served.e2e / float64(p.served.n),
+		TTFT: p.served.ttft / float64(p.served.n)}
+	for _, c := range p.log.Candidates {
+		if c.Policy == p.log.Chosen {
+			m.PredictedE2E, m.PredictedTTFT = c.E2E, c.TTFT
+		}
+	}
+	return m
+}
+
+// means are the mean latencies of the requests that ended well.
+func (o *Outcome) means() (e2e, ttft float64) {
+	n := 0.0
+	for i, x := range o.E2E {
+		if x == x {
+			n++
+			e2e += float64(x)
+			ttft += float64(o.TTFT[i])
+		}
+	}
+	return e2e / math.Max(n, 1), ttft / math.Max(n, 1)
+}
+
+// reason says for people what a race led to.
+func (r *Race) reason() string {
+	gain, at, se := 0.0, "", 0.0
+	for _, c := range r.Candidates {
+		if c.Policy != r.Incumbent && !c.Dropped && (at == "" || c.Gain > gain) {
+			gain, at, se = c.Gain, c.Policy, c.Error
+		}
+		if c.Policy == r.Chosen && r.Chosen != r.Incumbent {
+			return fmt.Sprintf("change from %s to %s: the twin predicts a gain of %.3f (standard error %.3f)",
+				r.Incumbent,
+				r.Chosen, c.Gain, c.Error)
+		}
+	}
+	if at == "" {
+		return fmt.Sprintf("stay with %s: all others are far behind", r.Incumbent)
+	}
+	return fmt.Sprintf("stay with %s: the best other one, %s, gains %.3f (standard error %.3f)", r.Incumbent, at, gain,
+		se)
+}

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+
+	"lorasim/internal/record"
+	"lorasim/internal/tick"
+	"lorasim/router"
+	"lorasim/sim/profile"
+	"lorasim/trace"
+)
+
+// Twin implements router.Twin: it runs futures in simulations of their own. Of its
+// configuration it takes what a router is told of a cluster: not the source, the outages
+// or the elastic rule, all of which lie in the future.
+type Twin struct {
+	cfg      Config
+	adapters []trace.Adapter
+	wrong    map[router.ProfileError][]*profile.Costs
+}
+
+// NewTwin returns a twin of a cluster.
+func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
+	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{}, cfg: Config{
+		Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
+		LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
+	}}
+}
+
+// Simulate implements router.Twin. The requests' places in the future are their IDs.
+func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
+	cfg := t.cfg
+	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests}
+	rt.Placement = f.State.Host
+	if f.Error.Share > 0 {
+		cfg.Workers = t.mistaken(f.Error)
+	}
+	for _, w := range f.State.Down {
+		cfg.Outages = append(cfg.Outages, Outage{Worker: w})
+	}
+	o := newTwinObserver(len(f.Requests))
+	cfg.Observer = o
+	s, err := newSim(cfg)
+	if err == nil {
+		s.resume(f)
+		err = s.run(context.Background())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("twin: %w", err)
+	}
+	return &o.Outcome, nil
+}
+
+// resume brings a cluster that has just begun into the state in which a future begins. Requests in flight are numbered
+// after those of the future.
+func (s *sim) resume(f *router.Future) {
+	st := &f.State
+	for j := range s.workers {
+		e := s.workers[j].engine
+		for _, a := range of(st.Slots, j) {
+			e.LoRA.WarmUp(&s.workers[j].adapter(a).Adapter)
+		}
+		for _, a := range of(st.Used, j) {
+			e.Meet(a)
+		}
+	}
+	for _, k := range st.Kept {
+		s.workers[k.Worker].engine.KV.Seed(k.Text, s.row(k.Adapter), k.Tokens)
+	}
+	for i := range st.InFlight {
+		s.resumeRequest(&st.InFlight[i], int64(len(f.Requests)+i))
+	}
+}
+
+// of is list j, if there is one.
+func of(lists [][]int32, j int) []int32 {
+	if j < len(lists) {
+		return lists[j]
+	}
+	return nil
+}
+
+// row is an adapter's place in the tables of workers.
+func (s *sim) row(adapter int32) int32 {
+	if adapter == trace.BaseModel {
+		return int32(len(s.adapters))
+	}
+	return adapter
+}
+
+// resumeRequest puts a request in flight where it was.
+func (s *sim) resumeRequest(h *router.Held, id int64) {
+	w := &s.workers[h.Worker]
+	r := s.alloc()
+	r.ID = id
+	r.FirstTokenAt, r.StartedAt = tick.Never, tick.Never
+	r.Prompt, r.Output, r.MaxNew, r.Adapter = h.Prompt, h.Output, h.Budget(), s.row(h.Adapter)
+	r.Text, r.Reply, r.asked = h.Text, h.Reply, r.MaxNew
+	r.Expected = s.outputs.Expect(h.Adapter, r.MaxNew)
+	r.workerFirst, r.worker = h.Worker, h.Worker
+	if h.Generated > 0 {
+		r.Generated, r.TransferredKV, r.FirstTokenAt, r.StartedAt = h.Generated, h.KV, 0, 0
+	}
+	if w.engine.Refuse(&r.Request) != "" || r.Generated >= r.Output {
+		r.ID = -1
+		s.free = append(s.free, r)
+		return
+	}
+	s.requests++
+	s.inFlight++
+	w.requests++
+	if s.plan.byID != nil {
+		s.plan.byID[r.ID] = r
+	}
+	w.engine.Resume(&r.Request)
+}
+
+// mistaken returns the workers with profiles that are wrong on purpose.
+func (t *Twin) mistaken(e router.ProfileError) []*profile.Costs {
+	if costs := t.wrong[e]; costs != nil {
+		return costs
+	}
+	rng := rand.New(rand.NewPCG(e.Seed, 0x77726f6e67))
+	known := map[*profile.Profile]*profile.Costs{}
+	costs := make([]*profile.Costs, len(t.cfg.Workers))
+	for i, c := range t.cfg.Workers {
+		p := c.Profile()
+		if known[p] == nil {
+			known[p] = p.Mistaken(e.Share, rng).Compile()
+		}
+		costs[i] = known[p]
+	}
+	t.wrong[e] = costs
+	return costs
+}
+
+// futureSource yields the requests of a future.
+type futureSource struct {
+	adapters []trace.Adapter
+	requests []trace.Request
+	next     int
+}
+
+func (s *futureSource) Adapters() []trace.Adapter { return s.adapters }
+func (s *futureSource) Len() int64                { return int64(len(s.requests) - s.next) }
+
+func (s *futureSource) Next() (trace.Request, error) {
+	if s.next == len(s.requests) {
+		return trace.Request{}, io.EOF
+	}
+	r := s.requests[s.next]
+	r.ID = int64(s.next)
+	s.next++
+	return r, nil
+}
+
+// twinObserver notes how requests end.
+type twinObserver struct {
+	unobserved
+	router.Outcome
+}
+
+func newTwinObserver(n int) *twinObserver {
+	o := &twinObserver{Outcome: router.Outcome{E2E: make([]float32, n), TTFT: make([]float32, n)}}
+	nan := float32(math.NaN())
+	for i := range n {
+		o.E2E[i], o.TTFT[i] = nan, nan
+	}
+	return o
+}
+
+// Done implements record.Observer.
+func (o *twinObserver) Done(r *record.Request) {
+	if r.Status == record.OK && r.ID < int64(len(o.E2E)) {
+		o.E2E[r.ID], o.TTFT[r.ID] = float32(r.E2E()), float32(r.TTFT())
+	}
+}
+
+var _ record.Observer = (*twinObserver)(nil)
