@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"lorasim/internal/memnet"
 	"lorasim/router"
@@ -24,10 +25,9 @@ func manyAdapters(t testing.TB, workers, adapters int) (f *Fleet, lines *[]strin
 	net := memnet.New()
 	lines = new([]string)
 	cfg := Config{Connection: Connection{API: SGLang, Client: &http.Client{Transport: net.Transport()}},
-		Log: func(format string, args ...any) {
-			*lines = append(*lines,
-				fmt.Sprintf(format, args...))
-		}, Now: func() float64 { return 0 }}
+		Log:     func(format string, args ...any) { *lines = append(*lines, fmt.Sprintf(format, args...)) },
+		Now:     func() float64 { return 0 },
+		Timeout: 5 * time.Minute} // the lists are long, and the machine may be busy
 	cfg.Extend = func([]trace.Adapter) (*router.Router, error) {
 		return &router.Router{Policy: &fixed{}, Placement: make([][]int32, workers)}, nil
 	}
