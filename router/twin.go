@@ -15,6 +15,7 @@ type Future struct {
 	State    State
 	Requests []trace.Request // by arrival; Arrival counts from the start of the future
 	Error    ProfileError
+	Slower   []float64 // by worker: step times relative to the profile's; nil: as in the profile
 }
 
 // State is how a cluster is, as far as a router can tell.

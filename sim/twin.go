@@ -21,14 +21,16 @@ type Twin struct {
 	cfg      Config
 	adapters []trace.Adapter
 	wrong    map[router.ProfileError][]*profile.Costs
+	slower   map[correction]*profile.Costs
 }
 
 // NewTwin returns a twin of a cluster.
 func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
-	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{}, cfg: Config{
-		Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
-		LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
-	}}
+	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{},
+		slower: map[correction]*profile.Costs{}, cfg: Config{
+			Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
+			LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
+		}}
 }
 
 // Simulate implements router.Twin. The requests' places in the future are their IDs.
@@ -39,6 +41,7 @@ func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, e
 	if f.Error.Share > 0 {
 		cfg.Workers = t.mistaken(f.Error)
 	}
+	cfg.Workers = t.corrected(cfg.Workers, f.Slower)
 	for _, w := range f.State.Down {
 		cfg.Outages = append(cfg.Outages, Outage{Worker: w})
 	}
