@@ -9,6 +9,7 @@ import (
 // Races counts the simulated races in which the policy auto chooses among policies.
 type Races struct {
 	Count, Changes int64
+	Failed         int64   // the twin could not simulate the cluster
 	Time           float64 // s of wall time
 	Chosen         string  // the policy that routes now; "": no race yet
 	// Compared is the prediction of the latest choice that has been measured, and the measurement; nil: none yet.
@@ -20,6 +21,9 @@ type Races struct {
 // add counts a race.
 func (r *Races) add(race *router.Race) {
 	r.Count++
+	if len(race.Candidates) == 0 {
+		r.Failed++
+	}
 	r.Time += race.Seconds
 	if race.Chosen != race.Incumbent {
 		r.Changes++

@@ -207,6 +207,8 @@ func (c fleetCollector) races(r *fleet.Races, send func(kind prometheus.ValueTyp
 	send(prometheus.CounterValue, "races_total", "Simulated races among policies.", float64(r.Count), nil)
 	send(prometheus.CounterValue, "race_changes_total", "Races after which another policy routes.",
 		float64(r.Changes), nil)
+	send(prometheus.CounterValue, "race_failures_total", "Races that the simulation of the cluster could not run.",
+		float64(r.Failed), nil)
 	send(prometheus.CounterValue, "race_seconds_total", "Time spent in races.", r.Time, nil)
 	if r.Chosen != "" {
 		send(prometheus.GaugeValue, "race_policy", "The policy that routes since the latest race.", 1,

@@ -48,7 +48,7 @@ func TestAuto(t *testing.T) {
 			t.Errorf("%d of %d requests succeeded", ok, len(wl.Requests))
 		}
 		r := out.fleet.Races
-		if r.Count < 4 || r.Compared == nil || len(r.Slower) != 3 {
+		if r.Count < 4 || r.Failed > 0 || r.Compared == nil || len(r.Slower) != 3 {
 			t.Fatalf("%+v", r)
 		}
 		for w, want := range []float64{1, 1, 1.3} {
