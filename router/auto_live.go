@@ -10,6 +10,7 @@ import (
 // Live is what a policy that simulates needs to know where it routes for real workers.
 type Live struct {
 	Clock func() float64 // s of wall time, to measure what races cost
+	Yield func()         // called often during races, to let requests be routed; nil: nothing
 }
 
 // Limits of live races.
@@ -27,17 +28,18 @@ const (
 // what was measured. Its zero value is that of a simulated run, where races cost nothing.
 type liveRaces struct {
 	clock  func() float64 // nil: simulated run
-	share  float64        // of one core
-	cost   float64        // s per simulated request
-	earned float64        // clock until which the share is credited
-	slower []float64      // by worker: step times measured, relative to the profile; nil: no correction yet
+	yield  func()
+	share  float64   // of one core
+	cost   float64   // s per simulated request
+	earned float64   // clock until which the share is credited
+	slower []float64 // by worker: step times measured, relative to the profile; nil: no correction yet
 }
 
 func newLiveRaces(l *Live, share float64) liveRaces {
 	if l == nil {
 		return liveRaces{}
 	}
-	return liveRaces{clock: l.Clock, share: share, cost: perRequest, earned: l.Clock()}
+	return liveRaces{clock: l.Clock, yield: l.Yield, share: share, cost: perRequest, earned: l.Clock()}
 }
 
 // earn credits the share of a core since the last call, in requests that may be simulated.
@@ -98,7 +100,7 @@ func (p *auto) correct(race *Race, f *Future, past *window) error {
 	if p.live.clock == nil {
 		return nil
 	}
-	f.Slower, race.Slower = p.live.slower, p.live.slower
+	f.Slower, race.Slower, f.Yield = p.live.slower, p.live.slower, p.live.yield
 	r := newReplay(past, f, rand.New(rand.NewPCG(p.env.Seed, uint64(past.n))))
 	if len(r.future.Requests) < 2*fewReplayed {
 		return nil
@@ -131,7 +133,7 @@ type replay struct {
 func newReplay(past *window, f *Future, rng *rand.Rand) *replay {
 	first := max(past.first(), past.n-replayed)
 	outs := past.outputs(first, rng)
-	r := &replay{future: &Future{Error: f.Error, Slower: f.Slower,
+	r := &replay{future: &Future{Error: f.Error, Slower: f.Slower, Yield: f.Yield,
 		State: State{Down: f.State.Down, Host: f.State.Host, Slots: f.State.Slots, Used: f.State.Used}}}
 	begun := 0.0
 	for n := first; n < past.n; n++ {

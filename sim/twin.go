@@ -36,7 +36,7 @@ func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 // Simulate implements router.Twin. The requests' places in the future are their IDs.
 func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
 	cfg := t.cfg
-	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests}
+	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests, yield: f.Yield}
 	rt.Placement = f.State.Host
 	if f.Error.Share > 0 {
 		cfg.Workers = t.mistaken(f.Error)
@@ -146,12 +146,19 @@ type futureSource struct {
 	adapters []trace.Adapter
 	requests []trace.Request
 	next     int
+	yield    func() // nil: nothing
 }
+
+// yieldEvery is the number of requests after which a simulation yields, some 50 us.
+const yieldEvery = 16
 
 func (s *futureSource) Adapters() []trace.Adapter { return s.adapters }
 func (s *futureSource) Len() int64                { return int64(len(s.requests) - s.next) }
 
 func (s *futureSource) Next() (trace.Request, error) {
+	if s.yield != nil && s.next%yieldEvery == 0 {
+		s.yield()
+	}
 	if s.next == len(s.requests) {
 		return trace.Request{}, io.EOF
 	}

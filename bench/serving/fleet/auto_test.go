@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func autoRouter(t interface{ Fatal(...any) }, spec string, p *profile.Profile, w
 		Slots: p.Engine.MaxLorasPerBatch, Memory: 1e10, KVBytes: 1e5, AdapterBytes: make([]float64, len(adapters))}
 	rt, err := router.New(spec, router.Env{Workers: router.Alike(workers, s), Adapters: adapters, Seed: 1,
 		Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, workers)}, adapters),
-		Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}})
+		Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}})
 	if err != nil {
 		t.Fatal(err)
 	}

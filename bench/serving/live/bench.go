@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -178,7 +179,7 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 	}
 	ps = told(ps, reports, cfg.Stated)
 	begun := time.Now()
-	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}
+	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}
 	if gateway {
 		own := *sc
 		own.Routing.RequestMigration = string(router.MoveNone)
