@@ -52,7 +52,9 @@ func TestLine(t *testing.T) {
 		{"longer than the buffer", "a\n" + long + "\nb\n" + long, []string{"a", long, "b", long}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for name, content := range map[string][]byte{"f.csv": []byte(c.content), "f.csv.gz": testutil.Gzip(t, c.content)} {
+			for name, content := range map[string][]byte{
+				"f.csv": []byte(c.content), "f.csv.gz": testutil.Gzip(t, c.content),
+			} {
 				got, err := lines(t, testutil.File(t, name, content))
 				if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 					t.Errorf("%s: error %v, difference:\n%.300s", name, err, diff)
@@ -73,7 +75,8 @@ func TestTruncatedGzip(t *testing.T) {
 	if errors.As(err, &row) {
 		t.Error("a truncated file must not pass for a bad row, which can be skipped")
 	}
-	if _, err := lines(t, testutil.File(t, "g.gz", whole[:5])); err == nil || !strings.Contains(err.Error(), "gzip header") {
+	_, err = lines(t, testutil.File(t, "g.gz", whole[:5]))
+	if err == nil || !strings.Contains(err.Error(), "gzip header") {
 		t.Errorf("error %v, expected one about the gzip header", err)
 	}
 }
