@@ -253,8 +253,8 @@ func TestIntervalsChecked(t *testing.T) {
 		"{metric: duration, waiting: [0, 0.1], runs: 0}":   "entry 1: expected a metric",
 		"{waiting: [0, 0.1], runs: 3}":                     "expected a metric",
 		"{metric: duration, waiting: [0.1, 0.1], runs: 3}": "[FROM, BELOW]",
-		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9], level: 0.9}":
-		"entry 1: [1.1 0.9], expected [LOW, HIGH]",
+		"{metric: duration, waiting: [0, 1], runs: 30, " +
+			"most: [1.1, 0.9], level: 0.9}": "entry 1: [1.1 0.9], expected [LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, half: [.nan, 0.9]}":             "[LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1]}":              "level 0",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], level: 1}":    "level 1",
