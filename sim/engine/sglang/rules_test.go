@@ -32,13 +32,16 @@ func newScheduler(t *testing.T, change func(*profile.Engine)) (*Scheduler, *even
 	return schedulerOf(t, func(p *profile.Profile) { change(&p.Engine) })
 }
 
-func schedulerOf(t *testing.T, change func(*profile.Profile)) (*Scheduler, *event.Loop) {
+func schedulerOf(t *testing.T, change func(*profile.Profile), priorities ...int) (*Scheduler, *event.Loop) {
 	t.Helper()
 	p := profile.Default()
 	p.Memory.KVTokens = 1000
 	change(&p)
 	var l event.Loop
 	adapters := trace.Names(7, []int{8})
+	for a, priority := range priorities {
+		adapters[a].Priority = priority
+	}
 	var s *Scheduler
 	_, err := engine.New(engine.Config{Costs: p.Compile(), Adapters: adapters, View: &router.Worker{},
 		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
