@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/autoscale"
@@ -338,8 +339,6 @@ func TestBadElastic(t *testing.T) {
 		_, err := Run(context.Background(), Config{Source: (&trace.Workload{}).Source(),
 			Workers: []*profile.Costs{c, c, c},
 			Router:  &router.Router{Policy: byUsable{}}, Observer: newLedger(), Elastic: e})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, expected %s", e, err, want)
-		}
+		testutil.ExpectError(t, err, want)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"lorasim/sim/profile"
 )
 
-// TestCheck breaks one invariant after the other on an engine with a request in each place: 1 and 4 decode, 2 prefills, 3
-// waits and 5 is in the front end.
+// TestCheck breaks one invariant after the other on an engine with a request in each place: 1 and 4 decode, 2 prefills,
+// 3 waits and 5 is in the front end.
 func TestCheck(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench, rs []*Request){
 		"waiting in the batch":        func(_ *bench, rs []*Request) { rs[0].state = Waiting },
@@ -112,7 +112,8 @@ func TestStatsOfSteps(t *testing.T) {
 	b.until(tick.Never)
 	// 9 steps of request 1, the prompt of request 2, then a step of both
 	if s := &b.e.Stats; s.PeakKV != 10+9+300+2 || s.PeakRunning != 2 || b.e.Books.KVUsed != 0 {
-		t.Errorf("at most %d KV tokens and %d requests, %d KV tokens are left", s.PeakKV, s.PeakRunning, b.e.Books.KVUsed)
+		t.Errorf("at most %d KV tokens and %d requests, %d KV tokens are left", s.PeakKV, s.PeakRunning,
+			b.e.Books.KVUsed)
 	}
 	e := newBench(t, nil).e
 	for _, want := range []bool{false, true, false} { // of a prompt from its beginning, and of two that go on

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 // validated are the intervals of runs with 1 to 2 workers, 8 to 32 slots, two
@@ -263,8 +265,6 @@ func TestIntervalsChecked(t *testing.T) {
 	} {
 		_, err := Parse([]byte("name: m\nlatency: {decode: {base_ms: 1}, prefill: {base_ms: 1}}\n"+
 			"memory: {kv_tokens: 9999}\nintervals: {bands: ["+text+"]}\n"), "m.yaml")
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "m.yaml") {
-			t.Errorf("%s: %v, expected %q", text, err, want)
-		}
+		testutil.ExpectError(t, err, want, "m.yaml")
 	}
 }

@@ -1,9 +1,9 @@
 package profile
 
 import (
-	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 )
 
@@ -124,9 +124,7 @@ func TestLawFaults(t *testing.T) {
 		p := lawProfile()
 		p.Engine.MaxRunningRequests = 64
 		change(&p)
-		if err := p.Check(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, expected an error with %q", err, want)
-		}
+		testutil.ExpectError(t, p.Check(), want)
 	}
 }
 

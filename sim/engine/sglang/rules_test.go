@@ -1,12 +1,12 @@
 package sglang
 
 import (
-	"math"
 	"reflect"
 	"slices"
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
@@ -81,8 +81,8 @@ func TestRatioAfterRetract(t *testing.T) {
 	run(s, 4, 0, 3, 100)
 	run(s, 10, 1, 5, 60)
 	s.ratio.afterRetract(&s.e.Batch)
-	if want := 54.0 / 161; math.Abs(s.ratio.value-want) > 1e-12 || s.ratio.since != 11 {
-		t.Errorf("ratio %v from step %d, expected %v from step 11", s.ratio.value, s.ratio.since, want)
+	if testutil.Near(t, "ratio", s.ratio.value, 54.0/161, 1e-12); s.ratio.since != 11 {
+		t.Errorf("the ratio falls from step %d on, expected step 11", s.ratio.since)
 	}
 	s, _ = newScheduler(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 10)
