@@ -228,3 +228,52 @@ func TestMaxRunningRequests(t *testing.T) {
 		t.Errorf("%d requests run, %d wait, expected 0 and 1", s.Running(), s.e.Queue.Len())
 	}
 }
+
+// Each broken invariant is an error.
+func TestCheck(t *testing.T) {
+	draining := func(s *Scheduler) { // adapter 0 drains for 3, 1 for 4
+		d := &s.drainer
+		d.order = []*engine.Adapter{s.e.Rows.Of(0), s.e.Rows.Of(1)}
+		d.draining = map[int32]*engine.Adapter{0: s.e.Rows.Of(3), 1: s.e.Rows.Of(4)}
+		d.promised = map[int32]bool{3: true, 4: true}
+	}
+	for name, spoil := range map[string]func(s *Scheduler){
+		"preempted, not in the queue": func(s *Scheduler) { s.preemptList = []*engine.Request{request(0, 1)} },
+		"split prompt that decodes":   func(s *Scheduler) { s.chunkedReq = run(s, 0, 0, 0, 9) },
+		"ratio below 0":               func(s *Scheduler) { s.ratio.value = -0.1 },
+		"ratio above 1":               func(s *Scheduler) { s.ratio.value = 1.1 },
+		"drains for none":             func(s *Scheduler) { s.drainer.draining[0] = nil },
+		"drain for the same":          func(s *Scheduler) { s.drainer.draining[0] = s.e.Rows.Of(4) },
+		"drains without a promise":    func(s *Scheduler) { delete(s.drainer.promised, 3) },
+		"promised by none":            func(s *Scheduler) { s.drainer.promised[5] = true },
+		"drains, not listed":          func(s *Scheduler) { s.drainer.draining[2] = s.e.Rows.Of(5) },
+	} {
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.LoraDrainWait = 2 })
+		draining(s)
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if spoil(s); s.Check() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, spoil := range map[string]func(m *modes, other *engine.Request){
+		"decodes in another mode": func(m *modes, o *engine.Request) { m.s.e.ResumeDecoding(o); m.parked = nil },
+		"parked in its mode":      func(m *modes, o *engine.Request) { m.row = o.Adapter },
+		"parked unmerged":         func(m *modes, _ *engine.Request) { m.row = unmerged },
+		"parked, and waiting": func(m *modes, o *engine.Request) {
+			m.parked = append(m.parked, request(o.Adapter, 1))
+		},
+	} {
+		s := merging(t, profile.BackendMerged)
+		run(s, 0, 0, 0, 9)
+		other := run(s, 0, 1, 0, 9)
+		s.modes.change(0)
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if spoil(s.modes, other); s.Check() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
