@@ -333,7 +333,8 @@ func checkElastic(t *rapid.T, policy string) {
 		Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
 		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests,
 			Slots:     p.Engine.MaxLorasPerBatch,
-			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize, AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})}
+			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize,
+			AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})}
 	rt, err := router.New(policy, env)
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 )
@@ -115,9 +117,7 @@ func TestTokenTimes(t *testing.T) {
 			t.Fatalf("request %d: gaps %v, expected %v", c.r.ID, c.r.Gaps, c.gaps)
 		}
 		for k, want := range c.gaps {
-			if got := c.r.Gaps[k]; got < want-1e-9 || got > want+1e-9 {
-				t.Errorf("request %d: gaps %v, expected %v", c.r.ID, c.r.Gaps, c.gaps)
-			}
+			testutil.Near(t, fmt.Sprintf("gap %d of request %d", k, c.r.ID), c.r.Gaps[k], want, 1e-9)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package sglang
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 )
@@ -13,9 +15,7 @@ func TestRatioDecays(t *testing.T) {
 	p := &profile.Engine{NewTokenRatio: 0.7, NewTokenRatioMin: 0.2, NewTokenRatioSteps: 100}
 	n := newTokenRatio{value: 0.6, since: 50}
 	for steps, want := range map[int64]float64{0: 0.6, 50: 0.6, 60: 0.6 - 0.056, 1000: 0.14} { // 0.56 in 100 steps
-		if got := n.at(p, steps); got < want-1e-12 || got > want+1e-12 {
-			t.Errorf("after %d steps: %v, expected %v", steps, got, want)
-		}
+		testutil.Near(t, fmt.Sprintf("ratio after %d steps", steps), n.at(p, steps), want, 1e-12)
 	}
 }
 
