@@ -141,7 +141,7 @@ func TestPlanErrors(t *testing.T) {
 		"baseline: p2c":                      "unknown baseline",
 		"goodput: fast":                      "goodput: ",
 		"policies: [statc]":                  `did you mean "static"`,
-		"set: {popularity: [zipf, zpf]}":     `workload.popularity: popularity "zpf"`,
+		"set: {popularity: [zipf, zpf]}":     `workload.popularity: unknown popularity "zpf", did you mean "zipf"?`,
 		"set: {head_of_line: [block, jump]}": `cluster.head_of_line: unknown value "jump"`,
 		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
 
