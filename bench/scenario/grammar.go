@@ -153,6 +153,9 @@ func writeForms(b *strings.Builder, forms []settings.Form) {
 	b.WriteString(rows.String())
 }
 
+// Nested says whether a file may have keys and values for the setting, in place of one text.
+func (f Field) Nested() bool { return grammars[f.leaf].forms != nil }
+
 // schema is the JSON Schema of the values that are no single text.
 func (g grammar) schema() []any {
 	one := settings.Schema(g.forms)

@@ -261,23 +261,28 @@ func Format(x float64) string {
 func Schema(forms []Form) []any {
 	ways := []any{map[string]any{"type": []string{"string", "number"}}}
 	for _, f := range forms {
-		properties := map[string]any{}
-		var required []string
-		if f.Name != "" {
-			properties[nameKey] = map[string]any{"const": f.Name, "description": f.Summary}
-			required = append(required, nameKey)
-		}
-		for _, field := range f.Fields() {
-			properties[field.Key] = field.Schema()
-			if field.Required {
-				required = append(required, field.Key)
-			}
-		}
-		object := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
-		if required != nil {
-			object["required"] = required
-		}
-		ways = append(ways, object)
+		ways = append(ways, ObjectSchema(f))
 	}
 	return ways
+}
+
+// ObjectSchema is the JSON Schema of the mapping of one form.
+func ObjectSchema(f Form) map[string]any {
+	properties := map[string]any{}
+	var required []string
+	if f.Name != "" {
+		properties[nameKey] = map[string]any{"const": f.Name, "description": f.Summary}
+		required = append(required, nameKey)
+	}
+	for _, field := range f.Fields() {
+		properties[field.Key] = field.Schema()
+		if field.Required {
+			required = append(required, field.Key)
+		}
+	}
+	object := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+	if required != nil {
+		object["required"] = required
+	}
+	return object
 }
