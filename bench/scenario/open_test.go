@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/settings"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
@@ -77,7 +78,7 @@ func TestDescribeFile(t *testing.T) {
 		}
 		err := sc.DescribeFile(c.path, func(flag string) bool { return slices.Contains(strings.Fields(c.given), flag) })
 		w := &sc.Workload
-		got := want{w.File, w.TraceName, w.TracePath, w.TraceReplay, w.Lengths, formatFloat(w.TraceTotalRate)}
+		got := want{w.File, w.TraceName, w.TracePath, w.TraceReplay, w.Lengths, settings.Format(w.TraceTotalRate)}
 		if err != nil || got != c.want {
 			t.Errorf("%s, given %q: %+v, %v; expected %+v", c.path, c.given, got, err, c.want)
 		}
