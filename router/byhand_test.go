@@ -39,7 +39,7 @@ func close2(t *testing.T, what string, got, want float64) {
 // Until anything has ended a request is taken to run for 5 s, and a second until the
 // first token to be worth 30.
 func TestPriceByHand(t *testing.T) {
-	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*periodMig)
+	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*planAndRoute)
 	r := Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
 	onGPU := []AdapterState{{Running: 2}, {}, {Tier: GPU}}
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestPriceByHand(t *testing.T) {
 func TestPeriodicFetches(t *testing.T) {
 	env := handEnv(1, 3)
 	env.Workers[0].Cost = twoTiers{}
-	p := mustNew(t, "period_mig:spill=0", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
 	v := testView(env)
 	for k := range v.Workers[0].Adapters {
 		v.Workers[0].Adapters[k].Tier = Disk
@@ -149,7 +149,7 @@ func (twoTiers) AdapterLoad(_ int, from Tier) float64 {
 // Requests that wait although the prompts before them are computed show how much
 // memory the engine really needs; that none wait with more takes it back.
 func TestPeriodicLearnsRoom(t *testing.T) {
-	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*planAndRoute)
 	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000,
 		KVCapacity: 2000, MaxRunning: 4, Slots: 3,
 		ActiveLoras: 1, Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: GPU}}}}}
@@ -200,7 +200,7 @@ func TestPeriodicSpill(t *testing.T) {
 func TestSpeedsByHand(t *testing.T) {
 	env := handEnv(3, 1)
 	env.Workers[1].Cost = twice{}
-	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", env).Policy.(*planAndRoute)
 	s := &PlannerInput{View: testView(env)}
 	for j := range s.Workers {
 		s.Workers[j].KVCapacity = 1000

@@ -66,7 +66,7 @@ func (b *priceBounds) step(kind int32, batch, rank int) float64 {
 
 // price is what the price of a worker on which the request's adapter is not placed
 // is not below, without a look at its KV cache, and at its adapters but for the index.
-func (b *priceBounds) price(p *periodMig, r Request, j int, v *View) float64 {
+func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 {
 	w, l, kind := &v.Workers[j], &p.backlogs[j], b.kind[j]
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	exec, step := l.exec.or(p.exec.or(guessExec)), b.step(kind, min(running+1, limit), w.MaxRank)

@@ -116,7 +116,7 @@ func List() []Descriptor {
 			{"max-moves", "64", "requests that a plan moves at most; 0: any number"},
 			{"look", "0.25", "s between moves of waiting requests, at most the interval"},
 			{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},
-		}, newPeriodMig},
+		}, newPlanAndRoute},
 		{"route-only", "period_mig:move=none,place=off: its routing alone; no request moves, no adapter is placed",
 			[]Option{
 				{"spill", "0.1", "share of a request's time by which a worker without the adapter must be better"},

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// periodMig is this project's own planner and the router that goes with it.
+// planAndRoute is this project's own planner and the router that goes with it.
 //
 // Requests go where they cost all requests together the least time (price). Of
 // workers that cost nearly the same, those where the current placement has the
-// adapter come first. Every interval the planner (period_mig_plan.go) forecasts the
+// adapter come first. Every interval the planner (plan_and_route_plan.go) forecasts the
 // demand for each adapter and solves one migration problem over all workers.
-type periodMig struct {
+type planAndRoute struct {
 	placer
 	accounts
 	moves    struct{ waiting, running bool } // requests that may go to another worker
@@ -36,11 +36,11 @@ const (
 	guessExec   = 5   // s
 )
 
-func newPeriodMig(o *options, env Env) (*Router, error) {
+func newPlanAndRoute(o *options, env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
-	p := &periodMig{
+	p := &planAndRoute{
 		placer:   newPlacer(o, env),
 		busy:     o.number("busy", ">=0"),
 		margin:   o.number("margin", ">=0 <=1"),
@@ -69,12 +69,12 @@ func newRouteOnly(o *options, env Env) (*Router, error) {
 	all := List()
 	i := slices.IndexFunc(all, func(d Descriptor) bool { return d.Name == "period_mig" })
 	full := &options{d: &all[i], values: map[string]string{"move": "none", "place": "off", "spill": o.text("spill")}}
-	rt, err := newPeriodMig(full, env)
+	rt, err := newPlanAndRoute(full, env)
 	o.err = full.err
 	return rt, err
 }
 
-func (p *periodMig) Route(r Request, v *View) int {
+func (p *planAndRoute) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
@@ -86,14 +86,14 @@ func (p *periodMig) Route(r Request, v *View) int {
 	return best
 }
 
-func (p *periodMig) Preview(r Request, v *View) int {
+func (p *planAndRoute) Preview(r Request, v *View) int {
 	best, _ := p.cheapest(r, v)
 	return best
 }
 
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
-func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
+func (p *planAndRoute) cheapest(r Request, v *View) (worker int, first float64) {
 	p.bounds.begin(r, v)
 	best := newArgmin(nil)
 	offer := func(j int) {
@@ -122,7 +122,7 @@ func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
 // firstWeight is what a second until the first token counts against one of
 // decoding: as much more as requests take longer than their first tokens, so that a
 // percent of the one is about as dear as a percent of the other.
-func (p *periodMig) firstWeight() float64 {
+func (p *planAndRoute) firstWeight() float64 {
 	if p.first.n == 0 {
 		return 30
 	}
@@ -131,7 +131,7 @@ func (p *periodMig) firstWeight() float64 {
 
 // price estimates the time, s, that a request costs itself and the others on a
 // worker, and how much of it its first token takes.
-func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
+func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.env.Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.output(), l.exec.or(p.exec.or(guessExec))
@@ -172,4 +172,4 @@ func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 
-func (p *periodMig) Finished(f Finished) { p.finished(f) }
+func (p *planAndRoute) Finished(f Finished) { p.finished(f) }
