@@ -2,6 +2,7 @@ package router
 
 import (
 	"math"
+	"slices"
 
 	"lorasim/trace"
 )
@@ -14,14 +15,22 @@ type accounts struct {
 	backlogs []backlog // by worker
 	exec     mean      // s, of requests that ended
 	output   mean      // tokens, as expected, of all requests
+	// used[j*adapters+k]: an adapter was used on a worker since it started; nil: no front end takes time for
+	// the first use.
+	used []bool
 }
 
 func newAccounts(env Env) accounts {
-	return accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	if slices.ContainsFunc(env.Workers, func(s Spec) bool { return s.FirstUse > 0 }) {
+		p.used = make([]bool, len(env.Workers)*len(env.Adapters))
+	}
+	return p
 }
 
 // backlog is what the router works out of a worker from what it sent there itself.
 type backlog struct {
+	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
 	fetched   float64 // s: when the adapters sent for will have come to host memory
 	exec      mean    // s, of requests that ended there
@@ -49,6 +58,18 @@ func (l *backlog) room(w *Worker) float64 {
 		return min(l.full, float64(w.KVCapacity))
 	}
 	return float64(w.KVCapacity)
+}
+
+// restarted forgets what was sent to workers that are down: they lose it, and begin anew.
+func (p *accounts) restarted(v *View) {
+	for j := range v.Workers {
+		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
+			*l = backlog{exec: l.exec}
+			if n := len(p.adapters); p.used != nil {
+				clear(p.used[j*n : (j+1)*n])
+			}
+		}
+	}
 }
 
 // adapterWait is what a request waits for its adapter.
@@ -135,7 +156,11 @@ func (p *accounts) sent(r Request, j int, v *View) {
 	if a.fetch > 0 {
 		l.fetched = max(l.fetched, v.Now+a.fetch)
 	}
-	l.prefilled = max(l.prefilled, v.Now) + a.load + p.workers[j].Cost.Prefill(int64(r.Prompt))
+	l.entered = p.enters(r.Adapter, j, v.Now)
+	if p.firstUse(r.Adapter, j) {
+		p.used[j*len(p.adapters)+int(r.Adapter)] = true
+	}
+	l.prefilled = max(l.prefilled, l.entered) + a.load + p.workers[j].Cost.Prefill(int64(r.Prompt))
 }
 
 // stuckAfter is how long after the prompts before it should have been computed a

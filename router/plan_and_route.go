@@ -27,6 +27,8 @@ type planAndRoute struct {
 	bounds priceBounds
 	first  mean // s until the first token, as expected
 	prompt mean // tokens, of all requests
+	gap    mean // s between requests
+	latest float64
 }
 
 // Guesses until requests have ended.
@@ -78,6 +80,9 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
+	p.restarted(v)
+	p.gap.add(v.Now - p.latest)
+	p.latest = v.Now
 	best, first := p.cheapest(r, v)
 	if best != None {
 		p.sent(r, best, v)
@@ -144,9 +149,9 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	prefill := cost.Prefill(int64(r.Prompt))
 	a := p.adapterWait(r.Adapter, j, v)
 
-	// until its first token: the prompts before it, a step under way, and places in
+	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
-	first = max(l.prefilled-v.Now, a.fetch, 0) + a.load + prefill + slotWait*exec*float64(a.crowd)
+	first = max(l.prefilled-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + a.load + prefill + slotWait*exec*float64(a.crowd)
 	if running > 0 {
 		first += step
 	}
@@ -169,6 +174,9 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 		t += p.spill * exec
 	}
 	weight := p.firstWeight()
+	if p.firstUse(r.Adapter, j) {
+		t += weight * p.firstUseDelay(r.Adapter, j, v.Now)
+	}
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 

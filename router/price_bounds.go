@@ -76,7 +76,7 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 			fetch = b.fetch[kind]
 		}
 	}
-	first := max(l.prefilled-v.Now, fetch, 0) + load + b.prefill[kind]
+	first := max(l.prefilled-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, fetch) + load + b.prefill[kind]
 	if running > 0 {
 		first += step
 	}
