@@ -20,11 +20,7 @@ func (p *accounts) enters(k int32, j int, now float64) float64 {
 // later x/2 on average. That happens once, so the requests of the adapter share it: this one and those that came
 // within the horizon.
 func (p *planAndRoute) firstUseDelay(k int32, j int, now float64) float64 {
-	if p.gap.value <= 0 {
-		return 0
-	}
 	x, b := p.env.Workers[j].FirstUse, max(p.backlogs[j].entered-now, 0)
-	comes := 1 / (p.gap.value * float64(len(p.env.Workers))) // requests/s
 	d := &p.demand[k]
-	return comes * x * (b + x/2) / (1 + d.rate*p.horizon + d.arrived)
+	return p.comes() * x * (b + x/2) / (1 + d.rate*p.horizon + d.arrived)
 }

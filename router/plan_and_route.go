@@ -151,7 +151,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
-	first = max(l.prefilled-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + a.load + prefill + slotWait*exec*float64(a.crowd)
+	first = max(l.prefilled-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + a.load + prefill + exec*a.turns
 	if running > 0 {
 		first += step
 	}
@@ -178,6 +178,14 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 		t += weight * p.firstUseDelay(r.Adapter, j, v.Now)
 	}
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
+}
+
+// comes is how many requests come to a worker in a second.
+func (p *planAndRoute) comes() float64 {
+	if p.gap.value <= 0 {
+		return 0
+	}
+	return 1 / (p.gap.value * float64(len(p.env.Workers)))
 }
 
 func (p *planAndRoute) Finished(f Finished) { p.finished(f) }

@@ -257,6 +257,7 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		PageSize:     p.Engine.PageSize,
 		FrontEnd:     costs.FrontEnd.Seconds(),
 		FirstUse:     costs.FirstUse.Seconds(),
+		Blocks:       p.Engine.Scheduler != profile.SchedulerVLLM && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
 	}
 	largest := 0.0
 	for k, a := range adapters {

@@ -187,6 +187,10 @@ func TestWorkerSpec(t *testing.T) {
 		float64(p.Engine.MaxLorasPerBatch)*s.AdapterBytes[1]; s.Memory != want {
 		t.Errorf("memory %v, expected %v", s.Memory, want)
 	}
+	p.Engine.HeadOfLine = profile.HeadOfLineBlock
+	if b, err := workerSpec(p, nil); err != nil || s.Blocks || !b.Blocks {
+		t.Errorf("blocks: %v, with head_of_line block %v (%v)", s.Blocks, b.Blocks, err)
+	}
 	if s.FrontEnd != 0.002 || s.FirstUse != 0.3 {
 		t.Errorf("front end %v s, first use %v s, expected 0.002 and 0.3", s.FrontEnd, s.FirstUse)
 	}
