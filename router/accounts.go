@@ -32,9 +32,15 @@ func newAccounts(env Env) accounts {
 type backlog struct {
 	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
-	fetched   float64 // s: when the adapters sent for will have come to host memory
-	exec      mean    // s, of requests that ended there
-	full      float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+	// The prompts sent while a prefill step is under way, until stepEnd, are computed together in the next one: so
+	// many tokens, in so much time, after that of their adapters' loads, s.
+	stepEnd float64
+	tokens  int64
+	compute float64
+	loads   float64
+	fetched float64 // s: when the adapters sent for will have come to host memory
+	exec    mean    // s, of requests that ended there
+	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
 }
 
 func (p *accounts) finished(f Finished) {
@@ -58,6 +64,46 @@ func (l *backlog) room(w *Worker) float64 {
 		return min(l.full, float64(w.KVCapacity))
 	}
 	return float64(w.KVCapacity)
+}
+
+// prefillStep is the prefill step in which a worker computes the prompt that is sent next: when it can start, s, and
+// what is in it already. A prompt that joins others costs less than a step of its own.
+type prefillStep struct {
+	starts, loads float64
+	tokens        int64
+	compute       float64 // time for the tokens, s; 0: not known
+}
+
+// next is the prefill step after the one under way. What no longer waits there, because it was refused or its client
+// gave it up, does not count.
+func (l *backlog) next(w *Worker, now float64) prefillStep {
+	if w.Running+w.Queued == 0 {
+		return prefillStep{starts: now}
+	}
+	if l.stepEnd <= now {
+		return prefillStep{starts: max(l.prefilled, now)} // that of the tokens is under way
+	}
+	tokens := min(l.tokens, w.QueuedToks)
+	if tokens <= 0 {
+		return prefillStep{starts: l.stepEnd}
+	}
+	if tokens < l.tokens {
+		return prefillStep{starts: l.stepEnd, loads: l.loads, tokens: tokens}
+	}
+	return prefillStep{l.stepEnd, l.loads, tokens, l.compute}
+}
+
+// prompt is how long a worker computes the prompts of a step with one more of n tokens, and how much of that is due to
+// that one, s.
+func (s *prefillStep) prompt(n int32, c CostModel) (all, one float64) {
+	all = c.Prefill(s.tokens + int64(n))
+	switch {
+	case s.tokens == 0:
+		return all, all
+	case s.compute > 0:
+		return all, all - s.compute
+	}
+	return all, all - c.Prefill(s.tokens)
 }
 
 // restarted forgets what was sent to workers that are down: they lose it, and begin anew.
@@ -200,7 +246,15 @@ func (p *accounts) sent(r Request, j int, v *View) {
 	if p.firstUse(r.Adapter, j) {
 		p.used[j*len(p.adapters)+int(r.Adapter)] = true
 	}
-	l.prefilled = max(l.prefilled, l.entered) + a.load + p.workers[j].Cost.Prefill(int64(r.Prompt))
+	n := l.next(w, v.Now)
+	n.tokens += int64(r.Prompt)
+	n.loads += a.load
+	n.compute = p.workers[j].Cost.Prefill(n.tokens)
+	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
+	if n.starts <= v.Now { // it begins at once
+		n = prefillStep{starts: l.prefilled}
+	}
+	l.stepEnd, l.tokens, l.compute, l.loads = n.starts, n.tokens, n.compute, n.loads
 }
 
 // stuckAfter is how long after the prompts before it should have been computed a

@@ -227,7 +227,10 @@ func (a *Admission) predict(r Request, j int, v *View) float64 {
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	ad := a.adapterWait(r.Adapter, j, v)
-	t := max(l.prefilled-v.Now, a.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + ad.load + cost.Prefill(int64(r.Prompt)) + exec*ad.turns
+	n := l.next(w, v.Now)
+	prompts, _ := n.prompt(r.Prompt, cost)
+	t := max(n.starts-v.Now, a.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts +
+		exec*ad.turns
 	if w.Running == 0 {
 		return t
 	}

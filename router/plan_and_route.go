@@ -146,12 +146,14 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	}
 	batch := min(running+1, limit)
 	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
-	prefill := cost.Prefill(int64(r.Prompt))
+	n := l.next(w, v.Now)
+	prompts, prefill := n.prompt(r.Prompt, cost)
 	a := p.adapterWait(r.Adapter, j, v)
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
-	first = max(l.prefilled-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + a.load + prefill + exec*a.turns
+	first = max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + n.loads + a.load + prompts +
+		exec*a.turns
 	if running > 0 {
 		first += step
 	}
