@@ -185,6 +185,7 @@ func (a *Admission) shed(r Request, v *View) (reason string, after float64) {
 		}
 	}
 	if a.wait > 0 {
+		a.restarted(v)
 		for j := range v.Workers {
 			a.runs[j].look(v.Now, &v.Workers[j])
 		}
@@ -226,7 +227,10 @@ func (a *Admission) predict(r Request, j int, v *View) float64 {
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	ad := a.adapterWait(r.Adapter, j, v)
-	t := max(l.prefilled-v.Now, ad.fetch, 0) + ad.load + cost.Prefill(int64(r.Prompt)) + slotWait*exec*float64(ad.crowd)
+	n := l.next(w, v.Now)
+	prompts, _ := n.prompt(r.Prompt, cost)
+	t := max(n.starts-v.Now, a.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts +
+		exec*ad.turns
 	if w.Running == 0 {
 		return t
 	}

@@ -30,7 +30,7 @@ func admissionOf(t interface{ Fatal(...any) }, shed, rate string) *Admission {
 
 // view is two workers, of which the first has the given state.
 func viewOf(now float64, w Worker, second bool) *View {
-	w.Up, w.Adapters = true, []AdapterState{{Tier: GPU}, {Tier: Host}}
+	w.Up, w.Adapters = true, []AdapterState{{Tier: GPU, Running: int32(w.ActiveLoras)}, {Tier: Host}}
 	other := w
 	other.Up = second
 	other.Running, other.Queued, other.Tokens, other.QueuedToks = 0, 0, 0, 0
@@ -65,9 +65,10 @@ func TestAdmissionWorked(t *testing.T) {
 		// 1000 + 100 + 400 of 1000 tokens: half of what runs has to end, 5 x (0.5 + sqrt(0.5) x 1.28)
 		"memory": {"ttft:7134", 0, Worker{Running: 1, MaxRunning: 9, KVUsed: 1000, KVCapacity: 1000}, false,
 			Request{Adapter: 0, Prompt: 100, Expected: 50, MaxNew: 400}, "too late", 0.0014834},
+		// the other one keeps the only slot for a busy period, (e - 1) x 5 s
 		"an adapter too many": {"ttft:1000", 0, Worker{Slots: 1, SlotsUsed: 1, ActiveLoras: 1, Running: 1,
 			MaxRunning: 9}, false,
-			Request{Adapter: 1, Prompt: 100}, "too late", 39.21},
+			Request{Adapter: 1, Prompt: 100}, "too late", 5*(math.E-1) + 0.21 - 1},
 		"queue":           {"queue:3", 0, full, false, r, "queues of all", 1},
 		"queue, shorter":  {"queue:4", 0, full, false, r, "", 0},
 		"queue, other":    {"queue:3", 0, full, true, r, "", 0},

@@ -275,6 +275,9 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		AdapterBytes: make([]float64, len(adapters)),
 		KVBytes:      float64(p.Memory.KVBytesPerToken),
 		PageSize:     p.Engine.PageSize,
+		FrontEnd:     costs.FrontEnd.Seconds(),
+		FirstUse:     costs.FirstUse.Seconds(),
+		Blocks:       p.Engine.Scheduler != profile.SchedulerVLLM && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
 	}
 	largest := 0.0
 	for k, a := range adapters {
