@@ -46,7 +46,7 @@ func newAffinity(o *options, env Env) (*Router, error) {
 		kv:        o.number("kv", ">=0"),
 		rng:       o.ties(env),
 	}
-	if o.choice("variant", "score", "residency") == "residency" {
+	if o.choice("variant", Words("variant")...) == "residency" {
 		p.residency = tierResidency
 	}
 	if p.lora == 0 && p.queue == 0 && p.kv == 0 {

@@ -26,7 +26,7 @@ type cacheAware struct {
 func newCacheAware(o *options, env Env) (*Router, error) {
 	p := &cacheAware{
 		threshold: o.number("threshold", ">=0 <=1"), abs: o.integer("abs", 0, math.MaxInt), rel: o.number("rel", ">=1"),
-		smallest: o.choice("cold", "least-loaded", "smallest-tree") == "smallest-tree",
+		smallest: o.choice("cold", Words("cold")...) == "smallest-tree",
 		index:    newPrefixIndex(o, env, o.choice("lora", "false", "true") == "true"),
 	}
 	return &Router{Policy: p, ReadsPrefixes: true}, nil

@@ -27,7 +27,7 @@ type prefixIndex struct {
 }
 
 func newPrefixIndex(o *options, env Env, byAdapter bool) *prefixIndex {
-	x := &prefixIndex{shared: !byAdapter, reported: o.choice("index", "sent", "reported") == "reported"}
+	x := &prefixIndex{shared: !byAdapter, reported: o.choice("index", Words("index")...) == "reported"}
 	x.block = int32(o.integer("block", 1, 1<<20))
 	x.capacity = int64(o.integer("capacity", 0, math.MaxInt)) / int64(x.block)
 	x.others = make([]int64, len(env.Workers))

@@ -154,6 +154,12 @@ func Words(option string) []string {
 		return []string{"on", "off"}
 	case "ties":
 		return []string{"random", "first"}
+	case "variant":
+		return []string{"score", "residency"}
+	case "index":
+		return []string{"sent", "reported"}
+	case "cold":
+		return []string{"least-loaded", "smallest-tree"}
 	}
 	return nil
 }
