@@ -106,7 +106,7 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newSim(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(),
+	root.AddCommand(newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(),
 		newImport(), newSweep(), newCompare(), newReport(), newVersion(),
 		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(), newMan())
 	root.SetGlobalNormalizationFunc(ownName)
