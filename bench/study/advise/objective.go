@@ -133,11 +133,11 @@ func figuresOf(res *result.Result, o Objective) Figures {
 		f.P99TTFT, _ = res.Metrics.Get(result.P99TTFT)
 		f.E2E, _ = res.Metrics.Get(result.MeanE2E)
 	}
-	if res.Goodput != nil {
-		f.Good = res.Goodput.Share
+	if e := res.Extra; e != nil && e.Goodput != nil {
+		f.Good = e.Goodput.Share
 	}
-	if res.Extra != nil && res.Extra.Oracle != nil {
-		f.Regret = res.Extra.Oracle.E2ERegret
+	if e := res.Extra; e != nil && e.Oracle != nil {
+		f.Regret = e.Oracle.E2ERegret
 	}
 	f.Steady = result.Values(&result.Result{Steady: res.Steady})
 	f.Score = o.score(&f)

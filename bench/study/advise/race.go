@@ -173,14 +173,7 @@ func (r *race) run(specs []string, search bool, can func(spec string) bool) ([]*
 		if err != nil || !search {
 			break
 		}
-		var more []string
-		for _, c := range field[:min(parents, len(field))] {
-			if !expanded[c.Spec] {
-				expanded[c.Spec] = true
-				more = append(more, neighbours(c.Spec)...)
-			}
-		}
-		more = slices.DeleteFunc(more, func(s string) bool { return r.known[canonical(s)] != nil || !can(s) })
+		more := r.search(field, expanded, can)
 		if most := r.affordable(); len(more) > most {
 			more = spread(more, most)
 		}
@@ -199,6 +192,28 @@ func (r *race) run(specs []string, search bool, can func(spec string) bool) ([]*
 		}
 	}
 	return finalists, nil
+}
+
+// search are the neighbours of the best contestants that have any, as far as they were
+// not in the race.
+func (r *race) search(field []*contestant, expanded map[string]bool, can func(spec string) bool) (more []string) {
+	left := parents
+	for _, c := range field {
+		if left == 0 {
+			break
+		}
+		if expanded[c.Spec] {
+			continue
+		}
+		expanded[c.Spec] = true
+		near := slices.DeleteFunc(neighbours(c.Spec), func(s string) bool {
+			return r.known[canonical(s)] != nil || slices.Contains(more, s) || !can(s)
+		})
+		if len(near) > 0 {
+			more, left = append(more, near...), left-1
+		}
+	}
+	return more
 }
 
 // affordable is the number of candidates for which the budget has enough runs left: a

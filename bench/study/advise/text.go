@@ -60,8 +60,9 @@ func (a *Advice) verdict() string {
 		return "How sure: unknown. One saved workload has no intervals, so the answer is about this workload alone " +
 			"(--resample draws others from it)."
 	case len(alike) == 0:
-		return fmt.Sprintf("How sure: significantly better than each of the %d other finalists, on %d fresh seeds.", n,
-			a.Seeds)
+		next := a.Finalists[1]
+		return fmt.Sprintf("How sure: significantly better than each of the %d other finalists, on %d fresh seeds. "+
+			"Next: %s, worse by %s.", n, a.Seeds, next.Spec, a.diff(next.Diff))
 	}
 	text := fmt.Sprintf("How sure: on %d fresh seeds not significantly different from %s.", a.Seeds, strings.Join(alike, ", "))
 	if gain < math.Inf(1) {
