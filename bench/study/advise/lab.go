@@ -10,6 +10,7 @@ import (
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
 	"lorasim/internal/parallel"
+	"lorasim/sim/profile"
 )
 
 // The streams of seeds. A stream's seeds are used for one purpose alone, so that what
@@ -41,6 +42,28 @@ type lab struct {
 	spent     atomic.Int64
 	// progress, where not nil, is told of the runs that are done.
 	progress func(done, total int64)
+
+	mu       sync.Mutex
+	profiles map[scenario.Cluster][]*profile.Profile // of the workers; runs share them
+}
+
+// workers are the profiles of a scenario's workers. Reading a profile takes longer than a
+// short run.
+func (l *lab) workers(sc *scenario.Scenario) ([]*profile.Profile, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ps, ok := l.profiles[sc.Cluster]
+	if !ok {
+		var err error
+		if ps, err = sc.Profiles(); err != nil {
+			return nil, err
+		}
+		if l.profiles == nil {
+			l.profiles = map[scenario.Cluster][]*profile.Profile{}
+		}
+		l.profiles[sc.Cluster] = ps
+	}
+	return ps, nil
 }
 
 // job is one run. Runs with the same key have the same workload.
@@ -139,7 +162,11 @@ func (l *lab) simulate(j *job, w *shared) (Figures, error) {
 		}
 		in = c.Input()
 	}
-	res, err := j.sc.Simulate(l.ctx, scenario.RunOptions{SLO: l.slo, Oracle: j.oracle, Input: in})
+	ps, err := l.workers(&j.sc)
+	if err != nil {
+		return Figures{Err: err}, nil
+	}
+	res, err := j.sc.Simulate(l.ctx, scenario.RunOptions{SLO: l.slo, Oracle: j.oracle, Input: in, Workers: ps})
 	if l.ctx.Err() != nil {
 		return Figures{}, l.ctx.Err()
 	}

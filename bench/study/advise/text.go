@@ -166,8 +166,8 @@ func (a *Advice) raced() string {
 	if a.Chosen {
 		requests += " (chosen; --num-prompts sets another length)"
 	}
-	return fmt.Sprintf("Objective %s. %d candidates raced with %s, %.1f million requests in all. "+
-		"Finalists on %s:", a.Objective, a.Raced, requests, float64(a.Spent)/1e6, a.seedsText())
+	return fmt.Sprintf("Objective %s. %d candidates raced with %s, %d requests in all. Finalists on %s:",
+		a.Objective, a.Raced, requests, a.Spent, a.seedsText())
 }
 
 func (a *Advice) seedsText() string {
