@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -79,14 +80,21 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(err)
 	}
 	noteIgnored(cmd, &sc)
+	var page *atomicfile.File
+	if f.page != "" { // a file that cannot be written is an error before the runs
+		if page, err = atomicfile.Create(f.page); err != nil {
+			return err
+		}
+		defer page.Abort()
+	}
 	p := newProgress(cmd.ErrOrStderr())
 	f.o.Progress = func(phase string, done, total int64) { p.set(phase, done, total, "") }
 	a, err := advise.Find(cmd.Context(), &sc, f.o)
 	if p.done(); err != nil {
 		return err
 	}
-	if f.page != "" {
-		if err := atomicfile.Write(f.page, func(w *atomicfile.File) error { return a.WriteHTML(w) }); err != nil {
+	if page != nil {
+		if err := cmp.Or(a.WriteHTML(page), page.Commit()); err != nil {
 			return err
 		}
 	}

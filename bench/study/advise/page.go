@@ -44,7 +44,7 @@ func (a *Advice) finalistsSection() report.Section {
 		line.Points = append(line.Points, at)
 	}
 	c.Lines = []report.Line{line}
-	return report.Section{ID: "finalists", Title: "Finalists", Note: a.note(), Table: a.rows(), Chart: c}
+	return report.Section{ID: "finalists", Title: "Finalists", Note: a.note() + ". " + a.states() + ".", Table: a.rows(), Chart: c}
 }
 
 // shownLines is the number of candidates that the chart of rounds shows.

@@ -140,9 +140,8 @@ func (a *Advice) WriteText(w io.Writer) error {
 	}
 	var b strings.Builder
 	line := func(text string) { b.WriteString(paragraph(text) + "\n") }
-	if note := a.note(); note != "" {
-		line(note)
-	}
+	line(a.note())
+	line(a.states())
 	b.WriteByte('\n')
 	line(a.bound())
 	if text := a.worstText(); text != "" {
@@ -186,10 +185,6 @@ func (a *Advice) rows() [][]string {
 	if a.Objective.Goodput {
 		head = append(head, "within SLO (%)")
 	}
-	states := slices.ContainsFunc(a.Finalists, func(f *Finalist) bool { return f.State != steady.Steady })
-	if states {
-		head = append(head, "state")
-	}
 	rows := [][]string{head}
 	for i, f := range a.Finalists {
 		worse := "recommended"
@@ -202,9 +197,6 @@ func (a *Advice) rows() [][]string {
 		if a.Objective.Goodput {
 			row = append(row, fmt.Sprintf("%.2f", 100*f.Good.Mean))
 		}
-		if states {
-			row = append(row, f.Mark())
-		}
 		rows = append(rows, row)
 	}
 	return rows
@@ -215,8 +207,25 @@ func (a *Advice) note() string {
 	if a.Sampling == stats.OneWorkload {
 		return stats.IntervalNote(stats.OneWorkload, 1, "")
 	}
-	return fmt.Sprintf("objective: by how much it is worse than the recommended one; * significant: paired t-tests, Holm's correction (%d tests), "+
-		"5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
+	return fmt.Sprintf("objective: by how much it is worse than the recommended one; * significant: paired t-tests, "+
+		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
+}
+
+// states says whether the runs of the finalists reached a steady state.
+func (a *Advice) states() string {
+	var other []string
+	for _, f := range a.Finalists {
+		if f.State != steady.Steady {
+			other = append(other, f.Spec+" "+f.Mark())
+		}
+	}
+	switch len(other) {
+	case 0:
+		return "State of the runs: steady"
+	case len(a.Finalists):
+		return "State of the runs: " + strings.Join(other, ", ")
+	}
+	return "State of the runs: steady, except " + strings.Join(other, ", ")
 }
 
 // bound is the gap to what perfect knowledge could reach.
