@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -94,7 +93,10 @@ func (f *adviseFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if page != nil {
-		if err := cmp.Or(a.WriteHTML(page), page.Commit()); err != nil {
+		if err := a.WriteHTML(page); err != nil {
+			return err
+		}
+		if err := page.Commit(); err != nil {
 			return err
 		}
 	}

@@ -124,8 +124,8 @@ func (s *study) changes() (out []Change, err error) {
 	}
 	defer in.Close()
 	if n := len(in.Adapters()); generated && w.LoraNames == "" {
-		add("adapters", fmt.Sprintf("%d adapters", max(n/2, 1)), one("num_adapters", max(n/2, 1)))
-		add("adapters", fmt.Sprintf("%d adapters", 2*n), one("num_adapters", 2*n))
+		add("adapters", fmt.Sprintf("adapters: %d", max(n/2, 1)), one("num_adapters", max(n/2, 1)))
+		add("adapters", fmt.Sprintf("adapters: %d", 2*n), one("num_adapters", 2*n))
 	}
 	if generated && w.LoraRequestDist == "" && w.Sessions == "" {
 		for _, p := range []string{"uniform", "zipf:0.6", "zipf:1.5"} {
@@ -147,8 +147,8 @@ func (s *study) changes() (out []Change, err error) {
 		return nil, err
 	}
 	if n := ps[0].Engine.MaxLorasPerBatch; n > 0 {
-		add("slots", fmt.Sprintf("%d slots", max(n/2, 1)), one("max_loras_per_batch", max(n/2, 1)))
-		add("slots", fmt.Sprintf("%d slots", 2*n), one("max_loras_per_batch", 2*n))
+		add("slots", fmt.Sprintf("adapter slots: %d", max(n/2, 1)), one("max_loras_per_batch", max(n/2, 1)))
+		add("slots", fmt.Sprintf("adapter slots: %d", 2*n), one("max_loras_per_batch", 2*n))
 	}
 	if rate := w.RequestRate; generated && len(ps) > 1 && sc.Cluster.Elastic == "" && sc.Cluster.Outages == "" &&
 		!math.IsInf(rate, 1) {
