@@ -97,8 +97,8 @@ func TestBaseSeeds(t *testing.T) {
 		for j, b := range all {
 			k := slices.IndexFunc(b.Finalists, func(f *Finalist) bool { return f.Spec == a.Recommended().Spec })
 			if k < 0 || b.Finalists[k].Worse {
-				t.Errorf("base seed %d recommends %s, which base seed %d finds worse than %s", i+1, a.Recommended().Spec,
-					j+1, b.Recommended().Spec)
+				t.Errorf("base seed %d recommends %s, which base seed %d finds worse than %s", i+1,
+					a.Recommended().Spec, j+1, b.Recommended().Spec)
 			}
 		}
 	}
@@ -246,7 +246,8 @@ func TestCommand(t *testing.T) {
 		}
 		joined += strings.TrimSuffix(line, `\`)
 	}
-	if got := strings.Join(strings.Fields(joined), " "); got != w.Command(Candidate{"period_mig:interval=20,margin=0.1"}) {
+	got = strings.Join(strings.Fields(joined), " ")
+	if got != w.Command(Candidate{"period_mig:interval=20,margin=0.1"}) {
 		t.Errorf("%q", lines)
 	}
 }

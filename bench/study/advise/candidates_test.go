@@ -109,7 +109,8 @@ func TestNeighbours(t *testing.T) {
 	}
 	// from a candidate with options on: back to the default, and beyond
 	got := neighbours("bounded-hash:c=3")
-	if want := []string{"bounded-hash:c=0.75", "bounded-hash", "bounded-hash:c=6", "bounded-hash:c=12"}; !slices.Equal(got, want) {
+	want := []string{"bounded-hash:c=0.75", "bounded-hash", "bounded-hash:c=6", "bounded-hash:c=12"}
+	if !slices.Equal(got, want) {
 		t.Errorf("%v, expected %v", got, want)
 	}
 	if got := neighbours("cache-aware"); !slices.Contains(got, "cache-aware:lora=true") ||

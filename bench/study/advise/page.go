@@ -44,7 +44,8 @@ func (a *Advice) finalistsSection() report.Section {
 		line.Points = append(line.Points, at)
 	}
 	c.Lines = []report.Line{line}
-	return report.Section{ID: "finalists", Title: "Finalists", Note: a.note() + ". " + a.states() + ".", Table: a.rows(), Chart: c}
+	return report.Section{ID: "finalists", Title: "Finalists", Note: a.note() + ". " + a.states() + ".",
+		Table: a.rows(), Chart: c}
 }
 
 // shownLines is the number of candidates that the chart of rounds shows.
@@ -82,8 +83,8 @@ func (a *Advice) roundsSection() report.Section {
 			fmt.Sprint(r.Seeds), r.Entries[0].Spec})
 	}
 	return report.Section{ID: "rounds", Title: "Race by round", Chart: c, Table: rows,
-		Note: fmt.Sprintf("Mean objective of each candidate less that of the best of the round. The chart shows the %d "+
-			"candidates that lasted longest.", len(c.Lines))}
+		Note: fmt.Sprintf("Mean objective of each candidate less that of the best of the round. "+
+			"The chart shows the %d candidates that lasted longest.", len(c.Lines))}
 }
 
 func (a *Advice) worstSection() report.Section {

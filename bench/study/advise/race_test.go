@@ -157,7 +157,8 @@ func TestNeverSignificantlyWorse(t *testing.T) {
 		_, d := decideOn(t, m, specs)
 		for _, other := range d.tests {
 			if other.better() {
-				t.Errorf("seed %d: %s is significantly better than the pick: %v, p %v", seed, other.Spec, other.diff, other.p)
+				t.Errorf("seed %d: %s is significantly better than the pick: %v, p %v", seed, other.Spec, other.diff,
+					other.p)
 			}
 		}
 		if !d.confirmed {
@@ -198,7 +199,8 @@ func TestFailing(t *testing.T) {
 		return out, err
 	}}
 	left, err := r.run([]string{"p00", "p01"}, false, nil)
-	if err != nil || len(left) != 1 || left[0].Spec != "p01" || len(r.failed) != 1 || r.failed[0].err.Error() != "no table" {
+	if err != nil || len(left) != 1 || left[0].Spec != "p01" || len(r.failed) != 1 ||
+		r.failed[0].err.Error() != "no table" {
 		t.Errorf("%d left, %v failed (%v)", len(left), r.failed, err)
 	}
 }
@@ -258,16 +260,18 @@ func TestChoose(t *testing.T) {
 		settled bool
 	}{
 		{map[string][]float64{"period_mig": {1, 2, 3}, "static": {1.001, 2.002, 2.999}}, "static", 2, true},
-		{map[string][]float64{"period_mig": {1, 2, 3}, "static": {1.01, 2.0101, 3.0102}}, "period_mig", 1, true}, // certain
-		{map[string][]float64{"period_mig": {1, 2, 3}, "static": {1.2, 1.9, 3.1}}, "period_mig", 2, false},       // too far
+		// certainly worse, by little
+		{map[string][]float64{"period_mig": {1, 2, 3}, "static": {1.01, 2.0101, 3.0102}}, "period_mig", 1, true},
+		// too far
+		{map[string][]float64{"period_mig": {1, 2, 3}, "static": {1.2, 1.9, 3.1}}, "period_mig", 2, false},
 		{map[string][]float64{"period_mig": {1, 2, 3}, "affinity": {1.02, 1.99, 3.01},
 			"least-loaded": {1.01, 2.01, 2.99}, "static": {5, 6, 7.5}}, "least-loaded", 3, false},
 		{map[string][]float64{"static": {4}}, "static", 1, true},
 	} {
 		ch := choose(stats.Fresh, 0.02, of(c.scores), func(c *contestant) []float64 { return c.scores(len(c.runs)) })
 		if ch.pick.Spec != c.pick || len(ch.alike) != c.alike || ch.settled != c.settled {
-			t.Errorf("case %d: %s, %d alike, settled %v; expected %s, %d, %v", i, ch.pick.Spec, len(ch.alike), ch.settled,
-				c.pick, c.alike, c.settled)
+			t.Errorf("case %d: %s, %d alike, settled %v; expected %s, %d, %v", i, ch.pick.Spec, len(ch.alike),
+				ch.settled, c.pick, c.alike, c.settled)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func (a *Advice) sure() (lines []string) {
 		}
 	}
 	if a.Sampling != stats.OneWorkload && !a.Confirmed {
-		lines = append(lines, fmt.Sprintf("Not confirmed: fresh seeds contradicted %d choices, so the last ones chose. "+
-			"The differences are too small for this number of seeds (--seeds).", a.Attempts))
+		lines = append(lines, fmt.Sprintf("Not confirmed: fresh seeds contradicted %d choices, so the last "+
+			"ones chose. The differences are too small for this number of seeds (--seeds).", a.Attempts))
 	}
 	return lines
 }
@@ -64,12 +64,14 @@ func (a *Advice) verdict() string {
 		return fmt.Sprintf("How sure: significantly better than each of the %d other finalists, on %d fresh seeds. "+
 			"Next: %s, worse by %s.", n, a.Seeds, next.Spec, a.diff(next.Diff))
 	}
-	text := fmt.Sprintf("How sure: on %d fresh seeds not significantly different from %s.", a.Seeds, strings.Join(alike, ", "))
+	text := fmt.Sprintf("How sure: on %d fresh seeds not significantly different from %s.", a.Seeds,
+		strings.Join(alike, ", "))
 	if gain < math.Inf(1) {
 		text += fmt.Sprintf(" With 95 %% confidence each gains at most %.1f %s.", max(a.Objective.Percent(gain), 0),
 			a.Objective.unit())
 	}
-	if simplest := slices.MinFunc(a.alike(), func(x, y *Finalist) int { return simpler(x.Candidate, y.Candidate) }); simplest == pick {
+	simplest := slices.MinFunc(a.alike(), func(x, y *Finalist) int { return simpler(x.Candidate, y.Candidate) })
+	if simplest == pick {
 		text += fmt.Sprintf(" It is the simplest of them (class %s).", pick.Class())
 	}
 	if n > len(alike) {
@@ -120,8 +122,8 @@ func (a *Advice) diff(d stats.Estimate) string {
 func (a *Advice) stateLine() string {
 	switch pick := a.Recommended(); pick.State {
 	case steady.Overloaded:
-		return fmt.Sprintf("Overloaded: %s is %s. Latencies grow with the length of the run: the answer holds for runs of "+
-			"%d requests only.", pick.Spec, pick.Stationarity, a.Requests)
+		return fmt.Sprintf("Overloaded: %s is %s. Latencies grow with the length of the run: the answer holds for "+
+			"runs of %d requests only.", pick.Spec, pick.Stationarity, a.Requests)
 	case steady.Transient:
 		return fmt.Sprintf("Transient: runs of %d requests are too short to extrapolate. Longer runs may give another "+
 			"answer (--num-prompts).", a.Requests)
@@ -268,7 +270,8 @@ func (a *Advice) worstText() string {
 		head += fmt.Sprintf("There %s the recommendation is not significantly worse than %s: %s", with, w.Rival.Spec,
 			a.diff(w.Loss))
 	default:
-		head += fmt.Sprintf("Even there %s the recommendation is not worse than %s: %s", with, w.Rival.Spec, a.diff(w.Loss))
+		head += fmt.Sprintf("Even there %s the recommendation is not worse than %s: %s", with, w.Rival.Spec,
+			a.diff(w.Loss))
 	}
 	return head + fmt.Sprintf(" (mean TTFT %s against %s ms, P99 TTFT %s against %s ms, mean E2E %s against %s ms):",
 		stats.Number(w.Pick.TTFT), stats.Number(w.Other.TTFT), stats.Number(w.Pick.P99TTFT),

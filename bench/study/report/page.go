@@ -134,7 +134,8 @@ func (p *Page) data() (format.Object, error) {
 	for i := range p.Sections {
 		sections = append(sections, p.Sections[i].data())
 	}
-	return format.Object{"title", p.Title, "about,omitempty", p.About, "sections,omitempty", sections, "notes", append([]string{}, p.Notes...),
+	return format.Object{"title", p.Title, "about,omitempty", p.About, "sections,omitempty", sections,
+		"notes", append([]string{}, p.Notes...),
 		"at", append([]string{}, p.At...), "runs", runs,
 		"compared,omitempty", table, "sweeps", sweeps, "probabilities", probabilities}, nil
 }

@@ -25,7 +25,8 @@ type Line struct {
 }
 
 func (s *Section) data() format.Object {
-	o := format.Object{"id", s.ID, "title", s.Title, "note", s.Note, "text,omitempty", s.Text, "table,omitempty", s.Table}
+	o := format.Object{"id", s.ID, "title", s.Title, "note", s.Note, "text,omitempty", s.Text,
+		"table,omitempty", s.Table}
 	if c := s.Chart; c != nil {
 		lines := []any{}
 		for _, l := range c.Lines {

@@ -19,9 +19,11 @@ import (
 func studied() *report.Page {
 	return &report.Page{Title: "A study", Sections: []report.Section{
 		{ID: "answer", Title: "Answer", Note: "note", Text: "a </script> b"},
-		{ID: "points", Title: "Points", Table: [][]string{{"name", "value"}, {"x", "1"}, {"y", "2"}}, Chart: &report.Chart{
-			Label: "two points", X: "name", Y: "value", Names: []string{"x", "y"}, Lines: []report.Line{{Name: "value",
-				Dots: true, Points: [][4]float64{{0, 1, math.NaN(), math.NaN()}, {1, 2, 1.5, 2.5}}}}}},
+		{ID: "points", Title: "Points", Table: [][]string{{"name", "value"}, {"x", "1"}, {"y", "2"}},
+			Chart: &report.Chart{
+				Label: "two points", X: "name", Y: "value", Names: []string{"x", "y"},
+				Lines: []report.Line{{Name: "value",
+					Dots: true, Points: [][4]float64{{0, 1, math.NaN(), math.NaN()}, {1, 2, 1.5, 2.5}}}}}},
 	}}
 }
 
@@ -74,7 +76,8 @@ func TestSectionsInBrowser(t *testing.T) {
 	if err := tr.watch(ctx, "file://"+path); err != nil {
 		t.Fatal(err)
 	}
-	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+path), chromedp.WaitVisible(chromedp.CSS("#points-chart svg"))); err != nil {
+	if err := chromedp.Do(ctx, chromedp.Navigate("file://"+path),
+		chromedp.WaitVisible(chromedp.CSS("#points-chart svg"))); err != nil {
 		t.Fatal(err)
 	}
 	out, err := chromedp.Run(ctx, chromedp.Evaluate[string](
