@@ -21,8 +21,11 @@ func (c Candidate) apply(sc scenario.Scenario) scenario.Scenario {
 	return sc
 }
 
-// name is the name of the policy without its options.
+// name is the name of the policy in the registry, without its options.
 func (c Candidate) name() string {
+	if name, _, err := router.Given(c.Spec); err == nil {
+		return name
+	}
 	name, _, _ := strings.Cut(c.Spec, ":")
 	return name
 }
