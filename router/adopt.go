@@ -32,7 +32,7 @@ func (p *placer) adopt(w *window, v *View) {
 	}
 }
 
-func (p *periodMig) adopt(w *window, v *View) {
+func (p *planAndRoute) adopt(w *window, v *View) {
 	p.placer.adopt(w, v)
 	for n := w.first(); n < w.n; n++ {
 		s := w.at(n)

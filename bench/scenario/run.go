@@ -43,6 +43,9 @@ type RunOptions struct {
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
 
+	// Workers are the profiles of the scenario's workers (see Scenario.Profiles) where the
+	// caller has them already; nil: load them. Runs may share them.
+	Workers []*profile.Profile
 	// Input is the scenario's workload where the caller has it already, as in a
 	// sweep that runs it several times; nil: open it.
 	Input *Input
@@ -140,9 +143,11 @@ func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
 
 // config is the simulation that the scenario describes, without an observer.
 func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
-	ps, err := s.Profiles()
-	if err != nil {
-		return cfg, err
+	ps := o.Workers
+	if ps == nil {
+		if ps, err = s.Profiles(); err != nil {
+			return cfg, err
+		}
 	}
 	if o.Profiles != nil {
 		o.Profiles(ps)
