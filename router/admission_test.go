@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
 
@@ -199,21 +200,30 @@ func TestShedIsNotSpent(t *testing.T) {
 }
 
 func TestBadAdmission(t *testing.T) {
-	for _, text := range []string{"ttft", "ttft:0", "ttft:-1", "ttft:x", "ttft:inf", "queue:0", "queue:1.5", "wait:5",
-		"ttft:5,queue:3"} {
-		if err := CheckShed(text); err == nil || !strings.Contains(err.Error(), "expected ttft:MS") {
-			t.Errorf("shed %s: %v", text, err)
+	for _, f := range append(ShedForms(), RateForms()...) {
+		if err := f.Verify(); err != nil {
+			t.Error(err)
 		}
+	}
+	for text, want := range map[string]string{
+		"ttft": "shed ttft: ms is missing", "ttft:0": `ms: "0" is not a number > 0`, "ttft:-1": `"-1" is not`,
+		"ttft:x": `"x" is not`, "ttft:inf": `"inf" is not`, "queue:0": `shed queue: n: "0" is not a whole number >= 1`,
+		"queue:1.5": `"1.5" is not`, "wait:5": `unknown shed "wait" (known: ttft, queue)`,
+		"ttft:5,queue:3": `"queue:3" is one value too many`,
+	} {
+		testutil.ExpectError(t, CheckShed(text), want)
 	}
 	for text, name := range map[string]string{"queue:1+queue:2": "queue", "ttft:5+queue:3+ttft:9": "ttft"} {
 		if err := CheckShed(text); err == nil || err.Error() != name+" is given twice" {
 			t.Errorf("shed %s: %v", text, err)
 		}
 	}
-	for _, text := range []string{"0", "-1", "x", "inf", "1,2", "1,burst=0.5", "1,burst=", "nan", "1,burst=inf"} {
-		if err := CheckRate(text); err == nil || !strings.Contains(err.Error(), "expected R or R,burst=B") {
-			t.Errorf("rate %s: %v", text, err)
-		}
+	for text, want := range map[string]string{
+		"0": `rate: "0" is not a number > 0`, "-1": `"-1" is not`, "x": `"x" is not`, "inf": `"inf" is not`,
+		"nan": `"nan" is not`, "1,2": `"2" is one value too many`, "1,burst=0.5": `burst: "0.5" is not a number >= 1`,
+		"1,burst=": `burst: "" is not`, "1,burst=inf": `burst: "inf" is not`,
+	} {
+		testutil.ExpectError(t, CheckRate(text), want)
 	}
 	if _, err := NewAdmission("ttft:5", "", Env{Workers: Alike(1, Spec{})}); err == nil ||
 		!strings.Contains(err.Error(), "cost model") {

@@ -12,6 +12,7 @@ import (
 	"lorasim/internal/yamlerr"
 	"lorasim/router"
 	"lorasim/trace/lengths"
+	"lorasim/trace/resample"
 	"lorasim/trace/synth"
 )
 
@@ -36,6 +37,9 @@ var grammars = map[string]grammar{
 	"sessions":       {synth.SessionsForms(), "", "zipf:m=32,s=0.9"},
 	"conversations":  {synth.ConversationForms(), "", "agents:turns=20,system=8000"},
 	"lengths":        {lengths.Forms(), "", "copula:lengths.csv,rho=-0.3"},
+	"resample":       {resample.Forms(), "", "block:60"},
+	"shed":           {router.ShedForms(), "+", "ttft:500"},
+	"rate_limit":     {router.RateForms(), "", "2,burst=20"},
 	"max_new_tokens": {lengths.BudgetForms(), "", "mix:256=1,1024=3"},
 	"elastic":        {settings.FormOf[elasticSpec](), "", "min=1,max=8,rule=reactive,target=6"},
 	"policy":         {router.Forms(), "", "affinity-spill:threshold=4"},

@@ -33,6 +33,9 @@ func TestNestedEqualsShort(t *testing.T) {
 		{"workload.lengths", "random:1024,128"},
 		{"workload.max_new_tokens", "mix:256=1,1024=3"},
 		{"workload.max_new_tokens", "uniform:256,2048"},
+		{"workload.resample", "sessions:300"},
+		{"routing.shed", "queue:20"},
+		{"routing.rate_limit", "2.5,burst=20"},
 	} {
 		f, err := Find(c.key)
 		if err != nil {
@@ -62,6 +65,7 @@ func TestNestedEqualsShort(t *testing.T) {
 			"explicit:map=0-7@0,8@0+1,rest@all"},
 		{"routing.policy", "{name: explicit, map: \"0@0,rest@all\"}", "explicit:map=0@0,rest@all"},
 		{"routing.policy", "{threshold: &n 4, name: affinity-spill}", "affinity-spill:threshold=4"},
+		{"routing.shed", "[{name: ttft, ms: 500}, {name: queue, n: 20}]", "ttft:500+queue:20"},
 		{"workload.max_new_tokens", "{name: mix, weights: {256: 1, 1024: 3}}", "mix:256=1,1024=3"},
 	} {
 		f, err := Find(c.key)
