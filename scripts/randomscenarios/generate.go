@@ -22,7 +22,10 @@ func Generate(ctx context.Context, seed uint64, index int) (*scenario.Scenario, 
 	var last error
 	for attempt := range generatorAttempts {
 		rng := rand.New(rand.NewPCG(seed, uint64(index)<<16|uint64(attempt)))
-		sc, err := drawScenario(ctx, rng)
+		sc, err := drawScenario(rng, func(sc scenario.Scenario) (float64, error) { return sustainable(ctx, sc) })
+		if err == nil {
+			err = runs(ctx, *sc)
+		}
 		if err == nil {
 			return sc, nil
 		}
@@ -67,8 +70,8 @@ func rounded(x float64, digits int) float64 {
 	return y
 }
 
-// drawScenario draws one scenario.
-func drawScenario(ctx context.Context, rng *rand.Rand) (*scenario.Scenario, error) {
+// drawScenario draws one scenario, whose rate is a share of what the cluster sustains.
+func drawScenario(rng *rand.Rand, sustains func(scenario.Scenario) (float64, error)) (*scenario.Scenario, error) {
 	d := &drawer{Rand: rng, sc: scenario.Default()}
 	d.set("seed", 1)
 	d.set("num_prompts", 100*(15+d.IntN(46)))
@@ -87,17 +90,14 @@ func drawScenario(ctx context.Context, rng *rand.Rand) (*scenario.Scenario, erro
 		return nil, d.err
 	}
 	share := d.between(0.4, 1.1)
-	sustained, err := sustainable(ctx, d.sc)
+	sustained, err := sustains(d.sc)
 	if err != nil {
 		return nil, err
 	}
 	rate := rounded(share*sustained, 4)
 	d.set("request_rate", rate)
 	d.overTime(float64(d.sc.Workload.NumPrompts) / rate)
-	if d.err != nil {
-		return nil, d.err
-	}
-	return &d.sc, runs(ctx, d.sc)
+	return &d.sc, d.err
 }
 
 // cluster draws the workers.
@@ -163,8 +163,13 @@ func (d *drawer) requests(ps []*profile.Profile) {
 	for _, p := range ps {
 		context = min(context, p.Engine.ContextLength)
 	}
-	d.set("lengths", pick(d, "auto", "auto", "sharegpt", "azure-conv", "azure-code", "constant:50,10",
-		"constant:300,100", "constant:1500,200", "copula:sharegpt-v3", "sharegpt-llama3", "lognormal"))
+	lengths := pick(d, "auto", "auto", "sharegpt", "azure-conv", "azure-code", "constant:50,10", "constant:300,100",
+		"constant:1500,200", "copula:sharegpt-v3", "sharegpt-llama3", "lognormal")
+	if lengths == "lognormal" {
+		lengths = fmt.Sprintf("lognormal:prompt_mean=%d,prompt_sigma=1,output_mean=%d,output_sigma=0.8",
+			pick(d, 100, 500, 1000), pick(d, 20, 100, 300))
+	}
+	d.set("lengths", lengths)
 	d.set("arrivals", pick(d, "exponential", "exponential", "total-exponential", "gamma:2", "gamma:6",
 		"total-gamma:3", "weibull:2", "bursty", "deterministic"))
 	d.set("max_new_tokens", pick(d, "auto", "auto", "exact", "x1.5", "2048"))
@@ -175,10 +180,6 @@ func (d *drawer) requests(ps []*profile.Profile) {
 		d.set("sessions", fmt.Sprintf(pick(d, "zipf:m=%d", "copy:m=%d"), pick(d, 2, 8, 32, 128)))
 		d.set("popularity", "zipf") // the default: sessions have laws of their own
 		d.set("arrivals", "exponential")
-	}
-	if d.sc.Workload.Lengths == "lognormal" {
-		d.set("lengths", fmt.Sprintf("lognormal:prompt_mean=%d,prompt_sigma=1,output_mean=%d,output_sigma=0.8",
-			pick(d, 100, 500, 1000), pick(d, 20, 100, 300)))
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 
 // baselines are the policies that others are compared with.
 const baselines = "static|round-robin|least-loaded|least-tokens|p2c|bounded-hash|any-worker|affinity-spill|" +
-	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|period_mig|period_mig:margin=1"
+	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|period_mig|" +
+	"period_mig:margin=1"
 
 // options are those of the command line.
 type options struct {
@@ -62,7 +63,7 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.scenarios, "scenarios", 60, "number of scenarios")
 	f.Uint64Var(&o.generator, "seed", 1, "seed of the generator of scenarios")
 	f.IntVar(&o.seeds, "seeds", 4, "seeds of each scenario: 1, 2, ...")
-	policies := f.String("policies", baselines, "policies to run, separated by | (or by commas where no policy has one)")
+	policies := f.String("policies", baselines, "policies to run, separated by | or, where no policy has one, commas")
 	base := f.String("baselines", baselines, "policies that the others are compared with; only those in OUT count")
 	only := f.String("only", "", "numbers of scenarios, as in 3,17: run these only")
 	f.StringVar(&o.label, "label", "", "added to the names of the policies in OUT, as in @branch")
@@ -136,7 +137,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		case o.yaml != "":
 			return writeYAML(o.yaml, list)
 		}
-		if err := RunAll(ctx, s, o.missing(list), &Runner{Program: o.lorasim, Limit: o.limit}, o.jobs, stderr); err != nil {
+		runner := &Runner{Program: o.lorasim, Limit: o.limit}
+		if err := RunAll(ctx, s, o.missing(list), runner, o.jobs, stderr); err != nil {
 			return err
 		}
 	}

@@ -18,12 +18,12 @@ import (
 const leastDrawn = 0.001
 
 // Plot draws a box per policy and metric: median and quartiles, whiskers to the farthest
-// regret within 1.5 times their distance, and dots beyond.
+// regret within 1.5 times their distance, dots beyond, and a triangle for the mean.
 func (t *Table) Plot(path string) error {
 	policies := slices.Clone(t.Policies)
 	slices.Reverse(policies) // the best on top
 	policies = slices.DeleteFunc(policies, func(p string) bool { return len(t.of(p)) == 0 })
-	const width, names, row, rest = 9 * vg.Centimeter, 6 * vg.Centimeter, 0.62 * vg.Centimeter, 2.4 * vg.Centimeter
+	const width, names, row, rest = 9 * vg.Centimeter, 6.5 * vg.Centimeter, 0.62 * vg.Centimeter, 2.4 * vg.Centimeter
 	height := row*vg.Length(len(policies)) + rest
 	return figure.Write(path, names+width*vg.Length(numMetrics), height, func(c draw.Canvas) error {
 		for m := range numMetrics {
@@ -43,6 +43,15 @@ func (t *Table) Plot(path string) error {
 	})
 }
 
+// most is the largest regret.
+func (t *Table) most() float64 {
+	most := 1.0
+	for _, r := range t.Regrets {
+		most = max(most, slices.Max(r.Hindsight[:]))
+	}
+	return most
+}
+
 // panel draws the boxes of a metric; the first one has the names of the policies.
 func (t *Table) panel(policies []string, m metric) (*plot.Plot, error) {
 	f := figure.New("worse than the best other policy", "")
@@ -53,13 +62,15 @@ func (t *Table) panel(policies []string, m metric) (*plot.Plot, error) {
 		p.Title.Text = "Regret of mean TTFT"
 	}
 	p.X.Scale = plot.LogScale{}
-	most := 1.0
+	var means plotter.XYs
 	for i, name := range policies {
 		var values plotter.Values
-		for _, r := range t.of(name) {
+		rs := t.of(name)
+		for _, r := range rs {
 			values = append(values, max(leastDrawn, r.Hindsight[m]))
-			most = max(most, r.Hindsight[m])
 		}
+		mean := meanOf(rs, func(r Regret) float64 { return r.Hindsight[m] })
+		means = append(means, plotter.XY{X: max(leastDrawn, mean), Y: float64(i)})
 		box, err := plotter.NewBoxPlot(0.38*vg.Centimeter, float64(i), values)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -69,7 +80,8 @@ func (t *Table) panel(policies []string, m metric) (*plot.Plot, error) {
 		box.GlyphStyle.Radius = vg.Points(1.3)
 		p.Add(box)
 	}
-	p.X.Min, p.X.Max = leastDrawn, most*1.2
+	f.Marks("", draw.PyramidGlyph{}, means)
+	p.X.Min, p.X.Max = leastDrawn, t.most()*1.2
 	p.Y.Min, p.Y.Max = -0.6, float64(len(policies))-0.4
 	p.X.Tick.Marker = plot.TickerFunc(percentTicks)
 	ticks := make(plot.ConstantTicks, len(policies))
@@ -98,7 +110,7 @@ func percentTicks(low, high float64) (ticks []plot.Tick) {
 // colorOf tells this project's planners, and choices on other seeds, from the rest.
 func colorOf(policy string) color.Color {
 	switch {
-	case strings.HasPrefix(policy, "auto"), strings.HasPrefix(policy, "chosen"):
+	case strings.HasPrefix(policy, "auto"), strings.HasPrefix(policy, "best"):
 		return figure.Color(2)
 	case strings.HasPrefix(policy, "period_mig"), strings.HasPrefix(policy, "plan-and-route"), policy == "route-only":
 		return figure.Color(1)

@@ -57,7 +57,11 @@ func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
 		rate, _ := res.Metrics.Get(result.RequestThroughput)
 		return rate, nil
 	}
-	sc.Workload.RequestRate = probeFirst * float64(sc.Cluster.NumWorkers)
+	workers, err := sc.Workers()
+	if err != nil {
+		return 0, err
+	}
+	sc.Workload.RequestRate = probeFirst * float64(workers)
 	for range probeRuns {
 		res, err := simulate(ctx, &sc)
 		if err != nil {

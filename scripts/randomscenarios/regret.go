@@ -97,7 +97,8 @@ type Regret struct {
 	// CrossFitted is against the policy that is best on half of the seeds, on the other half, mean over all halves.
 	CrossFitted [numMetrics]float64 `json:"cross_fitted"`
 	// Objective is the difference to the best other policy's, hindsight and cross-fitted.
-	Objective, ObjectiveCrossFitted float64
+	Objective            float64 `json:"objective"`
+	ObjectiveCrossFitted float64 `json:"objective_cross_fitted"`
 	// Serious: E2E is more than 15 % worse, and the 95 % interval of the difference, paired by seed, excludes 0.
 	Serious bool `json:"serious"`
 }
@@ -195,8 +196,8 @@ type Left struct {
 
 // The names of rows that are choices among the baselines.
 const (
-	chosenByObjective = "chosen on other seeds"
-	chosenByE2E       = "chosen on other seeds, by E2E alone"
+	chosenByObjective = "best on other seeds"
+	chosenByE2E       = "best E2E on other seeds"
 )
 
 // Judge judges the policies of a folder. Scenarios count in which all baselines have
@@ -279,6 +280,9 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 			by[r.Policy] = map[uint64]Run{}
 		}
 		by[r.Policy][r.Seed] = r
+	}
+	if len(baselines) == 0 {
+		return nil, "no runs of a baseline"
 	}
 	c = &Case{Numbered: n, policies: map[string]*figures{}, failed: map[string]bool{}}
 	for _, p := range baselines {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,20 +107,23 @@ func RunAll(ctx context.Context, s *Store, jobs []job, r *Runner, workers int, s
 	var mu sync.Mutex
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
+	jobs = slices.DeleteFunc(jobs, func(j job) bool { return have[runKey{j.scenario.Index, j.policy, j.seed}] })
 	p := progress{out: stderr, total: len(jobs), now: time.Now}
 	p.begin()
 	for _, j := range jobs {
-		mu.Lock()
-		skip := have[runKey{j.scenario.Index, j.policy, j.seed}] || dropped[j.scenario.Index]
-		mu.Unlock()
-		if skip {
-			p.total--
-			continue
-		}
 		if running.Err() != nil {
 			break
 		}
 		group.Go(func() error {
+			mu.Lock()
+			skip := dropped[j.scenario.Index]
+			if skip {
+				p.total--
+			}
+			mu.Unlock()
+			if skip {
+				return nil
+			}
 			done, err := r.Run(running, j, time.Now)
 			if err != nil {
 				return err

@@ -63,7 +63,8 @@ func OpenStore(folder string, generator uint64) (*Store, error) {
 	}
 	for _, n := range s.Scenarios {
 		if n.Generator != generator {
-			return nil, fmt.Errorf("%s has scenarios of --seed %d, not %d: use another folder", folder, n.Generator, generator)
+			return nil, fmt.Errorf("%s has scenarios of --seed %d, not %d: use another folder", folder,
+				n.Generator, generator)
 		}
 	}
 	if err := readLines(filepath.Join(folder, runsFile), &s.Runs); err != nil {

@@ -146,14 +146,16 @@ func (t *Table) command(index int) string {
 
 // WriteJSON writes all regrets.
 func (t *Table) WriteJSON(path string) error {
+	out := struct {
+		Schema  string              `json:"schema"`
+		Metrics [numMetrics]string  `json:"metrics"`
+		Weights [numMetrics]float64 `json:"objective_weights"`
+		*Table
+	}{"lorasim.random-scenarios/1", [numMetrics]string{"mean_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms"},
+		weights, t}
 	return atomicfile.Write(path, func(f *atomicfile.File) error {
 		e := json.NewEncoder(f)
 		e.SetIndent("", " ")
-		return e.Encode(struct {
-			Schema  string              `json:"schema"`
-			Metrics [numMetrics]string  `json:"metrics"`
-			Weights [numMetrics]float64 `json:"objective_weights"`
-			*Table
-		}{"lorasim.random-scenarios/1", [numMetrics]string{"mean_e2e_latency_ms", "mean_ttft_ms", "p99_ttft_ms"}, weights, t})
+		return e.Encode(out)
 	})
 }
