@@ -25,7 +25,7 @@ var weights = [numMetrics]float64{1, 0.35, 0.15}
 
 // fewest is the share of requests that a policy must complete, of those that another one
 // completes, for its latencies to count.
-const fewest = 0.99
+const fewest = 0.95
 
 // lossAbove is the regret of E2E from which a loss counts as a serious one.
 const lossAbove = 0.15
@@ -284,6 +284,11 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 	if len(baselines) == 0 {
 		return nil, "no runs of a baseline"
 	}
+	for _, r := range runs {
+		if r.Index == n.Index && r.Error != "" && r.Error != noSuccess && slices.Contains(baselines, r.Policy) {
+			return nil, r.Policy + " " + r.Error
+		}
+	}
 	c = &Case{Numbered: n, policies: map[string]*figures{}, failed: map[string]bool{}}
 	for _, p := range baselines {
 		if c.seeds = max(c.seeds, len(by[p])); len(by[p]) == 0 {
@@ -303,9 +308,6 @@ func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
 			r, ok := of[uint64(i+1)]
 			if complete = complete && ok; !ok {
 				continue
-			}
-			if r.Error != "" && slices.Contains(baselines, p) && r.Error != "no request succeeded" {
-				return nil, p + ": " + r.Error
 			}
 			failed = failed || r.Error != "" || r.Completed < fewest*most[i]
 			for m, x := range [numMetrics]float64{r.E2E, r.TTFT, r.P99TTFT} {

@@ -76,6 +76,9 @@ func (r *Runner) result(ctx context.Context, j job) (*result.Result, error) {
 	return result.ParseJSON(stdout.Bytes())
 }
 
+// noSuccess is the error of a run that left no latencies.
+const noSuccess = "no request succeeded"
+
 // take takes the figures of a result.
 func (r *Run) take(res *result.Result) {
 	r.E2E, _ = res.Metrics.Get(result.MeanE2E)
@@ -89,7 +92,7 @@ func (r *Run) take(res *result.Result) {
 		r.State = string(res.Steady.State)
 	}
 	if r.Completed == 0 {
-		r.Error = "no request succeeded"
+		r.Error = noSuccess
 	}
 }
 

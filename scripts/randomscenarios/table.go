@@ -62,7 +62,11 @@ func (t *Table) regrets(b *strings.Builder, of func(Regret) [numMetrics]float64,
 						serious++
 					}
 				}
-				fmt.Fprintf(b, " %d |", serious)
+				if p == chosenByObjective || p == chosenByE2E {
+					b.WriteString(" |") // no policy of which one run could be compared
+				} else {
+					fmt.Fprintf(b, " %d |", serious)
+				}
 			}
 		}
 		b.WriteString("\n")
