@@ -69,7 +69,7 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.label, "label", "", "added to the names of the policies in OUT, as in @branch")
 	f.StringVar(&o.lorasim, "lorasim", "", "run the policies by this build of lorasim, not in this process")
 	f.IntVar(&o.jobs, "jobs", 2, "runs at a time")
-	f.DurationVar(&o.limit, "limit", time.Minute, "longest run; a scenario with a longer one is left out")
+	f.DurationVar(&o.limit, "limit", 5*time.Minute, "longest run by the clock; a scenario with one is left out")
 	f.BoolVar(&o.print, "print", false, "print the scenarios as commands, and run nothing")
 	f.StringVar(&o.yaml, "yaml", "", "write the scenarios into this folder as YAML, and run nothing")
 	f.BoolVar(&o.report, "report", false, "run nothing, report what OUT has")
