@@ -466,14 +466,15 @@ func (g *guard) check(st *Stats) {
 	}
 	slices.Sort(times)
 	least, most := math.MaxInt, 0
+	changes, n := map[tick.Ticks]int{}, 0
+	for _, x := range g.spans {
+		changes[x[0]]++
+		changes[x[1]]--
+	}
 	for i := range times[1:] {
+		n += changes[times[i]]
+		delete(changes, times[i]) // once for all that is at this time
 		if from, to := times[i], times[i+1]; from < to {
-			n := 0
-			for _, x := range g.spans {
-				if x[0] <= from && x[1] >= to {
-					n++
-				}
-			}
 			least, most = min(least, n), max(most, n)
 		}
 	}

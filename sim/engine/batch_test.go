@@ -121,3 +121,15 @@ func TestTokenTimes(t *testing.T) {
 		}
 	}
 }
+
+// A run of decode steps ends with the step in which the scheduler has to decide again.
+func TestLeapUntil(t *testing.T) {
+	for until, want := range map[tick.Ticks]int64{tick.Never: 49, 0: 1, 15 * ms: 1, 37 * ms: 3, 35 * ms: 2} {
+		b := newBench(t, nil)
+		b.send(0, request(1, 0, 10, 50))
+		b.s.until = until
+		if b.until(15 * ms); b.e.Step.run.Count != want { // steps end at 25, 35 and 45 ms
+			t.Errorf("until %d: a run of %d steps, expected %d", until, b.e.Step.run.Count, want)
+		}
+	}
+}
