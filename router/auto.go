@@ -47,6 +47,7 @@ type candidate struct {
 	prefix bool    // it looks at what prompts have in common
 	behind int     // races in a row in which it was far behind
 	skip   int     // races that it sits out
+	belief belief
 }
 
 // autoCandidates are the default. The first one begins.
@@ -93,12 +94,13 @@ func newAuto(o *options, env Env) (*Router, error) {
 		if c.Planner != nil {
 			weight = 2
 		}
-		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes})
+		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes,
+			belief: belief{variance: priorGain * priorGain}})
 	}
 	for range env.Workers {
 		p.used = append(p.used, make([]uint64, (len(env.Adapters)+63)/64))
 	}
-	p.env.Twin = env.Twin
+	p.env.Twin, p.candidates[0].belief = env.Twin, belief{}
 	return rt, nil
 }
 
@@ -253,6 +255,7 @@ func (p *auto) takeOver(v *View) {
 		p.chosen = p.incumbent
 		return
 	}
+	p.rebase(p.chosen)
 	p.incumbent, p.current, p.planAt = p.chosen, next, math.Inf(-1)
 	if a, ok := next.Policy.(adopter); ok {
 		a.adopt(p.window, v)

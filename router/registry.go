@@ -129,7 +129,7 @@ func List() []Descriptor {
 			{"max-e2e", "0", "goodput: largest E2E latency, ms; 0: any"},
 			{"window", "2048", "requests that it remembers"},
 			{"every", "1024", "requests between races, at most"},
-			{"margin", "0.01", "least gain for a change, as a share of the objective"},
+			{"margin", "0.02", "least gain for a change, as a share of the objective"},
 			{"budget", "7", "requests simulated per request; one with plans counts twice"},
 			{"profile-error", "0%", "share by which the twin's step times are wrong on purpose"},
 		}, newAuto},
