@@ -94,6 +94,9 @@ func newAuto(o *options, env Env) (*Router, error) {
 		if c.Planner != nil {
 			weight = 2
 		}
+		if c.ReadsPrefixes {
+			weight = 3
+		}
 		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes,
 			belief: belief{variance: priorGain * priorGain}})
 	}

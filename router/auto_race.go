@@ -15,7 +15,7 @@ const (
 	firstCredit = 12000   // requests that may be simulated before any came
 	maxCredit   = 100_000 // bounds what is saved up
 	farBehind   = 0.2     // of the objective: such candidates leave a race early
-	zChange     = 2.0     // standard deviations of what is believed that a gain must exceed
+	zChange     = 1.5     // standard deviations of what is believed that a gain must exceed
 	zFar        = 3.0     // standard errors that a difference must exceed to leave early
 	fewRequests = 256     // seen, so many double the margin
 	perRequest  = 5e-6    // s charged for one simulated request
@@ -224,9 +224,9 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *Vie
 		if err != nil {
 			return err
 		}
-		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)))
-		e.scores = p.objective.scores(o, f, 0, len(f.Requests))
-		e.E2E, e.TTFT = o.means()
+		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)+len(f.State.Kept)/2))
+		e.scores = p.objective.scores(o, f)
+		e.E2E, e.TTFT = o.means(len(f.Requests))
 		if i > 0 {
 			e.Gain, e.Error = e.scores.minus(&list[0].scores)
 			e.Gain = -e.Gain
@@ -317,10 +317,10 @@ func (p *auto) measured() *Measured {
 	return m
 }
 
-// means are the mean latencies of the requests that ended well.
-func (o *Outcome) means() (e2e, ttft float64) {
+// means are the mean latencies of the first requests, of those that ended well.
+func (o *Outcome) means(first int) (e2e, ttft float64) {
 	n := 0.0
-	for i, x := range o.E2E {
+	for i, x := range o.E2E[:first] {
 		if x == x {
 			n++
 			e2e += float64(x)

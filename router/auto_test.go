@@ -201,7 +201,7 @@ func TestObjective(t *testing.T) {
 	}
 	o.TTFT[5], o.TTFT[6], o.TTFT[7] = 9, 8, 7 // the third largest of 200 is the 99th percentile
 	o.E2E[9] = float32(math.NaN())            // counts as 4 s
-	value := func(b objective) scores { return b.scores(o, f, 0, 200) }
+	value := func(b objective) scores { return b.scores(o, f) }
 	for _, c := range []struct {
 		name string
 		b    objective
