@@ -130,7 +130,7 @@ func List() []Descriptor {
 			{"window", "2048", "requests that it remembers"},
 			{"every", "1024", "requests between races, at most"},
 			{"margin", "0.02", "least gain for a change, as a share of the objective"},
-			{"budget", "7", "requests simulated per request; one with plans counts twice"},
+			{"budget", "4", "requests simulated per request; one with plans counts twice"},
 			{"profile-error", "0%", "share by which the twin's step times are wrong on purpose"},
 		}, newAuto},
 		{"rank-group", "adapters of like rank together, groups of equal demand (LoRAServe)", []Option{
