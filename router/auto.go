@@ -81,8 +81,8 @@ func newAuto(o *options, env Env) (*Router, error) {
 		}
 		_, changes := c.Policy.(PlacementChanger)
 		if c.Prefetch || changes {
-			return nil, fmt.Errorf("candidate %s changes what workers do at a request: auto cannot take that up during a run",
-				spec)
+			return nil, fmt.Errorf("candidate %s changes what workers do at a request: "+
+				"auto cannot take that up during a run", spec)
 		}
 		if p.current == nil {
 			p.current = c

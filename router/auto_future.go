@@ -139,7 +139,8 @@ func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
 			continue
 		}
 		listed[q.worker]++
-		between = append(between, Held{Request: q.request(0, q.adapter, q.text, outs.draw(q), nil), Worker: q.worker, Age: -q.at})
+		r := q.request(0, q.adapter, q.text, outs.draw(q), nil)
+		between = append(between, Held{Request: r, Worker: q.worker, Age: -q.at})
 	}
 	slices.Reverse(between)
 	st.InFlight = slices.Insert(st.InFlight, ran, between...)

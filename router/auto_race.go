@@ -194,7 +194,8 @@ func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View
 		}
 		for i := range list[1:] {
 			e := &list[i+1]
-			if f == &part && slices.ContainsFunc(list[:i+1], func(x entrant) bool { return !x.dropped && x.scores == e.scores }) {
+			like := func(x entrant) bool { return !x.dropped && x.scores == e.scores }
+			if f == &part && slices.ContainsFunc(list[:i+1], like) {
 				e.dropped, e.Dropped, e.alike = true, true, true
 			}
 			if diff, se := e.scores.minus(&best.scores); !e.dropped && diff > farBehind && diff > zFar*se {
@@ -224,7 +225,8 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *Vie
 		if err != nil {
 			return err
 		}
-		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)+len(f.State.Kept)/2))
+		n := len(f.Requests) + len(f.State.InFlight) + len(f.State.Kept)/2
+		race.Simulated += int64(p.candidates[e.at].weight * float64(n))
 		e.scores = p.objective.scores(o, f)
 		e.E2E, e.TTFT = o.means(len(f.Requests))
 		if i > 0 {
@@ -308,7 +310,8 @@ func (p *auto) note(race *Race) {
 
 // measured compares the latest prediction with what came.
 func (p *auto) measured() *Measured {
-	m := &Measured{Requests: p.served.n, E2E: p.served.e2e / float64(p.served.n), TTFT: p.served.ttft / float64(p.served.n)}
+	n := float64(p.served.n)
+	m := &Measured{Requests: p.served.n, E2E: p.served.e2e / n, TTFT: p.served.ttft / n}
 	for _, c := range p.log.Candidates {
 		if c.Policy == p.log.Chosen {
 			m.PredictedE2E, m.PredictedTTFT = c.E2E, c.TTFT
@@ -335,8 +338,8 @@ func (r *Race) reason() string {
 	best := Raced{Gain: math.Inf(-1)}
 	for _, c := range r.Candidates {
 		if c.Policy == r.Chosen && r.Chosen != r.Incumbent {
-			return fmt.Sprintf("change from %s to %s: the twin predicts a gain of %.3f (standard error %.3f), %.3f with the races before",
-				r.Incumbent, r.Chosen, c.Gain, c.Error, c.Belief)
+			return fmt.Sprintf("change from %s to %s: the twin predicts a gain of %.3f (standard error %.3f), "+
+				"%.3f with the races before", r.Incumbent, r.Chosen, c.Gain, c.Error, c.Belief)
 		}
 		if c.Policy != r.Incumbent && !c.Dropped && c.Gain > best.Gain {
 			best = c

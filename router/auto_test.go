@@ -64,8 +64,9 @@ func drive(t *testing.T, p *auto, n int) (races []*Race, workers []int) {
 		w := p.Route(Request{ID: i, Adapter: int32(i % 4), Prompt: int32(100 + i%7), MaxNew: 500, Expected: 100}, v)
 		workers = append(workers, w)
 		if i >= 20 {
-			p.Finished(Finished{ID: i - 20, Adapter: int32((i - 20) % 4), Worker: int32(workers[i-20]), Output: int32(80 + i%5),
-				Exec: 1, E2E: 1, TTFT: 0.1, Now: at})
+			p.Finished(Finished{ID: i - 20, Adapter: int32((i - 20) % 4), Worker: int32(workers[i-20]),
+				Output: int32(80 + i%5),
+				Exec:   1, E2E: 1, TTFT: 0.1, Now: at})
 		}
 	}
 	return races, workers
@@ -94,7 +95,8 @@ func TestAutoTiesKeepTheIncumbent(t *testing.T) {
 func TestAutoChangesForAClearGain(t *testing.T) {
 	p := newTestAuto(t, "auto", &latencies{mean: map[string]float64{"static": 0.7}, noise: 0.02})
 	races, workers := drive(t, p, 400)
-	if r := races[0]; r.Chosen != "static" || r.Requests >= 64 || !strings.Contains(r.reason(), "change from period_mig to static") {
+	const why = "change from period_mig to static"
+	if r := races[0]; r.Chosen != "static" || r.Requests >= 64 || !strings.Contains(r.reason(), why) {
 		t.Fatalf("the first race, after %d requests, chose %s: %s", r.Requests, r.Chosen, r.reason())
 	}
 	if at := p.candidates[p.incumbent].spec; at != "static" {
@@ -142,7 +144,8 @@ func TestAutoKeepsItsBudget(t *testing.T) {
 		const n, largest = 3000, 3 * mostFuture * 20 // one race may go beyond
 		races, _ := drive(t, p, n)
 		if most := firstCredit + budget*n + largest; float64(twin.simulated) > most || len(races) == 0 {
-			t.Errorf("budget %v: %d requests simulated, at most %v, in %d races", budget, twin.simulated, most, len(races))
+			t.Errorf("budget %v: %d requests simulated, at most %v, in %d races", budget, twin.simulated, most,
+				len(races))
 		}
 	}
 }
@@ -161,7 +164,8 @@ func TestAutoMemoryIsBounded(t *testing.T) {
 
 func TestAutoIsDeterministic(t *testing.T) {
 	run := func() string {
-		races, workers := drive(t, newTestAuto(t, "auto", &latencies{mean: map[string]float64{"static": 0.9}, noise: 0.3}), 700)
+		twin := &latencies{mean: map[string]float64{"static": 0.9}, noise: 0.3}
+		races, workers := drive(t, newTestAuto(t, "auto", twin), 700)
 		text, err := json.Marshal(map[string]any{"races": races, "workers": workers})
 		if err != nil {
 			t.Fatal(err)
@@ -211,7 +215,7 @@ func TestObjective(t *testing.T) {
 		{"ttft", objective{ttft: 0.5}, 0.5 * math.Log((196*1+9+8+7.0+4)/200)},
 		{"p99", objective{p99: 1}, math.Log(7)},
 		{"deadline", objective{missed: 1, maxTTFT: 7.5}, 3.0 / 200},
-		{"tpot", objective{missed: 1, maxTPOT: 0.05}, 197.0 / 200}, // but for the three whose TTFT is longer than their E2E
+		{"tpot", objective{missed: 1, maxTPOT: 0.05}, 197.0 / 200}, // but for those with a long TTFT
 	} {
 		if s := value(c.b); math.Abs(s.all-c.want) > 1e-6 {
 			t.Errorf("%s: %v, want %v", c.name, s.all, c.want)

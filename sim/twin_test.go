@@ -28,7 +28,8 @@ func twinRouter(t *testing.T, policy string, cfg Config, adapters []trace.Adapte
 	t.Helper()
 	e := cfg.Workers[0].Profile().Engine
 	rt, err := router.New(policy, router.Env{Adapters: adapters, Seed: 1, Moving: cfg.MoveMode, Workers: router.Alike(2,
-		router.Spec{Cost: profile.Model{Costs: cfg.Workers[0]}, MaxRunning: e.MaxRunningRequests, Slots: e.MaxLorasPerBatch,
+		router.Spec{Cost: profile.Model{Costs: cfg.Workers[0]}, MaxRunning: e.MaxRunningRequests,
+			Slots:     e.MaxLorasPerBatch,
 			HostSlots: e.HostLoras(), KVBytes: 1, Memory: 1e9, AdapterBytes: make([]float64, len(adapters))})})
 	if err != nil {
 		t.Fatal(err)
@@ -62,8 +63,8 @@ func TestTwinIsTheSimulation(t *testing.T) {
 		for i := range w.Requests {
 			r := d.all[int64(i)]
 			if o.E2E[i] != float32(r.E2E()) || o.TTFT[i] != float32(r.TTFT()) {
-				t.Fatalf("%s: request %d: twin %v s and %v s, run %v s and %v s", policy, i, o.E2E[i], o.TTFT[i], r.E2E(),
-					r.TTFT())
+				t.Fatalf("%s: request %d: twin %v s and %v s, run %v s and %v s", policy, i, o.E2E[i], o.TTFT[i],
+					r.E2E(), r.TTFT())
 			}
 		}
 	}
@@ -164,7 +165,8 @@ func TestTwinWithAWrongProfile(t *testing.T) {
 	cfg, w := twinCluster(100, 20)
 	twin := NewTwin(cfg, w.Adapters)
 	mean := func(e router.ProfileError) (sum float64) {
-		o, err := twin.Simulate(twinRouter(t, "static", cfg, w.Adapters), &router.Future{Requests: w.Requests, Error: e})
+		f := &router.Future{Requests: w.Requests, Error: e}
+		o, err := twin.Simulate(twinRouter(t, "static", cfg, w.Adapters), f)
 		if err != nil {
 			t.Fatal(err)
 		}

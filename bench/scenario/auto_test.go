@@ -84,7 +84,7 @@ func TestAutoKnowsNoOutputsInAdvance(t *testing.T) {
 		}
 		for i, at := range a.at {
 			if at <= until && (i >= len(b.races) || a.races[i] != b.races[i]) {
-				t.Errorf("the race at %v s knows outputs of requests that end after %v s:\n%s\n%s", at, until, a.races[i], b.races[min(i, len(b.races)-1)])
+				t.Errorf("the race at %v s knows outputs of requests that end after %v s", at, until)
 			}
 		}
 		for id, at := range a.sent {
@@ -136,7 +136,8 @@ func TestAutoComesCloseToTheBest(t *testing.T) {
 					t.Fatal(err)
 				}
 				sum := 0.0
-				for name, weight := range map[result.Metric]float64{result.MeanE2E: 1, result.MeanTTFT: 0.35, result.P99TTFT: 0.15} {
+				weights := map[result.Metric]float64{result.MeanE2E: 1, result.MeanTTFT: 0.35, result.P99TTFT: 0.15}
+				for name, weight := range weights {
 					v, _ := res.Metrics.Get(name)
 					sum += weight * math.Log(v)
 				}
@@ -160,7 +161,8 @@ var autoCases = []struct {
 }{
 	{"static", 0.4, map[string]string{"profile": "llama-3.1-8b-h100", "lora_ranks": "16", "num_workers": "4",
 		"num_adapters": "128", "request_rate": "40", "num_prompts": "2400"}},
-	{"least-loaded", 0.1, map[string]string{"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12", "num_adapters": "4",
-		"lora_ranks": "64", "max_loras_per_batch": "4", "max_loaded_loras": "4", "lengths": "constant:50,10",
+	{"least-loaded", 0.1, map[string]string{"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12",
+		"num_adapters": "4",
+		"lora_ranks":   "64", "max_loras_per_batch": "4", "max_loaded_loras": "4", "lengths": "constant:50,10",
 		"popularity": "powerlaw:0.3", "num_prompts": "6000", "request_rate": "1306"}},
 }
