@@ -51,7 +51,7 @@ func (p *planAndRoute) adopt(w *window, v *View) {
 
 // adopt notes what was sent where.
 func (x *prefixIndex) adopt(w *window, v *View) {
-	for n := w.oldest(); n < w.kept; n++ {
+	for n := w.keptFrom(); n < w.kept; n++ {
 		s := w.at(n)
 		if s.worker < 0 {
 			continue

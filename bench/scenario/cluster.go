@@ -250,7 +250,8 @@ func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (router
 		return nil, err
 	}
 	return sim.NewTwin(sim.Config{
-		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed, Home: s.Cluster.home(),
+		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed,
+		Home:     s.Cluster.home(),
 		MoveMode: router.Moving(s.Routing.RequestMigration), NoFailover: s.Cluster.NoFailover,
 	}, adapters), nil
 }
