@@ -41,6 +41,7 @@ type auto struct {
 	used   [][]uint64 // by worker, a bit for each adapter: requests were sent for it
 	log    *Race      // the latest choice
 	served served
+	live   liveRaces
 }
 
 // candidate is a policy that auto may choose.
@@ -67,6 +68,7 @@ type autoOptions struct {
 	Margin     float64 `default:"0.02" check:">=0 <=1" help:"least gain for a change, as a share of the objective"`
 	Budget     float64 `default:"4" check:">=0 <=1000000" help:"requests simulated per request; one with plans counts twice, one with prefixes three times"`
 	Error      percent `key:"profile-error" default:"0%" help:"share by which the twin's step times are wrong on purpose"`
+	Share      percent `default:"2%" help:"bench and gateway: share of one core that races may take; replaces budget"`
 }
 
 // percent is a share, written as a percentage from 0% to below 100%.
@@ -99,6 +101,10 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 		env: env, rng: newRand(env), window: newWindow(o.Window), every: int64(o.Every), margin: o.Margin,
 		budget: o.Budget, credit: firstCredit, raceAt: firstRace, step: firstRace,
 		error: ProfileError{Seed: env.Seed, Share: float64(o.Error)}, planAt: math.Inf(-1), objective: o.objective(),
+		live: newLiveRaces(env.Live, float64(o.Share)),
+	}
+	if env.Live != nil {
+		p.budget = 0
 	}
 	p.env.Twin = nil // candidates are no twins
 	rt := &Router{Policy: p, Planner: p, ReadsKV: true, ReadsFewKV: true, ReadsPrefixes: true}
@@ -222,6 +228,7 @@ func (p *auto) planDue(now float64) bool {
 // Select implements Selector. A race has to know how far running requests are.
 func (p *auto) Select(v *View) Selection {
 	p.takeOver(v)
+	p.earn()
 	switch {
 	case p.raceDue():
 		return Selection{MostWaiting: manyWait}
@@ -238,8 +245,9 @@ func (p *auto) Select(v *View) Selection {
 func (p *auto) Begin(s *PlannerInput) *Pending {
 	p.takeOver(s.View)
 	p.look(s.View)
+	p.earn()
 	if p.raceDue() {
-		if pending := p.beginRace(s); pending != nil {
+		if pending := p.beginRace(p.forRace(s)); pending != nil {
 			return pending
 		}
 	}

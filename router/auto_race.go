@@ -31,6 +31,9 @@ type Race struct {
 	Chosen     string    `json:"chosen"`
 	Candidates []Raced   `json:"candidates"`
 	Previous   *Measured `json:"previous,omitempty"` // what came of the choice before
+	// Of live runs:
+	Seconds float64   `json:"seconds,omitempty"` // wall time of the race
+	Slower  []float64 `json:"slower,omitempty"`  // corrections of step times, by worker
 
 	far []far
 }
@@ -124,8 +127,10 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		}
 	}
 	var err error
-	return &Pending{func() { err = p.run(race, f, runners, past, now) }, func() *Plan {
-		p.credit -= float64(race.Simulated)
+	return &Pending{func() {
+		err = p.timed(race, func() error { return p.run(race, f, runners, past, now) })
+	}, func() *Plan {
+		p.spend(race)
 		plan := &Plan{Race: race, SolveTime: solveBase + perRequest*float64(race.Simulated)}
 		if err != nil {
 			race.Chosen = race.Incumbent
@@ -133,6 +138,10 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 			return plan
 		}
 		p.note(race)
+		p.live.slower = race.Slower
+		if race.Seconds > 0 {
+			plan.SolveTime = race.Seconds
+		}
 		plan.Reason = race.reason()
 		p.log = race
 		return plan
@@ -176,6 +185,9 @@ type entrant struct {
 
 // run has all candidates serve the first part of a future, and those that are not far behind all of it.
 func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View) error {
+	if err := p.correct(race, f, past); err != nil {
+		return err
+	}
 	list := make([]entrant, len(runners))
 	for i, k := range runners {
 		list[i] = entrant{at: k, Raced: Raced{Policy: p.candidates[k].spec}}

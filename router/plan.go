@@ -36,6 +36,7 @@ type InFlight struct {
 type PlannerInput struct {
 	*View
 	Requests []InFlight
+	Fixed    []InFlight // live: requests in flight that cannot move
 }
 
 // Placement is one adapter on one worker.

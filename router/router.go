@@ -86,7 +86,8 @@ type Env struct {
 	Moving    Moving     // how requests in flight are moved
 	Solver    ilp.Solver // nil: the embedded one
 
-	Twin Twin // simulates the cluster, for policies that choose by simulation; nil: there is none
+	Twin Twin  // simulates the cluster, for policies that choose by simulation; nil: there is none
+	Live *Live // the workers are real; nil: the run is simulated
 }
 
 // Spec is what a worker is all through a run. The zero value of a field stands

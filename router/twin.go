@@ -15,6 +15,8 @@ type Future struct {
 	State    State
 	Requests []trace.Request // by arrival; Arrival counts from the start of the future
 	Error    ProfileError
+	Yield    func()    // called often during the simulation; nil: nothing
+	Slower   []float64 // by worker: step times relative to the profile's; nil: as in the profile
 }
 
 // State is how a cluster is, as far as a router can tell.

@@ -21,24 +21,27 @@ type Twin struct {
 	cfg      Config
 	adapters []trace.Adapter
 	wrong    map[router.ProfileError][]*profile.Costs
+	slower   map[correction]*profile.Costs
 }
 
 // NewTwin returns a twin of a cluster.
 func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
-	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{}, cfg: Config{
-		Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
-		LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
-	}}
+	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{},
+		slower: map[correction]*profile.Costs{}, cfg: Config{
+			Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
+			LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
+		}}
 }
 
 // Simulate implements router.Twin. The requests' places in the future are their IDs.
 func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, error) {
 	cfg := t.cfg
-	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests}
+	cfg.Router, cfg.Source = rt, &futureSource{adapters: t.adapters, requests: f.Requests, yield: f.Yield}
 	rt.Placement = f.State.Host
 	if f.Error.Share > 0 {
 		cfg.Workers = t.mistaken(f.Error)
 	}
+	cfg.Workers = t.corrected(cfg.Workers, f.Slower)
 	for _, w := range f.State.Down {
 		cfg.Outages = append(cfg.Outages, Outage{Worker: w})
 	}
@@ -143,12 +146,19 @@ type futureSource struct {
 	adapters []trace.Adapter
 	requests []trace.Request
 	next     int
+	yield    func() // nil: nothing
 }
+
+// yieldEvery is the number of requests after which a simulation yields, some 50 us.
+const yieldEvery = 16
 
 func (s *futureSource) Adapters() []trace.Adapter { return s.adapters }
 func (s *futureSource) Len() int64                { return int64(len(s.requests) - s.next) }
 
 func (s *futureSource) Next() (trace.Request, error) {
+	if s.yield != nil && s.next%yieldEvery == 0 {
+		s.yield()
+	}
 	if s.next == len(s.requests) {
 		return trace.Request{}, io.EOF
 	}

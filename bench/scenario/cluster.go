@@ -211,6 +211,15 @@ func parseOutages(text string) ([]sim.Outage, error) {
 
 // Router makes the scenario's policy for workers of the given profiles.
 func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*router.Router, error) {
+	return s.router(ps, adapters, nil)
+}
+
+// LiveRouter makes the scenario's policy for real workers that the given profiles describe.
+func (s *Scenario) LiveRouter(ps []*profile.Profile, adapters []trace.Adapter, l *router.Live) (*router.Router, error) {
+	return s.router(ps, adapters, l)
+}
+
+func (s *Scenario) router(ps []*profile.Profile, adapters []trace.Adapter, l *router.Live) (*router.Router, error) {
 	r := &s.Routing
 	policy, err := r.policy()
 	if err != nil {
@@ -228,7 +237,7 @@ func (s *Scenario) Router(ps []*profile.Profile, adapters []trace.Adapter) (*rou
 	}
 	env := router.Env{
 		Workers: workers, Adapters: adapters, Seed: s.Seed, Moving: router.Moving(r.RequestMigration),
-		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver,
+		Interval: r.MigrationInterval, Threshold: r.MigrationReqThreshold, Solver: solver, Live: l,
 	}
 	if env.Twin, err = s.twin(ps, adapters); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"lorasim/bench/serving/fleet"
 	"lorasim/bench/serving/live"
 	"lorasim/internal/format"
+	"lorasim/internal/linelog"
 	"lorasim/internal/textfile"
 	"lorasim/trace"
 )
@@ -36,6 +38,7 @@ type benchFlags struct {
 	remote         remoteFlags
 	outlier        outlierFlags
 	backend, extra string
+	plans          string
 }
 
 func newBench() *cobra.Command {
@@ -89,6 +92,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 			"emulated workers' --time-scale: send as much faster, and report their time", ">0 <=1e6"))
 	flags(cmd, outputHeading,
 		opt(&f.RecordsFile, "records", "", recordsHelp),
+		opt(&f.plans, "plans", "", "append every plan and every race of policy auto to `file`, one JSON object per line"),
 		opt(&f.Replies, "replies", "", "write the token ids of each reply to `file` (.jsonl), as far as the workers tell them"))
 }
 
@@ -134,6 +138,11 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 		p.set("sending", q.Done, q.Requests, fmt.Sprintf("%.1f/s, %d in flight, %d failed",
 			float64(q.Done)/max(q.Now, 1e-9), q.InFlight, q.Failed))
 	}
+	closePlans, err := f.logPlans()
+	if err != nil {
+		return usage(err)
+	}
+	defer closePlans()
 	before := cpuTime()
 	res, st, err := live.Bench(cmd.Context(), sc, f.Options)
 	p.done()
@@ -152,6 +161,20 @@ func (f *benchFlags) run(cmd *cobra.Command, sc *scenario.Scenario) error {
 		return cmd.Context().Err()
 	}
 	return res.NoSuccess()
+}
+
+// logPlans opens the log of plans.
+func (f *benchFlags) logPlans() (closeLog func(), err error) {
+	if f.plans == "" {
+		return func() {}, nil
+	}
+	file, err := openAppending(f.plans)
+	if err != nil {
+		return nil, fmt.Errorf("--plans: %w", err)
+	}
+	lines := linelog.New(file)
+	f.Workers.Plans = slog.New(slog.NewJSONHandler(lines, nil))
+	return func() { lines.Close(time.Second); file.Close() }, nil
 }
 
 func newCheck() *cobra.Command {

@@ -72,20 +72,23 @@ func (b *books) setOthers(l load, own int, now float64) {
 // shared says whether other clients have requests on the worker.
 func (b *books) shared() bool { return b.othersRunning+b.othersQueued > 0 }
 
-// inFlight lists the requests that can move, by ID.
-func (b *books) inFlight(w int, now float64) (list []router.InFlight) {
+// inFlight lists the requests by ID: those that can move, and those that cannot.
+func (b *books) inFlight(w int, now float64) (movable, fixed []router.InFlight) {
 	for _, r := range b.requests {
-		if r.Move == nil {
-			continue
-		}
 		a := router.InFlight{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Running: r.running, Prompt: r.Prompt,
 			Generated: r.generated.Load(), MaxNew: r.MaxNew, Expected: r.Expected, Age: now - r.Sent, Text: r.Text,
 			Known: r.Known}
 		if r.running {
 			a.KV = int64(a.Prompt) + int64(a.Generated)
 		}
-		list = append(list, a)
+		if r.Move == nil {
+			fixed = append(fixed, a)
+		} else {
+			movable = append(movable, a)
+		}
 	}
-	slices.SortFunc(list, func(a, b router.InFlight) int { return cmp.Compare(a.ID, b.ID) })
-	return list
+	byID := func(a, b router.InFlight) int { return cmp.Compare(a.ID, b.ID) }
+	slices.SortFunc(movable, byID)
+	slices.SortFunc(fixed, byID)
+	return movable, fixed
 }

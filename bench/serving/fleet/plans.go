@@ -37,20 +37,32 @@ func (p *planRunner) plan() (plan *router.Plan, by *router.Router) {
 		p.unlocked(pending.Solve)
 		plan = pending.Plan()
 	}
-	p.stats.SolveTime += time.Since(begun).Seconds()
+	if plan == nil || plan.Race == nil {
+		p.stats.SolveTime += time.Since(begun).Seconds()
+	}
 	if plan == nil || by != p.router {
 		return nil, by
 	}
-	p.stats.Plans++
+	if plan.Race == nil {
+		p.stats.Plans++
+	}
 	return plan, by
 }
 
-// input lists the requests in flight, in the order of the workers and then of
+// input lists the requests in flight that the planner wants to see, in the order of the workers and then of
 // the requests' IDs; called with mu held.
 func (p *planRunner) input() *router.PlannerInput {
 	in := &router.PlannerInput{View: p.fresh()}
+	var wanted router.Selection
+	if s, ok := p.router.Planner.(router.Selector); ok {
+		wanted = s.Select(in.View)
+	}
 	for w, k := range p.workers {
-		in.Requests = append(in.Requests, k.books.inFlight(w, p.view.Now)...)
+		if wanted.Worker != nil && !wanted.Worker(w) {
+			continue
+		}
+		movable, fixed := k.books.inFlight(w, p.view.Now)
+		in.Requests, in.Fixed = append(in.Requests, movable...), append(in.Fixed, fixed...)
 	}
 	return in
 }
@@ -109,7 +121,12 @@ func (p *planRunner) applied(plan *router.Plan, by *router.Router, err error) {
 	case !plan.Empty():
 		p.stats.Applied++
 	}
-	p.log(plan, err)
+	if plan.Race != nil {
+		p.stats.Races.add(plan.Race)
+		p.logRace(plan)
+	} else {
+		p.log(plan, err)
+	}
 	if by == p.router && by.Planner != nil {
 		by.Planner.Applied(plan, err)
 	}

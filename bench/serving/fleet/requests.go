@@ -175,8 +175,10 @@ func (q *Requests) Finished(r *Request, w int, exec float64) {
 	defer q.lock()()
 	q.outliers.succeeded(r, w)
 	q.outputs.Ended(r.Adapter, r.generated.Load())
-	end := router.Finished{Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
+	end := router.Finished{ID: r.ID, Adapter: r.Adapter, Worker: int32(w), Output: r.generated.Load(), Exec: exec,
 		Now: q.cfg.Now()}
+	end.E2E = max(end.Now-r.Sent, 0)
+	end.TTFT = max(end.E2E-exec, 0)
 	q.router.Admission.Finished(end)
 	if l, ok := q.router.Policy.(router.CompletionObserver); ok {
 		l.Finished(end)

@@ -14,6 +14,7 @@ type Stats struct {
 	Downs                       int64   // times that a worker was found to be down
 	Ejections                   int64   // times that a worker was ejected
 	Panics                      int64   // recovered while a worker's bytes were handled
+	Races                       Races
 
 	Evictions      int64   // adapters unloaded because others waited for a place
 	PlaceWaits     int64   // requests that have waited for a place

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 	"lorasim/internal/bearer"
 	"lorasim/internal/memnet"
 	"lorasim/router"
+	"lorasim/sim"
 	"lorasim/sim/profile"
 	"lorasim/trace"
 )
@@ -128,8 +130,11 @@ func startGateway(t *memory, policy string, setFleet func(*fleet.Config), set fu
 	}
 	adapters := []trace.Adapter{{Name: "a", Rank: 8}, {Name: "b", Rank: 16}}
 	newRouter := func(adapters []trace.Adapter) (*router.Router, error) {
-		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: fastProfile().Compile()}}
-		return router.New(policy, router.Env{Workers: router.Alike(len(urls), spec), Adapters: adapters})
+		costs, begun := fastProfile().Compile(), time.Now()
+		spec := router.Spec{MaxRunning: 64, Slots: 8, Cost: profile.Model{Costs: costs}}
+		return router.New(policy, router.Env{Workers: router.Alike(len(urls), spec), Adapters: adapters,
+			Twin: sim.NewTwin(sim.Config{Workers: slices.Repeat([]*profile.Costs{costs}, len(urls))}, adapters),
+			Live: &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }}})
 	}
 	rt, err := newRouter(adapters)
 	if err != nil {

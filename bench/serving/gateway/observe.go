@@ -196,6 +196,37 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(count, "plans_total", "Plans made, by what became of them.", float64(n), []string{"result"}, result)
 	}
 	send(count, "solver_seconds_total", "Time spent making plans.", s.SolveTime, nil)
+	c.races(&s.Races, send)
 	send(count, "panics_total", "Panics recovered while a worker's bytes were handled.", float64(s.Panics), nil)
 	send(count, "migrations_total", "Requests that plans moved.", float64(s.Moves), nil)
+}
+
+// races sends what the policy auto has chosen by simulation, and how far its predictions were right.
+func (c fleetCollector) races(r *fleet.Races, send func(kind prometheus.ValueType, name, help string, value float64,
+	names []string, labels ...string)) {
+	send(prometheus.CounterValue, "races_total", "Simulated races among policies.", float64(r.Count), nil)
+	send(prometheus.CounterValue, "race_changes_total", "Races after which another policy routes.",
+		float64(r.Changes), nil)
+	send(prometheus.CounterValue, "race_failures_total", "Races that the simulation of the cluster could not run.",
+		float64(r.Failed), nil)
+	send(prometheus.CounterValue, "race_seconds_total", "Time spent in races.", r.Time, nil)
+	if r.Chosen != "" {
+		send(prometheus.GaugeValue, "race_policy", "The policy that routes since the latest race.", 1,
+			[]string{"policy"}, r.Chosen)
+	}
+	for w, x := range r.Slower {
+		send(prometheus.GaugeValue, "race_step_time_factor", "Measured step times relative to the profile.", x,
+			[]string{"worker"}, strconv.Itoa(w))
+	}
+	if m := r.Compared; m != nil {
+		for _, x := range []struct {
+			name, help          string
+			predicted, measured float64
+		}{{"race_e2e_seconds", "Mean E2E latency: prediction of the race before the latest, and measurement.",
+			m.PredictedE2E, m.E2E}, {"race_ttft_seconds",
+			"Mean TTFT: prediction of the race before the latest, and measurement.", m.PredictedTTFT, m.TTFT}} {
+			send(prometheus.GaugeValue, x.name, x.help, x.predicted, []string{"from"}, "predicted")
+			send(prometheus.GaugeValue, x.name, x.help, x.measured, []string{"from"}, "measured")
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -177,9 +178,17 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 		return nil, nil, nil, err
 	}
 	ps = told(ps, reports, cfg.Stated)
-	if cfg.Router, err = sc.Router(ps, cfg.Adapters); err != nil {
+	begun := time.Now()
+	l := &router.Live{Clock: func() float64 { return time.Since(begun).Seconds() }, Yield: runtime.Gosched}
+	if gateway {
+		own := *sc
+		own.Routing.RequestMigration = string(router.MoveNone)
+		sc = &own
+	}
+	if cfg.Router, err = sc.LiveRouter(ps, cfg.Adapters, l); err != nil {
 		return nil, nil, nil, err
 	}
+	noteTwin(cfg.Log, sc, ps)
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.TokenIDs == fleet.Off && !gateway &&
 			moving(sc, cfg.Router) == router.MoveRecompute {
@@ -198,11 +207,27 @@ func newFleet(ctx context.Context, sc *scenario.Scenario, cfg fleet.Config, read
 			Slots: p.Engine.MaxLorasPerBatch, KVCapacity: kv, MaxLoaded: p.Engine.HostLoras()})
 	}
 	if gateway {
-		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.Router(ps, all) }
+		cfg.Extend = func(all []trace.Adapter) (*router.Router, error) { return sc.LiveRouter(ps, all, l) }
 	}
 	cfg.Staleness = sc.Routing.ViewStaleness
 	f, err := fleet.New(cfg)
 	return f, cfg.Router, &seen{ps, reports}, err
+}
+
+// noteTwin says on what the simulations of the policy auto rest.
+func noteTwin(log func(format string, args ...any), sc *scenario.Scenario, ps []*profile.Profile) {
+	if name, _, _ := strings.Cut(sc.Routing.Policy, ":"); name != "auto" || log == nil {
+		return
+	}
+	var said []string
+	for _, p := range ps {
+		from := p.Provenance()
+		text := fmt.Sprintf("auto simulates workers with profile %s (%s, %s)", p.Name, from.Kind, from.Hardware)
+		if !slices.Contains(said, text) {
+			log("%s: --profile names another; step times are corrected by measured ones", text)
+			said = append(said, text)
+		}
+	}
 }
 
 // stated are the limits that flags or the scenario state; what is not stated is 0.
@@ -271,6 +296,7 @@ func describe(workers *fleet.Config, st *Stats, fs *fleet.Stats) map[string]any 
 		"lateness_mean_s": st.LatenessMean, "lateness_p50_s": st.LatenessP50, "lateness_p99_s": st.LatenessP99,
 		"lateness_max_s": st.LatenessMax,
 		"adapter_loads":  fs.Loads, "adapter_unloads": fs.Unloads, "failed_adapter_loads": fs.FailedLoads,
+		"races": fs.Races.Count, "race_changes": fs.Races.Changes, "race_s": fs.Races.Time,
 		"plans": fs.Plans, "plans_applied": fs.Applied, "plans_dropped": fs.Dropped, "worker_downs": fs.Downs,
 	}
 }

@@ -50,6 +50,7 @@ type faults struct {
 	Speed  float64
 	// Prefixes: it has a prefix cache.
 	Prefixes bool
+	Slower   float64 // step times relative to the test profile; 0: 1
 }
 
 func TestMain(m *testing.M) {
@@ -76,6 +77,9 @@ func testProfile() *profile.Profile {
 
 func newEmulated(f faults) (*emulate.Worker, error) {
 	p := testProfile()
+	if f.Slower > 0 {
+		p = p.Slower(f.Slower)
+	}
 	p.Engine.MaxLoadedLoras, p.Engine.PrefixCache = f.Limit, f.Prefixes
 	if f.Limit > 0 {
 		p.Engine.MaxLorasPerBatch = f.Limit

@@ -1,0 +1,10 @@
+package profile
+
+import "reflect"
+
+// Slower returns a copy of the profile whose step times are longer by a factor.
+func (p *Profile) Slower(factor float64) *Profile {
+	c := *p
+	mistake(reflect.ValueOf(&c.Latency).Elem(), func() float64 { return factor })
+	return &c
+}
