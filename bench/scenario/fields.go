@@ -339,7 +339,11 @@ func (f Field) Suggest(typed string) (list []string) {
 	for _, d := range router.List() {
 		switch {
 		case !options:
-			list = append(list, d.Name+"\t"+d.Summary)
+			own := d.Name
+			if router.CheckSpec(own) != nil {
+				own += ":" // some option must be given
+			}
+			list = append(list, own+"\t"+d.Summary)
 			for _, a := range d.Aliases {
 				aliases = append(aliases, a+"\talias of "+d.Name)
 			}

@@ -42,6 +42,8 @@ type RunOptions struct {
 	// total (0: unknown) and the simulated time in seconds.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
+	// Skipped is told the rows of the input that were left out, if any.
+	Skipped func(rows int64)
 
 	// Workers are the profiles of the scenario's workers (see Scenario.Profiles) where the
 	// caller has them already; nil: load them. Runs may share them.
@@ -109,6 +111,9 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	st, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if o.Skipped != nil && in.Skipped != nil && in.Skipped() > 0 {
+		o.Skipped(in.Skipped())
 	}
 	for _, complete := range written {
 		if err := complete(); err != nil {

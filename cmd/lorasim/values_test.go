@@ -173,6 +173,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"sweep plan":       "-o new --num-prompts 20 --policies static --seeds 1",
 		"sweep run":        "done",
 		"trace generate":   "--num-prompts 20 -o w.csv",
+		"trace import":     "a.csv -o imported.csv",
 		"trace info":       "--num-prompts 20",
 		"trace plot":       "--num-prompts 20 -o w.svg",
 		"trace workload":   "--num-prompts 20 -o w.csv",

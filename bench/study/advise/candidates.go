@@ -2,6 +2,7 @@ package advise
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,7 +153,9 @@ func neighbours(spec string) (out []string) {
 			}
 		}
 		for _, v := range others(o.Words, value) {
-			out = append(out, with(d, spec, o.Name, v))
+			if next := with(d, spec, o.Name, v); router.CheckSpec(next) == nil { // within the option's bounds
+				out = append(out, next)
+			}
 		}
 	}
 	return out
@@ -173,8 +176,13 @@ func others(words []string, value string) (out []string) {
 	case x == 0:
 		return []string{"1"}
 	}
+	_, fraction := strconv.ParseInt(value, 10, 64)
 	for _, f := range factors {
-		out = append(out, strconv.FormatFloat(x*f, 'g', 6, 64))
+		if fraction == nil && x*f == math.Trunc(x*f) { // as it may have to be
+			out = append(out, strconv.FormatFloat(x*f, 'f', 0, 64))
+		} else {
+			out = append(out, strconv.FormatFloat(x*f, 'g', 6, 64))
+		}
 	}
 	return out
 }
