@@ -16,6 +16,7 @@
 //   - [lorasim/bench/study/sweep]: a grid of settings, policies and seeds, kept in a folder
 //   - [lorasim/bench/study/compare]: runs side by side, with a verdict
 //   - [lorasim/bench/study/capacity]: the cheapest cluster that serves a workload within an SLO
+//   - [lorasim/bench/study/advise]: which policy with which options a workload needs
 //   - [lorasim/bench/study/worth]: whether moving requests and placing adapters pays
 //   - [lorasim/bench/study/report]: an HTML page with figures of runs and sweeps
 //

@@ -2,6 +2,7 @@ package router
 
 import (
 	"math"
+	"slices"
 
 	"lorasim/trace"
 )
@@ -14,18 +15,32 @@ type accounts struct {
 	backlogs []backlog // by worker
 	exec     mean      // s, of requests that ended
 	output   mean      // tokens, as expected, of all requests
+	// used[j*adapters+k]: an adapter was used on a worker since it started; nil: no front end takes time for
+	// the first use.
+	used []bool
 }
 
 func newAccounts(env Env) accounts {
-	return accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	p := accounts{workers: env.Workers, adapters: env.Adapters, backlogs: make([]backlog, len(env.Workers))}
+	if slices.ContainsFunc(env.Workers, func(s Spec) bool { return s.FirstUse > 0 }) {
+		p.used = make([]bool, len(env.Workers)*len(env.Adapters))
+	}
+	return p
 }
 
 // backlog is what the router works out of a worker from what it sent there itself.
 type backlog struct {
+	entered   float64 // s: when the requests sent there will have passed the front end
 	prefilled float64 // s: when the prompts sent there will have been computed
-	fetched   float64 // s: when the adapters sent for will have come to host memory
-	exec      mean    // s, of requests that ended there
-	full      float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
+	// The prompts sent while a prefill step is under way, until stepEnd, are computed together in the next one: so
+	// many tokens, in so much time, after that of their adapters' loads, s.
+	stepEnd float64
+	tokens  int64
+	compute float64
+	loads   float64
+	fetched float64 // s: when the adapters sent for will have come to host memory
+	exec    mean    // s, of requests that ended there
+	full    float64 // KV tokens, see demand, from which on requests had to wait; 0: they never had to
 }
 
 func (p *accounts) finished(f Finished) {
@@ -51,28 +66,82 @@ func (l *backlog) room(w *Worker) float64 {
 	return float64(w.KVCapacity)
 }
 
+// prefillStep is the prefill step in which a worker computes the prompt that is sent next: when it can start, s, and
+// what is in it already. A prompt that joins others costs less than a step of its own.
+type prefillStep struct {
+	starts, loads float64
+	tokens        int64
+	compute       float64 // time for the tokens, s; 0: not known
+}
+
+// next is the prefill step after the one under way. What no longer waits there, because it was refused or its client
+// gave it up, does not count.
+func (l *backlog) next(w *Worker, now float64) prefillStep {
+	if w.Running+w.Queued == 0 {
+		return prefillStep{starts: now}
+	}
+	if l.stepEnd <= now {
+		return prefillStep{starts: max(l.prefilled, now)} // that of the tokens is under way
+	}
+	tokens := min(l.tokens, w.QueuedToks)
+	if tokens <= 0 {
+		return prefillStep{starts: l.stepEnd}
+	}
+	if tokens < l.tokens {
+		return prefillStep{starts: l.stepEnd, loads: l.loads, tokens: tokens}
+	}
+	return prefillStep{l.stepEnd, l.loads, tokens, l.compute}
+}
+
+// prompt is how long a worker computes the prompts of a step with one more of n tokens, and how much of that is due to
+// that one, s.
+func (s *prefillStep) prompt(n int32, c CostModel) (all, one float64) {
+	all = c.Prefill(s.tokens + int64(n))
+	switch {
+	case s.tokens == 0:
+		return all, all
+	case s.compute > 0:
+		return all, all - s.compute
+	}
+	return all, all - c.Prefill(s.tokens)
+}
+
+// restarted forgets what was sent to workers that are down: they lose it, and begin anew.
+func (p *accounts) restarted(v *View) {
+	for j := range v.Workers {
+		if l := &p.backlogs[j]; !v.Workers[j].Up && (l.prefilled > 0 || l.entered > 0) {
+			*l = backlog{exec: l.exec}
+			if n := len(p.adapters); p.used != nil {
+				clear(p.used[j*n : (j+1)*n])
+			}
+		}
+	}
+}
+
 // adapterWait is what a request waits for its adapter.
 type adapterWait struct {
 	fetch, load float64 // s, until it is in host memory; from there to a slot
 	evicts      float64 // s, to load the adapter again that makes way
-	crowd       int     // adapters that have to be done before it gets a slot
+	turns       float64 // executions until it gets a slot
 	slotless    int     // requests that wait for a slot, and let others pass
 }
 
-// slotWait is how many executions an adapter keeps its slot for where others wait
-// for it: more of its requests come meanwhile.
-const slotWait = 8
+// blockedTurns is how many executions a request costs that waits for a slot and stops the requests behind it.
+const blockedTurns = 8
 
 func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	w := &v.Workers[j]
-	adapters, slotless := w.crowd()
-	a.slotless = slotless
+	c := w.crowd()
+	a.slotless = c.slotless
 	if !isAdapter(k) {
 		return a
 	}
 	st := w.adapter(k)
-	if st.Running+st.Queued == 0 && adapters >= w.Slots && w.Slots > 0 {
-		a.crowd = 1 + adapters - w.Slots
+	switch blocks := p.workers[j].Blocks; {
+	case st.Running == 0 && !blocks:
+		a.turns = c.turns(w.Slots, st.Queued > 0)
+	case st.Running+st.Queued == 0 && c.adapters >= w.Slots && w.Slots > 0:
+		a.turns = blockedTurns * float64(1+c.adapters-w.Slots)
 	}
 	if st.Tier == GPU || st.Loading || st.Running > 0 {
 		return a
@@ -95,27 +164,65 @@ func (p *accounts) adapterWait(k int32, j int, v *View) (a adapterWait) {
 	return a
 }
 
-// crowd is the number of adapters that have requests on a worker, and, where they
-// are more than its slots, the number of requests that have none.
-func (w *Worker) crowd() (adapters, slotless int) {
-	adapters = w.ActiveLoras + w.WaitingLoras
-	if adapters < w.Slots || w.WaitingLoras == 0 {
-		return adapters, 0
+// crowd is what adapters that have requests on a worker do with its slots.
+type crowd struct {
+	adapters int     // that have requests there
+	slotless int     // requests of those of which none runs, where there are more adapters than slots
+	freed    float64 // slots that become free in the time of an execution
+}
+
+// crowd is counted where all slots are taken; else only adapters is.
+func (w *Worker) crowd() (c crowd) {
+	if c.adapters = w.ActiveLoras + w.WaitingLoras; c.adapters < w.Slots || w.Slots == 0 {
+		return c
 	}
-	adapters = 0
+	left, waiting, later := c.adapters, 0, 0.0 // adapters of which none runs yet, and what they will free
+	c.adapters = 0
 	for k := range w.Adapters {
 		st := &w.Adapters[k]
-		if st.Running > 0 || st.Queued > 0 {
-			adapters++
+		switch {
+		case st.Running > 0:
+			c.freed += endRate(st.Running)
+			left--
+			if st.Queued > 0 {
+				left--
+			}
+		case st.Queued > 0:
+			waiting++
+			later += endRate(st.Queued)
+			c.slotless += int(st.Queued)
+			left--
+		default:
+			continue
 		}
-		if st.Running == 0 {
-			slotless += int(st.Queued)
+		if c.adapters++; left == 0 {
+			break
 		}
 	}
-	if adapters <= w.Slots {
-		slotless = 0
+	if c.adapters <= w.Slots {
+		c.slotless = 0
 	}
-	return adapters, slotless
+	if free := w.Slots - (c.adapters - waiting); free > 0 && waiting > 0 { // some of them will take these slots
+		c.freed += later * min(float64(free)/float64(waiting), 1)
+	}
+	return c
+}
+
+// endRate is how often, in the time of an execution, an adapter gives its slot back, with n requests running on
+// average: it keeps it for a busy period of an M/G/infinity queue, (e^n - 1)/n executions.
+func endRate(n int32) float64 { return float64(n) / math.Expm1(float64(n)) }
+
+// turns is how many executions it takes until an adapter of which no request runs gets a slot; waits: it has requests
+// that wait.
+func (c *crowd) turns(slots int, waits bool) float64 {
+	ahead := float64(c.adapters - slots) // adapters that wait for a slot before it
+	if waits {
+		ahead = (ahead - 1) / 2 // it is one of them
+	}
+	if slots == 0 || ahead < 0 {
+		return 0
+	}
+	return (1 + ahead) / max(c.freed, 1e-6)
 }
 
 // sent notes what a request brings to the worker that it goes to, and learns from
@@ -123,19 +230,31 @@ func (w *Worker) crowd() (adapters, slotless int) {
 func (p *accounts) sent(r Request, j int, v *View) {
 	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
-	switch adapters, _ := w.crowd(); {
+	switch c := w.crowd(); {
 	case w.Queued == 0:
 		if l.full > 0 {
 			l.full = max(l.full, level)
 		}
-	case v.Now > l.prefilled+stuckAfter && adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
+	case v.Now > l.prefilled+stuckAfter && c.adapters <= w.Slots && w.Running < w.MaxRunning && level < l.room(w):
 		l.full = l.room(w) + 0.1*(level-l.room(w))
 	}
 	a := p.adapterWait(r.Adapter, j, v)
 	if a.fetch > 0 {
 		l.fetched = max(l.fetched, v.Now+a.fetch)
 	}
-	l.prefilled = max(l.prefilled, v.Now) + a.load + p.workers[j].Cost.Prefill(int64(r.Prompt))
+	l.entered = p.enters(r.Adapter, j, v.Now)
+	if p.firstUse(r.Adapter, j) {
+		p.used[j*len(p.adapters)+int(r.Adapter)] = true
+	}
+	n := l.next(w, v.Now)
+	n.tokens += int64(r.Prompt)
+	n.loads += a.load
+	n.compute = p.workers[j].Cost.Prefill(n.tokens)
+	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute
+	if n.starts <= v.Now { // it begins at once
+		n = prefillStep{starts: l.prefilled}
+	}
+	l.stepEnd, l.tokens, l.compute, l.loads = n.starts, n.tokens, n.compute, n.loads
 }
 
 // stuckAfter is how long after the prompts before it should have been computed a

@@ -1,10 +1,12 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
+
+	"lorasim/internal/settings"
 )
 
 // Admission refuses requests before a policy is asked where to send them: those of
@@ -56,45 +58,69 @@ func CheckShed(text string) error { return new(Admission).parseShed(text) }
 
 func CheckRate(text string) error { return new(Admission).parseRate(text) }
 
+// shedding is one rule that sheds load.
+type shedding interface{ set(a *Admission) }
+
+type shedTTFT struct {
+	MS float64 `arg:"1" required:"yes" check:">0" unit:"ms" help:"longest predicted time to first token"`
+}
+
+func (o *shedTTFT) set(a *Admission) { a.wait = o.MS / 1000 }
+
+type shedQueue struct {
+	N int32 `arg:"1" required:"yes" check:">=1" unit:"requests" help:"waiting requests on a worker from which it counts as full"`
+}
+
+func (o *shedQueue) set(a *Admission) { a.queue = int(o.N) }
+
+func shedKinds() []settings.Kind[shedding] {
+	return []settings.Kind[shedding]{
+		{Name: "ttft", Summary: "the first token would come later than that on every worker, as predicted",
+			New: func() shedding { return &shedTTFT{} }},
+		{Name: "queue", Summary: "that many requests wait on every worker",
+			New: func() shedding { return &shedQueue{} }},
+	}
+}
+
+// ShedForms are the forms of one part of what sheds load.
+func ShedForms() []settings.Form { return settings.Forms(shedKinds()) }
+
 func (a *Admission) parseShed(text string) error {
 	if text == "" {
 		return nil
 	}
+	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, "+") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), ":")
-		x, err := strconv.ParseFloat(value, 64)
-		switch {
-		case name == "ttft" && a.wait > 0 || name == "queue" && a.queue > 0:
-			return fmt.Errorf("%s is given twice", name)
-		case name == "ttft" && err == nil && x > 0 && !math.IsInf(x, 0):
-			a.wait = x / 1000
-		case name == "queue" && err == nil && x >= 1 && x <= math.MaxInt32 && x == math.Trunc(x):
-			a.queue = int(x)
-		default:
-			return fmt.Errorf("%q, expected ttft:MS with MS > 0, queue:N with a whole N >= 1, or both joined by +",
-				part)
+		rule, err := settings.Parse("shed", shedKinds(), part)
+		if err != nil {
+			return err
 		}
+		if seen[rule.Name] {
+			return fmt.Errorf("%s is given twice", rule.Name)
+		}
+		seen[rule.Name] = true
+		rule.Value.set(a)
 	}
 	return nil
 }
+
+type rateLimit struct {
+	Rate  float64 `arg:"1" required:"yes" check:">0" unit:"req/s" help:"requests/s of each adapter"`
+	Burst float64 `check:">=1" unit:"requests" help:"size of the token bucket; by default the rate, at least 1"`
+}
+
+// RateForms is the form of a rate limit.
+func RateForms() []settings.Form { return settings.FormOf[rateLimit]() }
 
 func (a *Admission) parseRate(text string) error {
 	if text == "" {
 		return nil
 	}
-	rate, burst, given := strings.Cut(text, ",")
-	r, err := strconv.ParseFloat(strings.TrimSpace(rate), 64)
-	b := max(r, 1)
-	if given && err == nil {
-		value, ok := strings.CutPrefix(strings.TrimSpace(burst), "burst=")
-		if b, err = strconv.ParseFloat(value, 64); !ok {
-			b = 0
-		}
+	var o rateLimit
+	if _, err := settings.Decode(text, &o); err != nil {
+		return err
 	}
-	if err != nil || !(r > 0) || !(b >= 1) || math.IsInf(r, 0) || math.IsInf(b, 0) {
-		return fmt.Errorf("%q, expected R or R,burst=B with R > 0 requests/s and B >= 1 requests", text)
-	}
-	a.rate, a.burst = r, b
+	a.rate, a.burst = o.Rate, cmp.Or(o.Burst, max(o.Rate, 1))
 	return nil
 }
 
@@ -185,6 +211,7 @@ func (a *Admission) shed(r Request, v *View) (reason string, after float64) {
 		}
 	}
 	if a.wait > 0 {
+		a.restarted(v)
 		for j := range v.Workers {
 			a.runs[j].look(v.Now, &v.Workers[j])
 		}
@@ -226,7 +253,10 @@ func (a *Admission) predict(r Request, j int, v *View) float64 {
 		kv = max(kv, (w.Tokens-w.QueuedToks)*3/4)
 	}
 	ad := a.adapterWait(r.Adapter, j, v)
-	t := max(l.prefilled-v.Now, ad.fetch, 0) + ad.load + cost.Prefill(int64(r.Prompt)) + slotWait*exec*float64(ad.crowd)
+	n := l.next(w, v.Now)
+	prompts, _ := n.prompt(r.Prompt, cost)
+	t := max(n.starts-v.Now, a.enters(r.Adapter, j, v.Now)-v.Now, ad.fetch) + n.loads + ad.load + prompts +
+		exec*ad.turns
 	if w.Running == 0 {
 		return t
 	}

@@ -32,7 +32,7 @@ func (p *placer) adopt(w *window, v *View) {
 	}
 }
 
-func (p *periodMig) adopt(w *window, v *View) {
+func (p *planAndRoute) adopt(w *window, v *View) {
 	p.placer.adopt(w, v)
 	for n := w.first(); n < w.n; n++ {
 		s := w.at(n)
@@ -51,7 +51,7 @@ func (p *periodMig) adopt(w *window, v *View) {
 
 // adopt notes what was sent where.
 func (x *prefixIndex) adopt(w *window, v *View) {
-	for n := w.oldest(); n < w.kept; n++ {
+	for n := w.keptFrom(); n < w.kept; n++ {
 		s := w.at(n)
 		if s.worker < 0 {
 			continue

@@ -51,21 +51,22 @@ type candidate struct {
 	prefix bool    // it looks at what prompts have in common
 	behind int     // races in a row in which it was far behind
 	skip   int     // races that it sits out
+	belief belief
 }
 
 // autoTick is the time between looks at whether a race is due, s: races and plans begin at these times alone.
 const autoTick = 0.125
 
 type autoOptions struct {
-	Candidates string  `default:"period_mig+period_mig:margin=1+static+affinity:variant=residency+min-cost-flow+round-robin+affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware" commas:"yes" help:"policies, joined by +; the first one begins"`
+	Candidates string  `default:"plan-and-route+route-only+static+affinity:variant=residency+min-cost-flow+round-robin+affinity-spill+least-loaded+kv-router+prefix-scorer+cache-aware" commas:"yes" help:"policies, joined by +; the first one begins"`
 	Objective  string  `default:"all" check:"oneof all e2e ttft p99-ttft goodput" help:"what is to be small: all (E2E, TTFT and P99 TTFT), e2e, ttft, p99-ttft or goodput"`
 	MaxTTFT    float64 `key:"max-ttft" default:"0" check:">=0" help:"goodput: largest TTFT, ms; 0: any"`
 	MaxTPOT    float64 `key:"max-tpot" default:"0" check:">=0" help:"goodput: largest TPOT, ms; 0: any"`
 	MaxE2E     float64 `key:"max-e2e" default:"0" check:">=0" help:"goodput: largest E2E latency, ms; 0: any"`
 	Window     int     `default:"2048" check:">=64 <=1048576" help:"requests that it remembers"`
 	Every      int     `default:"1024" check:">=32" help:"requests between races, at most"`
-	Margin     float64 `default:"0.01" check:">=0 <=1" help:"least gain for a change, as a share of the objective"`
-	Budget     float64 `default:"7" check:">=0 <=1000000" help:"requests simulated per request; one with plans counts twice"`
+	Margin     float64 `default:"0.02" check:">=0 <=1" help:"least gain for a change, as a share of the objective"`
+	Budget     float64 `default:"4" check:">=0 <=1000000" help:"requests simulated per request; one with plans counts twice, one with prefixes three times"`
 	Error      percent `key:"profile-error" default:"0%" help:"share by which the twin's step times are wrong on purpose"`
 	Share      percent `default:"2%" help:"bench and gateway: share of one core that races may take; replaces budget"`
 }
@@ -114,8 +115,8 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 		}
 		_, changes := c.Policy.(PlacementChanger)
 		if c.Prefetch || changes {
-			return nil, fmt.Errorf("candidate %s changes what workers do at a request: auto cannot take that up during a run",
-				spec)
+			return nil, fmt.Errorf("candidate %s changes what workers do at a request: "+
+				"auto cannot take that up during a run", spec)
 		}
 		if p.current == nil {
 			p.current = c
@@ -127,12 +128,16 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 		if c.Planner != nil {
 			weight = 2
 		}
-		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes})
+		if c.ReadsPrefixes {
+			weight = 3
+		}
+		p.candidates = append(p.candidates, candidate{spec: spec, weight: weight, prefix: c.ReadsPrefixes,
+			belief: belief{variance: priorGain * priorGain}})
 	}
 	for range env.Workers {
 		p.used = append(p.used, make([]uint64, (len(env.Adapters)+63)/64))
 	}
-	p.env.Twin = env.Twin
+	p.env.Twin, p.candidates[0].belief = env.Twin, belief{}
 	return rt, nil
 }
 
@@ -284,6 +289,7 @@ func (p *auto) takeOver(v *View) {
 		p.chosen = p.incumbent
 		return
 	}
+	p.rebase(p.chosen)
 	p.incumbent, p.current, p.planAt = p.chosen, next, math.Inf(-1)
 	if a, ok := next.Policy.(adopter); ok {
 		a.adopt(p.window, v)

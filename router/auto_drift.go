@@ -3,7 +3,7 @@ package router
 import "math"
 
 // drift notices that the load changes: two-sided CUSUMs (Page, 1954) of the gaps between arrivals, the
-// prompts, the outputs and how rare the adapters are.
+// prompts and the outputs, the latter two by their logarithms.
 type drift struct {
 	gap, prompt, output cusum
 	last                float64 // arrival
@@ -32,42 +32,48 @@ func (d *drift) ended(output int32) bool {
 	return true
 }
 
-// cusum compares means of driftBatch values with those of the first driftBatches.
+// cusum compares means of batches with those of the first batches. Their standard deviation is that among the first
+// batches, or, if that is larger, what independent values would give them.
 type cusum struct {
-	sum, n    float64 // of the batch
-	batches   float64
-	mean, m2  float64 // of the means of the first batches
+	batch     moments
+	first     moments // of the means of the first batches
+	within    float64 // mean variance of the values of a batch
 	high, low float64
+}
+
+// moments are number, mean and sum of squared deviations (Welford).
+type moments struct{ n, mean, m2 float64 }
+
+func (m *moments) add(x float64) {
+	m.n++
+	d := x - m.mean
+	m.mean += d / m.n
+	m.m2 += d * (x - m.mean)
 }
 
 const (
 	driftBatch   = 32  // values
-	driftBatches = 8   // that set what is usual
-	driftSlack   = 0.5 // standard deviations of a batch
-	driftLimit   = 10  // likewise, summed
+	driftBatches = 12  // that set what is usual
+	driftSlack   = 0.5 // standard deviations of a batch's mean
+	driftLimit   = 12  // likewise, summed
+	driftMost    = 6   // likewise, that one batch counts
 )
 
 func (c *cusum) add(x float64) bool {
-	c.sum += x
-	if c.n++; c.n < driftBatch {
+	c.batch.add(x)
+	if c.batch.n < driftBatch {
 		return false
 	}
-	m := c.sum / c.n
-	c.sum, c.n = 0, 0
-	if c.batches < driftBatches {
-		c.batches++
-		d := m - c.mean
-		c.mean += d / c.batches
-		c.m2 += d * (m - c.mean)
+	mean, within := c.batch.mean, c.batch.m2/(driftBatch-1)
+	c.batch = moments{}
+	if c.first.n < driftBatches {
+		c.first.add(mean)
+		c.within += within / driftBatches
 		return false
 	}
-	sd := math.Sqrt(c.m2 / (c.batches - 1))
-	if sd <= 0 {
-		sd = 1e-9 + 0.01*math.Abs(c.mean)
-	}
-	zed := (m - c.mean) / sd
-	zed = min(max(zed, -6), 6)
-	c.high = max(0, c.high+zed-driftSlack)
-	c.low = max(0, c.low-zed-driftSlack)
-	return c.high > driftLimit || c.low > driftLimit
+	sd := math.Sqrt(max(c.first.m2/(driftBatches-1), c.within/driftBatch, 1e-12))
+	by := min(max((mean-c.first.mean)/sd, -driftMost), driftMost)
+	c.high = max(0, c.high+by-driftSlack)
+	c.low = max(0, c.low-by-driftSlack)
+	return max(c.high, c.low) > driftLimit
 }

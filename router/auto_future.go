@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 
@@ -57,7 +58,7 @@ func (s *seen) request(at float64, adapter int32, text *trace.Text, output int32
 
 // keptBy lists what workers keep of the prompts of the window before number kept.
 func (w *window) keptBy(v *View) (list []Kept) {
-	for n := w.oldest(); n < w.kept; n++ {
+	for n := w.keptFrom(); n < w.kept; n++ {
 		s := w.at(n)
 		if s.text == nil || s.worker < 0 || !v.Workers[s.worker].Usable() {
 			continue
@@ -70,6 +71,12 @@ func (w *window) keptBy(v *View) (list []Kept) {
 	}
 	return list
 }
+
+// mostKept bounds the prompts of which it counts that workers keep them.
+const mostKept = 512
+
+// keptFrom is the number of the first request whose prompt counts.
+func (w *window) keptFrom() int64 { return max(w.oldest(), w.kept-mostKept) }
 
 // state is how the cluster is.
 func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
@@ -100,7 +107,7 @@ func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
 		}
 		listed[a.Worker]++
 		q := seen{adapter: a.Adapter, prompt: a.Prompt, maxNew: a.MaxNew, generated: a.Generated, text: a.Text}
-		h := Held{Request: q.request(0, a.Adapter, a.Text, outs.draw(&q), nil), Worker: a.Worker}
+		h := Held{Request: q.request(0, a.Adapter, a.Text, outs.draw(&q), nil), Worker: a.Worker, Age: a.Age}
 		if running {
 			h.Generated, h.KV = a.Generated, a.KV
 			h.Output = max(h.Output, a.Generated+1)
@@ -109,11 +116,17 @@ func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
 		st.InFlight = append(st.InFlight, h)
 	}
 	known := make(map[int64]bool, len(s.Requests))
+	running := make([]*InFlight, 0, len(s.Requests))
 	for i := range s.Requests {
 		known[s.Requests[i].ID] = true
-		hold(&s.Requests[i], true)
+		running = append(running, &s.Requests[i])
 	}
-	running := len(st.InFlight)
+	// callers list running requests in an order that may tell which one ends first
+	slices.SortFunc(running, func(a, b *InFlight) int { return cmp.Compare(a.ID, b.ID) })
+	for _, a := range running {
+		hold(a, true)
+	}
+	ran := len(st.InFlight)
 	for i := range s.Requests {
 		hold(&s.Requests[i], false)
 	}
@@ -126,10 +139,11 @@ func (w *window) state(s *PlannerInput, used [][]uint64, outs *outputs) State {
 			continue
 		}
 		listed[q.worker]++
-		between = append(between, Held{Request: q.request(0, q.adapter, q.text, outs.draw(q), nil), Worker: q.worker})
+		r := q.request(0, q.adapter, q.text, outs.draw(q), nil)
+		between = append(between, Held{Request: r, Worker: q.worker, Age: -q.at})
 	}
 	slices.Reverse(between)
-	st.InFlight = slices.Insert(st.InFlight, running, between...)
+	st.InFlight = slices.Insert(st.InFlight, ran, between...)
 	return st
 }
 

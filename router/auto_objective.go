@@ -25,71 +25,82 @@ type scores struct {
 	without [blocks]float64
 }
 
-// scores rates the requests from a place on.
-func (b *objective) scores(o *Outcome, f *Future, from, to int) scores {
-	n := to - from
-	var sum [blocks]struct{ n, ok, e2e, ttft, missed float64 }
+// tally sums up how requests ended.
+type tally struct {
+	n, e2e, missed float64
+	first, ttft    float64 // requests whose first token lies in the future, and their TTFT
+}
+
+func (t *tally) add(u tally, sign float64) {
+	t.n, t.e2e, t.missed = t.n+sign*u.n, t.e2e+sign*u.e2e, t.missed+sign*u.missed
+	t.first, t.ttft = t.first+sign*u.first, t.ttft+sign*u.ttft
+}
+
+// longTTFT is a TTFT and its block.
+type longTTFT struct {
+	ttft  float32
+	block int
+}
+
+// scores rates all requests of an outcome, those in flight before as well.
+func (b *objective) scores(o *Outcome, f *Future) scores {
 	worst := float32(0)
-	for i := from; i < to; i++ {
-		if x := o.E2E[i]; x == x {
+	for _, x := range o.E2E {
+		if x == x {
 			worst = max(worst, x)
 		}
 	}
-	order := make([]int32, 0, n)
-	ttft := make([]float32, n)
-	for i := range n {
-		s := &sum[i*blocks/n]
-		e, t := o.E2E[from+i], o.TTFT[from+i]
-		missed := e != e || b.misses(float64(e), float64(t), f.Requests[from+i].Output)
-		if e != e { // as bad as twice the worst
+	var part [blocks]tally
+	var total tally
+	var ttfts []longTTFT
+	for i, e := range o.E2E {
+		t, block, output := o.TTFT[i], (i-len(f.Requests))%blocks, int32(0)
+		if i < len(f.Requests) {
+			block, output = i*blocks/len(f.Requests), f.Requests[i].Output
+		}
+		u := tally{n: 1, first: 1}
+		if e != e || b.misses(float64(e), float64(t), output) {
+			u.missed = 1
+		}
+		switch {
+		case e != e: // as bad as twice the worst
 			e, t = 2*worst, 2*worst
+		case t != t: // it had its first token before
+			u.first, t = 0, 0
 		}
-		s.n++
-		s.e2e += float64(e)
-		s.ttft += float64(t)
-		if missed {
-			s.missed++
+		u.e2e, u.ttft = float64(e), float64(t)
+		part[block].add(u, 1)
+		if b.p99 > 0 && u.first > 0 {
+			ttfts = append(ttfts, longTTFT{t, block})
 		}
-		ttft[i] = t
 	}
-	if b.p99 > 0 {
-		for i := range n {
-			order = append(order, int32(i))
-		}
-		slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(ttft[y], ttft[x]) })
+	for _, u := range part {
+		total.add(u, 1)
 	}
-	var total struct{ n, e2e, ttft, missed float64 }
-	for _, s := range sum {
-		total.n, total.e2e, total.ttft, total.missed = total.n+s.n, total.e2e+s.e2e, total.ttft+s.ttft,
-			total.missed+s.missed
-	}
-	value := func(skip int) float64 {
-		t := total
-		if skip >= 0 {
-			s := sum[skip]
-			t.n, t.e2e, t.ttft, t.missed = t.n-s.n, t.e2e-s.e2e, t.ttft-s.ttft, t.missed-s.missed
-		}
-		v := b.missed * t.missed / max(t.n, 1)
-		v += b.e2e*math.Log(max(t.e2e/max(t.n, 1), 1e-9)) + b.ttft*math.Log(max(t.ttft/max(t.n, 1), 1e-9))
-		if b.p99 > 0 {
-			k := int(t.n / 100) // so many are above the percentile
-			for _, i := range order {
-				if int(i)*blocks/n == skip {
-					continue
-				}
-				if k--; k < 0 {
-					v += b.p99 * math.Log(max(float64(ttft[i]), 1e-9))
-					break
-				}
-			}
-		}
-		return v
-	}
-	s := scores{all: value(-1)}
+	slices.SortFunc(ttfts, func(x, y longTTFT) int { return cmp.Compare(y.ttft, x.ttft) })
+	s := scores{all: b.value(total, ttfts, None)}
 	for i := range s.without {
-		s.without[i] = value(i)
+		t := total
+		t.add(part[i], -1)
+		s.without[i] = b.value(t, ttfts, i)
 	}
 	return s
+}
+
+// value is the objective of all requests but those of a block; ttfts are in descending order.
+func (b *objective) value(t tally, ttfts []longTTFT, without int) float64 {
+	log := func(x float64) float64 { return math.Log(max(x, 1e-9)) }
+	v := b.missed*t.missed/max(t.n, 1) + b.e2e*log(t.e2e/max(t.n, 1)) + b.ttft*log(t.ttft/max(t.first, 1))
+	above := int(t.first / 100) // so many are above the percentile
+	for _, x := range ttfts {
+		if x.block == without {
+			continue
+		}
+		if above--; above < 0 {
+			return v + b.p99*log(float64(x.ttft))
+		}
+	}
+	return v
 }
 
 // misses says whether a request missed a deadline.

@@ -12,11 +12,11 @@ const (
 	firstRace   = 32      // requests before the first one; after each, until every, twice as many before the next
 	leastFuture = 256     // requests
 	mostFuture  = 1024    // likewise
-	firstCredit = 8000    // requests that may be simulated before any came
+	firstCredit = 12000   // requests that may be simulated before any came
 	maxCredit   = 100_000 // bounds what is saved up
 	farBehind   = 0.2     // of the objective: such candidates leave a race early
-	z           = 2.0     // standard errors that a difference must exceed
-	zFar        = 3.0     // likewise, to leave early
+	zChange     = 1.5     // standard deviations of what is believed that a gain must exceed
+	zFar        = 3.0     // standard errors that a difference must exceed to leave early
 	fewRequests = 256     // seen, so many double the margin
 	perRequest  = 5e-6    // s charged for one simulated request
 )
@@ -44,7 +44,8 @@ type Raced struct {
 	Policy  string  `json:"policy"`
 	Gain    float64 `json:"gain"`
 	Error   float64 `json:"standard_error"`
-	E2E     float64 `json:"e2e_s"` // predicted mean
+	Belief  float64 `json:"believed_gain"` // by this race and those before
+	E2E     float64 `json:"e2e_s"`         // predicted mean
 	TTFT    float64 `json:"ttft_s"`
 	Dropped bool    `json:"dropped,omitempty"` // it was far behind on the first part of the future
 }
@@ -82,6 +83,9 @@ func (p *auto) changed() {
 	p.raceAt = p.window.n + firstRace
 	for k := range p.candidates {
 		p.candidates[k].behind, p.candidates[k].skip = 0, 0
+		if k != p.incumbent {
+			p.candidates[k].belief.forget(priorGain)
+		}
 	}
 }
 
@@ -98,7 +102,7 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 	}
 	rng := rand.New(rand.NewPCG(p.env.Seed, uint64(p.window.n)))
 	runners := p.runners()
-	most := int(p.credit/p.weight(runners)/2) - inFlight
+	most := int(p.credit/p.weight(runners)*0.75) - inFlight // others leave the race early
 	long := min(max(2*inFlight, int(p.window.n), leastFuture), mostFuture, max(most, leastFuture))
 	past := p.window.snapshot(s.Now)
 	f := past.future(s, p.used, long, rng)
@@ -117,6 +121,11 @@ func (p *auto) beginRace(s *PlannerInput) *Pending {
 		p.raceAt = p.window.n + p.every
 	}
 	p.served = served{}
+	for k := range p.candidates {
+		if k != p.incumbent {
+			p.candidates[k].belief.forget(gainDrift)
+		}
+	}
 	var err error
 	return &Pending{func() {
 		err = p.timed(race, func() error { return p.run(race, f, runners, past, now) })
@@ -197,10 +206,8 @@ func (p *auto) run(race *Race, f *Future, runners []int, past *window, now *View
 		}
 		for i := range list[1:] {
 			e := &list[i+1]
-			if f == &part && slices.ContainsFunc(list[:i+1], func(x entrant) bool {
-				return !x.dropped &&
-					x.scores == e.scores
-			}) {
+			like := func(x entrant) bool { return !x.dropped && x.scores == e.scores }
+			if f == &part && slices.ContainsFunc(list[:i+1], like) {
 				e.dropped, e.Dropped, e.alike = true, true, true
 			}
 			if diff, se := e.scores.minus(&best.scores); !e.dropped && diff > farBehind && diff > zFar*se {
@@ -230,9 +237,10 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *Vie
 		if err != nil {
 			return err
 		}
-		race.Simulated += int64(p.candidates[e.at].weight * float64(len(f.Requests)+len(f.State.InFlight)))
-		e.scores = p.objective.scores(o, f, 0, len(f.Requests))
-		e.E2E, e.TTFT = o.means()
+		n := len(f.Requests) + len(f.State.InFlight) + len(f.State.Kept)/2
+		race.Simulated += int64(p.candidates[e.at].weight * float64(n))
+		e.scores = p.objective.scores(o, f)
+		e.E2E, e.TTFT = o.means(len(f.Requests))
 		if i > 0 {
 			e.Gain, e.Error = e.scores.minus(&list[0].scores)
 			e.Gain = -e.Gain
@@ -241,22 +249,56 @@ func (p *auto) lap(race *Race, f *Future, list []entrant, past *window, now *Vie
 	return nil
 }
 
-// decide chooses the candidate that is best, if it is better than the incumbent beyond chance and margin.
+// decide chooses the candidate that is believed to be best, if that is better than the incumbent beyond doubt and
+// margin.
 func (p *auto) decide(race *Race, list []entrant) {
-	best := &list[0]
-	margin := p.margin * (1 + fewRequests/float64(race.Requests))
+	for i := range list {
+		race.Candidates = append(race.Candidates, list[i].Raced)
+		race.far = append(race.far, far{list[i].at, list[i].dropped && !list[i].alike})
+	}
+	best, most := p.incumbent, p.margin*(1+fewRequests/float64(race.Requests))
 	for i := range list {
 		e := &list[i]
-		race.Candidates = append(race.Candidates, e.Raced)
-		if !e.dropped && e.Gain > margin && e.Gain > z*e.Error && e.Gain > best.Gain {
-			best = e
+		c := &p.candidates[e.at]
+		if i > 0 {
+			c.belief.learn(e.Gain, e.Error)
+		}
+		race.Candidates[i].Belief = c.belief.mean
+		if sure := zChange * math.Sqrt(c.belief.variance); !e.dropped && c.belief.mean > most && c.belief.mean > sure {
+			best, most = e.at, c.belief.mean
 		}
 	}
-	race.Chosen = best.Policy
-	for i := range list {
-		e := &list[i]
-		race.far = append(race.far, far{e.at, e.dropped && !e.alike})
+	race.Chosen = p.candidates[best].spec
+}
+
+// belief is what races have told of the gain of a candidate against the incumbent, as a mean and a variance. Gains
+// change as the load does: a random walk, of which each race is a noisy look (a Kalman filter).
+type belief struct{ mean, variance float64 }
+
+const (
+	priorGain = 0.3  // standard deviation of gains before any race
+	gainDrift = 0.1  // likewise of their change from one race to the next
+	leastSE   = 0.01 // of a race: the twin is not exact
+)
+
+func (b *belief) forget(sd float64) { b.variance = min(b.variance+sd*sd, priorGain*priorGain) }
+
+func (b *belief) learn(gain, se float64) {
+	weight := b.variance / (b.variance + se*se + leastSE*leastSE)
+	b.mean += weight * (gain - b.mean)
+	b.variance *= 1 - weight
+}
+
+// rebase has all beliefs be against another incumbent.
+func (p *auto) rebase(to int) {
+	old, by := p.incumbent, p.candidates[to].belief
+	for k := range p.candidates {
+		b := &p.candidates[k].belief
+		b.mean -= by.mean
+		b.forget(math.Sqrt(by.variance))
 	}
+	p.candidates[old].belief = belief{-by.mean, by.variance}
+	p.candidates[to].belief = belief{}
 }
 
 // far says whether a candidate was far behind in a race.
@@ -280,8 +322,8 @@ func (p *auto) note(race *Race) {
 
 // measured compares the latest prediction with what came.
 func (p *auto) measured() *Measured {
-	m := &Measured{Requests: p.served.n, E2E: p.served.e2e / float64(p.served.n),
-		TTFT: p.served.ttft / float64(p.served.n)}
+	n := float64(p.served.n)
+	m := &Measured{Requests: p.served.n, E2E: p.served.e2e / n, TTFT: p.served.ttft / n}
 	for _, c := range p.log.Candidates {
 		if c.Policy == p.log.Chosen {
 			m.PredictedE2E, m.PredictedTTFT = c.E2E, c.TTFT
@@ -290,10 +332,10 @@ func (p *auto) measured() *Measured {
 	return m
 }
 
-// means are the mean latencies of the requests that ended well.
-func (o *Outcome) means() (e2e, ttft float64) {
+// means are the mean latencies of the first requests, of those that ended well.
+func (o *Outcome) means(first int) (e2e, ttft float64) {
 	n := 0.0
-	for i, x := range o.E2E {
+	for i, x := range o.E2E[:first] {
 		if x == x {
 			n++
 			e2e += float64(x)
@@ -305,20 +347,19 @@ func (o *Outcome) means() (e2e, ttft float64) {
 
 // reason says for people what a race led to.
 func (r *Race) reason() string {
-	gain, at, se := 0.0, "", 0.0
+	best := Raced{Gain: math.Inf(-1)}
 	for _, c := range r.Candidates {
-		if c.Policy != r.Incumbent && !c.Dropped && (at == "" || c.Gain > gain) {
-			gain, at, se = c.Gain, c.Policy, c.Error
-		}
 		if c.Policy == r.Chosen && r.Chosen != r.Incumbent {
-			return fmt.Sprintf("change from %s to %s: the twin predicts a gain of %.3f (standard error %.3f)",
-				r.Incumbent,
-				r.Chosen, c.Gain, c.Error)
+			return fmt.Sprintf("change from %s to %s: the twin predicts a gain of %.3f (standard error %.3f), "+
+				"%.3f with the races before", r.Incumbent, r.Chosen, c.Gain, c.Error, c.Belief)
+		}
+		if c.Policy != r.Incumbent && !c.Dropped && c.Gain > best.Gain {
+			best = c
 		}
 	}
-	if at == "" {
-		return fmt.Sprintf("stay with %s: all others are far behind", r.Incumbent)
+	if best.Policy == "" {
+		return fmt.Sprintf("stay with %s: all others are far behind, or alike", r.Incumbent)
 	}
-	return fmt.Sprintf("stay with %s: the best other one, %s, gains %.3f (standard error %.3f)", r.Incumbent, at, gain,
-		se)
+	return fmt.Sprintf("stay with %s: %s is the best other one, with a gain of %.3f (standard error %.3f)", r.Incumbent,
+		best.Policy, best.Gain, best.Error)
 }

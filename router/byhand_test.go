@@ -39,7 +39,7 @@ func close2(t *testing.T, what string, got, want float64) {
 // Until anything has ended a request is taken to run for 5 s, and a second until the
 // first token to be worth 30.
 func TestPriceByHand(t *testing.T) {
-	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*periodMig)
+	p := mustNew(t, "period_mig:spill=0", handEnv(1, 3)).Policy.(*planAndRoute)
 	r := Request{Adapter: 2, Prompt: 100, Expected: 50, MaxNew: 400}
 	onGPU := []AdapterState{{Running: 2}, {}, {Tier: GPU}}
 	for _, c := range []struct {
@@ -70,10 +70,25 @@ func TestPriceByHand(t *testing.T) {
 			SlotsUsed: 2, ActiveLoras: 1,
 			Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: Host}}}, 1 + 3.7 + 8,
 			30*8 + 2*8 + 185 + 2*9 + 110},
-		// both slots in use: eight executions until one is free
+		// both slots in use, each for a busy period of e - 1 executions of 5 s: half of that until one is free
 		{"a wait for a slot", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			SlotsUsed: 2, ActiveLoras: 2,
-			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}}, 1 + 3.7 + 40, 185 + 2 + 110},
+			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}}, 1 + 3.7 + 5*(math.E-1)/2, 185 + 2 + 110},
+		// of another adapter, too, and two requests of the first one: slots become free at these rates, two are needed
+		{"a second one to wait for a slot", 2, -100, Worker{Running: 3, Queued: 1, KVUsed: 600, KVCapacity: 2000,
+			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
+			Adapters: []AdapterState{{Running: 2}, {Running: 1}, {Tier: GPU}, {Queued: 1, Tier: GPU}}},
+			1 + 4.7 + 5*2/(2/(math.E*math.E-1)+1/(math.E-1)), 50*4.7 + 3 + 50*3*1.1},
+		// of the two that hold or will take the slots one is about to run
+		{"slots that are about to be taken", 2, -100, Worker{Running: 1, Queued: 1, KVUsed: 600, KVCapacity: 2000,
+			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 1, WaitingLoras: 1,
+			Adapters: []AdapterState{{Running: 1}, {Queued: 1, Tier: GPU}, {Tier: GPU}}},
+			1 + 2.7 + 5./2 + 5*(math.E-1)/2, 50*2.7 + 1 + 50*1.1},
+		// one that waits is as likely first as last of the two
+		{"behind one of its own", 2, -100, Worker{Running: 2, Queued: 2, KVUsed: 600, KVCapacity: 2000,
+			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 2,
+			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU, Queued: 1}, {Queued: 1, Tier: GPU}}},
+			1 + 3.7 + 1.5*5*(math.E-1)/2, 185 + 2 + 110},
 		// those without a slot let others pass
 		{"others wait for a slot", 0, -100, Worker{Running: 2, Queued: 3, QueuedToks: 300, KVUsed: 600,
 			KVCapacity: 2000, MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,
@@ -120,7 +135,7 @@ func TestPriceByHand(t *testing.T) {
 func TestPeriodicFetches(t *testing.T) {
 	env := handEnv(1, 3)
 	env.Workers[0].Cost = twoTiers{}
-	p := mustNew(t, "period_mig:spill=0", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig:spill=0", env).Policy.(*planAndRoute)
 	v := testView(env)
 	for k := range v.Workers[0].Adapters {
 		v.Workers[0].Adapters[k].Tier = Disk
@@ -149,7 +164,7 @@ func (twoTiers) AdapterLoad(_ int, from Tier) float64 {
 // Requests that wait although the prompts before them are computed show how much
 // memory the engine really needs; that none wait with more takes it back.
 func TestPeriodicLearnsRoom(t *testing.T) {
-	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", handEnv(1, 3)).Policy.(*planAndRoute)
 	v := &View{Now: 50, Workers: []Worker{{Up: true, Running: 2, Queued: 1, QueuedToks: 100, KVUsed: 1000,
 		KVCapacity: 2000, MaxRunning: 4, Slots: 3,
 		ActiveLoras: 1, Adapters: []AdapterState{{Running: 2}, {Tier: GPU}, {Tier: GPU}}}}}
@@ -200,7 +215,7 @@ func TestPeriodicSpill(t *testing.T) {
 func TestSpeedsByHand(t *testing.T) {
 	env := handEnv(3, 1)
 	env.Workers[1].Cost = twice{}
-	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", env).Policy.(*planAndRoute)
 	s := &PlannerInput{View: testView(env)}
 	for j := range s.Workers {
 		s.Workers[j].KVCapacity = 1000

@@ -9,8 +9,9 @@ import (
 // A policy without the fact Plans must have no planner; one that is not listed
 // has all facts.
 func TestFactsFitThePolicies(t *testing.T) {
-	env := Env{Twin: alikeTwin{}, Workers: Alike(3, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 2, HostSlots: 4, Memory: 1e9, KVBytes: 1,
-		AdapterBytes: []float64{1, 1}}),
+	env := Env{Twin: alikeTwin{},
+		Workers: Alike(3, Spec{Cost: testCost{}, MaxRunning: 8, Slots: 2, HostSlots: 4, Memory: 1e9, KVBytes: 1,
+			AdapterBytes: []float64{1, 1}}),
 		Adapters: trace.Names(2, []int{8}), Moving: MoveQueued}
 	listed := 0
 	for _, d := range List() {

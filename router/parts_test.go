@@ -20,7 +20,7 @@ func TestPartsOfPeriodMig(t *testing.T) {
 			env.Workers[j].HostSlots = rapid.SampledFrom([]int{0, 3}).Draw(t, "host")
 		}
 		p := mustNew(t, "period_mig:busy=0,margin=0,look=1,interval=5,move="+move+",place="+place,
-			env).Policy.(*periodMig)
+			env).Policy.(*planAndRoute)
 		s := &PlannerInput{View: testView(env)}
 		for j := range s.Workers {
 			for k := range s.Workers[j].Adapters {

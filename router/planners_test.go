@@ -82,7 +82,7 @@ func checkPlanner(t *rapid.T, spec string) {
 	rt, twin := mustNew(t, spec, env), mustNew(t, spec, env)
 	deep := rapid.SampledFrom([]int{1, 3, manyWait}).Draw(t, "many wait")
 	for _, rt := range []*Router{rt, twin} {
-		if p, ok := rt.Policy.(*periodMig); ok {
+		if p, ok := rt.Policy.(*planAndRoute); ok {
 			p.deep = deep
 		}
 	}
@@ -99,7 +99,7 @@ func checkPlanner(t *rapid.T, spec string) {
 			if a != b {
 				t.Fatalf("same seed, but routed to %d and %d", a, b)
 			}
-			if _, ok := rt.Policy.(*periodMig); ok && a != want {
+			if _, ok := rt.Policy.(*planAndRoute); ok && a != want {
 				t.Fatalf("routed to %d, the cheapest is %d", a, want)
 			}
 		}
@@ -136,7 +136,7 @@ func checkPlanner(t *rapid.T, spec string) {
 // cheapestOfAll is where the price is least, of equals the first.
 func cheapestOfAll(policy Policy, r Request, v *View) int {
 	best, least := None, math.Inf(1)
-	if p, ok := policy.(*periodMig); ok {
+	if p, ok := policy.(*planAndRoute); ok {
 		for j := range v.usable() {
 			if c, _ := p.price(r, j, v); c < least {
 				best, least = j, c
@@ -412,7 +412,7 @@ func TestPeriodicStaysOrMoves(t *testing.T) {
 				v.Workers[j].Adapters[k].Tier = Host
 				s.Requests = append(s.Requests, InFlight{ID: int64(len(s.Requests)), Adapter: int32(k),
 					Worker: int32(j), Prompt: 200, MaxNew: 400})
-				rt.Policy.(*periodMig).note(Request{Adapter: int32(k), Prompt: 200})
+				rt.Policy.(*planAndRoute).note(Request{Adapter: int32(k), Prompt: 200})
 			}
 		}
 		for j := range v.Workers {

@@ -70,7 +70,7 @@ func TestSpreadByHand(t *testing.T) {
 		{"one has work", []int{0}, []float64{0, 4, 0, 90}, []int64{0, 6, 10, 0}},
 		{"all are down", []int{0, 1, 2, 3}, []float64{0, 0, 0, 0}, []int64{0, 0, 0, 0}},
 	} {
-		p := mustNew(t, "period_mig", handEnv(4, 1)).Policy.(*periodMig)
+		p := mustNew(t, "period_mig", handEnv(4, 1)).Policy.(*planAndRoute)
 		p.setPlacement([][]int32{{0}, nil, nil, nil})
 		g := newGrouping(&ilp.Problem{})
 		for j := range 4 {
@@ -104,7 +104,7 @@ func TestPeriodicSlots(t *testing.T) {
 		for j := range env.Workers {
 			env.Workers[j].Slots = c.slots
 		}
-		p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+		p := mustNew(t, "period_mig", env).Policy.(*planAndRoute)
 		g := p.problem(&PlannerInput{View: testView(env), Requests: []InFlight{{Prompt: 10, MaxNew: 10}}})
 		for j := range g.p.Workers {
 			if got := g.p.Workers[j].Slots; got != c.want {
@@ -120,7 +120,7 @@ func TestPeriodicSlots(t *testing.T) {
 func TestPeriodicDeepQueues(t *testing.T) {
 	env := handEnv(2, 2)
 	env.Moving = MoveQueued
-	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", env).Policy.(*planAndRoute)
 	p.deep = 2
 	s := &PlannerInput{View: testView(env)}
 	for i := range 5 {

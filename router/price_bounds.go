@@ -66,7 +66,7 @@ func (b *priceBounds) step(kind int32, batch, rank int) float64 {
 
 // price is what the price of a worker on which the request's adapter is not placed
 // is not below, without a look at its KV cache, and at its adapters but for the index.
-func (b *priceBounds) price(p *periodMig, r Request, j int, v *View) float64 {
+func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 {
 	w, l, kind := &v.Workers[j], &p.backlogs[j], b.kind[j]
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	exec, step := l.exec.or(p.exec.or(guessExec)), b.step(kind, min(running+1, limit), w.MaxRank)
@@ -76,12 +76,17 @@ func (b *priceBounds) price(p *periodMig, r Request, j int, v *View) float64 {
 			fetch = b.fetch[kind]
 		}
 	}
-	first := max(l.prefilled-v.Now, fetch, 0) + load + b.prefill[kind]
+	n, prefill := l.next(w, v.Now), b.prefill[kind]
+	if n.tokens > 0 {
+		prefill = 0 // in a step with others it may add little
+	}
+	first := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, fetch) + n.loads + load +
+		max(n.compute, b.prefill[kind])
 	if running > 0 {
 		first += step
 	}
 	first += exec * float64(max(w.Running+1-limit, 0)) / float64(limit)
-	total := p.firstWeight()*first + r.output()*step + (load+b.prefill[kind])*float64(running)
+	total := p.firstWeight()*first + r.output()*step + (load+prefill)*float64(running)
 	if isAdapter(r.Adapter) {
 		total += p.spill * exec
 	}

@@ -64,7 +64,7 @@ func registry() []Descriptor {
 		of[kShardOptions]("k-shard", "least loaded of k hashed workers; k follows the load"),
 		of[anyWorkerOptions]("any-worker", "least loaded; workers prefetch adapters for their queue (S-LoRA)"),
 		of[rankAwareOptions]("rank-aware", "least added latency by rank within an SLO (CaraServe)"),
-		of[periodMigOptions]("plan-and-route",
+		of[planAndRouteOptions]("plan-and-route",
 			"least added time; plans by an ILP over all workers move adapters and requests"),
 		of[routeOnlyOptions]("route-only",
 			"plan-and-route:move=none,place=off: its routing alone; no request moves, no adapter is placed"),

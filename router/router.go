@@ -101,6 +101,11 @@ type Spec struct {
 	Memory       float64   // bytes of GPU memory for KV cache and adapters
 	KVBytes      float64   // bytes of one KV token
 	PageSize     int       // KV tokens per page; 0: 1
+	// FrontEnd is what a request occupies the server's front end for, s, and FirstUse what the first request of
+	// an adapter occupies it for on top. Requests pass the front end one after the other.
+	FrontEnd, FirstUse float64
+	// Blocks: a request whose adapter has no slot stops the requests behind it; else they pass it.
+	Blocks bool
 }
 
 // Alike returns n workers of one kind.

@@ -8,7 +8,7 @@ import (
 // steal moves requests that wait although there was time to compute their prompts
 // (they wait for memory, for a slot, for a place in the batch) to workers where
 // none does and that would serve them sooner, the oldest first.
-func (p *periodMig) steal(s *PlannerInput) []Move {
+func (p *planAndRoute) steal(s *PlannerInput) []Move {
 	if !p.moves.waiting || p.margin >= 1 || !p.someoneFree(s.View) {
 		return nil
 	}
@@ -66,7 +66,7 @@ const manyWait = 1024
 
 // stuck lists requests that wait for something else than prompts or weights, the
 // oldest first, and says on which workers there are such.
-func (p *periodMig) stuck(s *PlannerInput) (list []*InFlight, busy []bool) {
+func (p *planAndRoute) stuck(s *PlannerInput) (list []*InFlight, busy []bool) {
 	if p.env.Moving == MoveNone || p.env.Moving == "" {
 		return nil, nil
 	}

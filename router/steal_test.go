@@ -58,8 +58,8 @@ func TestStealByHand(t *testing.T) {
 }
 
 // twoWait is a situation at 20 s of two workers with two requests stuck on the first.
-func twoWait(t *testing.T, spec string, env Env) (*periodMig, *PlannerInput) {
-	p := mustNew(t, spec, env).Policy.(*periodMig)
+func twoWait(t *testing.T, spec string, env Env) (*planAndRoute, *PlannerInput) {
+	p := mustNew(t, spec, env).Policy.(*planAndRoute)
 	p.backlogs[0].prefilled, p.backlogs[1].prefilled = 5, 5
 	s := &PlannerInput{View: testView(env), Requests: []InFlight{
 		{ID: 8, Adapter: 1, Prompt: 200, MaxNew: 100, Expected: 50, Age: 3},
@@ -143,7 +143,7 @@ func TestStealDeepQueues(t *testing.T) {
 func TestPeriodicLooks(t *testing.T) {
 	env := handEnv(2, 2)
 	env.Moving, env.Interval = MoveQueued, 10
-	p := mustNew(t, "period_mig:look=0.5,busy=0", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig:look=0.5,busy=0", env).Policy.(*planAndRoute)
 	if p.Interval() != 0.5 {
 		t.Errorf("looks every %v s, expected 0.5", p.Interval())
 	}
@@ -158,7 +158,7 @@ func TestPeriodicLooks(t *testing.T) {
 	if want := []float64{10, 20, 30}; !slices.Equal(at, want) {
 		t.Errorf("plans at %v, expected %v", at, want)
 	}
-	if p := mustNew(t, "period_mig:interval=0.1", env).Policy.(*periodMig); p.Interval() != 0.1 {
+	if p := mustNew(t, "period_mig:interval=0.1", env).Policy.(*planAndRoute); p.Interval() != 0.1 {
 		t.Errorf("an interval of 0.1 s: looks every %v s", p.Interval())
 	}
 }

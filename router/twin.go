@@ -39,8 +39,9 @@ type Kept struct {
 type Held struct {
 	trace.Request
 	Worker    int32
-	Generated int32 // tokens
-	KV        int64 // tokens in the KV cache; 0: it waits
+	Generated int32   // tokens
+	KV        int64   // tokens in the KV cache; 0: it waits
+	Age       float64 // s since it was sent
 }
 
 // ProfileError makes a twin's profiles wrong on purpose, to measure what a profile that does not fit costs.
@@ -49,7 +50,8 @@ type ProfileError struct {
 	Seed  uint64
 }
 
-// Outcome is how the requests of a future ended, by their places in it.
+// Outcome is how requests ended: those of a future by their places in it, then those that were in flight.
 type Outcome struct {
-	E2E, TTFT []float32 // s; NaN: the request did not end well
+	E2E  []float32 // s; NaN: the request did not end well
+	TTFT []float32 // s; NaN also where the first token came before the future
 }

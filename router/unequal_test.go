@@ -78,7 +78,7 @@ func TestPeriodicPlansForSpeed(t *testing.T) {
 			env.Workers = mirror(env.Workers)
 		}
 		rt := mustNew(t, "period_mig:max-moves=0", env)
-		p := rt.Policy.(*periodMig)
+		p := rt.Policy.(*planAndRoute)
 		held := make([][]int32, 2)
 		held[slow] = []int32{0, 1}
 		p.setPlacement(held)
@@ -162,7 +162,7 @@ func TestRankGroupMindsSpeed(t *testing.T) {
 // Copying a KV cache costs what the link of the worker that has it says.
 func TestMoveCostIsTheProfiles(t *testing.T) {
 	env := unequal(1)
-	p := mustNew(t, "period_mig", env).Policy.(*periodMig)
+	p := mustNew(t, "period_mig", env).Policy.(*planAndRoute)
 	p.env.Moving = MoveCopy
 	for j, want := range []float64{300 * 1e5 / 1e10, 3 * 300 * 1e5 / 1e10} {
 		a := &InFlight{Worker: int32(j), Running: true, Prompt: 200, Generated: 100}

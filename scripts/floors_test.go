@@ -32,6 +32,7 @@ var rooms = map[string][][]string{
 		{"bench/study/capacity", "bench/study/sweep"},
 		{"bench/study/compare", "bench/study/worth"},
 		{"bench/study/report"},
+		{"bench/study/advise"},
 
 		{"bench/serving/emulate", "bench/serving/matrix", "bench/serving/wire"},
 		{"bench/serving/fleet"},

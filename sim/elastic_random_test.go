@@ -333,7 +333,8 @@ func checkElastic(t *rapid.T, policy string) {
 		Interval: rapid.SampledFrom([]float64{0.01, 0.3}).Draw(t, "interval"),
 		Workers: router.Alike(n, router.Spec{Cost: profile.Model{Costs: costs}, MaxRunning: p.Engine.MaxRunningRequests,
 			Slots:     p.Engine.MaxLorasPerBatch,
-			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize, AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})}
+			HostSlots: p.Engine.HostLoras(), KVBytes: 100_000, PageSize: p.Engine.PageSize,
+			AdapterBytes: make([]float64, len(wl.Adapters)), Memory: 1e9})}
 	rt, err := router.New(policy, env)
 	if err != nil {
 		t.Fatal(err)
@@ -465,14 +466,15 @@ func (g *guard) check(st *Stats) {
 	}
 	slices.Sort(times)
 	least, most := math.MaxInt, 0
+	changes, n := map[tick.Ticks]int{}, 0
+	for _, x := range g.spans {
+		changes[x[0]]++
+		changes[x[1]]--
+	}
 	for i := range times[1:] {
+		n += changes[times[i]]
+		delete(changes, times[i]) // once for all that is at this time
 		if from, to := times[i], times[i+1]; from < to {
-			n := 0
-			for _, x := range g.spans {
-				if x[0] <= from && x[1] >= to {
-					n++
-				}
-			}
 			least, most = min(least, n), max(most, n)
 		}
 	}

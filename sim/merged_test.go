@@ -200,7 +200,8 @@ func (w *refWorker) initModes() {
 			w.dlora = &refCredits{B: int(seats), right: scale * n << 20, left: scale*n<<20 - scale<<20/2,
 				cost:      1 << 20 / seats,
 				batchCost: 2 * int64(math.Round(1<<19/(float64(merge/unmerge)*float64(seats)))),
-				mergeTime: merge, unmergeTime: unmerge, swtch: w.costs.Switch.Seconds(), mergeLeft: merge / unmerge, mergeRight: 1, maxModel: -1}
+				mergeTime: merge, unmergeTime: unmerge, swtch: w.costs.Switch.Seconds(),
+				mergeLeft: merge / unmerge, mergeRight: 1, maxModel: -1}
 			for range n {
 				w.dlora.have = append(w.dlora.have, scale*(n-1)<<20)
 			}

@@ -164,7 +164,11 @@ func TestOrdersWorked(t *testing.T) {
 			[]trace.Request{adapted(0, 5, 5), adapted(0, 5, 5), after(0.01, adapted(1, 5, 5))}, []int64{0, 2, 1}},
 		"sglang, small first": {func(e *profile.Engine) { priority(e); e.LowPriorityFirst = true }, []int{5, 0, 9},
 			[]trace.Request{adapted(2, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{2, 1, 0}},
-		"vLLM, small first": {func(e *profile.Engine) { priority(e); e.Scheduler = profile.SchedulerVLLM; e.MaxNumBatchedTokens = 64 }, []int{5, 0, 9},
+		"vLLM, small first": {func(e *profile.Engine) {
+			priority(e)
+			e.Scheduler = profile.SchedulerVLLM
+			e.MaxNumBatchedTokens = 64
+		}, []int{5, 0, 9},
 			[]trace.Request{adapted(2, 5, 5), adapted(0, 5, 5), adapted(1, 5, 5)}, []int64{2, 1, 0}},
 		// 0 is served 10 + 2 x 5 tokens, 1 comes with as many and then falls behind
 		"vtc": {func(e *profile.Engine) { e.SchedulePolicy = profile.OrderVTC }, nil,

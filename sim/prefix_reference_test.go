@@ -128,7 +128,8 @@ func TestPrefixReference(t *testing.T) {
 				adapters[c.Adapters])
 		}
 		w := workloads[key]
-		if c.Capacity > 0 && slices.ContainsFunc(w.Requests, func(r trace.Request) bool { return int(r.Prompt) > 512*c.Capacity-inputMargin }) {
+		tooLong := func(r trace.Request) bool { return int(r.Prompt) > 512*c.Capacity-inputMargin }
+		if c.Capacity > 0 && slices.ContainsFunc(w.Requests, tooLong) {
 			continue // an engine cuts that prompt
 		}
 		p := plainProfile()
@@ -171,7 +172,8 @@ func TestPrefixReference(t *testing.T) {
 				want.Hits -= 512
 			}
 			if got.Requests != want.Requests || got.CachedTokens != want.Hits {
-				t.Errorf("%s %s %s, adapters %s, %d blocks, worker %d: %d requests, %d tokens found, expected %d and %d", c.Trace, c.Convention,
+				t.Errorf("%s %s %s, adapters %s, %d blocks, worker %d: %d requests, %d tokens found, expected %d and %d",
+					c.Trace, c.Convention,
 					c.Routing, c.Adapters, c.Capacity, i, got.Requests, got.CachedTokens, want.Requests, want.Hits)
 			}
 		}

@@ -114,7 +114,8 @@ func (v *Server) Submit(r trace.Request) error {
 	if err := r.Check(len(v.adapters)); err != nil {
 		return err
 	}
-	if _, ok := v.requests[r.ID]; ok || slices.ContainsFunc(v.inbox, func(q trace.Request) bool { return q.ID == r.ID }) {
+	same := func(q trace.Request) bool { return q.ID == r.ID }
+	if _, ok := v.requests[r.ID]; ok || slices.ContainsFunc(v.inbox, same) {
 		return fmt.Errorf("request %d is in flight already", r.ID)
 	}
 	v.inbox = append(v.inbox, r)

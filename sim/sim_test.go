@@ -402,6 +402,9 @@ func checked(t *rapid.T, cfg Config) *sim {
 				t.Fatalf("worker %d: %v", i, err)
 			}
 		}
+		if err := s.loop.Check(); err != nil {
+			t.Fatal(err)
+		}
 	}})
 	var err error
 	if s, err = newSim(cfg); err != nil {

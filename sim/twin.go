@@ -45,7 +45,7 @@ func (t *Twin) Simulate(rt *router.Router, f *router.Future) (*router.Outcome, e
 	for _, w := range f.State.Down {
 		cfg.Outages = append(cfg.Outages, Outage{Worker: w})
 	}
-	o := newTwinObserver(len(f.Requests))
+	o := newTwinObserver(f)
 	cfg.Observer = o
 	s, err := newSim(cfg)
 	if err == nil {
@@ -172,10 +172,12 @@ func (s *futureSource) Next() (trace.Request, error) {
 type twinObserver struct {
 	unobserved
 	router.Outcome
+	f *router.Future
 }
 
-func newTwinObserver(n int) *twinObserver {
-	o := &twinObserver{Outcome: router.Outcome{E2E: make([]float32, n), TTFT: make([]float32, n)}}
+func newTwinObserver(f *router.Future) *twinObserver {
+	n := len(f.Requests) + len(f.State.InFlight)
+	o := &twinObserver{Outcome: router.Outcome{E2E: make([]float32, n), TTFT: make([]float32, n)}, f: f}
 	nan := float32(math.NaN())
 	for i := range n {
 		o.E2E[i], o.TTFT[i] = nan, nan
@@ -185,9 +187,17 @@ func newTwinObserver(n int) *twinObserver {
 
 // Done implements record.Observer.
 func (o *twinObserver) Done(r *record.Request) {
-	if r.Status == record.OK && r.ID < int64(len(o.E2E)) {
-		o.E2E[r.ID], o.TTFT[r.ID] = float32(r.E2E()), float32(r.TTFT())
+	if r.Status != record.OK {
+		return
 	}
+	e2e, ttft := r.E2E(), r.TTFT()
+	if i := int(r.ID) - len(o.f.Requests); i >= 0 {
+		h := &o.f.State.InFlight[i]
+		if e2e, ttft = e2e+h.Age, ttft+h.Age; h.Generated > 0 {
+			ttft = math.NaN()
+		}
+	}
+	o.E2E[r.ID], o.TTFT[r.ID] = float32(e2e), float32(ttft)
 }
 
 var _ record.Observer = (*twinObserver)(nil)

@@ -3,12 +3,12 @@ package sim
 import (
 	"context"
 	"math"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"lorasim/internal/record"
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -148,8 +148,7 @@ func TestBadWindow(t *testing.T) {
 		p := testProfile()
 		c.Source, c.Workers = (&trace.Workload{}).Source(), []*profile.Costs{p.Compile()}
 		c.Router, c.Home = &router.Router{Policy: byID{1}}, router.Disk
-		if _, err := Run(context.Background(), c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, expected one with %q", err, want)
-		}
+		_, err := Run(context.Background(), c)
+		testutil.ExpectError(t, err, want)
 	}
 }

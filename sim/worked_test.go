@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -303,7 +304,7 @@ func TestBadInputIsAnError(t *testing.T) {
 	rt := &router.Router{Policy: byID{1}}
 	small := plainProfile()
 	small.Engine.MaxLoadedLoras = 2
-	for name, c := range map[string]struct {
+	for _, c := range map[string]struct {
 		cfg  Config
 		want string
 	}{
@@ -331,9 +332,8 @@ func TestBadInputIsAnError(t *testing.T) {
 		"source fails": {Config{Source: broken{src(ok), boom}, Workers: costs, Router: rt}, "boom"},
 	} {
 		c.cfg.Observer = newLedger()
-		if _, err := Run(context.Background(), c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, expected an error with %q", name, err, c.want)
-		}
+		_, err := Run(context.Background(), c.cfg)
+		testutil.ExpectError(t, err, c.want)
 	}
 }
 

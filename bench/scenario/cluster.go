@@ -259,7 +259,8 @@ func (s *Scenario) twin(ps []*profile.Profile, adapters []trace.Adapter) (router
 		return nil, err
 	}
 	return sim.NewTwin(sim.Config{
-		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed, Home: s.Cluster.home(),
+		Workers: costs, NoStream: s.Client.NoStream, Staleness: s.Routing.ViewStaleness, Seed: s.Seed,
+		Home:     s.Cluster.home(),
 		MoveMode: router.Moving(s.Routing.RequestMigration), NoFailover: s.Cluster.NoFailover,
 	}, adapters), nil
 }
@@ -284,6 +285,9 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		AdapterBytes: make([]float64, len(adapters)),
 		KVBytes:      float64(p.Memory.KVBytesPerToken),
 		PageSize:     p.Engine.PageSize,
+		FrontEnd:     costs.FrontEnd.Seconds(),
+		FirstUse:     costs.FirstUse.Seconds(),
+		Blocks:       p.Engine.Scheduler != profile.SchedulerVLLM && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
 	}
 	largest := 0.0
 	for k, a := range adapters {

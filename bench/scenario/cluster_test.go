@@ -174,6 +174,7 @@ func TestWorkerSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := ps[0]
+	p.Latency.FrontEnd = profile.FrontEnd{PerRequestMs: 2, FirstUseMs: 300}
 	s, err := workerSpec(p, []trace.Adapter{{Rank: 8}, {Rank: 64}, {Rank: 16}})
 	if err != nil {
 		t.Fatal(err)
@@ -185,6 +186,13 @@ func TestWorkerSpec(t *testing.T) {
 	if want := float64(kv)*float64(p.Memory.KVBytesPerToken) +
 		float64(p.Engine.MaxLorasPerBatch)*s.AdapterBytes[1]; s.Memory != want {
 		t.Errorf("memory %v, expected %v", s.Memory, want)
+	}
+	p.Engine.HeadOfLine = profile.HeadOfLineBlock
+	if b, err := workerSpec(p, nil); err != nil || s.Blocks || !b.Blocks {
+		t.Errorf("blocks: %v, with head_of_line block %v (%v)", s.Blocks, b.Blocks, err)
+	}
+	if s.FrontEnd != 0.002 || s.FirstUse != 0.3 {
+		t.Errorf("front end %v s, first use %v s, expected 0.002 and 0.3", s.FrontEnd, s.FirstUse)
 	}
 }
 

@@ -1,16 +1,14 @@
 package scenario
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
-	"lorasim/internal/bounds"
+	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/router"
 	"lorasim/sim/profile"
@@ -27,20 +25,10 @@ type Field struct {
 	Section string // "workload", ...; "": top level
 	Help    string
 
-	// check says which values it takes:
-	//
-	//	">=0 <1"        numbers in these bounds (package bounds)
-	//	"oneof a b c"   these words; the empty one, too, where it is the default
-	//	"parse"         what its parser takes
-	//	"any"           any text; what it names is looked for when it is used
-	//
-	// Switches need none.
-	check string
-	def   string // the default; "": the zero value
-	leaf  string
-	unit  string
-	index []int
-	kind  reflect.Type
+	// option has the other tags (package settings). Its check may also be "parse": what the setting's parser takes.
+	option settings.Field
+	leaf   string
+	index  []int
 }
 
 // Leaf is the last part of the key: "num_prompts".
@@ -61,8 +49,8 @@ func Default() Scenario {
 
 func ofDefaults() (s Scenario) {
 	for _, f := range fields {
-		if f.def != "" {
-			must(s, f.Set(&s, f.def))
+		if f.option.Default != "" {
+			must(s, f.Set(&s, f.option.Default))
 		}
 	}
 	return s
@@ -81,7 +69,7 @@ func fieldsOf(t reflect.Type, section string, index []int) (fs []Field) {
 			continue
 		}
 		f := Field{Key: name, leaf: name, Flag: strings.ReplaceAll(name, "_", "-"), Section: section,
-			Help: sf.Tag.Get("help"), check: sf.Tag.Get("check"), def: sf.Tag.Get("default"), unit: sf.Tag.Get("unit"), index: at, kind: sf.Type}
+			Help: sf.Tag.Get("help"), option: settings.NewField(sf), index: at}
 		if section != "" {
 			f.Key = section + "." + name
 		}
@@ -115,10 +103,10 @@ func Find(key string) (Field, error) {
 // tables: "migration_interval (s)".
 func Label(key string) string {
 	f, err := Find(key)
-	if err != nil || f.unit == "" || f.unit == "-" {
+	if err != nil || f.option.Unit == "" || f.option.Unit == "-" {
 		return key
 	}
-	return f.Leaf() + " (" + f.unit + ")"
+	return f.Leaf() + " (" + f.option.Unit + ")"
 }
 
 func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
@@ -127,11 +115,11 @@ func (f Field) of(s *Scenario) reflect.Value { return reflect.ValueOf(s).Elem().
 func (f Field) Get(s *Scenario) string {
 	switch x := f.of(s).Interface().(type) {
 	case float64:
-		return formatFloat(x)
+		return settings.Format(x)
 	case []float64:
 		parts := make([]string, len(x))
 		for i, e := range x {
-			parts[i] = formatFloat(e)
+			parts[i] = settings.Format(e)
 		}
 		return strings.Join(parts, ",")
 	default:
@@ -153,10 +141,6 @@ func (f Field) value(s *Scenario) any {
 		return v.Float()
 	}
 	return f.Get(s)
-}
-
-func formatFloat(x float64) string {
-	return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'g', -1, 64)), "+") // "inf", not "+Inf"
 }
 
 // Set changes one setting, given by any name that Find knows, to a value in
@@ -210,7 +194,7 @@ func fault(err error) error {
 }
 
 // Type is the kind of value, as flags name it.
-func (f Field) Type() string { return types[f.kind.Kind()] }
+func (f Field) Type() string { return types[f.option.Type.Kind()] }
 
 var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", reflect.Int64: "int",
 	reflect.Uint64:  "int",
@@ -218,67 +202,15 @@ var types = map[reflect.Kind]string{reflect.Bool: "bool", reflect.Int: "int", re
 
 // parse turns a text into a value of the setting. Errors tell what was expected.
 func (f Field) parse(text string) (reflect.Value, error) {
-	v := reflect.New(f.kind).Elem()
-	var (
-		xs   []float64 // to be within the bounds
-		err  error
-		what = "a whole number"
-	)
-	switch f.kind.Kind() {
-	case reflect.String:
-		if f.leaf == "policy" {
-			text = router.Canonical(text)
-		}
-		v.SetString(text)
-		return v, f.checkText(text)
-	case reflect.Bool:
-		x, err := strconv.ParseBool(text)
-		if err != nil {
-			err = fmt.Errorf("%q is not true or false", text)
-		}
-		v.SetBool(x)
-		return v, err
-	case reflect.Uint64:
-		var n uint64
-		n, err = strconv.ParseUint(text, 10, 64)
-		v.SetUint(n)
-		xs = []float64{float64(n)}
-	case reflect.Float64:
-		var x float64
-		x, err = strconv.ParseFloat(text, 64)
-		v.SetFloat(x)
-		what, xs = "a number", []float64{x}
-	case reflect.Slice:
-		for part := range strings.SplitSeq(text, ",") {
-			x, e := strconv.ParseFloat(strings.TrimSpace(part), 64)
-			xs, err = append(xs, x), cmp.Or(err, e)
-		}
-		what = "a list of numbers"
-		v.Set(reflect.ValueOf(xs))
-	default:
-		var n int64
-		n, err = strconv.ParseInt(text, 10, 64)
-		v.SetInt(n)
-		xs = []float64{float64(n)}
+	if f.leaf == "policy" {
+		text = router.Canonical(text)
 	}
-	b := bounds.MustParse(f.check)
-	if err != nil || slices.ContainsFunc(xs, func(x float64) bool { return !b.Has(x) }) {
-		err = fmt.Errorf("%q is not %s", text, strings.TrimSpace(what+" "+b.String()))
+	v := reflect.New(f.option.Type).Elem()
+	err := f.option.Parse(text, v)
+	if err == nil && f.Parsed() && (text != "" || f.option.Default != "") {
+		err = parsers[f.leaf](text)
 	}
 	return v, err
-}
-
-func (f Field) checkText(text string) error {
-	if text == "" && f.def == "" {
-		return nil
-	}
-	if words, ok := strings.CutPrefix(f.check, "oneof "); ok {
-		return suggest.Among("value", text, strings.Fields(words))
-	}
-	if f.check == "parse" {
-		return parsers[f.Leaf()](text)
-	}
-	return nil
 }
 
 // parsers check the settings whose tag says so. Empty texts never get there
@@ -360,40 +292,16 @@ func WriteReference(w io.Writer) error {
 			if f.Flag != "" {
 				flag = "`--" + f.Flag + "`"
 			}
-			row := []string{"`" + f.leaf + "`", f.values(), def, f.Help, flag}
+			row := []string{"`" + f.leaf + "`", f.option.Values(), def, f.Help, flag}
 			for i := range row {
 				row[i] = strings.ReplaceAll(row[i], "|", `\|`)
 			}
 			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 		}
 	}
+	writeGrammars(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// values are what the setting takes, for people.
-func (f Field) values() string {
-	if words := f.enum(); words != nil {
-		return "`" + strings.Join(words, "`, `") + "`"
-	}
-	text := map[string]string{"int": "whole number", "float": "number", "floats": "number or list",
-		"bool": "`true`, `false`", "string": "text"}[f.Type()]
-	if f.Type() != "string" && f.Type() != "bool" {
-		text += " " + bounds.MustParse(f.check).String()
-	}
-	if f.unit != "" && f.unit != "-" {
-		text = strings.TrimSpace(text) + "; " + f.unit
-	}
-	return strings.TrimSpace(text)
-}
-
-// enum are the words that the setting takes, nil where there are others, too.
-func (f Field) enum() []string {
-	words, ok := strings.CutPrefix(f.check, "oneof ")
-	if !ok {
-		return nil
-	}
-	return strings.Fields(words)
 }
 
 // forms are what the values of settings with a parser begin with; a : or = at the
@@ -415,8 +323,8 @@ var forms = map[string]string{
 // each with a tab and a word on it where there is one. typed is what is there.
 func (f Field) Suggest(typed string) (list []string) {
 	switch {
-	case f.enum() != nil:
-		return slices.Clone(f.enum())
+	case f.option.Enum() != nil:
+		return slices.Clone(f.option.Enum())
 	case f.Type() == "bool":
 		return []string{"true", "false"}
 	case f.leaf == "profile":
@@ -431,7 +339,11 @@ func (f Field) Suggest(typed string) (list []string) {
 	for _, d := range router.List() {
 		switch {
 		case !options:
-			list = append(list, d.Name+"\t"+d.Summary)
+			own := d.Name
+			if router.CheckSpec(own) != nil {
+				own += ":" // some option must be given
+			}
+			list = append(list, own+"\t"+d.Summary)
 			for _, a := range d.Aliases {
 				aliases = append(aliases, a+"\talias of "+d.Name)
 			}
@@ -471,36 +383,13 @@ func Schema() map[string]any {
 }
 
 func (f Field) schema() map[string]any {
-	s := map[string]any{}
-	switch f.Type() {
-	case "bool":
-		s["type"] = "boolean"
-	case "string":
-		s["type"] = []string{"string", "number"} // 1024, where a text may begin with a number
-		if words := f.enum(); words != nil {
-			if f.def == "" {
-				words = append(slices.Clone(words), "")
-			}
-			delete(s, "type")
-			s["enum"] = words
-		}
-	case "floats":
-		number := bounds.MustParse(f.check).Schema("number")
-		s["anyOf"] = []any{number, map[string]any{"type": "array", "minItems": 1, "items": number},
-			map[string]any{"type": "string"}}
-	default:
-		s = bounds.MustParse(f.check).Schema(map[string]string{"int": "integer", "float": "number"}[f.Type()])
-	}
-	about := f.Help
-	if f.unit != "" && f.unit != "-" {
-		about += " [" + f.unit + "]"
-	}
-	s["description"] = strings.TrimSpace(about)
-	if f.def != "" {
-		s["default"] = f.value(&defaults)
+	s := f.option.Schema()
+	if g, ok := grammars[f.leaf]; ok {
+		delete(s, "type")
+		s["anyOf"] = g.schema()
 	}
 	return s
 }
 
 // Parsed says whether a parser decides which texts the setting takes.
-func (f Field) Parsed() bool { return f.check == "parse" }
+func (f Field) Parsed() bool { return f.option.Check == "parse" }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"lorasim/bench/result"
+	"lorasim/internal/settings"
 	"lorasim/internal/testutil"
 	"lorasim/trace"
 )
@@ -26,17 +27,15 @@ func TestDetect(t *testing.T) {
 		{"a.csv", "Timestamp,Model\n", "burstgpt"},
 		{"a.csv", "time_s,adapter\n", "alibaba_genai"}, {"a.jsonl", `{"timestamp": 0, "input_length": 3}`, "mooncake"},
 		{"a.csv", "id,arrival_s\n", "workload"}, {"a.jsonl", `{"id":1,"arrival_s":0}`, "workload"},
-		{"a.csv", "time_s,x\n", ""}, {"a.csv", "x,adapter\n", ""}, {"a.jsonl", `{"x":1}`, ""},
-		{"a.txt", `"input_length"`, ""}, {"a.csv", "", ""},
-		{"a.csv", strings.Repeat(" ", 1<<20) + "arrival_s", ""}, // no header is that long
+		// what nobody knows is read as a log of another program, which says what it misses
+		{"a.csv", "time_s,x\n", "workload"}, {"a.csv", "x,adapter\n", "workload"}, {"a.jsonl", `{"x":1}`, "workload"},
+		{"a.txt", `"input_length"`, "workload"}, {"a.csv", "", "workload"},
+		{"a.csv", strings.Repeat(" ", 1<<20) + "arrival_s", "workload"},
 	} {
 		path := testutil.File(t, c.name, c.text)
 		got, err := detect(path)
-		if got != c.want || (err == nil) != (c.want != "") {
+		if got != c.want || err != nil {
 			t.Errorf("%s %.60q: %q, %v; expected %q", c.name, c.text, got, err, c.want)
-		}
-		if c.want == "" && !strings.HasPrefix(err.Error(), path+":1: not the header of a known trace or workload") {
-			t.Error(err)
 		}
 	}
 	zipped := testutil.Gzip(t, "HashOwner,HashApp\n")
@@ -77,7 +76,7 @@ func TestDescribeFile(t *testing.T) {
 		}
 		err := sc.DescribeFile(c.path, func(flag string) bool { return slices.Contains(strings.Fields(c.given), flag) })
 		w := &sc.Workload
-		got := want{w.File, w.TraceName, w.TracePath, w.TraceReplay, w.Lengths, formatFloat(w.TraceTotalRate)}
+		got := want{w.File, w.TraceName, w.TracePath, w.TraceReplay, w.Lengths, settings.Format(w.TraceTotalRate)}
 		if err != nil || got != c.want {
 			t.Errorf("%s, given %q: %+v, %v; expected %+v", c.path, c.given, got, err, c.want)
 		}

@@ -97,7 +97,7 @@ func TestResampleOfSavedWorkload(t *testing.T) {
 	}
 	in.Close()
 	for settings, want := range map[string]string{
-		"resample=block:0":                                 `resample: "0" is not a number of seconds`,
+		"resample=block:0":                                 `seconds: "0" is not a number`,
 		"resample=sessions " + file:                        "give sessions:SECONDS",
 		"resample=block:300 " + file:                       "expected at most half of that",
 		"resample=block:10":                                "these requests are generated",

@@ -42,7 +42,12 @@ type RunOptions struct {
 	// total (0: unknown) and the simulated time in seconds.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
+	// Skipped is told the rows of the input that were left out, if any.
+	Skipped func(rows int64)
 
+	// Workers are the profiles of the scenario's workers (see Scenario.Profiles) where the
+	// caller has them already; nil: load them. Runs may share them.
+	Workers []*profile.Profile
 	// Input is the scenario's workload where the caller has it already, as in a
 	// sweep that runs it several times; nil: open it.
 	Input *Input
@@ -107,6 +112,9 @@ func (s *Scenario) Simulate(ctx context.Context, o RunOptions) (*result.Result, 
 	if err != nil {
 		return nil, err
 	}
+	if o.Skipped != nil && in.Skipped != nil && in.Skipped() > 0 {
+		o.Skipped(in.Skipped())
+	}
 	for _, complete := range written {
 		if err := complete(); err != nil {
 			return nil, err
@@ -140,9 +148,11 @@ func (s *Scenario) Check(ctx context.Context, first *trace.Workload) error {
 
 // config is the simulation that the scenario describes, without an observer.
 func (s *Scenario) config(in *Input, o RunOptions) (cfg sim.Config, err error) {
-	ps, err := s.Profiles()
-	if err != nil {
-		return cfg, err
+	ps := o.Workers
+	if ps == nil {
+		if ps, err = s.Profiles(); err != nil {
+			return cfg, err
+		}
 	}
 	if o.Profiles != nil {
 		o.Profiles(ps)

@@ -13,22 +13,22 @@
 package scenario
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
+	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
 	"lorasim/internal/yamlfile"
 	"lorasim/sim/profile"
-	"lorasim/trace/lengths"
 )
 
 // Scenario describes a run completely: the same scenario gives the same result.
@@ -204,7 +204,7 @@ func Parse(data []byte, file string) (Scenario, error) {
 
 // ParseNode reads a scenario that is part of a YAML file, as Parse does.
 func ParseNode(node ast.Node, file string) (Scenario, error) {
-	r := nodeReader{scenario: Default(), anchors: map[string]ast.Node{}}
+	r := nodeReader{scenario: Default()}
 	if err := r.section(node, ""); err != nil {
 		return r.scenario, fmt.Errorf("%s:%w", file, err)
 	}
@@ -217,12 +217,12 @@ func (s *Scenario) YAML() ([]byte, error) { return yaml.MarshalWithOptions(s, ya
 // nodeReader sets what the nodes of a file say. Its errors begin with the line.
 type nodeReader struct {
 	scenario Scenario
-	anchors  map[string]ast.Node
+	anchors  settings.Anchors
 }
 
 // section reads the keys of a section, "" or with a dot at its end.
 func (r *nodeReader) section(node ast.Node, prefix string) error {
-	node, err := r.resolve(node)
+	node, err := r.anchors.Resolve(node)
 	if err != nil || node.Type() == ast.NullType {
 		return err
 	}
@@ -246,9 +246,9 @@ func (r *nodeReader) section(node ast.Node, prefix string) error {
 		if err != nil {
 			return fmt.Errorf("%d: %w", line, err)
 		}
-		text, given, err := r.value(f, p.Value)
+		text, given, err := f.Text(p.Value, &r.anchors)
 		if err != nil {
-			return fmt.Errorf("%d: %s: %w", line, key, err)
+			return settings.At(line, key, err)
 		}
 		if given {
 			if err := f.Set(&r.scenario, text); err != nil {
@@ -282,79 +282,12 @@ func findKey(key, prefix string) (Field, error) {
 	return Field{}, suggest.Unknown("key", name, slices.Compact(known))
 }
 
-// value is a node's value in the form of a flag; without one the default stays.
-func (r *nodeReader) value(f Field, node ast.Node) (text string, given bool, err error) {
-	if node, err = r.resolve(node); err != nil {
-		return "", false, err
-	}
-	switch n := node.(type) {
-	case *ast.NullNode:
-		return "", false, nil
-	case *ast.IntegerNode:
-		if f.Type() == "string" {
-			return n.GetToken().Value, true, nil
-		}
-		return fmt.Sprint(n.Value), true, nil // also 0x10 and 1_000
-	case *ast.InfinityNode:
-		return formatFloat(n.Value), true, nil
-	case *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, true, nil
-	case ast.ScalarNode:
-		return fmt.Sprint(n.GetValue()), true, nil
-	case *ast.SequenceNode:
-		if f.Type() != "floats" {
-			return "", false, errors.New("a list, expected one value")
-		}
-		parts := make([]string, len(n.Values))
-		for i, e := range n.Values {
-			if parts[i], _, err = r.value(Field{kind: f.kind.Elem()}, e); err != nil {
-				return "", false, err
-			}
-		}
-		return strings.Join(parts, ","), true, nil
-	}
-	return "", false, errors.New("keys and values, expected one value")
-}
-
-// resolve looks through anchors, aliases and tags.
-func (r *nodeReader) resolve(node ast.Node) (ast.Node, error) {
-	for range 10 {
-		switch n := node.(type) {
-		case *ast.AnchorNode:
-			r.anchors[n.Name.String()] = n.Value
-			node = n.Value
-		case *ast.TagNode:
-			node = n.Value
-		case *ast.AliasNode:
-			if node = r.anchors[n.Value.String()]; node == nil {
-				return nil, fmt.Errorf("%d: unknown alias *%s", n.GetToken().Position.Line, n.Value)
-			}
-		default:
-			return node, nil
-		}
-	}
-	return nil, fmt.Errorf("%d: aliases within aliases", node.GetToken().Position.Line)
-}
-
-// pathsIn replaces the names of files within the values of those settings that
-// have any.
+// pathsIn replaces the names of files within the values of those settings that have any and no grammar with forms,
+// whose tags say so.
 var pathsIn = map[string]func(value string, f func(string) string) string{
-	"workload.file":            pathBetween("", ""),
-	"workload.trace_path":      pathBetween("", ""),
-	"workload.trace_histogram": pathBetween("", ".json"),
-	"workload.lengths": func(value string, f func(string) string) string {
-		if text, ok := strings.CutPrefix(value, "copula:"); ok {
-			file, options, more := strings.Cut(text, ",")
-			if file != "" && file != lengths.ShareGPTV3 {
-				file = f(file)
-			}
-			if more {
-				file += "," + options
-			}
-			return "copula:" + file
-		}
-		return pathBetween("table:", "")(value, f)
-	},
+	"workload.file":            pathWith(""),
+	"workload.trace_path":      pathWith(""),
+	"workload.trace_histogram": pathWith(".json"),
 	"cluster.profile": func(value string, f func(string) string) string {
 		entries, err := parseProfiles(value)
 		if err != nil {
@@ -369,29 +302,15 @@ var pathsIn = map[string]func(value string, f func(string) string) string{
 		}
 		return strings.Join(names, ",")
 	},
-	"routing.policy": func(value string, f func(string) string) string {
-		text, ok := strings.CutPrefix(value, "explicit:")
-		if !ok {
-			return value
-		}
-		options := strings.Split(text, ",")
-		for i, o := range options {
-			if file, ok := strings.CutPrefix(o, "file="); ok {
-				options[i] = "file=" + f(file)
-			}
-		}
-		return "explicit:" + strings.Join(options, ",")
-	},
 }
 
-// pathBetween is a path after a prefix, ending in a suffix.
-func pathBetween(prefix, suffix string) func(value string, f func(string) string) string {
+// pathWith is a path that ends in a suffix.
+func pathWith(suffix string) func(value string, f func(string) string) string {
 	return func(value string, f func(string) string) string {
-		path, ok := strings.CutPrefix(value, prefix)
-		if !ok || path == "" || !strings.HasSuffix(path, suffix) {
+		if value == "" || !strings.HasSuffix(value, suffix) {
 			return value
 		}
-		return prefix + f(path)
+		return f(value)
 	}
 }
 
@@ -411,9 +330,8 @@ func isProfileFile(name string, f func(string) string) bool {
 // MapPaths replaces the name of every file that the scenario reads by f of it.
 func (s *Scenario) MapPaths(f func(path string) string) {
 	for _, field := range fields {
-		if replace, ok := pathsIn[field.Key]; ok {
-			v := field.of(s)
-			v.SetString(replace(v.String(), f))
+		if v := field.of(s); v.Kind() == reflect.String {
+			v.SetString(field.MapPaths(v.String(), f))
 		}
 	}
 }
@@ -422,9 +340,9 @@ func (s *Scenario) MapPaths(f func(path string) string) {
 // that path gives; values of settings that name none stay as they are.
 func (f Field) MapPaths(value string, path func(string) string) string {
 	if replace, ok := pathsIn[f.Key]; ok {
-		value = replace(value, path)
+		return replace(value, path)
 	}
-	return value
+	return settings.MapPaths(grammars[f.leaf].forms, value, path)
 }
 
 // In returns a function for MapPaths that resolves relative paths against a

@@ -165,23 +165,23 @@ func mustYAML(t *testing.T, s *Scenario) string {
 func TestEveryFieldIsChecked(t *testing.T) {
 	used := map[string]bool{}
 	for _, f := range Fields() {
-		_, isWords := strings.CutPrefix(f.check, "oneof ")
+		_, isWords := strings.CutPrefix(f.option.Check, "oneof ")
 		switch {
 		case f.Type() == "bool":
-			if f.check != "" {
+			if f.option.Check != "" {
 				t.Errorf("%s is a switch and needs no check", f.Key)
 			}
 		case f.Type() != "string":
-			if b, err := bounds.Parse(f.check); err != nil || f.check == "" || b.Has(math.Inf(-1)) {
-				t.Errorf("%s has the check %q, expected bounds (%v)", f.Key, f.check, err)
+			if b, err := bounds.Parse(f.option.Check); err != nil || f.option.Check == "" || b.Has(math.Inf(-1)) {
+				t.Errorf("%s has the check %q, expected bounds (%v)", f.Key, f.option.Check, err)
 			}
-		case f.check == "parse":
+		case f.option.Check == "parse":
 			if parsers[f.Leaf()] == nil {
 				t.Errorf("%s has no parser in parsers", f.Key)
 			}
 			used[f.Leaf()] = true
-		case !isWords && f.check != "any":
-			t.Errorf("%s has the check %q, expected oneof, parse or any", f.Key, f.check)
+		case !isWords && f.option.Check != "any":
+			t.Errorf("%s has the check %q, expected oneof, parse or any", f.Key, f.option.Check)
 		}
 	}
 	for key := range parsers {

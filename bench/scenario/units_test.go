@@ -5,7 +5,7 @@ import "testing"
 // Every setting that is a number has a unit, or is known to have none.
 func TestUnits(t *testing.T) {
 	for _, f := range Fields() {
-		known := f.unit != ""
+		known := f.option.Unit != ""
 		switch numeric := f.Type() == "int" || f.Type() == "float" || f.Type() == "floats"; {
 		case numeric && !known:
 			t.Errorf("%s has no unit", f.Key)

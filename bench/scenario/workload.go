@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/lengths"
 	"lorasim/trace/replay"
@@ -260,7 +261,7 @@ func (s *Scenario) fillLengths(in *Input) error {
 		return nil
 	case w.randomLengths():
 		input, output := w.randomRanges()
-		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, formatFloat(w.RandomRangeRatio))
+		spec = fmt.Sprintf("random:%d,%d,%s", input[1]-1, output[1]-1, settings.Format(w.RandomRangeRatio))
 	case spec == "auto":
 		spec = defaultLengths
 	}

@@ -10,6 +10,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/study/advise"
 	"lorasim/sim/profile"
 )
 
@@ -45,6 +46,7 @@ var suggestions = map[string]func(typed string) []string{
 		}
 		return list
 	},
+	"objective":  func(string) []string { return advise.Objectives() },
 	"policies":   commas(valuesOf("policy")),
 	"profile":    valuesOf("profile"),
 	"set":        suggestAxis,

@@ -106,8 +106,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	}
 	root.SetVersionTemplate(versionText())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newSim(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(), newSolve(),
-		newImport(), newSweep(), newCompare(), newReport(), newVersion(),
+	root.AddCommand(newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(),
+		newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
 		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(), newMan())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {

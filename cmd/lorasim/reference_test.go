@@ -112,8 +112,24 @@ func TestSchemaIsTheReader(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, err, accepted(t, s, string(text)))
 		}
 	}
+	for _, text := range []string{
+		"routing: {policy: {name: affinity-spill, threshold: 4}}", "workload: {lora_ranks: [8, 16]}",
+		"cluster: {elastic: {max: 8, rule: schedule, times: {600: 8, 1800: 2}}}", "workload: {locality: {p: 0.5}}",
+		"workload: {pattern: [{name: flash, at: 1, duration: 2, factor: 3}, {name: constant}]}",
+		"set: {request_rate: {from: 1, to: 8, factor: 2}, pattern: [{name: constant}, \"flash:1,2,3\"]}",
+		"policies: [static, {name: affinity-spill, threshold: 4}]",
+		"set: {num_workers: [2, {from: 4, to: 8}], elastic: {max: 8, target: 6}}",
+		"workload: {lengths: {name: table, file: t.csv}, popularity: {name: explicit, weights: [1, 2]}}",
+	} {
+		if err := accepted(t, s, text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 	for _, text := range []string{"sead: 1", "workload: {policy: static}", "scenario: {seed: 1}\nsets: {}",
-		"set: {num_workers: {a: 1}}", "scenario: {seed: -1}", "seeds: 0", "set: {workers: 1}"} {
+		"routing: {policy: {name: hash, c: 2}}", "routing: {policy: {threshold: 4}}", "cluster: {elastic: {min: 1}}",
+		"routing: {policy: {name: affinity-spill, threshold: 0}}", "workload: {pattern: [{name: flash, at: 1}]}",
+		"set: {num_workers: {a: 1}}", "set: {drift: {from: 1}}", "policies: [{name: none}]",
+		"scenario: {seed: -1}", "seeds: 0", "set: {workers: 1}"} {
 		if accepted(t, s, text) == nil {
 			t.Errorf("%q is taken", text)
 		}

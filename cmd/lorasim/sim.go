@@ -67,11 +67,13 @@ give the same bytes.
 		noteIgnored(cmd, sc)
 		p := newProgress(cmd.ErrOrStderr())
 		var profiles []*profile.Profile
+		skipped := int64(0)
 		res, err := sc.Simulate(cmd.Context(), scenario.RunOptions{
 			Profiles: func(ps []*profile.Profile) { profiles = ps },
 			SLO:      out.slo, RecordsFile: records, PlansFile: plans, Oracle: oracle, Intervals: intervals,
 			TokenTimes: tokens || out.details, KeepRecords: out.keep(),
 			Saturate: true, Reading: p.reading, Running: p.running,
+			Skipped: func(rows int64) { skipped = rows },
 		})
 		p.done()
 		if err != nil {
@@ -81,6 +83,9 @@ give the same bytes.
 			return err
 		}
 		noteProfiles(cmd, profiles)
+		if skipped > 0 {
+			say(cmd, "note: %d rows left out", skipped)
+		}
 		return cmp.Or(scenario.Misfit(res), res.NoSuccess())
 	})
 	return cmd

@@ -153,6 +153,7 @@ func TestEveryTextFlag(t *testing.T) {
 		}
 	}
 	base := map[string]string{
+		"advise":           "--num-prompts 20 --policies static,hash --no-search --no-worst --seeds 2",
 		"bench":            srv.URL + " --num-prompts 2 --request-rate inf --worker-time-scale 100 --num-adapters 1",
 		"calibrate":        "--records a.csv --evaluations 2",
 		"capacity":         "--goodput ttft:9000 --max-workers 2 --max-seeds 1 --window 2",
@@ -172,6 +173,7 @@ func TestEveryTextFlag(t *testing.T) {
 		"sweep plan":       "-o new --num-prompts 20 --policies static --seeds 1",
 		"sweep run":        "done",
 		"trace generate":   "--num-prompts 20 -o w.csv",
+		"trace import":     "a.csv -o imported.csv",
 		"trace info":       "--num-prompts 20",
 		"trace plot":       "--num-prompts 20 -o w.svg",
 		"trace workload":   "--num-prompts 20 -o w.csv",

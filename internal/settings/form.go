@@ -1,8 +1,10 @@
 package settings
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -63,18 +65,76 @@ func (f Form) Text(given Given) string {
 	return f.Name + ":" + options
 }
 
+// Nested is the mapping, in YAML's flow style, that stands for a text: "hash:c=2" is "{name: hash, c: 2}".
+func Nested(forms []Form, text string) (string, error) {
+	form, options, ok := find(forms, text)
+	if !ok {
+		return "", fmt.Errorf("%q is of no form", text)
+	}
+	fields := form.Fields()
+	given, err := split(options, fields)
+	if err != nil {
+		return "", err
+	}
+	var parts []string
+	if form.Name != "" {
+		parts = append(parts, nameKey+": "+form.Name)
+	}
+	for _, o := range given {
+		f := fields[slices.IndexFunc(fields, func(f Field) bool { return f.Key == o.Key })]
+		parts = append(parts, o.Key+": "+f.nested(o.Text))
+	}
+	return "{" + strings.Join(parts, ", ") + "}", nil
+}
+
+// nested is a value in flow style.
+func (f *Field) nested(text string) string {
+	switch {
+	case f.isList():
+		return "[" + strings.ReplaceAll(text, ",", ", ") + "]"
+	case f.Pairs != nil:
+		var pairs []string
+		for part := range strings.SplitSeq(text, f.Pairs[1]) {
+			key, value, _ := strings.Cut(part, f.Pairs[0])
+			pairs = append(pairs, Quoted(strings.TrimSpace(key))+": "+Quoted(value))
+		}
+		return "{" + strings.Join(pairs, ", ") + "}"
+	}
+	return Quoted(text)
+}
+
+// Quoted puts a text between quotes if YAML might take it for something else than itself.
+func Quoted(text string) string {
+	plain := func(r rune) bool {
+		return '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune("._/+-", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) && text[0] != '-' {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// find is the form of a text and the options in it.
+func find(forms []Form, text string) (form Form, options string, ok bool) {
+	if len(forms) == 1 && forms[0].Name == "" {
+		return forms[0], text, true
+	}
+	name, options, _ := strings.Cut(text, ":")
+	i := slices.IndexFunc(forms, func(f Form) bool { return f.Name == strings.TrimSpace(name) })
+	if i < 0 {
+		return Form{}, "", false
+	}
+	return forms[i], options, true
+}
+
 // MapPaths replaces the names of files within a text of one of the forms. A text without any, and one that is of no
 // form, stays as it is.
 func MapPaths(forms []Form, text string, to func(path string) string) string {
-	name, options, _ := strings.Cut(text, ":")
-	i := slices.IndexFunc(forms, func(f Form) bool { return f.Name == strings.TrimSpace(name) })
-	if i < 0 && len(forms) == 1 && forms[0].Name == "" {
-		i, options = 0, text
-	}
-	if i < 0 {
+	form, options, ok := find(forms, text)
+	if !ok {
 		return text
 	}
-	fields := forms[i].Fields()
+	fields := form.Fields()
 	given, err := split(options, fields)
 	if err != nil {
 		return text // the error is told where the setting is read
@@ -90,5 +150,5 @@ func MapPaths(forms []Form, text string, to func(path string) string) string {
 	if !changed {
 		return text
 	}
-	return forms[i].Text(given)
+	return form.Text(given)
 }

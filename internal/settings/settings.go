@@ -22,7 +22,7 @@
 //	words     words that a [Number], or the name of a file, may be instead
 //	path      "yes": the name of a file or folder
 //	commas    "yes": the value may hold commas, and goes on up to the next key
-//	pairs     "@ ,": in YAML the value may be a mapping, which is written as KEY@VALUE,KEY@VALUE
+//	pairs     "@ ,": in YAML the value may be a mapping, which is written as KEY@VALUE,KEY@VALUE; a list in it as A+B
 //	env       name of a value that the caller knows ([Fill]), in place of the default
 //
 // Fields are strings, booleans, numbers, [Number], []float64, and types with an UnmarshalText method. Those of an

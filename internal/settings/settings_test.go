@@ -304,7 +304,7 @@ func yamlText(doc string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return FromYAML(root, &Anchors{}, "form", Forms(kinds))
+	return FromYAML(root, &Anchors{}, Forms(kinds))
 }
 
 func TestFromYAML(t *testing.T) {
@@ -344,7 +344,7 @@ func TestFromYAMLErrors(t *testing.T) {
 	for doc, want := range map[string]string{
 		"7":                                      "1: expected keys and values",
 		"\nthreshold: 4":                         "2: name is missing, expected one of all, on-off, half",
-		"\n\nname: al":                           `3: name: unknown form "al", did you mean "all"?`,
+		"\n\nname: al":                           `3: name: unknown name "al", did you mean "all"?`,
 		"name: [all]":                            "1: name: a list, expected one value",
 		"name: all\nthreshold: 0":                `2: threshold: "0" is not a whole number >= 1`,
 		"name: all\ntreshold: 1":                 `2: treshold: unknown key "treshold", did you mean "threshold"?`,

@@ -142,14 +142,14 @@ func pairsOf(n ast.Node, anchors *Anchors) ([]*ast.MappingValueNode, error) {
 
 // FromYAML checks a mapping that stands for a text of one of the forms, and returns that text: {name: hash, c: 2} is
 // "hash:c=2". Its options stay in their order.
-func FromYAML(n ast.Node, anchors *Anchors, what string, forms []Form) (string, error) {
+func FromYAML(n ast.Node, anchors *Anchors, forms []Form) (string, error) {
 	pairs, err := pairsOf(n, anchors)
 	if err != nil {
 		return "", err
 	}
 	form := forms[0]
 	if form.Name != "" {
-		if form, err = named(n, pairs, anchors, what, forms); err != nil {
+		if form, err = named(n, pairs, anchors, forms); err != nil {
 			return "", err
 		}
 	}
@@ -161,7 +161,7 @@ func FromYAML(n ast.Node, anchors *Anchors, what string, forms []Form) (string, 
 }
 
 // named finds the form that a mapping names.
-func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, what string, forms []Form) (Form, error) {
+func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, forms []Form) (Form, error) {
 	names := make([]string, len(forms))
 	for i, f := range forms {
 		names[i] = f.Name
@@ -172,7 +172,7 @@ func named(n ast.Node, pairs []*ast.MappingValueNode, anchors *Anchors, what str
 		}
 		name, _, err := Scalar(p.Value, anchors)
 		if err == nil {
-			err = suggest.Among(what, name, names)
+			err = suggest.Among("name", name, names)
 		}
 		if err != nil {
 			return Form{}, at(p.Key.GetToken().Position.Line, nameKey, err)
@@ -261,23 +261,28 @@ func Format(x float64) string {
 func Schema(forms []Form) []any {
 	ways := []any{map[string]any{"type": []string{"string", "number"}}}
 	for _, f := range forms {
-		properties := map[string]any{}
-		var required []string
-		if f.Name != "" {
-			properties[nameKey] = map[string]any{"const": f.Name, "description": f.Summary}
-			required = append(required, nameKey)
-		}
-		for _, field := range f.Fields() {
-			properties[field.Key] = field.Schema()
-			if field.Required {
-				required = append(required, field.Key)
-			}
-		}
-		object := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
-		if required != nil {
-			object["required"] = required
-		}
-		ways = append(ways, object)
+		ways = append(ways, ObjectSchema(f))
 	}
 	return ways
+}
+
+// ObjectSchema is the JSON Schema of the mapping of one form.
+func ObjectSchema(f Form) map[string]any {
+	properties := map[string]any{}
+	var required []string
+	if f.Name != "" {
+		properties[nameKey] = map[string]any{"const": f.Name, "description": f.Summary}
+		required = append(required, nameKey)
+	}
+	for _, field := range f.Fields() {
+		properties[field.Key] = field.Schema()
+		if field.Required {
+			required = append(required, field.Key)
+		}
+	}
+	object := map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+	if required != nil {
+		object["required"] = required
+	}
+	return object
 }

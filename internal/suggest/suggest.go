@@ -90,28 +90,3 @@ func editDistance(a, b string) int {
 	}
 	return row[len(b)]
 }
-
-// Options reads "name=value,name=value", no name twice. It has set enter the value of
-// the i-th known name, and says which names are given; what they are is for messages.
-func Options(what, list string, known []string, set func(i int, value string) error) (given map[string]bool,
-	err error) {
-	given = map[string]bool{}
-	for item := range strings.SplitSeq(list, ",") {
-		name, value, ok := strings.Cut(item, "=")
-		name = strings.TrimSpace(name)
-		i := slices.Index(known, name)
-		switch {
-		case !ok && item != "":
-			return nil, fmt.Errorf("%q is not of the form key=value", item)
-		case given[name]:
-			return nil, fmt.Errorf("%s is given twice", name)
-		case i < 0:
-			return nil, Unknown(what, name, known)
-		}
-		given[name] = true
-		if err := set(i, value); err != nil {
-			return nil, err
-		}
-	}
-	return given, nil
-}

@@ -2,8 +2,6 @@ package suggest
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -64,30 +62,5 @@ func TestEditDistance(t *testing.T) {
 func TestLongName(t *testing.T) {
 	if err := Unknown("column", strings.Repeat("x", 1<<20), []string{"id"}); len(err.Error()) > 200 {
 		t.Errorf("%d characters of message", len(err.Error()))
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for _, c := range []struct{ list, want string }{
-		{"b=2, a=1", "1:2 0:1 a b"},
-		{"b", `"b" is not of the form key=value`},
-		{"a=1,a=2", "a is given twice"},
-		{"a=1,c=2", `unknown letter "c", did you mean "a"? (known: a, b)`},
-		{"a=x", "not x"},
-	} {
-		got := ""
-		given, err := Options("letter", c.list, []string{"a", "b"}, func(i int, value string) error {
-			if value == "x" {
-				return fmt.Errorf("not x")
-			}
-			got += fmt.Sprintf("%d:%s ", i, value)
-			return nil
-		})
-		if got += strings.Join(slices.Sorted(maps.Keys(given)), " "); err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("%s: %s, expected %s", c.list, got, c.want)
-		}
 	}
 }

@@ -3,7 +3,6 @@ package table
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+
+	"lorasim/internal/testutil"
 )
 
 // cells is a row with a cell of every type.
@@ -211,15 +212,8 @@ func TestForeignText(t *testing.T) {
 		"t.jsonl": `{"text":"a\n\nb","x":[1,"y"],"count":2,"time_s":3,"maybe, \"s\"":null,"id":1}` + "\n\n" +
 			`{"id":-4,"count":5,"time_s":0.5,"maybe, \"s\"":7,"text":"","gaps_s":null}`,
 	} {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		io.WriteString(z, content)
-		z.Close()
-		for name, content := range map[string]string{name: content, name + ".gz": b.String()} {
-			path := filepath.Join(t.TempDir(), name)
-			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+		for name, content := range map[string][]byte{name: []byte(content), name + ".gz": testutil.Gzip(t, content)} {
+			path := testutil.File(t, name, content)
 			var c cells
 			r, err := Open(path, c.columns(), Options{})
 			if err != nil {

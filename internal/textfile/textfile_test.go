@@ -2,7 +2,6 @@ package textfile_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -13,30 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/textfile"
 )
-
-func write(tb testing.TB, name string, content []byte) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
-
-func zipped(tb testing.TB, content string) []byte {
-	tb.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := z.Write([]byte(content)); err != nil {
-		tb.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		tb.Fatal(err)
-	}
-	return b.Bytes()
-}
 
 // lines reads all lines and the error that ended them.
 func lines(tb testing.TB, path string) ([]string, error) {
@@ -74,8 +52,10 @@ func TestLine(t *testing.T) {
 		{"longer than the buffer", "a\n" + long + "\nb\n" + long, []string{"a", long, "b", long}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for name, content := range map[string][]byte{"f.csv": []byte(c.content), "f.csv.gz": zipped(t, c.content)} {
-				got, err := lines(t, write(t, name, content))
+			for name, content := range map[string][]byte{
+				"f.csv": []byte(c.content), "f.csv.gz": testutil.Gzip(t, c.content),
+			} {
+				got, err := lines(t, testutil.File(t, name, content))
 				if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 					t.Errorf("%s: error %v, difference:\n%.300s", name, err, diff)
 				}
@@ -85,8 +65,8 @@ func TestLine(t *testing.T) {
 }
 
 func TestTruncatedGzip(t *testing.T) {
-	whole := zipped(t, strings.Repeat("1,2,3\n", 100_000))
-	path := write(t, "f.csv.gz", whole[:len(whole)/2])
+	whole := testutil.Gzip(t, strings.Repeat("1,2,3\n", 100_000))
+	path := testutil.File(t, "f.csv.gz", whole[:len(whole)/2])
 	got, err := lines(t, path)
 	if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("error %v after %d lines, expected one that names the file and line and says truncated", err, len(got))
@@ -95,13 +75,14 @@ func TestTruncatedGzip(t *testing.T) {
 	if errors.As(err, &row) {
 		t.Error("a truncated file must not pass for a bad row, which can be skipped")
 	}
-	if _, err := lines(t, write(t, "g.gz", whole[:5])); err == nil || !strings.Contains(err.Error(), "gzip header") {
+	_, err = lines(t, testutil.File(t, "g.gz", whole[:5]))
+	if err == nil || !strings.Contains(err.Error(), "gzip header") {
 		t.Errorf("error %v, expected one about the gzip header", err)
 	}
 }
 
 func TestProgress(t *testing.T) {
-	path := write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 500_000))
+	path := testutil.File(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 500_000))
 	var told []int64
 	f, err := textfile.Open(path, func(n int64) error { told = append(told, n); return nil })
 	if err != nil {
@@ -139,7 +120,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 func TestRar(t *testing.T) {
-	path := write(t, "f.rar", []byte("no rar\n"))
+	path := testutil.File(t, "f.rar", []byte("no rar\n"))
 	if _, err := textfile.Open(path, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), path+": not a readable rar archive") {
 		t.Errorf("error %v", err)
@@ -179,7 +160,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	f, err := textfile.Open(write(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
+	f, err := textfile.Open(testutil.File(t, "f.csv", bytes.Repeat([]byte("1,2\n"), 1<<20)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,9 +180,9 @@ func TestClose(t *testing.T) {
 
 // Only a packed file that ends too early is truncated.
 func TestReadErrors(t *testing.T) {
-	whole := zipped(t, "1,2\n")
+	whole := testutil.Gzip(t, "1,2\n")
 	whole[len(whole)-8] ^= 1 // checksum
-	path := write(t, "f.csv.gz", whole)
+	path := testutil.File(t, "f.csv.gz", whole)
 	if _, err := lines(t, path); err == nil || !strings.HasPrefix(err.Error(), path+":2: gzip: invalid checksum") {
 		t.Errorf("error %v, expected a wrong checksum", err)
 	}

@@ -5,10 +5,10 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 func packed(t testing.TB, chunk []byte, times int) []byte {
@@ -31,10 +31,7 @@ func TestBomb(t *testing.T) {
 		"1,2\n": "unpacks to more than 300 times its size", "\n": "more than 1048576 empty lines in a row",
 		"\x00": "unpacks to more than 300 times its size",
 	} {
-		path := filepath.Join(t.TempDir(), "f.csv.gz")
-		if err := os.WriteFile(path, packed(t, bytes.Repeat([]byte(text), 1<<20/len(text)), 80), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		path := testutil.File(t, "f.csv.gz", packed(t, bytes.Repeat([]byte(text), 1<<20/len(text)), 80))
 		f, err := Open(path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -77,10 +74,7 @@ func FuzzUnpack(f *testing.F) {
 		if rar {
 			name = "f.rar"
 		}
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		path := testutil.File(t, name, data)
 		file, err := Open(path, nil)
 		if err == nil {
 			defer file.Close()

@@ -62,7 +62,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample and of property tests")
 	flag.DurationVar(&o.timeout, "timeout", 10*time.Minute,
 		"most time for one test binary; a mutant that needs more, or 10 times the processor time of the unchanged "+
-			"code (at least 10s), counts as killed")
+			"code (at least 3s), counts as killed")
 	flag.StringVar(&o.tests, "tests", "", "further packages whose tests each mutant is run against: PKG,PKG,...")
 	flag.StringVar(&o.args, "args", "", "further arguments of the test binaries, separated by spaces")
 	flag.BoolVar(&o.json, "json", false, "one JSON object per package")

@@ -95,7 +95,7 @@ func newSuites(ctx context.Context, o options, p *pkg, further []*pkg, tmp strin
 		if failed {
 			return nil, fmt.Errorf("the tests of %s fail without a mutant:\n%s", q.ImportPath, out)
 		}
-		s.cpu = max(10*used, 10*time.Second) // how busy the machine is does not matter
+		s.cpu = max(10*used, 3*time.Second) // how busy the machine is does not matter
 		all = append(all, s)
 	}
 	if len(all) == 0 {

@@ -2,11 +2,13 @@ package autoscale
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/trace"
 )
@@ -97,17 +99,13 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("10 requests/s need %v workers of 2, expected 5", got)
 	}
 	learnt.learn(Look{Ended: 1, Response: 6}) // 3 + 0.3 x 3 s
-	if got := learnt.workers(10); math.Abs(got-6.5) > 1e-12 {
-		t.Errorf("%v workers, expected 6.5", got)
-	}
+	testutil.Near(t, "workers", learnt.workers(10), 6.5, 1e-12)
 }
 
 func TestHolt(t *testing.T) {
 	near := func(name string, got, want float64) {
 		t.Helper()
-		if !(math.Abs(got-want) <= 1e-12) {
-			t.Errorf("%s: %v, expected %v", name, got, want)
-		}
+		testutil.Near(t, name, got, want, 1e-12)
 	}
 	h := Holt{Alpha: 0.5, Beta: 0.5}
 	h.Add(10)
@@ -193,8 +191,6 @@ func TestKnown(t *testing.T) {
 	// At 10 s the next interval is 1. Around it are 0 to 2 (there is none before) with
 	// a mean of 8/3, around 2 are 0 to 3: 16/4. At 20 s: 16/4, 22/4; then 22/4, 20/4; 20/4, 16/4.
 	for i, want := range []float64{4, 5.5, 5.5, 5, 4, 2, 0} {
-		if got := k.Need(Look{Now: float64(10 * (i + 1))}); !(math.Abs(got-want) <= 1e-9) {
-			t.Errorf("look %d: %v workers, expected %v", i+1, got, want)
-		}
+		testutil.Near(t, fmt.Sprintf("look %d: need", i+1), k.Need(Look{Now: float64(10 * (i + 1))}), want, 1e-9)
 	}
 }

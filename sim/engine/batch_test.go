@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/sim/profile"
 )
@@ -115,9 +117,19 @@ func TestTokenTimes(t *testing.T) {
 			t.Fatalf("request %d: gaps %v, expected %v", c.r.ID, c.r.Gaps, c.gaps)
 		}
 		for k, want := range c.gaps {
-			if got := c.r.Gaps[k]; got < want-1e-9 || got > want+1e-9 {
-				t.Errorf("request %d: gaps %v, expected %v", c.r.ID, c.r.Gaps, c.gaps)
-			}
+			testutil.Near(t, fmt.Sprintf("gap %d of request %d", k, c.r.ID), c.r.Gaps[k], want, 1e-9)
+		}
+	}
+}
+
+// A run of decode steps ends with the step in which the scheduler has to decide again.
+func TestLeapUntil(t *testing.T) {
+	for until, want := range map[tick.Ticks]int64{tick.Never: 49, 0: 1, 15 * ms: 1, 37 * ms: 3, 35 * ms: 2} {
+		b := newBench(t, nil)
+		b.send(0, request(1, 0, 10, 50))
+		b.s.until = until
+		if b.until(15 * ms); b.e.Step.run.Count != want { // steps end at 25, 35 and 45 ms
+			t.Errorf("until %d: a run of %d steps, expected %d", until, b.e.Step.run.Count, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -265,7 +266,7 @@ func TestEngine(t *testing.T) {
 				})
 			}
 			b.until(tick.Never, func() {
-				if err := b.e.Check(); err != nil {
+				if err := errors.Join(b.e.Check(), b.l.Check()); err != nil {
 					t.Fatalf("at %v: %v", b.l.Now(), err)
 				}
 			})

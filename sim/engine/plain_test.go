@@ -18,6 +18,7 @@ type plain struct {
 	e       *Engine
 	filling []*Request
 	only    func(*Request) bool // who may wait; nil: everybody
+	until   tick.Ticks          // when it has to decide again
 }
 
 func (s *plain) Schedule() {
@@ -118,7 +119,7 @@ func (s *plain) Drop(r *Request) bool {
 }
 
 func (s *plain) Running() int          { return s.e.Batch.Len() + len(s.filling) }
-func (s *plain) LeapUntil() tick.Ticks { return tick.Never }
+func (s *plain) LeapUntil() tick.Ticks { return s.until }
 func (s *plain) Check() error          { return nil }
 
 func (s *plain) Orphans(entering []*Request) []*Request { return slices.Concat(s.filling, entering) }
@@ -205,7 +206,7 @@ func newBench(t tester, change func(p *profile.Profile, c *Config)) *bench {
 		Start: []int32{0, 1, 2}, Home: router.Disk, Fails: func() bool { return false },
 		Kind: Kind{Rules: func(*profile.Profile) Rules { return Rules{} },
 			Scheduler: func(e *Engine) (Scheduler, error) {
-				b.s = &plain{e: e}
+				b.s = &plain{e: e, until: tick.Never}
 				return b.s, nil
 			}}}
 	if change != nil {

@@ -185,7 +185,7 @@ func TestVTC(t *testing.T) {
 	if got := served(1); got != 16 {
 		t.Errorf("adapter 1 begins with %d, expected 16", got)
 	}
-	b.adapter(2).served.tokens = 40
+	b.adapter(2).served.tokens, b.adapter(3).served.tokens = 40, 5
 	wait(b, request(3, 2, 5, 1), request(4, 3, 5, 1))
 	if got := [2]int64{served(2), served(3)}; got != [2]int64{40, 16} {
 		t.Errorf("adapter 2 and the base model begin with %v, expected 40, which it has, and 16", got)

@@ -1,8 +1,13 @@
 // Package event is the clock of a simulation and the events to come. Events of one instant run by kind,
 // and those of one kind in the order in which they were scheduled.
+//
+// Invariants ([Loop.Check]): no event lies in the past; the first is the least by time, kind and number; the loop is
+// idle only if no event keeps the simulation running.
 package event
 
 import (
+	"fmt"
+
 	"lorasim/internal/heap"
 	"lorasim/internal/tick"
 )
@@ -91,6 +96,20 @@ func (l *Loop) RunYielded() {
 		l.yielded[k]()
 	}
 	l.yielded = l.yielded[:0]
+}
+
+// Check returns an error if an invariant does not hold. It is for tests, between instants.
+func (l *Loop) Check() error {
+	if l.background < 0 || l.background > len(l.events) {
+		return fmt.Errorf("event: %d of %d events are background ones", l.background, len(l.events))
+	}
+	for _, e := range l.events {
+		if first := &l.events[0]; e.Key < int64(l.now) || e.Key < first.Key || e.Key == first.Key && e.Tie < first.Tie {
+			return fmt.Errorf("event: one at (%d, %d), the first is at (%d, %d), it is %d", e.Key, e.Tie, first.Key,
+				first.Tie, l.now)
+		}
+	}
+	return nil
 }
 
 // Timer is an event that can be moved and called off. At one instant timers of a kind run by their number.

@@ -64,3 +64,24 @@ func TestTimerInTheFirstPlace(t *testing.T) {
 		t.Errorf("next event at %d after the only timer was stopped", l.Next())
 	}
 }
+
+// Each broken invariant is an error.
+func TestCheck(t *testing.T) {
+	for name, spoil := range map[string]func(l *Loop){
+		"in the past":          func(l *Loop) { l.now = 6 },
+		"not the first":        func(l *Loop) { l.events[0].Key = 8 },
+		"of a later kind":      func(l *Loop) { l.events[0].Key, l.events[0].Tie = 7, Plan.order(9) },
+		"background below 0":   func(l *Loop) { l.background = -1 },
+		"background, no event": func(l *Loop) { l.background = 3 },
+	} {
+		var l Loop
+		l.At(5, Down, func() {})
+		l.Background(7, Scale, func() {})
+		if err := l.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if spoil(&l); l.Check() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -462,3 +462,62 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// An adapter that is in host memory, or on its way, is not fetched.
+func TestFetchOnce(t *testing.T) {
+	b := newBench(t, Options{Slots: 1}, 0)
+	if b.m.StartFetch(b.e.adapters[0]); !b.m.Idle() || b.m.Gone(b.e.adapters[0]) || !b.m.Loaded(b.e.adapters[0]) {
+		t.Error("an adapter is fetched that is there")
+	}
+	b.m.StartFetch(b.e.adapters[1])
+	b.m.StartFetch(b.e.adapters[1])
+	if b.m.Gone(b.e.adapters[1]) || b.m.Loaded(b.e.adapters[1]) || b.m.Hosts() != 2 {
+		t.Errorf("an adapter on its way is gone, or there; %d adapters in host memory", b.m.Hosts())
+	}
+	if b.wait(b.disk - b.gpu); !b.m.Idle() || !b.m.Loaded(b.e.adapters[1]) {
+		t.Error("an adapter is fetched twice")
+	}
+}
+
+// Failures count while they follow one another: a load into a slot that succeeds ends the row, a fetch does not.
+func TestFailuresInARow(t *testing.T) {
+	b := newBench(t, Options{Slots: 1}, 0)
+	a := b.e.adapters[0]
+	b.failed = 1
+	b.m.StartLoad(a)
+	b.wait(b.gpu)
+	if a.failures != 1 {
+		t.Fatalf("%d failures, expected 1", a.failures)
+	}
+	b.m.Unload(a)
+	b.m.StartFetch(a)
+	if b.wait(b.disk); a.failures != 1 || !b.m.Loaded(a) {
+		t.Errorf("%d failures after a fetch, expected 1", a.failures)
+	}
+	b.m.StartLoad(a)
+	if b.wait(b.gpu); a.failures != 0 {
+		t.Errorf("%d failures after a load, expected none", a.failures)
+	}
+}
+
+// A step's adapters get their slots in the order of their indices, after the base model: where the adapter that was
+// loaded first makes way, the lowest does.
+func TestPlacesByIndex(t *testing.T) {
+	b := newBench(t, Options{Slots: 3, Blocking: true, FIFO: true, Rules: Rules{Displaces: true}}, 0, 1, 2, 3)
+	var prompts []*Adapter
+	for _, a := range []int32{2, 5, 1} {
+		b.run(a, 0)
+		prompts = append(prompts, b.e.adapters[a])
+	}
+	b.m.PrepareBatch(prompts, false)
+	for _, a := range prompts {
+		b.m.Release(a)
+	}
+	base, one, two := b.e.adapters[5], b.e.adapters[1], b.e.adapters[2]
+	if base.loaded >= one.loaded || one.loaded >= two.loaded {
+		t.Errorf("base model loaded at %d, adapters 1 and 2 at %d and %d", base.loaded, one.loaded, two.loaded)
+	}
+	b.run(0, 0)
+	b.m.PrepareBatch([]*Adapter{b.e.adapters[0]}, false)
+	b.slots("one more", 0, 2, 5)
+}

@@ -1,11 +1,14 @@
 package profile
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 const sound = "name: x\nlatency: {decode: {base_ms: 10}, prefill: {base_ms: 5}}\nmemory: {kv_tokens: 100}\n"
@@ -93,9 +96,7 @@ func TestModelDecodeStep(t *testing.T) {
 	p.Latency.LoRA = LoRA{Backend: BackendCSGMV, CSGMVUs: 50}
 	m := Model{p.Compile()}
 	for rank, want := range map[int]float64{-1: 0.019, 0: 0.019, 64: 0.0222} {
-		if got := m.DecodeStep(4, 1000, rank); math.Abs(got-want) > 1e-9 {
-			t.Errorf("rank %d: %v s, expected %v", rank, got, want)
-		}
+		testutil.Near(t, fmt.Sprintf("step of rank %d", rank), m.DecodeStep(4, 1000, rank), want, 1e-9)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 )
 
@@ -169,9 +170,7 @@ func TestKVTokensOfAPool(t *testing.T) {
 // The costs that routers ask for, ms, worked out by hand.
 func TestModel(t *testing.T) {
 	near := func(name string, seconds, ms float64) {
-		if math.Abs(1000*seconds-ms) > 1e-6 {
-			t.Errorf("%s: %v ms, expected %v", name, 1000*seconds, ms)
-		}
+		testutil.Near(t, name+", ms", 1000*seconds, ms, 1e-6)
 	}
 	p := soundProfile()
 	p.Latency.LoRA.Backend, p.Latency.LoRA.CSGMVUs = BackendCSGMV, 50
@@ -233,9 +232,8 @@ func TestParseAnalytic(t *testing.T) {
 		"llama-2-7b,h100,bits=x": `bits is "x"`,
 		"llama-2-7b,h100,pp=2":   "pp",
 	} {
-		if _, err := Load(AnalyticPrefix + spec); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, expected an error with %q", spec, err, want)
-		}
+		_, err := Load(AnalyticPrefix + spec)
+		testutil.ExpectError(t, err, want)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 // validated are the intervals of runs with 1 to 2 workers, 8 to 32 slots, two
@@ -100,7 +102,8 @@ func TestIntervalsCompare(t *testing.T) {
 		"short outputs": {1, "", func(r *ValidatedRun) { r.Output = 59 },
 			"a mean output of 59 tokens (validated with 120 to 120)"},
 		"a quarter": {1, "", func(r *ValidatedRun) { r.Requests, r.Prompt = 249, 76 },
-			"a mean prompt of 76 tokens (validated with 300 to 304); ! The run has 249 requests, less than a quarter of the 997 of the shortest validated run."},
+			"a mean prompt of 76 tokens (validated with 300 to 304); " +
+				"! The run has 249 requests, less than a quarter of the 997 of the shortest validated run."},
 		"four times": {1, "", func(r *ValidatedRun) { r.Prompt = 1217 },
 			"! The mean prompt has 1217 tokens, more than 4 times off the 300 to 304 of the validated runs."},
 		"a window": {1, "", func(r *ValidatedRun) { r.Window = true },
@@ -119,7 +122,8 @@ func TestIntervalsCompare(t *testing.T) {
 		}
 	}
 	in.Workload.Window = true
-	if got := compare(in, run(1, ""), base); got != "a run until all requests end (validated with runs that end after a window)" {
+	want := "a run until all requests end (validated with runs that end after a window)"
+	if got := compare(in, run(1, ""), base); got != want {
 		t.Errorf("without a window: %q", got)
 	}
 	for name, edit := range map[string]func(p *Profile){
@@ -248,19 +252,19 @@ func TestEmbeddedIntervalsWiden(t *testing.T) {
 
 func TestIntervalsChecked(t *testing.T) {
 	for text, want := range map[string]string{
-		"{metric: duration, waiting: [0, 0.1], runs: 0}":                               "entry 1: expected a metric",
-		"{waiting: [0, 0.1], runs: 3}":                                                 "expected a metric",
-		"{metric: duration, waiting: [0.1, 0.1], runs: 3}":                             "[FROM, BELOW]",
-		"{metric: duration, waiting: [0, 1], runs: 30, most: [1.1, 0.9], level: 0.9}":  "entry 1: [1.1 0.9], expected [LOW, HIGH]",
+		"{metric: duration, waiting: [0, 0.1], runs: 0}":   "entry 1: expected a metric",
+		"{waiting: [0, 0.1], runs: 3}":                     "expected a metric",
+		"{metric: duration, waiting: [0.1, 0.1], runs: 3}": "[FROM, BELOW]",
+		"{metric: duration, waiting: [0, 1], runs: 30, " +
+			"most: [1.1, 0.9], level: 0.9}": "entry 1: [1.1 0.9], expected [LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, half: [.nan, 0.9]}":             "[LOW, HIGH]",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1]}":              "level 0",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], level: 1}":    "level 1",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], level: .nan}": "level NaN",
 		"{metric: duration, waiting: [0, 1], runs: 30, most: [0.9, 1.1], x: 1}":        "x",
 	} {
-		_, err := Parse([]byte("name: m\nlatency: {decode: {base_ms: 1}, prefill: {base_ms: 1}}\nmemory: {kv_tokens: 9999}\nintervals: {bands: ["+text+"]}\n"), "m.yaml")
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "m.yaml") {
-			t.Errorf("%s: %v, expected %q", text, err, want)
-		}
+		_, err := Parse([]byte("name: m\nlatency: {decode: {base_ms: 1}, prefill: {base_ms: 1}}\n"+
+			"memory: {kv_tokens: 9999}\nintervals: {bands: ["+text+"]}\n"), "m.yaml")
+		testutil.ExpectError(t, err, want, "m.yaml")
 	}
 }

@@ -1,9 +1,9 @@
 package profile
 
 import (
-	"strings"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 )
 
@@ -71,29 +71,60 @@ func TestLawFaults(t *testing.T) {
 		"engine.max_lora_rank is 8, latency.adapters.by_rank has rank 32 alone": func(p *Profile) {
 			p.Engine.MaxLoraRank, p.Latency.Adapters.ByRank = 8, p.Latency.Adapters.ByRank[1:]
 		},
-		"latency.lora.backend is csgmv, for which the profile has no coefficients; it has those of: none, punica": func(p *Profile) { p.Latency.LoRA.Backend = BackendCSGMV },
-		"latency.lora.backend is punica, for which the profile has no coefficients; it has those of: none":        func(p *Profile) { p.Latency.Law = LawPhases },
-		"latency.law is \"other\"":                                                       func(p *Profile) { p.Latency.Law = "other" },
-		"latency.adapters.base_ms is 0":                                                  func(p *Profile) { p.Latency.Adapters.BaseMs = 0 },
-		"latency.adapters.per_waiting_us is -1":                                          func(p *Profile) { p.Latency.Adapters.PerWaitingUs = -1 },
-		"by_rank: rank 16 after 16":                                                      func(p *Profile) { p.Latency.Adapters.ByRank[1].Rank = 16 },
-		"by_rank: rank 32: -1":                                                           func(p *Profile) { p.Latency.Adapters.ByRank[1].PerSlotTokenUs = -1 },
-		"by_rank: expected at least one":                                                 func(p *Profile) { p.Latency.Adapters.ByRank = nil },
-		"latency.front_end.first_use_ms is -1":                                           func(p *Profile) { p.Latency.FrontEnd.FirstUseMs = -1 },
-		"memory: expected kv_tokens, or pool_gib and kv_bytes_per_token":                 func(p *Profile) { p.Memory = Memory{KVBytesPerToken: 1} },
-		"expected kv_tokens, or pool_gib and kv_bytes_per_token":                         func(p *Profile) { p.Memory = Memory{PoolGiB: 1} },
-		"memory.kv_table: rank 8 after 0 with 2 slots and 1 tokens":                      func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9}}} },
-		"memory.kv_table: rank 8: 0 tokens at 2 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9, 0}}} },
-		"memory.kv_table: rank 8: 9 tokens at 1 slots":                                   func(p *Profile) { p.Memory.KVTable = []KVCurve{{8, []int{1, 1}, []int64{9, 9}}} },
-		"memory.kv_table: rank 8 after 8":                                                func(p *Profile) { c := KVCurve{8, []int{1}, []int64{9}}; p.Memory.KVTable = []KVCurve{c, c} },
-		"memory.kv_table does not cover 8 slots of rank 16: give the size of the KV cac": func(p *Profile) { p.Memory = Memory{KVTable: []KVCurve{{8, []int{1}, []int64{9}}}} },
+		"latency.lora.backend is csgmv, for which the profile has no coefficients; it has those of: none, punica": func(p *Profile) {
+			p.Latency.LoRA.Backend = BackendCSGMV
+		},
+		"latency.lora.backend is punica, for which the profile has no coefficients; it has those of: none": func(p *Profile) {
+			p.Latency.Law = LawPhases
+		},
+		"latency.law is \"other\"": func(p *Profile) {
+			p.Latency.Law = "other"
+		},
+		"latency.adapters.base_ms is 0": func(p *Profile) {
+			p.Latency.Adapters.BaseMs = 0
+		},
+		"latency.adapters.per_waiting_us is -1": func(p *Profile) {
+			p.Latency.Adapters.PerWaitingUs = -1
+		},
+		"by_rank: rank 16 after 16": func(p *Profile) {
+			p.Latency.Adapters.ByRank[1].Rank = 16
+		},
+		"by_rank: rank 32: -1": func(p *Profile) {
+			p.Latency.Adapters.ByRank[1].PerSlotTokenUs = -1
+		},
+		"by_rank: expected at least one": func(p *Profile) {
+			p.Latency.Adapters.ByRank = nil
+		},
+		"latency.front_end.first_use_ms is -1": func(p *Profile) {
+			p.Latency.FrontEnd.FirstUseMs = -1
+		},
+		"memory: expected kv_tokens, or pool_gib and kv_bytes_per_token": func(p *Profile) {
+			p.Memory = Memory{KVBytesPerToken: 1}
+		},
+		"expected kv_tokens, or pool_gib and kv_bytes_per_token": func(p *Profile) {
+			p.Memory = Memory{PoolGiB: 1}
+		},
+		"memory.kv_table: rank 8 after 0 with 2 slots and 1 tokens": func(p *Profile) {
+			p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9}}}
+		},
+		"memory.kv_table: rank 8: 0 tokens at 2 slots": func(p *Profile) {
+			p.Memory.KVTable = []KVCurve{{8, []int{1, 2}, []int64{9, 0}}}
+		},
+		"memory.kv_table: rank 8: 9 tokens at 1 slots": func(p *Profile) {
+			p.Memory.KVTable = []KVCurve{{8, []int{1, 1}, []int64{9, 9}}}
+		},
+		"memory.kv_table: rank 8 after 8": func(p *Profile) {
+			c := KVCurve{8, []int{1}, []int64{9}}
+			p.Memory.KVTable = []KVCurve{c, c}
+		},
+		"memory.kv_table does not cover 8 slots of rank 16: give the size of the KV cac": func(p *Profile) {
+			p.Memory = Memory{KVTable: []KVCurve{{8, []int{1}, []int64{9}}}}
+		},
 	} {
 		p := lawProfile()
 		p.Engine.MaxRunningRequests = 64
 		change(&p)
-		if err := p.Check(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, expected an error with %q", err, want)
-		}
+		testutil.ExpectError(t, p.Check(), want)
 	}
 }
 

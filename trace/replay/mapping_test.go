@@ -3,7 +3,6 @@ package replay
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -136,11 +135,8 @@ func TestDLoRAErrors(t *testing.T) {
 // TestDLoRALaterDay: the reference asks a later day's file of azure_v1 for
 // columns that it does not have, even where the file is there.
 func TestDLoRALaterDay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "invocations_per_function_md.anon.d02.csv")
-	if err := os.WriteFile(path, []byte("HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,3,4\n"),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
+	path := testutil.File(t, "invocations_per_function_md.anon.d02.csv",
+		"HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,3,4\n")
 	d := DLoRA{
 		Trace: azure.V1, Path: filepath.Dir(path), Start: "1.0.0", End: "1.0.2", Requests: 1,
 		Distribution: "gamma", Interval: 1, TotalRate: 4, CV: 1, MapStride: 1,

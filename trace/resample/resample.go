@@ -20,8 +20,8 @@ import (
 	"slices"
 	"sort"
 	"strconv"
-	"strings"
 
+	"lorasim/internal/settings"
 	"lorasim/trace"
 	"lorasim/trace/internal/renewal"
 )
@@ -44,29 +44,45 @@ type Spec struct {
 	Seconds float64
 }
 
-// Forms says what Parse takes.
-const Forms = "block:SECONDS, sessions, sessions:SECONDS or adapters"
+// drawing are the options of one kind.
+type drawing interface{ spec() Spec }
+
+type blockOptions struct {
+	Seconds float64 `arg:"1" required:"yes" check:">=1e-6 <=1e9" unit:"s" help:"length of a block, as in block:60"`
+}
+
+func (o *blockOptions) spec() Spec { return Spec{Block, o.Seconds} }
+
+type sessionsOptions struct {
+	Pause float64 `arg:"1" check:">=1e-6 <=1e9" unit:"s" help:"pause that ends a session; by default prompts tell which requests belong together"`
+}
+
+func (o *sessionsOptions) spec() Spec { return Spec{Sessions, o.Pause} }
+
+type adaptersOptions struct{}
+
+func (*adaptersOptions) spec() Spec { return Spec{Kind: Adapters} }
+
+func drawings() []settings.Kind[drawing] {
+	return []settings.Kind[drawing]{
+		{Name: Block, Summary: "blocks of time, laid end to end", New: func() drawing { return &blockOptions{} }},
+		{Name: Sessions, Summary: "sessions, each with the time since the one before it began",
+			New: func() drawing { return &sessionsOptions{} }},
+		{Name: Adapters, Summary: "adapters, each with all of its requests",
+			New: func() drawing { return &adaptersOptions{} }},
+	}
+}
+
+// Forms are the forms that Parse reads.
+func Forms() []settings.Form { return settings.Forms(drawings()) }
 
 // Parse reads a spec: "block:60", "sessions", "sessions:300" or "adapters".
 func Parse(text string) (Spec, error) {
-	kind, seconds, given := strings.Cut(text, ":")
-	s := Spec{Kind: kind}
-	switch {
-	case !slices.Contains([]string{Block, Sessions, Adapters}, kind):
-		return s, fmt.Errorf("unknown kind %q, expected %s", kind, Forms)
-	case !given && kind == Block:
-		return s, errors.New("block needs a length in seconds, as in block:60")
-	case !given:
-		return s, nil
-	case kind == Adapters:
-		return s, errors.New("adapters takes no number")
+	s, err := settings.Parse("resample", drawings(), text)
+	if err != nil {
+		return Spec{}, err
 	}
-	x, err := strconv.ParseFloat(seconds, 64)
-	if err != nil || !(x >= 1e-6 && x <= 1e9) {
-		return s, fmt.Errorf("%q is not a number of seconds from 1e-6 to 1e9", seconds)
-	}
-	s.Seconds = x
-	return s, nil
+	return s.Value.spec(), nil
 }
 
 // String is the spec as Parse reads it.

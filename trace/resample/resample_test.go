@@ -236,18 +236,26 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for bad, want := range map[string]string{
-		"":            `unknown kind ""`,
-		"blok:60":     `unknown kind "blok", expected block:SECONDS, sessions, `,
-		"block":       "block needs a length in seconds, as in block:60",
-		"block:":      `"" is not a number of seconds`,
-		"block:-1":    `"-1" is not a number of seconds`,
+		"":            `unknown resample ""`,
+		"blok:60":     `unknown resample "blok", did you mean "block"? (known: block, sessions, adapters)`,
+		"block":       "resample block: seconds is missing (length of a block, as in block:60)",
+		"block:":      "seconds is missing",
+		"block:-1":    `seconds: "-1" is not a number from 1e-06 to 1000000000`,
 		"block:NaN":   "not a number",
 		"block:inf":   "not a number",
-		"sessions:0":  `"0" is not a number of seconds from 1e-6 to 1e9`,
-		"adapters:32": "adapters takes no number",
+		"sessions:0":  `pause: "0" is not a number`,
+		"adapters:32": `"32", expected no options`,
 	} {
 		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", bad, err, want)
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	for _, f := range Forms() {
+		if err := f.Verify(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -1,19 +1,16 @@
 package store
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
+
+	"lorasim/internal/testutil"
 )
 
 // Names that a spreadsheet would run stand in CSV files of records with an apostrophe;
 // such a file is a workload, too.
 func TestFormulaNames(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "w.csv")
 	const text = "id,arrival_s,adapter,prompt_tokens,output_tokens\n0,0,'=HYPERLINK(1),1,1\n1,0,''@a,1,1\n2,0,'plain,1,1\n"
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	path := testutil.File(t, "w.csv", text)
 	r, err := Open(path, ReadOptions{})
 	if err != nil {
 		t.Fatal(err)

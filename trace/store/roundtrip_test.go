@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"lorasim/internal/testutil"
 	"lorasim/trace"
 	"lorasim/trace/store"
 )
@@ -248,11 +249,7 @@ func TestBadTexts(t *testing.T) {
 		for _, r := range rows {
 			text += fmt.Sprintf(head, r[0], r[1], r[2])
 		}
-		path := filepath.Join(t.TempDir(), "w.jsonl")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := read(path, store.ReadOptions{}); err == nil {
+		if _, err := read(testutil.File(t, "w.jsonl", text), store.ReadOptions{}); err == nil {
 			t.Errorf("no error for %v", rows)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/internal/record"
 	"lorasim/internal/tick"
 	"lorasim/router"
@@ -468,7 +469,7 @@ func TestSeeds(t *testing.T) {
 	for base := range uint64(20) {
 		for stream := forDecision; stream <= forInterval; stream++ {
 			for i := range 500 {
-				x := seed(base, stream, i)
+				x := stats.Seed(base, stream, i)
 				if seen[x] || x >= 1<<53 {
 					t.Fatalf("seed %d of stream %d of base seed %d: %d", i, stream, base, x)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
 	"lorasim/bench/steady"
 	"lorasim/internal/parallel"
 	"lorasim/sim"
@@ -192,7 +193,7 @@ func (s *search) seed(stream, i int) uint64 {
 	if s.plan.single || s.opt.MaxSeeds == 1 {
 		return s.base.Seed + uint64(i)
 	}
-	return seed(s.base.Seed, stream, i)
+	return stats.Seed(s.base.Seed, stream, i)
 }
 
 // measureAll simulates a candidate with seeds from..to-1 of a stream. The first few

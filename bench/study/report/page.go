@@ -130,7 +130,12 @@ func (p *Page) data() (format.Object, error) {
 	if p.Compared != nil {
 		table = compared(p.Compared)
 	}
-	return format.Object{"title", p.Title, "about,omitempty", p.About, "notes", append([]string{}, p.Notes...),
+	sections := []any{}
+	for i := range p.Sections {
+		sections = append(sections, p.Sections[i].data())
+	}
+	return format.Object{"title", p.Title, "about,omitempty", p.About, "sections,omitempty", sections,
+		"notes", append([]string{}, p.Notes...),
 		"at", append([]string{}, p.At...), "runs", runs,
 		"compared,omitempty", table, "sweeps", sweeps, "probabilities", probabilities}, nil
 }

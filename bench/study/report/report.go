@@ -57,6 +57,8 @@ type Page struct {
 	Runs   []*Run
 	Sweeps []*Sweep
 	Notes  []string
+	// Sections come before everything else.
+	Sections []Section
 	// Compared is the table of all runs, nil: none.
 	Compared *compare.Table
 	// At says of each sweep at which values of its settings its runs are.

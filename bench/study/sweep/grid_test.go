@@ -114,24 +114,53 @@ goodput: "ttft:500"
 
 func TestParseSpecErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "s.yaml: expected one document",
-		"- a":                             "s.yaml: expected keys and values",
-		"nme: x":                          `s.yaml:1: unknown key "nme", did you mean "name"?`,
-		"name: a\nname: b":                "s.yaml",
-		"name: [a]":                       "s.yaml:1: name: expected a single value",
-		"name: a\nset:\n  rate: [1]":      `s.yaml:2: unknown key "rate"`,
-		"name: a\nset: 4":                 "s.yaml:2: set: expected keys and values",
-		"set:\n  num_workers: [1, x]":     `"x" is not a whole number`,
-		"set:\n  num_workers: [{a: 1}]":   "expected a single value",
-		"seeds: 0":                        "s.yaml:1: seeds: ",
-		"seeds: [1, 1]":                   "given twice",
-		"seeds: some":                     "whole number",
-		"scenario:\n  cluster:\n    n: 1": `s.yaml:3: unknown key "n"`,
-		"scenario: 5":                     "expected keys and values",
-		"a: {":                            "s.yaml",
+		"":                               "s.yaml: expected one document",
+		"- a":                            "s.yaml: expected keys and values",
+		"nme: x":                         `s.yaml:1: unknown key "nme", did you mean "name"?`,
+		"name: a\nname: b":               "s.yaml",
+		"name: [a]":                      "s.yaml:1: name: expected a single value",
+		"name: a\nset:\n  rate: [1]":     `s.yaml:3: unknown key "rate"`,
+		"name: a\nset: 4":                "s.yaml:2: set: expected keys and values",
+		"set:\n  num_workers: [1, x]":    `"x" is not a whole number`,
+		"set:\n  num_workers: [{a: 1}]":  `s.yaml:2: num_workers.a: unknown key "a"`,
+		"set:\n  num_workers: {from: 1}": "s.yaml:2: num_workers: to is missing",
+		"set: {drift: {from: 1, to: 4}}": "range \"1:4\": expected LO:HI:STEP",
+		"set: {drift: {from: 1, to: 4, step: 1, factor: 2}}":          "both step and factor",
+		"set:\n  policy:\n  - name: affinity-spill\n    threshold: 0": `s.yaml:4: policy.threshold: "0" is not`,
+		"set:\n  elastic:\n  - {max: 8}":                              "s.yaml:3: elastic: target is missing",
+		"seeds: 0":                                                    "s.yaml:1: seeds: ",
+		"seeds: [1, 1]":                                               "given twice",
+		"seeds: some":                                                 "whole number",
+		"scenario:\n  cluster:\n    n: 1":                             `s.yaml:3: unknown key "n"`,
+		"scenario: 5":                                                 "expected keys and values",
+		"a: {":                                                        "s.yaml",
 	} {
 		if _, err := ParseSpec([]byte(text), "s.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A value or a range is the same sweep, to the byte, as keys and values and as a text.
+func TestNestedEqualsShort(t *testing.T) {
+	for nested, short := range map[string]string{
+		"set: {request_rate: {from: 4, to: 16, step: 4}}":          `set: {request_rate: "4:16:4"}`,
+		"set: {num_workers: [1, {from: 4, to: 6}]}":                `set: {num_workers: [1, "4:6"]}`,
+		"set: {drift: {from: 1, to: 64, factor: 2}}":               `set: {drift: "1:64:x2"}`,
+		"policies: [static, {name: affinity-spill, threshold: 4}]": "policies: [static, affinity-spill:threshold=4]",
+		"set: {elastic: [{max: 8, target: 6}, {min: 2, max: 8, target: 6}]}": `set: {elastic: ["max=8,target=6", ` +
+			`"min=2,max=8,target=6"]}`,
+		"set: {pattern: [{name: constant}, [{name: diurnal, period: 60, amplitude: 0.5}, {name: constant}]]}": `set: ` +
+			`{pattern: [constant, "diurnal:60,0.5+constant"]}`,
+		"set: {lengths: &l {name: constant, prompt: 10, output: 5}}":   `set: {lengths: "constant:10,5"}`,
+		"set: {popularity: [{name: explicit, weights: [1, 2]}, zipf]}": `set: {popularity: ["explicit:1,2", zipf]}`,
+		"scenario: {routing: {policy: {name: affinity-spill, threshold: 4}}}": "scenario: {routing: {policy: " +
+			"affinity-spill:threshold=4}}",
+	} {
+		a, err := ParseSpec([]byte(nested), "s.yaml")
+		b, err2 := ParseSpec([]byte(short), "s.yaml")
+		if err != nil || err2 != nil || !cmp.Equal(a, b) {
+			t.Errorf("%s: %v, %v: %s", nested, err, err2, cmp.Diff(a, b))
 		}
 	}
 }
@@ -141,7 +170,7 @@ func TestPlanErrors(t *testing.T) {
 		"baseline: p2c":                      "unknown baseline",
 		"goodput: fast":                      "goodput: ",
 		"policies: [statc]":                  `did you mean "static"`,
-		"set: {popularity: [zipf, zpf]}":     `workload.popularity: popularity "zpf"`,
+		"set: {popularity: [zipf, zpf]}":     `workload.popularity: unknown popularity "zpf", did you mean "zipf"?`,
 		"set: {head_of_line: [block, jump]}": `cluster.head_of_line: unknown value "jump"`,
 		"set: {num_workers: [-1]}":           `cluster.num_workers: "-1" is not a whole number from 0 to 100000`,
 

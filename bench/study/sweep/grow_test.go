@@ -211,7 +211,7 @@ func TestChecksFirst(t *testing.T) {
 		"max_concurrency=1,-1":   `client.max_concurrency: "-1" is not a whole number`,
 		"adapter_home=disk,moon": `cluster.adapter_home: unknown value "moon"`,
 		"view_staleness=0,-1":    `routing.view_staleness: "-1" is not a number`,
-		"popularity=zipf,zpf":    `workload.popularity: popularity "zpf"`,
+		"popularity=zipf,zpf":    `workload.popularity: unknown popularity "zpf", did you mean "zipf"?`,
 	} {
 		if _, err := ParseSet(set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", set, err, want)

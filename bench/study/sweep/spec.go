@@ -36,6 +36,7 @@ import (
 	"lorasim/bench/result"
 	"lorasim/bench/scenario"
 	"lorasim/bench/stats"
+	"lorasim/internal/settings"
 	"lorasim/internal/suggest"
 	"lorasim/internal/textfile"
 	"lorasim/internal/yamlerr"
@@ -155,8 +156,8 @@ func LoadSpec(file string) (*Spec, error) {
 //	  workload: {num_prompts: 20000}
 //	set:
 //	  num_workers: [2, 4, 8]
-//	  request_rate: "4:16:4"
-//	policies: [static, affinity-spill]
+//	  request_rate: "4:16:4"   # or {from: 4, to: 16, step: 4}
+//	policies: [static, {name: affinity-spill, threshold: 4}]
 //	seeds: 10            # or a list
 //	baseline: static
 //	goodput: "ttft:500 tpot:50"
@@ -173,20 +174,21 @@ func ParseSpec(data []byte, where string) (*Spec, error) {
 	if !ok {
 		return nil, fmt.Errorf("sweep %s: expected keys and values", where)
 	}
+	var anchors settings.Anchors
 	for _, p := range pairs { // the parser refuses keys that are given twice
 		if p.Key.String() == "scenario" {
 			if s.Scenario, err = scenario.ParseNode(p.Value, where); err != nil {
 				return nil, err
 			}
-		} else if err := s.take(p.Key.String(), p.Value); err != nil {
-			return nil, fmt.Errorf("sweep %s:%d: %w", where, p.Key.GetToken().Position.Line, err)
+		} else if err := s.take(p.Key.String(), p.Value, &anchors); err != nil {
+			return nil, fmt.Errorf("sweep %s:%w", where, settings.At(p.Key.GetToken().Position.Line, "", err))
 		}
 	}
 	return s, nil
 }
 
 // take reads the value of any key but scenario.
-func (s *Spec) take(key string, v ast.Node) (err error) {
+func (s *Spec) take(key string, v ast.Node, anchors *settings.Anchors) (err error) {
 	texts := map[string]*string{"name": &s.Name, "about": &s.About, "baseline": &s.Baseline, "goodput": &s.Goodput}
 	switch count, isCount := v.(*ast.IntegerNode); {
 	case texts[key] != nil:
@@ -199,14 +201,14 @@ func (s *Spec) take(key string, v ast.Node) (err error) {
 			return errors.New("set: expected keys and values")
 		}
 		for _, p := range pairs {
-			if err := s.takeAxis(p.Key.String(), p.Value); err != nil {
-				return err
+			if err := s.takeAxis(p.Key.String(), p.Value, anchors); err != nil {
+				return settings.At(p.Key.GetToken().Position.Line, "", err)
 			}
 		}
 	case key == "policies":
-		return s.takeAxis(policyKey, v)
+		return s.takeAxis(policyKey, v, anchors)
 	case key == "seeds" && !isCount:
-		return s.takeAxis(seedKey, v)
+		return s.takeAxis(seedKey, v, anchors)
 	case key == "seeds":
 		s.Seeds = nil
 		if s.SeedCount, err = strconv.Atoi(count.String()); err != nil || s.SeedCount < 1 || s.SeedCount > maxValues {
@@ -237,7 +239,11 @@ func Schema() map[string]any {
 	if err := json.Unmarshal(specSchema, &study); err != nil {
 		panic(err) // a fault of this package
 	}
-	study["properties"].(object)["set"].(object)["propertyNames"] = object{"enum": keys}
+	set := study["properties"].(object)["set"].(object)
+	set["propertyNames"] = object{"enum": keys}
+	defs := object{"scenario": scenario.Schema(), "sweep": study,
+		"range": settings.ObjectSchema(settings.FormOf[numberRange]()[0])}
+	set["properties"] = axesSchema(defs)
 	var sweeps []any // keys that tell a sweep
 	for _, key := range []string{"scenario", "set", "policies", "seeds"} {
 		sweeps = append(sweeps, object{"required": []string{key}})
@@ -246,36 +252,129 @@ func Schema() map[string]any {
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A scenario of lorasim, or a sweep of one",
 		"if": object{"anyOf": sweeps}, "then": object{"$ref": "#/$defs/sweep"},
 		"else":  object{"$ref": "#/$defs/scenario"},
-		"$defs": object{"scenario": scenario.Schema(), "sweep": study},
+		"$defs": defs,
 	}
+}
+
+// axesSchema describes the values of settings that may be more than texts and numbers, by both names of each. What it
+// refers to goes into defs.
+func axesSchema(defs map[string]any) map[string]any {
+	type object = map[string]any
+	axis := func(ref string) object {
+		one := []any{object{"type": []string{"string", "number", "boolean"}}, object{"$ref": ref}}
+		several := object{"type": "array", "minItems": 1, "items": object{"anyOf": append(slices.Clip(one),
+			object{"type": "array", "minItems": 1, "items": object{"anyOf": one}})}}
+		return object{"anyOf": append(slices.Clip(one), several)}
+	}
+	defs["numbers"] = axis("#/$defs/range")
+	properties := object{}
+	for _, f := range scenario.Fields() {
+		name := "numbers"
+		switch t := f.Type(); {
+		case f.Nested():
+			name = "values_of_" + f.Leaf()
+			defs[name] = axis("#/$defs/scenario/properties/" + strings.ReplaceAll(f.Key, ".", "/properties/"))
+		case t != "int" && t != "float":
+			continue
+		}
+		ref := object{"$ref": "#/$defs/" + name}
+		properties[f.Key], properties[f.Leaf()] = ref, ref
+	}
+	return properties
 }
 
 // takeAxis reads the values of one setting: one, or a list, in which a list is
 // one value.
-func (s *Spec) takeAxis(key string, v ast.Node) error {
-	list := func(n ast.Node) []ast.Node {
-		if l, ok := n.(*ast.SequenceNode); ok {
-			return l.Values
-		}
-		return []ast.Node{n}
+func (s *Spec) takeAxis(key string, v ast.Node, anchors *settings.Anchors) error {
+	f, err := scenario.Find(key)
+	if err != nil {
+		return err
+	}
+	v, err = anchors.Resolve(v)
+	if err != nil {
+		return err
+	}
+	nodes := []ast.Node{v}
+	if l, ok := v.(*ast.SequenceNode); ok {
+		nodes = l.Values
 	}
 	var values []string
-	for _, n := range list(v) {
-		var parts []string
-		for _, e := range list(n) {
-			t, err := text(e)
-			if err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			parts = append(parts, t)
+	for _, n := range nodes {
+		value, err := axisValue(f, n, anchors)
+		if err != nil {
+			return settings.At(n.GetToken().Position.Line, key, err)
 		}
-		values = append(values, strings.Join(parts, ","))
+		values = append(values, value)
 	}
 	a, err := NewAxis(key, values)
 	if err != nil {
 		return err
 	}
 	return s.Add(a)
+}
+
+// axisValue is the text of one value of a setting, or of a range of numbers.
+func axisValue(f scenario.Field, n ast.Node, anchors *settings.Anchors) (string, error) {
+	n, err := anchors.Resolve(n)
+	if err != nil {
+		return "", err
+	}
+	if _, isMapping := yamlerr.Pairs(n); isMapping && (f.Type() == "int" || f.Type() == "float") {
+		return rangeText(n, anchors)
+	}
+	list, isList := n.(*ast.SequenceNode)
+	if _, isMapping := yamlerr.Pairs(n); isMapping || isList && f.Nested() && len(list.Values) > 0 {
+		value, ok, err := f.Text(n, anchors)
+		if err == nil && !ok {
+			err = errors.New("expected a value")
+		}
+		return value, err
+	}
+	if !isList {
+		return text(n)
+	}
+	var parts []string
+	for _, e := range list.Values {
+		t, err := text(e)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, t)
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// numberRange is a range of numbers as keys and values; [expand] checks it.
+type numberRange struct {
+	From   float64 `required:"yes" check:"any" help:"first value"`
+	To     float64 `required:"yes" check:"any" help:"last value"`
+	Step   float64 `check:">0" help:"difference between values; for whole numbers 1 by default"`
+	Factor float64 `check:">1" help:"ratio of values, in place of step"`
+}
+
+// Check implements settings.Checker.
+func (r *numberRange) Check(settings.Given) error {
+	if r.Step != 0 && r.Factor != 0 {
+		return errors.New("both step and factor are given")
+	}
+	return nil
+}
+
+// rangeText is a range in the form of a flag: {from: 1, to: 64, factor: 2} is "1:64:x2".
+func rangeText(n ast.Node, anchors *settings.Anchors) (string, error) {
+	given, err := settings.DecodeYAML(n, anchors, new(numberRange))
+	if err != nil {
+		return "", err
+	}
+	from, _ := given.Text("from")
+	to, _ := given.Text("to")
+	if step, ok := given.Text("step"); ok {
+		return from + ":" + to + ":" + step, nil
+	}
+	if factor, ok := given.Text("factor"); ok {
+		return from + ":" + to + ":x" + factor, nil
+	}
+	return from + ":" + to, nil
 }
 
 // text returns a single value as it is written.

@@ -1,9 +1,13 @@
 // Package dlora chooses between merged and unmerged execution as dLoRA does. It is arithmetic alone and
 // knows no engine: adapters are rows 0, 1, ...
+//
+// Invariants ([Credits.Check]): credits only change hands, so that their sum stays; the threshold that keeps an adapter
+// merged is not above the one that merges it.
 package dlora
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -75,6 +79,19 @@ func New(rows, seats int, scale int64, alone, together, change tick.Ticks) *Cred
 		c.have[row] = int64(rows-1) * scale * creditUnit
 	}
 	return c
+}
+
+// Check returns an error if an invariant does not hold.
+func (c *Credits) Check() error {
+	sum, want := int64(0), int64(len(c.have)-1)*c.enough
+	for _, h := range c.have {
+		sum += h
+	}
+	if sum != want || !(c.left <= c.right) {
+		return fmt.Errorf("dlora: %d parts of credits in all, expected %d; thresholds %v and %v", sum, want, c.left,
+			c.right)
+	}
+	return nil
 }
 
 // Iterate chooses the mode of the next iteration, for requests of the given

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"lorasim/internal/tick"
 )
 
@@ -224,5 +226,38 @@ func TestCreditsRepeatWhereNoneMove(t *testing.T) {
 		if got := c.Quiet() > 1; got != s.quiet || !slices.Equal(c.paid, []int32{1}) {
 			t.Errorf("%v: paid %v, several quiet iterations %v; expected [1], %v", s.queue, c.paid, got, s.quiet)
 		}
+	}
+}
+
+// TestCredits has queues of random adapters served: the invariants hold after every iteration, whoever is merged has
+// requests, and a run of iterations that repeat is what they are one by one.
+func TestCredits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := newTestCredits(), newTestCredits()
+		for range rapid.IntRange(1, 30).Draw(t, "changes of the queue") {
+			queue := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 8).Draw(t, "queue")
+			row := a.Iterate(queue)
+			k := min(a.Quiet(), rapid.Int64Range(1, 2000).Draw(t, "iterations"))
+			a.Repeat(k - 1)
+			for i := range k {
+				if got := b.Iterate(queue); got != row || row != Unmerged && !slices.Contains(queue, row) {
+					t.Fatalf("iteration %d of %d merges row %d, expected %d of %v", i, k, got, row, queue)
+				}
+			}
+			if !slices.Equal(a.have, b.have) || a.iters != b.iters || a.left != b.left || a.right != b.right {
+				t.Fatalf("%+v differs from %+v", a, b)
+			}
+			if err := a.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	c := newTestCredits()
+	if c.have[0]++; c.Check() == nil {
+		t.Error("no error where credits come from nowhere")
+	}
+	c = newTestCredits()
+	if c.left = c.right + 0.1; c.Check() == nil {
+		t.Error("no error where thresholds have crossed")
 	}
 }

@@ -1,9 +1,11 @@
 package sglang
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"lorasim/internal/testutil"
 	"lorasim/sim/engine"
 	"lorasim/sim/profile"
 )
@@ -13,9 +15,7 @@ func TestRatioDecays(t *testing.T) {
 	p := &profile.Engine{NewTokenRatio: 0.7, NewTokenRatioMin: 0.2, NewTokenRatioSteps: 100}
 	n := newTokenRatio{value: 0.6, since: 50}
 	for steps, want := range map[int64]float64{0: 0.6, 50: 0.6, 60: 0.6 - 0.056, 1000: 0.14} { // 0.56 in 100 steps
-		if got := n.at(p, steps); got < want-1e-12 || got > want+1e-12 {
-			t.Errorf("after %d steps: %v, expected %v", steps, got, want)
-		}
+		testutil.Near(t, fmt.Sprintf("ratio after %d steps", steps), n.at(p, steps), want, 1e-12)
 	}
 }
 
@@ -169,5 +169,78 @@ func TestAddReqState(t *testing.T) {
 	s.adder.addReqState(request(2, 20))
 	if want := []reqState{{5, 1}, {20, 1}, {91, 10}}; !slices.Equal(s.adder.states, want) {
 		t.Errorf("%v, expected %v", s.adder.states, want)
+	}
+}
+
+// Prompts are split at whole pages: one of 10 tokens takes 12 in pages of 4, and a chunk of 11 has room for 8.
+func TestSplitAtPages(t *testing.T) {
+	for chunk, want := range map[int64]int32{12: 10, 11: 8, 8: 8, 7: 4, 3: 0} {
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.PageSize = 4 })
+		r := request(0, 5)
+		r.Prompt = 10
+		s.e.Add(r)
+		a := &s.adder
+		s.e.Step.Open(false)
+		a.total, a.current, a.input, a.chunk = 1000, 1000, 1000, chunk
+		if fits := a.addOneReq(r); fits != (want > 0) || r.Computed != want {
+			t.Errorf("chunk of %d: fits %v, %d tokens, expected %d", chunk, fits, r.Computed, want)
+		}
+	}
+}
+
+// Running requests make way for one of better priority: the worst first, of these the latest, as many as leave it
+// memory;
+// none whose priority is not worse by more than the threshold. What a request may still generate counts by the ratio.
+func TestPreemptToSchedule(t *testing.T) {
+	for _, c := range []struct {
+		total     float64
+		threshold int
+		want      []int64
+	}{
+		{100, 0, []int64{2}}, // one seat is enough
+		{5, 0, []int64{2}},   // 10 needed: 5 missing, half of its 10 tokens
+		{4.5, 0, []int64{2, 1}}, {0, 0, []int64{2, 1}}, {-0.5, 0, nil}, {100, 2, nil}, {100, 1, []int64{2}},
+	} {
+		s, _ := schedulerOf(t, func(p *profile.Profile) {
+			p.Engine.SchedulePolicy, p.Engine.PreemptionThreshold = profile.OrderPriority, c.threshold
+		}, 3, 1, 1)
+		for id, a := range []int32{0, 1, 2} {
+			run(s, 0, a, 0, 10).ID = int64(id)
+		}
+		a := &s.adder
+		a.ratio, a.total = 0.5, c.total
+		r := request(0, 10)
+		r.Row = s.e.Rows.Of(0)
+		var got []int64
+		if ok := a.preemptToSchedule(r); ok != (c.want != nil) {
+			t.Errorf("%v in all, threshold %d: finds room %v", c.total, c.threshold, ok)
+		}
+		for _, o := range s.preemptList {
+			got = append(got, o.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v in all, threshold %d: %v make way, expected %v", c.total, c.threshold, got, c.want)
+		}
+		if want := c.total + 6*float64(len(got)); a.total != want { // half of 10, and a token of KV cache
+			t.Errorf("%v in all: %v afterwards, expected %v", c.total, a.total, want)
+		}
+		s.requeuePreempted()
+		if err := s.Check(); err != nil || s.e.Queue.Len() != len(got) {
+			t.Errorf("%d wait, expected %d; %v", s.e.Queue.Len(), len(got), err)
+		}
+	}
+}
+
+// A mixed step takes the running requests along: they count with all their tokens from then on.
+func TestMixedStep(t *testing.T) {
+	for _, mixes := range []bool{true, false} {
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.MixedChunk = mixes })
+		o := run(s, 0, 0, 3, 50)
+		o.FillTokens = 0
+		s.e.Add(request(0, 9))
+		if !s.getNewBatchPrefill() || s.e.Step.Decodes() != mixes || (o.FillTokens == 4) != mixes {
+			t.Errorf("mixed chunks %v: decodes %v, the running request counts %d tokens", mixes, s.e.Step.Decodes(),
+				o.FillTokens)
+		}
 	}
 }

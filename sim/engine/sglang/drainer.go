@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"lorasim/internal/tick"
@@ -125,4 +126,21 @@ func (d *drainer) canSchedule(a *engine.Adapter) *engine.Request {
 		}
 	}
 	return r
+}
+
+// check: an adapter drains for one other, which no other drains for.
+func (d *drainer) check() error {
+	promised := map[int32]bool{}
+	for _, a := range d.order {
+		to := d.draining[a.Index]
+		if to == nil || promised[to.Index] || !d.promised[to.Index] {
+			return fmt.Errorf("sglang: adapter %d drains for none, or for the same as another", a.Index)
+		}
+		promised[to.Index] = true
+	}
+	if len(d.draining) != len(d.order) || len(d.promised) != len(promised) {
+		return fmt.Errorf("sglang: %d adapters drain, listed are %d, for %d of %d", len(d.draining), len(d.order),
+			len(promised), len(d.promised))
+	}
+	return nil
 }

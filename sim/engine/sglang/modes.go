@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -248,4 +249,23 @@ func (m *modes) stepLimit() int64 {
 		}
 	}
 	return max(least, 1)
+}
+
+// check: the requests are parked that the mode does not run, and no others, in the order in which they came.
+func (m *modes) check() error {
+	for k, r := range m.parked {
+		if r.State() != engine.Filling || m.row == unmerged || r.Adapter == m.row ||
+			k > 0 && m.parked[k-1].Seq() > r.Seq() {
+			return fmt.Errorf("sglang: request %d of adapter %d is parked in mode %d", r.ID, r.Adapter, m.row)
+		}
+	}
+	for k := range m.s.e.Batch.Len() {
+		if r := m.s.e.Batch.At(k); m.row != unmerged && r.Adapter != m.row {
+			return fmt.Errorf("sglang: request %d of adapter %d decodes in mode %d", r.ID, r.Adapter, m.row)
+		}
+	}
+	if m.credits != nil {
+		return m.credits.Check()
+	}
+	return nil
 }

@@ -1,12 +1,12 @@
 package sglang
 
 import (
-	"math"
 	"reflect"
 	"slices"
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/internal/testutil"
 	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/engine"
@@ -32,13 +32,16 @@ func newScheduler(t *testing.T, change func(*profile.Engine)) (*Scheduler, *even
 	return schedulerOf(t, func(p *profile.Profile) { change(&p.Engine) })
 }
 
-func schedulerOf(t *testing.T, change func(*profile.Profile)) (*Scheduler, *event.Loop) {
+func schedulerOf(t *testing.T, change func(*profile.Profile), priorities ...int) (*Scheduler, *event.Loop) {
 	t.Helper()
 	p := profile.Default()
 	p.Memory.KVTokens = 1000
 	change(&p)
 	var l event.Loop
 	adapters := trace.Names(7, []int{8})
+	for a, priority := range priorities {
+		adapters[a].Priority = priority
+	}
 	var s *Scheduler
 	_, err := engine.New(engine.Config{Costs: p.Compile(), Adapters: adapters, View: &router.Worker{},
 		Index: router.NewIndex(1, 7), Observer: nobody{}, Start: []int32{0, 1, 2, 3, 4, 5, 6},
@@ -78,8 +81,8 @@ func TestRatioAfterRetract(t *testing.T) {
 	run(s, 4, 0, 3, 100)
 	run(s, 10, 1, 5, 60)
 	s.ratio.afterRetract(&s.e.Batch)
-	if want := 54.0 / 161; math.Abs(s.ratio.value-want) > 1e-12 || s.ratio.since != 11 {
-		t.Errorf("ratio %v from step %d, expected %v from step 11", s.ratio.value, s.ratio.since, want)
+	if testutil.Near(t, "ratio", s.ratio.value, 54.0/161, 1e-12); s.ratio.since != 11 {
+		t.Errorf("the ratio falls from step %d on, expected step 11", s.ratio.since)
 	}
 	s, _ = newScheduler(t, func(*profile.Engine) {})
 	run(s, 4, 0, 3, 10)

@@ -1,5 +1,9 @@
 // Package sglang is the scheduler of sglang (managers/scheduler.py): prefill steps if one can be formed, else decode
 // steps. File and method names are sglang's where it has the same part.
+//
+// Invariants, between events ([Scheduler.Check]): requests that made way are in the queue; at most one request has part
+// of its prompt computed; the requests that a merged mode does not run are parked, and no others; an adapter drains for
+// one other, which no other drains for.
 package sglang
 
 import (
@@ -218,15 +222,16 @@ func (s *Scheduler) Orphans(entering []*engine.Request) []*engine.Request {
 
 // Check returns an error if an invariant does not hold.
 func (s *Scheduler) Check() error {
-	if len(s.preemptList) > 0 {
+	switch {
+	case len(s.preemptList) > 0:
 		return fmt.Errorf("sglang: %d preempted requests are in no queue", len(s.preemptList))
+	case s.chunkedReq != nil && s.chunkedReq.State() != engine.Filling:
+		return fmt.Errorf("sglang: request %d, whose prompt is split, is in state %d", s.chunkedReq.ID,
+			s.chunkedReq.State())
+	case !(s.ratio.value >= 0 && s.ratio.value <= max(1, s.profile.NewTokenRatio)):
+		return fmt.Errorf("sglang: requests are expected to use %v of their budgets", s.ratio.value)
+	case s.modes != nil:
+		return s.modes.check()
 	}
-	if s.modes != nil {
-		for _, r := range s.modes.parked {
-			if r.State() != engine.Filling || s.modes.row == unmerged || r.Adapter == s.modes.row {
-				return fmt.Errorf("sglang: request %d of adapter %d is parked in mode %d", r.ID, r.Adapter, s.modes.row)
-			}
-		}
-	}
-	return nil
+	return s.drainer.check()
 }

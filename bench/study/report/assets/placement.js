@@ -164,6 +164,7 @@ function fit(c, text, width) {
 }
 
 setupTheme();
+studies();
 sweeps();
 overview();
 latencies();

@@ -299,3 +299,34 @@ function blocks() {
   section('blocks', 'Result blocks', 'What ran, and the result as the serving benchmarks print it.',
     ...runs.map(r => el('details', {}, el('summary', {}, r.name), el('pre', { tabindex: 0 }, r.block))));
 }
+
+// studies are the sections that a study makes of its own figures.
+function studies() {
+  for (const s of D.sections || []) {
+    const parts = [];
+    if (s.text) parts.push(el('pre', { tabindex: 0 }, s.text));
+    const chart = s.chart && el('div', { id: s.id + '-chart' });
+    if (chart && s.chart.lines.length > 1) parts.push(legend(s.chart.lines.map(l => l.name)));
+    if (chart) parts.push(chart);
+    if (s.table) parts.push(studyTable(s));
+    section(s.id, s.title, s.note, ...parts);
+    if (chart) studyChart(chart, s.chart);
+  }
+}
+
+function studyTable(s) {
+  const [head, ...rows] = s.table;
+  return fitted(s.title, el('table', {},
+    el('thead', {}, el('tr', {}, ...head.map(h => el('th', { scope: 'col' }, h)))),
+    el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map((v, i) =>
+      i ? el('td', { 'data-label': head[i] }, v) : el('th', { scope: 'row' }, v)))))));
+}
+
+function studyChart(host, c) {
+  return lineChart(host, () => ({
+    label: c.label, height: 320, snap: true,
+    x: { label: c.x, cats: c.names || null, min: c.names ? -0.3 : null, max: c.names ? c.names.length - 0.7 : null },
+    y: { label: c.y, zero: true, pad: 0.04 },
+    lines: c.lines.map((l, i) => ({ ...l, color: color(i), dash: dash(i) })).filter(l => !hidden.has(l.name)),
+  }));
+}

@@ -13,7 +13,7 @@ import (
 // one adapter; more split it more finely over workers.
 const forecastGroups = 16
 
-func (p *periodMig) Begin(s *PlannerInput) *Pending {
+func (p *planAndRoute) Begin(s *PlannerInput) *Pending {
 	if !p.due(s.Now) {
 		return p.between(s)
 	}
@@ -39,16 +39,16 @@ func (p *periodMig) Begin(s *PlannerInput) *Pending {
 
 // Interval implements Planner: requests that wait are looked at more often than
 // adapters are placed.
-func (p *periodMig) Interval() float64 { return p.look }
+func (p *planAndRoute) Interval() float64 { return p.look }
 
 // due says whether the time has come for a plan: one that places adapters or moves running requests. Else
 // only waiting requests are looked at.
-func (p *periodMig) due(now float64) bool {
+func (p *planAndRoute) due(now float64) bool {
 	return (p.places || p.moves.running) && now >= p.planAt+p.interval-p.look/2
 }
 
 // Select implements Selector: between plans, what waits for too long.
-func (p *periodMig) Select(v *View) Selection {
+func (p *planAndRoute) Select(v *View) Selection {
 	if p.due(v.Now) {
 		return Selection{MostWaiting: p.deep}
 	}
@@ -60,7 +60,7 @@ func (p *periodMig) Select(v *View) Selection {
 
 // seen lists the requests of a situation but for those that wait behind many others
 // on their worker.
-func (p *periodMig) seen(s *PlannerInput) iter.Seq2[int, *InFlight] {
+func (p *planAndRoute) seen(s *PlannerInput) iter.Seq2[int, *InFlight] {
 	return func(yield func(int, *InFlight) bool) {
 		waiting := make([]int, len(s.Workers))
 		for i := range s.Requests {
@@ -79,7 +79,7 @@ func (p *periodMig) seen(s *PlannerInput) iter.Seq2[int, *InFlight] {
 
 // someoneFree says whether requests could be moved to some worker: where requests
 // are stuck on all, as in overload, the queues need not be looked at.
-func (p *periodMig) someoneFree(v *View) bool {
+func (p *planAndRoute) someoneFree(v *View) bool {
 	for j := range v.Workers {
 		if w := &v.Workers[j]; w.Usable() && w.Queued < p.deep && !(p.overdue(j, v.Now) && w.waits()) {
 			return true
@@ -102,7 +102,7 @@ func (w *Worker) waits() bool {
 }
 
 // between is what is to be done between plans.
-func (p *periodMig) between(s *PlannerInput) *Pending {
+func (p *planAndRoute) between(s *PlannerInput) *Pending {
 	moves := p.steal(s)
 	if len(moves) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func (p *periodMig) between(s *PlannerInput) *Pending {
 
 // solve returns a solution that is worth carrying out and what a plan tells of it,
 // or nil and a plan to stay.
-func (p *periodMig) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
+func (p *planAndRoute) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
 	if plan := p.notWorthIt(pr); plan != nil {
 		return nil, plan
 	}
@@ -131,7 +131,7 @@ func (p *periodMig) solve(pr *ilp.Problem) (*ilp.Solution, *Plan) {
 
 // notWorthIt returns a plan to stay where that needs no solver: the workers have
 // little to do, or even the bound on what can be reached gains too little.
-func (p *periodMig) notWorthIt(pr *ilp.Problem) *Plan {
+func (p *planAndRoute) notWorthIt(pr *ilp.Problem) *Plan {
 	stay, err := ilp.Evaluate(pr, ilp.StayFlows(pr))
 	if err != nil {
 		return nil // the solver says what is wrong
@@ -163,7 +163,7 @@ func atHand(s *PlannerInput, ms []Move) []Move {
 
 // problem states the situation with the forecast demand as a migration problem
 // over all workers; nil if there is nothing to plan.
-func (p *periodMig) problem(s *PlannerInput) *grouping {
+func (p *planAndRoute) problem(s *PlannerInput) *grouping {
 	n := len(s.Workers)
 	pr := &ilp.Problem{
 		Adapters: len(p.env.Adapters), MaxMoves: p.maxMoves, MoveWeight: moveWeight, LoadWeight: loadWeight,
@@ -238,7 +238,7 @@ func (r rate) request(prompt int64, output float64) float64 {
 // speeds compares the workers by what a typical request takes of them: the fastest
 // has speed 1, and its rate is the unit in which work is counted, as the capacity
 // that it needs.
-func (p *periodMig) speeds(s *PlannerInput) (speeds []float64, unit rate) {
+func (p *planAndRoute) speeds(s *PlannerInput) (speeds []float64, unit rate) {
 	var kv int64
 	running, rank := 0, 0
 	for j := range s.Workers {
@@ -269,7 +269,7 @@ func (p *periodMig) speeds(s *PlannerInput) (speeds []float64, unit rate) {
 }
 
 // remaining is the work that a request still needs, s at speed 1.
-func (p *periodMig) remaining(a *InFlight, unit rate) float64 {
+func (p *planAndRoute) remaining(a *InFlight, unit rate) float64 {
 	if a.Running {
 		return a.left() * unit.step
 	}
@@ -277,7 +277,7 @@ func (p *periodMig) remaining(a *InFlight, unit rate) float64 {
 }
 
 // movable says whether a plan may move a request.
-func (p *periodMig) movable(a *InFlight) bool {
+func (p *planAndRoute) movable(a *InFlight) bool {
 	switch {
 	case !isAdapter(a.Adapter) || p.env.Moving == MoveNone || p.env.Moving == "":
 		return false
@@ -288,7 +288,7 @@ func (p *periodMig) movable(a *InFlight) bool {
 }
 
 // moveCost is what moving a request costs its new worker, s at speed 1.
-func (p *periodMig) moveCost(a *InFlight, unit rate) float64 {
+func (p *planAndRoute) moveCost(a *InFlight, unit rate) float64 {
 	if !a.Running {
 		return 0
 	}
@@ -304,7 +304,7 @@ func (p *periodMig) moveCost(a *InFlight, unit rate) float64 {
 // hold the adapter, split so that these are as even as can be: so that staying
 // is not made out to be worse than it is. Where plans place no adapters the demand
 // stays there: it is work that no decision changes.
-func (p *periodMig) addForecast(g *grouping, unit rate, present []map[int32]bool) {
+func (p *planAndRoute) addForecast(g *grouping, unit rate, present []map[int32]bool) {
 	n := len(g.p.Workers)
 	load := make([]float64, n)
 	for j := range g.p.Workers {
@@ -393,7 +393,7 @@ func spread(g *grouping, to []int32, split []int64, each float64, load []float64
 
 // placement is what a solution leads to: adapters where it has requests, and
 // those that stay because there is room and nobody else has them.
-func (p *periodMig) placement(g *grouping, sol *ilp.Solution) [][]int32 {
+func (p *planAndRoute) placement(g *grouping, sol *ilp.Solution) [][]int32 {
 	held := make([][]int32, len(g.p.Workers))
 	has := make([]bool, len(p.env.Adapters))
 	for _, f := range sol.Flows {

@@ -6,13 +6,13 @@ import (
 	"lorasim/internal/settings"
 )
 
-// periodMig is this project's own planner and the router that goes with it.
+// planAndRoute is this project's own planner and the router that goes with it.
 //
 // Requests go where they cost all requests together the least time (price). Of
 // workers that cost nearly the same, those where the current placement has the
-// adapter come first. Every interval the planner (period_mig_plan.go) forecasts the
+// adapter come first. Every interval the planner (plan_and_route_plan.go) forecasts the
 // demand for each adapter and solves one migration problem over all workers.
-type periodMig struct {
+type planAndRoute struct {
 	placer
 	accounts
 	moves    struct{ waiting, running bool } // requests that may go to another worker
@@ -28,6 +28,8 @@ type periodMig struct {
 	bounds priceBounds
 	first  mean // s until the first token, as expected
 	prompt mean // tokens, of all requests
+	gap    mean // s between requests
+	latest float64
 }
 
 // Guesses until requests have ended.
@@ -37,7 +39,7 @@ const (
 	guessExec   = 5   // s
 )
 
-type periodMigOptions struct {
+type planAndRouteOptions struct {
 	Move     string          `default:"all" check:"oneof all waiting running none" help:"requests that may go to another worker: all, waiting, running or none"`
 	Place    string          `default:"on" check:"oneof on off" help:"on: plans load and unload adapters; off: adapters are loaded on demand only"`
 	Interval float64         `default:"10" check:">=0.001" env:"interval" help:"s between plans, which place adapters and move requests"`
@@ -55,11 +57,11 @@ type spillOption struct {
 }
 
 // Build implements Builder.
-func (o *periodMigOptions) Build(env Env) (*Router, error) {
+func (o *planAndRouteOptions) Build(env Env) (*Router, error) {
 	if err := env.needCosts(); err != nil {
 		return nil, err
 	}
-	p := &periodMig{
+	p := &planAndRoute{
 		placer:   newPlacer(intervalOption{o.Interval}, env),
 		busy:     o.Busy,
 		margin:   o.Margin,
@@ -87,7 +89,7 @@ type routeOnlyOptions struct{ spillOption }
 
 // Build implements Builder.
 func (o *routeOnlyOptions) Build(env Env) (*Router, error) {
-	full := &periodMigOptions{}
+	full := &planAndRouteOptions{}
 	if _, err := settings.Decode("move=none,place=off", full); err != nil {
 		return nil, err
 	}
@@ -96,10 +98,13 @@ func (o *routeOnlyOptions) Build(env Env) (*Router, error) {
 	return full.Build(env)
 }
 
-func (p *periodMig) Route(r Request, v *View) int {
+func (p *planAndRoute) Route(r Request, v *View) int {
 	p.note(r)
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
+	p.restarted(v)
+	p.gap.add(v.Now - p.latest)
+	p.latest = v.Now
 	best, first := p.cheapest(r, v)
 	if best != None {
 		p.sent(r, best, v)
@@ -108,14 +113,14 @@ func (p *periodMig) Route(r Request, v *View) int {
 	return best
 }
 
-func (p *periodMig) Preview(r Request, v *View) int {
+func (p *planAndRoute) Preview(r Request, v *View) int {
 	best, _ := p.cheapest(r, v)
 	return best
 }
 
 // cheapest is the worker with the lowest price, None if no worker is usable, and
 // the time to first token there, s.
-func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
+func (p *planAndRoute) cheapest(r Request, v *View) (worker int, first float64) {
 	p.bounds.begin(r, v)
 	best := newArgmin(nil)
 	offer := func(j int) {
@@ -144,7 +149,7 @@ func (p *periodMig) cheapest(r Request, v *View) (worker int, first float64) {
 // firstWeight is what a second until the first token counts against one of
 // decoding: as much more as requests take longer than their first tokens, so that a
 // percent of the one is about as dear as a percent of the other.
-func (p *periodMig) firstWeight() float64 {
+func (p *planAndRoute) firstWeight() float64 {
 	if p.first.n == 0 {
 		return 30
 	}
@@ -153,7 +158,7 @@ func (p *periodMig) firstWeight() float64 {
 
 // price estimates the time, s, that a request costs itself and the others on a
 // worker, and how much of it its first token takes.
-func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
+func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	w, l, cost := &v.Workers[j], &p.backlogs[j], p.env.Workers[j].Cost
 	running, limit := min(w.Running, w.MaxRunning), max(w.MaxRunning, 1)
 	output, exec := r.output(), l.exec.or(p.exec.or(guessExec))
@@ -163,12 +168,14 @@ func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
 	}
 	batch := min(running+1, limit)
 	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
-	prefill := cost.Prefill(int64(r.Prompt))
+	n := l.next(w, v.Now)
+	prompts, prefill := n.prompt(r.Prompt, cost)
 	a := p.adapterWait(r.Adapter, j, v)
 
-	// until its first token: the prompts before it, a step under way, and places in
+	// until its first token: the front end, the prompts before it, a step under way, and places in
 	// the batch, the KV cache and the adapter slots that have to become free first
-	first = max(l.prefilled-v.Now, a.fetch, 0) + a.load + prefill + slotWait*exec*float64(a.crowd)
+	first = max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, a.fetch) + n.loads + a.load + prompts +
+		exec*a.turns
 	if running > 0 {
 		first += step
 	}
@@ -191,7 +198,18 @@ func (p *periodMig) price(r Request, j int, v *View) (total, first float64) {
 		t += p.spill * exec
 	}
 	weight := p.firstWeight()
+	if p.firstUse(r.Adapter, j) {
+		t += weight * p.firstUseDelay(r.Adapter, j, v.Now)
+	}
 	return weight*(first+a.evicts) + t + a.evicts*float64(running), first
 }
 
-func (p *periodMig) Finished(f Finished) { p.finished(f) }
+// comes is how many requests come to a worker in a second.
+func (p *planAndRoute) comes() float64 {
+	if p.gap.value <= 0 {
+		return 0
+	}
+	return 1 / (p.gap.value * float64(len(p.env.Workers)))
+}
+
+func (p *planAndRoute) Finished(f Finished) { p.finished(f) }

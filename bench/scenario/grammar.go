@@ -1,0 +1,171 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"lorasim/internal/settings"
+	"lorasim/internal/yamlerr"
+	"lorasim/router"
+	"lorasim/trace/lengths"
+	"lorasim/trace/resample"
+	"lorasim/trace/synth"
+)
+
+// grammar is the syntax of a setting whose value is a text with options of its own. In YAML such a setting may be a
+// mapping or a list instead: it is turned into the text, so that both are the same scenario.
+type grammar struct {
+	forms   []settings.Form // of a mapping; nil: it takes a list alone
+	joined  string          // what joins the texts of a list, "+" or ","; "": it takes no list
+	example string          // a text, for the reference
+}
+
+// grammars by the last part of the key.
+var grammars = map[string]grammar{
+	"lora_names":     {nil, ",", "de,fr"},
+	"lora_ranks":     {nil, ",", "8,16,64"},
+	"priorities":     {nil, ",", "1,0,0"},
+	"profile":        {nil, ",", "llama2-7b-24gb,llama2-7b-24gb*2"},
+	"popularity":     {synth.PopularityForms(), "", "explicit:5,3,1"},
+	"arrivals":       {synth.ArrivalsForms(), "", "gamma:4"},
+	"pattern":        {synth.PatternForms(), "+", "flash:200,120,15,1"},
+	"locality":       {synth.LocalityForms(), "", "0.5,8"},
+	"sessions":       {synth.SessionsForms(), "", "zipf:m=32,s=0.9"},
+	"conversations":  {synth.ConversationForms(), "", "agents:turns=20,system=8000"},
+	"lengths":        {lengths.Forms(), "", "copula:lengths.csv,rho=-0.3"},
+	"resample":       {resample.Forms(), "", "block:60"},
+	"shed":           {router.ShedForms(), "+", "ttft:500"},
+	"rate_limit":     {router.RateForms(), "", "2,burst=20"},
+	"max_new_tokens": {lengths.BudgetForms(), "", "mix:256=1,1024=3"},
+	"elastic":        {settings.FormOf[elasticSpec](), "", "min=1,max=8,rule=reactive,target=6"},
+	"policy":         {router.Forms(), "", "affinity-spill:threshold=4"},
+}
+
+// text is the text of a node: of a single value, or of a mapping or list that stands for one. ok: there is one.
+func (g grammar) text(node ast.Node, anchors *settings.Anchors) (text string, ok bool, err error) {
+	if node, err = anchors.Resolve(node); err != nil {
+		return "", false, err
+	}
+	if list, is := node.(*ast.SequenceNode); is && g.joined != "" {
+		return g.list(list, anchors)
+	}
+	if _, is := yamlerr.Pairs(node); is && g.forms != nil {
+		text, err = settings.FromYAML(node, anchors, g.forms)
+		return text, err == nil, err
+	}
+	text, ok, err = settings.Scalar(node, anchors)
+	if n, is := node.(*ast.IntegerNode); is {
+		text = n.GetToken().Value // 0x10 is a name
+	}
+	return text, ok, err
+}
+
+func (g grammar) list(list *ast.SequenceNode, anchors *settings.Anchors) (text string, ok bool, err error) {
+	if len(list.Values) == 0 {
+		return "", false, errors.New("an empty list")
+	}
+	parts := make([]string, len(list.Values))
+	for i, n := range list.Values {
+		parts[i], ok, err = grammar{forms: g.forms}.text(n, anchors)
+		switch {
+		case err != nil:
+			return "", false, settings.At(n.GetToken().Position.Line, "", err)
+		case !ok:
+			return "", false, fmt.Errorf("value %d of the list is missing", i+1)
+		case strings.Contains(parts[i], g.joined):
+			return "", false, fmt.Errorf("%q holds a %q, which joins the values of the list", parts[i], g.joined)
+		}
+	}
+	return strings.Join(parts, g.joined), true, nil
+}
+
+// Text is a node's value in the form of a flag; ok: there is one. Errors about a line are a [settings.LineError].
+func (f Field) Text(node ast.Node, anchors *settings.Anchors) (text string, ok bool, err error) {
+	if g, is := grammars[f.leaf]; is {
+		return g.text(node, anchors)
+	}
+	return f.option.YAML(node, anchors)
+}
+
+// writeGrammars describes the settings with options of their own, in Markdown.
+func writeGrammars(b *strings.Builder) {
+	b.WriteString(`
+## Settings with options
+
+Some settings have options of their own. Flags take them as one text, a file also as keys and values: both are the same
+scenario. The text has the options as key=value, with commas between. Options with a number in the column "place" may be
+given by their value alone, in this order, before all others. Names of files are relative to the folder of the scenario.
+`)
+	for _, f := range fields {
+		g, ok := grammars[f.leaf]
+		if !ok {
+			continue
+		}
+		nested := "[" + strings.ReplaceAll(g.example, ",", ", ") + "]"
+		if g.forms != nil {
+			nested, _ = settings.Nested(g.forms, g.example)
+			if g.joined != "" {
+				nested = "[" + nested + "]"
+			}
+		}
+		fmt.Fprintf(b, "\n### `%s`\n\n```yaml\n%[1]s: %[2]s\n%[1]s: %[3]s   # the same\n```\n", f.leaf,
+			settings.Quoted(g.example), nested)
+		if g.forms != nil {
+			writeForms(b, g.forms)
+		}
+	}
+}
+
+func writeForms(b *strings.Builder, forms []settings.Form) {
+	named := forms[0].Name != ""
+	if named {
+		b.WriteString("\n| name | what |\n|---|---|\n")
+		for _, form := range forms {
+			fmt.Fprintf(b, "| `%s` | %s |\n", form.Name, form.Summary)
+		}
+	}
+	var rows strings.Builder
+	for _, form := range forms {
+		for _, o := range form.Fields() {
+			if named {
+				fmt.Fprintf(&rows, "| `%s` ", form.Name)
+			}
+			place, def := "", ""
+			if o.Arg > 0 {
+				place = fmt.Sprint(o.Arg)
+			}
+			if o.Default != "" {
+				def = "`" + o.Default + "`"
+			} else if o.Required {
+				def = "required"
+			}
+			fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", o.Key, o.Values(), def, o.Help, place)
+		}
+	}
+	switch {
+	case rows.Len() == 0:
+		return
+	case named:
+		b.WriteString("\n| name | option | values | default | what | place |\n|---|---|---|---|---|---|\n")
+	default:
+		b.WriteString("\n| option | values | default | what | place |\n|---|---|---|---|---|\n")
+	}
+	b.WriteString(rows.String())
+}
+
+// Nested says whether a file may have keys and values for the setting, in place of one text.
+func (f Field) Nested() bool { return grammars[f.leaf].forms != nil }
+
+// schema is the JSON Schema of the values that are no single text.
+func (g grammar) schema() []any {
+	one := settings.Schema(g.forms)
+	if g.joined == "" {
+		return one
+	}
+	list := map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"anyOf": one}}
+	return append(slices.Clone(one), list)
+}

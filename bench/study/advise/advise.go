@@ -1,0 +1,303 @@
+// Package advise answers which policy with which options a workload needs: it simulates
+// all of them on the same requests and recommends one, with a verdict.
+//
+//	a, err := advise.Find(ctx, &sc, advise.Options{Objective: objective, Seeds: 20})
+//	err = a.WriteText(os.Stdout)
+//
+// # How it decides
+//
+//   - Length: runs of generated workloads are made longer until the best of some plain
+//     policies is steady or overloaded.
+//   - Race: successive halving. All policies see the same two seeds, the worse half
+//     leaves, the others see twice as many seeds. Then the options of the three best are
+//     changed, one at a time, and join the race; up to three times.
+//   - Choice: the finalists, the scenario's own policy and the plain policies see further
+//     seeds. The simplest of those that are neither significantly worse than the best nor
+//     worse by a margin is chosen.
+//   - Verdict: fresh seeds, which took no part in the choice, give the figures and the
+//     paired tests. If another finalist is significantly better there, these seeds count
+//     as seen, and the choice and its verdict are repeated.
+//   - Worst scenario: single settings of the scenario are changed, then pairs of the
+//     worst changes. The one where the recommendation loses most is measured on fresh
+//     seeds.
+package advise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/stats"
+	"lorasim/bench/steady"
+	"lorasim/router"
+)
+
+// Plain are the policies that every recommendation is compared with.
+var Plain = []string{"static", "least-loaded"}
+
+// Options says what is asked for.
+type Options struct {
+	Objective Objective
+	SLO       result.SLO // the objective goodput needs one
+	Policies  []string   // specs to race; nil: all policies
+	Search    bool       // also search the options of the best
+	Worst     bool       // also search for the worst scenario
+	MinGain   float64    // smallest difference that counts, % (points with goodput)
+	Budget    int64      // requests to simulate, about; 0: DefaultBudget
+	Seeds     int        // held-out seeds of the verdict
+	// Progress, where set, is told of the runs that are done in each phase.
+	Progress func(phase string, done, total int64)
+}
+
+// DefaultBudget is the number of requests that a study simulates, unless told.
+const DefaultBudget = 10_000_000
+
+const (
+	// leastLength is the number of requests of the first pilot runs, and lengthShare the
+	// smallest number of runs that the budget must have for longer ones.
+	leastLength, lengthShare = 2000, 1000
+	// raceShare is the share of the budget for the race, and choiceShare that for race
+	// and choice.
+	raceShare, choiceShare = 0.5, 0.6
+	// choiceSeeds is the number of seeds of the choice, which doubles up to
+	// mostChoiceSeeds as long as more seeds may change it.
+	choiceSeeds, mostChoiceSeeds = 16, 32
+	// attempts is how often a choice is made before fresh seeds must not contradict it.
+	attempts   = 3
+	pilotSeeds = 2
+)
+
+// Finalist is a candidate with its figures on held-out seeds.
+type Finalist struct {
+	Candidate
+	Roles                               []string // such as "default"
+	TTFT, P99TTFT, E2E, Good, Completed stats.Estimate
+	Regret                              stats.Estimate // mean E2E above the bound, as a share of it
+	// Diff is the score less that of the recommended one, paired by seed, and P the
+	// p-value of their t-test, by Holm's correction.
+	Diff  stats.Estimate
+	P     float64
+	Worse bool // P is below stats.Level
+	steady.Stationarity
+}
+
+// Skipped is a candidate that could not run.
+type Skipped struct{ Spec, Why string }
+
+// Advice is what was found.
+type Advice struct {
+	Options
+	Scenario    scenario.Scenario // with the length of the runs
+	Sampling    stats.Sampling
+	Requests    int64 // of a run; 0: unknown
+	Chosen      bool  // the length was chosen here
+	Raced       int   // candidates, options included
+	Skipped     []Skipped
+	Rounds      []Round
+	ChoiceSeeds int
+	// Finalists are the recommended one, and the others, the best first.
+	Finalists []*Finalist
+	// Confirmed: the figures come from seeds that took no part in the choice. Attempts
+	// is the number of choices until then.
+	Confirmed bool
+	Attempts  int
+	Worst     *Worst // nil: not searched
+	Spent     int64  // requests simulated
+}
+
+// Recommended is the candidate that the advice is to use.
+func (a *Advice) Recommended() *Finalist { return a.Finalists[0] }
+
+// Check finds what cannot be asked for.
+func (o *Options) Check() error {
+	if o.Objective.Goodput && o.SLO.Empty() {
+		return errors.New("--objective goodput needs an SLO, as in --goodput \"ttft:500 tpot:50\"")
+	}
+	for _, spec := range o.Policies {
+		if err := router.CheckSpec(spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// study is one search for advice.
+type study struct {
+	lab
+	opt      Options
+	sc       scenario.Scenario
+	sampling stats.Sampling
+	can      func(spec string) error
+	advice   *Advice
+	phase    string
+}
+
+// Find races candidates in a scenario.
+func Find(ctx context.Context, base *scenario.Scenario, o Options) (*Advice, error) {
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	sc := *base
+	first, err := sc.First(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &study{opt: o, sc: sc, sampling: sc.Sampling(), advice: &Advice{Options: o}}
+	s.ctx, s.slo, s.objective, s.seed = ctx, o.SLO, o.Objective, sc.Seed
+	s.single = s.sampling == stats.OneWorkload
+	s.progress = func(done, total int64) {
+		if o.Progress != nil {
+			o.Progress(s.phase, done, total)
+		}
+	}
+	s.can = func(spec string) error {
+		own := Candidate{spec}.apply(s.sc)
+		return own.Check(ctx, first)
+	}
+	if err := s.find(); err != nil {
+		return nil, err
+	}
+	s.advice.Scenario, s.advice.Sampling, s.advice.Spent = s.sc, s.sampling, s.spent.Load()
+	return s.advice, nil
+}
+
+// find goes through the phases.
+func (s *study) find() error {
+	a := s.advice
+	specs := s.specs()
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	if len(specs) == 0 {
+		return fmt.Errorf("no policy can run here: %s: %s", a.Skipped[0].Spec, a.Skipped[0].Why)
+	}
+	if err := s.length(specs); err != nil {
+		return err
+	}
+	first, most := 2, 8
+	if s.single {
+		first, most = 1, 1
+	}
+	r := &race{sample: s.sampler(s.sc, 0, false), first: first, most: most, left: s.left(raceShare),
+		phase: func(what string) { s.phase = what }}
+	field, err := r.run(specs, s.opt.Search, func(spec string) bool { return s.can(spec) == nil })
+	if err != nil {
+		return err
+	}
+	for _, c := range r.failed {
+		a.Skipped = append(a.Skipped, Skipped{c.Spec, c.err.Error()})
+	}
+	if len(field) == 0 {
+		return fmt.Errorf("no policy can run here: %s: %w", r.failed[0].Spec, r.failed[0].err)
+	}
+	a.Rounds, a.Raced = r.rounds, len(r.known)
+	s.phase = "choice"
+	if err := s.decide(r, s.withReferences(r, field)); err != nil || !s.opt.Worst {
+		return err
+	}
+	return s.worst()
+}
+
+// specs are the policies that can run here.
+func (s *study) specs() (specs []string) {
+	names := s.opt.Policies
+	if names == nil {
+		names = append(Policies(), s.sc.Routing.Policy)
+	}
+	for _, spec := range names {
+		if spec = canonical(spec); slices.Contains(specs, spec) {
+			continue
+		}
+		if err := s.can(spec); err != nil {
+			s.advice.Skipped = append(s.advice.Skipped, Skipped{spec, err.Error()})
+			continue
+		}
+		specs = append(specs, spec)
+	}
+	return specs
+}
+
+// left is the number of runs that a share of the budget still allows.
+func (s *study) left(share float64) func() int64 {
+	return func() int64 {
+		return (int64(share*float64(s.opt.Budget)) - s.spent.Load()) / max(s.advice.Requests, 1)
+	}
+}
+
+// length chooses the length of the runs, where the scenario leaves it open: that from
+// which on the best of the plain policies and the scenario's own is steady, or
+// overloaded. Other runs are as long as the scenario says.
+func (s *study) length(specs []string) error {
+	w := &s.sc.Workload
+	generated := w.File == "" && !w.UseTrace && w.TracePath == "" && w.TraceHistogram == ""
+	open := generated && w.NumPrompts == 0 && w.Window == 0
+	var wants []want
+	for _, spec := range append(slices.Clone(Plain), canonical(s.sc.Routing.Policy)) {
+		if slices.Contains(specs, spec) {
+			wants = append(wants, want{Candidate{spec}, 0, pilotSeeds})
+		}
+	}
+	if len(wants) == 0 {
+		wants = []want{{Candidate{specs[0]}, 0, pilotSeeds}}
+	}
+	s.advice.Chosen = open
+	for n := int64(leastLength); ; n *= 2 {
+		if open {
+			w.NumPrompts = n
+		}
+		s.phase = "length of runs"
+		before := s.spent.Load()
+		figures, err := s.sampler(s.sc, 0, false)(forSearch, wants)
+		if err != nil {
+			return err
+		}
+		runs, all := 0, []Figures(nil)
+		for _, list := range figures {
+			for _, f := range list {
+				if f.Err == nil {
+					runs, all = runs+1, append(all, f)
+				} else if err == nil {
+					err = f.Err
+				}
+			}
+		}
+		if runs == 0 {
+			return err
+		}
+		s.advice.Requests = max((s.spent.Load()-before)/int64(runs), 1)
+		if !open || 2*n*lengthShare > s.opt.Budget || settledLength(figures) {
+			return nil
+		}
+	}
+}
+
+// settledLength says whether the best of some candidates is not transient.
+func settledLength(figures [][]Figures) bool {
+	best := slices.MinFunc(figures, func(a, b []Figures) int {
+		return cmp.Compare(mean(scoresOf(a)), mean(scoresOf(b)))
+	})
+	return stationarity(best).State != steady.Transient
+}
+
+func stationarity(runs []Figures) steady.Stationarity {
+	return result.StationarityOf(func(name string) []float64 {
+		out := make([]float64, len(runs))
+		for i := range runs {
+			out[i] = result.ValueOf(runs[i].Steady, name)
+		}
+		return out
+	})
+}
+
+// withReferences adds the policies that every recommendation is compared with, as far
+// as they are in the race.
+func (s *study) withReferences(r *race, field []*contestant) []*contestant {
+	for _, spec := range append([]string{canonical(s.sc.Routing.Policy)}, Plain...) {
+		if c := r.known[spec]; c != nil && c.err == nil && !slices.Contains(field, c) {
+			field = append(field, c)
+		}
+	}
+	return field
+}

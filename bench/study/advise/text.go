@@ -1,0 +1,291 @@
+package advise
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"lorasim/bench/stats"
+	"lorasim/bench/steady"
+	"lorasim/internal/format"
+)
+
+// String is the answer in plain words: the recommendation first, then how sure it is.
+func (a *Advice) String() string {
+	lines := []string{"Recommendation: --policy " + quoted(a.Recommended().Spec), ""}
+	for _, line := range a.sure() {
+		lines = append(lines, paragraph(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func paragraph(text string) string { return format.Paragraph(text, format.Width) }
+
+// sure says how sure the recommendation is.
+func (a *Advice) sure() (lines []string) {
+	if state := a.stateLine(); state != "" {
+		lines = append(lines, state)
+	}
+	lines = append(lines, a.verdict())
+	for _, f := range a.Finalists[1:] {
+		if len(f.Roles) > 0 {
+			lines = append(lines, a.against(f))
+		}
+	}
+	if a.Sampling != stats.OneWorkload && !a.Confirmed {
+		lines = append(lines, fmt.Sprintf("Not confirmed: fresh seeds contradicted %d choices, so the last "+
+			"ones chose. The differences are too small for this number of seeds (--seeds).", a.Attempts))
+	}
+	return lines
+}
+
+// verdict says whether the recommended candidate is the best for certain.
+func (a *Advice) verdict() string {
+	pick := a.Recommended()
+	var alike []string
+	gain := math.Inf(-1)
+	for _, f := range a.Finalists[1:] {
+		if !f.Worse {
+			alike = append(alike, f.Spec+" "+a.diff(f.Diff))
+			gain = max(gain, -f.Diff.Low)
+		}
+	}
+	n := len(a.Finalists) - 1
+	switch {
+	case n == 0:
+		return "How sure: it is the only candidate that can run here."
+	case a.Sampling == stats.OneWorkload:
+		return "How sure: unknown. One saved workload has no intervals, so the answer is about this workload alone " +
+			"(--resample draws others from it)."
+	case len(alike) == 0:
+		next := a.Finalists[1]
+		return fmt.Sprintf("How sure: significantly better than each of the %d other finalists, on %d fresh seeds. "+
+			"Next: %s, worse by %s.", n, a.Seeds, next.Spec, a.diff(next.Diff))
+	}
+	text := fmt.Sprintf("How sure: on %d fresh seeds not significantly different from %s.", a.Seeds,
+		strings.Join(alike, ", "))
+	if gain < math.Inf(1) {
+		text += fmt.Sprintf(" With 95 %% confidence each gains at most %.1f %s.", max(a.Objective.Percent(gain), 0),
+			a.Objective.unit())
+	}
+	simplest := slices.MinFunc(a.alike(), func(x, y *Finalist) int { return simpler(x.Candidate, y.Candidate) })
+	if simplest == pick {
+		text += fmt.Sprintf(" It is the simplest of them (class %s).", pick.Class())
+	}
+	if n > len(alike) {
+		text += fmt.Sprintf(" Significantly better than the other %d.", n-len(alike))
+	}
+	return text
+}
+
+// alike are the finalists that are not significantly worse than the recommended one,
+// which is among them.
+func (a *Advice) alike() (out []*Finalist) {
+	for _, f := range a.Finalists {
+		if !f.Worse {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// against compares a policy that every recommendation is compared with.
+func (a *Advice) against(f *Finalist) string {
+	name := f.Spec
+	if slices.Contains(f.Roles, "default") {
+		name += " (default)"
+	}
+	switch {
+	case f.Worse:
+		return name + " is worse by " + a.diff(f.Diff) + "."
+	case f.Diff.Mean == 0 && !(f.Diff.Std > 0):
+		return name + " gives the same results."
+	case f.Diff.HasInterval():
+		return name + " is not significantly different: " + a.diff(f.Diff) + "."
+	}
+	return name + " differs by " + a.diff(f.Diff) + "."
+}
+
+// diff is a difference of the objective with half its interval.
+func (a *Advice) diff(d stats.Estimate) string {
+	text := a.Objective.signed(d.Mean)
+	if d.HasInterval() {
+		half := (a.Objective.Percent(d.High) - a.Objective.Percent(d.Low)) / 2
+		text += fmt.Sprintf(" ±%.1f", half)
+	}
+	return text
+}
+
+// stateLine says that the answer holds for runs of this length only.
+func (a *Advice) stateLine() string {
+	switch pick := a.Recommended(); pick.State {
+	case steady.Overloaded:
+		return fmt.Sprintf("Overloaded: %s is %s. Latencies grow with the length of the run: the answer holds for "+
+			"runs of %d requests only.", pick.Spec, pick.Stationarity, a.Requests)
+	case steady.Transient:
+		return fmt.Sprintf("Transient: runs of %d requests are too short to extrapolate. Longer runs may give another "+
+			"answer (--num-prompts).", a.Requests)
+	}
+	return ""
+}
+
+// WriteText prints the answer, the finalists, the gap to the bound and the worst
+// scenario.
+func (a *Advice) WriteText(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s\n\n%s\n", a, paragraph(a.raced())); err != nil {
+		return err
+	}
+	if err := format.Fit(w, a.rows(), 1, format.Width); err != nil {
+		return err
+	}
+	var b strings.Builder
+	line := func(text string) { b.WriteString(paragraph(text) + "\n") }
+	line(a.note())
+	line(a.states())
+	b.WriteByte('\n')
+	line(a.bound())
+	if text := a.worstText(); text != "" {
+		b.WriteByte('\n')
+		line(text)
+		if a.Worst != nil {
+			b.WriteString(strings.Join(a.Worst.lines(a.Recommended().Candidate), "\n") + "\n")
+		}
+	}
+	if text := a.skippedText(); text != "" {
+		b.WriteByte('\n')
+		line(text)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// raced says what was compared.
+func (a *Advice) raced() string {
+	requests := fmt.Sprintf("%d requests each", a.Requests)
+	if a.Chosen {
+		requests += " (chosen; --num-prompts sets another length)"
+	}
+	return fmt.Sprintf("Objective %s. %d candidates raced with %s, %d requests in all. Finalists on %s:",
+		a.Objective, a.Raced, requests, a.Spent, a.seedsText())
+}
+
+func (a *Advice) seedsText() string {
+	switch {
+	case a.Sampling == stats.OneWorkload:
+		return "this workload"
+	case a.Confirmed:
+		return fmt.Sprintf("%d fresh seeds", a.Seeds)
+	}
+	return fmt.Sprintf("%d seeds", a.Seeds)
+}
+
+// rows is the table of finalists.
+func (a *Advice) rows() [][]string {
+	head := []string{"policy", "objective", "mean TTFT (ms)", "P99 TTFT (ms)", "mean E2E (ms)"}
+	if a.Objective.Goodput {
+		head = append(head, "within SLO (%)")
+	}
+	rows := [][]string{head}
+	for i, f := range a.Finalists {
+		worse := "recommended"
+		if i > 0 {
+			if worse = a.diff(f.Diff); f.Worse {
+				worse += " *"
+			}
+		}
+		row := []string{f.Spec, worse, f.TTFT.String(), f.P99TTFT.String(), f.E2E.String()}
+		if a.Objective.Goodput {
+			row = append(row, fmt.Sprintf("%.2f", 100*f.Good.Mean))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// note explains the table.
+func (a *Advice) note() string {
+	if a.Sampling == stats.OneWorkload {
+		return stats.IntervalNote(stats.OneWorkload, 1, "")
+	}
+	return fmt.Sprintf("objective: by how much it is worse than the recommended one; * significant: paired t-tests, "+
+		"Holm's correction (tests: %d), 5 %% level; ± half of the 95 %% interval", len(a.Finalists)-1)
+}
+
+// states says whether the runs of the finalists reached a steady state.
+func (a *Advice) states() string {
+	var other []string
+	for _, f := range a.Finalists {
+		if f.State != steady.Steady {
+			other = append(other, f.Spec+" "+f.Mark())
+		}
+	}
+	switch len(other) {
+	case 0:
+		return "State of the runs: steady"
+	case len(a.Finalists):
+		return "State of the runs: " + strings.Join(other, ", ")
+	}
+	return "State of the runs: steady, except " + strings.Join(other, ", ")
+}
+
+// bound is the gap to what perfect knowledge could reach.
+func (a *Advice) bound() string {
+	r := a.Recommended().Regret
+	if r.N == 0 {
+		return "Gap to the bound: unknown, no request completed."
+	}
+	text := fmt.Sprintf("Gap to the bound: mean E2E is %.1f %%", 100*r.Mean)
+	if r.HasInterval() {
+		text += fmt.Sprintf(" ±%.1f", 100*r.Half())
+	}
+	return text + " above a lower bound that no policy can beat, even with perfect knowledge. " +
+		"Of TTFT there is no bound."
+}
+
+// worstText says in which scenario the recommendation loses most.
+func (a *Advice) worstText() string {
+	w := a.Worst
+	if w == nil {
+		return ""
+	}
+	var whats []string
+	for _, c := range w.Changes {
+		whats = append(whats, c.What)
+	}
+	state := ""
+	if w.State.State != "" {
+		state = ", " + w.State.String()
+	}
+	head := fmt.Sprintf("Worst of %d changed scenarios: %s%s. ", w.Tried, strings.Join(whats, " and "), state)
+	with := "with"
+	if n := w.Loss.N; n > 1 {
+		with = fmt.Sprintf("with %d fresh seeds", n)
+	}
+	switch {
+	case w.Lost():
+		head += fmt.Sprintf("There %s the recommendation is worse than %s by %s", with, w.Rival.Spec, a.diff(w.Loss))
+	case w.Loss.Mean > 0:
+		head += fmt.Sprintf("There %s the recommendation is not significantly worse than %s: %s", with, w.Rival.Spec,
+			a.diff(w.Loss))
+	default:
+		head += fmt.Sprintf("Even there %s the recommendation is not worse than %s: %s", with, w.Rival.Spec,
+			a.diff(w.Loss))
+	}
+	return head + fmt.Sprintf(" (mean TTFT %s against %s ms, P99 TTFT %s against %s ms, mean E2E %s against %s ms):",
+		stats.Number(w.Pick.TTFT), stats.Number(w.Other.TTFT), stats.Number(w.Pick.P99TTFT),
+		stats.Number(w.Other.P99TTFT), stats.Number(w.Pick.E2E), stats.Number(w.Other.E2E))
+}
+
+// skippedText names the policies that cannot run here.
+func (a *Advice) skippedText() string {
+	var names []string
+	for _, s := range a.Skipped {
+		names = append(names, s.Spec)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "Cannot run here (--json has the reasons): " + strings.Join(names, ", ") + "."
+}

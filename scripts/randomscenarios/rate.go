@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"lorasim/bench/result"
+	"lorasim/bench/scenario"
+	"lorasim/bench/steady"
+)
+
+// The runs that measure what a cluster sustains.
+const (
+	probeRequests = 1500
+	probeFirst    = 0.25 // requests/s of a worker, of the first run with conversations
+	probeStep     = 3    // from one such run to the next
+	probeRuns     = 9
+)
+
+// sustainable is the rate that a cluster keeps up with, under the best of a few simple
+// policies. Requests come all at once; conversations, which need a rate, at rates that
+// grow until queues do.
+func sustainable(ctx context.Context, sc scenario.Scenario) (float64, error) {
+	policies := []string{"least-loaded", "affinity:variant=residency"}
+	if sc.Cluster.PrefixCache {
+		policies = append(policies, "kv-router")
+	}
+	sc.Workload.NumPrompts = probeRequests
+	best := 0.0
+	for _, policy := range policies {
+		sc.Routing.Policy = policy
+		rate, err := saturated(ctx, sc)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, rate)
+	}
+	if best == 0 {
+		return 0, errors.New("the cluster was never saturated")
+	}
+	return best, nil
+}
+
+// saturated is the rate at which the scenario's policy serves requests that wait.
+func saturated(ctx context.Context, sc scenario.Scenario) (float64, error) {
+	if sc.Workload.Conversations == "" && sc.Workload.Sessions == "" {
+		sc.Workload.RequestRate = math.Inf(1)
+		res, err := simulate(ctx, &sc)
+		if err != nil {
+			return 0, err
+		}
+		if res.Steady.SustainableRate > 0 {
+			return res.Steady.SustainableRate, nil
+		}
+		rate, _ := res.Metrics.Get(result.RequestThroughput)
+		return rate, nil
+	}
+	workers, err := sc.Workers()
+	if err != nil {
+		return 0, err
+	}
+	sc.Workload.RequestRate = probeFirst * float64(workers)
+	for range probeRuns {
+		res, err := simulate(ctx, &sc)
+		if err != nil {
+			return 0, err
+		}
+		if res.Steady.State == steady.Overloaded && res.Steady.SustainableRate > 0 {
+			return res.Steady.SustainableRate, nil
+		}
+		sc.Workload.RequestRate *= probeStep
+	}
+	return 0, nil
+}
+
+// runs says why a scenario cannot be judged, or nil.
+func runs(ctx context.Context, sc scenario.Scenario) error {
+	sc.Routing.Policy = "least-loaded"
+	_, err := simulate(ctx, &sc)
+	return err
+}
+
+// simulate runs a scenario and fails if workers cannot serve more than 1 % of the requests.
+func simulate(ctx context.Context, sc *scenario.Scenario) (*result.Result, error) {
+	res, err := sc.Simulate(ctx, scenario.RunOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if e := res.Endings(); e != nil && 100*e.Unsuccessful() > e.Requests {
+		return nil, fmt.Errorf("%d of %d requests did not succeed", e.Unsuccessful(), e.Requests)
+	}
+	return res, nil
+}

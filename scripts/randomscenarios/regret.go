@@ -1,0 +1,325 @@
+package main
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"lorasim/bench/stats"
+)
+
+// metric is one of the figures that policies are compared by.
+type metric int
+
+const (
+	e2e metric = iota
+	ttft
+	p99
+	numMetrics
+)
+
+var metricNames = [numMetrics]string{"E2E", "TTFT", "P99 TTFT"}
+
+// weights are those of the logarithms of the metrics in the objective.
+var weights = [numMetrics]float64{1, 0.35, 0.15}
+
+// fewest is the share of requests that a policy must complete, of those that another one
+// completes, for its latencies to count.
+const fewest = 0.95
+
+// lossAbove is the regret of E2E from which a loss counts as a serious one.
+const lossAbove = 0.15
+
+// figures are the metrics of a policy in a scenario, by seed.
+type figures [numMetrics][]float64
+
+// mean is that of a metric over the seeds of a set, given as bits.
+func (f *figures) mean(m metric, seeds uint) float64 {
+	sum := 0.0
+	for i, x := range f[m] {
+		if seeds>>i&1 == 1 {
+			sum += x
+		}
+	}
+	return sum / float64(bits.OnesCount(seeds))
+}
+
+// objective is what a policy is to minimise, over the seeds of a set.
+func (f *figures) objective(seeds uint) float64 {
+	sum := 0.0
+	for m := range numMetrics {
+		sum += weights[m] * math.Log(f.mean(m, seeds))
+	}
+	return sum
+}
+
+// Case is a scenario with the figures of the policies.
+type Case struct {
+	Numbered
+	seeds    int
+	policies map[string]*figures
+	failed   map[string]bool // policies that did not complete what others did
+}
+
+// all is the set of all seeds.
+func (c *Case) all() uint { return 1<<c.seeds - 1 }
+
+// splits are the halves of the seeds: each is chosen on while the others are measured.
+func (c *Case) splits() (halves []uint) {
+	for set := uint(1); set < c.all(); set++ {
+		if bits.OnesCount(set) == c.seeds/2 {
+			halves = append(halves, set)
+		}
+	}
+	return halves
+}
+
+// best is the policy with the least value among those of a list, but one; "": none.
+func (c *Case) best(among []string, but string, value func(*figures) float64) (policy string) {
+	least := math.Inf(1)
+	for _, p := range among {
+		if f := c.policies[p]; f != nil && p != but && !c.failed[p] && value(f) < least {
+			policy, least = p, value(f)
+		}
+	}
+	return policy
+}
+
+// Regret is how much worse a policy is than the best other one: 0.1 is 10 %. Negative
+// values, of a policy that is better than all others, are 0.
+type Regret struct {
+	Scenario int                 `json:"scenario"`
+	Policy   string              `json:"policy"`
+	Mean     [numMetrics]float64 `json:"mean_ms"` // over the seeds
+	Best     [numMetrics]string  `json:"best_other"`
+	// Hindsight is against the policy that is best on the same seeds, of each metric.
+	Hindsight [numMetrics]float64 `json:"hindsight"`
+	// CrossFitted is against the policy that is best on half of the seeds, on the other half, mean over all halves.
+	CrossFitted [numMetrics]float64 `json:"cross_fitted"`
+	// Objective is the difference to the best other policy's, hindsight and cross-fitted.
+	Objective            float64 `json:"objective"`
+	ObjectiveCrossFitted float64 `json:"objective_cross_fitted"`
+	// Serious: E2E is more than 15 % worse, and the 95 % interval of the difference, paired by seed, excludes 0.
+	Serious bool `json:"serious"`
+}
+
+// regret judges a policy of a case; false where its figures do not count.
+func (c *Case) regret(policy string, baselines []string) (r Regret, ok bool) {
+	own := c.policies[policy]
+	if own == nil || c.failed[policy] {
+		return r, false
+	}
+	r = Regret{Scenario: c.Index, Policy: policy}
+	for m := range numMetrics {
+		of := func(seeds uint) func(f *figures) float64 {
+			return func(f *figures) float64 { return f.mean(m, seeds) }
+		}
+		r.Mean[m] = own.mean(m, c.all())
+		if r.Best[m] = c.best(baselines, policy, of(c.all())); r.Best[m] == "" {
+			return r, false
+		}
+		r.Hindsight[m] = max(0, r.Mean[m]/c.policies[r.Best[m]].mean(m, c.all())-1)
+		r.CrossFitted[m] = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+			other := c.policies[c.best(baselines, policy, of(chosenOn))]
+			return own.mean(m, measuredOn)/other.mean(m, measuredOn) - 1
+		}))
+	}
+	of := func(seeds uint) func(f *figures) float64 {
+		return func(f *figures) float64 { return f.objective(seeds) }
+	}
+	other := c.policies[c.best(baselines, policy, of(c.all()))]
+	r.Objective = max(0, own.objective(c.all())-other.objective(c.all()))
+	r.ObjectiveCrossFitted = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+		other := c.policies[c.best(baselines, policy, of(chosenOn))]
+		return own.objective(measuredOn) - other.objective(measuredOn)
+	}))
+	difference := stats.Paired(own[e2e], c.policies[r.Best[e2e]][e2e])
+	r.Serious = r.Hindsight[e2e] > lossAbove && difference.Low > 0
+	return r, true
+}
+
+// chosen judges the choice of the policy with the best objective on half of the seeds, by
+// the other half.
+func (c *Case) chosen(name string, baselines []string, value func(f *figures, seeds uint) float64) Regret {
+	r := Regret{Scenario: c.Index, Policy: name}
+	pick := func(on uint) *figures {
+		return c.policies[c.best(baselines, "", func(f *figures) float64 { return value(f, on) })]
+	}
+	for m := range numMetrics {
+		of := func(seeds uint) func(f *figures) float64 {
+			return func(f *figures) float64 { return f.mean(m, seeds) }
+		}
+		r.Mean[m] = c.overHalves(func(chosenOn, measuredOn uint) float64 { return pick(chosenOn).mean(m, measuredOn) })
+		r.Best[m] = c.best(baselines, "", of(c.all()))
+		r.Hindsight[m] = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+			least := c.policies[c.best(baselines, "", of(measuredOn))]
+			return pick(chosenOn).mean(m, measuredOn)/least.mean(m, measuredOn) - 1
+		}))
+		r.CrossFitted[m] = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+			least := c.policies[c.best(baselines, "", of(chosenOn))]
+			return pick(chosenOn).mean(m, measuredOn)/least.mean(m, measuredOn) - 1
+		}))
+	}
+	r.Objective = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+		of := func(f *figures) float64 { return f.objective(measuredOn) }
+		return pick(chosenOn).objective(measuredOn) - of(c.policies[c.best(baselines, "", of)])
+	}))
+	return r
+}
+
+// overHalves is the mean over all halves of the seeds; with one seed it is that seed's.
+func (c *Case) overHalves(f func(chosenOn, measuredOn uint) float64) float64 {
+	if c.seeds < 2 {
+		return f(c.all(), c.all())
+	}
+	sum, halves := 0.0, c.splits()
+	for _, half := range halves {
+		sum += f(half, c.all()&^half)
+	}
+	return sum / float64(len(halves))
+}
+
+// Table is the regrets of all policies over all scenarios.
+type Table struct {
+	Baselines []string `json:"baselines"`
+	Policies  []string `json:"policies"` // by mean objective, the best first
+	LeftOut   []Left   `json:"left_out,omitempty"`
+	Regrets   []Regret `json:"regrets"`
+	cases     []*Case
+}
+
+// Left is a scenario that does not count.
+type Left struct {
+	Scenario int    `json:"scenario"`
+	Why      string `json:"why"`
+}
+
+// The names of rows that are choices among the baselines.
+const (
+	chosenByObjective = "best on other seeds"
+	chosenByE2E       = "best E2E on other seeds"
+)
+
+// Judge judges the policies of a folder. Scenarios count in which all baselines have
+// runs of the same seeds.
+func Judge(s *Store, baselines []string, only []int) *Table {
+	t := &Table{}
+	in := map[string]bool{}
+	var policies []string
+	for _, r := range s.Runs {
+		if !in[r.Policy] {
+			in[r.Policy] = true
+			policies = append(policies, r.Policy)
+		}
+	}
+	t.Baselines = slices.DeleteFunc(slices.Clone(baselines), func(p string) bool { return !in[p] })
+	for _, n := range s.Scenarios {
+		if len(only) > 0 && !slices.Contains(only, n.Index) {
+			continue
+		}
+		c, why := newCase(n, s.Runs, t.Baselines)
+		if why != "" {
+			t.LeftOut = append(t.LeftOut, Left{n.Index, why})
+			continue
+		}
+		t.cases = append(t.cases, c)
+		for _, p := range policies {
+			if r, ok := c.regret(p, t.Baselines); ok {
+				t.Regrets = append(t.Regrets, r)
+			}
+		}
+		t.Regrets = append(t.Regrets, c.chosen(chosenByObjective, t.Baselines, (*figures).objective),
+			c.chosen(chosenByE2E, t.Baselines, func(f *figures, seeds uint) float64 { return f.mean(e2e, seeds) }))
+	}
+	t.Policies = append(policies, chosenByObjective, chosenByE2E)
+	slices.SortStableFunc(t.Policies, func(a, b string) int {
+		return compareFloats(meanOf(t.of(a), objectiveOf), meanOf(t.of(b), objectiveOf))
+	})
+	return t
+}
+
+func objectiveOf(r Regret) float64 { return r.Objective }
+
+// compareFloats sorts numbers, those that are none last.
+func compareFloats(a, b float64) int {
+	switch {
+	case a < b || math.IsNaN(b) && !math.IsNaN(a):
+		return -1
+	case a > b || math.IsNaN(a) && !math.IsNaN(b):
+		return 1
+	}
+	return 0
+}
+
+// of are the regrets of a policy.
+func (t *Table) of(policy string) (rs []Regret) {
+	for _, r := range t.Regrets {
+		if r.Policy == policy {
+			rs = append(rs, r)
+		}
+	}
+	return rs
+}
+
+func meanOf(rs []Regret, value func(Regret) float64) float64 {
+	sum := 0.0
+	for _, r := range rs {
+		sum += value(r)
+	}
+	return sum / float64(len(rs))
+}
+
+// newCase collects the runs of a scenario; why says what is missing.
+func newCase(n Numbered, runs []Run, baselines []string) (c *Case, why string) {
+	by := map[string]map[uint64]Run{}
+	for _, r := range runs {
+		if r.Index != n.Index {
+			continue
+		}
+		if by[r.Policy] == nil {
+			by[r.Policy] = map[uint64]Run{}
+		}
+		by[r.Policy][r.Seed] = r
+	}
+	if len(baselines) == 0 {
+		return nil, "no runs of a baseline"
+	}
+	for _, r := range runs {
+		if r.Index == n.Index && r.Error != "" && r.Error != noSuccess && slices.Contains(baselines, r.Policy) {
+			return nil, r.Policy + " " + r.Error
+		}
+	}
+	c = &Case{Numbered: n, policies: map[string]*figures{}, failed: map[string]bool{}}
+	for _, p := range baselines {
+		if c.seeds = max(c.seeds, len(by[p])); len(by[p]) == 0 {
+			return nil, "no runs of " + p
+		}
+	}
+	most := make([]float64, c.seeds)
+	for _, of := range by {
+		for i := range most {
+			most[i] = max(most[i], of[uint64(i+1)].Completed)
+		}
+	}
+	for p, of := range by {
+		var f figures
+		complete, failed := true, false
+		for i := range c.seeds {
+			r, ok := of[uint64(i+1)]
+			if complete = complete && ok; !ok {
+				continue
+			}
+			failed = failed || r.Error != "" || r.Completed < fewest*most[i]
+			for m, x := range [numMetrics]float64{r.E2E, r.TTFT, r.P99TTFT} {
+				f[m] = append(f[m], x)
+			}
+		}
+		switch {
+		case complete:
+			c.policies[p], c.failed[p] = &f, failed
+		case slices.Contains(baselines, p):
+			return nil, "not all seeds of " + p
+		}
+	}
+	return c, ""
+}
