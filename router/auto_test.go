@@ -86,7 +86,7 @@ func TestAutoTiesKeepTheIncumbent(t *testing.T) {
 		t.Fatalf("%d races", len(races))
 	}
 	for _, r := range races {
-		if r.Chosen != "period_mig" {
+		if r.Chosen != "plan-and-route" {
 			t.Errorf("race at %v s: %s, though all are alike", r.At, r.Chosen)
 		}
 	}
@@ -95,7 +95,7 @@ func TestAutoTiesKeepTheIncumbent(t *testing.T) {
 func TestAutoChangesForAClearGain(t *testing.T) {
 	p := newTestAuto(t, "auto", &latencies{mean: map[string]float64{"static": 0.7}, noise: 0.02})
 	races, workers := drive(t, p, 400)
-	const why = "change from period_mig to static"
+	const why = "change from plan-and-route to static"
 	if r := races[0]; r.Chosen != "static" || r.Requests >= 64 || !strings.Contains(r.reason(), why) {
 		t.Fatalf("the first race, after %d requests, chose %s: %s", r.Requests, r.Chosen, r.reason())
 	}
@@ -128,7 +128,7 @@ func TestAutoIgnoresWhatMayBeChance(t *testing.T) {
 func TestAutoMargin(t *testing.T) {
 	for _, c := range []struct {
 		margin, want string
-	}{{"0.01", "static"}, {"0.6", "period_mig"}} {
+	}{{"0.01", "static"}, {"0.6", "plan-and-route"}} {
 		p := newTestAuto(t, "auto:margin="+c.margin, &latencies{mean: map[string]float64{"static": 0.8}})
 		if drive(t, p, 300); p.candidates[p.incumbent].spec != c.want {
 			t.Errorf("margin %s: %s, want %s", c.margin, p.candidates[p.incumbent].spec, c.want)

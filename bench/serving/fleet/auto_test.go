@@ -53,7 +53,7 @@ func (p *timedPlanner) Select(v *router.View) router.Selection {
 // BenchmarkAutoRouting measures on the wall clock how long requests wait for routing while races run beside it, and
 // without races: 100 requests/s on 16 workers, 2 s each. One iteration is 30 s.
 func BenchmarkAutoRouting(b *testing.B) {
-	for _, policy := range []string{"auto", "period_mig"} {
+	for _, policy := range []string{"auto", "plan-and-route"} {
 		b.Run(policy, func(b *testing.B) {
 			for b.Loop() {
 				benchmarkRouting(b, policy)

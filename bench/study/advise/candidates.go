@@ -153,7 +153,11 @@ func neighbours(spec string) (out []string) {
 			}
 		}
 		for _, v := range others(o.Words, value) {
-			if next := with(d, spec, o.Name, v); router.CheckSpec(next) == nil { // within the option's bounds
+			next := with(d, spec, o.Name, v)
+			if x, err := strconv.ParseFloat(v, 64); err == nil && router.CheckSpec(next) != nil {
+				next = with(d, spec, o.Name, strconv.FormatFloat(math.Round(x), 'f', 0, 64)) // of a whole number
+			}
+			if router.CheckSpec(next) == nil { // within the option's bounds
 				out = append(out, next)
 			}
 		}

@@ -4,7 +4,7 @@ ENGINES = ("vllm", "sglang")
 
 
 def run(t):
-    result = t.bench("auto:candidates=period_mig+static+least-loaded+affinity-spill,every=128")
+    result = t.bench("auto:candidates=plan-and-route+static+least-loaded+affinity-spill,every=128")
     t.judge(result)
     live = result["config"]["live"]
     for name in ("races", "race_changes", "race_s"):
