@@ -225,9 +225,9 @@ func (c *crowd) turns(slots int, waits bool) float64 {
 	return (1 + ahead) / max(c.freed, 1e-6)
 }
 
-// sent notes what a request brings to the worker that it goes to, and learns from
-// what still waits there.
-func (p *accounts) sent(r Request, j int, v *View) {
+// sent notes what a request brings to the worker that it goes to, of whose prompt the
+// worker computes so many tokens, and learns from what still waits there.
+func (p *accounts) sent(r Request, j int, v *View, prompt int32) {
 	w, l := &v.Workers[j], &p.backlogs[j]
 	level := float64(w.KVUsed+w.QueuedToks) + max(float64(r.MaxNew), p.output.value)
 	switch c := w.crowd(); {
@@ -247,7 +247,7 @@ func (p *accounts) sent(r Request, j int, v *View) {
 		p.used[j*len(p.adapters)+int(r.Adapter)] = true
 	}
 	n := l.next(w, v.Now)
-	n.tokens += int64(r.Prompt)
+	n.tokens += int64(prompt)
 	n.loads += a.load
 	n.compute = p.workers[j].Cost.Prefill(n.tokens)
 	l.prefilled = max(n.starts, l.entered) + n.loads + n.compute

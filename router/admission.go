@@ -163,7 +163,7 @@ func (a *Admission) Sent(r Request, worker int, v *View) {
 	if a != nil && a.wait > 0 {
 		v.read(worker)
 		a.output.add(r.output())
-		a.sent(r, worker, v)
+		a.sent(r, worker, v, r.Prompt)
 	}
 }
 

@@ -171,16 +171,16 @@ func TestPeriodicLearnsRoom(t *testing.T) {
 	w, l := &v.Workers[0], &p.backlogs[0]
 	r := Request{Adapter: 2, Prompt: 10, MaxNew: 400, Expected: 50}
 	l.prefilled = 49.96
-	p.sent(r, 0, v)
+	p.sent(r, 0, v, r.Prompt)
 	close2(t, "it may be a step", l.room(w), 2000)
 	l.prefilled = 49.9
-	p.sent(r, 0, v)
+	p.sent(r, 0, v, r.Prompt)
 	close2(t, "one waits with 1500", l.room(w), 1950)
 	w.Running, l.prefilled = 4, 40
-	p.sent(r, 0, v)
+	p.sent(r, 0, v, r.Prompt)
 	close2(t, "the batch is full", l.room(w), 1950)
 	w.Running, w.Queued, w.QueuedToks, w.KVUsed = 2, 0, 0, 1560
-	p.sent(r, 0, v)
+	p.sent(r, 0, v, r.Prompt)
 	close2(t, "none waits with 1960", l.room(w), 1960)
 }
 

@@ -26,9 +26,10 @@ type planAndRoute struct {
 	deep     int     // requests that wait on a worker, from which on more make no difference
 
 	bounds priceBounds
-	first  mean // s until the first token, as expected
-	prompt mean // tokens, of all requests
-	gap    mean // s between requests
+	index  *prefixIndex // nil: no worker keeps prefixes
+	first  mean         // s until the first token, as expected
+	prompt mean         // tokens, of all requests
+	gap    mean         // s between requests
 	latest float64
 }
 
@@ -79,8 +80,9 @@ func (o *planAndRouteOptions) Build(env Env) (*Router, error) {
 	if o.Horizon.Word != "auto" {
 		p.horizon = o.Horizon.Value
 	}
+	p.index = keptPrefixes(env)
 	rt := p.router(p)
-	rt.ReadsKV, rt.ReadsFewKV = true, true
+	rt.ReadsKV, rt.ReadsFewKV, rt.ReadsPrefixes = true, true, p.index != nil
 	return rt, nil
 }
 
@@ -103,11 +105,15 @@ func (p *planAndRoute) Route(r Request, v *View) int {
 	p.prompt.add(float64(r.Prompt))
 	p.output.add(r.output())
 	p.restarted(v)
+	if p.index != nil {
+		p.index.forget(v)
+	}
 	p.gap.add(v.Now - p.latest)
 	p.latest = v.Now
 	best, first := p.cheapest(r, v)
 	if best != None {
-		p.sent(r, best, v)
+		p.sent(r, best, v, p.uncached(&r, best, v))
+		p.keep(&r, best, v)
 		p.first.addUpTo(first, 300)
 	}
 	return best
@@ -169,7 +175,7 @@ func (p *planAndRoute) price(r Request, j int, v *View) (total, first float64) {
 	batch := min(running+1, limit)
 	step := cost.DecodeStep(batch, kv+int64(r.Prompt), w.MaxRank)
 	n := l.next(w, v.Now)
-	prompts, prefill := n.prompt(r.Prompt, cost)
+	prompts, prefill := n.prompt(p.uncached(&r, j, v), cost)
 	a := p.adapterWait(r.Adapter, j, v)
 
 	// until its first token: the front end, the prompts before it, a step under way, and places in

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -31,6 +32,8 @@ func (p *planAndRoute) Begin(s *PlannerInput) *Pending {
 		plan.Move = atHand(s, g.moves(s, sol.Flows, upTo(len(s.Workers))))
 		if p.places {
 			plan.Load, plan.Unload = p.aim(p.placement(g, sol))
+			plan.Load = p.soonUsed(plan.Load, s.View)
+			plan.Unload = p.inTheWay(plan.Load, plan.Unload, s.View)
 		}
 		plan.Reason = fmt.Sprintf("the busiest worker's work falls from %.3f s to %.3f s", plan.Stay, plan.Objective)
 		return plan
@@ -159,6 +162,46 @@ func atHand(s *PlannerInput, ms []Move) []Move {
 		adapter[s.Requests[i].ID] = s.Requests[i].Adapter
 	}
 	return slices.DeleteFunc(ms, func(m Move) bool { return !s.Workers[m.To].atHand(adapter[m.ID]) })
+}
+
+// soonUsed leaves out loads of adapters that are not in host memory and for which no request is expected within the
+// horizon. A loader brings one adapter after the other: who comes first would wait for one that nobody asks for. The
+// placement stays: the first request brings the adapter.
+func (p *planAndRoute) soonUsed(loads []Placement, v *View) []Placement {
+	return slices.DeleteFunc(loads, func(l Placement) bool {
+		return p.demand[l.Adapter].rate*p.horizon < 1 && !v.Workers[l.Worker].atHand(l.Adapter)
+	})
+}
+
+// inTheWay leaves out unloads that no load needs the room of: what stays in host memory need not be fetched again.
+// The adapters least asked for go.
+func (p *planAndRoute) inTheWay(loads, unloads []Placement, v *View) []Placement {
+	over := make([]int, len(v.Workers)) // adapters too many in host memory, by worker
+	for j := range v.Workers {
+		over[j] = -p.env.Workers[j].HostSlots
+		for k := range v.Workers[j].Adapters {
+			if v.Workers[j].atHand(int32(k)) {
+				over[j]++
+			}
+		}
+	}
+	for _, l := range loads {
+		if !v.Workers[l.Worker].atHand(l.Adapter) {
+			over[l.Worker]++
+		}
+	}
+	slices.SortStableFunc(unloads, func(a, b Placement) int {
+		return cmp.Compare(p.demand[a.Adapter].rate, p.demand[b.Adapter].rate)
+	})
+	return slices.DeleteFunc(unloads, func(l Placement) bool {
+		if over[l.Worker] <= 0 {
+			return true
+		}
+		if v.Workers[l.Worker].atHand(l.Adapter) {
+			over[l.Worker]--
+		}
+		return false
+	})
 }
 
 // problem states the situation with the forecast demand as a migration problem

@@ -180,3 +180,33 @@ func (s gaining) Solve(_ context.Context, p *ilp.Problem, _ ilp.Budget) (*ilp.So
 	return &ilp.Solution{Flows: ilp.StayFlows(p), Outcome: ilp.Outcome{Objective: (1 - float64(s)) * stay.Objective},
 		Work: 1}, err
 }
+
+// Plans provide for 10 s. In that time one request for adapter 0 is expected and half a one for the others, of which
+// worker 0 has adapter 2 in host memory.
+func TestLoadsSoonUsedByHand(t *testing.T) {
+	env := handEnv(2, 3)
+	p, v := mustNew(t, "period_mig:horizon=10", env).Policy.(*planAndRoute), testView(env)
+	p.demand[0].rate, p.demand[1].rate, p.demand[2].rate = 0.1, 0.05, 0.05
+	v.Workers[0].Adapters[2].Tier = Host
+	got := p.soonUsed([]Placement{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 2}}, v)
+	if want := []Placement{{0, 0}, {0, 2}, {1, 0}}; !slices.Equal(got, want) {
+		t.Errorf("loads %v, expected %v", got, want)
+	}
+}
+
+// Host memory holds 2 adapters. Worker 0 has adapters 1 and 2 there and loads adapter 0: the one less asked for has to
+// go. Worker 1 has room.
+func TestUnloadsInTheWayByHand(t *testing.T) {
+	env := handEnv(2, 3)
+	for j := range env.Workers {
+		env.Workers[j].HostSlots = 2
+	}
+	p, v := mustNew(t, "period_mig", env).Policy.(*planAndRoute), testView(env)
+	p.demand[1].rate, p.demand[2].rate = 0.05, 0.02
+	v.Workers[0].Adapters[1].Tier, v.Workers[0].Adapters[2].Tier = Host, GPU
+	v.Workers[1].Adapters[1].Tier = Host
+	got := p.inTheWay([]Placement{{0, 0}, {1, 0}}, []Placement{{0, 1}, {0, 2}, {1, 1}}, v)
+	if want := []Placement{{0, 2}}; !slices.Equal(got, want) {
+		t.Errorf("unloads %v, expected %v", got, want)
+	}
+}

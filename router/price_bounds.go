@@ -77,11 +77,15 @@ func (b *priceBounds) price(p *planAndRoute, r Request, j int, v *View) float64 
 		}
 	}
 	n, prefill := l.next(w, v.Now), b.prefill[kind]
+	if p.index != nil && r.Text != nil {
+		prefill = b.costs[kind].Prefill(int64(p.uncached(&r, j, v)))
+	}
+	alone := prefill
 	if n.tokens > 0 {
 		prefill = 0 // in a step with others it may add little
 	}
 	first := max(n.starts-v.Now, p.enters(r.Adapter, j, v.Now)-v.Now, fetch) + n.loads + load +
-		max(n.compute, b.prefill[kind])
+		max(n.compute, alone)
 	if running > 0 {
 		first += step
 	}

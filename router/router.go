@@ -106,6 +106,8 @@ type Spec struct {
 	FrontEnd, FirstUse float64
 	// Blocks: a request whose adapter has no slot stops the requests behind it; else they pass it.
 	Blocks bool
+	// PrefixCache: it keeps what it computed of prompts for those that begin alike.
+	PrefixCache bool
 }
 
 // Alike returns n workers of one kind.

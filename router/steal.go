@@ -48,7 +48,7 @@ func (p *planAndRoute) steal(s *PlannerInput) []Move {
 		}
 		to := int32(best.worker)
 		if to != a.Worker {
-			p.sent(r, int(to), v)
+			p.sent(r, int(to), v, r.Prompt)
 			moves = append(moves, Move{ID: a.ID, From: a.Worker, To: to})
 		}
 		put(a, to, 1)

@@ -288,6 +288,7 @@ func workerSpec(p *profile.Profile, adapters []trace.Adapter) (router.Spec, erro
 		FrontEnd:     costs.FrontEnd.Seconds(),
 		FirstUse:     costs.FirstUse.Seconds(),
 		Blocks:       p.Engine.Scheduler != profile.SchedulerVLLM && p.Engine.HeadOfLine == profile.HeadOfLineBlock,
+		PrefixCache:  p.Engine.PrefixCache,
 	}
 	largest := 0.0
 	for k, a := range adapters {

@@ -1,0 +1,42 @@
+package router
+
+import (
+	"slices"
+
+	"lorasim/router/prefix"
+)
+
+// keptPrefixes is what workers are taken to keep of prompts: what was sent to them lately. nil: no worker keeps any.
+func keptPrefixes(env Env) *prefixIndex {
+	if !slices.ContainsFunc(env.Workers, func(s Spec) bool { return s.PrefixCache }) {
+		return nil
+	}
+	return newPrefixIndex(indexOptions{Index: "sent", Block: 1, Capacity: keptTokens}, env, true)
+}
+
+// keptTokens is how many tokens of prompts the planner remembers for each worker, the latest: as the other policies.
+const keptTokens = 1 << 24
+
+// uncached is how many tokens of a prompt a worker has to compute: at least the last one.
+func (p *planAndRoute) uncached(r *Request, j int, v *View) int32 {
+	if p.index == nil || r.Text == nil || !p.env.Workers[j].PrefixCache {
+		return r.Prompt
+	}
+	return max(r.Prompt-p.index.match(r, v, j), 1)
+}
+
+// keep notes that a worker will keep a prompt sent to it.
+func (p *planAndRoute) keep(r *Request, j int, v *View) {
+	if p.index != nil && r.Text != nil {
+		p.index.add(r, v, j)
+	}
+}
+
+// forget drops what was sent to workers that are down: they lose it.
+func (x *prefixIndex) forget(v *View) {
+	for j := range v.Workers {
+		if !v.Workers[j].Up && x.sent[j].Cached() > 0 {
+			x.sent[j] = prefix.NewRadix(x.block)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package router
+
+import (
+	"testing"
+
+	"lorasim/trace"
+)
+
+// A prompt token takes 10 ms. A worker that was sent the first 80 of 100 tokens computes 20 of them.
+func TestKeptPrefixesByHand(t *testing.T) {
+	env := handEnv(2, 2)
+	for j := range env.Workers {
+		env.Workers[j].PrefixCache = true
+	}
+	rt := mustNew(t, "period_mig:spill=0", env)
+	if !rt.ReadsPrefixes {
+		t.Error("it does not ask for prefixes")
+	}
+	p, v := rt.Policy.(*planAndRoute), testView(env)
+	for j := range v.Workers {
+		for k := range v.Workers[j].Adapters {
+			v.Workers[j].Adapters[k].Tier = GPU
+		}
+	}
+	system := &trace.Text{ID: 1}
+	text := &trace.Text{ID: 2, Parent: system, Start: 80}
+	ask := func(k int32) Request {
+		return Request{Adapter: k, Prompt: 100, Expected: 50, Text: text, Known: 100}
+	}
+	first := func(what string, r Request, j int, want float64) {
+		t.Helper()
+		total, got := p.price(r, j, v)
+		close2(t, what, got, want)
+		p.bounds.begin(r, v)
+		if low := p.bounds.price(p, r, j, v); low > total {
+			t.Errorf("%s: the bound %v is above the price %v", what, low, total)
+		}
+	}
+	first("before", ask(0), 0, 1)
+	v.Now = 10
+	if w := p.Route(Request{Adapter: 0, Prompt: 80, Expected: 50, Text: system, Known: 80}, v); w != 0 {
+		t.Fatalf("worker %d, expected 0", w)
+	}
+	v.Now = 20
+	first("where its beginning was", ask(0), 0, 0.2)
+	first("on the other worker", ask(0), 1, 1)
+	first("of another adapter", ask(1), 0, 1)
+	first("of which nothing is known", Request{Adapter: 0, Prompt: 100, Expected: 50}, 0, 1)
+	if w := p.Route(ask(0), v); w != 0 {
+		t.Errorf("worker %d, expected 0", w)
+	}
+	close2(t, "when its prompt will have been computed", p.backlogs[0].prefilled, 20.2)
+	first("all but the last token", ask(0), 0, 0.01)
+	v.Workers[0].Up = false
+	p.Route(ask(0), v)
+	v.Workers[0].Up = true
+	first("after a restart", ask(0), 0, 1)
+	if rt := mustNew(t, "period_mig", handEnv(2, 2)); rt.ReadsPrefixes {
+		t.Error("it asks for prefixes that no worker keeps")
+	}
+}
