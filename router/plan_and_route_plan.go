@@ -166,10 +166,15 @@ func atHand(s *PlannerInput, ms []Move) []Move {
 
 // soonUsed leaves out loads of adapters that are not in host memory and for which no request is expected within the
 // horizon. A loader brings one adapter after the other: who comes first would wait for one that nobody asks for. The
-// placement stays: the first request brings the adapter.
+// placement stays: the first request brings the adapter. So it is where more adapters are placed than host memory
+// holds: what a plan fetches drives out what is used.
 func (p *planAndRoute) soonUsed(loads []Placement, v *View) []Placement {
 	return slices.DeleteFunc(loads, func(l Placement) bool {
-		return p.demand[l.Adapter].rate*p.horizon < 1 && !v.Workers[l.Worker].atHand(l.Adapter)
+		if v.Workers[l.Worker].atHand(l.Adapter) {
+			return false
+		}
+		room := p.env.Workers[l.Worker].HostSlots
+		return p.demand[l.Adapter].rate*p.horizon < 1 || room > 0 && len(p.next[l.Worker]) > room
 	})
 }
 

@@ -188,8 +188,15 @@ func TestLoadsSoonUsedByHand(t *testing.T) {
 	p, v := mustNew(t, "period_mig:horizon=10", env).Policy.(*planAndRoute), testView(env)
 	p.demand[0].rate, p.demand[1].rate, p.demand[2].rate = 0.1, 0.05, 0.05
 	v.Workers[0].Adapters[2].Tier = Host
-	got := p.soonUsed([]Placement{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 2}}, v)
+	p.next = [][]int32{{0, 1, 2}, {0, 2}}
+	loads := []Placement{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 2}}
+	got := p.soonUsed(slices.Clone(loads), v)
 	if want := []Placement{{0, 0}, {0, 2}, {1, 0}}; !slices.Equal(got, want) {
+		t.Errorf("loads %v, expected %v", got, want)
+	}
+	p.env.Workers[0].HostSlots = 2 // one less than is placed there
+	got = p.soonUsed(slices.Clone(loads), v)
+	if want := []Placement{{0, 2}, {1, 0}}; !slices.Equal(got, want) {
 		t.Errorf("loads %v, expected %v", got, want)
 	}
 }
