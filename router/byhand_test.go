@@ -73,7 +73,8 @@ func TestPriceByHand(t *testing.T) {
 		// both slots in use, each for a busy period of e - 1 executions of 5 s: half of that until one is free
 		{"a wait for a slot", 2, -100, Worker{Running: 2, KVUsed: 600, KVCapacity: 2000, MaxRunning: 4, Slots: 2,
 			SlotsUsed: 2, ActiveLoras: 2,
-			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}}, 1 + 3.7 + 5*(math.E-1)/2, 185 + 2 + 110},
+			Adapters: []AdapterState{{Running: 1}, {Running: 1}, {Tier: GPU}}},
+			1 + 3.7 + 5*(math.E-1)/2, 185 + 2 + 110},
 		// of another adapter, too, and two requests of the first one: slots become free at these rates, two are needed
 		{"a second one to wait for a slot", 2, -100, Worker{Running: 3, Queued: 1, KVUsed: 600, KVCapacity: 2000,
 			MaxRunning: 4, Slots: 2, SlotsUsed: 2, ActiveLoras: 2, WaitingLoras: 1,

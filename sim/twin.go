@@ -28,7 +28,8 @@ type Twin struct {
 func NewTwin(cfg Config, adapters []trace.Adapter) *Twin {
 	return &Twin{adapters: adapters, wrong: map[router.ProfileError][]*profile.Costs{},
 		slower: map[correction]*profile.Costs{}, cfg: Config{
-			Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home, MoveMode: cfg.MoveMode,
+			Workers: cfg.Workers, NoStream: cfg.NoStream, Staleness: cfg.Staleness, Home: cfg.Home,
+			MoveMode:     cfg.MoveMode,
 			LoadFailures: cfg.LoadFailures, NoFailover: cfg.NoFailover, Seed: cfg.Seed,
 		}}
 }
@@ -68,7 +69,7 @@ func (s *sim) resume(f *router.Future) {
 			e.LoRA.WarmUp(&s.workers[j].adapter(a).Adapter)
 		}
 		for _, a := range of(st.Used, j) {
-			e.Meet(a)
+			e.Rows.Of(a).Meet()
 		}
 	}
 	for _, k := range st.Kept {

@@ -116,7 +116,7 @@ func TestAutoIsDeterministic(t *testing.T) {
 	}
 }
 
-// In scenarios where its first candidate is far from the best policy, auto comes close to that.
+// In scenarios where its first candidate is far from the best one, auto comes close to that.
 func TestAutoComesCloseToTheBest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("simulates seconds")
@@ -143,26 +143,30 @@ func TestAutoComesCloseToTheBest(t *testing.T) {
 				}
 				return sum
 			}
-			auto, best, first := value("auto"), value(c.best), value("period_mig")
-			t.Logf("objective: auto %.3f, %s %.3f, period_mig %.3f", auto, c.best, best, first)
+			auto, best, first := value("auto:candidates="+c.candidates), value(c.best), value(c.first)
+			t.Logf("objective: auto %.3f, %s %.3f, %s %.3f", auto, c.best, best, c.first, first)
 			if auto > best+c.within {
 				t.Errorf("auto is %.3f behind %s, want at most %.3f", auto-best, c.best, c.within)
+			}
+			if first < best+3*c.within {
+				t.Errorf("%s is only %.3f behind %s: the scenario shows nothing", c.first, first-best, c.best)
 			}
 		})
 	}
 }
 
-// autoCases are scenarios in which another policy than period_mig is the best, and how much worse auto may be, as a
-// difference of its objective.
+// autoCases are scenarios in which the first candidate is far from the best one, and how much worse auto may be than
+// that, as a difference of its objective.
 var autoCases = []struct {
-	best     string
-	within   float64
-	settings map[string]string
+	first, best, candidates string
+	within                  float64
+	settings                map[string]string
 }{
-	{"static", 0.4, map[string]string{"profile": "llama-3.1-8b-h100", "lora_ranks": "16", "num_workers": "4",
-		"num_adapters": "128", "request_rate": "40", "num_prompts": "2400"}},
-	{"least-loaded", 0.1, map[string]string{"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12",
-		"num_adapters": "4",
-		"lora_ranks":   "64", "max_loras_per_batch": "4", "max_loaded_loras": "4", "lengths": "constant:50,10",
+	{"round-robin", "static", "round-robin+plan-and-route+static", 0.5, map[string]string{
+		"profile": "llama-3.1-8b-h100", "lora_ranks": "16", "num_workers": "4", "num_adapters": "128",
+		"request_rate": "40", "num_prompts": "2400"}},
+	{"static", "plan-and-route", "static+plan-and-route+least-loaded", 0.1, map[string]string{
+		"profile": "analytic:llama-3.1-8b,h100", "num_workers": "12", "num_adapters": "4", "lora_ranks": "64",
+		"max_loras_per_batch": "4", "max_loaded_loras": "4", "lengths": "constant:50,10",
 		"popularity": "powerlaw:0.3", "num_prompts": "6000", "request_rate": "1306"}},
 }

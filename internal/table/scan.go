@@ -10,6 +10,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
+
+	"lorasim/internal/textfile"
 )
 
 // IsParquet says whether a file begins as Parquet files do. It is false for what cannot be opened, and for pipes.
@@ -17,7 +19,7 @@ func IsParquet(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	f, err := os.Open(path)
+	f, err := textfile.OpenFile(path)
 	if err != nil {
 		return false
 	}
@@ -50,16 +52,11 @@ func ScanParquet(path string, visit func(i int64, names, values []string) error)
 }
 
 func openScan(path string, visit func(i int64, names, values []string) error) (*scan, error) {
-	file, err := os.Open(path)
+	file, err := textfile.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := file.Stat()
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return &scan{src: &source{File: file, size: info.Size()}, visit: visit}, nil
+	return &scan{src: &source{File: file.File, size: file.Size}, visit: visit}, nil
 }
 
 // scan walks the columns of a file side by side.

@@ -36,8 +36,8 @@ func (e *Engine) Add(r *Request) {
 	e.Loop.At(f.free, event.Enter, f.enter)
 }
 
-// Meet notes that the front end has seen requests of an adapter.
-func (e *Engine) Meet(adapter int32) { e.Rows.Of(adapter).known = true }
+// Meet notes that the front end has seen requests of the adapter.
+func (a *Adapter) Meet() { a.known = true }
 
 // Resume puts a request that was in flight before the simulation began into the queue.
 func (e *Engine) Resume(r *Request) {

@@ -100,10 +100,11 @@ func TestLayouts(t *testing.T) {
 					r.at.In(zone).Format("2006-01-02 15:04:05.000-0700"),
 					r.adapter, r.prompt, r.output)
 			}),
-		"crlf.csv": strings.ReplaceAll("\xef\xbb\xbf"+tabular("arrival_time_us,tenant,server_input_tokens,output_tokens",
-			func(r logged) string {
-				return fmt.Sprintf("%d,%s,%d,%d", r.at.Sub(begin).Microseconds(), r.adapter, r.prompt, r.output)
-			}), "\n", "\r\n"),
+		"crlf.csv": strings.ReplaceAll("\xef\xbb\xbf"+
+			tabular("arrival_time_us,tenant,server_input_tokens,output_tokens",
+				func(r logged) string {
+					return fmt.Sprintf("%d,%s,%d,%d", r.at.Sub(begin).Microseconds(), r.adapter, r.prompt, r.output)
+				}), "\n", "\r\n"),
 		"total.csv": tabular("request_time,lora_id,total_tokens,generated_tokens", func(r logged) string {
 			return fmt.Sprintf("%s,%s,%d,%d", r.at.Format("02/Jan/2006:15:04:05.000 -0700"), r.adapter,
 				r.prompt+r.output, r.output)
@@ -129,7 +130,8 @@ func TestLayouts(t *testing.T) {
 		"array.json": func() string {
 			var list []string
 			for _, r := range rows() {
-				list = append(list, fmt.Sprintf(`{"arrival_ns": %d, "adapter": "%s", "input_tokens": %d, "output_tokens": %d}`,
+				list = append(list, fmt.Sprintf(
+					`{"arrival_ns": %d, "adapter": "%s", "input_tokens": %d, "output_tokens": %d}`,
 					r.at.UnixNano(), r.adapter, r.prompt, r.output))
 			}
 			return "[" + strings.Join(list, ",\n") + "]"

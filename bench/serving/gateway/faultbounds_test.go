@@ -67,7 +67,8 @@ func TestFaultBoundsHang(t *testing.T) {
 }
 
 // A late second reply goes to nobody, unless it comes after the next request was sent: then it costs that request, and
-// no further one of the connection. How many connections that takes depends on the speed of the machine. Over loopback, as the bytes of a late reply wait in the kernel.
+// no further one of the connection. How many connections that takes depends on the speed of the
+// machine. Over loopback, as the bytes of a late reply wait in the kernel.
 func TestFaultBoundsSecondReply(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond,
 		150 * time.Millisecond} {

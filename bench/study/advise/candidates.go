@@ -157,7 +157,8 @@ func neighbours(spec string) (out []string) {
 			if x, err := strconv.ParseFloat(v, 64); err == nil && router.CheckSpec(next) != nil {
 				next = with(d, spec, o.Name, strconv.FormatFloat(math.Round(x), 'f', 0, 64)) // of a whole number
 			}
-			if router.CheckSpec(next) == nil { // within the option's bounds
+			valid := router.CheckSpec(next) == nil // within the option's bounds
+			if valid && next != spec && !slices.Contains(out, next) {
 				out = append(out, next)
 			}
 		}

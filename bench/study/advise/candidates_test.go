@@ -98,10 +98,10 @@ func TestNeighbours(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"static":       "",
-		"bounded-hash": "c=0.375 c=0.75 c=3 c=6",
+		"bounded-hash": "c=1 c=3 c=6",
 		"affinity": "variant=residency lora=0.25 lora=0.5 lora=2 lora=4 queue=0.25 queue=0.5 queue=2 queue=4 " +
 			"kv=0.25 kv=0.5 kv=2 kv=4 ties=first",
-		"affinity-spill": "threshold=1.25 threshold=2.5 threshold=10 threshold=20 ties=first",
+		"affinity-spill": "threshold=1 threshold=3 threshold=10 threshold=20 ties=first",
 	} {
 		if got := strings.ReplaceAll(strings.Join(neighbours(spec), " "), spec+":", ""); got != want {
 			t.Errorf("%s: %s, expected %s", spec, got, want)
@@ -109,7 +109,7 @@ func TestNeighbours(t *testing.T) {
 	}
 	// from a candidate with options on: back to the default, and beyond
 	got := neighbours("bounded-hash:c=3")
-	want := []string{"bounded-hash:c=0.75", "bounded-hash", "bounded-hash:c=6", "bounded-hash:c=12"}
+	want := []string{"bounded-hash:c=1", "bounded-hash", "bounded-hash:c=6", "bounded-hash:c=12"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, expected %v", got, want)
 	}

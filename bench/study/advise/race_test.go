@@ -261,7 +261,8 @@ func TestChoose(t *testing.T) {
 	}{
 		{map[string][]float64{"plan-and-route": {1, 2, 3}, "static": {1.001, 2.002, 2.999}}, "static", 2, true},
 		// certainly worse, by little
-		{map[string][]float64{"plan-and-route": {1, 2, 3}, "static": {1.01, 2.0101, 3.0102}}, "plan-and-route", 1, true},
+		{map[string][]float64{"plan-and-route": {1, 2, 3}, "static": {1.01, 2.0101, 3.0102}},
+			"plan-and-route", 1, true},
 		// too far
 		{map[string][]float64{"plan-and-route": {1, 2, 3}, "static": {1.2, 1.9, 3.1}}, "plan-and-route", 2, false},
 		{map[string][]float64{"plan-and-route": {1, 2, 3}, "affinity": {1.02, 1.99, 3.01},
@@ -285,7 +286,8 @@ func TestDistinct(t *testing.T) {
 		}
 		return c
 	}
-	left := distinct([]*contestant{one("plan-and-route:busy=1", 1, 2), one("plan-and-route", 1, 2), one("static", 1, 3)}, 2)
+	left := distinct([]*contestant{one("plan-and-route:busy=1", 1, 2), one("plan-and-route", 1, 2),
+		one("static", 1, 3)}, 2)
 	if len(left) != 2 || left[0].Spec != "plan-and-route" || left[1].Spec != "static" {
 		t.Errorf("%v", left)
 	}
