@@ -154,7 +154,9 @@ func (s *search) decode() []Flow {
 	for _, c := range split {
 		flows = s.spread(flows, c, left)
 	}
-	slices.SortFunc(flows, func(a, b Flow) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Worker, b.Worker)) })
+	slices.SortFunc(flows, func(a, b Flow) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Worker, b.Worker))
+	})
 	return flows
 }
 

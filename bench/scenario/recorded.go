@@ -119,7 +119,9 @@ func (s *Scenario) Ignored(given func(flag string) bool) (notes []string) {
 	note := func(applies bool, why, flags string) {
 		for f := range strings.FieldsSeq(flags) {
 			text := fmt.Sprintf("--%s has no effect: ", f)
-			if applies && given(f) && !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, text) }) {
+			if applies && given(f) && !slices.ContainsFunc(notes, func(n string) bool {
+				return strings.HasPrefix(n, text)
+			}) {
 				notes = append(notes, text+why)
 			}
 		}

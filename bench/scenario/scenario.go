@@ -196,7 +196,9 @@ func Parse(data []byte, file string) (Scenario, error) {
 		return Default(), err
 	}
 	pairs, _ := yamlerr.Pairs(root)
-	if i := slices.IndexFunc(pairs, func(p *ast.MappingValueNode) bool { return p.Key.String() == "scenario" }); i >= 0 {
+	if i := slices.IndexFunc(pairs, func(p *ast.MappingValueNode) bool {
+		return p.Key.String() == "scenario"
+	}); i >= 0 {
 		root = pairs[i].Value
 	}
 	return ParseNode(root, file)

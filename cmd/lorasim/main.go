@@ -108,7 +108,8 @@ Exit codes: 0 done; 1 the work failed; 2 the command line or a scenario is wrong
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newSim(), newAdvise(), newCapacity(), newWorth(), newTrace(), newPolicies(), newProfile(),
 		newSolve(), newImport(), newSweep(), newCompare(), newReport(), newVersion(),
-		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(), newMan())
+		newBench(), newGateway(), newCheck(), newMatrix(), newWorker(), newValidate(), newCalibrate(), newReference(),
+		newMan())
 	root.SetGlobalNormalizationFunc(ownName)
 	for _, c := range root.Commands() {
 		withUsageErrors(c)
@@ -203,7 +204,8 @@ routing: {policy: affinity-spill}
 
 Editors with a YAML language server complete and check such files, and those of sweeps, by
 [scenario.schema.json](scenario.schema.json). ` + "`lorasim sim --print-config`" + ` prints the whole of a
-scenario, ` + "`lorasim policies --options`" + ` the policies with their options, ` + "`lorasim profile list`" + ` the profiles.
+scenario, ` + "`lorasim policies --options`" + ` the policies with their options,
+` + "`lorasim profile list`" + ` the profiles.
 `
 
 // newMan is hidden: it is for those who package the program.

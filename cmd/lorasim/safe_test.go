@@ -16,7 +16,8 @@ func TestCheckEscapes(t *testing.T) {
 	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models":
-			io.WriteString(w, `{"object":"list","data":[{"id":"base`+evil+`","object":"model","owned_by":"vllm","max_model_len":100},{"id":"a`+evil+`","object":"model","parent":"base"}]}`)
+			io.WriteString(w,
+				`{"object":"list","data":[{"id":"base`+evil+`","object":"model","owned_by":"vllm","max_model_len":100},{"id":"a`+evil+`","object":"model","parent":"base"}]}`)
 		case "/version":
 			io.WriteString(w, `{"version":"0.11`+evil+`"}`)
 		case "/health":

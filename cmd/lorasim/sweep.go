@@ -236,7 +236,8 @@ func (r *sweepRunFlags) add(cmd *cobra.Command, shards bool) {
 		opt(&r.Jobs, "jobs", 0, "cells at a time (default: as many as there are cores)", ">=0 <=1e5"),
 		opt(&r.Retry, "retry", false, "run cells again that failed"))
 	if shards {
-		flags(cmd, runHeading, opt(&r.shard, "shard", "", "run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
+		flags(cmd, runHeading, opt(&r.shard, "shard", "",
+			"run part `I/N` alone, 0 <= I < N; auto/N: I from the batch system"))
 	}
 }
 

@@ -215,7 +215,8 @@ func TestEveryTextFlag(t *testing.T) {
 				if f.Shorthand != "" {
 					names = append(names, "-"+f.Shorthand+" ")
 				}
-				all = append(all, [2][]string{names, slices.Concat(path, strings.Fields(args), []string{fmt.Sprintf("--%s=%s", f.Name, v)})})
+				all = append(all, [2][]string{names, slices.Concat(path, strings.Fields(args),
+					[]string{fmt.Sprintf("--%s=%s", f.Name, v)})})
 			}
 		})
 	})

@@ -151,7 +151,9 @@ func (f *totalsForm) split(s *kind, x []float64, counts []int64) {
 		enter[j], leave[j] = in-back, out-back
 	}
 	members := slices.Clone(s.members)
-	slices.SortStableFunc(members, func(a, b int32) int { return cmp.Compare(f.p.Groups[a].Pages, f.p.Groups[b].Pages) })
+	slices.SortStableFunc(members, func(a, b int32) int {
+		return cmp.Compare(f.p.Groups[a].Pages, f.p.Groups[b].Pages)
+	})
 	to := 0
 	for _, g := range members {
 		group := &f.p.Groups[g]

@@ -245,7 +245,8 @@ func TestEdges(t *testing.T) {
 			if math.Abs(sol.Objective-c.want) > eps(c.want) && (f != Relaxed || sol.Objective < c.want) {
 				t.Errorf("%s, %s: objective %v, expected %v", c.name, f, sol.Objective, c.want)
 			}
-			if exact(f, &c.p) && (sol.Status != ilp.Optimal || math.Abs(float64(sol.Moves-c.moves)) > 1e-6*float64(c.moves)) {
+			if exact(f, &c.p) && (sol.Status != ilp.Optimal ||
+				math.Abs(float64(sol.Moves-c.moves)) > 1e-6*float64(c.moves)) {
 				t.Errorf("%s, %s: %d moves, %s; expected %d, optimal", c.name, f, sol.Moves, sol.Status, c.moves)
 			}
 		}

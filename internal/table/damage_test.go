@@ -352,7 +352,8 @@ func TestBudget(t *testing.T) {
 	if err := take(limit/2, limit/2); err != nil {
 		t.Error(err)
 	}
-	if err := take(1); err == nil || !strings.Contains(err.Error(), "a batch takes more than 335544320 bytes, too much for a file of 1048576") {
+	if err := take(1); err == nil ||
+		!strings.Contains(err.Error(), "a batch takes more than 335544320 bytes, too much for a file of 1048576") {
 		t.Errorf("error %v, expected that a batch takes too much", err)
 	}
 	for _, n := range []int{limit, math.MaxInt, -1} {

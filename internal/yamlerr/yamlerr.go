@@ -55,7 +55,8 @@ func In(file string, err error) error {
 }
 
 var nodeKinds = map[ast.NodeType]string{ast.MappingType: "a block of keys and values", ast.SequenceType: "a list",
-	ast.StringType: "a text", ast.IntegerType: "a whole number", ast.FloatType: "a number", ast.BoolType: "true or false"}
+	ast.StringType: "a text", ast.IntegerType: "a whole number", ast.FloatType: "a number",
+	ast.BoolType: "true or false"}
 
 // goTypes are places in the library's messages that speak of the program.
 var goTypes = regexp.MustCompile(`(of type |into Go struct field |Go value of type )\S+ ?`)

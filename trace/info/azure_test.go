@@ -55,7 +55,8 @@ func TestAzureLLM(t *testing.T) {
 		{"conv", 19366, 1.1, 1155, 1020, 4083, 211, 129, 451},
 		{"code", 8819, 13, 2048, 1469, 7303, 28, 13, 90},
 	} {
-		s := summarize(t, readAzureLLM(t, shareddata.Path(t, "azure_llm_2023/AzureLLMInferenceTrace_"+test.file+".csv")), 0)
+		s := summarize(t, readAzureLLM(t, shareddata.Path(t,
+			"azure_llm_2023/AzureLLMInferenceTrace_"+test.file+".csv")), 0)
 		if s.Requests != test.requests {
 			t.Errorf("%s: %d requests, expected %d", test.file, s.Requests, test.requests)
 		}

@@ -256,7 +256,9 @@ func newDrift(period float64, histogram [][]int64) *drift {
 	for k := range d.byRank {
 		d.byRank[k] = int32(k)
 	}
-	slices.SortStableFunc(d.byRank, func(a, b int32) int { return cmp.Compare(total(histogram[b]), total(histogram[a])) })
+	slices.SortStableFunc(d.byRank, func(a, b int32) int {
+		return cmp.Compare(total(histogram[b]), total(histogram[a]))
+	})
 	for r, k := range d.byRank {
 		d.rank[k] = r
 	}

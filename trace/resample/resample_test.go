@@ -33,7 +33,9 @@ func recorded(n int, seed uint64) *trace.Workload {
 			turn += 3 * rng.ExpFloat64()
 		}
 	}
-	slices.SortStableFunc(w.Requests, func(a, b trace.Request) int { return int(math.Copysign(1, a.Arrival-b.Arrival)) })
+	slices.SortStableFunc(w.Requests, func(a, b trace.Request) int {
+		return int(math.Copysign(1, a.Arrival-b.Arrival))
+	})
 	for i := range w.Requests {
 		w.Requests[i].ID, w.Requests[i].Prompt = int64(i), int32(i+1)
 	}

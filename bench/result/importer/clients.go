@@ -291,7 +291,9 @@ func Export(spec string, r *result.Result) error {
 	}
 	counted := *r
 	counted.Records = r.Counted()
-	return atomicfile.Write(file, func(w *atomicfile.File) error { return format.JSON(io.Writer(w), exports[form](&counted), "  ") })
+	return atomicfile.Write(file, func(w *atomicfile.File) error {
+		return format.JSON(io.Writer(w), exports[form](&counted), "  ")
+	})
 }
 
 type object = map[string]any
