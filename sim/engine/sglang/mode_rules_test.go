@@ -48,7 +48,7 @@ func TestNextMode(t *testing.T) {
 	}{
 		{"below the limit", func(m *modes) { m.credit[1] = 99 }, 0},
 		{"at the limit", func(m *modes) { m.credit[1] = 100 }, 1},
-		{"no requests", func(m *modes) { m.credit[3] = 100 }, 0},
+		{"no requests", func(m *modes) { m.credit[3], m.credit[1] = 100, 50 }, 0},
 		{"most credits", func(m *modes) { m.credit[1], m.credit[2] = 100, 101 }, 2},
 		{"just begun", func(m *modes) { m.credit[1], m.fresh = 100, true }, 0},
 		{"within a prompt", func(m *modes) { m.credit[1], m.s.chunkedReq = 100, request(0, 1) }, 0},
@@ -77,6 +77,12 @@ func TestNextMode(t *testing.T) {
 	s.e.Resume(request(1, 9))
 	if s.modes.nextMode() != 1 {
 		t.Errorf("mode %d is next, expected 1, which has a waiting request", s.modes.nextMode())
+	}
+	s = merging(t, profile.BackendMerged)
+	run(s, 0, 1, 0, 500) // as many run as wait
+	s.e.Add(request(2, 9))
+	if s.modes.row = 3; s.modes.nextMode() != 1 {
+		t.Errorf("mode %d is next, expected 1", s.modes.nextMode())
 	}
 }
 
