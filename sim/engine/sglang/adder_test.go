@@ -342,21 +342,22 @@ func TestChunkOfRetracted(t *testing.T) {
 		chunk, free int64
 		takes       int32
 		done        bool
-	}{{34, 100, 34, true}, {33, 100, 33, false}, {34, 20, 20, false}, {34, 0, 0, false}} {
+	}{{30, 100, 30, true}, {29, 100, 29, false}, {30, 20, 20, false}, {30, 0, 0, false}} {
 		s, _ := newScheduler(t, func(*profile.Engine) {})
 		r := request(0, 50)
 		r.Prompt, r.Generated = 30, 4
 		s.e.Add(r)
 		s.e.Start(r)
+		s.e.AddPrompt(r, 4) // 30 of 34 are left
 		s.chunkedReq = r
 		s.e.Step.Open(false)
 		s.e.KV.Reserve(s.e.KV.Free() - c.free)
 		a := &s.adder
 		a.total, a.chunk = 100, c.chunk
 		a.addChunkedReq()
-		if r.Computed != c.takes || (s.chunkedReq == nil) != c.done || (len(s.e.Step.Prompts) > 0) != (c.takes > 0) {
+		if r.Computed-4 != c.takes || (s.chunkedReq == nil) != c.done || (len(s.e.Step.Prompts) > 0) != (c.takes > 0) {
 			t.Errorf("chunks of %d, %d free: %d tokens in %d prompts, done %v; expected %d, %v", c.chunk, c.free,
-				r.Computed, len(s.e.Step.Prompts), s.chunkedReq == nil, c.takes, c.done)
+				r.Computed-4, len(s.e.Step.Prompts), s.chunkedReq == nil, c.takes, c.done)
 		}
 	}
 }
