@@ -205,3 +205,24 @@ func TestResumedIsReported(t *testing.T) {
 		}
 	}
 }
+
+// A request wants what is left of its prompt and of the output that it lost, at most the chunk.
+func TestWants(t *testing.T) {
+	r := request(1, 0, 8, 5)
+	r.Generated = 2
+	for chunk, want := range map[int64]int64{math.MaxInt64: 7, 7: 7, 5: 5} {
+		if got := (&budget{chunk: chunk}).wants(r, 3); got != want {
+			t.Errorf("7 tokens left, chunk %d: wants %d, expected %d", chunk, got, want)
+		}
+	}
+}
+
+// A step that takes prompts alone is no decode step.
+func TestPromptsAlone(t *testing.T) {
+	b := newBench(t, 100, nil)
+	b.s.e.Add(request(1, 0, 8, 1))
+	b.take()
+	if st := b.s.e.Stats; st.PrefillSteps != 1 || st.DecodeSteps != 0 {
+		t.Errorf("%d prefill and %d decode steps, expected 1 and 0", st.PrefillSteps, st.DecodeSteps)
+	}
+}
