@@ -244,3 +244,191 @@ func TestMixedStep(t *testing.T) {
 		}
 	}
 }
+
+// The room of a step: free memory less what running requests are expected to need. In a mixed step each of them takes a
+// token of memory, input and chunk (PrefillAdder.__init__, mixed_with_decode_tokens).
+func TestOpen(t *testing.T) {
+	for name, c := range map[string]struct {
+		change         func(p *profile.Engine)
+		current, input int64
+		chunk          int64
+		ratio          float64
+	}{
+		"plain":      {func(*profile.Engine) {}, 998, 100, 32, 0.5},
+		"mixed":      {func(p *profile.Engine) { p.MixedChunk = true }, 996, 98, 30, 0.5},
+		"no chunks":  {func(p *profile.Engine) { p.ChunkedPrefillSize = 0 }, 998, 100, noChunks, 0.5},
+		"ignore EOS": {func(p *profile.Engine) { p.IgnoreEOS = true }, 998, 100, 32, 1},
+	} {
+		s, _ := newScheduler(t, func(p *profile.Engine) {
+			p.ChunkedPrefillSize, p.MaxPrefillTokens, p.NewTokenRatio = 32, 100, 0.5
+			c.change(p)
+		})
+		run(s, 0, 0, 0, 40)
+		run(s, 0, 1, 0, 20)
+		a := &s.adder
+		a.open()
+		if want := float64(c.current) - 60*c.ratio; a.current != c.current || a.input != c.input ||
+			a.chunk != c.chunk || a.total != want {
+			t.Errorf("%s: %d free, %d of the input, %d of the chunk, %v in all; expected %d, %d, %d, %v", name,
+				a.current, a.input, a.chunk, a.total, c.current, c.input, c.chunk, want)
+		}
+	}
+}
+
+// Nobody follows where the input or the chunk is used up (budget_state: rem_input_tokens <= 0).
+func TestMore(t *testing.T) {
+	for _, c := range []struct {
+		input, chunk int64
+		spent, want  bool
+	}{{1, 1, false, true}, {0, 1, false, false}, {1, 0, false, false}, {1, 1, true, false}, {-1, 1, false, false}} {
+		if got := (&adder{input: c.input, chunk: c.chunk, spent: c.spent}).more(); got != c.want {
+			t.Errorf("%+v: more %v", c, got)
+		}
+	}
+}
+
+// Without chunked prefill a prompt that does not leave a token of max_prefill_tokens waits for the next step, unless it
+// is the first of its step (add_one_req: rem_chunk_tokens is None and input_tokens >= rem_input_tokens and
+// len(can_run_list) != 0). Requests of known length do not count their input.
+func TestMaxPrefillTokens(t *testing.T) {
+	for _, c := range []struct {
+		chunk, input int64
+		first, known bool
+		want         bool
+	}{
+		{noChunks, 11, false, false, true}, {noChunks, 10, false, false, false}, {noChunks, 9, false, false, false},
+		{noChunks, 9, true, false, true}, {100, 9, false, false, true}, {noChunks, 9, false, true, true},
+	} {
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.IgnoreEOS, p.DisableRadixCache = c.known, c.known })
+		r := request(0, 5)
+		r.Prompt = 10
+		s.e.Add(r)
+		s.e.Step.Open(false)
+		if !c.first {
+			s.e.Step.Prompts = []engine.Chunk{{Request: request(1, 1), Tokens: 1}}
+		}
+		a := &s.adder
+		a.open()
+		a.input, a.chunk = c.input, c.chunk
+		if got := a.addOneReq(r); got != c.want || s.e.Gate.Full() {
+			t.Errorf("%+v: fits %v, full %v", c, got, s.e.Gate.Full()) // a later step has room: the gate stays open
+		}
+	}
+}
+
+// A request that brings its KV cache takes memory for that and for what it may still generate, and nothing of the
+// input.
+func TestAddTransferred(t *testing.T) {
+	for total, fits := range map[float64]bool{13: false, 14: true} { // 10 tokens and 3 of 5 to come
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.PageSize = 4 })
+		r := request(0, 5)
+		r.TransferredKV, r.Generated = 10, 2
+		s.e.Add(r)
+		s.e.Step.Open(false)
+		a := &s.adder
+		a.total, a.current, a.input, a.chunk = total, 100, 50, 50
+		if got := a.addOneReq(r); got != fits || a.spent == fits || len(s.e.Step.Prompts) > 0 {
+			t.Errorf("%v in all: fits %v, expected %v", total, got, fits)
+		}
+		if fits && (a.total != total-12-3 || a.current != 88 || a.input != 50 || r.State() != engine.Running) {
+			t.Errorf("%v left in all, %d free, %d of the input; expected -1, 88, 50", a.total, a.current, a.input)
+		}
+	}
+}
+
+// A retracted request computes its output like its prompt. Without memory a chunk waits.
+func TestChunkOfRetracted(t *testing.T) {
+	for _, c := range []struct {
+		chunk, free int64
+		takes       int32
+		done        bool
+	}{{30, 100, 30, true}, {29, 100, 29, false}, {30, 20, 20, false}, {30, 0, 0, false}} {
+		s, _ := newScheduler(t, func(*profile.Engine) {})
+		r := request(0, 50)
+		r.Prompt, r.Generated = 30, 4
+		s.e.Add(r)
+		s.e.Start(r)
+		s.e.AddPrompt(r, 4) // 30 of 34 are left
+		s.chunkedReq = r
+		s.e.Step.Open(false)
+		s.e.KV.Reserve(s.e.KV.Free() - c.free)
+		a := &s.adder
+		a.total, a.chunk = 100, c.chunk
+		a.addChunkedReq()
+		if r.Computed-4 != c.takes || (s.chunkedReq == nil) != c.done || (len(s.e.Step.Prompts) > 0) != (c.takes > 0) {
+			t.Errorf("chunks of %d, %d free: %d tokens in %d prompts, done %v; expected %d, %v", c.chunk, c.free,
+				r.Computed-4, len(s.e.Step.Prompts), s.chunkedReq == nil, c.takes, c.done)
+		}
+	}
+}
+
+// A request that has nothing left to generate frees nothing: it is no state (add_req_state: tokens_left > 0).
+func TestNoStateWithoutTokensLeft(t *testing.T) {
+	s, _ := newScheduler(t, func(*profile.Engine) {})
+	if s.adder.addReqState(request(0, 0)); len(s.adder.states) != 0 {
+		t.Errorf("states %v, expected none", s.adder.states)
+	}
+}
+
+// A request that made way before needs memory for its tokens as they were when it was last looked at, less those in the
+// cache: 3 beside its budget of 10.
+func TestPreemptForFillTokens(t *testing.T) {
+	for total, want := range map[float64]int{8: 1, 7.5: 2} { // each that makes way gives 5
+		s, _ := schedulerOf(t, func(p *profile.Profile) {
+			p.Engine.SchedulePolicy, p.Engine.PreemptionThreshold = profile.OrderPriority, 0
+		}, 3, 1, 1)
+		run(s, 0, 1, 0, 10)
+		run(s, 0, 2, 0, 10)
+		a := &s.adder
+		a.ratio, a.total = 0.5, total
+		r := request(0, 10)
+		r.Row, r.FillTokens, r.PrefixTokens = s.e.Rows.Of(0), 4, 1
+		if a.preemptToSchedule(r); len(s.preemptList) != want {
+			t.Errorf("%v in all: %d make way, expected %d", total, len(s.preemptList), want)
+		}
+	}
+}
+
+// With all seats taken a request of better priority takes one, unless preemption is disabled.
+func TestPreemptSeat(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		s, _ := schedulerOf(t, func(p *profile.Profile) {
+			q := &p.Engine
+			q.SchedulePolicy, q.NoPriorityPreemption, q.MaxRunningRequests = profile.OrderPriority, disabled, 1
+		}, 20, 0)
+		worse := run(s, 0, 1, 0, 10)
+		s.e.Add(request(0, 10))
+		if got := s.getNewBatchPrefill(); got == disabled || (worse.State() == engine.Waiting) == disabled {
+			t.Errorf("preemption disabled %v: prefills %v, the other is in state %d", disabled, got, worse.State())
+		}
+	}
+}
+
+// The first wave of prompts is that before the first decode step.
+func TestFirstWave(t *testing.T) {
+	for steps, want := range map[int64]bool{0: true, 1: false} {
+		s, _ := newScheduler(t, func(*profile.Engine) {})
+		s.e.Batch.Steps = steps
+		s.e.Add(request(0, 5))
+		if !s.getNewBatchPrefill() || s.e.Step.Work.FirstWave != want {
+			t.Errorf("after %d decode steps: first wave %v", steps, s.e.Step.Work.FirstWave)
+		}
+	}
+}
+
+// A mixed step takes the running requests along only where each finds a page for its next token.
+func TestMixedStepNeedsMemory(t *testing.T) {
+	for free, mixes := range map[int64]bool{2: false, 3: true} { // 1 for the prompt, 2 for those that run
+		s, _ := newScheduler(t, func(p *profile.Engine) { p.MixedChunk = true })
+		run(s, 0, 0, 0, 50)
+		run(s, 0, 0, 0, 50)
+		r := request(1, 9)
+		s.e.Add(r)
+		s.e.Start(r)
+		s.chunkedReq = r
+		s.e.KV.Reserve(s.e.KV.Free() - free)
+		if !s.getNewBatchPrefill() || s.e.Step.Decodes() != mixes {
+			t.Errorf("%d pages free: mixes %v, expected %v", free, s.e.Step.Decodes(), mixes)
+		}
+	}
+}
