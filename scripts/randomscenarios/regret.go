@@ -18,8 +18,6 @@ const (
 	numMetrics
 )
 
-var metricNames = [numMetrics]string{"E2E", "TTFT", "P99 TTFT"}
-
 // weights are those of the logarithms of the metrics in the objective.
 var weights = [numMetrics]float64{1, 0.35, 0.15}
 

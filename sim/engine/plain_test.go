@@ -155,7 +155,6 @@ func (b *bench) Finished(r *Request, status record.Status, _ string, at tick.Tic
 func (b *bench) Ejected(r *Request, kv int64) { b.ejected[r.ID] = kv }
 func (b *bench) Tokens(_ tick.Ticks, n int64) { b.first += n }
 func (b *bench) Gap(d tick.Ticks, n int64)    { b.gaps[d] += n }
-func (b *bench) wait(d tick.Ticks)            { b.until(b.l.Now() + d) }
 func (b *bench) adapter(a int32) *Adapter     { return b.e.Rows.Of(a) }
 func (b *bench) at(t tick.Ticks, do func())   { b.l.At(t, event.Release, do) }
 func (b *bench) send(t tick.Ticks, rs ...*Request) {

@@ -283,9 +283,6 @@ type Limits struct {
 	SumMax               int32
 }
 
-// NoLimits let any length >= 1 pass.
-func NoLimits() Limits { return Limits{1, NoCap, 1, NoCap, NoCap} }
-
 func (l Limits) hold(prompt, output float64) bool {
 	return prompt >= float64(l.PromptMin) && prompt <= float64(l.PromptMax) &&
 		output >= float64(l.OutputMin) && output <= float64(l.OutputMax) &&

@@ -253,11 +253,11 @@ func (s *study) length(specs []string) error {
 		if err != nil {
 			return err
 		}
-		runs, all := 0, []Figures(nil)
+		runs := 0
 		for _, list := range figures {
 			for _, f := range list {
 				if f.Err == nil {
-					runs, all = runs+1, append(all, f)
+					runs++
 				} else if err == nil {
 					err = f.Err
 				}
