@@ -20,10 +20,10 @@ import (
 	"lorasim/internal/atomicfile"
 )
 
-// baselines are the policies that others are compared with. period_mig:margin=1 is not among
+// baselines are the policies that others are compared with. plan-and-route:margin=1 is not among
 // them: it never moves anything, so its runs are those of route-only.
 const baselines = "static|round-robin|least-loaded|least-tokens|p2c|bounded-hash|any-worker|affinity-spill|" +
-	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|period_mig"
+	"affinity:variant=residency|cache-aware|prefix-scorer|kv-router|min-cost-flow|route-only|plan-and-route"
 
 // options are those of the command line.
 type options struct {
@@ -76,7 +76,7 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.markdown, "markdown", "", "write the tables to this file, too")
 	f.StringVar(&o.json, "json", "", "write all regrets to this file")
 	f.StringVar(&o.plot, "plot", "", "draw the regrets of all policies (.svg, .png)")
-	f.IntVar(&o.worst, "worst", 5, "scenarios to list in which period_mig does worst")
+	f.IntVar(&o.worst, "worst", 5, "scenarios to list in which plan-and-route does worst")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

@@ -162,6 +162,10 @@ func (c *Case) chosen(name string, baselines []string, value func(f *figures, se
 		of := func(f *figures) float64 { return f.objective(measuredOn) }
 		return pick(chosenOn).objective(measuredOn) - of(c.policies[c.best(baselines, "", of)])
 	}))
+	r.ObjectiveCrossFitted = max(0, c.overHalves(func(chosenOn, measuredOn uint) float64 {
+		of := func(f *figures) float64 { return f.objective(chosenOn) }
+		return pick(chosenOn).objective(measuredOn) - c.policies[c.best(baselines, "", of)].objective(measuredOn)
+	}))
 	return r
 }
 
