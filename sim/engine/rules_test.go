@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/router"
+	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
+	"lorasim/trace"
 )
 
 // The end of a load is a change of the queue where requests wait. It opens a full gate only where the scheduler says
@@ -125,6 +128,12 @@ func TestEjectedInTheQueue(t *testing.T) {
 	b.until(20 * ms)
 	b.e.Eject(r)
 	b.until(24 * ms)
+	r.Leaving = Staying // as after a preemption
+	leaving := b.e.leaving
+	if b.e.sendLeaving(); len(b.ejected) > 0 || r.State() != Running {
+		t.Errorf("ejected %v though its migration is off, state %d", b.ejected, r.State())
+	}
+	r.Leaving, b.e.leaving = Ejecting, leaving
 	b.e.Remove(r)
 	b.e.toWaiting(r, true)
 	if b.e.sendLeaving(); len(b.ejected) > 0 || r.State() != Waiting || b.e.Queue.Len() != 1 {
@@ -155,6 +164,11 @@ func TestNext(t *testing.T) {
 	if got := b.e.Next(b.e.Queue.Adapters, heads); got.ID != 2 {
 		t.Errorf("request %d is next, expected 2", got.ID)
 	}
+	for _, among := range [][]*Adapter{{b.adapter(0), b.adapter(1)}, {b.adapter(1), b.adapter(0)}} {
+		if got := b.e.Policy.First(among, heads); got.ID != 2 { // an older request of worse priority does not count
+			t.Errorf("request %d is first, expected 2", got.ID)
+		}
+	}
 	b = newBench(t, nil)
 	b.view.Up = false
 	wait(b, request(1, 1, 9, 1), request(2, 0, 9, 1))
@@ -168,5 +182,103 @@ func TestNext(t *testing.T) {
 		return a.Head()
 	}); got.ID != 2 {
 		t.Errorf("request %d is next, expected 2", got.ID)
+	}
+}
+
+// A request's tokens since it joined the batch count from the step in which it joined.
+func TestDecodingOfALaterRequest(t *testing.T) {
+	b := newBench(t, nil)
+	b.send(0, request(1, 0, 10, 50))    // prompt until 15 ms, steps end at 25 and 35
+	b.send(30*ms, request(2, 1, 10, 9)) // prompt until 50 ms, a step until 60
+	b.until(62 * ms)
+	got := map[int64]int64{}
+	for r, n := range b.e.Decoding() {
+		got[r.ID] = n
+	}
+	if got[1] != 3 || got[2] != 1 {
+		t.Errorf("tokens since they joined: %v, expected 3 and 1", got)
+	}
+}
+
+// StartedAt is when a request entered a prefill step for the first time, not after a preemption.
+func TestStartedAt(t *testing.T) {
+	b := newBench(t, nil)
+	r := request(1, 0, 10, 50)
+	b.send(5*ms, r)
+	b.until(22 * ms) // its prompt ends at 20 ms
+	if r.StartedAt != 5*ms {
+		t.Errorf("started at %d, expected 5 ms", r.StartedAt)
+	}
+	b.until(29 * ms)
+	b.e.Remove(r)
+	b.e.toWaiting(r, true)
+	if b.e.Start(r); r.StartedAt != 5*ms {
+		t.Errorf("started again: at %d, expected 5 ms", r.StartedAt)
+	}
+}
+
+// An adapter that leaves host memory loses its cached prefixes; one that only loses its slot keeps them.
+func TestPrefixesOfUnloadedAdapter(t *testing.T) {
+	b := newBench(t, func(_ *profile.Profile, c *Config) {
+		c.Kind.Rules = func(*profile.Profile) Rules { return Rules{Prefixes: kvcache.RadixPages} }
+	})
+	text := trace.Texts{}.Of(nil, 0, 1)
+	b.e.KV.Seed(text, 0, 20)
+	for _, c := range []struct {
+		tier router.Tier
+		kept bool
+	}{{router.GPU, true}, {router.Host, true}, {router.Disk, false}} {
+		(adapterEvents{b.e}).TierChanged(&b.adapter(0).Adapter, c.tier)
+		if got := b.e.CachedPrefix(text, 0, 20) > 0; got != c.kept {
+			t.Errorf("tier %d: prefixes kept %v, expected %v", c.tier, got, c.kept)
+		}
+	}
+}
+
+// A run of decode steps ends after the step under way where the queue grows and steps scan it.
+func TestQueueLengthCutsRun(t *testing.T) {
+	for perWaiting, cuts := range map[float64]bool{0: false, 100: true} {
+		b := newBench(t, func(p *profile.Profile, _ *Config) {
+			p.Latency.Law = profile.LawAdapters
+			p.Latency.Adapters = profile.AdapterLaw{BaseMs: 10, PerWaitingUs: perWaiting}
+		})
+		b.send(0, request(1, 0, 10, 50))
+		b.until(30 * ms)
+		b.e.Gate.NoRoom() // the request that comes changes nothing else
+		run := b.e.Step.run.Count
+		if wait(b, request(2, 0, 10, 1)); b.e.Step.kind != decode || (b.e.Step.run.Count < run) != cuts {
+			t.Errorf("%v us for a waiting request: kind %d, a run of %d steps, then of %d", perWaiting, b.e.Step.kind,
+				run, b.e.Step.run.Count)
+		}
+	}
+}
+
+// A prompt is found in the prefix cache once its step has ended, if the scheduler enters prompts then.
+func TestPromptIsCached(t *testing.T) {
+	b := newBench(t, func(_ *profile.Profile, c *Config) {
+		c.Kind.Rules = func(*profile.Profile) Rules { return Rules{Prefixes: kvcache.RadixPages} }
+	})
+	r := request(1, 0, 10, 50)
+	r.Text = trace.Texts{}.Of(nil, 0, 1)
+	b.send(0, r)
+	b.until(14 * ms)
+	if got := b.e.CachedPrefix(r.Text, 0, 10); got != 0 {
+		t.Errorf("%d tokens are cached within the step, which ends at 15 ms; expected none", got)
+	}
+	b.until(16 * ms)
+	if got := b.e.CachedPrefix(r.Text, 0, 10); got != 10 {
+		t.Errorf("%d tokens are cached, expected 10", got)
+	}
+}
+
+// A mixed step decodes, as a run of one step; a prefill step does not.
+func TestRunMixed(t *testing.T) {
+	for _, mixes := range []bool{false, true} {
+		e := newBench(t, nil).e
+		e.Step.Open(false)
+		e.Run(mixes)
+		if e.Step.Decodes() != mixes || (e.Step.run.Count == 1) != mixes || e.Stats.PrefillSteps != 1 {
+			t.Errorf("mixed %v: decodes %v, a run of %d steps", mixes, e.Step.Decodes(), e.Step.run.Count)
+		}
 	}
 }
