@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lorasim/internal/record"
+	"lorasim/internal/tick"
 	"lorasim/router"
 	"lorasim/sim/kvcache"
 	"lorasim/sim/profile"
@@ -280,5 +281,16 @@ func TestRunMixed(t *testing.T) {
 		if e.Step.Decodes() != mixes || (e.Step.run.Count == 1) != mixes || e.Stats.PrefillSteps != 1 {
 			t.Errorf("mixed %v: decodes %v, a run of %d steps", mixes, e.Step.Decodes(), e.Step.run.Count)
 		}
+	}
+}
+
+// Clients see a request's first token, and its end, after the time that is spent outside the engine.
+func TestOverhead(t *testing.T) {
+	b := newBench(t, func(p *profile.Profile, _ *Config) { p.Latency.RequestOverheadMs = 3 })
+	r := request(1, 0, 10, 2)
+	b.send(0, r)
+	b.until(tick.Never)
+	if r.FirstTokenAt != 18*ms || b.ends[1].at != 28*ms { // the prompt ends at 15 ms, the step at 25
+		t.Errorf("first token at %d, end at %d, expected 18 and 28 ms", r.FirstTokenAt, b.ends[1].at)
 	}
 }
