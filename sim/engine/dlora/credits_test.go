@@ -242,6 +242,7 @@ func TestCreditsQuietAtThresholds(t *testing.T) {
 			c.still, c.have[1] = c.enough-50*d, c.enough-50*d
 		}, 50},
 		{"gains, stands at 0", func(c *Credits, d int64) { c.have[0], c.have[1] = 7*d, 0 }, 8},
+		{"pays, stands above still", func(c *Credits, d int64) { c.have[0] = c.still + 10*d }, 11},
 		{"pays, stands at 0", func(c *Credits, d int64) { c.have[0] = 0 }, 1},
 		{"pays, has less than one iteration costs", func(c *Credits, d int64) { c.have[0] = d - 1 }, 1},
 		{"pays, has what one iteration costs", func(c *Credits, d int64) { c.have[0] = d }, 2},
@@ -276,6 +277,19 @@ func TestCreditsSeats(t *testing.T) {
 	c.have[1] = c.enough
 	if got := c.Iterate([]int32{0, 0, 0}); got != 0 {
 		t.Errorf("row %d, expected 0 to be merged", got)
+	}
+}
+
+// Unmerged execution counts the changes that merging would have taken: one each time another adapter has most requests.
+func TestCreditsVirtualChanges(t *testing.T) {
+	c := newTestCredits()
+	for k, s := range []struct {
+		queue []int32
+		want  int64
+	}{{[]int32{0, 0, 0, 1}, 1}, {[]int32{0, 0, 0, 1}, 1}, {[]int32{0, 1, 1, 1}, 2}, {[]int32{0, 0, 0, 1}, 3}} {
+		if got := c.Iterate(s.queue); got != Unmerged || int64(c.virtual) != s.want {
+			t.Errorf("iteration %d: row %d, %d changes, expected %d unmerged", k, got, c.virtual, s.want)
+		}
 	}
 }
 
@@ -318,6 +332,9 @@ func TestCredits(t *testing.T) {
 		t.Error("no error where credits come from nowhere")
 	}
 	c = newTestCredits()
+	if c.left = c.right; c.Check() != nil {
+		t.Error("an error where thresholds are equal")
+	}
 	if c.left = c.right + 0.1; c.Check() == nil {
 		t.Error("no error where thresholds have crossed")
 	}
