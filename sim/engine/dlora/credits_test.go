@@ -280,6 +280,35 @@ func TestCreditsSeats(t *testing.T) {
 	}
 }
 
+// Thresholds that a step would make equal stay as they are.
+func TestCreditsThresholdsStayApart(t *testing.T) {
+	c := newTestCredits()
+	c.left, c.Row, c.iters, c.merged, c.unmerged = 0.5, Unmerged, 10, 40, 100 // unmerged was better
+	c.right = c.left + aimdAdd
+	if c.adjust(); c.left != 0.5 {
+		t.Errorf("unmerged: threshold %v, expected 0.5", c.left)
+	}
+	c = newTestCredits()
+	c.Row, c.iters, c.merged, c.unmerged = 0, 10, 100, 100 // merged was better
+	c.left = c.right - aimdAdd
+	if c.adjust(); c.right != 1 {
+		t.Errorf("merged: threshold %v, expected 1", c.right)
+	}
+}
+
+// An adapter without credits may be merged, one in debt may not; it stays merged until it is in debt.
+func TestCreditsNone(t *testing.T) {
+	for have, want := range map[int64]int32{0: 0, -1: Unmerged} {
+		for _, row := range []int32{Unmerged, 0} {
+			c := newTestCredits()
+			c.Row, c.have[0] = row, have
+			if got := c.Iterate([]int32{0, 0, 0, 0}); got != want {
+				t.Errorf("%d credits in mode %d: mode %d is next, expected %d", have, row, got, want)
+			}
+		}
+	}
+}
+
 // Unmerged execution counts the changes that merging would have taken: one each time another adapter has most requests.
 func TestCreditsVirtualChanges(t *testing.T) {
 	c := newTestCredits()
