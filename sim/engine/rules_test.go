@@ -294,3 +294,12 @@ func TestOverhead(t *testing.T) {
 		t.Errorf("first token at %d, end at %d, expected 18 and 28 ms", r.FirstTokenAt, b.ends[1].at)
 	}
 }
+
+// A report counts retractions; where nobody wants a report nothing is counted.
+func TestRetractedOne(t *testing.T) {
+	p := newReport()
+	p.RetractedOne()
+	if (*Report)(nil).RetractedOne(); p.Retracted != 1 {
+		t.Errorf("%d retractions, expected 1", p.Retracted)
+	}
+}
