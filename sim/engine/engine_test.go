@@ -75,7 +75,7 @@ func TestFrontEnd(t *testing.T) {
 		}
 	}
 	f := &b.e.FrontEnd
-	if f.Len() != 4 || f.Of(b.adapter(0)) != 2 || b.view.Queued != 4 {
+	if f.Len() != 4 || f.Of(b.adapter(0)) != 2 || f.Of(b.adapter(1)) != 1 || b.view.Queued != 4 {
 		t.Errorf("%d requests in the front end, %d of adapter 0, routers see %d", f.Len(), f.Of(b.adapter(0)),
 			b.view.Queued)
 	}

@@ -229,6 +229,110 @@ func TestCreditsRepeatWhereNoneMove(t *testing.T) {
 	}
 }
 
+// Quiet iterations end before the first one that may choose differently, no earlier: an adapter that stands at a
+// threshold has passed it where it gains credits, and falls below it with the next iteration where it pays.
+func TestCreditsQuietAtThresholds(t *testing.T) {
+	queue := []int32{0, 0, 0, 1} // 0 is merged and pays 1
+	for _, s := range []struct {
+		name   string
+		change func(c *Credits, price int64)
+		want   int64
+	}{
+		{"gains, stands at still", func(c *Credits, d int64) {
+			c.still, c.have[1] = c.enough-50*d, c.enough-50*d
+		}, 50},
+		{"gains, stands at 0", func(c *Credits, d int64) { c.have[0], c.have[1] = 7*d, 0 }, 8},
+		{"pays, stands above still", func(c *Credits, d int64) { c.have[0] = c.still + 10*d }, 11},
+		{"pays, stands at 0", func(c *Credits, d int64) { c.have[0] = 0 }, 1},
+		{"pays, has less than one iteration costs", func(c *Credits, d int64) { c.have[0] = d - 1 }, 1},
+		{"pays, has what one iteration costs", func(c *Credits, d int64) { c.have[0] = d }, 2},
+	} {
+		c := newTestCredits()
+		c.Row = 0
+		s.change(c, c.payMerged/2)
+		got := c.Iterate(queue)
+		if k := c.Quiet(); got != 0 || k != s.want {
+			t.Errorf("%s: row %d, %d quiet iterations, expected row 0 and %d", s.name, got, k, s.want)
+		}
+	}
+}
+
+// Adapters that were paid enough run in the order of their credits; one that finds no seat left is not among them, so
+// that it needs as many credits again later.
+func TestCreditsSeats(t *testing.T) {
+	for _, s := range []struct {
+		queue []int32
+		paid  []int32
+	}{
+		{[]int32{1, 1, 1, 1, 0}, []int32{1}}, {[]int32{1, 1, 1, 0, 0}, []int32{1, 0}},
+		{[]int32{1, 1, 1, 1, 1, 0}, []int32{1}},
+	} {
+		c := newTestCredits()
+		c.have[1], c.have[0] = c.enough+1, c.enough
+		if got := c.Iterate(s.queue); got != Unmerged || !slices.Equal(c.paid, s.paid) {
+			t.Errorf("%v: row %d, %v run first, expected %v", s.queue, got, c.paid, s.paid)
+		}
+	}
+	c := newTestCredits() // who has no requests runs nobody first
+	c.have[1] = c.enough
+	if got := c.Iterate([]int32{0, 0, 0}); got != 0 {
+		t.Errorf("row %d, expected 0 to be merged", got)
+	}
+}
+
+// Thresholds that a step would make equal stay as they are.
+func TestCreditsThresholdsStayApart(t *testing.T) {
+	c := newTestCredits()
+	c.left, c.Row, c.iters, c.merged, c.unmerged = 0.5, Unmerged, 10, 40, 100 // unmerged was better
+	c.right = c.left + aimdAdd
+	if c.adjust(); c.left != 0.5 {
+		t.Errorf("unmerged: threshold %v, expected 0.5", c.left)
+	}
+	c = newTestCredits()
+	c.Row, c.iters, c.merged, c.unmerged = 0, 10, 100, 100 // merged was better
+	c.left = c.right - aimdAdd
+	if c.adjust(); c.right != 1 {
+		t.Errorf("merged: threshold %v, expected 1", c.right)
+	}
+}
+
+// An adapter without credits may be merged, one in debt may not; it stays merged until it is in debt.
+func TestCreditsNone(t *testing.T) {
+	for have, want := range map[int64]int32{0: 0, -1: Unmerged} {
+		for _, row := range []int32{Unmerged, 0} {
+			c := newTestCredits()
+			c.Row, c.have[0] = row, have
+			if got := c.Iterate([]int32{0, 0, 0, 0}); got != want {
+				t.Errorf("%d credits in mode %d: mode %d is next, expected %d", have, row, got, want)
+			}
+		}
+	}
+}
+
+// Unmerged execution counts the changes that merging would have taken: one each time another adapter has most requests.
+func TestCreditsVirtualChanges(t *testing.T) {
+	c := newTestCredits()
+	for k, s := range []struct {
+		queue []int32
+		want  int64
+	}{{[]int32{0, 0, 0, 1}, 1}, {[]int32{0, 0, 0, 1}, 1}, {[]int32{0, 1, 1, 1}, 2}, {[]int32{0, 0, 0, 1}, 3}} {
+		if got := c.Iterate(s.queue); got != Unmerged || int64(c.virtual) != s.want {
+			t.Errorf("iteration %d: row %d, %d changes, expected %d unmerged", k, got, c.virtual, s.want)
+		}
+	}
+}
+
+// A mode that gave as much as the other would have leaves the thresholds as they are.
+func TestCreditsEqualModes(t *testing.T) {
+	for _, row := range []int32{0, Unmerged} {
+		c := New(3, 4, 10000, 15*tick.Millisecond, 15*tick.Millisecond, 0)
+		c.left, c.Row, c.iters, c.merged, c.unmerged = 0.5, row, 10, 70, 70
+		if c.adjust(); c.left != 0.5 || c.right != 1 {
+			t.Errorf("row %d: thresholds %v and %v, expected 0.5 and 1", row, c.left, c.right)
+		}
+	}
+}
+
 // TestCredits has queues of random adapters served: the invariants hold after every iteration, whoever is merged has
 // requests, and a run of iterations that repeat is what they are one by one.
 func TestCredits(t *testing.T) {
@@ -257,6 +361,9 @@ func TestCredits(t *testing.T) {
 		t.Error("no error where credits come from nowhere")
 	}
 	c = newTestCredits()
+	if c.left = c.right; c.Check() != nil {
+		t.Error("an error where thresholds are equal")
+	}
 	if c.left = c.right + 0.1; c.Check() == nil {
 		t.Error("no error where thresholds have crossed")
 	}
