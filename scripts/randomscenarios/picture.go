@@ -141,7 +141,7 @@ func colorOf(policy string) color.Color {
 		return figure.Color(0)
 	case strings.HasPrefix(policy, "best"):
 		return figure.Color(2)
-	case strings.HasPrefix(policy, "plan-and-route"), strings.HasPrefix(policy, "plan-and-route"), policy == "route-only":
+	case strings.HasPrefix(policy, "plan-and-route"), policy == "route-only":
 		return figure.Color(1)
 	}
 	return color.Gray{200}
