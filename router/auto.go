@@ -106,10 +106,9 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 	if env.Live != nil {
 		p.budget = 0
 	}
-	p.env.Twin = nil // candidates are no twins
 	rt := &Router{Policy: p, Planner: p, ReadsKV: true, ReadsFewKV: true, ReadsPrefixes: true}
 	for spec := range strings.SplitSeq(o.Candidates, "+") {
-		c, err := New(spec, p.env)
+		c, err := New(spec, env.withoutTwin())
 		if err != nil {
 			return nil, fmt.Errorf("candidate: %w", err)
 		}
@@ -120,7 +119,7 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 		}
 		if p.current == nil {
 			p.current = c
-			if p.env.hostLimited() {
+			if env.hostLimited() {
 				rt.Placement = c.Placement
 			}
 		}
@@ -137,7 +136,7 @@ func (o *autoOptions) Build(env Env) (*Router, error) {
 	for range env.Workers {
 		p.used = append(p.used, make([]uint64, (len(env.Adapters)+63)/64))
 	}
-	p.env.Twin, p.candidates[0].belief = env.Twin, belief{}
+	p.candidates[0].belief = belief{} // it is what the others are compared with
 	return rt, nil
 }
 
@@ -296,7 +295,7 @@ func (p *auto) takeOver(v *View) {
 	}
 }
 
-// withoutTwin is the environment of candidates.
+// withoutTwin is the environment of candidates, which simulate nothing.
 func (e Env) withoutTwin() Env {
 	e.Twin = nil
 	return e

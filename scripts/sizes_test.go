@@ -50,7 +50,7 @@ func TestTypeSizes(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv != nil {
-					of(dir, typeName(n.Recv.List[0].Type)).methods++
+					of(dir, bareName(n.Recv.List[0].Type)).methods++
 				}
 			case *ast.TypeSpec:
 				if s, ok := n.Type.(*ast.StructType); ok {
@@ -85,26 +85,11 @@ func countFields(t *testing.T, s *typeSize, st *ast.StructType, name string) {
 			continue
 		}
 		for _, p := range parts {
-			if typeName(f.Type) == p {
+			if bareName(f.Type) == p {
 				t.Errorf("%s embeds %s, expected a field with a name", name, p)
 			}
 		}
 	}
-}
-
-// typeName is the name of a type, without package, pointer and parameters.
-func typeName(x ast.Expr) string {
-	switch x := x.(type) {
-	case *ast.StarExpr:
-		return typeName(x.X)
-	case *ast.IndexExpr:
-		return typeName(x.X)
-	case *ast.SelectorExpr:
-		return x.Sel.Name
-	case *ast.Ident:
-		return x.Name
-	}
-	return ""
 }
 
 // TestKindsOfEngines: what sglang or vLLM alone does is in their schedulers' packages. Shared code asks no engine of

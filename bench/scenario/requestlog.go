@@ -1,20 +1,12 @@
 package scenario
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"os"
-	"slices"
-	"strings"
 
 	"lorasim/bench/result/importer"
 	"lorasim/internal/record"
-	"lorasim/internal/table"
-	"lorasim/internal/textfile"
 	"lorasim/trace"
 	"lorasim/trace/requestlog"
 )
@@ -23,7 +15,7 @@ import (
 // save their requests (sglang's bench_serving, vLLM, AIPerf, GuideLLM, inference-perf).
 func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog.Report, error) {
 	w, report, err := requestlog.Read(paths, o)
-	if err == nil || len(paths) != 1 || !isJSON(paths[0]) {
+	if err == nil || len(paths) != 1 {
 		return w, report, err
 	}
 	runs, _, clientErr := importer.Files(paths)
@@ -31,19 +23,6 @@ func ReadLog(paths []string, o requestlog.Options) (*trace.Workload, *requestlog
 		return nil, nil, err // the one that tells of columns
 	}
 	return fromClient(paths[0], runs, o.Seed)
-}
-
-// isJSON says whether a file begins as JSON does.
-func isJSON(path string) bool {
-	f, err := textfile.OpenText(path, nil)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	head := make([]byte, 64)
-	n, _ := io.ReadFull(f, head)
-	text := strings.TrimLeft(strings.TrimPrefix(string(head[:n]), "\ufeff"), " \t\r\n")
-	return strings.HasPrefix(text, "{")
 }
 
 // fromClient makes a workload of the requests of a benchmark client's run.
@@ -63,10 +42,11 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 			"(bench_serving --output-details, vllm bench --save-detailed)", path)
 	}
 	report.Rows = int64(len(run.Records))
-	w := &trace.Workload{}
+	var adapters []trace.Adapter
 	for _, a := range run.Adapters {
-		w.Adapters = append(w.Adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
+		adapters = append(adapters, trace.Adapter{Name: a.Name, Rank: a.Rank})
 	}
+	var requests []trace.Request
 	for i := range run.Records {
 		r := &run.Records[i]
 		switch {
@@ -75,28 +55,14 @@ func fromClient(path string, runs []*importer.Imported, seed uint64) (*trace.Wor
 		case r.Prompt < 1 || r.Output < 1:
 			report.Drop("no prompt or output tokens", i+1)
 		default:
-			w.Requests = append(w.Requests, trace.Request{Arrival: r.Sent, Adapter: r.Adapter, Prompt: r.Prompt,
+			requests = append(requests, trace.Request{Arrival: r.Sent, Adapter: r.Adapter, Prompt: r.Prompt,
 				Output: r.Output})
 		}
 	}
-	if len(w.Requests) == 0 {
+	if len(requests) == 0 {
 		return nil, nil, fmt.Errorf("%s: none of its %d requests succeeded", path, len(run.Records))
 	}
-	slices.SortStableFunc(w.Requests, func(a, b trace.Request) int {
-		switch {
-		case a.Arrival < b.Arrival:
-			return -1
-		case a.Arrival > b.Arrival:
-			return 1
-		}
-		return 0
-	})
-	first := w.Requests[0].Arrival
-	for i := range w.Requests {
-		w.Requests[i].ID, w.Requests[i].Arrival = int64(i), w.Requests[i].Arrival-first
-	}
-	report.Kept = int64(len(w.Requests))
-	return w, report, nil
+	return requestlog.Workload(adapters, requests, report), report, nil
 }
 
 // drawArrivals are the requests of a client that saves their lengths, but not when it sent them (sglang's
@@ -126,44 +92,4 @@ func clientOf(run *importer.Imported) string {
 		return run.Client
 	}
 	return "a benchmark client"
-}
-
-// isSaved says whether a file is a workload that lorasim saved, rather than a log of another program.
-func isSaved(path string) (bool, error) {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return true, nil // let the reader say what is wrong; a pipe cannot be read twice
-	}
-	var header []string
-	switch {
-	case strings.HasSuffix(strings.ToLower(path), ".arrow"):
-		return true, nil
-	case table.IsParquet(path):
-		var err error
-		if header, err = table.ParquetColumns(path); err != nil {
-			return false, fmt.Errorf("%s: %w", path, err)
-		}
-	default:
-		line, err := firstLine(path)
-		if err != nil {
-			return false, err
-		}
-		header = strings.FieldsFunc(strings.TrimSpace(line),
-			func(r rune) bool { return strings.ContainsRune(`,"{}: `, r) })
-	}
-	has := func(name string) bool { return slices.Contains(header, name) }
-	return has("arrival_s") && has("id") && has("prompt_tokens") && has("output_tokens") && !has("sent_s"), nil
-}
-
-// firstLine is the beginning of a file, to the end of its first line.
-func firstLine(path string) (string, error) {
-	f, err := textfile.OpenText(path, nil)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	line, err := bufio.NewReaderSize(io.LimitReader(f, 1<<20), 1<<20).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return line, nil
 }

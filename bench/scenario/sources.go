@@ -3,13 +3,10 @@ package scenario
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +16,6 @@ import (
 	"lorasim/trace/azure"
 	"lorasim/trace/llm"
 	"lorasim/trace/replay"
-	"lorasim/trace/requestlog"
-	"lorasim/trace/store"
 	"lorasim/trace/synth"
 )
 
@@ -138,64 +133,6 @@ func (r reading) of(path string) func(n int64) error {
 	}
 	return func(n int64) error { return r(n, size) }
 }
-
-func (s *Scenario) openFile(in *Input, progress reading) error {
-	w := &s.Workload
-	saved, err := isSaved(w.File)
-	switch {
-	case err != nil:
-		return err
-	case !saved:
-		return s.openLog(in, progress)
-	}
-	o := store.ReadOptions{Progress: progress.of(w.File), PrefixBlock: int32(w.PrefixBlock)}
-	if w.NumAdapters > 0 {
-		o.Adapters = s.adapters(w.NumAdapters)
-	}
-	r, err := store.Open(w.File, o)
-	if err != nil {
-		return err
-	}
-	in.Source, in.file = r, r
-	return s.finishFile(in)
-}
-
-// openLog opens a log of another program as the workload.
-func (s *Scenario) openLog(in *Input, progress reading) error {
-	w := &s.Workload
-	workload, report, err := ReadLog([]string{w.File}, requestlog.Options{Seed: s.Seed, Progress: progress.of(w.File)})
-	if err != nil {
-		return err
-	}
-	if n := len(workload.Adapters); w.NumAdapters > 0 && w.NumAdapters < n {
-		return fmt.Errorf("num_adapters is %d, but %s names %d adapters", w.NumAdapters, w.File, n)
-	}
-	in.Source = workload.Source()
-	in.Skipped = func() int64 { return report.Rows - report.Kept }
-	return s.finishFile(in)
-}
-
-// finishFile gives the adapters of a file the ranks that were asked for.
-func (s *Scenario) finishFile(in *Input) (err error) {
-	w, r := &s.Workload, in.Source
-	if w.LoraRanks != "" && w.NumAdapters == 0 {
-		adapters := slices.Clone(r.Adapters())
-		for i, rank := range w.ranks().For(len(adapters), s.Seed) {
-			adapters[i].Rank = rank
-		}
-		in.Source = withAdapters{r, adapters}
-	}
-	in.Source, err = s.drawnFrom(in.Source)
-	return err
-}
-
-// withAdapters is a source with other adapters.
-type withAdapters struct {
-	trace.Source
-	adapters []trace.Adapter
-}
-
-func (w withAdapters) Adapters() []trace.Adapter { return w.adapters }
 
 // parsePriorities reads priorities of adapters, "1,0,0".
 func parsePriorities(text string) (list []int, err error) {
@@ -460,71 +397,4 @@ func (w *Workload) llmWindow() (start, end float64, err error) {
 	}
 	win, err := azure.ParseWindow(w.TraceStartTime, w.TraceEndTime)
 	return float64(win.Start) * 60, float64(win.End) * 60, err
-}
-
-// DescribeFile makes the scenario read a file of any kind that OpenWorkload
-// knows, as it is: at its own times and rates, without token counts that are
-// not its own. given tells which flags the user gave; those stay.
-func (s *Scenario) DescribeFile(path string, given func(flag string) bool) (err error) {
-	w := &s.Workload
-	kind := w.TraceName
-	if !given("trace-name") {
-		if kind, err = detect(path); err != nil {
-			return err
-		}
-	}
-	if kind == "workload" {
-		w.File = path
-		return nil
-	}
-	w.TraceName, w.TracePath = kind, path
-	if !given("trace-total-rate") {
-		w.TraceTotalRate = 0
-	}
-	if kind == "azure_v2" && !given("trace-replay") && w.Compat == "" {
-		w.TraceReplay = "vanilla"
-	}
-	if !given("lengths") {
-		w.Lengths = "auto"
-		if kind == "azure_v1" || kind == "azure_v2" {
-			w.Lengths = NoLengths
-		}
-	}
-	return nil
-}
-
-// detect finds out what kind of trace a file is: by its name where that is
-// telling, else by its first line.
-func detect(path string) (string, error) {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet", ".arrow":
-		return "workload", nil
-	case ".rar":
-		return "azure_v2", nil
-	}
-	const names = "azure_v1, azure_v2, azure_llm, burstgpt, mooncake, qwen_bailian, alibaba_genai"
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return "", fmt.Errorf("%s is a folder; say which trace it holds with --trace-name (%s)", path, names)
-	}
-	f, err := textfile.Open(path, nil)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	first, err := f.Line()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	line := string(first[:min(len(first), 1<<20)]) // no header is longer
-	for _, k := range []struct{ begins, has, kind string }{
-		{"HashOwner,", "", "azure_v1"}, {"app,func,", "", "azure_v2"}, {"TIMESTAMP,", "", "azure_llm"},
-		{"Timestamp,", "", "burstgpt"},
-		{"time_s,", "adapter", "alibaba_genai"}, {"{", `"parent_chat_id"`, "qwen_bailian"},
-		{"{", `"input_length"`, "mooncake"}, {"", "arrival_s", "workload"},
-	} {
-		if strings.HasPrefix(line, k.begins) && strings.Contains(line, k.has) {
-			return k.kind, nil
-		}
-	}
-	return "workload", nil // a log of another program
 }

@@ -161,10 +161,7 @@ func (b *builder) adapter(name string) int32 {
 	return i
 }
 
-func (b *builder) add(r request) {
-	r.ID = int64(len(b.requests))
-	b.requests = append(b.requests, r)
-}
+func (b *builder) add(r request) { b.requests = append(b.requests, r) }
 
 // workload sorts what was read and numbers it.
 func (b *builder) workload() (*trace.Workload, *Report, error) {
@@ -176,24 +173,36 @@ func (b *builder) workload() (*trace.Workload, *Report, error) {
 		}
 		return nil, nil, fmt.Errorf("the log has no request%s", why)
 	}
-	byArrival := func(a, c request) int { return cmp.Compare(a.at, c.at) }
-	b.report.Sorted = !slices.IsSortedFunc(b.requests, byArrival)
-	slices.SortStableFunc(b.requests, byArrival)
-	w := &trace.Workload{Adapters: b.adapters, Requests: make([]trace.Request, len(b.requests))}
-	first := b.requests[0].at
+	first := slices.MinFunc(b.requests, func(a, c request) int { return cmp.Compare(a.at, c.at) }).at
+	requests := make([]trace.Request, len(b.requests))
 	for i, r := range b.requests {
-		r.ID, r.Arrival = int64(i), float64(r.at-first)/1e9
-		w.Requests[i] = r.Request
+		r.Arrival = float64(r.at-first) / 1e9
+		requests[i] = r.Request
 	}
-	if last := w.Requests[len(w.Requests)-1].Arrival; last > maxSpan {
+	w := Workload(b.adapters, requests, b.report)
+	if last := requests[len(requests)-1].Arrival; last > maxSpan {
 		return nil, nil, fmt.Errorf("the log spans %.0f days, expected at most %d: are its times in one unit? (--time-unit)",
 			last/86400, maxSpan/86400)
 	}
-	b.report.Kept = int64(len(w.Requests))
 	if first >= epochNs {
 		b.report.Begin = time.Unix(0, first)
 	}
 	return w, b.report, nil
+}
+
+// Workload makes a workload of the requests of a log, of which there is at least one: it sorts them by arrival, which
+// may have any origin, and numbers them. The first one arrives at 0 s. The report says how many requests were kept,
+// and whether they had to be sorted.
+func Workload(adapters []trace.Adapter, requests []trace.Request, report *Report) *trace.Workload {
+	byArrival := func(a, b trace.Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
+	report.Sorted = !slices.IsSortedFunc(requests, byArrival)
+	slices.SortStableFunc(requests, byArrival)
+	first := requests[0].Arrival
+	for i := range requests {
+		requests[i].ID, requests[i].Arrival = int64(i), requests[i].Arrival-first
+	}
+	report.Kept = int64(len(requests))
+	return &trace.Workload{Adapters: adapters, Requests: requests}
 }
 
 const (
