@@ -45,7 +45,8 @@ var grammars = map[string]grammar{
 	"policy":         {router.Forms(), "", "affinity-spill:threshold=4"},
 }
 
-// text is the text of a node: of a single value, or of a mapping or list that stands for one. ok: there is one.
+// text returns the short form of a YAML node: a single value as it is, a mapping or list as the text with the same
+// meaning. ok is false if the node has no such form.
 func (g grammar) text(node ast.Node, anchors *settings.Anchors) (text string, ok bool, err error) {
 	if node, err = anchors.Resolve(node); err != nil {
 		return "", false, err

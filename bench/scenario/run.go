@@ -42,7 +42,7 @@ type RunOptions struct {
 	// total (0: unknown) and the simulated time in seconds.
 	Reading func(read, total int64)
 	Running func(done, total int64, now float64)
-	// Skipped is told the rows of the input that were left out, if any.
+	// Skipped is called after the run with the number of dropped input rows, unless that number is 0.
 	Skipped func(rows int64)
 
 	// Workers are the profiles of the scenario's workers (see Scenario.Profiles) where the

@@ -227,6 +227,6 @@ func (r *routing) extend(rt *router.Router, all []trace.Adapter, staleness float
 	r.outputs.Grow(len(all) - len(r.view.Adapters))
 	r.router, r.view.Adapters = rt, all
 	if staleness > 0 {
-		r.stale = router.NewStale(staleness) // its copies have the former size
+		r.stale = router.NewStale(staleness) // the old one holds copies for fewer adapters
 	}
 }

@@ -65,8 +65,8 @@ type Config struct {
 	// limit.
 	MaxPending int
 	Staleness  float64 // age up to which workers' reports may lag, s: router.Stale
-	// Limits stand for what a worker does not tell of itself; nil: not known.
-	// Stated stand for what it tells, too, where they are not 0.
+	// Limits of each worker, used where the worker reports none; nil: unknown. Values of Stated that are not 0
+	// override what workers report.
 	Limits  []Limits
 	Stated  Limits
 	Outlier Outlier // when workers that fail are ejected
@@ -76,7 +76,7 @@ type Config struct {
 	Extend func(adapters []trace.Adapter) (*router.Router, error)
 	// Plans gets a line for each plan that was made; nil: nothing.
 	Plans *slog.Logger
-	// Log is told of what goes wrong and of changes; nil: nothing.
+	// Log receives faults and changes of state; nil: no log.
 	Log func(format string, args ...any)
 }
 
@@ -180,8 +180,8 @@ func (f *Fleet) Run(ctx context.Context) {
 	each(len(f.workers), func(i int) error { f.prober.run(ctx, i); return nil })
 }
 
-// Close gives up what is under way and waits for its end; to be called when no
-// other method is running or will be called.
+// Close cancels the fleet's calls to workers and waits until they have ended. No other
+// method may run during it or be called afterwards.
 func (f *Fleet) Close() {
 	f.tasks.cancel()
 	f.tasks.Wait()

@@ -43,7 +43,7 @@ func (p *prober) register(ctx context.Context, w int) error {
 	for _, a := range missing {
 		if err := p.loras.ensure(ctx, k, a, 0, Wait{}); err != nil {
 			if !placed {
-				break // as many as fit; the others when they are needed
+				break // the slots are full; further adapters are loaded on demand
 			}
 			p.cfg.Log("%s: %v", k.name, err)
 		}
